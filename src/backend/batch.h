@@ -1,0 +1,63 @@
+/* batch.h - what one model invocation works on, besides weights
+ *
+ * Built once per invocation by the engine and constant through all layers.
+ *
+ *   rows:      | prefill 0 ...... | prefill 1 .. | d | d | d | d |      one row per token
+ *   sequences: |        0         |      1       | 2 | 3 | 4 | 5 |      prefills first, then decodes
+ *   segments:  |  adapter X   | adapter Y               | base   |      rows of one adapter adjacent
+ *
+ * A decode is a sequence with one row. A prefill may be a chunk: its rows attend to everything
+ * already in the sequence's pages, then to the chunk itself, causally. */
+#ifndef PUNICA_BACKEND_BATCH_H
+#define PUNICA_BACKEND_BATCH_H
+
+#include "backend/tensor.h"
+
+/* KvCache [n_pages, n_layers, 2, n_kv_heads, page_len, head_dim]; the 2 is keys, values. */
+typedef struct {
+    void *data;                 /* backend memory */
+    dtype type;
+    int n_pages, n_layers, n_kv_heads, page_len, head_dim;
+} kv_cache;
+
+/* One projection's low-rank addition: y += scale * (x A^T) B. rank 0: this projection is not adapted. */
+typedef struct {
+    int rank;
+    float scale;
+    tensor a;                   /* [rank, in], as PEFT stores lora_A */
+    tensor b;                   /* [rank, out], lora_B transposed, so that a row is contiguous */
+} lora_part;
+
+/* The additions to one `linear` (see backend.h): part i goes to its projection i. */
+typedef struct { lora_part part[3]; } lora_site;
+
+/* An adapter in backend memory. site: [n_sites], index as the model numbers its linears. */
+typedef struct {
+    int n_sites;
+    lora_site *site;
+    int max_rank_sum;           /* over sites: the largest sum of the three ranks */
+    size_t bytes;               /* of backend memory held */
+    void *data;                 /* the one backend allocation all parts point into */
+} lora;
+
+/* Rows [indptr[i], indptr[i+1]) use lora[i]; NULL is the base model. */
+typedef struct {
+    int n;
+    const int *indptr;          /* [n + 1] */
+    const lora *const *lora;    /* [n], borrowed: until the invocation ends */
+} segments;
+
+typedef struct {
+    int n_rows;
+    const int *token;           /* [n_rows] */
+    const int *position;        /* [n_rows] place in its sequence, from 0 */
+    int n_prefills, n_decodes;  /* the paper's BatchLen: */
+    const int *prefill_indptr;  /* [n_prefills + 1] first row of each prefill; the last entry is the first decode's row */
+    const int *page_indptr;     /* [n_prefills + n_decodes + 1] into page */
+    const int *page;            /* pages of each sequence in order; cover all rows of this invocation */
+    segments segs;
+    int n_out;
+    const int *out_row;         /* [n_out] rows whose logits are wanted */
+} batch;
+
+#endif

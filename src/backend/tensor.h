@@ -1,0 +1,28 @@
+/* tensor.h - a matrix in some device's memory, as a plain value */
+#ifndef PUNICA_BACKEND_TENSOR_H
+#define PUNICA_BACKEND_TENSOR_H
+
+#include <stddef.h>
+
+typedef enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16 } dtype;
+
+/* [rows, cols], row-major, no gaps. A vector has rows = 1; an absent tensor has data = NULL. Who
+ * owns data is said where the tensor is held. */
+typedef struct { void *data; dtype type; int rows, cols; } tensor;
+
+static inline size_t dtype_size(dtype t)
+{
+    return t == DTYPE_F32 ? 4 : 2;
+}
+
+static inline const char *dtype_name(dtype t)
+{
+    return t == DTYPE_F32 ? "F32" : t == DTYPE_F16 ? "F16" : "BF16";
+}
+
+static inline size_t tensor_bytes(const tensor *t)
+{
+    return (size_t)t->rows * (size_t)t->cols * dtype_size(t->type);
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* buf.c - see buf.h */
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static void reserve(buf *b, size_t more)
+{
+    b->data = xgrow(b->data, &b->cap, b->len + more + 1, 1);
+}
+
+void buf_add(buf *b, const void *bytes, size_t n)
+{
+    reserve(b, n);
+    if (n)
+        memcpy(b->data + b->len, bytes, n);
+    b->len += n;
+    b->data[b->len] = 0;
+}
+
+void buf_add_str(buf *b, const char *s)
+{
+    buf_add(b, s, strlen(s));
+}
+
+void buf_add_char(buf *b, char c)
+{
+    buf_add(b, &c, 1);
+}
+
+void buf_printf(buf *b, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    reserve(b, (size_t)n);
+    vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+    b->len += (size_t)n;
+    va_end(again);
+    va_end(ap);
+}
+
+void buf_clear(buf *b)
+{
+    b->len = 0;
+    if (b->data)
+        b->data[0] = 0;
+}
+
+void buf_free(buf *b)
+{
+    free(b->data);
+    *b = (buf){0};
+}
+
+char *buf_take(buf *b)
+{
+    buf_add(b, "", 0);
+    char *s = b->data;
+    *b = (buf){0};
+    return s;
+}

@@ -1,0 +1,20 @@
+/* buf.h - a growing string of bytes
+ *
+ * Plain value: zero-initialise (`buf b = {0}`), append, buf_free. `data` is NUL-terminated after
+ * every append (the NUL is not counted in len); it is NULL before the first one. */
+#ifndef PUNICA_BASE_BUF_H
+#define PUNICA_BASE_BUF_H
+
+#include <stddef.h>
+
+typedef struct { char *data; size_t len, cap; } buf;
+
+void buf_add(buf *b, const void *bytes, size_t n);
+void buf_add_str(buf *b, const char *s);
+void buf_add_char(buf *b, char c);
+void buf_printf(buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void buf_clear(buf *b);                    /* len = 0, memory kept */
+void buf_free(buf *b);                     /* back to zero state */
+char *buf_take(buf *b);                    /* the string, owned by the caller; b back to zero state */
+
+#endif

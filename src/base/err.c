@@ -1,0 +1,41 @@
+/* err.c - see err.h. Messages are kept to one line: control characters become '?'. */
+#include "base/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* File and tensor names come from outside and may hold anything; a message stays one line. */
+static void keep_one_line(char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = '?';
+}
+
+int err_set(err *e, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    va_end(ap);
+    keep_one_line(e->msg);
+    return -1;
+}
+
+int err_wrap(err *e, const char *fmt, ...)
+{
+    char context[256], old[sizeof e->msg];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(context, sizeof context, fmt, ap);
+    va_end(ap);
+    memcpy(old, e->msg, sizeof old);
+    return err_set(e, "%s: %s", context, old);
+}
+
+_Noreturn void check_failed(const char *cond, const char *file, int line)
+{
+    fprintf(stderr, "punica: internal error at %s:%d: CHECK(%s)\n", file, line, cond);
+    abort();
+}

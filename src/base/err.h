@@ -1,0 +1,23 @@
+/* err.h - how a failure of the outside world is reported
+ *
+ * Functions that read files, talk to peers or claim device memory take an `err *` last and return
+ * 0 or -1; on -1 the err holds one line for the user, with the names involved. Our own mistakes
+ * are not errors: CHECK() them. */
+#ifndef PUNICA_BASE_ERR_H
+#define PUNICA_BASE_ERR_H
+
+#include <stdarg.h>
+
+typedef struct { char msg[512]; } err;
+
+/* Set the message. Always returns -1, so that `return err_set(e, ...)` reads well. */
+int err_set(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Put "context: " before the message already there. Always returns -1. */
+int err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Abort with place and condition when our own reasoning was wrong. Kept in release builds. */
+#define CHECK(cond) ((cond) ? (void)0 : check_failed(#cond, __FILE__, __LINE__))
+_Noreturn void check_failed(const char *cond, const char *file, int line);
+
+#endif

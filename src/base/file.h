@@ -1,0 +1,24 @@
+/* file.h - whole files: read into memory, or mapped */
+#ifndef PUNICA_BASE_FILE_H
+#define PUNICA_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* A read-only mapping. size 0 has data NULL. */
+typedef struct { const unsigned char *data; size_t size; } file_map;
+
+int file_map_open(file_map *m, const char *path, err *e);
+void file_map_close(file_map *m);
+
+/* Append the whole file to out; refuses more than max_size bytes. */
+int file_read(buf *out, const char *path, size_t max_size, err *e);
+
+bool file_exists(const char *path);
+bool file_is_dir(const char *path);
+char *path_join(const char *dir, const char *name);      /* owned by the caller */
+
+#endif

@@ -1,0 +1,83 @@
+/* json.c - see json.h */
+#include "base/json.h"
+
+#include "base/buf.h"
+#include "base/file.h"
+
+/* tokenizer.json of the largest vocabularies is near 35 MB; nothing we read is larger. */
+#define MAX_JSON_FILE ((size_t)256 << 20)
+
+json_t *json_read_text(const char *text, size_t n, err *e)
+{
+    json_error_t where;
+    json_t *doc = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
+    if (!doc)
+        err_set(e, "not valid JSON: %s (line %d, column %d)", where.text, where.line, where.column);
+    return doc;
+}
+
+json_t *json_read_file(const char *path, err *e)
+{
+    buf text = {0};
+    json_t *doc = NULL;
+    if (file_read(&text, path, MAX_JSON_FILE, e) == 0) {
+        doc = json_read_text(text.data ? text.data : "", text.len, e);
+        if (!doc)
+            err_wrap(e, "%s", path);
+    }
+    buf_free(&text);
+    return doc;
+}
+
+json_t *json_member(const json_t *obj, const char *key)
+{
+    json_t *v = json_object_get(obj, key);
+    return v && !json_is_null(v) ? v : NULL;
+}
+
+int json_get_bool(const json_t *obj, const char *key, bool *out, err *e)
+{
+    const json_t *v = json_member(obj, key);
+    if (!v)
+        return 0;
+    if (!json_is_boolean(v))
+        return err_set(e, "\"%s\" must be true or false", key);
+    *out = json_is_true(v);
+    return 0;
+}
+
+int json_get_int(const json_t *obj, const char *key, long min, long max, long *out, err *e)
+{
+    const json_t *v = json_member(obj, key);
+    if (!v)
+        return 0;
+    if (!json_is_integer(v))
+        return err_set(e, "\"%s\" must be an integer", key);
+    json_int_t n = json_integer_value(v);
+    if (n < min || n > max)
+        return err_set(e, "\"%s\" is %lld; it must be between %ld and %ld", key, (long long)n, min, max);
+    *out = (long)n;
+    return 0;
+}
+
+int json_get_double(const json_t *obj, const char *key, double *out, err *e)
+{
+    const json_t *v = json_member(obj, key);
+    if (!v)
+        return 0;
+    if (!json_is_number(v))
+        return err_set(e, "\"%s\" must be a number", key);
+    *out = json_number_value(v);
+    return 0;
+}
+
+int json_get_string(const json_t *obj, const char *key, const char **out, err *e)
+{
+    const json_t *v = json_member(obj, key);
+    if (!v)
+        return 0;
+    if (!json_is_string(v))
+        return err_set(e, "\"%s\" must be a string", key);
+    *out = json_string_value(v);
+    return 0;
+}

@@ -1,0 +1,28 @@
+/* json.h - jansson with our errors
+ *
+ * Reading: json_read_* parse and report one-line errors with the place. Members: json_get_* fetch
+ * a member of the right type; an absent or null member leaves *out untouched and is no error, so
+ * callers set the default first; a member of the wrong type is an error that names the key. */
+#ifndef PUNICA_BASE_JSON_H
+#define PUNICA_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* The parsed document, owned by the caller (json_decref), or NULL with e set. NUL characters in
+ * strings are kept: use json_string_length(). */
+json_t *json_read_file(const char *path, err *e);
+json_t *json_read_text(const char *text, size_t n, err *e);
+
+int json_get_bool(const json_t *obj, const char *key, bool *out, err *e);
+int json_get_int(const json_t *obj, const char *key, long min, long max, long *out, err *e);
+int json_get_double(const json_t *obj, const char *key, double *out, err *e);
+int json_get_string(const json_t *obj, const char *key, const char **out, err *e); /* borrowed: while obj lives */
+
+/* A member that is present and not null, else NULL. Borrowed. */
+json_t *json_member(const json_t *obj, const char *key);
+
+#endif

@@ -1,0 +1,25 @@
+/* mem.h - host memory that is always there
+ *
+ * Running out of host memory aborts with a message; nobody tests for NULL. Sizes that come from
+ * files are checked against the file before they get here. */
+#ifndef PUNICA_BASE_MEM_H
+#define PUNICA_BASE_MEM_H
+
+#include <stddef.h>
+
+void *xmalloc(size_t size);
+void *xcalloc(size_t n, size_t size);
+void *xrealloc(void *p, size_t size);
+char *xstrdup(const char *s);
+char *xstrndup(const char *s, size_t n);
+char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* One item, or n of them, zeroed. */
+#define XNEW(type) ((type *)xcalloc(1, sizeof(type)))
+#define XNEW_ARRAY(type, n) ((type *)xcalloc((n), sizeof(type)))
+
+/* Grow *items (element size `size`) so that `need` fit; *cap is updated. Doubles, so appends are
+ * amortised constant. */
+void *xgrow(void *items, size_t *cap, size_t need, size_t size);
+
+#endif

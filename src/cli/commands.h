@@ -1,0 +1,14 @@
+/* commands.h - the subcommands. Each takes its own arguments (argv[0] is the command's name) and
+ * returns the exit code: 0, 1 when the job failed, 2 for wrong usage or bad input files. */
+#ifndef PUNICA_CLI_COMMANDS_H
+#define PUNICA_CLI_COMMANDS_H
+
+int cmd_generate(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_adapter(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+
+/* "punica: message" on stderr; returns 2. */
+int command_fail(const char *message);
+
+#endif

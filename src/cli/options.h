@@ -1,0 +1,34 @@
+/* options.h - command line options from a table, with the help text made from the same table */
+#ifndef PUNICA_CLI_OPTIONS_H
+#define PUNICA_CLI_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+typedef enum { OPT_FLAG, OPT_INT, OPT_FLOAT, OPT_U64, OPT_STRING, OPT_LIST } option_kind;
+
+/* A list collects every use of the option. items borrowed from argv; the array owned. */
+typedef struct { const char **items; int n; } option_list;
+
+typedef struct {
+    const char *name;           /* without the dashes; a heading in the help when out is NULL */
+    option_kind kind;
+    void *out;                  /* bool, int, float, uint64_t, const char *, option_list */
+    const char *arg;            /* what stands after it in the help, e.g. "DIR" */
+    const char *help;
+    double min, max;            /* for numbers; both 0: no limits */
+} option;
+
+typedef struct {
+    const char *usage;          /* "punica tokenize --model DIR [options]" */
+    const char *about;          /* a paragraph */
+    const option *options;      /* ends with name NULL */
+    int n_positional;           /* how many words without dashes are expected */
+    const char **positional;    /* [n_positional], filled */
+} command_line;
+
+/* 0: go on. 1: --help was printed, exit 0. -1: e says what is wrong, exit 2. */
+int options_parse(const command_line *c, int argc, char **argv, err *e);
+
+#endif

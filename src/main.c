@@ -1,0 +1,47 @@
+/* main.c - the table of subcommands */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"generate", cmd_generate, "complete prompts, for many adapters in one batch, without a server"},
+    {"tokenize", cmd_tokenize, "text to token ids and back"},
+    {"adapter", cmd_adapter, "adapter check: whether an adapter fits a base model, and what it is"},
+    {"bench", cmd_bench, "the experiments: bench textgen"},
+};
+
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "punica " PUNICA_VERSION ": one base model, many LoRA adapters, one batch\n\nusage: punica COMMAND [options]\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    fprintf(out, "\npunica COMMAND --help tells more.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("punica " PUNICA_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "punica: unknown command \"%s\"; see punica --help\n", argv[1]);
+    return 2;
+}

@@ -1,0 +1,43 @@
+/* adapter.h - PEFT LoRA adapters: reading, checking against a base, moving to a backend
+ *
+ * adapter_open maps the files and checks everything; what cannot be served right is refused with
+ * a reason, nothing is ignored. adapter_to_backend makes the form the SGMV ops read. */
+#ifndef PUNICA_MODEL_ADAPTER_H
+#define PUNICA_MODEL_ADAPTER_H
+
+#include <stdbool.h>
+
+#include "backend/backend.h"
+#include "model/config.h"
+
+typedef struct adapter adapter;
+
+/* What `punica adapter check` shows. */
+typedef struct {
+    int rank_min, rank_max;
+    double scale_min, scale_max;        /* lora_alpha / rank, or / sqrt(rank) with rsLoRA */
+    bool rslora;
+    int n_projections, n_layers;        /* adapted projections in all, layers that have any */
+    bool has[4][3];                     /* [site][part] adapted in some layer */
+    size_t n_params, bytes;             /* true ranks, stored dtype */
+    dtype type;
+    char digest[65];                    /* sha256 of configuration and weights, hex */
+    const char *base_name;              /* base_model_name_or_path or "", borrowed */
+} adapter_info;
+
+/* Read DIR/adapter_config.json and DIR/adapter_model.safetensors and check them against the base's
+ * shape. NULL with e set. */
+adapter *adapter_open(const char *dir, const model_config *base, err *e);
+void adapter_close(adapter *a);
+const adapter_info *adapter_describe(const adapter *a);
+
+/* Copy the weights into backend memory (lora_B transposed). Safe on any thread: only alloc and
+ * upload of the backend are used. */
+lora *adapter_to_backend(const adapter *a, backend *be, err *e);
+
+/* An adapter of random weights on all seven projections, for benchmarks. */
+lora *lora_random(backend *be, const model_config *base, int rank, dtype type, unsigned long seed, err *e);
+
+void lora_free(lora *l, backend *be);
+
+#endif

@@ -1,0 +1,36 @@
+/* config.h - the shape of a base model, read from config.json and generation_config.json */
+#ifndef PUNICA_MODEL_CONFIG_H
+#define PUNICA_MODEL_CONFIG_H
+
+#include <stdbool.h>
+
+#include "backend/tensor.h"
+#include "base/err.h"
+
+#define MAX_EOS 16
+
+typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } rope_kind;
+
+typedef struct {
+    char family[16];                    /* "llama", "mistral", "qwen2", "qwen3" */
+    int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
+    int max_positions;
+    float rms_eps;
+    double rope_theta;
+    rope_kind rope;
+    double rope_factor, rope_low, rope_high, rope_original;     /* linear: factor; llama3: all */
+    bool tie_embeddings, qkv_bias, o_bias, mlp_bias, qk_norm;
+    int window;                         /* sliding window of attention, 0: none */
+    bool *layer_slides;                 /* [n_layers], owned: which layers use the window */
+    dtype type;                         /* what config.json says the weights are; tensors may differ */
+    int bos, n_eos, eos[MAX_EOS];       /* bos -1: none. eos of both files, each once */
+} model_config;
+
+/* Read dir/config.json and, if present, dir/generation_config.json. */
+int model_config_read(model_config *c, const char *dir, err *e);
+void model_config_deinit(model_config *c);
+
+/* Rotary frequencies [head_dim/2] with the scaling applied. */
+void model_config_inv_freq(const model_config *c, float *inv_freq);
+
+#endif

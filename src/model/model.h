@@ -1,0 +1,49 @@
+/* model.h - a base model: weights in a backend's memory, and its forward pass
+ *
+ * The linears of a layer are numbered as sites; an adapter's parts are filed under
+ * layer * N_SITES + site. */
+#ifndef PUNICA_MODEL_MODEL_H
+#define PUNICA_MODEL_MODEL_H
+
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "model/config.h"
+#include "model/safetensors.h"
+
+enum { SITE_QKV, SITE_O, SITE_GATE_UP, SITE_DOWN, N_SITES };
+
+typedef struct {
+    tensor attn_norm, q_norm, k_norm, mlp_norm;     /* q_norm, k_norm absent unless config.qk_norm */
+    linear site[N_SITES];                           /* q|k|v, o, gate|up, down */
+} model_layer;
+
+typedef struct {
+    model_config config;
+    backend *be;                    /* borrowed: must outlive the model */
+    tensor embed, final_norm;
+    linear lm_head;                 /* one part; the same data as embed when tied */
+    model_layer *layer;             /* [n_layers] */
+    float *inv_freq;                /* [head_dim/2], backend memory */
+    safetensors *files;             /* the mapped weights, or NULL for a random model */
+    void *random;                   /* a random model's weights, or NULL */
+    size_t weight_bytes;
+} model;
+
+/* Load a Hugging Face model directory. Weights are mapped, not copied, where the backend allows;
+ * all are checked for shape, and for NaN and infinity. Result owned by the caller, or NULL. */
+model *model_load(backend *be, const char *dir, err *e);
+
+/* A model of this shape with random weights of config.type, for benchmarks. Takes over config's
+ * owned fields. */
+model *model_random(backend *be, const model_config *config, uint64_t seed, err *e);
+
+void model_free(model *m);
+
+/* Which site and part a projection is: name is "q_proj" ... "down_proj". False if it is none. */
+bool model_find_proj(const char *name, int *site, int *part);
+
+/* in and out dimensions of one projection. */
+void model_proj_shape(const model_config *c, int site, int part, int *in, int *out);
+
+#endif
