@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/devices.h"
 #include "cli/commands.h"
 
 static const struct {
@@ -25,6 +26,16 @@ static void print_help(FILE *out)
     fprintf(out, "\npunica COMMAND --help tells more.\n");
 }
 
+/* The version, and what this build can run on. */
+static void print_version(void)
+{
+    puts("punica " PUNICA_VERSION);
+    buf devices = {0};
+    backend_list_devices(&devices);
+    fputs(devices.data, stdout);
+    buf_free(&devices);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -36,7 +47,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        puts("punica " PUNICA_VERSION);
+        print_version();
         return 0;
     }
     for (size_t i = 0; i < N_COMMANDS; i++)

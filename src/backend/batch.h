@@ -20,6 +20,8 @@ typedef struct {
     int n_pages, n_layers, n_kv_heads, page_len, head_dim;
 } kv_cache;
 
+#define LORA_MAX_RANK 512      /* larger adapters are refused when they are read */
+
 /* One projection's low-rank addition: y += scale * (x A^T) B. rank 0: this projection is not adapted. */
 typedef struct {
     int rank;

@@ -1,6 +1,8 @@
 /* json.c - see json.h */
 #include "base/json.h"
 
+#include <math.h>
+
 #include "base/buf.h"
 #include "base/file.h"
 
@@ -9,8 +11,12 @@
 
 json_t *json_read_text(const char *text, size_t n, err *e)
 {
+    const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
     json_error_t where;
-    json_t *doc = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
+    json_t *doc = json_loadb(text, n, flags, &where);
+    /* Transformers writes 1000000000000000019884624838656 for "no limit" (model_max_length). */
+    if (!doc && json_error_code(&where) == json_error_numeric_overflow)
+        doc = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &where);
     if (!doc)
         err_set(e, "not valid JSON: %s (line %d, column %d)", where.text, where.line, where.column);
     return doc;
@@ -51,12 +57,12 @@ int json_get_int(const json_t *obj, const char *key, long min, long max, long *o
     const json_t *v = json_member(obj, key);
     if (!v)
         return 0;
-    if (!json_is_integer(v))
+    double x = json_number_value(v);
+    if (!json_is_integer(v) && !(json_is_real(v) && x == floor(x) && fabs(x) < 0x1p53))
         return err_set(e, "\"%s\" must be an integer", key);
-    json_int_t n = json_integer_value(v);
-    if (n < min || n > max)
-        return err_set(e, "\"%s\" is %lld; it must be between %ld and %ld", key, (long long)n, min, max);
-    *out = (long)n;
+    if (x < (double)min || x > (double)max)
+        return err_set(e, "\"%s\" is %.17g; it must be between %ld and %ld", key, x, min, max);
+    *out = json_is_integer(v) ? (long)json_integer_value(v) : (long)x;
     return 0;
 }
 

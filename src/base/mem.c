@@ -45,15 +45,12 @@ char *xstrndup(const char *s, size_t n)
 
 char *xasprintf(const char *fmt, ...)
 {
-    va_list ap, again;
+    char *s = NULL;
+    va_list ap;
     va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    char *s = xmalloc((size_t)n + 1);
-    vsnprintf(s, (size_t)n + 1, fmt, again);
-    va_end(again);
+    int n = vasprintf(&s, fmt, ap);
     va_end(ap);
-    return s;
+    return or_die(n < 0 ? NULL : s, 1);
 }
 
 void *xgrow(void *items, size_t *cap, size_t need, size_t size)

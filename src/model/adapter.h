@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "model/config.h"
+#include "model/lora.h"
 
 typedef struct adapter adapter;
 
@@ -21,7 +22,8 @@ typedef struct {
     bool has[4][3];                     /* [site][part] adapted in some layer */
     size_t n_params, bytes;             /* true ranks, stored dtype */
     dtype type;
-    char digest[65];                    /* sha256 of configuration and weights, hex */
+    bool mixed_types;                   /* some tensors are of other types than `type` */
+    char digest[65];                    /* sha256 of configuration and then weights, hex */
     const char *base_name;              /* base_model_name_or_path or "", borrowed */
 } adapter_info;
 
@@ -29,15 +31,19 @@ typedef struct {
  * shape. NULL with e set. */
 adapter *adapter_open(const char *dir, const model_config *base, err *e);
 void adapter_close(adapter *a);
+
+/* The same from the contents of the two files, weights 8-byte aligned and borrowed until the adapter
+ * is closed; name stands for the directory in messages. */
+adapter *adapter_open_memory(const char *name, const char *config, size_t n_config, const void *weights,
+                             size_t n_weights, const model_config *base, err *e);
+
 const adapter_info *adapter_describe(const adapter *a);
 
+/* Rank of one projection in one layer, 0 when it is not adapted. */
+int adapter_rank(const adapter *a, int layer, int site, int part);
+
 /* Copy the weights into backend memory (lora_B transposed). Safe on any thread: only alloc and
- * upload of the backend are used. */
+ * upload of the backend are used. Result owned by the caller (lora_free), or NULL. */
 lora *adapter_to_backend(const adapter *a, backend *be, err *e);
-
-/* An adapter of random weights on all seven projections, for benchmarks. */
-lora *lora_random(backend *be, const model_config *base, int rank, dtype type, unsigned long seed, err *e);
-
-void lora_free(lora *l, backend *be);
 
 #endif

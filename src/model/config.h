@@ -3,11 +3,13 @@
 #define PUNICA_MODEL_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "backend/tensor.h"
 #include "base/err.h"
 
 #define MAX_EOS 16
+#define MAX_LAYERS 1024
 
 typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } rope_kind;
 
@@ -23,12 +25,16 @@ typedef struct {
     int window;                         /* sliding window of attention, 0: none */
     bool *layer_slides;                 /* [n_layers], owned: which layers use the window */
     dtype type;                         /* what config.json says the weights are; tensors may differ */
-    int bos, n_eos, eos[MAX_EOS];       /* bos -1: none. eos of both files, each once */
+    int bos, n_eos, eos[MAX_EOS];       /* bos -1: none. eos of both files, each once; all are below vocab */
 } model_config;
 
-/* Read dir/config.json and, if present, dir/generation_config.json. */
+/* Read dir/config.json and, if present, dir/generation_config.json. On failure c needs no deinit. */
 int model_config_read(model_config *c, const char *dir, err *e);
 void model_config_deinit(model_config *c);
+
+/* The same from the texts of the two files; generation may be NULL. */
+int model_config_parse(model_config *c, const char *config, size_t n_config, const char *generation,
+                       size_t n_generation, err *e);
 
 /* Rotary frequencies [head_dim/2] with the scaling applied. */
 void model_config_inv_freq(const model_config *c, float *inv_freq);

@@ -13,6 +13,7 @@
 
 enum { SITE_QKV, SITE_O, SITE_GATE_UP, SITE_DOWN, N_SITES };
 
+/* Norms and biases are F32 vectors, whatever the checkpoint stores them as; matrices keep their type. */
 typedef struct {
     tensor attn_norm, q_norm, k_norm, mlp_norm;     /* q_norm, k_norm absent unless config.qk_norm */
     linear site[N_SITES];                           /* q|k|v, o, gate|up, down */
@@ -26,6 +27,7 @@ typedef struct {
     model_layer *layer;             /* [n_layers] */
     float *inv_freq;                /* [head_dim/2], backend memory */
     safetensors *files;             /* the mapped weights, or NULL for a random model */
+    float *vectors;                 /* norms and biases converted from files, or NULL */
     void *random;                   /* a random model's weights, or NULL */
     size_t weight_bytes;
 } model;
@@ -40,8 +42,17 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
 
 void model_free(model *m);
 
+/* Compute the rotary frequencies of m->config into backend memory, m->inv_freq. */
+int model_put_inv_freq(model *m, err *e);
+
 /* Which site and part a projection is: name is "q_proj" ... "down_proj". False if it is none. */
 bool model_find_proj(const char *name, int *site, int *part);
+
+/* The other way round, with the block it stands in: "self_attn" and "q_proj". */
+void model_proj_name(int site, int part, const char **block, const char **name);
+
+/* Projections at a site: 3, 1, 2, 1. */
+int model_site_parts(int site);
 
 /* in and out dimensions of one projection. */
 void model_proj_shape(const model_config *c, int site, int part, int *in, int *out);

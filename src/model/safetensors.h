@@ -1,24 +1,30 @@
 /* safetensors.h - mapped safetensors files, one or sharded
  *
- * Everything about a file is checked when it is opened (header length, JSON, dtypes, shapes,
- * offsets inside the file, no overlap), so that a tensor found here is safe to read. */
+ * Everything about a file is checked when it is opened (header length, JSON, dtypes, shapes, offsets
+ * that cover the file exactly once, alignment), so that a tensor found here is safe to read. */
 #ifndef PUNICA_MODEL_SAFETENSORS_H
 #define PUNICA_MODEL_SAFETENSORS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "backend/tensor.h"
 #include "base/err.h"
 
+#define SAFETENSORS_MAX_DIMS 8
+
 typedef struct safetensors safetensors;
 
 /* One tensor as the file has it. 1-D tensors are [1, n]. Only F32, F16 and BF16 of one or two
- * dimensions can be used; others are listed with usable = 0. */
+ * dimensions, none of them zero, can be used; others are listed with usable = 0. */
 typedef struct {
-    const char *name;               /* borrowed: while the safetensors lives */
+    const char *name;               /* borrowed: while the safetensors lives, as all below */
+    const char *file;               /* path of the file it lies in */
     const char *dtype_text;         /* as written, e.g. "I64" */
+    int n_dims;
+    int64_t dim[SAFETENSORS_MAX_DIMS];
     int usable;
-    tensor t;                       /* data: borrowed mapping */
+    tensor t;                       /* data: the mapping; aligned to its type */
 } safetensors_entry;
 
 /* One file. NULL with e set. */
@@ -27,10 +33,19 @@ safetensors *safetensors_open(const char *path, err *e);
 /* dir/model.safetensors, or the shards named by dir/model.safetensors.index.json. */
 safetensors *safetensors_open_dir(const char *dir, err *e);
 
+/* A file that is already in memory, 8-byte aligned; name stands for its path in messages. data is
+ * borrowed until safetensors_close. */
+safetensors *safetensors_open_memory(const void *data, size_t size, const char *name, err *e);
+
 void safetensors_close(safetensors *s);
 
+/* Entries stand in one array, so `entry - safetensors_at(s, 0)` is an entry's index. */
 int safetensors_count(const safetensors *s);
 const safetensors_entry *safetensors_at(const safetensors *s, int i);
 const safetensors_entry *safetensors_find(const safetensors *s, const char *name);    /* or NULL */
+
+/* "[4, 16]", for messages. Returns text. */
+#define SAFETENSORS_SHAPE_TEXT 180
+const char *safetensors_shape(const safetensors_entry *t, char text[SAFETENSORS_SHAPE_TEXT]);
 
 #endif

@@ -1,0 +1,30 @@
+# The commands of the README. CMake does the work; presets are in CMakePresets.json.
+.PHONY: all build demo test setup clean fuzz
+
+all: build
+
+# Install what is missing (Debian packages), once.
+setup:
+	@tools/setup.sh
+
+# The release program: build/punica
+build: setup
+	@cmake --preset release >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }
+	@rm -f build.log
+	@cmake --build build
+
+# One base model, several adapters, one batch.
+demo: build
+	@tools/demo.sh
+
+# Everything that can be tested on this machine: sanitizers, goldens, bad files, short fuzzing.
+test: setup
+	@tests/run.sh
+
+# Longer fuzzing by hand: make fuzz SECONDS_EACH=600
+SECONDS_EACH ?= 60
+fuzz: setup
+	@tests/fuzz.sh $(SECONDS_EACH)
+
+clean:
+	rm -rf build

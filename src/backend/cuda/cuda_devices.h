@@ -1,0 +1,21 @@
+/* cuda_devices.h - which NVIDIA GPUs this machine has (PUNICA_HAS_CUDA builds only). Plain C. */
+#ifndef PUNICA_BACKEND_CUDA_CUDA_DEVICES_H
+#define PUNICA_BACKEND_CUDA_CUDA_DEVICES_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How many GPUs the driver shows; 0 without a driver. */
+int cuda_device_count(void);
+
+/* "NVIDIA H200, 139 GiB, sm_90" of GPU i. */
+void cuda_device_describe(int i, char *out, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

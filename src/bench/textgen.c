@@ -1,0 +1,230 @@
+/* textgen.c - see textgen.h */
+#include "bench/textgen.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "bench/machine.h"
+#include "bench/shapes.h"
+#include "engine/engine.h"
+#include "model/adapter.h"
+
+/* What one workload's run came to. */
+typedef struct {
+    int n_adapters;
+    double seconds;
+    engine_stats stats;
+    size_t kv_bytes, adapter_bytes;
+} result;
+
+textgen_options textgen_options_default(void)
+{
+    return (textgen_options){.type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16, .prompt_len = 32, .gen_len = 64, .max_prefills = 1};
+}
+
+typedef struct { backend *be; const model_config *config; int rank; dtype type; } random_source;
+
+/* Adapters are named by number; each has random weights of its own. */
+static lora *load_random(void *ctx, const char *name, err *e)
+{
+    const random_source *s = ctx;
+    return lora_random(s->be, s->config, s->rank, s->type, strtoul(name, NULL, 10), e);
+}
+
+static engine *make_engine(const textgen_options *o, const model *m, const bench_request *r, int n_adapters,
+                           random_source *source, err *e)
+{
+    engine_options opt = engine_options_default();
+    int longest = 0;
+    for (int i = 0; i < o->requests; i++)
+        if (r[i].prompt_len + r[i].gen_len > longest)
+            longest = r[i].prompt_len + r[i].gen_len;
+    opt.max_batch = o->batch;
+    opt.max_prefills = o->max_prefills;
+    opt.n_pages = o->batch * ((longest + opt.page_len) / opt.page_len + 1);
+    opt.n_adapter_slots = n_adapters < 1 ? 1 : n_adapters < 256 ? n_adapters : 256;
+    opt.adapters = (adapter_source){.load = load_random, .ctx = source};
+    return engine_new(m, &opt, e);
+}
+
+static int add_requests(engine *g, const textgen_options *o, const model_config *c, const bench_request *r, err *e)
+{
+    int status = 0;
+    for (int i = 0; i < o->requests && status == 0; i++) {
+        char name[16];
+        int *token = XNEW_ARRAY(int, (size_t)r[i].prompt_len);
+        for (int k = 0; k < r[i].prompt_len; k++)
+            token[k] = (int)(rng_u64(o->seed + (uint64_t)i, (uint64_t)k) % (uint64_t)c->vocab);
+        snprintf(name, sizeof name, "%d", r[i].adapter);
+        engine_request q = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = r[i].adapter < 0 ? NULL : name,
+                            .token = token, .n_tokens = r[i].prompt_len, .n_prompt = r[i].prompt_len, .how = sampling_default()};
+        q.how.max_tokens = r[i].gen_len;
+        q.how.ignore_eos = true;
+        status = engine_add(g, &q, e);
+        free(token);
+    }
+    return status;
+}
+
+/* Adapters that all fit are loaded before the clock starts; more than that load as they come. */
+static int preload(engine *g, int n_adapters, err *e)
+{
+    for (int i = 0; i < n_adapters && n_adapters <= 256; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        if (engine_preload(g, name, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int step_until_idle(engine *g, err *e)
+{
+    while (!engine_is_idle(g)) {
+        const event *events;
+        int n;
+        if (engine_step(g, &events, &n, e))
+            return -1;
+        for (int i = 0; i < n; i++)
+            if (events[i].kind == EVENT_FAILED || events[i].kind == EVENT_EVICTED)
+                return err_set(e, "request %llu did not finish: %s", (unsigned long long)events[i].id,
+                               events[i].kind == EVENT_FAILED ? events[i].error.msg : "evicted");
+    }
+    return 0;
+}
+
+static int run_workload(const textgen_options *o, const model *m, workload w, result *out, err *e)
+{
+    bench_request *r = XNEW_ARRAY(bench_request, (size_t)o->requests);
+    int limit = m->config.max_positions < 2048 ? m->config.max_positions : 2048;
+    out->n_adapters = workload_make(w, o->requests, o->prompt_len, o->gen_len, limit, o->seed, r);
+    random_source source = {.be = m->be, .config = &m->config, .rank = o->rank, .type = o->type};
+    engine *g = make_engine(o, m, r, out->n_adapters, &source, e);
+    int status = g && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
+    if (status == 0) {
+        double start = clock_now();
+        status = step_until_idle(g, e);
+        out->seconds = clock_now() - start;
+        out->stats = engine_get_stats(g);
+        out->kv_bytes = (size_t)out->stats.pages_total * out->stats.page_bytes;
+        out->adapter_bytes = (size_t)(shape_lora_params(&m->config, o->rank) * (double)dtype_size(o->type)) *
+                             (size_t)(out->n_adapters < 256 ? out->n_adapters : 256);
+    }
+    engine_free(g);
+    free(r);
+    return status;
+}
+
+/* Multiply-adds and bytes the run could not do without: every row through the layers, every token
+ * through the head; every step reads the weights once, its adapters and its keys and values. */
+static double run_flops(const model_config *c, const result *r)
+{
+    return (double)r->stats.rows * shape_row_flops(c) + (double)r->stats.tokens * shape_head_flops(c);
+}
+
+static double run_bytes(const model *m, const result *r)
+{
+    const model_config *c = &m->config;
+    double embed = c->tie_embeddings ? 0 : (double)tensor_bytes(&m->embed);
+    return (double)r->stats.steps * ((double)m->weight_bytes - embed) + (double)r->stats.lora_bytes +
+           (double)r->stats.kv_positions * (double)r->stats.page_bytes / 16;
+}
+
+static void print_row(const model *m, workload w, const result *r, double bandwidth, double backbone)
+{
+    double rate = (double)r->stats.tokens / r->seconds, steps = (double)r->stats.steps;
+    double bytes = run_bytes(m, r) / r->seconds;
+    printf("%-10s %8d %8llu %8.2f %9.1f %8.2f %8.1f %8.1f %7.1f %5.0f%%", workload_name(w), r->n_adapters,
+           (unsigned long long)r->stats.tokens, r->seconds, rate, r->seconds / steps * 1e3, (double)r->stats.rows / steps,
+           run_flops(&m->config, r) / r->seconds * 1e-9, bytes * 1e-9, 100 * bytes / bandwidth);
+    if (backbone > 0 && w != WORKLOAD_NONE)
+        printf("   %+.1f%% time over none", 100 * (backbone / rate - 1));
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void print_csv(FILE *csv, const textgen_options *o, const model *m, workload w, const result *r)
+{
+    fprintf(csv, "%s,%s,%s,%d,%d,%d,%d,%d,%d,%llu,%.4f,%.2f,%llu,%llu,%.2f,%.2f\n", o->shape ? o->shape : o->model_dir,
+            dtype_name(o->type), workload_name(w), r->n_adapters, o->rank, o->requests, o->batch, o->prompt_len, o->gen_len,
+            (unsigned long long)r->stats.tokens, r->seconds, (double)r->stats.tokens / r->seconds,
+            (unsigned long long)r->stats.steps, (unsigned long long)r->stats.rows,
+            run_flops(&m->config, r) / r->seconds * 1e-9, run_bytes(m, r) / r->seconds * 1e-9);
+    fflush(csv);
+}
+
+/* Resident memory against its budget: 1.15 times the weights, KvCache, adapters, 200 MB. */
+static void print_memory(const model *m, const result *largest)
+{
+    double mb = 1024 * 1024, weights = (double)m->weight_bytes / mb, kv = (double)largest->kv_bytes / mb;
+    double adapters = (double)largest->adapter_bytes / mb, budget = 1.15 * weights + kv + adapters + 200;
+    printf("\nresident memory, peak: %.0f MB; budget %.0f MB (1.15 x weights %.0f + KvCache %.0f + adapters %.0f + 200)\n",
+           (double)machine_resident_peak() / mb, budget, weights, kv, adapters);
+}
+
+static model *make_model(const textgen_options *o, backend *be, err *e)
+{
+    if (o->model_dir)
+        return model_load(be, o->model_dir, e);
+    model_config c;
+    if (shape_find(o->shape, o->type, &c, e))
+        return NULL;
+    return model_random(be, &c, o->seed, e);
+}
+
+static FILE *open_csv(const char *path, err *e)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        err_set(e, "cannot write %s: %s", path, strerror(errno));
+    else
+        fprintf(f, "model,dtype,workload,adapters,rank,requests,batch,prompt_len,gen_len,tokens,seconds,tokens_per_s,steps,rows,"
+                   "gflop_per_s,gbyte_per_s\n");
+    return f;
+}
+
+int textgen_run(const textgen_options *o, err *e)
+{
+    char cpu[128];
+    FILE *csv = o->csv ? open_csv(o->csv, e) : NULL;
+    if (o->csv && !csv)
+        return -1;
+    backend *be = backend_cpu_new(o->threads);
+    double bandwidth = machine_read_bandwidth(o->threads), start = clock_now(), backbone = 0;
+    model *m = make_model(o, be, e);
+    result largest = {0};
+    int status = m ? 0 : -1;
+    if (status == 0) {
+        machine_cpu_name(cpu, sizeof cpu);
+        printf("punica " PUNICA_VERSION " bench textgen on %s, %d cores, %s\n", cpu, machine_cores(), be->name);
+        printf("%s, %s weights of %.2f GB %s in %.2f s; memory reads at %.1f GB/s\n", o->shape ? o->shape : o->model_dir,
+               dtype_name(m->config.type), (double)m->weight_bytes * 1e-9, o->shape ? "made" : "loaded", clock_now() - start, bandwidth * 1e-9);
+        printf("%d requests, batch %d, prompt %d, output %d, rank %d (0: the paper's lengths)\n\n", o->requests, o->batch,
+               o->prompt_len, o->gen_len, o->rank);
+        printf("workload   adapters   tokens  seconds  tokens/s  ms/step rows/stp  GFLOP/s    GB/s of peak\n");
+    }
+    for (int w = 0; w < N_WORKLOADS && status == 0; w++) {
+        result r = {0};
+        if (!o->run[w] || (status = run_workload(o, m, (workload)w, &r, e)))
+            continue;
+        print_row(m, (workload)w, &r, bandwidth, backbone);
+        if (csv)
+            print_csv(csv, o, m, (workload)w, &r);
+        if (w == WORKLOAD_NONE)
+            backbone = (double)r.stats.tokens / r.seconds;
+        if (r.adapter_bytes + r.kv_bytes >= largest.adapter_bytes + largest.kv_bytes)
+            largest = r;
+    }
+    if (status == 0)
+        print_memory(m, &largest);
+    model_free(m);
+    be->ops->free(be);
+    if (csv)
+        fclose(csv);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* textgen.h - `punica bench textgen`: the paper's text generation experiment on one device
+ *
+ * A number of requests through the engine, at most `batch` at a time, for one workload or all;
+ * tokens per second, and where the time and the memory went. */
+#ifndef PUNICA_BENCH_TEXTGEN_H
+#define PUNICA_BENCH_TEXTGEN_H
+
+#include "bench/workload.h"
+#include "model/config.h"
+
+typedef struct {
+    const char *shape;              /* random weights of this shape, made in memory, or */
+    const char *model_dir;          /* a real model directory */
+    dtype type;                     /* of random weights */
+    bool run[N_WORKLOADS];
+    int requests, batch, rank, threads;
+    int prompt_len, gen_len;        /* 0: the paper's distribution */
+    int max_prefills;
+    uint64_t seed;
+    const char *csv;                /* file to write, NULL: none */
+} textgen_options;
+
+textgen_options textgen_options_default(void);
+
+int textgen_run(const textgen_options *o, err *e);
+
+#endif

@@ -1,0 +1,76 @@
+/* adapter_set.c - see adapter_set.h */
+#include "cli/adapter_set.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static int find(const adapter_set *s, const char *name)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->name[i], name) == 0)
+            return i;
+    return -1;
+}
+
+static int open_one(adapter_set *s, const char *arg, const model_config *base, err *e)
+{
+    const char *equals = strchr(arg, '=');
+    if (!equals || equals == arg || !equals[1])
+        return err_set(e, "--adapter takes NAME=DIR, not \"%s\"", arg);
+    char *name = xstrndup(arg, (size_t)(equals - arg));
+    adapter *a = NULL;
+    if (find(s, name) >= 0)
+        err_set(e, "adapter %s is given twice", name);
+    else if (!(a = adapter_open(equals + 1, base, e)))
+        err_wrap(e, "adapter %s", name);
+    if (!a) {
+        free(name);
+        return -1;
+    }
+    s->name[s->n] = name;
+    s->adapter[s->n++] = a;
+    return 0;
+}
+
+int adapter_set_open(adapter_set *s, const option_list *args, const model_config *base, backend *be, err *e)
+{
+    *s = (adapter_set){.name = XNEW_ARRAY(char *, (size_t)args->n), .adapter = XNEW_ARRAY(adapter *, (size_t)args->n), .be = be};
+    for (int i = 0; i < args->n; i++)
+        if (open_one(s, args->items[i], base, e)) {
+            adapter_set_close(s);
+            return -1;
+        }
+    return 0;
+}
+
+void adapter_set_close(adapter_set *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        adapter_close(s->adapter[i]);
+        free(s->name[i]);
+    }
+    free(s->adapter);
+    free(s->name);
+    *s = (adapter_set){0};
+}
+
+bool adapter_set_has(const adapter_set *s, const char *name)
+{
+    return find(s, name) >= 0;
+}
+
+/* On the engine's loader thread; the set does not change while the engine lives. */
+static lora *load(void *ctx, const char *name, err *e)
+{
+    const adapter_set *s = ctx;
+    int i = find(s, name);
+    CHECK(i >= 0);
+    return adapter_to_backend(s->adapter[i], s->be, e);
+}
+
+adapter_source adapter_set_source(adapter_set *s)
+{
+    return (adapter_source){.load = load, .ctx = s};
+}

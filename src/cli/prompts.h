@@ -1,0 +1,33 @@
+/* prompts.h - what `punica generate` is asked to complete
+ *
+ * From one --prompt, or from a file of JSON objects, one a line:
+ *   {"adapter": NAME or null, "prompt": TEXT or [ids], "max_tokens": N, sampling parameters...} */
+#ifndef PUNICA_CLI_PROMPTS_H
+#define PUNICA_CLI_PROMPTS_H
+
+#include <stdio.h>
+
+#include "engine/sampling.h"
+#include "text/tokenizer.h"
+
+typedef struct {
+    char *adapter;          /* NULL: the base model */
+    int *token;             /* [n_tokens] prompt, then output */
+    int n_tokens, n_prompt;
+    size_t token_cap;
+    sampling how;
+} prompt;
+
+typedef struct { prompt *at; int n; size_t cap; } prompts;
+
+/* Append one prompt of the given text. */
+int prompts_add_text(prompts *p, const char *adapter, const char *text, const tokenizer *t, const sampling *how, err *e);
+
+/* Append every line of the file; `defaults` hold where a line says nothing. Lines without a seed of
+ * their own draw from defaults->seed and their place in the file. */
+int prompts_read(prompts *p, FILE *in, const char *name, const tokenizer *t, const sampling *defaults, err *e);
+
+void prompt_append(prompt *q, int token);
+void prompts_deinit(prompts *p);
+
+#endif

@@ -1,0 +1,40 @@
+/* adapter_slots.h - which adapters are in backend memory
+ *
+ * A fixed number of slots, each holding one adapter of its true rank; the least recently used one
+ * that nobody holds makes room for a new one. Loading happens on a thread of its own, so steps go
+ * on meanwhile: adapter_slots_hold() answers SLOT_LOADING until the weights have arrived. A failed
+ * load fails those who asked for it and is forgotten, so that a later request tries again.
+ *
+ * All functions on the engine thread; only the load callback runs on the loader thread. */
+#ifndef PUNICA_ENGINE_ADAPTER_SLOTS_H
+#define PUNICA_ENGINE_ADAPTER_SLOTS_H
+
+#include "backend/backend.h"
+
+/* Make the adapter of this name in backend memory. Runs on the loader thread. */
+typedef struct {
+    lora *(*load)(void *ctx, const char *name, err *e);
+    void *ctx;
+} adapter_source;
+
+typedef struct adapter_slots adapter_slots;
+typedef struct adapter_slot adapter_slot;
+
+typedef enum { SLOT_READY, SLOT_LOADING, SLOT_FULL, SLOT_FAILED } slot_state;
+
+adapter_slots *adapter_slots_new(backend *be, int n_slots, adapter_source source);
+void adapter_slots_free(adapter_slots *s);
+
+/* Claim the adapter's slot and start loading it if need be. *slot stays claimed, and its adapter
+ * in memory, until adapter_slots_drop(). NULL when SLOT_FULL: all slots are claimed. */
+slot_state adapter_slots_hold(adapter_slots *s, const char *name, adapter_slot **slot);
+void adapter_slots_drop(adapter_slots *s, adapter_slot *slot);
+
+/* How a claimed slot stands now; e gets the reason when SLOT_FAILED. */
+slot_state adapter_slot_state(const adapter_slot *slot, err *e);
+const lora *adapter_slot_lora(const adapter_slot *slot);        /* when SLOT_READY */
+
+/* Take in finished loads; with wait, block until at least one has finished, if any is under way. */
+void adapter_slots_poll(adapter_slots *s, bool wait);
+
+#endif

@@ -1,0 +1,32 @@
+/* batch_builder.h - lays the rows of one invocation out
+ *
+ * Prefills first, then decodes; within each, rows of one adapter adjacent; the decodes of the last
+ * prefill's adapter come first, so that the two share a segment. */
+#ifndef PUNICA_ENGINE_BATCH_BUILDER_H
+#define PUNICA_ENGINE_BATCH_BUILDER_H
+
+#include <stdbool.h>
+
+#include "backend/batch.h"
+#include "engine/kv_pool.h"
+
+/* The rows one sequence brings to an invocation. */
+typedef struct {
+    void *owner;                /* the caller's, untouched */
+    const int *token;           /* [n_rows] */
+    int n_rows, position;       /* of the first row */
+    const kv_seq *kv;
+    const lora *lora;           /* NULL: the base model */
+    bool wants_logits;          /* of its last row */
+} batch_item;
+
+typedef struct batch_builder batch_builder;
+
+batch_builder *batch_builder_new(void);
+void batch_builder_free(batch_builder *bb);
+
+/* Reorders the items within prefill and within decode as they stand in the batch; logits come in
+ * that order too. The batch is valid until the next call. */
+const batch *batch_build(batch_builder *bb, batch_item *prefill, int n_prefills, batch_item *decode, int n_decodes);
+
+#endif

@@ -1,0 +1,83 @@
+/* engine.h - continuous batching on one device
+ *
+ * Requests are added at any time and wait, first come first served; every engine_step() is one
+ * model invocation over all running requests: one row for each that decodes, and at most
+ * max_prefills prompts (or chunks of them). What happened comes back as events.
+ *
+ * A request that the KvCache has no room for any more is handed back (EVENT_EVICTED), newest
+ * first, and forgotten here: the caller adds it again, here or elsewhere, with the tokens it has so
+ * far. Because randomness depends only on seed and position, it goes on with the same tokens.
+ *
+ * One thread calls all functions. Adapters load on a thread of the engine's own. */
+#ifndef PUNICA_ENGINE_ENGINE_H
+#define PUNICA_ENGINE_ENGINE_H
+
+#include "engine/adapter_slots.h"
+#include "engine/sampling.h"
+#include "model/model.h"
+
+typedef struct {
+    int max_batch;              /* requests running together */
+    int max_prefills;           /* prompts per invocation */
+    int prefill_rows;           /* rows of prompts per invocation; longer ones go in chunks */
+    int n_pages, page_len;      /* KvCache; n_pages 0: room for max_batch requests of 2048 tokens, or
+                                 * as much of the machine's memory as is sensible */
+    int n_adapter_slots;
+    adapter_source adapters;
+} engine_options;
+
+/* max_batch 32, one prefill of up to 256 rows, pages of 16 tokens, 64 adapter slots. */
+engine_options engine_options_default(void);
+
+typedef struct {
+    uint64_t id;                /* the caller's; unique among those in the engine */
+    uint64_t arrival;           /* lower is older; kept by the caller over evictions */
+    const char *adapter;        /* NULL: the base model */
+    const int *token;           /* [n_tokens] prompt, then output of earlier attempts */
+    int n_tokens, n_prompt;
+    sampling how;
+} engine_request;
+
+typedef enum { FINISH_STOP, FINISH_LENGTH } finish_reason;
+typedef enum { EVENT_TOKEN, EVENT_FINISHED, EVENT_EVICTED, EVENT_FAILED } event_kind;
+
+typedef struct {
+    event_kind kind;
+    uint64_t id;
+    sample_result drawn;        /* EVENT_TOKEN: the token, and logprobs if asked for */
+    finish_reason why;          /* EVENT_FINISHED */
+    err error;                  /* EVENT_FAILED */
+} event;
+
+typedef struct {
+    uint64_t steps, rows, tokens, evictions;        /* since the engine was made */
+    uint64_t lora_bytes;        /* adapter bytes of each step's segments, summed */
+    uint64_t kv_positions;      /* cached positions each step's sequences attend to, summed */
+    int n_active, n_waiting, pages_total, pages_free;
+    size_t page_bytes;
+} engine_stats;
+
+typedef struct engine engine;
+
+/* The model must outlive the engine. NULL with e set when the backend is short of memory. */
+engine *engine_new(const model *m, const engine_options *o, err *e);
+void engine_free(engine *g);
+
+/* -1 when the request can never be served here (e says why); everything in r is copied. */
+int engine_add(engine *g, const engine_request *r, err *e);
+
+/* Forget a request; its pages are free at once. Unknown ids are ignored. */
+void engine_cancel(engine *g, uint64_t id);
+
+/* One invocation. *events: [*n], valid until the next call. -1: the device failed; the engine is of
+ * no more use. Blocks while the only runnable requests wait for their adapters. */
+int engine_step(engine *g, const event **events, int *n, err *e);
+
+bool engine_is_idle(const engine *g);           /* nothing running or waiting */
+
+/* Load an adapter ahead of its first request. */
+int engine_preload(engine *g, const char *adapter, err *e);
+
+engine_stats engine_get_stats(const engine *g);
+
+#endif

@@ -1,0 +1,34 @@
+/* sampling.c - see sampling.h */
+#include "engine/sampling.h"
+
+#include "backend/backend.h"
+
+sampling sampling_default(void)
+{
+    return (sampling){.top_p = 1, .repetition_penalty = 1, .max_tokens = 64, .n_logprobs = -1};
+}
+
+int sampling_check(const sampling *s, err *e)
+{
+    if (!(s->temperature >= 0 && s->temperature <= 100))
+        return err_set(e, "temperature must be between 0 and 100");
+    if (s->top_k < 0)
+        return err_set(e, "top_k must be 0 (off) or more");
+    if (!(s->top_p > 0 && s->top_p <= 1))
+        return err_set(e, "top_p must be more than 0 and at most 1");
+    if (!(s->min_p >= 0 && s->min_p <= 1))
+        return err_set(e, "min_p must be between 0 and 1");
+    if (!(s->repetition_penalty > 0 && s->repetition_penalty <= 100))
+        return err_set(e, "repetition_penalty must be more than 0 and at most 100");
+    if (!(s->presence_penalty >= -2 && s->presence_penalty <= 2))
+        return err_set(e, "presence_penalty must be between -2 and 2");
+    if (!(s->frequency_penalty >= -2 && s->frequency_penalty <= 2))
+        return err_set(e, "frequency_penalty must be between -2 and 2");
+    if (s->max_tokens < 1)
+        return err_set(e, "max_tokens must be 1 or more");
+    if (s->min_tokens < 0 || s->min_tokens > s->max_tokens)
+        return err_set(e, "min_tokens must be between 0 and max_tokens");
+    if (s->n_logprobs < -1 || s->n_logprobs > MAX_LOGPROBS)
+        return err_set(e, "logprobs must be between 0 and %d", MAX_LOGPROBS);
+    return 0;
+}

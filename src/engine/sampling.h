@@ -1,0 +1,29 @@
+/* sampling.h - how a request wants its tokens drawn, as a plain value */
+#ifndef PUNICA_ENGINE_SAMPLING_H
+#define PUNICA_ENGINE_SAMPLING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define MAX_STOP_IDS 16
+
+typedef struct {
+    float temperature;              /* 0: greedy */
+    int top_k;                      /* 0: off */
+    float top_p, min_p;
+    float repetition_penalty, presence_penalty, frequency_penalty;
+    uint64_t seed;
+    int max_tokens, min_tokens;     /* of output, counted over all attempts of a request */
+    bool ignore_eos;
+    int n_stop, stop[MAX_STOP_IDS]; /* further token ids that end the output */
+    int n_logprobs;                 /* -1: none; 0: the chosen token's; n: and the n most likely */
+} sampling;
+
+sampling sampling_default(void);
+
+/* -1 when a value is out of range; e names it. */
+int sampling_check(const sampling *s, err *e);
+
+#endif

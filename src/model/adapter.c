@@ -1,0 +1,398 @@
+/* adapter.c - see adapter.h
+ *
+ * peft.c says which modules the configuration adapts; here the weights file is held against that and
+ * against the base: each adapted projection has its pair lora_A, lora_B of the right shapes, and there
+ * is nothing else in the file. */
+#include "model/adapter.h"
+
+#include <openssl/evp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/finite.h"
+#include "model/model.h"
+#include "model/peft.h"
+#include "model/safetensors.h"
+
+#define MAX_CONFIG_FILE ((size_t)4 << 20)
+
+/* One projection's two tensors, A [rank, in] and B [out, rank]. rank 0: not adapted. */
+typedef struct {
+    int rank;
+    double scale;
+    const safetensors_entry *a, *b;
+} pair;
+
+struct adapter {
+    adapter_info info;
+    char *base_name;
+    file_map mapping;               /* of the weights; empty when they are borrowed memory */
+    safetensors *weights;
+    int n_layers;
+    pair (*site)[3];                /* [n_layers * N_SITES] as the model numbers them */
+};
+
+static char *module_name(int layer, int site, int part)
+{
+    const char *block, *name;
+    model_proj_name(site, part, &block, &name);
+    return xasprintf("model.layers.%d.%s.%s", layer, block, name);
+}
+
+/* Why a tensor that is no projection's lora_A or lora_B cannot be used, by a part of its name. */
+static const char *why_unusable(const char *name)
+{
+    static const struct { const char *part, *why; } reasons[] = {
+        {"lora_embedding_", "adapts an embedding, which is not supported"},
+        {"lora_magnitude_vector", "belongs to DoRA, which is not supported"},
+        {"modules_to_save", "replaces a whole module, which is not supported"},
+        {"lm_head", "belongs to lm_head; only the seven projections of a layer can be adapted"},
+        {"embed_tokens", "belongs to embed_tokens; only the seven projections of a layer can be adapted"},
+        {"base_layer", "is a weight of the base, not of an adapter"},
+        {".bias", "is a bias, which is not supported"},
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (strstr(name, reasons[i].part))
+            return reasons[i].why;
+    return "is not lora_A or lora_B of one of the seven projections of a layer";
+}
+
+/* Take "text." off the front of *s when it is there. */
+static bool skip(const char **s, const char *text)
+{
+    size_t n = strlen(text);
+    if (strncmp(*s, text, n) != 0 || (*s)[n] != '.')
+        return false;
+    *s += n + 1;
+    return true;
+}
+
+/* A layer's number and its dot; at most 4 digits, none of them a leading zero. */
+static bool skip_number(const char **s, int *n)
+{
+    size_t digits = strspn(*s, "0123456789");
+    if (digits == 0 || digits > 4 || (*s)[digits] != '.' || (digits > 1 && **s == '0'))
+        return false;
+    *n = atoi(*s);
+    *s += digits + 1;
+    return true;
+}
+
+static bool skip_projection(const char **s, int *site, int *part)
+{
+    for (*site = 0; *site < N_SITES; ++*site)
+        for (*part = 0; *part < model_site_parts(*site); ++*part) {
+            const char *block, *name, *at = *s;
+            model_proj_name(*site, *part, &block, &name);
+            if (skip(&at, block) && skip(&at, name)) {
+                *s = at;
+                return true;
+            }
+        }
+    return false;
+}
+
+/* "weight", or with the name PEFT gave the adapter in memory: "default.weight". */
+static bool is_weight(const char *s)
+{
+    const char *dot = strchr(s, '.');
+    return strcmp(dot && dot > s ? dot + 1 : s, "weight") == 0;
+}
+
+/* Put one tensor of the file where its name says. */
+static int file_tensor(adapter *a, const safetensors_entry *t, err *e)
+{
+    const char *s = t->name;
+    int layer, site, part;
+    bool known = skip(&s, "base_model") && skip(&s, "model") && skip(&s, "model") && skip(&s, "layers") &&
+                 skip_number(&s, &layer) && skip_projection(&s, &site, &part);
+    bool is_a = known && skip(&s, "lora_A"), is_b = known && !is_a && skip(&s, "lora_B");
+    if (!(is_a || is_b) || !is_weight(s))
+        return err_set(e, "tensor \"%.160s\" %s", t->name, why_unusable(t->name));
+    if (layer >= a->n_layers)
+        return err_set(e, "tensor \"%.160s\" is for layer %d, but the base has %d layers", t->name, layer, a->n_layers);
+    pair *p = &a->site[layer * N_SITES + site][part];
+    const safetensors_entry **slot = is_a ? &p->a : &p->b;
+    if (*slot)
+        return err_set(e, "tensors \"%.120s\" and \"%.120s\" are for the same place", (*slot)->name, t->name);
+    *slot = t;
+    return 0;
+}
+
+static int check_shape(const safetensors_entry *t, int rows, int cols, int rank, err *e)
+{
+    char found[SAFETENSORS_SHAPE_TEXT];
+    if (t->n_dims != 2 || t->dim[0] != rows || t->dim[1] != cols)
+        return err_set(e, "tensor \"%.160s\" is %s; the base and rank %d make it [%d, %d]", t->name,
+                       safetensors_shape(t, found), rank, rows, cols);
+    if (!t->usable)
+        return err_set(e, "tensor \"%.160s\" is %s; only F32, F16 and BF16 are supported", t->name, t->dtype_text);
+    return 0;
+}
+
+/* Hold what the file has for one projection against what the configuration says of it. */
+static int check_pair(pair *p, const peft_module *m, const char *module, int in, int out, err *e)
+{
+    if (!m->adapted && (p->a || p->b))
+        return err_set(e, "the weights adapt %s, but adapter_config.json does not target it", module);
+    if (!m->adapted)
+        return 0;
+    if (!p->a || !p->b)
+        return err_set(e, "adapter_config.json targets %s, but %s missing", module,
+                       p->a ? "its lora_B is" : p->b ? "its lora_A is" : "its lora_A and lora_B are");
+    p->rank = m->rank;
+    p->scale = m->scale;
+    return check_shape(p->a, p->rank, in, p->rank, e) || check_shape(p->b, out, p->rank, p->rank, e) ? -1 : 0;
+}
+
+static int check_projection(adapter *a, const peft_config *c, const model_config *base, int layer, int site, int part, err *e)
+{
+    int in, out;
+    model_proj_shape(base, site, part, &in, &out);
+    char *module = module_name(layer, site, part);
+    peft_module m;
+    int status = peft_config_lookup(c, module, &m, e);
+    if (status == 0)
+        status = check_pair(&a->site[layer * N_SITES + site][part], &m, module, in, out, e);
+    free(module);
+    return status;
+}
+
+/* Modules outside the layers that PEFT could adapt and we cannot. */
+static int check_outside(const peft_config *c, err *e)
+{
+    static const char *const outside[] = {"lm_head", "model.embed_tokens"};
+    for (int i = 0; i < 2; i++) {
+        peft_module m;
+        if (peft_config_lookup(c, outside[i], &m, e))
+            return -1;
+        if (m.adapted)
+            return err_set(e, "adapter_config.json targets %s; only the seven projections of a layer can be adapted", outside[i]);
+    }
+    return 0;
+}
+
+static int check_modules(adapter *a, const peft_config *c, const model_config *base, err *e)
+{
+    if (check_outside(c, e))
+        return -1;
+    for (int layer = 0; layer < a->n_layers; layer++)
+        for (int site = 0; site < N_SITES; site++)
+            for (int part = 0; part < model_site_parts(site); part++)
+                if (check_projection(a, c, base, layer, site, part, e))
+                    return -1;
+    return 0;
+}
+
+static int check_finite(const adapter *a, err *e)
+{
+    int n = safetensors_count(a->weights);
+    const tensor **t = XNEW_ARRAY(const tensor *, (size_t)n);
+    for (int i = 0; i < n; i++)
+        t[i] = &safetensors_at(a->weights, i)->t;
+    int bad = finite_scan(t, n);
+    free(t);
+    if (bad < 0)
+        return 0;
+    return err_set(e, "tensor \"%.160s\" holds NaN or infinity", safetensors_at(a->weights, bad)->name);
+}
+
+static void describe_pair(adapter_info *f, const pair *p, int site, int part)
+{
+    if (f->n_projections++ == 0) {
+        f->rank_min = f->rank_max = p->rank;
+        f->scale_min = f->scale_max = p->scale;
+        f->type = p->a->t.type;
+    }
+    f->rank_min = p->rank < f->rank_min ? p->rank : f->rank_min;
+    f->rank_max = p->rank > f->rank_max ? p->rank : f->rank_max;
+    f->scale_min = p->scale < f->scale_min ? p->scale : f->scale_min;
+    f->scale_max = p->scale > f->scale_max ? p->scale : f->scale_max;
+    f->mixed_types |= p->a->t.type != f->type || p->b->t.type != f->type;
+    f->has[site][part] = true;
+    f->n_params += (size_t)p->rank * ((size_t)p->a->t.cols + (size_t)p->b->t.rows);
+    f->bytes += tensor_bytes(&p->a->t) + tensor_bytes(&p->b->t);
+}
+
+static void describe_all(adapter *a)
+{
+    for (int layer = 0; layer < a->n_layers; layer++) {
+        int before = a->info.n_projections;
+        for (int i = 0; i < N_SITES * 3; i++) {
+            const pair *p = &a->site[layer * N_SITES + i / 3][i % 3];
+            if (p->rank)
+                describe_pair(&a->info, p, i / 3, i % 3);
+        }
+        a->info.n_layers += a->info.n_projections > before;
+    }
+}
+
+/* So that `cat adapter_config.json adapter_model.safetensors | sha256sum` gives the same. */
+static void compute_digest(char hex[65], const char *config, size_t n_config, const void *weights, size_t n_weights)
+{
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    CHECK(c && EVP_DigestInit_ex(c, EVP_sha256(), NULL) && EVP_DigestUpdate(c, config, n_config) &&
+          EVP_DigestUpdate(c, weights, n_weights) && EVP_DigestFinal_ex(c, sum, &n) && n == 32);
+    EVP_MD_CTX_free(c);
+    for (int i = 0; i < 32; i++)
+        sprintf(hex + 2 * i, "%02x", sum[i]);
+}
+
+static int bind_weights(adapter *a, const peft_config *c, const model_config *base, err *e)
+{
+    a->n_layers = base->n_layers;
+    a->site = xcalloc((size_t)base->n_layers * N_SITES, sizeof *a->site);
+    for (int i = 0; i < safetensors_count(a->weights); i++)
+        if (file_tensor(a, safetensors_at(a->weights, i), e))
+            return -1;
+    if (check_modules(a, c, base, e) || check_finite(a, e))
+        return -1;
+    describe_all(a);
+    return a->info.n_projections ? 0 : err_set(e, "\"target_modules\" match none of the base's projections");
+}
+
+/* Fill in a, whose mapping may be set already. Messages do not name the directory yet. */
+static int open_parts(adapter *a, const char *config, size_t n_config, const void *weights, size_t n_weights,
+                      const model_config *base, err *e)
+{
+    peft_config *c = peft_config_parse(config, n_config, e);
+    if (!c)
+        return err_wrap(e, "adapter_config.json");
+    int status = -1;
+    a->base_name = xstrdup(peft_config_base_name(c));
+    a->info.base_name = a->base_name;
+    a->info.rslora = peft_config_rslora(c);
+    a->weights = safetensors_open_memory(weights, n_weights, "adapter_model.safetensors", e);
+    if (a->weights && bind_weights(a, c, base, e) == 0) {
+        compute_digest(a->info.digest, config, n_config, weights, n_weights);
+        status = 0;
+    }
+    peft_config_free(c);
+    return status;
+}
+
+adapter *adapter_open_memory(const char *name, const char *config, size_t n_config, const void *weights,
+                             size_t n_weights, const model_config *base, err *e)
+{
+    adapter *a = XNEW(adapter);
+    if (open_parts(a, config, n_config, weights, n_weights, base, e) == 0)
+        return a;
+    err_wrap(e, "%s", name);
+    adapter_close(a);
+    return NULL;
+}
+
+static int open_files(adapter *a, const char *dir, const model_config *base, err *e)
+{
+    char *config_path = path_join(dir, "adapter_config.json"), *path = path_join(dir, "adapter_model.safetensors");
+    char *pickled = path_join(dir, "adapter_model.bin");
+    buf config = {0};
+    int status = -1;
+    if (!file_is_dir(dir))
+        err_set(e, "%s is not a directory", dir);
+    else if (file_read(&config, config_path, MAX_CONFIG_FILE, e))
+        ;
+    else if (!file_exists(path) && file_exists(pickled))
+        err_set(e, "%s: adapter_model.bin is not read; save the adapter as safetensors", dir);
+    else if (file_map_open(&a->mapping, path, e) == 0) {
+        status = open_parts(a, config.data ? config.data : "", config.len, a->mapping.data, a->mapping.size, base, e);
+        if (status)
+            err_wrap(e, "%s", dir);
+    }
+    buf_free(&config);
+    free(pickled);
+    free(path);
+    free(config_path);
+    return status;
+}
+
+adapter *adapter_open(const char *dir, const model_config *base, err *e)
+{
+    adapter *a = XNEW(adapter);
+    if (open_files(a, dir, base, e) == 0)
+        return a;
+    adapter_close(a);
+    return NULL;
+}
+
+void adapter_close(adapter *a)
+{
+    if (!a)
+        return;
+    free(a->site);
+    safetensors_close(a->weights);
+    file_map_close(&a->mapping);
+    free(a->base_name);
+    free(a);
+}
+
+const adapter_info *adapter_describe(const adapter *a)
+{
+    return &a->info;
+}
+
+int adapter_rank(const adapter *a, int layer, int site, int part)
+{
+    return a->site[layer * N_SITES + site][part].rank;
+}
+
+/* out[c, r] = in[r, c]. Strips of input rows that stay in the cache while each output row is written
+ * a stretch at a time. */
+#define STRIP 64
+#define TRANSPOSE(type)                                                                    \
+    static void transpose_##type(type *restrict out, const type *restrict in, int rows, int cols) \
+    {                                                                                      \
+        for (int r0 = 0; r0 < rows; r0 += STRIP) {                                         \
+            int n = rows - r0 < STRIP ? rows - r0 : STRIP;                                 \
+            const type *strip = in + (size_t)r0 * (size_t)cols;                            \
+            for (int c = 0; c < cols; c++)                                                 \
+                for (int r = 0; r < n; r++)                                                \
+                    out[(size_t)c * (size_t)rows + (size_t)(r0 + r)] = strip[r * cols + c]; \
+        }                                                                                  \
+    }
+TRANSPOSE(uint16_t)
+TRANSPOSE(uint32_t)
+
+static void transpose(void *out, const tensor *in)
+{
+    if (in->type == DTYPE_F32)
+        transpose_uint32_t(out, in->data, in->rows, in->cols);
+    else
+        transpose_uint16_t(out, in->data, in->rows, in->cols);
+}
+
+lora *adapter_to_backend(const adapter *a, backend *be, err *e)
+{
+    lora *l = lora_new(a->n_layers);
+    size_t largest = 0;
+    for (int i = 0; i < l->n_sites * 3; i++) {
+        const pair *p = &a->site[i / 3][i % 3];
+        if (!p->rank)
+            continue;
+        tensor b = {.type = p->b->t.type, .rows = p->rank, .cols = p->b->t.rows};
+        l->site[i / 3].part[i % 3] = (lora_part){.rank = p->rank, .scale = (float)p->scale, .a = p->a->t, .b = b};
+        largest = tensor_bytes(&b) > largest ? tensor_bytes(&b) : largest;
+    }
+    if (lora_place(l, be, e)) {
+        lora_free(l, be);
+        return NULL;
+    }
+    void *transposed = xmalloc(largest);
+    for (int i = 0; i < l->n_sites * 3; i++) {
+        const pair *from = &a->site[i / 3][i % 3];
+        const lora_part *to = &l->site[i / 3].part[i % 3];
+        if (!to->rank)
+            continue;
+        be->ops->upload(be, to->a.data, from->a->t.data, tensor_bytes(&to->a));
+        transpose(transposed, &from->b->t);
+        be->ops->upload(be, to->b.data, transposed, tensor_bytes(&to->b));
+    }
+    free(transposed);
+    return l;
+}

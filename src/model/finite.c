@@ -1,0 +1,110 @@
+/* finite.c - see finite.h. Threads take pieces of the tensors front to back from one counter. */
+#include "model/finite.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+/* A piece is large beside the cost of taking one and small beside a model. */
+#define PIECE_BYTES ((size_t)4 << 20)
+#define MAX_THREADS 16
+
+typedef struct { const char *data; size_t bytes; dtype type; int owner; } piece;
+
+typedef struct {
+    const piece *pieces;
+    int n_pieces;
+    atomic_int next;                /* piece to take */
+    atomic_int bad;                 /* lowest tensor found bad so far, or INT32_MAX */
+} scan;
+
+/* A float is not finite exactly when all bits of its exponent are set. The loops have no exit, so
+ * that they vectorise. */
+static bool all_finite16(const uint16_t *x, size_t n, uint16_t exponent)
+{
+    uint16_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= (uint16_t)((x[i] & exponent) == exponent);
+    return !bad;
+}
+
+static bool all_finite32(const uint32_t *x, size_t n, uint32_t exponent)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= (uint32_t)((x[i] & exponent) == exponent);
+    return !bad;
+}
+
+static bool piece_is_finite(const piece *p)
+{
+    switch (p->type) {
+    case DTYPE_F16: return all_finite16((const uint16_t *)p->data, p->bytes / 2, 0x7c00);
+    case DTYPE_BF16: return all_finite16((const uint16_t *)p->data, p->bytes / 2, 0x7f80);
+    default: return all_finite32((const uint32_t *)p->data, p->bytes / 4, 0x7f800000);
+    }
+}
+
+/* Pieces are taken in order, so once one is found bad all before it have been taken too and finish:
+ * nobody needs to take another. */
+static void *scan_pieces(void *arg)
+{
+    scan *s = arg;
+    for (int i; atomic_load(&s->bad) == INT32_MAX && (i = atomic_fetch_add(&s->next, 1)) < s->n_pieces;) {
+        if (piece_is_finite(&s->pieces[i]))
+            continue;
+        int bad = atomic_load(&s->bad);
+        while (s->pieces[i].owner < bad && !atomic_compare_exchange_weak(&s->bad, &bad, s->pieces[i].owner))
+            ;
+    }
+    return NULL;
+}
+
+static piece *cut(const tensor *const *t, int n, int *n_pieces)
+{
+    piece *pieces = NULL;
+    size_t cap = 0, count = 0;
+    for (int i = 0; i < n; i++)
+        for (size_t at = 0, bytes = tensor_bytes(t[i]); at < bytes; at += PIECE_BYTES) {
+            size_t left = bytes - at;
+            pieces = xgrow(pieces, &cap, count + 1, sizeof *pieces);
+            pieces[count++] = (piece){.data = (const char *)t[i]->data + at, .type = t[i]->type, .owner = i,
+                                      .bytes = left < PIECE_BYTES ? left : PIECE_BYTES};
+        }
+    *n_pieces = (int)count;
+    return pieces;
+}
+
+/* Threads beside the caller: one a core, but none for less than a few pieces each. A thread that
+ * cannot be started is not missed. */
+static int start_helpers(scan *s, size_t bytes, pthread_t *thread)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN), useful = (long)(bytes / (4 * PIECE_BYTES));
+    long wanted = (cores < useful ? cores : useful) - 1;
+    int n = 0;
+    while (n < wanted && n < MAX_THREADS - 1 && pthread_create(&thread[n], NULL, scan_pieces, s) == 0)
+        n++;
+    return n;
+}
+
+int finite_scan(const tensor *const *t, int n)
+{
+    scan s = {.bad = INT32_MAX};
+    piece *pieces = cut(t, n, &s.n_pieces);
+    s.pieces = pieces;
+    size_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += tensor_bytes(t[i]);
+    pthread_t thread[MAX_THREADS];
+    int n_helpers = start_helpers(&s, bytes, thread);
+    scan_pieces(&s);
+    for (int i = 0; i < n_helpers; i++)
+        pthread_join(thread[i], NULL);
+    free(pieces);
+    return s.bad == INT32_MAX ? -1 : s.bad;
+}

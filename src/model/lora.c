@@ -1,0 +1,122 @@
+/* lora.c - see lora.h */
+#include "model/lora.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/model.h"
+
+#define ALIGNMENT 64
+
+static size_t padded(const tensor *t)
+{
+    return (tensor_bytes(t) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Random signs and mantissas under one exponent: values in ±[2^exponent, 2^(exponent + 1)). */
+static void fill_random(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t seed)
+{
+    uint64_t keep, fixed, x = rng_mix(seed) | 1;
+    if (type == DTYPE_F32) {
+        keep = 0x807fffff807fffffu;
+        fixed = (uint64_t)(exponent + 127) * 0x0080000000800000u;
+    } else if (type == DTYPE_F16) {
+        keep = 0x83ff83ff83ff83ffu;
+        fixed = (uint64_t)(exponent + 15) * 0x0400040004000400u;
+    } else {
+        keep = 0x807f807f807f807fu;
+        fixed = (uint64_t)(exponent + 127) * 0x0080008000800080u;
+    }
+    for (size_t i = 0; i < n; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        bits[i] = (x & keep) | fixed;
+    }
+}
+
+/* x A^T keeps the size of x's elements when A's are near 1/sqrt(in). */
+static int exponent_for(int in)
+{
+    int exponent = -1;
+    while (exponent > -10 && (1 << (-2 * exponent)) < in)
+        exponent--;
+    return exponent;
+}
+
+static void upload_random(backend *be, const tensor *t, int exponent, uint64_t seed, uint64_t *scratch)
+{
+    fill_random(scratch, (tensor_bytes(t) + 7) / 8, t->type, exponent, seed);
+    be->ops->upload(be, t->data, scratch, tensor_bytes(t));
+}
+
+lora *lora_new(int n_layers)
+{
+    lora *l = XNEW(lora);
+    l->n_sites = n_layers * N_SITES;
+    l->site = XNEW_ARRAY(lora_site, (size_t)l->n_sites);
+    return l;
+}
+
+int lora_place(lora *l, backend *be, err *e)
+{
+    for (int i = 0; i < l->n_sites; i++) {
+        int rank_sum = 0;
+        for (lora_part *p = l->site[i].part; p < l->site[i].part + 3; p++) {
+            rank_sum += p->rank;
+            l->bytes += p->rank ? padded(&p->a) + padded(&p->b) : 0;
+        }
+        l->max_rank_sum = rank_sum > l->max_rank_sum ? rank_sum : l->max_rank_sum;
+    }
+    char *at = l->data = be->ops->alloc(be, l->bytes, e);
+    if (!at)
+        return -1;
+    for (int i = 0; i < l->n_sites; i++)
+        for (lora_part *p = l->site[i].part; p < l->site[i].part + 3; p++)
+            if (p->rank) {
+                p->a.data = at;
+                p->b.data = at + padded(&p->a);
+                at += padded(&p->a) + padded(&p->b);
+            }
+    return 0;
+}
+
+lora *lora_random(backend *be, const model_config *base, int rank, dtype type, unsigned long seed, err *e)
+{
+    lora *l = lora_new(base->n_layers);
+    size_t largest = 0;
+    for (int i = 0; i < l->n_sites; i++)
+        for (int part = 0, in, out; part < model_site_parts(i % N_SITES); part++) {
+            lora_part *p = &l->site[i].part[part];
+            model_proj_shape(base, i % N_SITES, part, &in, &out);
+            *p = (lora_part){.rank = rank, .scale = 1, .a = {NULL, type, rank, in}, .b = {NULL, type, rank, out}};
+            largest = padded(&p->a) > largest ? padded(&p->a) : largest;
+            largest = padded(&p->b) > largest ? padded(&p->b) : largest;
+        }
+    if (lora_place(l, be, e)) {
+        lora_free(l, be);
+        return NULL;
+    }
+    uint64_t *scratch = xmalloc(largest);
+    for (int i = 0; i < l->n_sites * 3; i++) {
+        const lora_part *p = &l->site[i / 3].part[i % 3];
+        if (!p->rank)
+            continue;
+        upload_random(be, &p->a, exponent_for(p->a.cols), rng_u64(seed, 2 * (uint64_t)i), scratch);
+        upload_random(be, &p->b, -8, rng_u64(seed, 2 * (uint64_t)i + 1), scratch);
+    }
+    free(scratch);
+    return l;
+}
+
+void lora_free(lora *l, backend *be)
+{
+    if (!l)
+        return;
+    if (l->data)
+        be->ops->release(be, l->data);
+    free(l->site);
+    free(l);
+}

@@ -1,0 +1,121 @@
+/* random.c - a model of a given shape with random weights, for benchmarks: weights do not affect
+ * speed, as long as the numbers stay ordinary (no zeros, infinities or denormals). */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/model.h"
+
+/* All weights come from one block of host memory, handed out front to back. The first failure of
+ * the backend to adopt one is kept. */
+typedef struct { char *base; size_t used, size; uint64_t seed; backend *be; err *e; int status; } region;
+
+/* Bits of random values in ±[2^-6, 2^-5): near the spread of a trained layer of width 2048. */
+static void fill_random(void *data, size_t bytes, dtype t, uint64_t seed)
+{
+    uint64_t keep = t == DTYPE_F32 ? 0x807fffff807fffffu : t == DTYPE_F16 ? 0x83ff83ff83ff83ffu : 0x807f807f807f807fu;
+    uint64_t exponent = t == DTYPE_F32 ? 0x3c8000003c800000u : t == DTYPE_F16 ? 0x2400240024002400u : 0x3c803c803c803c80u;
+    uint64_t *p = data, x = rng_mix(seed) | 1;
+    for (size_t i = 0; i < bytes / 8; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        p[i] = (x & keep) | exponent;
+    }
+}
+
+/* The next tensor of the region; every tensor starts on 64 bytes. */
+static tensor take(region *r, dtype t, int rows, int cols)
+{
+    tensor out = {.data = r->base + r->used, .type = t, .rows = rows, .cols = cols};
+    size_t bytes = (tensor_bytes(&out) + 63) / 64 * 64;
+    CHECK(r->used + bytes <= r->size);
+    if (rows > 1 || t != DTYPE_F32)
+        fill_random(out.data, bytes, t, r->seed + r->used);
+    else
+        for (int i = 0; i < cols; i++)
+            ((float *)out.data)[i] = 1;
+    r->used += bytes;
+    if (r->status == 0)
+        r->status = r->be->ops->adopt(r->be, &out, &out, r->e);
+    return out;
+}
+
+static void take_layer(region *r, const model_config *c, model_layer *l)
+{
+    static const int n_parts[N_SITES] = {3, 1, 2, 1};
+    l->attn_norm = take(r, DTYPE_F32, 1, c->hidden);
+    l->mlp_norm = take(r, DTYPE_F32, 1, c->hidden);
+    if (c->qk_norm) {
+        l->q_norm = take(r, DTYPE_F32, 1, c->head_dim);
+        l->k_norm = take(r, DTYPE_F32, 1, c->head_dim);
+    }
+    for (int s = 0; s < N_SITES; s++) {
+        l->site[s].n = n_parts[s];
+        for (int p = 0; p < n_parts[s]; p++) {
+            int in, out;
+            model_proj_shape(c, s, p, &in, &out);
+            l->site[s].part[p].w = take(r, c->type, out, in);
+            if (s == SITE_QKV && c->qkv_bias)
+                l->site[s].part[p].bias = take(r, DTYPE_F32, 1, out);
+        }
+    }
+}
+
+/* Upper bound of the bytes all tensors of this shape take. */
+static size_t region_size(const model_config *c)
+{
+    size_t params = 2 * (size_t)c->vocab * (size_t)c->hidden, small = (size_t)c->hidden * 4 + 64;
+    for (int s = 0; s < N_SITES; s++)
+        for (int p = 0, in, out; p < (s == SITE_QKV ? 3 : s == SITE_GATE_UP ? 2 : 1); p++) {
+            model_proj_shape(c, s, p, &in, &out);
+            params += (size_t)c->n_layers * (size_t)in * (size_t)out;
+            small += (size_t)c->n_layers * ((size_t)out * 4 + 64);
+        }
+    small += (size_t)c->n_layers * (2 * (size_t)c->hidden + 2 * (size_t)c->head_dim) * 4;
+    return params * dtype_size(c->type) + small + (size_t)c->n_layers * 1024 + (2u << 20);
+}
+
+
+/* Rotary frequencies go to the backend by upload, like any small table. */
+static int put_inv_freq(model *m, err *e)
+{
+    int n = m->config.head_dim / 2;
+    float *table = XNEW_ARRAY(float, (size_t)n);
+    model_config_inv_freq(&m->config, table);
+    m->inv_freq = m->be->ops->alloc(m->be, (size_t)n * sizeof *table, e);
+    if (m->inv_freq)
+        m->be->ops->upload(m->be, m->inv_freq, table, (size_t)n * sizeof *table);
+    free(table);
+    return m->inv_freq ? 0 : -1;
+}
+
+model *model_random(backend *be, const model_config *config, uint64_t seed, err *e)
+{
+    model *m = XNEW(model);
+    const model_config *c = &m->config;
+    *m = (model){.config = *config, .be = be, .layer = XNEW_ARRAY(model_layer, (size_t)config->n_layers)};
+    region r = {.size = region_size(c), .used = 0, .be = be, .e = e};
+    size_t huge = 2u << 20;
+    m->random = r.base = aligned_alloc(huge, (r.size + huge - 1) / huge * huge);
+    if (!r.base) {
+        err_set(e, "not enough memory for random weights of %zu MB", r.size >> 20);
+        goto fail;
+    }
+    madvise(r.base, r.size, MADV_HUGEPAGE);
+    r.seed = seed;
+    m->embed = take(&r, c->type, c->vocab, c->hidden);
+    m->final_norm = take(&r, DTYPE_F32, 1, c->hidden);
+    m->lm_head.n = 1;
+    m->lm_head.part[0].w = c->tie_embeddings ? m->embed : take(&r, c->type, c->vocab, c->hidden);
+    for (int i = 0; i < c->n_layers; i++)
+        take_layer(&r, c, &m->layer[i]);
+    m->weight_bytes = r.used;
+    if (r.status == 0 && put_inv_freq(m, e) == 0)
+        return m;
+fail:
+    model_free(m);
+    return NULL;
+}

@@ -1,0 +1,31 @@
+/* bpe.h - byte-pair encoding: one pre-token to ids
+ *
+ * The text starts as one symbol per character; as long as some adjacent pair has a merge, the pair
+ * of lowest rank (leftmost first) becomes one symbol. A character that is no token falls back to
+ * its bytes' tokens <0xNN>, or is unknown. */
+#ifndef PUNICA_TEXT_BPE_H
+#define PUNICA_TEXT_BPE_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "text/ids.h"
+#include "text/vocab.h"
+
+typedef struct bpe bpe;
+typedef struct bpe_scratch bpe_scratch;     /* what one thread needs while encoding */
+
+/* From tokenizer.json's "model". NULL with e set. */
+bpe *bpe_new(const json_t *model, err *e);
+void bpe_free(bpe *b);
+const vocab *bpe_vocab(const bpe *b);
+
+bpe_scratch *bpe_scratch_new(void);
+void bpe_scratch_free(bpe_scratch *s);
+
+/* Append the ids of one pre-token (valid UTF-8). Safe for many threads at once, each with its own
+ * scratch. Fails only on an unknown character when unk_token itself is no token. */
+int bpe_encode(const bpe *b, bpe_scratch *s, const char *text, size_t n, ids *out, err *e);
+
+#endif

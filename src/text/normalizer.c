@@ -1,0 +1,203 @@
+/* normalizer.c - see normalizer.h */
+#include "text/normalizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/component.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+#define MAX_NORMALIZED ((size_t)256 << 20)
+
+typedef enum { STEP_FORM, STEP_LOWERCASE, STEP_STRIP, STEP_STRIP_ACCENTS, STEP_PREPEND, STEP_REPLACE } step_kind;
+
+typedef struct {
+    step_kind kind;
+    unicode_form form;
+    bool left, right;           /* strip */
+    pattern *pattern;           /* replace: owned */
+    char *text;                 /* prepend, replace: owned */
+    size_t n;
+} step;
+
+struct normalizer {
+    step steps[MAX_STEPS];
+    int n_steps;
+};
+
+static int read_strip(step *s, const json_t *spec, err *e)
+{
+    s->kind = STEP_STRIP;
+    s->left = s->right = true;
+    return component_keys(spec, "type strip_left strip_right", e) || json_get_bool(spec, "strip_left", &s->left, e) ||
+           json_get_bool(spec, "strip_right", &s->right, e) ? -1 : 0;
+}
+
+static int read_text(step *s, const json_t *spec, const char *key, err *e)
+{
+    const char *text;
+    if (component_text(spec, key, &text, &s->n, e))
+        return -1;
+    s->text = xstrndup(text, s->n);
+    return 0;
+}
+
+static int read_replace(step *s, const json_t *spec, err *e)
+{
+    s->kind = STEP_REPLACE;
+    if (component_keys(spec, "type pattern content", e) || read_text(s, spec, "content", e))
+        return -1;
+    s->pattern = pattern_from_json(json_object_get(spec, "pattern"), e);
+    return s->pattern ? 0 : -1;
+}
+
+static int add_step(void *self, const char *type, const json_t *spec, err *e)
+{
+    static const struct { const char *type; step_kind kind; unicode_form form; } plain[] = {
+        {"NFC", STEP_FORM, FORM_NFC}, {"NFD", STEP_FORM, FORM_NFD}, {"NFKC", STEP_FORM, FORM_NFKC},
+        {"NFKD", STEP_FORM, FORM_NFKD}, {"Lowercase", STEP_LOWERCASE, 0}, {"StripAccents", STEP_STRIP_ACCENTS, 0},
+    };
+    normalizer *z = self;
+    step *s = &z->steps[z->n_steps++];
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
+        if (strcmp(type, plain[i].type) == 0) {
+            *s = (step){.kind = plain[i].kind, .form = plain[i].form};
+            return component_keys(spec, "type", e);
+        }
+    if (strcmp(type, "Strip") == 0)
+        return read_strip(s, spec, e);
+    if (strcmp(type, "Replace") == 0)
+        return read_replace(s, spec, e);
+    if (strcmp(type, "Prepend") == 0) {
+        s->kind = STEP_PREPEND;
+        return component_keys(spec, "type prepend", e) ? -1 : read_text(s, spec, "prepend", e);
+    }
+    return err_set(e, "this type is not supported");
+}
+
+normalizer *normalizer_new(const json_t *spec, err *e)
+{
+    normalizer *z = XNEW(normalizer);
+    if (component_each(spec, "normalizer", "normalizers", add_step, z, e) == 0)
+        return z;
+    normalizer_free(z);
+    return NULL;
+}
+
+void normalizer_free(normalizer *z)
+{
+    if (!z)
+        return;
+    for (int i = 0; i < z->n_steps; i++) {
+        pattern_free(z->steps[i].pattern);
+        free(z->steps[i].text);
+    }
+    free(z);
+}
+
+bool normalizer_is_empty(const normalizer *z)
+{
+    return z->n_steps == 0;
+}
+
+/* The text without white space at the ends that are to be stripped. */
+static void strip(const step *s, const char *text, size_t n, buf *out, bool *head_lost)
+{
+    const char *start = text, *end = text + n;
+    while (s->left && start < end) {
+        const char *next = start;
+        if (!unicode_is_space(utf8_next(&next)))
+            break;
+        start = next;
+    }
+    while (s->right && end > start) {
+        const char *last = utf8_back(end), *at = last;
+        if (!unicode_is_space(utf8_next(&at)))
+            break;
+        end = last;
+    }
+    *head_lost |= start > text;
+    buf_add(out, start, (size_t)(end - start));
+}
+
+static void strip_accents(const char *text, size_t n, buf *out, bool *head_lost)
+{
+    for (const char *at = text; at < text + n;) {
+        const char *start = at;
+        if (!unicode_is_mark(utf8_next(&at)))
+            buf_add(out, start, (size_t)(at - start));
+        else if (start == text)
+            *head_lost = true;
+    }
+}
+
+static int replace(const step *s, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e)
+{
+    pattern_scan scan;
+    size_t start, end, done = 0;
+    int rc;
+    pattern_scan_begin(&scan, s->pattern, m, text, n);
+    while ((rc = pattern_scan_next(&scan, &start, &end, e)) > 0) {
+        /* What replaces several characters counts as standing where the last of them stood. */
+        *head_lost |= start == 0 && end > 0 && (s->n == 0 || !utf8_is_one_char(text, end));
+        buf_add(out, text + done, start - done);
+        buf_add(out, s->text, s->n);
+        done = end;
+        if (out->len > MAX_NORMALIZED) {
+            rc = err_set(e, "the normalised text is larger than %zu bytes", MAX_NORMALIZED);
+            break;
+        }
+    }
+    pattern_scan_end(&scan);
+    buf_add(out, text + done, n - done);
+    return rc;
+}
+
+static int apply_step(const step *s, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e)
+{
+    switch (s->kind) {
+    case STEP_FORM:
+        unicode_normalize(s->form, text, n, out);
+        return 0;
+    case STEP_LOWERCASE:
+        unicode_lowercase(text, n, out);
+        return 0;
+    case STEP_STRIP:
+        strip(s, text, n, out, head_lost);
+        return 0;
+    case STEP_STRIP_ACCENTS:
+        strip_accents(text, n, out, head_lost);
+        return 0;
+    case STEP_PREPEND:
+        if (n > 0)
+            buf_add(out, s->text, s->n);
+        buf_add(out, text, n);
+        return 0;
+    case STEP_REPLACE:
+        return replace(s, m, text, n, out, head_lost, e);
+    }
+    return 0;
+}
+
+int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e)
+{
+    buf in = {0};
+    int rc = 0;
+    *head_lost = false;
+    buf_clear(out);
+    buf_add(out, text, n);
+    for (int i = 0; i < z->n_steps && rc == 0; i++) {
+        buf swap = in;
+        in = *out;
+        *out = swap;
+        buf_clear(out);
+        buf_add(out, "", 0);
+        rc = apply_step(&z->steps[i], m, in.data, in.len, out, head_lost, e);
+        if (rc == 0 && out->len > MAX_NORMALIZED)
+            rc = err_set(e, "the normalised text is larger than %zu bytes", MAX_NORMALIZED);
+    }
+    buf_free(&in);
+    return rc;
+}

@@ -1,0 +1,53 @@
+/* pattern.h - what Split and Replace look for: a literal string or a regular expression
+ *
+ * Regular expressions are written for Oniguruma, the reference's engine, and run by PCRE2. Where
+ * the two read a construct differently it is translated, or refused when that cannot be done.
+ *
+ * A pattern is immutable; the matcher holds what a search needs to write to, one per encode call. */
+#ifndef PUNICA_TEXT_PATTERN_H
+#define PUNICA_TEXT_PATTERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+
+typedef struct pattern pattern;
+typedef struct matcher matcher;
+
+/* The inside of a class of word characters as the reference's other regex engine, used for its own
+ * expressions, defines them. */
+#define WORD_CHARS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
+
+/* NULL with e set. Empty patterns are refused. */
+pattern *pattern_new_literal(const char *text, size_t n, err *e);
+pattern *pattern_new_regex(const char *text, size_t n, err *e);
+pattern *pattern_from_json(const json_t *spec, err *e);     /* {"String": ...} or {"Regex": ...} */
+void pattern_free(pattern *p);
+bool pattern_is_literal(const pattern *p);      /* its scans need no matcher */
+
+/* text_len: of the text to encode. It sets the time all searches with this matcher may take
+ * together, so that no pattern, however written, can hang a thread. */
+matcher *matcher_new(size_t text_len);
+void matcher_free(matcher *m);
+
+/* All matches in valid UTF-8 text, from left to right. An empty match directly behind another
+ * match does not count. */
+typedef struct {
+    const pattern *p;
+    matcher *m;
+    const char *text;           /* borrowed: until the scan ends */
+    size_t n, from, last_end;   /* last_end is SIZE_MAX before the first match */
+    buf shadow;                 /* owned: text as the regex sees it, if it differs */
+    const char *seen;           /* text or shadow */
+} pattern_scan;
+
+void pattern_scan_begin(pattern_scan *s, const pattern *p, matcher *m, const char *text, size_t n);
+void pattern_scan_end(pattern_scan *s);
+
+/* 1: the next match is [*start, *end). 0: there is none. -1: it would take too long. */
+int pattern_scan_next(pattern_scan *s, size_t *start, size_t *end, err *e);
+
+#endif

@@ -1,0 +1,272 @@
+/* tokenizer.c - see tokenizer.h: the parts put together */
+#include "text/tokenizer.h"
+
+#include <malloc.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "text/added.h"
+#include "text/bpe.h"
+#include "text/component.h"
+#include "text/detokenizer.h"
+#include "text/normalizer.h"
+#include "text/pretokenizer.h"
+#include "text/template.h"
+#include "text/utf8.h"
+
+#define MAX_TEXT ((size_t)64 << 20)
+
+struct tokenizer {
+    bpe *model;
+    added_tokens *added;
+    normalizer *normalize;
+    pretokenizer *pretokenize;
+    decoder *decode;
+    template around;
+};
+
+/* truncation and padding prepare batches for training; Transformers switches both off unless a
+ * call asks for them, and a server must not cut prompts. */
+static int load_parts(tokenizer *t, const json_t *doc, err *e)
+{
+    const char *version = "1.0";
+    if (!json_is_object(doc))
+        return err_set(e, "must be a JSON object");
+    if (component_keys(doc, "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model", e) ||
+        json_get_string(doc, "version", &version, e))
+        return -1;
+    if (strcmp(version, "1.0") != 0)
+        return err_set(e, "version \"%s\" is not supported; only 1.0 is", version);
+    if (!(t->model = bpe_new(json_object_get(doc, "model"), e)))
+        return err_wrap(e, "model");
+    if (!(t->normalize = normalizer_new(json_object_get(doc, "normalizer"), e)) ||
+        !(t->pretokenize = pretokenizer_new(json_object_get(doc, "pre_tokenizer"), e)) ||
+        !(t->decode = decoder_new(json_object_get(doc, "decoder"), e)) ||
+        !(t->added = added_tokens_new(json_object_get(doc, "added_tokens"), bpe_vocab(t->model), t->normalize, e)))
+        return -1;
+    return template_init(&t->around, json_object_get(doc, "post_processor"), e);
+}
+
+/* A token in tokenizer_config.json is a string or an object with "content". -1: none. */
+static int config_token(const tokenizer *t, const json_t *config, const char *key)
+{
+    const json_t *v = json_object_get(config, key);
+    if (json_is_object(v))
+        v = json_object_get(v, "content");
+    return json_is_string(v) ? tokenizer_token_id(t, json_string_value(v)) : -1;
+}
+
+/* Llama's tokenizer classes rebuild the template from these settings when they load; others take
+ * tokenizer.json as it is. */
+static int apply_config(tokenizer *t, const json_t *config, err *e)
+{
+    const char *class = "";
+    if (!json_is_object(config))
+        return err_set(e, "must be a JSON object");
+    if (json_get_string(config, "tokenizer_class", &class, e))
+        return -1;
+    if (strncmp(class, "LlamaTokenizer", 14) != 0 && strncmp(class, "CodeLlamaTokenizer", 18) != 0)
+        return 0;
+    int bos = config_token(t, config, "bos_token"), eos = config_token(t, config, "eos_token");
+    bool add_bos = false, add_eos = false;
+    if (json_get_bool(config, "add_bos_token", &add_bos, e) || json_get_bool(config, "add_eos_token", &add_eos, e))
+        return -1;
+    if (bos >= 0 && json_member(config, "add_bos_token"))
+        template_set_first(&t->around, bos, add_bos);
+    if (eos >= 0 && json_member(config, "add_eos_token"))
+        template_set_last(&t->around, eos, add_eos);
+    return 0;
+}
+
+/* doc and config are consumed. */
+static tokenizer *make(json_t *doc, json_t *config, err *e)
+{
+    tokenizer *t = XNEW(tokenizer);
+    int rc = load_parts(t, doc, e);
+    if (rc == 0 && config && (rc = apply_config(t, config, e)))
+        err_wrap(e, "tokenizer_config.json");
+    json_decref(doc);
+    json_decref(config);
+    if (rc == 0)
+        return t;
+    tokenizer_free(t);
+    return NULL;
+}
+
+tokenizer *tokenizer_from_json(const char *json, size_t n, const char *config, size_t n_config, err *e)
+{
+    json_t *doc = json_read_text(json, n, e);
+    json_t *second = doc && config ? json_read_text(config, n_config, e) : NULL;
+    if (doc && (second || !config))
+        return make(doc, second, e);
+    json_decref(doc);
+    return NULL;
+}
+
+tokenizer *tokenizer_load(const char *dir, err *e)
+{
+    char *path = path_join(dir, "tokenizer.json"), *config_path = path_join(dir, "tokenizer_config.json");
+    tokenizer *t = NULL;
+    json_t *config = NULL, *doc = json_read_file(path, e);
+    if (doc && file_exists(config_path) && !(config = json_read_file(config_path, e))) {
+        json_decref(doc);
+        doc = NULL;
+    }
+    if (doc && !(t = make(doc, config, e)))
+        err_wrap(e, "%s", path);
+    malloc_trim(0);             /* the parsed file took several times what the tokenizer keeps */
+    free(path);
+    free(config_path);
+    return t;
+}
+
+void tokenizer_free(tokenizer *t)
+{
+    if (!t)
+        return;
+    bpe_free(t->model);
+    added_tokens_free(t->added);
+    normalizer_free(t->normalize);
+    pretokenizer_free(t->pretokenize);
+    decoder_free(t->decode);
+    template_deinit(&t->around);
+    free(t);
+}
+
+/* What one call of tokenizer_encode works with. */
+typedef struct {
+    const tokenizer *t;
+    matcher *m;
+    bpe_scratch *bpe;
+    pretokenizer_scratch *pieces;
+    buf normalized;
+    ids *out;
+} encoding;
+
+static int encode_piece(void *self, const char *text, size_t n, err *e)
+{
+    encoding *c = self;
+    return bpe_encode(c->t->model, c->bpe, text, n, c->out, e);
+}
+
+/* Text between added tokens: normalise it, find the added tokens that are normalised too, and
+ * give the rest to the model. */
+static int encode_between(encoding *c, const char *text, size_t n, bool at_start, err *e)
+{
+    bool head_lost = false;
+    if (!normalizer_is_empty(c->t->normalize)) {
+        if (normalizer_apply(c->t->normalize, c->m, text, n, &c->normalized, &head_lost, e))
+            return -1;
+        text = c->normalized.data;
+        n = c->normalized.len;
+    }
+    added_scan scan;
+    added_span span;
+    added_scan_begin(&scan, c->t->added, true, c->m, text, n);
+    while (added_scan_next(&scan, &span)) {
+        bool first = at_start && !head_lost && span.start == 0;
+        if (span.token)
+            ids_add(c->out, span.token->id);
+        else if (pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start, span.end - span.start, first,
+                                  encode_piece, c, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int encode_text(encoding *c, const char *text, size_t n, err *e)
+{
+    added_scan scan;
+    added_span span;
+    added_scan_begin(&scan, c->t->added, false, c->m, text, n);
+    while (added_scan_next(&scan, &span)) {
+        if (span.token)
+            ids_add(c->out, span.token->id);
+        else if (encode_between(c, text + span.start, span.end - span.start, span.start == 0, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int encode_around(encoding *c, const char *text, size_t n, bool add_special, err *e)
+{
+    const ids *around = &c->t->around.items;
+    for (size_t i = 0; i < around->n; i++) {
+        if (around->items[i] == TEMPLATE_TEXT) {
+            if (encode_text(c, text, n, e))
+                return -1;
+        } else if (add_special) {
+            ids_add(c->out, around->items[i]);
+        }
+    }
+    return 0;
+}
+
+int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, ids *out, err *e)
+{
+    if (n > MAX_TEXT)
+        return err_set(e, "the text has %zu bytes; at most %zu can be encoded", n, MAX_TEXT);
+    buf repaired = {0};
+    if (!utf8_is_valid(text, n)) {
+        utf8_tail tail = {0};
+        utf8_repair(&tail, text, n, &repaired);
+        utf8_repair_end(&tail, &repaired);
+        text = repaired.data;
+        n = repaired.len;
+    }
+    size_t before = out->n;
+    encoding c = {.t = t, .m = matcher_new(n), .bpe = bpe_scratch_new(), .pieces = pretokenizer_scratch_new(), .out = out};
+    int rc = encode_around(&c, text, n, add_special, e);
+    if (rc)
+        out->n = before;
+    buf_free(&c.normalized);
+    pretokenizer_scratch_free(c.pieces);
+    bpe_scratch_free(c.bpe);
+    matcher_free(c.m);
+    buf_free(&repaired);
+    return rc;
+}
+
+void tokenizer_decode(const tokenizer *t, const int *id, size_t n, bool skip_special, buf *out)
+{
+    detokenizer d;
+    detokenizer_init(&d, t, skip_special, NULL, 0);
+    for (size_t i = 0; i < n; i++)
+        detokenizer_add(&d, id[i], out);
+    detokenizer_finish(&d, out);
+    detokenizer_deinit(&d);
+}
+
+int tokenizer_vocab_size(const tokenizer *t)
+{
+    size_t model = bpe_vocab(t->model)->n_ids, added = added_tokens_n_ids(t->added);
+    return (int)(model > added ? model : added);
+}
+
+int tokenizer_token_id(const tokenizer *t, const char *token)
+{
+    const added_token *a = added_tokens_find(t->added, token, strlen(token));
+    return a ? a->id : vocab_find(bpe_vocab(t->model), token, strlen(token));
+}
+
+bool tokenizer_is_special(const tokenizer *t, int id)
+{
+    const added_token *a = added_tokens_by_id(t->added, id);
+    return a && a->special;
+}
+
+const char *tokenizer_token_text(const tokenizer *t, int id, size_t *n)
+{
+    const added_token *a = added_tokens_by_id(t->added, id);
+    if (a) {
+        *n = a->n_sought;
+        return a->sought;
+    }
+    return vocab_has(bpe_vocab(t->model), id) ? vocab_text(bpe_vocab(t->model), id, n) : NULL;
+}
+
+const decoder *tokenizer_decoder(const tokenizer *t)
+{
+    return t->decode;
+}

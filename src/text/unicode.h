@@ -1,0 +1,31 @@
+/* unicode.h - what a tokenizer needs to know of Unicode beyond the regex engine
+ *
+ * Every function takes and gives valid UTF-8. The reference is the `tokenizers` library; where its
+ * Unicode tables are older or newer than those of utf8proc and PCRE2, the difference is made up
+ * for here. */
+#ifndef PUNICA_TEXT_UNICODE_H
+#define PUNICA_TEXT_UNICODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+typedef enum { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD } unicode_form;
+
+bool unicode_is_space(uint32_t cp);     /* the White_Space property */
+bool unicode_is_mark(uint32_t cp);      /* a combining mark, general category M */
+
+/* Append the text in this normalisation form. Linear in n, also for long runs of marks. */
+void unicode_normalize(unicode_form form, const char *text, size_t n, buf *out);
+
+/* Append the text in lower case, character by character (no final sigma). */
+void unicode_lowercase(const char *text, size_t n, buf *out);
+
+/* The regex engine knows Unicode 14, the reference knows 16. This gives text of the same length
+ * in which characters assigned since then are replaced by older ones of the same category, for
+ * the regex to look at. It is the text itself when there are none, else it lies in scratch. */
+const char *unicode_for_regex(const char *text, size_t n, buf *scratch);
+
+#endif

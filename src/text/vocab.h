@@ -1,0 +1,46 @@
+/* vocab.h - the model's tokens: string to id and back
+ *
+ * Built once, then read by any number of threads. Strings lie back to back in one block; ids may
+ * have gaps. */
+#ifndef PUNICA_TEXT_VOCAB_H
+#define PUNICA_TEXT_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+
+typedef struct { uint32_t hash, id; } vocab_slot;       /* id UINT32_MAX: empty */
+
+typedef struct {
+    char *text;                 /* all strings */
+    uint32_t *start;            /* [n_ids] where each begins in text */
+    uint32_t *len;              /* [n_ids]; UINT32_MAX: no token has this id */
+    size_t n_ids, n_tokens;     /* largest id + 1; how many tokens there are */
+    size_t max_len;             /* bytes of the longest token */
+    vocab_slot *slots;          /* [mask + 1], open addressing */
+    size_t mask;
+} vocab;
+
+/* From {"token": id, ...}. On failure v needs no deinit. */
+int vocab_init(vocab *v, const json_t *tokens, err *e);
+void vocab_deinit(vocab *v);
+
+/* The id of this string, or -1. */
+int vocab_find(const vocab *v, const char *s, size_t n);
+
+static inline bool vocab_has(const vocab *v, int id)
+{
+    return id >= 0 && (size_t)id < v->n_ids && v->len[id] != UINT32_MAX;
+}
+
+/* The string of an id that vocab_has. */
+static inline const char *vocab_text(const vocab *v, int id, size_t *n)
+{
+    *n = v->len[id];
+    return v->text + v->start[id];
+}
+
+#endif

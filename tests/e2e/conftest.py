@@ -1,0 +1,89 @@
+"""Fixtures of the tests of the whole program.
+
+The program is $PUNICA_BIN, else build/dev/punica. `golden` walks over the families of
+tests/golden/models (made by tools/golden_models.py); `punica` runs the program; `generate` runs
+`punica generate` on request lines and gives back its objects.
+"""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("PUNICA_BIN", ROOT / "build/dev/punica")).absolute()
+FAMILIES = sorted(p.parent for p in ROOT.glob("tests/golden/models/*/golden.json"))
+TIMEOUT_S = 300
+
+
+class Golden:
+    """One family: its model, its adapters by name, and what Transformers + PEFT made of them."""
+
+    def __init__(self, root):
+        data = json.loads((root / "golden.json").read_text())
+        self.root, self.model = root, root / "model"
+        self.adapters = {p.name: p for p in sorted((root / "adapters").iterdir())}
+        self.cases, self.texts = data["cases"], data["texts"]
+
+    def options(self, model=None):
+        """--model and an --adapter for each."""
+        args = ["--model", model or self.model]
+        for name, path in self.adapters.items():
+            args += ["--adapter", f"{name}={path}"]
+        return args
+
+
+class Program:
+    def __call__(self, *args, stdin=""):
+        """The finished process. A signal, or a report of a sanitizer, fails the test at once."""
+        done = subprocess.run([PROGRAM, *map(str, args)], input=stdin, capture_output=True, text=True,
+                              timeout=TIMEOUT_S)
+        assert done.returncode in (0, 1, 2) and "Sanitizer" not in done.stderr, done.stderr
+        return done
+
+    def refuses(self, *args, stdin=""):
+        """The one line it says when it exits with 2, having written nothing."""
+        done = self(*args, stdin=stdin)
+        assert done.returncode == 2, (done.stdout, done.stderr)
+        lines = done.stderr.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("punica: ") and not done.stdout, (done.stdout, done.stderr)
+        return lines[0]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built():
+    if not os.access(PROGRAM, os.X_OK):
+        pytest.exit(f"{PROGRAM} is not there: build it, or set PUNICA_BIN", returncode=2)
+
+
+@pytest.fixture(scope="session")
+def punica():
+    return Program()
+
+
+@pytest.fixture(scope="session", params=FAMILIES, ids=lambda root: root.name)
+def golden(request):
+    return Golden(request.param)
+
+
+@pytest.fixture(scope="session")
+def one_golden():
+    """A family for tests that need only some model."""
+    return Golden(FAMILIES[0])
+
+
+@pytest.fixture(scope="session")
+def generate(punica):
+    def run(golden, requests, *options, model=None):
+        lines = "".join(json.dumps(r) + "\n" for r in requests)
+        done = punica("generate", *golden.options(model), "--prompts", "-", "--json", *options, stdin=lines)
+        assert done.returncode == 0, done.stderr
+        results = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len(results) == len(requests)
+        for asked, got in zip(requests, results):
+            assert got["adapter"] == asked.get("adapter")
+            if isinstance(asked["prompt"], list):
+                assert got["prompt_token_ids"] == asked["prompt"]
+        return results
+    return run

@@ -1,0 +1,211 @@
+"""What the command line promises: exit codes, one-line errors, help, JSON lines, sampling."""
+import json
+
+import pytest
+
+COMMANDS = [["generate"], ["tokenize"], ["adapter"], ["adapter", "check"], ["bench"], ["bench", "textgen"]]
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+def test_help(punica, command):
+    done = punica(*command, "--help")
+    assert done.returncode == 0 and not done.stderr
+    assert "usage: punica" in done.stdout
+
+
+def test_no_command(punica):
+    done = punica()
+    assert done.returncode == 2 and "usage: punica" in done.stderr
+
+
+def test_unknown_command(punica):
+    assert "frobnicate" in punica.refuses("frobnicate")
+
+
+@pytest.mark.parametrize("command", [["generate"], ["tokenize"], ["adapter", "check"], ["bench", "textgen"]],
+                         ids=" ".join)
+def test_unknown_option(punica, command):
+    assert "--no-such-option" in punica.refuses(*command, "--no-such-option")
+
+
+@pytest.mark.parametrize("bad", [["--max-batch", "0"], ["--threads", "two"], ["--temperature", "-1"],
+                                 ["--top-p", "nan"], ["--max-tokens", "99999999999999999999"], ["--seed", "-1"],
+                                 ["--kv-pages"]], ids=" ".join)
+def test_bad_option_value(punica, one_golden, bad):
+    assert bad[0] in punica.refuses("generate", "--model", one_golden.model, "--prompt", "x", *bad)
+
+
+def test_missing_model(punica, tmp_path):
+    assert str(tmp_path / "none") in punica.refuses("generate", "--model", tmp_path / "none", "--prompt", "x")
+    assert "config.json" in punica.refuses("generate", "--model", tmp_path, "--prompt", "x")
+    assert "--model" in punica.refuses("generate", "--prompt", "x")
+
+
+def test_missing_prompts(punica, one_golden, tmp_path):
+    model = ["--model", one_golden.model]
+    assert "nowhere" in punica.refuses("generate", *model, "--prompts", tmp_path / "nowhere")
+    assert "--prompt" in punica.refuses("generate", *model)
+    assert "--prompt" in punica.refuses("generate", *model, "--prompt", "x", "--prompts", "-")
+
+
+def test_missing_adapter(punica, one_golden, tmp_path):
+    model = ["--model", one_golden.model, "--prompt", "x"]
+    assert "adapter_config.json" in punica.refuses("generate", *model, "--adapter", f"mine={tmp_path}")
+    assert "NAME=DIR" in punica.refuses("generate", *model, "--adapter", "mine")
+
+
+GOOD_LINE = '{"prompt": [5, 6, 7], "max_tokens": 2}'
+
+
+@pytest.mark.parametrize("line, says", [
+    ('{"adapter": "ghost", "prompt": [5]}', "ghost"),
+    ('{"prompt": [5]', "line"),
+    ("not json", "line"),
+    ("[1, 2]", "object"),
+    ('{"prompt": [5], "max_tokns": 3}', "max_tokns"),
+    ("{}", "prompt"),
+    ('{"prompt": []}', ""),
+    ('{"prompt": [5, -1]}', "prompt"),
+    ('{"prompt": [5, 1.5]}', "prompt"),
+    ('{"prompt": [5, 100000]}', "100000"),
+    ('{"prompt": [5], "adapter": 3}', "adapter"),
+    ('{"prompt": [5], "temperature": "hot"}', "temperature"),
+    ('{"prompt": [5], "temperature": -1}', "temperature"),
+    ('{"prompt": [5], "top_p": 0}', "top_p"),
+    ('{"prompt": [5], "max_tokens": 0}', "max_tokens"),
+    ('{"prompt": [5], "seed": -4}', "seed"),
+    ('{"prompt": [5], "logprobs": 1000000}', "logprobs"),
+    ('{"prompt": ' + "[" * 5000 + "]" * 5000 + "}", "line"),
+])
+def test_bad_line(punica, one_golden, line, says):
+    """The bad line is named, and the good one before it has not been computed."""
+    message = punica.refuses("generate", "--model", one_golden.model, "--prompts", "-", "--json",
+                             stdin=f"{GOOD_LINE}\n{line}\n")
+    assert says in message and "2" in message
+
+
+def test_empty_text(golden, generate, punica):
+    """Something to begin from where the tokenizer puts bos first; nothing, and refused, elsewhere."""
+    bos = json.loads((golden.model / "config.json").read_text())["bos_token_id"]
+    if golden.texts[0]["ids"][0] == bos:
+        [got] = generate(golden, [{"prompt": "", "max_tokens": 1}])
+        assert got["prompt_token_ids"] == [bos] and len(got["token_ids"]) == 1
+    else:
+        assert "1" in punica.refuses("generate", "--model", golden.model, "--prompts", "-", stdin='{"prompt": ""}\n')
+
+
+def test_prompts_from_file_and_stdin(punica, one_golden, tmp_path):
+    lines = f"{GOOD_LINE}\n\n{GOOD_LINE}"           # an empty line, and no newline at the end
+    (tmp_path / "prompts.jsonl").write_text(lines)
+    args = ["generate", "--model", one_golden.model, "--json", "--prompts"]
+    from_file, from_stdin = punica(*args, tmp_path / "prompts.jsonl"), punica(*args, "-", stdin=lines)
+    assert from_file.returncode == 0 and len(from_file.stdout.splitlines()) == 2
+    assert from_file.stdout == from_stdin.stdout
+
+
+def test_no_prompts(punica, one_golden):
+    done = punica("generate", "--model", one_golden.model, "--json", "--prompts", "-", stdin="")
+    assert done.returncode == 0 and not done.stdout
+
+
+def test_one_prompt_for_all(punica, one_golden):
+    done = punica("generate", *one_golden.options(), "--prompt", "the batch", "--max-tokens", 4)
+    assert done.returncode == 0 and not done.stderr
+    for name in one_golden.adapters:
+        assert name in done.stdout
+
+
+def test_request_larger_than_the_cache(punica, one_golden):
+    case = max(one_golden.cases, key=lambda c: len(c["prompt"]))
+    line = json.dumps({"prompt": case["prompt"]})
+    assert "2" in punica.refuses("generate", "--model", one_golden.model, "--prompts", "-", "--kv-pages", 2,
+                                 stdin=f"{GOOD_LINE}\n{line}\n")
+
+
+def sampled(seed, case, **more):
+    return {"adapter": case["adapter"], "prompt": case["prompt"], "max_tokens": 24, "ignore_eos": True,
+            "temperature": 1.0, "seed": seed, **more}
+
+
+def test_seed_decides(golden, generate):
+    case = golden.cases[1]
+    a, b, c = generate(golden, [sampled(1, case), sampled(1, case), sampled(2, case)])
+    assert a["token_ids"] == b["token_ids"] != c["token_ids"]
+
+
+def test_command_line_seed(one_golden, generate):
+    request = {"prompt": one_golden.cases[1]["prompt"]}
+    options = ["--temperature", 1, "--max-tokens", 24, "--ignore-eos", "--seed"]
+    first, again, other = (generate(one_golden, [request, request], *options, seed) for seed in (3, 3, 4))
+    assert first == again and first != other
+    assert first[0]["token_ids"] != first[1]["token_ids"]      # lines draw apart
+
+
+def test_sampling_alone_and_in_company(golden, generate):
+    how = [{}, {"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.05, "repetition_penalty": 1.2},
+           {"presence_penalty": 0.5, "frequency_penalty": 0.3}]
+    cases = sorted(golden.cases, key=lambda c: len(c["prompt"]))
+    requests = [sampled(i, c, max_tokens=40, **how[i % len(how)]) for i, c in enumerate(cases)]
+    alone = generate(golden, requests, "--max-batch", 1, "--threads", 1)
+    assert generate(golden, requests, "--max-batch", 32, "--threads", 2) == alone
+    assert generate(golden, requests, "--max-batch", 8, "--kv-pages", 12) == alone      # with evictions
+    assert generate(golden, requests[::-1], "--max-batch", 7) == alone[::-1]
+
+
+def test_narrow_sampling_is_greedy(golden, generate):
+    case = golden.cases[1]
+    for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}, {"temperature": 0.0}):
+        [got] = generate(golden, [sampled(9, case, **narrow)])
+        assert got["token_ids"] == case["tokens"][:24], narrow
+
+
+def test_limits_on_length(one_golden, generate):
+    case = one_golden.cases[1]
+    stop = case["tokens"][5]
+    first = case["tokens"].index(stop)
+    ask = {"prompt": case["prompt"], "ignore_eos": True, "max_tokens": 12}
+    one, stopped, held = generate(one_golden, [{**ask, "max_tokens": 1}, {**ask, "stop_token_ids": [stop]},
+                                               {**ask, "stop_token_ids": [stop], "min_tokens": 12}])
+    assert one["token_ids"] == case["tokens"][:1] and one["finish_reason"] == "length"
+    assert stopped["token_ids"] == case["tokens"][:first + 1] and stopped["finish_reason"] == "stop"
+    assert len(held["token_ids"]) == 12 and held["finish_reason"] == "length"
+
+
+def test_logprobs_only_when_asked(one_golden, generate):
+    case = one_golden.cases[1]
+    ask = {"prompt": case["prompt"], "max_tokens": 3, "ignore_eos": True}
+    plain, chosen, top = generate(one_golden, [ask, {**ask, "logprobs": 0}, {**ask, "logprobs": 2}])
+    assert "logprobs" not in plain
+    assert [len(t["top"]) for t in chosen["logprobs"]] == [0, 0, 0]
+    assert [t["top"][0]["token_id"] for t in top["logprobs"]] == case["tokens"][:3]
+    assert all(t["top"][0]["logprob"] >= t["top"][1]["logprob"] for t in top["logprobs"])
+
+
+def test_tokenize_there_and_back(golden, punica):
+    texts = "".join(json.dumps(t["text"]) + "\n" for t in golden.texts)
+    encoded = punica("tokenize", "--model", golden.model, stdin=texts)
+    assert encoded.returncode == 0
+    assert [json.loads(line) for line in encoded.stdout.splitlines()] == [t["ids"] for t in golden.texts]
+    decoded = punica("tokenize", "--model", golden.model, "--decode", stdin=encoded.stdout)
+    assert [json.loads(line) for line in decoded.stdout.splitlines()] == [t["text"] for t in golden.texts]
+
+
+def test_tokenize_bad_line(punica, one_golden):
+    assert "2" in punica("tokenize", "--model", one_golden.model, stdin='"fine"\n{"no": 1}\n').stderr
+    assert punica("tokenize", "--model", one_golden.model, stdin='"open\n').returncode == 2
+
+
+def test_adapter_check(golden, punica):
+    for name, path in golden.adapters.items():
+        done = punica("adapter", "check", path, "--model", golden.model)
+        assert done.returncode == 0, (name, done.stderr)
+        rank = json.loads((path / "adapter_config.json").read_text())["r"]
+        assert str(rank) in done.stdout
+
+
+def test_adapter_of_another_base(punica, one_golden):
+    other = one_golden.root.parent / "mistral"
+    assert other.is_dir() and other != one_golden.root
+    path, model = other / "adapters/all", ["--model", one_golden.model]
+    assert "proj" in punica.refuses("adapter", "check", path, *model)
+    assert "alien" in punica.refuses("generate", *model, "--adapter", f"alien={path}", "--prompt", "x")

@@ -1,0 +1,23 @@
+#!/bin/sh
+# tests/fuzz.sh SECONDS: run every libFuzzer target that long under ASan and UBSan, starting from the
+# seeds in tests/fuzz/seeds/<target>/. Findings are left in build/fuzz/.
+set -eu
+seconds=${1:?seconds per target}
+cd "$(dirname "$0")/.."
+cmake --preset fuzz >/dev/null
+cmake --build build/fuzz
+for source in tests/fuzz/fuzz_*.c; do
+    name=$(basename "$source" .c)
+    corpus=build/fuzz/corpus/$name
+    mkdir -p "$corpus"
+    seeds=tests/fuzz/seeds/$name
+    [ -d "$seeds" ] || seeds=
+    echo "== $name, $seconds s"
+    # shellcheck disable=SC2086
+    build/fuzz/tests/"$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 \
+        -artifact_prefix=build/fuzz/"$name"- "$corpus" $seeds 2>&1 | grep -aE 'ERROR|SUMMARY|number_of_executed_units|Test unit' || true
+    ! ls build/fuzz/"$name"-crash-* build/fuzz/"$name"-timeout-* build/fuzz/"$name"-oom-* build/fuzz/"$name"-leak-* >/dev/null 2>&1 || {
+        echo "$name: findings in build/fuzz/"
+        exit 1
+    }
+done

@@ -1,0 +1,12 @@
+/* test.h - cmocka with the headers it wants, for every C test */
+#ifndef PUNICA_TESTS_TEST_H
+#define PUNICA_TESTS_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#endif

@@ -1,0 +1,141 @@
+/* test_base.c - buffers, maps, JSON members, errors */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/rng.h"
+#include "test.h"
+
+static void err_keeps_messages_to_one_line(void **state)
+{
+    (void)state;
+    err e;
+    assert_int_equal(err_set(&e, "bad name \"%s\"", "a\nb\x01"), -1);
+    assert_string_equal(e.msg, "bad name \"a?b?\"");
+    err_wrap(&e, "file %d", 7);
+    assert_string_equal(e.msg, "file 7: bad name \"a?b?\"");
+}
+
+static void buf_grows_and_stays_terminated(void **state)
+{
+    (void)state;
+    buf b = {0};
+    for (int i = 0; i < 10000; i++)
+        buf_printf(&b, "%d,", i % 10);
+    assert_int_equal(b.len, 20000);
+    assert_int_equal(strlen(b.data), 20000);
+    char *s = buf_take(&b);
+    assert_null(b.data);
+    assert_memory_equal(s, "0,1,2,3,4,", 10);
+    free(s);
+}
+
+/* Random puts and gets against a plain array indexed by the key's number. */
+static void map_agrees_with_an_array(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static int64_t expect[N];
+    memset(expect, -1, sizeof expect);
+    map *m = map_new(4);
+    for (uint64_t i = 0; i < 20000; i++) {
+        int k = (int)(rng_u64(1, i) % N);
+        char key[32];
+        int n = snprintf(key, sizeof key, "key%c%d", k % 3 ? '\0' : 'x', k);
+        if (rng_u64(2, i) % 2) {
+            expect[k] = (int64_t)i;
+            map_put(m, key, (size_t)n, (int64_t)i);
+        }
+        int64_t found = -1;
+        assert_int_equal(map_get(m, key, (size_t)n, &found), expect[k] >= 0);
+        assert_int_equal(found, expect[k]);
+    }
+    size_t count = 0;
+    for (int k = 0; k < N; k++)
+        count += expect[k] >= 0;
+    assert_int_equal(map_count(m), count);
+    assert_false(map_get(m, "", 0, NULL));
+    map_put(m, "", 0, 5);
+    assert_true(map_get(m, NULL, 0, NULL));
+    map_free(m);
+}
+
+static void json_members_are_typed(void **state)
+{
+    (void)state;
+    err e;
+    const char *text = "{\"n\": 5, \"x\": 1.5, \"s\": \"a\\u0000b\", \"b\": true, \"none\": null}";
+    json_t *doc = json_read_text(text, strlen(text), &e);
+    assert_non_null(doc);
+    long n = -1;
+    assert_int_equal(json_get_int(doc, "n", 0, 10, &n, &e), 0);
+    assert_int_equal(n, 5);
+    assert_int_equal(json_get_int(doc, "n", 6, 10, &n, &e), -1);
+    assert_non_null(strstr(e.msg, "\"n\" is 5"));
+    assert_int_equal(json_get_int(doc, "x", 0, 10, &n, &e), -1);
+    assert_int_equal(json_get_int(doc, "none", 0, 10, &n, &e), 0);
+    assert_int_equal(json_get_int(doc, "absent", 0, 10, &n, &e), 0);
+    assert_int_equal(n, 5);
+    assert_int_equal(json_string_length(json_member(doc, "s")), 3);
+    bool b = false;
+    assert_int_equal(json_get_bool(doc, "b", &b, &e), 0);
+    assert_true(b);
+    assert_int_equal(json_get_bool(doc, "n", &b, &e), -1);
+    json_decref(doc);
+    assert_null(json_read_text("{\"a\": 1, \"a\": 2}", 16, &e));
+    assert_null(json_read_text("", 0, &e));
+}
+
+/* As Transformers writes it in tokenizer_config.json. */
+static void huge_integers_are_numbers(void **state)
+{
+    (void)state;
+    err e;
+    const char *text = "{\"model_max_length\": 1000000000000000019884624838656, \"n\": 7}";
+    json_t *doc = json_read_text(text, strlen(text), &e);
+    assert_non_null(doc);
+    long n = 0;
+    assert_int_equal(json_get_int(doc, "n", 0, 10, &n, &e), 0);
+    assert_int_equal(n, 7);
+    assert_int_equal(json_get_int(doc, "model_max_length", 0, 1000000, &n, &e), -1);
+    json_decref(doc);
+}
+
+static void deep_json_is_an_error(void **state)
+{
+    (void)state;
+    err e;
+    buf b = {0};
+    for (int i = 0; i < 100000; i++)
+        buf_add_char(&b, '[');
+    assert_null(json_read_text(b.data, b.len, &e));
+    buf_free(&b);
+}
+
+static void rng_is_a_function_of_seed_and_counter(void **state)
+{
+    (void)state;
+    double sum = 0;
+    for (uint64_t i = 0; i < 10000; i++) {
+        double u = rng_uniform(42, i);
+        assert_true(u >= 0 && u < 1);
+        assert_true(u == rng_uniform(42, i));
+        sum += u;
+    }
+    assert_true(sum > 4850 && sum < 5150);
+    assert_true(rng_u64(1, 2) != rng_u64(2, 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(err_keeps_messages_to_one_line), cmocka_unit_test(buf_grows_and_stays_terminated),
+        cmocka_unit_test(map_agrees_with_an_array),       cmocka_unit_test(json_members_are_typed),
+        cmocka_unit_test(deep_json_is_an_error), cmocka_unit_test(huge_integers_are_numbers),         cmocka_unit_test(rng_is_a_function_of_seed_and_counter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,389 @@
+/* test_engine.c - continuous batching: a request's tokens do not depend on its company, and nothing
+ * is lost when pages, slots or adapters run short. On a tiny model with random weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "model/adapter.h"
+#include "test.h"
+
+enum { N_ADAPTERS = 5, N_REQUESTS = 24, MAX_LEN = 160, VOCAB = 96 };
+
+typedef struct { int token[MAX_LEN], n_tokens, n_prompt, evictions; bool finished, failed; finish_reason why; } track;
+
+static backend *be;
+static model *m;
+static int loads[N_ADAPTERS];
+
+static model_config tiny_config(void)
+{
+    model_config c = {.n_layers = 2, .hidden = 40, .n_heads = 4, .n_kv_heads = 2, .head_dim = 10, .ffn = 56, .vocab = VOCAB,
+                      .max_positions = 150, .rms_eps = 1e-5f, .rope_theta = 10000, .type = DTYPE_F16, .bos = -1};
+    c.layer_slides = XNEW_ARRAY(bool, 2);
+    snprintf(c.family, sizeof c.family, "llama");
+    return c;
+}
+
+static lora *load(void *ctx, const char *name, err *e)
+{
+    (void)ctx;
+    int i = atoi(name);
+    if (i >= N_ADAPTERS) {
+        err_set(e, "adapter %s is broken", name);
+        return NULL;
+    }
+    __atomic_add_fetch(&loads[i], 1, __ATOMIC_RELAXED);
+    return lora_random(be, &m->config, 1 + 5 * i, i % 2 ? DTYPE_F32 : DTYPE_BF16, (unsigned long)i, e);
+}
+
+static void use_backend(int n_threads)
+{
+    err e;
+    be = backend_cpu_new(n_threads);
+    model_config c = tiny_config();
+    m = model_random(be, &c, 7, &e);
+    assert_non_null(m);
+}
+
+static void drop_backend(void)
+{
+    model_free(m);
+    be->ops->free(be);
+}
+
+static engine *start(int max_batch, int max_prefills, int prefill_rows, int n_pages, int n_slots)
+{
+    err e;
+    engine_options o = engine_options_default();
+    o.max_batch = max_batch;
+    o.max_prefills = max_prefills;
+    o.prefill_rows = prefill_rows;
+    o.n_pages = n_pages;
+    o.n_adapter_slots = n_slots;
+    o.adapters = (adapter_source){.load = load};
+    engine *g = engine_new(m, &o, &e);
+    assert_non_null(g);
+    return g;
+}
+
+/* With all adapters in memory, what a step does depends on the requests alone. */
+static void preload_all(engine *g)
+{
+    err e;
+    for (int i = 0; i < N_ADAPTERS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        assert_int_equal(engine_preload(g, name, &e), 0);
+    }
+}
+
+/* Request i: its own prompt, length, adapter (every sixth the base) and way of sampling. */
+static track first_track(int i)
+{
+    track t = {.n_prompt = 1 + (int)(rng_u64(11, (uint64_t)i) % 60)};
+    for (int k = 0; k < t.n_prompt; k++)
+        t.token[t.n_tokens++] = (int)(rng_u64(12 + (uint64_t)i, (uint64_t)k) % VOCAB);
+    return t;
+}
+
+static sampling how_of(int i)
+{
+    sampling s = sampling_default();
+    s.max_tokens = 5 + (int)(rng_u64(13, (uint64_t)i) % 40);
+    s.temperature = i % 2 ? 0.9f : 0;
+    s.top_k = i % 4 == 1 ? 20 : 0;
+    s.top_p = i % 8 == 3 ? 0.8f : 1;
+    s.repetition_penalty = i % 5 == 2 ? 1.3f : 1;
+    s.frequency_penalty = i % 7 == 3 ? 0.5f : 0;
+    s.seed = (uint64_t)i;
+    return s;
+}
+
+static int add(engine *g, int i, const track *t, err *e)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%d", i % 6);
+    engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = i % 6 == 5 ? NULL : name, .token = t->token,
+                        .n_tokens = t->n_tokens, .n_prompt = t->n_prompt, .how = how_of(i)};
+    return engine_add(g, &r, e);
+}
+
+static void take(engine *g, track *all, const event *ev)
+{
+    err e;
+    track *t = &all[ev->id];
+    assert_false(t->finished || t->failed);
+    switch (ev->kind) {
+    case EVENT_TOKEN:
+        t->token[t->n_tokens++] = ev->drawn.token;
+        break;
+    case EVENT_FINISHED:
+        t->finished = true;
+        t->why = ev->why;
+        break;
+    case EVENT_FAILED:
+        t->failed = true;
+        break;
+    case EVENT_EVICTED:
+        t->evictions++;
+        assert_int_equal(add(g, (int)ev->id, t, &e), 0);
+        break;
+    }
+}
+
+static void step(engine *g, track *all)
+{
+    err e;
+    const event *events;
+    int n;
+    assert_int_equal(engine_step(g, &events, &n, &e), 0);
+    for (int i = 0; i < n; i++)
+        take(g, all, &events[i]);
+}
+
+static void run_all(engine *g, track *all)
+{
+    while (!engine_is_idle(g))
+        step(g, all);
+    engine_stats s = engine_get_stats(g);
+    assert_int_equal(s.pages_free, s.pages_total);
+}
+
+/* Each request by itself in an engine of its own. */
+static void run_each_alone(track *all)
+{
+    err e;
+    for (int i = 0; i < N_REQUESTS; i++) {
+        all[i] = first_track(i);
+        engine *g = start(1, 1, 512, 64, 1);
+        assert_int_equal(add(g, i, &all[i], &e), 0);
+        run_all(g, all);
+        assert_true(all[i].finished);
+        engine_free(g);
+    }
+}
+
+/* All requests in one engine, a new one every other step, and the same tokens as alone. */
+static int run_staggered(const track *expect, int max_batch, int max_prefills, int prefill_rows, int n_pages, int n_slots)
+{
+    static track all[N_REQUESTS];
+    err e;
+    int evictions = 0;
+    engine *g = start(max_batch, max_prefills, prefill_rows, n_pages, n_slots);
+    if (n_slots > N_ADAPTERS)
+        preload_all(g);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        all[i] = first_track(i);
+        assert_int_equal(add(g, i, &all[i], &e), 0);
+        if (i % 2)
+            step(g, all);
+    }
+    run_all(g, all);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        assert_true(all[i].finished);
+        assert_int_equal(all[i].n_tokens, expect[i].n_tokens);
+        assert_memory_equal(all[i].token, expect[i].token, (size_t)expect[i].n_tokens * sizeof(int));
+        evictions += all[i].evictions;
+    }
+    engine_free(g);
+    return evictions;
+}
+
+static void company_does_not_matter(void **state)
+{
+    (void)state;
+    static track alone[N_REQUESTS];
+    use_backend(1);
+    run_each_alone(alone);
+    drop_backend();
+    for (int threads = 1; threads <= 3; threads++) {
+        use_backend(threads);
+        assert_int_equal(run_staggered(alone, 8, 1, 256, 100, 8), 0);
+        run_staggered(alone, 24, 4, 16, 200, 5);        /* chunked prompts, several prefills */
+        run_staggered(alone, 6, 2, 7, 100, 2);          /* fewer slots than adapters */
+        assert_true(run_staggered(alone, 16, 1, 64, 10, 8) > 0);        /* pages run out */
+        drop_backend();
+    }
+}
+
+static void the_newest_is_evicted(void **state)
+{
+    (void)state;
+    static track all[N_REQUESTS];
+    err e;
+    use_backend(2);
+    engine *g = start(8, 1, 256, 10, 8);
+    preload_all(g);
+    for (int i = 0; i < 12; i++) {
+        all[i] = first_track(i);
+        assert_int_equal(add(g, i, &all[i], &e), 0);
+    }
+    run_all(g, all);
+    assert_int_equal(all[0].evictions, 0);
+    assert_true(engine_get_stats(g).evictions > 0);
+    engine_free(g);
+    drop_backend();
+}
+
+static void cancel_frees_pages_at_once(void **state)
+{
+    (void)state;
+    static track all[N_REQUESTS];
+    err e;
+    use_backend(2);
+    engine *g = start(4, 1, 256, 64, 8);
+    for (int i = 0; i < 6; i++) {
+        all[i] = first_track(i);
+        assert_int_equal(add(g, i, &all[i], &e), 0);
+    }
+    for (int i = 0; i < 4; i++)
+        step(g, all);
+    for (uint64_t i = 0; i < 6; i++)
+        engine_cancel(g, i);
+    engine_cancel(g, 99);
+    assert_true(engine_is_idle(g));
+    engine_stats s = engine_get_stats(g);
+    assert_int_equal(s.pages_free, s.pages_total);
+    engine_free(g);
+    drop_backend();
+}
+
+static void a_bad_adapter_fails_its_own_requests_only(void **state)
+{
+    (void)state;
+    static track all[N_REQUESTS];
+    err e;
+    use_backend(1);
+    engine *g = start(4, 1, 256, 64, 8);
+    all[0] = first_track(0);
+    all[1] = first_track(1);
+    assert_int_equal(add(g, 0, &all[0], &e), 0);
+    engine_request bad = {.id = 1, .arrival = 1, .adapter = "77", .token = all[1].token, .n_tokens = all[1].n_tokens,
+                          .n_prompt = all[1].n_prompt, .how = how_of(1)};
+    assert_int_equal(engine_add(g, &bad, &e), 0);
+    run_all(g, all);
+    assert_true(all[0].finished);
+    assert_true(all[1].failed);
+    assert_int_equal(all[1].n_tokens, all[1].n_prompt);
+    assert_int_equal(engine_preload(g, "77", &e), -1);
+    assert_non_null(strstr(e.msg, "77 is broken"));
+    engine_free(g);
+    drop_backend();
+}
+
+static void slots_keep_the_recently_used(void **state)
+{
+    (void)state;
+    err e;
+    use_backend(1);
+    engine *g = start(4, 1, 256, 64, 2);
+    memset(loads, 0, sizeof loads);
+    const char *order[] = {"0", "1", "0", "2", "0", "1"};       /* 2 displaces 1, then 1 displaces 2 */
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(engine_preload(g, order[i], &e), 0);
+    assert_int_equal(loads[0], 1);
+    assert_int_equal(loads[1], 2);
+    assert_int_equal(loads[2], 1);
+    engine_free(g);
+    drop_backend();
+}
+
+static engine_request plain_request(const int *token, int n)
+{
+    engine_request r = {.id = 1, .token = token, .n_tokens = n, .n_prompt = n, .how = sampling_default()};
+    return r;
+}
+
+static void hopeless_requests_are_refused(void **state)
+{
+    (void)state;
+    err e;
+    int token[200] = {0};
+    use_backend(1);
+    engine *g = start(4, 1, 256, 4, 2);
+    engine_request r = plain_request(token, 0);
+    assert_int_equal(engine_add(g, &r, &e), -1);
+    r = plain_request(token, 64);       /* 65 tokens need five pages of four */
+    assert_int_equal(engine_add(g, &r, &e), -1);
+    assert_non_null(strstr(e.msg, "pages"));
+    r = plain_request(token, 200);
+    assert_int_equal(engine_add(g, &r, &e), -1);
+    assert_non_null(strstr(e.msg, "limit"));
+    token[3] = VOCAB;
+    r = plain_request(token, 8);
+    assert_int_equal(engine_add(g, &r, &e), -1);
+    token[3] = 0;
+    r.how.top_p = 0;
+    assert_int_equal(engine_add(g, &r, &e), -1);
+    assert_true(engine_is_idle(g));
+    engine_free(g);
+    drop_backend();
+}
+
+/* The output of one greedy request with the given limits. */
+static track run_one(engine *g, sampling how)
+{
+    err e;
+    static track all[2];
+    all[1] = first_track(1);
+    engine_request r = plain_request(all[1].token, all[1].n_tokens);
+    r.how = how;
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    run_all(g, all);
+    return all[1];
+}
+
+static void outputs_end_where_they_should(void **state)
+{
+    (void)state;
+    use_backend(1);
+    engine *g = start(4, 1, 256, 64, 2);
+    sampling how = sampling_default();
+    how.max_tokens = 20;
+    track plain = run_one(g, how);
+    assert_int_equal(plain.n_tokens - plain.n_prompt, 20);
+    assert_int_equal(plain.why, FINISH_LENGTH);
+
+    int stop = plain.token[plain.n_prompt + 6], first = plain.n_prompt;
+    while (plain.token[first] != stop)
+        first++;
+    how.n_stop = 1;
+    how.stop[0] = stop;
+    track stopped = run_one(g, how);
+    assert_int_equal(stopped.n_tokens, first + 1);
+    assert_int_equal(stopped.why, FINISH_STOP);
+
+    how.min_tokens = 15;
+    track longer = run_one(g, how);
+    assert_true(longer.n_tokens - longer.n_prompt >= 15);
+    for (int i = longer.n_prompt; i < longer.n_prompt + 14; i++)
+        assert_int_not_equal(longer.token[i], stop);
+
+    m->config.n_eos = 1;
+    m->config.eos[0] = stop;
+    how = sampling_default();
+    how.max_tokens = 20;
+    assert_int_equal(run_one(g, how).n_tokens, first + 1);
+    how.ignore_eos = true;
+    assert_int_equal(run_one(g, how).n_tokens - plain.n_prompt, 20);
+    how.max_tokens = 1000;
+    track limit = run_one(g, how);
+    assert_int_equal(limit.n_tokens, m->config.max_positions);
+    assert_int_equal(limit.why, FINISH_LENGTH);
+    engine_free(g);
+    drop_backend();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(company_does_not_matter),       cmocka_unit_test(the_newest_is_evicted),
+        cmocka_unit_test(cancel_frees_pages_at_once),    cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
+        cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
+        cmocka_unit_test(outputs_end_where_they_should),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
