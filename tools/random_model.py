@@ -33,10 +33,10 @@ def write_safetensors(path, tensors, rng, spread):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for name, shape in tensors.items():
-            if len(shape) == 1:
-                f.write(np.ones(shape, np.float16).tobytes())
-            else:
-                f.write((rng.standard_normal(shape, np.float32) * spread(shape)).astype(np.float16).tobytes())
+            w = np.ones(shape, np.float32) if len(shape) == 1 else rng.standard_normal(shape, np.float32) * spread(shape)
+            if name == "lm_head.weight":
+                w[:256] = 0  # a logit of 0 is never the largest: single bytes are not drawn, only syllables
+            f.write(w.astype(np.float16).tobytes())
 
 
 def model_tensors(layers, hidden, heads, kv, dim, ffn, vocab):
@@ -66,12 +66,13 @@ def byte_alphabet():
 
 
 def write_tokenizer(path, n_tokens, rng):
-    """Byte-level BPE: the 256 bytes, then random merges of earlier entries up to n_tokens."""
+    """Byte-level BPE: the 256 bytes, then random merges of earlier entries up to n_tokens, some of
+    them with a blank in front."""
     entries = byte_alphabet()
     vocab = {e: i for i, e in enumerate(entries)}
     merges = []
-    letters = [e for e in entries if e.isascii() and e.isalpha()]
-    pool = list(letters)
+    letters = [e for e in entries if e.isascii() and e.islower()]
+    pool = [*letters, entries[ord(" ")]]
     while len(vocab) < n_tokens - 1:
         a, b = pool[rng.integers(len(pool))], letters[rng.integers(len(letters))]
         if a + b not in vocab and len(a) < 12:
@@ -131,7 +132,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="demo")
     parser.add_argument("--adapters", type=int, default=0, help="how many, of ranks 4, 8, 16, 32 in turn")
-    parser.add_argument("--tokens", type=int, default=300, help="entries of the tokenizer")
+    parser.add_argument("--tokens", type=int, default=384, help="entries of the tokenizer")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()

@@ -13,7 +13,7 @@
 /* A descriptor of a regular file and its size, or -1. */
 static int open_regular(const char *path, size_t *size, err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);     /* a FIFO must not keep us waiting */
     if (fd < 0)
         return err_set(e, "cannot open %s: %s", path, strerror(errno));
     struct stat st;

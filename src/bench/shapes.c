@@ -50,13 +50,12 @@ int shape_find(const char *name, dtype type, model_config *c, err *e)
     return 0;
 }
 
-/* Sum over a layer's projections of f(in, out). */
+/* Sum over all projections of per_weight * in * out + per_rank * (in + out). */
 static double sum_projections(const model_config *c, double per_weight, double per_rank)
 {
-    static const int n_parts[N_SITES] = {3, 1, 2, 1};
     double sum = 0;
     for (int s = 0; s < N_SITES; s++)
-        for (int p = 0; p < n_parts[s]; p++) {
+        for (int p = 0; p < model_site_parts(s); p++) {
             int in, out;
             model_proj_shape(c, s, p, &in, &out);
             sum += per_weight * in * out + per_rank * (in + out);

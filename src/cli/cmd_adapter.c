@@ -165,8 +165,8 @@ static int cmd_check(int argc, char **argv)
     };
     const command_line line = {
         .usage = "punica adapter check DIR --model DIR [--json]",
-        .about = "Whether the PEFT adapter in DIR can be served on a base model: its rank, scale, the projections it\n"
-                 "adapts, its size. Exit code 0 if it can; else 2, and one line says why not.",
+        .about = "Whether the PEFT adapter in DIR can be served on a base model: its rank, scale, the\n"
+                 "projections it adapts, its size. Exit code 0 if it can; else 2, and one line says why not.",
         .options = options, .n_positional = 1, .positional = &dir,
     };
     err e;

@@ -109,7 +109,7 @@ static int check_adapters(const job *j, err *e)
     for (int i = 0; i < j->in.n; i++) {
         const char *name = j->in.at[i].adapter;
         if (name && !adapter_set_has(&j->adapters, name))
-            return err_set(e, "prompt %d wants adapter \"%s\", which is not given (--adapter %s=DIR)", i + 1, name, name);
+            return err_set(e, "prompts line %d wants adapter \"%s\", which is not given (--adapter %s=DIR)", j->in.at[i].line, name, name);
     }
     return 0;
 }

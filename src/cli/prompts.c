@@ -56,7 +56,7 @@ static int read_prompt(prompt *q, const json_t *line, const tokenizer *t, err *e
     if (!json_is_array(v))
         return err_set(e, "\"prompt\" must be a string or an array of token ids");
     for (size_t i = 0; i < json_array_size(v); i++) {
-        int token;
+        int token = 0;
         if (read_id(json_array_get(v, i), "prompt", &token, e))
             return -1;
         prompt_append(q, token);
@@ -163,6 +163,8 @@ int prompts_read(prompts *p, FILE *in, const char *name, const tokenizer *t, con
         status = read_line(p, line, (size_t)n, t, defaults, e);
         if (status)
             err_wrap(e, "%s line %d", name, number);
+        else
+            p->at[p->n - 1].line = number;
     }
     if (status == 0 && ferror(in))
         status = err_set(e, "cannot read %s: %s", name, strerror(errno));

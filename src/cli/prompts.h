@@ -11,6 +11,7 @@
 #include "text/tokenizer.h"
 
 typedef struct {
+    int line;               /* of the prompts file; 0: from the command line */
     char *adapter;          /* NULL: the base model */
     int *token;             /* [n_tokens] prompt, then output */
     int n_tokens, n_prompt;

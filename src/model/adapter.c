@@ -114,7 +114,8 @@ static int file_tensor(adapter *a, const safetensors_entry *t, err *e)
     if (!(is_a || is_b) || !is_weight(s))
         return err_set(e, "tensor \"%.160s\" %s", t->name, why_unusable(t->name));
     if (layer >= a->n_layers)
-        return err_set(e, "tensor \"%.160s\" is for layer %d, but the base has %d layers", t->name, layer, a->n_layers);
+        return err_set(e, "tensor \"%.160s\" is for layer %d, but the base has %d layers", t->name, layer,
+                       a->n_layers);
     pair *p = &a->site[layer * N_SITES + site][part];
     const safetensors_entry **slot = is_a ? &p->a : &p->b;
     if (*slot)
@@ -149,7 +150,8 @@ static int check_pair(pair *p, const peft_module *m, const char *module, int in,
     return check_shape(p->a, p->rank, in, p->rank, e) || check_shape(p->b, out, p->rank, p->rank, e) ? -1 : 0;
 }
 
-static int check_projection(adapter *a, const peft_config *c, const model_config *base, int layer, int site, int part, err *e)
+static int check_projection(adapter *a, const peft_config *c, const model_config *base, int layer, int site, int part,
+                            err *e)
 {
     int in, out;
     model_proj_shape(base, site, part, &in, &out);
@@ -171,7 +173,8 @@ static int check_outside(const peft_config *c, err *e)
         if (peft_config_lookup(c, outside[i], &m, e))
             return -1;
         if (m.adapted)
-            return err_set(e, "adapter_config.json targets %s; only the seven projections of a layer can be adapted", outside[i]);
+            return err_set(e, "adapter_config.json targets %s; only the seven projections of a layer can be adapted",
+                           outside[i]);
     }
     return 0;
 }

@@ -36,7 +36,8 @@ typedef struct {
 static const family families[] = {
     {"llama", .reads_attention_bias = true, .reads_mlp_bias = true, .max_positions = 2048, .bos = 1, .eos = 2},
     {"mistral", .max_positions = 131072, .window = 4096, .bos = 1, .eos = 2},
-    {"qwen2", .qkv_bias = true, .slides_on_request = true, .max_positions = 32768, .window = 4096, .bos = -1, .eos = -1},
+    {"qwen2", .qkv_bias = true, .slides_on_request = true, .max_positions = 32768, .window = 4096,
+     .bos = -1, .eos = -1},
     {"qwen3", .reads_attention_bias = true, .qk_norm = true, .slides_on_request = true, .head_dim = 128,
      .max_positions = 32768, .window = 4096, .bos = -1, .eos = -1},
 };
@@ -106,14 +107,16 @@ static int read_heads(model_config *c, const json_t *doc, const family *f, err *
         get_int(doc, "head_dim", 2, MAX_HEAD_DIM, &c->head_dim, e))
         return -1;
     if (c->head_dim == 0 && c->hidden % c->n_heads)
-        return err_set(e, "\"hidden_size\" %d is not a multiple of \"num_attention_heads\" %d, and no \"head_dim\" is given",
-                       c->hidden, c->n_heads);
+        return err_set(e, "\"hidden_size\" %d is not a multiple of \"num_attention_heads\" %d, and there is no "
+                       "\"head_dim\"", c->hidden, c->n_heads);
     if (c->head_dim == 0)
         c->head_dim = c->hidden / c->n_heads;
     if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
-        return err_set(e, "a head dimension of %d is not supported: it must be even and at most %d", c->head_dim, MAX_HEAD_DIM);
+        return err_set(e, "a head dimension of %d is not supported: it must be even and at most %d", c->head_dim,
+                       MAX_HEAD_DIM);
     if (c->n_heads % c->n_kv_heads)
-        return err_set(e, "\"num_attention_heads\" %d is not a multiple of \"num_key_value_heads\" %d", c->n_heads, c->n_kv_heads);
+        return err_set(e, "\"num_attention_heads\" %d is not a multiple of \"num_key_value_heads\" %d", c->n_heads,
+                       c->n_kv_heads);
     if ((long)c->n_heads * c->head_dim > MAX_WIDTH)
         return err_set(e, "%d heads of dimension %d are more than %d wide", c->n_heads, c->head_dim, MAX_WIDTH);
     return 0;
@@ -132,7 +135,8 @@ static int refuse_unsupported(const json_t *doc, err *e)
 {
     const char *act = "silu";
     if (json_member(doc, "quantization_config"))
-        return err_set(e, "the model is quantised (\"quantization_config\"); only F32, F16 and BF16 weights are supported");
+        return err_set(e, "the model is quantised (\"quantization_config\"); only F32, F16 and BF16 weights are "
+                       "supported");
     if (json_get_string(doc, "hidden_act", &act, e) || refuse_partial_rotary(doc, e))
         return -1;
     if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
@@ -185,7 +189,8 @@ static int read_llama3(model_config *c, const json_t *doc, const json_t *rope, e
         get_number(doc, "original_max_position_embeddings", 1, MAX_POSITIONS, &c->rope_original, e))
         return -1;
     if (c->rope_high <= c->rope_low)
-        return err_set(e, "\"high_freq_factor\" %g must be larger than \"low_freq_factor\" %g", c->rope_high, c->rope_low);
+        return err_set(e, "\"high_freq_factor\" %g must be larger than \"low_freq_factor\" %g", c->rope_high,
+                       c->rope_low);
     return 0;
 }
 
@@ -232,7 +237,7 @@ static int read_layer_types(model_config *c, const json_t *types, err *e)
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         c->layer_slides[i] = type && strcmp(type, "sliding_attention") == 0;
         if (!c->layer_slides[i] && (!type || strcmp(type, "full_attention") != 0))
-            return err_set(e, "\"layer_types\" has \"%.40s\"; only full_attention and sliding_attention are supported",
+            return err_set(e, "\"layer_types\" has \"%.40s\"; full_attention and sliding_attention are supported",
                            type ? type : "something that is not a name");
         if (c->layer_slides[i] && c->window == 0)
             return err_set(e, "\"layer_types\" has sliding_attention, but no \"sliding_window\" is in force");
@@ -278,11 +283,12 @@ static int read_dtype(model_config *c, const json_t *doc, err *e)
 /* Add an end token. One the vocabulary does not have can never be drawn, so it is left out. */
 static int add_eos(model_config *c, const json_t *id, err *e)
 {
-    if (!json_is_integer(id) || json_integer_value(id) < 0)
+    double x = json_number_value(id);
+    if (!json_is_number(id) || x < 0 || x != floor(x))
         return err_set(e, "\"eos_token_id\" must be a token id or a list of them");
-    if (json_integer_value(id) >= c->vocab)
+    if (x >= c->vocab)
         return 0;
-    int token = (int)json_integer_value(id);
+    int token = (int)x;
     for (int i = 0; i < c->n_eos; i++)
         if (c->eos[i] == token)
             return 0;

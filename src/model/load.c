@@ -92,7 +92,8 @@ static int check_entry(const safetensors_entry *t, int n_dims, int rows, int col
     if (strcmp(safetensors_shape(t, found), wanted) != 0)
         return err_set(e, "%s: tensor \"%s\" is %s; by config.json it must be %s", t->file, t->name, found, wanted);
     if (!t->usable)
-        return err_set(e, "%s: tensor \"%s\" is %s; only F32, F16 and BF16 are supported", t->file, t->name, t->dtype_text);
+        return err_set(e, "%s: tensor \"%s\" is %s; only F32, F16 and BF16 are supported", t->file, t->name,
+                       t->dtype_text);
     return 0;
 }
 
@@ -172,7 +173,7 @@ static int bind_all(loader *l, err *e)
 {
     model *m = l->m;
     const model_config *c = &m->config;
-    bool bare = !safetensors_find(m->files, "model.embed_tokens.weight") && safetensors_find(m->files, "embed_tokens.weight");
+    bool bare = safetensors_find(m->files, "embed_tokens.weight") != NULL;
     l->prefix = bare ? "" : "model.";
     m->lm_head.n = 1;
     if (bind_matrix(l, &m->embed, c->vocab, c->hidden, bare ? "embed_tokens" : "model.embed_tokens", e) ||
@@ -203,8 +204,8 @@ static int check_none_left(const loader *l, err *e)
     for (int i = 0; i < safetensors_count(l->m->files); i++) {
         const safetensors_entry *t = safetensors_at(l->m->files, i);
         if (!l->used[i] && !is_redundant(t, c))
-            return err_set(e, "%s: tensor \"%.120s\" has no place in a %s model of %d layers as config.json describes it",
-                           t->file, t->name, c->family, c->n_layers);
+            return err_set(e, "%s: tensor \"%.120s\" has no place in the %s model of %d layers that config.json "
+                           "describes", t->file, t->name, c->family, c->n_layers);
     }
     return 0;
 }

@@ -165,8 +165,8 @@ static pcre2_code *compile(const char *text, size_t n, uint32_t options, const c
         err_set(e, "\"%s\": a regular expression of %zu characters is too long", key, n);
         return NULL;
     }
-    pcre2_code *re = pcre2_compile((PCRE2_SPTR)text, n, options | PCRE2_ANCHORED | PCRE2_NEVER_UTF | PCRE2_NEVER_BACKSLASH_C,
-                                   &code, &at, NULL);
+    options |= PCRE2_ANCHORED | PCRE2_NEVER_UTF | PCRE2_NEVER_BACKSLASH_C;
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)text, n, options, &code, &at, NULL);
     if (!re) {
         PCRE2_UCHAR why[120];
         pcre2_get_error_message(code, why, sizeof why);
@@ -237,7 +237,8 @@ static int read_modules(module_set *s, const json_t *doc, const char *key, err *
 
 static int read_targets(peft_config *c, err *e)
 {
-    if (read_modules(&c->targets, c->doc, "target_modules", e) || read_modules(&c->excluded, c->doc, "exclude_modules", e))
+    if (read_modules(&c->targets, c->doc, "target_modules", e) ||
+        read_modules(&c->excluded, c->doc, "exclude_modules", e))
         return -1;
     if (!c->targets.names && !c->targets.expression && !c->targets.all_linear)
         return err_set(e, "\"target_modules\" is missing or empty");
@@ -248,10 +249,11 @@ static int read_targets(peft_config *c, err *e)
 
 static int read_layer_number(peft_config *c, const json_t *v, err *e)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
+    double x = json_number_value(v);
+    if (!json_is_number(v) || x < 0 || x != floor(x))
         return err_set(e, "\"layers_to_transform\" must be a layer number or a list of them");
-    if (json_integer_value(v) < MAX_LAYERS)
-        c->layers[json_integer_value(v)] = true;
+    if (x < MAX_LAYERS)
+        c->layers[(int)x] = true;
     return 0;
 }
 
@@ -338,9 +340,9 @@ static int read_scale(peft_config *c, err *e)
 {
     long rank = 8;
     c->alpha = 8;
-    if (json_get_int(c->doc, "r", 1, LORA_MAX_RANK, &rank, e) || json_get_double(c->doc, "lora_alpha", &c->alpha, e) ||
-        json_get_bool(c->doc, "use_rslora", &c->rslora, e) || read_patterns(&c->ranks, c->doc, "rank_pattern", e) ||
-        read_patterns(&c->alphas, c->doc, "alpha_pattern", e))
+    if (json_get_int(c->doc, "r", 1, LORA_MAX_RANK, &rank, e) ||
+        json_get_double(c->doc, "lora_alpha", &c->alpha, e) || json_get_bool(c->doc, "use_rslora", &c->rslora, e) ||
+        read_patterns(&c->ranks, c->doc, "rank_pattern", e) || read_patterns(&c->alphas, c->doc, "alpha_pattern", e))
         return -1;
     c->rank = (int)rank;
     for (size_t i = 0; i < c->ranks.n; i++) {

@@ -45,7 +45,6 @@ static tensor take(region *r, dtype t, int rows, int cols)
 
 static void take_layer(region *r, const model_config *c, model_layer *l)
 {
-    static const int n_parts[N_SITES] = {3, 1, 2, 1};
     l->attn_norm = take(r, DTYPE_F32, 1, c->hidden);
     l->mlp_norm = take(r, DTYPE_F32, 1, c->hidden);
     if (c->qk_norm) {
@@ -53,8 +52,8 @@ static void take_layer(region *r, const model_config *c, model_layer *l)
         l->k_norm = take(r, DTYPE_F32, 1, c->head_dim);
     }
     for (int s = 0; s < N_SITES; s++) {
-        l->site[s].n = n_parts[s];
-        for (int p = 0; p < n_parts[s]; p++) {
+        l->site[s].n = model_site_parts(s);
+        for (int p = 0; p < l->site[s].n; p++) {
             int in, out;
             model_proj_shape(c, s, p, &in, &out);
             l->site[s].part[p].w = take(r, c->type, out, in);
@@ -69,27 +68,13 @@ static size_t region_size(const model_config *c)
 {
     size_t params = 2 * (size_t)c->vocab * (size_t)c->hidden, small = (size_t)c->hidden * 4 + 64;
     for (int s = 0; s < N_SITES; s++)
-        for (int p = 0, in, out; p < (s == SITE_QKV ? 3 : s == SITE_GATE_UP ? 2 : 1); p++) {
+        for (int p = 0, in, out; p < model_site_parts(s); p++) {
             model_proj_shape(c, s, p, &in, &out);
             params += (size_t)c->n_layers * (size_t)in * (size_t)out;
             small += (size_t)c->n_layers * ((size_t)out * 4 + 64);
         }
     small += (size_t)c->n_layers * (2 * (size_t)c->hidden + 2 * (size_t)c->head_dim) * 4;
     return params * dtype_size(c->type) + small + (size_t)c->n_layers * 1024 + (2u << 20);
-}
-
-
-/* Rotary frequencies go to the backend by upload, like any small table. */
-static int put_inv_freq(model *m, err *e)
-{
-    int n = m->config.head_dim / 2;
-    float *table = XNEW_ARRAY(float, (size_t)n);
-    model_config_inv_freq(&m->config, table);
-    m->inv_freq = m->be->ops->alloc(m->be, (size_t)n * sizeof *table, e);
-    if (m->inv_freq)
-        m->be->ops->upload(m->be, m->inv_freq, table, (size_t)n * sizeof *table);
-    free(table);
-    return m->inv_freq ? 0 : -1;
 }
 
 model *model_random(backend *be, const model_config *config, uint64_t seed, err *e)
@@ -113,7 +98,7 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
     for (int i = 0; i < c->n_layers; i++)
         take_layer(&r, c, &m->layer[i]);
     m->weight_bytes = r.used;
-    if (r.status == 0 && put_inv_freq(m, e) == 0)
+    if (r.status == 0 && model_put_inv_freq(m, e) == 0)
         return m;
 fail:
     model_free(m);

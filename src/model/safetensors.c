@@ -109,8 +109,8 @@ static int read_extent(extent *x, const json_t *info, uint64_t bytes, uint64_t d
     if ((uint64_t)n > data_size)
         return bad_tensor(src, x->name, e, "lies out of range of the file; is the file truncated?");
     if ((uint64_t)(n - b) != bytes)
-        return err_set(e, "%s: tensor \"%.120s\" takes %llu bytes by its dtype and shape, but %llu by its data_offsets",
-                       src->path, x->name, (unsigned long long)bytes, (unsigned long long)(n - b));
+        return err_set(e, "%s: tensor \"%.120s\" takes %llu bytes by its dtype and shape, but %llu by its "
+                       "data_offsets", src->path, x->name, (unsigned long long)bytes, (unsigned long long)(n - b));
     x->begin = (uint64_t)b;
     x->end = (uint64_t)n;
     return 0;
@@ -166,7 +166,8 @@ static int check_cover(extent *x, size_t n, uint64_t data_size, const source *sr
             return bad_tensor(src, x[i].name, e, "comes after a hole that belongs to no tensor");
     }
     if (at != data_size)
-        return err_set(e, "%s: the last %llu bytes belong to no tensor", src->path, (unsigned long long)(data_size - at));
+        return err_set(e, "%s: the last %llu bytes belong to no tensor", src->path,
+                       (unsigned long long)(data_size - at));
     return 0;
 }
 

@@ -21,6 +21,7 @@
 #define MATCH_LIMIT 10000000        /* backtracking steps of one search */
 #define HEAP_LIMIT_KB (64 * 1024)   /* of one search by the interpreter */
 #define CALLS_PER_CLOCK 64
+#define SHORT_LITERAL 4             /* bytes */
 
 struct pattern {
     char *literal;                  /* [n], or NULL for a regular expression */
@@ -318,9 +319,24 @@ void pattern_scan_end(pattern_scan *s)
     buf_free(&s->shadow);
 }
 
+/* Where the literal is next, or NULL. Mostly it is one character, which often comes again at once:
+ * memmem would take longer to get ready than to search. */
+static const char *find_literal(const pattern *p, const char *at, const char *end)
+{
+    if (p->n > SHORT_LITERAL)
+        return memmem(at, (size_t)(end - at), p->literal, p->n);
+    while ((size_t)(end - at) >= p->n) {
+        at = memchr(at, p->literal[0], (size_t)(end - at) - (p->n - 1));
+        if (!at || memcmp(at, p->literal, p->n) == 0)
+            return at;
+        at++;
+    }
+    return NULL;
+}
+
 static int next_literal(pattern_scan *s, size_t *start, size_t *end)
 {
-    const char *hit = memmem(s->text + s->from, s->n - s->from, s->p->literal, s->p->n);
+    const char *hit = find_literal(s->p, s->text + s->from, s->text + s->n);
     if (!hit)
         return 0;
     *start = (size_t)(hit - s->text);

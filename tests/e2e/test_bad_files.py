@@ -343,7 +343,7 @@ def shape_overflows(m):
     edit_first(m, shape=[1 << 62, 1 << 62])
 
 
-@packing_case("integer")
+@packing_case("overflow")
 def shape_number_giant(m):
     m.tensors.header_text = b'{"a": {"dtype": "F32", "shape": [' + b"9" * 400 + b'], "data_offsets": [0, 4]}}'
 
@@ -580,7 +580,7 @@ def config_is_a_directory(m):
     m.files["config.json"] = Directory
 
 
-@model_case("big integer")
+@model_case("overflow")
 def config_number_giant(m):
     m.config["hidden_size"] = 10 ** 400
 
@@ -799,7 +799,7 @@ def rank_absurd(a):
     a.config["r"] = 1 << 60
 
 
-@adapter_case("big integer")
+@adapter_case("integer")
 def rank_giant(a):
     a.config["r"] = 10 ** 300
 

@@ -2,10 +2,7 @@
  * backend form holds the same numbers */
 #include "model/adapter.h"
 
-#include <math.h>
-
 #include "model/model.h"
-#include "model/peft.h"
 #include "model_files.h"
 #include "test.h"
 
@@ -109,9 +106,10 @@ static void target_modules(void **state)
     accepts("'r': 2, 'target_modules': '.*\\\\.(q|v)_proj'", &qv, all_qv);
     accepts("'r': 2, 'target_modules': ['q_proj', 'k_proj', 'v_proj'], 'exclude_modules': ['k_proj']", &qv, all_qv);
     accepts("'r': 2, 'target_modules': '.*self_attn.*', 'exclude_modules': '.*\\\\.[ko]_proj'", &qv, all_qv);
-    accepts("'r': 2, 'target_modules': ['model.layers.1.mlp.up_proj']", &(weights){.modules = "1.up_proj"}, "1.up_proj:2 ");
-    accepts("'r': 2, 'target_modules': ['1.mlp.up_proj', '2.mlp.up_proj']", &(weights){.modules = "1.up_proj,2.up_proj"},
-            "1.up_proj:2 2.up_proj:2 ");
+    accepts("'r': 2, 'target_modules': ['model.layers.1.mlp.up_proj']", &(weights){.modules = "1.up_proj"},
+            "1.up_proj:2 ");
+    accepts("'r': 2, 'target_modules': ['1.mlp.up_proj', '2.mlp.up_proj']",
+            &(weights){.modules = "1.up_proj,2.up_proj"}, "1.up_proj:2 2.up_proj:2 ");
     accepts("'r': 2, 'target_modules': 'all-linear', 'exclude_modules': '.*layers\\\\.[12].*'",
             &(weights){.modules = "0.q_proj,0.k_proj,0.v_proj,0.o_proj,0.gate_proj,0.up_proj,0.down_proj"},
             "0.q_proj:2 0.k_proj:2 0.v_proj:2 0.o_proj:2 0.gate_proj:2 0.up_proj:2 0.down_proj:2 ");
@@ -136,17 +134,21 @@ static void layers(void **state)
     accepts("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': 1", &one, "1.q_proj:2 ");
     accepts("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': [2, 0, 77], 'layers_pattern': null", &two,
             "0.q_proj:2 2.q_proj:2 ");
-    accepts("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': [1], 'layers_pattern': 'layers'", &one, "1.q_proj:2 ");
+    accepts("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': [1], 'layers_pattern': 'layers'", &one,
+            "1.q_proj:2 ");
     accepts("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': [1], 'layers_pattern': ['h', 'lay.rs']", &one,
             "1.q_proj:2 ");
-    accepts("'r': 2, 'target_modules': ['model.layers.1.self_attn.q_proj'], 'layers_to_transform': [0]", &one, "1.q_proj:2 ");
-    refuses("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': [1], 'layers_pattern': 'h'", &one, "not target");
+    accepts("'r': 2, 'target_modules': ['model.layers.1.self_attn.q_proj'], 'layers_to_transform': [0]", &one,
+            "1.q_proj:2 ");
+    refuses("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': [1], 'layers_pattern': 'h'", &one,
+            "not target");
     refuses("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': [0]", &one, "layers.0.self_attn.q_proj");
     refuses("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': [-1]", &one, "layers_to_transform");
     refuses("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': '1'", &one, "layers_to_transform");
     refuses("'r': 2, 'target_modules': '.*q_proj', 'layers_to_transform': 1", &one, "layers_to_transform");
     refuses("'r': 2, 'target_modules': ['q_proj'], 'layers_pattern': 'layers'", &one, "layers_pattern");
-    refuses("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': 1, 'layers_pattern': '('", &one, "layers_pattern");
+    refuses("'r': 2, 'target_modules': ['q_proj'], 'layers_to_transform': 1, 'layers_pattern': '('", &one,
+            "layers_pattern");
 }
 
 static void patterns(void **state)
@@ -165,7 +167,8 @@ static void patterns(void **state)
         accepts(members, &w, ranks);
         free(members);
     }
-    char *members = xasprintf("%s, 'rank_pattern': {'q_proj': 4, '1.self_attn.v_proj': 3, 'layers.2.self_attn.q_proj': 5}", qv);
+    char *members = xasprintf("%s, 'rank_pattern': {'q_proj': 4, '1.self_attn.v_proj': 3, "
+                              "'layers.2.self_attn.q_proj': 5}", qv);
     refuses(members, &w, "rank 4 make it [4, 8]");      /* the first that matches counts */
     free(members);
     refuses("'target_modules': ['q_proj'], 'rank_pattern': {'q_proj': 0}", &w, "between 1 and 512");
@@ -212,14 +215,16 @@ static void refused_configurations(void **state)
     static const struct { const char *member, *why; } cases[] = {
         {"'use_dora': true", "DoRA"}, {"'modules_to_save': ['lm_head']", "modules_to_save"},
         {"'bias': 'all'", "bias"}, {"'lora_bias': true", "lora_bias"}, {"'fan_in_fan_out': true", "fan_in_fan_out"},
-        {"'trainable_token_indices': [1]", "trainable_token_indices"}, {"'layer_replication': [[0, 1]]", "layer_replication"},
+        {"'trainable_token_indices': [1]", "trainable_token_indices"},
+        {"'layer_replication': [[0, 1]]", "layer_replication"},
         {"'megatron_config': {'a': 1}", "megatron_config"}, {"'use_qalora': true", "QALoRA"},
-        {"'alora_invocation_tokens': [5]", "alora_invocation_tokens"}, {"'target_parameters': ['a']", "target_parameters"},
+        {"'alora_invocation_tokens': [5]", "alora_invocation_tokens"},
+        {"'target_parameters': ['a']", "target_parameters"},
         {"'arrow_config': {'top_k': 3}", "arrow_config"}, {"'use_bdlora': {'nblocks': 2}", "use_bdlora"},
         {"'init_lora_weights': 'pissa_niter_16'", "pissa_niter_16"}, {"'init_lora_weights': 'olora'", "olora"},
         {"'init_lora_weights': 'loftq'", "loftq"}, {"'init_lora_weights': 1", "init_lora_weights"},
         {"'some_new_feature': true", "some_new_feature"}, {"'some_number': 0.5", "some_number"},
-        {"'r': 0", "between 1 and 512"}, {"'r': 100000", "between 1 and 512"}, {"'r': 99999999999999999999", "big integer"},
+        {"'r': 0", "between 1 and 512"}, {"'r': 100000", "between 1 and 512"}, {"'r': 99999999999999999999", "integer"},
         {"'r': '8'", "integer"}, {"'use_rslora': 1", "use_rslora"}, {"'peft_type': 'LOHA'", "duplicate"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -228,8 +233,9 @@ static void refused_configurations(void **state)
         free(members);
     }
     accepts("'r': 2, 'target_modules': ['q_proj'], 'use_dora': false, 'modules_to_save': null, 'bias': 'none', "
-            "'trainable_token_indices': null, 'loftq_config': {}, 'eva_config': null, 'megatron_core': 'megatron.core', "
-            "'lora_dropout': 0.1, 'init_lora_weights': 'gaussian', 'peft_version': '0.21', 'newer': null, "
+            "'trainable_token_indices': null, 'loftq_config': {}, 'eva_config': null, "
+            "'megatron_core': 'megatron.core', 'lora_dropout': 0.1, 'init_lora_weights': 'gaussian', "
+            "'peft_version': '0.21', 'newer': null, "
             "'qalora_group_size': 16, 'auto_mapping': {'a': 'b'}, 'inference_mode': true", &w,
             "0.q_proj:2 1.q_proj:2 2.q_proj:2 ");
 }
@@ -272,9 +278,11 @@ static void described(void **state)
     (void)state;
     buf file;
     err e = {{0}};
-    adapter *a = open_adapter("'r': 2, 'lora_alpha': 3, 'target_modules': ['q_proj', 'down_proj'], 'layers_to_transform': [0, 2], "
-                              "'rank_pattern': {'2.mlp.down_proj': 5}, 'base_model_name_or_path': 'org/base'",
-                              &(weights){.modules = "0.q_proj,0.down_proj,2.q_proj,2.down_proj:5", .type = DTYPE_BF16}, &file, &e);
+    weights w = {.modules = "0.q_proj,0.down_proj,2.q_proj,2.down_proj:5", .type = DTYPE_BF16};
+    adapter *a = open_adapter("'r': 2, 'lora_alpha': 3, 'target_modules': ['q_proj', 'down_proj'], "
+                              "'layers_to_transform': [0, 2], 'rank_pattern': {'2.mlp.down_proj': 5}, "
+                              "'base_model_name_or_path': 'org/base'",
+                              &w, &file, &e);
     if (!a)
         fail_msg("%s", e.msg);
     const adapter_info *f = adapter_describe(a);
@@ -292,13 +300,20 @@ static void described(void **state)
     buf_free(&file);
 }
 
-static float element(const tensor *t, int row, int col)
+/* What st_add gave element i of a tensor that begins at this byte of the data. */
+static double value(size_t i, size_t at)
 {
-    size_t i = (size_t)row * (size_t)t->cols + (size_t)col;
+    return 1 + (double)((i * 37 + at) % 128) / 128;
+}
+
+static float element(const tensor *t, size_t row, size_t col)
+{
+    size_t i = row * (size_t)t->cols + col;
     if (t->type == DTYPE_F32)
         return ((float *)t->data)[i];
     uint16_t h = ((uint16_t *)t->data)[i];
-    return t->type == DTYPE_BF16 ? 1 + (float)(h & 0x7f) / 128 : 1 + (float)(h & 0x3ff) / 1024;   /* all are in [1, 2) */
+    /* all values are in [1, 2), so the mantissa is enough */
+    return t->type == DTYPE_BF16 ? 1 + (float)(h & 0x7f) / 128 : 1 + (float)(h & 0x3ff) / 1024;
 }
 
 static void backend_form(void **state)
@@ -307,9 +322,9 @@ static void backend_form(void **state)
     for (int type = 0; type < 3; type++) {
         buf file;
         err e = {{0}};
-        adapter *a = open_adapter("'r': 2, 'target_modules': ['q_proj', 'v_proj', 'down_proj'], 'layers_to_transform': [1], "
-                                  "'rank_pattern': {'v_proj': 7}, 'lora_alpha': 4",
-                                  &(weights){.modules = "1.q_proj,1.v_proj:7,1.down_proj", .type = (dtype)type}, &file, &e);
+        weights w = {.modules = "1.q_proj,1.v_proj:7,1.down_proj", .type = (dtype)type};
+        adapter *a = open_adapter("'r': 2, 'target_modules': ['q_proj', 'v_proj', 'down_proj'], 'lora_alpha': 4, "
+                                  "'layers_to_transform': [1], 'rank_pattern': {'v_proj': 7}", &w, &file, &e);
         if (!a)
             fail_msg("%s", e.msg);
         backend be = {.ops = &holding_ops};
@@ -324,15 +339,13 @@ static void backend_form(void **state)
         assert_float_equal(v->scale, 4.0 / 7, 1e-7);
         assert_true(v->b.rows == 7 && v->b.cols == KV * DIM && v->a.rows == 7 && v->a.cols == HIDDEN);
         assert_int_equal((uintptr_t)v->a.data % 64 + (uintptr_t)v->b.data % 64, 0);
-        /* lora_A of q and v and lora_B of q lie before lora_B of v in the file */
-        size_t size = dtype_size((dtype)type);
-        size_t b_at = (size_t)(2 * HIDDEN + HEADS * DIM * 2 + 7 * HIDDEN) * size, a_at = (size_t)(2 * HIDDEN + HEADS * DIM * 2) * size;
-        for (int r = 0; r < 7; r++) {
-            for (int c = 0; c < KV * DIM; c++)
-                assert_float_equal(element(&v->b, r, c), 1 + (double)((size_t)(c * 7 + r) * 37 + b_at) / 128 -
-                                   floor((double)((size_t)(c * 7 + r) * 37 + b_at) / 128), 1e-6);
-            for (int c = 0; c < HIDDEN; c++)
-                assert_float_equal(element(&v->a, r, c), 1 + (double)(((size_t)(r * HIDDEN + c) * 37 + a_at) % 128) / 128, 1e-6);
+        /* in the file lora_A and lora_B of q come first, then lora_A of v, then its lora_B */
+        size_t size = dtype_size(w.type), a_at = (2 * HIDDEN + HEADS * DIM * 2) * size, b_at = a_at + 7 * HIDDEN * size;
+        for (size_t r = 0; r < 7; r++) {
+            for (size_t c = 0; c < KV * DIM; c++)
+                assert_float_equal(element(&v->b, r, c), value(c * 7 + r, b_at), 1e-6);
+            for (size_t c = 0; c < HIDDEN; c++)
+                assert_float_equal(element(&v->a, r, c), value(r * HIDDEN + c, a_at), 1e-6);
         }
         lora_free(l, &be);
         adapter_close(a);

@@ -51,7 +51,8 @@ static void add_layer(st_file *f, const variant *v, const char *prefix, int laye
 static char *make_model(const variant *v)
 {
     const char *prefix = v->prefix ? v->prefix : "model.";
-    bool qwen3 = v->config && strstr(v->config, "qwen3"), tied = v->config && strstr(v->config, "'tie_word_embeddings': true");
+    bool qwen3 = v->config && strstr(v->config, "qwen3");
+    bool tied = v->config && strstr(v->config, "'tie_word_embeddings': true");
     st_file f = {0};
     char name[64];
     snprintf(name, sizeof name, "%sembed_tokens.weight", prefix);
@@ -103,8 +104,9 @@ static void binds_every_family_and_type(void **state)
         assert_int_equal(m->lm_head.part[0].w.data == m->embed.data, i / 3 == 2);
         /* the same values whatever the stored type */
         size_t embed_bytes = VOCAB * HIDDEN * dtype_size(v.type);
-        for (int k = 0; k < HIDDEN; k++)
-            assert_float_equal(((float *)m->final_norm.data)[k], 1 + (double)(((size_t)k * 37 + embed_bytes) % 128) / 128, 0);
+        const float *norm = m->final_norm.data;
+        for (size_t k = 0; k < HIDDEN; k++)
+            assert_float_equal(norm[k], 1 + (double)((k * 37 + embed_bytes) % 128) / 128, 0);
         assert_float_equal(m->inv_freq[0], 1, 0);
         model_free(m);
         drop_dir(dir);

@@ -170,7 +170,7 @@ static void cpu_gather(backend *be, tensor *y, const tensor *x, const int *row)
 static void *cpu_alloc(backend *be, size_t bytes, err *e)
 {
     (void)be;
-    size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64;
     void *p = NULL;
     if (posix_memalign(&p, align, bytes ? bytes : 1) != 0) {
         err_set(e, "not enough memory for %.1f MiB", (double)bytes / (1 << 20));

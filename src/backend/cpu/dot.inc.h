@@ -18,8 +18,8 @@
 enum {
     TILE_COLS = 4,
     TILE_ROWS = VLEN == 16 ? 6 : 3,     /* 24 accumulators of 32 registers, or 12 of 16 */
-    GROUP_TILES = VLEN / TILE_COLS,
-    DEPTH = 512,                        /* x tile: 12 KiB of L1; weights: 64 KiB of L2 */
+    AHEAD_COLS = 8,                     /* how far before its use dot() prefetches a weight */
+    DEPTH = 1024,                       /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
     BLOCK_TILES = 16,                   /* row tiles whose lanes are kept at once: up to 192 KiB */
 };
 
@@ -52,6 +52,7 @@ typedef struct { const char *row[TILE_COLS]; uintptr_t ahead; } tile_weights;
 /* One vector of x against one of each weight row. */
 INLINE void fma_row(vf acc[TILE_COLS], vf x, const vf w[TILE_COLS])
 {
+    V_KEEP(x);
 #pragma GCC unroll 4
     for (int c = 0; c < TILE_COLS; c++)
         acc[c] = v_fma(x, w[c], acc[c]);
@@ -128,8 +129,18 @@ static dot_tile_fn *const dot_tiles[TILE_ROWS][3] = {
 /* Where a gemm tile finds its weights: converted already, or still to be converted. */
 typedef enum { FROM_F32 = DTYPE_F32, FROM_F16 = DTYPE_F16, FROM_BF16 = DTYPE_BF16, CONVERTED } weight_source;
 
-/* One step of k: mr vectors of x and TILE_COLS of w, each stored together. Weights yet to be
- * converted are left in w for the tiles that follow. left: elements of k in this step. */
+/* What a gemm tile works on: elements [k0, k0 + n) of k. */
+typedef struct {
+    const float *x;                     /* [n / VLEN steps][mr][VLEN] */
+    float *w;                           /* [n / VLEN steps][TILE_COLS][VLEN], converted weights */
+    const char *raw[TILE_COLS];         /* rows of weights to be converted, from k = 0 */
+    vf *lanes;
+    int k0, n;
+    const char *ahead;                  /* cache lines to prefetch meanwhile, at most one a step */
+    int n_ahead;
+} gemm_tile_job;
+
+/* One step of k. Weights yet to be converted are left in w for the tiles that follow. */
 INLINE void gemm_step(const int mr, const weight_source from, vf acc[TILE_ROWS][TILE_COLS], const float *x, float *w,
                       const char *const raw[TILE_COLS], size_t at, int left)
 {
@@ -148,23 +159,29 @@ INLINE void gemm_step(const int mr, const weight_source from, vf acc[TILE_ROWS][
         fma_row(acc[i], v_load(x + i * VLEN), wv);
 }
 
-/* A tile over elements [k0, k0 + n) of k, adding to the lanes of the elements before. */
-INLINE void gemm_tile(const int mr, const weight_source from, const float *x, float *w, const char *const raw[TILE_COLS],
-                      int k0, int n, vf *lanes)
+INLINE void gemm_tile(const int mr, const weight_source from, const gemm_tile_job *t)
 {
     const size_t step_bytes = VLEN * (from == FROM_F32 ? 4 : 2);
-    const char *const rows[TILE_COLS] = {raw[0], raw[1], raw[2], raw[3]};
-    size_t at = (size_t)(k0 / VLEN) * step_bytes;
-    vf acc[TILE_ROWS][TILE_COLS];
+    const char *const raw[TILE_COLS] = {t->raw[0], t->raw[1], t->raw[2], t->raw[3]}, *ahead = t->ahead;
+    const float *x = t->x;
+    float *w = t->w;
+    size_t at = (size_t)(t->k0 / VLEN) * step_bytes;
+    vf acc[TILE_ROWS][TILE_COLS], *lanes = t->lanes;
 #pragma GCC unroll 6
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
         for (int c = 0; c < TILE_COLS; c++)
-            acc[i][c] = k0 == 0 ? v_zero() : lanes[i * VLEN + c];
-    for (; n >= VLEN; n -= VLEN, x += mr * VLEN, w += TILE_COLS * VLEN, at += step_bytes)
-        gemm_step(mr, from, acc, x, w, rows, at, VLEN);
+            acc[i][c] = t->k0 == 0 ? v_zero() : lanes[i * VLEN + c];
+    int n = t->n, n_ahead = t->n_ahead;
+    for (; n >= VLEN; n -= VLEN, x += mr * VLEN, w += TILE_COLS * VLEN, at += step_bytes) {
+        if (n_ahead-- > 0) {
+            __builtin_prefetch(ahead, 0, 2);
+            ahead += 64;
+        }
+        gemm_step(mr, from, acc, x, w, raw, at, VLEN);
+    }
     if (n > 0)
-        gemm_step(mr, from, acc, x, w, rows, at, n);
+        gemm_step(mr, from, acc, x, w, raw, at, n);
 #pragma GCC unroll 6
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
@@ -172,13 +189,12 @@ INLINE void gemm_tile(const int mr, const weight_source from, const float *x, fl
             lanes[i * VLEN + c] = acc[i][c];
 }
 
-typedef void gemm_tile_fn(const float *x, float *w, const char *const raw[TILE_COLS], int k0, int n, vf *lanes);
+typedef void gemm_tile_fn(const gemm_tile_job *);
 
-#define GEMM_TILE(mr, from)                                                                                     \
-    static void gemm_tile_##mr##_##from(const float *x, float *w, const char *const raw[TILE_COLS], int k0,     \
-                                        int n, vf *lanes)                                                       \
-    {                                                                                                           \
-        gemm_tile(mr, from, x, w, raw, k0, n, lanes);                                                           \
+#define GEMM_TILE(mr, from)                                             \
+    static void gemm_tile_##mr##_##from(const gemm_tile_job *t)         \
+    {                                                                   \
+        gemm_tile(mr, from, t);                                         \
     }
 #define GEMM_TILES(mr) \
     GEMM_TILE(mr, FROM_F32) GEMM_TILE(mr, FROM_F16) GEMM_TILE(mr, FROM_BF16) GEMM_TILE(mr, CONVERTED)
@@ -229,9 +245,11 @@ static tile_weights weights_of_tile(const dot_job *d, int col)
         int row = col + c < d->n ? col + c : d->n - 1;
         w.row[c] = row_at(d->w, (size_t)row, d->w_stride, d->w_type);
     }
-    const void *then = d->next ? d->next : w.row[0];
-    if (col + TILE_COLS < d->n)
-        then = row_at(d->w, (size_t)col + TILE_COLS, d->w_stride, d->w_type);
+    const void *then = w.row[0];
+    if (col + AHEAD_COLS < d->n)
+        then = row_at(d->w, (size_t)(col + AHEAD_COLS), d->w_stride, d->w_type);
+    else if (d->next)
+        then = row_at(d->next, (size_t)(col + AHEAD_COLS - d->n), d->w_stride, d->w_type);
     w.ahead = (uintptr_t)then - (uintptr_t)w.row[0];
     return w;
 }
@@ -271,34 +289,16 @@ static size_t pack_floats(int m, int k)
     return (size_t)m * (size_t)round_up(k, VLEN);
 }
 
-/* The weights of the block after this one, a few cache lines at a time. */
-typedef struct { const char *row; size_t stride; int row_bytes, rows_left, at, per_call; } prefetcher;
+/* The weights of the next item, prefetched at an even pace through all tiles of this one. */
+typedef struct { const char *at, *end; int per_tile; } prefetcher;
 
-static prefetcher prefetch_block(const dot_job *d, const void *w, int k0, int depth, int n_calls)
+static prefetcher prefetch_next(const dot_job *d)
 {
-    prefetcher p = {0};
-    if (!w)
-        return p;
-    size_t size = dtype_size(d->w_type);
-    p.row = (const char *)w + (size_t)k0 * size;
-    p.stride = d->w_stride * size;
-    p.row_bytes = depth * (int)size;
-    p.rows_left = d->n;
-    p.per_call = (p.rows_left * (p.row_bytes / 64 + 1) + n_calls - 1) / n_calls;
-    return p;
-}
-
-static void prefetch_some(prefetcher *p)
-{
-    for (int i = 0; i < p->per_call && p->rows_left > 0; i++) {
-        __builtin_prefetch(p->row + p->at, 0, 2);
-        p->at += 64;
-        if (p->at >= p->row_bytes) {
-            p->at = 0;
-            p->row += p->stride;
-            p->rows_left--;
-        }
-    }
+    if (!d->next)
+        return (prefetcher){0};
+    int n_tiles = tile_count(d->m) * ((d->n + TILE_COLS - 1) / TILE_COLS) * ((d->k + DEPTH - 1) / DEPTH);
+    size_t bytes = (size_t)d->n * d->w_stride * dtype_size(d->w_type);
+    return (prefetcher){d->next, (const char *)d->next + bytes, (int)(bytes / 64) / n_tiles + 1};
 }
 
 /* How k is cut: n_blocks of depth, a multiple of VLEN; the last may be shorter. */
@@ -322,21 +322,27 @@ static size_t gemm_scratch_floats(int m, int k)
 
 /* Row tiles [tile0, tile1) over elements [k0, k0 + depth) of k. The first tile converts the weights. */
 static void gemm_block(const dot_job *d, float *w, group_lanes *lanes, int tile0, int tile1, int k0, int depth,
-                       prefetcher *ahead)
+                       prefetcher *next)
 {
     int kp = round_up(d->k, VLEN), depth_p = round_up(depth, VLEN);
     bool last = k0 + depth == d->k, keep = k0 > 0 || !last;
+    gemm_tile_job t = {.k0 = k0, .n = depth};
     for (int tile = tile0; tile < tile1; tile++) {
         int row0 = tile_start(d->m, tile), mr = tile_start(d->m, tile + 1) - row0;
-        const float *x = d->x + (size_t)row0 * (size_t)kp + (size_t)k0 * (size_t)mr;
         gemm_tile_fn *run = gemm_tiles[mr - 1][tile == tile0 ? (int)d->w_type : CONVERTED];
+        t.x = d->x + (size_t)row0 * (size_t)kp + (size_t)k0 * (size_t)mr;
+        t.w = w;
         for (int col = 0; col < d->n; col += VLEN) {
             int n = d->n - col < VLEN ? d->n - col : VLEN;
             group_lanes *g = keep ? lanes + (tile - tile0) * (GEMM_COLS / VLEN) + col / VLEN : lanes;
-            for (int c = 0; c < n; c += TILE_COLS) {
-                tile_weights raw = weights_of_tile(d, col + c);
-                prefetch_some(ahead);
-                run(x, w + (size_t)(col + c) * (size_t)depth_p, raw.row, k0, depth, g->v + c);
+            for (int c = 0; c < n; c += TILE_COLS, t.w += TILE_COLS * depth_p) {
+                if (tile == tile0)
+                    memcpy(t.raw, weights_of_tile(d, col + c).row, sizeof t.raw);
+                t.ahead = next->at;
+                t.n_ahead = next->at < next->end ? next->per_tile : 0;
+                t.lanes = g->v + c;
+                run(&t);
+                next->at += 64 * t.n_ahead;
             }
             if (last)
                 finish_group(d, row0, mr, col, n, g->v);
@@ -349,14 +355,10 @@ static void gemm(const dot_job *d, float *scratch)
     int depth = block_depth(d->k), n_tiles = tile_count(d->m);
     group_lanes *lanes = (group_lanes *)scratch;
     float *w = scratch + lanes_floats(d->m, d->k);
+    prefetcher next = prefetch_next(d);
     for (int tile0 = 0; tile0 < n_tiles; tile0 += BLOCK_TILES) {
         int tile1 = tile0 + BLOCK_TILES < n_tiles ? tile0 + BLOCK_TILES : n_tiles;
-        int n_calls = (tile1 - tile0) * ((d->n + TILE_COLS - 1) / TILE_COLS);
-        for (int k0 = 0; k0 < d->k; k0 += depth) {
-            int here = d->k - k0 < depth ? d->k - k0 : depth;
-            bool more = k0 + here < d->k;
-            prefetcher ahead = prefetch_block(d, more ? d->w : d->next, more ? k0 + depth : 0, depth, n_calls);
-            gemm_block(d, w, lanes, tile0, tile1, k0, here, &ahead);
-        }
+        for (int k0 = 0; k0 < d->k; k0 += depth)
+            gemm_block(d, w, lanes, tile0, tile1, k0, d->k - k0 < depth ? d->k - k0 : depth, &next);
     }
 }

@@ -17,6 +17,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Keep a loaded vector in a register: compilers fold a load into each of its uses, and loads are
+ * what the inner loops have least to spare of. */
+#if defined(__x86_64__)
+#define V_KEEP(v) __asm__("" : "+v"(v))
+#else
+#define V_KEEP(v) ((void)0)
+#endif
+
 #if defined(__AVX512F__)
 
 #include <immintrin.h>
@@ -66,27 +74,38 @@ INLINE vf v_pow2(vf t)
     return _mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(0x3f800000)));
 }
 
-/* Halving steps of the reduction: sums of lanes 8, 4, 2, 1 apart, of two vectors at once. */
+/* Halving steps of the reduction: sums of lanes 8, 4, 2, 1 apart, of two vectors at once, each by one
+ * blend and one shuffle (shuffles have one port, blends two). */
 INLINE vf fold8(vf a, vf b)
 {
-    return v_add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    return v_add(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4(a, b, 0x4e));
 }
 
 INLINE vf fold4(vf a, vf b)
 {
-    return v_add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    const __m512i other = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
+    return v_add(_mm512_mask_blend_ps(0xf0f0, a, b), _mm512_permutex2var_ps(a, other, b));
 }
 
-INLINE vf fold2(vf a, vf b) { return v_add(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee)); }
-INLINE vf fold1(vf a, vf b) { return v_add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd)); }
+INLINE vf fold2(vf a, vf b)
+{
+    return v_add(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, 0x4e));
+}
+
+INLINE vf fold1(vf a, vf b)
+{
+    const __m512i other = _mm512_setr_epi32(1, 16, 3, 18, 5, 20, 7, 22, 9, 24, 11, 26, 13, 28, 15, 30);
+    return v_add(_mm512_mask_blend_ps(0xaaaa, a, b), _mm512_permutex2var_ps(a, other, b));
+}
 
 /* Lane j of the result is the sum of the lanes of a[j]: a tree over lanes 8, 4, 2, 1 apart. */
 INLINE vf v_sum_each(const vf a[VLEN])
 {
     vf s[4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
-        s[i] = fold4(fold8(a[i], a[i + 4]), fold8(a[i + 8], a[i + 12]));
-    return fold1(fold2(s[0], s[1]), fold2(s[2], s[3]));
+        s[i] = fold4(fold8(a[i], a[i + 8]), fold8(a[i + 4], a[i + 12]));
+    return fold1(fold2(s[0], s[2]), fold2(s[1], s[3]));
 }
 
 #elif defined(__AVX2__)
