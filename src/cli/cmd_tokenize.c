@@ -30,7 +30,8 @@ static int encode_line(const tokenizer *t, const settings *s, const json_t *valu
     if (!json_is_string(value))
         return err_set(e, "expected a JSON string");
     ids tokens = {0};
-    int rc = tokenizer_encode(t, json_string_value(value), json_string_length(value), !s->no_special, &tokens, e);
+    int rc = tokenizer_encode(t, json_string_value(value), json_string_length(value), !s->no_special, &tokens,
+                              e);
     buf_add_char(out, '[');
     for (size_t i = 0; i < tokens.n; i++)
         buf_printf(out, "%s%d", i ? ", " : "", tokens.items[i]);

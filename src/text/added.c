@@ -41,7 +41,8 @@ static int read_token(added_token *t, long *id, const json_t *spec, err *e)
     if (!json_is_object(spec))
         return err_set(e, "must be an object");
     if (component_keys(spec, "id content single_word lstrip rstrip normalized special", e) ||
-        component_text(spec, "content", &content, &t->n, e) || json_get_int(spec, "id", 0, INT32_MAX - 1, id, e) ||
+        component_text(spec, "content", &content, &t->n, e) ||
+        json_get_int(spec, "id", 0, INT32_MAX - 1, id, e) ||
         json_get_bool(spec, "single_word", &t->single_word, e) || json_get_bool(spec, "lstrip", &t->lstrip, e) ||
         json_get_bool(spec, "rstrip", &t->rstrip, e) || json_get_bool(spec, "special", &t->special, e) ||
         json_get_bool(spec, "normalized", &t->normalized, e))
@@ -79,7 +80,8 @@ static int check_id(added_tokens *a, const added_token *t, long id, const vocab 
     if (expected < 0)
         expected = (long)a->next_id++;
     if (id != expected)
-        return err_set(e, "\"%s\" has id %ld, but by its place in the vocabulary it is %ld", t->content, id, expected);
+        return err_set(e, "\"%s\" has id %ld, but by its place in the vocabulary it is %ld", t->content, id,
+                       expected);
     return 0;
 }
 
@@ -103,7 +105,8 @@ static void put_token(added_tokens *a, added_token t)
         a->n_ids = (size_t)t.id + 1;
 }
 
-static int add_token(added_tokens *a, const json_t *spec, const vocab *v, const normalizer *z, matcher *m, err *e)
+static int add_token(added_tokens *a, const json_t *spec, const vocab *v, const normalizer *z, matcher *m,
+                     err *e)
 {
     added_token t;
     long id;
@@ -239,7 +242,8 @@ static const added_token *longest_at(const token_index *x, const unsigned char *
     return best;
 }
 
-void added_scan_begin(added_scan *s, const added_tokens *a, bool normalized, matcher *m, const char *text, size_t n)
+void added_scan_begin(added_scan *s, const added_tokens *a, bool normalized, matcher *m, const char *text,
+                      size_t n)
 {
     *s = (added_scan){.a = a, .normalized = normalized, .m = m, .text = text, .n = n};
 }

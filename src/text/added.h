@@ -46,7 +46,8 @@ typedef struct {
 
 typedef struct { const added_token *token; size_t start, end; } added_span;     /* token NULL: text */
 
-void added_scan_begin(added_scan *s, const added_tokens *a, bool normalized, matcher *m, const char *text, size_t n);
+void added_scan_begin(added_scan *s, const added_tokens *a, bool normalized, matcher *m, const char *text,
+                      size_t n);
 bool added_scan_next(added_scan *s, added_span *span);
 
 #endif

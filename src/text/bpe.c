@@ -192,7 +192,8 @@ static int load_options(bpe *b, const json_t *model, err *e)
                               "byte_fallback ignore_merges vocab merges", e) ||
         json_get_string(model, "type", &type, e) || json_get_string(model, "unk_token", &unk, e) ||
         json_get_string(model, "continuing_subword_prefix", &prefix, e) ||
-        json_get_string(model, "end_of_word_suffix", &suffix, e) || json_get_double(model, "dropout", &dropout, e) ||
+        json_get_string(model, "end_of_word_suffix", &suffix, e) ||
+        json_get_double(model, "dropout", &dropout, e) ||
         json_get_bool(model, "fuse_unk", &b->fuse_unk, e) ||
         json_get_bool(model, "byte_fallback", &b->byte_fallback, e) ||
         json_get_bool(model, "ignore_merges", &b->ignore_merges, e))
@@ -437,8 +438,7 @@ static int add_unknown(const bpe *b, bpe_scratch *s, bool *pending, err *e)
     if (!b->unk_token)
         return 0;
     if (b->unk_id < 0)
-        return err_set(e, "the text has a character without a token, and unk_token \"%s\" is not in the vocabulary",
-                       b->unk_token);
+        return err_set(e, "a character has no token, and unk_token \"%s\" is not in the vocabulary", b->unk_token);
     if (*pending && !b->fuse_unk)
         add_symbol(s, b->unk_id);
     *pending = true;

@@ -54,7 +54,8 @@ static int visit(walk *w, const json_t *spec, int depth, err *e)
     return 0;
 }
 
-int component_each(const json_t *spec, const char *kind, const char *list_key, component_add add, void *self, err *e)
+int component_each(const json_t *spec, const char *kind, const char *list_key, component_add add, void *self,
+                   err *e)
 {
     walk w = {.kind = kind, .list_key = list_key, .add = add, .self = self};
     return visit(&w, spec, 0, e);

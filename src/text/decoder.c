@@ -10,7 +10,9 @@
 
 #define MAX_GROWTH 4096         /* how many times longer Replace steps may make a token */
 
-typedef enum { STEP_REPLACE, STEP_METASPACE, STEP_BYTE_FALLBACK, STEP_STRIP, STEP_FUSE, STEP_BYTE_LEVEL } step_kind;
+typedef enum {
+    STEP_REPLACE, STEP_METASPACE, STEP_BYTE_FALLBACK, STEP_STRIP, STEP_FUSE, STEP_BYTE_LEVEL
+} step_kind;
 
 typedef struct {
     step_kind kind;

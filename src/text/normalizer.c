@@ -11,7 +11,9 @@
 
 #define MAX_NORMALIZED ((size_t)256 << 20)
 
-typedef enum { STEP_FORM, STEP_LOWERCASE, STEP_STRIP, STEP_STRIP_ACCENTS, STEP_PREPEND, STEP_REPLACE } step_kind;
+typedef enum {
+    STEP_FORM, STEP_LOWERCASE, STEP_STRIP, STEP_STRIP_ACCENTS, STEP_PREPEND, STEP_REPLACE
+} step_kind;
 
 typedef struct {
     step_kind kind;
@@ -27,12 +29,22 @@ struct normalizer {
     int n_steps;
 };
 
+/* One text on its way through the steps. */
+typedef struct {
+    matcher *m;
+    size_t limit;               /* bytes it may grow to: a file must not turn a word into gigabytes */
+    bool head_lost;
+    err *e;
+} pass;
+
 static int read_strip(step *s, const json_t *spec, err *e)
 {
     s->kind = STEP_STRIP;
     s->left = s->right = true;
-    return component_keys(spec, "type strip_left strip_right", e) || json_get_bool(spec, "strip_left", &s->left, e) ||
-           json_get_bool(spec, "strip_right", &s->right, e) ? -1 : 0;
+    if (component_keys(spec, "type strip_left strip_right", e) ||
+        json_get_bool(spec, "strip_left", &s->left, e) || json_get_bool(spec, "strip_right", &s->right, e))
+        return -1;
+    return 0;
 }
 
 static int read_text(step *s, const json_t *spec, const char *key, err *e)
@@ -56,8 +68,9 @@ static int read_replace(step *s, const json_t *spec, err *e)
 static int add_step(void *self, const char *type, const json_t *spec, err *e)
 {
     static const struct { const char *type; step_kind kind; unicode_form form; } plain[] = {
-        {"NFC", STEP_FORM, FORM_NFC}, {"NFD", STEP_FORM, FORM_NFD}, {"NFKC", STEP_FORM, FORM_NFKC},
-        {"NFKD", STEP_FORM, FORM_NFKD}, {"Lowercase", STEP_LOWERCASE, 0}, {"StripAccents", STEP_STRIP_ACCENTS, 0},
+        {"NFC", STEP_FORM, FORM_NFC}, {"NFD", STEP_FORM, FORM_NFD},
+        {"NFKC", STEP_FORM, FORM_NFKC}, {"NFKD", STEP_FORM, FORM_NFKD},
+        {"Lowercase", STEP_LOWERCASE, 0}, {"StripAccents", STEP_STRIP_ACCENTS, 0},
     };
     normalizer *z = self;
     step *s = &z->steps[z->n_steps++];
@@ -103,7 +116,7 @@ bool normalizer_is_empty(const normalizer *z)
 }
 
 /* The text without white space at the ends that are to be stripped. */
-static void strip(const step *s, const char *text, size_t n, buf *out, bool *head_lost)
+static void strip(const step *s, pass *p, const char *text, size_t n, buf *out)
 {
     const char *start = text, *end = text + n;
     while (s->left && start < end) {
@@ -118,44 +131,47 @@ static void strip(const step *s, const char *text, size_t n, buf *out, bool *hea
             break;
         end = last;
     }
-    *head_lost |= start > text;
+    p->head_lost |= start > text;
     buf_add(out, start, (size_t)(end - start));
 }
 
-static void strip_accents(const char *text, size_t n, buf *out, bool *head_lost)
+static void strip_accents(pass *p, const char *text, size_t n, buf *out)
 {
     for (const char *at = text; at < text + n;) {
         const char *start = at;
         if (!unicode_is_mark(utf8_next(&at)))
             buf_add(out, start, (size_t)(at - start));
         else if (start == text)
-            *head_lost = true;
+            p->head_lost = true;
     }
 }
 
-static int replace(const step *s, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e)
+static int check_growth(const pass *p, const buf *out)
+{
+    return out->len <= p->limit ? 0 : err_set(p->e, "the normalised text is larger than %zu bytes", p->limit);
+}
+
+static int replace(const step *s, pass *p, const char *text, size_t n, buf *out)
 {
     pattern_scan scan;
     size_t start, end, done = 0;
     int rc;
-    pattern_scan_begin(&scan, s->pattern, m, text, n);
-    while ((rc = pattern_scan_next(&scan, &start, &end, e)) > 0) {
+    pattern_scan_begin(&scan, s->pattern, p->m, text, n);
+    while ((rc = pattern_scan_next(&scan, &start, &end, p->e)) > 0) {
         /* What replaces several characters counts as standing where the last of them stood. */
-        *head_lost |= start == 0 && end > 0 && (s->n == 0 || !utf8_is_one_char(text, end));
+        p->head_lost |= start == 0 && end > 0 && (s->n == 0 || !utf8_is_one_char(text, end));
         buf_add(out, text + done, start - done);
         buf_add(out, s->text, s->n);
         done = end;
-        if (out->len > MAX_NORMALIZED) {
-            rc = err_set(e, "the normalised text is larger than %zu bytes", MAX_NORMALIZED);
+        if ((rc = check_growth(p, out)))
             break;
-        }
     }
     pattern_scan_end(&scan);
     buf_add(out, text + done, n - done);
     return rc;
 }
 
-static int apply_step(const step *s, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e)
+static int apply_step(const step *s, pass *p, const char *text, size_t n, buf *out)
 {
     switch (s->kind) {
     case STEP_FORM:
@@ -165,10 +181,10 @@ static int apply_step(const step *s, matcher *m, const char *text, size_t n, buf
         unicode_lowercase(text, n, out);
         return 0;
     case STEP_STRIP:
-        strip(s, text, n, out, head_lost);
+        strip(s, p, text, n, out);
         return 0;
     case STEP_STRIP_ACCENTS:
-        strip_accents(text, n, out, head_lost);
+        strip_accents(p, text, n, out);
         return 0;
     case STEP_PREPEND:
         if (n > 0)
@@ -176,16 +192,19 @@ static int apply_step(const step *s, matcher *m, const char *text, size_t n, buf
         buf_add(out, text, n);
         return 0;
     case STEP_REPLACE:
-        return replace(s, m, text, n, out, head_lost, e);
+        return replace(s, p, text, n, out);
     }
     return 0;
 }
 
-int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e)
+int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n, buf *out, bool *head_lost,
+                     err *e)
 {
     buf in = {0};
     int rc = 0;
-    *head_lost = false;
+    pass p = {.m = m, .limit = MAX_NORMALIZED, .e = e};
+    if (n < MAX_NORMALIZED / 32)
+        p.limit = MAX_NORMALIZED / 32 + 16 * n;
     buf_clear(out);
     buf_add(out, text, n);
     for (int i = 0; i < z->n_steps && rc == 0; i++) {
@@ -194,10 +213,11 @@ int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n
         *out = swap;
         buf_clear(out);
         buf_add(out, "", 0);
-        rc = apply_step(&z->steps[i], m, in.data, in.len, out, head_lost, e);
-        if (rc == 0 && out->len > MAX_NORMALIZED)
-            rc = err_set(e, "the normalised text is larger than %zu bytes", MAX_NORMALIZED);
+        rc = apply_step(&z->steps[i], &p, in.data, in.len, out);
+        if (rc == 0)
+            rc = check_growth(&p, out);
     }
     buf_free(&in);
+    *head_lost = p.head_lost;
     return rc;
 }

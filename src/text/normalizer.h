@@ -22,6 +22,7 @@ bool normalizer_is_empty(const normalizer *z);      /* no steps: text stays as i
 
 /* out: replaced by the normalised text. *head_lost is set when the first characters of the text
  * have gone, so that what comes out no longer begins where the text did. */
-int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e);
+int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n, buf *out, bool *head_lost,
+                     err *e);
 
 #endif

@@ -352,7 +352,8 @@ static int search(pattern_scan *s, size_t from)
     if (s->p->jit)
         rc = pcre2_jit_match(s->p->code, seen, s->n, from, 0, s->m->data, s->m->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)       /* the interpreter keeps its stack on the heap */
-        rc = pcre2_match(s->p->code, seen, s->n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->m->data, s->m->context);
+        rc = pcre2_match(s->p->code, seen, s->n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->m->data,
+                         s->m->context);
     return rc;
 }
 

@@ -17,7 +17,9 @@
 #define MAX_PRIMITIVES (3 * MAX_STEPS)
 
 typedef enum { STEP_SPLIT, STEP_PREFIX, STEP_SPACES, STEP_BYTES } step_kind;
-typedef enum { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_CONTIGUOUS, SPLIT_WITH_PREVIOUS, SPLIT_WITH_NEXT } split_mode;
+typedef enum {
+    SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_CONTIGUOUS, SPLIT_WITH_PREVIOUS, SPLIT_WITH_NEXT
+} split_mode;
 typedef enum { PREFIX_ALWAYS, PREFIX_FIRST, PREFIX_NEVER } prefix_mode;
 
 typedef struct {
@@ -129,7 +131,7 @@ static int read_prefix_mode(const json_t *spec, prefix_mode *mode, err *e)
         return err_set(e, "prepend_scheme \"%s\" is not supported", name);
     if (!add && strcmp(name, "never") != 0)
         return err_set(e, "add_prefix_space false does not go with prepend_scheme \"%s\"", name);
-    *mode = strcmp(name, "always") == 0 ? PREFIX_ALWAYS : strcmp(name, "first") == 0 ? PREFIX_FIRST : PREFIX_NEVER;
+    *mode = name[0] == 'a' ? PREFIX_ALWAYS : name[0] == 'f' ? PREFIX_FIRST : PREFIX_NEVER;
     return 0;
 }
 
@@ -238,7 +240,14 @@ static int run_from(const run *r, int i, piece x);
 
 /* A split in progress: spans come in from left to right, match or not, and cover the piece. The
  * last span waits in [start, end) until it is known whether the next one joins it. */
-typedef struct { const run *r; int next; piece x; split_mode mode; size_t start, end; bool waiting, is_match; } splitter;
+typedef struct {
+    const run *r;
+    int next;                   /* the step that gets the pieces */
+    piece x;
+    split_mode mode;
+    size_t start, end;
+    bool waiting, is_match;
+} splitter;
 
 static int emit(const splitter *s, size_t start, size_t end)
 {

@@ -33,7 +33,8 @@ static int load_parts(tokenizer *t, const json_t *doc, err *e)
     const char *version = "1.0";
     if (!json_is_object(doc))
         return err_set(e, "must be a JSON object");
-    if (component_keys(doc, "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model", e) ||
+    if (component_keys(doc, "version truncation padding added_tokens normalizer pre_tokenizer post_processor "
+                            "decoder model", e) ||
         json_get_string(doc, "version", &version, e))
         return -1;
     if (strcmp(version, "1.0") != 0)
@@ -43,7 +44,8 @@ static int load_parts(tokenizer *t, const json_t *doc, err *e)
     if (!(t->normalize = normalizer_new(json_object_get(doc, "normalizer"), e)) ||
         !(t->pretokenize = pretokenizer_new(json_object_get(doc, "pre_tokenizer"), e)) ||
         !(t->decode = decoder_new(json_object_get(doc, "decoder"), e)) ||
-        !(t->added = added_tokens_new(json_object_get(doc, "added_tokens"), bpe_vocab(t->model), t->normalize, e)))
+        !(t->added = added_tokens_new(json_object_get(doc, "added_tokens"), bpe_vocab(t->model), t->normalize,
+                                      e)))
         return -1;
     return template_init(&t->around, json_object_get(doc, "post_processor"), e);
 }
@@ -70,7 +72,8 @@ static int apply_config(tokenizer *t, const json_t *config, err *e)
         return 0;
     int bos = config_token(t, config, "bos_token"), eos = config_token(t, config, "eos_token");
     bool add_bos = false, add_eos = false;
-    if (json_get_bool(config, "add_bos_token", &add_bos, e) || json_get_bool(config, "add_eos_token", &add_eos, e))
+    if (json_get_bool(config, "add_bos_token", &add_bos, e) ||
+        json_get_bool(config, "add_eos_token", &add_eos, e))
         return -1;
     if (bos >= 0 && json_member(config, "add_bos_token"))
         template_set_first(&t->around, bos, add_bos);
@@ -168,8 +171,8 @@ static int encode_between(encoding *c, const char *text, size_t n, bool at_start
         bool first = at_start && !head_lost && span.start == 0;
         if (span.token)
             ids_add(c->out, span.token->id);
-        else if (pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start, span.end - span.start, first,
-                                  encode_piece, c, e))
+        else if (pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start,
+                                  span.end - span.start, first, encode_piece, c, e))
             return -1;
     }
     return 0;
@@ -216,7 +219,9 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_sp
         n = repaired.len;
     }
     size_t before = out->n;
-    encoding c = {.t = t, .m = matcher_new(n), .bpe = bpe_scratch_new(), .pieces = pretokenizer_scratch_new(), .out = out};
+    encoding c = {.t = t, .m = matcher_new(n), .out = out};
+    c.bpe = bpe_scratch_new();
+    c.pieces = pretokenizer_scratch_new();
     int rc = encode_around(&c, text, n, add_special, e);
     if (rc)
         out->n = before;

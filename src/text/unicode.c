@@ -161,7 +161,8 @@ static void decompose(code_points *s, uint32_t cp, utf8proc_option_t options)
 {
     s->cp = xgrow(s->cp, &s->cap, s->n + MAX_DECOMPOSED, sizeof *s->cp);
     int boundclass = 0;
-    utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)cp, s->cp + s->n, MAX_DECOMPOSED, options, &boundclass);
+    utf8proc_ssize_t n =
+        utf8proc_decompose_char((utf8proc_int32_t)cp, s->cp + s->n, MAX_DECOMPOSED, options, &boundclass);
     CHECK(n > 0 && n <= MAX_DECOMPOSED);
     s->n += (size_t)n;
 }
@@ -239,7 +240,8 @@ static uint32_t regex_stand_in(uint32_t cp)
     }
     if (lo == N_AFTER_14 || cp < after_unicode_14[lo].lo)
         return 0;
-    return cp < 0x10000 ? stand_in[after_unicode_14[lo].category].in_3 : stand_in[after_unicode_14[lo].category].in_4;
+    int category = after_unicode_14[lo].category;
+    return cp < 0x10000 ? stand_in[category].in_3 : stand_in[category].in_4;
 }
 
 const char *unicode_for_regex(const char *text, size_t n, buf *scratch)

@@ -33,7 +33,10 @@ static vocab_slot *find_slot(const vocab *v, uint32_t hash, const char *s, size_
         vocab_slot *slot = &v->slots[i];
         if (slot->id == UINT32_MAX)
             return slot;
-        if (slot->hash == hash && v->len[slot->id] == n && (n == 0 || memcmp(v->text + v->start[slot->id], s, n) == 0))
+        if (slot->hash != hash)
+            continue;
+        const vocab_entry *x = &v->entry[slot->id];
+        if (x->len == n && (n == 0 || memcmp(v->text + x->start, s, n) == 0))
             return slot;
     }
 }
@@ -64,9 +67,8 @@ static int measure(vocab *v, json_t *tokens, err *e)
 
 static void alloc_tables(vocab *v, size_t n_tokens)
 {
-    v->start = XNEW_ARRAY(uint32_t, v->n_ids);
-    v->len = xmalloc(v->n_ids * sizeof *v->len);
-    memset(v->len, 0xff, v->n_ids * sizeof *v->len);
+    v->entry = xmalloc(v->n_ids * sizeof *v->entry);
+    memset(v->entry, 0xff, v->n_ids * sizeof *v->entry);
     size_t n_slots = 16;
     while (n_slots < n_tokens * 2)
         n_slots *= 2;
@@ -82,15 +84,14 @@ static int fill(vocab *v, json_t *tokens, err *e)
     for (void *it = json_object_iter(tokens); it && rc == 0; it = json_object_iter_next(tokens, it)) {
         const char *key = json_object_iter_key(it);
         size_t n = json_object_iter_key_len(it), id = (size_t)json_integer_value(json_object_iter_value(it));
-        if (v->len[id] != UINT32_MAX)
-            rc = err_set(e, "vocab: tokens \"%.*s\" and \"%s\" have the same id %zu", (int)v->len[id],
-                         text.data + v->start[id], key, id);
+        if (vocab_has(v, (int)id))
+            rc = err_set(e, "vocab: tokens \"%.*s\" and \"%s\" have the same id %zu", (int)v->entry[id].len,
+                         text.data + v->entry[id].start, key, id);
         else if (text.len + n > MAX_TEXT)
             rc = err_set(e, "vocab: more than %zu bytes of tokens", MAX_TEXT);
         if (rc)
             break;
-        v->start[id] = (uint32_t)text.len;
-        v->len[id] = (uint32_t)n;
+        v->entry[id] = (vocab_entry){.start = (uint32_t)text.len, .len = (uint32_t)n};
         v->max_len = n > v->max_len ? n : v->max_len;
         v->n_tokens++;
         buf_add(&text, key, n);
@@ -113,9 +114,11 @@ int vocab_init(vocab *v, const json_t *tokens, err *e)
         return -1;
     }
     for (uint32_t id = 0; id < v->n_ids; id++)
-        if (v->len[id] != UINT32_MAX) {
-            uint32_t hash = hash_bytes(v->text + v->start[id], v->len[id]);
-            *find_slot(v, hash, v->text + v->start[id], v->len[id]) = (vocab_slot){.hash = hash, .id = id};
+        if (vocab_has(v, (int)id)) {
+            size_t n;
+            const char *s = vocab_text(v, (int)id, &n);
+            uint32_t hash = hash_bytes(s, n);
+            *find_slot(v, hash, s, n) = (vocab_slot){.hash = hash, .id = id};
         }
     return 0;
 }
@@ -123,8 +126,7 @@ int vocab_init(vocab *v, const json_t *tokens, err *e)
 void vocab_deinit(vocab *v)
 {
     free(v->text);
-    free(v->start);
-    free(v->len);
+    free(v->entry);
     free(v->slots);
     *v = (vocab){0};
 }

@@ -13,11 +13,11 @@
 #include "base/json.h"
 
 typedef struct { uint32_t hash, id; } vocab_slot;       /* id UINT32_MAX: empty */
+typedef struct { uint32_t start, len; } vocab_entry;    /* len UINT32_MAX: no token has this id */
 
 typedef struct {
     char *text;                 /* all strings */
-    uint32_t *start;            /* [n_ids] where each begins in text */
-    uint32_t *len;              /* [n_ids]; UINT32_MAX: no token has this id */
+    vocab_entry *entry;         /* [n_ids] where each token's string is in text */
     size_t n_ids, n_tokens;     /* largest id + 1; how many tokens there are */
     size_t max_len;             /* bytes of the longest token */
     vocab_slot *slots;          /* [mask + 1], open addressing */
@@ -33,14 +33,14 @@ int vocab_find(const vocab *v, const char *s, size_t n);
 
 static inline bool vocab_has(const vocab *v, int id)
 {
-    return id >= 0 && (size_t)id < v->n_ids && v->len[id] != UINT32_MAX;
+    return id >= 0 && (size_t)id < v->n_ids && v->entry[id].len != UINT32_MAX;
 }
 
 /* The string of an id that vocab_has. */
 static inline const char *vocab_text(const vocab *v, int id, size_t *n)
 {
-    *n = v->len[id];
-    return v->text + v->start[id];
+    *n = v->entry[id].len;
+    return v->text + v->entry[id].start;
 }
 
 #endif

@@ -21,7 +21,9 @@ static void round_trip(const tokenizer *t, const char *text, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const texts[] = {
-        "", " ", "Hello, world! It's 2024.\r\n\n  x", "<s>[INST] a\tb </s>", "a\xcc\x81\xe2\x82\xac\xf0\x9f\x99\x82\xff\xe2\x82", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "", " ", "Hello, world! It's 2024.\r\n\n  x", "<s>[INST] a\tb </s>",
+        "a\xcc\x81\xe2\x82\xac\xf0\x9f\x99\x82\xff\xe2\x82",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     };
     err e;
     tokenizer *t = tokenizer_from_json((const char *)data, size, NULL, 0, &e);
