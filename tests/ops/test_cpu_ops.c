@@ -602,7 +602,8 @@ static void on_each_isa(void (*op)(backend *))
         }
 }
 
-static void check_norm(const char *what, const tensor *y, int row, int col0, const tensor *x, const tensor *w, double eps)
+static void check_norm(const char *what, const tensor *y, int row, int col0, const tensor *x, const tensor *w,
+                       double eps)
 {
     double squares = 0;
     for (int i = 0; i < w->cols; i++)

@@ -83,7 +83,8 @@ static void rope_item(void *arg, int row, int thread)
             memcpy(kv_at(c->kv, page, c->layer, kind, i) + slot, in, (size_t)h.head_dim * sizeof(float));
 }
 
-void cpu_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv, int layer)
+void cpu_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv,
+                     int layer)
 {
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && qkv->rows == b->n_rows);
     CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim && kv->type == DTYPE_F32);
@@ -112,6 +113,7 @@ typedef struct {
     float *q, *out;             /* [n_queries, head_dim] */
     float *score;               /* [n_queries, stride] */
     size_t stride;
+    const float *after;         /* the keys this thread is likely to read next */
 } attention_work;
 
 /* The part of span s that lies in the page of s.from. */
@@ -136,10 +138,11 @@ static void score_all(const attention_work *a)
         span now = in_one_page(left, a->c->kv->page_len);
         left.from = now.to;
         dot_job j = {
-            .x = a->q, .x_stride = (size_t)d, .w = kv_from(a, now.from, 0), .w_type = DTYPE_F32, .w_stride = (size_t)d,
+            .x = a->q, .x_stride = (size_t)d,
+            .w = kv_from(a, now.from, 0), .w_type = DTYPE_F32, .w_stride = (size_t)d,
             .scale = 1.0f / sqrtf((float)d), .y = a->score + (now.from - a->s.from), .y_stride = a->stride,
             .m = a->n_queries, .n = now.to - now.from, .k = d,
-            .next = left.from < left.to ? kv_from(a, left.from, 0) : NULL,
+            .next = left.from < left.to ? kv_from(a, left.from, 0) : kv_from(a, a->s.from, 1),
         };
         a->c->cpu->k->dot(&j);
     }
@@ -157,7 +160,7 @@ static void add_values(const attention_work *a, int q0, int n, span left)
             .b = kv_from(a, now.from, 1), .b_type = DTYPE_F32, .b_stride = d,
             .y = a->out + (size_t)q0 * d, .y_stride = d,
             .m = n, .n = (int)d, .rank = now.to - now.from,
-            .next = left.from < left.to ? kv_from(a, left.from, 1) : NULL,
+            .next = left.from < left.to ? kv_from(a, left.from, 1) : a->after,
         };
         a->c->cpu->k->weighted_sum(&j);
     }
@@ -192,6 +195,18 @@ static void add_values_of_rows(const attention_work *a, int row, int n_rows)
     }
 }
 
+/* The first keys of an item; NULL past the last one. */
+static const float *first_keys(const attention_call *c, int item)
+{
+    if (item >= c->n_items * c->h.n_kv_heads)
+        return NULL;
+    const attention_item *it = &c->cpu->attention[item / c->h.n_kv_heads];
+    int from = span_of_row(c, it->row).from;
+    int page = pages_of(c->b, it->seq)[from / c->kv->page_len];
+    const float *keys = kv_at(c->kv, page, c->layer, 0, item % c->h.n_kv_heads);
+    return keys + (size_t)(from % c->kv->page_len) * (size_t)c->h.head_dim;
+}
+
 static void attention_item_run(void *arg, int item, int thread)
 {
     const attention_call *c = arg;
@@ -203,6 +218,7 @@ static void attention_item_run(void *arg, int item, int thread)
     attention_work a = {
         .c = c, .page = pages_of(c->b, it->seq), .head = head, .n_queries = n_queries, .s = s,
         .q = q, .out = q + q_floats, .score = q + 2 * q_floats + n_queries, .stride = (size_t)(s.to - s.from),
+        .after = first_keys(c, item + pool_size(c->cpu->pool)),
     };
     float *by = q + 2 * q_floats;
     for (int r = 0; r < it->n_rows; r++)
@@ -232,8 +248,8 @@ static void add_rows(attention_call *c, int seq, int from, int to)
     }
 }
 
-void cpu_attention_op(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv, int layer,
-                      int window)
+void cpu_attention_op(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv,
+                      int layer, int window)
 {
     CHECK(h.n_heads % h.n_kv_heads == 0 && y->cols == h.n_heads * h.head_dim && y->rows == b->n_rows);
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && kv->head_dim == h.head_dim);

@@ -258,7 +258,7 @@ static const cpu_kernels *choose_kernels(void)
     if (!plain && !avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
         && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         return &cpu_kernels_avx512;
-    if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+    if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))      /* F16C came before AVX2 */
         return &cpu_kernels_avx2;
 #endif
     return &cpu_kernels_plain;

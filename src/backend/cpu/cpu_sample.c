@@ -25,12 +25,12 @@ typedef struct {
     float *z;                   /* [vocab] scratch: changed logits, then weights */
 } sample_row;
 
-/* y = exp((x - max) / divisor); its sum. */
-static double exp_sum(const cpu_kernels *k, float *y, const float *x, float max, float divisor, int n)
+/* y = exp((x - max) * by); its sum. */
+static double exp_sum(const cpu_kernels *k, float *y, const float *x, float max, float by, int n)
 {
     double sum = 0;
     for (int i = 0; i < n; i += CHUNK)
-        sum += k->exp_sum(y + i, x + i, max, divisor, n - i < CHUNK ? n - i : CHUNK);
+        sum += k->exp_sum(y + i, x + i, max, by, n - i < CHUNK ? n - i : CHUNK);
     return sum;
 }
 
@@ -184,7 +184,8 @@ static int draw(const sample_row *r, const float *z, float max)
 {
     const sample_spec *s = r->spec;
     int n = r->vocab;
-    double total = exp_sum(r->k, r->z, z, max, s->temperature, n);
+    float by = 1 / fmaxf(s->temperature, 1e-30f);           /* finite, so that 0 * by is 0 */
+    double total = exp_sum(r->k, r->z, z, max, by, n);
     prefix p = {0, n};
     if (s->top_k > 0 && s->top_k < n) {
         p = find_prefix(r->z, n, s->top_k, INFINITY);

@@ -12,28 +12,30 @@
  *
  * dot() converts weights as it loads them. gemm() is for many rows: it converts GEMM_COLS x DEPTH
  * weights to float once, into scratch that stays in the L2 cache, and runs all row tiles over it.
- * The lanes of an output wait in scratch between one DEPTH of k and the next. While it computes it
- * prefetches the weights of the next block, so that memory and arithmetic overlap. */
+ * The first tile of rows does the conversion, beside its own sums. The lanes of an output wait in
+ * scratch between one DEPTH of k and the next. While it computes, gemm() prefetches the weights of
+ * the next item, so that memory and arithmetic overlap. */
 
 enum {
     TILE_COLS = 4,
     TILE_ROWS = VLEN == 16 ? 6 : 3,     /* 24 accumulators of 32 registers, or 12 of 16 */
+    DOT_ROWS = VLEN == 16 ? 8 : 4,      /* dot() trades columns for rows, to read weights once: 3 by these */
     AHEAD_COLS = 8,                     /* how far before its use dot() prefetches a weight */
     DEPTH = 1024,                       /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
     BLOCK_TILES = 16,                   /* row tiles whose lanes are kept at once: up to 192 KiB */
 };
 
-typedef struct { vf v[TILE_ROWS * VLEN]; } group_lanes;     /* [mr, VLEN] vectors */
+typedef struct { vf v[DOT_ROWS * VLEN]; } group_lanes;      /* [mr, VLEN] vectors */
 
 /* Rows are dealt evenly to the fewest tiles possible: no tile is left with one odd row. */
-static int tile_count(int m)
+static int tile_start(int m, int n_tiles, int tile)
 {
-    return (m + TILE_ROWS - 1) / TILE_ROWS;
+    return (int)((long)m * tile / n_tiles);
 }
 
-static int tile_start(int m, int tile)
+static int gemm_tile_count(int m)
 {
-    return (int)((long)m * tile / tile_count(m));
+    return (m + TILE_ROWS - 1) / TILE_ROWS;
 }
 
 static int round_up(int n, int to)
@@ -50,53 +52,56 @@ INLINE const char *row_at(const void *base, size_t row, size_t stride, dtype t)
 typedef struct { const char *row[TILE_COLS]; uintptr_t ahead; } tile_weights;
 
 /* One vector of x against one of each weight row. */
-INLINE void fma_row(vf acc[TILE_COLS], vf x, const vf w[TILE_COLS])
+INLINE void fma_row(const int cols, vf acc[TILE_COLS], vf x, const vf w[TILE_COLS])
 {
     V_KEEP(x);
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE_COLS; c++)
+    for (int c = 0; c < cols; c++)
         acc[c] = v_fma(x, w[c], acc[c]);
+}
+
+/* Columns of a dot tile of mr rows. */
+INLINE int dot_cols(int mr)
+{
+    return mr <= TILE_ROWS ? TILE_COLS : 3;
 }
 
 INLINE void dot_tile(const int mr, const dtype t, const dot_job *d, const float *x, const tile_weights *tw, vf *lanes)
 {
+    const int cols = dot_cols(mr), k = d->k;
     const size_t size = t == DTYPE_F32 ? 4 : 2, x_stride = d->x_stride;
-    const char *const w0 = tw->row[0], *const w1 = tw->row[1], *const w2 = tw->row[2], *const w3 = tw->row[3];
+    const char *const row[TILE_COLS] = {tw->row[0], tw->row[1], tw->row[2], tw->row[3]};
     const uintptr_t ahead = tw->ahead;
-    const int k = d->k;
-    vf acc[TILE_ROWS][TILE_COLS], wv[TILE_COLS];
-#pragma GCC unroll 6
+    vf acc[DOT_ROWS][TILE_COLS], wv[TILE_COLS];
+#pragma GCC unroll 8
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
-        for (int c = 0; c < TILE_COLS; c++)
+        for (int c = 0; c < cols; c++)
             acc[i][c] = v_zero();
     int j = 0;
     for (; j + VLEN <= k; j += VLEN) {
-        const size_t at = (size_t)j * size;
-        const char *const w[TILE_COLS] = {w0 + at, w1 + at, w2 + at, w3 + at};
 #pragma GCC unroll 4
-        for (int c = 0; c < TILE_COLS; c++) {
-            wv[c] = v_load_as(t, w[c]);
-            __builtin_prefetch((const void *)((uintptr_t)w[c] + ahead), 0, 2);
+        for (int c = 0; c < cols; c++) {
+            const char *w = row[c] + (size_t)j * size;
+            wv[c] = v_load_as(t, w);
+            __builtin_prefetch((const void *)((uintptr_t)w + ahead), 0, 2);
         }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
         for (int i = 0; i < mr; i++)
-            fma_row(acc[i], v_load(x + (size_t)i * x_stride + j), wv);
+            fma_row(cols, acc[i], v_load(x + (size_t)i * x_stride + j), wv);
     }
     if (j < k) {
-        const size_t at = (size_t)j * size;
-        const char *const w[TILE_COLS] = {w0 + at, w1 + at, w2 + at, w3 + at};
 #pragma GCC unroll 4
-        for (int c = 0; c < TILE_COLS; c++)
-            wv[c] = v_load_as_n(t, w[c], k - j);
-#pragma GCC unroll 6
+        for (int c = 0; c < cols; c++)
+            wv[c] = v_load_as_n(t, row[c] + (size_t)j * size, k - j);
+#pragma GCC unroll 8
         for (int i = 0; i < mr; i++)
-            fma_row(acc[i], v_load_n(x + (size_t)i * x_stride + j, k - j), wv);
+            fma_row(cols, acc[i], v_load_n(x + (size_t)i * x_stride + j, k - j), wv);
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
-        for (int c = 0; c < TILE_COLS; c++)
+        for (int c = 0; c < cols; c++)
             lanes[i * VLEN + c] = acc[i][c];
 }
 
@@ -111,18 +116,20 @@ INLINE void dot_tile(const int mr, const dtype t, const dot_job *d, const float 
 DOT_TILES(1)
 DOT_TILES(2)
 DOT_TILES(3)
-#if VLEN == 16
 DOT_TILES(4)
+#if VLEN == 16
 DOT_TILES(5)
 DOT_TILES(6)
+DOT_TILES(7)
+DOT_TILES(8)
 #endif
 
 typedef void dot_tile_fn(const dot_job *, const float *, const tile_weights *, vf *);
 
-static dot_tile_fn *const dot_tiles[TILE_ROWS][3] = {
-    DOT_ROW(1), DOT_ROW(2), DOT_ROW(3),
+static dot_tile_fn *const dot_tiles[DOT_ROWS][3] = {
+    DOT_ROW(1), DOT_ROW(2), DOT_ROW(3), DOT_ROW(4),
 #if VLEN == 16
-    DOT_ROW(4), DOT_ROW(5), DOT_ROW(6),
+    DOT_ROW(5), DOT_ROW(6), DOT_ROW(7), DOT_ROW(8),
 #endif
 };
 
@@ -156,7 +163,7 @@ INLINE void gemm_step(const int mr, const weight_source from, vf acc[TILE_ROWS][
     }
 #pragma GCC unroll 6
     for (int i = 0; i < mr; i++)
-        fma_row(acc[i], v_load(x + i * VLEN), wv);
+        fma_row(TILE_COLS, acc[i], v_load(x + i * VLEN), wv);
 }
 
 INLINE void gemm_tile(const int mr, const weight_source from, const gemm_tile_job *t)
@@ -254,20 +261,31 @@ static tile_weights weights_of_tile(const dot_job *d, int col)
     return w;
 }
 
+/* Columns [col, col + n) of one group. Tiles that do not divide the group overlap at its end. */
+static void dot_group(const dot_job *d, int col, int n, int row0, int mr, vf *lanes)
+{
+    const float *x = d->x + (size_t)row0 * d->x_stride;
+    int cols = dot_cols(mr);
+    for (int c = 0; c < n; c += cols) {
+        if (c + cols > VLEN)
+            c = VLEN - cols;
+        tile_weights w = weights_of_tile(d, col + c);
+        dot_tiles[mr - 1][d->w_type](d, x, &w, lanes + c);
+    }
+    finish_group(d, row0, mr, col, n, lanes);
+}
+
 static void dot(const dot_job *d)
 {
+    int n_tiles = (d->m + DOT_ROWS - 1) / DOT_ROWS;
     group_lanes lanes;
     for (int col = 0; col < d->n; col += VLEN) {
         int n = d->n - col < VLEN ? d->n - col : VLEN;
         if (n < VLEN)
             memset(&lanes, 0, sizeof lanes);
-        for (int tile = 0; tile < tile_count(d->m); tile++) {
-            int row0 = tile_start(d->m, tile), mr = tile_start(d->m, tile + 1) - row0;
-            for (int c = 0; c < n; c += TILE_COLS) {
-                tile_weights w = weights_of_tile(d, col + c);
-                dot_tiles[mr - 1][d->w_type](d, d->x + (size_t)row0 * d->x_stride, &w, lanes.v + c);
-            }
-            finish_group(d, row0, mr, col, n, lanes.v);
+        for (int tile = 0; tile < n_tiles; tile++) {
+            int row0 = tile_start(d->m, n_tiles, tile), mr = tile_start(d->m, n_tiles, tile + 1) - row0;
+            dot_group(d, col, n, row0, mr, lanes.v);
         }
     }
 }
@@ -275,7 +293,8 @@ static void dot(const dot_job *d)
 /* packed: tiles one after the other; a tile is [k / VLEN steps][mr rows][VLEN]. */
 static void pack(float *packed, const float *x, int m, int k, int tile)
 {
-    int row0 = tile_start(m, tile), mr = tile_start(m, tile + 1) - row0;
+    int n_tiles = gemm_tile_count(m);
+    int row0 = tile_start(m, n_tiles, tile), mr = tile_start(m, n_tiles, tile + 1) - row0;
     float *out = packed + (size_t)row0 * (size_t)round_up(k, VLEN);
     for (int j = 0; j < k; j += VLEN)
         for (int i = 0; i < mr; i++, out += VLEN) {
@@ -289,18 +308,6 @@ static size_t pack_floats(int m, int k)
     return (size_t)m * (size_t)round_up(k, VLEN);
 }
 
-/* The weights of the next item, prefetched at an even pace through all tiles of this one. */
-typedef struct { const char *at, *end; int per_tile; } prefetcher;
-
-static prefetcher prefetch_next(const dot_job *d)
-{
-    if (!d->next)
-        return (prefetcher){0};
-    int n_tiles = tile_count(d->m) * ((d->n + TILE_COLS - 1) / TILE_COLS) * ((d->k + DEPTH - 1) / DEPTH);
-    size_t bytes = (size_t)d->n * d->w_stride * dtype_size(d->w_type);
-    return (prefetcher){d->next, (const char *)d->next + bytes, (int)(bytes / 64) / n_tiles + 1};
-}
-
 /* How k is cut: n_blocks of depth, a multiple of VLEN; the last may be shorter. */
 static int block_depth(int k)
 {
@@ -308,9 +315,30 @@ static int block_depth(int k)
     return round_up((k + n_blocks - 1) / n_blocks, VLEN);
 }
 
+/* The weights of the next item, prefetched at an even pace through all tiles of this one. */
+typedef struct { const char *at, *end; int per_tile; } prefetcher;
+
+static prefetcher prefetch_next(const dot_job *d)
+{
+    if (!d->next)
+        return (prefetcher){0};
+    int n_tiles = gemm_tile_count(d->m) * ((d->n + TILE_COLS - 1) / TILE_COLS) * ((d->k + DEPTH - 1) / DEPTH);
+    size_t bytes = (size_t)d->n * d->w_stride * dtype_size(d->w_type);
+    int per_tile = (int)(bytes / 64) / n_tiles + 1, n_steps = block_depth(d->k) / VLEN;
+    return (prefetcher){d->next, (const char *)d->next + bytes, per_tile < n_steps ? per_tile : n_steps};
+}
+
+static void take_ahead(prefetcher *p, gemm_tile_job *t)
+{
+    t->n_ahead = p->at < p->end ? p->per_tile : 0;
+    t->ahead = p->at;
+    if (t->n_ahead > 0)
+        p->at += 64 * t->n_ahead;
+}
+
 static size_t lanes_floats(int m, int k)
 {
-    int tiles = tile_count(m) < BLOCK_TILES ? tile_count(m) : BLOCK_TILES;
+    int tiles = gemm_tile_count(m) < BLOCK_TILES ? gemm_tile_count(m) : BLOCK_TILES;
     int groups = k <= block_depth(k) ? 1 : tiles * (GEMM_COLS / VLEN);
     return (size_t)groups * sizeof(group_lanes) / sizeof(float);
 }
@@ -324,11 +352,11 @@ static size_t gemm_scratch_floats(int m, int k)
 static void gemm_block(const dot_job *d, float *w, group_lanes *lanes, int tile0, int tile1, int k0, int depth,
                        prefetcher *next)
 {
-    int kp = round_up(d->k, VLEN), depth_p = round_up(depth, VLEN);
+    int n_tiles = gemm_tile_count(d->m), kp = round_up(d->k, VLEN), depth_p = round_up(depth, VLEN);
     bool last = k0 + depth == d->k, keep = k0 > 0 || !last;
     gemm_tile_job t = {.k0 = k0, .n = depth};
     for (int tile = tile0; tile < tile1; tile++) {
-        int row0 = tile_start(d->m, tile), mr = tile_start(d->m, tile + 1) - row0;
+        int row0 = tile_start(d->m, n_tiles, tile), mr = tile_start(d->m, n_tiles, tile + 1) - row0;
         gemm_tile_fn *run = gemm_tiles[mr - 1][tile == tile0 ? (int)d->w_type : CONVERTED];
         t.x = d->x + (size_t)row0 * (size_t)kp + (size_t)k0 * (size_t)mr;
         t.w = w;
@@ -338,11 +366,9 @@ static void gemm_block(const dot_job *d, float *w, group_lanes *lanes, int tile0
             for (int c = 0; c < n; c += TILE_COLS, t.w += TILE_COLS * depth_p) {
                 if (tile == tile0)
                     memcpy(t.raw, weights_of_tile(d, col + c).row, sizeof t.raw);
-                t.ahead = next->at;
-                t.n_ahead = next->at < next->end ? next->per_tile : 0;
                 t.lanes = g->v + c;
+                take_ahead(next, &t);
                 run(&t);
-                next->at += 64 * t.n_ahead;
             }
             if (last)
                 finish_group(d, row0, mr, col, n, g->v);
@@ -352,7 +378,7 @@ static void gemm_block(const dot_job *d, float *w, group_lanes *lanes, int tile0
 
 static void gemm(const dot_job *d, float *scratch)
 {
-    int depth = block_depth(d->k), n_tiles = tile_count(d->m);
+    int depth = block_depth(d->k), n_tiles = gemm_tile_count(d->m);
     group_lanes *lanes = (group_lanes *)scratch;
     float *w = scratch + lanes_floats(d->m, d->k);
     prefetcher next = prefetch_next(d);

@@ -13,7 +13,8 @@ enum { SUM_REGS = VLEN == 16 ? 16 : 8 };
 
 /* rows x nv vectors of y, kept in registers over the whole rank. n: columns, when nv vectors are
  * more than there are. */
-INLINE void sum_tile(const int rows, const int nv, const dtype t, const sum_job *s, int row, int col, int n, uintptr_t ahead)
+INLINE void sum_tile(const int rows, const int nv, const dtype t, const sum_job *s, int row, int col, int n,
+                     uintptr_t ahead)
 {
     const char *b = row_at(s->b, 0, 0, t) + (size_t)col * dtype_size(t);
     const size_t b_bytes = s->b_stride * dtype_size(t);
@@ -51,23 +52,28 @@ INLINE void sum_tile(const int rows, const int nv, const dtype t, const sum_job 
         }
 }
 
-/* All columns for `rows` rows; whole blocks of vectors, then single ones, then the tail. */
+/* Whole blocks of nv vectors from col on; the column after them. */
+INLINE int sum_blocks(const int rows, const int nv, const dtype t, const sum_job *s, int row, int col)
+{
+    const int width = nv * VLEN;
+    for (; col + width <= s->n; col += width) {
+        const char *here = (const char *)s->b + (size_t)col * dtype_size(t), *then = s->next ? s->next : here;
+        if (col + width < s->n)
+            then = here + (size_t)width * dtype_size(t);
+        sum_tile(rows, nv, t, s, row, col, width, (uintptr_t)then - (uintptr_t)here);
+    }
+    return col;
+}
+
+/* All columns of `rows` rows, in as wide blocks as there are registers for. */
 INLINE void sum_rows(const int rows, const dtype t, const sum_job *s, int row)
 {
-    const int nv = SUM_REGS / rows, width = nv * VLEN;
-    int col = 0;
-    for (; col + width <= s->n; col += width) {
-        int more = col + 2 * width <= s->n;
-        const char *then = more || !s->next ? (const char *)s->b + (size_t)width * dtype_size(t) : s->next;
-        uintptr_t from = (uintptr_t)s->b + (more || !s->next ? 0 : (size_t)col * dtype_size(t));
-        sum_tile(rows, nv, t, s, row, col, width, (uintptr_t)then - from);
-    }
-    for (; col < s->n; col += VLEN) {
-        if (s->n - col >= VLEN)
-            sum_tile(rows, 1, t, s, row, col, VLEN, 0);
-        else
-            sum_tile(rows, 1, t, s, row, col, s->n - col, 0);
-    }
+    int col = sum_blocks(rows, SUM_REGS / rows, t, s, row, 0);
+    if (SUM_REGS / rows > 4)
+        col = sum_blocks(rows, 4, t, s, row, col);
+    col = sum_blocks(rows, 1, t, s, row, col);
+    if (col < s->n)
+        sum_tile(rows, 1, t, s, row, col, s->n - col, 0);
 }
 
 INLINE void sum_typed(const dtype t, const sum_job *s)
@@ -179,19 +185,19 @@ static float max(const float *x, int n, int finite)
     return finite ? best + zero : best;
 }
 
-static float exp_sum(float *y, const float *x, float highest, float divisor, int n)
+static float exp_sum(float *y, const float *x, float highest, float factor, int n)
 {
-    const vf m = v_set1(highest), by = v_set1(divisor);
+    const vf m = v_set1(highest), by = v_set1(factor);
     vf sum = v_zero();
     int i = 0;
     for (; i + VLEN <= n; i += VLEN) {
-        vf v = v_exp(v_div(v_sub(v_load(x + i), m), by));
+        vf v = v_exp(v_mul(v_sub(v_load(x + i), m), by));
         v_store(y + i, v);
         sum = v_add(sum, v);
     }
     if (i < n) {
         float last[VLEN] = {0};
-        v_store_n(last, v_exp(v_div(v_sub(v_load_n(x + i, n - i), m), by)), n - i);
+        v_store_n(last, v_exp(v_mul(v_sub(v_load_n(x + i, n - i), m), by)), n - i);
         memcpy(y + i, last, (size_t)(n - i) * sizeof *y);
         sum = v_add(sum, v_load(last));
     }
@@ -204,10 +210,10 @@ const cpu_kernels CPU_KERNELS = {
     .dot = dot,
     .gemm = gemm,
     .pack = pack,
-    .pack_tiles = tile_count,
+    .pack_tiles = gemm_tile_count,
     .pack_floats = pack_floats,
     .gemm_scratch_floats = gemm_scratch_floats,
-    .dot_rows = TILE_ROWS,
+    .dot_rows = DOT_ROWS,
     .weighted_sum = weighted_sum,
     .to_float = to_float,
     .add = add,

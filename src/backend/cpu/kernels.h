@@ -71,8 +71,8 @@ typedef struct {
     void (*scale)(float *x, float by, int n);
     /* The largest x; NaN when any x is NaN or infinite and `finite` is set. */
     float (*max)(const float *x, int n, int finite);
-    /* y = exp((x - max) / divisor); the sum of y. y may be x. */
-    float (*exp_sum)(float *y, const float *x, float max, float divisor, int n);
+    /* y = exp((x - max) * by); the sum of y. y may be x. */
+    float (*exp_sum)(float *y, const float *x, float max, float by, int n);
 } cpu_kernels;
 
 extern const cpu_kernels cpu_kernels_plain, cpu_kernels_avx2, cpu_kernels_avx512;
