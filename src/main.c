@@ -36,6 +36,15 @@ static void print_version(void)
     buf_free(&devices);
 }
 
+/* A full disk or a closed pipe must not look like success. */
+static int finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "punica: cannot write the output\n");
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -52,7 +61,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return finish(commands[i].run(argc - 1, argv + 1));
     fprintf(stderr, "punica: unknown command \"%s\"; see punica --help\n", argv[1]);
     return 2;
 }

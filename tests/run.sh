@@ -39,12 +39,13 @@ pytest_with() {
 }
 
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
+check "includes go down only" tests/includes.sh
 check "build release" build release build
 check "build dev (ASan, UBSan)" build dev build/dev
 check "build tsan" build tsan build/tsan
 check "C tests, release" ctest_dir build
 check "C tests, ASan and UBSan" ctest_dir build/dev
-check "C tests with threads, TSan" ctest_dir build/tsan -R 'test_(cpu_ops|engine|queue)'
+check "C tests with threads, TSan" ctest_dir build/tsan -R 'test_(cpu_ops|engine|queue|load)'
 check "program tests, release" pytest_with build/punica
 check "program tests, ASan and UBSan" pytest_with build/dev/punica
 check "short fuzzing" tests/fuzz.sh 8

@@ -2,7 +2,8 @@
  *
  * The model is written once against this table; cpu/ and cuda/ implement it. Activations are
  * tensors of the backend's own `act` type in backend memory. Ops queue work in order and return
- * nothing; the first failure of the device is kept and reported by sync(). Ops never allocate.
+ * nothing; the first failure of the device is kept and reported by sync(). Kernels never allocate; the
+ * CPU's ops keep scratch that grows to the largest batch and is reused.
  *
  * Every op treats rows independently of each other: what a row computes does not depend on which
  * rows share the batch, on how a prompt was cut into chunks, or (CPU) on the number of threads.
@@ -90,7 +91,7 @@ typedef struct {
     void (*upload)(backend *, void *dst, const void *src, size_t bytes);
     void (*download)(backend *, void *dst, const void *src, size_t bytes);
     /* Make a weight that lies in host memory usable by ops: the CPU borrows it (it must outlive the
-     * backend), a GPU copies it. */
+     * last op that uses it), a GPU copies it. */
     int (*adopt)(backend *, tensor *t, const tensor *host, err *e);
     /* Wait for all queued work; -1 with the first failure since the last sync. */
     int (*sync)(backend *, err *e);
@@ -103,7 +104,7 @@ struct backend {
     dtype act;                  /* type of activations and KvCache */
 };
 
-/* n_threads 0: as many as the machine has cores. Never fails. */
+/* n_threads 0: as many as the cores this process may use. Never fails. */
 backend *backend_cpu_new(int n_threads);
 
 #endif

@@ -1,6 +1,7 @@
 /* err.c - see err.h. Messages are kept to one line: control characters become '?'. */
 #include "base/err.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,6 @@
 #ifndef PUNICA_BASE_ERR_H
 #define PUNICA_BASE_ERR_H
 
-#include <stdarg.h>
-
 typedef struct { char msg[512]; } err;
 
 /* Set the message. Always returns -1, so that `return err_set(e, ...)` reads well. */

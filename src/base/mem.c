@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void *or_die(void *p, size_t size)
 {
-    if (p || size == 0)
+    if (p)
         return p;
     fprintf(stderr, "punica: out of memory (wanted %zu bytes)\n", size);
     abort();
@@ -51,6 +52,18 @@ char *xasprintf(const char *fmt, ...)
     int n = vasprintf(&s, fmt, ap);
     va_end(ap);
     return or_die(n < 0 ? NULL : s, 1);
+}
+
+size_t mem_available(void)
+{
+    unsigned long long kilobytes = 0;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && kilobytes == 0 && fgets(line, sizeof line, f))
+        sscanf(line, "MemAvailable: %llu kB", &kilobytes);
+    if (f)
+        fclose(f);
+    return kilobytes ? (size_t)kilobytes * 1024 : (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 void *xgrow(void *items, size_t *cap, size_t need, size_t size)

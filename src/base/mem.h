@@ -18,6 +18,9 @@ char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define XNEW(type) ((type *)xcalloc(1, sizeof(type)))
 #define XNEW_ARRAY(type, n) ((type *)xcalloc((n), sizeof(type)))
 
+/* Bytes of memory this machine can still give without swapping. */
+size_t mem_available(void);
+
 /* Grow *items (element size `size`) so that `need` fit; *cap is updated. Doubles, so appends are
  * amortised constant. */
 void *xgrow(void *items, size_t *cap, size_t need, size_t size);

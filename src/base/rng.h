@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* 64 well-mixed bits (two rounds of a splitmix64-style finaliser over seed and counter). */
+/* A bijection of 64 bits in which every input bit moves half of the output bits. */
 static inline uint64_t rng_mix(uint64_t z)
 {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -15,6 +15,7 @@ static inline uint64_t rng_mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
+/* 64 well-mixed bits. */
 static inline uint64_t rng_u64(uint64_t seed, uint64_t counter)
 {
     return rng_mix(rng_mix(seed + 0x9e3779b97f4a7c15u) ^ (counter * 0xd1342543de82ef95u + 0x2545f4914f6cdd1du));

@@ -2,13 +2,14 @@
 #include "bench/machine.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/mem.h"
 
 /* The value after "key" and a colon on some line of a /proc file; empty if there is none. */
@@ -36,9 +37,10 @@ void machine_cpu_name(char *out, size_t n)
         snprintf(out, n, "unknown CPU");
 }
 
-int machine_cores(void)
+static int cores_allowed(void)
 {
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 static size_t status_kilobytes(const char *key)
@@ -48,14 +50,18 @@ static size_t status_kilobytes(const char *key)
     return (size_t)strtoull(text, NULL, 10) * 1024;
 }
 
-size_t machine_resident(void)
-{
-    return status_kilobytes("VmRSS");
-}
-
 size_t machine_resident_peak(void)
 {
     return status_kilobytes("VmHWM");
+}
+
+void machine_reset_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    if (!f)
+        return;
+    fputs("5", f);
+    fclose(f);
 }
 
 typedef struct { const uint64_t *at; size_t n; uint64_t sum; } span;
@@ -81,7 +87,7 @@ static double sum_once(const uint64_t *buffer, size_t n, int n_threads)
     double start = clock_now();
     for (int i = 0; i < n_threads; i++) {
         part[i] = (span){.at = buffer + n / (size_t)n_threads * (size_t)i, .n = n / (size_t)n_threads};
-        pthread_create(&thread[i], NULL, sum_span, &part[i]);
+        CHECK(pthread_create(&thread[i], NULL, sum_span, &part[i]) == 0);
     }
     for (int i = 0; i < n_threads; i++)
         pthread_join(thread[i], NULL);
@@ -93,7 +99,7 @@ double machine_read_bandwidth(int n_threads)
     size_t bytes = (size_t)128 << 20, n = bytes / sizeof(uint64_t);
     uint64_t *buffer = xmalloc(bytes);
     memset(buffer, 1, bytes);
-    n_threads = n_threads == 0 ? machine_cores() : n_threads;
+    n_threads = n_threads == 0 ? cores_allowed() : n_threads;
     n_threads = n_threads > 256 ? 256 : n_threads;
     double best = 1e9;
     for (int i = 0; i < 5; i++) {

@@ -5,14 +5,13 @@
 #include <stddef.h>
 
 void machine_cpu_name(char *out, size_t n);
-int machine_cores(void);
 
-/* This process's resident memory in bytes, now and at its highest. */
-size_t machine_resident(void);
+/* This process's resident memory in bytes at its highest since it began, or was reset. */
 size_t machine_resident_peak(void);
+void machine_reset_peak(void);
 
-/* Bytes per second that n_threads (0: one per core) read from memory together: best of several
- * sums over a buffer far larger than the caches. Takes about half a second. */
+/* Bytes per second that n_threads (0: one per core it may use) read from memory together: best of several
+ * sums over 128 MB, more than the caches of most machines hold. Takes a fraction of a second. */
 double machine_read_bandwidth(int n_threads);
 
 #endif

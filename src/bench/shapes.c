@@ -1,4 +1,5 @@
-/* shapes.c - see shapes.h. The numbers are those of the models' published config.json. */
+/* shapes.c - see shapes.h. Dimensions are those of the models' published config.json; what does not
+ * affect speed (position limit, epsilon) is the same for all. */
 #include "bench/shapes.h"
 
 #include <stdio.h>

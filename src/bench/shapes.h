@@ -7,7 +7,7 @@
 /* -1 with the known names in e. Deinit with model_config_deinit(). */
 int shape_find(const char *name, dtype type, model_config *c, err *e);
 
-/* Multiply-adds of one row through all layers' projections, and through the head. */
+/* Floating-point operations of one row through all layers' projections, and through the head. */
 double shape_row_flops(const model_config *c);
 double shape_head_flops(const model_config *c);
 

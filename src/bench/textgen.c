@@ -13,6 +13,7 @@
 #include "bench/shapes.h"
 #include "engine/engine.h"
 #include "model/adapter.h"
+#include "text/tokenizer.h"
 
 /* What one workload's run came to. */
 typedef struct {
@@ -111,7 +112,7 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
         status = step_until_idle(g, e);
         out->seconds = clock_now() - start;
         out->stats = engine_get_stats(g);
-        out->kv_bytes = (size_t)out->stats.pages_total * out->stats.page_bytes;
+        out->kv_bytes = (size_t)out->stats.pages_peak * out->stats.page_bytes;
         out->adapter_bytes = (size_t)(shape_lora_params(&m->config, o->rank) * (double)dtype_size(o->type)) *
                              (size_t)(out->n_adapters < 256 ? out->n_adapters : 256);
     }
@@ -120,7 +121,7 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     return status;
 }
 
-/* Multiply-adds and bytes the run could not do without: every row through the layers, every token
+/* Operations and bytes the run could not do without: every row through the layers, every token
  * through the head; every step reads the weights once, its adapters and its keys and values. */
 static double run_flops(const model_config *c, const result *r)
 {
@@ -132,7 +133,7 @@ static double run_bytes(const model *m, const result *r)
     const model_config *c = &m->config;
     double embed = c->tie_embeddings ? 0 : (double)tensor_bytes(&m->embed);
     return (double)r->stats.steps * ((double)m->weight_bytes - embed) + (double)r->stats.lora_bytes +
-           (double)r->stats.kv_positions * (double)r->stats.page_bytes / 16;
+           (double)r->stats.kv_positions * (double)r->stats.page_bytes / r->stats.page_len;
 }
 
 static void print_row(const model *m, workload w, const result *r, double bandwidth, double backbone)
@@ -151,14 +152,14 @@ static void print_row(const model *m, workload w, const result *r, double bandwi
 static void print_csv(FILE *csv, const textgen_options *o, const model *m, workload w, const result *r)
 {
     fprintf(csv, "%s,%s,%s,%d,%d,%d,%d,%d,%d,%llu,%.4f,%.2f,%llu,%llu,%.2f,%.2f\n", o->shape ? o->shape : o->model_dir,
-            dtype_name(o->type), workload_name(w), r->n_adapters, o->rank, o->requests, o->batch, o->prompt_len, o->gen_len,
+            dtype_name(m->config.type), workload_name(w), r->n_adapters, o->rank, o->requests, o->batch, o->prompt_len, o->gen_len,
             (unsigned long long)r->stats.tokens, r->seconds, (double)r->stats.tokens / r->seconds,
             (unsigned long long)r->stats.steps, (unsigned long long)r->stats.rows,
             run_flops(&m->config, r) / r->seconds * 1e-9, run_bytes(m, r) / r->seconds * 1e-9);
     fflush(csv);
 }
 
-/* Resident memory against its budget: 1.15 times the weights, KvCache, adapters, 200 MB. */
+/* Resident memory against its budget: 1.15 times the weights, KvCache pages used, adapters, 200 MB. */
 static void print_memory(const model *m, const result *largest)
 {
     double mb = 1024 * 1024, weights = (double)m->weight_bytes / mb, kv = (double)largest->kv_bytes / mb;
@@ -188,30 +189,43 @@ static FILE *open_csv(const char *path, err *e)
     return f;
 }
 
-int textgen_run(const textgen_options *o, err *e)
+/* What a user waits for besides the weights; only a real model directory has one. */
+static int time_tokenizer(const char *dir, err *e)
+{
+    double start = clock_now();
+    tokenizer *t = tokenizer_load(dir, e);
+    if (!t)
+        return -1;
+    printf("tokenizer of %d entries loaded in %.2f s\n", tokenizer_vocab_size(t), clock_now() - start);
+    tokenizer_free(t);
+    return 0;
+}
+
+static void print_heading(const textgen_options *o, const model *m, double seconds, double bandwidth)
 {
     char cpu[128];
-    FILE *csv = o->csv ? open_csv(o->csv, e) : NULL;
-    if (o->csv && !csv)
-        return -1;
-    backend *be = backend_cpu_new(o->threads);
-    double bandwidth = machine_read_bandwidth(o->threads), start = clock_now(), backbone = 0;
-    model *m = make_model(o, be, e);
+    machine_cpu_name(cpu, sizeof cpu);
+    printf("punica " PUNICA_VERSION " bench textgen on %s, %s\n", cpu, m->be->name);
+    printf("%s, %s weights of %.2f GB %s in %.2f s; memory reads at %.1f GB/s\n", o->shape ? o->shape : o->model_dir,
+           dtype_name(m->config.type), (double)m->weight_bytes * 1e-9, o->shape ? "made" : "loaded", seconds, bandwidth * 1e-9);
+    printf("%d requests, batch %d, rank %d, ", o->requests, o->batch, o->rank);
+    if (o->prompt_len)
+        printf("prompt %d, output %d\n", o->prompt_len, o->gen_len);
+    else
+        printf("the paper's lengths\n");
+}
+
+static int run_workloads(const textgen_options *o, const model *m, double bandwidth, FILE *csv, err *e)
+{
     result largest = {0};
-    int status = m ? 0 : -1;
-    if (status == 0) {
-        machine_cpu_name(cpu, sizeof cpu);
-        printf("punica " PUNICA_VERSION " bench textgen on %s, %d cores, %s\n", cpu, machine_cores(), be->name);
-        printf("%s, %s weights of %.2f GB %s in %.2f s; memory reads at %.1f GB/s\n", o->shape ? o->shape : o->model_dir,
-               dtype_name(m->config.type), (double)m->weight_bytes * 1e-9, o->shape ? "made" : "loaded", clock_now() - start, bandwidth * 1e-9);
-        printf("%d requests, batch %d, prompt %d, output %d, rank %d (0: the paper's lengths)\n\n", o->requests, o->batch,
-               o->prompt_len, o->gen_len, o->rank);
-        printf("workload   adapters   tokens  seconds  tokens/s  ms/step rows/stp  GFLOP/s    GB/s of peak\n");
-    }
-    for (int w = 0; w < N_WORKLOADS && status == 0; w++) {
+    double backbone = 0;
+    printf("\nworkload   adapters   tokens  seconds  tokens/s  ms/step rows/stp  GFLOP/s    GB/s of peak\n");
+    for (int w = 0; w < N_WORKLOADS; w++) {
         result r = {0};
-        if (!o->run[w] || (status = run_workload(o, m, (workload)w, &r, e)))
+        if (!o->run[w])
             continue;
+        if (run_workload(o, m, (workload)w, &r, e))
+            return -1;
         print_row(m, (workload)w, &r, bandwidth, backbone);
         if (csv)
             print_csv(csv, o, m, (workload)w, &r);
@@ -220,11 +234,30 @@ int textgen_run(const textgen_options *o, err *e)
         if (r.adapter_bytes + r.kv_bytes >= largest.adapter_bytes + largest.kv_bytes)
             largest = r;
     }
+    print_memory(m, &largest);
+    return 0;
+}
+
+int textgen_run(const textgen_options *o, err *e)
+{
+    FILE *csv = o->csv ? open_csv(o->csv, e) : NULL;
+    if (o->csv && !csv)
+        return -1;
+    double bandwidth = machine_read_bandwidth(o->threads);
+    machine_reset_peak();
+    backend *be = backend_cpu_new(o->threads);
+    double start = clock_now();
+    model *m = make_model(o, be, e);
+    int status = m ? 0 : -1;
+    if (status == 0) {
+        print_heading(o, m, clock_now() - start, bandwidth);
+        status = o->model_dir ? time_tokenizer(o->model_dir, e) : 0;
+    }
     if (status == 0)
-        print_memory(m, &largest);
+        status = run_workloads(o, m, bandwidth, csv, e);
     model_free(m);
     be->ops->free(be);
-    if (csv)
-        fclose(csv);
+    if (csv && fclose(csv) != 0 && status == 0)
+        status = err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     return status;
 }

@@ -22,7 +22,10 @@ static int choose_workloads(textgen_options *o, const char *list, err *e)
             o->run[w] = true;
     }
     free(copy);
-    return status;
+    for (int i = 0; i < N_WORKLOADS && status == 0; i++)
+        if (o->run[i])
+            return 0;
+    return status ? status : err_set(e, "--workload names none");
 }
 
 static int choose_dtype(textgen_options *o, const char *name, err *e)

@@ -2,6 +2,7 @@
  *
  * Reads and checks everything first; then adds all prompts to an engine and steps it until none is
  * left, adding evicted ones again with the tokens they have; then prints in input order. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,7 @@ static int read_prompts(job *j, const arguments *a, err *e)
         return prompts_read(&j->in, stdin, "standard input", j->t, &a->how, e);
     FILE *f = fopen(a->prompts_file, "r");
     if (!f)
-        return err_set(e, "cannot open %s", a->prompts_file);
+        return err_set(e, "cannot open %s: %s", a->prompts_file, strerror(errno));
     int status = prompts_read(&j->in, f, a->prompts_file, j->t, &a->how, e);
     fclose(f);
     return status;
@@ -318,7 +319,8 @@ int cmd_generate(int argc, char **argv)
         goto out;
     for (int i = 0; i < j.in.n; i++)
         if (add_prompt(g, &j, i, &e)) {
-            err_wrap(&e, "prompt %d", i + 1);
+            if (j.in.at[i].line)
+                err_wrap(&e, "prompts line %d", j.in.at[i].line);
             goto out;
         }
     code = run(g, &j, &e) ? 2 : print_all(&j, a.json);

@@ -136,7 +136,5 @@ int cmd_tokenize(int argc, char **argv)
         return command_fail(e.msg);
     rc = run_lines(t, &s, &e);
     tokenizer_free(t);
-    if (fflush(stdout) != 0 && rc == 0)
-        rc = err_set(&e, "cannot write: %s", strerror(errno));
     return rc ? command_fail(e.msg) : 0;
 }

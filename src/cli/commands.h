@@ -8,7 +8,4 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_adapter(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 
-/* "punica: message" on stderr; returns 2. */
-int command_fail(const char *message);
-
 #endif

@@ -1,8 +1,6 @@
 /* options.c - see options.h */
 #include "cli/options.h"
 
-#include "cli/commands.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>

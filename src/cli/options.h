@@ -31,4 +31,7 @@ typedef struct {
 /* 0: go on. 1: --help was printed, exit 0. -1: e says what is wrong, exit 2. */
 int options_parse(const command_line *c, int argc, char **argv, err *e);
 
+/* "punica: message" on stderr; returns 2, the exit code of wrong usage and bad input. */
+int command_fail(const char *message);
+
 #endif

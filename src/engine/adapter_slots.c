@@ -64,6 +64,10 @@ void adapter_slots_free(adapter_slots *s)
 {
     if (!s)
         return;
+    for (load_job *job; (job = queue_try_pop(s->jobs));) {      /* those not begun are not wanted */
+        free(job->name);
+        free(job);
+    }
     queue_close(s->jobs);
     pthread_join(s->loader, NULL);
     adapter_slots_poll(s, false);

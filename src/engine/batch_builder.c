@@ -30,14 +30,14 @@ static void push_all(ints *a, const int *values, int n)
     a->n += (size_t)n;
 }
 
-/* Order of items: those of `first` ahead, then by adapter, the base model last; older ones ahead
- * where the adapter is the same is not needed: rows do not influence each other. */
+/* Order of items: those of adapter `first`, if it is one, then by adapter, the base model last. Within
+ * one adapter the order does not matter: rows do not influence each other. */
 static int compare(const void *pa, const void *pb, void *first)
 {
     const lora *a = ((const batch_item *)pa)->lora, *b = ((const batch_item *)pb)->lora;
     if (a == b)
         return 0;
-    if (a == first || b == first)
+    if (first && (a == first || b == first))
         return a == first ? -1 : 1;
     if (!a || !b)
         return a ? -1 : 1;

@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "engine/batch_builder.h"
@@ -68,8 +67,7 @@ static int default_pages(const engine *g)
 {
     int limit = g->m->config.max_positions, len = limit < 2048 ? limit : 2048;
     double want = (double)g->opt.max_batch * (double)((len + g->opt.page_len - 1) / g->opt.page_len);
-    double memory = (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 2;
-    double fits = memory / (double)page_bytes(g);
+    double fits = (double)mem_available() / 2 / (double)page_bytes(g);
     double n = want < fits ? want : fits;
     return n < 8 ? 8 : (int)n;
 }
@@ -170,6 +168,7 @@ static void remove_at(sequence **list, int *n, int i)
 static int check_request(const engine *g, const engine_request *r, err *e)
 {
     int n_output = r->n_tokens - r->n_prompt, vocab = g->m->config.vocab, limit = g->m->config.max_positions;
+    CHECK(n_output >= 0);
     if (r->n_prompt < 1)
         return err_set(e, "the prompt is empty");
     if (n_output >= r->how.max_tokens)
@@ -229,13 +228,28 @@ static event *add_event(engine *g, event_kind kind, uint64_t id)
     return ev;
 }
 
-/* Claim the sequence's adapter if it has one and look how it stands. */
-static slot_state claim_adapter(engine *g, sequence *s, err *why)
+/* Drop the claim of the newest request that waits behind place i. False if none has one. */
+static bool take_back_claim(engine *g, int i)
 {
+    for (int k = g->n_waiting - 1; k > i; k--)
+        if (g->waiting[k]->slot) {
+            adapter_slots_drop(g->slots, g->waiting[k]->slot);
+            g->waiting[k]->slot = NULL;
+            return true;
+        }
+    return false;
+}
+
+/* Claim the adapter of the request at place i, if it has one, and look how it stands. Claims made
+ * ahead of time never keep an older request waiting. */
+static slot_state claim_adapter(engine *g, int i, err *why)
+{
+    sequence *s = g->waiting[i];
     if (!s->adapter)
         return SLOT_READY;
-    if (!s->slot && adapter_slots_hold(g->slots, s->adapter, &s->slot) == SLOT_FULL)
-        return SLOT_FULL;
+    while (!s->slot && adapter_slots_hold(g->slots, s->adapter, &s->slot) == SLOT_FULL)
+        if (!take_back_claim(g, i))
+            return SLOT_FULL;
     return adapter_slot_state(s->slot, why);
 }
 
@@ -264,7 +278,7 @@ static void admit(engine *g)
     for (int i = 0, seen = 0; i < g->n_waiting && seen < g->opt.max_batch; seen++) {
         sequence *s = g->waiting[i];
         err why;
-        slot_state state = claim_adapter(g, s, &why);
+        slot_state state = claim_adapter(g, i, &why);
         if (state == SLOT_FULL)
             return;
         if (state == SLOT_FAILED) {
@@ -430,6 +444,8 @@ int engine_step(engine *g, const event **events, int *n, err *e)
         admit(g);
     }
     make_room(g);
+    int used = kv_pool_total_pages(g->pool) - kv_pool_free_pages(g->pool);
+    g->stats.pages_peak = used > g->stats.pages_peak ? used : g->stats.pages_peak;
     int status = g->n_active ? run_batch(g, e) : 0;
     *events = g->events;
     *n = (int)g->n_events;
@@ -461,5 +477,6 @@ engine_stats engine_get_stats(const engine *g)
     s.pages_total = kv_pool_total_pages(g->pool);
     s.pages_free = kv_pool_free_pages(g->pool);
     s.page_bytes = page_bytes(g);
+    s.page_len = g->opt.page_len;
     return s;
 }

@@ -52,8 +52,8 @@ typedef struct {
 typedef struct {
     uint64_t steps, rows, tokens, evictions;        /* since the engine was made */
     uint64_t lora_bytes;        /* adapter bytes of each step's segments, summed */
-    uint64_t kv_positions;      /* cached positions each step's sequences attend to, summed */
-    int n_active, n_waiting, pages_total, pages_free;
+    uint64_t kv_positions;      /* cached positions of each step's sequences, summed */
+    int n_active, n_waiting, pages_total, pages_free, pages_peak, page_len;
     size_t page_bytes;
 } engine_stats;
 

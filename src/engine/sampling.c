@@ -28,6 +28,8 @@ int sampling_check(const sampling *s, err *e)
         return err_set(e, "max_tokens must be 1 or more");
     if (s->min_tokens < 0 || s->min_tokens > s->max_tokens)
         return err_set(e, "min_tokens must be between 0 and max_tokens");
+    if (s->n_stop < 0 || s->n_stop > MAX_STOP_IDS)
+        return err_set(e, "at most %d stop token ids are accepted", MAX_STOP_IDS);
     if (s->n_logprobs < -1 || s->n_logprobs > MAX_LOGPROBS)
         return err_set(e, "logprobs must be between 0 and %d", MAX_LOGPROBS);
     return 0;

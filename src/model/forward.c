@@ -14,14 +14,14 @@
 
 struct forward {
     const model *m;             /* borrowed */
-    int max_rows, max_out, max_rank_sum;
+    int max_rows, max_out;
     tensor x;                   /* [rows, hidden] the residual stream */
     tensor h;                   /* [rows, hidden] normed input of a block */
     tensor qkv;                 /* [rows, (heads + 2 kv heads) * head_dim] */
     tensor attn;                /* [rows, heads * head_dim] */
     tensor gate_up, act;        /* [rows, 2 ffn], [rows, ffn] */
     tensor out;                 /* [rows, hidden] a block's output, added to x by the next norm */
-    tensor v;                   /* [rows, max_rank_sum] between shrink and expand */
+    tensor v;                   /* [rows, largest sum of ranks at a site] between shrink and expand */
     tensor last, logits;        /* [out, hidden], [out, vocab] */
 };
 
@@ -37,7 +37,7 @@ forward *forward_new(const model *m, int max_rows, int max_out, int max_rank_sum
     const model_config *c = &m->config;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
     forward *f = XNEW(forward);
-    *f = (forward){.m = m, .max_rows = max_rows, .max_out = max_out, .max_rank_sum = max_rank_sum};
+    *f = (forward){.m = m, .max_rows = max_rows, .max_out = max_out};
     if (scratch(m, &f->x, max_rows, c->hidden, e) || scratch(m, &f->h, max_rows, c->hidden, e) ||
         scratch(m, &f->qkv, max_rows, q + 2 * kv, e) || scratch(m, &f->attn, max_rows, q, e) ||
         scratch(m, &f->gate_up, max_rows, 2 * c->ffn, e) || scratch(m, &f->act, max_rows, c->ffn, e) ||

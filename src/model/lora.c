@@ -7,34 +7,13 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/random.h"
 
 #define ALIGNMENT 64
 
 static size_t padded(const tensor *t)
 {
     return (tensor_bytes(t) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-/* Random signs and mantissas under one exponent: values in ±[2^exponent, 2^(exponent + 1)). */
-static void fill_random(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t seed)
-{
-    uint64_t keep, fixed, x = rng_mix(seed) | 1;
-    if (type == DTYPE_F32) {
-        keep = 0x807fffff807fffffu;
-        fixed = (uint64_t)(exponent + 127) * 0x0080000000800000u;
-    } else if (type == DTYPE_F16) {
-        keep = 0x83ff83ff83ff83ffu;
-        fixed = (uint64_t)(exponent + 15) * 0x0400040004000400u;
-    } else {
-        keep = 0x807f807f807f807fu;
-        fixed = (uint64_t)(exponent + 127) * 0x0080008000800080u;
-    }
-    for (size_t i = 0; i < n; i++) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        bits[i] = (x & keep) | fixed;
-    }
 }
 
 /* x A^T keeps the size of x's elements when A's are near 1/sqrt(in). */
@@ -48,7 +27,7 @@ static int exponent_for(int in)
 
 static void upload_random(backend *be, const tensor *t, int exponent, uint64_t seed, uint64_t *scratch)
 {
-    fill_random(scratch, (tensor_bytes(t) + 7) / 8, t->type, exponent, seed);
+    random_fill(scratch, (tensor_bytes(t) + 7) / 8, t->type, exponent, seed);
     be->ops->upload(be, t->data, scratch, tensor_bytes(t));
 }
 

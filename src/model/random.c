@@ -7,22 +7,30 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/random.h"
 
 /* All weights come from one block of host memory, handed out front to back. The first failure of
  * the backend to adopt one is kept. */
 typedef struct { char *base; size_t used, size; uint64_t seed; backend *be; err *e; int status; } region;
 
-/* Bits of random values in ±[2^-6, 2^-5): near the spread of a trained layer of width 2048. */
-static void fill_random(void *data, size_t bytes, dtype t, uint64_t seed)
+void random_fill(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t seed)
 {
-    uint64_t keep = t == DTYPE_F32 ? 0x807fffff807fffffu : t == DTYPE_F16 ? 0x83ff83ff83ff83ffu : 0x807f807f807f807fu;
-    uint64_t exponent = t == DTYPE_F32 ? 0x3c8000003c800000u : t == DTYPE_F16 ? 0x2400240024002400u : 0x3c803c803c803c80u;
-    uint64_t *p = data, x = rng_mix(seed) | 1;
-    for (size_t i = 0; i < bytes / 8; i++) {
+    uint64_t keep, fixed, x = rng_mix(seed) | 1;
+    if (type == DTYPE_F32) {
+        keep = 0x807fffff807fffffu;
+        fixed = (uint64_t)(exponent + 127) * 0x0080000000800000u;
+    } else if (type == DTYPE_F16) {
+        keep = 0x83ff83ff83ff83ffu;
+        fixed = (uint64_t)(exponent + 15) * 0x0400040004000400u;
+    } else {
+        keep = 0x807f807f807f807fu;
+        fixed = (uint64_t)(exponent + 127) * 0x0080008000800080u;
+    }
+    for (size_t i = 0; i < n; i++) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        p[i] = (x & keep) | exponent;
+        bits[i] = (x & keep) | fixed;
     }
 }
 
@@ -33,7 +41,7 @@ static tensor take(region *r, dtype t, int rows, int cols)
     size_t bytes = (tensor_bytes(&out) + 63) / 64 * 64;
     CHECK(r->used + bytes <= r->size);
     if (rows > 1 || t != DTYPE_F32)
-        fill_random(out.data, bytes, t, r->seed + r->used);
+        random_fill(out.data, bytes / 8, t, -6, r->seed + r->used);     /* near a trained layer of width 2048 */
     else
         for (int i = 0; i < cols; i++)
             ((float *)out.data)[i] = 1;

@@ -35,10 +35,10 @@ class Golden:
 
 
 class Program:
-    def __call__(self, *args, stdin=""):
+    def __call__(self, *args, stdin="", stdout=subprocess.PIPE):
         """The finished process. A signal, or a report of a sanitizer, fails the test at once."""
-        done = subprocess.run([PROGRAM, *map(str, args)], input=stdin, capture_output=True, text=True,
-                              timeout=TIMEOUT_S)
+        done = subprocess.run([PROGRAM, *map(str, args)], input=stdin, stdout=stdout, stderr=subprocess.PIPE,
+                              text=True, timeout=TIMEOUT_S)
         assert done.returncode in (0, 1, 2) and "Sanitizer" not in done.stderr, done.stderr
         return done
 

@@ -181,6 +181,17 @@ def test_logprobs_only_when_asked(one_golden, generate):
     assert all(t["top"][0]["logprob"] >= t["top"][1]["logprob"] for t in top["logprobs"])
 
 
+@pytest.mark.parametrize("command", ["generate", "adapter", "tokenize"])
+def test_full_disk(punica, one_golden, command):
+    args = {"generate": ["generate", "--prompt", "hi"],
+            "adapter": ["adapter", "check", one_golden.adapters["all"]],
+            "tokenize": ["tokenize"]}[command]
+    with open("/dev/full", "w") as full:
+        done = punica(*args, "--model", one_golden.model, stdin='"hi"\n', stdout=full)
+    assert done.returncode == 2
+    assert done.stderr.startswith("punica: cannot write")
+
+
 def test_tokenize_there_and_back(golden, punica):
     texts = "".join(json.dumps(t["text"]) + "\n" for t in golden.texts)
     encoded = punica("tokenize", "--model", golden.model, stdin=texts)

@@ -274,6 +274,30 @@ static void a_bad_adapter_fails_its_own_requests_only(void **state)
     drop_backend();
 }
 
+/* Two slots, both claimed ahead by waiting requests; then an older one comes that needs a third. */
+static void claims_made_ahead_give_way_to_older_requests(void **state)
+{
+    (void)state;
+    static track all[N_REQUESTS];
+    err e;
+    use_backend(1);
+    engine *g = start(2, 1, 256, 64, 2);
+    const int order[] = {5, 11, 12, 13, 2};         /* two of the base, then adapters 0 and 1, then 2 */
+    for (int i = 0; i < 5; i++) {
+        all[order[i]] = first_track(order[i]);
+        assert_int_equal(add(g, order[i], &all[order[i]], &e), 0);
+        for (int k = 0; i == 3 && k < 3; k++)
+            step(g, all);
+    }
+    for (int i = 0; i < 2000 && !engine_is_idle(g); i++)
+        step(g, all);
+    assert_true(engine_is_idle(g));
+    for (int i = 0; i < 5; i++)
+        assert_true(all[order[i]].finished);
+    engine_free(g);
+    drop_backend();
+}
+
 static void slots_keep_the_recently_used(void **state)
 {
     (void)state;
@@ -316,6 +340,9 @@ static void hopeless_requests_are_refused(void **state)
     r = plain_request(token, 8);
     assert_int_equal(engine_add(g, &r, &e), -1);
     token[3] = 0;
+    r.how.n_stop = MAX_STOP_IDS + 1;
+    assert_int_equal(engine_add(g, &r, &e), -1);
+    r.how.n_stop = 0;
     r.how.top_p = 0;
     assert_int_equal(engine_add(g, &r, &e), -1);
     assert_true(engine_is_idle(g));
@@ -383,7 +410,7 @@ int main(void)
         cmocka_unit_test(company_does_not_matter),       cmocka_unit_test(the_newest_is_evicted),
         cmocka_unit_test(cancel_frees_pages_at_once),    cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
         cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
-        cmocka_unit_test(outputs_end_where_they_should),
+        cmocka_unit_test(outputs_end_where_they_should), cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,6 +248,17 @@ static void add_rows(attention_call *c, int seq, int from, int to)
     }
 }
 
+/* Positions that the longest sequence's pages hold: what a row may attend to at most. */
+static size_t longest_sequence(const batch *b, int page_len)
+{
+    int pages = 0;
+    for (int i = 0; i < b->n_prefills + b->n_decodes; i++) {
+        int n = b->page_indptr[i + 1] - b->page_indptr[i];
+        pages = n > pages ? n : pages;
+    }
+    return (size_t)pages * (size_t)page_len;
+}
+
 void cpu_attention_op(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv,
                       int layer, int window)
 {
@@ -264,7 +275,7 @@ void cpu_attention_op(backend *be, tensor *y, const tensor *qkv, heads h, const 
         add_rows(&c, b->n_prefills + i, row, row + 1);
     }
     size_t queries = (size_t)(c.group > QUERIES ? c.group : QUERIES);
-    size_t positions = (size_t)kv->n_pages * (size_t)kv->page_len;
+    size_t positions = longest_sequence(b, kv->page_len);
     cpu_reserve_per_thread(c.cpu, queries * (2 * (size_t)h.head_dim + 1 + positions));
     pool_run(c.cpu->pool, c.n_items * h.n_kv_heads, attention_item_run, &c);
 }

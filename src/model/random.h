@@ -1,0 +1,14 @@
+/* random.h - random weights for benchmarks, in any stored type */
+#ifndef PUNICA_MODEL_RANDOM_H
+#define PUNICA_MODEL_RANDOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/tensor.h"
+
+/* Random signs and mantissas under one exponent: values in ±[2^exponent, 2^(exponent + 1)). n words of
+ * 8 bytes. */
+void random_fill(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t seed);
+
+#endif

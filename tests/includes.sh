@@ -1,0 +1,23 @@
+#!/bin/sh
+# A folder of src/ includes only headers of the folders it may use (docs/ARCHITECTURE.md).
+set -eu
+cd "$(dirname "$0")/../src"
+bad=0
+
+# may FOLDER "allowed folders": every #include "x/..." in it must name one of them.
+may() {
+    for used in $(grep -rhoE '^#include "[a-z]+/' "$1" | sed 's/.*"//; s,/,,' | sort -u); do
+        case " $1 $2 " in
+        *" $used "*) ;;
+        *) echo "src/$1 includes from src/$used, which it may not" && bad=1 ;;
+        esac
+    done
+}
+may base ""
+may text "base"
+may backend "base"
+may model "backend base"
+may engine "model backend base"
+may bench "engine model backend text base"
+may cli "bench engine model backend text base"
+exit $bad
