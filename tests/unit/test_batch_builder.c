@@ -41,7 +41,7 @@ static void check_rows(const batch *b, const batch_item *it, int seq, int *row, 
 }
 
 /* Each adapter has at most one segment among the prefills and one among the decodes, and the one at
- * the border is shared. */
+ * the border is shared, unless it is the base model: its rows need no LoRA work. */
 static void check_segments(const batch *b, const batch_item *prefill, const batch_item *decode)
 {
     int border = b->prefill_indptr[b->n_prefills];
@@ -50,8 +50,10 @@ static void check_segments(const batch *b, const batch_item *prefill, const batc
             if (b->segs.lora[i] == b->segs.lora[k])
                 assert_true(b->segs.indptr[i + 1] <= border && b->segs.indptr[k] >= border);
     for (int i = 0; i < b->n_decodes && b->n_prefills; i++)
-        if (decode[i].lora == prefill[b->n_prefills - 1].lora)
+        if (decode[i].lora && decode[i].lora == prefill[b->n_prefills - 1].lora)
             assert_ptr_equal(decode[0].lora, decode[i].lora);
+    for (int i = 0; i + 1 < b->n_decodes; i++)
+        assert_true(decode[i].lora || !decode[i + 1].lora);
 }
 
 static void batches_follow_the_rules(void **state)
