@@ -6,9 +6,6 @@
 #include "base/buf.h"
 #include "base/file.h"
 
-/* tokenizer.json of the largest vocabularies is near 35 MB; nothing we read is larger. */
-#define MAX_JSON_FILE ((size_t)256 << 20)
-
 json_t *json_read_text(const char *text, size_t n, err *e)
 {
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
@@ -22,11 +19,11 @@ json_t *json_read_text(const char *text, size_t n, err *e)
     return doc;
 }
 
-json_t *json_read_file(const char *path, err *e)
+json_t *json_read_file(const char *path, size_t max_size, err *e)
 {
     buf text = {0};
     json_t *doc = NULL;
-    if (file_read(&text, path, MAX_JSON_FILE, e) == 0) {
+    if (file_read(&text, path, max_size, e) == 0) {
         doc = json_read_text(text.data ? text.data : "", text.len, e);
         if (!doc)
             err_wrap(e, "%s", path);

@@ -13,8 +13,8 @@
 #include "base/err.h"
 
 /* The parsed document, owned by the caller (json_decref), or NULL with e set. NUL characters in
- * strings are kept: use json_string_length(). */
-json_t *json_read_file(const char *path, err *e);
+ * strings are kept: use json_string_length(). A file of more than max_size bytes is refused. */
+json_t *json_read_file(const char *path, size_t max_size, err *e);
 json_t *json_read_text(const char *text, size_t n, err *e);
 
 int json_get_bool(const json_t *obj, const char *key, bool *out, err *e);

@@ -362,22 +362,9 @@ static int check_all_found(const safetensors *s, const json_t *weight_map, err *
     return -1;
 }
 
-static json_t *read_index(const char *path, err *e)
-{
-    buf text = {0};
-    json_t *index = NULL;
-    if (file_read(&text, path, MAX_INDEX, e) == 0) {
-        index = json_read_text(text.data ? text.data : "", text.len, e);
-        if (!index)
-            err_wrap(e, "%s", path);
-    }
-    buf_free(&text);
-    return index;
-}
-
 static safetensors *open_sharded(const char *dir, const char *index_path, err *e)
 {
-    json_t *index = read_index(index_path, e);
+    json_t *index = json_read_file(index_path, MAX_INDEX, e);
     if (!index)
         return NULL;
     safetensors *s = XNEW(safetensors);

@@ -15,6 +15,9 @@
 #include "text/template.h"
 #include "text/utf8.h"
 
+/* tokenizer.json of the largest vocabularies is near 35 MB. */
+#define MAX_JSON_FILE ((size_t)256 << 20)
+
 #define MAX_TEXT ((size_t)64 << 20)
 
 struct tokenizer {
@@ -111,8 +114,8 @@ tokenizer *tokenizer_load(const char *dir, err *e)
 {
     char *path = path_join(dir, "tokenizer.json"), *config_path = path_join(dir, "tokenizer_config.json");
     tokenizer *t = NULL;
-    json_t *config = NULL, *doc = json_read_file(path, e);
-    if (doc && file_exists(config_path) && !(config = json_read_file(config_path, e))) {
+    json_t *config = NULL, *doc = json_read_file(path, MAX_JSON_FILE, e);
+    if (doc && file_exists(config_path) && !(config = json_read_file(config_path, MAX_JSON_FILE, e))) {
         json_decref(doc);
         doc = NULL;
     }

@@ -7,20 +7,8 @@
 #include "base/rng.h"
 #include "text/detokenizer.h"
 #include "text/utf8.h"
+#include "golden_tokenizer.h"
 #include "test.h"
-
-#define GOLDEN TEST_DATA "/golden/tokenizer/"
-
-static tokenizer *load_golden(const char *name)
-{
-    err e;
-    char *dir = xasprintf(GOLDEN "%s", name);
-    tokenizer *t = tokenizer_load(dir, &e);
-    if (!t)
-        fail_msg("%s", e.msg);
-    free(dir);
-    return t;
-}
 
 static void check_equal(const buf *got, const buf *want, const char *what)
 {

@@ -133,7 +133,7 @@ static void check_family(const char *dir, const char *family)
     model *m = model_load(be, model_dir, &e);
     if (!m)
         fail_msg("%s", e.msg);
-    json_t *golden = json_read_file(golden_path, &e);
+    json_t *golden = json_read_file(golden_path, (size_t)64 << 20, &e);
     assert_non_null(golden);
     const json_t *list = json_object_get(golden, "cases");
     int n = (int)json_array_size(list);

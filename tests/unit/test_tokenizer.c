@@ -13,9 +13,9 @@
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
+#include "golden_tokenizer.h"
 #include "test.h"
 
-#define GOLDEN TEST_DATA "/golden/tokenizer/"
 
 static const char *const names[] = {"llama2", "llama2_metaspace", "mistral", "llama3", "qwen2", "tekken",
                                     "gpt2", "unknown", "words"};
@@ -122,17 +122,6 @@ static void check_id_list(const golden *g, const json_t *expected, size_t line)
     check_text(g->t, &x, false, json_string_value(keep), json_string_length(keep), g->name, line);
     check_text(g->t, &x, true, json_string_value(skip), json_string_length(skip), g->name, line);
     ids_free(&x);
-}
-
-static tokenizer *load_golden(const char *name)
-{
-    err e;
-    char *dir = xasprintf(GOLDEN "%s", name);
-    tokenizer *t = tokenizer_load(dir, &e);
-    if (!t)
-        fail_msg("%s", e.msg);
-    free(dir);
-    return t;
 }
 
 static void test_golden(void **state)
