@@ -1,12 +1,13 @@
 /* backend.h - the op table: everything a model needs a device to do
  *
  * The model is written once against this table; cpu/ and cuda/ implement it. Activations are
- * tensors of the backend's own `act` type in backend memory. Ops queue work in order and return
- * nothing; the first failure of the device is kept and reported by sync(). Kernels never allocate; the
- * CPU's ops keep scratch that grows to the largest batch and is reused.
+ * tensors of the backend's own `act` type in backend memory; the residual stream and logits are F32
+ * everywhere. Ops queue work in order and return nothing; the first failure of the device is kept and
+ * reported by collect() and sync(). Kernels never allocate; scratch is claimed by reserve().
  *
- * Every op treats rows independently of each other: what a row computes does not depend on which
- * rows share the batch, on how a prompt was cut into chunks, or (CPU) on the number of threads.
+ * Every op treats rows independently of each other. On the CPU what a row computes does not depend, to
+ * the last bit, on which rows share the batch, on how a prompt was cut into chunks, or on the number of
+ * threads; a GPU keeps this up to the rounding of its sums.
  *
  * Formulas below use x[row, :]; all accumulation is in float32. */
 #ifndef PUNICA_BACKEND_BACKEND_H
@@ -25,6 +26,24 @@ typedef struct { int n; proj part[3]; } linear;
 
 /* How a qkv row is divided: n_heads query heads, then n_kv_heads keys, then n_kv_heads values. */
 typedef struct { int n_heads, n_kv_heads, head_dim; } heads;
+
+/* A linear with its place among the model's linears (adapters file their parts under it), and the
+ * scratch that carries v from its shrink to its expand. */
+typedef struct { const linear *w; int site; tensor *v; } adapted;
+
+/* Norms of query and key heads; w absent: none. */
+typedef struct { tensor q_w, k_w; float eps; } head_norms;
+
+/* How an invocation is to be run: see begin. */
+typedef struct { int n_rows, n_out; bool replayed; } invocation;
+
+/* The largest invocation there will be. */
+typedef struct {
+    int max_rows, max_out;
+    int max_sequences, max_pages;       /* pages: of all sequences of one invocation together */
+    int max_rank_sum, vocab;
+    heads h;
+} extent;
 
 /* What the sampler needs of one request. History lists each distinct token once. */
 typedef struct {
@@ -56,20 +75,29 @@ typedef struct {
 typedef struct backend backend;
 
 typedef struct {
-    /* y[row] = table[token[row]], converted to the activation type. */
-    void (*embed)(backend *, tensor *y, const tensor *table, const int *token);
-    /* y = x / sqrt(mean(x^2) + eps) * w */
+    /* Begin an invocation: ops until end() work on b, which stays unchanged until then. They are to be
+     * given n_rows rows (n_out of logits), at least b's: a GPU rounds decode batches up, and rows past
+     * the end hold numbers nobody reads. Where an invocation of the same owner and size was recorded
+     * before, begin queues it again as a whole (replayed) and no ops are to be called. */
+    invocation (*begin)(backend *, const batch *b, const void *owner);
+    void (*end)(backend *);
+    /* Drop what was recorded for an owner. */
+    void (*forget)(backend *, const void *owner);
+
+    /* y[row] = table[token of the row]. y: F32. */
+    void (*embed)(backend *, tensor *y, const tensor *table, const batch *);
+    /* y = x / sqrt(mean(x^2) + eps) * w; x: F32. */
     void (*rms_norm)(backend *, tensor *y, const tensor *x, const tensor *w, float eps);
-    /* x += delta, then y = rms_norm(x). */
+    /* x += delta, then y = rms_norm(x); x: F32. */
     void (*add_rms_norm)(backend *, tensor *y, tensor *x, const tensor *delta, const tensor *w, float eps);
     /* y = x W^T + bias, the parts side by side: y [rows, sum of outs]. */
     void (*linear)(backend *, tensor *y, const tensor *x, const linear *w);
     /* SGMV shrink: for each segment's adapter at `site`, v[row] = (scale * x A^T) of parts 0, 1, 2
      * back to back, each of its own rank. Rows without adapter, or whose adapter leaves this
      * site alone, are not touched. v [rows, at least the largest sum of ranks]. */
-    void (*sgmv_shrink)(backend *, tensor *v, const tensor *x, const segments *, int site);
+    void (*sgmv_shrink)(backend *, tensor *v, const tensor *x, const batch *, int site);
     /* SGMV expand: y[row, columns of part i] += v[row, its ranks] B_i; `w` tells the columns. */
-    void (*sgmv_expand)(backend *, tensor *y, const tensor *v, const segments *, int site, const linear *w);
+    void (*sgmv_expand)(backend *, tensor *y, const tensor *v, const batch *, int site, const linear *w);
     /* rms_norm of each query head with q_w and of each key head with k_w, in place. */
     void (*head_norm)(backend *, tensor *qkv, heads, const tensor *q_w, const tensor *k_w, float eps);
     /* Rotate queries and keys in place (pairs (i, i + head_dim/2), angle position * inv_freq[i]),
@@ -80,19 +108,42 @@ typedef struct {
     void (*attention)(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer, int window);
     /* y = silu(gate) * up, where x is [rows, gate | up]. */
     void (*silu_mul)(backend *, tensor *y, const tensor *x);
-    /* y[i] = x[row[i]]. */
-    void (*gather)(backend *, tensor *y, const tensor *x, const int *row);
-    /* Draw a token for each row of logits. spec, out: [rows], host memory; out is valid after sync. */
-    void (*sample)(backend *, const tensor *logits, const sample_spec *spec, sample_result *out);
+    /* y[i] = x[out_row[i]]. */
+    void (*gather)(backend *, tensor *y, const tensor *x, const batch *);
+
+    /* The same in fewer passes; the model uses these. linear_shrink leaves v for the expand_ op of the
+     * same adapted linear, which adds B's part to its first operand and goes on as its name says. That
+     * operand (delta, gate_up) is spent after it; queries in qkv are final. */
+    void (*linear_shrink)(backend *, tensor *y, const tensor *x, const adapted *, const batch *);
+    void (*expand_rope_append)(backend *, tensor *qkv, heads, const head_norms *, const float *inv_freq,
+                               const adapted *, const batch *, kv_cache *, int layer);
+    void (*expand_add_rms_norm)(backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                                const adapted *, const batch *);
+    void (*expand_silu_mul)(backend *, tensor *gate_up, tensor *y, const adapted *, const batch *);
+
+    /* Draw a token for each of the first n rows of logits. spec: [n], read before the call returns. */
+    void (*sample)(backend *, const tensor *logits, const sample_spec *spec, int n);
+    /* Wait for the oldest sample not collected yet; at most two may be outstanding. Its [n] results,
+     * valid until the next collect; NULL with the device's first failure. */
+    const sample_result *(*collect)(backend *, err *e);
+
+    /* Claim scratch for invocations up to this size. */
+    int (*reserve)(backend *, const extent *, err *e);
 
     /* Backend memory, 64-byte aligned. NULL with e set when there is not enough. */
     void *(*alloc)(backend *, size_t bytes, err *e);
     void (*release)(backend *, void *p);
     void (*upload)(backend *, void *dst, const void *src, size_t bytes);
     void (*download)(backend *, void *dst, const void *src, size_t bytes);
-    /* Make a weight that lies in host memory usable by ops: the CPU borrows it (it must outlive the
-     * last op that uses it), a GPU copies it. */
-    int (*adopt)(backend *, tensor *t, const tensor *host, err *e);
+    /* Bytes that alloc could still give. */
+    size_t (*available)(backend *);
+    /* Make weights that lie in host memory usable by ops, in place: the CPU borrows them (they must
+     * outlive the last op that uses them); a GPU copies them, matrices as its act type, the parts of a
+     * linear back to back, and holds them until the backend is freed. */
+    int (*adopt)(backend *, tensor *t, err *e);
+    int (*adopt_linear)(backend *, linear *w, err *e);
+    /* An adapter whose parts have been placed: make what ops need to find them (lora.table). */
+    int (*bind_lora)(backend *, lora *l, err *e);
     /* Wait for all queued work; -1 with the first failure since the last sync. */
     int (*sync)(backend *, err *e);
     void (*free)(backend *);
@@ -101,10 +152,15 @@ typedef struct {
 struct backend {
     const backend_ops *ops;
     const char *name;           /* "cpu (avx512, 2 threads)" */
-    dtype act;                  /* type of activations and KvCache */
+    dtype act;                  /* type of activations and KvCache; of all matrices too, unless F32 */
+    bool runs_ahead;            /* ops return before they are done; a batch may use tokens not collected yet */
 };
 
 /* n_threads 0: as many as the cores this process may use. Never fails. */
 backend *backend_cpu_new(int n_threads);
+
+/* GPU number `device`, activations of type act (F16 or BF16). NULL with e set when there is none, or in
+ * a build without CUDA. */
+backend *backend_cuda_new(int device, dtype act, err *e);
 
 #endif

@@ -40,6 +40,7 @@ typedef struct {
     int max_rank_sum;           /* over sites: the largest sum of the three ranks */
     size_t bytes;               /* of backend memory held */
     void *data;                 /* the one backend allocation all parts point into */
+    void *table;                /* the backend's own index of the sites, or NULL */
 } lora;
 
 /* Rows [indptr[i], indptr[i+1]) use lora[i]; NULL is the base model. */
@@ -49,9 +50,12 @@ typedef struct {
     const lora *const *lora;    /* [n], borrowed: until the invocation ends */
 } segments;
 
+/* A token known to the device only, on backends that run ahead. */
+#define TOKEN_DRAWN(i) (-1 - (i))
+
 typedef struct {
     int n_rows;
-    const int *token;           /* [n_rows] */
+    const int *token;           /* [n_rows]; TOKEN_DRAWN(i): what the last sample draws for its row i */
     const int *position;        /* [n_rows] place in its sequence, from 0 */
     int n_prefills, n_decodes;  /* the paper's BatchLen: */
     const int *prefill_indptr;  /* [n_prefills + 1] first row of each prefill; the last entry is the first decode's row */

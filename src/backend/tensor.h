@@ -25,4 +25,7 @@ static inline size_t tensor_bytes(const tensor *t)
     return (size_t)t->rows * (size_t)t->cols * dtype_size(t->type);
 }
 
+/* Write the elements of t as another type. */
+void tensor_convert(void *out, dtype type, const tensor *t);
+
 #endif

@@ -35,7 +35,7 @@ int err_wrap(err *e, const char *fmt, ...)
     return err_set(e, "%s: %s", context, old);
 }
 
-_Noreturn void check_failed(const char *cond, const char *file, int line)
+void check_failed(const char *cond, const char *file, int line)
 {
     fprintf(stderr, "punica: internal error at %s:%d: CHECK(%s)\n", file, line, cond);
     abort();

@@ -16,6 +16,6 @@ int err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 
 /* Abort with place and condition when our own reasoning was wrong. Kept in release builds. */
 #define CHECK(cond) ((cond) ? (void)0 : check_failed(#cond, __FILE__, __LINE__))
-_Noreturn void check_failed(const char *cond, const char *file, int line);
+void check_failed(const char *cond, const char *file, int line) __attribute__((noreturn));
 
 #endif

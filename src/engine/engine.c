@@ -3,8 +3,15 @@
  *   add ──▶ waiting (by arrival) ──admit──▶ active (at most max_batch) ──▶ finished, evicted, failed
  *
  * A sequence's `token` array holds prompt and output; the first n_done of them have their keys and
- * values in the cache. What is left, n_tokens - n_done, is pending: one for a decode, more for a
- * prompt. Each step makes room, picks the pending rows, runs the model and appends what was drawn. */
+ * values in the cache. What is left is pending: one for a decode, more for a prompt. Each step makes
+ * room, picks the pending rows and runs the model over them; what was drawn is appended when it is
+ * collected.
+ *
+ * On a device that runs ahead, step n + 1 is queued before the tokens of step n are collected: the
+ * device feeds them to itself (TOKEN_DRAWN), and the host prepares while it computes. A sequence then has
+ * a token `in_flight`, whose value is not known here yet. One that turns out to have ended has one row
+ * too many in the next step; its draw is dropped. Its pages and adapter can be given away at once, since
+ * the device works in order. */
 #include "engine/engine.h"
 
 #include <stdlib.h>
@@ -21,6 +28,9 @@ typedef struct {
     adapter_slot *slot;         /* held; NULL until claimed */
     int *token;                 /* [n_tokens] */
     int n_tokens, n_prompt, n_done;
+    int in_flight;              /* 1: a token has been drawn that is not collected yet */
+    int draw;                   /* its place among the draws of the step */
+    int unknown;                /* what stands for it in a batch */
     size_t token_cap;
     kv_seq kv;
     sampling how;
@@ -28,6 +38,9 @@ typedef struct {
     bool uses_history;
     token_counts history;       /* when uses_history */
 } sequence;
+
+/* The draws of a step that are not collected yet; NULL: nobody wants it any more. */
+typedef struct { sequence **owner; int n; } flight;     /* owner: [max_batch] */
 
 struct engine {
     const model *m;             /* borrowed */
@@ -44,7 +57,8 @@ struct engine {
     int n_active;
     batch_item *prefill, *decode;       /* [max_batch] scratch of a step */
     sample_spec *spec;          /* [max_batch] */
-    sample_result *drawn;       /* [max_batch] */
+    flight flights[2];          /* oldest first */
+    int n_flights;
     event *events;
     size_t n_events, events_cap;
     engine_stats stats;
@@ -67,7 +81,7 @@ static int default_pages(const engine *g)
 {
     int limit = g->m->config.max_positions, len = limit < 2048 ? limit : 2048;
     double want = (double)g->opt.max_batch * (double)((len + g->opt.page_len - 1) / g->opt.page_len);
-    double fits = (double)mem_available() / 2 / (double)page_bytes(g);
+    double fits = (double)g->m->be->ops->available(g->m->be) / 2 / (double)page_bytes(g);
     double n = want < fits ? want : fits;
     return n < 8 ? 8 : (int)n;
 }
@@ -94,10 +108,13 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     g->prefill = XNEW_ARRAY(batch_item, n);
     g->decode = XNEW_ARRAY(batch_item, n);
     g->spec = XNEW_ARRAY(sample_spec, n);
-    g->drawn = XNEW_ARRAY(sample_result, n);
+    g->flights[0].owner = XNEW_ARRAY(sequence *, n);
+    g->flights[1].owner = XNEW_ARRAY(sequence *, n);
     g->builder = batch_builder_new();
-    if (make_kv_cache(g, e) == 0)
-        g->fwd = forward_new(m, o->prefill_rows + o->max_batch, o->max_batch, 3 * LORA_MAX_RANK, e);
+    if (make_kv_cache(g, e) == 0) {
+        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv.n_pages, 3 * LORA_MAX_RANK};
+        g->fwd = forward_new(m, &l, e);
+    }
     if (!g->fwd) {
         engine_free(g);
         return NULL;
@@ -108,6 +125,10 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
 
 static void sequence_free(engine *g, sequence *s)
 {
+    for (int f = 0; f < g->n_flights; f++)
+        for (int i = 0; i < g->flights[f].n; i++)
+            if (g->flights[f].owner[i] == s)
+                g->flights[f].owner[i] = NULL;
     if (s->slot)
         adapter_slots_drop(g->slots, s->slot);
     kv_pool_release(g->pool, &s->kv);
@@ -136,7 +157,8 @@ void engine_free(engine *g)
     free(g->prefill);
     free(g->decode);
     free(g->spec);
-    free(g->drawn);
+    free(g->flights[0].owner);
+    free(g->flights[1].owner);
     free(g->events);
     free(g);
 }
@@ -311,15 +333,24 @@ static void make_room(engine *g)
 {
     for (int i = 0; i < g->n_active; i++) {
         sequence *s = g->active[i];
-        while (i < g->n_active && kv_pool_reserve(g->pool, &s->kv, s->n_tokens) != 0)
+        while (i < g->n_active && kv_pool_reserve(g->pool, &s->kv, s->n_tokens + s->in_flight) != 0)
             evict_newest(g);
     }
 }
 
+/* The rows are the pending tokens from n_done on; one in flight is named by its draw. */
 static batch_item item_of(sequence *s, int n_rows)
 {
-    return (batch_item){.owner = s, .token = s->token + s->n_done, .n_rows = n_rows, .position = s->n_done, .kv = &s->kv,
-                        .lora = s->slot ? adapter_slot_lora(s->slot) : NULL, .wants_logits = s->n_done + n_rows == s->n_tokens};
+    s->unknown = TOKEN_DRAWN(s->draw);
+    return (batch_item){.owner = s, .token = s->n_done < s->n_tokens ? s->token + s->n_done : &s->unknown, .n_rows = n_rows,
+                        .position = s->n_done, .kv = &s->kv, .lora = s->slot ? adapter_slot_lora(s->slot) : NULL,
+                        .wants_logits = s->n_done + n_rows == s->n_tokens + s->in_flight};
+}
+
+/* Whether n tokens are all it may have. */
+static bool is_full(const engine *g, const sequence *s, int n)
+{
+    return n - s->n_prompt >= s->how.max_tokens || n >= g->m->config.max_positions;
 }
 
 /* Choose the rows of this step: every decode, and prompts within the two limits, oldest first. */
@@ -329,7 +360,9 @@ static const batch *choose_rows(engine *g, int *n_prefills, int *n_decodes)
     *n_prefills = *n_decodes = 0;
     for (int i = 0; i < g->n_active; i++) {
         sequence *s = g->active[i];
-        int pending = s->n_tokens - s->n_done;
+        int pending = s->n_tokens + s->in_flight - s->n_done;
+        if (is_full(g, s, s->n_tokens + s->in_flight))
+            continue;               /* its last token is in flight */
         if (pending == 1) {
             g->decode[(*n_decodes)++] = item_of(s, 1);
         } else if (*n_prefills < g->opt.max_prefills && rows_left > 0) {
@@ -344,11 +377,12 @@ static const batch *choose_rows(engine *g, int *n_prefills, int *n_decodes)
 static sample_spec spec_of(const sequence *s)
 {
     const sampling *h = &s->how;
-    bool too_early = s->n_tokens - s->n_prompt < h->min_tokens;
+    int n_tokens = s->n_tokens + s->in_flight;
+    bool too_early = n_tokens - s->n_prompt < h->min_tokens;
     return (sample_spec){
         .temperature = h->temperature, .top_k = h->top_k, .top_p = h->top_p, .min_p = h->min_p,
         .repetition_penalty = h->repetition_penalty, .presence_penalty = h->presence_penalty,
-        .frequency_penalty = h->frequency_penalty, .seed = h->seed, .position = (uint64_t)s->n_tokens,
+        .frequency_penalty = h->frequency_penalty, .seed = h->seed, .position = (uint64_t)n_tokens,
         .n_seen = s->history.n, .seen = s->history.token, .seen_output = s->history.in_output,
         .n_banned = too_early ? s->n_end : 0, .banned = s->end, .n_logprobs = h->n_logprobs,
     };
@@ -362,7 +396,7 @@ static bool is_finished(const engine *g, const sequence *s, finish_reason *why)
         if (s->token[s->n_tokens - 1] == s->end[i])
             return true;
     *why = FINISH_LENGTH;
-    return s->n_tokens - s->n_prompt >= s->how.max_tokens || s->n_tokens >= g->m->config.max_positions;
+    return is_full(g, s, s->n_tokens);
 }
 
 static void retire(engine *g, sequence *s)
@@ -406,32 +440,83 @@ static void count_step(engine_stats *s, const batch *b)
     }
 }
 
-/* Run the model over the chosen rows and draw a token for each sequence whose rows are complete. */
-static int run_batch(engine *g, err *e)
+/* Queue the model over the chosen rows, and a draw for each sequence whose rows are complete. False when
+ * there are none: all that run are full and wait for their last token. */
+static bool queue_step(engine *g)
 {
-    int n_prefills, n_decodes, n_drawn = 0;
+    int n_prefills, n_decodes;
     const batch *b = choose_rows(g, &n_prefills, &n_decodes);
+    if (b->n_rows == 0)
+        return false;
     const tensor *logits = forward_run(g->fwd, b, &g->kv);
+    flight *f = &g->flights[g->n_flights++];
     batch_item *lists[] = {g->prefill, g->decode};
     int counts[] = {n_prefills, n_decodes};
-    for (int l = 0; l < 2; l++)
-        for (int i = 0; i < counts[l]; i++)
-            if (lists[l][i].wants_logits)
-                g->spec[n_drawn++] = spec_of(lists[l][i].owner);
-    g->m->be->ops->sample(g->m->be, logits, g->spec, g->drawn);
-    if (g->m->be->ops->sync(g->m->be, e))
-        return -1;
-
-    n_drawn = 0;
+    f->n = 0;
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < counts[l]; i++) {
             sequence *s = lists[l][i].owner;
             s->n_done += lists[l][i].n_rows;
-            if (lists[l][i].wants_logits)
-                take_token(g, s, &g->drawn[n_drawn++]);
+            if (!lists[l][i].wants_logits)
+                continue;
+            g->spec[f->n] = spec_of(s);
+            s->draw = f->n;
+            f->owner[f->n++] = s;
         }
+    g->m->be->ops->sample(g->m->be, logits, g->spec, f->n);
+    for (int i = 0; i < f->n; i++)
+        f->owner[i]->in_flight++;
     count_step(&g->stats, b);
+    return true;
+}
+
+/* Wait for the oldest step in flight and hand out its tokens. */
+static int collect_step(engine *g, err *e)
+{
+    const sample_result *drawn = g->m->be->ops->collect(g->m->be, e);
+    if (!drawn)
+        return -1;
+    flight f = g->flights[0];
+    for (int i = 0; i < f.n; i++)
+        if (f.owner[i]) {
+            f.owner[i]->in_flight--;
+            take_token(g, f.owner[i], &drawn[i]);
+        }
+    g->flights[0] = g->flights[1];
+    g->flights[1] = f;
+    g->n_flights--;
     return 0;
+}
+
+static int collect_down_to(engine *g, int n_flights, err *e)
+{
+    while (g->n_flights > n_flights)
+        if (collect_step(g, e))
+            return -1;
+    return 0;
+}
+
+/* Penalties need to know every token before the next is drawn. */
+static bool needs_all_tokens(const engine *g)
+{
+    for (int i = 0; i < g->n_active; i++)
+        if (g->active[i]->uses_history)
+            return true;
+    return false;
+}
+
+/* Queue a step, then collect: the step before it on a device that runs ahead, itself on others. */
+static int run_step(engine *g, err *e)
+{
+    if (needs_all_tokens(g) && collect_down_to(g, 0, e))
+        return -1;
+    make_room(g);
+    int used = kv_pool_total_pages(g->pool) - kv_pool_free_pages(g->pool);
+    g->stats.pages_peak = used > g->stats.pages_peak ? used : g->stats.pages_peak;
+    bool queued = queue_step(g);
+    if (collect_down_to(g, queued && g->m->be->runs_ahead ? 1 : 0, e))
+        return -1;
+    return g->n_active ? 0 : collect_down_to(g, 0, e);
 }
 
 int engine_step(engine *g, const event **events, int *n, err *e)
@@ -443,10 +528,7 @@ int engine_step(engine *g, const event **events, int *n, err *e)
         adapter_slots_poll(g->slots, true);
         admit(g);
     }
-    make_room(g);
-    int used = kv_pool_total_pages(g->pool) - kv_pool_free_pages(g->pool);
-    g->stats.pages_peak = used > g->stats.pages_peak ? used : g->stats.pages_peak;
-    int status = g->n_active ? run_batch(g, e) : 0;
+    int status = g->n_active || g->n_flights ? run_step(g, e) : 0;
     *events = g->events;
     *n = (int)g->n_events;
     return status;

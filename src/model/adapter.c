@@ -370,32 +370,59 @@ static void transpose(void *out, const tensor *in)
         transpose_uint16_t(out, in->data, in->rows, in->cols);
 }
 
+/* The type a backend holds an adapter's matrix in. */
+static dtype held_type(const backend *be, const tensor *t)
+{
+    return be->act == DTYPE_F32 ? t->type : be->act;
+}
+
+static void put(lora *l, void *image, const tensor *to, const tensor *from)
+{
+    void *at = lora_in_image(l, image, to);
+    if (from->type == to->type)
+        memcpy(at, from->data, tensor_bytes(to));
+    else
+        tensor_convert(at, to->type, from);
+}
+
+/* out: room for the transposed tensor in its own type. */
+static void put_transposed(lora *l, void *image, const tensor *to, const tensor *from, void *room)
+{
+    tensor turned = {.data = room, .type = from->type, .rows = from->cols, .cols = from->rows};
+    transpose(room, from);
+    put(l, image, to, &turned);
+}
+
 lora *adapter_to_backend(const adapter *a, backend *be, err *e)
 {
     lora *l = lora_new(a->n_layers);
-    size_t largest = 0;
+    size_t largest = 0;             /* tensor of B, as stored */
     for (int i = 0; i < l->n_sites * 3; i++) {
         const pair *p = &a->site[i / 3][i % 3];
         if (!p->rank)
             continue;
-        tensor b = {.type = p->b->t.type, .rows = p->rank, .cols = p->b->t.rows};
-        l->site[i / 3].part[i % 3] = (lora_part){.rank = p->rank, .scale = (float)p->scale, .a = p->a->t, .b = b};
-        largest = tensor_bytes(&b) > largest ? tensor_bytes(&b) : largest;
+        l->site[i / 3].part[i % 3] = (lora_part){
+            .rank = p->rank, .scale = (float)p->scale,
+            .a = {NULL, held_type(be, &p->a->t), p->rank, p->a->t.cols},
+            .b = {NULL, held_type(be, &p->b->t), p->rank, p->b->t.rows},
+        };
+        largest = tensor_bytes(&p->b->t) > largest ? tensor_bytes(&p->b->t) : largest;
     }
     if (lora_place(l, be, e)) {
         lora_free(l, be);
         return NULL;
     }
-    void *transposed = xmalloc(largest);
+    void *image = xmalloc(l->bytes), *room = xmalloc(largest);
     for (int i = 0; i < l->n_sites * 3; i++) {
         const pair *from = &a->site[i / 3][i % 3];
         const lora_part *to = &l->site[i / 3].part[i % 3];
         if (!to->rank)
             continue;
-        be->ops->upload(be, to->a.data, from->a->t.data, tensor_bytes(&to->a));
-        transpose(transposed, &from->b->t);
-        be->ops->upload(be, to->b.data, transposed, tensor_bytes(&to->b));
+        put(l, image, &to->a, &from->a->t);
+        put_transposed(l, image, &to->b, &from->b->t, room);
     }
-    free(transposed);
+    be->ops->upload(be, l->data, image, l->bytes);
+    free(room);
+    free(image);
     return l;
 }

@@ -9,13 +9,16 @@
 
 typedef struct forward forward;
 
-/* For at most max_rows rows, max_out rows of logits, and adapters whose ranks at one site sum to
- * at most max_rank_sum. NULL with e set when the backend is short of memory. */
-forward *forward_new(const model *m, int max_rows, int max_out, int max_rank_sum, err *e);
+/* The largest invocation: rows, sequences (each wants logits of one row at most), their pages in all,
+ * and the largest sum of an adapter's ranks at one site. */
+typedef struct { int rows, sequences, pages, rank_sum; } forward_limits;
+
+/* NULL with e set when the backend is short of memory. */
+forward *forward_new(const model *m, const forward_limits *l, err *e);
 void forward_free(forward *f);
 
-/* Queue one invocation. Returns the logits of b->out_row, [n_out, vocab], float32 in backend
- * memory, valid until the next call. */
+/* Queue one invocation; kv must be the same every time. Returns the logits of b->out_row, [at least n_out,
+ * vocab], F32 in backend memory, valid until the next call. */
 const tensor *forward_run(forward *f, const batch *b, kv_cache *kv);
 
 #endif

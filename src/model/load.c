@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/half.h"
 #include "base/mem.h"
 #include "model/finite.h"
 #include "model/model.h"
@@ -80,6 +81,33 @@ int model_put_inv_freq(model *m, err *e)
         m->be->ops->upload(m->be, m->inv_freq, table, n * sizeof *table);
     free(table);
     return m->inv_freq ? 0 : -1;
+}
+
+static int adopt_layer(backend *be, model_layer *l, err *e)
+{
+    tensor *norms[] = {&l->attn_norm, &l->mlp_norm, &l->q_norm, &l->k_norm};
+    for (int i = 0; i < 4; i++)
+        if (norms[i]->data && be->ops->adopt(be, norms[i], e))
+            return -1;
+    for (int s = 0; s < N_SITES; s++)
+        if (be->ops->adopt_linear(be, &l->site[s], e))
+            return -1;
+    return 0;
+}
+
+int model_adopt(model *m, err *e)
+{
+    backend *be = m->be;
+    if (be->ops->adopt(be, &m->embed, e) || be->ops->adopt(be, &m->final_norm, e))
+        return err_wrap(e, "embedding");
+    if (m->config.tie_embeddings)
+        m->lm_head.part[0].w = m->embed;
+    else if (be->ops->adopt_linear(be, &m->lm_head, e))
+        return err_wrap(e, "output matrix");
+    for (int i = 0; i < m->config.n_layers; i++)
+        if (adopt_layer(be, &m->layer[i], e))
+            return err_wrap(e, "layer %d of %d", i + 1, m->config.n_layers);
+    return 0;
 }
 
 static int check_entry(const safetensors_entry *t, int n_dims, int rows, int cols, err *e)
@@ -222,27 +250,14 @@ static int check_finite(const loader *l, err *e)
     return err_set(e, "%s: tensor \"%s\" holds NaN or infinity", l->slots[bad].from->file, l->slots[bad].from->name);
 }
 
-static float half_to_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
-    if (exponent == 0) {
-        float tiny = (float)mantissa * 0x1p-24f;
-        return sign ? -tiny : tiny;
-    }
-    union { uint32_t bits; float value; } u = {.bits = sign | (exponent + 112) << 23 | mantissa << 13};
-    return u.value;
-}
-
-/* Any finite vector as F32. */
+/* Any vector as F32. */
 static void widen(float *out, const tensor *t)
 {
     const uint16_t *half = t->data;
     if (t->type == DTYPE_F32)
         memcpy(out, t->data, tensor_bytes(t));
-    for (int i = 0; t->type != DTYPE_F32 && i < t->cols; i++) {
-        union { uint32_t bits; float value; } u = {.bits = (uint32_t)half[i] << 16};
-        out[i] = t->type == DTYPE_BF16 ? u.value : half_to_float(half[i]);
-    }
+    for (int i = 0; t->type != DTYPE_F32 && i < t->cols; i++)
+        out[i] = t->type == DTYPE_BF16 ? bf16_to_float(half[i]) : f16_to_float(half[i]);
 }
 
 static void widen_vectors(loader *l)
@@ -261,18 +276,10 @@ static void widen_vectors(loader *l)
     }
 }
 
-static int adopt_all(loader *l, err *e)
+static void count_bytes(loader *l)
 {
-    model *m = l->m;
-    for (size_t i = 0; i < l->n_slots; i++) {
-        tensor host = *l->slots[i].t;
-        if (m->be->ops->adopt(m->be, l->slots[i].t, &host, e))
-            return err_wrap(e, "tensor \"%s\"", l->slots[i].from->name);
-        m->weight_bytes += tensor_bytes(&host);
-    }
-    if (m->config.tie_embeddings)
-        m->lm_head.part[0].w = m->embed;
-    return 0;
+    for (size_t i = 0; i < l->n_slots; i++)
+        l->m->weight_bytes += tensor_bytes(l->slots[i].t);
 }
 
 static int load_weights(model *m, const char *dir, err *e)
@@ -283,7 +290,8 @@ static int load_weights(model *m, const char *dir, err *e)
     int status = bind_all(&l, e) || check_none_left(&l, e) || check_finite(&l, e) ? -1 : 0;
     if (status == 0) {
         widen_vectors(&l);
-        status = adopt_all(&l, e);
+        count_bytes(&l);
+        status = model_adopt(m, e);
     }
     free(l.slots);
     free(l.used);

@@ -25,10 +25,10 @@ static int exponent_for(int in)
     return exponent;
 }
 
-static void upload_random(backend *be, const tensor *t, int exponent, uint64_t seed, uint64_t *scratch)
+/* Up to the tensor's padding, which random_fill may need the first bytes of. */
+static void fill_random(const lora *l, void *image, const tensor *t, int exponent, uint64_t seed)
 {
-    random_fill(scratch, (tensor_bytes(t) + 7) / 8, t->type, exponent, seed);
-    be->ops->upload(be, t->data, scratch, tensor_bytes(t));
+    random_fill(lora_in_image(l, image, t), (tensor_bytes(t) + 7) / 8, t->type, exponent, seed);
 }
 
 lora *lora_new(int n_layers)
@@ -59,34 +59,37 @@ int lora_place(lora *l, backend *be, err *e)
                 p->b.data = at + padded(&p->a);
                 at += padded(&p->a) + padded(&p->b);
             }
-    return 0;
+    return be->ops->bind_lora(be, l, e);
+}
+
+void *lora_in_image(const lora *l, void *image, const tensor *t)
+{
+    return (char *)image + ((const char *)t->data - (const char *)l->data);
 }
 
 lora *lora_random(backend *be, const model_config *base, int rank, dtype type, unsigned long seed, err *e)
 {
     lora *l = lora_new(base->n_layers);
-    size_t largest = 0;
     for (int i = 0; i < l->n_sites; i++)
         for (int part = 0, in, out; part < model_site_parts(i % N_SITES); part++) {
             lora_part *p = &l->site[i].part[part];
             model_proj_shape(base, i % N_SITES, part, &in, &out);
             *p = (lora_part){.rank = rank, .scale = 1, .a = {NULL, type, rank, in}, .b = {NULL, type, rank, out}};
-            largest = padded(&p->a) > largest ? padded(&p->a) : largest;
-            largest = padded(&p->b) > largest ? padded(&p->b) : largest;
         }
     if (lora_place(l, be, e)) {
         lora_free(l, be);
         return NULL;
     }
-    uint64_t *scratch = xmalloc(largest);
+    void *image = xcalloc(1, l->bytes);
     for (int i = 0; i < l->n_sites * 3; i++) {
         const lora_part *p = &l->site[i / 3].part[i % 3];
         if (!p->rank)
             continue;
-        upload_random(be, &p->a, exponent_for(p->a.cols), rng_u64(seed, 2 * (uint64_t)i), scratch);
-        upload_random(be, &p->b, -8, rng_u64(seed, 2 * (uint64_t)i + 1), scratch);
+        fill_random(l, image, &p->a, exponent_for(p->a.cols), rng_u64(seed, 2 * (uint64_t)i));
+        fill_random(l, image, &p->b, -8, rng_u64(seed, 2 * (uint64_t)i + 1));
     }
-    free(scratch);
+    be->ops->upload(be, l->data, image, l->bytes);
+    free(image);
     return l;
 }
 
@@ -94,6 +97,8 @@ void lora_free(lora *l, backend *be)
 {
     if (!l)
         return;
+    if (l->table)
+        be->ops->release(be, l->table);
     if (l->data)
         be->ops->release(be, l->data);
     free(l->site);

@@ -7,11 +7,15 @@
 #include "model/config.h"
 
 /* Sites for n_layers layers, none adapted. To build an adapter: set rank, scale, and type and shape of
- * a and b where it adapts; lora_place; upload to where a and b then point. */
+ * a and b where it adapts; lora_place; fill an image of its l->bytes in host memory; upload that to
+ * l->data. */
 lora *lora_new(int n_layers);
 
 /* Claim the backend memory and give every part its place in it. */
 int lora_place(lora *l, backend *be, err *e);
+
+/* Where a placed tensor lies in the image. */
+void *lora_in_image(const lora *l, void *image, const tensor *t);
 
 /* An adapter of random weights of scale 1 on all seven projections, for benchmarks. */
 lora *lora_random(backend *be, const model_config *base, int rank, dtype type, unsigned long seed, err *e);

@@ -42,6 +42,9 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
 
 void model_free(model *m);
 
+/* Hand all weights, so far in host memory, to the backend. */
+int model_adopt(model *m, err *e);
+
 /* Compute the rotary frequencies of m->config into backend memory, m->inv_freq. */
 int model_put_inv_freq(model *m, err *e);
 

@@ -9,9 +9,8 @@
 #include "model/model.h"
 #include "model/random.h"
 
-/* All weights come from one block of host memory, handed out front to back. The first failure of
- * the backend to adopt one is kept. */
-typedef struct { char *base; size_t used, size; uint64_t seed; backend *be; err *e; int status; } region;
+/* All weights come from one block of host memory, handed out front to back. */
+typedef struct { char *base; size_t used, size; uint64_t seed; } region;
 
 void random_fill(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t seed)
 {
@@ -46,8 +45,6 @@ static tensor take(region *r, dtype t, int rows, int cols)
         for (int i = 0; i < cols; i++)
             ((float *)out.data)[i] = 1;
     r->used += bytes;
-    if (r->status == 0)
-        r->status = r->be->ops->adopt(r->be, &out, &out, r->e);
     return out;
 }
 
@@ -90,7 +87,7 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
     model *m = XNEW(model);
     const model_config *c = &m->config;
     *m = (model){.config = *config, .be = be, .layer = XNEW_ARRAY(model_layer, (size_t)config->n_layers)};
-    region r = {.size = region_size(c), .used = 0, .be = be, .e = e};
+    region r = {.size = region_size(c), .seed = seed};
     size_t huge = 2u << 20;
     m->random = r.base = aligned_alloc(huge, (r.size + huge - 1) / huge * huge);
     if (!r.base) {
@@ -98,7 +95,6 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
         goto fail;
     }
     madvise(r.base, r.size, MADV_HUGEPAGE);
-    r.seed = seed;
     m->embed = take(&r, c->type, c->vocab, c->hidden);
     m->final_norm = take(&r, DTYPE_F32, 1, c->hidden);
     m->lm_head.n = 1;
@@ -106,7 +102,7 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
     for (int i = 0; i < c->n_layers; i++)
         take_layer(&r, c, &m->layer[i]);
     m->weight_bytes = r.used;
-    if (r.status == 0 && model_put_inv_freq(m, e) == 0)
+    if (model_adopt(m, e) == 0 && model_put_inv_freq(m, e) == 0)
         return m;
 fail:
     model_free(m);

@@ -306,8 +306,9 @@ static void check_sgmv_row(const tensor *x, const tensor *before, const tensor *
 
 static void run_sgmv(backend *be, tensor *y, tensor *v, const tensor *x, const segments *segs, const linear *w)
 {
-    be->ops->sgmv_shrink(be, v, x, segs, 1);
-    be->ops->sgmv_expand(be, y, v, segs, 1, w);
+    batch b = {.n_rows = x->rows, .segs = *segs};
+    be->ops->sgmv_shrink(be, v, x, &b, 1);
+    be->ops->sgmv_expand(be, y, v, &b, 1, w);
 }
 
 static void check_sgmv(const char *isa, int in, const int *out, dtype type)
@@ -387,8 +388,9 @@ static void test_sgmv_leaves_other_rows_alone(void **state)
     tensor x = randoms(DTYPE_F32, 6, 24), y = randoms(DTYPE_F32, 6, 60), v = randoms(DTYPE_F32, 6, 48);
     tensor y_before = copy_of(&y), v_before = copy_of(&v);
     segments segs = {3, (const int[]){0, 2, 3, 6}, of_seg};
-    be->ops->sgmv_shrink(be, &v, &x, &segs, 0);          /* site 0 is not adapted */
-    be->ops->sgmv_expand(be, &y, &v, &segs, 0, &w);
+    batch b = {.n_rows = 6, .segs = segs};
+    be->ops->sgmv_shrink(be, &v, &x, &b, 0);             /* site 0 is not adapted */
+    be->ops->sgmv_expand(be, &y, &v, &b, 0, &w);
     check_same_bits("site not adapted, v", &v, &v_before);
     check_same_bits("site not adapted, y", &y, &y_before);
     run_sgmv(be, &y, &v, &x, &segs, &w);
@@ -688,7 +690,7 @@ static void embed_on(backend *be)
             ((uint16_t *)table.data)[i] = (uint16_t)(i * 17);
         for (int i = 0; i <= 4096; i++)
             token[i] = 4096 - i;
-        be->ops->embed(be, &y, &table, token);
+        be->ops->embed(be, &y, &table, &(batch){.n_rows = 4096 + 1, .token = token});
         for (int r = 0; r <= 4096; r++)
             for (int c = 0; c < 15; c++) {
                 double got = at(&y, r, c), want = at(&table, 4096 - r, c);
@@ -706,7 +708,7 @@ static void gather_on(backend *be)
 {
     const int row[] = {4, 0, 4, 2};
     tensor x = randoms(DTYPE_F32, 5, 37), y = zeros(4, 37);
-    be->ops->gather(be, &y, &x, row);
+    be->ops->gather(be, &y, &x, &(batch){.n_rows = 5, .n_out = 4, .out_row = row});
     for (int i = 0; i < 4; i++)
         assert_memory_equal(row_of(&y, i), row_of(&x, row[i]), 37 * sizeof(float));
     free(x.data);
@@ -723,9 +725,10 @@ static const sample_spec plain_greedy = {.top_p = 1, .repetition_penalty = 1, .n
 
 static sample_result sample_one(backend *be, const tensor *logits, sample_spec spec)
 {
-    sample_result out;
+    err e;
     tensor before = copy_of(logits);
-    be->ops->sample(be, logits, &spec, &out);
+    be->ops->sample(be, logits, &spec, 1);
+    sample_result out = *be->ops->collect(be, &e);
     check_same_bits("logits after sampling", logits, &before);
     free(before.data);
     return out;
@@ -858,12 +861,13 @@ static void check_draws(backend *be, const tensor *logits, sample_spec s)
         memcpy(row_of(&rows, r), logits->data, (size_t)n * sizeof(float));
     for (int i = 0; i < DRAWS; i += 100) {
         sample_spec spec[100];
-        sample_result out[100];
+        err e;
         for (int r = 0; r < 100; r++) {
             spec[r] = s;
             spec[r].position = (uint64_t)(i + r);
         }
-        be->ops->sample(be, &rows, spec, out);
+        be->ops->sample(be, &rows, spec, 100);
+        const sample_result *out = be->ops->collect(be, &e);
         for (int r = 0; r < 100; r++)
             seen[out[r].token]++;
     }

@@ -140,17 +140,33 @@ static inline void holding_copy(backend *be, void *dst, const void *src, size_t 
     memcpy(dst, src, bytes);
 }
 
-static inline int holding_adopt(backend *be, tensor *t, const tensor *host, err *e)
+static inline int holding_adopt(backend *be, tensor *t, err *e)
 {
     (void)be;
+    (void)t;
     (void)e;
-    *t = *host;
+    return 0;
+}
+
+static inline int holding_adopt_linear(backend *be, linear *w, err *e)
+{
+    (void)be;
+    (void)w;
+    (void)e;
+    return 0;
+}
+
+static inline int holding_bind_lora(backend *be, lora *l, err *e)
+{
+    (void)be;
+    (void)l;
+    (void)e;
     return 0;
 }
 
 static const backend_ops holding_ops = {
     .alloc = holding_alloc, .release = holding_release, .upload = holding_copy, .download = holding_copy,
-    .adopt = holding_adopt,
+    .adopt = holding_adopt, .adopt_linear = holding_adopt_linear, .bind_lora = holding_bind_lora,
 };
 
 #endif

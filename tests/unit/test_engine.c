@@ -17,6 +17,7 @@ typedef struct { int token[MAX_LEN], n_tokens, n_prompt, evictions; bool finishe
 static backend *be;
 static model *m;
 static int loads[N_ADAPTERS];
+static bool penalties = true;           /* whether some requests have them */
 
 static model_config tiny_config(void)
 {
@@ -96,8 +97,8 @@ static sampling how_of(int i)
     s.temperature = i % 2 ? 0.9f : 0;
     s.top_k = i % 4 == 1 ? 20 : 0;
     s.top_p = i % 8 == 3 ? 0.8f : 1;
-    s.repetition_penalty = i % 5 == 2 ? 1.3f : 1;
-    s.frequency_penalty = i % 7 == 3 ? 0.5f : 0;
+    s.repetition_penalty = penalties && i % 5 == 2 ? 1.3f : 1;
+    s.frequency_penalty = penalties && i % 7 == 3 ? 0.5f : 0;
     s.seed = (uint64_t)i;
     return s;
 }
@@ -207,6 +208,33 @@ static void company_does_not_matter(void **state)
         assert_true(run_staggered(alone, 16, 1, 64, 10, 8) > 0);        /* pages run out */
         drop_backend();
     }
+}
+
+/* The next step queued before the last one's tokens are known, with requests that end at an end
+ * token, are evicted, and have penalties (which make the engine wait). */
+static void running_ahead_does_not_matter(void **state)
+{
+    (void)state;
+    static track alone[N_REQUESTS];
+    for (int round = 0; round < 2; round++) {
+        penalties = round == 0;
+        use_backend(2);
+        m->config.n_eos = 4;
+        for (int i = 0; i < 4; i++)
+            m->config.eos[i] = 5 + 20 * i;
+        run_each_alone(alone);
+        int stopped = 0;
+        for (int i = 0; i < N_REQUESTS; i++)
+            stopped += alone[i].why == FINISH_STOP;
+        assert_true(stopped > 2 && stopped < N_REQUESTS);
+        be->runs_ahead = true;
+        assert_int_equal(run_staggered(alone, 8, 1, 256, 100, 8), 0);
+        run_staggered(alone, 24, 4, 16, 200, 5);
+        run_staggered(alone, 6, 2, 7, 100, 2);
+        assert_true(run_staggered(alone, 16, 1, 64, 7, 8) > 0);
+        drop_backend();
+    }
+    penalties = true;
 }
 
 static void the_newest_is_evicted(void **state)
@@ -410,7 +438,8 @@ int main(void)
         cmocka_unit_test(company_does_not_matter),       cmocka_unit_test(the_newest_is_evicted),
         cmocka_unit_test(cancel_frees_pages_at_once),    cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
         cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
-        cmocka_unit_test(outputs_end_where_they_should), cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
+        cmocka_unit_test(running_ahead_does_not_matter), cmocka_unit_test(outputs_end_where_they_should),
+        cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ static void run_batch(const model *m, golden_case *cases, int n, kv_cache *kv, c
     }
     b.n_out = n_out;
     b.out_row = out_row;
-    forward *f = forward_new(m, n_rows, n_out, 3 * LORA_MAX_RANK, &e);
+    forward *f = forward_new(m, &(forward_limits){n_rows, n_out, kv->n_pages, 3 * LORA_MAX_RANK}, &e);
     const float *got = forward_run(f, &b, kv)->data;
     assert_int_equal(m->be->ops->sync(m->be, &e), 0);
 

@@ -31,6 +31,9 @@ typedef struct {
     int *rope_position;         /* [rope_rows] */
     float *rope_freq;           /* [rope_half] */
     int rope_rows, rope_half;
+    sample_result *drawn[2];    /* of the samples not collected yet, and of the last one collected */
+    size_t drawn_cap[2];
+    unsigned n_sampled, n_collected;
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(backend *be)
@@ -47,13 +50,14 @@ int batch_sequence_of(const batch *b, int row);
 
 /* The ops, by file. cpu_linear.c: */
 void cpu_linear_op(backend *, tensor *y, const tensor *x, const linear *w);
-void cpu_sgmv_shrink(backend *, tensor *v, const tensor *x, const segments *, int site);
-void cpu_sgmv_expand(backend *, tensor *y, const tensor *v, const segments *, int site, const linear *w);
+void cpu_sgmv_shrink(backend *, tensor *v, const tensor *x, const batch *, int site);
+void cpu_sgmv_expand(backend *, tensor *y, const tensor *v, const batch *, int site, const linear *w);
 /* cpu_attention.c: */
 void cpu_rope_append(backend *, tensor *qkv, heads, const float *inv_freq, const batch *, kv_cache *, int layer);
 void cpu_attention_op(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer,
                       int window);
 /* cpu_sample.c: */
-void cpu_sample(backend *, const tensor *logits, const sample_spec *spec, sample_result *out);
+void cpu_sample(backend *, const tensor *logits, const sample_spec *spec, int n);
+const sample_result *cpu_collect(backend *, err *e);
 
 #endif

@@ -53,6 +53,7 @@ struct row_call {
     tensor *y, *sum;
     const tensor *x, *w, *w2;
     const int *index;
+    const sample_result *drawn;     /* of the last sample */
     float eps;
     heads h;
     void (*do_row)(const row_call *, int row);
@@ -85,15 +86,20 @@ static void run_rows(backend *be, row_call c, int n_rows, int cols)
 static void embed_row(const row_call *c, int row)
 {
     int token = c->index[row];
-    CHECK(token >= 0 && token < c->x->rows);
+    if (token < 0 && (token = c->drawn[TOKEN_DRAWN(token)].token) < 0) {
+        memset(float_row(c->y, row), 0, (size_t)c->y->cols * sizeof(float));    /* the draw failed */
+        return;
+    }
+    CHECK(token < c->x->rows);
     size_t at = (size_t)token * (size_t)c->x->cols * dtype_size(c->x->type);
     c->k->to_float(float_row(c->y, row), (const char *)c->x->data + at, c->x->type, c->x->cols);
 }
 
-static void cpu_embed(backend *be, tensor *y, const tensor *table, const int *token)
+static void cpu_embed(backend *be, tensor *y, const tensor *table, const batch *b)
 {
-    CHECK(y->cols == table->cols);
-    run_rows(be, (row_call){.do_row = embed_row, .y = y, .x = table, .index = token}, y->rows, y->cols);
+    CHECK(y->cols == table->cols && y->rows == b->n_rows);
+    const sample_result *drawn = cpu_of(be)->drawn[(cpu_of(be)->n_sampled - 1) % 2];
+    run_rows(be, (row_call){.do_row = embed_row, .y = y, .x = table, .index = b->token, .drawn = drawn}, y->rows, y->cols);
 }
 
 static void rms_norm_row(const row_call *c, int row)
@@ -158,10 +164,68 @@ static void gather_row(const row_call *c, int row)
     memcpy(float_row(c->y, row), float_row(c->x, c->index[row]), (size_t)c->x->cols * sizeof(float));
 }
 
-static void cpu_gather(backend *be, tensor *y, const tensor *x, const int *row)
+static void cpu_gather(backend *be, tensor *y, const tensor *x, const batch *b)
 {
-    CHECK(y->cols == x->cols);
-    run_rows(be, (row_call){.do_row = gather_row, .y = y, .x = x, .index = row}, y->rows, y->cols);
+    CHECK(y->cols == x->cols && y->rows == b->n_out);
+    run_rows(be, (row_call){.do_row = gather_row, .y = y, .x = x, .index = b->out_row}, y->rows, y->cols);
+}
+
+/* The fused ops are their parts: what they save elsewhere are launches and passes over memory, which cost
+ * nothing here. */
+static void cpu_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *a, const batch *b)
+{
+    cpu_linear_op(be, y, x, a->w);
+    cpu_sgmv_shrink(be, a->v, x, b, a->site);
+}
+
+static void cpu_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms *n, const float *inv_freq,
+                                   const adapted *a, const batch *b, kv_cache *kv, int layer)
+{
+    cpu_sgmv_expand(be, qkv, a->v, b, a->site, a->w);
+    if (n->q_w.data)
+        cpu_head_norm(be, qkv, h, &n->q_w, &n->k_w, n->eps);
+    cpu_rope_append(be, qkv, h, inv_freq, b, kv, layer);
+}
+
+static void cpu_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                                    const adapted *a, const batch *b)
+{
+    cpu_sgmv_expand(be, delta, a->v, b, a->site, a->w);
+    cpu_add_rms_norm(be, y, x, delta, w, eps);
+}
+
+static void cpu_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted *a, const batch *b)
+{
+    cpu_sgmv_expand(be, gate_up, a->v, b, a->site, a->w);
+    cpu_silu_mul(be, y, gate_up);
+}
+
+/* Ops run at once and straight from the batch: there is nothing to record. */
+static invocation cpu_begin(backend *be, const batch *b, const void *owner)
+{
+    (void)be;
+    (void)owner;
+    return (invocation){.n_rows = b->n_rows, .n_out = b->n_out};
+}
+
+static void cpu_end(backend *be)
+{
+    (void)be;
+}
+
+static void cpu_forget(backend *be, const void *owner)
+{
+    (void)be;
+    (void)owner;
+}
+
+/* Scratch grows when an op first needs more. */
+static int cpu_reserve(backend *be, const extent *x, err *e)
+{
+    (void)be;
+    (void)x;
+    (void)e;
+    return 0;
 }
 
 /* Large pieces (KvCache, adapters, random models) lie on huge pages where the system has them:
@@ -194,11 +258,33 @@ static void cpu_copy(backend *be, void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
-static int cpu_adopt(backend *be, tensor *t, const tensor *host, err *e)
+static size_t cpu_available(backend *be)
 {
     (void)be;
+    return mem_available();
+}
+
+static int cpu_adopt(backend *be, tensor *t, err *e)
+{
+    (void)be;
+    (void)t;
     (void)e;
-    *t = *host;
+    return 0;
+}
+
+static int cpu_adopt_linear(backend *be, linear *w, err *e)
+{
+    (void)be;
+    (void)w;
+    (void)e;
+    return 0;
+}
+
+static int cpu_bind_lora(backend *be, lora *l, err *e)
+{
+    (void)be;
+    (void)l;
+    (void)e;
     return 0;
 }
 
@@ -224,10 +310,15 @@ static void cpu_free(backend *be)
     free(cpu->rope.data);
     free(cpu->rope_position);
     free(cpu->rope_freq);
+    free(cpu->drawn[0]);
+    free(cpu->drawn[1]);
     free(cpu);
 }
 
 static const backend_ops cpu_ops = {
+    .begin = cpu_begin,
+    .end = cpu_end,
+    .forget = cpu_forget,
     .embed = cpu_embed,
     .rms_norm = cpu_rms_norm,
     .add_rms_norm = cpu_add_rms_norm,
@@ -239,12 +330,21 @@ static const backend_ops cpu_ops = {
     .attention = cpu_attention_op,
     .silu_mul = cpu_silu_mul,
     .gather = cpu_gather,
+    .linear_shrink = cpu_linear_shrink,
+    .expand_rope_append = cpu_expand_rope_append,
+    .expand_add_rms_norm = cpu_expand_add_rms_norm,
+    .expand_silu_mul = cpu_expand_silu_mul,
     .sample = cpu_sample,
+    .collect = cpu_collect,
+    .reserve = cpu_reserve,
     .alloc = cpu_alloc,
     .release = cpu_release,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .available = cpu_available,
     .adopt = cpu_adopt,
+    .adopt_linear = cpu_adopt_linear,
+    .bind_lora = cpu_bind_lora,
     .sync = cpu_sync,
     .free = cpu_free,
 };

@@ -153,8 +153,9 @@ static void shrink_item(void *arg, int item, int thread)
     c->cpu->k->dot(&d);
 }
 
-void cpu_sgmv_shrink(backend *be, tensor *v, const tensor *x, const segments *segs, int site)
+void cpu_sgmv_shrink(backend *be, tensor *v, const tensor *x, const batch *b, int site)
 {
+    const segments *segs = &b->segs;
     sgmv_call c = {.cpu = cpu_of(be), .segs = segs, .site = site, .in = x, .out = v};
     for (int seg = 0; seg < segs->n; seg++) {
         const lora_site *s = site_of(&c, seg);
@@ -194,8 +195,9 @@ static void expand_item(void *arg, int item, int thread)
     c->cpu->k->weighted_sum(&j);
 }
 
-void cpu_sgmv_expand(backend *be, tensor *y, const tensor *v, const segments *segs, int site, const linear *w)
+void cpu_sgmv_expand(backend *be, tensor *y, const tensor *v, const batch *b, int site, const linear *w)
 {
+    const segments *segs = &b->segs;
     sgmv_call c = {.cpu = cpu_of(be), .segs = segs, .site = site, .in = v, .out = y, .w = w};
     for (int seg = 0; seg < segs->n; seg++) {
         const lora_site *s = site_of(&c, seg);

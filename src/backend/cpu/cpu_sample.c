@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mem.h"
 #include "base/rng.h"
 
 enum { CHUNK = 1024 };          /* exponentials summed in float before they go to a double */
@@ -233,9 +234,21 @@ static void sample_item(void *arg, int row, int thread)
         fill_logprobs(&r, max, out);
 }
 
-void cpu_sample(backend *be, const tensor *logits, const sample_spec *spec, sample_result *out)
+void cpu_sample(backend *be, const tensor *logits, const sample_spec *spec, int n)
 {
-    sample_call c = {cpu_of(be), logits, spec, out};
-    cpu_reserve_per_thread(c.cpu, (size_t)logits->cols);
-    pool_run(c.cpu->pool, logits->rows, sample_item, &c);
+    cpu_backend *cpu = cpu_of(be);
+    unsigned at = cpu->n_sampled++ % 2;
+    CHECK(n <= logits->rows && cpu->n_sampled - cpu->n_collected <= 2);
+    cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n, sizeof(sample_result));
+    cpu_reserve_per_thread(cpu, (size_t)logits->cols);
+    sample_call c = {cpu, logits, spec, cpu->drawn[at]};
+    pool_run(cpu->pool, n, sample_item, &c);
+}
+
+const sample_result *cpu_collect(backend *be, err *e)
+{
+    (void)e;
+    cpu_backend *cpu = cpu_of(be);
+    CHECK(cpu->n_collected != cpu->n_sampled);
+    return cpu->drawn[cpu->n_collected++ % 2];
 }
