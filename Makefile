@@ -1,5 +1,5 @@
 # The commands of the README. CMake does the work; presets are in CMakePresets.json.
-.PHONY: all build demo test setup clean fuzz
+.PHONY: all build demo test setup clean fuzz gpu-bundle
 
 all: build
 
@@ -25,6 +25,10 @@ test: setup
 SECONDS_EACH ?= 60
 fuzz: setup
 	@tests/fuzz.sh $(SECONDS_EACH)
+
+# One folder to take to a GPU machine: build/gpu-bundle, with test.sh and bench.sh.
+gpu-bundle: setup
+	@tools/gpu/bundle.sh
 
 clean:
 	rm -rf build

@@ -22,7 +22,7 @@
 
 /* n (1 to 3) projections of one input; their outputs stand side by side in one row. */
 typedef struct { tensor w, bias; } proj;            /* w [out, in]; bias [1, out] or absent */
-typedef struct { int n; proj part[3]; } linear;
+typedef struct linear { int n; proj part[3]; } linear;
 
 /* How a qkv row is divided: n_heads query heads, then n_kv_heads keys, then n_kv_heads values. */
 typedef struct { int n_heads, n_kv_heads, head_dim; } heads;
@@ -40,7 +40,7 @@ typedef struct { int n_rows, n_out; bool replayed; } invocation;
 /* The largest invocation there will be. */
 typedef struct {
     int max_rows, max_out;
-    int max_sequences, max_pages;       /* pages: of all sequences of one invocation together */
+    int max_sequences, max_pages, page_len;     /* pages: of all sequences of one invocation together */
     int max_rank_sum, vocab;
     heads h;
 } extent;
@@ -91,13 +91,13 @@ typedef struct {
     /* x += delta, then y = rms_norm(x); x: F32. */
     void (*add_rms_norm)(backend *, tensor *y, tensor *x, const tensor *delta, const tensor *w, float eps);
     /* y = x W^T + bias, the parts side by side: y [rows, sum of outs]. */
-    void (*linear)(backend *, tensor *y, const tensor *x, const linear *w);
+    void (*linear)(backend *, tensor *y, const tensor *x, const struct linear *w);
     /* SGMV shrink: for each segment's adapter at `site`, v[row] = (scale * x A^T) of parts 0, 1, 2
      * back to back, each of its own rank. Rows without adapter, or whose adapter leaves this
      * site alone, are not touched. v [rows, at least the largest sum of ranks]. */
     void (*sgmv_shrink)(backend *, tensor *v, const tensor *x, const batch *, int site);
     /* SGMV expand: y[row, columns of part i] += v[row, its ranks] B_i; `w` tells the columns. */
-    void (*sgmv_expand)(backend *, tensor *y, const tensor *v, const batch *, int site, const linear *w);
+    void (*sgmv_expand)(backend *, tensor *y, const tensor *v, const batch *, int site, const struct linear *w);
     /* rms_norm of each query head with q_w and of each key head with k_w, in place. */
     void (*head_norm)(backend *, tensor *qkv, heads, const tensor *q_w, const tensor *k_w, float eps);
     /* Rotate queries and keys in place (pairs (i, i + head_dim/2), angle position * inv_freq[i]),
@@ -141,9 +141,11 @@ typedef struct {
      * outlive the last op that uses them); a GPU copies them, matrices as its act type, the parts of a
      * linear back to back, and holds them until the backend is freed. */
     int (*adopt)(backend *, tensor *t, err *e);
-    int (*adopt_linear)(backend *, linear *w, err *e);
+    int (*adopt_linear)(backend *, struct linear *w, err *e);
     /* An adapter whose parts have been placed: make what ops need to find them (lora.table). */
     int (*bind_lora)(backend *, lora *l, err *e);
+    /* Bytes per second this device reads from its memory, measured now. */
+    double (*read_bandwidth)(backend *);
     /* Wait for all queued work; -1 with the first failure since the last sync. */
     int (*sync)(backend *, err *e);
     void (*free)(backend *);

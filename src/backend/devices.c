@@ -1,7 +1,11 @@
 /* devices.c - see devices.h */
 #include "backend/devices.h"
 
-#include "backend/backend.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "backend/cuda/cuda_devices.h"
 
 #ifdef PUNICA_HAS_CUDA
@@ -21,7 +25,39 @@ static void list_gpus(buf *out)
 {
     buf_add_str(out, "  cuda: not built in\n");
 }
+
+backend *backend_cuda_new(int device, dtype act, err *e)
+{
+    (void)device;
+    (void)act;
+    err_set(e, "this punica was built without CUDA; build it where nvcc is on PATH");
+    return NULL;
+}
 #endif
+
+/* The N of "cuda:N", 0 for "cuda", -1 for anything else. */
+static int gpu_number(const char *device)
+{
+    if (strcmp(device, "cuda") == 0)
+        return 0;
+    if (strncmp(device, "cuda:", 5) != 0 || device[5] < '0' || device[5] > '9')
+        return -1;
+    char *end;
+    errno = 0;
+    long n = strtol(device + 5, &end, 10);
+    return *end || errno || n > INT_MAX ? -1 : (int)n;
+}
+
+backend *backend_open(const char *device, dtype weights, int n_threads, err *e)
+{
+    if (strcmp(device, "cpu") == 0)
+        return backend_cpu_new(n_threads);
+    int gpu = gpu_number(device);
+    if (gpu >= 0)
+        return backend_cuda_new(gpu, weights == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16, e);
+    err_set(e, "unknown device \"%s\"; known: cpu, cuda, cuda:N", device);
+    return NULL;
+}
 
 void backend_list_devices(buf *out)
 {

@@ -2,7 +2,12 @@
 #ifndef PUNICA_BACKEND_DEVICES_H
 #define PUNICA_BACKEND_DEVICES_H
 
+#include "backend/backend.h"
 #include "base/buf.h"
+
+/* A backend by name: "cpu", "cuda" (the first GPU) or "cuda:N", for weights of this type (a GPU computes
+ * in F16 for F16 weights, in BF16 for others). n_threads: of the CPU, 0 for all cores. NULL with e set. */
+backend *backend_open(const char *device, dtype weights, int n_threads, err *e);
 
 /* Append a line for each device. */
 void backend_list_devices(buf *out);

@@ -10,8 +10,4 @@ void machine_cpu_name(char *out, size_t n);
 size_t machine_resident_peak(void);
 void machine_reset_peak(void);
 
-/* Bytes per second that n_threads (0: one per core it may use) read from memory together: best of several
- * sums over 128 MB, more than the caches of most machines hold. Takes a fraction of a second. */
-double machine_read_bandwidth(int n_threads);
-
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/devices.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -25,7 +26,7 @@ typedef struct {
 
 textgen_options textgen_options_default(void)
 {
-    return (textgen_options){.type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16, .prompt_len = 32, .gen_len = 64, .max_prefills = 1};
+    return (textgen_options){.device = "cpu", .type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16, .prompt_len = 32, .gen_len = 64, .max_prefills = 1};
 }
 
 typedef struct { backend *be; const model_config *config; int rank; dtype type; } random_source;
@@ -104,7 +105,8 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     bench_request *r = XNEW_ARRAY(bench_request, (size_t)o->requests);
     int limit = m->config.max_positions < 2048 ? m->config.max_positions : 2048;
     out->n_adapters = workload_make(w, o->requests, o->prompt_len, o->gen_len, limit, o->seed, r);
-    random_source source = {.be = m->be, .config = &m->config, .rank = o->rank, .type = o->type};
+    dtype type = m->be->act == DTYPE_F32 ? o->type : m->be->act;
+    random_source source = {.be = m->be, .config = &m->config, .rank = o->rank, .type = type};
     engine *g = make_engine(o, m, r, out->n_adapters, &source, e);
     int status = g && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
     if (status == 0) {
@@ -234,7 +236,8 @@ static int run_workloads(const textgen_options *o, const model *m, double bandwi
         if (r.adapter_bytes + r.kv_bytes >= largest.adapter_bytes + largest.kv_bytes)
             largest = r;
     }
-    print_memory(m, &largest);
+    if (strcmp(o->device, "cpu") == 0)
+        print_memory(m, &largest);
     return 0;
 }
 
@@ -243,11 +246,14 @@ int textgen_run(const textgen_options *o, err *e)
     FILE *csv = o->csv ? open_csv(o->csv, e) : NULL;
     if (o->csv && !csv)
         return -1;
-    double bandwidth = machine_read_bandwidth(o->threads);
+    dtype type = o->type;
+    backend *be = NULL;
+    if (!o->model_dir || model_weights_type(o->model_dir, &type, e) == 0)
+        be = backend_open(o->device, type, o->threads, e);
+    double bandwidth = be ? be->ops->read_bandwidth(be) : 0;
     machine_reset_peak();
-    backend *be = backend_cpu_new(o->threads);
     double start = clock_now();
-    model *m = make_model(o, be, e);
+    model *m = be ? make_model(o, be, e) : NULL;
     int status = m ? 0 : -1;
     if (status == 0) {
         print_heading(o, m, clock_now() - start, bandwidth);
@@ -256,7 +262,8 @@ int textgen_run(const textgen_options *o, err *e)
     if (status == 0)
         status = run_workloads(o, m, bandwidth, csv, e);
     model_free(m);
-    be->ops->free(be);
+    if (be)
+        be->ops->free(be);
     if (csv && fclose(csv) != 0 && status == 0)
         status = err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     return status;

@@ -13,6 +13,7 @@ typedef struct {
     const char *model_dir;          /* a real model directory */
     dtype type;                     /* of random weights */
     bool run[N_WORKLOADS];
+    const char *device;             /* "cpu", "cuda", "cuda:N" */
     int requests, batch, rank, threads;
     int prompt_len, gen_len;        /* 0: the paper's distribution */
     int max_prefills;

@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "bench/op.h"
+#include "bench/step.h"
 #include "bench/textgen.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 
 /* "all", or names separated by commas. */
-static int choose_workloads(textgen_options *o, const char *list, err *e)
+static int choose_workloads(bool run[N_WORKLOADS], const char *list, err *e)
 {
     char *copy = xstrdup(list), *save = NULL;
     int status = 0;
@@ -17,23 +19,23 @@ static int choose_workloads(textgen_options *o, const char *list, err *e)
         workload w;
         if (strcmp(name, "all") == 0)
             for (int i = 0; i < N_WORKLOADS; i++)
-                o->run[i] = true;
+                run[i] = true;
         else if ((status = workload_find(name, &w, e)) == 0)
-            o->run[w] = true;
+            run[w] = true;
     }
     free(copy);
     for (int i = 0; i < N_WORKLOADS && status == 0; i++)
-        if (o->run[i])
+        if (run[i])
             return 0;
     return status ? status : err_set(e, "--workload names none");
 }
 
-static int choose_dtype(textgen_options *o, const char *name, err *e)
+static int choose_dtype(dtype *type, const char *name, err *e)
 {
     static const dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
     for (int i = 0; i < 3; i++)
         if (strcasecmp(name, dtype_name(types[i])) == 0) {
-            o->type = types[i];
+            *type = types[i];
             return 0;
         }
     return err_set(e, "unknown dtype \"%s\"; known: f16, bf16, f32", name);
@@ -56,6 +58,7 @@ static int textgen(int argc, char **argv)
         {"paper-lengths", OPT_FLAG, &paper, NULL, "the paper's length distribution instead"},
         {"prefills", OPT_INT, &o.max_prefills, "N", "prompts per model invocation (1)", 1, 4096},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
+        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
         {"threads", OPT_INT, &o.threads, "N", "CPU threads (all cores)", 1, 1024},
         {"seed", OPT_U64, &o.seed, "N", "of weights, prompts and order (0)"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
@@ -71,17 +74,118 @@ static int textgen(int argc, char **argv)
         parsed = err_set(&e, "give either --shape NAME or --model DIR");
     if (paper)
         o.prompt_len = o.gen_len = 0;
-    if (parsed || choose_workloads(&o, workloads, &e) || choose_dtype(&o, type, &e) || textgen_run(&o, &e))
+    if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) || textgen_run(&o, &e))
+        return command_fail(e.msg);
+    return 0;
+}
+
+/* Numbers separated by commas. An empty list leaves the default. */
+static int choose_sizes(int *sizes, int *n, const char *name, const char *list, err *e)
+{
+    if (!list)
+        return 0;
+    *n = 0;
+    for (const char *at = list; *at;) {
+        char *end;
+        long value = strtol(at, &end, 10);
+        if (end == at || (*end && *end != ',') || value < 1 || value > 1000000 || *n == MAX_STEP_SIZES)
+            return err_set(e, "--%s takes up to %d numbers separated by commas, not \"%s\"", name, MAX_STEP_SIZES, list);
+        sizes[(*n)++] = (int)value;
+        at = *end ? end + 1 : end;
+    }
+    return *n ? 0 : err_set(e, "--%s names none", name);
+}
+
+/* "4096x4096,8192x28672" */
+static int choose_dims(op_options *o, const char *list, err *e)
+{
+    if (!list)
+        return 0;
+    o->n_dims = 0;
+    for (const char *at = list; *at;) {
+        int n = 0;
+        op_dims d;
+        if (o->n_dims == MAX_OP_SIZES || sscanf(at, "%dx%d%n", &d.in, &d.out, &n) != 2 || d.in < 1 || d.out < 1 || d.in > 1 << 20 ||
+            d.out > 1 << 20 || (at[n] && at[n] != ','))
+            return err_set(e, "--dims takes up to %d pairs such as 4096x4096 separated by commas, not \"%s\"", MAX_OP_SIZES, list);
+        o->dims[o->n_dims++] = d;
+        at += at[n] ? n + 1 : n;
+    }
+    return o->n_dims ? 0 : err_set(e, "--dims names none");
+}
+
+static int op(int argc, char **argv)
+{
+    op_options o = op_options_default();
+    const char *workloads = "all", *type = "f16", *dims = NULL, *ranks = NULL, *batches = NULL;
+    const option options[] = {
+        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of activations (on a GPU) and adapters: f16, bf16, f32 (f16)"},
+        {"dims", OPT_STRING, &dims, "LIST", "input x output dimensions (4096x4096)"},
+        {"rank", OPT_STRING, &ranks, "LIST", "(16)"},
+        {"batch", OPT_STRING, &batches, "LIST", "rows (1,2,4,8,16,32,64)"},
+        {"workload", OPT_STRING, &workloads, "LIST", "identical, uniform, skewed, distinct or all (all)"},
+        {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
+        {NULL}};
+    const command_line c = {.usage = "punica bench op [options]",
+                            .about = "The LoRA operator by itself: SGMV shrink and expand, on weights that no cache holds.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) || choose_dims(&o, dims, &e) ||
+        choose_sizes(o.rank, &o.n_ranks, "rank", ranks, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, &e) ||
+        op_run(&o, &e))
+        return command_fail(e.msg);
+    return 0;
+}
+
+static int step_or_layer(int argc, char **argv, bool per_layer)
+{
+    step_options o = step_options_default(per_layer);
+    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL;
+    const option options[] = {
+        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
+        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
+        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
+        {"batch", OPT_STRING, &batches, "LIST", per_layer ? "sequences (1,2,4,8,16,32)" : "sequences (1,8,32,64,128)"},
+        {"context", OPT_STRING, &contexts, "LIST", "cached positions of each (512,2048)"},
+        {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (all)"},
+        {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
+        {NULL}};
+    const command_line c = {
+        .usage = per_layer ? "punica bench layer [options]" : "punica bench step [options]",
+        .about = per_layer ? "Time of one transformer layer in a decode step, over the time its bytes need."
+                           : "Time of whole decode steps, tokens drawn, over the time their bytes need.",
+        .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
+        choose_sizes(o.batch, &o.n_batches, "batch", batches, &e) ||
+        choose_sizes(o.context, &o.n_contexts, "context", contexts, &e) || step_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
 
 int cmd_bench(int argc, char **argv)
 {
-    if (argc >= 2 && strcmp(argv[1], "textgen") == 0)
+    const char *what = argc >= 2 ? argv[1] : "";
+    if (strcmp(what, "textgen") == 0)
         return textgen(argc - 1, argv + 1);
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        puts("usage: punica bench EXPERIMENT [options]\n\n  textgen    text generation on one device, five workloads\n\n"
+    if (strcmp(what, "op") == 0)
+        return op(argc - 1, argv + 1);
+    if (strcmp(what, "step") == 0 || strcmp(what, "layer") == 0)
+        return step_or_layer(argc - 1, argv + 1, what[0] == 'l');
+    if (strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0) {
+        puts("usage: punica bench EXPERIMENT [options]\n\n"
+             "  textgen    text generation on one device, five workloads\n"
+             "  step       a whole decode step, over the time its bytes need\n"
+             "  layer      one transformer layer of it\n"
+             "  op         the LoRA operator by itself, SGMV shrink and expand\n\n"
              "punica bench EXPERIMENT --help tells more.");
         return 0;
     }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "backend/devices.h"
 #include "base/mem.h"
 #include "cli/adapter_set.h"
 #include "cli/commands.h"
@@ -24,6 +25,7 @@ typedef struct {
     option_list adapters;
     bool json;
     sampling how;
+    const char *device;
     int max_batch, threads, kv_pages;
 } arguments;
 
@@ -47,7 +49,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default(), .max_batch = 32};
+    *a = (arguments){.how = sampling_default(), .device = "cpu", .max_batch = 32};
     const option options[] = {
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -63,6 +65,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"min-p", OPT_FLOAT, &a->how.min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
         {"seed", OPT_U64, &a->how.seed, "N", "of the randomness (0)"},
         {"Engine"},
+        {"device", OPT_STRING, &a->device, "NAME", "cpu, cuda or cuda:N (cpu)"},
         {"max-batch", OPT_INT, &a->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"kv-pages", OPT_INT, &a->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
@@ -117,7 +120,9 @@ static int check_adapters(const job *j, err *e)
 
 static int job_open(job *j, const arguments *a, err *e)
 {
-    j->be = backend_cpu_new(a->threads);
+    dtype type;
+    if (model_weights_type(a->model_dir, &type, e) || !(j->be = backend_open(a->device, type, a->threads, e)))
+        return -1;
     if (!(j->m = model_load(j->be, a->model_dir, e)) || !(j->t = tokenizer_load(a->model_dir, e)))
         return -1;
     if (adapter_set_open(&j->adapters, &a->adapters, &j->m->config, j->be, e) || read_prompts(j, a, e))

@@ -86,6 +86,16 @@ static int default_pages(const engine *g)
     return n < 8 ? 8 : (int)n;
 }
 
+/* The KvCache did not fit: what takes how much, and what would fit. */
+static int explain_memory(const engine *g, err *e)
+{
+    double gb = 1e9, page = (double)page_bytes(g), left = (double)g->m->be->ops->available(g->m->be);
+    return err_set(e, "not enough memory on %s for a KvCache of %d pages (%.2f GB): the weights take %.2f GB and %.2f GB are left, "
+                   "room for %d pages beside nothing else; ask for fewer (--kv-pages), or a smaller batch (--max-batch)",
+                   g->m->be->name, g->kv.n_pages, g->kv.n_pages * page / gb, (double)g->m->weight_bytes / gb, left / gb,
+                   (int)(left * 0.95 / page));
+}
+
 static int make_kv_cache(engine *g, err *e)
 {
     const model_config *c = &g->m->config;
@@ -94,7 +104,7 @@ static int make_kv_cache(engine *g, err *e)
     g->kv.n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
     g->kv.data = g->m->be->ops->alloc(g->m->be, (size_t)g->kv.n_pages * page_bytes(g), e);
     if (!g->kv.data)
-        return err_wrap(e, "KvCache of %d pages", g->kv.n_pages);
+        return explain_memory(g, e);
     g->pool = kv_pool_new(g->kv.n_pages, g->opt.page_len);
     return 0;
 }
@@ -112,7 +122,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     g->flights[1].owner = XNEW_ARRAY(sequence *, n);
     g->builder = batch_builder_new();
     if (make_kv_cache(g, e) == 0) {
-        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv.n_pages, 3 * LORA_MAX_RANK};
+        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv.n_pages, o->page_len, 3 * LORA_MAX_RANK};
         g->fwd = forward_new(m, &l, e);
     }
     if (!g->fwd) {

@@ -9,9 +9,9 @@
 
 typedef struct forward forward;
 
-/* The largest invocation: rows, sequences (each wants logits of one row at most), their pages in all,
- * and the largest sum of an adapter's ranks at one site. */
-typedef struct { int rows, sequences, pages, rank_sum; } forward_limits;
+/* The largest invocation: rows, sequences (and rows of logits), the sequences' pages in all and tokens in
+ * a page, and the largest sum of an adapter's ranks at one site. */
+typedef struct { int rows, sequences, pages, page_len, rank_sum; } forward_limits;
 
 /* NULL with e set when the backend is short of memory. */
 forward *forward_new(const model *m, const forward_limits *l, err *e);

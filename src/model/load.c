@@ -95,9 +95,21 @@ static int adopt_layer(backend *be, model_layer *l, err *e)
     return 0;
 }
 
+/* Weights that are copied must fit; where they are borrowed they are there already. */
+static int check_room(const model *m, err *e)
+{
+    backend *be = m->be;
+    size_t left = be->act == DTYPE_F32 ? SIZE_MAX : be->ops->available(be);
+    if (m->weight_bytes <= left)
+        return 0;
+    return err_set(e, "the weights are %.2f GB; %s has %.2f GB free", (double)m->weight_bytes * 1e-9, be->name, (double)left * 1e-9);
+}
+
 int model_adopt(model *m, err *e)
 {
     backend *be = m->be;
+    if (check_room(m, e))
+        return -1;
     if (be->ops->adopt(be, &m->embed, e) || be->ops->adopt(be, &m->final_norm, e))
         return err_wrap(e, "embedding");
     if (m->config.tie_embeddings)
@@ -298,13 +310,26 @@ static int load_weights(model *m, const char *dir, err *e)
     return status;
 }
 
+static int read_config(model_config *c, const char *dir, err *e)
+{
+    return file_is_dir(dir) ? model_config_read(c, dir, e) : err_set(e, "%s is not a directory", dir);
+}
+
+int model_weights_type(const char *dir, dtype *type, err *e)
+{
+    model_config c;
+    if (read_config(&c, dir, e))
+        return -1;
+    *type = c.type;
+    model_config_deinit(&c);
+    return 0;
+}
+
 model *model_load(backend *be, const char *dir, err *e)
 {
     model *m = XNEW(model);
     m->be = be;
-    if (!file_is_dir(dir))
-        err_set(e, "%s is not a directory", dir);
-    else if (model_config_read(&m->config, dir, e) == 0 && (m->files = safetensors_open_dir(dir, e))) {
+    if (read_config(&m->config, dir, e) == 0 && (m->files = safetensors_open_dir(dir, e))) {
         m->layer = XNEW_ARRAY(model_layer, (size_t)m->config.n_layers);
         if (load_weights(m, dir, e) == 0 && model_put_inv_freq(m, e) == 0)
             return m;

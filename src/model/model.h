@@ -36,6 +36,9 @@ typedef struct {
  * all are checked for shape, and for NaN and infinity. Result owned by the caller, or NULL. */
 model *model_load(backend *be, const char *dir, err *e);
 
+/* The type config.json gives for the weights of a model directory. */
+int model_weights_type(const char *dir, dtype *type, err *e);
+
 /* A model of this shape with random weights of config.type, for benchmarks. Takes over config's
  * owned fields. */
 model *model_random(backend *be, const model_config *config, uint64_t seed, err *e);

@@ -1,0 +1,81 @@
+/* attention.cuh - what the attention kernels share: the call, and tiles of the KvCache in shared memory */
+#ifndef PUNICA_BACKEND_CUDA_ATTENTION_CUH
+#define PUNICA_BACKEND_CUDA_ATTENTION_CUH
+
+#include "backend/cuda/mma.cuh"
+
+enum { TILE = 16 };             /* positions that tensor cores take at a time; a page is whole TILEs */
+
+/* One attention call; passed to kernels by value. Strides count numbers of T. */
+template <typename T> struct attention_call {
+    step s;
+    heads h;
+    int group;                  /* query heads that share a key/value head */
+    int window;                 /* 0: none */
+    int page_len, qkv_cols;
+    int page_tiles;             /* TILEs in a page, and what quotient_by_magic() divides by it with */
+    unsigned page_magic;
+    float scale;                /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
+    size_t page_stride;         /* from a page to the next */
+    size_t values;              /* from a head's keys to its values */
+    const T *kv;                /* this layer's keys in page 0 */
+    const T *qkv;               /* [rows, qkv_cols] */
+    T *y;                       /* [rows, n_heads * head_dim] */
+};
+
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* The first position that the query at `position` attends to. */
+static __device__ __forceinline__ int first_seen(int position, int window)
+{
+    return window > 0 ? max(position + 1 - window, 0) : 0;
+}
+
+/* Keys of `position` of a sequence with these pages. */
+template <typename T>
+__device__ __forceinline__ const T *keys_at(const attention_call<T> &a, const int *page, int kv_head, int position)
+{
+    size_t in_page = (size_t)kv_head * a.page_len + position % a.page_len;
+    return a.kv + page[position / a.page_len] * a.page_stride + in_page * a.h.head_dim;
+}
+
+/* n / d by a multiplication: exact while n < 2^32 / d. magic: 2^32 / d rounded up, 0 for d = 1. */
+static __device__ __forceinline__ int quotient_by_magic(int n, unsigned magic)
+{
+    return magic ? (int)__umulhi((unsigned)n, magic) : n;
+}
+
+/* Keys of a TILE: its page is given, as found in the sequence's pages at the quotient. */
+template <int D, typename T>
+__device__ __forceinline__ const T *tile_keys(const attention_call<T> &a, int page, int kv_head, int tile)
+{
+    int in_page = tile - quotient_by_magic(tile, a.page_magic) * a.page_tiles;
+    return a.kv + page * a.page_stride + (size_t)(kv_head * a.page_len + in_page * TILE) * D;
+}
+
+/* Keys, values and queries stand in shared memory as rows of D numbers. The 16-byte chunks of a row are permuted by
+ * its number, so that eight rows' chunks of one column lie in different banks. As rows begin at multiples of
+ * their length, offset ^ (16 * c) is the chunk that is c columns away where bits of c and column do not meet. */
+template <int D> __device__ __forceinline__ unsigned chunk_offset(int row, int column)
+{
+    return (unsigned)(row * D * 2 + ((column ^ (row & 7)) << 4));
+}
+
+/* What a lane passes to load_matrices for the first operand of a 16 x 16 product, rows 0 to 15 and columns 0 and 1:
+ * exclusive-or 32 * k is columns 2 k and 2 k + 1. And for the second operand, which is 16 rows of 8 x 8 pairs. */
+template <int D> __device__ __forceinline__ unsigned rows_first()
+{
+    return chunk_offset<D>(threadIdx.x % 16, threadIdx.x / 16 % 2);
+}
+
+template <int D> __device__ __forceinline__ unsigned pairs_first()
+{
+    return chunk_offset<D>(threadIdx.x / 16 % 2 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2);
+}
+
+#endif

@@ -1,0 +1,427 @@
+/* attention_decode.cuh - one query position per sequence, split over the sequence
+ *
+ * Bound by reading the KvCache, so everything serves to keep copies in flight. A unit of work is one
+ * piece of a sequence (decode_item) for one key/value head and up to QUERIES of the query heads that
+ * share it. Blocks stay and take units in turn. Each warp has a ring of tiles in shared memory, TILE
+ * positions of keys and values each, and copies ahead of its arithmetic, on into later units:
+ *
+ *   unit 7, tiles 0 4 8 | unit 271, tiles 0 4 8 | ...        warp 0
+ *         tiles 1 5 9 |             1 5 9       | ...        warp 1
+ *               ^ arithmetic        ^ copies
+ *
+ * Copies of positions before the current one need not wait for the kernels before this one: earlier
+ * invocations wrote them. Keys are the 16-row operand, queries the columns, so a group of 8 heads wastes
+ * nothing: S^T = K Q^T, then O^T = V^T P^T. Each warp keeps its own maximum, sum and output; they are
+ * merged when the unit ends. Of several pieces the last to arrive adds up all, in order of position. */
+#ifndef PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
+#define PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
+
+#include "backend/cuda/attention.cuh"
+
+enum { QUERIES = 8, DECODE_WARPS = 4, DECODE_THREADS = DECODE_WARPS * 32 };
+
+/* Tiles of keys and values in a warp's ring. */
+static __host__ __device__ constexpr int decode_stages(int head_dim)
+{
+    return head_dim <= 64 ? 4 : head_dim <= 128 ? 3 : 2;
+}
+
+static __host__ __device__ constexpr int decode_ring_bytes(int head_dim)
+{
+    return DECODE_WARPS * decode_stages(head_dim) * 2 * TILE * head_dim * 2;
+}
+
+/* Floats between the outputs of two queries when warps are merged: off by 4 banks. */
+static __host__ __device__ constexpr int merge_stride(int head_dim)
+{
+    return head_dim + 4;
+}
+
+/* The ring; then (maximum, sum) and output of each warp and query; then a flag. */
+static inline size_t decode_shared_bytes(int head_dim, int queries)
+{
+    int merge = DECODE_WARPS * queries * merge_stride(head_dim) + DECODE_WARPS * QUERIES * 2;
+    return (size_t)decode_ring_bytes(head_dim) + (size_t)merge * sizeof(float) + sizeof(int);
+}
+
+/* Where pieces of a sequence leave what they found. */
+typedef struct {
+    float *out;                 /* [items, n_heads, head_dim], not divided by the sum */
+    float2 *stat;               /* [items, n_heads] (maximum, sum) */
+    unsigned *arrived;          /* [items, slices] 0 between launches */
+} decode_parts;
+
+typedef struct {
+    int item, slice;            /* slice: of the n_kv_heads * ceil(group / QUERIES) */
+    int kv_head;
+    int head, n_heads;          /* query heads [head, head + n_heads) */
+    int from, to;               /* positions; from = to = 0 where the piece lies before the window */
+    int row, len, pages;        /* as in decode_item; len - 1 is the query's position */
+    int first, count;           /* the items that make up the result: those the window reaches */
+} decode_unit;
+
+static __host__ __device__ __forceinline__ int decode_slices(heads h, int group)
+{
+    return h.n_kv_heads * ((group + QUERIES - 1) / QUERIES);
+}
+
+template <typename T> __device__ __forceinline__ int decode_item_of(const attention_call<T> &a, int u)
+{
+    return u / decode_slices(a.h, a.group);
+}
+
+/* Unit u of the grid, of this item. */
+template <typename T> __device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u, decode_item it)
+{
+    decode_unit w;
+    int slices = decode_slices(a.h, a.group), per_kv_head = slices / a.h.n_kv_heads;
+    w.item = u / slices;
+    w.slice = u % slices;
+    w.kv_head = w.slice / per_kv_head;
+    int skip = w.slice % per_kv_head * QUERIES;
+    w.head = w.kv_head * a.group + skip;
+    w.n_heads = min(a.group - skip, (int)QUERIES);
+    w.row = it.row;
+    w.len = it.len;
+    w.pages = it.pages;
+    int seen = first_seen(it.len - 1, a.window), unseen = 0;
+    if (seen > 0)
+        unseen = seen / (it.index > 0 ? it.from / it.index : it.to);
+    bool is_seen = seen < it.to;
+    w.from = is_seen ? max(it.from, seen) : 0;
+    w.to = is_seen ? it.to : 0;
+    w.first = w.item - it.index + unseen;
+    w.count = it.count - unseen;
+    return w;
+}
+
+/* The warp's number in its block, known to be the same in all lanes. */
+static __device__ __forceinline__ int decode_warp()
+{
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
+}
+
+/* The next tile a warp copies. What the unit after it is, and the tile's page, are looked up ahead. */
+typedef struct {
+    int unit, n_units;
+    int tile, end;              /* tile holds positions from tile * TILE */
+    int to, current;            /* of the unit: end of its positions; tile of the query's own position */
+    int kv_head, page;
+    const int *pages;
+    decode_item next;
+} decode_cursor;
+
+template <typename T> __device__ __forceinline__ void cursor_open(decode_cursor *c, const attention_call<T> &a)
+{
+    decode_unit w = unit_of(a, c->unit, c->next);
+    c->tile = w.from / TILE + decode_warp();
+    c->end = (w.to + TILE - 1) / TILE;
+    c->to = w.to;
+    c->current = (w.len - 1) / TILE;
+    c->kv_head = w.kv_head;
+    c->pages = a.s.page + w.pages;
+    int after = c->unit + (int)gridDim.x;
+    if (after < c->n_units)
+        c->next = a.s.decode[decode_item_of(a, after)];
+}
+
+/* Move on, if need be, to a unit that has tiles for this warp. */
+template <typename T> __device__ __forceinline__ void cursor_settle(decode_cursor *c, const attention_call<T> &a)
+{
+    while (c->tile >= c->end) {
+        c->unit += gridDim.x;
+        if (c->unit >= c->n_units)
+            return;
+        cursor_open(c, a);
+    }
+    c->page = c->pages[quotient_by_magic(c->tile, a.page_magic)];
+}
+
+template <typename T> __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a)
+{
+    decode_cursor c;
+    c.n_units = a.s.n[COUNT_DECODE_ITEMS] * decode_slices(a.h, a.group);
+    c.unit = (int)blockIdx.x - (int)gridDim.x;
+    c.tile = c.end = 0;
+    if ((int)blockIdx.x < c.n_units)
+        c.next = a.s.decode[decode_item_of(a, blockIdx.x)];
+    cursor_settle(&c, a);
+    return c;
+}
+
+/* Start copying the cursor's tile, keys then values, and move on. Positions past the end become zeros: what
+ * lies there was never written. */
+template <int D, typename T>
+__device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a)
+{
+    if (c->unit < c->n_units) {
+        constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS;         /* the part of a tile that 32 lanes copy at once */
+        int lane = threadIdx.x % 32, row = lane / COLUMNS, valid = c->to - c->tile * TILE - row;
+        const char *keys = (const char *)tile_keys<D>(a, c->page, c->kv_head, c->tile) + lane * 16;
+        const char *values = keys + a.values * sizeof(T);
+        unsigned to = stage + chunk_offset<D>(row, lane % COLUMNS);
+#pragma unroll
+        for (int i = 0; i < TILE / ROWS; i++) {
+            unsigned at = (to ^ (i * ROWS % 8 << 4)) + i * 512;
+            copy_16(at, keys + i * 512, i * ROWS < valid);
+            copy_16(at + TILE * D * 2, values + i * 512, i * ROWS < valid);
+        }
+        c->tile += DECODE_WARPS;
+        cursor_settle(c, a);
+    }
+    copy_commit();
+}
+
+/* A warp's share of a unit. Lane 4 * g + t has queries 2t and 2t + 1; m and the scale of o are those of
+ * all tiles so far, l only this lane's part of the sum. */
+template <int D> struct decode_state {
+    unsigned q[D / 16][2];      /* B operand: (numbers 16 k + 2t.. and + 8, query g) */
+    float o[D / 16][4];         /* (numbers 16 i + g and + 8, queries 2t and 2t + 1) */
+    float m[2], l[2];
+};
+
+template <int D, typename T>
+__device__ __forceinline__ void load_queries(decode_state<D> *st, const attention_call<T> &a, const decode_unit &w)
+{
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)(w.head + g) * D + 2 * t;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        st->q[k][0] = g < w.n_heads ? *(const unsigned *)(q + 16 * k) : 0;
+        st->q[k][1] = g < w.n_heads ? *(const unsigned *)(q + 16 * k + 8) : 0;
+    }
+}
+
+template <int D> __device__ __forceinline__ void clear_state(decode_state<D> *st)
+{
+#pragma unroll
+    for (int i = 0; i < D / 16; i++)
+        st->o[i][0] = st->o[i][1] = st->o[i][2] = st->o[i][3] = 0.0f;
+    st->m[0] = st->m[1] = -INFINITY;
+    st->l[0] = st->l[1] = 0.0f;
+}
+
+/* s: scores of positions g, g + 8 (of the tile) and queries 2t, 2t + 1, as in D of mma.cuh. Become
+ * weights; the state's maximum, sum and output move to the new maximum. */
+template <int D> __device__ __forceinline__ void soften(decode_state<D> *st, float s[4])
+{
+    float top[2] = {fmaxf(s[0], s[2]), fmaxf(s[1], s[3])}, by[2];
+#pragma unroll
+    for (int i = 4; i < 32; i <<= 1) {
+        top[0] = fmaxf(top[0], __shfl_xor_sync(0xffffffffu, top[0], i));
+        top[1] = fmaxf(top[1], __shfl_xor_sync(0xffffffffu, top[1], i));
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        top[j] = fmaxf(top[j], st->m[j]);
+        by[j] = exp2_fast(st->m[j] - top[j]);
+        st->m[j] = top[j];
+        s[j] = exp2_fast(s[j] - top[j]);
+        s[j + 2] = exp2_fast(s[j + 2] - top[j]);
+        st->l[j] = st->l[j] * by[j] + (s[j] + s[j + 2]);
+    }
+#pragma unroll
+    for (int i = 0; i < D / 16; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            st->o[i][j] *= by[j & 1];
+}
+
+/* Attend to the tile at `position`; only positions in [w.from, w.to) count, at least one of them. */
+template <int D, typename T>
+__device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage, int position, const decode_unit &w,
+                                            float scale)
+{
+    constexpr int AHEAD = D / 16 < 8 ? D / 16 : 8;      /* operands loaded before the first is used */
+    unsigned keys = stage + rows_first<D>(), values = stage + TILE * D * 2 + pairs_first<D>();
+    float s[2][4] = {};         /* two sums, so that products need not wait for each other */
+    unsigned tile[AHEAD][4];
+#pragma unroll
+    for (int k = 0; k < D / 16; k += AHEAD) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            load_matrices(tile[i], keys ^ (k + i) * 32);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            mma<T>(s[i & 1], tile[i], st->q[k + i]);
+    }
+    int at = position + (int)threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        int p = at + j / 2 * 8;
+        s[0][j] = p >= w.from && p < w.to ? (s[0][j] + s[1][j]) * scale : -INFINITY;
+    }
+    soften(st, s[0]);
+    unsigned p[2] = {transpose_matrix(pack<T>(s[0][0], s[0][1])), transpose_matrix(pack<T>(s[0][2], s[0][3]))};
+#pragma unroll
+    for (int k = 0; k < D / 16; k += AHEAD) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            load_matrices_t(tile[i], values ^ (k + i) * 32);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            mma<T>(st->o[k + i], tile[i], p);
+    }
+}
+
+/* What the block's warps found, in shared memory. */
+typedef struct {
+    float *out;                 /* [DECODE_WARPS, n_heads, merge_stride] */
+    float2 *stat;               /* [DECODE_WARPS, QUERIES] */
+    int *is_last;
+} decode_merge;
+
+template <int D> __device__ __forceinline__ void leave_state(const decode_state<D> *st, decode_merge mg, int n_heads)
+{
+    int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        int query = 2 * t + j;
+        float sum = st->l[j];
+        for (int i = 4; i < 32; i <<= 1)
+            sum += __shfl_xor_sync(0xffffffffu, sum, i);
+        if (query >= n_heads)
+            continue;
+        float *out = mg.out + (warp * n_heads + query) * merge_stride(D) + g;
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            out[16 * i] = st->o[i][j];
+            out[16 * i + 8] = st->o[i][j + 2];
+        }
+        if (g == 0)
+            mg.stat[warp * QUERIES + query] = make_float2(st->m[j], sum);
+    }
+}
+
+/* Add up the warps: the result itself where the unit is all there is, else a part for later. */
+template <int D, typename T>
+__device__ void merge_warps(const attention_call<T> &a, const decode_unit &w, decode_parts parts, decode_merge mg)
+{
+    for (int i = threadIdx.x; i < w.n_heads * D; i += DECODE_THREADS) {
+        int query = i / D, d = i % D, head = w.head + query;
+        float top = -INFINITY, sum = 0.0f, out = 0.0f;
+        for (int j = 0; j < DECODE_WARPS; j++)
+            top = fmaxf(top, mg.stat[j * QUERIES + query].x);
+        for (int j = 0; j < DECODE_WARPS; j++) {
+            float2 stat = mg.stat[j * QUERIES + query];
+            float by = exp2_fast(stat.x - top);
+            sum += by * stat.y;
+            out += by * mg.out[(j * w.n_heads + query) * merge_stride(D) + d];
+        }
+        if (w.count == 1) {
+            a.y[((size_t)w.row * a.h.n_heads + head) * D + d] = from_float<T>(out / sum);
+        } else {
+            size_t at = (size_t)w.item * a.h.n_heads + head;
+            parts.out[at * D + d] = out;
+            if (d == 0)
+                parts.stat[at] = make_float2(top, sum);
+        }
+    }
+}
+
+/* Whether this block is the last of its sequence's pieces; all others' parts are then visible. */
+template <typename T>
+__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_unit &w, decode_parts parts, int *is_last)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned *arrived = parts.arrived + (size_t)w.first * decode_slices(a.h, a.group) + w.slice;
+        unsigned last = (unsigned)w.count - 1;
+        __threadfence();
+        *is_last = atomicInc(arrived, last) == last;        /* the last one puts it back to 0 */
+        __threadfence();
+    }
+    __syncthreads();
+    return *is_last;
+}
+
+/* y = sum over pieces of 2^(m_i - m) o_i, over the same sum of l_i. stat: room for [count, n_heads] in
+ * shared memory. Parts are read past L1, which may hold what an earlier layer left there. */
+template <int D, typename T>
+__device__ void merge_parts(const attention_call<T> &a, const decode_unit &w, decode_parts parts, float2 *stat)
+{
+    size_t first = (size_t)w.first * a.h.n_heads + w.head;
+    for (int i = threadIdx.x; i < w.count * w.n_heads; i += DECODE_THREADS)
+        stat[i] = __ldcg(&parts.stat[first + (size_t)(i / w.n_heads) * a.h.n_heads + i % w.n_heads]);
+    __syncthreads();
+    for (int i = threadIdx.x; i < w.n_heads * D; i += DECODE_THREADS) {
+        int query = i / D, d = i % D;
+        float top = -INFINITY, sum = 0.0f, out = 0.0f;
+        for (int j = 0; j < w.count; j++)
+            top = fmaxf(top, stat[j * w.n_heads + query].x);
+#pragma unroll 8
+        for (int j = 0; j < w.count; j++) {
+            float2 s = stat[j * w.n_heads + query];
+            float by = exp2_fast(s.x - top);
+            sum += by * s.y;
+            out += by * __ldcg(&parts.out[(first + (size_t)j * a.h.n_heads + query) * D + d]);
+        }
+        a.y[((size_t)w.row * a.h.n_heads + w.head + query) * D + d] = from_float<T>(out / sum);
+    }
+}
+
+template <int D, typename T>
+__device__ __forceinline__ void finish_unit(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
+                                            decode_merge mg)
+{
+    __syncthreads();
+    if (w.to > 0) {
+        merge_warps<D>(a, w, parts, mg);
+        if (w.count > 1 && arrive_last(a, w, parts, mg.is_last))
+            merge_parts<D>(a, w, parts, (float2 *)mg.out);
+    }
+    __syncthreads();
+}
+
+/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A block owns every gridDim.x-th unit, a warp
+ * every DECODE_WARPS-th tile of it. Shared memory: decode_shared_bytes(D, min(group, QUERIES)). */
+template <typename T, int D>
+static __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(attention_call<T> a, decode_parts parts)
+{
+    constexpr int STAGES = decode_stages(D), STAGE_BYTES = 2 * TILE * D * sizeof(T);
+    extern __shared__ __align__(1024) char shared[];
+    unsigned ring = shared_address(shared) + decode_warp() * STAGES * STAGE_BYTES, stage = ring;
+    decode_merge mg;
+    mg.stat = (float2 *)(shared + decode_ring_bytes(D));
+    mg.out = (float *)(mg.stat + DECODE_WARPS * QUERIES);
+    mg.is_last = (int *)(mg.out + DECODE_WARPS * min(a.group, (int)QUERIES) * merge_stride(D));
+
+    decode_cursor c = cursor_begin(a);
+#pragma unroll 1
+    for (int i = 0; i < STAGES; i++) {
+        if (c.unit < c.n_units && c.tile == c.current)
+            wait_for_previous();
+        copy_next_tile<D>(ring + i * STAGE_BYTES, &c, a);
+    }
+    let_next_start();
+    wait_for_previous();
+
+    decode_unit w = {};
+    decode_state<D> st;
+    int u = blockIdx.x;
+    if (u < c.n_units) {
+        w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
+        load_queries(&st, a, w);
+    }
+    while (u < c.n_units) {
+        clear_state(&st);
+        for (int tile = w.from / TILE + decode_warp(); tile * TILE < w.to; tile += DECODE_WARPS) {
+            copy_wait<STAGES - 1>();
+            __syncwarp();
+            attend_tile<D, T>(&st, stage, tile * TILE, w, a.scale);
+            __syncwarp();
+            copy_next_tile<D>(stage, &c, a);
+            stage = stage + STAGE_BYTES < ring + STAGES * STAGE_BYTES ? stage + STAGE_BYTES : ring;
+        }
+        leave_state(&st, mg, w.n_heads);
+        decode_unit done = w;
+        u += gridDim.x;
+        if (u < c.n_units) {            /* under way while this unit is finished */
+            w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
+            load_queries(&st, a, w);
+        }
+        finish_unit<D>(a, done, parts, mg);
+    }
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* attention_plain.cuh - attention for heads and pages of any size, one warp per row and head
+ *
+ * Only small and odd models come here; correct, and no faster than it is simple. */
+#ifndef PUNICA_BACKEND_CUDA_ATTENTION_PLAIN_CUH
+#define PUNICA_BACKEND_CUDA_ATTENTION_PLAIN_CUH
+
+#include "backend/cuda/attention.cuh"
+
+enum { PLAIN_WARPS = 4, PLAIN_MAX_HEAD_DIM = 256 };
+
+/* y[row, head], by one warp; a lane owns every 32nd number of the head. pages: of the row's sequence. */
+template <typename T>
+__device__ void attend_row(const attention_call<T> &a, const int *pages, int row, int position, int head)
+{
+    constexpr int MOST = PLAIN_MAX_HEAD_DIM / 32;
+    int lane = threadIdx.x % 32, n = a.h.head_dim;
+    const T *query = a.qkv + (size_t)row * a.qkv_cols + (size_t)head * n;
+    T *y = a.y + ((size_t)row * a.h.n_heads + head) * n;
+    float q[MOST], out[MOST], top = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+        q[i] = lane + 32 * i < n ? to_float(query[lane + 32 * i]) * a.scale : 0.0f;
+        out[i] = 0.0f;
+    }
+    for (int p = first_seen(position, a.window); p <= position; p++) {
+        const T *keys = keys_at(a, pages, head / a.group, p), *values = keys + a.values;
+        float score = 0.0f;
+#pragma unroll
+        for (int i = 0; i < MOST; i++)
+            score += lane + 32 * i < n ? q[i] * to_float(keys[lane + 32 * i]) : 0.0f;
+        score = warp_sum(score);
+        float new_top = fmaxf(top, score), by = exp2_fast(top - new_top), weight = exp2_fast(score - new_top);
+        top = new_top;
+        sum = sum * by + weight;
+#pragma unroll
+        for (int i = 0; i < MOST; i++)
+            out[i] = out[i] * by + (lane + 32 * i < n ? weight * to_float(values[lane + 32 * i]) : 0.0f);
+    }
+#pragma unroll
+    for (int i = 0; i < MOST; i++)
+        if (lane + 32 * i < n)
+            y[lane + 32 * i] = from_float<T>(out[i] / sum);
+}
+
+/* A warp owns one head of the sequence whose first piece its item is. No shared memory. */
+template <typename T> static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(attention_call<T> a)
+{
+    wait_for_previous();
+    let_next_start();
+    int unit = (int)blockIdx.x * PLAIN_WARPS + (int)threadIdx.x / 32;
+    int item = unit / a.h.n_heads, head = unit % a.h.n_heads;
+    if (item >= a.s.n[COUNT_DECODE_ITEMS] || a.s.decode[item].index > 0)
+        return;
+    decode_item it = a.s.decode[item];
+    attend_row(a, a.s.page + it.pages, it.row, it.len - 1, head);
+}
+
+/* A block owns one item and head, a warp every PLAIN_WARPS-th row of it. No shared memory. */
+template <typename T> static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(attention_call<T> a)
+{
+    wait_for_previous();
+    let_next_start();
+    int item = blockIdx.y;
+    if (item >= a.s.n[COUNT_PREFILL_ITEMS])
+        return;
+    prefill_item it = a.s.prefill[item];
+    for (int i = (int)threadIdx.x / 32; i < it.n_rows; i += PLAIN_WARPS)
+        attend_row(a, a.s.page + a.s.page_indptr[it.seq], it.row + i, a.s.position[it.row + i], blockIdx.x);
+}
+
+#endif

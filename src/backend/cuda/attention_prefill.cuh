@@ -1,0 +1,236 @@
+/* attention_prefill.cuh - many query positions of one sequence: causal, over cached pages and the rows' own
+ *
+ * Keys and values pass through shared memory in tiles, two of them in flight; each warp keeps 16 query
+ * rows with their running maximum, sum and output in registers. S = Q K^T, then O += P V. */
+#ifndef PUNICA_BACKEND_CUDA_ATTENTION_PREFILL_CUH
+#define PUNICA_BACKEND_CUDA_ATTENTION_PREFILL_CUH
+
+#include "backend/cuda/attention.cuh"
+
+enum { PREFILL_WARPS = PREFILL_TILE / 16, PREFILL_THREADS = PREFILL_WARPS * 32 };
+
+/* Positions in a tile of keys. */
+static __host__ __device__ constexpr int prefill_keys(int head_dim)
+{
+    return head_dim <= 128 ? 64 : 32;
+}
+
+/* The queries, then two stages of keys and values. */
+static __host__ __device__ constexpr size_t prefill_shared_bytes(int head_dim)
+{
+    return (size_t)(PREFILL_TILE + 4 * prefill_keys(head_dim)) * head_dim * 2;
+}
+
+typedef struct {
+    int row, n_rows;
+    int head, kv_head;
+    int first, end;             /* positions of the rows: [first, end) */
+    const int *pages;
+} prefill_unit;
+
+template <typename T> __device__ prefill_unit prefill_unit_at(const attention_call<T> &a, int item, int head)
+{
+    prefill_item it = a.s.prefill[item];
+    prefill_unit w;
+    w.row = it.row;
+    w.n_rows = it.n_rows;
+    w.head = head;
+    w.kv_head = head / a.group;
+    w.first = a.s.position[it.row];
+    w.end = w.first + it.n_rows;
+    w.pages = a.s.page + a.s.page_indptr[it.seq];
+    return w;
+}
+
+/* The item's queries; rows past its end become zeros. */
+template <int D, typename T>
+__device__ __forceinline__ void copy_queries(unsigned to, const attention_call<T> &a, const prefill_unit &w)
+{
+    const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)w.head * D;
+#pragma unroll
+    for (int i = threadIdx.x; i < PREFILL_TILE * D / 8; i += PREFILL_THREADS) {
+        int row = i / (D / 8), column = i % (D / 8);
+        bool valid = row < w.n_rows;
+        copy_16(to + chunk_offset<D>(row, column), valid ? q + (size_t)row * a.qkv_cols + column * 8 : q, valid);
+    }
+}
+
+/* Keys, then values, of the N positions from tile `first` on; zeros past the last row's. */
+template <int D, int N, typename T>
+__device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w, int first)
+{
+    constexpr int COLUMNS = D / 8, ROWS = PREFILL_THREADS / COLUMNS;
+    int column = threadIdx.x % COLUMNS, last = (w.end - 1) / TILE;
+#pragma unroll
+    for (int i = 0; i < N / TILE; i++) {
+        int tile = first + i, page = w.pages[quotient_by_magic(min(tile, last), a.page_magic)];
+        const T *keys = tile_keys<D>(a, page, w.kv_head, min(tile, last));
+#pragma unroll
+        for (int row = threadIdx.x / COLUMNS; row < TILE; row += ROWS) {
+            bool valid = tile * TILE + row < w.end;
+            unsigned at = to + i * TILE * D * 2 + chunk_offset<D>(row, column);
+            copy_16(at, keys + row * D + column * 8, valid);
+            copy_16(at + N * D * 2, keys + a.values + row * D + column * 8, valid);
+        }
+    }
+}
+
+/* A warp's 16 rows; lane 4 * g + t has rows g and g + 8. l is only this lane's part of the sum. */
+template <int D> struct prefill_state {
+    float o[D / 8][4];          /* (rows g and g + 8, numbers 8 i + 2t..+1) */
+    float m[2], l[2];
+};
+
+/* s = Q K^T for the warp's rows: (rows g and g + 8, positions 8 i + 2t..+1 of the tile). */
+template <int D, int N, typename T> __device__ __forceinline__ void score(float s[N / 8][4], unsigned q, unsigned keys)
+{
+    q += threadIdx.x / 32 * 16 * D * 2 + rows_first<D>();
+    keys += pairs_first<D>();
+#pragma unroll
+    for (int i = 0; i < N / 8; i++)
+        s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        unsigned rows[4], tile[N / 16][4];
+        load_matrices(rows, q ^ k * 32);
+#pragma unroll
+        for (int i = 0; i < N / 16; i++)
+            load_matrices(tile[i], (keys ^ k * 32) + i * 16 * D * 2);
+#pragma unroll
+        for (int i = 0; i < N / 16; i++) {
+            mma<T>(s[2 * i], rows, tile[i]);
+            mma<T>(s[2 * i + 1], rows, tile[i] + 2);
+        }
+    }
+}
+
+/* Strike out what a row may not see: later positions, and those before its window. */
+template <int N> __device__ __forceinline__ void mask(float s[N / 8][4], int position, int row_position, int window)
+{
+    int t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < N / 8; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            int key = position + 8 * i + 2 * t + (j & 1), query = row_position + (j < 2 ? 0 : 8);
+            if (key > query || key < first_seen(query, window))
+                s[i][j] = -INFINITY;
+        }
+}
+
+/* Scores become weights; the state moves to the new maximum. A row that has seen nothing yet keeps
+ * maximum -inf, and 0 stands in for it. */
+template <int D, int N> __device__ __forceinline__ void soften(prefill_state<D> *st, float s[N / 8][4], float scale)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float top = st->m[r];
+#pragma unroll
+        for (int i = 0; i < N / 8; i++)
+            top = fmaxf(top, fmaxf(s[i][2 * r], s[i][2 * r + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        float base = top == -INFINITY ? 0.0f : top * scale, by = exp2_fast(st->m[r] * scale - base), sum = 0.0f;
+        st->m[r] = top;
+#pragma unroll
+        for (int i = 0; i < N / 8; i++)
+#pragma unroll
+            for (int j = 2 * r; j < 2 * r + 2; j++) {
+                s[i][j] = exp2_fast(s[i][j] * scale - base);
+                sum += s[i][j];
+            }
+        st->l[r] = st->l[r] * by + sum;
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) {
+            st->o[i][2 * r] *= by;
+            st->o[i][2 * r + 1] *= by;
+        }
+    }
+}
+
+/* o += P V; the weights in s are already laid out as the first operand. */
+template <int D, int N, typename T>
+__device__ __forceinline__ void add_values(prefill_state<D> *st, const float s[N / 8][4], unsigned values)
+{
+    values += rows_first<D>();
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        unsigned p[4] = {pack<T>(s[2 * k][0], s[2 * k][1]), pack<T>(s[2 * k][2], s[2 * k][3]),
+                         pack<T>(s[2 * k + 1][0], s[2 * k + 1][1]), pack<T>(s[2 * k + 1][2], s[2 * k + 1][3])};
+#pragma unroll
+        for (int i = 0; i < D / 16; i += 4) {
+            unsigned tile[4][4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                load_matrices_t(tile[j], (values ^ (i + j) * 32) + k * 16 * D * 2);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                mma<T>(st->o[2 * (i + j)], p, tile[j]);
+                mma<T>(st->o[2 * (i + j) + 1], p, tile[j] + 2);
+            }
+        }
+    }
+}
+
+template <int D, typename T>
+__device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &a, const prefill_unit &w)
+{
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = (int)threadIdx.x / 32 * 16 + g + 8 * r;
+        float sum = st->l[r];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (row >= w.n_rows)
+            continue;
+        T *y = a.y + ((size_t)(w.row + row) * a.h.n_heads + w.head) * D + 2 * t;
+#pragma unroll
+        for (int i = 0; i < D / 8; i++)
+            *(unsigned *)(y + 8 * i) = pack<T>(st->o[i][2 * r] / sum, st->o[i][2 * r + 1] / sum);
+    }
+}
+
+/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one item and head, the last
+ * items (which see most) first; a warp 16 rows. Shared memory: prefill_shared_bytes(D). */
+template <typename T, int D>
+static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attention_call<T> a)
+{
+    constexpr int N = prefill_keys(D), STAGE_BYTES = 2 * N * D * sizeof(T);
+    extern __shared__ __align__(1024) char shared[];
+    unsigned q = shared_address(shared), keys = q + PREFILL_TILE * D * 2, next = keys + STAGE_BYTES;
+    wait_for_previous();
+    let_next_start();
+    int item = a.s.n[COUNT_PREFILL_ITEMS] - 1 - (int)blockIdx.y;
+    if (item < 0)
+        return;
+    prefill_unit w = prefill_unit_at(a, item, blockIdx.x);
+    int row_position = w.first + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
+    prefill_state<D> st = {};
+    st.m[0] = st.m[1] = -INFINITY;
+
+    int position = first_seen(w.first, a.window) / N * N;
+    copy_queries<D>(q, a, w);
+    copy_keys<D, N>(keys, a, w, position / TILE);
+    copy_commit();
+    for (; position < w.end; position += N) {
+        if (position + N < w.end)
+            copy_keys<D, N>(next, a, w, (position + N) / TILE);
+        copy_commit();
+        copy_wait<1>();
+        __syncthreads();
+        float s[N / 8][4];
+        score<D, N, T>(s, q, keys);
+        if (position + N > w.first + 1 || position < first_seen(w.end - 1, a.window))
+            mask<N>(s, position, row_position, a.window);
+        soften<D, N>(&st, s, a.scale);
+        add_values<D, N, T>(&st, s, keys + N * D * 2);
+        __syncthreads();
+        unsigned done = keys;
+        keys = next;
+        next = done;
+    }
+    write_rows(&st, a, w);
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* cluster.cuh - blocks of a cluster: a barrier, and each other's shared memory (Hopper)
+ *
+ * A peer's memory may be touched once the peer is known to run and for as long as it does: there is a
+ * barrier before the first access and one after the last. Elsewhere a cluster is one block, and these do
+ * what is left to do for one. */
+#ifndef PUNICA_BACKEND_CUDA_CLUSTER_CUH
+#define PUNICA_BACKEND_CUDA_CLUSTER_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* All threads of all blocks arrive, then wait. What was stored before arriving is seen after waiting. */
+static __device__ __forceinline__ void cluster_arrive()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void cluster_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+/* The address in the shared memory of block `peer` of what lies at `at` in our own. */
+static __device__ __forceinline__ uint32_t at_peer(const void *at, unsigned peer)
+{
+    uint32_t there = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"(peer));
+#endif
+    return there;
+}
+
+static __device__ __forceinline__ void store_to_peer(float *at, unsigned peer, float value)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.shared::cluster.f32 [%0], %1;" :: "r"(at_peer(at, peer)), "f"(value) : "memory");
+#else
+    *at = value;
+#endif
+}
+
+static __device__ __forceinline__ void store_to_peer(unsigned long long *at, unsigned peer, unsigned long long value)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.shared::cluster.u64 [%0], %1;" :: "r"(at_peer(at, peer)), "l"(value) : "memory");
+#else
+    *at = value;
+#endif
+}
+
+static __device__ __forceinline__ unsigned load_from_peer(const unsigned *at, unsigned peer)
+{
+#if __CUDA_ARCH__ >= 900
+    unsigned value;
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(at_peer(at, peer)) : "memory");
+    return value;
+#else
+    return *at;
+#endif
+}
+
+#endif

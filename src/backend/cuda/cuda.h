@@ -1,0 +1,204 @@
+/* cuda.h - what the files of this folder share; C, for .c and .cu alike
+ *
+ * cuda_backend.c holds the op table, memory and the streams; cuda_step.c puts a batch into device
+ * memory and records and replays invocations; each .cu file is one family of ops: kernels, then
+ * their launchers, which are the ops themselves.
+ *
+ * Everything a kernel needs to know of a batch lies in device memory at addresses that never change
+ * (`step`), so that a recorded invocation stays valid for any later batch of its size. Grids are sized
+ * by the padded number of rows; blocks past the counts in step.n return at once. */
+#ifndef PUNICA_BACKEND_CUDA_CUDA_H
+#define PUNICA_BACKEND_CUDA_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+
+/* A lora_site as kernels read it; lora.table is [n_sites] of these in device memory. a and b are of the
+ * backend's act type: a [rank, in], b [rank, out]. rank 0: the part is not adapted. */
+typedef struct {
+    const void *a[3], *b[3];
+    int rank[3];
+    float scale[3];
+} lora_entry;
+
+/* Up to SGMV_TILE adjacent rows of one adapter. */
+#define SGMV_TILE 16
+typedef struct {
+    const lora_entry *table;    /* [n_sites] */
+    int row, n_rows;
+} sgmv_tile;
+
+/* A piece of a decode's keys for one block (and all kv heads in turn of its grid): positions
+ * [from, to) of sequence seq; it is piece `index` of `count`. The pieces of a sequence stand side by side, in
+ * order, all of one length but for the last. row, len, pages: the sequence's seq_row, seq_len, page_indptr. */
+typedef struct { int seq, from, to, index, count, row, len, pages; } decode_item;
+
+/* Up to PREFILL_TILE adjacent rows of one prefill. */
+#define PREFILL_TILE 64
+typedef struct { int seq, row, n_rows; } prefill_item;
+
+/* Counts in device memory, for kernels whose grid was sized for more. */
+enum { COUNT_ROWS, COUNT_OUT, COUNT_TILES, COUNT_DECODE_ITEMS, COUNT_PREFILL_ITEMS, N_COUNTS };
+
+/* The batch in device memory. Passed to kernels by value: pointers stay the same from batch to batch. */
+typedef struct {
+    const int *n;               /* [N_COUNTS] */
+    const int *token;           /* [rows]; TOKEN_DRAWN(i): drawn[i] */
+    const int *position;        /* [rows] */
+    const int *kv_slot;         /* [rows] page * page_len + place in the page; -1: padding, nothing is stored */
+    const int *out_row;         /* [out] */
+    const lora_entry *const *row_lora;      /* [rows] the row's adapter's table, NULL: none */
+    const sgmv_tile *tile;      /* [COUNT_TILES] */
+    const int *seq_row;         /* [sequences] first row */
+    const int *seq_len;         /* [sequences] positions cached once this invocation's rows are appended */
+    const int *page_indptr;     /* [sequences + 1] */
+    const int *page;            /* pages of each sequence in order */
+    const decode_item *decode;  /* [COUNT_DECODE_ITEMS] */
+    const prefill_item *prefill;            /* [COUNT_PREFILL_ITEMS] */
+    int *drawn;                 /* [out] tokens of the last sample */
+} step;
+
+/* The same on the host, for launchers: what of the batch decides grids and paths. In a padded decode
+ * batch these are the padded sizes, equal for all batches that replay one recording. */
+typedef struct {
+    int n_rows, n_out;          /* padded */
+    bool decode_only;           /* padded to a size that is recorded */
+    bool fused;                 /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
+                                 * leaves partial sums in v_parts; expand rides in the kernel that reads it */
+    bool any_lora;              /* false only when not decode_only and no row has an adapter */
+    int max_tiles, max_decode_items, n_prefill_items;   /* upper bounds to size grids with */
+    int page_len;
+} step_shape;
+
+typedef struct step_store step_store;   /* cuda_step.c */
+typedef struct sampler sampler;         /* cuda_sample.cu */
+typedef struct linear_plans linear_plans;        /* cuda_linear.cu */
+
+typedef struct {
+    backend base;
+    char name[128];
+    int device, n_sms, arch;            /* arch: 80, 90, ... */
+    bool overlaps_launches;             /* programmatic dependent launch: arch >= 90 */
+    cudaStream_t stream;                /* all ops, in order */
+    cudaStream_t uploads;               /* weights and adapters, beside the steps */
+    cudaMemPool_t memory;
+    pthread_mutex_t upload_lock;        /* guards staging: uploads come from two threads */
+    void *staging[2];                   /* pinned */
+    cudaEvent_t staged[2];
+    void **held;                        /* [n_held] weights, released with the backend */
+    int n_held;
+    size_t held_cap;
+    pthread_mutex_t failure_lock;
+    bool failed;
+    err failure;                        /* the first one */
+
+    extent limit;                       /* as reserved */
+    step step;
+    step_shape shape;
+    const batch *begun;
+    step_store *store;                  /* memory behind step, and recordings */
+
+    cublasLtHandle_t blas;
+    void *blas_workspace;
+    size_t blas_workspace_bytes;
+    linear_plans *plans;
+
+    float *v_parts;                     /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
+    float *attention_parts;             /* decode pieces, see decode_parts; zeroed when claimed */
+    size_t attention_parts_bytes;
+    sampler *sampler;
+} cuda_backend;
+
+#define FUSED_ROWS 64
+
+/* The input dimension of a fused shrink is cut into pieces that are summed in order by expand:
+ * v[row, r] = sum over s of v_parts[s][row][r], s < sgmv_splits(in). The scale is in the pieces. */
+#define SGMV_SPLITS 8
+
+static inline int sgmv_splits(int in)
+{
+    return in >= SGMV_SPLITS * 256 ? SGMV_SPLITS : in <= 256 ? 1 : in / 256;
+}
+
+/* Inputs of one piece, a multiple of 64; the last piece may be shorter or empty. */
+static inline int sgmv_piece(int in)
+{
+    int n = sgmv_splits(in);
+    return ((in + n - 1) / n + 63) / 64 * 64;
+}
+
+static inline cuda_backend *cuda_of(backend *be)
+{
+    return (cuda_backend *)be;
+}
+
+/* Keep the first failure; what: "rms_norm". True when status is one. */
+bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what);
+
+/* The failure kept, if any. */
+int cuda_report(cuda_backend *cu, err *e);
+
+/* Device memory, zeroed. */
+void *cuda_alloc(backend *be, size_t bytes, err *e);
+void cuda_release(backend *be, void *p);
+void cuda_upload(backend *be, void *dst, const void *src, size_t bytes);
+
+/* cuda_step.c: */
+invocation cuda_begin(backend *, const batch *b, const void *owner);
+void cuda_end(backend *);
+void cuda_forget(backend *, const void *owner);
+int cuda_step_reserve(cuda_backend *, const extent *, err *e);
+void cuda_step_free(cuda_backend *);
+
+/* How many positions one decode item covers: depends on the sequence's length and the heads only. */
+int cuda_decode_piece(const cuda_backend *cu, int seq_len);
+/* The most items a sequence of any length is cut into. */
+int cuda_decode_pieces(const cuda_backend *cu);
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Ops, by file. cuda_rows.cu: */
+void cuda_embed(backend *, tensor *y, const tensor *table, const batch *);
+void cuda_rms_norm(backend *, tensor *y, const tensor *x, const tensor *w, float eps);
+void cuda_add_rms_norm(backend *, tensor *y, tensor *x, const tensor *delta, const tensor *w, float eps);
+void cuda_silu_mul(backend *, tensor *y, const tensor *x);
+void cuda_gather(backend *, tensor *y, const tensor *x, const batch *);
+/* cuda_probe.cu: */
+double cuda_read_bandwidth(backend *);
+/* cuda_rope.cu: */
+void cuda_head_norm(backend *, tensor *qkv, heads, const tensor *q_w, const tensor *k_w, float eps);
+void cuda_rope_append(backend *, tensor *qkv, heads, const float *inv_freq, const batch *, kv_cache *, int layer);
+/* cuda_linear.cu: */
+void cuda_linear(backend *, tensor *y, const tensor *x, const linear *w);
+void cuda_linear_shrink(backend *, tensor *y, const tensor *x, const adapted *, const batch *);
+int cuda_linear_init(cuda_backend *, err *e);
+void cuda_linear_deinit(cuda_backend *);
+/* cuda_sgmv.cu: */
+void cuda_sgmv_shrink(backend *, tensor *v, const tensor *x, const batch *, int site);
+void cuda_sgmv_expand(backend *, tensor *y, const tensor *v, const batch *, int site, const linear *w);
+/* cuda_expand.cu: expand fused with what reads its result */
+void cuda_expand_rope_append(backend *, tensor *qkv, heads, const head_norms *, const float *inv_freq,
+                             const adapted *, const batch *, kv_cache *, int layer);
+void cuda_expand_add_rms_norm(backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                              const adapted *, const batch *);
+void cuda_expand_silu_mul(backend *, tensor *gate_up, tensor *y, const adapted *, const batch *);
+/* cuda_attention.cu: */
+void cuda_attention(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer, int window);
+/* Bytes of attention_parts that invocations up to this extent need. */
+size_t cuda_attention_scratch(const cuda_backend *, const extent *);
+/* cuda_sample.cu: */
+void cuda_sample(backend *, const tensor *logits, const sample_spec *spec, int n);
+const sample_result *cuda_collect(backend *, err *e);
+int cuda_sampler_reserve(cuda_backend *, const extent *, err *e);
+void cuda_sampler_free(cuda_backend *);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,357 @@
+/* cuda_backend.c - the op table on an NVIDIA GPU: memory, uploads, failures
+ *
+ * Ops run on one stream, in order. Weights and adapters come in on a second stream from pinned staging
+ * memory, so that loading an adapter does not hold up the steps that go on meanwhile. Device memory
+ * comes from the driver's pool, which keeps what is released: once grown, alloc and release neither
+ * call into the kernel driver nor wait for the device. */
+#include "backend/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define STAGING_BYTES ((size_t)16 << 20)
+#define MIB (1024.0 * 1024.0)
+
+bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what)
+{
+    if (status == cudaSuccess)
+        return false;
+    pthread_mutex_lock(&cu->failure_lock);
+    if (!cu->failed)
+        err_set(&cu->failure, "GPU %d: %s: %s", cu->device, what, cudaGetErrorString(status));
+    cu->failed = true;
+    pthread_mutex_unlock(&cu->failure_lock);
+    return true;
+}
+
+int cuda_report(cuda_backend *cu, err *e)
+{
+    pthread_mutex_lock(&cu->failure_lock);
+    bool failed = cu->failed;
+    if (failed)
+        *e = cu->failure;
+    pthread_mutex_unlock(&cu->failure_lock);
+    return failed ? -1 : 0;
+}
+
+/* Free memory, with what the pool holds and does not use. */
+static size_t cuda_available(backend *be)
+{
+    cuda_backend *cu = cuda_of(be);
+    size_t free_bytes = 0, total = 0;
+    uint64_t held = 0, used = 0;
+    cuda_keep(cu, cudaMemGetInfo(&free_bytes, &total), "memory info");
+    cuda_keep(cu, cudaMemPoolGetAttribute(cu->memory, cudaMemPoolAttrReservedMemCurrent, &held), "memory info");
+    cuda_keep(cu, cudaMemPoolGetAttribute(cu->memory, cudaMemPoolAttrUsedMemCurrent, &used), "memory info");
+    return free_bytes + (size_t)(held - used);
+}
+
+void *cuda_alloc(backend *be, size_t bytes, err *e)
+{
+    cuda_backend *cu = cuda_of(be);
+    void *p = NULL;
+    cudaError_t status = cudaMallocFromPoolAsync(&p, bytes ? bytes : 1, cu->memory, cu->uploads);
+    if (status == cudaErrorMemoryAllocation) {
+        cudaGetLastError();             /* running out is an answer, not a failure of the device */
+        err_set(e, "GPU %d has not enough memory for another %.0f MiB; %.0f MiB are free", cu->device,
+                (double)bytes / MIB, (double)cuda_available(be) / MIB);
+        return NULL;
+    }
+    if (cuda_keep(cu, status, "alloc") || cuda_keep(cu, cudaMemsetAsync(p, 0, bytes, cu->uploads), "alloc") ||
+        cuda_keep(cu, cudaStreamSynchronize(cu->uploads), "alloc")) {
+        cuda_report(cu, e);
+        return NULL;
+    }
+    return p;
+}
+
+/* In order with the ops: those queued before may still use it. */
+void cuda_release(backend *be, void *p)
+{
+    cuda_keep(cuda_of(be), cudaFreeAsync(p, cuda_of(be)->stream), "release");
+}
+
+/* Through two pinned buffers in turn, so that one fills while the other is on its way. */
+void cuda_upload(backend *be, void *dst, const void *src, size_t bytes)
+{
+    cuda_backend *cu = cuda_of(be);
+    cudaError_t status = cudaSuccess;
+    pthread_mutex_lock(&cu->upload_lock);
+    for (size_t at = 0, i = 0; at < bytes && status == cudaSuccess; at += STAGING_BYTES, i = !i) {
+        size_t n = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
+        if ((status = cudaEventSynchronize(cu->staged[i])) != cudaSuccess)
+            break;
+        memcpy(cu->staging[i], (const char *)src + at, n);
+        status = cudaMemcpyAsync((char *)dst + at, cu->staging[i], n, cudaMemcpyHostToDevice, cu->uploads);
+        if (status == cudaSuccess)
+            status = cudaEventRecord(cu->staged[i], cu->uploads);
+    }
+    if (status == cudaSuccess)
+        status = cudaStreamSynchronize(cu->uploads);
+    pthread_mutex_unlock(&cu->upload_lock);
+    cuda_keep(cu, status, "upload");
+}
+
+static void cuda_download(backend *be, void *dst, const void *src, size_t bytes)
+{
+    cuda_backend *cu = cuda_of(be);
+    cuda_keep(cu, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, cu->stream), "download");
+    cuda_keep(cu, cudaStreamSynchronize(cu->stream), "download");
+}
+
+static int cuda_sync(backend *be, err *e)
+{
+    cuda_backend *cu = cuda_of(be);
+    cuda_keep(cu, cudaStreamSynchronize(cu->stream), "an earlier op");
+    return cuda_report(cu, e);
+}
+
+/* Copy a host matrix to the device as type `to`. */
+static void put(cuda_backend *cu, void *dst, const tensor *host, dtype to)
+{
+    if (host->type == to) {
+        cuda_upload(&cu->base, dst, host->data, tensor_bytes(host));
+        return;
+    }
+    size_t bytes = (size_t)host->rows * (size_t)host->cols * dtype_size(to);
+    void *converted = xmalloc(bytes);
+    tensor_convert(converted, to, host);
+    cuda_upload(&cu->base, dst, converted, bytes);
+    free(converted);
+}
+
+/* Memory that lives as long as the backend. */
+static void *hold(cuda_backend *cu, size_t bytes, err *e)
+{
+    void *p = cuda_alloc(&cu->base, bytes, e);
+    if (!p)
+        return NULL;
+    cu->held = xgrow(cu->held, &cu->held_cap, (size_t)cu->n_held + 1, sizeof *cu->held);
+    return cu->held[cu->n_held++] = p;
+}
+
+/* Vectors stay F32. */
+static int cuda_adopt(backend *be, tensor *t, err *e)
+{
+    cuda_backend *cu = cuda_of(be);
+    dtype to = t->rows == 1 && t->type == DTYPE_F32 ? DTYPE_F32 : be->act;
+    tensor there = {.type = to, .rows = t->rows, .cols = t->cols};
+    if (!(there.data = hold(cu, tensor_bytes(&there), e)))
+        return -1;
+    put(cu, there.data, t, to);
+    *t = there;
+    return cuda_report(cu, e);
+}
+
+static int adopt_weights(cuda_backend *cu, linear *w, err *e)
+{
+    size_t elements = 0;
+    for (int i = 0; i < w->n; i++)
+        elements += (size_t)w->part[i].w.rows * (size_t)w->part[i].w.cols;
+    char *at = hold(cu, elements * dtype_size(cu->base.act), e);
+    if (!at)
+        return -1;
+    for (int i = 0; i < w->n; i++) {
+        tensor *t = &w->part[i].w;
+        put(cu, at, t, cu->base.act);
+        t->data = at;
+        t->type = cu->base.act;
+        at += tensor_bytes(t);
+    }
+    return 0;
+}
+
+static int adopt_biases(cuda_backend *cu, linear *w, err *e)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < w->n; i++)
+        bytes += w->part[i].bias.data ? tensor_bytes(&w->part[i].bias) : 0;
+    if (bytes == 0)
+        return 0;
+    char *at = hold(cu, bytes, e);
+    if (!at)
+        return -1;
+    for (int i = 0; i < w->n; i++) {
+        tensor *t = &w->part[i].bias;
+        if (!t->data)
+            continue;
+        CHECK(t->type == DTYPE_F32);
+        cuda_upload(&cu->base, at, t->data, tensor_bytes(t));
+        t->data = at;
+        at += tensor_bytes(t);
+    }
+    return 0;
+}
+
+static int cuda_adopt_linear(backend *be, linear *w, err *e)
+{
+    cuda_backend *cu = cuda_of(be);
+    if (adopt_weights(cu, w, e) || adopt_biases(cu, w, e))
+        return -1;
+    return cuda_report(cu, e);
+}
+
+static int cuda_bind_lora(backend *be, lora *l, err *e)
+{
+    size_t bytes = (size_t)l->n_sites * sizeof(lora_entry);
+    if (!(l->table = cuda_alloc(be, bytes, e)))
+        return -1;
+    lora_entry *table = XNEW_ARRAY(lora_entry, (size_t)l->n_sites);
+    for (int i = 0; i < l->n_sites * 3; i++) {
+        const lora_part *p = &l->site[i / 3].part[i % 3];
+        lora_entry *t = &table[i / 3];
+        CHECK(p->rank == 0 || (p->a.type == be->act && p->b.type == be->act));
+        t->rank[i % 3] = p->rank;
+        t->scale[i % 3] = p->scale;
+        t->a[i % 3] = p->a.data;
+        t->b[i % 3] = p->b.data;
+    }
+    cuda_upload(be, l->table, table, bytes);
+    free(table);
+    return cuda_report(cuda_of(be), e);
+}
+
+static int cuda_reserve(backend *be, const extent *x, err *e)
+{
+    cuda_backend *cu = cuda_of(be);
+    void *old[] = {cu->v_parts, cu->attention_parts};
+    for (int i = 0; i < 2; i++)
+        if (old[i])
+            cuda_release(be, old[i]);
+    cu->limit = *x;
+    cu->attention_parts_bytes = cuda_attention_scratch(cu, x);
+    cu->v_parts = cuda_alloc(be, (size_t)SGMV_SPLITS * FUSED_ROWS * (size_t)x->max_rank_sum * sizeof(float), e);
+    cu->attention_parts = cuda_alloc(be, cu->attention_parts_bytes, e);
+    if (!cu->v_parts || !cu->attention_parts || cuda_step_reserve(cu, x, e) || cuda_sampler_reserve(cu, x, e))
+        return err_wrap(e, "scratch for %d rows", x->max_rows);
+    return 0;
+}
+
+static void destroy_locks(cuda_backend *cu)
+{
+    pthread_mutex_destroy(&cu->failure_lock);
+    pthread_mutex_destroy(&cu->upload_lock);
+}
+
+/* Waits for the device first; a backend that failed is torn down all the same. */
+static void cuda_free(backend *be)
+{
+    if (!be)
+        return;
+    cuda_backend *cu = cuda_of(be);
+    cudaSetDevice(cu->device);
+    cudaDeviceSynchronize();
+    cuda_step_free(cu);
+    cuda_sampler_free(cu);
+    cuda_linear_deinit(cu);
+    for (int i = 0; i < cu->n_held; i++)
+        cudaFreeAsync(cu->held[i], cu->stream);
+    free(cu->held);
+    void *scratch[] = {cu->v_parts, cu->attention_parts};
+    for (int i = 0; i < 2; i++)
+        if (scratch[i])
+            cudaFreeAsync(scratch[i], cu->stream);
+    for (int i = 0; i < 2; i++) {
+        cudaEventDestroy(cu->staged[i]);
+        cudaFreeHost(cu->staging[i]);
+    }
+    cudaStreamSynchronize(cu->stream);
+    if (cu->memory)
+        cudaMemPoolTrimTo(cu->memory, 0);
+    cudaStreamDestroy(cu->stream);
+    cudaStreamDestroy(cu->uploads);
+    destroy_locks(cu);
+    free(cu);
+}
+
+static const backend_ops cuda_ops = {
+    .begin = cuda_begin,
+    .end = cuda_end,
+    .forget = cuda_forget,
+    .embed = cuda_embed,
+    .rms_norm = cuda_rms_norm,
+    .add_rms_norm = cuda_add_rms_norm,
+    .linear = cuda_linear,
+    .sgmv_shrink = cuda_sgmv_shrink,
+    .sgmv_expand = cuda_sgmv_expand,
+    .head_norm = cuda_head_norm,
+    .rope_append = cuda_rope_append,
+    .attention = cuda_attention,
+    .silu_mul = cuda_silu_mul,
+    .gather = cuda_gather,
+    .linear_shrink = cuda_linear_shrink,
+    .expand_rope_append = cuda_expand_rope_append,
+    .expand_add_rms_norm = cuda_expand_add_rms_norm,
+    .expand_silu_mul = cuda_expand_silu_mul,
+    .sample = cuda_sample,
+    .collect = cuda_collect,
+    .reserve = cuda_reserve,
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .available = cuda_available,
+    .adopt = cuda_adopt,
+    .adopt_linear = cuda_adopt_linear,
+    .bind_lora = cuda_bind_lora,
+    .read_bandwidth = cuda_read_bandwidth,
+    .sync = cuda_sync,
+    .free = cuda_free,
+};
+
+static int open_device(cuda_backend *cu, err *e)
+{
+    struct cudaDeviceProp p;
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0)
+        return err_set(e, "no NVIDIA GPU found (is the driver installed? try nvidia-smi)");
+    if (cu->device < 0 || cu->device >= n)
+        return err_set(e, "there is no GPU %d; this machine has %d (cuda:0 to cuda:%d)", cu->device, n, n - 1);
+    if (cuda_keep(cu, cudaSetDevice(cu->device), "open") || cuda_keep(cu, cudaGetDeviceProperties(&p, cu->device), "open"))
+        return cuda_report(cu, e);
+    if (p.major < 8)
+        return err_set(e, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major, p.minor);
+    cu->arch = 10 * p.major + p.minor;
+    cu->n_sms = p.multiProcessorCount;
+    cu->overlaps_launches = cu->arch >= 90;
+    snprintf(cu->name, sizeof cu->name, "cuda:%d (%.60s, %s)", cu->device, p.name, dtype_name(cu->base.act));
+    return 0;
+}
+
+static int open_streams(cuda_backend *cu, err *e)
+{
+    uint64_t keep_all = UINT64_MAX;
+    if (cuda_keep(cu, cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking), "stream") ||
+        cuda_keep(cu, cudaStreamCreateWithFlags(&cu->uploads, cudaStreamNonBlocking), "stream") ||
+        cuda_keep(cu, cudaDeviceGetDefaultMemPool(&cu->memory, cu->device), "memory pool") ||
+        cuda_keep(cu, cudaMemPoolSetAttribute(cu->memory, cudaMemPoolAttrReleaseThreshold, &keep_all), "memory pool"))
+        return cuda_report(cu, e);
+    for (int i = 0; i < 2; i++)
+        if (cuda_keep(cu, cudaHostAlloc(&cu->staging[i], STAGING_BYTES, 0), "pinned host memory") ||
+            cuda_keep(cu, cudaEventCreateWithFlags(&cu->staged[i], cudaEventDisableTiming), "event"))
+            return cuda_report(cu, e);
+    return 0;
+}
+
+backend *backend_cuda_new(int device, dtype act, err *e)
+{
+    CHECK(act != DTYPE_F32);
+    cuda_backend *cu = XNEW(cuda_backend);
+    cu->base = (backend){.ops = &cuda_ops, .name = cu->name, .act = act, .runs_ahead = true};
+    cu->device = device;
+    pthread_mutex_init(&cu->failure_lock, NULL);
+    pthread_mutex_init(&cu->upload_lock, NULL);
+    if (open_device(cu, e)) {
+        destroy_locks(cu);
+        free(cu);
+        return NULL;
+    }
+    if (open_streams(cu, e) || cuda_linear_init(cu, e)) {
+        cuda_free(&cu->base);
+        return NULL;
+    }
+    return &cu->base;
+}

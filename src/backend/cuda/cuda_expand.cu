@@ -1,0 +1,399 @@
+/* cuda_expand.cu - SGMV expand, fused with what reads its result
+ *
+ * In a decode batch of few rows the shrink leaves v in partial sums. The kernels here add those up,
+ * multiply with the row's own B, add the product to the dense result in registers, and go on from there:
+ * neither v nor the completed row is ever written out.
+ *
+ * A warp owns 256 adjacent columns of one row of one projection, a lane 8 of them, so that a row of B is
+ * one 16-byte load. B and the batch's metadata do not depend on earlier kernels: the first rows of B are
+ * under way before a block waits for the dense product, whose kernel leaves room on the multiprocessor for
+ * blocks of few registers only. Rows of one adapter are adjacent, and the warps of a block own the same
+ * columns of adjacent rows where they can: they find B in L1. */
+#include "backend/cuda/cluster.cuh"
+#include "backend/cuda/kernel.cuh"
+
+enum { LANE_COLS = 8, WARP_COLS = 32 * LANE_COLS, BLOCK_ROWS = 4 };
+
+static int tiles_of(int cols)
+{
+    return (cols + WARP_COLS - 1) / WARP_COLS;
+}
+
+/* Where the adapters of a site and v are found. */
+typedef struct {
+    const lora_entry *const *row_lora;      /* [rows] */
+    const float *v_parts;                   /* [n_splits, FUSED_ROWS, v_stride] */
+    int site, n_splits, v_stride;
+} expansion;
+
+static expansion expansion_of(const cuda_backend *cu, const adapted *a)
+{
+    return {cu->step.row_lora, cu->v_parts, a->site, sgmv_splits(a->w->part[0].w.cols), cu->limit.max_rank_sum};
+}
+
+static __device__ __forceinline__ const lora_entry *entry_of(const expansion &e, int row)
+{
+    const lora_entry *table = e.row_lora[row];
+    return table ? &table[e.site] : NULL;
+}
+
+static __device__ __forceinline__ int first_rank(const lora_entry *l, int part)
+{
+    return part == 0 ? 0 : part == 1 ? l->rank[0] : l->rank[0] + l->rank[1];
+}
+
+/* v[r] = the sum of a row's partial sums, r < n, by so many threads of which this is number `thread`. */
+static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n, int thread,
+                                                  int n_threads)
+{
+    const float *part = e.v_parts + (size_t)row * e.v_stride + first;
+    for (int r = thread; r < n; r += n_threads) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int s = 0; s < SGMV_SPLITS; s++)
+            sum += s < e.n_splits ? part[s * FUSED_ROWS * e.v_stride + r] : 0.0f;
+        v[r] = sum;
+    }
+}
+
+/* A lane's share of v B for one row and projection: AHEAD rows of B are always under way. */
+template <typename T, int AHEAD> struct product {
+    int rank, out;
+    const T *b;                 /* [rank, out], at the lane's columns of the next row to load */
+    uint4 ahead[AHEAD];         /* 8 numbers each */
+};
+
+/* Before the wait: find B and load its first rows. l: the row's adapter, NULL: none. Lanes past the last
+ * column load the first ones instead. */
+template <typename T, int AHEAD>
+static __device__ __forceinline__ void start(product<T, AHEAD> &p, const lora_entry *l, int part, int col, int out)
+{
+    p.rank = l ? l->rank[part] : 0;
+    p.out = out;
+    p.b = l ? (const T *)l->b[part] + (col < out ? col : 0) : NULL;
+#pragma unroll
+    for (int r = 0; r < AHEAD; r++, p.b += out)
+        if (r < p.rank)
+            p.ahead[r] = *(const uint4 *)p.b;
+}
+
+/* sum += v B at the lane's columns, over the AHEAD ranks from `from` on; as each row of B is used the one
+ * AHEAD of it is sent for. (The barrier keeps the compiler from sending for all first, which would take
+ * twice the registers.) */
+template <typename T, int AHEAD>
+static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v, int from)
+{
+#pragma unroll
+    for (int r = 0; r < AHEAD; r++, p.b += p.out) {
+        if (from + r >= p.rank)
+            break;
+        const vec<T, LANE_COLS> b = (const vec<T, LANE_COLS> &)p.ahead[r];
+        float by = v[from + r];
+#pragma unroll
+        for (int j = 0; j < LANE_COLS; j++)
+            sum[j] += by * to_float(b.at[j]);
+        __syncwarp();
+        if (from + r + AHEAD < p.rank)
+            p.ahead[r] = *(const uint4 *)p.b;
+    }
+}
+
+template <typename T, int AHEAD>
+static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v)
+{
+#pragma unroll 1
+    for (int from = 0; from < p.rank; from += AHEAD)
+        add_ranks(sum, p, v, from);
+}
+
+/* y[row, col] += v B, element by element: for shapes the kernels below do not take. */
+template <typename T>
+static __global__ void expand_plain(T *y, int cols, int out0, int out1, expansion e)
+{
+    int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+    wait_for_previous();
+    let_next_start();
+    const lora_entry *l = entry_of(e, row);
+    if (col >= cols || !l)
+        return;
+    int part = col < out0 ? 0 : col < out0 + out1 ? 1 : 2;
+    int from = part == 0 ? 0 : part == 1 ? out0 : out0 + out1;
+    int out = part == 0 ? out0 : part == 1 ? out1 : cols - from;
+    const float *v = e.v_parts + (size_t)row * e.v_stride + first_rank(l, part);
+    const T *b = (const T *)l->b[part] + col - from;
+    float sum = to_float(y[(size_t)row * cols + col]);
+    for (int r = 0; r < l->rank[part]; r++) {
+        float by = 0.0f;
+        for (int s = 0; s < e.n_splits; s++)
+            by += v[(size_t)s * FUSED_ROWS * e.v_stride + r];
+        sum += by * to_float(b[(size_t)r * out]);
+    }
+    y[(size_t)row * cols + col] = from_float<T>(sum);
+}
+
+template <typename T> static void run_plain(cuda_backend *cu, tensor *y, const adapted *a)
+{
+    const linear *w = a->w;
+    launch(cu, "expand", expand_plain<T>, dim3((unsigned)((y->cols + 255) / 256), (unsigned)y->rows), 256, 0, y->data,
+           y->cols, w->part[0].w.rows, w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
+}
+
+/* y += v B as an op of its own, whichever way this invocation's shrink left v. */
+static void expand_alone(backend *be, tensor *y, const adapted *a, const batch *b)
+{
+    if (cuda_of(be)->shape.fused)
+        BY_ACT(run_plain, cuda_of(be), y, a);
+    else
+        cuda_sgmv_expand(be, y, a->v, b, a->site, a->w);
+}
+
+typedef struct {
+    heads h;
+    const float *q_norm, *k_norm;           /* [head_dim], or NULL */
+    float eps;
+    const float *inv_freq;
+    kv_cache kv;
+    int layer;
+} rope_job;
+
+/* x / sqrt(mean(x^2) + eps) * w over each head: head_dim / 8 adjacent lanes. */
+static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const float *w, float eps, int head_dim, int at)
+{
+    float squares = 0.0f, by[LANE_COLS];
+    for (int j = 0; j < LANE_COLS; j++)
+        squares += x[j] * x[j];
+    for (int i = head_dim / LANE_COLS / 2; i > 0; i >>= 1)
+        squares += __shfl_xor_sync(0xffffffffu, squares, i);
+    float scale = 1.0f / sqrtf(squares / head_dim + eps);
+    load_n(by, w + at);
+    for (int j = 0; j < LANE_COLS; j++)
+        x[j] *= scale * by[j];
+}
+
+/* Rotate the pairs (i, i + half): the other one of a pair is in the lane half / 8 away. `at`: the lane's
+ * first column within its head. */
+static __device__ __forceinline__ void rotate(float (&x)[LANE_COLS], const float *cosine, const float *sine, int half, int at)
+{
+    float c[LANE_COLS], s[LANE_COLS], sign = at < half ? -1.0f : 1.0f;
+    load_n(c, cosine + at % half);
+    load_n(s, sine + at % half);
+    for (int j = 0; j < LANE_COLS; j++) {
+        float other = __shfl_xor_sync(0xffffffffu, x[j], half / LANE_COLS);
+        x[j] = x[j] * c[j] + sign * other * s[j];
+    }
+}
+
+/* The address of a key (kind 0) or value (1) of a head in the cache. */
+template <typename T> static __device__ T *kv_at(const kv_cache &kv, int slot, int layer, int kind, int head)
+{
+    size_t block = (((size_t)(slot / kv.page_len) * kv.n_layers + layer) * 2 + kind) * kv.n_kv_heads + head;
+    return (T *)kv.data + (block * kv.page_len + slot % kv.page_len) * kv.head_dim;
+}
+
+/* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and
+ * values go into their row's slot of the cache. A block owns BLOCK_ROWS rows of 256 columns of q, k or v, a
+ * warp one row; head_dim divides 256 and is at least 16. Shared: for each row head_dim floats of cosines and
+ * sines, and e.v_stride of v. */
+template <typename T>
+static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
+expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
+{
+    extern __shared__ __align__(16) float shared[];
+    const heads h = job.h;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp, half = h.head_dim / 2;
+    int q_cols = h.n_heads * h.head_dim, kv_cols = h.n_kv_heads * h.head_dim;
+    int q_tiles = (q_cols + WARP_COLS - 1) / WARP_COLS, kv_tiles = (kv_cols + WARP_COLS - 1) / WARP_COLS;
+    int tile = blockIdx.x, part = tile < q_tiles ? 0 : tile < q_tiles + kv_tiles ? 1 : 2;
+    tile -= part == 0 ? 0 : q_tiles + (part - 1) * kv_tiles;
+    int col = tile * WARP_COLS + lane * LANE_COLS, out = part == 0 ? q_cols : kv_cols, at = col % h.head_dim;
+    bool live = row < n_rows, inside = live && col < out;
+    float *cosine = shared + warp * h.head_dim, *sine = cosine + half, *v = shared + BLOCK_ROWS * h.head_dim + warp * e.v_stride;
+
+    let_next_start();
+    const lora_entry *l = live ? entry_of(e, row) : NULL;
+    product<T, 8> p;
+    start(p, l, part, col, out);
+    int first = l ? first_rank(l, part) : 0, position = live ? s.position[row] : 0, slot = live ? s.kv_slot[row] : -1;
+    for (int i = lane; part < 2 && i < half; i += 32)
+        sincosf((float)position * job.inv_freq[i], &sine[i], &cosine[i]);
+    wait_for_previous();
+
+    T *place = qkv + (size_t)row * (q_cols + 2 * kv_cols) + (part == 0 ? 0 : q_cols + (part - 1) * kv_cols) + col;
+    float x[LANE_COLS] = {};
+    if (inside)
+        load_n(x, place);
+    sum_splits(v, e, row, first, p.rank, lane, 32);
+    __syncwarp();
+    add_product(x, p, v);
+    const float *norm = part == 0 ? job.q_norm : part == 1 ? job.k_norm : NULL;
+    if (norm)
+        norm_head(x, norm, job.eps, h.head_dim, at);
+    if (part < 2)
+        rotate(x, cosine, sine, half, at);
+    if (inside && part == 0)
+        store_n(place, x);
+    else if (inside && slot >= 0)
+        store_n(kv_at<T>(job.kv, slot, job.layer, part - 1, col / h.head_dim) + at, x);
+}
+
+template <typename T>
+static void run_rope(cuda_backend *cu, tensor *qkv, rope_job job, const adapted *a)
+{
+    int tiles = tiles_of(job.h.n_heads * job.h.head_dim) + 2 * tiles_of(job.h.n_kv_heads * job.h.head_dim);
+    dim3 grid((unsigned)tiles, (unsigned)((qkv->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
+    size_t shared = BLOCK_ROWS * (size_t)(job.h.head_dim + cu->limit.max_rank_sum) * sizeof(float);
+    launch(cu, "expand_rope_append", expand_rope<T>, grid, 32 * BLOCK_ROWS, shared, qkv->data, qkv->rows, job,
+           expansion_of(cu, a), cu->step);
+}
+
+void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq,
+                             const adapted *a, const batch *b, kv_cache *kv, int layer)
+{
+    cuda_backend *cu = cuda_of(be);
+    const tensor *q_w = &norms->q_w, *k_w = &norms->k_w;
+    CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && qkv->type == be->act);
+    CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim && kv->type == be->act);
+    if (cu->shape.fused && h.head_dim >= 16 && WARP_COLS % h.head_dim == 0) {
+        rope_job job = {h, (const float *)q_w->data, (const float *)k_w->data, norms->eps, inv_freq, *kv, layer};
+        BY_ACT(run_rope, cu, qkv, job, a);
+        return;
+    }
+    expand_alone(be, qkv, a, b);
+    if (q_w->data)
+        cuda_head_norm(be, qkv, h, q_w, k_w, norms->eps);
+    cuda_rope_append(be, qkv, h, inv_freq, b, kv, layer);
+}
+
+enum { NORM_CLUSTER = 4, NORM_WARPS = 16 };
+
+/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a row, a warp 256 columns of it;
+ * every warp's sum of squares is stored into all blocks. Shared: 512 bytes, and e.v_stride floats of v. */
+template <typename T>
+static __global__ void __launch_bounds__(32 * NORM_WARPS)
+expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
+{
+    __shared__ float sums[8 * NORM_WARPS];
+    extern __shared__ float shared_v[];
+    int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
+    int col = (blockIdx.x * blockDim.x + threadIdx.x) * LANE_COLS;
+    bool inside = col < cols;
+    size_t place = (size_t)row * cols + col;
+
+    let_next_start();
+    product<T, 16> p;
+    start(p, entry_of(e, row), 0, col, cols);
+    float by[LANE_COLS] = {}, v[LANE_COLS] = {}, d[LANE_COLS] = {};
+    if (inside)
+        load_n(by, w + col);
+    cluster_arrive();
+    wait_for_previous();
+    if (inside) {
+        load_n(v, x + place);
+        load_n(d, delta + place);
+    }
+    sum_splits(shared_v, e, row, 0, p.rank, threadIdx.x, blockDim.x);
+    __syncthreads();
+    add_product(d, p, shared_v);
+    float squares = 0.0f;
+    for (int j = 0; j < LANE_COLS; j++) {
+        v[j] += d[j];
+        squares += inside ? v[j] * v[j] : 0.0f;
+    }
+    squares = warp_sum(squares);
+    cluster_wait();
+    if (lane < gridDim.x)
+        store_to_peer(&sums[blockIdx.x * n_warps + warp], lane, squares);
+    cluster_arrive();
+    if (inside)
+        store_n(x + place, v);
+    cluster_wait();
+    float all = 0.0f;
+    for (int i = lane; i < gridDim.x * n_warps; i += 32)
+        all += sums[i];
+    float scale = 1.0f / sqrtf(warp_sum(all) / cols + eps);
+    for (int j = 0; j < LANE_COLS; j++)
+        v[j] *= scale * by[j];
+    if (inside)
+        store_n(y + place, v);
+}
+
+template <typename T>
+static void run_add_norm(cuda_backend *cu, unsigned cluster, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                         const adapted *a)
+{
+    unsigned warps = ((unsigned)tiles_of(x->cols) + cluster - 1) / cluster;
+    launch_clusters(cu, "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows), 32 * warps,
+                    (size_t)cu->limit.max_rank_sum * sizeof(float), cluster, y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
+}
+
+void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                              const adapted *a, const batch *b)
+{
+    cuda_backend *cu = cuda_of(be);
+    unsigned cluster = cu->arch >= 90 ? NORM_CLUSTER : 1;
+    CHECK(y->cols == x->cols && delta->cols == x->cols && w->cols == x->cols && a->w->n == 1);
+    CHECK(x->type == DTYPE_F32 && w->type == DTYPE_F32 && y->type == be->act && delta->type == be->act);
+    if (cu->shape.fused && x->cols % LANE_COLS == 0 && tiles_of(x->cols) <= (int)cluster * NORM_WARPS) {
+        BY_ACT(run_add_norm, cu, cluster, delta, y, x, w, eps, a);
+        return;
+    }
+    expand_alone(be, delta, a, b);
+    cuda_add_rms_norm(be, y, x, delta, w, eps);
+}
+
+/* y = silu(gate + v0 B0) * (up + v1 B1). A block owns BLOCK_ROWS rows of 256 columns, a warp one row.
+ * Shared: e.v_stride floats of v for each row. */
+template <typename T>
+static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
+expand_silu(T *y, const T *gate_up, int n_rows, int cols, expansion e)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
+    int col = blockIdx.x * WARP_COLS + lane * LANE_COLS;
+    bool live = row < n_rows, inside = live && col < cols;
+    extern __shared__ float shared_v[];
+    float *v = shared_v + warp * e.v_stride;
+
+    let_next_start();
+    const lora_entry *l = live ? entry_of(e, row) : NULL;
+    product<T, 4> g, u;
+    start(g, l, 0, col, cols);
+    start(u, l, 1, col, cols);
+    wait_for_previous();
+    float gate[LANE_COLS] = {}, up[LANE_COLS] = {};
+    if (inside) {
+        load_n(gate, gate_up + 2 * (size_t)row * cols + col);
+        load_n(up, gate_up + (2 * (size_t)row + 1) * cols + col);
+    }
+    sum_splits(v, e, row, 0, g.rank + u.rank, lane, 32);
+    __syncwarp();
+#pragma unroll 1
+    for (int from = 0; from < g.rank || from < u.rank; from += 4) {
+        add_ranks(gate, g, v, from);
+        add_ranks(up, u, v + g.rank, from);
+    }
+    for (int j = 0; j < LANE_COLS; j++)
+        up[j] *= silu(gate[j]);
+    if (inside)
+        store_n(y + (size_t)row * cols + col, up);
+}
+
+template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
+{
+    dim3 grid((unsigned)tiles_of(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
+    size_t shared = BLOCK_ROWS * (size_t)cu->limit.max_rank_sum * sizeof(float);
+    launch(cu, "expand_silu_mul", expand_silu<T>, grid, 32 * BLOCK_ROWS, shared, y->data, gate_up->data, y->rows, y->cols,
+           expansion_of(cu, a));
+}
+
+void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted *a, const batch *b)
+{
+    cuda_backend *cu = cuda_of(be);
+    CHECK(gate_up->cols == 2 * y->cols && gate_up->rows == y->rows && a->w->n == 2);
+    CHECK(gate_up->type == be->act && y->type == be->act);
+    if (cu->shape.fused && y->cols % LANE_COLS == 0) {
+        BY_ACT(run_silu, cu, gate_up, y, a);
+        return;
+    }
+    expand_alone(be, gate_up, a, b);
+    cuda_silu_mul(be, y, gate_up);
+}

@@ -1,0 +1,512 @@
+/* cuda_linear.cu - products with the base model's weights, alone and with the adapters' shrink
+ *
+ * The parts of a linear lie back to back in device memory, so that it is one matrix W [n, k]. Three ways:
+ *
+ *   skinny   few rows of x on Hopper: our own stream of weights, see linear_skinny.cuh
+ *   cuBLASLt more rows, or other chips
+ *   plain    rows that are not whole 16-byte vectors: correct, and small models only
+ *
+ * In fused invocations the shrink of the site's adapters rides in the skinny kernel; where that does not
+ * fit it is a kernel of its own. Either way it leaves pieces of v in v_parts. */
+#include <cudaTypedefs.h>
+#include <stdlib.h>
+
+#include "backend/cuda/linear_skinny.cuh"
+
+extern "C" {
+#include "base/mem.h"
+}
+
+enum { SKINNY_SHARED = 200 * 1024, MAX_SPLITS = 8, MAX_STAGES = 48 };
+
+#define BLAS_WORKSPACE ((size_t)32 << 20)
+
+/* What cuBLASLt should do for products of this size; m is rounded up, see rounded_rows. */
+typedef struct {
+    int m, n, k;
+    cudaDataType_t y_type;
+    bool known;                 /* false: it cannot */
+    cublasLtMatmulAlgo_t algo;
+} blas_plan;
+
+struct linear_plans {
+    PFN_cuTensorMapEncodeTiled_v12000 encode;
+    int max_clusters[MAX_SPLITS + 1];   /* by size of cluster: how many run at once */
+    blas_plan *blas;
+    int n_blas;
+    size_t blas_cap;
+};
+
+/* One product: y [m, n] (rows ldy apart) = x [m, k] W [n, k]^T + bias. */
+typedef struct {
+    void *y;
+    dtype y_type;
+    const void *x, *w;
+    const float *bias;          /* or NULL */
+    int m, n, k, ldy;
+} product;
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+static bool aligned(const void *p, size_t bytes)
+{
+    return (uintptr_t)p % bytes == 0;
+}
+
+/* Whether rows of x and W are whole 16-byte vectors. */
+static bool is_wide(const product *p)
+{
+    return p->k % 8 == 0 && aligned(p->x, 16) && aligned(p->w, 16);
+}
+
+/* Skinny. */
+
+static int padded_rows(int m)
+{
+    return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128;
+}
+
+/* The tile's height that gives each of `slots` clusters the same number of tiles, as few as can be. */
+static int tile_rows_for(int n, int slots)
+{
+    int turns = divide_up(n, slots * SKINNY_TILE);
+    return divide_up(divide_up(n, slots * turns), 8) * 8;
+}
+
+/* Clusters grow until x, which every block reads, is at most half of what a block reads of W. */
+static void choose_tiles(const linear_plans *plans, skinny_job *job)
+{
+    int m = padded_rows(job->m);
+    for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
+        int slots = plans->max_clusters[splits];
+        if (splits > 1 && (slots == 0 || divide_up(job->n, slots) > SKINNY_TILE || job->k < splits * 4 * BOX))
+            return;
+        job->splits = splits;
+        job->tile_rows = tile_rows_for(job->n, slots);
+        job->n_tiles = divide_up(job->n, job->tile_rows);
+        if (2 * m <= job->tile_rows)
+            return;
+    }
+}
+
+/* Stages of at least 16 KB, as many as fit. Returns bytes of shared memory. The last 64 rows of a tile may
+ * reach past its box: what is read there is not used, but must exist. */
+static size_t choose_ring(skinny_job *job)
+{
+    int box_bytes = (job->tile_rows + padded_rows(job->m)) * BOX_ROW, overshoot = (64 - job->tile_rows % 64) % 64 * BOX_ROW;
+    int other = landing_bytes(*job) + 8 + overshoot;
+    job->boxes = box_bytes >= 16 * 1024 ? 1 : box_bytes >= 8 * 1024 ? 2 : 4;
+    job->n_stages = (SKINNY_SHARED - other) / (job->boxes * box_bytes + 16);
+    if (job->n_stages > MAX_STAGES)
+        job->n_stages = MAX_STAGES;
+    return (size_t)job->n_stages * (job->boxes * box_bytes + 16) + other;
+}
+
+/* A matrix [rows, k] that is copied in boxes of box_rows x 64. */
+static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, int box_rows)
+{
+    CUtensorMap map;
+    cuuint64_t dims[2] = {(cuuint64_t)k, (cuuint64_t)rows}, stride = (cuuint64_t)k * 2;
+    cuuint32_t box[2] = {BOX, (cuuint32_t)box_rows}, steps[2] = {1, 1};
+    CUresult status = cu->plans->encode(
+        &map, cu->base.act == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+        (void *)data, dims, &stride, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status != CUDA_SUCCESS)
+        cuda_keep(cu, cudaErrorInvalidValue, "linear: tensor map");
+    return map;
+}
+
+template <typename T, int M>
+static void launch_skinny(cuda_backend *cu, const product *p, const skinny_job &job, size_t shared, const shrink_job &shrink)
+{
+    CUtensorMap w_map = box_map(cu, p->w, p->n, p->k, job.tile_rows), x_map = box_map(cu, p->x, p->m, p->k, M);
+    int clusters = cu->plans->max_clusters[job.splits];
+    unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
+    unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + 32 + job.n_shrinkers * 32);
+    launch_clusters(cu, "linear", skinny<T, M>, grid, block, shared, (unsigned)job.splits, w_map, x_map, job, shrink);
+}
+
+template <typename T>
+static void launch_skinny_rows(cuda_backend *cu, const product *p, const skinny_job &job, size_t shared, const shrink_job &s)
+{
+    switch (padded_rows(p->m)) {
+    case 8: launch_skinny<T, 8>(cu, p, job, shared, s); break;
+    case 16: launch_skinny<T, 16>(cu, p, job, shared, s); break;
+    case 32: launch_skinny<T, 32>(cu, p, job, shared, s); break;
+    case 64: launch_skinny<T, 64>(cu, p, job, shared, s); break;
+    default: launch_skinny<T, 128>(cu, p, job, shared, s); break;
+    }
+}
+
+/* shrink: NULL where no adapters ride along. */
+static void run_skinny(cuda_backend *cu, const product *p, const shrink_job *shrink)
+{
+    skinny_job job = {};
+    job.y = p->y;
+    job.bias = p->bias;
+    job.m = p->m, job.n = p->n, job.k = p->k, job.ldy = p->ldy;
+    job.f32 = p->y_type == DTYPE_F32;
+    job.paired = p->ldy % 2 == 0 && aligned(p->y, 2 * dtype_size(p->y_type));
+    job.wide = p->ldy % 8 == 0 && aligned(p->y, 16);
+    job.n_shrinkers = shrink ? SHRINK_WARPS : 0;
+    choose_tiles(cu->plans, &job);
+    size_t shared = choose_ring(&job);
+    shrink_job none = {};
+    if (cu->base.act == DTYPE_F16)
+        launch_skinny_rows<f16>(cu, p, job, shared, shrink ? *shrink : none);
+    else
+        launch_skinny_rows<bf16>(cu, p, job, shared, shrink ? *shrink : none);
+}
+
+static bool fits_skinny(const cuda_backend *cu, const product *p)
+{
+    return cu->arch == 90 && p->m <= SKINNY_ROWS && is_wide(p);
+}
+
+/* Plain. */
+
+enum { PLAIN_ROWS = 8, PLAIN_WARPS = 4 };
+
+/* y = x W^T + bias. A warp owns one row of W and 8 of x; its lanes go along k. */
+template <typename T, typename O>
+static __global__ void plain(O *y, const T *x, const T *w, const float *bias, int m, int n, int k, int ldy)
+{
+    wait_for_previous();
+    int col = blockIdx.x * PLAIN_WARPS + threadIdx.x / 32, row = blockIdx.y * PLAIN_ROWS, lane = threadIdx.x & 31;
+    if (col >= n)
+        return;
+    float sum[PLAIN_ROWS] = {};
+    for (int i = lane; i < k; i += 32) {
+        float weight = to_float(w[(size_t)col * k + i]);
+        for (int j = 0; j < PLAIN_ROWS; j++)
+            if (row + j < m)
+                sum[j] += weight * to_float(x[(size_t)(row + j) * k + i]);
+    }
+    for (int j = 0; j < PLAIN_ROWS; j++) {
+        float total = warp_sum(sum[j]) + (bias ? bias[col] : 0.0f);
+        if (lane == 0 && row + j < m)
+            y[(size_t)(row + j) * ldy + col] = from_float<O>(total);
+    }
+}
+
+template <typename T> static void run_plain(cuda_backend *cu, const product *p)
+{
+    dim3 grid((unsigned)divide_up(p->n, PLAIN_WARPS), (unsigned)divide_up(p->m, PLAIN_ROWS));
+    if (p->y_type == DTYPE_F32)
+        launch(cu, "linear", plain<T, float>, grid, PLAIN_WARPS * 32, 0, (float *)p->y, (const T *)p->x, (const T *)p->w,
+               p->bias, p->m, p->n, p->k, p->ldy);
+    else
+        launch(cu, "linear", plain<T, T>, grid, PLAIN_WARPS * 32, 0, (T *)p->y, (const T *)p->x, (const T *)p->w, p->bias,
+               p->m, p->n, p->k, p->ldy);
+}
+
+/* cuBLASLt. Its matrices are column-major: y^T [n, m] = (W^T)^T x^T. */
+
+/* Every row of y becomes the bias. A thread owns one column. */
+template <typename O> static __global__ void fill_bias(O *y, const float *bias, int m, int n, int ldy)
+{
+    wait_for_previous();
+    let_next_start();
+    int col = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int row = blockIdx.y; row < m && col < n; row += gridDim.y)
+        y[(size_t)row * ldy + col] = from_float<O>(bias[col]);
+}
+
+template <typename O> static void run_fill_bias(cuda_backend *cu, const product *p)
+{
+    dim3 grid((unsigned)divide_up(p->n, 256), (unsigned)(p->m < 64 ? p->m : 64));
+    launch(cu, "linear bias", fill_bias<O>, grid, 256, 0, (O *)p->y, p->bias, p->m, p->n, p->ldy);
+}
+
+/* Numbers of rows that share a plan. */
+static int rounded_rows(int m)
+{
+    int step = m <= 1024 ? 64 : 512;
+    return divide_up(m, step) * step;
+}
+
+static cudaDataType_t blas_type(dtype t)
+{
+    return t == DTYPE_F32 ? CUDA_R_32F : t == DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+typedef struct {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t w, x, y;
+} blas_call;
+
+static void describe(const cuda_backend *cu, const product *p, int m, blas_call *c)
+{
+    cublasOperation_t transposed = CUBLAS_OP_T;
+    cudaDataType_t act = blas_type(cu->base.act);
+    uint64_t k = (uint64_t)p->k;
+    cublasLtMatmulDescInit(&c->op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(&c->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+    cublasLtMatrixLayoutInit(&c->w, act, k, (uint64_t)p->n, p->k);
+    cublasLtMatrixLayoutInit(&c->x, act, k, (uint64_t)m, p->k);
+    cublasLtMatrixLayoutInit(&c->y, blas_type(p->y_type), (uint64_t)p->n, (uint64_t)m, p->ldy);
+}
+
+/* How far y's rows are aligned, in bytes, at most 16. */
+static uint32_t y_alignment(const product *p)
+{
+    uintptr_t bits = (uintptr_t)p->y | (uintptr_t)p->ldy * dtype_size(p->y_type) | 16;
+    return (uint32_t)(bits & -bits);
+}
+
+static blas_plan find_plan(cuda_backend *cu, const product *p, int m)
+{
+    blas_plan plan = {};
+    plan.m = m, plan.n = p->n, plan.k = p->k, plan.y_type = blas_type(p->y_type);
+    blas_call c;
+    cublasLtMatmulPreferenceOpaque_t wish;
+    cublasLtMatmulHeuristicResult_t found;
+    uint32_t alignment = y_alignment(p);
+    int n = 0;
+    describe(cu, p, m, &c);
+    cublasLtMatmulPreferenceInit(&wish);
+    cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &cu->blas_workspace_bytes,
+                                         sizeof cu->blas_workspace_bytes);
+    cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment);
+    cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment);
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(cu->blas, &c.op, &c.w, &c.x, &c.y, &c.y, &wish, 1, &found, &n);
+    plan.known = status == CUBLAS_STATUS_SUCCESS && n == 1;
+    if (plan.known)
+        plan.algo = found.algo;
+    return plan;
+}
+
+/* The plan for a product, found once. */
+static const blas_plan *plan_for(cuda_backend *cu, const product *p)
+{
+    linear_plans *plans = cu->plans;
+    int m = rounded_rows(p->m);
+    for (int i = 0; i < plans->n_blas; i++) {
+        const blas_plan *plan = &plans->blas[i];
+        if (plan->m == m && plan->n == p->n && plan->k == p->k && plan->y_type == blas_type(p->y_type))
+            return plan;
+    }
+    plans->blas = (blas_plan *)xgrow(plans->blas, &plans->blas_cap, (size_t)plans->n_blas + 1, sizeof *plans->blas);
+    plans->blas[plans->n_blas] = find_plan(cu, p, m);
+    return &plans->blas[plans->n_blas++];
+}
+
+static cublasStatus_t multiply_blas(cuda_backend *cu, const product *p, const blas_plan *plan)
+{
+    blas_call c;
+    float one = 1.0f, beta = p->bias ? 1.0f : 0.0f;
+    if (!plan->known)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    describe(cu, p, p->m, &c);
+    return cublasLtMatmul(cu->blas, &c.op, &one, p->w, &c.w, p->x, &c.x, &beta, p->y, &c.y, p->y, &c.y, &plan->algo,
+                          cu->blas_workspace, cu->blas_workspace_bytes, cu->stream);
+}
+
+/* False when cuBLASLt has nothing for it. The bias is put into y first and added to there. */
+static bool run_blas(cuda_backend *cu, const product *p)
+{
+    if (p->bias && p->y_type == DTYPE_F32)
+        run_fill_bias<float>(cu, p);
+    else if (p->bias && cu->base.act == DTYPE_F16)
+        run_fill_bias<f16>(cu, p);
+    else if (p->bias)
+        run_fill_bias<bf16>(cu, p);
+    cublasStatus_t status = multiply_blas(cu, p, plan_for(cu, p));
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        blas_plan exact = find_plan(cu, p, p->m);
+        status = multiply_blas(cu, p, &exact);
+    }
+    return status == CUBLAS_STATUS_SUCCESS;
+}
+
+/* The ops. */
+
+static void multiply(cuda_backend *cu, const product *p)
+{
+    if (p->m == 0)
+        return;
+    if (fits_skinny(cu, p))
+        run_skinny(cu, p, NULL);
+    else if (is_wide(p) && run_blas(cu, p))
+        return;
+    else if (cu->base.act == DTYPE_F16)
+        run_plain<f16>(cu, p);
+    else
+        run_plain<bf16>(cu, p);
+}
+
+static product product_of(const tensor *y, const tensor *x, const proj *part, int col, int n)
+{
+    product p = {};
+    p.y = (char *)y->data + (size_t)col * dtype_size(y->type);
+    p.y_type = y->type;
+    p.x = x->data;
+    p.w = part->w.data;
+    p.bias = (const float *)part->bias.data;
+    p.m = x->rows, p.n = n, p.k = x->cols, p.ldy = y->cols;
+    return p;
+}
+
+/* Whether part b's weights and bias follow part a's without a gap. */
+static bool follows(const proj *a, const proj *b)
+{
+    if ((const char *)b->w.data != (const char *)a->w.data + tensor_bytes(&a->w))
+        return false;
+    if (!a->bias.data || !b->bias.data)
+        return !a->bias.data && !b->bias.data;
+    return (const char *)b->bias.data == (const char *)a->bias.data + tensor_bytes(&a->bias);
+}
+
+static void check_shapes(const backend *be, const tensor *y, const tensor *x, const linear *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->n; i++) {
+        const proj *part = &w->part[i];
+        CHECK(part->w.cols == x->cols && part->w.type == be->act);
+        CHECK(!part->bias.data || (part->bias.type == DTYPE_F32 && part->bias.cols == part->w.rows));
+        n += part->w.rows;
+    }
+    CHECK(y->rows == x->rows && y->cols == n && x->type == be->act && (y->type == be->act || y->type == DTYPE_F32));
+}
+
+static bool is_one_matrix(const linear *w)
+{
+    for (int i = 1; i < w->n; i++)
+        if (!follows(&w->part[i - 1], &w->part[i]))
+            return false;
+    return true;
+}
+
+void cuda_linear(backend *be, tensor *y, const tensor *x, const linear *w)
+{
+    check_shapes(be, y, x, w);
+    if (is_one_matrix(w)) {
+        product p = product_of(y, x, &w->part[0], 0, y->cols);
+        multiply(cuda_of(be), &p);
+        return;
+    }
+    for (int i = 0, col = 0; i < w->n; col += w->part[i++].w.rows) {
+        product p = product_of(y, x, &w->part[i], col, w->part[i].w.rows);
+        multiply(cuda_of(be), &p);
+    }
+}
+
+/* The shrink alone, in pieces. Block: SHRINK_WARPS warps, every gridDim.x-th unit. */
+template <typename T, bool WIDE> static __global__ void shrink_parts(shrink_job job)
+{
+    wait_for_previous();
+    shrink_units<T, WIDE>(job, blockIdx.x, gridDim.x, threadIdx.x / 32, SHRINK_WARPS);
+}
+
+static void run_shrink_parts(cuda_backend *cu, const shrink_job &job, bool wide)
+{
+    bool half = cu->base.act == DTYPE_F16;
+    void (*kernel)(shrink_job) = half ? wide ? shrink_parts<f16, true> : shrink_parts<f16, false>
+                                      : wide ? shrink_parts<bf16, true> : shrink_parts<bf16, false>;
+    launch(cu, "shrink", kernel, (unsigned)(cu->shape.max_tiles * job.n_pieces), SHRINK_WARPS * 32, 0, job);
+}
+
+static shrink_job shrink_of(const cuda_backend *cu, const tensor *x, int site)
+{
+    shrink_job job = {};
+    job.tile = cu->step.tile;
+    job.n_tiles = cu->step.n + COUNT_TILES;
+    job.x = x->data;
+    job.v_parts = cu->v_parts;
+    job.site = site, job.in = x->cols;
+    job.n_pieces = sgmv_splits(x->cols), job.piece = sgmv_piece(x->cols);
+    job.v_stride = cu->limit.max_rank_sum;
+    return job;
+}
+
+void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *a, const batch *b)
+{
+    cuda_backend *cu = cuda_of(be);
+    if (!cu->shape.fused) {
+        cuda_linear(be, y, x, a->w);
+        if (cu->shape.any_lora)
+            cuda_sgmv_shrink(be, a->v, x, b, a->site);
+        return;
+    }
+    check_shapes(be, y, x, a->w);
+    product p = product_of(y, x, &a->w->part[0], 0, y->cols);
+    shrink_job shrink = shrink_of(cu, x, a->site);
+    if (is_one_matrix(a->w) && fits_skinny(cu, &p) && p.m > 0)
+        run_skinny(cu, &p, &shrink);
+    else {
+        cuda_linear(be, y, x, a->w);
+        run_shrink_parts(cu, shrink, x->cols % 8 == 0 && aligned(x->data, 16));
+    }
+}
+
+/* Ask for most of shared memory, and how many clusters of each size then run at once. */
+template <typename T, int M> static void prepare_skinny(cuda_backend *cu)
+{
+    cuda_keep(cu, cudaFuncSetAttribute(skinny<T, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, SKINNY_SHARED), "linear");
+    for (unsigned size = 1; size <= MAX_SPLITS; size *= 2) {
+        cudaLaunchAttribute cluster = {};
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim.x = size;
+        cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+        cudaLaunchConfig_t c = {};
+        c.gridDim = (unsigned)cu->n_sms / size * size;
+        c.blockDim = SKINNY_THREADS;
+        c.dynamicSmemBytes = SKINNY_SHARED;
+        c.attrs = &cluster;
+        c.numAttrs = 1;
+        int n = 0;
+        cuda_keep(cu, cudaOccupancyMaxActiveClusters(&n, skinny<T, M>, &c), "linear");
+        cu->plans->max_clusters[size] = n;
+    }
+}
+
+template <typename T> static void prepare_type(cuda_backend *cu)
+{
+    prepare_skinny<T, 8>(cu);
+    prepare_skinny<T, 16>(cu);
+    prepare_skinny<T, 32>(cu);
+    prepare_skinny<T, 64>(cu);
+    prepare_skinny<T, 128>(cu);
+}
+
+static int init_skinny(cuda_backend *cu, err *e)
+{
+    cudaDriverEntryPointQueryResult found;
+    if (cuda_keep(cu, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&cu->plans->encode, 12000,
+                                                       cudaEnableDefault, &found), "linear"))
+        return cuda_report(cu, e);
+    if (found != cudaDriverEntryPointSuccess)
+        return err_set(e, "GPU %d: the driver is too old (no cuTensorMapEncodeTiled)", cu->device);
+    if (cu->base.act == DTYPE_F16)
+        prepare_type<f16>(cu);
+    else
+        prepare_type<bf16>(cu);
+    return cuda_report(cu, e);
+}
+
+int cuda_linear_init(cuda_backend *cu, err *e)
+{
+    cu->plans = XNEW(linear_plans);
+    if (cublasLtCreate(&cu->blas) != CUBLAS_STATUS_SUCCESS)
+        return err_set(e, "GPU %d: cuBLASLt cannot be set up", cu->device);
+    cu->blas_workspace_bytes = BLAS_WORKSPACE;
+    cu->blas_workspace = cuda_alloc(&cu->base, cu->blas_workspace_bytes, e);
+    if (!cu->blas_workspace)
+        return -1;
+    return cu->arch == 90 ? init_skinny(cu, e) : 0;
+}
+
+void cuda_linear_deinit(cuda_backend *cu)
+{
+    if (cu->blas_workspace)
+        cuda_release(&cu->base, cu->blas_workspace);
+    if (cu->blas)
+        cublasLtDestroy(cu->blas);
+    if (cu->plans)
+        free(cu->plans->blas);
+    free(cu->plans);
+}

@@ -1,0 +1,134 @@
+/* cuda_rope.cu - head norms, rotary embedding, and appending keys and values to the KvCache */
+#include "backend/cuda/kernel.cuh"
+
+/* x = x / sqrt(mean(x^2) + eps) * w for each query and key head of each row. A warp owns one head of one
+ * row, a lane vectors of V numbers of it. No shared memory. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(128)
+head_norm_kernel(T *qkv, int n_rows, int cols, heads h, const float *q_w, const float *k_w, float eps)
+{
+    int n = h.n_heads + h.n_kv_heads, unit = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    int row = unit / n, head = unit % n, lane = threadIdx.x % 32;
+    wait_for_previous();
+    let_next_start();
+    if (row >= n_rows)
+        return;
+    T *x = qkv + (size_t)row * cols + (size_t)head * h.head_dim;
+    const float *w = head < h.n_heads ? q_w : k_w;
+    float sum = 0.0f;
+    for (int i = lane * V; i < h.head_dim; i += 32 * V) {
+        float v[V];
+        load_n(v, x + i);
+        for (int j = 0; j < V; j++)
+            sum += v[j] * v[j];
+    }
+    float by = rsqrtf(warp_sum(sum) / (float)h.head_dim + eps);
+    for (int i = lane * V; i < h.head_dim; i += 32 * V) {
+        float v[V];
+        load_n(v, x + i);
+        for (int j = 0; j < V; j++)
+            v[j] *= by * w[i + j];
+        store_n(x + i, v);
+    }
+}
+
+template <typename T, int V>
+static void norm_heads(cuda_backend *cu, tensor *qkv, heads h, const float *q_w, const float *k_w, float eps)
+{
+    int warps = qkv->rows * (h.n_heads + h.n_kv_heads);
+    launch(cu, "head_norm", head_norm_kernel<T, V>, (warps + 3) / 4, 128, 0, (T *)qkv->data, qkv->rows, qkv->cols, h, q_w,
+           k_w, eps);
+}
+
+template <typename T>
+static void norm_heads_by_size(cuda_backend *cu, tensor *qkv, heads h, const float *q_w, const float *k_w, float eps)
+{
+    if (h.head_dim % 128 == 0)
+        norm_heads<T, 4>(cu, qkv, h, q_w, k_w, eps);
+    else if (h.head_dim % 2 == 0)
+        norm_heads<T, 2>(cu, qkv, h, q_w, k_w, eps);
+    else
+        norm_heads<T, 1>(cu, qkv, h, q_w, k_w, eps);
+}
+
+void cuda_head_norm(backend *be, tensor *qkv, heads h, const tensor *q_w, const tensor *k_w, float eps)
+{
+    CHECK(q_w->type == DTYPE_F32 && k_w->type == DTYPE_F32);
+    BY_ACT(norm_heads_by_size, cuda_of(be), qkv, h, (const float *)q_w->data, (const float *)k_w->data, eps);
+}
+
+/* Where a row's keys and values go: one layer of the KvCache. */
+template <typename T> struct page_target {
+    T *keys;                    /* this layer's keys in page 0 */
+    size_t page_stride, values; /* numbers from a page to the next, from keys to values */
+    int page_len;
+};
+
+/* (x[i], x[i + n/2]) is turned by position * inv_freq[i] in query and key heads, in place; keys and values
+ * are also written to the row's place in its page, unless it has none. Grid: rows x shares of the heads. Thread
+ * (x, y) owns V pairs, from pair x * V on, of every (gridDim.y * blockDim.y)-th head. No shared memory. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(256)
+rope_append_kernel(T *qkv, int cols, heads h, const float *inv_freq, step s, page_target<T> to)
+{
+    int row = blockIdx.x, half = h.head_dim / 2, pair = threadIdx.x * V, slot = s.kv_slot[row];
+    float sine[V], cosine[V], position = (float)s.position[row];
+    let_next_start();
+    for (int i = 0; i < V; i++)
+        sincosf(position * inv_freq[pair + i], &sine[i], &cosine[i]);
+    int page = max(slot, 0) / to.page_len, place = max(slot, 0) % to.page_len;
+    T *keys = to.keys + page * to.page_stride + (size_t)place * h.head_dim;
+    wait_for_previous();
+    for (int head = blockIdx.y * blockDim.y + threadIdx.y; head < h.n_heads + 2 * h.n_kv_heads;
+         head += gridDim.y * blockDim.y) {
+        T *x = qkv + (size_t)row * cols + (size_t)head * h.head_dim + pair;
+        float lo[V], hi[V];
+        load_n(lo, x);
+        load_n(hi, x + half);
+        if (head < h.n_heads + h.n_kv_heads) {
+            for (int i = 0; i < V; i++) {
+                float turned = lo[i] * cosine[i] - hi[i] * sine[i];
+                hi[i] = hi[i] * cosine[i] + lo[i] * sine[i];
+                lo[i] = turned;
+            }
+            store_n(x, lo);
+            store_n(x + half, hi);
+        }
+        if (head >= h.n_heads && slot >= 0) {
+            int kv_head = (head - h.n_heads) % h.n_kv_heads;
+            size_t kind = head < h.n_heads + h.n_kv_heads ? 0 : to.values;
+            T *y = keys + kind + (size_t)kv_head * to.page_len * h.head_dim + pair;
+            store_n(y, lo);
+            store_n(y + half, hi);
+        }
+    }
+}
+
+template <typename T, int V>
+static void rope_append(cuda_backend *cu, tensor *qkv, heads h, const float *inv_freq, kv_cache *kv, int layer)
+{
+    size_t kind = (size_t)kv->n_kv_heads * (size_t)kv->page_len * (size_t)kv->head_dim;
+    page_target<T> to = {(T *)kv->data + (size_t)layer * 2 * kind, (size_t)kv->n_layers * 2 * kind, kind, kv->page_len};
+    int across = h.head_dim / 2 / V, down = across < 128 ? 128 / across : 1, n_heads = h.n_heads + 2 * h.n_kv_heads;
+    /* Few rows: a head per thread, to be done soon. Many: four, which share the angles. */
+    int per_thread = qkv->rows > 4 * cu->n_sms ? 4 : 1, shares = (n_heads + down * per_thread - 1) / (down * per_thread);
+    launch(cu, "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, shares), dim3(across, down), 0, (T *)qkv->data,
+           qkv->cols, h, inv_freq, cu->step, to);
+}
+
+template <typename T>
+static void rope_append_by_size(cuda_backend *cu, tensor *qkv, heads h, const float *inv_freq, kv_cache *kv, int layer)
+{
+    if (h.head_dim % 16 == 0)
+        rope_append<T, 8>(cu, qkv, h, inv_freq, kv, layer);
+    else
+        rope_append<T, 1>(cu, qkv, h, inv_freq, kv, layer);
+}
+
+void cuda_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv, int layer)
+{
+    (void)b;
+    CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && h.head_dim % 2 == 0 && h.head_dim <= 256);
+    CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim && kv->type == be->act);
+    BY_ACT(rope_append_by_size, cuda_of(be), qkv, h, inv_freq, kv, layer);
+}

@@ -1,0 +1,649 @@
+/* cuda_sample.cu - from logits to tokens on the device; the rules are those of cpu/cpu_sample.c
+ *
+ * A team of blocks works on one row: a cluster of 8 on Hopper, elsewhere a single block. Every warp owns a
+ * stretch of the vocabulary, in order of ids, and the blocks agree by one means: tell(), by which each warp
+ * says a word of 64 bits that all warps of the team then read. A greedy row is read once and takes one
+ * tell(). A row that is changed or drawn from has its changed logits, then its weights, in shared memory
+ * (in device memory where they do not fit).
+ *
+ * Weights are computed with the CPU's own exponential, and counts and masses of equal leading bits are exact
+ * integers, so that sums differ from the CPU's only in the last bits of a double, and draws agree. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cluster.cuh"
+#include "backend/cuda/kernel.cuh"
+extern "C" {
+#include "base/mem.h"
+#include "base/rng.h"
+}
+
+enum { TEAM = 8, WARPS = 16, THREADS = 32 * WARPS, BITS = 8, BINS = 1 << BITS, TURNS = 3 };
+
+typedef unsigned long long word;
+
+/* A sample_spec as the device reads it. seen, banned: places in the list of ints behind the specs. */
+typedef struct {
+    double u;                   /* the draw */
+    int draws;                  /* 0: greedy */
+    float by;                   /* 1 / temperature */
+    int top_k;
+    float top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    int n_seen, seen;           /* tokens, then as many counts */
+    int n_banned, banned;
+    int n_logprobs;
+} row_spec;
+
+typedef struct {
+    const float *logits;        /* [rows, vocab] */
+    int vocab, stretch;         /* ids of a warp */
+    const row_spec *spec;       /* [rows] */
+    const int *list;
+    float *z;                   /* [rows, blocks * WARPS * stretch], NULL: shared memory */
+    sample_result *result;      /* [rows] pinned host memory */
+    int *drawn;                 /* [rows] */
+} sample_job;
+
+/* A prefix of the tokens, likelier first: all of weight above `cut`, and the first n_ties of weight `cut`. */
+typedef struct { float cut; int n_ties; } prefix;
+
+template <int BLOCKS> struct team_memory {
+    word said[2][BLOCKS * WARPS];
+    unsigned low[2][BINS], high[2][BINS];               /* a histogram, see find_prefix */
+    double total[BINS];
+    word top[BLOCKS * WARPS][MAX_LOGPROBS];             /* used in block 0 */
+};
+
+/* One thread's view of its row. */
+template <int BLOCKS> struct team_row {
+    team_memory<BLOCKS> *shared;
+    row_spec spec;
+    const float *logits;        /* [vocab] */
+    float *z;                   /* changed logits, then weights, of this block's ids */
+    int vocab, base, end;       /* this block's ids are base..end-1, */
+    int from, to;               /* this warp's from..to-1 */
+    int lane, warp;             /* warp counts through the team */
+    int turn;
+};
+
+/* Orders like (value, then lower id); 0 is below all. */
+static __device__ __forceinline__ word key_of(float x, int id)
+{
+    unsigned u = __float_as_uint(x + 0.0f);             /* -0 equals 0 */
+    u = u >> 31 ? ~u : u | 0x80000000u;
+    return (word)u << 32 | (0xffffffffu - (unsigned)id);
+}
+
+static __device__ __forceinline__ float value_of(word key)
+{
+    unsigned u = (unsigned)(key >> 32);
+    return __uint_as_float(u >> 31 ? u & 0x7fffffffu : ~u);
+}
+
+static __device__ __forceinline__ int id_of(word key)
+{
+    return (int)(0xffffffffu - (unsigned)key);
+}
+
+static __device__ __forceinline__ word warp_max_word(word x)
+{
+    for (int i = 16; i > 0; i >>= 1) {
+        word other = __shfl_xor_sync(0xffffffffu, x, i);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+static __device__ __forceinline__ double warp_sum_double(double x)
+{
+    for (int i = 16; i > 0; i >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, i);
+    return x;
+}
+
+/* Say a word; what all warps of the team said, in order of ids. It stands until the next but one tell(). */
+template <int BLOCKS> static __device__ const word *tell(team_row<BLOCKS> &r, word mine)
+{
+    word *said = r.shared->said[r.turn ^= 1];
+    if (r.lane < BLOCKS)
+        store_to_peer(&said[r.warp], r.lane, mine);
+    cluster_arrive();
+    cluster_wait();
+    return said;
+}
+
+template <int BLOCKS> static __device__ word team_max(team_row<BLOCKS> &r, word mine)
+{
+    const word *said = tell(r, mine);
+    word best = 0;
+    for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
+        best = said[i] > best ? said[i] : best;
+    return warp_max_word(best);
+}
+
+template <int BLOCKS> static __device__ double team_sum(team_row<BLOCKS> &r, double mine)
+{
+    const word *said = tell(r, (word)__double_as_longlong(mine));
+    double sum = 0;
+    for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
+        sum += __longlong_as_double((long long)said[i]);
+    return warp_sum_double(sum);
+}
+
+/* The key of the largest of x[from..to), whose place in memory is x; all ones when `finite` is set and
+ * something is not. */
+static __device__ word max_key(const float *x, int from, int to, int lane, bool finite)
+{
+    float best = -INFINITY, zeros = 0.0f;               /* x * 0 is 0 for finite x and NaN else */
+    int id = -1;
+#pragma unroll 8
+    for (int i = from + lane; i < to; i += 32) {
+        float v = x[i - from];
+        zeros += v * 0.0f;
+        if (v > best) {
+            best = v;
+            id = i;
+        }
+    }
+    word key = id < 0 ? 0 : key_of(best, id);
+    return warp_max_word(finite && isnan(zeros) ? ~0ull : key);
+}
+
+/* z = the logits with penalties and bans. */
+template <int BLOCKS> static __device__ void change(team_row<BLOCKS> &r, const int *list)
+{
+    const row_spec &s = r.spec;
+    for (int i = r.from + r.lane; i < r.to; i += 32)
+        r.z[i - r.base] = r.logits[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < s.n_seen; i += THREADS) {
+        int token = list[s.seen + i], count = list[s.seen + s.n_seen + i];
+        if (token < r.base || token >= r.end)
+            continue;
+        float v = r.z[token - r.base];
+        v = v < 0 ? __fmul_rn(v, s.repetition_penalty) : __fdiv_rn(v, s.repetition_penalty);
+        if (count > 0)
+            v = __fsub_rn(v, __fadd_rn(s.presence_penalty, __fmul_rn(s.frequency_penalty, (float)count)));
+        r.z[token - r.base] = v;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < s.n_banned; i += THREADS) {
+        int token = list[s.banned + i];
+        if (token >= r.base && token < r.end)
+            r.z[token - r.base] = -INFINITY;
+    }
+    __syncthreads();
+}
+
+/* e^x for x <= 0 in the very steps of the CPU's v_exp: see cpu/simd.h. */
+static __device__ __forceinline__ float exp_as_cpu(float x)
+{
+    const float shift = 0x1.8p23f;
+    float c = fmaxf(-87.0f, x), t = __fadd_rn(__fmul_rn(c, 0x1.715476p0f), shift), n = __fsub_rn(t, shift);
+    float q = __fmaf_rn(n, 0x1.bd0106p-13f, __fmaf_rn(n, -0x1.63p-1f, c)), p = 0x1.6a23dp-10f;
+    p = __fmaf_rn(p, q, 0x1.123a2p-7f);
+    p = __fmaf_rn(p, q, 0x1.5558f2p-5f);
+    p = __fmaf_rn(p, q, 0x1.555492p-3f);
+    p = __fmaf_rn(p, q, 0x1.fffffcp-2f);
+    p = __fmaf_rn(p, __fmul_rn(q, q), q);
+    float power = __uint_as_float((__float_as_uint(t) << 23) + 0x3f800000u);
+    return x < -87.0f ? 0.0f : __fmul_rn(__fadd_rn(p, 1.0f), power);
+}
+
+/* The team's sum of e^((x - max) * by), x being this warp's logits; they go to z where there is one. */
+template <int BLOCKS>
+static __device__ double exp_sum(team_row<BLOCKS> &r, const float *x, float max, float by, float *z)
+{
+    double sum = 0;
+#pragma unroll 4
+    for (int i = r.lane; i < r.to - r.from; i += 32) {
+        float w = exp_as_cpu(__fmul_rn(__fsub_rn(x[i], max), by));
+        if (z)
+            z[i] = w;
+        sum += w;
+    }
+    return team_sum(r, warp_sum_double(sum));
+}
+
+/* Of n numbers from 0 up, the first at which their running sum, begun at *start, passes `limit`; where
+ * rounding keeps it from passing, the last that is not 0. *start becomes the sum before it. All warps
+ * that ask the same get the same. */
+static __device__ int first_past(const double *x, int n, double *start, double limit)
+{
+    int lane = threadIdx.x % 32, per_lane = (n + 31) / 32, from = lane * per_lane, at = -1;
+    double sum = 0, before = 0;
+    for (int i = from; i < from + per_lane && i < n; i++)
+        sum += x[i];
+    for (int i = 1; i < 32; i *= 2) {
+        double other = __shfl_up_sync(0xffffffffu, sum, i);
+        sum += lane >= i ? other : 0;
+    }
+    double upto = __shfl_up_sync(0xffffffffu, sum, 1);
+    upto = *start + (lane > 0 ? upto : 0);
+    bool past = false;
+    for (int i = from; i < from + per_lane && i < n && !past; i++)
+        if (x[i] > 0) {
+            at = i;
+            before = upto;
+            upto += x[i];
+            past = upto > limit;
+        }
+    unsigned passing = __ballot_sync(0xffffffffu, past), any = __ballot_sync(0xffffffffu, at >= 0);
+    int who = passing ? __ffs((int)passing) - 1 : any ? 31 - __clz((int)any) : 0;
+    *start = __shfl_sync(0xffffffffu, before, who);
+    return __shfl_sync(0xffffffffu, at, who);
+}
+
+/* A weight as an integer of at most 25 bits, in units of weight_unit(bits of it). */
+static __device__ __forceinline__ unsigned whole_weight(unsigned u)
+{
+    unsigned exponent = u >> 23;
+    return ((u & 0x7fffffu) | (exponent ? 0x800000u : 0)) << (exponent & 1);
+}
+
+static __device__ __forceinline__ double weight_unit(unsigned u)
+{
+    return scalbn(1.0, (int)(u >> 23 & ~1u) - 150);
+}
+
+/* Into the histogram: weights whose bits under `mask` are `known`, by their next BITS bits, counted or
+ * summed. A block's sum of 2^18 weights may need 43 bits: the lower 13 bits of each and those above them
+ * are summed apart. */
+template <int BLOCKS, bool MASS>
+static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *high, unsigned known, unsigned mask, int shift)
+{
+    for (int i = threadIdx.x; i < BINS; i += THREADS)
+        low[i] = high[i] = 0;
+    __syncthreads();
+    for (int i = r.from + r.lane; i < r.to; i += 32) {
+        unsigned u = __float_as_uint(r.z[i - r.base]), bin = u >> shift & (BINS - 1);
+        if ((u & mask) != known)
+            continue;
+        if (MASS) {
+            unsigned whole = whole_weight(u);
+            atomicAdd(&low[bin], whole & 0x1fffu);
+            atomicAdd(&high[bin], whole >> 13);
+        } else {
+            atomicAdd(&low[bin], 1u);
+        }
+    }
+}
+
+/* The shortest prefix of at least `limit` tokens, or of at least that much weight: its last weight is found
+ * by BITS bits at a time, from the top (weights lie in [0, 1], where the bits of a float sort like it). */
+template <int BLOCKS, bool MASS> static __device__ prefix find_prefix(team_row<BLOCKS> &r, double limit)
+{
+    team_memory<BLOCKS> &m = *r.shared;
+    double above = 0, under_limit = nextafter(limit, -1.0);
+    unsigned known = 0, mask = 0;
+    for (int shift = 32 - BITS; shift >= 0; shift -= BITS) {
+        unsigned *low = m.low[shift / BITS % 2], *high = m.high[shift / BITS % 2];
+        fill_bins<BLOCKS, MASS>(r, low, high, known, mask, shift);
+        cluster_arrive();
+        cluster_wait();
+        for (int bin = threadIdx.x; bin < BINS; bin += THREADS) {
+            word sum = 0;
+            for (int peer = 0; peer < BLOCKS; peer++)
+                sum += load_from_peer(&low[bin], peer) + ((word)load_from_peer(&high[bin], peer) << 13);
+            m.total[BINS - 1 - bin] = MASS ? (double)sum * weight_unit(known | (unsigned)bin << shift) : (double)sum;
+        }
+        __syncthreads();
+        int bin = BINS - 1 - first_past(m.total, BINS, &above, under_limit);
+        known |= (unsigned)bin << shift;
+        mask |= (unsigned)(BINS - 1) << shift;
+    }
+    float cut = __uint_as_float(known);
+    double each = MASS ? cut : 1, n = floor((limit - above) / each) - 1;
+    prefix p = {cut, n < 1 ? 1 : (int)n};
+    while (above + each * p.n_ties < limit)
+        p.n_ties++;
+    return p;
+}
+
+static __device__ prefix shorter(prefix a, prefix b)
+{
+    if (a.cut != b.cut)
+        return a.cut > b.cut ? a : b;
+    return a.n_ties < b.n_ties ? a : b;
+}
+
+/* What of a prefix lies in this warp's ids. */
+typedef struct { double above; int n_ties; } share;
+
+/* The mass above the cut, and how many of the prefix's ties are this warp's. */
+template <int BLOCKS> static __device__ share share_of(team_row<BLOCKS> &r, prefix p)
+{
+    double above = 0;
+    int ties = 0, before = 0;
+    for (int i = r.from + r.lane; i < r.to; i += 32) {
+        float w = r.z[i - r.base];
+        above += w > p.cut ? w : 0;
+        ties += w == p.cut && w > 0;
+    }
+    ties = __reduce_add_sync(0xffffffffu, ties);
+    const word *said = tell(r, (word)ties);
+    for (int i = r.lane; i < r.warp; i += 32)
+        before += (int)said[i];
+    before = __reduce_add_sync(0xffffffffu, before);
+    int left = p.n_ties > before ? p.n_ties - before : 0;
+    return {warp_sum_double(above), ties < left ? ties : left};
+}
+
+/* The first of this warp's kept tokens at which their running sum passes `left`, or the last of them. */
+template <int BLOCKS> static __device__ int walk(const team_row<BLOCKS> &r, prefix p, int n_ties, double left)
+{
+    int last = -1;
+    double done = 0;
+    for (int base = r.from; base < r.to; base += 32) {
+        int i = base + r.lane;
+        float w = i < r.to ? r.z[i - r.base] : 0;
+        unsigned ties = __ballot_sync(0xffffffffu, w == p.cut && w > 0);
+        int nth = __popc(ties & ((1u << r.lane) - 1));
+        bool kept = w > p.cut || (ties >> r.lane & 1 && nth < n_ties);
+        double sum = kept ? w : 0;
+        for (int j = 1; j < 32; j *= 2) {
+            double other = __shfl_up_sync(0xffffffffu, sum, j);
+            sum += r.lane >= j ? other : 0;
+        }
+        unsigned passing = __ballot_sync(0xffffffffu, kept && done + sum > left), any = __ballot_sync(0xffffffffu, kept);
+        if (passing)
+            return base + __ffs((int)passing) - 1;
+        last = any ? base + 31 - __clz((int)any) : last;
+        done += __shfl_sync(0xffffffffu, sum, 31);
+        n_ties -= __popc(ties);
+    }
+    return last;
+}
+
+/* The kept token at which the running sum of kept weights, by id, passes u times their total. */
+template <int BLOCKS> static __device__ int draw_from(team_row<BLOCKS> &r, prefix p)
+{
+    share mine = share_of(r, p);
+    double mass = mine.above + (double)p.cut * mine.n_ties, total = 0, start = 0;
+    const double *masses = (const double *)tell(r, (word)__double_as_longlong(mass));
+    for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
+        total += masses[i];
+    double left = r.spec.u * warp_sum_double(total);
+    int who = first_past(masses, BLOCKS * WARPS, &start, left), token = -1;
+    if (who == r.warp)
+        token = walk(r, p, mine.n_ties, left - start);
+    return (int)team_max(r, (word)(token + 1)) - 1;
+}
+
+template <int BLOCKS> static __device__ int draw(team_row<BLOCKS> &r, const float *x, float max)
+{
+    const row_spec &s = r.spec;
+    double total = exp_sum(r, x, max, s.by, r.z + r.from - r.base);
+    prefix p = {0, r.vocab};
+    if (s.top_k > 0 && s.top_k < r.vocab) {
+        p = find_prefix<BLOCKS, false>(r, s.top_k);
+        share mine = share_of(r, p);
+        total = team_sum(r, mine.above + (double)p.cut * mine.n_ties);
+    }
+    if (s.top_p < 1)
+        p = shorter(p, find_prefix<BLOCKS, true>(r, s.top_p * total));
+    if (s.min_p > 0)
+        p = shorter(p, {s.min_p < 1 ? s.min_p : 1, r.vocab});
+    return draw_from(r, p);
+}
+
+/* The chosen token, or -1 when none may be chosen. key: of the largest logit. */
+template <int BLOCKS> static __device__ int choose(team_row<BLOCKS> &r, const int *list, word key)
+{
+    const float *x = r.logits + r.from;
+    if (r.spec.n_seen > 0 || r.spec.n_banned > 0) {
+        change(r, list);
+        x = r.z + r.from - r.base;
+        key = team_max(r, max_key(x, r.from, r.to, r.lane, false));
+        if (key == 0 || !isfinite(value_of(key)))
+            return -1;
+    }
+    return r.spec.draws ? draw(r, x, value_of(key)) : id_of(key);
+}
+
+/* The n likeliest tokens, the i-th key in lane i of the team's first warp: each warp finds its own, the
+ * first one those of all. */
+template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, int n)
+{
+    word last = ~0ull, mine = 0;
+    for (int k = 0; k < n; k++) {
+        word best = 0;
+#pragma unroll 8
+        for (int i = r.from + r.lane; i < r.to; i += 32) {
+            word key = key_of(r.logits[i], i);
+            best = key < last && key > best ? key : best;
+        }
+        last = warp_max_word(best);
+        if (r.lane == 0)
+            store_to_peer(&r.shared->top[r.warp][k], 0, last);
+    }
+    cluster_arrive();
+    cluster_wait();
+    last = ~0ull;
+    for (int k = 0; k < n && r.warp == 0; k++) {
+        word best = 0;
+        for (int i = r.lane; i < BLOCKS * WARPS * n; i += 32) {
+            word key = r.shared->top[i / n][i % n];
+            best = key < last && key > best ? key : best;
+        }
+        last = warp_max_word(best);
+        if (r.lane == k)
+            mine = last;
+    }
+    return mine;
+}
+
+/* One row by a team of BLOCKS blocks: its token, logprobs, and what it leaves for the next invocation.
+ * Shared: team_memory (28 KiB for 8 blocks), and 4 bytes for each of the block's ids where there is anything
+ * to change or draw. */
+template <int BLOCKS> static __global__ void __launch_bounds__(THREADS) sample_rows(sample_job job)
+{
+    __shared__ team_memory<BLOCKS> shared;
+    extern __shared__ float slice[];
+    int row = blockIdx.y, ids = WARPS * job.stretch;
+    team_row<BLOCKS> r;
+    cluster_arrive();
+    wait_for_previous();
+    cluster_wait();
+    r.shared = &shared;
+    r.spec = job.spec[row];
+    r.vocab = job.vocab;
+    r.logits = job.logits + (size_t)row * job.vocab;
+    r.z = job.z ? job.z + ((size_t)row * BLOCKS + blockIdx.x) * ids : slice;
+    r.lane = threadIdx.x % 32;
+    r.warp = blockIdx.x * WARPS + threadIdx.x / 32;
+    r.turn = 0;
+    r.base = blockIdx.x * ids;
+    r.end = min(r.base + ids, job.vocab);
+    r.from = min(r.warp * job.stretch, job.vocab);
+    r.to = min(r.from + job.stretch, job.vocab);
+
+    word key = team_max(r, max_key(r.logits + r.from, r.from, r.to, r.lane, true)), top = 0;
+    int token = key == ~0ull ? -1 : choose(r, job.list, key), n = min(r.spec.n_logprobs, (int)MAX_LOGPROBS);
+    double log_sum = 0;
+    if (token >= 0 && n >= 0) {
+        log_sum = value_of(key) + log(exp_sum(r, r.logits + r.from, value_of(key), 1.0f, NULL));
+        top = find_top(r, n);
+    }
+    if (r.warp > 0)
+        return;
+    if (r.lane == 0) {
+        job.drawn[row] = job.result[row].token = token;
+        job.result[row].logprob = token >= 0 && n >= 0 ? (float)(r.logits[token] - log_sum) : 0;
+    }
+    if (r.lane < MAX_LOGPROBS) {
+        token_logprob none = {r.lane < n ? -1 : 0, r.lane < n ? -INFINITY : 0};
+        token_logprob found = {id_of(top), (float)(value_of(top) - log_sum)};
+        job.result[row].top[r.lane] = top ? found : none;
+    }
+}
+
+/* What one sample() needs of host memory until it is collected. */
+typedef struct {
+    char *packed;               /* pinned: specs, then lists */
+    size_t packed_bytes;
+    sample_result *result;      /* [max_out] pinned, written by the device */
+    cudaEvent_t done;
+} turn;
+
+/* Two samples may be outstanding while the results of a third are still read. */
+struct sampler {
+    turn turns[TURNS];
+    unsigned n_sampled, n_collected;
+    char *packed;               /* device memory: the same for all turns, which the stream orders */
+    size_t packed_bytes;
+    float *z;                   /* device memory, or NULL: rows fit into shared memory */
+    int max_rows, blocks, stretch;
+};
+
+void cuda_sampler_free(cuda_backend *cu)
+{
+    sampler *s = cu->sampler;
+    if (!s)
+        return;
+    for (int i = 0; i < TURNS; i++) {
+        cudaFreeHost(s->turns[i].packed);
+        cudaFreeHost(s->turns[i].result);
+        if (s->turns[i].done)
+            cudaEventDestroy(s->turns[i].done);
+    }
+    if (s->packed)
+        cuda_release(&cu->base, s->packed);
+    if (s->z)
+        cuda_release(&cu->base, s->z);
+    free(s);
+    cu->sampler = NULL;
+}
+
+/* Make room for so many bytes of specs and lists. Twice what is asked for, so that lists may grow. */
+static int reserve_packed(cuda_backend *cu, turn *t, size_t bytes, err *e)
+{
+    sampler *s = cu->sampler;
+    if (bytes > t->packed_bytes) {
+        cudaFreeHost(t->packed);
+        t->packed = NULL;
+        t->packed_bytes = 0;
+        if (cuda_keep(cu, cudaHostAlloc((void **)&t->packed, 2 * bytes, 0), "pinned host memory"))
+            return cuda_report(cu, e);
+        t->packed_bytes = 2 * bytes;
+    }
+    if (bytes > s->packed_bytes) {
+        if (s->packed)
+            cuda_release(&cu->base, s->packed);
+        s->packed_bytes = 0;
+        if (!(s->packed = (char *)cuda_alloc(&cu->base, 2 * bytes, e)))
+            return -1;
+        s->packed_bytes = 2 * bytes;
+    }
+    return 0;
+}
+
+static int allow_shared(cuda_backend *cu, int bytes, err *e)
+{
+    const void *kernel = cu->sampler->blocks == 1 ? (const void *)sample_rows<1> : (const void *)sample_rows<TEAM>;
+    cuda_keep(cu, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "sampler");
+    return cuda_report(cu, e);
+}
+
+int cuda_sampler_reserve(cuda_backend *cu, const extent *x, err *e)
+{
+    cuda_keep(cu, cudaStreamSynchronize(cu->stream), "reserve");
+    cuda_sampler_free(cu);
+    sampler *s = cu->sampler = XNEW(sampler);
+    int most = 0, blocks = s->blocks = cu->arch >= 90 ? TEAM : 1, warps = blocks * WARPS;
+    s->max_rows = x->max_out;
+    s->stretch = ((x->vocab + warps - 1) / warps + 31) / 32 * 32;
+    size_t slice = (size_t)WARPS * s->stretch * sizeof(float);
+    size_t team = blocks == 1 ? sizeof(team_memory<1>) : sizeof(team_memory<TEAM>);
+    CHECK(WARPS * s->stretch <= 1 << 18);               /* see fill_bins */
+    if (cuda_keep(cu, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cu->device), "sampler"))
+        return cuda_report(cu, e);
+    if (slice + team > (size_t)most && !(s->z = (float *)cuda_alloc(&cu->base, (size_t)x->max_out * blocks * slice, e)))
+        return -1;
+    if (!s->z && allow_shared(cu, (int)slice, e))
+        return -1;
+    for (int i = 0; i < TURNS; i++) {
+        turn *t = &s->turns[i];
+        if (cuda_keep(cu, cudaHostAlloc((void **)&t->result, (size_t)x->max_out * sizeof *t->result, 0), "pinned host memory") ||
+            cuda_keep(cu, cudaEventCreateWithFlags(&t->done, cudaEventDisableTiming), "event"))
+            return cuda_report(cu, e);
+        if (reserve_packed(cu, t, (size_t)x->max_out * sizeof(row_spec), e))
+            return -1;
+    }
+    return 0;
+}
+
+static bool has_penalty(const sample_spec *s)
+{
+    return s->n_seen > 0 && (s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0);
+}
+
+/* The spec for the device, its lists copied to list + *at. */
+static row_spec pack(const sample_spec *s, int *list, int *at)
+{
+    row_spec r = {};
+    r.u = rng_uniform(s->seed, s->position);
+    r.draws = s->temperature > 0;
+    r.by = 1 / fmaxf(s->temperature, 1e-30f);
+    r.top_k = s->top_k;
+    r.top_p = s->top_p;
+    r.min_p = s->min_p;
+    r.repetition_penalty = s->repetition_penalty;
+    r.presence_penalty = s->presence_penalty;
+    r.frequency_penalty = s->frequency_penalty;
+    r.n_logprobs = s->n_logprobs;
+    r.n_seen = has_penalty(s) ? s->n_seen : 0;
+    r.n_banned = s->n_banned;
+    r.seen = *at;
+    r.banned = *at + 2 * r.n_seen;
+    memcpy(list + r.seen, s->seen, (size_t)r.n_seen * sizeof(int));
+    memcpy(list + r.seen + r.n_seen, s->seen_output, (size_t)r.n_seen * sizeof(int));
+    memcpy(list + r.banned, s->banned, (size_t)r.n_banned * sizeof(int));
+    *at = r.banned + r.n_banned;
+    return r;
+}
+
+static size_t list_bytes(const sample_spec *spec, int n)
+{
+    size_t ints = 0;
+    for (int i = 0; i < n; i++)
+        ints += 2 * (size_t)(has_penalty(&spec[i]) ? spec[i].n_seen : 0) + (size_t)spec[i].n_banned;
+    return ints * sizeof(int);
+}
+
+void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int n)
+{
+    cuda_backend *cu = cuda_of(be);
+    sampler *s = cu->sampler;
+    turn *t = &s->turns[s->n_sampled++ % TURNS];
+    size_t specs = (size_t)n * sizeof(row_spec), bytes = specs + list_bytes(spec, n);
+    int at = 0, needs_z = 0;
+    err ignored;                                        /* kept, and reported by collect() */
+    CHECK(s->n_sampled - s->n_collected <= 2 && n <= s->max_rows && n <= logits->rows);
+    CHECK(logits->type == DTYPE_F32 && logits->cols <= s->blocks * WARPS * s->stretch);
+    if (reserve_packed(cu, t, bytes, &ignored) == 0) {
+        for (int i = 0; i < n; i++) {
+            row_spec *r = &((row_spec *)t->packed)[i];
+            *r = pack(&spec[i], (int *)(t->packed + specs), &at);
+            needs_z |= r->draws || r->n_seen > 0 || r->n_banned > 0;
+        }
+        cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream), "sample");
+        sample_job job = {(const float *)logits->data, logits->cols, s->stretch, (const row_spec *)s->packed,
+                          (const int *)(s->packed + specs), s->z, t->result, cu->step.drawn};
+        size_t shared = needs_z && !s->z ? (size_t)WARPS * s->stretch * sizeof(float) : 0;
+        launch_clusters(cu, "sample", s->blocks == 1 ? sample_rows<1> : sample_rows<TEAM>, dim3((unsigned)s->blocks, (unsigned)n),
+                        THREADS, shared, (unsigned)s->blocks, job);
+    }
+    cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");
+}
+
+const sample_result *cuda_collect(backend *be, err *e)
+{
+    cuda_backend *cu = cuda_of(be);
+    sampler *s = cu->sampler;
+    CHECK(s->n_collected != s->n_sampled);
+    turn *t = &s->turns[s->n_collected++ % TURNS];
+    cuda_keep(cu, cudaEventSynchronize(t->done), "an earlier op");
+    return cuda_report(cu, e) ? NULL : t->result;
+}

@@ -1,0 +1,308 @@
+/* cuda_step.c - a batch on its way to the device; invocations recorded and replayed
+ *
+ * begin() writes everything kernels need to know of the batch into one block of pinned host memory and
+ * copies it to the device, where the arrays have fixed places. There are two such host blocks in
+ * turn: the host fills one while the copy of the other may still be queued behind a running step.
+ *
+ *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | items ... | pages
+ *
+ * A batch of decodes only is padded to one of a few sizes. The first of a size runs op by op (so that
+ * everything lazy is set up), the second is recorded into a CUDA graph, all later ones replay it. */
+#include "backend/cuda/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Where the arrays lie in a block. */
+typedef struct {
+    size_t n, token, position, kv_slot, out_row, row_lora, tile, seq_row, seq_len, page_indptr, decode, prefill;
+    size_t page;                /* last: only the used part is copied */
+    size_t bytes;
+    int max_decode_items, max_prefill_items;
+} layout;
+
+typedef struct {
+    const void *owner;
+    int n_rows;
+    bool seen;                  /* one of this size has run op by op */
+    cudaGraphExec_t graph;      /* NULL: not recorded yet */
+} recording;
+
+struct step_store {
+    layout at;
+    char *device;
+    char *host[2];              /* pinned */
+    cudaEvent_t copied[2];
+    unsigned n_begun;
+    recording *recordings;
+    int n_recordings;
+    size_t recordings_cap;
+    int capturing;              /* index of the recording under way, -1: none */
+};
+
+static size_t claim(size_t *end, size_t n, size_t size)
+{
+    size_t at = (*end + 15) / 16 * 16;
+    *end = at + n * size;
+    return at;
+}
+
+static layout lay_out(const cuda_backend *cu, const extent *x)
+{
+    size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
+    layout l = {
+        .max_decode_items = x->max_sequences * cuda_decode_pieces(cu),
+        .max_prefill_items = x->max_sequences + x->max_rows / PREFILL_TILE,
+    };
+    l.n = claim(&end, N_COUNTS, sizeof(int));
+    l.token = claim(&end, rows, sizeof(int));
+    l.position = claim(&end, rows, sizeof(int));
+    l.kv_slot = claim(&end, rows, sizeof(int));
+    l.out_row = claim(&end, (size_t)x->max_out, sizeof(int));
+    l.row_lora = claim(&end, rows, sizeof(void *));
+    l.tile = claim(&end, rows, sizeof(sgmv_tile));
+    l.seq_row = claim(&end, seqs, sizeof(int));
+    l.seq_len = claim(&end, seqs, sizeof(int));
+    l.page_indptr = claim(&end, seqs + 1, sizeof(int));
+    l.decode = claim(&end, (size_t)l.max_decode_items, sizeof(decode_item));
+    l.prefill = claim(&end, (size_t)l.max_prefill_items, sizeof(prefill_item));
+    l.page = claim(&end, (size_t)x->max_pages, sizeof(int));
+    l.bytes = end;
+    return l;
+}
+
+static step step_in(char *base, const layout *l)
+{
+    return (step){
+        .n = (int *)(base + l->n), .token = (int *)(base + l->token), .position = (int *)(base + l->position),
+        .kv_slot = (int *)(base + l->kv_slot), .out_row = (int *)(base + l->out_row),
+        .row_lora = (const lora_entry **)(base + l->row_lora), .tile = (sgmv_tile *)(base + l->tile),
+        .seq_row = (int *)(base + l->seq_row), .seq_len = (int *)(base + l->seq_len),
+        .page_indptr = (int *)(base + l->page_indptr), .page = (int *)(base + l->page),
+        .decode = (decode_item *)(base + l->decode), .prefill = (prefill_item *)(base + l->prefill),
+    };
+}
+
+static void drop_recording(step_store *s, int i)
+{
+    if (s->recordings[i].graph)
+        cudaGraphExecDestroy(s->recordings[i].graph);
+    s->recordings[i] = s->recordings[--s->n_recordings];
+}
+
+void cuda_forget(backend *be, const void *owner)
+{
+    step_store *s = cuda_of(be)->store;
+    for (int i = s ? s->n_recordings - 1 : -1; i >= 0; i--)
+        if (s->recordings[i].owner == owner)
+            drop_recording(s, i);
+}
+
+void cuda_step_free(cuda_backend *cu)
+{
+    step_store *s = cu->store;
+    if (!s)
+        return;
+    while (s->n_recordings > 0)
+        drop_recording(s, s->n_recordings - 1);
+    for (int i = 0; i < 2; i++) {
+        cudaFreeHost(s->host[i]);
+        if (s->copied[i])
+            cudaEventDestroy(s->copied[i]);
+    }
+    if (s->device)
+        cuda_release(&cu->base, s->device);
+    if (cu->step.drawn)
+        cuda_release(&cu->base, cu->step.drawn);
+    cu->step.drawn = NULL;
+    free(s->recordings);
+    free(s);
+    cu->store = NULL;
+}
+
+int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
+{
+    cuda_keep(cu, cudaStreamSynchronize(cu->stream), "reserve");
+    cuda_step_free(cu);
+    step_store *s = cu->store = XNEW(step_store);
+    s->at = lay_out(cu, x);
+    s->capturing = -1;
+    int *drawn = cuda_alloc(&cu->base, (size_t)x->max_out * sizeof(int), e);
+    s->device = cuda_alloc(&cu->base, s->at.bytes, e);
+    if (!drawn || !s->device)
+        return -1;
+    for (int i = 0; i < 2; i++)
+        if (cuda_keep(cu, cudaHostAlloc((void **)&s->host[i], s->at.bytes, 0), "pinned host memory") ||
+            cuda_keep(cu, cudaEventCreateWithFlags(&s->copied[i], cudaEventDisableTiming), "event"))
+            return cuda_report(cu, e);
+    cu->step = step_in(s->device, &s->at);
+    cu->step.drawn = drawn;
+    return 0;
+}
+
+/* Rows up to 8 by powers of two, to 64 by eights, to 256 by thirty-twos, then by 128. */
+static int padded_rows(int n, int limit)
+{
+    int to = 1;
+    while (to < n && to < 8)
+        to *= 2;
+    if (n > 8) {
+        int by = n <= 64 ? 8 : n <= 256 ? 32 : 128;
+        to = (n + by - 1) / by * by;
+    }
+    return to < limit ? to : limit;
+}
+
+/* Rows of one sequence: their places in its pages. */
+static void fill_slots(int *slot, const batch *b, const int *pages, int row, int n_rows, int page_len)
+{
+    for (int r = row; r < row + n_rows; r++)
+        slot[r] = pages[b->position[r] / page_len] * page_len + b->position[r] % page_len;
+}
+
+static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step_shape *shape, int *counts)
+{
+    int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills], page_len = cu->limit.page_len;
+    int n_decode = 0, n_prefill = 0;
+    decode_item *decode = (decode_item *)h->decode;
+    prefill_item *prefill = (prefill_item *)h->prefill;
+    for (int s = 0; s < n_seqs; s++) {
+        bool is_prefill = s < b->n_prefills;
+        int row = is_prefill ? b->prefill_indptr[s] : first_decode + s - b->n_prefills;
+        int n_rows = is_prefill ? b->prefill_indptr[s + 1] - row : 1, len = b->position[row + n_rows - 1] + 1;
+        ((int *)h->seq_row)[s] = row;
+        ((int *)h->seq_len)[s] = len;
+        fill_slots((int *)h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
+        for (int r = 0; is_prefill && r < n_rows; r += PREFILL_TILE)
+            prefill[n_prefill++] = (prefill_item){s, row + r, n_rows - r < PREFILL_TILE ? n_rows - r : PREFILL_TILE};
+        int piece = is_prefill ? 1 : cuda_decode_piece(cu, len), count = (len + piece - 1) / piece;
+        for (int i = 0; !is_prefill && i < count; i++)
+            decode[n_decode++] = (decode_item){.seq = s, .from = i * piece, .to = (i + 1) * piece < len ? (i + 1) * piece : len,
+                                               .index = i, .count = count, .row = row, .len = len, .pages = b->page_indptr[s]};
+    }
+    CHECK(n_decode <= cu->store->at.max_decode_items && n_prefill <= cu->store->at.max_prefill_items);
+    counts[COUNT_DECODE_ITEMS] = n_decode;
+    counts[COUNT_PREFILL_ITEMS] = shape->n_prefill_items = n_prefill;
+    shape->max_decode_items = n_decode;
+    memcpy((int *)h->page_indptr, b->page_indptr, (size_t)(n_seqs + 1) * sizeof(int));
+    memcpy((int *)h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
+}
+
+static int fill_tiles(const segments *segs, step *h)
+{
+    const lora_entry **row_lora = (const lora_entry **)h->row_lora;
+    sgmv_tile *tile = (sgmv_tile *)h->tile;
+    int n = 0;
+    for (int i = 0; i < segs->n; i++) {
+        const lora_entry *table = segs->lora[i] ? segs->lora[i]->table : NULL;
+        for (int r = segs->indptr[i]; r < segs->indptr[i + 1]; r++)
+            row_lora[r] = table;
+        for (int r = segs->indptr[i]; table && r < segs->indptr[i + 1]; r += SGMV_TILE) {
+            int left = segs->indptr[i + 1] - r;
+            tile[n++] = (sgmv_tile){table, r, left < SGMV_TILE ? left : SGMV_TILE};
+        }
+    }
+    return n;
+}
+
+static void fill_padding(step *h, int from, int to)
+{
+    for (int r = from; r < to; r++) {
+        ((int *)h->token)[r] = ((int *)h->position)[r] = 0;
+        ((int *)h->kv_slot)[r] = -1;
+        ((int *)h->out_row)[r] = r;
+        ((const lora_entry **)h->row_lora)[r] = NULL;
+    }
+}
+
+/* The batch into a host block; what decides grids into cu->shape. */
+static void fill(cuda_backend *cu, const batch *b, char *host)
+{
+    step h = step_in(host, &cu->store->at);
+    int *counts = (int *)h.n;
+    bool decode_only = b->n_prefills == 0 && b->n_out == b->n_rows;
+    step_shape shape = {.n_rows = b->n_rows, .n_out = b->n_out, .decode_only = decode_only, .page_len = cu->limit.page_len};
+    memcpy((int *)h.token, b->token, (size_t)b->n_rows * sizeof(int));
+    memcpy((int *)h.position, b->position, (size_t)b->n_rows * sizeof(int));
+    memcpy((int *)h.out_row, b->out_row, (size_t)b->n_out * sizeof(int));
+    fill_sequences(cu, b, &h, &shape, counts);
+    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, &h);
+    counts[COUNT_ROWS] = b->n_rows;
+    counts[COUNT_OUT] = b->n_out;
+    shape.any_lora = shape.max_tiles > 0;
+    if (decode_only) {
+        int limit = cu->limit.max_out < cu->limit.max_rows ? cu->limit.max_out : cu->limit.max_rows;
+        shape.n_rows = shape.n_out = shape.max_tiles = padded_rows(b->n_rows, limit);
+        shape.max_decode_items = shape.n_rows * cuda_decode_pieces(cu);
+        shape.fused = shape.n_rows <= FUSED_ROWS;
+        shape.any_lora = true;
+        fill_padding(&h, b->n_rows, shape.n_rows);
+    }
+    cu->shape = shape;
+}
+
+/* The recording for a batch of this shape; a new entry where there is none. */
+static int find_recording(step_store *s, const void *owner, const step_shape *shape)
+{
+    for (int i = 0; i < s->n_recordings; i++) {
+        const recording *r = &s->recordings[i];
+        if (r->owner == owner && r->n_rows == shape->n_rows)
+            return i;
+    }
+    s->recordings = xgrow(s->recordings, &s->recordings_cap, (size_t)s->n_recordings + 1, sizeof *s->recordings);
+    s->recordings[s->n_recordings] = (recording){owner, shape->n_rows, false, NULL};
+    return s->n_recordings++;
+}
+
+/* Replay, record or just run. True when replayed. */
+static bool start_decodes(cuda_backend *cu, const void *owner)
+{
+    step_store *s = cu->store;
+    int i = find_recording(s, owner, &cu->shape);
+    recording *r = &s->recordings[i];
+    if (r->graph) {
+        cuda_keep(cu, cudaGraphLaunch(r->graph, cu->stream), "replay of a step");
+        return true;
+    }
+    if (r->seen && !cuda_keep(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal), "record a step"))
+        s->capturing = i;
+    r->seen = true;
+    return false;
+}
+
+invocation cuda_begin(backend *be, const batch *b, const void *owner)
+{
+    cuda_backend *cu = cuda_of(be);
+    step_store *s = cu->store;
+    unsigned turn = s->n_begun++ % 2;
+    CHECK(b->n_rows <= cu->limit.max_rows && b->n_out <= cu->limit.max_out);
+    CHECK(b->n_prefills + b->n_decodes <= cu->limit.max_sequences);
+    CHECK(b->page_indptr[b->n_prefills + b->n_decodes] <= cu->limit.max_pages);
+    cu->begun = b;
+    cuda_keep(cu, cudaEventSynchronize(s->copied[turn]), "begin");
+    fill(cu, b, s->host[turn]);
+    size_t bytes = s->at.page + (size_t)b->page_indptr[b->n_prefills + b->n_decodes] * sizeof(int);
+    cuda_keep(cu, cudaMemcpyAsync(s->device, s->host[turn], bytes, cudaMemcpyHostToDevice, cu->stream), "begin");
+    cuda_keep(cu, cudaEventRecord(s->copied[turn], cu->stream), "begin");
+    bool replayed = cu->shape.decode_only && start_decodes(cu, owner);
+    return (invocation){.n_rows = cu->shape.n_rows, .n_out = cu->shape.n_out, .replayed = replayed};
+}
+
+void cuda_end(backend *be)
+{
+    cuda_backend *cu = cuda_of(be);
+    step_store *s = cu->store;
+    cu->begun = NULL;
+    if (s->capturing < 0)
+        return;
+    recording *r = &s->recordings[s->capturing];
+    cudaGraph_t graph = NULL;
+    s->capturing = -1;
+    if (cuda_keep(cu, cudaStreamEndCapture(cu->stream, &graph), "record a step"))
+        return;
+    if (!cuda_keep(cu, cudaGraphInstantiate(&r->graph, graph, 0), "record a step"))
+        cuda_keep(cu, cudaGraphLaunch(r->graph, cu->stream), "first replay of a step");
+    cudaGraphDestroy(graph);
+}

@@ -1,0 +1,161 @@
+/* linear_hopper.cuh - instructions of sm_90a that the skinny product is made of, one per function
+ *
+ * Bulk tensor copies put a box of a matrix into shared memory and count its bytes on an mbarrier; the
+ * warpgroup product (wgmma) reads both operands from there. Addresses are those of shared memory. All
+ * boxes are 64 numbers wide (128 bytes), stored in the 128-byte swizzle, and begin at a multiple of 1024. */
+#ifndef PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
+#define PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
+
+#include <cuda.h>
+
+#include "backend/cuda/mma.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+static __device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
+}
+
+/* Makes initialised barriers visible to the copy engine. */
+static __device__ __forceinline__ void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void barrier_arrive(unsigned barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
+}
+
+/* Arrive, and let the phase last until so many bytes more have been copied. */
+static __device__ __forceinline__ void barrier_expect(unsigned barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+}
+
+static __device__ __forceinline__ void barrier_wait(unsigned barrier, int parity)
+{
+    int done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+}
+
+/* What is read once should not push other things out of L2. */
+static __device__ __forceinline__ uint64_t policy_read_once()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+static __device__ __forceinline__ uint64_t policy_keep()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* Copy the box at (row, col) of a matrix; its bytes count on the barrier. Outside the matrix is zero. */
+static __device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap *map, int row, int col, unsigned barrier,
+                                                uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, {%2, %3}], [%4], %5;"
+                 :: "r"(to), "l"(map), "r"(col), "r"(row), "r"(barrier), "l"(policy) : "memory");
+}
+
+static __device__ __forceinline__ void prefetch_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+}
+
+/* How wgmma finds an operand in a box: the address in units of 16 bytes, groups of 8 rows 1024 bytes
+ * apart, 128-byte swizzle. The next 16 numbers along a row are 2 units on. */
+static __device__ __forceinline__ uint64_t operand(unsigned address)
+{
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+}
+
+#define ACC4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define ACC16(d, i) ACC4(d, i), ACC4(d, i + 4), ACC4(d, i + 8), ACC4(d, i + 12)
+
+#define WGMMA_8(type, d, a, b)                                                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type " {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;" \
+                 : ACC4(d, 0) : "l"(a), "l"(b))
+
+#define WGMMA_32(type, d, a, b)                                                                                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                    \
+                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, 1, 1, 1, 0, 0;"           \
+                 : ACC16(d, 0) : "l"(a), "l"(b))
+
+#define WGMMA_64(type, d, a, b)                                                                                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                    \
+                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"     \
+                 "%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, 1, 1, 1, 0, 0;"                                   \
+                 : ACC16(d, 0), ACC16(d, 16) : "l"(a), "l"(b))
+
+/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; N is 8, 32 or 64. Warp w, lane 4 g + t
+ * holds of each 8 columns j: d[4 j ..] = (16 w + g, 8 j + 2 t), (.., + 1), (16 w + g + 8, ..), (.., + 1). */
+template <typename T, int N> static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
+{
+    constexpr bool half = sizeof(T) == sizeof(f16) && __is_same(T, f16);
+    if constexpr (N == 8)
+        if constexpr (half) WGMMA_8("f16", d, a, b); else WGMMA_8("bf16", d, a, b);
+    else if constexpr (N == 32)
+        if constexpr (half) WGMMA_32("f16", d, a, b); else WGMMA_32("bf16", d, a, b);
+    else
+        if constexpr (half) WGMMA_64("f16", d, a, b); else WGMMA_64("bf16", d, a, b);
+}
+
+static __device__ __forceinline__ void wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Wait until all but the N latest groups are done. */
+template <int N> static __device__ __forceinline__ void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+}
+
+/* Barrier of all threads of a cluster. It orders initialised mbarriers, see barrier_init_done; nothing else. */
+static __device__ __forceinline__ void cluster_arrive()
+{
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+
+static __device__ __forceinline__ void cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* Where block `rank` of the cluster has what lies at this address here. */
+static __device__ __forceinline__ unsigned address_at(unsigned address, int rank)
+{
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+/* Send two floats to another block; their 8 bytes count on its barrier. */
+static __device__ __forceinline__ void send_2(unsigned to, float a, float b, unsigned barrier)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+                 :: "r"(to), "f"(a), "f"(b), "r"(barrier) : "memory");
+}
+
+/* This warp's number, in a way that tells the compiler that it is one for all lanes: wgmma wants that. */
+static __device__ __forceinline__ int warp_index()
+{
+    return __shfl_sync(0xffffffffu, (int)(threadIdx.x >> 5), 0);
+}
+
+#endif
+#endif

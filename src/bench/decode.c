@@ -1,0 +1,193 @@
+/* decode.c - see decode.h */
+#include "bench/decode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "bench/shapes.h"
+#include "engine/batch_builder.h"
+#include "engine/kv_pool.h"
+#include "model/forward.h"
+#include "model/lora.h"
+#include "model/random.h"
+
+enum { PAGE_LEN = 16, N_RUNS = 5 };
+
+struct decode_bench {
+    backend *be;                /* borrowed */
+    decode_options opt;
+    model *m;
+    lora **adapter;             /* [max_batch] */
+    kv_cache kv;
+    kv_pool *pool;
+    forward *fwd;
+    batch_builder *builder;
+};
+
+static size_t page_bytes(const kv_cache *kv)
+{
+    return (size_t)(2 * kv->n_layers * kv->n_kv_heads * kv->page_len * kv->head_dim) * dtype_size(kv->type);
+}
+
+/* Ordinary numbers everywhere: zeros would be read as fast, but computed with less power. */
+static void fill_kv(decode_bench *d)
+{
+    size_t block = (size_t)32 << 20, total = (size_t)d->kv.n_pages * page_bytes(&d->kv);
+    uint64_t *bits = xmalloc(block);
+    random_fill(bits, block / 8, d->kv.type, -3, 1);
+    for (size_t at = 0; at < total; at += block)
+        d->be->ops->upload(d->be, (char *)d->kv.data + at, bits, total - at < block ? total - at : block);
+    free(bits);
+}
+
+static int make_kv(decode_bench *d, err *e)
+{
+    const model_config *c = &d->m->config;
+    d->kv = (kv_cache){.type = d->be->act, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .page_len = PAGE_LEN,
+                       .head_dim = c->head_dim, .n_pages = d->opt.max_positions / PAGE_LEN + d->opt.max_batch};
+    d->kv.data = d->be->ops->alloc(d->be, (size_t)d->kv.n_pages * page_bytes(&d->kv), e);
+    if (!d->kv.data)
+        return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
+    fill_kv(d);
+    d->pool = kv_pool_new(d->kv.n_pages, PAGE_LEN);
+    return 0;
+}
+
+static int make_adapters(decode_bench *d, err *e)
+{
+    dtype type = d->be->act == DTYPE_F32 ? d->m->config.type : d->be->act;
+    d->adapter = XNEW_ARRAY(lora *, (size_t)d->opt.max_batch);
+    for (int i = 0; i < d->opt.max_batch; i++)
+        if (!(d->adapter[i] = lora_random(d->be, &d->m->config, d->opt.rank, type, (unsigned long)i, e)))
+            return err_wrap(e, "adapter %d of %d", i + 1, d->opt.max_batch);
+    return 0;
+}
+
+static model *make_model(backend *be, const decode_options *o, dtype type, err *e)
+{
+    model_config c;
+    if (shape_find(o->shape, type, &c, e))
+        return NULL;
+    if (o->n_layers) {
+        free(c.layer_slides);
+        c.n_layers = o->n_layers;
+        c.layer_slides = XNEW_ARRAY(bool, (size_t)c.n_layers);
+    }
+    return model_random(be, &c, 0, e);
+}
+
+decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *e)
+{
+    decode_bench *d = XNEW(decode_bench);
+    *d = (decode_bench){.be = be, .opt = *o, .builder = batch_builder_new()};
+    if ((d->m = make_model(be, o, type, e)) && make_adapters(d, e) == 0 && make_kv(d, e) == 0) {
+        forward_limits l = {o->max_batch, o->max_batch, d->kv.n_pages, PAGE_LEN, 3 * o->rank};
+        if ((d->fwd = forward_new(d->m, &l, e)))
+            return d;
+    }
+    decode_free(d);
+    return NULL;
+}
+
+void decode_free(decode_bench *d)
+{
+    if (!d)
+        return;
+    forward_free(d->fwd);
+    batch_builder_free(d->builder);
+    if (d->pool)
+        kv_pool_free(d->pool);
+    if (d->kv.data)
+        d->be->ops->release(d->be, d->kv.data);
+    for (int i = 0; d->adapter && i < d->opt.max_batch; i++)
+        lora_free(d->adapter[i], d->be);
+    free(d->adapter);
+    model_free(d->m);
+    free(d);
+}
+
+static double embed_bytes(const model *m)
+{
+    return m->config.tie_embeddings ? 0 : (double)tensor_bytes(&m->embed);
+}
+
+static void count_bytes(const decode_bench *d, const batch *b, int context, decode_bytes *out)
+{
+    *out = (decode_bytes){.weights = (double)d->m->weight_bytes - embed_bytes(d->m)};
+    for (int i = 0; i < b->segs.n; i++)
+        out->adapters += b->segs.lora[i] ? (double)b->segs.lora[i]->bytes : 0;
+    out->kv = (double)b->n_rows * context * (double)page_bytes(&d->kv) / PAGE_LEN;
+}
+
+/* Queue n steps over the same batch; each draw is collected when the next step is queued. */
+static int run_steps(decode_bench *d, const batch *b, const sample_spec *spec, int n, err *e)
+{
+    backend *be = d->be;
+    for (int i = 0; i < n; i++) {
+        const tensor *logits = forward_run(d->fwd, b, &d->kv);
+        if (!d->opt.samples)
+            continue;
+        be->ops->sample(be, logits, spec, b->n_out);
+        if (i > 0 && !be->ops->collect(be, e))
+            return -1;
+    }
+    if (d->opt.samples && !be->ops->collect(be, e))
+        return -1;
+    return be->ops->sync(be, e);
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Runs of about 50 ms, after a first one that warms up and tells how long a step is. */
+static double time_steps(decode_bench *d, const batch *b, err *e)
+{
+    sample_spec *spec = XNEW_ARRAY(sample_spec, (size_t)b->n_out);
+    for (int i = 0; i < b->n_out; i++)
+        spec[i] = (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    double seconds[N_RUNS] = {0}, start = 0;
+    int status = run_steps(d, b, spec, 3, e);
+    start = clock_now();
+    status = status ? status : run_steps(d, b, spec, 2, e);
+    double one = (clock_now() - start) / 2;
+    int n = one > 0.02 ? 3 : (int)(0.05 / one) + 1;
+    for (int i = 0; i < N_RUNS && status == 0; i++) {
+        start = clock_now();
+        status = run_steps(d, b, spec, n, e);
+        seconds[i] = (clock_now() - start) / n;
+    }
+    free(spec);
+    qsort(seconds, N_RUNS, sizeof *seconds, compare_times);
+    return status ? -1 : seconds[N_RUNS / 2];
+}
+
+double decode_time(decode_bench *d, int n, int context, workload w, decode_bytes *bytes, err *e)
+{
+    CHECK(n <= d->opt.max_batch && n * context <= d->opt.max_positions);
+    bench_request *who = XNEW_ARRAY(bench_request, (size_t)n);
+    batch_item *items = XNEW_ARRAY(batch_item, (size_t)n);
+    kv_seq *kv = XNEW_ARRAY(kv_seq, (size_t)n);
+    int token = 1;
+    workload_make(w, n, 1, 1, 2, 0, who);
+    for (int i = 0; i < n; i++) {
+        CHECK(kv_pool_reserve(d->pool, &kv[i], context) == 0);
+        items[i] = (batch_item){.token = &token, .n_rows = 1, .position = context - 1, .kv = &kv[i], .wants_logits = true,
+                                .lora = who[i].adapter < 0 ? NULL : d->adapter[who[i].adapter]};
+    }
+    const batch *b = batch_build(d->builder, items, 0, items, n);
+    count_bytes(d, b, context, bytes);
+    double seconds = time_steps(d, b, e);
+    for (int i = 0; i < n; i++)
+        kv_pool_release(d->pool, &kv[i]);
+    free(kv);
+    free(items);
+    free(who);
+    return seconds;
+}

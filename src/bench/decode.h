@@ -1,0 +1,31 @@
+/* decode.h - a model on random weights, ready to decode any batch at any context: what the step and layer
+ * experiments time */
+#ifndef PUNICA_BENCH_DECODE_H
+#define PUNICA_BENCH_DECODE_H
+
+#include "bench/workload.h"
+#include "model/model.h"
+
+typedef struct {
+    const char *shape;
+    int n_layers;               /* 0: as many as the shape has */
+    int rank;                   /* of the adapters, on all seven projections */
+    int max_batch;
+    int max_positions;          /* most cached positions of a batch in all */
+    bool samples;               /* a step draws tokens too */
+} decode_options;
+
+typedef struct decode_bench decode_bench;
+
+/* Memory for max_batch adapters and the KvCache is claimed here. */
+decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *e);
+void decode_free(decode_bench *d);
+
+/* What a step cannot do without reading, over bandwidth: weights, adapters in the batch, keys and values. */
+typedef struct { double weights, adapters, kv; } decode_bytes;
+
+/* Seconds of one step of `batch` sequences that each have `context` positions: median of several runs
+ * of steps queued one after the other. Negative with e set when the device fails. */
+double decode_time(decode_bench *d, int batch, int context, workload w, decode_bytes *bytes, err *e);
+
+#endif

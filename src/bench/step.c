@@ -1,0 +1,160 @@
+/* step.c - see step.h */
+#include "bench/step.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/devices.h"
+#include "bench/decode.h"
+#include "bench/shapes.h"
+
+enum { SHALLOW = 4, DEEP = 12 };        /* depths whose difference gives a layer's time */
+
+/* The benches of a run: the whole model, or one of each depth. */
+typedef struct { decode_bench *at[2]; int n; double layers; } benches;
+
+step_options step_options_default(bool per_layer)
+{
+    step_options o = {.device = "cpu", .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .per_layer = per_layer,
+                      .n_batches = 5, .batch = {1, 8, 32, 64, 128}, .n_contexts = 2, .context = {512, 2048}};
+    if (per_layer) {
+        o.n_batches = 6;
+        memcpy(o.batch, (const int[]){1, 2, 4, 8, 16, 32}, 6 * sizeof(int));
+    }
+    return o;
+}
+
+/* The most cached positions, of the batches that fit. */
+static int most_positions(const step_options *o, double limit)
+{
+    double most = 0;
+    for (int b = 0; b < o->n_batches; b++)
+        for (int c = 0; c < o->n_contexts; c++) {
+            double n = (double)o->batch[b] * o->context[c];
+            most = n > most && n <= limit ? n : most;
+        }
+    return (int)most;
+}
+
+/* Positions whose keys and values fit beside weights, adapters and scratch. */
+static double positions_that_fit(const step_options *o, backend *be, const model_config *c, int n_layers, int max_batch)
+{
+    double per_layer = (shape_row_flops(c) / 2 + shape_lora_params(c, o->rank) * max_batch) / c->n_layers;
+    double weights = (per_layer * n_layers + 2.0 * c->vocab * c->hidden) * (double)dtype_size(o->type);
+    double position = 2.0 * n_layers * c->n_kv_heads * c->head_dim * (double)dtype_size(be->act);
+    return ((double)be->ops->available(be) * 0.97 - weights - 2e9) / position;
+}
+
+static int open_benches(const step_options *o, backend *be, benches *out, int *max_positions, err *e)
+{
+    model_config c;
+    if (shape_find(o->shape, o->type, &c, e))
+        return -1;
+    int max_batch = 0;
+    for (int i = 0; i < o->n_batches; i++)
+        max_batch = o->batch[i] > max_batch ? o->batch[i] : max_batch;
+    double fit = positions_that_fit(o, be, &c, o->per_layer ? SHALLOW + DEEP : c.n_layers, max_batch);
+    model_config_deinit(&c);
+    if ((*max_positions = most_positions(o, fit)) == 0)
+        return err_set(e, "not enough memory on %s for %s with %d adapters of rank %d", be->name, o->shape, max_batch, o->rank);
+    decode_options d = {.shape = o->shape, .rank = o->rank, .max_batch = max_batch, .max_positions = *max_positions,
+                        .samples = !o->per_layer};
+    *out = (benches){.n = o->per_layer ? 2 : 1, .layers = o->per_layer ? DEEP - SHALLOW : 1};
+    for (int i = 0; i < out->n; i++) {
+        d.n_layers = !o->per_layer ? 0 : i ? DEEP : SHALLOW;
+        if (!(out->at[i] = decode_new(be, &d, o->type, e)))
+            return -1;
+    }
+    return 0;
+}
+
+/* Of the whole model, or of one layer. Negative on failure. */
+static double measure(const benches *b, int n, int context, workload w, decode_bytes *bytes, err *e)
+{
+    double seconds = decode_time(b->at[b->n - 1], n, context, w, bytes, e);
+    if (b->n == 1 || seconds < 0)
+        return seconds;
+    decode_bytes less;
+    double shallow = decode_time(b->at[0], n, context, w, &less, e);
+    if (shallow < 0)
+        return shallow;
+    *bytes = (decode_bytes){(bytes->weights - less.weights) / b->layers, (bytes->adapters - less.adapters) / b->layers,
+                            (bytes->kv - less.kv) / b->layers};
+    return (seconds - shallow) / b->layers;
+}
+
+static void print_row(const step_options *o, int n, int context, workload w, double seconds, const decode_bytes *bytes,
+                      double bandwidth, double backbone, FILE *csv)
+{
+    double floor = (bytes->weights + bytes->adapters + bytes->kv) / bandwidth, unit = o->per_layer ? 1e6 : 1e3;
+    printf("%5d %8d %-10s %9.3f %9.3f %7.2f", n, context, workload_name(w), seconds * unit, floor * unit, seconds / floor);
+    if (!o->per_layer)
+        printf(" %9.0f", n / seconds);
+    if (backbone > 0 && w != WORKLOAD_NONE)
+        printf("  %+6.1f%%  %.2f x the adapters' bytes", 100 * (seconds / backbone - 1),
+               (seconds - backbone) / (bytes->adapters / bandwidth));
+    putchar('\n');
+    fflush(stdout);
+    if (csv)
+        fprintf(csv, "%s,%s,%s,%d,%d,%d,%s,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f\n", o->per_layer ? "layer" : "step", o->shape,
+                dtype_name(o->type), o->rank, n, context, workload_name(w), seconds * 1e6, floor * 1e6, seconds / floor,
+                bytes->weights, bytes->adapters, bytes->kv);
+}
+
+static int measure_all(const step_options *o, const benches *b, int max_positions, double bandwidth, FILE *csv, err *e)
+{
+    for (int c = 0; c < o->n_contexts; c++)
+        for (int i = 0; i < o->n_batches; i++) {
+            double backbone = 0;
+            if ((double)o->batch[i] * o->context[c] > max_positions) {
+                printf("%5d %8d does not fit: the KvCache holds %d positions\n", o->batch[i], o->context[c], max_positions);
+                continue;
+            }
+            for (int w = 0; w < N_WORKLOADS; w++) {
+                decode_bytes bytes;
+                if (!o->run[w])
+                    continue;
+                double seconds = measure(b, o->batch[i], o->context[c], (workload)w, &bytes, e);
+                if (seconds < 0)
+                    return -1;
+                backbone = w == WORKLOAD_NONE ? seconds : backbone;
+                print_row(o, o->batch[i], o->context[c], (workload)w, seconds, &bytes, bandwidth, backbone, csv);
+            }
+        }
+    return 0;
+}
+
+static void print_heading(const step_options *o, const backend *be, double bandwidth)
+{
+    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s\n%s, %s, adapters of rank %d on all seven projections\n\n",
+           o->per_layer ? "layer" : "step", be->name, bandwidth * 1e-12, o->shape, dtype_name(o->type), o->rank);
+    printf("batch  context workload   %9s %9s    over%s  over none\n", o->per_layer ? "us" : "ms", "floor",
+           o->per_layer ? "" : "  tokens/s");
+}
+
+int step_run(const step_options *o, err *e)
+{
+    FILE *csv = o->csv ? fopen(o->csv, "w") : NULL;
+    if (o->csv && !csv)
+        return err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
+    if (csv)
+        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes\n");
+    backend *be = backend_open(o->device, o->type, 0, e);
+    benches b = {.n = 0};
+    int max_positions = 0, status = be ? 0 : -1;
+    if (status == 0) {
+        double bandwidth = be->ops->read_bandwidth(be);
+        print_heading(o, be, bandwidth);
+        status = open_benches(o, be, &b, &max_positions, e);
+        if (status == 0)
+            status = measure_all(o, &b, max_positions, bandwidth, csv, e);
+    }
+    for (int i = 0; i < b.n; i++)
+        decode_free(b.at[i]);
+    if (be)
+        be->ops->free(be);
+    if (csv && fclose(csv) != 0 && status == 0)
+        status = err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
+    return status;
+}

@@ -1,0 +1,27 @@
+/* step.h - `punica bench step` and `punica bench layer`: how long a decode step takes, whole or per
+ * layer, against the time its bytes need at the memory's read bandwidth */
+#ifndef PUNICA_BENCH_STEP_H
+#define PUNICA_BENCH_STEP_H
+
+#include "bench/workload.h"
+#include "model/config.h"
+
+#define MAX_STEP_SIZES 16
+
+typedef struct {
+    const char *device, *shape;
+    dtype type;
+    int rank;
+    int n_batches, batch[MAX_STEP_SIZES];
+    int n_contexts, context[MAX_STEP_SIZES];
+    bool run[N_WORKLOADS];
+    bool per_layer;             /* one layer, as the difference of two depths; nothing is sampled */
+    const char *csv;            /* file to write, NULL: none */
+} step_options;
+
+step_options step_options_default(bool per_layer);
+
+/* One row per batch size, context and workload; sizes whose KvCache does not fit are said and left out. */
+int step_run(const step_options *o, err *e);
+
+#endif

@@ -1,0 +1,247 @@
+/* punica_kernels.c - see punica_kernels.h
+ *
+ * The kernels are those of the engine (backend/cuda/cuda_sgmv.cu). They read what they need of a
+ * backend: a plan holds just that part of one, and puts in its step what the engine would. */
+#include "kernels/punica_kernels.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/mem.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* What kernels read of a plan, in one block: counts, then tiles, then a table of one entry for each segment. */
+typedef struct { size_t tiles, tables, bytes; } layout;
+
+struct punica_sgmv_plan {
+    cuda_backend cu;            /* of which only what launches need is set */
+    punica_sgmv_shape shape;
+    layout at;
+    char *device;               /* [at.bytes] */
+    char *host;                 /* [at.bytes] pinned */
+    cudaEvent_t copied;         /* host to device */
+    float *v;                   /* [max_rows, v_cols] for lora_add */
+    linear w;                   /* outs only */
+};
+
+static _Thread_local err last;
+
+/* The launchers' way to report. */
+bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what)
+{
+    if (status == cudaSuccess)
+        return false;
+    if (!cu->failed)
+        err_set(&cu->failure, "GPU %d: %s: %s", cu->device, what, cudaGetErrorString(status));
+    cu->failed = true;
+    return true;
+}
+
+/* 0, or -1 with the failure of this call. */
+static int result(cuda_backend *cu)
+{
+    if (!cu->failed)
+        return 0;
+    last = cu->failure;
+    cu->failed = false;
+    return -1;
+}
+
+EXPORT const char *punica_kernels_error(void)
+{
+    return last.msg;
+}
+
+static bool aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
+static int check_shape(const punica_sgmv_shape *s)
+{
+    if (s->type != PUNICA_F16 && s->type != PUNICA_BF16)
+        return err_set(&last, "type %d is neither PUNICA_F16 nor PUNICA_BF16", (int)s->type);
+    if (s->n_parts < 1 || s->n_parts > 3)
+        return err_set(&last, "%d parts; 1 to 3 are possible", s->n_parts);
+    if (s->in < 1 || s->max_rows < 1 || s->max_segments < 1)
+        return err_set(&last, "in %d, max_rows %d, max_segments %d: all must be positive", s->in, s->max_rows, s->max_segments);
+    if (s->max_rank < 1 || s->max_rank > LORA_MAX_RANK)
+        return err_set(&last, "max_rank %d is not within 1 to %d", s->max_rank, LORA_MAX_RANK);
+    for (int i = 0; i < s->n_parts; i++)
+        if (s->out[i] < 1)
+            return err_set(&last, "out %d of part %d must be positive", s->out[i], i);
+    return 0;
+}
+
+static int open_device(cuda_backend *cu)
+{
+    struct cudaDeviceProp p;
+    if (cuda_keep(cu, cudaGetDevice(&cu->device), "find") ||
+        cuda_keep(cu, cudaGetDeviceProperties(&p, cu->device), "describe"))
+        return result(cu);
+    cu->arch = 10 * p.major + p.minor;
+    cu->n_sms = p.multiProcessorCount;
+    if (p.major < 8)
+        return err_set(&last, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major, p.minor);
+    return 0;
+}
+
+static layout lay_out(const punica_sgmv_shape *s)
+{
+    layout l = {.tiles = (N_COUNTS * sizeof(int) + 15) / 16 * 16};
+    l.tables = l.tiles + (size_t)s->max_rows * sizeof(sgmv_tile);
+    l.bytes = l.tables + (size_t)s->max_segments * sizeof(lora_entry);
+    return l;
+}
+
+static int claim(punica_sgmv_plan *p)
+{
+    cuda_backend *cu = &p->cu;
+    size_t v_bytes = (size_t)p->shape.max_rows * (size_t)punica_sgmv_v_cols(p) * sizeof(float);
+    if (cuda_keep(cu, cudaMalloc((void **)&p->device, p->at.bytes), "memory of a plan") ||
+        cuda_keep(cu, cudaMalloc((void **)&p->v, v_bytes), "memory of a plan") ||
+        cuda_keep(cu, cudaHostAlloc((void **)&p->host, p->at.bytes, 0), "pinned memory of a plan") ||
+        cuda_keep(cu, cudaEventCreateWithFlags(&p->copied, cudaEventDisableTiming), "event of a plan") ||
+        cuda_keep(cu, cudaMemset(p->device, 0, p->at.bytes), "memory of a plan"))
+        return result(cu);
+    cu->step.n = (const int *)p->device;
+    cu->step.tile = (const sgmv_tile *)(p->device + p->at.tiles);
+    return 0;
+}
+
+EXPORT int punica_sgmv_plan_new(punica_sgmv_plan **plan, const punica_sgmv_shape *shape)
+{
+    *plan = NULL;
+    if (check_shape(shape))
+        return -1;
+    punica_sgmv_plan *p = XNEW(punica_sgmv_plan);
+    p->shape = *shape;
+    p->at = lay_out(shape);
+    p->cu.base.act = shape->type == PUNICA_F16 ? DTYPE_F16 : DTYPE_BF16;
+    p->cu.shape = (step_shape){.n_rows = shape->max_rows, .max_tiles = shape->max_rows, .any_lora = true};
+    p->w.n = shape->n_parts;
+    for (int i = 0; i < shape->n_parts; i++)
+        p->w.part[i].w = (tensor){.rows = shape->out[i], .cols = shape->in};
+    if (open_device(&p->cu) || claim(p)) {
+        punica_sgmv_plan_free(p);
+        return -1;
+    }
+    *plan = p;
+    return 0;
+}
+
+EXPORT void punica_sgmv_plan_free(punica_sgmv_plan *p)
+{
+    if (!p)
+        return;
+    if (p->copied)
+        cudaEventDestroy(p->copied);
+    cudaFreeHost(p->host);
+    cudaFree(p->v);
+    cudaFree(p->device);
+    free(p);
+}
+
+EXPORT int punica_sgmv_v_cols(const punica_sgmv_plan *p)
+{
+    return p->shape.n_parts * p->shape.max_rank;
+}
+
+static int check_segments(const punica_sgmv_shape *s, int n, const int *indptr, const punica_lora *adapter)
+{
+    if (n < 0 || n > s->max_segments)
+        return err_set(&last, "%d segments; the plan was made for up to %d", n, s->max_segments);
+    if (n > 0 && (indptr[0] < 0 || indptr[n] > s->max_rows))
+        return err_set(&last, "rows %d to %d; the plan was made for %d rows", indptr[0], indptr[n], s->max_rows);
+    for (int i = 0; i < n; i++)
+        if (indptr[i + 1] < indptr[i])
+            return err_set(&last, "segment %d ends at row %d before it begins at %d", i, indptr[i + 1], indptr[i]);
+    for (int i = 0; i < n * s->n_parts; i++) {
+        const punica_lora *l = &adapter[i];
+        if (l->rank < 0 || l->rank > s->max_rank)
+            return err_set(&last, "segment %d has rank %d; the plan was made for up to %d", i / s->n_parts, l->rank, s->max_rank);
+        if (l->rank > 0 && (!l->a || !l->b || !aligned(l->a) || !aligned(l->b)))
+            return err_set(&last, "segment %d: a or b is missing or not aligned to 16 bytes", i / s->n_parts);
+    }
+    return 0;
+}
+
+static lora_entry entry_of(const punica_lora *adapter, int n_parts)
+{
+    lora_entry e = {.rank = {0}};
+    for (int i = 0; i < n_parts; i++) {
+        e.a[i] = adapter[i].a;
+        e.b[i] = adapter[i].b;
+        e.rank[i] = adapter[i].rank;
+        e.scale[i] = adapter[i].scale;
+    }
+    return e;
+}
+
+EXPORT int punica_sgmv_plan_set(punica_sgmv_plan *p, int n_segments, const int *indptr, const punica_lora *adapter,
+                                punica_stream stream)
+{
+    if (check_segments(&p->shape, n_segments, indptr, adapter))
+        return -1;
+    if (cuda_keep(&p->cu, cudaEventSynchronize(p->copied), "an earlier setting of the plan"))
+        return result(&p->cu);
+    sgmv_tile *tile = (sgmv_tile *)(p->host + p->at.tiles);
+    lora_entry *table = (lora_entry *)(p->host + p->at.tables);
+    const lora_entry *there = (const lora_entry *)(p->device + p->at.tables);
+    int n_tiles = 0, n_parts = p->shape.n_parts;
+    for (int i = 0; i < n_segments; i++) {
+        table[i] = entry_of(adapter + i * n_parts, n_parts);
+        for (int row = indptr[i], left; row < indptr[i + 1]; row += SGMV_TILE) {
+            left = indptr[i + 1] - row;
+            tile[n_tiles++] = (sgmv_tile){there + i, row, left < SGMV_TILE ? left : SGMV_TILE};
+        }
+    }
+    ((int *)p->host)[COUNT_TILES] = n_tiles;
+    size_t used = p->at.tables + (size_t)n_segments * sizeof(lora_entry);
+    if (!cuda_keep(&p->cu, cudaMemcpyAsync(p->device, p->host, used, cudaMemcpyHostToDevice, stream), "set a plan"))
+        cuda_keep(&p->cu, cudaEventRecord(p->copied, stream), "set a plan");
+    return result(&p->cu);
+}
+
+/* after_shrink: the kernel before it in the stream is the plan's own shrink, which writes no weights, so they may
+ * be read while it runs. */
+static int queue_expand(punica_sgmv_plan *p, void *y, const float *v, punica_stream stream, bool after_shrink)
+{
+    const punica_sgmv_shape *s = &p->shape;
+    int cols = 0;
+    for (int i = 0; i < s->n_parts; i++)
+        cols += s->out[i];
+    tensor from = {(float *)v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)}, to = {y, p->cu.base.act, s->max_rows, cols};
+    p->cu.stream = stream;
+    p->cu.overlaps_launches = after_shrink && p->cu.arch >= 90;
+    cuda_sgmv_expand(&p->cu.base, &to, &from, NULL, 0, &p->w);
+    return result(&p->cu);
+}
+
+EXPORT int punica_sgmv_shrink(punica_sgmv_plan *p, float *v, const void *x, punica_stream stream)
+{
+    const punica_sgmv_shape *s = &p->shape;
+    if (!aligned(x))
+        return err_set(&last, "x is not aligned to 16 bytes");
+    tensor from = {(void *)x, p->cu.base.act, s->max_rows, s->in}, to = {v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)};
+    p->cu.stream = stream;
+    p->cu.overlaps_launches = false;
+    cuda_sgmv_shrink(&p->cu.base, &to, &from, NULL, 0);
+    return result(&p->cu);
+}
+
+EXPORT int punica_sgmv_expand(punica_sgmv_plan *p, void *y, const float *v, punica_stream stream)
+{
+    if (!aligned(y))
+        return err_set(&last, "y is not aligned to 16 bytes");
+    return queue_expand(p, y, v, stream, false);
+}
+
+EXPORT int punica_lora_add(punica_sgmv_plan *p, void *y, const void *x, punica_stream stream)
+{
+    if (!aligned(y))
+        return err_set(&last, "y is not aligned to 16 bytes");
+    return punica_sgmv_shrink(p, p->v, x, stream) || queue_expand(p, y, p->v, stream, true) ? -1 : 0;
+}

@@ -1,0 +1,80 @@
+/* punica_kernels.h - libpunica_kernels.so: many LoRA adapters in one batch, for programs of your own
+ *
+ * Computes y += scale * (x A^T) B, where every row of x and y may have an adapter of its own (SGMV):
+ *
+ *   x [rows, in]    rows of one adapter stand together:   | adapter 0 ... | adapter 1 | 2 | 3 | none ... |
+ *   A [rank, in]    as PEFT stores lora_A
+ *   B [rank, out]   lora_B transposed
+ *   v [rows, v_cols] float: scale * (x A^T), between the two halves
+ *   y [rows, out]
+ *
+ * Up to three projections of the same x (q, k, v; gate, up) are done in one go: the columns of y, and
+ * the ranks in v, then stand side by side. Ranks may differ from adapter to adapter.
+ *
+ * A plan holds which rows use which adapter, in device memory. It is made once for the largest batch and set
+ * for each batch; CUDA graphs that were recorded with it follow what it is set to. A plan belongs to
+ * the device that was current when it was made, and to one thread at a time. Nothing here waits for the
+ * device but plan_new and plan_free.
+ *
+ * Functions return 0, or -1 with nothing queued and a message in punica_kernels_error(). Needs an NVIDIA
+ * GPU of compute capability 8.0 or more. */
+#ifndef PUNICA_KERNELS_H
+#define PUNICA_KERNELS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The type of x, y, A and B. */
+typedef enum { PUNICA_F16 = 1, PUNICA_BF16 = 2 } punica_dtype;
+
+/* The same as cudaStream_t. */
+typedef struct CUstream_st *punica_stream;
+
+typedef struct punica_sgmv_plan punica_sgmv_plan;
+
+typedef struct {
+    punica_dtype type;
+    int in;
+    int n_parts;                /* projections, 1 to 3 */
+    int out[3];
+    int max_rows, max_segments;
+    int max_rank;               /* of one part */
+} punica_sgmv_shape;
+
+/* An adapter's addition to one projection. rank 0: it has none, and the rest is not looked at. */
+typedef struct {
+    const void *a;              /* [rank, in] in device memory, aligned to 16 bytes; borrowed: while the plan uses it */
+    const void *b;              /* [rank, out], likewise */
+    int rank;
+    float scale;                /* lora_alpha / rank, as a rule */
+} punica_lora;
+
+/* Free with punica_sgmv_plan_free(). */
+int punica_sgmv_plan_new(punica_sgmv_plan **plan, const punica_sgmv_shape *shape);
+/* Waits until the device no longer uses it. NULL is nothing. */
+void punica_sgmv_plan_free(punica_sgmv_plan *plan);
+
+/* Rows [indptr[i], indptr[i+1]) use adapter[i * n_parts] to adapter[i * n_parts + n_parts - 1]; rows past
+ * indptr[n_segments] and rows of rank 0 are left alone. Takes effect in the stream's order. */
+int punica_sgmv_plan_set(punica_sgmv_plan *plan, int n_segments, const int *indptr, const punica_lora *adapter,
+                         punica_stream stream);
+
+/* How many floats a row of v has: n_parts * max_rank. */
+int punica_sgmv_v_cols(const punica_sgmv_plan *plan);
+
+/* v = scale * x A^T. Of a row of v only the first (sum of the row's ranks) numbers are written. */
+int punica_sgmv_shrink(punica_sgmv_plan *plan, float *v, const void *x, punica_stream stream);
+/* y += v B */
+int punica_sgmv_expand(punica_sgmv_plan *plan, void *y, const float *v, punica_stream stream);
+/* Both, with v in the plan's own memory; faster than one after the other, as B is fetched meanwhile. */
+int punica_lora_add(punica_sgmv_plan *plan, void *y, const void *x, punica_stream stream);
+
+/* Why the last call of this thread that failed did so. */
+const char *punica_kernels_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

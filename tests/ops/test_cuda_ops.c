@@ -1,0 +1,900 @@
+/* test_cuda_ops.c - every op of the CUDA backend against the CPU's, through the op table
+ *
+ * Both sides get the same random numbers, rounded to the GPU's type; the CPU computes in float32. What the
+ * GPU writes is poisoned first, and so are the rows by which it rounds a batch up. Numbers are fresh on each
+ * run: the seed is printed, and PUNICA_TEST_SEED sets it. PUNICA_TEST_QUICK runs a small selection, for the
+ * sanitizers. Without a GPU every test is skipped. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/backend.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "test.h"
+
+enum { SITES = 2, SITE = 1, PADDING = 40, MAX_ROWS = 256, MAX_SEQS = 80, MAX_PAGES = 200, PAGE_LEN = 16, RANK_SUM = 384 };
+
+static backend *cpu, *gpu[2];           /* one for each 16-bit type */
+static bool quick;
+static uint64_t seed, counter;
+
+static double uniform(void)             /* in [-1, 1) */
+{
+    return 2 * rng_uniform(seed, counter++) - 1;
+}
+
+static int below(int n)
+{
+    return (int)(rng_u64(seed, counter++) % (uint64_t)n);
+}
+
+static void check(int status, const err *e)
+{
+    if (status)
+        fail_msg("%s", e->msg);
+}
+
+/* The same matrix on both sides. The GPU's has rows to spare. */
+typedef struct { tensor cpu, gpu; } both;
+
+static void *take(backend *be, size_t bytes)
+{
+    err e;
+    void *p = be->ops->alloc(be, bytes, &e);
+    if (!p)
+        fail_msg("%s", e.msg);
+    return p;
+}
+
+static void put(backend *be, void *to, const void *from, size_t bytes)
+{
+    err e;
+    check(be->ops->sync(be, &e), &e);           /* uploads do not wait for ops */
+    be->ops->upload(be, to, from, bytes);
+}
+
+/* All of a GPU's tensor, spare rows too, becomes NaN. */
+static void poison(backend *be, const tensor *t)
+{
+    size_t bytes = (size_t)(t->rows + PADDING) * (size_t)t->cols * dtype_size(t->type);
+    void *ones = xmalloc(bytes);
+    memset(ones, 0xff, bytes);
+    put(be, t->data, ones, bytes);
+    free(ones);
+}
+
+static void send(backend *be, const both *t)
+{
+    void *bits = xmalloc(tensor_bytes(&t->gpu));
+    tensor_convert(bits, t->gpu.type, &t->cpu);
+    put(be, t->gpu.data, bits, tensor_bytes(&t->gpu));
+    free(bits);
+}
+
+static void fetch(backend *be, const both *t, float *out)
+{
+    tensor bits = t->gpu;
+    bits.rows = t->cpu.rows;
+    bits.data = xmalloc(tensor_bytes(&bits));
+    be->ops->download(be, bits.data, t->gpu.data, tensor_bytes(&bits));
+    tensor_convert(out, DTYPE_F32, &bits);
+    free(bits.data);
+}
+
+/* Output: NaN on the GPU. */
+static both blank(backend *be, dtype type, int rows, int cols)
+{
+    both t = {.cpu = {.type = DTYPE_F32, .rows = rows, .cols = cols}, .gpu = {.type = type, .rows = rows, .cols = cols}};
+    t.cpu.data = xcalloc((size_t)rows * (size_t)cols, sizeof(float));
+    t.gpu.data = take(be, (size_t)(rows + PADDING) * (size_t)cols * dtype_size(type));
+    poison(be, &t.gpu);
+    return t;
+}
+
+/* Fresh numbers that the GPU's type can hold. */
+static void refill(backend *be, both *t, double scale)
+{
+    tensor plain = t->cpu, bits = t->gpu;
+    size_t n = (size_t)plain.rows * (size_t)plain.cols;
+    for (size_t i = 0; i < n; i++)
+        ((float *)plain.data)[i] = (float)(scale * uniform());
+    bits.rows = plain.rows;
+    bits.data = xmalloc(tensor_bytes(&bits));
+    tensor_convert(bits.data, bits.type, &plain);
+    tensor_convert(plain.data, DTYPE_F32, &bits);
+    put(be, t->gpu.data, bits.data, tensor_bytes(&bits));
+    free(bits.data);
+}
+
+static both randoms(backend *be, dtype type, int rows, int cols, double scale)
+{
+    both t = blank(be, type, rows, cols);
+    refill(be, &t, scale);
+    return t;
+}
+
+static void drop(backend *be, both *t)
+{
+    free(t->cpu.data);
+    if (t->gpu.data)
+        be->ops->release(be, t->gpu.data);
+}
+
+/* How far a result may be off, relative to its size: some roundings to the type. */
+static double tolerance(const backend *be, double roundings)
+{
+    return roundings * (be->act == DTYPE_F16 ? 5e-4 : 4e-3);
+}
+
+/* Columns [from, to) of the CPU's rows; no number further off than 12 times what all are on average. */
+static void compare_columns(backend *be, const char *what, const both *t, int from, int to, double tol)
+{
+    int cols = t->cpu.cols;
+    size_t n = (size_t)t->cpu.rows * (size_t)cols, worst = 0;
+    float *got = xmalloc(n * sizeof *got);
+    const float *want = t->cpu.data;
+    double off = 0, size = 0, most = -1;
+    fetch(be, t, got);
+    for (size_t i = 0; i < n; i++) {
+        if ((int)(i % (size_t)cols) < from || (int)(i % (size_t)cols) >= to)
+            continue;
+        double d = fabs((double)got[i] - want[i]);
+        off += d * d;
+        size += (double)want[i] * want[i];
+        if (!(d <= most)) {
+            most = d;
+            worst = i;
+        }
+    }
+    double mean = sqrt(size / ((double)t->cpu.rows * (to - from)));
+    if (!(sqrt(off) <= tol * sqrt(size) + 1e-30) || !(most <= 12 * tol * (fabs((double)want[worst]) + mean) + 1e-30))
+        fail_msg("%s, %s [%d, %d]: off by %.3g of %.3g allowed; worst at [%zu, %zu]: %g, expected %g (seed %llu)", what,
+                 dtype_name(be->act), t->cpu.rows, cols, sqrt(off / size), tol, worst / (size_t)cols, worst % (size_t)cols,
+                 (double)got[worst], (double)want[worst], (unsigned long long)seed);
+    free(got);
+}
+
+static void compare(backend *be, const char *what, const both *t, double tol)
+{
+    compare_columns(be, what, t, 0, t->cpu.cols, tol);
+}
+
+static tensor host_bits(dtype type, int rows, int cols, double scale)
+{
+    tensor t = {.type = type, .rows = rows, .cols = cols};
+    tensor plain = {.type = DTYPE_F32, .rows = rows, .cols = cols};
+    plain.data = xmalloc(tensor_bytes(&plain));
+    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++)
+        ((float *)plain.data)[i] = (float)(scale * uniform());
+    t.data = xmalloc(tensor_bytes(&t));
+    tensor_convert(t.data, type, &plain);
+    free(plain.data);
+    return t;
+}
+
+/* Adapters, with parts left out here and there; site 0 of each is not adapted. */
+enum { N_ADAPTERS = 10 };
+static const int adapter_rank[N_ADAPTERS][3] = {
+    {16, 16, 16}, {1, 0, 4}, {8, 12, 0}, {64, 16, 8}, {0, 128, 4}, {0, 0, 0}, {4, 4, 4}, {33, 1, 17}, {16, 8, 64},
+    {128, 128, 128},
+};
+
+typedef struct { lora cpu, gpu; } both_lora;
+
+static void place_part(backend *be, lora_part *part, const lora_part *host)
+{
+    *part = *host;
+    if (host->rank == 0)
+        return;
+    part->a.data = take(be, tensor_bytes(&part->a));
+    part->b.data = take(be, tensor_bytes(&part->b));
+    put(be, part->a.data, host->a.data, tensor_bytes(&part->a));
+    put(be, part->b.data, host->b.data, tensor_bytes(&part->b));
+}
+
+static both_lora random_lora(backend *be, int which, int in, const int *out, int n_parts)
+{
+    err e;
+    both_lora l = {{.n_sites = SITES, .site = XNEW_ARRAY(lora_site, SITES)}, {.n_sites = SITES, .site = XNEW_ARRAY(lora_site, SITES)}};
+    for (int p = 0; p < n_parts; p++) {
+        lora_part *part = &l.cpu.site[SITE].part[p];
+        part->rank = adapter_rank[which][p];
+        part->scale = (float)(1 + 0.5 * uniform());
+        if (part->rank > 0) {
+            part->a = host_bits(be->act, part->rank, in, 1 / sqrt(in));
+            part->b = host_bits(be->act, part->rank, out[p], 1 / sqrt(part->rank));
+        }
+        place_part(be, &l.gpu.site[SITE].part[p], part);
+    }
+    check(be->ops->bind_lora(be, &l.gpu, &e), &e);
+    return l;
+}
+
+static void drop_lora(backend *be, both_lora *l)
+{
+    for (int p = 0; p < 3; p++) {
+        lora_part *host = &l->cpu.site[SITE].part[p], *part = &l->gpu.site[SITE].part[p];
+        if (host->rank > 0) {
+            free(host->a.data);
+            free(host->b.data);
+            be->ops->release(be, part->a.data);
+            be->ops->release(be, part->b.data);
+        }
+    }
+    be->ops->release(be, l->gpu.table);
+    free(l->cpu.site);
+    free(l->gpu.site);
+}
+
+/* A batch with its arrays; the same for both sides but for the adapters. */
+typedef struct {
+    batch cpu, gpu;
+    int token[MAX_ROWS], position[MAX_ROWS], out_row[MAX_ROWS];
+    int prefill_indptr[MAX_SEQS + 1], page_indptr[MAX_SEQS + 1], page[MAX_PAGES];
+    int seg_indptr[MAX_ROWS + 2];
+    const lora *seg_cpu[MAX_ROWS + 1], *seg_gpu[MAX_ROWS + 1];
+} both_batch;
+
+/* Runs of rows that share an adapter: none, single ones and long ones. */
+static void random_segments(both_batch *b, const both_lora *loras)
+{
+    int n = 0;
+    for (int row = 0; row < b->cpu.n_rows;) {
+        int len = below(3) == 0 ? below(40) : below(3), who = below(N_ADAPTERS + 2);
+        len = len < b->cpu.n_rows - row ? len : b->cpu.n_rows - row;
+        if (n >= MAX_ROWS)
+            len = b->cpu.n_rows - row;
+        b->seg_cpu[n] = loras && who < N_ADAPTERS ? &loras[who].cpu : NULL;
+        b->seg_gpu[n] = loras && who < N_ADAPTERS ? &loras[who].gpu : NULL;
+        row += len;
+        b->seg_indptr[++n] = row;
+    }
+    b->cpu.segs = (segments){n, b->seg_indptr, b->seg_cpu};
+    b->gpu.segs = (segments){n, b->seg_indptr, b->seg_gpu};
+}
+
+/* Sequences of n_rows[i] rows (those of more than one first) after n_before[i] positions; pages in no order. */
+static void make_batch(both_batch *b, int n_seqs, const int *n_rows, const int *n_before, int vocab)
+{
+    static int free_page[MAX_PAGES];
+    int rows = 0, pages = 0, n_prefills = 0;
+    for (int i = 0; i < MAX_PAGES; i++) {
+        int j = below(i + 1);
+        free_page[i] = free_page[j];
+        free_page[j] = i;
+    }
+    for (int i = 0; i < n_seqs; i++) {
+        for (int r = 0; r < n_rows[i]; r++, rows++) {
+            b->token[rows] = below(vocab);
+            b->position[rows] = n_before[i] + r;
+        }
+        n_prefills += n_rows[i] > 1;
+        if (n_rows[i] > 1)
+            b->prefill_indptr[n_prefills] = rows;
+        for (int p = 0; p * PAGE_LEN < n_before[i] + n_rows[i]; p++, pages++)
+            b->page[pages] = free_page[pages];
+        b->page_indptr[i + 1] = pages;
+        b->out_row[i] = rows - 1;
+    }
+    assert_true(rows <= MAX_ROWS && pages <= MAX_PAGES && n_seqs <= MAX_SEQS);
+    b->cpu = (batch){
+        .n_rows = rows, .token = b->token, .position = b->position, .n_prefills = n_prefills,
+        .n_decodes = n_seqs - n_prefills, .prefill_indptr = b->prefill_indptr, .page_indptr = b->page_indptr,
+        .page = b->page, .n_out = n_seqs, .out_row = b->out_row,
+    };
+    b->gpu = b->cpu;
+}
+
+static void make_decodes(both_batch *b, int n, int max_before, int vocab)
+{
+    int rows[MAX_SEQS], before[MAX_SEQS];
+    for (int i = 0; i < n; i++) {
+        rows[i] = 1;
+        before[i] = below(4) == 0 ? below(3) : below(max_before);
+    }
+    make_batch(b, n, rows, before, vocab);
+}
+
+/* Two prefills, one of which goes on after a first chunk, and some decodes. */
+static void make_mixed(both_batch *b, int n_prefill, int n_decodes, int max_before, int vocab)
+{
+    int rows[MAX_SEQS] = {n_prefill, 17}, before[MAX_SEQS] = {0, 5 + below(max_before)};
+    for (int i = 2; i < n_decodes + 2; i++) {
+        rows[i] = 1;
+        before[i] = below(max_before);
+    }
+    make_batch(b, n_decodes + 2, rows, before, vocab);
+}
+
+static void reserve(backend *be, heads h, int vocab)
+{
+    err e;
+    extent x = {
+        .max_rows = MAX_ROWS, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES, .page_len = PAGE_LEN,
+        .max_rank_sum = RANK_SUM, .vocab = vocab, .h = h,
+    };
+    check(be->ops->reserve(be, &x, &e), &e);
+    check(cpu->ops->reserve(cpu, &x, &e), &e);
+}
+
+static void settle(backend *be)
+{
+    err e;
+    check(be->ops->sync(be, &e), &e);
+}
+
+/* Each test body runs for both types, or is skipped. */
+static void on_each_type(void (*body)(backend *))
+{
+    for (int i = 0; i < 2; i++) {
+        if (!gpu[i])
+            skip();
+        body(gpu[i]);
+    }
+}
+
+static void norms_on(backend *be)
+{
+    static const int sizes[] = {60, 72, 136, 256, 4096, 11008, 20000, 1};
+    for (size_t s = 0; s < (quick ? 4 : sizeof sizes / sizeof sizes[0]); s++) {
+        int n = sizes[s], rows = 1 + below(70);
+        both x = randoms(be, DTYPE_F32, rows, n, 3), w = randoms(be, DTYPE_F32, 1, n, 1), y = blank(be, be->act, rows, n);
+        both delta = randoms(be, be->act, rows, n, 2);
+        cpu->ops->rms_norm(cpu, &y.cpu, &x.cpu, &w.cpu, 1e-5f);
+        be->ops->rms_norm(be, &y.gpu, &x.gpu, &w.gpu, 1e-5f);
+        compare(be, "rms_norm", &y, tolerance(be, 1));
+        poison(be, &y.gpu);
+        cpu->ops->add_rms_norm(cpu, &y.cpu, &x.cpu, &delta.cpu, &w.cpu, 1e-5f);
+        be->ops->add_rms_norm(be, &y.gpu, &x.gpu, &delta.gpu, &w.gpu, 1e-5f);
+        compare(be, "add_rms_norm, sum", &x, 1e-7);
+        compare(be, "add_rms_norm", &y, tolerance(be, 1));
+        both *all[] = {&x, &w, &y, &delta};
+        for (int i = 0; i < 4; i++)
+            drop(be, all[i]);
+    }
+}
+
+static void silu_on(backend *be)
+{
+    static const int sizes[] = {100, 136, 7, 11008, 1};
+    for (size_t s = 0; s < (quick ? 3 : sizeof sizes / sizeof sizes[0]); s++) {
+        int n = sizes[s], rows = 1 + below(70);
+        both x = randoms(be, be->act, rows, 2 * n, s % 2 ? 100 : 5), y = blank(be, be->act, rows, n);
+        cpu->ops->silu_mul(cpu, &y.cpu, &x.cpu);
+        be->ops->silu_mul(be, &y.gpu, &x.gpu);
+        compare(be, "silu_mul", &y, tolerance(be, 1));
+        drop(be, &x);
+        drop(be, &y);
+    }
+}
+
+/* Tokens from the batch, from the last sample, and rows picked out. */
+static void embed_on(backend *be)
+{
+    static const int sizes[] = {60, 72, 4096};
+    static both_batch b;
+    for (int s = 0; s < (quick ? 2 : 3); s++) {
+        int hidden = sizes[s], vocab = 300;
+        reserve(be, (heads){1, 1, 16}, vocab);
+        tensor host = host_bits(be->act, vocab, hidden, 1), table = host;
+        err e;
+        check(be->ops->adopt(be, &table, &e), &e);
+        both logits = randoms(be, DTYPE_F32, 5, vocab, 4);
+        sample_spec greedy[5];
+        for (int i = 0; i < 5; i++)
+            greedy[i] = (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+        be->ops->sample(be, &logits.gpu, greedy, 5);
+        const sample_result *drawn = be->ops->collect(be, &e);
+        assert_non_null(drawn);
+        make_mixed(&b, 30, 11, 60, vocab);
+        random_segments(&b, NULL);
+        int token[MAX_ROWS];
+        memcpy(token, b.token, sizeof token);
+        for (int r = 3; r < b.cpu.n_rows; r += 7) {
+            token[r] = drawn[r % 5].token;
+            b.token[r] = TOKEN_DRAWN(r % 5);
+        }
+        both x = blank(be, DTYPE_F32, b.cpu.n_rows, hidden), y = blank(be, be->act, b.cpu.n_out, hidden);
+        both picked = randoms(be, be->act, b.cpu.n_rows, hidden, 1);
+        be->ops->begin(be, &b.gpu, &b);
+        be->ops->embed(be, &x.gpu, &table, &b.gpu);
+        be->ops->gather(be, &y.gpu, &picked.gpu, &b.gpu);
+        be->ops->end(be);
+        b.cpu.token = token;
+        cpu->ops->embed(cpu, &x.cpu, &host, &b.cpu);
+        cpu->ops->gather(cpu, &y.cpu, &picked.cpu, &b.cpu);
+        compare(be, "embed", &x, 0);
+        compare(be, "gather", &y, 0);
+        both *all[] = {&logits, &x, &y, &picked};
+        for (int i = 0; i < 4; i++)
+            drop(be, all[i]);
+        free(host.data);
+    }
+}
+
+/* A linear on both sides; the GPU keeps its copy until it is freed. */
+typedef struct { linear cpu, gpu; } both_linear;
+
+static both_linear random_linear(backend *be, int n_parts, const int *out, int in, bool bias)
+{
+    err e;
+    both_linear w = {.cpu = {.n = n_parts}};
+    for (int i = 0; i < n_parts; i++) {
+        w.cpu.part[i].w = host_bits(be->act, out[i], in, 1.7 / sqrt(in));
+        if (bias && i != 1)
+            w.cpu.part[i].bias = host_bits(DTYPE_F32, 1, out[i], 1);
+    }
+    w.gpu = w.cpu;
+    check(be->ops->adopt_linear(be, &w.gpu, &e), &e);
+    return w;
+}
+
+static void drop_linear(both_linear *w)
+{
+    for (int i = 0; i < w->cpu.n; i++) {
+        free(w->cpu.part[i].w.data);
+        free(w->cpu.part[i].bias.data);
+    }
+}
+
+static int linear_cols(const linear *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->n; i++)
+        n += w->part[i].w.rows;
+    return n;
+}
+
+static void linears_on(backend *be)
+{
+    static const struct { int in, n_parts, out[3], rows[4]; bool f32; } shapes[] = {
+        {60, 3, {60, 20, 20}, {1, 7, 33, 200}, false}, {72, 2, {136, 136}, {2, 16, 64, 129}, false},
+        {100, 1, {60}, {1, 5, 31, 90}, false}, {136, 1, {72}, {3, 8, 65, 256}, false}, {72, 1, {293}, {1, 12, 50, 70}, true},
+        {256, 3, {256, 128, 128}, {1, 9, 48, 256}, false}, {896, 2, {4864, 4864}, {1, 24, 64, 130}, false},
+        {4096, 3, {4096, 1024, 1024}, {1, 13, 33, 100}, false}, {11008, 1, {4096}, {4, 32, 63, 150}, false},
+        {4096, 1, {32000}, {1, 6, 32, 64}, true}, {1, 1, {1}, {1, 2, 3, 4}, false}, {4096, 2, {11008, 11008}, {1, 8, 40, 64}, false},
+    };
+    for (size_t s = 0; s < (quick ? 6 : sizeof shapes / sizeof shapes[0]); s++) {
+        both_linear w = random_linear(be, shapes[s].n_parts, shapes[s].out, shapes[s].in, s % 2 == 0);
+        for (int i = 0; i < (quick ? 2 : 4); i++) {
+            int rows = shapes[s].rows[i];
+            both x = randoms(be, be->act, rows, shapes[s].in, 1);
+            both y = blank(be, shapes[s].f32 ? DTYPE_F32 : be->act, rows, linear_cols(&w.cpu));
+            cpu->ops->linear(cpu, &y.cpu, &x.cpu, &w.cpu);
+            be->ops->linear(be, &y.gpu, &x.gpu, &w.gpu);
+            compare(be, "linear", &y, shapes[s].f32 ? 2e-5 : tolerance(be, 1));
+            drop(be, &x);
+            drop(be, &y);
+        }
+        drop_linear(&w);
+    }
+}
+
+static void sgmv_on(backend *be)
+{
+    static const struct { int in, n_parts, out[3]; } shapes[] = {
+        {60, 3, {60, 20, 20}}, {72, 2, {136, 136}}, {136, 1, {72}}, {67, 3, {64, 19, 1}}, {256, 3, {256, 128, 128}},
+        {4096, 3, {4096, 1024, 1024}}, {4096, 2, {11008, 11008}}, {11008, 1, {4096}},
+    };
+    static both_batch b;
+    for (size_t s = 0; s < (quick ? 4 : sizeof shapes / sizeof shapes[0]); s++) {
+        both_lora l[N_ADAPTERS];
+        linear w = {.n = shapes[s].n_parts};
+        for (int i = 0; i < N_ADAPTERS; i++)
+            l[i] = random_lora(be, i, shapes[s].in, shapes[s].out, shapes[s].n_parts);
+        for (int i = 0; i < w.n; i++)
+            w.part[i].w = (tensor){.rows = shapes[s].out[i], .cols = shapes[s].in, .type = be->act};
+        reserve(be, (heads){1, 1, 16}, 300);
+        for (int i = 0; i < (quick ? 2 : 4); i++) {
+            int prefill = i == 0 ? 2 : i == 1 ? 90 : 20 + below(120);
+            make_mixed(&b, prefill, below(60), 25, 300);
+            random_segments(&b, l);
+            both x = randoms(be, be->act, b.cpu.n_rows, shapes[s].in, 1), y = randoms(be, be->act, b.cpu.n_rows, linear_cols(&w), 1);
+            both v = blank(be, be->act, b.cpu.n_rows, RANK_SUM);
+            be->ops->begin(be, &b.gpu, &b);
+            for (int site = 0; site < SITES; site++) {
+                be->ops->sgmv_shrink(be, &v.gpu, &x.gpu, &b.gpu, site);
+                be->ops->sgmv_expand(be, &y.gpu, &v.gpu, &b.gpu, site, &w);
+            }
+            be->ops->end(be);
+            cpu->ops->sgmv_shrink(cpu, &v.cpu, &x.cpu, &b.cpu, SITE);
+            cpu->ops->sgmv_expand(cpu, &y.cpu, &v.cpu, &b.cpu, SITE, &w);
+            compare(be, "sgmv", &y, tolerance(be, 2));
+            drop(be, &x);
+            drop(be, &y);
+            drop(be, &v);
+        }
+        for (int i = 0; i < N_ADAPTERS; i++)
+            drop_lora(be, &l[i]);
+    }
+}
+
+/* A cache with the same random history on both sides. As a matrix: a row is one position of one head. */
+typedef struct { both rows; kv_cache cpu, gpu; } both_cache;
+
+enum { LAYERS = 2, LAYER = 1 };
+
+static both_cache random_cache(backend *be, heads h)
+{
+    both_cache c;
+    c.rows = randoms(be, be->act, MAX_PAGES * LAYERS * 2 * h.n_kv_heads * PAGE_LEN, h.head_dim, 1);
+    c.cpu = (kv_cache){c.rows.cpu.data, DTYPE_F32, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim};
+    c.gpu = (kv_cache){c.rows.gpu.data, be->act, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim};
+    return c;
+}
+
+static float *inverse_frequencies(int head_dim)
+{
+    float *f = XNEW_ARRAY(float, (size_t)(head_dim / 2));
+    for (int i = 0; i < head_dim / 2; i++)
+        f[i] = powf(10000, -2.0f * (float)i / (float)head_dim);
+    return f;
+}
+
+static const heads shapes_of_heads[] = {
+    {5, 5, 12}, {4, 2, 16}, {8, 2, 32}, {14, 2, 64}, {32, 8, 128}, {8, 8, 128}, {4, 1, 256}, {3, 3, 64}, {2, 1, 10},
+};
+enum { N_HEADS = sizeof shapes_of_heads / sizeof shapes_of_heads[0] };
+
+/* head_norm, rope_append and attention, of decodes only and with prefills, each after its parts. */
+static void attention_case(backend *be, heads h, both_batch *b, int window, bool norm)
+{
+    int q = h.n_heads * h.head_dim, cols = q + 2 * h.n_kv_heads * h.head_dim;
+    both_cache c = random_cache(be, h);
+    both qkv = randoms(be, be->act, b->cpu.n_rows, cols, 2), y = blank(be, be->act, b->cpu.n_rows, q);
+    both q_w = randoms(be, DTYPE_F32, 1, h.head_dim, 1), k_w = randoms(be, DTYPE_F32, 1, h.head_dim, 1);
+    float *freq = inverse_frequencies(h.head_dim), *there = take(be, (size_t)h.head_dim * 2);
+    put(be, there, freq, (size_t)h.head_dim * 2);
+
+    invocation in = be->ops->begin(be, &b->gpu, &c);
+    qkv.gpu.rows = y.gpu.rows = in.n_rows;
+    if (norm) {
+        be->ops->head_norm(be, &qkv.gpu, h, &q_w.gpu, &k_w.gpu, 1e-6f);
+        cpu->ops->head_norm(cpu, &qkv.cpu, h, &q_w.cpu, &k_w.cpu, 1e-6f);
+    }
+    be->ops->rope_append(be, &qkv.gpu, h, there, &b->gpu, &c.gpu, LAYER);
+    be->ops->attention(be, &y.gpu, &qkv.gpu, h, &b->gpu, &c.gpu, LAYER, window);
+    be->ops->end(be);
+    cpu->ops->rope_append(cpu, &qkv.cpu, h, freq, &b->cpu, &c.cpu, LAYER);
+    cpu->ops->attention(cpu, &y.cpu, &qkv.cpu, h, &b->cpu, &c.cpu, LAYER, window);
+    settle(be);
+    qkv.gpu.rows = y.gpu.rows = b->cpu.n_rows;
+    compare_columns(be, "rope_append, queries", &qkv, 0, q, tolerance(be, norm ? 2 : 1));
+    compare(be, "rope_append, cache", &c.rows, tolerance(be, 1));
+    compare(be, "attention", &y, tolerance(be, 3));
+    be->ops->forget(be, &c);
+    be->ops->release(be, there);
+    free(freq);
+    both *all[] = {&c.rows, &qkv, &y, &q_w, &k_w};
+    for (int i = 0; i < 5; i++)
+        drop(be, all[i]);
+}
+
+static void attention_on(backend *be)
+{
+    static const int windows[] = {0, 0, 7, 100, 1};
+    static both_batch b;
+    for (int i = 0; i < (quick ? 4 : N_HEADS); i++) {
+        heads h = shapes_of_heads[i];
+        reserve(be, h, 300);
+        for (int k = 0; k < (quick ? 2 : 5); k++) {
+            if (k % 2 == 0)
+                make_mixed(&b, 2 + below(150), below(8), 300, 300);
+            else if (k == 1)
+                make_decodes(&b, 1 + below(4), 700, 300);
+            else
+                make_decodes(&b, 1 + below(40), 60, 300);
+            random_segments(&b, NULL);
+            attention_case(be, h, &b, windows[(i + k) % 5], k == 2);
+        }
+    }
+}
+
+/* One layer's linears with what follows each, as the model runs them. */
+typedef struct {
+    backend *be;
+    heads h;
+    int hidden, ffn;
+    bool norm;
+    both_linear w[3];                   /* qkv, o, gate and up */
+    both_lora lora[3][N_ADAPTERS];
+    both x, residual, qkv, delta, y, gate_up, act, v;
+    both q_w, k_w, norm_w;
+    both_cache cache;
+    float *freq, *freq_there;
+} chain;
+
+static void chain_init(chain *c, backend *be, heads h, int hidden, int ffn, bool norm)
+{
+    int q = h.n_heads * h.head_dim, kv = h.n_kv_heads * h.head_dim, rows = MAX_ROWS;
+    int out[3][3] = {{q, kv, kv}, {hidden}, {ffn, ffn}}, n_parts[3] = {3, 1, 2};
+    *c = (chain){.be = be, .h = h, .hidden = hidden, .ffn = ffn, .norm = norm};
+    for (int i = 0; i < 3; i++) {
+        c->w[i] = random_linear(be, n_parts[i], out[i], hidden, i == 0);
+        for (int j = 0; j < N_ADAPTERS; j++)
+            c->lora[i][j] = random_lora(be, j, hidden, out[i], n_parts[i]);
+    }
+    c->x = blank(be, be->act, rows, hidden);
+    c->residual = blank(be, DTYPE_F32, rows, hidden);
+    c->qkv = blank(be, be->act, rows, q + 2 * kv);
+    c->delta = blank(be, be->act, rows, hidden);
+    c->y = blank(be, be->act, rows, hidden);
+    c->gate_up = blank(be, be->act, rows, 2 * ffn);
+    c->act = blank(be, be->act, rows, ffn);
+    c->v = blank(be, be->act, rows, RANK_SUM);
+    c->q_w = randoms(be, DTYPE_F32, 1, h.head_dim, 1);
+    c->k_w = randoms(be, DTYPE_F32, 1, h.head_dim, 1);
+    c->norm_w = randoms(be, DTYPE_F32, 1, hidden, 1);
+    c->cache = random_cache(be, h);
+    c->freq = inverse_frequencies(h.head_dim);
+    c->freq_there = take(be, (size_t)h.head_dim * 2);
+    put(be, c->freq_there, c->freq, (size_t)h.head_dim * 2);
+    reserve(be, h, 300);
+}
+
+static void chain_deinit(chain *c)
+{
+    both *all[] = {&c->x, &c->residual, &c->qkv, &c->delta, &c->y, &c->gate_up, &c->act, &c->v, &c->q_w, &c->k_w, &c->norm_w,
+                   &c->cache.rows};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        drop(c->be, all[i]);
+    for (int i = 0; i < 3; i++) {
+        drop_linear(&c->w[i]);
+        for (int j = 0; j < N_ADAPTERS; j++)
+            drop_lora(c->be, &c->lora[i][j]);
+    }
+    free(c->freq);
+    c->be->ops->release(c->be, c->freq_there);
+}
+
+static void chain_set_rows(chain *c, int n_cpu, int n_gpu)
+{
+    both *all[] = {&c->x, &c->residual, &c->qkv, &c->delta, &c->y, &c->gate_up, &c->act, &c->v};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        all[i]->cpu.rows = n_cpu;
+        all[i]->gpu.rows = n_gpu;
+    }
+}
+
+/* Linear `i` of the chain, its shrink, and the fused op after it, on one side. */
+static void chain_run(chain *c, int i, backend *be, const batch *b)
+{
+    bool here = be == cpu;
+#define SIDE(t) (here ? &c->t.cpu : &c->t.gpu)
+    tensor *y = i == 0 ? SIDE(qkv) : i == 1 ? SIDE(delta) : SIDE(gate_up);
+    adapted a = {SIDE(w[i]), SITE, SIDE(v)};
+    head_norms norms = {.eps = 1e-6f};
+    if (c->norm) {
+        norms.q_w = *SIDE(q_w);
+        norms.k_w = *SIDE(k_w);
+    }
+    be->ops->linear_shrink(be, y, SIDE(x), &a, b);
+    if (i == 0)
+        be->ops->expand_rope_append(be, y, c->h, &norms, here ? c->freq : c->freq_there, &a, b, SIDE(cache), LAYER);
+    else if (i == 1)
+        be->ops->expand_add_rms_norm(be, y, SIDE(y), SIDE(residual), SIDE(norm_w), 1e-5f, &a, b);
+    else
+        be->ops->expand_silu_mul(be, y, SIDE(act), &a, b);
+#undef SIDE
+}
+
+static void chain_compare(chain *c, int i, const char *how)
+{
+    char what[80];
+    snprintf(what, sizeof what, "linear %d%s, %s", i, c->norm ? " with head norms" : "", how);
+    if (i == 0) {
+        compare_columns(c->be, what, &c->qkv, 0, c->h.n_heads * c->h.head_dim, tolerance(c->be, 3));
+        compare(c->be, what, &c->cache.rows, tolerance(c->be, 3));
+    } else if (i == 1) {
+        compare(c->be, what, &c->residual, tolerance(c->be, 3));
+        compare(c->be, what, &c->y, tolerance(c->be, 3));
+    } else {
+        compare(c->be, what, &c->act, tolerance(c->be, 5));
+    }
+}
+
+/* Three invocations with fresh numbers and batches of one size: of decodes alone the first runs op by op,
+ * the second is recorded, the third replayed. n_prefill 0: decodes alone. */
+static void chain_check(chain *c, int i, int n_prefill, int n_decodes)
+{
+    static const char *const how[] = {"op by op", "recorded", "replayed"};
+    static both_batch b;
+    for (int k = 0; k < 3; k++) {
+        if (n_prefill > 0)
+            make_mixed(&b, n_prefill, n_decodes, 30, 300);
+        else
+            make_decodes(&b, n_decodes, 30, 300);
+        random_segments(&b, c->lora[i]);
+        chain_set_rows(c, b.cpu.n_rows, MAX_ROWS);
+        refill(c->be, &c->x, 1.7);
+        refill(c->be, &c->residual, 2);
+        const tensor *out[] = {&c->qkv.gpu, &c->delta.gpu, &c->y.gpu, &c->gate_up.gpu, &c->act.gpu, &c->v.gpu};
+        for (size_t j = 0; j < sizeof out / sizeof out[0]; j++)
+            poison(c->be, out[j]);
+        invocation in = c->be->ops->begin(c->be, &b.gpu, &c->w[i]);
+        assert_true(in.n_rows >= b.cpu.n_rows && in.n_rows <= MAX_ROWS);
+        chain_set_rows(c, b.cpu.n_rows, in.n_rows);
+        if (!in.replayed)
+            chain_run(c, i, c->be, &b.gpu);
+        c->be->ops->end(c->be);
+        chain_run(c, i, cpu, &b.cpu);
+        settle(c->be);
+        chain_compare(c, i, n_prefill > 0 ? "with prefills" : how[k]);
+    }
+    c->be->ops->forget(c->be, &c->w[i]);
+}
+
+static void chains_on(backend *be)
+{
+    static const struct { heads h; int hidden, ffn; bool norm; } shapes[] = {
+        {{5, 5, 12}, 60, 100, false}, {{4, 2, 32}, 72, 136, true}, {{14, 2, 64}, 896, 4864, false}, {{4, 1, 256}, 136, 256, true},
+        {{32, 8, 128}, 4096, 11008, false}, {{16, 8, 128}, 2560, 1000, true}, {{2, 2, 16}, 8192, 64, false},
+    };
+    static const int sizes[] = {1, 2, 3, 5, 8, 13, 17, 31, 32, 33, 47, 63, 64, 70};
+    enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
+    for (size_t s = 0; s < (quick ? 2 : sizeof shapes / sizeof shapes[0]); s++) {
+        chain c;
+        chain_init(&c, be, shapes[s].h, shapes[s].hidden, shapes[s].ffn, shapes[s].norm);
+        for (int i = 0; i < 3; i++) {
+            for (int k = (int)s % 3; k < N_SIZES; k += quick ? 9 : 3)
+                chain_check(&c, i, 0, sizes[k]);
+            chain_check(&c, i, 2 + below(100), below(60));
+        }
+        chain_deinit(&c);
+    }
+}
+
+static float sampled_logit(int kind, double scale)
+{
+    double x = scale * (uniform() + uniform() + uniform());
+    return kind == 1 ? rintf((float)x) : kind == 2 ? 0.25f : kind == 3 ? (float)(-fabs(x) - 1) : (float)x;
+}
+
+/* A row of logits: ties at the top, ties everywhere, all equal, all negative; now and then not finite. */
+static void fill_logits(float *x, int vocab)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    int kind = below(8);
+    double scale = 1 + 10 * fabs(uniform());
+    for (int i = 0; i < vocab; i++)
+        x[i] = sampled_logit(kind, scale);
+    for (int i = 0; i < 4 && kind > 3; i++)
+        x[below(vocab)] = (float)(3 * scale);
+    if (below(12) == 0)
+        x[below(vocab)] = bad[below(3)];
+}
+
+/* lists: [4 * vocab] room for its history and bans. */
+static sample_spec random_spec(int vocab, int *lists)
+{
+    sample_spec s = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = below(3) ? -1 : below(MAX_LOGPROBS + 3)};
+    s.seed = rng_u64(seed, counter++);
+    s.position = rng_u64(seed, counter++);
+    if (below(4))
+        s.temperature = below(10) ? (float)(0.05 + 2 * fabs(uniform())) : 1e-7f;
+    if (below(2))
+        s.top_k = 1 + below(below(2) ? 60 : vocab + 5);
+    if (below(2))
+        s.top_p = below(9) ? (float)fabs(uniform()) : 0;
+    if (below(3) == 0)
+        s.min_p = (float)fabs(uniform()) * (below(2) ? 0.1f : 1.05f);
+    if (below(3) == 0) {
+        int *seen = lists, *count = lists + vocab, step = 1 + below(vocab < 100 ? 3 : 100);
+        s.repetition_penalty = (float)(1 + 0.5 * uniform());
+        s.presence_penalty = (float)uniform();
+        s.frequency_penalty = (float)uniform();
+        for (int token = -1; token < vocab + 2 && s.n_seen < vocab; token += step, s.n_seen++) {
+            seen[s.n_seen] = token;
+            count[s.n_seen] = below(4);
+        }
+        s.seen = seen;
+        s.seen_output = count;
+    }
+    if (below(4) == 0) {
+        s.banned = lists + 2 * vocab;
+        s.n_banned = below(20) ? 1 + below(5) : vocab;
+        for (int i = 0; i < s.n_banned; i++)
+            lists[2 * vocab + i] = s.n_banned == vocab ? i : below(vocab + 10) - 5;
+    }
+    return s;
+}
+
+static void compare_sample(const backend *be, const sample_spec *s, const sample_result *got, const sample_result *want, int vocab)
+{
+    if (got->token != want->token)
+        fail_msg("%s, vocab %d: token %d, expected %d (temperature %g, top_k %d, top_p %g, min_p %g, %d seen, %d banned; seed %llu)",
+                 be->name, vocab, got->token, want->token, (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p,
+                 s->n_seen, s->n_banned, (unsigned long long)seed);
+    if (want->token < 0 || s->n_logprobs < 0)
+        return;
+    assert_true(fabs((double)got->logprob - want->logprob) < 2e-5 * (1 + fabs((double)want->logprob)));
+    for (int i = 0; i < s->n_logprobs && i < MAX_LOGPROBS; i++) {
+        assert_int_equal(got->top[i].token, want->top[i].token);
+        if (want->top[i].token >= 0)
+            assert_true(fabs((double)got->top[i].logprob - want->top[i].logprob) < 2e-5 * (1 + fabs((double)want->top[i].logprob)));
+    }
+}
+
+/* Two samples at a time. Drawn tokens must be equal: the two sides' sums differ by less than 1e-6 of the
+ * total, and a draw would have to fall just there. */
+static void sample_case(backend *be, int vocab, int rows)
+{
+    err e;
+    int *lists = XNEW_ARRAY(int, (size_t)rows * 4 * (size_t)vocab + 4);
+    sample_spec *spec = XNEW_ARRAY(sample_spec, (size_t)rows);
+    both logits = blank(be, DTYPE_F32, rows, vocab);
+    for (int r = 0; r < rows; r++) {
+        fill_logits((float *)logits.cpu.data + (size_t)r * (size_t)vocab, vocab);
+        spec[r] = random_spec(vocab, lists + (size_t)r * 4 * (size_t)vocab);
+    }
+    send(be, &logits);
+    int first = rows / 2;
+    cpu->ops->sample(cpu, &logits.cpu, spec, rows);
+    const sample_result *want = cpu->ops->collect(cpu, &e);
+    be->ops->sample(be, &logits.gpu, spec, first);
+    be->ops->sample(be, &logits.gpu, spec, rows);
+    for (int k = 0; k < 2; k++) {
+        const sample_result *got = be->ops->collect(be, &e);
+        if (!got)
+            fail_msg("%s", e.msg);
+        for (int r = 0; r < (k ? rows : first); r++)
+            compare_sample(be, &spec[r], &got[r], &want[r], vocab);
+    }
+    drop(be, &logits);
+    free(lists);
+    free(spec);
+}
+
+static void sample_on(backend *be)
+{
+    static const int vocabs[] = {1, 7, 37, 280, 1003, 32000, 50257, 152064};
+    for (size_t i = 0; i < (quick ? 5 : sizeof vocabs / sizeof vocabs[0]); i++) {
+        reserve(be, (heads){1, 1, 16}, vocabs[i]);
+        for (int k = 0; k < (quick ? 1 : 4); k++)
+            sample_case(be, vocabs[i], 2 + below(vocabs[i] > 10000 ? 20 : 100));
+    }
+}
+
+static void test_norms(void **state) { (void)state; on_each_type(norms_on); }
+static void test_silu_mul(void **state) { (void)state; on_each_type(silu_on); }
+static void test_embed_and_gather(void **state) { (void)state; on_each_type(embed_on); }
+static void test_linear(void **state) { (void)state; on_each_type(linears_on); }
+static void test_sgmv(void **state) { (void)state; on_each_type(sgmv_on); }
+static void test_attention(void **state) { (void)state; on_each_type(attention_on); }
+static void test_fused_ops(void **state) { (void)state; on_each_type(chains_on); }
+static void test_sample(void **state) { (void)state; on_each_type(sample_on); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_silu_mul),
+        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_embed_and_gather),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_sgmv),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_fused_ops),
+    };
+    const char *wish = getenv("PUNICA_TEST_SEED");
+    err e = {""};
+    seed = wish ? strtoull(wish, NULL, 10) : (uint64_t)time(NULL);
+    quick = getenv("PUNICA_TEST_QUICK") != NULL;
+    cpu = backend_cpu_new(0);
+    gpu[0] = backend_cuda_new(0, DTYPE_F16, &e);
+    gpu[1] = gpu[0] ? backend_cuda_new(0, DTYPE_BF16, &e) : NULL;
+    if (gpu[0])
+        printf("%s, seed %llu\n", gpu[0]->name, (unsigned long long)seed);
+    else
+        printf("not tested: %s\n", e.msg);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < 2; i++)
+        if (gpu[i])
+            gpu[i]->ops->free(gpu[i]);
+    cpu->ops->free(cpu);
+    return failed;
+}

@@ -1,0 +1,176 @@
+/* golden.h - the sequences of one family under golden/models, on any backend
+ *
+ * TEST_DATA is where the tests' data lay when they were built; PUNICA_TEST_DATA, if set, is where they
+ * lie now. */
+#ifndef PUNICA_TESTS_GOLDEN_H
+#define PUNICA_TESTS_GOLDEN_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "engine/batch_builder.h"
+#include "model/adapter.h"
+#include "model/forward.h"
+#include "test.h"
+
+/* token: prompt, then the greedy tokens of the reference. row: of its first token in golden_run's logits,
+ * which are in the order of the cases. */
+typedef struct { int *token, n_tokens, n_prompt, row; const char *adapter; lora *lora; kv_seq kv; const json_t *doc; } golden_case;
+
+typedef struct {
+    char *dir;
+    backend *be;
+    model *m;
+    json_t *doc;
+    int n, n_rows;              /* cases, and tokens of them all */
+    golden_case *at;            /* [n] */
+    kv_cache kv;
+    kv_pool *pool;
+} golden_set;
+
+static inline int golden_push_ids(int *out, const json_t *array)
+{
+    for (size_t i = 0; i < json_array_size(array); i++)
+        out[i] = (int)json_integer_value(json_array_get(array, i));
+    return (int)json_array_size(array);
+}
+
+static inline lora *golden_adapter(const golden_set *g, const char *name)
+{
+    err e;
+    char *path = xasprintf("%s/adapters/%s", g->dir, name);
+    adapter *a = adapter_open(path, &g->m->config, &e);
+    if (!a)
+        fail_msg("%s", e.msg);
+    lora *l = adapter_to_backend(a, g->be, &e);
+    if (!l)
+        fail_msg("%s", e.msg);
+    adapter_close(a);
+    free(path);
+    return l;
+}
+
+static inline golden_case golden_read_case(const golden_set *g, const json_t *doc)
+{
+    const json_t *prompt = json_object_get(doc, "prompt"), *tokens = json_object_get(doc, "tokens");
+    golden_case c = {.doc = doc, .token = XNEW_ARRAY(int, json_array_size(prompt) + json_array_size(tokens))};
+    c.n_prompt = c.n_tokens = golden_push_ids(c.token, prompt);
+    c.n_tokens += golden_push_ids(c.token + c.n_tokens, tokens);
+    c.adapter = json_string_value(json_object_get(doc, "adapter"));
+    c.lora = c.adapter ? golden_adapter(g, c.adapter) : NULL;
+    assert_int_equal(kv_pool_reserve(g->pool, &c.kv, c.n_tokens), 0);
+    return c;
+}
+
+static inline void golden_make_kv(golden_set *g)
+{
+    err e;
+    const model_config *c = &g->m->config;
+    g->kv = (kv_cache){.type = g->be->act, .n_pages = 1024, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads,
+                       .page_len = 16, .head_dim = c->head_dim};
+    size_t elements = (size_t)g->kv.n_pages * (size_t)(2 * c->n_layers * c->n_kv_heads * 16 * c->head_dim);
+    g->kv.data = g->be->ops->alloc(g->be, elements * dtype_size(g->be->act), &e);
+    if (!g->kv.data)
+        fail_msg("%s", e.msg);
+    g->pool = kv_pool_new(g->kv.n_pages, g->kv.page_len);
+}
+
+static inline golden_set golden_open(backend *be, const char *dir)
+{
+    err e;
+    golden_set g = {.dir = xstrdup(dir), .be = be};
+    char *model_dir = path_join(dir, "model"), *golden_path = path_join(dir, "golden.json");
+    g.m = model_load(be, model_dir, &e);
+    g.doc = g.m ? json_read_file(golden_path, (size_t)64 << 20, &e) : NULL;
+    if (!g.doc)
+        fail_msg("%s", e.msg);
+    golden_make_kv(&g);
+    const json_t *list = json_object_get(g.doc, "cases");
+    g.n = (int)json_array_size(list);
+    g.at = XNEW_ARRAY(golden_case, (size_t)g.n);
+    for (int i = 0; i < g.n; i++) {
+        g.at[i] = golden_read_case(&g, json_array_get(list, (size_t)i));
+        g.at[i].row = g.n_rows;
+        g.n_rows += g.at[i].n_tokens;
+    }
+    assert_true(g.n > 0);
+    free(golden_path);
+    free(model_dir);
+    return g;
+}
+
+static inline void golden_close(golden_set *g)
+{
+    for (int i = 0; i < g->n; i++) {
+        kv_pool_release(g->pool, &g->at[i].kv);
+        lora_free(g->at[i].lora, g->be);
+        free(g->at[i].token);
+    }
+    kv_pool_free(g->pool);
+    g->be->ops->release(g->be, g->kv.data);
+    json_decref(g->doc);
+    model_free(g->m);
+    free(g->at);
+    free(g->dir);
+}
+
+/* All sequences, of the base and of every adapter, as one batch of prefills. The logits of every
+ * position, [n_rows, vocab], to be freed; a case's begin at its row. */
+static inline float *golden_run(golden_set *g)
+{
+    err e;
+    batch_item *items = XNEW_ARRAY(batch_item, (size_t)g->n + 1);
+    int *out_row = XNEW_ARRAY(int, (size_t)g->n_rows);
+    for (int i = 0; i < g->n; i++)
+        items[i] = (batch_item){.owner = &g->at[i], .token = g->at[i].token, .n_rows = g->at[i].n_tokens, .kv = &g->at[i].kv, .lora = g->at[i].lora};
+    batch_builder *bb = batch_builder_new();
+    batch b = *batch_build(bb, items, g->n, items + g->n, 0);
+    for (int i = 0; i < g->n; i++) {            /* the builder has sorted the items by adapter */
+        const golden_case *c = items[i].owner;
+        for (int k = 0; k < c->n_tokens; k++)
+            out_row[c->row + k] = b.prefill_indptr[i] + k;
+    }
+    b.n_out = g->n_rows;
+    b.out_row = out_row;
+    forward *f = forward_new(g->m, &(forward_limits){g->n_rows, g->n_rows, g->kv.n_pages, g->kv.page_len, 3 * LORA_MAX_RANK}, &e);
+    if (!f)
+        fail_msg("%s", e.msg);
+    size_t bytes = (size_t)g->n_rows * (size_t)g->m->config.vocab * sizeof(float);
+    float *logits = xmalloc(bytes);
+    g->be->ops->download(g->be, logits, forward_run(f, &b, &g->kv)->data, bytes);
+    if (g->be->ops->sync(g->be, &e))
+        fail_msg("%s", e.msg);
+    forward_free(f);
+    batch_builder_free(bb);
+    free(out_row);
+    free(items);
+    return logits;
+}
+
+/* Call check on the directory of every family. */
+static inline void golden_each_family(void (*check)(const char *dir, const char *family))
+{
+    const char *data = getenv("PUNICA_TEST_DATA");
+    char *models = path_join(data ? data : TEST_DATA, "golden/models");
+    int n = 0;
+    DIR *families = opendir(models);
+    assert_non_null(families);
+    for (struct dirent *d; (d = readdir(families));) {
+        if (d->d_name[0] == '.')
+            continue;
+        char *dir = path_join(models, d->d_name);
+        check(dir, d->d_name);
+        free(dir);
+        n++;
+    }
+    closedir(families);
+    free(models);
+    assert_true(n >= 5);
+}
+
+#endif

@@ -1,0 +1,230 @@
+/* test_cuda_model.c - whole models on the GPU: the golden sequences, against the CPU's float32
+ *
+ * A GPU computes in 16 bits, so near-equal tokens may change places. What must hold: all logits are within
+ * the type's tolerance of the CPU's; wherever the CPU's choice is clearer than that, the GPU's is the same,
+ * both over whole prompts and in the engine, token by token, all sequences of a family in one batch. */
+#include <math.h>
+
+#include "engine/engine.h"
+#include "golden.h"
+
+/* How far a logit may be off, in parts of the row's largest, and how far all of them in the mean. These models
+ * have random weights, which carry rounding further than trained ones do. */
+static double tolerance(dtype act)
+{
+    return act == DTYPE_F16 ? 0.02 : 0.15;
+}
+
+static double mean_tolerance(dtype act)
+{
+    return act == DTYPE_F16 ? 0.004 : 0.03;
+}
+
+/* Logits of every position by the CPU. */
+static float *reference(const char *dir)
+{
+    backend *cpu = backend_cpu_new(0);
+    golden_set g = golden_open(cpu, dir);
+    float *logits = golden_run(&g);
+    golden_close(&g);
+    cpu->ops->free(cpu);
+    return logits;
+}
+
+static backend *open_gpu(const char *dir)
+{
+    err e;
+    dtype type;
+    char *model_dir = path_join(dir, "model");
+    if (model_weights_type(model_dir, &type, &e))
+        fail_msg("%s", e.msg);
+    free(model_dir);
+    backend *be = backend_cuda_new(0, type == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16, &e);
+    if (!be)
+        fail_msg("%s", e.msg);
+    return be;
+}
+
+static int best_of(const float *x, int n)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
+
+/* How far the best is ahead of the second, and the largest magnitude. */
+static double margin_of(const float *x, int n, double *scale)
+{
+    int best = best_of(x, n);
+    double second = -INFINITY;
+    *scale = 0;
+    for (int i = 0; i < n; i++) {
+        *scale = fmax(*scale, fabs((double)x[i]));
+        if (i != best)
+            second = fmax(second, x[i]);
+    }
+    return x[best] - second;
+}
+
+static bool is_clear(const float *row, int n, dtype act)
+{
+    double scale, margin = margin_of(row, n, &scale);
+    return margin > tolerance(act) * scale;
+}
+
+/* Under a sanitizer one family is enough. */
+static bool is_left_out(const char *family)
+{
+    return getenv("PUNICA_TEST_QUICK") && strcmp(family, "llama3") != 0;
+}
+
+static void check_prompts(const char *dir, const char *family)
+{
+    if (is_left_out(family))
+        return;
+    backend *be = open_gpu(dir);
+    golden_set g = golden_open(be, dir);
+    size_t vocab = (size_t)g.m->config.vocab;
+    float *want = reference(dir), *got = golden_run(&g);
+    double worst = 0, squares = 0, total = 0;
+    int clear = 0;
+    for (int r = 0; r < g.n_rows; r++) {
+        const float *a = want + (size_t)r * vocab, *b = got + (size_t)r * vocab;
+        double scale;
+        margin_of(a, (int)vocab, &scale);
+        for (size_t i = 0; i < vocab; i++) {
+            double d = (double)b[i] - (double)a[i];
+            if (!isfinite(b[i]))
+                fail_msg("%s: logit %zu of row %d is %g", family, i, r, (double)b[i]);
+            worst = fmax(worst, fabs(d) / scale);
+            squares += d * d;
+            total += (double)a[i] * (double)a[i];
+        }
+        if (is_clear(a, (int)vocab, be->act)) {
+            clear++;
+            assert_int_equal(best_of(b, (int)vocab), best_of(a, (int)vocab));
+        }
+    }
+    printf("%s: %s, %d positions, logits differ by %.2g of the largest at most, %.2g in the mean; %d clear choices the same\n",
+           family, dtype_name(be->act), g.n_rows, worst, sqrt(squares / total), clear);
+    assert_true(worst < tolerance(be->act) && sqrt(squares / total) < mean_tolerance(be->act));
+    free(want);
+    free(got);
+    golden_close(&g);
+    be->ops->free(be);
+}
+
+static lora *load_by_name(void *ctx, const char *name, err *e)
+{
+    (void)e;
+    return golden_adapter(ctx, name);
+}
+
+static void add_case(engine *eng, const golden_set *g, int i)
+{
+    err e;
+    const golden_case *c = &g->at[i];
+    engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = c->adapter, .token = c->token,
+                        .n_tokens = c->n_prompt, .n_prompt = c->n_prompt, .how = sampling_default()};
+    r.how.max_tokens = c->n_tokens - c->n_prompt;
+    r.how.ignore_eos = true;
+    if (engine_add(eng, &r, &e))
+        fail_msg("%s", e.msg);
+}
+
+/* Run all cases to their end; made: [n][n_tokens] as the GPU continued them. */
+static void run_engine(engine *eng, const golden_set *g, int **made, int *n_made)
+{
+    err e;
+    for (int i = 0; i < g->n; i++)
+        add_case(eng, g, i);
+    while (!engine_is_idle(eng)) {
+        const event *events;
+        int n;
+        if (engine_step(eng, &events, &n, &e))
+            fail_msg("%s", e.msg);
+        for (int k = 0; k < n; k++) {
+            assert_true(events[k].kind == EVENT_TOKEN || events[k].kind == EVENT_FINISHED);
+            if (events[k].kind == EVENT_TOKEN)
+                made[events[k].id][n_made[events[k].id]++] = events[k].drawn.token;
+        }
+    }
+}
+
+/* Tokens made up to the first one that differs; that one's choice must not have been clear. */
+static int check_case(const golden_case *c, const int *made, int n_made, const float *want, int vocab, dtype act)
+{
+    int n = c->n_tokens - c->n_prompt;
+    assert_int_equal(n_made, n);
+    for (int i = 0; i < n; i++) {
+        if (made[i] == c->token[c->n_prompt + i])
+            continue;
+        const float *row = want + (size_t)(c->row + c->n_prompt + i - 1) * (size_t)vocab;
+        if (is_clear(row, vocab, act))
+            fail_msg("token %d is %d, the reference clearly says %d", i, made[i], c->token[c->n_prompt + i]);
+        return i;
+    }
+    return n;
+}
+
+static void check_engine(const char *dir, const char *family)
+{
+    err e;
+    if (is_left_out(family))
+        return;
+    backend *be = open_gpu(dir);
+    golden_set g = golden_open(be, dir);
+    float *want = reference(dir);
+    engine_options o = engine_options_default();
+    o.n_pages = 512;
+    o.adapters = (adapter_source){.load = load_by_name, .ctx = &g};
+    engine *eng = engine_new(g.m, &o, &e);
+    if (!eng)
+        fail_msg("%s", e.msg);
+    int **made = XNEW_ARRAY(int *, (size_t)g.n), *n_made = XNEW_ARRAY(int, (size_t)g.n), same = 0, all = 0;
+    for (int i = 0; i < g.n; i++)
+        made[i] = XNEW_ARRAY(int, (size_t)g.at[i].n_tokens);
+    run_engine(eng, &g, made, n_made);
+    for (int i = 0; i < g.n; i++) {
+        same += check_case(&g.at[i], made[i], n_made[i], want, g.m->config.vocab, be->act);
+        all += g.at[i].n_tokens - g.at[i].n_prompt;
+        free(made[i]);
+    }
+    printf("%s: %d of %d tokens the same before the first unclear choice\n", family, same, all);
+    engine_free(eng);
+    free(made);
+    free(n_made);
+    free(want);
+    golden_close(&g);
+    be->ops->free(be);
+}
+
+static void prompts_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    golden_each_family(check_prompts);
+}
+
+static void the_engine_continues_as_the_reference(void **state)
+{
+    (void)state;
+    golden_each_family(check_engine);
+}
+
+int main(void)
+{
+    err e;
+    backend *be = backend_cuda_new(0, DTYPE_F16, &e);
+    if (!be) {
+        printf("not run: %s\n", e.msg);
+        return 0;
+    }
+    be->ops->free(be);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prompts_agree_with_the_cpu),
+        cmocka_unit_test(the_engine_continues_as_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Puts everything a GPU machine needs into one folder: program, tests, libraries that machine may lack,
+# golden data, the demo model, and the two scripts to run there. Nothing is installed there; it needs an
+# NVIDIA driver and CUDA 13's cuBLASLt.
+#
+#   tools/gpu/bundle.sh [FOLDER]        (build/gpu-bundle)
+#   on the GPU machine: FOLDER/test.sh, then FOLDER/bench.sh
+set -eu
+cd "$(dirname "$0")/../.."
+to=${1:-build/gpu-bundle}
+cmake --preset cuda >/dev/null
+cmake --build build/cuda
+rm -rf "$to"
+mkdir -p "$to/bin" "$to/lib" "$to/data/golden"
+cp build/cuda/punica build/cuda/tests/test_cuda_ops build/cuda/tests/test_cuda_model "$to/bin/"
+strip --strip-debug "$to"/bin/*
+cp -r tests/golden/models "$to/data/golden/"
+[ ! -d demo ] || cp -r demo "$to/demo"
+for f in "$to"/bin/*; do
+    ldd "$f" | awk '/libutf8proc|libcmocka/ {print $3}'
+done | sort -u | xargs -r -I{} cp -L {} "$to/lib/"
+cp tools/gpu/test.sh tools/gpu/bench.sh "$to/"
+git describe --always --dirty 2>/dev/null >"$to/COMMIT" || echo unknown >"$to/COMMIT"
+du -sh "$to"

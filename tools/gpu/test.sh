@@ -1,0 +1,33 @@
+#!/bin/sh
+# Runs the GPU tests of a bundle (see bundle.sh): every op against the CPU, whole models against the golden
+# data, both again under compute-sanitizer where it is installed.
+set -u
+cd "$(dirname "$0")"
+export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}" PUNICA_TEST_DATA="$PWD/data"
+failed=0
+
+# check NAME COMMAND...: run it; show all output.
+check() {
+    name=$1
+    shift
+    echo "== $name"
+    if "$@"; then
+        echo "ok: $name"
+    else
+        echo "FAILED: $name"
+        failed=$((failed + 1))
+    fi
+}
+
+echo "punica at $(cat COMMIT), $(date -u +%Y-%m-%d)"
+bin/punica --version
+check "ops against the CPU" bin/test_cuda_ops
+check "whole models against the golden data" bin/test_cuda_model
+if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck; do
+        check "$tool, ops" env PUNICA_TEST_QUICK=1 compute-sanitizer --tool $tool --error-exitcode 9 bin/test_cuda_ops
+    done
+    check "memcheck, models" env PUNICA_TEST_QUICK=1 compute-sanitizer --tool memcheck --error-exitcode 9 bin/test_cuda_model
+fi
+echo "$failed failed"
+[ "$failed" -eq 0 ]
