@@ -133,6 +133,9 @@ typedef struct {
     /* Backend memory, 64-byte aligned. NULL with e set when there is not enough. */
     void *(*alloc)(backend *, size_t bytes, err *e);
     void (*release)(backend *, void *p);
+    /* Host memory that upload reads fastest, 64-byte aligned; NULL when there is not enough. */
+    void *(*alloc_host)(backend *, size_t bytes);
+    void (*release_host)(backend *, void *p);
     void (*upload)(backend *, void *dst, const void *src, size_t bytes);
     void (*download)(backend *, void *dst, const void *src, size_t bytes);
     /* Bytes that alloc could still give. */
@@ -155,6 +158,7 @@ struct backend {
     const backend_ops *ops;
     const char *name;           /* "cpu (avx512, 2 threads)" */
     dtype act;                  /* type of activations and KvCache; of all matrices too, unless F32 */
+    bool owns_host_memory;      /* ops read host memory: nothing needs to be copied to this backend */
     bool runs_ahead;            /* ops return before they are done; a batch may use tokens not collected yet */
 };
 

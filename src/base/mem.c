@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static void *or_die(void *p, size_t size)
@@ -52,6 +53,18 @@ char *xasprintf(const char *fmt, ...)
     int n = vasprintf(&s, fmt, ap);
     va_end(ap);
     return or_die(n < 0 ? NULL : s, 1);
+}
+
+void *mem_alloc_block(size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    size_t align = bytes >= huge ? huge : 64;
+    void *p = NULL;
+    if (posix_memalign(&p, align, bytes ? bytes : 1) != 0)
+        return NULL;
+    if (align == huge)
+        madvise(p, bytes / huge * huge, MADV_HUGEPAGE);     /* whole ones only: no memory is wasted */
+    return p;
 }
 
 size_t mem_available(void)

@@ -18,6 +18,10 @@ char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define XNEW(type) ((type *)xcalloc(1, sizeof(type)))
 #define XNEW_ARRAY(type, n) ((type *)xcalloc((n), sizeof(type)))
 
+/* A block on a 64-byte boundary; a large one lies on huge pages where the system has them, so that reading
+ * it in order costs no address translation to speak of. NULL when there is not enough; free with free(). */
+void *mem_alloc_block(size_t bytes);
+
 /* Bytes of memory this machine can still give without swapping. */
 size_t mem_available(void);
 

@@ -61,9 +61,13 @@ static int make_adapters(decode_bench *d, err *e)
 {
     dtype type = d->be->act == DTYPE_F32 ? d->m->config.type : d->be->act;
     d->adapter = XNEW_ARRAY(lora *, (size_t)d->opt.max_batch);
-    for (int i = 0; i < d->opt.max_batch; i++)
-        if (!(d->adapter[i] = lora_random(d->be, &d->m->config, d->opt.rank, type, (unsigned long)i, e)))
+    for (int i = 0; i < d->opt.max_batch; i++) {
+        lora *host = lora_random(&d->m->config, d->opt.rank, type, (unsigned long)i);
+        d->adapter[i] = lora_upload(host, d->be, e);
+        lora_free(host, NULL);
+        if (!d->adapter[i])
             return err_wrap(e, "adapter %d of %d", i + 1, d->opt.max_batch);
+    }
     return 0;
 }
 

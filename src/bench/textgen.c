@@ -29,13 +29,14 @@ textgen_options textgen_options_default(void)
     return (textgen_options){.device = "cpu", .type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16, .prompt_len = 32, .gen_len = 64, .max_prefills = 1};
 }
 
-typedef struct { backend *be; const model_config *config; int rank; dtype type; } random_source;
+typedef struct { const model_config *config; int rank; dtype type; } random_source;
 
 /* Adapters are named by number; each has random weights of its own. */
 static lora *load_random(void *ctx, const char *name, err *e)
 {
+    (void)e;
     const random_source *s = ctx;
-    return lora_random(s->be, s->config, s->rank, s->type, strtoul(name, NULL, 10), e);
+    return lora_random(s->config, s->rank, s->type, strtoul(name, NULL, 10));
 }
 
 static engine *make_engine(const textgen_options *o, const model *m, const bench_request *r, int n_adapters,
@@ -106,7 +107,7 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     int limit = m->config.max_positions < 2048 ? m->config.max_positions : 2048;
     out->n_adapters = workload_make(w, o->requests, o->prompt_len, o->gen_len, limit, o->seed, r);
     dtype type = m->be->act == DTYPE_F32 ? o->type : m->be->act;
-    random_source source = {.be = m->be, .config = &m->config, .rank = o->rank, .type = type};
+    random_source source = {.config = &m->config, .rank = o->rank, .type = type};
     engine *g = make_engine(o, m, r, out->n_adapters, &source, e);
     int status = g && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
     if (status == 0) {

@@ -64,10 +64,11 @@ bool adapter_set_has(const adapter_set *s, const char *name)
 /* On the engine's loader thread; the set does not change while the engine lives. */
 static lora *load(void *ctx, const char *name, err *e)
 {
+    (void)e;
     const adapter_set *s = ctx;
     int i = find(s, name);
     CHECK(i >= 0);
-    return adapter_to_backend(s->adapter[i], s->be, e);
+    return adapter_to_lora(s->adapter[i], s->be);
 }
 
 adapter_source adapter_set_source(adapter_set *s)

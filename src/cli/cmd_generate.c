@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -45,6 +46,7 @@ typedef struct {
     adapter_set adapters;
     prompts in;
     outcome *out;               /* [in.n] */
+    double seconds;             /* from the first step to the last */
 } job;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
@@ -188,7 +190,8 @@ static bool take_event(engine *g, job *j, const event *ev)
     return false;
 }
 
-static int run(engine *g, job *j, err *e)
+/* Steps until all is done. The last line of progress stays where nothing else tells it. */
+static int run(engine *g, job *j, bool keep_progress, err *e)
 {
     bool progress = isatty(STDERR_FILENO);
     double start = clock_now(), shown = 0;
@@ -207,7 +210,8 @@ static int run(engine *g, job *j, err *e)
         }
     }
     if (progress)
-        fputc('\n', stderr);
+        fputs(keep_progress ? "\n" : "\r\033[K", stderr);
+    j->seconds = clock_now() - start;
     return 0;
 }
 
@@ -269,17 +273,54 @@ static void print_json(const job *j, int i)
     buf_free(&text);
 }
 
-/* "name | text", further lines of the text under the first. */
+/* Columns of a terminal that UTF-8 text takes: two for a character beyond the basic plane (emoji, mostly). */
+static int columns(const char *text, size_t len)
+{
+    int n = 0;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        n += ((c & 0xc0) != 0x80) + (c >= 0xf0);
+    }
+    return n;
+}
+
+/* 0 where standard output is no terminal: lines are then as long as they are. */
+static int terminal_columns(void)
+{
+    struct winsize w;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}
+
+/* Text in lines of at most `limit` columns, broken at blanks; 0: no limit. The cursor is where the first
+ * line begins; further ones begin behind a margin. */
+static void print_wrapped(const char *text, size_t len, int margin, int limit)
+{
+    int used = 0;
+    for (size_t i = 0, end; i < len; i = end) {
+        for (end = i + 1; end < len && text[end] != ' ' && text[end] != '\n';)
+            end++;
+        int wide = columns(text + i, end - i);
+        if (text[i] == '\n' || (limit > 0 && used > 0 && used + wide > limit)) {
+            printf("\n%-*s | ", margin, "");
+            used = 0;
+            i += text[i] == '\n' || text[i] == ' ';
+        }
+        used += columns(text + i, end - i);
+        fwrite(text + i, 1, end - i, stdout);
+    }
+}
+
+/* "name | text", further lines of the text under the first. The blank that parts an answer from its
+ * prompt is left out. */
 static void print_plain(const job *j, int i, int width)
 {
     const prompt *q = &j->in.at[i];
     buf text = {0};
     output_text(j, i, &text);
     printf("%-*s | ", width, q->adapter ? q->adapter : "(base)");
-    for (size_t k = 0; k < text.len; k++) {
-        putchar(text.data[k]);
-        if (text.data[k] == '\n')
-            printf("%-*s | ", width, "");
+    if (text.len > 0) {
+        size_t skip = text.data[0] == ' ';
+        print_wrapped(text.data + skip, text.len - skip, width, terminal_columns() - width - 3);
     }
     putchar('\n');
     if (j->out[i].failed)
@@ -287,7 +328,15 @@ static void print_plain(const job *j, int i, int width)
     buf_free(&text);
 }
 
-static int print_all(const job *j, bool json)
+static void print_facts(const job *j, const engine_stats *s)
+{
+    printf("\n%d request%s, %d adapter%s, one base model: %llu tokens in %llu steps, %.2f s, %.0f tokens/s\n",
+           j->in.n, j->in.n == 1 ? "" : "s", j->adapters.n, j->adapters.n == 1 ? "" : "s",
+           (unsigned long long)s->tokens, (unsigned long long)s->steps, j->seconds,
+           j->seconds > 0 ? (double)s->tokens / j->seconds : 0);
+}
+
+static int print_all(const job *j, const engine_stats *s, bool json)
 {
     int width = 6, failed = 0;
     for (int i = 0; i < j->in.n; i++)
@@ -300,6 +349,8 @@ static int print_all(const job *j, bool json)
             print_plain(j, i, width);
         failed += j->out[i].failed;
     }
+    if (!json)
+        print_facts(j, s);
     return failed ? 1 : 0;
 }
 
@@ -328,7 +379,10 @@ int cmd_generate(int argc, char **argv)
                 err_wrap(&e, "prompts line %d", j.in.at[i].line);
             goto out;
         }
-    code = run(g, &j, &e) ? 2 : print_all(&j, a.json);
+    if (run(g, &j, a.json, &e) == 0) {
+        engine_stats s = engine_get_stats(g);
+        code = print_all(&j, &s, a.json);
+    }
 out:
     if (code == 2)
         command_fail(e.msg);

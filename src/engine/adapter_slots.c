@@ -10,7 +10,8 @@
 
 #include "base/mem.h"
 #include "base/queue.h"
-#include "model/adapter.h"
+#include "engine/image_cache.h"
+#include "model/lora.h"
 
 struct adapter_slot {
     char *name;                 /* NULL: the slot is empty */
@@ -31,24 +32,42 @@ struct adapter_slots {
     uint64_t clock;
     queue *jobs, *done;
     pthread_t loader;
+    image_cache *images;        /* loader thread only; NULL where host memory is the device's own */
 };
+
+/* Storage to host image to device; the image is the adapter where there is nothing to copy it to. */
+static lora *load(adapter_slots *s, const char *name, err *e)
+{
+    if (!s->images)
+        return s->source.load(s->source.ctx, name, e);
+    const lora *image = image_cache_find(s->images, name);
+    if (!image) {
+        lora *made = s->source.load(s->source.ctx, name, e);
+        if (!made)
+            return NULL;
+        image = image_cache_add(s->images, name, made);
+    }
+    return lora_upload(image, s->be, e);
+}
 
 static void *loader_main(void *arg)
 {
     adapter_slots *s = arg;
     load_job *job;
     while ((job = queue_pop(s->jobs))) {
-        job->lora = s->source.load(s->source.ctx, job->name, &job->e);
+        job->lora = load(s, job->name, &job->e);
         queue_push(s->done, job);
     }
     return NULL;
 }
 
-adapter_slots *adapter_slots_new(backend *be, int n_slots, adapter_source source)
+adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, adapter_source source)
 {
     adapter_slots *s = XNEW(adapter_slots);
     *s = (adapter_slots){.be = be, .source = source, .n_slots = n_slots, .slot = XNEW_ARRAY(adapter_slot, (size_t)n_slots),
                          .jobs = queue_new(), .done = queue_new()};
+    if (!be->owns_host_memory)
+        s->images = image_cache_new(be, image_bytes);
     CHECK(pthread_create(&s->loader, NULL, loader_main, s) == 0);
     return s;
 }
@@ -73,6 +92,7 @@ void adapter_slots_free(adapter_slots *s)
     adapter_slots_poll(s, false);
     for (int i = 0; i < s->n_slots; i++)
         empty_slot(s, &s->slot[i]);
+    image_cache_free(s->images);
     queue_free(s->jobs);
     queue_free(s->done);
     free(s->slot);

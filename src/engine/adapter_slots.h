@@ -5,13 +5,17 @@
  * on meanwhile: adapter_slots_hold() answers SLOT_LOADING until the weights have arrived. A failed
  * load fails those who asked for it and is forgotten, so that a later request tries again.
  *
+ * A device with memory of its own gets its adapters from images in pinned host memory (image_cache.h):
+ * an adapter that lost its slot comes back with one copy.
+ *
  * All functions on the engine thread; only the load callback runs on the loader thread. */
 #ifndef PUNICA_ENGINE_ADAPTER_SLOTS_H
 #define PUNICA_ENGINE_ADAPTER_SLOTS_H
 
 #include "backend/backend.h"
 
-/* Make the adapter of this name in backend memory. Runs on the loader thread. */
+/* Make the adapter of this name, in host memory and the backend's types (adapter_to_lora). Runs on the
+ * loader thread. */
 typedef struct {
     lora *(*load)(void *ctx, const char *name, err *e);
     void *ctx;
@@ -22,7 +26,8 @@ typedef struct adapter_slot adapter_slot;
 
 typedef enum { SLOT_READY, SLOT_LOADING, SLOT_FULL, SLOT_FAILED } slot_state;
 
-adapter_slots *adapter_slots_new(backend *be, int n_slots, adapter_source source);
+/* image_bytes: of pinned host memory for images; of no use where host memory is the device's own. */
+adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, adapter_source source);
 void adapter_slots_free(adapter_slots *s);
 
 /* Claim the adapter's slot and start loading it if need be. *slot stays claimed, and its adapter

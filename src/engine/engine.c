@@ -66,7 +66,8 @@ struct engine {
 
 engine_options engine_options_default(void)
 {
-    return (engine_options){.max_batch = 32, .max_prefills = 1, .prefill_rows = 256, .page_len = 16, .n_adapter_slots = 64};
+    return (engine_options){.max_batch = 32, .max_prefills = 1, .prefill_rows = 256, .page_len = 16, .n_adapter_slots = 64,
+                            .image_bytes = (size_t)2 << 30};
 }
 
 static size_t page_bytes(const engine *g)
@@ -129,7 +130,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
         engine_free(g);
         return NULL;
     }
-    g->slots = adapter_slots_new(m->be, o->n_adapter_slots, o->adapters);
+    g->slots = adapter_slots_new(m->be, o->n_adapter_slots, o->image_bytes, o->adapters);
     return g;
 }
 

@@ -23,10 +23,11 @@ typedef struct {
     int n_pages, page_len;      /* KvCache; n_pages 0: room for max_batch requests of 2048 tokens, or
                                  * as much of the machine's memory as is sensible */
     int n_adapter_slots;
+    size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
 } engine_options;
 
-/* max_batch 32, one prefill of up to 256 rows, pages of 16 tokens, 64 adapter slots. */
+/* max_batch 32, one prefill of up to 256 rows, pages of 16 tokens, 64 adapter slots, 2 GiB of images. */
 engine_options engine_options_default(void);
 
 typedef struct {

@@ -376,24 +376,23 @@ static dtype held_type(const backend *be, const tensor *t)
     return be->act == DTYPE_F32 ? t->type : be->act;
 }
 
-static void put(lora *l, void *image, const tensor *to, const tensor *from)
+static void put(const tensor *to, const tensor *from)
 {
-    void *at = lora_in_image(l, image, to);
     if (from->type == to->type)
-        memcpy(at, from->data, tensor_bytes(to));
+        memcpy(to->data, from->data, tensor_bytes(to));
     else
-        tensor_convert(at, to->type, from);
+        tensor_convert(to->data, to->type, from);
 }
 
-/* out: room for the transposed tensor in its own type. */
-static void put_transposed(lora *l, void *image, const tensor *to, const tensor *from, void *room)
+/* room: for the transposed tensor in its own type. */
+static void put_transposed(const tensor *to, const tensor *from, void *room)
 {
     tensor turned = {.data = room, .type = from->type, .rows = from->cols, .cols = from->rows};
     transpose(room, from);
-    put(l, image, to, &turned);
+    put(to, &turned);
 }
 
-lora *adapter_to_backend(const adapter *a, backend *be, err *e)
+lora *adapter_to_lora(const adapter *a, const backend *be)
 {
     lora *l = lora_new(a->n_layers);
     size_t largest = 0;             /* tensor of B, as stored */
@@ -408,21 +407,16 @@ lora *adapter_to_backend(const adapter *a, backend *be, err *e)
         };
         largest = tensor_bytes(&p->b->t) > largest ? tensor_bytes(&p->b->t) : largest;
     }
-    if (lora_place(l, be, e)) {
-        lora_free(l, be);
-        return NULL;
-    }
-    void *image = xmalloc(l->bytes), *room = xmalloc(largest);
+    lora_place(l);
+    void *room = xmalloc(largest);
     for (int i = 0; i < l->n_sites * 3; i++) {
         const pair *from = &a->site[i / 3][i % 3];
         const lora_part *to = &l->site[i / 3].part[i % 3];
         if (!to->rank)
             continue;
-        put(l, image, &to->a, &from->a->t);
-        put_transposed(l, image, &to->b, &from->b->t, room);
+        put(&to->a, &from->a->t);
+        put_transposed(&to->b, &from->b->t, room);
     }
-    be->ops->upload(be, l->data, image, l->bytes);
     free(room);
-    free(image);
     return l;
 }

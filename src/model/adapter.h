@@ -1,7 +1,7 @@
 /* adapter.h - PEFT LoRA adapters: reading, checking against a base, moving to a backend
  *
  * adapter_open maps the files and checks everything; what cannot be served right is refused with
- * a reason, nothing is ignored. adapter_to_backend makes the form the SGMV ops read. */
+ * a reason, nothing is ignored. adapter_to_lora makes the form the SGMV ops read. */
 #ifndef PUNICA_MODEL_ADAPTER_H
 #define PUNICA_MODEL_ADAPTER_H
 
@@ -42,8 +42,8 @@ const adapter_info *adapter_describe(const adapter *a);
 /* Rank of one projection in one layer, 0 when it is not adapted. */
 int adapter_rank(const adapter *a, int layer, int site, int part);
 
-/* Copy the weights into backend memory (lora_B transposed). Safe on any thread: only alloc and
- * upload of the backend are used. Result owned by the caller (lora_free), or NULL. */
-lora *adapter_to_backend(const adapter *a, backend *be, err *e);
+/* The weights in host memory as a backend wants them: its types, lora_B transposed. Safe on any thread.
+ * Result owned by the caller. */
+lora *adapter_to_lora(const adapter *a, const backend *be);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -25,12 +26,6 @@ static int exponent_for(int in)
     return exponent;
 }
 
-/* Up to the tensor's padding, which random_fill may need the first bytes of. */
-static void fill_random(const lora *l, void *image, const tensor *t, int exponent, uint64_t seed)
-{
-    random_fill(lora_in_image(l, image, t), (tensor_bytes(t) + 7) / 8, t->type, exponent, seed);
-}
-
 lora *lora_new(int n_layers)
 {
     lora *l = XNEW(lora);
@@ -39,7 +34,20 @@ lora *lora_new(int n_layers)
     return l;
 }
 
-int lora_place(lora *l, backend *be, err *e)
+/* Point every part into a block that begins at `at`. */
+static void point_into(lora *l, char *at)
+{
+    l->data = at;
+    for (int i = 0; i < l->n_sites; i++)
+        for (lora_part *p = l->site[i].part; p < l->site[i].part + 3; p++)
+            if (p->rank) {
+                p->a.data = at;
+                p->b.data = at + padded(&p->a);
+                at += padded(&p->a) + padded(&p->b);
+            }
+}
+
+void lora_place(lora *l)
 {
     for (int i = 0; i < l->n_sites; i++) {
         int rank_sum = 0;
@@ -49,25 +57,37 @@ int lora_place(lora *l, backend *be, err *e)
         }
         l->max_rank_sum = rank_sum > l->max_rank_sum ? rank_sum : l->max_rank_sum;
     }
-    char *at = l->data = be->ops->alloc(be, l->bytes, e);
-    if (!at)
-        return -1;
-    for (int i = 0; i < l->n_sites; i++)
-        for (lora_part *p = l->site[i].part; p < l->site[i].part + 3; p++)
-            if (p->rank) {
-                p->a.data = at;
-                p->b.data = at + padded(&p->a);
-                at += padded(&p->a) + padded(&p->b);
-            }
-    return be->ops->bind_lora(be, l, e);
+    void *data = mem_alloc_block(l->bytes);
+    CHECK(data);
+    memset(data, 0, l->bytes);
+    point_into(l, data);
 }
 
-void *lora_in_image(const lora *l, void *image, const tensor *t)
+lora *lora_index(const lora *l, void *data)
 {
-    return (char *)image + ((const char *)t->data - (const char *)l->data);
+    lora *copy = XNEW(lora);
+    *copy = (lora){.n_sites = l->n_sites, .max_rank_sum = l->max_rank_sum, .bytes = l->bytes};
+    copy->site = XNEW_ARRAY(lora_site, (size_t)l->n_sites);
+    memcpy(copy->site, l->site, (size_t)l->n_sites * sizeof *l->site);
+    point_into(copy, data);
+    return copy;
 }
 
-lora *lora_random(backend *be, const model_config *base, int rank, dtype type, unsigned long seed, err *e)
+lora *lora_upload(const lora *host, backend *be, err *e)
+{
+    void *data = be->ops->alloc(be, host->bytes, e);
+    if (!data)
+        return NULL;
+    lora *l = lora_index(host, data);
+    if (be->ops->bind_lora(be, l, e)) {
+        lora_free(l, be);
+        return NULL;
+    }
+    be->ops->upload(be, data, host->data, host->bytes);
+    return l;
+}
+
+lora *lora_random(const model_config *base, int rank, dtype type, unsigned long seed)
 {
     lora *l = lora_new(base->n_layers);
     for (int i = 0; i < l->n_sites; i++)
@@ -76,20 +96,14 @@ lora *lora_random(backend *be, const model_config *base, int rank, dtype type, u
             model_proj_shape(base, i % N_SITES, part, &in, &out);
             *p = (lora_part){.rank = rank, .scale = 1, .a = {NULL, type, rank, in}, .b = {NULL, type, rank, out}};
         }
-    if (lora_place(l, be, e)) {
-        lora_free(l, be);
-        return NULL;
-    }
-    void *image = xcalloc(1, l->bytes);
+    lora_place(l);
     for (int i = 0; i < l->n_sites * 3; i++) {
         const lora_part *p = &l->site[i / 3].part[i % 3];
         if (!p->rank)
             continue;
-        fill_random(l, image, &p->a, exponent_for(p->a.cols), rng_u64(seed, 2 * (uint64_t)i));
-        fill_random(l, image, &p->b, -8, rng_u64(seed, 2 * (uint64_t)i + 1));
+        random_fill(p->a.data, (tensor_bytes(&p->a) + 7) / 8, type, exponent_for(p->a.cols), rng_u64(seed, 2 * (uint64_t)i));
+        random_fill(p->b.data, (tensor_bytes(&p->b) + 7) / 8, type, -8, rng_u64(seed, 2 * (uint64_t)i + 1));
     }
-    be->ops->upload(be, l->data, image, l->bytes);
-    free(image);
     return l;
 }
 
@@ -99,8 +113,10 @@ void lora_free(lora *l, backend *be)
         return;
     if (l->table)
         be->ops->release(be, l->table);
-    if (l->data)
+    if (be)
         be->ops->release(be, l->data);
+    else
+        free(l->data);
     free(l->site);
     free(l);
 }

@@ -1,5 +1,8 @@
-/* lora.h - an adapter in the form the SGMV ops read: all parts in one block of backend memory, each
- * tensor on a 64-byte boundary, each of its own rank */
+/* lora.h - an adapter in the form the SGMV ops read: all parts in one block of memory, each tensor on a
+ * 64-byte boundary, each of its own rank
+ *
+ * It is made in host memory, in the types its backend wants, and is then an image that one copy takes to
+ * the backend. Where host memory is the backend's own, the image is used as it is. */
 #ifndef PUNICA_MODEL_LORA_H
 #define PUNICA_MODEL_LORA_H
 
@@ -7,19 +10,23 @@
 #include "model/config.h"
 
 /* Sites for n_layers layers, none adapted. To build an adapter: set rank, scale, and type and shape of
- * a and b where it adapts; lora_place; fill an image of its l->bytes in host memory; upload that to
- * l->data. */
+ * a and b where it adapts; lora_place; write to where a and b then point. */
 lora *lora_new(int n_layers);
 
-/* Claim the backend memory and give every part its place in it. */
-int lora_place(lora *l, backend *be, err *e);
+/* Claim host memory for all parts, zeroed, and give each its place. */
+void lora_place(lora *l);
 
-/* Where a placed tensor lies in the image. */
-void *lora_in_image(const lora *l, void *image, const tensor *t);
+/* The same parts in another block of l->bytes, which the result then owns; nothing is copied. */
+lora *lora_index(const lora *l, void *data);
 
-/* An adapter of random weights of scale 1 on all seven projections, for benchmarks. */
-lora *lora_random(backend *be, const model_config *base, int rank, dtype type, unsigned long seed, err *e);
+/* A copy in the backend's memory, ready for ops; safe on any thread. NULL with e set when it does not
+ * fit. */
+lora *lora_upload(const lora *host, backend *be, err *e);
 
-void lora_free(lora *l, backend *be);               /* l may be NULL */
+/* Random weights of scale 1 on all seven projections, in host memory, for benchmarks. */
+lora *lora_random(const model_config *base, int rank, dtype type, unsigned long seed);
+
+/* be: whose memory it is in; NULL: host memory. l may be NULL. */
+void lora_free(lora *l, backend *be);
 
 #endif

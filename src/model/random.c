@@ -2,7 +2,6 @@
  * speed, as long as the numbers stay ordinary (no zeros, infinities or denormals). */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -88,13 +87,11 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
     const model_config *c = &m->config;
     *m = (model){.config = *config, .be = be, .layer = XNEW_ARRAY(model_layer, (size_t)config->n_layers)};
     region r = {.size = region_size(c), .seed = seed};
-    size_t huge = 2u << 20;
-    m->random = r.base = aligned_alloc(huge, (r.size + huge - 1) / huge * huge);
+    m->random = r.base = mem_alloc_block(r.size);
     if (!r.base) {
         err_set(e, "not enough memory for random weights of %zu MB", r.size >> 20);
         goto fail;
     }
-    madvise(r.base, r.size, MADV_HUGEPAGE);
     m->embed = take(&r, c->type, c->vocab, c->hidden);
     m->final_norm = take(&r, DTYPE_F32, 1, c->hidden);
     m->lm_head.n = 1;

@@ -40,6 +40,7 @@ static inline int golden_push_ids(int *out, const json_t *array)
     return (int)json_array_size(array);
 }
 
+/* In host memory. */
 static inline lora *golden_adapter(const golden_set *g, const char *name)
 {
     err e;
@@ -47,12 +48,10 @@ static inline lora *golden_adapter(const golden_set *g, const char *name)
     adapter *a = adapter_open(path, &g->m->config, &e);
     if (!a)
         fail_msg("%s", e.msg);
-    lora *l = adapter_to_backend(a, g->be, &e);
-    if (!l)
-        fail_msg("%s", e.msg);
+    lora *host = adapter_to_lora(a, g->be);
     adapter_close(a);
     free(path);
-    return l;
+    return host;
 }
 
 static inline golden_case golden_read_case(const golden_set *g, const json_t *doc)
@@ -62,7 +61,13 @@ static inline golden_case golden_read_case(const golden_set *g, const json_t *do
     c.n_prompt = c.n_tokens = golden_push_ids(c.token, prompt);
     c.n_tokens += golden_push_ids(c.token + c.n_tokens, tokens);
     c.adapter = json_string_value(json_object_get(doc, "adapter"));
-    c.lora = c.adapter ? golden_adapter(g, c.adapter) : NULL;
+    if (c.adapter) {
+        err e;
+        lora *host = golden_adapter(g, c.adapter);
+        if (!(c.lora = lora_upload(host, g->be, &e)))
+            fail_msg("%s", e.msg);
+        lora_free(host, NULL);
+    }
     assert_int_equal(kv_pool_reserve(g->pool, &c.kv, c.n_tokens), 0);
     return c;
 }

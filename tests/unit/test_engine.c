@@ -17,6 +17,7 @@ typedef struct { int token[MAX_LEN], n_tokens, n_prompt, evictions; bool finishe
 static backend *be;
 static model *m;
 static int loads[N_ADAPTERS];
+static size_t image_bytes = 1 << 20;
 static bool penalties = true;           /* whether some requests have them */
 
 static model_config tiny_config(void)
@@ -37,7 +38,7 @@ static lora *load(void *ctx, const char *name, err *e)
         return NULL;
     }
     __atomic_add_fetch(&loads[i], 1, __ATOMIC_RELAXED);
-    return lora_random(be, &m->config, 1 + 5 * i, i % 2 ? DTYPE_F32 : DTYPE_BF16, (unsigned long)i, e);
+    return lora_random(&m->config, 1 + 5 * i, i % 2 ? DTYPE_F32 : DTYPE_BF16, (unsigned long)i);
 }
 
 static void use_backend(int n_threads)
@@ -64,6 +65,7 @@ static engine *start(int max_batch, int max_prefills, int prefill_rows, int n_pa
     o.prefill_rows = prefill_rows;
     o.n_pages = n_pages;
     o.n_adapter_slots = n_slots;
+    o.image_bytes = image_bytes;
     o.adapters = (adapter_source){.load = load};
     engine *g = engine_new(m, &o, &e);
     assert_non_null(g);
@@ -208,6 +210,22 @@ static void company_does_not_matter(void **state)
         assert_true(run_staggered(alone, 16, 1, 64, 10, 8) > 0);        /* pages run out */
         drop_backend();
     }
+}
+
+/* A device with memory of its own: adapters go through images in host memory, of which not all fit. */
+static void adapters_come_from_images(void **state)
+{
+    (void)state;
+    static track alone[N_REQUESTS];
+    use_backend(2);
+    run_each_alone(alone);
+    be->owns_host_memory = false;
+    for (int i = 0; i < 3; i++) {
+        image_bytes = i == 0 ? 0 : i == 1 ? 40000 : 1 << 20;
+        run_staggered(alone, 6, 2, 7, 100, 2);
+    }
+    drop_backend();
+    image_bytes = 1 << 20;
 }
 
 /* The next step queued before the last one's tokens are known, with requests that end at an end
@@ -438,7 +456,7 @@ int main(void)
         cmocka_unit_test(company_does_not_matter),       cmocka_unit_test(the_newest_is_evicted),
         cmocka_unit_test(cancel_frees_pages_at_once),    cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
         cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
-        cmocka_unit_test(running_ahead_does_not_matter), cmocka_unit_test(outputs_end_where_they_should),
+        cmocka_unit_test(adapters_come_from_images),     cmocka_unit_test(running_ahead_does_not_matter), cmocka_unit_test(outputs_end_where_they_should),
         cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,13 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "backend/cpu/cpu.h"
 #include "base/clock.h"
 #include "base/mem.h"
-
-#define HUGE_PAGE ((size_t)2 << 20)
 
 float *scratch_reserve(scratch *s, size_t n)
 {
@@ -229,20 +226,12 @@ static int cpu_reserve(backend *be, const extent *x, err *e)
     return 0;
 }
 
-/* Large pieces (KvCache, adapters, random models) lie on huge pages where the system has them:
- * reading them in order then costs no address translation to speak of. Only whole huge pages are
- * asked for, so that no memory is wasted. */
 static void *cpu_alloc(backend *be, size_t bytes, err *e)
 {
     (void)be;
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64;
-    void *p = NULL;
-    if (posix_memalign(&p, align, bytes ? bytes : 1) != 0) {
+    void *p = mem_alloc_block(bytes);
+    if (!p)
         err_set(e, "not enough memory for %.1f MiB", (double)bytes / (1 << 20));
-        return NULL;
-    }
-    if (align == HUGE_PAGE)
-        madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     return p;
 }
 
@@ -250,6 +239,12 @@ static void cpu_release(backend *be, void *p)
 {
     (void)be;
     free(p);
+}
+
+static void *cpu_alloc_host(backend *be, size_t bytes)
+{
+    (void)be;
+    return mem_alloc_block(bytes);
 }
 
 static void cpu_copy(backend *be, void *dst, const void *src, size_t bytes)
@@ -376,6 +371,8 @@ static const backend_ops cpu_ops = {
     .reserve = cpu_reserve,
     .alloc = cpu_alloc,
     .release = cpu_release,
+    .alloc_host = cpu_alloc_host,
+    .release_host = cpu_release,
     .upload = cpu_copy,
     .download = cpu_copy,
     .available = cpu_available,
@@ -410,6 +407,6 @@ backend *backend_cpu_new(int n_threads)
     int n = pool_size(cpu->pool);
     cpu->per_thread = XNEW_ARRAY(scratch, (size_t)n);
     snprintf(cpu->name, sizeof cpu->name, "cpu (%s, %d thread%s)", cpu->k->name, n, n == 1 ? "" : "s");
-    cpu->base = (backend){.ops = &cpu_ops, .name = cpu->name, .act = DTYPE_F32};
+    cpu->base = (backend){.ops = &cpu_ops, .name = cpu->name, .act = DTYPE_F32, .owns_host_memory = true};
     return &cpu->base;
 }

@@ -1,9 +1,10 @@
-/* attention_decode.cuh - one query position per sequence, split over the sequence
+/* attention_decode.cuh - one query position per sequence
  *
  * Bound by reading the KvCache, so everything serves to keep copies in flight. A unit of work is one
  * piece of a sequence (decode_item) for one key/value head and up to QUERIES of the query heads that
- * share it. Blocks stay and take units in turn. Each warp has a ring of tiles in shared memory, TILE
- * positions of keys and values each, and copies ahead of its arithmetic, on into later units:
+ * share it. Teams of blocks (clusters; of one block where units are many) stay and take units in turn. Each
+ * warp has a ring of tiles in shared memory, TILE positions of keys and values each, and copies ahead of its
+ * arithmetic, on into later units. For a team of one block:
  *
  *   unit 7, tiles 0 4 8 | unit 271, tiles 0 4 8 | ...        warp 0
  *         tiles 1 5 9 |             1 5 9       | ...        warp 1
@@ -11,14 +12,18 @@
  *
  * Copies of positions before the current one need not wait for the kernels before this one: earlier
  * invocations wrote them. Keys are the 16-row operand, queries the columns, so a group of 8 heads wastes
- * nothing: S^T = K Q^T, then O^T = V^T P^T. Each warp keeps its own maximum, sum and output; they are
- * merged when the unit ends. Of several pieces the last to arrive adds up all, in order of position. */
+ * nothing: S^T = K Q^T, then O^T = V^T P^T. Each warp keeps its own maximum, sum and output; when the unit
+ * ends the team merges them through its shared memory. Only long sequences have several pieces; the last to
+ * arrive adds up all, in order of position. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 
 #include "backend/cuda/attention.cuh"
+#include "backend/cuda/cluster.cuh"
 
 enum { QUERIES = 8, DECODE_WARPS = 4, DECODE_THREADS = DECODE_WARPS * 32 };
+/* Blocks in a team, and pieces of a sequence, at most: a lane of a warp looks after each state to be merged. */
+enum { MAX_TEAM = 8, MAX_PIECES = 16 };
 
 /* Tiles of keys and values in a warp's ring. */
 static __host__ __device__ constexpr int decode_stages(int head_dim)
@@ -37,18 +42,27 @@ static __host__ __device__ constexpr int merge_stride(int head_dim)
     return head_dim + 4;
 }
 
-/* The ring; then (maximum, sum) and output of each warp and query; then a flag. */
+/* The ring; then maximum, sum and output of each warp and query; then a flag. */
 static inline size_t decode_shared_bytes(int head_dim, int queries)
 {
-    int merge = DECODE_WARPS * queries * merge_stride(head_dim) + DECODE_WARPS * QUERIES * 2;
+    int merge = DECODE_WARPS * queries * merge_stride(head_dim) + 2 * DECODE_WARPS * QUERIES;
     return (size_t)decode_ring_bytes(head_dim) + (size_t)merge * sizeof(float) + sizeof(int);
+}
+
+/* Which block of which team this is. */
+typedef struct { int size, rank, index, n; } decode_team;
+
+static __device__ __forceinline__ decode_team team_of_block(int size)
+{
+    decode_team t = {size, (int)blockIdx.x % size, (int)blockIdx.x / size, (int)gridDim.x / size};
+    return t;
 }
 
 /* Where pieces of a sequence leave what they found. */
 typedef struct {
     float *out;                 /* [items, n_heads, head_dim], not divided by the sum */
     float2 *stat;               /* [items, n_heads] (maximum, sum) */
-    unsigned *arrived;          /* [items, slices] 0 between launches */
+    unsigned *arrived;          /* [items, slices] blocks; 0 between launches */
 } decode_parts;
 
 typedef struct {
@@ -101,6 +115,12 @@ static __device__ __forceinline__ int decode_warp()
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
 }
 
+/* The first tile of a unit that is this warp's. */
+static __device__ __forceinline__ int first_tile(const decode_unit &w, decode_team team)
+{
+    return w.from / TILE + team.rank * DECODE_WARPS + decode_warp();
+}
+
 /* The next tile a warp copies. What the unit after it is, and the tile's page, are looked up ahead. */
 typedef struct {
     int unit, n_units;
@@ -111,48 +131,50 @@ typedef struct {
     decode_item next;
 } decode_cursor;
 
-template <typename T> __device__ __forceinline__ void cursor_open(decode_cursor *c, const attention_call<T> &a)
+template <typename T>
+__device__ __forceinline__ void cursor_open(decode_cursor *c, const attention_call<T> &a, decode_team team)
 {
     decode_unit w = unit_of(a, c->unit, c->next);
-    c->tile = w.from / TILE + decode_warp();
+    c->tile = first_tile(w, team);
     c->end = (w.to + TILE - 1) / TILE;
     c->to = w.to;
     c->current = (w.len - 1) / TILE;
     c->kv_head = w.kv_head;
     c->pages = a.s.page + w.pages;
-    int after = c->unit + (int)gridDim.x;
+    int after = c->unit + team.n;
     if (after < c->n_units)
         c->next = a.s.decode[decode_item_of(a, after)];
 }
 
 /* Move on, if need be, to a unit that has tiles for this warp. */
-template <typename T> __device__ __forceinline__ void cursor_settle(decode_cursor *c, const attention_call<T> &a)
+template <typename T>
+__device__ __forceinline__ void cursor_settle(decode_cursor *c, const attention_call<T> &a, decode_team team)
 {
     while (c->tile >= c->end) {
-        c->unit += gridDim.x;
+        c->unit += team.n;
         if (c->unit >= c->n_units)
             return;
-        cursor_open(c, a);
+        cursor_open(c, a, team);
     }
     c->page = c->pages[quotient_by_magic(c->tile, a.page_magic)];
 }
 
-template <typename T> __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a)
+template <typename T> __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a, decode_team team)
 {
     decode_cursor c;
     c.n_units = a.s.n[COUNT_DECODE_ITEMS] * decode_slices(a.h, a.group);
-    c.unit = (int)blockIdx.x - (int)gridDim.x;
+    c.unit = team.index - team.n;
     c.tile = c.end = 0;
-    if ((int)blockIdx.x < c.n_units)
-        c.next = a.s.decode[decode_item_of(a, blockIdx.x)];
-    cursor_settle(&c, a);
+    if (team.index < c.n_units)
+        c.next = a.s.decode[decode_item_of(a, team.index)];
+    cursor_settle(&c, a, team);
     return c;
 }
 
 /* Start copying the cursor's tile, keys then values, and move on. Positions past the end become zeros: what
  * lies there was never written. */
 template <int D, typename T>
-__device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a)
+__device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a, decode_team team)
 {
     if (c->unit < c->n_units) {
         constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS;         /* the part of a tile that 32 lanes copy at once */
@@ -166,8 +188,8 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
             copy_16(at, keys + i * 512, i * ROWS < valid);
             copy_16(at + TILE * D * 2, values + i * 512, i * ROWS < valid);
         }
-        c->tile += DECODE_WARPS;
-        cursor_settle(c, a);
+        c->tile += DECODE_WARPS * team.size;
+        cursor_settle(c, a, team);
     }
     copy_commit();
 }
@@ -264,12 +286,22 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
     }
 }
 
-/* What the block's warps found, in shared memory. */
+/* What the block's warps found, in shared memory, where its team sees it. */
 typedef struct {
+    float *top, *sum;           /* [DECODE_WARPS, QUERIES] maxima and sums */
     float *out;                 /* [DECODE_WARPS, n_heads, merge_stride] */
-    float2 *stat;               /* [DECODE_WARPS, QUERIES] */
     int *is_last;
 } decode_merge;
+
+template <int D> __device__ __forceinline__ decode_merge merge_at(char *shared, int queries)
+{
+    decode_merge mg;
+    mg.top = (float *)shared;
+    mg.sum = mg.top + DECODE_WARPS * QUERIES;
+    mg.out = mg.sum + DECODE_WARPS * QUERIES;
+    mg.is_last = (int *)(mg.out + DECODE_WARPS * queries * merge_stride(D));
+    return mg;
+}
 
 template <int D> __device__ __forceinline__ void leave_state(const decode_state<D> *st, decode_merge mg, int n_heads)
 {
@@ -288,45 +320,63 @@ template <int D> __device__ __forceinline__ void leave_state(const decode_state<
             out[16 * i] = st->o[i][j];
             out[16 * i + 8] = st->o[i][j + 2];
         }
-        if (g == 0)
-            mg.stat[warp * QUERIES + query] = make_float2(st->m[j], sum);
+        if (g == 0) {
+            mg.top[warp * QUERIES + query] = st->m[j];
+            mg.sum[warp * QUERIES + query] = sum;
+        }
     }
 }
 
-/* Add up the warps: the result itself where the unit is all there is, else a part for later. */
-template <int D, typename T>
-__device__ void merge_warps(const attention_call<T> &a, const decode_unit &w, decode_parts parts, decode_merge mg)
+/* One of several states of a query, held by each lane of a warp: what it counts for in their common result. */
+typedef struct { float top, sum, weight; } merged;
+
+static __device__ __forceinline__ merged weigh(float top, float sum)
 {
-    for (int i = threadIdx.x; i < w.n_heads * D; i += DECODE_THREADS) {
-        int query = i / D, d = i % D, head = w.head + query;
-        float top = -INFINITY, sum = 0.0f, out = 0.0f;
-        for (int j = 0; j < DECODE_WARPS; j++)
-            top = fmaxf(top, mg.stat[j * QUERIES + query].x);
-        for (int j = 0; j < DECODE_WARPS; j++) {
-            float2 stat = mg.stat[j * QUERIES + query];
-            float by = exp2_fast(stat.x - top);
-            sum += by * stat.y;
-            out += by * mg.out[(j * w.n_heads + query) * merge_stride(D) + d];
+    merged m;
+    m.top = warp_max(top);
+    m.weight = exp2_fast(top - m.top);
+    m.sum = warp_sum(sum * m.weight);
+    return m;
+}
+
+/* Add up what the team's warps found, each block a share of the numbers: the result itself where the unit is
+ * all there is, else a part for later. */
+template <int D, typename T>
+__device__ __forceinline__ void merge_team(const attention_call<T> &a, const decode_unit &w, decode_parts parts, decode_merge mg,
+                                           decode_team team)
+{
+    int lane = threadIdx.x % 32, n = team.size * DECODE_WARPS;
+    for (int i = team.rank * DECODE_THREADS + threadIdx.x; i < w.n_heads * D; i += team.size * DECODE_THREADS) {
+        int query = i / D, d = i % D, head = w.head + query, at = lane % DECODE_WARPS * QUERIES + query;
+        float top = lane < n ? load_from_peer(mg.top + at, lane / DECODE_WARPS) : -INFINITY;
+        float sum = lane < n ? load_from_peer(mg.sum + at, lane / DECODE_WARPS) : 0.0f;
+        merged m = weigh(top, sum);
+        float out = 0.0f;
+#pragma unroll 8
+        for (int j = 0; j < n; j++) {
+            const float *from = mg.out + (j % DECODE_WARPS * w.n_heads + query) * merge_stride(D) + d;
+            out += __shfl_sync(0xffffffffu, m.weight, j) * load_from_peer(from, j / DECODE_WARPS);
         }
         if (w.count == 1) {
-            a.y[((size_t)w.row * a.h.n_heads + head) * D + d] = from_float<T>(out / sum);
+            a.y[((size_t)w.row * a.h.n_heads + head) * D + d] = from_float<T>(out / m.sum);
         } else {
-            size_t at = (size_t)w.item * a.h.n_heads + head;
-            parts.out[at * D + d] = out;
+            size_t part = (size_t)w.item * a.h.n_heads + head;
+            parts.out[part * D + d] = out;
             if (d == 0)
-                parts.stat[at] = make_float2(top, sum);
+                parts.stat[part] = make_float2(m.top, m.sum);
         }
     }
 }
 
-/* Whether this block is the last of its sequence's pieces; all others' parts are then visible. */
+/* Whether this block is the last of all that work on the sequence; what they left in parts is then visible. */
 template <typename T>
-__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_unit &w, decode_parts parts, int *is_last)
+__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_unit &w, decode_parts parts, int team_size,
+                                            int *is_last)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
         unsigned *arrived = parts.arrived + (size_t)w.first * decode_slices(a.h, a.group) + w.slice;
-        unsigned last = (unsigned)w.count - 1;
+        unsigned last = (unsigned)(w.count * team_size) - 1;
         __threadfence();
         *is_last = atomicInc(arrived, last) == last;        /* the last one puts it back to 0 */
         __threadfence();
@@ -335,93 +385,84 @@ __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const de
     return *is_last;
 }
 
-/* y = sum over pieces of 2^(m_i - m) o_i, over the same sum of l_i. stat: room for [count, n_heads] in
- * shared memory. Parts are read past L1, which may hold what an earlier layer left there. */
+/* y = sum over pieces of 2^(m_i - m) o_i, over the same sum of l_i. Parts are read past L1, which may hold
+ * what an earlier layer left there. */
 template <int D, typename T>
-__device__ void merge_parts(const attention_call<T> &a, const decode_unit &w, decode_parts parts, float2 *stat)
+__device__ void merge_parts(const attention_call<T> &a, const decode_unit &w, decode_parts parts)
 {
-    size_t first = (size_t)w.first * a.h.n_heads + w.head;
-    for (int i = threadIdx.x; i < w.count * w.n_heads; i += DECODE_THREADS)
-        stat[i] = __ldcg(&parts.stat[first + (size_t)(i / w.n_heads) * a.h.n_heads + i % w.n_heads]);
-    __syncthreads();
+    int lane = threadIdx.x % 32, n_heads = a.h.n_heads;
+    size_t first = (size_t)w.first * n_heads + w.head;
     for (int i = threadIdx.x; i < w.n_heads * D; i += DECODE_THREADS) {
         int query = i / D, d = i % D;
-        float top = -INFINITY, sum = 0.0f, out = 0.0f;
-        for (int j = 0; j < w.count; j++)
-            top = fmaxf(top, stat[j * w.n_heads + query].x);
+        float2 stat = make_float2(-INFINITY, 0.0f);
+        if (lane < w.count)
+            stat = __ldcg(&parts.stat[first + (size_t)lane * n_heads + query]);
+        merged m = weigh(stat.x, stat.y);
+        float out = 0.0f;
 #pragma unroll 8
-        for (int j = 0; j < w.count; j++) {
-            float2 s = stat[j * w.n_heads + query];
-            float by = exp2_fast(s.x - top);
-            sum += by * s.y;
-            out += by * __ldcg(&parts.out[(first + (size_t)j * a.h.n_heads + query) * D + d]);
-        }
-        a.y[((size_t)w.row * a.h.n_heads + w.head + query) * D + d] = from_float<T>(out / sum);
+        for (int j = 0; j < w.count; j++)
+            out += __shfl_sync(0xffffffffu, m.weight, j) * __ldcg(&parts.out[(first + (size_t)j * n_heads + query) * D + d]);
+        a.y[((size_t)w.row * n_heads + w.head + query) * D + d] = from_float<T>(out / m.sum);
     }
 }
 
-template <int D, typename T>
-__device__ __forceinline__ void finish_unit(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
-                                            decode_merge mg)
-{
-    __syncthreads();
-    if (w.to > 0) {
-        merge_warps<D>(a, w, parts, mg);
-        if (w.count > 1 && arrive_last(a, w, parts, mg.is_last))
-            merge_parts<D>(a, w, parts, (float2 *)mg.out);
-    }
-    __syncthreads();
-}
-
-/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A block owns every gridDim.x-th unit, a warp
- * every DECODE_WARPS-th tile of it. Shared memory: decode_shared_bytes(D, min(group, QUERIES)). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A team owns every team.n-th unit, a warp every
+ * (team.size * DECODE_WARPS)-th tile of it. Shared memory: decode_shared_bytes(D, min(group, QUERIES)). */
 template <typename T, int D>
-static __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(attention_call<T> a, decode_parts parts)
+static __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
 {
     constexpr int STAGES = decode_stages(D), STAGE_BYTES = 2 * TILE * D * sizeof(T);
     extern __shared__ __align__(1024) char shared[];
     unsigned ring = shared_address(shared) + decode_warp() * STAGES * STAGE_BYTES, stage = ring;
-    decode_merge mg;
-    mg.stat = (float2 *)(shared + decode_ring_bytes(D));
-    mg.out = (float *)(mg.stat + DECODE_WARPS * QUERIES);
-    mg.is_last = (int *)(mg.out + DECODE_WARPS * min(a.group, (int)QUERIES) * merge_stride(D));
+    decode_merge mg = merge_at<D>(shared + decode_ring_bytes(D), min(a.group, (int)QUERIES));
+    decode_team team = team_of_block(team_size);
 
-    decode_cursor c = cursor_begin(a);
+    decode_cursor c = cursor_begin(a, team);
 #pragma unroll 1
     for (int i = 0; i < STAGES; i++) {
         if (c.unit < c.n_units && c.tile == c.current)
             wait_for_previous();
-        copy_next_tile<D>(ring + i * STAGE_BYTES, &c, a);
+        copy_next_tile<D>(ring + i * STAGE_BYTES, &c, a, team);
     }
     let_next_start();
     wait_for_previous();
 
     decode_unit w = {};
     decode_state<D> st;
-    int u = blockIdx.x;
+    int u = team.index;
     if (u < c.n_units) {
         w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
         load_queries(&st, a, w);
     }
+    cluster_arrive();
     while (u < c.n_units) {
         clear_state(&st);
-        for (int tile = w.from / TILE + decode_warp(); tile * TILE < w.to; tile += DECODE_WARPS) {
+        for (int tile = first_tile(w, team); tile * TILE < w.to; tile += DECODE_WARPS * team.size) {
             copy_wait<STAGES - 1>();
             __syncwarp();
             attend_tile<D, T>(&st, stage, tile * TILE, w, a.scale);
             __syncwarp();
-            copy_next_tile<D>(stage, &c, a);
+            copy_next_tile<D>(stage, &c, a, team);
             stage = stage + STAGE_BYTES < ring + STAGES * STAGE_BYTES ? stage + STAGE_BYTES : ring;
         }
+        cluster_wait();                 /* all have read what was left of the unit before */
         leave_state(&st, mg, w.n_heads);
+        cluster_arrive();
         decode_unit done = w;
-        u += gridDim.x;
-        if (u < c.n_units) {            /* under way while this unit is finished */
+        u += team.n;
+        if (u < c.n_units) {
             w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
             load_queries(&st, a, w);
         }
-        finish_unit<D>(a, done, parts, mg);
+        cluster_wait();
+        if (done.to > 0) {
+            merge_team<D>(a, done, parts, mg, team);
+            if (done.count > 1 && arrive_last(a, done, parts, team.size, mg.is_last))
+                merge_parts<D>(a, done, parts);
+        }
+        cluster_arrive();
     }
+    cluster_wait();                     /* nobody leaves while others may read from it */
 }
 
 #endif

@@ -54,6 +54,17 @@ static __device__ __forceinline__ void store_to_peer(unsigned long long *at, uns
 #endif
 }
 
+static __device__ __forceinline__ float load_from_peer(const float *at, unsigned peer)
+{
+#if __CUDA_ARCH__ >= 900
+    float value;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(at_peer(at, peer)) : "memory");
+    return value;
+#else
+    return *at;
+#endif
+}
+
 static __device__ __forceinline__ unsigned load_from_peer(const unsigned *at, unsigned peer)
 {
 #if __CUDA_ARCH__ >= 900

@@ -9,34 +9,30 @@
 #include "backend/cuda/attention_plain.cuh"
 #include "backend/cuda/attention_prefill.cuh"
 
-/* Shortest piece worth a block of its own: at head_dim 128, 256 KiB of keys and values. */
-enum { MIN_PIECE = 512 };
-/* Pieces of all heads of one long sequence: enough to keep every SM busy with it alone. */
-enum { PIECES_ALL_HEADS = 256, MAX_PIECES = 64 };
-
-static int most_pieces(heads h)
-{
-    int pieces = PIECES_ALL_HEADS / decode_slices(h, h.n_heads / h.n_kv_heads);
-    return pieces < 1 ? 1 : pieces > MAX_PIECES ? MAX_PIECES : pieces;
-}
+/* Sequences of up to half as much more are one piece. Longer ones are cut so that a few of them among short ones do
+ * not keep single blocks busy long after the rest; at head_dim 128 a piece is 2 MiB of keys and values. */
+enum { PIECE = 4096, SHORTEST_PIECE = PIECE * 3 / 4 };
 
 int cuda_decode_pieces(const cuda_backend *cu)
 {
-    return most_pieces(cu->limit.h);
+    (void)cu;
+    return MAX_PIECES;
 }
 
 int cuda_decode_piece(const cuda_backend *cu, int seq_len)
 {
-    int most = most_pieces(cu->limit.h), n = seq_len / MIN_PIECE;
-    n = n < 1 ? 1 : n > most ? most : n;
+    (void)cu;
+    int n = (seq_len + PIECE / 2) / PIECE;
+    n = n < 1 ? 1 : n > MAX_PIECES ? MAX_PIECES : n;
     return ((seq_len + n - 1) / n + TILE - 1) / TILE * TILE;
 }
 
-/* The scratch of decode_kernel, for up to the reserved number of sequences in as many pieces as there may be. */
+/* The scratch of decode_kernel: one piece for each sequence, and one more for every so many positions. */
 static size_t lay_out_parts(decode_parts *parts, void *scratch, const extent *limit)
 {
     heads h = limit->h;
-    size_t items = (size_t)limit->max_sequences * (size_t)most_pieces(h), rows = items * (size_t)h.n_heads;
+    size_t positions = (size_t)limit->max_pages * (size_t)limit->page_len;
+    size_t items = (size_t)limit->max_sequences + positions / SHORTEST_PIECE, rows = items * (size_t)h.n_heads;
     size_t slices = (size_t)decode_slices(h, h.n_heads / h.n_kv_heads);
     parts->out = (float *)scratch;
     parts->stat = (float2 *)(parts->out + rows * (size_t)((h.head_dim + 1) / 2 * 2));
@@ -88,14 +84,26 @@ static int blocks_per_sm(const cuda_backend *cu, size_t shared)
     return n > 4 ? 4 : n;
 }
 
+/* How many blocks share a unit: as many as there is room for, when units are few. */
+static int team_size(const cuda_backend *cu, int units, int slots)
+{
+    int n = 1;
+    while (cu->arch >= 90 && n < MAX_TEAM && 2 * n * units <= slots)
+        n *= 2;
+    return n;
+}
+
 template <typename T, int D> static void decode(cuda_backend *cu, const attention_call<T> &a)
 {
     size_t shared = decode_shared_bytes(D, a.group < QUERIES ? a.group : QUERIES);
-    int units = cu->shape.max_decode_items * decode_slices(a.h, a.group), slots = cu->n_sms * blocks_per_sm(cu, shared);
+    int slices = decode_slices(a.h, a.group), slots = cu->n_sms * blocks_per_sm(cu, shared);
+    int n_decodes = cu->shape.decode_only ? cu->shape.n_rows : cu->shape.max_decode_items;
+    int team = team_size(cu, n_decodes * slices, slots), blocks = cu->shape.max_decode_items * slices * team;
     decode_parts parts;
     CHECK(lay_out_parts(&parts, cu->attention_parts, &cu->limit) <= cu->attention_parts_bytes);
     allow_shared(cu, decode_kernel<T, D>, shared);
-    launch(cu, "attention", decode_kernel<T, D>, units < slots ? units : slots, DECODE_THREADS, shared, a, parts);
+    launch_clusters(cu, "attention", decode_kernel<T, D>, (blocks < slots ? blocks : slots) / team * team, DECODE_THREADS,
+                    shared, team, a, parts, team);
 }
 
 template <typename T, int D> static void prefill(cuda_backend *cu, const attention_call<T> &a)

@@ -74,11 +74,38 @@ void cuda_release(backend *be, void *p)
     cuda_keep(cuda_of(be), cudaFreeAsync(p, cuda_of(be)->stream), "release");
 }
 
-/* Through two pinned buffers in turn, so that one fills while the other is on its way. */
+static void *cuda_alloc_host(backend *be, size_t bytes)
+{
+    (void)be;
+    void *p = NULL;
+    if (cudaHostAlloc(&p, bytes, 0) != cudaSuccess)
+        cudaGetLastError();
+    return p;
+}
+
+static void cuda_release_host(backend *be, void *p)
+{
+    (void)be;
+    cudaFreeHost(p);
+}
+
+static bool is_pinned(const void *p)
+{
+    struct cudaPointerAttributes a;
+    return cudaPointerGetAttributes(&a, p) == cudaSuccess && a.type == cudaMemoryTypeHost;
+}
+
+/* From pinned memory at once; other memory goes through two pinned buffers in turn, so that one fills
+ * while the other is on its way. */
 void cuda_upload(backend *be, void *dst, const void *src, size_t bytes)
 {
     cuda_backend *cu = cuda_of(be);
     cudaError_t status = cudaSuccess;
+    if (is_pinned(src)) {
+        cuda_keep(cu, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cu->uploads), "upload");
+        cuda_keep(cu, cudaStreamSynchronize(cu->uploads), "upload");
+        return;
+    }
     pthread_mutex_lock(&cu->upload_lock);
     for (size_t at = 0, i = 0; at < bytes && status == cudaSuccess; at += STAGING_BYTES, i = !i) {
         size_t n = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
@@ -291,6 +318,8 @@ static const backend_ops cuda_ops = {
     .reserve = cuda_reserve,
     .alloc = cuda_alloc,
     .release = cuda_release,
+    .alloc_host = cuda_alloc_host,
+    .release_host = cuda_release_host,
     .upload = cuda_upload,
     .download = cuda_download,
     .available = cuda_available,

@@ -4,7 +4,7 @@
  * stretch of the vocabulary, in order of ids, and the blocks agree by one means: tell(), by which each warp
  * says a word of 64 bits that all warps of the team then read. A greedy row is read once and takes one
  * tell(). A row that is changed or drawn from has its changed logits, then its weights, in shared memory
- * (in device memory where they do not fit).
+ * (in device memory where they do not fit). Results are written straight into pinned host memory.
  *
  * Weights are computed with the CPU's own exponential, and counts and masses of equal leading bits are exact
  * integers, so that sums differ from the CPU's only in the last bits of a double, and draws agree. */
@@ -48,8 +48,9 @@ typedef struct {
 /* A prefix of the tokens, likelier first: all of weight above `cut`, and the first n_ties of weight `cut`. */
 typedef struct { float cut; int n_ties; } prefix;
 
+template <int BLOCKS> struct team_words { word said[2][BLOCKS * WARPS]; };
+
 template <int BLOCKS> struct team_memory {
-    word said[2][BLOCKS * WARPS];
     unsigned low[2][BINS], high[2][BINS];               /* a histogram, see find_prefix */
     double total[BINS];
     word top[BLOCKS * WARPS][MAX_LOGPROBS];             /* used in block 0 */
@@ -57,6 +58,7 @@ template <int BLOCKS> struct team_memory {
 
 /* One thread's view of its row. */
 template <int BLOCKS> struct team_row {
+    team_words<BLOCKS> *words;
     team_memory<BLOCKS> *shared;
     row_spec spec;
     const float *logits;        /* [vocab] */
@@ -105,7 +107,7 @@ static __device__ __forceinline__ double warp_sum_double(double x)
 /* Say a word; what all warps of the team said, in order of ids. It stands until the next but one tell(). */
 template <int BLOCKS> static __device__ const word *tell(team_row<BLOCKS> &r, word mine)
 {
-    word *said = r.shared->said[r.turn ^= 1];
+    word *said = r.words->said[r.turn ^= 1];
     if (r.lane < BLOCKS)
         store_to_peer(&said[r.warp], r.lane, mine);
     cluster_arrive();
@@ -248,53 +250,63 @@ static __device__ __forceinline__ double weight_unit(unsigned u)
 }
 
 /* Into the histogram: weights whose bits under `mask` are `known`, by their next BITS bits, counted or
- * summed. A block's sum of 2^18 weights may need 43 bits: the lower 13 bits of each and those above them
- * are summed apart. */
-template <int BLOCKS, bool MASS>
-static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *high, unsigned known, unsigned mask, int shift)
+ * summed. Lanes take turns at `copies` of each bin. A block's sum of 2^18 weights may need 43 bits: the lower
+ * 13 bits of each and those above them are summed apart. */
+template <int BLOCKS>
+static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *high, bool mass, unsigned known, unsigned mask,
+                                 int shift, int copies)
 {
     for (int i = threadIdx.x; i < BINS; i += THREADS)
         low[i] = high[i] = 0;
     __syncthreads();
     for (int i = r.from + r.lane; i < r.to; i += 32) {
-        unsigned u = __float_as_uint(r.z[i - r.base]), bin = u >> shift & (BINS - 1);
+        unsigned u = __float_as_uint(r.z[i - r.base]), at = (u >> shift) % BINS * copies + r.lane % copies;
         if ((u & mask) != known)
             continue;
-        if (MASS) {
-            unsigned whole = whole_weight(u);
-            atomicAdd(&low[bin], whole & 0x1fffu);
-            atomicAdd(&high[bin], whole >> 13);
-        } else {
-            atomicAdd(&low[bin], 1u);
-        }
+        unsigned whole = mass ? whole_weight(u) : 1;
+        atomicAdd(&low[at], whole & 0x1fffu);
+        if (mass)
+            atomicAdd(&high[at], whole >> 13);
     }
 }
 
-/* The shortest prefix of at least `limit` tokens, or of at least that much weight: its last weight is found
- * by BITS bits at a time, from the top (weights lie in [0, 1], where the bits of a float sort like it). */
-template <int BLOCKS, bool MASS> static __device__ prefix find_prefix(team_row<BLOCKS> &r, double limit)
+/* What the whole team has in one bin. */
+template <int BLOCKS> static __device__ double bin_total(const unsigned *low, const unsigned *high, int bin, int copies)
+{
+    word sum = 0;
+    for (int i = 0; i < BLOCKS * copies; i++) {
+        int at = bin * copies + i / BLOCKS;
+        sum += load_from_peer(&low[at], i % BLOCKS) + ((word)load_from_peer(&high[at], i % BLOCKS) << 13);
+    }
+    return (double)sum;
+}
+
+/* The shortest prefix of at least `limit` tokens, or of at least that much weight (mass): its last weight is
+ * found by BITS bits at a time, from the top. Weights lie in [0, 1], where the bits of a float sort like it;
+ * their first 8 bits are below 64, so that there is room for four copies of the first histogram, in which
+ * many weights fall into few bins. */
+template <int BLOCKS> static __device__ prefix find_prefix(team_row<BLOCKS> &r, bool mass, double limit)
 {
     team_memory<BLOCKS> &m = *r.shared;
     double above = 0, under_limit = nextafter(limit, -1.0);
     unsigned known = 0, mask = 0;
     for (int shift = 32 - BITS; shift >= 0; shift -= BITS) {
         unsigned *low = m.low[shift / BITS % 2], *high = m.high[shift / BITS % 2];
-        fill_bins<BLOCKS, MASS>(r, low, high, known, mask, shift);
+        int copies = mask == 0 ? 4 : 1, bins = BINS / copies;
+        fill_bins(r, low, high, mass, known, mask, shift, copies);
         cluster_arrive();
         cluster_wait();
-        for (int bin = threadIdx.x; bin < BINS; bin += THREADS) {
-            word sum = 0;
-            for (int peer = 0; peer < BLOCKS; peer++)
-                sum += load_from_peer(&low[bin], peer) + ((word)load_from_peer(&high[bin], peer) << 13);
-            m.total[BINS - 1 - bin] = MASS ? (double)sum * weight_unit(known | (unsigned)bin << shift) : (double)sum;
+        for (int bin = threadIdx.x; bin < bins; bin += THREADS) {
+            double unit = mass ? weight_unit(known | (unsigned)bin << shift) : 1;
+            m.total[bins - 1 - bin] = unit * bin_total<BLOCKS>(low, high, bin, copies);
         }
         __syncthreads();
-        int bin = BINS - 1 - first_past(m.total, BINS, &above, under_limit);
+        int bin = bins - 1 - first_past(m.total, bins, &above, under_limit);
         known |= (unsigned)bin << shift;
         mask |= (unsigned)(BINS - 1) << shift;
     }
     float cut = __uint_as_float(known);
-    double each = MASS ? cut : 1, n = floor((limit - above) / each) - 1;
+    double each = mass ? cut : 1, n = floor((limit - above) / each) - 1;
     prefix p = {cut, n < 1 ? 1 : (int)n};
     while (above + each * p.n_ties < limit)
         p.n_ties++;
@@ -330,30 +342,42 @@ template <int BLOCKS> static __device__ share share_of(team_row<BLOCKS> &r, pref
     return {warp_sum_double(above), ties < left ? ties : left};
 }
 
-/* The first of this warp's kept tokens at which their running sum passes `left`, or the last of them. */
+/* The first of this warp's kept tokens at which their running sum passes `left`, or the last of them.
+ * Lanes own neighbouring ids here, each as many. */
 template <int BLOCKS> static __device__ int walk(const team_row<BLOCKS> &r, prefix p, int n_ties, double left)
 {
-    int last = -1;
-    double done = 0;
-    for (int base = r.from; base < r.to; base += 32) {
-        int i = base + r.lane;
-        float w = i < r.to ? r.z[i - r.base] : 0;
-        unsigned ties = __ballot_sync(0xffffffffu, w == p.cut && w > 0);
-        int nth = __popc(ties & ((1u << r.lane) - 1));
-        bool kept = w > p.cut || (ties >> r.lane & 1 && nth < n_ties);
-        double sum = kept ? w : 0;
-        for (int j = 1; j < 32; j *= 2) {
-            double other = __shfl_up_sync(0xffffffffu, sum, j);
-            sum += r.lane >= j ? other : 0;
-        }
-        unsigned passing = __ballot_sync(0xffffffffu, kept && done + sum > left), any = __ballot_sync(0xffffffffu, kept);
-        if (passing)
-            return base + __ffs((int)passing) - 1;
-        last = any ? base + 31 - __clz((int)any) : last;
-        done += __shfl_sync(0xffffffffu, sum, 31);
-        n_ties -= __popc(ties);
+    int n = (r.to - r.from + 31) / 32, from = min(r.from + r.lane * n, r.to), to = min(from + n, r.to);
+    int ties = 0, before = 0, token = -1;
+    double sum = 0;
+    for (int i = from; i < to; i++) {
+        float w = r.z[i - r.base];
+        ties += w == p.cut && w > 0;
+        sum += w > p.cut ? w : 0;
     }
-    return last;
+    for (int lane = 0; lane < 31; lane++) {
+        int others = __shfl_sync(0xffffffffu, ties, lane);
+        before += lane < r.lane ? others : 0;
+    }
+    int kept = min(ties, max(n_ties - before, 0));
+    sum += (double)p.cut * kept;
+    double upto = sum;
+    for (int i = 1; i < 32; i *= 2) {
+        double other = __shfl_up_sync(0xffffffffu, upto, i);
+        upto += r.lane >= i ? other : 0;
+    }
+    unsigned passing = __ballot_sync(0xffffffffu, sum > 0 && upto > left), any = __ballot_sync(0xffffffffu, sum > 0);
+    int who = passing ? __ffs((int)passing) - 1 : 31 - __clz((int)any);
+    left -= upto - sum;
+    for (int i = from; i < to; i++) {
+        float w = r.z[i - r.base];
+        if (!(w > p.cut || (w == p.cut && w > 0 && kept-- > 0)))
+            continue;
+        token = i;
+        left -= w;
+        if (left < 0)
+            break;
+    }
+    return __shfl_sync(0xffffffffu, token, who);
 }
 
 /* The kept token at which the running sum of kept weights, by id, passes u times their total. */
@@ -377,12 +401,12 @@ template <int BLOCKS> static __device__ int draw(team_row<BLOCKS> &r, const floa
     double total = exp_sum(r, x, max, s.by, r.z + r.from - r.base);
     prefix p = {0, r.vocab};
     if (s.top_k > 0 && s.top_k < r.vocab) {
-        p = find_prefix<BLOCKS, false>(r, s.top_k);
+        p = find_prefix(r, false, s.top_k);
         share mine = share_of(r, p);
         total = team_sum(r, mine.above + (double)p.cut * mine.n_ties);
     }
     if (s.top_p < 1)
-        p = shorter(p, find_prefix<BLOCKS, true>(r, s.top_p * total));
+        p = shorter(p, find_prefix(r, true, s.top_p * total));
     if (s.min_p > 0)
         p = shorter(p, {s.min_p < 1 ? s.min_p : 1, r.vocab});
     return draw_from(r, p);
@@ -434,23 +458,29 @@ template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, int n
     return mine;
 }
 
-/* One row by a team of BLOCKS blocks: its token, logprobs, and what it leaves for the next invocation.
- * Shared: team_memory (28 KiB for 8 blocks), and 4 bytes for each of the block's ids where there is anything
- * to change or draw. */
-template <int BLOCKS> static __global__ void __launch_bounds__(THREADS) sample_rows(sample_job job)
+/* By the team's first warp. top: the key of the i-th likeliest token in lane i, 0: there is none. */
+template <int BLOCKS>
+static __device__ void write_logprobs(const team_row<BLOCKS> &r, sample_result *out, int token, double log_sum, word top)
 {
-    __shared__ team_memory<BLOCKS> shared;
+    token_logprob none = {-1, -INFINITY}, found = {id_of(top), (float)(value_of(top) - log_sum)};
+    if (r.lane < r.spec.n_logprobs)
+        out->top[r.lane] = top ? found : none;
+    if (r.lane == 0)
+        out->logprob = (float)(r.logits[token] - log_sum);
+}
+
+/* One row by a team of BLOCKS blocks: its token and logprobs, and the token for the next invocation. PLAIN:
+ * all rows just want their largest logit. Shared: 2 KiB for a team of 8; unless PLAIN, 26 KiB more and 4
+ * bytes for each of the block's ids. */
+template <int BLOCKS, bool PLAIN> static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2) sample_rows(sample_job job)
+{
+    __shared__ team_words<BLOCKS> words;
     extern __shared__ float slice[];
     int row = blockIdx.y, ids = WARPS * job.stretch;
     team_row<BLOCKS> r;
-    cluster_arrive();
-    wait_for_previous();
-    cluster_wait();
-    r.shared = &shared;
-    r.spec = job.spec[row];
+    r.words = &words;
     r.vocab = job.vocab;
     r.logits = job.logits + (size_t)row * job.vocab;
-    r.z = job.z ? job.z + ((size_t)row * BLOCKS + blockIdx.x) * ids : slice;
     r.lane = threadIdx.x % 32;
     r.warp = blockIdx.x * WARPS + threadIdx.x / 32;
     r.turn = 0;
@@ -458,25 +488,36 @@ template <int BLOCKS> static __global__ void __launch_bounds__(THREADS) sample_r
     r.end = min(r.base + ids, job.vocab);
     r.from = min(r.warp * job.stretch, job.vocab);
     r.to = min(r.from + job.stretch, job.vocab);
+    cluster_arrive();
+    wait_for_previous();
+    cluster_wait();
 
-    word key = team_max(r, max_key(r.logits + r.from, r.from, r.to, r.lane, true)), top = 0;
-    int token = key == ~0ull ? -1 : choose(r, job.list, key), n = min(r.spec.n_logprobs, (int)MAX_LOGPROBS);
-    double log_sum = 0;
-    if (token >= 0 && n >= 0) {
-        log_sum = value_of(key) + log(exp_sum(r, r.logits + r.from, value_of(key), 1.0f, NULL));
-        top = find_top(r, n);
+    word key = team_max(r, max_key(r.logits + r.from, r.from, r.to, r.lane, true));
+    int token = key == ~0ull ? -1 : id_of(key);
+    if constexpr (!PLAIN) {
+        __shared__ team_memory<BLOCKS> shared;
+        r.shared = &shared;
+        r.spec = job.spec[row];
+        r.z = job.z ? job.z + ((size_t)row * BLOCKS + blockIdx.x) * ids : slice;
+        token = token < 0 ? -1 : choose(r, job.list, key);
+        if (token >= 0 && r.spec.n_logprobs >= 0) {
+            double log_sum = value_of(key) + log(exp_sum(r, r.logits + r.from, value_of(key), 1.0f, NULL));
+            word top = find_top(r, r.spec.n_logprobs);
+            if (r.warp == 0)
+                write_logprobs(r, &job.result[row], token, log_sum, top);
+        }
     }
-    if (r.warp > 0)
-        return;
-    if (r.lane == 0) {
+    if (r.warp == 0 && r.lane == 0)
         job.drawn[row] = job.result[row].token = token;
-        job.result[row].logprob = token >= 0 && n >= 0 ? (float)(r.logits[token] - log_sum) : 0;
-    }
-    if (r.lane < MAX_LOGPROBS) {
-        token_logprob none = {r.lane < n ? -1 : 0, r.lane < n ? -INFINITY : 0};
-        token_logprob found = {id_of(top), (float)(value_of(top) - log_sum)};
-        job.result[row].top[r.lane] = top ? found : none;
-    }
+}
+
+typedef void sample_kernel(sample_job);
+
+static sample_kernel *kernel_for(int blocks, bool plain)
+{
+    if (blocks == 1)
+        return plain ? sample_rows<1, true> : sample_rows<1, false>;
+    return plain ? sample_rows<TEAM, true> : sample_rows<TEAM, false>;
 }
 
 /* What one sample() needs of host memory until it is collected. */
@@ -541,7 +582,7 @@ static int reserve_packed(cuda_backend *cu, turn *t, size_t bytes, err *e)
 
 static int allow_shared(cuda_backend *cu, int bytes, err *e)
 {
-    const void *kernel = cu->sampler->blocks == 1 ? (const void *)sample_rows<1> : (const void *)sample_rows<TEAM>;
+    sample_kernel *kernel = kernel_for(cu->sampler->blocks, false);
     cuda_keep(cu, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "sampler");
     return cuda_report(cu, e);
 }
@@ -555,7 +596,7 @@ int cuda_sampler_reserve(cuda_backend *cu, const extent *x, err *e)
     s->max_rows = x->max_out;
     s->stretch = ((x->vocab + warps - 1) / warps + 31) / 32 * 32;
     size_t slice = (size_t)WARPS * s->stretch * sizeof(float);
-    size_t team = blocks == 1 ? sizeof(team_memory<1>) : sizeof(team_memory<TEAM>);
+    size_t team = sizeof(team_words<TEAM>) + sizeof(team_memory<TEAM>);
     CHECK(WARPS * s->stretch <= 1 << 18);               /* see fill_bins */
     if (cuda_keep(cu, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cu->device), "sampler"))
         return cuda_report(cu, e);
@@ -592,7 +633,7 @@ static row_spec pack(const sample_spec *s, int *list, int *at)
     r.repetition_penalty = s->repetition_penalty;
     r.presence_penalty = s->presence_penalty;
     r.frequency_penalty = s->frequency_penalty;
-    r.n_logprobs = s->n_logprobs;
+    r.n_logprobs = s->n_logprobs < MAX_LOGPROBS ? s->n_logprobs : MAX_LOGPROBS;
     r.n_seen = has_penalty(s) ? s->n_seen : 0;
     r.n_banned = s->n_banned;
     r.seen = *at;
@@ -602,6 +643,19 @@ static row_spec pack(const sample_spec *s, int *list, int *at)
     memcpy(list + r.banned, s->banned, (size_t)r.n_banned * sizeof(int));
     *at = r.banned + r.n_banned;
     return r;
+}
+
+/* All specs, then the lists. True when every row just wants its largest logit. */
+static bool pack_all(char *packed, const sample_spec *spec, int n)
+{
+    row_spec *r = (row_spec *)packed;
+    bool plain = true;
+    int at = 0;
+    for (int i = 0; i < n; i++) {
+        r[i] = pack(&spec[i], (int *)(r + n), &at);
+        plain = plain && !r[i].draws && r[i].n_seen == 0 && r[i].n_banned == 0 && r[i].n_logprobs < 0;
+    }
+    return plain;
 }
 
 static size_t list_bytes(const sample_spec *spec, int n)
@@ -618,22 +672,18 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
     sampler *s = cu->sampler;
     turn *t = &s->turns[s->n_sampled++ % TURNS];
     size_t specs = (size_t)n * sizeof(row_spec), bytes = specs + list_bytes(spec, n);
-    int at = 0, needs_z = 0;
     err ignored;                                        /* kept, and reported by collect() */
     CHECK(s->n_sampled - s->n_collected <= 2 && n <= s->max_rows && n <= logits->rows);
     CHECK(logits->type == DTYPE_F32 && logits->cols <= s->blocks * WARPS * s->stretch);
     if (reserve_packed(cu, t, bytes, &ignored) == 0) {
-        for (int i = 0; i < n; i++) {
-            row_spec *r = &((row_spec *)t->packed)[i];
-            *r = pack(&spec[i], (int *)(t->packed + specs), &at);
-            needs_z |= r->draws || r->n_seen > 0 || r->n_banned > 0;
-        }
-        cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream), "sample");
+        bool plain = pack_all(t->packed, spec, n);
+        if (!plain)
+            cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream), "sample");
         sample_job job = {(const float *)logits->data, logits->cols, s->stretch, (const row_spec *)s->packed,
                           (const int *)(s->packed + specs), s->z, t->result, cu->step.drawn};
-        size_t shared = needs_z && !s->z ? (size_t)WARPS * s->stretch * sizeof(float) : 0;
-        launch_clusters(cu, "sample", s->blocks == 1 ? sample_rows<1> : sample_rows<TEAM>, dim3((unsigned)s->blocks, (unsigned)n),
-                        THREADS, shared, (unsigned)s->blocks, job);
+        size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->stretch * sizeof(float);
+        launch_clusters(cu, "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n), THREADS, shared,
+                        (unsigned)s->blocks, job);
     }
     cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");
 }

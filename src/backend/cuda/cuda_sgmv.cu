@@ -16,7 +16,7 @@ static __global__ void shrink_plain(step s, int site, const T *x, int in, float 
     sgmv_tile tile = s.tile[blockIdx.x];
     const lora_entry *e = tile.table + site;
     for (int part = 0; part < 3; part++)
-        for (int i = warp_id(); i < e->rank[part] * tile.n_rows; i += SGMV_WARPS) {
+        for (int i = warp_id(); i < e->rank[part] * tile.n_rows; i += SHRINK_WARPS) {
             int r = i / tile.n_rows, row = tile.row + i % tile.n_rows;
             const T *a = (const T *)e->a[part] + (size_t)r * in, *from = x + (size_t)row * in;
             float sum = 0.0f;
@@ -28,12 +28,12 @@ static __global__ void shrink_plain(step s, int site, const T *x, int in, float 
         }
 }
 
-/* Block (i, j) owns columns from i * SGMV_WORKERS of tile j, a thread one of them. */
+/* Block (i, j) owns columns from i * EXPAND_THREADS of tile j, a thread one of them. */
 template <typename T>
 static __global__ void expand_plain(step s, int site, expand_columns c, T *y, const float *v, int v_cols)
 {
     wait_for_previous();
-    int col = (int)(blockIdx.x * SGMV_WORKERS + threadIdx.x), part = c.n - 1;
+    int col = (int)(blockIdx.x * EXPAND_THREADS + threadIdx.x), part = c.n - 1;
     if ((int)blockIdx.y >= s.n[COUNT_TILES] || col >= c.cols)
         return;
     while (col < pick(c.col, part))
@@ -52,48 +52,53 @@ static __global__ void expand_plain(step s, int site, expand_columns c, T *y, co
     }
 }
 
-/* A ring is more shared memory than a kernel may have unasked. All of an SM's is asked for, so that a block of
- * the next kernel fits in before the last one of this has gone. */
-template <typename... P> static void allow_ring(cuda_backend *cu, void (*kernel)(P...))
+/* Pieces that the inputs are cut into: with few tiles many, so that all SMs have something to read. */
+static int shrink_splits(const cuda_backend *cu)
 {
-    cuda_keep(cu, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SGMV_RING), "sgmv");
-    cuda_keep(cu, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100), "sgmv");
-}
-
-/* Units of shrink, at most, when every adapter has the largest ranks. */
-static long max_shrink_units(const cuda_backend *cu, int rank_sum)
-{
-    return (long)cu->shape.max_tiles * (rank_sum / SGMV_GROUP + 3);
+    int splits = cu->arch >= 90 ? SHRINK_SPLITS : 1;
+    while (splits > 1 && splits * cu->shape.max_tiles > cu->n_sms)
+        splits /= 2;
+    return splits;
 }
 
 template <typename T> static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
 {
     int max_tiles = cu->shape.max_tiles;
     if (in % 8 != 0) {
-        launch(cu, "sgmv_shrink", shrink_plain<T>, max_tiles, SGMV_WORKERS, 0, cu->step, site, x, in, v, v_cols);
+        launch(cu, "sgmv_shrink", shrink_plain<T>, max_tiles, SHRINK_THREADS, 0, cu->step, site, x, in, v, v_cols);
         return;
     }
-    int cluster = cu->arch >= 90 ? SHRINK_CLUSTER : 1;
-    long most = cu->n_sms / cluster, wanted = max_shrink_units(cu, v_cols);
-    unsigned blocks = (unsigned)(cluster * (wanted < most ? wanted : most));
-    allow_ring(cu, shrink_tiles<T>);
-    launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, blocks, SGMV_THREADS, SGMV_RING, (unsigned)cluster, cu->step,
-                    site, cluster, x, in, v, v_cols);
+    int splits = shrink_splits(cu), groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, apart = cu->n_sms / (splits * max_tiles);
+    dim3 grid((unsigned)splits, (unsigned)max_tiles, (unsigned)(apart < 1 ? 1 : apart < groups ? apart : groups));
+    launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)splits, cu->step, site, x, in, v,
+                    v_cols);
+}
+
+/* Steps for each warp: with few tiles few, so that there are two blocks for each SM. */
+static void divide_columns(expand_columns *c, const cuda_backend *cu)
+{
+    c->steps = EXPAND_STEPS;
+    while (c->steps > 1 && (long)cu->shape.max_tiles * (c->cols / (c->steps * EXPAND_STRIDE)) < 2 * cu->n_sms * 9 / 10)
+        c->steps /= 2;
+    for (int i = 0; i < c->n; i++)
+        c->blocks[i] = (c->out[i] + c->steps * EXPAND_STRIDE - 1) / (c->steps * EXPAND_STRIDE);
 }
 
 template <typename T>
-static void run_expand(cuda_backend *cu, T *y, const float *v, int v_cols, const expand_columns *c, bool wide, int site)
+static void run_expand(cuda_backend *cu, T *y, const float *v, int v_cols, expand_columns *c, bool wide, int site)
 {
-    int max_tiles = cu->shape.max_tiles;
+    unsigned max_tiles = (unsigned)cu->shape.max_tiles;
     if (!wide) {
-        dim3 grid((unsigned)(c->cols + SGMV_WORKERS - 1) / SGMV_WORKERS, (unsigned)max_tiles);
-        launch(cu, "sgmv_expand", expand_plain<T>, grid, SGMV_WORKERS, 0, cu->step, site, *c, y, v, v_cols);
+        dim3 grid((unsigned)(c->cols + EXPAND_THREADS - 1) / EXPAND_THREADS, max_tiles);
+        launch(cu, "sgmv_expand", expand_plain<T>, grid, EXPAND_THREADS, 0, cu->step, site, *c, y, v, v_cols);
         return;
     }
-    long wanted = (long)max_tiles * (c->cols / 64 + c->n);
-    unsigned blocks = (unsigned)(wanted < cu->n_sms ? wanted : cu->n_sms);
-    allow_ring(cu, expand_tiles<T>);
-    launch(cu, "sgmv_expand", expand_tiles<T>, blocks, SGMV_THREADS, SGMV_RING, cu->step, site, *c, y, v, v_cols);
+    divide_columns(c, cu);
+    dim3 grid((unsigned)(c->blocks[0] + c->blocks[1] + c->blocks[2]), max_tiles);
+    size_t shared = expand_shared(c->steps, v_cols < LORA_MAX_RANK ? v_cols : LORA_MAX_RANK);
+    if (shared > 48 << 10)
+        cuda_keep(cu, cudaFuncSetAttribute(expand_tiles<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "sgmv");
+    launch(cu, "sgmv_expand", expand_tiles<T>, grid, EXPAND_THREADS, shared, cu->step, site, *c, y, v, v_cols);
 }
 
 void cuda_sgmv_shrink(backend *be, tensor *v, const tensor *x, const batch *b, int site)

@@ -1,45 +1,23 @@
 /* linear_hopper.cuh - instructions of sm_90a that the skinny product is made of, one per function
  *
- * Bulk tensor copies put a box of a matrix into shared memory and count its bytes on an mbarrier; the
- * warpgroup product (wgmma) reads both operands from there. Addresses are those of shared memory. All
- * boxes are 64 numbers wide (128 bytes), stored in the 128-byte swizzle, and begin at a multiple of 1024. */
+ * Tensor copies put boxes of a matrix into shared memory and count their bytes on a barrier (ring.cuh); the
+ * warpgroup product (wgmma) reads both operands from there. A box is some rows by 64 columns (128 bytes),
+ * stored in the 128-byte swizzle, and begins at a multiple of 1024. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
 
 #include <cuda.h>
 
-#include "backend/cuda/mma.cuh"
+#include "backend/cuda/cluster.cuh"
+#include "backend/cuda/ring.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-static __device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
-}
-
-/* Makes initialised barriers visible to the copy engine. */
-static __device__ __forceinline__ void barrier_init_done()
-{
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-static __device__ __forceinline__ void barrier_arrive(unsigned barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
-}
-
 /* Arrive, and let the phase last until so many bytes more have been copied. */
-static __device__ __forceinline__ void barrier_expect(unsigned barrier, int bytes)
+static __device__ __forceinline__ void expect_bytes(uint64_t *barrier, int bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
-}
-
-static __device__ __forceinline__ void barrier_wait(unsigned barrier, int parity)
-{
-    int done = 0;
-    while (!done)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
 /* What is read once should not push other things out of L2. */
@@ -57,24 +35,22 @@ static __device__ __forceinline__ uint64_t policy_keep()
     return policy;
 }
 
-/* Copy the box at (row, col) of a matrix; its bytes count on the barrier. Outside the matrix is zero. */
-static __device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap *map, int row, int col, unsigned barrier,
-                                                uint64_t policy)
+/* Copy rows from `row`, 64s of columns from `box` on, as many as the map's box has; their bytes count on the
+ * barrier. What lies outside the matrix is zero. */
+static __device__ __forceinline__ void copy_boxes(void *to, const CUtensorMap *map, int row, int box, uint64_t *barrier,
+                                                  uint64_t policy)
 {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                 " [%0], [%1, {%2, %3}], [%4], %5;"
-                 :: "r"(to), "l"(map), "r"(col), "r"(row), "r"(barrier), "l"(policy) : "memory");
-}
-
-static __device__ __forceinline__ void prefetch_map(const CUtensorMap *map)
-{
-    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, {%2, %3, %4}], [%5], %6;"
+                 :: "r"(shared_address(to)), "l"(map), "r"(0), "r"(row), "r"(box), "r"(shared_address(barrier)), "l"(policy)
+                 : "memory");
 }
 
 /* How wgmma finds an operand in a box: the address in units of 16 bytes, groups of 8 rows 1024 bytes
  * apart, 128-byte swizzle. The next 16 numbers along a row are 2 units on. */
-static __device__ __forceinline__ uint64_t operand(unsigned address)
+static __device__ __forceinline__ uint64_t operand(const void *box)
 {
+    unsigned address = shared_address(box);
     return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
 }
 
@@ -125,26 +101,14 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
 }
 
-/* Barrier of all threads of a cluster. It orders initialised mbarriers, see barrier_init_done; nothing else. */
-static __device__ __forceinline__ void cluster_arrive()
+/* Arrive at the barrier of a cluster (cluster_wait waits for it). It orders the setting of mbarriers, see
+ * barriers_set, and nothing else. */
+static __device__ __forceinline__ void cluster_arrive_relaxed()
 {
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
-static __device__ __forceinline__ void cluster_wait()
-{
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-}
-
-/* Where block `rank` of the cluster has what lies at this address here. */
-static __device__ __forceinline__ unsigned address_at(unsigned address, int rank)
-{
-    unsigned there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
-}
-
-/* Send two floats to another block; their 8 bytes count on its barrier. */
+/* Send two floats to a peer (addresses as of at_peer); their 8 bytes count on its barrier. */
 static __device__ __forceinline__ void send_2(unsigned to, float a, float b, unsigned barrier)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
