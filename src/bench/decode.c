@@ -114,6 +114,11 @@ void decode_free(decode_bench *d)
     free(d);
 }
 
+const model *decode_model(const decode_bench *d)
+{
+    return d->m;
+}
+
 static double embed_bytes(const model *m)
 {
     return m->config.tie_embeddings ? 0 : (double)tensor_bytes(&m->embed);

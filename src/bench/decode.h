@@ -19,7 +19,8 @@ typedef struct decode_bench decode_bench;
 
 /* Memory for max_batch adapters and the KvCache is claimed here. */
 decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *e);
-void decode_free(decode_bench *d);
+void decode_free(decode_bench *d);                  /* d may be NULL */
+const model *decode_model(const decode_bench *d);
 
 /* What a step cannot do without reading, over bandwidth: weights, adapters in the batch, keys and values. */
 typedef struct { double weights, adapters, kv; } decode_bytes;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "bench/load.h"
 #include "bench/op.h"
 #include "bench/step.h"
 #include "bench/textgen.h"
@@ -171,11 +172,37 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     return 0;
 }
 
+static int load(int argc, char **argv)
+{
+    load_options o = load_options_default();
+    const char *type = "f16";
+    const option options[] = {
+        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
+        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
+        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
+        {"batch", OPT_INT, &o.batch, "N", "sequences that decode meanwhile (31)", 1, 4096},
+        {"context", OPT_INT, &o.context, "N", "cached positions of each (512)", 1, 1e6},
+        {NULL}};
+    const command_line c = {.usage = "punica bench load [options]",
+                            .about = "What loading an adapter costs those who decode meanwhile, and how long it takes.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed || choose_dtype(&o.type, type, &e) || load_run(&o, &e))
+        return command_fail(e.msg);
+    return 0;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     const char *what = argc >= 2 ? argv[1] : "";
     if (strcmp(what, "textgen") == 0)
         return textgen(argc - 1, argv + 1);
+    if (strcmp(what, "load") == 0)
+        return load(argc - 1, argv + 1);
     if (strcmp(what, "op") == 0)
         return op(argc - 1, argv + 1);
     if (strcmp(what, "step") == 0 || strcmp(what, "layer") == 0)
@@ -185,7 +212,8 @@ int cmd_bench(int argc, char **argv)
              "  textgen    text generation on one device, five workloads\n"
              "  step       a whole decode step, over the time its bytes need\n"
              "  layer      one transformer layer of it\n"
-             "  op         the LoRA operator by itself, SGMV shrink and expand\n\n"
+             "  op         the LoRA operator by itself, SGMV shrink and expand\n"
+             "  load       an adapter loaded while others decode\n\n"
              "punica bench EXPERIMENT --help tells more.");
         return 0;
     }

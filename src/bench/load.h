@@ -1,0 +1,19 @@
+/* load.h - `punica bench load`: what loading an adapter costs those who decode meanwhile, and how long it
+ * takes against the copy alone */
+#ifndef PUNICA_BENCH_LOAD_H
+#define PUNICA_BENCH_LOAD_H
+
+#include "base/err.h"
+#include "model/config.h"
+
+typedef struct {
+    const char *device, *shape;
+    dtype type;
+    int rank, batch, context;
+} load_options;
+
+load_options load_options_default(void);
+
+int load_run(const load_options *o, err *e);
+
+#endif
