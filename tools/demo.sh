@@ -1,22 +1,34 @@
 #!/bin/sh
-# The main job on an embedded default: one small base model with random weights and a few adapters,
-# made here; then the same prompt through the base and all adapters in one batch.
+# One sentence through the base model and every adapter of demo/, in one batch.
+#   tools/demo.sh [SENTENCE]
 set -eu
 cd "$(dirname "$0")/.."
-dir=build/demo
-[ -f "$dir/done" ] || {
-    rm -rf "$dir"
-    /usr/bin/python3 tools/random_model.py --shape demo --adapters 6 --out "$dir"
-    touch "$dir/done"
-}
+program=${PUNICA_BIN:-build/punica}
+sentence=${1:-On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.}
+
 set --
-for a in "$dir"/adapters/*; do
-    set -- "$@" --adapter "$(basename "$a")=$a"
+n=0
+for dir in demo/adapters/*/; do
+    dir=${dir%/}
+    set -- "$@" --adapter "${dir##*/}=$dir"
+    n=$((n + 1))
 done
-echo
-echo "One base model, six LoRA adapters, one batch. The weights are random, so the text is too; what"
-echo "shows is that each adapter gives the same prompt another continuation:"
-echo
-echo "  build/punica generate --model $dir/model --adapter NAME=DIR ... --prompt 'The quick brown fox'"
-echo
-build/punica generate --model "$dir/model" "$@" --prompt "The quick brown fox" --max-tokens 24
+
+cat <<END
+
+One small base model and $n LoRA adapters for it. The same prompt goes to all of them in one batch:
+each step uses the base's weights once for all requests, and each request adds its own adapter.
+
+  $sentence
+
+END
+"$program" generate --model demo/model "$@" --max-tokens 120 --prompt "$sentence"
+cat <<END
+
+This was:
+  set --; for d in demo/adapters/*; do set -- "\$@" --adapter "\${d##*/}=\$d"; done
+  build/punica generate --model demo/model "\$@" --max-tokens 120 --prompt \\
+    "$sentence"
+Another sentence of this kind, the only kind this model knows:
+  tools/demo.sh "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them."
+END
