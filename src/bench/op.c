@@ -39,20 +39,6 @@ op_options op_options_default(void)
                         .n_batches = 7, .batch = {1, 2, 4, 8, 16, 32, 64}};
 }
 
-static int fill_pool(op_bench *o, err *e)
-{
-    size_t block = (size_t)32 << 20, free_bytes = o->be->ops->available(o->be) / 2;
-    o->pool_bytes = (size_t)1 << 30 < free_bytes ? (size_t)1 << 30 : free_bytes / 64 * 64;
-    if (!(o->pool = o->be->ops->alloc(o->be, o->pool_bytes, e)))
-        return -1;
-    uint64_t *bits = xmalloc(block);
-    random_fill(bits, block / 8, o->opt->type, -6, 1);
-    for (size_t at = 0; at < o->pool_bytes; at += block)
-        o->be->ops->upload(o->be, o->pool + at, bits, o->pool_bytes - at < block ? o->pool_bytes - at : block);
-    free(bits);
-    return 0;
-}
-
 static size_t padded(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
@@ -63,6 +49,35 @@ static size_t site_bytes(const op_bench *o, const point *p)
 {
     size_t size = dtype_size(o->opt->type);
     return padded((size_t)p->rank * (size_t)p->d.in * size) + padded((size_t)p->rank * (size_t)p->d.out * size);
+}
+
+/* What the largest invocation uses, but at most 1 GiB. */
+static size_t pool_size(const op_bench *o)
+{
+    const op_options *opt = o->opt;
+    size_t most = 0;
+    for (int d = 0; d < opt->n_dims; d++)
+        for (int r = 0; r < opt->n_ranks; r++)
+            for (int n = 0; n < opt->n_batches; n++) {
+                point p = {.d = opt->dims[d], .rank = opt->rank[r]};
+                size_t bytes = site_bytes(o, &p) * (size_t)opt->batch[n] * MAX_PAIRS;
+                most = bytes > most ? bytes : most;
+            }
+    return most < (size_t)1 << 30 ? most : (size_t)1 << 30;
+}
+
+static int fill_pool(op_bench *o, err *e)
+{
+    size_t block = (size_t)32 << 20;
+    o->pool_bytes = pool_size(o);
+    if (!(o->pool = o->be->ops->alloc(o->be, o->pool_bytes, e)))
+        return -1;
+    uint64_t *bits = xmalloc(block);
+    random_fill(bits, block / 8, o->opt->type, -6, 1);
+    for (size_t at = 0; at < o->pool_bytes; at += block)
+        o->be->ops->upload(o->be, o->pool + at, bits, o->pool_bytes - at < block ? o->pool_bytes - at : block);
+    free(bits);
+    return 0;
 }
 
 static void place_adapter(const op_bench *o, const point *p, setup *s, int a)

@@ -1,9 +1,11 @@
 """What the command line promises: exit codes, one-line errors, help, JSON lines, sampling."""
 import json
+import re
 
 import pytest
 
-COMMANDS = [["generate"], ["tokenize"], ["adapter"], ["adapter", "check"], ["bench"], ["bench", "textgen"]]
+EXPERIMENTS = [["bench", name] for name in ("textgen", "step", "layer", "op", "load")]
+COMMANDS = [["generate"], ["tokenize"], ["adapter"], ["adapter", "check"], ["bench"], *EXPERIMENTS]
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
@@ -22,8 +24,7 @@ def test_unknown_command(punica):
     assert "frobnicate" in punica.refuses("frobnicate")
 
 
-@pytest.mark.parametrize("command", [["generate"], ["tokenize"], ["adapter", "check"], ["bench", "textgen"]],
-                         ids=" ".join)
+@pytest.mark.parametrize("command", [["generate"], ["tokenize"], ["adapter", "check"], *EXPERIMENTS], ids=" ".join)
 def test_unknown_option(punica, command):
     assert "--no-such-option" in punica.refuses(*command, "--no-such-option")
 
@@ -33,6 +34,38 @@ def test_unknown_option(punica, command):
                                  ["--kv-pages"]], ids=" ".join)
 def test_bad_option_value(punica, one_golden, bad):
     assert bad[0] in punica.refuses("generate", "--model", one_golden.model, "--prompt", "x", *bad)
+
+
+def test_devices(punica, one_golden):
+    model = ["generate", "--model", one_golden.model, "--prompt", "x", "--max-tokens", "1"]
+    for bad in ("gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:99999999999999999999", "cpu:0"):
+        assert f'"{bad}"' in punica.refuses(*model, "--device", bad)
+    assert re.search("GPU|CUDA", punica.refuses(*model, "--device", "cuda:4096"))       # no machine has that many
+    assert punica(*model, "--device", "cpu").returncode == 0
+
+
+@pytest.mark.parametrize("experiment, bad", [
+    (["bench", "step"], ["--batch", "1,x"]), (["bench", "step"], ["--context", ","]), (["bench", "step"], ["--batch", "0"]),
+    (["bench", "layer"], ["--shape", "none"]), (["bench", "op"], ["--dims", "4096"]), (["bench", "op"], ["--dims", "8x0"]),
+    (["bench", "op"], ["--rank", ""]), (["bench", "load"], ["--dtype", "int8"]),
+    (["bench", "textgen"], ["--workload", "some"])], ids=str)
+def test_bad_experiments(punica, experiment, bad):
+    done = punica(*experiment, *bad)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_experiments_run(punica, tmp_path):
+    """Each on the smallest shape: a row per point, and the same number of rows as CSV."""
+    step = ["--shape", "small", "--batch", "1,2", "--context", "16", "--workload", "none,distinct"]
+    for what, args, n in [("step", step, 4), ("layer", step, 4),
+                          ("op", ["--dims", "64x96,100x36", "--rank", "4", "--batch", "1,3", "--workload", "distinct"], 4)]:
+        csv = tmp_path / f"{what}.csv"
+        done = punica("bench", what, *args, "--csv", csv)
+        assert done.returncode == 0, done.stderr
+        assert len(csv.read_text().splitlines()) == 1 + n
+        assert sum(line.lstrip()[:1].isdigit() for line in done.stdout.splitlines()) == n
+    done = punica("bench", "load", "--shape", "small", "--batch", "2", "--context", "16")
+    assert done.returncode == 0 and "times the copy" in done.stdout
 
 
 def test_missing_model(punica, tmp_path):
