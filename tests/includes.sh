@@ -16,6 +16,7 @@ may() {
 may base ""
 may text "base"
 may backend "base"
+may kernels "backend base"
 may model "backend base"
 may engine "model backend base"
 may bench "engine model backend text base"

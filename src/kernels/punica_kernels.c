@@ -24,6 +24,7 @@ struct punica_sgmv_plan {
     cudaEvent_t copied;         /* host to device */
     float *v;                   /* [max_rows, v_cols] for lora_add */
     linear w;                   /* outs only */
+    int n_tiles;                /* as set last */
 };
 
 static _Thread_local err last;
@@ -66,7 +67,8 @@ static int check_shape(const punica_sgmv_shape *s)
     if (s->n_parts < 1 || s->n_parts > 3)
         return err_set(&last, "%d parts; 1 to 3 are possible", s->n_parts);
     if (s->in < 1 || s->max_rows < 1 || s->max_segments < 1)
-        return err_set(&last, "in %d, max_rows %d, max_segments %d: all must be positive", s->in, s->max_rows, s->max_segments);
+        return err_set(&last, "in %d, max_rows %d, max_segments %d: all must be positive", s->in, s->max_rows,
+                       s->max_segments);
     if (s->max_rank < 1 || s->max_rank > LORA_MAX_RANK)
         return err_set(&last, "max_rank %d is not within 1 to %d", s->max_rank, LORA_MAX_RANK);
     for (int i = 0; i < s->n_parts; i++)
@@ -84,7 +86,8 @@ static int open_device(cuda_backend *cu)
     cu->arch = 10 * p.major + p.minor;
     cu->n_sms = p.multiProcessorCount;
     if (p.major < 8)
-        return err_set(&last, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major, p.minor);
+        return err_set(&last, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major,
+                       p.minor);
     return 0;
 }
 
@@ -120,7 +123,7 @@ EXPORT int punica_sgmv_plan_new(punica_sgmv_plan **plan, const punica_sgmv_shape
     p->shape = *shape;
     p->at = lay_out(shape);
     p->cu.base.act = shape->type == PUNICA_F16 ? DTYPE_F16 : DTYPE_BF16;
-    p->cu.shape = (step_shape){.n_rows = shape->max_rows, .max_tiles = shape->max_rows, .any_lora = true};
+    p->cu.shape = (step_shape){.n_rows = shape->max_rows, .any_lora = true};
     p->w.n = shape->n_parts;
     for (int i = 0; i < shape->n_parts; i++)
         p->w.part[i].w = (tensor){.rows = shape->out[i], .cols = shape->in};
@@ -161,7 +164,8 @@ static int check_segments(const punica_sgmv_shape *s, int n, const int *indptr, 
     for (int i = 0; i < n * s->n_parts; i++) {
         const punica_lora *l = &adapter[i];
         if (l->rank < 0 || l->rank > s->max_rank)
-            return err_set(&last, "segment %d has rank %d; the plan was made for up to %d", i / s->n_parts, l->rank, s->max_rank);
+            return err_set(&last, "segment %d has rank %d; the plan was made for up to %d", i / s->n_parts, l->rank,
+                           s->max_rank);
         if (l->rank > 0 && (!l->a || !l->b || !aligned(l->a) || !aligned(l->b)))
             return err_set(&last, "segment %d: a or b is missing or not aligned to 16 bytes", i / s->n_parts);
     }
@@ -198,24 +202,33 @@ EXPORT int punica_sgmv_plan_set(punica_sgmv_plan *p, int n_segments, const int *
             tile[n_tiles++] = (sgmv_tile){there + i, row, left < SGMV_TILE ? left : SGMV_TILE};
         }
     }
-    ((int *)p->host)[COUNT_TILES] = n_tiles;
+    ((int *)p->host)[COUNT_TILES] = p->n_tiles = n_tiles;
     size_t used = p->at.tables + (size_t)n_segments * sizeof(lora_entry);
     if (!cuda_keep(&p->cu, cudaMemcpyAsync(p->device, p->host, used, cudaMemcpyHostToDevice, stream), "set a plan"))
         cuda_keep(&p->cu, cudaEventRecord(p->copied, stream), "set a plan");
     return result(&p->cu);
 }
 
-/* after_shrink: the kernel before it in the stream is the plan's own shrink, which writes no weights, so they may
- * be read while it runs. */
+/* What launches go by. A graph being captured is made for the largest batch. */
+static void enter(punica_sgmv_plan *p, punica_stream stream, bool overlaps)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cuda_keep(&p->cu, cudaStreamIsCapturing(stream, &status), "look at the stream");
+    p->cu.shape.max_tiles = status == cudaStreamCaptureStatusNone ? p->n_tiles : p->shape.max_rows;
+    p->cu.stream = stream;
+    p->cu.overlaps_launches = overlaps && p->cu.arch >= 90;
+}
+
+/* After the plan's own shrink, which writes no weights, they may be read while it runs. */
 static int queue_expand(punica_sgmv_plan *p, void *y, const float *v, punica_stream stream, bool after_shrink)
 {
     const punica_sgmv_shape *s = &p->shape;
     int cols = 0;
     for (int i = 0; i < s->n_parts; i++)
         cols += s->out[i];
-    tensor from = {(float *)v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)}, to = {y, p->cu.base.act, s->max_rows, cols};
-    p->cu.stream = stream;
-    p->cu.overlaps_launches = after_shrink && p->cu.arch >= 90;
+    tensor from = {(float *)v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)};
+    tensor to = {y, p->cu.base.act, s->max_rows, cols};
+    enter(p, stream, after_shrink);
     cuda_sgmv_expand(&p->cu.base, &to, &from, NULL, 0, &p->w);
     return result(&p->cu);
 }
@@ -225,9 +238,9 @@ EXPORT int punica_sgmv_shrink(punica_sgmv_plan *p, float *v, const void *x, puni
     const punica_sgmv_shape *s = &p->shape;
     if (!aligned(x))
         return err_set(&last, "x is not aligned to 16 bytes");
-    tensor from = {(void *)x, p->cu.base.act, s->max_rows, s->in}, to = {v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)};
-    p->cu.stream = stream;
-    p->cu.overlaps_launches = false;
+    tensor from = {(void *)x, p->cu.base.act, s->max_rows, s->in};
+    tensor to = {v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)};
+    enter(p, stream, false);
     cuda_sgmv_shrink(&p->cu.base, &to, &from, NULL, 0);
     return result(&p->cu);
 }

@@ -16,7 +16,8 @@
 #include "base/rng.h"
 #include "test.h"
 
-enum { SITES = 2, SITE = 1, PADDING = 40, MAX_ROWS = 256, MAX_SEQS = 80, MAX_PAGES = 200, PAGE_LEN = 16, RANK_SUM = 384 };
+enum { SITES = 2, SITE = 1, PADDING = 40, MAX_ROWS = 256, MAX_SEQS = 80,
+       MAX_PAGES = 200, PAGE_LEN = 16, RANK_SUM = 384 };
 
 static backend *cpu, *gpu[2];           /* one for each 16-bit type */
 static bool quick;
@@ -88,7 +89,8 @@ static void fetch(backend *be, const both *t, float *out)
 /* Output: NaN on the GPU. */
 static both blank(backend *be, dtype type, int rows, int cols)
 {
-    both t = {.cpu = {.type = DTYPE_F32, .rows = rows, .cols = cols}, .gpu = {.type = type, .rows = rows, .cols = cols}};
+    both t = {.cpu = {.type = DTYPE_F32, .rows = rows, .cols = cols},
+              .gpu = {.type = type, .rows = rows, .cols = cols}};
     t.cpu.data = xcalloc((size_t)rows * (size_t)cols, sizeof(float));
     t.gpu.data = take(be, (size_t)(rows + PADDING) * (size_t)cols * dtype_size(type));
     poison(be, &t.gpu);
@@ -151,10 +153,11 @@ static void compare_columns(backend *be, const char *what, const both *t, int fr
         }
     }
     double mean = sqrt(size / ((double)t->cpu.rows * (to - from)));
-    if (!(sqrt(off) <= tol * sqrt(size) + 1e-30) || !(most <= 12 * tol * (fabs((double)want[worst]) + mean) + 1e-30))
-        fail_msg("%s, %s [%d, %d]: off by %.3g of %.3g allowed; worst at [%zu, %zu]: %g, expected %g (seed %llu)", what,
-                 dtype_name(be->act), t->cpu.rows, cols, sqrt(off / size), tol, worst / (size_t)cols, worst % (size_t)cols,
-                 (double)got[worst], (double)want[worst], (unsigned long long)seed);
+    if (!(sqrt(off) <= tol * sqrt(size) + 1e-30) ||
+        !(most <= 12 * tol * (fabs((double)want[worst]) + mean) + 1e-30))
+        fail_msg("%s, %s [%d, %d]: off by %.3g of %.3g allowed; worst at [%zu, %zu]: %g, expected %g (seed %llu)",
+                 what, dtype_name(be->act), t->cpu.rows, cols, sqrt(off / size), tol, worst / (size_t)cols,
+                 worst % (size_t)cols, (double)got[worst], (double)want[worst], (unsigned long long)seed);
     free(got);
 }
 
@@ -199,7 +202,8 @@ static void place_part(backend *be, lora_part *part, const lora_part *host)
 static both_lora random_lora(backend *be, int which, int in, const int *out, int n_parts)
 {
     err e;
-    both_lora l = {{.n_sites = SITES, .site = XNEW_ARRAY(lora_site, SITES)}, {.n_sites = SITES, .site = XNEW_ARRAY(lora_site, SITES)}};
+    both_lora l = {{.n_sites = SITES, .site = XNEW_ARRAY(lora_site, SITES)},
+                   {.n_sites = SITES, .site = XNEW_ARRAY(lora_site, SITES)}};
     for (int p = 0; p < n_parts; p++) {
         lora_part *part = &l.cpu.site[SITE].part[p];
         part->rank = adapter_rank[which][p];
@@ -314,7 +318,8 @@ static void reserve(backend *be, heads h, int vocab)
 {
     err e;
     extent x = {
-        .max_rows = MAX_ROWS, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES, .page_len = PAGE_LEN,
+        .max_rows = MAX_ROWS, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES,
+        .page_len = PAGE_LEN,
         .max_rank_sum = RANK_SUM, .vocab = vocab, .h = h,
     };
     check(be->ops->reserve(be, &x, &e), &e);
@@ -342,7 +347,8 @@ static void norms_on(backend *be)
     static const int sizes[] = {60, 72, 136, 256, 4096, 11008, 20000, 1};
     for (size_t s = 0; s < (quick ? 4 : sizeof sizes / sizeof sizes[0]); s++) {
         int n = sizes[s], rows = 1 + below(70);
-        both x = randoms(be, DTYPE_F32, rows, n, 3), w = randoms(be, DTYPE_F32, 1, n, 1), y = blank(be, be->act, rows, n);
+        both x = randoms(be, DTYPE_F32, rows, n, 3), w = randoms(be, DTYPE_F32, 1, n, 1),
+             y = blank(be, be->act, rows, n);
         both delta = randoms(be, be->act, rows, n, 2);
         cpu->ops->rms_norm(cpu, &y.cpu, &x.cpu, &w.cpu, 1e-5f);
         be->ops->rms_norm(be, &y.gpu, &x.gpu, &w.gpu, 1e-5f);
@@ -453,10 +459,12 @@ static void linears_on(backend *be)
 {
     static const struct { int in, n_parts, out[3], rows[4]; bool f32; } shapes[] = {
         {60, 3, {60, 20, 20}, {1, 7, 33, 200}, false}, {72, 2, {136, 136}, {2, 16, 64, 129}, false},
-        {100, 1, {60}, {1, 5, 31, 90}, false}, {136, 1, {72}, {3, 8, 65, 256}, false}, {72, 1, {293}, {1, 12, 50, 70}, true},
+        {100, 1, {60}, {1, 5, 31, 90}, false}, {136, 1, {72}, {3, 8, 65, 256}, false},
+        {72, 1, {293}, {1, 12, 50, 70}, true},
         {256, 3, {256, 128, 128}, {1, 9, 48, 256}, false}, {896, 2, {4864, 4864}, {1, 24, 64, 130}, false},
         {4096, 3, {4096, 1024, 1024}, {1, 13, 33, 100}, false}, {11008, 1, {4096}, {4, 32, 63, 150}, false},
-        {4096, 1, {32000}, {1, 6, 32, 64}, true}, {1, 1, {1}, {1, 2, 3, 4}, false}, {4096, 2, {11008, 11008}, {1, 8, 40, 64}, false},
+        {4096, 1, {32000}, {1, 6, 32, 64}, true}, {1, 1, {1}, {1, 2, 3, 4}, false},
+        {4096, 2, {11008, 11008}, {1, 8, 40, 64}, false},
     };
     for (size_t s = 0; s < (quick ? 6 : sizeof shapes / sizeof shapes[0]); s++) {
         both_linear w = random_linear(be, shapes[s].n_parts, shapes[s].out, shapes[s].in, s % 2 == 0);
@@ -493,8 +501,9 @@ static void sgmv_on(backend *be)
             int prefill = i == 0 ? 2 : i == 1 ? 90 : 20 + below(120);
             make_mixed(&b, prefill, below(60), 25, 300);
             random_segments(&b, l);
-            both x = randoms(be, be->act, b.cpu.n_rows, shapes[s].in, 1), y = randoms(be, be->act, b.cpu.n_rows, linear_cols(&w), 1);
-            both v = blank(be, be->act, b.cpu.n_rows, RANK_SUM);
+            both x = randoms(be, be->act, b.cpu.n_rows, shapes[s].in, 1),
+                 y = randoms(be, be->act, b.cpu.n_rows, linear_cols(&w), 1);
+            both v = blank(be, DTYPE_F32, b.cpu.n_rows, RANK_SUM);
             be->ops->begin(be, &b.gpu, &b);
             for (int site = 0; site < SITES; site++) {
                 be->ops->sgmv_shrink(be, &v.gpu, &x.gpu, &b.gpu, site);
@@ -625,7 +634,7 @@ static void chain_init(chain *c, backend *be, heads h, int hidden, int ffn, bool
     c->y = blank(be, be->act, rows, hidden);
     c->gate_up = blank(be, be->act, rows, 2 * ffn);
     c->act = blank(be, be->act, rows, ffn);
-    c->v = blank(be, be->act, rows, RANK_SUM);
+    c->v = blank(be, DTYPE_F32, rows, RANK_SUM);
     c->q_w = randoms(be, DTYPE_F32, 1, h.head_dim, 1);
     c->k_w = randoms(be, DTYPE_F32, 1, h.head_dim, 1);
     c->norm_w = randoms(be, DTYPE_F32, 1, hidden, 1);
@@ -638,8 +647,8 @@ static void chain_init(chain *c, backend *be, heads h, int hidden, int ffn, bool
 
 static void chain_deinit(chain *c)
 {
-    both *all[] = {&c->x, &c->residual, &c->qkv, &c->delta, &c->y, &c->gate_up, &c->act, &c->v, &c->q_w, &c->k_w, &c->norm_w,
-                   &c->cache.rows};
+    both *all[] = {&c->x, &c->residual, &c->qkv, &c->delta, &c->y, &c->gate_up, &c->act, &c->v, &c->q_w,
+                   &c->k_w, &c->norm_w, &c->cache.rows};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         drop(c->be, all[i]);
     for (int i = 0; i < 3; i++) {
@@ -731,7 +740,8 @@ static void chain_check(chain *c, int i, int n_prefill, int n_decodes)
 static void chains_on(backend *be)
 {
     static const struct { heads h; int hidden, ffn; bool norm; } shapes[] = {
-        {{5, 5, 12}, 60, 100, false}, {{4, 2, 32}, 72, 136, true}, {{14, 2, 64}, 896, 4864, false}, {{4, 1, 256}, 136, 256, true},
+        {{5, 5, 12}, 60, 100, false}, {{4, 2, 32}, 72, 136, true}, {{14, 2, 64}, 896, 4864, false},
+        {{4, 1, 256}, 136, 256, true},
         {{32, 8, 128}, 4096, 11008, false}, {{16, 8, 128}, 2560, 1000, true}, {{2, 2, 16}, 8192, 64, false},
     };
     static const int sizes[] = {1, 2, 3, 5, 8, 13, 17, 31, 32, 33, 47, 63, 64, 70};
@@ -803,19 +813,22 @@ static sample_spec random_spec(int vocab, int *lists)
     return s;
 }
 
-static void compare_sample(const backend *be, const sample_spec *s, const sample_result *got, const sample_result *want, int vocab)
+static void compare_sample(const backend *be, const sample_spec *s, const sample_result *got,
+                           const sample_result *want, int vocab)
 {
     if (got->token != want->token)
-        fail_msg("%s, vocab %d: token %d, expected %d (temperature %g, top_k %d, top_p %g, min_p %g, %d seen, %d banned; seed %llu)",
-                 be->name, vocab, got->token, want->token, (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p,
-                 s->n_seen, s->n_banned, (unsigned long long)seed);
+        fail_msg("%s, vocab %d: token %d, expected %d (temperature %g, top_k %d, top_p %g, min_p %g, %d seen, "
+                 "%d banned; seed %llu)",
+                 be->name, vocab, got->token, want->token, (double)s->temperature, s->top_k,
+                 (double)s->top_p, (double)s->min_p, s->n_seen, s->n_banned, (unsigned long long)seed);
     if (want->token < 0 || s->n_logprobs < 0)
         return;
     assert_true(fabs((double)got->logprob - want->logprob) < 2e-5 * (1 + fabs((double)want->logprob)));
     for (int i = 0; i < s->n_logprobs && i < MAX_LOGPROBS; i++) {
         assert_int_equal(got->top[i].token, want->top[i].token);
         if (want->top[i].token >= 0)
-            assert_true(fabs((double)got->top[i].logprob - want->top[i].logprob) < 2e-5 * (1 + fabs((double)want->top[i].logprob)));
+            assert_true(fabs((double)got->top[i].logprob - want->top[i].logprob) <
+                        2e-5 * (1 + fabs((double)want->top[i].logprob)));
     }
 }
 

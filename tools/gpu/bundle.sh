@@ -19,6 +19,7 @@ cp -r tests/golden/models "$to/data/golden/"
 for f in "$to"/bin/*; do
     ldd "$f" | awk '/libutf8proc|libcmocka/ {print $3}'
 done | sort -u | xargs -r -I{} cp -L {} "$to/lib/"
-cp tools/gpu/test.sh tools/gpu/bench.sh "$to/"
+cp build/cuda/libpunica_kernels.so python/punica_kernels.py "$to/lib/"
+cp tools/gpu/test.sh tools/gpu/bench.sh tools/gpu/*.py "$to/"
 git describe --always --dirty 2>/dev/null >"$to/COMMIT" || echo unknown >"$to/COMMIT"
 du -sh "$to"

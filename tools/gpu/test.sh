@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the GPU tests of a bundle (see bundle.sh): every op against the CPU, whole models against the golden
-# data, both again under compute-sanitizer where it is installed.
+# data, the kernels library where PyTorch is there; ops and models again under compute-sanitizer where that is.
 set -u
 cd "$(dirname "$0")"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}" PUNICA_TEST_DATA="$PWD/data"
@@ -23,6 +23,9 @@ echo "punica at $(cat COMMIT), $(date -u +%Y-%m-%d)"
 bin/punica --version
 check "ops against the CPU" bin/test_cuda_ops
 check "whole models against the golden data" bin/test_cuda_model
+if python3 -c 'import torch' 2>/dev/null; then
+    check "the kernels library, called from PyTorch" python3 lib/punica_kernels.py
+fi
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
         check "$tool, ops" env PUNICA_TEST_QUICK=1 compute-sanitizer --tool $tool --error-exitcode 9 bin/test_cuda_ops

@@ -38,10 +38,10 @@ static __device__ __forceinline__ int first_seen(int position, int window)
 
 /* Keys of `position` of a sequence with these pages. */
 template <typename T>
-__device__ __forceinline__ const T *keys_at(const attention_call<T> &a, const int *page, int kv_head, int position)
+__device__ __forceinline__ const T *keys_at(const attention_call<T> &a, const int *pages, int kv_head, int position)
 {
     size_t in_page = (size_t)kv_head * a.page_len + position % a.page_len;
-    return a.kv + page[position / a.page_len] * a.page_stride + in_page * a.h.head_dim;
+    return a.kv + pages[position / a.page_len] * a.page_stride + in_page * a.h.head_dim;
 }
 
 /* n / d by a multiplication: exact while n < 2^32 / d. magic: 2^32 / d rounded up, 0 for d = 1. */
@@ -50,7 +50,7 @@ static __device__ __forceinline__ int quotient_by_magic(int n, unsigned magic)
     return magic ? (int)__umulhi((unsigned)n, magic) : n;
 }
 
-/* Keys of a TILE: its page is given, as found in the sequence's pages at the quotient. */
+/* Keys of a TILE that lies in this page. */
 template <int D, typename T>
 __device__ __forceinline__ const T *tile_keys(const attention_call<T> &a, int page, int kv_head, int tile)
 {
@@ -58,22 +58,23 @@ __device__ __forceinline__ const T *tile_keys(const attention_call<T> &a, int pa
     return a.kv + page * a.page_stride + (size_t)(kv_head * a.page_len + in_page * TILE) * D;
 }
 
-/* Keys, values and queries stand in shared memory as rows of D numbers. The 16-byte chunks of a row are permuted by
- * its number, so that eight rows' chunks of one column lie in different banks. As rows begin at multiples of
- * their length, offset ^ (16 * c) is the chunk that is c columns away where bits of c and column do not meet. */
+/* Keys, values and queries stand in shared memory as rows of D numbers, at multiples of a row's length. The
+ * 16-byte chunks of a row are permuted by its number, so that eight rows' chunks of one column lie in different
+ * banks. The offset of column c ^ x is that of c, exclusive-or 16 * x. */
 template <int D> __device__ __forceinline__ unsigned chunk_offset(int row, int column)
 {
     return (unsigned)(row * D * 2 + ((column ^ (row & 7)) << 4));
 }
 
-/* What a lane passes to load_matrices for the first operand of a 16 x 16 product, rows 0 to 15 and columns 0 and 1:
- * exclusive-or 32 * k is columns 2 k and 2 k + 1. And for the second operand, which is 16 rows of 8 x 8 pairs. */
-template <int D> __device__ __forceinline__ unsigned rows_first()
+/* Rows 0 to 15 and columns 0 and 1 as load_matrices() wants them: offsets that, exclusive-or 32 * k, are those of
+ * columns 2 k and 2 k + 1. The four 8 x 8 matrices come by rows first: (0, 0), (8, 0), (0, 1), (8, 1), as the A
+ * operand has them; or by columns first: (0, 0), (0, 1), (8, 0), (8, 1), as two B operands or a transposed A. */
+template <int D> __device__ __forceinline__ unsigned by_rows()
 {
     return chunk_offset<D>(threadIdx.x % 16, threadIdx.x / 16 % 2);
 }
 
-template <int D> __device__ __forceinline__ unsigned pairs_first()
+template <int D> __device__ __forceinline__ unsigned by_columns()
 {
     return chunk_offset<D>(threadIdx.x / 16 % 2 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2);
 }

@@ -21,9 +21,9 @@
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/cluster.cuh"
 
-enum { QUERIES = 8, DECODE_WARPS = 4, DECODE_THREADS = DECODE_WARPS * 32 };
-/* Blocks in a team, and pieces of a sequence, at most: a lane of a warp looks after each state to be merged. */
-enum { MAX_TEAM = 8, MAX_PIECES = 16 };
+enum { QUERIES = 8, DECODE_MAX_WARPS = 8 };
+/* Warps of a team, and pieces of a sequence, at most: one lane looks after each when they are merged. */
+enum { TEAM_MAX_WARPS = 32, MAX_PIECES = 32 };
 
 /* Tiles of keys and values in a warp's ring. */
 static __host__ __device__ constexpr int decode_stages(int head_dim)
@@ -31,9 +31,10 @@ static __host__ __device__ constexpr int decode_stages(int head_dim)
     return head_dim <= 64 ? 4 : head_dim <= 128 ? 3 : 2;
 }
 
-static __host__ __device__ constexpr int decode_ring_bytes(int head_dim)
+/* Bytes of it. */
+static __host__ __device__ constexpr int decode_ring(int head_dim)
 {
-    return DECODE_WARPS * decode_stages(head_dim) * 2 * TILE * head_dim * 2;
+    return decode_stages(head_dim) * 2 * TILE * head_dim * 2;
 }
 
 /* Floats between the outputs of two queries when warps are merged: off by 4 banks. */
@@ -42,20 +43,47 @@ static __host__ __device__ constexpr int merge_stride(int head_dim)
     return head_dim + 4;
 }
 
-/* The ring; then maximum, sum and output of each warp and query; then a flag. */
-static inline size_t decode_shared_bytes(int head_dim, int queries)
+/* The rings; then maximum, sum and output of each warp and query; then a flag. */
+static inline size_t decode_shared_bytes(int head_dim, int warps, int queries)
 {
-    int merge = DECODE_WARPS * queries * merge_stride(head_dim) + 2 * DECODE_WARPS * QUERIES;
-    return (size_t)decode_ring_bytes(head_dim) + (size_t)merge * sizeof(float) + sizeof(int);
+    int merge = queries * merge_stride(head_dim) + 2 * QUERIES;
+    return (size_t)warps * ((size_t)decode_ring(head_dim) + (size_t)merge * sizeof(float)) + sizeof(int);
 }
 
 /* Which block of which team this is. */
-typedef struct { int size, rank, index, n; } decode_team;
+typedef struct {
+    int size, rank;             /* blocks in the team; which of them */
+    int n, index;               /* teams in the grid; which of them */
+    int block_warps, warps;     /* of a block, of the team */
+    int warp;                   /* in its block: known to be the same in all lanes */
+} decode_team;
 
 static __device__ __forceinline__ decode_team team_of_block(int size)
 {
-    decode_team t = {size, (int)blockIdx.x % size, (int)blockIdx.x / size, (int)gridDim.x / size};
+    decode_team t;
+    t.size = size;
+    t.rank = (int)blockIdx.x % size;
+    t.n = (int)gridDim.x / size;
+    t.index = (int)blockIdx.x / size;
+    t.block_warps = (int)blockDim.x / 32;
+    t.warps = size * t.block_warps;
+    t.warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
     return t;
+}
+
+/* The cluster's barrier, or the block's, which costs less. */
+static __device__ __forceinline__ void team_arrive(decode_team t)
+{
+    if (t.size > 1)
+        cluster_arrive();
+}
+
+static __device__ __forceinline__ void team_wait(decode_team t)
+{
+    if (t.size > 1)
+        cluster_wait();
+    else
+        __syncthreads();
 }
 
 /* Where pieces of a sequence leave what they found. */
@@ -85,7 +113,8 @@ template <typename T> __device__ __forceinline__ int decode_item_of(const attent
 }
 
 /* Unit u of the grid, of this item. */
-template <typename T> __device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u, decode_item it)
+template <typename T>
+__device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u, decode_item it)
 {
     decode_unit w;
     int slices = decode_slices(a.h, a.group), per_kv_head = slices / a.h.n_kv_heads;
@@ -109,16 +138,10 @@ template <typename T> __device__ __forceinline__ decode_unit unit_of(const atten
     return w;
 }
 
-/* The warp's number in its block, known to be the same in all lanes. */
-static __device__ __forceinline__ int decode_warp()
-{
-    return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
-}
-
 /* The first tile of a unit that is this warp's. */
 static __device__ __forceinline__ int first_tile(const decode_unit &w, decode_team team)
 {
-    return w.from / TILE + team.rank * DECODE_WARPS + decode_warp();
+    return w.from / TILE + team.rank * team.block_warps + team.warp;
 }
 
 /* The next tile a warp copies. What the unit after it is, and the tile's page, are looked up ahead. */
@@ -159,7 +182,8 @@ __device__ __forceinline__ void cursor_settle(decode_cursor *c, const attention_
     c->page = c->pages[quotient_by_magic(c->tile, a.page_magic)];
 }
 
-template <typename T> __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a, decode_team team)
+template <typename T>
+__device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a, decode_team team)
 {
     decode_cursor c;
     c.n_units = a.s.n[COUNT_DECODE_ITEMS] * decode_slices(a.h, a.group);
@@ -174,10 +198,11 @@ template <typename T> __device__ __forceinline__ decode_cursor cursor_begin(cons
 /* Start copying the cursor's tile, keys then values, and move on. Positions past the end become zeros: what
  * lies there was never written. */
 template <int D, typename T>
-__device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a, decode_team team)
+__device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a,
+                                               decode_team team)
 {
     if (c->unit < c->n_units) {
-        constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS;         /* the part of a tile that 32 lanes copy at once */
+        constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS;         /* what 32 lanes copy at once */
         int lane = threadIdx.x % 32, row = lane / COLUMNS, valid = c->to - c->tile * TILE - row;
         const char *keys = (const char *)tile_keys<D>(a, c->page, c->kv_head, c->tile) + lane * 16;
         const char *values = keys + a.values * sizeof(T);
@@ -188,7 +213,7 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
             copy_16(at, keys + i * 512, i * ROWS < valid);
             copy_16(at + TILE * D * 2, values + i * 512, i * ROWS < valid);
         }
-        c->tile += DECODE_WARPS * team.size;
+        c->tile += team.warps;
         cursor_settle(c, a, team);
     }
     copy_commit();
@@ -255,7 +280,7 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
                                             float scale)
 {
     constexpr int AHEAD = D / 16 < 8 ? D / 16 : 8;      /* operands loaded before the first is used */
-    unsigned keys = stage + rows_first<D>(), values = stage + TILE * D * 2 + pairs_first<D>();
+    unsigned keys = stage + by_rows<D>(), values = stage + TILE * D * 2 + by_columns<D>();
     float s[2][4] = {};         /* two sums, so that products need not wait for each other */
     unsigned tile[AHEAD][4];
 #pragma unroll
@@ -288,24 +313,25 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
 
 /* What the block's warps found, in shared memory, where its team sees it. */
 typedef struct {
-    float *top, *sum;           /* [DECODE_WARPS, QUERIES] maxima and sums */
-    float *out;                 /* [DECODE_WARPS, n_heads, merge_stride] */
+    float *top, *sum;           /* [block_warps, QUERIES] maxima and sums */
+    float *out;                 /* [block_warps, n_heads, merge_stride] */
     int *is_last;
 } decode_merge;
 
-template <int D> __device__ __forceinline__ decode_merge merge_at(char *shared, int queries)
+template <int D> __device__ __forceinline__ decode_merge merge_at(char *shared, int warps, int queries)
 {
     decode_merge mg;
     mg.top = (float *)shared;
-    mg.sum = mg.top + DECODE_WARPS * QUERIES;
-    mg.out = mg.sum + DECODE_WARPS * QUERIES;
-    mg.is_last = (int *)(mg.out + DECODE_WARPS * queries * merge_stride(D));
+    mg.sum = mg.top + warps * QUERIES;
+    mg.out = mg.sum + warps * QUERIES;
+    mg.is_last = (int *)(mg.out + warps * queries * merge_stride(D));
     return mg;
 }
 
-template <int D> __device__ __forceinline__ void leave_state(const decode_state<D> *st, decode_merge mg, int n_heads)
+template <int D>
+__device__ __forceinline__ void leave_state(const decode_state<D> *st, decode_merge mg, int warp, int n_heads)
 {
-    int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         int query = 2 * t + j;
@@ -327,51 +353,82 @@ template <int D> __device__ __forceinline__ void leave_state(const decode_state<
     }
 }
 
-/* One of several states of a query, held by each lane of a warp: what it counts for in their common result. */
-typedef struct { float top, sum, weight; } merged;
+/* y of one query: this lane's numbers, over the sum. */
+template <int D, typename T>
+__device__ __forceinline__ void write_out(const attention_call<T> &a, const decode_unit &w, int query,
+                                          float (&out)[D / 32], float sum)
+{
+    float by = 1.0f / sum;
+#pragma unroll
+    for (int i = 0; i < D / 32; i++)
+        out[i] *= by;
+    store_n(a.y + ((size_t)w.row * a.h.n_heads + w.head + query) * D + threadIdx.x % 32 * (D / 32), out);
+}
 
-static __device__ __forceinline__ merged weigh(float top, float sum)
+/* Of the states of a query, one in each of n lanes (and again in the next n): what it counts for in their
+ * common result, and that result's maximum and sum. n: a power of 2. */
+typedef struct { float weight, top, sum; } merged;
+
+static __device__ __forceinline__ merged weigh(float top, float sum, int n)
 {
     merged m;
-    m.top = warp_max(top);
+    m.top = top;
+    for (int i = n / 2; i > 0; i /= 2)
+        m.top = fmaxf(m.top, __shfl_xor_sync(0xffffffffu, m.top, i));
     m.weight = exp2_fast(top - m.top);
-    m.sum = warp_sum(sum * m.weight);
+    m.sum = sum * m.weight;
+    for (int i = n / 2; i > 0; i /= 2)
+        m.sum += __shfl_xor_sync(0xffffffffu, m.sum, i);
     return m;
 }
 
-/* Add up what the team's warps found, each block a share of the numbers: the result itself where the unit is
- * all there is, else a part for later. */
-template <int D, typename T>
-__device__ __forceinline__ void merge_team(const attention_call<T> &a, const decode_unit &w, decode_parts parts, decode_merge mg,
-                                           decode_team team)
+/* out += by * this lane's numbers of a state. */
+template <int N> __device__ __forceinline__ void add_scaled(float (&out)[N], float by, const float2 (&o)[N / 2])
 {
-    int lane = threadIdx.x % 32, n = team.size * DECODE_WARPS;
-    for (int i = team.rank * DECODE_THREADS + threadIdx.x; i < w.n_heads * D; i += team.size * DECODE_THREADS) {
-        int query = i / D, d = i % D, head = w.head + query, at = lane % DECODE_WARPS * QUERIES + query;
-        float top = lane < n ? load_from_peer(mg.top + at, lane / DECODE_WARPS) : -INFINITY;
-        float sum = lane < n ? load_from_peer(mg.sum + at, lane / DECODE_WARPS) : 0.0f;
-        merged m = weigh(top, sum);
-        float out = 0.0f;
-#pragma unroll 8
-        for (int j = 0; j < n; j++) {
-            const float *from = mg.out + (j % DECODE_WARPS * w.n_heads + query) * merge_stride(D) + d;
-            out += __shfl_sync(0xffffffffu, m.weight, j) * load_from_peer(from, j / DECODE_WARPS);
-        }
-        if (w.count == 1) {
-            a.y[((size_t)w.row * a.h.n_heads + head) * D + d] = from_float<T>(out / m.sum);
-        } else {
-            size_t part = (size_t)w.item * a.h.n_heads + head;
-            parts.out[part * D + d] = out;
-            if (d == 0)
-                parts.stat[part] = make_float2(m.top, m.sum);
-        }
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        out[2 * i] += by * o[i].x;
+        out[2 * i + 1] += by * o[i].y;
+    }
+}
+
+/* Add up what the team's warps found; each takes every team.warps-th query. The result itself where the unit
+ * is all there is, else a part for later. ALONE: the team is one block. */
+template <int D, bool ALONE, typename T>
+__device__ __forceinline__ void merge_team(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
+                                           decode_merge mg, decode_team team)
+{
+    constexpr int N = D / 32;   /* numbers of a lane */
+    int lane = threadIdx.x % 32, state = lane % team.warps;
+    for (int query = team.rank * team.block_warps + team.warp; query < w.n_heads; query += team.warps) {
+        int at = state % team.block_warps * QUERIES + query, owner = state / team.block_warps;
+        merged m = ALONE ? weigh(mg.top[at], mg.sum[at], team.warps)
+                         : weigh(load_from_peer(mg.top + at, owner), load_from_peer(mg.sum + at, owner), team.warps);
+        float out[N] = {};
+        for (int peer = 0; peer < team.size; peer++)
+#pragma unroll 4
+            for (int i = 0; i < team.block_warps; i++) {
+                const float2 *from = (const float2 *)(mg.out + (i * w.n_heads + query) * merge_stride(D) + lane * N);
+                float2 o[N / 2];
+#pragma unroll
+                for (int j = 0; j < N / 2; j++)
+                    o[j] = ALONE ? from[j] : load_from_peer(from + j, peer);
+                add_scaled(out, __shfl_sync(0xffffffffu, m.weight, peer * team.block_warps + i), o);
+            }
+        size_t part = (size_t)w.item * a.h.n_heads + w.head + query;
+        if (w.count > 1 && lane == 0)
+            parts.stat[part] = make_float2(m.top, m.sum);
+        if (w.count > 1)
+            store_n(parts.out + part * D + lane * N, out);
+        else
+            write_out<D>(a, w, query, out, m.sum);
     }
 }
 
 /* Whether this block is the last of all that work on the sequence; what they left in parts is then visible. */
 template <typename T>
-__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_unit &w, decode_parts parts, int team_size,
-                                            int *is_last)
+__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
+                                            int team_size, int *is_last)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -388,41 +445,62 @@ __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const de
 /* y = sum over pieces of 2^(m_i - m) o_i, over the same sum of l_i. Parts are read past L1, which may hold
  * what an earlier layer left there. */
 template <int D, typename T>
-__device__ void merge_parts(const attention_call<T> &a, const decode_unit &w, decode_parts parts)
+__device__ void merge_parts(const attention_call<T> &a, const decode_unit &w, decode_parts parts, decode_team team)
 {
-    int lane = threadIdx.x % 32, n_heads = a.h.n_heads;
-    size_t first = (size_t)w.first * n_heads + w.head;
-    for (int i = threadIdx.x; i < w.n_heads * D; i += DECODE_THREADS) {
-        int query = i / D, d = i % D;
+    constexpr int N = D / 32;
+    int lane = threadIdx.x % 32;
+    for (int query = team.warp; query < w.n_heads; query += team.block_warps) {
+        size_t first = (size_t)w.first * a.h.n_heads + w.head + query;
         float2 stat = make_float2(-INFINITY, 0.0f);
         if (lane < w.count)
-            stat = __ldcg(&parts.stat[first + (size_t)lane * n_heads + query]);
-        merged m = weigh(stat.x, stat.y);
-        float out = 0.0f;
-#pragma unroll 8
-        for (int j = 0; j < w.count; j++)
-            out += __shfl_sync(0xffffffffu, m.weight, j) * __ldcg(&parts.out[(first + (size_t)j * n_heads + query) * D + d]);
-        a.y[((size_t)w.row * n_heads + w.head + query) * D + d] = from_float<T>(out / m.sum);
+            stat = __ldcg(&parts.stat[first + (size_t)lane * a.h.n_heads]);
+        merged m = weigh(stat.x, stat.y, 32);
+        float out[N] = {};
+#pragma unroll 4
+        for (int i = 0; i < w.count; i++) {
+            const float2 *from = (const float2 *)(parts.out + (first + (size_t)i * a.h.n_heads) * D + lane * N);
+            float2 o[N / 2];
+#pragma unroll
+            for (int j = 0; j < N / 2; j++)
+                o[j] = __ldcg(from + j);
+            add_scaled(out, __shfl_sync(0xffffffffu, m.weight, i), o);
+        }
+        write_out<D>(a, w, query, out, m.sum);
     }
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A team owns every team.n-th unit, a warp every
- * (team.size * DECODE_WARPS)-th tile of it. Shared memory: decode_shared_bytes(D, min(group, QUERIES)). */
-template <typename T, int D>
-static __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
+template <int D, typename T>
+__device__ __forceinline__ void finish_unit(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
+                                            decode_merge mg, decode_team team)
 {
-    constexpr int STAGES = decode_stages(D), STAGE_BYTES = 2 * TILE * D * sizeof(T);
+    if (w.to == 0)
+        return;
+    if (team.size > 1)
+        merge_team<D, false>(a, w, parts, mg, team);
+    else
+        merge_team<D, true>(a, w, parts, mg, team);
+    if (w.count > 1 && arrive_last(a, w, parts, team.size, mg.is_last))
+        merge_parts<D>(a, w, parts, team);
+}
+
+/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A team owns every team.n-th unit, a warp every
+ * team.warps-th tile of it. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
+template <typename T, int D>
+static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
+decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
+{
+    constexpr int STAGE = 2 * TILE * D * sizeof(T), RING = decode_ring(D);
     extern __shared__ __align__(1024) char shared[];
-    unsigned ring = shared_address(shared) + decode_warp() * STAGES * STAGE_BYTES, stage = ring;
-    decode_merge mg = merge_at<D>(shared + decode_ring_bytes(D), min(a.group, (int)QUERIES));
     decode_team team = team_of_block(team_size);
+    decode_merge mg = merge_at<D>(shared + team.block_warps * RING, team.block_warps, min(a.group, (int)QUERIES));
+    unsigned ring = shared_address(shared) + team.warp * RING, stage = ring;
 
     decode_cursor c = cursor_begin(a, team);
 #pragma unroll 1
-    for (int i = 0; i < STAGES; i++) {
+    for (int i = 0; i < RING; i += STAGE) {
         if (c.unit < c.n_units && c.tile == c.current)
             wait_for_previous();
-        copy_next_tile<D>(ring + i * STAGE_BYTES, &c, a, team);
+        copy_next_tile<D>(ring + i, &c, a, team);
     }
     let_next_start();
     wait_for_previous();
@@ -434,35 +512,31 @@ static __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(attention
         w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
         load_queries(&st, a, w);
     }
-    cluster_arrive();
+    team_arrive(team);
     while (u < c.n_units) {
         clear_state(&st);
-        for (int tile = first_tile(w, team); tile * TILE < w.to; tile += DECODE_WARPS * team.size) {
-            copy_wait<STAGES - 1>();
+        for (int tile = first_tile(w, team); tile * TILE < w.to; tile += team.warps) {
+            copy_wait<RING / STAGE - 1>();
             __syncwarp();
             attend_tile<D, T>(&st, stage, tile * TILE, w, a.scale);
             __syncwarp();
             copy_next_tile<D>(stage, &c, a, team);
-            stage = stage + STAGE_BYTES < ring + STAGES * STAGE_BYTES ? stage + STAGE_BYTES : ring;
+            stage = stage + STAGE < ring + RING ? stage + STAGE : ring;
         }
-        cluster_wait();                 /* all have read what was left of the unit before */
-        leave_state(&st, mg, w.n_heads);
-        cluster_arrive();
+        team_wait(team);                /* all have read what was left of the unit before */
+        leave_state(&st, mg, team.warp, w.n_heads);
+        team_arrive(team);
         decode_unit done = w;
         u += team.n;
-        if (u < c.n_units) {
+        if (u < c.n_units) {            /* its queries come while this one is finished */
             w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
             load_queries(&st, a, w);
         }
-        cluster_wait();
-        if (done.to > 0) {
-            merge_team<D>(a, done, parts, mg, team);
-            if (done.count > 1 && arrive_last(a, done, parts, team.size, mg.is_last))
-                merge_parts<D>(a, done, parts);
-        }
-        cluster_arrive();
+        team_wait(team);
+        finish_unit<D>(a, done, parts, mg, team);
+        team_arrive(team);
     }
-    cluster_wait();                     /* nobody leaves while others may read from it */
+    team_wait(team);                    /* nobody leaves while others may read from it */
 }
 
 #endif

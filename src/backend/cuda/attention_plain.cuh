@@ -43,7 +43,8 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
 }
 
 /* A warp owns one head of the sequence whose first piece its item is. No shared memory. */
-template <typename T> static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(attention_call<T> a)
+template <typename T>
+static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(attention_call<T> a)
 {
     wait_for_previous();
     let_next_start();
@@ -56,7 +57,8 @@ template <typename T> static __global__ void __launch_bounds__(PLAIN_WARPS * 32)
 }
 
 /* A block owns one item and head, a warp every PLAIN_WARPS-th row of it. No shared memory. */
-template <typename T> static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(attention_call<T> a)
+template <typename T>
+static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(attention_call<T> a)
 {
     wait_for_previous();
     let_next_start();

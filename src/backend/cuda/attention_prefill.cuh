@@ -1,8 +1,8 @@
 /* attention_prefill.cuh - many query positions of one sequence: causal, over cached pages and the rows' own
  *
- * Keys and values pass through shared memory in tiles of N positions; values are copied while keys are at work,
- * and the next keys while values are. Each warp keeps 16 query rows with their running maximum, sum and
- * output in registers. S = Q K^T, then O += P V. */
+ * Keys and values pass through shared memory in tiles of N positions, the next on its way while one is at work;
+ * each warp keeps 16 query rows with their running maximum, sum and output in registers. S = Q K^T, then
+ * O += P V. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_PREFILL_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_PREFILL_CUH
 
@@ -16,10 +16,10 @@ static __host__ __device__ constexpr int prefill_keys(int head_dim)
     return head_dim <= 128 ? 64 : 32;
 }
 
-/* Queries, keys, values. */
+/* Queries, then two stages of keys and values. */
 static __host__ __device__ constexpr size_t prefill_shared_bytes(int head_dim)
 {
-    return (size_t)(PREFILL_TILE + 2 * prefill_keys(head_dim)) * head_dim * 2;
+    return (size_t)(PREFILL_TILE + 4 * prefill_keys(head_dim)) * head_dim * 2;
 }
 
 typedef struct {
@@ -56,20 +56,24 @@ __device__ __forceinline__ void copy_queries(unsigned to, const attention_call<T
     }
 }
 
-/* Keys, or what lies `beside` them in the cache, of N positions; zeros past the last row's. */
+/* Keys, then values, of N positions; zeros past the last row's. */
 template <int D, int N, typename T>
-__device__ __forceinline__ void copy_positions(unsigned to, const attention_call<T> &a, const prefill_unit &w, int position,
-                                               size_t beside)
+__device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w,
+                                          int position)
 {
     constexpr int COLUMNS = D / 8, ROWS = PREFILL_THREADS / COLUMNS;
     int column = threadIdx.x % COLUMNS, last = (w.end - 1) / TILE;
 #pragma unroll
     for (int i = 0; i < N / TILE; i++) {
         int tile = min(position / TILE + i, last), page = w.pages[quotient_by_magic(tile, a.page_magic)];
-        const T *from = tile_keys<D>(a, page, w.kv_head, tile) + beside + column * 8;
+        const T *keys = tile_keys<D>(a, page, w.kv_head, tile) + column * 8;
 #pragma unroll
-        for (int row = threadIdx.x / COLUMNS; row < TILE; row += ROWS)
-            copy_16(to + i * TILE * D * 2 + chunk_offset<D>(row, column), from + row * D, position + i * TILE + row < w.end);
+        for (int row = threadIdx.x / COLUMNS; row < TILE; row += ROWS) {
+            bool valid = position + i * TILE + row < w.end;
+            unsigned at = to + i * TILE * D * 2 + chunk_offset<D>(row, column);
+            copy_16(at, keys + row * D, valid);
+            copy_16(at + N * D * 2, keys + a.values + row * D, valid);
+        }
     }
 }
 
@@ -80,10 +84,11 @@ template <int D> struct prefill_state {
 };
 
 /* s = Q K^T for the warp's rows: (rows g and g + 8, positions 8 i + 2t..+1 of the tile). */
-template <int D, int N, typename T> __device__ __forceinline__ void score(float s[N / 8][4], unsigned q, unsigned keys)
+template <int D, int N, typename T>
+__device__ __forceinline__ void score(float s[N / 8][4], unsigned q, unsigned keys)
 {
-    q += threadIdx.x / 32 * 16 * D * 2 + rows_first<D>();
-    keys += pairs_first<D>();
+    q += threadIdx.x / 32 * 16 * D * 2 + by_rows<D>();
+    keys += by_columns<D>();
 #pragma unroll
     for (int i = 0; i < N / 8; i++)
         s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
@@ -150,7 +155,7 @@ template <int D, int N> __device__ __forceinline__ void soften(prefill_state<D> 
 template <int D, int N, typename T>
 __device__ __forceinline__ void add_values(prefill_state<D> *st, const float s[N / 8][4], unsigned values)
 {
-    values += rows_first<D>();
+    values += by_rows<D>();
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
         unsigned p[4] = {pack<T>(s[2 * k][0], s[2 * k][1]), pack<T>(s[2 * k][2], s[2 * k][3]),
@@ -194,9 +199,9 @@ __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &
 template <typename T, int D>
 static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attention_call<T> a)
 {
-    constexpr int N = prefill_keys(D);
+    constexpr int N = prefill_keys(D), STAGE_BYTES = 2 * N * D * sizeof(T);
     extern __shared__ __align__(1024) char shared[];
-    unsigned q = shared_address(shared), keys = q + PREFILL_TILE * D * 2, values = keys + N * D * 2;
+    unsigned q = shared_address(shared), keys = q + PREFILL_TILE * D * 2, next = keys + STAGE_BYTES;
     wait_for_previous();
     let_next_start();
     int item = a.s.n[COUNT_PREFILL_ITEMS] - 1 - (int)blockIdx.y;
@@ -209,24 +214,24 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attenti
 
     int position = first_seen(w.first, a.window) / N * N;
     copy_queries<D>(q, a, w);
-    copy_positions<D, N>(keys, a, w, position, 0);
+    copy_keys<D, N>(keys, a, w, position);
     copy_commit();
     for (; position < w.end; position += N) {
-        copy_wait<0>();
-        __syncthreads();                /* keys are there, and all are done with the values before */
-        copy_positions<D, N>(values, a, w, position, a.values);
+        if (position + N < w.end)
+            copy_keys<D, N>(next, a, w, position + N);
         copy_commit();
+        copy_wait<1>();
+        __syncthreads();
         float s[N / 8][4];
         score<D, N, T>(s, q, keys);
-        copy_wait<0>();
-        __syncthreads();                /* values are there, and all are done with these keys */
-        if (position + N < w.end)
-            copy_positions<D, N>(keys, a, w, position + N, 0);
-        copy_commit();
         if (position + N > w.first + 1 || position < first_seen(w.end - 1, a.window))
             mask<N>(s, position, row_position, a.window);
         soften<D, N>(&st, s, a.scale);
-        add_values<D, N, T>(&st, s, values);
+        add_values<D, N, T>(&st, s, keys + N * D * 2);
+        __syncthreads();
+        unsigned done = keys;
+        keys = next;
+        next = done;
     }
     write_rows(&st, a, w);
 }

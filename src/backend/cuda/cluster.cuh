@@ -31,7 +31,8 @@ static __device__ __forceinline__ uint32_t at_peer(const void *at, unsigned peer
 {
     uint32_t there = 0;
 #if __CUDA_ARCH__ >= 900
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"(peer));
+    uint32_t here = (uint32_t)__cvta_generic_to_shared(at);
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(peer));
 #endif
     return there;
 }
@@ -59,6 +60,18 @@ static __device__ __forceinline__ float load_from_peer(const float *at, unsigned
 #if __CUDA_ARCH__ >= 900
     float value;
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(at_peer(at, peer)) : "memory");
+    return value;
+#else
+    return *at;
+#endif
+}
+
+static __device__ __forceinline__ float2 load_from_peer(const float2 *at, unsigned peer)
+{
+#if __CUDA_ARCH__ >= 900
+    float2 value;
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(value.x), "=f"(value.y) : "r"(at_peer(at, peer)) : "memory");
     return value;
 #else
     return *at;

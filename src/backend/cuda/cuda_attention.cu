@@ -9,9 +9,13 @@
 #include "backend/cuda/attention_plain.cuh"
 #include "backend/cuda/attention_prefill.cuh"
 
-/* Sequences of up to half as much more are one piece. Longer ones are cut so that a few of them among short ones do
- * not keep single blocks busy long after the rest; at head_dim 128 a piece is 2 MiB of keys and values. */
-enum { PIECE = 4096, SHORTEST_PIECE = PIECE * 3 / 4 };
+/* Positions in a piece; a sequence of up to half as much more is one piece. Cut so that a long sequence among
+ * short ones does not keep a few blocks busy long after the rest: in all heads, a piece for every 256 positions. */
+static int piece_of(heads h)
+{
+    int slices = decode_slices(h, h.n_heads / h.n_kv_heads);
+    return 256 * (slices < 4 ? 4 : slices);
+}
 
 int cuda_decode_pieces(const cuda_backend *cu)
 {
@@ -21,18 +25,18 @@ int cuda_decode_pieces(const cuda_backend *cu)
 
 int cuda_decode_piece(const cuda_backend *cu, int seq_len)
 {
-    (void)cu;
-    int n = (seq_len + PIECE / 2) / PIECE;
+    int piece = piece_of(cu->limit.h), n = (seq_len + piece / 2) / piece;
     n = n < 1 ? 1 : n > MAX_PIECES ? MAX_PIECES : n;
     return ((seq_len + n - 1) / n + TILE - 1) / TILE * TILE;
 }
 
-/* The scratch of decode_kernel: one piece for each sequence, and one more for every so many positions. */
+/* The scratch of decode_kernel. No piece of several is shorter than 3/4 of piece_of(). */
 static size_t lay_out_parts(decode_parts *parts, void *scratch, const extent *limit)
 {
     heads h = limit->h;
     size_t positions = (size_t)limit->max_pages * (size_t)limit->page_len;
-    size_t items = (size_t)limit->max_sequences + positions / SHORTEST_PIECE, rows = items * (size_t)h.n_heads;
+    size_t items = (size_t)limit->max_sequences + positions / ((size_t)piece_of(h) * 3 / 4);
+    size_t rows = items * (size_t)h.n_heads;
     size_t slices = (size_t)decode_slices(h, h.n_heads / h.n_kv_heads);
     parts->out = (float *)scratch;
     parts->stat = (float2 *)(parts->out + rows * (size_t)((h.head_dim + 1) / 2 * 2));
@@ -48,18 +52,19 @@ size_t cuda_attention_scratch(const cuda_backend *cu, const extent *limit)
 }
 
 template <typename T>
-static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qkv, heads h, const kv_cache *kv, int layer,
-                                   int window)
+static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qkv, heads h, const kv_cache *kv,
+                                   int layer, int window)
 {
     size_t head = (size_t)kv->page_len * (size_t)kv->head_dim, half = (size_t)kv->n_kv_heads * head;
+    unsigned tiles = (unsigned)(kv->page_len / TILE);
     attention_call<T> a = {};
     a.s = cu->step;
     a.h = h;
     a.group = h.n_heads / h.n_kv_heads;
     a.window = window;
     a.page_len = kv->page_len;
-    a.page_tiles = kv->page_len / TILE;
-    a.page_magic = a.page_tiles > 1 ? (unsigned)(((1ull << 32) + (unsigned)a.page_tiles - 1) / (unsigned)a.page_tiles) : 0;
+    a.page_tiles = (int)tiles;
+    a.page_magic = tiles > 1 ? (unsigned)(((1ull << 32) + tiles - 1) / tiles) : 0;
     a.qkv_cols = qkv->cols;
     a.scale = (float)(M_LOG2E / sqrt((double)h.head_dim));
     a.page_stride = (size_t)kv->n_layers * 2 * half;
@@ -76,34 +81,39 @@ template <typename... P> static void allow_shared(cuda_backend *cu, void (*kerne
     cuda_keep(cu, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attention");
 }
 
-/* Blocks of so much shared memory that an SM holds at a time; 1 KiB of each is the system's. */
-static int blocks_per_sm(const cuda_backend *cu, size_t shared)
-{
-    size_t per_sm = cu->arch >= 90 ? 228 << 10 : 164 << 10;
-    int n = (int)(per_sm / (shared + 1024));
-    return n > 4 ? 4 : n;
-}
+/* A grid for decode_kernel, which works with any. */
+typedef struct { int warps, team, blocks; size_t shared; } decode_grid;
 
-/* How many blocks share a unit: as many as there is room for, when units are few. */
-static int team_size(const cuda_backend *cu, int units, int slots)
+/* Many units: two blocks or more to an SM, each with its own, so that one computes while the other waits. Few:
+ * one large block to an SM, in teams that share a unit. (Teams of blocks that are two to an SM were seen to run
+ * one after the other.) */
+static decode_grid grid_for(const cuda_backend *cu, heads h, int queries, int n_decodes, int n_items)
 {
-    int n = 1;
-    while (cu->arch >= 90 && n < MAX_TEAM && 2 * n * units <= slots)
-        n *= 2;
-    return n;
+    int slices = decode_slices(h, h.n_heads / h.n_kv_heads), n_units = n_decodes * slices;
+    size_t per_sm = cu->arch >= 90 ? 228 << 10 : 164 << 10, reserved = 1024;
+    decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms, decode_shared_bytes(h.head_dim, DECODE_MAX_WARPS, queries)};
+    bool few = n_units <= cu->n_sms;
+    if (!few || g.shared + reserved > per_sm) {
+        g.warps = DECODE_MAX_WARPS / 2;
+        g.shared = decode_shared_bytes(h.head_dim, g.warps, queries);
+    }
+    if (!few)
+        g.blocks *= (int)(per_sm / (g.shared + reserved));
+    while (cu->arch >= 90 && 2 * g.team * g.warps <= TEAM_MAX_WARPS && 2 * g.team * n_units <= cu->n_sms)
+        g.team *= 2;
+    int teams = g.blocks / g.team;
+    g.blocks = (n_items * slices < teams ? n_items * slices : teams) * g.team;
+    return g;
 }
 
 template <typename T, int D> static void decode(cuda_backend *cu, const attention_call<T> &a)
 {
-    size_t shared = decode_shared_bytes(D, a.group < QUERIES ? a.group : QUERIES);
-    int slices = decode_slices(a.h, a.group), slots = cu->n_sms * blocks_per_sm(cu, shared);
     int n_decodes = cu->shape.decode_only ? cu->shape.n_rows : cu->shape.max_decode_items;
-    int team = team_size(cu, n_decodes * slices, slots), blocks = cu->shape.max_decode_items * slices * team;
+    decode_grid g = grid_for(cu, a.h, a.group < QUERIES ? a.group : QUERIES, n_decodes, cu->shape.max_decode_items);
     decode_parts parts;
     CHECK(lay_out_parts(&parts, cu->attention_parts, &cu->limit) <= cu->attention_parts_bytes);
-    allow_shared(cu, decode_kernel<T, D>, shared);
-    launch_clusters(cu, "attention", decode_kernel<T, D>, (blocks < slots ? blocks : slots) / team * team, DECODE_THREADS,
-                    shared, team, a, parts, team);
+    allow_shared(cu, decode_kernel<T, D>, g.shared);
+    launch_clusters(cu, "attention", decode_kernel<T, D>, g.blocks, g.warps * 32, g.shared, g.team, a, parts, g.team);
 }
 
 template <typename T, int D> static void prefill(cuda_backend *cu, const attention_call<T> &a)
@@ -132,7 +142,8 @@ template <typename T> static void attend_plain(cuda_backend *cu, const attention
 }
 
 template <typename T>
-static void attend_any(cuda_backend *cu, tensor *y, const tensor *qkv, heads h, const kv_cache *kv, int layer, int window)
+static void attend_any(cuda_backend *cu, tensor *y, const tensor *qkv, heads h, const kv_cache *kv, int layer,
+                       int window)
 {
     attention_call<T> a = make_call<T>(cu, y, qkv, h, kv, layer, window);
     int d = kv->page_len % TILE == 0 ? h.head_dim : 0;

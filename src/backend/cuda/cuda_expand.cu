@@ -43,8 +43,8 @@ static __device__ __forceinline__ int first_rank(const lora_entry *l, int part)
 }
 
 /* v[r] = the sum of a row's partial sums, r < n, by so many threads of which this is number `thread`. */
-static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n, int thread,
-                                                  int n_threads)
+static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n,
+                                                  int thread, int n_threads)
 {
     const float *part = e.v_parts + (size_t)row * e.v_stride + first;
     for (int r = thread; r < n; r += n_threads) {
@@ -81,7 +81,8 @@ static __device__ __forceinline__ void start(product<T, AHEAD> &p, const lora_en
  * AHEAD of it is sent for. (The barrier keeps the compiler from sending for all first, which would take
  * twice the registers.) */
 template <typename T, int AHEAD>
-static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v, int from)
+static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v,
+                                                 int from)
 {
 #pragma unroll
     for (int r = 0; r < AHEAD; r++, p.b += p.out) {
@@ -134,8 +135,8 @@ static __global__ void expand_plain(T *y, int cols, int out0, int out1, expansio
 template <typename T> static void run_plain(cuda_backend *cu, tensor *y, const adapted *a)
 {
     const linear *w = a->w;
-    launch(cu, "expand", expand_plain<T>, dim3((unsigned)((y->cols + 255) / 256), (unsigned)y->rows), 256, 0, y->data,
-           y->cols, w->part[0].w.rows, w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
+    launch(cu, "expand", expand_plain<T>, dim3((unsigned)((y->cols + 255) / 256), (unsigned)y->rows), 256,
+           0, y->data, y->cols, w->part[0].w.rows, w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
 }
 
 /* y += v B as an op of its own, whichever way this invocation's shrink left v. */
@@ -157,7 +158,8 @@ typedef struct {
 } rope_job;
 
 /* x / sqrt(mean(x^2) + eps) * w over each head: head_dim / 8 adjacent lanes. */
-static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const float *w, float eps, int head_dim, int at)
+static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const float *w, float eps, int head_dim,
+                                                 int at)
 {
     float squares = 0.0f, by[LANE_COLS];
     for (int j = 0; j < LANE_COLS; j++)
@@ -172,7 +174,8 @@ static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const fl
 
 /* Rotate the pairs (i, i + half): the other one of a pair is in the lane half / 8 away. `at`: the lane's
  * first column within its head. */
-static __device__ __forceinline__ void rotate(float (&x)[LANE_COLS], const float *cosine, const float *sine, int half, int at)
+static __device__ __forceinline__ void rotate(float (&x)[LANE_COLS], const float *cosine, const float *sine,
+                                              int half, int at)
 {
     float c[LANE_COLS], s[LANE_COLS], sign = at < half ? -1.0f : 1.0f;
     load_n(c, cosine + at % half);
@@ -200,25 +203,29 @@ expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
 {
     extern __shared__ __align__(16) float shared[];
     const heads h = job.h;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp, half = h.head_dim / 2;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp,
+        half = h.head_dim / 2;
     int q_cols = h.n_heads * h.head_dim, kv_cols = h.n_kv_heads * h.head_dim;
     int q_tiles = (q_cols + WARP_COLS - 1) / WARP_COLS, kv_tiles = (kv_cols + WARP_COLS - 1) / WARP_COLS;
     int tile = blockIdx.x, part = tile < q_tiles ? 0 : tile < q_tiles + kv_tiles ? 1 : 2;
     tile -= part == 0 ? 0 : q_tiles + (part - 1) * kv_tiles;
     int col = tile * WARP_COLS + lane * LANE_COLS, out = part == 0 ? q_cols : kv_cols, at = col % h.head_dim;
     bool live = row < n_rows, inside = live && col < out;
-    float *cosine = shared + warp * h.head_dim, *sine = cosine + half, *v = shared + BLOCK_ROWS * h.head_dim + warp * e.v_stride;
+    float *cosine = shared + warp * h.head_dim, *sine = cosine + half,
+          *v = shared + BLOCK_ROWS * h.head_dim + warp * e.v_stride;
 
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
     product<T, 8> p;
     start(p, l, part, col, out);
-    int first = l ? first_rank(l, part) : 0, position = live ? s.position[row] : 0, slot = live ? s.kv_slot[row] : -1;
+    int first = l ? first_rank(l, part) : 0, position = live ? s.position[row] : 0,
+        slot = live ? s.kv_slot[row] : -1;
     for (int i = lane; part < 2 && i < half; i += 32)
         sincosf((float)position * job.inv_freq[i], &sine[i], &cosine[i]);
     wait_for_previous();
 
-    T *place = qkv + (size_t)row * (q_cols + 2 * kv_cols) + (part == 0 ? 0 : q_cols + (part - 1) * kv_cols) + col;
+    T *place = qkv + (size_t)row * (q_cols + 2 * kv_cols) +
+               (part == 0 ? 0 : q_cols + (part - 1) * kv_cols) + col;
     float x[LANE_COLS] = {};
     if (inside)
         load_n(x, place);
@@ -318,12 +325,13 @@ expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float 
 }
 
 template <typename T>
-static void run_add_norm(cuda_backend *cu, unsigned cluster, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
-                         const adapted *a)
+static void run_add_norm(cuda_backend *cu, unsigned cluster, tensor *delta, tensor *y, tensor *x, const tensor *w,
+                         float eps, const adapted *a)
 {
     unsigned warps = ((unsigned)tiles_of(x->cols) + cluster - 1) / cluster;
     launch_clusters(cu, "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows), 32 * warps,
-                    (size_t)cu->limit.max_rank_sum * sizeof(float), cluster, y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
+                    (size_t)cu->limit.max_rank_sum * sizeof(float), cluster, y->data, x->data, delta->data,
+                    w->data, x->cols, eps, expansion_of(cu, a));
 }
 
 void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
@@ -381,8 +389,8 @@ template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, te
 {
     dim3 grid((unsigned)tiles_of(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
     size_t shared = BLOCK_ROWS * (size_t)cu->limit.max_rank_sum * sizeof(float);
-    launch(cu, "expand_silu_mul", expand_silu<T>, grid, 32 * BLOCK_ROWS, shared, y->data, gate_up->data, y->rows, y->cols,
-           expansion_of(cu, a));
+    launch(cu, "expand_silu_mul", expand_silu<T>, grid, 32 * BLOCK_ROWS, shared, y->data, gate_up->data, y->rows,
+           y->cols, expansion_of(cu, a));
 }
 
 void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted *a, const batch *b)

@@ -17,7 +17,12 @@ extern "C" {
 #include "base/mem.h"
 }
 
-enum { SKINNY_SHARED = 200 * 1024, MAX_SPLITS = 8, MAX_STAGES = 48 };
+enum {
+    SKINNY_SHARED = 208 * 1024, /* small kernels before and after find room for a few KB beside it */
+    SKINNY_STAGE = 16 * 1024,   /* bytes of a stage to aim at */
+    MAX_SPLITS = 8,
+    MAX_STAGES = 48,
+};
 
 #define BLAS_WORKSPACE ((size_t)32 << 20)
 
@@ -66,7 +71,7 @@ static bool is_wide(const product *p)
 
 static int padded_rows(int m)
 {
-    return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128;
+    return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : 64;
 }
 
 /* The tile's height that gives each of `slots` clusters the same number of tiles, as few as can be. */
@@ -76,44 +81,45 @@ static int tile_rows_for(int n, int slots)
     return divide_up(divide_up(n, slots * turns), 8) * 8;
 }
 
-/* Clusters grow until x, which every block reads, is at most half of what a block reads of W. */
+/* Clusters as small as they can be with 64 rows a tile, what a warpgroup multiplies at once. */
 static void choose_tiles(const linear_plans *plans, skinny_job *job)
 {
-    int m = padded_rows(job->m);
     for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
         int slots = plans->max_clusters[splits];
-        if (splits > 1 && (slots == 0 || divide_up(job->n, slots) > SKINNY_TILE || job->k < splits * 4 * BOX))
+        if (splits > 1 && (slots == 0 || job->n_boxes < 4 * splits))
             return;
         job->splits = splits;
         job->tile_rows = tile_rows_for(job->n, slots);
         job->n_tiles = divide_up(job->n, job->tile_rows);
-        if (2 * m <= job->tile_rows)
+        if (job->tile_rows >= 56)
             return;
     }
 }
 
-/* Stages of at least 16 KB, as many as fit. Returns bytes of shared memory. The last 64 rows of a tile may
- * reach past its box: what is read there is not used, but must exist. */
+/* As many stages as fit, of so many boxes that divide a block's share of k. Returns bytes of shared memory.
+ * The last 64 rows of a tile may reach past its box: what is read there is not used, but must exist. */
 static size_t choose_ring(skinny_job *job)
 {
     int box_bytes = (job->tile_rows + padded_rows(job->m)) * BOX_ROW, overshoot = (64 - job->tile_rows % 64) % 64 * BOX_ROW;
-    int other = landing_bytes(*job) + 8 + overshoot;
-    job->boxes = box_bytes >= 16 * 1024 ? 1 : box_bytes >= 8 * 1024 ? 2 : 4;
+    int other = landing_bytes(*job) + 16 + overshoot + (job->shrinks ? SHRINK_SHARED : 0);
+    job->boxes = 4;
+    while (job->boxes > 1 && (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * box_bytes > 2 * SKINNY_STAGE))
+        job->boxes /= 2;
     job->n_stages = (SKINNY_SHARED - other) / (job->boxes * box_bytes + 16);
     if (job->n_stages > MAX_STAGES)
         job->n_stages = MAX_STAGES;
     return (size_t)job->n_stages * (job->boxes * box_bytes + 16) + other;
 }
 
-/* A matrix [rows, k] that is copied in boxes of box_rows x 64. */
-static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, int box_rows)
+/* A matrix [rows, k], seen as [k / 64, rows, 64], that is copied in boxes of [boxes, box_rows, 64]. */
+static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, int boxes, int box_rows)
 {
     CUtensorMap map;
-    cuuint64_t dims[2] = {(cuuint64_t)k, (cuuint64_t)rows}, stride = (cuuint64_t)k * 2;
-    cuuint32_t box[2] = {BOX, (cuuint32_t)box_rows}, steps[2] = {1, 1};
+    cuuint64_t dims[3] = {BOX, (cuuint64_t)rows, (cuuint64_t)k / BOX}, strides[2] = {(cuuint64_t)k * 2, BOX_ROW};
+    cuuint32_t box[3] = {BOX, (cuuint32_t)box_rows, (cuuint32_t)boxes}, steps[3] = {1, 1, 1};
     CUresult status = cu->plans->encode(
-        &map, cu->base.act == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-        (void *)data, dims, &stride, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        &map, cu->base.act == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
+        (void *)data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS)
         cuda_keep(cu, cudaErrorInvalidValue, "linear: tensor map");
@@ -123,10 +129,11 @@ static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, 
 template <typename T, int M>
 static void launch_skinny(cuda_backend *cu, const product *p, const skinny_job &job, size_t shared, const shrink_job &shrink)
 {
-    CUtensorMap w_map = box_map(cu, p->w, p->n, p->k, job.tile_rows), x_map = box_map(cu, p->x, p->m, p->k, M);
+    CUtensorMap w_map = box_map(cu, p->w, p->n, p->k, job.boxes, job.tile_rows);
+    CUtensorMap x_map = box_map(cu, p->x, p->m, p->k, job.boxes, M);
     int clusters = cu->plans->max_clusters[job.splits];
     unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
-    unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + 32 + job.n_shrinkers * 32);
+    unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
     launch_clusters(cu, "linear", skinny<T, M>, grid, block, shared, (unsigned)job.splits, w_map, x_map, job, shrink);
 }
 
@@ -137,8 +144,7 @@ static void launch_skinny_rows(cuda_backend *cu, const product *p, const skinny_
     case 8: launch_skinny<T, 8>(cu, p, job, shared, s); break;
     case 16: launch_skinny<T, 16>(cu, p, job, shared, s); break;
     case 32: launch_skinny<T, 32>(cu, p, job, shared, s); break;
-    case 64: launch_skinny<T, 64>(cu, p, job, shared, s); break;
-    default: launch_skinny<T, 128>(cu, p, job, shared, s); break;
+    default: launch_skinny<T, 64>(cu, p, job, shared, s); break;
     }
 }
 
@@ -148,11 +154,12 @@ static void run_skinny(cuda_backend *cu, const product *p, const shrink_job *shr
     skinny_job job = {};
     job.y = p->y;
     job.bias = p->bias;
-    job.m = p->m, job.n = p->n, job.k = p->k, job.ldy = p->ldy;
+    job.m = p->m, job.n = p->n, job.ldy = p->ldy;
+    job.n_boxes = p->k / BOX;
     job.f32 = p->y_type == DTYPE_F32;
     job.paired = p->ldy % 2 == 0 && aligned(p->y, 2 * dtype_size(p->y_type));
     job.wide = p->ldy % 8 == 0 && aligned(p->y, 16);
-    job.n_shrinkers = shrink ? SHRINK_WARPS : 0;
+    job.shrinks = shrink != NULL;
     choose_tiles(cu->plans, &job);
     size_t shared = choose_ring(&job);
     shrink_job none = {};
@@ -164,7 +171,7 @@ static void run_skinny(cuda_backend *cu, const product *p, const shrink_job *shr
 
 static bool fits_skinny(const cuda_backend *cu, const product *p)
 {
-    return cu->arch == 90 && p->m <= SKINNY_ROWS && is_wide(p);
+    return cu->arch == 90 && p->m <= SKINNY_ROWS && p->k % BOX == 0 && is_wide(p);
 }
 
 /* Plain. */
@@ -395,11 +402,17 @@ void cuda_linear(backend *be, tensor *y, const tensor *x, const linear *w)
     }
 }
 
-/* The shrink alone, in pieces. Block: SHRINK_WARPS warps, every gridDim.x-th unit. */
+enum { SHRINK_WARPS = 4 };
+
+/* The shrink alone. A block owns a unit; its warps take turns at 8 ranks. */
 template <typename T, bool WIDE> static __global__ void shrink_parts(shrink_job job)
 {
     wait_for_previous();
-    shrink_units<T, WIDE>(job, blockIdx.x, gridDim.x, threadIdx.x / 32, SHRINK_WARPS);
+    if ((int)blockIdx.x >= unit_count(job))
+        return;
+    shrink_unit u = unit_at(job, blockIdx.x);
+    for (int rank = threadIdx.x / 32 * 8; rank < u.end[2]; rank += 8 * SHRINK_WARPS)
+        shrink_ranks<T, WIDE>(job, u, rank);
 }
 
 static void run_shrink_parts(cuda_backend *cu, const shrink_job &job, bool wide)
@@ -470,7 +483,6 @@ template <typename T> static void prepare_type(cuda_backend *cu)
     prepare_skinny<T, 16>(cu);
     prepare_skinny<T, 32>(cu);
     prepare_skinny<T, 64>(cu);
-    prepare_skinny<T, 128>(cu);
 }
 
 static int init_skinny(cuda_backend *cu, err *e)

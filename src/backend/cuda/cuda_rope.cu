@@ -36,8 +36,8 @@ template <typename T, int V>
 static void norm_heads(cuda_backend *cu, tensor *qkv, heads h, const float *q_w, const float *k_w, float eps)
 {
     int warps = qkv->rows * (h.n_heads + h.n_kv_heads);
-    launch(cu, "head_norm", head_norm_kernel<T, V>, (warps + 3) / 4, 128, 0, (T *)qkv->data, qkv->rows, qkv->cols, h, q_w,
-           k_w, eps);
+    launch(cu, "head_norm", head_norm_kernel<T, V>, (warps + 3) / 4, 128, 0, (T *)qkv->data, qkv->rows, qkv->cols, h,
+           q_w, k_w, eps);
 }
 
 template <typename T>
@@ -108,16 +108,19 @@ template <typename T, int V>
 static void rope_append(cuda_backend *cu, tensor *qkv, heads h, const float *inv_freq, kv_cache *kv, int layer)
 {
     size_t kind = (size_t)kv->n_kv_heads * (size_t)kv->page_len * (size_t)kv->head_dim;
-    page_target<T> to = {(T *)kv->data + (size_t)layer * 2 * kind, (size_t)kv->n_layers * 2 * kind, kind, kv->page_len};
-    int across = h.head_dim / 2 / V, down = across < 128 ? 128 / across : 1, n_heads = h.n_heads + 2 * h.n_kv_heads;
+    T *keys = (T *)kv->data + (size_t)layer * 2 * kind;
+    page_target<T> to = {keys, (size_t)kv->n_layers * 2 * kind, kind, kv->page_len};
     /* Few rows: a head per thread, to be done soon. Many: four, which share the angles. */
-    int per_thread = qkv->rows > 4 * cu->n_sms ? 4 : 1, shares = (n_heads + down * per_thread - 1) / (down * per_thread);
-    launch(cu, "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, shares), dim3(across, down), 0, (T *)qkv->data,
-           qkv->cols, h, inv_freq, cu->step, to);
+    int across = h.head_dim / 2 / V, down = across < 128 ? 128 / across : 1;
+    int per_block = down * (qkv->rows > 4 * cu->n_sms ? 4 : 1);
+    int shares = (h.n_heads + 2 * h.n_kv_heads + per_block - 1) / per_block;
+    launch(cu, "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, shares), dim3(across, down), 0,
+           (T *)qkv->data, qkv->cols, h, inv_freq, cu->step, to);
 }
 
 template <typename T>
-static void rope_append_by_size(cuda_backend *cu, tensor *qkv, heads h, const float *inv_freq, kv_cache *kv, int layer)
+static void rope_append_by_size(cuda_backend *cu, tensor *qkv, heads h, const float *inv_freq, kv_cache *kv,
+                                int layer)
 {
     if (h.head_dim % 16 == 0)
         rope_append<T, 8>(cu, qkv, h, inv_freq, kv, layer);
@@ -125,7 +128,8 @@ static void rope_append_by_size(cuda_backend *cu, tensor *qkv, heads h, const fl
         rope_append<T, 1>(cu, qkv, h, inv_freq, kv, layer);
 }
 
-void cuda_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv, int layer)
+void cuda_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv,
+                      int layer)
 {
     (void)b;
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && h.head_dim % 2 == 0 && h.head_dim <= 256);

@@ -253,8 +253,8 @@ static __device__ __forceinline__ double weight_unit(unsigned u)
  * summed. Lanes take turns at `copies` of each bin. A block's sum of 2^18 weights may need 43 bits: the lower
  * 13 bits of each and those above them are summed apart. */
 template <int BLOCKS>
-static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *high, bool mass, unsigned known, unsigned mask,
-                                 int shift, int copies)
+static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *high, bool mass, unsigned known,
+                                 unsigned mask, int shift, int copies)
 {
     for (int i = threadIdx.x; i < BINS; i += THREADS)
         low[i] = high[i] = 0;
@@ -271,7 +271,8 @@ static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *h
 }
 
 /* What the whole team has in one bin. */
-template <int BLOCKS> static __device__ double bin_total(const unsigned *low, const unsigned *high, int bin, int copies)
+template <int BLOCKS>
+static __device__ double bin_total(const unsigned *low, const unsigned *high, int bin, int copies)
 {
     word sum = 0;
     for (int i = 0; i < BLOCKS * copies; i++) {
@@ -365,7 +366,8 @@ template <int BLOCKS> static __device__ int walk(const team_row<BLOCKS> &r, pref
         double other = __shfl_up_sync(0xffffffffu, upto, i);
         upto += r.lane >= i ? other : 0;
     }
-    unsigned passing = __ballot_sync(0xffffffffu, sum > 0 && upto > left), any = __ballot_sync(0xffffffffu, sum > 0);
+    unsigned passing = __ballot_sync(0xffffffffu, sum > 0 && upto > left),
+             any = __ballot_sync(0xffffffffu, sum > 0);
     int who = passing ? __ffs((int)passing) - 1 : 31 - __clz((int)any);
     left -= upto - sum;
     for (int i = from; i < to; i++) {
@@ -460,7 +462,8 @@ template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, int n
 
 /* By the team's first warp. top: the key of the i-th likeliest token in lane i, 0: there is none. */
 template <int BLOCKS>
-static __device__ void write_logprobs(const team_row<BLOCKS> &r, sample_result *out, int token, double log_sum, word top)
+static __device__ void write_logprobs(const team_row<BLOCKS> &r, sample_result *out, int token, double log_sum,
+                                      word top)
 {
     token_logprob none = {-1, -INFINITY}, found = {id_of(top), (float)(value_of(top) - log_sum)};
     if (r.lane < r.spec.n_logprobs)
@@ -472,7 +475,9 @@ static __device__ void write_logprobs(const team_row<BLOCKS> &r, sample_result *
 /* One row by a team of BLOCKS blocks: its token and logprobs, and the token for the next invocation. PLAIN:
  * all rows just want their largest logit. Shared: 2 KiB for a team of 8; unless PLAIN, 26 KiB more and 4
  * bytes for each of the block's ids. */
-template <int BLOCKS, bool PLAIN> static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2) sample_rows(sample_job job)
+template <int BLOCKS, bool PLAIN>
+static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2)
+sample_rows(sample_job job)
 {
     __shared__ team_words<BLOCKS> words;
     extern __shared__ float slice[];
@@ -600,13 +605,15 @@ int cuda_sampler_reserve(cuda_backend *cu, const extent *x, err *e)
     CHECK(WARPS * s->stretch <= 1 << 18);               /* see fill_bins */
     if (cuda_keep(cu, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cu->device), "sampler"))
         return cuda_report(cu, e);
-    if (slice + team > (size_t)most && !(s->z = (float *)cuda_alloc(&cu->base, (size_t)x->max_out * blocks * slice, e)))
+    if (slice + team > (size_t)most &&
+        !(s->z = (float *)cuda_alloc(&cu->base, (size_t)x->max_out * blocks * slice, e)))
         return -1;
     if (!s->z && allow_shared(cu, (int)slice, e))
         return -1;
     for (int i = 0; i < TURNS; i++) {
         turn *t = &s->turns[i];
-        if (cuda_keep(cu, cudaHostAlloc((void **)&t->result, (size_t)x->max_out * sizeof *t->result, 0), "pinned host memory") ||
+        if (cuda_keep(cu, cudaHostAlloc((void **)&t->result, (size_t)x->max_out * sizeof *t->result, 0),
+                      "pinned host memory") ||
             cuda_keep(cu, cudaEventCreateWithFlags(&t->done, cudaEventDisableTiming), "event"))
             return cuda_report(cu, e);
         if (reserve_packed(cu, t, (size_t)x->max_out * sizeof(row_spec), e))
@@ -678,11 +685,13 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
     if (reserve_packed(cu, t, bytes, &ignored) == 0) {
         bool plain = pack_all(t->packed, spec, n);
         if (!plain)
-            cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream), "sample");
+            cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream),
+                      "sample");
         sample_job job = {(const float *)logits->data, logits->cols, s->stretch, (const row_spec *)s->packed,
                           (const int *)(s->packed + specs), s->z, t->result, cu->step.drawn};
         size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->stretch * sizeof(float);
-        launch_clusters(cu, "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n), THREADS, shared,
+        launch_clusters(cu, "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n), THREADS,
+                        shared,
                         (unsigned)s->blocks, job);
     }
     cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");

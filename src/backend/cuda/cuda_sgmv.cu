@@ -56,29 +56,33 @@ static __global__ void expand_plain(step s, int site, expand_columns c, T *y, co
 static int shrink_splits(const cuda_backend *cu)
 {
     int splits = cu->arch >= 90 ? SHRINK_SPLITS : 1;
-    while (splits > 1 && splits * cu->shape.max_tiles > cu->n_sms)
+    while (splits > 1 && splits * cu->shape.max_tiles > 2 * cu->n_sms)
         splits /= 2;
     return splits;
 }
 
-template <typename T> static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
+template <typename T>
+static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
 {
     int max_tiles = cu->shape.max_tiles;
     if (in % 8 != 0) {
-        launch(cu, "sgmv_shrink", shrink_plain<T>, max_tiles, SHRINK_THREADS, 0, cu->step, site, x, in, v, v_cols);
+        launch(cu, "sgmv_shrink", shrink_plain<T>, max_tiles, SHRINK_THREADS, 0, cu->step, site, x, in, v,
+               v_cols);
         return;
     }
-    int splits = shrink_splits(cu), groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, apart = cu->n_sms / (splits * max_tiles);
+    int splits = shrink_splits(cu), groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP;
+    int apart = cu->n_sms / (splits * max_tiles);
     dim3 grid((unsigned)splits, (unsigned)max_tiles, (unsigned)(apart < 1 ? 1 : apart < groups ? apart : groups));
-    launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)splits, cu->step, site, x, in, v,
-                    v_cols);
+    launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)splits, cu->step, site,
+                    x, in, v, v_cols);
 }
 
-/* Steps for each warp: with few tiles few, so that there are two blocks for each SM. */
+/* Steps for each warp: with few tiles few, so that there are four blocks for each SM. */
 static void divide_columns(expand_columns *c, const cuda_backend *cu)
 {
     c->steps = EXPAND_STEPS;
-    while (c->steps > 1 && (long)cu->shape.max_tiles * (c->cols / (c->steps * EXPAND_STRIDE)) < 2 * cu->n_sms * 9 / 10)
+    long wanted = 4 * cu->n_sms * 9 / 10;
+    while (c->steps > 1 && (long)cu->shape.max_tiles * (c->cols / (c->steps * EXPAND_STRIDE)) < wanted)
         c->steps /= 2;
     for (int i = 0; i < c->n; i++)
         c->blocks[i] = (c->out[i] + c->steps * EXPAND_STRIDE - 1) / (c->steps * EXPAND_STRIDE);
@@ -97,7 +101,8 @@ static void run_expand(cuda_backend *cu, T *y, const float *v, int v_cols, expan
     dim3 grid((unsigned)(c->blocks[0] + c->blocks[1] + c->blocks[2]), max_tiles);
     size_t shared = expand_shared(c->steps, v_cols < LORA_MAX_RANK ? v_cols : LORA_MAX_RANK);
     if (shared > 48 << 10)
-        cuda_keep(cu, cudaFuncSetAttribute(expand_tiles<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "sgmv");
+        cuda_keep(cu, cudaFuncSetAttribute(expand_tiles<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                  "sgmv_expand");
     launch(cu, "sgmv_expand", expand_tiles<T>, grid, EXPAND_THREADS, shared, cu->step, site, *c, y, v, v_cols);
 }
 
@@ -106,6 +111,8 @@ void cuda_sgmv_shrink(backend *be, tensor *v, const tensor *x, const batch *b, i
     (void)b;
     CHECK(v->type == DTYPE_F32 && x->type == be->act && v->rows == x->rows);
     cuda_backend *cu = cuda_of(be);
+    if (cu->shape.max_tiles == 0)
+        return;
     if (be->act == DTYPE_F16)
         run_shrink(cu, (float *)v->data, v->cols, (const f16 *)x->data, x->cols, site);
     else
@@ -126,6 +133,8 @@ void cuda_sgmv_expand(backend *be, tensor *y, const tensor *v, const batch *b, i
         wide = wide && c.out[i] % 8 == 0;
     }
     CHECK(c.cols == y->cols);
+    if (cu->shape.max_tiles == 0)
+        return;
     if (be->act == DTYPE_F16)
         run_expand(cu, (f16 *)y->data, (const float *)v->data, v->cols, &c, wide, site);
     else

@@ -1,6 +1,6 @@
 /* linear_hopper.cuh - instructions of sm_90a that the skinny product is made of, one per function
  *
- * Tensor copies put boxes of a matrix into shared memory and count their bytes on a barrier (ring.cuh); the
+ * Tensor copies put boxes of a matrix into shared memory and count their bytes on a barrier there; the
  * warpgroup product (wgmma) reads both operands from there. A box is some rows by 64 columns (128 bytes),
  * stored in the 128-byte swizzle, and begins at a multiple of 1024. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
@@ -9,15 +9,48 @@
 #include <cuda.h>
 
 #include "backend/cuda/cluster.cuh"
-#include "backend/cuda/ring.cuh"
+#include "backend/cuda/mma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* A barrier whose phases (counted from 0) end when so many have arrived and all expected bytes are there. */
+static __device__ __forceinline__ void barrier_set(uint64_t *barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+/* After barriers were set: the copy engine and peers will see them. */
+static __device__ __forceinline__ void barriers_set()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
+}
+
+/* Wait for the end of the phase of this parity. */
+static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity)
+{
+    int done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+}
 
 /* Arrive, and let the phase last until so many bytes more have been copied. */
 static __device__ __forceinline__ void expect_bytes(uint64_t *barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
+/* Copy so many bytes (a multiple of 16, as are the addresses); they count on the barrier. */
+static __device__ __forceinline__ void copy_row(void *to, const void *from, int bytes, uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
 }
 
 /* What is read once should not push other things out of L2. */

@@ -7,7 +7,7 @@
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
 
-#include "backend/cuda/ring.cuh"
+#include "backend/cuda/linear_hopper.cuh"
 
 typedef struct {
     const sgmv_tile *tile;
@@ -116,8 +116,6 @@ template <typename T, bool WIDE> static __device__ void shrink_ranks(const shrin
     store_v(job, u, rank, d);
 }
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
 /* The same beside a dense product that keeps memory busy: latencies are long there, so one warp copies ahead
  * into a ring of shared memory and one multiplies. A stage is SHRINK_CHUNK inputs of 32 rows: of x 8 or 16,
  * the rest ranks of A. */
@@ -132,6 +130,10 @@ typedef struct {
     char stage[SHRINK_STAGES][SHRINK_STAGE];
     uint64_t full[SHRINK_STAGES], empty[SHRINK_STAGES];
 } shrink_ring;
+
+enum { SHRINK_SHARED = sizeof(shrink_ring) };
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 typedef struct { int slot, parity; } shrink_place;
 
@@ -188,7 +190,9 @@ static __device__ __forceinline__ void copy_unit(const shrink_job &job, shrink_r
         for (int k = u.from; k < u.to; k += SHRINK_CHUNK, next_place(at)) {
             int n = min(step, u.end[2] - rank), bytes = 2 * min((int)SHRINK_CHUNK, u.to - k), row = lane - step;
             barrier_wait(&ring->empty[at.slot], at.parity ^ 1);
-            announce(&ring->full[at.slot], (n + u.n_rows) * bytes);
+            if (lane == 0)
+                expect_bytes(&ring->full[at.slot], (n + u.n_rows) * bytes);
+            __syncwarp();
             const f16 *from = row < 0 ? a_row<f16>(u, rank + lane, job.in) : (const f16 *)job.x + (size_t)(u.row + row) * job.in;
             if (row < 0 ? lane < n : row < u.n_rows)
                 copy_row(ring->stage[at.slot] + lane * SHRINK_ROW, from + k, bytes, &ring->full[at.slot]);
@@ -231,8 +235,10 @@ static __device__ __forceinline__ void multiply_unit(const shrink_job &job, shri
             if ((threadIdx.x & 31) == 0)
                 barrier_arrive(&ring->empty[at.slot]);
         }
-        for (int j = 0; j < step / 8; j++)
-            store_v(job, u, rank + 8 * j, j == 0 ? d[0] : j == 1 ? d[1] : d[2]);
+#pragma unroll
+        for (int j = 0; j < 3; j++)
+            if (8 * j < step)
+                store_v(job, u, rank + 8 * j, d[j]);
     }
 }
 

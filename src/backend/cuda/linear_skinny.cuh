@@ -3,43 +3,43 @@
  *   W [n, k]                               a block: tile_rows rows of W times its share of k
  *   +--------- k ---------+                  producer   one thread: boxes of W and x into the ring
  *   | tile 0: b0 | b1     |                  consumers  a warpgroup per 64 rows: wgmma, W's rows as the
- *   | tile 1: b2 | b3     |                             64-row operand, rows of x as columns (8 .. 128)
- *   | ...                 |                  shrinkers  SHRINK_WARPS warps, where adapters ride along
+ *   | tile 1: b2 | b3     |                             64-row operand, rows of x as columns (8 .. 64)
+ *   | ...                 |                  two warps  for the shrink, where adapters ride along
  *   +---------------------+
  *
- * The ring fills most of shared memory, so that each multiprocessor has some 200 KB on their way. Weights
- * do not depend on the kernel before: the ring is filled with them before wait_for_previous(), and only x
- * follows after it.
+ * The ring fills most of shared memory: at full bandwidth memory takes over 2 us to answer, so each
+ * multiprocessor must have more than 100 KB on their way. Weights do not depend on the kernel before: the
+ * ring is filled with them before wait_for_previous(), and only x follows after it.
  *
- * x is read once by every block: tall tiles are cheaper. Where a tile per multiprocessor would be low, the
- * blocks of a cluster share a taller one and each takes a part of k. They send their sums to each other's
- * shared memory, every 8 rows to one of them, which adds them up in order of rank. Where W has more tiles
- * than the chip has multiprocessors, a block takes several in turn and the ring runs on across them. */
+ * Where a tile per multiprocessor would be low, the blocks of a cluster share a taller one and each takes a
+ * part of k. They send their sums to each other's shared memory, every 8 rows to one of them, which adds
+ * them up in order of rank. Where W has more tiles than the chip has multiprocessors, a block takes several
+ * in turn and the ring runs on across them. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 
-#include "backend/cuda/linear_hopper.cuh"
 #include "backend/cuda/linear_shrink.cuh"
 
 enum {
-    SKINNY_ROWS = 128,          /* of x, at most */
+    SKINNY_ROWS = 64,           /* of x, at most */
     SKINNY_TILE = 256,          /* rows of W, at most */
-    SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 32 + SHRINK_WARPS * 32,
-    BOX = 64,                   /* numbers of k in one box */
-    BOX_ROW = 128,              /* bytes of a box's row */
+    SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 3 * 32,
+    BOX = 64,                   /* columns of a box */
+    BOX_ROW = 128,              /* bytes of its row */
 };
 
 typedef struct {
     void *y;                    /* [m, ldy] */
     const float *bias;          /* [n], or NULL */
-    int m, n, k, ldy;
+    int m, n, ldy;
     bool f32;                   /* y is F32, not the act type */
     bool paired, wide;          /* y may be written in 2, in 8 numbers at a time */
     int tile_rows, n_tiles;     /* tile_rows: a multiple of 8 */
+    int n_boxes;                /* of W along k */
     int splits;                 /* blocks of a cluster, each with a part of k; more than 1: one tile per cluster */
-    int boxes;                  /* of 64 along k in one stage of the ring */
+    int boxes;                  /* of a stage of the ring, side by side */
     int n_stages;
-    int n_shrinkers;            /* warps: 0 or SHRINK_WARPS */
+    bool shrinks;               /* the warps for it are there */
 } skinny_job;
 
 /* Groups of 8 rows of a tile that one block of the cluster adds up, at most. */
@@ -48,7 +48,7 @@ static __host__ __device__ __forceinline__ int groups_each(const skinny_job &job
     return (job.tile_rows / 8 + job.splits - 1) / job.splits;
 }
 
-/* What the blocks of a cluster send each: [splits, groups_each, 8, m rounded up to 8] floats. */
+/* What the blocks of a cluster send each other: [splits, groups_each, 8, m rounded up to 8] floats. */
 static __host__ __device__ __forceinline__ int landing_bytes(const skinny_job &job)
 {
     return job.splits > 1 ? job.splits * groups_each(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float) : 0;
@@ -56,47 +56,47 @@ static __host__ __device__ __forceinline__ int landing_bytes(const skinny_job &j
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Shared memory: W boxes of all stages, x boxes of all stages, sums from the cluster, then two barriers of
- * 8 bytes per stage and one for the sums. */
-typedef struct { unsigned w, x, landing, full, empty, landed, w_stage, x_stage; } ring;
+/* Where things lie in shared memory: W's boxes of all stages, then x's, then what the cluster sends, then the
+ * barriers, 16 bytes per stage and 16, then the shrink's ring. */
+typedef struct {
+    char *w, *x;
+    float *landing;
+    uint64_t *full, *empty, *landed;
+    shrink_ring *shrink;
+    int w_stage, x_stage;
+} places;
 
-template <int M> static __device__ __forceinline__ ring ring_at(const skinny_job &job, unsigned base)
+template <int M> static __device__ __forceinline__ places places_in(const skinny_job &job, char *memory)
 {
-    ring r;
-    r.w_stage = job.boxes * job.tile_rows * BOX_ROW;
-    r.x_stage = job.boxes * M * BOX_ROW;
-    r.w = base;
-    r.x = r.w + job.n_stages * r.w_stage;
-    r.landing = r.x + job.n_stages * r.x_stage;
-    r.full = r.landing + landing_bytes(job);
-    r.empty = r.full + 8 * job.n_stages;
-    r.landed = r.empty + 8 * job.n_stages;
-    return r;
+    places p;
+    p.w_stage = job.boxes * job.tile_rows * BOX_ROW;
+    p.x_stage = job.boxes * M * BOX_ROW;
+    p.w = memory;
+    p.x = p.w + job.n_stages * p.w_stage;
+    p.landing = (float *)(p.x + job.n_stages * p.x_stage);
+    p.full = (uint64_t *)((char *)p.landing + landing_bytes(job));
+    p.empty = p.full + job.n_stages;
+    p.landed = p.empty + job.n_stages;
+    p.shrink = (shrink_ring *)(p.landed + 2);
+    return p;
 }
 
-/* A walk over this block's stages: tiles in turn, its boxes of k within each. */
-typedef struct { int tile, box, slot, parity; } cursor;
-
+/* The tiles and boxes of k that are this block's. */
 typedef struct { int first_tile, tile_step, from, to; } share;
 
 static __device__ __forceinline__ share share_of(const skinny_job &job)
 {
-    int n_boxes = (job.k + BOX - 1) / BOX, rank = blockIdx.x % job.splits;
+    int rank = blockIdx.x % job.splits;
     share s;
     s.first_tile = blockIdx.x / job.splits;
     s.tile_step = gridDim.x / job.splits;
-    s.from = rank * n_boxes / job.splits;
-    s.to = (rank + 1) * n_boxes / job.splits;
+    s.from = rank * job.n_boxes / job.splits;
+    s.to = (rank + 1) * job.n_boxes / job.splits;
     return s;
 }
 
-static __device__ __forceinline__ void advance_slot(const skinny_job &job, cursor &c)
-{
-    if (++c.slot == job.n_stages) {
-        c.slot = 0;
-        c.parity ^= 1;
-    }
-}
+/* A walk over this block's stages: tiles in turn, its boxes of k within each; slot and parity in the ring. */
+typedef struct { int tile, box, slot, parity; } cursor;
 
 static __device__ __forceinline__ void advance(const skinny_job &job, const share &s, cursor &c)
 {
@@ -105,56 +105,44 @@ static __device__ __forceinline__ void advance(const skinny_job &job, const shar
         c.box = s.from;
         c.tile += s.tile_step;
     }
-    advance_slot(job, c);
-}
-
-static __device__ __forceinline__ int boxes_at(const skinny_job &job, const share &s, int box)
-{
-    return s.to - box < job.boxes ? s.to - box : job.boxes;
+    if (++c.slot == job.n_stages) {
+        c.slot = 0;
+        c.parity ^= 1;
+    }
 }
 
 /* Announce the whole stage, W and x, and send for W. */
 template <int M>
-static __device__ __forceinline__ void load_w(const skinny_job &job, const share &s, const ring &r, const cursor &c,
-                                              const CUtensorMap *map, uint64_t policy)
+static __device__ __forceinline__ void load_w(const skinny_job &job, const places &p, const cursor &c, const CUtensorMap *map,
+                                              uint64_t policy)
 {
-    int n = boxes_at(job, s, c.box);
-    unsigned barrier = r.full + 8 * c.slot;
-    barrier_expect(barrier, n * (job.tile_rows + M) * BOX_ROW);
-#pragma unroll 1
-    for (int i = 0; i < n; i++)
-        copy_box(r.w + c.slot * r.w_stage + i * job.tile_rows * BOX_ROW, map, c.tile * job.tile_rows, (c.box + i) * BOX,
-                 barrier, policy);
+    expect_bytes(&p.full[c.slot], p.w_stage + p.x_stage);
+    copy_boxes(p.w + c.slot * p.w_stage, map, c.tile * job.tile_rows, c.box, &p.full[c.slot], policy);
 }
 
-template <int M>
-static __device__ __forceinline__ void load_x(const skinny_job &job, const share &s, const ring &r, const cursor &c,
-                                              const CUtensorMap *map, uint64_t policy)
+static __device__ __forceinline__ void load_x(const places &p, const cursor &c, const CUtensorMap *map, uint64_t policy)
 {
-    int n = boxes_at(job, s, c.box);
-#pragma unroll 1
-    for (int i = 0; i < n; i++)
-        copy_box(r.x + c.slot * r.x_stage + i * M * BOX_ROW, map, 0, (c.box + i) * BOX, r.full + 8 * c.slot, policy);
+    copy_boxes(p.x + c.slot * p.x_stage, map, 0, c.box, &p.full[c.slot], policy);
 }
 
 /* The producer: one thread. */
 template <int M>
-static __device__ void produce(const skinny_job &job, const share &s, const ring &r, const CUtensorMap *w_map,
+static __device__ void produce(const skinny_job &job, const share &s, const places &p, const CUtensorMap *w_map,
                                const CUtensorMap *x_map)
 {
     uint64_t once = policy_read_once(), keep = policy_keep();
     cursor w = {s.first_tile, s.from, 0, 0}, x = w;
     int filled = 0;
     for (; filled < job.n_stages && w.tile < job.n_tiles; filled++, advance(job, s, w))
-        load_w<M>(job, s, r, w, w_map, once);
+        load_w<M>(job, p, w, w_map, once);
     let_next_start();
     wait_for_previous();
     for (; filled > 0; filled--, advance(job, s, x))
-        load_x<M>(job, s, r, x, x_map, keep);
+        load_x(p, x, x_map, keep);
     for (; w.tile < job.n_tiles; advance(job, s, w)) {
-        barrier_wait(r.empty + 8 * w.slot, w.parity ^ 1);
-        load_w<M>(job, s, r, w, w_map, once);
-        load_x<M>(job, s, r, w, x_map, keep);
+        barrier_wait(&p.empty[w.slot], w.parity ^ 1);
+        load_w<M>(job, p, w, w_map, once);
+        load_x(p, w, x_map, keep);
     }
 }
 
@@ -174,23 +162,22 @@ static __device__ __forceinline__ void multiply(float (&acc)[M / 2], uint64_t w,
         w += tile_rows * BOX_ROW / 16;
         x += M * BOX_ROW / 16;
     }
+    wgmma_commit();
+    wgmma_wait<0>();
 }
 
-/* All stages of one tile. */
+/* All stages of one tile. A stage may reach past this block's share of k: those boxes are left out. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const share &s, const ring &r, cursor &c,
-                                                     float (&acc)[M / 2], int block_row)
+static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const share &s, const places &p, cursor &c,
+                                                     float (&acc)[M / 2], int row)
 {
-    int lane = threadIdx.x & 31;
     for (int box = s.from; box < s.to; box += job.boxes) {
-        barrier_wait(r.full + 8 * c.slot, c.parity);
-        multiply<T, M>(acc, operand(r.w + c.slot * r.w_stage + block_row * BOX_ROW), operand(r.x + c.slot * r.x_stage),
-                       boxes_at(job, s, box), job.tile_rows);
-        wgmma_commit();
-        wgmma_wait<0>();
-        if (lane == 0)
-            barrier_arrive(r.empty + 8 * c.slot);
-        advance_slot(job, c);
+        barrier_wait(&p.full[c.slot], c.parity);
+        multiply<T, M>(acc, operand(p.w + c.slot * p.w_stage + row * BOX_ROW), operand(p.x + c.slot * p.x_stage),
+                       min(job.boxes, s.to - box), job.tile_rows);
+        if ((threadIdx.x & 31) == 0)
+            barrier_arrive(&p.empty[c.slot]);
+        advance(job, s, c);
     }
 }
 
@@ -239,9 +226,20 @@ static __device__ __forceinline__ void store_act(const skinny_job &job, const fl
     }
 }
 
+/* Groups of 8 rows that this block owns: every splits-th one. */
+static __device__ __forceinline__ int groups_owned(const skinny_job &job)
+{
+    return (job.tile_rows / 8 - (int)(blockIdx.x % job.splits) + job.splits - 1) / job.splits;
+}
+
+static __device__ __forceinline__ void expect_sums(const skinny_job &job, const places &p)
+{
+    expect_bytes(p.landed, job.splits * groups_owned(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float));
+}
+
 /* Send a warp's sums, two groups of 8 rows from `group` on, to the blocks that own them. */
 template <int M>
-static __device__ __forceinline__ void send_sums(const skinny_job &job, const ring &r, const float (&acc)[M / 2], int group)
+static __device__ __forceinline__ void send_sums(const skinny_job &job, const places &p, const float (&acc)[M / 2], int group)
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, m = (job.m + 7) / 8 * 8, rank = blockIdx.x % job.splits;
 #pragma unroll
@@ -249,18 +247,12 @@ static __device__ __forceinline__ void send_sums(const skinny_job &job, const ri
         int mine = group + h, owner = mine % job.splits, place = rank * groups_each(job) + mine / job.splits;
         if (mine * 8 >= job.tile_rows)
             break;
-        unsigned to = address_at(r.landing + ((place * 8 + g) * m + 2 * t) * 4, owner), barrier = address_at(r.landed, owner);
+        unsigned to = at_peer(p.landing + (place * 8 + g) * m + 2 * t, owner), barrier = at_peer(p.landed, owner);
 #pragma unroll
         for (int j = 0; j < M / 8; j++)
             if (8 * j < m)
                 send_2(to + 32 * j, acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1], barrier);
     }
-}
-
-/* Groups of 8 rows that this block owns. */
-static __device__ __forceinline__ int groups_owned(const skinny_job &job)
-{
-    return (job.tile_rows / 8 - (int)(blockIdx.x % job.splits) + job.splits - 1) / job.splits;
 }
 
 template <typename O> static __device__ __forceinline__ void store_8(const skinny_job &job, int row, int n, float (&v)[8])
@@ -276,18 +268,17 @@ template <typename O> static __device__ __forceinline__ void store_8(const skinn
 }
 
 /* Add up what the blocks of the cluster sent, in order of rank; a thread owns 8 outputs of a row at a time. */
-template <typename T> static __device__ void store_sums(const skinny_job &job, const ring &r, const char *base, int n0, int n_threads)
+template <typename T> static __device__ void store_sums(const skinny_job &job, const places &p, int n0, int n_threads)
 {
     int m = (job.m + 7) / 8 * 8, each = groups_each(job), n_items = groups_owned(job) * m, rank = blockIdx.x % job.splits;
-    const float *landing = (const float *)(base + (r.landing - r.w));
-    barrier_wait(r.landed, 0);
+    barrier_wait(p.landed, 0);
     for (int i = threadIdx.x; i < n_items; i += n_threads) {
         int group = i / m, row = i % m, n = n0 + (group * job.splits + rank) * 8;
         float sum[8] = {};
         for (int peer = 0; peer < job.splits; peer++)
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                sum[j] += landing[((peer * each + group) * 8 + j) * m + row];
+                sum[j] += p.landing[((peer * each + group) * 8 + j) * m + row];
         if (row >= job.m)
             continue;
         if (job.f32)
@@ -299,18 +290,18 @@ template <typename T> static __device__ void store_sums(const skinny_job &job, c
 
 /* A consumer warpgroup: rows 64 * group .. of each of the block's tiles. */
 template <typename T, int M>
-static __device__ void consume(const skinny_job &job, const share &s, const ring &r, int group, int n_threads, const char *base)
+static __device__ void consume(const skinny_job &job, const share &s, const places &p, int group, int n_threads)
 {
-    cursor c = {0, 0, 0, 0};
+    cursor c = {s.first_tile, s.from, 0, 0};
     int row = 64 * group + (threadIdx.x >> 5 & 3) * 16;
     for (int tile = s.first_tile; tile < job.n_tiles; tile += s.tile_step) {
-        int n0 = tile * job.tile_rows, end = n0 + job.tile_rows, n1 = end < job.n ? end : job.n;
+        int n0 = tile * job.tile_rows, n1 = min(job.n, n0 + job.tile_rows);
         float acc[M / 2] = {};
-        multiply_tile<T, M>(job, s, r, c, acc, 64 * group);
+        multiply_tile<T, M>(job, s, p, c, acc, 64 * group);
         if (job.splits > 1) {
             cluster_wait();
-            send_sums<M>(job, r, acc, row / 8);
-            store_sums<T>(job, r, base, n0, n_threads);
+            send_sums<M>(job, p, acc, row / 8);
+            store_sums<T>(job, p, n0, n_threads);
         } else if (job.f32)
             store_f32<M>(job, acc, n0 + row, n1);
         else
@@ -318,44 +309,50 @@ static __device__ void consume(const skinny_job &job, const share &s, const ring
     }
 }
 
+static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, const places &p, int n_consumers)
+{
+#pragma unroll 1
+    for (int i = 0; i < job.n_stages; i++) {
+        barrier_set(&p.full[i], 1);
+        barrier_set(&p.empty[i], n_consumers / 32);
+    }
+    barrier_set(p.landed, 1);
+    if (job.shrinks)
+        shrink_ring_set(p.shrink);
+    barriers_set();
+    expect_sums(job, p);
+}
+
 #endif
 
-/* y = x W^T + bias for up to M rows of x, and the shrink of a site's adapters. Grid: see plan_skinny.
- * Block: 128 threads for each 64 rows of a tile, 32, 32 for each shrinker. Shared: the ring, at most
- * SKINNY_SHARED. */
+/* y = x W^T + bias for up to M rows of x, and the shrink of a site's adapters. Grid: as many blocks as fit at
+ * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer,
+ * 64 where adapters ride along. Shared: see places, at most SKINNY_SHARED. */
 template <typename T, int M>
 static __global__ void __launch_bounds__(SKINNY_THREADS, 1)
 skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, skinny_job job, shrink_job shrink)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char memory[];
-    int n_groups = (job.tile_rows + 63) / 64, n_consumers = 128 * n_groups, warp = warp_index();
+    int n_groups = (job.tile_rows + 63) / 64, n_consumers = 128 * n_groups, role = warp_index() - 4 * n_groups;
     share s = share_of(job);
-    ring r = ring_at<M>(job, shared_address(memory));
-    if (threadIdx.x == n_consumers) {
-#pragma unroll 1
-        for (int i = 0; i < job.n_stages; i++) {
-            barrier_init(r.full + 8 * i, 1);
-            barrier_init(r.empty + 8 * i, n_consumers / 32);
-        }
-        barrier_init(r.landed, 1);
-        barrier_init_done();
-        barrier_expect(r.landed, job.splits * groups_owned(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float));
-    }
+    places p = places_in<M>(job, memory);
+    if (threadIdx.x == n_consumers)
+        set_all_barriers(job, p, n_consumers);
     __syncthreads();
     if (job.splits > 1)
-        cluster_arrive();       /* consumers wait for it before they send */
-    if (warp < 4 * n_groups) {
-        consume<T, M>(job, s, r, warp / 4, n_consumers, memory);
+        cluster_arrive_relaxed();       /* consumers wait for it before they send */
+    if (role < 0) {
+        consume<T, M>(job, s, p, warp_index() / 4, n_consumers);
         return;
     }
-    if (threadIdx.x == n_consumers)
-        produce<M>(job, s, r, &w_map, &x_map);
-    else if (warp > 4 * n_groups) {
-        prefetch_units(shrink, blockIdx.x, gridDim.x, threadIdx.x - n_consumers - 32, 32 * job.n_shrinkers);
-        wait_for_previous();
-        shrink_units<T, true>(shrink, blockIdx.x, gridDim.x, warp - 4 * n_groups - 1, job.n_shrinkers);
-    }
+    if (role == 0 && threadIdx.x == n_consumers)
+        produce<M>(job, s, p, &w_map, &x_map);
+    else if (role == 1)
+        shrink_copier(shrink, p.shrink);
+    else if (role == 2)
+        shrink_multiplier<T>(shrink, p.shrink);
+    __syncwarp();
     if (job.splits > 1)
         cluster_wait();
 #endif

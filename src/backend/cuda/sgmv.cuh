@@ -1,9 +1,11 @@
 /* sgmv.cuh - what the SGMV kernels share
  *
- * Weights go from memory straight into the registers that feed the tensor cores: which input or column of a matrix
- * stands for which index of a product is free as long as both operands agree, so that every lane reads 16
- * bytes of a row at a time and no shuffling through shared memory is needed. Tensor cores are used for single
- * rows too: weights are the large operand, and what is wasted on absent rows is arithmetic that would idle. */
+ * Weights go from memory straight into the registers that feed the tensor cores: which input or column of a
+ * matrix stands for which index of a product is free as long as both operands agree, so that every lane reads
+ * 16 bytes of a row at a time and nothing is rearranged in shared memory. Tensor cores are used for single rows
+ * too: weights are the large operand, and what is wasted on absent rows is arithmetic that would idle.
+ *
+ * The first weights are read before wait_for_previous(), as no kernel writes them; x, y and v after it. */
 #ifndef PUNICA_BACKEND_CUDA_SGMV_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_CUH
 

@@ -10,7 +10,7 @@ enum {
     EXPAND_STEP = 64,           /* columns a warp multiplies at once */
     EXPAND_STRIDE = EXPAND_WARPS * EXPAND_STEP,
     EXPAND_STEPS = 4,           /* of a warp at most */
-    EXPAND_AHEAD = 4,           /* pieces of B, 2 KB each, that a warp has in flight */
+    EXPAND_AHEAD = 2,           /* pieces of B, 2 KB each, that a warp has in flight */
 };
 
 /* The columns of y: part i has out[i] of them, from col[i], for `blocks` blocks of `steps` steps. */
@@ -37,25 +37,32 @@ template <typename T> struct expand_part {
 };
 
 /* v of the tile into shared memory, with zeros up to a whole group of ranks. */
-template <typename T> static __device__ __forceinline__ void expand_copy_v(float *to, const expand_part<T> &p)
+template <int N, typename T>
+static __device__ __forceinline__ void expand_copy_v(float *to, const expand_part<T> &p)
 {
-    int stride = expand_v_stride(p.rank), cols = stride - 4;
-    for (int i = (int)threadIdx.x; i < p.n_rows * cols; i += EXPAND_THREADS) {
-        int row = i / cols, r = i % cols;
-        to[row * stride + r] = r < p.rank ? p.v[(size_t)row * p.v_cols + r] : 0.0f;
-    }
+    int stride = expand_v_stride(p.rank), first = (int)threadIdx.x / SGMV_GROUP;
+#pragma unroll 2
+    for (int r = (int)threadIdx.x % SGMV_GROUP; r < stride - 4; r += SGMV_GROUP)
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int row = first + 8 * i;
+            if (row < p.n_rows)
+                to[row * stride + r] = r < p.rank ? p.v[(size_t)row * p.v_cols + r] : 0.0f;
+        }
 }
 
 /* y of the warp's columns into shared memory, each lane for itself: lane 4g + t has columns 16t to 16t + 15 of
- * rows g and, where N is 2, g + 8 of a step. */
-template <typename T, int N> static __device__ __forceinline__ void expand_copy_y(uint4 *to, const expand_part<T> &p, int col, int steps)
+ * row g and, where N is 2, g + 8 of a step. */
+template <int N, typename T>
+static __device__ __forceinline__ void expand_copy_y(uint4 *to, const expand_part<T> &p, int col, int steps)
 {
     int g = lane_id() >> 2, c = col + 16 * (lane_id() & 3);
     for (int i = 0; i < steps; i++, c += EXPAND_STRIDE)
 #pragma unroll
         for (int j = 0; j < 2 * N; j++) {
             int row = g + 8 * (j >> 1), at = c + 8 * (j & 1);
-            copy_16(to + (2 * N * i + j) * EXPAND_THREADS, p.y + (size_t)row * p.y_cols + at, row < p.n_rows && at < p.out);
+            copy_16(to + (2 * N * i + j) * EXPAND_THREADS, p.y + (size_t)row * p.y_cols + at,
+                    row < p.n_rows && at < p.out);
         }
     copy_commit();
 }
@@ -63,7 +70,8 @@ template <typename T, int N> static __device__ __forceinline__ void expand_copy_
 /* v as the left operand, each number as the sum of two of T: lane 4g + t has ranks t, t + 4, t + 8, t + 12 of
  * rows g and g + 8. Up to 8 rows (N = 1) have the greater terms in rows 0 to 7 and the lesser in rows 8 to 15 of
  * one operand; more have an operand of each. */
-template <typename T, int N> static __device__ __forceinline__ void expand_load_v(unsigned (&a)[N][4], const float *v, int stride)
+template <typename T, int N>
+static __device__ __forceinline__ void expand_load_v(unsigned (&a)[N][4], const float *v, int stride)
 {
     v += (lane_id() >> 2) * stride + (lane_id() & 3);
 #pragma unroll
@@ -88,7 +96,8 @@ typedef union { uint4 row[4]; unsigned at[4][4]; } expand_piece;
 /* d[i] += v B for 64 columns, of which 8n + i is column n of product i: lane 4g + t has columns 8g to 8g + 7 of
  * its four ranks. */
 template <typename T, int N>
-static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const unsigned (&a)[N][4], const expand_piece &b)
+static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const unsigned (&a)[N][4],
+                                                       const expand_piece &b)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -102,8 +111,9 @@ static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const u
 }
 
 /* y = from + d for one step, columns from col; clears d. */
-template <typename T, int N>
-static __device__ __forceinline__ void expand_store(const expand_part<T> &p, int col, const uint4 *from, float (&d)[8][4])
+template <int N, typename T>
+static __device__ __forceinline__ void expand_store(const expand_part<T> &p, int col, const uint4 *from,
+                                                    float (&d)[8][4])
 {
     int g = lane_id() >> 2, c = col + 16 * (lane_id() & 3);
 #pragma unroll
@@ -121,49 +131,56 @@ static __device__ __forceinline__ void expand_store(const expand_part<T> &p, int
     memset(d, 0, sizeof d);
 }
 
-/* Columns from col, `steps` steps of them, with all ranks: pieces of B go by step, and by group of ranks within it. */
-template <typename T, int N>
+/* Columns from col, `steps` steps of them, with all ranks: pieces of B go by step, and by group of ranks within
+ * it. */
+template <int N, typename T>
 static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int col, int steps, char *shared)
 {
     uint4 *y = (uint4 *)shared + threadIdx.x;
     float *v = (float *)(shared + SGMV_TILE * EXPAND_STRIDE * steps * 2);
-    int g = lane_id() >> 2, t = lane_id() & 3, stride = expand_v_stride(p.rank), n_groups = groups_of(p.rank);
+    int t = lane_id() & 3, c = col + 8 * (lane_id() >> 2);
+    int stride = expand_v_stride(p.rank), n_groups = groups_of(p.rank);
     expand_piece piece[EXPAND_AHEAD];
-    int read_step = 0, read_group = 0;
+    const T *b = p.b + (size_t)t * p.out + c;
+    int ranks_left = p.rank - t;
+    int steps_left = c < p.out ? min(steps, (p.out - c + EXPAND_STRIDE - 1) / EXPAND_STRIDE) : 0;
     auto read = [&](expand_piece &to) {
-        int r = SGMV_GROUP * read_group + t, c = col + read_step * EXPAND_STRIDE + 8 * g;
-        const T *b = p.b + (size_t)r * p.out + c;
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            to.row[i] = load_weights(b + (size_t)(4 * i) * p.out, read_step < steps && r + 4 * i < p.rank && c < p.out);
-        if (++read_group == n_groups) {
-            read_group = 0;
-            read_step++;
+            to.row[i] = load_weights(b + (size_t)(4 * i) * p.out, steps_left > 0 && 4 * i < ranks_left);
+        ranks_left -= SGMV_GROUP;
+        b += (size_t)SGMV_GROUP * p.out;
+        if (ranks_left + t <= 0) {
+            b += EXPAND_STRIDE - (size_t)SGMV_GROUP * n_groups * p.out;
+            ranks_left = p.rank - t;
+            steps_left--;
         }
     };
 #pragma unroll
     for (int i = 0; i < EXPAND_AHEAD; i++)
         read(piece[i]);
     wait_for_previous();
-    expand_copy_y<T, N>(y, p, col, steps);
-    expand_copy_v(v, p);
+    expand_copy_y<N>(y, p, col, steps);
+    expand_copy_v<N>(v, p);
     copy_wait<0>();
     __syncthreads();
 
     float d[8][4] = {};
+    unsigned a[N][4];
+    expand_load_v<T, N>(a, v, stride);
     for (int at = 0, group = 0; at < steps;) {
 #pragma unroll
         for (int i = 0; i < EXPAND_AHEAD; i++) {
-            unsigned a[N][4];
-            expand_load_v<T, N>(a, v + SGMV_GROUP * group, stride);
             expand_multiply<T, N>(d, a, piece[i]);
             read(piece[i]);
             if (++group == n_groups) {
                 if (at < steps)
-                    expand_store<T, N>(p, col + at * EXPAND_STRIDE, y + 2 * N * at * EXPAND_THREADS, d);
+                    expand_store<N>(p, col + at * EXPAND_STRIDE, y + 2 * N * at * EXPAND_THREADS, d);
                 group = 0;
                 at++;
             }
+            if (n_groups > 1)
+                expand_load_v<T, N>(a, v + SGMV_GROUP * group, stride);
         }
     }
 }
@@ -177,23 +194,27 @@ expand_tiles(step s, int site, expand_columns c, T *y, const float *v, int v_col
     extern __shared__ __align__(16) char shared[];
     let_next_start();
     sgmv_tile tile = s.tile[blockIdx.y];
-    int block = (int)blockIdx.x, part = 0, rank = 0;
+    int block = (int)blockIdx.x, part = 0, rank = 0, before = 0;
     for (; block >= pick(c.blocks, part); part++)
         block -= pick(c.blocks, part);
-    const lora_entry *e = tile.table + site;
-    if ((int)blockIdx.y < s.n[COUNT_TILES])
+    const T *b = NULL;
+    if ((int)blockIdx.y < s.n[COUNT_TILES]) {
+        const lora_entry *e = tile.table + site;
         rank = e->rank[part];
+        b = (const T *)e->b[part];
+        before = rank_offset(e, part);
+    }
     if (rank == 0) {
         wait_for_previous();
         return;
     }
-    expand_part<T> p = {(const T *)e->b[part], y + (size_t)tile.row * c.cols + pick(c.col, part),
-                        v + (size_t)tile.row * v_cols + rank_offset(e, part), tile.n_rows, rank, pick(c.out, part), c.cols, v_cols};
+    expand_part<T> p = {b, y + (size_t)tile.row * c.cols + pick(c.col, part),
+                        v + (size_t)tile.row * v_cols + before, tile.n_rows, rank, pick(c.out, part), c.cols, v_cols};
     int col = block * c.steps * EXPAND_STRIDE + EXPAND_STEP * warp_id();
     if (tile.n_rows > 8)
-        expand_run<T, 2>(p, col, c.steps, shared);
+        expand_run<2>(p, col, c.steps, shared);
     else
-        expand_run<T, 1>(p, col, c.steps, shared);
+        expand_run<1>(p, col, c.steps, shared);
 }
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef PUNICA_BACKEND_CUDA_SGMV_SHRINK_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_SHRINK_CUH
 
-#include "backend/cuda/cluster.cuh"
+#include "backend/cuda/mailbox.cuh"
 #include "backend/cuda/sgmv.cuh"
 
 enum {
@@ -10,48 +10,103 @@ enum {
     SHRINK_THREADS = 32 * SHRINK_WARPS,
     SHRINK_STEP = 32,           /* inputs a warp multiplies at once */
     SHRINK_STRIDE = SHRINK_WARPS * SHRINK_STEP,
-    SHRINK_AHEAD = 8,           /* steps a warp has in flight: 1 KB of A each */
     SHRINK_SPLITS = 8,          /* blocks of a cluster at most */
 };
 
+/* A tile and its adapter, whose ranks are handled in groups of 16, numbered through all parts. */
 typedef struct {
+    const void *a[3];
+    float scale[3];
+    int rank[3], groups[3], n_groups;
+    int row, n_rows;
+} shrink_tile;
+
+typedef struct {
+    shrink_tile tile;
+    uint64_t box;
     float partial[SHRINK_WARPS][SGMV_TILE * SGMV_GROUP];
     float gathered[SHRINK_SPLITS][SGMV_TILE * SGMV_GROUP];
 } shrink_shared;
 
-/* A tile's part in this block: groups of 16 ranks, from all parts, numbered through. */
-typedef struct {
-    const lora_entry *e;
-    int row, n_rows;
-    int groups[3], n_groups;
-} shrink_tile;
+/* One group: which ranks of which part, and their columns of v. */
+typedef struct { int part, from, n_ranks, v_col; } shrink_group;
 
-/* One group: which ranks of which part. */
-typedef struct { int part, from, n_ranks; } shrink_group;
+/* Everything of the entry is read before anything is looked at: it may have to come from memory. */
+static __device__ __forceinline__ shrink_tile shrink_open(const sgmv_tile &tile, int site, bool there)
+{
+    shrink_tile t = {{NULL}, {}, {}, {}, 0, tile.row, tile.n_rows};
+    if (!there)
+        return t;
+    const lora_entry *e = tile.table + site;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        t.a[i] = e->a[i];
+        t.rank[i] = e->rank[i];
+        t.scale[i] = e->scale[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        t.n_groups += t.groups[i] = groups_of(t.rank[i]);
+    return t;
+}
 
 static __device__ __forceinline__ shrink_group group_at(const shrink_tile &t, int group)
 {
     int part = group < t.groups[0] ? 0 : group < t.groups[0] + t.groups[1] ? 1 : 2;
     int from = SGMV_GROUP * (group - (part > 0 ? t.groups[0] : 0) - (part > 1 ? t.groups[1] : 0));
-    return shrink_group{part, from, min((int)SGMV_GROUP, t.e->rank[part] - from)};
+    int before = (part > 0 ? t.rank[0] : 0) + (part > 1 ? t.rank[1] : 0);
+    return shrink_group{part, from, min((int)SGMV_GROUP, t.rank[part] - from), before + from};
 }
 
-/* A lane's way through the A of its block's groups, step by step. Lane 4g + t has ranks g and g + 8, inputs 8t to
- * 8t + 7 of a step. */
-template <typename T> struct shrink_reader {
-    const T *a;                 /* NULL: past the end */
-    int group, n_ranks, i;
-};
+/* S steps as lane 4g + t has them: inputs 8t to 8t + 7 of each, of ranks g and g + 8 of A and rows g and, where
+ * N is 2, g + 8 of x. */
+template <int N, int S> struct shrink_batch { uint4 a[S][2], x[S][N]; };
 
-template <typename T>
-static __device__ __forceinline__ void shrink_enter(shrink_reader<T> &r, const shrink_tile &t, int in)
+template <typename T, int N, int S>
+static __device__ __forceinline__ void shrink_load_a(shrink_batch<N, S> &to, const T *a, int in, int n_ranks, int k,
+                                                     int k1)
 {
-    r.i = 0;
-    r.n_ranks = 0;
-    if (r.group < t.n_groups) {
-        shrink_group g = group_at(t, r.group);
-        r.a = (const T *)t.e->a[g.part] + (size_t)(g.from + (lane_id() >> 2)) * in;
-        r.n_ranks = g.n_ranks;
+    int g = lane_id() >> 2;
+    a += (size_t)g * in + k;
+#pragma unroll
+    for (int i = 0; i < S; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            to.a[i][j] = load_weights(a + i * SHRINK_STRIDE + (size_t)(8 * j) * in,
+                                      g + 8 * j < n_ranks && k + i * SHRINK_STRIDE < k1);
+}
+
+template <typename T, int N, int S>
+static __device__ __forceinline__ void shrink_load_x(shrink_batch<N, S> &to, const T *x, int in, int n_rows, int k,
+                                                     int k1)
+{
+    int g = lane_id() >> 2;
+    x += (size_t)g * in + k;
+#pragma unroll
+    for (int i = 0; i < S; i++)
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            to.x[i][j] = uint4{};
+            if (g + 8 * j < n_rows && k + i * SHRINK_STRIDE < k1)
+                to.x[i][j] = *(const uint4 *)(x + i * SHRINK_STRIDE + (size_t)(8 * j) * in);
+        }
+}
+
+/* d[i] += A x^T, ranks by rows 8i to 8i + 7. Of a lane's eight inputs, 0 to 3 are its four indices of one product
+ * and 4 to 7 of a second; ranks and rows that are not there make sums nobody reads. */
+template <typename T, int N, int S>
+static __device__ __forceinline__ void shrink_multiply(float (&d)[N][4], const shrink_batch<N, S> &from)
+{
+#pragma unroll
+    for (int i = 0; i < S; i++) {
+        const uint4 &lo = from.a[i][0], &hi = from.a[i][1];
+        unsigned a0[4] = {lo.x, hi.x, lo.y, hi.y}, a1[4] = {lo.z, hi.z, lo.w, hi.w};
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            unsigned b0[2] = {from.x[i][j].x, from.x[i][j].y}, b1[2] = {from.x[i][j].z, from.x[i][j].w};
+            mma<T>(d[j], a0, b0);
+            mma<T>(d[j], a1, b1);
+        }
     }
 }
 
@@ -77,97 +132,84 @@ static __device__ __forceinline__ float shrink_reduce(float (&d)[N][4], float (*
     return sum;
 }
 
-/* The sum over the cluster's blocks, in the one whose turn it is; true there. */
-static __device__ __forceinline__ bool shrink_gather(float &sum, int turn, bool first, shrink_shared *sh)
+/* The sum over the cluster's blocks, in the one whose turn it is; true there. A block leads one group in every
+ * gridDim.x, and by the time it leads again all others have led in between, with its help: so no number comes
+ * before the one in its place has been read. */
+template <int N> static __device__ __forceinline__ bool shrink_gather(float &sum, int turn, shrink_shared *sh)
 {
-    int splits = (int)gridDim.x, leader = turn % splits;
+    int splits = (int)gridDim.x, leader = turn % splits, n = 8 * N * SGMV_GROUP;
     if (splits == 1)
         return true;
-    if (first)
-        cluster_wait();         /* all blocks of the cluster run */
-    store_to_peer(&sh->gathered[blockIdx.x][threadIdx.x], (unsigned)leader, sum);
-    cluster_arrive();
-    cluster_wait();
+    if (turn == 0)
+        cluster_wait();         /* all boxes are open */
+    if ((int)threadIdx.x < n)
+        mailbox_send(&sh->gathered[blockIdx.x][threadIdx.x], &sh->box, (unsigned)leader, sum);
+    if ((int)blockIdx.x != leader)
+        return false;
+    if (threadIdx.x == 0)
+        mailbox_expect(&sh->box, splits * n);
+    mailbox_wait(&sh->box, turn / splits);
     sum = 0.0f;
-    if ((int)blockIdx.x == leader)
-        for (int i = 0; i < splits; i++)
-            sum += sh->gathered[i][threadIdx.x];
-    return (int)blockIdx.x == leader;
+#pragma unroll
+    for (int i = 0; i < SHRINK_SPLITS; i++)
+        sum += i < splits ? sh->gathered[i][threadIdx.x] : 0.0f;
+    return true;
 }
 
-static __device__ __forceinline__ void shrink_store(float *v, int v_cols, const shrink_tile &t, int group, float sum)
+static __device__ __forceinline__ void shrink_store(float *v, int v_cols, const shrink_tile &t, int group,
+                                                    float sum)
 {
     int row = (int)threadIdx.x / SGMV_GROUP, r = (int)threadIdx.x % SGMV_GROUP;
     shrink_group g = group_at(t, group);
     if (row < t.n_rows && r < g.n_ranks)
-        v[(size_t)(t.row + row) * v_cols + rank_offset(t.e, g.part) + g.from + r] = t.e->scale[g.part] * sum;
+        v[(size_t)(t.row + row) * v_cols + g.v_col + r] = t.scale[g.part] * sum;
 }
 
-/* Inputs [k0, k1) of all groups of this block. N: 8 rows each. Of a lane's eight inputs, 0 to 3 are its four
- * indices of one product and 4 to 7 of a second; ranks and rows that are not there make sums nobody reads. */
-template <typename T, int N>
-static __device__ __forceinline__ void shrink_run(const shrink_tile &t, const T *x, int in, int k0, int k1, float *v, int v_cols,
-                                                  shrink_shared *sh)
+/* Inputs [k0, k1) of this block's groups, S steps of each warp at a time, while the next are on their way. */
+template <typename T, int N, int S>
+static __device__ __forceinline__ void shrink_run(shrink_shared *sh, int n_groups, int n_rows, const T *x, int in,
+                                                  int k0, int k1, float *v, int v_cols)
 {
-    constexpr int BATCH = 4 / N;
-    int n_steps = max(1, (k1 - k0 + SHRINK_STRIDE - 1) / SHRINK_STRIDE), stride = (int)gridDim.z;
-    int g = lane_id() >> 2, k_first = k0 + SHRINK_STEP * warp_id() + 8 * (lane_id() & 3);
-    shrink_reader<T> r = {NULL, (int)blockIdx.z};
-    uint4 lo[SHRINK_AHEAD], hi[SHRINK_AHEAD];
-    auto read = [&](int slot) {
-        int k = k_first + r.i * SHRINK_STRIDE;
-        lo[slot] = load_weights(r.a + k, g < r.n_ranks && k < k1);
-        hi[slot] = load_weights(r.a + (size_t)8 * in + k, g + 8 < r.n_ranks && k < k1);
-        if (++r.i == n_steps) {
-            r.group += stride;
-            shrink_enter(r, t, in);
+    constexpr int SPAN = S * SHRINK_STRIDE;
+    int k_lane = SHRINK_STEP * warp_id() + 8 * (lane_id() & 3);
+    int next = (int)blockIdx.z, next_k = k0, group = next, k = k0, turn = 0;
+    auto read = [&](shrink_batch<N, S> &to, bool with_x) {
+        if (next >= n_groups)
+            return;
+        shrink_group at = group_at(sh->tile, next);
+        const T *a = (const T *)sh->tile.a[at.part] + (size_t)at.from * in;
+        shrink_load_a(to, a, in, at.n_ranks, next_k + k_lane, k1);
+        if (with_x)
+            shrink_load_x(to, x, in, n_rows, next_k + k_lane, k1);
+        next_k += SPAN;
+        if (next_k >= k1) {
+            next_k = k0;
+            next += (int)gridDim.z;
         }
     };
-    shrink_enter(r, t, in);
-#pragma unroll
-    for (int i = 0; i < SHRINK_AHEAD; i++)
-        read(i);
-    wait_for_previous();
-
     float d[N][4] = {};
-    const T *rows = x + (size_t)(t.row + g) * in;
-    int i = 0, i_x = 0, turn = 0;
-    for (int group = (int)blockIdx.z; group < t.n_groups;) {
-#pragma unroll
-        for (int from = 0; from < SHRINK_AHEAD; from += BATCH) {
-            uint4 b[BATCH][N];
-#pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                int k = k_first + i_x * SHRINK_STRIDE;
-                i_x = i_x + 1 == n_steps ? 0 : i_x + 1;
-#pragma unroll
-                for (int n = 0; n < N; n++) {
-                    b[j][n] = uint4{};
-                    if (g + 8 * n < t.n_rows && k < k1)
-                        b[j][n] = *(const uint4 *)(rows + (size_t)(8 * n) * in + k);
-                }
-            }
-#pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                const uint4 &l = lo[from + j], &h = hi[from + j];
-                unsigned a0[4] = {l.x, h.x, l.y, h.y}, a1[4] = {l.z, h.z, l.w, h.w};
-#pragma unroll
-                for (int n = 0; n < N; n++) {
-                    unsigned b0[2] = {b[j][n].x, b[j][n].y}, b1[2] = {b[j][n].z, b[j][n].w};
-                    mma<T>(d[n], a0, b0);
-                    mma<T>(d[n], a1, b1);
-                }
-                read(from + j);
-                if (++i == n_steps && group < t.n_groups) {
-                    i = 0;
-                    float sum = shrink_reduce(d, sh->partial);
-                    if (shrink_gather(sum, turn, turn == 0, sh))
-                        shrink_store(v, v_cols, t, group, sum);
-                    turn++;
-                    group += stride;
-                }
-            }
-        }
+    auto work = [&](shrink_batch<N, S> &batch) {
+        shrink_multiply<T>(d, batch);
+        read(batch, true);
+        k += SPAN;
+        if (k < k1)
+            return;
+        float sum = shrink_reduce(d, sh->partial);
+        if (shrink_gather<N>(sum, turn++, sh))
+            shrink_store(v, v_cols, sh->tile, group, sum);
+        k = k0;
+        group += (int)gridDim.z;
+    };
+    shrink_batch<N, S> even, odd;
+    read(even, false);
+    read(odd, false);
+    wait_for_previous();
+    shrink_load_x(even, x, in, n_rows, k0 + k_lane, k1);
+    shrink_load_x(odd, x, in, n_rows, (k0 + SPAN < k1 ? k0 + SPAN : k0) + k_lane, k1);
+    while (group < n_groups) {
+        work(even);
+        if (group < n_groups)
+            work(odd);
     }
 }
 
@@ -175,31 +217,31 @@ static __device__ __forceinline__ void shrink_run(const shrink_tile &t, const T 
  * pieces are a cluster. A warp owns every eighth step of the piece. Sums over warps go through shared memory,
  * those over blocks into one of them, all in fixed order. Shared memory: sizeof(shrink_shared), 16 KB. */
 template <typename T>
-static __global__ void __launch_bounds__(SHRINK_THREADS, 2)
+static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
 shrink_tiles(step s, int site, const T *x, int in, float *v, int v_cols)
 {
     __shared__ shrink_shared sh;
     let_next_start();
-    sgmv_tile at = s.tile[blockIdx.y];
-    shrink_tile t = {NULL, at.row, at.n_rows};
-    if ((int)blockIdx.y < s.n[COUNT_TILES]) {
-        t.e = at.table + site;
-        for (int i = 0; i < 3; i++) {
-            t.groups[i] = groups_of(t.e->rank[i]);
-            t.n_groups += t.groups[i];
-        }
-    }
+    sgmv_tile tile = s.tile[blockIdx.y];
+    shrink_tile t = shrink_open(tile, site, (int)blockIdx.y < s.n[COUNT_TILES]);
     if ((int)blockIdx.z >= t.n_groups) {
         wait_for_previous();
         return;
     }
-    int splits = (int)gridDim.x, span = (in / 8 + splits - 1) / splits * 8, k0 = (int)blockIdx.x * span, k1 = min(in, k0 + span);
+    if (threadIdx.x == 0) {
+        sh.tile = t;
+        mailbox_open(&sh.box);
+    }
+    __syncthreads();
+    int splits = (int)gridDim.x, span = (in / 8 + splits - 1) / splits * 8;
+    int k0 = (int)blockIdx.x * span, k1 = min(in, k0 + span);
     if (splits > 1)
-        cluster_arrive();
+        cluster_announce();
+    x += (size_t)t.row * in;
     if (t.n_rows > 8)
-        shrink_run<T, 2>(t, x, in, k0, k1, v, v_cols, &sh);
+        shrink_run<T, 2, 1>(&sh, t.n_groups, t.n_rows, x, in, k0, k1, v, v_cols);
     else
-        shrink_run<T, 1>(t, x, in, k0, k1, v, v_cols, &sh);
+        shrink_run<T, 1, 2>(&sh, t.n_groups, t.n_rows, x, in, k0, k1, v, v_cols);
 }
 
 #endif

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Pictures of what bench.sh measured, drawn by gnuplot.
+
+    tools/gpu/plots.py RESULTS [OUT]        (OUT: RESULTS)
+
+Reads op.csv, baselines.csv, step.csv and layer-*.csv, those that are there, and writes an SVG for each
+figure of the paper that they hold.
+"""
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+WORKLOADS = ["distinct", "uniform", "skewed", "identical"]
+ALL = ["none", *WORKLOADS]
+
+
+def read(path):
+    return list(csv.DictReader(path.open())) if path.exists() else []
+
+
+def pick(rows, x, y, **wanted):
+    """[(x, y)] of the rows that have these values."""
+    return [(float(r[x]), float(r[y])) for r in rows if all(r[k] == str(v) for k, v in wanted.items())]
+
+
+def draw(path, title, x_label, y_label, curves, settings=""):
+    """curves: [(name, [(x, y)], dashed)]"""
+    curves = [c for c in curves if c[1]]
+    if not curves:
+        return
+    lines = ['set terminal svg size 900,560 font "sans,13" background "white"', f'set output "{path}"', "set grid",
+             "set key outside right top", f'set title "{title}"', f'set xlabel "{x_label}"', f'set ylabel "{y_label}"', settings]
+    for i, (_, points, _) in enumerate(curves):
+        lines += [f"$c{i} << END", *(f"{x} {y}" for x, y in points), "END"]
+    lines.append("plot " + ", ".join(f'$c{i} with linespoints lw 2 pt 7 ps 0.5 dt {2 if dashed else 1} title "{name}"'
+                                     for i, (name, _, dashed) in enumerate(curves)))
+    subprocess.run(["gnuplot"], input="\n".join(lines), text=True, check=True)
+    print(path)
+
+
+def draw_op(op, baselines, out):
+    at = dict(rank=16) | {"in": 4096, "out": 4096}
+    curves = [(f"SGMV, {w}", pick(op, "rows", "us", workload=w, **at), False) for w in WORKLOADS]
+    curves += [(f"{how}, {w}", pick(baselines, "rows", "us", how=how, workload=w, **at), True)
+               for how in ("gather-bmm", "loop") for w in ("distinct", "identical")]
+    draw(out / "op.svg", "LoRA operator, 4096 to 4096, rank 16, FP16, cold weights", "rows", "microseconds", curves,
+         "set logscale xy 2")
+
+
+def draw_ranks(op, out):
+    at = {"in": 4096, "out": 4096}
+    ranks = sorted({int(r["rank"]) for r in op})
+    curves = [(f"rank {k}, {w}", pick(op, "rows", "us", rank=k, workload=w, **at), w == "identical")
+              for k in ranks for w in ("distinct", "identical")]
+    draw(out / "ranks.svg", "LoRA operator by rank, 4096 to 4096, FP16, cold weights", "rows", "microseconds", curves,
+         "set logscale xy 2")
+
+
+def draw_roofline(op, out):
+    at = dict(rank=16) | {"in": 4096, "out": 4096}
+    curves = [(w, sorted(pick(op, "flop_per_byte", "gflop_per_s", workload=w, **at)), False) for w in WORKLOADS]
+    draw(out / "roofline.svg", "SGMV roofline, 4096 to 4096, rank 16", "operations per byte", "GFLOP/s", curves,
+         "set logscale xy 2")
+
+
+def draw_decodes(rows, name, unit, scale, out):
+    for context in sorted({int(r["context"]) for r in rows}):
+        curves = [(w, [(x, y * scale) for x, y in pick(rows, "batch", "us", context=context, workload=w)], False) for w in ALL]
+        curves += [(f"bytes, {w}", [(x, y * scale) for x, y in pick(rows, "batch", "floor_us", context=context, workload=w)], True)
+                   for w in ("none", "distinct")]
+        draw(out / f"{name}-{context}.svg", f"{rows[0]['shape']}, {rows[0]['what']}, context {context}", "batch", unit, curves,
+             "set logscale x 2\nset yrange [0:]")
+
+
+def main():
+    source = Path(sys.argv[1])
+    out = Path(sys.argv[2] if len(sys.argv) > 2 else source)
+    out.mkdir(parents=True, exist_ok=True)
+    op = read(source / "op.csv")
+    draw_op(op, read(source / "baselines.csv"), out)
+    draw_ranks(op, out)
+    draw_roofline(op, out)
+    draw_decodes(read(source / "step.csv"), "step", "milliseconds", 1e-3, out)
+    for path in sorted(source.glob("layer-*.csv")):
+        draw_decodes(read(path), path.stem, "microseconds", 1, out)
+
+
+if __name__ == "__main__":
+    main()
