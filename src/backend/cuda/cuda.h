@@ -10,7 +10,6 @@
 #ifndef PUNICA_BACKEND_CUDA_CUDA_H
 #define PUNICA_BACKEND_CUDA_CUDA_H
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -103,9 +102,7 @@ typedef struct {
     const batch *begun;
     step_store *store;                  /* memory behind step, and recordings */
 
-    cublasLtHandle_t blas;
-    void *blas_workspace;
-    size_t blas_workspace_bytes;
+    struct blas *blas;                  /* cuda_blas.c */
     linear_plans *plans;
 
     float *v_parts;                     /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
@@ -179,6 +176,18 @@ void cuda_linear(backend *, tensor *y, const tensor *x, const linear *w);
 void cuda_linear_shrink(backend *, tensor *y, const tensor *x, const adapted *, const batch *);
 int cuda_linear_init(cuda_backend *, err *e);
 void cuda_linear_deinit(cuda_backend *);
+/* cuda_blas.c: one product, y [m, n] (rows ldy apart) = x [m, k] W [n, k]^T + bias; with a bias, y must hold it
+ * already. False when cuBLASLt has nothing for this shape. */
+typedef struct {
+    void *y;
+    dtype y_type;
+    const void *x, *w;
+    const float *bias;          /* or NULL */
+    int m, n, k, ldy;
+} dense_product;
+bool cuda_blas_multiply(cuda_backend *, const dense_product *);
+int cuda_blas_open(cuda_backend *, err *e);
+void cuda_blas_close(cuda_backend *);
 /* cuda_sgmv.cu: */
 void cuda_sgmv_shrink(backend *, tensor *v, const tensor *x, const batch *, int site);
 void cuda_sgmv_expand(backend *, tensor *y, const tensor *v, const batch *, int site, const linear *w);

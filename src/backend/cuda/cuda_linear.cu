@@ -3,7 +3,7 @@
  * The parts of a linear lie back to back in device memory, so that it is one matrix W [n, k]. Three ways:
  *
  *   skinny   few rows of x on Hopper: our own stream of weights, see linear_skinny.cuh
- *   cuBLASLt more rows, or other chips
+ *   cuBLASLt more rows, or other chips (cuda_blas.c)
  *   plain    rows that are not whole 16-byte vectors: correct, and small models only
  *
  * In fused invocations the shrink of the site's adapters rides in the skinny kernel; where that does not
@@ -24,32 +24,10 @@ enum {
     MAX_STAGES = 48,
 };
 
-#define BLAS_WORKSPACE ((size_t)32 << 20)
-
-/* What cuBLASLt should do for products of this size; m is rounded up, see rounded_rows. */
-typedef struct {
-    int m, n, k;
-    cudaDataType_t y_type;
-    bool known;                 /* false: it cannot */
-    cublasLtMatmulAlgo_t algo;
-} blas_plan;
-
 struct linear_plans {
     PFN_cuTensorMapEncodeTiled_v12000 encode;
     int max_clusters[MAX_SPLITS + 1];   /* by size of cluster: how many run at once */
-    blas_plan *blas;
-    int n_blas;
-    size_t blas_cap;
 };
-
-/* One product: y [m, n] (rows ldy apart) = x [m, k] W [n, k]^T + bias. */
-typedef struct {
-    void *y;
-    dtype y_type;
-    const void *x, *w;
-    const float *bias;          /* or NULL */
-    int m, n, k, ldy;
-} product;
 
 static int divide_up(int a, int b)
 {
@@ -62,7 +40,7 @@ static bool aligned(const void *p, size_t bytes)
 }
 
 /* Whether rows of x and W are whole 16-byte vectors. */
-static bool is_wide(const product *p)
+static bool is_wide(const dense_product *p)
 {
     return p->k % 8 == 0 && aligned(p->x, 16) && aligned(p->w, 16);
 }
@@ -127,7 +105,7 @@ static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, 
 }
 
 template <typename T, int M>
-static void launch_skinny(cuda_backend *cu, const product *p, const skinny_job &job, size_t shared, const shrink_job &shrink)
+static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared, const shrink_job &shrink)
 {
     CUtensorMap w_map = box_map(cu, p->w, p->n, p->k, job.boxes, job.tile_rows);
     CUtensorMap x_map = box_map(cu, p->x, p->m, p->k, job.boxes, M);
@@ -138,7 +116,7 @@ static void launch_skinny(cuda_backend *cu, const product *p, const skinny_job &
 }
 
 template <typename T>
-static void launch_skinny_rows(cuda_backend *cu, const product *p, const skinny_job &job, size_t shared, const shrink_job &s)
+static void launch_skinny_rows(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared, const shrink_job &s)
 {
     switch (padded_rows(p->m)) {
     case 8: launch_skinny<T, 8>(cu, p, job, shared, s); break;
@@ -149,7 +127,7 @@ static void launch_skinny_rows(cuda_backend *cu, const product *p, const skinny_
 }
 
 /* shrink: NULL where no adapters ride along. */
-static void run_skinny(cuda_backend *cu, const product *p, const shrink_job *shrink)
+static void run_skinny(cuda_backend *cu, const dense_product *p, const shrink_job *shrink)
 {
     skinny_job job = {};
     job.y = p->y;
@@ -169,7 +147,7 @@ static void run_skinny(cuda_backend *cu, const product *p, const shrink_job *shr
         launch_skinny_rows<bf16>(cu, p, job, shared, shrink ? *shrink : none);
 }
 
-static bool fits_skinny(const cuda_backend *cu, const product *p)
+static bool fits_skinny(const cuda_backend *cu, const dense_product *p)
 {
     return cu->arch == 90 && p->m <= SKINNY_ROWS && p->k % BOX == 0 && is_wide(p);
 }
@@ -200,7 +178,7 @@ static __global__ void plain(O *y, const T *x, const T *w, const float *bias, in
     }
 }
 
-template <typename T> static void run_plain(cuda_backend *cu, const product *p)
+template <typename T> static void run_plain(cuda_backend *cu, const dense_product *p)
 {
     dim3 grid((unsigned)divide_up(p->n, PLAIN_WARPS), (unsigned)divide_up(p->m, PLAIN_ROWS));
     if (p->y_type == DTYPE_F32)
@@ -211,7 +189,7 @@ template <typename T> static void run_plain(cuda_backend *cu, const product *p)
                p->m, p->n, p->k, p->ldy);
 }
 
-/* cuBLASLt. Its matrices are column-major: y^T [n, m] = (W^T)^T x^T. */
+/* cuBLASLt. */
 
 /* Every row of y becomes the bias. A thread owns one column. */
 template <typename O> static __global__ void fill_bias(O *y, const float *bias, int m, int n, int ldy)
@@ -223,98 +201,14 @@ template <typename O> static __global__ void fill_bias(O *y, const float *bias, 
         y[(size_t)row * ldy + col] = from_float<O>(bias[col]);
 }
 
-template <typename O> static void run_fill_bias(cuda_backend *cu, const product *p)
+template <typename O> static void run_fill_bias(cuda_backend *cu, const dense_product *p)
 {
     dim3 grid((unsigned)divide_up(p->n, 256), (unsigned)(p->m < 64 ? p->m : 64));
     launch(cu, "linear bias", fill_bias<O>, grid, 256, 0, (O *)p->y, p->bias, p->m, p->n, p->ldy);
 }
 
-/* Numbers of rows that share a plan. */
-static int rounded_rows(int m)
-{
-    int step = m <= 1024 ? 64 : 512;
-    return divide_up(m, step) * step;
-}
-
-static cudaDataType_t blas_type(dtype t)
-{
-    return t == DTYPE_F32 ? CUDA_R_32F : t == DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
-}
-
-typedef struct {
-    cublasLtMatmulDescOpaque_t op;
-    cublasLtMatrixLayoutOpaque_t w, x, y;
-} blas_call;
-
-static void describe(const cuda_backend *cu, const product *p, int m, blas_call *c)
-{
-    cublasOperation_t transposed = CUBLAS_OP_T;
-    cudaDataType_t act = blas_type(cu->base.act);
-    uint64_t k = (uint64_t)p->k;
-    cublasLtMatmulDescInit(&c->op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    cublasLtMatmulDescSetAttribute(&c->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-    cublasLtMatrixLayoutInit(&c->w, act, k, (uint64_t)p->n, p->k);
-    cublasLtMatrixLayoutInit(&c->x, act, k, (uint64_t)m, p->k);
-    cublasLtMatrixLayoutInit(&c->y, blas_type(p->y_type), (uint64_t)p->n, (uint64_t)m, p->ldy);
-}
-
-/* How far y's rows are aligned, in bytes, at most 16. */
-static uint32_t y_alignment(const product *p)
-{
-    uintptr_t bits = (uintptr_t)p->y | (uintptr_t)p->ldy * dtype_size(p->y_type) | 16;
-    return (uint32_t)(bits & -bits);
-}
-
-static blas_plan find_plan(cuda_backend *cu, const product *p, int m)
-{
-    blas_plan plan = {};
-    plan.m = m, plan.n = p->n, plan.k = p->k, plan.y_type = blas_type(p->y_type);
-    blas_call c;
-    cublasLtMatmulPreferenceOpaque_t wish;
-    cublasLtMatmulHeuristicResult_t found;
-    uint32_t alignment = y_alignment(p);
-    int n = 0;
-    describe(cu, p, m, &c);
-    cublasLtMatmulPreferenceInit(&wish);
-    cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &cu->blas_workspace_bytes,
-                                         sizeof cu->blas_workspace_bytes);
-    cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment);
-    cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment);
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(cu->blas, &c.op, &c.w, &c.x, &c.y, &c.y, &wish, 1, &found, &n);
-    plan.known = status == CUBLAS_STATUS_SUCCESS && n == 1;
-    if (plan.known)
-        plan.algo = found.algo;
-    return plan;
-}
-
-/* The plan for a product, found once. */
-static const blas_plan *plan_for(cuda_backend *cu, const product *p)
-{
-    linear_plans *plans = cu->plans;
-    int m = rounded_rows(p->m);
-    for (int i = 0; i < plans->n_blas; i++) {
-        const blas_plan *plan = &plans->blas[i];
-        if (plan->m == m && plan->n == p->n && plan->k == p->k && plan->y_type == blas_type(p->y_type))
-            return plan;
-    }
-    plans->blas = (blas_plan *)xgrow(plans->blas, &plans->blas_cap, (size_t)plans->n_blas + 1, sizeof *plans->blas);
-    plans->blas[plans->n_blas] = find_plan(cu, p, m);
-    return &plans->blas[plans->n_blas++];
-}
-
-static cublasStatus_t multiply_blas(cuda_backend *cu, const product *p, const blas_plan *plan)
-{
-    blas_call c;
-    float one = 1.0f, beta = p->bias ? 1.0f : 0.0f;
-    if (!plan->known)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    describe(cu, p, p->m, &c);
-    return cublasLtMatmul(cu->blas, &c.op, &one, p->w, &c.w, p->x, &c.x, &beta, p->y, &c.y, p->y, &c.y, &plan->algo,
-                          cu->blas_workspace, cu->blas_workspace_bytes, cu->stream);
-}
-
 /* False when cuBLASLt has nothing for it. The bias is put into y first and added to there. */
-static bool run_blas(cuda_backend *cu, const product *p)
+static bool run_blas(cuda_backend *cu, const dense_product *p)
 {
     if (p->bias && p->y_type == DTYPE_F32)
         run_fill_bias<float>(cu, p);
@@ -322,17 +216,12 @@ static bool run_blas(cuda_backend *cu, const product *p)
         run_fill_bias<f16>(cu, p);
     else if (p->bias)
         run_fill_bias<bf16>(cu, p);
-    cublasStatus_t status = multiply_blas(cu, p, plan_for(cu, p));
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        blas_plan exact = find_plan(cu, p, p->m);
-        status = multiply_blas(cu, p, &exact);
-    }
-    return status == CUBLAS_STATUS_SUCCESS;
+    return cuda_blas_multiply(cu, p);
 }
 
 /* The ops. */
 
-static void multiply(cuda_backend *cu, const product *p)
+static void multiply(cuda_backend *cu, const dense_product *p)
 {
     if (p->m == 0)
         return;
@@ -346,9 +235,9 @@ static void multiply(cuda_backend *cu, const product *p)
         run_plain<bf16>(cu, p);
 }
 
-static product product_of(const tensor *y, const tensor *x, const proj *part, int col, int n)
+static dense_product product_of(const tensor *y, const tensor *x, const proj *part, int col, int n)
 {
-    product p = {};
+    dense_product p = {};
     p.y = (char *)y->data + (size_t)col * dtype_size(y->type);
     p.y_type = y->type;
     p.x = x->data;
@@ -392,12 +281,12 @@ void cuda_linear(backend *be, tensor *y, const tensor *x, const linear *w)
 {
     check_shapes(be, y, x, w);
     if (is_one_matrix(w)) {
-        product p = product_of(y, x, &w->part[0], 0, y->cols);
+        dense_product p = product_of(y, x, &w->part[0], 0, y->cols);
         multiply(cuda_of(be), &p);
         return;
     }
     for (int i = 0, col = 0; i < w->n; col += w->part[i++].w.rows) {
-        product p = product_of(y, x, &w->part[i], col, w->part[i].w.rows);
+        dense_product p = product_of(y, x, &w->part[i], col, w->part[i].w.rows);
         multiply(cuda_of(be), &p);
     }
 }
@@ -446,7 +335,7 @@ void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *
         return;
     }
     check_shapes(be, y, x, a->w);
-    product p = product_of(y, x, &a->w->part[0], 0, y->cols);
+    dense_product p = product_of(y, x, &a->w->part[0], 0, y->cols);
     shrink_job shrink = shrink_of(cu, x, a->site);
     if (is_one_matrix(a->w) && fits_skinny(cu, &p) && p.m > 0)
         run_skinny(cu, &p, &shrink);
@@ -503,22 +392,13 @@ static int init_skinny(cuda_backend *cu, err *e)
 int cuda_linear_init(cuda_backend *cu, err *e)
 {
     cu->plans = XNEW(linear_plans);
-    if (cublasLtCreate(&cu->blas) != CUBLAS_STATUS_SUCCESS)
-        return err_set(e, "GPU %d: cuBLASLt cannot be set up", cu->device);
-    cu->blas_workspace_bytes = BLAS_WORKSPACE;
-    cu->blas_workspace = cuda_alloc(&cu->base, cu->blas_workspace_bytes, e);
-    if (!cu->blas_workspace)
+    if (cuda_blas_open(cu, e))
         return -1;
     return cu->arch == 90 ? init_skinny(cu, e) : 0;
 }
 
 void cuda_linear_deinit(cuda_backend *cu)
 {
-    if (cu->blas_workspace)
-        cuda_release(&cu->base, cu->blas_workspace);
-    if (cu->blas)
-        cublasLtDestroy(cu->blas);
-    if (cu->plans)
-        free(cu->plans->blas);
+    cuda_blas_close(cu);
     free(cu->plans);
 }

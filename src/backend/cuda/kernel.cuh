@@ -8,7 +8,6 @@
 #ifndef PUNICA_BACKEND_CUDA_KERNEL_CUH
 #define PUNICA_BACKEND_CUDA_KERNEL_CUH
 
-#include <cublasLt.h>            /* has C++ overloads: not inside extern "C" */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
