@@ -85,8 +85,8 @@ template <typename... P> static void allow_shared(cuda_backend *cu, void (*kerne
 typedef struct { int warps, team, blocks; size_t shared; } decode_grid;
 
 /* Many units: two blocks or more to an SM, each with its own, so that one computes while the other waits. Few:
- * one large block to an SM, in teams that share a unit. (Teams of blocks that are two to an SM were seen to run
- * one after the other.) */
+ * one large block to an SM, in teams that share a unit. Teams want their blocks close together, so not all SMs
+ * can be reached by them, and one that must wait for another doubles the time. */
 static decode_grid grid_for(const cuda_backend *cu, heads h, int queries, int n_decodes, int n_items)
 {
     int slices = decode_slices(h, h.n_heads / h.n_kv_heads), n_units = n_decodes * slices;
@@ -99,7 +99,7 @@ static decode_grid grid_for(const cuda_backend *cu, heads h, int queries, int n_
     }
     if (!few)
         g.blocks *= (int)(per_sm / (g.shared + reserved));
-    while (cu->arch >= 90 && 2 * g.team * g.warps <= TEAM_MAX_WARPS && 2 * g.team * n_units <= cu->n_sms)
+    while (cu->arch >= 90 && 2 * g.team * g.warps <= TEAM_MAX_WARPS && 2 * g.team * n_units <= cu->n_sms * 2 / 3)
         g.team *= 2;
     int teams = g.blocks / g.team;
     g.blocks = (n_items * slices < teams ? n_items * slices : teams) * g.team;
