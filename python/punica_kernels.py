@@ -11,7 +11,7 @@ differ from adapter to adapter. A list of out_features, up to three, does severa
 once (q, k, v): y has their columns side by side, and a segment is given a list with one Lora (or None)
 for each.
 
-Everything is queued on torch's current stream of the plan's device; nothing waits for the GPU. CUDA graphs
+Everything is queued on torch's current stream of the plan's device; only set waits, for the set before. CUDA graphs
 that were captured with a plan follow what it is set to later.
 
 The library is looked for in $PUNICA_KERNELS, then beside this file and in ../build. `python3
@@ -83,7 +83,9 @@ class Plan:
             raise ValueError(f"{len(outs)} projections; 1 to 3 are possible")
         self._plan = None
         self.dtype, self.in_features, self.outs, self.max_rows = dtype, in_features, outs, max_rows
-        self.device = torch.device("cuda", torch.cuda.current_device()) if device is None else torch.device(device)
+        self.device = torch.device("cuda" if device is None else device)
+        if self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
         shape = _Shape(_TYPES[dtype], in_features, len(outs), (ctypes.c_int * 3)(*outs), max_rows,
                        max_segments or max_rows, max_rank)
         made = ctypes.c_void_p()
@@ -105,7 +107,7 @@ class Plan:
         n = len(adapters)
         if len(indptr) != n + 1:
             raise ValueError(f"{n} adapters need {n + 1} row numbers, not {len(indptr)}")
-        table = (_Lora * max(1, n * len(self.outs)))()
+        table, kept = (_Lora * max(1, n * len(self.outs)))(), []
         for i, adapter in enumerate(adapters):
             parts = adapter if isinstance(adapter, list) else [adapter]
             if adapter is not None and len(parts) != len(self.outs):
@@ -113,10 +115,13 @@ class Plan:
             for j, part in enumerate(parts):
                 if part is not None:
                     table[i * len(self.outs) + j] = self._entry(part, j)
+                    kept.append(part)
+                    for t in (part.a, part.b):      # not to be reused while kernels on this stream may read it
+                        t.record_stream(torch.cuda.current_stream(self.device))
         rows = (ctypes.c_int * len(indptr))(*indptr)
         _check(_lib.punica_sgmv_plan_set(self._plan, n, rows, table, self._stream()))
         self.n_rows = indptr[-1]
-        self._adapters = adapters
+        self._adapters = kept
 
     def _entry(self, lora, part):
         rank = lora.a.shape[0]

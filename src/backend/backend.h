@@ -145,11 +145,13 @@ typedef struct {
      * linear back to back, and holds them until the backend is freed. */
     int (*adopt)(backend *, tensor *t, err *e);
     int (*adopt_linear)(backend *, struct linear *w, err *e);
-    /* An adapter whose parts have been placed: make what ops need to find them (lora.table). */
-    int (*bind_lora)(backend *, lora *l, err *e);
+    /* An adapter whose parts are placed: write what ops need to find them by (lora.table) into backend memory
+     * of lora_table_bytes(). */
+    size_t (*lora_table_bytes)(backend *, int n_sites);
+    void (*bind_lora)(backend *, lora *l, void *memory);
     /* Bytes per second this device reads from its memory, measured now. */
     double (*read_bandwidth)(backend *);
-    /* Wait for all queued work; -1 with the first failure since the last sync. */
+    /* Wait for all queued work; -1 with the device's first failure. */
     int (*sync)(backend *, err *e);
     void (*free)(backend *);
 } backend_ops;

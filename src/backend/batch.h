@@ -40,7 +40,7 @@ typedef struct {
     int max_rank_sum;           /* over sites: the largest sum of the three ranks */
     size_t bytes;               /* of backend memory held */
     void *data;                 /* the one backend allocation all parts point into */
-    void *table;                /* the backend's own index of the sites, or NULL */
+    void *table;                /* the backend's own index of the sites; behind the parts in data */
 } lora;
 
 /* Rows [indptr[i], indptr[i+1]) use lora[i]; NULL is the base model. */

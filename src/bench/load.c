@@ -107,11 +107,15 @@ static int measure(const load_options *o, backend *be, decode_bench *d, loader *
 }
 
 /* The adapter in memory that the backend copies from fastest. */
-static lora *make_image(backend *be, const model_config *c, int rank, dtype type)
+static lora *make_image(backend *be, const model_config *c, int rank, dtype type, err *e)
 {
     lora *host = lora_random(c, rank, type, 12345);
     void *pinned = be->ops->alloc_host(be, host->bytes);
-    CHECK(pinned);
+    if (!pinned) {
+        lora_free(host, NULL);
+        err_set(e, "not enough host memory that can be pinned for an adapter");
+        return NULL;
+    }
     memcpy(pinned, host->data, host->bytes);
     lora *image = lora_index(host, pinned);
     lora_free(host, NULL);
@@ -137,12 +141,14 @@ int load_run(const load_options *o, err *e)
     if (d) {
         const model_config *c = &decode_model(d)->config;
         loader *l = XNEW(loader);
-        lora *image = make_image(be, c, o->rank, be->act == DTYPE_F32 ? c->type : be->act);
+        lora *image = make_image(be, c, o->rank, be->act == DTYPE_F32 ? c->type : be->act, e);
         l->be = be;
         l->image = image;
         printf("punica " PUNICA_VERSION " bench load on %s, %s, rank %d\n", be->name, o->shape, o->rank);
-        status = measure(o, be, d, l, e);
-        drop_image(be, image);
+        if (image) {
+            status = measure(o, be, d, l, e);
+            drop_image(be, image);
+        }
         free(l);
     }
     decode_free(d);

@@ -23,6 +23,7 @@ typedef struct {
     const op_options *opt;
     char *pool;                 /* random numbers */
     size_t pool_bytes;
+    dtype type;                 /* of the adapters, as the backend holds them */
     double bandwidth;
     FILE *csv;
 } op_bench;
@@ -31,7 +32,15 @@ typedef struct {
 typedef struct { op_dims d; int rank, n, n_adapters; workload w; } point;
 
 /* What it runs on. */
-typedef struct { lora *adapter; const lora **of_seg; int *indptr, *row; int n_pairs; batch b; tensor x, v, y; linear w; } setup;
+typedef struct {
+    lora *adapter;
+    char *tables;               /* of the adapters, backend memory */
+    const lora **of_seg;
+    int *indptr, *row, n_pairs;
+    batch b;
+    tensor x, v, y;
+    linear w;
+} setup;
 
 op_options op_options_default(void)
 {
@@ -47,7 +56,7 @@ static size_t padded(size_t bytes)
 /* Bytes of one adapter at one site, as they lie in the pool. */
 static size_t site_bytes(const op_bench *o, const point *p)
 {
-    size_t size = dtype_size(o->opt->type);
+    size_t size = dtype_size(o->type);
     return padded((size_t)p->rank * (size_t)p->d.in * size) + padded((size_t)p->rank * (size_t)p->d.out * size);
 }
 
@@ -66,14 +75,27 @@ static size_t pool_size(const op_bench *o)
     return most < (size_t)1 << 30 ? most : (size_t)1 << 30;
 }
 
+static size_t largest_site(const op_bench *o)
+{
+    size_t most = 0;
+    for (int d = 0; d < o->opt->n_dims; d++)
+        for (int r = 0; r < o->opt->n_ranks; r++) {
+            size_t bytes = site_bytes(o, &(point){.d = o->opt->dims[d], .rank = o->opt->rank[r]});
+            most = bytes > most ? bytes : most;
+        }
+    return most;
+}
+
 static int fill_pool(op_bench *o, err *e)
 {
     size_t block = (size_t)32 << 20;
     o->pool_bytes = pool_size(o);
+    if (o->pool_bytes < largest_site(o))
+        return err_set(e, "one adapter of the largest rank and dimensions is over %zu MiB", o->pool_bytes >> 20);
     if (!(o->pool = o->be->ops->alloc(o->be, o->pool_bytes, e)))
         return -1;
     uint64_t *bits = xmalloc(block);
-    random_fill(bits, block / 8, o->opt->type, -6, 1);
+    random_fill(bits, block / 8, o->type, -6, 1);
     for (size_t at = 0; at < o->pool_bytes; at += block)
         o->be->ops->upload(o->be, o->pool + at, bits, o->pool_bytes - at < block ? o->pool_bytes - at : block);
     free(bits);
@@ -84,7 +106,7 @@ static void place_adapter(const op_bench *o, const point *p, setup *s, int a)
 {
     lora *l = &s->adapter[a];
     size_t bytes = site_bytes(o, p), places = o->pool_bytes / bytes;
-    dtype type = o->opt->type;
+    dtype type = o->type;
     *l = (lora){.n_sites = s->n_pairs, .site = XNEW_ARRAY(lora_site, (size_t)s->n_pairs), .max_rank_sum = p->rank,
                 .bytes = bytes * (size_t)s->n_pairs};
     for (int i = 0; i < s->n_pairs; i++) {
@@ -128,7 +150,7 @@ static void make_batch(const point *p, setup *s, bench_request *who)
         }
     }
     s->indptr[n_segs] = s->row[n] = n;
-    static const int zeros[4096];
+    static const int zeros[MAX_OP_ROWS];
     s->b = (batch){.n_rows = n, .token = zeros, .position = zeros, .n_decodes = n, .prefill_indptr = zeros, .page_indptr = s->row,
                    .page = s->row, .segs = {n_segs, s->indptr, s->of_seg}, .n_out = n, .out_row = s->row};
 }
@@ -140,17 +162,18 @@ static int make_setup(op_bench *o, point *p, setup *s, err *e)
     size_t each = site_bytes(o, p) * (size_t)p->n_adapters, pairs = ((size_t)512 << 20) / each;
     s->n_pairs = pairs < MIN_PAIRS ? MIN_PAIRS : pairs > MAX_PAIRS ? MAX_PAIRS : (int)pairs;
     s->adapter = XNEW_ARRAY(lora, (size_t)p->n_adapters);
-    int status = 0;
-    for (int a = 0; a < p->n_adapters; a++) {
+    size_t table = o->be->ops->lora_table_bytes(o->be, s->n_pairs);
+    s->tables = o->be->ops->alloc(o->be, table * (size_t)p->n_adapters, e);
+    for (int a = 0; a < p->n_adapters && s->tables; a++) {
         place_adapter(o, p, s, a);
-        status = status ? status : o->be->ops->bind_lora(o->be, &s->adapter[a], e);
+        o->be->ops->bind_lora(o->be, &s->adapter[a], s->tables + (size_t)a * table);
     }
     make_batch(p, s, who);
     free(who);
     s->w = (linear){.n = 1, .part = {{.w = {NULL, o->be->act, p->d.out, p->d.in}}}};
     extent x = {.max_rows = p->n, .max_out = p->n, .max_sequences = p->n, .max_pages = p->n, .page_len = 16,
                 .max_rank_sum = p->rank, .vocab = 1, .h = {1, 1, 64}};
-    if (status || o->be->ops->reserve(o->be, &x, e) || make_tensor(o, &s->x, o->be->act, p->n, p->d.in, e) ||
+    if (!s->tables || o->be->ops->reserve(o->be, &x, e) || make_tensor(o, &s->x, o->be->act, p->n, p->d.in, e) ||
         make_tensor(o, &s->y, o->be->act, p->n, p->d.out, e) || make_tensor(o, &s->v, DTYPE_F32, p->n, p->rank, e))
         return -1;
     return 0;
@@ -164,11 +187,10 @@ static void drop_setup(op_bench *o, const point *p, setup *s)
     for (int i = 0; i < 3; i++)
         if (all[i]->data)
             be->ops->release(be, all[i]->data);
-    for (int a = 0; a < p->n_adapters; a++) {
-        if (s->adapter[a].table)
-            be->ops->release(be, s->adapter[a].table);
+    if (s->tables)
+        be->ops->release(be, s->tables);
+    for (int a = 0; a < p->n_adapters; a++)
         free(s->adapter[a].site);
-    }
     free(s->adapter);
     free(s->of_seg);
     free(s->indptr);
@@ -218,7 +240,7 @@ static void print_point(const op_bench *o, const point *p, double seconds)
            seconds * 1e6, bytes / o->bandwidth * 1e6, bytes / seconds * 1e-12, flops / seconds * 1e-9);
     fflush(stdout);
     if (o->csv)
-        fprintf(o->csv, "%d,%d,%s,%d,%d,%s,%d,%.3f,%.3f,%.1f,%.4f\n", p->d.in, p->d.out, dtype_name(o->opt->type), p->rank, p->n,
+        fprintf(o->csv, "%d,%d,%s,%d,%d,%s,%d,%.3f,%.3f,%.1f,%.4f\n", p->d.in, p->d.out, dtype_name(o->type), p->rank, p->n,
                 workload_name(p->w), p->n_adapters, seconds * 1e6, bytes / o->bandwidth * 1e6, flops / seconds * 1e-9, flops / io);
 }
 
@@ -255,12 +277,14 @@ int op_run(const op_options *opt, err *e)
     if (o.csv)
         fprintf(o.csv, "in,out,dtype,rank,rows,workload,adapters,us,bytes_us,gflop_per_s,flop_per_byte\n");
     o.be = backend_open(opt->device, opt->type, 0, e);
+    if (o.be)
+        o.type = o.be->act == DTYPE_F32 ? opt->type : o.be->act;
     int status = o.be ? fill_pool(&o, e) : -1;
     if (status == 0) {
         o.bandwidth = o.be->ops->read_bandwidth(o.be);
         printf("punica " PUNICA_VERSION " bench op on %s, memory reads at %.2f TB/s\nshrink and expand of %s adapters, cold weights\n\n"
                "    in    out  rank  rows workload   adapt        us  bytes us     TB/s   GFLOP/s\n", o.be->name, o.bandwidth * 1e-12,
-               dtype_name(opt->type));
+               dtype_name(o.type));
         status = run_points(&o, e);
     }
     if (o.pool)

@@ -6,6 +6,7 @@
 #include "model/config.h"
 
 #define MAX_OP_SIZES 16
+#define MAX_OP_ROWS 4096
 
 typedef struct { int in, out; } op_dims;
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/batch.h"
 #include "base/mem.h"
 #include "bench/load.h"
 #include "bench/op.h"
@@ -81,7 +82,7 @@ static int textgen(int argc, char **argv)
 }
 
 /* Numbers separated by commas. An empty list leaves the default. */
-static int choose_sizes(int *sizes, int *n, const char *name, const char *list, err *e)
+static int choose_sizes(int *sizes, int *n, const char *name, const char *list, long most, err *e)
 {
     if (!list)
         return 0;
@@ -89,8 +90,9 @@ static int choose_sizes(int *sizes, int *n, const char *name, const char *list, 
     for (const char *at = list; *at;) {
         char *end;
         long value = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || value < 1 || value > 1000000 || *n == MAX_STEP_SIZES)
-            return err_set(e, "--%s takes up to %d numbers separated by commas, not \"%s\"", name, MAX_STEP_SIZES, list);
+        if (end == at || (*end && *end != ',') || value < 1 || value > most || *n == MAX_STEP_SIZES)
+            return err_set(e, "--%s takes up to %d numbers from 1 to %ld separated by commas, not \"%s\"", name, MAX_STEP_SIZES,
+                           most, list);
         sizes[(*n)++] = (int)value;
         at = *end ? end + 1 : end;
     }
@@ -136,7 +138,7 @@ static int op(int argc, char **argv)
     if (parsed > 0)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) || choose_dims(&o, dims, &e) ||
-        choose_sizes(o.rank, &o.n_ranks, "rank", ranks, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, &e) ||
+        choose_sizes(o.rank, &o.n_ranks, "rank", ranks, LORA_MAX_RANK, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, MAX_OP_ROWS, &e) ||
         op_run(&o, &e))
         return command_fail(e.msg);
     return 0;
@@ -166,8 +168,8 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     if (parsed > 0)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
-        choose_sizes(o.batch, &o.n_batches, "batch", batches, &e) ||
-        choose_sizes(o.context, &o.n_contexts, "context", contexts, &e) || step_run(&o, &e))
+        choose_sizes(o.batch, &o.n_batches, "batch", batches, 4096, &e) ||
+        choose_sizes(o.context, &o.n_contexts, "context", contexts, 131072, &e) || step_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -182,7 +184,7 @@ static int load(int argc, char **argv)
         {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
         {"batch", OPT_INT, &o.batch, "N", "sequences that decode meanwhile (31)", 1, 4096},
-        {"context", OPT_INT, &o.context, "N", "cached positions of each (512)", 1, 1e6},
+        {"context", OPT_INT, &o.context, "N", "cached positions of each (512)", 1, 131072},
         {NULL}};
     const command_line c = {.usage = "punica bench load [options]",
                             .about = "What loading an adapter costs those who decode meanwhile, and how long it takes.",

@@ -22,32 +22,41 @@ struct adapter_slot {
     uint64_t last_used;
 };
 
-typedef struct { adapter_slot *slot; char *name; lora *lora; err e; } load_job;
+/* no_room: the adapter is fine, but did not get into the device's memory. */
+typedef struct load_job load_job;
+struct load_job { adapter_slot *slot; char *name; lora *lora; bool no_room; err e; load_job *next_parked; };
 
 struct adapter_slots {
     backend *be;                /* borrowed */
     adapter_source source;
     adapter_slot *slot;         /* [n_slots] */
-    int n_slots, n_loading;
+    int n_slots, n_loading;     /* n_loading: jobs out, those parked not counted */
+    load_job *parked;           /* wait for memory: tried again when a slot can be emptied */
     uint64_t clock;
     queue *jobs, *done;
     pthread_t loader;
-    image_cache *images;        /* loader thread only; NULL where host memory is the device's own */
+    image_cache *images;        /* loader thread only; made at the first load */
+    size_t image_bytes;
 };
 
-/* Storage to host image to device; the image is the adapter where there is nothing to copy it to. */
-static lora *load(adapter_slots *s, const char *name, err *e)
+/* Storage to host image to device; the image is the adapter where host memory is the device's own. */
+static void load(adapter_slots *s, load_job *job)
 {
-    if (!s->images)
-        return s->source.load(s->source.ctx, name, e);
-    const lora *image = image_cache_find(s->images, name);
-    if (!image) {
-        lora *made = s->source.load(s->source.ctx, name, e);
-        if (!made)
-            return NULL;
-        image = image_cache_add(s->images, name, made);
+    if (s->be->owns_host_memory) {
+        job->lora = s->source.load(s->source.ctx, job->name, &job->e);
+        return;
     }
-    return lora_upload(image, s->be, e);
+    if (!s->images)
+        s->images = image_cache_new(s->be, s->image_bytes);
+    const lora *image = image_cache_find(s->images, job->name);
+    if (!image) {
+        lora *made = s->source.load(s->source.ctx, job->name, &job->e);
+        if (!made)
+            return;
+        image = image_cache_add(s->images, job->name, made);
+    }
+    job->lora = lora_upload(image, s->be, &job->e);
+    job->no_room = !job->lora;
 }
 
 static void *loader_main(void *arg)
@@ -55,7 +64,7 @@ static void *loader_main(void *arg)
     adapter_slots *s = arg;
     load_job *job;
     while ((job = queue_pop(s->jobs))) {
-        job->lora = load(s, job->name, &job->e);
+        load(s, job);
         queue_push(s->done, job);
     }
     return NULL;
@@ -65,11 +74,15 @@ adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, a
 {
     adapter_slots *s = XNEW(adapter_slots);
     *s = (adapter_slots){.be = be, .source = source, .n_slots = n_slots, .slot = XNEW_ARRAY(adapter_slot, (size_t)n_slots),
-                         .jobs = queue_new(), .done = queue_new()};
-    if (!be->owns_host_memory)
-        s->images = image_cache_new(be, image_bytes);
+                         .image_bytes = image_bytes, .jobs = queue_new(), .done = queue_new()};
     CHECK(pthread_create(&s->loader, NULL, loader_main, s) == 0);
     return s;
+}
+
+static void drop_job(load_job *job)
+{
+    free(job->name);
+    free(job);
 }
 
 static void empty_slot(adapter_slots *s, adapter_slot *slot)
@@ -83,13 +96,19 @@ void adapter_slots_free(adapter_slots *s)
 {
     if (!s)
         return;
-    for (load_job *job; (job = queue_try_pop(s->jobs));) {      /* those not begun are not wanted */
-        free(job->name);
-        free(job);
-    }
+    for (load_job *job; (job = queue_try_pop(s->jobs));)        /* those not begun are not wanted */
+        drop_job(job);
     queue_close(s->jobs);
     pthread_join(s->loader, NULL);
-    adapter_slots_poll(s, false);
+    for (load_job *job; (job = queue_try_pop(s->done));) {
+        lora_free(job->lora, s->be);
+        drop_job(job);
+    }
+    while (s->parked) {
+        load_job *job = s->parked;
+        s->parked = job->next_parked;
+        drop_job(job);
+    }
     for (int i = 0; i < s->n_slots; i++)
         empty_slot(s, &s->slot[i]);
     image_cache_free(s->images);
@@ -107,21 +126,28 @@ static adapter_slot *find(adapter_slots *s, const char *name)
     return NULL;
 }
 
-/* An empty slot, or the least recently used one that nobody holds; NULL when all are held. */
-static adapter_slot *make_room(adapter_slots *s)
+/* Empty the least recently used slot that nobody holds; NULL when all are held. */
+static adapter_slot *drop_oldest(adapter_slots *s)
 {
     adapter_slot *oldest = NULL;
     for (int i = 0; i < s->n_slots; i++) {
         adapter_slot *slot = &s->slot[i];
-        if (!slot->name)
-            return slot;
-        bool evictable = slot->holders == 0 && slot->state != SLOT_LOADING;
+        bool evictable = slot->name && slot->holders == 0 && slot->state != SLOT_LOADING;
         if (evictable && (!oldest || slot->last_used < oldest->last_used))
             oldest = slot;
     }
     if (oldest)
         empty_slot(s, oldest);
     return oldest;
+}
+
+/* An empty slot, or one that is emptied for it; NULL when all are held. */
+static adapter_slot *make_room(adapter_slots *s)
+{
+    for (int i = 0; i < s->n_slots; i++)
+        if (!s->slot[i].name)
+            return &s->slot[i];
+    return drop_oldest(s);
 }
 
 static void start_loading(adapter_slots *s, adapter_slot *slot, const char *name)
@@ -169,17 +195,49 @@ const lora *adapter_slot_lora(const adapter_slot *slot)
     return slot->lora;
 }
 
+static void try_again(adapter_slots *s, load_job *job)
+{
+    job->no_room = false;
+    s->n_loading++;
+    queue_push(s->jobs, job);
+}
+
+/* Whether some adapter in memory is in use, and so will leave room some day. */
+static bool any_in_use(const adapter_slots *s)
+{
+    for (int i = 0; i < s->n_slots; i++)
+        if (s->slot[i].name && s->slot[i].state == SLOT_READY && s->slot[i].holders > 0)
+            return true;
+    return false;
+}
+
+/* The device's memory ran out: an adapter nobody uses goes and the load is tried again, now or when there
+ * is one. False when nothing can ever make room. */
+static bool find_room(adapter_slots *s, load_job *job)
+{
+    if (drop_oldest(s)) {
+        try_again(s, job);
+        return true;
+    }
+    if (!any_in_use(s))
+        return false;
+    job->next_parked = s->parked;
+    s->parked = job;
+    return true;
+}
+
 static void finish_job(adapter_slots *s, load_job *job)
 {
     adapter_slot *slot = job->slot;
+    s->n_loading--;
+    if (job->no_room && find_room(s, job))
+        return;
     slot->lora = job->lora;
     slot->why = job->e;
     slot->state = job->lora ? SLOT_READY : SLOT_FAILED;
-    s->n_loading--;
     if (slot->state == SLOT_FAILED && slot->holders == 0)
         empty_slot(s, slot);
-    free(job->name);
-    free(job);
+    drop_job(job);
 }
 
 void adapter_slots_poll(adapter_slots *s, bool wait)
@@ -187,4 +245,14 @@ void adapter_slots_poll(adapter_slots *s, bool wait)
     load_job *job = wait && s->n_loading > 0 ? queue_pop(s->done) : queue_try_pop(s->done);
     for (; job; job = queue_try_pop(s->done))
         finish_job(s, job);
+    if (s->parked && (drop_oldest(s) || !any_in_use(s))) {
+        load_job *first = s->parked;
+        s->parked = first->next_parked;
+        try_again(s, first);
+    }
+}
+
+bool adapter_slots_busy(const adapter_slots *s)
+{
+    return s->n_loading > 0;
 }

@@ -1,7 +1,7 @@
 /* adapter_slots.h - which adapters are in backend memory
  *
- * A fixed number of slots, each holding one adapter of its true rank; the least recently used one
- * that nobody holds makes room for a new one. Loading happens on a thread of its own, so steps go
+ * A fixed number of slots, each holding one adapter of its true rank; the least recently used ones
+ * that nobody holds make room for a new one, in number and in memory. Loading happens on a thread of its own, so steps go
  * on meanwhile: adapter_slots_hold() answers SLOT_LOADING until the weights have arrived. A failed
  * load fails those who asked for it and is forgotten, so that a later request tries again.
  *
@@ -41,5 +41,8 @@ const lora *adapter_slot_lora(const adapter_slot *slot);        /* when SLOT_REA
 
 /* Take in finished loads; with wait, block until at least one has finished, if any is under way. */
 void adapter_slots_poll(adapter_slots *s, bool wait);
+
+/* Whether any load is under way; one that waits for memory in use is not. */
+bool adapter_slots_busy(const adapter_slots *s);
 
 #endif

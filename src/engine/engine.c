@@ -77,7 +77,7 @@ static size_t page_bytes(const engine *g)
 }
 
 /* max_batch requests of 2048 tokens (or the model's limit), but at most half of the memory now
- * free. Pages never used are never touched and so take no memory. */
+ * free. On the CPU pages never used are never touched and so take no memory. */
 static int default_pages(const engine *g)
 {
     int limit = g->m->config.max_positions, len = limit < 2048 ? limit : 2048;
@@ -91,10 +91,10 @@ static int default_pages(const engine *g)
 static int explain_memory(const engine *g, err *e)
 {
     double gb = 1e9, page = (double)page_bytes(g), left = (double)g->m->be->ops->available(g->m->be);
-    return err_set(e, "not enough memory on %s for a KvCache of %d pages (%.2f GB): the weights take %.2f GB and %.2f GB are left, "
-                   "room for %d pages beside nothing else; ask for fewer (--kv-pages), or a smaller batch (--max-batch)",
-                   g->m->be->name, g->kv.n_pages, g->kv.n_pages * page / gb, (double)g->m->weight_bytes / gb, left / gb,
-                   (int)(left * 0.95 / page));
+    return err_wrap(e, "a KvCache of %d pages (%.2f GB) does not fit on %s: the weights take %.2f GB and %.2f GB are left, room for "
+                    "%d pages beside nothing else; ask for fewer (--kv-pages), or a smaller batch (--max-batch)",
+                    g->kv.n_pages, g->kv.n_pages * page / gb, g->m->be->name, (double)g->m->weight_bytes / gb, left / gb,
+                    (int)(left * 0.95 / page));
 }
 
 static int make_kv_cache(engine *g, err *e)
@@ -339,11 +339,20 @@ static void evict_newest(engine *g)
     sequence_free(g, s);
 }
 
-/* Every running request gets a page for its pending tokens; when pages run out the newest go. */
+/* Whether n tokens are all it may have. */
+static bool is_full(const engine *g, const sequence *s, int n)
+{
+    return n - s->n_prompt >= s->how.max_tokens || n >= g->m->config.max_positions;
+}
+
+/* Every running request gets a page for its pending tokens; when pages run out the newest go. One whose last
+ * token is in flight needs none: that token is not computed with. */
 static void make_room(engine *g)
 {
     for (int i = 0; i < g->n_active; i++) {
         sequence *s = g->active[i];
+        if (is_full(g, s, s->n_tokens + s->in_flight))
+            continue;
         while (i < g->n_active && kv_pool_reserve(g->pool, &s->kv, s->n_tokens + s->in_flight) != 0)
             evict_newest(g);
     }
@@ -356,12 +365,6 @@ static batch_item item_of(sequence *s, int n_rows)
     return (batch_item){.owner = s, .token = s->n_done < s->n_tokens ? s->token + s->n_done : &s->unknown, .n_rows = n_rows,
                         .position = s->n_done, .kv = &s->kv, .lora = s->slot ? adapter_slot_lora(s->slot) : NULL,
                         .wants_logits = s->n_done + n_rows == s->n_tokens + s->in_flight};
-}
-
-/* Whether n tokens are all it may have. */
-static bool is_full(const engine *g, const sequence *s, int n)
-{
-    return n - s->n_prompt >= s->how.max_tokens || n >= g->m->config.max_positions;
 }
 
 /* Choose the rows of this step: every decode, and prompts within the two limits, oldest first. */
@@ -556,9 +559,11 @@ int engine_preload(engine *g, const char *adapter, err *e)
     slot_state state = adapter_slots_hold(g->slots, adapter, &slot);
     if (state == SLOT_FULL)
         return err_set(e, "all %d adapter slots are in use", g->opt.n_adapter_slots);
-    while ((state = adapter_slot_state(slot, e)) == SLOT_LOADING)
+    while ((state = adapter_slot_state(slot, e)) == SLOT_LOADING && adapter_slots_busy(g->slots))
         adapter_slots_poll(g->slots, true);
     adapter_slots_drop(g->slots, slot);
+    if (state == SLOT_LOADING)
+        return err_set(e, "no memory is left for adapter %s while others are in use", adapter);
     return state == SLOT_READY ? 0 : -1;
 }
 

@@ -23,6 +23,7 @@ struct image_cache {
     size_t cap;
     uint64_t clock;
     lora *outside;              /* the last image that has no place in the region, or NULL */
+    char *outside_name;
 };
 
 image_cache *image_cache_new(backend *be, size_t bytes)
@@ -50,6 +51,7 @@ void image_cache_free(image_cache *c)
     while (c->n > 0)
         drop(c, c->n - 1);
     lora_free(c->outside, NULL);
+    free(c->outside_name);
     if (c->region)
         c->be->ops->release_host(c->be, c->region);
     free(c->entries);
@@ -63,7 +65,7 @@ const lora *image_cache_find(image_cache *c, const char *name)
             c->entries[i].last_used = ++c->clock;
             return c->entries[i].image;
         }
-    return NULL;
+    return c->outside && strcmp(c->outside_name, name) == 0 ? c->outside : NULL;
 }
 
 /* The first gap of so many bytes: its place, and before which entry it is. False if there is none. */
@@ -96,9 +98,13 @@ const lora *image_cache_add(image_cache *c, const char *name, lora *host)
     size_t bytes = (host->bytes + 4095) / 4096 * 4096, at;
     int before;
     lora_free(c->outside, NULL);
+    free(c->outside_name);
     c->outside = NULL;
-    if (bytes > c->size)
+    c->outside_name = NULL;
+    if (bytes > c->size) {
+        c->outside_name = xstrdup(name);
         return c->outside = host;
+    }
     while (!find_gap(c, bytes, &at, &before))
         drop_oldest(c);
     c->entries = xgrow(c->entries, &c->cap, (size_t)c->n + 1, sizeof *c->entries);

@@ -107,7 +107,8 @@ static int claim(punica_sgmv_plan *p)
         cuda_keep(cu, cudaMalloc((void **)&p->v, v_bytes), "memory of a plan") ||
         cuda_keep(cu, cudaHostAlloc((void **)&p->host, p->at.bytes, 0), "pinned memory of a plan") ||
         cuda_keep(cu, cudaEventCreateWithFlags(&p->copied, cudaEventDisableTiming), "event of a plan") ||
-        cuda_keep(cu, cudaMemset(p->device, 0, p->at.bytes), "memory of a plan"))
+        cuda_keep(cu, cudaMemset(p->device, 0, p->at.bytes), "memory of a plan") ||
+        cuda_keep(cu, cudaStreamSynchronize(cudaStreamLegacy), "memory of a plan"))
         return result(cu);
     cu->step.n = (const int *)p->device;
     cu->step.tile = (const sgmv_tile *)(p->device + p->at.tiles);

@@ -14,7 +14,7 @@
  * A plan holds which rows use which adapter, in device memory. It is made once for the largest batch and set
  * for each batch; CUDA graphs captured with it follow what it is set to later (set it outside of the capture).
  * A plan belongs to the device that was current when it was made, and to one thread at a time. Nothing here waits
- * for the device but plan_new and plan_free.
+ * for the device but plan_new, plan_free, and plan_set for what was queued before the setting before it.
  *
  * Functions return 0, or -1 with nothing queued and a message in punica_kernels_error(). Needs an NVIDIA
  * GPU of compute capability 8.0 or more. */
@@ -44,7 +44,8 @@ typedef struct {
 
 /* An adapter's addition to one projection. rank 0: it has none, and the rest is not looked at. */
 typedef struct {
-    const void *a;              /* [rank, in] in device memory, aligned to 16 bytes; borrowed: until set again */
+    const void *a;              /* [rank, in] in device memory, aligned to 16 bytes; borrowed: until it was set again and what
+                                 * was queued before that has run */
     const void *b;              /* [rank, out], likewise */
     int rank;
     float scale;                /* lora_alpha / rank, as a rule */

@@ -99,7 +99,7 @@ static int adopt_layer(backend *be, model_layer *l, err *e)
 static int check_room(const model *m, err *e)
 {
     backend *be = m->be;
-    size_t left = be->act == DTYPE_F32 ? SIZE_MAX : be->ops->available(be);
+    size_t left = be->owns_host_memory ? SIZE_MAX : be->ops->available(be);
     if (m->weight_bytes <= left)
         return 0;
     return err_set(e, "the weights are %.2f GB; %s has %.2f GB free", (double)m->weight_bytes * 1e-9, be->name, (double)left * 1e-9);
@@ -288,10 +288,15 @@ static void widen_vectors(loader *l)
     }
 }
 
+/* As the backend holds them: vectors as F32, matrices in its own type where it has one. */
 static void count_bytes(loader *l)
 {
-    for (size_t i = 0; i < l->n_slots; i++)
-        l->m->weight_bytes += tensor_bytes(l->slots[i].t);
+    dtype act = l->m->be->act;
+    for (size_t i = 0; i < l->n_slots; i++) {
+        tensor held = *l->slots[i].t;
+        held.type = act == DTYPE_F32 || l->slots[i].is_vector ? held.type : act;
+        l->m->weight_bytes += tensor_bytes(&held);
+    }
 }
 
 static int load_weights(model *m, const char *dir, err *e)

@@ -75,14 +75,11 @@ lora *lora_index(const lora *l, void *data)
 
 lora *lora_upload(const lora *host, backend *be, err *e)
 {
-    void *data = be->ops->alloc(be, host->bytes, e);
+    char *data = be->ops->alloc(be, host->bytes + be->ops->lora_table_bytes(be, host->n_sites), e);
     if (!data)
         return NULL;
     lora *l = lora_index(host, data);
-    if (be->ops->bind_lora(be, l, e)) {
-        lora_free(l, be);
-        return NULL;
-    }
+    be->ops->bind_lora(be, l, data + host->bytes);
     be->ops->upload(be, data, host->data, host->bytes);
     return l;
 }
@@ -111,8 +108,6 @@ void lora_free(lora *l, backend *be)
 {
     if (!l)
         return;
-    if (l->table)
-        be->ops->release(be, l->table);
     if (be)
         be->ops->release(be, l->data);
     else

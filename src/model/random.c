@@ -98,7 +98,7 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
     m->lm_head.part[0].w = c->tie_embeddings ? m->embed : take(&r, c->type, c->vocab, c->hidden);
     for (int i = 0; i < c->n_layers; i++)
         take_layer(&r, c, &m->layer[i]);
-    m->weight_bytes = r.used;
+    m->weight_bytes = be->act == DTYPE_F32 ? r.used : r.used / dtype_size(c->type) * dtype_size(be->act);
     if (model_adopt(m, e) == 0 && model_put_inv_freq(m, e) == 0)
         return m;
 fail:

@@ -28,7 +28,7 @@ static buf default_weights(void)
 
 static void load(const adapter *a)
 {
-    backend be = {.ops = &holding_ops};
+    backend be = {.ops = &holding_ops, .owns_host_memory = true};
     lora *l = adapter_to_lora(a, &be);
     CHECK(l && l->bytes > 0 && l->max_rank_sum >= 1);
     lora_free(l, NULL);

@@ -3,7 +3,7 @@
  * Both sides get the same random numbers, rounded to the GPU's type; the CPU computes in float32. What the
  * GPU writes is poisoned first, and so are the rows by which it rounds a batch up. Numbers are fresh on each
  * run: the seed is printed, and PUNICA_TEST_SEED sets it. PUNICA_TEST_QUICK runs a small selection, for the
- * sanitizers. Without a GPU every test is skipped. */
+ * sanitizers. Without a GPU every test is skipped; with PUNICA_TEST_GPU set that is a failure. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -201,7 +201,6 @@ static void place_part(backend *be, lora_part *part, const lora_part *host)
 
 static both_lora random_lora(backend *be, int which, int in, const int *out, int n_parts)
 {
-    err e;
     both_lora l = {{.n_sites = SITES, .site = XNEW_ARRAY(lora_site, SITES)},
                    {.n_sites = SITES, .site = XNEW_ARRAY(lora_site, SITES)}};
     for (int p = 0; p < n_parts; p++) {
@@ -214,7 +213,7 @@ static both_lora random_lora(backend *be, int which, int in, const int *out, int
         }
         place_part(be, &l.gpu.site[SITE].part[p], part);
     }
-    check(be->ops->bind_lora(be, &l.gpu, &e), &e);
+    be->ops->bind_lora(be, &l.gpu, take(be, be->ops->lora_table_bytes(be, SITES)));
     return l;
 }
 
@@ -904,6 +903,8 @@ int main(void)
         printf("%s, seed %llu\n", gpu[0]->name, (unsigned long long)seed);
     else
         printf("not tested: %s\n", e.msg);
+    if (!gpu[1] && getenv("PUNICA_TEST_GPU"))
+        return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < 2; i++)
         if (gpu[i])

@@ -156,17 +156,24 @@ static inline int holding_adopt_linear(backend *be, linear *w, err *e)
     return 0;
 }
 
-static inline int holding_bind_lora(backend *be, lora *l, err *e)
+static inline size_t holding_table_bytes(backend *be, int n_sites)
+{
+    (void)be;
+    (void)n_sites;
+    return 0;
+}
+
+static inline void holding_bind_lora(backend *be, lora *l, void *memory)
 {
     (void)be;
     (void)l;
-    (void)e;
-    return 0;
+    (void)memory;
 }
 
 static const backend_ops holding_ops = {
     .alloc = holding_alloc, .release = holding_release, .upload = holding_copy, .download = holding_copy,
-    .adopt = holding_adopt, .adopt_linear = holding_adopt_linear, .bind_lora = holding_bind_lora,
+    .adopt = holding_adopt, .adopt_linear = holding_adopt_linear, .lora_table_bytes = holding_table_bytes,
+    .bind_lora = holding_bind_lora,
 };
 
 #endif

@@ -327,7 +327,7 @@ static void backend_form(void **state)
                                   "'layers_to_transform': [1], 'rank_pattern': {'v_proj': 7}", &w, &file, &e);
         if (!a)
             fail_msg("%s", e.msg);
-        backend be = {.ops = &holding_ops};
+        backend be = {.ops = &holding_ops, .owns_host_memory = true};
         lora *l = adapter_to_lora(a, &be);
         assert_int_equal(l->n_sites, LAYERS * N_SITES);
         assert_int_equal(l->max_rank_sum, 9);
@@ -355,7 +355,7 @@ static void backend_form(void **state)
 static void random_adapters(void **state)
 {
     (void)state;
-    backend be = {.ops = &holding_ops};
+    backend be = {.ops = &holding_ops, .owns_host_memory = true};
     err e;
     lora *l = lora_random(&base, 3, DTYPE_BF16, 1), *again = lora_upload(l, &be, &e);
     assert_true(again && l->bytes == again->bytes && l->data != again->data);

@@ -1,8 +1,9 @@
 /* test_cuda_model.c - whole models on the GPU: the golden sequences, against the CPU's float32
  *
- * A GPU computes in 16 bits, so near-equal tokens may change places. What must hold: all logits are within
- * the type's tolerance of the CPU's; wherever the CPU's choice is clearer than that, the GPU's is the same,
- * both over whole prompts and in the engine, token by token, all sequences of a family in one batch. */
+ * A GPU computes in 16 bits, so near-equal tokens may change places. What must hold: over whole prompts all
+ * logits are within the type's tolerance of the CPU's, and wherever the CPU's choice is clearer than that, the
+ * GPU's is the same. In the engine, all sequences of a family in one batch, every token it makes is one that
+ * the CPU, given the same tokens before it, finds best within the tolerance. */
 #include <math.h>
 
 #include "engine/engine.h"
@@ -153,20 +154,34 @@ static void run_engine(engine *eng, const golden_set *g, int **made, int *n_made
     }
 }
 
-/* Tokens made up to the first one that differs; that one's choice must not have been clear. */
-static int check_case(const golden_case *c, const int *made, int n_made, const float *want, int vocab, dtype act)
+/* The CPU's logits over prompts and what the GPU made of them. */
+static float *reference_for(const char *dir, int **made)
 {
-    int n = c->n_tokens - c->n_prompt;
-    assert_int_equal(n_made, n);
-    for (int i = 0; i < n; i++) {
-        if (made[i] == c->token[c->n_prompt + i])
-            continue;
-        const float *row = want + (size_t)(c->row + c->n_prompt + i - 1) * (size_t)vocab;
-        if (is_clear(row, vocab, act))
-            fail_msg("token %d is %d, the reference clearly says %d", i, made[i], c->token[c->n_prompt + i]);
-        return i;
+    backend *cpu = backend_cpu_new(0);
+    golden_set g = golden_open(cpu, dir);
+    for (int i = 0; i < g.n; i++)
+        memcpy(g.at[i].token + g.at[i].n_prompt, made[i], (size_t)(g.at[i].n_tokens - g.at[i].n_prompt) * sizeof(int));
+    float *logits = golden_run(&g);
+    golden_close(&g);
+    cpu->ops->free(cpu);
+    return logits;
+}
+
+/* Every token made must be the CPU's best, or as good within the tolerance. Returns how many are the best. */
+static int check_case(const golden_case *c, const int *made, int n_made, const float *logits, int vocab, dtype act)
+{
+    int best = 0;
+    assert_int_equal(n_made, c->n_tokens - c->n_prompt);
+    for (int i = 0; i < n_made; i++) {
+        const float *row = logits + (size_t)(c->row + c->n_prompt + i - 1) * (size_t)vocab;
+        int top = best_of(row, vocab);
+        double scale;
+        margin_of(row, vocab, &scale);
+        if (row[made[i]] < row[top] - tolerance(act) * scale)
+            fail_msg("token %d is %d (%g), the CPU says %d (%g)", i, made[i], (double)row[made[i]], top, (double)row[top]);
+        best += made[i] == top;
     }
-    return n;
+    return best;
 }
 
 static void check_engine(const char *dir, const char *family)
@@ -176,27 +191,28 @@ static void check_engine(const char *dir, const char *family)
         return;
     backend *be = open_gpu(dir);
     golden_set g = golden_open(be, dir);
-    float *want = reference(dir);
     engine_options o = engine_options_default();
     o.n_pages = 512;
     o.adapters = (adapter_source){.load = load_by_name, .ctx = &g};
     engine *eng = engine_new(g.m, &o, &e);
     if (!eng)
         fail_msg("%s", e.msg);
-    int **made = XNEW_ARRAY(int *, (size_t)g.n), *n_made = XNEW_ARRAY(int, (size_t)g.n), same = 0, all = 0;
+    int **made = XNEW_ARRAY(int *, (size_t)g.n), *n_made = XNEW_ARRAY(int, (size_t)g.n), best = 0, all = 0;
     for (int i = 0; i < g.n; i++)
         made[i] = XNEW_ARRAY(int, (size_t)g.at[i].n_tokens);
     run_engine(eng, &g, made, n_made);
+    float *logits = reference_for(dir, made);
     for (int i = 0; i < g.n; i++) {
-        same += check_case(&g.at[i], made[i], n_made[i], want, g.m->config.vocab, be->act);
+        best += check_case(&g.at[i], made[i], n_made[i], logits, g.m->config.vocab, be->act);
         all += g.at[i].n_tokens - g.at[i].n_prompt;
         free(made[i]);
     }
-    printf("%s: %d of %d tokens the same before the first unclear choice\n", family, same, all);
+    printf("%s: %d of %d tokens are the CPU's best, the others as good within the tolerance\n", family, best, all);
+    assert_true(best >= all * 8 / 10);
     engine_free(eng);
     free(made);
     free(n_made);
-    free(want);
+    free(logits);
     golden_close(&g);
     be->ops->free(be);
 }
@@ -207,7 +223,7 @@ static void prompts_agree_with_the_cpu(void **state)
     golden_each_family(check_prompts);
 }
 
-static void the_engine_continues_as_the_reference(void **state)
+static void the_engine_makes_the_cpus_tokens(void **state)
 {
     (void)state;
     golden_each_family(check_engine);
@@ -219,12 +235,12 @@ int main(void)
     backend *be = backend_cuda_new(0, DTYPE_F16, &e);
     if (!be) {
         printf("not run: %s\n", e.msg);
-        return 0;
+        return getenv("PUNICA_TEST_GPU") ? 1 : 0;
     }
     be->ops->free(be);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_agree_with_the_cpu),
-        cmocka_unit_test(the_engine_continues_as_the_reference),
+        cmocka_unit_test(the_engine_makes_the_cpus_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

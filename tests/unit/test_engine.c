@@ -228,6 +228,61 @@ static void adapters_come_from_images(void **state)
     image_bytes = 1 << 20;
 }
 
+/* The CPU as a device whose memory holds so many blocks. */
+static backend_ops small_ops;
+static int n_blocks, max_blocks;
+
+static void *small_alloc(backend *b, size_t bytes, err *e)
+{
+    if (__atomic_load_n(&n_blocks, __ATOMIC_RELAXED) >= max_blocks) {
+        err_set(e, "not enough memory");
+        return NULL;
+    }
+    __atomic_add_fetch(&n_blocks, 1, __ATOMIC_RELAXED);
+    (void)b;
+    return mem_alloc_block(bytes);
+}
+
+static void small_release(backend *b, void *p)
+{
+    (void)b;
+    __atomic_sub_fetch(&n_blocks, 1, __ATOMIC_RELAXED);
+    free(p);
+}
+
+/* More slots than memory: adapters nobody uses make room, and a load waits for those in use. */
+static void memory_limits_adapters_too(void **state)
+{
+    (void)state;
+    static track alone[N_REQUESTS], all[N_REQUESTS];
+    err e;
+    use_backend(2);
+    run_each_alone(alone);
+    small_ops = *be->ops;
+    small_ops.alloc = small_alloc;
+    small_ops.release = small_release;
+    be->ops = &small_ops;
+    be->owns_host_memory = false;
+    max_blocks = 1000;
+    n_blocks = 1;                               /* the model's frequencies, from before */
+    engine *g = start(4, 2, 64, 100, 5);
+    max_blocks = n_blocks + 2;                  /* room for two of the five adapters */
+    for (int i = 0; i < N_REQUESTS; i++) {
+        all[i] = first_track(i);
+        assert_int_equal(add(g, i, &all[i], &e), 0);
+    }
+    run_all(g, all);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        assert_true(all[i].finished);
+        assert_memory_equal(all[i].token, alone[i].token, (size_t)alone[i].n_tokens * sizeof(int));
+    }
+    assert_int_not_equal(engine_preload(g, "7", &e), 0);        /* broken: fails whatever the memory */
+    max_blocks = 0;
+    assert_int_not_equal(engine_preload(g, "1", &e) + engine_preload(g, "2", &e) + engine_preload(g, "3", &e), 0);
+    engine_free(g);
+    drop_backend();
+}
+
 /* The next step queued before the last one's tokens are known, with requests that end at an end
  * token, are evicted, and have penalties (which make the engine wait). */
 static void running_ahead_does_not_matter(void **state)
@@ -252,6 +307,56 @@ static void running_ahead_does_not_matter(void **state)
         assert_true(run_staggered(alone, 16, 1, 64, 7, 8) > 0);
         drop_backend();
     }
+    penalties = true;
+}
+
+/* The last token is not computed with: no page is wanted for it, in flight or not. */
+static void the_last_token_needs_no_page(void **state)
+{
+    (void)state;
+    for (int ahead = 0; ahead < 2; ahead++) {
+        static track all[2];
+        err e;
+        use_backend(1);
+        be->runs_ahead = ahead;
+        engine *g = start(2, 1, 256, 2, 1);
+        all[1] = (track){.n_prompt = 16, .n_tokens = 16};
+        engine_request r = {.id = 1, .token = all[1].token, .n_tokens = 16, .n_prompt = 16, .how = sampling_default()};
+        r.how.max_tokens = 17;                  /* 33 tokens, of which 32 fill the two pages */
+        assert_int_equal(engine_add(g, &r, &e), 0);
+        run_all(g, all);
+        assert_true(all[1].finished && all[1].evictions == 0 && all[1].n_tokens == 33);
+        engine_free(g);
+        drop_backend();
+    }
+}
+
+static void a_cancel_with_steps_in_flight(void **state)
+{
+    (void)state;
+    static track alone[N_REQUESTS], all[N_REQUESTS];
+    err e;
+    penalties = false;
+    use_backend(2);
+    run_each_alone(alone);
+    be->runs_ahead = true;
+    engine *g = start(8, 2, 64, 100, 3);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        all[i] = first_track(i);
+        assert_int_equal(add(g, i, &all[i], &e), 0);
+    }
+    for (int i = 0; i < N_REQUESTS; i += 3) {
+        step(g, all);
+        engine_cancel(g, (uint64_t)i);
+    }
+    run_all(g, all);
+    for (int i = 0; i < N_REQUESTS; i++)
+        if (i % 3) {
+            assert_true(all[i].finished && all[i].n_tokens == alone[i].n_tokens);
+            assert_memory_equal(all[i].token, alone[i].token, (size_t)alone[i].n_tokens * sizeof(int));
+        }
+    engine_free(g);
+    drop_backend();
     penalties = true;
 }
 
@@ -456,6 +561,8 @@ int main(void)
         cmocka_unit_test(company_does_not_matter),       cmocka_unit_test(the_newest_is_evicted),
         cmocka_unit_test(cancel_frees_pages_at_once),    cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
         cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
+        cmocka_unit_test(the_last_token_needs_no_page),  cmocka_unit_test(a_cancel_with_steps_in_flight),
+        cmocka_unit_test(memory_limits_adapters_too),
         cmocka_unit_test(adapters_come_from_images),     cmocka_unit_test(running_ahead_does_not_matter), cmocka_unit_test(outputs_end_where_they_should),
         cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };

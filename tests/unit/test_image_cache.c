@@ -57,8 +57,10 @@ static void what_does_not_fit_is_still_served(void **state)
     image_cache *c = image_cache_new(be, 8 * 1024);
     check_image(image_cache_add(c, "small", make(4, 1)), 4, 1);
     check_image(image_cache_add(c, "large", make(12, 2)), 12, 2);
-    assert_null(image_cache_find(c, "large"));
+    check_image(image_cache_find(c, "large"), 12, 2);
     check_image(image_cache_find(c, "small"), 4, 1);
+    check_image(image_cache_add(c, "larger", make(16, 3)), 16, 3);
+    assert_null(image_cache_find(c, "large"));
     image_cache_free(c);
     image_cache_free(NULL);
     be->ops->free(be);

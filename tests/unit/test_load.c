@@ -88,7 +88,7 @@ static void binds_every_family_and_type(void **state)
         variant v = {.config = configs[i / 3], .type = (dtype)(i % 3), .prefix = i == 4 ? "" : NULL,
                      .extra = "model.layers.0.self_attn.rotary_emb.inv_freq"};
         char *dir = make_model(&v);
-        backend be = {.ops = &holding_ops};
+        backend be = {.ops = &holding_ops, .owns_host_memory = true};
         err e = {{0}};
         model *m = model_load(&be, dir, &e);
         if (!m)
@@ -133,7 +133,7 @@ static void refuses_what_does_not_fit(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *dir = make_model(&cases[i].v);
-        backend be = {.ops = &holding_ops};
+        backend be = {.ops = &holding_ops, .owns_host_memory = true};
         err e = {{0}};
         assert_null(model_load(&be, dir, &e));
         if (!says(&e, cases[i].why[0]) || !says(&e, cases[i].why[1]))
@@ -145,7 +145,7 @@ static void refuses_what_does_not_fit(void **state)
 static void absent_directory(void **state)
 {
     (void)state;
-    backend be = {.ops = &holding_ops};
+    backend be = {.ops = &holding_ops, .owns_host_memory = true};
     err e = {{0}};
     assert_null(model_load(&be, "/nonexistent/model", &e));
     assert_true(says(&e, "not a directory"));

@@ -1,20 +1,45 @@
 #!/bin/sh
-# Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER.
+# Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
+# takes over an hour; name some to run only those.
 #
-#   ./bench.sh [FOLDER]         (results)
+#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [load] [textgen]
 set -eu
 cd "$(dirname "$0")"
-to=${1:-results}
+to=$1
+shift
+[ $# -gt 0 ] || set -- op baselines layer step load textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
-bin/punica bench op --device cuda --rank 8,16,32,64,128 --dims 4096x4096,8192x8192 --csv "$to/op.csv" | tee "$to/op.txt"
-if python3 -c 'import torch' 2>/dev/null; then
-    python3 op_baselines.py --csv "$to/baselines.csv"
-    python3 peft_baseline.py | tee "$to/peft.txt"
-fi
-for shape in llama2-7b llama2-13b; do
-    bin/punica bench layer --device cuda --shape $shape --csv "$to/layer-$shape.csv" | tee "$to/layer-$shape.txt"
+
+# run NAME COMMAND...: its output into NAME.txt, and shown; a failure ends everything.
+run() {
+    name=$1
+    shift
+    echo "== $name: $*"
+    "$@" >"$to/$name.txt" || { cat "$to/$name.txt"; exit 1; }
+    cat "$to/$name.txt"
+}
+
+for what; do
+    case $what in
+    op) run op bin/punica bench op --device cuda --rank 8,16,32,64,128 --dims 4096x4096,8192x8192 --csv "$to/op.csv" ;;
+    baselines)
+        run op-baselines python3 op_baselines.py --csv "$to/baselines.csv"
+        run peft python3 peft_baseline.py ;;
+    layer)
+        for shape in llama2-7b llama2-13b; do
+            run layer-$shape bin/punica bench layer --device cuda --shape $shape --csv "$to/layer-$shape.csv"
+        done ;;
+    step) run step bin/punica bench step --device cuda --csv "$to/step.csv" ;;
+    load) run load bin/punica bench load --device cuda ;;
+    textgen)
+        for shape in llama2-7b llama2-13b; do
+            for workload in identical uniform skewed distinct; do
+                run textgen-$shape-$workload bin/punica bench textgen --device cuda --shape $shape --requests 1000 --batch 32 \
+                    --paper-lengths --workload $workload --csv "$to/textgen-$shape-$workload.csv"
+            done
+        done ;;
+    *) echo "bench.sh: there is no experiment \"$what\"" >&2; exit 2 ;;
+    esac
 done
-bin/punica bench step --device cuda --csv "$to/step.csv" | tee "$to/step.txt"
-bin/punica bench load --device cuda | tee "$to/load.txt"

@@ -4,7 +4,7 @@
 # NVIDIA driver and CUDA 13's cuBLASLt.
 #
 #   tools/gpu/bundle.sh [FOLDER]        (build/gpu-bundle)
-#   on the GPU machine: FOLDER/test.sh, then FOLDER/bench.sh
+#   on the GPU machine: FOLDER/test.sh, then FOLDER/bench.sh RESULTS
 set -eu
 cd "$(dirname "$0")/../.."
 to=${1:-build/gpu-bundle}

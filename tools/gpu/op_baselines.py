@@ -17,7 +17,7 @@ import sys
 import torch
 
 COLD_BYTES = 512 << 20
-MAX_PAIRS = 64
+MAX_PAIRS = 512
 
 
 def adapters_of(workload, n):

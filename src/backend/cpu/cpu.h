@@ -31,8 +31,8 @@ typedef struct {
     int *rope_position;         /* [rope_rows] */
     float *rope_freq;           /* [rope_half] */
     int rope_rows, rope_half;
-    sample_result *drawn[2];    /* of the samples not collected yet, and of the last one collected */
-    size_t drawn_cap[2];
+    sample_result *drawn[3];    /* of up to two samples not collected yet, and of the last one collected */
+    size_t drawn_cap[3];
     unsigned n_sampled, n_collected;
 } cpu_backend;
 

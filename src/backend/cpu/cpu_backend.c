@@ -96,7 +96,7 @@ static void embed_row(const row_call *c, int row)
 static void cpu_embed(backend *be, tensor *y, const tensor *table, const batch *b)
 {
     CHECK(y->cols == table->cols && y->rows == b->n_rows);
-    const sample_result *drawn = cpu_of(be)->drawn[(cpu_of(be)->n_sampled - 1) % 2];
+    const sample_result *drawn = cpu_of(be)->drawn[(cpu_of(be)->n_sampled + 2) % 3];
     run_rows(be, (row_call){.do_row = embed_row, .y = y, .x = table, .index = b->token, .drawn = drawn}, y->rows, y->cols);
 }
 
@@ -276,12 +276,18 @@ static int cpu_adopt_linear(backend *be, linear *w, err *e)
     return 0;
 }
 
-static int cpu_bind_lora(backend *be, lora *l, err *e)
+static size_t cpu_lora_table_bytes(backend *be, int n_sites)
+{
+    (void)be;
+    (void)n_sites;
+    return 0;
+}
+
+static void cpu_bind_lora(backend *be, lora *l, void *memory)
 {
     (void)be;
     (void)l;
-    (void)e;
-    return 0;
+    (void)memory;
 }
 
 typedef struct { const uint64_t *at; uint64_t *sum; size_t n; } reading;
@@ -342,8 +348,8 @@ static void cpu_free(backend *be)
     free(cpu->rope.data);
     free(cpu->rope_position);
     free(cpu->rope_freq);
-    free(cpu->drawn[0]);
-    free(cpu->drawn[1]);
+    for (int i = 0; i < 3; i++)
+        free(cpu->drawn[i]);
     free(cpu);
 }
 
@@ -378,6 +384,7 @@ static const backend_ops cpu_ops = {
     .available = cpu_available,
     .adopt = cpu_adopt,
     .adopt_linear = cpu_adopt_linear,
+    .lora_table_bytes = cpu_lora_table_bytes,
     .bind_lora = cpu_bind_lora,
     .read_bandwidth = cpu_read_bandwidth,
     .sync = cpu_sync,

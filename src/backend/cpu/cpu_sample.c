@@ -237,7 +237,7 @@ static void sample_item(void *arg, int row, int thread)
 void cpu_sample(backend *be, const tensor *logits, const sample_spec *spec, int n)
 {
     cpu_backend *cpu = cpu_of(be);
-    unsigned at = cpu->n_sampled++ % 2;
+    unsigned at = cpu->n_sampled++ % 3;
     CHECK(n <= logits->rows && cpu->n_sampled - cpu->n_collected <= 2);
     cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n, sizeof(sample_result));
     cpu_reserve_per_thread(cpu, (size_t)logits->cols);
@@ -250,5 +250,5 @@ const sample_result *cpu_collect(backend *be, err *e)
     (void)e;
     cpu_backend *cpu = cpu_of(be);
     CHECK(cpu->n_collected != cpu->n_sampled);
-    return cpu->drawn[cpu->n_collected++ % 2];
+    return cpu->drawn[cpu->n_collected++ % 3];
 }

@@ -6,7 +6,8 @@
  *
  * Everything a kernel needs to know of a batch lies in device memory at addresses that never change
  * (`step`), so that a recorded invocation stays valid for any later batch of its size. Grids are sized
- * by the padded number of rows; blocks past the counts in step.n return at once. */
+ * by the padded number of rows; blocks past the counts in step.n wait for the kernel before them (kernel.cuh says
+ * why) and return. */
 #ifndef PUNICA_BACKEND_CUDA_CUDA_H
 #define PUNICA_BACKEND_CUDA_CUDA_H
 
@@ -32,8 +33,7 @@ typedef struct {
     int row, n_rows;
 } sgmv_tile;
 
-/* A piece of a decode's keys for one block (and all kv heads in turn of its grid): positions
- * [from, to) of sequence seq; it is piece `index` of `count`. The pieces of a sequence stand side by side, in
+/* A piece of a decode's keys, taken head by head by teams of blocks: positions [from, to) of sequence seq; it is piece `index` of `count`. The pieces of a sequence stand side by side, in
  * order, all of one length but for the last. row, len, pages: the sequence's seq_row, seq_len, page_indptr. */
 typedef struct { int seq, from, to, index, count, row, len, pages; } decode_item;
 

@@ -2,8 +2,9 @@
  *
  * Ops run on one stream, in order. Weights and adapters come in on a second stream from pinned staging
  * memory, so that loading an adapter does not hold up the steps that go on meanwhile. Device memory
- * comes from the driver's pool, which keeps what is released: once grown, alloc and release neither
- * call into the kernel driver nor wait for the device. */
+ * comes from the driver's pool, which keeps what is released: once grown, alloc and release do not stop the
+ * device. alloc waits for what is on its way on the second stream. Threads other than the one that opened the
+ * device may alloc, release and upload. */
 #include "backend/cuda/cuda.h"
 
 #include <stdio.h>
@@ -14,6 +15,9 @@
 
 #define STAGING_BYTES ((size_t)16 << 20)
 #define MIB (1024.0 * 1024.0)
+#define MAX_HEAD_DIM 256
+#define MAX_VOCAB 262144                    /* what one block can sample from */
+#define MIN_SHARED ((size_t)164 << 10)      /* what attention's grids reckon with */
 
 bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what)
 {
@@ -53,6 +57,7 @@ void *cuda_alloc(backend *be, size_t bytes, err *e)
 {
     cuda_backend *cu = cuda_of(be);
     void *p = NULL;
+    cudaSetDevice(cu->device);          /* the loader's thread has not chosen one */
     cudaError_t status = cudaMallocFromPoolAsync(&p, bytes ? bytes : 1, cu->memory, cu->uploads);
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();             /* running out is an answer, not a failure of the device */
@@ -76,8 +81,8 @@ void cuda_release(backend *be, void *p)
 
 static void *cuda_alloc_host(backend *be, size_t bytes)
 {
-    (void)be;
     void *p = NULL;
+    cudaSetDevice(cuda_of(be)->device);
     if (cudaHostAlloc(&p, bytes, 0) != cudaSuccess)
         cudaGetLastError();
     return p;
@@ -100,7 +105,7 @@ static bool is_pinned(const void *p)
 void cuda_upload(backend *be, void *dst, const void *src, size_t bytes)
 {
     cuda_backend *cu = cuda_of(be);
-    cudaError_t status = cudaSuccess;
+    cudaError_t status = cudaSetDevice(cu->device);
     if (is_pinned(src)) {
         cuda_keep(cu, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cu->uploads), "upload");
         cuda_keep(cu, cudaStreamSynchronize(cu->uploads), "upload");
@@ -221,11 +226,14 @@ static int cuda_adopt_linear(backend *be, linear *w, err *e)
     return cuda_report(cu, e);
 }
 
-static int cuda_bind_lora(backend *be, lora *l, err *e)
+static size_t cuda_lora_table_bytes(backend *be, int n_sites)
 {
-    size_t bytes = (size_t)l->n_sites * sizeof(lora_entry);
-    if (!(l->table = cuda_alloc(be, bytes, e)))
-        return -1;
+    (void)be;
+    return (size_t)n_sites * sizeof(lora_entry);
+}
+
+static void cuda_bind_lora(backend *be, lora *l, void *memory)
+{
     lora_entry *table = XNEW_ARRAY(lora_entry, (size_t)l->n_sites);
     for (int i = 0; i < l->n_sites * 3; i++) {
         const lora_part *p = &l->site[i / 3].part[i % 3];
@@ -236,14 +244,18 @@ static int cuda_bind_lora(backend *be, lora *l, err *e)
         t->a[i % 3] = p->a.data;
         t->b[i % 3] = p->b.data;
     }
-    cuda_upload(be, l->table, table, bytes);
+    cuda_upload(be, memory, table, (size_t)l->n_sites * sizeof *table);
     free(table);
-    return cuda_report(cuda_of(be), e);
+    l->table = memory;
 }
 
 static int cuda_reserve(backend *be, const extent *x, err *e)
 {
     cuda_backend *cu = cuda_of(be);
+    if (x->h.head_dim > MAX_HEAD_DIM)
+        return err_set(e, "heads of %d are not supported on a GPU; %d is the most", x->h.head_dim, MAX_HEAD_DIM);
+    if (x->vocab > MAX_VOCAB)
+        return err_set(e, "a vocabulary of %d is not supported on a GPU; %d is the most", x->vocab, MAX_VOCAB);
     void *old[] = {cu->v_parts, cu->attention_parts};
     for (int i = 0; i < 2; i++)
         if (old[i])
@@ -325,6 +337,7 @@ static const backend_ops cuda_ops = {
     .available = cuda_available,
     .adopt = cuda_adopt,
     .adopt_linear = cuda_adopt_linear,
+    .lora_table_bytes = cuda_lora_table_bytes,
     .bind_lora = cuda_bind_lora,
     .read_bandwidth = cuda_read_bandwidth,
     .sync = cuda_sync,
@@ -343,6 +356,9 @@ static int open_device(cuda_backend *cu, err *e)
         return cuda_report(cu, e);
     if (p.major < 8)
         return err_set(e, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major, p.minor);
+    if (p.sharedMemPerMultiprocessor < MIN_SHARED)
+        return err_set(e, "GPU %d (%s) has %zu KiB of shared memory to a multiprocessor; %zu are needed (A100, H100 and their like)",
+                       cu->device, p.name, p.sharedMemPerMultiprocessor >> 10, MIN_SHARED >> 10);
     cu->arch = 10 * p.major + p.minor;
     cu->n_sms = p.multiProcessorCount;
     cu->overlaps_launches = cu->arch >= 90;

@@ -679,7 +679,7 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
     sampler *s = cu->sampler;
     turn *t = &s->turns[s->n_sampled++ % TURNS];
     size_t specs = (size_t)n * sizeof(row_spec), bytes = specs + list_bytes(spec, n);
-    err ignored;                                        /* kept, and reported by collect() */
+    err ignored;
     CHECK(s->n_sampled - s->n_collected <= 2 && n <= s->max_rows && n <= logits->rows);
     CHECK(logits->type == DTYPE_F32 && logits->cols <= s->blocks * WARPS * s->stretch);
     if (reserve_packed(cu, t, bytes, &ignored) == 0) {
@@ -691,9 +691,9 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
                           (const int *)(s->packed + specs), s->z, t->result, cu->step.drawn};
         size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->stretch * sizeof(float);
         launch_clusters(cu, "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n), THREADS,
-                        shared,
-                        (unsigned)s->blocks, job);
-    }
+                        shared, (unsigned)s->blocks, job);
+    } else                                              /* nothing may be drawn from old results */
+        cuda_keep(cu, cudaErrorMemoryAllocation, "sample");
     cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");
 }
 

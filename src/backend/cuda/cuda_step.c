@@ -129,7 +129,7 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
     step_store *s = cu->store = XNEW(step_store);
     s->at = lay_out(cu, x);
     s->capturing = -1;
-    int *drawn = cuda_alloc(&cu->base, (size_t)x->max_out * sizeof(int), e);
+    int *drawn = cu->step.drawn = cuda_alloc(&cu->base, (size_t)x->max_out * sizeof(int), e);
     s->device = cuda_alloc(&cu->base, s->at.bytes, e);
     if (!drawn || !s->device)
         return -1;
@@ -190,13 +190,14 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
     memcpy((int *)h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
 }
 
-static int fill_tiles(const segments *segs, step *h)
+static int fill_tiles(const segments *segs, int max_rank_sum, step *h)
 {
     const lora_entry **row_lora = (const lora_entry **)h->row_lora;
     sgmv_tile *tile = (sgmv_tile *)h->tile;
     int n = 0;
     for (int i = 0; i < segs->n; i++) {
         const lora_entry *table = segs->lora[i] ? segs->lora[i]->table : NULL;
+        CHECK(!table || segs->lora[i]->max_rank_sum <= max_rank_sum);
         for (int r = segs->indptr[i]; r < segs->indptr[i + 1]; r++)
             row_lora[r] = table;
         for (int r = segs->indptr[i]; table && r < segs->indptr[i + 1]; r += SGMV_TILE) {
@@ -228,7 +229,7 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     memcpy((int *)h.position, b->position, (size_t)b->n_rows * sizeof(int));
     memcpy((int *)h.out_row, b->out_row, (size_t)b->n_out * sizeof(int));
     fill_sequences(cu, b, &h, &shape, counts);
-    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, &h);
+    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, cu->limit.max_rank_sum, &h);
     counts[COUNT_ROWS] = b->n_rows;
     counts[COUNT_OUT] = b->n_out;
     shape.any_lora = shape.max_tiles > 0;
