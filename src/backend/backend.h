@@ -164,6 +164,12 @@ struct backend {
     bool runs_ahead;            /* ops return before they are done; a batch may use tokens not collected yet */
 };
 
+/* The type a backend holds matrices in that are stored as `stored`. */
+static inline dtype backend_weight_type(const backend *be, dtype stored)
+{
+    return be->act == DTYPE_F32 ? stored : be->act;
+}
+
 /* n_threads 0: as many as the cores this process may use. Never fails. */
 backend *backend_cpu_new(int n_threads);
 

@@ -20,6 +20,12 @@ typedef struct {
     int n_pages, n_layers, n_kv_heads, page_len, head_dim;
 } kv_cache;
 
+/* Of one page, all layers. */
+static inline size_t kv_page_bytes(const kv_cache *kv)
+{
+    return (size_t)kv->n_layers * 2 * (size_t)kv->n_kv_heads * (size_t)kv->page_len * (size_t)kv->head_dim * dtype_size(kv->type);
+}
+
 #define LORA_MAX_RANK 512      /* larger adapters are refused when they are read */
 
 /* One projection's low-rank addition: y += scale * (x A^T) B. rank 0: this projection is not adapted. */

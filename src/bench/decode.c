@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "bench/median.h"
 #include "bench/shapes.h"
 #include "engine/batch_builder.h"
 #include "engine/kv_pool.h"
@@ -28,20 +29,10 @@ struct decode_bench {
     batch_builder *builder;
 };
 
-static size_t page_bytes(const kv_cache *kv)
-{
-    return (size_t)(2 * kv->n_layers * kv->n_kv_heads * kv->page_len * kv->head_dim) * dtype_size(kv->type);
-}
-
 /* Ordinary numbers everywhere: zeros would be read as fast, but computed with less power. */
 static void fill_kv(decode_bench *d)
 {
-    size_t block = (size_t)32 << 20, total = (size_t)d->kv.n_pages * page_bytes(&d->kv);
-    uint64_t *bits = xmalloc(block);
-    random_fill(bits, block / 8, d->kv.type, -3, 1);
-    for (size_t at = 0; at < total; at += block)
-        d->be->ops->upload(d->be, (char *)d->kv.data + at, bits, total - at < block ? total - at : block);
-    free(bits);
+    random_upload(d->be, d->kv.data, (size_t)d->kv.n_pages * kv_page_bytes(&d->kv), d->kv.type, -3);
 }
 
 static int make_kv(decode_bench *d, err *e)
@@ -49,7 +40,7 @@ static int make_kv(decode_bench *d, err *e)
     const model_config *c = &d->m->config;
     d->kv = (kv_cache){.type = d->be->act, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .page_len = PAGE_LEN,
                        .head_dim = c->head_dim, .n_pages = d->opt.max_positions / PAGE_LEN + d->opt.max_batch};
-    d->kv.data = d->be->ops->alloc(d->be, (size_t)d->kv.n_pages * page_bytes(&d->kv), e);
+    d->kv.data = d->be->ops->alloc(d->be, (size_t)d->kv.n_pages * kv_page_bytes(&d->kv), e);
     if (!d->kv.data)
         return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
     fill_kv(d);
@@ -59,7 +50,7 @@ static int make_kv(decode_bench *d, err *e)
 
 static int make_adapters(decode_bench *d, err *e)
 {
-    dtype type = d->be->act == DTYPE_F32 ? d->m->config.type : d->be->act;
+    dtype type = backend_weight_type(d->be, d->m->config.type);
     d->adapter = XNEW_ARRAY(lora *, (size_t)d->opt.max_batch);
     for (int i = 0; i < d->opt.max_batch; i++) {
         lora *host = lora_random(&d->m->config, d->opt.rank, type, (unsigned long)i);
@@ -129,7 +120,7 @@ static void count_bytes(const decode_bench *d, const batch *b, int context, deco
     *out = (decode_bytes){.weights = (double)d->m->weight_bytes - embed_bytes(d->m)};
     for (int i = 0; i < b->segs.n; i++)
         out->adapters += b->segs.lora[i] ? (double)b->segs.lora[i]->bytes : 0;
-    out->kv = (double)b->n_rows * context * (double)page_bytes(&d->kv) / PAGE_LEN;
+    out->kv = (double)b->n_rows * context * (double)kv_page_bytes(&d->kv) / PAGE_LEN;
 }
 
 /* Queue n steps over the same batch; each draw is collected when the next step is queued. */
@@ -147,12 +138,6 @@ static int run_steps(decode_bench *d, const batch *b, const sample_spec *spec, i
     if (d->opt.samples && !be->ops->collect(be, e))
         return -1;
     return be->ops->sync(be, e);
-}
-
-static int compare_times(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* Runs of about 50 ms, after a first one that warms up and tells how long a step is. */
@@ -173,8 +158,7 @@ static double time_steps(decode_bench *d, const batch *b, err *e)
         seconds[i] = (clock_now() - start) / n;
     }
     free(spec);
-    qsort(seconds, N_RUNS, sizeof *seconds, compare_times);
-    return status ? -1 : seconds[N_RUNS / 2];
+    return status ? -1 : median(seconds, N_RUNS);
 }
 
 double decode_time(decode_bench *d, int n, int context, workload w, decode_bytes *bytes, err *e)

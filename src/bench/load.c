@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/decode.h"
+#include "bench/median.h"
 #include "model/lora.h"
 
 enum { N_COPIES = 20, MAX_LOADS = 4096 };
@@ -33,18 +34,6 @@ typedef struct {
 load_options load_options_default(void)
 {
     return (load_options){.device = "cpu", .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .batch = 31, .context = 512};
-}
-
-static int compare_times(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, compare_times);
-    return n ? x[n / 2] : 0;
 }
 
 static void sleep_until(double when)
@@ -141,7 +130,7 @@ int load_run(const load_options *o, err *e)
     if (d) {
         const model_config *c = &decode_model(d)->config;
         loader *l = XNEW(loader);
-        lora *image = make_image(be, c, o->rank, be->act == DTYPE_F32 ? c->type : be->act, e);
+        lora *image = make_image(be, c, o->rank, backend_weight_type(be, c->type), e);
         l->be = be;
         l->image = image;
         printf("punica " PUNICA_VERSION " bench load on %s, %s, rank %d\n", be->name, o->shape, o->rank);

@@ -14,6 +14,7 @@
 #include "backend/devices.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "bench/median.h"
 #include "model/random.h"
 
 enum { N_RUNS = 7, MIN_PAIRS = 16, MAX_PAIRS = 512 };
@@ -88,17 +89,12 @@ static size_t largest_site(const op_bench *o)
 
 static int fill_pool(op_bench *o, err *e)
 {
-    size_t block = (size_t)32 << 20;
     o->pool_bytes = pool_size(o);
     if (o->pool_bytes < largest_site(o))
         return err_set(e, "one adapter of the largest rank and dimensions is over %zu MiB", o->pool_bytes >> 20);
     if (!(o->pool = o->be->ops->alloc(o->be, o->pool_bytes, e)))
         return -1;
-    uint64_t *bits = xmalloc(block);
-    random_fill(bits, block / 8, o->type, -6, 1);
-    for (size_t at = 0; at < o->pool_bytes; at += block)
-        o->be->ops->upload(o->be, o->pool + at, bits, o->pool_bytes - at < block ? o->pool_bytes - at : block);
-    free(bits);
+    random_upload(o->be, o->pool, o->pool_bytes, o->type, -6);
     return 0;
 }
 
@@ -121,11 +117,7 @@ static int make_tensor(op_bench *o, tensor *t, dtype type, int rows, int cols, e
     *t = (tensor){.type = type, .rows = rows, .cols = cols};
     if (!(t->data = o->be->ops->alloc(o->be, tensor_bytes(t), e)))
         return -1;
-    size_t n = (tensor_bytes(t) + 7) / 8;
-    uint64_t *bits = xmalloc(n * 8);
-    random_fill(bits, n, type, -2, 2);
-    o->be->ops->upload(o->be, t->data, bits, tensor_bytes(t));
-    free(bits);
+    random_upload(o->be, t->data, tensor_bytes(t), type, -2);
     return 0;
 }
 
@@ -210,12 +202,6 @@ static int run_pairs(op_bench *o, setup *s, err *e)
     return be->ops->sync(be, e);
 }
 
-static int compare_times(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Seconds of one pair: the median over invocations. */
 static double time_point(op_bench *o, setup *s, err *e)
 {
@@ -227,8 +213,7 @@ static double time_point(op_bench *o, setup *s, err *e)
         if (i >= 0)
             seconds[i] = (clock_now() - start) / s->n_pairs;
     }
-    qsort(seconds, N_RUNS, sizeof *seconds, compare_times);
-    return seconds[N_RUNS / 2];
+    return median(seconds, N_RUNS);
 }
 
 static void print_point(const op_bench *o, const point *p, double seconds)
@@ -278,7 +263,7 @@ int op_run(const op_options *opt, err *e)
         fprintf(o.csv, "in,out,dtype,rank,rows,workload,adapters,us,bytes_us,gflop_per_s,flop_per_byte\n");
     o.be = backend_open(opt->device, opt->type, 0, e);
     if (o.be)
-        o.type = o.be->act == DTYPE_F32 ? opt->type : o.be->act;
+        o.type = backend_weight_type(o.be, opt->type);
     int status = o.be ? fill_pool(&o, e) : -1;
     if (status == 0) {
         o.bandwidth = o.be->ops->read_bandwidth(o.be);

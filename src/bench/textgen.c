@@ -106,8 +106,7 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     bench_request *r = XNEW_ARRAY(bench_request, (size_t)o->requests);
     int limit = m->config.max_positions < 2048 ? m->config.max_positions : 2048;
     out->n_adapters = workload_make(w, o->requests, o->prompt_len, o->gen_len, limit, o->seed, r);
-    dtype type = m->be->act == DTYPE_F32 ? o->type : m->be->act;
-    random_source source = {.config = &m->config, .rank = o->rank, .type = type};
+    random_source source = {.config = &m->config, .rank = o->rank, .type = backend_weight_type(m->be, o->type)};
     engine *g = make_engine(o, m, r, out->n_adapters, &source, e);
     int status = g && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
     if (status == 0) {

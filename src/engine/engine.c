@@ -70,19 +70,13 @@ engine_options engine_options_default(void)
                             .image_bytes = (size_t)2 << 30};
 }
 
-static size_t page_bytes(const engine *g)
-{
-    const kv_cache *kv = &g->kv;
-    return (size_t)kv->n_layers * 2 * (size_t)kv->n_kv_heads * (size_t)kv->page_len * (size_t)kv->head_dim * dtype_size(kv->type);
-}
-
 /* max_batch requests of 2048 tokens (or the model's limit), but at most half of the memory now
  * free. On the CPU pages never used are never touched and so take no memory. */
 static int default_pages(const engine *g)
 {
     int limit = g->m->config.max_positions, len = limit < 2048 ? limit : 2048;
     double want = (double)g->opt.max_batch * (double)((len + g->opt.page_len - 1) / g->opt.page_len);
-    double fits = (double)g->m->be->ops->available(g->m->be) / 2 / (double)page_bytes(g);
+    double fits = (double)g->m->be->ops->available(g->m->be) / 2 / (double)kv_page_bytes(&g->kv);
     double n = want < fits ? want : fits;
     return n < 8 ? 8 : (int)n;
 }
@@ -90,7 +84,7 @@ static int default_pages(const engine *g)
 /* The KvCache did not fit: what takes how much, and what would fit. */
 static int explain_memory(const engine *g, err *e)
 {
-    double gb = 1e9, page = (double)page_bytes(g), left = (double)g->m->be->ops->available(g->m->be);
+    double gb = 1e9, page = (double)kv_page_bytes(&g->kv), left = (double)g->m->be->ops->available(g->m->be);
     return err_wrap(e, "a KvCache of %d pages (%.2f GB) does not fit on %s: the weights take %.2f GB and %.2f GB are left, room for "
                     "%d pages beside nothing else; ask for fewer (--kv-pages), or a smaller batch (--max-batch)",
                     g->kv.n_pages, g->kv.n_pages * page / gb, g->m->be->name, (double)g->m->weight_bytes / gb, left / gb,
@@ -103,7 +97,7 @@ static int make_kv_cache(engine *g, err *e)
     g->kv = (kv_cache){.type = g->m->be->act, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads,
                        .page_len = g->opt.page_len, .head_dim = c->head_dim};
     g->kv.n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
-    g->kv.data = g->m->be->ops->alloc(g->m->be, (size_t)g->kv.n_pages * page_bytes(g), e);
+    g->kv.data = g->m->be->ops->alloc(g->m->be, (size_t)g->kv.n_pages * kv_page_bytes(&g->kv), e);
     if (!g->kv.data)
         return explain_memory(g, e);
     g->pool = kv_pool_new(g->kv.n_pages, g->opt.page_len);
@@ -574,7 +568,7 @@ engine_stats engine_get_stats(const engine *g)
     s.n_waiting = g->n_waiting;
     s.pages_total = kv_pool_total_pages(g->pool);
     s.pages_free = kv_pool_free_pages(g->pool);
-    s.page_bytes = page_bytes(g);
+    s.page_bytes = kv_page_bytes(&g->kv);
     s.page_len = g->opt.page_len;
     return s;
 }

@@ -370,12 +370,6 @@ static void transpose(void *out, const tensor *in)
         transpose_uint16_t(out, in->data, in->rows, in->cols);
 }
 
-/* The type a backend holds an adapter's matrix in. */
-static dtype held_type(const backend *be, const tensor *t)
-{
-    return be->act == DTYPE_F32 ? t->type : be->act;
-}
-
 static void put(const tensor *to, const tensor *from)
 {
     if (from->type == to->type)
@@ -402,8 +396,8 @@ lora *adapter_to_lora(const adapter *a, const backend *be)
             continue;
         l->site[i / 3].part[i % 3] = (lora_part){
             .rank = p->rank, .scale = (float)p->scale,
-            .a = {NULL, held_type(be, &p->a->t), p->rank, p->a->t.cols},
-            .b = {NULL, held_type(be, &p->b->t), p->rank, p->b->t.rows},
+            .a = {NULL, backend_weight_type(be, p->a->t.type), p->rank, p->a->t.cols},
+            .b = {NULL, backend_weight_type(be, p->b->t.type), p->rank, p->b->t.rows},
         };
         largest = tensor_bytes(&p->b->t) > largest ? tensor_bytes(&p->b->t) : largest;
     }

@@ -291,10 +291,10 @@ static void widen_vectors(loader *l)
 /* As the backend holds them: vectors as F32, matrices in its own type where it has one. */
 static void count_bytes(loader *l)
 {
-    dtype act = l->m->be->act;
     for (size_t i = 0; i < l->n_slots; i++) {
         tensor held = *l->slots[i].t;
-        held.type = act == DTYPE_F32 || l->slots[i].is_vector ? held.type : act;
+        if (!l->slots[i].is_vector)
+            held.type = backend_weight_type(l->m->be, held.type);
         l->m->weight_bytes += tensor_bytes(&held);
     }
 }

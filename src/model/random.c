@@ -32,6 +32,16 @@ void random_fill(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t se
     }
 }
 
+void random_upload(backend *be, void *dst, size_t bytes, dtype type, int exponent)
+{
+    size_t block = bytes < (size_t)32 << 20 ? bytes : (size_t)32 << 20;
+    uint64_t *bits = xmalloc(block + 8);
+    random_fill(bits, (block + 7) / 8, type, exponent, 1);
+    for (size_t at = 0; at < bytes; at += block)
+        be->ops->upload(be, (char *)dst + at, bits, bytes - at < block ? bytes - at : block);
+    free(bits);
+}
+
 /* The next tensor of the region; every tensor starts on 64 bytes. */
 static tensor take(region *r, dtype t, int rows, int cols)
 {
@@ -98,7 +108,7 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
     m->lm_head.part[0].w = c->tie_embeddings ? m->embed : take(&r, c->type, c->vocab, c->hidden);
     for (int i = 0; i < c->n_layers; i++)
         take_layer(&r, c, &m->layer[i]);
-    m->weight_bytes = be->act == DTYPE_F32 ? r.used : r.used / dtype_size(c->type) * dtype_size(be->act);
+    m->weight_bytes = r.used / dtype_size(c->type) * dtype_size(backend_weight_type(be, c->type));
     if (model_adopt(m, e) == 0 && model_put_inv_freq(m, e) == 0)
         return m;
 fail:

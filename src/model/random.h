@@ -5,10 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend/tensor.h"
+#include "backend/backend.h"
 
 /* Random signs and mantissas under one exponent: values in ±[2^exponent, 2^(exponent + 1)). n words of
  * 8 bytes. */
 void random_fill(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t seed);
+
+/* The same into backend memory, any number of bytes; repeats itself every 32 MiB. */
+void random_upload(backend *be, void *dst, size_t bytes, dtype type, int exponent);
 
 #endif

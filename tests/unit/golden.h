@@ -78,8 +78,7 @@ static inline void golden_make_kv(golden_set *g)
     const model_config *c = &g->m->config;
     g->kv = (kv_cache){.type = g->be->act, .n_pages = 1024, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads,
                        .page_len = 16, .head_dim = c->head_dim};
-    size_t elements = (size_t)g->kv.n_pages * (size_t)(2 * c->n_layers * c->n_kv_heads * 16 * c->head_dim);
-    g->kv.data = g->be->ops->alloc(g->be, elements * dtype_size(g->be->act), &e);
+    g->kv.data = g->be->ops->alloc(g->be, (size_t)g->kv.n_pages * kv_page_bytes(&g->kv), &e);
     if (!g->kv.data)
         fail_msg("%s", e.msg);
     g->pool = kv_pool_new(g->kv.n_pages, g->kv.page_len);

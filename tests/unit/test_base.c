@@ -1,10 +1,12 @@
-/* test_base.c - buffers, maps, JSON members, errors */
+/* test_base.c - buffers, maps, JSON members, errors, 16-bit numbers */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/half.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "base/rng.h"
@@ -130,12 +132,38 @@ static void rng_is_a_function_of_seed_and_counter(void **state)
     assert_true(rng_u64(1, 2) != rng_u64(2, 1));
 }
 
+/* Every 16-bit number there and back; rounding to nearest, ties to even; what is too large or too small. */
+static void half_numbers(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 65536; i++) {
+        uint16_t h = (uint16_t)i;
+        float f = f16_to_float(h), b = bf16_to_float(h);
+        if ((h & 0x7fff) <= 0x7c00)
+            assert_int_equal(f16_of_float(f), h);
+        if ((h & 0x7fff) <= 0x7f80)
+            assert_int_equal(bf16_of_float(b), h);
+    }
+    static const struct { float x; uint16_t f16, bf16; } cases[] = {
+        {1, 0x3c00, 0x3f80},          {-2.5f, 0xc100, 0xc020},      {1 + 0x1p-11f, 0x3c00, 0x3f80},
+        {1 + 0x3p-11f, 0x3c02, 0x3f80}, {65519.996f, 0x7bff, 0x4780}, {65520, 0x7c00, 0x4780},
+        {0x1p-25f, 0x0000, 0x3300},   {0x1.8p-25f, 0x0001, 0x3340}, {1 + 0x1p-8f, 0x3c04, 0x3f80},
+        {1 + 0x3p-8f, 0x3c0c, 0x3f82}, {-1e30f, 0xfc00, 0xf14a},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(f16_of_float(cases[i].x), cases[i].f16);
+        assert_int_equal(bf16_of_float(cases[i].x), cases[i].bf16);
+    }
+    assert_true(f16_of_float(NAN) > 0x7c00 && bf16_of_float(NAN) > 0x7f80 && f16_to_float(0x7e00) != f16_to_float(0x7e00));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(err_keeps_messages_to_one_line), cmocka_unit_test(buf_grows_and_stays_terminated),
         cmocka_unit_test(map_agrees_with_an_array),       cmocka_unit_test(json_members_are_typed),
-        cmocka_unit_test(deep_json_is_an_error), cmocka_unit_test(huge_integers_are_numbers),         cmocka_unit_test(rng_is_a_function_of_seed_and_counter),
+        cmocka_unit_test(deep_json_is_an_error),          cmocka_unit_test(huge_integers_are_numbers),
+        cmocka_unit_test(half_numbers),                   cmocka_unit_test(rng_is_a_function_of_seed_and_counter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -93,20 +94,6 @@ static void penalise(const sample_row *r)
             r->z[s->banned[i]] = -INFINITY;
 }
 
-static uint32_t bits_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-static float float_of(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 /* The shortest prefix of at least max_count tokens or at least max_mass of weight. */
 static prefix find_prefix(const float *w, int n, double max_count, double max_mass)
 {
@@ -117,7 +104,7 @@ static prefix find_prefix(const float *w, int n, double max_count, double max_ma
         memset(count, 0, sizeof count);
         memset(mass, 0, sizeof mass);
         for (int i = 0; i < n; i++) {
-            uint32_t u = bits_of(w[i]);
+            uint32_t u = bits_of_float(w[i]);
             if (u >> shift >> BITS != known)
                 continue;
             count[u >> shift & (BINS - 1)]++;
@@ -137,7 +124,7 @@ static prefix find_prefix(const float *w, int n, double max_count, double max_ma
             return (prefix){0, n};
         known = known << BITS | (uint32_t)lowest;
     }
-    prefix p = {float_of(known), 1};
+    prefix p = {float_of_bits(known), 1};
     while (count_above + p.n_ties < max_count && mass_above + (double)p.cut * p.n_ties < max_mass)
         p.n_ties++;
     return p;

@@ -1,0 +1,8 @@
+/* median.h - of several times the same thing took */
+#ifndef PUNICA_BENCH_MEDIAN_H
+#define PUNICA_BENCH_MEDIAN_H
+
+/* Sorts x. 0 when there are none. */
+double median(double *x, int n);
+
+#endif
