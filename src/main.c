@@ -13,7 +13,7 @@ static const struct {
     {"generate", cmd_generate, "complete prompts, for many adapters in one batch, without a server"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"adapter", cmd_adapter, "adapter check: whether an adapter fits a base model, and what it is"},
-    {"bench", cmd_bench, "the experiments: bench textgen"},
+    {"bench", cmd_bench, "the experiments: bench textgen, step, layer, op, load"},
 };
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])

@@ -29,6 +29,7 @@ This was:
   set --; for d in demo/adapters/*; do set -- "\$@" --adapter "\${d##*/}=\$d"; done
   build/punica generate --model demo/model "\$@" --max-tokens 120 --prompt \\
     "$sentence"
-Another sentence of this kind, the only kind this model knows:
+Another sentence of this kind, the only kind this model knows (names and cities that are not in
+tools/demo/sentences.py it may misspell):
   tools/demo.sh "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them."
 END
