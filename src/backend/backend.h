@@ -42,6 +42,7 @@ typedef struct {
     int max_rows, max_out;
     int max_sequences, max_pages, page_len;     /* pages: of all sequences of one invocation together */
     int max_rank_sum, vocab;
+    int n_sites;                /* linears that adapters file their parts under */
     heads h;
 } extent;
 

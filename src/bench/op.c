@@ -164,7 +164,7 @@ static int make_setup(op_bench *o, point *p, setup *s, err *e)
     free(who);
     s->w = (linear){.n = 1, .part = {{.w = {NULL, o->be->act, p->d.out, p->d.in}}}};
     extent x = {.max_rows = p->n, .max_out = p->n, .max_sequences = p->n, .max_pages = p->n, .page_len = 16,
-                .max_rank_sum = p->rank, .vocab = 1, .h = {1, 1, 64}};
+                .max_rank_sum = p->rank, .vocab = 1, .n_sites = s->n_pairs, .h = {1, 1, 64}};
     if (!s->tables || o->be->ops->reserve(o->be, &x, e) || make_tensor(o, &s->x, o->be->act, p->n, p->d.in, e) ||
         make_tensor(o, &s->y, o->be->act, p->n, p->d.out, e) || make_tensor(o, &s->v, DTYPE_F32, p->n, p->rank, e))
         return -1;

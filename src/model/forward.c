@@ -44,7 +44,7 @@ forward *forward_new(const model *m, const forward_limits *l, err *e)
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, rows = l->rows, out = l->sequences;
     dtype act = m->be->act;
     extent x = {.max_rows = rows, .max_out = out, .max_sequences = l->sequences, .max_pages = l->pages, .page_len = l->page_len,
-                .max_rank_sum = l->rank_sum, .vocab = c->vocab, .h = heads_of(c)};
+                .max_rank_sum = l->rank_sum, .vocab = c->vocab, .n_sites = c->n_layers * N_SITES, .h = heads_of(c)};
     forward *f = XNEW(forward);
     *f = (forward){.m = m, .max_rows = rows, .max_out = out};
     if (scratch(m, &f->x, DTYPE_F32, rows, c->hidden, e) || scratch(m, &f->h, act, rows, c->hidden, e) ||

@@ -60,6 +60,7 @@ typedef struct {
     const decode_item *decode;  /* [COUNT_DECODE_ITEMS] */
     const prefill_item *prefill;            /* [COUNT_PREFILL_ITEMS] */
     int *drawn;                 /* [out] tokens of the last sample */
+    int *v_arrivals;            /* [n_sites] blocks of each site's shrink that are done; zeros when an invocation begins */
 } step;
 
 /* The same on the host, for launchers: what of the batch decides grids and paths. In a padded decode
@@ -105,6 +106,7 @@ typedef struct {
     struct blas *blas;                  /* cuda_blas.c */
     linear_plans *plans;
 
+    int v_expected;                     /* arrivals that the shrink queued last will make; 0: none are counted */
     float *v_parts;                     /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
     float *attention_parts;             /* decode pieces, see decode_parts; zeroed when claimed */
     size_t attention_parts_bytes;

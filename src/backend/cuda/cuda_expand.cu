@@ -4,15 +4,26 @@
  * multiply with the row's own B, add the product to the dense result in registers, and go on from there:
  * neither v nor the completed row is ever written out.
  *
+ *   linear     |== dense product ===============================|
+ *              |= shrink ==| arrives
+ *   expand        |- B under way -|= v B =|- - - - - - - - - - -|= add, go on =|
+ *
+ * Blocks start beside the dense product, on the room its kernel leaves (so they must have few registers),
+ * and send for B, which depends on nothing. When the shrink's blocks have arrived they multiply; when the
+ * dense product has ended little is left to do. Blocks that find no room do all of it afterwards.
+ *
  * A warp owns 256 adjacent columns of one row of one projection, a lane 8 of them, so that a row of B is
- * one 16-byte load. B and the batch's metadata do not depend on earlier kernels: the first rows of B are
- * under way before a block waits for the dense product, whose kernel leaves room on the multiprocessor for
- * blocks of few registers only. Rows of one adapter are adjacent, and the warps of a block own the same
- * columns of adjacent rows where they can: they find B in L1. */
+ * one 16-byte load. Rows of one adapter are adjacent, and the warps of a block own the same columns of
+ * adjacent rows where they can: they find B in L1. */
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/kernel.cuh"
 
-enum { LANE_COLS = 8, WARP_COLS = 32 * LANE_COLS, BLOCK_ROWS = 4 };
+enum {
+    LANE_COLS = 8,
+    WARP_COLS = 32 * LANE_COLS,
+    BLOCK_ROWS = 4,
+    RANKS = 64,                 /* of v in shared memory at once */
+};
 
 static int tiles_of(int cols)
 {
@@ -24,11 +35,14 @@ typedef struct {
     const lora_entry *const *row_lora;      /* [rows] */
     const float *v_parts;                   /* [n_splits, FUSED_ROWS, v_stride] */
     int site, n_splits, v_stride;
+    const int *arrivals;                    /* of the shrink's blocks */
+    int n_arrivals;                         /* when all have arrived; 0: v is there when their kernel has ended */
 } expansion;
 
 static expansion expansion_of(const cuda_backend *cu, const adapted *a)
 {
-    return {cu->step.row_lora, cu->v_parts, a->site, sgmv_splits(a->w->part[0].w.cols), cu->limit.max_rank_sum};
+    return {cu->step.row_lora, cu->v_parts, a->site, sgmv_splits(a->w->part[0].w.cols), cu->limit.max_rank_sum,
+            cu->step.v_arrivals + a->site, cu->v_expected};
 }
 
 static __device__ __forceinline__ const lora_entry *entry_of(const expansion &e, int row)
@@ -42,18 +56,48 @@ static __device__ __forceinline__ int first_rank(const lora_entry *l, int part)
     return part == 0 ? 0 : part == 1 ? l->rank[0] : l->rank[0] + l->rank[1];
 }
 
-/* v[r] = the sum of a row's partial sums, r < n, by so many threads of which this is number `thread`. */
+static __device__ __forceinline__ int load_acquire(const int *p)
+{
+    int x;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+
+/* Wait for v, if anyone in the block needs it. The shrink's blocks arrive long before the dense product they
+ * ride in has ended, so that v B can be done in its shadow. All threads take part. */
+static __device__ __forceinline__ void wait_for_v(const expansion &e, bool needed)
+{
+    needed = __syncthreads_or(needed);
+    if (e.n_arrivals == 0)
+        wait_for_previous();
+    else if (needed && threadIdx.x == 0)
+        while (load_acquire(e.arrivals) < e.n_arrivals)
+            __nanosleep(32);
+    __syncthreads();
+}
+
+/* v[r] = the sum of a row's partial sums at first + r, for up to RANKS of n, by so many threads of which this is
+ * number `thread`. */
 static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n,
                                                   int thread, int n_threads)
 {
     const float *part = e.v_parts + (size_t)row * e.v_stride + first;
-    for (int r = thread; r < n; r += n_threads) {
+    for (int r = thread; r < min(n, (int)RANKS); r += n_threads) {
         float sum = 0.0f;
 #pragma unroll
         for (int s = 0; s < SGMV_SPLITS; s++)
-            sum += s < e.n_splits ? part[s * FUSED_ROWS * e.v_stride + r] : 0.0f;
+            sum += s < e.n_splits ? __ldcg(&part[s * FUSED_ROWS * e.v_stride + r]) : 0.0f;
         v[r] = sum;
     }
+}
+
+/* sum += the numbers at `from`. */
+template <typename T> static __device__ __forceinline__ void add_n(float (&sum)[LANE_COLS], const T *from)
+{
+    float v[LANE_COLS];
+    load_n(v, from);
+    for (int j = 0; j < LANE_COLS; j++)
+        sum[j] += v[j];
 }
 
 /* A lane's share of v B for one row and projection: AHEAD rows of B are always under way. */
@@ -77,8 +121,8 @@ static __device__ __forceinline__ void start(product<T, AHEAD> &p, const lora_en
             p.ahead[r] = *(const uint4 *)p.b;
 }
 
-/* sum += v B at the lane's columns, over the AHEAD ranks from `from` on; as each row of B is used the one
- * AHEAD of it is sent for. (The barrier keeps the compiler from sending for all first, which would take
+/* sum += v B at the lane's columns, over the AHEAD ranks from `from` on, v being theirs; as each row of B is used
+ * the one AHEAD of it is sent for. (The barrier keeps the compiler from sending for all first, which would take
  * twice the registers.) */
 template <typename T, int AHEAD>
 static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v,
@@ -89,7 +133,7 @@ static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], produc
         if (from + r >= p.rank)
             break;
         const vec<T, LANE_COLS> b = (const vec<T, LANE_COLS> &)p.ahead[r];
-        float by = v[from + r];
+        float by = v[r];
 #pragma unroll
         for (int j = 0; j < LANE_COLS; j++)
             sum[j] += by * to_float(b.at[j]);
@@ -99,12 +143,14 @@ static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], produc
     }
 }
 
+/* The same over all of the up to RANKS ranks from `from` on. */
 template <typename T, int AHEAD>
-static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v)
+static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v,
+                                                   int from)
 {
 #pragma unroll 1
-    for (int from = 0; from < p.rank; from += AHEAD)
-        add_ranks(sum, p, v, from);
+    for (int i = 0; i < RANKS && from + i < p.rank; i += AHEAD)
+        add_ranks(sum, p, v + i, from + i);
 }
 
 /* y[row, col] += v B, element by element: for shapes the kernels below do not take. */
@@ -135,8 +181,9 @@ static __global__ void expand_plain(T *y, int cols, int out0, int out1, expansio
 template <typename T> static void run_plain(cuda_backend *cu, tensor *y, const adapted *a)
 {
     const linear *w = a->w;
-    launch(cu, "expand", expand_plain<T>, dim3((unsigned)((y->cols + 255) / 256), (unsigned)y->rows), 256,
-           0, y->data, y->cols, w->part[0].w.rows, w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
+    dim3 grid((unsigned)((y->cols + 255) / 256), (unsigned)y->rows);
+    launch(cu, "expand", expand_plain<T>, grid, 256, 0, y->data, y->cols, w->part[0].w.rows,
+           w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
 }
 
 /* y += v B as an op of its own, whichever way this invocation's shrink left v. */
@@ -195,43 +242,47 @@ template <typename T> static __device__ T *kv_at(const kv_cache &kv, int slot, i
 
 /* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and
  * values go into their row's slot of the cache. A block owns BLOCK_ROWS rows of 256 columns of q, k or v, a
- * warp one row; head_dim divides 256 and is at least 16. Shared: for each row head_dim floats of cosines and
- * sines, and e.v_stride of v. */
+ * warp one row; head_dim divides 256 and is at least 16. Shared: for each row RANKS floats of v, and head_dim of
+ * cosines and sines. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
 expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
 {
-    extern __shared__ __align__(16) float shared[];
+    __shared__ float shared_v[BLOCK_ROWS][RANKS];
+    extern __shared__ __align__(16) float shared_angles[];
     const heads h = job.h;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp,
-        half = h.head_dim / 2;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
+    int half = h.head_dim / 2;
     int q_cols = h.n_heads * h.head_dim, kv_cols = h.n_kv_heads * h.head_dim;
     int q_tiles = (q_cols + WARP_COLS - 1) / WARP_COLS, kv_tiles = (kv_cols + WARP_COLS - 1) / WARP_COLS;
     int tile = blockIdx.x, part = tile < q_tiles ? 0 : tile < q_tiles + kv_tiles ? 1 : 2;
     tile -= part == 0 ? 0 : q_tiles + (part - 1) * kv_tiles;
     int col = tile * WARP_COLS + lane * LANE_COLS, out = part == 0 ? q_cols : kv_cols, at = col % h.head_dim;
     bool live = row < n_rows, inside = live && col < out;
-    float *cosine = shared + warp * h.head_dim, *sine = cosine + half,
-          *v = shared + BLOCK_ROWS * h.head_dim + warp * e.v_stride;
+    float *cosine = shared_angles + warp * h.head_dim, *sine = cosine + half, *v = shared_v[warp];
 
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
     product<T, 8> p;
     start(p, l, part, col, out);
-    int first = l ? first_rank(l, part) : 0, position = live ? s.position[row] : 0,
-        slot = live ? s.kv_slot[row] : -1;
+    int first = l ? first_rank(l, part) : 0;
+    int position = live ? s.position[row] : 0, slot = live ? s.kv_slot[row] : -1;
     for (int i = lane; part < 2 && i < half; i += 32)
         sincosf((float)position * job.inv_freq[i], &sine[i], &cosine[i]);
-    wait_for_previous();
-
-    T *place = qkv + (size_t)row * (q_cols + 2 * kv_cols) +
-               (part == 0 ? 0 : q_cols + (part - 1) * kv_cols) + col;
+    wait_for_v(e, p.rank > 0);
     float x[LANE_COLS] = {};
+    for (int from = 0; from < p.rank; from += RANKS) {
+        __syncwarp();
+        sum_splits(v, e, row, first + from, p.rank - from, lane, 32);
+        __syncwarp();
+        add_product(x, p, v, from);
+    }
+
+    wait_for_previous();
+    int part_col = part == 0 ? 0 : q_cols + (part - 1) * kv_cols;
+    T *place = qkv + (size_t)row * (q_cols + 2 * kv_cols) + part_col + col;
     if (inside)
-        load_n(x, place);
-    sum_splits(v, e, row, first, p.rank, lane, 32);
-    __syncwarp();
-    add_product(x, p, v);
+        add_n(x, place);
     const float *norm = part == 0 ? job.q_norm : part == 1 ? job.k_norm : NULL;
     if (norm)
         norm_head(x, norm, job.eps, h.head_dim, at);
@@ -248,7 +299,7 @@ static void run_rope(cuda_backend *cu, tensor *qkv, rope_job job, const adapted 
 {
     int tiles = tiles_of(job.h.n_heads * job.h.head_dim) + 2 * tiles_of(job.h.n_kv_heads * job.h.head_dim);
     dim3 grid((unsigned)tiles, (unsigned)((qkv->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
-    size_t shared = BLOCK_ROWS * (size_t)(job.h.head_dim + cu->limit.max_rank_sum) * sizeof(float);
+    size_t shared = BLOCK_ROWS * (size_t)job.h.head_dim * sizeof(float);
     launch(cu, "expand_rope_append", expand_rope<T>, grid, 32 * BLOCK_ROWS, shared, qkv->data, qkv->rows, job,
            expansion_of(cu, a), cu->step);
 }
@@ -261,7 +312,8 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && qkv->type == be->act);
     CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim && kv->type == be->act);
     if (cu->shape.fused && h.head_dim >= 16 && WARP_COLS % h.head_dim == 0) {
-        rope_job job = {h, (const float *)q_w->data, (const float *)k_w->data, norms->eps, inv_freq, *kv, layer};
+        rope_job job = {h,        (const float *)q_w->data, (const float *)k_w->data, norms->eps,
+                        inv_freq, *kv,                      layer};
         BY_ACT(run_rope, cu, qkv, job, a);
         return;
     }
@@ -271,41 +323,52 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     cuda_rope_append(be, qkv, h, inv_freq, b, kv, layer);
 }
 
-enum { NORM_CLUSTER = 4, NORM_WARPS = 16 };
+enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
+
+/* The smallest cluster whose blocks have at most NORM_WARPS warps; more than there may be: 0. */
+static unsigned norm_cluster(const cuda_backend *cu, int cols)
+{
+    unsigned cluster = 1, most = cu->arch >= 90 ? MAX_CLUSTER : 1;
+    while (cluster <= most && tiles_of(cols) > (int)cluster * NORM_WARPS)
+        cluster *= 2;
+    return cluster <= most ? cluster : 0;
+}
 
 /* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a row, a warp 256 columns of it;
- * every warp's sum of squares is stored into all blocks. Shared: 512 bytes, and e.v_stride floats of v. */
+ * every warp's sum of squares is stored into all blocks. Shared: those, and RANKS floats of v. */
 template <typename T>
-static __global__ void __launch_bounds__(32 * NORM_WARPS)
+static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
 expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
 {
-    __shared__ float sums[8 * NORM_WARPS];
-    extern __shared__ float shared_v[];
+    __shared__ float sums[MAX_CLUSTER * NORM_WARPS];
+    __shared__ float shared_v[RANKS];
     int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
     int col = (blockIdx.x * blockDim.x + threadIdx.x) * LANE_COLS;
     bool inside = col < cols;
     size_t place = (size_t)row * cols + col;
 
     let_next_start();
-    product<T, 16> p;
+    product<T, 8> p;
     start(p, entry_of(e, row), 0, col, cols);
-    float by[LANE_COLS] = {}, v[LANE_COLS] = {}, d[LANE_COLS] = {};
+    float by[LANE_COLS] = {}, v[LANE_COLS] = {}, squares = 0.0f;
     if (inside)
         load_n(by, w + col);
     cluster_arrive();
+    wait_for_v(e, p.rank > 0);
+    for (int from = 0; from < p.rank; from += RANKS) {
+        __syncthreads();
+        sum_splits(shared_v, e, row, from, p.rank - from, threadIdx.x, blockDim.x);
+        __syncthreads();
+        add_product(v, p, shared_v, from);
+    }
+
     wait_for_previous();
     if (inside) {
-        load_n(v, x + place);
-        load_n(d, delta + place);
+        add_n(v, delta + place);
+        add_n(v, x + place);
     }
-    sum_splits(shared_v, e, row, 0, p.rank, threadIdx.x, blockDim.x);
-    __syncthreads();
-    add_product(d, p, shared_v);
-    float squares = 0.0f;
-    for (int j = 0; j < LANE_COLS; j++) {
-        v[j] += d[j];
+    for (int j = 0; j < LANE_COLS; j++)
         squares += inside ? v[j] * v[j] : 0.0f;
-    }
     squares = warp_sum(squares);
     cluster_wait();
     if (lane < gridDim.x)
@@ -329,19 +392,18 @@ static void run_add_norm(cuda_backend *cu, unsigned cluster, tensor *delta, tens
                          float eps, const adapted *a)
 {
     unsigned warps = ((unsigned)tiles_of(x->cols) + cluster - 1) / cluster;
-    launch_clusters(cu, "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows), 32 * warps,
-                    (size_t)cu->limit.max_rank_sum * sizeof(float), cluster, y->data, x->data, delta->data,
-                    w->data, x->cols, eps, expansion_of(cu, a));
+    launch_clusters(cu, "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows), 32 * warps, 0, cluster,
+                    y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
 }
 
 void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
                               const adapted *a, const batch *b)
 {
     cuda_backend *cu = cuda_of(be);
-    unsigned cluster = cu->arch >= 90 ? NORM_CLUSTER : 1;
+    unsigned cluster = norm_cluster(cu, x->cols);
     CHECK(y->cols == x->cols && delta->cols == x->cols && w->cols == x->cols && a->w->n == 1);
     CHECK(x->type == DTYPE_F32 && w->type == DTYPE_F32 && y->type == be->act && delta->type == be->act);
-    if (cu->shape.fused && x->cols % LANE_COLS == 0 && tiles_of(x->cols) <= (int)cluster * NORM_WARPS) {
+    if (cu->shape.fused && x->cols % LANE_COLS == 0 && cluster > 0) {
         BY_ACT(run_add_norm, cu, cluster, delta, y, x, w, eps, a);
         return;
     }
@@ -350,34 +412,40 @@ void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, 
 }
 
 /* y = silu(gate + v0 B0) * (up + v1 B1). A block owns BLOCK_ROWS rows of 256 columns, a warp one row.
- * Shared: e.v_stride floats of v for each row. */
-template <typename T>
-static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
+ * Shared: twice RANKS floats of v for each row. */
+template <typename T, int AHEAD>
+static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
 expand_silu(T *y, const T *gate_up, int n_rows, int cols, expansion e)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
     int col = blockIdx.x * WARP_COLS + lane * LANE_COLS;
     bool live = row < n_rows, inside = live && col < cols;
-    extern __shared__ float shared_v[];
-    float *v = shared_v + warp * e.v_stride;
+    __shared__ float shared_v[BLOCK_ROWS][2][RANKS];
+    float *v_gate = shared_v[warp][0], *v_up = shared_v[warp][1];
 
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
-    product<T, 4> g, u;
+    product<T, AHEAD> g, u;
     start(g, l, 0, col, cols);
     start(u, l, 1, col, cols);
-    wait_for_previous();
+    wait_for_v(e, g.rank + u.rank > 0);
     float gate[LANE_COLS] = {}, up[LANE_COLS] = {};
-    if (inside) {
-        load_n(gate, gate_up + 2 * (size_t)row * cols + col);
-        load_n(up, gate_up + (2 * (size_t)row + 1) * cols + col);
-    }
-    sum_splits(v, e, row, 0, g.rank + u.rank, lane, 32);
-    __syncwarp();
+    for (int from = 0; from < max(g.rank, u.rank); from += RANKS) {
+        __syncwarp();
+        sum_splits(v_gate, e, row, from, g.rank - from, lane, 32);
+        sum_splits(v_up, e, row, g.rank + from, u.rank - from, lane, 32);
+        __syncwarp();
 #pragma unroll 1
-    for (int from = 0; from < g.rank || from < u.rank; from += 4) {
-        add_ranks(gate, g, v, from);
-        add_ranks(up, u, v + g.rank, from);
+        for (int i = 0; i < RANKS && from + i < max(g.rank, u.rank); i += AHEAD) {
+            add_ranks(gate, g, v_gate + i, from + i);
+            add_ranks(up, u, v_up + i, from + i);
+        }
+    }
+
+    wait_for_previous();
+    if (inside) {
+        add_n(gate, gate_up + 2 * (size_t)row * cols + col);
+        add_n(up, gate_up + (2 * (size_t)row + 1) * cols + col);
     }
     for (int j = 0; j < LANE_COLS; j++)
         up[j] *= silu(gate[j]);
@@ -388,9 +456,9 @@ expand_silu(T *y, const T *gate_up, int n_rows, int cols, expansion e)
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
     dim3 grid((unsigned)tiles_of(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
-    size_t shared = BLOCK_ROWS * (size_t)cu->limit.max_rank_sum * sizeof(float);
-    launch(cu, "expand_silu_mul", expand_silu<T>, grid, 32 * BLOCK_ROWS, shared, y->data, gate_up->data, y->rows,
-           y->cols, expansion_of(cu, a));
+    /* With more rows the blocks find room beside the dense product only if they have fewer registers. */
+    launch(cu, "expand_silu_mul", y->rows <= 32 ? expand_silu<T, 8> : expand_silu<T, 4>, grid, 32 * BLOCK_ROWS, 0,
+           y->data, gate_up->data, y->rows, y->cols, expansion_of(cu, a));
 }
 
 void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted *a, const batch *b)

@@ -19,7 +19,9 @@ extern "C" {
 
 enum {
     SKINNY_SHARED = 208 * 1024, /* small kernels before and after find room for a few KB beside it */
-    SKINNY_STAGE = 16 * 1024,   /* bytes of a stage to aim at */
+    MAX_STAGE = 16 * 1024,      /* bytes of W in a stage */
+    EARLY = 70,                 /* percent of the ring that is filled while the kernel before still runs */
+    LOW_TILE = 40,              /* rows of a tile: below that rather larger clusters */
     MAX_SPLITS = 8,
     MAX_STAGES = 48,
 };
@@ -59,7 +61,7 @@ static int tile_rows_for(int n, int slots)
     return divide_up(divide_up(n, slots * turns), 8) * 8;
 }
 
-/* Clusters as small as they can be with 64 rows a tile, what a warpgroup multiplies at once. */
+/* Clusters as small as they can be with LOW_TILE rows a tile: a warpgroup multiplies 64 at once. */
 static void choose_tiles(const linear_plans *plans, skinny_job *job)
 {
     for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
@@ -67,9 +69,9 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
         if (splits > 1 && (slots == 0 || job->n_boxes < 4 * splits))
             return;
         job->splits = splits;
-        job->tile_rows = tile_rows_for(job->n, slots);
+        job->tile_rows = tile_rows_for(job->n, splits == 1 ? slots - slots / 32 : slots);
         job->n_tiles = divide_up(job->n, job->tile_rows);
-        if (job->tile_rows >= 56)
+        if (job->tile_rows >= LOW_TILE)
             return;
     }
 }
@@ -78,15 +80,16 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
  * The last 64 rows of a tile may reach past its box: what is read there is not used, but must exist. */
 static size_t choose_ring(skinny_job *job)
 {
-    int box_bytes = (job->tile_rows + padded_rows(job->m)) * BOX_ROW, overshoot = (64 - job->tile_rows % 64) % 64 * BOX_ROW;
-    int other = landing_bytes(*job) + 16 + overshoot + (job->shrinks ? SHRINK_SHARED : 0);
+    int overshoot = (64 - job->tile_rows % 64) % 64 * BOX_ROW;
+    int other = landing_bytes(*job) + overshoot + 16 + (job->shrinks ? SHRINK_SHARED : 0);
     job->boxes = 4;
-    while (job->boxes > 1 && (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * box_bytes > 2 * SKINNY_STAGE))
+    while (job->boxes > 1 && (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * job->tile_rows * BOX_ROW > MAX_STAGE))
         job->boxes /= 2;
-    job->n_stages = (SKINNY_SHARED - other) / (job->boxes * box_bytes + 16);
-    if (job->n_stages > MAX_STAGES)
-        job->n_stages = MAX_STAGES;
-    return (size_t)job->n_stages * (job->boxes * box_bytes + 16) + other;
+    int stage = job->boxes * (job->tile_rows + padded_rows(job->m)) * BOX_ROW + 16;
+    int n = (SKINNY_SHARED - other) / stage;
+    job->n_stages = n < MAX_STAGES ? n : MAX_STAGES;
+    job->n_early = divide_up(job->n_stages * EARLY, 100);
+    return (size_t)(job->n_stages * stage + other);
 }
 
 /* A matrix [rows, k], seen as [k / 64, rows, 64], that is copied in boxes of [boxes, box_rows, 64]. */
@@ -113,6 +116,7 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
     unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
     launch_clusters(cu, "linear", skinny<T, M>, grid, block, shared, (unsigned)job.splits, w_map, x_map, job, shrink);
+    cu->v_expected = job.shrinks && !cu->failed ? (int)grid : 0;    /* who was not launched does not arrive */
 }
 
 template <typename T>
@@ -293,15 +297,15 @@ void cuda_linear(backend *be, tensor *y, const tensor *x, const linear *w)
 
 enum { SHRINK_WARPS = 4 };
 
-/* The shrink alone. A block owns a unit; its warps take turns at 8 ranks. */
+/* The shrink alone. A block owns a tile and a piece; its warps take turns at 8 ranks. */
 template <typename T, bool WIDE> static __global__ void shrink_parts(shrink_job job)
 {
     wait_for_previous();
-    if ((int)blockIdx.x >= unit_count(job))
+    if ((int)blockIdx.x >= *job.n_tiles)
         return;
-    shrink_unit u = unit_at(job, blockIdx.x);
-    for (int rank = threadIdx.x / 32 * 8; rank < u.end[2]; rank += 8 * SHRINK_WARPS)
-        shrink_ranks<T, WIDE>(job, u, rank);
+    shrink_tile t = tile_at(job, blockIdx.x);
+    for (int rank = threadIdx.x / 32 * 8; rank < t.end[2]; rank += 8 * SHRINK_WARPS)
+        shrink_ranks<T, WIDE>(job, t, blockIdx.y, rank);
 }
 
 static void run_shrink_parts(cuda_backend *cu, const shrink_job &job, bool wide)
@@ -309,7 +313,8 @@ static void run_shrink_parts(cuda_backend *cu, const shrink_job &job, bool wide)
     bool half = cu->base.act == DTYPE_F16;
     void (*kernel)(shrink_job) = half ? wide ? shrink_parts<f16, true> : shrink_parts<f16, false>
                                       : wide ? shrink_parts<bf16, true> : shrink_parts<bf16, false>;
-    launch(cu, "shrink", kernel, (unsigned)(cu->shape.max_tiles * job.n_pieces), SHRINK_WARPS * 32, 0, job);
+    launch(cu, "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces),
+           SHRINK_WARPS * 32, 0, job);
 }
 
 static shrink_job shrink_of(const cuda_backend *cu, const tensor *x, int site)
@@ -319,6 +324,7 @@ static shrink_job shrink_of(const cuda_backend *cu, const tensor *x, int site)
     job.n_tiles = cu->step.n + COUNT_TILES;
     job.x = x->data;
     job.v_parts = cu->v_parts;
+    job.arrivals = cu->step.v_arrivals + site;
     job.site = site, job.in = x->cols;
     job.n_pieces = sgmv_splits(x->cols), job.piece = sgmv_piece(x->cols);
     job.v_stride = cu->limit.max_rank_sum;
@@ -335,6 +341,7 @@ void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *
         return;
     }
     check_shapes(be, y, x, a->w);
+    cu->v_expected = 0;
     dense_product p = product_of(y, x, &a->w->part[0], 0, y->cols);
     shrink_job shrink = shrink_of(cu, x, a->site);
     if (is_one_matrix(a->w) && fits_skinny(cu, &p) && p.m > 0)

@@ -17,7 +17,7 @@
 
 /* Where the arrays lie in a block. */
 typedef struct {
-    size_t n, token, position, kv_slot, out_row, row_lora, tile, seq_row, seq_len, page_indptr, decode, prefill;
+    size_t n, token, position, kv_slot, out_row, row_lora, tile, seq_row, seq_len, page_indptr, decode, prefill, v_arrivals;
     size_t page;                /* last: only the used part is copied */
     size_t bytes;
     int max_decode_items, max_prefill_items;
@@ -68,6 +68,7 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
     l.page_indptr = claim(&end, seqs + 1, sizeof(int));
     l.decode = claim(&end, (size_t)l.max_decode_items, sizeof(decode_item));
     l.prefill = claim(&end, (size_t)l.max_prefill_items, sizeof(prefill_item));
+    l.v_arrivals = claim(&end, (size_t)x->n_sites, sizeof(int));
     l.page = claim(&end, (size_t)x->max_pages, sizeof(int));
     l.bytes = end;
     return l;
@@ -82,6 +83,7 @@ static step step_in(char *base, const layout *l)
         .seq_row = (int *)(base + l->seq_row), .seq_len = (int *)(base + l->seq_len),
         .page_indptr = (int *)(base + l->page_indptr), .page = (int *)(base + l->page),
         .decode = (decode_item *)(base + l->decode), .prefill = (prefill_item *)(base + l->prefill),
+        .v_arrivals = (int *)(base + l->v_arrivals),
     };
 }
 
@@ -137,6 +139,8 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
         if (cuda_keep(cu, cudaHostAlloc((void **)&s->host[i], s->at.bytes, 0), "pinned host memory") ||
             cuda_keep(cu, cudaEventCreateWithFlags(&s->copied[i], cudaEventDisableTiming), "event"))
             return cuda_report(cu, e);
+    for (int i = 0; i < 2; i++)
+        memset(s->host[i] + s->at.v_arrivals, 0, (size_t)x->n_sites * sizeof(int));
     cu->step = step_in(s->device, &s->at);
     cu->step.drawn = drawn;
     return 0;

@@ -39,6 +39,16 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parit
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
+/* The same for what other blocks of the cluster have sent. */
+static __device__ __forceinline__ void barrier_wait_for_peers(uint64_t *barrier, int parity)
+{
+    int done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p;"
+                     " mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+}
+
 /* Arrive, and let the phase last until so many bytes more have been copied. */
 static __device__ __forceinline__ void expect_bytes(uint64_t *barrier, int bytes)
 {
@@ -51,6 +61,17 @@ static __device__ __forceinline__ void copy_row(void *to, const void *from, int 
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+}
+
+/* A place in a ring; its parity changes each time round. */
+typedef struct { int slot, parity; } ring_place;
+
+static __device__ __forceinline__ void step_on(ring_place &r, int n_stages)
+{
+    if (++r.slot == n_stages) {
+        r.slot = 0;
+        r.parity ^= 1;
+    }
 }
 
 /* What is read once should not push other things out of L2. */

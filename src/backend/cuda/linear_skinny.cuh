@@ -24,6 +24,7 @@ enum {
     SKINNY_ROWS = 64,           /* of x, at most */
     SKINNY_TILE = 256,          /* rows of W, at most */
     SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 3 * 32,
+    SKINNY_BOUND = 896,         /* threads, for the compiler: 72 registers leave room for blocks of other kernels */
     BOX = 64,                   /* columns of a box */
     BOX_ROW = 128,              /* bytes of its row */
 };
@@ -37,8 +38,9 @@ typedef struct {
     int tile_rows, n_tiles;     /* tile_rows: a multiple of 8 */
     int n_boxes;                /* of W along k */
     int splits;                 /* blocks of a cluster, each with a part of k; more than 1: one tile per cluster */
-    int boxes;                  /* of a stage of the ring, side by side */
-    int n_stages;
+    int boxes;                  /* of a stage, side by side */
+    int n_stages;               /* of the ring */
+    int n_early;                /* of them filled while the kernel before still runs */
     bool shrinks;               /* the warps for it are there */
 } skinny_job;
 
@@ -61,7 +63,7 @@ static __host__ __device__ __forceinline__ int landing_bytes(const skinny_job &j
 typedef struct {
     char *w, *x;
     float *landing;
-    uint64_t *full, *empty, *landed;
+    uint64_t *full, *done, *landed;
     shrink_ring *shrink;
     int w_stage, x_stage;
 } places;
@@ -75,8 +77,8 @@ template <int M> static __device__ __forceinline__ places places_in(const skinny
     p.x = p.w + job.n_stages * p.w_stage;
     p.landing = (float *)(p.x + job.n_stages * p.x_stage);
     p.full = (uint64_t *)((char *)p.landing + landing_bytes(job));
-    p.empty = p.full + job.n_stages;
-    p.landed = p.empty + job.n_stages;
+    p.done = p.full + job.n_stages;
+    p.landed = p.done + job.n_stages;
     p.shrink = (shrink_ring *)(p.landed + 2);
     return p;
 }
@@ -95,8 +97,8 @@ static __device__ __forceinline__ share share_of(const skinny_job &job)
     return s;
 }
 
-/* A walk over this block's stages: tiles in turn, its boxes of k within each; slot and parity in the ring. */
-typedef struct { int tile, box, slot, parity; } cursor;
+/* A walk over this block's stages: tiles in turn, its boxes of k within each; and the place in the ring. */
+typedef struct { int tile, box; ring_place at; } cursor;
 
 static __device__ __forceinline__ void advance(const skinny_job &job, const share &s, cursor &c)
 {
@@ -105,43 +107,40 @@ static __device__ __forceinline__ void advance(const skinny_job &job, const shar
         c.box = s.from;
         c.tile += s.tile_step;
     }
-    if (++c.slot == job.n_stages) {
-        c.slot = 0;
-        c.parity ^= 1;
-    }
+    step_on(c.at, job.n_stages);
 }
 
 /* Announce the whole stage, W and x, and send for W. */
-template <int M>
 static __device__ __forceinline__ void load_w(const skinny_job &job, const places &p, const cursor &c, const CUtensorMap *map,
                                               uint64_t policy)
 {
-    expect_bytes(&p.full[c.slot], p.w_stage + p.x_stage);
-    copy_boxes(p.w + c.slot * p.w_stage, map, c.tile * job.tile_rows, c.box, &p.full[c.slot], policy);
+    uint64_t *full = &p.full[c.at.slot];
+    expect_bytes(full, p.w_stage + p.x_stage);
+    copy_boxes(p.w + c.at.slot * p.w_stage, map, c.tile * job.tile_rows, c.box, full, policy);
 }
 
 static __device__ __forceinline__ void load_x(const places &p, const cursor &c, const CUtensorMap *map, uint64_t policy)
 {
-    copy_boxes(p.x + c.slot * p.x_stage, map, 0, c.box, &p.full[c.slot], policy);
+    copy_boxes(p.x + c.at.slot * p.x_stage, map, 0, c.box, &p.full[c.at.slot], policy);
 }
 
 /* The producer: one thread. */
-template <int M>
 static __device__ void produce(const skinny_job &job, const share &s, const places &p, const CUtensorMap *w_map,
                                const CUtensorMap *x_map)
 {
     uint64_t once = policy_read_once(), keep = policy_keep();
-    cursor w = {s.first_tile, s.from, 0, 0}, x = w;
+    cursor w = {s.first_tile, s.from, {0, 0}}, x = w;
     int filled = 0;
-    for (; filled < job.n_stages && w.tile < job.n_tiles; filled++, advance(job, s, w))
-        load_w<M>(job, p, w, w_map, once);
+    for (; filled < job.n_early && w.tile < job.n_tiles; filled++, advance(job, s, w))
+        load_w(job, p, w, w_map, once);
     let_next_start();
     wait_for_previous();
-    for (; filled > 0; filled--, advance(job, s, x))
+    for (int i = 0; i < filled; i++, advance(job, s, x))
         load_x(p, x, x_map, keep);
-    for (; w.tile < job.n_tiles; advance(job, s, w)) {
-        barrier_wait(&p.empty[w.slot], w.parity ^ 1);
-        load_w<M>(job, p, w, w_map, once);
+    for (; w.tile < job.n_tiles; filled++, advance(job, s, w)) {
+        if (filled >= job.n_stages)
+            barrier_wait(&p.done[w.at.slot], w.at.parity ^ 1);
+        load_w(job, p, w, w_map, once);
         load_x(p, w, x_map, keep);
     }
 }
@@ -168,16 +167,16 @@ static __device__ __forceinline__ void multiply(float (&acc)[M / 2], uint64_t w,
 
 /* All stages of one tile. A stage may reach past this block's share of k: those boxes are left out. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const share &s, const places &p, cursor &c,
+static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const share &s, const places &p, ring_place &at,
                                                      float (&acc)[M / 2], int row)
 {
     for (int box = s.from; box < s.to; box += job.boxes) {
-        barrier_wait(&p.full[c.slot], c.parity);
-        multiply<T, M>(acc, operand(p.w + c.slot * p.w_stage + row * BOX_ROW), operand(p.x + c.slot * p.x_stage),
+        barrier_wait(&p.full[at.slot], at.parity);
+        multiply<T, M>(acc, operand(p.w + at.slot * p.w_stage + row * BOX_ROW), operand(p.x + at.slot * p.x_stage),
                        min(job.boxes, s.to - box), job.tile_rows);
         if ((threadIdx.x & 31) == 0)
-            barrier_arrive(&p.empty[c.slot]);
-        advance(job, s, c);
+            barrier_arrive(&p.done[at.slot]);
+        step_on(at, job.n_stages);
     }
 }
 
@@ -271,7 +270,7 @@ template <typename O> static __device__ __forceinline__ void store_8(const skinn
 template <typename T> static __device__ void store_sums(const skinny_job &job, const places &p, int n0, int n_threads)
 {
     int m = (job.m + 7) / 8 * 8, each = groups_each(job), n_items = groups_owned(job) * m, rank = blockIdx.x % job.splits;
-    barrier_wait(p.landed, 0);
+    barrier_wait_for_peers(p.landed, 0);
     for (int i = threadIdx.x; i < n_items; i += n_threads) {
         int group = i / m, row = i % m, n = n0 + (group * job.splits + rank) * 8;
         float sum[8] = {};
@@ -292,12 +291,12 @@ template <typename T> static __device__ void store_sums(const skinny_job &job, c
 template <typename T, int M>
 static __device__ void consume(const skinny_job &job, const share &s, const places &p, int group, int n_threads)
 {
-    cursor c = {s.first_tile, s.from, 0, 0};
+    ring_place at = {0, 0};
     int row = 64 * group + (threadIdx.x >> 5 & 3) * 16;
     for (int tile = s.first_tile; tile < job.n_tiles; tile += s.tile_step) {
         int n0 = tile * job.tile_rows, n1 = min(job.n, n0 + job.tile_rows);
         float acc[M / 2] = {};
-        multiply_tile<T, M>(job, s, p, c, acc, 64 * group);
+        multiply_tile<T, M>(job, s, p, at, acc, 64 * group);
         if (job.splits > 1) {
             cluster_wait();
             send_sums<M>(job, p, acc, row / 8);
@@ -314,7 +313,7 @@ static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, c
 #pragma unroll 1
     for (int i = 0; i < job.n_stages; i++) {
         barrier_set(&p.full[i], 1);
-        barrier_set(&p.empty[i], n_consumers / 32);
+        barrier_set(&p.done[i], n_consumers / 32);
     }
     barrier_set(p.landed, 1);
     if (job.shrinks)
@@ -329,7 +328,7 @@ static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, c
  * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer,
  * 64 where adapters ride along. Shared: see places, at most SKINNY_SHARED. */
 template <typename T, int M>
-static __global__ void __launch_bounds__(SKINNY_THREADS, 1)
+static __global__ void __launch_bounds__(SKINNY_BOUND, 1)
 skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, skinny_job job, shrink_job shrink)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -347,7 +346,7 @@ skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtens
         return;
     }
     if (role == 0 && threadIdx.x == n_consumers)
-        produce<M>(job, s, p, &w_map, &x_map);
+        produce(job, s, p, &w_map, &x_map);
     else if (role == 1)
         shrink_copier(shrink, p.shrink);
     else if (role == 2)
