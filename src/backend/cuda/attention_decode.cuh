@@ -112,6 +112,13 @@ template <typename T> __device__ __forceinline__ int decode_item_of(const attent
     return u / decode_slices(a.h, a.group);
 }
 
+/* What the team that has done unit u does next. Teams take turns back and forth: as items come longest first, who
+ * had the longest unit of one round has the shortest of the next, and all are done at about the same time. */
+static __device__ __forceinline__ int unit_after(int u, decode_team team)
+{
+    return 2 * (u / team.n + 1) * team.n - 1 - u;
+}
+
 /* Unit u of the grid, of this item. */
 template <typename T>
 __device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u, decode_item it)
@@ -164,7 +171,7 @@ __device__ __forceinline__ void cursor_open(decode_cursor *c, const attention_ca
     c->current = (w.len - 1) / TILE;
     c->kv_head = w.kv_head;
     c->pages = a.s.page + w.pages;
-    int after = c->unit + team.n;
+    int after = unit_after(c->unit, team);
     if (after < c->n_units)
         c->next = a.s.decode[decode_item_of(a, after)];
 }
@@ -174,7 +181,7 @@ template <typename T>
 __device__ __forceinline__ void cursor_settle(decode_cursor *c, const attention_call<T> &a, decode_team team)
 {
     while (c->tile >= c->end) {
-        c->unit += team.n;
+        c->unit = unit_after(c->unit, team);
         if (c->unit >= c->n_units)
             return;
         cursor_open(c, a, team);
@@ -187,11 +194,12 @@ __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a
 {
     decode_cursor c;
     c.n_units = a.s.n[COUNT_DECODE_ITEMS] * decode_slices(a.h, a.group);
-    c.unit = team.index - team.n;
-    c.tile = c.end = 0;
-    if (team.index < c.n_units)
-        c.next = a.s.decode[decode_item_of(a, team.index)];
-    cursor_settle(&c, a, team);
+    c.unit = team.index;
+    if (c.unit < c.n_units) {
+        c.next = a.s.decode[decode_item_of(a, c.unit)];
+        cursor_open(&c, a, team);
+        cursor_settle(&c, a, team);
+    }
     return c;
 }
 
@@ -483,8 +491,8 @@ __device__ __forceinline__ void finish_unit(const attention_call<T> &a, const de
         merge_parts<D>(a, w, parts, team);
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A team owns every team.n-th unit, a warp every
- * team.warps-th tile of it. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A team owns a unit in every
+ * team.n, a warp every team.warps-th tile of it. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
 template <typename T, int D>
 static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
 decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
@@ -527,7 +535,7 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
         leave_state(&st, mg, team.warp, w.n_heads);
         team_arrive(team);
         decode_unit done = w;
-        u += team.n;
+        u = unit_after(u, team);
         if (u < c.n_units) {            /* its queries come while this one is finished */
             w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
             load_queries(&st, a, w);

@@ -33,8 +33,9 @@ typedef struct {
     int row, n_rows;
 } sgmv_tile;
 
-/* A piece of a decode's keys, taken head by head by teams of blocks: positions [from, to) of sequence seq; it is piece `index` of `count`. The pieces of a sequence stand side by side, in
- * order, all of one length but for the last. row, len, pages: the sequence's seq_row, seq_len, page_indptr. */
+/* A piece of a decode's keys, taken head by head by teams of blocks: positions [from, to) of sequence seq; it is
+ * piece `index` of `count`. Long sequences come first; the pieces of one stand side by side, in order, all of one
+ * length but for the last. row, len, pages: the sequence's seq_row, seq_len, page_indptr. */
 typedef struct { int seq, from, to, index, count, row, len, pages; } decode_item;
 
 /* Up to PREFILL_TILE adjacent rows of one prefill. */

@@ -166,6 +166,13 @@ static void fill_slots(int *slot, const batch *b, const int *pages, int row, int
         slot[r] = pages[b->position[r] / page_len] * page_len + b->position[r] % page_len;
 }
 
+/* Longest sequences first, as attention wants them; the pieces of one in order. */
+static int by_length(const void *a, const void *b)
+{
+    const decode_item *x = a, *y = b;
+    return x->len != y->len ? y->len - x->len : x->seq != y->seq ? x->seq - y->seq : x->index - y->index;
+}
+
 static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step_shape *shape, int *counts)
 {
     int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills], page_len = cu->limit.page_len;
@@ -186,6 +193,7 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
             decode[n_decode++] = (decode_item){.seq = s, .from = i * piece, .to = (i + 1) * piece < len ? (i + 1) * piece : len,
                                                .index = i, .count = count, .row = row, .len = len, .pages = b->page_indptr[s]};
     }
+    qsort(decode, (size_t)n_decode, sizeof *decode, by_length);
     CHECK(n_decode <= cu->store->at.max_decode_items && n_prefill <= cu->store->at.max_prefill_items);
     counts[COUNT_DECODE_ITEMS] = n_decode;
     counts[COUNT_PREFILL_ITEMS] = shape->n_prefill_items = n_prefill;
