@@ -60,6 +60,12 @@ def draw_ranks(op, out):
 def draw_roofline(op, out):
     at = dict(rank=16) | {"in": 4096, "out": 4096}
     curves = [(w, sorted(pick(op, "flop_per_byte", "gflop_per_s", workload=w, **at)), False) for w in WORKLOADS]
+    points = [x for _, curve, _ in curves for x, _ in curve]
+    if points:
+        r = op[0]
+        weights = 2 * int(r["adapters"]) * int(r["rank"]) * (int(r["in"]) + int(r["out"]))
+        bandwidth = weights / float(r["bytes_us"]) / 1e3        # GB/s
+        curves.append((f"memory, {bandwidth / 1e3:.2f} TB/s", [(x, x * bandwidth) for x in (min(points), max(points))], True))
     draw(out / "roofline.svg", "SGMV roofline, 4096 to 4096, rank 16", "operations per byte", "GFLOP/s", curves,
          "set logscale xy 2")
 

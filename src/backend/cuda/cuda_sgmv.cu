@@ -52,13 +52,13 @@ static __global__ void expand_plain(step s, int site, expand_columns c, T *y, co
     }
 }
 
-/* Pieces that the inputs are cut into: with few tiles many, so that all SMs have something to read. */
-static int shrink_splits(const cuda_backend *cu)
+/* Blocks for each tile, as a power of two: with few tiles many, so that all SMs have something to read. */
+static int shrink_split(const cuda_backend *cu)
 {
-    int splits = cu->arch >= 90 ? SHRINK_SPLITS : 1;
-    while (splits > 1 && splits * cu->shape.max_tiles > 2 * cu->n_sms)
-        splits /= 2;
-    return splits;
+    int split = cu->arch >= 90 ? 3 : 0;
+    while (split > 0 && cu->shape.max_tiles << split > 2 * cu->n_sms)
+        split--;
+    return split;
 }
 
 template <typename T>
@@ -70,22 +70,37 @@ static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int i
                v_cols);
         return;
     }
-    int splits = shrink_splits(cu), groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP;
-    int apart = cu->n_sms / (splits * max_tiles);
-    dim3 grid((unsigned)splits, (unsigned)max_tiles, (unsigned)(apart < 1 ? 1 : apart < groups ? apart : groups));
-    launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)splits, cu->step, site,
-                    x, in, v, v_cols);
+    int split = shrink_split(cu), cluster = split > 0 ? SHRINK_CLUSTER : 1, blocks = max_tiles << split;
+    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->n_sms / blocks;
+    dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
+              (unsigned)(layers < 1 ? 1 : layers < groups ? layers : groups));
+    launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)cluster, cu->step.tile,
+                    cu->step.n, max_tiles, split, site, x, in, v, v_cols);
 }
 
-/* Steps for each warp: with few tiles few, so that there are four blocks for each SM. */
-static void divide_columns(expand_columns *c, const cuda_backend *cu)
+/* Blocks for all tiles with so many steps for each warp. */
+static long divide_columns(expand_columns *c, int steps, const cuda_backend *cu)
 {
-    c->steps = EXPAND_STEPS;
-    long wanted = 4 * cu->n_sms * 9 / 10;
-    while (c->steps > 1 && (long)cu->shape.max_tiles * (c->cols / (c->steps * EXPAND_STRIDE)) < wanted)
-        c->steps /= 2;
+    long blocks = 0;
+    c->steps = steps;
     for (int i = 0; i < c->n; i++)
-        c->blocks[i] = (c->out[i] + c->steps * EXPAND_STRIDE - 1) / (c->steps * EXPAND_STRIDE);
+        blocks += c->blocks[i] = (c->out[i] + steps * EXPAND_STRIDE - 1) / (steps * EXPAND_STRIDE);
+    return blocks * cu->shape.max_tiles;
+}
+
+/* Steps such that the blocks are as many as fit on the SMs at once, or a little fewer; else few steps with few
+ * tiles and four at most, as many short blocks are better than some that are left over. */
+static void choose_steps(expand_columns *c, const cuda_backend *cu)
+{
+    long fit = EXPAND_BLOCKS * cu->n_sms, least = fit * 9 / 10;
+    for (int steps = 1; steps <= 8; steps++) {
+        long blocks = divide_columns(c, steps, cu);
+        if (blocks >= least && blocks <= fit)
+            return;
+    }
+    for (int steps = 4; steps > 0; steps /= 2)
+        if (divide_columns(c, steps, cu) >= least)
+            return;
 }
 
 template <typename T>
@@ -97,13 +112,10 @@ static void run_expand(cuda_backend *cu, T *y, const float *v, int v_cols, expan
         launch(cu, "sgmv_expand", expand_plain<T>, grid, EXPAND_THREADS, 0, cu->step, site, *c, y, v, v_cols);
         return;
     }
-    divide_columns(c, cu);
+    choose_steps(c, cu);
     dim3 grid((unsigned)(c->blocks[0] + c->blocks[1] + c->blocks[2]), max_tiles);
-    size_t shared = expand_shared(c->steps, v_cols < LORA_MAX_RANK ? v_cols : LORA_MAX_RANK);
-    if (shared > 48 << 10)
-        cuda_keep(cu, cudaFuncSetAttribute(expand_tiles<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-                  "sgmv_expand");
-    launch(cu, "sgmv_expand", expand_tiles<T>, grid, EXPAND_THREADS, shared, cu->step, site, *c, y, v, v_cols);
+    launch(cu, "sgmv_expand", expand_tiles<T>, grid, EXPAND_THREADS, 0, cu->step.tile, cu->step.n, site, *c, y, v,
+           v_cols);
 }
 
 void cuda_sgmv_shrink(backend *be, tensor *v, const tensor *x, const batch *b, int site)

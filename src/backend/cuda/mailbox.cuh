@@ -53,7 +53,7 @@ static __device__ __forceinline__ void mailbox_wait(uint64_t *box, int i)
     int done = 0;
     while (!done)
         asm volatile("{ .reg .pred p;"
-                     " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                     " mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"((uint32_t)__cvta_generic_to_shared(box)), "r"(i & 1) : "memory");
 #endif
 }

@@ -9,24 +9,12 @@ enum {
     EXPAND_THREADS = 32 * EXPAND_WARPS,
     EXPAND_STEP = 64,           /* columns a warp multiplies at once */
     EXPAND_STRIDE = EXPAND_WARPS * EXPAND_STEP,
-    EXPAND_STEPS = 4,           /* of a warp at most */
+    EXPAND_BLOCKS = 4,          /* on an SM */
     EXPAND_AHEAD = 2,           /* pieces of B, 2 KB each, that a warp has in flight */
 };
 
 /* The columns of y: part i has out[i] of them, from col[i], for `blocks` blocks of `steps` steps. */
 typedef struct { int n, steps, cols, out[3], col[3], blocks[3]; } expand_columns;
-
-/* Floats from row to row of v in shared memory, such that a warp's reads meet no bank twice. */
-static __host__ __device__ __forceinline__ int expand_v_stride(int rank)
-{
-    return (rank + SGMV_GROUP - 1) / SGMV_GROUP * SGMV_GROUP + 4;
-}
-
-/* Bytes of shared memory for adapters of up to this rank. */
-static inline size_t expand_shared(int steps, int rank)
-{
-    return (size_t)SGMV_TILE * (EXPAND_STRIDE * steps * 2 + expand_v_stride(rank) * 4);
-}
 
 /* One part of one tile. */
 template <typename T> struct expand_part {
@@ -36,55 +24,42 @@ template <typename T> struct expand_part {
     int n_rows, rank, out, y_cols, v_cols;
 };
 
-/* v of the tile into shared memory, with zeros up to a whole group of ranks. */
+/* v of a group: lane 4g + t has its ranks t, t + 4, t + 8, t + 12 of rows g and, where N is 2, g + 8; zeros where
+ * there are none. */
 template <int N, typename T>
-static __device__ __forceinline__ void expand_copy_v(float *to, const expand_part<T> &p)
+static __device__ __forceinline__ void expand_load_v(float (&to)[N][4], const expand_part<T> &p, int group)
 {
-    int stride = expand_v_stride(p.rank), first = (int)threadIdx.x / SGMV_GROUP;
-#pragma unroll 2
-    for (int r = (int)threadIdx.x % SGMV_GROUP; r < stride - 4; r += SGMV_GROUP)
+    int g = lane_id() >> 2, r = SGMV_GROUP * group + (lane_id() & 3);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            int row = first + 8 * i;
-            if (row < p.n_rows)
-                to[row * stride + r] = r < p.rank ? p.v[(size_t)row * p.v_cols + r] : 0.0f;
-        }
-}
-
-/* y of the warp's columns into shared memory, each lane for itself: lane 4g + t has columns 16t to 16t + 15 of
- * row g and, where N is 2, g + 8 of a step. */
-template <int N, typename T>
-static __device__ __forceinline__ void expand_copy_y(uint4 *to, const expand_part<T> &p, int col, int steps)
-{
-    int g = lane_id() >> 2, c = col + 16 * (lane_id() & 3);
-    for (int i = 0; i < steps; i++, c += EXPAND_STRIDE)
-#pragma unroll
-        for (int j = 0; j < 2 * N; j++) {
-            int row = g + 8 * (j >> 1), at = c + 8 * (j & 1);
-            copy_16(to + (2 * N * i + j) * EXPAND_THREADS, p.y + (size_t)row * p.y_cols + at,
-                    row < p.n_rows && at < p.out);
-        }
-    copy_commit();
-}
-
-/* v as the left operand, each number as the sum of two of T: lane 4g + t has ranks t, t + 4, t + 8, t + 12 of
- * rows g and g + 8. Up to 8 rows (N = 1) have the greater terms in rows 0 to 7 and the lesser in rows 8 to 15 of
- * one operand; more have an operand of each. */
-template <typename T, int N>
-static __device__ __forceinline__ void expand_load_v(unsigned (&a)[N][4], const float *v, int stride)
-{
-    v += (lane_id() >> 2) * stride + (lane_id() & 3);
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        float x[4], rest[4];
+    for (int i = 0; i < N; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            x[j] = v[8 * i * stride + 4 * j];
-            rest[j] = x[j] - to_float(from_float<T>(x[j]));
+            bool there = g + 8 * i < p.n_rows && r + 4 * j < p.rank;
+            to[i][j] = there ? p.v[(size_t)(g + 8 * i) * p.v_cols + r + 4 * j] : 0.0f;
+        }
+}
+
+/* The largest finite number: what a greater one has as its first term below, so that the sum stays finite. */
+template <typename T> __device__ __forceinline__ float largest();
+template <> __device__ __forceinline__ float largest<f16>() { return 65504.0f; }
+template <> __device__ __forceinline__ float largest<bf16>() { return 0x1.fep127f; }
+
+/* v as the left operand, each number as the sum of two of T. Up to 8 rows (N = 1) have the greater terms in rows
+ * 0 to 7 and the lesser in rows 8 to 15 of one operand; more have an operand of each. */
+template <typename T, int N>
+static __device__ __forceinline__ void expand_split(unsigned (&a)[N][4], const float (&v)[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float most[4], rest[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            most[j] = fminf(fmaxf(v[i][j], -largest<T>()), largest<T>());
+            rest[j] = v[i][j] - to_float(from_float<T>(most[j]));
         }
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            a[0][2 * j + i] = pack<T>(x[2 * j], x[2 * j + 1]);
+            a[0][2 * j + i] = pack<T>(most[2 * j], most[2 * j + 1]);
             a[N - 1][2 * j + (N == 1 ? 1 : i)] = pack<T>(rest[2 * j], rest[2 * j + 1]);
         }
     }
@@ -110,111 +85,124 @@ static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const u
     }
 }
 
-/* y = from + d for one step, columns from col; clears d. */
+/* y of one step from column col: lane 4g + t has columns 16t to 16t + 15 of rows g and, where N is 2, g + 8. */
 template <int N, typename T>
-static __device__ __forceinline__ void expand_store(const expand_part<T> &p, int col, const uint4 *from,
+static __device__ __forceinline__ void expand_load_y(uint4 (&y)[2 * N], const expand_part<T> &p, int col)
+{
+    int g = lane_id() >> 2, c = col + 16 * (lane_id() & 3);
+#pragma unroll
+    for (int i = 0; i < 2 * N; i++)
+        if (g + 8 * (i >> 1) < p.n_rows && c + 8 * (i & 1) < p.out)
+            y[i] = *(const uint4 *)(p.y + (size_t)(g + 8 * (i >> 1)) * p.y_cols + c + 8 * (i & 1));
+}
+
+/* y += d; clears d. */
+template <int N, typename T>
+static __device__ __forceinline__ void expand_store(const expand_part<T> &p, int col, const uint4 (&y)[2 * N],
                                                     float (&d)[8][4])
 {
     int g = lane_id() >> 2, c = col + 16 * (lane_id() & 3);
 #pragma unroll
     for (int i = 0; i < 2 * N; i++) {
-        int row = g + 8 * (i >> 1), at = c + 8 * (i & 1);
-        if (row >= p.n_rows || at >= p.out)
-            continue;
         float sum[8];
-        load_n(sum, (const T *)(from + i * EXPAND_THREADS));
+        load_n(sum, (const T *)&y[i]);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             sum[j] += N == 1 ? d[j][i] + d[j][i + 2] : d[j][i];
-        store_n(p.y + (size_t)row * p.y_cols + at, sum);
+        if (g + 8 * (i >> 1) < p.n_rows && c + 8 * (i & 1) < p.out)
+            store_n(p.y + (size_t)(g + 8 * (i >> 1)) * p.y_cols + c + 8 * (i & 1), sum);
     }
     memset(d, 0, sizeof d);
 }
 
 /* Columns from col, `steps` steps of them, with all ranks: pieces of B go by step, and by group of ranks within
- * it. */
+ * it. What comes next of v is read while a piece is multiplied, what comes next of y after its step. */
 template <int N, typename T>
-static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int col, int steps, char *shared)
+static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int col, int steps)
 {
-    uint4 *y = (uint4 *)shared + threadIdx.x;
-    float *v = (float *)(shared + SGMV_TILE * EXPAND_STRIDE * steps * 2);
-    int t = lane_id() & 3, c = col + 8 * (lane_id() >> 2);
-    int stride = expand_v_stride(p.rank), n_groups = groups_of(p.rank);
-    expand_piece piece[EXPAND_AHEAD];
+    int t = lane_id() & 3, c = col + 8 * (lane_id() >> 2), n_groups = groups_of(p.rank);
+    int ranks_left = p.rank - t, cols_left = p.out - c, reads_left = steps * n_groups;
     const T *b = p.b + (size_t)t * p.out + c;
-    int ranks_left = p.rank - t;
-    int steps_left = c < p.out ? min(steps, (p.out - c + EXPAND_STRIDE - 1) / EXPAND_STRIDE) : 0;
+    expand_piece piece[EXPAND_AHEAD];
     auto read = [&](expand_piece &to) {
+        if (--reads_left < 0)
+            return;
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            to.row[i] = load_weights(b + (size_t)(4 * i) * p.out, steps_left > 0 && 4 * i < ranks_left);
+            to.row[i] = load_weights(b + (size_t)(4 * i) * p.out, cols_left > 0 && 4 * i < ranks_left);
         ranks_left -= SGMV_GROUP;
         b += (size_t)SGMV_GROUP * p.out;
-        if (ranks_left + t <= 0) {
-            b += EXPAND_STRIDE - (size_t)SGMV_GROUP * n_groups * p.out;
-            ranks_left = p.rank - t;
-            steps_left--;
-        }
+        if (ranks_left + t > 0)
+            return;
+        b += EXPAND_STRIDE - (size_t)SGMV_GROUP * n_groups * p.out;
+        ranks_left = p.rank - t;
+        cols_left -= EXPAND_STRIDE;
     };
 #pragma unroll
     for (int i = 0; i < EXPAND_AHEAD; i++)
         read(piece[i]);
     wait_for_previous();
-    expand_copy_y<N>(y, p, col, steps);
-    expand_copy_v<N>(v, p);
-    copy_wait<0>();
-    __syncthreads();
 
-    float d[8][4] = {};
+    uint4 y[2 * N];
+    float v[N][4], d[8][4] = {};
     unsigned a[N][4];
-    expand_load_v<T, N>(a, v, stride);
-    for (int at = 0, group = 0; at < steps;) {
+    expand_load_v<N>(v, p, 0);
+    expand_load_y<N>(y, p, col);
+    expand_split<T, N>(a, v);
+    for (int group = 0;;)
 #pragma unroll
         for (int i = 0; i < EXPAND_AHEAD; i++) {
+            bool last = group + 1 == n_groups;
+            if (n_groups > 1)
+                expand_load_v<N>(v, p, last ? 0 : group + 1);
             expand_multiply<T, N>(d, a, piece[i]);
             read(piece[i]);
-            if (++group == n_groups) {
-                if (at < steps)
-                    expand_store<N>(p, col + at * EXPAND_STRIDE, y + 2 * N * at * EXPAND_THREADS, d);
-                group = 0;
-                at++;
+            group = last ? 0 : group + 1;
+            if (last) {
+                expand_store<N>(p, col, y, d);
+                col += EXPAND_STRIDE;
+                if (--steps == 0)
+                    return;
+                expand_load_y<N>(y, p, col);
             }
             if (n_groups > 1)
-                expand_load_v<T, N>(a, v + SGMV_GROUP * group, stride);
+                expand_split<T, N>(a, v);
         }
-    }
 }
 
-/* Block (i, tile): block i of the columns of all parts. A warp owns every fourth 64 columns of the block.
- * Shared memory: y of the block, then v of the tile, see expand_shared(). */
+/* Block (i, tile) of a grid for gridDim.y tiles: block i of the columns of all parts. If there are fewer tiles,
+ * 2^spare blocks share these columns. A warp owns every fourth 64 columns of the block. */
 template <typename T>
-static __global__ void __launch_bounds__(EXPAND_THREADS, 4)
-expand_tiles(step s, int site, expand_columns c, T *y, const float *v, int v_cols)
+static __global__ void __launch_bounds__(EXPAND_THREADS, EXPAND_BLOCKS)
+expand_tiles(const sgmv_tile *tiles, const int *counts, int site, expand_columns c, T *y, const float *v,
+             int v_cols)
 {
-    extern __shared__ __align__(16) char shared[];
     let_next_start();
-    sgmv_tile tile = s.tile[blockIdx.y];
-    int block = (int)blockIdx.x, part = 0, rank = 0, before = 0;
+    sgmv_tile tile = tiles[blockIdx.y];
+    int block = (int)blockIdx.x, part = 0, rank = 0, before = 0, n = counts[COUNT_TILES];
     for (; block >= pick(c.blocks, part); part++)
         block -= pick(c.blocks, part);
+    int spare = spare_power(n, (int)gridDim.y), at = (int)blockIdx.y >> spare;
     const T *b = NULL;
-    if ((int)blockIdx.y < s.n[COUNT_TILES]) {
+    if (at < n) {
+        if (spare > 0)
+            tile = tiles[at];
         const lora_entry *e = tile.table + site;
         rank = e->rank[part];
         b = (const T *)e->b[part];
         before = rank_offset(e, part);
     }
-    if (rank == 0) {
-        wait_for_previous();
-        return;
-    }
     expand_part<T> p = {b, y + (size_t)tile.row * c.cols + pick(c.col, part),
                         v + (size_t)tile.row * v_cols + before, tile.n_rows, rank, pick(c.out, part), c.cols, v_cols};
-    int col = block * c.steps * EXPAND_STRIDE + EXPAND_STEP * warp_id();
-    if (tile.n_rows > 8)
-        expand_run<2>(p, col, c.steps, shared);
+    int most = (c.steps + (1 << spare) - 1) >> spare;
+    int col = ((block << spare) + (int)blockIdx.y - (at << spare)) * most * EXPAND_STRIDE + EXPAND_STEP * warp_id();
+    int steps = min(most, (p.out - col + EXPAND_STRIDE - 1) / EXPAND_STRIDE);
+    if (rank == 0 || steps <= 0)
+        leave_idle();
+    else if (tile.n_rows > 8)
+        expand_run<2>(p, col, steps);
     else
-        expand_run<1>(p, col, c.steps, shared);
+        expand_run<1>(p, col, steps);
 }
 
 #endif

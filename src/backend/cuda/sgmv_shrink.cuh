@@ -10,52 +10,59 @@ enum {
     SHRINK_THREADS = 32 * SHRINK_WARPS,
     SHRINK_STEP = 32,           /* inputs a warp multiplies at once */
     SHRINK_STRIDE = SHRINK_WARPS * SHRINK_STEP,
-    SHRINK_SPLITS = 8,          /* blocks of a cluster at most */
+    SHRINK_CLUSTER = 8,         /* blocks */
 };
 
-/* A tile and its adapter, whose ranks are handled in groups of 16, numbered through all parts. */
+/* What shrink needs of a tile's adapter. Its ranks are handled in groups of 16, numbered through all parts. */
 typedef struct {
     const void *a[3];
     float scale[3];
-    int rank[3], groups[3], n_groups;
-    int row, n_rows;
-} shrink_tile;
+    int rank[3];
+} shrink_parts;
 
 typedef struct {
-    shrink_tile tile;
+    shrink_parts parts;
     uint64_t box;
-    float partial[SHRINK_WARPS][SGMV_TILE * SGMV_GROUP];
-    float gathered[SHRINK_SPLITS][SGMV_TILE * SGMV_GROUP];
+    float partial[2][SHRINK_WARPS][SGMV_TILE * SGMV_GROUP];     /* of two groups in turn */
+    float gathered[SHRINK_CLUSTER][SGMV_TILE * SGMV_GROUP];
 } shrink_shared;
 
-/* One group: which ranks of which part, and their columns of v. */
-typedef struct { int part, from, n_ranks, v_col; } shrink_group;
+/* One group: its rows of A, their columns of v. */
+typedef struct {
+    const void *a;
+    int n_ranks, v_col;
+    float scale;
+} shrink_group;
 
-/* Everything of the entry is read before anything is looked at: it may have to come from memory. */
-static __device__ __forceinline__ shrink_tile shrink_open(const sgmv_tile &tile, int site, bool there)
+/* All at once, as it may have to come from memory. */
+static __device__ __forceinline__ shrink_parts shrink_open(const lora_entry *e)
 {
-    shrink_tile t = {{NULL}, {}, {}, {}, 0, tile.row, tile.n_rows};
-    if (!there)
-        return t;
-    const lora_entry *e = tile.table + site;
+    shrink_parts p;
 #pragma unroll
     for (int i = 0; i < 3; i++) {
-        t.a[i] = e->a[i];
-        t.rank[i] = e->rank[i];
-        t.scale[i] = e->scale[i];
+        p.a[i] = e->a[i];
+        p.rank[i] = e->rank[i];
+        p.scale[i] = e->scale[i];
     }
-#pragma unroll
-    for (int i = 0; i < 3; i++)
-        t.n_groups += t.groups[i] = groups_of(t.rank[i]);
-    return t;
+    return p;
 }
 
-static __device__ __forceinline__ shrink_group group_at(const shrink_tile &t, int group)
+/* Group number `group`, parts in turn. */
+template <typename T>
+static __device__ __forceinline__ shrink_group group_at(const shrink_parts &p, int group, int in)
 {
-    int part = group < t.groups[0] ? 0 : group < t.groups[0] + t.groups[1] ? 1 : 2;
-    int from = SGMV_GROUP * (group - (part > 0 ? t.groups[0] : 0) - (part > 1 ? t.groups[1] : 0));
-    int before = (part > 0 ? t.rank[0] : 0) + (part > 1 ? t.rank[1] : 0);
-    return shrink_group{part, from, min((int)SGMV_GROUP, t.rank[part] - from), before + from};
+    shrink_group g = {};
+    int v_col = 0;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        int from = SGMV_GROUP * group;
+        if (group >= 0 && from < p.rank[i])
+            g = shrink_group{(const T *)p.a[i] + (size_t)from * in, min((int)SGMV_GROUP, p.rank[i] - from),
+                             v_col + from, p.scale[i]};
+        group -= groups_of(p.rank[i]);
+        v_col += p.rank[i];
+    }
+    return g;
 }
 
 /* S steps as lane 4g + t has them: inputs 8t to 8t + 7 of each, of ranks g and g + 8 of A and rows g and, where
@@ -128,120 +135,153 @@ static __device__ __forceinline__ float shrink_reduce(float (&d)[N][4], float (*
 #pragma unroll
         for (int i = 0; i < SHRINK_WARPS; i++)
             sum += partial[i][threadIdx.x];
-    __syncthreads();
     return sum;
 }
 
-/* The sum over the cluster's blocks, in the one whose turn it is; true there. A block leads one group in every
- * gridDim.x, and by the time it leads again all others have led in between, with its help: so no number comes
- * before the one in its place has been read. */
-template <int N> static __device__ __forceinline__ bool shrink_gather(float &sum, int turn, shrink_shared *sh)
+/* Which block of the team adds up the group at hand, and how many it has added up before. */
+typedef struct { int leader, round, parity; } shrink_turn;
+
+static __device__ __forceinline__ void shrink_next(shrink_turn &t, int splits)
 {
-    int splits = (int)gridDim.x, leader = turn % splits, n = 8 * N * SGMV_GROUP;
+    t.parity ^= 1;
+    if (++t.leader == splits) {
+        t.leader = 0;
+        t.round++;
+    }
+}
+
+/* The sum over the team's blocks, in the leader; true there. By the time a block leads again all others have
+ * led in between, with its help: so no number comes before the one in its place has been read. */
+template <int N>
+static __device__ __forceinline__ bool shrink_gather(float &sum, int splits, const shrink_turn &turn, shrink_shared *sh)
+{
+    constexpr int NUMBERS = 8 * N * SGMV_GROUP;
+    int me = (int)blockIdx.x & (splits - 1);
     if (splits == 1)
         return true;
-    if (turn == 0)
+    if (turn.leader == 0 && turn.round == 0)
         cluster_wait();         /* all boxes are open */
-    if ((int)threadIdx.x < n)
-        mailbox_send(&sh->gathered[blockIdx.x][threadIdx.x], &sh->box, (unsigned)leader, sum);
-    if ((int)blockIdx.x != leader)
+    if (threadIdx.x < NUMBERS)
+        mailbox_send(&sh->gathered[me][threadIdx.x], &sh->box, blockIdx.x - (unsigned)(me - turn.leader), sum);
+    if (me != turn.leader)
         return false;
     if (threadIdx.x == 0)
-        mailbox_expect(&sh->box, splits * n);
-    mailbox_wait(&sh->box, turn / splits);
+        mailbox_expect(&sh->box, splits * NUMBERS);
+    mailbox_wait(&sh->box, turn.round);
     sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < SHRINK_SPLITS; i++)
+    for (int i = 0; i < SHRINK_CLUSTER; i++)
         sum += i < splits ? sh->gathered[i][threadIdx.x] : 0.0f;
     return true;
 }
 
-static __device__ __forceinline__ void shrink_store(float *v, int v_cols, const shrink_tile &t, int group,
-                                                    float sum)
-{
-    int row = (int)threadIdx.x / SGMV_GROUP, r = (int)threadIdx.x % SGMV_GROUP;
-    shrink_group g = group_at(t, group);
-    if (row < t.n_rows && r < g.n_ranks)
-        v[(size_t)(t.row + row) * v_cols + g.v_col + r] = t.scale[g.part] * sum;
-}
+/* The rows of a tile, and what is this block's: inputs [k0, k1), groups first, first + stride ... */
+template <typename T> struct shrink_rows {
+    const T *x;
+    float *v;                   /* of the first row */
+    int n_rows, in, v_cols, k0, k1, first, stride, n_groups;
+};
 
-/* Inputs [k0, k1) of this block's groups, S steps of each warp at a time, while the next are on their way. */
+/* This block's groups, S steps of each warp at a time while the next are on their way. */
 template <typename T, int N, int S>
-static __device__ __forceinline__ void shrink_run(shrink_shared *sh, int n_groups, int n_rows, const T *x, int in,
-                                                  int k0, int k1, float *v, int v_cols)
+static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const shrink_parts &parts,
+                                                  int splits, shrink_shared *sh)
 {
     constexpr int SPAN = S * SHRINK_STRIDE;
     int k_lane = SHRINK_STEP * warp_id() + 8 * (lane_id() & 3);
-    int next = (int)blockIdx.z, next_k = k0, group = next, k = k0, turn = 0;
-    auto read = [&](shrink_batch<N, S> &to, bool with_x) {
-        if (next >= n_groups)
-            return;
-        shrink_group at = group_at(sh->tile, next);
-        const T *a = (const T *)sh->tile.a[at.part] + (size_t)at.from * in;
-        shrink_load_a(to, a, in, at.n_ranks, next_k + k_lane, k1);
-        if (with_x)
-            shrink_load_x(to, x, in, n_rows, next_k + k_lane, k1);
-        next_k += SPAN;
-        if (next_k >= k1) {
-            next_k = k0;
-            next += (int)gridDim.z;
-        }
-    };
+    int row = (int)threadIdx.x / SGMV_GROUP, rank = (int)threadIdx.x % SGMV_GROUP;
+    int index = r.first, next_index = index, k = r.k0, next_k = k;
+    shrink_group group = group_at<T>(parts, index, r.in), next = group;
+    shrink_turn turn = {};
+    shrink_batch<N, S> even, odd;
     float d[N][4] = {};
+    auto read = [&](shrink_batch<N, S> &to, bool with_x) {
+        if (next_index >= r.n_groups)
+            return;
+        shrink_load_a(to, (const T *)next.a, r.in, next.n_ranks, next_k + k_lane, r.k1);
+        if (with_x)
+            shrink_load_x(to, r.x, r.in, r.n_rows, next_k + k_lane, r.k1);
+        next_k += SPAN;
+        if (next_k < r.k1)
+            return;
+        next_k = r.k0;
+        next_index += r.stride;
+        next = group_at<T>(sh->parts, next_index, r.in);
+    };
     auto work = [&](shrink_batch<N, S> &batch) {
         shrink_multiply<T>(d, batch);
         read(batch, true);
         k += SPAN;
-        if (k < k1)
+        if (k < r.k1)
             return;
-        float sum = shrink_reduce(d, sh->partial);
-        if (shrink_gather<N>(sum, turn++, sh))
-            shrink_store(v, v_cols, sh->tile, group, sum);
-        k = k0;
-        group += (int)gridDim.z;
+        float sum = shrink_reduce(d, sh->partial[turn.parity]);
+        if (shrink_gather<N>(sum, splits, turn, sh) && row < r.n_rows && rank < group.n_ranks)
+            r.v[(size_t)row * r.v_cols + group.v_col + rank] = group.scale * sum;
+        k = r.k0;
+        index += r.stride;
+        if (index >= r.n_groups)
+            return;
+        group = group_at<T>(sh->parts, index, r.in);
+        shrink_next(turn, splits);
     };
-    shrink_batch<N, S> even, odd;
+
+    if (threadIdx.x == 0)
+        sh->parts = parts;
+    __syncthreads();
     read(even, false);
     read(odd, false);
     wait_for_previous();
-    shrink_load_x(even, x, in, n_rows, k0 + k_lane, k1);
-    shrink_load_x(odd, x, in, n_rows, (k0 + SPAN < k1 ? k0 + SPAN : k0) + k_lane, k1);
-    while (group < n_groups) {
+    shrink_load_x(even, r.x, r.in, r.n_rows, r.k0 + k_lane, r.k1);
+    shrink_load_x(odd, r.x, r.in, r.n_rows, (r.k0 + SPAN < r.k1 ? r.k0 + SPAN : r.k0) + k_lane, r.k1);
+    while (index < r.n_groups) {
         work(even);
-        if (group < n_groups)
+        if (index < r.n_groups)
             work(odd);
     }
 }
 
-/* Block (i, tile, j): piece i of the inputs, groups j, j + gridDim.z ... of the tile's ranks; the blocks of all
- * pieces are a cluster. A warp owns every eighth step of the piece. Sums over warps go through shared memory,
- * those over blocks into one of them, all in fixed order. Shared memory: sizeof(shrink_shared), 16 KB. */
+/* A cluster is one team of blocks or several. A team has a tile, each of its blocks a piece of the inputs and each
+ * warp every eighth step of that. For max_tiles tiles a team has 2^split blocks. If there are fewer, teams grow, up
+ * to a cluster; then several share a tile, each with some groups of its ranks, as the grid's layers (z) do where it
+ * is sized for few tiles. Sums over warps go through shared memory, those over blocks into one of them, all in fixed
+ * order. Shared memory: sizeof(shrink_shared), 24 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
-shrink_tiles(step s, int site, const T *x, int in, float *v, int v_cols)
+shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split, int site, const T *x, int in,
+             float *v, int v_cols)
 {
     __shared__ shrink_shared sh;
     let_next_start();
-    sgmv_tile tile = s.tile[blockIdx.y];
-    shrink_tile t = shrink_open(tile, site, (int)blockIdx.y < s.n[COUNT_TILES]);
-    if ((int)blockIdx.z >= t.n_groups) {
-        wait_for_previous();
+    int block = (int)(blockIdx.y * gridDim.x + blockIdx.x), guess = min(block >> split, max_tiles - 1);
+    sgmv_tile t = tiles[guess];         /* its tile if none are spare, read beside the count */
+    int n = counts[COUNT_TILES], power = split + spare_power(n, max_tiles);
+    int most = 31 - __clz(gridDim.x), apart = max(power - most, 0);
+    int splits = 1 << (power - apart), team = block >> (power - apart), tile = team >> apart;
+    shrink_parts parts = {};
+    if (tile < n) {
+        if (tile != guess)
+            t = tiles[tile];
+        parts = shrink_open(t.table + site);
+    }
+    int n_groups = groups_of(parts.rank[0]) + groups_of(parts.rank[1]) + groups_of(parts.rank[2]);
+    int first = ((int)blockIdx.z << apart) + team - (tile << apart);
+    if (first >= n_groups) {
+        leave_idle();
         return;
     }
-    if (threadIdx.x == 0) {
-        sh.tile = t;
-        mailbox_open(&sh.box);
-    }
-    __syncthreads();
-    int splits = (int)gridDim.x, span = (in / 8 + splits - 1) / splits * 8;
-    int k0 = (int)blockIdx.x * span, k1 = min(in, k0 + span);
-    if (splits > 1)
+    int span = ((in / 8 + splits - 1) >> (power - apart)) * 8, k0 = ((int)blockIdx.x & (splits - 1)) * span;
+    shrink_rows<T> r = {x + (size_t)t.row * in, v + (size_t)t.row * v_cols, t.n_rows, in, v_cols,
+                        k0, min(in, k0 + span), first, (int)gridDim.z << apart, n_groups};
+    if (splits > 1) {
+        if (threadIdx.x == 0)
+            mailbox_open(&sh.box);
+        __syncwarp();
         cluster_announce();
-    x += (size_t)t.row * in;
+    }
     if (t.n_rows > 8)
-        shrink_run<T, 2, 1>(&sh, t.n_groups, t.n_rows, x, in, k0, k1, v, v_cols);
+        shrink_run<T, 2, 1>(r, parts, splits, &sh);
     else
-        shrink_run<T, 1, 2>(&sh, t.n_groups, t.n_rows, x, in, k0, k1, v, v_cols);
+        shrink_run<T, 1, 2>(r, parts, splits, &sh);
 }
 
 #endif
