@@ -25,16 +25,16 @@ def pick(rows, x, y, **wanted):
 
 
 def draw(path, title, x_label, y_label, curves, settings=""):
-    """curves: [(name, [(x, y)], dashed)]"""
-    curves = [c for c in curves if c[1]]
+    """curves: [(name, [(x, y)], dashed)], or with a number for the colour as well"""
+    curves = [(*c, i + 1)[:4] for i, c in enumerate(curves) if c[1]]
     if not curves:
         return
     lines = ['set terminal svg size 900,560 font "sans,13" background "white"', f'set output "{path}"', "set grid",
              "set key outside right top", f'set title "{title}"', f'set xlabel "{x_label}"', f'set ylabel "{y_label}"', settings]
-    for i, (_, points, _) in enumerate(curves):
+    for i, (_, points, _, _) in enumerate(curves):
         lines += [f"$c{i} << END", *(f"{x} {y}" for x, y in points), "END"]
-    lines.append("plot " + ", ".join(f'$c{i} with linespoints lw 2 pt 7 ps 0.5 dt {2 if dashed else 1} title "{name}"'
-                                     for i, (name, _, dashed) in enumerate(curves)))
+    lines.append("plot " + ", ".join(f'$c{i} with linespoints lw 2 lc {color} pt 7 ps 0.5 dt {2 if dashed else 1} title "{name}"'
+                                     for i, (name, _, dashed, color) in enumerate(curves)))
     subprocess.run(["gnuplot"], input="\n".join(lines), text=True, check=True)
     print(path)
 
@@ -51,8 +51,8 @@ def draw_op(op, baselines, out):
 def draw_ranks(op, out):
     at = {"in": 4096, "out": 4096}
     ranks = sorted({int(r["rank"]) for r in op})
-    curves = [(f"rank {k}, {w}", pick(op, "rows", "us", rank=k, workload=w, **at), w == "identical")
-              for k in ranks for w in ("distinct", "identical")]
+    curves = [(f"rank {k}, {w}", pick(op, "rows", "us", rank=k, workload=w, **at), w == "identical", i + 1)
+              for i, k in enumerate(ranks) for w in ("distinct", "identical")]
     draw(out / "ranks.svg", "LoRA operator by rank, 4096 to 4096, FP16, cold weights", "rows", "microseconds", curves,
          "set logscale xy 2")
 
