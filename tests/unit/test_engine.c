@@ -169,6 +169,21 @@ static void run_each_alone(track *all)
     }
 }
 
+/* The first chunk of a long prompt draws nothing: that must not be taken for a failure, on a fresh device either. */
+static void a_device_may_begin_with_a_chunk(void **state)
+{
+    (void)state;
+    err e;
+    track all[1] = {{.n_prompt = 50, .n_tokens = 50}};
+    use_backend(1);
+    engine *g = start(1, 1, 16, 64, 1);
+    assert_int_equal(add(g, 0, &all[0], &e), 0);
+    run_all(g, all);
+    assert_true(all[0].finished);
+    engine_free(g);
+    drop_backend();
+}
+
 /* All requests in one engine, a new one every other step, and the same tokens as alone. */
 static int run_staggered(const track *expect, int max_batch, int max_prefills, int prefill_rows, int n_pages, int n_slots)
 {
@@ -558,6 +573,7 @@ static void outputs_end_where_they_should(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_may_begin_with_a_chunk),
         cmocka_unit_test(company_does_not_matter),       cmocka_unit_test(the_newest_is_evicted),
         cmocka_unit_test(cancel_frees_pages_at_once),    cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
         cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
