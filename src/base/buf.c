@@ -22,6 +22,14 @@ void buf_add(buf *b, const void *bytes, size_t n)
     b->data[b->len] = 0;
 }
 
+char *buf_extend(buf *b, size_t n)
+{
+    reserve(b, n);
+    b->len += n;
+    b->data[b->len] = 0;
+    return b->data + b->len - n;
+}
+
 void buf_add_str(buf *b, const char *s)
 {
     buf_add(b, s, strlen(s));

@@ -55,10 +55,12 @@ int json_get_int(const json_t *obj, const char *key, long min, long max, long *o
     if (!v)
         return 0;
     double x = json_number_value(v);
-    if (!json_is_integer(v) && !(json_is_real(v) && x == floor(x) && fabs(x) < 0x1p53))
+    if (!json_is_number(v) || x != floor(x))
         return err_set(e, "\"%s\" must be an integer", key);
     if (x < (double)min || x > (double)max)
         return err_set(e, "\"%s\" is %.17g; it must be between %ld and %ld", key, x, min, max);
+    if (json_is_real(v) && fabs(x) >= 0x1p53)
+        return err_set(e, "\"%s\" is too large to be exact", key);
     *out = json_is_integer(v) ? (long)json_integer_value(v) : (long)x;
     return 0;
 }

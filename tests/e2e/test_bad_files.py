@@ -799,7 +799,7 @@ def rank_absurd(a):
     a.config["r"] = 1 << 60
 
 
-@adapter_case("integer")
+@adapter_case("between")
 def rank_giant(a):
     a.config["r"] = 10 ** 300
 
