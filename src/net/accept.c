@@ -1,0 +1,38 @@
+/* accept.c - see accept.h
+ *
+ * The callback of an error gets what the listener's owner gave to it, nothing of ours: so it is a timer of ours that
+ * wakes the listener, whether it rests or not. */
+#include "net/accept.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "net/timer.h"
+
+static const double REST = 1;           /* seconds */
+
+static void on_error(struct evconnlistener *l, void *ctx)
+{
+    (void)ctx;
+    log_warn("cannot take a connection: %s", strerror(errno));
+    evconnlistener_disable(l);
+}
+
+static void wake(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    evconnlistener_enable(ctx);
+}
+
+struct event *accept_rest(struct evconnlistener *l)
+{
+    struct timeval every = timer_seconds(REST);
+    struct event *timer = event_new(evconnlistener_get_base(l), -1, EV_PERSIST, wake, l);
+    CHECK(timer);
+    event_add(timer, &every);
+    evconnlistener_set_error_cb(l, on_error);
+    return timer;
+}

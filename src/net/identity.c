@@ -1,0 +1,23 @@
+/* identity.c - see identity.h */
+#include "net/identity.h"
+
+#include <stdio.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+uint64_t identity_random(void)
+{
+    uint64_t x = 0;
+    while (x == 0)
+        CHECK(getrandom(&x, sizeof x, 0) == sizeof x);
+    return x;
+}
+
+void identity_name(char *out, size_t n)
+{
+    char host[128] = "?";
+    gethostname(host, sizeof host - 1);
+    snprintf(out, n, "%s/%d", host, (int)getpid());
+}

@@ -1,0 +1,410 @@
+/* session.c - see session.h */
+#include "net/session.h"
+
+#include <event2/buffer.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wslay/wslay.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "net/pack.h"
+#include "net/upgrade.h"
+
+enum {
+    MAX_STRANGER_MESSAGE = 4096,        /* bytes of a message before the peer has proved itself */
+    MAX_STRANGER_UNSENT = 64 << 10,     /* bytes waiting for it until then */
+    MAX_NAME = 200,
+    UNPACKED_PER_BYTE = 16,             /* memory that a received byte may cost */
+    CLOSE_CODE = WSLAY_CODE_POLICY_VIOLATION,
+    CLOSE_REASON_MAX = 122
+};
+
+typedef enum { STAGE_CONNECTING, STAGE_UPGRADING, STAGE_GREETING, STAGE_PROVING, STAGE_UP, STAGE_OVER } stage;
+
+struct session {
+    struct bufferevent *bev;    /* borrowed */
+    bool is_plain;
+    const link_options *opt;    /* borrowed */
+    proof_side side;
+    session_events events;
+    stage stage;
+    wslay_event_context_ptr ws; /* from greeting on */
+    char key[UPGRADE_KEY_SIZE];
+    buf hello[2];               /* by side: as sent and received */
+    Message *greeting;          /* the peer's Hello; NULL: not yet */
+    char peer[MAX_NAME + 32];
+    unpacker *in;               /* when up */
+    buf out, frames;            /* a message being sent; as it goes out */
+    uint64_t mask_seed, n_masks;
+};
+
+static const char *const role_names[] = {"frontend", "runner", "scheduler"};
+#define N_ROLES (sizeof role_names / sizeof *role_names)
+
+session *session_new(struct bufferevent *bev, bool is_plain, const link_options *o, proof_side side,
+                     const session_events *events)
+{
+    session *s = XNEW(session);
+    *s = (session){.bev = bev, .is_plain = is_plain, .opt = o, .side = side, .events = *events};
+    return s;
+}
+
+void session_free(session *s)
+{
+    if (!s)
+        return;
+    if (s->ws)
+        wslay_event_context_free(s->ws);
+    message__free_unpacked(s->greeting, NULL);
+    unpacker_free(s->in);
+    buf_free(&s->hello[0]);
+    buf_free(&s->hello[1]);
+    buf_free(&s->out);
+    buf_free(&s->frames);
+    free(s);
+}
+
+/* Write at once what the socket takes, without a turn of the loop: a token is on its way sooner. The rest, and all of
+ * it where TLS has to see it first, goes through the bufferevent. */
+static void write_out(session *s, const buf *bytes)
+{
+    ssize_t done = 0;
+    if (s->is_plain && evbuffer_get_length(bufferevent_get_output(s->bev)) == 0)
+        done = write(bufferevent_getfd(s->bev), bytes->data, bytes->len);
+    size_t n = done > 0 ? (size_t)done : 0;
+    if (n < bytes->len)
+        bufferevent_write(s->bev, bytes->data + n, bytes->len - n);
+}
+
+/* Send what wslay has queued. */
+static int send_queued(session *s)
+{
+    buf_clear(&s->frames);
+    int status = wslay_event_send(s->ws);
+    if (s->frames.len)
+        write_out(s, &s->frames);
+    return status;
+}
+
+void session_stop(session *s)
+{
+    s->stage = STAGE_OVER;
+    if (s->ws)
+        wslay_event_shutdown_read(s->ws);
+}
+
+void session_close(session *s, const char *why)
+{
+    size_t n = strlen(why);
+    if (s->stage == STAGE_OVER)
+        return;
+    if (s->ws) {
+        wslay_event_queue_close(s->ws, CLOSE_CODE, (const uint8_t *)why, n < CLOSE_REASON_MAX ? n : CLOSE_REASON_MAX);
+        send_queued(s);
+    } else if (s->stage == STAGE_UPGRADING && s->side == SIDE_LISTENING) {
+        buf_clear(&s->out);
+        upgrade_write_refusal(&s->out, why);
+        write_out(s, &s->out);
+    }
+    session_stop(s);
+}
+
+static void end(session *s, session_over how, const char *why)
+{
+    if (how == OVER_BY_US)
+        session_close(s, why);
+    else
+        session_stop(s);
+    s->events.over(s->events.ctx, how, why);
+}
+
+/* Put the bytes out as one frame. */
+static void send_bytes(session *s, const void *bytes, size_t n)
+{
+    struct wslay_event_msg m = {.opcode = WSLAY_BINARY_FRAME, .msg = bytes, .msg_length = n};
+    if (wslay_event_queue_msg(s->ws, &m) || send_queued(s))
+        end(s, OVER_BROKEN, "the message cannot be sent");
+}
+
+static void send_message(session *s, buf *scratch, const Message *m)
+{
+    buf_clear(scratch);
+    pack_message(scratch, m);
+    send_bytes(s, scratch->data, scratch->len);
+}
+
+static void send_hello(session *s)
+{
+    const link_options *o = s->opt;
+    uint8_t nonce[PROOF_NONCE_BYTES];
+    CHECK(RAND_bytes(nonce, sizeof nonce) == 1);
+    Hello h = HELLO__INIT;
+    h.version = WIRE_VERSION;
+    h.role = o->role;
+    h.name = (char *)o->name;
+    h.instance = o->instance;
+    h.model = (char *)(o->model ? o->model : "");
+    h.nonce = (ProtobufCBinaryData){sizeof nonce, nonce};
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_HELLO;
+    m.hello = &h;
+    send_message(s, &s->hello[s->side], &m);
+}
+
+static void send_proof(session *s)
+{
+    uint8_t mac[PROOF_BYTES];
+    proof_make(s->opt->secret, s->side, s->hello, mac);
+    Proof p = PROOF__INIT;
+    p.mac = (ProtobufCBinaryData){sizeof mac, mac};
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_PROOF;
+    m.proof = &p;
+    send_message(s, &s->out, &m);
+}
+
+/* Whether its Hello keeps it out, and why. Written so that it is true on both sides. */
+static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
+{
+    const char *model = s->opt->model;
+    if (h->version != WIRE_VERSION)
+        snprintf(why, n, "one side speaks version %u of the protocol, the other version %d; run the same release",
+                 h->version, WIRE_VERSION);
+    else if (model && *h->model && strcmp(model, h->model) != 0)
+        snprintf(why, n, "one side has model %.50s, the other %.50s", model, h->model);
+    else if (h->nonce.len != PROOF_NONCE_BYTES || strlen(h->name) > MAX_NAME || (size_t)h->role >= N_ROLES)
+        snprintf(why, n, "its Hello is not what a Hello should be");
+    else
+        return false;
+    return true;
+}
+
+static void take_hello(session *s, const uint8_t *bytes, size_t n)
+{
+    s->greeting = message__unpack(NULL, n, bytes);
+    if (!s->greeting || s->greeting->what_case != MESSAGE__WHAT_HELLO) {
+        end(s, OVER_BY_US, "it did not begin with a Hello");
+        return;
+    }
+    const Hello *h = s->greeting->hello;
+    char why[200];
+    snprintf(s->peer, sizeof s->peer, "%s %.*s", (size_t)h->role < N_ROLES ? role_names[h->role] : "peer", MAX_NAME, h->name);
+    if (is_misfit(s, h, why, sizeof why)) {
+        end(s, OVER_BY_US, why);
+        return;
+    }
+    buf_add(&s->hello[!s->side], bytes, n);
+    s->stage = STAGE_PROVING;
+    if (s->side == SIDE_CONNECTING)
+        send_proof(s);
+}
+
+/* The connecting side proves itself first: nobody gets a proof out of a listener without having given one, nor before
+ * the listener's owner has had a look at it. */
+static void take_proof(session *s, const uint8_t *bytes, size_t n)
+{
+    Message *m = message__unpack(NULL, n, bytes);
+    bool right = m && m->what_case == MESSAGE__WHAT_PROOF &&
+                 proof_is_right(s->opt->secret, !s->side, s->hello, m->proof->mac.data, m->proof->mac.len);
+    message__free_unpacked(m, NULL);
+    if (!right) {
+        end(s, OVER_BY_US, "wrong secret");
+        return;
+    }
+    if (s->side == SIDE_LISTENING) {
+        s->events.up(s->events.ctx, s->greeting->hello);
+        if (s->stage == STAGE_PROVING)
+            send_proof(s);
+    }
+    if (s->stage != STAGE_PROVING)
+        return;
+    s->stage = STAGE_UP;
+    s->in = unpacker_new(s->opt->max_message * UNPACKED_PER_BYTE);
+    wslay_event_config_set_max_recv_msg_length(s->ws, s->opt->max_message);
+    if (s->side == SIDE_CONNECTING)
+        s->events.up(s->events.ctx, s->greeting->hello);
+}
+
+static void take_message(session *s, const uint8_t *bytes, size_t n)
+{
+    const Message *m = unpacker_read(s->in, bytes, n);
+    if (!m)
+        end(s, OVER_BY_US, "it sent what is no message");
+    else if (m->what_case != MESSAGE__WHAT__NOT_SET)
+        s->events.message(s->events.ctx, m);
+}
+
+/* The peer says goodbye, with a code and perhaps a reason; wslay gives none where we broke its rules. */
+static void take_close(session *s, const struct wslay_event_on_msg_recv_arg *m)
+{
+    char why[CLOSE_REASON_MAX + 8];
+    const char *of_code = m->status_code == WSLAY_CODE_MESSAGE_TOO_BIG  ? "it found a message too large"
+                          : m->status_code == WSLAY_CODE_PROTOCOL_ERROR ? "it found an error in the WebSocket protocol"
+                                                                        : "it closed the link";
+    if (m->msg_length > 2)
+        snprintf(why, sizeof why, "%.*s", (int)m->msg_length - 2, (const char *)m->msg + 2);
+    end(s, OVER_BY_PEER, m->msg_length > 2 ? why : of_code);
+}
+
+static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_msg_recv_arg *m, void *ctx)
+{
+    (void)ws;
+    session *s = ctx;
+    if (s->stage == STAGE_OVER || m->opcode == WSLAY_PING || m->opcode == WSLAY_PONG)
+        return;
+    if (m->opcode == WSLAY_CONNECTION_CLOSE)
+        take_close(s, m);
+    else if (m->opcode != WSLAY_BINARY_FRAME)
+        end(s, OVER_BY_US, "it sent text where messages were expected");
+    else if (s->stage == STAGE_GREETING)
+        take_hello(s, m->msg, m->msg_length);
+    else if (s->stage == STAGE_PROVING)
+        take_proof(s, m->msg, m->msg_length);
+    else
+        take_message(s, m->msg, m->msg_length);
+}
+
+static ssize_t give_bytes(wslay_event_context_ptr ws, uint8_t *to, size_t n, int flags, void *ctx)
+{
+    (void)flags;
+    session *s = ctx;
+    int got = evbuffer_remove(bufferevent_get_input(s->bev), to, n);
+    if (got > 0)
+        return got;
+    wslay_event_set_error(ws, WSLAY_ERR_WOULDBLOCK);
+    return -1;
+}
+
+static ssize_t take_bytes(wslay_event_context_ptr ws, const uint8_t *from, size_t n, int flags, void *ctx)
+{
+    (void)ws;
+    (void)flags;
+    session *s = ctx;
+    buf_add(&s->frames, from, n);
+    return (ssize_t)n;
+}
+
+/* Masks are to confuse proxies, not to keep secrets: nobody outside can foresee them. */
+static int make_mask(wslay_event_context_ptr ws, uint8_t *to, size_t n, void *ctx)
+{
+    (void)ws;
+    session *s = ctx;
+    uint64_t mask = rng_u64(s->mask_seed, s->n_masks++);
+    CHECK(n <= sizeof mask);
+    memcpy(to, &mask, n);
+    return 0;
+}
+
+/* The HTTP exchange is done: frames from now on. */
+static void start_frames(session *s)
+{
+    static const struct wslay_event_callbacks callbacks = {.recv_callback = give_bytes, .send_callback = take_bytes,
+                                                           .genmask_callback = make_mask, .on_msg_recv_callback = on_message};
+    int status = s->side == SIDE_LISTENING ? wslay_event_context_server_init(&s->ws, &callbacks, s)
+                                           : wslay_event_context_client_init(&s->ws, &callbacks, s);
+    CHECK(status == 0 && RAND_bytes((unsigned char *)&s->mask_seed, sizeof s->mask_seed) == 1);
+    wslay_event_config_set_max_recv_msg_length(s->ws, MAX_STRANGER_MESSAGE);
+    s->stage = STAGE_GREETING;
+    send_hello(s);
+}
+
+void session_begin(session *s, const char *host)
+{
+    s->stage = STAGE_UPGRADING;
+    if (s->side == SIDE_LISTENING)
+        return;
+    upgrade_make_key(s->key);
+    buf_clear(&s->out);
+    upgrade_write_request(&s->out, host, s->key);
+    write_out(s, &s->out);
+}
+
+static int take_head(session *s, const char *head, size_t n, err *e)
+{
+    if (s->side == SIDE_CONNECTING)
+        return upgrade_check_response(head, n, s->key, e);
+    if (upgrade_read_request(head, n, s->key, e))
+        return -1;
+    buf_clear(&s->out);
+    upgrade_write_response(&s->out, s->key);
+    write_out(s, &s->out);
+    return 0;
+}
+
+static void read_head(session *s)
+{
+    struct evbuffer *in = bufferevent_get_input(s->bev);
+    size_t n = evbuffer_get_length(in);
+    const char *data = (const char *)evbuffer_pullup(in, n < UPGRADE_MAX_HEAD ? (ev_ssize_t)n : UPGRADE_MAX_HEAD);
+    err e;
+    int length = upgrade_head_length(data, n, &e);
+    if (length == 0)
+        return;
+    if (length < 0 || take_head(s, data, (size_t)length, &e)) {
+        end(s, OVER_BY_US, e.msg);
+        return;
+    }
+    evbuffer_drain(in, (size_t)length);
+    start_frames(s);
+}
+
+/* Pongs. A stranger that asks for many and reads none is not worth the memory. */
+static void send_answers(session *s)
+{
+    send_queued(s);
+    if (s->stage < STAGE_UP && evbuffer_get_length(bufferevent_get_output(s->bev)) > MAX_STRANGER_UNSENT)
+        end(s, OVER_BROKEN, NOT_READING);
+}
+
+static void read_frames(session *s)
+{
+    int status = wslay_event_recv(s->ws);
+    if (s->stage == STAGE_OVER)
+        return;
+    if (status || !wslay_event_get_read_enabled(s->ws)) {
+        char why[100];
+        snprintf(why, sizeof why, "it broke the WebSocket protocol, or sent a message of more than %zu bytes",
+                 s->stage == STAGE_UP ? s->opt->max_message : MAX_STRANGER_MESSAGE);
+        end(s, OVER_BY_US, why);
+    } else if (wslay_event_want_write(s->ws)) {
+        send_answers(s);
+    }
+}
+
+void session_read(session *s)
+{
+    if (s->stage == STAGE_UPGRADING)
+        read_head(s);
+    if (s->stage >= STAGE_GREETING && s->stage <= STAGE_UP)
+        read_frames(s);
+}
+
+void session_send(session *s, const void *message, size_t n)
+{
+    if (s->stage == STAGE_UP)
+        send_bytes(s, message, n);
+}
+
+void session_ping(session *s)
+{
+    struct wslay_event_msg ping = {.opcode = WSLAY_PING};
+    if (s->stage != STAGE_UP)
+        return;
+    wslay_event_queue_msg(s->ws, &ping);
+    send_queued(s);
+}
+
+bool session_is_up(const session *s)
+{
+    return s->stage == STAGE_UP;
+}
+
+const char *session_peer(const session *s)
+{
+    return s->peer;
+}

@@ -1,0 +1,58 @@
+/* session.h - one connection between two peers, from its first byte to its last
+ *
+ *   connecting side                              listening side
+ *     GET ──────────────────────────────────────▶                      upgrade.h
+ *     ◀────────────────────────────────────── 101
+ *     Hello ───────────▶   ◀─────────────── Hello                      who, which version, which model
+ *     Proof ────────────────────────────────────▶  up                  proof.h
+ *     up  ◀──────────────────────────────── Proof
+ *     ◀──── messages and pings, both ways ──────▶
+ *
+ * It works on a bufferevent that its owner has connected, reads from, and closes. When the session is over, for
+ * whatever reason, it says so once and does nothing any more. */
+#ifndef PUNICA_NET_SESSION_H
+#define PUNICA_NET_SESSION_H
+
+#include <event2/bufferevent.h>
+
+#include "net/link.h"
+#include "net/proof.h"
+
+#define NOT_READING "it does not read what is sent to it"
+
+typedef struct session session;
+
+/* Who ended it: we did, and the peer has been told why; the peer, which told us; or it just broke. */
+typedef enum { OVER_BY_US, OVER_BY_PEER, OVER_BROKEN } session_over;
+
+/* up: the peer has proved itself; on the listening side it does not know yet, and nothing can be sent from within the
+ * call but a refusal, with session_close(). message: one has come. over: must not free the session. */
+typedef struct {
+    void (*up)(void *ctx, const Hello *hello);
+    void (*message)(void *ctx, const Message *m);
+    void (*over)(void *ctx, session_over how, const char *why);
+    void *ctx;
+} session_events;
+
+/* bev and o are borrowed. is_plain: bev is a plain socket that may be written to directly. */
+session *session_new(struct bufferevent *bev, bool is_plain, const link_options *o, proof_side side,
+                     const session_events *events);
+void session_free(session *s);          /* leaves bev alone */
+
+/* The connection is there; host: what the connecting side asks for. */
+void session_begin(session *s, const char *host);
+
+void session_read(session *s);          /* bev has bytes */
+void session_send(session *s, const void *message, size_t n);           /* packed; when up */
+void session_ping(session *s);          /* when up */
+
+/* End it: tell the peer why if it is far enough for that, and say nothing more. over is not called. */
+void session_close(session *s, const char *why);
+void session_stop(session *s);          /* the same, but the peer is not told */
+
+bool session_is_up(const session *s);
+
+/* "runner gpu3/812", as the peer said itself; "" before its Hello. */
+const char *session_peer(const session *s);
+
+#endif
