@@ -1,0 +1,198 @@
+/* gpu.c - see gpu.h */
+#include "scheduler/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+gpu *gpu_new(int number, const gpu_info *info)
+{
+    gpu *g = XNEW(gpu);
+    *g = (gpu){.number = number, .uuid = xstrdup(info->uuid), .info = *info, .pages_free = info->n_pages};
+    g->info.uuid = g->uuid;
+    g->order.priority = rng_mix((uint64_t)number + 1);
+    return g;
+}
+
+void gpu_free(gpu *g)
+{
+    free(g->running);
+    free(g->unseen);
+    free(g->uuid);
+    free(g);
+}
+
+request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near)
+{
+    for (int i = 0, at = *near; i < g->n_running; i++, at++) {
+        at = at < g->n_running ? at : 0;
+        if (g->running[at].id == id) {
+            *near = at + 1;
+            return g->running[at].r->attempt == attempt ? g->running[at].r : NULL;
+        }
+    }
+    return NULL;
+}
+
+void gpu_prefetch(const gpu *g)
+{
+    for (int i = 0; i < g->n_running; i++) {
+        __builtin_prefetch(g->running[i].r);
+        __builtin_prefetch((const char *)g->running[i].r + 64);
+    }
+    for (int i = 0; i < g->n_running; i++)
+        __builtin_prefetch(g->running[i].r->what.token + g->running[i].r->what.n_tokens, 1);
+}
+
+int64_t gpu_capacity(const gpu *g)
+{
+    int64_t pages = (int64_t)g->info.n_pages * g->info.page_len;
+    return pages < g->info.max_tokens ? pages : g->info.max_tokens;
+}
+
+int gpu_pages_for(const gpu *g, const request *r)
+{
+    return (r->what.n_tokens + g->info.page_len) / g->info.page_len;
+}
+
+/* Tokens it could take in one more request: one page is kept for each that runs. */
+static int64_t room(const gpu *g)
+{
+    int n = g->n_running + g->n_promised;
+    if (g->draining || g->closed || n >= g->info.max_batch)
+        return 0;
+    int64_t pages = g->pages_free - g->pages_coming - g->pages_promised - n;
+    int64_t tokens = pages > 0 ? pages * g->info.page_len : 0;
+    return tokens < g->info.max_tokens ? tokens : g->info.max_tokens;
+}
+
+void gpu_settle(gpu *g, gpu_order *o)
+{
+    int64_t any = room(g), both[N_ROOMS] = {[ROOM_ANY] = any, [ROOM_SUSPECT] = g->n_suspects + g->n_promised_suspects ? 0 : any};
+    gpu_order_set(o, &g->order, g->n_running + g->n_promised, both);
+    g->touched = false;
+}
+
+static void send(gpu *g, unseen_command c)
+{
+    c.number = ++g->n_sent;
+    g->unseen = xgrow(g->unseen, &g->unseen_cap, g->n_unseen + 1, sizeof *g->unseen);
+    g->unseen[g->n_unseen++] = c;
+}
+
+/* Where r is among those running, or belongs. */
+static int seat_of(const gpu *g, const request *r)
+{
+    int low = 0, high = g->n_running;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (wait_before(&g->running[middle].r->order, &r->order))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void gpu_add(gpu *g, request *r)
+{
+    CHECK(g->n_running < g->info.max_batch && !r->on);
+    int at = seat_of(g, r), pages = gpu_pages_for(g, r);
+    send(g, (unseen_command){.r = r, .pages = pages});
+    g->running = xgrow(g->running, &g->running_cap, (size_t)g->n_running + 1, sizeof *g->running);
+    memmove(&g->running[at + 1], &g->running[at], (size_t)(g->n_running - at) * sizeof *g->running);
+    g->running[at] = (seat){r->what.id, r};
+    g->n_running++;
+    g->n_suspects += r->suspect;
+    g->pages_coming += pages;
+    r->on = g;
+    r->add = g->n_sent;
+}
+
+/* The add of r, if it is on its way, is not wanted any more. */
+static void forget_add(gpu *g, const request *r)
+{
+    for (size_t i = 0; i < g->n_unseen; i++)
+        if (g->unseen[i].r == r) {
+            g->pages_coming -= g->unseen[i].pages;
+            g->unseen[i].r = NULL;
+            g->unseen[i].pages = 0;
+            return;
+        }
+}
+
+void gpu_remove(gpu *g, request *r, bool told)
+{
+    int at = seat_of(g, r);
+    CHECK(at < g->n_running && g->running[at].r == r);
+    g->n_running--;
+    memmove(&g->running[at], &g->running[at + 1], (size_t)(g->n_running - at) * sizeof *g->running);
+    g->n_suspects -= r->suspect;
+    r->on = NULL;
+    forget_add(g, r);
+    if (told)
+        send(g, (unseen_command){.undoes = r->add, .pages = gpu_pages_for(g, r)});
+}
+
+void gpu_trust(gpu *g, request *r)
+{
+    g->n_suspects -= r->suspect;
+    r->suspect = false;
+}
+
+void gpu_saw(gpu *g, uint64_t n_seen, int pages_free)
+{
+    if (n_seen > g->n_sent)
+        n_seen = g->n_sent;
+    if (n_seen < g->n_seen)
+        n_seen = g->n_seen;
+    size_t n = 0;
+    for (; n < g->n_unseen && g->unseen[n].number <= n_seen; n++)
+        if (g->unseen[n].r)
+            g->pages_coming -= g->unseen[n].pages;
+    g->n_unseen -= n;
+    if (n)
+        memmove(g->unseen, g->unseen + n, g->n_unseen * sizeof *g->unseen);
+    g->n_seen = n_seen;
+    g->pages_free = pages_free < g->info.n_pages ? pages_free : g->info.n_pages;
+}
+
+int64_t gpu_balance(const gpu *g)
+{
+    int64_t pages = g->pages_free - g->pages_coming;
+    for (size_t i = 0; i < g->n_unseen; i++)
+        if (g->unseen[i].undoes && g->unseen[i].undoes <= g->n_seen)
+            pages += g->unseen[i].pages;
+    return pages;
+}
+
+bool gpu_is_light(const gpu *g, double light_share)
+{
+    return !g->draining && g->n_running > 0 && g->n_running < light_share * g->info.max_batch;
+}
+
+void gpu_check(const gpu *g)
+{
+    int n_suspects = 0;
+    int64_t coming = 0;
+    CHECK(g->n_running <= g->info.max_batch || g->n_running == 0);
+    CHECK(g->n_promised == 0 && g->pages_promised == 0 && g->n_promised_suspects == 0 && !g->closed);
+    for (int i = 0; i < g->n_running; i++) {
+        CHECK(g->running[i].r->on == g);
+        CHECK(i == 0 || wait_before(&g->running[i - 1].r->order, &g->running[i].r->order));
+        CHECK(g->running[i].r->add > 0 && g->running[i].r->add <= g->n_sent);
+        n_suspects += g->running[i].r->suspect;
+    }
+    for (size_t i = 0; i < g->n_unseen; i++) {
+        CHECK(g->unseen[i].number == g->n_sent - g->n_unseen + 1 + i && g->unseen[i].number > g->n_seen);
+        CHECK(!g->unseen[i].r || g->unseen[i].r->on == g);
+        coming += g->unseen[i].undoes ? 0 : g->unseen[i].pages;
+    }
+    CHECK(n_suspects == g->n_suspects && n_suspects <= 1);
+    CHECK(coming == g->pages_coming);
+    CHECK(!g->touched && g->order.n_running == g->n_running);
+    CHECK(g->order.room[ROOM_ANY] == room(g) && g->order.room[ROOM_SUSPECT] == (n_suspects ? 0 : room(g)));
+}

@@ -1,0 +1,78 @@
+/* gpu.h - a GPU as the scheduler knows it: who runs there, and what room is left (internal to scheduler.c)
+ *
+ * Pages are what the GPU last reported, less those of adds it had not taken in when it counted. Every command sent
+ * to it has a number, from 1; a report says up to which it has taken them in. */
+#ifndef PUNICA_SCHEDULER_GPU_H
+#define PUNICA_SCHEDULER_GPU_H
+
+#include "scheduler/gpu_order.h"
+#include "scheduler/request.h"
+
+/* A command on its way. An add: pages are what its request will take, 0 once that is cancelled. A cancel: pages
+ * are what it gives back, once the add it undoes has been taken in. */
+typedef struct {
+    uint64_t number;
+    uint64_t undoes;            /* number of the add; 0: this is an add */
+    const request *r;           /* of an add that is still wanted, else NULL */
+    int pages;
+} unseen_command;
+
+typedef struct { uint64_t id; request *r; } seat;      /* the id beside it: to look for one without touching all */
+
+typedef struct gpu {
+    gpu_node order;             /* first: a gpu_node of ours is a gpu */
+    int number;
+    bool touched;               /* its place in the order is to be set again */
+    char *uuid;
+    gpu_info info;              /* its uuid is the above */
+    bool draining;
+    bool closed;                /* being emptied by consolidation: takes nobody */
+    int pages_free;             /* as reported */
+    int64_t pages_coming;       /* of adds not taken in yet */
+    uint64_t n_sent, n_seen;    /* commands */
+    seat *running;              /* [n_running] by first arrival */
+    size_t running_cap;
+    int n_running, n_suspects;
+    int n_promised, n_promised_suspects;        /* places and pages that a plan of consolidation has spoken for */
+    int64_t pages_promised;
+    unseen_command *unseen;     /* [n_unseen] by number */
+    size_t n_unseen, unseen_cap;
+} gpu;
+
+gpu *gpu_new(int number, const gpu_info *info);
+void gpu_free(gpu *g);
+
+/* The request that is on this GPU as this attempt, or NULL. *near: where to look first; it moves on, so that a report
+ * in our order is read off in one pass. */
+request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near);
+
+/* Its requests are spread over memory: fetch them side by side before each is touched in turn. */
+void gpu_prefetch(const gpu *g);
+
+/* Tokens of prompt and output that it could ever hold of one request. */
+int64_t gpu_capacity(const gpu *g);
+
+/* Pages that a request takes when it is added, counting the token it will make first. */
+int gpu_pages_for(const gpu *g, const request *r);
+
+/* Set its place in the order from everything else. */
+void gpu_settle(gpu *g, gpu_order *o);
+
+/* The caller sends the command right after. A request leaves without one (told false) where the GPU has already
+ * forgotten it. */
+void gpu_add(gpu *g, request *r);
+void gpu_remove(gpu *g, request *r, bool told);
+
+/* A suspect that runs here has made a token. */
+void gpu_trust(gpu *g, request *r);
+
+void gpu_saw(gpu *g, uint64_t n_seen, int pages_free);
+
+/* Pages left over when all commands on their way are taken in. */
+int64_t gpu_balance(const gpu *g);
+
+bool gpu_is_light(const gpu *g, double light_share);        /* and not idle or draining */
+
+void gpu_check(const gpu *g);
+
+#endif

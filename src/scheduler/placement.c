@@ -1,0 +1,233 @@
+/* placement.c - see placement.h */
+#include "scheduler/placement.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+
+static request *request_of(wait_item *i)
+{
+    return (request *)i;
+}
+
+void placement_touch(scheduler *s, gpu *g)
+{
+    if (g->touched)
+        return;
+    g->touched = true;
+    s->touched = xgrow(s->touched, &s->touched_cap, s->n_touched + 1, sizeof *s->touched);
+    s->touched[s->n_touched++] = g;
+}
+
+void placement_settle(scheduler *s)
+{
+    while (s->n_touched > 0)
+        gpu_settle(s->touched[--s->n_touched], &s->order);
+}
+
+static void tell_gpu(scheduler *s, command_kind kind, const gpu *g, const request *r)
+{
+    s->sink(s->ctx, &(command){.kind = kind, .id = r->what.id, .gpu = g->number, .attempt = r->attempt,
+                               .what = kind == COMMAND_ADD ? &r->what : NULL});
+}
+
+void placement_set_late(scheduler *s, request *r, bool may_be)
+{
+    if (may_be == r->may_be_late)
+        return;
+    if (may_be)
+        TAILQ_INSERT_TAIL(&s->may_be_late, r, later);
+    else
+        TAILQ_REMOVE(&s->may_be_late, r, later);
+    r->may_be_late = may_be;
+}
+
+void placement_join(request *r, wait_queue *line)
+{
+    wait_queue_put(line, &r->order);
+    r->line = line;
+}
+
+static void leave_line(scheduler *s, request *r)
+{
+    if (r->line)
+        wait_queue_remove(r->line, &r->order);
+    r->line = NULL;
+    if (!r->aside)
+        return;
+    TAILQ_REMOVE(&s->aside, r, beside);
+    s->n_aside -= !r->on;
+    r->aside = false;
+}
+
+static void step_aside(scheduler *s, double now, request *r)
+{
+    leave_line(s, r);
+    TAILQ_INSERT_TAIL(&s->aside, r, beside);
+    s->n_aside += !r->on;
+    r->aside = true;
+    r->aside_since = now;
+}
+
+/* The line for a request where it is. */
+static wait_queue *line_of(scheduler *s, const request *r)
+{
+    if (r->on)
+        return &s->leaving;
+    return r->suspect ? &s->suspects : &s->queue;
+}
+
+int placement_n_waiting(const scheduler *s)
+{
+    return (int)(s->queue.n + s->suspects.n) + s->n_aside;
+}
+
+void placement_put_on(scheduler *s, double now, request *r, gpu *g)
+{
+    leave_line(s, r);
+    placement_set_late(s, r, false);
+    if (r->taken_on)
+        r->placed_again = now;
+    r->taken_on = true;
+    r->attempt = ++s->n_attempts;
+    gpu_add(g, r);
+    placement_touch(s, g);
+    s->n_running++;
+    tell_gpu(s, COMMAND_ADD, g, r);
+}
+
+void placement_take_off(scheduler *s, request *r, bool tell)
+{
+    gpu *g = r->on;
+    leave_line(s, r);
+    if (tell)
+        tell_gpu(s, COMMAND_CANCEL, g, r);
+    gpu_remove(g, r, tell);
+    placement_touch(s, g);
+    s->n_running--;
+}
+
+void placement_drop(scheduler *s, request *r)
+{
+    if (r->on)
+        placement_take_off(s, r, true);
+    leave_line(s, r);
+    placement_set_late(s, r, false);
+    id_map_remove(s->requests, r->what.id);
+    TAILQ_REMOVE(&s->frontends[r->frontend]->requests, r, siblings);
+    request_free(s->memory, r);
+}
+
+static uint64_t *counter_of(scheduler *s, end_reason why)
+{
+    switch (why) {
+    case END_STOP:
+    case END_LENGTH:
+        return &s->stats.finished;
+    case END_QUEUE_FULL:
+    case END_TOO_LATE:
+        return &s->stats.refused;
+    default:
+        return &s->stats.failed;
+    }
+}
+
+void placement_tell_end(scheduler *s, int frontend, uint64_t id, end_reason why, const char *message)
+{
+    (*counter_of(s, why))++;
+    s->sink(s->ctx, &(command){.kind = COMMAND_END, .id = id, .frontend = frontend, .why = why, .message = message});
+}
+
+void placement_end(scheduler *s, request *r, end_reason why, const char *fmt, ...)
+{
+    char message[512];
+    va_list args;
+    va_start(args, fmt);
+    if (fmt)
+        vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    if (r->on)
+        placement_take_off(s, r, true);
+    placement_tell_end(s, r->frontend, r->what.id, why, fmt ? message : NULL);
+    placement_drop(s, r);
+}
+
+gpu *placement_find_room(const scheduler *s, room_kind kind, const request *r)
+{
+    return (gpu *)gpu_order_find(&s->order, kind, (int64_t)r->what.n_tokens + 1);
+}
+
+bool placement_is_too_large(const scheduler *s, const request *r)
+{
+    return s->n_open > 0 && (int64_t)r->what.n_tokens + 1 > s->capacity;
+}
+
+bool placement_is_hopeless(const scheduler *s, const request *r)
+{
+    return placement_is_too_large(s, r) && !r->taken_on && (int64_t)r->what.n_tokens + 1 > s->most_capacity;
+}
+
+void placement_end_too_large(scheduler *s, request *r)
+{
+    placement_end(s, r, END_TOO_LARGE, "%d tokens and one more do not fit: the largest open GPU holds %lld of a request", r->what.n_tokens,
+        (long long)s->capacity);
+}
+
+void placement_enqueue(scheduler *s, request *r)
+{
+    if (request_is_spent(r))
+        placement_end(s, r, END_LENGTH, NULL);
+    else
+        placement_join(r, line_of(s, r));
+}
+
+void placement_call_back(scheduler *s)
+{
+    for (request *r = TAILQ_FIRST(&s->aside), *next; r; r = next) {
+        next = TAILQ_NEXT(r, beside);
+        if (placement_is_too_large(s, r))
+            continue;
+        leave_line(s, r);
+        placement_join(r, line_of(s, r));
+    }
+}
+
+/* Whoever came first of the lines that are not stuck. */
+static request *first_in_line(scheduler *s, bool suspects, bool leaving)
+{
+    wait_item *first = wait_queue_first(&s->queue);
+    wait_item *other[2] = {suspects ? wait_queue_first(&s->suspects) : NULL, leaving ? wait_queue_first(&s->leaving) : NULL};
+    for (int i = 0; i < 2; i++)
+        if (other[i] && (!first || wait_before(other[i], first)))
+            first = other[i];
+    return first ? request_of(first) : NULL;
+}
+
+void placement_fill(scheduler *s, double now)
+{
+    bool suspects = true, leaving = true;
+    for (request *r; placement_settle(s), (r = first_in_line(s, suspects, leaving));) {
+        gpu *g = placement_find_room(s, r->suspect ? ROOM_SUSPECT : ROOM_ANY, r);
+        if (r->on && request_is_spent(r)) {
+            placement_end(s, r, END_LENGTH, NULL);      /* it is about to end where it is */
+        } else if (g) {
+            if (r->on) {
+                s->stats.moved++;
+                placement_take_off(s, r, true);
+            }
+            placement_put_on(s, now, r, g);
+            suspects = true;            /* what one waits for may be more than before */
+        } else if (placement_is_hopeless(s, r)) {
+            placement_end_too_large(s, r);
+        } else if (placement_is_too_large(s, r)) {
+            step_aside(s, now, r);
+        } else if (r->on) {
+            leaving = false;
+        } else if (r->suspect && placement_find_room(s, ROOM_ANY, r)) {
+            suspects = false;
+        } else {
+            return;
+        }
+    }
+}

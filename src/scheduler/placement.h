@@ -1,0 +1,64 @@
+/* placement.h - requests in line, on GPUs, and how they come from one to the other (internal to the scheduler)
+ *
+ *             ┌───────────── evicted, recovered, too many ──────────────┐
+ *             ▼                                                         │
+ *   submit ─▶ queue ─── fill: oldest first, to the fullest with room ─▶ GPU ── finished ─▶ end
+ *             suspects ───────────────┘                               ▲ │
+ *                                                 leaving (draining) ─┘ └─ consolidation: from light to busier
+ *
+ * Three lines in one order, by first arrival: the queue; suspects, which need a GPU without another suspect; and
+ * those leaving a GPU that drains, which go on running until there is room elsewhere. placement_fill() serves whoever
+ * is first of all three. The first of the queue who does not fit stops everybody behind; one that leaves, or waits
+ * only for other suspects to prove harmless, stops its own line; one that no open GPU could hold, however empty, steps
+ * aside and stops nobody. */
+#ifndef PUNICA_SCHEDULER_PLACEMENT_H
+#define PUNICA_SCHEDULER_PLACEMENT_H
+
+#include "scheduler/state.h"
+
+/* Serve the lines until who is first has to wait. Every event ends with it. */
+void placement_fill(scheduler *s, double now);
+
+/* A request that is on no GPU waits, by its first arrival. One that had all its tokens, and only the end of it was
+ * lost, is ended. */
+void placement_enqueue(scheduler *s, request *r);
+
+void placement_join(request *r, wait_queue *line);
+void placement_set_late(scheduler *s, request *r, bool may_be);        /* whether it waits for its first GPU, and not for ever */
+
+/* The GPU for a request: the fullest that has room, or NULL. */
+gpu *placement_find_room(const scheduler *s, room_kind kind, const request *r);
+
+/* There are open GPUs, but none that could hold it, however empty. */
+bool placement_is_too_large(const scheduler *s, const request *r);
+
+/* It is too large, new, and no GPU so far could have held it. */
+bool placement_is_hopeless(const scheduler *s, const request *r);
+void placement_end_too_large(scheduler *s, request *r);
+
+/* Other GPUs are open than before: who stepped aside and is not too large any more is back in line. */
+void placement_call_back(scheduler *s);
+
+/* How many are on no GPU. */
+int placement_n_waiting(const scheduler *s);
+
+/* As a new attempt; with its command. */
+void placement_put_on(scheduler *s, double now, request *r, gpu *g);
+
+/* Off its GPU, and in no line. tell: the GPU does not know yet, and gets the command. */
+void placement_take_off(scheduler *s, request *r, bool tell);
+
+/* A GPU's working set, room or suspects have changed; bring the order of GPUs up to date before anybody looks for room. */
+void placement_touch(scheduler *s, gpu *g);
+void placement_settle(scheduler *s);
+
+/* Forget a request wherever it is; its GPU is told. */
+void placement_drop(scheduler *s, request *r);
+
+/* Tell the frontend, too. fmt NULL: no message. */
+void placement_end(scheduler *s, request *r, end_reason why, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* Tell a frontend of the end of what is no request here. */
+void placement_tell_end(scheduler *s, int frontend, uint64_t id, end_reason why, const char *message);
+
+#endif

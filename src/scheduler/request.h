@@ -1,0 +1,52 @@
+/* request.h - a request as the scheduler keeps it: in a line, or on one GPU (internal to scheduler.c) */
+#ifndef PUNICA_SCHEDULER_REQUEST_H
+#define PUNICA_SCHEDULER_REQUEST_H
+
+#include <sys/queue.h>
+
+#include "base/slab.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/wait_queue.h"
+
+struct gpu;
+
+typedef struct request {
+    wait_item order;            /* first: a wait_item of ours is a request */
+    submission what;            /* copies; tokens grow */
+    size_t token_cap;
+    int frontend;
+    struct gpu *on;             /* borrowed; NULL: it waits */
+    wait_queue *line;           /* borrowed: the one it is in, or NULL */
+    uint32_t attempt;           /* while on a GPU */
+    uint64_t add;               /* while on a GPU: number of its add among that GPU's commands */
+    bool taken_on;              /* placed before, or comes again: not to be refused */
+    bool suspect;               /* its worker died, and it has made no token since */
+    double since;               /* when it was submitted */
+    double placed_again;        /* when it last came to a GPU and was taken on before */
+    bool may_be_late;           /* in the list of those that wait for their first GPU */
+    bool aside;                 /* in the list of those that no open GPU could hold, and in no line */
+    double aside_since;
+    TAILQ_ENTRY(request) siblings;      /* of the same frontend */
+    TAILQ_ENTRY(request) later;         /* of those that may be late */
+    TAILQ_ENTRY(request) beside;        /* of those aside */
+} request;
+
+typedef TAILQ_HEAD(, request) request_list;
+
+/* From a slab of requests. */
+request *request_new(slab *memory, const submission *what, int frontend, double now);
+void request_free(slab *memory, request *r);
+
+static inline int request_n_output(const request *r)
+{
+    return r->what.n_tokens - r->what.n_prompt;
+}
+
+static inline bool request_is_spent(const request *r)
+{
+    return request_n_output(r) >= r->what.max_tokens;
+}
+
+void request_append(request *r, const int *token, int n);
+
+#endif

@@ -1,0 +1,103 @@
+/* scale_hook.c - see scale_hook.h */
+#include "scheduler/scale_hook.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/child.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+static const double HOLDS_FOR = 2;      /* seconds until a wish is believed */
+
+struct scale_hook {
+    struct event_base *loop;    /* borrowed */
+    char *command;
+    double every;
+    char *wish;                 /* the last one said */
+    double wished_at;           /* since when */
+    double ran_at;
+    bool has_run;
+    child c;                    /* the command while it runs */
+    struct event *ended;        /* NULL: it does not */
+};
+
+scale_hook *scale_hook_new(struct event_base *loop, const char *command, double every)
+{
+    scale_hook *h = XNEW(scale_hook);
+    *h = (scale_hook){.loop = loop, .command = xstrdup(command), .every = every, .wish = xstrdup("")};
+    return h;
+}
+
+static void forget_process(scale_hook *h)
+{
+    if (!h->ended)
+        return;
+    event_free(h->ended);
+    h->ended = NULL;
+    child_forget(&h->c);
+}
+
+void scale_hook_free(scale_hook *h)
+{
+    if (!h)
+        return;
+    forget_process(h);
+    free(h->command);
+    free(h->wish);
+    free(h);
+}
+
+static void process_ended(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    scale_hook *h = ctx;
+    char how[32];
+    if (child_wait(&h->c, how))
+        log_warn("scale hook \"%s\": %s", h->command, how);
+    forget_process(h);
+}
+
+/* The shell gets the wish as arguments of the command, so that nothing in it is taken for shell syntax. */
+static int start(child *c, const char *command, const char *wish, err *e)
+{
+    enum { MAX_ARGS = 4096 };
+    char *line = xasprintf("%s \"$@\"", command), *words = xstrdup(wish), *rest = NULL;
+    const char *argv[MAX_ARGS + 5] = {"sh", "-c", line, "punica-scale-hook"};
+    int n = 4;
+    for (char *word = strtok_r(words, " ", &rest); word && n < MAX_ARGS + 4; word = strtok_r(NULL, " ", &rest))
+        argv[n++] = word;
+    int status = child_start(c, "/bin/sh", (char *const *)argv, NULL, 0, e);
+    free(line);
+    free(words);
+    return status;
+}
+
+static void run(scale_hook *h)
+{
+    err e;
+    if (start(&h->c, h->command, h->wish, &e)) {
+        log_error("scale hook \"%s\": %s", h->command, e.msg);
+        return;
+    }
+    log_info("scale hook: %s %s", h->command, h->wish);
+    h->ended = event_new(h->loop, h->c.fd, EV_READ, process_ended, h);
+    CHECK(h->ended);
+    event_add(h->ended, NULL);
+}
+
+void scale_hook_wish(scale_hook *h, double now, const char *wish)
+{
+    if (strcmp(wish, h->wish) != 0) {
+        free(h->wish);
+        h->wish = xstrdup(wish);
+        h->wished_at = now;
+    }
+    if (!*wish || now - h->wished_at < HOLDS_FOR || h->ended || (h->has_run && now - h->ran_at < h->every))
+        return;
+    run(h);
+    h->has_run = true;
+    h->ran_at = now;
+}

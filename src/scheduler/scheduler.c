@@ -1,0 +1,493 @@
+/* scheduler.c - see scheduler.h: the events, and what is asked
+ *
+ * Where requests wait and how they are placed is in placement.c, which every event ends with. Each event costs a few
+ * walks down a tree or a heap, whatever the number of GPUs and requests; only GPUs that come and go, and
+ * consolidation, look at all GPUs. */
+#include "scheduler/scheduler.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "scheduler/consolidate.h"
+#include "scheduler/placement.h"
+
+#define LONG_WAIT 3600.0        /* seconds between ticks when nothing needs them */
+
+scheduler_options scheduler_options_default(void)
+{
+    return (scheduler_options){.max_queue = 10000, .max_wait = 0, .max_aside = 60, .consolidate_every = 1, .move_again_after = 30,
+                               .light_share = 0.25, .prefill_rate = 20000, .step_time = 0.006};
+}
+
+scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx)
+{
+    scheduler *s = XNEW(scheduler);
+    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = slab_new(sizeof(request))};
+    TAILQ_INIT(&s->may_be_late);
+    TAILQ_INIT(&s->aside);
+    return s;
+}
+
+static gpu *gpu_at(const scheduler *s, int number)
+{
+    return number >= 0 && (size_t)number < s->n_gpus ? s->gpus[number] : NULL;
+}
+
+void scheduler_frontend_up(scheduler *s, int frontend)
+{
+    CHECK(frontend >= 0);
+    s->frontends = xgrow(s->frontends, &s->frontends_cap, (size_t)frontend + 1, sizeof *s->frontends);
+    while (s->n_frontends <= (size_t)frontend)
+        s->frontends[s->n_frontends++] = NULL;
+    CHECK(!s->frontends[frontend]);
+    s->frontends[frontend] = XNEW(frontend_state);
+    TAILQ_INIT(&s->frontends[frontend]->requests);
+}
+
+static frontend_state *frontend_at(scheduler *s, int number)
+{
+    CHECK(number >= 0 && (size_t)number < s->n_frontends && s->frontends[number]);
+    return s->frontends[number];
+}
+
+void scheduler_frontend_gone(scheduler *s, double now, int frontend)
+{
+    frontend_state *f = frontend_at(s, frontend);
+    for (request *r; (r = TAILQ_FIRST(&f->requests)); s->stats.cancelled++)
+        placement_drop(s, r);
+    free(f);
+    s->frontends[frontend] = NULL;
+    placement_fill(s, now);
+}
+
+/* NULL, or what is wrong with a submission. */
+static const char *find_fault(const submission *r)
+{
+    if (r->n_prompt < 1 || r->n_tokens < r->n_prompt)
+        return "a request needs a prompt of at least one token";
+    if (r->max_tokens < 1)
+        return "max_tokens must be at least 1";
+    if (r->arrival != r->arrival)
+        return "its arrival is not a number";
+    return NULL;
+}
+
+/* Whether the frontend may not have this id, or the request makes no sense; it has then been told. */
+static bool refuse(scheduler *s, int frontend, const submission *what)
+{
+    request *same = id_map_get(s->requests, what->id);
+    const char *fault = same ? "a request of this id is there already" : find_fault(what);
+    if (!fault)
+        return false;
+    placement_tell_end(s, frontend, what->id, END_FAILED, fault);
+    if (same && same->frontend == frontend) {
+        s->stats.cancelled++;
+        placement_drop(s, same);
+    }
+    return true;
+}
+
+void scheduler_submit(scheduler *s, double now, int frontend, const submission *what)
+{
+    frontend_state *f = frontend_at(s, frontend);
+    s->stats.submitted++;
+    if (refuse(s, frontend, what)) {
+        placement_fill(s, now);
+        return;
+    }
+    request *r = request_new(s->memory, what, frontend, now);
+    bool taken_on = r->taken_on;
+    id_map_put(s->requests, what->id, r);
+    TAILQ_INSERT_TAIL(&f->requests, r, siblings);
+    if (placement_is_hopeless(s, r) && !request_is_spent(r)) {
+        placement_end_too_large(s, r);
+        return;
+    }
+    placement_set_late(s, r, s->opt.max_wait > 0 && !taken_on);
+    placement_enqueue(s, r);
+    placement_fill(s, now);
+    if (taken_on)
+        return;
+    int n_waiting = placement_n_waiting(s);
+    r = id_map_get(s->requests, what->id);
+    if (r && !r->on && n_waiting > s->opt.max_queue)
+        placement_end(s, r, END_QUEUE_FULL, "%d requests are waiting already", n_waiting - 1);
+}
+
+void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
+{
+    frontend_at(s, frontend);
+    request *r = id_map_get(s->requests, id);
+    if (!r || r->frontend != frontend)
+        return;
+    s->stats.cancelled++;
+    placement_drop(s, r);
+    placement_fill(s, now);
+}
+
+/* GPUs came, went or started to drain. */
+static void count_open(scheduler *s)
+{
+    s->n_open = 0;
+    s->capacity = 0;
+    for (size_t i = 0; i < s->n_gpus; i++) {
+        const gpu *g = s->gpus[i];
+        if (!g || g->draining)
+            continue;
+        s->n_open++;
+        if (gpu_capacity(g) > s->capacity)
+            s->capacity = gpu_capacity(g);
+    }
+    if (s->capacity > s->most_capacity)
+        s->most_capacity = s->capacity;
+    placement_call_back(s);
+}
+
+/* Its requests go back in line. Those it may have died of, because it had taken them in, are suspects now; one that
+ * was a suspect before has killed it. */
+static void abandon(scheduler *s, gpu *g, bool died)
+{
+    while (g->n_running > 0) {
+        request *r = g->running[0].r;
+        bool blamed = died && r->add <= g->n_seen;
+        placement_take_off(s, r, false);
+        if (blamed && r->suspect) {
+            placement_end(s, r, END_KILLS_WORKERS, "two workers in a row ended while they ran this request, the last on GPU %s", g->uuid);
+            continue;
+        }
+        r->suspect |= blamed;
+        s->stats.recovered++;
+        placement_enqueue(s, r);
+    }
+}
+
+static void remove_gpu(scheduler *s, int number, bool died)
+{
+    gpu *g = s->gpus[number];
+    abandon(s, g, died);
+    placement_settle(s);
+    gpu_order_remove(&s->order, &g->order);
+    gpu_free(g);
+    s->gpus[number] = NULL;
+}
+
+/* A new GPU stands above those of lower uuid, and below the others. */
+static void set_rank(scheduler *s, gpu *g)
+{
+    g->order.rank = 0;
+    for (size_t i = 0; i < s->n_gpus; i++) {
+        gpu *other = s->gpus[i];
+        int c = other ? strcmp(other->uuid, g->uuid) : 0;
+        if (other && (c > 0 || (c == 0 && other->number > g->number)))
+            other->order.rank++;
+        else if (other && other->order.rank >= g->order.rank)
+            g->order.rank = other->order.rank + 1;
+    }
+}
+
+void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info)
+{
+    CHECK(number >= 0);
+    s->gpus = xgrow(s->gpus, &s->gpus_cap, (size_t)number + 1, sizeof *s->gpus);
+    while (s->n_gpus <= (size_t)number)
+        s->gpus[s->n_gpus++] = NULL;
+    if (s->gpus[number])
+        remove_gpu(s, number, false);
+    gpu *g = gpu_new(number, info);
+    set_rank(s, g);
+    s->gpus[number] = g;
+    placement_touch(s, g);
+    count_open(s);
+    placement_fill(s, now);
+}
+
+void scheduler_gpu_gone(scheduler *s, double now, int number, bool died)
+{
+    if (!gpu_at(s, number))
+        return;
+    remove_gpu(s, number, died);
+    count_open(s);
+    placement_fill(s, now);
+}
+
+void scheduler_gpus_gone(scheduler *s, double now, const int *number, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (gpu_at(s, number[i]))
+            remove_gpu(s, number[i], false);
+    count_open(s);
+    placement_fill(s, now);
+}
+
+void scheduler_gpu_drain(scheduler *s, double now, int number)
+{
+    gpu *g = gpu_at(s, number);
+    if (!g || g->draining)
+        return;
+    g->draining = true;
+    placement_touch(s, g);
+    for (int i = 0; i < g->n_running; i++)
+        placement_join(g->running[i].r, &s->leaving);
+    count_open(s);
+    placement_fill(s, now);
+}
+
+/* The request that a report of this GPU speaks of, or NULL when it is of the past. */
+static request *find_attempt(scheduler *s, const gpu *g, uint64_t id, uint32_t attempt, int *near)
+{
+    request *r = gpu_find(g, id, attempt, near);
+    s->stats.stale += !r;
+    return r;
+}
+
+static void take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
+{
+    request *r = find_attempt(s, g, t->id, t->attempt, near);
+    if (!r || t->n <= 0)
+        return;
+    int have = request_n_output(r);
+    if (t->index != have || t->n > r->what.max_tokens - have) {
+        placement_end(s, r, END_FAILED, "GPU %s reported %d tokens from %d, where %d of %d were there", g->uuid, t->n, t->index, have,
+            r->what.max_tokens);
+        return;
+    }
+    request_append(r, t->token, t->n);
+    gpu_trust(g, r);
+    s->sink(s->ctx, &(command){.kind = COMMAND_TOKENS, .id = t->id, .frontend = r->frontend, .tokens = t});
+}
+
+static void take_end(scheduler *s, gpu *g, const report_end *e, int *near)
+{
+    request *r = find_attempt(s, g, e->id, e->attempt, near);
+    if (!r)
+        return;
+    placement_take_off(s, r, false);
+    switch (e->why) {
+    case OUTCOME_STOP:
+        placement_end(s, r, END_STOP, NULL);
+        return;
+    case OUTCOME_LENGTH:
+        placement_end(s, r, END_LENGTH, NULL);
+        return;
+    case OUTCOME_EVICTED:
+        s->stats.evicted++;
+        placement_enqueue(s, r);
+        return;
+    case OUTCOME_FAILED:
+        break;
+    }
+    placement_end(s, r, END_FAILED, "%s", e->message ? e->message : "the worker failed it without saying why");
+}
+
+/* Whoever is one too many goes back in line, the newest first. */
+static void shed(scheduler *s, gpu *g)
+{
+    while (g->n_running > 0 && gpu_balance(g) < 0) {
+        request *r = g->running[g->n_running - 1].r;
+        s->stats.evicted++;
+        placement_take_off(s, r, true);
+        placement_enqueue(s, r);
+    }
+}
+
+void scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
+{
+    gpu *g = gpu_at(s, number);
+    if (!g)
+        return;
+    gpu_saw(g, r->n_seen, r->pages_free);
+    placement_touch(s, g);
+    int near = 0;
+    if (r->n_tokens > 1)
+        gpu_prefetch(g);
+    for (int i = 0; i < r->n_tokens; i++)
+        take_tokens(s, g, &r->tokens[i], &near);
+    for (int i = 0; i < r->n_ends; i++)
+        take_end(s, g, &r->ends[i], &near);
+    shed(s, g);
+    placement_fill(s, now);
+}
+
+static void end_late(scheduler *s, double now)
+{
+    for (request *r; (r = TAILQ_FIRST(&s->may_be_late)) && now - r->since >= s->opt.max_wait;)
+        placement_end(s, r, END_TOO_LATE, "no GPU was free within %g s", s->opt.max_wait);
+}
+
+/* One that runs meanwhile, on a GPU that drains, has all the time it needs. */
+static void end_aside(scheduler *s, double now)
+{
+    for (request *r = TAILQ_FIRST(&s->aside), *next; s->opt.max_aside > 0 && r && now - r->aside_since >= s->opt.max_aside; r = next) {
+        next = TAILQ_NEXT(r, beside);
+        if (!r->on)
+            placement_end_too_large(s, r);
+    }
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Seconds until something is due. A request that comes later is due no sooner than the limit from now. */
+static double time_to_next(const scheduler *s, double now)
+{
+    const request *late = TAILQ_FIRST(&s->may_be_late), *aside = TAILQ_FIRST(&s->aside);
+    double wait = LONG_WAIT;
+    while (aside && aside->on)
+        aside = TAILQ_NEXT(aside, beside);
+    if (s->opt.max_wait > 0)
+        wait = least(wait, (late ? late->since - now : 0) + s->opt.max_wait);
+    if (s->opt.max_aside > 0)
+        wait = least(wait, (aside ? aside->aside_since - now : 0) + s->opt.max_aside);
+    if (s->opt.consolidate_every > 0)
+        wait = least(wait, s->next_look - now);
+    return wait > 0 ? wait : 0;
+}
+
+double scheduler_tick(scheduler *s, double now)
+{
+    end_late(s, now);
+    end_aside(s, now);
+    placement_fill(s, now);
+    if (s->opt.consolidate_every > 0 && now >= s->next_look) {
+        consolidate(s, now);
+        s->next_look = now + s->opt.consolidate_every;
+        placement_fill(s, now);
+    }
+    return time_to_next(s, now);
+}
+
+scheduler_stats scheduler_get_stats(const scheduler *s)
+{
+    scheduler_stats t = s->stats;
+    t.n_running = s->n_running;
+    t.n_queued = placement_n_waiting(s);
+    for (size_t i = 0; i < s->n_gpus; i++) {
+        const gpu *g = s->gpus[i];
+        if (!g)
+            continue;
+        t.n_gpus++;
+        t.n_idle += !g->draining && g->n_running == 0;
+        t.n_light += gpu_is_light(g, s->opt.light_share);
+        t.n_full += g->n_running >= g->info.max_batch;
+    }
+    t.wants_more = t.n_idle + t.n_light == 0;
+    return t;
+}
+
+bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)
+{
+    const gpu *g = gpu_at(s, number);
+    if (g)
+        *state = (gpu_state){g->uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining};
+    return g != NULL;
+}
+
+void scheduler_free(scheduler *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n_frontends; i++) {
+        frontend_state *f = s->frontends[i];
+        for (request *r; f && (r = TAILQ_FIRST(&f->requests));) {
+            TAILQ_REMOVE(&f->requests, r, siblings);
+            request_free(s->memory, r);
+        }
+        free(f);
+    }
+    for (size_t i = 0; i < s->n_gpus; i++)
+        if (s->gpus[i])
+            gpu_free(s->gpus[i]);
+    wait_queue_deinit(&s->queue);
+    wait_queue_deinit(&s->suspects);
+    wait_queue_deinit(&s->leaving);
+    id_map_free(s->requests);
+    slab_free(s->memory);
+    free(s->frontends);
+    free(s->gpus);
+    free(s->touched);
+    free(s);
+}
+
+/* A request is in one line, or on a GPU; on one that drains, and only there, it is in the line of those leaving. Who is
+ * aside is too large, and in no line. */
+static void check_request(const scheduler *s, const request *r)
+{
+    const wait_queue *line = r->on ? (r->on->draining ? &s->leaving : NULL) : r->suspect ? &s->suspects : &s->queue;
+    CHECK(r->aside ? line && !r->line && placement_is_too_large(s, r) : r->line == line);
+    CHECK(!r->line || wait_queue_has(line, &r->order));
+    CHECK(id_map_get(s->requests, r->what.id) == r);
+    CHECK(r->may_be_late == (s->opt.max_wait > 0 && !r->taken_on));
+    CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens);
+    CHECK(!r->on || r->taken_on);
+}
+
+static size_t check_frontends(const scheduler *s)
+{
+    size_t n = 0;
+    for (size_t f = 0; f < s->n_frontends; f++) {
+        const request *r;
+        if (s->frontends[f])
+            TAILQ_FOREACH(r, &s->frontends[f]->requests, siblings) {
+                CHECK(r->frontend == (int)f);
+                check_request(s, r);
+                n++;
+            }
+    }
+    return n;
+}
+
+/* Nobody waits who has room, unless one that came before waits for any room at all. */
+static void check_lines(const scheduler *s)
+{
+    const wait_queue *line[] = {&s->queue, &s->suspects, &s->leaving};
+    const wait_item *blocker = NULL;
+    for (int i = 0; i < 3; i++) {
+        const wait_item *first = wait_queue_first(line[i]);
+        wait_queue_check(line[i]);
+        if (i < 2 && first && !placement_find_room(s, ROOM_ANY, (const request *)first) && (!blocker || wait_before(first, blocker)))
+            blocker = first;
+    }
+    for (int i = 0; i < 3; i++) {
+        const request *r = (const request *)wait_queue_first(line[i]);
+        if (r && placement_find_room(s, r->suspect ? ROOM_SUSPECT : ROOM_ANY, r))
+            CHECK(blocker && wait_before(blocker, &r->order));
+    }
+}
+
+static void check_aside(const scheduler *s)
+{
+    int n = 0;
+    double since = -HUGE_VAL;
+    const request *r;
+    TAILQ_FOREACH(r, &s->aside, beside) {
+        CHECK(r->aside && r->aside_since >= since);
+        since = r->aside_since;
+        n += !r->on;
+    }
+    CHECK(n == s->n_aside);
+}
+
+void scheduler_check(const scheduler *s)
+{
+    size_t n = check_frontends(s), n_running = 0;
+    int n_with_room = 0;
+    for (size_t i = 0; i < s->n_gpus; i++)
+        if (s->gpus[i]) {
+            CHECK(s->gpus[i]->number == (int)i);
+            gpu_check(s->gpus[i]);
+            n_running += (size_t)s->gpus[i]->n_running;
+            n_with_room += s->gpus[i]->order.room[ROOM_ANY] > 0;
+        }
+    CHECK(gpu_order_check(&s->order) == n_with_room);
+    CHECK((int)n_running == s->n_running);
+    CHECK(n == id_map_count(s->requests) && n == n_running + (size_t)placement_n_waiting(s));
+    check_aside(s);
+    check_lines(s);
+    const scheduler_stats *t = &s->stats;
+    CHECK(t->submitted == t->finished + t->failed + t->refused + t->cancelled + n);
+}

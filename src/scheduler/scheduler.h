@@ -1,0 +1,152 @@
+/* scheduler.h - which GPU serves what
+ *
+ * Policy only: events and a clock reading go in, commands come out through one function. No sockets, no
+ * threads, no time of its own, so that the same code runs in production, in the one-hour experiment in
+ * seconds of virtual time, and in the fault simulation.
+ *
+ *   frontends ── submit, cancel ──▶ scheduler ── add, cancel ──▶ GPUs
+ *   frontends ◀── tokens, end ───── scheduler ◀── reports ────── GPUs
+ *
+ * A request belongs to the frontend that submitted it. It is in the queue or on one GPU, never both. Every time
+ * it is given to a GPU is an attempt with a number of its own; whatever a report says of another attempt is stale
+ * and ignored. Moving a request, for whatever reason, is: forget it there, give `prompt + tokens so far` to
+ * another GPU as its next attempt. Order everywhere is by first arrival, then id.
+ *
+ * A request that no open GPU could hold, however empty, waits aside and holds up nobody until one opens that can, or
+ * max_aside is over; only a new one that is too large for every GPU seen so far is ended at once. (Open: up and not
+ * draining. While none is, all wait in line.)
+ *
+ * The scheduler keeps no ledger of pages: a GPU reports how many are free, and how many commands it had taken in
+ * when it counted; pages of requests added since are reckoned off. */
+#ifndef PUNICA_SCHEDULER_SCHEDULER_H
+#define PUNICA_SCHEDULER_SCHEDULER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct scheduler scheduler;
+
+typedef struct {
+    int max_queue;              /* requests that wait; one more is refused */
+    double max_wait;            /* seconds a request may wait for its first GPU; 0: for ever */
+    double max_aside;           /* seconds a request may wait for a GPU that is large enough for it; 0: for ever */
+    double consolidate_every;   /* seconds between looks at lightly loaded GPUs; 0: never */
+    double move_again_after;    /* seconds before consolidation moves the same request again */
+    double light_share;         /* a GPU is lightly loaded below this share of its batch limit */
+    double prefill_rate;        /* tokens a second a GPU re-reads after a move: what a move costs */
+    double step_time;           /* seconds of a decode step: what a GPU that is not emptied costs, per token left */
+} scheduler_options;
+
+scheduler_options scheduler_options_default(void);
+
+/* A request as a frontend submits it, for the first time or again after a lost link. Everything is copied. */
+typedef struct {
+    uint64_t id;                /* unique in the cluster */
+    double arrival;             /* seconds since the epoch when it first came; kept over everything */
+    const char *adapter;        /* NULL: the base model */
+    const int *token;           /* [n_tokens] prompt, then output the frontend already has */
+    int n_tokens, n_prompt;
+    int max_tokens;             /* of output, over all attempts */
+    const void *how;            /* the rest of what the worker needs; handed on unread */
+    size_t how_bytes;
+    bool again;                 /* it was submitted before, as is clear where there is output: it has been taken on, and
+                                 * is not new. New ones alone are refused for a full queue or a long wait */
+} submission;
+
+typedef enum { OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_EVICTED, OUTCOME_FAILED } outcome;
+
+typedef struct {
+    uint64_t id;
+    uint32_t attempt;
+    int index;                  /* of the first, counted from the first token of output */
+    int n;
+    const int *token;           /* [n] */
+    const void *extra;          /* logprobs, handed on unread */
+    size_t extra_bytes;
+} report_tokens;
+
+typedef struct { uint64_t id; uint32_t attempt; outcome why; const char *message; } report_end;
+
+/* What a GPU did in a step, or that it is still there. Tokens come before ends. */
+typedef struct {
+    uint64_t n_seen;            /* commands taken in so far, counted from gpu_up */
+    int pages_free;             /* with those off that its waiting requests will need; below 0: it has too many, and
+                                 * the newest go elsewhere */
+    int n_tokens, n_ends;
+    const report_tokens *tokens;
+    const report_end *ends;
+} gpu_report;
+
+typedef struct {
+    const char *uuid;
+    int max_batch;
+    int n_pages, page_len;
+    int max_tokens;             /* of prompt and output together, as the model allows */
+} gpu_info;
+
+/* Why a request was ended by the scheduler or a worker; the frontend makes an HTTP status of it. */
+typedef enum { END_STOP, END_LENGTH, END_FAILED, END_QUEUE_FULL, END_TOO_LATE, END_TOO_LARGE, END_KILLS_WORKERS } end_reason;
+
+typedef enum { COMMAND_ADD, COMMAND_CANCEL, COMMAND_TOKENS, COMMAND_END } command_kind;
+
+/* Pointers are valid during the call. */
+typedef struct {
+    command_kind kind;
+    uint64_t id;
+    int gpu;                    /* ADD, CANCEL: where to */
+    int frontend;               /* TOKENS, END: where to */
+    uint32_t attempt;           /* ADD, CANCEL */
+    const submission *what;     /* ADD: with all tokens so far */
+    const report_tokens *tokens;            /* TOKENS: to be appended at their index */
+    end_reason why;             /* END */
+    const char *message;        /* END; NULL for STOP and LENGTH */
+} command;
+
+/* Called for every command, in order, from within the functions below; must not call them. */
+typedef void command_sink(void *ctx, const command *c);
+
+scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx);
+void scheduler_free(scheduler *s);
+
+/* Frontends and GPUs are known by small numbers that the caller gives out and may use again. A frontend that is
+ * gone takes its requests with it; the requests of a GPU that is gone go to others. */
+void scheduler_frontend_up(scheduler *s, int frontend);
+void scheduler_frontend_gone(scheduler *s, double now, int frontend);
+void scheduler_gpu_up(scheduler *s, double now, int gpu, const gpu_info *info);
+
+/* died: the worker crashed or hung, so one of those it had taken in may have done it; otherwise its link was lost. */
+void scheduler_gpu_gone(scheduler *s, double now, int gpu, bool died);
+
+/* The link of several, gpu[n], was lost: all go at once, so that no request moves from one of them to another. */
+void scheduler_gpus_gone(scheduler *s, double now, const int *gpu, int n);
+
+/* No new requests for it, and those it has move away as others have room. */
+void scheduler_gpu_drain(scheduler *s, double now, int gpu);
+
+/* An id that is there already is an error of the frontend: ended with END_FAILED. */
+void scheduler_submit(scheduler *s, double now, int frontend, const submission *r);
+void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id);
+void scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
+
+/* Let time pass: late requests, consolidation. Returns seconds until it wants to be called again. */
+double scheduler_tick(scheduler *s, double now);
+
+typedef struct {
+    int n_gpus, n_idle, n_light, n_full;        /* full: at the batch limit */
+    int n_running, n_queued;
+    bool wants_more;            /* no lightly loaded or idle GPU is left */
+    uint64_t submitted, finished, failed, refused, cancelled, evicted, moved, recovered, stale;     /* since new */
+} scheduler_stats;
+
+scheduler_stats scheduler_get_stats(const scheduler *s);
+
+typedef struct { const char *uuid; int n_running, max_batch, pages_free, n_pages; bool draining; } gpu_state;
+
+/* Whether there is a GPU of this number, and how it stands. */
+bool scheduler_get_gpu(const scheduler *s, int gpu, gpu_state *state);
+
+/* Abort unless everything the scheduler knows agrees with itself. For tests: takes time. */
+void scheduler_check(const scheduler *s);
+
+#endif

@@ -1,0 +1,136 @@
+/* signals.c - see signals.h */
+#include "scheduler/signals.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+static int by_uuid(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The idle GPUs that can go, by uuid: [*n], owned by the caller. The scheduler prefers the highest uuid, so that one
+ * stays where no other has room. */
+static const char **spare_gpus(const scheduler *s, int n_numbers, int *n)
+{
+    const char **uuid = XNEW_ARRAY(const char *, (size_t)n_numbers + 1);
+    gpu_state g;
+    *n = 0;
+    for (int i = 0; i < n_numbers; i++)
+        if (scheduler_get_gpu(s, i, &g) && g.n_running == 0 && !g.draining)
+            uuid[(*n)++] = g.uuid;
+    qsort(uuid, (size_t)*n, sizeof *uuid, by_uuid);
+    if (*n > 0 && scheduler_get_stats(s).n_light == 0)
+        (*n)--;
+    return uuid;
+}
+
+void signals_write_wish(buf *out, const scheduler *s, int n_numbers)
+{
+    if (scheduler_get_stats(s).wants_more) {
+        buf_add_str(out, "up");
+        return;
+    }
+    int n;
+    const char **spare = spare_gpus(s, n_numbers, &n);
+    for (int i = 0; i < n; i++)
+        buf_printf(out, "%s %s", i == 0 ? "down" : "", spare[i]);
+    free(spare);
+}
+
+static json_t *gpu_list(const scheduler *s, int n_numbers)
+{
+    json_t *list = json_array();
+    gpu_state g;
+    for (int i = 0; i < n_numbers; i++)
+        if (scheduler_get_gpu(s, i, &g))
+            json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "uuid", g.uuid, "running", g.n_running,
+                                                  "max_batch", g.max_batch, "pages_free", g.pages_free, "pages", g.n_pages,
+                                                  "draining", g.draining));
+    return list;
+}
+
+static json_t *spare_list(const scheduler *s, int n_numbers)
+{
+    int n;
+    const char **spare = spare_gpus(s, n_numbers, &n);
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_string(spare[i]));
+    free(spare);
+    return list;
+}
+
+void signals_write_json(buf *out, const scheduler *s, int n_numbers, int n_frontends)
+{
+    scheduler_stats t = scheduler_get_stats(s);
+    json_t *all = json_pack("{s:b, s:o, s:i, s:i, s:i, s:o}", "scale_up", t.wants_more, "scale_down", spare_list(s, n_numbers),
+                            "queued", t.n_queued, "running", t.n_running, "frontends", n_frontends, "gpus", gpu_list(s, n_numbers));
+    CHECK(all);
+    char *text = json_dumps(all, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+    buf_printf(out, "%s\n", text);
+    free(text);
+    json_decref(all);
+}
+
+static void add_gauge(buf *out, const char *name, const char *help, double value)
+{
+    buf_printf(out, "# HELP punica_%s %s\n# TYPE punica_%s gauge\npunica_%s %g\n", name, help, name, name, value);
+}
+
+static void add_counter(buf *out, const char *name, const char *help, uint64_t value)
+{
+    buf_printf(out, "# HELP punica_%s_total %s\n# TYPE punica_%s_total counter\n", name, help, name);
+    buf_printf(out, "punica_%s_total %" PRIu64 "\n", name, value);
+}
+
+static int gpu_running(const gpu_state *g)
+{
+    return g->n_running;
+}
+
+static int gpu_pages_free(const gpu_state *g)
+{
+    return g->pages_free;
+}
+
+static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char *name, const char *help,
+                        int (*value)(const gpu_state *))
+{
+    gpu_state g;
+    buf_printf(out, "# HELP punica_gpu_%s %s\n# TYPE punica_gpu_%s gauge\n", name, help, name);
+    for (int i = 0; i < n_numbers; i++)
+        if (scheduler_get_gpu(s, i, &g))
+            buf_printf(out, "punica_gpu_%s{uuid=\"%s\"} %d\n", name, g.uuid, value(&g));
+}
+
+void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_frontends)
+{
+    scheduler_stats t = scheduler_get_stats(s);
+    int n_spare;
+    free(spare_gpus(s, n_numbers, &n_spare));
+    add_gauge(out, "frontends", "frontends connected", n_frontends);
+    add_gauge(out, "gpus", "GPUs ready to serve", t.n_gpus);
+    add_gauge(out, "gpus_idle", "GPUs without a request", t.n_idle);
+    add_gauge(out, "gpus_light", "GPUs with few requests", t.n_light);
+    add_gauge(out, "gpus_full", "GPUs at their batch limit", t.n_full);
+    add_gauge(out, "requests_running", "requests on GPUs", t.n_running);
+    add_gauge(out, "requests_queued", "requests that wait for a GPU", t.n_queued);
+    add_gauge(out, "scale_up_wanted", "1 when no lightly loaded GPU is left", t.wants_more);
+    add_gauge(out, "scale_down_possible", "idle GPUs that can go", n_spare);
+    add_counter(out, "requests_submitted", "requests that frontends have submitted, again or for the first time", t.submitted);
+    add_counter(out, "requests_finished", "requests that ran to their end", t.finished);
+    add_counter(out, "requests_failed", "requests that ended with an error", t.failed);
+    add_counter(out, "requests_refused", "requests refused for a full queue or a long wait", t.refused);
+    add_counter(out, "requests_cancelled", "requests given up by their frontend", t.cancelled);
+    add_counter(out, "requests_evicted", "times a request left a GPU short of pages", t.evicted);
+    add_counter(out, "requests_moved", "times a request was moved to another GPU", t.moved);
+    add_counter(out, "requests_recovered", "times a request lost its GPU and went on", t.recovered);
+    add_counter(out, "stale_reports", "reports of attempts that were over", t.stale);
+    add_per_gpu(out, s, n_numbers, "requests_running", "requests on this GPU", gpu_running);
+    add_per_gpu(out, s, n_numbers, "pages_free", "free KvCache pages", gpu_pages_free);
+}

@@ -1,0 +1,36 @@
+/* state.h - everything the scheduler knows (internal to scheduler.c, placement.c and consolidate.c) */
+#ifndef PUNICA_SCHEDULER_STATE_H
+#define PUNICA_SCHEDULER_STATE_H
+
+#include "base/id_map.h"
+#include "scheduler/gpu.h"
+
+/* Stays where it is: a list knows the address of its head. */
+typedef struct { request_list requests; } frontend_state;
+
+struct scheduler {
+    scheduler_options opt;
+    command_sink *sink;
+    void *ctx;                  /* borrowed */
+    frontend_state **frontends; /* [n_frontends] by number; NULL: none */
+    gpu **gpus;                 /* [n_gpus] by number; NULL: none */
+    size_t n_frontends, frontends_cap, n_gpus, gpus_cap;
+    gpu_order order;            /* of the GPUs that have room */
+    gpu **touched;              /* [n_touched] whose place in it is not up to date */
+    size_t n_touched, touched_cap;
+    int n_open;                 /* GPUs that do not drain */
+    int64_t capacity;           /* the largest of theirs */
+    int64_t most_capacity;      /* the largest ever */
+    id_map *requests;           /* all, by id */
+    slab *memory;               /* of the requests */
+    wait_queue queue, suspects, leaving;
+    request_list may_be_late;   /* by submission */
+    request_list aside;         /* that no open GPU could hold, by when they stepped aside */
+    int n_aside;                /* of those, on no GPU */
+    uint32_t n_attempts;        /* numbers given out: a request that comes again must not repeat one */
+    int n_running;
+    double next_look;           /* when consolidation is due */
+    scheduler_stats stats;      /* the counters */
+};
+
+#endif

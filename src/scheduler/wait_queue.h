@@ -1,0 +1,36 @@
+/* wait_queue.h - requests in order of first arrival, then id
+ *
+ * A binary heap of items embedded in what waits: put, take out and remove from the middle cost log n, looking at
+ * the first costs nothing. Items are borrowed while they are in the queue. */
+#ifndef PUNICA_SCHEDULER_WAIT_QUEUE_H
+#define PUNICA_SCHEDULER_WAIT_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    double arrival;
+    uint64_t id;
+    size_t at;              /* its place in the heap, while it is there */
+} wait_item;
+
+/* The order beside the item: to compare without touching what waits. */
+typedef struct { double arrival; uint64_t id; wait_item *item; } wait_slot;
+
+typedef struct { wait_slot *slot; size_t n, cap; } wait_queue;         /* zero-initialise */
+
+/* Whether a came before b: the order of everything. */
+static inline bool wait_before(const wait_item *a, const wait_item *b)
+{
+    return a->arrival < b->arrival || (a->arrival == b->arrival && a->id < b->id);
+}
+
+void wait_queue_deinit(wait_queue *q);
+void wait_queue_put(wait_queue *q, wait_item *i);
+void wait_queue_remove(wait_queue *q, wait_item *i);        /* must be there */
+wait_item *wait_queue_first(const wait_queue *q);           /* NULL: empty */
+bool wait_queue_has(const wait_queue *q, const wait_item *i);
+void wait_queue_check(const wait_queue *q);                 /* abort unless it is a heap */
+
+#endif
