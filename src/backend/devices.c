@@ -20,10 +20,22 @@ static void list_gpus(buf *out)
     if (n == 0)
         buf_add_str(out, "  cuda: built in, but no GPU found\n");
 }
+
+static void gpu_uuid(int i, char *out, size_t n)
+{
+    cuda_device_uuid(i, out, n);
+}
 #else
 static void list_gpus(buf *out)
 {
     buf_add_str(out, "  cuda: not built in\n");
+}
+
+static void gpu_uuid(int i, char *out, size_t n)
+{
+    (void)i;
+    (void)n;
+    *out = '\0';
 }
 
 backend *backend_cuda_new(int device, dtype act, err *e)
@@ -57,6 +69,14 @@ backend *backend_open(const char *device, dtype weights, int n_threads, err *e)
         return backend_cuda_new(gpu, weights == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16, e);
     err_set(e, "unknown device \"%s\"; known: cpu, cuda, cuda:N", device);
     return NULL;
+}
+
+void backend_device_uuid(const char *device, char *out, size_t n)
+{
+    int gpu = gpu_number(device);
+    *out = '\0';
+    if (gpu >= 0)
+        gpu_uuid(gpu, out, n);
 }
 
 void backend_list_devices(buf *out)

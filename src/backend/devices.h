@@ -9,6 +9,9 @@
  * in F16 for F16 weights, in BF16 for others). n_threads: of the CPU, 0 for all cores. NULL with e set. */
 backend *backend_open(const char *device, dtype weights, int n_threads, err *e);
 
+/* What tells this device from all others in the world, "GPU-5ee0..." as the driver says it; "" where nothing does. */
+void backend_device_uuid(const char *device, char *out, size_t n);
+
 /* Append a line for each device. */
 void backend_list_devices(buf *out);
 

@@ -532,7 +532,7 @@ int engine_step(engine *g, const event **events, int *n, err *e)
     g->n_events = 0;
     adapter_slots_poll(g->slots, false);
     admit(g);
-    if (g->n_active == 0 && g->n_waiting > 0 && g->n_events == 0) {
+    if (g->n_active == 0 && g->n_waiting > 0 && g->n_events == 0 && !g->opt.never_waits) {
         adapter_slots_poll(g->slots, true);
         admit(g);
     }
@@ -570,5 +570,7 @@ engine_stats engine_get_stats(const engine *g)
     s.pages_free = kv_pool_free_pages(g->pool);
     s.page_bytes = kv_page_bytes(&g->kv);
     s.page_len = g->opt.page_len;
+    for (int i = 0; i < g->n_waiting; i++)
+        s.pages_wanted += kv_pool_pages_for(g->pool, g->waiting[i]->n_tokens + 1);
     return s;
 }

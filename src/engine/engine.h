@@ -25,6 +25,7 @@ typedef struct {
     int n_adapter_slots;
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
+    bool never_waits;           /* for adapters to arrive: see engine_step() */
 } engine_options;
 
 /* max_batch 32, one prefill of up to 256 rows, pages of 16 tokens, 64 adapter slots, 2 GiB of images. */
@@ -55,6 +56,7 @@ typedef struct {
     uint64_t lora_bytes;        /* adapter bytes of each step's segments, summed */
     uint64_t kv_positions;      /* cached positions of each step's sequences, summed */
     int n_active, n_waiting, pages_total, pages_free, pages_peak, page_len;
+    int pages_wanted;           /* what those waiting will take when they are admitted */
     size_t page_bytes;
 } engine_stats;
 
@@ -71,7 +73,8 @@ int engine_add(engine *g, const engine_request *r, err *e);
 void engine_cancel(engine *g, uint64_t id);
 
 /* One invocation. *events: [*n], valid until the next call. -1: the device failed; the engine is of
- * no more use. Blocks while the only runnable requests wait for their adapters. */
+ * no more use. Blocks while the only runnable requests wait for their adapters, or with never_waits
+ * does nothing then. */
 int engine_step(engine *g, const event **events, int *n, err *e);
 
 bool engine_is_idle(const engine *g);           /* nothing running or waiting */

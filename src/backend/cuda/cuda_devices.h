@@ -14,6 +14,9 @@ int cuda_device_count(void);
 /* "NVIDIA H200, 139 GiB, sm_90" of GPU i. */
 void cuda_device_describe(int i, char *out, size_t n);
 
+/* "GPU-" and 32 hex digits in groups, as nvidia-smi shows it; "" when it cannot be read. */
+void cuda_device_uuid(int i, char *out, size_t n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,420 @@
+/* runner.c - see runner.h
+ *
+ * Each worker has a place. What it says reaches the scheduler only while it is announced there: from GpuUp, which
+ * begins with a reset of the worker, until it dies or the link is lost. Steps of before the last reset are told by
+ * their number and dropped. */
+#include "runner/runner.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/identity.h"
+#include "net/pack.h"
+#include "net/timer.h"
+#include "runner/process.h"
+
+static const double FIRST_PAUSE = 0.1, LONGEST_PAUSE = 30, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
+
+typedef struct {
+    runner *r;
+    int number;
+    char *name;                 /* in place of the uuid of a device that has none */
+    bool shares_device;         /* with another worker: the uuid alone would not tell them apart */
+    process *p;                 /* NULL: waits to be started again */
+    Message *up;                /* its GpuUp; NULL: not ready yet */
+    bool announced;
+    double ready_at, last_heard, pause;
+    bool hung, has_ended;
+    uint32_t reset;             /* number of its last reset */
+    uint64_t n_sent, n_seen;    /* commands since then: sent down, and reported as taken in */
+    uint32_t n_requests;        /* it last reported */
+    struct event *start;        /* timer */
+} place;
+
+struct runner {
+    struct event_base *loop;    /* borrowed */
+    runner_options opt;         /* its strings are owned */
+    net_link *link;
+    bool link_up;
+    place *places;              /* [opt.n_workers] */
+    struct event *look;         /* timer: are they all alive? */
+    double looked_at;
+    bool was_ready;             /* some worker, at some time */
+    char last_end[450];         /* why a worker ended */
+    bool draining;
+    struct event *drained;      /* timer: the latest, or at once */
+    void (*done)(void *ctx);
+    void *done_ctx;
+    buf out;                    /* scratch */
+};
+
+runner_options runner_options_default(void)
+{
+    return (runner_options){.link = link_options_default(), .start_seconds = 600, .drain_seconds = 60};
+}
+
+static bool is_empty(const place *w)
+{
+    return !w->announced || (w->n_requests == 0 && w->n_seen == w->n_sent);
+}
+
+/* When it drains and nothing is left: done, on the next turn of the loop. */
+static void check_drained(runner *r)
+{
+    if (!r->draining)
+        return;
+    for (int i = 0; i < r->opt.n_workers; i++)
+        if (!is_empty(&r->places[i]))
+            return;
+    timer_set(r->drained, 0);
+}
+
+static void send_down(place *w, const Message *m)
+{
+    buf_clear(&w->r->out);
+    pack_message(&w->r->out, m);
+    process_send(w->p, w->r->out.data, w->r->out.len);
+}
+
+/* Make the worker forget everything; what it said before is then stale. */
+static void reset(place *w)
+{
+    Commands c = COMMANDS__INIT;
+    c.reset = ++w->reset;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_COMMANDS;
+    m.commands = &c;
+    send_down(w, &m);
+    w->n_sent = w->n_seen = w->n_requests = 0;
+}
+
+/* What the scheduler is to call its GPU; owned by the caller. */
+static char *uuid_of(const place *w)
+{
+    const char *own = w->up->gpu_up->uuid;
+    return !*own ? xstrdup(w->name) : w->shares_device ? xasprintf("%s-%d", own, w->number) : xstrdup(own);
+}
+
+/* Tell the scheduler of a worker that is ready. */
+static void announce(place *w)
+{
+    if (!w->r->link_up || !w->up || w->r->draining)
+        return;
+    reset(w);
+    GpuUp up = *w->up->gpu_up;
+    up.gpu = (uint32_t)w->number;
+    up.start = w->reset;
+    up.uuid = uuid_of(w);
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_GPU_UP;
+    m.gpu_up = &up;
+    w->announced = true;
+    link_send(w->r->link, &m);
+    free(up.uuid);
+}
+
+static bool take_up(place *w, const void *bytes, size_t n)
+{
+    Message *m = message__unpack(NULL, n, bytes);
+    if (!m || m->what_case != MESSAGE__WHAT_GPU_UP || w->up) {
+        message__free_unpacked(m, NULL);
+        return false;
+    }
+    w->up = m;
+    w->ready_at = clock_now();
+    w->r->was_ready = true;
+    log_info("worker %d is ready on %s", w->number, m->gpu_up->device);
+    announce(w);
+    return true;
+}
+
+static void take_step(place *w, const step_numbers *s, const void *bytes, size_t n)
+{
+    if (!w->announced || s->reset != w->reset)
+        return;
+    w->n_seen = s->n_seen;
+    w->n_requests = s->n_requests;
+    link_send_packed(w->r->link, bytes, n);
+    check_drained(w->r);
+}
+
+static bool worker_message(void *ctx, const void *bytes, size_t n)
+{
+    place *w = ctx;
+    step_numbers s;
+    w->last_heard = clock_now();
+    if (!pack_peek_step(bytes, n, &s))
+        return take_up(w, bytes, n);
+    take_step(w, &s, bytes, n);
+    return true;
+}
+
+static void tell_gone(place *w, const char *why)
+{
+    GpuGone gone = GPU_GONE__INIT;
+    gone.gpu = (uint32_t)w->number;
+    gone.died = true;
+    gone.message = (char *)why;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_GPU_GONE;
+    m.gpu_gone = &gone;
+    link_send(w->r->link, &m);
+}
+
+/* Start it again: soon if it had worked for a while, else later each time. */
+static void start_later(place *w)
+{
+    bool was_stable = w->up && clock_now() - w->ready_at > STABLE_AFTER;
+    w->pause = was_stable || w->pause == 0 ? FIRST_PAUSE : w->pause * 2 < LONGEST_PAUSE ? w->pause * 2 : LONGEST_PAUSE;
+    timer_set(w->start, w->pause);
+}
+
+static void worker_ended(void *ctx, const char *why)
+{
+    place *w = ctx;
+    char *text = w->r->last_end;
+    snprintf(text, sizeof w->r->last_end, "%s%s", w->hung ? "hung; " : "", why);
+    w->has_ended = true;
+    process_free(w->p);
+    w->p = NULL;
+    if (w->announced)
+        tell_gone(w, text);
+    w->announced = false;
+    if (!w->r->draining)
+        start_later(w);
+    log_warn("worker %d on %s ended: %s%s", w->number, w->r->opt.device[w->number], text,
+             w->r->draining ? "" : "; starting it again");
+    message__free_unpacked(w->up, NULL);
+    w->up = NULL;
+    check_drained(w->r);
+}
+
+/* "punica worker --device D --gpu N" and what all have in common. */
+static char **worker_argv(const place *w, char number[12])
+{
+    const runner_options *o = &w->r->opt;
+    char **argv = XNEW_ARRAY(char *, (size_t)o->n_worker_args + 7);
+    int n = 0;
+    snprintf(number, 12, "%d", w->number);
+    const char *first[] = {"punica", "worker", "--device", o->device[w->number], "--gpu", number};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        argv[n++] = (char *)first[i];
+    for (int i = 0; i < o->n_worker_args; i++)
+        argv[n++] = (char *)o->worker_args[i];
+    return argv;
+}
+
+static void start_worker(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    place *w = ctx;
+    char number[12], **argv = worker_argv(w, number);
+    process_events events = {worker_message, worker_ended, w};
+    err e;
+    w->hung = false;
+    w->last_heard = clock_now();
+    w->p = process_start(w->r->loop, argv, &events, &e);
+    free(argv);
+    if (!w->p) {
+        log_error("worker %d: %s", w->number, e.msg);
+        start_later(w);
+    }
+}
+
+static double hang_limit(const place *w)
+{
+    const runner_options *o = &w->r->opt;
+    return o->hang_seconds > 0 ? o->hang_seconds : strcmp(o->device[w->number], "cpu") == 0 ? 60 : 10;
+}
+
+static void check_alive(place *w, double now)
+{
+    double limit = w->up ? hang_limit(w) : w->r->opt.start_seconds;
+    if (!w->p || w->hung || now - w->last_heard <= limit)
+        return;
+    log_warn("worker %d (process %d) has said nothing for %.1f s; it is killed", w->number, process_pid(w->p), now - w->last_heard);
+    w->hung = true;
+    process_kill(w->p);
+}
+
+/* A runner that was stopped itself knows nothing of its workers' silence: it looks again later. */
+static void look(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    runner *r = ctx;
+    double now = clock_now();
+    bool in_time = now - r->looked_at < 2 * LOOK_EVERY;
+    for (int i = 0; in_time && i < r->opt.n_workers; i++)
+        check_alive(&r->places[i], now);
+    r->looked_at = now;
+    timer_set(r->look, LOOK_EVERY);
+}
+
+static void link_is_up(void *ctx, net_link *l, const Hello *hello)
+{
+    (void)l;
+    (void)hello;
+    runner *r = ctx;
+    r->link_up = true;
+    for (int i = 0; i < r->opt.n_workers; i++)
+        announce(&r->places[i]);
+}
+
+static void link_is_down(void *ctx, net_link *l, const char *why)
+{
+    (void)l;
+    (void)why;
+    runner *r = ctx;
+    r->link_up = false;
+    for (int i = 0; i < r->opt.n_workers; i++) {
+        place *w = &r->places[i];
+        w->announced = false;
+        if (w->up)
+            reset(w);
+    }
+    check_drained(r);
+}
+
+static void link_message(void *ctx, net_link *l, const Message *m)
+{
+    runner *r = ctx;
+    if (m->what_case != MESSAGE__WHAT_COMMANDS || m->commands->gpu >= (uint32_t)r->opt.n_workers || m->commands->reset) {
+        link_drop(l, "it sent what a runner does not understand");
+        return;
+    }
+    place *w = &r->places[m->commands->gpu];
+    if (!w->announced || m->commands->start != w->reset)
+        return;                 /* the worker they are for has died; the scheduler is about to hear of it */
+    w->n_sent += m->commands->n_commands;
+    send_down(w, m);
+}
+
+static const char **copy_strings(const char *const *from, int n)
+{
+    const char **to = XNEW_ARRAY(const char *, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        to[i] = xstrdup(from[i]);
+    return to;
+}
+
+static void free_strings(const char *const *strings, int n)
+{
+    for (int i = 0; strings && i < n; i++)
+        free((char *)strings[i]);
+    free((void *)strings);
+}
+
+static void init_place(runner *r, int i, uint64_t instance)
+{
+    place *w = &r->places[i];
+    char host[160];
+    identity_name(host, sizeof host);
+    *strrchr(host, '/') = '\0';
+    *w = (place){.r = r, .number = i, .start = evtimer_new(r->loop, start_worker, w)};
+    w->name = xasprintf("%s-%s-%d-%08x", host, r->opt.device[i], i, (unsigned)instance);
+    for (int k = 0; k < r->opt.n_workers; k++)
+        w->shares_device |= k != i && strcmp(r->opt.device[k], r->opt.device[i]) == 0;
+    CHECK(w->start);
+    timer_set(w->start, 0);
+}
+
+static void drain_is_over(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    runner *r = ctx;
+    if (r->done)
+        r->done(r->done_ctx);
+}
+
+static net_link *connect_link(runner *r, const char *scheduler, uint64_t instance, err *e)
+{
+    char name[160];
+    identity_name(name, sizeof name);
+    link_options o = r->opt.link;
+    o.role = HELLO__ROLE__RUNNER;
+    o.name = name;
+    o.instance = instance;
+    link_events events = {link_is_up, link_message, link_is_down, r};
+    return link_connect(r->loop, scheduler, &o, &events, e);
+}
+
+runner *runner_new(struct event_base *loop, const runner_options *o, err *e)
+{
+    runner *r = XNEW(runner);
+    *r = (runner){.loop = loop, .opt = *o, .looked_at = clock_now()};
+    uint64_t instance = identity_random();
+    r->link = connect_link(r, o->scheduler, instance, e);
+    if (!r->link) {
+        free(r);
+        return NULL;
+    }
+    r->opt.device = copy_strings(o->device, o->n_workers);
+    r->opt.worker_args = copy_strings(o->worker_args, o->n_worker_args);
+    r->look = evtimer_new(loop, look, r);
+    r->drained = evtimer_new(loop, drain_is_over, r);
+    CHECK(r->look && r->drained);
+    timer_set(r->look, LOOK_EVERY);
+    r->places = XNEW_ARRAY(place, (size_t)o->n_workers);
+    for (int i = 0; i < o->n_workers; i++)
+        init_place(r, i, instance);
+    return r;
+}
+
+void runner_free(runner *r)
+{
+    if (!r)
+        return;
+    link_free(r->link);         /* first: the scheduler need not wait for the workers to be gone */
+    for (int i = 0; i < r->opt.n_workers; i++) {
+        place *w = &r->places[i];
+        process_free(w->p);
+        message__free_unpacked(w->up, NULL);
+        event_free(w->start);
+        free(w->name);
+    }
+    event_free(r->look);
+    event_free(r->drained);
+    free_strings(r->opt.device, r->opt.n_workers);
+    free_strings(r->opt.worker_args, r->opt.n_worker_args);
+    free(r->places);
+    buf_free(&r->out);
+    free(r);
+}
+
+void runner_drain(runner *r, void (*done)(void *ctx), void *ctx)
+{
+    r->draining = true;
+    r->done = done;
+    r->done_ctx = ctx;
+    Drain drain = DRAIN__INIT;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_DRAIN;
+    m.drain = &drain;
+    link_send(r->link, &m);
+    timer_set(r->drained, r->opt.drain_seconds);
+    check_drained(r);
+}
+
+int runner_n_ready(const runner *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->opt.n_workers; i++)
+        n += r->places[i].up != NULL;
+    return n;
+}
+
+const char *runner_failure(const runner *r)
+{
+    for (int i = 0; i < r->opt.n_workers; i++)
+        if (!r->places[i].has_ended)
+            return NULL;
+    return r->was_ready ? NULL : r->last_end;
+}

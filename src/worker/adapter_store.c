@@ -1,0 +1,57 @@
+/* adapter_store.c - see adapter_store.h; all on the engine's loader thread */
+#include "worker/adapter_store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/adapter.h"
+
+/* A name that comes from a client must not lead out of the directory. */
+static bool is_safe(const char *name)
+{
+    return *name && *name != '.' && !strchr(name, '/');
+}
+
+/* The directory of an adapter, owned by the caller; NULL: nobody knows one of this name. */
+static char *find(const adapter_store *s, const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 0; i < s->n_named; i++)
+        if (strncmp(s->named[i], name, n) == 0 && s->named[i][n] == '=')
+            return xstrdup(s->named[i] + n + 1);
+    if (!s->dir || !is_safe(name))
+        return NULL;
+    char *dir = path_join(s->dir, name), *config = path_join(dir, "adapter_config.json");
+    bool there = file_exists(config);
+    free(config);
+    if (there)
+        return dir;
+    free(dir);
+    return NULL;
+}
+
+static lora *load(void *ctx, const char *name, err *e)
+{
+    const adapter_store *s = ctx;
+    char *dir = find(s, name);
+    if (!dir) {
+        err_set(e, "there is no adapter \"%s\"", name);
+        return NULL;
+    }
+    adapter *a = adapter_open(dir, s->base, e);
+    free(dir);
+    if (!a) {
+        err_wrap(e, "adapter %s", name);
+        return NULL;
+    }
+    lora *l = adapter_to_lora(a, s->be);
+    adapter_close(a);
+    return l;
+}
+
+adapter_source adapter_store_source(adapter_store *s)
+{
+    return (adapter_source){.load = load, .ctx = s};
+}

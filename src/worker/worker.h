@@ -1,0 +1,27 @@
+/* worker.h - one device: the engine loop behind a pipe
+ *
+ * A subprocess of a runner. Commands come in on one file descriptor, Steps go out on another (net/frames.h): one at
+ * the end of each engine step, and one a second when there is nothing to do, so that the runner sees that it lives.
+ * It ends when the pipe is closed. */
+#ifndef PUNICA_WORKER_WORKER_H
+#define PUNICA_WORKER_WORKER_H
+
+#include "base/err.h"
+
+#define WORKER_IN_FD 3
+#define WORKER_OUT_FD 4
+
+typedef struct {
+    const char *model_dir, *device;
+    const char *adapters_dir;           /* NULL: none */
+    const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
+    int n_adapters;
+    int max_batch, threads, kv_pages, n_adapter_slots;      /* 0: as the engine likes */
+    int gpu;                            /* its number at its runner */
+    int in, out;                        /* file descriptors */
+} worker_options;
+
+/* Returns 0 when the pipe is closed, -1 when the model cannot be loaded or the device fails. */
+int worker_run(const worker_options *o, err *e);
+
+#endif
