@@ -1,0 +1,182 @@
+/* answer.c - see answer.h */
+#include "frontend/answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/token_bytes.h"
+
+/* Tokens of the prompt that say how the output's text begins. What a detokenizer holds back depends on the last
+ * character, of bytes in a row at most. */
+#define PROMPT_TAIL 256
+
+void answer_init(answer *a, const answer_rules *r, const tokenizer *t, int plain_id, const int *prompt, size_t n_prompt)
+{
+    *a = (answer){.rules = r, .t = t, .plain_id = plain_id};
+    size_t skip = n_prompt > PROMPT_TAIL ? n_prompt - PROMPT_TAIL : 0;
+    detokenizer_init(&a->d, t, true, prompt + skip, n_prompt - skip);
+    buf_add(&a->text, "", 0);
+}
+
+void answer_echo(answer *a, const buf *prompt)
+{
+    buf_add(&a->text, prompt->data, prompt->len);
+    a->end = a->text.len;
+}
+
+static void token_free(api_token *t)
+{
+    free(t->text);
+    free(t->bytes);
+}
+
+static void logprob_free(api_logprob *p)
+{
+    for (int i = 0; i < p->n_top; i++)
+        token_free(&p->top[i]);
+    free(p->top);
+    token_free(&p->token);
+}
+
+void answer_deinit(answer *a)
+{
+    for (int i = 0; i < a->n_logprobs; i++)
+        logprob_free(&a->logprob[i]);
+    free(a->logprob);
+    buf_free(&a->text);
+    detokenizer_deinit(&a->d);
+}
+
+/* A token that is part of a character: its bytes, and these written out as OpenAI does. */
+static api_token part_of_char(const answer *a, int id, float logprob)
+{
+    buf text = {0}, bytes = {0};
+    token_bytes(a->t, id, &bytes);
+    buf_add_str(&text, "bytes:");
+    for (size_t i = 0; i < bytes.len; i++)
+        buf_printf(&text, "\\x%02x", (unsigned char)bytes.data[i]);
+    size_t n = text.len, n_bytes = bytes.len;
+    return (api_token){.text = buf_take(&text), .n = n, .bytes = buf_take(&bytes), .n_bytes = n_bytes, .logprob = logprob};
+}
+
+/* A token by itself, as it reads in the middle of a text. */
+static api_token token_of(const answer *a, int id, float logprob)
+{
+    if (token_is_part_of_char(a->t, id))
+        return part_of_char(a, id, logprob);
+    buf text = {0};
+    detokenizer d;
+    detokenizer_init(&d, a->t, false, &a->plain_id, 1);
+    buf_add(&text, "", 0);
+    detokenizer_add(&d, id, &text);
+    detokenizer_finish(&d, &text);
+    detokenizer_deinit(&d);
+    size_t n = text.len;
+    return (api_token){.text = buf_take(&text), .n = n, .logprob = logprob};
+}
+
+static size_t count_chars(answer *a)
+{
+    for (; a->counted < a->text.len; a->counted++)
+        a->chars += ((unsigned char)a->text.data[a->counted] & 0xc0) != 0x80;
+    return a->chars;
+}
+
+static void add_logprob(answer *a, int token, const Logprobs *p)
+{
+    a->logprob = xgrow(a->logprob, &a->logprob_cap, (size_t)a->n_logprobs + 1, sizeof *a->logprob);
+    api_logprob *to = &a->logprob[a->n_logprobs++];
+    *to = (api_logprob){.token = token_of(a, token, p ? p->logprob : 0), .offset = a->text.len, .chars = count_chars(a)};
+    to->n_top = p ? (int)p->n_top : 0;
+    to->top = XNEW_ARRAY(api_token, (size_t)to->n_top + 1);
+    for (int i = 0; i < to->n_top; i++)
+        to->top[i] = token_of(a, p->top[i]->token, p->top[i]->logprob);
+}
+
+/* Whether there is a stop string in what may not be taken yet; if so the answer ends before it. */
+static bool ends_here(answer *a)
+{
+    const answer_rules *r = a->rules;
+    size_t at;
+    if (a->n_tokens < r->min_tokens || !stop_find(r->stop, r->n_stops, a->text.data, a->end, a->text.len, &at))
+        return false;
+    a->state = ANSWER_STOP;
+    a->end = at;
+    while (a->n_logprobs > a->logprobs_given && a->logprob[a->n_logprobs - 1].offset >= at)
+        logprob_free(&a->logprob[--a->n_logprobs]);
+    return true;
+}
+
+void answer_finish(answer *a, answer_state why)
+{
+    if (a->state != ANSWER_OPEN)
+        return;
+    detokenizer_finish(&a->d, &a->text);
+    if (ends_here(a))
+        return;
+    a->state = why;
+    a->end = a->text.len;
+}
+
+static bool is_end(const answer_rules *r, int token)
+{
+    for (int i = 0; i < r->n_end_ids; i++)
+        if (r->end_id[i] == token)
+            return true;
+    return false;
+}
+
+void answer_add(answer *a, int token, const Logprobs *p)
+{
+    const answer_rules *r = a->rules;
+    CHECK(a->state == ANSWER_OPEN);
+    a->n_tokens++;
+    if (is_end(r, token)) {
+        answer_finish(a, ANSWER_STOP);
+        return;
+    }
+    if (r->logprobs)
+        add_logprob(a, token, p);
+    detokenizer_add(&a->d, token, &a->text);
+    if (ends_here(a))
+        return;
+    a->end = stop_safe(r->stop, r->n_stops, a->text.data, a->end, a->text.len);
+    if (a->n_tokens >= r->max_tokens)
+        answer_finish(a, ANSWER_LENGTH);
+}
+
+bool answer_has_news(const answer *a)
+{
+    return a->end > a->given || a->state != ANSWER_OPEN;
+}
+
+/* Tokens whose text is still held back are not told yet. */
+static int n_logprobs_certain(const answer *a)
+{
+    int n = a->n_logprobs;
+    while (a->state == ANSWER_OPEN && n > a->logprobs_given && a->logprob[n - 1].offset >= a->end)
+        n--;
+    return n;
+}
+
+static api_choice choice_from(const answer *a, size_t from, int first_logprob)
+{
+    static const char *const names[] = {NULL, "stop", "length"};
+    return (api_choice){.text = a->text.data + from, .n = a->end - from, .finish = names[a->state],
+                        .has_logprobs = a->rules->logprobs, .logprob = a->logprob ? a->logprob + first_logprob : NULL,
+                        .n_logprobs = n_logprobs_certain(a) - first_logprob};
+}
+
+api_choice answer_take(answer *a)
+{
+    api_choice c = choice_from(a, a->given, a->logprobs_given);
+    a->given = a->end;
+    a->logprobs_given += c.n_logprobs;
+    return c;
+}
+
+api_choice answer_all(const answer *a)
+{
+    return choice_from(a, 0, 0);
+}

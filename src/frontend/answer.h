@@ -1,0 +1,63 @@
+/* answer.h - one output as the client sees it: tokens in, text and logprobs out
+ *
+ * Ends by itself at an end token, at a stop string, or when it is long enough; the token that ends it is not shown,
+ * nor is any part of a stop string. Knows nothing of connections. */
+#ifndef PUNICA_FRONTEND_ANSWER_H
+#define PUNICA_FRONTEND_ANSWER_H
+
+#include "frontend/api_reply.h"
+#include "frontend/stop.h"
+#include "net/wire.pb-c.h"
+#include "text/detokenizer.h"
+
+#define MAX_END_IDS 32
+
+/* What ends an output. Borrowed by the answer while it lives. */
+typedef struct {
+    const stop_string *stop;    /* [n_stops] */
+    int n_stops;
+    int end_id[MAX_END_IDS];
+    int n_end_ids;
+    int max_tokens, min_tokens; /* of output; before min_tokens nothing but length ends it */
+    bool logprobs;
+} answer_rules;
+
+typedef enum { ANSWER_OPEN, ANSWER_STOP, ANSWER_LENGTH } answer_state;
+
+typedef struct {
+    const answer_rules *rules;
+    const tokenizer *t;         /* borrowed */
+    int plain_id;               /* some token of plain text */
+    detokenizer d;
+    answer_state state;
+    int n_tokens;
+    buf text;                   /* all of it, whole characters */
+    size_t given;               /* how much of text has been taken */
+    size_t end;                 /* how much of text may be taken now: an echo, and what no stop string can begin in */
+    size_t counted, chars;      /* characters of the first bytes of text */
+    api_logprob *logprob;       /* [n_logprobs] one for every token that is shown */
+    int n_logprobs, logprobs_given;
+    size_t logprob_cap;
+} answer;
+
+/* plain_id: of any token that is ordinary text, after which others show their blanks. */
+void answer_init(answer *a, const answer_rules *r, const tokenizer *t, int plain_id, const int *prompt, size_t n_prompt);
+void answer_deinit(answer *a);
+
+/* Before any token: the prompt's text, which is to be shown first. */
+void answer_echo(answer *a, const buf *prompt);
+
+/* The next token of output; p: its logprobs, NULL if none came. Not once it has ended. */
+void answer_add(answer *a, int token, const Logprobs *p);
+
+/* Whoever made the tokens says that there are no more. */
+void answer_finish(answer *a, answer_state why);
+
+/* Whether there is something to tell that has not been taken. */
+bool answer_has_news(const answer *a);
+
+/* What has become certain since the last call, or everything so far. Pointers hold until the next call. */
+api_choice answer_take(answer *a);
+api_choice answer_all(const answer *a);
+
+#endif

@@ -1,0 +1,190 @@
+/* api_reply.c - see api_reply.h */
+#include "frontend/api_reply.h"
+
+#include <string.h>
+
+#include "frontend/json_text.h"
+
+static json_t *string_of(const char *text, size_t n)
+{
+    json_t *s = json_stringn_nocheck(text ? text : "", n);
+    CHECK(s);
+    return s;
+}
+
+static json_t *head(const api_head *h, bool chunk)
+{
+    const char *kind = !h->chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+    return json_pack("{s:s, s:s, s:I, s:s}", "id", h->id, "object", kind, "created", (json_int_t)h->created,
+                     "model", h->model);
+}
+
+static void add_likely(json_t *to, const api_token *t)
+{
+    json_object_setn_new_nocheck(to, t->text, t->n, json_real((double)t->logprob));
+}
+
+/* Logprobs of completions: parallel lists. The token itself is among the likely ones even if others are likelier. */
+static json_t *completion_logprobs(const api_logprob *p, int n)
+{
+    json_t *token = json_array(), *value = json_array(), *top = json_array(), *offset = json_array();
+    for (int i = 0; i < n; i++) {
+        json_array_append_new(token, string_of(p[i].token.text, p[i].token.n));
+        json_array_append_new(value, json_real((double)p[i].token.logprob));
+        json_array_append_new(offset, json_integer((json_int_t)p[i].chars));
+        json_t *likely = json_object();
+        for (int k = 0; k < p[i].n_top; k++)
+            add_likely(likely, &p[i].top[k]);
+        add_likely(likely, &p[i].token);
+        json_array_append_new(top, likely);
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", token, "token_logprobs", value, "top_logprobs", top,
+                     "text_offset", offset);
+}
+
+static json_t *chat_token(const api_token *t)
+{
+    json_t *bytes = json_array();
+    const char *from = t->bytes ? t->bytes : t->text;
+    for (size_t i = 0; i < (t->bytes ? t->n_bytes : t->n); i++)
+        json_array_append_new(bytes, json_integer((unsigned char)from[i]));
+    return json_pack("{s:o, s:f, s:o}", "token", string_of(t->text, t->n), "logprob", (double)t->logprob, "bytes", bytes);
+}
+
+static json_t *chat_logprobs(const api_logprob *p, int n)
+{
+    json_t *content = json_array();
+    for (int i = 0; i < n; i++) {
+        json_t *token = chat_token(&p[i].token), *top = json_array();
+        for (int k = 0; k < p[i].n_top; k++)
+            json_array_append_new(top, chat_token(&p[i].top[k]));
+        json_object_set_new(token, "top_logprobs", top);
+        json_array_append_new(content, token);
+    }
+    return json_pack("{s:o}", "content", content);
+}
+
+static json_t *logprobs(bool chat, const api_choice *c)
+{
+    if (!c->has_logprobs)
+        return json_null();
+    return chat ? chat_logprobs(c->logprob, c->n_logprobs) : completion_logprobs(c->logprob, c->n_logprobs);
+}
+
+/* {"index", content under its name, "logprobs", "finish_reason"} */
+static json_t *choice(const api_head *h, const api_choice *c, const char *name, json_t *content)
+{
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", c->index, name, content, "logprobs", logprobs(h->chat, c),
+                     "finish_reason", c->finish);
+}
+
+static json_t *usage(const api_usage *u)
+{
+    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->prompt, "completion_tokens",
+                     (json_int_t)u->completion, "total_tokens", (json_int_t)(u->prompt + u->completion));
+}
+
+void api_write_response(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u)
+{
+    json_t *doc = head(h, false), *choices = json_array();
+    for (int i = 0; i < n; i++) {
+        json_t *text = string_of(c[i].text, c[i].n);
+        if (h->chat)
+            text = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
+        json_array_append_new(choices, choice(h, &c[i], h->chat ? "message" : "text", text));
+    }
+    json_object_set_new(doc, "choices", choices);
+    json_object_set_new(doc, "usage", usage(u));
+    json_add_take(out, doc);
+}
+
+void api_stream_init(api_stream *s, const api_head *h, bool null_usage)
+{
+    *s = (api_stream){.chat = h->chat, .closing = null_usage ? ",\"usage\":null}\n\n" : "}\n\n"};
+    buf_add_str(&s->opening, "data: ");
+    json_add_take(&s->opening, head(h, true));
+    s->opening.len--;                           /* the closing brace */
+    buf_add_str(&s->opening, ",\"choices\":[");
+}
+
+void api_stream_deinit(api_stream *s)
+{
+    buf_free(&s->opening);
+}
+
+/* {"index", "delta" or "text" */
+static void begin_choice(buf *out, const api_stream *s, int index)
+{
+    buf_add(out, s->opening.data, s->opening.len);
+    buf_printf(out, "{\"index\":%d,%s", index, s->chat ? "\"delta\":" : "\"text\":");
+}
+
+static void end_choice(buf *out, const api_stream *s, const char *finish)
+{
+    buf_add_str(out, ",\"finish_reason\":");
+    if (finish)
+        json_add_string(out, finish, strlen(finish));
+    else
+        buf_add_str(out, "null");
+    buf_add_str(out, "}]");
+    buf_add_str(out, s->closing);
+}
+
+void api_write_role(buf *out, const api_stream *s, int index)
+{
+    begin_choice(out, s, index);
+    buf_add_str(out, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null");
+    end_choice(out, s, NULL);
+}
+
+void api_write_chunk(buf *out, const api_stream *s, const api_choice *c)
+{
+    begin_choice(out, s, c->index);
+    if (s->chat)
+        buf_add_str(out, c->n > 0 ? "{\"content\":" : "{");
+    if (!s->chat || c->n > 0)
+        json_add_string(out, c->text, c->n);
+    buf_add_str(out, s->chat ? "},\"logprobs\":" : ",\"logprobs\":");
+    json_add_take(out, logprobs(s->chat, c));
+    end_choice(out, s, c->finish);
+}
+
+void api_write_usage(buf *out, const api_stream *s, const api_usage *u)
+{
+    buf_add(out, s->opening.data, s->opening.len);
+    buf_add_str(out, "],\"usage\":");
+    json_add_take(out, usage(u));
+    buf_add_str(out, "}\n\n");
+}
+
+void api_write_stream_error(buf *out, const api_error *e)
+{
+    buf_add_str(out, "data: ");
+    api_error_write(e, out);
+    buf_add_str(out, "\n\n");
+}
+
+void api_write_done(buf *out)
+{
+    buf_add_str(out, "data: [DONE]\n\n");
+}
+
+static json_t *model(const char *name, const char *base, int64_t created, int context)
+{
+    bool is_base = !base;
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s?, s:i}", "id", name, "object", "model", "created", (json_int_t)created,
+                     "owned_by", "punica", "root", is_base ? name : base, "parent", base, "max_model_len", context);
+}
+
+void api_write_model(buf *out, const char *name, const char *base, int64_t created, int context)
+{
+    json_add_take(out, model(name, base, created, context));
+}
+
+void api_write_models(buf *out, const char *base, char *const *adapter, int n_adapters, int64_t created, int context)
+{
+    json_t *list = json_pack("[o]", model(base, NULL, created, context));
+    for (int i = 0; i < n_adapters; i++)
+        json_array_append_new(list, model(adapter[i], base, created, context));
+    json_add_take(out, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}

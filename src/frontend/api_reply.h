@@ -1,0 +1,66 @@
+/* api_reply.h - the JSON of OpenAI's responses: whole ones, the events of a stream, lists of models
+ *
+ * Pure functions that append to a buffer. */
+#ifndef PUNICA_FRONTEND_API_REPLY_H
+#define PUNICA_FRONTEND_API_REPLY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "frontend/api_error.h"
+
+/* A token with its probability, and the likeliest in its place. */
+typedef struct {
+    char *text;                 /* [n] valid UTF-8 */
+    size_t n;
+    char *bytes;                /* [n_bytes] what the token stands for, where that is no text by itself; else NULL */
+    size_t n_bytes;
+    float logprob;
+} api_token;
+typedef struct {
+    api_token token, *top;      /* top: [n_top] */
+    int n_top;
+    size_t offset, chars;       /* where its text begins: in bytes, in characters */
+} api_logprob;
+
+/* What all messages of a call begin with. */
+typedef struct { bool chat; const char *id, *model; int64_t created; } api_head;
+
+/* A choice, or the part of one that a chunk tells. */
+typedef struct {
+    int index;
+    const char *text;           /* [n] */
+    size_t n;
+    const char *finish;         /* NULL: it goes on */
+    bool has_logprobs;
+    const api_logprob *logprob; /* [n_logprobs] */
+    int n_logprobs;
+} api_choice;
+
+typedef struct { int64_t prompt, completion; } api_usage;       /* tokens */
+
+/* Append the body of a whole response. */
+void api_write_response(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);
+
+/* The events of a stream. What all of them begin and end with is written once: a token's event is then little more
+ * than its text. */
+typedef struct { bool chat; buf opening; const char *closing; } api_stream;
+
+/* null_usage: every event says "usage": null, as clients expect that asked for usage at the end. */
+void api_stream_init(api_stream *s, const api_head *h, bool null_usage);
+void api_stream_deinit(api_stream *s);
+
+/* Append an event, "data: ...\n\n". A choice's first in a chat tells the role. */
+void api_write_role(buf *out, const api_stream *s, int index);
+void api_write_chunk(buf *out, const api_stream *s, const api_choice *c);
+void api_write_usage(buf *out, const api_stream *s, const api_usage *u);
+void api_write_stream_error(buf *out, const api_error *e);
+void api_write_done(buf *out);
+
+/* Append the list of models, the base first, or one of them. */
+void api_write_models(buf *out, const char *base, char *const *adapter, int n_adapters, int64_t created, int context);
+void api_write_model(buf *out, const char *name, const char *base, int64_t created, int context);
+
+#endif

@@ -1,0 +1,55 @@
+/* api_request.h - the JSON of OpenAI's completions and chat completions, from bytes to a checked request
+ *
+ * Pure functions. Fields that are not known are ignored; a field that is known and wrong, or known and not served, is
+ * an error that names it. */
+#ifndef PUNICA_FRONTEND_API_REQUEST_H
+#define PUNICA_FRONTEND_API_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "frontend/api_error.h"
+#include "frontend/stop.h"
+#include "net/wire.pb-c.h"
+#include "text/chat.h"
+
+#define MAX_CHOICES 128         /* of one call: prompts times n */
+#define MAX_STOPS 16            /* stop strings, and stop token ids */
+#define MAX_STOP_LEN 1024       /* bytes */
+#define MAX_TOP 20              /* alternatives to a token */
+
+typedef struct {
+    const char *text;           /* [n] borrowed: until api_request_drop_input(); NULL: ids are given */
+    size_t n;
+    int *id;                    /* [n_ids] */
+    size_t n_ids;
+} api_prompt;
+
+typedef struct {
+    bool chat;
+    char *model;
+    api_prompt *prompt;         /* [n_prompts] completions */
+    int n_prompts;
+    chat_message *message;      /* [n_messages] chat; content borrowed: until api_request_drop_input() */
+    int n_messages;
+    int n;                      /* choices for each prompt */
+    bool stream, include_usage, echo;
+    int max_tokens;             /* 0: as many as the context has room for */
+    bool has_seed;
+    Sampling how;               /* stop_ids points to stop_id, so a request stays where it was parsed */
+    int32_t stop_id[MAX_STOPS];
+    stop_string stop[MAX_STOPS];
+    int n_stops;
+    json_t *input;              /* the parsed body */
+    buf parts;                  /* texts put together from content parts */
+} api_request;
+
+/* -1 with e set; r then needs no deinit. */
+int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api_error *e);
+void api_request_drop_input(api_request *r);        /* prompts and messages are not needed any more */
+void api_request_deinit(api_request *r);
+
+#endif

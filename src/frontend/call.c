@@ -1,0 +1,361 @@
+/* call.c - see call.h */
+#include "frontend/call.h"
+
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "frontend/answer.h"
+#include "net/identity.h"
+
+#define MAX_PREPARED_AT_ONCE (16 << 10)         /* bytes of a body: some 2 ms */
+
+typedef struct call call;
+
+typedef struct {
+    call *owner;                /* borrowed: a choice is part of its call */
+    uint64_t id;                /* at the scheduler; 0: not there */
+    int index;
+    answer_rules rules;
+    answer a;
+    bool told_role;
+    double last;                /* when its last token came */
+} choice;
+
+struct call {
+    service *s;                 /* borrowed */
+    reply *to;
+    bool chat;
+    prepare_job *preparing;     /* NULL: it is prepared */
+    prepared *p;                /* NULL: not yet */
+    const char *route, *kind;   /* for the counts; static */
+    char name[48];              /* "cmpl-..." */
+    api_head head;
+    api_stream events;          /* of a stream */
+    choice *choice;             /* [n_choices] */
+    int n_choices, n_open;
+    int64_t prompt_tokens;
+    bool begun;                 /* of a stream: something has been sent */
+    double start;
+};
+
+/* The end of a call. */
+
+static void call_free(call *c)
+{
+    for (int i = 0; i < c->n_choices; i++) {
+        dispatch_cancel(c->s->at_scheduler, c->choice[i].id);
+        answer_deinit(&c->choice[i].a);
+    }
+    free(c->choice);
+    api_stream_deinit(&c->events);
+    if (c->preparing)
+        prepare_job_abandon(c->preparing);
+    prepared_free(c->p);
+    c->s->counts->live_calls--;
+    free(c);
+}
+
+static void count(call *c, int status)
+{
+    metrics_count_answer(c->s->counts, c->route, c->kind, status);
+    log_debug("frontend: %s %s: %d, %lld prompt tokens, %.3f s", c->name, c->route, status, (long long)c->prompt_tokens,
+              clock_now() - c->start);
+}
+
+static void count_loss(call *c, reply_loss why)
+{
+    if (why == CLIENT_DOES_NOT_READ) {
+        log_info("frontend: %s is cut off: its client does not read", c->name);
+        c->s->counts->cut_off++;
+    } else {
+        c->s->counts->disconnects++;
+    }
+    count(c, 499);              /* as nginx counts clients that close */
+}
+
+static void on_client_gone(void *ctx, reply_loss why)
+{
+    call *c = ctx;
+    count_loss(c, why);
+    call_free(c);
+}
+
+/* The last bytes of a stream, and its end. */
+static void end_stream(call *c, int status, const buf *last)
+{
+    reply_add(c->to, last);
+    if (reply_end(c->to))
+        count(c, status);
+    else
+        count_loss(c, CLIENT_DOES_NOT_READ);
+}
+
+static void fail(call *c, const api_error *e)
+{
+    buf text = {0};
+    if (c->begun) {
+        api_write_stream_error(&text, e);
+        end_stream(c, e->status, &text);
+    } else {
+        count(c, e->status);
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d", e->retry_after < 1 ? 1 : (int)e->retry_after);
+        if (e->retry_after > 0 || e->status == 429)
+            reply_add_header(c->to, "Retry-After", seconds);
+        api_error_write(e, &text);
+        reply_send(c->to, e->status, "application/json", &text, c->s->draining);
+    }
+    buf_free(&text);
+    call_free(c);
+}
+
+static api_usage usage_of(const call *c)
+{
+    api_usage u = {.prompt = c->prompt_tokens};
+    for (int i = 0; i < c->n_choices; i++)
+        u.completion += c->choice[i].a.n_tokens;
+    return u;
+}
+
+static void send_whole(call *c)
+{
+    buf body = {0};
+    api_usage u = usage_of(c);
+    api_choice *all = XNEW_ARRAY(api_choice, (size_t)c->n_choices);
+    for (int i = 0; i < c->n_choices; i++) {
+        all[i] = answer_all(&c->choice[i].a);
+        all[i].index = c->choice[i].index;
+    }
+    api_write_response(&body, &c->head, all, c->n_choices, &u);
+    count(c, 200);
+    reply_send(c->to, 200, "application/json", &body, c->s->draining);
+    free(all);
+    buf_free(&body);
+}
+
+static void send_last_events(call *c)
+{
+    buf *text = &c->s->scratch;
+    api_usage u = usage_of(c);
+    buf_clear(text);
+    if (c->p->asked.include_usage)
+        api_write_usage(text, &c->events, &u);
+    api_write_done(text);
+    end_stream(c, 200, text);
+}
+
+static void finish(call *c)
+{
+    if (c->p->asked.stream)
+        send_last_events(c);
+    else
+        send_whole(c);
+    call_free(c);
+}
+
+/* What comes from the scheduler. */
+
+static void send_news(call *c, choice *k)
+{
+    buf *text = &c->s->scratch;
+    buf_clear(text);
+    if (!c->begun)
+        reply_begin(c->to, "text/event-stream; charset=utf-8");
+    c->begun = true;
+    if (c->chat && !k->told_role)
+        api_write_role(text, &c->events, k->index);
+    k->told_role = true;
+    api_choice news = answer_take(&k->a);
+    news.index = k->index;
+    api_write_chunk(text, &c->events, &news);
+    reply_add(c->to, text);
+}
+
+/* After anything has happened to a choice. The call may be gone afterwards. */
+static void tell(call *c, choice *k)
+{
+    if (c->p->asked.stream && answer_has_news(&k->a))
+        send_news(c, k);
+    if (k->a.state == ANSWER_OPEN)
+        return;
+    dispatch_cancel(c->s->at_scheduler, k->id);
+    k->id = 0;
+    if (--c->n_open == 0)
+        finish(c);
+}
+
+static void count_token(call *c, choice *k)
+{
+    double now = clock_now();
+    if (k->a.n_tokens == 1)
+        histogram_add(&c->s->counts->first_token, now - c->start);
+    else
+        histogram_add(&c->s->counts->next_token, now - k->last);
+    k->last = now;
+    c->s->counts->completion_tokens++;
+}
+
+static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
+{
+    choice *k = ctx;
+    for (int i = 0; i < n && k->a.state == ANSWER_OPEN; i++) {
+        answer_add(&k->a, token[i], p ? p[i] : NULL);
+        count_token(k->owner, k);
+    }
+    tell(k->owner, k);
+}
+
+/* What a client is told of a request that did not come to its end. */
+static void error_of(api_error *e, EndReason why, const char *message, double retry_after)
+{
+    static const struct { int status; const char *code, *message; } told[] = {
+        [END_REASON__BY_FAILURE] = {500, "generation_failed", "the request failed"},
+        [END_REASON__QUEUE_FULL] = {429, "queue_full", "too many requests are waiting; try again later"},
+        [END_REASON__TOO_LATE] = {503, "too_late", "the request has waited for too long; try again later"},
+        [END_REASON__TOO_LARGE] = {400, "context_length_exceeded", "the request does not fit into any GPU's KvCache"},
+        [END_REASON__KILLS_WORKERS] = {500, "worker_died", "the request brought down its worker twice"},
+    };
+    size_t i = (size_t)why < sizeof told / sizeof told[0] ? (size_t)why : END_REASON__BY_FAILURE;
+    api_error_set(e, told[i].status, NULL, told[i].code, "%s", message && message[0] ? message : told[i].message);
+    e->retry_after = retry_after;
+}
+
+static void on_end(void *ctx, EndReason why, const char *message, double retry_after)
+{
+    choice *k = ctx;
+    k->id = 0;
+    if (why == END_REASON__BY_STOP || why == END_REASON__BY_LENGTH) {
+        answer_finish(&k->a, why == END_REASON__BY_STOP ? ANSWER_STOP : ANSWER_LENGTH);
+        tell(k->owner, k);
+        return;
+    }
+    api_error e;
+    error_of(&e, why, message, retry_after);
+    fail(k->owner, &e);
+}
+
+static const dispatch_events events = {.tokens = on_tokens, .end = on_end};
+
+/* The beginning of a call. */
+
+static answer_rules rules_of(const call *c, size_t n_prompt)
+{
+    const api_request *r = &c->p->asked;
+    int room = c->s->tools.context - (int)n_prompt;
+    answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .logprobs = r->how.n_logprobs > 0,
+                          .max_tokens = r->max_tokens > 0 && r->max_tokens < room ? r->max_tokens : room,
+                          .min_tokens = r->how.min_tokens};
+    for (int i = 0; i < c->s->n_eos && !r->how.ignore_eos; i++)
+        rules.end_id[rules.n_end_ids++] = c->s->eos[i];
+    for (size_t i = 0; i < r->how.n_stop_ids; i++)
+        rules.end_id[rules.n_end_ids++] = r->stop_id[i];
+    return rules;
+}
+
+/* The n choices of one prompt. Each draws from a seed of its own; the first from the one that was asked for. */
+static void add_choices(call *c, int number, uint64_t seed)
+{
+    const ids *prompt = &c->p->prompt[number];
+    c->prompt_tokens += (int64_t)prompt->n;
+    c->s->counts->prompt_tokens += prompt->n;
+    for (int i = 0; i < c->p->asked.n; i++) {
+        choice *k = &c->choice[c->n_choices];
+        *k = (choice){.owner = c, .index = c->n_choices++, .rules = rules_of(c, prompt->n)};
+        answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
+        if (c->p->asked.echo)
+            answer_echo(&k->a, &c->p->echo[number]);
+        Sampling how = c->p->asked.how;
+        how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
+        const dispatch_request r = {.adapter = strcmp(c->kind, "adapter") == 0 ? c->p->asked.model : NULL, .token = prompt->items,
+                                    .n_tokens = (int)prompt->n, .max_tokens = k->rules.max_tokens, .how = &how};
+        k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
+        c->n_open += k->id != 0;
+    }
+}
+
+static int find_model(call *c, api_error *e)
+{
+    static const char *const kinds[] = {[CATALOG_NOTHING] = "none", [CATALOG_BASE] = "base", [CATALOG_ADAPTER] = "adapter"};
+    catalog_kind kind = catalog_find(c->s->models, c->p->asked.model);
+    c->kind = kinds[kind];
+    if (kind == CATALOG_NOTHING)
+        return api_error_set(e, 404, "model", "model_not_found",
+                             "there is no model \"%s\" here (GET /v1/models lists them)", c->p->asked.model);
+    return 0;
+}
+
+static int submit_all(call *c, api_error *e)
+{
+    const api_request *r = &c->p->asked;
+    uint64_t seed = r->has_seed ? r->how.seed : identity_random();
+    c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
+    for (int i = 0; i < c->p->n_prompts; i++)
+        add_choices(c, i, seed);
+    if (c->n_open == c->n_choices)
+        return 0;
+    return api_error_set(e, 429, NULL, "queue_full", "this frontend has too many requests at once; try again later");
+}
+
+static void on_prepared(void *ctx, prepared *p)
+{
+    call *c = ctx;
+    api_error e;
+    c->preparing = NULL;
+    c->p = p;
+    if (p->failed) {
+        fail(c, &p->error);
+        return;
+    }
+    if (find_model(c, &e) || submit_all(c, &e)) {
+        fail(c, &e);
+        return;
+    }
+    prepared_drop_prompts(p);
+    c->head = (api_head){.chat = c->chat, .id = c->name, .model = p->asked.model, .created = time(NULL)};
+    api_stream_init(&c->events, &c->head, p->asked.include_usage);
+}
+
+/* Whether calls are taken at all, and this one's size. */
+static int check_call(const service *s, size_t n, api_error *e)
+{
+    if (n > s->max_body)
+        return api_error_set(e, 413, NULL, "body_too_large", "the body has %zu bytes; at most %zu are taken", n, s->max_body);
+    if (s->draining)
+        return api_error_set(e, 503, NULL, "shutting_down", "this server is shutting down");
+    if (!dispatch_is_patient(s->at_scheduler))
+        return api_error_set(e, 503, NULL, "no_scheduler", "the scheduler cannot be reached; try again later");
+    return 0;
+}
+
+static void read_body(call *c, struct evbuffer *in)
+{
+    size_t n = evbuffer_get_length(in);
+    api_error e;
+    if (check_call(c->s, n, &e)) {
+        fail(c, &e);
+        return;
+    }
+    const char *body = n ? (const char *)evbuffer_pullup(in, -1) : "";
+    if (n <= MAX_PREPARED_AT_ONCE)
+        on_prepared(c, prepare(&c->s->tools, c->chat, body, n));
+    else
+        c->preparing = preparer_start(c->s->preparer, c->chat, body, n, on_prepared, c);
+}
+
+void call_start(service *s, struct evhttp_request *req, bool chat, const char *route, const char *request_id)
+{
+    call *c = XNEW(call);
+    *c = (call){.s = s, .chat = chat, .route = route, .kind = "none", .start = clock_now()};
+    snprintf(c->name, sizeof c->name, "%s-%016llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)identity_random());
+    s->counts->live_calls++;
+    c->to = reply_new(req, &s->limits, on_client_gone, c);
+    reply_add_header(c->to, "x-request-id", request_id[0] ? request_id : c->name);
+    read_body(c, evhttp_request_get_input_buffer(req));
+}

@@ -1,0 +1,306 @@
+/* dispatch.c - see dispatch.h */
+#include "frontend/dispatch.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/identity.h"
+
+/* An id is a number that counts up from a random start, and in its lowest bits the slot where the request is. */
+#define SLOT_BITS 20
+#define MAX_SLOTS (1 << SLOT_BITS)
+
+typedef struct live {
+    uint64_t id;
+    const dispatch_events *events;      /* borrowed: static */
+    void *ctx;
+    double arrival;
+    char *adapter;                      /* "": the base model */
+    uint32_t *token;                    /* [n_tokens] prompt, then output */
+    size_t n_tokens, n_prompt, token_cap;
+    int max_tokens;
+    unsigned char *how;                 /* [how_bytes] a packed Sampling */
+    size_t how_bytes;
+    bool submitted;                     /* over this link or one that was lost */
+    TAILQ_ENTRY(live) order;
+} live;
+
+typedef TAILQ_HEAD(live_list, live) live_list;
+
+struct dispatch {
+    net_link *link;
+    bool up, ever_up, patient;
+    struct event *patience;             /* fires when the scheduler has been gone for too long */
+    struct timeval patience_time;
+    int max_live, n_live;
+    live *slot[MAX_SLOTS];
+    int *free_slot;                     /* [n_free] a stack */
+    size_t n_free, free_cap;
+    int n_slots;                        /* ever used */
+    live_list by_arrival;
+    uint64_t next;                      /* upper part of the next id */
+    uint64_t reconnections;
+};
+
+dispatch_options dispatch_options_default(void)
+{
+    return (dispatch_options){.link = link_options_default(), .max_live = 65536, .patience = 60};
+}
+
+static live *find(const dispatch *d, uint64_t id)
+{
+    live *l = d->slot[id & (MAX_SLOTS - 1)];
+    return l && l->id == id ? l : NULL;
+}
+
+static void forget(dispatch *d, live *l)
+{
+    int slot = (int)(l->id & (MAX_SLOTS - 1));
+    TAILQ_REMOVE(&d->by_arrival, l, order);
+    d->slot[slot] = NULL;
+    d->free_slot = xgrow(d->free_slot, &d->free_cap, d->n_free + 1, sizeof *d->free_slot);
+    d->free_slot[d->n_free++] = slot;
+    d->n_live--;
+    free(l->adapter);
+    free(l->token);
+    free(l->how);
+    free(l);
+}
+
+static void end(dispatch *d, live *l, EndReason why, const char *message, double retry_after)
+{
+    const dispatch_events *events = l->events;
+    void *ctx = l->ctx;
+    forget(d, l);
+    events->end(ctx, why, message, retry_after);
+}
+
+/* Towards the scheduler. */
+
+static void send_submit(dispatch *d, live *l)
+{
+    Request r = REQUEST__INIT;
+    r.id = l->id;
+    r.arrival = l->arrival;
+    r.adapter = l->adapter;
+    r.tokens = l->token;
+    r.n_tokens = l->n_tokens;
+    r.n_prompt = (uint32_t)l->n_prompt;
+    r.max_tokens = (uint32_t)l->max_tokens;
+    r.how = (ProtobufCBinaryData){.data = l->how, .len = l->how_bytes};
+    r.again = l->submitted;
+    l->submitted = true;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_SUBMIT;
+    m.submit = &r;
+    link_send(d->link, &m);
+}
+
+static void send_cancel(dispatch *d, uint64_t id)
+{
+    Cancel c = CANCEL__INIT;
+    c.id = id;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_CANCEL;
+    m.cancel = &c;
+    link_send(d->link, &m);
+}
+
+/* From the scheduler. */
+
+static void on_up(void *ctx, net_link *link, const Hello *hello)
+{
+    (void)link;
+    (void)hello;
+    dispatch *d = ctx;
+    d->reconnections += d->ever_up;
+    d->up = d->ever_up = d->patient = true;
+    evtimer_del(d->patience);
+    live *l;
+    TAILQ_FOREACH(l, &d->by_arrival, order)
+        send_submit(d, l);
+}
+
+static void on_down(void *ctx, net_link *link, const char *why)
+{
+    (void)link;
+    dispatch *d = ctx;
+    log_warn("frontend: the scheduler is gone (%s); %d requests wait for it", why, d->n_live);
+    d->up = false;
+    evtimer_add(d->patience, &d->patience_time);
+}
+
+static void on_patience_over(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    dispatch *d = ctx;
+    d->patient = false;
+    if (d->n_live)
+        log_warn("frontend: no scheduler for %ld s; %d requests end", (long)d->patience_time.tv_sec, d->n_live);
+    for (live *l; (l = TAILQ_FIRST(&d->by_arrival));)
+        end(d, l, END_REASON__TOO_LATE, "the scheduler cannot be reached", 0);
+}
+
+/* The tokens of a chunk that are new: from `skip` on. -1 when some before it are missing. */
+static long overlap(const live *l, const Tokens *t)
+{
+    size_t have = l->n_tokens - l->n_prompt;
+    if (t->index > have)
+        return -1;
+    size_t skip = have - t->index;
+    return (long)(skip < t->n_tokens ? skip : t->n_tokens);
+}
+
+/* False when tokens before these are missing. */
+static bool take_tokens(dispatch *d, const Tokens *t)
+{
+    live *l = find(d, t->id);
+    long skip = l ? overlap(l, t) : 0;
+    if (skip < 0)
+        return false;
+    int n = (int)(t->n_tokens - (size_t)skip);
+    if (!l || n == 0)
+        return true;
+    l->token = xgrow(l->token, &l->token_cap, l->n_tokens + (size_t)n, sizeof *l->token);
+    memcpy(l->token + l->n_tokens, t->tokens + skip, (size_t)n * sizeof *l->token);
+    l->n_tokens += (size_t)n;
+    LogprobList *list = t->logprobs.len ? logprob_list__unpack(NULL, t->logprobs.len, t->logprobs.data) : NULL;
+    bool whole = list && list->n_tokens == t->n_tokens;
+    l->events->tokens(l->ctx, (const int *)t->tokens + skip, n, whole ? list->tokens + skip : NULL);
+    logprob_list__free_unpacked(list, NULL);
+    return true;
+}
+
+static void take_end(dispatch *d, const End *e)
+{
+    live *l = find(d, e->id);
+    if (l)
+        end(d, l, (EndReason)e->why, e->message, e->retry_after);
+}
+
+static void on_message(void *ctx, net_link *link, const Message *m)
+{
+    dispatch *d = ctx;
+    if (m->what_case != MESSAGE__WHAT_RESULTS) {
+        link_drop(link, "a frontend takes nothing but results");
+        return;
+    }
+    for (size_t i = 0; i < m->results->n_tokens; i++)
+        if (!take_tokens(d, m->results->tokens[i])) {
+            link_drop(link, "tokens are missing");
+            return;             /* the ends in here may be of tokens we have not got */
+        }
+    for (size_t i = 0; i < m->results->n_ends; i++)
+        take_end(d, m->results->ends[i]);
+}
+
+/* The owner's side. */
+
+dispatch *dispatch_new(struct event_base *loop, const dispatch_options *o, err *e)
+{
+    dispatch *d = XNEW(dispatch);
+    d->patient = true;
+    d->max_live = o->max_live < MAX_SLOTS ? o->max_live : MAX_SLOTS;
+    d->next = identity_random() >> SLOT_BITS;
+    d->patience_time = (struct timeval){.tv_sec = (time_t)o->patience, .tv_usec = (suseconds_t)(fmod(o->patience, 1) * 1e6)};
+    TAILQ_INIT(&d->by_arrival);
+    d->patience = evtimer_new(loop, on_patience_over, d);
+    evtimer_add(d->patience, &d->patience_time);
+
+    char name[96];
+    identity_name(name, sizeof name);
+    link_options link = o->link;
+    link.role = HELLO__ROLE__FRONTEND;
+    link.name = name;
+    link.instance = identity_random();
+    const link_events events = {.up = on_up, .message = on_message, .down = on_down, .ctx = d};
+    d->link = link_connect(loop, o->scheduler, &link, &events, e);
+    if (d->link)
+        return d;
+    dispatch_free(d);
+    return NULL;
+}
+
+void dispatch_free(dispatch *d)
+{
+    if (!d)
+        return;
+    for (live *l; (l = TAILQ_FIRST(&d->by_arrival));)
+        forget(d, l);
+    if (d->link)
+        link_free(d->link);
+    event_free(d->patience);
+    free(d->free_slot);
+    free(d);
+}
+
+static double seconds_since_epoch(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void set_tokens(live *l, const int *token, int n)
+{
+    l->token = xgrow(NULL, &l->token_cap, (size_t)n + 1, sizeof *l->token);
+    for (int i = 0; i < n; i++)
+        l->token[i] = (uint32_t)token[i];
+    l->n_tokens = l->n_prompt = (size_t)n;
+}
+
+uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_events *events, void *ctx)
+{
+    if (d->n_live >= d->max_live)
+        return 0;
+    int slot = d->n_free ? d->free_slot[--d->n_free] : d->n_slots++;
+    live *l = XNEW(live);
+    *l = (live){.id = d->next++ << SLOT_BITS | (uint64_t)slot, .events = events, .ctx = ctx, .arrival = seconds_since_epoch(),
+                .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens,
+                .how_bytes = sampling__get_packed_size(r->how)};
+    l->how = xmalloc(l->how_bytes + 1);
+    sampling__pack(r->how, l->how);
+    set_tokens(l, r->token, r->n_tokens);
+    d->slot[slot] = l;
+    d->n_live++;
+    TAILQ_INSERT_TAIL(&d->by_arrival, l, order);
+    if (d->up)
+        send_submit(d, l);
+    return l->id;
+}
+
+void dispatch_cancel(dispatch *d, uint64_t id)
+{
+    live *l = find(d, id);
+    if (!l)
+        return;
+    forget(d, l);
+    if (d->up)
+        send_cancel(d, id);
+}
+
+bool dispatch_is_up(const dispatch *d)
+{
+    return d->up;
+}
+
+bool dispatch_is_patient(const dispatch *d)
+{
+    return d->up || d->patient;
+}
+
+int dispatch_n_live(const dispatch *d)
+{
+    return d->n_live;
+}
+
+uint64_t dispatch_n_reconnections(const dispatch *d)
+{
+    return d->reconnections;
+}

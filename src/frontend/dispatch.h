@@ -1,0 +1,54 @@
+/* dispatch.h - requests that are at the scheduler, and the link to it
+ *
+ * Of every live request this keeps all that is needed to ask for the rest of it: prompt, sampling, and the tokens
+ * that have come. A lost link, or a scheduler that was restarted, therefore costs nothing but time: when the link is
+ * up again all live requests are submitted again, in the order of their arrival. Tokens reach the owner once each and
+ * in order, whatever happens behind the link. One event loop, one thread. */
+#ifndef PUNICA_FRONTEND_DISPATCH_H
+#define PUNICA_FRONTEND_DISPATCH_H
+
+#include "base/err.h"
+#include "net/link.h"
+
+typedef struct {
+    const char *scheduler;      /* address */
+    link_options link;          /* secret, TLS, model; role, name and instance are set here */
+    int max_live;               /* requests; more are refused */
+    double patience;            /* seconds without a scheduler after which live requests end with TOO_LATE */
+} dispatch_options;
+
+dispatch_options dispatch_options_default(void);
+
+typedef struct dispatch dispatch;
+
+/* What a request needs to be served. Everything is copied. */
+typedef struct {
+    const char *adapter;        /* NULL: the base model */
+    const int *token;           /* [n_tokens] the prompt */
+    int n_tokens, max_tokens;
+    const Sampling *how;
+} dispatch_request;
+
+/* tokens: some have come; p: [n] their logprobs, or NULL. end: there will be no more; the id is not valid any more.
+ * Both may cancel any request, also their own. */
+typedef struct {
+    void (*tokens)(void *ctx, const int *token, int n, Logprobs *const *p);
+    void (*end)(void *ctx, EndReason why, const char *message, double retry_after);
+} dispatch_events;
+
+/* NULL with e set when the address or the TLS files are bad. */
+dispatch *dispatch_new(struct event_base *loop, const dispatch_options *o, err *e);
+void dispatch_free(dispatch *d);        /* cancels nothing: the scheduler notices the lost link */
+
+/* The request's id, or 0 when too many are live. Nothing is called from within. */
+uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_events *events, void *ctx);
+
+/* Forget the request; the scheduler frees what it holds. Unknown ids are ignored. */
+void dispatch_cancel(dispatch *d, uint64_t id);
+
+bool dispatch_is_up(const dispatch *d);         /* the scheduler is there */
+bool dispatch_is_patient(const dispatch *d);    /* or has not been gone for long */
+int dispatch_n_live(const dispatch *d);
+uint64_t dispatch_n_reconnections(const dispatch *d);
+
+#endif

@@ -1,0 +1,58 @@
+/* frontend.h - text in, text out: the role that clients see
+ *
+ * OpenAI's HTTP API on one side, a link to the scheduler on the other; between them tokenizer, chat template and
+ * stop strings. Keeps every live request whole, so that nothing behind it may be lost for good. One event loop, one
+ * thread.
+ *
+ * What libevent's HTTP server (2.1) settles without us: a body of more than twice max_body, a bad chunk and headers over
+ * 64 KiB are refused in its own words (text/html), and a sender of such a body that waits for "100 Continue" hears
+ * nothing until client_timeout. A connection may hold twice max_body bytes of a request that is not complete, for as
+ * long as some keep coming, and only the process's file descriptors limit how many there are: a frontend that strangers
+ * can reach belongs behind a proxy that takes in whole requests. */
+#ifndef PUNICA_FRONTEND_FRONTEND_H
+#define PUNICA_FRONTEND_FRONTEND_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "net/link.h"
+
+typedef struct {
+    const char *listen;                 /* "HOST:PORT" for clients; port 0: any */
+    const char *scheduler;              /* address */
+    link_options link;                  /* secret, TLS, model; role, name and instance are set here */
+    const char *model_dir;              /* for tokenizer and chat template */
+    const char *model_name;             /* what clients call the base model */
+    const char *adapters_dir;           /* catalog.h; may be NULL */
+    const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
+    int n_adapters;
+    int context, vocab;                 /* of the model */
+    const int *eos;                     /* [n_eos] its end tokens */
+    int n_eos;
+    size_t max_body;                    /* bytes of a request */
+    size_t max_unsent;                  /* bytes waiting for a client that does not read */
+    double client_timeout;              /* seconds a client may keep us waiting: to send a request, to take an answer */
+    double patience;                    /* seconds requests wait for a scheduler that is gone */
+    int max_live;                       /* requests at once */
+    void (*more_metrics)(void *ctx, buf *out);      /* appended to GET /metrics; may be NULL */
+    void *metrics_ctx;
+} frontend_options;
+
+frontend_options frontend_options_default(void);
+
+typedef struct frontend frontend;
+
+/* NULL with e set when the model's files are bad or the address cannot be listened on. Options are copied. */
+frontend *frontend_new(struct event_base *loop, const frontend_options *o, err *e);
+void frontend_free(frontend *f);
+
+const char *frontend_address(const frontend *f);        /* "HOST:PORT" */
+
+bool frontend_is_up(const frontend *f);         /* the scheduler is there */
+
+/* Every adapter's name as GET /v1/models gives it. Owned by the caller, each of them too. */
+char **frontend_adapters(const frontend *f, int *n);
+
+/* Take no new calls; done is called once, when the last is answered or `seconds` have passed. */
+void frontend_drain(frontend *f, double seconds, void (*done)(void *ctx), void *ctx);
+
+#endif

@@ -1,0 +1,36 @@
+/* metrics.h - what a frontend counts, and its Prometheus page */
+#ifndef PUNICA_FRONTEND_METRICS_H
+#define PUNICA_FRONTEND_METRICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+#define HISTOGRAM_BUCKETS 16
+
+typedef struct { uint64_t count[HISTOGRAM_BUCKETS + 1]; double sum; } histogram;    /* the last: above all bounds */
+
+/* Answers by route, by what was asked ("base", "adapter", "none") and HTTP status. */
+typedef struct { const char *route, *kind; int status; uint64_t n; } metrics_answers;
+
+/* Zero-initialise; metrics_deinit() frees. */
+typedef struct {
+    metrics_answers *answers;           /* [n_answers] */
+    size_t n_answers, answers_cap;
+    uint64_t prompt_tokens, completion_tokens;
+    uint64_t disconnects, cut_off;      /* clients that went, or did not read, before their answer's end */
+    uint64_t reconnections;             /* to the scheduler */
+    int live_requests, live_calls;
+    histogram first_token, next_token;  /* seconds */
+} metrics;
+
+void metrics_deinit(metrics *m);
+
+/* route and kind: static strings. */
+void metrics_count_answer(metrics *m, const char *route, const char *kind, int status);
+void histogram_add(histogram *h, double seconds);
+
+void metrics_write(const metrics *m, buf *out);
+
+#endif

@@ -1,0 +1,48 @@
+/* prepare.h - from the body of a call to tokens: all that may be slow and needs nobody else
+ *
+ * A short body is prepared at once, a long one on a thread of its own, since tokenizing megabytes takes a second in
+ * which no stream would go on. */
+#ifndef PUNICA_FRONTEND_PREPARE_H
+#define PUNICA_FRONTEND_PREPARE_H
+
+#include <event2/event.h>
+
+#include "frontend/api_request.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+
+/* What preparing takes; immutable. */
+typedef struct {
+    const tokenizer *t;
+    const chat_template *chat;
+    int context, vocab;         /* tokens of prompt and output together; ids are below vocab */
+} prepare_tools;
+
+typedef struct {
+    bool failed;
+    api_error error;            /* if failed */
+    api_request asked;          /* else: without its input */
+    ids *prompt;                /* [n_prompts] each not empty, with room in the context behind it */
+    buf *echo;                  /* [n_prompts] their texts, if these are to be echoed */
+    int n_prompts;
+} prepared;
+
+/* Never NULL. */
+prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n);
+void prepared_drop_prompts(prepared *p);        /* they are not needed any more */
+void prepared_free(prepared *p);
+
+typedef struct preparer preparer;
+typedef struct prepare_job prepare_job;
+
+preparer *preparer_new(struct event_base *loop, const prepare_tools *tools);
+void preparer_free(preparer *p);        /* waits for the body in hand; for others done is not called */
+
+/* Prepare on the thread; body is copied. done is called from the loop, and the result is the owner's. */
+prepare_job *preparer_start(preparer *p, bool chat, const char *body, size_t n, void (*done)(void *ctx, prepared *result),
+                            void *ctx);
+
+/* Nobody waits for it any more: done will not be called. */
+void prepare_job_abandon(prepare_job *j);
+
+#endif

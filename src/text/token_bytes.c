@@ -1,0 +1,39 @@
+/* token_bytes.c - see token_bytes.h */
+#include "text/token_bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/byte_level.h"
+#include "text/utf8.h"
+
+static bool has_replacement(const char *text, size_t n)
+{
+    return n > 0 && memmem(text, n, "\xef\xbf\xbd", 3) != NULL;
+}
+
+/* A token that decodes to U+FFFD, and is not itself spelt so, is no whole character. */
+bool token_is_part_of_char(const tokenizer *t, int id)
+{
+    size_t n;
+    const char *spelt = tokenizer_token_text(t, id, &n);
+    if (!spelt || has_replacement(spelt, n))
+        return false;
+    buf text = {0};
+    tokenizer_decode(t, &id, 1, false, &text);
+    bool part = has_replacement(text.data, text.len);
+    buf_free(&text);
+    return part;
+}
+
+void token_bytes(const tokenizer *t, int id, buf *out)
+{
+    size_t n;
+    const char *spelt = tokenizer_token_text(t, id, &n);
+    if (!spelt)
+        return;
+    if (n == strlen("<0xNN>") && memcmp(spelt, "<0x", 3) == 0)
+        buf_add_char(out, (char)strtoul(spelt + 3, NULL, 16));
+    else
+        byte_level_decode(spelt, n, out);
+}
