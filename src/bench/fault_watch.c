@@ -1,0 +1,351 @@
+/* fault_watch.c - see fault_watch.h. Linear scans over few requests: plain, and nothing like the scheduler. */
+#include "bench/fault_watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "bench/fault_worker.h"
+
+enum { MOST_GPUS = 64 };
+
+typedef struct {
+    bool there;                 /* submitted, and neither ended nor cancelled */
+    int frontend;
+    double arrival, since;
+    int n_tokens, n_prompt, max_tokens;
+    bool taken_on;              /* placed before, or comes again */
+    double held;                /* when it last was on a GPU, or one was open that could hold it, or none at all */
+    int gpu;                    /* -1: waits */
+    uint32_t attempt;
+    uint64_t add;               /* number of its add among that GPU's commands */
+    int pages;                  /* that it takes there, until the add is seen */
+    bool suspect;
+    bool must_end;              /* has killed its second worker */
+} watched;
+
+typedef struct {
+    bool up, draining;
+    gpu_info info;
+    int pages_free;
+    uint64_t n_sent, n_seen;
+} watched_gpu;
+
+struct fault_watch {
+    scheduler_options opt;
+    watched *request;           /* [n_ids] */
+    size_t n_ids;
+    watched_gpu gpu[MOST_GPUS];
+    int capacity;               /* of the largest GPU so far */
+    uint32_t last_attempt;
+    uint64_t leaving;           /* id of the last command, when that was a cancel */
+    bool in_report;             /* the event is a report */
+    buf violation;
+};
+
+fault_watch *fault_watch_new(const scheduler_options *o, size_t n_ids)
+{
+    fault_watch *w = XNEW(fault_watch);
+    *w = (fault_watch){.opt = *o, .request = XNEW_ARRAY(watched, n_ids), .n_ids = n_ids};
+    return w;
+}
+
+void fault_watch_free(fault_watch *w)
+{
+    if (!w)
+        return;
+    free(w->request);
+    buf_free(&w->violation);
+    free(w);
+}
+
+static void violate(fault_watch *w, const char *what, uint64_t id)
+{
+    if (!w->violation.len)
+        buf_printf(&w->violation, "%s (request %d)", what, (int)id);
+}
+
+const char *fault_watch_violation(const fault_watch *w)
+{
+    return w->violation.len ? w->violation.data : NULL;
+}
+
+static bool waits(const watched *r)
+{
+    return r->there && r->gpu < 0;
+}
+
+static bool is_before(const fault_watch *w, size_t a, size_t b)
+{
+    double x = w->request[a].arrival, y = w->request[b].arrival;
+    return x != y ? x < y : a < b;
+}
+
+static int n_running(const fault_watch *w, int gpu)
+{
+    int n = 0;
+    for (size_t i = 0; i < w->n_ids; i++)
+        n += w->request[i].there && w->request[i].gpu == gpu;
+    return n;
+}
+
+static int n_waiting(const fault_watch *w)
+{
+    int n = 0;
+    for (size_t i = 0; i < w->n_ids; i++)
+        n += waits(&w->request[i]);
+    return n;
+}
+
+static int pages_for(const watched_gpu *g, int n_tokens)
+{
+    return (n_tokens + g->info.page_len - 1) / g->info.page_len;
+}
+
+/* Pages the GPU reported, less those of adds it has not seen. */
+static int pages_left(const fault_watch *w, int gpu)
+{
+    int n = w->gpu[gpu].pages_free;
+    for (size_t i = 0; i < w->n_ids; i++) {
+        const watched *r = &w->request[i];
+        if (r->there && r->gpu == gpu && r->add > w->gpu[gpu].n_seen)
+            n -= r->pages;
+    }
+    return n;
+}
+
+void fault_watch_submit(fault_watch *w, double now, int frontend, const submission *s)
+{
+    w->request[s->id] = (watched){.there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
+                                  .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .gpu = -1,
+                                  .taken_on = s->again || s->n_tokens > s->n_prompt, .held = now};
+}
+
+/* The scheduler must cancel what runs; from now on nothing may come of it. */
+static void forget(watched *r)
+{
+    r->there = false;
+}
+
+void fault_watch_cancel(fault_watch *w, int frontend, uint64_t id)
+{
+    if (w->request[id].there && w->request[id].frontend == frontend)
+        forget(&w->request[id]);
+}
+
+void fault_watch_frontend_gone(fault_watch *w, int frontend)
+{
+    for (size_t i = 0; i < w->n_ids; i++)
+        if (w->request[i].frontend == frontend)
+            forget(&w->request[i]);
+}
+
+void fault_watch_gpu_up(fault_watch *w, int gpu, const gpu_info *info)
+{
+    w->gpu[gpu] = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
+    if (info->max_tokens > w->capacity)
+        w->capacity = info->max_tokens;
+}
+
+void fault_watch_gpu_gone(fault_watch *w, int gpu, bool died)
+{
+    for (size_t i = 0; i < w->n_ids; i++) {
+        watched *r = &w->request[i];
+        if (!r->there || r->gpu != gpu)
+            continue;
+        bool was_there = died && r->add <= w->gpu[gpu].n_seen;
+        r->must_end = was_there && r->suspect;
+        r->suspect |= was_there;
+        r->gpu = -1;
+    }
+    w->gpu[gpu].up = false;
+}
+
+void fault_watch_gpu_drain(fault_watch *w, int gpu)
+{
+    w->gpu[gpu].draining = true;
+}
+
+void fault_watch_report(fault_watch *w, int gpu, const gpu_report *p)
+{
+    w->in_report = true;
+    w->gpu[gpu].n_seen = p->n_seen;
+    w->gpu[gpu].pages_free = p->pages_free;
+    for (int i = 0; i < p->n_ends; i++) {
+        watched *r = &w->request[p->ends[i].id];
+        if (r->there && r->gpu == gpu && r->attempt == p->ends[i].attempt)
+            r->gpu = -1;
+    }
+}
+
+static void check_place(fault_watch *w, const watched *r, const command *c)
+{
+    const watched_gpu *g = &w->gpu[c->gpu];
+    int n = n_running(w, c->gpu);
+    if (!g->up || g->draining)
+        violate(w, "placed on a GPU that is gone or drains", c->id);
+    if (n >= g->info.max_batch)
+        violate(w, "placed beyond the batch limit", c->id);
+    if (pages_for(g, r->n_tokens + 1) + n > pages_left(w, c->gpu))
+        violate(w, "placed without pages for it and one for each that runs", c->id);
+    for (size_t i = 0; i < w->n_ids; i++)
+        if (r->suspect && w->request[i].there && w->request[i].gpu == c->gpu && w->request[i].suspect)
+            violate(w, "two suspects on one GPU", c->id);
+}
+
+/* There are open GPUs, and none could hold it. */
+static bool is_too_large(const fault_watch *w, const watched *r)
+{
+    bool any = false;
+    for (int i = 0; i < MOST_GPUS; i++) {
+        const watched_gpu *g = &w->gpu[i];
+        if (!g->up || g->draining)
+            continue;
+        any = true;
+        if (r->n_tokens + 1 <= g->info.max_tokens)
+            return false;
+    }
+    return any;
+}
+
+/* From the queue only the first may go; suspects have a line of their own, and who is too large waits aside. */
+static void check_turn(fault_watch *w, const watched *r, uint64_t id)
+{
+    for (size_t i = 0; i < w->n_ids; i++)
+        if (i != id && waits(&w->request[i]) && w->request[i].suspect == r->suspect && is_before(w, i, id) &&
+            !is_too_large(w, &w->request[i]))
+            violate(w, "placed before one that came earlier", id);
+}
+
+/* A GPU short of pages loses its newest. */
+static void check_newest(fault_watch *w, int gpu, uint64_t id)
+{
+    for (size_t i = 0; i < w->n_ids; i++)
+        if (i != id && w->request[i].there && w->request[i].gpu == gpu && is_before(w, id, i))
+            violate(w, "moved off a GPU that has newer ones", id);
+}
+
+static void watch_add(fault_watch *w, const command *c)
+{
+    watched *r = &w->request[c->id];
+    const submission *s = c->what;
+    bool moves = w->leaving == c->id;
+    if (!r->there || r->gpu >= 0)
+        violate(w, r->there ? "placed twice" : "placed, but it is not there", c->id);
+    if (s->n_tokens != r->n_tokens || s->n_prompt != r->n_prompt || s->max_tokens != r->max_tokens || s->arrival != r->arrival)
+        violate(w, "placed with other tokens, budget or arrival than it has", c->id);
+    if (c->attempt <= w->last_attempt)
+        violate(w, "an attempt's number was used before", c->id);
+    if (r->must_end)
+        violate(w, "placed again after it killed two workers", c->id);
+    if (!moves)
+        check_turn(w, r, c->id);
+    check_place(w, r, c);
+    w->last_attempt = c->attempt;
+    r->gpu = c->gpu;
+    r->attempt = c->attempt;
+    r->taken_on = true;
+    r->add = ++w->gpu[c->gpu].n_sent;
+    r->pages = pages_for(&w->gpu[c->gpu], r->n_tokens + 1);
+}
+
+static void watch_cancel(fault_watch *w, const command *c)
+{
+    watched *r = &w->request[c->id];
+    if (r->gpu != c->gpu || r->attempt != c->attempt)
+        violate(w, "cancelled where it is not", c->id);
+    if (!w->gpu[c->gpu].up)
+        violate(w, "cancelled on a GPU that is gone", c->id);
+    if (r->there && w->in_report && !w->gpu[c->gpu].draining)
+        check_newest(w, c->gpu, c->id);
+    w->gpu[c->gpu].n_sent++;
+    r->gpu = -1;
+}
+
+static void watch_tokens(fault_watch *w, const command *c)
+{
+    watched *r = &w->request[c->id];
+    if (!r->there || r->frontend != c->frontend)
+        violate(w, "tokens of a request that is not there", c->id);
+    else if (c->tokens->index != r->n_tokens - r->n_prompt)
+        violate(w, "tokens repeated or left out", c->id);
+    for (int i = 0; i < c->tokens->n; i++)
+        if (c->tokens->token[i] != fault_token(c->id, r->n_tokens + i))
+            violate(w, "a wrong token", c->id);
+    r->n_tokens += c->tokens->n;
+    r->suspect = false;
+}
+
+static bool may_be_too_large(const fault_watch *w, double now, const watched *r)
+{
+    bool is_hopeless = !r->taken_on && r->n_tokens + 1 > w->capacity;
+    return is_too_large(w, r) && (is_hopeless || now - r->held >= w->opt.max_aside);
+}
+
+static void watch_end(fault_watch *w, double now, const command *c)
+{
+    watched *r = &w->request[c->id];
+    if (!r->there || r->frontend != c->frontend)
+        violate(w, "the end of a request that is not there", c->id);
+    if ((c->why == END_KILLS_WORKERS) != r->must_end)
+        violate(w, r->must_end ? "not ended, though it killed two workers" : "ended for killing workers, which it did not", c->id);
+    if (c->why == END_TOO_LATE && (r->taken_on || w->opt.max_wait <= 0 || now - r->since < w->opt.max_wait))
+        violate(w, "ended as too late, which it was not", c->id);
+    if (c->why == END_QUEUE_FULL && (r->taken_on || n_waiting(w) <= w->opt.max_queue))
+        violate(w, "refused, though the queue had room or it was taken on before", c->id);
+    if (c->why == END_TOO_LARGE && !may_be_too_large(w, now, r))
+        violate(w, "ended as too large, which it was not, or not for long", c->id);
+    if (r->gpu >= 0)
+        violate(w, "ended, but a GPU still has it", c->id);
+    r->there = false;
+}
+
+void fault_watch_command(fault_watch *w, double now, const command *c)
+{
+    switch (c->kind) {
+    case COMMAND_ADD:
+        watch_add(w, c);
+        break;
+    case COMMAND_CANCEL:
+        watch_cancel(w, c);
+        break;
+    case COMMAND_TOKENS:
+        watch_tokens(w, c);
+        break;
+    case COMMAND_END:
+        watch_end(w, now, c);
+        break;
+    }
+    w->leaving = c->kind == COMMAND_CANCEL ? c->id : UINT64_MAX;
+}
+
+/* An idle GPU that has told all it has: somebody who waits would fit. */
+static void check_idle(fault_watch *w, int gpu, size_t first)
+{
+    const watched_gpu *g = &w->gpu[gpu];
+    bool idle = g->up && !g->draining && n_running(w, gpu) == 0 && g->n_seen == g->n_sent && g->pages_free == g->info.n_pages;
+    if (idle && pages_for(g, w->request[first].n_tokens + 1) <= g->info.n_pages)
+        violate(w, "waits while a GPU is idle", first);
+}
+
+void fault_watch_settled(fault_watch *w, double now)
+{
+    size_t first = w->n_ids;
+    for (size_t i = 0; i < w->n_ids; i++) {
+        watched *r = &w->request[i];
+        bool too_large = waits(r) && is_too_large(w, r);
+        if (!too_large)
+            r->held = now;
+        if (!r->there && r->gpu >= 0 && w->gpu[r->gpu].up && r->attempt)
+            violate(w, "cancelled, but its GPU was not told", i);
+        if (r->there && r->must_end)
+            violate(w, "not ended, though it killed two workers", i);
+        if (waits(r) && !too_large && (first == w->n_ids || is_before(w, i, first)))
+            first = i;
+    }
+    for (int g = 0; g < MOST_GPUS && first < w->n_ids; g++)
+        check_idle(w, g, first);
+    w->leaving = UINT64_MAX;
+    w->in_report = false;
+}

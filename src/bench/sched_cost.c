@@ -1,0 +1,169 @@
+/* sched_cost.c - see sched_cost.h */
+#include "bench/sched_cost.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "scheduler/scheduler.h"
+
+enum { N_QUEUED = 100000, BATCH = 32, PROMPT = 32, CHUNK = 1000, ROUNDS = 100 };
+
+typedef enum { SUBMIT, CANCEL, REPORT_TOKENS, REPORT_END, N_KINDS } event_kind;
+
+typedef struct { uint64_t id; uint32_t attempt; int n_output; } seat;
+typedef struct { seat seat[BATCH]; int n; uint64_t n_seen; } load;
+
+typedef struct {
+    scheduler *s;
+    load *gpu;                  /* [n_gpus] */
+    int n_gpus;
+    uint64_t *queued;           /* [n_queued] ids, in no order */
+    size_t *place;              /* [last_id + 1] where each stands there */
+    size_t n_queued, cap;
+    uint64_t last_id, n_drawn;
+    double spent[N_KINDS];      /* seconds */
+} cost;
+
+static uint64_t draw(cost *c, size_t n)
+{
+    return rng_u64(1, c->n_drawn++) % n;
+}
+
+static void forget_queued(cost *c, uint64_t id)
+{
+    size_t at = c->place[id];
+    uint64_t last = c->queued[--c->n_queued];
+    c->queued[at] = last;
+    c->place[last] = at;
+}
+
+static void obey(void *ctx, const command *m)
+{
+    cost *c = ctx;
+    if (m->kind != COMMAND_ADD)
+        return;
+    load *g = &c->gpu[m->gpu];
+    g->seat[g->n++] = (seat){m->id, m->attempt, 0};
+    g->n_seen++;
+    forget_queued(c, m->id);
+}
+
+static void submit(cost *c)
+{
+    static const int prompt[PROMPT];
+    uint64_t id = ++c->last_id;
+    c->queued[c->n_queued] = id;
+    c->place[id] = c->n_queued++;
+    scheduler_submit(c->s, (double)id, 0,
+                     &(submission){.id = id, .arrival = (double)id, .token = prompt, .n_tokens = PROMPT, .n_prompt = PROMPT, .max_tokens = 1 << 20});
+}
+
+static void cancel(cost *c)
+{
+    uint64_t id = c->queued[draw(c, c->n_queued)];
+    forget_queued(c, id);
+    scheduler_cancel(c->s, (double)c->last_id, 0, id);
+}
+
+static int pages_free(cost *c)
+{
+    return 1000 + (int)draw(c, 100);
+}
+
+/* A step of a GPU: every request has made a token. */
+static void report_step(cost *c)
+{
+    static const int token = 7;
+    int number = (int)draw(c, (size_t)c->n_gpus);
+    load *g = &c->gpu[number];
+    report_tokens tokens[BATCH];
+    for (int i = 0; i < g->n; i++)
+        tokens[i] = (report_tokens){.id = g->seat[i].id, .attempt = g->seat[i].attempt, .index = g->seat[i].n_output++, .n = 1, .token = &token};
+    scheduler_report(c->s, (double)c->last_id, number,
+                     &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_tokens = g->n, .tokens = tokens});
+}
+
+/* One request of a full GPU ends, so that the first in the queue takes its place. */
+static void report_an_end(cost *c)
+{
+    int number = (int)draw(c, (size_t)c->n_gpus);
+    load *g = &c->gpu[number];
+    int at = (int)draw(c, (size_t)g->n);
+    report_end end = {.id = g->seat[at].id, .attempt = g->seat[at].attempt, .why = OUTCOME_STOP};
+    memmove(&g->seat[at], &g->seat[at + 1], (size_t)(--g->n - at) * sizeof g->seat[0]);     /* by arrival, as engines do */
+    scheduler_report(c->s, (double)c->last_id, number, &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_ends = 1, .ends = &end});
+}
+
+/* Seconds of processor time: what others do on this machine does not count. */
+static double cpu_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void run_chunk(cost *c, event_kind kind, void (*event)(cost *), int n)
+{
+    double start = cpu_now();
+    for (int i = 0; i < n; i++)
+        event(c);
+    c->spent[kind] += cpu_now() - start;
+}
+
+static void set_up(cost *c, int n_gpus)
+{
+    scheduler_options o = scheduler_options_default();
+    o.max_queue = 1 << 30;
+    o.max_wait = 1e12;
+    size_t most = (size_t)n_gpus * BATCH + N_QUEUED + (size_t)CHUNK * ROUNDS * 2 + 4 * CHUNK;
+    *c = (cost){.n_gpus = n_gpus, .gpu = XNEW_ARRAY(load, (size_t)n_gpus), .queued = XNEW_ARRAY(uint64_t, most),
+                .place = XNEW_ARRAY(size_t, most)};
+    c->s = scheduler_new(&o, obey, c);
+    scheduler_frontend_up(c->s, 0);
+    for (int g = 0; g < n_gpus; g++) {
+        char uuid[16];
+        snprintf(uuid, sizeof uuid, "gpu-%06d", g);
+        scheduler_gpu_up(c->s, 0, g, &(gpu_info){uuid, BATCH, 4096, 16, 1 << 24});
+    }
+    for (int i = 0; i < n_gpus * BATCH + N_QUEUED; i++)
+        submit(c);
+}
+
+static void tear_down(cost *c)
+{
+    scheduler_free(c->s);
+    free(c->gpu);
+    free(c->queued);
+    free(c->place);
+}
+
+static void measure(int n_gpus)
+{
+    cost c;
+    set_up(&c, n_gpus);
+    for (int i = 0; i < ROUNDS; i++) {
+        run_chunk(&c, SUBMIT, submit, 2 * CHUNK);
+        run_chunk(&c, CANCEL, cancel, CHUNK);
+        run_chunk(&c, REPORT_TOKENS, report_step, CHUNK);
+        run_chunk(&c, REPORT_END, report_an_end, CHUNK);
+    }
+    double all = 0, n = CHUNK * ROUNDS;
+    for (int k = 0; k < N_KINDS; k++)
+        all += c.spent[k];
+    printf("%6d %8d %9.2f %9.2f %16.2f %18.2f %14.0f\n", n_gpus, (int)c.n_queued, c.spent[SUBMIT] / n / 2 * 1e6, c.spent[CANCEL] / n * 1e6,
+           c.spent[REPORT_END] / n * 1e6, c.spent[REPORT_TOKENS] / n * 1e6, 5 * n / all);
+    tear_down(&c);
+}
+
+void sched_cost_run(void)
+{
+    static const int n_gpus[] = {16, 256, 4096};
+    printf("microseconds of one core for each event, every GPU at its batch limit of %d\n\n", BATCH);
+    printf("%6s %8s %9s %9s %16s %18s %14s\n", "GPUs", "queued", "submit", "cancel", "end and next in", "step of 32 tokens", "events/s, mix");
+    for (int i = 0; i < 3; i++)
+        measure(n_gpus[i]);
+}
