@@ -13,11 +13,11 @@ build: setup
 	@rm -f build.log
 	@cmake --build build
 
-# One base model, several adapters, one batch.
+# A server with one base model and 13 adapters, asked all at once.
 demo: build
 	@tools/demo.sh
 
-# Everything that can be tested on this machine: sanitizers, goldens, bad files, short fuzzing.
+# Everything that can be tested on this machine: sanitizers, goldens, bad files, faults, short fuzzing.
 test: setup
 	@tests/run.sh
 

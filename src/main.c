@@ -10,10 +10,16 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
+    {"serve", cmd_serve, "OpenAI's API for a base model and its adapters on this host; without options, the demo"},
     {"generate", cmd_generate, "complete prompts, for many adapters in one batch, without a server"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"adapter", cmd_adapter, "adapter check: whether an adapter fits a base model, and what it is"},
+    {"frontend", cmd_frontend, "of a cluster: OpenAI's API for clients, by way of the scheduler"},
+    {"scheduler", cmd_scheduler, "of a cluster: gives the requests of frontends to the GPUs of runners"},
+    {"runner", cmd_runner, "of a cluster: the GPUs of this host, a worker process each"},
     {"bench", cmd_bench, "the experiments: bench textgen, step, layer, op, load"},
+    {"simulate", cmd_simulate, "a cluster in virtual time, with the real scheduler: the paper's hour, and faults"},
+    {"worker", cmd_worker, NULL},       /* for runners */
 };
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
@@ -22,7 +28,8 @@ static void print_help(FILE *out)
 {
     fprintf(out, "punica " PUNICA_VERSION ": one base model, many LoRA adapters, one batch\n\nusage: punica COMMAND [options]\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+        if (commands[i].help)
+            fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
     fprintf(out, "\npunica COMMAND --help tells more.\n");
 }
 

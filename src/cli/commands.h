@@ -3,9 +3,15 @@
 #ifndef PUNICA_CLI_COMMANDS_H
 #define PUNICA_CLI_COMMANDS_H
 
+int cmd_serve(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_adapter(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_simulate(int argc, char **argv);
+int cmd_frontend(int argc, char **argv);
+int cmd_scheduler(int argc, char **argv);
+int cmd_runner(int argc, char **argv);
+int cmd_worker(int argc, char **argv);
 
 #endif

@@ -1,0 +1,149 @@
+/* cluster_args.c - see cluster_args.h */
+#include "cli/cluster_args.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { MIN_SECRET = 8, MAX_SECRET = 4096 };
+
+char *cluster_secret(const char *file, err *e)
+{
+    buf text = {0};
+    const char *from = file ? file : "environment PUNICA_SECRET", *value = getenv("PUNICA_SECRET");
+    if (file && file_read(&text, file, MAX_SECRET, e))
+        return NULL;
+    if (!file && !value) {
+        err_set(e, "the cluster's secret is needed: --secret-file FILE, or environment PUNICA_SECRET");
+        return NULL;
+    }
+    buf_add_str(&text, file ? "" : value);
+    unsetenv("PUNICA_SECRET");
+    text.data[strcspn(text.data, "\r\n")] = '\0';
+    if (strlen(text.data) >= MIN_SECRET)
+        return buf_take(&text);
+    err_set(e, "the secret of %s is shorter than %d characters; make one with: openssl rand -hex 32", from, MIN_SECRET);
+    buf_free(&text);
+    return NULL;
+}
+
+int cluster_log_level(const char *name, err *e)
+{
+    log_level level = LOG_INFO;
+    if (!name)
+        return 0;
+    if (log_parse_level(name, &level, e))
+        return -1;
+    log_set_level(level);
+    return 0;
+}
+
+/* A list of options being built; strings are owned. */
+typedef struct { const char **at; size_t n, cap; } strings;
+
+static void add_string(strings *s, char *text)
+{
+    s->at = xgrow(s->at, &s->cap, s->n + 1, sizeof *s->at);
+    s->at[s->n++] = text;
+}
+
+static void add_option(strings *s, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    add_string(s, xstrdup(name));
+    add_string(s, xstrdup(value));
+}
+
+static void add_number(strings *s, const char *name, int value)
+{
+    if (value <= 0)
+        return;
+    add_string(s, xstrdup(name));
+    add_string(s, xasprintf("%d", value));
+}
+
+/* Threads of each of n workers on the CPU: not more together than there are cores. */
+static int share_of_cores(int n)
+{
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return cores / n > 1 ? cores / n : 1;
+}
+
+void worker_args_apply(const worker_args *a, runner_options *o)
+{
+    strings devices = {0}, args = {0};
+    int copies = a->n_workers > 0 ? a->n_workers : 1, n_cpu = 0;
+    for (int i = 0; i < (a->devices.n ? a->devices.n : 1); i++)
+        for (int k = 0; k < copies; k++) {
+            add_string(&devices, xstrdup(a->devices.n ? a->devices.items[i] : "cpu"));
+            n_cpu += strcmp(devices.at[devices.n - 1], "cpu") == 0;
+        }
+    add_option(&args, "--model", a->model_dir);
+    add_option(&args, "--adapters", a->adapters_dir);
+    for (int i = 0; i < a->adapters.n; i++)
+        add_option(&args, "--adapter", a->adapters.items[i]);
+    add_number(&args, "--max-batch", a->max_batch);
+    add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
+    add_number(&args, "--kv-pages", a->kv_pages);
+    add_number(&args, "--adapter-slots", a->adapter_slots);
+    o->device = devices.at;
+    o->n_workers = (int)devices.n;
+    o->worker_args = args.at;
+    o->n_worker_args = (int)args.n;
+}
+
+static void free_all(const char *const *at, int n)
+{
+    for (int i = 0; i < n; i++)
+        free((char *)at[i]);
+    free((void *)at);
+}
+
+void worker_args_release(runner_options *o)
+{
+    free_all(o->device, o->n_workers);
+    free_all(o->worker_args, o->n_worker_args);
+    o->device = o->worker_args = NULL;
+    o->n_workers = o->n_worker_args = 0;
+}
+
+void cluster_raise_file_limit(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+typedef struct { void (*on_signal)(void *ctx, int n); void *ctx; int n; } signals;
+
+static void take_signal(evutil_socket_t number, short what, void *ctx)
+{
+    (void)number;
+    (void)what;
+    signals *s = ctx;
+    s->on_signal(s->ctx, ++s->n);
+}
+
+void cluster_run(struct event_base *loop, void (*on_signal)(void *ctx, int n), void *ctx)
+{
+    signals s = {on_signal, ctx, 0};
+    signal(SIGTERM, SIG_IGN);           /* what libevent goes back to in the end: one more must not spoil the exit code */
+    signal(SIGINT, SIG_IGN);
+    struct event *term = evsignal_new(loop, SIGTERM, take_signal, &s), *interrupt = evsignal_new(loop, SIGINT, take_signal, &s);
+    CHECK(term && interrupt);
+    event_add(term, NULL);
+    event_add(interrupt, NULL);
+    event_base_dispatch(loop);
+    event_free(term);
+    event_free(interrupt);
+}

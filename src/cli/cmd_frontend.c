@@ -1,0 +1,117 @@
+/* cmd_frontend.c - `punica frontend`: OpenAI's API for the clients of a cluster */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "cli/cluster_args.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/served_model.h"
+
+typedef struct {
+    frontend_options front;
+    const char *model_dir, *name, *secret_file, *log_level;
+    option_list adapters;
+    int max_body, max_unsent;
+    float client_timeout, patience, drain_seconds;
+} arguments;
+
+static int parse(arguments *a, int argc, char **argv, err *e)
+{
+    *a = (arguments){.front = frontend_options_default(), .drain_seconds = 60};
+    frontend_options *f = &a->front;
+    a->max_body = (int)f->max_body;
+    a->max_unsent = (int)f->max_unsent;
+    a->client_timeout = (float)f->client_timeout;
+    a->patience = (float)f->patience;
+    const option options[] = {
+        {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
+        {"scheduler", OPT_STRING, &f->scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
+        {"secret-file", OPT_STRING, &a->secret_file, "FILE", SECRET_HELP},
+        {"tls-ca", OPT_STRING, &f->link.tls_ca, "FILE", "whom to trust, PEM: the link to the scheduler uses TLS"},
+        {"log-level", OPT_STRING, &a->log_level, "LEVEL", LOG_LEVEL_HELP},
+        {"Models"},
+        {"model", OPT_STRING, &a->model_dir, "DIR", "the base model's directory; its weights are not needed here"},
+        {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
+        {"adapters", OPT_STRING, &f->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        {"Limits"},
+        {"max-live", OPT_INT, &f->max_live, "N", "requests at once; more are refused (65536)", 1, 1 << 20},
+        {"max-body", OPT_INT, &a->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
+        {"max-unsent", OPT_INT, &a->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
+        {"client-timeout", OPT_FLOAT, &a->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
+        {"patience", OPT_FLOAT, &a->patience, "SECONDS", "requests wait for a scheduler that is gone (60)", 0, 1e6},
+        {"drain-seconds", OPT_FLOAT, &a->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
+        {NULL}};
+    const command_line c = {
+        .usage = "punica frontend --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [options]",
+        .about = "Speak OpenAI's API with clients and tokens with the scheduler. Lost links and restarted schedulers are\n"
+                 "not noticed by clients. SIGTERM takes no new calls and exits when the last stream has ended.",
+        .options = options};
+    int status = options_parse(&c, argc, argv, e);
+    if (status)
+        return status;
+    if (!f->scheduler || !a->model_dir)
+        return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica frontend --help");
+    f->adapter = a->adapters.items;
+    f->n_adapters = a->adapters.n;
+    f->max_body = (size_t)a->max_body;
+    f->max_unsent = (size_t)a->max_unsent;
+    f->client_timeout = a->client_timeout;
+    f->patience = a->patience;
+    return cluster_log_level(a->log_level, e);
+}
+
+typedef struct { struct event_base *loop; frontend *f; double drain_seconds; } session;
+
+static void drained(void *ctx)
+{
+    session *s = ctx;
+    event_base_loopbreak(s->loop);
+}
+
+static void take_signal(void *ctx, int n)
+{
+    session *s = ctx;
+    log_info(n == 1 ? "waiting for streams to end; once more to exit at once" : "exiting at once");
+    if (n == 1)
+        frontend_drain(s->f, s->drain_seconds, drained, s);
+    else
+        event_base_loopbreak(s->loop);
+}
+
+static int run(arguments *a, err *e)
+{
+    session s = {.drain_seconds = a->drain_seconds};
+    served_model m;
+    if (served_model_read(&m, a->model_dir, a->name, e))
+        return -1;
+    cluster_raise_file_limit();
+    char *secret = cluster_secret(a->secret_file, e);
+    if (secret) {
+        served_model_apply(&m, a->model_dir, &a->front);
+        a->front.link.secret = secret;
+        s.loop = event_base_new();
+        s.f = frontend_new(s.loop, &a->front, e);
+    }
+    free(secret);
+    if (s.f) {
+        log_info("frontend listens on http://%s", frontend_address(s.f));
+        cluster_run(s.loop, take_signal, &s);
+    }
+    frontend_free(s.f);
+    if (s.loop)
+        event_base_free(s.loop);
+    served_model_deinit(&m);
+    return s.f ? 0 : -1;
+}
+
+int cmd_frontend(int argc, char **argv)
+{
+    arguments a;
+    err e;
+    int status = parse(&a, argc, argv, &e);
+    if (status == 0)
+        status = run(&a, &e);
+    free(a.adapters.items);
+    return status < 0 ? command_fail(e.msg) : 0;
+}

@@ -1,0 +1,110 @@
+/* cmd_runner.c - `punica runner`: the devices of one host, for a cluster */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "cli/cluster_args.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "net/model_id.h"
+#include "runner/runner.h"
+
+typedef struct {
+    runner_options runner;
+    worker_args workers;
+    const char *secret_file, *log_level;
+    float hang_seconds, start_seconds, drain_seconds;
+} arguments;
+
+static int parse(arguments *a, int argc, char **argv, err *e)
+{
+    *a = (arguments){.runner = runner_options_default()};
+    worker_args *w = &a->workers;
+    a->start_seconds = (float)a->runner.start_seconds;
+    a->drain_seconds = (float)a->runner.drain_seconds;
+    const option options[] = {
+        {"scheduler", OPT_STRING, &a->runner.scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
+        {"secret-file", OPT_STRING, &a->secret_file, "FILE", SECRET_HELP},
+        {"tls-ca", OPT_STRING, &a->runner.link.tls_ca, "FILE", "whom to trust, PEM: the link uses TLS"},
+        {"log-level", OPT_STRING, &a->log_level, "LEVEL", LOG_LEVEL_HELP},
+        {"Models"},
+        {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
+        {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        {"Workers"},
+        {"device", OPT_LIST, &w->devices, "NAME", "cpu or cuda:N; repeat for more, a worker each (cpu)"},
+        {"workers", OPT_INT, &w->n_workers, "N", "workers on each device (1)", 1, 256},
+        {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together on one (32)", 1, 4096},
+        {"threads", OPT_INT, &w->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},
+        {"kv-pages", OPT_INT, &w->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
+        {"adapter-slots", OPT_INT, &w->adapter_slots, "N", "adapters in a device's memory at once (64)", 1, 65536},
+        {"hang-seconds", OPT_FLOAT, &a->hang_seconds, "SECONDS", "a worker silent for so long is killed (10; cpu: 60)", 3, 1e9},
+        {"start-seconds", OPT_FLOAT, &a->start_seconds, "SECONDS", "the same while it loads its model (600)", 1, 1e9},
+        {"drain-seconds", OPT_FLOAT, &a->drain_seconds, "SECONDS", "SIGTERM waits so long for requests to move away (60)", 0, 1e9},
+        {NULL}};
+    const command_line c = {
+        .usage = "punica runner --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [--device NAME]...",
+        .about = "Serve with the devices of this host: one worker process for each, started again when it dies.\n"
+                 "SIGTERM moves its requests to other runners and then exits; a second one exits at once.",
+        .options = options};
+    int status = options_parse(&c, argc, argv, e);
+    if (status)
+        return status;
+    a->runner.hang_seconds = a->hang_seconds;
+    a->runner.start_seconds = a->start_seconds;
+    a->runner.drain_seconds = a->drain_seconds;
+    if (!a->runner.scheduler || !w->model_dir)
+        return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica runner --help");
+    return cluster_log_level(a->log_level, e);
+}
+
+typedef struct { struct event_base *loop; runner *r; } session;
+
+static void drained(void *ctx)
+{
+    session *s = ctx;
+    event_base_loopbreak(s->loop);
+}
+
+static void take_signal(void *ctx, int n)
+{
+    session *s = ctx;
+    log_info(n == 1 ? "draining; once more to exit at once" : "exiting at once");
+    if (n == 1)
+        runner_drain(s->r, drained, s);
+    else
+        event_base_loopbreak(s->loop);
+}
+
+static int run(arguments *a, err *e)
+{
+    session s = {0};
+    char *secret = cluster_secret(a->secret_file, e), *model = secret ? model_id_of(a->workers.model_dir, e) : NULL;
+    if (model) {
+        a->runner.link.secret = secret;
+        a->runner.link.model = model;
+        worker_args_apply(&a->workers, &a->runner);
+        s.loop = event_base_new();
+        s.r = runner_new(s.loop, &a->runner, e);
+        worker_args_release(&a->runner);
+    }
+    free(secret);
+    free(model);
+    if (s.r)
+        cluster_run(s.loop, take_signal, &s);
+    runner_free(s.r);
+    if (s.loop)
+        event_base_free(s.loop);
+    return s.r ? 0 : -1;
+}
+
+int cmd_runner(int argc, char **argv)
+{
+    arguments a;
+    err e;
+    int status = parse(&a, argc, argv, &e);
+    if (status == 0)
+        status = run(&a, &e);
+    free(a.workers.adapters.items);
+    free(a.workers.devices.items);
+    return status < 0 ? command_fail(e.msg) : 0;
+}

@@ -1,0 +1,251 @@
+/* cmd_serve.c - `punica serve`: everything on one host
+ *
+ * Scheduler, frontend and runner in one process, on one event loop, talking over real links with a secret of their
+ * own; workers are subprocesses. The same code as in a cluster, so what works here works there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cluster_args.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/served_model.h"
+#include "cli/tree.h"
+#include "net/identity.h"
+#include "runner/runner.h"
+#include "scheduler/sched_server.h"
+
+typedef struct {
+    frontend_options front;
+    sched_server_options sched;
+    worker_args workers;
+    const char *name, *log_level;
+    int max_body, max_unsent;
+    float max_wait, client_timeout, drain_seconds;
+    char *demo_model, *demo_adapters;       /* owned; NULL: not the demo */
+} arguments;
+
+static int parse(arguments *a, int argc, char **argv, err *e)
+{
+    *a = (arguments){.front = frontend_options_default(), .sched = sched_server_options_default(), .drain_seconds = 60,
+                     .log_level = "warn"};
+    frontend_options *f = &a->front;
+    worker_args *w = &a->workers;
+    a->max_body = (int)f->max_body;
+    a->max_unsent = (int)f->max_unsent;
+    a->client_timeout = (float)f->client_timeout;
+    const option options[] = {
+        {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
+        {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory (the demo)"},
+        {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
+        {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        {"log-level", OPT_STRING, &a->log_level, "LEVEL", "error, warn, info or debug (warn)"},
+        {"Workers"},
+        {"device", OPT_LIST, &w->devices, "NAME", "cpu or cuda:N; repeat for more, a worker each (cpu)"},
+        {"workers", OPT_INT, &w->n_workers, "N", "workers on each device (1)", 1, 256},
+        {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together on one (32)", 1, 4096},
+        {"threads", OPT_INT, &w->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},
+        {"kv-pages", OPT_INT, &w->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
+        {"adapter-slots", OPT_INT, &w->adapter_slots, "N", "adapters in a device's memory at once (64)", 1, 65536},
+        {"Limits"},
+        {"max-queue", OPT_INT, &a->sched.policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0, 1e9},
+        {"max-wait", OPT_FLOAT, &a->max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
+        {"max-body", OPT_INT, &a->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
+        {"max-unsent", OPT_INT, &a->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
+        {"client-timeout", OPT_FLOAT, &a->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
+        {"drain-seconds", OPT_FLOAT, &a->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
+        {NULL}};
+    const command_line c = {
+        .usage = "punica serve [--model DIR [--adapters DIR] [--adapter NAME=DIR]...] [--device NAME]... [options]",
+        .about = "Serve a base model and its adapters by OpenAI's API. \"model\" in a request names an adapter or the base;\n"
+                 "requests for different ones share each step. Without --model: the demo model with its adapters, on the CPU.",
+        .options = options};
+    int status = options_parse(&c, argc, argv, e);
+    if (status)
+        return status;
+    f->max_body = (size_t)a->max_body;
+    f->max_unsent = (size_t)a->max_unsent;
+    f->client_timeout = a->client_timeout;
+    a->sched.policy.max_wait = a->max_wait;
+    return cluster_log_level(a->log_level, e);
+}
+
+static int choose_demo(arguments *a, err *e)
+{
+    if (a->workers.adapters_dir || a->workers.adapters.n)
+        return err_set(e, "--model DIR is needed: the base model of these adapters");
+    a->workers.model_dir = a->demo_model = tree_find("demo/model");
+    a->workers.adapters_dir = a->demo_adapters = tree_find("demo/adapters");
+    if (!a->demo_model || !a->demo_adapters)
+        return err_set(e, "the demo model is not there; give --model DIR");
+    if (!a->name)
+        a->name = "demo";
+    return 0;
+}
+
+typedef struct {
+    struct event_base *loop;
+    sched_server *sched;
+    frontend *front;
+    runner *run;
+    struct event *ready;        /* looks whether all are there */
+    const char *failure;        /* borrowed from the runner: there will be no worker; else NULL */
+    bool is_demo;
+    const served_model *model;  /* borrowed */
+    double drain_seconds;
+} session;
+
+/* For a model that was never seen before any words will do. */
+static void print_try(const session *s, const char *name)
+{
+    const char *prompt = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.";
+    printf("\nTry:\n  curl -s http://%s/v1/completions -H 'Content-Type: application/json' \\\n"
+           "    -d '{\"model\": \"%s\", \"prompt\": \"%s\", \"max_tokens\": 120, \"temperature\": 0}'\n",
+           frontend_address(s->front), name, s->is_demo ? prompt : "Once upon a time");
+}
+
+static void print_ready(const session *s)
+{
+    int n;
+    char **names = frontend_adapters(s->front, &n);
+    const model_config *c = &s->model->config;
+    printf("punica serves on http://%s\n", frontend_address(s->front));
+    printf("  base      %s (%s, %d tokens of context)\n  adapters  ", s->model->name, c->family, c->max_positions);
+    for (int i = 0; i < n; i++)
+        printf("%s%s", i == 0 ? "" : i % 12 == 0 ? "\n            " : " ", names[i]);
+    puts(n ? "" : "none");
+    const char *sql = n ? names[n / 2] : s->model->name;
+    for (int i = 0; i < n && s->is_demo; i++)
+        if (strcmp(names[i], "sql") == 0)
+            sql = names[i];
+    print_try(s, sql);
+    fflush(stdout);
+    for (int i = 0; i < n; i++)
+        free(names[i]);
+    free(names);
+}
+
+static void look(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    session *s = ctx;
+    s->failure = runner_failure(s->run);
+    if (s->failure)
+        event_base_loopbreak(s->loop);
+    if (!frontend_is_up(s->front) || runner_n_ready(s->run) == 0)
+        return;
+    event_del(s->ready);
+    print_ready(s);
+}
+
+static void drained(void *ctx)
+{
+    session *s = ctx;
+    event_base_loopbreak(s->loop);
+}
+
+static void take_signal(void *ctx, int n)
+{
+    session *s = ctx;
+    log_info(n == 1 ? "waiting for streams to end; once more to exit at once" : "exiting at once");
+    if (n == 1)
+        frontend_drain(s->front, s->drain_seconds, drained, s);
+    else
+        event_base_loopbreak(s->loop);
+}
+
+static void write_metrics(void *ctx, buf *out)
+{
+    sched_server_write_metrics(ctx, out);
+}
+
+static int start_scheduler(session *s, arguments *a, const char *secret, err *e)
+{
+    char name[48];
+    snprintf(name, sizeof name, "unix:@punica-%016llx", (unsigned long long)identity_random());
+    a->sched.listen = name;
+    a->sched.http = NULL;
+    a->sched.link.secret = secret;
+    s->sched = sched_server_new(s->loop, &a->sched, e);
+    return s->sched ? 0 : -1;
+}
+
+static int start_frontend(session *s, arguments *a, const char *secret, err *e)
+{
+    frontend_options *f = &a->front;
+    served_model_apply(s->model, a->workers.model_dir, f);
+    f->scheduler = sched_server_address(s->sched);
+    f->link.secret = secret;
+    f->adapters_dir = a->workers.adapters_dir;
+    f->adapter = a->workers.adapters.items;
+    f->n_adapters = a->workers.adapters.n;
+    f->more_metrics = write_metrics;
+    f->metrics_ctx = s->sched;
+    s->front = frontend_new(s->loop, f, e);
+    return s->front ? 0 : -1;
+}
+
+static int start_runner(session *s, const arguments *a, const char *secret, err *e)
+{
+    runner_options r = runner_options_default();
+    r.scheduler = sched_server_address(s->sched);
+    r.link.secret = secret;
+    r.link.model = s->model->id;
+    worker_args_apply(&a->workers, &r);
+    s->run = runner_new(s->loop, &r, e);
+    worker_args_release(&r);
+    return s->run ? 0 : -1;
+}
+
+static int start(session *s, arguments *a, err *e)
+{
+    char secret[40];
+    unsigned long long half[] = {identity_random(), identity_random()};
+    snprintf(secret, sizeof secret, "%016llx%016llx", half[0], half[1]);
+    if (start_scheduler(s, a, secret, e) || start_frontend(s, a, secret, e) || start_runner(s, a, secret, e))
+        return -1;
+    s->ready = event_new(s->loop, -1, EV_PERSIST, look, s);
+    event_add(s->ready, &(struct timeval){.tv_usec = 20000});
+    return 0;
+}
+
+static int serve(arguments *a, err *e)
+{
+    served_model m;
+    if (!a->workers.model_dir && choose_demo(a, e))
+        return -1;
+    if (served_model_read(&m, a->workers.model_dir, a->name, e))
+        return -1;
+    cluster_raise_file_limit();
+    session s = {.loop = event_base_new(), .model = &m, .is_demo = a->demo_model, .drain_seconds = a->drain_seconds};
+    int status = start(&s, a, e);
+    if (status == 0)
+        cluster_run(s.loop, take_signal, &s);
+    if (s.failure)
+        status = err_set(e, "no worker could start: %s", s.failure);
+    if (s.ready)
+        event_free(s.ready);
+    frontend_free(s.front);
+    runner_free(s.run);
+    sched_server_free(s.sched);
+    event_base_free(s.loop);
+    served_model_deinit(&m);
+    return status;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    arguments a;
+    err e;
+    int status = parse(&a, argc, argv, &e);
+    if (status == 0)
+        status = serve(&a, &e);
+    free(a.demo_model);
+    free(a.demo_adapters);
+    free(a.workers.adapters.items);
+    free(a.workers.devices.items);
+    return status < 0 ? command_fail(e.msg) : 0;
+}

@@ -1,0 +1,72 @@
+/* cmd_simulate.c - `punica simulate`: the cluster in virtual time */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bench/fault_run.h"
+#include "bench/sched_cost.h"
+#include "bench/simulate.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/tree.h"
+
+#define STEPS "docs/results/step-h200.json"
+
+/* "1:2000" */
+static int run_faults(const char *seeds, bool trace, err *e)
+{
+    unsigned long long first, last;
+    int n = 0;
+    if (sscanf(seeds, "%llu:%llu%n", &first, &last, &n) != 2 || seeds[n] || first > last)
+        return err_set(e, "--seeds takes the first and the last, such as 1:2000, not \"%s\"", seeds);
+    return fault_run(first, last, trace) ? 1 : 0;
+}
+
+/* The experiment, with the step times that were asked for or those of the tree. */
+static int run_experiment(simulate_options *o, err *e)
+{
+    char *measured = o->steps ? NULL : tree_find(STEPS);
+    if (!o->steps)
+        o->steps = measured ? measured : STEPS;
+    int status = simulate_run(o, e);
+    free(measured);
+    return status;
+}
+
+int cmd_simulate(int argc, char **argv)
+{
+    simulate_options o = simulate_options_default();
+    bool cost = false, faults = false, trace = false;
+    const char *seeds = "1:2000";
+    const option options[] = {
+        {"gpus", OPT_INT, &o.gpus, "N", "(16)", 1, 4096},
+        {"hours", OPT_FLOAT, &o.hours, "H", "of arrivals (1)", 0.001, 1000},
+        {"rate", OPT_FLOAT, &o.rate, "R", "requests a second at the peak (nine tenths of what the GPUs can serve)", 0, 1e6},
+        {"batch", OPT_INT, &o.batch, "N", "batch limit of each GPU (32)", 1, 4096},
+        {"pages", OPT_INT, &o.pages, "N", "KvCache pages of 16 tokens of each GPU (2816: what a 7B model leaves of 40 GB)", 1, 1e8},
+        {"steps", OPT_STRING, &o.steps, "FILE", "measured step times (" STEPS ")"},
+        {"seed", OPT_U64, &o.seed, "N", "of the arrivals (0)"},
+        {"packed-only", OPT_FLAG, &o.only_packed, NULL, "without the policies to compare with"},
+        {"csv", OPT_STRING, &o.csv, "FILE", "write request rate, tokens per second and batch sizes over time there"},
+        {"svg", OPT_STRING, &o.svg, "FILE", "draw them there"},
+        {"Instead of the experiment", OPT_FLAG, NULL},
+        {"faults", OPT_FLAG, &faults, NULL, "crashes, lost links, shortage: the scheduler must lose nothing"},
+        {"seeds", OPT_STRING, &seeds, "A:B", "of --faults, each a cluster and a history of its own (1:2000)"},
+        {"trace", OPT_FLAG, &trace, NULL, "of --faults: say everything that happens"},
+        {"cost", OPT_FLAG, &cost, NULL, "events a second of the scheduler at 16, 256 and 4096 GPUs"},
+        {NULL}};
+    const command_line c = {.usage = "punica simulate [options]",
+                            .about = "The paper's cluster experiment in virtual time, with the real scheduler: arrivals rise and fall over an\n"
+                                     "hour, adapters are popular by Skewed. Compared with spreading requests out and with one adapter per GPU.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed == 0 && cost) {
+        sched_cost_run();
+        return 0;
+    }
+    int status = parsed ? parsed : faults ? run_faults(seeds, trace, &e) : run_experiment(&o, &e);
+    return status < 0 ? command_fail(e.msg) : status;
+}

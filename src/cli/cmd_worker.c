@@ -1,0 +1,59 @@
+/* cmd_worker.c - `punica worker`: what a runner starts for each of its devices; not for people */
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "worker/worker.h"
+
+static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
+{
+    *w = (worker_options){.device = "cpu", .max_batch = 32, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
+    const option options[] = {
+        {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
+        {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"adapter", OPT_LIST, adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        {"device", OPT_STRING, &w->device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together (32)", 1, 4096},
+        {"threads", OPT_INT, &w->threads, "N", "CPU threads (all cores)", 1, 1024},
+        {"kv-pages", OPT_INT, &w->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
+        {"adapter-slots", OPT_INT, &w->n_adapter_slots, "N", "adapters in memory at once (64)", 1, 65536},
+        {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},
+        {NULL}};
+    const command_line c = {
+        .usage = "punica worker --model DIR [options] 3<COMMANDS 4>STEPS",
+        .about = "One device behind two pipes. A runner starts this; see punica runner --help.", .options = options};
+    int status = options_parse(&c, argc, argv, e);
+    w->adapter = adapters->items;
+    w->n_adapters = adapters->n;
+    if (status == 0 && !w->model_dir)
+        return err_set(e, "--model DIR is needed; see punica worker --help");
+    return status;
+}
+
+/* Whether the runner was gone before prctl(): nobody would tell us any more. */
+static bool is_orphan(void)
+{
+    struct pollfd commands = {.fd = WORKER_IN_FD};
+    return poll(&commands, 1, 0) > 0 && commands.revents & POLLHUP;
+}
+
+int cmd_worker(int argc, char **argv)
+{
+    worker_options w;
+    option_list adapters = {0};
+    err e;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);           /* whatever it is doing: without its runner it is of no use */
+    signal(SIGINT, SIG_IGN);                    /* of a terminal, or to all processes of a service: the runner's business */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    int status = parse(&w, &adapters, argc, argv, &e), code = 0;
+    if (status == 0 && !is_orphan())
+        status = worker_run(&w, &e);
+    if (status < 0)
+        code = command_fail(e.msg);
+    free(adapters.items);
+    return code;
+}
