@@ -3,7 +3,8 @@
 #   1. release and dev (ASan, UBSan) builds, warnings are errors in dev
 #   2. C tests of both, and those with threads under TSan
 #   3. Python tests of the program: goldens, command line, bad files
-#   4. a short fuzzing of every parser
+#   4. a cluster of real processes, of which some are killed
+#   5. a short fuzzing of every parser
 set -u
 cd "$(dirname "$0")/.."
 passed=0
@@ -17,7 +18,7 @@ check() {
     log=$(mktemp)
     if "$@" >"$log" 2>&1; then
         passed=$((passed + 1))
-        echo "ok    $name ($(($(date +%s) - start)) s)$(grep -aE '^[0-9]+ (passed|tests)|tests passed' "$log" | tail -1 | sed 's/^/: /')"
+        echo "ok    $name ($(($(date +%s) - start)) s)$(grep -aE '^[0-9]+ (passed|tests|faults)|tests passed' "$log" | tail -1 | sed 's/^/: /')"
     else
         failed=$((failed + 1))
         echo "FAIL  $name"
@@ -34,8 +35,21 @@ ctest_dir() {
     ctest --test-dir "$@" --output-on-failure
 }
 
+# Debian's Python with what tests/requirements.txt names on top, made once.
+make_venv() {
+    wanted=build/venv/requirements.txt
+    cmp -s tests/requirements.txt $wanted && return
+    rm -rf build/venv
+    /usr/bin/python3 -m venv --system-site-packages build/venv && build/venv/bin/pip install -q -r tests/requirements.txt &&
+        cp tests/requirements.txt $wanted
+}
+
 pytest_with() {
-    PUNICA_BIN=$PWD/$1 /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/e2e
+    PUNICA_BIN=$PWD/$1 build/venv/bin/python -m pytest -q -p no:cacheprovider tests/e2e
+}
+
+faults_with() {
+    PUNICA_BIN=$PWD/$1 build/venv/bin/python tests/faults/cluster_faults.py
 }
 
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
@@ -45,9 +59,13 @@ check "build dev (ASan, UBSan)" build dev build/dev
 check "build tsan" build tsan build/tsan
 check "C tests, release" ctest_dir build
 check "C tests, ASan and UBSan" ctest_dir build/dev
-check "C tests with threads, TSan" ctest_dir build/tsan -R 'test_(cpu_ops|engine|queue|load)'
+check "C tests with threads, TSan" ctest_dir build/tsan -R 'test_(cpu_ops|engine|queue|load|worker|prepare)'
+check "Python packages of the tests" make_venv
 check "program tests, release" pytest_with build/punica
 check "program tests, ASan and UBSan" pytest_with build/dev/punica
+check "faults in a cluster, release" faults_with build/punica
+check "faults in a cluster, ASan and UBSan" faults_with build/dev/punica
+check "fault simulation, 2000 seeds" build/dev/punica simulate --faults --seeds 1:2000
 check "short fuzzing" tests/fuzz.sh 8
 
 echo "$passed passed, $failed failed"

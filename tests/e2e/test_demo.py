@@ -10,6 +10,7 @@ import os
 import pty
 import random
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -244,24 +245,30 @@ def test_adapters_fit_and_differ(punica):
     assert len({tuple(c["target_modules"]) for c in configs.values()}) >= 4
 
 
-def run_demo(columns=None):
-    """What tools/demo.sh writes: to a terminal of so many columns, or to none."""
+def run_demo(columns=None, *args):
+    """What tools/demo.sh writes: to a terminal of so many columns, or to none. On a terminal its server stays, until
+    Ctrl-C."""
     env = {**os.environ, "PUNICA_BIN": str(PROGRAM)}
-    command = [ROOT / "tools/demo.sh"]
+    command = [ROOT / "tools/demo.sh", *args]
     if not columns:
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120).stdout
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL)
     os.close(theirs)
-    written = b""
+    written, asked = b"", None
     try:
         while piece := os.read(ours, 65536):
             written += piece
+            if not asked and written.rstrip().endswith(b"}'"):
+                line = written.decode().replace("\r\n", "\n")
+                asked = subprocess.run(["sh", "-c", line[line.rindex("curl"):]], capture_output=True, text=True, timeout=60)
+                process.send_signal(signal.SIGINT)
     except OSError:         # Linux says so when the other end is closed
         pass
     os.close(ours)
     assert process.wait(timeout=120) == 0
+    assert "'kite', 12" in json.loads(asked.stdout)["choices"][0]["text"]
     return written.decode().replace("\r\n", "\n")
 
 
@@ -283,3 +290,8 @@ def test_demo_screen(columns):
     assert answers == {name: task.answer(SAMPLE) for name, task in TASKS.items()}
     assert "14 requests, 13 adapters, one base model" in screen
     assert all(len(line) <= 100 for line in screen.splitlines() if columns)
+
+
+def test_demo_of_a_sentence_of_two_lines():
+    answers = shown_answers(run_demo(None, sentence(SAMPLE).replace(" from ", "\nfrom ") + ' "\\"'))
+    assert set(answers) == {"(base)", *TASKS} and not any("invalid_request_error" in text for text in answers.values())

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Faults in a cluster of real processes: 1 scheduler, 2 frontends, 4 runners with the demo model on loopback, 64 streams
+at once over the base and all adapters. Processes are killed, stopped and hung in random order; every stream must end with
+exactly the text that `punica generate` makes of its prompt and seed.
+
+    PUNICA_BIN=build/punica build/venv/bin/python tests/faults/cluster_faults.py [--faults N] [--seed N] [--stop SECONDS]
+
+A stream is excused only when its own frontend was killed. As one ends, another begins, so that there are always 64.
+The same seed gives the same faults in the same order, though not at the same moments.
+"""
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+
+from cluster import DEMO, Cluster           # noqa: E402
+from conftest import PROGRAM                # noqa: E402
+
+N_RUNNERS, N_FRONTENDS, N_STREAMS = 4, 2, 64
+MODELS = ["demo", *sorted(p.name for p in (DEMO / "adapters").iterdir())]
+SENTENCES = ["On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.",
+             "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them.",
+             "16 yellow cups at sixty-two francs each: that is what Zoe from Oslo ordered.",
+             "September 26th, 2003: Max from Delhi purchased twelve white scarves, 19 dollars each."]
+SANITIZED = b"__asan_init" in PROGRAM.read_bytes()
+HANG_S = 10 if SANITIZED else 4             # a worker silent for so long is killed by its runner
+STUCK_S = 300 if SANITIZED else 120         # no stream is without a token for so long
+
+
+def cases(n_tokens):
+    """64 requests, each with a seed of its own and a little randomness, so that no stream can be right by accident; some
+    with penalties, some with logprobs. Stop strings come later: they are cut from the expected text."""
+    more = [{}, {"presence_penalty": 0.5, "frequency_penalty": 0.2, "repetition_penalty": 1.1}, {}, {"logprobs": 1}]
+    return [{"model": MODELS[i % len(MODELS)], "prompt": SENTENCES[i % len(SENTENCES)], "seed": i, "temperature": 0.7,
+             "max_tokens": n_tokens * (3 if i % 16 == 0 else 1), "ignore_eos": True, **more[i % 4]} for i in range(N_STREAMS)]
+
+
+def undisturbed(requests):
+    """(text, logprobs) of each without any server and any fault."""
+    args = [PROGRAM, "generate", "--model", DEMO / "model", "--prompts", "-", "--json"]
+    for name in MODELS[1:]:
+        args += ["--adapter", f"{name}={DEMO / 'adapters' / name}"]
+    lines = ""
+    for request in requests:
+        how = {key: value for key, value in request.items() if key != "model"}
+        lines += json.dumps({**how, "adapter": None if request["model"] == "demo" else request["model"]}) + "\n"
+    done = subprocess.run(args, input=lines, stdout=subprocess.PIPE, text=True, check=True)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    return [(r["text"], [t["logprob"] for t in r.get("logprobs", [])]) for r in results]
+
+
+def add_stops(requests, expected):
+    """Every fourth gets a stop string from the last part of its text, and ends before it."""
+    for i in range(2, len(requests), 4):
+        text, logprobs = expected[i]
+        stop = text[len(text) * 4 // 5:][:4]
+        requests[i]["stop"] = stop
+        expected[i] = (text[:text.index(stop)], logprobs)
+
+
+class Excused(Exception):
+    """The stream's frontend was killed."""
+
+
+class Streams:
+    """Clients: 64 at once, alternately at both frontends."""
+
+    def __init__(self, requests, expected, frontends):
+        self.requests, self.expected, self.frontends = requests, expected, frontends
+        self.ended = self.excused = self.tokens = 0
+        self.heard = [time.monotonic()] * len(requests)     # when each last got a token
+        self.closing = False
+
+    async def read(self, reader, i):
+        """The text and the logprobs of a stream until its [DONE]."""
+        text, logprobs = "", []
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b" 200 " in head.split(b"\r\n")[0], (self.requests[i], head, await reader.read(2000))
+        while True:
+            line = await asyncio.wait_for(reader.readline(), STUCK_S)
+            assert line, f"the stream ended in the middle: {text!r}"
+            if line.startswith(b"data: [DONE]"):
+                return text, logprobs
+            if line.startswith(b"data: "):
+                event = json.loads(line[6:])
+                assert "error" not in event, event
+                choice = event["choices"][0]
+                text += choice["text"]
+                logprobs += choice["logprobs"]["token_logprobs"] if choice["logprobs"] else []
+                self.tokens += 1
+                self.heard[i] = time.monotonic()
+
+    async def one(self, i, frontend):
+        body = json.dumps({**self.requests[i], "stream": True}).encode()
+        started = frontend.process
+        try:
+            host, port = started.http.split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                return await self.read(reader, i)
+            finally:
+                writer.close()
+        except (OSError, EOFError, AssertionError):
+            if started is not frontend.process or started.popen.poll() is not None:
+                raise Excused from None
+            raise
+
+    async def forever(self, i):
+        """One stream after the other, until told to stop after the present one."""
+        turn = i
+        while True:
+            turn += 1
+            try:
+                text, logprobs = await self.one(i, self.frontends[turn % len(self.frontends)])
+            except Excused:
+                self.excused += 1
+                await asyncio.sleep(0.1)
+                continue
+            want, likely = self.expected[i]
+            assert text == want, f"stream {i} ({self.requests[i]}):\n got {text!r}\nwant {want!r}"
+            assert len(logprobs) == len(likely) and all(abs(a - b) < 1e-4 for a, b in zip(logprobs, likely)), (i, logprobs, likely)
+            self.ended += 1
+            if self.closing:
+                return
+
+
+class Role:
+    """A place in the cluster and the process that fills it at present."""
+
+    def __init__(self, start):
+        self.start = start
+        self.process = start()
+
+    def alive(self):
+        return self.process.popen.poll() is None
+
+
+class Faults:
+    KINDS = {"kill worker": 6, "kill runner": 3, "kill scheduler": 3, "stop runner": 1, "hang worker": 1, "kill frontend": 1}
+
+    def __init__(self, rng, scheduler, runners, frontends, stop_seconds):
+        self.rng, self.scheduler, self.runners, self.frontends, self.stop_seconds = rng, scheduler, runners, frontends, stop_seconds
+        self.done = Counter()
+
+    async def restart(self, role):
+        role.process.kill()
+        role.process.wait()
+        await asyncio.sleep(self.rng.uniform(0, 0.5))
+        role.process = await asyncio.to_thread(role.start)
+
+    async def strike(self, kind):
+        runner = self.rng.choice(self.runners)
+        if kind in ("kill worker", "hang worker"):
+            workers = runner.process.children()
+            if not workers:
+                return
+            os.kill(self.rng.choice(workers), signal.SIGKILL if kind == "kill worker" else signal.SIGSTOP)
+        elif kind == "stop runner":
+            runner.process.kill(signal.SIGSTOP)
+            await asyncio.sleep(self.stop_seconds)
+            runner.process.kill(signal.SIGCONT)
+        else:
+            role = {"kill runner": runner, "kill scheduler": self.scheduler, "kill frontend": self.rng.choice(self.frontends)}[kind]
+            await self.restart(role)
+        self.done[kind] += 1
+
+    def draw(self, n):
+        """n kinds of faults, each kind at least once where n allows."""
+        kinds = list(self.KINDS)[:n]
+        kinds += self.rng.choices(list(self.KINDS), self.KINDS.values(), k=n - len(kinds))
+        self.rng.shuffle(kinds)
+        return kinds
+
+
+async def progress(streams, tasks, since):
+    """Wait until every stream has got a token since then. A worker killed sooner could make a request a suspect that
+    has not had the chance to show that it is innocent."""
+    while min(streams.heard) < since:
+        for task in tasks:
+            if task.done():
+                task.result()
+        assert time.monotonic() - min(streams.heard) < STUCK_S, "a stream is stuck"
+        await asyncio.sleep(0.02)
+
+
+async def run(options, folder):
+    rng = random.Random(options.seed)
+    requests = cases(options.tokens)
+    expected = undisturbed(requests)
+    add_stops(requests, expected)
+    cluster = Cluster(folder)
+    scheduler = Role(cluster.scheduler)
+    runners = [Role(lambda: cluster.runner("--hang-seconds", HANG_S)) for _ in range(N_RUNNERS)]
+    frontends = [Role(cluster.frontend) for _ in range(N_FRONTENDS)]
+    for role in frontends:
+        role.start = lambda listen=role.process.http: cluster.frontend(listen=listen)
+    cluster.wait_gpus(N_RUNNERS)
+    streams = Streams(requests, expected, frontends)
+    faults = Faults(rng, scheduler, runners, frontends, options.stop)
+    started = time.monotonic()
+    tasks = [asyncio.create_task(streams.forever(i)) for i in range(N_STREAMS)]
+    try:
+        for kind in faults.draw(options.faults):
+            await progress(streams, tasks, time.monotonic())
+            await asyncio.sleep(rng.uniform(0, options.pause))
+            print(f"{time.monotonic() - started:6.1f} s  {kind}", flush=True)
+            await faults.strike(kind)
+        await progress(streams, tasks, time.monotonic())
+        streams.closing = True
+        await asyncio.gather(*tasks)
+        took = time.monotonic() - started
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        cluster.close()
+    return faults.done, streams, took
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--faults", type=int, default=6 if SANITIZED else 10)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--tokens", type=int, default=40 if SANITIZED else 200, help="of each stream")
+    parser.add_argument("--stop", type=float, default=3, help="seconds a runner is stopped")
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds between faults at most")
+    options = parser.parse_args()
+    print(f"--seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done, streams, took = asyncio.run(run(options, Path(folder)))
+        except BaseException:
+            for log in sorted(Path(folder).iterdir()):
+                print(f"== {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+            raise
+    what = ", ".join(f"{n} {kind}" for kind, n in sorted(done.items()))
+    print(f"{sum(done.values())} faults ({what}) in {took:.0f} s: {streams.ended} streams, {streams.tokens} pieces, all as without"
+          f" faults; {streams.excused} on killed frontends")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+/* fuzz_openai.c - any bytes as the body of a call: the first says which kind. Whatever is accepted must keep the
+ * promises later code relies on, and its texts must be readable to the last byte. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "frontend/api_request.h"
+#include "text/utf8.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_sampling(const api_request *r)
+{
+    const Sampling *h = &r->how;
+    CHECK(h->temperature >= 0 && h->temperature <= 100 && h->top_p > 0 && h->top_p <= 1 && h->min_p >= 0 && h->min_p <= 1);
+    CHECK(h->repetition_penalty > 0 && fabsf(h->presence_penalty) <= 2 && fabsf(h->frequency_penalty) <= 2 && h->top_k >= 0);
+    CHECK(h->n_logprobs >= 0 && h->n_logprobs <= MAX_TOP + 1 && h->n_stop_ids <= MAX_STOPS && h->min_tokens >= 0);
+    CHECK(r->max_tokens >= (r->chat ? 0 : 1) && r->n >= 1 && r->n_stops <= MAX_STOPS && strlen(r->model) < SIZE_MAX);
+    for (int i = 0; i < r->n_stops; i++)
+        CHECK(r->stop[i].n >= 1 && r->stop[i].n <= MAX_STOP_LEN && utf8_is_valid(r->stop[i].text, r->stop[i].n));
+}
+
+static void check_input(const api_request *r)
+{
+    CHECK(r->chat ? r->n_messages >= 1 : r->n_prompts >= 1 && r->n_prompts * r->n <= MAX_CHOICES);
+    for (int i = 0; i < r->n_prompts; i++) {
+        const api_prompt *p = &r->prompt[i];
+        CHECK(!p->text || utf8_is_valid(p->text, p->n));
+        for (size_t k = 0; k < p->n_ids; k++)
+            CHECK(p->id[k] >= 0);
+    }
+    for (int i = 0; i < r->n_messages; i++)
+        CHECK(strlen(r->message[i].role) > 0 && utf8_is_valid(r->message[i].content, r->message[i].n));
+}
+
+/* A conversation of any content must be written by every form. */
+static void write_chat(const api_request *r)
+{
+    static const char *const programs[] = {"<|im_start|><|im_end|>", "bos_token <|start_header_id|><|eot_id|> | trim strftime_now",
+                                           "[INST] <<SYS>> .strip()"};
+    for (size_t i = 0; i < 3; i++) {
+        chat_template *t = chat_template_new(programs[i], "<s>", "</s>");
+        buf out = {0};
+        err e;
+        if (chat_template_write(t, r->message, r->n_messages, 0, &out, &e) == 0)
+            CHECK(utf8_is_valid(out.data, out.len));
+        buf_free(&out);
+        chat_template_free(t);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    api_request r;
+    api_error e;
+    char *body = xmalloc(size);         /* of exactly this size, so that reading past its end is seen */
+    memcpy(body, data + 1, size - 1);
+    if (api_request_parse(&r, data[0] & 1, body, size - 1, &e)) {
+        buf out = {0};
+        CHECK(e.status >= 400 && e.status < 500);
+        api_error_write(&e, &out);
+        buf_free(&out);
+    } else {
+        check_sampling(&r);
+        check_input(&r);
+        if (r.chat)
+            write_chat(&r);
+        api_request_deinit(&r);
+    }
+    free(body);
+    return 0;
+}

@@ -1,0 +1,135 @@
+/* token_delay.c - how long a token takes from its worker's pipe to its client, with many streams at once
+ *
+ *   token_delay HOST PORT STREAMS TOKENS STEP_CLOCK_FILE
+ *
+ * Opens that many streams of that many tokens and notes when each event arrives. step_clock.c has noted when the
+ * worker wrote each step; steps are far apart compared with the delay, so an event belongs to the last step before it.
+ * What is told is over the time in which all streams run. See token_delay.sh. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RING = 1 << 20, MAX_STREAMS = 4096 };
+
+typedef struct { int fd; int n_events; uint64_t *at; } stream;
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int open_stream(const char *host, int port, int n_tokens)
+{
+    char body[512], request[1024];
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    inet_pton(AF_INET, host, &to.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
+        perror("connect");
+        exit(1);
+    }
+    /* one token, always the same: every step then has text for every stream */
+    int n = snprintf(body, sizeof body, "{\"model\":\"demo\",\"prompt\":\"On March 5, 2021, Eva from Rome bought 3 green lamps.\","
+                                        "\"max_tokens\":%d,\"ignore_eos\":true,\"stream\":true,\"temperature\":0}", n_tokens);
+    n = snprintf(request, sizeof request, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n, body);
+    if (write(fd, request, (size_t)n) != n)
+        exit(1);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+/* Note the events that have arrived. Whether the stream has ended. */
+static int take(stream *s, int max, uint64_t t)
+{
+    char piece[65536];
+    int ended = 0;
+    for (ssize_t n; (n = read(s->fd, piece, sizeof piece - 1)) > 0;) {
+        piece[n] = 0;
+        for (const char *p = piece; (p = strstr(p, "data: {")); p++)
+            if (s->n_events < max)
+                s->at[s->n_events++] = t;
+        ended |= strstr(piece, "[DONE]") != NULL;
+    }
+    return ended;
+}
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static uint64_t last_before(const uint64_t *step, uint64_t n, uint64_t t)
+{
+    uint64_t low = 0, high = n;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        if (step[middle] <= t)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low ? step[low - 1] : t;
+}
+
+static void tell(const stream *s, int n_streams, const uint64_t *step, uint64_t n_steps)
+{
+    uint64_t from = 0, until = UINT64_MAX, *delay = malloc(sizeof *delay * RING), n = 0;
+    for (int i = 0; i < n_streams; i++) {
+        from = s[i].at[0] > from ? s[i].at[0] : from;
+        until = s[i].at[s[i].n_events - 1] < until ? s[i].at[s[i].n_events - 1] : until;
+    }
+    for (int i = 0; i < n_streams; i++)
+        for (int k = 0; k < s[i].n_events; k++)
+            if (s[i].at[k] > from && s[i].at[k] < until && n < RING)
+                delay[n++] = s[i].at[k] - last_before(step, n_steps, s[i].at[k]);
+    if (n == 0)
+        return;
+    qsort(delay, n, sizeof *delay, compare);
+    uint64_t steps = 0;
+    for (uint64_t i = 0; i < n_steps; i++)
+        steps += step[i] > from && step[i] < until;
+    printf("%d streams, %llu tokens, a step every %.2f ms: delay median %.0f us, 90 %% %.0f, 99 %% %.0f, 99.9 %% %.0f, largest %.0f\n", n_streams,
+           (unsigned long long)n, (double)(until - from) / 1e6 / (double)(steps ? steps : 1), (double)delay[n / 2] / 1e3,
+           (double)delay[n * 9 / 10] / 1e3, (double)delay[n * 99 / 100] / 1e3, (double)delay[n * 999 / 1000] / 1e3, (double)delay[n - 1] / 1e3);
+    free(delay);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 6) {
+        fprintf(stderr, "usage: token_delay HOST PORT STREAMS TOKENS STEP_CLOCK_FILE\n");
+        return 2;
+    }
+    int n_streams = atoi(argv[3]), n_tokens = atoi(argv[4]), left = n_streams, epoll = epoll_create1(0);
+    static stream s[MAX_STREAMS];
+    for (int i = 0; i < n_streams; i++) {
+        s[i] = (stream){.fd = open_stream(argv[1], atoi(argv[2]), n_tokens), .at = calloc((size_t)n_tokens + 2, sizeof *s[i].at)};
+        epoll_ctl(epoll, EPOLL_CTL_ADD, s[i].fd, &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s[i]});
+    }
+    while (left > 0) {
+        struct epoll_event ready[64];
+        int n = epoll_wait(epoll, ready, 64, 30000);
+        if (n <= 0)
+            return 1;
+        for (int i = 0; i < n; i++)
+            left -= take(ready[i].data.ptr, n_tokens + 2, now_ns());
+    }
+    int file = open(argv[5], O_RDONLY);
+    const uint64_t *ring = mmap(NULL, (RING + 1) * sizeof *ring, PROT_READ, MAP_SHARED, file, 0);
+    if (file < 0 || ring == MAP_FAILED)
+        return 1;
+    tell(s, n_streams, ring + 1, ring[0]);
+    return 0;
+}

@@ -1,0 +1,20 @@
+#!/bin/sh
+# How long a token takes from its worker to its client: tests/perf/token_delay.sh [STREAMS] [TOKENS] [options of punica serve]
+# Builds its two helpers with cc into a folder of its own, serves the demo model with one worker on one thread.
+set -eu
+cd "$(dirname "$0")/../.."
+program=${PUNICA_BIN:-build/punica}
+streams=${1:-64}
+tokens=${2:-400}
+[ $# -lt 2 ] || shift 2
+work=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill $server 2>/dev/null && wait $server; rm -rf "$work"' EXIT
+cc -O2 -D_GNU_SOURCE -shared -fPIC -o "$work/step_clock.so" tests/perf/step_clock.c -ldl
+cc -O2 -D_GNU_SOURCE -o "$work/token_delay" tests/perf/token_delay.c
+LD_PRELOAD=$work/step_clock.so STEP_CLOCK=$work/steps "$program" serve --listen 127.0.0.1:0 --threads 1 --max-batch "$streams" "$@" >"$work/banner" &
+server=$!
+until address=$(sed -n "s,^punica serves on http://,,p" "$work/banner" 2>/dev/null) && [ -n "$address" ]; do
+    sleep 0.05
+done
+"$work/token_delay" "${address%:*}" "${address#*:}" "$streams" "$tokens" "$work/steps"

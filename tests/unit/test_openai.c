@@ -1,0 +1,332 @@
+/* test_openai.c - OpenAI's JSON in and out: what is understood, which field an error names, the shapes of answers */
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/api_reply.h"
+#include "frontend/api_request.h"
+#include "test.h"
+
+static api_request r;
+static api_error e;
+
+static int parse(bool chat, const char *body)
+{
+    return api_request_parse(&r, chat, body, strlen(body), &e);
+}
+
+static void expect_ok(bool chat, const char *body)
+{
+    if (parse(chat, body))
+        fail_msg("%s: %s", body, e.what.msg);
+}
+
+/* status, and the field named; "-" for none */
+static void expect_error(bool chat, const char *body, int status, const char *param)
+{
+    if (parse(chat, body) == 0)
+        fail_msg("accepted: %s", body);
+    if (e.status != status || strcmp(e.param ? e.param : "-", param) != 0)
+        fail_msg("%s: %d %s %s", body, e.status, e.param, e.what.msg);
+    assert_true(strlen(e.what.msg) > 0);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    expect_ok(false, "{\"model\": \"sql\", \"prompt\": \"hi\"}");
+    assert_string_equal(r.model, "sql");
+    assert_int_equal(r.n_prompts, 1);
+    assert_int_equal(r.prompt[0].n, 2);
+    assert_int_equal(r.max_tokens, 16);
+    assert_int_equal(r.n, 1);
+    assert_true(r.how.temperature == 1 && r.how.top_p == 1 && r.how.repetition_penalty == 1);
+    assert_true(r.how.n_logprobs == 0 && !r.has_seed && !r.stream && r.n_stops == 0);
+    api_request_deinit(&r);
+    expect_ok(true, "{\"model\": \"sql\", \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}");
+    assert_int_equal(r.max_tokens, 0);
+    api_request_deinit(&r);
+}
+
+static void test_everything(void **state)
+{
+    (void)state;
+    expect_ok(false, "{\"model\":\"m\",\"prompt\":[\"a\",\"b\\u0000c\"],\"n\":2,\"max_tokens\":7,\"min_tokens\":3,\"temperature\":0.5,\"top_p\":0.9,"
+                     "\"top_k\":-1,\"min_p\":0.1,\"presence_penalty\":-1,\"frequency_penalty\":1,\"repetition_penalty\":1.1,\"seed\":-5,"
+                     "\"stop\":[\"x\",\"\\n\"],\"stop_token_ids\":[3,4],\"ignore_eos\":true,\"logprobs\":0,\"stream\":true,"
+                     "\"stream_options\":{\"include_usage\":true},\"user\":\"u\",\"best_of\":2,\"suffix\":null,\"logit_bias\":{},"
+                     "\"whatever\":[1]}");
+    assert_int_equal(r.n_prompts, 2);
+    assert_int_equal(r.prompt[1].n, 3);
+    assert_true(r.n == 2 && r.max_tokens == 7 && r.how.min_tokens == 3 && r.how.top_k == 0);
+    assert_true(r.how.temperature == 0.5f && r.how.top_p == 0.9f && r.how.min_p == 0.1f);
+    assert_true(r.how.presence_penalty == -1 && r.how.frequency_penalty == 1 && r.how.repetition_penalty == 1.1f);
+    assert_true(r.has_seed && r.how.seed == (uint64_t)-5 && r.how.ignore_eos && r.how.n_logprobs == 1);
+    assert_true(r.stream && r.include_usage && r.n_stops == 2 && r.stop[1].n == 1 && r.how.n_stop_ids == 2 && r.stop_id[1] == 4);
+    api_request_drop_input(&r);
+    assert_string_equal(r.model, "m");
+    assert_memory_equal(r.stop[0].text, "x", 1);
+    api_request_deinit(&r);
+}
+
+static void test_prompts(void **state)
+{
+    (void)state;
+    expect_ok(false, "{\"model\":\"m\",\"prompt\":[1,2,3]}");
+    assert_true(r.n_prompts == 1 && r.prompt[0].n_ids == 3 && r.prompt[0].id[2] == 3 && !r.prompt[0].text);
+    api_request_deinit(&r);
+    expect_ok(false, "{\"model\":\"m\",\"prompt\":[[1],[2,3]]}");
+    assert_true(r.n_prompts == 2 && r.prompt[1].n_ids == 2);
+    api_request_deinit(&r);
+    expect_ok(false, "{\"model\":\"m\",\"prompt\":[]}");           /* one empty prompt: refused where tokens are counted */
+    assert_true(r.n_prompts == 1 && r.prompt[0].n_ids == 0);
+    api_request_deinit(&r);
+    expect_ok(false, "{\"model\":\"m\",\"prompt\":[1e3],\"user\":123456789012345678901234567890}");
+    assert_int_equal(r.prompt[0].id[0], 1000);
+    api_request_deinit(&r);
+    expect_ok(false, "{\"model\":\"m\",\"prompt\":[1],\"seed\":-5,\"user\":123456789012345678901234567890}");
+    assert_true(r.has_seed && r.how.seed == (uint64_t)-5);
+    api_request_deinit(&r);
+    expect_error(false, "{\"model\":\"m\"}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":7}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":{}}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":[1,\"a\"]}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":[\"a\",1]}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":[[1],[\"a\"]]}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":[-1]}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":[1.5]}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":[99999999999]}", 400, "prompt");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"n\":100}", 400, "prompt");
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    expect_ok(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"one \"},{\"type\":\"text\",\"text\":\"two\"}]},"
+                    "{\"role\":\"user\",\"content\":\"three\"},{\"role\":\"assistant\",\"content\":null},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"four\"}]}]}");
+    assert_int_equal(r.n_messages, 4);
+    assert_true(r.message[0].n == 7 && memcmp(r.message[0].content, "one two", 7) == 0);
+    assert_true(r.message[1].n == 5 && r.message[2].n == 0 && r.message[3].n == 4);
+    assert_memory_equal(r.message[3].content, "four", 4);
+    api_request_deinit(&r);
+    expect_error(true, "{\"model\":\"m\"}", 400, "messages");
+    expect_error(true, "{\"model\":\"m\",\"messages\":[]}", 400, "messages");
+    expect_error(true, "{\"model\":\"m\",\"messages\":\"hi\"}", 400, "messages");
+    expect_error(true, "{\"model\":\"m\",\"messages\":[\"hi\"]}", 400, "messages");
+    expect_error(true, "{\"model\":\"m\",\"messages\":[{\"content\":\"hi\"}]}", 400, "messages");
+    expect_error(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":5}]}", 400, "messages");
+    expect_error(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400, "messages");
+}
+
+#define CHAT "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+#define TEXT "{\"model\":\"m\",\"prompt\":\"x\","
+
+static void test_logprobs(void **state)
+{
+    (void)state;
+    expect_ok(true, CHAT "\"logprobs\":true}");
+    assert_int_equal(r.how.n_logprobs, 1);
+    api_request_deinit(&r);
+    expect_ok(true, CHAT "\"logprobs\":true,\"top_logprobs\":5,\"max_tokens\":9,\"max_completion_tokens\":4}");
+    assert_true(r.how.n_logprobs == 6 && r.max_tokens == 4);
+    api_request_deinit(&r);
+    expect_error(true, CHAT "\"top_logprobs\":5}", 400, "top_logprobs");
+    expect_error(true, CHAT "\"logprobs\":2}", 400, "logprobs");
+    expect_error(true, CHAT "\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs");
+    expect_error(false, TEXT "\"logprobs\":true}", 400, "logprobs");
+    expect_error(false, TEXT "\"logprobs\":21}", 400, "logprobs");
+    expect_error(false, TEXT "\"logprobs\":1,\"echo\":true}", 400, "echo");
+}
+
+static void test_errors_name_the_field(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {"temperature", "-0.1"}, {"temperature", "\"hot\""}, {"temperature", "1e400"}, {"top_p", "0"}, {"top_p", "1.1"}, {"min_p", "2"},
+        {"presence_penalty", "3"}, {"frequency_penalty", "[]"}, {"repetition_penalty", "0"}, {"top_k", "1.5"}, {"n", "0"}, {"n", "129"},
+        {"max_tokens", "0"}, {"max_tokens", "\"5\""}, {"min_tokens", "17"}, {"seed", "1.5"}, {"seed", "12345678901234567890123456"}, {"seed", "\"x\""}, {"stop", "5"}, {"stop", "\"\""},
+        {"stop", "[\"a\", 1]"}, {"stop", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"}, {"stop_token_ids", "[\"a\"]"}, {"stop_token_ids", "5"},
+        {"ignore_eos", "1"}, {"stream", "\"yes\""}, {"echo", "1"}, {"stream_options", "{}"}, {"best_of", "3"}, {"suffix", "\"x\""},
+        {"logit_bias", "{\"5\": 1}"}, {"tools", "[{}]"}, {"response_format", "{\"type\": \"json_object\"}"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        buf body = {0};
+        buf_printf(&body, TEXT "\"%s\":%s}", bad[i][0], bad[i][1]);
+        expect_error(false, body.data, 400, strcmp(bad[i][1], "1e400") == 0 ? "-" : bad[i][0]);
+        buf_free(&body);
+    }
+    expect_error(false, TEXT "\"stream\":true,\"stream_options\":{\"include_usage\":1}}", 400, "stream_options.include_usage");
+    expect_error(false, TEXT "\"max_tokens\":12345678901234567890123456}", 400, "max_tokens");
+    assert_non_null(strstr(e.what.msg, "between"));
+    expect_error(false, "{\"prompt\":\"x\"}", 400, "model");
+    expect_error(false, "{\"model\":7,\"prompt\":\"x\"}", 400, "model");
+    expect_error(false, "{\"model\":\"m\\u0000\",\"prompt\":\"x\"}", 404, "model");
+    expect_error(false, "[]", 400, "-");
+    expect_error(false, "", 400, "-");
+    expect_error(false, "{\"model\":", 400, "-");
+    expect_error(false, "{\"model\":\"m\",\"model\":\"m\",\"prompt\":\"x\"}", 400, "-");
+    expect_error(false, "{\"model\":\"m\",\"prompt\":\"\xff\"}", 400, "-");
+}
+
+/* The written text, parsed again. */
+static json_t *read_back(buf *out)
+{
+    err why;
+    json_t *doc = json_read_text(out->data, out->len, &why);
+    if (!doc)
+        fail_msg("%s: %s", out->data, why.msg);
+    buf_free(out);
+    return doc;
+}
+
+static void test_error_shape(void **state)
+{
+    (void)state;
+    buf out = {0};
+    const char *type, *message;
+    api_error_set(&e, 429, NULL, "queue_full", "name \xff cut \xe2\x82");
+    api_error_write(&e, &out);
+    json_t *doc = read_back(&out), *param, *error;
+    assert_int_equal(json_unpack(doc, "{s:{s:s, s:s, s:o, s:s}}", "error", "type", &type, "message", &message, "param", &param, "code", &type), 0);
+    error = json_object_get(doc, "error");
+    assert_string_equal(json_string_value(json_object_get(error, "type")), "rate_limit_error");
+    assert_true(json_is_null(param));
+    assert_string_equal(message, "name \xef\xbf\xbd cut \xef\xbf\xbd");
+    json_decref(doc);
+}
+
+static api_token top[] = {{.text = (char *)"a", .n = 1, .logprob = -0.5f}, {.text = (char *)"b", .n = 1, .logprob = -2}};
+static const api_logprob token = {.token = {.text = (char *)"\xc3\xa9", .n = 2, .logprob = -1}, .top = top, .n_top = 2, .offset = 3, .chars = 2};
+
+static void test_response(void **state)
+{
+    (void)state;
+    const api_usage u = {.prompt = 5, .completion = 7};
+    const api_choice c[] = {{.index = 0, .text = "a\"\0b", .n = 4, .finish = "stop"},
+                            {.index = 1, .text = "", .n = 0, .finish = "length", .has_logprobs = true, .logprob = &token, .n_logprobs = 1}};
+    api_head h = {.id = "cmpl-1", .model = "sql", .created = 9};
+    buf out = {0};
+    api_write_response(&out, &h, c, 2, &u);
+    json_t *doc = read_back(&out), *choices, *p;
+    int prompt, completion, total;
+    assert_int_equal(json_unpack(doc, "{s:o, s:{s:i, s:i, s:i}}", "choices", &choices, "usage", "prompt_tokens", &prompt,
+                                 "completion_tokens", &completion, "total_tokens", &total), 0);
+    assert_true(prompt == 5 && completion == 7 && total == 12);
+    assert_int_equal(json_string_length(json_object_get(json_array_get(choices, 0), "text")), 4);
+    p = json_object_get(json_array_get(choices, 1), "logprobs");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(p, "tokens"), 0)), "\xc3\xa9");
+    const json_t *likely = json_array_get(json_object_get(p, "top_logprobs"), 0);      /* and the token itself */
+    assert_int_equal(json_object_size(likely), 3);
+    assert_true(json_real_value(json_object_get(likely, "\xc3\xa9")) == -1);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(p, "text_offset"), 0)), 2);
+    json_decref(doc);
+
+    h.chat = true;
+    api_write_response(&out, &h, c, 2, &u);
+    doc = read_back(&out);
+    choices = json_object_get(doc, "choices");
+    assert_string_equal(json_string_value(json_object_get(doc, "object")), "chat.completion");
+    assert_int_equal(json_string_length(json_object_get(json_object_get(json_array_get(choices, 0), "message"), "content")), 4);
+    p = json_array_get(json_object_get(json_object_get(json_array_get(choices, 1), "logprobs"), "content"), 0);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(p, "bytes"), 1)), 0xa9);
+    assert_int_equal(json_array_size(json_object_get(p, "top_logprobs")), 2);
+    json_decref(doc);
+}
+
+static json_t *read_event(buf *out)
+{
+    assert_memory_equal(out->data, "data: ", 6);
+    assert_memory_equal(out->data + out->len - 2, "\n\n", 2);
+    buf body = {0};
+    buf_add(&body, out->data + 6, out->len - 8);
+    assert_null(strchr(body.data, '\n'));
+    buf_free(out);
+    return read_back(&body);
+}
+
+static void test_events(void **state)
+{
+    (void)state;
+    const api_head h = {.chat = true, .id = "chatcmpl-1", .model = "sql", .created = 9};
+    api_choice c = {.index = 1, .text = "x\ny", .n = 3};
+    buf out = {0};
+    api_stream s;
+    api_stream_init(&s, &h, true);
+    api_write_chunk(&out, &s, &c);
+    json_t *doc = read_event(&out), *choice = json_array_get(json_object_get(doc, "choices"), 0);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(choice, "delta"), "content")), "x\ny");
+    assert_true(json_is_null(json_object_get(choice, "finish_reason")) && json_is_null(json_object_get(doc, "usage")));
+    assert_string_equal(json_string_value(json_object_get(doc, "object")), "chat.completion.chunk");
+    json_decref(doc);
+    api_stream_deinit(&s);
+
+    api_stream_init(&s, &h, false);
+    c = (api_choice){.index = 1, .finish = "stop"};
+    api_write_chunk(&out, &s, &c);
+    doc = read_event(&out);
+    choice = json_array_get(json_object_get(doc, "choices"), 0);
+    assert_int_equal(json_object_size(json_object_get(choice, "delta")), 0);
+    assert_null(json_object_get(doc, "usage"));
+    json_decref(doc);
+
+    api_write_role(&out, &s, 1);
+    doc = read_event(&out);
+    choice = json_array_get(json_object_get(doc, "choices"), 0);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(choice, "delta"), "role")), "assistant");
+    json_decref(doc);
+
+    api_write_usage(&out, &s, &(api_usage){.prompt = 1, .completion = 2});
+    doc = read_event(&out);
+    assert_int_equal(json_array_size(json_object_get(doc, "choices")), 0);
+    json_decref(doc);
+
+    api_stream_deinit(&s);
+
+    /* any text, without logprobs and with them, in a completion */
+    api_stream_init(&s, &(api_head){.id = "cmpl-1", .model = "a\"b", .created = 9}, true);
+    char all[128];
+    for (int i = 0; i < 128; i++)
+        all[i] = (char)i;
+    c = (api_choice){.text = all, .n = 128, .has_logprobs = true, .logprob = &token, .n_logprobs = 1, .finish = "length"};
+    api_write_chunk(&out, &s, &c);
+    doc = read_event(&out);
+    choice = json_array_get(json_object_get(doc, "choices"), 0);
+    assert_int_equal(json_string_length(json_object_get(choice, "text")), 128);
+    assert_memory_equal(json_string_value(json_object_get(choice, "text")), all, 128);
+    assert_non_null(json_object_get(json_object_get(choice, "logprobs"), "tokens"));
+    assert_string_equal(json_string_value(json_object_get(choice, "finish_reason")), "length");
+    json_decref(doc);
+    api_stream_deinit(&s);
+
+    api_error_set(&e, 503, NULL, NULL, "no");
+    api_write_stream_error(&out, &e);
+    doc = read_event(&out);
+    assert_non_null(json_object_get(doc, "error"));
+    json_decref(doc);
+
+    api_write_done(&out);
+    assert_string_equal(out.data, "data: [DONE]\n\n");
+    buf_free(&out);
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    char *names[] = {(char *)"json", (char *)"sql"};
+    buf out = {0};
+    api_write_models(&out, "base", names, 2, 5, 1024);
+    json_t *doc = read_back(&out), *data = json_object_get(doc, "data");
+    assert_int_equal(json_array_size(data), 3);
+    assert_true(json_is_null(json_object_get(json_array_get(data, 0), "parent")));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(data, 2), "parent")), "base");
+    json_decref(doc);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults), cmocka_unit_test(test_everything), cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_logprobs),   cmocka_unit_test(test_errors_name_the_field),
+        cmocka_unit_test(test_error_shape), cmocka_unit_test(test_response), cmocka_unit_test(test_events),
+        cmocka_unit_test(test_models),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

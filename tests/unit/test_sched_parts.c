@@ -1,0 +1,143 @@
+/* test_sched_parts.c - what the scheduler is built on, against plain arrays: ids to pointers, a slab, the queue by
+ * arrival, the order of GPUs */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/id_map.h"
+#include "base/rng.h"
+#include "base/slab.h"
+#include "scheduler/gpu_order.h"
+#include "scheduler/wait_queue.h"
+#include "test.h"
+
+static int draw(uint64_t *counter, int below)
+{
+    return (int)(rng_u64(11, (*counter)++) % (uint64_t)below);
+}
+
+static void ids_come_and_go(void **state)
+{
+    (void)state;
+    enum { IDS = 3000 };
+    static char item[IDS];
+    bool there[IDS] = {0};
+    uint64_t counter = 0;
+    size_t n = 0;
+    id_map *m = id_map_new();
+    for (int i = 0; i < 100000; i++) {
+        int k = draw(&counter, IDS);
+        uint64_t id = (uint64_t)k << (k % 3 * 20);      /* also ids that share their low bits */
+        assert_ptr_equal(id_map_get(m, id), there[k] ? &item[k] : NULL);
+        if (there[k])
+            id_map_remove(m, id);
+        else
+            id_map_put(m, id, &item[k]);
+        there[k] = !there[k];
+        n += there[k] ? 1 : (size_t)-1;
+        assert_int_equal(id_map_count(m), n);
+    }
+    for (int k = 0; k < IDS; k++)
+        assert_ptr_equal(id_map_get(m, (uint64_t)k << (k % 3 * 20)), there[k] ? &item[k] : NULL);
+    id_map_free(m);
+}
+
+static void slab_pieces_are_apart_and_zeroed(void **state)
+{
+    (void)state;
+    enum { PIECES = 20000, SIZE = 200 };
+    static unsigned char *piece[PIECES];
+    uint64_t counter = 0;
+    slab *s = slab_new(SIZE);
+    memset(piece, 0, sizeof piece);
+    for (int i = 0; i < 60000; i++) {
+        int k = draw(&counter, PIECES);
+        if (piece[k]) {
+            for (int b = 0; b < SIZE; b++)
+                assert_int_equal(piece[k][b], k % 251 + 1);     /* nobody else wrote there */
+            slab_give(s, piece[k]);
+            piece[k] = NULL;
+            continue;
+        }
+        piece[k] = slab_take(s);
+        assert_int_equal((uintptr_t)piece[k] % 64, 0);
+        for (int b = 0; b < SIZE; b++)
+            assert_int_equal(piece[k][b], 0);
+        memset(piece[k], k % 251 + 1, SIZE);
+    }
+    slab_free(s);
+}
+
+static void the_first_of_the_queue_came_first(void **state)
+{
+    (void)state;
+    enum { ITEMS = 500 };
+    static wait_item item[ITEMS];
+    bool in[ITEMS] = {0};
+    uint64_t counter = 0;
+    wait_queue q = {0};
+    for (int i = 0; i < 20000; i++) {
+        int k = draw(&counter, ITEMS);
+        if (in[k]) {
+            wait_queue_remove(&q, &item[k]);
+        } else {
+            item[k] = (wait_item){draw(&counter, 50), (uint64_t)k, 0};          /* many arrive at once */
+            wait_queue_put(&q, &item[k]);
+        }
+        in[k] = !in[k];
+        assert_int_equal(wait_queue_has(&q, &item[k]), in[k]);
+        wait_item *first = NULL;
+        for (int j = 0; j < ITEMS; j++)
+            if (in[j] && (!first || wait_before(&item[j], first)))
+                first = &item[j];
+        assert_ptr_equal(wait_queue_first(&q), first);
+        if (i % 100 == 0)
+            wait_queue_check(&q);
+    }
+    wait_queue_deinit(&q);
+}
+
+enum { NODES = 300 };
+
+static gpu_node *naive_find(gpu_node *node, room_kind kind, int64_t n_tokens)
+{
+    gpu_node *best = NULL;
+    for (int i = 0; i < NODES; i++)
+        if (node[i].room[kind] >= n_tokens && (!best || gpu_order_before(best, &node[i])))
+            best = &node[i];
+    return best;
+}
+
+static void the_fullest_gpu_with_room_is_found(void **state)
+{
+    (void)state;
+    static gpu_node node[NODES];
+    uint64_t counter = 0;
+    gpu_order o = {0};
+    for (int i = 0; i < NODES; i++)
+        node[i] = (gpu_node){.rank = (uint64_t)(i * 7 % NODES), .priority = rng_mix((uint64_t)i + 1)};
+    for (int i = 0; i < 30000; i++) {
+        gpu_node *n = &node[draw(&counter, NODES)];
+        int64_t any = draw(&counter, 3) ? draw(&counter, 1000) : 0;
+        gpu_order_set(&o, n, draw(&counter, 4) ? n->n_running : draw(&counter, 8), (int64_t[N_ROOMS]){any, draw(&counter, 2) ? any : 0});
+        int64_t want = 1 + draw(&counter, 1000);
+        assert_ptr_equal(gpu_order_find(&o, ROOM_ANY, want), naive_find(node, ROOM_ANY, want));
+        assert_ptr_equal(gpu_order_find(&o, ROOM_SUSPECT, want), naive_find(node, ROOM_SUSPECT, want));
+        if (i % 100 == 0) {
+            int n_with_room = 0;
+            for (int k = 0; k < NODES; k++)
+                n_with_room += node[k].room[ROOM_ANY] > 0;
+            assert_int_equal(gpu_order_check(&o), n_with_room);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_come_and_go),
+        cmocka_unit_test(slab_pieces_are_apart_and_zeroed),
+        cmocka_unit_test(the_first_of_the_queue_came_first),
+        cmocka_unit_test(the_fullest_gpu_with_room_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1201 @@
+/* test_scheduler.c - every rule of the scheduler by example, then thousands of random histories against the naive
+ * one, compared word for word, with all invariants checked after every event */
+#include "base/mem.h"
+#include "base/rng.h"
+#include "naive_scheduler.h"
+#include "scheduler/scheduler.h"
+
+/* What the scheduler said since the last look. */
+static void write_down(void *ctx, const command *c)
+{
+    buf *b = ctx;
+    switch (c->kind) {
+    case COMMAND_ADD:
+        assert_true(c->what->id == c->id);
+        say_add(b, c->id, c->gpu, c->attempt, c->what->token, c->what->n_tokens, c->what->n_prompt, c->what->max_tokens);
+        break;
+    case COMMAND_CANCEL:
+        buf_printf(b, "cancel %d on %d, #%u\n", (int)c->id, c->gpu, c->attempt);
+        break;
+    case COMMAND_TOKENS:
+        say_tokens(b, c->id, c->frontend, c->tokens->index, c->tokens->token, c->tokens->n);
+        break;
+    case COMMAND_END:
+        assert_true((c->message != NULL) == (c->why != END_STOP && c->why != END_LENGTH));
+        say_end(b, c->id, c->frontend, c->why);
+        break;
+    }
+}
+
+/* Examples: one scheduler, frontends 0 and 1, time that the test sets. */
+typedef struct { scheduler *s; buf said; double now; uint64_t n_seen[8]; } fixture;
+
+static scheduler_options plain_options(void)
+{
+    scheduler_options o = scheduler_options_default();
+    o.consolidate_every = 0;
+    return o;
+}
+
+static fixture *begin_with(scheduler_options o)
+{
+    fixture *f = XNEW(fixture);
+    f->s = scheduler_new(&o, write_down, &f->said);
+    scheduler_frontend_up(f->s, 0);
+    scheduler_frontend_up(f->s, 1);
+    return f;
+}
+
+static fixture *begin(void)
+{
+    return begin_with(plain_options());
+}
+
+static void finish(fixture *f)
+{
+    scheduler_check(f->s);
+    scheduler_free(f->s);
+    buf_free(&f->said);
+    free(f);
+}
+
+/* Everything said since the last call, in short: "add 1 to 0" for each add and so on. */
+static void expect(fixture *f, const char *want)
+{
+    buf got = {0};
+    char *save = NULL;
+    buf_add_str(&got, "");
+    for (char *line = f->said.data ? strtok_r(f->said.data, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+        char *stop = strncmp(line, "add", 3) == 0 ? strstr(line, " as #") : strncmp(line, "cancel", 6) == 0 ? strchr(line, ',') : NULL;
+        if (stop)
+            *stop = 0;
+        buf_printf(&got, "%s%s", got.len ? "; " : "", line);
+    }
+    buf_clear(&f->said);
+    scheduler_check(f->s);
+    assert_string_equal(got.data, want);
+    buf_free(&got);
+}
+
+/* GPU number n, uuid "gpu-<n>", pages of 4 tokens. */
+static void gpu_is_up(fixture *f, int n, int max_batch, int n_pages)
+{
+    char uuid[16];
+    snprintf(uuid, sizeof uuid, "gpu-%d", n);
+    f->n_seen[n] = 0;
+    scheduler_gpu_up(f->s, f->now, n, &(gpu_info){uuid, max_batch, n_pages, 4, 1000});
+}
+
+/* Tokens that count up. */
+static void submit_as(fixture *f, int frontend, submission w)
+{
+    int token[1000];
+    for (int i = 0; i < w.n_tokens; i++)
+        token[i] = i;
+    w.token = token;
+    scheduler_submit(f->s, f->now, frontend, &w);
+}
+
+static void submit_tokens(fixture *f, int frontend, uint64_t id, double arrival, int n_tokens, int n_prompt, int max_tokens)
+{
+    submit_as(f, frontend, (submission){.id = id, .arrival = arrival, .n_tokens = n_tokens, .n_prompt = n_prompt, .max_tokens = max_tokens});
+}
+
+/* A prompt of three tokens: one page with its first token. It arrived at its id. */
+static void submit(fixture *f, uint64_t id)
+{
+    submit_tokens(f, 0, id, (double)id, 3, 3, 100);
+}
+
+static void submit_long(fixture *f, uint64_t id, int n_tokens)
+{
+    submit_tokens(f, 0, id, (double)id, n_tokens, n_tokens, 100);
+}
+
+/* It was submitted before, and had no output then. */
+static void submit_again(fixture *f, uint64_t id, int n_tokens)
+{
+    submit_as(f, 0, (submission){.id = id, .arrival = (double)id, .n_tokens = n_tokens, .n_prompt = n_tokens, .max_tokens = 100, .again = true});
+}
+
+/* A report that has seen n_seen commands and says nothing of requests. */
+static void reports(fixture *f, int gpu, uint64_t n_seen, int pages_free)
+{
+    scheduler_report(f->s, f->now, gpu, &(gpu_report){.n_seen = n_seen, .pages_free = pages_free});
+}
+
+static void reports_token(fixture *f, int gpu, uint64_t n_seen, int pages_free, uint64_t id, uint32_t attempt, int index, int token)
+{
+    report_tokens t = {.id = id, .attempt = attempt, .index = index, .n = 1, .token = &token};
+    scheduler_report(f->s, f->now, gpu, &(gpu_report){.n_seen = n_seen, .pages_free = pages_free, .n_tokens = 1, .tokens = &t});
+}
+
+static void reports_end(fixture *f, int gpu, uint64_t n_seen, int pages_free, uint64_t id, uint32_t attempt, outcome why)
+{
+    report_end e = {.id = id, .attempt = attempt, .why = why, .message = "because"};
+    scheduler_report(f->s, f->now, gpu, &(gpu_report){.n_seen = n_seen, .pages_free = pages_free, .n_ends = 1, .ends = &e});
+}
+
+/* Its worker dies, having taken in so many commands. */
+static void dies(fixture *f, int gpu, uint64_t n_seen)
+{
+    reports(f, gpu, n_seen, 50);
+    scheduler_gpu_gone(f->s, f->now, gpu, true);
+}
+
+static void the_largest_working_set_with_room_is_chosen(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    gpu_is_up(f, 1, 2, 100);
+    gpu_is_up(f, 2, 2, 100);
+    submit(f, 1);
+    expect(f, "add 1 to 2");                    /* all idle: the highest uuid */
+    submit(f, 2);
+    expect(f, "add 2 to 2");                    /* the busiest */
+    submit(f, 3);
+    expect(f, "add 3 to 1");                    /* that is full now */
+    submit(f, 4);
+    submit(f, 5);
+    expect(f, "add 4 to 1; add 5 to 0");
+    finish(f);
+}
+
+static void highest_uuid_wins_not_highest_number(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    scheduler_gpu_up(f->s, 0, 0, &(gpu_info){"zz", 2, 100, 4, 1000});
+    scheduler_gpu_up(f->s, 0, 1, &(gpu_info){"aa", 2, 100, 4, 1000});
+    submit(f, 1);
+    expect(f, "add 1 to 0");
+    finish(f);
+}
+
+static void pages_for_the_prompt_and_one_for_each_that_runs(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 8, 5);
+    submit_long(f, 1, 7);                       /* 8 tokens with the first of output: 2 pages; 3 left */
+    expect(f, "add 1 to 0");
+    submit_long(f, 2, 8);                       /* 3 pages and one for request 1: 4 */
+    expect(f, "");
+    scheduler_cancel(f->s, 0, 0, 2);
+    submit_long(f, 3, 7);                       /* 2 pages and one: 3; 1 left */
+    expect(f, "add 3 to 0");
+    submit_long(f, 4, 3);                       /* 1 page and two: 3 */
+    expect(f, "");
+    finish(f);
+}
+
+static void a_request_too_large_for_the_busiest_goes_to_another(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 8, 10);
+    gpu_is_up(f, 1, 8, 4);
+    submit(f, 1);
+    expect(f, "add 1 to 1");
+    submit_long(f, 2, 20);
+    expect(f, "add 2 to 0");
+    finish(f);
+}
+
+static void pages_on_their_way_are_reckoned_off(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 8, 6);
+    submit_long(f, 1, 11);                      /* 3 pages */
+    expect(f, "add 1 to 0");
+    reports(f, 0, 0, 6);                        /* it had not seen the add */
+    submit_long(f, 2, 11);                      /* 3 and one: 4 of 3 */
+    expect(f, "");
+    reports(f, 0, 1, 3);                        /* now it has: the same */
+    expect(f, "");
+    reports(f, 0, 1, 4);
+    expect(f, "add 2 to 0");
+    finish(f);
+}
+
+static void the_first_in_the_queue_holds_up_those_behind(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 6);
+    submit(f, 1);
+    expect(f, "add 1 to 0");
+    submit_long(f, 2, 23);                      /* 6 pages */
+    submit(f, 3);                               /* would fit */
+    expect(f, "");
+    reports_end(f, 0, 1, 6, 1, 1, OUTCOME_STOP);
+    expect(f, "end 1 for 0: stop; add 2 to 0");
+    reports_end(f, 0, 2, 6, 2, 2, OUTCOME_STOP);
+    expect(f, "end 2 for 0: stop; add 3 to 0");
+    finish(f);
+}
+
+static void the_queue_is_by_first_arrival_then_id(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    submit_tokens(f, 0, 9, 5, 3, 3, 10);
+    submit_tokens(f, 0, 7, 5, 3, 3, 10);
+    submit_tokens(f, 1, 8, 4, 3, 3, 10);
+    expect(f, "");                              /* no GPU is up: they wait */
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 8 to 0; add 7 to 0; add 9 to 0");
+    finish(f);
+}
+
+static void an_evicted_request_comes_back_before_later_ones(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    for (uint64_t id = 1; id <= 4; id++)
+        submit(f, id);
+    expect(f, "add 1 to 0; add 2 to 0");
+    reports_token(f, 0, 2, 90, 2, 2, 0, 77);
+    expect(f, "tokens of 2 for 0 from 0: 77");
+    reports_end(f, 0, 2, 100, 2, 2, OUTCOME_EVICTED);
+    assert_non_null(strstr(f->said.data, "add 2 to 0 as #3, 3 of 100: 0 1 2 77\n"));    /* with its token, before 3 */
+    assert_int_equal(scheduler_get_stats(f->s).evicted, 1);
+    finish(f);
+}
+
+static void the_newest_leave_a_gpu_that_is_short_of_pages(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 8, 30);
+    for (uint64_t id = 1; id <= 4; id++)
+        submit(f, id);
+    expect(f, "add 1 to 0; add 2 to 0; add 3 to 0; add 4 to 0");
+    gpu_is_up(f, 1, 8, 30);
+    reports(f, 0, 4, -2);
+    expect(f, "cancel 4 on 0; cancel 3 on 0; add 3 to 1; add 4 to 1");
+    reports(f, 0, 4, -2);                       /* said before it saw the cancels: nothing more to do */
+    expect(f, "");
+    reports(f, 0, 6, -1);                       /* said after */
+    expect(f, "cancel 2 on 0; add 2 to 1");
+    finish(f);
+}
+
+static void stale_reports_are_ignored(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    gpu_is_up(f, 1, 2, 100);
+    submit(f, 1);
+    expect(f, "add 1 to 1");
+    reports_token(f, 1, 1, 99, 1, 2, 0, 5);     /* an attempt that is not */
+    reports_token(f, 0, 0, 99, 1, 1, 0, 5);     /* another GPU */
+    reports_token(f, 1, 1, 99, 6, 1, 0, 5);     /* nobody */
+    reports_token(f, 7, 1, 99, 1, 1, 0, 5);     /* no GPU */
+    expect(f, "");
+    assert_int_equal(scheduler_get_stats(f->s).stale, 3);
+    reports_token(f, 1, 1, 99, 1, 1, 0, 5);
+    expect(f, "tokens of 1 for 0 from 0: 5");
+    finish(f);
+}
+
+/* After a lost link the frontend submits the same id again: what the first attempt said must not count. */
+static void attempts_of_the_same_id_never_repeat(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    submit(f, 1);
+    expect(f, "add 1 to 0");
+    scheduler_frontend_gone(f->s, 0, 0);
+    scheduler_frontend_up(f->s, 0);
+    submit(f, 1);
+    expect(f, "cancel 1 on 0; add 1 to 0");
+    reports_token(f, 0, 1, 99, 1, 1, 0, 5);
+    expect(f, "");
+    finish(f);
+}
+
+static void a_token_out_of_place_fails_its_request_alone(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 1);
+    submit(f, 2);
+    expect(f, "add 1 to 0; add 2 to 0");
+    reports_token(f, 0, 2, 99, 1, 1, 1, 5);
+    expect(f, "cancel 1 on 0; end 1 for 0: failed");
+    reports_token(f, 0, 2, 99, 2, 2, 0, 5);
+    expect(f, "tokens of 2 for 0 from 0: 5");
+    finish(f);
+}
+
+static void outcomes_reach_the_frontend_that_asked(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    submit_tokens(f, 1, 1, 1, 3, 3, 10);
+    submit_tokens(f, 0, 2, 2, 3, 3, 10);
+    submit_tokens(f, 1, 3, 3, 3, 3, 10);
+    expect(f, "add 1 to 0; add 2 to 0; add 3 to 0");
+    reports_end(f, 0, 3, 99, 1, 1, OUTCOME_STOP);
+    reports_end(f, 0, 3, 99, 2, 2, OUTCOME_LENGTH);
+    reports_end(f, 0, 3, 99, 3, 3, OUTCOME_FAILED);
+    expect(f, "end 1 for 1: stop; end 2 for 0: length; end 3 for 1: failed");
+    scheduler_stats t = scheduler_get_stats(f->s);
+    assert_int_equal(t.finished, 2);
+    assert_int_equal(t.failed, 1);
+    finish(f);
+}
+
+static void requests_of_a_lost_gpu_go_to_others(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    gpu_is_up(f, 1, 4, 100);
+    submit(f, 1);
+    submit(f, 2);
+    expect(f, "add 1 to 1; add 2 to 1");
+    reports_token(f, 1, 2, 98, 1, 1, 0, 42);
+    scheduler_gpu_gone(f->s, 0, 1, false);
+    expect(f, "tokens of 1 for 0 from 0: 42; add 1 to 0; add 2 to 0");
+    assert_int_equal(scheduler_get_stats(f->s).recovered, 2);
+    finish(f);
+}
+
+static void gpus_of_one_lost_link_go_at_once(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 1, 100);
+    gpu_is_up(f, 1, 1, 100);
+    gpu_is_up(f, 2, 1, 100);
+    submit(f, 1);
+    submit(f, 2);
+    expect(f, "add 1 to 2; add 2 to 1");
+    scheduler_gpus_gone(f->s, 0, (int[]){2, 0, 7}, 3);
+    expect(f, "");                              /* not from 2 to 0 */
+    scheduler_gpus_gone(f->s, 0, NULL, 0);
+    reports_end(f, 1, 1, 100, 2, 2, OUTCOME_STOP);
+    expect(f, "end 2 for 0: stop; add 1 to 1");
+    finish(f);
+}
+
+static void suspects_run_apart_until_they_make_a_token(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 1);
+    submit(f, 2);
+    submit(f, 3);
+    expect(f, "add 1 to 0; add 2 to 0; add 3 to 0");
+    dies(f, 0, 3);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 1 to 0");                    /* the others wait for it */
+    submit(f, 4);
+    expect(f, "add 4 to 0");                    /* who is not a suspect does not */
+    gpu_is_up(f, 1, 4, 100);
+    expect(f, "add 2 to 1");
+    reports_token(f, 0, 2, 98, 1, 4, 0, 5);
+    expect(f, "tokens of 1 for 0 from 0: 5; add 3 to 0");
+    finish(f);
+}
+
+static void a_suspect_whose_worker_dies_again_is_ended(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 1);
+    submit(f, 2);
+    dies(f, 0, 2);
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 3);
+    expect(f, "add 1 to 0; add 2 to 0; add 1 to 0; add 3 to 0");
+    dies(f, 0, 2);
+    expect(f, "end 1 for 0: kills workers");
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 2 to 0");
+    reports_token(f, 0, 1, 98, 2, 5, 0, 5);
+    expect(f, "tokens of 2 for 0 from 0: 5; add 3 to 0");
+    dies(f, 0, 2);                              /* 2 has made a token since: suspected anew; 3 again without */
+    expect(f, "end 3 for 0: kills workers");
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 2 to 0");
+    finish(f);
+}
+
+static void who_had_not_been_taken_in_is_not_to_blame(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 1);
+    submit(f, 2);
+    dies(f, 0, 1);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 1 to 0; add 2 to 0; add 1 to 0; add 2 to 0");
+    dies(f, 0, 0);                              /* 1 is a suspect, but the worker did not know it yet */
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 1 to 0; add 2 to 0");
+    dies(f, 0, 2);
+    expect(f, "end 1 for 0: kills workers");
+    finish(f);
+}
+
+static void a_lost_link_makes_no_suspects_and_clears_none(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 1);
+    reports(f, 0, 1, 99);
+    scheduler_gpu_gone(f->s, 0, 0, false);
+    gpu_is_up(f, 0, 4, 100);
+    dies(f, 0, 1);
+    gpu_is_up(f, 0, 4, 100);
+    reports(f, 0, 1, 99);
+    scheduler_gpu_gone(f->s, 0, 0, false);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0");
+    dies(f, 0, 1);
+    expect(f, "end 1 for 0: kills workers");
+    finish(f);
+}
+
+static void cancel_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 1, 100);
+    submit(f, 1);
+    submit(f, 2);
+    submit(f, 3);
+    expect(f, "add 1 to 0");
+    scheduler_cancel(f->s, 0, 1, 1);            /* not the one who asked */
+    scheduler_cancel(f->s, 0, 0, 77);
+    expect(f, "");
+    scheduler_cancel(f->s, 0, 0, 2);            /* waits: nobody need be told */
+    expect(f, "");
+    scheduler_cancel(f->s, 0, 0, 1);
+    expect(f, "cancel 1 on 0; add 3 to 0");
+    reports_token(f, 0, 1, 99, 1, 1, 0, 5);
+    scheduler_cancel(f->s, 0, 0, 3);
+    expect(f, "cancel 3 on 0");
+    scheduler_stats t = scheduler_get_stats(f->s);
+    assert_int_equal(t.n_running + t.n_queued, 0);
+    assert_int_equal(t.cancelled, 3);
+    finish(f);
+}
+
+static void a_frontend_takes_its_requests_with_it(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    submit_tokens(f, 1, 1, 1, 3, 3, 10);
+    submit_tokens(f, 0, 2, 2, 3, 3, 10);
+    submit_tokens(f, 1, 3, 3, 3, 3, 10);
+    submit_tokens(f, 0, 4, 4, 3, 3, 10);
+    expect(f, "add 1 to 0; add 2 to 0");
+    scheduler_frontend_gone(f->s, 0, 1);
+    expect(f, "cancel 1 on 0; add 4 to 0");
+    finish(f);
+}
+
+static void a_request_that_comes_again_goes_on_where_it_was(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    submit_tokens(f, 0, 1, 1, 5, 3, 3);
+    assert_string_equal(f->said.data, "add 1 to 0 as #1, 3 of 3: 0 1 2 3 4\n");
+    buf_clear(&f->said);
+    reports_token(f, 0, 1, 99, 1, 1, 2, 9);
+    expect(f, "tokens of 1 for 0 from 2: 9");
+    scheduler_gpu_gone(f->s, 0, 0, false);      /* before it said the end: the budget is spent all the same */
+    expect(f, "end 1 for 0: length");
+    submit_tokens(f, 0, 2, 2, 6, 3, 3);
+    expect(f, "end 2 for 0: length");
+    finish(f);
+}
+
+static void more_tokens_than_the_budget_are_refused(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    submit_tokens(f, 0, 1, 1, 3, 3, 1);
+    expect(f, "add 1 to 0");
+    int token[2] = {4, 5};
+    report_tokens t = {.id = 1, .attempt = 1, .index = 0, .n = 2, .token = token};
+    scheduler_report(f->s, 0, 0, &(gpu_report){.n_seen = 1, .pages_free = 9, .n_tokens = 1, .tokens = &t});
+    expect(f, "cancel 1 on 0; end 1 for 0: failed");
+    finish(f);
+}
+
+static void an_id_twice_is_an_error(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    submit(f, 1);
+    submit_tokens(f, 1, 1, 1, 3, 3, 5);
+    expect(f, "add 1 to 0; end 1 for 1: failed");       /* another frontend's stays */
+    submit(f, 1);
+    expect(f, "end 1 for 0: failed; cancel 1 on 0");    /* its own is ended, as it has been told */
+    submit_tokens(f, 0, 2, 1, 3, 0, 5);
+    submit_tokens(f, 0, 2, 1, 2, 3, 5);
+    submit_tokens(f, 0, 2, 1, 3, 3, 0);
+    expect(f, "end 2 for 0: failed; end 2 for 0: failed; end 2 for 0: failed");
+    finish(f);
+}
+
+static void what_no_gpu_can_hold_is_refused(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    submit_long(f, 1, 40);
+    expect(f, "");                              /* no GPU yet: who knows */
+    gpu_is_up(f, 0, 2, 10);                     /* 40 tokens */
+    expect(f, "end 1 for 0: too large");
+    submit_long(f, 2, 39);
+    expect(f, "add 2 to 0");
+    submit_long(f, 3, 40);
+    expect(f, "end 3 for 0: too large");        /* at once, not when its turn comes */
+    scheduler_gpu_up(f->s, 0, 1, &(gpu_info){"long", 2, 1000, 4, 64});
+    submit_long(f, 4, 64);                      /* pages enough, but the model allows 64 in all */
+    expect(f, "end 4 for 0: too large");
+    submit_long(f, 5, 63);
+    expect(f, "add 5 to 1");
+    finish(f);
+}
+
+/* GPU 0 holds 40 tokens, GPU 1 holds 80, and request 1, on GPU 1, has 60. */
+static fixture *begin_with_large_request(void)
+{
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 10);
+    gpu_is_up(f, 1, 2, 20);
+    submit_long(f, 1, 60);
+    expect(f, "add 1 to 1");
+    return f;
+}
+
+static void who_is_too_large_without_one_gpu_waits_for_it_and_stops_nobody(void **state)
+{
+    (void)state;
+    fixture *f = begin_with_large_request();
+    dies(f, 1, 1);
+    expect(f, "");
+    submit(f, 2);
+    expect(f, "add 2 to 0");
+    submit_long(f, 3, 60);                      /* a new one waits as well: there was a GPU for it */
+    submit_long(f, 4, 79);
+    submit_long(f, 5, 80);                      /* there never was one for this */
+    expect(f, "end 5 for 0: too large");
+    assert_int_equal(scheduler_get_stats(f->s).n_queued, 3);
+    gpu_is_up(f, 1, 2, 30);
+    expect(f, "add 1 to 1");                    /* in their order; 1 is a suspect */
+    reports_end(f, 1, 1, 30, 1, 3, OUTCOME_STOP);
+    expect(f, "end 1 for 0: stop; add 3 to 1");
+    scheduler_cancel(f->s, 0, 0, 4);
+    scheduler_gpu_gone(f->s, 0, 1, false);
+    scheduler_cancel(f->s, 0, 0, 3);
+    assert_int_equal(scheduler_get_stats(f->s).n_queued, 0);
+    finish(f);
+}
+
+static void who_is_too_large_for_too_long_is_told(void **state)
+{
+    (void)state;
+    fixture *f = begin_with_large_request();
+    f->now = 100;
+    scheduler_gpu_gone(f->s, 100, 1, false);
+    assert_true(scheduler_tick(f->s, 110) == 50);
+    f->now = 120;
+    gpu_is_up(f, 1, 2, 20);
+    expect(f, "add 1 to 1");
+    scheduler_gpu_gone(f->s, 130, 1, false);    /* and again from the start */
+    assert_true(scheduler_tick(f->s, 180) == 10);
+    expect(f, "");
+    scheduler_gpu_gone(f->s, 185, 0, false);    /* no GPU at all: nobody is too large */
+    scheduler_tick(f->s, 250);
+    expect(f, "");
+    f->now = 260;
+    gpu_is_up(f, 0, 2, 10);
+    scheduler_tick(f->s, 319);
+    expect(f, "");
+    assert_true(scheduler_tick(f->s, 320) == 60);
+    expect(f, "end 1 for 0: too large");
+    finish(f);
+}
+
+/* A scheduler that has just started does not know which GPUs there are, but the frontend had been told that there is one. */
+static void who_comes_again_is_not_too_large_at_once(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 10);
+    submit_again(f, 1, 60);
+    submit_as(f, 0, (submission){.id = 2, .arrival = 2, .n_tokens = 63, .n_prompt = 60, .max_tokens = 3, .again = true});
+    expect(f, "end 2 for 0: length");           /* has all it wanted */
+    gpu_is_up(f, 1, 2, 20);
+    expect(f, "add 1 to 1");
+    reports_end(f, 1, 1, 20, 1, 1, OUTCOME_STOP);
+    expect(f, "end 1 for 0: stop");
+    finish(f);
+}
+
+static void who_outgrows_the_gpus_seen_so_far_waits_for_a_larger_one(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 10);
+    submit_long(f, 1, 39);
+    reports_token(f, 0, 1, 0, 1, 1, 0, 5);
+    reports_end(f, 0, 1, 10, 1, 1, OUTCOME_EVICTED);
+    expect(f, "add 1 to 0; tokens of 1 for 0 from 0: 5");
+    gpu_is_up(f, 1, 2, 11);
+    expect(f, "add 1 to 1");
+    finish(f);
+}
+
+static void who_is_too_large_for_the_others_runs_on_while_its_gpu_drains(void **state)
+{
+    (void)state;
+    fixture *f = begin_with_large_request();
+    submit(f, 2);
+    expect(f, "add 2 to 1");
+    scheduler_gpu_drain(f->s, 0, 1);
+    expect(f, "cancel 2 on 1; add 2 to 0");     /* not held up by 1 */
+    scheduler_tick(f->s, 1000);
+    reports_token(f, 1, 3, 5, 1, 1, 0, 5);
+    expect(f, "tokens of 1 for 0 from 0: 5");
+    f->now = 1000;
+    scheduler_gpu_gone(f->s, 1000, 1, false);   /* it could not wait for the end */
+    scheduler_tick(f->s, 1059);
+    gpu_is_up(f, 2, 2, 20);
+    expect(f, "add 1 to 2");
+    finish(f);
+}
+
+static void a_full_queue_refuses_new_requests_only(void **state)
+{
+    (void)state;
+    scheduler_options o = plain_options();
+    o.max_queue = 1;
+    fixture *f = begin_with(o);
+    gpu_is_up(f, 0, 1, 100);
+    for (uint64_t id = 1; id <= 3; id++)
+        submit(f, id);
+    expect(f, "add 1 to 0; end 3 for 0: queue full");
+    submit_tokens(f, 0, 4, 4, 5, 3, 10);        /* comes again with output */
+    expect(f, "");
+    reports_end(f, 0, 1, 100, 1, 1, OUTCOME_EVICTED);
+    expect(f, "add 1 to 0");
+    scheduler_gpu_gone(f->s, 0, 0, false);
+    expect(f, "");
+    submit_again(f, 5, 3);
+    expect(f, "");
+    assert_int_equal(scheduler_get_stats(f->s).n_queued, 4);
+    assert_int_equal(scheduler_get_stats(f->s).refused, 1);
+    finish(f);
+}
+
+static void those_who_wait_too_long_for_a_first_gpu_are_told(void **state)
+{
+    (void)state;
+    scheduler_options o = plain_options();
+    o.max_wait = 10;
+    fixture *f = begin_with(o);
+    gpu_is_up(f, 0, 1, 100);
+    f->now = 100;
+    submit(f, 1);
+    submit(f, 2);
+    submit_tokens(f, 0, 3, 3, 5, 3, 10);        /* has run */
+    submit_again(f, 5, 3);
+    f->now = 104;
+    submit(f, 4);
+    expect(f, "add 1 to 0");
+    assert_true(scheduler_tick(f->s, 108) == 2);
+    expect(f, "");
+    assert_true(scheduler_tick(f->s, 110) == 4);
+    expect(f, "end 2 for 0: too late");
+    scheduler_gpu_gone(f->s, 110, 0, false);
+    scheduler_tick(f->s, 120);
+    expect(f, "end 4 for 0: too late");         /* 1, 3 and 5 wait on */
+    assert_int_equal(scheduler_get_stats(f->s).n_queued, 3);
+    finish(f);
+}
+
+static void drained_requests_move_as_others_have_room_oldest_first(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 1, 4, 100);
+    for (uint64_t id = 1; id <= 3; id++)
+        submit(f, id);
+    expect(f, "add 1 to 1; add 2 to 1; add 3 to 1");
+    scheduler_gpu_drain(f->s, 0, 1);
+    submit(f, 4);
+    expect(f, "");                              /* nowhere to go: they run on, and it takes no new ones */
+    gpu_is_up(f, 0, 2, 100);
+    expect(f, "cancel 1 on 1; add 1 to 0; cancel 2 on 1; add 2 to 0");
+    reports_token(f, 1, 3, 98, 3, 3, 0, 5);
+    expect(f, "tokens of 3 for 0 from 0: 5");
+    reports_end(f, 0, 2, 100, 2, 5, OUTCOME_STOP);
+    expect(f, "end 2 for 0: stop; cancel 3 on 1; add 3 to 0");
+    gpu_state g;
+    assert_true(scheduler_get_gpu(f->s, 1, &g));
+    assert_true(g.draining && g.n_running == 0);
+    scheduler_gpu_gone(f->s, 0, 1, false);
+    assert_false(scheduler_get_gpu(f->s, 1, &g));
+    finish(f);
+}
+
+static scheduler_options consolidating(void)
+{
+    scheduler_options o = scheduler_options_default();
+    o.consolidate_every = 1;
+    o.move_again_after = 10;
+    o.light_share = 0.5;
+    o.prefill_rate = 1000;
+    o.step_time = 0.01;
+    return o;
+}
+
+/* Two GPUs of four: 1 to 4 on gpu-1, 5 and 6 on gpu-0; then `ended` of the first four end. */
+static fixture *begin_spread(int ended)
+{
+    fixture *f = begin_with(consolidating());
+    gpu_is_up(f, 0, 4, 100);
+    gpu_is_up(f, 1, 4, 100);
+    for (uint64_t id = 1; id <= 5; id++)
+        submit(f, id);
+    expect(f, "add 1 to 1; add 2 to 1; add 3 to 1; add 4 to 1; add 5 to 0");
+    for (int i = 1; i <= ended; i++)
+        reports_end(f, 1, 4, 96, (uint64_t)i, (uint32_t)i, OUTCOME_STOP);
+    buf_clear(&f->said);
+    return f;
+}
+
+static void a_light_gpu_is_emptied_into_a_busier_one(void **state)
+{
+    (void)state;
+    fixture *f = begin_spread(1);
+    scheduler_tick(f->s, 50);
+    expect(f, "cancel 5 on 0; add 5 to 1");
+    assert_int_equal(scheduler_get_stats(f->s).n_idle, 1);
+    scheduler_tick(f->s, 51);
+    expect(f, "");
+    finish(f);
+}
+
+static void a_light_gpu_is_left_alone_when_not_all_fit(void **state)
+{
+    (void)state;
+    fixture *f = begin_spread(0);
+    scheduler_tick(f->s, 50);
+    expect(f, "");
+    finish(f);
+}
+
+static void of_two_alike_the_lower_uuid_is_emptied_and_nothing_comes_back(void **state)
+{
+    (void)state;
+    fixture *f = begin_spread(3);               /* 4 on gpu-1, 5 on gpu-0 */
+    scheduler_tick(f->s, 50);
+    expect(f, "cancel 5 on 0; add 5 to 1");
+    for (int t = 51; t < 90; t++)
+        scheduler_tick(f->s, t);
+    expect(f, "");
+    finish(f);
+}
+
+static void a_request_is_not_moved_again_soon(void **state)
+{
+    (void)state;
+    fixture *f = begin_spread(2);
+    scheduler_tick(f->s, 50);
+    expect(f, "cancel 5 on 0; add 5 to 1");
+    gpu_is_up(f, 2, 4, 100);
+    for (uint64_t id = 6; id <= 10; id++)
+        submit(f, id);
+    expect(f, "add 6 to 1; add 7 to 2; add 8 to 2; add 9 to 2; add 10 to 2");
+    reports_end(f, 1, 7, 90, 3, 3, OUTCOME_STOP);
+    reports_end(f, 1, 7, 90, 4, 4, OUTCOME_STOP);
+    reports_end(f, 1, 7, 90, 6, 7, OUTCOME_STOP);       /* leaves 5 alone on gpu-1 */
+    reports_end(f, 2, 4, 90, 7, 8, OUTCOME_STOP);       /* room on gpu-2 */
+    buf_clear(&f->said);
+    scheduler_tick(f->s, 55);
+    expect(f, "");
+    scheduler_tick(f->s, 60);
+    expect(f, "cancel 5 on 1; add 5 to 2");
+    finish(f);
+}
+
+/* Request 5, alone on gpu-0, has 101 tokens: 101 ms to read again. Each step it has left is worth 10 ms. */
+static fixture *begin_with_long_prompt(int max_tokens)
+{
+    fixture *f = begin_with(consolidating());
+    gpu_is_up(f, 0, 4, 1000);
+    gpu_is_up(f, 1, 4, 1000);
+    for (uint64_t id = 1; id <= 4; id++)
+        submit(f, id);
+    submit_tokens(f, 0, 5, 5, 101, 101, max_tokens);
+    reports_end(f, 1, 4, 900, 1, 1, OUTCOME_STOP);
+    buf_clear(&f->said);
+    return f;
+}
+
+static void moving_must_not_cost_more_than_it_frees(void **state)
+{
+    (void)state;
+    fixture *f = begin_with_long_prompt(10);
+    scheduler_tick(f->s, 50);
+    expect(f, "");
+    finish(f);
+    f = begin_with_long_prompt(11);
+    scheduler_tick(f->s, 50);
+    expect(f, "cancel 5 on 0; add 5 to 1");
+    finish(f);
+}
+
+static void signals_say_when_more_gpus_are_needed(void **state)
+{
+    (void)state;
+    fixture *f = begin_with(consolidating());
+    assert_true(scheduler_get_stats(f->s).wants_more);
+    gpu_is_up(f, 0, 4, 100);
+    assert_false(scheduler_get_stats(f->s).wants_more);         /* idle */
+    submit(f, 1);
+    scheduler_stats t = scheduler_get_stats(f->s);
+    assert_true(t.n_light == 1 && t.n_idle == 0 && !t.wants_more);
+    submit(f, 2);
+    t = scheduler_get_stats(f->s);
+    assert_true(t.n_light == 0 && t.wants_more && t.n_full == 0);
+    submit(f, 3);
+    submit(f, 4);
+    submit(f, 5);
+    t = scheduler_get_stats(f->s);
+    assert_true(t.n_full == 1 && t.n_running == 4 && t.n_queued == 1 && t.n_gpus == 1);
+    finish(f);
+}
+
+static void a_gpu_that_comes_up_again_has_lost_its_requests(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 1);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 1 to 0; add 1 to 0");
+    finish(f);
+}
+
+static void nonsense_from_a_gpu_does_no_harm(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    scheduler_gpu_up(f->s, 0, 0, &(gpu_info){"a", 0, 0, 0, 0});
+    scheduler_gpu_up(f->s, 0, 1, &(gpu_info){"b", -5, -1, -1, -1});
+    gpu_is_up(f, 2, 2, 100);
+    submit(f, 1);
+    expect(f, "add 1 to 2");
+    reports(f, 2, 1000000, 2000000000);         /* commands never sent, pages it does not have */
+    submit_long(f, 2, 396);
+    expect(f, "");
+    reports(f, 2, 0, -2000000000);
+    expect(f, "cancel 1 on 2");
+    finish(f);
+}
+
+/* What the random history knows of one GPU's worker: commands on their way, and whom it runs. */
+typedef struct { bool add; uint64_t id; uint32_t attempt; int n_output, max_tokens; } on_its_way;
+typedef struct { bool up; on_its_way sent[NAIVE_SENT]; int n_sent, n_seen; on_its_way runs[NAIVE_REQUESTS]; int n_runs; } worker;
+
+typedef struct {
+    scheduler *real;
+    naive *model;
+    buf said;
+    worker worker[NAIVE_GPUS];
+    bool frontend[NAIVE_FRONTENDS];
+    uint64_t seed, drawn, last_id;
+    double now;
+    buf history;
+} history;
+
+static int draw(history *h, int n)
+{
+    return (int)(rng_u64(h->seed, h->drawn++) % (uint64_t)n);
+}
+
+static void pass_on(void *ctx, const command *c)
+{
+    history *h = ctx;
+    write_down(&h->said, c);
+    if (c->kind != COMMAND_ADD && c->kind != COMMAND_CANCEL)
+        return;
+    worker *w = &h->worker[c->gpu];
+    assert_true(w->up && w->n_sent < NAIVE_SENT);
+    w->sent[w->n_sent++] = (on_its_way){c->kind == COMMAND_ADD, c->id, c->attempt, c->what ? c->what->n_tokens - c->what->n_prompt : 0,
+                                        c->what ? c->what->max_tokens : 0};
+}
+
+static void worker_take_in(worker *w)
+{
+    const on_its_way *c = &w->sent[w->n_seen++];
+    if (c->add) {
+        w->runs[w->n_runs++] = *c;
+        return;
+    }
+    for (int i = 0; i < w->n_runs; i++)
+        if (w->runs[i].id == c->id && w->runs[i].attempt == c->attempt) {
+            w->runs[i] = w->runs[--w->n_runs];
+            return;
+        }
+}
+
+static void random_report(history *h, int gpu)
+{
+    worker *w = &h->worker[gpu];
+    int token[NAIVE_REQUESTS][2];
+    report_tokens tokens[NAIVE_REQUESTS];
+    report_end ends[NAIVE_REQUESTS];
+    gpu_report p = {.tokens = tokens, .ends = ends};
+    while (w->n_seen < w->n_sent && draw(h, 3))
+        worker_take_in(w);
+    for (int i = 0; i < w->n_runs; i++) {
+        on_its_way *r = &w->runs[i];
+        int n = 1 + draw(h, 2);
+        if (n > r->max_tokens - r->n_output)
+            n = r->max_tokens - r->n_output;
+        if (n < 1 || draw(h, 3) == 0)
+            continue;
+        for (int k = 0; k < n; k++)
+            token[i][k] = draw(h, 100);
+        bool wrong = draw(h, 100) == 0;
+        tokens[p.n_tokens++] = (report_tokens){.id = r->id, .attempt = r->attempt, .index = r->n_output + wrong, .n = n, .token = token[i]};
+        r->n_output += n;
+    }
+    for (int i = w->n_runs - 1; i >= 0; i--)
+        if (w->runs[i].n_output == w->runs[i].max_tokens || draw(h, 8) == 0) {
+            static const outcome why[] = {OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_EVICTED, OUTCOME_EVICTED, OUTCOME_FAILED};
+            ends[p.n_ends++] = (report_end){.id = w->runs[i].id, .attempt = w->runs[i].attempt, .why = why[draw(h, 5)]};
+            w->runs[i] = w->runs[--w->n_runs];
+        }
+    if (draw(h, 10) == 0)       /* a voice from the past */
+        tokens[p.n_tokens++] = (report_tokens){.id = 1 + (uint64_t)draw(h, (int)h->last_id + 1), .attempt = (uint32_t)draw(h, 5), .n = 1,
+                                               .token = token[0], .index = 0};
+    token[0][0] = p.n_tokens ? token[0][0] : 3;
+    p.n_seen = (uint64_t)w->n_seen;
+    int n_pages = h->model->gpu[gpu].info.n_pages;
+    p.pages_free = draw(h, 6) == 0 ? draw(h, 7) - 6 : draw(h, n_pages + 1);
+    scheduler_report(h->real, h->now, gpu, &p);
+    naive_report(h->model, h->now, gpu, &p);
+}
+
+static void random_submit(history *h, int frontend)
+{
+    int token[NAIVE_TOKENS];
+    bool known_id = draw(h, 30) == 0;
+    int n_prompt = draw(h, 40) ? 1 + draw(h, 16) : draw(h, 2) * 40, n_output = draw(h, 4) ? 0 : draw(h, 6);
+    submission w = {.id = known_id && h->last_id ? 1 + (uint64_t)draw(h, (int)h->last_id) : ++h->last_id, .arrival = h->now - draw(h, 4),
+                    .token = token, .n_tokens = n_prompt + n_output, .n_prompt = n_prompt, .max_tokens = draw(h, 50) ? 1 + draw(h, 20) : 0,
+                    .again = draw(h, 4) == 0};
+    for (int i = 0; i < w.n_tokens; i++)
+        token[i] = draw(h, 100);
+    if (w.n_tokens - w.n_prompt > w.max_tokens)
+        w.n_tokens = w.n_prompt + w.max_tokens;
+    scheduler_submit(h->real, h->now, frontend, &w);
+    naive_submit(h->model, h->now, frontend, &w);
+}
+
+static void random_gpu_up(history *h, int gpu)
+{
+    static const char *const uuid[NAIVE_GPUS] = {"c", "a", "f", "b", "d", "e"};
+    gpu_info info = {uuid[gpu], 1 + draw(h, 5), 3 + draw(h, 12), 1 + draw(h, 4), 20 + draw(h, 30)};
+    h->worker[gpu] = (worker){.up = true};
+    scheduler_gpu_up(h->real, h->now, gpu, &info);
+    naive_gpu_up(h->model, h->now, gpu, &info);
+}
+
+static void random_gpu_event(history *h, int gpu)
+{
+    if (!h->worker[gpu].up) {
+        random_gpu_up(h, gpu);
+    } else if (draw(h, 3) == 0) {
+        scheduler_gpu_drain(h->real, h->now, gpu);
+        naive_gpu_drain(h->model, h->now, gpu);
+    } else if (draw(h, 3) == 0) {
+        int lost[2] = {gpu, (gpu + 1) % NAIVE_GPUS};        /* whether the other is up or not */
+        h->worker[lost[0]].up = h->worker[lost[1]].up = false;
+        scheduler_gpus_gone(h->real, h->now, lost, 2);
+        naive_gpus_gone(h->model, h->now, lost, 2, false);
+    } else {
+        bool died = draw(h, 2);
+        h->worker[gpu].up = false;
+        scheduler_gpu_gone(h->real, h->now, gpu, died);
+        naive_gpus_gone(h->model, h->now, &gpu, 1, died);
+    }
+}
+
+static void random_frontend_event(history *h, int frontend)
+{
+    if (h->frontend[frontend]) {
+        scheduler_frontend_gone(h->real, h->now, frontend);
+        naive_frontend_gone(h->model, h->now, frontend);
+    } else {
+        scheduler_frontend_up(h->real, frontend);
+    }
+    h->frontend[frontend] ^= true;
+}
+
+static void random_event(history *h)
+{
+    int what = draw(h, 100), gpu = draw(h, NAIVE_GPUS), frontend = draw(h, NAIVE_FRONTENDS);
+    h->now += draw(h, 3) * 0.25;
+    if (what < 4) {
+        random_gpu_event(h, gpu);
+    } else if (what < 6) {
+        random_frontend_event(h, frontend);
+    } else if (what < 12) {
+        double wait = scheduler_tick(h->real, h->now);
+        assert_true(wait >= 0);
+        naive_tick(h->model, h->now);
+    } else if (what < 42) {
+        if (h->frontend[frontend] && naive_running(h->model, -1) < 60)
+            random_submit(h, frontend);
+    } else if (what < 47) {
+        uint64_t id = 1 + (uint64_t)draw(h, (int)h->last_id + 1);
+        if (h->frontend[frontend]) {
+            scheduler_cancel(h->real, h->now, frontend, id);
+            naive_cancel(h->model, h->now, frontend, id);
+        }
+    } else if (h->worker[gpu].up) {
+        random_report(h, gpu);
+    }
+}
+
+static void compare(history *h, int event)
+{
+    buf *real = &h->said, *model = &h->model->said;
+    if (real->len != model->len || (real->len && memcmp(real->data, model->data, real->len) != 0))
+        fail_msg("seed %d, event %d: the scheduler said\n%sand the naive one\n%s", (int)h->seed, event, real->len ? real->data : "nothing\n",
+                 model->len ? model->data : "nothing\n");
+    buf_clear(real);
+    buf_clear(model);
+    scheduler_check(h->real);
+    scheduler_stats t = scheduler_get_stats(h->real);
+    int n_running = 0;
+    for (int g = 0; g < NAIVE_GPUS; g++)
+        n_running += naive_running(h->model, g);
+    assert_int_equal(t.n_queued, naive_waiting(h->model));
+    assert_int_equal(t.n_running, n_running);
+}
+
+static scheduler_stats run_history(uint64_t seed, int n_events)
+{
+    history *h = XNEW(history);
+    h->seed = seed;
+    h->now = 1000;
+    h->model = XNEW(naive);
+    scheduler_options o = {.max_queue = 3 + draw(h, 30), .max_wait = draw(h, 2) * 6, .max_aside = draw(h, 4) * 2, .consolidate_every = draw(h, 4) ? 0.5 : 0,
+                           .move_again_after = draw(h, 3) * 2, .light_share = 0.25 * (1 + draw(h, 4)), .prefill_rate = 100,
+                           .step_time = draw(h, 3) ? 0.1 : 0.01};
+    h->model->opt = o;
+    h->real = scheduler_new(&o, pass_on, h);
+    for (int f = 0; f < NAIVE_FRONTENDS; f++)
+        random_frontend_event(h, f);
+    for (int g = 0; g < NAIVE_GPUS - 2; g++)
+        random_gpu_up(h, g);
+    for (int i = 0; i < n_events; i++) {
+        random_event(h);
+        compare(h, i);
+    }
+    scheduler_stats t = scheduler_get_stats(h->real);
+    scheduler_free(h->real);
+    buf_free(&h->said);
+    buf_free(&h->model->said);
+    free(h->model);
+    free(h);
+    return t;
+}
+
+static void random_histories_agree_with_the_naive_scheduler(void **state)
+{
+    (void)state;
+    scheduler_stats all = {0};
+    for (uint64_t seed = 1; seed <= 3000; seed++) {
+        scheduler_stats t = run_history(seed, 150);
+        all.finished += t.finished;
+        all.failed += t.failed;
+        all.refused += t.refused;
+        all.moved += t.moved;
+        all.evicted += t.evicted;
+        all.recovered += t.recovered;
+        all.stale += t.stale;
+        all.cancelled += t.cancelled;
+    }
+    /* every kind of thing did happen, and often */
+    assert_true(all.finished > 3000 && all.failed > 3000 && all.refused > 1000 && all.moved > 1000);
+    assert_true(all.evicted > 3000 && all.recovered > 3000 && all.stale > 1000 && all.cancelled > 3000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_working_set_with_room_is_chosen),
+        cmocka_unit_test(highest_uuid_wins_not_highest_number),
+        cmocka_unit_test(pages_for_the_prompt_and_one_for_each_that_runs),
+        cmocka_unit_test(a_request_too_large_for_the_busiest_goes_to_another),
+        cmocka_unit_test(pages_on_their_way_are_reckoned_off),
+        cmocka_unit_test(the_first_in_the_queue_holds_up_those_behind),
+        cmocka_unit_test(the_queue_is_by_first_arrival_then_id),
+        cmocka_unit_test(an_evicted_request_comes_back_before_later_ones),
+        cmocka_unit_test(the_newest_leave_a_gpu_that_is_short_of_pages),
+        cmocka_unit_test(stale_reports_are_ignored),
+        cmocka_unit_test(attempts_of_the_same_id_never_repeat),
+        cmocka_unit_test(a_token_out_of_place_fails_its_request_alone),
+        cmocka_unit_test(outcomes_reach_the_frontend_that_asked),
+        cmocka_unit_test(requests_of_a_lost_gpu_go_to_others),
+        cmocka_unit_test(gpus_of_one_lost_link_go_at_once),
+        cmocka_unit_test(suspects_run_apart_until_they_make_a_token),
+        cmocka_unit_test(a_suspect_whose_worker_dies_again_is_ended),
+        cmocka_unit_test(who_had_not_been_taken_in_is_not_to_blame),
+        cmocka_unit_test(a_lost_link_makes_no_suspects_and_clears_none),
+        cmocka_unit_test(cancel_leaves_nothing_behind),
+        cmocka_unit_test(a_frontend_takes_its_requests_with_it),
+        cmocka_unit_test(a_request_that_comes_again_goes_on_where_it_was),
+        cmocka_unit_test(more_tokens_than_the_budget_are_refused),
+        cmocka_unit_test(an_id_twice_is_an_error),
+        cmocka_unit_test(what_no_gpu_can_hold_is_refused),
+        cmocka_unit_test(who_is_too_large_without_one_gpu_waits_for_it_and_stops_nobody),
+        cmocka_unit_test(who_is_too_large_for_too_long_is_told),
+        cmocka_unit_test(who_comes_again_is_not_too_large_at_once),
+        cmocka_unit_test(who_outgrows_the_gpus_seen_so_far_waits_for_a_larger_one),
+        cmocka_unit_test(who_is_too_large_for_the_others_runs_on_while_its_gpu_drains),
+        cmocka_unit_test(a_full_queue_refuses_new_requests_only),
+        cmocka_unit_test(those_who_wait_too_long_for_a_first_gpu_are_told),
+        cmocka_unit_test(drained_requests_move_as_others_have_room_oldest_first),
+        cmocka_unit_test(a_light_gpu_is_emptied_into_a_busier_one),
+        cmocka_unit_test(a_light_gpu_is_left_alone_when_not_all_fit),
+        cmocka_unit_test(of_two_alike_the_lower_uuid_is_emptied_and_nothing_comes_back),
+        cmocka_unit_test(a_request_is_not_moved_again_soon),
+        cmocka_unit_test(moving_must_not_cost_more_than_it_frees),
+        cmocka_unit_test(signals_say_when_more_gpus_are_needed),
+        cmocka_unit_test(a_gpu_that_comes_up_again_has_lost_its_requests),
+        cmocka_unit_test(nonsense_from_a_gpu_does_no_harm),
+        cmocka_unit_test(random_histories_agree_with_the_naive_scheduler),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,418 @@
+/* test_worker.c - a worker on a thread, the test at the other ends of its pipes */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "net/frames.h"
+#include "net/pack.h"
+#include "test.h"
+#include "worker/worker.h"
+
+typedef struct {
+    worker_options opt;
+    char *model_dir, *adapters_dir;
+    int to, from;               /* our ends */
+    pthread_t thread;
+    int status;                 /* of worker_run() */
+    err e;
+    frame_reader in;
+    unpacker *messages;
+    json_t *golden;
+} scene;
+
+static void *run(void *ctx)
+{
+    scene *s = ctx;
+    s->status = worker_run(&s->opt, &s->e);
+    close(s->opt.out);
+    return NULL;
+}
+
+static const Message *receive(scene *s)
+{
+    size_t n;
+    const void *bytes;
+    err e;
+    while (!(bytes = frame_reader_next(&s->in, &n)))
+        if (!frame_reader_wait(&s->in, 30) || frame_reader_fill(&s->in, &e) < 0)
+            fail_msg("the worker says nothing more");
+    const Message *m = unpacker_read(s->messages, bytes, n);
+    assert_non_null(m);
+    return m;
+}
+
+static const Step *next_step(scene *s)
+{
+    const Message *m = receive(s);
+    assert_int_equal(m->what_case, MESSAGE__WHAT_STEP);
+    return m->step;
+}
+
+static void start(scene *s, int kv_pages)
+{
+    int down[2], up[2];
+    assert_int_equal(pipe(down) + pipe(up), 0);
+    assert_true(fcntl(up[1], F_SETPIPE_SZ, 4096) > 0);          /* it cannot run far ahead of the test */
+    s->opt.model_dir = s->model_dir;
+    s->opt.adapters_dir = s->adapters_dir;
+    s->opt.device = "cpu";
+    s->opt.max_batch = 4;
+    s->opt.threads = 1;
+    s->opt.kv_pages = kv_pages;
+    s->opt.gpu = 5;
+    s->opt.in = down[0];
+    s->opt.out = up[1];
+    s->to = down[1];
+    s->from = s->in.fd = up[0];
+    assert_int_equal(pthread_create(&s->thread, NULL, run, s), 0);
+    const Message *m = receive(s);
+    assert_int_equal(m->what_case, MESSAGE__WHAT_GPU_UP);
+    assert_int_equal(m->gpu_up->gpu, 5);
+    assert_int_equal(m->gpu_up->max_batch, 4);
+    assert_int_equal(m->gpu_up->page_len, 16);
+    if (kv_pages)
+        assert_int_equal(m->gpu_up->n_pages, kv_pages);
+}
+
+/* The pipe is closed: the worker ends well. */
+static void stop(scene *s)
+{
+    close(s->to);
+    pthread_join(s->thread, NULL);
+    assert_int_equal(s->status, 0);
+    close(s->opt.in);
+    close(s->from);
+    frame_reader_deinit(&s->in);
+}
+
+static int setup(void **state)
+{
+    scene *s = XNEW(scene);
+    const char *data = getenv("PUNICA_TEST_DATA") ? getenv("PUNICA_TEST_DATA") : TEST_DATA;
+    s->model_dir = xasprintf("%s/golden/models/llama2/model", data);
+    s->adapters_dir = xasprintf("%s/golden/models/llama2/adapters", data);
+    char *golden = xasprintf("%s/golden/models/llama2/golden.json", data);
+    err e;
+    s->golden = json_read_file(golden, 100 << 20, &e);
+    assert_non_null(s->golden);
+    free(golden);
+    s->messages = unpacker_new(1 << 24);
+    *state = s;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    scene *s = *state;
+    unpacker_free(s->messages);
+    json_decref(s->golden);
+    free(s->model_dir);
+    free(s->adapters_dir);
+    free(s);
+    return 0;
+}
+
+static void send_message(scene *s, const Message *m)
+{
+    buf packed = {0}, frame = {0};
+    pack_message(&packed, m);
+    frame_add(&frame, packed.data, packed.len);
+    assert_int_equal(frame_write_all(s->to, frame.data, frame.len), 0);
+    buf_free(&packed);
+    buf_free(&frame);
+}
+
+static void send_commands(scene *s, Command **commands, size_t n, uint32_t reset)
+{
+    Commands all = COMMANDS__INIT;
+    all.n_commands = n;
+    all.commands = commands;
+    all.reset = reset;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_COMMANDS;
+    m.commands = &all;
+    send_message(s, &m);
+}
+
+typedef struct { uint64_t id; uint32_t attempt; const char *adapter; int n_tokens, n_prompt, max_tokens; const uint32_t *token; } ask;
+
+static Request request_of(const ask *a, uint8_t how[64])
+{
+    Sampling sampling = SAMPLING__INIT;
+    sampling.top_p = 1;
+    sampling.repetition_penalty = 1;
+    sampling.ignore_eos = 1;
+    Request r = REQUEST__INIT;
+    r.id = a->id;
+    r.attempt = a->attempt;
+    r.adapter = (char *)(a->adapter ? a->adapter : "");
+    r.n_tokens = (size_t)a->n_tokens;
+    r.tokens = (uint32_t *)a->token;
+    r.n_prompt = (uint32_t)a->n_prompt;
+    r.max_tokens = (uint32_t)a->max_tokens;
+    r.how = (ProtobufCBinaryData){sampling__pack(&sampling, how), how};
+    return r;
+}
+
+/* All in one message. */
+static void send_adds(scene *s, const ask *a, size_t n)
+{
+    Request r[8];
+    Command c[8], *commands[8];
+    uint8_t how[8][64];
+    assert_true(n <= 8);
+    for (size_t i = 0; i < n; i++) {
+        r[i] = request_of(&a[i], how[i]);
+        c[i] = (Command)COMMAND__INIT;
+        c[i].what_case = COMMAND__WHAT_ADD;
+        c[i].add = &r[i];
+        commands[i] = &c[i];
+    }
+    send_commands(s, commands, n, 0);
+}
+
+static void send_add(scene *s, const ask *a)
+{
+    send_adds(s, a, 1);
+}
+
+static void send_cancel(scene *s, uint64_t id, uint32_t attempt)
+{
+    Cancel cancel = CANCEL__INIT;
+    cancel.id = id;
+    cancel.attempt = attempt;
+    Command c = COMMAND__INIT, *commands[] = {&c};
+    c.what_case = COMMAND__WHAT_CANCEL;
+    c.cancel = &cancel;
+    send_commands(s, commands, 1, 0);
+}
+
+static int ids_of(const json_t *array, uint32_t *out)
+{
+    for (size_t i = 0; i < json_array_size(array); i++)
+        out[i] = (uint32_t)json_integer_value(json_array_get(array, i));
+    return (int)json_array_size(array);
+}
+
+/* All cases of the goldens at once, each of them begun in the middle, as after a move: tokens and indices go on where
+ * they were. */
+static void tokens_are_the_reference_s_and_counted_from_the_output(void **state)
+{
+    scene *s = *state;
+    start(s, 0);
+    const json_t *cases = json_object_get(s->golden, "cases");
+    size_t n = json_array_size(cases), n_ended = 0;
+    assert_true(n >= 2 && n < 100);
+    uint32_t expected[100][1024];
+    int n_expected[100], next[100];
+    for (size_t i = 0; i < n; i++) {
+        const json_t *c = json_array_get(cases, i);
+        uint32_t token[2048];
+        int n_prompt = ids_of(json_object_get(c, "prompt"), token), had = (int)i % 3;
+        n_expected[i] = ids_of(json_object_get(c, "tokens"), expected[i]);
+        memcpy(token + n_prompt, expected[i], (size_t)had * sizeof *token);
+        next[i] = had;
+        send_add(s, &(ask){.id = i, .attempt = 7, .adapter = json_string_value(json_object_get(c, "adapter")), .token = token,
+                           .n_tokens = n_prompt + had, .n_prompt = n_prompt, .max_tokens = n_expected[i]});
+    }
+    while (n_ended < n) {
+        const Step *step = next_step(s);
+        for (size_t k = 0; k < step->n_tokens; k++) {
+            const Tokens *t = step->tokens[k];
+            assert_int_equal(t->attempt, 7);
+            assert_int_equal(t->index, next[t->id]);
+            assert_int_equal(t->tokens[0], expected[t->id][next[t->id]++]);
+        }
+        for (size_t k = 0; k < step->n_ends; k++, n_ended++)
+            assert_int_equal(step->ends[k]->why, OUTCOME__LENGTH);
+    }
+    stop(s);
+}
+
+static const uint32_t some_tokens[] = {1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61, 65, 69, 73, 77};
+
+static void a_request_is_reported_as_taken_in_before_its_first_token(void **state)
+{
+    scene *s = *state;
+    start(s, 0);
+    send_add(s, &(ask){.id = 1, .attempt = 1, .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 2});
+    const Step *step = next_step(s);
+    assert_int_equal(step->n_seen, 1);
+    assert_int_equal(step->n_requests, 1);
+    assert_int_equal(step->n_tokens, 0);
+    stop(s);
+}
+
+static void a_cancel_frees_its_pages_in_the_next_step(void **state)
+{
+    scene *s = *state;
+    start(s, 40);
+    send_add(s, &(ask){.id = 1, .attempt = 3, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 400});
+    int n_tokens = 0;
+    while (n_tokens < 3)
+        n_tokens += (int)next_step(s)->n_tokens;
+    send_cancel(s, 1, 2);               /* an attempt of before: not this one */
+    const Step *step;
+    while ((step = next_step(s))->n_seen < 2)
+        continue;
+    assert_int_equal(step->n_requests, 1);
+    assert_true(step->pages_free <= 38);
+    send_cancel(s, 1, 3);
+    while ((step = next_step(s))->n_seen < 3)
+        continue;
+    assert_int_equal(step->n_tokens, 0);
+    assert_int_equal(step->n_requests, 0);
+    assert_int_equal(step->pages_free, 40);
+    stop(s);
+}
+
+/* The second waits for pages; what it will take is off already. */
+static void pages_of_those_waiting_are_reckoned_off(void **state)
+{
+    scene *s = *state;
+    start(s, 4);
+    send_adds(s, (ask[]){{.id = 1, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 10},
+                         {.id = 2, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 1},
+                         {.id = 3, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 1}}, 3);
+    int lowest = 4, n_ended = 0;
+    while (n_ended < 3) {
+        const Step *step = next_step(s);
+        lowest = step->pages_free < lowest ? step->pages_free : lowest;
+        for (size_t i = 0; i < step->n_ends; i++, n_ended++)
+            assert_int_equal(step->ends[i]->why, OUTCOME__LENGTH);
+    }
+    assert_int_equal(lowest, -2);
+    stop(s);
+}
+
+static void a_reset_forgets_everything(void **state)
+{
+    scene *s = *state;
+    start(s, 40);
+    for (uint64_t id = 1; id <= 6; id++)
+        send_add(s, &(ask){.id = id, .attempt = 1, .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 400});
+    while (next_step(s)->n_tokens == 0)
+        continue;
+    send_commands(s, NULL, 0, 9);
+    const Step *step;
+    while ((step = next_step(s))->reset != 9)
+        continue;
+    assert_int_equal(step->n_seen, 0);
+    assert_int_equal(step->n_requests, 0);
+    assert_int_equal(step->n_tokens, 0);
+    assert_int_equal(step->pages_free, 40);
+    send_add(s, &(ask){.id = 1, .attempt = 2, .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 1});
+    while ((step = next_step(s))->n_ends == 0)
+        continue;
+    assert_int_equal(step->n_seen, 1);
+    assert_int_equal(step->ends[0]->attempt, 2);
+    stop(s);
+}
+
+/* The end of the attempt before may have crossed the new one on the way. */
+static void a_new_attempt_replaces_the_old(void **state)
+{
+    scene *s = *state;
+    start(s, 0);
+    send_add(s, &(ask){.id = 1, .attempt = 1, .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 400});
+    while (next_step(s)->n_tokens == 0)
+        continue;
+    send_add(s, &(ask){.id = 1, .attempt = 2, .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 3});
+    const Step *step;
+    while ((step = next_step(s))->n_seen < 2)
+        continue;
+    for (; step->n_ends == 0; step = next_step(s))
+        for (size_t i = 0; i < step->n_tokens; i++)
+            assert_int_equal(step->tokens[i]->attempt, 2);
+    assert_int_equal(step->ends[0]->attempt, 2);
+    assert_int_equal(step->n_requests, 0);
+    stop(s);
+}
+
+static void what_cannot_be_served_fails_alone(void **state)
+{
+    scene *s = *state;
+    start(s, 0);
+    uint32_t outside[] = {1u << 31};
+    const ask bad[] = {{.id = 1, .token = some_tokens, .n_tokens = 3, .n_prompt = 4, .max_tokens = 4},
+                       {.id = 2, .token = some_tokens, .n_tokens = 3, .n_prompt = 3, .max_tokens = 0},
+                       {.id = 3, .token = outside, .n_tokens = 1, .n_prompt = 1, .max_tokens = 4},
+                       {.id = 4, .token = some_tokens, .n_tokens = 3, .n_prompt = 3, .max_tokens = 4, .adapter = "none"},
+                       {.id = 5, .token = some_tokens, .n_tokens = 0, .n_prompt = 0, .max_tokens = 4}};
+    enum { N_BAD = sizeof bad / sizeof *bad };
+    for (int i = 0; i < N_BAD; i++)
+        send_add(s, &bad[i]);
+    send_add(s, &(ask){.id = 99, .attempt = 1, .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 3});
+    for (int n_ended = 0; n_ended < N_BAD + 1;) {
+        const Step *step = next_step(s);
+        for (size_t i = 0; i < step->n_ends; i++, n_ended++) {
+            const End *e = step->ends[i];
+            assert_int_equal(e->why, e->id == 99 ? OUTCOME__LENGTH : OUTCOME__FAILED);
+            assert_true(e->id == 99 || *e->message);
+        }
+    }
+    stop(s);
+}
+
+static void an_idle_worker_says_that_it_lives(void **state)
+{
+    scene *s = *state;
+    start(s, 0);
+    double begin = clock_now();
+    next_step(s);
+    next_step(s);
+    assert_true(clock_now() - begin > 0.9 && clock_now() - begin < 10);
+    stop(s);
+}
+
+static void nonsense_on_the_pipe_ends_it(void **state)
+{
+    scene *s = *state;
+    start(s, 0);
+    assert_int_equal(frame_write_all(s->to, "\2\0\0\0\xff\xff", 6), 0);
+    pthread_join(s->thread, NULL);
+    assert_int_equal(s->status, 0);
+    close(s->to);
+    close(s->from);
+    close(s->opt.in);
+    frame_reader_deinit(&s->in);
+}
+
+static void a_model_that_is_not_there_is_an_error(void **state)
+{
+    scene *s = *state;
+    err e;
+    worker_options o = {.model_dir = "/nowhere", .device = "cpu", .max_batch = 1};
+    assert_int_equal(worker_run(&o, &e), -1);
+    assert_non_null(strstr(e.msg, "/nowhere"));
+    o.model_dir = s->model_dir;
+    o.device = "abacus";
+    assert_int_equal(worker_run(&o, &e), -1);
+    assert_non_null(strstr(e.msg, "abacus"));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(tokens_are_the_reference_s_and_counted_from_the_output),
+        TEST(a_request_is_reported_as_taken_in_before_its_first_token),
+        TEST(a_cancel_frees_its_pages_in_the_next_step),
+        TEST(pages_of_those_waiting_are_reckoned_off),
+        TEST(a_reset_forgets_everything),
+        TEST(a_new_attempt_replaces_the_old),
+        TEST(what_cannot_be_served_fails_alone),
+        TEST(an_idle_worker_says_that_it_lives),
+        TEST(nonsense_on_the_pipe_ends_it),
+        TEST(a_model_that_is_not_there_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
