@@ -224,7 +224,7 @@ static void refused_configurations(void **state)
         {"'init_lora_weights': 'pissa_niter_16'", "pissa_niter_16"}, {"'init_lora_weights': 'olora'", "olora"},
         {"'init_lora_weights': 'loftq'", "loftq"}, {"'init_lora_weights': 1", "init_lora_weights"},
         {"'some_new_feature': true", "some_new_feature"}, {"'some_number': 0.5", "some_number"},
-        {"'r': 0", "between 1 and 512"}, {"'r': 100000", "between 1 and 512"}, {"'r': 99999999999999999999", "integer"},
+        {"'r': 0", "between 1 and 512"}, {"'r': 100000", "between 1 and 512"}, {"'r': 99999999999999999999", "between 1 and 512"},
         {"'r': '8'", "integer"}, {"'use_rslora': 1", "use_rslora"}, {"'peft_type': 'LOHA'", "duplicate"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

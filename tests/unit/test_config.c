@@ -212,7 +212,7 @@ static void bad_numbers(void **state)
         {"'num_attention_heads': 4, 'tie_word_embeddings': 1", "tie_word_embeddings"},
         {"'num_attention_heads': 4, 'max_position_embeddings': 0", "max_position_embeddings"},
         {"'num_attention_heads': 4, 'rope_theta': 1e400", "overflow"},
-        {"'num_attention_heads': 99999999999999999999999", "integer"},
+        {"'num_attention_heads': 99999999999999999999999", "between"},
         {"'num_hidden_layers': 5", "duplicate"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
