@@ -147,3 +147,27 @@ void cluster_run(struct event_base *loop, void (*on_signal)(void *ctx, int n), v
     event_free(term);
     event_free(interrupt);
 }
+
+typedef struct { struct event_base *loop; frontend *f; double drain_seconds; } front_session;
+
+static void drained(void *ctx)
+{
+    front_session *s = ctx;
+    event_base_loopbreak(s->loop);
+}
+
+static void let_streams_end(void *ctx, int n)
+{
+    front_session *s = ctx;
+    log_info(n == 1 ? "waiting for streams to end; once more to exit at once" : "exiting at once");
+    if (n == 1)
+        frontend_drain(s->f, s->drain_seconds, drained, s);
+    else
+        event_base_loopbreak(s->loop);
+}
+
+void cluster_run_frontend(struct event_base *loop, frontend *f, double drain_seconds)
+{
+    front_session s = {loop, f, drain_seconds};
+    cluster_run(loop, let_streams_end, &s);
+}

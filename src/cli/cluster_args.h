@@ -3,6 +3,7 @@
 #define PUNICA_CLI_CLUSTER_ARGS_H
 
 #include "cli/options.h"
+#include "frontend/frontend.h"
 #include "net/link.h"
 #include "runner/runner.h"
 
@@ -25,6 +26,15 @@ typedef struct {
     int max_batch, threads, kv_pages, adapter_slots;        /* 0: as the engine likes */
 } worker_args;
 
+/* Their rows of a table of options; w: a worker_args *. */
+#define WORKER_OPTIONS(w)                                                                                              \
+    {"device", OPT_LIST, &(w)->devices, "NAME", "cpu or cuda:N; repeat for more, a worker each (cpu)"},                 \
+    {"workers", OPT_INT, &(w)->n_workers, "N", "workers on each device (1)", 1, 256},                                   \
+    {"max-batch", OPT_INT, &(w)->max_batch, "N", "requests running together on one (32)", 1, 4096},                     \
+    {"threads", OPT_INT, &(w)->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},                   \
+    {"kv-pages", OPT_INT, &(w)->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},            \
+    {"adapter-slots", OPT_INT, &(w)->adapter_slots, "N", "adapters in a device's memory at once (64)", 1, 65536}
+
 /* Fill in device, n_workers, worker_args and n_worker_args of o. Workers that share the CPU share its cores. What it
  * allocates is given back by worker_args_release(). */
 void worker_args_apply(const worker_args *a, runner_options *o);
@@ -35,5 +45,8 @@ void cluster_raise_file_limit(void);
 
 /* Run the loop until SIGTERM or SIGINT: on_signal is called for each, with how many there have been. */
 void cluster_run(struct event_base *loop, void (*on_signal)(void *ctx, int n), void *ctx);
+
+/* Run it for a frontend: the first signal lets its streams end, for so many seconds at most; the second ends all. */
+void cluster_run_frontend(struct event_base *loop, frontend *f, double drain_seconds);
 
 #endif

@@ -61,27 +61,10 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     return cluster_log_level(a->log_level, e);
 }
 
-typedef struct { struct event_base *loop; frontend *f; double drain_seconds; } session;
-
-static void drained(void *ctx)
-{
-    session *s = ctx;
-    event_base_loopbreak(s->loop);
-}
-
-static void take_signal(void *ctx, int n)
-{
-    session *s = ctx;
-    log_info(n == 1 ? "waiting for streams to end; once more to exit at once" : "exiting at once");
-    if (n == 1)
-        frontend_drain(s->f, s->drain_seconds, drained, s);
-    else
-        event_base_loopbreak(s->loop);
-}
-
 static int run(arguments *a, err *e)
 {
-    session s = {.drain_seconds = a->drain_seconds};
+    struct event_base *loop = NULL;
+    frontend *f = NULL;
     served_model m;
     if (served_model_read(&m, a->model_dir, a->name, e))
         return -1;
@@ -90,19 +73,19 @@ static int run(arguments *a, err *e)
     if (secret) {
         served_model_apply(&m, a->model_dir, &a->front);
         a->front.link.secret = secret;
-        s.loop = event_base_new();
-        s.f = frontend_new(s.loop, &a->front, e);
+        loop = event_base_new();
+        f = frontend_new(loop, &a->front, e);
     }
     free(secret);
-    if (s.f) {
-        log_info("frontend listens on http://%s", frontend_address(s.f));
-        cluster_run(s.loop, take_signal, &s);
+    if (f) {
+        log_info("frontend listens on http://%s", frontend_address(f));
+        cluster_run_frontend(loop, f, a->drain_seconds);
     }
-    frontend_free(s.f);
-    if (s.loop)
-        event_base_free(s.loop);
+    frontend_free(f);
+    if (loop)
+        event_base_free(loop);
     served_model_deinit(&m);
-    return s.f ? 0 : -1;
+    return f ? 0 : -1;
 }
 
 int cmd_frontend(int argc, char **argv)

@@ -43,12 +43,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"log-level", OPT_STRING, &a->log_level, "LEVEL", "error, warn, info or debug (warn)"},
         {"Workers"},
-        {"device", OPT_LIST, &w->devices, "NAME", "cpu or cuda:N; repeat for more, a worker each (cpu)"},
-        {"workers", OPT_INT, &w->n_workers, "N", "workers on each device (1)", 1, 256},
-        {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together on one (32)", 1, 4096},
-        {"threads", OPT_INT, &w->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},
-        {"kv-pages", OPT_INT, &w->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
-        {"adapter-slots", OPT_INT, &w->adapter_slots, "N", "adapters in a device's memory at once (64)", 1, 65536},
+        WORKER_OPTIONS(w),
         {"Limits"},
         {"max-queue", OPT_INT, &a->sched.policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0, 1e9},
         {"max-wait", OPT_FLOAT, &a->max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
@@ -94,7 +89,6 @@ typedef struct {
     const char *failure;        /* borrowed from the runner: there will be no worker; else NULL */
     bool is_demo;
     const served_model *model;  /* borrowed */
-    double drain_seconds;
 } session;
 
 /* For a model that was never seen before any words will do. */
@@ -139,22 +133,6 @@ static void look(evutil_socket_t fd, short what, void *ctx)
         return;
     event_del(s->ready);
     print_ready(s);
-}
-
-static void drained(void *ctx)
-{
-    session *s = ctx;
-    event_base_loopbreak(s->loop);
-}
-
-static void take_signal(void *ctx, int n)
-{
-    session *s = ctx;
-    log_info(n == 1 ? "waiting for streams to end; once more to exit at once" : "exiting at once");
-    if (n == 1)
-        frontend_drain(s->front, s->drain_seconds, drained, s);
-    else
-        event_base_loopbreak(s->loop);
 }
 
 static void write_metrics(void *ctx, buf *out)
@@ -220,10 +198,10 @@ static int serve(arguments *a, err *e)
     if (served_model_read(&m, a->workers.model_dir, a->name, e))
         return -1;
     cluster_raise_file_limit();
-    session s = {.loop = event_base_new(), .model = &m, .is_demo = a->demo_model, .drain_seconds = a->drain_seconds};
+    session s = {.loop = event_base_new(), .model = &m, .is_demo = a->demo_model};
     int status = start(&s, a, e);
     if (status == 0)
-        cluster_run(s.loop, take_signal, &s);
+        cluster_run_frontend(s.loop, s.front, a->drain_seconds);
     if (s.failure)
         status = err_set(e, "no worker could start: %s", s.failure);
     if (s.ready)

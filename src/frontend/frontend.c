@@ -18,18 +18,18 @@
 #include "base/mem.h"
 #include "frontend/answer.h"
 #include "frontend/routes.h"
+#include "net/accept.h"
 #include "net/address.h"
 
 #define MAX_HEADERS (64u << 10)
 #define SEND_BUFFER (256 << 10)         /* bytes the kernel keeps of an answer */
 #define BACKLOG 1024                    /* connections not yet accepted */
-#define ACCEPT_PAUSE_US 200000
 
 struct frontend {
     struct event_base *loop;            /* borrowed */
     struct evhttp *http;
     struct evhttp_bound_socket *socket; /* NULL once it drains */
-    struct event *accept_again;         /* timer */
+    struct event *rest;                 /* see accept_rest(); NULL when no more clients are taken */
     char *address;
     metrics counts;
     tokenizer *t;
@@ -73,24 +73,6 @@ static struct evconnlistener *open_socket(struct event_base *loop, const char *l
     return l;
 }
 
-/* Out of file descriptors, most likely: new clients wait a moment, until on_accept_again(); those that are here are
- * served on. */
-static void on_accept_error(struct evconnlistener *l, void *http)
-{
-    (void)http;
-    log_warn("frontend: cannot take a connection: %s", evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
-    evconnlistener_disable(l);
-}
-
-static void on_accept_again(evutil_socket_t fd, short what, void *ctx)
-{
-    (void)fd;
-    (void)what;
-    frontend *f = ctx;
-    if (f->socket)
-        evconnlistener_enable(evhttp_bound_socket_get_listener(f->socket));
-}
-
 static char *address_of(evutil_socket_t fd)
 {
     struct sockaddr_storage where;
@@ -101,6 +83,17 @@ static char *address_of(evutil_socket_t fd)
     return xstrdup(text);
 }
 
+/* Take no more connections. */
+static void close_socket(frontend *f)
+{
+    if (f->rest)
+        event_free(f->rest);
+    f->rest = NULL;
+    if (f->socket)
+        evhttp_del_accept_socket(f->http, f->socket);
+    f->socket = NULL;
+}
+
 static int start_http(frontend *f, const frontend_options *o, err *e)
 {
     struct evconnlistener *l = open_socket(f->loop, o->listen, e);
@@ -109,10 +102,8 @@ static int start_http(frontend *f, const frontend_options *o, err *e)
     f->address = address_of(evconnlistener_get_fd(l));
     f->http = evhttp_new(f->loop);
     f->socket = evhttp_bind_listener(f->http, l);
-    f->accept_again = event_new(f->loop, -1, EV_PERSIST, on_accept_again, f);
-    CHECK(f->http && f->socket && f->accept_again);
-    event_add(f->accept_again, &(struct timeval){.tv_usec = ACCEPT_PAUSE_US});
-    evconnlistener_set_error_cb(l, on_accept_error);
+    CHECK(f->http && f->socket);
+    f->rest = accept_rest(l);
     struct timeval timeout = {.tv_sec = (time_t)o->client_timeout, .tv_usec = (suseconds_t)(fmod(o->client_timeout, 1) * 1e6)};
     evhttp_set_timeout_tv(f->http, &timeout);
     evhttp_set_max_headers_size(f->http, MAX_HEADERS);
@@ -182,10 +173,9 @@ void frontend_free(frontend *f)
 {
     if (!f)
         return;
+    close_socket(f);
     if (f->http)
         evhttp_free(f->http);
-    if (f->accept_again)
-        event_free(f->accept_again);
     if (f->drain)
         event_free(f->drain);
     dispatch_free(f->routes.calls.at_scheduler);
@@ -236,8 +226,7 @@ void frontend_drain(frontend *f, double seconds, void (*done)(void *ctx), void *
     f->drained = done;
     f->drained_ctx = ctx;
     f->drain_until = clock_now() + seconds;
-    evhttp_del_accept_socket(f->http, f->socket);
-    f->socket = NULL;
+    close_socket(f);
     f->drain = event_new(f->loop, -1, EV_PERSIST, on_drain, f);
     event_add(f->drain, &(struct timeval){.tv_usec = 20000});
 }
