@@ -286,6 +286,7 @@ def test_the_secret_stays_with_the_process_that_needs_it(cluster):
     cluster.scheduler()
     runner = cluster.runner()
     worker = wait_for(runner.children, "a worker")[0]
+    wait_for(lambda: b"\0worker\0" in open(f"/proc/{worker}/cmdline", "rb").read(), "the worker's own program")     # not the runner's copy
     environment = wait_for(lambda: open(f"/proc/{worker}/environ", "rb").read(), "an environment")
     assert b"PATH=" in environment and b"PUNICA_SECRET" not in environment
 
