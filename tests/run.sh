@@ -22,7 +22,7 @@ check() {
     else
         failed=$((failed + 1))
         echo "FAIL  $name"
-        tail -n 60 "$log"
+        tail -n 200 "$log"
     fi
     rm -f "$log"
 }
