@@ -45,12 +45,24 @@ void buf_printf(buf *b, const char *fmt, ...)
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    reserve(b, (size_t)n);
-    vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
-    b->len += (size_t)n;
+    reserve(b, 0);
+    size_t room = b->cap - b->len;
+    size_t n = (size_t)vsnprintf(b->data + b->len, room, fmt, ap);
+    if (n >= room) {
+        reserve(b, n);
+        vsnprintf(b->data + b->len, n + 1, fmt, again);
+    }
+    b->len += n;
     va_end(again);
     va_end(ap);
+}
+
+void buf_drop(buf *b, size_t n)
+{
+    if (n == 0)
+        return;
+    b->len -= n;
+    memmove(b->data, b->data + n, b->len + 1);
 }
 
 void buf_clear(buf *b)

@@ -14,6 +14,7 @@ void buf_add_str(buf *b, const char *s);
 void buf_add_char(buf *b, char c);
 void buf_printf(buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *buf_extend(buf *b, size_t n);        /* n bytes more, for the caller to fill; valid until the next append */
+void buf_drop(buf *b, size_t n);           /* the first n bytes go */
 void buf_clear(buf *b);                    /* len = 0, memory kept */
 void buf_free(buf *b);                     /* back to zero state */
 char *buf_take(buf *b);                    /* the string, owned by the caller; b back to zero state */

@@ -25,7 +25,8 @@ typedef struct {
     answer_rules rules;
     answer a;
     bool told_role;
-    double last;                /* when its last token came */
+    int n_counted;              /* tokens */
+    double last;                /* when the last of them came */
 } choice;
 
 struct call {
@@ -38,6 +39,7 @@ struct call {
     char name[48];              /* "cmpl-..." */
     api_head head;
     api_stream events;          /* of a stream */
+    buf text;                   /* scratch of a stream */
     choice *choice;             /* [n_choices] */
     int n_choices, n_open;
     int64_t prompt_tokens;
@@ -55,6 +57,7 @@ static void call_free(call *c)
     }
     free(c->choice);
     api_stream_deinit(&c->events);
+    buf_free(&c->text);
     if (c->preparing)
         prepare_job_abandon(c->preparing);
     prepared_free(c->p);
@@ -142,13 +145,12 @@ static void send_whole(call *c)
 
 static void send_last_events(call *c)
 {
-    buf *text = &c->s->scratch;
     api_usage u = usage_of(c);
-    buf_clear(text);
+    buf_clear(&c->text);
     if (c->p->asked.include_usage)
-        api_write_usage(text, &c->events, &u);
-    api_write_done(text);
-    end_stream(c, 200, text);
+        api_write_usage(&c->text, &c->events, &u);
+    api_write_done(&c->text);
+    end_stream(c, 200, &c->text);
 }
 
 static void finish(call *c)
@@ -162,27 +164,34 @@ static void finish(call *c)
 
 /* What comes from the scheduler. */
 
+static void begin_stream(call *c)
+{
+    c->begun = true;
+    reply_begin(c->to, "text/event-stream; charset=utf-8");
+}
+
 static void send_news(call *c, choice *k)
 {
-    buf *text = &c->s->scratch;
-    buf_clear(text);
-    if (!c->begun)
-        reply_begin(c->to, "text/event-stream; charset=utf-8");
-    c->begun = true;
+    buf_clear(&c->text);
     if (c->chat && !k->told_role)
-        api_write_role(text, &c->events, k->index);
+        api_write_role(&c->text, &c->events, k->index);
     k->told_role = true;
     api_choice news = answer_take(&k->a);
     news.index = k->index;
-    api_write_chunk(text, &c->events, &news);
-    reply_add(c->to, text);
+    api_write_chunk(&c->text, &c->events, &news);
+    reply_add(c->to, &c->text);
 }
 
 /* After anything has happened to a choice. The call may be gone afterwards. */
 static void tell(call *c, choice *k)
 {
-    if (c->p->asked.stream && answer_has_news(&k->a))
+    if (c->p->asked.stream && answer_has_news(&k->a)) {
+        if (!c->begun)
+            begin_stream(c);
         send_news(c, k);
+    }
+    if (c->begun)
+        reply_settle(c->to);
     if (k->a.state == ANSWER_OPEN)
         return;
     dispatch_cancel(c->s->at_scheduler, k->id);
@@ -191,24 +200,34 @@ static void tell(call *c, choice *k)
         finish(c);
 }
 
-static void count_token(call *c, choice *k)
+static void count_tokens(call *c, choice *k)
 {
     double now = clock_now();
-    if (k->a.n_tokens == 1)
-        histogram_add(&c->s->counts->first_token, now - c->start);
-    else
-        histogram_add(&c->s->counts->next_token, now - k->last);
-    k->last = now;
-    c->s->counts->completion_tokens++;
+    for (; k->n_counted < k->a.n_tokens; k->n_counted++) {
+        if (k->n_counted == 0)
+            histogram_add(&c->s->counts->first_token, now - c->start);
+        else
+            histogram_add(&c->s->counts->next_token, now - k->last);
+        k->last = now;
+        c->s->counts->completion_tokens++;
+    }
 }
 
+/* On any thread. Most tokens are in the middle of a stream of one choice; they leave from here. */
 static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
 {
     choice *k = ctx;
-    for (int i = 0; i < n && k->a.state == ANSWER_OPEN; i++) {
+    call *c = k->owner;
+    for (int i = 0; i < n && k->a.state == ANSWER_OPEN; i++)
         answer_add(&k->a, token[i], p ? p[i] : NULL);
-        count_token(k->owner, k);
-    }
+    if (c->begun && c->n_choices == 1 && k->a.state == ANSWER_OPEN && answer_has_news(&k->a))
+        send_news(c, k);
+}
+
+static void on_settle(void *ctx)
+{
+    choice *k = ctx;
+    count_tokens(k->owner, k);
     tell(k->owner, k);
 }
 
@@ -241,7 +260,7 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
     fail(k->owner, &e);
 }
 
-static const dispatch_events events = {.tokens = on_tokens, .end = on_end};
+static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .end = on_end};
 
 /* The beginning of a call. */
 

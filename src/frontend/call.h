@@ -28,7 +28,6 @@ typedef struct {
     int n_eos;
     int plain_id;               /* answer.h */
     bool draining;              /* no new calls */
-    buf scratch;
 } service;
 
 /* Takes req. route: for the counts. request_id: of the x-request-id header. */

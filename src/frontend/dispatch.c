@@ -9,11 +9,13 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "net/identity.h"
 
 /* An id is a number that counts up from a random start, and in its lowest bits the slot where the request is. */
 #define SLOT_BITS 20
 #define MAX_SLOTS (1 << SLOT_BITS)
+#define MIN_SHARED 16                   /* requests with tokens at once: fewer are not worth waking threads for */
 
 typedef struct live {
     uint64_t id;
@@ -27,10 +29,20 @@ typedef struct live {
     unsigned char *how;                 /* [how_bytes] a packed Sampling */
     size_t how_bytes;
     bool submitted;                     /* over this link or one that was lost */
+    bool arriving;                      /* its owner is to be told of tokens */
     TAILQ_ENTRY(live) order;
 } live;
 
 typedef TAILQ_HEAD(live_list, live) live_list;
+
+/* Tokens that have come and their owner does not know of. */
+typedef struct {
+    uint64_t id;
+    const dispatch_events *events;
+    void *ctx;
+    const Tokens *t;                    /* of the message that is being read */
+    size_t skip;                        /* the first of them it had already */
+} arrival;
 
 struct dispatch {
     net_link *link;
@@ -43,13 +55,16 @@ struct dispatch {
     size_t n_free, free_cap;
     int n_slots;                        /* ever used */
     live_list by_arrival;
+    pool *threads;
+    arrival *arrived;                   /* [n_arrived] of different requests */
+    size_t n_arrived, arrived_cap;
     uint64_t next;                      /* upper part of the next id */
     uint64_t reconnections;
 };
 
 dispatch_options dispatch_options_default(void)
 {
-    return (dispatch_options){.link = link_options_default(), .max_live = 65536, .patience = 60};
+    return (dispatch_options){.link = link_options_default(), .max_live = 65536, .threads = 1, .patience = 60};
 }
 
 static live *find(const dispatch *d, uint64_t id)
@@ -157,6 +172,36 @@ static long overlap(const live *l, const Tokens *t)
     return (long)(skip < t->n_tokens ? skip : t->n_tokens);
 }
 
+static void tell_owner(void *arrivals, int i, int thread)
+{
+    (void)thread;
+    const arrival *a = (const arrival *)arrivals + i;
+    const Tokens *t = a->t;
+    LogprobList *list = t->logprobs.len ? logprob_list__unpack(NULL, t->logprobs.len, t->logprobs.data) : NULL;
+    bool whole = list && list->n_tokens == t->n_tokens;
+    a->events->tokens(a->ctx, (const int *)t->tokens + a->skip, (int)(t->n_tokens - a->skip), whole ? list->tokens + a->skip : NULL);
+    logprob_list__free_unpacked(list, NULL);
+}
+
+/* What one owner does when it settles may end other requests. */
+static void tell_owners(dispatch *d)
+{
+    size_t n = d->n_arrived;
+    d->n_arrived = 0;
+    if (n >= MIN_SHARED)
+        pool_run(d->threads, (int)n, tell_owner, d->arrived);
+    else
+        for (size_t i = 0; i < n; i++)
+            tell_owner(d->arrived, (int)i, 0);
+    for (size_t i = 0; i < n; i++) {
+        live *l = find(d, d->arrived[i].id);
+        if (l) {
+            l->arriving = false;
+            l->events->settle(l->ctx);
+        }
+    }
+}
+
 /* False when tokens before these are missing. */
 static bool take_tokens(dispatch *d, const Tokens *t)
 {
@@ -164,17 +209,30 @@ static bool take_tokens(dispatch *d, const Tokens *t)
     long skip = l ? overlap(l, t) : 0;
     if (skip < 0)
         return false;
-    int n = (int)(t->n_tokens - (size_t)skip);
+    size_t n = t->n_tokens - (size_t)skip;
     if (!l || n == 0)
         return true;
-    l->token = xgrow(l->token, &l->token_cap, l->n_tokens + (size_t)n, sizeof *l->token);
-    memcpy(l->token + l->n_tokens, t->tokens + skip, (size_t)n * sizeof *l->token);
-    l->n_tokens += (size_t)n;
-    LogprobList *list = t->logprobs.len ? logprob_list__unpack(NULL, t->logprobs.len, t->logprobs.data) : NULL;
-    bool whole = list && list->n_tokens == t->n_tokens;
-    l->events->tokens(l->ctx, (const int *)t->tokens + skip, n, whole ? list->tokens + skip : NULL);
-    logprob_list__free_unpacked(list, NULL);
+    l->token = xgrow(l->token, &l->token_cap, l->n_tokens + n, sizeof *l->token);
+    memcpy(l->token + l->n_tokens, t->tokens + skip, n * sizeof *l->token);
+    l->n_tokens += n;
+    d->arrived = xgrow(d->arrived, &d->arrived_cap, d->n_arrived + 1, sizeof *d->arrived);
+    d->arrived[d->n_arrived++] = (arrival){.id = l->id, .events = l->events, .ctx = l->ctx, .t = t, .skip = (size_t)skip};
+    l->arriving = true;
     return true;
+}
+
+/* All tokens of a message. A request that is in it twice is told of the first before the second. */
+static bool take_all(dispatch *d, const Results *r)
+{
+    bool whole = true;
+    for (size_t i = 0; i < r->n_tokens && whole; i++) {
+        const live *l = find(d, r->tokens[i]->id);
+        if (l && l->arriving)
+            tell_owners(d);
+        whole = take_tokens(d, r->tokens[i]);
+    }
+    tell_owners(d);
+    return whole;
 }
 
 static void take_end(dispatch *d, const End *e)
@@ -191,11 +249,10 @@ static void on_message(void *ctx, net_link *link, const Message *m)
         link_drop(link, "a frontend takes nothing but results");
         return;
     }
-    for (size_t i = 0; i < m->results->n_tokens; i++)
-        if (!take_tokens(d, m->results->tokens[i])) {
-            link_drop(link, "tokens are missing");
-            return;             /* the ends in here may be of tokens we have not got */
-        }
+    if (!take_all(d, m->results)) {
+        link_drop(link, "tokens are missing");
+        return;                 /* the ends in here may be of tokens we have not got */
+    }
     for (size_t i = 0; i < m->results->n_ends; i++)
         take_end(d, m->results->ends[i]);
 }
@@ -206,6 +263,7 @@ dispatch *dispatch_new(struct event_base *loop, const dispatch_options *o, err *
 {
     dispatch *d = XNEW(dispatch);
     d->patient = true;
+    d->threads = pool_new(o->threads);
     d->max_live = o->max_live < MAX_SLOTS ? o->max_live : MAX_SLOTS;
     d->next = identity_random() >> SLOT_BITS;
     d->patience_time = (struct timeval){.tv_sec = (time_t)o->patience, .tv_usec = (suseconds_t)(fmod(o->patience, 1) * 1e6)};
@@ -236,6 +294,8 @@ void dispatch_free(dispatch *d)
     if (d->link)
         link_free(d->link);
     event_free(d->patience);
+    pool_free(d->threads);
+    free(d->arrived);
     free(d->free_slot);
     free(d);
 }

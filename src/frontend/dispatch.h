@@ -3,7 +3,10 @@
  * Of every live request this keeps all that is needed to ask for the rest of it: prompt, sampling, and the tokens
  * that have come. A lost link, or a scheduler that was restarted, therefore costs nothing but time: when the link is
  * up again all live requests are submitted again, in the order of their arrival. Tokens reach the owner once each and
- * in order, whatever happens behind the link. One event loop, one thread. */
+ * in order, whatever happens behind the link.
+ *
+ * One event loop, one thread, with one exception: when tokens of many requests come at once, their owners are told on
+ * several threads, since what they do with a token (its text, its send()) takes far longer than its way to them. */
 #ifndef PUNICA_FRONTEND_DISPATCH_H
 #define PUNICA_FRONTEND_DISPATCH_H
 
@@ -14,6 +17,7 @@ typedef struct {
     const char *scheduler;      /* address */
     link_options link;          /* secret, TLS, model; role, name and instance are set here */
     int max_live;               /* requests; more are refused */
+    int threads;                /* on which owners are told of tokens */
     double patience;            /* seconds without a scheduler after which live requests end with TOO_LATE */
 } dispatch_options;
 
@@ -29,10 +33,12 @@ typedef struct {
     const Sampling *how;
 } dispatch_request;
 
-/* tokens: some have come; p: [n] their logprobs, or NULL. end: there will be no more; the id is not valid any more.
- * Both may cancel any request, also their own. */
+/* tokens: some have come; p: [n] their logprobs, or NULL. On any thread, while others may be told of other requests:
+ * it must touch nothing but its own and call nothing of dispatch. settle: behind each of these, on the loop's thread.
+ * end: there will be no more; the id is not valid any more. Settle and end may cancel any request, also their own. */
 typedef struct {
     void (*tokens)(void *ctx, const int *token, int n, Logprobs *const *p);
+    void (*settle)(void *ctx);
     void (*end)(void *ctx, EndReason why, const char *message, double retry_after);
 } dispatch_events;
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "frontend/answer.h"
 #include "frontend/routes.h"
 #include "net/accept.h"
@@ -43,10 +44,18 @@ struct frontend {
     void *drained_ctx;
 };
 
+/* Sending a token takes longest: 8 threads send those of a full batch as fast as they can be handed to them. */
+static int default_threads(void)
+{
+    int half = pool_cores() / 2;
+    return half < 1 ? 1 : half > 8 ? 8 : half;
+}
+
 frontend_options frontend_options_default(void)
 {
     return (frontend_options){.listen = "127.0.0.1:8000", .link = link_options_default(), .max_body = 8u << 20,
-                              .max_unsent = 256u << 10, .client_timeout = 30, .patience = 60, .max_live = 65536};
+                              .max_unsent = 256u << 10, .client_timeout = 30, .patience = 60, .max_live = 65536,
+                              .threads = default_threads()};
 }
 
 /* A listening socket on which answers leave at once and the kernel keeps a bounded part of them; connections inherit
@@ -123,6 +132,7 @@ static int start_dispatch(frontend *f, const frontend_options *o, err *e)
     d.scheduler = o->scheduler;
     d.link = o->link;
     d.max_live = o->max_live;
+    d.threads = o->threads;
     d.patience = o->patience;
     f->routes.calls.at_scheduler = dispatch_new(f->loop, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
@@ -183,7 +193,6 @@ void frontend_free(frontend *f)
     preparer_free(f->routes.calls.preparer);
     chat_template_free(f->chat);
     tokenizer_free(f->t);
-    buf_free(&f->routes.calls.scratch);
     metrics_deinit(&f->counts);
     free(f->eos);
     free(f->address);

@@ -1,8 +1,8 @@
 /* frontend.h - text in, text out: the role that clients see
  *
  * OpenAI's HTTP API on one side, a link to the scheduler on the other; between them tokenizer, chat template and
- * stop strings. Keeps every live request whole, so that nothing behind it may be lost for good. One event loop, one
- * thread.
+ * stop strings. Keeps every live request whole, so that nothing behind it may be lost for good. One event loop, whose
+ * thread has helpers where there is much to do at once: a large body (prepare.h), the tokens of many streams (dispatch.h).
  *
  * What libevent's HTTP server (2.1) settles without us: a body of more than twice max_body, a bad chunk and headers over
  * 64 KiB are refused in its own words (text/html), and a sender of such a body that waits for "100 Continue" hears
@@ -33,6 +33,7 @@ typedef struct {
     double client_timeout;              /* seconds a client may keep us waiting: to send a request, to take an answer */
     double patience;                    /* seconds requests wait for a scheduler that is gone */
     int max_live;                       /* requests at once */
+    int threads;                        /* that write tokens of one step to their clients */
     void (*more_metrics)(void *ctx, buf *out);      /* appended to GET /metrics; may be NULL */
     void *metrics_ctx;
 } frontend_options;

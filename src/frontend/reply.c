@@ -26,7 +26,7 @@ struct reply {
     void *ctx;
     struct event *watch;                /* the client closes, or (activated by us) is to be cut off */
     bool chunked;                       /* of a stream: as evhttp has announced */
-    buf frame;                          /* scratch of a stream */
+    buf unsent;                         /* of a stream: what neither the kernel nor evhttp has */
     bool stuck;                         /* it has too much unread */
 };
 
@@ -38,7 +38,7 @@ static struct bufferevent *stream_of(const reply *r)
 static void reply_free(reply *r)
 {
     event_free(r->watch);
-    buf_free(&r->frame);
+    buf_free(&r->unsent);
     free(r);
 }
 
@@ -137,14 +137,13 @@ void reply_begin(reply *r, const char *type)
     r->chunked = evhttp_find_header(evhttp_request_get_output_headers(r->req), "Transfer-Encoding") != NULL;
 }
 
-static void set_frame(reply *r, const buf *bytes)
+static void add_chunk(reply *r, const buf *bytes)
 {
-    buf_clear(&r->frame);
     if (r->chunked)
-        buf_printf(&r->frame, "%zx\r\n", bytes->len);
-    buf_add(&r->frame, bytes->data, bytes->len);
+        buf_printf(&r->unsent, "%zx\r\n", bytes->len);
+    buf_add(&r->unsent, bytes->data, bytes->len);
     if (r->chunked)
-        buf_add_str(&r->frame, "\r\n");
+        buf_add_str(&r->unsent, "\r\n");
 }
 
 /* How much of it the kernel took. An error is left to evhttp, which meets it when it writes the rest. */
@@ -159,12 +158,20 @@ void reply_add(reply *r, const buf *bytes)
     if (r->stuck)
         return;
     struct bufferevent *b = stream_of(r);
-    struct evbuffer *waiting = bufferevent_get_output(b);
-    set_frame(r, bytes);
-    size_t sent = evbuffer_get_length(waiting) == 0 ? send_now(b, &r->frame) : 0;
-    if (sent < r->frame.len)
-        bufferevent_write(b, r->frame.data + sent, r->frame.len - sent);
-    if (evbuffer_get_length(waiting) > r->limits.max_unsent) {
+    bool first = r->unsent.len == 0 && evbuffer_get_length(bufferevent_get_output(b)) == 0;
+    add_chunk(r, bytes);
+    if (first)
+        buf_drop(&r->unsent, send_now(b, &r->unsent));
+}
+
+void reply_settle(reply *r)
+{
+    if (r->unsent.len == 0)
+        return;
+    struct bufferevent *b = stream_of(r);
+    bufferevent_write(b, r->unsent.data, r->unsent.len);
+    buf_clear(&r->unsent);
+    if (evbuffer_get_length(bufferevent_get_output(b)) > r->limits.max_unsent) {
         r->stuck = true;
         event_active(r->watch, EV_CLOSED, 0);
     }
@@ -173,6 +180,7 @@ void reply_add(reply *r, const buf *bytes)
 bool reply_end(reply *r)
 {
     struct evhttp_request *req = r->req;
+    reply_settle(r);
     if (r->stuck) {
         struct evhttp_connection *c = evhttp_request_get_connection(req);
         evhttp_connection_set_closecb(c, NULL, NULL);

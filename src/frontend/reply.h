@@ -31,10 +31,13 @@ void reply_add_header(reply *r, const char *name, const char *value);
 /* The whole answer; the reply is freed. close: and the connection is not used again. */
 void reply_send(reply *r, int status, const char *type, const buf *body, bool close);
 
-/* A stream: begin, add any number of times, end, which frees the reply. Add sends at once; it calls gone, later, when
- * the client has too much unread. End is false when it had by then: it is cut off, its stream unfinished. */
+/* A stream: begin, add any number of times, end, which frees the reply. Add sends at once, and may be called on any
+ * thread while the loop's waits for it; settle, behind it on the loop's thread, sees to what the kernel did not take.
+ * It calls gone, later, when the client has too much unread. End is false when it had by then: it is cut off, its
+ * stream unfinished. */
 void reply_begin(reply *r, const char *type);
 void reply_add(reply *r, const buf *bytes);
+void reply_settle(reply *r);
 bool reply_end(reply *r);
 
 #endif

@@ -27,10 +27,7 @@ static long frame_length(const void *head)
 /* Move what is not handed out to the front. */
 static void compact(frame_reader *r)
 {
-    if (r->start == 0)
-        return;
-    memmove(r->in.data, r->in.data + r->start, r->in.len - r->start);
-    r->in.len -= r->start;
+    buf_drop(&r->in, r->start);
     r->start = 0;
 }
 

@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
-#include "backend/cpu/pool.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/rng.h"
 
 static const char *const isas[] = {"plain", "avx2", "avx512"};

@@ -2,7 +2,8 @@
  *
  *   token_delay HOST PORT STREAMS TOKENS STEP_CLOCK_FILE
  *
- * Opens that many streams of that many tokens and notes when each event arrives. step_clock.c has noted when the
+ * Opens that many streams of that many tokens and notes when each event arrives at its socket, by the kernel's clock:
+ * how long one thread takes to read many sockets is not the server's delay. step_clock.c has noted when the
  * worker wrote each step; steps are far apart compared with the delay, so an event belongs to the last step before it.
  * What is told is over the time in which all streams run. See token_delay.sh. */
 #include <arpa/inet.h>
@@ -22,11 +23,29 @@ enum { RING = 1 << 20, MAX_STREAMS = 4096 };
 
 typedef struct { int fd; int n_events; uint64_t *at; } stream;
 
-static uint64_t now_ns(void)
+static uint64_t now_ns(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* As read(); *at: when the last of it arrived, by the monotonic clock. */
+static ssize_t read_stamped(int fd, char *out, size_t room, uint64_t *at)
+{
+    char control[256];
+    struct iovec part = {.iov_base = out, .iov_len = room};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(fd, &m, 0);
+    uint64_t behind = now_ns(CLOCK_REALTIME) - now_ns(CLOCK_MONOTONIC);
+    *at = now_ns(CLOCK_MONOTONIC);
+    for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL; c; c = CMSG_NXTHDR(&m, c))
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
+            struct timespec t;
+            memcpy(&t, CMSG_DATA(c), sizeof t);
+            *at = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - behind;
+        }
+    return n;
 }
 
 static int open_stream(const char *host, int port, int n_tokens)
@@ -34,7 +53,8 @@ static int open_stream(const char *host, int port, int n_tokens)
     char body[512], request[1024];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     inet_pton(AF_INET, host, &to.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one);
     if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
         perror("connect");
         exit(1);
@@ -50,11 +70,12 @@ static int open_stream(const char *host, int port, int n_tokens)
 }
 
 /* Note the events that have arrived. Whether the stream has ended. */
-static int take(stream *s, int max, uint64_t t)
+static int take(stream *s, int max)
 {
     char piece[65536];
     int ended = 0;
-    for (ssize_t n; (n = read(s->fd, piece, sizeof piece - 1)) > 0;) {
+    uint64_t t;
+    for (ssize_t n; (n = read_stamped(s->fd, piece, sizeof piece - 1, &t)) > 0;) {
         piece[n] = 0;
         for (const char *p = piece; (p = strstr(p, "data: {")); p++)
             if (s->n_events < max)
@@ -124,7 +145,7 @@ int main(int argc, char **argv)
         if (n <= 0)
             return 1;
         for (int i = 0; i < n; i++)
-            left -= take(ready[i].data.ptr, n_tokens + 2, now_ns());
+            left -= take(ready[i].data.ptr, n_tokens + 2);
     }
     int file = open(argv[5], O_RDONLY);
     const uint64_t *ring = mmap(NULL, (RING + 1) * sizeof *ring, PROT_READ, MAP_SHARED, file, 0);

@@ -1,6 +1,6 @@
 /* test_frontend.c - the HTTP server against a stand-in for the scheduler, over real sockets
  *
- * Server and stand-in run on one event loop in a thread; tests are clients with blocking sockets. The stand-in
+ * Server and stand-in run on one event loop in a thread, the server with three more to write; tests are clients with blocking sockets. The stand-in
  * answers by the adapter's name: "parrot" repeats the prompt's tokens, one a message, "flood" does so as fast as it
  * can for ever, "burst" does it in one message that ends it, with logprobs, "mute" says nothing, "full", "late", "large", "failed" and "deadly" end at once for that reason, and
  * "gap" leaves out a token once. Of what happens to "mute" it keeps count. */
@@ -48,17 +48,22 @@ static struct {
     atomic_int gap_done;
 } it;
 
+static void send_message(Results *r)
+{
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_RESULTS;
+    m.results = r;
+    link_send(it.link, &m);
+}
+
 static void send_results(Tokens *t, End *end)
 {
     Results r = RESULTS__INIT;
-    Message m = MESSAGE__INIT;
     r.tokens = &t;
     r.n_tokens = t != NULL;
     r.ends = &end;
     r.n_ends = end != NULL;
-    m.what_case = MESSAGE__WHAT_RESULTS;
-    m.results = &r;
-    link_send(it.link, &m);
+    send_message(&r);
 }
 
 static void forget(uint64_t id)
@@ -73,23 +78,52 @@ static void forget(uint64_t id)
         }
 }
 
-/* One token; false when that was the last. */
-static bool play(playing *p)
+/* The tokens of a message in the making, and the ends behind them. */
+static struct { Tokens *t; End *end; size_t n, cap, n_ends, ends_cap; } step;
+
+static void play(playing *p)
 {
-    Tokens t = TOKENS__INIT;
-    End end = END__INIT;
-    t.id = end.id = p->id;
-    t.index = (uint32_t)p->next;
-    t.tokens = &p->token[p->next % p->n_prompt];
-    t.n_tokens = 1;
+    step.t = xgrow(step.t, &step.cap, step.n + 1, sizeof *step.t);
+    Tokens *t = &step.t[step.n++];
+    tokens__init(t);
+    t->id = p->id;
+    t->index = (uint32_t)p->next;
+    t->tokens = &p->token[p->next % p->n_prompt];
+    t->n_tokens = 1;
     p->next++;
     it.n_played++;
-    bool last = p->next >= p->max;
-    end.why = END_REASON__BY_LENGTH;
-    send_results(&t, last ? &end : NULL);
-    return !last;
+    if (p->next < p->max)
+        return;
+    step.end = xgrow(step.end, &step.ends_cap, step.n_ends + 1, sizeof *step.end);
+    End *end = &step.end[step.n_ends++];
+    end__init(end);
+    end->id = p->id;
+    end->why = END_REASON__BY_LENGTH;
 }
 
+static void send_step(void)
+{
+    Results r = RESULTS__INIT;
+    r.tokens = XNEW_ARRAY(Tokens *, step.n + 1);
+    r.ends = XNEW_ARRAY(End *, step.n_ends + 1);
+    while (r.n_tokens < step.n) {
+        r.tokens[r.n_tokens] = &step.t[r.n_tokens];
+        r.n_tokens++;
+    }
+    while (r.n_ends < step.n_ends) {
+        r.ends[r.n_ends] = &step.end[r.n_ends];
+        r.n_ends++;
+    }
+    if (r.n_tokens)
+        send_message(&r);
+    while (step.n_ends)
+        forget(step.end[--step.n_ends].id);
+    step.n = 0;
+    free(r.tokens);
+    free(r.ends);
+}
+
+/* As the scheduler does: one message for all requests. Some have two tokens of each, one behind the other. */
 static void on_turn(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
@@ -97,14 +131,14 @@ static void on_turn(evutil_socket_t fd, short what, void *ctx)
     (void)ctx;
     if (atomic_exchange(&it.drop, 0) && it.link)
         link_drop(it.link, "the test wants it");
-    for (playing *p = it.list, *after; p; p = after) {
-        after = p->after;
-        bool more = true;
-        for (int i = 0; i < (p->flood ? 200 : 5) && more && it.link; i++)
-            more = play(p);
-        if (!more)
-            forget(p->id);
+    for (int i = 0; i < 200 && it.list && it.link; i++) {
+        for (playing *p = it.list; p; p = p->after)
+            if ((i < 5 || p->flood) && p->next < p->max)
+                play(p);
+        if (i != 1)
+            send_step();
     }
+    send_step();
 }
 
 /* All tokens at once, each with 20 others that might have been. */
@@ -257,6 +291,7 @@ static int start(void **state)
     o.n_eos = 1;
     o.max_body = 100000;
     o.client_timeout = 2;
+    o.threads = 4;
     it.f = frontend_new(it.loop, &o, &e);
     if (!it.f)
         fail_msg("%s", e.msg);
@@ -277,6 +312,8 @@ static int stop(void **state)
     link_listener_free(it.listener);
     while (it.list)
         forget(it.list->id);
+    free(step.t);
+    free(step.end);
     event_free(it.turn);
     event_base_free(it.loop);
     char *command = xasprintf("rm -r %s", it.dir);
@@ -438,6 +475,68 @@ static void test_stream(void **state)
     assert_true(has(&a, "text/event-stream") && has(&a, "no-cache") && has(&a, "x-request-id: chatcmpl-") && has(&a, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}"));
     assert_true(has(&a, "\"index\":1") && has(&a, "\"completion_tokens\":24") && has(&a, "\"finish_reason\":\"length\""));
     buf_free(&a);
+}
+
+/* The text of all events of a stream, or of one answer, as JSON writes it. */
+static buf text_of(const buf *answer)
+{
+    static const char begin[] = "\"text\":\"";
+    buf text = {0};
+    buf_add(&text, "", 0);
+    for (const char *at = answer->data; (at = strstr(at, begin));) {
+        at += strlen(begin);
+        buf_add(&text, at, (size_t)(strstr(at, "\",\"logprobs\"") - at));
+    }
+    return text;
+}
+
+enum { MANY = 48 };
+
+static char *nth_request(int i, bool stream)
+{
+    return xasprintf("{\"model\":\"parrot\",\"prompt\":\"On March %d, Eva\",\"max_tokens\":%d,\"stream\":%s%s%s}", i, 40 + 7 * i,
+                     stream ? "true" : "false", i % 5 == 1 ? ",\"stop\":\"EvaOn March\",\"min_tokens\":30" : "", i % 7 == 2 ? ",\"logprobs\":2" : "");
+}
+
+static int send_nth(int i, bool stream)
+{
+    char *request = nth_request(i, stream);
+    int to = dial(i % 6 == 3 ? 4096 : 0);
+    post(to, COMPLETIONS, request, "Connection: close\r\n");
+    free(request);
+    return to;
+}
+
+/* So many that several threads write: a stream's pieces are the whole answer, though others leave or have two choices. */
+static void test_many_streams(void **state)
+{
+    (void)state;
+    int streamed[MANY], whole[MANY], leaving[MANY], pair[MANY];
+    for (int i = 0; i < MANY; i++) {
+        streamed[i] = send_nth(i, true);
+        whole[i] = send_nth(i, false);
+        leaving[i] = send_nth(i, true);
+        post(pair[i] = dial(0), COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"x\",\"n\":2,\"stream\":true,\"max_tokens\":50}", "Connection: close\r\n");
+    }
+    for (int i = 0; i < MANY; i++)
+        close(leaving[i]);
+    for (int i = 0; i < MANY; i++) {
+        buf answer = {0}, pieces = {0}, two = {0};
+        read_all(whole[i], &answer);
+        read_all(streamed[i], &pieces);
+        read_all(pair[i], &two);
+        buf wanted = text_of(&answer), got = text_of(&pieces);
+        assert_int_equal(status_of(&answer), 200);
+        assert_true(wanted.len > 40 && has(&pieces, "data: [DONE]"));
+        assert_string_equal(got.data, wanted.data);
+        assert_true(has(&two, "data: [DONE]") && has(&two, "\"index\":0") && has(&two, "\"index\":1"));
+        buf_free(&answer);
+        buf_free(&pieces);
+        buf_free(&two);
+        buf_free(&wanted);
+        buf_free(&got);
+    }
+    wait_for_metric("punica_live_requests", 0);
 }
 
 static void test_errors(void **state)
@@ -780,7 +879,8 @@ static void test_submitted_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),      cmocka_unit_test(test_stream),     cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_whole),      cmocka_unit_test(test_stream),     cmocka_unit_test(test_many_streams),
+        cmocka_unit_test(test_errors),
         cmocka_unit_test(test_large_bodies), cmocka_unit_test(test_models),   cmocka_unit_test(test_pipelining),
         cmocka_unit_test(test_garbage),    cmocka_unit_test(test_bodies),     cmocka_unit_test(test_long_bodies),
         cmocka_unit_test(test_disconnect),

@@ -4,7 +4,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/pool.h"
+#include "base/pool.h"
 
 /* Memory that ops work in. It grows when an op first needs more, and is kept. */
 typedef struct { float *data; size_t cap; } scratch;

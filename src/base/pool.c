@@ -8,7 +8,7 @@
  *
  * Why the claim is sound: while a job is being replaced the ticket carries an odd number, and the
  * job's fields change only then. Whoever read a new field finds the ticket changed when it swaps. */
-#include "backend/cpu/pool.h"
+#include "base/pool.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -114,7 +114,7 @@ static void wake_sleepers(pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-static int cores_allowed(void)
+int pool_cores(void)
 {
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -125,7 +125,7 @@ pool *pool_new(int n_threads)
 {
     pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
     CHECK(p);
-    *p = (pool){.n_threads = n_threads > 0 ? n_threads : cores_allowed()};
+    *p = (pool){.n_threads = n_threads > 0 ? n_threads : pool_cores()};
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->woken, NULL);
     p->thread = XNEW_ARRAY(pthread_t, (size_t)p->n_threads);

@@ -3,13 +3,16 @@
  * pool_run calls fn once for each item 0..n_items-1, on any thread, in any order, and returns when
  * all are done; the caller works along as thread 0. Items are handed out one at a time, so uneven
  * ones balance themselves. Between loops the workers spin briefly, then sleep. */
-#ifndef PUNICA_BACKEND_CPU_POOL_H
-#define PUNICA_BACKEND_CPU_POOL_H
+#ifndef PUNICA_BASE_POOL_H
+#define PUNICA_BASE_POOL_H
 
 typedef struct pool pool;
 typedef void pool_fn(void *arg, int item, int thread);      /* thread: 0..pool_size-1 */
 
-/* n_threads 0: as many as this process may run on. Never NULL. */
+/* Cores this process may run on. */
+int pool_cores(void);
+
+/* n_threads 0: one for each core. Never NULL. */
 pool *pool_new(int n_threads);
 void pool_free(pool *p);
 int pool_size(const pool *p);
