@@ -70,9 +70,9 @@ class Cluster:
         self.processes = []
         self.address = self.http = None
 
-    def start(self, name, *args, secret=None):
+    def start(self, name, *args, secret=None, env={}):
         log = self.folder / f"{len(self.processes)}-{name}.log"
-        p = Process(log, name, *args, env={**os.environ, "PUNICA_SECRET": secret or self.secret})
+        p = Process(log, name, *args, env={**os.environ, "PUNICA_SECRET": secret or self.secret, **env})
         self.processes.append(p)
         return p
 
@@ -83,9 +83,9 @@ class Cluster:
         self.address, self.http = m[1], m[2]
         return p
 
-    def runner(self, *args, model=DEMO / "model", secret=None):
+    def runner(self, *args, model=DEMO / "model", **how):
         return self.start("runner", "--scheduler", self.address, "--model", model, "--adapters", DEMO / "adapters",
-                          "--threads", 1, *args, secret=secret)
+                          "--threads", 1, *args, **how)
 
     def frontend(self, *args, listen="127.0.0.1:0"):
         """Its `http` is where clients come in; `listen`: where one before it was."""

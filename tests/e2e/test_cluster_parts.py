@@ -14,9 +14,9 @@ import pytest
 
 import wire
 from cluster import DEMO, SECRET, Cluster, wait_for
-from conftest import PROGRAM
+from conftest import PROGRAM, ROOT
 
-STOP, LENGTH, FAILED = 0, 1, 2
+STOP, LENGTH, FAILED, KILLS_WORKERS = 0, 1, 2, 6
 N_STREAMS, N_TOKENS = 6, 150
 LONG = wire.sampling(temperature=0.8, seed=11, ignore_eos=True)
 ADAPTERS = ["", "sql", "rot13", "french", "shout", "json"]
@@ -38,7 +38,7 @@ class Streams:
         self.output = {i: [] for i in self.prompt}
         self.arrival = {i: time.time() + i * 1e-3 for i in self.prompt}
         self.n_tokens = n_tokens
-        self.ends = {}
+        self.ends, self.wanted_ends = {}, {}
         self.connect()
 
     def connect(self):
@@ -66,7 +66,7 @@ class Streams:
             assert index == len(self.output[id]) and id not in self.ends, (id, index, len(self.output[id]))
             self.output[id] += new
         for id, why, text in ends:
-            assert why == LENGTH, (id, why, text)
+            assert why == self.wanted_ends.get(id, LENGTH), (id, why, text)
             self.ends[id] = why
 
     def until(self, n):
@@ -187,6 +187,26 @@ def test_a_hung_worker_is_killed(cluster, expected):
     os.kill(runner.children()[0], signal.SIGSTOP)
     assert streams.finish() == expected
     runner.wait_log("ended: hung")
+
+
+def test_a_request_that_kills_two_workers_fails_alone(cluster, expected, tmp_path):
+    library = tmp_path / "deadly_request.so"
+    subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, ROOT / "tests/faults/deadly_request.c"], check=True)
+    deadly = [1001, 1003, 1007, 1013, 1019]
+    env = {"LD_PRELOAD": str(library), "DEADLY_BYTES": b"".join(map(wire.varint, deadly)).hex(),
+           "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+    cluster.scheduler()
+    runners = [cluster.runner(env=env) for _ in range(2)]
+    cluster.wait_gpus(2)
+    streams = Streams(cluster)
+    streams.until(N_STREAMS * N_TOKENS // 4)
+    id = N_STREAMS + 1
+    streams.prompt[id], streams.output[id], streams.arrival[id] = deadly, [], time.time()
+    streams.wanted_ends[id] = KILLS_WORKERS
+    streams.link.submit(id, deadly, N_TOKENS, how=LONG, arrival=streams.arrival[id])
+    output = streams.finish()
+    assert output.pop(id) == [] and output == expected
+    assert sum(r.log().count("ended: killed by signal 9") for r in runners) == 2
 
 
 def test_a_killed_runner_takes_its_workers_along_and_loses_no_request(cluster, expected):
