@@ -46,6 +46,7 @@ int cmd_worker(int argc, char **argv)
     option_list adapters = {0};
     err e;
     prctl(PR_SET_PDEATHSIG, SIGKILL);           /* whatever it is doing: without its runner it is of no use */
+    prctl(PR_SET_NAME, "punica-worker");        /* not "exe", by which the runner started it */
     signal(SIGINT, SIG_IGN);                    /* of a terminal, or to all processes of a service: the runner's business */
     signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
