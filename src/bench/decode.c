@@ -39,7 +39,7 @@ static int make_kv(decode_bench *d, err *e)
 {
     const model_config *c = &d->m->config;
     d->kv = (kv_cache){.type = d->be->act, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .page_len = PAGE_LEN,
-                       .head_dim = c->head_dim, .n_pages = d->opt.max_positions / PAGE_LEN + d->opt.max_batch};
+                       .head_dim = c->head_dim, .n_pages = (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1};
     d->kv.data = d->be->ops->alloc(d->be, (size_t)d->kv.n_pages * kv_page_bytes(&d->kv), e);
     if (!d->kv.data)
         return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
@@ -80,7 +80,7 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
     decode_bench *d = XNEW(decode_bench);
     *d = (decode_bench){.be = be, .opt = *o, .builder = batch_builder_new()};
     if ((d->m = make_model(be, o, type, e)) && make_adapters(d, e) == 0 && make_kv(d, e) == 0) {
-        forward_limits l = {o->max_batch, o->max_batch, d->kv.n_pages, PAGE_LEN, 3 * LORA_MAX_RANK};       /* as the engine */
+        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, d->kv.n_pages, PAGE_LEN, 3 * LORA_MAX_RANK};       /* as the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
             return d;
     }
@@ -115,12 +115,12 @@ static double embed_bytes(const model *m)
     return m->config.tie_embeddings ? 0 : (double)tensor_bytes(&m->embed);
 }
 
-static void count_bytes(const decode_bench *d, const batch *b, int context, decode_bytes *out)
+static void count_bytes(const decode_bench *d, const batch *b, const decode_rows *r, decode_bytes *out)
 {
     *out = (decode_bytes){.weights = (double)d->m->weight_bytes - embed_bytes(d->m)};
     for (int i = 0; i < b->segs.n; i++)
         out->adapters += b->segs.lora[i] ? (double)b->segs.lora[i]->bytes : 0;
-    out->kv = (double)b->n_rows * context * (double)kv_page_bytes(&d->kv) / PAGE_LEN;
+    out->kv = ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(&d->kv) / PAGE_LEN;
 }
 
 /* Queue n steps over the same batch; each draw is collected when the next step is queued. */
@@ -161,24 +161,34 @@ static double time_steps(decode_bench *d, const batch *b, err *e)
     return status ? -1 : median(seconds, N_RUNS);
 }
 
-double decode_time(decode_bench *d, int n, int context, workload w, decode_bytes *bytes, err *e)
+static batch_item item_of(decode_bench *d, const int *token, int n_rows, int n_positions, int adapter, kv_seq *kv)
 {
-    CHECK(n <= d->opt.max_batch && n * context <= d->opt.max_positions);
-    bench_request *who = XNEW_ARRAY(bench_request, (size_t)n);
-    batch_item *items = XNEW_ARRAY(batch_item, (size_t)n);
-    kv_seq *kv = XNEW_ARRAY(kv_seq, (size_t)n);
-    int token = 1;
-    workload_make(w, n, 1, 1, 2, 0, who);
-    for (int i = 0; i < n; i++) {
-        CHECK(kv_pool_reserve(d->pool, &kv[i], context) == 0);
-        items[i] = (batch_item){.token = &token, .n_rows = 1, .position = context - 1, .kv = &kv[i], .wants_logits = true,
-                                .lora = who[i].adapter < 0 ? NULL : d->adapter[who[i].adapter]};
-    }
-    const batch *b = batch_build(d->builder, items, 0, items, n);
-    count_bytes(d, b, context, bytes);
+    CHECK(kv_pool_reserve(d->pool, kv, n_positions) == 0);
+    return (batch_item){.token = token, .n_rows = n_rows, .position = n_positions - n_rows, .kv = kv, .wants_logits = true,
+                        .lora = adapter < 0 ? NULL : d->adapter[adapter]};
+}
+
+double decode_time(decode_bench *d, decode_rows r, decode_bytes *bytes, err *e)
+{
+    CHECK(r.batch <= d->opt.max_batch && r.batch * r.context <= d->opt.max_positions && r.prompt <= d->opt.max_prompt);
+    size_t n = (size_t)r.batch;
+    bench_request *who = XNEW_ARRAY(bench_request, n);
+    batch_item *items = XNEW_ARRAY(batch_item, n), prompt;
+    kv_seq *kv = XNEW_ARRAY(kv_seq, n + 1);
+    int *tokens = XNEW_ARRAY(int, (size_t)r.prompt + 1);
+    for (int i = 0; i <= r.prompt; i++)
+        tokens[i] = 1;
+    workload_make(r.w, r.batch, 1, 1, 2, 0, who);
+    for (size_t i = 0; i < n; i++)
+        items[i] = item_of(d, tokens, 1, r.context, who[i].adapter, &kv[i]);
+    if (r.prompt)
+        prompt = item_of(d, tokens, r.prompt, r.prompt, who[0].adapter, &kv[n]);
+    const batch *b = batch_build(d->builder, &prompt, r.prompt > 0, items, r.batch);
+    count_bytes(d, b, &r, bytes);
     double seconds = time_steps(d, b, e);
-    for (int i = 0; i < n; i++)
+    for (size_t i = 0; i < n + (r.prompt > 0); i++)
         kv_pool_release(d->pool, &kv[i]);
+    free(tokens);
     free(kv);
     free(items);
     free(who);

@@ -10,7 +10,7 @@ typedef struct {
     const char *shape;
     int n_layers;               /* 0: as many as the shape has */
     int rank;                   /* of the adapters, on all seven projections */
-    int max_batch;
+    int max_batch, max_prompt;
     int max_positions;          /* most cached positions of a batch in all */
     bool samples;               /* a step draws tokens too */
 } decode_options;
@@ -25,8 +25,12 @@ const model *decode_model(const decode_bench *d);
 /* What a step cannot do without reading, over bandwidth: weights, adapters in the batch, keys and values. */
 typedef struct { double weights, adapters, kv; } decode_bytes;
 
-/* Seconds of one step of `batch` sequences that each have `context` positions: median of several runs
- * of steps queued one after the other. Negative with e set when the device fails. */
-double decode_time(decode_bench *d, int batch, int context, workload w, decode_bytes *bytes, err *e);
+/* The rows of a step: `batch` sequences that each have `context` positions, and a prompt of so many tokens, 0: none,
+ * which has the first sequence's adapter. */
+typedef struct { int batch, context, prompt; workload w; } decode_rows;
+
+/* Seconds of one step: median of several runs of steps queued one after the other. Negative with e set when the device
+ * fails. */
+double decode_time(decode_bench *d, decode_rows r, decode_bytes *bytes, err *e);
 
 #endif

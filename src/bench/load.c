@@ -75,14 +75,15 @@ static double time_copy(backend *be, const lora *image, err *e)
 
 static int measure(const load_options *o, backend *be, decode_bench *d, loader *l, err *e)
 {
+    const decode_rows rows = {.batch = o->batch, .context = o->context, .w = WORKLOAD_DISTINCT};
     decode_bytes bytes;
     pthread_t thread;
-    double copy = time_copy(be, l->image, e), before = decode_time(d, o->batch, o->context, WORKLOAD_DISTINCT, &bytes, e);
+    double copy = time_copy(be, l->image, e), before = decode_time(d, rows, &bytes, e);
     if (copy < 0 || before < 0)
         return -1;
     l->interval = before;
     CHECK(pthread_create(&thread, NULL, load_again_and_again, l) == 0);
-    double during = decode_time(d, o->batch, o->context, WORKLOAD_DISTINCT, &bytes, e);
+    double during = decode_time(d, rows, &bytes, e);
     atomic_store(&l->stop, true);
     pthread_join(thread, NULL);
     if (during < 0 || l->failed)

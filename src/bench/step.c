@@ -17,7 +17,8 @@ typedef struct { decode_bench *at[2]; int n; double layers; } benches;
 step_options step_options_default(bool per_layer)
 {
     step_options o = {.device = "cpu", .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .per_layer = per_layer,
-                      .n_batches = 5, .batch = {1, 8, 32, 64, 128}, .n_contexts = 2, .context = {512, 2048}};
+                      .n_batches = 5, .batch = {1, 8, 32, 64, 128}, .n_contexts = 2, .context = {512, 2048},
+                      .n_prompts = 1};
     if (per_layer) {
         o.n_batches = 6;
         memcpy(o.batch, (const int[]){1, 2, 4, 8, 16, 32}, 6 * sizeof(int));
@@ -46,20 +47,26 @@ static double positions_that_fit(const step_options *o, backend *be, const model
     return ((double)be->ops->available(be) * 0.97 - weights - 2e9) / position;
 }
 
+static int largest(const int *size, int n)
+{
+    int most = 0;
+    for (int i = 0; i < n; i++)
+        most = size[i] > most ? size[i] : most;
+    return most;
+}
+
 static int open_benches(const step_options *o, backend *be, benches *out, int *max_positions, err *e)
 {
     model_config c;
     if (shape_find(o->shape, o->type, &c, e))
         return -1;
-    int max_batch = 0;
-    for (int i = 0; i < o->n_batches; i++)
-        max_batch = o->batch[i] > max_batch ? o->batch[i] : max_batch;
+    int max_batch = largest(o->batch, o->n_batches);
     double fit = positions_that_fit(o, be, &c, o->per_layer ? SHALLOW + DEEP : c.n_layers, max_batch);
     model_config_deinit(&c);
     if ((*max_positions = most_positions(o, fit)) == 0)
         return err_set(e, "not enough memory on %s for %s with %d adapters of rank %d", be->name, o->shape, max_batch, o->rank);
     decode_options d = {.shape = o->shape, .rank = o->rank, .max_batch = max_batch, .max_positions = *max_positions,
-                        .samples = !o->per_layer};
+                        .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer};
     *out = (benches){.n = o->per_layer ? 2 : 1, .layers = o->per_layer ? DEEP - SHALLOW : 1};
     for (int i = 0; i < out->n; i++) {
         d.n_layers = !o->per_layer ? 0 : i ? DEEP : SHALLOW;
@@ -70,13 +77,13 @@ static int open_benches(const step_options *o, backend *be, benches *out, int *m
 }
 
 /* Of the whole model, or of one layer. Negative on failure. */
-static double measure(const benches *b, int n, int context, workload w, decode_bytes *bytes, err *e)
+static double measure(const benches *b, decode_rows r, decode_bytes *bytes, err *e)
 {
-    double seconds = decode_time(b->at[b->n - 1], n, context, w, bytes, e);
+    double seconds = decode_time(b->at[b->n - 1], r, bytes, e);
     if (b->n == 1 || seconds < 0)
         return seconds;
     decode_bytes less;
-    double shallow = decode_time(b->at[0], n, context, w, &less, e);
+    double shallow = decode_time(b->at[0], r, &less, e);
     if (shallow < 0)
         return shallow;
     *bytes = (decode_bytes){(bytes->weights - less.weights) / b->layers, (bytes->adapters - less.adapters) / b->layers,
@@ -84,43 +91,62 @@ static double measure(const benches *b, int n, int context, workload w, decode_b
     return (seconds - shallow) / b->layers;
 }
 
-static void print_row(const step_options *o, int n, int context, workload w, double seconds, const decode_bytes *bytes,
-                      double bandwidth, double backbone, FILE *csv)
+/* What the same step takes with less in it: 0 where that has not been measured. */
+typedef struct { double no_adapters, no_prompt; } without;
+
+static void print_row(const step_options *o, decode_rows r, double seconds, const decode_bytes *bytes, double bandwidth,
+                      without less, FILE *csv)
 {
     double floor = (bytes->weights + bytes->adapters + bytes->kv) / bandwidth, unit = o->per_layer ? 1e6 : 1e3;
-    printf("%5d %8d %-10s %9.3f %9.3f %7.2f", n, context, workload_name(w), seconds * unit, floor * unit, seconds / floor);
+    printf("%5d %8d %-10s %6d %9.3f %9.3f %7.2f", r.batch, r.context, workload_name(r.w), r.prompt, seconds * unit, floor * unit,
+           seconds / floor);
     if (!o->per_layer)
-        printf(" %9.0f", n / seconds);
-    if (backbone > 0 && w != WORKLOAD_NONE)
-        printf("  %+6.1f%%  %.2f x the adapters' bytes", 100 * (seconds / backbone - 1),
-               (seconds - backbone) / (bytes->adapters / bandwidth));
+        printf(" %9.0f", (r.batch + (r.prompt > 0)) / seconds);
+    if (r.prompt > 0 && less.no_prompt > 0)
+        printf("  %+6.1f%%  %.1f us a token of the prompt", 100 * (seconds / less.no_prompt - 1), (seconds - less.no_prompt) * 1e6 / r.prompt);
+    else if (less.no_adapters > 0 && r.w != WORKLOAD_NONE)
+        printf("  %+6.1f%%  %.2f x the adapters' bytes", 100 * (seconds / less.no_adapters - 1),
+               (seconds - less.no_adapters) / (bytes->adapters / bandwidth));
     putchar('\n');
     fflush(stdout);
     if (csv)
-        fprintf(csv, "%s,%s,%s,%d,%d,%d,%s,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f\n", o->per_layer ? "layer" : "step", o->shape,
-                dtype_name(o->type), o->rank, n, context, workload_name(w), seconds * 1e6, floor * 1e6, seconds / floor,
-                bytes->weights, bytes->adapters, bytes->kv);
+        fprintf(csv, "%s,%s,%s,%d,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f\n", o->per_layer ? "layer" : "step", o->shape,
+                dtype_name(o->type), o->rank, r.batch, r.context, workload_name(r.w), r.prompt, seconds * 1e6, floor * 1e6,
+                seconds / floor, bytes->weights, bytes->adapters, bytes->kv);
+}
+
+/* One batch at one context: every workload, with every prompt. */
+static int measure_batch(const step_options *o, const benches *b, decode_rows r, double bandwidth, FILE *csv, err *e)
+{
+    without less = {0};
+    for (int w = 0; w < N_WORKLOADS; w++) {
+        less.no_prompt = 0;
+        for (int p = 0; p < o->n_prompts && o->run[w]; p++) {
+            decode_bytes bytes;
+            r.w = (workload)w;
+            r.prompt = o->prompt[p];
+            double seconds = measure(b, r, &bytes, e);
+            if (seconds < 0)
+                return -1;
+            if (r.prompt == 0)
+                less.no_prompt = seconds;
+            if (r.prompt == 0 && w == WORKLOAD_NONE)
+                less.no_adapters = seconds;
+            print_row(o, r, seconds, &bytes, bandwidth, less, csv);
+        }
+    }
+    return 0;
 }
 
 static int measure_all(const step_options *o, const benches *b, int max_positions, double bandwidth, FILE *csv, err *e)
 {
     for (int c = 0; c < o->n_contexts; c++)
         for (int i = 0; i < o->n_batches; i++) {
-            double backbone = 0;
-            if ((double)o->batch[i] * o->context[c] > max_positions) {
-                printf("%5d %8d does not fit: the KvCache holds %d positions\n", o->batch[i], o->context[c], max_positions);
-                continue;
-            }
-            for (int w = 0; w < N_WORKLOADS; w++) {
-                decode_bytes bytes;
-                if (!o->run[w])
-                    continue;
-                double seconds = measure(b, o->batch[i], o->context[c], (workload)w, &bytes, e);
-                if (seconds < 0)
-                    return -1;
-                backbone = w == WORKLOAD_NONE ? seconds : backbone;
-                print_row(o, o->batch[i], o->context[c], (workload)w, seconds, &bytes, bandwidth, backbone, csv);
-            }
+            decode_rows r = {.batch = o->batch[i], .context = o->context[c]};
+            if ((double)r.batch * r.context > max_positions)
+                printf("%5d %8d does not fit: the KvCache holds %d positions\n", r.batch, r.context, max_positions);
+            else if (measure_batch(o, b, r, bandwidth, csv, e))
+                return -1;
         }
     return 0;
 }
@@ -129,7 +155,7 @@ static void print_heading(const step_options *o, const backend *be, double bandw
 {
     printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s\n%s, %s, adapters of rank %d on all seven projections\n\n",
            o->per_layer ? "layer" : "step", be->name, bandwidth * 1e-12, o->shape, dtype_name(o->type), o->rank);
-    printf("batch  context workload   %9s %9s    over%s  over none\n", o->per_layer ? "us" : "ms", "floor",
+    printf("batch  context workload   prompt %9s %9s    over%s  over without\n", o->per_layer ? "us" : "ms", "floor",
            o->per_layer ? "" : "  tokens/s");
 }
 
@@ -139,7 +165,7 @@ int step_run(const step_options *o, err *e)
     if (o->csv && !csv)
         return err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     if (csv)
-        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes\n");
+        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes\n");
     backend *be = backend_open(o->device, o->type, 0, e);
     benches b = {.n = 0};
     int max_positions = 0, status = be ? 0 : -1;

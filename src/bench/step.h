@@ -1,5 +1,5 @@
 /* step.h - `punica bench step` and `punica bench layer`: how long a decode step takes, whole or per
- * layer, against the time its bytes need at the memory's read bandwidth */
+ * layer, with and without rows of a prompt, against the time its bytes need at the memory's read bandwidth */
 #ifndef PUNICA_BENCH_STEP_H
 #define PUNICA_BENCH_STEP_H
 
@@ -14,6 +14,7 @@ typedef struct {
     int rank;
     int n_batches, batch[MAX_STEP_SIZES];
     int n_contexts, context[MAX_STEP_SIZES];
+    int n_prompts, prompt[MAX_STEP_SIZES];      /* rows of a prompt that is taken in by the same step; 0: none */
     bool run[N_WORKLOADS];
     bool per_layer;             /* one layer, as the difference of two depths; nothing is sampled */
     const char *csv;            /* file to write, NULL: none */
@@ -21,7 +22,7 @@ typedef struct {
 
 step_options step_options_default(bool per_layer);
 
-/* One row per batch size, context and workload; sizes whose KvCache does not fit are said and left out. */
+/* One row per batch size, context, workload and prompt; sizes whose KvCache does not fit are said and left out. */
 int step_run(const step_options *o, err *e);
 
 #endif

@@ -26,7 +26,8 @@ typedef struct {
 
 textgen_options textgen_options_default(void)
 {
-    return (textgen_options){.device = "cpu", .type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16, .prompt_len = 32, .gen_len = 64, .max_prefills = 1};
+    return (textgen_options){.device = "cpu", .type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16, .prompt_len = 32, .gen_len = 64, .max_prefills = 1,
+                             .prefill_rows = engine_options_default().prefill_rows};
 }
 
 typedef struct { const model_config *config; int rank; dtype type; } random_source;
@@ -49,6 +50,7 @@ static engine *make_engine(const textgen_options *o, const model *m, const bench
             longest = r[i].prompt_len + r[i].gen_len;
     opt.max_batch = o->batch;
     opt.max_prefills = o->max_prefills;
+    opt.prefill_rows = o->prefill_rows;
     opt.n_pages = o->batch * ((longest + opt.page_len) / opt.page_len + 1);
     opt.n_adapter_slots = n_adapters < 1 ? 1 : n_adapters < 256 ? n_adapters : 256;
     opt.adapters = (adapter_source){.load = load_random, .ctx = source};

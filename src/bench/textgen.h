@@ -16,7 +16,7 @@ typedef struct {
     const char *device;             /* "cpu", "cuda", "cuda:N" */
     int requests, batch, rank, threads;
     int prompt_len, gen_len;        /* 0: the paper's distribution */
-    int max_prefills;
+    int max_prefills, prefill_rows;
     uint64_t seed;
     const char *csv;                /* file to write, NULL: none */
 } textgen_options;

@@ -59,6 +59,7 @@ static int textgen(int argc, char **argv)
         {"gen-len", OPT_INT, &o.gen_len, "N", "tokens made for each (64)", 1, 1e6},
         {"paper-lengths", OPT_FLAG, &paper, NULL, "the paper's length distribution instead"},
         {"prefills", OPT_INT, &o.max_prefills, "N", "prompts per model invocation (1)", 1, 4096},
+        {"prefill-rows", OPT_INT, &o.prefill_rows, "N", "rows of prompts per invocation (256)", 1, 65536},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
         {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
         {"threads", OPT_INT, &o.threads, "N", "CPU threads (all cores)", 1, 1024},
@@ -82,7 +83,7 @@ static int textgen(int argc, char **argv)
 }
 
 /* Numbers separated by commas. An empty list leaves the default. */
-static int choose_sizes(int *sizes, int *n, const char *name, const char *list, long most, err *e)
+static int choose_sizes(int *sizes, int *n, const char *name, const char *list, long least, long most, err *e)
 {
     if (!list)
         return 0;
@@ -90,9 +91,9 @@ static int choose_sizes(int *sizes, int *n, const char *name, const char *list, 
     for (const char *at = list; *at;) {
         char *end;
         long value = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || value < 1 || value > most || *n == MAX_STEP_SIZES)
-            return err_set(e, "--%s takes up to %d numbers from 1 to %ld separated by commas, not \"%s\"", name, MAX_STEP_SIZES,
-                           most, list);
+        if (end == at || (*end && *end != ',') || value < least || value > most || *n == MAX_STEP_SIZES)
+            return err_set(e, "--%s takes up to %d numbers from %ld to %ld separated by commas, not \"%s\"", name, MAX_STEP_SIZES,
+                           least, most, list);
         sizes[(*n)++] = (int)value;
         at = *end ? end + 1 : end;
     }
@@ -138,7 +139,7 @@ static int op(int argc, char **argv)
     if (parsed > 0)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) || choose_dims(&o, dims, &e) ||
-        choose_sizes(o.rank, &o.n_ranks, "rank", ranks, LORA_MAX_RANK, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, MAX_OP_ROWS, &e) ||
+        choose_sizes(o.rank, &o.n_ranks, "rank", ranks, 1, LORA_MAX_RANK, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, MAX_OP_ROWS, &e) ||
         op_run(&o, &e))
         return command_fail(e.msg);
     return 0;
@@ -147,7 +148,7 @@ static int op(int argc, char **argv)
 static int step_or_layer(int argc, char **argv, bool per_layer)
 {
     step_options o = step_options_default(per_layer);
-    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL;
+    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL;
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
         {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
@@ -155,6 +156,7 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
         {"batch", OPT_STRING, &batches, "LIST", per_layer ? "sequences (1,2,4,8,16,32)" : "sequences (1,8,32,64,128)"},
         {"context", OPT_STRING, &contexts, "LIST", "cached positions of each (512,2048)"},
+        {"prompt", OPT_STRING, &prompts, "LIST", "tokens of a prompt that is taken in by the same step (0)"},
         {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (all)"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
@@ -168,8 +170,9 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     if (parsed > 0)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
-        choose_sizes(o.batch, &o.n_batches, "batch", batches, 4096, &e) ||
-        choose_sizes(o.context, &o.n_contexts, "context", contexts, 131072, &e) || step_run(&o, &e))
+        choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) ||
+        choose_sizes(o.context, &o.n_contexts, "context", contexts, 1, 131072, &e) ||
+        choose_sizes(o.prompt, &o.n_prompts, "prompt", prompts, 0, 131072, &e) || step_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }

@@ -46,6 +46,7 @@ def test_devices(punica, one_golden):
 
 @pytest.mark.parametrize("experiment, bad", [
     (["bench", "step"], ["--batch", "1,x"]), (["bench", "step"], ["--context", ","]), (["bench", "step"], ["--batch", "0"]),
+    (["bench", "step"], ["--prompt", "-1"]),
     (["bench", "layer"], ["--shape", "none"]), (["bench", "op"], ["--dims", "4096"]), (["bench", "op"], ["--dims", "8x0"]),
     (["bench", "op"], ["--rank", ""]), (["bench", "load"], ["--dtype", "int8"]),
     (["bench", "textgen"], ["--workload", "some"])], ids=str)
@@ -57,7 +58,7 @@ def test_bad_experiments(punica, experiment, bad):
 def test_experiments_run(punica, tmp_path):
     """Each on the smallest shape: a row per point, and the same number of rows as CSV."""
     step = ["--shape", "small", "--batch", "1,2", "--context", "16", "--workload", "none,distinct"]
-    for what, args, n in [("step", step, 4), ("layer", step, 4),
+    for what, args, n in [("step", [*step, "--prompt", "0,5"], 8), ("layer", step, 4),
                           ("op", ["--dims", "64x96,100x36", "--rank", "4", "--batch", "1,3", "--workload", "distinct"], 4)]:
         csv = tmp_path / f"{what}.csv"
         done = punica("bench", what, *args, "--csv", csv)
