@@ -23,7 +23,6 @@
 #include "net/address.h"
 
 #define MAX_HEADERS (64u << 10)
-#define SEND_BUFFER (256 << 10)         /* bytes the kernel keeps of an answer */
 #define BACKLOG 1024                    /* connections not yet accepted */
 
 struct frontend {
@@ -54,13 +53,13 @@ static int default_threads(void)
 frontend_options frontend_options_default(void)
 {
     return (frontend_options){.listen = "127.0.0.1:8000", .link = link_options_default(), .max_body = 8u << 20,
-                              .max_unsent = 256u << 10, .client_timeout = 30, .patience = 60, .max_live = 65536,
+                              .max_unsent = 256u << 10, .send_buffer = 256u << 10, .client_timeout = 30, .patience = 60, .max_live = 65536,
                               .threads = default_threads()};
 }
 
 /* A listening socket on which answers leave at once and the kernel keeps a bounded part of them; connections inherit
  * both. */
-static struct evconnlistener *open_socket(struct event_base *loop, const char *listen, err *e)
+static struct evconnlistener *open_socket(struct event_base *loop, const char *listen, size_t send_buffer, err *e)
 {
     address a;
     struct sockaddr_storage where;
@@ -76,7 +75,7 @@ static struct evconnlistener *open_socket(struct event_base *loop, const char *l
                 errno == EADDRINUSE ? "; stop what is there or choose another port with --listen HOST:PORT" : "");
         return NULL;
     }
-    int one = 1, size = SEND_BUFFER;
+    int one = 1, size = (int)send_buffer;
     setsockopt(evconnlistener_get_fd(l), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(evconnlistener_get_fd(l), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     return l;
@@ -105,7 +104,7 @@ static void close_socket(frontend *f)
 
 static int start_http(frontend *f, const frontend_options *o, err *e)
 {
-    struct evconnlistener *l = open_socket(f->loop, o->listen, e);
+    struct evconnlistener *l = open_socket(f->loop, o->listen, o->send_buffer, e);
     if (!l)
         return -1;
     f->address = address_of(evconnlistener_get_fd(l));

@@ -29,7 +29,8 @@ typedef struct {
     const int *eos;                     /* [n_eos] its end tokens */
     int n_eos;
     size_t max_body;                    /* bytes of a request */
-    size_t max_unsent;                  /* bytes waiting for a client that does not read */
+    size_t max_unsent;                  /* bytes waiting for a client that does not read, */
+    size_t send_buffer;                 /* beside those that the kernel keeps */
     double client_timeout;              /* seconds a client may keep us waiting: to send a request, to take an answer */
     double patience;                    /* seconds requests wait for a scheduler that is gone */
     int max_live;                       /* requests at once */

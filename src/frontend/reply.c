@@ -1,8 +1,8 @@
 /* reply.c - see reply.h
  *
  * While evhttp waits for an answer it does not read from the connection, so it does not notice that the client has
- * gone: an event of our own does. A stream must not be subject to evhttp's read timeout, as its client has nothing
- * to say; only writing may time out. A stream's chunks do not wait for the loop to find the socket writable: while
+ * gone: an event of our own does. Until the answer has left, evhttp's read timeout must not run, as the client has
+ * nothing to say; only writing may time out. A stream's chunks do not wait for the loop to find the socket writable: while
  * nothing else is waiting they go straight to the kernel, which saves a turn of the loop and two thirds of the system
  * calls of a token. */
 #include "frontend/reply.h"
@@ -21,7 +21,7 @@
 
 struct reply {
     struct evhttp_request *req;
-    reply_limits limits;
+    const reply_limits *limits;         /* borrowed */
     void (*gone)(void *ctx, reply_loss why);
     void *ctx;
     struct event *watch;                /* the client closes, or (activated by us) is to be cut off */
@@ -65,16 +65,16 @@ static void on_watch(evutil_socket_t fd, short what, void *ctx)
     evhttp_connection_free(evhttp_request_get_connection(r->req));
 }
 
-static void set_timeouts(reply *r, bool reading)
+static void set_timeouts(struct bufferevent *b, const reply_limits *l, bool reading)
 {
-    struct timeval t = {.tv_sec = (time_t)r->limits.timeout, .tv_usec = (suseconds_t)(fmod(r->limits.timeout, 1) * 1e6)};
-    bufferevent_set_timeouts(stream_of(r), reading ? &t : NULL, &t);
+    struct timeval t = {.tv_sec = (time_t)l->timeout, .tv_usec = (suseconds_t)(fmod(l->timeout, 1) * 1e6)};
+    bufferevent_set_timeouts(b, reading ? &t : NULL, &t);
 }
 
 reply *reply_new(struct evhttp_request *req, const reply_limits *l, void (*gone)(void *ctx, reply_loss why), void *ctx)
 {
     reply *r = XNEW(reply);
-    *r = (reply){.req = req, .limits = *l, .gone = gone, .ctx = ctx};
+    *r = (reply){.req = req, .limits = l, .gone = gone, .ctx = ctx};
     struct evhttp_connection *c = evhttp_request_get_connection(req);
     struct bufferevent *b = stream_of(r);
     bufferevent_setwatermark(b, EV_READ, 0, MAX_READ_AHEAD);
@@ -90,27 +90,30 @@ void reply_add_header(reply *r, const char *name, const char *value)
     evhttp_add_header(evhttp_request_get_output_headers(r->req), name, value);
 }
 
-static void on_lost_at_last(struct evhttp_connection *c, void *n_leaving)
+static void on_lost_at_last(struct evhttp_connection *c, void *limits)
 {
     (void)c;
-    --*(int *)n_leaving;
+    --*((const reply_limits *)limits)->n_leaving;
 }
 
-static void on_sent(struct evhttp_request *req, void *n_leaving)
+/* The connection is as it was before this request. */
+static void on_sent(struct evhttp_request *req, void *limits)
 {
     struct evhttp_connection *c = evhttp_request_get_connection(req);
+    struct bufferevent *b = evhttp_connection_get_bufferevent(c);
     evhttp_connection_set_closecb(c, NULL, NULL);
-    bufferevent_setwatermark(evhttp_connection_get_bufferevent(c), EV_READ, 0, 0);      /* the next body may be long */
-    --*(int *)n_leaving;
+    bufferevent_setwatermark(b, EV_READ, 0, 0);
+    set_timeouts(b, limits, true);
+    --*((const reply_limits *)limits)->n_leaving;
 }
 
 /* evhttp has all it needs: the rest is between it and the client. */
 static void let_go(reply *r)
 {
-    int *n_leaving = r->limits.n_leaving;
-    ++*n_leaving;
-    evhttp_request_set_on_complete_cb(r->req, on_sent, n_leaving);
-    evhttp_connection_set_closecb(evhttp_request_get_connection(r->req), on_lost_at_last, n_leaving);
+    void *limits = (void *)r->limits;
+    ++*r->limits->n_leaving;
+    evhttp_request_set_on_complete_cb(r->req, on_sent, limits);
+    evhttp_connection_set_closecb(evhttp_request_get_connection(r->req), on_lost_at_last, limits);
     reply_free(r);
 }
 
@@ -123,6 +126,7 @@ void reply_send(reply *r, int status, const char *type, const buf *body, bool cl
     struct evbuffer *out = evbuffer_new();
     CHECK(out);
     evbuffer_add(out, body->data, body->len);
+    set_timeouts(stream_of(r), r->limits, false);
     let_go(r);
     evhttp_send_reply(req, status, NULL, out);
     evbuffer_free(out);
@@ -132,7 +136,7 @@ void reply_begin(reply *r, const char *type)
 {
     reply_add_header(r, "Content-Type", type);
     reply_add_header(r, "Cache-Control", "no-cache");
-    set_timeouts(r, false);
+    set_timeouts(stream_of(r), r->limits, false);
     evhttp_send_reply_start(r->req, 200, NULL);
     r->chunked = evhttp_find_header(evhttp_request_get_output_headers(r->req), "Transfer-Encoding") != NULL;
 }
@@ -171,7 +175,7 @@ void reply_settle(reply *r)
     struct bufferevent *b = stream_of(r);
     bufferevent_write(b, r->unsent.data, r->unsent.len);
     buf_clear(&r->unsent);
-    if (evbuffer_get_length(bufferevent_get_output(b)) > r->limits.max_unsent) {
+    if (evbuffer_get_length(bufferevent_get_output(b)) > r->limits->max_unsent) {
         r->stuck = true;
         event_active(r->watch, EV_CLOSED, 0);
     }
@@ -188,7 +192,6 @@ bool reply_end(reply *r)
         evhttp_connection_free(c);
         return false;
     }
-    set_timeouts(r, true);
     let_go(r);
     evhttp_send_reply_end(req);
     return true;

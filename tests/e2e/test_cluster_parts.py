@@ -206,7 +206,7 @@ def test_a_request_that_kills_two_workers_fails_alone(cluster, expected, tmp_pat
     streams.link.submit(id, deadly, N_TOKENS, how=LONG, arrival=streams.arrival[id])
     output = streams.finish()
     assert output.pop(id) == [] and output == expected
-    assert sum(r.log().count("ended: killed by signal 9") for r in runners) == 2
+    wait_for(lambda: sum(r.log().count("ended: killed by signal 9") for r in runners) == 2, "two workers have died")
 
 
 def test_a_killed_runner_takes_its_workers_along_and_loses_no_request(cluster, expected):

@@ -1,12 +1,13 @@
 /* test_frontend.c - the HTTP server against a stand-in for the scheduler, over real sockets
  *
  * Server and stand-in run on one event loop in a thread, the server with three more to write; tests are clients with blocking sockets. The stand-in
- * answers by the adapter's name: "parrot" repeats the prompt's tokens, one a message, "flood" does so as fast as it
+ * answers by the adapter's name: "parrot" repeats the prompt's tokens, one or two a message, "flood" does so as fast as it
  * can for ever, "burst" does it in one message that ends it, with logprobs, "mute" says nothing, "full", "late", "large", "failed" and "deadly" end at once for that reason, and
  * "gap" leaves out a token once. Of what happens to "mute" it keeps count. */
 #include <arpa/inet.h>
 #include <event2/event.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -299,6 +300,7 @@ static int start(void **state)
     o.n_eos = 1;
     o.max_body = 100000;
     o.client_timeout = 2;
+    o.send_buffer = 4096;
     o.threads = 4;
     it.f = frontend_new(it.loop, &o, &e);
     if (!it.f)
@@ -374,6 +376,31 @@ static void read_all(int fd, buf *out)
     for (ssize_t n; (n = recv(fd, piece, sizeof piece, 0)) > 0;)
         buf_add(out, piece, (size_t)n);
     close(fd);
+}
+
+/* The same of many at once: none of them is kept waiting. */
+static void read_many(const int *fd, buf *out, int n)
+{
+    struct pollfd *p = XNEW_ARRAY(struct pollfd, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        p[i] = (struct pollfd){.fd = fd[i], .events = POLLIN};
+        buf_add(&out[i], "", 0);
+    }
+    for (int left = n; left > 0;) {
+        assert_true(poll(p, (nfds_t)n, 20000) > 0);
+        for (int i = 0; i < n; i++) {
+            char piece[4096];
+            ssize_t k = p[i].revents ? recv(fd[i], piece, sizeof piece, MSG_DONTWAIT) : -1;
+            if (k > 0)
+                buf_add(&out[i], piece, (size_t)k);
+            if (k != 0)
+                continue;
+            close(fd[i]);
+            p[i].fd = -1;
+            left--;
+        }
+    }
+    free(p);
 }
 
 /* The answer to one request on a connection of its own. */
@@ -519,7 +546,8 @@ static int send_nth(int i, bool stream)
 static void test_many_streams(void **state)
 {
     (void)state;
-    int streamed[MANY], whole[MANY], leaving[MANY], pair[MANY];
+    int fd[3 * MANY], *streamed = fd, *whole = fd + MANY, *pair = fd + 2 * MANY, leaving[MANY];
+    buf answer[3 * MANY] = {0};
     for (int i = 0; i < MANY; i++) {
         streamed[i] = send_nth(i, true);
         whole[i] = send_nth(i, false);
@@ -528,22 +556,20 @@ static void test_many_streams(void **state)
     }
     for (int i = 0; i < MANY; i++)
         close(leaving[i]);
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);          /* until sockets are full */
+    read_many(fd, answer, 3 * MANY);
     for (int i = 0; i < MANY; i++) {
-        buf answer = {0}, pieces = {0}, two = {0};
-        read_all(whole[i], &answer);
-        read_all(streamed[i], &pieces);
-        read_all(pair[i], &two);
-        buf wanted = text_of(&answer), got = text_of(&pieces);
-        assert_int_equal(status_of(&answer), 200);
-        assert_true(wanted.len > 40 && has(&pieces, "data: [DONE]"));
+        const buf *pieces = &answer[i], *all = &answer[MANY + i], *two = &answer[2 * MANY + i];
+        buf wanted = text_of(all), got = text_of(pieces);
+        assert_int_equal(status_of(all), 200);
+        assert_true(wanted.len > 40 && has(pieces, "data: [DONE]"));
         assert_string_equal(got.data, wanted.data);
-        assert_true(has(&two, "data: [DONE]") && has(&two, "\"index\":0") && has(&two, "\"index\":1"));
-        buf_free(&answer);
-        buf_free(&pieces);
-        buf_free(&two);
+        assert_true(has(two, "data: [DONE]") && has(two, "\"index\":0") && has(two, "\"index\":1"));
         buf_free(&wanted);
         buf_free(&got);
     }
+    for (int i = 0; i < 3 * MANY; i++)
+        buf_free(&answer[i]);
     wait_for_metric("punica_live_requests", 0);
 }
 
@@ -627,6 +653,28 @@ static void test_slow_reader_at_the_end(void **state)
     assert_false(has(&all, "[DONE]"));
     wait_for_metric("punica_live_calls", 0);
     buf_free(&all);
+}
+
+/* One that reads slowly, but reads, gets all of its answer: whole or as a stream. */
+static void test_steady_reader(void **state)
+{
+    (void)state;
+    for (int stream = 0; stream < 2; stream++) {
+        char *body = xasprintf("{\"model\":\"burst\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":true,\"max_tokens\":180,\"stream\":%s}",
+                               stream ? "true" : "false");
+        buf all = {0};
+        int fd = dial(4096);
+        post(fd, CHAT, body, "Connection: close\r\n");
+        char piece[16384];
+        for (ssize_t n; (n = recv(fd, piece, sizeof piece, MSG_WAITALL)) > 0; nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL))
+            buf_add(&all, piece, (size_t)n);
+        assert_true(all.len > 10 * sizeof piece);               /* longer than client_timeout */
+        const char *end = stream ? "data: [DONE]\n\n\r\n0\r\n\r\n" : "}";
+        assert_string_equal(all.data + all.len - strlen(end), end);
+        close(fd);
+        free(body);
+        buf_free(&all);
+    }
 }
 
 /* The head alone: whatever follows on the connection is the next answer. */
@@ -892,7 +940,8 @@ int main(void)
         cmocka_unit_test(test_large_bodies), cmocka_unit_test(test_models),   cmocka_unit_test(test_pipelining),
         cmocka_unit_test(test_garbage),    cmocka_unit_test(test_bodies),     cmocka_unit_test(test_long_bodies),
         cmocka_unit_test(test_disconnect),
-        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_slow_reader_at_the_end), cmocka_unit_test(test_head),
+        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_slow_reader_at_the_end), cmocka_unit_test(test_steady_reader),
+        cmocka_unit_test(test_head),
         cmocka_unit_test(test_idle),
         cmocka_unit_test(test_lost_link),
         cmocka_unit_test(test_submitted_again),
