@@ -83,3 +83,8 @@ char *path_join(const char *dir, const char *name)
     size_t n = strlen(dir);
     return xasprintf("%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
 }
+
+char *path_child(const char *dir, const char *name)
+{
+    return *name && *name != '.' && !strchr(name, '/') ? path_join(dir, name) : NULL;
+}

@@ -21,4 +21,7 @@ bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 char *path_join(const char *dir, const char *name);      /* owned by the caller */
 
+/* The same for a name that a stranger gave: NULL where it would lead out of dir, or to a hidden file. */
+char *path_child(const char *dir, const char *name);
+
 #endif

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pool.h"
 
 enum { MIN_SECRET = 8, MAX_SECRET = 4096 };
 
@@ -73,7 +73,7 @@ static void add_number(strings *s, const char *name, int value)
 /* Threads of each of n workers on the CPU: not more together than there are cores. */
 static int share_of_cores(int n)
 {
-    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int cores = pool_cores();
     return cores / n > 1 ? cores / n : 1;
 }
 
@@ -124,19 +124,31 @@ void cluster_raise_file_limit(void)
     }
 }
 
-typedef struct { void (*on_signal)(void *ctx, int n); void *ctx; int n; } signals;
+typedef struct { struct event_base *loop; cluster_drain *drain; void *ctx; bool draining; } signals;
+
+static void end_loop(void *loop)
+{
+    event_base_loopbreak(loop);
+}
 
 static void take_signal(evutil_socket_t number, short what, void *ctx)
 {
     (void)number;
     (void)what;
     signals *s = ctx;
-    s->on_signal(s->ctx, ++s->n);
+    if (!s->drain || s->draining) {
+        log_info("exiting");
+        event_base_loopbreak(s->loop);
+        return;
+    }
+    log_info("draining; once more to exit at once");
+    s->draining = true;
+    s->drain(s->ctx, end_loop, s->loop);
 }
 
-void cluster_run(struct event_base *loop, void (*on_signal)(void *ctx, int n), void *ctx)
+void cluster_run(struct event_base *loop, cluster_drain *drain, void *ctx)
 {
-    signals s = {on_signal, ctx, 0};
+    signals s = {loop, drain, ctx, false};
     signal(SIGTERM, SIG_IGN);           /* what libevent goes back to in the end: one more must not spoil the exit code */
     signal(SIGINT, SIG_IGN);
     struct event *term = evsignal_new(loop, SIGTERM, take_signal, &s), *interrupt = evsignal_new(loop, SIGINT, take_signal, &s);
@@ -146,28 +158,4 @@ void cluster_run(struct event_base *loop, void (*on_signal)(void *ctx, int n), v
     event_base_dispatch(loop);
     event_free(term);
     event_free(interrupt);
-}
-
-typedef struct { struct event_base *loop; frontend *f; double drain_seconds; } front_session;
-
-static void drained(void *ctx)
-{
-    front_session *s = ctx;
-    event_base_loopbreak(s->loop);
-}
-
-static void let_streams_end(void *ctx, int n)
-{
-    front_session *s = ctx;
-    log_info(n == 1 ? "waiting for streams to end; once more to exit at once" : "exiting at once");
-    if (n == 1)
-        frontend_drain(s->f, s->drain_seconds, drained, s);
-    else
-        event_base_loopbreak(s->loop);
-}
-
-void cluster_run_frontend(struct event_base *loop, frontend *f, double drain_seconds)
-{
-    front_session s = {loop, f, drain_seconds};
-    cluster_run(loop, let_streams_end, &s);
 }

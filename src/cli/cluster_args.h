@@ -1,9 +1,8 @@
-/* cluster_args.h - options that the commands of a cluster share: the secret, TLS, logging; and a runner's workers */
+/* cluster_args.h - what the commands of a cluster share: the secret, logging, a runner's workers, running until a signal */
 #ifndef PUNICA_CLI_CLUSTER_ARGS_H
 #define PUNICA_CLI_CLUSTER_ARGS_H
 
 #include "cli/options.h"
-#include "frontend/frontend.h"
 #include "net/link.h"
 #include "runner/runner.h"
 
@@ -28,7 +27,7 @@ typedef struct {
 
 /* Their rows of a table of options; w: a worker_args *. */
 #define WORKER_OPTIONS(w)                                                                                              \
-    {"device", OPT_LIST, &(w)->devices, "NAME", "cpu or cuda:N; repeat for more, a worker each (cpu)"},                 \
+    {"device", OPT_LIST, &(w)->devices, "NAME", "cpu, cuda or cuda:N; repeat for more, a worker each (cpu)"},           \
     {"workers", OPT_INT, &(w)->n_workers, "N", "workers on each device (1)", 1, 256},                                   \
     {"max-batch", OPT_INT, &(w)->max_batch, "N", "requests running together on one (32)", 1, 4096},                     \
     {"threads", OPT_INT, &(w)->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},                   \
@@ -43,10 +42,11 @@ void worker_args_release(runner_options *o);
 /* As many connections as the system lets this process have: the limit it starts with is often a low one. */
 void cluster_raise_file_limit(void);
 
-/* Run the loop until SIGTERM or SIGINT: on_signal is called for each, with how many there have been. */
-void cluster_run(struct event_base *loop, void (*on_signal)(void *ctx, int n), void *ctx);
+/* Calls done(done_ctx) when nothing is left to be done. */
+typedef void cluster_drain(void *ctx, void (*done)(void *), void *done_ctx);
 
-/* Run it for a frontend: the first signal lets its streams end, for so many seconds at most; the second ends all. */
-void cluster_run_frontend(struct event_base *loop, frontend *f, double drain_seconds);
+/* Run the loop until SIGTERM or SIGINT: the first calls drain, whose end, or a second signal, ends the loop. drain may be
+ * NULL: the first ends it. */
+void cluster_run(struct event_base *loop, cluster_drain *drain, void *ctx);
 
 #endif

@@ -11,18 +11,12 @@ typedef struct {
     frontend_options front;
     const char *model_dir, *name, *secret_file, *log_level;
     option_list adapters;
-    int max_body, max_unsent;
-    float client_timeout, patience, drain_seconds;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.front = frontend_options_default(), .drain_seconds = 60};
+    *a = (arguments){.front = frontend_options_default()};
     frontend_options *f = &a->front;
-    a->max_body = (int)f->max_body;
-    a->max_unsent = (int)f->max_unsent;
-    a->client_timeout = (float)f->client_timeout;
-    a->patience = (float)f->patience;
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
         {"scheduler", OPT_STRING, &f->scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
@@ -36,16 +30,17 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"Limits"},
         {"max-live", OPT_INT, &f->max_live, "N", "requests at once; more are refused (65536)", 1, 1 << 20},
-        {"max-body", OPT_INT, &a->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
-        {"max-unsent", OPT_INT, &a->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
-        {"client-timeout", OPT_FLOAT, &a->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
-        {"patience", OPT_FLOAT, &a->patience, "SECONDS", "requests wait for a scheduler that is gone (60)", 0, 1e6},
-        {"drain-seconds", OPT_FLOAT, &a->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
+        {"max-body", OPT_SIZE, &f->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
+        {"max-unsent", OPT_SIZE, &f->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
+        {"client-timeout", OPT_DOUBLE, &f->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
+        {"patience", OPT_DOUBLE, &f->patience, "SECONDS", "requests wait for a scheduler that is gone (60)", 0, 1e6},
+        {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
         {NULL}};
     const command_line c = {
         .usage = "punica frontend --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [options]",
         .about = "Speak OpenAI's API with clients and tokens with the scheduler. Lost links and restarted schedulers are\n"
-                 "not noticed by clients. SIGTERM takes no new calls and exits when the last stream has ended.",
+                 "not noticed by clients. SIGTERM takes no new calls and exits when the last stream\n"
+                 "has ended, or after --drain-seconds.",
         .options = options};
     int status = options_parse(&c, argc, argv, e);
     if (status)
@@ -54,11 +49,12 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica frontend --help");
     f->adapter = a->adapters.items;
     f->n_adapters = a->adapters.n;
-    f->max_body = (size_t)a->max_body;
-    f->max_unsent = (size_t)a->max_unsent;
-    f->client_timeout = a->client_timeout;
-    f->patience = a->patience;
     return cluster_log_level(a->log_level, e);
+}
+
+static void drain(void *ctx, void (*done)(void *), void *done_ctx)
+{
+    frontend_drain(ctx, done, done_ctx);
 }
 
 static int run(arguments *a, err *e)
@@ -79,7 +75,7 @@ static int run(arguments *a, err *e)
     free(secret);
     if (f) {
         log_info("frontend listens on http://%s", frontend_address(f));
-        cluster_run_frontend(loop, f, a->drain_seconds);
+        cluster_run(loop, drain, f);
     }
     frontend_free(f);
     if (loop)

@@ -1,7 +1,6 @@
 /* cmd_runner.c - `punica runner`: the devices of one host, for a cluster */
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -12,15 +11,12 @@ typedef struct {
     runner_options runner;
     worker_args workers;
     const char *secret_file, *log_level;
-    float hang_seconds, start_seconds, drain_seconds;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
     *a = (arguments){.runner = runner_options_default()};
     worker_args *w = &a->workers;
-    a->start_seconds = (float)a->runner.start_seconds;
-    a->drain_seconds = (float)a->runner.drain_seconds;
     const option options[] = {
         {"scheduler", OPT_STRING, &a->runner.scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
         {"secret-file", OPT_STRING, &a->secret_file, "FILE", SECRET_HELP},
@@ -32,9 +28,9 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"Workers"},
         WORKER_OPTIONS(w),
-        {"hang-seconds", OPT_FLOAT, &a->hang_seconds, "SECONDS", "a worker silent for so long is killed (10; cpu: 60)", 3, 1e9},
-        {"start-seconds", OPT_FLOAT, &a->start_seconds, "SECONDS", "the same while it loads its model (600)", 1, 1e9},
-        {"drain-seconds", OPT_FLOAT, &a->drain_seconds, "SECONDS", "SIGTERM waits so long for requests to move away (60)", 0, 1e9},
+        {"hang-seconds", OPT_DOUBLE, &a->runner.hang_seconds, "SECONDS", "a worker silent for so long is killed (10; cpu: 60)", 3, 1e9},
+        {"start-seconds", OPT_DOUBLE, &a->runner.start_seconds, "SECONDS", "the same while it loads its model (600)", 1, 1e9},
+        {"drain-seconds", OPT_DOUBLE, &a->runner.drain_seconds, "SECONDS", "SIGTERM waits so long for requests to move away (60)", 0, 1e9},
         {NULL}};
     const command_line c = {
         .usage = "punica runner --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [--device NAME]...",
@@ -44,52 +40,37 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
-    a->runner.hang_seconds = a->hang_seconds;
-    a->runner.start_seconds = a->start_seconds;
-    a->runner.drain_seconds = a->drain_seconds;
     if (!a->runner.scheduler || !w->model_dir)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica runner --help");
     return cluster_log_level(a->log_level, e);
 }
 
-typedef struct { struct event_base *loop; runner *r; } session;
-
-static void drained(void *ctx)
+static void drain(void *ctx, void (*done)(void *), void *done_ctx)
 {
-    session *s = ctx;
-    event_base_loopbreak(s->loop);
-}
-
-static void take_signal(void *ctx, int n)
-{
-    session *s = ctx;
-    log_info(n == 1 ? "draining; once more to exit at once" : "exiting at once");
-    if (n == 1)
-        runner_drain(s->r, drained, s);
-    else
-        event_base_loopbreak(s->loop);
+    runner_drain(ctx, done, done_ctx);
 }
 
 static int run(arguments *a, err *e)
 {
-    session s = {0};
+    struct event_base *loop = NULL;
+    runner *r = NULL;
     char *secret = cluster_secret(a->secret_file, e), *model = secret ? model_id_of(a->workers.model_dir, e) : NULL;
     if (model) {
         a->runner.link.secret = secret;
         a->runner.link.model = model;
         worker_args_apply(&a->workers, &a->runner);
-        s.loop = event_base_new();
-        s.r = runner_new(s.loop, &a->runner, e);
+        loop = event_base_new();
+        r = runner_new(loop, &a->runner, e);
         worker_args_release(&a->runner);
     }
     free(secret);
     free(model);
-    if (s.r)
-        cluster_run(s.loop, take_signal, &s);
-    runner_free(s.r);
-    if (s.loop)
-        event_base_free(s.loop);
-    return s.r ? 0 : -1;
+    if (r)
+        cluster_run(loop, drain, r);
+    runner_free(r);
+    if (loop)
+        event_base_free(loop);
+    return r ? 0 : -1;
 }
 
 int cmd_runner(int argc, char **argv)

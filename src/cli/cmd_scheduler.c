@@ -10,7 +10,6 @@
 typedef struct {
     sched_server_options server;
     const char *secret_file, *log_level;
-    float max_wait, consolidate_every, hook_every;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
@@ -18,8 +17,6 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     *a = (arguments){.server = sched_server_options_default()};
     sched_server_options *v = &a->server;
     v->http = "127.0.0.1:7001";
-    a->consolidate_every = (float)v->policy.consolidate_every;
-    a->hook_every = (float)v->hook_every;
     const option options[] = {
         {"listen", OPT_STRING, &v->listen, "ADDRESS", "HOST:PORT or unix:PATH for frontends and runners (127.0.0.1:7000)"},
         {"http", OPT_STRING, &v->http, "HOST:PORT", "for /health, /metrics and /v1/signals (127.0.0.1:7001)"},
@@ -29,11 +26,11 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"log-level", OPT_STRING, &a->log_level, "LEVEL", LOG_LEVEL_HELP},
         {"Policy"},
         {"max-queue", OPT_INT, &v->policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0, 1e9},
-        {"max-wait", OPT_FLOAT, &a->max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
-        {"consolidate", OPT_FLOAT, &a->consolidate_every, "SECONDS", "between looks at lightly loaded GPUs (1; 0: never)", 0, 1e9},
+        {"max-wait", OPT_DOUBLE, &v->policy.max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
+        {"consolidate", OPT_DOUBLE, &v->policy.consolidate_every, "SECONDS", "between looks at lightly loaded GPUs (1; 0: never)", 0, 1e9},
         {"Scaling"},
         {"scale-hook", OPT_STRING, &v->scale_hook, "CMD", "run CMD up, or CMD down UUID..., while that is wanted"},
-        {"hook-every", OPT_FLOAT, &a->hook_every, "SECONDS", "between two runs of it at least (30)", 1, 1e9},
+        {"hook-every", OPT_DOUBLE, &v->hook_every, "SECONDS", "between two runs of it at least (30)", 1, 1e9},
         {NULL}};
     const command_line c = {
         .usage = "punica scheduler --listen ADDRESS --secret-file FILE [options]",
@@ -43,18 +40,9 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
-    v->policy.max_wait = a->max_wait;
-    v->policy.consolidate_every = a->consolidate_every;
-    v->hook_every = a->hook_every;
     if (!v->link.tls_cert != !v->link.tls_key)
         return err_set(e, "--tls-cert and --tls-key go together");
     return cluster_log_level(a->log_level, e);
-}
-
-static void stop(void *ctx, int n)
-{
-    (void)n;
-    event_base_loopbreak(ctx);
 }
 
 static int serve(arguments *a, err *e)
@@ -69,7 +57,7 @@ static int serve(arguments *a, err *e)
     free(secret);
     if (v) {
         log_info("scheduler listens on %s, HTTP on %s", sched_server_address(v), sched_server_http_address(v));
-        cluster_run(loop, stop, loop);
+        cluster_run(loop, NULL, NULL);
         sched_server_free(v);
     }
     event_base_free(loop);

@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/served_model.h"
 #include "cli/tree.h"
+#include "frontend/catalog.h"
 #include "net/identity.h"
 #include "runner/runner.h"
 #include "scheduler/sched_server.h"
@@ -21,20 +22,15 @@ typedef struct {
     sched_server_options sched;
     worker_args workers;
     const char *name, *log_level;
-    int max_body, max_unsent;
-    float max_wait, client_timeout, drain_seconds;
     char *demo_model, *demo_adapters;       /* owned; NULL: not the demo */
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.front = frontend_options_default(), .sched = sched_server_options_default(), .drain_seconds = 60,
+    *a = (arguments){.front = frontend_options_default(), .sched = sched_server_options_default(),
                      .log_level = "warn"};
     frontend_options *f = &a->front;
     worker_args *w = &a->workers;
-    a->max_body = (int)f->max_body;
-    a->max_unsent = (int)f->max_unsent;
-    a->client_timeout = (float)f->client_timeout;
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory (the demo)"},
@@ -46,11 +42,11 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         WORKER_OPTIONS(w),
         {"Limits"},
         {"max-queue", OPT_INT, &a->sched.policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0, 1e9},
-        {"max-wait", OPT_FLOAT, &a->max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
-        {"max-body", OPT_INT, &a->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
-        {"max-unsent", OPT_INT, &a->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
-        {"client-timeout", OPT_FLOAT, &a->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
-        {"drain-seconds", OPT_FLOAT, &a->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
+        {"max-wait", OPT_DOUBLE, &a->sched.policy.max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
+        {"max-body", OPT_SIZE, &f->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
+        {"max-unsent", OPT_SIZE, &f->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
+        {"client-timeout", OPT_DOUBLE, &f->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
+        {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
         {NULL}};
     const command_line c = {
         .usage = "punica serve [--model DIR [--adapters DIR] [--adapter NAME=DIR]...] [--device NAME]... [options]",
@@ -60,10 +56,6 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
-    f->max_body = (size_t)a->max_body;
-    f->max_unsent = (size_t)a->max_unsent;
-    f->client_timeout = a->client_timeout;
-    a->sched.policy.max_wait = a->max_wait;
     return cluster_log_level(a->log_level, e);
 }
 
@@ -116,9 +108,7 @@ static void print_ready(const session *s)
             sql = names[i];
     print_try(s, sql);
     fflush(stdout);
-    for (int i = 0; i < n; i++)
-        free(names[i]);
-    free(names);
+    catalog_list_free(names, n);
 }
 
 static void look(evutil_socket_t fd, short what, void *ctx)
@@ -190,6 +180,11 @@ static int start(session *s, arguments *a, err *e)
     return 0;
 }
 
+static void drain(void *ctx, void (*done)(void *), void *done_ctx)
+{
+    frontend_drain(ctx, done, done_ctx);
+}
+
 static int serve(arguments *a, err *e)
 {
     served_model m;
@@ -201,7 +196,7 @@ static int serve(arguments *a, err *e)
     session s = {.loop = event_base_new(), .model = &m, .is_demo = a->demo_model};
     int status = start(&s, a, e);
     if (status == 0)
-        cluster_run_frontend(s.loop, s.front, a->drain_seconds);
+        cluster_run(s.loop, drain, s.front);
     if (s.failure)
         status = err_set(e, "no worker could start: %s", s.failure);
     if (s.ready)

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "net/frames.h"
 #include "worker/worker.h"
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)

@@ -44,15 +44,20 @@ static int set_number(const option *o, const char *text, err *e)
         *(uint64_t *)o->out = n;
         return 0;
     }
-    double x = o->kind == OPT_INT ? (double)strtol(text, &end, 10) : strtod(text, &end);
+    bool whole = o->kind == OPT_INT || o->kind == OPT_SIZE;
+    double x = whole ? (double)strtol(text, &end, 10) : strtod(text, &end);
     if (end == text || *end || errno || !isfinite(x))
-        return err_set(e, "--%s takes %s, not \"%s\"", o->name, o->kind == OPT_INT ? "an integer" : "a number", text);
+        return err_set(e, "--%s takes %s, not \"%s\"", o->name, whole ? "an integer" : "a number", text);
     if (o->min != o->max && (x < o->min || x > o->max))
         return err_set(e, "--%s must be between %g and %g, not %s", o->name, o->min, o->max, text);
     if (o->kind == OPT_INT && (x < -2147483648.0 || x > 2147483647.0))
         return err_set(e, "--%s: %s is too large", o->name, text);
     if (o->kind == OPT_INT)
         *(int *)o->out = (int)x;
+    else if (o->kind == OPT_SIZE)
+        *(size_t *)o->out = (size_t)x;
+    else if (o->kind == OPT_DOUBLE)
+        *(double *)o->out = x;
     else
         *(float *)o->out = (float)x;
     return 0;

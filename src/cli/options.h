@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-typedef enum { OPT_FLAG, OPT_INT, OPT_FLOAT, OPT_U64, OPT_STRING, OPT_LIST } option_kind;
+typedef enum { OPT_FLAG, OPT_INT, OPT_FLOAT, OPT_DOUBLE, OPT_SIZE, OPT_U64, OPT_STRING, OPT_LIST } option_kind;
 
 /* A list collects every use of the option. items borrowed from argv; the array owned. */
 typedef struct { const char **items; int n; } option_list;
@@ -14,7 +14,7 @@ typedef struct { const char **items; int n; } option_list;
 typedef struct {
     const char *name;           /* without the dashes; a heading in the help when out is NULL */
     option_kind kind;
-    void *out;                  /* bool, int, float, uint64_t, const char *, option_list */
+    void *out;                  /* bool, int, float, double, size_t, uint64_t, const char *, option_list */
     const char *arg;            /* what stands after it in the help, e.g. "DIR" */
     const char *help;
     double min, max;            /* for numbers; both 0: no limits */

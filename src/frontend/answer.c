@@ -2,7 +2,6 @@
 #include "frontend/answer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "text/token_bytes.h"

@@ -1,7 +1,7 @@
 /* answer.h - one output as the client sees it: tokens in, text and logprobs out
  *
- * Ends by itself at an end token, at a stop string, or when it is long enough; the token that ends it is not shown,
- * nor is any part of a stop string. Knows nothing of connections. */
+ * Ends by itself at an end token, at a stop string, or when it is long enough; an end token is not shown, nor is any
+ * part of a stop string. Knows nothing of connections. */
 #ifndef PUNICA_FRONTEND_ANSWER_H
 #define PUNICA_FRONTEND_ANSWER_H
 

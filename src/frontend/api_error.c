@@ -22,6 +22,12 @@ int api_error_set(api_error *e, int status, const char *param, const char *code,
     return -1;
 }
 
+int api_error_bad(api_error *e, const char *param)
+{
+    err why = e->what;
+    return api_error_set(e, 400, param, NULL, "%s", why.msg);
+}
+
 void api_error_write(const api_error *e, buf *out)
 {
     json_add_take(out, json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", json_text(e->what.msg),

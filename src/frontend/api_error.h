@@ -16,6 +16,9 @@ typedef struct {
 int api_error_set(api_error *e, int status, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* 400, for the reason that is in e->what already. Always returns -1. */
+int api_error_bad(api_error *e, const char *param);
+
 /* Append {"error": {...}}. */
 void api_error_write(const api_error *e, buf *out);
 

@@ -7,13 +7,6 @@
 
 #include "base/mem.h"
 
-/* The field is wrong, for the reason that is in e->what already. */
-static int bad(api_error *e, const char *param)
-{
-    err why = e->what;
-    return api_error_set(e, 400, param, NULL, "%s", why.msg);
-}
-
 /* Numbers, from a table. */
 
 typedef enum { NUMBER_FLOAT, NUMBER_INT } number_kind;
@@ -42,13 +35,13 @@ static int parse_number(api_request *r, const struct number *f, api_error *e)
     if (f->kind == NUMBER_INT) {
         long x = *(int *)out;
         if (json_get_int(r->input, f->name, (long)f->min, (long)f->max, &x, &e->what))
-            return bad(e, f->name);
+            return api_error_bad(e, f->name);
         *(int *)out = (int)x;
         return 0;
     }
     double x = *(float *)out;
     if (json_get_double(r->input, f->name, &x, &e->what))
-        return bad(e, f->name);
+        return api_error_bad(e, f->name);
     if (!(x >= f->min && x <= f->max))
         return api_error_set(e, 400, f->name, NULL, "\"%s\" is %g; it must be between %g and %g", f->name, x, f->min, f->max);
     *(float *)out = (float)x;
@@ -62,7 +55,7 @@ static int parse_numbers(api_request *r, api_error *e)
             return -1;
     long most = r->max_tokens;
     if (r->chat && json_get_int(r->input, "max_completion_tokens", 1, INT32_MAX, &most, &e->what))
-        return bad(e, "max_completion_tokens");
+        return api_error_bad(e, "max_completion_tokens");
     r->max_tokens = (int)most;
     if (r->how.top_k < 0)
         r->how.top_k = 0;
@@ -90,11 +83,11 @@ static int parse_flags(api_request *r, api_error *e)
 {
     bool ignore_eos = false;
     if (json_get_bool(r->input, "stream", &r->stream, &e->what))
-        return bad(e, "stream");
+        return api_error_bad(e, "stream");
     if (json_get_bool(r->input, "ignore_eos", &ignore_eos, &e->what))
-        return bad(e, "ignore_eos");
+        return api_error_bad(e, "ignore_eos");
     if (!r->chat && json_get_bool(r->input, "echo", &r->echo, &e->what))
-        return bad(e, "echo");
+        return api_error_bad(e, "echo");
     r->how.ignore_eos = ignore_eos;
     const json_t *options = json_member(r->input, "stream_options");
     if (options && !json_is_object(options))
@@ -103,7 +96,7 @@ static int parse_flags(api_request *r, api_error *e)
         return api_error_set(e, 400, "stream_options", NULL,
                              "\"stream_options\" is for streams only (\"stream\": true)");
     if (json_get_bool(options, "include_usage", &r->include_usage, &e->what))
-        return bad(e, "stream_options.include_usage");
+        return api_error_bad(e, "stream_options.include_usage");
     return 0;
 }
 
@@ -114,14 +107,14 @@ static int parse_logprobs(api_request *r, api_error *e)
     bool wanted = false;
     if (!r->chat) {
         if (json_get_int(r->input, "logprobs", 0, MAX_TOP, &n, &e->what))
-            return bad(e, "logprobs");
+            return api_error_bad(e, "logprobs");
         if (r->echo && n >= 0)
             return api_error_set(e, 400, "echo", NULL, "\"echo\" together with \"logprobs\" is not served");
     } else {
         if (json_get_bool(r->input, "logprobs", &wanted, &e->what))
-            return bad(e, "logprobs");
+            return api_error_bad(e, "logprobs");
         if (json_get_int(r->input, "top_logprobs", 0, MAX_TOP, &n, &e->what))
-            return bad(e, "top_logprobs");
+            return api_error_bad(e, "top_logprobs");
         if (n >= 0 && !wanted)
             return api_error_set(e, 400, "top_logprobs", NULL, "\"top_logprobs\" needs \"logprobs\": true");
         n = wanted && n < 0 ? 0 : n;
@@ -196,7 +189,7 @@ static int refuse_unserved(const api_request *r, api_error *e)
                              "\"response_format\" other than text is not served here");
     long best_of = r->n;
     if (json_get_int(r->input, "best_of", 1, MAX_CHOICES, &best_of, &e->what))
-        return bad(e, "best_of");
+        return api_error_bad(e, "best_of");
     if (best_of != r->n)
         return api_error_set(e, 400, "best_of", "unsupported_parameter",
                              "\"best_of\" other than \"n\" is not served here");
@@ -250,11 +243,11 @@ static int parse_prompts(api_request *r, api_error *e)
         return api_error_set(e, 400, "prompt", NULL,
                              "%zu prompts with %d choices each are more than the %d choices of a call", n, r->n, MAX_CHOICES);
     r->prompt = XNEW_ARRAY(api_prompt, n);
-    for (; r->n_prompts < (int)n; r->n_prompts++)
-        if (set_prompt(&r->prompt[r->n_prompts], many ? json_array_get(v, (size_t)r->n_prompts) : v, e)) {
-            r->n_prompts++;
+    while (r->n_prompts < (int)n) {
+        int i = r->n_prompts++;
+        if (set_prompt(&r->prompt[i], many ? json_array_get(v, (size_t)i) : v, e))
             return -1;
-        }
+    }
     return 0;
 }
 
@@ -330,7 +323,7 @@ int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api
     r->input = json_read_text(body, n, &e->what);
     int rc;
     if (!r->input)
-        rc = bad(e, NULL);
+        rc = api_error_bad(e, NULL);
     else if (!json_is_object(r->input))
         rc = api_error_set(e, 400, NULL, NULL, "the body must be a JSON object");
     else

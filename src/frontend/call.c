@@ -35,7 +35,8 @@ struct call {
     bool chat;
     prepare_job *preparing;     /* NULL: it is prepared */
     prepared *p;                /* NULL: not yet */
-    const char *route, *kind;   /* for the counts; static */
+    const char *route;          /* for the counts; static */
+    catalog_kind kind;
     char name[48];              /* "cmpl-..." */
     api_head head;
     api_stream events;          /* of a stream */
@@ -67,7 +68,8 @@ static void call_free(call *c)
 
 static void count(call *c, int status)
 {
-    metrics_count_answer(c->s->counts, c->route, c->kind, status);
+    static const char *const kinds[] = {[CATALOG_NOTHING] = "none", [CATALOG_BASE] = "base", [CATALOG_ADAPTER] = "adapter"};
+    metrics_count_answer(c->s->counts, c->route, kinds[c->kind], status);
     log_debug("frontend: %s %s: %d, %lld prompt tokens, %.3f s", c->name, c->route, status, (long long)c->prompt_tokens,
               clock_now() - c->start);
 }
@@ -292,7 +294,7 @@ static void add_choices(call *c, int number, uint64_t seed)
             answer_echo(&k->a, &c->p->echo[number]);
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
-        const dispatch_request r = {.adapter = strcmp(c->kind, "adapter") == 0 ? c->p->asked.model : NULL, .token = prompt->items,
+        const dispatch_request r = {.adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL, .token = prompt->items,
                                     .n_tokens = (int)prompt->n, .max_tokens = k->rules.max_tokens, .how = &how};
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
         c->n_open += k->id != 0;
@@ -301,10 +303,8 @@ static void add_choices(call *c, int number, uint64_t seed)
 
 static int find_model(call *c, api_error *e)
 {
-    static const char *const kinds[] = {[CATALOG_NOTHING] = "none", [CATALOG_BASE] = "base", [CATALOG_ADAPTER] = "adapter"};
-    catalog_kind kind = catalog_find(c->s->models, c->p->asked.model);
-    c->kind = kinds[kind];
-    if (kind == CATALOG_NOTHING)
+    c->kind = catalog_find(c->s->models, c->p->asked.model);
+    if (c->kind == CATALOG_NOTHING)
         return api_error_set(e, 404, "model", "model_not_found",
                              "there is no model \"%s\" here (GET /v1/models lists them)", c->p->asked.model);
     return 0;
@@ -371,7 +371,7 @@ static void read_body(call *c, struct evbuffer *in)
 void call_start(service *s, struct evhttp_request *req, bool chat, const char *route, const char *request_id)
 {
     call *c = XNEW(call);
-    *c = (call){.s = s, .chat = chat, .route = route, .kind = "none", .start = clock_now()};
+    *c = (call){.s = s, .chat = chat, .route = route, .start = clock_now()};
     snprintf(c->name, sizeof c->name, "%s-%016llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)identity_random());
     s->counts->live_calls++;
     c->to = reply_new(req, &s->limits, on_client_gone, c);

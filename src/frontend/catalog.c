@@ -2,7 +2,6 @@
 #include "frontend/catalog.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,18 +68,10 @@ const char *catalog_base(const catalog *c)
     return c->base;
 }
 
-/* A name that is a folder of the directory, not a way out of it. */
-static bool is_folder_name(const char *name)
-{
-    return name[0] && name[0] != '.' && !strchr(name, '/') && utf8_is_valid(name, strlen(name));
-}
-
 static bool is_in_dir(const catalog *c, const char *name)
 {
-    if (!c->dir || !is_folder_name(name))
-        return false;
-    char *path = path_join(c->dir, name);
-    bool is = is_adapter_dir(path);
+    char *path = c->dir && utf8_is_valid(name, strlen(name)) ? path_child(c->dir, name) : NULL;
+    bool is = path && is_adapter_dir(path);
     free(path);
     return is;
 }

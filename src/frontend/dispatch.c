@@ -1,20 +1,18 @@
 /* dispatch.c - see dispatch.h */
 #include "frontend/dispatch.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 #include <time.h>
 
+#include "base/id_map.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "net/identity.h"
+#include "net/timer.h"
 
-/* An id is a number that counts up from a random start, and in its lowest bits the slot where the request is. */
-#define SLOT_BITS 20
-#define MAX_SLOTS (1 << SLOT_BITS)
 #define MIN_SHARED 16                   /* requests with tokens at once: fewer are not worth waking threads for */
 
 typedef struct live {
@@ -48,39 +46,26 @@ struct dispatch {
     net_link *link;
     bool up, ever_up, patient;
     struct event *patience;             /* fires when the scheduler has been gone for too long */
-    struct timeval patience_time;
-    int max_live, n_live;
-    live *slot[MAX_SLOTS];
-    int *free_slot;                     /* [n_free] a stack */
-    size_t n_free, free_cap;
-    int n_slots;                        /* ever used */
+    double patience_seconds;
+    int max_live;
+    id_map *by_id;                      /* of live */
     live_list by_arrival;
     pool *threads;
     arrival *arrived;                   /* [n_arrived] of different requests */
     size_t n_arrived, arrived_cap;
-    uint64_t next;                      /* upper part of the next id */
+    uint64_t next;                      /* the next id: they count up from a random start */
     uint64_t reconnections;
 };
 
-dispatch_options dispatch_options_default(void)
-{
-    return (dispatch_options){.link = link_options_default(), .max_live = 65536, .threads = 1, .patience = 60};
-}
-
 static live *find(const dispatch *d, uint64_t id)
 {
-    live *l = d->slot[id & (MAX_SLOTS - 1)];
-    return l && l->id == id ? l : NULL;
+    return id_map_get(d->by_id, id);
 }
 
 static void forget(dispatch *d, live *l)
 {
-    int slot = (int)(l->id & (MAX_SLOTS - 1));
     TAILQ_REMOVE(&d->by_arrival, l, order);
-    d->slot[slot] = NULL;
-    d->free_slot = xgrow(d->free_slot, &d->free_cap, d->n_free + 1, sizeof *d->free_slot);
-    d->free_slot[d->n_free++] = slot;
-    d->n_live--;
+    id_map_remove(d->by_id, l->id);
     free(l->adapter);
     free(l->token);
     free(l->how);
@@ -145,9 +130,9 @@ static void on_down(void *ctx, net_link *link, const char *why)
 {
     (void)link;
     dispatch *d = ctx;
-    log_warn("frontend: the scheduler is gone (%s); %d requests wait for it", why, d->n_live);
+    log_warn("frontend: the scheduler is gone (%s); %d requests wait for it", why, dispatch_n_live(d));
     d->up = false;
-    evtimer_add(d->patience, &d->patience_time);
+    timer_set(d->patience, d->patience_seconds);
 }
 
 static void on_patience_over(evutil_socket_t fd, short what, void *ctx)
@@ -156,8 +141,8 @@ static void on_patience_over(evutil_socket_t fd, short what, void *ctx)
     (void)what;
     dispatch *d = ctx;
     d->patient = false;
-    if (d->n_live)
-        log_warn("frontend: no scheduler for %ld s; %d requests end", (long)d->patience_time.tv_sec, d->n_live);
+    if (dispatch_n_live(d))
+        log_warn("frontend: no scheduler for %ld s; %d requests end", (long)d->patience_seconds, dispatch_n_live(d));
     for (live *l; (l = TAILQ_FIRST(&d->by_arrival));)
         end(d, l, END_REASON__TOO_LATE, "the scheduler cannot be reached", 0);
 }
@@ -206,6 +191,10 @@ static void tell_owners(dispatch *d)
 static bool take_tokens(dispatch *d, const Tokens *t)
 {
     live *l = find(d, t->id);
+    if (l && l->arriving) {             /* twice in one message: its owner is told of the first before the second */
+        tell_owners(d);
+        l = find(d, t->id);
+    }
     long skip = l ? overlap(l, t) : 0;
     if (skip < 0)
         return false;
@@ -221,16 +210,12 @@ static bool take_tokens(dispatch *d, const Tokens *t)
     return true;
 }
 
-/* All tokens of a message. A request that is in it twice is told of the first before the second. */
+/* All tokens of a message. */
 static bool take_all(dispatch *d, const Results *r)
 {
     bool whole = true;
-    for (size_t i = 0; i < r->n_tokens && whole; i++) {
-        const live *l = find(d, r->tokens[i]->id);
-        if (l && l->arriving)
-            tell_owners(d);
+    for (size_t i = 0; i < r->n_tokens && whole; i++)
         whole = take_tokens(d, r->tokens[i]);
-    }
     tell_owners(d);
     return whole;
 }
@@ -264,19 +249,16 @@ dispatch *dispatch_new(struct event_base *loop, const dispatch_options *o, err *
     dispatch *d = XNEW(dispatch);
     d->patient = true;
     d->threads = pool_new(o->threads);
-    d->max_live = o->max_live < MAX_SLOTS ? o->max_live : MAX_SLOTS;
-    d->next = identity_random() >> SLOT_BITS;
-    d->patience_time = (struct timeval){.tv_sec = (time_t)o->patience, .tv_usec = (suseconds_t)(fmod(o->patience, 1) * 1e6)};
+    d->max_live = o->max_live;
+    d->by_id = id_map_new();
+    d->next = identity_random();
+    d->patience_seconds = o->patience;
     TAILQ_INIT(&d->by_arrival);
     d->patience = evtimer_new(loop, on_patience_over, d);
-    evtimer_add(d->patience, &d->patience_time);
+    timer_set(d->patience, o->patience);
 
-    char name[96];
-    identity_name(name, sizeof name);
     link_options link = o->link;
     link.role = HELLO__ROLE__FRONTEND;
-    link.name = name;
-    link.instance = identity_random();
     const link_events events = {.up = on_up, .message = on_message, .down = on_down, .ctx = d};
     d->link = link_connect(loop, o->scheduler, &link, &events, e);
     if (d->link)
@@ -296,7 +278,7 @@ void dispatch_free(dispatch *d)
     event_free(d->patience);
     pool_free(d->threads);
     free(d->arrived);
-    free(d->free_slot);
+    id_map_free(d->by_id);
     free(d);
 }
 
@@ -317,18 +299,16 @@ static void set_tokens(live *l, const int *token, int n)
 
 uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_events *events, void *ctx)
 {
-    if (d->n_live >= d->max_live)
+    if (dispatch_n_live(d) >= d->max_live)
         return 0;
-    int slot = d->n_free ? d->free_slot[--d->n_free] : d->n_slots++;
     live *l = XNEW(live);
-    *l = (live){.id = d->next++ << SLOT_BITS | (uint64_t)slot, .events = events, .ctx = ctx, .arrival = seconds_since_epoch(),
+    *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = seconds_since_epoch(),
                 .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens,
                 .how_bytes = sampling__get_packed_size(r->how)};
     l->how = xmalloc(l->how_bytes + 1);
     sampling__pack(r->how, l->how);
     set_tokens(l, r->token, r->n_tokens);
-    d->slot[slot] = l;
-    d->n_live++;
+    id_map_put(d->by_id, l->id, l);
     TAILQ_INSERT_TAIL(&d->by_arrival, l, order);
     if (d->up)
         send_submit(d, l);
@@ -352,12 +332,12 @@ bool dispatch_is_up(const dispatch *d)
 
 bool dispatch_is_patient(const dispatch *d)
 {
-    return d->up || d->patient;
+    return d->patient;
 }
 
 int dispatch_n_live(const dispatch *d)
 {
-    return d->n_live;
+    return (int)id_map_count(d->by_id);
 }
 
 uint64_t dispatch_n_reconnections(const dispatch *d)

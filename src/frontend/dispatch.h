@@ -15,13 +15,11 @@
 
 typedef struct {
     const char *scheduler;      /* address */
-    link_options link;          /* secret, TLS, model; role, name and instance are set here */
+    link_options link;          /* secret, TLS, model; the role is set here */
     int max_live;               /* requests; more are refused */
     int threads;                /* on which owners are told of tokens */
     double patience;            /* seconds without a scheduler after which live requests end with TOO_LATE */
 } dispatch_options;
-
-dispatch_options dispatch_options_default(void);
 
 typedef struct dispatch dispatch;
 

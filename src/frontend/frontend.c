@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <event2/http.h>
 #include <event2/listener.h>
-#include <math.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "frontend/routes.h"
 #include "net/accept.h"
 #include "net/address.h"
+#include "net/timer.h"
 
 #define MAX_HEADERS (64u << 10)
 #define BACKLOG 1024                    /* connections not yet accepted */
@@ -38,7 +38,7 @@ struct frontend {
     int n_leaving;                      /* reply.h */
     routes routes;
     struct event *drain;                /* looks whether all calls are answered */
-    double drain_until;
+    double drain_seconds, drain_until;
     void (*drained)(void *ctx);
     void *drained_ctx;
 };
@@ -53,8 +53,8 @@ static int default_threads(void)
 frontend_options frontend_options_default(void)
 {
     return (frontend_options){.listen = "127.0.0.1:8000", .link = link_options_default(), .max_body = 8u << 20,
-                              .max_unsent = 256u << 10, .send_buffer = 256u << 10, .client_timeout = 30, .patience = 60, .max_live = 65536,
-                              .threads = default_threads()};
+                              .max_unsent = 256u << 10, .send_buffer = 256u << 10, .client_timeout = 30, .patience = 60,
+                              .drain_seconds = 60, .max_live = 65536, .threads = default_threads()};
 }
 
 /* A listening socket on which answers leave at once and the kernel keeps a bounded part of them; connections inherit
@@ -112,7 +112,7 @@ static int start_http(frontend *f, const frontend_options *o, err *e)
     f->socket = evhttp_bind_listener(f->http, l);
     CHECK(f->http && f->socket);
     f->rest = accept_rest(l);
-    struct timeval timeout = {.tv_sec = (time_t)o->client_timeout, .tv_usec = (suseconds_t)(fmod(o->client_timeout, 1) * 1e6)};
+    struct timeval timeout = timer_seconds(o->client_timeout);
     evhttp_set_timeout_tv(f->http, &timeout);
     evhttp_set_max_headers_size(f->http, MAX_HEADERS);
     /* A body somewhat too large is taken in, so that we can refuse it in our own words. */
@@ -127,12 +127,8 @@ static int start_http(frontend *f, const frontend_options *o, err *e)
 
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
 {
-    dispatch_options d = dispatch_options_default();
-    d.scheduler = o->scheduler;
-    d.link = o->link;
-    d.max_live = o->max_live;
-    d.threads = o->threads;
-    d.patience = o->patience;
+    const dispatch_options d = {.scheduler = o->scheduler, .link = o->link, .max_live = o->max_live, .threads = o->threads,
+                                .patience = o->patience};
     f->routes.calls.at_scheduler = dispatch_new(f->loop, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
@@ -164,6 +160,7 @@ frontend *frontend_new(struct event_base *loop, const frontend_options *o, err *
     CHECK(o->n_eos + MAX_STOPS <= MAX_END_IDS);
     frontend *f = XNEW(frontend);
     f->loop = loop;
+    f->drain_seconds = o->drain_seconds;
     f->eos = XNEW_ARRAY(int, (size_t)o->n_eos + 1);
     memcpy(f->eos, o->eos, (size_t)o->n_eos * sizeof *f->eos);
     f->routes = (routes){
@@ -227,13 +224,13 @@ static void on_drain(evutil_socket_t fd, short what, void *ctx)
     f->drained(f->drained_ctx);
 }
 
-void frontend_drain(frontend *f, double seconds, void (*done)(void *ctx), void *ctx)
+void frontend_drain(frontend *f, void (*done)(void *ctx), void *ctx)
 {
     CHECK(!f->drain);
     f->routes.calls.draining = true;
     f->drained = done;
     f->drained_ctx = ctx;
-    f->drain_until = clock_now() + seconds;
+    f->drain_until = clock_now() + f->drain_seconds;
     close_socket(f);
     f->drain = event_new(f->loop, -1, EV_PERSIST, on_drain, f);
     event_add(f->drain, &(struct timeval){.tv_usec = 20000});

@@ -19,7 +19,7 @@
 typedef struct {
     const char *listen;                 /* "HOST:PORT" for clients; port 0: any */
     const char *scheduler;              /* address */
-    link_options link;                  /* secret, TLS, model; role, name and instance are set here */
+    link_options link;                  /* secret, TLS, model; the role is set here */
     const char *model_dir;              /* for tokenizer and chat template */
     const char *model_name;             /* what clients call the base model */
     const char *adapters_dir;           /* catalog.h; may be NULL */
@@ -33,6 +33,7 @@ typedef struct {
     size_t send_buffer;                 /* beside those that the kernel keeps */
     double client_timeout;              /* seconds a client may keep us waiting: to send a request, to take an answer */
     double patience;                    /* seconds requests wait for a scheduler that is gone */
+    double drain_seconds;               /* what frontend_drain() waits at most */
     int max_live;                       /* requests at once */
     int threads;                        /* that write tokens of one step to their clients */
     void (*more_metrics)(void *ctx, buf *out);      /* appended to GET /metrics; may be NULL */
@@ -51,10 +52,10 @@ const char *frontend_address(const frontend *f);        /* "HOST:PORT" */
 
 bool frontend_is_up(const frontend *f);         /* the scheduler is there */
 
-/* Every adapter's name as GET /v1/models gives it. Owned by the caller, each of them too. */
+/* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n);
 
-/* Take no new calls; done is called once, when the last is answered or `seconds` have passed. */
-void frontend_drain(frontend *f, double seconds, void (*done)(void *ctx), void *ctx);
+/* Take no new calls; done is called once, when the last is answered or drain_seconds have passed. */
+void frontend_drain(frontend *f, void (*done)(void *ctx), void *ctx);
 
 #endif

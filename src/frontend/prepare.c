@@ -11,13 +11,6 @@
 #include "base/mem.h"
 #include "base/queue.h"
 
-/* The reason is in e->what already. */
-static int bad_field(api_error *e, const char *field)
-{
-    err why = e->what;
-    return api_error_set(e, 400, field, NULL, "%s", why.msg);
-}
-
 static int chat_tokens(const prepare_tools *w, const api_request *r, ids *out, api_error *e)
 {
     buf text = {0};
@@ -25,7 +18,7 @@ static int chat_tokens(const prepare_tools *w, const api_request *r, ids *out, a
     if (rc == 0)
         rc = tokenizer_encode(w->t, text.data, text.len, false, out, &e->what);
     buf_free(&text);
-    return rc ? bad_field(e, "messages") : 0;
+    return rc ? api_error_bad(e, "messages") : 0;
 }
 
 static int prompt_tokens(const prepare_tools *w, const api_prompt *p, ids *out, api_error *e)
@@ -33,7 +26,7 @@ static int prompt_tokens(const prepare_tools *w, const api_prompt *p, ids *out, 
     for (size_t i = 0; i < p->n_ids; i++)
         ids_add(out, p->id[i]);
     if (p->text && tokenizer_encode(w->t, p->text, p->n, true, out, &e->what))
-        return bad_field(e, "prompt");
+        return api_error_bad(e, "prompt");
     return 0;
 }
 
@@ -115,7 +108,7 @@ void prepared_free(prepared *p)
     free(p);
 }
 
-/* The thread. A job is the loop's but for the time between the two queues; the thread touches body and result only. */
+/* The thread. Between the two queues it reads chat and body and writes the result; done and ctx are the loop's all along. */
 
 struct prepare_job {
     bool chat;

@@ -9,13 +9,12 @@
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
-#include <event2/event.h>
-#include <math.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "net/timer.h"
 
 #define MAX_READ_AHEAD (64u << 10)      /* bytes of further requests taken in while one is answered */
 
@@ -67,7 +66,7 @@ static void on_watch(evutil_socket_t fd, short what, void *ctx)
 
 static void set_timeouts(struct bufferevent *b, const reply_limits *l, bool reading)
 {
-    struct timeval t = {.tv_sec = (time_t)l->timeout, .tv_usec = (suseconds_t)(fmod(l->timeout, 1) * 1e6)};
+    struct timeval t = timer_seconds(l->timeout);
     bufferevent_set_timeouts(b, reading ? &t : NULL, &t);
 }
 

@@ -50,14 +50,6 @@ static void send_body(struct evhttp_request *req, int status, const char *type, 
     evbuffer_free(out);
 }
 
-static void send_error(struct evhttp_request *req, const api_error *e)
-{
-    buf body = {0};
-    api_error_write(e, &body);
-    send_body(req, e->status, JSON_TYPE, &body);
-    buf_free(&body);
-}
-
 static int get_health(routes *r, const char *rest, buf *body, const char **type)
 {
     (void)rest;
@@ -161,7 +153,10 @@ static void refuse(routes *r, struct evhttp_request *req, const struct route *to
         api_error_set(&e, 404, NULL, "unknown_url", "there is nothing at %.200s", path);
     }
     metrics_count_answer(r->calls.counts, to ? to->path : "other", "none", e.status);
-    send_error(req, &e);
+    buf body = {0};
+    api_error_write(&e, &body);
+    send_body(req, e.status, JSON_TYPE, &body);
+    buf_free(&body);
 }
 
 void routes_answer(struct evhttp_request *req, void *ctx)

@@ -3,7 +3,6 @@
 #ifndef PUNICA_NET_ADDRESS_H
 #define PUNICA_NET_ADDRESS_H
 
-#include <event2/util.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/un.h>

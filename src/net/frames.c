@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FRAME_HEAD 4
+
 void frame_add(buf *out, const void *bytes, size_t n)
 {
     CHECK(n <= FRAME_MAX);

@@ -8,7 +8,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#define FRAME_HEAD 4
+enum { WORKER_IN_FD = 3, WORKER_OUT_FD = 4 };   /* where a worker finds its pipes */
+
 #define FRAME_MAX ((size_t)64 << 20)            /* bytes of a message at most */
 
 /* Append a frame with these bytes. */

@@ -1,11 +1,11 @@
 /* identity.c - see identity.h */
 #include "net/identity.h"
 
-#include <stdio.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 
 uint64_t identity_random(void)
 {
@@ -15,9 +15,9 @@ uint64_t identity_random(void)
     return x;
 }
 
-void identity_name(char *out, size_t n)
+char *identity_host(void)
 {
     char host[128] = "?";
     gethostname(host, sizeof host - 1);
-    snprintf(out, n, "%s/%d", host, (int)getpid());
+    return xstrdup(host);
 }

@@ -32,6 +32,7 @@
 #include "base/rng.h"
 #include "net/accept.h"
 #include "net/address.h"
+#include "net/identity.h"
 #include "net/pack.h"
 #include "net/session.h"
 #include "net/timer.h"
@@ -103,13 +104,21 @@ static void ignore_sigpipe(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
+static char *own_name(void)
+{
+    char *host = identity_host(), *name = xasprintf("%s/%d", host, (int)getpid());
+    free(host);
+    return name;
+}
+
 static int endpoint_init(endpoint *end, struct event_base *loop, const link_options *o, const link_events *e,
                          proof_side side, err *error)
 {
-    CHECK(o->secret && o->name && o->ping_every > 0 && o->silence > 0);
+    CHECK(o->secret && o->ping_every > 0 && o->silence > 0);
     *end = (endpoint){.loop = loop, .opt = *o, .events = *e, .side = side};
     end->opt.secret = xstrdup(o->secret);
-    end->opt.name = xasprintf("%.200s", o->name);
+    end->opt.name = o->name ? xasprintf("%.200s", o->name) : own_name();
+    end->opt.instance = o->instance ? o->instance : identity_random();
     end->opt.model = o->model ? xstrdup(o->model) : NULL;
     ignore_sigpipe();
     if (side == SIDE_LISTENING && o->tls_cert)

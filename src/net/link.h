@@ -26,8 +26,8 @@ typedef struct {
     const char *tls_cert, *tls_key;         /* files; NULL: no TLS (listening side) */
     const char *tls_ca;         /* file of those to trust; NULL: no TLS (connecting side) */
     Hello__Role role;
-    const char *name;
-    uint64_t instance;
+    const char *name;           /* for logs; NULL: "host/process" */
+    uint64_t instance;          /* 0: a random one */
     const char *model;          /* NULL: the scheduler, which has none */
     double ping_every, silence; /* seconds; a peer silent for so long is lost */
     size_t max_message;         /* bytes */

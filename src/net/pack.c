@@ -94,7 +94,7 @@ bool pack_peek_step(const void *bytes, size_t n, step_numbers *out)
 }
 
 /* Memory is handed out from front to back and taken back all at once. A message that needs more than the block
- * gets further blocks for itself; the next one finds a block as large as all of them. */
+ * gets further blocks for itself; the next one finds a larger block, within what is usual. */
 typedef struct block { struct block *next; _Alignas(16) char data[]; } block;
 
 struct unpacker {
@@ -142,7 +142,7 @@ static void drop_extra(unpacker *u)
     }
 }
 
-/* A block that would have held the last message, but no more than is usual. */
+/* A block that would have held the last message, within what is usual. */
 static void start_over(unpacker *u)
 {
     enum { USUAL = 1 << 20 };

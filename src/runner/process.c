@@ -4,7 +4,6 @@
 #include "runner/process.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@
 #include "base/mem.h"
 #include "net/frames.h"
 
-enum { CHILD_IN = 3, CHILD_OUT = 4, FIRST_FREE_FD = 10, MAX_LINE = 1000 };
+enum { FIRST_FREE_FD = 10, MAX_LINE = 1000 };
 
 struct process {
     process_events events;
@@ -138,7 +137,7 @@ static void process_ended(evutil_socket_t fd, short what, void *ctx)
     p->events.ended(p->events.ctx, why);
 }
 
-/* Both of our ends to the loop. */
+/* Our ends of the pipes, and its end, to the loop. */
 static void watch(process *p, struct event_base *loop, int out)
 {
     fcntl(p->in.fd, F_SETFL, O_NONBLOCK);
@@ -161,7 +160,7 @@ process *process_start(struct event_base *loop, char *const argv[], const proces
     int down[2] = {-1, -1}, up[2] = {-1, -1}, errors[2] = {-1, -1};
     child c;
     int status = make_pipe(down) || make_pipe(up) || make_pipe(errors) ? err_set(e, "cannot make a pipe: %s", strerror(errno)) : 0;
-    const child_fd fds[] = {{down[0], CHILD_IN}, {up[1], CHILD_OUT}, {errors[1], STDERR_FILENO}};
+    const child_fd fds[] = {{down[0], WORKER_IN_FD}, {up[1], WORKER_OUT_FD}, {errors[1], STDERR_FILENO}};
     if (status || child_start(&c, "/proc/self/exe", argv, fds, sizeof fds / sizeof *fds, e)) {
         close_pipe(down);
         close_pipe(up);

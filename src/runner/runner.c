@@ -38,7 +38,7 @@ typedef struct {
 
 struct runner {
     struct event_base *loop;    /* borrowed */
-    runner_options opt;         /* its strings are owned */
+    runner_options opt;         /* device and worker_args are owned; scheduler and link are not looked at again */
     net_link *link;
     bool link_up;
     place *places;              /* [opt.n_workers] */
@@ -314,11 +314,10 @@ static void free_strings(const char *const *strings, int n)
 static void init_place(runner *r, int i, uint64_t instance)
 {
     place *w = &r->places[i];
-    char host[160];
-    identity_name(host, sizeof host);
-    *strrchr(host, '/') = '\0';
+    char *host = identity_host();
     *w = (place){.r = r, .number = i, .start = evtimer_new(r->loop, start_worker, w)};
     w->name = xasprintf("%s-%s-%d-%08x", host, r->opt.device[i], i, (unsigned)instance);
+    free(host);
     for (int k = 0; k < r->opt.n_workers; k++)
         w->shares_device |= k != i && strcmp(r->opt.device[k], r->opt.device[i]) == 0;
     CHECK(w->start);
@@ -336,11 +335,8 @@ static void drain_is_over(evutil_socket_t fd, short what, void *ctx)
 
 static net_link *connect_link(runner *r, const char *scheduler, uint64_t instance, err *e)
 {
-    char name[160];
-    identity_name(name, sizeof name);
     link_options o = r->opt.link;
     o.role = HELLO__ROLE__RUNNER;
-    o.name = name;
     o.instance = instance;
     link_events events = {link_is_up, link_message, link_is_down, r};
     return link_connect(r->loop, scheduler, &o, &events, e);

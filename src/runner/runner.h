@@ -10,7 +10,7 @@
 
 typedef struct {
     const char *scheduler;              /* address to connect to */
-    link_options link;                  /* secret, TLS, model; role, name and instance are set here */
+    link_options link;                  /* secret, TLS, model; the role is set here */
     const char *const *device;          /* [n_workers] "cpu", "cuda:0", ...: a worker for each */
     int n_workers;
     const char *const *worker_args;     /* [n_worker_args] options of `punica worker` that all get: --model and so on */

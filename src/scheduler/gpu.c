@@ -11,8 +11,8 @@
 gpu *gpu_new(int number, const gpu_info *info)
 {
     gpu *g = XNEW(gpu);
-    *g = (gpu){.number = number, .uuid = xstrdup(info->uuid), .info = *info, .pages_free = info->n_pages};
-    g->info.uuid = g->uuid;
+    *g = (gpu){.number = number, .info = *info, .pages_free = info->n_pages};
+    g->info.uuid = xstrdup(info->uuid);
     g->order.priority = rng_mix((uint64_t)number + 1);
     return g;
 }
@@ -21,7 +21,7 @@ void gpu_free(gpu *g)
 {
     free(g->running);
     free(g->unseen);
-    free(g->uuid);
+    free((char *)g->info.uuid);
     free(g);
 }
 
@@ -76,11 +76,16 @@ void gpu_settle(gpu *g, gpu_order *o)
     g->touched = false;
 }
 
+static size_t n_unseen(const gpu *g)
+{
+    return (size_t)(g->n_sent - g->n_seen);
+}
+
 static void send(gpu *g, unseen_command c)
 {
-    c.number = ++g->n_sent;
-    g->unseen = xgrow(g->unseen, &g->unseen_cap, g->n_unseen + 1, sizeof *g->unseen);
-    g->unseen[g->n_unseen++] = c;
+    g->unseen = xgrow(g->unseen, &g->unseen_cap, n_unseen(g) + 1, sizeof *g->unseen);
+    g->unseen[n_unseen(g)] = c;
+    g->n_sent++;
 }
 
 /* Where r is among those running, or belongs. */
@@ -101,7 +106,7 @@ void gpu_add(gpu *g, request *r)
 {
     CHECK(g->n_running < g->info.max_batch && !r->on);
     int at = seat_of(g, r), pages = gpu_pages_for(g, r);
-    send(g, (unseen_command){.r = r, .pages = pages});
+    send(g, (unseen_command){.pages = pages});
     g->running = xgrow(g->running, &g->running_cap, (size_t)g->n_running + 1, sizeof *g->running);
     memmove(&g->running[at + 1], &g->running[at], (size_t)(g->n_running - at) * sizeof *g->running);
     g->running[at] = (seat){r->what.id, r};
@@ -115,13 +120,11 @@ void gpu_add(gpu *g, request *r)
 /* The add of r, if it is on its way, is not wanted any more. */
 static void forget_add(gpu *g, const request *r)
 {
-    for (size_t i = 0; i < g->n_unseen; i++)
-        if (g->unseen[i].r == r) {
-            g->pages_coming -= g->unseen[i].pages;
-            g->unseen[i].r = NULL;
-            g->unseen[i].pages = 0;
-            return;
-        }
+    if (r->add <= g->n_seen)
+        return;
+    unseen_command *add = &g->unseen[r->add - g->n_seen - 1];
+    g->pages_coming -= add->pages;
+    add->pages = 0;
 }
 
 void gpu_remove(gpu *g, request *r, bool told)
@@ -149,21 +152,19 @@ void gpu_saw(gpu *g, uint64_t n_seen, int pages_free)
         n_seen = g->n_sent;
     if (n_seen < g->n_seen)
         n_seen = g->n_seen;
-    size_t n = 0;
-    for (; n < g->n_unseen && g->unseen[n].number <= n_seen; n++)
-        if (g->unseen[n].r)
-            g->pages_coming -= g->unseen[n].pages;
-    g->n_unseen -= n;
-    if (n)
-        memmove(g->unseen, g->unseen + n, g->n_unseen * sizeof *g->unseen);
+    size_t n = (size_t)(n_seen - g->n_seen);
+    for (size_t i = 0; i < n; i++)
+        g->pages_coming -= g->unseen[i].undoes ? 0 : g->unseen[i].pages;
     g->n_seen = n_seen;
+    if (n)
+        memmove(g->unseen, g->unseen + n, n_unseen(g) * sizeof *g->unseen);
     g->pages_free = pages_free < g->info.n_pages ? pages_free : g->info.n_pages;
 }
 
 int64_t gpu_balance(const gpu *g)
 {
     int64_t pages = g->pages_free - g->pages_coming;
-    for (size_t i = 0; i < g->n_unseen; i++)
+    for (size_t i = 0; i < n_unseen(g); i++)
         if (g->unseen[i].undoes && g->unseen[i].undoes <= g->n_seen)
             pages += g->unseen[i].pages;
     return pages;
@@ -186,11 +187,8 @@ void gpu_check(const gpu *g)
         CHECK(g->running[i].r->add > 0 && g->running[i].r->add <= g->n_sent);
         n_suspects += g->running[i].r->suspect;
     }
-    for (size_t i = 0; i < g->n_unseen; i++) {
-        CHECK(g->unseen[i].number == g->n_sent - g->n_unseen + 1 + i && g->unseen[i].number > g->n_seen);
-        CHECK(!g->unseen[i].r || g->unseen[i].r->on == g);
+    for (size_t i = 0; i < n_unseen(g); i++)
         coming += g->unseen[i].undoes ? 0 : g->unseen[i].pages;
-    }
     CHECK(n_suspects == g->n_suspects && n_suspects <= 1);
     CHECK(coming == g->pages_coming);
     CHECK(!g->touched && g->order.n_running == g->n_running);

@@ -1,4 +1,4 @@
-/* gpu.h - a GPU as the scheduler knows it: who runs there, and what room is left (internal to scheduler.c)
+/* gpu.h - a GPU as the scheduler knows it: who runs there, and what room is left (internal to the scheduler)
  *
  * Pages are what the GPU last reported, less those of adds it had not taken in when it counted. Every command sent
  * to it has a number, from 1; a report says up to which it has taken them in. */
@@ -11,9 +11,7 @@
 /* A command on its way. An add: pages are what its request will take, 0 once that is cancelled. A cancel: pages
  * are what it gives back, once the add it undoes has been taken in. */
 typedef struct {
-    uint64_t number;
     uint64_t undoes;            /* number of the add; 0: this is an add */
-    const request *r;           /* of an add that is still wanted, else NULL */
     int pages;
 } unseen_command;
 
@@ -23,8 +21,7 @@ typedef struct gpu {
     gpu_node order;             /* first: a gpu_node of ours is a gpu */
     int number;
     bool touched;               /* its place in the order is to be set again */
-    char *uuid;
-    gpu_info info;              /* its uuid is the above */
+    gpu_info info;              /* its uuid is owned */
     bool draining;
     bool closed;                /* being emptied by consolidation: takes nobody */
     int pages_free;             /* as reported */
@@ -35,8 +32,8 @@ typedef struct gpu {
     int n_running, n_suspects;
     int n_promised, n_promised_suspects;        /* places and pages that a plan of consolidation has spoken for */
     int64_t pages_promised;
-    unseen_command *unseen;     /* [n_unseen] by number */
-    size_t n_unseen, unseen_cap;
+    unseen_command *unseen;     /* [n_sent - n_seen] from number n_seen + 1 on */
+    size_t unseen_cap;
 } gpu;
 
 gpu *gpu_new(int number, const gpu_info *info);

@@ -6,11 +6,6 @@
 
 #include "base/mem.h"
 
-static request *request_of(wait_item *i)
-{
-    return (request *)i;
-}
-
 void placement_touch(scheduler *s, gpu *g)
 {
     if (g->touched)
@@ -201,7 +196,7 @@ static request *first_in_line(scheduler *s, bool suspects, bool leaving)
     for (int i = 0; i < 2; i++)
         if (other[i] && (!first || wait_before(other[i], first)))
             first = other[i];
-    return first ? request_of(first) : NULL;
+    return (request *)first;
 }
 
 void placement_fill(scheduler *s, double now)

@@ -1,4 +1,4 @@
-/* request.h - a request as the scheduler keeps it: in a line, or on one GPU (internal to scheduler.c) */
+/* request.h - a request as the scheduler keeps it: in a line, or on one GPU (internal to the scheduler) */
 #ifndef PUNICA_SCHEDULER_REQUEST_H
 #define PUNICA_SCHEDULER_REQUEST_H
 

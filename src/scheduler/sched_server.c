@@ -18,7 +18,6 @@
 #include "base/mem.h"
 #include "net/accept.h"
 #include "net/address.h"
-#include "net/identity.h"
 #include "net/pack.h"
 #include "net/timer.h"
 #include "scheduler/scale_hook.h"
@@ -579,12 +578,8 @@ static int start_http(sched_server *v, const char *at, err *e)
 
 static int start_links(sched_server *v, const sched_server_options *o, err *e)
 {
-    char name[160];
-    identity_name(name, sizeof name);
     link_options l = o->link;
     l.role = HELLO__ROLE__SCHEDULER;
-    l.name = name;
-    l.instance = identity_random();
     l.model = NULL;
     link_events events = {link_is_up, link_message, link_is_down, v};
     v->listener = link_listen(v->loop, o->listen, &l, &events, e);

@@ -1,8 +1,8 @@
 /* sched_server.h - the scheduler behind links
  *
  * Frontends and runners connect to it (link.h); what they say becomes events of scheduler.h, and the scheduler's
- * commands become messages: all that one event causes goes out as one message per peer. A small HTTP server tells
- * operators how the cluster stands. One event loop, one thread. */
+ * commands become messages: all that one event causes goes out as one message for each frontend and each
+ * GPU. A small HTTP server tells operators how the cluster stands. One event loop, one thread. */
 #ifndef PUNICA_SCHEDULER_SCHED_SERVER_H
 #define PUNICA_SCHEDULER_SCHED_SERVER_H
 

@@ -155,7 +155,7 @@ static void abandon(scheduler *s, gpu *g, bool died)
         bool blamed = died && r->add <= g->n_seen;
         placement_take_off(s, r, false);
         if (blamed && r->suspect) {
-            placement_end(s, r, END_KILLS_WORKERS, "two workers in a row ended while they ran this request, the last on GPU %s", g->uuid);
+            placement_end(s, r, END_KILLS_WORKERS, "two workers in a row ended while they ran this request, the last on GPU %s", g->info.uuid);
             continue;
         }
         r->suspect |= blamed;
@@ -180,7 +180,7 @@ static void set_rank(scheduler *s, gpu *g)
     g->order.rank = 0;
     for (size_t i = 0; i < s->n_gpus; i++) {
         gpu *other = s->gpus[i];
-        int c = other ? strcmp(other->uuid, g->uuid) : 0;
+        int c = other ? strcmp(other->info.uuid, g->info.uuid) : 0;
         if (other && (c > 0 || (c == 0 && other->number > g->number)))
             other->order.rank++;
         else if (other && other->order.rank >= g->order.rank)
@@ -250,7 +250,7 @@ static void take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
         return;
     int have = request_n_output(r);
     if (t->index != have || t->n > r->what.max_tokens - have) {
-        placement_end(s, r, END_FAILED, "GPU %s reported %d tokens from %d, where %d of %d were there", g->uuid, t->n, t->index, have,
+        placement_end(s, r, END_FAILED, "GPU %s reported %d tokens from %d, where %d of %d were there", g->info.uuid, t->n, t->index, have,
             r->what.max_tokens);
         return;
     }
@@ -383,7 +383,7 @@ bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)
 {
     const gpu *g = gpu_at(s, number);
     if (g)
-        *state = (gpu_state){g->uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining};
+        *state = (gpu_state){g->info.uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining};
     return g != NULL;
 }
 

@@ -16,9 +16,8 @@ typedef enum { FORM_NONE, FORM_UNKNOWN, FORM_CHATML, FORM_LLAMA2, FORM_LLAMA3 } 
 
 struct chat_template {
     form form;
-    char *bos, *eos;            /* "": none */
+    char *bos, *eos;            /* "": none, or not written */
     char *system;               /* ChatML: what stands for a missing system message, or NULL */
-    bool begins_with_bos;
     bool trims;                 /* blanks around a content are left out */
     bool tells_date;            /* Llama 3.1: a preface with dates in the system message */
     bool asks_clock;            /* and it is today's */
@@ -80,12 +79,11 @@ static char *default_system(const char *program)
 chat_template *chat_template_new(const char *program, const char *bos, const char *eos)
 {
     chat_template *c = XNEW(chat_template);
-    *c = (chat_template){.form = form_of(program), .bos = xstrdup(bos), .eos = xstrdup(eos)};
+    *c = (chat_template){.form = form_of(program), .bos = xstrdup(program && has(program, "bos_token") ? bos : ""), .eos = xstrdup(eos)};
     if (!program)
         return c;
     if (c->form == FORM_CHATML)
         c->system = default_system(program);
-    c->begins_with_bos = has(program, "bos_token");
     c->trims = has(program, "| trim") || has(program, "|trim") || has(program, ".strip()");
     c->tells_date = has(program, "Cutting Knowledge Date: December 2023");
     c->asks_clock = has(program, "strftime_now");
@@ -198,8 +196,7 @@ static bool is_role(const chat_message *m, const char *role)
 
 static void write_chatml(const chat_template *c, const chat_message *m, int n, buf *out)
 {
-    if (c->begins_with_bos)
-        buf_add_str(out, c->bos);
+    buf_add_str(out, c->bos);
     if (c->system && !is_role(&m[0], "system"))
         buf_printf(out, "<|im_start|>system\n%s<|im_end|>\n", c->system);
     for (int i = 0; i < n; i++) {
@@ -226,8 +223,7 @@ static void add_preface(const chat_template *c, time_t now, buf *out)
 
 static void write_llama3(const chat_template *c, const chat_message *m, int n, time_t now, buf *out)
 {
-    if (c->begins_with_bos)
-        buf_add_str(out, c->bos);
+    buf_add_str(out, c->bos);
     bool has_system = is_role(&m[0], "system");
     if (c->tells_date && !has_system) {
         begin_llama3(out, "system");
@@ -253,7 +249,7 @@ static void add_user_llama2(const chat_template *c, const chat_message *system, 
         buf_add_str(&content, "\n<</SYS>>\n\n");
     }
     buf_add(&content, user->content, user->n);
-    buf_printf(out, "%s[INST] ", c->begins_with_bos ? c->bos : "");
+    buf_printf(out, "%s[INST] ", c->bos);
     add_content(c, out, &(chat_message){.content = content.data, .n = content.len});
     buf_add_str(out, " [/INST]");
     buf_free(&content);

@@ -11,7 +11,6 @@
 #ifndef PUNICA_TEXT_CHAT_H
 #define PUNICA_TEXT_CHAT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
 

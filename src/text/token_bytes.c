@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "text/byte_level.h"
-#include "text/utf8.h"
 
 static bool has_replacement(const char *text, size_t n)
 {

@@ -8,12 +8,6 @@
 #include "base/mem.h"
 #include "model/adapter.h"
 
-/* A name that comes from a client must not lead out of the directory. */
-static bool is_safe(const char *name)
-{
-    return *name && *name != '.' && !strchr(name, '/');
-}
-
 /* The directory of an adapter, owned by the caller; NULL: nobody knows one of this name. */
 static char *find(const adapter_store *s, const char *name)
 {
@@ -21,9 +15,10 @@ static char *find(const adapter_store *s, const char *name)
     for (int i = 0; i < s->n_named; i++)
         if (strncmp(s->named[i], name, n) == 0 && s->named[i][n] == '=')
             return xstrdup(s->named[i] + n + 1);
-    if (!s->dir || !is_safe(name))
+    char *dir = s->dir ? path_child(s->dir, name) : NULL;
+    if (!dir)
         return NULL;
-    char *dir = path_join(s->dir, name), *config = path_join(dir, "adapter_config.json");
+    char *config = path_join(dir, "adapter_config.json");
     bool there = file_exists(config);
     free(config);
     if (there)

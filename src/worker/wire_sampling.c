@@ -4,6 +4,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include "net/wire.pb-c.h"
+
 static int convert(sampling *out, const Sampling *s, uint32_t max_tokens, err *e)
 {
     if (s->n_stop_ids > MAX_STOP_IDS)

@@ -5,7 +5,6 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 #include "engine/sampling.h"
-#include "net/wire.pb-c.h"
 
 /* A packed Sampling; max_tokens travels beside it. -1 with e set when it is none, or a value is out of range. */
 int wire_sampling_read(sampling *out, const void *bytes, size_t n, uint32_t max_tokens, err *e);

@@ -8,15 +8,13 @@
 
 #include "base/err.h"
 
-#define WORKER_IN_FD 3
-#define WORKER_OUT_FD 4
-
 typedef struct {
     const char *model_dir, *device;
     const char *adapters_dir;           /* NULL: none */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
-    int max_batch, threads, kv_pages, n_adapter_slots;      /* 0: as the engine likes */
+    int max_batch;
+    int threads, kv_pages, n_adapter_slots;     /* 0: as the engine likes */
     int gpu;                            /* its number at its runner */
     int in, out;                        /* file descriptors */
 } worker_options;
