@@ -20,18 +20,13 @@ static void list_gpus(buf *out)
     if (n == 0)
         buf_add_str(out, "  cuda: built in, but no GPU found\n");
 }
-
-static void gpu_uuid(int i, char *out, size_t n)
-{
-    cuda_device_uuid(i, out, n);
-}
 #else
 static void list_gpus(buf *out)
 {
     buf_add_str(out, "  cuda: not built in\n");
 }
 
-static void gpu_uuid(int i, char *out, size_t n)
+void cuda_device_uuid(int i, char *out, size_t n)
 {
     (void)i;
     (void)n;
@@ -76,7 +71,7 @@ void backend_device_uuid(const char *device, char *out, size_t n)
     int gpu = gpu_number(device);
     *out = '\0';
     if (gpu >= 0)
-        gpu_uuid(gpu, out, n);
+        cuda_device_uuid(gpu, out, n);
 }
 
 void backend_list_devices(buf *out)

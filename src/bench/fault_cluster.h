@@ -15,7 +15,7 @@
 #include "bench/fault_watch.h"
 #include "bench/fault_worker.h"
 
-enum { MOST_FRONTENDS = 3, MOST_RUNNERS = 3, MOST_PEERS = MOST_FRONTENDS + MOST_RUNNERS, MOST_WORKERS = 2, MOST_GPUS = 64 };
+enum { MOST_FRONTENDS = 3, MOST_RUNNERS = 3, MOST_PEERS = MOST_FRONTENDS + MOST_RUNNERS, MOST_WORKERS = 2 };
 
 enum {
     EVENT_CONNECT = N_NET_EVENTS,       /* a: peer */

@@ -187,6 +187,14 @@ void worker_start(sim *s, int p, int k)
     plan_step(s, p, k, 0);
 }
 
+/* Its process is gone, if there was one; what was planned for it is void. */
+static void end_worker(worker_place *w)
+{
+    fault_worker_free(w->w);
+    w->w = NULL;
+    w->epoch++;
+}
+
 /* The process ends; its runner learns of it a little later. */
 void worker_kill(sim *s, int p, int k)
 {
@@ -194,10 +202,7 @@ void worker_kill(sim *s, int p, int k)
     if (!w->w)
         return;
     sim_say(s, "%s: worker %d dies", sim_peer_name(s, p), k);
-    fault_worker_free(w->w);
-    w->w = NULL;
-    w->epoch++;
-    w->step++;
+    end_worker(w);
     sim_plan(&s->net, sim_uniform(&s->net, 0, 0.05), EVENT_DEATH, p, k, w->epoch, NULL);
 }
 
@@ -236,14 +241,8 @@ static void leave_if_empty(sim *s, int p)
     q->alive = false;
     sim_close(&s->net, q->conn, SIDE_PEER);
     peer_lose(s, p);
-    for (int k = 0; k < s->n_workers; k++) {
-        worker_place *w = &q->worker[k];
-        if (w->w)
-            fault_worker_free(w->w);
-        w->w = NULL;
-        w->epoch++;
-        w->step++;
-    }
+    for (int k = 0; k < s->n_workers; k++)
+        end_worker(&q->worker[k]);
     sim_plan(&s->net, sim_uniform(&s->net, 0.5, 4), EVENT_RESTART, p, 0, ++q->epoch, NULL);
 }
 
@@ -332,12 +331,8 @@ void peer_crash(sim *s, int p)
         if (s->request[i].frontend == p && s->request[i].state == REQUEST_LIVE)
             s->request[i].state = REQUEST_LOST;
     for (int k = 0; k < s->n_workers; k++) {
-        if (q->worker[k].w)
-            fault_worker_free(q->worker[k].w);
-        q->worker[k].w = NULL;
         q->worker[k].announced = false;
-        q->worker[k].epoch++;
-        q->worker[k].step++;
+        end_worker(&q->worker[k]);
     }
     sim_plan(&s->net, sim_uniform(&s->net, 0.2, 4), EVENT_RESTART, p, 0, ++q->epoch, NULL);
 }

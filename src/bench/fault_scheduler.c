@@ -195,7 +195,7 @@ void sched_process_hear(sim *s, int conn, const message *m)
 {
     served *v = served_at(s, conn);
     bool from_gpu = m->kind == MESSAGE_STEP || m->kind == MESSAGE_GPU_GONE;
-    if (!s->s || (m->kind != MESSAGE_HELLO && !v->known) || (from_gpu && v->gpu[m->gpu] < 0))
+    if ((m->kind != MESSAGE_HELLO && !v->known) || (from_gpu && v->gpu[m->gpu] < 0))
         return;
     switch (m->kind) {
     case MESSAGE_HELLO:

@@ -153,9 +153,9 @@ static void net_event(sim *s, sim_event *e)
 {
     int p = s->net.conn[e->a].peer;
     if (e->kind == EVENT_NOTICE) {
-        if (e->b == SIDE_SCHEDULER && s->s)
+        if (e->b == SIDE_SCHEDULER)
             sched_process_lose(s, e->a);
-        else if (e->b == SIDE_PEER && s->peer[p].conn == e->a)
+        else if (s->peer[p].conn == e->a)
             peer_lose(s, p);
         return;
     }
@@ -198,7 +198,7 @@ static void handle(sim *s, sim_event *e)
         net_event(s, e);
         break;
     case EVENT_CONNECT:
-        if (s->peer[e->a].alive && s->peer[e->a].epoch == e->epoch)
+        if (s->peer[e->a].epoch == e->epoch)
             peer_connect(s, e->a);
         break;
     case EVENT_ARRIVE:
@@ -214,7 +214,7 @@ static void handle(sim *s, sim_event *e)
     case EVENT_RESTART:
         if (e->a < 0)
             sched_process_start(s);
-        else if (s->peer[e->a].epoch == e->epoch)
+        else
             peer_start(s, e->a);
         break;
     case EVENT_FAULT:
@@ -338,8 +338,7 @@ static void tear_down(sim *s)
         sched_process_stop(s);
     for (int p = 0; p < MOST_PEERS; p++)
         for (int k = 0; k < MOST_WORKERS; k++)
-            if (s->peer[p].worker[k].w)
-                fault_worker_free(s->peer[p].worker[k].w);
+            fault_worker_free(s->peer[p].worker[k].w);
     sim_net_deinit(&s->net);
     free(s->served);
     free(s->request);

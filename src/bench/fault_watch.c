@@ -8,8 +8,6 @@
 #include "base/mem.h"
 #include "bench/fault_worker.h"
 
-enum { MOST_GPUS = 64 };
-
 typedef struct {
     bool there;                 /* submitted, and neither ended nor cancelled */
     int frontend;

@@ -14,6 +14,8 @@
 
 #include "scheduler/scheduler.h"
 
+enum { MOST_GPUS = 64 };        /* GPU numbers are below */
+
 typedef struct fault_watch fault_watch;
 
 /* Ids are below n_ids. */

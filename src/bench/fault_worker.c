@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -50,6 +51,8 @@ static void clear_inbox(fault_worker *w)
 
 void fault_worker_free(fault_worker *w)
 {
+    if (!w)
+        return;
     clear_inbox(w);
     free(w->inbox);
     free(w->row);

@@ -5,7 +5,6 @@
 #ifndef PUNICA_BENCH_FAULT_WORKER_H
 #define PUNICA_BENCH_FAULT_WORKER_H
 
-#include "base/buf.h"
 #include "bench/fault_message.h"
 
 /* What happens to a request when all goes well. */
@@ -28,7 +27,7 @@ typedef struct {
 typedef struct fault_worker fault_worker;
 
 fault_worker *fault_worker_new(const fault_worker_setup *s);
-void fault_worker_free(fault_worker *w);
+void fault_worker_free(fault_worker *w);         /* w may be NULL */
 
 /* Forget everything, as at the start. */
 void fault_worker_reset(fault_worker *w);

@@ -23,7 +23,7 @@ typedef struct {
     int n_gpus;
     uint64_t *queued;           /* [n_queued] ids, in no order */
     size_t *place;              /* [last_id + 1] where each stands there */
-    size_t n_queued, cap;
+    size_t n_queued;
     uint64_t last_id, n_drawn;
     double spent[N_KINDS];      /* seconds */
 } cost;

@@ -17,7 +17,7 @@ struct sim_gpu {
     size_t n_inbox, inbox_cap;
     int n_coming;               /* adds less cancels of the inbox */
     uint64_t n_seen;
-    int pages_used, n_active, batch;
+    int pages_used, n_active;
     bool running;
     bool *loaded;               /* [n_adapters] */
     int *last_step;             /* [n_adapters] when it was last counted */
@@ -115,7 +115,7 @@ static sim_row *admit(sim_gpu *g, double now)
 {
     for (size_t i = 0; i < g->n_rows; i++) {
         sim_row *r = &g->row[i];
-        if (r->is_read || r->ready > now)
+        if (r->active || r->ready > now)
             continue;
         if (g->n_active >= g->is.max_batch || pages_for(g, r->n_tokens + 1) + g->n_active > g->is.n_pages - g->pages_used)
             return NULL;
@@ -155,9 +155,8 @@ double sim_gpu_start(sim_gpu *g, double now)
         g->last_step[r->adapter] = g->n_steps;
         positions += r->n_tokens;
     }
-    g->batch = g->n_active;
     g->running = true;
-    return now + step_model_time(g->is.model, g->batch, n_adapters, positions, prompt ? prompt->n_tokens : 0);
+    return now + step_model_time(g->is.model, g->n_active, n_adapters, positions, prompt ? prompt->n_tokens : 0);
 }
 
 bool sim_gpu_is_running(const sim_gpu *g)
@@ -185,7 +184,6 @@ static void make_tokens(sim_gpu *g)
         g->pages_used += pages_for(g, r->n_tokens + 1) - pages_for(g, r->n_tokens);
         r->n_tokens++;
         r->n_output++;
-        r->is_read = true;
     }
 }
 
@@ -224,7 +222,6 @@ const gpu_report *sim_gpu_end(sim_gpu *g)
 {
     CHECK(g->running);
     g->running = false;
-    g->batch = 0;
     g->report = (gpu_report){0};
     make_tokens(g);
     end_finished(g);
@@ -234,11 +231,6 @@ const gpu_report *sim_gpu_end(sim_gpu *g)
     g->report.tokens = g->tokens;
     g->report.ends = g->ends;
     return &g->report;
-}
-
-int sim_gpu_batch(const sim_gpu *g)
-{
-    return g->batch;
 }
 
 int sim_gpu_n_requests(const sim_gpu *g)

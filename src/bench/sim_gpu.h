@@ -15,7 +15,6 @@ typedef struct {
     int n_tokens, n_output;     /* so far, with those of earlier attempts */
     int n_total;                /* of output, when it ends */
     bool active;                /* has pages, and its prompt is read or being read */
-    bool is_read;
     double ready;               /* when its adapter is there */
 } sim_row;
 
@@ -45,7 +44,6 @@ bool sim_gpu_is_running(const sim_gpu *g);
 /* What the step did; valid until the next call. */
 const gpu_report *sim_gpu_end(sim_gpu *g);
 
-int sim_gpu_batch(const sim_gpu *g);            /* requests in the step that runs */
 int sim_gpu_n_requests(const sim_gpu *g);       /* all it has been given and not ended */
 
 /* For policies that look into the GPU: whether one more request of so many tokens has room, as the scheduler counts. */

@@ -9,12 +9,12 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/cluster_plot.h"
+#include "bench/median.h"
 #include "bench/sim_policy.h"
 #include "scheduler/wait_queue.h"
 
 /* One policy's run. */
 typedef struct {
-    const simulate_options *o;
     policy *p;
     sim_gpu **gpu;              /* [gpus] */
     sim_wakeups wakeups;
@@ -26,7 +26,7 @@ typedef struct {
     double *first_token;        /* [n_requests] seconds from arrival, or 0 */
     cluster_series series;
     double busy, batch_time;    /* GPU-seconds, and requests times GPU-seconds */
-    double now, end;
+    double now;
     uint64_t n_tokens;
 } simulation;
 
@@ -89,8 +89,8 @@ static void start_idle(simulation *s)
 static void end_step(simulation *s, int g)
 {
     wait_queue_remove(&s->events, &s->step_end[g]);
-    count_batch(s, g, s->since[g], s->now, sim_gpu_batch(s->gpu[g]));
     const gpu_report *r = sim_gpu_end(s->gpu[g]);
+    count_batch(s, g, s->since[g], s->now, r->n_tokens);
     count_in_bin(s, s->series.tokens, r->n_tokens);
     s->n_tokens += (uint64_t)r->n_tokens;
     for (int i = 0; i < r->n_tokens; i++)
@@ -138,15 +138,8 @@ static void run(simulation *s, const char *name)
         if (n % 1024 == 0)
             show_progress(s, name, &shown);
     }
-    s->end = s->now;
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%60s\r", "");
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static outcome_summary summarise(simulation *s)
@@ -154,10 +147,10 @@ static outcome_summary summarise(simulation *s)
     double sum = 0;
     for (int i = 0; i < s->n_requests; i++)
         sum += s->first_token[i];
-    qsort(s->first_token, (size_t)s->n_requests, sizeof *s->first_token, by_value);
+    sort_times(s->first_token, s->n_requests);
     int n = s->n_requests;
-    return (outcome_summary){.mean_batch = s->busy > 0 ? s->batch_time / s->busy : 0, .gpu_hours = s->busy / 3600, .seconds = s->end,
-                             .tokens_per_s = s->end > 0 ? (double)s->n_tokens / s->end : 0, .wait_mean = n ? sum / n : 0,
+    return (outcome_summary){.mean_batch = s->busy > 0 ? s->batch_time / s->busy : 0, .gpu_hours = s->busy / 3600, .seconds = s->now,
+                             .tokens_per_s = s->now > 0 ? (double)s->n_tokens / s->now : 0, .wait_mean = n ? sum / n : 0,
                              .wait_p99 = n ? s->first_token[(n - 1) * 99 / 100] : 0, .moved = policy_moved(s->p),
                              .evicted = policy_evicted(s->p)};
 }
@@ -165,7 +158,7 @@ static outcome_summary summarise(simulation *s)
 static outcome_summary simulate_policy(const simulate_options *o, const step_model *m, policy_kind kind, const arrival *a, int n,
                                        int n_adapters, cluster_series *series)
 {
-    simulation s = {.o = o, .request = a, .n_requests = n};
+    simulation s = {.request = a, .n_requests = n};
     size_t gpus = (size_t)o->gpus;
     s.gpu = XNEW_ARRAY(sim_gpu *, gpus);
     s.step_end = XNEW_ARRAY(wait_item, gpus);

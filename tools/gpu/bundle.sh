@@ -17,7 +17,7 @@ strip --strip-debug "$to"/bin/*
 cp -r tests/golden/models "$to/data/golden/"
 [ ! -d demo ] || cp -r demo "$to/demo"
 for f in "$to"/bin/*; do
-    ldd "$f" | awk '/libutf8proc|libcmocka/ {print $3}'
+    ldd "$f" | awk '/libutf8proc|libcmocka|libevent|libwslay|libprotobuf-c/ {print $3}'
 done | sort -u | xargs -r -I{} cp -L {} "$to/lib/"
 cp build/cuda/libpunica_kernels.so python/punica_kernels.py "$to/lib/"
 cp tools/gpu/test.sh tools/gpu/bench.sh tools/gpu/*.py "$to/"

@@ -62,7 +62,7 @@ def draw_roofline(op, out):
     curves = [(w, sorted(pick(op, "flop_per_byte", "gflop_per_s", workload=w, **at)), False) for w in WORKLOADS]
     points = [x for _, curve, _ in curves for x, _ in curve]
     if points:
-        r = op[0]
+        r = max(op, key=lambda r: float(r["bytes_us"]))         # the others' few digits would show
         weights = 2 * int(r["adapters"]) * int(r["rank"]) * (int(r["in"]) + int(r["out"]))
         bandwidth = weights / float(r["bytes_us"]) / 1e3        # GB/s
         curves.append((f"memory, {bandwidth / 1e3:.2f} TB/s", [(x, x * bandwidth) for x in (min(points), max(points))], True))

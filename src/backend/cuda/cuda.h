@@ -6,8 +6,8 @@
  *
  * Everything a kernel needs to know of a batch lies in device memory at addresses that never change
  * (`step`), so that a recorded invocation stays valid for any later batch of its size. Grids are sized
- * by the padded number of rows; blocks past the counts in step.n wait for the kernel before them (kernel.cuh says
- * why) and return. */
+ * by the padded number of rows; blocks past the counts in step.n return; at least block 0 has then waited
+ * for the kernel before (kernel.cuh says why). */
 #ifndef PUNICA_BACKEND_CUDA_CUDA_H
 #define PUNICA_BACKEND_CUDA_CUDA_H
 

@@ -8,7 +8,7 @@
 
 #include <cuda.h>
 
-#include "backend/cuda/cluster.cuh"
+#include "backend/cuda/mailbox.cuh"
 #include "backend/cuda/mma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -36,16 +36,6 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parit
     int done = 0;
     while (!done)
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
-}
-
-/* The same for what other blocks of the cluster have sent. */
-static __device__ __forceinline__ void barrier_wait_for_peers(uint64_t *barrier, int parity)
-{
-    int done = 0;
-    while (!done)
-        asm volatile("{ .reg .pred p;"
-                     " mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
@@ -153,13 +143,6 @@ static __device__ __forceinline__ void wgmma_commit()
 template <int N> static __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
-}
-
-/* Arrive at the barrier of a cluster (cluster_wait waits for it). It orders the setting of mbarriers, see
- * barriers_set, and nothing else. */
-static __device__ __forceinline__ void cluster_arrive_relaxed()
-{
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 /* Send two floats to a peer (addresses as of at_peer); their 8 bytes count on its barrier. */

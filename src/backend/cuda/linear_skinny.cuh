@@ -8,8 +8,8 @@
  *   +---------------------+
  *
  * The ring fills most of shared memory: at full bandwidth memory takes over 2 us to answer, so each
- * multiprocessor must have more than 100 KB on their way. Weights do not depend on the kernel before: the
- * ring is filled with them before wait_for_previous(), and only x follows after it.
+ * multiprocessor must have more than 100 KB on their way. Weights do not depend on the kernel before: most
+ * of the ring (n_early stages) is filled with them before wait_for_previous(); x, and the rest, follow after it.
  *
  * Where a tile per multiprocessor would be low, the blocks of a cluster share a taller one and each takes a
  * part of k. They send their sums to each other's shared memory, every 8 rows to one of them, which adds
@@ -270,7 +270,7 @@ template <typename O> static __device__ __forceinline__ void store_8(const skinn
 template <typename T> static __device__ void store_sums(const skinny_job &job, const places &p, int n0, int n_threads)
 {
     int m = (job.m + 7) / 8 * 8, each = groups_each(job), n_items = groups_owned(job) * m, rank = blockIdx.x % job.splits;
-    barrier_wait_for_peers(p.landed, 0);
+    mailbox_wait(p.landed, 0);
     for (int i = threadIdx.x; i < n_items; i += n_threads) {
         int group = i / m, row = i % m, n = n0 + (group * job.splits + rank) * 8;
         float sum[8] = {};
@@ -340,7 +340,7 @@ skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtens
         set_all_barriers(job, p, n_consumers);
     __syncthreads();
     if (job.splits > 1)
-        cluster_arrive_relaxed();       /* consumers wait for it before they send */
+        cluster_announce();             /* consumers wait for it before they send */
     if (role < 0) {
         consume<T, M>(job, s, p, warp_index() / 4, n_consumers);
         return;
