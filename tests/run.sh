@@ -3,7 +3,7 @@
 #   1. release and dev (ASan, UBSan) builds, warnings are errors in dev
 #   2. C tests of both, and those with threads under TSan
 #   3. Python tests of the program: goldens, command line, bad files
-#   4. a cluster of real processes, of which some are killed
+#   4. faults: a cluster of real processes of which some are killed, and 2000 simulated ones
 #   5. a short fuzzing of every parser
 set -u
 cd "$(dirname "$0")/.."

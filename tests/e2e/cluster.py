@@ -43,9 +43,9 @@ class Process:
     def log(self):
         return self.log_path.read_text(errors="replace")
 
-    def wait_log(self, pattern, patience=PATIENCE_S):
+    def wait_log(self, pattern):
         """The match of a line it has written."""
-        return wait_for(lambda: re.search(pattern, self.log()), f"{self.args[0]} says {pattern}", patience)
+        return wait_for(lambda: re.search(pattern, self.log()), f"{self.args[0]} says {pattern}")
 
     def children(self):
         try:
@@ -64,15 +64,14 @@ class Process:
 class Cluster:
     """scheduler(), frontend(), runner() start a process; close() kills what is left and reads the logs for sanitizers' reports."""
 
-    def __init__(self, folder, secret=SECRET):
+    def __init__(self, folder):
         self.folder = folder
-        self.secret = secret
         self.processes = []
         self.address = self.http = None
 
-    def start(self, name, *args, secret=None, env={}):
+    def start(self, name, *args, secret=SECRET, env={}):
         log = self.folder / f"{len(self.processes)}-{name}.log"
-        p = Process(log, name, *args, env={**os.environ, "PUNICA_SECRET": secret or self.secret, **env})
+        p = Process(log, name, *args, env={**os.environ, "PUNICA_SECRET": secret, **env})
         self.processes.append(p)
         return p
 

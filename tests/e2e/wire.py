@@ -1,5 +1,5 @@
 """A frontend's side of a link, written from the documents alone: WebSocket (RFC 6455), protobuf's encoding and the
-handshake of src/net/link.h, with nothing but the standard library. Stands for a frontend where a test wants to see
+handshake of src/net/session.h and proof.h, with nothing but the standard library. Stands for a frontend where a test wants to see
 what crosses the wire.
 """
 import base64
@@ -12,8 +12,8 @@ import struct
 import time
 
 VERSION = 1
-FRONTEND, RUNNER, SCHEDULER = 0, 1, 2
-HELLO, SUBMIT, CANCEL, RESULTS, COMMANDS, STEP, GPU_UP, GPU_GONE, DRAIN, PROOF = range(1, 11)
+FRONTEND = 0
+HELLO, SUBMIT, CANCEL, RESULTS, PROOF = 1, 2, 3, 4, 10
 
 
 def varint(n):
@@ -86,9 +86,8 @@ def packed_varints(data):
     return out
 
 
-def sampling(temperature=0.0, seed=0, ignore_eos=False, logprobs=None):
-    return message([(1, ("f", temperature)), (3, ("f", 1.0)), (5, ("f", 1.0)), (8, ("x", seed)), (10, int(ignore_eos)),
-                    (12, 0 if logprobs is None else logprobs + 1)])
+def sampling(temperature=0.0, seed=0, ignore_eos=False):
+    return message([(1, ("f", temperature)), (3, ("f", 1.0)), (5, ("f", 1.0)), (8, ("x", seed)), (10, int(ignore_eos))])
 
 
 class Refused(Exception):
@@ -96,20 +95,19 @@ class Refused(Exception):
 
 
 class Link:
-    """Connects and proves itself, as a frontend unless told otherwise."""
+    """Connects and proves itself, as a frontend that does not say which model it has."""
 
-    def __init__(self, address, secret, role=FRONTEND, version=VERSION, model="", name="test"):
+    def __init__(self, address, secret, version=VERSION):
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.data = b""
         self.upgrade()
         nonce = os.urandom(32)
-        hello = message([(HELLO, message([(1, version), (2, role), (3, name), (4, ("x", int.from_bytes(os.urandom(8), "little"))),
-                                          (5, model), (6, nonce)]))])
+        hello = message([(HELLO, message([(1, version), (2, FRONTEND), (3, "test"), (4, ("x", int.from_bytes(os.urandom(8), "little"))),
+                                          (6, nonce)]))])
         self.send(hello)
         theirs = self.receive()
-        self.hello = parse(parse(theirs)[HELLO][0])
         self.send(message([(PROOF, message([(1, self.mac(secret, b"connecting", hello, theirs))]))]))
         proof = parse(parse(self.receive())[PROOF][0])[1][0]
         assert proof == self.mac(secret, b"listening", hello, theirs)

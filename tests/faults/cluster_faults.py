@@ -142,9 +142,6 @@ class Role:
         self.start = start
         self.process = start()
 
-    def alive(self):
-        return self.process.popen.poll() is None
-
 
 class Faults:
     KINDS = {"kill worker": 6, "kill runner": 3, "kill scheduler": 3, "stop runner": 1, "hang worker": 1, "kill frontend": 1}

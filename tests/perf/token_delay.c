@@ -59,7 +59,7 @@ static int open_stream(const char *host, int port, int n_tokens)
         perror("connect");
         exit(1);
     }
-    /* one token, always the same: every step then has text for every stream */
+    /* ignore_eos: all streams run to their length */
     int n = snprintf(body, sizeof body, "{\"model\":\"demo\",\"prompt\":\"On March 5, 2021, Eva from Rome bought 3 green lamps.\","
                                         "\"max_tokens\":%d,\"ignore_eos\":true,\"stream\":true,\"temperature\":0}", n_tokens);
     n = snprintf(request, sizeof request, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n, body);

@@ -6,7 +6,8 @@ cd "$(dirname "$0")/../.."
 program=${PUNICA_BIN:-build/punica}
 streams=${1:-64}
 tokens=${2:-400}
-[ $# -lt 2 ] || shift 2
+[ $# -eq 0 ] || shift
+[ $# -eq 0 ] || shift
 work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill $server 2>/dev/null && wait $server; rm -rf "$work"' EXIT
@@ -15,6 +16,7 @@ cc -O2 -D_GNU_SOURCE -o "$work/token_delay" tests/perf/token_delay.c
 LD_PRELOAD=$work/step_clock.so STEP_CLOCK=$work/steps "$program" serve --listen 127.0.0.1:0 --threads 1 --max-batch "$streams" "$@" >"$work/banner" &
 server=$!
 until address=$(sed -n "s,^punica serves on http://,,p" "$work/banner" 2>/dev/null) && [ -n "$address" ]; do
+    kill -0 $server || exit 1
     sleep 0.05
 done
 "$work/token_delay" "${address%:*}" "${address#*:}" "$streams" "$tokens" "$work/steps"

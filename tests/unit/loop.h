@@ -1,4 +1,5 @@
-/* loop.h - waiting on an event loop in tests: for a condition, never for a time */
+/* loop.h - waiting on an event loop in tests: for a condition, or a while in which something must not
+ * happen */
 #ifndef PUNICA_TESTS_LOOP_H
 #define PUNICA_TESTS_LOOP_H
 

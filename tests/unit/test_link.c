@@ -368,7 +368,6 @@ static void a_message_that_would_take_too_much_memory_loses_the_link(void **stat
     for (int i = 0; i < 100000; i++)
         pack_bytes(&body, 1, "", 0);
     pack_bytes(&message, 4, body.data, body.len);
-    p->near.in_order = true;
     link_send_packed(p->far.link, message.data, message.len);
     UNTIL(p->loop, p->near.n_messages == 1);          /* this much is fine under the default limit */
     p->near_options.max_message = message.len + 1000;

@@ -1,6 +1,5 @@
 /* test_runner.c - a runner between a scheduler, played by the test, and workers, which are this program again:
  * started as `worker` it behaves as --mode says */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +162,6 @@ static void start_runner(scene *s, const char *mode, int n_workers, double hang_
     runner_options o = runner_options_default();
     o.scheduler = s->address;
     o.link.secret = "a secret";
-    o.link.name = "test";
     o.device = devices;
     o.n_workers = n_workers;
     o.worker_args = args;

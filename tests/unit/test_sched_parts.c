@@ -1,6 +1,5 @@
 /* test_sched_parts.c - what the scheduler is built on, against plain arrays: ids to pointers, a slab, the queue by
  * arrival, the order of GPUs */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/id_map.h"

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "loop.h"
-#include "net/identity.h"
 #include "scheduler/sched_server.h"
 #include "test.h"
 

@@ -28,7 +28,7 @@ static void write_down(void *ctx, const command *c)
 }
 
 /* Examples: one scheduler, frontends 0 and 1, time that the test sets. */
-typedef struct { scheduler *s; buf said; double now; uint64_t n_seen[8]; } fixture;
+typedef struct { scheduler *s; buf said; double now; } fixture;
 
 static scheduler_options plain_options(void)
 {
@@ -82,7 +82,6 @@ static void gpu_is_up(fixture *f, int n, int max_batch, int n_pages)
 {
     char uuid[16];
     snprintf(uuid, sizeof uuid, "gpu-%d", n);
-    f->n_seen[n] = 0;
     scheduler_gpu_up(f->s, f->now, n, &(gpu_info){uuid, max_batch, n_pages, 4, 1000});
 }
 
@@ -773,7 +772,7 @@ static scheduler_options consolidating(void)
     return o;
 }
 
-/* Two GPUs of four: 1 to 4 on gpu-1, 5 and 6 on gpu-0; then `ended` of the first four end. */
+/* Two GPUs of four: 1 to 4 on gpu-1, 5 on gpu-0; then `ended` of the first four end. */
 static fixture *begin_spread(int ended)
 {
     fixture *f = begin_with(consolidating());
@@ -931,7 +930,6 @@ typedef struct {
     bool frontend[NAIVE_FRONTENDS];
     uint64_t seed, drawn, last_id;
     double now;
-    buf history;
 } history;
 
 static int draw(history *h, int n)

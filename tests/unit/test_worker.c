@@ -1,7 +1,6 @@
 /* test_worker.c - a worker on a thread, the test at the other ends of its pipes */
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
