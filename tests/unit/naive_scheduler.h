@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "scheduler/scheduler.h"
-#include "test.h"
+#include "scheduler_words.h"
 
 enum { NAIVE_REQUESTS = 256, NAIVE_TOKENS = 80, NAIVE_GPUS = 6, NAIVE_FRONTENDS = 3, NAIVE_SENT = 2000 };
 
@@ -48,30 +46,6 @@ typedef struct {
     double next_look;
     buf said;
 } naive;
-
-/* How both describe a command. */
-static void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt, int max_tokens)
-{
-    buf_printf(b, "add %d to %d as #%u, %d of %d:", (int)id, gpu, attempt, n_prompt, max_tokens);
-    for (int i = 0; i < n; i++)
-        buf_printf(b, " %d", token[i]);
-    buf_add_str(b, "\n");
-}
-
-static void say_tokens(buf *b, uint64_t id, int frontend, int index, const int *token, int n)
-{
-    buf_printf(b, "tokens of %d for %d from %d:", (int)id, frontend, index);
-    for (int i = 0; i < n; i++)
-        buf_printf(b, " %d", token[i]);
-    buf_add_str(b, "\n");
-}
-
-static const char *const end_names[] = {"stop", "length", "failed", "queue full", "too late", "too large", "kills workers"};
-
-static void say_end(buf *b, uint64_t id, int frontend, end_reason why)
-{
-    buf_printf(b, "end %d for %d: %s\n", (int)id, frontend, end_names[why]);
-}
 
 static bool naive_before(const naive_request *a, const naive_request *b)
 {
