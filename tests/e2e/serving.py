@@ -18,10 +18,10 @@ class Served(Process):
         os.close(handle)
         super().__init__(Path(path), *args, env={**os.environ, **(env or {})})
 
-    def stop(self, number=signal.SIGTERM):
+    def stop(self):
         """Its exit code. Sanitizers must have had nothing to say."""
         if self.popen.poll() is None:
-            self.kill(number)
+            self.kill(signal.SIGTERM)
         code = self.wait()
         said = self.log()
         self.end()

@@ -1,9 +1,7 @@
 /* test_answer.c - stop strings and the text of an output: whatever the token borders, nothing of a stop string is
  * shown, and all pieces together are the text before it */
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "frontend/answer.h"
 #include "golden_tokenizer.h"

@@ -1,6 +1,5 @@
 /* test_log.c - what a log line looks like, and which are written */
 #include <regex.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

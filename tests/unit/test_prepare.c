@@ -1,9 +1,7 @@
 /* test_prepare.c - from a body to tokens: at once, and on the thread with jobs abandoned or left over */
 #include <event2/event.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "frontend/prepare.h"
 #include "test.h"
 
