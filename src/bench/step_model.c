@@ -42,15 +42,16 @@ static int read_points(step_model *m, const json_t *doc, err *e)
 
 static int read_model(step_model *m, const json_t *doc, err *e)
 {
-    double bytes, bandwidth, prefill, load;
+    double bytes, bandwidth, prefill, prefill_rate, load;
     const char *about = "";
     if (get_positive(doc, "context", &m->context, e) || read_points(m, doc, e) ||
         get_positive(doc, "kv_bytes_per_token", &bytes, e) || get_positive(doc, "bytes_per_second", &bandwidth, e) ||
-        get_positive(doc, "prefill_tokens_per_second", &prefill, e) || get_positive(doc, "adapter_load_ms", &load, e) ||
-        json_get_string(doc, "about", &about, e))
+        get_positive(doc, "prefill_ms", &prefill, e) || get_positive(doc, "prefill_tokens_per_second", &prefill_rate, e) ||
+        get_positive(doc, "adapter_load_ms", &load, e) || json_get_string(doc, "about", &about, e))
         return -1;
     m->kv_token_time = bytes / bandwidth;
-    m->prefill_token_time = 1 / prefill;
+    m->prefill_time = prefill / 1e3;
+    m->prefill_token_time = 1 / prefill_rate;
     m->adapter_load_time = load / 1e3;
     snprintf(m->about, sizeof m->about, "%s", about);
     return 0;
@@ -78,5 +79,6 @@ double step_model_time(const step_model *m, int batch, int n_adapters, double n_
     double mix = batch > 1 ? (n_adapters - 1.0) / (batch - 1.0) : 0;
     double time = identical + mix * (distinct - identical) + (n_positions - batch * m->context) * m->kv_token_time;
     double least = 0.25 * m->point[0].identical;        /* beyond what was measured */
-    return (time > least ? time : least) + n_prefill * m->prefill_token_time;
+    double prefill = n_prefill > 0 ? m->prefill_time + n_prefill * m->prefill_token_time : 0;
+    return (time > least ? time : least) + prefill;
 }

@@ -2,7 +2,7 @@
  *
  * The file (docs/results/step-h200.json is one) has decode steps at one context for some batch sizes, all requests
  * of one adapter and each of its own; between and beyond them lines are drawn. A longer context adds the bytes of
- * its KvCache, prompts add their tokens at the measured rate. */
+ * its KvCache; a step that takes prompts in is longer by "prefill_ms" and their tokens at the measured rate. */
 #ifndef PUNICA_BENCH_STEP_MODEL_H
 #define PUNICA_BENCH_STEP_MODEL_H
 
@@ -17,7 +17,7 @@ typedef struct {
     int n_points;
     double context;             /* of each request, when they were measured */
     double kv_token_time;       /* seconds to read one more position */
-    double prefill_token_time;
+    double prefill_time, prefill_token_time;        /* of a step that takes prompts in, and of each token of theirs */
     double adapter_load_time;
     char about[256];            /* what was measured, in words */
 } step_model;
