@@ -35,19 +35,16 @@ struct adapter_slots {
     uint64_t clock;
     queue *jobs, *done;
     pthread_t loader;
-    image_cache *images;        /* loader thread only; made at the first load */
-    size_t image_bytes;
+    image_cache *images;        /* the loader's; NULL where host memory is the device's own */
 };
 
 /* Storage to host image to device; the image is the adapter where host memory is the device's own. */
 static void load(adapter_slots *s, load_job *job)
 {
-    if (s->be->owns_host_memory) {
+    if (!s->images) {
         job->lora = s->source.load(s->source.ctx, job->name, &job->e);
         return;
     }
-    if (!s->images)
-        s->images = image_cache_new(s->be, s->image_bytes);
     const lora *image = image_cache_find(s->images, job->name);
     if (!image) {
         lora *made = s->source.load(s->source.ctx, job->name, &job->e);
@@ -74,7 +71,8 @@ adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, a
 {
     adapter_slots *s = XNEW(adapter_slots);
     *s = (adapter_slots){.be = be, .source = source, .n_slots = n_slots, .slot = XNEW_ARRAY(adapter_slot, (size_t)n_slots),
-                         .image_bytes = image_bytes, .jobs = queue_new(), .done = queue_new()};
+                         .images = be->owns_host_memory ? NULL : image_cache_new(be, image_bytes),
+                         .jobs = queue_new(), .done = queue_new()};
     CHECK(pthread_create(&s->loader, NULL, loader_main, s) == 0);
     return s;
 }
