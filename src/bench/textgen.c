@@ -26,8 +26,10 @@ typedef struct {
 
 textgen_options textgen_options_default(void)
 {
-    return (textgen_options){.device = "cpu", .type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16, .prompt_len = 32, .gen_len = 64, .max_prefills = 1,
-                             .prefill_rows = engine_options_default().prefill_rows};
+    engine_options usual = engine_options_default();
+    return (textgen_options){.device = "cpu", .type = DTYPE_F16, .requests = 64, .batch = usual.max_batch, .rank = 16,
+                             .prompt_len = 32, .gen_len = 64, .max_prefills = usual.max_prefills,
+                             .prefill_rows = usual.prefill_rows};
 }
 
 typedef struct { const model_config *config; int rank; dtype type; } random_source;

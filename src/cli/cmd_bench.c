@@ -139,8 +139,8 @@ static int op(int argc, char **argv)
     if (parsed > 0)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) || choose_dims(&o, dims, &e) ||
-        choose_sizes(o.rank, &o.n_ranks, "rank", ranks, 1, LORA_MAX_RANK, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, MAX_OP_ROWS, &e) ||
-        op_run(&o, &e))
+        choose_sizes(o.rank, &o.n_ranks, "rank", ranks, 1, LORA_MAX_RANK, &e) ||
+        choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, MAX_OP_ROWS, &e) || op_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }

@@ -32,8 +32,9 @@ typedef struct {
 } dispatch_request;
 
 /* tokens: some have come; p: [n] their logprobs, or NULL. On any thread, while others may be told of other requests:
- * it must touch nothing but its own and call nothing of dispatch. settle: behind each of these, on the loop's thread, unless the request has been cancelled in between.
- * end: there will be no more; the id is not valid any more. Settle and end may cancel any request, also their own. */
+ * it must touch nothing but its own and call nothing of dispatch. settle: behind each of these, on the loop's thread,
+ * unless the request has been cancelled in between. end: there will be no more; the id is not valid any more. Settle
+ * and end may cancel any request, also their own. */
 typedef struct {
     void (*tokens)(void *ctx, const int *token, int n, Logprobs *const *p);
     void (*settle)(void *ctx);

@@ -43,7 +43,7 @@ struct frontend {
     void *drained_ctx;
 };
 
-/* Sending a token takes longest: 8 threads send those of a full batch as fast as they can be handed to them. */
+/* Half of the cores are left to the workers; more than 8 threads were no faster (docs/results/cluster.md). */
 static int default_threads(void)
 {
     int half = pool_cores() / 2;

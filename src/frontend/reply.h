@@ -21,8 +21,9 @@ typedef struct {
 
 typedef enum { CLIENT_LEFT, CLIENT_DOES_NOT_READ } reply_loss;
 
-/* A reply to req, which is the reply's from now on; l is borrowed, and outlives the connection. gone: the client is lost; the reply is freed, and not to be used
- * from within the call. It is not called once the reply has been sent or ended. */
+/* A reply to req, which is the reply's from now on; l is borrowed, and outlives the connection. gone: the client is
+ * lost; the reply is freed, and not to be used from within the call. It is not called once the reply has been sent or
+ * ended. */
 reply *reply_new(struct evhttp_request *req, const reply_limits *l, void (*gone)(void *ctx, reply_loss why), void *ctx);
 
 /* Before anything is sent. */

@@ -5,8 +5,7 @@
  * earlier kernels touch, and block 0 in any case, so that a kernel never ends before the one it follows. Only
  * weights, the batch's metadata (written by a copy that the stream orders), keys and values of positions that no
  * kernel of the same invocation writes, and v once all blocks of its shrink have arrived (step.v_arrivals) may be read
- * before. let_next_start() may be called once the block's
- * outstanding work is short. */
+ * before. let_next_start() may be called once the block's outstanding work is short. */
 #ifndef PUNICA_BACKEND_CUDA_KERNEL_CUH
 #define PUNICA_BACKEND_CUDA_KERNEL_CUH
 
