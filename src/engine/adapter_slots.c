@@ -1,7 +1,8 @@
 /* adapter_slots.c - see adapter_slots.h
  *
- * The loader thread and the engine thread share nothing but two queues: jobs go out, the same
- * jobs come back with the adapter or the error in them. */
+ * The loader threads and the engine thread share nothing but two queues: jobs go out, the same
+ * jobs come back with the adapter or the error in them. Loaders make adapters side by side and take turns
+ * with the images and the copies to the device. */
 #include "engine/adapter_slots.h"
 
 #include <pthread.h>
@@ -12,6 +13,9 @@
 #include "base/queue.h"
 #include "engine/image_cache.h"
 #include "model/lora.h"
+
+/* Reading, checking and arranging an adapter takes a core tens of times as long as its copy takes the link. */
+enum { MAX_LOADERS = 4 };
 
 struct adapter_slot {
     char *name;                 /* NULL: the slot is empty */
@@ -34,26 +38,35 @@ struct adapter_slots {
     load_job *parked;           /* wait for memory: tried again when a slot can be emptied */
     uint64_t clock;
     queue *jobs, *done;
-    pthread_t loader;
-    image_cache *images;        /* the loader's; NULL where host memory is the device's own */
+    pthread_t loader[MAX_LOADERS];
+    int n_loaders;
+    image_cache *images;        /* the loaders'; NULL where host memory is the device's own */
+    pthread_mutex_t images_lock;
 };
+
+/* Host image to device, from an adapter just made or (made is NULL) the image there is. False when there is none. */
+static bool load_image(adapter_slots *s, load_job *job, lora *made)
+{
+    pthread_mutex_lock(&s->images_lock);
+    const lora *image = made ? image_cache_add(s->images, job->name, made) : image_cache_find(s->images, job->name);
+    if (image) {
+        job->lora = lora_upload(image, s->be, &job->e);
+        job->no_room = !job->lora;
+    }
+    pthread_mutex_unlock(&s->images_lock);
+    return image != NULL;
+}
 
 /* Storage to host image to device; the image is the adapter where host memory is the device's own. */
 static void load(adapter_slots *s, load_job *job)
 {
-    if (!s->images) {
-        job->lora = s->source.load(s->source.ctx, job->name, &job->e);
+    if (s->images && load_image(s, job, NULL))
         return;
-    }
-    const lora *image = image_cache_find(s->images, job->name);
-    if (!image) {
-        lora *made = s->source.load(s->source.ctx, job->name, &job->e);
-        if (!made)
-            return;
-        image = image_cache_add(s->images, job->name, made);
-    }
-    job->lora = lora_upload(image, s->be, &job->e);
-    job->no_room = !job->lora;
+    lora *made = s->source.load(s->source.ctx, job->name, &job->e);
+    if (!s->images)
+        job->lora = made;
+    else if (made)
+        load_image(s, job, made);
 }
 
 static void *loader_main(void *arg)
@@ -72,8 +85,11 @@ adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, a
     adapter_slots *s = XNEW(adapter_slots);
     *s = (adapter_slots){.be = be, .source = source, .n_slots = n_slots, .slot = XNEW_ARRAY(adapter_slot, (size_t)n_slots),
                          .images = be->owns_host_memory ? NULL : image_cache_new(be, image_bytes),
+                         .n_loaders = be->owns_host_memory ? 1 : MAX_LOADERS, /* one: the cores have steps to compute */
                          .jobs = queue_new(), .done = queue_new()};
-    CHECK(pthread_create(&s->loader, NULL, loader_main, s) == 0);
+    pthread_mutex_init(&s->images_lock, NULL);
+    for (int i = 0; i < s->n_loaders; i++)
+        CHECK(pthread_create(&s->loader[i], NULL, loader_main, s) == 0);
     return s;
 }
 
@@ -97,7 +113,8 @@ void adapter_slots_free(adapter_slots *s)
     for (load_job *job; (job = queue_try_pop(s->jobs));)        /* those not begun are not wanted */
         drop_job(job);
     queue_close(s->jobs);
-    pthread_join(s->loader, NULL);
+    for (int i = 0; i < s->n_loaders; i++)
+        pthread_join(s->loader[i], NULL);
     for (load_job *job; (job = queue_try_pop(s->done));) {
         lora_free(job->lora, s->be);
         drop_job(job);
@@ -110,6 +127,7 @@ void adapter_slots_free(adapter_slots *s)
     for (int i = 0; i < s->n_slots; i++)
         empty_slot(s, &s->slot[i]);
     image_cache_free(s->images);
+    pthread_mutex_destroy(&s->images_lock);
     queue_free(s->jobs);
     queue_free(s->done);
     free(s->slot);
@@ -200,9 +218,11 @@ static void try_again(adapter_slots *s, load_job *job)
     queue_push(s->jobs, job);
 }
 
-/* Whether some adapter in memory is in use, and so will leave room some day. */
+/* Whether some adapter is in use or on its way, and so will leave room some day. */
 static bool any_in_use(const adapter_slots *s)
 {
+    if (s->n_loading > 0)
+        return true;
     for (int i = 0; i < s->n_slots; i++)
         if (s->slot[i].name && s->slot[i].state == SLOT_READY && s->slot[i].holders > 0)
             return true;

@@ -1,21 +1,22 @@
 /* adapter_slots.h - which adapters are in backend memory
  *
  * A fixed number of slots, each holding one adapter of its true rank; the least recently used ones
- * that nobody holds make room for a new one, in number and in memory. Loading happens on a thread of its own, so steps go
- * on meanwhile: adapter_slots_hold() answers SLOT_LOADING until the weights have arrived. A failed
- * load fails those who asked for it and is forgotten, so that a later request tries again.
+ * that nobody holds make room for a new one, in number and in memory. Loading happens on threads of its own,
+ * several where the cores have nothing else to do, so steps go on meanwhile: adapter_slots_hold() answers
+ * SLOT_LOADING until the weights have arrived. A failed load fails those who asked for it and is forgotten,
+ * so that a later request tries again.
  *
  * A device with memory of its own gets its adapters from images in pinned host memory (image_cache.h):
  * an adapter that lost its slot comes back with one copy.
  *
- * All functions on the engine thread; only the load callback runs on the loader thread. */
+ * All functions on the engine thread; only the load callback runs on the loader threads. */
 #ifndef PUNICA_ENGINE_ADAPTER_SLOTS_H
 #define PUNICA_ENGINE_ADAPTER_SLOTS_H
 
 #include "backend/backend.h"
 
-/* Make the adapter of this name, in host memory and the backend's types (adapter_to_lora). Runs on the
- * loader thread. */
+/* Make the adapter of this name, in host memory and the backend's types (adapter_to_lora). Runs on
+ * the loader threads, several calls at a time, of different names. */
 typedef struct {
     lora *(*load)(void *ctx, const char *name, err *e);
     void *ctx;

@@ -3,7 +3,7 @@
  * One region claimed at the start (pinning memory stalls a device, so it is not done while steps run),
  * handed out by first fit; the least recently used images make room for new ones. What does not fit the
  * region at all, or where there is no pinned memory, is kept in ordinary memory until the next add: slower
- * to copy, but right. One thread. */
+ * to copy, but right. One thread at a time. */
 #ifndef PUNICA_ENGINE_IMAGE_CACHE_H
 #define PUNICA_ENGINE_IMAGE_CACHE_H
 

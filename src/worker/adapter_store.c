@@ -1,4 +1,4 @@
-/* adapter_store.c - see adapter_store.h; all on the engine's loader thread */
+/* adapter_store.c - see adapter_store.h; all on the engine's loader threads */
 #include "worker/adapter_store.h"
 
 #include <stdlib.h>

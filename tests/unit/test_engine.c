@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -241,6 +242,43 @@ static void adapters_come_from_images(void **state)
     }
     drop_backend();
     image_bytes = 1 << 20;
+}
+
+/* Returns only once a second load has begun, or after 10 s. */
+static lora *load_in_pairs(void *ctx, const char *name, err *e)
+{
+    int *begun = ctx;
+    __atomic_add_fetch(begun, 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < 10000 && __atomic_load_n(begun, __ATOMIC_RELAXED) < 2; i++)
+        usleep(1000);
+    if (__atomic_load_n(begun, __ATOMIC_RELAXED) >= 2)
+        return load(NULL, name, e);
+    err_set(e, "the other load did not begin");
+    return NULL;
+}
+
+/* Beside a device adapters are made side by side: a slow one does not keep the others waiting. */
+static void adapters_load_side_by_side(void **state)
+{
+    (void)state;
+    static track all[2];
+    int begun = 0;
+    err e;
+    use_backend(1);
+    be->owns_host_memory = false;
+    engine_options o = engine_options_default();
+    o.n_pages = 100;
+    o.adapters = (adapter_source){.load = load_in_pairs, .ctx = &begun};
+    engine *g = engine_new(m, &o, &e);
+    assert_non_null(g);
+    for (int i = 0; i < 2; i++) {
+        all[i] = first_track(i);
+        assert_int_equal(add(g, i, &all[i], &e), 0);
+    }
+    run_all(g, all);
+    assert_true(all[0].finished && all[1].finished);
+    engine_free(g);
+    drop_backend();
 }
 
 /* The CPU as a device whose memory holds so many blocks. */
@@ -578,7 +616,7 @@ int main(void)
         cmocka_unit_test(cancel_frees_pages_at_once),    cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
         cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
         cmocka_unit_test(the_last_token_needs_no_page),  cmocka_unit_test(a_cancel_with_steps_in_flight),
-        cmocka_unit_test(memory_limits_adapters_too),
+        cmocka_unit_test(memory_limits_adapters_too),    cmocka_unit_test(adapters_load_side_by_side),
         cmocka_unit_test(adapters_come_from_images),     cmocka_unit_test(running_ahead_does_not_matter), cmocka_unit_test(outputs_end_where_they_should),
         cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };
