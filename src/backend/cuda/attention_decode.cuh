@@ -1,20 +1,20 @@
-/* attention_decode.cuh - one query position per sequence
+/* attention_decode.cuh - one query position per sequence, or a few
  *
- * Bound by reading the KvCache, so everything serves to keep copies in flight. A unit of work is one
- * piece of a sequence (decode_item) for one key/value head and up to QUERIES of the query heads that
- * share it. Teams of blocks (clusters; of one block where units are many) stay and take units in turn. Each
- * warp has a ring of tiles in shared memory, TILE positions of keys and values each, and copies ahead of its
- * arithmetic, on into later units. For a team of one block:
+ * Bound by reading the KvCache, so everything serves to keep copies in flight. A unit of work is one piece
+ * of the positions that a row sees (decode_item), for one key/value head and up to QUERIES of the query heads
+ * that share it. Teams of blocks (clusters; of one block where units are many) stay and take units in turn.
+ * Each warp has a ring of tiles in shared memory, TILE positions of keys and values each, and copies ahead of
+ * its arithmetic, on into later units. For a team of one block:
  *
  *   unit 7, tiles 0 4 8 | unit 271, tiles 0 4 8 | ...        warp 0
  *         tiles 1 5 9 |             1 5 9       | ...        warp 1
  *               ^ arithmetic        ^ copies
  *
- * Copies of positions before the current one need not wait for the kernels before this one: earlier
- * invocations wrote them. Keys are the 16-row operand, queries the columns, so a group of 8 heads wastes
- * nothing: S^T = K Q^T, then O^T = V^T P^T. Each warp keeps its own maximum, sum and output; when the unit
- * ends the team merges them through its shared memory. Only long sequences have several pieces; the last to
- * arrive adds up all, in order of position. */
+ * Copies of positions that earlier invocations wrote need not wait for the kernels before this one. Keys are
+ * the 16-row operand, queries the columns, so a group of 8 heads wastes nothing: S^T = K Q^T, then
+ * O^T = V^T P^T. Each warp keeps its own maximum, sum and output; when the unit ends the team merges them
+ * through its shared memory. Only long sequences have several pieces; the last to arrive adds up all, in
+ * order of position. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 
@@ -155,7 +155,7 @@ static __device__ __forceinline__ int first_tile(const decode_unit &w, decode_te
 typedef struct {
     int unit, n_units;
     int tile, end;              /* tile holds positions from tile * TILE */
-    int to, current;            /* of the unit: end of its positions; tile of the query's own position */
+    int to, fresh;              /* of the unit: end of its positions; the first tile that this invocation writes to */
     int kv_head, page;
     const int *pages;
     decode_item next;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void cursor_open(decode_cursor *c, const attention_ca
     c->tile = first_tile(w, team);
     c->end = (w.to + TILE - 1) / TILE;
     c->to = w.to;
-    c->current = (w.len - 1) / TILE;
+    c->fresh = c->next.fresh / TILE;
     c->kv_head = w.kv_head;
     c->pages = a.s.page + w.pages;
     int after = unit_after(c->unit, team);
@@ -506,7 +506,7 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
     decode_cursor c = cursor_begin(a, team);
 #pragma unroll 1
     for (int i = 0; i < RING; i += STAGE) {
-        if (c.unit < c.n_units && c.tile == c.current)
+        if (c.unit < c.n_units && c.tile >= c.fresh)
             wait_for_previous();
         copy_next_tile<D>(ring + i, &c, a, team);
     }

@@ -33,10 +33,11 @@ typedef struct {
     int row, n_rows;
 } sgmv_tile;
 
-/* A piece of a decode's keys, taken head by head by teams of blocks: positions [from, to) of sequence seq; it is
- * piece `index` of `count`. Long sequences come first; the pieces of one stand side by side, in order, all of one
- * length but for the last. row, len, pages: the sequence's seq_row, seq_len, page_indptr. */
-typedef struct { int seq, from, to, index, count, row, len, pages; } decode_item;
+/* A piece of a decode's keys, taken head by head by teams of blocks: positions [from, to) of the len that `row` of
+ * sequence seq sees; it is piece `index` of `count`. Long ones come first; the pieces of one stand side by side, in
+ * order, all of one length but for the last. Positions from `fresh` on are written by this very invocation. pages: the
+ * sequence's page_indptr. */
+typedef struct { int seq, from, to, index, count, row, len, fresh, pages; } decode_item;
 
 /* Up to PREFILL_TILE adjacent rows of one prefill. */
 #define PREFILL_TILE 64
@@ -68,7 +69,7 @@ typedef struct {
  * batch these are the padded sizes, equal for all batches that replay one recording. */
 typedef struct {
     int n_rows, n_out;          /* padded */
-    bool decode_only;           /* padded to a size that is recorded */
+    bool decode_only;           /* every row is a decode, or taken as one; padded to a size that is recorded */
     bool fused;                 /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
                                  * leaves partial sums in v_parts; expand rides in the kernel that reads it */
     bool any_lora;              /* false only when not decode_only and no row has an adapter */

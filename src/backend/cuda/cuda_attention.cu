@@ -30,12 +30,13 @@ int cuda_decode_piece(const cuda_backend *cu, int seq_len)
     return ((seq_len + n - 1) / n + TILE - 1) / TILE * TILE;
 }
 
-/* The scratch of decode_kernel. No piece of several is shorter than 3/4 of piece_of(). */
+/* The scratch of decode_kernel: for every sequence, row of a short prompt, and piece. No piece of several is shorter
+ * than 3/4 of piece_of(). */
 static size_t lay_out_parts(decode_parts *parts, void *scratch, const extent *limit)
 {
     heads h = limit->h;
     size_t positions = (size_t)limit->max_pages * (size_t)limit->page_len;
-    size_t items = (size_t)limit->max_sequences + positions / ((size_t)piece_of(h) * 3 / 4);
+    size_t items = (size_t)limit->max_sequences + FUSED_ROWS + positions / ((size_t)piece_of(h) * 3 / 4);
     size_t rows = items * (size_t)h.n_heads;
     size_t slices = (size_t)decode_slices(h, h.n_heads / h.n_kv_heads);
     parts->out = (float *)scratch;

@@ -7,13 +7,17 @@
  *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | items ... | pages
  *
  * A batch of decodes only is padded to one of a few sizes. The first of a size runs op by op (so that
- * everything lazy is set up), the second is recorded into a CUDA graph, all later ones replay it. */
+ * everything lazy is set up), the second is recorded into a CUDA graph, all later ones replay it. A short prompt
+ * beside them is taken as so many decodes, which see one position more each. */
 #include "backend/cuda/cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+
+/* Prompts are short while their rows see no more positions than this together, each of them read for every row. */
+enum { SHORT_READS = 4096 };
 
 /* Where the arrays lie in a block. */
 typedef struct {
@@ -53,7 +57,7 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
 {
     size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
     layout l = {
-        .max_decode_items = x->max_sequences * cuda_decode_pieces(cu),
+        .max_decode_items = x->max_sequences * cuda_decode_pieces(cu) + 2 * FUSED_ROWS,
         .max_prefill_items = x->max_sequences + x->max_rows / PREFILL_TILE,
     };
     l.n = claim(&end, N_COUNTS, sizeof(int));
@@ -173,6 +177,19 @@ static int by_length(const void *a, const void *b)
     return x->len != y->len ? y->len - x->len : x->seq != y->seq ? x->seq - y->seq : x->index - y->index;
 }
 
+/* The pieces of a row that sees it.len positions. Returns how many. */
+static int add_pieces(const cuda_backend *cu, decode_item *to, decode_item it)
+{
+    int piece = cuda_decode_piece(cu, it.len);
+    it.count = (it.len + piece - 1) / piece;
+    for (it.index = 0; it.index < it.count; it.index++) {
+        it.from = it.index * piece;
+        it.to = it.from + piece < it.len ? it.from + piece : it.len;
+        to[it.index] = it;
+    }
+    return it.count;
+}
+
 static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step_shape *shape, int *counts)
 {
     int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills], page_len = cu->limit.page_len;
@@ -186,12 +203,12 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
         ((int *)h->seq_row)[s] = row;
         ((int *)h->seq_len)[s] = len;
         fill_slots((int *)h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
-        for (int r = 0; is_prefill && r < n_rows; r += PREFILL_TILE)
+        bool whole = is_prefill && !shape->decode_only;
+        for (int r = 0; whole && r < n_rows; r += PREFILL_TILE)
             prefill[n_prefill++] = (prefill_item){s, row + r, n_rows - r < PREFILL_TILE ? n_rows - r : PREFILL_TILE};
-        int piece = is_prefill ? 1 : cuda_decode_piece(cu, len), count = (len + piece - 1) / piece;
-        for (int i = 0; !is_prefill && i < count; i++)
-            decode[n_decode++] = (decode_item){.seq = s, .from = i * piece, .to = (i + 1) * piece < len ? (i + 1) * piece : len,
-                                               .index = i, .count = count, .row = row, .len = len, .pages = b->page_indptr[s]};
+        for (int r = row; !whole && r < row + n_rows; r++)
+            n_decode += add_pieces(cu, decode + n_decode, (decode_item){.seq = s, .row = r, .len = b->position[r] + 1,
+                                                                       .fresh = b->position[row], .pages = b->page_indptr[s]});
     }
     qsort(decode, (size_t)n_decode, sizeof *decode, by_length);
     CHECK(n_decode <= cu->store->at.max_decode_items && n_prefill <= cu->store->at.max_prefill_items);
@@ -220,14 +237,24 @@ static int fill_tiles(const segments *segs, int max_rank_sum, step *h)
     return n;
 }
 
-static void fill_padding(step *h, int from, int to)
+static void fill_padding(step *h, const batch *b, const step_shape *shape)
 {
-    for (int r = from; r < to; r++) {
+    for (int r = b->n_rows; r < shape->n_rows; r++) {
         ((int *)h->token)[r] = ((int *)h->position)[r] = 0;
         ((int *)h->kv_slot)[r] = -1;
-        ((int *)h->out_row)[r] = r;
         ((const lora_entry **)h->row_lora)[r] = NULL;
     }
+    for (int i = b->n_out; i < shape->n_out; i++)
+        ((int *)h->out_row)[i] = i;
+}
+
+/* Whether all rows are decodes or few enough rows of short prompts. */
+static bool runs_by_rows(const batch *b)
+{
+    int n_reads = 0;
+    for (int r = 0; r < b->prefill_indptr[b->n_prefills]; r++)
+        n_reads += b->position[r] + 1;
+    return b->n_prefills == 0 ? b->n_out == b->n_rows : b->n_rows <= FUSED_ROWS && n_reads <= SHORT_READS;
 }
 
 /* The batch into a host block; what decides grids into cu->shape. */
@@ -235,8 +262,7 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
 {
     step h = step_in(host, &cu->store->at);
     int *counts = (int *)h.n;
-    bool decode_only = b->n_prefills == 0 && b->n_out == b->n_rows;
-    step_shape shape = {.n_rows = b->n_rows, .n_out = b->n_out, .decode_only = decode_only, .page_len = cu->limit.page_len};
+    step_shape shape = {.n_rows = b->n_rows, .n_out = b->n_out, .decode_only = runs_by_rows(b), .page_len = cu->limit.page_len};
     memcpy((int *)h.token, b->token, (size_t)b->n_rows * sizeof(int));
     memcpy((int *)h.position, b->position, (size_t)b->n_rows * sizeof(int));
     memcpy((int *)h.out_row, b->out_row, (size_t)b->n_out * sizeof(int));
@@ -245,13 +271,13 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     counts[COUNT_ROWS] = b->n_rows;
     counts[COUNT_OUT] = b->n_out;
     shape.any_lora = shape.max_tiles > 0;
-    if (decode_only) {
-        int limit = cu->limit.max_out < cu->limit.max_rows ? cu->limit.max_out : cu->limit.max_rows;
-        shape.n_rows = shape.n_out = shape.max_tiles = padded_rows(b->n_rows, limit);
+    if (shape.decode_only) {
+        shape.n_rows = shape.max_tiles = padded_rows(b->n_rows, cu->limit.max_rows);
+        shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
         shape.max_decode_items = shape.n_rows * cuda_decode_pieces(cu);
         shape.fused = shape.n_rows <= FUSED_ROWS;
         shape.any_lora = true;
-        fill_padding(&h, b->n_rows, shape.n_rows);
+        fill_padding(&h, b, &shape);
     }
     cu->shape = shape;
 }
