@@ -98,7 +98,7 @@ typedef struct {
     int kv_head;
     int head, n_heads;          /* query heads [head, head + n_heads) */
     int from, to;               /* positions; from = to = 0 where the piece lies before the window */
-    int row, len, pages;        /* as in decode_item; len - 1 is the query's position */
+    int row, pages;             /* as in decode_item */
     int first, count;           /* the items that make up the result: those the window reaches */
 } decode_unit;
 
@@ -132,7 +132,6 @@ __device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u
     w.head = w.kv_head * a.group + skip;
     w.n_heads = min(a.group - skip, (int)QUERIES);
     w.row = it.row;
-    w.len = it.len;
     w.pages = it.pages;
     int seen = first_seen(it.len - 1, a.window), unseen = 0;
     if (seen > 0)

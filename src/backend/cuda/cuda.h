@@ -33,11 +33,11 @@ typedef struct {
     int row, n_rows;
 } sgmv_tile;
 
-/* A piece of a decode's keys, taken head by head by teams of blocks: positions [from, to) of the len that `row` of
- * sequence seq sees; it is piece `index` of `count`. Long ones come first; the pieces of one stand side by side, in
- * order, all of one length but for the last. Positions from `fresh` on are written by this very invocation. pages: the
- * sequence's page_indptr. */
-typedef struct { int seq, from, to, index, count, row, len, fresh, pages; } decode_item;
+/* A piece of what a row attends to, taken head by head by teams of blocks: positions [from, to) of the len that the row
+ * sees; it is piece `index` of `count`. Long rows come first; the pieces of one stand side by side, in order, all of one
+ * length but for the last. Positions from `fresh` on are written by this very invocation. pages: the page_indptr of its
+ * sequence. */
+typedef struct { int row, len, fresh, pages, from, to, index, count; } decode_item;
 
 /* Up to PREFILL_TILE adjacent rows of one prefill. */
 #define PREFILL_TILE 64
@@ -55,8 +55,6 @@ typedef struct {
     const int *out_row;         /* [out] */
     const lora_entry *const *row_lora;      /* [rows] the row's adapter's table, NULL: none */
     const sgmv_tile *tile;      /* [COUNT_TILES] */
-    const int *seq_row;         /* [sequences] first row */
-    const int *seq_len;         /* [sequences] positions cached once this invocation's rows are appended */
     const int *page_indptr;     /* [sequences + 1] */
     const int *page;            /* pages of each sequence in order */
     const decode_item *decode;  /* [COUNT_DECODE_ITEMS] */

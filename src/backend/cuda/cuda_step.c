@@ -21,7 +21,7 @@ enum { SHORT_READS = 4096 };
 
 /* Where the arrays lie in a block. */
 typedef struct {
-    size_t n, token, position, kv_slot, out_row, row_lora, tile, seq_row, seq_len, page_indptr, decode, prefill, v_arrivals;
+    size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, prefill, v_arrivals;
     size_t page;                /* last: only the used part is copied */
     size_t bytes;
     int max_decode_items, max_prefill_items;
@@ -57,6 +57,7 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
 {
     size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
     layout l = {
+        /* Short prompts add a piece for each of their rows, and some more where those see much. */
         .max_decode_items = x->max_sequences * cuda_decode_pieces(cu) + 2 * FUSED_ROWS,
         .max_prefill_items = x->max_sequences + x->max_rows / PREFILL_TILE,
     };
@@ -67,8 +68,6 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
     l.out_row = claim(&end, (size_t)x->max_out, sizeof(int));
     l.row_lora = claim(&end, rows, sizeof(void *));
     l.tile = claim(&end, rows, sizeof(sgmv_tile));
-    l.seq_row = claim(&end, seqs, sizeof(int));
-    l.seq_len = claim(&end, seqs, sizeof(int));
     l.page_indptr = claim(&end, seqs + 1, sizeof(int));
     l.decode = claim(&end, (size_t)l.max_decode_items, sizeof(decode_item));
     l.prefill = claim(&end, (size_t)l.max_prefill_items, sizeof(prefill_item));
@@ -84,7 +83,6 @@ static step step_in(char *base, const layout *l)
         .n = (int *)(base + l->n), .token = (int *)(base + l->token), .position = (int *)(base + l->position),
         .kv_slot = (int *)(base + l->kv_slot), .out_row = (int *)(base + l->out_row),
         .row_lora = (const lora_entry **)(base + l->row_lora), .tile = (sgmv_tile *)(base + l->tile),
-        .seq_row = (int *)(base + l->seq_row), .seq_len = (int *)(base + l->seq_len),
         .page_indptr = (int *)(base + l->page_indptr), .page = (int *)(base + l->page),
         .decode = (decode_item *)(base + l->decode), .prefill = (prefill_item *)(base + l->prefill),
         .v_arrivals = (int *)(base + l->v_arrivals),
@@ -170,11 +168,11 @@ static void fill_slots(int *slot, const batch *b, const int *pages, int row, int
         slot[r] = pages[b->position[r] / page_len] * page_len + b->position[r] % page_len;
 }
 
-/* Longest sequences first, as attention wants them; the pieces of one in order. */
+/* Longest rows first, as attention wants them; the pieces of one in order. */
 static int by_length(const void *a, const void *b)
 {
     const decode_item *x = a, *y = b;
-    return x->len != y->len ? y->len - x->len : x->seq != y->seq ? x->seq - y->seq : x->index - y->index;
+    return x->len != y->len ? y->len - x->len : x->row != y->row ? x->row - y->row : x->index - y->index;
 }
 
 /* The pieces of a row that sees it.len positions. Returns how many. */
@@ -199,15 +197,13 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
     for (int s = 0; s < n_seqs; s++) {
         bool is_prefill = s < b->n_prefills;
         int row = is_prefill ? b->prefill_indptr[s] : first_decode + s - b->n_prefills;
-        int n_rows = is_prefill ? b->prefill_indptr[s + 1] - row : 1, len = b->position[row + n_rows - 1] + 1;
-        ((int *)h->seq_row)[s] = row;
-        ((int *)h->seq_len)[s] = len;
+        int n_rows = is_prefill ? b->prefill_indptr[s + 1] - row : 1;
         fill_slots((int *)h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
         bool whole = is_prefill && !shape->decode_only;
         for (int r = 0; whole && r < n_rows; r += PREFILL_TILE)
             prefill[n_prefill++] = (prefill_item){s, row + r, n_rows - r < PREFILL_TILE ? n_rows - r : PREFILL_TILE};
         for (int r = row; !whole && r < row + n_rows; r++)
-            n_decode += add_pieces(cu, decode + n_decode, (decode_item){.seq = s, .row = r, .len = b->position[r] + 1,
+            n_decode += add_pieces(cu, decode + n_decode, (decode_item){.row = r, .len = b->position[r] + 1,
                                                                        .fresh = b->position[row], .pages = b->page_indptr[s]});
     }
     qsort(decode, (size_t)n_decode, sizeof *decode, by_length);
