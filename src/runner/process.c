@@ -26,7 +26,7 @@ struct process {
     struct bufferevent *out;    /* what it reads */
     int err_fd;
     buf line;                   /* of its standard error, begun */
-    char last_line[256];
+    char last_line[sizeof(err) + 16];       /* room for a whole message of ours */
     bool broken;                /* what it wrote was no message: it has been killed */
     struct event *on_message, *on_error, *on_end;
 };
@@ -122,7 +122,7 @@ static void process_ended(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     (void)what;
     process *p = ctx;
-    char how[32], why[400];
+    char how[32], why[sizeof p->last_line + sizeof how + 4];
     child_wait(&p->c, how);
     while (read_messages(p))
         continue;

@@ -45,7 +45,7 @@ struct runner {
     struct event *look;         /* timer: are they all alive? */
     double looked_at;
     bool was_ready;             /* some worker, at some time */
-    char last_end[450];         /* why a worker ended */
+    char last_end[sizeof(err) + 64];        /* why a worker ended */
     bool draining;
     struct event *drained;      /* timer: the latest, or at once */
     void (*done)(void *ctx);

@@ -84,7 +84,7 @@ static void answer(const Message *m, uint64_t *n_seen, uint32_t *reset, uint32_t
 static int be_worker(const char *mode)
 {
     if (strcmp(mode, "fail") == 0) {
-        fprintf(stderr, "first line\nthe model is not there\n");
+        fprintf(stderr, "first line\n%0400d: the model is not there\n", 0);
         return 2;
     }
     frame_reader in = {.fd = 3};
@@ -378,6 +378,7 @@ static void a_worker_that_cannot_start_is_tried_again_and_never_announced(void *
     PASS(s->loop, 0.5);
     assert_int_equal(s->n_got, 0);
     assert_int_equal(runner_n_ready(s->r), 0);
+    assert_non_null(strstr(runner_failure(s->r), ": the model is not there"));
 }
 
 static void a_lost_link_makes_workers_forget(void **state)
