@@ -366,6 +366,7 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
     scheduler_stats t = s->stats;
     t.n_running = s->n_running;
     t.n_queued = placement_n_waiting(s);
+    t.n_suspects = (int)s->suspects.n;
     for (size_t i = 0; i < s->n_gpus; i++) {
         const gpu *g = s->gpus[i];
         if (!g)
@@ -374,6 +375,7 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
         t.n_idle += !g->draining && g->n_running == 0;
         t.n_light += gpu_is_light(g, s->opt.light_share);
         t.n_full += g->n_running >= g->info.max_batch;
+        t.n_suspects += g->n_suspects;
     }
     t.wants_more = t.n_idle + t.n_light == 0;
     return t;

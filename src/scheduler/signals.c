@@ -120,6 +120,7 @@ void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_fr
     add_gauge(out, "gpus_full", "GPUs at their batch limit", t.n_full);
     add_gauge(out, "requests_running", "requests on GPUs", t.n_running);
     add_gauge(out, "requests_queued", "requests that wait for a GPU", t.n_queued);
+    add_gauge(out, "requests_suspect", "requests whose worker died and that have made no token since", t.n_suspects);
     add_gauge(out, "scale_up_wanted", "1 when no lightly loaded GPU is left", t.wants_more);
     add_gauge(out, "scale_down_possible", "idle GPUs that can go", n_spare);
     add_counter(out, "requests_submitted", "requests that frontends have submitted, again or for the first time", t.submitted);

@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -87,7 +88,8 @@ class Streams:
         head = await reader.readuntil(b"\r\n\r\n")
         assert b" 200 " in head.split(b"\r\n")[0], (self.requests[i], head, await reader.read(2000))
         while True:
-            line = await asyncio.wait_for(reader.readline(), STUCK_S)
+            async with asyncio.timeout(STUCK_S):
+                line = await reader.readline()
             assert line, f"the stream ended in the middle: {text!r}"
             if line.startswith(b"data: [DONE]"):
                 return text, logprobs
@@ -156,13 +158,22 @@ class Faults:
         await asyncio.sleep(self.rng.uniform(0, 0.5))
         role.process = await asyncio.to_thread(role.start)
 
+    def lives(self, runner):
+        """How often the scheduler has heard that a worker died, and the runner that one of its own is ready. Killed before
+        it was ready, only the next one's start shows that it is noticed."""
+        return self.scheduler.process.log().count(" is gone: "), runner.process.log().count(" is ready ")
+
     async def strike(self, kind):
         runner = self.rng.choice(self.runners)
         if kind in ("kill worker", "hang worker"):
             workers = runner.process.children()
             if not workers:
                 return
+            before = self.lives(runner)
             os.kill(self.rng.choice(workers), signal.SIGKILL if kind == "kill worker" else signal.SIGSTOP)
+            async with asyncio.timeout(STUCK_S):
+                while self.lives(runner) == before:
+                    await asyncio.sleep(0.02)
         elif kind == "stop runner":
             runner.process.kill(signal.SIGSTOP)
             await asyncio.sleep(self.stop_seconds)
@@ -180,10 +191,16 @@ class Faults:
         return kinds
 
 
-async def progress(streams, tasks, since):
-    """Wait until every stream has got a token since then. A worker killed sooner could make a request a suspect that
-    has not had the chance to show that it is innocent."""
-    while min(streams.heard) < since:
+def suspects(cluster):
+    """How many requests the next death of a worker could be blamed on."""
+    return int(re.search(r"^punica_requests_suspect (\d+)$", cluster.get("/metrics"), re.M)[1])
+
+
+async def progress(cluster, streams, tasks, since):
+    """Wait until every stream has got a token since then, and no request is a suspect any more: a worker killed sooner
+    could be blamed on one that has not had the chance to show that it is innocent. (A token that a client gets may have
+    been made long before, by the worker that died.)"""
+    while min(streams.heard) < since or await asyncio.to_thread(suspects, cluster) > 0:
         for task in tasks:
             if task.done():
                 task.result()
@@ -209,11 +226,11 @@ async def run(options, folder):
     tasks = [asyncio.create_task(streams.forever(i)) for i in range(N_STREAMS)]
     try:
         for kind in faults.draw(options.faults):
-            await progress(streams, tasks, time.monotonic())
+            await progress(cluster, streams, tasks, time.monotonic())
             await asyncio.sleep(rng.uniform(0, options.pause))
             print(f"{time.monotonic() - started:6.1f} s  {kind}", flush=True)
             await faults.strike(kind)
-        await progress(streams, tasks, time.monotonic())
+        await progress(cluster, streams, tasks, time.monotonic())
         streams.closing = True
         await asyncio.gather(*tasks)
         took = time.monotonic() - started
@@ -237,7 +254,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
             done, streams, took = asyncio.run(run(options, Path(folder)))
-        except BaseException:
+        except BaseException as problem:
+            print(f"== {type(problem).__name__}: {problem}")
             for log in sorted(Path(folder).iterdir()):
                 print(f"== {log.name}\n{log.read_text(errors='replace')[-3000:]}")
             raise

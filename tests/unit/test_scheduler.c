@@ -382,8 +382,10 @@ static void suspects_run_apart_until_they_make_a_token(void **state)
     expect(f, "add 4 to 0");                    /* who is not a suspect does not */
     gpu_is_up(f, 1, 4, 100);
     expect(f, "add 2 to 1");
+    assert_int_equal(scheduler_get_stats(f->s).n_suspects, 3);
     reports_token(f, 0, 2, 98, 1, 4, 0, 5);
     expect(f, "tokens of 1 for 0 from 0: 5; add 3 to 0");
+    assert_int_equal(scheduler_get_stats(f->s).n_suspects, 2);
     finish(f);
 }
 
