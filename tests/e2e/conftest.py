@@ -6,6 +6,7 @@ tests/golden/models (made by tools/golden_models.py); `punica` runs the program;
 """
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("PUNICA_BIN", ROOT / "build/dev/punica")).absolute()
 FAMILIES = sorted(p.parent for p in ROOT.glob("tests/golden/models/*/golden.json"))
 TIMEOUT_S = 300
+
+# Who is started in the background may have been told to ignore Ctrl-C, and what it starts would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Golden:
