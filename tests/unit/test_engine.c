@@ -617,8 +617,8 @@ int main(void)
         cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
         cmocka_unit_test(the_last_token_needs_no_page),  cmocka_unit_test(a_cancel_with_steps_in_flight),
         cmocka_unit_test(memory_limits_adapters_too),    cmocka_unit_test(adapters_load_side_by_side),
-        cmocka_unit_test(adapters_come_from_images),     cmocka_unit_test(running_ahead_does_not_matter), cmocka_unit_test(outputs_end_where_they_should),
-        cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
+        cmocka_unit_test(adapters_come_from_images),     cmocka_unit_test(running_ahead_does_not_matter),
+        cmocka_unit_test(outputs_end_where_they_should), cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
