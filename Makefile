@@ -7,11 +7,11 @@ all: build
 setup:
 	@tools/setup.sh
 
-# The release program: build/punica
+# The release program, without tests: build/punica
 build: setup
 	@cmake --preset release >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }
 	@rm -f build.log
-	@cmake --build build
+	@cmake --build build --target src/all
 
 # A server with one base model and 13 adapters, asked all at once.
 demo: build
