@@ -15,8 +15,8 @@
  * A warp owns 256 adjacent columns of one row of one projection, a lane 8 of them, so that a row of B is
  * one 16-byte load. Rows of one adapter are adjacent, and the warps of a block own the same columns of
  * adjacent rows where they can: they find B in L1. */
-#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/kernel.cuh"
+#include "backend/cuda/mailbox.cuh"
 
 enum {
     LANE_COLS = 8,
@@ -98,6 +98,13 @@ template <typename T> static __device__ __forceinline__ void add_n(float (&sum)[
     load_n(v, from);
     for (int j = 0; j < LANE_COLS; j++)
         sum[j] += v[j];
+}
+
+/* x = the numbers at `from`, which an earlier kernel of the invocation wrote: past L1, which may hold older ones. */
+static __device__ __forceinline__ void load_latest(float (&x)[LANE_COLS], const float *from)
+{
+    *(float4 *)&x[0] = __ldcg((const float4 *)from);
+    *(float4 *)&x[4] = __ldcg((const float4 *)from + 1);
 }
 
 /* A lane's share of v B for one row and projection: AHEAD rows of B are always under way. */
@@ -325,58 +332,64 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
 
 enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
 
-/* The smallest cluster whose blocks have at most NORM_WARPS warps; more than there may be: 0. */
+/* The smallest cluster, of 2 blocks at least where there are any, whose blocks have at most NORM_WARPS warps; more
+ * than there may be: 0. */
 static unsigned norm_cluster(const cuda_backend *cu, int cols)
 {
-    unsigned cluster = 1, most = cu->arch >= 90 ? MAX_CLUSTER : 1;
+    unsigned cluster = cu->arch >= 90 ? 2 : 1, most = cu->arch >= 90 ? MAX_CLUSTER : 1;
     while (cluster <= most && tiles_of(cols) > (int)cluster * NORM_WARPS)
         cluster *= 2;
     return cluster <= most ? cluster : 0;
 }
 
 /* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a row, a warp 256 columns of it;
- * every warp's sum of squares is stored into all blocks. Shared: those, and RANKS floats of v. */
+ * every warp's sum of squares is sent to all blocks. When the shrink's blocks have arrived, all that came before
+ * their kernel has ended: then x is read too, and once the dense product has ended only delta is left to wait for. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
 expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
 {
-    __shared__ float sums[MAX_CLUSTER * NORM_WARPS];
-    __shared__ float shared_v[RANKS];
+    __shared__ float sums[MAX_CLUSTER * NORM_WARPS], shared_v[RANKS];
+    __shared__ uint64_t box;
     int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
     int col = (blockIdx.x * blockDim.x + threadIdx.x) * LANE_COLS;
     bool inside = col < cols;
     size_t place = (size_t)row * cols + col;
 
     let_next_start();
+    if (threadIdx.x == 0) {
+        mailbox_open(&box);
+        mailbox_expect(&box, (int)gridDim.x * n_warps);
+    }
+    __syncwarp();
+    cluster_announce();
     product<T, 8> p;
     start(p, entry_of(e, row), 0, col, cols);
     float by[LANE_COLS] = {}, v[LANE_COLS] = {}, squares = 0.0f;
     if (inside)
         load_n(by, w + col);
-    cluster_arrive();
-    wait_for_v(e, p.rank > 0);
+    wait_for_v(e, true);
+    if (inside)
+        load_latest(v, x + place);
     for (int from = 0; from < p.rank; from += RANKS) {
         __syncthreads();
         sum_splits(shared_v, e, row, from, p.rank - from, threadIdx.x, blockDim.x);
         __syncthreads();
         add_product(v, p, shared_v, from);
     }
+    cluster_wait();                     /* all boxes are open */
 
     wait_for_previous();
-    if (inside) {
+    if (inside)
         add_n(v, delta + place);
-        add_n(v, x + place);
-    }
     for (int j = 0; j < LANE_COLS; j++)
         squares += inside ? v[j] * v[j] : 0.0f;
     squares = warp_sum(squares);
-    cluster_wait();
     if (lane < gridDim.x)
-        store_to_peer(&sums[blockIdx.x * n_warps + warp], lane, squares);
-    cluster_arrive();
+        mailbox_send(&sums[blockIdx.x * n_warps + warp], &box, lane, squares);
     if (inside)
         store_n(x + place, v);
-    cluster_wait();
+    mailbox_wait(&box, 0);
     float all = 0.0f;
     for (int i = lane; i < gridDim.x * n_warps; i += 32)
         all += sums[i];

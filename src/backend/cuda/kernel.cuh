@@ -3,9 +3,10 @@
  * Overlapped launches (programmatic dependent launch, Hopper): a kernel may start while the one before it drains.
  * Rule for every kernel launched by launch(): every block calls wait_for_previous() before it reads or writes what
  * earlier kernels touch, and block 0 in any case, so that a kernel never ends before the one it follows. Only
- * weights, the batch's metadata (written by a copy that the stream orders), keys and values of positions that no
- * kernel of the same invocation writes, and v once all blocks of its shrink have arrived (step.v_arrivals) may be read
- * before. let_next_start() may be called once the block's outstanding work is short. */
+ * weights, the batch's metadata (written by a copy that the stream orders) and keys and values of positions that no
+ * kernel of the same invocation writes may be read before; and once all blocks of a shrink have arrived
+ * (step.v_arrivals) its v, and whatever was written before its kernel. let_next_start() may be called once the block's
+ * outstanding work is short. */
 #ifndef PUNICA_BACKEND_CUDA_KERNEL_CUH
 #define PUNICA_BACKEND_CUDA_KERNEL_CUH
 

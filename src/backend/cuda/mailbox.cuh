@@ -2,7 +2,8 @@
  *
  * A barrier of the whole cluster orders everybody's memory and costs more than the sum it guards. Here each
  * number counts itself on an mbarrier of the receiving block as it arrives. A box must be open in all blocks
- * before the first number is sent: open, cluster_announce(), and cluster_wait() before sending. */
+ * before the first number is sent: open, cluster_announce(), and cluster_wait() before sending. Elsewhere a cluster
+ * is one block, which sends to itself, and all its threads wait. */
 #ifndef PUNICA_BACKEND_CUDA_MAILBOX_CUH
 #define PUNICA_BACKEND_CUDA_MAILBOX_CUH
 
@@ -43,6 +44,8 @@ static __device__ __forceinline__ void mailbox_send(float *at, uint64_t *box, un
                  " st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %3, [box]; }"
                  :: "r"((uint32_t)__cvta_generic_to_shared(at)), "r"((uint32_t)__cvta_generic_to_shared(box)),
                     "r"(peer), "r"(__float_as_uint(value)) : "memory");
+#else
+    *at = value;
 #endif
 }
 
@@ -55,6 +58,8 @@ static __device__ __forceinline__ void mailbox_wait(uint64_t *box, int i)
         asm volatile("{ .reg .pred p;"
                      " mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"((uint32_t)__cvta_generic_to_shared(box)), "r"(i & 1) : "memory");
+#else
+    __syncthreads();
 #endif
 }
 
