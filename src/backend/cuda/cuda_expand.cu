@@ -332,11 +332,11 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
 
 enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
 
-/* The smallest cluster, of 2 blocks at least where there are any, whose blocks have at most NORM_WARPS warps; more
- * than there may be: 0. */
+/* The smallest cluster whose blocks have at most NORM_WARPS warps; more than there may be: 0. Where there are clusters
+ * it has 2 blocks at least, see mailbox.cuh. */
 static unsigned norm_cluster(const cuda_backend *cu, int cols)
 {
-    unsigned cluster = cu->arch >= 90 ? 2 : 1, most = cu->arch >= 90 ? MAX_CLUSTER : 1;
+    unsigned most = cu->arch >= 90 ? MAX_CLUSTER : 1, cluster = most > 1 ? 2 : 1;
     while (cluster <= most && tiles_of(cols) > (int)cluster * NORM_WARPS)
         cluster *= 2;
     return cluster <= most ? cluster : 0;

@@ -2,8 +2,9 @@
  *
  * A barrier of the whole cluster orders everybody's memory and costs more than the sum it guards. Here each
  * number counts itself on an mbarrier of the receiving block as it arrives. A box must be open in all blocks
- * before the first number is sent: open, cluster_announce(), and cluster_wait() before sending. Elsewhere a cluster
- * is one block, which sends to itself, and all its threads wait. */
+ * before the first number is sent: open, cluster_announce(), and cluster_wait() before sending. The launch must be
+ * one of clusters of 2 blocks or more: without, a kernel that sends fails. Before Hopper there are none: a block then
+ * sends to itself, and all its threads wait. */
 #ifndef PUNICA_BACKEND_CUDA_MAILBOX_CUH
 #define PUNICA_BACKEND_CUDA_MAILBOX_CUH
 
