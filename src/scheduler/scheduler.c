@@ -367,6 +367,9 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
     t.n_running = s->n_running;
     t.n_queued = placement_n_waiting(s);
     t.n_suspects = (int)s->suspects.n;
+    const request *r;
+    TAILQ_FOREACH(r, &s->aside, beside)
+        t.n_suspects += r->suspect && !r->on;
     for (size_t i = 0; i < s->n_gpus; i++) {
         const gpu *g = s->gpus[i];
         if (!g)

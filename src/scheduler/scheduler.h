@@ -135,7 +135,7 @@ double scheduler_tick(scheduler *s, double now);
 typedef struct {
     int n_gpus, n_idle, n_light, n_full;        /* full: at the batch limit */
     int n_running, n_queued;
-    int n_suspects;             /* on GPUs or in line (not aside): their worker died, and they have made no token since */
+    int n_suspects;             /* their worker died, and they have made no token since */
     bool wants_more;            /* no lightly loaded or idle GPU is left */
     uint64_t submitted, finished, failed, refused, cancelled, evicted, moved, recovered, stale;     /* since new */
 } scheduler_stats;

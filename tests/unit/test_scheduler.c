@@ -576,6 +576,7 @@ static void who_is_too_large_without_one_gpu_waits_for_it_and_stops_nobody(void 
     fixture *f = begin_with_large_request();
     dies(f, 1, 1);
     expect(f, "");
+    assert_int_equal(scheduler_get_stats(f->s).n_suspects, 1);
     submit(f, 2);
     expect(f, "add 2 to 0");
     submit_long(f, 3, 60);                      /* a new one waits as well: there was a GPU for it */
