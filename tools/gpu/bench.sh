@@ -26,7 +26,9 @@ for what; do
     op) run op bin/punica bench op --device cuda --rank 8,16,32,64,128 --dims 4096x4096,8192x8192 --csv "$to/op.csv" ;;
     baselines)
         run op-baselines python3 op_baselines.py --csv "$to/baselines.csv"
-        run peft python3 peft_baseline.py ;;
+        for shape in llama2-7b llama2-13b; do
+            run peft-$shape python3 peft_baseline.py --shape $shape
+        done ;;
     layer)
         for shape in llama2-7b llama2-13b; do
             run layer-$shape bin/punica bench layer --device cuda --shape $shape --csv "$to/layer-$shape.csv"
