@@ -594,6 +594,16 @@ static void long_decodes(backend *be, heads h)
     }
 }
 
+/* More units of work than teams of blocks, of all lengths: most have several to do. */
+static void many_decodes(backend *be, heads h)
+{
+    static both_batch b;
+    reserve(be, h, 300);
+    make_decodes(&b, 40, 64, 300);
+    random_segments(&b, NULL);
+    attention_case(be, h, &b, 0, false);
+}
+
 static void attention_on(backend *be)
 {
     static const int windows[] = {0, 0, 7, 100, 1};
@@ -614,6 +624,9 @@ static void attention_on(backend *be)
         if (!quick && h.head_dim >= 64)
             long_decodes(be, h);
     }
+    many_decodes(be, (heads){16, 16, 64});
+    if (!quick)
+        many_decodes(be, (heads){16, 16, 128});
 }
 
 /* One layer's linears with what follows each, as the model runs them. */

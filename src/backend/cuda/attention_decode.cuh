@@ -2,7 +2,7 @@
  *
  * Bound by reading the KvCache, so everything serves to keep copies in flight. A unit of work is one piece
  * of the positions that a row sees (decode_item), for one key/value head and up to QUERIES of the query heads
- * that share it. Teams of blocks (clusters; of one block where units are many) stay and take units in turn.
+ * that share it. Teams of blocks (clusters; of one block where units are many) stay and take the units dealt to them.
  * Each warp has a ring of tiles in shared memory, TILE positions of keys and values each, and copies ahead of
  * its arithmetic, on into later units. For a team of one block:
  *
@@ -53,7 +53,7 @@ static inline size_t decode_shared_bytes(int head_dim, int warps, int queries)
 /* Which block of which team this is. */
 typedef struct {
     int size, rank;             /* blocks in the team; which of them */
-    int n, index;               /* teams in the grid; which of them */
+    int index;                  /* which team of the grid */
     int block_warps, warps;     /* of a block, of the team */
     int warp;                   /* in its block: known to be the same in all lanes */
 } decode_team;
@@ -63,7 +63,6 @@ static __device__ __forceinline__ decode_team team_of_block(int size)
     decode_team t;
     t.size = size;
     t.rank = (int)blockIdx.x % size;
-    t.n = (int)gridDim.x / size;
     t.index = (int)blockIdx.x / size;
     t.block_warps = (int)blockDim.x / 32;
     t.warps = size * t.block_warps;
@@ -112,13 +111,6 @@ template <typename T> __device__ __forceinline__ int decode_item_of(const attent
     return u / decode_slices(a.h, a.group);
 }
 
-/* What the team that has done unit u does next. Teams take turns back and forth: as items come longest first, who
- * had the longest unit of one round has the shortest of the next, and all are done at about the same time. */
-static __device__ __forceinline__ int unit_after(int u, decode_team team)
-{
-    return 2 * (u / team.n + 1) * team.n - 1 - u;
-}
-
 /* Unit u of the grid, of this item. */
 template <typename T>
 __device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u, decode_item it)
@@ -150,9 +142,9 @@ static __device__ __forceinline__ int first_tile(const decode_unit &w, decode_te
     return w.from / TILE + team.rank * team.block_warps + team.warp;
 }
 
-/* The next tile a warp copies. What the unit after it is, and the tile's page, are looked up ahead. */
+/* The next tile a warp copies. The units after this one, the next one's item, and the tile's page are looked up ahead. */
 typedef struct {
-    int unit, n_units;
+    int unit, after, later, n_units;
     int tile, end;              /* tile holds positions from tile * TILE */
     int to, fresh;              /* of the unit: end of its positions; the first tile that this invocation writes to */
     int kv_head, page;
@@ -170,9 +162,10 @@ __device__ __forceinline__ void cursor_open(decode_cursor *c, const attention_ca
     c->fresh = c->next.fresh / TILE;
     c->kv_head = w.kv_head;
     c->pages = a.s.page + w.pages;
-    int after = unit_after(c->unit, team);
-    if (after < c->n_units)
-        c->next = a.s.decode[decode_item_of(a, after)];
+    if (c->after < c->n_units) {
+        c->next = a.s.decode[decode_item_of(a, c->after)];
+        c->later = a.s.next_unit[c->after];
+    }
 }
 
 /* Move on, if need be, to a unit that has tiles for this warp. */
@@ -180,7 +173,8 @@ template <typename T>
 __device__ __forceinline__ void cursor_settle(decode_cursor *c, const attention_call<T> &a, decode_team team)
 {
     while (c->tile >= c->end) {
-        c->unit = unit_after(c->unit, team);
+        c->unit = c->after;
+        c->after = c->later;
         if (c->unit >= c->n_units)
             return;
         cursor_open(c, a, team);
@@ -196,6 +190,7 @@ __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a
     c.unit = team.index;
     if (c.unit < c.n_units) {
         c.next = a.s.decode[decode_item_of(a, c.unit)];
+        c.after = a.s.next_unit[c.unit];
         cursor_open(&c, a, team);
         cursor_settle(&c, a, team);
     }
@@ -490,8 +485,8 @@ __device__ __forceinline__ void finish_unit(const attention_call<T> &a, const de
         merge_parts<D>(a, w, parts, team);
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A team owns a unit in every
- * team.n, a warp every team.warps-th tile of it. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A warp has every team.warps-th tile of its team's
+ * units. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
 template <typename T, int D>
 static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
 decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
@@ -514,8 +509,9 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
 
     decode_unit w = {};
     decode_state<D> st;
-    int u = team.index;
+    int u = team.index, after = c.n_units;
     if (u < c.n_units) {
+        after = a.s.next_unit[u];
         w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
         load_queries(&st, a, w);
     }
@@ -534,8 +530,9 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
         leave_state(&st, mg, team.warp, w.n_heads);
         team_arrive(team);
         decode_unit done = w;
-        u = unit_after(u, team);
+        u = after;
         if (u < c.n_units) {            /* its queries come while this one is finished */
+            after = a.s.next_unit[u];
             w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
             load_queries(&st, a, w);
         }

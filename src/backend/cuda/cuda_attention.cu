@@ -30,15 +30,24 @@ int cuda_decode_piece(const cuda_backend *cu, int seq_len)
     return ((seq_len + n - 1) / n + TILE - 1) / TILE * TILE;
 }
 
-/* The scratch of decode_kernel: for every sequence, row of a short prompt, and piece. No piece of several is shorter
+/* One for every sequence and row of a short prompt, and the further pieces of long ones: no piece of several is shorter
  * than 3/4 of piece_of(). */
+int cuda_decode_items(const extent *x)
+{
+    long positions = (long)x->max_pages * x->page_len;
+    return x->max_sequences + 2 * FUSED_ROWS + (int)(positions / (piece_of(x->h) * 3 / 4));
+}
+
+int cuda_decode_slices(heads h)
+{
+    return decode_slices(h, h.n_heads / h.n_kv_heads);
+}
+
+/* The scratch of decode_kernel. */
 static size_t lay_out_parts(decode_parts *parts, void *scratch, const extent *limit)
 {
     heads h = limit->h;
-    size_t positions = (size_t)limit->max_pages * (size_t)limit->page_len;
-    size_t items = (size_t)limit->max_sequences + FUSED_ROWS + positions / ((size_t)piece_of(h) * 3 / 4);
-    size_t rows = items * (size_t)h.n_heads;
-    size_t slices = (size_t)decode_slices(h, h.n_heads / h.n_kv_heads);
+    size_t items = (size_t)cuda_decode_items(limit), rows = items * (size_t)h.n_heads, slices = (size_t)cuda_decode_slices(h);
     parts->out = (float *)scratch;
     parts->stat = (float2 *)(parts->out + rows * (size_t)((h.head_dim + 1) / 2 * 2));
     parts->arrived = (unsigned *)(parts->stat + rows);
@@ -88,9 +97,11 @@ typedef struct { int warps, team, blocks; size_t shared; } decode_grid;
 /* Many units: two blocks or more to an SM, each with its own, so that one computes while the other waits. Few:
  * one large block to an SM, in teams that share a unit. Teams want their blocks close together, so not all SMs
  * can be reached by them, and one that must wait for another doubles the time. */
-static decode_grid grid_for(const cuda_backend *cu, heads h, int queries, int n_decodes, int n_items)
+static decode_grid grid_for(const cuda_backend *cu)
 {
-    int slices = decode_slices(h, h.n_heads / h.n_kv_heads), n_units = n_decodes * slices;
+    heads h = cu->limit.h;
+    int group = h.n_heads / h.n_kv_heads, queries = group < QUERIES ? group : QUERIES, slices = decode_slices(h, group);
+    int n_items = cu->shape.max_decode_items, n_units = (cu->shape.decode_only ? cu->shape.n_rows : n_items) * slices;
     size_t per_sm = cu->arch >= 90 ? 228 << 10 : 164 << 10, reserved = 1024;
     decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms, decode_shared_bytes(h.head_dim, DECODE_MAX_WARPS, queries)};
     bool few = n_units <= cu->n_sms;
@@ -107,10 +118,15 @@ static decode_grid grid_for(const cuda_backend *cu, heads h, int queries, int n_
     return g;
 }
 
+int cuda_decode_teams(const cuda_backend *cu)
+{
+    decode_grid g = grid_for(cu);
+    return g.blocks / g.team;
+}
+
 template <typename T, int D> static void decode(cuda_backend *cu, const attention_call<T> &a)
 {
-    int n_decodes = cu->shape.decode_only ? cu->shape.n_rows : cu->shape.max_decode_items;
-    decode_grid g = grid_for(cu, a.h, a.group < QUERIES ? a.group : QUERIES, n_decodes, cu->shape.max_decode_items);
+    decode_grid g = grid_for(cu);
     decode_parts parts;
     CHECK(lay_out_parts(&parts, cu->attention_parts, &cu->limit) <= cu->attention_parts_bytes);
     allow_shared(cu, decode_kernel<T, D>, g.shared);
@@ -162,6 +178,8 @@ void cuda_attention(backend *be, tensor *y, const tensor *qkv, heads h, const ba
                     int window)
 {
     (void)b;
+    const heads *limit = &cuda_of(be)->limit.h;
+    CHECK(h.n_heads == limit->n_heads && h.n_kv_heads == limit->n_kv_heads && h.head_dim == limit->head_dim);
     CHECK(h.n_heads % h.n_kv_heads == 0 && y->cols == h.n_heads * h.head_dim && kv->head_dim == h.head_dim);
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && kv->type == be->act);
     BY_ACT(attend_any, cuda_of(be), y, qkv, h, kv, layer, window);

@@ -4,7 +4,7 @@
  * copies it to the device, where the arrays have fixed places. There are two such host blocks in
  * turn: the host fills one while the copy of the other may still be queued behind a running step.
  *
- *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | items ... | pages
+ *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | items, units ... | pages
  *
  * A batch of decodes only is padded to one of a few sizes. The first of a size runs op by op (so that
  * everything lazy is set up), the second is recorded into a CUDA graph, all later ones replay it. A short prompt
@@ -14,14 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/deal.h"
 #include "base/mem.h"
 
 /* Prompts are short while their rows see no more positions than this together, each of them read for every row. */
 enum { SHORT_READS = 4096 };
 
+/* What one of attention's units takes beside its positions, in positions. */
+enum { UNIT_COST = 32 };
+
 /* Where the arrays lie in a block. */
 typedef struct {
-    size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, prefill, v_arrivals;
+    size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, next_unit, prefill, v_arrivals;
     size_t page;                /* last: only the used part is copied */
     size_t bytes;
     int max_decode_items, max_prefill_items;
@@ -53,12 +57,11 @@ static size_t claim(size_t *end, size_t n, size_t size)
     return at;
 }
 
-static layout lay_out(const cuda_backend *cu, const extent *x)
+static layout lay_out(const extent *x)
 {
     size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
     layout l = {
-        /* Short prompts add a piece for each of their rows, and some more where those see much. */
-        .max_decode_items = x->max_sequences * cuda_decode_pieces(cu) + 2 * FUSED_ROWS,
+        .max_decode_items = cuda_decode_items(x),
         .max_prefill_items = x->max_sequences + x->max_rows / PREFILL_TILE,
     };
     l.n = claim(&end, N_COUNTS, sizeof(int));
@@ -70,6 +73,7 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
     l.tile = claim(&end, rows, sizeof(sgmv_tile));
     l.page_indptr = claim(&end, seqs + 1, sizeof(int));
     l.decode = claim(&end, (size_t)l.max_decode_items, sizeof(decode_item));
+    l.next_unit = claim(&end, (size_t)l.max_decode_items * (size_t)cuda_decode_slices(x->h), sizeof(int));
     l.prefill = claim(&end, (size_t)l.max_prefill_items, sizeof(prefill_item));
     l.v_arrivals = claim(&end, (size_t)x->n_sites, sizeof(int));
     l.page = claim(&end, (size_t)x->max_pages, sizeof(int));
@@ -84,8 +88,8 @@ static step step_in(char *base, const layout *l)
         .kv_slot = (int *)(base + l->kv_slot), .out_row = (int *)(base + l->out_row),
         .row_lora = (const lora_entry **)(base + l->row_lora), .tile = (sgmv_tile *)(base + l->tile),
         .page_indptr = (int *)(base + l->page_indptr), .page = (int *)(base + l->page),
-        .decode = (decode_item *)(base + l->decode), .prefill = (prefill_item *)(base + l->prefill),
-        .v_arrivals = (int *)(base + l->v_arrivals),
+        .decode = (decode_item *)(base + l->decode), .next_unit = (int *)(base + l->next_unit),
+        .prefill = (prefill_item *)(base + l->prefill), .v_arrivals = (int *)(base + l->v_arrivals),
     };
 }
 
@@ -131,7 +135,7 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
     cuda_keep(cu, cudaStreamSynchronize(cu->stream), "reserve");
     cuda_step_free(cu);
     step_store *s = cu->store = XNEW(step_store);
-    s->at = lay_out(cu, x);
+    s->at = lay_out(x);
     s->capturing = -1;
     int *drawn = cu->step.drawn = cuda_alloc(&cu->base, (size_t)x->max_out * sizeof(int), e);
     s->device = cuda_alloc(&cu->base, s->at.bytes, e);
@@ -278,6 +282,17 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     cu->shape = shape;
 }
 
+/* Attention's units, dealt out to the teams that will run them. */
+static void deal_units(const cuda_backend *cu, char *host)
+{
+    step h = step_in(host, &cu->store->at);
+    int n = h.n[COUNT_DECODE_ITEMS], slices = cuda_decode_slices(cu->limit.h), *cost = XNEW_ARRAY(int, (size_t)n);
+    for (int i = 0; i < n; i++)
+        cost[i] = h.decode[i].to - h.decode[i].from + UNIT_COST;
+    deal(cost, slices, n * slices, cuda_decode_teams(cu), (int *)h.next_unit);
+    free(cost);
+}
+
 /* The recording for a batch of this shape; a new entry where there is none. */
 static int find_recording(step_store *s, const void *owner, const step_shape *shape)
 {
@@ -318,6 +333,7 @@ invocation cuda_begin(backend *be, const batch *b, const void *owner)
     cu->begun = b;
     cuda_keep(cu, cudaEventSynchronize(s->copied[turn]), "begin");
     fill(cu, b, s->host[turn]);
+    deal_units(cu, s->host[turn]);
     size_t bytes = s->at.page + (size_t)b->page_indptr[b->n_prefills + b->n_decodes] * sizeof(int);
     cuda_keep(cu, cudaMemcpyAsync(s->device, s->host[turn], bytes, cudaMemcpyHostToDevice, cu->stream), "begin");
     cuda_keep(cu, cudaEventRecord(s->copied[turn], cu->stream), "begin");
