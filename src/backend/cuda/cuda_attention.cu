@@ -9,11 +9,16 @@
 #include "backend/cuda/attention_plain.cuh"
 #include "backend/cuda/attention_prefill.cuh"
 
+int cuda_decode_slices(heads h)
+{
+    return decode_slices(h, h.n_heads / h.n_kv_heads);
+}
+
 /* Positions in a piece; a sequence of up to half as much more is one piece. Cut so that a long sequence among
  * short ones does not keep a few blocks busy long after the rest: in all heads, a piece for every 256 positions. */
 static int piece_of(heads h)
 {
-    int slices = decode_slices(h, h.n_heads / h.n_kv_heads);
+    int slices = cuda_decode_slices(h);
     return 256 * (slices < 4 ? 4 : slices);
 }
 
@@ -30,17 +35,13 @@ int cuda_decode_piece(const cuda_backend *cu, int seq_len)
     return ((seq_len + n - 1) / n + TILE - 1) / TILE * TILE;
 }
 
-/* One for every sequence and row of a short prompt, and the further pieces of long ones: no piece of several is shorter
- * than 3/4 of piece_of(). */
+/* One for every sequence; for every row of a short prompt, and as many again, where those see much; and the further
+ * pieces of long sequences, of which none is shorter than 3/4 of piece_of(). */
 int cuda_decode_items(const extent *x)
 {
-    long positions = (long)x->max_pages * x->page_len;
-    return x->max_sequences + 2 * FUSED_ROWS + (int)(positions / (piece_of(x->h) * 3 / 4));
-}
-
-int cuda_decode_slices(heads h)
-{
-    return decode_slices(h, h.n_heads / h.n_kv_heads);
+    long positions = (long)x->max_pages * x->page_len, further = positions / (piece_of(x->h) * 3 / 4);
+    long most = (long)x->max_sequences * (MAX_PIECES - 1);
+    return x->max_sequences + 2 * FUSED_ROWS + (int)(further < most ? further : most);
 }
 
 /* The scratch of decode_kernel. */
