@@ -6,42 +6,41 @@
 
 #include "base/mem.h"
 
-typedef struct { long load; int last; } hand;   /* what a worker has to do in all; the job dealt to it last */
+typedef struct { long load; int worker; } hand;
 
 static bool has_less(const hand *a, const hand *b)
 {
-    return a->load != b->load ? a->load < b->load : a->last < b->last;
+    return a->load != b->load ? a->load < b->load : a->worker < b->worker;
 }
 
-/* Let the hand at i sink to where those below have more. */
-static void sink(hand *heap, int n, int i)
+/* Let the top sink to where those below have more. */
+static void sink(hand *heap, int n)
 {
-    hand h = heap[i];
+    hand top = *heap;
+    int i = 0;
     for (int child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && has_less(&heap[child + 1], &heap[child]))
             child++;
-        if (!has_less(&heap[child], &h))
+        if (!has_less(&heap[child], &top))
             break;
         heap[i] = heap[child];
     }
-    heap[i] = h;
+    heap[i] = top;
 }
 
-void deal(const int *cost, int group, int n, int n_workers, int *next)
+void deal(const int *cost, int group, int n, int n_workers, int *first, int *next)
 {
-    for (int j = 0; j < n; j++)
-        next[j] = n;
-    if (n <= n_workers)
-        return;
     hand *heap = XNEW_ARRAY(hand, (size_t)n_workers);
-    for (int w = 0; w < n_workers; w++)
-        heap[w] = (hand){cost[w / group], w};
-    for (int i = n_workers / 2 - 1; i >= 0; i--)
-        sink(heap, n_workers, i);
-    for (int j = n_workers; j < n; j++) {
-        next[heap->last] = j;
-        *heap = (hand){heap->load + cost[j / group], j};
-        sink(heap, n_workers, 0);
+    for (int w = 0; w < n_workers; w++) {
+        heap[w] = (hand){0, w};
+        first[w] = n;
+    }
+    for (int j = 0; j < n; j++) {
+        int w = heap->worker;
+        next[j] = first[w];
+        first[w] = j;
+        heap->load += cost[j / group];
+        sink(heap, n_workers);
     }
     free(heap);
 }

@@ -187,7 +187,7 @@ __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a
 {
     decode_cursor c;
     c.n_units = a.s.n[COUNT_DECODE_ITEMS] * decode_slices(a.h, a.group);
-    c.unit = team.index;
+    c.unit = a.s.first_unit[team.index];
     if (c.unit < c.n_units) {
         c.next = a.s.decode[decode_item_of(a, c.unit)];
         c.after = a.s.next_unit[c.unit];
@@ -509,7 +509,7 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
 
     decode_unit w = {};
     decode_state<D> st;
-    int u = team.index, after = c.n_units;
+    int u = a.s.first_unit[team.index], after = c.n_units;
     if (u < c.n_units) {
         after = a.s.next_unit[u];
         w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);

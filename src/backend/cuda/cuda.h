@@ -58,7 +58,8 @@ typedef struct {
     const int *page_indptr;     /* [sequences + 1] */
     const int *page;            /* pages of each sequence in order */
     const decode_item *decode;  /* [COUNT_DECODE_ITEMS] */
-    const int *next_unit;       /* [items * slices] of attention: what its team does next, see deal.h */
+    const int *first_unit;      /* [teams] of attention: what each begins with, see deal.h */
+    const int *next_unit;       /* [items * slices]: what its team does next */
     const prefill_item *prefill;            /* [COUNT_PREFILL_ITEMS] */
     int *drawn;                 /* [out] tokens of the last sample */
     int *v_arrivals;            /* [n_sites] blocks of each site's shrink that are done; zeros when an invocation begins */
@@ -161,7 +162,8 @@ int cuda_decode_piece(const cuda_backend *cu, int seq_len);
 int cuda_decode_pieces(const cuda_backend *cu);
 /* The most items of an invocation up to this extent. */
 int cuda_decode_items(const extent *);
-/* Units of an item, and how many teams share out all units in an invocation of cu->shape. */
+/* Units of an item, and how many teams share out all units in an invocation of cu->shape: no more than so many to an SM. */
+enum { DECODE_TEAMS_PER_SM = 4 };
 int cuda_decode_slices(heads);
 int cuda_decode_teams(const cuda_backend *cu);
 

@@ -110,8 +110,10 @@ static decode_grid grid_for(const cuda_backend *cu)
         g.warps = DECODE_MAX_WARPS / 2;
         g.shared = decode_shared_bytes(h.head_dim, g.warps, queries);
     }
-    if (!few)
-        g.blocks *= (int)(per_sm / (g.shared + reserved));
+    if (!few) {
+        int fit = (int)(per_sm / (g.shared + reserved));
+        g.blocks *= fit < DECODE_TEAMS_PER_SM ? fit : DECODE_TEAMS_PER_SM;
+    }
     while (cu->arch >= 90 && 2 * g.team * g.warps <= TEAM_MAX_WARPS && 2 * g.team * n_units <= cu->n_sms * 2 / 3)
         g.team *= 2;
     int teams = g.blocks / g.team;

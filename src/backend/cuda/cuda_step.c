@@ -25,7 +25,8 @@ enum { UNIT_COST = 32 };
 
 /* Where the arrays lie in a block. */
 typedef struct {
-    size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, next_unit, prefill, v_arrivals;
+    size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, first_unit, next_unit;
+    size_t prefill, v_arrivals;
     size_t page;                /* last: only the used part is copied */
     size_t bytes;
     int max_decode_items, max_prefill_items;
@@ -57,7 +58,7 @@ static size_t claim(size_t *end, size_t n, size_t size)
     return at;
 }
 
-static layout lay_out(const extent *x)
+static layout lay_out(const cuda_backend *cu, const extent *x)
 {
     size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
     layout l = {
@@ -73,6 +74,7 @@ static layout lay_out(const extent *x)
     l.tile = claim(&end, rows, sizeof(sgmv_tile));
     l.page_indptr = claim(&end, seqs + 1, sizeof(int));
     l.decode = claim(&end, (size_t)l.max_decode_items, sizeof(decode_item));
+    l.first_unit = claim(&end, (size_t)cu->n_sms * DECODE_TEAMS_PER_SM, sizeof(int));
     l.next_unit = claim(&end, (size_t)l.max_decode_items * (size_t)cuda_decode_slices(x->h), sizeof(int));
     l.prefill = claim(&end, (size_t)l.max_prefill_items, sizeof(prefill_item));
     l.v_arrivals = claim(&end, (size_t)x->n_sites, sizeof(int));
@@ -88,7 +90,8 @@ static step step_in(char *base, const layout *l)
         .kv_slot = (int *)(base + l->kv_slot), .out_row = (int *)(base + l->out_row),
         .row_lora = (const lora_entry **)(base + l->row_lora), .tile = (sgmv_tile *)(base + l->tile),
         .page_indptr = (int *)(base + l->page_indptr), .page = (int *)(base + l->page),
-        .decode = (decode_item *)(base + l->decode), .next_unit = (int *)(base + l->next_unit),
+        .decode = (decode_item *)(base + l->decode), .first_unit = (int *)(base + l->first_unit),
+        .next_unit = (int *)(base + l->next_unit),
         .prefill = (prefill_item *)(base + l->prefill), .v_arrivals = (int *)(base + l->v_arrivals),
     };
 }
@@ -135,7 +138,7 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
     cuda_keep(cu, cudaStreamSynchronize(cu->stream), "reserve");
     cuda_step_free(cu);
     step_store *s = cu->store = XNEW(step_store);
-    s->at = lay_out(x);
+    s->at = lay_out(cu, x);
     s->capturing = -1;
     int *drawn = cu->step.drawn = cuda_alloc(&cu->base, (size_t)x->max_out * sizeof(int), e);
     s->device = cuda_alloc(&cu->base, s->at.bytes, e);
@@ -282,14 +285,15 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     cu->shape = shape;
 }
 
-/* Attention's units, dealt out to the teams that will run them. */
+/* Attention's units, dealt out to the teams that will run them, each of which has its shortest first: measured faster
+ * than the longest first. */
 static void deal_units(const cuda_backend *cu, char *host)
 {
     step h = step_in(host, &cu->store->at);
     int n = h.n[COUNT_DECODE_ITEMS], slices = cuda_decode_slices(cu->limit.h), *cost = XNEW_ARRAY(int, (size_t)n);
     for (int i = 0; i < n; i++)
         cost[i] = h.decode[i].to - h.decode[i].from + UNIT_COST;
-    deal(cost, slices, n * slices, cuda_decode_teams(cu), (int *)h.next_unit);
+    deal(cost, slices, n * slices, cuda_decode_teams(cu), (int *)h.first_unit, (int *)h.next_unit);
     free(cost);
 }
 
