@@ -15,7 +15,8 @@ mkdir -p "$to/bin" "$to/lib" "$to/data/golden"
 cp build/cuda/punica build/cuda/tests/test_cuda_ops build/cuda/tests/test_cuda_model "$to/bin/"
 strip --strip-debug "$to"/bin/*
 cp -r tests/golden/models "$to/data/golden/"
-[ ! -d demo ] || cp -r demo "$to/demo"
+cp -r demo "$to/demo"
+sed -n 's/^ *\({"adapter":.*\),"ids":.*/\1}/p' tests/golden/demo.json >"$to/data/demo.jsonl"
 for f in "$to"/bin/*; do
     ldd "$f" | awk '/libutf8proc|libcmocka|libevent|libwslay|libprotobuf-c/ {print $3}'
 done | sort -u | xargs -r -I{} cp -L {} "$to/lib/"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the GPU tests of a bundle (see bundle.sh): every op against the CPU, whole models against the golden
-# data, the kernels library where PyTorch is there; ops and models again under compute-sanitizer where that is.
+# data, the demo model's answers against the CPU's, the kernels library where PyTorch is there; ops and models again
+# under compute-sanitizer where that is.
 set -u
 cd "$(dirname "$0")"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}" PUNICA_TEST_DATA="$PWD/data" PUNICA_TEST_GPU=1
@@ -19,10 +20,32 @@ check() {
     fi
 }
 
+# demo_answers DEVICE: the demo model's, with each of its adapters.
+demo_answers() {
+    set -- "$1" --model demo/model
+    for dir in demo/adapters/*; do
+        set -- "$@" --adapter "${dir##*/}=$dir"
+    done
+    device=$1
+    shift
+    bin/punica generate "$@" --prompts data/demo.jsonl --json --device "$device"
+}
+
+# same_answers: those of the CPU and the GPU, word by word.
+same_answers() {
+    answers=$(mktemp -d)
+    demo_answers cpu >"$answers/cpu" && demo_answers cuda >"$answers/cuda" && diff "$answers/cpu" "$answers/cuda"
+    same=$?
+    echo "$(wc -l <"$answers/cpu") answers"
+    rm -r "$answers"
+    return $same
+}
+
 echo "punica at $(cat COMMIT), $(date -u +%Y-%m-%d)"
 bin/punica --version
 check "ops against the CPU" bin/test_cuda_ops
 check "whole models against the golden data" bin/test_cuda_model
+check "the demo model's answers are the CPU's" same_answers
 if python3 -c 'import torch' 2>/dev/null; then
     check "the kernels library, called from PyTorch" python3 lib/punica_kernels.py
 fi
