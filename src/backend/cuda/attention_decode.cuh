@@ -6,9 +6,9 @@
  * Each warp has a ring of tiles in shared memory, TILE positions of keys and values each, and copies ahead of
  * its arithmetic, on into later units. For a team of one block:
  *
- *   unit 7, tiles 0 4 8 | unit 271, tiles 0 4 8 | ...        warp 0
- *         tiles 1 5 9 |             1 5 9       | ...        warp 1
- *               ^ arithmetic        ^ copies
+ *   unit 271, tiles 0 4 | unit 7, tiles 0 4 8 | ...        warp 0
+ *             tiles 1 5 |         tiles 1 5 9 | ...        warp 1
+ *                   ^ arithmetic        ^ copies
  *
  * Copies of positions that earlier invocations wrote need not wait for the kernels before this one. Keys are
  * the 16-row operand, queries the columns, so a group of 8 heads wastes nothing: S^T = K Q^T, then
