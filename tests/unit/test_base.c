@@ -161,7 +161,7 @@ static void half_numbers(void **state)
 /* Against the rule itself, a search through all workers for each job: who has what, in which order, each job once. */
 static void check_deal(int n, int n_workers, int group, uint64_t seed)
 {
-    int cost[256], first[64], next[256], dealt_to[256];
+    int cost[256] = {0}, first[64], next[256], dealt_to[256];
     long load[64] = {0};
     for (int i = 0; i < n; i++)
         cost[i] = 1 + (int)(rng_u64(seed, (uint64_t)i) % 50);
