@@ -22,16 +22,15 @@ check() {
 
 # demo_answers DEVICE: the demo model's, with each of its adapters.
 demo_answers() {
-    set -- "$1" --model demo/model
+    device=$1
+    set --
     for dir in demo/adapters/*; do
         set -- "$@" --adapter "${dir##*/}=$dir"
     done
-    device=$1
-    shift
-    bin/punica generate "$@" --prompts data/demo.jsonl --json --device "$device"
+    bin/punica generate --device "$device" --model demo/model "$@" --prompts data/demo.jsonl --json
 }
 
-# same_answers: those of the CPU and the GPU, word by word.
+# same_answers: whether the CPU and the GPU give the same, token by token.
 same_answers() {
     answers=$(mktemp -d)
     demo_answers cpu >"$answers/cpu" && demo_answers cuda >"$answers/cuda" && diff "$answers/cpu" "$answers/cuda"

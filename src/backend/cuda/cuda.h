@@ -159,7 +159,7 @@ void cuda_step_free(cuda_backend *);
 /* How many positions one decode item covers: depends on the sequence's length and the heads only. */
 int cuda_decode_piece(const cuda_backend *cu, int seq_len);
 /* The most items a sequence of any length is cut into. */
-int cuda_decode_pieces(const cuda_backend *cu);
+int cuda_decode_pieces(void);
 /* The most items of an invocation up to this extent. */
 int cuda_decode_items(const extent *);
 /* Units of an item, and how many teams share out all units in an invocation of cu->shape: no more than so many to an SM. */
@@ -210,7 +210,7 @@ void cuda_expand_silu_mul(backend *, tensor *gate_up, tensor *y, const adapted *
 /* cuda_attention.cu: */
 void cuda_attention(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer, int window);
 /* Bytes of attention_parts that invocations up to this extent need. */
-size_t cuda_attention_scratch(const cuda_backend *, const extent *);
+size_t cuda_attention_scratch(const extent *);
 /* cuda_sample.cu: */
 void cuda_sample(backend *, const tensor *logits, const sample_spec *spec, int n);
 const sample_result *cuda_collect(backend *, err *e);

@@ -22,9 +22,8 @@ static int piece_of(heads h)
     return 256 * (slices < 4 ? 4 : slices);
 }
 
-int cuda_decode_pieces(const cuda_backend *cu)
+int cuda_decode_pieces(void)
 {
-    (void)cu;
     return MAX_PIECES;
 }
 
@@ -55,9 +54,8 @@ static size_t lay_out_parts(decode_parts *parts, void *scratch, const extent *li
     return (size_t)((char *)(parts->arrived + items * slices) - (char *)scratch);
 }
 
-size_t cuda_attention_scratch(const cuda_backend *cu, const extent *limit)
+size_t cuda_attention_scratch(const extent *limit)
 {
-    (void)cu;
     decode_parts parts;
     return lay_out_parts(&parts, NULL, limit);
 }

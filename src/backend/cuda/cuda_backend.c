@@ -261,7 +261,7 @@ static int cuda_reserve(backend *be, const extent *x, err *e)
         if (old[i])
             cuda_release(be, old[i]);
     cu->limit = *x;
-    cu->attention_parts_bytes = cuda_attention_scratch(cu, x);
+    cu->attention_parts_bytes = cuda_attention_scratch(x);
     cu->v_parts = cuda_alloc(be, (size_t)SGMV_SPLITS * FUSED_ROWS * (size_t)x->max_rank_sum * sizeof(float), e);
     cu->attention_parts = cuda_alloc(be, cu->attention_parts_bytes, e);
     if (!cu->v_parts || !cu->attention_parts || cuda_step_reserve(cu, x, e) || cuda_sampler_reserve(cu, x, e))

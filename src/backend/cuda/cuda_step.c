@@ -277,7 +277,7 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     if (shape.decode_only) {
         shape.n_rows = shape.max_tiles = padded_rows(b->n_rows, cu->limit.max_rows);
         shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
-        shape.max_decode_items = shape.n_rows * cuda_decode_pieces(cu);
+        shape.max_decode_items = shape.n_rows * cuda_decode_pieces();
         shape.fused = shape.n_rows <= FUSED_ROWS;
         shape.any_lora = true;
         fill_padding(&h, b, &shape);
