@@ -55,14 +55,10 @@ static int largest(const int *size, int n)
     return most;
 }
 
-static int open_benches(const step_options *o, backend *be, benches *out, int *max_positions, err *e)
+static int open_benches(const step_options *o, backend *be, const model_config *c, benches *out, int *max_positions, err *e)
 {
-    model_config c;
-    if (shape_find(o->shape, o->type, &c, e))
-        return -1;
     int max_batch = largest(o->batch, o->n_batches);
-    double fit = positions_that_fit(o, be, &c, o->per_layer ? SHALLOW + DEEP : c.n_layers, max_batch);
-    model_config_deinit(&c);
+    double fit = positions_that_fit(o, be, c, o->per_layer ? SHALLOW + DEEP : c->n_layers, max_batch);
     if ((*max_positions = most_positions(o, fit)) == 0)
         return err_set(e, "not enough memory on %s for %s with %d adapters of rank %d", be->name, o->shape, max_batch, o->rank);
     decode_options d = {.shape = o->shape, .rank = o->rank, .max_batch = max_batch, .max_positions = *max_positions,
@@ -159,7 +155,7 @@ static void print_heading(const step_options *o, const backend *be, double bandw
            o->per_layer ? "" : "  tokens/s");
 }
 
-int step_run(const step_options *o, err *e)
+static int run_shape(const step_options *o, const model_config *c, err *e)
 {
     FILE *csv = o->csv ? fopen(o->csv, "w") : NULL;
     if (o->csv && !csv)
@@ -172,7 +168,7 @@ int step_run(const step_options *o, err *e)
     if (status == 0) {
         double bandwidth = be->ops->read_bandwidth(be);
         print_heading(o, be, bandwidth);
-        status = open_benches(o, be, &b, &max_positions, e);
+        status = open_benches(o, be, c, &b, &max_positions, e);
         if (status == 0)
             status = measure_all(o, &b, max_positions, bandwidth, csv, e);
     }
@@ -182,5 +178,15 @@ int step_run(const step_options *o, err *e)
         be->ops->free(be);
     if (csv && fclose(csv) != 0 && status == 0)
         status = err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
+    return status;
+}
+
+int step_run(const step_options *o, err *e)
+{
+    model_config c;
+    if (shape_find(o->shape, o->type, &c, e))
+        return -1;
+    int status = run_shape(o, &c, e);
+    model_config_deinit(&c);
     return status;
 }

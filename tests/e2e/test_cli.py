@@ -52,7 +52,7 @@ def test_devices(punica, one_golden):
     (["bench", "textgen"], ["--workload", "some"])], ids=str)
 def test_bad_experiments(punica, experiment, bad):
     done = punica(*experiment, *bad)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and not done.stdout, (done.stderr, done.stdout)
 
 
 def test_experiments_run(punica, tmp_path):
