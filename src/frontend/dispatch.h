@@ -42,7 +42,7 @@ typedef struct {
 } dispatch_events;
 
 /* NULL with e set when the address or the TLS files are bad. */
-dispatch *dispatch_new(struct event_base *loop, const dispatch_options *o, err *e);
+dispatch *dispatch_new(net_loop *on, const dispatch_options *o, err *e);
 void dispatch_free(dispatch *d);        /* cancels nothing: the scheduler notices the lost link */
 
 /* The request's id, or 0 when too many are live. Nothing is called from within. */

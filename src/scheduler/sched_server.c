@@ -5,27 +5,17 @@
  * it is for, and flush() sends what there is when the event is over. */
 #include "scheduler/sched_server.h"
 
-#include <event2/buffer.h>
-#include <event2/http.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "net/accept.h"
-#include "net/address.h"
 #include "net/pack.h"
-#include "net/timer.h"
-#include "scheduler/scale_hook.h"
 #include "scheduler/signals.h"
 
 static const double LONGEST_TICK = 0.25;        /* seconds between looks at the clock, also for the hook */
 enum { OUTBOX_FULL = 1 << 20, MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
-enum { HTTP_MAX_HEAD = 8 << 10, HTTP_MAX_BODY = 1 << 10, HTTP_SECONDS = 5 };
 
 _Static_assert((int)OUTCOME__FAILED == (int)OUTCOME_FAILED && (int)OUTCOME__EVICTED == (int)OUTCOME_EVICTED,
                "outcomes as on the wire");
@@ -58,7 +48,7 @@ struct peer {
 };
 
 struct sched_server {
-    struct event_base *loop;    /* borrowed */
+    net_loop *on;                   /* borrowed */
     scheduler *s;
     link_listener *listener;
     peer *peers;
@@ -70,24 +60,20 @@ struct sched_server {
     report_end *ends;
     size_t tokens_cap, ends_cap;
     buf body, message;          /* scratch */
-    struct event *tick;
-    scale_hook *hook;           /* NULL: none */
-    struct evhttp *http;        /* NULL: none */
-    struct event *http_resting; /* of its listener */
-    char http_address[128];
+    loop_timer *tick;
+    scale_hook *hook;           /* borrowed; NULL: none */
     double epoch;               /* what to add to the monotonic clock */
 };
 
 sched_server_options sched_server_options_default(void)
 {
-    return (sched_server_options){.listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default(),
-                                  .hook_every = 30};
+    return (sched_server_options){.listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default()};
 }
 
 /* Seconds since the epoch, as requests' arrivals are, but never going back. */
 static double now_of(const sched_server *v)
 {
-    return v->epoch + clock_now();
+    return v->epoch + loop_now(v->on);
 }
 
 static outbox *take_number(outbox_list *list, peer *to)
@@ -505,10 +491,8 @@ static void link_message(void *ctx, net_link *l, const Message *m)
     flush(v);
 }
 
-static void tick(evutil_socket_t fd, short what, void *ctx)
+static void tick(void *ctx)
 {
-    (void)fd;
-    (void)what;
     sched_server *v = ctx;
     double wait = scheduler_tick(v->s, now_of(v));
     flush(v);
@@ -518,62 +502,7 @@ static void tick(evutil_socket_t fd, short what, void *ctx)
         signals_write_wish(&v->body, v->s, (int)v->gpus.n);
         scale_hook_wish(v->hook, now_of(v), v->body.data);
     }
-    timer_set(v->tick, wait < LONGEST_TICK ? wait : LONGEST_TICK);
-}
-
-static void answer(struct evhttp_request *q, const char *type, const buf *text)
-{
-    struct evbuffer *out = evhttp_request_get_output_buffer(q);
-    evbuffer_add(out, text->data, text->len);
-    evhttp_add_header(evhttp_request_get_output_headers(q), "Content-Type", type);
-    evhttp_send_reply(q, HTTP_OK, "OK", NULL);
-}
-
-static void on_http(struct evhttp_request *q, void *ctx)
-{
-    sched_server *v = ctx;
-    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(q);
-    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
-    buf text = {0};
-    if (!path) {
-        evhttp_send_error(q, HTTP_BADREQUEST, NULL);
-    } else if (strcmp(path, "/health") == 0) {
-        buf_add_str(&text, "{\"status\": \"ok\"}\n");
-        answer(q, "application/json", &text);
-    } else if (strcmp(path, "/metrics") == 0) {
-        sched_server_write_metrics(v, &text);
-        answer(q, "text/plain; version=0.0.4", &text);
-    } else if (strcmp(path, "/v1/signals") == 0) {
-        sched_server_write_signals(v, &text);
-        answer(q, "application/json", &text);
-    } else {
-        evhttp_send_error(q, HTTP_NOTFOUND, NULL);
-    }
-    buf_free(&text);
-}
-
-static int start_http(sched_server *v, const char *at, err *e)
-{
-    address a;
-    if (address_parse(&a, at, e))
-        return -1;
-    if (a.is_unix)
-        return err_set(e, "%s: HTTP needs HOST:PORT", at);
-    v->http = evhttp_new(v->loop);
-    struct evhttp_bound_socket *socket = evhttp_bind_socket_with_handle(v->http, a.host, (uint16_t)atoi(a.port));
-    if (!socket)
-        return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
-    v->http_resting = accept_rest(evhttp_bound_socket_get_listener(socket));
-    evhttp_set_gencb(v->http, on_http, v);
-    evhttp_set_allowed_methods(v->http, EVHTTP_REQ_GET);
-    evhttp_set_max_headers_size(v->http, HTTP_MAX_HEAD);
-    evhttp_set_max_body_size(v->http, HTTP_MAX_BODY);
-    evhttp_set_timeout(v->http, HTTP_SECONDS);
-    struct sockaddr_storage where;
-    socklen_t len = sizeof where;
-    getsockname(evhttp_bound_socket_get_fd(socket), (struct sockaddr *)&where, &len);
-    address_print((struct sockaddr *)&where, len, v->http_address, sizeof v->http_address);
-    return 0;
+    loop_timer_set(v->tick, wait < LONGEST_TICK ? wait : LONGEST_TICK);
 }
 
 static int start_links(sched_server *v, const sched_server_options *o, err *e)
@@ -582,26 +511,23 @@ static int start_links(sched_server *v, const sched_server_options *o, err *e)
     l.role = HELLO__ROLE__SCHEDULER;
     l.model = NULL;
     link_events events = {link_is_up, link_message, link_is_down, v};
-    v->listener = link_listen(v->loop, o->listen, &l, &events, e);
+    v->listener = link_listen(v->on, o->listen, &l, &events, e);
     return v->listener ? 0 : -1;
 }
 
-sched_server *sched_server_new(struct event_base *loop, const sched_server_options *o, err *e)
+sched_server *sched_server_new(net_loop *on, const sched_server_options *o, err *e)
 {
     sched_server *v = XNEW(sched_server);
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    *v = (sched_server){.loop = loop, .model = xstrdup(""), .epoch = (double)wall.tv_sec + (double)wall.tv_nsec * 1e-9 - clock_now()};
+    *v = (sched_server){.on = on, .model = xstrdup(""), .hook = o->hook, .epoch = loop_wall(on) - loop_now(on)};
     v->s = scheduler_new(&o->policy, take_command, v);
-    v->tick = evtimer_new(loop, tick, v);
-    CHECK(v->tick);
-    if (start_links(v, o, e) || (o->http && start_http(v, o->http, e))) {
+    if (o->tap)
+        scheduler_set_tap(v->s, o->tap);
+    v->tick = loop_timer_new(on, tick, v);
+    if (start_links(v, o, e)) {
         sched_server_free(v);
         return NULL;
     }
-    if (o->scale_hook)
-        v->hook = scale_hook_new(loop, o->scale_hook, o->hook_every);
-    event_active(v->tick, EV_TIMEOUT, 0);
+    loop_timer_set(v->tick, 0);
     return v;
 }
 
@@ -612,12 +538,7 @@ void sched_server_free(sched_server *v)
     while (v->peers)
         peer_free(v->peers);
     link_listener_free(v->listener);
-    if (v->http_resting)
-        event_free(v->http_resting);
-    if (v->http)
-        evhttp_free(v->http);
-    scale_hook_free(v->hook);
-    event_free(v->tick);
+    loop_timer_free(v->tick);
     scheduler_free(v->s);
     outbox_list_deinit(&v->frontends);
     outbox_list_deinit(&v->gpus);
@@ -633,11 +554,6 @@ void sched_server_free(sched_server *v)
 const char *sched_server_address(const sched_server *v)
 {
     return link_listener_address(v->listener);
-}
-
-const char *sched_server_http_address(const sched_server *v)
-{
-    return v->http ? v->http_address : NULL;
 }
 
 void sched_server_write_metrics(const sched_server *v, buf *out)

@@ -31,6 +31,26 @@ scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *c
     return s;
 }
 
+/* Tell whoever looks on of an event. */
+#define TAP(s, event, ...) do { if ((s)->tap) (s)->tap->event((s)->tap->ctx, __VA_ARGS__); } while (0)
+
+static void tapped_sink(void *ctx, const command *c)
+{
+    scheduler *s = ctx;
+    s->tap->command(s->tap->ctx, c);
+    s->tapped_sink(s->tapped_ctx, c);
+}
+
+void scheduler_set_tap(scheduler *s, const scheduler_tap *tap)
+{
+    CHECK(!s->tap);
+    s->tap = tap;
+    s->tapped_sink = s->sink;
+    s->tapped_ctx = s->ctx;
+    s->sink = tapped_sink;
+    s->ctx = s;
+}
+
 static gpu *gpu_at(const scheduler *s, int number)
 {
     return number >= 0 && (size_t)number < s->n_gpus ? s->gpus[number] : NULL;
@@ -38,6 +58,7 @@ static gpu *gpu_at(const scheduler *s, int number)
 
 void scheduler_frontend_up(scheduler *s, int frontend)
 {
+    TAP(s, frontend_up, frontend);
     CHECK(frontend >= 0);
     s->frontends = xgrow(s->frontends, &s->frontends_cap, (size_t)frontend + 1, sizeof *s->frontends);
     while (s->n_frontends <= (size_t)frontend)
@@ -55,6 +76,7 @@ static frontend_state *frontend_at(scheduler *s, int number)
 
 void scheduler_frontend_gone(scheduler *s, double now, int frontend)
 {
+    TAP(s, frontend_gone, now, frontend);
     frontend_state *f = frontend_at(s, frontend);
     for (request *r; (r = TAILQ_FIRST(&f->requests)); s->stats.cancelled++)
         placement_drop(s, r);
@@ -92,6 +114,7 @@ static bool refuse(scheduler *s, int frontend, const submission *what)
 
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *what)
 {
+    TAP(s, submit, now, frontend, what);
     frontend_state *f = frontend_at(s, frontend);
     s->stats.submitted++;
     if (refuse(s, frontend, what)) {
@@ -119,6 +142,7 @@ void scheduler_submit(scheduler *s, double now, int frontend, const submission *
 
 void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
 {
+    TAP(s, cancel, now, frontend, id);
     frontend_at(s, frontend);
     request *r = id_map_get(s->requests, id);
     if (!r || r->frontend != frontend)
@@ -190,6 +214,7 @@ static void set_rank(scheduler *s, gpu *g)
 
 void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info)
 {
+    TAP(s, gpu_up, now, number, info);
     CHECK(number >= 0);
     s->gpus = xgrow(s->gpus, &s->gpus_cap, (size_t)number + 1, sizeof *s->gpus);
     while (s->n_gpus <= (size_t)number)
@@ -206,6 +231,7 @@ void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info
 
 void scheduler_gpu_gone(scheduler *s, double now, int number, bool died)
 {
+    TAP(s, gpus_gone, now, &number, 1, died);
     if (!gpu_at(s, number))
         return;
     remove_gpu(s, number, died);
@@ -215,6 +241,7 @@ void scheduler_gpu_gone(scheduler *s, double now, int number, bool died)
 
 void scheduler_gpus_gone(scheduler *s, double now, const int *number, int n)
 {
+    TAP(s, gpus_gone, now, number, n, false);
     for (int i = 0; i < n; i++)
         if (gpu_at(s, number[i]))
             remove_gpu(s, number[i], false);
@@ -224,6 +251,7 @@ void scheduler_gpus_gone(scheduler *s, double now, const int *number, int n)
 
 void scheduler_gpu_drain(scheduler *s, double now, int number)
 {
+    TAP(s, gpu_drain, now, number);
     gpu *g = gpu_at(s, number);
     if (!g || g->draining)
         return;
@@ -295,6 +323,7 @@ static void shed(scheduler *s, gpu *g)
 
 void scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
 {
+    TAP(s, report, now, number, r);
     gpu *g = gpu_at(s, number);
     if (!g)
         return;
@@ -350,6 +379,7 @@ static double time_to_next(const scheduler *s, double now)
 
 double scheduler_tick(scheduler *s, double now)
 {
+    TAP(s, tick, now);
     end_late(s, now);
     end_aside(s, now);
     placement_fill(s, now);

@@ -109,6 +109,23 @@ typedef void command_sink(void *ctx, const command *c);
 scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx);
 void scheduler_free(scheduler *s);
 
+/* Somebody who looks on: told of every event before it is handled, and of every command. For simulations and tests. */
+typedef struct {
+    void (*frontend_up)(void *ctx, int frontend);
+    void (*frontend_gone)(void *ctx, double now, int frontend);
+    void (*gpu_up)(void *ctx, double now, int gpu, const gpu_info *info);
+    void (*gpus_gone)(void *ctx, double now, const int *gpu, int n, bool died);
+    void (*gpu_drain)(void *ctx, double now, int gpu);
+    void (*submit)(void *ctx, double now, int frontend, const submission *r);
+    void (*cancel)(void *ctx, double now, int frontend, uint64_t id);
+    void (*report)(void *ctx, double now, int gpu, const gpu_report *r);
+    void (*tick)(void *ctx, double now);
+    void (*command)(void *ctx, const command *c);
+    void *ctx;
+} scheduler_tap;
+
+void scheduler_set_tap(scheduler *s, const scheduler_tap *tap);         /* borrowed */
+
 /* Frontends and GPUs are known by small numbers that the caller gives out and may use again. A frontend that is
  * gone takes its requests with it; the requests of a GPU that is gone go to others. */
 void scheduler_frontend_up(scheduler *s, int frontend);

@@ -12,6 +12,9 @@ struct scheduler {
     scheduler_options opt;
     command_sink *sink;
     void *ctx;                  /* borrowed */
+    const scheduler_tap *tap;           /* borrowed; NULL: none, else sink and ctx are ours, and the caller's these: */
+    command_sink *tapped_sink;
+    void *tapped_ctx;
     frontend_state **frontends; /* [n_frontends] by number; NULL: none */
     gpu **gpus;                 /* [n_gpus] by number; NULL: none */
     size_t n_frontends, frontends_cap, n_gpus, gpus_cap;

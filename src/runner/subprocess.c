@@ -1,7 +1,7 @@
-/* process.c - see process.h
+/* subprocess.c - see subprocess.h
  *
  * Whatever the process had written before its end is still read then. */
-#include "runner/process.h"
+#include "runner/subprocess.h"
 
 #include <errno.h>
 #include <event2/bufferevent.h>
@@ -19,7 +19,8 @@
 
 enum { FIRST_FREE_FD = 10, MAX_LINE = 1000 };
 
-struct process {
+typedef struct {
+    process base;               /* first */
     process_events events;
     child c;
     frame_reader in;            /* what it writes */
@@ -29,7 +30,7 @@ struct process {
     char last_line[sizeof(err) + 16];       /* room for a whole message of ours */
     bool broken;                /* what it wrote was no message: it has been killed */
     struct event *on_message, *on_error, *on_end;
-};
+} subprocess;
 
 /* A pipe whose ends are out of the way of the child's numbers and closed when a program is started. */
 static int make_pipe(int fd[2])
@@ -52,7 +53,7 @@ static void close_pipe(int fd[2])
 }
 
 /* Pass a line on and keep it. */
-static void end_line(process *p)
+static void end_line(subprocess *p)
 {
     buf_add_char(&p->line, '\n');
     if (write(STDERR_FILENO, p->line.data, p->line.len) < 0)
@@ -63,7 +64,7 @@ static void end_line(process *p)
 }
 
 /* False when there is nothing more to read now. */
-static bool read_errors(process *p)
+static bool read_errors(subprocess *p)
 {
     char part[4096];
     ssize_t n = read(p->err_fd, part, sizeof part);
@@ -85,23 +86,23 @@ static void errors_readable(evutil_socket_t fd, short what, void *ctx)
     read_errors(ctx);
 }
 
-static void give_up(process *p, const char *why)
+static void give_up(subprocess *p, const char *why)
 {
     log_error("worker process %d: %s; it is killed", (int)p->c.pid, why);
     p->broken = true;
     event_del(p->on_message);
-    process_kill(p);
+    child_kill(&p->c);
 }
 
 /* False when there is nothing more to read now. */
-static bool read_messages(process *p)
+static bool read_messages(subprocess *p)
 {
     err e;
     int got = frame_reader_fill(&p->in, &e);
     if (got < 0) {
         log_debug("worker process %d: %s", (int)p->c.pid, e.msg);
         event_del(p->on_message);
-        process_kill(p);                /* it has ended, or is of no more use */
+        child_kill(&p->c);                /* it has ended, or is of no more use */
     }
     size_t n;
     for (const void *bytes; got > 0 && !p->broken && (bytes = frame_reader_next(&p->in, &n));)
@@ -121,7 +122,7 @@ static void process_ended(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     (void)what;
-    process *p = ctx;
+    subprocess *p = ctx;
     char how[32], why[sizeof p->last_line + sizeof how + 4];
     child_wait(&p->c, how);
     while (read_messages(p))
@@ -138,7 +139,7 @@ static void process_ended(evutil_socket_t fd, short what, void *ctx)
 }
 
 /* Our ends of the pipes, and its end, to the loop. */
-static void watch(process *p, struct event_base *loop, int out)
+static void watch(subprocess *p, struct event_base *loop, int out)
 {
     fcntl(p->in.fd, F_SETFL, O_NONBLOCK);
     fcntl(p->err_fd, F_SETFL, O_NONBLOCK);
@@ -155,49 +156,22 @@ static void watch(process *p, struct event_base *loop, int out)
     event_add(p->on_end, NULL);
 }
 
-process *process_start(struct event_base *loop, char *const argv[], const process_events *events, err *e)
-{
-    int down[2] = {-1, -1}, up[2] = {-1, -1}, errors[2] = {-1, -1};
-    child c;
-    int status = make_pipe(down) || make_pipe(up) || make_pipe(errors) ? err_set(e, "cannot make a pipe: %s", strerror(errno)) : 0;
-    const child_fd fds[] = {{down[0], WORKER_IN_FD}, {up[1], WORKER_OUT_FD}, {errors[1], STDERR_FILENO}};
-    if (status || child_start(&c, "/proc/self/exe", argv, fds, sizeof fds / sizeof *fds, e)) {
-        close_pipe(down);
-        close_pipe(up);
-        close_pipe(errors);
-        return NULL;
-    }
-    close(down[0]);
-    close(up[1]);
-    close(errors[1]);
-    process *p = XNEW(process);
-    *p = (process){.events = *events, .c = c, .in.fd = up[0], .err_fd = errors[0]};
-    watch(p, loop, down[1]);
-    return p;
-}
-
-void process_send(process *p, const void *message, size_t n)
+static void send_message(process *base, const void *message, size_t n)
 {
     buf frame = {0};
     frame_add(&frame, message, n);
-    bufferevent_write(p->out, frame.data, frame.len);
+    bufferevent_write(((subprocess *)base)->out, frame.data, frame.len);
     buf_free(&frame);
 }
 
-void process_kill(process *p)
+static void kill_process(process *base)
 {
-    child_kill(&p->c);
+    child_kill(&((subprocess *)base)->c);
 }
 
-int process_pid(const process *p)
+static void free_process(process *base)
 {
-    return (int)p->c.pid;
-}
-
-void process_free(process *p)
-{
-    if (!p)
-        return;
+    subprocess *p = (subprocess *)base;
     char how[32];
     child_kill(&p->c);
     if (p->c.pid)
@@ -212,4 +186,31 @@ void process_free(process *p)
     frame_reader_deinit(&p->in);
     buf_free(&p->line);
     free(p);
+}
+
+static process *start(void *loop, char *const argv[], const process_events *events, err *e)
+{
+    static const process_ops ops = {.send = send_message, .kill = kill_process, .free = free_process};
+    int down[2] = {-1, -1}, up[2] = {-1, -1}, errors[2] = {-1, -1};
+    child c;
+    int status = make_pipe(down) || make_pipe(up) || make_pipe(errors) ? err_set(e, "cannot make a pipe: %s", strerror(errno)) : 0;
+    const child_fd fds[] = {{down[0], WORKER_IN_FD}, {up[1], WORKER_OUT_FD}, {errors[1], STDERR_FILENO}};
+    if (status || child_start(&c, "/proc/self/exe", argv, fds, sizeof fds / sizeof *fds, e)) {
+        close_pipe(down);
+        close_pipe(up);
+        close_pipe(errors);
+        return NULL;
+    }
+    close(down[0]);
+    close(up[1]);
+    close(errors[1]);
+    subprocess *p = XNEW(subprocess);
+    *p = (subprocess){.base = {&ops, (int)c.pid}, .events = *events, .c = c, .in.fd = up[0], .err_fd = errors[0]};
+    watch(p, loop, down[1]);
+    return &p->base;
+}
+
+process_starter subprocess_starter(struct event_base *loop)
+{
+    return (process_starter){.start = start, .ctx = loop};
 }

@@ -1,11 +1,11 @@
-/* reply.c - see reply.h
+/* http_reply.c - see http_reply.h
  *
  * While evhttp waits for an answer it does not read from the connection, so it does not notice that the client has
  * gone: an event of our own does. Until the answer has left, evhttp's read timeout must not run, as the client has
  * nothing to say; only writing may time out. A stream's chunks do not wait for the loop to find the socket writable: while
  * nothing else is waiting they go straight to the kernel, which saves a turn of the loop and two thirds of the system
  * calls of a token. */
-#include "frontend/reply.h"
+#include "frontend/http_reply.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -18,23 +18,22 @@
 
 #define MAX_READ_AHEAD (64u << 10)      /* bytes of further requests taken in while one is answered */
 
-struct reply {
+typedef struct {
+    reply base;                         /* first */
     struct evhttp_request *req;
     const reply_limits *limits;         /* borrowed */
-    void (*gone)(void *ctx, reply_loss why);
-    void *ctx;
     struct event *watch;                /* the client closes, or (activated by us) is to be cut off */
     bool chunked;                       /* of a stream: as evhttp has announced */
     buf unsent;                         /* of a stream: what neither the kernel nor evhttp has */
     bool stuck;                         /* it has too much unread */
-};
+} http_reply;
 
-static struct bufferevent *stream_of(const reply *r)
+static struct bufferevent *stream_of(const http_reply *r)
 {
     return evhttp_connection_get_bufferevent(evhttp_request_get_connection(r->req));
 }
 
-static void reply_free(reply *r)
+static void reply_free(http_reply *r)
 {
     event_free(r->watch);
     buf_free(&r->unsent);
@@ -46,11 +45,11 @@ static void reply_free(reply *r)
 static void on_close(struct evhttp_connection *c, void *ctx)
 {
     (void)c;
-    reply *r = ctx;
+    http_reply *r = ctx;
     if (!evhttp_request_get_connection(r->req))
         evhttp_request_free(r->req);
-    void (*gone)(void *, reply_loss) = r->gone;
-    void *owner = r->ctx;
+    void (*gone)(void *, reply_loss) = r->base.gone;
+    void *owner = r->base.ctx;
     reply_loss why = r->stuck ? CLIENT_DOES_NOT_READ : CLIENT_LEFT;
     reply_free(r);
     gone(owner, why);
@@ -60,7 +59,7 @@ static void on_watch(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     (void)what;
-    reply *r = ctx;
+    http_reply *r = ctx;
     evhttp_connection_free(evhttp_request_get_connection(r->req));
 }
 
@@ -70,23 +69,9 @@ static void set_timeouts(struct bufferevent *b, const reply_limits *l, bool read
     bufferevent_set_timeouts(b, reading ? &t : NULL, &t);
 }
 
-reply *reply_new(struct evhttp_request *req, const reply_limits *l, void (*gone)(void *ctx, reply_loss why), void *ctx)
+static void add_header(reply *base, const char *name, const char *value)
 {
-    reply *r = XNEW(reply);
-    *r = (reply){.req = req, .limits = l, .gone = gone, .ctx = ctx};
-    struct evhttp_connection *c = evhttp_request_get_connection(req);
-    struct bufferevent *b = stream_of(r);
-    bufferevent_setwatermark(b, EV_READ, 0, MAX_READ_AHEAD);
-    r->watch = event_new(bufferevent_get_base(b), bufferevent_getfd(b), EV_CLOSED, on_watch, r);
-    CHECK(r->watch);
-    event_add(r->watch, NULL);
-    evhttp_connection_set_closecb(c, on_close, r);
-    return r;
-}
-
-void reply_add_header(reply *r, const char *name, const char *value)
-{
-    evhttp_add_header(evhttp_request_get_output_headers(r->req), name, value);
+    evhttp_add_header(evhttp_request_get_output_headers(((http_reply *)base)->req), name, value);
 }
 
 static void on_lost_at_last(struct evhttp_connection *c, void *limits)
@@ -107,7 +92,7 @@ static void on_sent(struct evhttp_request *req, void *limits)
 }
 
 /* evhttp has all it needs: the rest is between it and the client. */
-static void let_go(reply *r)
+static void let_go(http_reply *r)
 {
     void *limits = (void *)r->limits;
     ++*r->limits->n_leaving;
@@ -116,11 +101,12 @@ static void let_go(reply *r)
     reply_free(r);
 }
 
-void reply_send(reply *r, int status, const char *type, const buf *body, bool close)
+static void send_whole(reply *base, int status, const char *type, const buf *body, bool close)
 {
-    reply_add_header(r, "Content-Type", type);
+    http_reply *r = (http_reply *)base;
+    add_header(base, "Content-Type", type);
     if (close)
-        reply_add_header(r, "Connection", "close");
+        add_header(base, "Connection", "close");
     struct evhttp_request *req = r->req;
     struct evbuffer *out = evbuffer_new();
     CHECK(out);
@@ -131,16 +117,17 @@ void reply_send(reply *r, int status, const char *type, const buf *body, bool cl
     evbuffer_free(out);
 }
 
-void reply_begin(reply *r, const char *type)
+static void begin(reply *base, const char *type)
 {
-    reply_add_header(r, "Content-Type", type);
-    reply_add_header(r, "Cache-Control", "no-cache");
+    http_reply *r = (http_reply *)base;
+    add_header(base, "Content-Type", type);
+    add_header(base, "Cache-Control", "no-cache");
     set_timeouts(stream_of(r), r->limits, false);
     evhttp_send_reply_start(r->req, 200, NULL);
     r->chunked = evhttp_find_header(evhttp_request_get_output_headers(r->req), "Transfer-Encoding") != NULL;
 }
 
-static void add_chunk(reply *r, const buf *bytes)
+static void add_chunk(http_reply *r, const buf *bytes)
 {
     if (r->chunked)
         buf_printf(&r->unsent, "%zx\r\n", bytes->len);
@@ -156,8 +143,9 @@ static size_t send_now(struct bufferevent *b, const buf *bytes)
     return n > 0 ? (size_t)n : 0;
 }
 
-void reply_add(reply *r, const buf *bytes)
+static void add(reply *base, const buf *bytes)
 {
+    http_reply *r = (http_reply *)base;
     if (r->stuck)
         return;
     struct bufferevent *b = stream_of(r);
@@ -167,8 +155,9 @@ void reply_add(reply *r, const buf *bytes)
         buf_drop(&r->unsent, send_now(b, &r->unsent));
 }
 
-void reply_settle(reply *r)
+static void settle(reply *base)
 {
+    http_reply *r = (http_reply *)base;
     if (r->unsent.len == 0)
         return;
     struct bufferevent *b = stream_of(r);
@@ -180,10 +169,11 @@ void reply_settle(reply *r)
     }
 }
 
-bool reply_end(reply *r)
+static bool end(reply *base)
 {
+    http_reply *r = (http_reply *)base;
     struct evhttp_request *req = r->req;
-    reply_settle(r);
+    settle(base);
     if (r->stuck) {
         struct evhttp_connection *c = evhttp_request_get_connection(req);
         evhttp_connection_set_closecb(c, NULL, NULL);
@@ -194,4 +184,19 @@ bool reply_end(reply *r)
     let_go(r);
     evhttp_send_reply_end(req);
     return true;
+}
+
+reply *http_reply_new(struct evhttp_request *req, const reply_limits *l)
+{
+    static const reply_ops ops = {.add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
+    http_reply *r = XNEW(http_reply);
+    *r = (http_reply){.base.ops = &ops, .req = req, .limits = l};
+    struct evhttp_connection *c = evhttp_request_get_connection(req);
+    struct bufferevent *b = stream_of(r);
+    bufferevent_setwatermark(b, EV_READ, 0, MAX_READ_AHEAD);
+    r->watch = event_new(bufferevent_get_base(b), bufferevent_getfd(b), EV_CLOSED, on_watch, r);
+    CHECK(r->watch);
+    event_add(r->watch, NULL);
+    evhttp_connection_set_closecb(c, on_close, r);
+    return &r->base;
 }
