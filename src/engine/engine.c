@@ -124,7 +124,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
         engine_free(g);
         return NULL;
     }
-    g->slots = adapter_slots_new(m->be, o->n_adapter_slots, o->image_bytes, o->adapters);
+    g->slots = adapter_slots_new(m->be, o->n_adapter_slots, o->image_bytes, o->adapters, o->loaders);
     return g;
 }
 
