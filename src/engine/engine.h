@@ -34,7 +34,7 @@ engine_options engine_options_default(void);
 
 typedef struct {
     uint64_t id;                /* the caller's; unique among those in the engine */
-    uint64_t arrival;           /* lower is older; kept by the caller over evictions */
+    uint64_t arrival;           /* lower is older, then the lower id; kept by the caller over evictions */
     const char *adapter;        /* NULL: the base model */
     const int *token;           /* [n_tokens] prompt, then output of earlier attempts */
     int n_tokens, n_prompt;

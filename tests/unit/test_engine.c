@@ -5,12 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/jobs.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "model/adapter.h"
 #include "test.h"
+#include "told_loaders.h"
 
 enum { N_ADAPTERS = 5, N_REQUESTS = 24, MAX_LEN = 160, VOCAB = 96 };
 
@@ -282,42 +282,12 @@ static void adapters_load_side_by_side(void **state)
     drop_backend();
 }
 
-/* Loaders that do nothing until they are told to. */
-typedef struct { jobs base; job *todo[N_ADAPTERS], *done[N_ADAPTERS]; int n_todo, n_done; } told_loaders;
-
-static void told_start(jobs *w, job *j)
-{
-    told_loaders *t = (told_loaders *)w;
-    t->todo[t->n_todo++] = j;
-}
-
-static job *told_finished(jobs *w, bool wait)
-{
-    told_loaders *t = (told_loaders *)w;
-    assert_true(!wait || t->n_done > 0);        /* it would wait for ever */
-    return t->n_done ? t->done[--t->n_done] : NULL;
-}
-
-static job *told_take_back(jobs *w)
-{
-    told_loaders *t = (told_loaders *)w;
-    return t->n_todo ? t->todo[--t->n_todo] : NULL;
-}
-
-static void told_run_one(told_loaders *t)
-{
-    job *j = t->todo[--t->n_todo];
-    j->run(j);
-    t->done[t->n_done++] = j;
-}
-
 /* Whoever loads decides when an adapter is there; what is under way when the engine ends is given back. */
 static void the_caller_may_bring_loaders(void **state)
 {
     (void)state;
-    static const jobs_ops ops = {.start = told_start, .finished = told_finished, .take_back = told_take_back};
     static track all[4];
-    told_loaders loaders = {.base.ops = &ops};
+    told_loaders loaders = {.base.ops = &told_ops};
     err e;
     use_backend(1);
     engine_options o = engine_options_default();
@@ -335,11 +305,11 @@ static void the_caller_may_bring_loaders(void **state)
         step(g, all);
     assert_int_equal(engine_get_stats(g).steps, 0);
     assert_int_equal(loaders.n_todo, 4);
-    told_run_one(&loaders);                     /* the last that was asked for */
-    while (!all[3].finished)
+    told_run(&loaders, 1);
+    while (!all[0].finished)
         step(g, all);
     assert_int_equal(engine_get_stats(g).n_waiting, 3);
-    told_run_one(&loaders);
+    told_run(&loaders, 1);
     engine_free(g);                             /* with one load finished and two not begun */
     assert_int_equal(loaders.n_todo + loaders.n_done, 0);
     drop_backend();
