@@ -25,5 +25,6 @@ may runner "net base"
 may worker "engine model backend net base"
 may frontend "text net base"
 may bench "scheduler engine model backend text base"
-may cli "bench frontend scheduler runner worker net engine model backend text base"
+may sim "frontend scheduler runner worker net engine model backend text base"
+may cli "sim bench frontend scheduler runner worker net engine model backend text base"
 exit $bad

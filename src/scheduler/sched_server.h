@@ -29,6 +29,8 @@ void sched_server_free(sched_server *s);
 
 const char *sched_server_address(const sched_server *s);        /* where links can connect to */
 
+scheduler_stats sched_server_stats(const sched_server *s);
+
 /* Append the scheduler's part of a Prometheus page, or the signals as a JSON object. */
 void sched_server_write_metrics(const sched_server *s, buf *out);
 void sched_server_write_signals(const sched_server *s, buf *out);

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "scheduler_words.h"
+#include "sim/command_words.h"
+#include "test.h"
 
 /* One scheduler, frontends 0 and 1, time that the test sets. */
 typedef struct { scheduler *s; buf said; double now; } fixture;

@@ -1,51 +1,12 @@
-/* naive_scheduler.h - the scheduler's rules once more, as plainly as possible
- *
- * Everything is an array that is looked through from end to end, and a plan is tried on a copy of the whole. Tests
- * feed it the events that scheduler.c gets and compare what both say, word for word. */
-#ifndef PUNICA_TESTS_NAIVE_SCHEDULER_H
-#define PUNICA_TESTS_NAIVE_SCHEDULER_H
+/* naive_scheduler.c - see naive_scheduler.h */
+#include "sim/naive_scheduler.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler_words.h"
-
-enum { NAIVE_REQUESTS = 256, NAIVE_TOKENS = 80, NAIVE_GPUS = 6, NAIVE_FRONTENDS = 3, NAIVE_SENT = 2000 };
-
-typedef struct {
-    uint64_t id;                /* 0: nobody */
-    double arrival, since, moved;
-    int frontend, n_tokens, n_prompt, max_tokens, token[NAIVE_TOKENS];
-    int gpu;                    /* -1: waits */
-    uint32_t attempt;
-    bool taken_on, suspect;
-    double aside;               /* since when; below 0: it is not */
-    uint64_t turn;              /* order of stepping aside */
-    uint64_t serial;            /* order of submission */
-} naive_request;
-
-typedef struct { bool add; uint64_t id; uint32_t attempt; int pages; } naive_sent;
-
-typedef struct {
-    bool up, draining;
-    char uuid[16];
-    gpu_info info;
-    int pages_free;
-    uint64_t n_sent, n_seen;
-    naive_sent sent[NAIVE_SENT];
-} naive_gpu;
-
-typedef struct {
-    scheduler_options opt;
-    naive_request request[NAIVE_REQUESTS];
-    naive_gpu gpu[NAIVE_GPUS];
-    int most_tokens;            /* the largest request that a GPU so far could hold */
-    uint32_t n_attempts;
-    uint64_t n_submitted, n_turns;
-    double next_look;
-    buf said;
-} naive;
+#include "base/err.h"
+#include "sim/command_words.h"
 
 static bool naive_before(const naive_request *a, const naive_request *b)
 {
@@ -60,7 +21,7 @@ static naive_request *naive_find(naive *s, uint64_t id)
     return NULL;
 }
 
-static int naive_running(const naive *s, int gpu)
+int naive_running(const naive *s, int gpu)
 {
     int n = 0;
     for (int i = 0; i < NAIVE_REQUESTS; i++)
@@ -76,7 +37,7 @@ static bool naive_has_suspect(const naive *s, int gpu)
     return false;
 }
 
-static int naive_waiting(const naive *s)
+int naive_waiting(const naive *s)
 {
     return naive_running(s, -1);
 }
@@ -143,12 +104,12 @@ static int naive_choose(naive *s, const naive_request *r, bool minding_suspects)
 static void naive_send(naive *s, int gpu, bool add, naive_request *r)
 {
     naive_gpu *g = &s->gpu[gpu];
-    assert_true(g->n_sent < NAIVE_SENT);
+    CHECK(g->n_sent < NAIVE_SENT);
     g->sent[g->n_sent++] = (naive_sent){add, r->id, r->attempt, naive_pages(g, r->n_tokens)};
     if (add)
         say_add(&s->said, r->id, gpu, r->attempt, r->token, r->n_tokens, r->n_prompt, r->max_tokens);
     else
-        buf_printf(&s->said, "cancel %d on %d, #%u\n", (int)r->id, gpu, r->attempt);
+        buf_printf(&s->said, "cancel %llu on %d, #%u\n", (unsigned long long)r->id, gpu, r->attempt);
 }
 
 static void naive_place(naive *s, double now, naive_request *r, int gpu)
@@ -273,7 +234,7 @@ static void naive_drop(naive *s, naive_request *r)
     r->id = 0;
 }
 
-static void naive_submit(naive *s, double now, int frontend, const submission *w)
+void naive_submit(naive *s, double now, int frontend, const submission *w)
 {
     naive_request *same = naive_find(s, w->id), *r = NULL;
     if (same || w->n_prompt < 1 || w->n_tokens < w->n_prompt || w->max_tokens < 1) {
@@ -286,7 +247,7 @@ static void naive_submit(naive *s, double now, int frontend, const submission *w
     for (int i = 0; i < NAIVE_REQUESTS && !r; i++)
         if (!s->request[i].id)
             r = &s->request[i];
-    assert_true(r != NULL && w->n_tokens + w->max_tokens <= NAIVE_TOKENS);
+    CHECK(r != NULL && w->n_tokens + w->max_tokens <= NAIVE_TOKENS);
     bool taken_on = w->again || w->n_tokens > w->n_prompt;
     *r = (naive_request){.id = w->id, .arrival = w->arrival, .since = now, .moved = -1e9, .frontend = frontend, .n_tokens = w->n_tokens,
                          .n_prompt = w->n_prompt, .max_tokens = w->max_tokens, .gpu = -1, .taken_on = taken_on,
@@ -300,7 +261,7 @@ static void naive_submit(naive *s, double now, int frontend, const submission *w
         naive_end(s, r, END_QUEUE_FULL);
 }
 
-static void naive_cancel(naive *s, double now, int frontend, uint64_t id)
+void naive_cancel(naive *s, double now, int frontend, uint64_t id)
 {
     naive_request *r = naive_find(s, id);
     if (r && r->frontend == frontend) {
@@ -309,7 +270,7 @@ static void naive_cancel(naive *s, double now, int frontend, uint64_t id)
     }
 }
 
-static void naive_frontend_gone(naive *s, double now, int frontend)
+void naive_frontend_gone(naive *s, double now, int frontend)
 {
     for (uint64_t serial = 1; serial <= s->n_submitted; serial++)
         for (int i = 0; i < NAIVE_REQUESTS; i++)
@@ -355,14 +316,14 @@ static void naive_lose(naive *s, int gpu, bool died)
     s->gpu[gpu].up = false;
 }
 
-static void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
+void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
 {
     for (int i = 0; i < n; i++)
         naive_lose(s, gpu[i], died);
     naive_fill(s, now);
 }
 
-static void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
+void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
 {
     naive_gpu *g = &s->gpu[gpu];
     *g = (naive_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
@@ -372,7 +333,7 @@ static void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
     naive_fill(s, now);
 }
 
-static void naive_gpu_drain(naive *s, double now, int gpu)
+void naive_gpu_drain(naive *s, double now, int gpu)
 {
     s->gpu[gpu].draining = true;
     naive_fill(s, now);
@@ -412,7 +373,7 @@ static void naive_report_end(naive *s, int gpu, const report_end *e)
         naive_end(s, r, e->why == OUTCOME_STOP ? END_STOP : e->why == OUTCOME_LENGTH ? END_LENGTH : END_FAILED);
 }
 
-static void naive_report(naive *s, double now, int gpu, const gpu_report *p)
+void naive_report(naive *s, double now, int gpu, const gpu_report *p)
 {
     naive_gpu *g = &s->gpu[gpu];
     if (!g->up)
@@ -509,7 +470,7 @@ static naive_request *naive_first_overdue(naive *s, double now)
     return first;
 }
 
-static void naive_tick(naive *s, double now)
+void naive_tick(naive *s, double now)
 {
     for (uint64_t serial = 1; s->opt.max_wait > 0 && serial <= s->n_submitted; serial++)
         for (int i = 0; i < NAIVE_REQUESTS; i++) {
@@ -526,5 +487,3 @@ static void naive_tick(naive *s, double now)
         naive_fill(s, now);
     }
 }
-
-#endif

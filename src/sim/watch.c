@@ -1,14 +1,15 @@
-/* fault_watch.c - see fault_watch.h. Linear scans over few requests: plain, and nothing like the scheduler. */
-#include "bench/fault_watch.h"
+/* watch.c - see watch.h. Linear scans over few requests: plain, and nothing like the scheduler. */
+#include "sim/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/mem.h"
-#include "bench/fault_worker.h"
 
 typedef struct {
+    uint64_t id;
     bool there;                 /* submitted, and neither ended nor cancelled */
     int frontend;
     double arrival, since;
@@ -21,6 +22,7 @@ typedef struct {
     int pages;                  /* that it takes there, until the add is seen */
     bool suspect;
     bool must_end;              /* has killed its second worker */
+    bool doubled;               /* was submitted while it was there */
 } watched;
 
 typedef struct {
@@ -30,26 +32,28 @@ typedef struct {
     uint64_t n_sent, n_seen;
 } watched_gpu;
 
-struct fault_watch {
+struct watch {
     scheduler_options opt;
-    watched *request;           /* [n_ids] */
-    size_t n_ids;
+    watched *request;           /* [n_requests] all there ever were */
+    size_t n_requests, requests_cap;
     watched_gpu gpu[MOST_GPUS];
     int capacity;               /* of the largest GPU so far */
     uint32_t last_attempt;
     uint64_t leaving;           /* id of the last command, when that was a cancel */
     bool in_report;             /* the event is a report */
+    bool unsettled;             /* something has happened */
+    double now;                 /* when */
     buf violation;
 };
 
-fault_watch *fault_watch_new(const scheduler_options *o, size_t n_ids)
+watch *watch_new(const scheduler_options *o)
 {
-    fault_watch *w = XNEW(fault_watch);
-    *w = (fault_watch){.opt = *o, .request = XNEW_ARRAY(watched, n_ids), .n_ids = n_ids};
+    watch *w = XNEW(watch);
+    *w = (watch){.opt = *o, .leaving = UINT64_MAX};
     return w;
 }
 
-void fault_watch_free(fault_watch *w)
+void watch_free(watch *w)
 {
     if (!w)
         return;
@@ -58,13 +62,39 @@ void fault_watch_free(fault_watch *w)
     free(w);
 }
 
-static void violate(fault_watch *w, const char *what, uint64_t id)
+static void violate(watch *w, const char *what, uint64_t id)
 {
     if (!w->violation.len)
-        buf_printf(&w->violation, "%s (request %d)", what, (int)id);
+        buf_printf(&w->violation, "%s (request %llu)", what, (unsigned long long)id);
 }
 
-const char *fault_watch_violation(const fault_watch *w)
+static watched *find(const watch *w, uint64_t id)
+{
+    for (size_t i = 0; i < w->n_requests; i++)
+        if (w->request[i].id == id)
+            return &w->request[i];
+    return NULL;
+}
+
+/* The request that a command is about. */
+static watched *at(watch *w, const command *c)
+{
+    static watched nobody;
+    watched *r = find(w, c->id);
+    if (r)
+        return r;
+    violate(w, "a command about a request that never came", c->id);
+    nobody = (watched){.id = c->id, .gpu = -1};
+    return &nobody;
+}
+
+static void begin(watch *w, double now)
+{
+    w->unsettled = true;
+    w->now = now;
+}
+
+const char *watch_violation(const watch *w)
 {
     return w->violation.len ? w->violation.data : NULL;
 }
@@ -74,24 +104,23 @@ static bool waits(const watched *r)
     return r->there && r->gpu < 0;
 }
 
-static bool is_before(const fault_watch *w, size_t a, size_t b)
+static bool is_before(const watched *a, const watched *b)
 {
-    double x = w->request[a].arrival, y = w->request[b].arrival;
-    return x != y ? x < y : a < b;
+    return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
 }
 
-static int n_running(const fault_watch *w, int gpu)
+static int n_running(const watch *w, int gpu)
 {
     int n = 0;
-    for (size_t i = 0; i < w->n_ids; i++)
+    for (size_t i = 0; i < w->n_requests; i++)
         n += w->request[i].there && w->request[i].gpu == gpu;
     return n;
 }
 
-static int n_waiting(const fault_watch *w)
+static int n_waiting(const watch *w)
 {
     int n = 0;
-    for (size_t i = 0; i < w->n_ids; i++)
+    for (size_t i = 0; i < w->n_requests; i++)
         n += waits(&w->request[i]);
     return n;
 }
@@ -102,10 +131,10 @@ static int pages_for(const watched_gpu *g, int n_tokens)
 }
 
 /* Pages the GPU reported, less those of adds it has not seen. */
-static int pages_left(const fault_watch *w, int gpu)
+static int pages_left(const watch *w, int gpu)
 {
     int n = w->gpu[gpu].pages_free;
-    for (size_t i = 0; i < w->n_ids; i++) {
+    for (size_t i = 0; i < w->n_requests; i++) {
         const watched *r = &w->request[i];
         if (r->there && r->gpu == gpu && r->add > w->gpu[gpu].n_seen)
             n -= r->pages;
@@ -113,9 +142,18 @@ static int pages_left(const fault_watch *w, int gpu)
     return n;
 }
 
-void fault_watch_submit(fault_watch *w, double now, int frontend, const submission *s)
+void watch_submit(watch *w, double now, int frontend, const submission *s)
 {
-    w->request[s->id] = (watched){.there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
+    begin(w, now);
+    watched *r = find(w, s->id);
+    if (!r) {
+        w->request = xgrow(w->request, &w->requests_cap, w->n_requests + 1, sizeof *w->request);
+        r = &w->request[w->n_requests++];
+    } else if (r->there) {
+        r->doubled = true;      /* an error of the frontend: both are ended */
+        return;
+    }
+    *r = (watched){.id = s->id, .there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
                                   .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .gpu = -1,
                                   .taken_on = s->again || s->n_tokens > s->n_prompt, .held = now};
 }
@@ -126,29 +164,37 @@ static void forget(watched *r)
     r->there = false;
 }
 
-void fault_watch_cancel(fault_watch *w, int frontend, uint64_t id)
+void watch_cancel(watch *w, double now, int frontend, uint64_t id)
 {
-    if (w->request[id].there && w->request[id].frontend == frontend)
-        forget(&w->request[id]);
+    begin(w, now);
+    watched *r = find(w, id);
+    if (r && r->there && r->frontend == frontend)
+        forget(r);
 }
 
-void fault_watch_frontend_gone(fault_watch *w, int frontend)
+void watch_frontend_gone(watch *w, double now, int frontend)
 {
-    for (size_t i = 0; i < w->n_ids; i++)
+    begin(w, now);
+    for (size_t i = 0; i < w->n_requests; i++)
         if (w->request[i].frontend == frontend)
             forget(&w->request[i]);
 }
 
-void fault_watch_gpu_up(fault_watch *w, int gpu, const gpu_info *info)
+void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info)
 {
-    w->gpu[gpu] = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
-    if (info->max_tokens > w->capacity)
-        w->capacity = info->max_tokens;
+    begin(w, now);
+    CHECK(gpu < MOST_GPUS);
+    watched_gpu *g = &w->gpu[gpu];
+    *g = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
+    if (g->info.max_tokens > info->n_pages * info->page_len)
+        g->info.max_tokens = info->n_pages * info->page_len;
+    if (g->info.max_tokens > w->capacity)
+        w->capacity = g->info.max_tokens;
 }
 
-void fault_watch_gpu_gone(fault_watch *w, int gpu, bool died)
+static void lose_gpu(watch *w, int gpu, bool died)
 {
-    for (size_t i = 0; i < w->n_ids; i++) {
+    for (size_t i = 0; i < w->n_requests; i++) {
         watched *r = &w->request[i];
         if (!r->there || r->gpu != gpu)
             continue;
@@ -160,24 +206,38 @@ void fault_watch_gpu_gone(fault_watch *w, int gpu, bool died)
     w->gpu[gpu].up = false;
 }
 
-void fault_watch_gpu_drain(fault_watch *w, int gpu)
+void watch_gpus_gone(watch *w, double now, const int *gpu, int n, bool died)
 {
+    begin(w, now);
+    for (int i = 0; i < n; i++)
+        lose_gpu(w, gpu[i], died);
+}
+
+void watch_gpu_drain(watch *w, double now, int gpu)
+{
+    begin(w, now);
     w->gpu[gpu].draining = true;
 }
 
-void fault_watch_report(fault_watch *w, int gpu, const gpu_report *p)
+void watch_tick(watch *w, double now)
 {
+    begin(w, now);
+}
+
+void watch_report(watch *w, double now, int gpu, const gpu_report *p)
+{
+    begin(w, now);
     w->in_report = true;
     w->gpu[gpu].n_seen = p->n_seen;
     w->gpu[gpu].pages_free = p->pages_free;
     for (int i = 0; i < p->n_ends; i++) {
-        watched *r = &w->request[p->ends[i].id];
-        if (r->there && r->gpu == gpu && r->attempt == p->ends[i].attempt)
+        watched *r = find(w, p->ends[i].id);
+        if (r && r->there && r->gpu == gpu && r->attempt == p->ends[i].attempt)
             r->gpu = -1;
     }
 }
 
-static void check_place(fault_watch *w, const watched *r, const command *c)
+static void check_place(watch *w, const watched *r, const command *c)
 {
     const watched_gpu *g = &w->gpu[c->gpu];
     int n = n_running(w, c->gpu);
@@ -187,13 +247,13 @@ static void check_place(fault_watch *w, const watched *r, const command *c)
         violate(w, "placed beyond the batch limit", c->id);
     if (pages_for(g, r->n_tokens + 1) + n > pages_left(w, c->gpu))
         violate(w, "placed without pages for it and one for each that runs", c->id);
-    for (size_t i = 0; i < w->n_ids; i++)
+    for (size_t i = 0; i < w->n_requests; i++)
         if (r->suspect && w->request[i].there && w->request[i].gpu == c->gpu && w->request[i].suspect)
             violate(w, "two suspects on one GPU", c->id);
 }
 
 /* There are open GPUs, and none could hold it. */
-static bool is_too_large(const fault_watch *w, const watched *r)
+static bool is_too_large(const watch *w, const watched *r)
 {
     bool any = false;
     for (int i = 0; i < MOST_GPUS; i++) {
@@ -208,25 +268,26 @@ static bool is_too_large(const fault_watch *w, const watched *r)
 }
 
 /* From the queue only the first may go; suspects have a line of their own, and who is too large waits aside. */
-static void check_turn(fault_watch *w, const watched *r, uint64_t id)
+static void check_turn(watch *w, const watched *r)
 {
-    for (size_t i = 0; i < w->n_ids; i++)
-        if (i != id && waits(&w->request[i]) && w->request[i].suspect == r->suspect && is_before(w, i, id) &&
-            !is_too_large(w, &w->request[i]))
-            violate(w, "placed before one that came earlier", id);
+    for (size_t i = 0; i < w->n_requests; i++) {
+        const watched *o = &w->request[i];
+        if (o != r && waits(o) && o->suspect == r->suspect && is_before(o, r) && !is_too_large(w, o))
+            violate(w, "placed before one that came earlier", r->id);
+    }
 }
 
 /* A GPU short of pages loses its newest. */
-static void check_newest(fault_watch *w, int gpu, uint64_t id)
+static void check_newest(watch *w, int gpu, const watched *r)
 {
-    for (size_t i = 0; i < w->n_ids; i++)
-        if (i != id && w->request[i].there && w->request[i].gpu == gpu && is_before(w, id, i))
-            violate(w, "moved off a GPU that has newer ones", id);
+    for (size_t i = 0; i < w->n_requests; i++)
+        if (&w->request[i] != r && w->request[i].there && w->request[i].gpu == gpu && is_before(r, &w->request[i]))
+            violate(w, "moved off a GPU that has newer ones", r->id);
 }
 
-static void watch_add(fault_watch *w, const command *c)
+static void check_add(watch *w, const command *c)
 {
-    watched *r = &w->request[c->id];
+    watched *r = at(w, c);
     const submission *s = c->what;
     bool moves = w->leaving == c->id;
     if (!r->there || r->gpu >= 0)
@@ -238,7 +299,7 @@ static void watch_add(fault_watch *w, const command *c)
     if (r->must_end)
         violate(w, "placed again after it killed two workers", c->id);
     if (!moves)
-        check_turn(w, r, c->id);
+        check_turn(w, r);
     check_place(w, r, c);
     w->last_attempt = c->attempt;
     r->gpu = c->gpu;
@@ -248,42 +309,44 @@ static void watch_add(fault_watch *w, const command *c)
     r->pages = pages_for(&w->gpu[c->gpu], r->n_tokens + 1);
 }
 
-static void watch_cancel(fault_watch *w, const command *c)
+static void check_cancel(watch *w, const command *c)
 {
-    watched *r = &w->request[c->id];
+    watched *r = at(w, c);
     if (r->gpu != c->gpu || r->attempt != c->attempt)
         violate(w, "cancelled where it is not", c->id);
     if (!w->gpu[c->gpu].up)
         violate(w, "cancelled on a GPU that is gone", c->id);
     if (r->there && w->in_report && !w->gpu[c->gpu].draining)
-        check_newest(w, c->gpu, c->id);
+        check_newest(w, c->gpu, r);
     w->gpu[c->gpu].n_sent++;
     r->gpu = -1;
 }
 
-static void watch_tokens(fault_watch *w, const command *c)
+static void check_tokens(watch *w, const command *c)
 {
-    watched *r = &w->request[c->id];
+    watched *r = at(w, c);
     if (!r->there || r->frontend != c->frontend)
         violate(w, "tokens of a request that is not there", c->id);
     else if (c->tokens->index != r->n_tokens - r->n_prompt)
         violate(w, "tokens repeated or left out", c->id);
-    for (int i = 0; i < c->tokens->n; i++)
-        if (c->tokens->token[i] != fault_token(c->id, r->n_tokens + i))
-            violate(w, "a wrong token", c->id);
     r->n_tokens += c->tokens->n;
     r->suspect = false;
 }
 
-static bool may_be_too_large(const fault_watch *w, double now, const watched *r)
+static bool may_be_too_large(const watch *w, double now, const watched *r)
 {
     bool is_hopeless = !r->taken_on && r->n_tokens + 1 > w->capacity;
     return is_too_large(w, r) && (is_hopeless || now - r->held >= w->opt.max_aside);
 }
 
-static void watch_end(fault_watch *w, double now, const command *c)
+static void check_end(watch *w, const command *c)
 {
-    watched *r = &w->request[c->id];
+    double now = w->now;
+    watched *r = at(w, c);
+    if (r->doubled) {
+        r->there = r->doubled = false;
+        return;
+    }
     if (!r->there || r->frontend != c->frontend)
         violate(w, "the end of a request that is not there", c->id);
     if ((c->why == END_KILLS_WORKERS) != r->must_end)
@@ -299,51 +362,54 @@ static void watch_end(fault_watch *w, double now, const command *c)
     r->there = false;
 }
 
-void fault_watch_command(fault_watch *w, double now, const command *c)
+void watch_command(watch *w, const command *c)
 {
     switch (c->kind) {
     case COMMAND_ADD:
-        watch_add(w, c);
+        check_add(w, c);
         break;
     case COMMAND_CANCEL:
-        watch_cancel(w, c);
+        check_cancel(w, c);
         break;
     case COMMAND_TOKENS:
-        watch_tokens(w, c);
+        check_tokens(w, c);
         break;
     case COMMAND_END:
-        watch_end(w, now, c);
+        check_end(w, c);
         break;
     }
     w->leaving = c->kind == COMMAND_CANCEL ? c->id : UINT64_MAX;
 }
 
 /* An idle GPU that has told all it has: somebody who waits would fit. */
-static void check_idle(fault_watch *w, int gpu, size_t first)
+static void check_idle(watch *w, int gpu, const watched *first)
 {
     const watched_gpu *g = &w->gpu[gpu];
     bool idle = g->up && !g->draining && n_running(w, gpu) == 0 && g->n_seen == g->n_sent && g->pages_free == g->info.n_pages;
-    if (idle && pages_for(g, w->request[first].n_tokens + 1) <= g->info.n_pages)
-        violate(w, "waits while a GPU is idle", first);
+    if (idle && pages_for(g, first->n_tokens + 1) <= g->info.n_pages)
+        violate(w, "waits while a GPU is idle", first->id);
 }
 
-void fault_watch_settled(fault_watch *w, double now)
+void watch_settle(watch *w)
 {
-    size_t first = w->n_ids;
-    for (size_t i = 0; i < w->n_ids; i++) {
+    const watched *first = NULL;
+    if (!w->unsettled)
+        return;
+    for (size_t i = 0; i < w->n_requests; i++) {
         watched *r = &w->request[i];
         bool too_large = waits(r) && is_too_large(w, r);
         if (!too_large)
-            r->held = now;
+            r->held = w->now;
         if (!r->there && r->gpu >= 0 && w->gpu[r->gpu].up && r->attempt)
-            violate(w, "cancelled, but its GPU was not told", i);
+            violate(w, "cancelled, but its GPU was not told", r->id);
         if (r->there && r->must_end)
-            violate(w, "not ended, though it killed two workers", i);
-        if (waits(r) && !too_large && (first == w->n_ids || is_before(w, i, first)))
-            first = i;
+            violate(w, "not ended, though it killed two workers", r->id);
+        if (waits(r) && !too_large && (!first || is_before(r, first)))
+            first = r;
     }
-    for (int g = 0; g < MOST_GPUS && first < w->n_ids; g++)
+    for (int g = 0; g < MOST_GPUS && first; g++)
         check_idle(w, g, first);
     w->leaving = UINT64_MAX;
     w->in_report = false;
+    w->unsettled = false;
 }

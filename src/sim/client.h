@@ -1,0 +1,57 @@
+/* client.h - a client of a simulated frontend: what it asks, what it gets, and whether that is right
+ *
+ * It sends a body to call.c and takes the answer as the bytes that a socket would carry: one JSON object, or a stream of
+ * events. What the toy model says is known, so every character of the answer is, whatever went wrong behind it. */
+#ifndef PUNICA_SIM_CLIENT_H
+#define PUNICA_SIM_CLIENT_H
+
+#include "frontend/call.h"
+#include "sim/sim_worker.h"
+#include "sim/toy.h"
+
+enum { MOST_CHOICES = 2, MOST_VERSIONS = 8 };
+
+typedef enum { CLIENT_TO_COME, CLIENT_LIVE, CLIENT_ANSWERED, CLIENT_CANCELLED, CLIENT_LOST } client_state;
+
+/* What it asks for. */
+typedef struct {
+    int prompt[TOY_CONTEXT], n_prompt;
+    int max_tokens, n_choices;
+    uint64_t seed;
+    int adapter;                /* -1: the base model */
+    char stop[4];               /* "": none */
+    bool stream;
+    bool is_killer;
+} client_wish;
+
+/* What the adapters have been, each from its first content to its last. */
+typedef struct { uint64_t content[N_ADAPTERS][MOST_VERSIONS]; int n_versions[N_ADAPTERS]; } adapter_history;
+
+typedef struct {
+    reply base;                 /* first */
+    world *in;                  /* borrowed */
+    int number, frontend;
+    client_wish wish;
+    client_state state;
+    double asked_at;
+    int status;                 /* HTTP; 0: nothing came */
+    char error[48];             /* code of an error, in place of an answer or in the middle of a stream */
+    bool done;                  /* the stream's last event has come */
+    buf text[MOST_CHOICES];
+    char reason[MOST_CHOICES][16];          /* finish_reason; "": none came */
+    buf bytes;                  /* of a stream: an event that is not complete */
+} client;
+
+void client_deinit(client *c);
+
+/* Ask; the answer comes through the reply. */
+void client_ask(client *c, service *s);
+
+/* Go away, or stop to read. */
+void client_leave(client *c, reply_loss how);
+
+/* Compare what came with what should have: a violation if it is wrong. */
+void client_check_answer(client *c, const adapter_history *h);
+void client_check_part(client *c, const adapter_history *h);            /* of one that did not come to its end */
+
+#endif

@@ -1,0 +1,93 @@
+/* cluster.h - a simulated cluster: the real scheduler's server, frontends and runners, each a process of its own
+ *
+ * Processes are started, crash and are started again; each time it is a new one. A scheduler is watched: its events and
+ * commands are held against the rules (watch.h) and against what a naive scheduler says (naive_scheduler.h). */
+#ifndef PUNICA_SIM_CLUSTER_H
+#define PUNICA_SIM_CLUSTER_H
+
+#include "frontend/call.h"
+#include "runner/runner.h"
+#include "scheduler/sched_server.h"
+#include "sim/client.h"
+#include "sim/naive_scheduler.h"
+#include "sim/network.h"
+#include "sim/sim_worker.h"
+#include "sim/watch.h"
+
+enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3 };
+
+typedef struct cluster cluster;
+
+/* What may crash: a process of the cluster, and its return. */
+typedef struct {
+    cluster *in;                /* borrowed */
+    int number;                 /* among its kind */
+    sim_process p;
+    bool is_up;
+    sim_task restart;
+} member;
+
+typedef struct {
+    member m;                   /* first, as in the others */
+    sched_server *server;
+    scheduler_tap tap;
+    watch *watch;
+    naive *naive;               /* NULL: the history has become too large for it */
+    buf said;                   /* the scheduler's commands since the last event */
+} sched_member;
+
+typedef struct {
+    member m;
+    dispatch *at_scheduler;
+    catalog *models;
+    metrics counts;
+    service s;
+} front_member;
+
+typedef struct {
+    member m;
+    sim_machine machine;
+    int n_workers;
+    runner *r;
+    bool draining;
+    sim_task leaving;           /* it has drained */
+} run_member;
+
+typedef struct { uint64_t finished, cancelled, refused, killers, tokens, evicted, moved, recovered, stale; } cluster_counts;
+
+struct cluster {
+    world w;
+    link_options link;          /* of all */
+    scheduler_options policy;
+    double patience, hang_seconds;
+    int max_live;
+    sched_member sched;
+    front_member front[MOST_FRONTENDS];
+    run_member run[MOST_MACHINES];
+    int n_fronts, n_machines;
+    client *client;             /* [n_clients] */
+    int n_clients;
+    adapter_history history;
+    bool adapters_failed;       /* some file was missing or broken at some time */
+    cluster_counts counts;
+};
+
+/* Everything but w is set up; all processes are started. */
+void cluster_start(cluster *c);
+void cluster_stop(cluster *c);
+
+/* Crash, and start again some seconds later. silent: nobody is told, as when a host loses power. */
+void cluster_crash_scheduler(cluster *c, bool silent);
+void cluster_crash_front(cluster *c, int i, bool silent);
+void cluster_crash_machine(cluster *c, int i, bool silent);
+
+/* Empty a machine, then end its runner, and start it again later. */
+void cluster_drain(cluster *c, int i);
+
+/* After every task: the scheduler has done what was to be done. */
+void cluster_settle(cluster *c);
+
+/* All clients have their answers, and all messages have arrived: nothing may be left of them. */
+void cluster_check_nothing_left(cluster *c);
+
+#endif
