@@ -426,7 +426,8 @@ static void naive_empty(naive *s, int gpu, double now)
     for (naive_request *r; fits && (r = naive_extreme(copy, gpu, true));) {
         int to = naive_choose(copy, r, true);
         int before = naive_running(s, gpu), there = to < 0 ? -1 : naive_running(copy, to);
-        fits = there > before || (there == before && strcmp(copy->gpu[to].uuid, s->gpu[gpu].uuid) > 0);
+        int c = to < 0 ? 0 : strcmp(copy->gpu[to].uuid, s->gpu[gpu].uuid);      /* 0: one that was lost, and is back */
+        fits = there > before || (there == before && (c > 0 || (c == 0 && to > gpu)));
         if (fits)
             naive_place(copy, now, r, to);
     }

@@ -116,16 +116,15 @@ static void shrink(progress *p, uint64_t seed, int n_faults, fault_mask *m)
 static void say_failed(progress *p)
 {
     fault_mask m;
+    progress before = *p;
     uint64_t seed = p->seed;
-    story_stats before = p->stats;
     printf("seed %llu: %s\n", (unsigned long long)seed, p->violation);
     shrink(p, seed, p->n_faults, &m);
     printf("    it takes no more than these faults:\n");
     fflush(stdout);
     story_print_faults(seed, &m);
     printf("    punica simulate --faults --seeds %llu:%llu --trace\n", (unsigned long long)seed, (unsigned long long)seed);
-    p->stats = before;
-    p->seed = seed;
+    *p = before;
 }
 
 static void summarise(const progress *p, int n_failed, double seconds)
