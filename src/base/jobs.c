@@ -11,6 +11,7 @@
 typedef struct {
     jobs base;                  /* first */
     queue *todo, *done;
+    int n_outstanding;          /* the caller's thread's: a wait for a job that nobody has would never end */
     int n_threads;
     pthread_t thread[];         /* [n_threads] */
 } job_threads;
@@ -27,23 +28,32 @@ static void *thread_main(void *arg)
 
 static void start(jobs *w, job *j)
 {
-    queue_push(((job_threads *)w)->todo, j);
+    job_threads *t = (job_threads *)w;
+    t->n_outstanding++;
+    queue_push(t->todo, j);
 }
 
 static job *finished(jobs *w, bool wait)
 {
     job_threads *t = (job_threads *)w;
-    return wait ? queue_pop(t->done) : queue_try_pop(t->done);
+    CHECK(!wait || t->n_outstanding > 0);
+    job *j = wait ? queue_pop(t->done) : queue_try_pop(t->done);
+    t->n_outstanding -= j != NULL;
+    return j;
 }
 
 static job *take_back(jobs *w)
 {
-    return queue_try_pop(((job_threads *)w)->todo);
+    job_threads *t = (job_threads *)w;
+    job *j = queue_try_pop(t->todo);
+    t->n_outstanding -= j != NULL;
+    return j;
 }
 
 static void free_threads(jobs *w)
 {
     job_threads *t = (job_threads *)w;
+    CHECK(t->n_outstanding == 0);
     queue_close(t->todo);
     for (int i = 0; i < t->n_threads; i++)
         pthread_join(t->thread[i], NULL);

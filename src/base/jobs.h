@@ -1,7 +1,7 @@
 /* jobs.h - work done beside the caller: started here, collected when it is finished
  *
  * A job is embedded in whatever it works on. Between jobs_start() and the call that hands it back it belongs to whoever
- * runs it. Two implementations: threads (below), and the simulation's virtual time (sim/). */
+ * runs it. One thread calls all functions. Implementations: threads (below), and virtual time in the simulations. */
 #ifndef PUNICA_BASE_JOBS_H
 #define PUNICA_BASE_JOBS_H
 
@@ -14,7 +14,7 @@ typedef struct jobs jobs;
 
 typedef struct {
     void (*start)(jobs *, job *);
-    job *(*finished)(jobs *, bool wait);        /* one that has run, or NULL; wait: block until there is one */
+    job *(*finished)(jobs *, bool wait);        /* one that has run, or NULL; wait: block for one that is outstanding */
     job *(*take_back)(jobs *);                  /* one that has not begun, or NULL: it will not be run */
     void (*free)(jobs *);                       /* none is outstanding */
 } jobs_ops;

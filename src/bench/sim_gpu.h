@@ -1,7 +1,7 @@
-/* sim_gpu.h - a GPU in virtual time: the engine's rules over a step-time model
+/* sim_gpu.h - a GPU in virtual time: the engine's admission over a step-time model
  *
- * Takes in commands between steps, runs one prompt and all decodes in each, gives the newest request back when it
- * runs out of pages, and reports like a worker. Requests are numbered by arrival. */
+ * Takes in commands between steps and reports like a worker. Who runs, with which rows, pages and adapter slots, is
+ * decided by the engine's own code (engine/admission.h), with the engine's usual limits. */
 #ifndef PUNICA_BENCH_SIM_GPU_H
 #define PUNICA_BENCH_SIM_GPU_H
 
@@ -9,14 +9,12 @@
 #include "scheduler/scheduler.h"
 
 typedef struct {
-    int request;                /* lower is older */
+    int id;                     /* lower is older */
     int adapter;
     uint32_t attempt;
-    int n_tokens, n_output;     /* so far, with those of earlier attempts */
+    int n_tokens, n_output;     /* so far, with those of earlier attempts; n_tokens with the prompt */
     int n_total;                /* of output, when it ends */
-    bool active;                /* has pages, and its prompt is read or being read */
-    double ready;               /* when its adapter is there */
-} sim_row;
+} sim_request;
 
 typedef struct sim_gpu sim_gpu;
 
@@ -34,12 +32,14 @@ sim_gpu *sim_gpu_new(const sim_gpu_setup *s);
 void sim_gpu_free(sim_gpu *g);
 
 /* Commands; taken in when the step that runs has ended. */
-void sim_gpu_add(sim_gpu *g, const sim_row *row);
-void sim_gpu_cancel(sim_gpu *g, int request, uint32_t attempt);
+void sim_gpu_add(sim_gpu *g, const sim_request *r);
+void sim_gpu_cancel(sim_gpu *g, int id, uint32_t attempt);
 
-/* Take in what came and start a step. When it will end, or 0: there is nothing to do. Not while one runs. */
+/* Take in what came and start a step. When it will end, or -1: there is nothing to do. A step without rows, which ends
+ * at once, reports commands that left nothing to do. Not while one runs. */
 double sim_gpu_start(sim_gpu *g, double now);
 bool sim_gpu_is_running(const sim_gpu *g);
+int sim_gpu_batch(const sim_gpu *g);            /* requests with rows in the step that runs */
 
 /* What the step did; valid until the next call. */
 const gpu_report *sim_gpu_end(sim_gpu *g);

@@ -31,8 +31,8 @@ const char *policy_name(policy_kind k)
 static void add_to_gpu(policy *p, int gpu, int request, uint32_t attempt, int n_output)
 {
     const bench_request *w = &p->setup.request[request].what;
-    sim_gpu_add(p->setup.gpu[gpu], &(sim_row){.request = request, .adapter = w->adapter, .attempt = attempt,
-                                              .n_tokens = w->prompt_len + n_output, .n_output = n_output, .n_total = w->gen_len});
+    sim_gpu_add(p->setup.gpu[gpu], &(sim_request){.id = request, .adapter = w->adapter, .attempt = attempt,
+                                                  .n_tokens = w->prompt_len + n_output, .n_output = n_output, .n_total = w->gen_len});
 }
 
 static void obey(void *ctx, const command *c)

@@ -71,7 +71,7 @@ static void count_in_bin(simulation *s, double *series, double n)
 static void start_step(simulation *s, int g)
 {
     double end = sim_gpu_start(s->gpu[g], s->now);
-    if (end == 0)
+    if (end < 0)
         return;
     s->since[g] = s->now;
     s->step_end[g] = (wait_item){end, (uint64_t)g, 0};
@@ -89,8 +89,8 @@ static void start_idle(simulation *s)
 static void end_step(simulation *s, int g)
 {
     wait_queue_remove(&s->events, &s->step_end[g]);
+    count_batch(s, g, s->since[g], s->now, sim_gpu_batch(s->gpu[g]));
     const gpu_report *r = sim_gpu_end(s->gpu[g]);
-    count_batch(s, g, s->since[g], s->now, r->n_tokens);
     count_in_bin(s, s->series.tokens, r->n_tokens);
     s->n_tokens += (uint64_t)r->n_tokens;
     for (int i = 0; i < r->n_tokens; i++)

@@ -212,6 +212,11 @@ const lora *adapter_slot_lora(const adapter_slot *slot)
     return slot->lora;
 }
 
+int adapter_slots_number(const adapter_slots *s, const adapter_slot *slot)
+{
+    return (int)(slot - s->slot);
+}
+
 static void try_again(adapter_slots *s, load_job *load)
 {
     load->no_room = false;

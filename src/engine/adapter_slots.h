@@ -42,6 +42,7 @@ void adapter_slots_drop(adapter_slots *s, adapter_slot *slot);
 /* How a claimed slot stands now; e gets the reason when SLOT_FAILED. */
 slot_state adapter_slot_state(const adapter_slot *slot, err *e);
 const lora *adapter_slot_lora(const adapter_slot *slot);        /* when SLOT_READY */
+int adapter_slots_number(const adapter_slots *s, const adapter_slot *slot);     /* from 0 */
 
 /* Take in finished loads; with wait, block until at least one has finished, if any is under way. */
 void adapter_slots_poll(adapter_slots *s, bool wait);

@@ -76,7 +76,7 @@ void admission_admit(admission *a, bool may_wait);
 void admission_make_room(admission *a);
 
 /* The rows of the next step: every decode, and prompts within the limits, oldest first. Those whose last token is
- * in flight have none. Valid until the next call. */
+ * in flight have none. Valid until the next choice. */
 admission_step admission_choose_rows(admission *a);
 
 admission_stats admission_get_stats(const admission *a);

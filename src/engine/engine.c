@@ -254,21 +254,22 @@ void engine_cancel(engine *g, uint64_t id)
 }
 
 /* The rows are the pending tokens from n_done on; one in flight is named by its draw. */
-static batch_item item_of(const admission_rows *r)
+static batch_item item_of(const engine *g, const admission_rows *r)
 {
     sequence *s = (sequence *)r->item;
+    const adapter_slot *slot = s->item.slot;
     s->unknown = TOKEN_DRAWN(s->draw);
     return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->token + s->item.n_done : &s->unknown,
-                        .n_rows = r->n_rows, .position = s->item.n_done, .kv = &s->item.kv,
-                        .lora = s->item.slot ? adapter_slot_lora(s->item.slot) : NULL, .wants_logits = r->draws};
+                        .n_rows = r->n_rows, .position = s->item.n_done, .kv = &s->item.kv, .wants_logits = r->draws,
+                        .lora = slot ? adapter_slot_lora(slot) : NULL, .place = slot ? adapter_slots_number(g->slots, slot) : 0};
 }
 
 static const batch *build_batch(engine *g, const admission_step *step)
 {
     for (int i = 0; i < step->n_prefills; i++)
-        g->prefill[i] = item_of(&step->prefill[i]);
+        g->prefill[i] = item_of(g, &step->prefill[i]);
     for (int i = 0; i < step->n_decodes; i++)
-        g->decode[i] = item_of(&step->decode[i]);
+        g->decode[i] = item_of(g, &step->decode[i]);
     return batch_build(g->builder, g->prefill, step->n_prefills, g->decode, step->n_decodes);
 }
 
