@@ -561,6 +561,11 @@ scheduler_stats sched_server_stats(const sched_server *v)
     return scheduler_get_stats(v->s);
 }
 
+void sched_server_check(const sched_server *v)
+{
+    scheduler_check(v->s);
+}
+
 void sched_server_write_metrics(const sched_server *v, buf *out)
 {
     signals_write_metrics(out, v->s, (int)v->gpus.n, count_frontends(v));

@@ -30,6 +30,7 @@ void sched_server_free(sched_server *s);
 const char *sched_server_address(const sched_server *s);        /* where links can connect to */
 
 scheduler_stats sched_server_stats(const sched_server *s);
+void sched_server_check(const sched_server *s);                 /* see scheduler_check() */
 
 /* Append the scheduler's part of a Prometheus page, or the signals as a JSON object. */
 void sched_server_write_metrics(const sched_server *s, buf *out);

@@ -38,6 +38,8 @@ static void end_member(member *m, bool silent)
 static void settle(sched_member *s)
 {
     cluster *c = s->m.in;
+    if (!watch_has_news(s->watch))
+        return;
     watch_settle(s->watch);
     if (watch_violation(s->watch))
         world_violate(&c->w, "%s", watch_violation(s->watch));
@@ -361,8 +363,10 @@ void cluster_stop(cluster *c)
 
 void cluster_settle(cluster *c)
 {
-    if (c->sched.m.is_up)
-        settle(&c->sched);
+    if (!c->sched.m.is_up || !watch_has_news(c->sched.watch))
+        return;
+    settle(&c->sched);
+    sched_server_check(c->sched.server);
 }
 
 static void check_front(cluster *c, front_member *f)

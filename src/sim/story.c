@@ -112,18 +112,19 @@ static void make_cluster(story *s)
 
 /* The clients. */
 
-static void make_wish(story *s, client_wish *q, int most, bool killers)
+/* A prompt of up to `most` tokens with its output; a large one may outgrow every GPU. */
+static void make_wish(story *s, client_wish *q, int most, bool killers, bool large)
 {
     const chance c = CHANCE_REQUESTS;
-    bool is_long = often(s, c, 0.2);
+    most = large ? most + 6 : most;
+    most = most < TOY_CONTEXT ? most : TOY_CONTEXT - 1;
     q->is_killer = killers && often(s, c, 0.08);
-    q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(is_long ? most - 2 : most / 2));
-    if (q->n_prompt > TOY_CONTEXT - 2)
-        q->n_prompt = TOY_CONTEXT - 2;
+    q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, 0.2) ? most - 3 : most / 2));
     for (int i = 0; i < q->n_prompt; i++)
         q->prompt[i] = ' ' + 1 + (int)draw(s, c, 90);
     q->prompt[0] = 'A';
-    q->max_tokens = 1 + (int)draw(s, c, 24);
+    int room = most - q->n_prompt < 24 && !large ? most - q->n_prompt : 24;
+    q->max_tokens = 1 + (int)draw(s, c, (uint64_t)(room > 1 ? room : 1));
     if (q->is_killer) {
         q->prompt[0] = TOY_KILLER;
         q->prompt[1] = 2 + (int)draw(s, c, (uint64_t)(q->n_prompt + q->max_tokens));
@@ -146,7 +147,7 @@ static void make_clients(story *s)
     for (int i = 0; i < k->n_clients; i++) {
         client *q = &k->client[i];
         *q = (client){.in = &k->w, .number = i, .frontend = (int)draw(s, c, (uint64_t)k->n_fronts)};
-        make_wish(s, &q->wish, capacity(s) - 1 + (large && often(s, c, 0.2) ? 6 : 0), killers);
+        make_wish(s, &q->wish, capacity(s) - 1, killers, large && often(s, c, 0.2));
     }
 }
 
@@ -233,7 +234,7 @@ static void check_error(story *s, client *q)
     else if (is_code(q, "no_scheduler"))
         right = c->patience < 300 && !has_text;
     else if (is_code(q, "context_length_exceeded"))     /* or it was new to a scheduler that had not met the largest GPU yet */
-        right = most + 1 > capacity(s) || !has_text;
+        right = most >= capacity(s) || (!has_text && c->n_machines > 1);
     else if (is_code(q, "generation_failed"))
         right = c->adapters_failed && q->wish.adapter >= 0;
     else if (is_code(q, "worker_died"))

@@ -390,11 +390,14 @@ static void check_idle(watch *w, int gpu, const watched *first)
         violate(w, "waits while a GPU is idle", first->id);
 }
 
+bool watch_has_news(const watch *w)
+{
+    return w->unsettled;
+}
+
 void watch_settle(watch *w)
 {
     const watched *first = NULL;
-    if (!w->unsettled)
-        return;
     for (size_t i = 0; i < w->n_requests; i++) {
         watched *r = &w->request[i];
         bool too_large = waits(r) && is_too_large(w, r);

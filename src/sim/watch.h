@@ -34,6 +34,7 @@ void watch_tick(watch *w, double now);
 /* Every command; and when the scheduler has done all that the events were to it. */
 void watch_command(watch *w, const command *c);
 void watch_settle(watch *w);
+bool watch_has_news(const watch *w);            /* since it was settled */
 
 /* The first violation, or NULL. */
 const char *watch_violation(const watch *w);
