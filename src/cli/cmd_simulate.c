@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include "bench/sched_cost.h"
-#include "bench/simulate.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/tree.h"
 #include "sim/seeds.h"
+#include "sim/simulate.h"
 
 #define STEPS "docs/results/step-h200.json"
 

@@ -6,24 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jobs.h"
 #include "base/mem.h"
+#include "sim/sim_loaders.h"
 #include "sim/toy.h"
 #include "worker/worker.h"
 
 /* Messages one behind the other, each behind its length. */
 typedef struct { buf bytes; } message_list;
-
-typedef struct { job *j; double due; } planned_job;
-
-/* Jobs that are finished some time after they were started. */
-typedef struct {
-    jobs base;                  /* first */
-    const sim_machine *on;
-    world *in;
-    planned_job *job;           /* [n] by start */
-    size_t n, cap;
-} sim_jobs;
 
 struct sim_worker {
     process base;               /* first */
@@ -34,7 +23,7 @@ struct sim_worker {
     toy *device;
     engine *g;
     worker *w;                  /* NULL: the model is being loaded, or it is dead */
-    sim_jobs loaders;
+    sim_loaders loaders;
     message_list in, out;
     sim_task turn, step, delivery, notice;
     bool in_step, hung;
@@ -66,56 +55,6 @@ static void list_add(message_list *l, const void *message, size_t n)
 {
     buf_add(&l->bytes, &n, sizeof n);
     buf_add(&l->bytes, message, n);
-}
-
-/* Jobs. */
-
-static void start_job(jobs *w, job *j)
-{
-    sim_jobs *s = (sim_jobs *)w;
-    s->job = xgrow(s->job, &s->cap, s->n + 1, sizeof *s->job);
-    double time = s->on->load_time * s->on->disk_slow * world_uniform(s->in, CHANCE_WORKERS, 0.5, 2);
-    s->job[s->n++] = (planned_job){j, s->in->now + time};
-}
-
-static job *take_job(sim_jobs *s, size_t i)
-{
-    job *j = s->job[i].j;
-    memmove(&s->job[i], &s->job[i + 1], (--s->n - i) * sizeof *s->job);
-    return j;
-}
-
-static job *finished_job(jobs *w, bool wait)
-{
-    sim_jobs *s = (sim_jobs *)w;
-    CHECK(!wait);               /* in virtual time nobody can wait */
-    for (size_t i = 0; i < s->n; i++)
-        if (s->job[i].due <= s->in->now) {
-            job *j = take_job(s, i);
-            j->run(j);
-            return j;
-        }
-    return NULL;
-}
-
-static job *take_job_back(jobs *w)
-{
-    sim_jobs *s = (sim_jobs *)w;
-    return s->n ? take_job(s, 0) : NULL;
-}
-
-static void jobs_are_borrowed(jobs *w)
-{
-    (void)w;
-}
-
-/* Seconds until the next is finished. */
-static double time_to_job(const sim_jobs *s)
-{
-    double first = HUGE_VAL;
-    for (size_t i = 0; i < s->n; i++)
-        first = fmin(first, s->job[i].due - s->in->now);
-    return first;
 }
 
 /* The disk. */
@@ -180,9 +119,7 @@ static void stop_all(sim_worker *w)
     w->w = NULL;
     w->g = NULL;
     w->device = NULL;
-    free(w->loaders.job);
-    w->loaders.job = NULL;
-    w->loaders.cap = 0;
+    sim_loaders_deinit(&w->loaders);
     buf_free(&w->in.bytes);
     w->self.dead = true;
     if (w->on->worker[w->gpu] == w)
@@ -215,6 +152,12 @@ static void plan_turn(sim_worker *w, double after)
     world_plan(w->self.in, &w->turn, after);
 }
 
+/* Seconds until the next adapter is there; 1, or more, if none is to come. */
+static double time_to_adapter(const sim_worker *w)
+{
+    return w->loaders.n_loads ? w->loaders.load[0].end - w->self.in->now : 1;
+}
+
 static void on_step(void *ctx)
 {
     sim_worker *w = ctx;
@@ -222,6 +165,8 @@ static void on_step(void *ctx)
     if (w->hung)
         return;
     w->in_step = false;
+    w->loaders.now = w->self.in->now;
+    w->loaders.seconds = w->on->load_time * w->on->disk_slow * world_uniform(w->self.in, CHANCE_WORKERS, 0.5, 2);
     if (worker_step(w->w, &e) != WORKER_GOES_ON) {
         char why[sizeof e + 16];
         snprintf(why, sizeof why, "exit 1: %s", e.msg);
@@ -230,7 +175,7 @@ static void on_step(void *ctx)
     }
     double wait = worker_may_wait(w->w);
     if (wait > 0 && !engine_is_idle(w->g))      /* it polls for adapters: nothing happens before the next is there */
-        wait = fmin(1, fmax(time_to_job(&w->loaders), wait));
+        wait = fmin(1, fmax(time_to_adapter(w), wait));
     plan_turn(w, w->in.bytes.len ? 0 : wait);
 }
 
@@ -254,12 +199,11 @@ static void on_turn(void *ctx)
 /* The model is loaded. */
 static void on_ready(void *ctx)
 {
-    static const jobs_ops ops = {.start = start_job, .finished = finished_job, .take_back = take_job_back, .free = jobs_are_borrowed};
     sim_worker *w = ctx;
     const sim_machine *m = w->on;
     err e;
     w->device = toy_new(m->runs_ahead);
-    w->loaders = (sim_jobs){.base.ops = &ops, .on = m, .in = w->self.in};
+    sim_loaders_init(&w->loaders, m->load_time);
     engine_options o = engine_options_default();
     o.max_batch = m->max_batch;
     o.n_pages = m->n_pages;

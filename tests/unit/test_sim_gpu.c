@@ -1,5 +1,5 @@
 /* test_sim_gpu.c - the simulated GPU: when steps end, and what it reports. Who runs is tested in test_admission.c. */
-#include "bench/sim_gpu.h"
+#include "sim/sim_gpu.h"
 
 #include "test.h"
 

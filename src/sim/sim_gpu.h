@@ -2,11 +2,11 @@
  *
  * Takes in commands between steps and reports like a worker. Who runs, with which rows, pages and adapter slots, is
  * decided by the engine's own code (engine/admission.h), with the engine's usual limits. */
-#ifndef PUNICA_BENCH_SIM_GPU_H
-#define PUNICA_BENCH_SIM_GPU_H
+#ifndef PUNICA_SIM_SIM_GPU_H
+#define PUNICA_SIM_SIM_GPU_H
 
-#include "bench/step_model.h"
 #include "scheduler/scheduler.h"
+#include "sim/step_model.h"
 
 typedef struct {
     int id;                     /* lower is older */

@@ -1,5 +1,5 @@
 /* sim_policy.c - see sim_policy.h */
-#include "bench/sim_policy.h"
+#include "sim/sim_policy.h"
 
 #include <stdio.h>
 #include <stdlib.h>

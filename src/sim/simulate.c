@@ -1,5 +1,5 @@
 /* simulate.c - see simulate.h */
-#include "bench/simulate.h"
+#include "sim/simulate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/cluster_plot.h"
 #include "bench/median.h"
-#include "bench/sim_policy.h"
 #include "scheduler/wait_queue.h"
+#include "sim/cluster_plot.h"
+#include "sim/sim_policy.h"
 
 /* One policy's run. */
 typedef struct {

@@ -1,5 +1,5 @@
 /* cluster_plot.c - see cluster_plot.h */
-#include "bench/cluster_plot.h"
+#include "sim/cluster_plot.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  *
  * Sixteen GPUs, one hour, arrivals that rise and fall: the real scheduler over a step-time model, and for comparison
  * a policy that spreads requests out and one that gives each GPU one adapter at a time, with the same arrivals. */
-#ifndef PUNICA_BENCH_SIMULATE_H
-#define PUNICA_BENCH_SIMULATE_H
+#ifndef PUNICA_SIM_SIMULATE_H
+#define PUNICA_SIM_SIMULATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* arrivals.h - the requests of the cluster experiment: Poisson arrivals whose rate rises and falls, adapters by
  * Skewed popularity, the paper's lengths */
-#ifndef PUNICA_BENCH_ARRIVALS_H
-#define PUNICA_BENCH_ARRIVALS_H
+#ifndef PUNICA_SIM_ARRIVALS_H
+#define PUNICA_SIM_ARRIVALS_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* cluster_plot.h - what a cluster did over time, as CSV and as the paper's figure: request rate, tokens per second,
  * and the batch size of each GPU, one above the other over the same time */
-#ifndef PUNICA_BENCH_CLUSTER_PLOT_H
-#define PUNICA_BENCH_CLUSTER_PLOT_H
+#ifndef PUNICA_SIM_CLUSTER_PLOT_H
+#define PUNICA_SIM_CLUSTER_PLOT_H
 
 #include "base/err.h"
 

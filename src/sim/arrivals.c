@@ -1,5 +1,5 @@
 /* arrivals.c - see arrivals.h */
-#include "bench/arrivals.h"
+#include "sim/arrivals.h"
 
 #include <math.h>
 #include <stdlib.h>

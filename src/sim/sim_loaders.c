@@ -1,5 +1,5 @@
 /* sim_loaders.c - see sim_loaders.h. A job is run when its time is over: until then it has not begun. */
-#include "bench/sim_loaders.h"
+#include "sim/sim_loaders.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,10 @@ static void start(jobs *w, job *j)
 {
     sim_loaders *s = (sim_loaders *)w;
     s->load = xgrow(s->load, &s->load_cap, s->n_loads + 1, sizeof *s->load);
-    s->load[s->n_loads++] = (sim_load){j, s->now + s->seconds};
+    size_t at = s->n_loads++;
+    for (; at > 0 && s->load[at - 1].end > s->now + s->seconds; at--)
+        s->load[at] = s->load[at - 1];
+    s->load[at] = (sim_load){j, s->now + s->seconds};
 }
 
 static job *finished(jobs *w, bool wait)

@@ -3,8 +3,8 @@
  * The file (docs/results/step-h200.json is one) has decode steps at one context for some batch sizes, all requests
  * of one adapter and each of its own; between and beyond them lines are drawn. A longer context adds the bytes of
  * its KvCache; a step that takes prompts in is longer by "prefill_ms" and their tokens at the measured rate. */
-#ifndef PUNICA_BENCH_STEP_MODEL_H
-#define PUNICA_BENCH_STEP_MODEL_H
+#ifndef PUNICA_SIM_STEP_MODEL_H
+#define PUNICA_SIM_STEP_MODEL_H
 
 #include "base/err.h"
 

@@ -6,11 +6,11 @@
  *               first come first served within an adapter
  *
  * The other two see each GPU's pages as they are, and change a GPU's adapter for nothing. */
-#ifndef PUNICA_BENCH_SIM_POLICY_H
-#define PUNICA_BENCH_SIM_POLICY_H
+#ifndef PUNICA_SIM_SIM_POLICY_H
+#define PUNICA_SIM_SIM_POLICY_H
 
-#include "bench/arrivals.h"
-#include "bench/sim_gpu.h"
+#include "sim/arrivals.h"
+#include "sim/sim_gpu.h"
 
 typedef enum { POLICY_PACKED, POLICY_SPREAD, POLICY_DEDICATED, N_POLICIES } policy_kind;
 

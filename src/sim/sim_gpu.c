@@ -1,14 +1,14 @@
 /* sim_gpu.c - see sim_gpu.h */
-#include "bench/sim_gpu.h"
+#include "sim/sim_gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "bench/sim_loaders.h"
 #include "engine/admission.h"
 #include "engine/engine.h"
 #include "model/lora.h"
+#include "sim/sim_loaders.h"
 
 typedef struct {
     admission_item item;        /* first */

@@ -1,5 +1,5 @@
 /* step_model.c - see step_model.h */
-#include "bench/step_model.h"
+#include "sim/step_model.h"
 
 #include <stdio.h>
 
