@@ -1,5 +1,8 @@
 /* test_scheduler_random.c - thousands of random histories: the scheduler against the naive one, compared word for word,
  * with all invariants checked after every event */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/rng.h"
 #include "sim/command_words.h"
