@@ -15,7 +15,9 @@
 #include "net/identity.h"
 #include "net/pack.h"
 
-static const double FIRST_PAUSE = 0.1, LONGEST_PAUSE = 30, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
+static const double FIRST_PAUSE = 0.1, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
+static const double LONGEST_PAUSE = 30,         /* of a worker that never becomes ready */
+                    LONGEST_READY = 2;          /* of one that does: others wait for it, whoever killed it */
 
 typedef struct {
     runner *r;
@@ -167,7 +169,8 @@ static void tell_gone(place *w, const char *why)
 static void start_later(place *w)
 {
     bool was_stable = w->up && loop_now(w->r->on) - w->ready_at > STABLE_AFTER;
-    w->pause = was_stable || w->pause == 0 ? FIRST_PAUSE : w->pause * 2 < LONGEST_PAUSE ? w->pause * 2 : LONGEST_PAUSE;
+    double longest = w->up ? LONGEST_READY : LONGEST_PAUSE;
+    w->pause = was_stable || w->pause == 0 ? FIRST_PAUSE : w->pause * 2 < longest ? w->pause * 2 : longest;
     loop_timer_set(w->start, w->pause);
 }
 

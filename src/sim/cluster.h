@@ -53,7 +53,7 @@ typedef struct {
     sim_task leaving;           /* it has drained */
 } run_member;
 
-typedef struct { uint64_t finished, cancelled, refused, killers, tokens, evicted, moved, recovered, stale; } cluster_counts;
+typedef struct { uint64_t finished, cancelled, refused, killers, innocents, tokens, evicted, moved, recovered, stale; } cluster_counts;
 
 struct cluster {
     world w;

@@ -74,11 +74,21 @@ static int naive_going(const naive_gpu *g)
     return pages;
 }
 
+static bool naive_has_confined(const naive *s, int gpu)
+{
+    for (int i = 0; i < NAIVE_REQUESTS; i++)
+        if (s->request[i].id && s->request[i].gpu == gpu && s->request[i].confined)
+            return true;
+    return false;
+}
+
 static bool naive_fits(naive *s, const naive_request *r, int gpu, bool minding_suspects)
 {
     naive_gpu *g = &s->gpu[gpu];
     int n = naive_running(s, gpu);
     if (!g->up || g->draining || n >= g->info.max_batch || r->n_tokens + 1 > g->info.max_tokens)
+        return false;
+    if (r->confined ? n > 0 : s->reserved == gpu + 1 || naive_has_confined(s, gpu))
         return false;
     if (minding_suspects && r->suspect && naive_has_suspect(s, gpu))
         return false;
@@ -120,6 +130,7 @@ static void naive_place(naive *s, double now, naive_request *r, int gpu)
         r->moved = now;
     r->taken_on = true;
     r->aside = -1;
+    r->was_confined = false;
     r->attempt = ++s->n_attempts;
     r->gpu = gpu;
     naive_send(s, gpu, true, r);
@@ -152,13 +163,19 @@ static bool naive_is_hopeless(const naive *s, const naive_request *r)
     return naive_too_large(s, r) && !r->taken_on && r->n_tokens >= s->most_tokens;
 }
 
-/* All that wait or leave a draining GPU, oldest first. */
+/* Whether it is to leave its GPU. */
+static bool naive_leaves(const naive *s, const naive_request *r)
+{
+    return r->gpu >= 0 && (s->gpu[r->gpu].draining || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
+}
+
+/* All that wait or leave, oldest first; but for those who wait to be alone. */
 static int naive_line(naive *s, naive_request **line)
 {
     int n = 0;
     for (int i = 0; i < NAIVE_REQUESTS; i++) {
         naive_request *r = &s->request[i];
-        if (!r->id || (r->gpu >= 0 && !s->gpu[r->gpu].draining))
+        if (!r->id || (r->gpu >= 0 ? !naive_leaves(s, r) : r->confined))
             continue;
         int at = n++;
         for (; at > 0 && naive_before(r, line[at - 1]); at--)
@@ -209,13 +226,59 @@ static bool naive_serve(naive *s, double now)
     return false;
 }
 
+/* The oldest of those who wait to be alone. */
+static naive_request *naive_first_confined(naive *s)
+{
+    naive_request *first = NULL;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        naive_request *r = &s->request[i];
+        if (r->id && r->gpu < 0 && r->confined && r->aside < 0 && (!first || naive_before(r, first)))
+            first = r;
+    }
+    return first;
+}
+
+static void naive_reserve(naive *s, const naive_request *r)
+{
+    for (int g = 0; g < NAIVE_GPUS; g++) {
+        const naive_gpu *i = &s->gpu[g];
+        bool fits = i->up && !i->draining && naive_pages(i, r->n_tokens) <= i->info.n_pages && r->n_tokens + 1 <= i->info.max_tokens;
+        if (fits && (!s->reserved || naive_above(s, s->reserved - 1, g)))
+            s->reserved = g + 1;
+    }
+    for (int i = 0; i < NAIVE_REQUESTS && s->reserved; i++)
+        if (s->request[i].id && s->request[i].gpu == s->reserved - 1)
+            s->request[i].was_confined = false;
+}
+
+static void naive_serve_confined(naive *s, double now)
+{
+    for (naive_request *r; (r = naive_first_confined(s));) {
+        int gpu = naive_choose(s, r, true);
+        if (gpu >= 0) {
+            naive_place(s, now, r, gpu);
+        } else if (naive_too_large(s, r)) {
+            r->aside = now;
+            r->turn = ++s->n_turns;
+        } else {
+            if (!s->reserved)
+                naive_reserve(s, r);
+            return;
+        }
+    }
+    s->reserved = 0;
+}
+
 static void naive_fill(naive *s, double now)
 {
     for (int i = 0; i < NAIVE_REQUESTS; i++)
         if (s->request[i].id && !naive_too_large(s, &s->request[i]))
             s->request[i].aside = -1;
-    while (naive_serve(s, now))
-        ;
+    do {
+        naive_serve_confined(s, now);
+        while (naive_serve(s, now))
+            ;
+    } while (naive_first_confined(s) && naive_choose(s, naive_first_confined(s), true) >= 0);
 }
 
 /* On no GPU any more: back in line, or done. */
@@ -234,6 +297,18 @@ static void naive_drop(naive *s, naive_request *r)
     r->id = 0;
 }
 
+/* Whether a request of this prompt and adapter has killed workers within ten minutes. */
+static bool naive_knows(const naive *s, double now, const submission *w)
+{
+    for (int i = 0; i < s->n_killers; i++) {
+        const naive_killer *k = &s->killer[i];
+        if (now < k->until && k->n == w->n_prompt && memcmp(k->token, w->token, (size_t)k->n * sizeof *k->token) == 0 &&
+            strcmp(k->adapter, w->adapter ? w->adapter : "") == 0)
+            return true;
+    }
+    return false;
+}
+
 void naive_submit(naive *s, double now, int frontend, const submission *w)
 {
     naive_request *same = naive_find(s, w->id), *r = NULL;
@@ -241,6 +316,11 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
         say_end(&s->said, w->id, frontend, END_FAILED);
         if (same && same->frontend == frontend)
             naive_drop(s, same);
+        naive_fill(s, now);
+        return;
+    }
+    if (naive_knows(s, now, w)) {
+        say_end(&s->said, w->id, frontend, END_KILLS_WORKERS);
         naive_fill(s, now);
         return;
     }
@@ -253,6 +333,7 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
                          .n_prompt = w->n_prompt, .max_tokens = w->max_tokens, .gpu = -1, .taken_on = taken_on,
                          .serial = ++s->n_submitted};
     memcpy(r->token, w->token, (size_t)w->n_tokens * sizeof *r->token);
+    snprintf(r->adapter, sizeof r->adapter, "%s", w->adapter ? w->adapter : "");
     naive_put_back(s, r);
     if (r->id && naive_is_hopeless(s, r))
         naive_end(s, r, END_TOO_LARGE);
@@ -299,19 +380,49 @@ static bool naive_was_taken_in(const naive_gpu *g, const naive_request *r)
     return false;
 }
 
-static void naive_lose(naive *s, int gpu, bool died)
+/* Whether the only request on a GPU is the last that was said to it. */
+static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
+{
+    const naive_gpu *g = &s->gpu[gpu];
+    const naive_sent *last = &g->sent[g->n_sent - 1];
+    return naive_running(s, gpu) == 1 && last->add && last->id == r->id && last->attempt == r->attempt;
+}
+
+/* Its worker died: a suspect; the second time confined; three times in a row alone, or alone after 16 deaths, a killer. */
+static void naive_blame(naive *s, double now, naive_request *r, bool alone)
+{
+    r->n_deaths++;
+    r->n_alone = alone ? r->n_alone + 1 : 0;
+    if (r->n_alone >= 3 || (alone && r->n_deaths > 16)) {
+        naive_killer *k = &s->killer[s->n_killers++];
+        CHECK(s->n_killers < NAIVE_REQUESTS);
+        k->n = r->n_prompt;
+        k->until = now + 600;
+        memcpy(k->token, r->token, (size_t)r->n_prompt * sizeof *k->token);
+        memcpy(k->adapter, r->adapter, sizeof k->adapter);
+        naive_end(s, r, END_KILLS_WORKERS);
+        return;
+    }
+    r->confined = r->suspect || r->n_deaths >= 16;
+    r->suspect = true;
+    naive_put_back(s, r);
+}
+
+static void naive_lose(naive *s, double now, int gpu, bool died)
 {
     if (!s->gpu[gpu].up)
         return;
+    if (s->reserved == gpu + 1)
+        s->reserved = 0;
+    naive_request *first = naive_extreme(s, gpu, true);
+    bool alone = first && naive_is_alone(s, gpu, first);
     for (naive_request *r; (r = naive_extreme(s, gpu, true));) {
         bool blamed = died && naive_was_taken_in(&s->gpu[gpu], r);
         r->gpu = -1;
-        if (blamed && r->suspect) {
-            naive_end(s, r, END_KILLS_WORKERS);
-        } else {
-            r->suspect = r->suspect || blamed;
+        if (blamed)
+            naive_blame(s, now, r, alone);
+        else
             naive_put_back(s, r);
-        }
     }
     s->gpu[gpu].up = false;
 }
@@ -319,7 +430,7 @@ static void naive_lose(naive *s, int gpu, bool died)
 void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
 {
     for (int i = 0; i < n; i++)
-        naive_lose(s, gpu[i], died);
+        naive_lose(s, now, gpu[i], died);
     naive_fill(s, now);
 }
 
@@ -335,6 +446,8 @@ void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
 
 void naive_gpu_drain(naive *s, double now, int gpu)
 {
+    if (s->reserved == gpu + 1)
+        s->reserved = 0;
     s->gpu[gpu].draining = true;
     naive_fill(s, now);
 }
@@ -357,7 +470,11 @@ static void naive_tokens(naive *s, int gpu, const report_tokens *t)
     }
     for (int i = 0; i < t->n; i++)
         r->token[r->n_tokens++] = t->token[i];
-    r->suspect = false;
+    r->n_alone = 0;
+    if (r->n_deaths < 16) {
+        r->was_confined |= r->confined;
+        r->suspect = r->confined = false;
+    }
     say_tokens(&s->said, r->id, r->frontend, t->index, t->token, t->n);
 }
 
@@ -388,13 +505,18 @@ void naive_report(naive *s, double now, int gpu, const gpu_report *p)
         naive_send(s, gpu, false, r);
         naive_put_back(s, r);
     }
+    naive_request *only = naive_running(s, gpu) == 1 ? naive_extreme(s, gpu, true) : NULL;
+    if (only && only->was_confined && naive_first_confined(s)) {
+        naive_send(s, gpu, false, only);
+        naive_put_back(s, only);
+    }
     naive_fill(s, now);
 }
 
 static bool naive_light(const naive *s, int gpu)
 {
     int n = naive_running(s, gpu);
-    return s->gpu[gpu].up && !s->gpu[gpu].draining && n > 0 && n < s->opt.light_share * s->gpu[gpu].info.max_batch;
+    return s->gpu[gpu].up && !s->gpu[gpu].draining && s->reserved != gpu + 1 && n > 0 && n < s->opt.light_share * s->gpu[gpu].info.max_batch;
 }
 
 static bool naive_worth(const naive *s, int gpu, double now)

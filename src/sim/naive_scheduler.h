@@ -16,7 +16,9 @@ typedef struct {
     int frontend, n_tokens, n_prompt, max_tokens, token[NAIVE_TOKENS];
     int gpu;                    /* -1: waits */
     uint32_t attempt;
-    bool taken_on, suspect;
+    char adapter[16];
+    bool taken_on, suspect, confined, was_confined;
+    int n_deaths, n_alone;
     double aside;               /* since when; below 0: it is not */
     uint64_t turn;              /* order of stepping aside */
     uint64_t serial;            /* order of submission */
@@ -33,9 +35,14 @@ typedef struct {
     naive_sent sent[NAIVE_SENT];
 } naive_gpu;
 
+typedef struct { int token[NAIVE_TOKENS], n; char adapter[16]; double until; } naive_killer;
+
 typedef struct {
     scheduler_options opt;
     naive_request request[NAIVE_REQUESTS];
+    naive_killer killer[NAIVE_REQUESTS];
+    int n_killers;
+    int reserved;               /* one more than the number of the GPU that is; 0: none */
     naive_gpu gpu[NAIVE_GPUS];
     int most_tokens;            /* the largest request that a GPU so far could hold */
     uint32_t n_attempts;

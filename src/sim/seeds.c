@@ -132,10 +132,10 @@ static void summarise(const progress *p, int n_failed, double seconds)
     const story_stats *t = &p->stats;
     const cluster_counts *c = &t->counts;
     printf("%llu seeds, %d failed, in %.1f s: %llu tasks, %llu faults, %llu clients (%llu answered, %llu refused, %llu left, %llu requests ended "
-           "as killers), %llu tokens; %llu evicted, %llu moved, %llu recovered, %llu stale\n",
+           "as killers, of %llu clients that are none), %llu tokens; %llu evicted, %llu moved, %llu recovered, %llu stale\n",
            (unsigned long long)p->n_done, n_failed, seconds, (unsigned long long)t->tasks, (unsigned long long)t->faults,
            (unsigned long long)t->clients, (unsigned long long)c->finished, (unsigned long long)c->refused, (unsigned long long)c->cancelled,
-           (unsigned long long)c->killers, (unsigned long long)c->tokens, (unsigned long long)c->evicted, (unsigned long long)c->moved,
+           (unsigned long long)c->killers, (unsigned long long)c->innocents, (unsigned long long)c->tokens, (unsigned long long)c->evicted, (unsigned long long)c->moved,
            (unsigned long long)c->recovered, (unsigned long long)c->stale);
 }
 

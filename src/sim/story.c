@@ -237,8 +237,10 @@ static void check_error(story *s, client *q)
         right = most >= capacity(s) || (!has_text && c->n_machines > 1);
     else if (is_code(q, "generation_failed"))
         right = c->adapters_failed && q->wish.adapter >= 0;
-    else if (is_code(q, "worker_died"))
-        right = true;           /* the watch has seen to that */
+    else if (is_code(q, "worker_died")) {
+        right = true;           /* the watch has seen to that: it was alone on three workers in a row */
+        s->c.counts.innocents += !q->wish.is_killer;
+    }
     if (!right)
         world_violate(&s->c.w, "client %d got error %d \"%s\"%s", q->number, q->status, q->error, has_text ? " in the middle of its text" : "");
     s->c.counts.refused++;
@@ -324,6 +326,7 @@ static void add_counts(story_stats *t, const story *s)
     t->counts.cancelled += c->cancelled;
     t->counts.refused += c->refused;
     t->counts.killers += c->killers;
+    t->counts.innocents += c->innocents;
     t->counts.tokens += c->tokens;
     t->counts.evicted += c->evicted;
     t->counts.moved += c->moved;

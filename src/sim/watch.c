@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 typedef struct {
     uint64_t id;
@@ -14,14 +15,17 @@ typedef struct {
     int frontend;
     double arrival, since;
     int n_tokens, n_prompt, max_tokens;
+    uint64_t mark;              /* hash of the prompt */
     bool taken_on;              /* placed before, or comes again */
     double held;                /* when it last was on a GPU, or one was open that could hold it, or none at all */
     int gpu;                    /* -1: waits */
     uint32_t attempt;
     uint64_t add;               /* number of its add among that GPU's commands */
     int pages;                  /* that it takes there, until the add is seen */
-    bool suspect;
-    bool must_end;              /* has killed its second worker */
+    bool suspect, confined;
+    int n_deaths, n_alone;      /* as in scheduler/request.h */
+    bool must_end;              /* it has been alone on three workers in a row that died, or seen too many die */
+    bool killed;                /* was ended for it */
     bool doubled;               /* was submitted while it was there */
 } watched;
 
@@ -40,6 +44,7 @@ struct watch {
     int capacity;               /* of the largest GPU so far */
     uint32_t last_attempt;
     uint64_t leaving;           /* id of the last command, when that was a cancel */
+    bool put_back_early;        /* it was not the newest on its GPU, in a report */
     bool in_report;             /* the event is a report */
     bool unsettled;             /* something has happened */
     double now;                 /* when */
@@ -142,10 +147,19 @@ static int pages_left(const watch *w, int gpu)
     return n;
 }
 
+static uint64_t mark_of(const submission *s)
+{
+    uint64_t mark = 0;
+    for (int i = 0; i < s->n_prompt; i++)
+        mark = rng_u64(mark, (uint64_t)s->token[i]);
+    return mark;
+}
+
 void watch_submit(watch *w, double now, int frontend, const submission *s)
 {
     begin(w, now);
     watched *r = find(w, s->id);
+    bool killed = r && r->killed;
     if (!r) {
         w->request = xgrow(w->request, &w->requests_cap, w->n_requests + 1, sizeof *w->request);
         r = &w->request[w->n_requests++];
@@ -153,9 +167,9 @@ void watch_submit(watch *w, double now, int frontend, const submission *s)
         r->doubled = true;      /* an error of the frontend: both are ended */
         return;
     }
-    *r = (watched){.id = s->id, .there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
+    *r = (watched){.id = s->id, .killed = killed, .there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
                                   .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .gpu = -1,
-                                  .taken_on = s->again || s->n_tokens > s->n_prompt, .held = now};
+                                  .mark = mark_of(s), .taken_on = s->again || s->n_tokens > s->n_prompt, .held = now};
 }
 
 /* The scheduler must cancel what runs; from now on nothing may come of it. */
@@ -192,15 +206,24 @@ void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info)
         w->capacity = g->info.max_tokens;
 }
 
+static void blame(watched *r, bool alone)
+{
+    r->n_deaths++;
+    r->n_alone = alone ? r->n_alone + 1 : 0;
+    r->must_end = r->n_alone >= 3 || (alone && r->n_deaths > 16);
+    r->confined = r->suspect || r->n_deaths >= 16;
+    r->suspect = true;
+}
+
 static void lose_gpu(watch *w, int gpu, bool died)
 {
+    bool one = n_running(w, gpu) == 1;
     for (size_t i = 0; i < w->n_requests; i++) {
         watched *r = &w->request[i];
         if (!r->there || r->gpu != gpu)
             continue;
-        bool was_there = died && r->add <= w->gpu[gpu].n_seen;
-        r->must_end = was_there && r->suspect;
-        r->suspect |= was_there;
+        if (died && r->add <= w->gpu[gpu].n_seen)
+            blame(r, one && r->add == w->gpu[gpu].n_sent);
         r->gpu = -1;
     }
     w->gpu[gpu].up = false;
@@ -247,9 +270,17 @@ static void check_place(watch *w, const watched *r, const command *c)
         violate(w, "placed beyond the batch limit", c->id);
     if (pages_for(g, r->n_tokens + 1) + n > pages_left(w, c->gpu))
         violate(w, "placed without pages for it and one for each that runs", c->id);
-    for (size_t i = 0; i < w->n_requests; i++)
-        if (r->suspect && w->request[i].there && w->request[i].gpu == c->gpu && w->request[i].suspect)
+    if (r->confined && n > 0)
+        violate(w, "placed among others, though it must be alone", c->id);
+    for (size_t i = 0; i < w->n_requests; i++) {
+        const watched *o = &w->request[i];
+        if (!o->there || o->gpu != c->gpu)
+            continue;
+        if (o->confined)
+            violate(w, "placed beside one that must be alone", c->id);
+        if (r->suspect && o->suspect)
             violate(w, "two suspects on one GPU", c->id);
+    }
 }
 
 /* There are open GPUs, and none could hold it. */
@@ -272,17 +303,17 @@ static void check_turn(watch *w, const watched *r)
 {
     for (size_t i = 0; i < w->n_requests; i++) {
         const watched *o = &w->request[i];
-        if (o != r && waits(o) && o->suspect == r->suspect && is_before(o, r) && !is_too_large(w, o))
+        if (o != r && waits(o) && o->suspect == r->suspect && o->confined == r->confined && is_before(o, r) && !is_too_large(w, o))
             violate(w, "placed before one that came earlier", r->id);
     }
 }
 
-/* A GPU short of pages loses its newest. */
-static void check_newest(watch *w, int gpu, const watched *r)
+static bool is_newest(const watch *w, int gpu, const watched *r)
 {
     for (size_t i = 0; i < w->n_requests; i++)
         if (&w->request[i] != r && w->request[i].there && w->request[i].gpu == gpu && is_before(r, &w->request[i]))
-            violate(w, "moved off a GPU that has newer ones", r->id);
+            return false;
+    return true;
 }
 
 static void check_add(watch *w, const command *c)
@@ -297,7 +328,7 @@ static void check_add(watch *w, const command *c)
     if (c->attempt <= w->last_attempt)
         violate(w, "an attempt's number was used before", c->id);
     if (r->must_end)
-        violate(w, "placed again after it killed two workers", c->id);
+        violate(w, "placed again, though it kills workers", c->id);
     if (!moves)
         check_turn(w, r);
     check_place(w, r, c);
@@ -316,8 +347,7 @@ static void check_cancel(watch *w, const command *c)
         violate(w, "cancelled where it is not", c->id);
     if (!w->gpu[c->gpu].up)
         violate(w, "cancelled on a GPU that is gone", c->id);
-    if (r->there && w->in_report && !w->gpu[c->gpu].draining)
-        check_newest(w, c->gpu, r);
+    w->put_back_early = r->there && w->in_report && !w->gpu[c->gpu].draining && !is_newest(w, c->gpu, r);
     w->gpu[c->gpu].n_sent++;
     r->gpu = -1;
 }
@@ -330,7 +360,18 @@ static void check_tokens(watch *w, const command *c)
     else if (c->tokens->index != r->n_tokens - r->n_prompt)
         violate(w, "tokens repeated or left out", c->id);
     r->n_tokens += c->tokens->n;
-    r->suspect = false;
+    r->n_alone = 0;
+    if (r->n_deaths < 16)
+        r->suspect = r->confined = false;
+}
+
+/* Whether one of the same prompt was ended for killing workers; its adapter is not looked at. */
+static bool is_known(const watch *w, const watched *r)
+{
+    for (size_t i = 0; i < w->n_requests; i++)
+        if (w->request[i].killed && w->request[i].mark == r->mark)
+            return true;
+    return false;
 }
 
 static bool may_be_too_large(const watch *w, double now, const watched *r)
@@ -349,8 +390,9 @@ static void check_end(watch *w, const command *c)
     }
     if (!r->there || r->frontend != c->frontend)
         violate(w, "the end of a request that is not there", c->id);
-    if ((c->why == END_KILLS_WORKERS) != r->must_end)
-        violate(w, r->must_end ? "not ended, though it killed two workers" : "ended for killing workers, which it did not", c->id);
+    if ((c->why == END_KILLS_WORKERS) != r->must_end && !(c->why == END_KILLS_WORKERS && is_known(w, r)))
+        violate(w, r->must_end ? "not ended, though it kills workers" : "ended for killing workers, which it did not", c->id);
+    r->killed |= c->why == END_KILLS_WORKERS;
     if (c->why == END_TOO_LATE && (r->taken_on || w->opt.max_wait <= 0 || now - r->since < w->opt.max_wait))
         violate(w, "ended as too late, which it was not", c->id);
     if (c->why == END_QUEUE_FULL && (r->taken_on || n_waiting(w) <= w->opt.max_queue))
@@ -362,8 +404,17 @@ static void check_end(watch *w, const command *c)
     r->there = false;
 }
 
+/* A GPU short of pages loses its newest; others may leave only for another GPU, at once. */
+static void check_put_back(watch *w, bool moves)
+{
+    if (w->put_back_early && !moves)
+        violate(w, "moved off a GPU that has newer ones", w->leaving);
+    w->put_back_early = false;
+}
+
 void watch_command(watch *w, const command *c)
 {
+    check_put_back(w, c->kind == COMMAND_ADD && c->id == w->leaving);
     switch (c->kind) {
     case COMMAND_ADD:
         check_add(w, c);
@@ -381,7 +432,7 @@ void watch_command(watch *w, const command *c)
     w->leaving = c->kind == COMMAND_CANCEL ? c->id : UINT64_MAX;
 }
 
-/* An idle GPU that has told all it has: somebody who waits would fit. */
+/* An idle GPU that has told all it has: somebody who waits would fit. Those who must be alone come first. */
 static void check_idle(watch *w, int gpu, const watched *first)
 {
     const watched_gpu *g = &w->gpu[gpu];
@@ -406,10 +457,11 @@ void watch_settle(watch *w)
         if (!r->there && r->gpu >= 0 && w->gpu[r->gpu].up && r->attempt)
             violate(w, "cancelled, but its GPU was not told", r->id);
         if (r->there && r->must_end)
-            violate(w, "not ended, though it killed two workers", r->id);
-        if (waits(r) && !too_large && (!first || is_before(r, first)))
+            violate(w, "not ended, though it kills workers", r->id);
+        if (waits(r) && !too_large && (!first || (r->confined != first->confined ? r->confined : is_before(r, first))))
             first = r;
     }
+    check_put_back(w, false);
     for (int g = 0; g < MOST_GPUS && first; g++)
         check_idle(w, g, first);
     w->leaving = UINT64_MAX;

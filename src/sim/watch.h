@@ -6,7 +6,8 @@
  *   - whoever leaves the queue is the first of those who wait, suspects aside; who is moved for lack of pages is the
  *     newest on its GPU;
  *   - tokens pass once, in order; nothing passes for a request that has ended or was cancelled;
- *   - who ends for killing workers was with two that died, one after the other, and made no token between;
+ *   - a suspect whose worker died again runs alone; who ends for killing workers was alone on three that died, one after
+ *     the other, and made no token between, or comes again after that;
  *   - who ends as too large was so for all GPUs open during max_aside or, if new, for all that ever were;
  *   - no idle GPU is left while somebody waits whom it could hold. */
 #ifndef PUNICA_SIM_WATCH_H
