@@ -146,7 +146,7 @@ static int plain_id(const tokenizer *t)
 static int load(frontend *f, const frontend_options *o, err *e)
 {
     service *s = &f->routes.calls;
-    if (!(f->t = tokenizer_load(o->model_dir, e)) || !(f->chat = chat_template_load(o->model_dir, e)))
+    if (!(f->t = tokenizer_load(o->model_dir, e)) || !(f->chat = chat_template_load(o->model_dir, o->chat_template, e)))
         return -1;
     s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .context = o->context, .vocab = o->vocab};
     s->preparer = preparer_new(f->loop, &s->tools);

@@ -10,13 +10,18 @@
 
 #include "base/mem.h"
 #include "base/queue.h"
+#include "frontend/conversation.h"
 
 static int chat_tokens(const prepare_tools *w, const api_request *r, ids *out, api_error *e)
 {
     buf text = {0};
-    int rc = chat_template_write(w->chat, r->message, r->n_messages, time(NULL), &text, &e->what);
+    chat_input in = r->conversation;
+    json_t *messages = conversation_for(w->chat, in.messages);
+    in.messages = messages;
+    int rc = chat_template_write(w->chat, &in, time(NULL), &text, &e->what);
     if (rc == 0)
         rc = tokenizer_encode(w->t, text.data, text.len, false, out, &e->what);
+    json_decref(messages);
     buf_free(&text);
     return rc ? api_error_bad(e, "messages") : 0;
 }
