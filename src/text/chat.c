@@ -456,6 +456,17 @@ static json_t *variables_of(const chat_template *c, const chat_input *in, json_t
     return all;
 }
 
+/* Templates take 100 to 1000 steps a message; a million are some 40 ms. */
+static jinja_limits limits_for(const chat_input *in)
+{
+    const long for_each = 2000, most = 20000000;
+    jinja_limits limits = jinja_default_limits;
+    limits.steps += (long)json_array_size(in->messages) * for_each;
+    if (limits.steps > most)
+        limits.steps = most;
+    return limits;
+}
+
 int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, err *e)
 {
     const char *problem;
@@ -470,8 +481,9 @@ int chat_template_write(const chat_template *c, const chat_input *in, time_t now
     json_t *messages = copy_messages(in->messages), *variables = NULL;
     int rc = in->continues ? mark_end(p, messages, in->continues, &was, e) : 0;
     if (rc == 0) {
+        const jinja_limits limits = limits_for(in);
         variables = variables_of(c, in, messages);
-        rc = jinja_render(p->code, variables, now, &jinja_default_limits, &text, e);
+        rc = jinja_render(p->code, variables, now, &limits, &text, e);
     }
     if (rc == 0 && in->continues)
         rc = cut_open_end(&text, &was, e);

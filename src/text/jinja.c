@@ -15,7 +15,7 @@
 #define MAX_PROGRAM (256u << 20)        /* bytes of its tree */
 #define COMPILE_STEPS 100000000
 
-const jinja_limits jinja_default_limits = {.steps = 10000000, .memory = 64u << 20, .output = 32u << 20};
+const jinja_limits jinja_default_limits = {.steps = 1000000, .memory = 64u << 20, .output = 32u << 20};
 
 jinja *jinja_compile(const char *source, size_t n, err *e)
 {

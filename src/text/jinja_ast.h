@@ -64,7 +64,7 @@ typedef struct {
 typedef struct { int *at; int n; } symbol_list;
 
 typedef struct {
-    const str *name;            /* "caller" for a call block's */
+    const str *name;            /* NULL: a call block's */
     int *param;                 /* [n_params] symbols */
     const str **param_name;
     int n_params;

@@ -55,12 +55,6 @@ static value look_up(run *r, int symbol)
 
 /* ---- expressions ---- */
 
-static void set_place(run *r, const node *n)
-{
-    r->at = n;
-    r->line = n->line;
-}
-
 static value eval_name(run *r, const node *n)
 {
     value v = look_up(r, n->symbol);

@@ -129,12 +129,14 @@ static value filter_truncate(run *r, value in, const arguments *a)
     value v[4];
     args_bind(r, "truncate", a, 0, "length killwords end leeway", v);
     int64_t length = whole_or(r, "length", v[0], 255), leeway = whole_or(r, "leeway", v[3], 5);
-    const str *s = value_to_str(r, in), *end = v[2].kind == VALUE_MISSING ? str_of(r, "...") : value_to_str(r, v[2]);
+    const str *end = v[2].kind == VALUE_MISSING ? str_of(r, "...") : value_to_str(r, v[2]);
     if (length < (int64_t)str_chars(end) || leeway < 0)
         run_fail(r, "the length must be at least that of the end, the leeway at least 0");
-    if ((int64_t)str_chars(s) <= length + leeway)
-        return value_str(s);
-    const str *kept = str_slice(r, s, 0, (size_t)(length - (int64_t)str_chars(end)));
+    if (value_length(r, in) <= length + leeway)
+        return in;
+    if (in.kind != VALUE_STRING)
+        run_fail(r, "can only truncate str, not %s", value_type(in));
+    const str *kept = str_slice(r, in.s, 0, (size_t)(length - (int64_t)str_chars(end)));
     size_t blank = str_find_last(r, kept, str_of(r, " "), 0, kept->n);
     if (!value_is_true(r, v[1]) && blank != STR_NOT_FOUND)
         kept = str_like(r, kept, kept->s, blank);

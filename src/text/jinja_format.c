@@ -312,7 +312,7 @@ value format_percent(run *r, const str *format, value with)
         add_conversion(&p, &out);
     }
     bool all_used = with.kind == VALUE_TUPLE ? (size_t)p.n_used == with.list->n
-                                             : p.n_used || with.kind == VALUE_DICT || with.kind == VALUE_LIST;
+                                             : p.n_used || with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_UNDEFINED;
     if (!all_used && !p.by_name)
         run_fail(r, "not all arguments converted during string formatting");
     value v = text_value(&out);

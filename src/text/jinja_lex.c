@@ -144,6 +144,10 @@ static size_t end_of_tag(const lexer *x, size_t at, const char *close, bool trim
 static void skip_comment(lexer *x, size_t at)
 {
     size_t end = find(x, at, "#}");
+    if (end == x->n && at == x->n) {            /* Jinja misses the end only of what has begun */
+        advance(x, at);
+        return;
+    }
     if (end == x->n)
         fail_at(x, "Missing end of comment tag");
     if (end > at && sign_at(x, end - 1))
@@ -182,7 +186,9 @@ static bool read_raw(lexer *x)
         advance(x, past);
         return true;
     }
-    fail_at(x, "Missing end of raw directive");
+    if (x->at < x->n)
+        fail_at(x, "Missing end of raw directive");
+    return true;
 }
 
 /* ---- inside of a tag ---- */

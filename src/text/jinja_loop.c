@@ -140,6 +140,7 @@ static flow run_loop(run *r, const node *code, scope *around, value over, int64_
         assign(r, code->target, item);
         f = exec_all(r, &code->body);
         completed |= f == FLOW_ON;
+        set_place(r, code);
     }
     f = FLOW_ON;
     if (!completed && code->other.n) {
@@ -153,8 +154,7 @@ static flow run_loop(run *r, const node *code, scope *around, value over, int64_
 flow loop_run(run *r, const node *code)
 {
     value over = eval(r, code->a);
-    r->at = code;
-    r->line = code->line;
+    set_place(r, code);
     return run_loop(r, code, r->render->scope, over, 0);
 }
 

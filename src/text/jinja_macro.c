@@ -98,6 +98,13 @@ void args_bind(run *r, const char *what, const arguments *a, int n_needed, const
             run_fail(r, "%s needs %d argument%s", what, n_needed, n_needed == 1 ? "" : "s");
 }
 
+void args_bind_positional(run *r, const char *what, const arguments *a, int n_needed, const char *names, value *out)
+{
+    if (a->n_keywords)
+        run_fail(r, "%s takes no keyword arguments", what);
+    args_bind(r, what, a, n_needed, names, out);
+}
+
 void args_none(run *r, const char *what, const arguments *a)
 {
     if (a->n || a->n_keywords)
@@ -114,21 +121,20 @@ value macro_new(run *r, const macro_code *code)
 }
 
 /* The keyword of this name, which is taken off the list; MISSING. */
-static value take_keyword(run *r, const arguments *a, bool *taken, const str *name)
+static value take_keyword(const arguments *a, bool *taken, const str *name)
 {
     for (int i = 0; i < a->n_keywords; i++)
         if (!taken[i] && str_equal(a->keyword[i].name, name)) {
             taken[i] = true;
             return a->keyword[i].value;
         }
-    (void)r;
     return value_missing();
 }
 
 static void bind_parameters(run *r, const macro_code *m, scope *s, const arguments *a, bool *taken)
 {
     for (int i = 0; i < m->n_params; i++)
-        scope_set(r, s, m->param[i], i < a->n ? a->at[i] : take_keyword(r, a, taken, m->param_name[i]));
+        scope_set(r, s, m->param[i], i < a->n ? a->at[i] : take_keyword(a, taken, m->param_name[i]));
     for (int i = 0; i < m->n_params; i++) {             /* a default may use the parameters before it */
         value *v = NULL;
         for (int k = 0; k < s->n; k++)
@@ -155,7 +161,7 @@ static bool has_parameter(const macro_code *m, int symbol)
 static void bind_rest(run *r, const macro_code *m, scope *s, const arguments *a, bool *taken)
 {
     if (m->uses_caller && !has_parameter(m, m->caller)) {
-        value caller = take_keyword(r, a, taken, str_of(r, "caller"));
+        value caller = take_keyword(a, taken, str_of(r, "caller"));
         scope_set(r, s, m->caller, caller.kind == VALUE_MISSING ? value_undefined(r, "No caller defined") : caller);
     }
     dict *kwargs = dict_new(r, (size_t)a->n_keywords);
@@ -165,13 +171,12 @@ static void bind_rest(run *r, const macro_code *m, scope *s, const arguments *a,
     if (m->uses_kwargs)
         scope_set(r, s, m->kwargs, value_dict(kwargs));
     else if (kwargs->n)
-        run_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", (int)m->name->n, m->name->s,
-                 (int)kwargs->at[0].key.s->n, kwargs->at[0].key.s->s);
+        run_fail(r, "the macro takes no keyword argument '%.*s'", (int)kwargs->at[0].key.s->n, kwargs->at[0].key.s->s);
     int left = a->n > m->n_params ? a->n - m->n_params : 0;
     if (m->uses_varargs)
         scope_set(r, s, m->varargs, value_list(r, VALUE_TUPLE, a->at + a->n - left, (size_t)left));
     else if (left)
-        run_fail(r, "macro '%.*s' takes not more than %d argument(s)", (int)m->name->n, m->name->s, m->n_params);
+        run_fail(r, "the macro takes not more than %d argument(s)", m->n_params);
 }
 
 value macro_call(run *r, const macro *m, const arguments *a)
@@ -194,7 +199,7 @@ value macro_call(run *r, const macro *m, const arguments *a)
 value macro_attribute(run *r, const macro *m, const str *name)
 {
     const macro_code *code = m->code;
-    if (str_is(name, "name")) return value_str(code->name);
+    if (str_is(name, "name")) return code->name ? value_str(code->name) : value_none();
     if (str_is(name, "catch_kwargs")) return value_bool(code->uses_kwargs);
     if (str_is(name, "catch_varargs")) return value_bool(code->uses_varargs);
     if (str_is(name, "caller")) return value_bool(code->uses_caller);
@@ -228,6 +233,8 @@ void object_write(text *t, value v)
     if (v.kind == VALUE_LOOP) {
         value index = loop_attribute(t->r, v.loop, str_of(t->r, "index"));
         text_printf(t, "<LoopContext %lld/%lld>", (long long)index.i, (long long)loop_length(t->r, v.loop));
+    } else if (v.kind == VALUE_MACRO && !v.macro->code->name) {
+        text_add_cstr(t, "<Macro anonymous>");
     } else if (v.kind == VALUE_MACRO) {
         text_add_cstr(t, "<Macro '");
         text_add_str(t, v.macro->code->name);

@@ -46,7 +46,7 @@ static value like(run *r, const function *f, value v)
 static value strip(run *r, function *f, const arguments *a, side where)
 {
     value chars;
-    args_bind(r, f->name, a, 0, "chars", &chars);
+    args_bind_positional(r, f->name, a, 0, "chars", &chars);
     return value_str(str_strip(r, f->self.s, optional_text(r, f->name, chars), where));
 }
 
@@ -97,7 +97,7 @@ static size_t offset_of(run *r, function *f, value v, int64_t preset)
 static value starts_or_ends(run *r, function *f, const arguments *a, bool starts)
 {
     value v[3];
-    args_bind(r, f->name, a, 1, "prefix start end", v);
+    args_bind_positional(r, f->name, a, 1, "prefix start end", v);
     size_t from = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX);
     if (to > f->self.s->n)
         to = f->self.s->n;
@@ -122,7 +122,7 @@ static value str_m_endswith(run *r, function *f, const arguments *a) { return st
 static value find(run *r, function *f, const arguments *a, bool last, bool must)
 {
     value v[3];
-    args_bind(r, f->name, a, 1, "sub start end", v);
+    args_bind_positional(r, f->name, a, 1, "sub start end", v);
     const str *what = text_argument(r, f->name, v[0]);
     size_t from = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX);
     size_t at = (last ? str_find_last : str_find)(r, f->self.s, what, from, to);
@@ -139,7 +139,7 @@ static value str_m_rindex(run *r, function *f, const arguments *a) { return find
 static value str_m_count(run *r, function *f, const arguments *a)
 {
     value v[3];
-    args_bind(r, f->name, a, 1, "sub start end", v);
+    args_bind_positional(r, f->name, a, 1, "sub start end", v);
     const str *what = text_argument(r, f->name, v[0]);
     size_t at = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX), n = 0;
     if (what->n == 0)
@@ -152,7 +152,7 @@ static value str_m_count(run *r, function *f, const arguments *a)
 static value str_m_replace(run *r, function *f, const arguments *a)
 {
     value v[3];
-    args_bind(r, f->name, a, 2, "old new count", v);
+    args_bind_positional(r, f->name, a, 2, "old new count", v);
     const str *what = text_argument(r, f->name, v[0]), *by = text_argument(r, f->name, v[1]);
     return value_str(str_replace(r, f->self.s, what, by, whole_or(r, f->name, v[2], -1)));
 }
@@ -162,7 +162,7 @@ static value str_m_join(run *r, function *f, const arguments *a)
     value over, item;
     text out = {.r = r};
     bool first = true;
-    args_bind(r, f->name, a, 1, "iterable", &over);
+    args_bind_positional(r, f->name, a, 1, "iterable", &over);
     for (iter *it = value_iter(r, over); iter_next(r, it, &item); first = false) {
         if (item.kind != VALUE_STRING && !f->self.s->markup)
             run_fail(r, "sequence item: expected str instance, %s found", value_type(item));
@@ -181,7 +181,7 @@ static value str_m_format(run *r, function *f, const arguments *a)
 static value without(run *r, function *f, const arguments *a, bool prefix)
 {
     value v;
-    args_bind(r, f->name, a, 1, "affix", &v);
+    args_bind_positional(r, f->name, a, 1, "affix", &v);
     const str *s = f->self.s, *affix = text_argument(r, f->name, v);
     if (prefix ? !str_starts(s, affix->s, affix->n) : !str_ends(s, affix->s, affix->n))
         return f->self;
@@ -194,7 +194,7 @@ static value str_m_removesuffix(run *r, function *f, const arguments *a) { retur
 static value partition(run *r, function *f, const arguments *a, bool last)
 {
     value sep;
-    args_bind(r, f->name, a, 1, "sep", &sep);
+    args_bind_positional(r, f->name, a, 1, "sep", &sep);
     const str *s = f->self.s, *by = text_argument(r, f->name, sep);
     if (by->n == 0)
         run_fail(r, "empty separator");
@@ -221,7 +221,7 @@ static value padded(run *r, const str *s, const str *fill, int64_t left, int64_t
 static value pad(run *r, function *f, const arguments *a, int sides)
 {
     value v[2];
-    args_bind(r, f->name, a, 1, "width fillchar", v);
+    args_bind_positional(r, f->name, a, 1, "width fillchar", v);
     const str *fill = v[1].kind == VALUE_MISSING ? str_of(r, " ") : text_argument(r, f->name, v[1]);
     int64_t width = whole_or(r, f->name, v[0], 0), n = (int64_t)str_chars(f->self.s), more = width - n;
     if (str_chars(fill) != 1)
@@ -239,7 +239,7 @@ static value str_m_rjust(run *r, function *f, const arguments *a) { return pad(r
 static value str_m_zfill(run *r, function *f, const arguments *a)
 {
     value width;
-    args_bind(r, f->name, a, 1, "width", &width);
+    args_bind_positional(r, f->name, a, 1, "width", &width);
     const str *s = f->self.s;
     int64_t more = whole_or(r, f->name, width, 0) - (int64_t)str_chars(s);
     size_t sign = s->n && (s->s[0] == '-' || s->s[0] == '+');
@@ -340,7 +340,7 @@ static value str_m_istitle(run *r, function *f, const arguments *a)
 static value dict_m_get(run *r, function *f, const arguments *a)
 {
     value v[2], found;
-    args_bind(r, f->name, a, 1, "key default", v);
+    args_bind_positional(r, f->name, a, 1, "key default", v);
     if (dict_get(r, f->self.dict, v[0], &found))
         return found;
     return v[1].kind == VALUE_MISSING ? value_none() : v[1];
@@ -365,7 +365,7 @@ static value m_copy(run *r, function *f, const arguments *a)
 static value list_m_index(run *r, function *f, const arguments *a)
 {
     value v[3];
-    args_bind(r, f->name, a, 1, "value start stop", v);
+    args_bind_positional(r, f->name, a, 1, "value start stop", v);
     int64_t n = (int64_t)f->self.list->n, from = whole_or(r, f->name, v[1], 0), to = whole_or(r, f->name, v[2], n);
     from = from < 0 ? from + n : from;
     to = to < 0 ? to + n : to;
@@ -379,7 +379,7 @@ static value list_m_count(run *r, function *f, const arguments *a)
 {
     value what;
     int64_t n = 0;
-    args_bind(r, f->name, a, 1, "value", &what);
+    args_bind_positional(r, f->name, a, 1, "value", &what);
     for (size_t i = 0; i < f->self.list->n; i++)
         n += value_equal(r, f->self.list->at[i], what);
     return value_int(n);

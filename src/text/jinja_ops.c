@@ -217,6 +217,8 @@ value op_own_attribute(run *r, value of, const str *name)
         return macro_attribute(r, of.macro, name);
     if (of.kind == VALUE_TUPLE && of.list->is_group && (str_is(name, "grouper") || str_is(name, "list")))
         return of.list->at[str_is(name, "list")];
+    if (value_is_number(of) && str_is(name, "real"))
+        return op_positive(r, of);
     return method_find(r, of, name);
 }
 
@@ -289,6 +291,16 @@ static value slice_str(run *r, const str *s, int64_t start, int64_t step, int64_
     return s->markup ? value_str(str_mark(r, v.s)) : v;
 }
 
+static value slice_range(run *r, const range *x, int64_t from, int64_t to, int64_t by)
+{
+    range *made = RUN_NEW(r, range);
+    if (__builtin_mul_overflow(x->step, by, &made->step))
+        fail_overflow(r);
+    made->start = x->start + from * x->step;            /* a range is short, and so are its bounds */
+    made->stop = x->start + to * x->step;
+    return (value){.kind = VALUE_RANGE, .range = made};
+}
+
 value op_slice(run *r, value of, value start, value stop, value step)
 {
     if (of.kind == VALUE_UNDEFINED)
@@ -304,6 +316,8 @@ value op_slice(run *r, value of, value start, value stop, value step)
     int64_t count = range_length(&(range){from, to, by});
     if (of.kind == VALUE_STRING)
         return slice_str(r, of.s, from, by, count);
+    if (of.kind == VALUE_RANGE)
+        return slice_range(r, of.range, from, to, by);
     value *at = RUN_NEW_ARRAY(r, value, (size_t)count);
     run_spend(r, (size_t)count);
     for (int64_t i = 0; i < count; i++)

@@ -835,9 +835,7 @@ static node *parse_macro(parser *p)
 static node *parse_call_block(parser *p)
 {
     node *n = make(p, STMT_CALL_BLOCK, next(p)->line);
-    const str *caller = str_of(p->r, "caller");
-    str_chars(caller);
-    n->macro = new_macro(p, caller);
+    n->macro = new_macro(p, NULL);
     if (at_op(p, "("))
         parse_parameters(p, n->macro);
     n->a = parse_expression(p);

@@ -29,6 +29,13 @@ void scope_set(run *r, scope *s, int symbol, value v);
 scope *scope_enter(run *r, scope *around, const symbol_list *unset);    /* a new one; it is the innermost then */
 void scope_restart(run *r, scope *s, const symbol_list *unset);         /* empty again */
 
+/* Errors are told of this node from here on. */
+static inline void set_place(run *r, const node *n)
+{
+    r->at = n;
+    r->line = n->line;
+}
+
 value eval(run *r, const node *n);
 flow exec_all(run *r, const node_list *body);
 void assign(run *r, const node *target, value v);       /* in the innermost scope */

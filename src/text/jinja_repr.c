@@ -1,4 +1,5 @@
 /* jinja_repr.c - the text of values: Python's str() and repr() */
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -73,7 +74,7 @@ value text_value(const text *t)
 static int shortest_digits(double x, char digits[20])
 {
     char s[32];
-    for (int precision = 14; precision <= 16; precision++) {
+    for (int precision = x < DBL_MIN ? 0 : 14; precision <= 16; precision++) {          /* 15 digits always read back as written */
         snprintf(s, sizeof s, "%.*e", precision, x);
         if (strtod(s, NULL) == x)
             break;

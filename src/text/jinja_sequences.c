@@ -67,12 +67,13 @@ static value key_of(run *r, const sort_key *k, value item)
     return k->ignores_case ? fold_case(r, key) : key;
 }
 
-/* "a,b": a list of the keys, which is compared in order. */
+/* Of the sort filter: "a,b" is a list of keys, which is compared in order; one key is a list too. */
 static value keys_of(run *r, const sort_key *k, value item)
 {
-    if (!k || k->attribute.kind != VALUE_STRING || !memchr(k->attribute.s->s, ',', k->attribute.s->n))
+    if (!k || !k->several)
         return key_of(r, k, item);
-    const list *paths = str_split(r, k->attribute.s, str_of(r, ","), -1, false).list;
+    const list *paths = k->attribute.kind == VALUE_STRING ? str_split(r, k->attribute.s, str_of(r, ","), -1, false).list
+                                                          : &(list){.at = &k->attribute, .n = 1};
     value *keys = RUN_NEW_ARRAY(r, value, paths->n);
     for (size_t i = 0; i < paths->n; i++)
         keys[i] = key_of(r, &(sort_key){.attribute = paths->at[i], .ignores_case = k->ignores_case}, item);
@@ -134,7 +135,7 @@ static value filter_sort(run *r, value in, const arguments *a)
 {
     value v[3];
     args_bind(r, "sort", a, 0, "reverse case_sensitive attribute", v);
-    const sort_key key = {.attribute = v[2], .ignores_case = !value_is_true(r, v[1])};
+    const sort_key key = {.attribute = v[2], .ignores_case = !value_is_true(r, v[1]), .several = true};
     const list *items = value_to_list(r, in);
     return value_is_true(r, v[0]) ? sorted_backwards(r, items, &key) : sorted_list(r, items, &key);
 }
@@ -325,6 +326,8 @@ static value filter_unique(run *r, value in, const arguments *a)
     value v[2];
     args_bind(r, "unique", a, 0, "case_sensitive attribute", v);
     generator g = {.over = in, .attribute = v[1], .ignores_case = !value_is_true(r, v[0]), .seen = dict_new(r, 8)};
+    if (!value_is_iterable(in))
+        run_fail(r, "'%s' object is not iterable", value_type(in));
     return make_generator(r, next_unique, &g);
 }
 
@@ -394,7 +397,7 @@ static value filter_first(run *r, value in, const arguments *a)
 
 static bool is_reversible(value v)
 {
-    return value_is_iterable(v) && v.kind != VALUE_ITERATOR && v.kind != VALUE_UNDEFINED;
+    return value_is_iterable(v) && v.kind != VALUE_ITERATOR;
 }
 
 static value filter_last(run *r, value in, const arguments *a)

@@ -4,8 +4,12 @@
 
 #include "text/jinja_ast.h"
 
-/* What items are compared by: an attribute ("a.b", or "a,b" for several), with or without case. */
-typedef struct { value attribute; bool ignores_case; value preset; } sort_key;
+/* What items are compared by. */
+typedef struct {
+    value attribute;            /* a path ("a.b"), or with several: paths ("a,b"); MISSING or none: the item itself */
+    bool several, ignores_case;
+    value preset;               /* for an attribute that is undefined; MISSING or none: it stays so */
+} sort_key;
 
 /* A list of them in order; stable. key NULL: as they are. */
 value sorted_list(run *r, const list *items, const sort_key *key);

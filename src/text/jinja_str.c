@@ -510,7 +510,7 @@ static size_t skip_back(const str *s, size_t end, bool space)
 static void split_words(run *r, const str *s, int64_t count, parts *out)
 {
     for (size_t at = skip(s, 0, true); at < s->n; count -= count > 0) {
-        size_t end = count == 0 ? skip_back(s, s->n, true) : skip(s, at, false);
+        size_t end = count == 0 ? s->n : skip(s, at, false);
         add_part(r, out, s, at, end);
         at = skip(s, end, true);
     }
@@ -519,7 +519,7 @@ static void split_words(run *r, const str *s, int64_t count, parts *out)
 static void split_words_back(run *r, const str *s, int64_t count, parts *out)
 {
     for (size_t end = skip_back(s, s->n, true); end > 0; count -= count > 0) {
-        size_t start = count == 0 ? skip(s, 0, true) : skip_back(s, end, false);
+        size_t start = count == 0 ? 0 : skip_back(s, end, false);
         add_part(r, out, s, start, end);
         end = skip_back(s, start, true);
     }
