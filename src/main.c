@@ -13,6 +13,7 @@ static const struct {
     {"serve", cmd_serve, "OpenAI's API for a base model and its adapters on this host; without options, the demo"},
     {"generate", cmd_generate, "complete prompts, for many adapters in one batch, without a server"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
+    {"template", cmd_template, "conversations to prompts, by the model's chat template"},
     {"adapter", cmd_adapter, "adapter check: whether an adapter fits a base model, and what it is"},
     {"frontend", cmd_frontend, "of a cluster: OpenAI's API for clients, by way of the scheduler"},
     {"scheduler", cmd_scheduler, "of a cluster: gives the requests of frontends to the GPUs of runners"},

@@ -175,7 +175,7 @@ static int parse_stop_ids(api_request *r, api_error *e)
 /* Known, not served: refused unless it asks for nothing. */
 static int refuse_unserved(const api_request *r, api_error *e)
 {
-    static const char *const names[] = {"suffix", "logit_bias", "tools", "functions", "audio"};
+    static const char *const names[] = {"suffix", "logit_bias", "tools", "functions", "audio", "chat_template"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const json_t *v = json_member(r->input, names[i]);
         bool empty = !v || (json_is_string(v) && json_string_length(v) == 0) || (json_is_array(v) && json_array_size(v) == 0) ||
@@ -251,60 +251,59 @@ static int parse_prompts(api_request *r, api_error *e)
     return 0;
 }
 
-/* Messages: content is a string, or a list of {"type": "text", "text": ...}, whose texts are put together. */
+/* Messages: what they say is for the chat template to judge, but for this: there is a role, and content is a text, a list
+ * of text parts, or nothing. */
 
-static int add_part(api_request *r, const json_t *part, api_error *e)
+static int check_parts(const json_t *content, size_t number, api_error *e)
 {
-    const json_t *type = json_member(part, "type"), *text = json_member(part, "text");
-    if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 || !json_is_string(text))
-        return api_error_set(e, 400, "messages", NULL,
-                             "only parts {\"type\": \"text\", \"text\": ...} are served in a message's \"content\"");
-    buf_add(&r->parts, json_string_value(text), json_string_length(text));
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *part = json_array_get(content, i), *type = json_member(part, "type");
+        if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 || !json_is_string(json_member(part, "text")))
+            return api_error_set(e, 400, "messages", NULL, "message %zu: only parts {\"type\": \"text\", \"text\": ...} are "
+                                 "served in a \"content\"", number);
+    }
     return 0;
 }
 
-/* Contents made of parts lie one after the other in r->parts, which may move while it grows: until all are there
- * such a message has no text, only its length. */
-static int set_message(api_request *r, chat_message *m, const json_t *v, api_error *e)
+static int check_message(const json_t *v, size_t number, api_error *e)
 {
     const json_t *role = json_member(v, "role"), *content = json_member(v, "content");
     if (!json_is_string(role) || json_string_length(role) == 0)
+        return api_error_set(e, 400, "messages", NULL, "message %zu needs a \"role\": system, user, assistant, ...", number);
+    if (content && !json_is_string(content) && !json_is_array(content))
         return api_error_set(e, 400, "messages", NULL,
-                             "message %d needs a \"role\": system, user or assistant", r->n_messages);
-    m->role = json_string_value(role);
-    if (json_is_array(content)) {
-        size_t before = r->parts.len;
-        for (size_t i = 0; i < json_array_size(content); i++)
-            if (add_part(r, json_array_get(content, i), e))
-                return -1;
-        m->n = r->parts.len - before;
-        return 0;
-    }
-    if (content && !json_is_string(content))
-        return api_error_set(e, 400, "messages", NULL,
-                             "the \"content\" of message %d must be a string or a list of parts", r->n_messages);
-    m->content = content ? json_string_value(content) : "";
-    m->n = json_string_length(content);
+                             "the \"content\" of message %zu must be a string or a list of parts", number);
+    return check_parts(content, number, e);
+}
+
+/* What else the chat template is told, with vLLM's names. */
+static int parse_template_arguments(api_request *r, api_error *e)
+{
+    chat_input *c = &r->conversation;
+    bool continues = false;
+    if (json_get_bool(r->input, "continue_final_message", &continues, &e->what))
+        return api_error_bad(e, "continue_final_message");
+    c->continues = continues ? "content" : NULL;
+    c->add_generation_prompt = !continues;
+    if (json_get_bool(r->input, "add_generation_prompt", &c->add_generation_prompt, &e->what))
+        return api_error_bad(e, "add_generation_prompt");
+    c->documents = json_member(r->input, "documents");
+    c->more = json_member(r->input, "chat_template_kwargs");
+    if (c->more && !json_is_object(c->more))
+        return api_error_set(e, 400, "chat_template_kwargs", NULL, "\"chat_template_kwargs\" must be an object");
     return 0;
 }
 
-static int parse_messages(api_request *r, api_error *e)
+static int parse_conversation(api_request *r, api_error *e)
 {
     const json_t *list = json_member(r->input, "messages");
     if (!json_is_array(list) || json_array_size(list) == 0)
         return api_error_set(e, 400, "messages", NULL, "\"messages\" must be a list of at least one message");
-    r->message = XNEW_ARRAY(chat_message, json_array_size(list));
-    buf_add(&r->parts, "", 0);
-    for (; r->n_messages < (int)json_array_size(list); r->n_messages++)
-        if (set_message(r, &r->message[r->n_messages], json_array_get(list, (size_t)r->n_messages), e))
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (check_message(json_array_get(list, i), i, e))
             return -1;
-    size_t at = 0;
-    for (int i = 0; i < r->n_messages; i++)
-        if (!r->message[i].content) {
-            r->message[i].content = r->parts.data + at;
-            at += r->message[i].n;
-        }
-    return 0;
+    r->conversation.messages = list;
+    return parse_template_arguments(r, e);
 }
 
 static int parse_fields(api_request *r, api_error *e)
@@ -312,7 +311,7 @@ static int parse_fields(api_request *r, api_error *e)
     if (parse_model(r, e) || parse_numbers(r, e) || parse_seed(r, e) || parse_flags(r, e) || parse_logprobs(r, e) ||
         parse_stops(r, e) || parse_stop_ids(r, e) || refuse_unserved(r, e))
         return -1;
-    return r->chat ? parse_messages(r, e) : parse_prompts(r, e);
+    return r->chat ? parse_conversation(r, e) : parse_prompts(r, e);
 }
 
 int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api_error *e)
@@ -338,13 +337,11 @@ void api_request_drop_input(api_request *r)
     for (int i = 0; i < r->n_prompts; i++)
         free(r->prompt[i].id);
     free(r->prompt);
-    free(r->message);
-    buf_free(&r->parts);
     json_decref(r->input);
     r->prompt = NULL;
-    r->message = NULL;
+    r->conversation = (chat_input){0};
     r->input = NULL;
-    r->n_prompts = r->n_messages = 0;
+    r->n_prompts = 0;
 }
 
 void api_request_deinit(api_request *r)

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/buf.h"
 #include "base/json.h"
 #include "frontend/api_error.h"
 #include "frontend/stop.h"
@@ -33,8 +32,7 @@ typedef struct {
     char *model;
     api_prompt *prompt;         /* [n_prompts] completions */
     int n_prompts;
-    chat_message *message;      /* [n_messages] chat; content borrowed: until api_request_drop_input() */
-    int n_messages;
+    chat_input conversation;    /* chat; borrowed: until api_request_drop_input() */
     int n;                      /* choices for each prompt */
     bool stream, include_usage, echo;
     int max_tokens;             /* 0: as many as the context has room for */
@@ -44,7 +42,6 @@ typedef struct {
     stop_string stop[MAX_STOPS];
     int n_stops;
     json_t *input;              /* the parsed body */
-    buf parts;                  /* texts put together from content parts */
 } api_request;
 
 /* -1 with e set; r then needs no deinit. */

@@ -12,7 +12,7 @@
 
 struct catalog {
     char *base, *dir;           /* dir: NULL if none */
-    char **name;                /* [n] given one by one */
+    char **name, **given_dir;   /* [n] given one by one */
     int n;
 };
 
@@ -33,7 +33,8 @@ static int add_given(catalog *c, const char *arg, err *e)
         return err_set(e, "--adapter %s: the name is not UTF-8", arg);
     if (!is_adapter_dir(equals + 1))
         return err_set(e, "--adapter %s: there is no adapter_config.json in that directory", arg);
-    c->name[c->n++] = xstrndup(arg, (size_t)(equals - arg));
+    c->name[c->n] = xstrndup(arg, (size_t)(equals - arg));
+    c->given_dir[c->n++] = xstrdup(equals + 1);
     return 0;
 }
 
@@ -41,7 +42,7 @@ catalog *catalog_new(const char *base, const char *adapters_dir, const char *con
 {
     catalog *c = XNEW(catalog);
     *c = (catalog){.base = xstrdup(base), .dir = adapters_dir ? xstrdup(adapters_dir) : NULL,
-                   .name = XNEW_ARRAY(char *, (size_t)n + 1)};
+                   .name = XNEW_ARRAY(char *, (size_t)n + 1), .given_dir = XNEW_ARRAY(char *, (size_t)n + 1)};
     int rc = 0;
     if (adapters_dir && !file_is_dir(adapters_dir))
         rc = err_set(e, "--adapters %s: there is no such directory", adapters_dir);
@@ -56,10 +57,10 @@ catalog *catalog_new(const char *base, const char *adapters_dir, const char *con
 catalog *catalog_of_names(const char *base, const char *const *name, int n)
 {
     catalog *c = XNEW(catalog);
-    *c = (catalog){.base = xstrdup(base), .name = XNEW_ARRAY(char *, (size_t)n + 1)};
-    while (c->n < n) {
+    *c = (catalog){.base = xstrdup(base), .name = XNEW_ARRAY(char *, (size_t)n + 1), .given_dir = XNEW_ARRAY(char *, (size_t)n + 1)};
+    for (; c->n < n; c->n++) {
         c->name[c->n] = xstrdup(name[c->n]);
-        c->n++;
+        c->given_dir[c->n] = xstrdup("");
     }
     return c;
 }
@@ -69,6 +70,7 @@ void catalog_free(catalog *c)
     if (!c)
         return;
     catalog_list_free(c->name, c->n);
+    catalog_list_free(c->given_dir, c->n);
     free(c->base);
     free(c->dir);
     free(c);
@@ -79,12 +81,21 @@ const char *catalog_base(const catalog *c)
     return c->base;
 }
 
-static bool is_in_dir(const catalog *c, const char *name)
+/* The adapter's folder in the directory; NULL: there is none. */
+static char *folder_of(const catalog *c, const char *name)
 {
     char *path = c->dir && utf8_is_valid(name, strlen(name)) ? path_child(c->dir, name) : NULL;
-    bool is = path && is_adapter_dir(path);
+    if (path && is_adapter_dir(path))
+        return path;
     free(path);
-    return is;
+    return NULL;
+}
+
+static bool is_in_dir(const catalog *c, const char *name)
+{
+    char *path = folder_of(c, name);
+    free(path);
+    return path != NULL;
 }
 
 catalog_kind catalog_find(const catalog *c, const char *name)
@@ -95,6 +106,16 @@ catalog_kind catalog_find(const catalog *c, const char *name)
         if (strcmp(name, c->name[i]) == 0)
             return CATALOG_ADAPTER;
     return is_in_dir(c, name) ? CATALOG_ADAPTER : CATALOG_NOTHING;
+}
+
+char *catalog_dir(const catalog *c, const char *name)
+{
+    if (strcmp(name, c->base) == 0)
+        return NULL;
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(name, c->name[i]) == 0)
+            return xstrdup(c->given_dir[i]);
+    return folder_of(c, name);
 }
 
 typedef struct { char **name; int n; size_t cap; } name_list;

@@ -33,7 +33,7 @@ struct frontend {
     char *address;
     metrics counts;
     tokenizer *t;
-    chat_template *chat;
+    templates *chat;
     int *eos;
     int n_leaving;                      /* reply.h */
     routes routes;
@@ -146,13 +146,14 @@ static int plain_id(const tokenizer *t)
 static int load(frontend *f, const frontend_options *o, err *e)
 {
     service *s = &f->routes.calls;
-    if (!(f->t = tokenizer_load(o->model_dir, e)) || !(f->chat = chat_template_load(o->model_dir, e)))
+    if (!(f->t = tokenizer_load(o->model_dir, e)) ||
+        !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)) ||
+        !(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
     s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .context = o->context, .vocab = o->vocab};
     s->preparer = preparer_new(f->loop->events, &s->tools);
     s->plain_id = plain_id(f->t);
-    s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e);
-    return s->models ? 0 : -1;
+    return 0;
 }
 
 frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
@@ -184,9 +185,9 @@ void frontend_free(frontend *f)
     if (f->drain)
         event_free(f->drain);
     dispatch_free(f->routes.calls.at_scheduler);
-    catalog_free(f->routes.calls.models);
     preparer_free(f->routes.calls.preparer);
-    chat_template_free(f->chat);
+    templates_free(f->chat);
+    catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);
     free(f->eos);

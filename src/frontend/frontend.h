@@ -22,6 +22,7 @@ typedef struct {
     const char *scheduler;              /* address */
     link_options link;                  /* secret, TLS, model; the role is set here */
     const char *model_dir;              /* for tokenizer and chat template */
+    const char *chat_template;          /* a file to use instead of the model's own; may be NULL */
     const char *model_name;             /* what clients call the base model */
     const char *adapters_dir;           /* catalog.h; may be NULL */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */

@@ -10,11 +10,27 @@
 
 #include "base/mem.h"
 #include "base/queue.h"
+#include "frontend/conversation.h"
+
+/* The conversation as the model's template writes it. */
+static int chat_text(const prepare_tools *w, const api_request *r, buf *out, err *e)
+{
+    const chat_template *t = templates_take(w->chat, r->model, e);
+    if (!t)
+        return -1;
+    chat_input in = r->conversation;
+    json_t *messages = conversation_for(t, in.messages);
+    in.messages = messages;
+    int rc = chat_template_write(t, &in, time(NULL), out, e);
+    json_decref(messages);
+    templates_give(w->chat, t);
+    return rc;
+}
 
 static int chat_tokens(const prepare_tools *w, const api_request *r, ids *out, api_error *e)
 {
     buf text = {0};
-    int rc = chat_template_write(w->chat, r->message, r->n_messages, time(NULL), &text, &e->what);
+    int rc = chat_text(w, r, &text, &e->what);
     if (rc == 0)
         rc = tokenizer_encode(w->t, text.data, text.len, false, out, &e->what);
     buf_free(&text);

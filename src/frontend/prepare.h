@@ -8,13 +8,13 @@
 #include <event2/event.h>
 
 #include "frontend/api_request.h"
-#include "text/chat.h"
+#include "frontend/templates.h"
 #include "text/tokenizer.h"
 
 /* What preparing takes; immutable. */
 typedef struct {
     const tokenizer *t;
-    const chat_template *chat;
+    templates *chat;            /* the one thing that is not: it looks after itself */
     int context, vocab;         /* tokens of prompt and output together; ids are below vocab */
 } prepare_tools;
 

@@ -1,92 +1,226 @@
 /* chat.c - see chat.h */
 #include "text/chat.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
+#include "text/jinja.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
 #define MAX_FILE (16u << 20)
 
-typedef enum { FORM_NONE, FORM_UNKNOWN, FORM_CHATML, FORM_LLAMA2, FORM_LLAMA3 } form;
+typedef struct {
+    char *name;                 /* "default", "tool_use", ... */
+    char *source;               /* [n_source] */
+    size_t n_source;
+    jinja *code;                /* NULL: it is bad, */
+    char *problem;              /* for this reason */
+} program;
+
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+enum { N_TOKENS = sizeof token_names / sizeof token_names[0] };
 
 struct chat_template {
-    form form;
-    char *bos, *eos;            /* "": none, or not written */
-    char *system;               /* ChatML: what stands for a missing system message, or NULL */
-    bool trims;                 /* blanks around a content are left out */
-    bool tells_date;            /* Llama 3.1: a preface with dates in the system message */
-    bool asks_clock;            /* and it is today's */
+    program *program;           /* [n_programs] */
+    size_t n_programs, cap;
+    char *token[N_TOKENS];      /* NULL: there is none */
+    bool takes_parts, wants_parts;
 };
 
-static bool has(const char *program, const char *part)
+/* ---- loading ---- */
+
+static void add_program(chat_template *c, const char *name, const char *source, size_t n)
 {
-    return strstr(program, part) != NULL;
+    err e;
+    c->program = xgrow(c->program, &c->cap, c->n_programs + 1, sizeof *c->program);
+    program *p = &c->program[c->n_programs++];
+    *p = (program){.name = xstrdup(name), .source = xstrndup(source, n), .n_source = n, .code = jinja_compile(source, n, &e)};
+    if (!p->code)
+        p->problem = xasprintf("the model's chat template (%s) cannot be used: %s", name, e.msg);
 }
 
-/* Behind the end of a line, which in a string of the program is written out or as backslash and n; NULL: p is none. */
-static const char *after_newline(const char *p)
+static const program *find_program(const chat_template *c, const char *name)
 {
-    return p[0] == '\n' ? p + 1 : strncmp(p, "\\n", 2) == 0 ? p + 2 : NULL;
-}
-
-/* Whether an answer begins with the role's line and nothing else, and roles end with their line. */
-static bool is_chatml(const char *program)
-{
-    static const char opening[] = "<|im_start|>assistant";
-    if (has(program, "<|im_sep|>") || !has(program, "<|im_end|>"))
-        return false;
-    for (const char *p = program; (p = strstr(p, opening));) {
-        p += strlen(opening);
-        const char *end = after_newline(p);
-        if (end && (*end == '\'' || *end == '"'))
-            return true;
-    }
-    return false;
-}
-
-static form form_of(const char *program)
-{
-    if (!program)
-        return FORM_NONE;
-    if (is_chatml(program))
-        return FORM_CHATML;
-    if (has(program, "<|start_header_id|>") && has(program, "<|eot_id|>"))
-        return FORM_LLAMA3;
-    if (has(program, "[INST]") && has(program, "<<SYS>>"))
-        return FORM_LLAMA2;
-    return FORM_UNKNOWN;
-}
-
-/* The literal system message of a ChatML program: what stands between the markers without leaving the string. */
-static char *default_system(const char *program)
-{
-    static const char begin[] = "<|im_start|>system";
-    for (const char *p = program; (p = strstr(p, begin));) {
-        p += strlen(begin);
-        const char *text = after_newline(p);
-        size_t n = text ? strcspn(text, "'\"{}\\<") : 0;
-        if (n > 0 && strncmp(text + n, "<|im_end|>", strlen("<|im_end|>")) == 0)
-            return xstrndup(text, n);
-    }
+    for (size_t i = 0; i < c->n_programs; i++)
+        if (strcmp(c->program[i].name, name) == 0)
+            return &c->program[i];
     return NULL;
 }
 
-chat_template *chat_template_new(const char *program, const char *bos, const char *eos)
+static int read_program(chat_template *c, const char *name, const char *path, err *e)
+{
+    buf source = {0};
+    int rc = file_read(&source, path, MAX_FILE, e);
+    if (rc == 0)
+        add_program(c, name, source.data ? source.data : "", source.len);
+    buf_free(&source);
+    return rc;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int is_jinja(const struct dirent *f)
+{
+    size_t n = strlen(f->d_name), end = strlen(".jinja");
+    return n > end && strcmp(f->d_name + n - end, ".jinja") == 0;
+}
+
+/* additional_chat_templates/NAME.jinja */
+static int read_more_programs(chat_template *c, const char *dir, err *e)
+{
+    struct dirent **file;
+    char *folder = path_join(dir, "additional_chat_templates");
+    int n = file_is_dir(folder) ? scandir(folder, &file, is_jinja, by_name) : 0, rc = 0;
+    for (int i = 0; i < n; i++) {
+        char *path = path_join(folder, file[i]->d_name), *name = xstrndup(file[i]->d_name, strlen(file[i]->d_name) - 6);
+        if (rc == 0)
+            rc = read_program(c, name, path, e);
+        free(path);
+        free(name);
+        free(file[i]);
+    }
+    if (n > 0)
+        free(file);
+    free(folder);
+    return rc;
+}
+
+static int read_program_files(chat_template *c, const char *dir, err *e)
+{
+    char *path = path_join(dir, "chat_template.jinja");
+    int rc = file_exists(path) ? read_program(c, "default", path, e) : 0;
+    free(path);
+    return rc ? rc : read_more_programs(c, dir, e);
+}
+
+static void add_from_json(chat_template *c, const char *name, const json_t *source)
+{
+    if (name && json_is_string(source))
+        add_program(c, name, json_string_value(source), json_string_length(source));
+}
+
+/* "chat_template" is a program, or several by name. */
+static void add_configured(chat_template *c, const json_t *config)
+{
+    const json_t *t = json_member(config, "chat_template");
+    add_from_json(c, "default", t);
+    for (size_t i = 0; i < json_array_size(t); i++) {
+        const json_t *named = json_array_get(t, i);
+        add_from_json(c, json_string_value(json_member(named, "name")), json_member(named, "template"));
+    }
+    for (void *i = json_object_iter((json_t *)t); i; i = json_object_iter_next((json_t *)t, i))
+        add_from_json(c, json_object_iter_key(i), json_object_iter_value(i));
+}
+
+/* A special token: a string, or an object with the string as "content". */
+static void set_token(chat_template *c, int i, const json_t *config)
+{
+    const json_t *token = json_member(config, token_names[i]);
+    if (json_is_object(token))
+        token = json_member(token, "content");
+    if (json_is_string(token) && !c->token[i])
+        c->token[i] = xstrdup(json_string_value(token));
+}
+
+static json_t *read_config(const char *dir, const char *name, err *e)
+{
+    char *path = path_join(dir, name);
+    json_t *config = file_exists(path) ? json_read_file(path, MAX_FILE, e) : json_object();
+    free(path);
+    return config;
+}
+
+/* What a directory has: tokens from both of its files, programs from files or else from the configuration. */
+static int read_dir(chat_template *c, const char *dir, bool with_programs, err *e)
+{
+    json_t *config = read_config(dir, "tokenizer_config.json", e);
+    json_t *tokens = config ? read_config(dir, "special_tokens_map.json", e) : NULL;
+    int rc = tokens ? 0 : -1;
+    for (int i = 0; i < N_TOKENS && rc == 0; i++) {
+        set_token(c, i, config);
+        set_token(c, i, tokens);
+    }
+    if (rc == 0 && with_programs)
+        rc = read_program_files(c, dir, e);
+    if (rc == 0 && with_programs && c->n_programs == 0)
+        add_configured(c, config);
+    json_decref(config);
+    json_decref(tokens);
+    return rc;
+}
+
+/* ---- which content the template understands ---- */
+
+/* Whether this content's text comes out, and as text: not as the list that it was in. */
+static bool shows(const chat_template *c, const char *mark, const char *messages)
+{
+    err e;
+    buf out = {0};
+    json_t *list = json_read_text(messages, strlen(messages), &e);
+    const chat_input in = {.messages = list, .add_generation_prompt = true};
+    bool is = chat_template_write(c, &in, 0, &out, &e) == 0 && strstr(out.data, mark) && !strstr(out.data, "'type'") &&
+              !strstr(out.data, "\"type\"");
+    json_decref(list);
+    buf_free(&out);
+    return is;
+}
+
+static void try_parts(chat_template *c)
+{
+    bool text = shows(c, "SOME WORDS", "[{\"role\": \"user\", \"content\": \"SOME WORDS\"}]");
+    c->takes_parts = shows(c, "SOME WORDS", "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"SOME WORDS\"}]}]");
+    c->wants_parts = c->takes_parts && !text;
+}
+
+/* ---- making ---- */
+
+chat_template *chat_template_new(const char *source, const char *bos, const char *eos)
 {
     chat_template *c = XNEW(chat_template);
-    *c = (chat_template){.form = form_of(program), .bos = xstrdup(program && has(program, "bos_token") ? bos : ""), .eos = xstrdup(eos)};
-    if (!program)
+    c->token[0] = xstrdup(bos);
+    c->token[1] = xstrdup(eos);
+    if (source)
+        add_program(c, "default", source, strlen(source));
+    try_parts(c);
+    return c;
+}
+
+chat_template *chat_template_load(const char *dir, const char *file, err *e)
+{
+    chat_template *c = XNEW(chat_template);
+    int rc = read_dir(c, dir, !file, e);
+    if (rc == 0 && file)
+        rc = read_program(c, "default", file, e);
+    if (rc == 0 && file && c->program[0].problem)
+        rc = err_set(e, "%s: %s", file, c->program[0].problem);
+    if (rc == 0) {
+        try_parts(c);
         return c;
-    if (c->form == FORM_CHATML)
-        c->system = default_system(program);
-    c->trims = has(program, "| trim") || has(program, "|trim") || has(program, ".strip()");
-    c->tells_date = has(program, "Cutting Knowledge Date: December 2023");
-    c->asks_clock = has(program, "strftime_now");
+    }
+    chat_template_free(c);
+    return NULL;
+}
+
+chat_template *chat_template_load_over(const char *dir, const chat_template *base, err *e)
+{
+    chat_template *c = XNEW(chat_template);
+    e->msg[0] = '\0';
+    int rc = read_dir(c, dir, true, e);
+    if (rc || c->n_programs == 0) {
+        chat_template_free(c);
+        return NULL;
+    }
+    for (int i = 0; i < N_TOKENS; i++)
+        if (!c->token[i] && base->token[i])
+            c->token[i] = xstrdup(base->token[i]);
+    try_parts(c);
     return c;
 }
 
@@ -94,212 +228,270 @@ void chat_template_free(chat_template *c)
 {
     if (!c)
         return;
-    free(c->bos);
-    free(c->eos);
-    free(c->system);
+    for (size_t i = 0; i < c->n_programs; i++) {
+        free(c->program[i].name);
+        free(c->program[i].source);
+        free(c->program[i].problem);
+        jinja_free(c->program[i].code);
+    }
+    for (int i = 0; i < N_TOKENS; i++)
+        free(c->token[i]);
+    free(c->program);
     free(c);
 }
 
-/* A special token in tokenizer_config.json: a string, or an object with the string as "content". */
-static const char *token_of(const json_t *config, const char *key)
+bool chat_template_takes_parts(const chat_template *c)
 {
-    const json_t *token = json_member(config, key);
-    if (json_is_object(token))
-        token = json_member(token, "content");
-    return json_is_string(token) ? json_string_value(token) : "";
+    return c->takes_parts;
 }
 
-/* "chat_template" is a program, or a list of named ones, of which the one named "default" counts. */
-static const char *program_of(const json_t *config)
+bool chat_template_wants_parts(const chat_template *c)
 {
-    const json_t *t = json_member(config, "chat_template");
-    if (json_is_string(t))
-        return json_string_value(t);
-    for (size_t i = 0; i < json_array_size(t); i++) {
-        const json_t *named = json_array_get(t, i), *name = json_member(named, "name");
-        if (json_is_string(name) && strcmp(json_string_value(name), "default") == 0)
-            return json_string_value(json_member(named, "template"));
-    }
-    return NULL;
+    return c->wants_parts;
 }
 
-static int read_program(const char *dir, buf *program, err *e)
+/* ---- writing ---- */
+
+static bool is_given(const json_t *v)
 {
-    char *path = path_join(dir, "chat_template.jinja");
-    int rc = file_exists(path) ? file_read(program, path, MAX_FILE, e) : 0;
-    free(path);
-    return rc;
+    return v && !json_is_null(v);
 }
 
-static int read_config(const char *dir, json_t **config, err *e)
+/* The program for tools where there are tools, else the usual one. */
+static const program *choose_program(const chat_template *c, bool has_tools, const char **problem)
 {
-    char *path = path_join(dir, "tokenizer_config.json");
-    *config = file_exists(path) ? json_read_file(path, MAX_FILE, e) : json_object();
-    free(path);
-    return *config ? 0 : -1;
+    const program *p = has_tools ? find_program(c, "tool_use") : NULL;
+    if (!p)
+        p = find_program(c, "default");
+    *problem = p ? p->problem : c->n_programs ? "this model has several chat templates, and none is named \"default\""
+               : "this model has no chat template: use /v1/completions, or put a chat_template.jinja into its directory";
+    return p;
 }
 
-chat_template *chat_template_load(const char *dir, err *e)
+const char *chat_template_problem(const chat_template *c)
 {
-    buf program = {0};
-    json_t *config = NULL;
-    chat_template *c = NULL;
-    if (read_program(dir, &program, e) == 0 && read_config(dir, &config, e) == 0)
-        c = chat_template_new(program.data ? program.data : program_of(config), token_of(config, "bos_token"),
-                              token_of(config, "eos_token"));
-    json_decref(config);
-    buf_free(&program);
-    return c;
+    const char *problem;
+    choose_program(c, false, &problem);
+    return problem;
 }
 
-const char *chat_template_form(const chat_template *c)
+static int check_objects(const json_t *list, const char *name, err *e)
 {
-    switch (c->form) {
-    case FORM_CHATML: return "ChatML";
-    case FORM_LLAMA2: return "Llama 2";
-    case FORM_LLAMA3: return "Llama 3";
-    default: return NULL;
-    }
-}
-
-/* Python's str.strip(): without white space at both ends. Content that is not UTF-8 does not get here. */
-static void add_trimmed(buf *out, const char *text, size_t n)
-{
-    const char *end = text + n;
-    while (text < end) {
-        const char *next = text;
-        if (!unicode_is_space(utf8_next(&next)))
-            break;
-        text = next;
-    }
-    while (end > text) {
-        const char *last = utf8_back(end), *p = last;
-        if (!unicode_is_space(utf8_next(&p)))
-            break;
-        end = last;
-    }
-    buf_add(out, text, (size_t)(end - text));
-}
-
-static void add_content(const chat_template *c, buf *out, const chat_message *m)
-{
-    if (c->trims)
-        add_trimmed(out, m->content, m->n);
-    else
-        buf_add(out, m->content, m->n);
-}
-
-static bool is_role(const chat_message *m, const char *role)
-{
-    return strcmp(m->role, role) == 0;
-}
-
-static void write_chatml(const chat_template *c, const chat_message *m, int n, buf *out)
-{
-    buf_add_str(out, c->bos);
-    if (c->system && !is_role(&m[0], "system"))
-        buf_printf(out, "<|im_start|>system\n%s<|im_end|>\n", c->system);
-    for (int i = 0; i < n; i++) {
-        buf_printf(out, "<|im_start|>%s\n", m[i].role);
-        add_content(c, out, &m[i]);
-        buf_add_str(out, "<|im_end|>\n");
-    }
-    buf_add_str(out, "<|im_start|>assistant\n");
-}
-
-static void begin_llama3(buf *out, const char *role)
-{
-    buf_printf(out, "<|start_header_id|>%s<|end_header_id|>\n\n", role);
-}
-
-static void add_preface(const chat_template *c, time_t now, buf *out)
-{
-    char today[32] = "26 Jul 2024";
-    struct tm tm;
-    if (c->asks_clock && localtime_r(&now, &tm))
-        strftime(today, sizeof today, "%d %b %Y", &tm);
-    buf_printf(out, "Cutting Knowledge Date: December 2023\nToday Date: %s\n\n", today);
-}
-
-static void write_llama3(const chat_template *c, const chat_message *m, int n, time_t now, buf *out)
-{
-    buf_add_str(out, c->bos);
-    bool has_system = is_role(&m[0], "system");
-    if (c->tells_date && !has_system) {
-        begin_llama3(out, "system");
-        add_preface(c, now, out);
-        buf_add_str(out, "<|eot_id|>");
-    }
-    for (int i = 0; i < n; i++) {
-        begin_llama3(out, m[i].role);
-        if (i == 0 && has_system && c->tells_date)
-            add_preface(c, now, out);
-        add_content(c, out, &m[i]);
-        buf_add_str(out, "<|eot_id|>");
-    }
-    begin_llama3(out, "assistant");
-}
-
-static void add_user_llama2(const chat_template *c, const chat_message *system, const chat_message *user, buf *out)
-{
-    buf content = {0};
-    if (system) {
-        buf_add_str(&content, "<<SYS>>\n");
-        buf_add(&content, system->content, system->n);
-        buf_add_str(&content, "\n<</SYS>>\n\n");
-    }
-    buf_add(&content, user->content, user->n);
-    buf_printf(out, "%s[INST] ", c->bos);
-    add_content(c, out, &(chat_message){.content = content.data, .n = content.len});
-    buf_add_str(out, " [/INST]");
-    buf_free(&content);
-}
-
-static int write_llama2(const chat_template *c, const chat_message *m, int n, buf *out, err *e)
-{
-    const chat_message *system = is_role(&m[0], "system") ? m : NULL;
-    for (int i = system ? 1 : 0, turn = 0; i < n; i++, turn++) {
-        if (!is_role(&m[i], turn % 2 ? "assistant" : "user"))
-            return err_set(e, "message %d has role \"%s\": this model's chat template (Llama 2) wants user and assistant in "
-                           "turn, after at most one system message", i, m[i].role);
-        if (turn % 2 == 0) {
-            add_user_llama2(c, turn == 0 ? system : NULL, &m[i], out);
-        } else {
-            buf_add_char(out, ' ');
-            add_content(c, out, &m[i]);
-            buf_printf(out, " %s", c->eos);
-        }
-    }
-    if (is_role(&m[n - 1], "user"))
+    if (!is_given(list))
         return 0;
-    return err_set(e, "the last message must be the user's: this model's chat template (Llama 2) has no other opening for "
-                   "an answer");
-}
-
-int chat_template_write(const chat_template *c, const chat_message *m, int n, time_t now, buf *out, err *e)
-{
-    size_t before = out->len;
-    if (n < 1)
-        return err_set(e, "there are no messages");
-    switch (c->form) {
-    case FORM_NONE:
-        return err_set(e, "this model has no chat template: use /v1/completions, or put a chat_template.jinja into its "
-                       "directory");
-    case FORM_UNKNOWN:
-        return err_set(e, "this model's chat template is of no form known here (ChatML, Llama 2, Llama 3): use "
-                       "/v1/completions");
-    case FORM_CHATML:
-        write_chatml(c, m, n, out);
-        return 0;
-    case FORM_LLAMA3:
-        write_llama3(c, m, n, now, out);
-        return 0;
-    case FORM_LLAMA2:
-        break;
-    }
-    if (write_llama2(c, m, n, out, e)) {
-        out->len = before;
-        return -1;
-    }
+    if (!json_is_array(list))
+        return err_set(e, "\"%s\" must be a list of objects", name);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_object(json_array_get(list, i)))
+            return err_set(e, "element %zu of \"%s\" must be an object", i, name);
     return 0;
+}
+
+static int check_input(const chat_input *in, err *e)
+{
+    static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt"};
+    if (!is_given(in->messages) || json_array_size(in->messages) == 0)
+        return err_set(e, "\"messages\" must be a list of at least one message");
+    if (check_objects(in->messages, "messages", e) || check_objects(in->tools, "tools", e) ||
+        check_objects(in->documents, "documents", e))
+        return -1;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (in->more && json_object_get(in->more, own[i]))
+            return err_set(e, "\"%s\" cannot be a variable of the template's own", own[i]);
+    if (in->continues && in->add_generation_prompt)
+        return err_set(e, "\"continue_final_message\" and \"add_generation_prompt\" do not go together");
+    return 0;
+}
+
+static const char *const reasoning[] = {"reasoning_content", "thinking", "reasoning"};
+enum { N_REASONING = 3 };
+
+/* A message's reasoning goes by several names: templates find it under the two that are read. The message itself if it
+ * has none. Owned by the caller. */
+static json_t *with_reasoning(json_t *message)
+{
+    const json_t *found = NULL;
+    for (int i = 0; i < N_REASONING && !found; i++)
+        found = json_member(message, reasoning[i]);
+    if (!found)
+        return json_incref(message);
+    json_t *copy = json_object();
+    json_object_set(copy, "thinking", (json_t *)found);
+    json_object_update(copy, message);
+    json_object_set(copy, "reasoning_content", (json_t *)found);
+    return copy;
+}
+
+static json_t *copy_messages(const json_t *messages)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        json_array_append_new(all, with_reasoning(json_array_get(messages, i)));
+    return all;
+}
+
+/* What marks the end of the text to be continued. With a blank: a template that trims takes it away, which tells. */
+#define OPEN_END "CONTINUE_FINAL_MESSAGE_TAG"
+
+static json_t *with_open_end(const json_t *s)
+{
+    buf text = {0};
+    buf_add(&text, json_string_value(s), json_string_length(s));
+    buf_add_str(&text, OPEN_END " ");
+    json_t *marked = json_stringn(text.data, text.len);
+    buf_free(&text);
+    return marked;
+}
+
+/* The last text part, marked; the text as it was in *was. */
+static int mark_parts(json_t *parts, buf *was, err *e)
+{
+    for (size_t i = json_array_size(parts); i-- > 0;) {
+        json_t *part = json_array_get(parts, i), *text = json_object_get(part, "text");
+        if (!json_is_string(text))
+            continue;
+        buf_add(was, json_string_value(text), json_string_length(text));
+        json_t *copy = json_copy(part);
+        json_object_set_new(copy, "text", with_open_end(text));
+        json_array_set_new(parts, i, copy);
+        return 0;
+    }
+    return err_set(e, "the last message has no text to continue");
+}
+
+static bool source_has(const program *p, const char *field)
+{
+    return memmem(p->source, p->n_source, field, strlen(field)) != NULL;
+}
+
+/* Mark the end of the last message's field, and of its other names if it is the reasoning; at least one of them the
+ * template must know. */
+static int mark_end(const program *p, json_t *messages, const char *field, buf *was, err *e)
+{
+    size_t last = json_array_size(messages) - 1;
+    json_t *message = json_copy(json_array_get(messages, last)), *text = json_member(message, field);
+    json_array_set_new(messages, last, message);
+    if (!text)
+        return err_set(e, "the last message has no \"%s\" to continue", field);
+    bool is_reasoning = false, known = source_has(p, field);
+    for (int i = 0; i < N_REASONING; i++)
+        is_reasoning |= strcmp(field, reasoning[i]) == 0;
+    for (int i = 0; i < N_REASONING && is_reasoning; i++)
+        known |= source_has(p, reasoning[i]) && json_equal(json_object_get(message, reasoning[i]), text);
+    if (!known)
+        return err_set(e, "the chat template does not know the field \"%s\" that is to be continued", field);
+    if (json_is_array(text)) {
+        json_t *parts = json_copy(text);
+        json_object_set_new(message, field, parts);
+        return mark_parts(parts, was, e);
+    }
+    if (!json_is_string(text))
+        return err_set(e, "the \"%s\" of the last message must be a text to be continued", field);
+    buf_add(was, json_string_value(text), json_string_length(text));
+    json_t *marked = with_open_end(text), *before = json_incref(text);
+    json_object_set(message, field, marked);
+    for (int i = 0; i < N_REASONING && is_reasoning; i++)
+        if (json_equal(json_object_get(message, reasoning[i]), before))
+            json_object_set(message, reasoning[i], marked);
+    json_decref(before);
+    json_decref(marked);
+    return 0;
+}
+
+/* Without white space at the ends named, as Python's strip(). */
+static void bounds_of(const char *s, size_t n, bool left, size_t *from, size_t *to)
+{
+    *from = 0;
+    *to = n;
+    while (left && *from < *to) {
+        const char *p = s + *from;
+        if (!unicode_is_blank(utf8_next(&p)))
+            break;
+        *from = (size_t)(p - s);
+    }
+    while (*to > *from) {
+        const char *last = utf8_back(s + *to), *p = last;
+        if (!unicode_is_blank(utf8_next(&p)))
+            break;
+        *to = (size_t)(last - s);
+    }
+}
+
+static const char *find_last(const char *s, size_t n, const char *what)
+{
+    const char *found = NULL, *end = s + n;
+    for (const char *p = s; (p = memmem(p, (size_t)(end - p), what, strlen(what))); p++)
+        found = p;
+    return found;
+}
+
+/* Cut the text off where the last message's own text ends. */
+static int cut_open_end(buf *text, const buf *was, err *e)
+{
+    size_t from, to;
+    bounds_of(was->data, was->len, true, &from, &to);
+    const char *end = find_last(text->data, text->len, OPEN_END);
+    if (!end || (to > from && !memmem(text->data, text->len, was->data + from, to - from)))
+        return err_set(e, "the last message cannot be continued: the chat template does not write it as it is");
+    size_t n = (size_t)(end - text->data);
+    if (text->data[n + strlen(OPEN_END)] != ' ')        /* it trims: then the text ends at its last word */
+        bounds_of(text->data, n, false, &from, &n);
+    text->len = n;
+    text->data[n] = '\0';
+    return 0;
+}
+
+static json_t *variables_of(const chat_template *c, const chat_input *in, json_t *messages)
+{
+    json_t *all = json_object();
+    for (int i = 0; i < N_TOKENS; i++)
+        if (c->token[i])
+            json_object_set_new(all, token_names[i], json_string(c->token[i]));
+    if (in->more)
+        json_object_update(all, (json_t *)in->more);
+    json_object_set(all, "messages", messages);
+    json_object_set_new(all, "tools", in->tools ? json_incref((json_t *)in->tools) : json_null());
+    json_object_set_new(all, "documents", in->documents ? json_incref((json_t *)in->documents) : json_null());
+    json_object_set_new(all, "add_generation_prompt", json_boolean(in->add_generation_prompt));
+    return all;
+}
+
+/* Templates take 100 to 1000 steps a message; a million are some 40 ms. */
+static jinja_limits limits_for(const chat_input *in)
+{
+    const long for_each = 2000, most = 20000000;
+    jinja_limits limits = jinja_default_limits;
+    limits.steps += (long)json_array_size(in->messages) * for_each;
+    if (limits.steps > most)
+        limits.steps = most;
+    return limits;
+}
+
+int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, err *e)
+{
+    const char *problem;
+    const program *p = choose_program(c, is_given(in->tools), &problem);
+    if (problem)
+        return err_set(e, "%s", problem);
+    if (check_input(in, e))
+        return -1;
+    buf text = {0}, was = {0};
+    buf_add(&text, "", 0);
+    buf_add(&was, "", 0);
+    json_t *messages = copy_messages(in->messages), *variables = NULL;
+    int rc = in->continues ? mark_end(p, messages, in->continues, &was, e) : 0;
+    if (rc == 0) {
+        const jinja_limits limits = limits_for(in);
+        variables = variables_of(c, in, messages);
+        rc = jinja_render(p->code, variables, now, &limits, &text, e);
+    }
+    if (rc == 0 && in->continues)
+        rc = cut_open_end(&text, &was, e);
+    if (rc == 0)
+        buf_add(out, text.data, text.len);
+    json_decref(variables);
+    json_decref(messages);
+    buf_free(&was);
+    buf_free(&text);
+    return rc;
 }

@@ -1,40 +1,58 @@
 /* chat.h - a conversation as the text a model was trained to see
  *
- * Models say how in a Jinja program (chat_template). It is not run here: the form it writes is recognised by what it
- * contains, and written by a function of ours.
- *
- *   ChatML    <|im_start|>role\n content <|im_end|>\n          Qwen, Yi, the demo model; a default system text is kept
- *   Llama 3   <|start_header_id|>role<|end_header_id|>\n\n content <|eot_id|>     with 3.1's preface where it has one
- *   Llama 2   [INST] <<SYS>>\n system \n<</SYS>>\n\n user [/INST] answer </s>
+ * Models say how in Jinja programs (chat_template); jinja.h runs them. What is around that is here: which program, with
+ * which variables, and a last message that is to be continued; all as Transformers' apply_chat_template does it.
  *
  * Immutable: many threads may write with one template. */
 #ifndef PUNICA_TEXT_CHAT_H
 #define PUNICA_TEXT_CHAT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 
 typedef struct chat_template chat_template;
 
-typedef struct { const char *role, *content; size_t n; } chat_message;      /* content: [n], not NUL-terminated */
+/* The programs of a directory: chat_template.jinja and additional_chat_templates/NAME.jinja; if there are none of these,
+ * what "chat_template" in tokenizer_config.json says, one or several by name. file, unless NULL, is the one program used
+ * instead. Tokens are those of the directory in any case.
+ *
+ * A directory without a program, or with a bad one, still gives a chat_template: writing with it fails and says why. NULL
+ * with e set when a file is there and cannot be read, and when `file` is bad. */
+chat_template *chat_template_load(const char *dir, const char *file, err *e);
 
-/* What dir/chat_template.jinja or dir/tokenizer_config.json say. A model without a template, or with one of a form
- * that is not known, still gets a chat_template: writing with it fails and says so. NULL with e set when a file is
- * there and cannot be read. */
-chat_template *chat_template_load(const char *dir, err *e);
-
-/* The same from texts: the Jinja program (NULL: none) and the tokens it calls bos_token and eos_token. */
+/* The same from a text (NULL: none) and the tokens it calls bos_token and eos_token. */
 chat_template *chat_template_new(const char *program, const char *bos, const char *eos);
+
+/* Programs of one directory with the tokens of another, which they do not have: those of an adapter. NULL: dir has no
+ * program, or (with e set, which is empty else) it is bad. */
+chat_template *chat_template_load_over(const char *dir, const chat_template *base, err *e);
 
 void chat_template_free(chat_template *c);
 
-const char *chat_template_form(const chat_template *c);     /* "ChatML", ...; NULL: none that is known */
+/* Why nothing can be written with it; NULL: it can. */
+const char *chat_template_problem(const chat_template *c);
 
-/* Append the conversation and the opening of the assistant's answer. now: for templates that tell today's date.
- * -1, with out as before, when the template cannot express it. */
-int chat_template_write(const chat_template *c, const chat_message *m, int n, time_t now, buf *out, err *e);
+/* Whether a message's content may be a list of parts ({"type": "text", "text": ...}), and whether it must be one. Found
+ * out by trying, when the template is loaded. */
+bool chat_template_takes_parts(const chat_template *c);
+bool chat_template_wants_parts(const chat_template *c);
+
+/* What the program is given. All JSON is borrowed. */
+typedef struct {
+    const json_t *messages;             /* a list of objects */
+    const json_t *tools, *documents;    /* lists of objects; NULL or null: none */
+    const json_t *more;                 /* an object with other variables; or NULL */
+    bool add_generation_prompt;
+    const char *continues;              /* the field of the last message that is left open ("content"); NULL: none */
+} chat_input;
+
+/* Append the conversation. now: for templates that tell today's date. -1, with out as before and e set, when the template
+ * refuses it, or fails. */
+int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, err *e);
 
 #endif

@@ -86,6 +86,11 @@ bool unicode_is_space(uint32_t cp)
            cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
+bool unicode_is_blank(uint32_t cp)
+{
+    return unicode_is_space(cp) || (cp >= 0x1c && cp <= 0x1f);
+}
+
 bool unicode_is_mark(uint32_t cp)
 {
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);

@@ -1,4 +1,4 @@
-/* unicode.h - what a tokenizer needs to know of Unicode beyond the regex engine
+/* unicode.h - what tokenizers and chat templates need to know of Unicode beyond the regex engine
  *
  * Every function takes and gives valid UTF-8. The reference is the `tokenizers` library; where its
  * Unicode tables are older or newer than those of utf8proc and PCRE2, the difference is made up
@@ -15,6 +15,7 @@
 typedef enum { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD } unicode_form;
 
 bool unicode_is_space(uint32_t cp);     /* the White_Space property */
+bool unicode_is_blank(uint32_t cp);     /* Python's str.isspace(): that, and U+001C to U+001F */
 bool unicode_is_mark(uint32_t cp);      /* a combining mark, general category M */
 
 /* Append the text in this normalisation form. Linear in n, also for long runs of marks. */

@@ -5,7 +5,7 @@ import re
 import pytest
 
 EXPERIMENTS = [["bench", name] for name in ("textgen", "step", "layer", "op", "load")]
-COMMANDS = [["generate"], ["tokenize"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
+COMMANDS = [["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
@@ -24,7 +24,7 @@ def test_unknown_command(punica):
     assert "frobnicate" in punica.refuses("frobnicate")
 
 
-@pytest.mark.parametrize("command", [["generate"], ["tokenize"], ["adapter", "check"], ["serve"], ["frontend"], *EXPERIMENTS], ids=" ".join)
+@pytest.mark.parametrize("command", [["generate"], ["tokenize"], ["template"], ["adapter", "check"], ["serve"], ["frontend"], *EXPERIMENTS], ids=" ".join)
 def test_unknown_option(punica, command):
     assert "--no-such-option" in punica.refuses(*command, "--no-such-option")
 

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "frontend/api_request.h"
+#include "frontend/conversation.h"
 #include "text/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -24,28 +25,38 @@ static void check_sampling(const api_request *r)
 
 static void check_input(const api_request *r)
 {
-    CHECK(r->chat ? r->n_messages >= 1 : r->n_prompts >= 1 && r->n_prompts * r->n <= MAX_CHOICES);
+    CHECK(r->chat ? json_array_size(r->conversation.messages) >= 1 : r->n_prompts >= 1 && r->n_prompts * r->n <= MAX_CHOICES);
     for (int i = 0; i < r->n_prompts; i++) {
         const api_prompt *p = &r->prompt[i];
         CHECK(!p->text || utf8_is_valid(p->text, p->n));
         for (size_t k = 0; k < p->n_ids; k++)
             CHECK(p->id[k] >= 0);
     }
-    for (int i = 0; i < r->n_messages; i++)
-        CHECK(strlen(r->message[i].role) > 0 && utf8_is_valid(r->message[i].content, r->message[i].n));
+    for (size_t i = 0; i < json_array_size(r->conversation.messages); i++)
+        CHECK(json_string_length(json_object_get(json_array_get(r->conversation.messages, i), "role")) > 0);
 }
 
-/* A conversation of any content must be written by every form. */
+/* A conversation of any content is written, or refused: by a template that knows text only, by one that takes parts, by
+ * one that looks into everything. */
 static void write_chat(const api_request *r)
 {
-    static const char *const programs[] = {"<|im_start|><|im_end|>", "bos_token <|start_header_id|><|eot_id|> | trim strftime_now",
-                                           "[INST] <<SYS>> .strip()"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const programs[] = {
+        "{% for m in messages %}{{ '<' + m.role + '>' + m.content | trim }}{% endfor %}",
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}"
+        "{% endfor %}{% endif %}{% endfor %}",
+        "{{ messages | tojson(indent=1) }}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments | items | list }}"
+        "{% endfor %}{{ m }}{% endfor %}{{ documents }}{{ add_generation_prompt }}",
+    };
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
         chat_template *t = chat_template_new(programs[i], "<s>", "</s>");
         buf out = {0};
         err e;
-        if (chat_template_write(t, r->message, r->n_messages, 0, &out, &e) == 0)
+        chat_input in = r->conversation;
+        json_t *messages = conversation_for(t, in.messages);
+        in.messages = messages;
+        if (chat_template_write(t, &in, 0, &out, &e) == 0)
             CHECK(utf8_is_valid(out.data, out.len));
+        json_decref(messages);
         buf_free(&out);
         chat_template_free(t);
     }

@@ -103,10 +103,8 @@ static void test_messages(void **state)
     (void)state;
     expect_ok(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"one \"},{\"type\":\"text\",\"text\":\"two\"}]},"
                     "{\"role\":\"user\",\"content\":\"three\"},{\"role\":\"assistant\",\"content\":null},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"four\"}]}]}");
-    assert_int_equal(r.n_messages, 4);
-    assert_true(r.message[0].n == 7 && memcmp(r.message[0].content, "one two", 7) == 0);
-    assert_true(r.message[1].n == 5 && r.message[2].n == 0 && r.message[3].n == 4);
-    assert_memory_equal(r.message[3].content, "four", 4);
+    assert_int_equal(json_array_size(r.conversation.messages), 4);
+    assert_true(r.conversation.add_generation_prompt && !r.conversation.continues && !r.conversation.more && !r.conversation.tools);
     api_request_deinit(&r);
     expect_error(true, "{\"model\":\"m\"}", 400, "messages");
     expect_error(true, "{\"model\":\"m\",\"messages\":[]}", 400, "messages");
@@ -115,6 +113,24 @@ static void test_messages(void **state)
     expect_error(true, "{\"model\":\"m\",\"messages\":[{\"content\":\"hi\"}]}", 400, "messages");
     expect_error(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":5}]}", 400, "messages");
     expect_error(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400, "messages");
+}
+
+static void test_template_arguments(void **state)
+{
+    (void)state;
+#define HELLO "{\"model\":\"m\",\"messages\":[{\"role\":\"critic\",\"content\":\"hi\",\"name\":\"Eva\"}],"
+    expect_ok(true, HELLO "\"continue_final_message\":true,\"chat_template_kwargs\":{\"a\":1},\"documents\":[{}],\"tools\":[]}");
+    assert_true(!r.conversation.add_generation_prompt && r.conversation.more && json_array_size(r.conversation.documents) == 1);
+    assert_string_equal(r.conversation.continues, "content");
+    api_request_deinit(&r);
+    expect_ok(true, HELLO "\"add_generation_prompt\":false,\"chat_template_kwargs\":null}");
+    assert_true(!r.conversation.add_generation_prompt && !r.conversation.continues && !r.conversation.more);
+    api_request_deinit(&r);
+    expect_error(true, HELLO "\"chat_template_kwargs\":[]}", 400, "chat_template_kwargs");
+    expect_error(true, HELLO "\"continue_final_message\":\"x\"}", 400, "continue_final_message");
+    expect_error(true, HELLO "\"add_generation_prompt\":1}", 400, "add_generation_prompt");
+    expect_error(true, HELLO "\"chat_template\":\"x\"}", 400, "chat_template");
+    expect_error(true, HELLO "\"tools\":[{}]}", 400, "tools");
 }
 
 #define CHAT "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
@@ -324,7 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults), cmocka_unit_test(test_everything), cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_messages), cmocka_unit_test(test_logprobs),   cmocka_unit_test(test_errors_name_the_field),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_template_arguments), cmocka_unit_test(test_logprobs),   cmocka_unit_test(test_errors_name_the_field),
         cmocka_unit_test(test_error_shape), cmocka_unit_test(test_response), cmocka_unit_test(test_events),
         cmocka_unit_test(test_models),
     };

@@ -1,7 +1,11 @@
-/* test_prepare.c - from a body to tokens: at once, and on the thread with jobs abandoned or left over */
+/* test_prepare.c - from a body to tokens: at once, and on the thread with jobs abandoned or left over; whose chat template
+ * writes a conversation, and what it is given */
 #include <event2/event.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/mem.h"
 #include "frontend/prepare.h"
 #include "test.h"
 
@@ -9,14 +13,33 @@
 
 static prepare_tools tools;
 static tokenizer *t;
-static chat_template *chat;
+static catalog *models;
+static templates *chat;
+static char adapters[64];               /* a directory with one adapter, "own", that has a template */
+
+static void put(const char *name, const char *content)
+{
+    char *path = xasprintf("%s/own/%s", adapters, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(content, f);
+    fclose(f);
+    free(path);
+}
 
 static int open_tools(void **state)
 {
     (void)state;
     err e;
+    strcpy(adapters, "/tmp/test_prepare_XXXXXX");
+    assert_non_null(mkdtemp(adapters));
+    char *own = xasprintf("%s/own", adapters);
+    assert_int_equal(mkdir(own, 0700), 0);
+    free(own);
+    put("adapter_config.json", "{}");
     t = tokenizer_load(DEMO, &e);
-    chat = chat_template_load(DEMO, &e);
+    models = catalog_new("m", adapters, NULL, 0, &e);
+    chat = models ? templates_new(models, DEMO, NULL, &e) : NULL;
     tools = (prepare_tools){.t = t, .chat = chat, .context = 64, .vocab = 1536};
     return !t || !chat;
 }
@@ -25,8 +48,12 @@ static int close_tools(void **state)
 {
     (void)state;
     tokenizer_free(t);
-    chat_template_free(chat);
-    return 0;
+    templates_free(chat);
+    catalog_free(models);
+    char *command = xasprintf("rm -r %s", adapters);
+    int rc = system(command);
+    free(command);
+    return rc;
 }
 
 static prepared *run(bool is_chat, const char *body)
@@ -67,6 +94,95 @@ static void test_prepare(void **state)
     expect_error(false, "{", "-");
 }
 
+/* What a conversation's tokens say, or the error. */
+static void expect_text(const char *body, const char *want)
+{
+    prepared *p = run(true, body);
+    buf text = {0};
+    if (p->failed)
+        buf_printf(&text, "error: %s", p->error.what.msg);
+    else
+        tokenizer_decode(t, p->prompt[0].items, p->prompt[0].n, false, &text);
+    if (!strstr(text.data, want))
+        fail_msg("\"%s\" is not in: %s", want, text.data);
+    buf_free(&text);
+    prepared_free(p);
+}
+
+#define ASK(model) "{\"model\":\"" model "\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}]}"
+
+/* An adapter's own template counts as long as it is there, and as it is now. */
+static void test_adapter_template(void **state)
+{
+    (void)state;
+    expect_text(ASK("own"), "<|im_start|>user\nEva<|im_end|>\n<|im_start|>assistant\n");
+    put("chat_template.jinja", "first {{ messages[0].content }}{{ bos_token }}");
+    expect_text(ASK("own"), "first Eva<s>");
+    expect_text(ASK("m"), "<|im_start|>user\nEva");
+    expect_text(ASK("unknown"), "<|im_start|>user\nEva");
+    put("chat_template.jinja", "second one {{ messages[0].content }}");
+    expect_text(ASK("own"), "second one Eva");
+    put("chat_template.jinja", "{{ raise_exception('not with me') }}");
+    expect_text(ASK("own"), "error: not with me (raised by the chat template in line 1)");
+    put("chat_template.jinja", "x{{ }}");
+    expect_text(ASK("own"), "error: the model's chat template (default) cannot be used: line 1: ");
+    put("tokenizer_config.json", "{");
+    expect_text(ASK("own"), "error: adapter \"own\": ");
+    char *path = xasprintf("%s/own/tokenizer_config.json", adapters);
+    remove(path);
+    free(path);
+    path = xasprintf("%s/own/chat_template.jinja", adapters);
+    remove(path);
+    free(path);
+    expect_text(ASK("own"), "<|im_start|>user\nEva");
+}
+
+/* Adapters without end: what is kept of them is bounded, and right. */
+static void test_many_adapters(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        char *dir = xasprintf("%s/n%d", adapters, i), *link = xasprintf("%s/adapter_config.json", dir);
+        char *file = xasprintf("%s/chat_template.jinja", dir), *body = xasprintf("{\"model\":\"n%d\",\"messages\":[{\"role\":\"user\"}]}", i);
+        char *want = xasprintf("template %d.", i);
+        mkdir(dir, 0700);
+        fclose(fopen(link, "w"));
+        FILE *f = fopen(file, "w");
+        fprintf(f, "template %d.", i);
+        fclose(f);
+        expect_text(body, want);
+        if (i % 3 == 0)
+            expect_text(body, want);
+        free(dir);
+        free(link);
+        free(file);
+        free(body);
+        free(want);
+    }
+    expect_text("{\"model\":\"n7\",\"messages\":[{\"role\":\"user\"}]}", "template 7.");
+}
+
+/* What OpenAI's clients send and templates expect differs. */
+static void test_conversation(void **state)
+{
+    (void)state;
+    put("chat_template.jinja", "{% for m in messages %}{{ m.content }}|{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}");
+    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":["
+                "{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1, \\\"a\\\": [2]}\"}},{\"function\":{\"arguments\":\"no JSON\"}},"
+                "{\"function\":{\"arguments\":\"7\"}},{\"function\":{\"arguments\":{\"x\":1}}}]}]}",
+                "None|{\"b\": 1, \"a\": [2]}\"no JSON\"\"7\"{\"x\": 1}");
+    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a \"},{\"type\":\"text\",\"text\":\"b\"}]},"
+                "{\"role\":\"user\",\"content\":[]}]}", "a b||");
+    put("chat_template.jinja", "parts: {% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}");
+    expect_text(ASK("own"), "parts: [Eva]");
+    put("chat_template.jinja", "{{ enable_thinking }} {{ add_generation_prompt }} {{ documents[0].a }} {{ tools }}");
+    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"critic\"}],\"chat_template_kwargs\":{\"enable_thinking\":false},"
+                "\"add_generation_prompt\":false,\"documents\":[{\"a\":5}]}", "False False 5 None");
+    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"critic\"}],\"chat_template_kwargs\":{\"messages\":[]}}", "error: \"messages\" cannot be");
+    expect_text("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"},{\"role\":\"assistant\",\"content\":\"bought\"}],"
+                "\"continue_final_message\":true}", "<|im_start|>assistant\nbought");
+}
+
 static struct { int n_done; struct event_base *loop; } it;
 
 static void on_done(void *ctx, prepared *p)
@@ -101,6 +217,8 @@ static void test_thread(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prepare), cmocka_unit_test(test_thread)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prepare), cmocka_unit_test(test_adapter_template),
+                                       cmocka_unit_test(test_many_adapters), cmocka_unit_test(test_conversation),
+                                       cmocka_unit_test(test_thread)};
     return cmocka_run_group_tests(tests, open_tools, close_tools);
 }

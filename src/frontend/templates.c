@@ -1,0 +1,174 @@
+/* templates.c - see templates.h */
+#include "frontend/templates.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { MAX_KEPT = 64 };         /* adapters' templates; the one that was asked for longest ago gives way */
+
+static const char *const files[] = {"chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json",
+                                    "additional_chat_templates/default.jinja", "additional_chat_templates/tool_use.jinja"};
+enum { N_FILES = sizeof files / sizeof files[0] };
+
+/* What tells that a folder's files are still the same. */
+typedef struct { struct { ino_t inode; off_t size; struct timespec changed; } file[N_FILES]; } fingerprint;
+
+typedef struct {
+    char *name;                 /* of the adapter; NULL: this place is free */
+    fingerprint print;
+    chat_template *own;         /* NULL: it has none, the base's is used */
+    char *problem;              /* its files are bad; else NULL */
+    int n_takers;
+    long asked;                 /* when, in calls of templates_take() */
+} entry;
+
+struct templates {
+    const catalog *models;
+    chat_template *base;
+    bool only_base;
+    pthread_mutex_t lock;       /* guards all below */
+    entry kept[MAX_KEPT];
+    entry *leaving;             /* [n_leaving] replaced while somebody had them */
+    size_t n_leaving, cap_leaving;
+    long n_asked;
+};
+
+static fingerprint print_of(const char *dir)
+{
+    fingerprint p;
+    memset(&p, 0, sizeof p);            /* padding too: prints are compared as bytes */
+    for (int i = 0; i < N_FILES; i++) {
+        struct stat st;
+        char *path = path_join(dir, files[i]);
+        if (stat(path, &st) == 0) {
+            p.file[i].inode = st.st_ino;
+            p.file[i].size = st.st_size;
+            p.file[i].changed = st.st_mtim;
+        }
+        free(path);
+    }
+    return p;
+}
+
+static void entry_free(entry *x)
+{
+    free(x->name);
+    free(x->problem);
+    chat_template_free(x->own);
+    *x = (entry){0};
+}
+
+/* Make the place free. What somebody has taken is put aside until it is given back. */
+static void clear(templates *t, entry *x)
+{
+    if (x->n_takers == 0) {
+        entry_free(x);
+        return;
+    }
+    t->leaving = xgrow(t->leaving, &t->cap_leaving, t->n_leaving + 1, sizeof *t->leaving);
+    t->leaving[t->n_leaving++] = *x;
+    *x = (entry){0};
+}
+
+templates *templates_new(const catalog *models, const char *dir, const char *file, err *e)
+{
+    templates *t = XNEW(templates);
+    *t = (templates){.models = models, .base = chat_template_load(dir, file, e), .only_base = file != NULL};
+    if (!t->base) {
+        free(t);
+        return NULL;
+    }
+    CHECK(pthread_mutex_init(&t->lock, NULL) == 0);
+    const char *problem = chat_template_problem(t->base);
+    if (problem)
+        log_info("frontend: chat completions are refused: %s", problem);
+    return t;
+}
+
+void templates_free(templates *t)
+{
+    if (!t)
+        return;
+    CHECK(t->n_leaving == 0);
+    for (int i = 0; i < MAX_KEPT; i++) {
+        CHECK(t->kept[i].n_takers == 0);
+        entry_free(&t->kept[i]);
+    }
+    pthread_mutex_destroy(&t->lock);
+    chat_template_free(t->base);
+    free(t->leaving);
+    free(t);
+}
+
+static entry *place_for(templates *t, const char *name)
+{
+    entry *oldest = &t->kept[0];
+    for (int i = 0; i < MAX_KEPT; i++) {
+        entry *x = &t->kept[i];
+        if (x->name && strcmp(x->name, name) == 0)
+            return x;
+        if (x->asked < oldest->asked)
+            oldest = x;
+    }
+    return oldest;
+}
+
+/* The adapter's entry, loaded anew if its files have changed. */
+static entry *find(templates *t, const char *name, const char *dir)
+{
+    entry *x = place_for(t, name);
+    fingerprint now = print_of(dir);
+    bool same = x->name && strcmp(x->name, name) == 0 && memcmp(&x->print, &now, sizeof now) == 0;
+    if (!same) {
+        err e;
+        clear(t, x);
+        *x = (entry){.name = xstrdup(name), .print = now, .own = chat_template_load_over(dir, t->base, &e)};
+        if (!x->own && e.msg[0])
+            x->problem = xasprintf("adapter \"%s\": %s", name, e.msg);
+    }
+    x->asked = ++t->n_asked;
+    return x;
+}
+
+const chat_template *templates_take(templates *t, const char *model, err *e)
+{
+    char *dir = t->only_base ? NULL : catalog_dir(t->models, model);
+    const chat_template *c = t->base;
+    if (dir) {
+        pthread_mutex_lock(&t->lock);
+        entry *x = find(t, model, dir);
+        if (x->problem) {
+            err_set(e, "%s", x->problem);
+            c = NULL;
+        } else if (x->own) {
+            c = x->own;
+            x->n_takers++;
+        }
+        pthread_mutex_unlock(&t->lock);
+    }
+    free(dir);
+    return c;
+}
+
+void templates_give(templates *t, const chat_template *c)
+{
+    if (c == t->base)
+        return;
+    pthread_mutex_lock(&t->lock);
+    for (int i = 0; i < MAX_KEPT; i++)
+        if (t->kept[i].own == c)
+            t->kept[i].n_takers--;
+    for (size_t i = 0; i < t->n_leaving; i++)
+        if (t->leaving[i].own == c && --t->leaving[i].n_takers == 0) {
+            entry_free(&t->leaving[i]);
+            t->leaving[i] = t->leaving[--t->n_leaving];
+            break;
+        }
+    pthread_mutex_unlock(&t->lock);
+}

@@ -1,0 +1,43 @@
+/* jinja.h - chat templates are Jinja programs: compile and run them
+ *
+ * The language is what Transformers' apply_chat_template gives a template: Jinja 3.1's immutable sandbox with
+ * trim_blocks, lstrip_blocks and loop controls, its own tojson, raise_exception, strftime_now and generation blocks.
+ * Values behave as Python's do, strings are sequences of code points. Left out, with an error that says so: include,
+ * import, extends, blocks, autoescape, integers beyond 64 bits, and the filters that no prompt needs (jinja_filters.c).
+ *
+ *   source ─ jinja_lex ─▶ tokens ─ jinja_parse, jinja_scope ─▶ tree ─ jinja_eval ─▶ text
+ *                                                                        │
+ *            jinja_ops (operators) jinja_methods jinja_filters jinja_sequences jinja_tests jinja_globals
+ *            jinja_value, jinja_str, jinja_format, jinja_json: what they are made of
+ *
+ * A program is immutable: several threads may render from one. A render has an arena of its own, and bounds on steps,
+ * depth, memory and output, so that a template can take neither the process nor the loop's thread with it. */
+#ifndef PUNICA_TEXT_JINJA_H
+#define PUNICA_TEXT_JINJA_H
+
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+
+typedef struct jinja jinja;
+
+/* The program of these bytes. NULL with e set, which names line and construct. */
+jinja *jinja_compile(const char *source, size_t n, err *e);
+void jinja_free(jinja *p);
+
+/* What a render may use. */
+typedef struct {
+    long steps;                 /* nodes of the tree evaluated, and items or bytes looked at inside of one */
+    size_t memory;              /* bytes */
+    size_t output;              /* bytes */
+} jinja_limits;
+
+extern const jinja_limits jinja_default_limits;
+
+/* Append what the program writes with these variables, a JSON object. now: for strftime_now. -1 with e set, and out as
+ * before: e names line and construct; for raise_exception it has the template's own message. */
+int jinja_render(const jinja *p, const json_t *variables, time_t now, const jinja_limits *limits, buf *out, err *e);
+
+#endif

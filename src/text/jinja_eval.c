@@ -1,0 +1,377 @@
+/* jinja_eval.c - see jinja_eval.h */
+#include "text/jinja_eval.h"
+
+#include <string.h>
+
+#include "text/jinja_globals.h"
+#include "text/jinja_ops.h"
+#include "text/jinja_render.h"
+#include "text/jinja_str.h"
+
+/* ---- scopes ---- */
+
+void scope_set(run *r, scope *s, int symbol, value v)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->at[i].symbol == symbol) {
+            s->at[i].value = v;
+            return;
+        }
+    if (s->n == s->cap) {
+        int cap = s->cap ? 2 * s->cap : 4;
+        binding *more = RUN_NEW_ARRAY(r, binding, (size_t)cap);
+        if (s->n)
+            memcpy(more, s->at, (size_t)s->n * sizeof *more);
+        s->at = more;
+        s->cap = cap;
+    }
+    s->at[s->n++] = (binding){symbol, v};
+}
+
+void scope_restart(run *r, scope *s, const symbol_list *unset)
+{
+    s->n = 0;
+    for (int i = 0; i < unset->n; i++)
+        scope_set(r, s, unset->at[i], value_missing());
+}
+
+scope *scope_enter(run *r, scope *around, const symbol_list *unset)
+{
+    scope *s = RUN_NEW(r, scope);
+    *s = (scope){.around = around};
+    scope_restart(r, s, unset);
+    r->render->scope = s;
+    return s;
+}
+
+static value look_up(run *r, int symbol)
+{
+    for (const scope *s = r->render->scope; s; s = s->around)
+        for (int i = 0; i < s->n; i++)
+            if (s->at[i].symbol == symbol)
+                return s->at[i].value;
+    return r->render->variable[symbol];
+}
+
+/* ---- expressions ---- */
+
+static value eval_name(run *r, const node *n)
+{
+    value v = look_up(r, n->symbol);
+    return v.kind == VALUE_MISSING ? value_undefined_of(r, value_missing(), value_str(n->name)) : v;
+}
+
+static value eval_list(run *r, const node *n, value_kind kind)
+{
+    value *at = RUN_NEW_ARRAY(r, value, (size_t)n->list.n);
+    for (int i = 0; i < n->list.n; i++)
+        at[i] = eval(r, n->list.at[i]);
+    return value_list(r, kind, at, (size_t)n->list.n);
+}
+
+static value eval_dict(run *r, const node *n)
+{
+    dict *d = dict_new(r, (size_t)n->list.n / 2);
+    for (int i = 0; i < n->list.n; i += 2) {
+        value key = eval(r, n->list.at[i]), v = eval(r, n->list.at[i + 1]);
+        set_place(r, n);
+        dict_put(r, d, key, v);
+    }
+    return value_dict(d);
+}
+
+static value eval_cond(run *r, const node *n)
+{
+    if (value_is_true(r, eval(r, n->a)))
+        return eval(r, n->b);
+    if (n->c)
+        return eval(r, n->c);
+    return value_undefined(r, "the inline if-expression evaluated to false and no else section was defined");
+}
+
+static value eval_logic(run *r, const node *n)
+{
+    value a = eval(r, n->a);
+    return value_is_true(r, a) == (n->kind == EXPR_OR) ? a : eval(r, n->b);
+}
+
+static value eval_compare(run *r, const node *n)
+{
+    value left = eval(r, n->a);
+    for (int i = 0; i < n->list.n; i++) {
+        value right = eval(r, n->list.at[i]);
+        set_place(r, n);
+        if (!op_compare(r, n->op[i], left, right))
+            return value_bool(false);
+        left = right;
+    }
+    return value_bool(true);
+}
+
+static value eval_concat(run *r, const node *n)
+{
+    const str *all = str_of(r, "");
+    for (int i = 0; i < n->list.n; i++)
+        all = str_concat(r, all, str_plain(r, value_to_str(r, eval(r, n->list.at[i]))));
+    return value_str(all);
+}
+
+static value eval_slice(run *r, const node *n)
+{
+    value of = eval(r, n->a);
+    const node *s = n->b;
+    value start = s->a ? eval(r, s->a) : value_missing(), stop = s->b ? eval(r, s->b) : value_missing();
+    value step = s->c ? eval(r, s->c) : value_missing();
+    set_place(r, n);
+    return op_slice(r, of, start, stop, step);
+}
+
+static value eval_binary(run *r, const node *n)
+{
+    value a = eval(r, n->a), b = eval(r, n->b);
+    set_place(r, n);
+    return op_binary(r, n->op[0], a, b);
+}
+
+static value eval_item(run *r, const node *n)
+{
+    if (n->b->kind == EXPR_SLICE)
+        return eval_slice(r, n);
+    value of = eval(r, n->a), key = eval(r, n->b);
+    set_place(r, n);
+    return op_item(r, of, key);
+}
+
+static value eval_unary(run *r, const node *n)
+{
+    value v = eval(r, n->a);
+    set_place(r, n);
+    return n->kind == EXPR_NEGATIVE ? op_negative(r, v) : n->kind == EXPR_POSITIVE ? op_positive(r, v)
+                                                                                    : value_bool(!value_is_true(r, v));
+}
+
+static value eval_call_node(run *r, const node *n, keyword extra)
+{
+    value callee = eval(r, n->a);
+    arguments a = eval_args(r, n->args, extra);
+    set_place(r, n);
+    return eval_call(r, callee, &a);
+}
+
+/* A filter, on what stands before it or on the text of a block. */
+static value eval_filter(run *r, const node *n, value block)
+{
+    value in = !n->a ? block : n->a->kind == EXPR_FILTER ? eval_filter(r, n->a, block) : eval(r, n->a);
+    arguments a = eval_args(r, n->args, (keyword){0});
+    set_place(r, n);
+    if (!n->filter)
+        run_fail(r, "No filter named '%.*s' found.", (int)n->name->n, n->name->s);
+    return n->filter(r, in, &a);
+}
+
+static value eval_test(run *r, const node *n)
+{
+    value in = eval(r, n->a);
+    arguments a = eval_args(r, n->args, (keyword){0});
+    set_place(r, n);
+    if (!n->test)
+        run_fail(r, "No test named '%.*s' found.", (int)n->name->n, n->name->s);
+    return value_bool(n->test(r, in, &a));
+}
+
+static value eval_inside(run *r, const node *n)
+{
+    switch (n->kind) {
+    case EXPR_CONST: return n->constant;
+    case EXPR_NAME: return eval_name(r, n);
+    case EXPR_LIST: return eval_list(r, n, VALUE_LIST);
+    case EXPR_TUPLE: return eval_list(r, n, VALUE_TUPLE);
+    case EXPR_DICT: return eval_dict(r, n);
+    case EXPR_COND: return eval_cond(r, n);
+    case EXPR_OR: case EXPR_AND: return eval_logic(r, n);
+    case EXPR_NOT: case EXPR_NEGATIVE: case EXPR_POSITIVE: return eval_unary(r, n);
+    case EXPR_COMPARE: return eval_compare(r, n);
+    case EXPR_BINARY: return eval_binary(r, n);
+    case EXPR_CONCAT: return eval_concat(r, n);
+    case EXPR_ITEM: return eval_item(r, n);
+    case EXPR_CALL: return eval_call_node(r, n, (keyword){0});
+    case EXPR_FILTER: return eval_filter(r, n, value_missing());
+    case EXPR_TEST: return eval_test(r, n);
+    default: break;
+    }
+    CHECK(n->kind == EXPR_ATTRIBUTE);
+    value of = eval(r, n->a);
+    set_place(r, n);
+    return op_attribute(r, of, n->name);
+}
+
+value eval(run *r, const node *n)
+{
+    run_enter(r);
+    run_spend(r, 1);
+    set_place(r, n);
+    value v = eval_inside(r, n);
+    run_leave(r);
+    return v;
+}
+
+/* ---- statements ---- */
+
+static void unpack(run *r, const node *target, value v)
+{
+    if (!value_is_iterable(v))
+        run_fail(r, "cannot unpack non-iterable %s object", value_type(v));
+    const list *l = value_to_list(r, v);
+    if (l->n > (size_t)target->list.n)
+        run_fail(r, "too many values to unpack (expected %d)", target->list.n);
+    if (l->n < (size_t)target->list.n)
+        run_fail(r, "not enough values to unpack (expected %d, got %zu)", target->list.n, l->n);
+    for (int i = 0; i < target->list.n; i++)
+        assign(r, target->list.at[i], l->at[i]);
+}
+
+void assign(run *r, const node *target, value v)
+{
+    set_place(r, target);
+    if (target->kind == EXPR_TUPLE) {
+        unpack(r, target, v);
+    } else if (target->kind == EXPR_NAME) {
+        scope_set(r, r->render->scope, target->symbol, v);
+    } else {
+        value of = look_up(r, target->symbol);
+        if (of.kind != VALUE_NAMESPACE)
+            run_fail(r, "cannot assign attribute on non-namespace object");
+        namespace_set(r, of, target->name, v);
+    }
+}
+
+text *collect_begin(run *r, text *t)
+{
+    text *before = r->render->out;
+    *t = (text){.r = r};
+    r->render->out = t;
+    return before;
+}
+
+void collect_end(run *r, text *before)
+{
+    r->render->out = before;
+}
+
+static void check_output(run *r)
+{
+    if (r->render->out->n > r->max_output)
+        run_fail(r, "it writes more than %zu MB", r->max_output >> 20);
+}
+
+/* {% set %}...{% endset %} and {% filter %}: the text of the body, through the filters. The scope ends behind these. */
+static flow exec_collected(run *r, const node *n)
+{
+    text collected;
+    scope *around = r->render->scope;
+    text *before = collect_begin(r, &collected);
+    scope_enter(r, around, &n->unset);
+    flow f = exec_all(r, &n->body);
+    collect_end(r, before);
+    value v = text_value(&collected);
+    if (f == FLOW_ON && n->a)
+        v = eval_filter(r, n->a, v);
+    r->render->scope = around;
+    if (f == FLOW_ON && n->kind == STMT_SET_BLOCK)
+        assign(r, n->target, v);
+    else if (f == FLOW_ON)
+        value_write(r->render->out, v);
+    return f;
+}
+
+static flow exec_with(run *r, const node *n)
+{
+    scope *around = r->render->scope, *s = scope_enter(r, around, &n->unset);
+    for (int i = 0; i < n->list.n; i += 2) {
+        r->render->scope = around;
+        value v = eval(r, n->list.at[i + 1]);
+        r->render->scope = s;
+        assign(r, n->list.at[i], v);
+    }
+    flow f = exec_all(r, &n->body);
+    r->render->scope = around;
+    return f;
+}
+
+static flow exec_scope(run *r, const node *n)
+{
+    scope *around = r->render->scope;
+    scope_enter(r, around, &n->unset);
+    flow f = exec_all(r, &n->body);
+    r->render->scope = around;
+    return f;
+}
+
+static void exec_call_block(run *r, const node *n)
+{
+    value caller = macro_new(r, n->macro);
+    value v = eval_call_node(r, n->a, (keyword){str_of(r, "caller"), caller});
+    value_write(r->render->out, v);
+}
+
+static flow exec(run *r, const node *n)
+{
+    run_spend(r, 1);
+    set_place(r, n);
+    switch (n->kind) {
+    case STMT_TEXT:
+        text_add_str(r->render->out, n->constant.s);
+        break;
+    case STMT_PRINT:
+        value_write(r->render->out, eval(r, n->a));
+        break;
+    case STMT_IF:
+        return exec_all(r, value_is_true(r, eval(r, n->a)) ? &n->body : &n->other);
+    case STMT_FOR:
+        return loop_run(r, n);
+    case STMT_SET:
+        assign(r, n->target, eval(r, n->a));
+        break;
+    case STMT_SET_BLOCK: case STMT_FILTER_BLOCK:
+        return exec_collected(r, n);
+    case STMT_MACRO:
+        scope_set(r, r->render->scope, n->symbol, macro_new(r, n->macro));
+        break;
+    case STMT_CALL_BLOCK:
+        exec_call_block(r, n);
+        break;
+    case STMT_WITH:
+        return exec_with(r, n);
+    case STMT_SCOPE:
+        return exec_scope(r, n);
+    case STMT_BREAK:
+        return FLOW_BREAK;
+    default:
+        CHECK(n->kind == STMT_CONTINUE);
+        return FLOW_CONTINUE;
+    }
+    check_output(r);
+    return FLOW_ON;
+}
+
+flow exec_all(run *r, const node_list *body)
+{
+    flow f = FLOW_ON;
+    run_enter(r);
+    for (int i = 0; i < body->n && f == FLOW_ON; i++)
+        f = exec(r, body->at[i]);
+    run_leave(r);
+    return f;
+}
+
+void eval_program(run *r, const jinja *p, const json_t *variables, text *out)
+{
+    render x = {.p = p, .variable = RUN_NEW_ARRAY(r, value, (size_t)p->n_symbols), .out = out};
+    r->render = &x;
+    for (int i = 0; i < p->n_symbols; i++) {
+        const json_t *v = json_object_getn(variables, p->symbol[i]->s, p->symbol[i]->n);
+        x.variable[i] = v ? value_from_json(r, v) : global_find(r, p->symbol[i]);
+    }
+    scope_enter(r, NULL, &p->unset);
+    exec_all(r, &p->body);
+}

@@ -1,0 +1,450 @@
+/* jinja_filters.c - see jinja_filters.h
+ *
+ * Here the filters of single values; those of sequences are in jinja_sequences.c, tojson in jinja_json.c. */
+#include "text/jinja_filters.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "text/jinja_eval.h"
+#include "text/jinja_format.h"
+#include "text/jinja_json.h"
+#include "text/jinja_ops.h"
+#include "text/jinja_sequences.h"
+#include "text/jinja_str.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+/* ---- text ---- */
+
+static value filter_string(run *r, value in, const arguments *a)
+{
+    args_none(r, "string", a);
+    return value_str(value_to_str(r, in));
+}
+
+static value filter_upper(run *r, value in, const arguments *a)
+{
+    args_none(r, "upper", a);
+    return value_str(str_in_case(r, value_to_str(r, in), CASE_UPPER));
+}
+
+static value filter_lower(run *r, value in, const arguments *a)
+{
+    args_none(r, "lower", a);
+    return value_str(str_in_case(r, value_to_str(r, in), CASE_LOWER));
+}
+
+static value filter_capitalize(run *r, value in, const arguments *a)
+{
+    args_none(r, "capitalize", a);
+    return value_str(str_in_case(r, value_to_str(r, in), CASE_CAPITALIZED));
+}
+
+static bool begins_word(uint32_t before)
+{
+    return unicode_is_blank(before) || before == '-' || before == '(' || before == '{' || before == '[' || before == '<';
+}
+
+/* Jinja's own: a word begins behind a blank, a hyphen or an opening bracket. */
+static value filter_title(run *r, value in, const arguments *a)
+{
+    args_none(r, "title", a);
+    const str *s = value_to_str(r, in);
+    text out = {.r = r};
+    uint32_t before = ' ';
+    for (const char *p = s->s; p < s->s + s->n;) {
+        const char *at = p;
+        uint32_t cp = utf8_next(&p);
+        const str *c = str_new(r, at, (size_t)(p - at));
+        text_add_str(&out, str_in_case(r, c, begins_word(before) ? CASE_UPPER : CASE_LOWER));
+        before = cp;
+    }
+    return text_value(&out);
+}
+
+static value filter_trim(run *r, value in, const arguments *a)
+{
+    value chars;
+    args_bind(r, "trim", a, 0, "chars", &chars);
+    bool given = chars.kind != VALUE_MISSING && chars.kind != VALUE_NONE;
+    if (given && chars.kind != VALUE_STRING)
+        run_fail(r, "strip arg must be None or str");
+    return value_str(str_strip(r, value_to_str(r, in), given ? chars.s : NULL, SIDE_BOTH));
+}
+
+static value filter_replace(run *r, value in, const arguments *a)
+{
+    value v[3];
+    args_bind(r, "replace", a, 2, "old new count", v);
+    bool has_count = v[2].kind != VALUE_MISSING && v[2].kind != VALUE_NONE;
+    if (has_count && !value_is_whole(v[2]))
+        run_fail(r, "'%s' object cannot be interpreted as an integer", value_type(v[2]));
+    return value_str(str_replace(r, str_plain(r, value_to_str(r, in)), value_to_str(r, v[0]), value_to_str(r, v[1]),
+                                 has_count ? value_whole(v[2]) : -1));
+}
+
+static const str *indention(run *r, value width)
+{
+    if (width.kind == VALUE_STRING)
+        return width.s;
+    if (width.kind != VALUE_MISSING && !value_is_whole(width))
+        run_fail(r, "the width must be a number or a string, not %s", value_type(width));
+    return str_repeat(r, str_of(r, " "), width.kind == VALUE_MISSING ? 4 : value_whole(width));
+}
+
+static value filter_indent(run *r, value in, const arguments *a)
+{
+    value v[3];
+    args_bind(r, "indent", a, 0, "width first blank", v);
+    const str *by = indention(r, v[0]);
+    if (in.kind != VALUE_STRING)
+        run_fail(r, "can only indent str, not %s", value_type(in));
+    const list *lines = str_lines(r, str_concat(r, str_plain(r, in.s), str_of(r, "\n")), false).list;
+    text out = {.r = r};
+    for (size_t i = 0; i < lines->n; i++) {
+        text_add_cstr(&out, i ? "\n" : "");
+        bool indents = i == 0 ? value_is_true(r, v[1]) : lines->at[i].s->n > 0 || value_is_true(r, v[2]);
+        if (indents)
+            text_add_str(&out, by);
+        text_add_str(&out, lines->at[i].s);
+    }
+    return text_value(&out);
+}
+
+static int64_t whole_or(run *r, const char *what, value v, int64_t preset)
+{
+    if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
+        return preset;
+    if (!value_is_whole(v))
+        run_fail(r, "%s must be an integer, not %s", what, value_type(v));
+    return value_whole(v);
+}
+
+static value filter_truncate(run *r, value in, const arguments *a)
+{
+    value v[4];
+    args_bind(r, "truncate", a, 0, "length killwords end leeway", v);
+    int64_t length = whole_or(r, "length", v[0], 255), leeway = whole_or(r, "leeway", v[3], 5);
+    const str *end = v[2].kind == VALUE_MISSING ? str_of(r, "...") : value_to_str(r, v[2]);
+    if (length < (int64_t)str_chars(end) || leeway < 0)
+        run_fail(r, "the length must be at least that of the end, the leeway at least 0");
+    if (value_length(r, in) <= length + leeway)
+        return in;
+    if (in.kind != VALUE_STRING)
+        run_fail(r, "can only truncate str, not %s", value_type(in));
+    const str *kept = str_slice(r, in.s, 0, (size_t)(length - (int64_t)str_chars(end)));
+    size_t blank = str_find_last(r, kept, str_of(r, " "), 0, kept->n);
+    if (!value_is_true(r, v[1]) && blank != STR_NOT_FOUND)
+        kept = str_like(r, kept, kept->s, blank);
+    return value_str(str_concat(r, kept, end));
+}
+
+static value filter_center(run *r, value in, const arguments *a)
+{
+    value width;
+    args_bind(r, "center", a, 0, "width", &width);
+    const str *s = value_to_str(r, in), *blank = str_of(r, " ");
+    int64_t wanted = whole_or(r, "width", width, 80), more = wanted - (int64_t)str_chars(s);
+    if (more <= 0)
+        return value_str(s);
+    int64_t left = more / 2 + (more & wanted & 1);
+    const str *x = str_concat(r, str_repeat(r, blank, left), s);
+    return value_str(str_concat(r, x, str_repeat(r, blank, more - left)));
+}
+
+static bool is_word(uint32_t cp)
+{
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return cp == '_' || (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) ||
+           (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
+}
+
+static value filter_wordcount(run *r, value in, const arguments *a)
+{
+    args_none(r, "wordcount", a);
+    const str *s = value_to_str(r, in);
+    int64_t n = 0;
+    bool inside = false;
+    run_spend(r, s->n / 16);
+    for (const char *p = s->s; p < s->s + s->n;) {
+        bool word = is_word(utf8_next(&p));
+        n += word && !inside;
+        inside = word;
+    }
+    return value_int(n);
+}
+
+static value filter_format(run *r, value in, const arguments *a)
+{
+    if (a->n && a->n_keywords)
+        run_fail(r, "can't handle positional and keyword arguments at the same time");
+    value with = value_list(r, VALUE_TUPLE, a->at, (size_t)a->n);
+    if (a->n_keywords) {
+        dict *d = dict_new(r, (size_t)a->n_keywords);
+        for (int i = 0; i < a->n_keywords; i++)
+            dict_put(r, d, value_str(a->keyword[i].name), a->keyword[i].value);
+        with = value_dict(d);
+    }
+    return format_percent(r, value_to_str(r, in), with);
+}
+
+static value filter_safe(run *r, value in, const arguments *a)
+{
+    args_none(r, "safe", a);
+    return value_str(str_mark(r, value_to_str(r, in)));
+}
+
+static value filter_escape(run *r, value in, const arguments *a)
+{
+    args_none(r, "escape", a);
+    return value_str(str_escape(r, value_to_str(r, in)));
+}
+
+static value filter_forceescape(run *r, value in, const arguments *a)
+{
+    args_none(r, "forceescape", a);
+    return value_str(str_escape(r, str_plain(r, value_to_str(r, in))));
+}
+
+static void add_quoted(text *out, const str *s, bool in_query)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        unsigned char c = (unsigned char)s->s[i];
+        bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c && strchr("_.-~", c));
+        if (plain || (c == '/' && !in_query))
+            text_add(out, &s->s[i], 1);
+        else if (c == ' ' && in_query)
+            text_add_cstr(out, "+");
+        else
+            text_printf(out, "%%%02X", c);
+    }
+}
+
+static value filter_urlencode(run *r, value in, const arguments *a)
+{
+    args_none(r, "urlencode", a);
+    text out = {.r = r};
+    if (in.kind == VALUE_STRING || !value_is_iterable(in)) {
+        add_quoted(&out, value_to_str(r, in), false);
+        return text_value(&out);
+    }
+    const list *pairs = in.kind == VALUE_DICT ? dict_view(r, in.dict, VALUE_ITEMS).list : value_to_list(r, in);
+    for (size_t i = 0; i < pairs->n; i++) {
+        const list *pair = value_to_list(r, pairs->at[i]);
+        if (pair->n != 2)
+            run_fail(r, "urlencode needs pairs");
+        text_add_cstr(&out, i ? "&" : "");
+        add_quoted(&out, value_to_str(r, pair->at[0]), true);
+        text_add_cstr(&out, "=");
+        add_quoted(&out, value_to_str(r, pair->at[1]), true);
+    }
+    return text_value(&out);
+}
+
+/* ---- numbers ---- */
+
+/* The text without white space around it and single underscores in it, NUL-terminated; NULL: it can be no number. */
+static const char *number_text(run *r, const str *s)
+{
+    const str *bare = str_strip(r, s, NULL, SIDE_BOTH);
+    char *out = run_alloc(r, bare->n + 1);
+    size_t n = 0;
+    if (bare->n == 0 || bare->n > 4096)
+        return NULL;
+    for (size_t i = 0; i < bare->n; i++) {
+        bool between = i > 0 && i + 1 < bare->n && bare->s[i - 1] != '_' && bare->s[i + 1] != '_';
+        if (bare->s[i] == '_' && between)
+            continue;
+        if (bare->s[i] == '_' || !bare->s[i])
+            return NULL;
+        out[n++] = bare->s[i];
+    }
+    out[n] = '\0';
+    return out;
+}
+
+static bool parse_float(run *r, const str *s, double *out)
+{
+    const char *bare = number_text(r, s);
+    char *end;
+    if (!bare || strpbrk(bare, "xXpP(") || unicode_is_blank((unsigned char)bare[0]))
+        return false;
+    *out = strtod(bare, &end);
+    return *end == '\0';
+}
+
+static bool parse_int(run *r, const str *s, int base, int64_t *out)
+{
+    const char *bare = number_text(r, s);
+    char *end;
+    if (!bare || (base != 0 && (base < 2 || base > 36)))
+        return false;
+    const char *digits = bare + (bare[0] == '-' || bare[0] == '+');
+    char prefix = digits[0] == '0' ? (char)(digits[1] | 32) : 0;
+    int of_prefix = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 0;
+    bool skips = of_prefix && (base == 0 || base == of_prefix);
+    const char *start = skips ? digits + 2 : digits;
+    if (unicode_is_blank((unsigned char)*start) || *start == '-' || *start == '+')
+        return false;
+    if (base == 0)
+        base = skips ? of_prefix : 10;
+    errno = 0;
+    uint64_t magnitude = strtoull(start, &end, base);
+    if (end == start || *end)
+        return false;
+    if (errno || magnitude > (uint64_t)INT64_MAX)
+        run_fail(r, "an integer of more than 64 bits");
+    *out = bare[0] == '-' ? -(int64_t)magnitude : (int64_t)magnitude;
+    return true;
+}
+
+/* int() of a float, toward zero; -1 where it has none. */
+static int truncate_float(run *r, double x, int64_t *out)
+{
+    if (isnan(x) || isinf(x))
+        return -1;
+    if (fabs(x) >= 0x1p63)
+        run_fail(r, "an integer of more than 64 bits");
+    *out = (int64_t)x;
+    return 0;
+}
+
+static value filter_int(run *r, value in, const arguments *a)
+{
+    value v[2];
+    int64_t i;
+    double x;
+    args_bind(r, "int", a, 0, "default base", v);
+    value preset = v[0].kind == VALUE_MISSING ? value_int(0) : v[0];
+    if (in.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, in);
+    if (value_is_whole(in))
+        return value_int(value_whole(in));
+    if (in.kind == VALUE_FLOAT) {
+        if (isinf(in.f))
+            run_fail(r, "cannot convert float infinity to integer");
+        return truncate_float(r, in.f, &i) == 0 ? value_int(i) : preset;
+    }
+    if (in.kind != VALUE_STRING)
+        return preset;
+    if (parse_int(r, in.s, (int)whole_or(r, "base", v[1], 10), &i))
+        return value_int(i);
+    return parse_float(r, in.s, &x) && truncate_float(r, x, &i) == 0 ? value_int(i) : preset;
+}
+
+static value filter_float(run *r, value in, const arguments *a)
+{
+    value preset;
+    double x;
+    args_bind(r, "float", a, 0, "default", &preset);
+    if (in.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, in);
+    if (value_is_number(in))
+        return value_float(value_number(in));
+    if (in.kind == VALUE_STRING && parse_float(r, in.s, &x))
+        return value_float(x);
+    return preset.kind == VALUE_MISSING ? value_float(0) : preset;
+}
+
+static value filter_abs(run *r, value in, const arguments *a)
+{
+    args_none(r, "abs", a);
+    if (!value_is_number(in))
+        run_fail(r, "bad operand type for abs(): '%s'", value_type(in));
+    if (in.kind == VALUE_FLOAT)
+        return value_float(fabs(in.f));
+    return value_whole(in) < 0 ? op_negative(r, in) : value_int(value_whole(in));
+}
+
+/* Round half to even in decimal, as the correctly rounded text of the number has it. */
+static double round_decimal(run *r, double x, int64_t digits)
+{
+    if (isnan(x) || isinf(x) || digits > 300)
+        return x;
+    if (digits < 0) {
+        double unit = pow(10, (double)-digits);
+        return digits < -300 ? 0 : nearbyint(x / unit) * unit;
+    }
+    text t = {.r = r};
+    format_fixed(&t, x, (int)digits);
+    text_add(&t, "", 1);
+    return strtod(t.data, NULL);
+}
+
+static value filter_round(run *r, value in, const arguments *a)
+{
+    value v[2];
+    args_bind(r, "round", a, 0, "precision method", v);
+    int64_t digits = whole_or(r, "precision", v[0], 0);
+    const str *method = v[1].kind == VALUE_MISSING ? str_of(r, "common") : value_to_str(r, v[1]);
+    if (in.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, in);
+    if (!value_is_number(in))
+        run_fail(r, "type %s doesn't define __round__ method", value_type(in));
+    if (str_is(method, "common")) {
+        if (value_is_whole(in) && digits >= 0)
+            return value_int(value_whole(in));
+        double x = round_decimal(r, value_number(in), digits);
+        return value_is_whole(in) ? value_int((int64_t)x) : value_float(x);
+    }
+    bool up = str_is(method, "ceil");
+    if (!up && !str_is(method, "floor"))
+        run_fail(r, "method must be common, ceil or floor");
+    double unit = pow(10, (double)digits), x = value_number(in) * unit;
+    return value_float((up ? ceil(x) : floor(x)) / unit);
+}
+
+/* ---- the rest ---- */
+
+static value filter_default(run *r, value in, const arguments *a)
+{
+    value v[2];
+    args_bind(r, "default", a, 0, "default_value boolean", v);
+    bool missing = in.kind == VALUE_UNDEFINED || (value_is_true(r, v[1]) && !value_is_true(r, in));
+    return !missing ? in : v[0].kind == VALUE_MISSING ? value_str(str_of(r, "")) : v[0];
+}
+
+static value filter_length(run *r, value in, const arguments *a)
+{
+    args_none(r, "length", a);
+    return value_int(value_length(r, in));
+}
+
+static value filter_attr(run *r, value in, const arguments *a)
+{
+    value name;
+    args_bind(r, "attr", a, 1, "name", &name);
+    value found = op_own_attribute(r, in, value_to_str(r, name));
+    return found.kind == VALUE_MISSING ? value_undefined_of(r, in, name) : found;
+}
+
+static value filter_not_served(run *r, value in, const arguments *a)
+{
+    (void)in;
+    (void)a;
+    run_fail(r, "this filter is not served here");
+}
+
+filter_body *filter_find(const str *name)
+{
+    static const struct { const char *name; filter_body *call; } filters[] = {
+        {"abs", filter_abs}, {"attr", filter_attr}, {"capitalize", filter_capitalize}, {"center", filter_center},
+        {"count", filter_length}, {"d", filter_default}, {"default", filter_default}, {"e", filter_escape},
+        {"escape", filter_escape}, {"float", filter_float}, {"forceescape", filter_forceescape}, {"format", filter_format},
+        {"indent", filter_indent}, {"int", filter_int}, {"length", filter_length}, {"lower", filter_lower},
+        {"replace", filter_replace}, {"round", filter_round}, {"safe", filter_safe}, {"string", filter_string},
+        {"title", filter_title}, {"tojson", filter_tojson}, {"trim", filter_trim}, {"truncate", filter_truncate},
+        {"upper", filter_upper}, {"urlencode", filter_urlencode}, {"wordcount", filter_wordcount},
+        {"filesizeformat", filter_not_served}, {"pprint", filter_not_served}, {"random", filter_not_served},
+        {"striptags", filter_not_served}, {"urlize", filter_not_served}, {"wordwrap", filter_not_served},
+        {"xmlattr", filter_not_served},
+    };
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
+        if (str_is(name, filters[i].name))
+            return filters[i].call;
+    return sequence_filter_find(name);
+}

@@ -1,0 +1,517 @@
+/* jinja_format.c - see jinja_format.h */
+#include "text/jinja_format.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/jinja_ops.h"
+#include "text/jinja_str.h"
+#include "text/utf8.h"
+
+enum { MAX_WIDTH = 100000, MAX_PRECISION = 100 };
+
+/* How one value is to be written; both languages are read into this. */
+typedef struct {
+    uint32_t fill, align;       /* align: '<' '>' '^' '='; 0: as the value's kind has it */
+    char sign;                  /* '+', ' '; 0: only minus */
+    bool alternate;             /* # */
+    int64_t width, precision;   /* precision -1: none */
+    char group;                 /* ',' or '_'; 0: none */
+    char type;                  /* 0: none */
+} spec;
+
+static void add_fill(text *out, uint32_t fill, int64_t n)
+{
+    for (; n > 0; n--)
+        text_add_char(out, fill);
+}
+
+/* prefix (a sign, 0x) and body, filled to the width; with '=' the filling comes between the two. */
+static void add_padded(text *out, const spec *s, const char *prefix, const str *body, uint32_t preset)
+{
+    int64_t more = s->width - (int64_t)strlen(prefix) - (int64_t)str_chars(body);
+    uint32_t align = s->align ? s->align : preset;
+    int64_t left = more <= 0 || align == '<' ? 0 : align == '^' ? more / 2 : more;
+    add_fill(out, s->fill, align == '=' ? 0 : left);
+    text_add_cstr(out, prefix);
+    add_fill(out, s->fill, align == '=' ? left : 0);
+    text_add_str(out, body);
+    add_fill(out, s->fill, more > 0 ? more - left : 0);
+}
+
+static void check_bounds(run *r, const spec *s)
+{
+    if (s->width > MAX_WIDTH || s->precision > MAX_WIDTH)
+        run_fail(r, "a format's width and precision are at most %d", MAX_WIDTH);
+}
+
+static void add_text(text *out, const spec *s, const str *what, uint32_t preset)
+{
+    if (s->precision >= 0)
+        what = str_slice(out->r, what, 0, (size_t)s->precision);
+    add_padded(out, s, "", what, preset);
+}
+
+static const char *sign_of(const spec *s, bool negative)
+{
+    return negative ? "-" : s->sign == '+' ? "+" : s->sign == ' ' ? " " : "";
+}
+
+static void digits_in_base(uint64_t x, unsigned base, bool upper, char out[72])
+{
+    char reversed[72];
+    int n = 0;
+    do
+        reversed[n++] = (upper ? "0123456789ABCDEF" : "0123456789abcdef")[x % base];
+    while ((x /= base) > 0);
+    for (int i = 0; i < n; i++)
+        out[i] = reversed[n - 1 - i];
+    out[n] = '\0';
+}
+
+/* The digits before the point in groups. */
+static const str *grouped(run *r, const char *digits, char group, int size)
+{
+    text t = {.r = r};
+    int n = (int)strspn(digits, "0123456789abcdefABCDEF");
+    if (strchr(digits, '.') || strchr(digits, 'e'))
+        n = (int)strspn(digits, "0123456789");
+    for (int i = 0; i < n; i++) {
+        text_add(&t, &digits[i], 1);
+        if (group && i + 1 < n && (n - 1 - i) % size == 0)
+            text_add(&t, &group, 1);
+    }
+    text_add_cstr(&t, digits + n);
+    return text_value(&t).s;
+}
+
+static void add_whole(text *out, const spec *s, int64_t i)
+{
+    unsigned base = s->type == 'x' || s->type == 'X' ? 16 : s->type == 'o' ? 8 : s->type == 'b' ? 2 : 10;
+    uint64_t magnitude = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
+    char digits[72], prefix[4];
+    digits_in_base(magnitude, base, s->type == 'X', digits);
+    const char *mark = !s->alternate || base == 10 ? "" : base == 8 ? "0o" : base == 2 ? "0b" : s->type == 'X' ? "0X" : "0x";
+    snprintf(prefix, sizeof prefix, "%s%s", sign_of(s, i < 0), mark);
+    const str *body = grouped(out->r, digits, s->group, base == 10 ? 3 : 4);
+    text zeros = {.r = out->r};
+    for (int64_t n = s->precision - (int64_t)strlen(digits); n > 0; n--)        /* "%.5d" */
+        text_add_cstr(&zeros, "0");
+    text_add_str(&zeros, body);
+    add_padded(out, s, prefix, text_value(&zeros).s, '>');
+}
+
+void format_fixed(text *out, double x, int digits)
+{
+    char s[512];
+    snprintf(s, sizeof s, "%.*f", digits < MAX_PRECISION ? digits : MAX_PRECISION, x);
+    text_add_cstr(out, s);
+}
+
+/* Without a type: as str() has it, or with a precision as %g, but never without a point. */
+static void write_general(double x, int precision, char *out, size_t size)
+{
+    if (precision < 0) {
+        float_repr(x, out);
+        return;
+    }
+    snprintf(out, size, "%.*g", precision ? precision : 1, x);
+    if (!strpbrk(out, ".en"))
+        strcat(out, ".0");
+}
+
+static void add_float(text *out, const spec *s, double x)
+{
+    char digits[512], c_format[8];
+    int precision = (int)(s->precision > MAX_PRECISION ? MAX_PRECISION : s->precision);
+    bool percent = s->type == '%';
+    double magnitude = fabs(percent ? x * 100 : x);
+    if (isnan(x) || isinf(x)) {
+        snprintf(digits, sizeof digits, "%s", isnan(x) ? "nan" : "inf");
+    } else if (!s->type) {
+        write_general(magnitude, precision, digits, sizeof digits);
+    } else {
+        char type = percent ? 'f' : s->type == 'n' ? 'g' : s->type;
+        snprintf(c_format, sizeof c_format, "%%%s.*%c", s->alternate ? "#" : "", type);
+        snprintf(digits, sizeof digits - 1, c_format, precision < 0 ? 6 : precision, magnitude);
+    }
+    if (percent)
+        strcat(digits, "%");
+    add_padded(out, s, sign_of(s, signbit(x) && !isnan(x)), grouped(out->r, digits, s->group, 3), '>');
+}
+
+static bool is_float_type(char type)
+{
+    return type && strchr("eEfFgG%n", type);
+}
+
+/* ---- "%s" % x ---- */
+
+typedef struct {
+    run *r;
+    const str *format;
+    size_t at;
+    value with;
+    int n_used;                 /* of a tuple; of anything else, 1 when it was used */
+    bool by_name;
+} percent;
+
+static char peek(const percent *p)
+{
+    if (p->at >= p->format->n)
+        run_fail(p->r, "incomplete format");
+    return p->format->s[p->at];
+}
+
+static value next_argument(percent *p)
+{
+    bool is_tuple = p->with.kind == VALUE_TUPLE;
+    size_t n = is_tuple ? p->with.list->n : 1;
+    if ((size_t)p->n_used >= n)
+        run_fail(p->r, "not enough arguments for format string");
+    p->n_used++;
+    return is_tuple ? p->with.list->at[p->n_used - 1] : p->with;
+}
+
+/* %(name)s: the argument it names. */
+static value read_name(percent *p)
+{
+    size_t start = ++p->at;
+    for (int open = 1; open > 0; p->at++)
+        open += peek(p) == '(' ? 1 : peek(p) == ')' ? -1 : 0;
+    if (p->with.kind != VALUE_DICT)
+        run_fail(p->r, "format requires a mapping");
+    value found;
+    p->by_name = true;
+    if (!dict_get(p->r, p->with.dict, value_text(p->r, p->format->s + start, p->at - 1 - start), &found))
+        run_fail(p->r, "the format names a key that the mapping does not have");
+    return found;
+}
+
+static int64_t read_count(percent *p)
+{
+    int64_t n = 0;
+    if (peek(p) == '*') {
+        p->at++;
+        value v = next_argument(p);
+        if (!value_is_whole(v))
+            run_fail(p->r, "* wants int");
+        return value_whole(v) > MAX_WIDTH ? MAX_WIDTH + 1 : value_whole(v);
+    }
+    for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
+        n = n > MAX_WIDTH ? n : n * 10 + (peek(p) - '0');
+    return n;
+}
+
+static spec read_percent_spec(percent *p)
+{
+    spec s = {.fill = ' ', .precision = -1, .align = '>'};
+    for (; strchr("-+ #0", peek(p)) && peek(p); p->at++) {
+        char c = peek(p);
+        if (c == '-')
+            s.align = '<';
+        else if (c == '+' || (c == ' ' && !s.sign))
+            s.sign = c;
+        else if (c == '#')
+            s.alternate = true;
+        else if (c == '0')
+            s.fill = '0';
+    }
+    s.width = read_count(p);
+    if (s.width < 0) {
+        s.align = '<';
+        s.width = -s.width;
+    }
+    if (peek(p) == '.') {
+        p->at++;
+        s.precision = read_count(p);
+        s.precision = s.precision < 0 ? 0 : s.precision;
+    }
+    while (strchr("hlL", peek(p)) && peek(p))
+        p->at++;
+    s.type = peek(p);
+    p->at++;
+    check_bounds(p->r, &s);
+    return s;
+}
+
+static void add_percent_number(percent *p, text *out, spec s, value v)
+{
+    bool wants_float = strchr("eEfFgG", s.type);
+    if (v.kind == VALUE_UNDEFINED)
+        value_fail_undefined(p->r, v);
+    if (!value_is_number(v) || (v.kind == VALUE_FLOAT && strchr("xXo", s.type)))
+        run_fail(p->r, "%%%c format: a number is required, not %s", s.type, value_type(v));
+    if (s.fill == '0')
+        s.align = s.align == '<' ? '<' : '=';
+    if (s.align == '<')
+        s.fill = ' ';
+    if (wants_float)
+        add_float(out, &s, value_number(v));
+    else if (v.kind == VALUE_FLOAT && !(fabs(v.f) < 0x1p63))
+        run_fail(p->r, "the number does not fit into 64 bits");
+    else
+        add_whole(out, &s, v.kind == VALUE_FLOAT ? (int64_t)v.f : value_whole(v));
+}
+
+static void add_percent_char(percent *p, text *out, const spec *s, value v)
+{
+    text one = {.r = p->r};
+    bool is_char = v.kind == VALUE_STRING && str_chars(v.s) == 1;
+    bool is_code = value_is_whole(v) && value_whole(v) >= 0 && value_whole(v) < 0x110000 && value_whole(v) >> 11 != 0x1b;
+    if (!is_char && !is_code)
+        run_fail(p->r, "%%c requires int or char");
+    if (is_char)
+        text_add_str(&one, v.s);
+    else
+        text_add_char(&one, (uint32_t)value_whole(v));
+    add_padded(out, s, "", text_value(&one).s, '>');
+}
+
+static void add_conversion(percent *p, text *out)
+{
+    bool named = peek(p) == '(';
+    value v = named ? read_name(p) : value_missing();
+    spec s = read_percent_spec(p);
+    if (s.type == '%') {
+        text_add_cstr(out, "%");
+        return;
+    }
+    if (!strchr("sradiuxXofFeEgGc", s.type) || !s.type)
+        run_fail(p->r, "unsupported format character '%c'", s.type >= ' ' && s.type < 0x7f ? s.type : '?');
+    if (!named)
+        v = next_argument(p);
+    if (s.type == 'c') {
+        add_percent_char(p, out, &s, v);
+    } else if (strchr("sra", s.type)) {
+        text t = {.r = p->r};
+        s.type == 's' ? value_write(&t, v) : value_write_repr(&t, v);
+        const str *written = text_value(&t).s;
+        bool escape = p->format->markup && !(v.kind == VALUE_STRING && v.s->markup);
+        s.fill = ' ';
+        add_text(out, &s, escape ? str_plain(p->r, str_escape(p->r, written)) : written, '>');
+    } else {
+        add_percent_number(p, out, s, v);
+    }
+}
+
+value format_percent(run *r, const str *format, value with)
+{
+    percent p = {.r = r, .format = format, .with = with};
+    text out = {.r = r};
+    while (p.at < format->n) {
+        const char *mark = memchr(format->s + p.at, '%', format->n - p.at);
+        size_t plain = mark ? (size_t)(mark - format->s) : format->n;
+        text_add(&out, format->s + p.at, plain - p.at);
+        p.at = plain;
+        if (!mark)
+            break;
+        p.at++;
+        add_conversion(&p, &out);
+    }
+    bool all_used = with.kind == VALUE_TUPLE ? (size_t)p.n_used == with.list->n
+                                             : p.n_used || with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_UNDEFINED;
+    if (!all_used && !p.by_name)
+        run_fail(r, "not all arguments converted during string formatting");
+    value v = text_value(&out);
+    return format->markup ? value_str(str_mark(r, v.s)) : v;
+}
+
+/* ---- "{}".format(x) ---- */
+
+typedef struct {
+    run *r;
+    const arguments *a;
+    int n_auto;                 /* {} seen; -1: fields are numbered */
+    bool markup;
+} braces;
+
+static int64_t number_of(const char *s, size_t n)
+{
+    int64_t x = n ? 0 : -1;
+    for (size_t i = 0; i < n && x >= 0; i++)
+        x = s[i] >= '0' && s[i] <= '9' && x < MAX_WIDTH ? x * 10 + (s[i] - '0') : -1;
+    return x;
+}
+
+/* The argument that the first part of a field names. */
+static value field_argument(braces *b, const char *s, size_t n)
+{
+    int64_t i = number_of(s, n);
+    if (n == 0) {
+        if (b->n_auto < 0)
+            run_fail(b->r, "cannot switch from manual field specification to automatic field numbering");
+        i = b->n_auto++;
+    } else if (i >= 0) {
+        if (b->n_auto > 0)
+            run_fail(b->r, "cannot switch from automatic field numbering to manual field specification");
+        b->n_auto = -1;
+    }
+    if (i >= 0 && i < b->a->n)
+        return b->a->at[i];
+    if (i >= 0)
+        run_fail(b->r, "Replacement index %lld out of range for positional args tuple", (long long)i);
+    for (int k = 0; k < b->a->n_keywords; k++)
+        if (b->a->keyword[k].name->n == n && memcmp(b->a->keyword[k].name->s, s, n) == 0)
+            return b->a->keyword[k].value;
+    run_fail(b->r, "the format names an argument that is not given: '%.*s'", (int)n, s);
+}
+
+/* name.attribute[element]... */
+static value field_value(braces *b, const char *s, size_t n)
+{
+    size_t at = 0;
+    while (at < n && s[at] != '.' && s[at] != '[')
+        at++;
+    value v = field_argument(b, s, at);
+    while (at < n) {
+        bool dot = s[at++] == '.';
+        size_t end = at;
+        while (end < n && (dot ? s[end] != '.' && s[end] != '[' : s[end] != ']'))
+            end++;
+        if (end == at || (!dot && end == n))
+            run_fail(b->r, "a field of the format is not well formed");
+        const str *name = str_new(b->r, s + at, end - at);
+        int64_t i = number_of(s + at, end - at);
+        v = dot ? op_attribute(b->r, v, name) : op_item(b->r, v, i >= 0 ? value_int(i) : value_str(name));
+        at = dot ? end : end + 1;
+    }
+    return v;
+}
+
+static spec read_brace_spec(run *r, const str *source)
+{
+    spec s = {.fill = ' ', .precision = -1};
+    const char *p = source->s, *end = source->s + source->n;
+    if (p < end) {
+        const char *next = p;
+        uint32_t first = utf8_next(&next);
+        if (next < end && strchr("<>^=", *next) && *next) {
+            s.fill = first;
+            s.align = (unsigned char)*next;
+            p = next + 1;
+        } else if (strchr("<>^=", *p) && *p) {
+            s.align = (unsigned char)*p++;
+        }
+    }
+    if (p < end && (*p == '+' || *p == ' ' || *p == '-'))
+        s.sign = *p++ == '-' ? 0 : p[-1];
+    if (p < end && *p == '#') {
+        s.alternate = true;
+        p++;
+    }
+    if (p < end && *p == '0') {
+        if (!s.align) {
+            s.fill = '0';
+            s.align = '=';
+        }
+        p++;
+    }
+    for (; p < end && *p >= '0' && *p <= '9'; p++)
+        s.width = s.width > MAX_WIDTH ? s.width : s.width * 10 + (*p - '0');
+    if (p < end && (*p == ',' || *p == '_'))
+        s.group = *p++;
+    if (p < end && *p == '.') {
+        s.precision = 0;
+        for (p++; p < end && *p >= '0' && *p <= '9'; p++)
+            s.precision = s.precision > MAX_WIDTH ? s.precision : s.precision * 10 + (*p - '0');
+    }
+    if (p < end)
+        s.type = *p++;
+    if (p < end)
+        run_fail(r, "Invalid format specifier");
+    check_bounds(r, &s);
+    return s;
+}
+
+static void add_field(braces *b, text *out, value v, const str *how)
+{
+    run *r = b->r;
+    if (how->n == 0 || v.kind == VALUE_UNDEFINED) {
+        const str *s = value_to_str(r, v);
+        text_add_str(out, b->markup ? str_escape(r, s) : s);
+        return;
+    }
+    spec s = read_brace_spec(r, how);
+    if (v.kind == VALUE_STRING) {
+        if (s.align == '=' && s.fill == '0')
+            s.align = '<';              /* "{:05}" of a string fills on its right */
+        if ((s.type && s.type != 's') || s.sign || s.group || s.align == '=')
+            run_fail(r, "Invalid format specifier for object of type 'str'");
+        add_text(out, &s, b->markup ? str_escape(r, v.s) : v.s, '<');
+    } else if (v.kind == VALUE_FLOAT || (value_is_whole(v) && is_float_type(s.type))) {
+        if (s.type && !is_float_type(s.type))
+            run_fail(r, "Unknown format code '%c' for object of type 'float'", s.type);
+        add_float(out, &s, value_number(v));
+    } else if (value_is_whole(v)) {
+        if ((s.type && !strchr("bdoxX", s.type)) || s.precision >= 0)
+            run_fail(r, "Invalid format specifier for object of type 'int'");
+        add_whole(out, &s, value_whole(v));
+    } else {
+        run_fail(r, "unsupported format string passed to %s.__format__", value_type(v));
+    }
+}
+
+static void write_braces(braces *b, text *out, const str *format, int depth);
+
+/* One field, s: what stands between its braces. */
+static void write_field(braces *b, text *out, const char *s, size_t n, int depth)
+{
+    size_t name = 0;
+    for (int open = 0; name < n && (open || (s[name] != '!' && s[name] != ':')); name++)
+        open += s[name] == '[' ? 1 : s[name] == ']' ? -1 : 0;
+    value v = field_value(b, s, name);
+    size_t at = name;
+    if (at < n && s[at] == '!') {
+        char how = at + 1 < n ? s[at + 1] : 0;
+        if (how != 'r' && how != 's' && how != 'a')
+            run_fail(b->r, "Unknown conversion specifier");
+        text t = {.r = b->r};
+        how == 's' ? value_write(&t, v) : value_write_repr(&t, v);
+        v = text_value(&t);
+        at += 2;
+        if (at < n && s[at] != ':')
+            run_fail(b->r, "expected ':' after conversion specifier");
+    }
+    text how = {.r = b->r};
+    if (at < n)
+        write_braces(b, &how, str_new(b->r, s + at + 1, n - at - 1), depth + 1);
+    add_field(b, out, v, text_value(&how).s);
+}
+
+static void write_braces(braces *b, text *out, const str *format, int depth)
+{
+    const char *s = format->s;
+    if (depth > 1)
+        run_fail(b->r, "Max string recursion exceeded");
+    for (size_t at = 0; at < format->n;) {
+        char c = s[at];
+        if (c != '{' && c != '}') {
+            text_add(out, &s[at++], 1);
+            continue;
+        }
+        if (depth == 0 && at + 1 < format->n && s[at + 1] == c) {
+            text_add(out, &c, 1);
+            at += 2;
+            continue;
+        }
+        size_t end = at + 1;
+        for (int open = c == '{'; open > 0 && end < format->n; end++)
+            open += s[end] == '{' ? 1 : s[end] == '}' ? -1 : 0;
+        if (c == '}' || s[end - 1] != '}' || end < at + 2)
+            run_fail(b->r, "Single '%c' encountered in format string", c);
+        write_field(b, out, s + at + 1, end - at - 2, depth);
+        at = end;
+    }
+}
+
+value format_braces(run *r, const str *format, const arguments *a)
+{
+    braces b = {.r = r, .a = a, .markup = format->markup};
+    text out = {.r = r};
+    write_braces(&b, &out, format, 0);
+    value v = text_value(&out);
+    return format->markup ? value_str(str_mark(r, v.s)) : v;
+}

@@ -1,0 +1,15 @@
+/* jinja_format.h - Python's two ways to format: "%s" % x and "{}".format(x) */
+#ifndef PUNICA_TEXT_JINJA_FORMAT_H
+#define PUNICA_TEXT_JINJA_FORMAT_H
+
+#include "text/jinja_value.h"
+
+/* with: a tuple of arguments, a dict for %(name)s, or the one argument. */
+value format_percent(run *r, const str *format, value with);
+
+value format_braces(run *r, const str *format, const arguments *a);
+
+/* x with so many digits behind the point, correctly rounded; "nan" and "inf" as Python writes them. */
+void format_fixed(text *out, double x, int digits);
+
+#endif

@@ -1,0 +1,171 @@
+/* jinja_globals.c - see jinja_globals.h */
+#include "text/jinja_globals.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "text/jinja_eval.h"
+#include "text/jinja_str.h"
+
+#define MAX_RANGE 100000        /* as in Jinja's sandbox */
+
+static int64_t whole_argument(run *r, value v)
+{
+    if (v.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, v);
+    if (!value_is_whole(v))
+        run_fail(r, "'%s' object cannot be interpreted as an integer", value_type(v));
+    return value_whole(v);
+}
+
+static value call_range(run *r, function *f, const arguments *a)
+{
+    (void)f;
+    if (a->n_keywords || a->n < 1 || a->n > 3)
+        run_fail(r, "range takes 1 to 3 arguments");
+    range *x = RUN_NEW(r, range);
+    *x = (range){0, whole_argument(r, a->at[a->n > 1]), 1};
+    if (a->n > 1)
+        x->start = whole_argument(r, a->at[0]);
+    if (a->n > 2)
+        x->step = whole_argument(r, a->at[2]);
+    if (x->step == 0)
+        run_fail(r, "range() arg 3 must not be zero");
+    if (range_length(x) > MAX_RANGE)
+        run_fail(r, "Range too big. The sandbox blocks ranges larger than %d.", MAX_RANGE);
+    return (value){.kind = VALUE_RANGE, .range = x};
+}
+
+/* dict(mapping or pairs, name=value, ...) */
+static dict *make_dict(run *r, const char *what, const arguments *a)
+{
+    dict *d = dict_new(r, (size_t)a->n_keywords);
+    if (a->n > 1)
+        run_fail(r, "%s expected at most 1 argument, got %d", what, a->n);
+    if (a->n == 1 && a->at[0].kind == VALUE_DICT) {
+        for (size_t i = 0; i < a->at[0].dict->n; i++)
+            dict_put(r, d, a->at[0].dict->at[i].key, a->at[0].dict->at[i].value);
+    } else if (a->n == 1) {
+        value pair;
+        for (iter *it = value_iter(r, a->at[0]); iter_next(r, it, &pair);) {
+            const list *l = value_to_list(r, pair);
+            if (l->n != 2)
+                run_fail(r, "%s: an element has length %zu; 2 is required", what, l->n);
+            dict_put(r, d, l->at[0], l->at[1]);
+        }
+    }
+    for (int i = 0; i < a->n_keywords; i++)
+        dict_put(r, d, value_str(a->keyword[i].name), a->keyword[i].value);
+    return d;
+}
+
+static value call_dict(run *r, function *f, const arguments *a)
+{
+    return value_dict(make_dict(r, f->name, a));
+}
+
+/* Transformers lets no template keep a name with an underscore before it. */
+static void check_name(run *r, value name)
+{
+    if (name.kind == VALUE_STRING && name.s->n && name.s->s[0] == '_')
+        run_fail(r, "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '%.*s'",
+                 (int)name.s->n, name.s->s);
+}
+
+static value call_namespace(run *r, function *f, const arguments *a)
+{
+    dict *d = make_dict(r, f->name, a);
+    for (size_t i = 0; i < d->n; i++)
+        check_name(r, d->at[i].key);
+    return (value){.kind = VALUE_NAMESPACE, .dict = d};
+}
+
+void namespace_set(run *r, value of, const str *name, value v)
+{
+    check_name(r, value_str(name));
+    dict_put(r, of.dict, value_str(name), v);
+}
+
+static value call_cycler(run *r, function *f, const arguments *a)
+{
+    (void)f;
+    if (a->n == 0 || a->n_keywords)
+        run_fail(r, "at least one item has to be provided");
+    cycler *c = RUN_NEW(r, cycler);
+    *c = (cycler){.items = {.at = a->at, .n = (size_t)a->n}};
+    return (value){.kind = VALUE_CYCLER, .cycler = c};
+}
+
+/* The first call gives nothing, all others the separator. */
+static value call_joined(run *r, function *f, const arguments *a)
+{
+    args_none(r, "joiner", a);
+    return f->n_calls++ ? f->self : value_str(str_of(r, ""));
+}
+
+static value call_joiner(run *r, function *f, const arguments *a)
+{
+    value sep;
+    (void)f;
+    args_bind(r, "joiner", a, 0, "sep", &sep);
+    return value_function(r, "joiner", call_joined, sep.kind == VALUE_MISSING ? value_str(str_of(r, ", ")) : sep);
+}
+
+static value call_raise(run *r, function *f, const arguments *a)
+{
+    value message;
+    args_bind(r, f->name, a, 1, "message", &message);
+    run_raise(r, value_to_str(r, message));
+}
+
+/* The format with %f, which C does not have, as microseconds. */
+static char *c_format(run *r, const str *format)
+{
+    text t = {.r = r};
+    for (size_t i = 0; i < format->n; i++) {
+        bool pair = format->s[i] == '%' && i + 1 < format->n;
+        if (pair && format->s[i + 1] == 'f')
+            text_add_cstr(&t, "000000");
+        else
+            text_add(&t, &format->s[i], pair ? 2 : 1);
+        i += pair;
+    }
+    text_add(&t, "", 1);
+    return t.data;
+}
+
+static value call_strftime_now(run *r, function *f, const arguments *a)
+{
+    value format;
+    struct tm tm;
+    args_bind(r, f->name, a, 1, "format", &format);
+    if (format.kind != VALUE_STRING)
+        run_fail(r, "strftime() argument 1 must be str, not %s", value_type(format));
+    if (format.s->n > 256 || memchr(format.s->s, '\0', format.s->n))
+        run_fail(r, "the format is too long, or has a NUL");
+    const char *c = c_format(r, format.s);
+    size_t size = 16384, n;
+    char *out = run_alloc(r, size);
+    if (!localtime_r(&r->now, &tm))
+        run_fail(r, "the clock shows a time that has no date");
+    n = strftime(out, size, c, &tm);
+    return value_text(r, out, n);
+}
+
+static value call_lipsum(run *r, function *f, const arguments *a)
+{
+    (void)a;
+    run_fail(r, "%s is not served here", f->name);
+}
+
+value global_find(run *r, const str *name)
+{
+    static const struct { const char *name; function_body *call; } globals[] = {
+        {"range", call_range}, {"dict", call_dict}, {"namespace", call_namespace}, {"cycler", call_cycler},
+        {"joiner", call_joiner}, {"raise_exception", call_raise}, {"strftime_now", call_strftime_now}, {"lipsum", call_lipsum},
+    };
+    for (size_t i = 0; i < sizeof globals / sizeof globals[0]; i++)
+        if (str_is(name, globals[i].name))
+            return value_function(r, globals[i].name, globals[i].call, value_none());
+    return value_missing();
+}

@@ -1,0 +1,187 @@
+/* jinja_json.c - see jinja_json.h */
+#include "text/jinja_json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/jinja_eval.h"
+#include "text/jinja_sequences.h"
+#include "text/jinja_str.h"
+#include "text/utf8.h"
+
+typedef struct {
+    text out;
+    bool ascii, sorted;
+    const str *indent;          /* NULL: all in one line */
+    const str *comma, *colon;
+    int depth;
+} dump;
+
+static void write_unit(text *t, uint32_t unit)
+{
+    text_printf(t, "\\u%04x", unit);
+}
+
+static void write_char(dump *d, uint32_t cp)
+{
+    static const char plain[] = "\"\\\n\r\t\b\f", letter[] = "\"\\nrtbf";
+    const char *found = cp && cp < 0x80 ? strchr(plain, (char)cp) : NULL;
+    if (found)
+        text_printf(&d->out, "\\%c", letter[found - plain]);
+    else if (cp < 0x20 || (d->ascii && cp > 0x7e && cp < 0x10000))
+        write_unit(&d->out, cp);
+    else if (d->ascii && cp >= 0x10000) {
+        write_unit(&d->out, 0xd800 + ((cp - 0x10000) >> 10));
+        write_unit(&d->out, 0xdc00 + ((cp - 0x10000) & 0x3ff));
+    } else
+        text_add_char(&d->out, cp);
+}
+
+static void write_string(dump *d, const str *s)
+{
+    text_add_cstr(&d->out, "\"");
+    for (const char *p = s->s; p < s->s + s->n;)
+        write_char(d, utf8_next(&p));
+    text_add_cstr(&d->out, "\"");
+}
+
+static void write_float(dump *d, double x)
+{
+    char s[32];
+    if (isnan(x) || isinf(x))
+        text_add_cstr(&d->out, isnan(x) ? "NaN" : x < 0 ? "-Infinity" : "Infinity");
+    else
+        text_add(&d->out, s, float_repr(x, s));
+}
+
+static void break_line(dump *d)
+{
+    if (!d->indent)
+        return;
+    text_add_cstr(&d->out, "\n");
+    for (int i = 0; i < d->depth; i++)
+        text_add_str(&d->out, d->indent);
+}
+
+static void write_value(dump *d, value v);
+
+static void write_array(dump *d, const list *l)
+{
+    text_add_cstr(&d->out, "[");
+    d->depth++;
+    for (size_t i = 0; i < l->n; i++) {
+        if (i)
+            text_add_str(&d->out, d->comma);
+        break_line(d);
+        write_value(d, l->at[i]);
+    }
+    d->depth--;
+    if (l->n)
+        break_line(d);
+    text_add_cstr(&d->out, "]");
+}
+
+/* Keys that are no strings are written as ones. */
+static void write_key(dump *d, value key)
+{
+    if (key.kind == VALUE_STRING) {
+        write_string(d, key.s);
+        return;
+    }
+    if (!value_is_number(key) && key.kind != VALUE_NONE)
+        run_fail(d->out.r, "keys must be str, int, float, bool or None, not %s", value_type(key));
+    text_add_cstr(&d->out, "\"");
+    write_value(d, key);
+    text_add_cstr(&d->out, "\"");
+}
+
+static void write_object(dump *d, const dict *o)
+{
+    value keys = dict_view(d->out.r, o, VALUE_KEYS), v;
+    if (d->sorted)
+        keys = sorted_list(d->out.r, keys.list, NULL);
+    text_add_cstr(&d->out, "{");
+    d->depth++;
+    for (size_t i = 0; i < o->n; i++) {
+        if (i)
+            text_add_str(&d->out, d->comma);
+        break_line(d);
+        write_key(d, keys.list->at[i]);
+        text_add_str(&d->out, d->colon);
+        dict_get(d->out.r, o, keys.list->at[i], &v);
+        write_value(d, v);
+    }
+    d->depth--;
+    if (o->n)
+        break_line(d);
+    text_add_cstr(&d->out, "}");
+}
+
+static void write_value(dump *d, value v)
+{
+    run *r = d->out.r;
+    run_enter(r);
+    run_spend(r, 1);
+    switch (v.kind) {
+    case VALUE_NONE:
+        text_add_cstr(&d->out, "null");
+        break;
+    case VALUE_BOOL:
+        text_add_cstr(&d->out, v.b ? "true" : "false");
+        break;
+    case VALUE_INT:
+        text_printf(&d->out, "%lld", (long long)v.i);
+        break;
+    case VALUE_FLOAT:
+        write_float(d, v.f);
+        break;
+    case VALUE_STRING:
+        write_string(d, v.s);
+        break;
+    case VALUE_LIST: case VALUE_TUPLE:
+        write_array(d, v.list);
+        break;
+    case VALUE_DICT:
+        write_object(d, v.dict);
+        break;
+    default:
+        run_fail(r, "Object of type %s is not JSON serializable", value_type(v));
+    }
+    run_leave(r);
+}
+
+static const str *indent_of(run *r, value v)
+{
+    if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
+        return NULL;
+    if (v.kind == VALUE_STRING)
+        return v.s;
+    if (!value_is_whole(v))
+        run_fail(r, "indent must be an integer or a string, not %s", value_type(v));
+    return str_repeat(r, str_of(r, " "), value_whole(v));
+}
+
+static void set_separators(dump *d, value v)
+{
+    run *r = d->out.r;
+    if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
+        return;
+    const list *l = value_to_list(r, v);
+    if (l->n != 2 || l->at[0].kind != VALUE_STRING || l->at[1].kind != VALUE_STRING)
+        run_fail(r, "separators must be two strings");
+    d->comma = l->at[0].s;
+    d->colon = l->at[1].s;
+}
+
+value filter_tojson(run *r, value in, const arguments *a)
+{
+    value v[4];
+    args_bind(r, "tojson", a, 0, "ensure_ascii indent separators sort_keys", v);
+    dump d = {.out = {.r = r}, .ascii = value_is_true(r, v[0]), .sorted = value_is_true(r, v[3]), .indent = indent_of(r, v[1])};
+    d.comma = str_of(r, d.indent ? "," : ", ");
+    d.colon = str_of(r, ": ");
+    set_separators(&d, v[2]);
+    write_value(&d, in);
+    return text_value(&d.out);
+}

@@ -1,0 +1,9 @@
+/* jinja_json.h - Transformers' tojson: Python's json.dumps, which leaves other than ASCII as it is */
+#ifndef PUNICA_TEXT_JINJA_JSON_H
+#define PUNICA_TEXT_JINJA_JSON_H
+
+#include "text/jinja_value.h"
+
+value filter_tojson(run *r, value in, const arguments *a);
+
+#endif

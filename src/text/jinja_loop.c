@@ -1,0 +1,176 @@
+/* jinja_loop.c - {% for %} and its `loop`
+ *
+ * Items are taken one by one, and the loop's condition is asked when an item is taken: what the body sets in a namespace
+ * counts for the next one. Only loop.last, loop.nextitem and loop.length look ahead. */
+#include "text/jinja_eval.h"
+#include "text/jinja_render.h"
+#include "text/jinja_str.h"
+
+struct loop {
+    const node *code;
+    scope *around;              /* where the for stands */
+    value over;
+    iter *items;
+    bool all_taken;             /* items is a list of those that are left: their condition has been asked */
+    value ahead;                /* the item that was looked at before its turn; MISSING: none */
+    value before, current;      /* MISSING: none yet */
+    int64_t index0, length;     /* length -1: not known yet */
+    int64_t depth0;
+    value changed;              /* what loop.changed() was last given; MISSING: it was not called */
+};
+
+/* Whether the loop's condition holds for an item. */
+static bool is_wanted(run *r, loop *l, value item)
+{
+    static const symbol_list none = {0};
+    scope *inner = r->render->scope;
+    scope_enter(r, l->around, &none);
+    assign(r, l->code->target, item);
+    bool is = value_is_true(r, eval(r, l->code->b));
+    r->render->scope = inner;
+    return is;
+}
+
+static bool take(run *r, loop *l, value *out)
+{
+    while (iter_next(r, l->items, out))
+        if (!l->code->b || l->all_taken || is_wanted(r, l, *out))
+            return true;
+    return false;
+}
+
+static bool look_ahead(run *r, loop *l)
+{
+    if (l->ahead.kind == VALUE_MISSING && !take(r, l, &l->ahead))
+        l->ahead = value_missing();
+    return l->ahead.kind != VALUE_MISSING;
+}
+
+static bool next_item(run *r, loop *l, value *out)
+{
+    if (l->ahead.kind != VALUE_MISSING)
+        *out = l->ahead;
+    else if (!take(r, l, out))
+        return false;
+    l->ahead = value_missing();
+    l->before = l->current;
+    l->current = *out;
+    l->index0++;
+    return true;
+}
+
+/* All that are left are taken now. */
+static int64_t count_rest(run *r, loop *l)
+{
+    size_t n = 0, cap = 8;
+    value *at = RUN_NEW_ARRAY(r, value, cap), item;
+    while (take(r, l, &item)) {
+        if (n == cap) {
+            value *more = RUN_NEW_ARRAY(r, value, 2 * cap);
+            for (size_t i = 0; i < n; i++)
+                more[i] = at[i];
+            at = more;
+            cap *= 2;
+        }
+        at[n++] = item;
+    }
+    l->items = value_iter(r, value_list(r, VALUE_LIST, at, n));
+    l->all_taken = true;
+    return (int64_t)n + l->index0 + 1 + (l->ahead.kind != VALUE_MISSING);
+}
+
+int64_t loop_length(run *r, loop *l)
+{
+    if (l->length < 0)
+        l->length = !l->code->b && value_has_length(l->over) ? value_length(r, l->over) : count_rest(r, l);
+    return l->length;
+}
+
+static value call_cycle(run *r, function *f, const arguments *a)
+{
+    if (a->n == 0 || a->n_keywords)
+        run_fail(r, "no items for cycling given");
+    return a->at[f->self.loop->index0 % a->n];
+}
+
+static value call_changed(run *r, function *f, const arguments *a)
+{
+    loop *l = f->self.loop;
+    value now = value_list(r, VALUE_TUPLE, a->at, (size_t)a->n);
+    if (l->changed.kind != VALUE_MISSING && value_equal(r, l->changed, now))
+        return value_bool(false);
+    l->changed = now;
+    return value_bool(true);
+}
+
+value loop_attribute(run *r, loop *l, const str *name)
+{
+    value self = {.kind = VALUE_LOOP, .loop = l};
+    if (str_is(name, "index0")) return value_int(l->index0);
+    if (str_is(name, "index")) return value_int(l->index0 + 1);
+    if (str_is(name, "first")) return value_bool(l->index0 == 0);
+    if (str_is(name, "last")) return value_bool(!look_ahead(r, l));
+    if (str_is(name, "length")) return value_int(loop_length(r, l));
+    if (str_is(name, "revindex0")) return value_int(loop_length(r, l) - l->index0 - 1);
+    if (str_is(name, "revindex")) return value_int(loop_length(r, l) - l->index0);
+    if (str_is(name, "depth0")) return value_int(l->depth0);
+    if (str_is(name, "depth")) return value_int(l->depth0 + 1);
+    if (str_is(name, "previtem"))
+        return l->index0 == 0 ? value_undefined(r, "there is no previous item") : l->before;
+    if (str_is(name, "nextitem"))
+        return look_ahead(r, l) ? l->ahead : value_undefined(r, "there is no next item");
+    if (str_is(name, "cycle")) return value_function(r, "cycle", call_cycle, self);
+    if (str_is(name, "changed")) return value_function(r, "changed", call_changed, self);
+    return value_missing();
+}
+
+/* The body for each item, then the else branch, if no item came to the end of the body. */
+static flow run_loop(run *r, const node *code, scope *around, value over, int64_t depth0)
+{
+    loop *l = RUN_NEW(r, loop);
+    *l = (loop){.code = code, .around = around, .over = over, .items = value_iter(r, over), .index0 = -1, .length = -1,
+                .depth0 = depth0};
+    scope *s = scope_enter(r, around, &code->unset);
+    bool completed = false;
+    flow f = FLOW_ON;
+    for (value item; f != FLOW_BREAK && next_item(r, l, &item);) {
+        scope_restart(r, s, &code->unset);
+        r->render->scope = s;
+        scope_set(r, s, code->loop, (value){.kind = VALUE_LOOP, .loop = l});
+        assign(r, code->target, item);
+        f = exec_all(r, &code->body);
+        completed |= f == FLOW_ON;
+        set_place(r, code);
+    }
+    f = FLOW_ON;
+    if (!completed && code->other.n) {
+        scope_enter(r, around, &code->other_unset);
+        f = exec_all(r, &code->other);
+    }
+    r->render->scope = around;
+    return f;
+}
+
+flow loop_run(run *r, const node *code)
+{
+    value over = eval(r, code->a);
+    set_place(r, code);
+    return run_loop(r, code, r->render->scope, over, 0);
+}
+
+value loop_recurse(run *r, loop *l, const arguments *a)
+{
+    text collected;
+    value over;
+    if (!l->code->recursive)
+        run_fail(r, "The loop must have the 'recursive' marker to be called recursively.");
+    args_bind(r, "loop", a, 1, "iterable", &over);
+    scope *here = r->render->scope;
+    text *before = collect_begin(r, &collected);
+    run_enter(r);
+    run_loop(r, l->code, l->around, over, l->depth0 + 1);
+    run_leave(r);
+    collect_end(r, before);
+    r->render->scope = here;
+    return text_value(&collected);
+}

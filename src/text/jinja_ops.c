@@ -1,0 +1,326 @@
+/* jinja_ops.c - see jinja_ops.h */
+#include "text/jinja_ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "text/jinja_eval.h"
+#include "text/jinja_format.h"
+#include "text/jinja_methods.h"
+#include "text/jinja_str.h"
+
+_Noreturn static void fail_types(run *r, const char *op, value a, value b)
+{
+    run_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op, value_type(a), value_type(b));
+}
+
+_Noreturn static void fail_overflow(run *r)
+{
+    run_fail(r, "the result is an integer of more than 64 bits");
+}
+
+/* ---- numbers ---- */
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    int64_t q = a / b;
+    return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+static double floor_mod(double a, double b)
+{
+    double m = fmod(a, b);
+    if (m == 0)
+        return copysign(0, b);
+    return (m < 0) != (b < 0) ? m + b : m;
+}
+
+static value whole_power(run *r, int64_t base, int64_t exponent)
+{
+    int64_t x = 1;
+    for (; exponent > 0; exponent >>= 1) {
+        if ((exponent & 1) && __builtin_mul_overflow(x, base, &x))
+            fail_overflow(r);
+        if (exponent > 1 && __builtin_mul_overflow(base, base, &base))
+            fail_overflow(r);
+    }
+    return value_int(x);
+}
+
+static value whole(run *r, op_kind op, int64_t a, int64_t b)
+{
+    int64_t x = 0;
+    bool over = false;
+    switch (op) {
+    case OP_ADD:
+        over = __builtin_add_overflow(a, b, &x);
+        break;
+    case OP_SUB:
+        over = __builtin_sub_overflow(a, b, &x);
+        break;
+    case OP_MUL:
+        over = __builtin_mul_overflow(a, b, &x);
+        break;
+    case OP_DIV:
+        return value_float((double)a / (double)b);
+    case OP_FLOORDIV:
+        over = a == INT64_MIN && b == -1;
+        x = over ? 0 : floor_div(a, b);
+        break;
+    case OP_MOD:
+        x = b == -1 ? 0 : a - floor_div(a, b) * b;
+        break;
+    default:
+        return b < 0 ? value_float(pow((double)a, (double)b)) : whole_power(r, a, b);
+    }
+    if (over)
+        fail_overflow(r);
+    return value_int(x);
+}
+
+static value real(run *r, op_kind op, double a, double b)
+{
+    double x = 0;
+    switch (op) {
+    case OP_ADD: return value_float(a + b);
+    case OP_SUB: return value_float(a - b);
+    case OP_MUL: return value_float(a * b);
+    case OP_DIV: return value_float(a / b);
+    case OP_FLOORDIV: return value_float(floor((a - floor_mod(a, b)) / b + 0.5));
+    case OP_MOD: return value_float(floor_mod(a, b));
+    default: x = pow(a, b);
+    }
+    if (isinf(x) && !isinf(a) && !isinf(b))
+        run_fail(r, "Numerical result out of range");
+    if (isnan(x) && !isnan(a) && !isnan(b))
+        run_fail(r, "complex numbers are not served here");
+    return value_float(x);
+}
+
+static value numbers(run *r, op_kind op, value a, value b)
+{
+    bool divides = op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD;
+    if ((divides && value_number(b) == 0) || (op == OP_POW && value_number(a) == 0 && value_number(b) < 0))
+        run_fail(r, "division by zero");
+    if (value_is_whole(a) && value_is_whole(b))
+        return whole(r, op, value_whole(a), value_whole(b));
+    return real(r, op, value_number(a), value_number(b));
+}
+
+/* ---- sequences ---- */
+
+static value join_lists(run *r, value a, value b)
+{
+    size_t n = a.list->n + b.list->n;
+    value *at = RUN_NEW_ARRAY(r, value, n);
+    run_spend(r, n);
+    if (a.list->n)
+        memcpy(at, a.list->at, a.list->n * sizeof *at);
+    if (b.list->n)
+        memcpy(at + a.list->n, b.list->at, b.list->n * sizeof *at);
+    return value_list(r, a.kind, at, n);
+}
+
+static value repeat(run *r, value what, int64_t n)
+{
+    if (what.kind == VALUE_STRING)
+        return value_str(str_repeat(r, what.s, n));
+    if (n <= 0 || what.list->n == 0)
+        return value_list(r, what.kind, NULL, 0);
+    if ((uint64_t)n > r->mem.limit / what.list->n)
+        run_fail(r, "a list of %lld times %zu items is too long", (long long)n, what.list->n);
+    size_t all = (size_t)n * what.list->n;
+    value *at = RUN_NEW_ARRAY(r, value, all);
+    run_spend(r, all);
+    for (size_t i = 0; i < all; i++)
+        at[i] = what.list->at[i % what.list->n];
+    return value_list(r, what.kind, at, all);
+}
+
+static bool can_repeat(value v)
+{
+    return v.kind == VALUE_STRING || value_is_sequence(v);
+}
+
+value op_binary(run *r, op_kind op, value a, value b)
+{
+    static const char *const names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
+    if (op == OP_MOD && a.kind == VALUE_STRING)
+        return format_percent(r, a.s, b);
+    if (a.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, a);
+    if (b.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, b);
+    if (value_is_number(a) && value_is_number(b))
+        return numbers(r, op, a, b);
+    if (op == OP_ADD && a.kind == VALUE_STRING && b.kind == VALUE_STRING)
+        return value_str(str_concat(r, a.s, b.s));
+    if (op == OP_ADD && a.kind == b.kind && value_is_sequence(a))
+        return join_lists(r, a, b);
+    if (op == OP_MUL && can_repeat(a) && value_is_whole(b))
+        return repeat(r, a, value_whole(b));
+    if (op == OP_MUL && value_is_whole(a) && can_repeat(b))
+        return repeat(r, b, value_whole(a));
+    if (op == OP_ADD && (a.kind == VALUE_STRING || value_is_sequence(a)))
+        run_fail(r, "can only concatenate %s (not \"%s\") to %s", value_type(a), value_type(b), value_type(a));
+    fail_types(r, names[op], a, b);
+}
+
+bool op_compare(run *r, op_kind op, value a, value b)
+{
+    switch (op) {
+    case OP_EQ: return value_equal(r, a, b);
+    case OP_NE: return !value_equal(r, a, b);
+    case OP_LT: return value_compare(r, a, b, "<") < 0;
+    case OP_LE: return value_compare(r, a, b, "<=") <= 0;
+    case OP_GT: return value_compare(r, a, b, ">") > 0;
+    case OP_GE: return value_compare(r, a, b, ">=") >= 0;
+    case OP_IN: return value_contains(r, b, a);
+    default: return !value_contains(r, b, a);
+    }
+}
+
+value op_negative(run *r, value v)
+{
+    if (v.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, v);
+    if (v.kind == VALUE_FLOAT)
+        return value_float(-v.f);
+    if (!value_is_whole(v))
+        run_fail(r, "bad operand type for unary -: '%s'", value_type(v));
+    return whole(r, OP_SUB, 0, value_whole(v));
+}
+
+value op_positive(run *r, value v)
+{
+    if (v.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, v);
+    if (!value_is_number(v))
+        run_fail(r, "bad operand type for unary +: '%s'", value_type(v));
+    return v.kind == VALUE_FLOAT ? v : value_int(value_whole(v));
+}
+
+/* ---- attributes and elements ---- */
+
+value op_own_attribute(run *r, value of, const str *name)
+{
+    value found = value_missing();
+    if (of.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, of);
+    if (of.kind == VALUE_NAMESPACE) {
+        dict_get(r, of.dict, value_str(name), &found);
+        return found;
+    }
+    if (of.kind == VALUE_LOOP)
+        return loop_attribute(r, of.loop, name);
+    if (of.kind == VALUE_MACRO)
+        return macro_attribute(r, of.macro, name);
+    if (of.kind == VALUE_TUPLE && of.list->is_group && (str_is(name, "grouper") || str_is(name, "list")))
+        return of.list->at[str_is(name, "list")];
+    if (value_is_number(of) && str_is(name, "real"))
+        return op_positive(r, of);
+    return method_find(r, of, name);
+}
+
+/* The element; MISSING: there is none, or it cannot have any. */
+static value own_item(run *r, value of, value key)
+{
+    value found = value_missing();
+    if (of.kind == VALUE_DICT) {
+        bool hashable = key.kind != VALUE_LIST && key.kind != VALUE_DICT && key.kind != VALUE_NAMESPACE;
+        if (hashable)
+            dict_get(r, of.dict, key, &found);
+        return found;
+    }
+    bool indexed = of.kind == VALUE_STRING || value_is_sequence(of) || of.kind == VALUE_RANGE;
+    if (!indexed || !value_is_whole(key))
+        return found;
+    int64_t i = value_whole(key), n = value_length(r, of);
+    if (i < 0)
+        i += n;
+    if (i < 0 || i >= n)
+        return found;
+    if (of.kind == VALUE_STRING)
+        return value_str(str_slice(r, of.s, (size_t)i, (size_t)i + 1));
+    if (of.kind == VALUE_RANGE)
+        return value_int(of.range->start + i * of.range->step);
+    return of.list->at[i];
+}
+
+value op_attribute(run *r, value of, const str *name)
+{
+    value found = op_own_attribute(r, of, name);
+    if (found.kind == VALUE_MISSING)
+        found = own_item(r, of, value_str(name));
+    return found.kind == VALUE_MISSING ? value_undefined_of(r, of, value_str(name)) : found;
+}
+
+value op_item(run *r, value of, value key)
+{
+    if (of.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, of);
+    value found = own_item(r, of, key);
+    if (found.kind == VALUE_MISSING && key.kind == VALUE_STRING)
+        found = op_own_attribute(r, of, key.s);
+    return found.kind == VALUE_MISSING ? value_undefined_of(r, of, key) : found;
+}
+
+/* A bound of a slice as an index between low and high; preset where it is left out. */
+static int64_t bound(run *r, value v, int64_t n, int64_t low, int64_t high, int64_t preset)
+{
+    if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
+        return preset;
+    if (v.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, v);
+    if (!value_is_whole(v))
+        run_fail(r, "slice indices must be integers or None, not %s", value_type(v));
+    int64_t i = value_whole(v);
+    if (i < 0)
+        i += n;
+    return i < low ? low : i > high ? high : i;
+}
+
+static value slice_str(run *r, const str *s, int64_t start, int64_t step, int64_t count)
+{
+    if (step == 1)
+        return value_str(str_slice(r, s, (size_t)start, (size_t)(start + count)));
+    text out = {.r = r};
+    for (int64_t i = 0; i < count; i++)
+        text_add_str(&out, str_slice(r, s, (size_t)(start + i * step), (size_t)(start + i * step) + 1));
+    value v = text_value(&out);
+    return s->markup ? value_str(str_mark(r, v.s)) : v;
+}
+
+static value slice_range(run *r, const range *x, int64_t from, int64_t to, int64_t by)
+{
+    range *made = RUN_NEW(r, range);
+    if (__builtin_mul_overflow(x->step, by, &made->step))
+        fail_overflow(r);
+    made->start = x->start + from * x->step;            /* a range is short, and so are its bounds */
+    made->stop = x->start + to * x->step;
+    return (value){.kind = VALUE_RANGE, .range = made};
+}
+
+value op_slice(run *r, value of, value start, value stop, value step)
+{
+    if (of.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, of);
+    if (of.kind != VALUE_STRING && !value_is_sequence(of) && of.kind != VALUE_RANGE)
+        run_fail(r, "'%s' object cannot be sliced", value_type(of));
+    int64_t by = step.kind == VALUE_MISSING || step.kind == VALUE_NONE ? 1 : bound(r, step, 0, INT64_MIN + 1, INT64_MAX, 1);
+    if (by == 0)
+        run_fail(r, "slice step cannot be zero");
+    int64_t n = value_length(r, of);
+    int64_t from = by > 0 ? bound(r, start, n, 0, n, 0) : bound(r, start, n, -1, n - 1, n - 1);
+    int64_t to = by > 0 ? bound(r, stop, n, 0, n, n) : bound(r, stop, n, -1, n - 1, -1);
+    int64_t count = range_length(&(range){from, to, by});
+    if (of.kind == VALUE_STRING)
+        return slice_str(r, of.s, from, by, count);
+    if (of.kind == VALUE_RANGE)
+        return slice_range(r, of.range, from, to, by);
+    value *at = RUN_NEW_ARRAY(r, value, (size_t)count);
+    run_spend(r, (size_t)count);
+    for (int64_t i = 0; i < count; i++)
+        at[i] = own_item(r, of, value_int(from + i * by));
+    return value_list(r, of.kind == VALUE_TUPLE ? VALUE_TUPLE : VALUE_LIST, at, (size_t)count);
+}

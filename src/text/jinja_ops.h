@@ -1,0 +1,23 @@
+/* jinja_ops.h - Python's operators, and how a template reaches into a value */
+#ifndef PUNICA_TEXT_JINJA_OPS_H
+#define PUNICA_TEXT_JINJA_OPS_H
+
+#include "text/jinja_ast.h"
+
+value op_binary(run *r, op_kind op, value a, value b);          /* + - * / // % ** */
+bool op_compare(run *r, op_kind op, value a, value b);          /* == != < <= > >= in, not in */
+value op_negative(run *r, value v);
+value op_positive(run *r, value v);
+
+/* of.name and of[key] of the sandbox: the first prefers attributes, the second elements. What is not there is undefined;
+ * to ask an undefined value fails. */
+value op_attribute(run *r, value of, const str *name);
+value op_item(run *r, value of, value key);
+
+/* of[start:stop:step]; MISSING or none where nothing stands. */
+value op_slice(run *r, value of, value start, value stop, value step);
+
+/* Only an attribute, never an element; MISSING: there is none. */
+value op_own_attribute(run *r, value of, const str *name);
+
+#endif

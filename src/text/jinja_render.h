@@ -1,0 +1,57 @@
+/* jinja_render.h - the state of a render, for the files that walk the tree: jinja_eval, jinja_loop, jinja_macro */
+#ifndef PUNICA_TEXT_JINJA_RENDER_H
+#define PUNICA_TEXT_JINJA_RENDER_H
+
+#include "text/jinja_ast.h"
+
+typedef struct { int symbol; value value; } binding;
+
+/* Names set in one place: the program, a macro's call, a loop's body. */
+typedef struct scope scope;
+struct scope {
+    scope *around;
+    binding *at;                /* [n] */
+    int n, cap;
+};
+
+typedef struct render {
+    const jinja *p;
+    value *variable;            /* [n_symbols] the render's own and the global functions; MISSING: none */
+    scope *scope;               /* the innermost */
+    text *out;                  /* where output goes: the prompt, or what a macro or block is collecting */
+} render;
+
+typedef enum { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
+
+struct macro { const macro_code *code; scope *around; };
+
+void scope_set(run *r, scope *s, int symbol, value v);
+scope *scope_enter(run *r, scope *around, const symbol_list *unset);    /* a new one; it is the innermost then */
+void scope_restart(run *r, scope *s, const symbol_list *unset);         /* empty again */
+
+/* Errors are told of this node from here on. */
+static inline void set_place(run *r, const node *n)
+{
+    r->at = n;
+    r->line = n->line;
+}
+
+value eval(run *r, const node *n);
+flow exec_all(run *r, const node_list *body);
+void assign(run *r, const node *target, value v);       /* in the innermost scope */
+
+/* Output from here on is collected in t; gives where it went before, for collect_end(). */
+text *collect_begin(run *r, text *t);
+void collect_end(run *r, text *before);
+
+/* Evaluates the arguments of a call, with one keyword more if extra has a name. */
+arguments eval_args(run *r, const call_args *a, keyword extra);
+
+value macro_new(run *r, const macro_code *code);
+value macro_call(run *r, const macro *m, const arguments *a);
+
+/* {% for %}: all of it, and the rest of a recursive one. */
+flow loop_run(run *r, const node *code);
+value loop_recurse(run *r, loop *l, const arguments *a);
+
+#endif

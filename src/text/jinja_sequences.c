@@ -1,0 +1,471 @@
+/* jinja_sequences.c - see jinja_sequences.h
+ *
+ * map, select and the like are generators, as in Jinja: nothing is computed, and nothing fails, before an item is asked
+ * for, and each item comes once. */
+#include "text/jinja_sequences.h"
+
+#include <string.h>
+
+#include "text/jinja_eval.h"
+#include "text/jinja_filters.h"
+#include "text/jinja_ops.h"
+#include "text/jinja_str.h"
+#include "text/jinja_tests.h"
+
+/* ---- attributes by path ---- */
+
+static bool is_number(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (s[i] < '0' || s[i] > '9')
+            return false;
+    return n > 0 && n < 18;
+}
+
+/* One step of a path: an element, by number if it is one. */
+static value follow(run *r, value item, const char *s, size_t n)
+{
+    int64_t i = 0;
+    if (!is_number(s, n))
+        return op_item(r, item, value_text(r, s, n));
+    for (size_t k = 0; k < n; k++)
+        i = i * 10 + (s[k] - '0');
+    return op_item(r, item, value_int(i));
+}
+
+/* item.a.b for "a.b". preset, unless it is MISSING or none, stands for what is undefined on the way. */
+static value follow_path(run *r, value item, value path, value preset)
+{
+    bool has_preset = preset.kind != VALUE_MISSING && preset.kind != VALUE_NONE;
+    if (path.kind == VALUE_MISSING || path.kind == VALUE_NONE)
+        return item;
+    if (path.kind != VALUE_STRING)
+        return op_item(r, item, path);
+    for (size_t at = 0; at <= path.s->n;) {
+        const char *start = path.s->s + at, *dot = memchr(start, '.', path.s->n - at);
+        size_t n = dot ? (size_t)(dot - start) : path.s->n - at;
+        item = follow(r, item, start, n);
+        if (item.kind == VALUE_UNDEFINED && has_preset)
+            item = preset;
+        at += n + 1;
+    }
+    return item;
+}
+
+/* ---- keys and order ---- */
+
+static value fold_case(run *r, value v)
+{
+    return v.kind == VALUE_STRING ? value_str(str_in_case(r, v.s, CASE_LOWER)) : v;
+}
+
+static value key_of(run *r, const sort_key *k, value item)
+{
+    if (!k)
+        return item;
+    value key = follow_path(r, item, k->attribute, k->preset);
+    return k->ignores_case ? fold_case(r, key) : key;
+}
+
+/* Of the sort filter: "a,b" is a list of keys, which is compared in order; one key is a list too. */
+static value keys_of(run *r, const sort_key *k, value item)
+{
+    if (!k || !k->several)
+        return key_of(r, k, item);
+    const list *paths = k->attribute.kind == VALUE_STRING ? str_split(r, k->attribute.s, str_of(r, ","), -1, false).list
+                                                          : &(list){.at = &k->attribute, .n = 1};
+    value *keys = RUN_NEW_ARRAY(r, value, paths->n);
+    for (size_t i = 0; i < paths->n; i++)
+        keys[i] = key_of(r, &(sort_key){.attribute = paths->at[i], .ignores_case = k->ignores_case}, item);
+    return value_list(r, VALUE_LIST, keys, paths->n);
+}
+
+typedef struct { value key, item; } keyed;
+
+/* Merge sort: stable, and comparisons may leave by run_fail(). */
+static void sort(run *r, keyed *at, keyed *spare, size_t n)
+{
+    if (n < 2)
+        return;
+    size_t half = n / 2, i = 0, k = half;
+    sort(r, at, spare, half);
+    sort(r, at + half, spare, n - half);
+    memcpy(spare, at, n * sizeof *at);
+    for (size_t out = 0; out < n; out++) {
+        bool right = i == half || (k < n && value_compare(r, spare[k].key, spare[i].key, "<") < 0);
+        at[out] = spare[right ? k++ : i++];
+    }
+}
+
+static keyed *sort_by_key(run *r, const list *items, const sort_key *key)
+{
+    keyed *all = RUN_NEW_ARRAY(r, keyed, items->n + 1), *spare = RUN_NEW_ARRAY(r, keyed, items->n + 1);
+    for (size_t i = 0; i < items->n; i++)
+        all[i] = (keyed){keys_of(r, key, items->at[i]), items->at[i]};
+    sort(r, all, spare, items->n);
+    return all;
+}
+
+value sorted_list(run *r, const list *items, const sort_key *key)
+{
+    keyed *all = sort_by_key(r, items, key);
+    value *at = RUN_NEW_ARRAY(r, value, items->n);
+    for (size_t i = 0; i < items->n; i++)
+        at[i] = all[i].item;
+    return value_list(r, VALUE_LIST, at, items->n);
+}
+
+static const list *reversed(run *r, const list *l)
+{
+    value *at = RUN_NEW_ARRAY(r, value, l->n);
+    run_spend(r, l->n);
+    for (size_t i = 0; i < l->n; i++)
+        at[i] = l->at[l->n - 1 - i];
+    return value_list(r, VALUE_LIST, at, l->n).list;
+}
+
+/* Backwards, but equal items keep their order: sorted(reverse=True). */
+static value sorted_backwards(run *r, const list *items, const sort_key *key)
+{
+    value forward = sorted_list(r, reversed(r, items), key);
+    return (value){.kind = VALUE_LIST, .list = reversed(r, forward.list)};
+}
+
+static value filter_sort(run *r, value in, const arguments *a)
+{
+    value v[3];
+    args_bind(r, "sort", a, 0, "reverse case_sensitive attribute", v);
+    const sort_key key = {.attribute = v[2], .ignores_case = !value_is_true(r, v[1]), .several = true};
+    const list *items = value_to_list(r, in);
+    return value_is_true(r, v[0]) ? sorted_backwards(r, items, &key) : sorted_list(r, items, &key);
+}
+
+static value filter_dictsort(run *r, value in, const arguments *a)
+{
+    value v[3];
+    args_bind(r, "dictsort", a, 0, "case_sensitive by reverse", v);
+    bool by_value = v[1].kind == VALUE_STRING && str_is(v[1].s, "value");
+    if (v[1].kind != VALUE_MISSING && !by_value && !(v[1].kind == VALUE_STRING && str_is(v[1].s, "key")))
+        run_fail(r, "You can only sort by either \"key\" or \"value\"");
+    if (in.kind == VALUE_UNDEFINED)
+        value_fail_undefined(r, in);
+    if (in.kind != VALUE_DICT)
+        run_fail(r, "'%s' object has no attribute 'items'", value_type(in));
+    const sort_key key = {.attribute = value_int(by_value), .ignores_case = !value_is_true(r, v[0])};
+    const list *items = dict_view(r, in.dict, VALUE_ITEMS).list;
+    return value_is_true(r, v[2]) ? sorted_backwards(r, items, &key) : sorted_list(r, items, &key);
+}
+
+static value filter_groupby(run *r, value in, const arguments *a)
+{
+    value v[3];
+    args_bind(r, "groupby", a, 1, "attribute default case_sensitive", v);
+    const sort_key key = {.attribute = v[0], .preset = v[1], .ignores_case = !value_is_true(r, v[2])};
+    const list *items = value_to_list(r, in);
+    keyed *all = sort_by_key(r, items, &key);
+    value *groups = RUN_NEW_ARRAY(r, value, items->n);
+    size_t n = 0;
+    for (size_t i = 0, end; i < items->n; i = end) {
+        for (end = i + 1; end < items->n && value_equal(r, all[i].key, all[end].key);)
+            end++;
+        value *members = RUN_NEW_ARRAY(r, value, end - i);
+        for (size_t k = i; k < end; k++)
+            members[k - i] = all[k].item;
+        groups[n] = value_pair(r, follow_path(r, all[i].item, v[0], v[1]), value_list(r, VALUE_LIST, members, end - i));
+        ((list *)groups[n++].list)->is_group = true;
+    }
+    return value_list(r, VALUE_LIST, groups, n);
+}
+
+static value best(run *r, value in, const arguments *a, const char *name, int sign)
+{
+    value v[2], item, found = value_missing(), found_key = value_missing();
+    args_bind(r, name, a, 0, "case_sensitive attribute", v);
+    const sort_key key = {.attribute = v[1], .ignores_case = !value_is_true(r, v[0])};
+    for (iter *it = value_iter(r, in); iter_next(r, it, &item);) {
+        value k = key_of(r, &key, item);
+        if (found.kind != VALUE_MISSING && value_compare(r, k, found_key, sign < 0 ? "<" : ">") * sign <= 0)
+            continue;
+        found = item;
+        found_key = k;
+    }
+    return found.kind == VALUE_MISSING ? value_undefined(r, "No aggregated item, sequence was empty.") : found;
+}
+
+static value filter_min(run *r, value in, const arguments *a) { return best(r, in, a, "min", -1); }
+static value filter_max(run *r, value in, const arguments *a) { return best(r, in, a, "max", 1); }
+
+/* ---- generators ---- */
+
+typedef struct {
+    value over;                 /* not yet iterated; MISSING: it is */
+    arguments a;                /* of map or select, the rest of them */
+    value attribute, preset;    /* MISSING: none */
+    const str *name;            /* of the filter or test; NULL: none */
+    bool wanted;                /* select: true, reject: false */
+    dict *seen;                 /* of unique */
+    bool ignores_case;
+} generator;
+
+/* The next item of what is behind it. An empty or false value has none, whatever it is. */
+static bool next_inner(run *r, iter *it, value *out)
+{
+    generator *g = it->state;
+    if (g->over.kind != VALUE_MISSING) {
+        if (value_is_true(r, g->over))
+            it->inner = value_iter(r, g->over);
+        g->over = value_missing();
+    }
+    return it->inner && iter_next(r, it->inner, out);
+}
+
+static value make_generator(run *r, bool (*next)(run *, iter *, value *), const generator *g)
+{
+    generator *own = RUN_NEW(r, generator);
+    *own = *g;
+    return value_iterator(r, "generator", next, NULL, own);
+}
+
+static arguments without_first(const arguments *a, int n)
+{
+    arguments rest = *a;
+    rest.at += n;
+    rest.n -= n;
+    return rest;
+}
+
+static const str *name_argument(run *r, const char *what, value v)
+{
+    if (v.kind != VALUE_STRING)
+        run_fail(r, "%s: the name must be a string, not %s", what, value_type(v));
+    return v.s;
+}
+
+static bool next_mapped(run *r, iter *it, value *out)
+{
+    const generator *g = it->state;
+    value item;
+    if (!next_inner(r, it, &item))
+        return false;
+    if (!g->name) {
+        *out = follow_path(r, item, g->attribute, g->preset);
+        return true;
+    }
+    filter_body *f = filter_find(g->name);
+    if (!f)
+        run_fail(r, "No filter named '%.*s'.", (int)g->name->n, g->name->s);
+    *out = f(r, item, &g->a);
+    return true;
+}
+
+static value filter_map(run *r, value in, const arguments *a)
+{
+    generator g = {.over = in, .a = *a};
+    if (a->n > 0) {
+        g.name = name_argument(r, "map", a->at[0]);
+        g.a = without_first(a, 1);
+    } else {
+        value v[2];
+        args_bind(r, "map", a, 1, "attribute default", v);
+        g.attribute = v[0];
+        g.preset = v[1];
+    }
+    return make_generator(r, next_mapped, &g);
+}
+
+static bool next_selected(run *r, iter *it, value *out)
+{
+    const generator *g = it->state;
+    test_body *test = g->name ? test_find(g->name) : NULL;
+    while (next_inner(r, it, out)) {
+        if (g->name && !test)
+            run_fail(r, "No test named '%.*s'.", (int)g->name->n, g->name->s);
+        value v = follow_path(r, *out, g->attribute, value_missing());
+        if ((test ? test(r, v, &g->a) : value_is_true(r, v)) == g->wanted)
+            return true;
+    }
+    return false;
+}
+
+static value select_items(run *r, value in, const arguments *a, bool by_attribute, bool wanted)
+{
+    generator g = {.over = in, .wanted = wanted};
+    if (by_attribute && a->n == 0)
+        run_fail(r, "Missing parameter for attribute name");
+    if (by_attribute)
+        g.attribute = a->at[0];
+    int first = by_attribute;
+    if (a->n > first)
+        g.name = name_argument(r, "select", a->at[first]);
+    g.a = without_first(a, a->n > first ? first + 1 : first);
+    return make_generator(r, next_selected, &g);
+}
+
+static value filter_select(run *r, value in, const arguments *a) { return select_items(r, in, a, false, true); }
+static value filter_reject(run *r, value in, const arguments *a) { return select_items(r, in, a, false, false); }
+static value filter_selectattr(run *r, value in, const arguments *a) { return select_items(r, in, a, true, true); }
+static value filter_rejectattr(run *r, value in, const arguments *a) { return select_items(r, in, a, true, false); }
+
+static bool next_unique(run *r, iter *it, value *out)
+{
+    const generator *g = it->state;
+    value unused;
+    const sort_key key = {.attribute = g->attribute, .ignores_case = g->ignores_case};
+    while (next_inner(r, it, out)) {
+        value k = key_of(r, &key, *out);
+        if (dict_get(r, g->seen, k, &unused))
+            continue;
+        dict_put(r, g->seen, k, value_none());
+        return true;
+    }
+    return false;
+}
+
+static value filter_unique(run *r, value in, const arguments *a)
+{
+    value v[2];
+    args_bind(r, "unique", a, 0, "case_sensitive attribute", v);
+    generator g = {.over = in, .attribute = v[1], .ignores_case = !value_is_true(r, v[0]), .seen = dict_new(r, 8)};
+    if (!value_is_iterable(in))
+        run_fail(r, "'%s' object is not iterable", value_type(in));
+    return make_generator(r, next_unique, &g);
+}
+
+/* ---- cut into parts ---- */
+
+static int64_t count_argument(run *r, const char *what, value v)
+{
+    if (!value_is_whole(v) || value_whole(v) < 1)
+        run_fail(r, "%s needs a number above 0", what);
+    return value_whole(v);
+}
+
+/* items[from:to], and fill behind them so that there are n. */
+static value cut(run *r, const list *l, size_t from, size_t to, size_t n, value fill)
+{
+    value *at = RUN_NEW_ARRAY(r, value, n > to - from ? n : to - from);
+    size_t k = 0;
+    for (size_t i = from; i < to; i++)
+        at[k++] = l->at[i];
+    while (fill.kind != VALUE_MISSING && fill.kind != VALUE_NONE && k < n)
+        at[k++] = fill;
+    return value_list(r, VALUE_LIST, at, k);
+}
+
+static value filter_batch(run *r, value in, const arguments *a)
+{
+    value v[2];
+    args_bind(r, "batch", a, 1, "linecount fill_with", v);
+    size_t n = (size_t)count_argument(r, "batch", v[0]), count = 0;
+    const list *l = value_to_list(r, in);
+    value *parts = RUN_NEW_ARRAY(r, value, l->n);
+    for (size_t at = 0; at < l->n; at += n)
+        parts[count++] = cut(r, l, at, at + n < l->n ? at + n : l->n, n, v[1]);
+    return value_iterate_list(r, "generator", value_list(r, VALUE_LIST, parts, count));
+}
+
+static value filter_slice(run *r, value in, const arguments *a)
+{
+    value v[2];
+    args_bind(r, "slice", a, 1, "slices fill_with", v);
+    size_t n = (size_t)count_argument(r, "slice", v[0]), at = 0;
+    const list *l = value_to_list(r, in);
+    value *parts = RUN_NEW_ARRAY(r, value, n);
+    for (size_t i = 0; i < n; i++) {
+        bool longer = i < l->n % n;
+        size_t size = l->n / n + longer;
+        parts[i] = cut(r, l, at, at + size, longer ? size : size + 1, v[1]);
+        at += size;
+    }
+    return value_iterate_list(r, "generator", value_list(r, VALUE_LIST, parts, n));
+}
+
+/* ---- whole sequences ---- */
+
+static value filter_list(run *r, value in, const arguments *a)
+{
+    args_none(r, "list", a);
+    return (value){.kind = VALUE_LIST, .list = value_to_list(r, in)};
+}
+
+static value filter_first(run *r, value in, const arguments *a)
+{
+    value item;
+    args_none(r, "first", a);
+    return iter_next(r, value_iter(r, in), &item) ? item : value_undefined(r, "No first item, sequence was empty.");
+}
+
+static bool is_reversible(value v)
+{
+    return value_is_iterable(v) && v.kind != VALUE_ITERATOR;
+}
+
+static value filter_last(run *r, value in, const arguments *a)
+{
+    args_none(r, "last", a);
+    if (!is_reversible(in))
+        run_fail(r, "'%s' object is not reversible", value_type(in));
+    const list *l = value_to_list(r, in);
+    return l->n ? l->at[l->n - 1] : value_undefined(r, "No last item, sequence was empty.");
+}
+
+static value filter_reverse(run *r, value in, const arguments *a)
+{
+    args_none(r, "reverse", a);
+    if (in.kind == VALUE_STRING)
+        return op_slice(r, in, value_missing(), value_missing(), value_int(-1));
+    if (!value_is_iterable(in))
+        run_fail(r, "argument must be iterable");
+    value back = {.kind = VALUE_LIST, .list = reversed(r, value_to_list(r, in))};
+    return is_reversible(in) ? value_iterate_list(r, "list_reverseiterator", back) : back;
+}
+
+static value filter_items(run *r, value in, const arguments *a)
+{
+    args_none(r, "items", a);
+    if (in.kind != VALUE_DICT && in.kind != VALUE_UNDEFINED)
+        run_fail(r, "Can only get item pairs from a mapping.");
+    value items = in.kind == VALUE_DICT ? dict_view(r, in.dict, VALUE_ITEMS) : value_list(r, VALUE_LIST, NULL, 0);
+    return value_iterate_list(r, "generator", items);
+}
+
+static value filter_join(run *r, value in, const arguments *a)
+{
+    value v[2], item;
+    text out = {.r = r};
+    bool first = true;
+    args_bind(r, "join", a, 0, "d attribute", v);
+    for (iter *it = value_iter(r, in); iter_next(r, it, &item); first = false) {
+        if (!first && v[0].kind != VALUE_MISSING)
+            value_write(&out, v[0]);
+        value_write(&out, follow_path(r, item, v[1], value_missing()));
+    }
+    return text_value(&out);
+}
+
+static value filter_sum(run *r, value in, const arguments *a)
+{
+    value v[2], item;
+    args_bind(r, "sum", a, 0, "attribute start", v);
+    value sum = v[1].kind == VALUE_MISSING ? value_int(0) : v[1];
+    if (sum.kind == VALUE_STRING)
+        run_fail(r, "sum() can't sum strings [use ''.join(seq) instead]");
+    for (iter *it = value_iter(r, in); iter_next(r, it, &item);)
+        sum = op_binary(r, OP_ADD, sum, follow_path(r, item, v[0], value_missing()));
+    return sum;
+}
+
+filter_body *sequence_filter_find(const str *name)
+{
+    static const struct { const char *name; filter_body *call; } filters[] = {
+        {"batch", filter_batch}, {"dictsort", filter_dictsort}, {"first", filter_first}, {"groupby", filter_groupby},
+        {"items", filter_items}, {"join", filter_join}, {"last", filter_last}, {"list", filter_list}, {"map", filter_map},
+        {"max", filter_max}, {"min", filter_min}, {"reject", filter_reject}, {"rejectattr", filter_rejectattr},
+        {"reverse", filter_reverse}, {"select", filter_select}, {"selectattr", filter_selectattr}, {"slice", filter_slice},
+        {"sort", filter_sort}, {"sum", filter_sum}, {"unique", filter_unique},
+    };
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
+        if (str_is(name, filters[i].name))
+            return filters[i].call;
+    return NULL;
+}

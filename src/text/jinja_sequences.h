@@ -1,0 +1,20 @@
+/* jinja_sequences.h - the filters that take many items and give many: map, select, sort, groupby, ... */
+#ifndef PUNICA_TEXT_JINJA_SEQUENCES_H
+#define PUNICA_TEXT_JINJA_SEQUENCES_H
+
+#include "text/jinja_ast.h"
+
+/* What items are compared by. */
+typedef struct {
+    value attribute;            /* a path ("a.b"), or with several: paths ("a,b"); MISSING or none: the item itself */
+    bool several, ignores_case;
+    value preset;               /* for an attribute that is undefined; MISSING or none: it stays so */
+} sort_key;
+
+/* A list of them in order; stable. key NULL: as they are. */
+value sorted_list(run *r, const list *items, const sort_key *key);
+
+/* The filters of this file by name; NULL: none. */
+filter_body *sequence_filter_find(const str *name);
+
+#endif

@@ -1,0 +1,576 @@
+/* jinja_str.c - see jinja_str.h */
+#include "text/jinja_str.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+/* Bytes that were reserved behind a long string. All strings that were made by adding to it share them; the one that
+ * ends at `used` may grow in place. */
+struct str_room { size_t used, cap; };
+
+enum { MIN_ROOM = 256 };        /* bytes of a string that gets any */
+
+static str *make(run *r, const char *s, size_t n)
+{
+    str *x = RUN_NEW(r, str);
+    *x = (str){.s = s, .n = n, .n_chars = UNCOUNTED};
+    return x;
+}
+
+const str *str_new(run *r, const char *s, size_t n)
+{
+    return make(r, s, n);
+}
+
+const str *str_copy(run *r, const char *s, size_t n)
+{
+    char *copy = run_alloc(r, n);
+    if (n)
+        memcpy(copy, s, n);
+    return make(r, copy, n);
+}
+
+const str *str_like(run *r, const str *from, const char *s, size_t n)
+{
+    str *x = make(r, s, n);
+    x->markup = from->markup;
+    return x;
+}
+
+const str *str_of(run *r, const char *s)
+{
+    return make(r, s, strlen(s));
+}
+
+static size_t count_chars(const char *s, size_t n)
+{
+    size_t chars = 0;
+    for (size_t i = 0; i < n; i++)
+        chars += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return chars;
+}
+
+/* A string of the program has been counted when it was compiled, so this writes only to what one run owns. */
+size_t str_chars(const str *s)
+{
+    if (s->n_chars == UNCOUNTED)
+        ((str *)s)->n_chars = count_chars(s->s, s->n);
+    return s->n_chars;
+}
+
+size_t str_offset(const str *s, size_t chars)
+{
+    if (chars >= str_chars(s))
+        return s->n;
+    if (s->n_chars == s->n)
+        return chars;
+    const char *p = s->s;
+    for (; chars > 0; chars--)
+        utf8_next(&p);
+    return (size_t)(p - s->s);
+}
+
+size_t str_chars_before(const str *s, size_t offset)
+{
+    return str_chars(s) == s->n ? offset : count_chars(s->s, offset);
+}
+
+const str *str_slice(run *r, const str *s, size_t from, size_t to)
+{
+    size_t start = str_offset(s, from), end = to > from ? str_offset(s, to) : start;
+    run_spend(r, end / 64);
+    return str_like(r, s, s->s + start, end - start);
+}
+
+bool str_equal(const str *a, const str *b)
+{
+    return a->n == b->n && (a->n == 0 || memcmp(a->s, b->s, a->n) == 0);
+}
+
+bool str_is(const str *a, const char *b)
+{
+    return a->n == strlen(b) && memcmp(a->s, b, a->n) == 0;
+}
+
+bool str_starts(const str *s, const char *with, size_t n)
+{
+    return s->n >= n && (n == 0 || memcmp(s->s, with, n) == 0);
+}
+
+bool str_ends(const str *s, const char *with, size_t n)
+{
+    return s->n >= n && (n == 0 || memcmp(s->s + s->n - n, with, n) == 0);
+}
+
+size_t str_find(run *r, const str *s, const str *what, size_t from, size_t to)
+{
+    if (to > s->n)
+        to = s->n;
+    if (from > to || what->n > to - from)
+        return STR_NOT_FOUND;
+    run_spend(r, (to - from) / 64);
+    if (what->n == 0)
+        return from;
+    const char *p = memmem(s->s + from, to - from, what->s, what->n);
+    return p ? (size_t)(p - s->s) : STR_NOT_FOUND;
+}
+
+size_t str_find_last(run *r, const str *s, const str *what, size_t from, size_t to)
+{
+    if (to > s->n)
+        to = s->n;
+    if (from > to || what->n > to - from)
+        return STR_NOT_FOUND;
+    run_spend(r, (to - from) / 16);
+    for (size_t at = to - what->n + 1; at-- > from;)
+        if (what->n == 0 || (s->s[at] == what->s[0] && memcmp(s->s + at, what->s, what->n) == 0))
+            return at;
+    return STR_NOT_FOUND;
+}
+
+/* A copy of a with room behind it for as much again and b. */
+static str *with_room(run *r, const str *a, size_t more)
+{
+    struct str_room *room = RUN_NEW(r, struct str_room);
+    *room = (struct str_room){.used = a->n, .cap = 2 * (a->n + more)};
+    char *data = run_alloc(r, room->cap);
+    memcpy(data, a->s, a->n);
+    str *x = make(r, data, a->n);
+    x->room = room;
+    return x;
+}
+
+static const str *append(run *r, const str *a, const str *b)
+{
+    if (a->n + b->n < MIN_ROOM) {
+        char *data = run_alloc(r, a->n + b->n);
+        memcpy(data, a->s, a->n);
+        memcpy(data + a->n, b->s, b->n);
+        return make(r, data, a->n + b->n);
+    }
+    if (!a->room || a->room->used != a->n || a->room->cap - a->n < b->n)
+        a = with_room(r, a, b->n);
+    run_spend(r, b->n / 64);
+    memcpy((char *)a->s + a->n, b->s, b->n);
+    a->room->used += b->n;
+    str *x = make(r, a->s, a->n + b->n);
+    x->room = a->room;
+    return x;
+}
+
+const str *str_concat(run *r, const str *a, const str *b)
+{
+    bool markup = a->markup || b->markup;
+    if (markup) {
+        a = str_escape(r, a);
+        b = str_escape(r, b);
+    }
+    const str *x = b->n == 0 ? a : a->n == 0 ? b : append(r, a, b);
+    return markup ? str_mark(r, x) : x;
+}
+
+const str *str_repeat(run *r, const str *s, int64_t n)
+{
+    if (n <= 0 || s->n == 0)
+        return str_like(r, s, "", 0);
+    if ((uint64_t)n > r->mem.limit / s->n)
+        run_fail(r, "a string of %lld times %zu bytes is too long", (long long)n, s->n);
+    char *data = run_alloc(r, (size_t)n * s->n);
+    for (int64_t i = 0; i < n; i++)
+        memcpy(data + (size_t)i * s->n, s->s, s->n);
+    return str_like(r, s, data, (size_t)n * s->n);
+}
+
+static const char *entity_of(char c)
+{
+    switch (c) {
+    case '&': return "&amp;";
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '\'': return "&#39;";
+    case '"': return "&#34;";
+    default: return NULL;
+    }
+}
+
+const str *str_escape(run *r, const str *s)
+{
+    if (s->markup)
+        return s;
+    text out = {.r = r};
+    for (size_t i = 0; i < s->n; i++) {
+        const char *entity = entity_of(s->s[i]);
+        if (entity)
+            text_add_cstr(&out, entity);
+        else
+            text_add(&out, &s->s[i], 1);
+    }
+    return str_mark(r, text_value(&out).s);
+}
+
+static const str *with_mark(run *r, const str *s, bool markup)
+{
+    if (s->markup == markup)
+        return s;
+    str *x = RUN_NEW(r, str);
+    *x = *s;
+    x->markup = markup;
+    return x;
+}
+
+const str *str_plain(run *r, const str *s)
+{
+    return with_mark(r, s, false);
+}
+
+const str *str_mark(run *r, const str *s)
+{
+    return with_mark(r, s, true);
+}
+
+bool char_is_line_end(uint32_t cp)
+{
+    return (cp >= 0x0a && cp <= 0x0d) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
+}
+
+static bool is_one_of(uint32_t cp, const str *chars)
+{
+    if (!chars)
+        return unicode_is_blank(cp);
+    for (const char *p = chars->s; p < chars->s + chars->n;)
+        if (utf8_next(&p) == cp)
+            return true;
+    return false;
+}
+
+const str *str_strip(run *r, const str *s, const str *chars, side where)
+{
+    const char *start = s->s, *end = s->s + s->n;
+    while ((where & SIDE_LEFT) && start < end) {
+        const char *next = start;
+        if (!is_one_of(utf8_next(&next), chars))
+            break;
+        start = next;
+    }
+    while ((where & SIDE_RIGHT) && end > start) {
+        const char *last = utf8_back(end), *p = last;
+        if (!is_one_of(utf8_next(&p), chars))
+            break;
+        end = last;
+    }
+    run_spend(r, (s->n - (size_t)(end - start)) * (chars ? chars->n + 1 : 1) / 16);
+    return start == s->s && end == s->s + s->n ? s : str_like(r, s, start, (size_t)(end - start));
+}
+
+/* ---- case ---- */
+
+/* Characters whose upper case is several, but for Greek letters with iota below (U+1F80 to U+1FAF), whose is theirs
+ * without it and an iota. */
+static const struct { uint32_t cp, upper[3]; } long_upper[] = {
+    {0xdf, {0x53, 0x53}}, {0x149, {0x2bc, 0x4e}}, {0x1f0, {0x4a, 0x30c}}, {0x390, {0x399, 0x308, 0x301}},
+    {0x3b0, {0x3a5, 0x308, 0x301}}, {0x587, {0x535, 0x552}}, {0x1e96, {0x48, 0x331}}, {0x1e97, {0x54, 0x308}},
+    {0x1e98, {0x57, 0x30a}}, {0x1e99, {0x59, 0x30a}}, {0x1e9a, {0x41, 0x2be}}, {0x1f50, {0x3a5, 0x313}},
+    {0x1f52, {0x3a5, 0x313, 0x300}}, {0x1f54, {0x3a5, 0x313, 0x301}}, {0x1f56, {0x3a5, 0x313, 0x342}},
+    {0x1fb2, {0x1fba, 0x399}}, {0x1fb3, {0x391, 0x399}}, {0x1fb4, {0x386, 0x399}}, {0x1fb6, {0x391, 0x342}},
+    {0x1fb7, {0x391, 0x342, 0x399}}, {0x1fbc, {0x391, 0x399}}, {0x1fc2, {0x1fca, 0x399}}, {0x1fc3, {0x397, 0x399}},
+    {0x1fc4, {0x389, 0x399}}, {0x1fc6, {0x397, 0x342}}, {0x1fc7, {0x397, 0x342, 0x399}}, {0x1fcc, {0x397, 0x399}},
+    {0x1fd2, {0x399, 0x308, 0x300}}, {0x1fd3, {0x399, 0x308, 0x301}}, {0x1fd6, {0x399, 0x342}},
+    {0x1fd7, {0x399, 0x308, 0x342}}, {0x1fe2, {0x3a5, 0x308, 0x300}}, {0x1fe3, {0x3a5, 0x308, 0x301}},
+    {0x1fe4, {0x3a1, 0x313}}, {0x1fe6, {0x3a5, 0x342}}, {0x1fe7, {0x3a5, 0x308, 0x342}}, {0x1ff2, {0x1ffa, 0x399}},
+    {0x1ff3, {0x3a9, 0x399}}, {0x1ff4, {0x38f, 0x399}}, {0x1ff6, {0x3a9, 0x342}}, {0x1ff7, {0x3a9, 0x342, 0x399}},
+    {0x1ffc, {0x3a9, 0x399}}, {0xfb00, {0x46, 0x46}}, {0xfb01, {0x46, 0x49}}, {0xfb02, {0x46, 0x4c}},
+    {0xfb03, {0x46, 0x46, 0x49}}, {0xfb04, {0x46, 0x46, 0x4c}}, {0xfb05, {0x53, 0x54}}, {0xfb06, {0x53, 0x54}},
+    {0xfb13, {0x544, 0x546}}, {0xfb14, {0x544, 0x535}}, {0xfb15, {0x544, 0x53b}}, {0xfb16, {0x54e, 0x546}},
+    {0xfb17, {0x544, 0x53d}},
+};
+
+static int upper_of(uint32_t cp, uint32_t out[3])
+{
+    static const uint32_t with_iota[] = {0x1f08, 0x1f28, 0x1f68};
+    if (cp >= 0x1f80 && cp <= 0x1faf) {
+        out[0] = with_iota[(cp - 0x1f80) / 16] + (cp & 7);
+        out[1] = 0x399;
+        return 2;
+    }
+    for (size_t i = 0; cp >= 0xdf && i < sizeof long_upper / sizeof long_upper[0]; i++)
+        if (long_upper[i].cp == cp) {
+            memcpy(out, long_upper[i].upper, sizeof long_upper[i].upper);
+            return out[2] ? 3 : 2;
+        }
+    out[0] = (uint32_t)utf8proc_toupper((utf8proc_int32_t)cp);
+    return 1;
+}
+
+static void add_upper(text *t, uint32_t cp)
+{
+    uint32_t upper[3];
+    int n = cp < 0x80 ? 0 : upper_of(cp, upper);
+    if (cp < 0x80)
+        text_add_char(t, cp >= 'a' && cp <= 'z' ? cp - 32 : cp);
+    for (int i = 0; i < n; i++)
+        text_add_char(t, upper[i]);
+}
+
+static void add_title(text *t, uint32_t cp)
+{
+    uint32_t upper[3], one = (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp);
+    int n = upper_of(cp, upper);
+    if (one != cp || n == 1) {
+        text_add_char(t, one);
+        return;
+    }
+    text_add_char(t, upper[0]);
+    for (int i = 1; i < n; i++)         /* an iota goes below the letter */
+        text_add_char(t, upper[i] == 0x399 ? 0x345 : (uint32_t)utf8proc_tolower((utf8proc_int32_t)upper[i]));
+}
+
+static bool is_cased(uint32_t cp)
+{
+    if (cp < 0x80)
+        return (cp >= 'a' && cp <= 'z') || (cp >= 'A' && cp <= 'Z');
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
+}
+
+/* Marks and the like, which a word's case looks through. */
+static bool is_case_ignorable(uint32_t cp)
+{
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return cp == '\'' || cp == '.' || cp == ':' || cp == '^' || cp == '`' || cp == 0xb7 || cp == 0x2019 ||
+           c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_ME || c == UTF8PROC_CATEGORY_CF ||
+           c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
+}
+
+/* A sigma is the final one if a letter comes before it and none behind. */
+static bool is_final_sigma(const str *s, const char *at, const char *next)
+{
+    bool before = false;
+    for (const char *p = at; p > s->s;) {
+        const char *q = p = utf8_back(p);
+        uint32_t cp = utf8_next(&q);
+        if (is_case_ignorable(cp))
+            continue;
+        before = is_cased(cp);
+        break;
+    }
+    if (!before)
+        return false;
+    for (const char *p = next; p < s->s + s->n;) {
+        uint32_t cp = utf8_next(&p);
+        if (!is_case_ignorable(cp))
+            return !is_cased(cp);
+    }
+    return true;
+}
+
+static void add_lower(text *t, const str *s, const char *at, const char *next, uint32_t cp)
+{
+    if (cp < 0x80) {
+        text_add_char(t, cp >= 'A' && cp <= 'Z' ? cp + 32 : cp);
+    } else if (cp == 0x3a3) {
+        text_add_char(t, is_final_sigma(s, at, next) ? 0x3c2 : 0x3c3);
+    } else if (cp == 0x130) {
+        text_add_cstr(t, "i\xcc\x87");
+    } else {
+        text_add_char(t, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
+    }
+}
+
+static void add_folded(text *t, uint32_t cp)
+{
+    utf8proc_int32_t folded[8];
+    int state = 0;
+    utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)cp, folded, 8, UTF8PROC_CASEFOLD, &state);
+    for (utf8proc_ssize_t i = 0; i < n && i < 8; i++)
+        text_add_char(t, (uint32_t)folded[i]);
+}
+
+const str *str_in_case(run *r, const str *s, str_case to)
+{
+    text out = {.r = r};
+    bool in_word = false;
+    run_spend(r, s->n / 8);
+    for (const char *p = s->s; p < s->s + s->n;) {
+        const char *at = p;
+        uint32_t cp = utf8_next(&p);
+        bool is_upper = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU;
+        if (to == CASE_FOLDED)
+            add_folded(&out, cp);
+        else if (to == CASE_UPPER || (to == CASE_SWAPPED && !is_upper))
+            add_upper(&out, cp);
+        else if ((to == CASE_TITLE && !in_word) || (to == CASE_CAPITALIZED && at == s->s))
+            add_title(&out, cp);
+        else
+            add_lower(&out, s, at, p, cp);
+        in_word = is_cased(cp);
+    }
+    value v = text_value(&out);
+    return s->markup ? str_mark(r, v.s) : v.s;
+}
+
+bool str_has_case(const str *s, bool upper)
+{
+    bool any = false;
+    for (const char *p = s->s; p < s->s + s->n;) {
+        uint32_t cp = utf8_next(&p);
+        if (!is_cased(cp))
+            continue;
+        any = true;
+        bool is_lower = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LL;
+        bool is_upper = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU;
+        if (upper ? !is_upper : !is_lower)
+            return false;
+    }
+    return any;
+}
+
+/* ---- replace, split ---- */
+
+const str *str_replace(run *r, const str *s, const str *what, const str *by, int64_t count)
+{
+    text out = {.r = r};
+    size_t at = 0;
+    if (s->markup)
+        by = str_escape(r, by);
+    for (; count != 0; count -= count > 0) {
+        size_t found = str_find(r, s, what, at, s->n);
+        if (found == STR_NOT_FOUND)
+            break;
+        run_spend(r, 1);
+        if (what->n > 0) {
+            text_add(&out, s->s + at, found - at);
+            text_add_str(&out, by);
+            at = found + what->n;
+            continue;
+        }
+        text_add_str(&out, by);                 /* nothing stands before every character, and at the end */
+        if (at == s->n)
+            break;
+        const char *next = s->s + at;
+        utf8_next(&next);
+        text_add(&out, s->s + at, (size_t)(next - s->s) - at);
+        at = (size_t)(next - s->s);
+    }
+    if (at == 0 && out.n == 0)
+        return s;
+    text_add(&out, s->s + at, s->n - at);
+    value v = text_value(&out);
+    return s->markup ? str_mark(r, v.s) : v.s;
+}
+
+typedef struct { value *at; size_t n, cap; } parts;
+
+static void add_part(run *r, parts *p, const str *s, size_t from, size_t to)
+{
+    if (p->n == p->cap) {
+        size_t cap = p->cap ? 2 * p->cap : 8;
+        value *more = RUN_NEW_ARRAY(r, value, cap);
+        if (p->n)
+            memcpy(more, p->at, p->n * sizeof *more);
+        p->at = more;
+        p->cap = cap;
+    }
+    run_spend(r, 1);
+    p->at[p->n++] = value_str(str_like(r, s, s->s + from, to - from));
+}
+
+static void reverse(parts *p)
+{
+    for (size_t i = 0; i < p->n / 2; i++) {
+        value v = p->at[i];
+        p->at[i] = p->at[p->n - 1 - i];
+        p->at[p->n - 1 - i] = v;
+    }
+}
+
+static size_t skip(const str *s, size_t at, bool space)
+{
+    for (const char *p = s->s + at; p < s->s + s->n;) {
+        const char *here = p;
+        if (unicode_is_blank(utf8_next(&p)) != space)
+            return (size_t)(here - s->s);
+    }
+    return s->n;
+}
+
+static size_t skip_back(const str *s, size_t end, bool space)
+{
+    while (end > 0) {
+        const char *last = utf8_back(s->s + end), *p = last;
+        if (unicode_is_blank(utf8_next(&p)) != space)
+            return end;
+        end = (size_t)(last - s->s);
+    }
+    return 0;
+}
+
+static void split_words(run *r, const str *s, int64_t count, parts *out)
+{
+    for (size_t at = skip(s, 0, true); at < s->n; count -= count > 0) {
+        size_t end = count == 0 ? s->n : skip(s, at, false);
+        add_part(r, out, s, at, end);
+        at = skip(s, end, true);
+    }
+}
+
+static void split_words_back(run *r, const str *s, int64_t count, parts *out)
+{
+    for (size_t end = skip_back(s, s->n, true); end > 0; count -= count > 0) {
+        size_t start = count == 0 ? 0 : skip_back(s, end, false);
+        add_part(r, out, s, start, end);
+        end = skip_back(s, start, true);
+    }
+    reverse(out);
+}
+
+value str_split(run *r, const str *s, const str *by, int64_t count, bool from_right)
+{
+    parts out = {0};
+    run_spend(r, s->n / 16);
+    if (by && by->n == 0)
+        run_fail(r, "empty separator");
+    if (!by && from_right)
+        split_words_back(r, s, count, &out);
+    else if (!by)
+        split_words(r, s, count, &out);
+    if (by && !from_right) {
+        size_t at = 0, found;
+        for (; count != 0 && (found = str_find(r, s, by, at, s->n)) != STR_NOT_FOUND; count -= count > 0) {
+            add_part(r, &out, s, at, found);
+            at = found + by->n;
+        }
+        add_part(r, &out, s, at, s->n);
+    } else if (by) {
+        size_t end = s->n, found;
+        for (; count != 0 && (found = str_find_last(r, s, by, 0, end)) != STR_NOT_FOUND; count -= count > 0) {
+            add_part(r, &out, s, found + by->n, end);
+            end = found;
+        }
+        add_part(r, &out, s, 0, end);
+        reverse(&out);
+    }
+    return value_list(r, VALUE_LIST, out.at, out.n);
+}
+
+value str_lines(run *r, const str *s, bool keep_ends)
+{
+    parts out = {0};
+    size_t start = 0;
+    run_spend(r, s->n / 16);
+    for (const char *p = s->s; p < s->s + s->n;) {
+        size_t at = (size_t)(p - s->s);
+        uint32_t cp = utf8_next(&p);
+        if (!char_is_line_end(cp))
+            continue;
+        if (cp == '\r' && p < s->s + s->n && *p == '\n')
+            p++;
+        add_part(r, &out, s, start, keep_ends ? (size_t)(p - s->s) : at);
+        start = (size_t)(p - s->s);
+    }
+    if (start < s->n)
+        add_part(r, &out, s, start, s->n);
+    return value_list(r, VALUE_LIST, out.at, out.n);
+}

@@ -1,0 +1,205 @@
+/* test_jinja.c - the interpreter's own promises: errors that name line and construct, bounds that hold, programs that
+ * several threads run at once. That it computes what Jinja computes is for test_chat.c, with goldens. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "test.h"
+#include "text/jinja.h"
+#include "text/utf8.h"
+
+static const char variables[] = "{\"n\": 7, \"s\": \"text\", \"l\": [3, 1, 2], \"d\": {\"a\": 1}, \"nul\": \"a\\u0000b\", \"messages\": []}";
+
+/* What the template writes, or "compile: ..." or "render: ..." with why not. Owned by the caller. */
+static char *result(const char *source, size_t n, const jinja_limits *limits)
+{
+    err e;
+    buf out = {0};
+    buf_add(&out, "", 0);
+    jinja *p = jinja_compile(source, n, &e);
+    if (!p) {
+        buf_printf(&out, "compile: %s", e.msg);
+        return buf_take(&out);
+    }
+    json_t *v = json_loads(variables, JSON_ALLOW_NUL, NULL);
+    buf_add_str(&out, "kept ");
+    size_t before = out.len;
+    if (jinja_render(p, v, 0, limits, &out, &e)) {
+        assert_int_equal(out.len, before);
+        buf_clear(&out);
+        buf_printf(&out, "render: %s", e.msg);
+    } else {
+        buf_drop(&out, before);
+    }
+    json_decref(v);
+    jinja_free(p);
+    return buf_take(&out);
+}
+
+static void expect_within(const char *source, const jinja_limits *limits, const char *want)
+{
+    char *got = result(source, strlen(source), limits);
+    if (strcmp(got, want) != 0)
+        fail_msg("%s\n  gave   %s\n  wanted %s", source, got, want);
+    assert_true(utf8_is_valid(got, strlen(got)));
+    free(got);
+}
+
+static void expect(const char *source, const char *want)
+{
+    expect_within(source, &jinja_default_limits, want);
+}
+
+static void test_compile_errors(void **state)
+{
+    (void)state;
+    expect("a\n\n{% foo %}", "compile: line 3: Encountered unknown tag 'foo'");
+    expect("{% if n %}\n\n", "compile: line 1: Unexpected end of template; looking for: elif else endif");
+    expect("x\n{{ a b }}", "compile: line 2: expected '}}', got 'b'");
+    expect("{{ a.b(1 }}", "compile: line 1: a bracket is closed that was not opened");
+    expect("{{ (\n'\n", "compile: line 2: a string does not end");
+    expect("\n{{ 'a' | nope }}", "compile: line 2: No filter named 'nope'.");
+    expect("\n{{ 'a' is nope }}", "compile: line 2: No test named 'nope'.");
+    expect("{% include 'x' %}", "compile: line 1: {% include %} is not served here: a chat template is one file");
+    expect("{% extends 'x' %}", "compile: line 1: {% extends %} is not served here: a chat template is one file");
+    expect("{% import 'x' as y %}", "compile: line 1: {% import %} is not served here: a chat template is one file");
+    expect("{% from 'x' import y %}", "compile: line 1: {% from %} is not served here: a chat template is one file");
+    expect("{% block x %}{% endblock %}", "compile: line 1: {% block %} is not served here: a chat template is one file");
+    expect("{% autoescape true %}{% endautoescape %}", "compile: line 1: autoescape other than false is not served here");
+    expect("{{ 99999999999999999999 }}", "compile: line 1: an integer of more than 64 bits");
+    expect("{{ '\\ud800' }}", "compile: line 1: a string has an escape for what is no character");
+    expect("{{ '\\N{BULLET}' }}", "compile: line 1: a string has \\N, which is not served here");
+    expect("{{ \x01 }}", "compile: line 1: a character that means nothing here");
+    expect("\xff", "compile: it is not UTF-8");
+}
+
+static void test_render_errors(void **state)
+{
+    (void)state;
+    expect("a\n{{ x.y }}", "render: line 2: attribute 'y': 'x' is undefined");
+    expect("{{ d.q.r }}", "render: line 1: attribute 'r': 'dict object' has no attribute 'q'");
+    expect("{% if n %}\n{{ 's' +\n 1 }}{% endif %}", "render: line 2: operator +: can only concatenate str (not \"int\") to str");
+    expect("{{ l | sort | first | upper | int('q') | tojson | nothing if false else l.append(1) }}",
+           "render: line 1: call of 'append': access to attribute 'append' of 'list' object is unsafe.");
+    expect("{{ s | replace('a') }}", "render: line 1: filter 'replace': replace needs 2 arguments");
+    expect("{{ s | tojson(ident=2) }}", "render: line 1: filter 'tojson': tojson has no argument 'ident'");
+    expect("{% for a, b in l %}{% endfor %}", "render: line 1: a tuple: cannot unpack non-iterable int object");
+    expect("{% for x in n %}{% endfor %}", "render: line 1: {% for %}: 'int' object is not iterable");
+    expect("{{ s is divisibleby 2 }}", "render: line 1: test 'divisibleby': not all arguments converted during string formatting");
+    expect("{% set d.a = 1 %}", "render: line 1: {% set %}: cannot assign attribute on non-namespace object");
+    expect("{{ 9223372036854775807 + 1 }}", "render: line 1: operator +: the result is an integer of more than 64 bits");
+    expect("{{ [1] | random }}", "render: line 1: filter 'random': this filter is not served here");
+    expect("\n\n{{ raise_exception('no ' ~ n) }}", "render: no 7 (raised by the chat template in line 3)");
+}
+
+/* An error of any length is cut between characters. */
+static void test_long_message(void **state)
+{
+    (void)state;
+    char *got = result("{{ raise_exception('\u00e4' * 1000) }}", strlen("{{ raise_exception('\u00e4' * 1000) }}"), &jinja_default_limits);
+    assert_true(strlen(got) > 300 && strlen(got) < 520 && utf8_is_valid(got, strlen(got)));
+    free(got);
+}
+
+static void test_bytes_that_end_strings(void **state)
+{
+    (void)state;
+    json_t *v = json_loads(variables, JSON_ALLOW_NUL, NULL);
+    err e;
+    buf out = {0};
+    static const char source[] = "{{ nul | length }}{{ nul[1:] | tojson }}{{ 'a\0b' | length }}";
+    jinja *p = jinja_compile(source, sizeof source - 1, &e);
+    assert_non_null(p);
+    assert_int_equal(jinja_render(p, v, 0, &jinja_default_limits, &out, &e), 0);
+    assert_string_equal(out.data, "3\"\\u0000b\"3");
+    buf_free(&out);
+    jinja_free(p);
+    json_decref(v);
+}
+
+static void test_bounds(void **state)
+{
+    (void)state;
+    static const jinja_limits few = {.steps = 20000, .memory = 1u << 20, .output = 10000};
+    expect_within("{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}", &few, "render: line 1: {% for %}: it takes too many steps");
+    expect_within("{% for a in range(3000) %}{{ 'abcdefgh' }}{% endfor %}", &few, "render: line 1: a constant: it writes more than 0 MB");
+    expect_within("{{ 'ab' * 1000000000000 }}", &few, "render: line 1: operator *: a string of 1000000000000 times 2 bytes is too long");
+    expect_within("{{ 'ab' * 500000 }}", &few, "render: line 1: operator *: it needs more than 1 MB of memory");
+    expect_within("{{ [1, 2] * 100000000000 }}", &few, "render: line 1: operator *: a list of 100000000000 times 2 items is too long");
+    expect_within("{{ '%999999999d' % 5 }}", &few, "render: line 1: operator %: a format's width and precision are at most 100000");
+    expect_within("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", &few, "render: line 1: {{ ... }}: nested too deeply");
+    expect_within("{% set ns = namespace(x=[]) %}{% for i in range(2000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}", &few,
+                  "render: line 1: attribute 'x': nested too deeply");
+    expect_within("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", &few, "render: line 1: variable 'ns': nested too deeply");
+    char deep[4000] = "{{ ";
+    memset(deep + 3, '(', 3000);
+    expect(deep, "compile: line 1: nested too deeply");
+    memset(deep, '\0', sizeof deep);
+    strcpy(deep, "{{ ");
+    for (int i = 0; i < 900; i++)
+        strcat(deep, "not ");
+    strcat(deep, "n }}");
+    expect(deep, "True");
+}
+
+/* A text that grows piece by piece costs what is added, not its whole length each time. */
+static void test_growing_text(void **state)
+{
+    (void)state;
+    static const jinja_limits limits = {.steps = 1000000, .memory = 4u << 20, .output = 1u << 20};
+    expect_within("{% set ns = namespace(x='') %}{% for i in range(5000) %}{% set ns.x = ns.x + 'twenty characters at l' + 'east' %}{% endfor %}"
+                  "{{ ns.x | length }}{% set a = ns.x + 'a' %}{% set b = ns.x + 'b' %}{{ a[-1] }}{{ b[-1] }}", &limits, "130000ab");
+}
+
+/* ---- threads ---- */
+
+enum { N_THREADS = 4, N_TIMES = 200 };
+
+static const jinja *shared;
+
+static void *render_often(void *unused)
+{
+    (void)unused;
+    json_t *v = json_loads(variables, JSON_ALLOW_NUL, NULL);
+    err e;
+    for (int i = 0; i < N_TIMES; i++) {
+        buf out = {0};
+        if (jinja_render(shared, v, 0, &jinja_default_limits, &out, &e) || strcmp(out.data, "23TEXT[1, 2, 3]a-x,b-y,7m1é2callerm") != 0)
+            fprintf(stderr, "%s\n", out.data), abort();
+        buf_free(&out);
+    }
+    json_decref(v);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{{ 'é€' | length }}{{ '日本語'[1:] | length + 1 }}{{ s | upper }}{{ l | sort }}"
+        "{% for k, v in {'a': 'x', 'b': 'y'}.items() %}{{ '%s-%s,' | format(k, v) }}{% endfor %}"
+        "{% macro m(a, b='é') %}{{ m.name }}{{ a }}{{ b }}{{ b | length + 1 }}{{ caller() if caller }}{{ m.name }}{% endmacro %}{{ n }}"
+        "{% call m(1) %}{{ 'caller' }}{% endcall %}";
+    err e;
+    jinja *p = jinja_compile(source, strlen(source), &e);
+    if (!p)
+        fail_msg("%s", e.msg);
+    shared = p;
+    pthread_t thread[N_THREADS];
+    for (int i = 0; i < N_THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, render_often, NULL), 0);
+    for (int i = 0; i < N_THREADS; i++)
+        pthread_join(thread[i], NULL);
+    jinja_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_compile_errors), cmocka_unit_test(test_render_errors), cmocka_unit_test(test_long_message),
+        cmocka_unit_test(test_bytes_that_end_strings), cmocka_unit_test(test_bounds), cmocka_unit_test(test_growing_text),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
