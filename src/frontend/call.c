@@ -290,7 +290,8 @@ static void add_choices(call *c, int number, uint64_t seed)
             answer_echo(&k->a, &c->p->echo[number]);
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
-        const dispatch_request r = {.adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL, .token = prompt->items,
+        const dispatch_request r = {.adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
+                                    .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
                                     .n_tokens = (int)prompt->n, .max_tokens = k->rules.max_tokens, .how = &how};
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
         c->n_open += k->id != 0;
@@ -318,23 +319,39 @@ static int submit_all(call *c, api_error *e)
     return api_error_set(e, 429, NULL, "queue_full", "this frontend has too many requests at once; try again later");
 }
 
-static void on_prepared(void *ctx, prepared *p)
+/* All is known that has to be. */
+static void on_version(void *ctx, prepared *p)
 {
     call *c = ctx;
     api_error e;
     c->preparing = NULL;
     c->p = p;
-    if (p->failed) {
-        fail(c, &p->error);
-        return;
-    }
-    if (find_model(c, &e) || submit_all(c, &e)) {
+    if (submit_all(c, &e)) {
         fail(c, &e);
         return;
     }
     prepared_drop_prompts(p);
     c->head = (api_head){.chat = c->chat, .id = c->name, .model = p->asked.model, .created = (int64_t)loop_wall(c->s->on)};
     api_stream_init(&c->events, &c->head, p->asked.include_usage);
+}
+
+static void on_prepared(void *ctx, prepared *p)
+{
+    call *c = ctx;
+    api_error e;
+    c->preparing = NULL;
+    c->p = p;
+    if (p->failed || find_model(c, &e)) {
+        fail(c, p->failed ? &p->error : &e);
+        return;
+    }
+    p->has_version = c->kind == CATALOG_ADAPTER && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
+    if (c->kind == CATALOG_BASE || p->has_version) {
+        on_version(c, p);
+        return;
+    }
+    c->p = NULL;
+    c->preparing = preparer_find_version(c->s->preparer, p, on_version, c);
 }
 
 /* Whether calls are taken at all, and this one's size. */

@@ -18,6 +18,8 @@ typedef struct live {
     void *ctx;
     double arrival;
     char *adapter;                      /* "": the base model */
+    digest version;                     /* of the adapter */
+    bool has_version;
     uint32_t *token;                    /* [n_tokens] prompt, then output */
     size_t n_tokens, n_prompt, token_cap;
     int max_tokens;
@@ -91,6 +93,8 @@ static void send_submit(dispatch *d, live *l)
     r.n_prompt = (uint32_t)l->n_prompt;
     r.max_tokens = (uint32_t)l->max_tokens;
     r.how = (ProtobufCBinaryData){.data = l->how, .len = l->how_bytes};
+    if (l->has_version)
+        r.digest = (ProtobufCBinaryData){.data = l->version.byte, .len = DIGEST_BYTES};
     r.again = l->submitted;
     l->submitted = true;
     Message m = MESSAGE__INIT;
@@ -294,7 +298,9 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
     live *l = XNEW(live);
     *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = loop_wall(d->on),
                 .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens,
-                .how_bytes = sampling__get_packed_size(r->how)};
+                .has_version = r->version, .how_bytes = sampling__get_packed_size(r->how)};
+    if (r->version)
+        l->version = *r->version;
     l->how = xmalloc(l->how_bytes + 1);
     sampling__pack(r->how, l->how);
     set_tokens(l, r->token, r->n_tokens);

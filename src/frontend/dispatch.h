@@ -10,6 +10,7 @@
 #ifndef PUNICA_FRONTEND_DISPATCH_H
 #define PUNICA_FRONTEND_DISPATCH_H
 
+#include "base/digest.h"
 #include "base/err.h"
 #include "net/link.h"
 
@@ -26,6 +27,7 @@ typedef struct dispatch dispatch;
 /* What a request needs to be served. Everything is copied. */
 typedef struct {
     const char *adapter;        /* NULL: the base model */
+    const digest *version;      /* of the adapter, that all of it is to be served with; NULL: whatever it is */
     const int *token;           /* [n_tokens] the prompt */
     int n_tokens, max_tokens;
     const Sampling *how;

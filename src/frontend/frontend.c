@@ -34,6 +34,7 @@ struct frontend {
     metrics counts;
     tokenizer *t;
     templates *chat;
+    versions *versions;
     int *eos;
     int n_leaving;                      /* reply.h */
     routes routes;
@@ -150,7 +151,8 @@ static int load(frontend *f, const frontend_options *o, err *e)
         !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)) ||
         !(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
-    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .context = o->context, .vocab = o->vocab};
+    f->versions = versions_new(s->models);
+    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .context = o->context, .vocab = o->vocab};
     s->preparer = preparer_new(f->loop->events, &s->tools);
     s->plain_id = plain_id(f->t);
     return 0;
@@ -187,6 +189,7 @@ void frontend_free(frontend *f)
     dispatch_free(f->routes.calls.at_scheduler);
     preparer_free(f->routes.calls.preparer);
     templates_free(f->chat);
+    versions_free(f->versions);
     catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);

@@ -5,7 +5,7 @@
 
 static const double KNOWN_FOR = 600;    /* seconds */
 
-/* Two hashes of prompt and adapter. */
+/* Two hashes of prompt and adapter, with its content. */
 static void mark_of(const submission *what, uint64_t mark[2])
 {
     mark[0] = 1;
@@ -16,6 +16,9 @@ static void mark_of(const submission *what, uint64_t mark[2])
     for (const char *c = what->adapter; c && *c; c++)
         for (int k = 0; k < 2; k++)
             mark[k] = rng_u64(mark[k], (unsigned char)*c);
+    for (size_t i = 0; i < what->digest_bytes; i++)
+        for (int k = 0; k < 2; k++)
+            mark[k] = rng_u64(mark[k], ((const unsigned char *)what->digest)[i]);
 }
 
 void killers_add(scheduler *s, double now, const submission *what)

@@ -45,6 +45,8 @@ typedef struct {
     uint64_t id;                /* unique in the cluster */
     double arrival;             /* seconds since the epoch when it first came; kept over everything */
     const char *adapter;        /* NULL: the base model */
+    const void *digest;         /* [digest_bytes] of the adapter's content; handed on unread, 0 bytes: none */
+    size_t digest_bytes;
     const int *token;           /* [n_tokens] prompt, then output the frontend already has */
     int n_tokens, n_prompt;
     int max_tokens;             /* of output, over all attempts */

@@ -127,13 +127,14 @@ static void write_body(const client *c, buf *body)
     buf_add_str(body, "}");
 }
 
-void client_ask(client *c, service *s)
+void client_ask(client *c, service *s, uint64_t content)
 {
     static const reply_ops ops = {.add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
     buf body = {0};
     c->base.ops = &ops;
     c->state = CLIENT_LIVE;
     c->asked_at = c->in->now;
+    c->content = content;
     write_body(c, &body);
     world_say(c->in, "client %d asks %s for %d tokens after %d%s%s", c->number, c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
               c->wish.max_tokens, c->wish.n_prompt, c->wish.is_killer ? ", a killer" : "", c->wish.stream ? ", as a stream" : "");
@@ -151,34 +152,25 @@ void client_leave(client *c, reply_loss how)
 
 typedef struct {
     const client_wish *w;
-    uint64_t seed;
-    const uint64_t *content;    /* [n_versions] that may have made a token */
-    int n_versions;
+    uint64_t seed, content;
     int token[TOY_CONTEXT], n;  /* prompt, then output so far */
 } speech;
 
-static speech speech_of(const client *c, int choice, const adapter_history *h)
+static speech speech_of(const client *c, int choice)
 {
-    static const uint64_t base = 0;
     const client_wish *w = &c->wish;
-    speech s = {.w = w, .seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .content = &base, .n_versions = 1, .n = w->n_prompt};
-    if (w->adapter >= 0) {
-        s.content = h->content[w->adapter];
-        s.n_versions = h->n_versions[w->adapter];
-    }
+    speech s = {.w = w, .seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .content = c->content, .n = w->n_prompt};
     memcpy(s.token, w->prompt, sizeof *s.token * (size_t)w->n_prompt);
     return s;
 }
 
-/* Whether this may be the next token; it is then appended. */
+/* Whether this is the next token; it is then appended. */
 static bool may_say(speech *s, int token)
 {
-    for (int v = 0; v < s->n_versions; v++)
-        if (toy_next(s->token, s->n, s->content[v], s->seed) == token) {
-            s->token[s->n++] = token;
-            return true;
-        }
-    return false;
+    if (toy_next(s->token, s->n, s->content, s->seed) != token)
+        return false;
+    s->token[s->n++] = token;
+    return true;
 }
 
 static int most_output(const client_wish *w)
@@ -211,9 +203,9 @@ static bool may_stop(speech *s)
     return *s->w->stop != '\0';
 }
 
-static void check_choice(client *c, int choice, const adapter_history *h)
+static void check_choice(client *c, int choice)
 {
-    speech s = speech_of(c, choice, h);
+    speech s = speech_of(c, choice);
     const char *why = c->reason[choice];
     if (!check_text(c, choice, &s))
         return;
@@ -226,18 +218,18 @@ static void check_choice(client *c, int choice, const adapter_history *h)
         world_violate(c->in, "client %d: choice %d goes on after its stop string", c->number, choice);
 }
 
-void client_check_answer(client *c, const adapter_history *h)
+void client_check_answer(client *c)
 {
     if (c->wish.stream && c->status == 200 && !*c->error && !c->done)
         world_violate(c->in, "client %d: a stream without its last event", c->number);
     for (int i = 0; i < c->wish.n_choices; i++)
-        check_choice(c, i, h);
+        check_choice(c, i);
 }
 
-void client_check_part(client *c, const adapter_history *h)
+void client_check_part(client *c)
 {
     for (int i = 0; i < c->wish.n_choices; i++) {
-        speech s = speech_of(c, i, h);
+        speech s = speech_of(c, i);
         check_text(c, i, &s);
     }
 }

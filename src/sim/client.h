@@ -9,7 +9,7 @@
 #include "sim/sim_worker.h"
 #include "sim/toy.h"
 
-enum { MOST_CHOICES = 2, MOST_VERSIONS = 8 };
+enum { MOST_CHOICES = 2 };
 
 typedef enum { CLIENT_TO_COME, CLIENT_LIVE, CLIENT_ANSWERED, CLIENT_CANCELLED, CLIENT_LOST } client_state;
 
@@ -24,9 +24,6 @@ typedef struct {
     bool is_killer;
 } client_wish;
 
-/* What the adapters have been, each from its first content to its last. */
-typedef struct { uint64_t content[N_ADAPTERS][MOST_VERSIONS]; int n_versions[N_ADAPTERS]; } adapter_history;
-
 typedef struct {
     reply base;                 /* first */
     world *in;                  /* borrowed */
@@ -34,6 +31,7 @@ typedef struct {
     client_wish wish;
     client_state state;
     double asked_at;
+    uint64_t content;           /* of the adapter, when it asked; 0: the base model */
     int status;                 /* HTTP; 0: nothing came */
     char error[48];             /* code of an error, in place of an answer or in the middle of a stream */
     bool done;                  /* the stream's last event has come */
@@ -44,14 +42,14 @@ typedef struct {
 
 void client_deinit(client *c);
 
-/* Ask; the answer comes through the reply. */
-void client_ask(client *c, service *s);
+/* Ask of an adapter that has this content at present; the answer comes through the reply. */
+void client_ask(client *c, service *s, uint64_t content);
 
 /* Go away, or stop to read. */
 void client_leave(client *c, reply_loss how);
 
 /* Compare what came with what should have: a violation if it is wrong. */
-void client_check_answer(client *c, const adapter_history *h);
-void client_check_part(client *c, const adapter_history *h);            /* of one that did not come to its end */
+void client_check_answer(client *c);
+void client_check_part(client *c);      /* of one that did not come to its end */
 
 #endif

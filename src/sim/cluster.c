@@ -211,9 +211,23 @@ static void start_front(void *ctx)
     f->at_scheduler = dispatch_new(&f->m.p.base, &o, &e);
     CHECK(f->at_scheduler);
     f->models = catalog_of_names("toy", names, N_ADAPTERS);
+    f->versions = versions_new(f->models);
+    for (int i = 0; i < N_ADAPTERS; i++) {
+        digest d = sim_digest(f->content[i]);
+        versions_set(f->versions, sim_adapter_name(i), &d);
+    }
     f->counts = (metrics){0};
     f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts, .max_body = 16 << 10,
-                     .tools = {.t = toy_tokenizer(), .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1, .plain_id = 'a'};
+                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1, .plain_id = 'a'};
+}
+
+void cluster_set_content(cluster *c, int front, int adapter, uint64_t content)
+{
+    front_member *f = &c->front[front];
+    digest d = sim_digest(content);
+    f->content[adapter] = content;
+    if (f->m.is_up)
+        versions_set(f->versions, sim_adapter_name(adapter), &d);
 }
 
 /* Its clients' connections go with it. */
@@ -227,9 +241,10 @@ static void end_front(cluster *c, int i, bool silent)
             continue;
         q->base.gone(q->base.ctx, CLIENT_LEFT);
         q->state = CLIENT_LOST;
-        client_check_part(q, &c->history);
+        client_check_part(q);
     }
     dispatch_free(f->at_scheduler);
+    versions_free(f->versions);
     catalog_free(f->models);
     metrics_deinit(&f->counts);
     f->at_scheduler = NULL;

@@ -40,8 +40,10 @@ typedef struct {
     member m;
     dispatch *at_scheduler;
     catalog *models;
+    versions *versions;
     metrics counts;
     service s;
+    uint64_t content[N_ADAPTERS];       /* of the adapters, on its disk */
 } front_member;
 
 typedef struct {
@@ -67,8 +69,8 @@ struct cluster {
     int n_fronts, n_machines;
     client *client;             /* [n_clients] */
     int n_clients;
-    adapter_history history;
-    bool adapters_failed;       /* some file was missing or broken at some time */
+    uint64_t newest[N_ADAPTERS];        /* content of the adapters */
+    bool adapters_failed;       /* some file was missing, broken or replaced at some time */
     cluster_counts counts;
 };
 
@@ -83,6 +85,9 @@ void cluster_crash_machine(cluster *c, int i, bool silent);
 
 /* Empty a machine, then end its runner, and start it again later. */
 void cluster_drain(cluster *c, int i);
+
+/* An adapter is this on a frontend's disk from now on. */
+void cluster_set_content(cluster *c, int front, int adapter, uint64_t content);
 
 /* After every task: the scheduler has done what was to be done. */
 void cluster_settle(cluster *c);

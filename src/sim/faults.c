@@ -107,27 +107,28 @@ static void jump_clock(const fault *f, cluster *c)
         p->skew += 7200 * (f->much - 0.5);
 }
 
-/* The new content is on this disk now, on others when they are told so too. */
-static void replace_adapter(const fault *f, cluster *c, disk_file *file, int adapter)
+/* There is a new content, or not yet everywhere the newest: on one disk it is now. Frontends have disks, too. */
+static void replace_adapter(const fault *f, cluster *c, int adapter)
 {
-    adapter_history *h = &c->history;
-    if (f->much < 0.5 && h->n_versions[adapter] < MOST_VERSIONS) {
-        h->content[adapter][h->n_versions[adapter]] = rng_u64(c->w.seed, 1000 + f->which * 10 + (uint64_t)h->n_versions[adapter]);
-        h->n_versions[adapter]++;
-    }
-    *file = (disk_file){h->content[adapter][h->n_versions[adapter] - 1], FILE_FINE};
+    uint64_t host = f->which % (uint64_t)(c->n_machines + c->n_fronts);
+    if (f->much < 0.5)
+        c->newest[adapter] = rng_u64(c->newest[adapter], f->which) | 1;
+    if (host < (uint64_t)c->n_machines)
+        c->run[host].machine.disk[adapter] = (disk_file){c->newest[adapter], FILE_FINE};
+    else
+        cluster_set_content(c, (int)host - c->n_machines, adapter, c->newest[adapter]);
 }
 
 static void fault_in_adapter(const fault *f, cluster *c)
 {
     int adapter = (int)(f->which / 5 % N_ADAPTERS);
     disk_file *file = &c->run[f->which % (uint64_t)c->n_machines].machine.disk[adapter];
-    world_say(&c->w, "%s on machine %d", sim_adapter_name(adapter), (int)(f->which % (uint64_t)c->n_machines));
+    world_say(&c->w, "%s", sim_adapter_name(adapter));
     if (f->kind == FAULT_ADAPTER_REPLACED)
-        replace_adapter(f, c, file, adapter);
+        replace_adapter(f, c, adapter);
     else
         file->state = f->kind == FAULT_ADAPTER_MISSING ? FILE_MISSING : f->kind == FAULT_ADAPTER_BROKEN ? FILE_BROKEN : FILE_FINE;
-    c->adapters_failed |= file->state != FILE_FINE;
+    c->adapters_failed |= f->kind != FAULT_ADAPTER_BACK;
 }
 
 static void fault_in_client(const fault *f, cluster *c)

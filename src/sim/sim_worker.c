@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "sim/sim_loaders.h"
 #include "sim/toy.h"
+#include "worker/adapter_key.h"
 #include "worker/worker.h"
 
 /* Messages one behind the other, each behind its length. */
@@ -37,12 +38,19 @@ const char *sim_adapter_name(int i)
     return names[i];
 }
 
-static int adapter_of(const char *name)
+static int adapter_of(const char *name, size_t n)
 {
     for (int i = 0; i < N_ADAPTERS; i++)
-        if (strcmp(sim_adapter_name(i), name) == 0)
+        if (strlen(sim_adapter_name(i)) == n && strncmp(sim_adapter_name(i), name, n) == 0)
             return i;
     return -1;
+}
+
+digest sim_digest(uint64_t content)
+{
+    digest d = {{0}};
+    memcpy(d.byte, &content, sizeof content);
+    return d;
 }
 
 int sim_machine_capacity(const sim_machine *m)
@@ -62,13 +70,21 @@ static void list_add(message_list *l, const void *message, size_t n)
 static lora *load(void *ctx, const char *name, err *e)
 {
     const sim_machine *m = ctx;
-    int i = adapter_of(name);
+    const char *hex;
+    int i = adapter_of(name, adapter_key_split(name, &hex));
     if (i < 0 || m->disk[i].state == FILE_MISSING) {
         err_set(e, "adapter %s: there is no such directory", name);
         return NULL;
     }
     if (m->disk[i].state == FILE_BROKEN) {
         err_set(e, "adapter %s: input/output error", name);
+        return NULL;
+    }
+    char has[DIGEST_HEX];
+    digest d = sim_digest(m->disk[i].content);
+    digest_to_hex(&d, has);
+    if (hex && strcmp(has, hex) != 0) {
+        err_set(e, "adapter %s: it was replaced since the request began", name);
         return NULL;
     }
     return toy_adapter(m->disk[i].content);

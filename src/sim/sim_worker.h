@@ -5,6 +5,7 @@
 #ifndef PUNICA_SIM_SIM_WORKER_H
 #define PUNICA_SIM_SIM_WORKER_H
 
+#include "base/digest.h"
 #include "engine/engine.h"
 #include "runner/process.h"
 #include "sim/world.h"
@@ -30,6 +31,7 @@ typedef struct {
 } sim_machine;
 
 const char *sim_adapter_name(int i);
+digest sim_digest(uint64_t content);
 
 process_starter sim_worker_starter(sim_machine *m);
 

@@ -54,7 +54,7 @@ static void make_machine(story *s, int i, const sim_machine *like)
     sim_machine *m = &s->c.run[i].machine;
     *m = *like;
     for (int a = 0; a < N_ADAPTERS; a++)
-        m->disk[a] = (disk_file){s->c.history.content[a][0], FILE_FINE};
+        m->disk[a] = (disk_file){s->c.newest[a], FILE_FINE};
 }
 
 static void make_machines(story *s)
@@ -83,10 +83,9 @@ static void make_cluster(story *s)
     network_weather weather = {.delay = often(s, c, 0.5) ? 0.001 : 0.02, .spikes = often(s, c, 0.5) ? 0.01 : 0,
                                .choppy = often(s, c, 0.3) ? 0.5 : 0};
     network_set_weather(w->net, &weather);
-    for (int a = 0; a < N_ADAPTERS; a++) {
-        k->history.content[a][0] = rng_u64(w->seed, (uint64_t)a) | 1;
-        k->history.n_versions[a] = 1;
-    }
+    for (int a = 0; a < N_ADAPTERS; a++)
+        for (int i = 0; i < MOST_FRONTENDS; i++)
+            k->front[i].content[a] = k->newest[a] = rng_u64(w->seed, (uint64_t)a) | 1;
     k->n_fronts = 1 + (int)draw(s, c, MOST_FRONTENDS);
     make_machines(s);
     k->link = link_options_default();
@@ -162,7 +161,7 @@ static void on_arrival(void *ctx)
     if (!f->m.is_up)
         q->state = CLIENT_LOST;         /* connection refused */
     else
-        AS_PROCESS(&f->m.p, client_ask(q, &f->s));
+        AS_PROCESS(&f->m.p, client_ask(q, &f->s, q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
 }
 
 static void on_departure(void *ctx)
@@ -249,10 +248,10 @@ static void check_error(story *s, client *q)
 static void check_client(story *s, client *q)
 {
     if (q->state == CLIENT_ANSWERED && !*q->error) {
-        client_check_answer(q, &s->c.history);
+        client_check_answer(q);
         s->c.counts.finished++;
     } else {
-        client_check_part(q, &s->c.history);
+        client_check_part(q);
         if (q->state == CLIENT_ANSWERED)
             check_error(s, q);
         s->c.counts.cancelled += q->state == CLIENT_CANCELLED;

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "net/frames.h"
 #include "net/pack.h"
+#include "worker/adapter_key.h"
 #include "worker/wire_sampling.h"
 
 static const double HEARTBEAT = 1;      /* seconds between Steps of a worker that has nothing to do */
@@ -32,7 +33,7 @@ struct worker {
     double sent_at;                     /* the last Step */
     uint32_t reset;
     buf parts;                          /* tokens and ends of the next Step, packed */
-    buf body, message, logprobs;        /* scratch */
+    buf body, message, logprobs, key;   /* scratch */
 };
 
 worker *worker_new(engine *g, const worker_setup *s)
@@ -49,7 +50,7 @@ void worker_free(worker *w)
     if (!w)
         return;
     unpacker_free(w->messages);
-    buf *scratch[] = {&w->parts, &w->body, &w->message, &w->logprobs};
+    buf *scratch[] = {&w->parts, &w->body, &w->message, &w->logprobs, &w->key};
     for (size_t i = 0; i < sizeof scratch / sizeof *scratch; i++)
         buf_free(scratch[i]);
     free((char *)w->is.uuid);
@@ -109,7 +110,10 @@ static int add_to_engine(worker *w, const Request *r, sampling *how, err *e)
         return err_set(e, "the request has %zu tokens, %u of them prompt", r->n_tokens, r->n_prompt);
     if (wire_sampling_read(how, r->how.data, r->how.len, r->max_tokens, e))
         return -1;
-    engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? r->adapter : NULL,
+    if (r->digest.len != 0 && r->digest.len != DIGEST_BYTES)
+        return err_set(e, "the request has an adapter's digest of %zu bytes", r->digest.len);
+    adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
+    engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? w->key.data : NULL,
                         .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .how = *how};
     return engine_add(w->g, &q, e);
 }
