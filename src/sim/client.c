@@ -124,6 +124,10 @@ static void write_body(const client *c, buf *body)
                w->stream ? "true" : "false");
     if (*w->stop)
         buf_printf(body, ",\"stop\":\"%s\"", w->stop);
+    if (w->penalized)
+        buf_add_str(body, ",\"presence_penalty\":1");
+    if (w->min_tokens)
+        buf_printf(body, ",\"min_tokens\":%d", w->min_tokens);
     buf_add_str(body, "}");
 }
 
@@ -151,7 +155,7 @@ void client_leave(client *c, reply_loss how)
 
 typedef struct {
     const client_wish *w;
-    uint64_t seed;
+    toy_how how;
     const uint64_t *content;    /* [n_versions] that may have made a token */
     int n_versions;
     int token[TOY_CONTEXT], n;  /* prompt, then output so far */
@@ -161,7 +165,8 @@ static speech speech_of(const client *c, int choice, const adapter_history *h)
 {
     static const uint64_t base = 0;
     const client_wish *w = &c->wish;
-    speech s = {.w = w, .seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .content = &base, .n_versions = 1, .n = w->n_prompt};
+    toy_how how = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .penalized = w->penalized, .min_tokens = w->min_tokens};
+    speech s = {.w = w, .how = how, .content = &base, .n_versions = 1, .n = w->n_prompt};
     if (w->adapter >= 0) {
         s.content = h->content[w->adapter];
         s.n_versions = h->n_versions[w->adapter];
@@ -174,7 +179,7 @@ static speech speech_of(const client *c, int choice, const adapter_history *h)
 static bool may_say(speech *s, int token)
 {
     for (int v = 0; v < s->n_versions; v++)
-        if (toy_next(s->token, s->n, s->content[v], s->seed) == token) {
+        if (toy_next(s->token, s->n, s->w->n_prompt, s->content[v], &s->how) == token) {
             s->token[s->n++] = token;
             return true;
         }

@@ -20,6 +20,8 @@ typedef struct {
     uint64_t seed;
     int adapter;                /* -1: the base model */
     char stop[4];               /* "": none */
+    bool penalized;             /* with a presence_penalty */
+    int min_tokens;             /* only without a stop string */
     bool stream;
     bool is_killer;
 } client_wish;

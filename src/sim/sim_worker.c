@@ -258,13 +258,14 @@ static void on_ready(void *ctx)
     sim_worker *w = ctx;
     const sim_machine *m = w->on;
     err e;
-    w->device = toy_new(m->runs_ahead);
+    w->device = toy_new(m->runs_ahead, m->device_room > 0);
     w->loaders = (sim_jobs){.base.ops = &ops, .on = m, .in = w->self.in};
     engine_options o = engine_options_default();
     o.max_batch = m->max_batch;
     o.n_pages = m->n_pages;
     o.page_len = m->page_len;
     o.n_adapter_slots = m->n_slots;
+    o.image_bytes = (size_t)m->n_images * 4096;         /* a page of memory each */
     o.prefill_rows = m->prefill_rows;
     o.max_prefills = m->max_prefills;
     o.adapters = (adapter_source){.load = load, .ctx = (void *)m};
@@ -272,6 +273,8 @@ static void on_ready(void *ctx)
     o.never_waits = true;
     w->g = engine_new(toy_model(w->device), &o, &e);
     CHECK(w->g);
+    if (m->device_room > 0)
+        toy_limit_adapters(w->device, m->device_room);
     char uuid[64];
     snprintf(uuid, sizeof uuid, "gpu-%s-%d", m->name, w->gpu);
     w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu, .uuid = uuid, .device = "toy", .max_batch = m->max_batch,

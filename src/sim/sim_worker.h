@@ -23,6 +23,7 @@ typedef struct {
     char name[24];
     int max_batch, n_pages, page_len, n_slots, prefill_rows, max_prefills;
     bool runs_ahead;
+    int device_room, n_images;  /* adapters in device memory, and of those in host memory; 0: the device uses host memory */
     double step_time, load_time;
     double disk_slow;           /* 1, or so many times slower */
     disk_file disk[N_ADAPTERS];

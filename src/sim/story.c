@@ -66,7 +66,8 @@ static void make_machines(story *s)
     sim_machine like = {.max_batch = 1 + (int)draw(s, c, 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
                         .page_len = 1 + (int)draw(s, c, 4), .n_slots = 1 + (int)draw(s, c, 4), .runs_ahead = often(s, c, 0.5),
                         .prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8), .max_prefills = 1 + (int)draw(s, c, 2),
-                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1};
+                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1,
+                        .device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0, .n_images = 1 + (int)draw(s, c, N_ADAPTERS)};
     bool alike = often(s, c, 0.5);
     for (int i = 0; i < s->c.n_machines; i++) {
         make_machine(s, i, &like);
@@ -135,6 +136,9 @@ static void make_wish(story *s, client_wish *q, int most, bool killers, bool lar
     q->stream = often(s, c, 0.7);
     if (often(s, c, 0.2))
         snprintf(q->stop, sizeof q->stop, "%c", 'a' + (char)draw(s, c, 26));
+    else if (often(s, c, 0.2))
+        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)q->max_tokens);
+    q->penalized = often(s, c, 0.15);
 }
 
 static void make_clients(story *s)
