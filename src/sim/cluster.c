@@ -101,13 +101,13 @@ static void saw_gpus_gone(void *ctx, double now, const int *gpu, int n, bool die
         naive_gpus_gone(s->naive, now, gpu, n, died);
 }
 
-static void saw_gpu_drain(void *ctx, double now, int gpu)
+static void saw_gpus_drain(void *ctx, double now, const int *gpu, int n)
 {
     sched_member *s = ctx;
     settle(s);
-    watch_gpu_drain(s->watch, now, gpu);
+    watch_gpus_drain(s->watch, now, gpu, n);
     if (s->naive)
-        naive_gpu_drain(s->naive, now, gpu);
+        naive_gpus_drain(s->naive, now, gpu, n);
 }
 
 static void saw_submit(void *ctx, double now, int frontend, const submission *r)
@@ -168,7 +168,7 @@ static void start_scheduler(void *ctx)
     s->watch = watch_new(&c->policy);
     s->naive = XNEW(naive);
     s->naive->opt = c->policy;
-    s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpu_drain, saw_submit, saw_cancel, saw_report,
+    s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpus_drain, saw_submit, saw_cancel, saw_report,
                              saw_tick, saw_command, s};
     sched_server_options o = sched_server_options_default();
     err e;

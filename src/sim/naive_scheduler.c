@@ -333,9 +333,10 @@ void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
     naive_fill(s, now);
 }
 
-void naive_gpu_drain(naive *s, double now, int gpu)
+void naive_gpus_drain(naive *s, double now, const int *gpu, int n)
 {
-    s->gpu[gpu].draining = true;
+    for (int i = 0; i < n; i++)
+        s->gpu[gpu[i]].draining = true;
     naive_fill(s, now);
 }
 

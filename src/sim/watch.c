@@ -213,10 +213,11 @@ void watch_gpus_gone(watch *w, double now, const int *gpu, int n, bool died)
         lose_gpu(w, gpu[i], died);
 }
 
-void watch_gpu_drain(watch *w, double now, int gpu)
+void watch_gpus_drain(watch *w, double now, const int *gpu, int n)
 {
     begin(w, now);
-    w->gpu[gpu].draining = true;
+    for (int i = 0; i < n; i++)
+        w->gpu[gpu[i]].draining = true;
 }
 
 void watch_tick(watch *w, double now)
