@@ -19,6 +19,7 @@ void client_deinit(client *c)
 static void end_with(client *c, client_state s)
 {
     c->state = s;
+    c->ended_at = c->in->now;
     world_say(c->in, "client %d: %s, HTTP %d%s%s, \"%s\"", c->number, s == CLIENT_ANSWERED ? "is answered" : "leaves", c->status,
               *c->error ? ", " : "", c->error, c->text[0].len ? c->text[0].data : "");
 }

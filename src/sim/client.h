@@ -34,8 +34,9 @@ typedef struct {
     world *in;                  /* borrowed */
     int number, frontend;
     client_wish wish;
+    bool comes_late;            /* when everything is in order again */
     client_state state;
-    double asked_at;
+    double asked_at, ended_at;
     int status;                 /* HTTP; 0: nothing came */
     char error[48];             /* code of an error, in place of an answer or in the middle of a stream */
     bool done;                  /* the stream's last event has come */
