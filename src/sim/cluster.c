@@ -232,6 +232,14 @@ static void begin_outage(front_member *f)
     f->outage[f->n_outages++] = (outage){f->m.in->w.now, HUGE_VAL};
 }
 
+/* Without a scheduler for longer than it is patient: nobody may still wait for it. (One that was stopped needs a moment.) */
+static void check_patience(const cluster *c, const front_member *f)
+{
+    double over = fmax(f->outage[f->n_outages - 1].from + c->patience, f->m.p.stopped_until) + 0.1;
+    if (is_cut_off(f) && c->w.now > over && (dispatch_is_patient(f->at_scheduler) || dispatch_n_live(f->at_scheduler)))
+        world_violate(f->m.p.in, "%s still waits for the scheduler", f->m.p.name);
+}
+
 static void look_at_front(cluster *c, front_member *f)
 {
     bool is_up = dispatch_is_up(f->at_scheduler);
@@ -239,6 +247,7 @@ static void look_at_front(cluster *c, front_member *f)
         end_outage(f);
     else if (!is_cut_off(f))
         begin_outage(f);
+    check_patience(c, f);
     if (dispatch_n_live(f->at_scheduler) > c->max_live)
         world_violate(&c->w, "%s has %d requests, more than the %d it may", f->m.p.name, dispatch_n_live(f->at_scheduler), c->max_live);
 }

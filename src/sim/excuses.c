@@ -33,8 +33,8 @@ bool excuse_is_good(const cluster *c, const client *q)
         return (has_waited(c, q) && !has_text) || was_given_up(c, q);
     if (is_code(q, "no_scheduler"))
         return was_given_up(c, q) && !has_text;
-    if (is_code(q, "context_length_exceeded"))          /* or it was new to a scheduler that had not met the largest GPU yet */
-        return most >= cluster_capacity(c) || (!has_text && c->n_machines > 1);
+    if (is_code(q, "context_length_exceeded"))          /* or the largest GPU had not been met yet, or not for some time */
+        return most >= cluster_capacity(c) || (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
     if (is_code(q, "generation_failed"))
         return c->adapters_failed && q->wish.adapter >= 0 && !q->comes_late;
     if (is_code(q, "worker_died"))

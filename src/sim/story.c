@@ -95,6 +95,7 @@ static void make_cluster(story *s)
     k->policy = scheduler_options_default();
     k->policy.max_queue = often(s, c, 0.3) ? 3 + (int)draw(s, c, 5) : 1000;
     k->policy.max_wait = often(s, c, 0.2) ? world_uniform(w, c, 0.5, 4) : 0;
+    k->policy.max_aside = often(s, c, 0.5) ? world_uniform(w, c, 0.5, 4) : 60;
     k->policy.consolidate_every = often(s, c, 0.7) ? 0.3 : 0;
     k->policy.move_again_after = often(s, c, 0.5) ? 1 : 0;
     k->policy.light_share = world_uniform(w, c, 0.2, 1);
@@ -207,7 +208,7 @@ static void make_story(story *s, const fault_mask *without)
         double at = world_uniform(&k->w, c, 0, s->seconds);
         plan(s, on_arrival, i, at);
         if (often(s, c, 0.1))
-            plan(s, on_departure, i, at + world_uniform(&k->w, c, 0, 3));
+            plan(s, on_departure, i, at + world_uniform(&k->w, c, 0, often(s, c, 0.5) ? 3 : 0.3));
     }
     for (int i = 0; i < s->faults.n; i++)
         if (!without || !without->out[i])
