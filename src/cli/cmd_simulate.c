@@ -13,13 +13,15 @@
 #define STEPS "docs/results/step-h200.json"
 
 /* "1:2000" */
-static int run_faults(const char *seeds, double seconds, bool trace, err *e)
+static int run_faults(const char *seeds, seeds_options *o, err *e)
 {
     unsigned long long first, last;
     int n = 0;
     if (sscanf(seeds, "%llu:%llu%n", &first, &last, &n) != 2 || seeds[n] || first > last)
         return err_set(e, "--seeds takes the first and the last, such as 1:2000, not \"%s\"", seeds);
-    return seeds_run(first, last, seconds, trace) ? 1 : 0;
+    o->first = first;
+    o->last = last;
+    return seeds_run(o) ? 1 : 0;
 }
 
 /* The experiment, with the step times that were asked for or those of the tree. */
@@ -36,9 +38,9 @@ static int run_experiment(simulate_options *o, err *e)
 int cmd_simulate(int argc, char **argv)
 {
     simulate_options o = simulate_options_default();
-    bool cost = false, faults = false, trace = false;
+    seeds_options of_faults = {0};
+    bool cost = false, faults = false;
     const char *seeds = "1:2000";
-    double seconds = 0;
     const option options[] = {
         {"gpus", OPT_INT, &o.gpus, "N", "(16)", 1, 4096},
         {"hours", OPT_FLOAT, &o.hours, "H", "of arrivals (1)", 0.001, 1000},
@@ -53,8 +55,9 @@ int cmd_simulate(int argc, char **argv)
         {"Instead of the experiment", OPT_FLAG, NULL},
         {"faults", OPT_FLAG, &faults, NULL, "the real roles over a simulated network: crashes, cut links, shortage; no client may notice"},
         {"seeds", OPT_STRING, &seeds, "A:B", "of --faults, each a cluster and a history of its own (1:2000)"},
-        {"seconds", OPT_DOUBLE, &seconds, "S", "of --faults: begin no more seeds after so long (0: all)", 0, 1e9},
-        {"trace", OPT_FLAG, &trace, NULL, "of --faults: say everything that happens"},
+        {"seconds", OPT_DOUBLE, &of_faults.seconds, "S", "of --faults: begin no more seeds after so long (0: all)", 0, 1e9},
+        {"first", OPT_FLAG, &of_faults.only_first, NULL, "of --faults: end with the first seed that fails"},
+        {"trace", OPT_FLAG, &of_faults.trace, NULL, "of --faults: say everything that happens"},
         {"cost", OPT_FLAG, &cost, NULL, "events a second of the scheduler at 16, 256 and 4096 GPUs"},
         {NULL}};
     const command_line c = {.usage = "punica simulate [options]",
@@ -69,6 +72,6 @@ int cmd_simulate(int argc, char **argv)
         sched_cost_run();
         return 0;
     }
-    int status = parsed ? parsed : faults ? run_faults(seeds, seconds, trace, &e) : run_experiment(&o, &e);
+    int status = parsed ? parsed : faults ? run_faults(seeds, &of_faults, &e) : run_experiment(&o, &e);
     return status < 0 ? command_fail(e.msg) : status;
 }

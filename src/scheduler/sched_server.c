@@ -236,12 +236,20 @@ static void lose_gpu(peer *p, uint32_t local, bool died)
     p->gpu[local] = NULL;
 }
 
-static void lose_all_gpus(peer *p)
+/* The numbers of a runner's GPUs; owned by the caller. */
+static int *numbers_of_gpus(const peer *p, int *n)
 {
-    int *gone = XNEW_ARRAY(int, p->n_gpus + 1), n = 0;
+    int *number = XNEW_ARRAY(int, p->n_gpus + 1);
+    *n = 0;
     for (size_t i = 0; i < p->n_gpus; i++)
         if (p->gpu[i])
-            gone[n++] = p->gpu[i]->number;
+            number[(*n)++] = p->gpu[i]->number;
+    return number;
+}
+
+static void lose_all_gpus(peer *p)
+{
+    int n, *gone = numbers_of_gpus(p, &n);
     scheduler_gpus_gone(p->server->s, now_of(p->server), gone, n);
     for (int i = 0; i < n; i++)
         give_number(p->server->gpus.at[gone[i]]);
@@ -414,7 +422,7 @@ static void take_gpu_up(peer *p, const GpuUp *up)
     log_info("GPU %s (%s) of %s is ready", up->uuid, up->device, link_peer(p->link));
     scheduler_gpu_up(v->s, now_of(v), o->number, &info);
     if (p->draining)
-        scheduler_gpu_drain(v->s, now_of(v), o->number);
+        scheduler_gpus_drain(v->s, now_of(v), &o->number, 1);
 }
 
 static void take_gpu_gone(peer *p, const GpuGone *gone)
@@ -427,9 +435,9 @@ static void take_drain(peer *p)
 {
     log_info("%s drains", link_peer(p->link));
     p->draining = true;
-    for (size_t i = 0; i < p->n_gpus; i++)
-        if (p->gpu[i])
-            scheduler_gpu_drain(p->server->s, now_of(p->server), p->gpu[i]->number);
+    int n, *number = numbers_of_gpus(p, &n);
+    scheduler_gpus_drain(p->server->s, now_of(p->server), number, n);
+    free(number);
 }
 
 static report_tokens tokens_of(const Tokens *t)

@@ -268,10 +268,8 @@ void scheduler_gpus_gone(scheduler *s, double now, const int *number, int n)
     placement_fill(s, now);
 }
 
-void scheduler_gpu_drain(scheduler *s, double now, int number)
+static void start_draining(scheduler *s, gpu *g)
 {
-    TAP(s, gpu_drain, now, number);
-    gpu *g = gpu_at(s, number);
     if (!g || g->draining)
         return;
     if (s->reserved == g)
@@ -280,6 +278,13 @@ void scheduler_gpu_drain(scheduler *s, double now, int number)
     placement_touch(s, g);
     for (int i = 0; i < g->n_running; i++)
         placement_join(g->running[i].r, &s->leaving);
+}
+
+void scheduler_gpus_drain(scheduler *s, double now, const int *number, int n)
+{
+    TAP(s, gpus_drain, now, number, n);
+    for (int i = 0; i < n; i++)
+        start_draining(s, gpu_at(s, number[i]));
     count_open(s);
     placement_fill(s, now);
 }

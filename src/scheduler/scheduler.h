@@ -117,7 +117,7 @@ typedef struct {
     void (*frontend_gone)(void *ctx, double now, int frontend);
     void (*gpu_up)(void *ctx, double now, int gpu, const gpu_info *info);
     void (*gpus_gone)(void *ctx, double now, const int *gpu, int n, bool died);
-    void (*gpu_drain)(void *ctx, double now, int gpu);
+    void (*gpus_drain)(void *ctx, double now, const int *gpu, int n);
     void (*submit)(void *ctx, double now, int frontend, const submission *r);
     void (*cancel)(void *ctx, double now, int frontend, uint64_t id);
     void (*report)(void *ctx, double now, int gpu, const gpu_report *r);
@@ -140,8 +140,8 @@ void scheduler_gpu_gone(scheduler *s, double now, int gpu, bool died);
 /* The link of several, gpu[n], was lost: all go at once, so that no request moves from one of them to another. */
 void scheduler_gpus_gone(scheduler *s, double now, const int *gpu, int n);
 
-/* No new requests for it, and those it has move away as others have room. */
-void scheduler_gpu_drain(scheduler *s, double now, int gpu);
+/* No new requests for any of gpu[n], and those they have move away as others have room; not from one of them to another. */
+void scheduler_gpus_drain(scheduler *s, double now, const int *gpu, int n);
 
 /* An id that is there already is an error of the frontend: ended with END_FAILED. */
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *r);

@@ -19,6 +19,7 @@ void client_deinit(client *c)
 static void end_with(client *c, client_state s)
 {
     c->state = s;
+    c->ended_at = c->in->now;
     world_say(c->in, "client %d: %s, HTTP %d%s%s, \"%s\"", c->number, s == CLIENT_ANSWERED ? "is answered" : "leaves", c->status,
               *c->error ? ", " : "", c->error, c->text[0].len ? c->text[0].data : "");
 }
@@ -124,6 +125,10 @@ static void write_body(const client *c, buf *body)
                w->stream ? "true" : "false");
     if (*w->stop)
         buf_printf(body, ",\"stop\":\"%s\"", w->stop);
+    if (w->penalized)
+        buf_add_str(body, ",\"presence_penalty\":1");
+    if (w->min_tokens)
+        buf_printf(body, ",\"min_tokens\":%d", w->min_tokens);
     buf_add_str(body, "}");
 }
 
@@ -152,14 +157,16 @@ void client_leave(client *c, reply_loss how)
 
 typedef struct {
     const client_wish *w;
-    uint64_t seed, content;
+    toy_how how;
+    uint64_t content;
     int token[TOY_CONTEXT], n;  /* prompt, then output so far */
 } speech;
 
 static speech speech_of(const client *c, int choice)
 {
     const client_wish *w = &c->wish;
-    speech s = {.w = w, .seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .content = c->content, .n = w->n_prompt};
+    toy_how how = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .penalized = w->penalized, .min_tokens = w->min_tokens};
+    speech s = {.w = w, .how = how, .content = c->content, .n = w->n_prompt};
     memcpy(s.token, w->prompt, sizeof *s.token * (size_t)w->n_prompt);
     return s;
 }
@@ -167,7 +174,7 @@ static speech speech_of(const client *c, int choice)
 /* Whether this is the next token; it is then appended. */
 static bool may_say(speech *s, int token)
 {
-    if (toy_next(s->token, s->n, s->content, s->seed) != token)
+    if (toy_next(s->token, s->n, s->w->n_prompt, s->content, &s->how) != token)
         return false;
     s->token[s->n++] = token;
     return true;

@@ -20,6 +20,8 @@ typedef struct {
     uint64_t seed;
     int adapter;                /* -1: the base model */
     char stop[4];               /* "": none */
+    bool penalized;             /* with a presence_penalty */
+    int min_tokens;             /* only without a stop string */
     bool stream;
     bool is_killer;
 } client_wish;
@@ -29,8 +31,9 @@ typedef struct {
     world *in;                  /* borrowed */
     int number, frontend;
     client_wish wish;
+    bool comes_late;            /* when everything is in order again */
     client_state state;
-    double asked_at;
+    double asked_at, ended_at;
     uint64_t content;           /* of the adapter, when it asked; 0: the base model */
     int status;                 /* HTTP; 0: nothing came */
     char error[48];             /* code of an error, in place of an answer or in the middle of a stream */

@@ -1,6 +1,7 @@
 /* cluster.c - see cluster.h */
 #include "sim/cluster.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,10 +82,21 @@ static void saw_frontend_gone(void *ctx, double now, int frontend)
         naive_frontend_gone(s->naive, now, frontend);
 }
 
+/* The machine of a GPU, if a scheduler knows that it drains. Only in the machine's first life: later ones, a scheduler may
+ * know an earlier life's GPUs still. NULL: it may be used. */
+static run_member *draining_machine(sched_member *s, int gpu)
+{
+    run_member *r = &s->m.in->run[s->machine[gpu]];
+    return r->drain_heard && r->n_starts == 1 ? r : NULL;
+}
+
 static void saw_gpu_up(void *ctx, double now, int gpu, const gpu_info *info)
 {
     sched_member *s = ctx;
     settle(s);
+    CHECK(gpu < MOST_GPUS && sscanf(info->uuid, "gpu-%d-", &s->machine[gpu]) == 1);
+    if (draining_machine(s, gpu))
+        world_violate(&s->m.in->w, "GPU %s is announced, though its machine drains", info->uuid);
     watch_gpu_up(s->watch, now, gpu, info);
     if (gpu >= NAIVE_GPUS)
         leave_naive(s);
@@ -101,19 +113,24 @@ static void saw_gpus_gone(void *ctx, double now, const int *gpu, int n, bool die
         naive_gpus_gone(s->naive, now, gpu, n, died);
 }
 
-static void saw_gpu_drain(void *ctx, double now, int gpu)
+static void saw_gpus_drain(void *ctx, double now, const int *gpu, int n)
 {
     sched_member *s = ctx;
     settle(s);
-    watch_gpu_drain(s->watch, now, gpu);
+    for (int i = 0; i < n; i++)
+        s->m.in->run[s->machine[gpu[i]]].drain_heard = true;
+    watch_gpus_drain(s->watch, now, gpu, n);
     if (s->naive)
-        naive_gpu_drain(s->naive, now, gpu);
+        naive_gpus_drain(s->naive, now, gpu, n);
 }
 
 static void saw_submit(void *ctx, double now, int frontend, const submission *r)
 {
     sched_member *s = ctx;
     settle(s);
+    const char *wrong = submissions_add(&s->m.in->submitted, r);
+    if (wrong)
+        world_violate(&s->m.in->w, "%s (request %llu)", wrong, (unsigned long long)r->id);
     watch_submit(s->watch, now, frontend, r);
     if (s->naive)
         naive_submit(s->naive, now, frontend, r);
@@ -151,6 +168,8 @@ static void saw_command(void *ctx, const command *c)
     sched_member *s = ctx;
     world *w = &s->m.in->w;
     watch_command(s->watch, c);
+    if (c->kind == COMMAND_ADD && draining_machine(s, c->gpu))
+        world_violate(w, "placed on a machine that drains (request %llu)", (unsigned long long)c->id);
     if (s->naive || w->trace) {
         size_t from = s->said.len;
         write_down(&s->said, c);
@@ -168,7 +187,7 @@ static void start_scheduler(void *ctx)
     s->watch = watch_new(&c->policy);
     s->naive = XNEW(naive);
     s->naive->opt = c->policy;
-    s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpu_drain, saw_submit, saw_cancel, saw_report,
+    s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpus_drain, saw_submit, saw_cancel, saw_report,
                              saw_tick, saw_command, s};
     sched_server_options o = sched_server_options_default();
     err e;
@@ -195,6 +214,44 @@ static void end_scheduler(cluster *c, bool silent)
 
 /* Frontends. */
 
+static bool is_cut_off(const front_member *f)
+{
+    return f->n_outages && f->outage[f->n_outages - 1].to == HUGE_VAL;
+}
+
+static void end_outage(front_member *f)
+{
+    if (is_cut_off(f))
+        f->outage[f->n_outages - 1].to = f->m.in->w.now;
+}
+
+static void begin_outage(front_member *f)
+{
+    end_outage(f);
+    CHECK(f->n_outages < MOST_OUTAGES);
+    f->outage[f->n_outages++] = (outage){f->m.in->w.now, HUGE_VAL};
+}
+
+/* Without a scheduler for longer than it is patient: nobody may still wait for it. (One that was stopped needs a moment.) */
+static void check_patience(const cluster *c, const front_member *f)
+{
+    double over = fmax(f->outage[f->n_outages - 1].from + c->patience, f->m.p.stopped_until) + 0.1;
+    if (is_cut_off(f) && c->w.now > over && (dispatch_is_patient(f->at_scheduler) || dispatch_n_live(f->at_scheduler)))
+        world_violate(f->m.p.in, "%s still waits for the scheduler", f->m.p.name);
+}
+
+static void look_at_front(cluster *c, front_member *f)
+{
+    bool is_up = dispatch_is_up(f->at_scheduler);
+    if (is_up)
+        end_outage(f);
+    else if (!is_cut_off(f))
+        begin_outage(f);
+    check_patience(c, f);
+    if (dispatch_n_live(f->at_scheduler) > c->max_live)
+        world_violate(&c->w, "%s has %d requests, more than the %d it may", f->m.p.name, dispatch_n_live(f->at_scheduler), c->max_live);
+}
+
 static void start_front(void *ctx)
 {
     front_member *f = ctx;
@@ -218,7 +275,9 @@ static void start_front(void *ctx)
     }
     f->counts = (metrics){0};
     f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts, .max_body = 16 << 10,
-                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1, .plain_id = 'a'};
+                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
+                     .plain_id = 'a'};
+    begin_outage(f);
 }
 
 void cluster_set_content(cluster *c, int front, int adapter, uint64_t content)
@@ -260,7 +319,8 @@ static void start_machine(void *ctx)
     runner_options o = runner_options_default();
     err e;
     begin_member(&r->m, "runner");
-    r->draining = false;
+    r->n_starts++;
+    r->draining = r->drain_heard = false;
     r->machine.runner = &r->m.p;
     snprintf(r->machine.name, sizeof r->machine.name, "%d", r->m.number);
     memset(r->machine.worker, 0, sizeof r->machine.worker);
@@ -283,6 +343,7 @@ static void end_machine(cluster *c, int i, bool silent)
     run_member *r = &c->run[i];
     end_member(&r->m, silent);
     world_cancel(&c->w, &r->leaving);
+    world_cancel(&c->w, &r->look);
     runner_free(r->r);
     r->r = NULL;
 }
@@ -302,12 +363,32 @@ static void leave(void *ctx)
     world_plan(&c->w, &r->m.restart, some_seconds(c, 0.5, 4));
 }
 
+static bool is_idle(const run_member *r)
+{
+    bool idle = r->m.p.stopped_until <= r->m.in->w.now;
+    for (int i = 0; i < r->n_workers; i++)
+        idle &= !r->machine.worker[i] || (sim_worker_is_empty(r->machine.worker[i]) && !sim_worker_is_held(r->machine.worker[i]));
+    return idle;
+}
+
+/* One that drains ends when nothing is left; it need not be told by the clock. */
+static void look_at_drain(void *ctx)
+{
+    run_member *r = ctx;
+    r->n_idle_looks = is_idle(r) ? r->n_idle_looks + 1 : 0;
+    if (r->n_idle_looks == 4)
+        world_violate(&r->m.in->w, "%s has drained and does not end", r->m.p.name);
+    world_plan(&r->m.in->w, &r->look, 1);
+}
+
 void cluster_drain(cluster *c, int i)
 {
     run_member *r = &c->run[i];
     if (!r->m.is_up || r->draining)
         return;
     r->draining = true;
+    r->n_idle_looks = 0;
+    world_plan(&c->w, &r->look, 1);
     AS_PROCESS(&r->m.p, runner_drain(r->r, has_drained, r));
 }
 
@@ -355,6 +436,7 @@ void cluster_start(cluster *c)
         init_member(c, &c->front[i].m, i, start_front);
     for (int i = 0; i < c->n_machines; i++) {
         c->run[i].leaving = (sim_task){.run = leave, .ctx = &c->run[i]};
+        c->run[i].look = (sim_task){.run = look_at_drain, .ctx = &c->run[i]};
         init_member(c, &c->run[i].m, i, start_machine);
     }
 }
@@ -374,10 +456,37 @@ void cluster_stop(cluster *c)
     world_cancel(&c->w, &c->sched.m.restart);
     if (c->sched.m.is_up)
         end_scheduler(c, false);
+    submissions_deinit(&c->submitted);
+}
+
+int cluster_capacity(const cluster *c)
+{
+    int most = 0;
+    for (int i = 0; i < c->n_machines; i++) {
+        int n = sim_machine_capacity(&c->run[i].machine);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+bool cluster_is_whole(const cluster *c)
+{
+    bool whole = c->sched.m.is_up;
+    int n_workers = 0;
+    for (int i = 0; i < c->n_fronts; i++)
+        whole = whole && c->front[i].m.is_up && dispatch_is_up(c->front[i].at_scheduler);
+    for (int i = 0; i < c->n_machines; i++) {
+        whole = whole && c->run[i].m.is_up && !c->run[i].draining;
+        n_workers += c->run[i].n_workers;
+    }
+    return whole && sched_server_stats(c->sched.server).n_gpus == n_workers;
 }
 
 void cluster_settle(cluster *c)
 {
+    for (int i = 0; i < c->n_fronts; i++)
+        if (c->front[i].m.is_up)
+            look_at_front(c, &c->front[i]);
     if (!c->sched.m.is_up || !watch_has_news(c->sched.watch))
         return;
     settle(&c->sched);
@@ -409,6 +518,11 @@ void cluster_check_nothing_left(cluster *c)
     for (int i = 0; i < c->n_machines; i++)
         if (c->run[i].m.is_up)
             check_machine(c, &c->run[i]);
+}
+
+void cluster_count(cluster *c)
+{
+    scheduler_stats t = sched_server_stats(c->sched.server);
     c->counts.evicted += t.evicted;
     c->counts.moved += t.moved;
     c->counts.recovered += t.recovered;

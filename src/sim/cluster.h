@@ -12,9 +12,10 @@
 #include "sim/naive_scheduler.h"
 #include "sim/network.h"
 #include "sim/sim_worker.h"
+#include "sim/submissions.h"
 #include "sim/watch.h"
 
-enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3 };
+enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3, MOST_OUTAGES = 64 };
 
 typedef struct cluster cluster;
 
@@ -33,8 +34,12 @@ typedef struct {
     scheduler_tap tap;
     watch *watch;
     naive *naive;               /* NULL: the history has become too large for it */
+    int machine[MOST_GPUS];     /* of each GPU that came */
     buf said;                   /* the scheduler's commands since the last event */
 } sched_member;
+
+/* A frontend was without a scheduler; to: or still is, HUGE_VAL. */
+typedef struct { double from, to; } outage;
 
 typedef struct {
     member m;
@@ -44,6 +49,8 @@ typedef struct {
     metrics counts;
     service s;
     uint64_t content[N_ADAPTERS];       /* of the adapters, on its disk */
+    outage outage[MOST_OUTAGES];
+    int n_outages;
 } front_member;
 
 typedef struct {
@@ -51,8 +58,12 @@ typedef struct {
     sim_machine machine;
     int n_workers;
     runner *r;
+    int n_starts;
     bool draining;
+    bool drain_heard;           /* a scheduler has been told so */
+    int n_idle_looks;           /* in a row at which nothing kept it */
     sim_task leaving;           /* it has drained */
+    sim_task look;              /* whether it should have */
 } run_member;
 
 typedef struct { uint64_t finished, cancelled, refused, killers, innocents, tokens, evicted, moved, recovered, stale; } cluster_counts;
@@ -70,6 +81,7 @@ struct cluster {
     client *client;             /* [n_clients] */
     int n_clients;
     uint64_t newest[N_ADAPTERS];        /* content of the adapters */
+    submissions submitted;
     bool adapters_failed;       /* some file was missing, broken or replaced at some time */
     cluster_counts counts;
 };
@@ -92,7 +104,15 @@ void cluster_set_content(cluster *c, int front, int adapter, uint64_t content);
 /* After every task: the scheduler has done what was to be done. */
 void cluster_settle(cluster *c);
 
+int cluster_capacity(const cluster *c);         /* tokens of a request that the largest GPU holds */
+
+/* Everybody is there, and nobody drains. */
+bool cluster_is_whole(const cluster *c);
+
 /* All clients have their answers, and all messages have arrived: nothing may be left of them. */
 void cluster_check_nothing_left(cluster *c);
+
+/* Add what the scheduler that is up has done to the counts. */
+void cluster_count(cluster *c);
 
 #endif

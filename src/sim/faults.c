@@ -10,7 +10,7 @@ static const char *const names[N_FAULTS] = {
     "worker crashes", "worker hangs", "worker is slow", "worker is stopped", "runner crashes", "runner is stopped", "machine is lost",
     "runner drains", "scheduler crashes", "scheduler is stopped", "scheduler's machine is lost", "frontend crashes", "frontend is stopped",
     "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken", "adapter is back",
-    "disk is slow", "client leaves", "client does not read"};
+    "disk is slow", "no processes can be started", "client leaves", "client does not read"};
 
 void faults_draw(fault_list *l, world *w, double seconds)
 {
@@ -157,6 +157,8 @@ void fault_inject(const fault *f, cluster *c)
         fault_in_adapter(f, c);
     else if (f->kind == FAULT_DISK_SLOW)
         c->run[f->which % (uint64_t)c->n_machines].machine.disk_slow = f->much < 0.4 ? 1 : 10 * f->much;
+    else if (f->kind == FAULT_NO_PROCESSES)
+        c->run[f->which % (uint64_t)c->n_machines].machine.starts_fail_until = c->w.now + 5 * f->much;
     else
         fault_in_client(f, c);
 }

@@ -444,11 +444,13 @@ void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
     naive_fill(s, now);
 }
 
-void naive_gpu_drain(naive *s, double now, int gpu)
+void naive_gpus_drain(naive *s, double now, const int *gpu, int n)
 {
-    if (s->reserved == gpu + 1)
-        s->reserved = 0;
-    s->gpu[gpu].draining = true;
+    for (int i = 0; i < n; i++) {
+        if (s->reserved == gpu[i] + 1)
+            s->reserved = 0;
+        s->gpu[gpu[i]].draining = true;
+    }
     naive_fill(s, now);
 }
 

@@ -59,7 +59,7 @@ void naive_cancel(naive *s, double now, int frontend, uint64_t id);
 void naive_frontend_gone(naive *s, double now, int frontend);
 void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info);
 void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died);
-void naive_gpu_drain(naive *s, double now, int gpu);
+void naive_gpus_drain(naive *s, double now, const int *gpu, int n);
 void naive_report(naive *s, double now, int gpu, const gpu_report *p);
 void naive_tick(naive *s, double now);
 

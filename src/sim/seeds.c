@@ -28,14 +28,15 @@ typedef struct {
     story_stats stats;
 } progress;
 
-typedef struct { uint64_t first, last; double give_up; bool trace; double shown; } range;
+typedef struct { const seeds_options *opt; double give_up, shown; } range;
 
 static void show_progress(const progress *p, range *r)
 {
     if (!isatty(STDERR_FILENO) || clock_now() - r->shown < 0.2)
         return;
     r->shown = clock_now();
-    fprintf(stderr, "\rseed %llu of %llu:%llu ", (unsigned long long)p->seed, (unsigned long long)r->first, (unsigned long long)r->last);
+    fprintf(stderr, "\rseed %llu of %llu:%llu ", (unsigned long long)p->seed, (unsigned long long)r->opt->first,
+            (unsigned long long)r->opt->last);
 }
 
 static void run_one(progress *p, uint64_t seed, const fault_mask *without, bool trace)
@@ -58,8 +59,8 @@ static bool run_child(progress *p, range *r, uint64_t from)
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        for (uint64_t seed = from; seed <= r->last && clock_now() < r->give_up; seed++) {
-            run_one(p, seed, NULL, r->trace);
+        for (uint64_t seed = from; seed <= r->opt->last && clock_now() < r->give_up; seed++) {
+            run_one(p, seed, NULL, r->opt->trace);
             if (p->failed)
                 break;
             show_progress(p, r);
@@ -113,18 +114,24 @@ static void shrink(progress *p, uint64_t seed, int n_faults, fault_mask *m)
     }
 }
 
-static void say_failed(progress *p)
+static void say_needed_faults(progress *p, uint64_t seed)
 {
     fault_mask m;
     progress before = *p;
-    uint64_t seed = p->seed;
-    printf("seed %llu: %s\n", (unsigned long long)seed, p->violation);
     shrink(p, seed, p->n_faults, &m);
     printf("    it takes no more than these faults:\n");
     fflush(stdout);
     story_print_faults(seed, &m);
-    printf("    punica simulate --faults --seeds %llu:%llu --trace\n", (unsigned long long)seed, (unsigned long long)seed);
     *p = before;
+}
+
+static void say_failed(progress *p, bool only_first)
+{
+    unsigned long long seed = p->seed;
+    printf("seed %llu: %s\n", seed, p->violation);
+    if (!only_first)
+        say_needed_faults(p, seed);
+    printf("    punica simulate --faults --seeds %llu:%llu --trace\n", seed, seed);
 }
 
 static void summarise(const progress *p, int n_failed, double seconds)
@@ -139,18 +146,18 @@ static void summarise(const progress *p, int n_failed, double seconds)
            (unsigned long long)c->recovered, (unsigned long long)c->stale);
 }
 
-int seeds_run(uint64_t first, uint64_t last, double seconds, bool trace)
+int seeds_run(const seeds_options *o)
 {
     progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(p != MAP_FAILED);
     double start = clock_now();
-    range r = {first, last, seconds > 0 ? start + seconds : 1e300, trace, 0};
-    int n_failed = 0;
-    uint64_t seed = first;
-    while (seed <= last && n_failed < MOST_FAILURES && clock_now() < r.give_up) {
+    range r = {.opt = o, .give_up = o->seconds > 0 ? start + o->seconds : 1e300};
+    int n_failed = 0, most = o->only_first ? 1 : MOST_FAILURES;
+    uint64_t seed = o->first;
+    while (seed <= o->last && n_failed < most && clock_now() < r.give_up) {
         p->seed = seed;
         if (run_child(p, &r, seed)) {
-            say_failed(p);
+            say_failed(p, o->only_first);
             n_failed++;
         }
         seed = p->seed + 1;

@@ -5,8 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Seeds first to last. How many failed; each has been printed, with what was violated and its faults. seconds: no
- * more seeds are begun after so many; 0: all. trace: tell the stories, whole. */
-int seeds_run(uint64_t first, uint64_t last, double seconds, bool trace);
+typedef struct {
+    uint64_t first, last;
+    double seconds;             /* no more seeds are begun after so many; 0: all */
+    bool trace;                 /* tell the stories, whole */
+    bool only_first;            /* end with the first that fails, and do not look for the fewest faults it needs */
+} seeds_options;
+
+/* How many failed; each has been printed, with what was violated and its faults. */
+int seeds_run(const seeds_options *o);
 
 #endif

@@ -29,6 +29,7 @@ struct sim_worker {
     sim_task turn, step, delivery, notice;
     bool in_step, hung;
     double slow;
+    double held_until;          /* it may be silent */
     char why[sizeof(err) + 32];
 };
 
@@ -209,6 +210,8 @@ static void on_turn(void *ctx)
     worker_report_news(w->w);
     w->in_step = true;
     double time = w->on->step_time * w->slow * world_uniform(w->self.in, CHANCE_WORKERS, 0.7, 1.3);
+    if (w->slow > 1)
+        w->held_until = fmax(w->held_until, w->self.in->now + time);
     world_plan(w->self.in, &w->step, engine_is_idle(w->g) || worker_may_wait(w->w) > 0 ? 0 : time);
 }
 
@@ -218,13 +221,14 @@ static void on_ready(void *ctx)
     sim_worker *w = ctx;
     const sim_machine *m = w->on;
     err e;
-    w->device = toy_new(m->runs_ahead);
+    w->device = toy_new(m->runs_ahead, m->device_room > 0);
     sim_loaders_init(&w->loaders, m->load_time);
     engine_options o = engine_options_default();
     o.max_batch = m->max_batch;
     o.n_pages = m->n_pages;
     o.page_len = m->page_len;
     o.n_adapter_slots = m->n_slots;
+    o.image_bytes = (size_t)m->n_images * 4096;         /* a page of memory each */
     o.prefill_rows = m->prefill_rows;
     o.max_prefills = m->max_prefills;
     o.adapters = (adapter_source){.load = load, .ctx = (void *)m};
@@ -232,6 +236,8 @@ static void on_ready(void *ctx)
     o.never_waits = true;
     w->g = engine_new(toy_model(w->device), &o, &e);
     CHECK(w->g);
+    if (m->device_room > 0)
+        toy_limit_adapters(w->device, m->device_room);
     char uuid[64];
     snprintf(uuid, sizeof uuid, "gpu-%s-%d", m->name, w->gpu);
     w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu, .uuid = uuid, .device = "toy", .max_batch = m->max_batch,
@@ -253,9 +259,13 @@ static void send_down(process *p, const void *message, size_t n)
         plan_turn(w, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.001));
 }
 
+/* The runner takes it to hang. */
 static void kill_worker(process *p)
 {
-    die((sim_worker *)p, "signal 9");
+    sim_worker *w = (sim_worker *)p;
+    if (!w->self.dead && !sim_worker_is_held(w))
+        world_violate(w->self.in, "%s is killed, though it does not hang", w->self.name);
+    die(w, "signal 9");
 }
 
 static void free_worker(process *p)
@@ -272,8 +282,11 @@ static void free_worker(process *p)
 static process *start(void *ctx, char *const argv[], const process_events *events, err *e)
 {
     static const process_ops ops = {.send = send_down, .kill = kill_worker, .free = free_worker};
-    (void)e;
     sim_machine *m = ctx;
+    if (m->starts_fail_until > m->runner->in->now) {
+        err_set(e, "cannot start a process: resource temporarily unavailable");
+        return NULL;
+    }
     sim_worker *w = XNEW(sim_worker);
     *w = (sim_worker){.base = {&ops, 1}, .events = *events, .on = m, .slow = 1};
     for (int i = 0; argv[i]; i++)
@@ -304,6 +317,7 @@ void sim_worker_crash(sim_worker *w)
 void sim_worker_hang(sim_worker *w)
 {
     w->hung = true;
+    w->held_until = HUGE_VAL;
 }
 
 void sim_worker_slow(sim_worker *w, double times)
@@ -314,6 +328,7 @@ void sim_worker_slow(sim_worker *w, double times)
 void sim_worker_stop(sim_worker *w, double seconds)
 {
     sim_process_stop(&w->self, seconds);
+    w->held_until = fmax(w->held_until, w->self.stopped_until);
 }
 
 bool sim_worker_is_empty(const sim_worker *w)
@@ -322,4 +337,9 @@ bool sim_worker_is_empty(const sim_worker *w)
         return true;
     engine_stats s = engine_get_stats(w->g);
     return engine_is_idle(w->g) && s.pages_free == s.pages_total && w->in.bytes.len == 0;
+}
+
+bool sim_worker_is_held(const sim_worker *w)
+{
+    return w->held_until > w->self.in->now - 0.1;       /* what it says then has to be read, too */
 }

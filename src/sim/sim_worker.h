@@ -24,8 +24,10 @@ typedef struct {
     char name[24];
     int max_batch, n_pages, page_len, n_slots, prefill_rows, max_prefills;
     bool runs_ahead;
+    int device_room, n_images;  /* adapters in device memory, and of those in host memory; 0: the device uses host memory */
     double step_time, load_time;
     double disk_slow;           /* 1, or so many times slower */
+    double starts_fail_until;   /* no process can be started before */
     disk_file disk[N_ADAPTERS];
     sim_worker *worker[MOST_WORKERS];       /* borrowed; NULL: none is running */
 } sim_machine;
@@ -42,6 +44,9 @@ void sim_worker_stop(sim_worker *w, double seconds);
 
 /* Whether it holds nothing: no request, no page, no message. */
 bool sim_worker_is_empty(const sim_worker *w);
+
+/* Whether it hangs, is stopped or slow: it may be silent. */
+bool sim_worker_is_held(const sim_worker *w);
 
 /* Tokens of a request that such a machine's worker can hold. */
 int sim_machine_capacity(const sim_machine *m);

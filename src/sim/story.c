@@ -9,10 +9,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "sim/excuses.h"
 
-enum { MOST_CLIENTS = 40, MOST_TASKS = 500000 };
+enum { MOST_CLIENTS = 40, LATE_CLIENTS = N_ADAPTERS + 3, MOST_TASKS = 500000 };
 static const double MOST_SECONDS = 400,         /* after the last fault, until all have their answers */
-                    REST = 12;                  /* after the last answer, until nothing is left: a lost link is noticed by then */
+                    REST = 12,                  /* after the last answer, until nothing is left: a lost link is noticed by then */
+                    LATE_REST = 5,              /* the same when no link is lost */
+                    LATE_LEAVE = 1;             /* clients that come late and leave do so within */
 
 typedef struct story story;
 
@@ -23,6 +26,7 @@ struct story {
     cluster c;
     double begin, seconds;      /* of faults and of new clients */
     fault_list faults;
+    int n_early;                /* clients that come while things break; the others come afterwards */
     happening *event;           /* [n_events] */
     int n_events;
 };
@@ -35,16 +39,6 @@ static uint64_t draw(story *s, chance c, uint64_t below)
 static bool often(story *s, chance c, double share)
 {
     return world_chance(&s->c.w, c, share);
-}
-
-static int capacity(const story *s)
-{
-    int most = 0;
-    for (int i = 0; i < s->c.n_machines; i++) {
-        int n = sim_machine_capacity(&s->c.run[i].machine);
-        most = n > most ? n : most;
-    }
-    return most;
 }
 
 /* The cluster. */
@@ -66,7 +60,8 @@ static void make_machines(story *s)
     sim_machine like = {.max_batch = 1 + (int)draw(s, c, 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
                         .page_len = 1 + (int)draw(s, c, 4), .n_slots = 1 + (int)draw(s, c, 4), .runs_ahead = often(s, c, 0.5),
                         .prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8), .max_prefills = 1 + (int)draw(s, c, 2),
-                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1};
+                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1,
+                        .device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0, .n_images = 1 + (int)draw(s, c, N_ADAPTERS)};
     bool alike = often(s, c, 0.5);
     for (int i = 0; i < s->c.n_machines; i++) {
         make_machine(s, i, &like);
@@ -99,6 +94,7 @@ static void make_cluster(story *s)
     k->policy = scheduler_options_default();
     k->policy.max_queue = often(s, c, 0.3) ? 3 + (int)draw(s, c, 5) : 1000;
     k->policy.max_wait = often(s, c, 0.2) ? world_uniform(w, c, 0.5, 4) : 0;
+    k->policy.max_aside = often(s, c, 0.5) ? world_uniform(w, c, 0.5, 4) : 60;
     k->policy.consolidate_every = often(s, c, 0.7) ? 0.3 : 0;
     k->policy.move_again_after = often(s, c, 0.5) ? 1 : 0;
     k->policy.light_share = world_uniform(w, c, 0.2, 1);
@@ -134,6 +130,18 @@ static void make_wish(story *s, client_wish *q, int most, bool killers, bool lar
     q->stream = often(s, c, 0.7);
     if (often(s, c, 0.2))
         snprintf(q->stop, sizeof q->stop, "%c", 'a' + (char)draw(s, c, 26));
+    else if (often(s, c, 0.2))
+        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)q->max_tokens);
+    q->penalized = often(s, c, 0.15);
+}
+
+/* One for the base and each adapter; the others ask for much and leave. */
+static void make_late_client(story *s, client *q, int i)
+{
+    int most = cluster_capacity(&s->c) - 1;
+    q->comes_late = true;
+    make_wish(s, &q->wish, i <= N_ADAPTERS && most > 8 ? 8 : most, false, false);
+    q->wish.adapter = i <= N_ADAPTERS ? i - 1 : q->wish.adapter;
 }
 
 static void make_clients(story *s)
@@ -141,12 +149,16 @@ static void make_clients(story *s)
     cluster *k = &s->c;
     const chance c = CHANCE_REQUESTS;
     bool killers = often(s, c, 0.4), large = often(s, c, 0.2);
-    k->n_clients = 5 + (int)draw(s, c, MOST_CLIENTS - 5);
+    s->n_early = 5 + (int)draw(s, c, MOST_CLIENTS - 5);
+    k->n_clients = s->n_early + LATE_CLIENTS;
     k->client = XNEW_ARRAY(client, (size_t)k->n_clients);
     for (int i = 0; i < k->n_clients; i++) {
         client *q = &k->client[i];
         *q = (client){.in = &k->w, .number = i, .frontend = (int)draw(s, c, (uint64_t)k->n_fronts)};
-        make_wish(s, &q->wish, capacity(s) - 1, killers, large && often(s, c, 0.2));
+        if (i < s->n_early)
+            make_wish(s, &q->wish, cluster_capacity(k) - 1, killers, large && often(s, c, 0.2));
+        else
+            make_late_client(s, q, i - s->n_early);
     }
 }
 
@@ -191,58 +203,44 @@ static void make_story(story *s, const fault_mask *without)
     cluster *k = &s->c;
     const chance c = CHANCE_REQUESTS;
     s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n));
-    for (int i = 0; i < k->n_clients; i++) {
+    for (int i = 0; i < s->n_early; i++) {
         double at = world_uniform(&k->w, c, 0, s->seconds);
         plan(s, on_arrival, i, at);
         if (often(s, c, 0.1))
-            plan(s, on_departure, i, at + world_uniform(&k->w, c, 0, 3));
+            plan(s, on_departure, i, at + world_uniform(&k->w, c, 0, often(s, c, 0.5) ? 3 : 0.3));
     }
     for (int i = 0; i < s->faults.n; i++)
         if (!without || !without->out[i])
             plan(s, on_fault, i, s->faults.fault[i].at);
 }
 
-/* After the last fault the machines are as they were: disks whole, clocks as they are. */
+/* After the last fault the machines are as they should be: disks whole and all the same, clocks as they are. */
 static void heal(story *s)
 {
     for (int i = 0; i < s->c.n_machines; i++) {
         sim_machine *m = &s->c.run[i].machine;
         m->disk_slow = 1;
+        m->starts_fail_until = 0;
+        for (int a = 0; a < N_ADAPTERS; a++)
+            m->disk[a] = (disk_file){s->c.newest[a], FILE_FINE};
         for (int k = 0; k < MOST_WORKERS; k++)
             if (m->worker[k])
                 sim_worker_slow(m->worker[k], 1);
     }
+    for (int i = 0; i < s->c.n_fronts; i++)
+        for (int a = 0; a < N_ADAPTERS; a++)
+            cluster_set_content(&s->c, i, a, s->c.newest[a]);
 }
 
-/* What clients may be told. */
-
-static bool is_code(const client *q, const char *code)
-{
-    return strcmp(q->error, code) == 0;
-}
+/* What clients were told. */
 
 static void check_error(story *s, client *q)
 {
-    const cluster *c = &s->c;
-    bool has_text = q->wish.n_choices == 1 && q->text[0].len, right = false;       /* of two, one may have begun */
-    int most = q->wish.n_prompt + q->wish.max_tokens;
-    if (is_code(q, "queue_full"))
-        right = (c->policy.max_queue < 1000 || c->max_live < 1000) && !has_text;
-    else if (is_code(q, "too_late"))
-        right = (c->policy.max_wait > 0 && !has_text) || c->patience < 300;
-    else if (is_code(q, "no_scheduler"))
-        right = c->patience < 300 && !has_text;
-    else if (is_code(q, "context_length_exceeded"))     /* or it was new to a scheduler that had not met the largest GPU yet */
-        right = most >= capacity(s) || (!has_text && c->n_machines > 1);
-    else if (is_code(q, "generation_failed"))
-        right = c->adapters_failed && q->wish.adapter >= 0;
-    else if (is_code(q, "worker_died")) {
-        right = true;           /* the watch has seen to that: it was alone on three workers in a row */
-        s->c.counts.innocents += !q->wish.is_killer;
-    }
-    if (!right)
-        world_violate(&s->c.w, "client %d got error %d \"%s\"%s", q->number, q->status, q->error, has_text ? " in the middle of its text" : "");
+    if (!excuse_is_good(&s->c, q))
+        world_violate(&s->c.w, "client %d got error %d \"%s\" after %zu tokens%s", q->number, q->status, q->error, q->text[0].len,
+                      q->comes_late ? ", when everything was in order" : "");
     s->c.counts.refused++;
+    s->c.counts.innocents += strcmp(q->error, "worker_died") == 0 && !q->wish.is_killer;
 }
 
 static void check_client(story *s, client *q)
@@ -259,42 +257,96 @@ static void check_client(story *s, client *q)
     s->c.counts.tokens += q->text[0].len + q->text[1].len;
 }
 
-/* A client that waits, or is to come; NULL: none. */
-static client *first_unanswered(story *s)
+/* One of the clients from number `from` on that waits, or is to come; NULL: none. */
+static client *find_unanswered(story *s, int from, int to)
 {
-    for (int i = 0; i < s->c.n_clients; i++)
+    for (int i = from; i < to; i++)
         if (s->c.client[i].state <= CLIENT_LIVE)
             return &s->c.client[i];
     return NULL;
 }
 
-/* Until all are answered and what is under way has arrived, or something is wrong. */
-static void play(story *s)
+/* Whether it goes on: one thing more has happened, and nothing is wrong. */
+static bool go_on(story *s)
 {
     world *w = &s->c.w;
-    double quiet_at = s->begin + s->seconds, answered_at = HUGE_VAL;
-    bool healed = false;
-    while (!w->violation.len && w->now < answered_at + REST) {
-        CHECK(world_run_next(w));
-        if (w->n_run > MOST_TASKS)
-            world_violate(w, "%d tasks, and no end of it", MOST_TASKS);
-        cluster_settle(&s->c);
-        if (w->now < quiet_at)
-            continue;
-        if (!healed)
-            heal(s);
-        healed = true;
-        const client *q = first_unanswered(s);
-        if (!q)
-            answered_at = fmin(answered_at, w->now);
-        else if (w->now > quiet_at + MOST_SECONDS)
-            world_violate(w, "client %d is not answered %.0f s after the last fault; it has \"%s\"", q->number, MOST_SECONDS,
+    if (w->violation.len)
+        return false;
+    CHECK(world_run_next(w));
+    if (w->n_run > MOST_TASKS)
+        world_violate(w, "%d tasks, and no end of it", MOST_TASKS);
+    cluster_settle(&s->c);
+    return !w->violation.len;
+}
+
+static void rest(story *s, double seconds)
+{
+    for (double until = s->c.w.now + seconds; s->c.w.now < until && go_on(s);) {}
+}
+
+/* Until the clients of these numbers have their answers. */
+static void wait_for_answers(story *s, int from, int to)
+{
+    double latest = s->c.w.now + MOST_SECONDS;
+    for (const client *q; (q = find_unanswered(s, from, to)) && go_on(s);)
+        if (s->c.w.now > latest)
+            world_violate(&s->c.w, "client %d is not answered within %.0f s; it has \"%s\"", q->number, MOST_SECONDS,
                           q->text[0].len ? q->text[0].data : "");
-    }
-    for (int i = 0; i < s->c.n_clients && !w->violation.len; i++)
+    for (int i = from; i < to && !s->c.w.violation.len; i++)
         check_client(s, &s->c.client[i]);
-    if (!w->violation.len)
+}
+
+static void wait_until_whole(story *s)
+{
+    double latest = s->c.w.now + MOST_SECONDS;
+    while (!cluster_is_whole(&s->c) && go_on(s))
+        if (s->c.w.now > latest)
+            world_violate(&s->c.w, "not everybody is back within %.0f s", MOST_SECONDS);
+}
+
+/* When everything is in order again, nothing of what was may be in the way of new clients. */
+static void have_late_clients(story *s)
+{
+    for (int i = s->n_early; i < s->c.n_clients; i++) {
+        plan(s, on_arrival, i, 0);
+        if (i > s->n_early + N_ADAPTERS)
+            plan(s, on_departure, i, world_uniform(&s->c.w, CHANCE_REQUESTS, 0, LATE_LEAVE));
+    }
+    wait_for_answers(s, s->n_early, s->c.n_clients);
+    rest(s, LATE_REST);
+    if (!s->c.w.violation.len)
         cluster_check_nothing_left(&s->c);
+}
+
+/* At last all machines drain; with nothing to do they end at once. */
+static void drain_all(story *s)
+{
+    bool over = false;
+    for (int i = 0; i < s->c.n_machines; i++)
+        cluster_drain(&s->c, i);
+    while (!over && go_on(s)) {
+        over = true;
+        for (int i = 0; i < s->c.n_machines; i++)
+            over &= !s->c.run[i].draining || !s->c.run[i].m.is_up;
+    }
+}
+
+static void play(story *s)
+{
+    double quiet_at = s->begin + s->seconds;
+    while (s->c.w.now < quiet_at && go_on(s)) {}
+    heal(s);
+    wait_for_answers(s, 0, s->n_early);
+    rest(s, REST);
+    if (!s->c.w.violation.len)
+        cluster_check_nothing_left(&s->c);
+    wait_until_whole(s);
+    if (s->c.w.violation.len)
+        return;
+    cluster_count(&s->c);
+    have_late_clients(s);
+    if (!s->c.w.violation.len)
+        drain_all(s);
 }
 
 static void tear_down(story *s)
@@ -310,9 +362,12 @@ static void tear_down(story *s)
     free(s);
 }
 
+/* All speak the same protocol and know the secret: nobody has a reason to send another away, but for a newer link. */
 static void take_log(void *ctx, const char *text)
 {
     world_say(ctx, "%s", text);
+    if (strncmp(text, "refused ", 8) == 0 && !strstr(text, "replaced by a newer link"))
+        world_violate(ctx, "%s", text);
 }
 
 static void add_counts(story_stats *t, const story *s)
@@ -364,7 +419,7 @@ int story_run(uint64_t seed, const fault_mask *without, bool trace, story_stats 
     story *s = story_new(seed, trace);
     world *w = &s->c.w;
     log_set_sink(take_log, w);
-    log_set_level(trace ? LOG_INFO : LOG_ERROR);
+    log_set_level(trace ? LOG_INFO : LOG_WARN);
     make_story(s, without);
     world_say(w, "%d frontends, %d machines of %d workers, batch %d, %d pages of %d, %d slots; %d clients, %d faults", s->c.n_fronts,
               s->c.n_machines, s->c.run[0].n_workers, s->c.run[0].machine.max_batch, s->c.run[0].machine.n_pages, s->c.run[0].machine.page_len,

@@ -15,6 +15,7 @@ struct toy {
     model m;
     bool slides;                /* of its one layer: it does not */
     bool broken;
+    int room;                   /* for adapters, where memory is limited; -1: it is not */
     const batch *b;             /* of the invocation */
     uint64_t *state;            /* [n_state] hash of each row whose logits are wanted */
     size_t n_state, state_cap;
@@ -40,18 +41,39 @@ static uint64_t add_record(uint64_t state, uint64_t record)
     return rng_mix(state * 0x9e3779b97f4a7c15u + record);
 }
 
-static int token_of(uint64_t state, uint64_t seed, uint64_t position)
+static int token_of(uint64_t state, uint64_t seed, uint64_t position, bool may_end)
 {
     uint64_t x = rng_u64(state ^ rng_mix(seed), position);
-    return x % EOS_EVERY == 0 ? TOY_EOS : 'a' + (int)(x / EOS_EVERY % 26);
+    return may_end && x % EOS_EVERY == 0 ? TOY_EOS : 'a' + (int)(x / EOS_EVERY % 26);
 }
 
-int toy_next(const int *token, int n, uint64_t content, uint64_t seed)
+/* A token of those seen, for a penalty; their sum does not depend on their order. */
+static uint64_t mark_of(int token, int n_in_output)
+{
+    return rng_u64((uint64_t)token + 1, (uint64_t)n_in_output);
+}
+
+static uint64_t marks_of(const int *token, int n, int n_prompt)
+{
+    int count[TOY_VOCAB] = {0};
+    bool seen[TOY_VOCAB] = {0};
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        seen[token[i]] = true;
+        count[token[i]] += i >= n_prompt;
+    }
+    for (int i = 0; i < TOY_VOCAB; i++)
+        sum += seen[i] ? mark_of(i, count[i]) : 0;
+    return sum;
+}
+
+int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_how *how)
 {
     uint64_t state = 0;
     for (int i = 0; i < n; i++)
         state = add_record(state, record_of(token[i], i, content));
-    return token_of(state, seed, (uint64_t)n);
+    state += how->penalized ? marks_of(token, n, n_prompt) : 0;
+    return token_of(state, how->seed, (uint64_t)n, n - n_prompt >= how->min_tokens);
 }
 
 /* The ops that do something. */
@@ -124,6 +146,21 @@ static void attend(backend *be, tensor *qkv, heads h, const head_norms *norms, c
     CHECK(out == b->n_out);
 }
 
+static bool is_banned(const sample_spec *s, int token)
+{
+    for (int i = 0; i < s->n_banned; i++)
+        if (s->banned[i] == token)
+            return true;
+    return false;
+}
+
+static int draw(uint64_t state, const sample_spec *s)
+{
+    for (int i = 0; i < s->n_seen && s->presence_penalty != 0; i++)
+        state += mark_of(s->seen[i], s->seen_output[i]);
+    return token_of(state, s->seed, s->position, !is_banned(s, TOY_EOS));
+}
+
 static void sample(backend *be, const tensor *logits, const sample_spec *spec, int n)
 {
     (void)logits;
@@ -132,7 +169,7 @@ static void sample(backend *be, const tensor *logits, const sample_spec *spec, i
     CHECK(at < 2 && (size_t)n == t->n_state);
     t->drawn[at] = xgrow(t->drawn[at], &t->drawn_cap[at], (size_t)n + 1, sizeof **t->drawn);
     for (int i = 0; i < n; i++)
-        t->drawn[at][i] = (sample_result){.token = token_of(t->state[i], spec[i].seed, spec[i].position)};
+        t->drawn[at][i] = (sample_result){.token = draw(t->state[i], &spec[i])};
     t->n_drawn[at] = n;
 }
 
@@ -215,14 +252,49 @@ static int reserve(backend *be, const extent *x, err *e)
 
 static void *alloc(backend *be, size_t bytes, err *e)
 {
-    (void)be, (void)e;
+    toy *t = toy_of(be);
+    if (t->room == 0) {
+        err_set(e, "the device's memory is full");
+        return NULL;
+    }
+    t->room -= t->room > 0;
     return xmalloc(bytes + 1);
 }
 
 static void release(backend *be, void *p)
 {
+    toy *t = toy_of(be);
+    t->room += t->room >= 0 && p;
+    free(p);
+}
+
+static void *alloc_host(backend *be, size_t bytes)
+{
+    (void)be;
+    return xmalloc(bytes);
+}
+
+static void release_host(backend *be, void *p)
+{
     (void)be;
     free(p);
+}
+
+static void upload(backend *be, void *to, const void *from, size_t bytes)
+{
+    (void)be;
+    memcpy(to, from, bytes);
+}
+
+static size_t lora_table_bytes(backend *be, int n_sites)
+{
+    (void)be, (void)n_sites;
+    return 0;
+}
+
+static void bind_lora(backend *be, lora *l, void *memory)
+{
+    (void)be, (void)l, (void)memory;
 }
 
 static size_t available(backend *be)
@@ -235,12 +307,14 @@ static const backend_ops ops = {
     .begin = begin, .end = end, .forget = forget, .embed = embed, .rms_norm = rms_norm, .linear = linear_of, .attention = attention,
     .gather = gather, .linear_shrink = linear_shrink, .expand_rope_append = attend, .expand_add_rms_norm = expand_add,
     .expand_silu_mul = expand_silu, .sample = sample, .collect = collect, .reserve = reserve, .alloc = alloc, .release = release,
-    .available = available};
+    .available = available, .alloc_host = alloc_host, .release_host = release_host, .upload = upload,
+    .lora_table_bytes = lora_table_bytes, .bind_lora = bind_lora};
 
-toy *toy_new(bool runs_ahead)
+toy *toy_new(bool runs_ahead, bool own_memory)
 {
     toy *t = XNEW(toy);
-    t->be = (backend){.ops = &ops, .name = "toy", .act = DTYPE_F32, .owns_host_memory = true, .runs_ahead = runs_ahead};
+    t->be = (backend){.ops = &ops, .name = "toy", .act = DTYPE_F32, .owns_host_memory = !own_memory, .runs_ahead = runs_ahead};
+    t->room = -1;
     t->m = (model){.be = &t->be, .layer = XNEW(model_layer)};
     t->m.config = (model_config){.family = "toy", .n_layers = 1, .hidden = 1, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .ffn = 1,
                                  .vocab = TOY_VOCAB, .max_positions = TOY_CONTEXT, .layer_slides = &t->slides, .bos = -1, .n_eos = 1,
@@ -267,6 +341,11 @@ const model *toy_model(const toy *t)
 bool toy_is_broken(const toy *t)
 {
     return t->broken;
+}
+
+void toy_limit_adapters(toy *t, int n)
+{
+    t->room = n;
 }
 
 lora *toy_adapter(uint64_t content)

@@ -27,6 +27,7 @@ typedef struct {
     bool must_end;              /* it has been alone on three workers in a row that died, or seen too many die */
     bool killed;                /* was ended for it */
     bool doubled;               /* was submitted while it was there */
+    bool failed;                /* as its GPU has just reported */
 } watched;
 
 typedef struct {
@@ -236,10 +237,11 @@ void watch_gpus_gone(watch *w, double now, const int *gpu, int n, bool died)
         lose_gpu(w, gpu[i], died);
 }
 
-void watch_gpu_drain(watch *w, double now, int gpu)
+void watch_gpus_drain(watch *w, double now, const int *gpu, int n)
 {
     begin(w, now);
-    w->gpu[gpu].draining = true;
+    for (int i = 0; i < n; i++)
+        w->gpu[gpu[i]].draining = true;
 }
 
 void watch_tick(watch *w, double now)
@@ -250,13 +252,17 @@ void watch_tick(watch *w, double now)
 void watch_report(watch *w, double now, int gpu, const gpu_report *p)
 {
     begin(w, now);
+    if (p->n_seen > w->gpu[gpu].n_sent || p->n_seen < w->gpu[gpu].n_seen)
+        violate(w, "a GPU has seen more commands than it was sent, or fewer than before", (uint64_t)gpu);
     w->in_report = true;
     w->gpu[gpu].n_seen = p->n_seen;
     w->gpu[gpu].pages_free = p->pages_free;
     for (int i = 0; i < p->n_ends; i++) {
         watched *r = find(w, p->ends[i].id);
-        if (r && r->there && r->gpu == gpu && r->attempt == p->ends[i].attempt)
+        if (r && r->there && r->gpu == gpu && r->attempt == p->ends[i].attempt) {
             r->gpu = -1;
+            r->failed = p->ends[i].why == OUTCOME_FAILED;
+        }
     }
 }
 
@@ -393,6 +399,8 @@ static void check_end(watch *w, const command *c)
     if ((c->why == END_KILLS_WORKERS) != r->must_end && !(c->why == END_KILLS_WORKERS && is_known(w, r)))
         violate(w, r->must_end ? "not ended, though it kills workers" : "ended for killing workers, which it did not", c->id);
     r->killed |= c->why == END_KILLS_WORKERS;
+    if (c->why == END_FAILED && !r->failed)
+        violate(w, "ended as failed, which it did not", c->id);
     if (c->why == END_TOO_LATE && (r->taken_on || w->opt.max_wait <= 0 || now - r->since < w->opt.max_wait))
         violate(w, "ended as too late, which it was not", c->id);
     if (c->why == END_QUEUE_FULL && (r->taken_on || n_waiting(w) <= w->opt.max_queue))

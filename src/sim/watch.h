@@ -28,7 +28,7 @@ void watch_cancel(watch *w, double now, int frontend, uint64_t id);
 void watch_frontend_gone(watch *w, double now, int frontend);
 void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info);
 void watch_gpus_gone(watch *w, double now, const int *gpu, int n, bool died);
-void watch_gpu_drain(watch *w, double now, int gpu);
+void watch_gpus_drain(watch *w, double now, const int *gpu, int n);
 void watch_report(watch *w, double now, int gpu, const gpu_report *r);
 void watch_tick(watch *w, double now);
 

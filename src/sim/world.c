@@ -1,6 +1,7 @@
 /* world.c - see world.h */
 #include "sim/world.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,5 +184,6 @@ void sim_process_init(sim_process *p, world *w, const char *name, double skew)
 
 void sim_process_stop(sim_process *p, double seconds)
 {
-    p->stopped_until = p->in->now + seconds;
+    p->stopped_until = fmax(p->stopped_until, p->in->now + seconds);
+    world_say(p->in, "%s is stopped for %.4f s", p->name, p->stopped_until - p->in->now);
 }

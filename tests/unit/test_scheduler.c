@@ -778,7 +778,7 @@ static void who_is_too_large_for_the_others_runs_on_while_its_gpu_drains(void **
     fixture *f = begin_with_large_request();
     submit(f, 2);
     expect(f, "add 2 to 1");
-    scheduler_gpu_drain(f->s, 0, 1);
+    scheduler_gpus_drain(f->s, 0, (int[]){1}, 1);
     expect(f, "cancel 2 on 1; add 2 to 0");     /* not held up by 1 */
     scheduler_tick(f->s, 1000);
     reports_token(f, 1, 3, 5, 1, 1, 0, 5);
@@ -848,7 +848,7 @@ static void drained_requests_move_as_others_have_room_oldest_first(void **state)
     for (uint64_t id = 1; id <= 3; id++)
         submit(f, id);
     expect(f, "add 1 to 1; add 2 to 1; add 3 to 1");
-    scheduler_gpu_drain(f->s, 0, 1);
+    scheduler_gpus_drain(f->s, 0, (int[]){1}, 1);
     submit(f, 4);
     expect(f, "");                              /* nowhere to go: they run on, and it takes no new ones */
     gpu_is_up(f, 0, 2, 100);
@@ -862,6 +862,21 @@ static void drained_requests_move_as_others_have_room_oldest_first(void **state)
     assert_true(g.draining && g.n_running == 0);
     scheduler_gpu_gone(f->s, 0, 1, false);
     assert_false(scheduler_get_gpu(f->s, 1, &g));
+    finish(f);
+}
+
+static void of_gpus_that_drain_together_none_takes_from_another(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    gpu_is_up(f, 1, 4, 100);
+    submit(f, 1);
+    expect(f, "add 1 to 1");
+    scheduler_gpus_drain(f->s, 0, (int[]){1, 0}, 2);
+    expect(f, "");
+    gpu_is_up(f, 2, 4, 100);
+    expect(f, "cancel 1 on 1; add 1 to 2");
     finish(f);
 }
 
@@ -1063,6 +1078,7 @@ int main(void)
         cmocka_unit_test(a_full_queue_refuses_new_requests_only),
         cmocka_unit_test(those_who_wait_too_long_for_a_first_gpu_are_told),
         cmocka_unit_test(drained_requests_move_as_others_have_room_oldest_first),
+        cmocka_unit_test(of_gpus_that_drain_together_none_takes_from_another),
         cmocka_unit_test(a_light_gpu_is_emptied_into_a_busier_one),
         cmocka_unit_test(a_light_gpu_is_left_alone_when_not_all_fit),
         cmocka_unit_test(of_two_alike_the_lower_uuid_is_emptied_and_nothing_comes_back),

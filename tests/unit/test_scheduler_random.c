@@ -125,8 +125,9 @@ static void random_gpu_event(history *h, int gpu)
     if (!h->worker[gpu].up) {
         random_gpu_up(h, gpu);
     } else if (draw(h, 3) == 0) {
-        scheduler_gpu_drain(h->real, h->now, gpu);
-        naive_gpu_drain(h->model, h->now, gpu);
+        int drained[2] = {gpu, (gpu + 1) % N_GPUS}, n = h->worker[drained[1]].up ? 2 : 1;
+        scheduler_gpus_drain(h->real, h->now, drained, n);
+        naive_gpus_drain(h->model, h->now, drained, n);
     } else if (draw(h, 3) == 0) {
         int lost[2] = {gpu, (gpu + 1) % N_GPUS};        /* whether the other is up or not */
         h->worker[lost[0]].up = h->worker[lost[1]].up = false;
