@@ -423,6 +423,26 @@ void cluster_crash_machine(cluster *c, int i, bool silent)
     restart_later(&c->run[i].m);
 }
 
+void cluster_doom(member *m, int n_acts)
+{
+    if (m->is_up)
+        m->p.n_acts_left = n_acts;
+}
+
+void cluster_end_doomed(cluster *c)
+{
+    const sim_process *p = c->w.doomed;
+    c->w.doomed = NULL;
+    if (p == &c->sched.m.p)
+        cluster_crash_scheduler(c, false);
+    for (int i = 0; p && i < c->n_fronts; i++)
+        if (p == &c->front[i].m.p)
+            cluster_crash_front(c, i, false);
+    for (int i = 0; p && i < c->n_machines; i++)
+        if (p == &c->run[i].m.p)
+            cluster_crash_machine(c, i, false);
+}
+
 static void init_member(cluster *c, member *m, int number, void (*start)(void *ctx))
 {
     *m = (member){.in = c, .number = number, .restart = {.run = start, .ctx = m}};

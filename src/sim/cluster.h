@@ -95,6 +95,10 @@ void cluster_crash_scheduler(cluster *c, bool silent);
 void cluster_crash_front(cluster *c, int i, bool silent);
 void cluster_crash_machine(cluster *c, int i, bool silent);
 
+/* Crash after so many more acts, between any two of which something can be; 0: do not. */
+void cluster_doom(member *m, int n_acts);
+void cluster_end_doomed(cluster *c);    /* after every task */
+
 /* Empty a machine, then end its runner, and start it again later. */
 void cluster_drain(cluster *c, int i);
 

@@ -72,9 +72,20 @@ static void fault_in_worker(const fault *f, cluster *c)
         sim_worker_stop(w, 0.2 + 5 * f->much);
 }
 
+/* Half of the crashes come after a few more acts: between any two things that a process does at the same time. */
+static bool dooms(const fault *f, member *m)
+{
+    if (f->much < 0.5)
+        return false;
+    cluster_doom(m, 1 + (int)(f->which % 12));
+    return true;
+}
+
 static void fault_in_machine(const fault *f, cluster *c)
 {
     int i = (int)(f->which % (uint64_t)c->n_machines);
+    if (f->kind == FAULT_RUNNER_CRASH && dooms(f, &c->run[i].m))
+        return;
     if (f->kind == FAULT_DRAIN)
         cluster_drain(c, i);
     else if (f->kind == FAULT_RUNNER_STOP)
@@ -85,6 +96,8 @@ static void fault_in_machine(const fault *f, cluster *c)
 
 static void fault_in_scheduler(const fault *f, cluster *c)
 {
+    if (f->kind == FAULT_SCHEDULER_CRASH && dooms(f, &c->sched.m))
+        return;
     if (f->kind == FAULT_SCHEDULER_STOP)
         sim_process_stop(&c->sched.m.p, 0.2 + 7 * f->much);
     else
@@ -94,6 +107,8 @@ static void fault_in_scheduler(const fault *f, cluster *c)
 static void fault_in_frontend(const fault *f, cluster *c)
 {
     int i = (int)(f->which % (uint64_t)c->n_fronts);
+    if (f->kind == FAULT_FRONTEND_CRASH && dooms(f, &c->front[i].m))
+        return;
     if (f->kind == FAULT_FRONTEND_STOP)
         sim_process_stop(&c->front[i].m.p, 0.2 + 7 * f->much);
     else

@@ -217,8 +217,10 @@ static void make_story(story *s, const fault_mask *without)
 /* After the last fault the machines are as they should be: disks whole and all the same, clocks as they are. */
 static void heal(story *s)
 {
+    cluster_doom(&s->c.sched.m, 0);
     for (int i = 0; i < s->c.n_machines; i++) {
         sim_machine *m = &s->c.run[i].machine;
+        cluster_doom(&s->c.run[i].m, 0);
         m->disk_slow = 1;
         m->starts_fail_until = 0;
         for (int a = 0; a < N_ADAPTERS; a++)
@@ -227,9 +229,11 @@ static void heal(story *s)
             if (m->worker[k])
                 sim_worker_slow(m->worker[k], 1);
     }
-    for (int i = 0; i < s->c.n_fronts; i++)
+    for (int i = 0; i < s->c.n_fronts; i++) {
+        cluster_doom(&s->c.front[i].m, 0);
         for (int a = 0; a < N_ADAPTERS; a++)
             cluster_set_content(&s->c, i, a, s->c.newest[a]);
+    }
 }
 
 /* What clients were told. */
@@ -275,6 +279,7 @@ static bool go_on(story *s)
     CHECK(world_run_next(w));
     if (w->n_run > MOST_TASKS)
         world_violate(w, "%d tasks, and no end of it", MOST_TASKS);
+    cluster_end_doomed(&s->c);
     cluster_settle(&s->c);
     return !w->violation.len;
 }

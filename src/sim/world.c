@@ -71,10 +71,13 @@ void world_cancel(world *w, sim_task *t)
 
 static void run(world *w, sim_task *t)
 {
+    sim_process *of = t->of;            /* the task may be gone when it has run */
     w->n_run++;
-    w->speaker = t->of ? t->of->name : NULL;
+    w->speaker = of ? of->name : NULL;
     t->run(t->ctx);
     w->speaker = NULL;
+    if (of)
+        sim_process_acted(of);
 }
 
 bool world_run_next(world *w)
@@ -180,6 +183,12 @@ void sim_process_init(sim_process *p, world *w, const char *name, double skew)
                                  .acceptor_new = network_acceptor_new};
     *p = (sim_process){.base.ops = &ops, .in = w, .skew = skew};
     snprintf(p->name, sizeof p->name, "%s", name);
+}
+
+void sim_process_acted(sim_process *p)
+{
+    if (p->n_acts_left > 0 && --p->n_acts_left == 0)
+        p->in->doomed = p;
 }
 
 void sim_process_stop(sim_process *p, double seconds)

@@ -38,6 +38,7 @@ struct sim_process {
     bool dead;
     double stopped_until;       /* it is stopped while this is in the future */
     double skew;                /* seconds its wall clock is ahead */
+    int n_acts_left;            /* until it is doomed; 0: it is not */
 };
 
 struct world {
@@ -47,6 +48,7 @@ struct world {
     uint64_t n_planned, n_run;
     bool trace;
     const char *speaker;        /* whose code runs; borrowed; NULL: the story itself */
+    sim_process *doomed;        /* borrowed: it has done its last act, and whoever runs the world is to end it */
     buf violation;              /* the first */
     struct network *net;        /* network.h */
 };
@@ -73,14 +75,19 @@ void world_violate(world *w, const char *fmt, ...) __attribute__((format(printf,
 void sim_process_init(sim_process *p, world *w, const char *name, double skew);
 void sim_process_stop(sim_process *p, double seconds);          /* as SIGSTOP, SIGCONT later */
 
+/* Its code has run. */
+void sim_process_acted(sim_process *p);
+
 /* Call f as that process, so that the log knows who speaks. */
 #define AS_PROCESS(p, f)                                \
     do {                                                \
         world *as_in = (p)->in;                         \
         const char *as_was = as_in->speaker;            \
-        as_in->speaker = (p)->name;                     \
+        sim_process *as_p = (p);                        \
+        as_in->speaker = as_p->name;                    \
         f;                                              \
         as_in->speaker = as_was;                        \
+        sim_process_acted(as_p);                        \
     } while (0)
 
 #endif
