@@ -16,7 +16,7 @@ typedef struct live {
     uint64_t id;
     const dispatch_events *events;      /* borrowed: static */
     void *ctx;
-    double arrival;
+    double arrival;                     /* by the loop's clock */
     char *adapter;                      /* "": the base model */
     digest version;                     /* of the adapter */
     bool has_version;
@@ -86,7 +86,7 @@ static void send_submit(dispatch *d, live *l)
 {
     Request r = REQUEST__INIT;
     r.id = l->id;
-    r.arrival = l->arrival;
+    r.age = loop_now(d->on) - l->arrival;
     r.adapter = l->adapter;
     r.tokens = l->token;
     r.n_tokens = l->n_tokens;
@@ -296,7 +296,7 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
     if (dispatch_n_live(d) >= d->max_live)
         return 0;
     live *l = XNEW(live);
-    *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = loop_wall(d->on),
+    *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = loop_now(d->on),
                 .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens,
                 .has_version = r->version, .how_bytes = sampling__get_packed_size(r->how)};
     if (r->version)

@@ -17,7 +17,7 @@
 #include "net/loop.h"
 #include "net/wire.pb-c.h"
 
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 
 typedef struct net_link net_link;      /* link() is POSIX's */
 

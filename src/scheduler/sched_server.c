@@ -14,6 +14,7 @@
 #include "net/pack.h"
 #include "scheduler/signals.h"
 
+static const double OLDEST = 1e6;               /* seconds; no request waits for longer */
 static const double LONGEST_TICK = 0.25;        /* seconds between looks at the clock, also for the hook */
 enum { OUTBOX_FULL = 1 << 20, MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
 
@@ -70,7 +71,7 @@ sched_server_options sched_server_options_default(void)
     return (sched_server_options){.listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default()};
 }
 
-/* Seconds since the epoch, as requests' arrivals are, but never going back. */
+/* Seconds since the epoch at first, and never going back from there. */
 static double now_of(const sched_server *v)
 {
     return v->epoch + loop_now(v->on);
@@ -378,13 +379,19 @@ static int int_of(uint32_t x)
     return x <= INT_MAX ? (int)x : INT_MAX;
 }
 
+/* When a request first came, by our own clock: whatever its frontend's says, it has not come after now. */
+static double arrival_of(const sched_server *v, double age)
+{
+    return now_of(v) - (age > 0 && age < OLDEST ? age : 0);
+}
+
 static void take_submit(peer *p, const Request *r)
 {
     if (r->n_tokens > INT_MAX) {
         link_drop(p->link, "a request with more tokens than can be counted");
         return;
     }
-    submission what = {.id = r->id, .arrival = r->arrival, .adapter = *r->adapter ? r->adapter : NULL,
+    submission what = {.id = r->id, .arrival = arrival_of(p->server, r->age), .adapter = *r->adapter ? r->adapter : NULL,
                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = int_of(r->n_prompt),
                        .max_tokens = int_of(r->max_tokens), .how = r->how.data, .how_bytes = r->how.len,
                        .digest = r->digest.data, .digest_bytes = r->digest.len,

@@ -43,7 +43,7 @@ scheduler_options scheduler_options_default(void);
 /* A request as a frontend submits it, for the first time or again after a lost link. Everything is copied. */
 typedef struct {
     uint64_t id;                /* unique in the cluster */
-    double arrival;             /* seconds since the epoch when it first came; kept over everything */
+    double arrival;             /* when it first came, by the clock of `now`; kept over everything */
     const char *adapter;        /* NULL: the base model */
     const void *digest;         /* [digest_bytes] of the adapter's content; handed on unread, 0 bytes: none */
     size_t digest_bytes;

@@ -98,7 +98,7 @@ static void report_token(worker *w, job *j, const sample_result *r)
     pack_field(&w->parts, STEP_TOKENS, &t.base);
 }
 
-/* Seconds since the epoch to a number that the engine can order by. */
+/* The scheduler's seconds to a number that the engine can order by. */
 static uint64_t arrival_of(double seconds)
 {
     return seconds > 0 && seconds < 1e12 ? (uint64_t)(seconds * 1e6) : 0;

@@ -37,7 +37,7 @@ class Streams:
         self.cluster = cluster
         self.prompt = {i: [20 + i, 30 + i, 40 + i] for i in range(1, n + 1)}
         self.output = {i: [] for i in self.prompt}
-        self.arrival = {i: time.time() + i * 1e-3 for i in self.prompt}
+        self.arrival = {i: time.time() - 1 + i * 1e-3 for i in self.prompt}
         self.n_tokens = n_tokens
         self.ends, self.wanted_ends = {}, {}
         self.connect()

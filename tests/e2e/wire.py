@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 
-VERSION = 1
+VERSION = 2
 FRONTEND = 0
 HELLO, SUBMIT, CANCEL, RESULTS, PROOF = 1, 2, 3, 4, 10
 
@@ -180,7 +180,7 @@ class Link:
                 return frame[1]
 
     def submit(self, id, tokens, max_tokens, adapter="", n_prompt=None, how=None, arrival=None):
-        body = [(1, ("x", id)), (2, float(arrival or time.time())), (3, adapter),
+        body = [(1, ("x", id)), (11, time.time() - arrival if arrival else 0.0), (3, adapter),
                 (4, b"".join(map(varint, tokens))), (5, n_prompt or len(tokens)), (6, max_tokens), (7, how or sampling())]
         self.send(message([(SUBMIT, message(body))]))
 

@@ -477,7 +477,7 @@ static void strangers_that_break_the_rules_are_hung_up_on(void **state)
         {"reserved bits", 0xf2, "", 0, "\x88\x02\x03\xea"},
         {"a message that is no Hello", 0x82, "\x1a\x00", 2, "Hello"},
         {"a Hello of another version", 0x82, "\x0a\x02\x08\x07", 4, "version 7"},
-        {"a Hello without a nonce", 0x82, "\x0a\x02\x08\x01", 4, "Hello"}};
+        {"a Hello without a nonce", 0x82, "\x0a\x02\x08\x02", 4, "Hello"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         buf bytes = {0};
         buf_add_str(&bytes, REQUEST KEY);
