@@ -68,7 +68,9 @@ struct sched_server {
 
 sched_server_options sched_server_options_default(void)
 {
-    return (sched_server_options){.listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default()};
+    sched_server_options o = {.listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default()};
+    o.link.max_message /= 4;
+    return o;
 }
 
 /* Seconds since the epoch at first, and never going back from there. */

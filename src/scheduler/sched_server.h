@@ -19,6 +19,8 @@ typedef struct {
     const scheduler_tap *tap;   /* borrowed; NULL: none */
 } sched_server_options;
 
+/* Messages of 16 MB are taken in, a quarter of what runners and workers take: what is accepted here is wrapped, and grows
+ * by its output, on the way to them. */
 sched_server_options sched_server_options_default(void);
 
 typedef struct sched_server sched_server;

@@ -376,7 +376,7 @@ static void a_worker_that_cannot_start_is_tried_again_and_never_announced(void *
 {
     scene *s = *state;
     start_runner(s, "fail", 1, 10);
-    UNTIL(s->loop, s->link);
+    UNTIL(s->loop, s->link && runner_failure(s->r));
     PASS(s->loop, 0.5);
     assert_int_equal(s->n_got, 0);
     assert_int_equal(runner_n_ready(s->r), 0);

@@ -133,7 +133,7 @@ static void send_gpu(scene *s, uint32_t gpu, uint32_t start, uint32_t max_batch,
     up.max_batch = max_batch;
     up.n_pages = 100;
     up.page_len = page_len;
-    up.max_tokens = 1000;
+    up.max_tokens = page_len > 16 ? 1 << 24 : 1000;
     up.device = "none";
     up.start = start;
     Message m = MESSAGE__INIT;
@@ -223,6 +223,37 @@ static void a_request_reaches_the_gpu_as_it_was_submitted(void **state)
     assert_true(fabs(r->arrival - ((double)time(NULL) - 60)) < 5);
     assert_int_equal(s->run.got[0]->commands->gpu, 0);
     assert_int_equal(s->run.got[0]->commands->start, 7);
+}
+
+static void submit_tokens(scene *s, uint64_t id, size_t n)
+{
+    uint32_t *token = XNEW_ARRAY(uint32_t, n);
+    for (size_t i = 0; i < n; i++)
+        token[i] = UINT32_MAX / 2;              /* five bytes each */
+    Request r = REQUEST__INIT;
+    r.id = id;
+    r.n_tokens = n;
+    r.n_prompt = (uint32_t)n;
+    r.tokens = token;
+    r.max_tokens = 10;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_SUBMIT;
+    m.submit = &r;
+    link_send(s->front.link, &m);
+    free(token);
+}
+
+/* The largest that is taken in hurts nobody: a runner takes four times as much. */
+static void a_request_that_is_too_large_for_a_message_hurts_its_frontend_only(void **state)
+{
+    scene *s = *state;
+    send_gpu(s, 0, 7, 4, 65536);
+    submit_tokens(s, 11, (15 << 20) / 5);
+    UNTIL(s->loop, s->run.n_got == 1);
+    assert_int_equal(added(s, 0)->n_tokens, (15 << 20) / 5);
+    submit_tokens(s, 12, (17 << 20) / 5);
+    UNTIL(s->loop, s->front.n_down == 1 && s->front.is_up);
+    assert_true(s->run.is_up && s->run.n_down == 0);
 }
 
 static void a_step_becomes_one_message(void **state)
@@ -447,6 +478,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_request_reaches_the_gpu_as_it_was_submitted),
+        TEST(a_request_that_is_too_large_for_a_message_hurts_its_frontend_only),
         TEST(a_step_becomes_one_message),
         TEST(what_one_event_causes_is_one_message_per_gpu),
         TEST(a_cancel_reaches_the_gpu),
