@@ -41,6 +41,7 @@ struct call {
     int n_choices, n_open;
     int64_t prompt_tokens;
     bool begun;                 /* of a stream: something has been sent */
+    loop_timer *quiet;          /* of a stream: looks whether anything has been; NULL: nobody wants to know */
     double start;
 };
 
@@ -53,6 +54,7 @@ static void call_free(call *c)
         answer_deinit(&c->choice[i].a);
     }
     free(c->choice);
+    loop_timer_free(c->quiet);
     api_stream_deinit(&c->events);
     buf_free(&c->text);
     if (c->preparing)
@@ -260,6 +262,25 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
 
 static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .end = on_end};
 
+/* A stream that waits, for its first token or in the middle, shows that it lives: whoever is in between, or the client
+ * itself, may give up a connection on which nothing comes. It is a comment, which clients skip. */
+static void on_quiet(void *ctx)
+{
+    call *c = ctx;
+    double now = loop_now(c->s->on), last = c->start;
+    for (int i = 0; i < c->n_choices; i++)
+        last = c->choice[i].last > last ? c->choice[i].last : last;
+    loop_timer_set(c->quiet, c->s->keep_alive);
+    if (now - last < c->s->keep_alive)
+        return;
+    if (!c->begun)
+        begin_stream(c);
+    buf_clear(&c->text);
+    buf_add_str(&c->text, ": waiting\n\n");
+    reply_add(c->to, &c->text);
+    reply_settle(c->to);
+}
+
 /* The beginning of a call. */
 
 static answer_rules rules_of(const call *c, size_t n_prompt)
@@ -333,6 +354,10 @@ static void on_version(void *ctx, prepared *p)
     prepared_drop_prompts(p);
     c->head = (api_head){.chat = c->chat, .id = c->name, .model = p->asked.model, .created = (int64_t)loop_wall(c->s->on)};
     api_stream_init(&c->events, &c->head, p->asked.include_usage);
+    if (!p->asked.stream || c->s->keep_alive <= 0)
+        return;
+    c->quiet = loop_timer_new(c->s->on, on_quiet, c);
+    loop_timer_set(c->quiet, c->s->keep_alive);
 }
 
 static void on_prepared(void *ctx, prepared *p)

@@ -26,6 +26,7 @@ typedef struct {
     const int *eos;             /* [n_eos] */
     int n_eos;
     int plain_id;               /* answer.h */
+    double keep_alive;          /* seconds without a token after which a stream's client is sent a comment; 0: never */
     bool draining;              /* no new calls */
 } service;
 

@@ -55,7 +55,7 @@ frontend_options frontend_options_default(void)
 {
     return (frontend_options){.listen = "127.0.0.1:8000", .link = link_options_default(), .max_body = 8u << 20,
                               .max_unsent = 256u << 10, .send_buffer = 256u << 10, .client_timeout = 30, .patience = 60,
-                              .drain_seconds = 60, .max_live = 65536, .threads = default_threads()};
+                              .keep_alive = 10, .drain_seconds = 60, .max_live = 65536, .threads = default_threads()};
 }
 
 /* A listening socket on which answers leave at once and the kernel keeps a bounded part of them; connections inherit
@@ -167,7 +167,8 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
     f->eos = XNEW_ARRAY(int, (size_t)o->n_eos + 1);
     memcpy(f->eos, o->eos, (size_t)o->n_eos * sizeof *f->eos);
     f->routes = (routes){
-        .calls = {.on = &l->base, .counts = &f->counts, .max_body = o->max_body, .eos = f->eos, .n_eos = o->n_eos},
+        .calls = {.on = &l->base, .counts = &f->counts, .max_body = o->max_body, .eos = f->eos, .n_eos = o->n_eos,
+                  .keep_alive = o->keep_alive},
         .limits = {.max_unsent = o->max_unsent, .timeout = o->client_timeout, .n_leaving = &f->n_leaving},
         .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
     if (load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)

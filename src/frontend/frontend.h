@@ -35,6 +35,7 @@ typedef struct {
     size_t send_buffer;                 /* beside those that the kernel keeps */
     double client_timeout;              /* seconds a client may keep us waiting: to send a request, to take an answer */
     double patience;                    /* seconds requests wait for a scheduler that is gone */
+    double keep_alive;                  /* seconds a stream may be silent before its client is sent a comment; 0: for ever */
     double drain_seconds;               /* what frontend_drain() waits at most */
     int max_live;                       /* requests at once */
     int threads;                        /* that write tokens of one step to their clients */

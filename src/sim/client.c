@@ -80,6 +80,8 @@ static void begin(reply *r, const char *type)
 /* "data: OBJECT\n\n" or "data: [DONE]\n\n". */
 static void take_event(client *c, const char *text, size_t n)
 {
+    if (n > 0 && text[0] == ':')
+        return;                 /* a comment */
     if (n < 6 || strncmp(text, "data: ", 6) != 0 || c->done)
         world_violate(c->in, "client %d got what is no event, or one after the last: %.*s", c->number, (int)n, text);
     else if (n == 12 && strncmp(text + 6, "[DONE]", 6) == 0)

@@ -128,7 +128,7 @@ static void saw_submit(void *ctx, double now, int frontend, const submission *r)
 {
     sched_member *s = ctx;
     settle(s);
-    const char *wrong = submissions_add(&s->m.in->submitted, r);
+    const char *wrong = submissions_add(&s->m.in->submitted, r, s->m.in->w.now - (now - r->arrival));
     if (wrong)
         world_violate(&s->m.in->w, "%s (request %llu)", wrong, (unsigned long long)r->id);
     watch_submit(s->watch, now, frontend, r);
@@ -276,7 +276,7 @@ static void start_front(void *ctx)
     f->counts = (metrics){0};
     f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts, .max_body = 16 << 10,
                      .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
-                     .plain_id = 'a'};
+                     .plain_id = 'a', .keep_alive = c->keep_alive};
     begin_outage(f);
 }
 

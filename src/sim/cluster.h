@@ -72,7 +72,7 @@ struct cluster {
     world w;
     link_options link;          /* of all */
     scheduler_options policy;
-    double patience, hang_seconds;
+    double patience, hang_seconds, keep_alive;
     int max_live;
     sched_member sched;
     front_member front[MOST_FRONTENDS];

@@ -31,6 +31,11 @@ void faults_draw(fault_list *l, world *w, double seconds)
     }
 }
 
+bool fault_delays(fault_kind k)
+{
+    return k == FAULT_LINK_STALL || k == FAULT_LINK_SLOW || k == FAULT_SCHEDULER_STOP || k == FAULT_FRONTEND_STOP;
+}
+
 void fault_print(const fault *f, char *text, size_t n)
 {
     snprintf(text, n, "at %.4f s: %s (%d)", f->at, names[f->kind], (int)f->which);

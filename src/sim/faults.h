@@ -34,6 +34,9 @@ typedef struct { fault fault[MOST_FAULTS]; int n; } fault_list;
 /* Draw the faults of `seconds`. */
 void faults_draw(fault_list *l, world *w, double seconds);
 
+/* Whether messages may be much later than usual for it. */
+bool fault_delays(fault_kind k);
+
 /* What happened, in words: "at 3.1416 s: worker crashes". */
 void fault_print(const fault *f, char *text, size_t n);
 

@@ -26,6 +26,7 @@ struct story {
     cluster c;
     double begin, seconds;      /* of faults and of new clients */
     fault_list faults;
+    bool choppy;                /* the network delivers in small pieces */
     int n_early;                /* clients that come while things break; the others come afterwards */
     happening *event;           /* [n_events] */
     int n_events;
@@ -78,6 +79,7 @@ static void make_cluster(story *s)
     network_weather weather = {.delay = often(s, c, 0.5) ? 0.001 : 0.02, .spikes = often(s, c, 0.5) ? 0.01 : 0,
                                .choppy = often(s, c, 0.3) ? 0.5 : 0};
     network_set_weather(w->net, &weather);
+    s->choppy = weather.choppy > 0;
     for (int a = 0; a < N_ADAPTERS; a++)
         for (int i = 0; i < MOST_FRONTENDS; i++)
             k->front[i].content[a] = k->newest[a] = rng_u64(w->seed, (uint64_t)a) | 1;
@@ -101,6 +103,7 @@ static void make_cluster(story *s)
     k->policy.prefill_rate = 10000;
     k->policy.step_time = k->run[0].machine.step_time;
     k->patience = often(s, c, 0.1) ? 5 : 300;
+    k->keep_alive = often(s, c, 0.3) ? 0.3 : 10;
     k->hang_seconds = 4;
     k->max_live = often(s, c, 0.1) ? 5 : 1000;
 }
@@ -196,6 +199,16 @@ static void plan(story *s, void (*run)(void *ctx), int number, double at)
     happening *h = &s->event[s->n_events++];
     *h = (happening){.in = s, .number = number, .task = {.run = run, .ctx = h}};
     world_plan(&s->c.w, &h->task, at);
+}
+
+/* Seconds that a message may take, with the network and the faults there are. */
+static double most_lateness(const story *s)
+{
+    double seconds = s->choppy ? 12 : 2;
+    for (int i = 0; i < s->faults.n; i++)
+        if (fault_delays(s->faults.fault[i].kind))
+            seconds = 40;
+    return seconds;
 }
 
 static void make_story(story *s, const fault_mask *without)
@@ -403,6 +416,7 @@ static story *story_new(uint64_t seed, bool trace)
     s->begin = w->now;
     s->seconds = world_uniform(w, CHANCE_CLUSTER, 2, 10);
     faults_draw(&s->faults, w, s->seconds);
+    s->c.submitted.lateness = most_lateness(s);
     make_clients(s);
     return s;
 }

@@ -1,6 +1,7 @@
 /* submissions.c - see submissions.h */
 #include "sim/submissions.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -28,25 +29,26 @@ static submitted *find(const submissions *l, uint64_t id)
     return NULL;
 }
 
-static const char *compare(const submitted *before, const submission *s)
+static const char *compare(const submissions *l, const submitted *before, const submission *s, double came)
 {
     if (!s->again)
         return "submitted again, and said to be new";
-    if (s->arrival != before->arrival)
+    if (fabs(came - before->came) > l->lateness)
         return "submitted again with another arrival";
     if (s->n_prompt != before->n_prompt || s->n_tokens < before->n_tokens || hash(s->token, before->n_tokens) != before->tokens)
         return "submitted again with other tokens";
     return NULL;
 }
 
-const char *submissions_add(submissions *l, const submission *s)
+const char *submissions_add(submissions *l, const submission *s, double came)
 {
     submitted *r = find(l, s->id);
-    const char *wrong = r ? compare(r, s) : NULL;
+    const char *wrong = r ? compare(l, r, s, came) : NULL;
     if (!r) {
         l->at = xgrow(l->at, &l->cap, l->n + 1, sizeof *l->at);
         r = &l->at[l->n++];
+        r->came = came;
     }
-    *r = (submitted){s->id, hash(s->token, s->n_tokens), s->arrival, s->n_tokens, s->n_prompt};
+    *r = (submitted){s->id, hash(s->token, s->n_tokens), r->came, s->n_tokens, s->n_prompt};
     return wrong;
 }

@@ -302,6 +302,7 @@ static int start(void **state)
     o.n_eos = 1;
     o.max_body = 100000;
     o.client_timeout = 2;
+    o.keep_alive = 1;
     o.send_buffer = 4096;
     o.threads = 4;
     it.f = frontend_new(it.loop, &o, &e);

@@ -424,6 +424,24 @@ static void test_disconnect(void **state)
     wait_for_metric("punica_live_requests", 0);
 }
 
+/* A stream that waits shows that it lives. */
+static void test_keep_alive(void **state)
+{
+    (void)state;
+    int fd = dial(0), cancelled = it.n_cancels;
+    char got[4096];
+    size_t n = 0;
+    post(fd, COMPLETIONS, "{\"model\":\"mute\",\"prompt\":\"x\",\"stream\":true}", "");
+    for (const char *at = got; !memmem(at, n - (size_t)(at - got), ": waiting\n\n", 11);) {
+        ssize_t more = recv(fd, got + n, sizeof got - n, 0);
+        assert_true(more > 0);
+        n += (size_t)more;
+    }
+    assert_memory_equal(got, "HTTP/1.1 200", 12);
+    close(fd);
+    wait_for(&it.n_cancels, cancelled + 1);
+}
+
 /* One that asks for a flood and does not read is cut off; another, meanwhile, is served. */
 static void test_slow_reader(void **state)
 {
@@ -508,7 +526,7 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_large_bodies), cmocka_unit_test(test_models),   cmocka_unit_test(test_pipelining),
         cmocka_unit_test(test_garbage),    cmocka_unit_test(test_bodies),     cmocka_unit_test(test_long_bodies),
-        cmocka_unit_test(test_disconnect),
+        cmocka_unit_test(test_disconnect), cmocka_unit_test(test_keep_alive),
         cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_slow_reader_at_the_end), cmocka_unit_test(test_steady_reader),
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_idle),
