@@ -81,6 +81,8 @@ struct cluster {
     adapter_history history;
     submissions submitted;
     bool adapters_failed;       /* some file was missing or broken at some time */
+    bool poisoned[N_ADAPTERS];  /* some file was poisoned: a worker may have it in memory for ever */
+    int gone_adapter;           /* whose files are missing when all is in order again; -1: none's */
     cluster_counts counts;
 };
 

@@ -23,6 +23,12 @@ static bool has_waited(const cluster *c, const client *q)
     return c->policy.max_wait > 0 && q->ended_at - q->asked_at >= c->policy.max_wait;
 }
 
+/* Its adapter may not have been there, or of no use. */
+static bool may_fail(const cluster *c, const client *q)
+{
+    return c->poisoned[q->wish.adapter] || c->gone_adapter == q->wish.adapter || (c->adapters_failed && !q->comes_late);
+}
+
 bool excuse_is_good(const cluster *c, const client *q)
 {
     bool has_text = q->wish.n_choices == 1 && q->text[0].len;   /* of two, one may have begun */
@@ -36,7 +42,7 @@ bool excuse_is_good(const cluster *c, const client *q)
     if (is_code(q, "context_length_exceeded"))          /* or the largest GPU had not been met yet, or not for some time */
         return most >= cluster_capacity(c) || (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
     if (is_code(q, "generation_failed"))
-        return c->adapters_failed && q->wish.adapter >= 0 && !q->comes_late;
+        return q->wish.adapter >= 0 && may_fail(c, q);
     if (is_code(q, "worker_died"))
         return !q->comes_late;          /* the watch has seen to that */
     return false;

@@ -9,7 +9,8 @@ static const char *const names[N_FAULTS] = {
     "link is cut", "link goes silent", "link goes silent in one direction", "link stalls", "link is read slowly", "process is cut off",
     "worker crashes", "worker hangs", "worker is slow", "worker is stopped", "runner crashes", "runner is stopped", "machine is lost",
     "runner drains", "scheduler crashes", "scheduler is stopped", "scheduler's machine is lost", "frontend crashes", "frontend is stopped",
-    "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken", "adapter is back",
+    "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken",
+    "adapter is poisoned", "adapter is back",
     "disk is slow", "no processes can be started", "client leaves", "client does not read"};
 
 void faults_draw(fault_list *l, world *w, double seconds)
@@ -120,14 +121,16 @@ static void replace_adapter(const fault *f, cluster *c, disk_file *file, int ada
 
 static void fault_in_adapter(const fault *f, cluster *c)
 {
+    static const file_state state_of[] = {FILE_MISSING, FILE_BROKEN, FILE_POISONED, FILE_FINE};         /* as the faults */
     int adapter = (int)(f->which / 5 % N_ADAPTERS);
     disk_file *file = &c->run[f->which % (uint64_t)c->n_machines].machine.disk[adapter];
     world_say(&c->w, "%s on machine %d", sim_adapter_name(adapter), (int)(f->which % (uint64_t)c->n_machines));
     if (f->kind == FAULT_ADAPTER_REPLACED)
         replace_adapter(f, c, file, adapter);
     else
-        file->state = f->kind == FAULT_ADAPTER_MISSING ? FILE_MISSING : f->kind == FAULT_ADAPTER_BROKEN ? FILE_BROKEN : FILE_FINE;
+        file->state = state_of[f->kind - FAULT_ADAPTER_MISSING];
     c->adapters_failed |= file->state != FILE_FINE;
+    c->poisoned[adapter] |= file->state == FILE_POISONED;
 }
 
 static void fault_in_client(const fault *f, cluster *c)

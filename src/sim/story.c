@@ -57,7 +57,7 @@ static void make_machines(story *s)
     const chance c = CHANCE_CLUSTER;
     s->c.n_machines = 1 + (int)draw(s, c, MOST_MACHINES);
     int n_workers = 1 + (int)draw(s, c, MOST_WORKERS);
-    sim_machine like = {.max_batch = 1 + (int)draw(s, c, 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
+    sim_machine like = {.max_batch = 1 + (int)draw(s, c, often(s, c, 0.1) ? 30 : 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
                         .page_len = 1 + (int)draw(s, c, 4), .n_slots = 1 + (int)draw(s, c, 4), .runs_ahead = often(s, c, 0.5),
                         .prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8), .max_prefills = 1 + (int)draw(s, c, 2),
                         .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1,
@@ -76,7 +76,7 @@ static void make_cluster(story *s)
     world *w = &k->w;
     const chance c = CHANCE_CLUSTER;
     network_weather weather = {.delay = often(s, c, 0.5) ? 0.001 : 0.02, .spikes = often(s, c, 0.5) ? 0.01 : 0,
-                               .choppy = often(s, c, 0.3) ? 0.5 : 0};
+                               .choppy = often(s, c, 0.3) ? 0.5 : 0, .buffer = often(s, c, 0.3) ? 200 : 64 << 10};
     network_set_weather(w->net, &weather);
     for (int a = 0; a < N_ADAPTERS; a++) {
         k->history.content[a][0] = rng_u64(w->seed, (uint64_t)a) | 1;
@@ -104,6 +104,7 @@ static void make_cluster(story *s)
     k->patience = often(s, c, 0.1) ? 5 : 300;
     k->hang_seconds = 4;
     k->max_live = often(s, c, 0.1) ? 5 : 1000;
+    k->gone_adapter = often(s, c, 0.25) ? (int)draw(s, c, N_ADAPTERS) : -1;
 }
 
 /* The clients. */
@@ -132,7 +133,7 @@ static void make_wish(story *s, client_wish *q, int most, bool killers, bool lar
     if (often(s, c, 0.2))
         snprintf(q->stop, sizeof q->stop, "%c", 'a' + (char)draw(s, c, 26));
     else if (often(s, c, 0.2))
-        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)q->max_tokens);
+        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)(q->max_tokens < TOY_CONTEXT - q->n_prompt ? q->max_tokens : TOY_CONTEXT - q->n_prompt));
     q->penalized = often(s, c, 0.15);
 }
 
@@ -204,8 +205,9 @@ static void make_story(story *s, const fault_mask *without)
     cluster *k = &s->c;
     const chance c = CHANCE_REQUESTS;
     s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n));
+    double within = often(s, c, 0.2) ? 0.5 : s->seconds;        /* all at once, or one after the other */
     for (int i = 0; i < s->n_early; i++) {
-        double at = world_uniform(&k->w, c, 0, s->seconds);
+        double at = world_uniform(&k->w, c, 0, within);
         plan(s, on_arrival, i, at);
         if (often(s, c, 0.1))
             plan(s, on_departure, i, at + world_uniform(&k->w, c, 0, often(s, c, 0.5) ? 3 : 0.3));
@@ -215,7 +217,7 @@ static void make_story(story *s, const fault_mask *without)
             plan(s, on_fault, i, s->faults.fault[i].at);
 }
 
-/* After the last fault the machines are as they were: disks whole, clocks as they are. */
+/* After the last fault the machines are as they were: disks whole, but for an adapter that is gone; clocks as they are. */
 static void heal(story *s)
 {
     for (int i = 0; i < s->c.n_machines; i++) {
@@ -223,7 +225,7 @@ static void heal(story *s)
         m->disk_slow = 1;
         m->starts_fail_until = 0;
         for (int a = 0; a < N_ADAPTERS; a++)
-            m->disk[a].state = FILE_FINE;
+            m->disk[a].state = a == s->c.gone_adapter ? FILE_MISSING : FILE_FINE;
         for (int k = 0; k < MOST_WORKERS; k++)
             if (m->worker[k])
                 sim_worker_slow(m->worker[k], 1);
