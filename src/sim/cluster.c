@@ -407,6 +407,11 @@ void cluster_crash_machine(cluster *c, int i, bool silent)
     restart_later(&c->run[i].m);
 }
 
+void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds)
+{
+    stranger_knock(&c->at_the_door, &c->w, SCHEDULER, &c->link, kind, seconds);
+}
+
 static void init_member(cluster *c, member *m, int number, void (*start)(void *ctx))
 {
     *m = (member){.in = c, .number = number, .restart = {.run = start, .ctx = m}};
@@ -427,6 +432,7 @@ void cluster_start(cluster *c)
 
 void cluster_stop(cluster *c)
 {
+    stranger_leave(&c->at_the_door);
     for (int i = 0; i < c->n_fronts; i++) {
         world_cancel(&c->w, &c->front[i].m.restart);
         if (c->front[i].m.is_up)

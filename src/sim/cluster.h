@@ -12,6 +12,7 @@
 #include "sim/naive_scheduler.h"
 #include "sim/network.h"
 #include "sim/sim_worker.h"
+#include "sim/stranger.h"
 #include "sim/submissions.h"
 #include "sim/watch.h"
 
@@ -76,6 +77,7 @@ struct cluster {
     front_member front[MOST_FRONTENDS];
     run_member run[MOST_MACHINES];
     int n_fronts, n_machines;
+    stranger at_the_door;
     client *client;             /* [n_clients] */
     int n_clients;
     adapter_history history;
@@ -94,6 +96,9 @@ void cluster_stop(cluster *c);
 void cluster_crash_scheduler(cluster *c, bool silent);
 void cluster_crash_front(cluster *c, int i, bool silent);
 void cluster_crash_machine(cluster *c, int i, bool silent);
+
+/* Somebody who does not belong here tries to get in for so many seconds. */
+void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds);
 
 /* Empty a machine, then end its runner, and start it again later. */
 void cluster_drain(cluster *c, int i);

@@ -11,7 +11,7 @@ static const char *const names[N_FAULTS] = {
     "runner drains", "scheduler crashes", "scheduler is stopped", "scheduler's machine is lost", "frontend crashes", "frontend is stopped",
     "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken",
     "adapter is poisoned", "adapter is back",
-    "disk is slow", "no processes can be started", "client leaves", "client does not read"};
+    "disk is slow", "no processes can be started", "a stranger comes", "client leaves", "client does not read"};
 
 void faults_draw(fault_list *l, world *w, double seconds)
 {
@@ -161,6 +161,8 @@ void fault_inject(const fault *f, cluster *c)
         c->run[f->which % (uint64_t)c->n_machines].machine.disk_slow = f->much < 0.4 ? 1 : 10 * f->much;
     else if (f->kind == FAULT_NO_PROCESSES)
         c->run[f->which % (uint64_t)c->n_machines].machine.starts_fail_until = c->w.now + 5 * f->much;
+    else if (f->kind == FAULT_STRANGER)
+        cluster_have_stranger(c, (stranger_kind)(f->which % N_STRANGERS), 0.1 + 5 * f->much);
     else
         fault_in_client(f, c);
 }

@@ -62,11 +62,13 @@ static void make_machines(story *s)
                         .prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8), .max_prefills = 1 + (int)draw(s, c, 2),
                         .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1,
                         .device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0, .n_images = 1 + (int)draw(s, c, N_ADAPTERS)};
-    bool alike = often(s, c, 0.5);
+    if (like.max_batch > 6)
+        like.n_pages += 8 * like.max_batch;
+    int differ = often(s, c, 0.5) ? 1 : often(s, c, 0.5) ? 20 : 60;     /* pages */
     for (int i = 0; i < s->c.n_machines; i++) {
         make_machine(s, i, &like);
         s->c.run[i].n_workers = n_workers;
-        s->c.run[i].machine.n_pages += alike ? 0 : (int)draw(s, c, 20);
+        s->c.run[i].machine.n_pages += (int)draw(s, c, (uint64_t)differ);
     }
 }
 
@@ -95,7 +97,7 @@ static void make_cluster(story *s)
     k->policy = scheduler_options_default();
     k->policy.max_queue = often(s, c, 0.3) ? 3 + (int)draw(s, c, 5) : 1000;
     k->policy.max_wait = often(s, c, 0.2) ? world_uniform(w, c, 0.5, 4) : 0;
-    k->policy.max_aside = often(s, c, 0.5) ? world_uniform(w, c, 0.5, 4) : 60;
+    k->policy.max_aside = often(s, c, 0.5) ? world_uniform(w, c, 0.1, 2) : 60;
     k->policy.consolidate_every = often(s, c, 0.7) ? 0.3 : 0;
     k->policy.move_again_after = often(s, c, 0.5) ? 1 : 0;
     k->policy.light_share = world_uniform(w, c, 0.2, 1);
@@ -361,12 +363,14 @@ static void tear_down(story *s)
     free(s);
 }
 
-/* All speak the same protocol and know the secret: nobody has a reason to send another away, but for a newer link. */
+/* Those who belong here speak the same protocol and know the secret: only an older link of the same process is sent away. */
 static void take_log(void *ctx, const char *text)
 {
-    world_say(ctx, "%s", text);
-    if (strncmp(text, "refused ", 8) == 0 && !strstr(text, "replaced by a newer link"))
-        world_violate(ctx, "%s", text);
+    world *w = ctx;
+    bool of_stranger = strstr(text, STRANGER) || (w->speaker && strcmp(w->speaker, STRANGER) == 0);
+    world_say(w, "%s", text);
+    if (strncmp(text, "refused ", 8) == 0 && !of_stranger && !strstr(text, "replaced by a newer link"))
+        world_violate(w, "%s", text);
 }
 
 static void add_counts(story_stats *t, const story *s)
