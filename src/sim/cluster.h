@@ -16,7 +16,7 @@
 #include "sim/submissions.h"
 #include "sim/watch.h"
 
-enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3, MOST_OUTAGES = 64 };
+enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3, MOST_SPANS = 128 };
 
 typedef struct cluster cluster;
 
@@ -39,8 +39,8 @@ typedef struct {
     buf said;                   /* the scheduler's commands since the last event */
 } sched_member;
 
-/* A frontend was without a scheduler; to: or still is, HUGE_VAL. */
-typedef struct { double from, to; } outage;
+/* When something was so; the last has no end, HUGE_VAL, while it is. */
+typedef struct { struct { double from, to; } at[MOST_SPANS]; int n; } spans;
 
 typedef struct {
     member m;
@@ -48,8 +48,7 @@ typedef struct {
     catalog *models;
     metrics counts;
     service s;
-    outage outage[MOST_OUTAGES];
-    int n_outages;
+    spans outages;              /* it was without a scheduler */
 } front_member;
 
 typedef struct {
@@ -82,7 +81,7 @@ struct cluster {
     int n_clients;
     adapter_history history;
     submissions submitted;
-    bool adapters_failed;       /* some file was missing or broken at some time */
+    spans bad_files[N_ADAPTERS];            /* some machine could not read it */
     bool poisoned[N_ADAPTERS];  /* some file was poisoned: a worker may have it in memory for ever */
     int gone_adapter;           /* whose files are missing when all is in order again; -1: none's */
     cluster_counts counts;
@@ -102,6 +101,12 @@ void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds);
 
 /* Empty a machine, then end its runner, and start it again later. */
 void cluster_drain(cluster *c, int i);
+
+/* What the adapter's file on a machine's disk is like from now on. */
+void cluster_set_file(cluster *c, int machine, int adapter, file_state s);
+
+/* Whether one of the spans and the time between overlap. */
+bool spans_touch(const spans *s, double from, double to);
 
 /* After every task: the scheduler has done what was to be done. */
 void cluster_settle(cluster *c);

@@ -11,9 +11,9 @@ static bool is_code(const client *q, const char *code)
 /* The frontend had been without a scheduler for as long as it is patient. */
 static bool was_given_up(const cluster *c, const client *q)
 {
-    const front_member *f = &c->front[q->frontend];
-    for (int i = 0; i < f->n_outages; i++)
-        if (f->outage[i].from + c->patience <= q->ended_at && q->ended_at <= f->outage[i].to)
+    const spans *s = &c->front[q->frontend].outages;
+    for (int i = 0; i < s->n; i++)
+        if (s->at[i].from + c->patience <= q->ended_at && q->ended_at <= s->at[i].to)
             return true;
     return false;
 }
@@ -23,10 +23,10 @@ static bool has_waited(const cluster *c, const client *q)
     return c->policy.max_wait > 0 && q->ended_at - q->asked_at >= c->policy.max_wait;
 }
 
-/* Its adapter may not have been there, or of no use. */
+/* Its adapter could not be read while it waited, or is of no use. */
 static bool may_fail(const cluster *c, const client *q)
 {
-    return c->poisoned[q->wish.adapter] || c->gone_adapter == q->wish.adapter || (c->adapters_failed && !q->comes_late);
+    return c->poisoned[q->wish.adapter] || spans_touch(&c->bad_files[q->wish.adapter], q->asked_at, q->ended_at);
 }
 
 bool excuse_is_good(const cluster *c, const client *q)

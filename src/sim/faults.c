@@ -109,28 +109,26 @@ static void jump_clock(const fault *f, cluster *c)
 }
 
 /* The new content is on this disk now, on others when they are told so too. */
-static void replace_adapter(const fault *f, cluster *c, disk_file *file, int adapter)
+static void replace_adapter(const fault *f, cluster *c, int machine, int adapter)
 {
     adapter_history *h = &c->history;
     if (f->much < 0.5 && h->n_versions[adapter] < MOST_VERSIONS) {
         h->content[adapter][h->n_versions[adapter]] = rng_u64(c->w.seed, 1000 + f->which * 10 + (uint64_t)h->n_versions[adapter]);
         h->n_versions[adapter]++;
     }
-    *file = (disk_file){h->content[adapter][h->n_versions[adapter] - 1], FILE_FINE};
+    c->run[machine].machine.disk[adapter].content = h->content[adapter][h->n_versions[adapter] - 1];
+    cluster_set_file(c, machine, adapter, FILE_FINE);
 }
 
 static void fault_in_adapter(const fault *f, cluster *c)
 {
     static const file_state state_of[] = {FILE_MISSING, FILE_BROKEN, FILE_POISONED, FILE_FINE};         /* as the faults */
-    int adapter = (int)(f->which / 5 % N_ADAPTERS);
-    disk_file *file = &c->run[f->which % (uint64_t)c->n_machines].machine.disk[adapter];
-    world_say(&c->w, "%s on machine %d", sim_adapter_name(adapter), (int)(f->which % (uint64_t)c->n_machines));
+    int adapter = (int)(f->which / 5 % N_ADAPTERS), machine = (int)(f->which % (uint64_t)c->n_machines);
+    world_say(&c->w, "%s on machine %d", sim_adapter_name(adapter), machine);
     if (f->kind == FAULT_ADAPTER_REPLACED)
-        replace_adapter(f, c, file, adapter);
+        replace_adapter(f, c, machine, adapter);
     else
-        file->state = state_of[f->kind - FAULT_ADAPTER_MISSING];
-    c->adapters_failed |= file->state != FILE_FINE;
-    c->poisoned[adapter] |= file->state == FILE_POISONED;
+        cluster_set_file(c, machine, adapter, state_of[f->kind - FAULT_ADAPTER_MISSING]);
 }
 
 static void fault_in_client(const fault *f, cluster *c)

@@ -60,7 +60,7 @@ static void make_machines(story *s)
     sim_machine like = {.max_batch = 1 + (int)draw(s, c, often(s, c, 0.1) ? 30 : 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
                         .page_len = 1 + (int)draw(s, c, 4), .n_slots = 1 + (int)draw(s, c, 4), .runs_ahead = often(s, c, 0.5),
                         .prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8), .max_prefills = 1 + (int)draw(s, c, 2),
-                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1,
+                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2), .disk_slow = 1,
                         .device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0, .n_images = 1 + (int)draw(s, c, N_ADAPTERS)};
     if (like.max_batch > 6)
         like.n_pages += 8 * like.max_batch;
@@ -103,7 +103,7 @@ static void make_cluster(story *s)
     k->policy.light_share = world_uniform(w, c, 0.2, 1);
     k->policy.prefill_rate = 10000;
     k->policy.step_time = k->run[0].machine.step_time;
-    k->patience = often(s, c, 0.1) ? 5 : 300;
+    k->patience = often(s, c, 0.2) ? world_uniform(w, c, 1.5, 5) : 300;
     k->hang_seconds = 4;
     k->max_live = often(s, c, 0.1) ? 5 : 1000;
     k->gone_adapter = often(s, c, 0.25) ? (int)draw(s, c, N_ADAPTERS) : -1;
@@ -227,7 +227,7 @@ static void heal(story *s)
         m->disk_slow = 1;
         m->starts_fail_until = 0;
         for (int a = 0; a < N_ADAPTERS; a++)
-            m->disk[a].state = a == s->c.gone_adapter ? FILE_MISSING : FILE_FINE;
+            cluster_set_file(&s->c, i, a, a == s->c.gone_adapter ? FILE_MISSING : FILE_FINE);
         for (int k = 0; k < MOST_WORKERS; k++)
             if (m->worker[k])
                 sim_worker_slow(m->worker[k], 1);
