@@ -195,6 +195,15 @@ static void on_fault(void *ctx)
     fault_inject(&h->in->faults.fault[h->number], &h->in->c);
 }
 
+/* The adapter's files are on all disks now. */
+static void on_published(void *ctx)
+{
+    happening *h = ctx;
+    world_say(&h->in->c.w, "%s is published", sim_adapter_name(h->number));
+    for (int i = 0; i < h->in->c.n_machines; i++)
+        cluster_set_file(&h->in->c, i, h->number, FILE_FINE);
+}
+
 static void plan(story *s, void (*run)(void *ctx), int number, double at)
 {
     happening *h = &s->event[s->n_events++];
@@ -202,16 +211,26 @@ static void plan(story *s, void (*run)(void *ctx), int number, double at)
     world_plan(&s->c.w, &h->task, at);
 }
 
+/* An adapter that is asked for before it is on the disks. */
+static void publish_late(story *s, int adapter)
+{
+    for (int i = 0; i < s->c.n_machines; i++)
+        cluster_set_file(&s->c, i, adapter, FILE_MISSING);
+    plan(s, on_published, adapter, world_uniform(&s->c.w, CHANCE_CLUSTER, 0, s->seconds));
+}
+
 static void make_story(story *s, const fault_mask *without)
 {
     cluster *k = &s->c;
     const chance c = CHANCE_REQUESTS;
-    s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n));
+    s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n + 1));
+    if (often(s, CHANCE_CLUSTER, 0.4))
+        publish_late(s, (int)draw(s, CHANCE_CLUSTER, N_ADAPTERS));
     double within = often(s, c, 0.2) ? 0.5 : s->seconds;        /* all at once, or one after the other */
     for (int i = 0; i < s->n_early; i++) {
         double at = world_uniform(&k->w, c, 0, within);
         plan(s, on_arrival, i, at);
-        if (often(s, c, 0.1))
+        if (often(s, c, 0.15))
             plan(s, on_departure, i, at + world_uniform(&k->w, c, 0, often(s, c, 0.5) ? 3 : 0.3));
     }
     for (int i = 0; i < s->faults.n; i++)
