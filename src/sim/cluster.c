@@ -11,6 +11,33 @@
 
 static const char SCHEDULER[] = "scheduler";
 
+/* Whether it is so now. */
+static bool spans_last(const spans *s)
+{
+    return s->n && s->at[s->n - 1].to == HUGE_VAL;
+}
+
+static void spans_end(spans *s, double now)
+{
+    if (spans_last(s))
+        s->at[s->n - 1].to = now;
+}
+
+static void spans_begin(spans *s, double now)
+{
+    CHECK(s->n < MOST_SPANS && !spans_last(s));
+    s->at[s->n].from = now;
+    s->at[s->n++].to = HUGE_VAL;
+}
+
+bool spans_touch(const spans *s, double from, double to)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->at[i].from <= to && from <= s->at[i].to)
+            return true;
+    return false;
+}
+
 static double some_seconds(cluster *c, double low, double high)
 {
     return world_uniform(&c->w, CHANCE_CLUSTER, low, high);
@@ -214,29 +241,11 @@ static void end_scheduler(cluster *c, bool silent)
 
 /* Frontends. */
 
-static bool is_cut_off(const front_member *f)
-{
-    return f->n_outages && f->outage[f->n_outages - 1].to == HUGE_VAL;
-}
-
-static void end_outage(front_member *f)
-{
-    if (is_cut_off(f))
-        f->outage[f->n_outages - 1].to = f->m.in->w.now;
-}
-
-static void begin_outage(front_member *f)
-{
-    end_outage(f);
-    CHECK(f->n_outages < MOST_OUTAGES);
-    f->outage[f->n_outages++] = (outage){f->m.in->w.now, HUGE_VAL};
-}
-
 /* Without a scheduler for longer than it is patient: nobody may still wait for it. (One that was stopped needs a moment.) */
 static void check_patience(const cluster *c, const front_member *f)
 {
-    double over = fmax(f->outage[f->n_outages - 1].from + c->patience, f->m.p.stopped_until) + 0.1;
-    if (is_cut_off(f) && c->w.now > over && (dispatch_is_patient(f->at_scheduler) || dispatch_n_live(f->at_scheduler)))
+    double over = fmax(f->outages.at[f->outages.n - 1].from + c->patience, f->m.p.stopped_until) + 0.1;
+    if (spans_last(&f->outages) && c->w.now > over && (dispatch_is_patient(f->at_scheduler) || dispatch_n_live(f->at_scheduler)))
         world_violate(f->m.p.in, "%s still waits for the scheduler", f->m.p.name);
 }
 
@@ -244,9 +253,9 @@ static void look_at_front(cluster *c, front_member *f)
 {
     bool is_up = dispatch_is_up(f->at_scheduler);
     if (is_up)
-        end_outage(f);
-    else if (!is_cut_off(f))
-        begin_outage(f);
+        spans_end(&f->outages, c->w.now);
+    else if (!spans_last(&f->outages))
+        spans_begin(&f->outages, c->w.now);
     check_patience(c, f);
     if (dispatch_n_live(f->at_scheduler) > c->max_live)
         world_violate(&c->w, "%s has %d requests, more than the %d it may", f->m.p.name, dispatch_n_live(f->at_scheduler), c->max_live);
@@ -277,7 +286,8 @@ static void start_front(void *ctx)
     f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts, .max_body = 16 << 10,
                      .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
                      .plain_id = 'a', .keep_alive = c->keep_alive};
-    begin_outage(f);
+    spans_end(&f->outages, c->w.now);
+    spans_begin(&f->outages, c->w.now);
 }
 
 void cluster_set_content(cluster *c, int front, int adapter, uint64_t content)
@@ -392,6 +402,24 @@ void cluster_drain(cluster *c, int i)
     AS_PROCESS(&r->m.p, runner_drain(r->r, has_drained, r));
 }
 
+static bool can_be_read(const cluster *c, int adapter)
+{
+    for (int i = 0; i < c->n_machines; i++)
+        if (c->run[i].machine.disk[adapter].state != FILE_FINE)
+            return false;
+    return true;
+}
+
+void cluster_set_file(cluster *c, int machine, int adapter, file_state s)
+{
+    c->run[machine].machine.disk[adapter].state = s;
+    c->poisoned[adapter] |= s == FILE_POISONED;
+    if (can_be_read(c, adapter))
+        spans_end(&c->bad_files[adapter], c->w.now);
+    else if (!spans_last(&c->bad_files[adapter]))
+        spans_begin(&c->bad_files[adapter], c->w.now);
+}
+
 /* All of them. */
 
 static void restart_later(member *m)
@@ -443,6 +471,11 @@ void cluster_end_doomed(cluster *c)
             cluster_crash_machine(c, i, false);
 }
 
+void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds)
+{
+    stranger_knock(&c->at_the_door, &c->w, SCHEDULER, &c->link, kind, seconds);
+}
+
 static void init_member(cluster *c, member *m, int number, void (*start)(void *ctx))
 {
     *m = (member){.in = c, .number = number, .restart = {.run = start, .ctx = m}};
@@ -463,6 +496,7 @@ void cluster_start(cluster *c)
 
 void cluster_stop(cluster *c)
 {
+    stranger_leave(&c->at_the_door);
     for (int i = 0; i < c->n_fronts; i++) {
         world_cancel(&c->w, &c->front[i].m.restart);
         if (c->front[i].m.is_up)

@@ -12,10 +12,11 @@
 #include "sim/naive_scheduler.h"
 #include "sim/network.h"
 #include "sim/sim_worker.h"
+#include "sim/stranger.h"
 #include "sim/submissions.h"
 #include "sim/watch.h"
 
-enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3, MOST_OUTAGES = 64 };
+enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3, MOST_SPANS = 128 };
 
 typedef struct cluster cluster;
 
@@ -38,8 +39,8 @@ typedef struct {
     buf said;                   /* the scheduler's commands since the last event */
 } sched_member;
 
-/* A frontend was without a scheduler; to: or still is, HUGE_VAL. */
-typedef struct { double from, to; } outage;
+/* When something was so; the last has no end, HUGE_VAL, while it is. */
+typedef struct { struct { double from, to; } at[MOST_SPANS]; int n; } spans;
 
 typedef struct {
     member m;
@@ -48,9 +49,8 @@ typedef struct {
     versions *versions;
     metrics counts;
     service s;
-    uint64_t content[N_ADAPTERS];       /* of the adapters, on its disk */
-    outage outage[MOST_OUTAGES];
-    int n_outages;
+    uint64_t content[N_ADAPTERS];           /* of the adapters, on its disk */
+    spans outages;              /* it was without a scheduler */
 } front_member;
 
 typedef struct {
@@ -78,11 +78,15 @@ struct cluster {
     front_member front[MOST_FRONTENDS];
     run_member run[MOST_MACHINES];
     int n_fronts, n_machines;
+    stranger at_the_door;
     client *client;             /* [n_clients] */
     int n_clients;
     uint64_t newest[N_ADAPTERS];        /* content of the adapters */
     submissions submitted;
-    bool adapters_failed;       /* some file was missing, broken or replaced at some time */
+    bool replaced[N_ADAPTERS];  /* at some time, on some disk */
+    spans bad_files[N_ADAPTERS];            /* some machine could not read it */
+    bool poisoned[N_ADAPTERS];  /* some file was poisoned: a worker may have it in memory for ever */
+    int gone_adapter;           /* whose files are missing when all is in order again; -1: none's */
     cluster_counts counts;
 };
 
@@ -99,11 +103,20 @@ void cluster_crash_machine(cluster *c, int i, bool silent);
 void cluster_doom(member *m, int n_acts);
 void cluster_end_doomed(cluster *c);    /* after every task */
 
+/* Somebody who does not belong here tries to get in for so many seconds. */
+void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds);
+
 /* Empty a machine, then end its runner, and start it again later. */
 void cluster_drain(cluster *c, int i);
 
 /* An adapter is this on a frontend's disk from now on. */
 void cluster_set_content(cluster *c, int front, int adapter, uint64_t content);
+
+/* What the adapter's file on a machine's disk is like from now on. */
+void cluster_set_file(cluster *c, int machine, int adapter, file_state s);
+
+/* Whether one of the spans and the time between overlap. */
+bool spans_touch(const spans *s, double from, double to);
 
 /* After every task: the scheduler has done what was to be done. */
 void cluster_settle(cluster *c);

@@ -11,9 +11,9 @@ static bool is_code(const client *q, const char *code)
 /* The frontend had been without a scheduler for as long as it is patient. */
 static bool was_given_up(const cluster *c, const client *q)
 {
-    const front_member *f = &c->front[q->frontend];
-    for (int i = 0; i < f->n_outages; i++)
-        if (f->outage[i].from + c->patience <= q->ended_at && q->ended_at <= f->outage[i].to)
+    const spans *s = &c->front[q->frontend].outages;
+    for (int i = 0; i < s->n; i++)
+        if (s->at[i].from + c->patience <= q->ended_at && q->ended_at <= s->at[i].to)
             return true;
     return false;
 }
@@ -21,6 +21,12 @@ static bool was_given_up(const cluster *c, const client *q)
 static bool has_waited(const cluster *c, const client *q)
 {
     return c->policy.max_wait > 0 && q->ended_at - q->asked_at >= c->policy.max_wait;
+}
+
+/* Its adapter could not be read while it waited, or was replaced, or is of no use. */
+static bool may_fail(const cluster *c, const client *q)
+{
+    return c->poisoned[q->wish.adapter] || (c->replaced[q->wish.adapter] && !q->comes_late) || spans_touch(&c->bad_files[q->wish.adapter], q->asked_at, q->ended_at);
 }
 
 bool excuse_is_good(const cluster *c, const client *q)
@@ -36,7 +42,7 @@ bool excuse_is_good(const cluster *c, const client *q)
     if (is_code(q, "context_length_exceeded"))          /* or the largest GPU had not been met yet, or not for some time */
         return most >= cluster_capacity(c) || (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
     if (is_code(q, "generation_failed"))
-        return c->adapters_failed && q->wish.adapter >= 0 && !q->comes_late;
+        return q->wish.adapter >= 0 && may_fail(c, q);
     if (is_code(q, "worker_died"))
         return !q->comes_late;          /* the watch has seen to that */
     return false;

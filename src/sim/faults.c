@@ -9,8 +9,9 @@ static const char *const names[N_FAULTS] = {
     "link is cut", "link goes silent", "link goes silent in one direction", "link stalls", "link is read slowly", "process is cut off",
     "worker crashes", "worker hangs", "worker is slow", "worker is stopped", "runner crashes", "runner is stopped", "machine is lost",
     "runner drains", "scheduler crashes", "scheduler is stopped", "scheduler's machine is lost", "frontend crashes", "frontend is stopped",
-    "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken", "adapter is back",
-    "disk is slow", "no processes can be started", "client leaves", "client does not read"};
+    "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken",
+    "adapter is poisoned", "adapter is back",
+    "disk is slow", "no processes can be started", "a stranger comes", "client leaves", "client does not read"};
 
 void faults_draw(fault_list *l, world *w, double seconds)
 {
@@ -130,25 +131,27 @@ static void jump_clock(const fault *f, cluster *c)
 /* There is a new content, or not yet everywhere the newest: on one disk it is now. Frontends have disks, too. */
 static void replace_adapter(const fault *f, cluster *c, int adapter)
 {
-    uint64_t host = f->which % (uint64_t)(c->n_machines + c->n_fronts);
+    int host = (int)(f->which % (uint64_t)(c->n_machines + c->n_fronts));
+    c->replaced[adapter] = true;
     if (f->much < 0.5)
         c->newest[adapter] = rng_u64(c->newest[adapter], f->which) | 1;
-    if (host < (uint64_t)c->n_machines)
-        c->run[host].machine.disk[adapter] = (disk_file){c->newest[adapter], FILE_FINE};
-    else
-        cluster_set_content(c, (int)host - c->n_machines, adapter, c->newest[adapter]);
+    if (host >= c->n_machines) {
+        cluster_set_content(c, host - c->n_machines, adapter, c->newest[adapter]);
+        return;
+    }
+    c->run[host].machine.disk[adapter].content = c->newest[adapter];
+    cluster_set_file(c, host, adapter, FILE_FINE);
 }
 
 static void fault_in_adapter(const fault *f, cluster *c)
 {
-    int adapter = (int)(f->which / 5 % N_ADAPTERS);
-    disk_file *file = &c->run[f->which % (uint64_t)c->n_machines].machine.disk[adapter];
+    static const file_state state_of[] = {FILE_MISSING, FILE_BROKEN, FILE_POISONED, FILE_FINE};         /* as the faults */
+    int adapter = (int)(f->which / 5 % N_ADAPTERS), machine = (int)(f->which % (uint64_t)c->n_machines);
     world_say(&c->w, "%s", sim_adapter_name(adapter));
     if (f->kind == FAULT_ADAPTER_REPLACED)
         replace_adapter(f, c, adapter);
     else
-        file->state = f->kind == FAULT_ADAPTER_MISSING ? FILE_MISSING : f->kind == FAULT_ADAPTER_BROKEN ? FILE_BROKEN : FILE_FINE;
-    c->adapters_failed |= f->kind != FAULT_ADAPTER_BACK;
+        cluster_set_file(c, machine, adapter, state_of[f->kind - FAULT_ADAPTER_MISSING]);
 }
 
 static void fault_in_client(const fault *f, cluster *c)
@@ -179,6 +182,8 @@ void fault_inject(const fault *f, cluster *c)
         c->run[f->which % (uint64_t)c->n_machines].machine.disk_slow = f->much < 0.4 ? 1 : 10 * f->much;
     else if (f->kind == FAULT_NO_PROCESSES)
         c->run[f->which % (uint64_t)c->n_machines].machine.starts_fail_until = c->w.now + 5 * f->much;
+    else if (f->kind == FAULT_STRANGER)
+        cluster_have_stranger(c, (stranger_kind)(f->which % N_STRANGERS), 0.1 + 5 * f->much);
     else
         fault_in_client(f, c);
 }

@@ -11,8 +11,7 @@
 
 #include "base/mem.h"
 
-enum { KERNEL_BUFFER = 64 << 10,        /* bytes on their way; what is beyond has not been sent */
-       SLOW_BUFFER = 200, SLOW_PIECE = 40, MOST_SINGLE_BYTES = 150, SMALL_PIECE = 60 };
+enum { SLOW_BUFFER = 200, SLOW_PIECE = 40, MOST_SINGLE_BYTES = 150, SMALL_PIECE = 60 };
 static const double SLOW_EVERY = 0.02;
 
 typedef struct connection connection;
@@ -30,6 +29,7 @@ typedef struct {
     bool finishing;             /* whatever comes is dropped */
     bool closes;                /* when out is empty the other end learns that this one is closed */
     bool mute;                  /* what it writes goes nowhere */
+    bool unheard;               /* and is kept, for nobody says that it came */
     bool mourned;               /* its process has died, and what is left of its bytes is decided */
 } end;
 
@@ -209,6 +209,8 @@ static void deliver(void *ctx)
 static void write_bytes(net_stream *s, const void *bytes, size_t n)
 {
     end *e = (end *)s;
+    if (e->unheard && e->at && !e->lost)
+        buf_add(&e->out, bytes, n);
     if (!e->at || e->at->dead || e->mute || e->lost || is_isolated(e->of->in, e->at) || (other(e)->at && is_isolated(e->of->in, other(e)->at)))
         return;
     if (e->out.len == 0)
@@ -221,7 +223,7 @@ static void write_bytes(net_stream *s, const void *bytes, size_t n)
 static size_t unsent(net_stream *s)
 {
     end *e = (end *)s;
-    size_t room = e->of->slow_until > e->of->in->w->now && e->of->slow_side != e->side ? SLOW_BUFFER : KERNEL_BUFFER;
+    size_t room = e->of->slow_until > e->of->in->w->now && e->of->slow_side != e->side ? SLOW_BUFFER : e->of->in->weather.buffer;
     return e->out.len > room ? e->out.len - room : 0;
 }
 
@@ -404,8 +406,7 @@ acceptor *network_acceptor_new(net_loop *l, const char *address, const char *tls
 
 static void go_mute(end *e)
 {
-    e->mute = true;
-    buf_clear(&e->out);
+    e->mute = e->unheard = true;
     world_cancel(e->of->in->w, &e->delivery);
 }
 

@@ -15,6 +15,7 @@ typedef struct {
     double delay;               /* seconds, typical */
     double spikes;              /* share of deliveries that are much later */
     double choppy;              /* share of connections whose bytes come in small pieces */
+    size_t buffer;              /* bytes on their way at most; what is beyond has not been sent */
 } network_weather;
 
 typedef enum {

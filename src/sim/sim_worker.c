@@ -88,7 +88,7 @@ static lora *load(void *ctx, const char *name, err *e)
         err_set(e, "adapter %s: it was replaced since the request began", name);
         return NULL;
     }
-    return toy_adapter(m->disk[i].content);
+    return toy_adapter(m->disk[i].state == FILE_POISONED ? TOY_POISON : m->disk[i].content);
 }
 
 /* Towards the runner. */

@@ -13,7 +13,7 @@
 enum { MOST_WORKERS = 2, N_ADAPTERS = 4 };
 
 /* An adapter on a disk. */
-typedef enum { FILE_FINE, FILE_MISSING, FILE_BROKEN } file_state;
+typedef enum { FILE_FINE, FILE_MISSING, FILE_BROKEN, FILE_POISONED } file_state;
 typedef struct { uint64_t content; file_state state; } disk_file;
 
 typedef struct sim_worker sim_worker;

@@ -58,16 +58,18 @@ static void make_machines(story *s)
     const chance c = CHANCE_CLUSTER;
     s->c.n_machines = 1 + (int)draw(s, c, MOST_MACHINES);
     int n_workers = 1 + (int)draw(s, c, MOST_WORKERS);
-    sim_machine like = {.max_batch = 1 + (int)draw(s, c, 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
+    sim_machine like = {.max_batch = 1 + (int)draw(s, c, often(s, c, 0.1) ? 30 : 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
                         .page_len = 1 + (int)draw(s, c, 4), .n_slots = 1 + (int)draw(s, c, 4), .runs_ahead = often(s, c, 0.5),
                         .prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8), .max_prefills = 1 + (int)draw(s, c, 2),
-                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1,
+                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2), .disk_slow = 1,
                         .device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0, .n_images = 1 + (int)draw(s, c, N_ADAPTERS)};
-    bool alike = often(s, c, 0.5);
+    if (like.max_batch > 6)
+        like.n_pages += 8 * like.max_batch;
+    int differ = often(s, c, 0.5) ? 1 : often(s, c, 0.5) ? 20 : 60;     /* pages */
     for (int i = 0; i < s->c.n_machines; i++) {
         make_machine(s, i, &like);
         s->c.run[i].n_workers = n_workers;
-        s->c.run[i].machine.n_pages += alike ? 0 : (int)draw(s, c, 20);
+        s->c.run[i].machine.n_pages += (int)draw(s, c, (uint64_t)differ);
     }
 }
 
@@ -77,7 +79,7 @@ static void make_cluster(story *s)
     world *w = &k->w;
     const chance c = CHANCE_CLUSTER;
     network_weather weather = {.delay = often(s, c, 0.5) ? 0.001 : 0.02, .spikes = often(s, c, 0.5) ? 0.01 : 0,
-                               .choppy = often(s, c, 0.3) ? 0.5 : 0};
+                               .choppy = often(s, c, 0.3) ? 0.5 : 0, .buffer = often(s, c, 0.3) ? 200 : 64 << 10};
     network_set_weather(w->net, &weather);
     s->choppy = weather.choppy > 0;
     for (int a = 0; a < N_ADAPTERS; a++)
@@ -96,16 +98,17 @@ static void make_cluster(story *s)
     k->policy = scheduler_options_default();
     k->policy.max_queue = often(s, c, 0.3) ? 3 + (int)draw(s, c, 5) : 1000;
     k->policy.max_wait = often(s, c, 0.2) ? world_uniform(w, c, 0.5, 4) : 0;
-    k->policy.max_aside = often(s, c, 0.5) ? world_uniform(w, c, 0.5, 4) : 60;
+    k->policy.max_aside = often(s, c, 0.5) ? world_uniform(w, c, 0.1, 2) : 60;
     k->policy.consolidate_every = often(s, c, 0.7) ? 0.3 : 0;
     k->policy.move_again_after = often(s, c, 0.5) ? 1 : 0;
     k->policy.light_share = world_uniform(w, c, 0.2, 1);
     k->policy.prefill_rate = 10000;
     k->policy.step_time = k->run[0].machine.step_time;
-    k->patience = often(s, c, 0.1) ? 5 : 300;
+    k->patience = often(s, c, 0.2) ? world_uniform(w, c, 1.5, 5) : 300;
     k->keep_alive = often(s, c, 0.3) ? 0.3 : 10;
     k->hang_seconds = 4;
     k->max_live = often(s, c, 0.1) ? 5 : 1000;
+    k->gone_adapter = often(s, c, 0.25) ? (int)draw(s, c, N_ADAPTERS) : -1;
 }
 
 /* The clients. */
@@ -134,7 +137,7 @@ static void make_wish(story *s, client_wish *q, int most, bool killers, bool lar
     if (often(s, c, 0.2))
         snprintf(q->stop, sizeof q->stop, "%c", 'a' + (char)draw(s, c, 26));
     else if (often(s, c, 0.2))
-        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)q->max_tokens);
+        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)(q->max_tokens < TOY_CONTEXT - q->n_prompt ? q->max_tokens : TOY_CONTEXT - q->n_prompt));
     q->penalized = often(s, c, 0.15);
 }
 
@@ -194,6 +197,15 @@ static void on_fault(void *ctx)
     fault_inject(&h->in->faults.fault[h->number], &h->in->c);
 }
 
+/* The adapter's files are on all disks now. */
+static void on_published(void *ctx)
+{
+    happening *h = ctx;
+    world_say(&h->in->c.w, "%s is published", sim_adapter_name(h->number));
+    for (int i = 0; i < h->in->c.n_machines; i++)
+        cluster_set_file(&h->in->c, i, h->number, FILE_FINE);
+}
+
 static void plan(story *s, void (*run)(void *ctx), int number, double at)
 {
     happening *h = &s->event[s->n_events++];
@@ -211,15 +223,26 @@ static double most_lateness(const story *s)
     return seconds;
 }
 
+/* An adapter that is asked for before it is on the disks. */
+static void publish_late(story *s, int adapter)
+{
+    for (int i = 0; i < s->c.n_machines; i++)
+        cluster_set_file(&s->c, i, adapter, FILE_MISSING);
+    plan(s, on_published, adapter, world_uniform(&s->c.w, CHANCE_CLUSTER, 0, s->seconds));
+}
+
 static void make_story(story *s, const fault_mask *without)
 {
     cluster *k = &s->c;
     const chance c = CHANCE_REQUESTS;
-    s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n));
+    s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n + 1));
+    if (often(s, CHANCE_CLUSTER, 0.4))
+        publish_late(s, (int)draw(s, CHANCE_CLUSTER, N_ADAPTERS));
+    double within = often(s, c, 0.2) ? 0.5 : s->seconds;        /* all at once, or one after the other */
     for (int i = 0; i < s->n_early; i++) {
-        double at = world_uniform(&k->w, c, 0, s->seconds);
+        double at = world_uniform(&k->w, c, 0, within);
         plan(s, on_arrival, i, at);
-        if (often(s, c, 0.1))
+        if (often(s, c, 0.15))
             plan(s, on_departure, i, at + world_uniform(&k->w, c, 0, often(s, c, 0.5) ? 3 : 0.3));
     }
     for (int i = 0; i < s->faults.n; i++)
@@ -227,7 +250,8 @@ static void make_story(story *s, const fault_mask *without)
             plan(s, on_fault, i, s->faults.fault[i].at);
 }
 
-/* After the last fault the machines are as they should be: disks whole and all the same, clocks as they are. */
+/* After the last fault the machines are as they should be: disks whole and all the same, but for an adapter that is gone;
+ * clocks as they are. */
 static void heal(story *s)
 {
     cluster_doom(&s->c.sched.m, 0);
@@ -236,8 +260,10 @@ static void heal(story *s)
         cluster_doom(&s->c.run[i].m, 0);
         m->disk_slow = 1;
         m->starts_fail_until = 0;
-        for (int a = 0; a < N_ADAPTERS; a++)
-            m->disk[a] = (disk_file){s->c.newest[a], FILE_FINE};
+        for (int a = 0; a < N_ADAPTERS; a++) {
+            m->disk[a].content = s->c.newest[a];
+            cluster_set_file(&s->c, i, a, a == s->c.gone_adapter ? FILE_MISSING : FILE_FINE);
+        }
         for (int k = 0; k < MOST_WORKERS; k++)
             if (m->worker[k])
                 sim_worker_slow(m->worker[k], 1);
@@ -380,12 +406,14 @@ static void tear_down(story *s)
     free(s);
 }
 
-/* All speak the same protocol and know the secret: nobody has a reason to send another away, but for a newer link. */
+/* Those who belong here speak the same protocol and know the secret: only an older link of the same process is sent away. */
 static void take_log(void *ctx, const char *text)
 {
-    world_say(ctx, "%s", text);
-    if (strncmp(text, "refused ", 8) == 0 && !strstr(text, "replaced by a newer link"))
-        world_violate(ctx, "%s", text);
+    world *w = ctx;
+    bool of_stranger = strstr(text, STRANGER) || (w->speaker && strcmp(w->speaker, STRANGER) == 0);
+    world_say(w, "%s", text);
+    if (strncmp(text, "refused ", 8) == 0 && !of_stranger && !strstr(text, "replaced by a newer link"))
+        world_violate(w, "%s", text);
 }
 
 static void add_counts(story_stats *t, const story *s)

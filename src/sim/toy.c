@@ -9,6 +9,7 @@
 #include "model/lora.h"
 
 enum { EOS_EVERY = 28 };        /* tokens, on the average */
+static const uint64_t NOT_FINITE = 0;           /* in place of a hash */
 
 struct toy {
     backend be;                 /* first */
@@ -122,7 +123,7 @@ static void hash_row(toy *t, const batch *b, const kv_cache *kv, int sequence, i
     for (int i = 0; i <= b->position[row]; i++)
         state = add_record(state, slot_at(kv, b, sequence, i)->record);
     t->state = xgrow(t->state, &t->state_cap, t->n_state + 1, sizeof *t->state);
-    t->state[t->n_state++] = state;
+    t->state[t->n_state++] = content_of(b, row) == TOY_POISON ? NOT_FINITE : state;
 }
 
 static void attend(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq, const adapted *a, const batch *b,
@@ -156,6 +157,8 @@ static bool is_banned(const sample_spec *s, int token)
 
 static int draw(uint64_t state, const sample_spec *s)
 {
+    if (state == NOT_FINITE)
+        return -1;
     for (int i = 0; i < s->n_seen && s->presence_penalty != 0; i++)
         state += mark_of(s->seen[i], s->seen_output[i]);
     return token_of(state, s->seed, s->position, !is_banned(s, TOY_EOS));

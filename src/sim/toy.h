@@ -9,6 +9,8 @@
  * Where a request has a penalty, the next token depends on which tokens were seen, and how often in the output, as the
  * engine says; before min_tokens there is no end. A toy with memory of its own has room for so many adapters.
  *
+ * An adapter of content TOY_POISON makes numbers that are not finite.
+ *
  * A prompt that begins with TOY_KILLER and a number n kills the worker that computes position n. */
 #ifndef PUNICA_SIM_TOY_H
 #define PUNICA_SIM_TOY_H
@@ -16,7 +18,7 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 
-enum { TOY_KILLER = '!', TOY_EOS = 256, TOY_VOCAB = 257, TOY_CONTEXT = 96 };
+enum { TOY_KILLER = '!', TOY_EOS = 256, TOY_VOCAB = 257, TOY_CONTEXT = 96, TOY_POISON = 2 };
 
 typedef struct toy toy;
 
