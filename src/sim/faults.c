@@ -13,22 +13,34 @@ static const char *const names[N_FAULTS] = {
     "adapter is poisoned", "adapter is back",
     "disk is slow", "no processes can be started", "a stranger comes", "client leaves", "client does not read"};
 
+/* Which kinds a story has: one, in quick succession; a few; or many. */
+static int draw_kinds(world *w, fault_kind *kind, double *every)
+{
+    int n = 0;
+    bool storm = world_chance(w, CHANCE_FAULTS, 0.15);
+    double share = world_chance(w, CHANCE_FAULTS, 0.5) ? 0.15 : 0.5;
+    *every = storm ? world_uniform(w, CHANCE_FAULTS, 0.05, 0.3) : world_uniform(w, CHANCE_FAULTS, 0.1, 1.5);
+    for (int i = 0; i < N_FAULTS && !storm; i++)
+        if (world_chance(w, CHANCE_FAULTS, share))
+            kind[n++] = (fault_kind)i;
+    if (storm)
+        kind[n++] = (fault_kind)world_draw(w, CHANCE_FAULTS, N_FAULTS);
+    return n;
+}
+
 void faults_draw(fault_list *l, world *w, double seconds)
 {
-    bool enabled[N_FAULTS];
-    double every = world_uniform(w, CHANCE_FAULTS, 0.04, 0.8), at = 0;
-    double share = world_chance(w, CHANCE_FAULTS, 0.5) ? 0.15 : 0.5;     /* a few kinds, or many */
-    for (int i = 0; i < N_FAULTS; i++)
-        enabled[i] = world_chance(w, CHANCE_FAULTS, share);
+    fault_kind kind[N_FAULTS];
+    double every, at = 0;
+    int n_kinds = draw_kinds(w, kind, &every);
     l->n = 0;
-    while (l->n < MOST_FAULTS) {
+    while (l->n < MOST_FAULTS && n_kinds > 0) {
         if (!world_chance(w, CHANCE_FAULTS, 0.15))      /* else: at the same time as the one before */
             at += world_uniform(w, CHANCE_FAULTS, 0, 2 * every);
         if (at > seconds)
             return;
-        fault f = {at, (fault_kind)world_draw(w, CHANCE_FAULTS, N_FAULTS), world_draw(w, CHANCE_FAULTS, 1000), world_uniform(w, CHANCE_FAULTS, 0, 1)};
-        if (enabled[f.kind])
-            l->fault[l->n++] = f;
+        l->fault[l->n++] = (fault){at, kind[world_draw(w, CHANCE_FAULTS, (uint64_t)n_kinds)], world_draw(w, CHANCE_FAULTS, 1000),
+                                   world_uniform(w, CHANCE_FAULTS, 0, 1)};
     }
 }
 
