@@ -19,14 +19,14 @@
 
 scheduler_options scheduler_options_default(void)
 {
-    return (scheduler_options){.max_queue = 10000, .max_wait = 0, .max_aside = 60, .consolidate_every = 1, .move_again_after = 30,
+    return (scheduler_options){.max_queue = 10000, .max_wait = 0, .max_no_gpu = 60, .max_aside = 60, .consolidate_every = 1, .move_again_after = 30,
                                .light_share = 0.25, .prefill_rate = 20000, .step_time = 0.006};
 }
 
 scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx)
 {
     scheduler *s = XNEW(scheduler);
-    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = slab_new(sizeof(request))};
+    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = slab_new(sizeof(request)), .none_since = -1};
     TAILQ_INIT(&s->may_be_late);
     TAILQ_INIT(&s->aside);
     return s;
@@ -135,7 +135,7 @@ void scheduler_submit(scheduler *s, double now, int frontend, const submission *
         placement_end_too_large(s, r);
         return;
     }
-    placement_set_late(s, r, s->opt.max_wait > 0 && !taken_on);
+    placement_set_late(s, r, !taken_on);
     placement_enqueue(s, r);
     placement_fill(s, now);
     if (taken_on)
@@ -159,7 +159,7 @@ void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
 }
 
 /* GPUs came, went or started to drain. */
-static void count_open(scheduler *s)
+static void count_open(scheduler *s, double now)
 {
     s->n_open = 0;
     s->capacity = 0;
@@ -173,6 +173,10 @@ static void count_open(scheduler *s)
     }
     if (s->capacity > s->most_capacity)
         s->most_capacity = s->capacity;
+    if (s->n_open > 0)
+        s->none_since = -1;
+    else if (s->none_since < 0)
+        s->none_since = now;
     placement_call_back(s);
 }
 
@@ -244,7 +248,7 @@ void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info
     set_rank(s, g);
     s->gpus[number] = g;
     placement_touch(s, g);
-    count_open(s);
+    count_open(s, now);
     placement_fill(s, now);
 }
 
@@ -254,7 +258,7 @@ void scheduler_gpu_gone(scheduler *s, double now, int number, bool died)
     if (!gpu_at(s, number))
         return;
     remove_gpu(s, now, number, died);
-    count_open(s);
+    count_open(s, now);
     placement_fill(s, now);
 }
 
@@ -264,7 +268,7 @@ void scheduler_gpus_gone(scheduler *s, double now, const int *number, int n)
     for (int i = 0; i < n; i++)
         if (gpu_at(s, number[i]))
             remove_gpu(s, now, number[i], false);
-    count_open(s);
+    count_open(s, now);
     placement_fill(s, now);
 }
 
@@ -285,7 +289,7 @@ void scheduler_gpus_drain(scheduler *s, double now, const int *number, int n)
     TAP(s, gpus_drain, now, number, n);
     for (int i = 0; i < n; i++)
         start_draining(s, gpu_at(s, number[i]));
-    count_open(s);
+    count_open(s, now);
     placement_fill(s, now);
 }
 
@@ -367,10 +371,26 @@ void scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
     placement_fill(s, now);
 }
 
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 static void end_late(scheduler *s, double now)
 {
-    for (request *r; (r = TAILQ_FIRST(&s->may_be_late)) && now - r->since >= s->opt.max_wait;)
+    for (request *r; s->opt.max_wait > 0 && (r = TAILQ_FIRST(&s->may_be_late)) && now - r->since >= s->opt.max_wait;)
         placement_end(s, r, END_TOO_LATE, "no GPU was free within %g s", s->opt.max_wait);
+}
+
+/* A runner may be on its way, but nobody waits for one for ever without having heard anything. */
+static void end_stranded(scheduler *s, double now)
+{
+    if (s->n_open == 0 && s->none_since < 0)
+        s->none_since = now;            /* none has ever been there */
+    if (s->n_open > 0 || s->opt.max_no_gpu <= 0)
+        return;
+    for (request *r; (r = TAILQ_FIRST(&s->may_be_late)) && now - later(r->since, s->none_since) >= s->opt.max_no_gpu;)
+        placement_end(s, r, END_TOO_LATE, "there has been no GPU for %g s", s->opt.max_no_gpu);
 }
 
 /* One that runs meanwhile, on a GPU that drains, has all the time it needs. */
@@ -397,6 +417,8 @@ static double time_to_next(const scheduler *s, double now)
         aside = TAILQ_NEXT(aside, beside);
     if (s->opt.max_wait > 0)
         wait = least(wait, (late ? late->since - now : 0) + s->opt.max_wait);
+    if (s->opt.max_no_gpu > 0 && s->n_open == 0)
+        wait = least(wait, (late ? later(late->since, s->none_since) - now : 0) + s->opt.max_no_gpu);
     if (s->opt.max_aside > 0)
         wait = least(wait, (aside ? aside->aside_since - now : 0) + s->opt.max_aside);
     if (s->opt.consolidate_every > 0)
@@ -408,6 +430,7 @@ double scheduler_tick(scheduler *s, double now)
 {
     TAP(s, tick, now);
     end_late(s, now);
+    end_stranded(s, now);
     end_aside(s, now);
     placement_fill(s, now);
     if (s->opt.consolidate_every > 0 && now >= s->next_look) {
@@ -486,7 +509,7 @@ static void check_request(const scheduler *s, const request *r)
     CHECK(r->aside ? line && !r->line && placement_is_too_large(s, r) : r->line == line);
     CHECK(!r->line || wait_queue_has(line, &r->order));
     CHECK(id_map_get(s->requests, r->what.id) == r);
-    CHECK(r->may_be_late == (s->opt.max_wait > 0 && !r->taken_on));
+    CHECK(r->may_be_late == !r->taken_on);
     CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens);
     CHECK(!r->on || r->taken_on);
 }

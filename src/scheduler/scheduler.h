@@ -30,6 +30,7 @@ typedef struct scheduler scheduler;
 typedef struct {
     int max_queue;              /* requests that wait; one more is refused */
     double max_wait;            /* seconds a request may wait for its first GPU; 0: for ever */
+    double max_no_gpu;          /* the same while there is no GPU at all */
     double max_aside;           /* seconds a request may wait for a GPU that is large enough for it; 0: for ever */
     double consolidate_every;   /* seconds between looks at lightly loaded GPUs; 0: never */
     double move_again_after;    /* seconds before consolidation moves the same request again */

@@ -26,6 +26,7 @@ struct scheduler {
     gpu **touched;              /* [n_touched] whose place in it is not up to date */
     size_t n_touched, touched_cap;
     int n_open;                 /* GPUs that do not drain */
+    double none_since;          /* while there are none: since when, as far as is known; else below 0 */
     int64_t capacity;           /* the largest of theirs */
     int64_t most_capacity;      /* the largest ever */
     id_map *requests;           /* all, by id */

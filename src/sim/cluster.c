@@ -214,6 +214,7 @@ static void start_scheduler(void *ctx)
     s->watch = watch_new(&c->policy);
     s->naive = XNEW(naive);
     s->naive->opt = c->policy;
+    s->naive->none_since = -1;
     s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpus_drain, saw_submit, saw_cancel, saw_report,
                              saw_tick, saw_command, s};
     sched_server_options o = sched_server_options_default();

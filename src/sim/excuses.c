@@ -20,7 +20,8 @@ static bool was_given_up(const cluster *c, const client *q)
 
 static bool has_waited(const cluster *c, const client *q)
 {
-    return c->policy.max_wait > 0 && q->ended_at - q->asked_at >= c->policy.max_wait;
+    double seconds = q->ended_at - q->asked_at;
+    return (c->policy.max_wait > 0 && seconds >= c->policy.max_wait) || (c->policy.max_no_gpu > 0 && seconds >= c->policy.max_no_gpu);
 }
 
 /* Its adapter could not be read while it waited, or was replaced, or is of no use. */

@@ -163,6 +163,18 @@ static bool naive_is_hopeless(const naive *s, const naive_request *r)
     return naive_too_large(s, r) && !r->taken_on && r->n_tokens >= s->most_tokens;
 }
 
+/* Since when there has been no GPU that takes anybody. */
+static void naive_count_open(naive *s, double now)
+{
+    bool any = false;
+    for (int g = 0; g < NAIVE_GPUS; g++)
+        any |= s->gpu[g].up && !s->gpu[g].draining;
+    if (any)
+        s->none_since = -1;
+    else if (s->none_since < 0)
+        s->none_since = now;
+}
+
 /* Whether it is to leave its GPU. */
 static bool naive_leaves(const naive *s, const naive_request *r)
 {
@@ -431,6 +443,7 @@ void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
 {
     for (int i = 0; i < n; i++)
         naive_lose(s, now, gpu[i], died);
+    naive_count_open(s, now);
     naive_fill(s, now);
 }
 
@@ -441,6 +454,7 @@ void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
     snprintf(g->uuid, sizeof g->uuid, "%s", info->uuid);
     int most = info->n_pages * info->page_len < info->max_tokens ? info->n_pages * info->page_len : info->max_tokens;
     s->most_tokens = most > s->most_tokens ? most : s->most_tokens;
+    naive_count_open(s, now);
     naive_fill(s, now);
 }
 
@@ -451,6 +465,7 @@ void naive_gpus_drain(naive *s, double now, const int *gpu, int n)
             s->reserved = 0;
         s->gpu[gpu[i]].draining = true;
     }
+    naive_count_open(s, now);
     naive_fill(s, now);
 }
 
@@ -595,14 +610,23 @@ static naive_request *naive_first_overdue(naive *s, double now)
     return first;
 }
 
-void naive_tick(naive *s, double now)
+/* New ones that have waited for so long, and not just since before `since`, are too late; 0: nobody is. */
+static void naive_end_late(naive *s, double now, double most, double since)
 {
-    for (uint64_t serial = 1; s->opt.max_wait > 0 && serial <= s->n_submitted; serial++)
+    for (uint64_t serial = 1; most > 0 && serial <= s->n_submitted; serial++)
         for (int i = 0; i < NAIVE_REQUESTS; i++) {
             naive_request *r = &s->request[i];
-            if (r->id && r->serial == serial && !r->taken_on && now - r->since >= s->opt.max_wait)
+            if (r->id && r->serial == serial && !r->taken_on && now - (r->since > since ? r->since : since) >= most)
                 naive_end(s, r, END_TOO_LATE);
         }
+}
+
+void naive_tick(naive *s, double now)
+{
+    naive_end_late(s, now, s->opt.max_wait, -1);
+    naive_count_open(s, now);
+    if (s->none_since >= 0)
+        naive_end_late(s, now, s->opt.max_no_gpu, s->none_since);
     for (naive_request *r; (r = naive_first_overdue(s, now));)
         naive_end(s, r, END_TOO_LARGE);
     naive_fill(s, now);

@@ -44,6 +44,7 @@ typedef struct {
     int n_killers;
     int reserved;               /* one more than the number of the GPU that is; 0: none */
     naive_gpu gpu[NAIVE_GPUS];
+    double none_since;          /* no GPU takes anybody; below 0: one does. Set to -1 at first */
     int most_tokens;            /* the largest request that a GPU so far could hold */
     uint32_t n_attempts;
     uint64_t n_submitted, n_turns;

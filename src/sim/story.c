@@ -98,6 +98,7 @@ static void make_cluster(story *s)
     k->policy = scheduler_options_default();
     k->policy.max_queue = often(s, c, 0.3) ? 3 + (int)draw(s, c, 5) : 1000;
     k->policy.max_wait = often(s, c, 0.2) ? world_uniform(w, c, 0.5, 4) : 0;
+    k->policy.max_no_gpu = often(s, c, 0.3) ? world_uniform(w, c, 1, 6) : 60;
     k->policy.max_aside = often(s, c, 0.5) ? world_uniform(w, c, 0.1, 2) : 60;
     k->policy.consolidate_every = often(s, c, 0.7) ? 0.3 : 0;
     k->policy.move_again_after = often(s, c, 0.5) ? 1 : 0;

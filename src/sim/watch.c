@@ -380,6 +380,15 @@ static bool is_known(const watch *w, const watched *r)
     return false;
 }
 
+/* For a GPU that is free, or for any. */
+static bool has_waited(const watch *w, double seconds)
+{
+    bool any = false;
+    for (int i = 0; i < MOST_GPUS; i++)
+        any |= w->gpu[i].up && !w->gpu[i].draining;
+    return (w->opt.max_wait > 0 && seconds >= w->opt.max_wait) || (!any && w->opt.max_no_gpu > 0 && seconds >= w->opt.max_no_gpu);
+}
+
 static bool may_be_too_large(const watch *w, double now, const watched *r)
 {
     bool is_hopeless = !r->taken_on && r->n_tokens + 1 > w->capacity;
@@ -401,7 +410,7 @@ static void check_end(watch *w, const command *c)
     r->killed |= c->why == END_KILLS_WORKERS;
     if (c->why == END_FAILED && !r->failed)
         violate(w, "ended as failed, which it did not", c->id);
-    if (c->why == END_TOO_LATE && (r->taken_on || w->opt.max_wait <= 0 || now - r->since < w->opt.max_wait))
+    if (c->why == END_TOO_LATE && (r->taken_on || !has_waited(w, now - r->since)))
         violate(w, "ended as too late, which it was not", c->id);
     if (c->why == END_QUEUE_FULL && (r->taken_on || n_waiting(w) <= w->opt.max_queue))
         violate(w, "refused, though the queue had room or it was taken on before", c->id);

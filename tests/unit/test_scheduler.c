@@ -814,6 +814,29 @@ static void a_full_queue_refuses_new_requests_only(void **state)
     finish(f);
 }
 
+static void nobody_waits_for_ever_where_there_is_no_gpu(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 1, 100);
+    submit(f, 1);
+    submit(f, 2);
+    expect(f, "add 1 to 0");
+    f->now = 100;
+    scheduler_gpu_gone(f->s, f->now, 0, false);
+    f->now = 130;
+    submit(f, 3);
+    assert_true(scheduler_tick(f->s, 130) == 30);
+    expect(f, "");
+    scheduler_tick(f->s, 160);
+    expect(f, "end 2 for 0: too late");         /* 1 has begun, and waits as long as it takes; 3 came later */
+    scheduler_tick(f->s, 190);
+    expect(f, "end 3 for 0: too late");
+    gpu_is_up(f, 0, 1, 100);
+    expect(f, "add 1 to 0");
+    finish(f);
+}
+
 static void those_who_wait_too_long_for_a_first_gpu_are_told(void **state)
 {
     (void)state;
@@ -1077,6 +1100,7 @@ int main(void)
         cmocka_unit_test(who_is_too_large_for_the_others_runs_on_while_its_gpu_drains),
         cmocka_unit_test(a_full_queue_refuses_new_requests_only),
         cmocka_unit_test(those_who_wait_too_long_for_a_first_gpu_are_told),
+        cmocka_unit_test(nobody_waits_for_ever_where_there_is_no_gpu),
         cmocka_unit_test(drained_requests_move_as_others_have_room_oldest_first),
         cmocka_unit_test(of_gpus_that_drain_together_none_takes_from_another),
         cmocka_unit_test(a_light_gpu_is_emptied_into_a_busier_one),

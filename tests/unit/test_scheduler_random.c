@@ -201,10 +201,11 @@ static scheduler_stats run_history(uint64_t seed, int n_events)
     h->seed = seed;
     h->now = 1000;
     h->model = XNEW(naive);
-    scheduler_options o = {.max_queue = 3 + draw(h, 30), .max_wait = draw(h, 2) * 6, .max_aside = draw(h, 4) * 2, .consolidate_every = draw(h, 4) ? 0.5 : 0,
+    scheduler_options o = {.max_queue = 3 + draw(h, 30), .max_wait = draw(h, 2) * 6, .max_no_gpu = draw(h, 3), .max_aside = draw(h, 4) * 2, .consolidate_every = draw(h, 4) ? 0.5 : 0,
                            .move_again_after = draw(h, 3) * 2, .light_share = 0.25 * (1 + draw(h, 4)), .prefill_rate = 100,
                            .step_time = draw(h, 3) ? 0.1 : 0.01};
     h->model->opt = o;
+    h->model->none_since = -1;
     h->real = scheduler_new(&o, pass_on, h);
     for (int f = 0; f < NAIVE_FRONTENDS; f++)
         random_frontend_event(h, f);
