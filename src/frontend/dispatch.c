@@ -47,6 +47,7 @@ struct dispatch {
     bool up, ever_up, patient;
     loop_timer *patience;               /* fires when the scheduler has been gone for too long */
     double patience_seconds;
+    uint32_t n_gpus;                    /* as the scheduler said; 0 while it is gone */
     int max_live;
     id_map *by_id;                      /* of live */
     live_list by_arrival;
@@ -134,6 +135,7 @@ static void on_down(void *ctx, net_link *link, const char *why)
     dispatch *d = ctx;
     log_warn("frontend: the scheduler is gone (%s); %d requests wait for it", why, dispatch_n_live(d));
     d->up = false;
+    d->n_gpus = 0;
     loop_timer_set(d->patience, d->patience_seconds);
 }
 
@@ -230,8 +232,12 @@ static void take_end(dispatch *d, const End *e)
 static void on_message(void *ctx, net_link *link, const Message *m)
 {
     dispatch *d = ctx;
+    if (m->what_case == MESSAGE__WHAT_CLUSTER) {
+        d->n_gpus = m->cluster->n_gpus;
+        return;
+    }
     if (m->what_case != MESSAGE__WHAT_RESULTS) {
-        link_drop(link, "a frontend takes nothing but results");
+        link_drop(link, "it sent what a frontend does not understand");
         return;
     }
     if (!take_all(d, m->results)) {
@@ -329,6 +335,11 @@ bool dispatch_is_up(const dispatch *d)
 bool dispatch_is_patient(const dispatch *d)
 {
     return d->patient;
+}
+
+int dispatch_n_gpus(const dispatch *d)
+{
+    return (int)d->n_gpus;
 }
 
 int dispatch_n_live(const dispatch *d)

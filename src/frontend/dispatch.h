@@ -55,6 +55,7 @@ void dispatch_cancel(dispatch *d, uint64_t id);
 
 bool dispatch_is_up(const dispatch *d);         /* the scheduler is there */
 bool dispatch_is_patient(const dispatch *d);    /* or has not been gone for long */
+int dispatch_n_gpus(const dispatch *d);         /* that take requests, as the scheduler says; 0 without one */
 int dispatch_n_live(const dispatch *d);
 uint64_t dispatch_n_reconnections(const dispatch *d);
 

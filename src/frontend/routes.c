@@ -50,13 +50,25 @@ static void send_body(struct evhttp_request *req, int status, const char *type, 
     evbuffer_free(out);
 }
 
+/* It answers: whoever restarts what does not, need not. */
 static int get_health(routes *r, const char *rest, buf *body, const char **type)
 {
+    (void)r;
     (void)rest;
-    bool draining = r->calls.draining, up = dispatch_is_up(r->calls.at_scheduler);
     *type = JSON_TYPE;
-    buf_printf(body, "{\"status\":\"%s\"}", draining ? "shutting down" : up ? "ok" : "no scheduler");
-    return up && !draining ? 200 : 503;
+    buf_add_str(body, "{\"status\":\"ok\"}");
+    return 200;
+}
+
+/* Requests would be served: whoever spreads them over frontends may send some here. */
+static int get_ready(routes *r, const char *rest, buf *body, const char **type)
+{
+    (void)rest;
+    const dispatch *d = r->calls.at_scheduler;
+    const char *why = r->calls.draining ? "shutting down" : !dispatch_is_up(d) ? "no scheduler" : !dispatch_n_gpus(d) ? "no GPU" : NULL;
+    *type = JSON_TYPE;
+    buf_printf(body, "{\"status\":\"%s\"}", why ? why : "ready");
+    return why ? 503 : 200;
 }
 
 static int get_metrics(routes *r, const char *rest, buf *body, const char **type)
@@ -112,6 +124,7 @@ static const struct route {
     {"/v1/models", EVHTTP_REQ_GET, get_models, false},
     {"/v1/models/", EVHTTP_REQ_GET, get_model, false},
     {"/health", EVHTTP_REQ_GET, get_health, false},
+    {"/ready", EVHTTP_REQ_GET, get_ready, false},
     {"/metrics", EVHTTP_REQ_GET, get_metrics, false},
 };
 

@@ -42,6 +42,7 @@ struct peer {
     uint64_t instance;
     char *model;                /* "": it does not say */
     int frontend;               /* its number; -1: it is a runner */
+    int n_gpus_told;            /* of a frontend; -1: it has not been told yet */
     outbox **gpu;               /* [n_gpus] a runner's, by what it calls them; NULL: not ready */
     size_t n_gpus, gpus_cap;
     bool draining;
@@ -355,7 +356,7 @@ static void link_is_up(void *ctx, net_link *l, const Hello *hello)
     if (!check_model(v, l, hello))
         return;
     peer *p = XNEW(peer);
-    *p = (peer){.server = v, .link = l, .instance = hello->instance, .model = xstrdup(hello->model), .frontend = -1,
+    *p = (peer){.server = v, .link = l, .instance = hello->instance, .model = xstrdup(hello->model), .frontend = -1, .n_gpus_told = -1,
                 .next = v->peers};
     if (p->next)
         p->next->prev = p;
@@ -510,11 +511,28 @@ static void link_message(void *ctx, net_link *l, const Message *m)
     flush(v);
 }
 
+/* Frontends say whether there is any use in asking. */
+static void tell_gpus(sched_server *v)
+{
+    int n = scheduler_n_open(v->s);
+    Cluster cluster = CLUSTER__INIT;
+    cluster.n_gpus = (uint32_t)n;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_CLUSTER;
+    m.cluster = &cluster;
+    for (peer *p = v->peers; p; p = p->next) {
+        if (p->frontend >= 0 && p->n_gpus_told != n)
+            link_send(p->link, &m);
+        p->n_gpus_told = n;
+    }
+}
+
 static void tick(void *ctx)
 {
     sched_server *v = ctx;
     double wait = scheduler_tick(v->s, now_of(v));
     flush(v);
+    tell_gpus(v);
     if (v->hook) {
         buf_clear(&v->body);
         buf_add(&v->body, "", 0);

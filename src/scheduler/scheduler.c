@@ -464,6 +464,11 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
     return t;
 }
 
+int scheduler_n_open(const scheduler *s)
+{
+    return s->n_open;
+}
+
 bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)
 {
     const gpu *g = gpu_at(s, number);

@@ -161,6 +161,7 @@ typedef struct {
 } scheduler_stats;
 
 scheduler_stats scheduler_get_stats(const scheduler *s);
+int scheduler_n_open(const scheduler *s);       /* GPUs that take requests */
 
 typedef struct { const char *uuid; int n_running, max_batch, pages_free, n_pages; bool draining; } gpu_state;
 

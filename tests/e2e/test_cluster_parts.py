@@ -15,7 +15,7 @@ import pytest
 import wire
 from cluster import DEMO, SECRET, Cluster, deadly_environment, wait_for
 from conftest import PROGRAM
-from serving import metric
+from serving import metric, raw
 
 STOP, LENGTH, FAILED, KILLS_WORKERS = 0, 1, 2, 6
 N_STREAMS, N_TOKENS = 6, 150
@@ -381,3 +381,15 @@ def test_bad_options_are_one_line(punica, tmp_path, monkeypatch):
     assert "/nowhere" in punica.refuses("scheduler", "--listen", "127.0.0.1:0", "--tls-cert", "/nowhere", "--tls-key", "/nowhere")
     assert "--scheduler" in punica.refuses("runner")
     assert "config.json" in punica.refuses("runner", "--scheduler", "127.0.0.1:1", "--model", "/nowhere")
+
+
+def test_a_frontend_is_ready_when_there_is_a_gpu(cluster):
+    cluster.scheduler()
+    frontend = cluster.frontend()
+    ready = lambda: raw(frontend.http, "GET", "/ready")
+    wait_for(lambda: b"no GPU" in ready()[2], "there is a scheduler, and no GPU")
+    assert ready()[0] == 503 and raw(frontend.http, "GET", "/health")[0] == 200
+    runner = cluster.runner()
+    wait_for(lambda: ready()[0] == 200, "there is a GPU")
+    runner.kill()
+    wait_for(lambda: ready()[0] == 503, "it is gone")

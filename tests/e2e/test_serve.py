@@ -516,7 +516,9 @@ def test_frontend_without_scheduler():
     frontend = Served("frontend", "--listen", "127.0.0.1:0", "--scheduler", "127.0.0.1:1", "--model", DEMO / "model", "--patience", 1.5,
                        env={"PUNICA_SECRET": "a secret of a test"})
     url = frontend.wait_log(r"http://(\S+)")[1]
-    assert raw(url, "GET", "/health")[0] == 503
+    assert raw(url, "GET", "/health")[0] == 200
+    status, _, why = raw(url, "GET", "/ready")
+    assert status == 503 and b"no scheduler" in why
     body = json.dumps({"model": "model", "prompt": "x"})
     with ThreadPoolExecutor() as pool:
         held = pool.submit(raw, url, "POST", "/v1/completions", body)

@@ -189,7 +189,10 @@ class Link:
 
     def results(self, timeout=30):
         """Of the next Results: [(id, index, tokens, logprobs)], [(id, why, message)]."""
-        r = parse(parse(self.receive(timeout))[RESULTS][0])
+        message = {}
+        while RESULTS not in message:           # how many GPUs there are is not asked for
+            message = parse(self.receive(timeout))
+        r = parse(message[RESULTS][0])
         tokens, ends = [], []
         for data in r.get(1, []):
             t = parse(data)

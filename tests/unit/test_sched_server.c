@@ -18,6 +18,7 @@ typedef struct {
     net_link *link;
     bool is_up;
     int n_up, n_down;
+    int n_gpus;                 /* as it was told */
     char why[256];
     Message *got[MAX_KEPT];
     int n_got;
@@ -38,6 +39,10 @@ static void on_message(void *ctx, net_link *l, const Message *m)
 {
     (void)l;
     peer *p = ctx;
+    if (m->what_case == MESSAGE__WHAT_CLUSTER) {
+        p->n_gpus = (int)m->cluster->n_gpus;
+        return;
+    }
     assert_true(p->n_got < MAX_KEPT);
     size_t n = message__get_packed_size(m);
     uint8_t *copy = xmalloc(n);
@@ -254,6 +259,20 @@ static void a_request_that_is_too_large_for_a_message_hurts_its_frontend_only(vo
     submit_tokens(s, 12, (17 << 20) / 5);
     UNTIL(s->loop, s->front.n_down == 1 && s->front.is_up);
     assert_true(s->run.is_up && s->run.n_down == 0);
+}
+
+static void frontends_are_told_how_many_gpus_there_are(void **state)
+{
+    scene *s = *state;
+    send_gpu_up(s, 0, 1, 4);
+    send_gpu_up(s, 1, 1, 4);
+    UNTIL(s->loop, s->front.n_gpus == 2);
+    Drain drain = DRAIN__INIT;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_DRAIN;
+    m.drain = &drain;
+    link_send(s->run.link, &m);
+    UNTIL(s->loop, s->front.n_gpus == 0);
 }
 
 static void a_step_becomes_one_message(void **state)
@@ -479,6 +498,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_request_reaches_the_gpu_as_it_was_submitted),
         TEST(a_request_that_is_too_large_for_a_message_hurts_its_frontend_only),
+        TEST(frontends_are_told_how_many_gpus_there_are),
         TEST(a_step_becomes_one_message),
         TEST(what_one_event_causes_is_one_message_per_gpu),
         TEST(a_cancel_reaches_the_gpu),
