@@ -21,7 +21,8 @@ typedef struct {
     char *problem;              /* for this reason */
 } program;
 
-static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
+                                          "mask_token"};
 enum { N_TOKENS = sizeof token_names / sizeof token_names[0] };
 
 struct chat_template {
@@ -31,7 +32,7 @@ struct chat_template {
     bool takes_parts, wants_parts;
 };
 
-/* ---- loading ---- */
+/* Loading. */
 
 static void add_program(chat_template *c, const char *name, const char *source, size_t n)
 {
@@ -156,16 +157,18 @@ static int read_dir(chat_template *c, const char *dir, bool with_programs, err *
     return rc;
 }
 
-/* ---- which content the template understands ---- */
+/* Which content the template understands. */
 
-/* Whether this content's text comes out, and as text: not as the list that it was in. */
-static bool shows(const chat_template *c, const char *mark, const char *messages)
+#define WORDS "some words of a user"
+
+/* Whether a message with these words shows them, and as text: not as the list that they were in. */
+static bool shows(const chat_template *c, const char *messages)
 {
     err e;
     buf out = {0};
     json_t *list = json_read_text(messages, strlen(messages), &e);
     const chat_input in = {.messages = list, .add_generation_prompt = true};
-    bool is = chat_template_write(c, &in, 0, &out, &e) == 0 && strstr(out.data, mark) && !strstr(out.data, "'type'") &&
+    bool is = chat_template_write(c, &in, 0, &out, &e) == 0 && strstr(out.data, WORDS) && !strstr(out.data, "'type'") &&
               !strstr(out.data, "\"type\"");
     json_decref(list);
     buf_free(&out);
@@ -174,12 +177,12 @@ static bool shows(const chat_template *c, const char *mark, const char *messages
 
 static void try_parts(chat_template *c)
 {
-    bool text = shows(c, "SOME WORDS", "[{\"role\": \"user\", \"content\": \"SOME WORDS\"}]");
-    c->takes_parts = shows(c, "SOME WORDS", "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"SOME WORDS\"}]}]");
+    bool text = shows(c, "[{\"role\": \"user\", \"content\": \"" WORDS "\"}]");
+    c->takes_parts = shows(c, "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"" WORDS "\"}]}]");
     c->wants_parts = c->takes_parts && !text;
 }
 
-/* ---- making ---- */
+/* Making. */
 
 chat_template *chat_template_new(const char *source, const char *bos, const char *eos)
 {
@@ -250,7 +253,7 @@ bool chat_template_wants_parts(const chat_template *c)
     return c->wants_parts;
 }
 
-/* ---- writing ---- */
+/* Writing. */
 
 static bool is_given(const json_t *v)
 {

@@ -8,7 +8,7 @@
 #include "text/jinja_render.h"
 #include "text/jinja_str.h"
 
-/* ---- scopes ---- */
+/* Scopes. */
 
 void scope_set(run *r, scope *s, int symbol, value v)
 {
@@ -53,7 +53,7 @@ static value look_up(run *r, int symbol)
     return r->render->variable[symbol];
 }
 
-/* ---- expressions ---- */
+/* Expressions. */
 
 static value eval_name(run *r, const node *n)
 {
@@ -215,7 +215,7 @@ value eval(run *r, const node *n)
     return v;
 }
 
-/* ---- statements ---- */
+/* Statements. */
 
 static void unpack(run *r, const node *target, value v)
 {

@@ -18,7 +18,7 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* ---- text ---- */
+/* Text. */
 
 static value filter_string(run *r, value in, const arguments *a)
 {
@@ -245,7 +245,7 @@ static value filter_urlencode(run *r, value in, const arguments *a)
     return text_value(&out);
 }
 
-/* ---- numbers ---- */
+/* Numbers. */
 
 /* The text without white space around it and single underscores in it, NUL-terminated; NULL: it can be no number. */
 static const char *number_text(run *r, const str *s)
@@ -398,7 +398,7 @@ static value filter_round(run *r, value in, const arguments *a)
     return value_float((up ? ceil(x) : floor(x)) / unit);
 }
 
-/* ---- the rest ---- */
+/* The rest. */
 
 static value filter_default(run *r, value in, const arguments *a)
 {

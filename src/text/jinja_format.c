@@ -147,7 +147,7 @@ static bool is_float_type(char type)
     return type && strchr("eEfFgG%n", type);
 }
 
-/* ---- "%s" % x ---- */
+/* "%s" % x. */
 
 typedef struct {
     run *r;
@@ -311,15 +311,15 @@ value format_percent(run *r, const str *format, value with)
         p.at++;
         add_conversion(&p, &out);
     }
-    bool all_used = with.kind == VALUE_TUPLE ? (size_t)p.n_used == with.list->n
-                                             : p.n_used || with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_UNDEFINED;
+    bool may_be_unused = with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_UNDEFINED;
+    bool all_used = with.kind == VALUE_TUPLE ? (size_t)p.n_used == with.list->n : p.n_used || may_be_unused;
     if (!all_used && !p.by_name)
         run_fail(r, "not all arguments converted during string formatting");
     value v = text_value(&out);
     return format->markup ? value_str(str_mark(r, v.s)) : v;
 }
 
-/* ---- "{}".format(x) ---- */
+/* "{}".format(x). */
 
 typedef struct {
     run *r;

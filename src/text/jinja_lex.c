@@ -9,7 +9,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "text/jinja_str.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -191,7 +190,7 @@ static bool read_raw(lexer *x)
     return true;
 }
 
-/* ---- inside of a tag ---- */
+/* Inside of a tag. */
 
 static bool is_word(uint32_t cp)
 {

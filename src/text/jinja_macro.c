@@ -5,7 +5,7 @@
 #include "text/jinja_render.h"
 #include "text/jinja_str.h"
 
-/* ---- arguments ---- */
+/* Arguments. */
 
 static const list *eval_star(run *r, const node *star)
 {
@@ -111,7 +111,7 @@ void args_none(run *r, const char *what, const arguments *a)
         run_fail(r, "%s takes no arguments", what);
 }
 
-/* ---- macros ---- */
+/* Macros. */
 
 value macro_new(run *r, const macro_code *code)
 {
@@ -210,7 +210,7 @@ value macro_attribute(run *r, const macro *m, const str *name)
     return value_list(r, VALUE_TUPLE, names, (size_t)code->n_params);
 }
 
-/* ---- calls ---- */
+/* Calls. */
 
 bool value_is_callable(value v)
 {

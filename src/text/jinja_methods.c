@@ -2,7 +2,6 @@
 #include "text/jinja_methods.h"
 
 #include <math.h>
-#include <string.h>
 #include <utf8proc.h>
 
 #include "text/jinja_eval.h"
@@ -11,7 +10,7 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* ---- arguments of methods ---- */
+/* Arguments of methods. */
 
 static const str *text_argument(run *r, const char *method, value v)
 {
@@ -41,7 +40,7 @@ static value like(run *r, const function *f, value v)
     return f->self.s->markup ? value_str(str_mark(r, v.s)) : v;
 }
 
-/* ---- strings ---- */
+/* Strings. */
 
 static value strip(run *r, function *f, const arguments *a, side where)
 {
@@ -285,7 +284,8 @@ static bool is_decimal(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_N
 
 static bool is_digit(uint32_t cp)
 {
-    return is_decimal(cp) || cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || (cp >= 0x2070 && cp <= 0x2079) || (cp >= 0x2080 && cp <= 0x2089);
+    bool raised = cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || (cp >= 0x2070 && cp <= 0x2079);
+    return is_decimal(cp) || raised || (cp >= 0x2080 && cp <= 0x2089);
 }
 
 static bool is_numeric(uint32_t cp)
@@ -335,7 +335,7 @@ static value str_m_istitle(run *r, function *f, const arguments *a)
     return value_bool(cased && str_equal(f->self.s, str_in_case(r, f->self.s, CASE_TITLE)));
 }
 
-/* ---- dicts, lists, numbers, cyclers ---- */
+/* Dicts, lists, numbers, cyclers. */
 
 static value dict_m_get(run *r, function *f, const arguments *a)
 {
@@ -407,7 +407,7 @@ static value cycler_m_reset(run *r, function *f, const arguments *a)
     return value_none();
 }
 
-/* ---- the tables ---- */
+/* The tables. */
 
 typedef struct { const char *name; function_body *call; } method;
 

@@ -19,7 +19,7 @@ _Noreturn static void fail_overflow(run *r)
     run_fail(r, "the result is an integer of more than 64 bits");
 }
 
-/* ---- numbers ---- */
+/* Numbers. */
 
 static int64_t floor_div(int64_t a, int64_t b)
 {
@@ -107,7 +107,7 @@ static value numbers(run *r, op_kind op, value a, value b)
     return real(r, op, value_number(a), value_number(b));
 }
 
-/* ---- sequences ---- */
+/* Sequences. */
 
 static value join_lists(run *r, value a, value b)
 {
@@ -200,7 +200,7 @@ value op_positive(run *r, value v)
     return v.kind == VALUE_FLOAT ? v : value_int(value_whole(v));
 }
 
-/* ---- attributes and elements ---- */
+/* Attributes and elements. */
 
 value op_own_attribute(run *r, value of, const str *name)
 {

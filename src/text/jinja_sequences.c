@@ -12,7 +12,7 @@
 #include "text/jinja_str.h"
 #include "text/jinja_tests.h"
 
-/* ---- attributes by path ---- */
+/* Attributes by path. */
 
 static bool is_number(const char *s, size_t n)
 {
@@ -52,7 +52,7 @@ static value follow_path(run *r, value item, value path, value preset)
     return item;
 }
 
-/* ---- keys and order ---- */
+/* Keys and order. */
 
 static value fold_case(run *r, value v)
 {
@@ -195,7 +195,7 @@ static value best(run *r, value in, const arguments *a, const char *name, int si
 static value filter_min(run *r, value in, const arguments *a) { return best(r, in, a, "min", -1); }
 static value filter_max(run *r, value in, const arguments *a) { return best(r, in, a, "max", 1); }
 
-/* ---- generators ---- */
+/* Generators. */
 
 typedef struct {
     value over;                 /* not yet iterated; MISSING: it is */
@@ -331,7 +331,7 @@ static value filter_unique(run *r, value in, const arguments *a)
     return make_generator(r, next_unique, &g);
 }
 
-/* ---- cut into parts ---- */
+/* Cut into parts. */
 
 static int64_t count_argument(run *r, const char *what, value v)
 {
@@ -380,7 +380,7 @@ static value filter_slice(run *r, value in, const arguments *a)
     return value_iterate_list(r, "generator", value_list(r, VALUE_LIST, parts, n));
 }
 
-/* ---- whole sequences ---- */
+/* Whole sequences. */
 
 static value filter_list(run *r, value in, const arguments *a)
 {

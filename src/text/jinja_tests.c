@@ -6,7 +6,7 @@
 #include "text/jinja_ops.h"
 #include "text/jinja_str.h"
 
-/* ---- of what kind ---- */
+/* Of what kind. */
 
 static bool test_defined(run *r, value in, const arguments *a)
 {
@@ -112,7 +112,7 @@ static bool test_upper(run *r, value in, const arguments *a)
     return str_has_case(value_to_str(r, in), true);
 }
 
-/* ---- of what value ---- */
+/* Of what value. */
 
 static value modulo(run *r, value in, value by)
 {

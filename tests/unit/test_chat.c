@@ -92,7 +92,7 @@ static void test_constructs(void **state)
     json_decref(doc);
 }
 
-/* ---- directories ---- */
+/* Directories. */
 
 static char dir[64];
 
@@ -237,7 +237,7 @@ static void test_adapter_over_base(void **state)
     chat_template_free(base);
 }
 
-/* ---- what is asked ---- */
+/* What is asked. */
 
 static void expect_refusal(const chat_input *in, const char *why)
 {
