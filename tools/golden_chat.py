@@ -209,7 +209,7 @@ split :: {{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 
 starts and ends :: {{ s.startswith('He') }} {{ s.startswith(('a', 'H')) }} {{ s.endswith('x') }} {{ s.endswith(('q', '!')) }} {{ s.startswith('l', 2) }}
 find :: {{ s.find('l') }} {{ s.rfind('l') }} {{ s.find('zz') }} {{ s.index('W') }} {{ s.count('l') }} {{ s.find('l', 4) }}
 replace :: {{ s.replace('l', 'L') }} {{ s.replace('l', '', 1) }} {{ 'ab'.replace('', '-') }}
-case :: {{ s.upper() }} {{ s.lower() }} {{ 'hello wOrld'.title() }} {{ 'hELLO'.capitalize() }} {{ 'aB'.swapcase() }} {{ 'straße'.casefold() }} {{ "they're bill's".title() }}
+case :: {{ s.upper() }} {{ s.lower() }} {{ 'hello wOrld'.title() }} {{ 'hELLO'.capitalize() }} {{ 'aB'.swapcase() }} {{ 'straße'.casefold() }} {{ "they're bill's".title() }} {{ 'ß ﬁ ǆ'.title() }} {{ 'Ab cd'.istitle() }} {{ 'ǅ ΑΣ.'.swapcase() }}
 join :: {{ ', '.join(ls) }} {{ ''.join(['a']) }} {{ '-'.join('abc') }}
 padding :: [{{ 'a'.center(4) }}][{{ 'a'.ljust(3, '.') }}][{{ 'a'.rjust(3) }}][{{ '-7'.zfill(4) }}][{{ 'a\tb'.expandtabs(4) }}]
 partition :: {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'abc'.partition('=') }} {{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('c') }}

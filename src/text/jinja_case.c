@@ -56,7 +56,8 @@ static void add_title(text *t, uint32_t cp)
 {
     uint32_t upper[3], one = (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp);
     int n = upper_of(cp, upper);
-    if (one != cp || n == 1) {
+    bool is_title = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LT;
+    if (n == 1 || is_title || (one != cp && cp != 0xdf)) {     /* utf8proc has a capital sharp s, which Python does not use */
         text_add_char(t, one);
         return;
     }
@@ -134,9 +135,12 @@ const str *str_in_case(run *r, const str *s, str_case to)
     for (const char *p = s->s; p < s->s + s->n;) {
         const char *at = p;
         uint32_t cp = utf8_next(&p);
-        bool is_upper = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU;
+        utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
+        bool is_upper = category == UTF8PROC_CATEGORY_LU;
         if (to == CASE_FOLDED)
             add_folded(&out, cp);
+        else if (to == CASE_SWAPPED && category == UTF8PROC_CATEGORY_LT)
+            text_add_char(&out, cp);
         else if (to == CASE_UPPER || (to == CASE_SWAPPED && !is_upper))
             add_upper(&out, cp);
         else if ((to == CASE_TITLE && !in_word) || (to == CASE_CAPITALIZED && at == s->s))
@@ -147,6 +151,20 @@ const str *str_in_case(run *r, const str *s, str_case to)
     }
     value v = text_value(&out);
     return s->markup ? str_mark(r, v.s) : v.s;
+}
+
+bool str_is_title(const str *s)
+{
+    bool any = false, in_word = false;
+    for (const char *p = s->s; p < s->s + s->n;) {
+        uint32_t cp = utf8_next(&p);
+        bool is_lower = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LL;
+        if (is_cased(cp) && is_lower != in_word)
+            return false;
+        in_word = is_cased(cp);
+        any |= in_word;
+    }
+    return any;
 }
 
 bool str_has_case(const str *s, bool upper)

@@ -20,8 +20,8 @@ static node *make_const(parser *p, int line, value v)
 static node *make_name(parser *p, const token *t)
 {
     node *n = node_new(p, EXPR_NAME, t->line);
-    n->name = name_of(p, t);
-    n->symbol = symbol_of(p, n->name);
+    n->name = parser_name(p, t);
+    n->symbol = parser_symbol(p, n->name);
     return n;
 }
 
@@ -35,9 +35,9 @@ node *parse_expression(parser *p)
     int line = p->t->line;
     run_enter(p->r);
     node *n = parse_or(p);
-    while (skip_name(p, "if")) {
+    while (parser_skip_name(p, "if")) {
         node *cond = node_new2(p, EXPR_COND, line, parse_or(p), n);
-        if (skip_name(p, "else"))
+        if (parser_skip_name(p, "else"))
             cond->c = parse_expression(p);
         n = cond;
     }
@@ -50,7 +50,7 @@ static node *parse_not(parser *p);
 static node *parse_and(parser *p)
 {
     node *n = parse_not(p);
-    while (at_name(p, "and")) {
+    while (parser_at_name(p, "and")) {
         int line = parser_next(p)->line;
         n = node_new2(p, EXPR_AND, line, n, parse_not(p));
     }
@@ -60,7 +60,7 @@ static node *parse_and(parser *p)
 static node *parse_or(parser *p)
 {
     node *n = parse_and(p);
-    while (at_name(p, "or")) {
+    while (parser_at_name(p, "or")) {
         int line = parser_next(p)->line;
         n = node_new2(p, EXPR_OR, line, n, parse_and(p));
     }
@@ -73,7 +73,7 @@ typedef struct { const char *text; op_kind op; } op_name;
 static int take_op(parser *p, const op_name *ops, int n)
 {
     for (int i = 0; i < n; i++)
-        if (skip_op(p, ops[i].text))
+        if (parser_skip_op(p, ops[i].text))
             return (int)ops[i].op;
     return -1;
 }
@@ -81,9 +81,9 @@ static int take_op(parser *p, const op_name *ops, int n)
 static int take_comparison(parser *p)
 {
     static const op_name ops[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT}, {"<=", OP_LE}, {">", OP_GT}, {">=", OP_GE}};
-    if (skip_name(p, "in"))
+    if (parser_skip_name(p, "in"))
         return OP_IN;
-    if (at_name(p, "not") && token_is(p->t + 1, TOKEN_NAME, "in")) {
+    if (parser_at_name(p, "not") && token_is(p->t + 1, TOKEN_NAME, "in")) {
         parser_next(p);
         parser_next(p);
         return OP_NOT_IN;
@@ -117,7 +117,7 @@ static node *parse_compare(parser *p)
 
 static node *parse_not(parser *p)
 {
-    if (!at_name(p, "not"))
+    if (!parser_at_name(p, "not"))
         return parse_compare(p);
     run_enter(p->r);
     int line = parser_next(p)->line;
@@ -130,7 +130,7 @@ static node *parse_concat(parser *p)
 {
     int line = p->t->line;
     node *first = parse_binary(p, 1), *n = NULL;
-    while (skip_op(p, "~")) {
+    while (parser_skip_op(p, "~")) {
         if (!n) {
             n = node_new(p, EXPR_CONCAT, line);
             node_list_add(p, &n->list, first);
@@ -178,15 +178,15 @@ static void add_named(parser *p, call_args *a, named_node n)
 static void parse_argument(parser *p, call_args *a)
 {
     bool is_named = p->t->kind == TOKEN_NAME && token_is(p->t + 1, TOKEN_OPERATOR, "=");
-    bool too_late = is_named ? a->star_star != NULL : a->star_star || (!at_op(p, "**") && a->star);
-    if (too_late || (!is_named && !at_op(p, "*") && !at_op(p, "**") && a->n_named))
+    bool too_late = is_named ? a->star_star != NULL : a->star_star || (!parser_at_op(p, "**") && a->star);
+    if (too_late || (!is_named && !parser_at_op(p, "*") && !parser_at_op(p, "**") && a->n_named))
         run_fail(p->r, "invalid syntax for function call expression");
-    if (skip_op(p, "*")) {
+    if (parser_skip_op(p, "*")) {
         a->star = parse_expression(p);
-    } else if (skip_op(p, "**")) {
+    } else if (parser_skip_op(p, "**")) {
         a->star_star = parse_expression(p);
     } else if (is_named) {
-        const str *name = name_of(p, parser_next(p));
+        const str *name = parser_name(p, parser_next(p));
         parser_next(p);
         for (int i = 0; i < a->n_named; i++)
             if (str_equal(a->named[i].name, name))
@@ -201,11 +201,11 @@ static call_args *parse_arguments(parser *p)
 {
     call_args *a = RUN_NEW(p->r, call_args);
     *a = (call_args){0};
-    expect_op(p, "(");
-    for (bool first = true; !at_op(p, ")"); first = false) {
+    parser_expect_op(p, "(");
+    for (bool first = true; !parser_at_op(p, ")"); first = false) {
         if (!first) {
-            expect_op(p, ",");
-            if (at_op(p, ")"))
+            parser_expect_op(p, ",");
+            if (parser_at_op(p, ")"))
                 break;
         }
         parse_argument(p, a);
@@ -225,10 +225,10 @@ static node *parse_call(parser *p, node *callee)
 static const str *parse_dotted(parser *p)
 {
     text out = {.r = p->r};
-    const token *t = expect_token(p, TOKEN_NAME, "a name");
+    const token *t = parser_expect(p, TOKEN_NAME, "a name");
     text_add(&out, t->s, t->n);
-    while (skip_op(p, ".")) {
-        t = expect_token(p, TOKEN_NAME, "a name");
+    while (parser_skip_op(p, ".")) {
+        t = parser_expect(p, TOKEN_NAME, "a name");
         text_add(&out, ".", 1);
         text_add(&out, t->s, t->n);
     }
@@ -250,7 +250,7 @@ node *parse_filter(parser *p, node *in)
     node *n = node_new2(p, EXPR_FILTER, p->t->line, in, NULL);
     n->name = parse_dotted(p);
     n->filter = filter_find(n->name);
-    n->args = at_op(p, "(") ? parse_arguments(p) : no_arguments(p);
+    n->args = parser_at_op(p, "(") ? parse_arguments(p) : no_arguments(p);
     return n;
 }
 
@@ -260,24 +260,24 @@ static bool begins_test_argument(const parser *p)
     case TOKEN_STRING: case TOKEN_INT: case TOKEN_FLOAT:
         return true;
     case TOKEN_NAME:
-        return !at_name(p, "else") && !at_name(p, "or") && !at_name(p, "and");
+        return !parser_at_name(p, "else") && !parser_at_name(p, "or") && !parser_at_name(p, "and");
     default:
-        return at_op(p, "[") || at_op(p, "{");
+        return parser_at_op(p, "[") || parser_at_op(p, "{");
     }
 }
 
 static node *parse_test(parser *p, node *in)
 {
     int line = parser_next(p)->line;
-    bool negated = skip_name(p, "not");
+    bool negated = parser_skip_name(p, "not");
     node *n = node_new2(p, EXPR_TEST, line, in, NULL);
     n->name = parse_dotted(p);
     n->test = test_find(n->name);
-    if (at_op(p, "(")) {
+    if (parser_at_op(p, "(")) {
         n->args = parse_arguments(p);
     } else {
         n->args = no_arguments(p);
-        if (at_name(p, "is"))
+        if (parser_at_name(p, "is"))
             run_fail(p->r, "You cannot chain multiple tests with is");
         if (begins_test_argument(p))
             node_list_add(p, &n->args->at, parse_postfix(p, parse_primary(p)));
@@ -288,11 +288,11 @@ static node *parse_test(parser *p, node *in)
 static node *parse_filters(parser *p, node *n)
 {
     for (;;) {
-        if (skip_op(p, "|"))
+        if (parser_skip_op(p, "|"))
             n = parse_filter(p, n);
-        else if (at_name(p, "is"))
+        else if (parser_at_name(p, "is"))
             n = parse_test(p, n);
-        else if (at_op(p, "("))
+        else if (parser_at_op(p, "("))
             n = parse_call(p, n);
         else
             return n;
@@ -301,20 +301,20 @@ static node *parse_filters(parser *p, node *n)
 
 static bool at_subscript_end(const parser *p)
 {
-    return at_op(p, "]") || at_op(p, ",") || at_op(p, ":");
+    return parser_at_op(p, "]") || parser_at_op(p, ",") || parser_at_op(p, ":");
 }
 
 /* An index, or start:stop:step. */
 static node *parse_subscript(parser *p)
 {
     int line = p->t->line;
-    node *start = at_op(p, ":") ? NULL : parse_expression(p);
-    if (!skip_op(p, ":"))
+    node *start = parser_at_op(p, ":") ? NULL : parse_expression(p);
+    if (!parser_skip_op(p, ":"))
         return start;
     node *n = node_new2(p, EXPR_SLICE, line, start, NULL);
     if (!at_subscript_end(p))
         n->b = parse_expression(p);
-    if (skip_op(p, ":") && !at_subscript_end(p))
+    if (parser_skip_op(p, ":") && !at_subscript_end(p))
         n->c = parse_expression(p);
     return n;
 }
@@ -322,9 +322,9 @@ static node *parse_subscript(parser *p)
 static node *parse_item(parser *p, node *of, int line)
 {
     node_list keys = {0};
-    while (!at_op(p, "]")) {
+    while (!parser_at_op(p, "]")) {
         if (keys.n)
-            expect_op(p, ",");
+            parser_expect_op(p, ",");
         node_list_add(p, &keys, parse_subscript(p));
     }
     parser_next(p);
@@ -345,7 +345,7 @@ static node *parse_attribute(parser *p, node *of, int line)
     if (t->kind != TOKEN_NAME)
         run_fail(p->r, "expected name or number behind the dot");
     node *n = node_new2(p, EXPR_ATTRIBUTE, line, of, NULL);
-    n->name = name_of(p, t);
+    n->name = parser_name(p, t);
     return n;
 }
 
@@ -353,11 +353,11 @@ static node *parse_postfix(parser *p, node *n)
 {
     for (;;) {
         int line = p->t->line;
-        if (skip_op(p, "."))
+        if (parser_skip_op(p, "."))
             n = parse_attribute(p, n, line);
-        else if (skip_op(p, "["))
+        else if (parser_skip_op(p, "["))
             n = parse_item(p, n, line);
-        else if (at_op(p, "("))
+        else if (parser_at_op(p, "("))
             n = parse_call(p, n);
         else
             return n;
@@ -369,9 +369,9 @@ static node *parse_unary(parser *p, bool with_filters)
     int line = p->t->line;
     node *n;
     run_enter(p->r);
-    if (skip_op(p, "-"))
+    if (parser_skip_op(p, "-"))
         n = node_new2(p, EXPR_NEGATIVE, line, parse_unary(p, false), NULL);
-    else if (skip_op(p, "+"))
+    else if (parser_skip_op(p, "+"))
         n = node_new2(p, EXPR_POSITIVE, line, parse_unary(p, false), NULL);
     else
         n = parse_primary(p);
@@ -412,10 +412,10 @@ static node *parse_string(parser *p)
 static node *parse_list(parser *p)
 {
     node *n = node_new(p, EXPR_LIST, parser_next(p)->line);
-    while (!at_op(p, "]")) {
+    while (!parser_at_op(p, "]")) {
         if (n->list.n)
-            expect_op(p, ",");
-        if (!at_op(p, "]"))
+            parser_expect_op(p, ",");
+        if (!parser_at_op(p, "]"))
             node_list_add(p, &n->list, parse_expression(p));
     }
     parser_next(p);
@@ -425,13 +425,13 @@ static node *parse_list(parser *p)
 static node *parse_dict(parser *p)
 {
     node *n = node_new(p, EXPR_DICT, parser_next(p)->line);
-    while (!at_op(p, "}")) {
+    while (!parser_at_op(p, "}")) {
         if (n->list.n)
-            expect_op(p, ",");
-        if (at_op(p, "}"))
+            parser_expect_op(p, ",");
+        if (parser_at_op(p, "}"))
             break;
         node_list_add(p, &n->list, parse_expression(p));
-        expect_op(p, ":");
+        parser_expect_op(p, ":");
         node_list_add(p, &n->list, parse_expression(p));
     }
     parser_next(p);
@@ -452,20 +452,20 @@ static node *parse_primary(parser *p)
     default:
         break;
     }
-    if (at_op(p, "["))
+    if (parser_at_op(p, "["))
         return parse_list(p);
-    if (at_op(p, "{"))
+    if (parser_at_op(p, "{"))
         return parse_dict(p);
-    if (!skip_op(p, "("))
+    if (!parser_skip_op(p, "("))
         parser_fail_expected(p, "an expression");
     node *n = parse_tuple(p, true, true);
-    expect_op(p, ")");
+    parser_expect_op(p, ")");
     return n;
 }
 
 static bool at_tuple_end(const parser *p)
 {
-    return p->t->kind == TOKEN_PRINT_END || p->t->kind == TOKEN_BLOCK_END || at_op(p, ")") || at_name(p, "recursive");
+    return p->t->kind == TOKEN_PRINT_END || p->t->kind == TOKEN_BLOCK_END || parser_at_op(p, ")") || parser_at_name(p, "recursive");
 }
 
 /* An expression, or several with commas. */
@@ -473,9 +473,9 @@ node *parse_tuple(parser *p, bool with_cond, bool in_parentheses)
 {
     node *n = node_new(p, EXPR_TUPLE, p->t->line);
     bool is_tuple = false;
-    while (!at_tuple_end(p) || (n->list.n == 0 && at_name(p, "recursive"))) {
+    while (!at_tuple_end(p) || (n->list.n == 0 && parser_at_name(p, "recursive"))) {
         node_list_add(p, &n->list, with_cond ? parse_expression(p) : parse_or(p));
-        if (!skip_op(p, ","))
+        if (!parser_skip_op(p, ","))
             break;
         is_tuple = true;
     }

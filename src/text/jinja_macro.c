@@ -10,7 +10,7 @@
 static const list *eval_star(run *r, const node *star)
 {
     static const list nothing = {0};
-    return star ? value_to_list(r, eval(r, star)) : &nothing;
+    return star ? value_to_list(r, eval_node(r, star)) : &nothing;
 }
 
 static const dict *eval_star_star(run *r, const node *star_star)
@@ -18,7 +18,7 @@ static const dict *eval_star_star(run *r, const node *star_star)
     static const dict nothing = {0};
     if (!star_star)
         return &nothing;
-    value v = eval(r, star_star);
+    value v = eval_node(r, star_star);
     if (v.kind != VALUE_DICT)
         run_fail(r, "argument after ** must be a mapping, not %s", value_type(v));
     for (size_t i = 0; i < v.dict->n; i++)
@@ -31,7 +31,7 @@ arguments eval_args(run *r, const call_args *a, keyword extra)
 {
     value *at = RUN_NEW_ARRAY(r, value, (size_t)a->at.n);
     for (int i = 0; i < a->at.n; i++)
-        at[i] = eval(r, a->at.at[i]);
+        at[i] = eval_node(r, a->at.at[i]);
     const list *star = eval_star(r, a->star);
     if (star->n > 0) {
         value *all = RUN_NEW_ARRAY(r, value, (size_t)a->at.n + star->n);
@@ -41,7 +41,7 @@ arguments eval_args(run *r, const call_args *a, keyword extra)
     }
     keyword *named = RUN_NEW_ARRAY(r, keyword, (size_t)a->n_named + 1);
     for (int i = 0; i < a->n_named; i++)
-        named[i] = (keyword){a->named[i].name, eval(r, a->named[i].value)};
+        named[i] = (keyword){a->named[i].name, eval_node(r, a->named[i].value)};
     const dict *more = eval_star_star(r, a->star_star);
     int n = a->n_named;
     if (more->n > 0) {
@@ -143,7 +143,7 @@ static void bind_parameters(run *r, const macro_code *m, scope *s, const argumen
         if (v->kind != VALUE_MISSING)
             continue;
         int preset = i - (m->n_params - m->n_presets);
-        value given = preset >= 0 ? eval(r, m->preset[preset])
+        value given = preset >= 0 ? eval_node(r, m->preset[preset])
                                   : value_undefined(r, "a parameter of the macro was not provided");
         scope_set(r, s, m->param[i], given);
     }
@@ -188,9 +188,9 @@ value macro_call(run *r, const macro *m, const arguments *a)
     run_enter(r);
     bind_parameters(r, m->code, s, a, taken);
     bind_rest(r, m->code, s, a, taken);
-    text *before = collect_begin(r, &collected);
-    exec_all(r, &m->code->body);
-    collect_end(r, before);
+    text *before = eval_collect(r, &collected);
+    eval_body(r, &m->code->body);
+    eval_collect_end(r, before);
     run_leave(r);
     r->render->scope = here;
     return text_value(&collected);

@@ -331,8 +331,7 @@ static value str_m_islower(run *r, function *f, const arguments *a)
 static value str_m_istitle(run *r, function *f, const arguments *a)
 {
     args_none(r, f->name, a);
-    bool cased = str_has_case(str_in_case(r, f->self.s, CASE_UPPER), true);
-    return value_bool(cased && str_equal(f->self.s, str_in_case(r, f->self.s, CASE_TITLE)));
+    return value_bool(str_is_title(f->self.s));
 }
 
 /* Dicts, lists, numbers, cyclers. */

@@ -22,20 +22,20 @@ static node *parse_target(parser *p, bool with_namespace);
 
 static node *parse_one_target(parser *p, bool with_namespace)
 {
-    if (skip_op(p, "(")) {
+    if (parser_skip_op(p, "(")) {
         run_enter(p->r);
         node *n = parse_target(p, with_namespace);
         run_leave(p->r);
-        expect_op(p, ")");
+        parser_expect_op(p, ")");
         return n;
     }
     if (p->t->kind != TOKEN_NAME)
         parser_fail_expected(p, "a name to assign to");
     node *n = parse_target_name(p);
-    if (!with_namespace || !skip_op(p, "."))
+    if (!with_namespace || !parser_skip_op(p, "."))
         return n;
     n->kind = TARGET_ATTRIBUTE;
-    n->name = name_of(p, expect_token(p, TOKEN_NAME, "a name"));
+    n->name = parser_name(p, parser_expect(p, TOKEN_NAME, "a name"));
     return n;
 }
 
@@ -43,11 +43,11 @@ static node *parse_one_target(parser *p, bool with_namespace)
 static node *parse_target(parser *p, bool with_namespace)
 {
     node *first = parse_one_target(p, with_namespace);
-    if (!at_op(p, ","))
+    if (!parser_at_op(p, ","))
         return first;
     node *n = node_new(p, EXPR_TUPLE, first->line);
     node_list_add(p, &n->list, first);
-    while (skip_op(p, ",") && !at_op(p, "=") && !at_op(p, ")") && !at_name(p, "in"))
+    while (parser_skip_op(p, ",") && !parser_at_op(p, "=") && !parser_at_op(p, ")") && !parser_at_name(p, "in"))
         node_list_add(p, &n->list, parse_one_target(p, with_namespace));
     return n;
 }
@@ -78,7 +78,7 @@ static void end_block_tag(parser *p)
 /* The body of a tag whose own end is next. */
 static node_list parse_body(parser *p, const char *tags)
 {
-    skip_op(p, ":");
+    parser_skip_op(p, ":");
     end_block_tag(p);
     int line = p->r->line;
     node_list body = parse_until(p, tags);
@@ -102,7 +102,7 @@ static node *parse_if(parser *p)
     node *n = node_new(p, STMT_IF, parser_next(p)->line);
     n->a = parse_tuple(p, false, false);
     n->body = parse_body(p, "elif else endif");
-    if (at_name(p, "elif")) {
+    if (parser_at_name(p, "elif")) {
         run_enter(p->r);
         node_list_add(p, &n->other, parse_if(p));
         run_leave(p->r);
@@ -118,13 +118,13 @@ static node *parse_for(parser *p)
     node *n = node_new(p, STMT_FOR, parser_next(p)->line);
     p->loops++;
     n->target = parse_target(p, false);
-    if (!skip_name(p, "in"))
+    if (!parser_skip_name(p, "in"))
         parser_fail_expected(p, "'in'");
     n->a = parse_tuple(p, false, false);
-    if (skip_name(p, "if"))
+    if (parser_skip_name(p, "if"))
         n->b = parse_expression(p);
-    n->recursive = skip_name(p, "recursive");
-    n->loop = symbol_named(p, "loop");
+    n->recursive = parser_skip_name(p, "recursive");
+    n->loop = parser_symbol_named(p, "loop");
     n->body = parse_body(p, "endfor else");
     p->loops--;
     if (token_is(parser_next(p), TOKEN_NAME, "else"))
@@ -136,12 +136,12 @@ static node *parse_set(parser *p)
 {
     node *n = node_new(p, STMT_SET, parser_next(p)->line);
     n->target = parse_target(p, true);
-    if (skip_op(p, "=")) {
+    if (parser_skip_op(p, "=")) {
         n->a = parse_tuple(p, true, false);
         return n;
     }
     n->kind = STMT_SET_BLOCK;
-    while (skip_op(p, "|"))
+    while (parser_skip_op(p, "|"))
         n->a = parse_filter(p, n->a);
     n->body = parse_whole_body(p, "endset");
     return n;
@@ -150,8 +150,8 @@ static node *parse_set(parser *p)
 static macro_code *new_macro(parser *p, const str *name)
 {
     macro_code *m = RUN_NEW(p->r, macro_code);
-    *m = (macro_code){.name = name, .caller = symbol_named(p, "caller"), .kwargs = symbol_named(p, "kwargs"),
-                      .varargs = symbol_named(p, "varargs")};
+    *m = (macro_code){.name = name, .caller = parser_symbol_named(p, "caller"), .kwargs = parser_symbol_named(p, "kwargs"),
+                      .varargs = parser_symbol_named(p, "varargs")};
     return m;
 }
 
@@ -161,16 +161,16 @@ static void parse_parameters(parser *p, macro_code *m)
     m->param = RUN_NEW_ARRAY(p->r, int, MAX_PARAMS);
     m->param_name = RUN_NEW_ARRAY(p->r, const str *, MAX_PARAMS);
     m->preset = RUN_NEW_ARRAY(p->r, node *, MAX_PARAMS);
-    expect_op(p, "(");
-    while (!at_op(p, ")")) {
+    parser_expect_op(p, "(");
+    while (!parser_at_op(p, ")")) {
         if (m->n_params)
-            expect_op(p, ",");
+            parser_expect_op(p, ",");
         if (m->n_params == MAX_PARAMS)
             run_fail(p->r, "more than %d parameters", MAX_PARAMS);
-        m->param_name[m->n_params] = name_of(p, expect_token(p, TOKEN_NAME, "a parameter's name"));
-        m->param[m->n_params] = symbol_of(p, m->param_name[m->n_params]);
+        m->param_name[m->n_params] = parser_name(p, parser_expect(p, TOKEN_NAME, "a parameter's name"));
+        m->param[m->n_params] = parser_symbol(p, m->param_name[m->n_params]);
         m->n_params++;
-        if (skip_op(p, "="))
+        if (parser_skip_op(p, "="))
             m->preset[m->n_presets++] = parse_expression(p);
         else if (m->n_presets)
             run_fail(p->r, "non-default argument follows default argument");
@@ -190,8 +190,8 @@ static void parse_macro_body(parser *p, macro_code *m, const char *tag)
 static node *parse_macro(parser *p)
 {
     node *n = node_new(p, STMT_MACRO, parser_next(p)->line);
-    const str *name = name_of(p, expect_token(p, TOKEN_NAME, "a macro's name"));
-    n->symbol = symbol_of(p, name);
+    const str *name = parser_name(p, parser_expect(p, TOKEN_NAME, "a macro's name"));
+    n->symbol = parser_symbol(p, name);
     n->macro = new_macro(p, name);
     parse_parameters(p, n->macro);
     parse_macro_body(p, n->macro, "endmacro");
@@ -202,7 +202,7 @@ static node *parse_call_block(parser *p)
 {
     node *n = node_new(p, STMT_CALL_BLOCK, parser_next(p)->line);
     n->macro = new_macro(p, NULL);
-    if (at_op(p, "("))
+    if (parser_at_op(p, "("))
         parse_parameters(p, n->macro);
     n->a = parse_expression(p);
     if (n->a->kind != EXPR_CALL)
@@ -215,7 +215,7 @@ static node *parse_filter_block(parser *p)
 {
     node *n = node_new(p, STMT_FILTER_BLOCK, parser_next(p)->line);
     n->a = parse_filter(p, NULL);
-    while (skip_op(p, "|"))
+    while (parser_skip_op(p, "|"))
         n->a = parse_filter(p, n->a);
     n->body = parse_whole_body(p, "endfilter");
     return n;
@@ -226,9 +226,9 @@ static node *parse_with(parser *p)
     node *n = node_new(p, STMT_WITH, parser_next(p)->line);
     while (p->t->kind != TOKEN_BLOCK_END) {
         if (n->list.n)
-            expect_op(p, ",");
+            parser_expect_op(p, ",");
         node_list_add(p, &n->list, parse_target(p, false));
-        expect_op(p, "=");
+        parser_expect_op(p, "=");
         node_list_add(p, &n->list, parse_expression(p));
     }
     n->body = parse_whole_body(p, "endwith");
@@ -261,7 +261,7 @@ static node *parse_print(parser *p)
     node *all = node_new(p, EXPR_CONCAT, n->line);
     while (p->t->kind != TOKEN_BLOCK_END) {
         if (all->list.n)
-            expect_op(p, ",");
+            parser_expect_op(p, ",");
         node_list_add(p, &all->list, parse_expression(p));
     }
     n->a = all;
@@ -280,18 +280,18 @@ static node *parse_statement(parser *p)
 {
     if (p->t->kind != TOKEN_NAME)
         parser_fail_expected(p, "a tag's name");
-    if (at_name(p, "if")) return parse_if(p);
-    if (at_name(p, "for")) return parse_for(p);
-    if (at_name(p, "set")) return parse_set(p);
-    if (at_name(p, "macro")) return parse_macro(p);
-    if (at_name(p, "call")) return parse_call_block(p);
-    if (at_name(p, "filter")) return parse_filter_block(p);
-    if (at_name(p, "with")) return parse_with(p);
-    if (at_name(p, "print")) return parse_print(p);
-    if (at_name(p, "generation")) return parse_scope(p, "endgeneration");
-    if (at_name(p, "autoescape")) return parse_autoescape(p);
-    if (at_name(p, "break")) return parse_loop_control(p, STMT_BREAK);
-    if (at_name(p, "continue")) return parse_loop_control(p, STMT_CONTINUE);
+    if (parser_at_name(p, "if")) return parse_if(p);
+    if (parser_at_name(p, "for")) return parse_for(p);
+    if (parser_at_name(p, "set")) return parse_set(p);
+    if (parser_at_name(p, "macro")) return parse_macro(p);
+    if (parser_at_name(p, "call")) return parse_call_block(p);
+    if (parser_at_name(p, "filter")) return parse_filter_block(p);
+    if (parser_at_name(p, "with")) return parse_with(p);
+    if (parser_at_name(p, "print")) return parse_print(p);
+    if (parser_at_name(p, "generation")) return parse_scope(p, "endgeneration");
+    if (parser_at_name(p, "autoescape")) return parse_autoescape(p);
+    if (parser_at_name(p, "break")) return parse_loop_control(p, STMT_BREAK);
+    if (parser_at_name(p, "continue")) return parse_loop_control(p, STMT_CONTINUE);
     p->r->line = p->t->line;
     if (is_one_of(p->t, "include import from extends block"))
         run_fail(p->r, "{%% %.*s %%} is not served here: a chat template is one file", (int)p->t->n, p->t->s);
@@ -312,7 +312,7 @@ static node_list parse_until(parser *p, const char *tags)
             node *n = node_new(p, STMT_PRINT, t->line);
             n->a = parse_tuple(p, true, false);
             node_list_add(p, &body, n);
-            expect_token(p, TOKEN_PRINT_END, "'}}'");
+            parser_expect(p, TOKEN_PRINT_END, "'}}'");
         } else {
             if (tags && is_one_of(p->t, tags))
                 break;

@@ -43,42 +43,42 @@ bool token_is(const token *t, token_kind kind, const char *s)
     return t->kind == kind && t->n == strlen(s) && memcmp(t->s, s, t->n) == 0;
 }
 
-bool at_op(const parser *p, const char *op)
+bool parser_at_op(const parser *p, const char *op)
 {
     return token_is(p->t, TOKEN_OPERATOR, op);
 }
 
-bool at_name(const parser *p, const char *name)
+bool parser_at_name(const parser *p, const char *name)
 {
     return token_is(p->t, TOKEN_NAME, name);
 }
 
-bool skip_op(parser *p, const char *op)
+bool parser_skip_op(parser *p, const char *op)
 {
-    bool is = at_op(p, op);
+    bool is = parser_at_op(p, op);
     if (is)
         parser_next(p);
     return is;
 }
 
-bool skip_name(parser *p, const char *name)
+bool parser_skip_name(parser *p, const char *name)
 {
-    bool is = at_name(p, name);
+    bool is = parser_at_name(p, name);
     if (is)
         parser_next(p);
     return is;
 }
 
-void expect_op(parser *p, const char *op)
+void parser_expect_op(parser *p, const char *op)
 {
     char quoted[8] = "'";
     memcpy(quoted + 1, op, strlen(op));
     memcpy(quoted + 1 + strlen(op), "'", 2);
-    if (!skip_op(p, op))
+    if (!parser_skip_op(p, op))
         parser_fail_expected(p, quoted);
 }
 
-const token *expect_token(parser *p, token_kind kind, const char *what)
+const token *parser_expect(parser *p, token_kind kind, const char *what)
 {
     if (p->t->kind != kind)
         parser_fail_expected(p, what);
@@ -114,7 +114,7 @@ void node_list_add(parser *p, node_list *l, node *n)
     l->at[l->n++] = n;
 }
 
-int symbol_of(parser *p, const str *name)
+int parser_symbol(parser *p, const str *name)
 {
     value found;
     if (dict_get(p->r, p->symbols, value_str(name), &found))
@@ -133,12 +133,12 @@ int symbol_of(parser *p, const str *name)
     return symbol;
 }
 
-int symbol_named(parser *p, const char *name)
+int parser_symbol_named(parser *p, const char *name)
 {
-    return symbol_of(p, str_of(p->r, name));
+    return parser_symbol(p, str_of(p->r, name));
 }
 
-const str *name_of(parser *p, const token *t)
+const str *parser_name(parser *p, const token *t)
 {
     const str *s = str_new(p->r, t->s, t->n);
     str_chars(s);

@@ -21,21 +21,21 @@ typedef struct {
 _Noreturn void parser_fail_expected(parser *p, const char *what);      /* "expected WHAT, got ..." */
 const token *parser_next(parser *p);            /* the current token, which goes; the last one stays */
 bool token_is(const token *t, token_kind kind, const char *s);
-bool at_op(const parser *p, const char *op);
-bool at_name(const parser *p, const char *name);
-bool skip_op(parser *p, const char *op);        /* it goes, if it is there */
-bool skip_name(parser *p, const char *name);
-void expect_op(parser *p, const char *op);
-const token *expect_token(parser *p, token_kind kind, const char *what);
+bool parser_at_op(const parser *p, const char *op);
+bool parser_at_name(const parser *p, const char *name);
+bool parser_skip_op(parser *p, const char *op);        /* it goes, if it is there */
+bool parser_skip_name(parser *p, const char *name);
+void parser_expect_op(parser *p, const char *op);
+const token *parser_expect(parser *p, token_kind kind, const char *what);
 
 /* Nodes. */
 
 node *node_new(parser *p, node_kind kind, int line);
 node *node_new2(parser *p, node_kind kind, int line, node *a, node *b);
 void node_list_add(parser *p, node_list *l, node *n);
-int symbol_of(parser *p, const str *name);      /* the name's number, which is a new one if need be */
-int symbol_named(parser *p, const char *name);
-const str *name_of(parser *p, const token *t);
+int parser_symbol(parser *p, const str *name);      /* the name's number, which is a new one if need be */
+int parser_symbol_named(parser *p, const char *name);
+const str *parser_name(parser *p, const token *t);
 
 /* Expressions. */
 
