@@ -138,22 +138,30 @@ static json_t *read_config(const char *dir, const char *name, err *e)
     return config;
 }
 
-/* What a directory has: tokens from both of its files, programs from files or else from the configuration. */
+/* Older tokenizers have their tokens in a file of its own, which counts unless the configuration tells all. */
+static int read_tokens(chat_template *c, const char *dir, const json_t *config, err *e)
+{
+    bool tells_all = json_object_get(config, "added_tokens_decoder");
+    json_t *older = tells_all ? json_object() : read_config(dir, "special_tokens_map.json", e);
+    for (int i = 0; i < N_TOKENS && older; i++) {
+        set_token(c, i, older);
+        set_token(c, i, config);
+    }
+    int rc = older ? 0 : -1;
+    json_decref(older);
+    return rc;
+}
+
+/* What a directory has; programs from files or else from the configuration. */
 static int read_dir(chat_template *c, const char *dir, bool with_programs, err *e)
 {
     json_t *config = read_config(dir, "tokenizer_config.json", e);
-    json_t *tokens = config ? read_config(dir, "special_tokens_map.json", e) : NULL;
-    int rc = tokens ? 0 : -1;
-    for (int i = 0; i < N_TOKENS && rc == 0; i++) {
-        set_token(c, i, config);
-        set_token(c, i, tokens);
-    }
+    int rc = config ? read_tokens(c, dir, config, e) : -1;
     if (rc == 0 && with_programs)
         rc = read_program_files(c, dir, e);
     if (rc == 0 && with_programs && c->n_programs == 0)
         add_configured(c, config);
     json_decref(config);
-    json_decref(tokens);
     return rc;
 }
 

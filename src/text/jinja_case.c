@@ -153,9 +153,10 @@ const str *str_in_case(run *r, const str *s, str_case to)
     return s->markup ? str_mark(r, v.s) : v.s;
 }
 
-bool str_is_title(const str *s)
+bool str_is_title(run *r, const str *s)
 {
     bool any = false, in_word = false;
+    run_spend(r, s->n / 8);
     for (const char *p = s->s; p < s->s + s->n;) {
         uint32_t cp = utf8_next(&p);
         bool is_lower = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LL;
@@ -167,9 +168,10 @@ bool str_is_title(const str *s)
     return any;
 }
 
-bool str_has_case(const str *s, bool upper)
+bool str_has_case(run *r, const str *s, bool upper)
 {
     bool any = false;
+    run_spend(r, s->n / 8);
     for (const char *p = s->s; p < s->s + s->n;) {
         uint32_t cp = utf8_next(&p);
         if (!is_cased(cp))

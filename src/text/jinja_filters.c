@@ -56,6 +56,7 @@ static value filter_title(run *r, value in, const arguments *a)
     const str *s = value_to_str(r, in);
     text out = {.r = r};
     uint32_t before = ' ';
+    run_spend(r, s->n);
     for (const char *p = s->s; p < s->s + s->n;) {
         const char *at = p;
         uint32_t cp = utf8_next(&p);

@@ -87,6 +87,8 @@ static value str_m_splitlines(run *r, function *f, const arguments *a)
 static size_t offset_of(run *r, function *f, value v, int64_t preset)
 {
     int64_t n = (int64_t)str_chars(f->self.s), i = whole_or(r, f->name, v, preset);
+    if (n != (int64_t)f->self.s->n)
+        run_spend(r, f->self.s->n / 64);
     if (i < 0)
         i = i + n < 0 ? 0 : i + n;
     return i > n ? f->self.s->n + 1 : str_offset(f->self.s, (size_t)i);
@@ -109,6 +111,7 @@ static value starts_or_ends(run *r, function *f, const arguments *a, bool starts
         value one = is_tuple ? v[0].list->at[i] : v[0];
         if (one.kind != VALUE_STRING)
             run_fail(r, "%s first arg must be str or a tuple of str, not %s", f->name, value_type(one));
+        run_spend(r, one.s->n / 256);
         if (starts ? str_starts(&between, one.s->s, one.s->n) : str_ends(&between, one.s->s, one.s->n))
             return value_bool(true);
     }
@@ -319,19 +322,19 @@ static value str_m_isascii(run *r, function *f, const arguments *a) { return all
 static value str_m_isupper(run *r, function *f, const arguments *a)
 {
     args_none(r, f->name, a);
-    return value_bool(str_has_case(f->self.s, true));
+    return value_bool(str_has_case(r, f->self.s, true));
 }
 
 static value str_m_islower(run *r, function *f, const arguments *a)
 {
     args_none(r, f->name, a);
-    return value_bool(str_has_case(f->self.s, false));
+    return value_bool(str_has_case(r, f->self.s, false));
 }
 
 static value str_m_istitle(run *r, function *f, const arguments *a)
 {
     args_none(r, f->name, a);
-    return value_bool(str_is_title(f->self.s));
+    return value_bool(str_is_title(r, f->self.s));
 }
 
 /* Dicts, lists, numbers, cyclers. */

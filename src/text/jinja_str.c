@@ -80,7 +80,8 @@ size_t str_chars_before(const str *s, size_t offset)
 const str *str_slice(run *r, const str *s, size_t from, size_t to)
 {
     size_t start = str_offset(s, from), end = to > from ? str_offset(s, to) : start;
-    run_spend(r, end / 64);
+    if (s->n_chars != s->n)
+        run_spend(r, end / 64);
     return str_like(r, s, s->s + start, end - start);
 }
 
@@ -110,11 +111,12 @@ size_t str_find(run *r, const str *s, const str *what, size_t from, size_t to)
         to = s->n;
     if (from > to || what->n > to - from)
         return STR_NOT_FOUND;
-    run_spend(r, (to - from) / 64);
     if (what->n == 0)
         return from;
     const char *p = memmem(s->s + from, to - from, what->s, what->n);
-    return p ? (size_t)(p - s->s) : STR_NOT_FOUND;
+    size_t found = p ? (size_t)(p - s->s) : STR_NOT_FOUND;
+    run_spend(r, ((p ? found : to) - from) / 64);
+    return found;
 }
 
 size_t str_find_last(run *r, const str *s, const str *what, size_t from, size_t to)
@@ -123,10 +125,18 @@ size_t str_find_last(run *r, const str *s, const str *what, size_t from, size_t 
         to = s->n;
     if (from > to || what->n > to - from)
         return STR_NOT_FOUND;
-    run_spend(r, (to - from) / 16);
-    for (size_t at = to - what->n + 1; at-- > from;)
-        if (what->n == 0 || (s->s[at] == what->s[0] && memcmp(s->s + at, what->s, what->n) == 0))
+    if (what->n == 0)
+        return to;
+    for (size_t at = to - what->n + 1; at-- > from;) {
+        if (s->s[at] != what->s[0])
+            continue;
+        run_spend(r, what->n / 64);
+        if (memcmp(s->s + at, what->s, what->n) == 0) {
+            run_spend(r, (to - at) / 16);
             return at;
+        }
+    }
+    run_spend(r, (to - from) / 16);
     return STR_NOT_FOUND;
 }
 

@@ -103,13 +103,13 @@ static bool test_escaped(run *r, value in, const arguments *a)
 static bool test_lower(run *r, value in, const arguments *a)
 {
     args_none(r, "lower", a);
-    return str_has_case(value_to_str(r, in), false);
+    return str_has_case(r, value_to_str(r, in), false);
 }
 
 static bool test_upper(run *r, value in, const arguments *a)
 {
     args_none(r, "upper", a);
-    return str_has_case(value_to_str(r, in), true);
+    return str_has_case(r, value_to_str(r, in), true);
 }
 
 /* Of what value. */

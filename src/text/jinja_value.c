@@ -109,6 +109,8 @@ int64_t value_length(run *r, value v)
     case VALUE_UNDEFINED:
         return 0;
     case VALUE_STRING:
+        if (v.s->n_chars == UNCOUNTED)
+            run_spend(r, v.s->n / 64);
         return (int64_t)str_chars(v.s);
     case VALUE_LIST: case VALUE_TUPLE: case VALUE_KEYS: case VALUE_VALUES: case VALUE_ITEMS:
         return (int64_t)v.list->n;

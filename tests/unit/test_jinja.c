@@ -141,6 +141,22 @@ static void test_growing_text(void **state)
                   "{{ ns.x | length }}{% set a = ns.x + 'a' %}{% set b = ns.x + 'b' %}{{ a[-1] }}{{ b[-1] }}", &limits, "130000ab");
 }
 
+/* Looking for something many times in a long text is counted by what is looked at, not by what is left of it. */
+static void test_steps_of_searches(void **state)
+{
+    (void)state;
+    static const jinja_limits limits = {.steps = 100000, .memory = 16u << 20, .output = 1u << 20};
+    expect_within("{% set s = 'a line of text, not long\n' * 4000 %}{{ s.replace('\n', '') | length }} {{ s.split('\n') | length }} "
+                  "{{ s.rsplit('\n') | length }} {{ s.count('line') }} {{ s.splitlines() | length }} {{ s.split() | length }}", &limits,
+                  "96000 4001 4001 4000 4000 24000");
+    expect_within("{% set s = 'ä' * 400000 %}{% for i in range(1000) %}{% if s is lower %}{% endif %}{% endfor %}", &limits,
+                  "render: line 1: test 'lower': it takes too many steps");
+    expect_within("{% set s = 'ä' * 400000 %}{% for i in range(1000) %}{% if s.find('x', 300000) %}{% endif %}{% endfor %}", &limits,
+                  "render: line 1: call of 'find': it takes too many steps");
+    expect_within("{% set s = 'a' * 400000 %}{% set t = 'a' * 200000 + 'b' %}{{ s.rfind(t) }}", &limits,
+                  "render: line 1: call of 'rfind': it takes too many steps");
+}
+
 /* Threads. */
 
 enum { N_THREADS = 4, N_TIMES = 200 };
@@ -187,7 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compile_errors), cmocka_unit_test(test_render_errors),
-        cmocka_unit_test(test_bytes_that_end_strings), cmocka_unit_test(test_bounds), cmocka_unit_test(test_growing_text),
+        cmocka_unit_test(test_bytes_that_end_strings), cmocka_unit_test(test_bounds), cmocka_unit_test(test_growing_text), cmocka_unit_test(test_steps_of_searches),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
