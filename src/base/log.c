@@ -9,12 +9,19 @@
 #include <unistd.h>
 
 static _Atomic log_level limit = LOG_INFO;
+static struct { void (*take)(void *ctx, const char *text); void *ctx; } sink;   /* of one thread */
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 void log_set_level(log_level level)
 {
     limit = level;
+}
+
+void log_set_sink(void (*take)(void *ctx, const char *text), void *ctx)
+{
+    sink.take = take;
+    sink.ctx = ctx;
 }
 
 int log_parse_level(const char *name, log_level *level, err *e)
@@ -52,6 +59,11 @@ void log_line(log_level level, const char *fmt, ...)
     va_end(args);
     size_t room = sizeof line - n - 2, end = n + (more < 0 ? 0 : (size_t)more < room ? (size_t)more : room);
     make_printable(line + n, end - n);
+    if (sink.take) {
+        line[end] = '\0';
+        sink.take(sink.ctx, line + n);
+        return;
+    }
     line[end] = '\n';
     if (write(STDERR_FILENO, line, end + 1) < 0)
         return;         /* nobody is left to be told */

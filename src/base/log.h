@@ -16,6 +16,9 @@ void log_set_level(log_level level);
 /* "error", "warn", "info" or "debug"; -1 for anything else. */
 int log_parse_level(const char *name, log_level *level, err *e);
 
+/* Where lines go instead of standard error, without time and level: the simulation's trace. NULL: there. */
+void log_set_sink(void (*sink)(void *ctx, const char *text), void *ctx);
+
 void log_line(log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

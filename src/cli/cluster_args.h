@@ -2,6 +2,8 @@
 #ifndef PUNICA_CLI_CLUSTER_ARGS_H
 #define PUNICA_CLI_CLUSTER_ARGS_H
 
+#include <event2/event.h>
+
 #include "cli/options.h"
 #include "net/link.h"
 #include "runner/runner.h"

@@ -60,7 +60,7 @@ static void drain(void *ctx, void (*done)(void *), void *done_ctx)
 
 static int run(arguments *a, err *e)
 {
-    struct event_base *loop = NULL;
+    event_loop *loop = NULL;
     frontend *f = NULL;
     served_model m;
     if (served_model_read(&m, a->model_dir, a->name, e))
@@ -70,17 +70,16 @@ static int run(arguments *a, err *e)
     if (secret) {
         served_model_apply(&m, a->model_dir, &a->front);
         a->front.link.secret = secret;
-        loop = event_base_new();
+        loop = event_loop_new();
         f = frontend_new(loop, &a->front, e);
     }
     free(secret);
     if (f) {
         log_info("frontend listens on http://%s", frontend_address(f));
-        cluster_run(loop, drain, f);
+        cluster_run(loop->events, drain, f);
     }
     frontend_free(f);
-    if (loop)
-        event_base_free(loop);
+    event_loop_free(loop);
     served_model_deinit(&m);
     return f ? 0 : -1;
 }

@@ -4,8 +4,10 @@
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "net/event_loop.h"
 #include "net/model_id.h"
 #include "runner/runner.h"
+#include "runner/subprocess.h"
 
 typedef struct {
     runner_options runner;
@@ -52,24 +54,24 @@ static void drain(void *ctx, void (*done)(void *), void *done_ctx)
 
 static int run(arguments *a, err *e)
 {
-    struct event_base *loop = NULL;
+    event_loop *loop = NULL;
     runner *r = NULL;
     char *secret = cluster_secret(a->secret_file, e), *model = secret ? model_id_of(a->workers.model_dir, e) : NULL;
     if (model) {
         a->runner.link.secret = secret;
         a->runner.link.model = model;
         worker_args_apply(&a->workers, &a->runner);
-        loop = event_base_new();
-        r = runner_new(loop, &a->runner, e);
+        loop = event_loop_new();
+        a->runner.processes = subprocess_starter(loop->events);
+        r = runner_new(&loop->base, &a->runner, e);
         worker_args_release(&a->runner);
     }
     free(secret);
     free(model);
     if (r)
-        cluster_run(loop, drain, r);
+        cluster_run(loop->events, drain, r);
     runner_free(r);
-    if (loop)
-        event_base_free(loop);
+    event_loop_free(loop);
     return r ? 0 : -1;
 }
 

@@ -5,21 +5,22 @@
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "scheduler/sched_server.h"
+#include "net/event_loop.h"
+#include "scheduler/sched_http.h"
 
 typedef struct {
     sched_server_options server;
-    const char *secret_file, *log_level;
+    const char *http, *scale_hook, *secret_file, *log_level;
+    double hook_every;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.server = sched_server_options_default()};
+    *a = (arguments){.server = sched_server_options_default(), .http = "127.0.0.1:7001", .hook_every = 30};
     sched_server_options *v = &a->server;
-    v->http = "127.0.0.1:7001";
     const option options[] = {
         {"listen", OPT_STRING, &v->listen, "ADDRESS", "HOST:PORT or unix:PATH for frontends and runners (127.0.0.1:7000)"},
-        {"http", OPT_STRING, &v->http, "HOST:PORT", "for /health, /metrics and /v1/signals (127.0.0.1:7001)"},
+        {"http", OPT_STRING, &a->http, "HOST:PORT", "for /health, /metrics and /v1/signals (127.0.0.1:7001)"},
         {"secret-file", OPT_STRING, &a->secret_file, "FILE", SECRET_HELP},
         {"tls-cert", OPT_STRING, &v->link.tls_cert, "FILE", "certificate chain, PEM: links use TLS"},
         {"tls-key", OPT_STRING, &v->link.tls_key, "FILE", "its private key, PEM"},
@@ -29,8 +30,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"max-wait", OPT_DOUBLE, &v->policy.max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
         {"consolidate", OPT_DOUBLE, &v->policy.consolidate_every, "SECONDS", "between looks at lightly loaded GPUs (1; 0: never)", 0, 1e9},
         {"Scaling"},
-        {"scale-hook", OPT_STRING, &v->scale_hook, "CMD", "run CMD up, or CMD down UUID..., while that is wanted"},
-        {"hook-every", OPT_DOUBLE, &v->hook_every, "SECONDS", "between two runs of it at least (30)", 1, 1e9},
+        {"scale-hook", OPT_STRING, &a->scale_hook, "CMD", "run CMD up, or CMD down UUID..., while that is wanted"},
+        {"hook-every", OPT_DOUBLE, &a->hook_every, "SECONDS", "between two runs of it at least (30)", 1, 1e9},
         {NULL}};
     const command_line c = {
         .usage = "punica scheduler --listen ADDRESS --secret-file FILE [options]",
@@ -52,16 +53,21 @@ static int serve(arguments *a, err *e)
         return -1;
     a->server.link.secret = secret;
     cluster_raise_file_limit();
-    struct event_base *loop = event_base_new();
-    sched_server *v = sched_server_new(loop, &a->server, e);
+    event_loop *loop = event_loop_new();
+    if (a->scale_hook)
+        a->server.hook = scale_hook_new(loop->events, a->scale_hook, a->hook_every);
+    sched_server *v = sched_server_new(&loop->base, &a->server, e);
+    sched_http *http = v ? sched_http_new(loop->events, v, a->http, e) : NULL;
     free(secret);
-    if (v) {
-        log_info("scheduler listens on %s, HTTP on %s", sched_server_address(v), sched_server_http_address(v));
-        cluster_run(loop, NULL, NULL);
-        sched_server_free(v);
+    if (http) {
+        log_info("scheduler listens on %s, HTTP on %s", sched_server_address(v), sched_http_address(http));
+        cluster_run(loop->events, NULL, NULL);
     }
-    event_base_free(loop);
-    return v ? 0 : -1;
+    sched_http_free(http);
+    sched_server_free(v);
+    scale_hook_free(a->server.hook);
+    event_loop_free(loop);
+    return http ? 0 : -1;
 }
 
 int cmd_scheduler(int argc, char **argv)

@@ -13,8 +13,8 @@
 #include "cli/served_model.h"
 #include "cli/tree.h"
 #include "frontend/catalog.h"
-#include "net/identity.h"
 #include "runner/runner.h"
+#include "runner/subprocess.h"
 #include "scheduler/sched_server.h"
 
 typedef struct {
@@ -74,7 +74,7 @@ static int choose_demo(arguments *a, err *e)
 }
 
 typedef struct {
-    struct event_base *loop;
+    event_loop *loop;
     sched_server *sched;
     frontend *front;
     runner *run;
@@ -119,7 +119,7 @@ static void look(evutil_socket_t fd, short what, void *ctx)
     session *s = ctx;
     s->failure = runner_failure(s->run);
     if (s->failure)
-        event_base_loopbreak(s->loop);
+        event_base_loopbreak(s->loop->events);
     if (!frontend_is_up(s->front) || runner_n_ready(s->run) == 0)
         return;
     event_del(s->ready);
@@ -134,11 +134,10 @@ static void write_metrics(void *ctx, buf *out)
 static int start_scheduler(session *s, arguments *a, const char *secret, err *e)
 {
     char name[48];
-    snprintf(name, sizeof name, "unix:@punica-%016llx", (unsigned long long)identity_random());
+    snprintf(name, sizeof name, "unix:@punica-%016llx", (unsigned long long)loop_random_id(&s->loop->base));
     a->sched.listen = name;
-    a->sched.http = NULL;
     a->sched.link.secret = secret;
-    s->sched = sched_server_new(s->loop, &a->sched, e);
+    s->sched = sched_server_new(&s->loop->base, &a->sched, e);
     return s->sched ? 0 : -1;
 }
 
@@ -163,8 +162,9 @@ static int start_runner(session *s, const arguments *a, const char *secret, err 
     r.scheduler = sched_server_address(s->sched);
     r.link.secret = secret;
     r.link.model = s->model->id;
+    r.processes = subprocess_starter(s->loop->events);
     worker_args_apply(&a->workers, &r);
-    s->run = runner_new(s->loop, &r, e);
+    s->run = runner_new(&s->loop->base, &r, e);
     worker_args_release(&r);
     return s->run ? 0 : -1;
 }
@@ -172,11 +172,11 @@ static int start_runner(session *s, const arguments *a, const char *secret, err 
 static int start(session *s, arguments *a, err *e)
 {
     char secret[40];
-    unsigned long long half[] = {identity_random(), identity_random()};
+    unsigned long long half[] = {loop_random_id(&s->loop->base), loop_random_id(&s->loop->base)};
     snprintf(secret, sizeof secret, "%016llx%016llx", half[0], half[1]);
     if (start_scheduler(s, a, secret, e) || start_frontend(s, a, secret, e) || start_runner(s, a, secret, e))
         return -1;
-    s->ready = event_new(s->loop, -1, EV_PERSIST, look, s);
+    s->ready = event_new(s->loop->events, -1, EV_PERSIST, look, s);
     event_add(s->ready, &(struct timeval){.tv_usec = 20000});
     return 0;
 }
@@ -194,10 +194,10 @@ static int serve(arguments *a, err *e)
     if (served_model_read(&m, a->workers.model_dir, a->name, e))
         return -1;
     cluster_raise_file_limit();
-    session s = {.loop = event_base_new(), .model = &m, .is_demo = a->demo_model};
+    session s = {.loop = event_loop_new(), .model = &m, .is_demo = a->demo_model};
     int status = start(&s, a, e);
     if (status == 0)
-        cluster_run(s.loop, drain, s.front);
+        cluster_run(s.loop->events, drain, s.front);
     if (s.failure)
         status = err_set(e, "no worker could start: %s", s.failure);
     if (s.ready)
@@ -205,7 +205,7 @@ static int serve(arguments *a, err *e)
     frontend_free(s.front);
     runner_free(s.run);
     sched_server_free(s.sched);
-    event_base_free(s.loop);
+    event_loop_free(s.loop);
     served_model_deinit(&m);
     return status;
 }

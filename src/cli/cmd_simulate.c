@@ -3,23 +3,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/fault_run.h"
 #include "bench/sched_cost.h"
-#include "bench/simulate.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/tree.h"
+#include "sim/seeds.h"
+#include "sim/simulate.h"
 
 #define STEPS "docs/results/step-h200.json"
 
 /* "1:2000" */
-static int run_faults(const char *seeds, bool trace, err *e)
+static int run_faults(const char *seeds, seeds_options *o, err *e)
 {
     unsigned long long first, last;
     int n = 0;
     if (sscanf(seeds, "%llu:%llu%n", &first, &last, &n) != 2 || seeds[n] || first > last)
         return err_set(e, "--seeds takes the first and the last, such as 1:2000, not \"%s\"", seeds);
-    return fault_run(first, last, trace) ? 1 : 0;
+    o->first = first;
+    o->last = last;
+    return seeds_run(o) ? 1 : 0;
 }
 
 /* The experiment, with the step times that were asked for or those of the tree. */
@@ -36,7 +38,8 @@ static int run_experiment(simulate_options *o, err *e)
 int cmd_simulate(int argc, char **argv)
 {
     simulate_options o = simulate_options_default();
-    bool cost = false, faults = false, trace = false;
+    seeds_options of_faults = {0};
+    bool cost = false, faults = false;
     const char *seeds = "1:2000";
     const option options[] = {
         {"gpus", OPT_INT, &o.gpus, "N", "(16)", 1, 4096},
@@ -50,9 +53,11 @@ int cmd_simulate(int argc, char **argv)
         {"csv", OPT_STRING, &o.csv, "FILE", "write request rate, tokens per second and batch sizes over time there"},
         {"svg", OPT_STRING, &o.svg, "FILE", "draw them there"},
         {"Instead of the experiment", OPT_FLAG, NULL},
-        {"faults", OPT_FLAG, &faults, NULL, "crashes, lost links, shortage: the scheduler must lose nothing"},
+        {"faults", OPT_FLAG, &faults, NULL, "the real roles over a simulated network: crashes, cut links, shortage; no client may notice"},
         {"seeds", OPT_STRING, &seeds, "A:B", "of --faults, each a cluster and a history of its own (1:2000)"},
-        {"trace", OPT_FLAG, &trace, NULL, "of --faults: say everything that happens"},
+        {"seconds", OPT_DOUBLE, &of_faults.seconds, "S", "of --faults: begin no more seeds after so long (0: all)", 0, 1e9},
+        {"first", OPT_FLAG, &of_faults.only_first, NULL, "of --faults: end with the first seed that fails"},
+        {"trace", OPT_FLAG, &of_faults.trace, NULL, "of --faults: say everything that happens"},
         {"cost", OPT_FLAG, &cost, NULL, "events a second of the scheduler at 16, 256 and 4096 GPUs"},
         {NULL}};
     const command_line c = {.usage = "punica simulate [options]",
@@ -67,6 +72,6 @@ int cmd_simulate(int argc, char **argv)
         sched_cost_run();
         return 0;
     }
-    int status = parsed ? parsed : faults ? run_faults(seeds, trace, &e) : run_experiment(&o, &e);
+    int status = parsed ? parsed : faults ? run_faults(seeds, &of_faults, &e) : run_experiment(&o, &e);
     return status < 0 ? command_fail(e.msg) : status;
 }

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "net/frames.h"
-#include "worker/worker.h"
+#include "worker/worker_process.h"
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
 {

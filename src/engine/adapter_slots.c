@@ -1,21 +1,22 @@
 /* adapter_slots.c - see adapter_slots.h
  *
- * The loader threads and the engine thread share nothing but two queues: jobs go out, the same
- * jobs come back with the adapter or the error in them. Loaders make adapters side by side and take turns
- * with the images and the copies to the device. */
+ * The loaders and the engine thread share nothing but jobs (base/jobs.h): they go out, and the same jobs come
+ * back with the adapter or the error in them. Loaders make adapters side by side and take turns with the images
+ * and the copies to the device. */
 #include "engine/adapter_slots.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jobs.h"
 #include "base/mem.h"
-#include "base/queue.h"
 #include "engine/image_cache.h"
 #include "model/lora.h"
 
-/* Reading, checking and arranging an adapter takes a core tens of times as long as its copy takes the link. */
-enum { MAX_LOADERS = 4 };
+/* Reading, checking and arranging an adapter takes a core tens of times as long as its copy takes the link. Where
+ * the cores have steps to compute there is one thread. */
+enum { DEVICE_LOADERS = 4, HOST_LOADERS = 1 };
 
 struct adapter_slot {
     char *name;                 /* NULL: the slot is empty */
@@ -26,9 +27,17 @@ struct adapter_slot {
     uint64_t last_used;
 };
 
-/* no_room: the adapter is fine, but did not get into the device's memory. */
 typedef struct load_job load_job;
-struct load_job { adapter_slot *slot; char *name; lora *lora; bool no_room; err e; load_job *next_parked; };
+struct load_job {
+    job base;                   /* first */
+    adapter_slots *slots;       /* borrowed; a loader uses what does not change, and images under their lock */
+    adapter_slot *slot;         /* borrowed; the engine thread's */
+    char *name;
+    lora *lora;                 /* what came of it */
+    bool no_room;               /* the adapter is fine, but did not get into the device's memory */
+    err e;
+    load_job *next_parked;
+};
 
 struct adapter_slots {
     backend *be;                /* borrowed */
@@ -37,66 +46,55 @@ struct adapter_slots {
     int n_slots, n_loading;     /* n_loading: jobs out, those parked not counted */
     load_job *parked;           /* wait for memory: tried again when a slot can be emptied */
     uint64_t clock;
-    queue *jobs, *done;
-    pthread_t loader[MAX_LOADERS];
-    int n_loaders;
+    jobs *loaders;              /* the caller's, or own_loaders */
+    jobs *own_loaders;          /* NULL: borrowed from the caller */
     image_cache *images;        /* the loaders'; NULL where host memory is the device's own */
     pthread_mutex_t images_lock;
 };
 
 /* Host image to device, from an adapter just made or (made is NULL) the image there is. False when there is none. */
-static bool load_image(adapter_slots *s, load_job *job, lora *made)
+static bool load_image(adapter_slots *s, load_job *load, lora *made)
 {
     pthread_mutex_lock(&s->images_lock);
-    const lora *image = made ? image_cache_add(s->images, job->name, made) : image_cache_find(s->images, job->name);
+    const lora *image = made ? image_cache_add(s->images, load->name, made) : image_cache_find(s->images, load->name);
     if (image) {
-        job->lora = lora_upload(image, s->be, &job->e);
-        job->no_room = !job->lora;
+        load->lora = lora_upload(image, s->be, &load->e);
+        load->no_room = !load->lora;
     }
     pthread_mutex_unlock(&s->images_lock);
     return image != NULL;
 }
 
 /* Storage to host image to device; the image is the adapter where host memory is the device's own. */
-static void load(adapter_slots *s, load_job *job)
+static void run_load(job *j)
 {
-    if (s->images && load_image(s, job, NULL))
+    load_job *load = (load_job *)j;
+    adapter_slots *s = load->slots;
+    if (s->images && load_image(s, load, NULL))
         return;
-    lora *made = s->source.load(s->source.ctx, job->name, &job->e);
+    lora *made = s->source.load(s->source.ctx, load->name, &load->e);
     if (!s->images)
-        job->lora = made;
+        load->lora = made;
     else if (made)
-        load_image(s, job, made);
+        load_image(s, load, made);
 }
 
-static void *loader_main(void *arg)
-{
-    adapter_slots *s = arg;
-    load_job *job;
-    while ((job = queue_pop(s->jobs))) {
-        load(s, job);
-        queue_push(s->done, job);
-    }
-    return NULL;
-}
-
-adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, adapter_source source)
+adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, adapter_source source, jobs *loaders)
 {
     adapter_slots *s = XNEW(adapter_slots);
     *s = (adapter_slots){.be = be, .source = source, .n_slots = n_slots, .slot = XNEW_ARRAY(adapter_slot, (size_t)n_slots),
-                         .images = be->owns_host_memory ? NULL : image_cache_new(be, image_bytes),
-                         .n_loaders = be->owns_host_memory ? 1 : MAX_LOADERS, /* one: the cores have steps to compute */
-                         .jobs = queue_new(), .done = queue_new()};
+                         .images = be->owns_host_memory ? NULL : image_cache_new(be, image_bytes)};
     pthread_mutex_init(&s->images_lock, NULL);
-    for (int i = 0; i < s->n_loaders; i++)
-        CHECK(pthread_create(&s->loader[i], NULL, loader_main, s) == 0);
+    if (!loaders)
+        s->own_loaders = jobs_threads_new(be->owns_host_memory ? HOST_LOADERS : DEVICE_LOADERS);
+    s->loaders = loaders ? loaders : s->own_loaders;
     return s;
 }
 
-static void drop_job(load_job *job)
+static void drop_job(load_job *load)
 {
-    free(job->name);
-    free(job);
+    free(load->name);
+    free(load);
 }
 
 static void empty_slot(adapter_slots *s, adapter_slot *slot)
@@ -106,30 +104,33 @@ static void empty_slot(adapter_slots *s, adapter_slot *slot)
     *slot = (adapter_slot){0};
 }
 
+/* Have no job outside: those not begun are not wanted, those in hand are waited for. */
+static void stop_loading(adapter_slots *s)
+{
+    for (job *j; (j = jobs_take_back(s->loaders)); s->n_loading--)
+        drop_job((load_job *)j);
+    for (; s->n_loading > 0; s->n_loading--) {
+        load_job *load = (load_job *)jobs_finished(s->loaders, true);
+        lora_free(load->lora, s->be);
+        drop_job(load);
+    }
+    while (s->parked) {
+        load_job *load = s->parked;
+        s->parked = load->next_parked;
+        drop_job(load);
+    }
+}
+
 void adapter_slots_free(adapter_slots *s)
 {
     if (!s)
         return;
-    for (load_job *job; (job = queue_try_pop(s->jobs));)        /* those not begun are not wanted */
-        drop_job(job);
-    queue_close(s->jobs);
-    for (int i = 0; i < s->n_loaders; i++)
-        pthread_join(s->loader[i], NULL);
-    for (load_job *job; (job = queue_try_pop(s->done));) {
-        lora_free(job->lora, s->be);
-        drop_job(job);
-    }
-    while (s->parked) {
-        load_job *job = s->parked;
-        s->parked = job->next_parked;
-        drop_job(job);
-    }
+    stop_loading(s);
+    jobs_free(s->own_loaders);
     for (int i = 0; i < s->n_slots; i++)
         empty_slot(s, &s->slot[i]);
     image_cache_free(s->images);
     pthread_mutex_destroy(&s->images_lock);
-    queue_free(s->jobs);
-    queue_free(s->done);
     free(s->slot);
     free(s);
 }
@@ -168,11 +169,11 @@ static adapter_slot *make_room(adapter_slots *s)
 
 static void start_loading(adapter_slots *s, adapter_slot *slot, const char *name)
 {
-    load_job *job = XNEW(load_job);
-    *job = (load_job){.slot = slot, .name = xstrdup(name)};
+    load_job *load = XNEW(load_job);
+    *load = (load_job){.base.run = run_load, .slots = s, .slot = slot, .name = xstrdup(name)};
     *slot = (adapter_slot){.name = xstrdup(name), .state = SLOT_LOADING};
     s->n_loading++;
-    queue_push(s->jobs, job);
+    jobs_start(s->loaders, &load->base);
 }
 
 slot_state adapter_slots_hold(adapter_slots *s, const char *name, adapter_slot **slot)
@@ -211,11 +212,16 @@ const lora *adapter_slot_lora(const adapter_slot *slot)
     return slot->lora;
 }
 
-static void try_again(adapter_slots *s, load_job *job)
+int adapter_slots_number(const adapter_slots *s, const adapter_slot *slot)
 {
-    job->no_room = false;
+    return (int)(slot - s->slot);
+}
+
+static void try_again(adapter_slots *s, load_job *load)
+{
+    load->no_room = false;
     s->n_loading++;
-    queue_push(s->jobs, job);
+    jobs_start(s->loaders, &load->base);
 }
 
 /* Whether some adapter is in use or on its way, and so will leave room some day. */
@@ -231,38 +237,37 @@ static bool any_in_use(const adapter_slots *s)
 
 /* The device's memory ran out: an adapter nobody uses goes and the load is tried again, now or when there
  * is one. False when nothing can ever make room. */
-static bool find_room(adapter_slots *s, load_job *job)
+static bool find_room(adapter_slots *s, load_job *load)
 {
     if (drop_oldest(s)) {
-        try_again(s, job);
+        try_again(s, load);
         return true;
     }
     if (!any_in_use(s))
         return false;
-    job->next_parked = s->parked;
-    s->parked = job;
+    load->next_parked = s->parked;
+    s->parked = load;
     return true;
 }
 
-static void finish_job(adapter_slots *s, load_job *job)
+static void finish_job(adapter_slots *s, load_job *load)
 {
-    adapter_slot *slot = job->slot;
+    adapter_slot *slot = load->slot;
     s->n_loading--;
-    if (job->no_room && find_room(s, job))
+    if (load->no_room && find_room(s, load))
         return;
-    slot->lora = job->lora;
-    slot->why = job->e;
-    slot->state = job->lora ? SLOT_READY : SLOT_FAILED;
+    slot->lora = load->lora;
+    slot->why = load->e;
+    slot->state = load->lora ? SLOT_READY : SLOT_FAILED;
     if (slot->state == SLOT_FAILED && slot->holders == 0)
         empty_slot(s, slot);
-    drop_job(job);
+    drop_job(load);
 }
 
 void adapter_slots_poll(adapter_slots *s, bool wait)
 {
-    load_job *job = wait && s->n_loading > 0 ? queue_pop(s->done) : queue_try_pop(s->done);
-    for (; job; job = queue_try_pop(s->done))
-        finish_job(s, job);
+    for (job *j; (j = jobs_finished(s->loaders, wait && s->n_loading > 0)); wait = false)
+        finish_job(s, (load_job *)j);
     if (s->parked && (drop_oldest(s) || !any_in_use(s))) {
         load_job *first = s->parked;
         s->parked = first->next_parked;

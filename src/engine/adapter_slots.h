@@ -1,34 +1,37 @@
 /* adapter_slots.h - which adapters are in backend memory
  *
  * A fixed number of slots, each holding one adapter of its true rank; the least recently used ones
- * that nobody holds make room for a new one, in number and in memory. Loading happens on threads of its own,
- * several where the cores have nothing else to do, so steps go on meanwhile: adapter_slots_hold() answers
+ * that nobody holds make room for a new one, in number and in memory. Loading is done beside the engine
+ * (base/jobs.h), so steps go on meanwhile: adapter_slots_hold() answers
  * SLOT_LOADING until the weights have arrived. A failed load fails those who asked for it and is forgotten,
  * so that a later request tries again.
  *
  * A device with memory of its own gets its adapters from images in pinned host memory (image_cache.h):
  * an adapter that lost its slot comes back with one copy.
  *
- * All functions on the engine thread; only the load callback runs on the loader threads. */
+ * All functions on the engine thread; only the load callback runs where the loaders do. */
 #ifndef PUNICA_ENGINE_ADAPTER_SLOTS_H
 #define PUNICA_ENGINE_ADAPTER_SLOTS_H
 
 #include "backend/backend.h"
 
-/* Make the adapter of this name, in host memory and the backend's types (adapter_to_lora). Runs on
- * the loader threads, several calls at a time, of different names. */
+/* Make the adapter of this name, in host memory and the backend's types (adapter_to_lora). Runs
+ * where the loaders do, several calls at a time, of different names. */
 typedef struct {
     lora *(*load)(void *ctx, const char *name, err *e);
     void *ctx;
 } adapter_source;
 
+typedef struct jobs jobs;               /* base/jobs.h */
 typedef struct adapter_slots adapter_slots;
 typedef struct adapter_slot adapter_slot;
 
 typedef enum { SLOT_READY, SLOT_LOADING, SLOT_FULL, SLOT_FAILED } slot_state;
 
-/* image_bytes: of pinned host memory for images; of no use where host memory is the device's own. */
-adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, adapter_source source);
+/* image_bytes: of pinned host memory for images; of no use where host memory is the device's own. loaders: who
+ * loads, and does nothing else; borrowed until adapter_slots_free(). NULL: threads of its own, several where the
+ * cores have nothing else to do. */
+adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, adapter_source source, jobs *loaders);
 void adapter_slots_free(adapter_slots *s);
 
 /* Claim the adapter's slot and start loading it if need be. *slot stays claimed, and its adapter
@@ -39,6 +42,7 @@ void adapter_slots_drop(adapter_slots *s, adapter_slot *slot);
 /* How a claimed slot stands now; e gets the reason when SLOT_FAILED. */
 slot_state adapter_slot_state(const adapter_slot *slot, err *e);
 const lora *adapter_slot_lora(const adapter_slot *slot);        /* when SLOT_READY */
+int adapter_slots_number(const adapter_slots *s, const adapter_slot *slot);     /* from 0 */
 
 /* Take in finished loads; with wait, block until at least one has finished, if any is under way. */
 void adapter_slots_poll(adapter_slots *s, bool wait);

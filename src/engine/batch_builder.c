@@ -30,17 +30,21 @@ static void push_all(ints *a, const int *values, int n)
     a->n += (size_t)n;
 }
 
-/* Order of items: those of adapter `first`, if it is one, then by adapter, the base model last. Within
- * one adapter the order does not matter: rows do not influence each other. */
+/* Order of items: those of adapter `first`, if it is one, then by adapter, the base model last. Places come before
+ * addresses, so that a run in virtual time can be repeated. Within one adapter the order does not matter: rows do not
+ * influence each other. */
 static int compare(const void *pa, const void *pb, void *first)
 {
-    const lora *a = ((const batch_item *)pa)->lora, *b = ((const batch_item *)pb)->lora;
+    const batch_item *x = pa, *y = pb;
+    const lora *a = x->lora, *b = y->lora;
     if (a == b)
         return 0;
     if (first && (a == first || b == first))
         return a == first ? -1 : 1;
     if (!a || !b)
         return a ? -1 : 1;
+    if (x->place != y->place)
+        return x->place < y->place ? -1 : 1;
     return (uintptr_t)a < (uintptr_t)b ? -1 : 1;
 }
 

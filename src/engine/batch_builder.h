@@ -1,6 +1,6 @@
 /* batch_builder.h - lays the rows of one invocation out
  *
- * Prefills first, then decodes; within each, rows of one adapter adjacent; the decodes of the last
+ * Prefills first, then decodes; within each, rows of one adapter adjacent, adapters by place; the decodes of the last
  * prefill's adapter come first, so that the two share a segment. */
 #ifndef PUNICA_ENGINE_BATCH_BUILDER_H
 #define PUNICA_ENGINE_BATCH_BUILDER_H
@@ -17,6 +17,7 @@ typedef struct {
     int n_rows, position;       /* of the first row */
     const kv_seq *kv;
     const lora *lora;           /* NULL: the base model */
+    int place;                  /* of its adapter among the others: theirs is the order of segments */
     bool wants_logits;          /* of its last row */
 } batch_item;
 

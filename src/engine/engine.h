@@ -8,7 +8,7 @@
  * first, and forgotten here: the caller adds it again, here or elsewhere, with the tokens it has so
  * far. Because randomness depends only on seed and position, it goes on with the same tokens.
  *
- * One thread calls all functions. Adapters load on a thread of the engine's own. */
+ * One thread calls all functions. Adapters load beside it. */
 #ifndef PUNICA_ENGINE_ENGINE_H
 #define PUNICA_ENGINE_ENGINE_H
 
@@ -25,6 +25,7 @@ typedef struct {
     int n_adapter_slots;
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
+    jobs *loaders;              /* who loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */
     bool never_waits;           /* for adapters to arrive: see engine_step() */
 } engine_options;
 
@@ -33,7 +34,7 @@ engine_options engine_options_default(void);
 
 typedef struct {
     uint64_t id;                /* the caller's; unique among those in the engine */
-    uint64_t arrival;           /* lower is older; kept by the caller over evictions */
+    uint64_t arrival;           /* lower is older, then the lower id; kept by the caller over evictions */
     const char *adapter;        /* NULL: the base model */
     const int *token;           /* [n_tokens] prompt, then output of earlier attempts */
     int n_tokens, n_prompt;

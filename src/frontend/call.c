@@ -1,18 +1,14 @@
 /* call.c - see call.h */
 #include "frontend/call.h"
 
-#include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "frontend/answer.h"
-#include "net/identity.h"
 
 #define MAX_PREPARED_AT_ONCE (16 << 10)         /* bytes of a body: some 2 ms */
 
@@ -71,7 +67,7 @@ static void count(call *c, int status)
     static const char *const kinds[] = {[CATALOG_NOTHING] = "none", [CATALOG_BASE] = "base", [CATALOG_ADAPTER] = "adapter"};
     metrics_count_answer(c->s->counts, c->route, kinds[c->kind], status);
     log_debug("frontend: %s %s: %d, %lld prompt tokens, %.3f s", c->name, c->route, status, (long long)c->prompt_tokens,
-              clock_now() - c->start);
+              loop_now(c->s->on) - c->start);
 }
 
 static void count_loss(call *c, reply_loss why)
@@ -204,7 +200,7 @@ static void tell(call *c, choice *k)
 
 static void count_tokens(call *c, choice *k)
 {
-    double now = clock_now();
+    double now = loop_now(c->s->on);
     for (; k->n_counted < k->a.n_tokens; k->n_counted++) {
         if (k->n_counted == 0)
             histogram_add(&c->s->counts->first_token, now - c->start);
@@ -294,7 +290,8 @@ static void add_choices(call *c, int number, uint64_t seed)
             answer_echo(&k->a, &c->p->echo[number]);
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
-        const dispatch_request r = {.adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL, .token = prompt->items,
+        const dispatch_request r = {.adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
+                                    .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
                                     .n_tokens = (int)prompt->n, .max_tokens = k->rules.max_tokens, .how = &how};
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
         c->n_open += k->id != 0;
@@ -313,7 +310,7 @@ static int find_model(call *c, api_error *e)
 static int submit_all(call *c, api_error *e)
 {
     const api_request *r = &c->p->asked;
-    uint64_t seed = r->has_seed ? r->how.seed : identity_random();
+    uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
     for (int i = 0; i < c->p->n_prompts; i++)
         add_choices(c, i, seed);
@@ -322,23 +319,39 @@ static int submit_all(call *c, api_error *e)
     return api_error_set(e, 429, NULL, "queue_full", "this frontend has too many requests at once; try again later");
 }
 
+/* All is known that has to be. */
+static void on_version(void *ctx, prepared *p)
+{
+    call *c = ctx;
+    api_error e;
+    c->preparing = NULL;
+    c->p = p;
+    if (submit_all(c, &e)) {
+        fail(c, &e);
+        return;
+    }
+    prepared_drop_prompts(p);
+    c->head = (api_head){.chat = c->chat, .id = c->name, .model = p->asked.model, .created = (int64_t)loop_wall(c->s->on)};
+    api_stream_init(&c->events, &c->head, p->asked.include_usage);
+}
+
 static void on_prepared(void *ctx, prepared *p)
 {
     call *c = ctx;
     api_error e;
     c->preparing = NULL;
     c->p = p;
-    if (p->failed) {
-        fail(c, &p->error);
+    if (p->failed || find_model(c, &e)) {
+        fail(c, p->failed ? &p->error : &e);
         return;
     }
-    if (find_model(c, &e) || submit_all(c, &e)) {
-        fail(c, &e);
+    p->has_version = c->kind == CATALOG_ADAPTER && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
+    if (c->kind == CATALOG_BASE || p->has_version) {
+        on_version(c, p);
         return;
     }
-    prepared_drop_prompts(p);
-    c->head = (api_head){.chat = c->chat, .id = c->name, .model = p->asked.model, .created = time(NULL)};
-    api_stream_init(&c->events, &c->head, p->asked.include_usage);
+    c->p = NULL;
+    c->preparing = preparer_find_version(c->s->preparer, p, on_version, c);
 }
 
 /* Whether calls are taken at all, and this one's size. */
@@ -353,28 +366,27 @@ static int check_call(const service *s, size_t n, api_error *e)
     return 0;
 }
 
-static void read_body(call *c, struct evbuffer *in)
+static void read_body(call *c, const char *body, size_t n)
 {
-    size_t n = evbuffer_get_length(in);
     api_error e;
     if (check_call(c->s, n, &e)) {
         fail(c, &e);
         return;
     }
-    const char *body = n ? (const char *)evbuffer_pullup(in, -1) : "";
     if (n <= MAX_PREPARED_AT_ONCE)
         on_prepared(c, prepare(&c->s->tools, c->chat, body, n));
     else
         c->preparing = preparer_start(c->s->preparer, c->chat, body, n, on_prepared, c);
 }
 
-void call_start(service *s, struct evhttp_request *req, bool chat, const char *route, const char *request_id)
+void call_start(service *s, reply *to, const char *body, size_t n, bool chat, const char *route, const char *request_id)
 {
     call *c = XNEW(call);
-    *c = (call){.s = s, .chat = chat, .route = route, .start = clock_now()};
-    snprintf(c->name, sizeof c->name, "%s-%016llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)identity_random());
+    *c = (call){.s = s, .to = to, .chat = chat, .route = route, .start = loop_now(s->on)};
+    snprintf(c->name, sizeof c->name, "%s-%016llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)loop_random_id(s->on));
     s->counts->live_calls++;
-    c->to = reply_new(req, &s->limits, on_client_gone, c);
+    to->gone = on_client_gone;
+    to->ctx = c;
     reply_add_header(c->to, "x-request-id", request_id[0] ? request_id : c->name);
-    read_body(c, evhttp_request_get_input_buffer(req));
+    read_body(c, body, n);
 }

@@ -7,22 +7,21 @@
 #ifndef PUNICA_FRONTEND_CALL_H
 #define PUNICA_FRONTEND_CALL_H
 
-#include <event2/http.h>
-
 #include "frontend/catalog.h"
 #include "frontend/dispatch.h"
 #include "frontend/metrics.h"
 #include "frontend/prepare.h"
 #include "frontend/reply.h"
+#include "net/loop.h"
 
 /* What calls work with. Outlives them. */
 typedef struct {
+    net_loop *on;
     dispatch *at_scheduler;
     catalog *models;
     prepare_tools tools;
     preparer *preparer;
     metrics *counts;
-    reply_limits limits;
     size_t max_body;            /* bytes */
     const int *eos;             /* [n_eos] */
     int n_eos;
@@ -30,7 +29,8 @@ typedef struct {
     bool draining;              /* no new calls */
 } service;
 
-/* Takes req. route: for the counts. request_id: of the x-request-id header. */
-void call_start(service *s, struct evhttp_request *req, bool chat, const char *route, const char *request_id);
+/* Answer a body of n bytes; `to` is the call's from now on. route: for the counts. request_id: of the x-request-id
+ * header; "": none. */
+void call_start(service *s, reply *to, const char *body, size_t n, bool chat, const char *route, const char *request_id);
 
 #endif

@@ -54,6 +54,17 @@ catalog *catalog_new(const char *base, const char *adapters_dir, const char *con
     return NULL;
 }
 
+catalog *catalog_of_names(const char *base, const char *const *name, int n)
+{
+    catalog *c = XNEW(catalog);
+    *c = (catalog){.base = xstrdup(base), .name = XNEW_ARRAY(char *, (size_t)n + 1), .given_dir = XNEW_ARRAY(char *, (size_t)n + 1)};
+    for (; c->n < n; c->n++) {
+        c->name[c->n] = xstrdup(name[c->n]);
+        c->given_dir[c->n] = xstrdup("");
+    }
+    return c;
+}
+
 void catalog_free(catalog *c)
 {
     if (!c)

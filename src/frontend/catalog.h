@@ -13,6 +13,9 @@ typedef enum { CATALOG_NOTHING, CATALOG_BASE, CATALOG_ADAPTER } catalog_kind;
 
 /* adapters_dir: may be NULL. adapter: [n] "NAME=DIR". NULL with e set when one of these is not there. */
 catalog *catalog_new(const char *base, const char *adapters_dir, const char *const *adapter, int n, err *e);
+
+/* The same of names alone, without looking at any directory. */
+catalog *catalog_of_names(const char *base, const char *const *name, int n);
 void catalog_free(catalog *c);
 
 const char *catalog_base(const catalog *c);

@@ -4,14 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <time.h>
 
 #include "base/id_map.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "net/identity.h"
-#include "net/timer.h"
 
 #define MIN_SHARED 16                   /* requests with tokens at once: fewer are not worth waking threads for */
 
@@ -21,6 +18,8 @@ typedef struct live {
     void *ctx;
     double arrival;
     char *adapter;                      /* "": the base model */
+    digest version;                     /* of the adapter */
+    bool has_version;
     uint32_t *token;                    /* [n_tokens] prompt, then output */
     size_t n_tokens, n_prompt, token_cap;
     int max_tokens;
@@ -43,9 +42,10 @@ typedef struct {
 } arrival;
 
 struct dispatch {
+    net_loop *on;                           /* borrowed */
     net_link *link;
     bool up, ever_up, patient;
-    struct event *patience;             /* fires when the scheduler has been gone for too long */
+    loop_timer *patience;               /* fires when the scheduler has been gone for too long */
     double patience_seconds;
     int max_live;
     id_map *by_id;                      /* of live */
@@ -93,6 +93,8 @@ static void send_submit(dispatch *d, live *l)
     r.n_prompt = (uint32_t)l->n_prompt;
     r.max_tokens = (uint32_t)l->max_tokens;
     r.how = (ProtobufCBinaryData){.data = l->how, .len = l->how_bytes};
+    if (l->has_version)
+        r.digest = (ProtobufCBinaryData){.data = l->version.byte, .len = DIGEST_BYTES};
     r.again = l->submitted;
     l->submitted = true;
     Message m = MESSAGE__INIT;
@@ -120,7 +122,7 @@ static void on_up(void *ctx, net_link *link, const Hello *hello)
     dispatch *d = ctx;
     d->reconnections += d->ever_up;
     d->up = d->ever_up = d->patient = true;
-    evtimer_del(d->patience);
+    loop_timer_stop(d->patience);
     live *l;
     TAILQ_FOREACH(l, &d->by_arrival, order)
         send_submit(d, l);
@@ -132,13 +134,11 @@ static void on_down(void *ctx, net_link *link, const char *why)
     dispatch *d = ctx;
     log_warn("frontend: the scheduler is gone (%s); %d requests wait for it", why, dispatch_n_live(d));
     d->up = false;
-    timer_set(d->patience, d->patience_seconds);
+    loop_timer_set(d->patience, d->patience_seconds);
 }
 
-static void on_patience_over(evutil_socket_t fd, short what, void *ctx)
+static void on_patience_over(void *ctx)
 {
-    (void)fd;
-    (void)what;
     dispatch *d = ctx;
     d->patient = false;
     if (dispatch_n_live(d))
@@ -244,23 +244,24 @@ static void on_message(void *ctx, net_link *link, const Message *m)
 
 /* The owner's side. */
 
-dispatch *dispatch_new(struct event_base *loop, const dispatch_options *o, err *e)
+dispatch *dispatch_new(net_loop *on, const dispatch_options *o, err *e)
 {
     dispatch *d = XNEW(dispatch);
+    d->on = on;
     d->patient = true;
     d->threads = pool_new(o->threads);
     d->max_live = o->max_live;
     d->by_id = id_map_new();
-    d->next = identity_random();
+    d->next = loop_random_id(on);
     d->patience_seconds = o->patience;
     TAILQ_INIT(&d->by_arrival);
-    d->patience = evtimer_new(loop, on_patience_over, d);
-    timer_set(d->patience, o->patience);
+    d->patience = loop_timer_new(on, on_patience_over, d);
+    loop_timer_set(d->patience, o->patience);
 
     link_options link = o->link;
     link.role = HELLO__ROLE__FRONTEND;
     const link_events events = {.up = on_up, .message = on_message, .down = on_down, .ctx = d};
-    d->link = link_connect(loop, o->scheduler, &link, &events, e);
+    d->link = link_connect(on, o->scheduler, &link, &events, e);
     if (d->link)
         return d;
     dispatch_free(d);
@@ -275,18 +276,11 @@ void dispatch_free(dispatch *d)
         forget(d, l);
     if (d->link)
         link_free(d->link);
-    event_free(d->patience);
+    loop_timer_free(d->patience);
     pool_free(d->threads);
     free(d->arrived);
     id_map_free(d->by_id);
     free(d);
-}
-
-static double seconds_since_epoch(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void set_tokens(live *l, const int *token, int n)
@@ -302,9 +296,11 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
     if (dispatch_n_live(d) >= d->max_live)
         return 0;
     live *l = XNEW(live);
-    *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = seconds_since_epoch(),
+    *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = loop_wall(d->on),
                 .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens,
-                .how_bytes = sampling__get_packed_size(r->how)};
+                .has_version = r->version, .how_bytes = sampling__get_packed_size(r->how)};
+    if (r->version)
+        l->version = *r->version;
     l->how = xmalloc(l->how_bytes + 1);
     sampling__pack(r->how, l->how);
     set_tokens(l, r->token, r->n_tokens);

@@ -10,6 +10,7 @@
 #ifndef PUNICA_FRONTEND_DISPATCH_H
 #define PUNICA_FRONTEND_DISPATCH_H
 
+#include "base/digest.h"
 #include "base/err.h"
 #include "net/link.h"
 
@@ -26,6 +27,7 @@ typedef struct dispatch dispatch;
 /* What a request needs to be served. Everything is copied. */
 typedef struct {
     const char *adapter;        /* NULL: the base model */
+    const digest *version;      /* of the adapter, that all of it is to be served with; NULL: whatever it is */
     const int *token;           /* [n_tokens] the prompt */
     int n_tokens, max_tokens;
     const Sampling *how;
@@ -42,7 +44,7 @@ typedef struct {
 } dispatch_events;
 
 /* NULL with e set when the address or the TLS files are bad. */
-dispatch *dispatch_new(struct event_base *loop, const dispatch_options *o, err *e);
+dispatch *dispatch_new(net_loop *on, const dispatch_options *o, err *e);
 void dispatch_free(dispatch *d);        /* cancels nothing: the scheduler notices the lost link */
 
 /* The request's id, or 0 when too many are live. Nothing is called from within. */

@@ -26,7 +26,7 @@
 #define BACKLOG 1024                    /* connections not yet accepted */
 
 struct frontend {
-    struct event_base *loop;            /* borrowed */
+    event_loop *loop;                   /* borrowed */
     struct evhttp *http;
     struct evhttp_bound_socket *socket; /* NULL once it drains */
     struct event *rest;                 /* see accept_rest(); NULL when no more clients are taken */
@@ -34,6 +34,7 @@ struct frontend {
     metrics counts;
     tokenizer *t;
     templates *chat;
+    versions *versions;
     int *eos;
     int n_leaving;                      /* reply.h */
     routes routes;
@@ -104,11 +105,11 @@ static void close_socket(frontend *f)
 
 static int start_http(frontend *f, const frontend_options *o, err *e)
 {
-    struct evconnlistener *l = open_socket(f->loop, o->listen, o->send_buffer, e);
+    struct evconnlistener *l = open_socket(f->loop->events, o->listen, o->send_buffer, e);
     if (!l)
         return -1;
     f->address = address_of(evconnlistener_get_fd(l));
-    f->http = evhttp_new(f->loop);
+    f->http = evhttp_new(f->loop->events);
     f->socket = evhttp_bind_listener(f->http, l);
     CHECK(f->http && f->socket);
     f->rest = accept_rest(l);
@@ -129,7 +130,7 @@ static int start_dispatch(frontend *f, const frontend_options *o, err *e)
 {
     const dispatch_options d = {.scheduler = o->scheduler, .link = o->link, .max_live = o->max_live, .threads = o->threads,
                                 .patience = o->patience};
-    f->routes.calls.at_scheduler = dispatch_new(f->loop, &d, e);
+    f->routes.calls.at_scheduler = dispatch_new(&f->loop->base, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
 
@@ -150,24 +151,24 @@ static int load(frontend *f, const frontend_options *o, err *e)
         !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)) ||
         !(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
-    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .context = o->context, .vocab = o->vocab};
-    s->preparer = preparer_new(f->loop, &s->tools);
+    f->versions = versions_new(s->models);
+    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .context = o->context, .vocab = o->vocab};
+    s->preparer = preparer_new(f->loop->events, &s->tools);
     s->plain_id = plain_id(f->t);
     return 0;
 }
 
-frontend *frontend_new(struct event_base *loop, const frontend_options *o, err *e)
+frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
 {
     CHECK(o->n_eos + MAX_STOPS <= MAX_END_IDS);
     frontend *f = XNEW(frontend);
-    f->loop = loop;
+    f->loop = l;
     f->drain_seconds = o->drain_seconds;
     f->eos = XNEW_ARRAY(int, (size_t)o->n_eos + 1);
     memcpy(f->eos, o->eos, (size_t)o->n_eos * sizeof *f->eos);
     f->routes = (routes){
-        .calls = {.counts = &f->counts, .max_body = o->max_body,
-                  .limits = {.max_unsent = o->max_unsent, .timeout = o->client_timeout, .n_leaving = &f->n_leaving},
-                  .eos = f->eos, .n_eos = o->n_eos},
+        .calls = {.on = &l->base, .counts = &f->counts, .max_body = o->max_body, .eos = f->eos, .n_eos = o->n_eos},
+        .limits = {.max_unsent = o->max_unsent, .timeout = o->client_timeout, .n_leaving = &f->n_leaving},
         .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
     if (load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)
         return f;
@@ -188,6 +189,7 @@ void frontend_free(frontend *f)
     dispatch_free(f->routes.calls.at_scheduler);
     preparer_free(f->routes.calls.preparer);
     templates_free(f->chat);
+    versions_free(f->versions);
     catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);
@@ -233,6 +235,6 @@ void frontend_drain(frontend *f, void (*done)(void *ctx), void *ctx)
     f->drained_ctx = ctx;
     f->drain_until = clock_now() + f->drain_seconds;
     close_socket(f);
-    f->drain = event_new(f->loop, -1, EV_PERSIST, on_drain, f);
+    f->drain = event_new(f->loop->events, -1, EV_PERSIST, on_drain, f);
     event_add(f->drain, &(struct timeval){.tv_usec = 20000});
 }

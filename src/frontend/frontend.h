@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "net/event_loop.h"
 #include "net/link.h"
 
 typedef struct {
@@ -46,7 +47,7 @@ frontend_options frontend_options_default(void);
 typedef struct frontend frontend;
 
 /* NULL with e set when the model's files are bad or the address cannot be listened on. Options are copied. */
-frontend *frontend_new(struct event_base *loop, const frontend_options *o, err *e);
+frontend *frontend_new(event_loop *l, const frontend_options *o, err *e);
 void frontend_free(frontend *f);
 
 const char *frontend_address(const frontend *f);        /* "HOST:PORT" */

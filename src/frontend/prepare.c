@@ -128,7 +128,7 @@ void prepared_free(prepared *p)
 
 struct prepare_job {
     bool chat;
-    char *body;                 /* [n] */
+    char *body;                 /* [n]; NULL: it is prepared, and the adapter's version is wanted */
     size_t n;
     prepared *result;
     void (*done)(void *ctx, prepared *result);      /* NULL: abandoned */
@@ -143,11 +143,21 @@ struct preparer {
     pthread_t thread;
 };
 
+/* Whoever loads the adapter will say what is wrong with files that cannot be read. */
+static void find_version(const prepare_tools *tools, prepared *p)
+{
+    err e;
+    p->has_version = versions_read(tools->adapters, p->asked.model, &p->version, &e) == 0;
+}
+
 static void *work(void *ctx)
 {
     preparer *p = ctx;
     for (prepare_job *j; (j = queue_pop(p->todo));) {
-        j->result = prepare(&p->tools, j->chat, j->body, j->n);
+        if (j->body)
+            j->result = prepare(&p->tools, j->chat, j->body, j->n);
+        else
+            find_version(&p->tools, j->result);
         queue_push(p->ready, j);
         CHECK(eventfd_write(p->wake, 1) == 0);
     }
@@ -191,8 +201,10 @@ void preparer_free(preparer *p)
     if (!p)
         return;
     prepare_job *j;
-    while ((j = queue_try_pop(p->todo)))
+    while ((j = queue_try_pop(p->todo))) {
+        prepared_free(j->result);
         job_free(j);
+    }
     queue_close(p->todo);
     pthread_join(p->thread, NULL);
     while ((j = queue_try_pop(p->ready))) {
@@ -213,6 +225,14 @@ prepare_job *preparer_start(preparer *p, bool chat, const char *body, size_t n, 
     *j = (prepare_job){.chat = chat, .body = xmalloc(n + 1), .n = n, .done = done, .ctx = ctx};
     memcpy(j->body, body, n);
     queue_push(p->todo, j);
+    return j;
+}
+
+prepare_job *preparer_find_version(preparer *w, prepared *p, void (*done)(void *ctx, prepared *result), void *ctx)
+{
+    prepare_job *j = XNEW(prepare_job);
+    *j = (prepare_job){.result = p, .done = done, .ctx = ctx};
+    queue_push(w->todo, j);
     return j;
 }
 

@@ -1,7 +1,7 @@
 /* prepare.h - from the body of a call to tokens: all that may be slow and needs nobody else
  *
  * A short body is prepared at once, a long one on a thread of its own, since tokenizing megabytes takes a second in
- * which no stream would go on. */
+ * which no stream would go on. So is reading an adapter's files to know which version of it is asked for. */
 #ifndef PUNICA_FRONTEND_PREPARE_H
 #define PUNICA_FRONTEND_PREPARE_H
 
@@ -9,12 +9,14 @@
 
 #include "frontend/api_request.h"
 #include "frontend/templates.h"
+#include "frontend/versions.h"
 #include "text/tokenizer.h"
 
 /* What preparing takes; immutable. */
 typedef struct {
     const tokenizer *t;
-    templates *chat;            /* the one thing that is not: it looks after itself */
+    templates *chat;            /* these two are not: they look after themselves */
+    versions *adapters;
     int context, vocab;         /* tokens of prompt and output together; ids are below vocab */
 } prepare_tools;
 
@@ -25,6 +27,8 @@ typedef struct {
     ids *prompt;                /* [n_prompts] each not empty, with room in the context behind it */
     buf *echo;                  /* [n_prompts] their texts, if these are to be echoed */
     int n_prompts;
+    bool has_version;           /* of the adapter asked for; false: not looked for, or its files cannot be read */
+    digest version;
 } prepared;
 
 /* Never NULL. */
@@ -41,6 +45,9 @@ void preparer_free(preparer *p);        /* waits for the body in hand; for other
 /* Prepare on the thread; body is copied. done is called from the loop, and the result is the owner's. */
 prepare_job *preparer_start(preparer *p, bool chat, const char *body, size_t n, void (*done)(void *ctx, prepared *result),
                             void *ctx);
+
+/* Find out, on the thread, which version of the adapter asked for there is; takes p, and gives it to done. */
+prepare_job *preparer_find_version(preparer *w, prepared *p, void (*done)(void *ctx, prepared *result), void *ctx);
 
 /* Nobody waits for it any more: done will not be called. */
 void prepare_job_abandon(prepare_job *j);

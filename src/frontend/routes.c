@@ -142,6 +142,14 @@ static void answer_get(routes *r, struct evhttp_request *req, const struct route
     buf_free(&body);
 }
 
+static void take_call(routes *r, struct evhttp_request *req, const struct route *to)
+{
+    struct evbuffer *in = evhttp_request_get_input_buffer(req);
+    size_t n = evbuffer_get_length(in);
+    const char *body = n ? (const char *)evbuffer_pullup(in, -1) : "";
+    call_start(&r->calls, http_reply_new(req, &r->limits), body, n, to->chat, to->path, request_id(req));
+}
+
 static void refuse(routes *r, struct evhttp_request *req, const struct route *to, const char *path)
 {
     api_error e;
@@ -169,5 +177,5 @@ void routes_answer(struct evhttp_request *req, void *ctx)
     else if (to->get)
         answer_get(r, req, to, path);
     else
-        call_start(&r->calls, req, to->chat, to->path, request_id(req));
+        take_call(r, req, to);
 }

@@ -3,10 +3,12 @@
 #define PUNICA_FRONTEND_ROUTES_H
 
 #include "frontend/call.h"
+#include "frontend/http_reply.h"
 
 /* What routes other than calls need. */
 typedef struct {
     service calls;
+    reply_limits limits;
     int64_t created;                                /* seconds since the epoch, for lists of models */
     void (*more_metrics)(void *ctx, buf *out);      /* appends to the metrics page; may be NULL */
     void *metrics_ctx;

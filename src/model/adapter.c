@@ -5,12 +5,12 @@
  * is nothing else in the file. */
 #include "model/adapter.h"
 
-#include <openssl/evp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/finite.h"
@@ -234,19 +234,6 @@ static void describe_all(adapter *a)
     }
 }
 
-/* So that `cat adapter_config.json adapter_model.safetensors | sha256sum` gives the same. */
-static void compute_digest(char hex[65], const char *config, size_t n_config, const void *weights, size_t n_weights)
-{
-    unsigned char sum[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
-    EVP_MD_CTX *c = EVP_MD_CTX_new();
-    CHECK(c && EVP_DigestInit_ex(c, EVP_sha256(), NULL) && EVP_DigestUpdate(c, config, n_config) &&
-          EVP_DigestUpdate(c, weights, n_weights) && EVP_DigestFinal_ex(c, sum, &n) && n == 32);
-    EVP_MD_CTX_free(c);
-    for (int i = 0; i < 32; i++)
-        sprintf(hex + 2 * i, "%02x", sum[i]);
-}
-
 static int bind_weights(adapter *a, const peft_config *c, const model_config *base, err *e)
 {
     a->n_layers = base->n_layers;
@@ -273,7 +260,9 @@ static int open_parts(adapter *a, const char *config, size_t n_config, const voi
     a->info.rslora = peft_config_rslora(c);
     a->weights = safetensors_open_memory(weights, n_weights, "adapter_model.safetensors", e);
     if (a->weights && bind_weights(a, c, base, e) == 0) {
-        compute_digest(a->info.digest, config, n_config, weights, n_weights);
+        digest d;
+        digest_of_parts(&d, (const digest_part[]){{config, n_config}, {weights, n_weights}}, 2);
+        digest_to_hex(&d, a->info.digest);
         status = 0;
     }
     peft_config_free(c);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "backend/backend.h"
+#include "base/digest.h"
 #include "model/config.h"
 #include "model/lora.h"
 
@@ -23,7 +24,7 @@ typedef struct {
     size_t n_params, bytes;             /* true ranks, stored dtype */
     dtype type;
     bool mixed_types;                   /* some tensors are of other types than `type` */
-    char digest[65];                    /* sha256 of configuration and then weights, hex */
+    char digest[DIGEST_HEX];            /* sha256 of configuration and then weights, hex */
     const char *base_name;              /* base_model_name_or_path or "", borrowed */
 } adapter_info;
 

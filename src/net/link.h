@@ -10,11 +10,11 @@
 #ifndef PUNICA_NET_LINK_H
 #define PUNICA_NET_LINK_H
 
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "net/loop.h"
 #include "net/wire.pb-c.h"
 
 #define WIRE_VERSION 1
@@ -48,12 +48,12 @@ typedef struct {
 } link_events;
 
 /* "HOST:PORT", "unix:PATH" or "unix:@NAME" (address.h). Starts connecting at once and again for ever. Free with link_free(). */
-net_link *link_connect(struct event_base *loop, const char *address, const link_options *o, const link_events *e, err *error);
+net_link *link_connect(net_loop *on, const char *address, const link_options *o, const link_events *e, err *error);
 
 typedef struct link_listener link_listener;
 
 /* Port 0: any; the address that others can connect to is then link_listener_address(). */
-link_listener *link_listen(struct event_base *loop, const char *address, const link_options *o, const link_events *e,
+link_listener *link_listen(net_loop *on, const char *address, const link_options *o, const link_events *e,
                            err *error);
 const char *link_listener_address(const link_listener *l);
 void link_listener_free(link_listener *l);      /* and all its links, without calling down; not from within a callback */

@@ -1,12 +1,9 @@
 /* session.c - see session.h */
 #include "net/session.h"
 
-#include <event2/buffer.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <wslay/wslay.h>
 
 #include "base/buf.h"
@@ -27,8 +24,8 @@ enum {
 typedef enum { STAGE_CONNECTING, STAGE_UPGRADING, STAGE_GREETING, STAGE_PROVING, STAGE_UP, STAGE_OVER } stage;
 
 struct session {
-    struct bufferevent *bev;    /* borrowed */
-    bool is_plain;
+    net_loop *on;                   /* borrowed */
+    net_stream *way;                /* borrowed */
     const link_options *opt;    /* borrowed */
     proof_side side;
     session_events events;
@@ -46,11 +43,10 @@ struct session {
 static const char *const role_names[] = {"frontend", "runner", "scheduler"};
 #define N_ROLES (sizeof role_names / sizeof *role_names)
 
-session *session_new(struct bufferevent *bev, bool is_plain, const link_options *o, proof_side side,
-                     const session_events *events)
+session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side, const session_events *events)
 {
     session *s = XNEW(session);
-    *s = (session){.bev = bev, .is_plain = is_plain, .opt = o, .side = side, .events = *events};
+    *s = (session){.on = on, .way = way, .opt = o, .side = side, .events = *events};
     return s;
 }
 
@@ -69,25 +65,13 @@ void session_free(session *s)
     free(s);
 }
 
-/* Write at once what the socket takes, without a turn of the loop: a token is on its way sooner. The rest, and all of
- * it where TLS has to see it first, goes through the bufferevent. */
-static void write_out(session *s, const buf *bytes)
-{
-    ssize_t done = 0;
-    if (s->is_plain && evbuffer_get_length(bufferevent_get_output(s->bev)) == 0)
-        done = write(bufferevent_getfd(s->bev), bytes->data, bytes->len);
-    size_t n = done > 0 ? (size_t)done : 0;
-    if (n < bytes->len)
-        bufferevent_write(s->bev, bytes->data + n, bytes->len - n);
-}
-
 /* Send what wslay has queued. */
 static int send_queued(session *s)
 {
     buf_clear(&s->frames);
     int status = wslay_event_send(s->ws);
     if (s->frames.len)
-        write_out(s, &s->frames);
+        stream_write(s->way, s->frames.data, s->frames.len);
     return status;
 }
 
@@ -109,7 +93,7 @@ void session_close(session *s, const char *why)
     } else if (s->stage == STAGE_UPGRADING && s->side == SIDE_LISTENING) {
         buf_clear(&s->out);
         upgrade_write_refusal(&s->out, why);
-        write_out(s, &s->out);
+        stream_write(s->way, s->out.data, s->out.len);
     }
     session_stop(s);
 }
@@ -142,7 +126,7 @@ static void send_hello(session *s)
 {
     const link_options *o = s->opt;
     uint8_t nonce[PROOF_NONCE_BYTES];
-    CHECK(RAND_bytes(nonce, sizeof nonce) == 1);
+    loop_random(s->on, nonce, sizeof nonce);
     Hello h = HELLO__INIT;
     h.version = WIRE_VERSION;
     h.role = o->role;
@@ -273,9 +257,9 @@ static ssize_t give_bytes(wslay_event_context_ptr ws, uint8_t *to, size_t n, int
 {
     (void)flags;
     session *s = ctx;
-    int got = evbuffer_remove(bufferevent_get_input(s->bev), to, n);
+    size_t got = stream_read(s->way, to, n);
     if (got > 0)
-        return got;
+        return (ssize_t)got;
     wslay_event_set_error(ws, WSLAY_ERR_WOULDBLOCK);
     return -1;
 }
@@ -307,7 +291,8 @@ static void start_frames(session *s)
                                                            .genmask_callback = make_mask, .on_msg_recv_callback = on_message};
     int status = s->side == SIDE_LISTENING ? wslay_event_context_server_init(&s->ws, &callbacks, s)
                                            : wslay_event_context_client_init(&s->ws, &callbacks, s);
-    CHECK(status == 0 && RAND_bytes((unsigned char *)&s->mask_seed, sizeof s->mask_seed) == 1);
+    CHECK(status == 0);
+    s->mask_seed = loop_random_id(s->on);
     wslay_event_config_set_max_recv_msg_length(s->ws, MAX_STRANGER_MESSAGE);
     s->stage = STAGE_GREETING;
     send_hello(s);
@@ -318,10 +303,12 @@ void session_begin(session *s, const char *host)
     s->stage = STAGE_UPGRADING;
     if (s->side == SIDE_LISTENING)
         return;
-    upgrade_make_key(s->key);
+    uint8_t random[UPGRADE_KEY_BYTES];
+    loop_random(s->on, random, sizeof random);
+    upgrade_make_key(s->key, random);
     buf_clear(&s->out);
     upgrade_write_request(&s->out, host, s->key);
-    write_out(s, &s->out);
+    stream_write(s->way, s->out.data, s->out.len);
 }
 
 static int take_head(session *s, const char *head, size_t n, err *e)
@@ -332,15 +319,14 @@ static int take_head(session *s, const char *head, size_t n, err *e)
         return -1;
     buf_clear(&s->out);
     upgrade_write_response(&s->out, s->key);
-    write_out(s, &s->out);
+    stream_write(s->way, s->out.data, s->out.len);
     return 0;
 }
 
 static void read_head(session *s)
 {
-    struct evbuffer *in = bufferevent_get_input(s->bev);
-    size_t n = evbuffer_get_length(in);
-    const char *data = (const char *)evbuffer_pullup(in, n < UPGRADE_MAX_HEAD ? (ev_ssize_t)n : UPGRADE_MAX_HEAD);
+    size_t n;
+    const char *data = stream_peek(s->way, UPGRADE_MAX_HEAD, &n);
     err e;
     int length = upgrade_head_length(data, n, &e);
     if (length == 0)
@@ -349,7 +335,7 @@ static void read_head(session *s)
         end(s, OVER_BY_US, e.msg);
         return;
     }
-    evbuffer_drain(in, (size_t)length);
+    stream_read(s->way, NULL, (size_t)length);
     start_frames(s);
 }
 
@@ -357,7 +343,7 @@ static void read_head(session *s)
 static void send_answers(session *s)
 {
     send_queued(s);
-    if (s->stage < STAGE_UP && evbuffer_get_length(bufferevent_get_output(s->bev)) > MAX_STRANGER_UNSENT)
+    if (s->stage < STAGE_UP && stream_unsent(s->way) > MAX_STRANGER_UNSENT)
         end(s, OVER_BROKEN, NOT_READING);
 }
 

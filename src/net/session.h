@@ -8,12 +8,10 @@
  *     up  ◀──────────────────────────────── Proof
  *     ◀──── messages and pings, both ways ──────▶
  *
- * It works on a bufferevent that its owner has connected, reads from, and closes. When the session is over, for
+ * It works on a stream that its owner has opened and closes. When the session is over, for
  * whatever reason, it says so once and does nothing any more. */
 #ifndef PUNICA_NET_SESSION_H
 #define PUNICA_NET_SESSION_H
-
-#include <event2/bufferevent.h>
 
 #include "net/link.h"
 #include "net/proof.h"
@@ -34,15 +32,14 @@ typedef struct {
     void *ctx;
 } session_events;
 
-/* bev and o are borrowed. is_plain: bev is a plain socket that may be written to directly. */
-session *session_new(struct bufferevent *bev, bool is_plain, const link_options *o, proof_side side,
-                     const session_events *events);
-void session_free(session *s);          /* leaves bev alone */
+/* way and o are borrowed. */
+session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side, const session_events *events);
+void session_free(session *s);          /* leaves way alone */
 
 /* The connection is there; host: what the connecting side asks for. */
 void session_begin(session *s, const char *host);
 
-void session_read(session *s);          /* bev has bytes */
+void session_read(session *s);          /* way has bytes */
 void session_send(session *s, const void *message, size_t n);           /* packed; when up */
 void session_ping(session *s);          /* when up */
 

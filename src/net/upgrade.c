@@ -2,7 +2,6 @@
 #include "net/upgrade.h"
 
 #include <openssl/evp.h>
-#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,11 +27,9 @@ int upgrade_head_length(const char *data, size_t n, err *e)
     return n < UPGRADE_MAX_HEAD ? 0 : err_set(e, "an HTTP head of more than %d bytes", UPGRADE_MAX_HEAD);
 }
 
-void upgrade_make_key(char key[UPGRADE_KEY_SIZE])
+void upgrade_make_key(char key[UPGRADE_KEY_SIZE], const uint8_t random[UPGRADE_KEY_BYTES])
 {
-    unsigned char random[16];
-    CHECK(RAND_bytes(random, sizeof random) == 1);
-    EVP_EncodeBlock((unsigned char *)key, random, sizeof random);
+    EVP_EncodeBlock((unsigned char *)key, random, UPGRADE_KEY_BYTES);
 }
 
 /* base64(sha1(key + the GUID of RFC 6455)) */

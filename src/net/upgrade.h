@@ -6,20 +6,22 @@
 #define PUNICA_NET_UPGRADE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 
 #define UPGRADE_MAX_HEAD 4096           /* bytes of a request or response at most */
-#define UPGRADE_KEY_SIZE 25             /* 16 bytes in base64, and a NUL */
+#define UPGRADE_KEY_BYTES 16
+#define UPGRADE_KEY_SIZE 25             /* these in base64, and a NUL */
 #define UPGRADE_ACCEPT_SIZE 29
 
 /* Bytes of the head that ends in an empty line; 0: more must come; -1: it will never be one: it does not begin as a
  * request or as a response, or there are too many bytes already. */
 int upgrade_head_length(const char *data, size_t n, err *e);
 
-/* Connecting side: a fresh key, the request with it, and the check of the response's head. */
-void upgrade_make_key(char key[UPGRADE_KEY_SIZE]);
+/* Connecting side: a key of random bytes, the request with it, and the check of the response's head. */
+void upgrade_make_key(char key[UPGRADE_KEY_SIZE], const uint8_t random[UPGRADE_KEY_BYTES]);
 void upgrade_write_request(buf *out, const char *host, const char *key);
 int upgrade_check_response(const char *head, size_t n, const char *key, err *e);
 

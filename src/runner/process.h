@@ -1,12 +1,11 @@
-/* process.h - a worker subprocess: two pipes of messages, its standard error, and its end
+/* process.h - a worker's process, as its runner sees it: messages both ways, and its end
  *
- * The program is this one (/proc/self/exe). What it writes to standard error is passed on line by line; its last line
- * tells why it ended. */
+ * Two implementations: subprocess.h, and sim/, whose processes are simulated. */
 #ifndef PUNICA_RUNNER_PROCESS_H
 #define PUNICA_RUNNER_PROCESS_H
 
-#include <event2/event.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/err.h"
 
@@ -20,14 +19,40 @@ typedef struct {
     void *ctx;
 } process_events;
 
-/* argv ends with NULL; argv[0] is what it is called. NULL with e set. */
-process *process_start(struct event_base *loop, char *const argv[], const process_events *events, err *e);
+typedef struct {
+    void (*send)(process *, const void *message, size_t n);
+    void (*kill)(process *);
+    void (*free)(process *);
+} process_ops;
+
+struct process {
+    const process_ops *ops;
+    int pid;                    /* for logs */
+};
+
+/* Who starts processes. argv ends with NULL; argv[0] is what it is called. NULL with e set. */
+typedef struct {
+    process *(*start)(void *ctx, char *const argv[], const process_events *events, err *e);
+    void *ctx;
+} process_starter;
 
 /* Queue a message, packed already. */
-void process_send(process *p, const void *message, size_t n);
+static inline void process_send(process *p, const void *message, size_t n)
+{
+    p->ops->send(p, message, n);
+}
 
-void process_kill(process *p);          /* SIGKILL; ended follows */
-void process_free(process *p);          /* kills it without calling ended */
-int process_pid(const process *p);
+/* End it without asking; ended follows. */
+static inline void process_kill(process *p)
+{
+    p->ops->kill(p);
+}
+
+/* The same without calling ended. */
+static inline void process_free(process *p)
+{
+    if (p)
+        p->ops->free(p);
+}
 
 #endif

@@ -10,15 +10,14 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/identity.h"
 #include "net/pack.h"
-#include "net/timer.h"
-#include "runner/process.h"
 
-static const double FIRST_PAUSE = 0.1, LONGEST_PAUSE = 30, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
+static const double FIRST_PAUSE = 0.1, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
+static const double LONGEST_PAUSE = 30,         /* of a worker that never becomes ready */
+                    LONGEST_READY = 2;          /* of one that does: others wait for it, whoever killed it */
 
 typedef struct {
     runner *r;
@@ -33,21 +32,21 @@ typedef struct {
     uint32_t reset;             /* number of its last reset */
     uint64_t n_sent, n_seen;    /* commands since then: sent down, and reported as taken in */
     uint32_t n_requests;        /* it last reported */
-    struct event *start;        /* timer */
+    loop_timer *start;
 } place;
 
 struct runner {
-    struct event_base *loop;    /* borrowed */
+    net_loop *on;                   /* borrowed */
     runner_options opt;         /* device and worker_args are owned; scheduler and link are not looked at again */
     net_link *link;
     bool link_up;
     place *places;              /* [opt.n_workers] */
-    struct event *look;         /* timer: are they all alive? */
+    loop_timer *look;           /* are they all alive? */
     double looked_at;
     bool was_ready;             /* some worker, at some time */
     char last_end[sizeof(err) + 64];        /* why a worker ended */
     bool draining;
-    struct event *drained;      /* timer: the latest, or at once */
+    loop_timer *drained;        /* the latest, or at once */
     void (*done)(void *ctx);
     void *done_ctx;
     buf out;                    /* scratch */
@@ -71,7 +70,7 @@ static void check_drained(runner *r)
     for (int i = 0; i < r->opt.n_workers; i++)
         if (!is_empty(&r->places[i]))
             return;
-    timer_set(r->drained, 0);
+    loop_timer_set(r->drained, 0);
 }
 
 static void send_down(place *w, const Message *m)
@@ -126,7 +125,7 @@ static bool take_up(place *w, const void *bytes, size_t n)
         return false;
     }
     w->up = m;
-    w->ready_at = clock_now();
+    w->ready_at = loop_now(w->r->on);
     w->r->was_ready = true;
     log_info("worker %d is ready on %s", w->number, m->gpu_up->device);
     announce(w);
@@ -147,7 +146,7 @@ static bool worker_message(void *ctx, const void *bytes, size_t n)
 {
     place *w = ctx;
     step_numbers s;
-    w->last_heard = clock_now();
+    w->last_heard = loop_now(w->r->on);
     if (!pack_peek_step(bytes, n, &s))
         return take_up(w, bytes, n);
     take_step(w, &s, bytes, n);
@@ -169,9 +168,10 @@ static void tell_gone(place *w, const char *why)
 /* Start it again: soon if it had worked for a while, else later each time. */
 static void start_later(place *w)
 {
-    bool was_stable = w->up && clock_now() - w->ready_at > STABLE_AFTER;
-    w->pause = was_stable || w->pause == 0 ? FIRST_PAUSE : w->pause * 2 < LONGEST_PAUSE ? w->pause * 2 : LONGEST_PAUSE;
-    timer_set(w->start, w->pause);
+    bool was_stable = w->up && loop_now(w->r->on) - w->ready_at > STABLE_AFTER;
+    double longest = w->up ? LONGEST_READY : LONGEST_PAUSE;
+    w->pause = was_stable || w->pause == 0 ? FIRST_PAUSE : w->pause * 2 < longest ? w->pause * 2 : longest;
+    loop_timer_set(w->start, w->pause);
 }
 
 static void worker_ended(void *ctx, const char *why)
@@ -209,17 +209,15 @@ static char **worker_argv(const place *w, char number[12])
     return argv;
 }
 
-static void start_worker(evutil_socket_t fd, short what, void *ctx)
+static void start_worker(void *ctx)
 {
-    (void)fd;
-    (void)what;
     place *w = ctx;
     char number[12], **argv = worker_argv(w, number);
     process_events events = {worker_message, worker_ended, w};
     err e;
     w->hung = false;
-    w->last_heard = clock_now();
-    w->p = process_start(w->r->loop, argv, &events, &e);
+    w->last_heard = loop_now(w->r->on);
+    w->p = w->r->opt.processes.start(w->r->opt.processes.ctx, argv, &events, &e);
     free(argv);
     if (!w->p) {
         log_error("worker %d: %s", w->number, e.msg);
@@ -238,23 +236,21 @@ static void check_alive(place *w, double now)
     double limit = w->up ? hang_limit(w) : w->r->opt.start_seconds;
     if (!w->p || w->hung || now - w->last_heard <= limit)
         return;
-    log_warn("worker %d (process %d) has said nothing for %.1f s; it is killed", w->number, process_pid(w->p), now - w->last_heard);
+    log_warn("worker %d (process %d) has said nothing for %.1f s; it is killed", w->number, w->p->pid, now - w->last_heard);
     w->hung = true;
     process_kill(w->p);
 }
 
 /* A runner that was stopped itself knows nothing of its workers' silence: it looks again later. */
-static void look(evutil_socket_t fd, short what, void *ctx)
+static void look(void *ctx)
 {
-    (void)fd;
-    (void)what;
     runner *r = ctx;
-    double now = clock_now();
+    double now = loop_now(r->on);
     bool in_time = now - r->looked_at < 2 * LOOK_EVERY;
     for (int i = 0; in_time && i < r->opt.n_workers; i++)
         check_alive(&r->places[i], now);
     r->looked_at = now;
-    timer_set(r->look, LOOK_EVERY);
+    loop_timer_set(r->look, LOOK_EVERY);
 }
 
 static void link_is_up(void *ctx, net_link *l, const Hello *hello)
@@ -315,19 +311,16 @@ static void init_place(runner *r, int i, uint64_t instance)
 {
     place *w = &r->places[i];
     char *host = identity_host();
-    *w = (place){.r = r, .number = i, .start = evtimer_new(r->loop, start_worker, w)};
+    *w = (place){.r = r, .number = i, .start = loop_timer_new(r->on, start_worker, w)};
     w->name = xasprintf("%s-%s-%d-%08x", host, r->opt.device[i], i, (unsigned)instance);
     free(host);
     for (int k = 0; k < r->opt.n_workers; k++)
         w->shares_device |= k != i && strcmp(r->opt.device[k], r->opt.device[i]) == 0;
-    CHECK(w->start);
-    timer_set(w->start, 0);
+    loop_timer_set(w->start, 0);
 }
 
-static void drain_is_over(evutil_socket_t fd, short what, void *ctx)
+static void drain_is_over(void *ctx)
 {
-    (void)fd;
-    (void)what;
     runner *r = ctx;
     if (r->done)
         r->done(r->done_ctx);
@@ -339,14 +332,14 @@ static net_link *connect_link(runner *r, const char *scheduler, uint64_t instanc
     o.role = HELLO__ROLE__RUNNER;
     o.instance = instance;
     link_events events = {link_is_up, link_message, link_is_down, r};
-    return link_connect(r->loop, scheduler, &o, &events, e);
+    return link_connect(r->on, scheduler, &o, &events, e);
 }
 
-runner *runner_new(struct event_base *loop, const runner_options *o, err *e)
+runner *runner_new(net_loop *on, const runner_options *o, err *e)
 {
     runner *r = XNEW(runner);
-    *r = (runner){.loop = loop, .opt = *o, .looked_at = clock_now()};
-    uint64_t instance = identity_random();
+    *r = (runner){.on = on, .opt = *o, .looked_at = loop_now(on)};
+    uint64_t instance = loop_random_id(on);
     r->link = connect_link(r, o->scheduler, instance, e);
     if (!r->link) {
         free(r);
@@ -354,10 +347,9 @@ runner *runner_new(struct event_base *loop, const runner_options *o, err *e)
     }
     r->opt.device = copy_strings(o->device, o->n_workers);
     r->opt.worker_args = copy_strings(o->worker_args, o->n_worker_args);
-    r->look = evtimer_new(loop, look, r);
-    r->drained = evtimer_new(loop, drain_is_over, r);
-    CHECK(r->look && r->drained);
-    timer_set(r->look, LOOK_EVERY);
+    r->look = loop_timer_new(on, look, r);
+    r->drained = loop_timer_new(on, drain_is_over, r);
+    loop_timer_set(r->look, LOOK_EVERY);
     r->places = XNEW_ARRAY(place, (size_t)o->n_workers);
     for (int i = 0; i < o->n_workers; i++)
         init_place(r, i, instance);
@@ -373,11 +365,11 @@ void runner_free(runner *r)
         place *w = &r->places[i];
         process_free(w->p);
         message__free_unpacked(w->up, NULL);
-        event_free(w->start);
+        loop_timer_free(w->start);
         free(w->name);
     }
-    event_free(r->look);
-    event_free(r->drained);
+    loop_timer_free(r->look);
+    loop_timer_free(r->drained);
     free_strings(r->opt.device, r->opt.n_workers);
     free_strings(r->opt.worker_args, r->opt.n_worker_args);
     free(r->places);
@@ -395,7 +387,7 @@ void runner_drain(runner *r, void (*done)(void *ctx), void *ctx)
     m.what_case = MESSAGE__WHAT_DRAIN;
     m.drain = &drain;
     link_send(r->link, &m);
-    timer_set(r->drained, r->opt.drain_seconds);
+    loop_timer_set(r->drained, r->opt.drain_seconds);
     check_drained(r);
 }
 

@@ -7,10 +7,12 @@
 #define PUNICA_RUNNER_RUNNER_H
 
 #include "net/link.h"
+#include "runner/process.h"
 
 typedef struct {
     const char *scheduler;              /* address to connect to */
     link_options link;                  /* secret, TLS, model; the role is set here */
+    process_starter processes;          /* who starts the workers */
     const char *const *device;          /* [n_workers] "cpu", "cuda:0", ...: a worker for each */
     int n_workers;
     const char *const *worker_args;     /* [n_worker_args] options of `punica worker` that all get: --model and so on */
@@ -25,7 +27,7 @@ runner_options runner_options_default(void);
 typedef struct runner runner;
 
 /* NULL with e set when the scheduler's address or the TLS files are bad. Options are copied. */
-runner *runner_new(struct event_base *loop, const runner_options *o, err *e);
+runner *runner_new(net_loop *on, const runner_options *o, err *e);
 void runner_free(runner *r);            /* kills the workers */
 
 /* Ask the scheduler to move its requests away; done is called once when none is left or drain_seconds have passed.

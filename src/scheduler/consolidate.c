@@ -42,7 +42,7 @@ static bool plan(scheduler *s, gpu *g, gpu **to)
     gpu_settle(g, &s->order);
     for (; n < g->n_running; n++) {
         const request *r = g->running[n].r;
-        to[n] = placement_find_room(s, r->suspect ? ROOM_SUSPECT : ROOM_ANY, r);
+        to[n] = placement_find_room(s, request_room(r), r);
         if (!to[n] || !gpu_order_before(&here, &to[n]->order))
             break;
         promise(s, to[n], r, 1);

@@ -69,10 +69,19 @@ static int64_t room(const gpu *g)
     return tokens < g->info.max_tokens ? tokens : g->info.max_tokens;
 }
 
+void gpu_rooms(const gpu *g, int64_t rooms[N_ROOMS])
+{
+    int64_t all = room(g), any = g->reserved || g->n_confined ? 0 : all;
+    rooms[ROOM_ANY] = any;
+    rooms[ROOM_SUSPECT] = g->n_suspects + g->n_promised_suspects ? 0 : any;
+    rooms[ROOM_ALONE] = g->n_running + g->n_promised ? 0 : all;
+}
+
 void gpu_settle(gpu *g, gpu_order *o)
 {
-    int64_t any = room(g), both[N_ROOMS] = {[ROOM_ANY] = any, [ROOM_SUSPECT] = g->n_suspects + g->n_promised_suspects ? 0 : any};
-    gpu_order_set(o, &g->order, g->n_running + g->n_promised, both);
+    int64_t rooms[N_ROOMS];
+    gpu_rooms(g, rooms);
+    gpu_order_set(o, &g->order, g->n_running + g->n_promised, rooms);
     g->touched = false;
 }
 
@@ -112,6 +121,7 @@ void gpu_add(gpu *g, request *r)
     g->running[at] = (seat){r->what.id, r};
     g->n_running++;
     g->n_suspects += r->suspect;
+    g->n_confined += r->confined;
     g->pages_coming += pages;
     r->on = g;
     r->add = g->n_sent;
@@ -134,6 +144,7 @@ void gpu_remove(gpu *g, request *r, bool told)
     g->n_running--;
     memmove(&g->running[at], &g->running[at + 1], (size_t)(g->n_running - at) * sizeof *g->running);
     g->n_suspects -= r->suspect;
+    g->n_confined -= r->confined;
     r->on = NULL;
     forget_add(g, r);
     if (told)
@@ -142,8 +153,13 @@ void gpu_remove(gpu *g, request *r, bool told)
 
 void gpu_trust(gpu *g, request *r)
 {
+    r->n_alone = 0;
+    if (r->n_deaths >= MOST_DEATHS)
+        return;
     g->n_suspects -= r->suspect;
-    r->suspect = false;
+    g->n_confined -= r->confined;
+    r->was_confined |= r->confined;
+    r->suspect = r->confined = false;
 }
 
 void gpu_saw(gpu *g, uint64_t n_seen, int pages_free)
@@ -172,13 +188,13 @@ int64_t gpu_balance(const gpu *g)
 
 bool gpu_is_light(const gpu *g, double light_share)
 {
-    return !g->draining && g->n_running > 0 && g->n_running < light_share * g->info.max_batch;
+    return !g->draining && !g->reserved && g->n_running > 0 && g->n_running < light_share * g->info.max_batch;
 }
 
 void gpu_check(const gpu *g)
 {
-    int n_suspects = 0;
-    int64_t coming = 0;
+    int n_suspects = 0, n_confined = 0;
+    int64_t coming = 0, rooms[N_ROOMS];
     CHECK(g->n_running <= g->info.max_batch || g->n_running == 0);
     CHECK(g->n_promised == 0 && g->pages_promised == 0 && g->n_promised_suspects == 0 && !g->closed);
     for (int i = 0; i < g->n_running; i++) {
@@ -186,11 +202,15 @@ void gpu_check(const gpu *g)
         CHECK(i == 0 || wait_before(&g->running[i - 1].r->order, &g->running[i].r->order));
         CHECK(g->running[i].r->add > 0 && g->running[i].r->add <= g->n_sent);
         n_suspects += g->running[i].r->suspect;
+        n_confined += g->running[i].r->confined;
+        CHECK(g->running[i].r->suspect || !g->running[i].r->confined);
     }
     for (size_t i = 0; i < n_unseen(g); i++)
         coming += g->unseen[i].undoes ? 0 : g->unseen[i].pages;
-    CHECK(n_suspects == g->n_suspects && n_suspects <= 1);
+    CHECK(n_suspects == g->n_suspects && n_suspects <= 1 && n_confined == g->n_confined);
+    CHECK(n_confined == 0 || g->n_running == 1);
     CHECK(coming == g->pages_coming);
     CHECK(!g->touched && g->order.n_running == g->n_running);
-    CHECK(g->order.room[ROOM_ANY] == room(g) && g->order.room[ROOM_SUSPECT] == (n_suspects ? 0 : room(g)));
+    gpu_rooms(g, rooms);
+    CHECK(memcmp(rooms, g->order.room, sizeof rooms) == 0);
 }

@@ -24,12 +24,13 @@ typedef struct gpu {
     gpu_info info;              /* its uuid is owned */
     bool draining;
     bool closed;                /* being emptied by consolidation: takes nobody */
+    bool reserved;              /* for those who must be alone; others leave, and none come */
     int pages_free;             /* as reported */
     int64_t pages_coming;       /* of adds not taken in yet */
     uint64_t n_sent, n_seen;    /* commands */
     seat *running;              /* [n_running] by first arrival */
     size_t running_cap;
-    int n_running, n_suspects;
+    int n_running, n_suspects, n_confined;      /* confined ones are suspects, too */
     int n_promised, n_promised_suspects;        /* places and pages that a plan of consolidation has spoken for */
     int64_t pages_promised;
     unseen_command *unseen;     /* [n_sent - n_seen] from number n_seen + 1 on */
@@ -52,6 +53,9 @@ int64_t gpu_capacity(const gpu *g);
 /* Pages that a request takes when it is added, counting the token it will make first. */
 int gpu_pages_for(const gpu *g, const request *r);
 
+/* What room it has for whom. */
+void gpu_rooms(const gpu *g, int64_t rooms[N_ROOMS]);
+
 /* Set its place in the order from everything else. */
 void gpu_settle(gpu *g, gpu_order *o);
 
@@ -68,7 +72,7 @@ void gpu_saw(gpu *g, uint64_t n_seen, int pages_free);
 /* Pages left over when all commands on their way are taken in. */
 int64_t gpu_balance(const gpu *g);
 
-bool gpu_is_light(const gpu *g, double light_share);        /* and not idle or draining */
+bool gpu_is_light(const gpu *g, double light_share);        /* and not idle, draining or reserved */
 
 void gpu_check(const gpu *g);
 

@@ -89,7 +89,7 @@ static void refresh(gpu_node *tree, gpu_node *n)
 
 static bool has_room(const gpu_node *n)
 {
-    return n->room[ROOM_ANY] > 0;
+    return n->room[ROOM_ANY] > 0 || n->room[ROOM_ALONE] > 0;
 }
 
 void gpu_order_remove(gpu_order *o, gpu_node *n)
@@ -100,7 +100,7 @@ void gpu_order_remove(gpu_order *o, gpu_node *n)
 
 void gpu_order_set(gpu_order *o, gpu_node *n, int n_running, const int64_t room[N_ROOMS])
 {
-    bool stays = has_room(n) && room[ROOM_ANY] > 0 && n->n_running == n_running;
+    bool stays = has_room(n) && (room[ROOM_ANY] > 0 || room[ROOM_ALONE] > 0) && n->n_running == n_running;
     if (stays && memcmp(n->room, room, sizeof n->room) == 0)
         return;
     if (!stays)

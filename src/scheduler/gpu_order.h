@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Who may come: anyone, or one who must not meet a suspect. */
-typedef enum { ROOM_ANY, ROOM_SUSPECT, N_ROOMS } room_kind;
+/* Who may come: anyone, one who must not meet a suspect, or one who must be alone. */
+typedef enum { ROOM_ANY, ROOM_SUSPECT, ROOM_ALONE, N_ROOMS } room_kind;
 
 typedef struct gpu_node gpu_node;
 struct gpu_node {

@@ -70,12 +70,12 @@ static wait_queue *line_of(scheduler *s, const request *r)
 {
     if (r->on)
         return &s->leaving;
-    return r->suspect ? &s->suspects : &s->queue;
+    return r->confined ? &s->confined : r->suspect ? &s->suspects : &s->queue;
 }
 
 int placement_n_waiting(const scheduler *s)
 {
-    return (int)(s->queue.n + s->suspects.n) + s->n_aside;
+    return (int)(s->queue.n + s->suspects.n + s->confined.n) + s->n_aside;
 }
 
 void placement_put_on(scheduler *s, double now, request *r, gpu *g)
@@ -85,6 +85,7 @@ void placement_put_on(scheduler *s, double now, request *r, gpu *g)
     if (r->taken_on)
         r->placed_again = now;
     r->taken_on = true;
+    r->was_confined = false;
     r->attempt = ++s->n_attempts;
     gpu_add(g, r);
     placement_touch(s, g);
@@ -188,6 +189,71 @@ void placement_call_back(scheduler *s)
     }
 }
 
+/* The GPU with the fewest requests that could hold this one. */
+static gpu *fewest_running(const scheduler *s, const request *r)
+{
+    gpu *best = NULL;
+    for (size_t i = 0; i < s->n_gpus; i++) {
+        gpu *g = s->gpus[i];
+        bool fits = g && !g->draining && gpu_capacity(g) > r->what.n_tokens;
+        if (fits && (!best || gpu_order_before(&g->order, &best->order)))
+            best = g;
+    }
+    return best;
+}
+
+static void reserve(scheduler *s, const request *r)
+{
+    gpu *g = s->reserved = fewest_running(s, r);
+    if (!g)
+        return;
+    g->reserved = true;
+    for (int i = 0; i < g->n_running; i++) {
+        g->running[i].r->was_confined = false;          /* it has been there among others since */
+        if (!g->running[i].r->confined)
+            placement_join(g->running[i].r, &s->leaving);
+    }
+    placement_touch(s, g);
+}
+
+void placement_unreserve(scheduler *s)
+{
+    gpu *g = s->reserved;
+    s->reserved = NULL;
+    g->reserved = false;
+    for (int i = 0; i < g->n_running && !g->draining; i++)
+        leave_line(s, g->running[i].r);
+    placement_touch(s, g);
+}
+
+void placement_release(scheduler *s, gpu *g)
+{
+    request *r = g->n_running == 1 ? g->running[0].r : NULL;
+    if (!r || !r->was_confined || s->confined.n == 0)
+        return;
+    placement_take_off(s, r, true);
+    placement_enqueue(s, r);
+}
+
+/* Those who must be alone, oldest first. */
+static void serve_confined(scheduler *s, double now)
+{
+    for (request *r; placement_settle(s), (r = (request *)wait_queue_first(&s->confined));) {
+        gpu *g = placement_find_room(s, ROOM_ALONE, r);
+        if (g) {
+            placement_put_on(s, now, r, g);
+        } else if (placement_is_too_large(s, r)) {
+            step_aside(s, now, r);
+        } else {
+            if (!s->reserved)
+                reserve(s, r);
+            return;
+        }
+    }
+    if (s->reserved)
+        placement_unreserve(s);
+}
+
 /* Whoever came first of the lines that are not stuck. */
 static request *first_in_line(scheduler *s, bool suspects, bool leaving)
 {
@@ -199,11 +265,12 @@ static request *first_in_line(scheduler *s, bool suspects, bool leaving)
     return (request *)first;
 }
 
-void placement_fill(scheduler *s, double now)
+/* Everybody else. */
+static void serve_lines(scheduler *s, double now)
 {
     bool suspects = true, leaving = true;
     for (request *r; placement_settle(s), (r = first_in_line(s, suspects, leaving));) {
-        gpu *g = placement_find_room(s, r->suspect ? ROOM_SUSPECT : ROOM_ANY, r);
+        gpu *g = placement_find_room(s, request_room(r), r);
         if (r->on && request_is_spent(r)) {
             placement_end(s, r, END_LENGTH, NULL);      /* it is about to end where it is */
         } else if (g) {
@@ -225,4 +292,19 @@ void placement_fill(scheduler *s, double now)
             return;
         }
     }
+}
+
+/* Whether the first of those who must be alone can be, now. */
+static bool can_be_alone(const scheduler *s)
+{
+    const request *r = (const request *)wait_queue_first(&s->confined);
+    return r && placement_find_room(s, ROOM_ALONE, r);
+}
+
+void placement_fill(scheduler *s, double now)
+{
+    do {
+        serve_confined(s, now);
+        serve_lines(s, now);
+    } while (can_be_alone(s));          /* the last to leave a reserved GPU has left */
 }

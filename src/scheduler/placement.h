@@ -10,7 +10,10 @@
  * those leaving a GPU that drains, which go on running until there is room elsewhere. placement_fill() serves whoever
  * is first of all three. The first of the queue who does not fit stops everybody behind; one that leaves, or waits
  * only for other suspects to prove harmless, stops its own line; one that no open GPU could hold, however empty, steps
- * aside and stops nobody. */
+ * aside and stops nobody.
+ *
+ * Before them come those who are confined (request.h): every GPU that is empty is theirs. While some wait and none is
+ * empty, one GPU is reserved for them: nobody else is given to it, and who runs there leaves as others have room. */
 #ifndef PUNICA_SCHEDULER_PLACEMENT_H
 #define PUNICA_SCHEDULER_PLACEMENT_H
 
@@ -38,6 +41,12 @@ void placement_end_too_large(scheduler *s, request *r);
 
 /* Other GPUs are open than before: who stepped aside and is not too large any more is back in line. */
 void placement_call_back(scheduler *s);
+
+/* A GPU is of no use any more to those who must be alone. */
+void placement_unreserve(scheduler *s);
+
+/* The GPU's one request has shown that it can be among others: it goes back in line if others have to be alone. */
+void placement_release(scheduler *s, gpu *g);
 
 /* How many are on no GPU. */
 int placement_n_waiting(const scheduler *s);

@@ -13,6 +13,7 @@ request *request_new(slab *memory, const submission *what, int frontend, double 
     *r = (request){.order = {what->arrival, what->id, 0}, .what = *what, .frontend = frontend, .since = now, .placed_again = -HUGE_VAL,
                    .taken_on = what->again || what->n_tokens > what->n_prompt};
     r->what.adapter = what->adapter ? xstrdup(what->adapter) : NULL;
+    r->what.digest = what->digest_bytes ? memcpy(xmalloc(what->digest_bytes), what->digest, what->digest_bytes) : NULL;
     r->what.how = what->how_bytes ? memcpy(xmalloc(what->how_bytes), what->how, what->how_bytes) : NULL;
     r->what.token = NULL;
     r->what.n_tokens = 0;
@@ -24,6 +25,7 @@ void request_free(slab *memory, request *r)
 {
     free((char *)r->what.adapter);
     free((int *)r->what.token);
+    free((void *)r->what.digest);
     free((void *)r->what.how);
     slab_give(memory, r);
 }

@@ -5,10 +5,18 @@
 #include <sys/queue.h>
 
 #include "base/slab.h"
+#include "scheduler/gpu_order.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/wait_queue.h"
 
 struct gpu;
+
+/* When a worker dies, one of those it had taken in may have done it; which, nobody can say as long as there are two. Who
+ * was there is a suspect, and shares no GPU with another suspect until it has made a token. If its worker dies again
+ * it is confined: it runs alone until it has made a token. Only who is alone can be told to have killed, and not even
+ * then is it certain, as workers are killed from outside, too: so it takes MOST_ALONE in a row. Whoever makes a token
+ * now and then, and has seen MOST_DEATHS, is confined for good, so that no request can go on killing for ever. */
+enum { MOST_ALONE = 3, MOST_DEATHS = 16 };
 
 typedef struct request {
     wait_item order;            /* first: a wait_item of ours is a request */
@@ -21,6 +29,10 @@ typedef struct request {
     uint64_t add;               /* while on a GPU: number of its add among that GPU's commands */
     bool taken_on;              /* placed before, or comes again: not to be refused */
     bool suspect;               /* its worker died, and it has made no token since */
+    bool confined;              /* a suspect whose worker died again: it runs alone until it has made a token */
+    bool was_confined;          /* where it runs now */
+    int n_deaths;               /* of workers that had taken it in, ever */
+    int n_alone;                /* of those it was alone on, since its last token */
     double since;               /* when it was submitted */
     double placed_again;        /* when it last came to a GPU and was taken on before */
     bool may_be_late;           /* in the list of those that wait for their first GPU */
@@ -45,6 +57,12 @@ static inline int request_n_output(const request *r)
 static inline bool request_is_spent(const request *r)
 {
     return request_n_output(r) >= r->what.max_tokens;
+}
+
+/* What room it needs. */
+static inline room_kind request_room(const request *r)
+{
+    return r->confined ? ROOM_ALONE : r->suspect ? ROOM_SUSPECT : ROOM_ANY;
 }
 
 void request_append(request *r, const int *token, int n);

@@ -5,27 +5,17 @@
  * it is for, and flush() sends what there is when the event is over. */
 #include "scheduler/sched_server.h"
 
-#include <event2/buffer.h>
-#include <event2/http.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "net/accept.h"
-#include "net/address.h"
 #include "net/pack.h"
-#include "net/timer.h"
-#include "scheduler/scale_hook.h"
 #include "scheduler/signals.h"
 
 static const double LONGEST_TICK = 0.25;        /* seconds between looks at the clock, also for the hook */
 enum { OUTBOX_FULL = 1 << 20, MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
-enum { HTTP_MAX_HEAD = 8 << 10, HTTP_MAX_BODY = 1 << 10, HTTP_SECONDS = 5 };
 
 _Static_assert((int)OUTCOME__FAILED == (int)OUTCOME_FAILED && (int)OUTCOME__EVICTED == (int)OUTCOME_EVICTED,
                "outcomes as on the wire");
@@ -58,7 +48,7 @@ struct peer {
 };
 
 struct sched_server {
-    struct event_base *loop;    /* borrowed */
+    net_loop *on;                   /* borrowed */
     scheduler *s;
     link_listener *listener;
     peer *peers;
@@ -70,24 +60,20 @@ struct sched_server {
     report_end *ends;
     size_t tokens_cap, ends_cap;
     buf body, message;          /* scratch */
-    struct event *tick;
-    scale_hook *hook;           /* NULL: none */
-    struct evhttp *http;        /* NULL: none */
-    struct event *http_resting; /* of its listener */
-    char http_address[128];
+    loop_timer *tick;
+    scale_hook *hook;           /* borrowed; NULL: none */
     double epoch;               /* what to add to the monotonic clock */
 };
 
 sched_server_options sched_server_options_default(void)
 {
-    return (sched_server_options){.listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default(),
-                                  .hook_every = 30};
+    return (sched_server_options){.listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default()};
 }
 
 /* Seconds since the epoch, as requests' arrivals are, but never going back. */
 static double now_of(const sched_server *v)
 {
-    return v->epoch + clock_now();
+    return v->epoch + loop_now(v->on);
 }
 
 static outbox *take_number(outbox_list *list, peer *to)
@@ -178,6 +164,7 @@ static Request request_of(const command *c)
     r.n_prompt = (uint32_t)w->n_prompt;
     r.max_tokens = (uint32_t)w->max_tokens;
     r.how = (ProtobufCBinaryData){w->how_bytes, (uint8_t *)w->how};
+    r.digest = (ProtobufCBinaryData){w->digest_bytes, (uint8_t *)w->digest};
     return r;
 }
 
@@ -249,12 +236,20 @@ static void lose_gpu(peer *p, uint32_t local, bool died)
     p->gpu[local] = NULL;
 }
 
-static void lose_all_gpus(peer *p)
+/* The numbers of a runner's GPUs; owned by the caller. */
+static int *numbers_of_gpus(const peer *p, int *n)
 {
-    int *gone = XNEW_ARRAY(int, p->n_gpus + 1), n = 0;
+    int *number = XNEW_ARRAY(int, p->n_gpus + 1);
+    *n = 0;
     for (size_t i = 0; i < p->n_gpus; i++)
         if (p->gpu[i])
-            gone[n++] = p->gpu[i]->number;
+            number[(*n)++] = p->gpu[i]->number;
+    return number;
+}
+
+static void lose_all_gpus(peer *p)
+{
+    int n, *gone = numbers_of_gpus(p, &n);
     scheduler_gpus_gone(p->server->s, now_of(p->server), gone, n);
     for (int i = 0; i < n; i++)
         give_number(p->server->gpus.at[gone[i]]);
@@ -392,6 +387,7 @@ static void take_submit(peer *p, const Request *r)
     submission what = {.id = r->id, .arrival = r->arrival, .adapter = *r->adapter ? r->adapter : NULL,
                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = int_of(r->n_prompt),
                        .max_tokens = int_of(r->max_tokens), .how = r->how.data, .how_bytes = r->how.len,
+                       .digest = r->digest.data, .digest_bytes = r->digest.len,
                        .again = r->again};
     scheduler_submit(p->server->s, now_of(p->server), p->frontend, &what);
 }
@@ -426,7 +422,7 @@ static void take_gpu_up(peer *p, const GpuUp *up)
     log_info("GPU %s (%s) of %s is ready", up->uuid, up->device, link_peer(p->link));
     scheduler_gpu_up(v->s, now_of(v), o->number, &info);
     if (p->draining)
-        scheduler_gpu_drain(v->s, now_of(v), o->number);
+        scheduler_gpus_drain(v->s, now_of(v), &o->number, 1);
 }
 
 static void take_gpu_gone(peer *p, const GpuGone *gone)
@@ -439,9 +435,9 @@ static void take_drain(peer *p)
 {
     log_info("%s drains", link_peer(p->link));
     p->draining = true;
-    for (size_t i = 0; i < p->n_gpus; i++)
-        if (p->gpu[i])
-            scheduler_gpu_drain(p->server->s, now_of(p->server), p->gpu[i]->number);
+    int n, *number = numbers_of_gpus(p, &n);
+    scheduler_gpus_drain(p->server->s, now_of(p->server), number, n);
+    free(number);
 }
 
 static report_tokens tokens_of(const Tokens *t)
@@ -505,10 +501,8 @@ static void link_message(void *ctx, net_link *l, const Message *m)
     flush(v);
 }
 
-static void tick(evutil_socket_t fd, short what, void *ctx)
+static void tick(void *ctx)
 {
-    (void)fd;
-    (void)what;
     sched_server *v = ctx;
     double wait = scheduler_tick(v->s, now_of(v));
     flush(v);
@@ -518,62 +512,7 @@ static void tick(evutil_socket_t fd, short what, void *ctx)
         signals_write_wish(&v->body, v->s, (int)v->gpus.n);
         scale_hook_wish(v->hook, now_of(v), v->body.data);
     }
-    timer_set(v->tick, wait < LONGEST_TICK ? wait : LONGEST_TICK);
-}
-
-static void answer(struct evhttp_request *q, const char *type, const buf *text)
-{
-    struct evbuffer *out = evhttp_request_get_output_buffer(q);
-    evbuffer_add(out, text->data, text->len);
-    evhttp_add_header(evhttp_request_get_output_headers(q), "Content-Type", type);
-    evhttp_send_reply(q, HTTP_OK, "OK", NULL);
-}
-
-static void on_http(struct evhttp_request *q, void *ctx)
-{
-    sched_server *v = ctx;
-    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(q);
-    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
-    buf text = {0};
-    if (!path) {
-        evhttp_send_error(q, HTTP_BADREQUEST, NULL);
-    } else if (strcmp(path, "/health") == 0) {
-        buf_add_str(&text, "{\"status\": \"ok\"}\n");
-        answer(q, "application/json", &text);
-    } else if (strcmp(path, "/metrics") == 0) {
-        sched_server_write_metrics(v, &text);
-        answer(q, "text/plain; version=0.0.4", &text);
-    } else if (strcmp(path, "/v1/signals") == 0) {
-        sched_server_write_signals(v, &text);
-        answer(q, "application/json", &text);
-    } else {
-        evhttp_send_error(q, HTTP_NOTFOUND, NULL);
-    }
-    buf_free(&text);
-}
-
-static int start_http(sched_server *v, const char *at, err *e)
-{
-    address a;
-    if (address_parse(&a, at, e))
-        return -1;
-    if (a.is_unix)
-        return err_set(e, "%s: HTTP needs HOST:PORT", at);
-    v->http = evhttp_new(v->loop);
-    struct evhttp_bound_socket *socket = evhttp_bind_socket_with_handle(v->http, a.host, (uint16_t)atoi(a.port));
-    if (!socket)
-        return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
-    v->http_resting = accept_rest(evhttp_bound_socket_get_listener(socket));
-    evhttp_set_gencb(v->http, on_http, v);
-    evhttp_set_allowed_methods(v->http, EVHTTP_REQ_GET);
-    evhttp_set_max_headers_size(v->http, HTTP_MAX_HEAD);
-    evhttp_set_max_body_size(v->http, HTTP_MAX_BODY);
-    evhttp_set_timeout(v->http, HTTP_SECONDS);
-    struct sockaddr_storage where;
-    socklen_t len = sizeof where;
-    getsockname(evhttp_bound_socket_get_fd(socket), (struct sockaddr *)&where, &len);
-    address_print((struct sockaddr *)&where, len, v->http_address, sizeof v->http_address);
-    return 0;
+    loop_timer_set(v->tick, wait < LONGEST_TICK ? wait : LONGEST_TICK);
 }
 
 static int start_links(sched_server *v, const sched_server_options *o, err *e)
@@ -582,26 +521,23 @@ static int start_links(sched_server *v, const sched_server_options *o, err *e)
     l.role = HELLO__ROLE__SCHEDULER;
     l.model = NULL;
     link_events events = {link_is_up, link_message, link_is_down, v};
-    v->listener = link_listen(v->loop, o->listen, &l, &events, e);
+    v->listener = link_listen(v->on, o->listen, &l, &events, e);
     return v->listener ? 0 : -1;
 }
 
-sched_server *sched_server_new(struct event_base *loop, const sched_server_options *o, err *e)
+sched_server *sched_server_new(net_loop *on, const sched_server_options *o, err *e)
 {
     sched_server *v = XNEW(sched_server);
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    *v = (sched_server){.loop = loop, .model = xstrdup(""), .epoch = (double)wall.tv_sec + (double)wall.tv_nsec * 1e-9 - clock_now()};
+    *v = (sched_server){.on = on, .model = xstrdup(""), .hook = o->hook, .epoch = loop_wall(on) - loop_now(on)};
     v->s = scheduler_new(&o->policy, take_command, v);
-    v->tick = evtimer_new(loop, tick, v);
-    CHECK(v->tick);
-    if (start_links(v, o, e) || (o->http && start_http(v, o->http, e))) {
+    if (o->tap)
+        scheduler_set_tap(v->s, o->tap);
+    v->tick = loop_timer_new(on, tick, v);
+    if (start_links(v, o, e)) {
         sched_server_free(v);
         return NULL;
     }
-    if (o->scale_hook)
-        v->hook = scale_hook_new(loop, o->scale_hook, o->hook_every);
-    event_active(v->tick, EV_TIMEOUT, 0);
+    loop_timer_set(v->tick, 0);
     return v;
 }
 
@@ -612,12 +548,7 @@ void sched_server_free(sched_server *v)
     while (v->peers)
         peer_free(v->peers);
     link_listener_free(v->listener);
-    if (v->http_resting)
-        event_free(v->http_resting);
-    if (v->http)
-        evhttp_free(v->http);
-    scale_hook_free(v->hook);
-    event_free(v->tick);
+    loop_timer_free(v->tick);
     scheduler_free(v->s);
     outbox_list_deinit(&v->frontends);
     outbox_list_deinit(&v->gpus);
@@ -635,9 +566,14 @@ const char *sched_server_address(const sched_server *v)
     return link_listener_address(v->listener);
 }
 
-const char *sched_server_http_address(const sched_server *v)
+scheduler_stats sched_server_stats(const sched_server *v)
 {
-    return v->http ? v->http_address : NULL;
+    return scheduler_get_stats(v->s);
+}
+
+void sched_server_check(const sched_server *v)
+{
+    scheduler_check(v->s);
 }
 
 void sched_server_write_metrics(const sched_server *v, buf *out)

@@ -2,21 +2,21 @@
  *
  * Frontends and runners connect to it (link.h); what they say becomes events of scheduler.h, and the scheduler's
  * commands become messages: all that one event causes goes out as one message for each frontend and each
- * GPU. A small HTTP server tells operators how the cluster stands. One event loop, one thread. */
+ * GPU. sched_http.h tells operators how the cluster stands. One event loop, one thread. */
 #ifndef PUNICA_SCHEDULER_SCHED_SERVER_H
 #define PUNICA_SCHEDULER_SCHED_SERVER_H
 
 #include "base/buf.h"
 #include "net/link.h"
+#include "scheduler/scale_hook.h"
 #include "scheduler/scheduler.h"
 
 typedef struct {
     const char *listen;         /* where links come in: "HOST:PORT" or "unix:PATH" */
-    const char *http;           /* "HOST:PORT" of GET /health, /metrics and /v1/signals; NULL: none */
     link_options link;          /* secret and TLS; role, name, instance and model are set here */
     scheduler_options policy;
-    const char *scale_hook;     /* a command, run with "up" or "down UUID..." while that is wished; NULL: none */
-    double hook_every;          /* seconds between two runs at least */
+    scale_hook *hook;           /* borrowed; told a few times a second what is wished; NULL: none */
+    const scheduler_tap *tap;   /* borrowed; NULL: none */
 } sched_server_options;
 
 sched_server_options sched_server_options_default(void);
@@ -24,11 +24,13 @@ sched_server_options sched_server_options_default(void);
 typedef struct sched_server sched_server;
 
 /* NULL with e set when an address cannot be listened on. Options are copied. */
-sched_server *sched_server_new(struct event_base *loop, const sched_server_options *o, err *e);
+sched_server *sched_server_new(net_loop *on, const sched_server_options *o, err *e);
 void sched_server_free(sched_server *s);
 
 const char *sched_server_address(const sched_server *s);        /* where links can connect to */
-const char *sched_server_http_address(const sched_server *s);   /* NULL: none */
+
+scheduler_stats sched_server_stats(const sched_server *s);
+void sched_server_check(const sched_server *s);                 /* see scheduler_check() */
 
 /* Append the scheduler's part of a Prometheus page, or the signals as a JSON object. */
 void sched_server_write_metrics(const sched_server *s, buf *out);

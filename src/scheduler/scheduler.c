@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "scheduler/consolidate.h"
+#include "scheduler/killers.h"
 #include "scheduler/placement.h"
 
 #define LONG_WAIT 3600.0        /* seconds between ticks when nothing needs them */
@@ -31,6 +32,26 @@ scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *c
     return s;
 }
 
+/* Tell whoever looks on of an event. */
+#define TAP(s, event, ...) do { if ((s)->tap) (s)->tap->event((s)->tap->ctx, __VA_ARGS__); } while (0)
+
+static void tapped_sink(void *ctx, const command *c)
+{
+    scheduler *s = ctx;
+    s->tap->command(s->tap->ctx, c);
+    s->tapped_sink(s->tapped_ctx, c);
+}
+
+void scheduler_set_tap(scheduler *s, const scheduler_tap *tap)
+{
+    CHECK(!s->tap);
+    s->tap = tap;
+    s->tapped_sink = s->sink;
+    s->tapped_ctx = s->ctx;
+    s->sink = tapped_sink;
+    s->ctx = s;
+}
+
 static gpu *gpu_at(const scheduler *s, int number)
 {
     return number >= 0 && (size_t)number < s->n_gpus ? s->gpus[number] : NULL;
@@ -38,6 +59,7 @@ static gpu *gpu_at(const scheduler *s, int number)
 
 void scheduler_frontend_up(scheduler *s, int frontend)
 {
+    TAP(s, frontend_up, frontend);
     CHECK(frontend >= 0);
     s->frontends = xgrow(s->frontends, &s->frontends_cap, (size_t)frontend + 1, sizeof *s->frontends);
     while (s->n_frontends <= (size_t)frontend)
@@ -55,6 +77,7 @@ static frontend_state *frontend_at(scheduler *s, int number)
 
 void scheduler_frontend_gone(scheduler *s, double now, int frontend)
 {
+    TAP(s, frontend_gone, now, frontend);
     frontend_state *f = frontend_at(s, frontend);
     for (request *r; (r = TAILQ_FIRST(&f->requests)); s->stats.cancelled++)
         placement_drop(s, r);
@@ -75,11 +98,16 @@ static const char *find_fault(const submission *r)
     return NULL;
 }
 
-/* Whether the frontend may not have this id, or the request makes no sense; it has then been told. */
-static bool refuse(scheduler *s, int frontend, const submission *what)
+/* Whether it is refused: the frontend may not have this id, the request makes no sense, or it has killed workers before.
+ * It has then been told. */
+static bool refuse(scheduler *s, double now, int frontend, const submission *what)
 {
     request *same = id_map_get(s->requests, what->id);
     const char *fault = same ? "a request of this id is there already" : find_fault(what);
+    if (!fault && killers_know(s, now, what)) {
+        placement_tell_end(s, frontend, what->id, END_KILLS_WORKERS, "this prompt ended several workers a short while ago");
+        return true;
+    }
     if (!fault)
         return false;
     placement_tell_end(s, frontend, what->id, END_FAILED, fault);
@@ -92,9 +120,10 @@ static bool refuse(scheduler *s, int frontend, const submission *what)
 
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *what)
 {
+    TAP(s, submit, now, frontend, what);
     frontend_state *f = frontend_at(s, frontend);
     s->stats.submitted++;
-    if (refuse(s, frontend, what)) {
+    if (refuse(s, now, frontend, what)) {
         placement_fill(s, now);
         return;
     }
@@ -119,6 +148,7 @@ void scheduler_submit(scheduler *s, double now, int frontend, const submission *
 
 void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
 {
+    TAP(s, cancel, now, frontend, id);
     frontend_at(s, frontend);
     request *r = id_map_get(s->requests, id);
     if (!r || r->frontend != frontend)
@@ -146,28 +176,41 @@ static void count_open(scheduler *s)
     placement_call_back(s);
 }
 
-/* Its requests go back in line. Those it may have died of, because it had taken them in, are suspects now; one that
- * was a suspect before has killed it. */
-static void abandon(scheduler *s, gpu *g, bool died)
+/* The worker that died had taken the request in. Whether it is now certain enough that the request kills workers. */
+static bool is_convicted(request *r, bool alone)
 {
+    r->n_deaths++;
+    r->n_alone = alone ? r->n_alone + 1 : 0;
+    r->confined = r->suspect || r->n_deaths >= MOST_DEATHS;
+    r->suspect = true;
+    return r->n_alone >= MOST_ALONE || (alone && r->n_deaths > MOST_DEATHS);
+}
+
+/* Its requests go back in line. Those it may have died of, because it had taken them in, are suspects. */
+static void abandon(scheduler *s, double now, gpu *g, bool died)
+{
+    bool alone = g->n_running == 1 && g->running[0].r->add == g->n_sent;       /* nobody came after it, not even to leave again */
     while (g->n_running > 0) {
         request *r = g->running[0].r;
         bool blamed = died && r->add <= g->n_seen;
         placement_take_off(s, r, false);
-        if (blamed && r->suspect) {
-            placement_end(s, r, END_KILLS_WORKERS, "two workers in a row ended while they ran this request, the last on GPU %s", g->info.uuid);
+        if (blamed && is_convicted(r, alone)) {
+            killers_add(s, now, &r->what);
+            placement_end(s, r, END_KILLS_WORKERS, "%d workers in a row ended while they ran this request and nothing else, the last on GPU %s",
+                          r->n_alone, g->info.uuid);
             continue;
         }
-        r->suspect |= blamed;
         s->stats.recovered++;
         placement_enqueue(s, r);
     }
 }
 
-static void remove_gpu(scheduler *s, int number, bool died)
+static void remove_gpu(scheduler *s, double now, int number, bool died)
 {
     gpu *g = s->gpus[number];
-    abandon(s, g, died);
+    if (s->reserved == g)
+        placement_unreserve(s);
+    abandon(s, now, g, died);
     placement_settle(s);
     gpu_order_remove(&s->order, &g->order);
     gpu_free(g);
@@ -190,12 +233,13 @@ static void set_rank(scheduler *s, gpu *g)
 
 void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info)
 {
+    TAP(s, gpu_up, now, number, info);
     CHECK(number >= 0);
     s->gpus = xgrow(s->gpus, &s->gpus_cap, (size_t)number + 1, sizeof *s->gpus);
     while (s->n_gpus <= (size_t)number)
         s->gpus[s->n_gpus++] = NULL;
     if (s->gpus[number])
-        remove_gpu(s, number, false);
+        remove_gpu(s, now, number, false);
     gpu *g = gpu_new(number, info);
     set_rank(s, g);
     s->gpus[number] = g;
@@ -206,31 +250,41 @@ void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info
 
 void scheduler_gpu_gone(scheduler *s, double now, int number, bool died)
 {
+    TAP(s, gpus_gone, now, &number, 1, died);
     if (!gpu_at(s, number))
         return;
-    remove_gpu(s, number, died);
+    remove_gpu(s, now, number, died);
     count_open(s);
     placement_fill(s, now);
 }
 
 void scheduler_gpus_gone(scheduler *s, double now, const int *number, int n)
 {
+    TAP(s, gpus_gone, now, number, n, false);
     for (int i = 0; i < n; i++)
         if (gpu_at(s, number[i]))
-            remove_gpu(s, number[i], false);
+            remove_gpu(s, now, number[i], false);
     count_open(s);
     placement_fill(s, now);
 }
 
-void scheduler_gpu_drain(scheduler *s, double now, int number)
+static void start_draining(scheduler *s, gpu *g)
 {
-    gpu *g = gpu_at(s, number);
     if (!g || g->draining)
         return;
+    if (s->reserved == g)
+        placement_unreserve(s);
     g->draining = true;
     placement_touch(s, g);
     for (int i = 0; i < g->n_running; i++)
         placement_join(g->running[i].r, &s->leaving);
+}
+
+void scheduler_gpus_drain(scheduler *s, double now, const int *number, int n)
+{
+    TAP(s, gpus_drain, now, number, n);
+    for (int i = 0; i < n; i++)
+        start_draining(s, gpu_at(s, number[i]));
     count_open(s);
     placement_fill(s, now);
 }
@@ -295,6 +349,7 @@ static void shed(scheduler *s, gpu *g)
 
 void scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
 {
+    TAP(s, report, now, number, r);
     gpu *g = gpu_at(s, number);
     if (!g)
         return;
@@ -308,6 +363,7 @@ void scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
     for (int i = 0; i < r->n_ends; i++)
         take_end(s, g, &r->ends[i], &near);
     shed(s, g);
+    placement_release(s, g);
     placement_fill(s, now);
 }
 
@@ -350,6 +406,7 @@ static double time_to_next(const scheduler *s, double now)
 
 double scheduler_tick(scheduler *s, double now)
 {
+    TAP(s, tick, now);
     end_late(s, now);
     end_aside(s, now);
     placement_fill(s, now);
@@ -366,7 +423,7 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
     scheduler_stats t = s->stats;
     t.n_running = s->n_running;
     t.n_queued = placement_n_waiting(s);
-    t.n_suspects = (int)s->suspects.n;
+    t.n_suspects = (int)(s->suspects.n + s->confined.n);
     const request *r;
     TAILQ_FOREACH(r, &s->aside, beside)
         t.n_suspects += r->suspect && !r->on;
@@ -409,6 +466,7 @@ void scheduler_free(scheduler *s)
             gpu_free(s->gpus[i]);
     wait_queue_deinit(&s->queue);
     wait_queue_deinit(&s->suspects);
+    wait_queue_deinit(&s->confined);
     wait_queue_deinit(&s->leaving);
     id_map_free(s->requests);
     slab_free(s->memory);
@@ -422,7 +480,9 @@ void scheduler_free(scheduler *s)
  * aside is too large, and in no line. */
 static void check_request(const scheduler *s, const request *r)
 {
-    const wait_queue *line = r->on ? (r->on->draining ? &s->leaving : NULL) : r->suspect ? &s->suspects : &s->queue;
+    const wait_queue *waits = r->confined ? &s->confined : r->suspect ? &s->suspects : &s->queue;
+    bool leaves = r->on && (r->on->draining || (r->on->reserved && !r->confined && !r->was_confined));
+    const wait_queue *line = !r->on ? waits : leaves ? &s->leaving : NULL;
     CHECK(r->aside ? line && !r->line && placement_is_too_large(s, r) : r->line == line);
     CHECK(!r->line || wait_queue_has(line, &r->order));
     CHECK(id_map_get(s->requests, r->what.id) == r);
@@ -451,6 +511,10 @@ static void check_lines(const scheduler *s)
 {
     const wait_queue *line[] = {&s->queue, &s->suspects, &s->leaving};
     const wait_item *blocker = NULL;
+    wait_queue_check(&s->confined);
+    const request *alone = (const request *)wait_queue_first(&s->confined);
+    CHECK(!alone || !placement_find_room(s, ROOM_ALONE, alone));
+    CHECK(!s->reserved || (alone && s->reserved->reserved));
     for (int i = 0; i < 3; i++) {
         const wait_item *first = wait_queue_first(line[i]);
         wait_queue_check(line[i]);
@@ -459,7 +523,7 @@ static void check_lines(const scheduler *s)
     }
     for (int i = 0; i < 3; i++) {
         const request *r = (const request *)wait_queue_first(line[i]);
-        if (r && placement_find_room(s, r->suspect ? ROOM_SUSPECT : ROOM_ANY, r))
+        if (r && placement_find_room(s, request_room(r), r))
             CHECK(blocker && wait_before(blocker, &r->order));
     }
 }
@@ -486,7 +550,8 @@ void scheduler_check(const scheduler *s)
             CHECK(s->gpus[i]->number == (int)i);
             gpu_check(s->gpus[i]);
             n_running += (size_t)s->gpus[i]->n_running;
-            n_with_room += s->gpus[i]->order.room[ROOM_ANY] > 0;
+            n_with_room += s->gpus[i]->order.room[ROOM_ANY] > 0 || s->gpus[i]->order.room[ROOM_ALONE] > 0;
+            CHECK(!s->gpus[i]->reserved || s->reserved == s->gpus[i]);
         }
     CHECK(gpu_order_check(&s->order) == n_with_room);
     CHECK((int)n_running == s->n_running);

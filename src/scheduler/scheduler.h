@@ -45,6 +45,8 @@ typedef struct {
     uint64_t id;                /* unique in the cluster */
     double arrival;             /* seconds since the epoch when it first came; kept over everything */
     const char *adapter;        /* NULL: the base model */
+    const void *digest;         /* [digest_bytes] of the adapter's content; handed on unread, 0 bytes: none */
+    size_t digest_bytes;
     const int *token;           /* [n_tokens] prompt, then output the frontend already has */
     int n_tokens, n_prompt;
     int max_tokens;             /* of output, over all attempts */
@@ -109,6 +111,23 @@ typedef void command_sink(void *ctx, const command *c);
 scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx);
 void scheduler_free(scheduler *s);
 
+/* Somebody who looks on: told of every event before it is handled, and of every command. For simulations and tests. */
+typedef struct {
+    void (*frontend_up)(void *ctx, int frontend);
+    void (*frontend_gone)(void *ctx, double now, int frontend);
+    void (*gpu_up)(void *ctx, double now, int gpu, const gpu_info *info);
+    void (*gpus_gone)(void *ctx, double now, const int *gpu, int n, bool died);
+    void (*gpus_drain)(void *ctx, double now, const int *gpu, int n);
+    void (*submit)(void *ctx, double now, int frontend, const submission *r);
+    void (*cancel)(void *ctx, double now, int frontend, uint64_t id);
+    void (*report)(void *ctx, double now, int gpu, const gpu_report *r);
+    void (*tick)(void *ctx, double now);
+    void (*command)(void *ctx, const command *c);
+    void *ctx;
+} scheduler_tap;
+
+void scheduler_set_tap(scheduler *s, const scheduler_tap *tap);         /* borrowed */
+
 /* Frontends and GPUs are known by small numbers that the caller gives out and may use again. A frontend that is
  * gone takes its requests with it; the requests of a GPU that is gone go to others. */
 void scheduler_frontend_up(scheduler *s, int frontend);
@@ -121,8 +140,8 @@ void scheduler_gpu_gone(scheduler *s, double now, int gpu, bool died);
 /* The link of several, gpu[n], was lost: all go at once, so that no request moves from one of them to another. */
 void scheduler_gpus_gone(scheduler *s, double now, const int *gpu, int n);
 
-/* No new requests for it, and those it has move away as others have room. */
-void scheduler_gpu_drain(scheduler *s, double now, int gpu);
+/* No new requests for any of gpu[n], and those they have move away as others have room; not from one of them to another. */
+void scheduler_gpus_drain(scheduler *s, double now, const int *gpu, int n);
 
 /* An id that is there already is an error of the frontend: ended with END_FAILED. */
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *r);

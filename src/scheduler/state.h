@@ -8,10 +8,17 @@
 /* Stays where it is: a list knows the address of its head. */
 typedef struct { request_list requests; } frontend_state;
 
+/* Prompt and adapter of a request that was ended for killing workers. */
+typedef struct { uint64_t mark[2]; double until; } known_killer;
+enum { MOST_KILLERS = 256 };
+
 struct scheduler {
     scheduler_options opt;
     command_sink *sink;
     void *ctx;                  /* borrowed */
+    const scheduler_tap *tap;           /* borrowed; NULL: none, else sink and ctx are ours, and the caller's these: */
+    command_sink *tapped_sink;
+    void *tapped_ctx;
     frontend_state **frontends; /* [n_frontends] by number; NULL: none */
     gpu **gpus;                 /* [n_gpus] by number; NULL: none */
     size_t n_frontends, frontends_cap, n_gpus, gpus_cap;
@@ -23,7 +30,10 @@ struct scheduler {
     int64_t most_capacity;      /* the largest ever */
     id_map *requests;           /* all, by id */
     slab *memory;               /* of the requests */
-    wait_queue queue, suspects, leaving;
+    wait_queue queue, suspects, confined, leaving;
+    gpu *reserved;              /* borrowed: that takes only those who must be alone; NULL: none */
+    known_killer killers[MOST_KILLERS]; /* the newest, so that they are known when they come again */
+    size_t n_killers;           /* ever */
     request_list may_be_late;   /* by submission */
     request_list aside;         /* that no open GPU could hold, by when they stepped aside */
     int n_aside;                /* of those, on no GPU */

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/adapter.h"
+#include "worker/adapter_key.h"
 
 /* The directory of an adapter, owned by the caller; NULL: nobody knows one of this name. */
 static char *find(const adapter_store *s, const char *name)
@@ -27,15 +28,26 @@ static char *find(const adapter_store *s, const char *name)
     return NULL;
 }
 
-static lora *load(void *ctx, const char *name, err *e)
+/* The adapter of a folder, if it has the content that is asked for; hex NULL: whatever it has. */
+static adapter *open_version(const adapter_store *s, const char *dir, const char *hex, err *e)
 {
-    const adapter_store *s = ctx;
+    adapter *a = adapter_open(dir, s->base, e);
+    if (!a || !hex || strcmp(adapter_describe(a)->digest, hex) == 0)
+        return a;
+    err_set(e, "it was replaced since the request began: the weights the request was begun with (%.12s) are not on this host any "
+            "more, those of now are %.12s", hex, adapter_describe(a)->digest);
+    adapter_close(a);
+    return NULL;
+}
+
+static lora *load_from(const adapter_store *s, const char *name, const char *hex, err *e)
+{
     char *dir = find(s, name);
     if (!dir) {
         err_set(e, "there is no adapter \"%s\"", name);
         return NULL;
     }
-    adapter *a = adapter_open(dir, s->base, e);
+    adapter *a = open_version(s, dir, hex, e);
     free(dir);
     if (!a) {
         err_wrap(e, "adapter %s", name);
@@ -43,6 +55,15 @@ static lora *load(void *ctx, const char *name, err *e)
     }
     lora *l = adapter_to_lora(a, s->be);
     adapter_close(a);
+    return l;
+}
+
+static lora *load(void *ctx, const char *key, err *e)
+{
+    const char *hex;
+    char *name = xstrndup(key, adapter_key_split(key, &hex));
+    lora *l = load_from(ctx, name, hex, e);
+    free(name);
     return l;
 }
 

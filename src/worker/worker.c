@@ -1,24 +1,17 @@
 /* worker.c - see worker.h
  *
- *   wait (only when idle) ──▶ commands ──▶ one engine step ──▶ one Step out ──▶ ...
- *
- * The pipe is read between steps, and also while all requests wait for adapters from storage. Whatever happened since
- * the last Step is packed as it happens, part by part, into the next. */
+ * Whatever happened since the last Step is packed as it happens, part by part, into the next. */
 #include "worker/worker.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/devices.h"
 #include "base/buf.h"
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "engine/engine.h"
 #include "net/frames.h"
 #include "net/pack.h"
-#include "worker/adapter_store.h"
+#include "worker/adapter_key.h"
 #include "worker/wire_sampling.h"
 
 static const double HEARTBEAT = 1;      /* seconds between Steps of a worker that has nothing to do */
@@ -27,13 +20,9 @@ static const double LOADING = 0.001;    /* seconds between looks whether an adap
 /* A request that is in the engine. */
 typedef struct { uint64_t id; uint32_t attempt; int n_output, n_logprobs; } job;
 
-typedef struct {
-    const worker_options *opt;
-    backend *be;
-    model *m;
-    adapter_store adapters;
-    engine *g;
-    frame_reader in;
+struct worker {
+    worker_setup is;                    /* its strings are owned */
+    engine *g;                          /* borrowed */
     unpacker *messages;
     job *jobs;                          /* [n_jobs] */
     size_t n_jobs, jobs_cap;
@@ -44,8 +33,31 @@ typedef struct {
     double sent_at;                     /* the last Step */
     uint32_t reset;
     buf parts;                          /* tokens and ends of the next Step, packed */
-    buf body, message, frame, logprobs; /* scratch */
-} worker;
+    buf body, message, logprobs, key;   /* scratch */
+};
+
+worker *worker_new(engine *g, const worker_setup *s)
+{
+    worker *w = XNEW(worker);
+    *w = (worker){.is = *s, .g = g, .messages = unpacker_new(16 * FRAME_MAX)};
+    w->is.uuid = xstrdup(s->uuid);
+    w->is.device = xstrdup(s->device);
+    return w;
+}
+
+void worker_free(worker *w)
+{
+    if (!w)
+        return;
+    unpacker_free(w->messages);
+    buf *scratch[] = {&w->parts, &w->body, &w->message, &w->logprobs, &w->key};
+    for (size_t i = 0; i < sizeof scratch / sizeof *scratch; i++)
+        buf_free(scratch[i]);
+    free((char *)w->is.uuid);
+    free((char *)w->is.device);
+    free(w->jobs);
+    free(w);
+}
 
 static job *find_job(worker *w, uint64_t id)
 {
@@ -98,7 +110,10 @@ static int add_to_engine(worker *w, const Request *r, sampling *how, err *e)
         return err_set(e, "the request has %zu tokens, %u of them prompt", r->n_tokens, r->n_prompt);
     if (wire_sampling_read(how, r->how.data, r->how.len, r->max_tokens, e))
         return -1;
-    engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? r->adapter : NULL,
+    if (r->digest.len != 0 && r->digest.len != DIGEST_BYTES)
+        return err_set(e, "the request has an adapter's digest of %zu bytes", r->digest.len);
+    adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
+    engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? w->key.data : NULL,
                         .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .how = *how};
     return engine_add(w->g, &q, e);
 }
@@ -149,7 +164,7 @@ static void take_reset(worker *w, uint32_t number)
     w->reset = number;
 }
 
-static int take_message(worker *w, const void *bytes, size_t n, err *e)
+int worker_take(worker *w, const void *bytes, size_t n, err *e)
 {
     const Message *m = unpacker_read(w->messages, bytes, n);
     if (!m || m->what_case != MESSAGE__WHAT_COMMANDS)
@@ -161,19 +176,9 @@ static int take_message(worker *w, const void *bytes, size_t n, err *e)
     return 0;
 }
 
-/* Take in all commands there are, waiting for the first when there is nothing else to do. */
-static int read_commands(worker *w, err *e)
+double worker_may_wait(const worker *w)
 {
-    double wait = engine_is_idle(w->g) ? HEARTBEAT : w->is_loading ? LOADING : 0;
-    for (; frame_reader_wait(&w->in, wait); wait = 0) {
-        if (frame_reader_fill(&w->in, e) < 0)
-            return -1;
-        size_t n;
-        for (const void *bytes; (bytes = frame_reader_next(&w->in, &n));)
-            if (take_message(w, bytes, n, e))
-                return -1;
-    }
-    return 0;
+    return engine_is_idle(w->g) ? HEARTBEAT : w->is_loading ? LOADING : 0;
 }
 
 static void take_event(worker *w, const event *ev)
@@ -212,20 +217,16 @@ static int run_step(worker *w, err *e)
     return 0;
 }
 
-static int send(worker *w, const buf *message)
+static worker_status send_message(worker *w)
 {
-    buf_clear(&w->frame);
-    frame_add(&w->frame, message->data, message->len);
-    return frame_write_all(w->opt->out, w->frame.data, w->frame.len);
+    return w->is.send(w->is.ctx, w->message.data, w->message.len) ? WORKER_UNHEARD : WORKER_GOES_ON;
 }
 
-static int send_step(worker *w)
+static worker_status send_step(worker *w)
 {
-    if (w->is_loading && w->n_seen == w->n_told && clock_now() - w->sent_at < HEARTBEAT)
-        return 0;                       /* nothing has happened */
     engine_stats stats = engine_get_stats(w->g);
     Step s = STEP__INIT;
-    s.gpu = (uint32_t)w->opt->gpu;
+    s.gpu = (uint32_t)w->is.gpu;
     s.n_seen = w->n_seen;
     s.pages_free = stats.pages_free - stats.pages_wanted;
     s.reset = w->reset;
@@ -237,90 +238,40 @@ static int send_step(worker *w)
     buf_clear(&w->parts);
     w->has_new = false;
     w->n_told = w->n_seen;
-    w->sent_at = clock_now();
+    w->sent_at = w->is.now(w->is.ctx);
     buf_clear(&w->message);
     pack_bytes(&w->message, MESSAGE__WHAT_STEP, w->body.data, w->body.len);
-    return send(w, &w->message);
+    return send_message(w);
 }
 
-/* The model is loaded. */
-static int send_up(worker *w)
+worker_status worker_greet(worker *w)
 {
     engine_stats stats = engine_get_stats(w->g);
-    char uuid[64];
-    backend_device_uuid(w->opt->device, uuid, sizeof uuid);
     GpuUp up = GPU_UP__INIT;
-    up.gpu = (uint32_t)w->opt->gpu;
-    up.uuid = uuid;
-    up.max_batch = (uint32_t)w->opt->max_batch;
+    up.gpu = (uint32_t)w->is.gpu;
+    up.uuid = (char *)w->is.uuid;
+    up.max_batch = (uint32_t)w->is.max_batch;
     up.n_pages = (uint32_t)stats.pages_total;
     up.page_len = (uint32_t)stats.page_len;
-    up.max_tokens = (uint32_t)w->m->config.max_positions;
-    up.device = (char *)w->be->name;
+    up.max_tokens = (uint32_t)w->is.max_tokens;
+    up.device = (char *)w->is.device;
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_GPU_UP;
     m.gpu_up = &up;
     buf_clear(&w->message);
     pack_message(&w->message, &m);
-    return send(w, &w->message);
+    return send_message(w);
 }
 
-static int open_all(worker *w, err *e)
+worker_status worker_report_news(worker *w)
 {
-    const worker_options *o = w->opt;
-    dtype type;
-    if (model_weights_type(o->model_dir, &type, e) || !(w->be = backend_open(o->device, type, o->threads, e)) ||
-        !(w->m = model_load(w->be, o->model_dir, e)))
-        return -1;
-    w->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
-                                  .base = &w->m->config, .be = w->be};
-    engine_options g = engine_options_default();
-    g.max_batch = o->max_batch;
-    g.n_pages = o->kv_pages;
-    g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
-    g.adapters = adapter_store_source(&w->adapters);
-    g.never_waits = true;
-    w->g = engine_new(w->m, &g, e);
-    w->in.fd = o->in;
-    w->messages = unpacker_new(16 * FRAME_MAX);
-    return w->g ? 0 : -1;
+    return w->has_new ? send_step(w) : WORKER_GOES_ON;
 }
 
-static void close_all(worker *w)
+worker_status worker_step(worker *w, err *e)
 {
-    engine_free(w->g);
-    model_free(w->m);
-    if (w->be)
-        w->be->ops->free(w->be);
-    frame_reader_deinit(&w->in);
-    unpacker_free(w->messages);
-    buf *scratch[] = {&w->parts, &w->body, &w->message, &w->frame, &w->logprobs};
-    for (size_t i = 0; i < sizeof scratch / sizeof *scratch; i++)
-        buf_free(scratch[i]);
-    free(w->jobs);
-}
-
-/* Until the runner is gone: 0; -1: the device failed. Before the first step with a new request it is reported as taken
- * in: if that step is the worker's end, the scheduler knows who was there. */
-static int serve(worker *w, err *e)
-{
-    err pipe = {0};
-    for (int status = send_up(w); status == 0; status = send_step(w)) {
-        if (read_commands(w, &pipe) < 0 || (w->has_new && send_step(w)))
-            break;
-        if (run_step(w, e))
-            return -1;
-    }
-    log_debug("worker %d ends: %s", w->opt->gpu, *pipe.msg ? pipe.msg : "the pipe is closed");
-    return 0;
-}
-
-int worker_run(const worker_options *o, err *e)
-{
-    worker w = {.opt = o};
-    int status = open_all(&w, e);
-    if (status == 0)
-        status = serve(&w, e);
-    close_all(&w);
-    return status;
+    if (run_step(w, e))
+        return WORKER_FAILED;
+    bool nothing_new = w->is_loading && w->n_seen == w->n_told && w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
+    return nothing_new ? WORKER_GOES_ON : send_step(w);
 }

@@ -1,25 +1,46 @@
-/* worker.h - one device: the engine loop behind a pipe
+/* worker.h - one device's engine, as its runner knows it: commands in, Steps out
  *
- * A subprocess of a runner. Commands come in on one file descriptor, Steps go out on another (net/frames.h): one at
- * the end of each engine step, and one a second when there is nothing to do, so that the runner sees that it lives.
- * It ends when the pipe is closed. */
+ *   commands ──▶ worker_take ──▶ worker_report_news ──▶ worker_step: one engine step, one Step out ──▶ ...
+ *
+ * A Step goes out at the end of each engine step, and one a second when there is nothing to do, so that the runner sees
+ * that it lives. No files, no pipes, no clock of its own: worker_process.c has those, and the simulation others. */
 #ifndef PUNICA_WORKER_WORKER_H
 #define PUNICA_WORKER_WORKER_H
 
 #include "base/err.h"
+#include "engine/engine.h"
 
 typedef struct {
-    const char *model_dir, *device;
-    const char *adapters_dir;           /* NULL: none */
-    const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
-    int n_adapters;
-    int max_batch;
-    int threads, kv_pages, n_adapter_slots;     /* 0: as the engine likes */
     int gpu;                            /* its number at its runner */
-    int in, out;                        /* file descriptors */
-} worker_options;
+    const char *uuid, *device;          /* of the device, and the device in words; copied */
+    int max_batch, max_tokens;          /* requests at once; tokens of one, as the model allows */
+    int (*send)(void *ctx, const void *message, size_t n);      /* packed; -1: nobody listens any more */
+    double (*now)(void *ctx);           /* seconds of any clock */
+    void *ctx;
+} worker_setup;
 
-/* Returns 0 when the pipe is closed, -1 when the model cannot be loaded or the device fails. */
-int worker_run(const worker_options *o, err *e);
+typedef struct worker worker;
+
+typedef enum { WORKER_GOES_ON, WORKER_UNHEARD, WORKER_FAILED } worker_status;   /* nobody listens; the device failed */
+
+/* The engine is borrowed; its never_waits is set. */
+worker *worker_new(engine *g, const worker_setup *s);
+void worker_free(worker *w);            /* w may be NULL */
+
+/* Say that the device is ready, first of all. */
+worker_status worker_greet(worker *w);
+
+/* Take in a message of the runner's. -1: it is no command. */
+int worker_take(worker *w, const void *message, size_t n, err *e);
+
+/* Seconds that may pass before the next step if no command comes. */
+double worker_may_wait(const worker *w);
+
+/* Before a step: if there are new requests, report them as taken in. If the step is the worker's end, the scheduler
+ * knows who was there. */
+worker_status worker_report_news(worker *w);
+
+/* One step of the engine, if it has anything to do, and the report of it. */
+worker_status worker_step(worker *w, err *e);
 
 #endif

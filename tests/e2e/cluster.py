@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 
+import wire
 from conftest import PROGRAM, ROOT
 
 DEMO = ROOT / "demo"
@@ -26,6 +27,14 @@ def wait_for(condition, what, patience=PATIENCE_S):
             return value
         assert time.monotonic() < end, f"{patience} s passed, and still not: {what}"
         time.sleep(0.01)
+
+
+def deadly_environment(tokens, folder):
+    """Of a runner whose workers die of every request with these tokens in its prompt."""
+    library = folder / "deadly_request.so"
+    subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, ROOT / "tests/faults/deadly_request.c"], check=True)
+    return {"LD_PRELOAD": str(library), "DEADLY_BYTES": b"".join(map(wire.varint, tokens)).hex(),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
 
 
 class Process:

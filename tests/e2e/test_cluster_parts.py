@@ -13,8 +13,8 @@ import time
 import pytest
 
 import wire
-from cluster import DEMO, SECRET, Cluster, wait_for
-from conftest import PROGRAM, ROOT
+from cluster import DEMO, SECRET, Cluster, deadly_environment, wait_for
+from conftest import PROGRAM
 from serving import metric
 
 STOP, LENGTH, FAILED, KILLS_WORKERS = 0, 1, 2, 6
@@ -189,12 +189,9 @@ def test_a_hung_worker_is_killed(cluster, expected):
     runner.wait_log("ended: hung")
 
 
-def test_a_request_that_kills_two_workers_fails_alone(cluster, expected, tmp_path):
-    library = tmp_path / "deadly_request.so"
-    subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, ROOT / "tests/faults/deadly_request.c"], check=True)
+def test_a_request_that_kills_its_workers_fails_alone(cluster, expected, tmp_path):
     deadly = [1001, 1003, 1007, 1013, 1019]
-    env = {"LD_PRELOAD": str(library), "DEADLY_BYTES": b"".join(map(wire.varint, deadly)).hex(),
-           "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+    env = deadly_environment(deadly, tmp_path)
     cluster.scheduler()
     runners = [cluster.runner(env=env) for _ in range(2)]
     cluster.wait_gpus(2)
@@ -206,7 +203,8 @@ def test_a_request_that_kills_two_workers_fails_alone(cluster, expected, tmp_pat
     streams.link.submit(id, deadly, N_TOKENS, how=LONG, arrival=streams.arrival[id])
     output = streams.finish()
     assert output.pop(id) == [] and output == expected
-    wait_for(lambda: sum(r.log().count("ended: killed by signal 9") for r in runners) == 2, "two workers have died")
+    n_died = sum(r.log().count("ended: killed by signal 9") for r in runners)
+    assert 3 <= n_died <= 5             # with others at most twice, then three times alone
 
 
 def test_a_killed_runner_takes_its_workers_along_and_loses_no_request(cluster, expected):

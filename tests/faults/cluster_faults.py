@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Faults in a cluster of real processes: 1 scheduler, 2 frontends, 4 runners with the demo model on loopback, 64 streams
-at once over the base and all adapters. Processes are killed, stopped and hung in random order; every stream must end with
-exactly the text that `punica generate` makes of its prompt and seed.
+at once over the base and all adapters. Processes are killed, stopped and hung in random order, without waiting for calm
+between two faults, and some requests kill every worker that runs them; every stream must end with exactly the text that
+`punica generate` makes of its prompt and seed, and those requests, and nobody else, as killers.
 
-    PUNICA_BIN=build/punica build/venv/bin/python tests/faults/cluster_faults.py [--faults N] [--seed N] [--stop SECONDS]
+    PUNICA_BIN=build/punica build/venv/bin/python tests/faults/cluster_faults.py [--faults N] [--killers N] [--seed N] [--stop SECONDS]
 
 A stream is excused only when its own frontend was killed. As one ends, another begins, so that there are always 64.
 The same seed gives the same faults in the same order, though not at the same moments.
@@ -24,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
-from cluster import DEMO, Cluster           # noqa: E402
+from cluster import DEMO, Cluster, deadly_environment       # noqa: E402
 from conftest import PROGRAM                # noqa: E402
 
 N_RUNNERS, N_FRONTENDS, N_STREAMS = 4, 2, 64
@@ -36,6 +37,7 @@ SENTENCES = ["On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros 
 SANITIZED = b"__asan_init" in PROGRAM.read_bytes()
 HANG_S = 10 if SANITIZED else 4             # a worker silent for so long is killed by its runner
 STUCK_S = 300 if SANITIZED else 120         # no stream is without a token for so long
+DEADLY = [1001, 1003, 1007, 1013, 1019]     # tokens of which workers die
 
 
 def cases(n_tokens):
@@ -78,7 +80,7 @@ class Streams:
 
     def __init__(self, requests, expected, frontends):
         self.requests, self.expected, self.frontends = requests, expected, frontends
-        self.ended = self.excused = self.tokens = 0
+        self.ended = self.excused = self.tokens = self.killers = 0
         self.heard = [time.monotonic()] * len(requests)     # when each last got a token
         self.closing = False
 
@@ -118,6 +120,25 @@ class Streams:
                 raise Excused from None
             raise
 
+    async def killer(self, i):
+        """A request that kills every worker that runs it: it must end as that."""
+        body = json.dumps({"model": "demo", "prompt": [*DEADLY, i], "max_tokens": 20}).encode()
+        while True:
+            frontend = self.frontends[i % len(self.frontends)].process
+            try:
+                host, port = frontend.http.split(":")
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                answer = await reader.read()
+                writer.close()
+            except OSError:
+                answer = b""
+            if b"worker_died" in answer:
+                self.killers += 1
+                return
+            assert not answer or frontend.popen.poll() is not None, answer
+            await asyncio.sleep(0.2)            # its frontend was killed
+
     async def forever(self, i):
         """One stream after the other, until told to stop after the present one."""
         turn = i
@@ -146,7 +167,7 @@ class Role:
 
 
 class Faults:
-    KINDS = {"kill worker": 6, "kill runner": 3, "kill scheduler": 3, "stop runner": 1, "hang worker": 1, "kill frontend": 1}
+    KINDS = {"kill worker": 6, "kill workers": 2, "kill runner": 3, "kill scheduler": 3, "stop runner": 1, "hang worker": 1, "kill frontend": 1}
 
     def __init__(self, rng, scheduler, runners, frontends, stop_seconds):
         self.rng, self.scheduler, self.runners, self.frontends, self.stop_seconds = rng, scheduler, runners, frontends, stop_seconds
@@ -158,22 +179,16 @@ class Faults:
         await asyncio.sleep(self.rng.uniform(0, 0.5))
         role.process = await asyncio.to_thread(role.start)
 
-    def lives(self, runner):
-        """How often the scheduler has heard that a worker died, and the runner that one of its own is ready. Killed before
-        it was ready, only the next one's start shows that it is noticed."""
-        return self.scheduler.process.log().count(" is gone: "), runner.process.log().count(" is ready ")
-
     async def strike(self, kind):
         runner = self.rng.choice(self.runners)
         if kind in ("kill worker", "hang worker"):
-            workers = runner.process.children()
-            if not workers:
-                return
-            before = self.lives(runner)
-            os.kill(self.rng.choice(workers), signal.SIGKILL if kind == "kill worker" else signal.SIGSTOP)
-            async with asyncio.timeout(STUCK_S):
-                while self.lives(runner) == before:
-                    await asyncio.sleep(0.02)
+            for worker in runner.process.children():
+                os.kill(worker, signal.SIGKILL if kind == "kill worker" else signal.SIGSTOP)
+        elif kind == "kill workers":            # one after the other, wherever their requests go
+            for _ in range(8):
+                for worker in self.rng.choice(self.runners).process.children():
+                    os.kill(worker, signal.SIGKILL)
+                await asyncio.sleep(self.rng.uniform(0, 0.3))
         elif kind == "stop runner":
             runner.process.kill(signal.SIGSTOP)
             await asyncio.sleep(self.stop_seconds)
@@ -191,21 +206,17 @@ class Faults:
         return kinds
 
 
-def suspects(cluster):
-    """How many requests the next death of a worker could be blamed on."""
-    return int(re.search(r"^punica_requests_suspect (\d+)$", cluster.get("/metrics"), re.M)[1])
-
-
-async def progress(cluster, streams, tasks, since):
-    """Wait until every stream has got a token since then, and no request is a suspect any more: a worker killed sooner
-    could be blamed on one that has not had the chance to show that it is innocent. (A token that a client gets may have
-    been made long before, by the worker that died.)"""
-    while min(streams.heard) < since or await asyncio.to_thread(suspects, cluster) > 0:
+async def wait(streams, tasks, seconds):
+    """Let so much time pass; a stream that has failed, or is stuck, is the end of it."""
+    until = time.monotonic() + seconds
+    while True:
         for task in tasks:
             if task.done():
                 task.result()
         assert time.monotonic() - min(streams.heard) < STUCK_S, "a stream is stuck"
-        await asyncio.sleep(0.02)
+        if time.monotonic() >= until:
+            return
+        await asyncio.sleep(min(0.05, seconds))
 
 
 async def run(options, folder):
@@ -215,7 +226,8 @@ async def run(options, folder):
     add_stops(requests, expected)
     cluster = Cluster(folder)
     scheduler = Role(cluster.scheduler)
-    runners = [Role(lambda: cluster.runner("--hang-seconds", HANG_S)) for _ in range(N_RUNNERS)]
+    deadly = deadly_environment(DEADLY, folder)
+    runners = [Role(lambda: cluster.runner("--hang-seconds", HANG_S, env=deadly)) for _ in range(N_RUNNERS)]
     frontends = [Role(cluster.frontend) for _ in range(N_FRONTENDS)]
     for role in frontends:
         role.start = lambda listen=role.process.http: cluster.frontend(listen=listen)
@@ -224,20 +236,26 @@ async def run(options, folder):
     faults = Faults(rng, scheduler, runners, frontends, options.stop)
     started = time.monotonic()
     tasks = [asyncio.create_task(streams.forever(i)) for i in range(N_STREAMS)]
+    killers = []
     try:
-        for kind in faults.draw(options.faults):
-            await progress(cluster, streams, tasks, time.monotonic())
-            await asyncio.sleep(rng.uniform(0, options.pause))
+        kinds = faults.draw(options.faults)
+        for i, kind in enumerate(kinds):
+            await wait(streams, tasks, rng.uniform(0, options.pause))
             print(f"{time.monotonic() - started:6.1f} s  {kind}", flush=True)
             await faults.strike(kind)
-        await progress(cluster, streams, tasks, time.monotonic())
+            while len(killers) < options.killers * (i + 1) // len(kinds):
+                killers.append(asyncio.create_task(streams.killer(len(killers))))
+        while not all(task.done() for task in killers):
+            await wait(streams, tasks, 0.1)
+        for task in killers:
+            task.result()
         streams.closing = True
         await asyncio.gather(*tasks)
         took = time.monotonic() - started
     finally:
-        for task in tasks:
+        for task in tasks + killers:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *killers, return_exceptions=True)
         cluster.close()
     return faults.done, streams, took
 
@@ -245,10 +263,11 @@ async def run(options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--faults", type=int, default=6 if SANITIZED else 10)
+    parser.add_argument("--killers", type=int, default=1 if SANITIZED else 2, help="requests that kill their workers")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--tokens", type=int, default=40 if SANITIZED else 200, help="of each stream")
     parser.add_argument("--stop", type=float, default=3, help="seconds a runner is stopped")
-    parser.add_argument("--pause", type=float, default=0.5, help="seconds between faults at most")
+    parser.add_argument("--pause", type=float, default=2, help="seconds between faults at most")
     options = parser.parse_args()
     print(f"--seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -261,7 +280,7 @@ def main():
             raise
     what = ", ".join(f"{n} {kind}" for kind, n in sorted(done.items()))
     print(f"{sum(done.values())} faults ({what}) in {took:.0f} s: {streams.ended} streams, {streams.tokens} pieces, all as without"
-          f" faults; {streams.excused} on killed frontends")
+          f" faults; {streams.excused} on killed frontends; {streams.killers} killers")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "net/identity.h"
+#include "net/event_loop.h"
 #include "net/link.h"
 #include "scheduler/sched_server.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-typedef struct { struct event_base *loop; sched_server *server; bool is_up, is_down; } scene;
+typedef struct { event_loop *loop; sched_server *server; bool is_up, is_down; } scene;
 
 static void on_up(void *ctx, net_link *l, const Hello *h)
 {
@@ -43,7 +43,7 @@ static void on_down(void *ctx, net_link *l, const char *why)
 static void turn(scene *s, int times)
 {
     while (times-- > 0)
-        event_base_loop(s->loop, EVLOOP_NONBLOCK);
+        event_base_loop(s->loop->events, EVLOOP_NONBLOCK);
 }
 
 static net_link *connect_as(scene *s, Hello__Role role)
@@ -52,11 +52,11 @@ static net_link *connect_as(scene *s, Hello__Role role)
     o.secret = "fuzz fuzz";
     o.role = role;
     o.name = "fuzz";
-    o.instance = identity_random();
+    o.instance = loop_random_id(&s->loop->base);
     link_events events = {on_up, on_message, on_down, s};
     err e;
     s->is_up = s->is_down = false;
-    net_link *l = link_connect(s->loop, sched_server_address(s->server), &o, &events, &e);
+    net_link *l = link_connect(&s->loop->base, sched_server_address(s->server), &o, &events, &e);
     CHECK(l);
     for (int i = 0; i < 1000 && !s->is_up; i++)
         turn(s, 1);
@@ -109,8 +109,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     o.listen = at;
     o.link.secret = "fuzz fuzz";
     err e;
-    scene s = {.loop = event_base_new()};
-    s.server = sched_server_new(s.loop, &o, &e);
+    scene s = {.loop = event_loop_new()};
+    s.server = sched_server_new(&s.loop->base, &o, &e);
     CHECK(s.server);
     if (data[0] % 3 == 0)
         play_stranger(&s, data + 1, size - 1);
@@ -118,6 +118,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         play_member(&s, data[0] % 3 == 1 ? HELLO__ROLE__FRONTEND : HELLO__ROLE__RUNNER, data + 1, size - 1);
     link_free(connect_as(&s, HELLO__ROLE__FRONTEND));
     sched_server_free(s.server);
-    event_base_free(s.loop);
+    event_loop_free(s.loop);
     return 0;
 }

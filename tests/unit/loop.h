@@ -3,9 +3,8 @@
 #ifndef PUNICA_TESTS_LOOP_H
 #define PUNICA_TESTS_LOOP_H
 
-#include <event2/event.h>
-
 #include "base/clock.h"
+#include "net/event_loop.h"
 #include "test.h"
 
 static void loop_do_nothing(evutil_socket_t fd, short what, void *ctx)
@@ -16,11 +15,11 @@ static void loop_do_nothing(evutil_socket_t fd, short what, void *ctx)
 }
 
 /* Handle what there is, or the first thing that comes within 5 ms. */
-static inline void loop_turn(struct event_base *loop)
+static inline void loop_turn(event_loop *loop)
 {
     struct timeval t = {.tv_usec = 5000};
-    event_base_once(loop, -1, EV_TIMEOUT, loop_do_nothing, NULL, &t);
-    event_base_loop(loop, EVLOOP_ONCE);
+    event_base_once(loop->events, -1, EV_TIMEOUT, loop_do_nothing, NULL, &t);
+    event_base_loop(loop->events, EVLOOP_ONCE);
 }
 
 /* Turn the loop until the condition holds; the test fails after 10 seconds. */

@@ -7,7 +7,6 @@
 #ifndef PUNICA_TESTS_STAND_IN_H
 #define PUNICA_TESTS_STAND_IN_H
 
-#include <event2/event.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,7 +42,7 @@ typedef struct playing {
 } playing;
 
 static struct {
-    struct event_base *loop;
+    event_loop *loop;
     link_listener *listener;
     net_link *link;
     frontend *f;
@@ -248,12 +247,12 @@ static void on_quit(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     (void)what;
     (void)ctx;
-    event_base_loopbreak(it.loop);
+    event_base_loopbreak(it.loop->events);
 }
 
 static void *run_loop(void *ctx)
 {
-    event_base_dispatch(it.loop);
+    event_base_dispatch(it.loop->events);
     return ctx;
 }
 
@@ -280,13 +279,13 @@ static int start(void **state)
     err e;
     make_adapters();
     log_set_level(LOG_ERROR);
-    it.loop = event_base_new();
+    it.loop = event_loop_new();
     link_options link = link_options_default();
     link.secret = "s";
     link.role = HELLO__ROLE__SCHEDULER;
     link.name = "stand-in";
     const link_events events = {.up = on_up, .message = on_message, .down = on_down};
-    it.listener = link_listen(it.loop, "127.0.0.1:0", &link, &events, &e);
+    it.listener = link_listen(&it.loop->base, "127.0.0.1:0", &link, &events, &e);
     assert_non_null(it.listener);
     static const int eos[] = {1};
     frontend_options o = frontend_options_default();
@@ -310,8 +309,8 @@ static int start(void **state)
         fail_msg("%s", e.msg);
     strcpy(server_address, frontend_address(it.f));
     assert_int_equal(pipe(it.quit), 0);
-    event_base_once(it.loop, it.quit[0], EV_READ, on_quit, NULL, NULL);
-    it.turn = event_new(it.loop, -1, EV_PERSIST, on_turn, NULL);
+    event_base_once(it.loop->events, it.quit[0], EV_READ, on_quit, NULL, NULL);
+    it.turn = event_new(it.loop->events, -1, EV_PERSIST, on_turn, NULL);
     event_add(it.turn, &(struct timeval){.tv_usec = 1000});
     return pthread_create(&it.thread, NULL, run_loop, NULL);
 }
@@ -328,7 +327,7 @@ static int stop(void **state)
     free(step.t);
     free(step.end);
     event_free(it.turn);
-    event_base_free(it.loop);
+    event_loop_free(it.loop);
     char *command = xasprintf("rm -r %s", it.dir);
     int rc = system(command);
     free(command);

@@ -21,7 +21,7 @@ static batch_item random_item(uint64_t seed, int i, int n_rows)
         pages[i][k] = i * 10 + k;
     int which = (int)(rng_u64(seed, (uint64_t)i) % 5);
     return (batch_item){.owner = &kvs[i], .token = tokens[i], .n_rows = n_rows, .position = i, .kv = &kvs[i],
-                        .lora = which == 4 ? NULL : &adapters[which], .wants_logits = rng_u64(seed, 50 + (uint64_t)i) % 3 != 0};
+                        .lora = which == 4 ? NULL : &adapters[which], .place = 10 - which, .wants_logits = rng_u64(seed, 50 + (uint64_t)i) % 3 != 0};
 }
 
 static void check_rows(const batch *b, const batch_item *it, int seq, int *row, int *out)
@@ -40,8 +40,9 @@ static void check_rows(const batch *b, const batch_item *it, int seq, int *row, 
         assert_int_equal(b->out_row[(*out)++], *row - 1);
 }
 
-/* Each adapter has at most one segment among the prefills and one among the decodes, and the one at
- * the border is shared, unless it is the base model: its rows need no LoRA work. */
+/* Adapters are in the order of their places (not of their addresses), the base model is last. Each adapter has at most
+ * one segment among the prefills and one among the decodes, and the one at the border is shared, unless it is the base
+ * model: its rows need no LoRA work. */
 static void check_segments(const batch *b, const batch_item *prefill, const batch_item *decode)
 {
     int border = b->prefill_indptr[b->n_prefills];
@@ -52,8 +53,13 @@ static void check_segments(const batch *b, const batch_item *prefill, const batc
     for (int i = 0; i < b->n_decodes && b->n_prefills; i++)
         if (decode[i].lora && decode[i].lora == prefill[b->n_prefills - 1].lora)
             assert_ptr_equal(decode[0].lora, decode[i].lora);
-    for (int i = 0; i + 1 < b->n_decodes; i++)
+    const lora *shared = b->n_prefills ? prefill[b->n_prefills - 1].lora : NULL;
+    for (int i = 0; i + 1 < b->n_decodes; i++) {
         assert_true(decode[i].lora || !decode[i + 1].lora);
+        assert_true(!decode[i + 1].lora || decode[i].lora == shared || decode[i].place <= decode[i + 1].place);
+    }
+    for (int i = 0; i + 1 < b->n_prefills; i++)
+        assert_true(!prefill[i + 1].lora || prefill[i].place <= prefill[i + 1].place);
 }
 
 static void batches_follow_the_rules(void **state)

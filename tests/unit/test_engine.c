@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "model/adapter.h"
 #include "test.h"
+#include "told_loaders.h"
 
 enum { N_ADAPTERS = 5, N_REQUESTS = 24, MAX_LEN = 160, VOCAB = 96 };
 
@@ -278,6 +279,39 @@ static void adapters_load_side_by_side(void **state)
     run_all(g, all);
     assert_true(all[0].finished && all[1].finished);
     engine_free(g);
+    drop_backend();
+}
+
+/* Whoever loads decides when an adapter is there; what is under way when the engine ends is given back. */
+static void the_caller_may_bring_loaders(void **state)
+{
+    (void)state;
+    static track all[4];
+    told_loaders loaders = {.base.ops = &told_ops};
+    err e;
+    use_backend(1);
+    engine_options o = engine_options_default();
+    o.n_pages = 100;
+    o.adapters = (adapter_source){.load = load};
+    o.loaders = &loaders.base;
+    o.never_waits = true;
+    engine *g = engine_new(m, &o, &e);
+    assert_non_null(g);
+    for (int i = 0; i < 4; i++) {
+        all[i] = first_track(i);
+        assert_int_equal(add(g, i, &all[i], &e), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        step(g, all);
+    assert_int_equal(engine_get_stats(g).steps, 0);
+    assert_int_equal(loaders.n_todo, 4);
+    told_run(&loaders, 1);
+    while (!all[0].finished)
+        step(g, all);
+    assert_int_equal(engine_get_stats(g).n_waiting, 3);
+    told_run(&loaders, 1);
+    engine_free(g);                             /* with one load finished and two not begun */
+    assert_int_equal(loaders.n_todo + loaders.n_done, 0);
     drop_backend();
 }
 
@@ -618,6 +652,7 @@ int main(void)
         cmocka_unit_test(the_last_token_needs_no_page),  cmocka_unit_test(a_cancel_with_steps_in_flight),
         cmocka_unit_test(memory_limits_adapters_too),    cmocka_unit_test(adapters_load_side_by_side),
         cmocka_unit_test(adapters_come_from_images),     cmocka_unit_test(running_ahead_does_not_matter),
+        cmocka_unit_test(the_caller_may_bring_loaders),
         cmocka_unit_test(outputs_end_where_they_should), cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ typedef struct {
 } witness;
 
 typedef struct {
-    struct event_base *loop;
+    event_loop *loop;
     link_options near_options, far_options;         /* of the listening and the connecting side */
     witness near, far;
     link_listener *listener;
@@ -88,7 +88,7 @@ static int setup(void **state)
 {
     log_set_level(LOG_ERROR);
     pair *p = XNEW(pair);
-    p->loop = event_base_new();
+    p->loop = event_loop_new();
     link_options o = link_options_default();
     o.secret = "open sesame";
     p->near_options = p->far_options = o;
@@ -107,7 +107,7 @@ static int teardown(void **state)
     pair *p = *state;
     link_free(p->link);
     link_listener_free(p->listener);
-    event_base_free(p->loop);
+    event_loop_free(p->loop);
     free(p);
     return 0;
 }
@@ -116,7 +116,7 @@ static void listen_at(pair *p, const char *at)
 {
     err e = {0};
     link_events events = events_of(&p->near);
-    p->listener = link_listen(p->loop, at, &p->near_options, &events, &e);
+    p->listener = link_listen(&p->loop->base, at, &p->near_options, &events, &e);
     if (!p->listener)
         fail_msg("%s", e.msg);
 }
@@ -125,7 +125,7 @@ static void connect_to(pair *p, const char *at)
 {
     err e = {0};
     link_events events = events_of(&p->far);
-    p->link = link_connect(p->loop, at, &p->far_options, &events, &e);
+    p->link = link_connect(&p->loop->base, at, &p->far_options, &events, &e);
     if (!p->link)
         fail_msg("%s", e.msg);
 }
@@ -252,7 +252,7 @@ static void a_stale_socket_file_is_replaced(void **state)
     listen_at(p, at);
     err e;
     link_events events = events_of(&p->near);
-    assert_null(link_listen(p->loop, at, &p->near_options, &events, &e));       /* this one is in use */
+    assert_null(link_listen(&p->loop->base, at, &p->near_options, &events, &e));       /* this one is in use */
 }
 
 static void addresses_are_checked(void **state)
@@ -262,7 +262,7 @@ static void addresses_are_checked(void **state)
     link_events events = events_of(&p->far);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err e = {0};
-        assert_null(link_connect(p->loop, bad[i], &p->far_options, &events, &e));
+        assert_null(link_connect(&p->loop->base, bad[i], &p->far_options, &events, &e));
         assert_non_null(strstr(e.msg, bad[i]));
     }
     address a;
@@ -562,17 +562,17 @@ static void a_listener_that_is_none_of_ours_is_left(void **state)
 }
 
 /* The connecting side in a loop of its own that is not turned: a process that is stopped. */
-static struct event_base *connect_stopped(pair *p)
+static event_loop *connect_stopped(pair *p)
 {
-    struct event_base *other = event_base_new();
+    event_loop *other = event_loop_new();
     err e;
     link_events events = events_of(&p->far);
-    p->link = link_connect(other, link_listener_address(p->listener), &p->far_options, &events, &e);
+    p->link = link_connect(&other->base, link_listener_address(p->listener), &p->far_options, &events, &e);
     assert_non_null(p->link);
     double give_up = clock_now() + 10;
     while ((p->near.n_up == 0 || p->far.n_up == 0) && clock_now() < give_up) {
-        event_base_loop(other, EVLOOP_NONBLOCK);
-        event_base_loop(p->loop, EVLOOP_NONBLOCK);
+        event_base_loop(other->events, EVLOOP_NONBLOCK);
+        event_base_loop(p->loop->events, EVLOOP_NONBLOCK);
     }
     assert_int_equal(p->far.n_up, 1);
     return other;
@@ -584,14 +584,14 @@ static void a_silent_peer_is_lost(void **state)
     p->near_options.ping_every = 0.05;
     p->near_options.silence = 0.3;
     listen_at(p, "127.0.0.1:0");
-    struct event_base *other = connect_stopped(p);
+    event_loop *other = connect_stopped(p);
     double start = clock_now();
     UNTIL(p->loop, p->near.n_down == 1);
     assert_true(clock_now() - start >= 0.25);
     assert_non_null(strstr(p->near.why, "silent"));
     link_free(p->link);
     p->link = NULL;
-    event_base_free(other);
+    event_loop_free(other);
 }
 
 static void pings_keep_an_idle_link_up(void **state)
@@ -628,7 +628,7 @@ static void a_peer_that_does_not_read_is_lost(void **state)
     p->near_options.ping_every = 0.05;
     p->near_options.silence = 1;
     listen_at(p, "127.0.0.1:0");
-    struct event_base *other = connect_stopped(p);
+    event_loop *other = connect_stopped(p);
     int fd = socket_to_listener(p);
     double start = clock_now();
     for (uint64_t i = 1; i <= 60; i++)
@@ -639,7 +639,7 @@ static void a_peer_that_does_not_read_is_lost(void **state)
     assert_non_null(strstr(p->near.why, "does not read"));
     link_free(p->link);
     p->link = NULL;
-    event_base_free(other);
+    event_loop_free(other);
 }
 
 /* As when a frontend submits all its requests again. */
@@ -777,7 +777,7 @@ static void every_refused_peer_is_named(void **state)
     link_events events = events_of(&third);
     p->far_options.name = "third";
     err e;
-    net_link *l = link_connect(p->loop, link_listener_address(p->listener), &p->far_options, &events, &e);
+    net_link *l = link_connect(&p->loop->base, link_listener_address(p->listener), &p->far_options, &events, &e);
     assert_non_null(l);
     buf bytes = {0};
     buf_add_str(&bytes, REQUEST KEY);
@@ -868,9 +868,9 @@ static void tls_files_are_checked(void **state)
     p->far_options.tls_ca = "/nowhere.ca";
     link_events events = events_of(&p->near);
     err e;
-    assert_null(link_listen(p->loop, "127.0.0.1:0", &p->near_options, &events, &e));
+    assert_null(link_listen(&p->loop->base, "127.0.0.1:0", &p->near_options, &events, &e));
     assert_non_null(strstr(e.msg, "/nowhere.crt"));
-    assert_null(link_connect(p->loop, "127.0.0.1:1", &p->far_options, &events, &e));
+    assert_null(link_connect(&p->loop->base, "127.0.0.1:1", &p->far_options, &events, &e));
     assert_non_null(strstr(e.msg, "/nowhere.ca"));
 }
 

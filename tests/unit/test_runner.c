@@ -11,6 +11,7 @@
 #include "net/frames.h"
 #include "net/pack.h"
 #include "runner/runner.h"
+#include "runner/subprocess.h"
 #include "test.h"
 
 static void write_message(const Message *m)
@@ -106,7 +107,7 @@ static int be_worker(const char *mode)
 enum { MAX_KEPT = 256 };
 
 typedef struct {
-    struct event_base *loop;
+    event_loop *loop;
     link_listener *listener;
     char address[128];
     runner *r;
@@ -151,7 +152,7 @@ static void start_listening(scene *s)
     o.name = "test";
     link_events events = {on_up, on_message, on_down, s};
     err e;
-    s->listener = link_listen(s->loop, *s->address ? s->address : "127.0.0.1:0", &o, &events, &e);
+    s->listener = link_listen(&s->loop->base, *s->address ? s->address : "127.0.0.1:0", &o, &events, &e);
     assert_non_null(s->listener);
     snprintf(s->address, sizeof s->address, "%s", link_listener_address(s->listener));
 }
@@ -160,6 +161,7 @@ static void start_runner(scene *s, const char *mode, int n_workers, double hang_
 {
     const char *args[] = {"--mode", mode}, *devices[] = {"cpu", "cpu"};
     runner_options o = runner_options_default();
+    o.processes = subprocess_starter(s->loop->events);
     o.scheduler = s->address;
     o.link.secret = "a secret";
     o.device = devices;
@@ -169,7 +171,7 @@ static void start_runner(scene *s, const char *mode, int n_workers, double hang_
     o.hang_seconds = hang_seconds;
     o.drain_seconds = 2;
     err e;
-    s->r = runner_new(s->loop, &o, &e);
+    s->r = runner_new(&s->loop->base, &o, &e);
     assert_non_null(s->r);
 }
 
@@ -177,7 +179,7 @@ static int setup(void **state)
 {
     log_set_level(LOG_ERROR);
     scene *s = XNEW(scene);
-    s->loop = event_base_new();
+    s->loop = event_loop_new();
     start_listening(s);
     *state = s;
     return 0;
@@ -196,7 +198,7 @@ static int teardown(void **state)
     runner_free(s->r);
     link_listener_free(s->listener);
     forget(s);
-    event_base_free(s->loop);
+    event_loop_free(s->loop);
     free(s);
     return 0;
 }

@@ -21,7 +21,7 @@ typedef struct {
     int n_got;
 } peer;
 
-typedef struct { struct event_base *loop; sched_server *server; peer front, run; } scene;
+typedef struct { event_loop *loop; sched_server *server; peer front, run; } scene;
 
 static void on_up(void *ctx, net_link *l, const Hello *h)
 {
@@ -68,18 +68,18 @@ static net_link *connect_as(scene *s, peer *p, const link_options *o)
 {
     link_events events = {on_up, on_message, on_down, p};
     err e;
-    net_link *l = link_connect(s->loop, sched_server_address(s->server), o, &events, &e);
+    net_link *l = link_connect(&s->loop->base, sched_server_address(s->server), o, &events, &e);
     assert_non_null(l);
     return l;
 }
 
-static sched_server *start_server(struct event_base *loop)
+static sched_server *start_server(event_loop *loop)
 {
     sched_server_options o = sched_server_options_default();
     o.listen = "127.0.0.1:0";
     o.link.secret = "a secret";
     err e;
-    sched_server *v = sched_server_new(loop, &o, &e);
+    sched_server *v = sched_server_new(&loop->base, &o, &e);
     assert_non_null(v);
     return v;
 }
@@ -96,7 +96,7 @@ static int setup(void **state)
 {
     log_set_level(LOG_ERROR);
     scene *s = XNEW(scene);
-    s->loop = event_base_new();
+    s->loop = event_loop_new();
     s->server = start_server(s->loop);
     connect_both(s);
     *state = s;
@@ -118,7 +118,7 @@ static int teardown(void **state)
     forget(&s->front);
     forget(&s->run);
     sched_server_free(s->server);
-    event_base_free(s->loop);
+    event_loop_free(s->loop);
     free(s);
     return 0;
 }

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "scheduler_words.h"
+#include "sim/command_words.h"
+#include "test.h"
 
 /* One scheduler, frontends 0 and 1, time that the test sets. */
 typedef struct { scheduler *s; buf said; double now; } fixture;
@@ -389,7 +390,7 @@ static void suspects_run_apart_until_they_make_a_token(void **state)
     finish(f);
 }
 
-static void a_suspect_whose_worker_dies_again_is_ended(void **state)
+static void a_suspect_whose_worker_dies_again_runs_alone(void **state)
 {
     (void)state;
     fixture *f = begin();
@@ -400,14 +401,134 @@ static void a_suspect_whose_worker_dies_again_is_ended(void **state)
     gpu_is_up(f, 0, 4, 100);
     submit(f, 3);
     expect(f, "add 1 to 0; add 2 to 0; add 1 to 0; add 3 to 0");
-    dies(f, 0, 2);
-    expect(f, "end 1 for 0: kills workers");
+    dies(f, 0, 2);                              /* whose fault it was cannot be said: 1 is confined, 3 a suspect */
+    expect(f, "");
     gpu_is_up(f, 0, 4, 100);
-    expect(f, "add 2 to 0");
-    reports_token(f, 0, 1, 98, 2, 5, 0, 5);
-    expect(f, "tokens of 2 for 0 from 0: 5; add 3 to 0");
-    dies(f, 0, 2);                              /* 2 has made a token since: suspected anew; 3 again without */
-    expect(f, "end 3 for 0: kills workers");
+    expect(f, "add 1 to 0");
+    submit(f, 4);
+    expect(f, "");                              /* nobody joins it */
+    reports_token(f, 0, 1, 98, 1, 5, 0, 5);
+    expect(f, "tokens of 1 for 0 from 0: 5; add 2 to 0; add 4 to 0");
+    finish(f);
+}
+
+static void who_is_alone_when_three_workers_die_is_a_killer(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    submit(f, 1);
+    for (int i = 0; i < 3; i++) {
+        gpu_is_up(f, 0, 4, 100);
+        expect(f, "add 1 to 0");
+        dies(f, 0, 1);
+    }
+    expect(f, "end 1 for 0: kills workers");
+    submit(f, 2);                               /* the same prompt again */
+    expect(f, "end 2 for 0: kills workers");
+    f->now += 700;
+    submit(f, 3);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 3 to 0");
+    finish(f);
+}
+
+static void a_token_or_company_takes_the_blame_away(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    submit(f, 1);
+    for (int i = 0; i < 2; i++) {
+        gpu_is_up(f, 0, 4, 100);
+        dies(f, 0, 1);
+    }
+    gpu_is_up(f, 0, 4, 100);
+    reports_token(f, 0, 1, 98, 1, 3, 0, 5);
+    expect(f, "add 1 to 0; add 1 to 0; add 1 to 0; tokens of 1 for 0 from 0: 5");
+    dies(f, 0, 1);                              /* the third time alone, but it has made a token between */
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 2);
+    expect(f, "add 1 to 0; add 2 to 0");
+    dies(f, 0, 2);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 1 to 0");
+    finish(f);
+}
+
+static void who_goes_on_killing_is_confined_for_good(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    int n = 0;
+    submit(f, 1);
+    for (; n < 16; n++) {                       /* it makes a token each time, and then kills in company */
+        gpu_is_up(f, 0, 4, 100);
+        submit(f, (uint64_t)(100 + n));
+        reports_token(f, 0, 2, 98, 1, (uint32_t)(2 * n + 1), n, 5);
+        scheduler_cancel(f->s, f->now, 0, (uint64_t)(100 + n));
+        dies(f, 0, 2);
+    }
+    buf_clear(&f->said);
+    gpu_is_up(f, 0, 4, 100);
+    reports_token(f, 0, 1, 98, 1, (uint32_t)(2 * n + 1), n, 5);
+    submit(f, 2);
+    expect(f, "add 1 to 0; tokens of 1 for 0 from 16: 5");
+    dies(f, 0, 1);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "end 1 for 0: kills workers; add 2 to 0");
+    finish(f);
+}
+
+static void a_gpu_is_emptied_for_who_must_be_alone(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    submit(f, 1);
+    dies(f, 0, 1);
+    gpu_is_up(f, 0, 4, 100);
+    dies(f, 0, 1);                              /* 1 is confined now */
+    expect(f, "add 1 to 0; add 1 to 0");
+    submit(f, 2);
+    submit_long(f, 3, 200);
+    expect(f, "");
+    gpu_is_up(f, 1, 2, 100);
+    expect(f, "add 1 to 1");
+    gpu_is_up(f, 2, 3, 100);
+    expect(f, "add 2 to 2; add 3 to 2");
+    scheduler_gpu_gone(f->s, 0, 1, false);      /* 1 needs another that is empty, and there is none */
+    expect(f, "");
+    submit(f, 4);
+    expect(f, "");                              /* the one GPU is reserved: nobody comes */
+    gpu_is_up(f, 3, 2, 100);
+    expect(f, "add 1 to 3; add 4 to 2");        /* and is not, once another is empty */
+    finish(f);
+}
+
+static void who_has_shown_its_innocence_makes_place_for_the_next(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    gpu_is_up(f, 1, 4, 100);
+    submit(f, 1);
+    dies(f, 1, 1);
+    dies(f, 0, 1);                              /* 1 is confined */
+    expect(f, "add 1 to 1; add 1 to 0");
+    gpu_is_up(f, 0, 4, 100);
+    submit_long(f, 2, 4);
+    expect(f, "add 1 to 0");
+    reports_token(f, 0, 1, 98, 1, 3, 0, 5);
+    expect(f, "tokens of 1 for 0 from 0: 5; add 2 to 0");
+    dies(f, 0, 2);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 1 to 0");
+    dies(f, 0, 1);
+    gpu_is_up(f, 0, 4, 100);
+    expect(f, "add 1 to 0");                    /* confined again; 2 a suspect that waits for it */
+    reports_token(f, 0, 1, 98, 1, 6, 1, 5);
+    expect(f, "tokens of 1 for 0 from 1: 5; add 2 to 0");
+    dies(f, 0, 2);                              /* now 2 is confined and 1 a suspect */
+    dies(f, 0, 0);
     gpu_is_up(f, 0, 4, 100);
     expect(f, "add 2 to 0");
     finish(f);
@@ -426,8 +547,7 @@ static void who_had_not_been_taken_in_is_not_to_blame(void **state)
     dies(f, 0, 0);                              /* 1 is a suspect, but the worker did not know it yet */
     gpu_is_up(f, 0, 4, 100);
     expect(f, "add 1 to 0; add 2 to 0");
-    dies(f, 0, 2);
-    expect(f, "end 1 for 0: kills workers");
+    assert_int_equal(scheduler_get_stats(f->s).n_suspects, 1);
     finish(f);
 }
 
@@ -447,7 +567,9 @@ static void a_lost_link_makes_no_suspects_and_clears_none(void **state)
     gpu_is_up(f, 0, 4, 100);
     expect(f, "add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0");
     dies(f, 0, 1);
-    expect(f, "end 1 for 0: kills workers");
+    gpu_is_up(f, 0, 4, 100);
+    dies(f, 0, 1);
+    expect(f, "add 1 to 0; end 1 for 0: kills workers");
     finish(f);
 }
 
@@ -656,7 +778,7 @@ static void who_is_too_large_for_the_others_runs_on_while_its_gpu_drains(void **
     fixture *f = begin_with_large_request();
     submit(f, 2);
     expect(f, "add 2 to 1");
-    scheduler_gpu_drain(f->s, 0, 1);
+    scheduler_gpus_drain(f->s, 0, (int[]){1}, 1);
     expect(f, "cancel 2 on 1; add 2 to 0");     /* not held up by 1 */
     scheduler_tick(f->s, 1000);
     reports_token(f, 1, 3, 5, 1, 1, 0, 5);
@@ -726,7 +848,7 @@ static void drained_requests_move_as_others_have_room_oldest_first(void **state)
     for (uint64_t id = 1; id <= 3; id++)
         submit(f, id);
     expect(f, "add 1 to 1; add 2 to 1; add 3 to 1");
-    scheduler_gpu_drain(f->s, 0, 1);
+    scheduler_gpus_drain(f->s, 0, (int[]){1}, 1);
     submit(f, 4);
     expect(f, "");                              /* nowhere to go: they run on, and it takes no new ones */
     gpu_is_up(f, 0, 2, 100);
@@ -740,6 +862,21 @@ static void drained_requests_move_as_others_have_room_oldest_first(void **state)
     assert_true(g.draining && g.n_running == 0);
     scheduler_gpu_gone(f->s, 0, 1, false);
     assert_false(scheduler_get_gpu(f->s, 1, &g));
+    finish(f);
+}
+
+static void of_gpus_that_drain_together_none_takes_from_another(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    gpu_is_up(f, 1, 4, 100);
+    submit(f, 1);
+    expect(f, "add 1 to 1");
+    scheduler_gpus_drain(f->s, 0, (int[]){1, 0}, 2);
+    expect(f, "");
+    gpu_is_up(f, 2, 4, 100);
+    expect(f, "cancel 1 on 1; add 1 to 2");
     finish(f);
 }
 
@@ -919,7 +1056,12 @@ int main(void)
         cmocka_unit_test(requests_of_a_lost_gpu_go_to_others),
         cmocka_unit_test(gpus_of_one_lost_link_go_at_once),
         cmocka_unit_test(suspects_run_apart_until_they_make_a_token),
-        cmocka_unit_test(a_suspect_whose_worker_dies_again_is_ended),
+        cmocka_unit_test(a_suspect_whose_worker_dies_again_runs_alone),
+        cmocka_unit_test(who_is_alone_when_three_workers_die_is_a_killer),
+        cmocka_unit_test(a_token_or_company_takes_the_blame_away),
+        cmocka_unit_test(who_goes_on_killing_is_confined_for_good),
+        cmocka_unit_test(a_gpu_is_emptied_for_who_must_be_alone),
+        cmocka_unit_test(who_has_shown_its_innocence_makes_place_for_the_next),
         cmocka_unit_test(who_had_not_been_taken_in_is_not_to_blame),
         cmocka_unit_test(a_lost_link_makes_no_suspects_and_clears_none),
         cmocka_unit_test(cancel_leaves_nothing_behind),
@@ -936,6 +1078,7 @@ int main(void)
         cmocka_unit_test(a_full_queue_refuses_new_requests_only),
         cmocka_unit_test(those_who_wait_too_long_for_a_first_gpu_are_told),
         cmocka_unit_test(drained_requests_move_as_others_have_room_oldest_first),
+        cmocka_unit_test(of_gpus_that_drain_together_none_takes_from_another),
         cmocka_unit_test(a_light_gpu_is_emptied_into_a_busier_one),
         cmocka_unit_test(a_light_gpu_is_left_alone_when_not_all_fit),
         cmocka_unit_test(of_two_alike_the_lower_uuid_is_emptied_and_nothing_comes_back),

@@ -1,8 +1,15 @@
 /* test_scheduler_random.c - thousands of random histories: the scheduler against the naive one, compared word for word,
  * with all invariants checked after every event */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/rng.h"
-#include "naive_scheduler.h"
+#include "sim/command_words.h"
+#include "sim/naive_scheduler.h"
+#include "test.h"
+
+enum { N_GPUS = 6 };
 
 /* What the random history knows of one GPU's worker: commands on their way, and whom it runs. */
 typedef struct { bool add; uint64_t id; uint32_t attempt; int n_output, max_tokens; } on_its_way;
@@ -12,7 +19,7 @@ typedef struct {
     scheduler *real;
     naive *model;
     buf said;
-    worker worker[NAIVE_GPUS];
+    worker worker[N_GPUS];
     bool frontend[NAIVE_FRONTENDS];
     uint64_t seed, drawn, last_id;
     double now;
@@ -106,7 +113,7 @@ static void random_submit(history *h, int frontend)
 
 static void random_gpu_up(history *h, int gpu)
 {
-    static const char *const uuid[NAIVE_GPUS] = {"c", "a", "f", "b", "d", "e"};
+    static const char *const uuid[N_GPUS] = {"c", "a", "f", "b", "d", "e"};
     gpu_info info = {uuid[gpu], 1 + draw(h, 5), 3 + draw(h, 12), 1 + draw(h, 4), 20 + draw(h, 30)};
     h->worker[gpu] = (worker){.up = true};
     scheduler_gpu_up(h->real, h->now, gpu, &info);
@@ -118,10 +125,11 @@ static void random_gpu_event(history *h, int gpu)
     if (!h->worker[gpu].up) {
         random_gpu_up(h, gpu);
     } else if (draw(h, 3) == 0) {
-        scheduler_gpu_drain(h->real, h->now, gpu);
-        naive_gpu_drain(h->model, h->now, gpu);
+        int drained[2] = {gpu, (gpu + 1) % N_GPUS}, n = h->worker[drained[1]].up ? 2 : 1;
+        scheduler_gpus_drain(h->real, h->now, drained, n);
+        naive_gpus_drain(h->model, h->now, drained, n);
     } else if (draw(h, 3) == 0) {
-        int lost[2] = {gpu, (gpu + 1) % NAIVE_GPUS};        /* whether the other is up or not */
+        int lost[2] = {gpu, (gpu + 1) % N_GPUS};        /* whether the other is up or not */
         h->worker[lost[0]].up = h->worker[lost[1]].up = false;
         scheduler_gpus_gone(h->real, h->now, lost, 2);
         naive_gpus_gone(h->model, h->now, lost, 2, false);
@@ -146,7 +154,7 @@ static void random_frontend_event(history *h, int frontend)
 
 static void random_event(history *h)
 {
-    int what = draw(h, 100), gpu = draw(h, NAIVE_GPUS), frontend = draw(h, NAIVE_FRONTENDS);
+    int what = draw(h, 100), gpu = draw(h, N_GPUS), frontend = draw(h, NAIVE_FRONTENDS);
     h->now += draw(h, 3) * 0.25;
     if (what < 4) {
         random_gpu_event(h, gpu);
@@ -181,7 +189,7 @@ static void compare(history *h, int event)
     scheduler_check(h->real);
     scheduler_stats t = scheduler_get_stats(h->real);
     int n_running = 0;
-    for (int g = 0; g < NAIVE_GPUS; g++)
+    for (int g = 0; g < N_GPUS; g++)
         n_running += naive_running(h->model, g);
     assert_int_equal(t.n_queued, naive_waiting(h->model));
     assert_int_equal(t.n_running, n_running);
@@ -200,7 +208,7 @@ static scheduler_stats run_history(uint64_t seed, int n_events)
     h->real = scheduler_new(&o, pass_on, h);
     for (int f = 0; f < NAIVE_FRONTENDS; f++)
         random_frontend_event(h, f);
-    for (int g = 0; g < NAIVE_GPUS - 2; g++)
+    for (int g = 0; g < N_GPUS - 2; g++)
         random_gpu_up(h, g);
     for (int i = 0; i < n_events; i++) {
         random_event(h);

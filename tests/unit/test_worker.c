@@ -12,7 +12,7 @@
 #include "net/frames.h"
 #include "net/pack.h"
 #include "test.h"
-#include "worker/worker.h"
+#include "worker/worker_process.h"
 
 typedef struct {
     worker_options opt;

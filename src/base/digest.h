@@ -1,0 +1,23 @@
+/* digest.h - SHA-256: what a thing is, by its content */
+#ifndef PUNICA_BASE_DIGEST_H
+#define PUNICA_BASE_DIGEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+enum { DIGEST_BYTES = 32, DIGEST_HEX = 2 * DIGEST_BYTES + 1 };
+
+typedef struct { unsigned char byte[DIGEST_BYTES]; } digest;
+
+/* Of n parts, one behind the other. */
+typedef struct { const void *data; size_t size; } digest_part;
+void digest_of_parts(digest *d, const digest_part *part, int n);
+
+/* Of n files, one behind the other: as `cat FILE... | sha256sum` gives it. */
+int digest_of_files(digest *d, const char *const *path, int n, err *e);
+
+void digest_to_hex(const digest *d, char hex[DIGEST_HEX]);
+
+#endif

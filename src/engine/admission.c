@@ -1,0 +1,265 @@
+/* admission.c - see admission.h */
+#include "engine/admission.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+typedef struct { admission_item **at; int n; size_t cap; } list;        /* by age, oldest first */
+
+struct admission {
+    admission_limits limit;
+    kv_pool *pool;              /* borrowed */
+    adapter_slots *slots;       /* borrowed */
+    admission_events events;
+    list waiting, active;       /* active.n <= max_batch */
+    admission_rows *prefill, *decode;       /* [max_batch] of the step that was chosen */
+    int pages_peak;
+    uint64_t evictions, failures;
+};
+
+admission *admission_new(const admission_limits *l, kv_pool *pool, adapter_slots *slots, admission_events events)
+{
+    admission *a = XNEW(admission);
+    *a = (admission){.limit = *l, .pool = pool, .slots = slots, .events = events};
+    a->prefill = XNEW_ARRAY(admission_rows, (size_t)l->max_batch);
+    a->decode = XNEW_ARRAY(admission_rows, (size_t)l->max_batch);
+    return a;
+}
+
+void admission_free(admission *a)
+{
+    if (!a)
+        return;
+    CHECK(a->waiting.n == 0 && a->active.n == 0);
+    free(a->waiting.at);
+    free(a->active.at);
+    free(a->prefill);
+    free(a->decode);
+    free(a);
+}
+
+static bool is_older(const admission_item *x, const admission_item *y)
+{
+    return x->arrival != y->arrival ? x->arrival < y->arrival : x->id < y->id;
+}
+
+static void insert(list *l, admission_item *it)
+{
+    l->at = xgrow(l->at, &l->cap, (size_t)l->n + 1, sizeof *l->at);
+    int i = l->n++;
+    for (; i > 0 && is_older(it, l->at[i - 1]); i--)
+        l->at[i] = l->at[i - 1];
+    l->at[i] = it;
+}
+
+static admission_item *remove_at(list *l, int i)
+{
+    admission_item *it = l->at[i];
+    memmove(&l->at[i], &l->at[i + 1], (size_t)(l->n - i - 1) * sizeof *l->at);
+    l->n--;
+    return it;
+}
+
+static int place_of(const list *l, const admission_item *it)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->at[i] == it)
+            return i;
+    return -1;
+}
+
+static admission_item *find_id(const list *l, uint64_t id)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->at[i]->id == id)
+            return l->at[i];
+    return NULL;
+}
+
+static void drop_claim(admission *a, admission_item *it)
+{
+    if (it->slot)
+        adapter_slots_drop(a->slots, it->slot);
+    it->slot = NULL;
+}
+
+/* Give back what an item that leaves has held. */
+static void release(admission *a, admission_item *it)
+{
+    drop_claim(a, it);
+    kv_pool_release(a->pool, &it->kv);
+}
+
+void admission_add(admission *a, admission_item *it)
+{
+    CHECK(kv_pool_pages_for(a->pool, it->n_tokens + 1) <= kv_pool_total_pages(a->pool));
+    insert(&a->waiting, it);
+}
+
+void admission_remove(admission *a, admission_item *it)
+{
+    int i = place_of(&a->active, it), k = i < 0 ? place_of(&a->waiting, it) : -1;
+    CHECK(i >= 0 || k >= 0);
+    if (i >= 0)
+        remove_at(&a->active, i);
+    else
+        remove_at(&a->waiting, k);
+    release(a, it);
+}
+
+admission_item *admission_find(const admission *a, uint64_t id)
+{
+    admission_item *it = find_id(&a->active, id);
+    return it ? it : find_id(&a->waiting, id);
+}
+
+admission_item *admission_last(const admission *a)
+{
+    const list *l = a->waiting.n ? &a->waiting : &a->active;
+    return l->n ? l->at[l->n - 1] : NULL;
+}
+
+admission_item *const *admission_active(const admission *a, int *n)
+{
+    *n = a->active.n;
+    return a->active.at;
+}
+
+/* Drop the claim of the newest item that waits behind place i. False if none has one. */
+static bool take_back_claim(admission *a, int i)
+{
+    for (int k = a->waiting.n - 1; k > i; k--)
+        if (a->waiting.at[k]->slot) {
+            drop_claim(a, a->waiting.at[k]);
+            return true;
+        }
+    return false;
+}
+
+/* Claim the adapter of the item at place i, if it has one, and look how it stands. Claims made ahead of time never
+ * keep an older item waiting. */
+static slot_state claim_adapter(admission *a, int i, err *why)
+{
+    admission_item *it = a->waiting.at[i];
+    if (!it->adapter)
+        return SLOT_READY;
+    while (!it->slot && adapter_slots_hold(a->slots, it->adapter, &it->slot) == SLOT_FULL)
+        if (!take_back_claim(a, i))
+            return SLOT_FULL;
+    return adapter_slot_state(it->slot, why);
+}
+
+/* Room in the batch, and pages for its tokens, the next one, and one more per running item. */
+static bool has_room(const admission *a, const admission_item *it)
+{
+    int need = kv_pool_pages_for(a->pool, it->n_tokens + 1) + a->active.n;
+    return a->active.n < a->limit.max_batch && need <= kv_pool_free_pages(a->pool);
+}
+
+static void activate(admission *a, admission_item *it)
+{
+    CHECK(kv_pool_reserve(a->pool, &it->kv, it->n_tokens) == 0);
+    insert(&a->active, it);
+}
+
+static void fail(admission *a, admission_item *it, const err *why)
+{
+    a->failures++;
+    release(a, it);
+    a->events.failed(a->events.ctx, it, why);
+}
+
+/* Move waiting items into the batch, oldest first. One that lacks room blocks all after it; one whose adapter is
+ * still loading does not. The first max_batch in line get their adapters loaded ahead of time. */
+static void admit_waiting(admission *a)
+{
+    bool blocked = false;
+    for (int i = 0, seen = 0; i < a->waiting.n && seen < a->limit.max_batch; seen++) {
+        err why;
+        slot_state state = claim_adapter(a, i, &why);
+        if (state == SLOT_FULL)
+            return;
+        if (state == SLOT_FAILED) {
+            fail(a, remove_at(&a->waiting, i), &why);
+        } else if (state == SLOT_READY && !blocked && has_room(a, a->waiting.at[i])) {
+            activate(a, remove_at(&a->waiting, i));
+        } else {
+            blocked |= state == SLOT_READY;
+            i++;
+        }
+    }
+}
+
+void admission_admit(admission *a, bool may_wait)
+{
+    uint64_t failed_before = a->failures;
+    adapter_slots_poll(a->slots, false);
+    admit_waiting(a);
+    if (may_wait && a->active.n == 0 && a->waiting.n > 0 && a->failures == failed_before) {
+        adapter_slots_poll(a->slots, true);
+        admit_waiting(a);
+    }
+}
+
+static void evict_newest(admission *a)
+{
+    admission_item *it = remove_at(&a->active, a->active.n - 1);
+    a->evictions++;
+    release(a, it);
+    a->events.evicted(a->events.ctx, it);
+}
+
+static int n_tokens(const admission_item *it)
+{
+    return it->n_tokens + it->in_flight;
+}
+
+/* Its last token is drawn, though perhaps still in flight: that one is not computed with. */
+static bool is_full(const admission_item *it)
+{
+    return n_tokens(it) >= it->limit;
+}
+
+void admission_make_room(admission *a)
+{
+    for (int i = 0; i < a->active.n; i++) {
+        admission_item *it = a->active.at[i];
+        if (is_full(it))
+            continue;
+        while (i < a->active.n && kv_pool_reserve(a->pool, &it->kv, n_tokens(it)) != 0)
+            evict_newest(a);
+    }
+    int used = kv_pool_total_pages(a->pool) - kv_pool_free_pages(a->pool);
+    a->pages_peak = used > a->pages_peak ? used : a->pages_peak;
+}
+
+admission_step admission_choose_rows(admission *a)
+{
+    admission_step step = {.prefill = a->prefill, .decode = a->decode};
+    int rows_left = a->limit.prefill_rows;
+    for (int i = 0; i < a->active.n; i++) {
+        admission_item *it = a->active.at[i];
+        int pending = n_tokens(it) - it->n_done;
+        if (is_full(it))
+            continue;
+        if (pending == 1) {
+            step.decode[step.n_decodes++] = (admission_rows){it, 1, true};
+        } else if (step.n_prefills < a->limit.max_prefills && rows_left > 0) {
+            int n = pending < rows_left ? pending : rows_left;
+            step.prefill[step.n_prefills++] = (admission_rows){it, n, n == pending};
+            rows_left -= n;
+        }
+    }
+    return step;
+}
+
+admission_stats admission_get_stats(const admission *a)
+{
+    admission_stats s = {.n_active = a->active.n, .n_waiting = a->waiting.n, .pages_total = kv_pool_total_pages(a->pool),
+                         .pages_free = kv_pool_free_pages(a->pool), .pages_peak = a->pages_peak, .evictions = a->evictions};
+    for (int i = 0; i < a->waiting.n; i++)
+        s.pages_wanted += kv_pool_pages_for(a->pool, a->waiting.at[i]->n_tokens + 1);
+    return s;
+}

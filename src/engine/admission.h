@@ -1,0 +1,84 @@
+/* admission.h - who runs on one device, and which rows a step has
+ *
+ *   add ──▶ waiting ──admit──▶ active, at most max_batch ──▶ removed, evicted
+ *              └──────▶ failed: its adapter did not load
+ *
+ * Everything that continuous batching decides by counting: whose turn it is, room in the batch, pages of the
+ * KvCache, adapter slots. It knows nothing of models or of what tokens say, so that the engine and the
+ * simulation of a cluster run the same rules.
+ *
+ * Order is by arrival, then by id: the oldest are admitted, get pages and have their prompts computed first; the
+ * newest is evicted. One thread calls all functions. */
+#ifndef PUNICA_ENGINE_ADMISSION_H
+#define PUNICA_ENGINE_ADMISSION_H
+
+#include "engine/adapter_slots.h"
+#include "engine/kv_pool.h"
+
+/* What admission knows of a sequence; embedded in the caller's own, who owns it and moves the counts on. */
+typedef struct {
+    uint64_t id, arrival;       /* id: unique among those here; arrival: lower is older */
+    char *adapter;              /* NULL: the base model */
+    adapter_slot *slot;         /* held; NULL until claimed. Admission's */
+    kv_seq kv;                  /* admission's */
+    int n_tokens;               /* prompt and output so far */
+    int in_flight;              /* 1: one more has been drawn whose value is not known yet */
+    int n_done;                 /* of these, how many have their keys and values in the cache; the others are pending */
+    int limit;                  /* tokens it may have; the last is not computed with */
+} admission_item;
+
+typedef struct {
+    int max_batch;              /* items running together */
+    int max_prefills;           /* prompts per step */
+    int prefill_rows;           /* rows of prompts per step; longer ones go in chunks */
+} admission_limits;
+
+/* Called for an item that leaves without having been removed. Its pages and slot are given back already; it may be
+ * freed. */
+typedef struct {
+    void (*evicted)(void *ctx, admission_item *it);
+    void (*failed)(void *ctx, admission_item *it, const err *why);      /* its adapter did not load */
+    void *ctx;
+} admission_events;
+
+/* The rows an item brings to a step: its pending tokens from n_done on, or the first of them. */
+typedef struct { admission_item *item; int n_rows; bool draws; } admission_rows;        /* draws: they are all that is pending */
+typedef struct { admission_rows *prefill, *decode; int n_prefills, n_decodes; } admission_step;
+
+typedef struct {
+    int n_active, n_waiting, pages_total, pages_free, pages_peak;
+    int pages_wanted;           /* what those waiting will take when they are admitted */
+    uint64_t evictions;
+} admission_stats;
+
+typedef struct admission admission;
+
+/* pool and slots are borrowed until admission_free(), when nobody may be left. */
+admission *admission_new(const admission_limits *l, kv_pool *pool, adapter_slots *slots, admission_events events);
+void admission_free(admission *a);
+
+/* Have an item wait for its turn; it stays where it is in memory until it leaves. With all others gone there must be
+ * pages for its tokens and one more. */
+void admission_add(admission *a, admission_item *it);
+
+/* Take an item out, waiting or active: its pages and its claim are given back at once. */
+void admission_remove(admission *a, admission_item *it);
+
+admission_item *admission_find(const admission *a, uint64_t id);        /* NULL: unknown */
+admission_item *admission_last(const admission *a);     /* the newest that waits, else the newest that runs; NULL: none */
+admission_item *const *admission_active(const admission *a, int *n);    /* by age; valid until the next call */
+
+/* Take in adapters that have arrived and move waiting items into the batch. With may_wait, block for an adapter where
+ * nothing else is left to do. */
+void admission_admit(admission *a, bool may_wait);
+
+/* Have pages for all pending tokens of every active item; when pages run out, the newest are evicted. */
+void admission_make_room(admission *a);
+
+/* The rows of the next step: every decode, and prompts within the limits, oldest first. Those whose last token is
+ * in flight have none. Valid until the next choice. */
+admission_step admission_choose_rows(admission *a);
+
+admission_stats admission_get_stats(const admission *a);
+
+#endif

@@ -1,0 +1,144 @@
+/* versions.c - see versions.h */
+#include "frontend/versions.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/map.h"
+#include "base/mem.h"
+
+static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors"};
+enum { N_FILES = sizeof files / sizeof files[0] };
+
+/* What tells that files are still the same. */
+typedef struct { struct { dev_t device; ino_t inode; off_t size; struct timespec modified, changed; } file[N_FILES]; } stamp;
+
+typedef struct { stamp is; digest d; bool fixed; } version;
+
+struct versions {
+    const catalog *models;
+    pthread_mutex_t lock;       /* guards all below */
+    map *by_name;               /* of places in known */
+    version *known;             /* [n] */
+    size_t n, cap;
+};
+
+versions *versions_new(const catalog *models)
+{
+    versions *v = XNEW(versions);
+    *v = (versions){.models = models, .by_name = map_new(64)};
+    CHECK(pthread_mutex_init(&v->lock, NULL) == 0);
+    return v;
+}
+
+void versions_free(versions *v)
+{
+    if (!v)
+        return;
+    pthread_mutex_destroy(&v->lock);
+    map_free(v->by_name);
+    free(v->known);
+    free(v);
+}
+
+/* -1: some file is not there. */
+static int stamp_of(const char *dir, stamp *is)
+{
+    memset(is, 0, sizeof *is);          /* padding too: stamps are compared as bytes */
+    for (int i = 0; i < N_FILES; i++) {
+        struct stat st;
+        char *path = path_join(dir, files[i]);
+        int status = stat(path, &st);
+        free(path);
+        if (status)
+            return -1;
+        is->file[i].device = st.st_dev;
+        is->file[i].inode = st.st_ino;
+        is->file[i].size = st.st_size;
+        is->file[i].modified = st.st_mtim;
+        is->file[i].changed = st.st_ctim;
+    }
+    return 0;
+}
+
+/* Of the lock's holder: where the adapter is remembered; NULL: nowhere. */
+static version *find(const versions *v, const char *adapter)
+{
+    int64_t at;
+    return map_get(v->by_name, adapter, strlen(adapter), &at) ? &v->known[at] : NULL;
+}
+
+static void remember(versions *v, const char *adapter, const version *what)
+{
+    pthread_mutex_lock(&v->lock);
+    version *old = find(v, adapter);
+    if (!old) {
+        v->known = xgrow(v->known, &v->cap, v->n + 1, sizeof *v->known);
+        map_put(v->by_name, adapter, strlen(adapter), (int64_t)v->n);
+        old = &v->known[v->n++];
+    }
+    *old = *what;
+    pthread_mutex_unlock(&v->lock);
+}
+
+/* Whether it is remembered with this stamp, or fixed (is NULL). */
+static bool recall(versions *v, const char *adapter, const stamp *is, digest *d)
+{
+    pthread_mutex_lock(&v->lock);
+    const version *known = find(v, adapter);
+    bool same = known && (is ? memcmp(&known->is, is, sizeof *is) == 0 : known->fixed);
+    if (same)
+        *d = known->d;
+    pthread_mutex_unlock(&v->lock);
+    return same;
+}
+
+bool versions_know(versions *v, const char *adapter, digest *d)
+{
+    stamp is;
+    if (recall(v, adapter, NULL, d))
+        return true;
+    char *dir = catalog_dir(v->models, adapter);
+    bool known = dir && stamp_of(dir, &is) == 0 && recall(v, adapter, &is, d);
+    free(dir);
+    return known;
+}
+
+static int read_files(const char *dir, digest *d, err *e)
+{
+    char *path[N_FILES];
+    for (int i = 0; i < N_FILES; i++)
+        path[i] = path_join(dir, files[i]);
+    int status = digest_of_files(d, (const char *const *)path, N_FILES, e);
+    for (int i = 0; i < N_FILES; i++)
+        free(path[i]);
+    return status;
+}
+
+/* Files that change while they are read are read again, later: nothing is remembered of them. */
+int versions_read(versions *v, const char *adapter, digest *d, err *e)
+{
+    if (versions_know(v, adapter, d))
+        return 0;
+    version now = {0};
+    stamp after;
+    char *dir = catalog_dir(v->models, adapter);
+    int status = dir ? 0 : err_set(e, "there is no such adapter any more");
+    bool has_stamp = dir && stamp_of(dir, &now.is) == 0;
+    if (dir)
+        status = read_files(dir, d, e);
+    if (status == 0 && has_stamp && stamp_of(dir, &after) == 0 && memcmp(&now.is, &after, sizeof after) == 0) {
+        now.d = *d;
+        remember(v, adapter, &now);
+    }
+    free(dir);
+    return status;
+}
+
+void versions_set(versions *v, const char *adapter, const digest *d)
+{
+    remember(v, adapter, &(version){.d = *d, .fixed = true});
+}

@@ -1,0 +1,92 @@
+/* event_loop.c - see event_loop.h */
+#include "net/event_loop.h"
+
+#include <openssl/rand.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "net/timer.h"
+
+typedef struct {
+    loop_timer base;            /* first */
+    void (*fire)(void *ctx);
+    void *ctx;
+    struct event *event;
+} event_timer;
+
+static double now(net_loop *l)
+{
+    (void)l;
+    return clock_now();
+}
+
+static double wall(net_loop *l)
+{
+    (void)l;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void get_random(net_loop *l, void *to, size_t n)
+{
+    (void)l;
+    CHECK(RAND_bytes(to, (int)n) == 1);
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    event_timer *t = ctx;
+    t->fire(t->ctx);
+}
+
+static loop_timer *timer_new(net_loop *l, void (*fire)(void *ctx), void *ctx)
+{
+    event_timer *t = XNEW(event_timer);
+    *t = (event_timer){.base.on = l, .fire = fire, .ctx = ctx};
+    t->event = evtimer_new(((event_loop *)l)->events, on_timeout, t);
+    CHECK(t->event);
+    return &t->base;
+}
+
+static void set_timer(loop_timer *t, double seconds)
+{
+    timer_set(((event_timer *)t)->event, seconds);
+}
+
+static void stop_timer(loop_timer *t)
+{
+    event_del(((event_timer *)t)->event);
+}
+
+static void free_timer(loop_timer *t)
+{
+    event_free(((event_timer *)t)->event);
+    free(t);
+}
+
+event_loop *event_loop_new(void)
+{
+    static const loop_ops ops = {.now = now, .wall = wall, .random = get_random, .timer_new = timer_new, .timer_set = set_timer,
+                                 .timer_stop = stop_timer, .timer_free = free_timer, .dialer_new = socket_dialer_new,
+                                 .acceptor_new = socket_acceptor_new};
+    signal(SIGPIPE, SIG_IGN);   /* a peer that is gone must be an error of write(), not the end of the process */
+    event_loop *l = XNEW(event_loop);
+    *l = (event_loop){.base.ops = &ops, .events = event_base_new()};
+    CHECK(l->events);
+    return l;
+}
+
+void event_loop_free(event_loop *l)
+{
+    if (!l)
+        return;
+    event_base_free(l->events);
+    free(l);
+}

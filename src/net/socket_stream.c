@@ -1,0 +1,332 @@
+/* socket_stream.c - streams over sockets: TCP and unix sockets, with and without TLS; see stream.h, event_loop.h */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <event2/dns.h>
+#include <event2/listener.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "net/accept.h"
+#include "net/address.h"
+#include "net/event_loop.h"
+#include "net/tls.h"
+
+typedef struct {
+    net_stream base;                /* first */
+    net_loop *on;
+    struct bufferevent *bev;
+    bool is_plain;              /* may be written to directly */
+    bool finishing;
+} socket_stream;
+
+typedef struct {
+    dialer base;                /* first */
+    event_loop *on;
+    address to;
+    SSL_CTX *tls;               /* NULL: none */
+    struct evdns_base *dns;     /* NULL for numeric addresses */
+} socket_dialer;
+
+typedef struct {
+    acceptor base;              /* first */
+    event_loop *on;
+    acceptor_events events;
+    SSL_CTX *tls;               /* NULL: none */
+    struct evconnlistener *socket;
+    struct event *resting;      /* of socket */
+    char address[128];
+    struct sockaddr_un path;    /* sun_path "" unless a unix socket with a file */
+} socket_acceptor;
+
+/* What went wrong with the connection, in words. */
+static void explain(const socket_stream *s, short what, char *why, size_t n)
+{
+    int os = EVUTIL_SOCKET_ERROR(), dns = bufferevent_socket_get_dns_error(s->bev);
+    unsigned long tls = bufferevent_get_openssl_error(s->bev);
+    const char *of_tls = tls ? ERR_reason_error_string(tls) : NULL;
+    if (of_tls)
+        snprintf(why, n, "TLS: %s", of_tls);
+    else if (what & BEV_EVENT_EOF)
+        snprintf(why, n, "%s", s->base.is_open ? "it closed the connection" : "no connection");
+    else if (dns)
+        snprintf(why, n, "%s", evutil_gai_strerror(dns));
+    else
+        snprintf(why, n, "%s", os ? evutil_socket_error_to_string(os) : "the connection broke");
+}
+
+static void set_open(socket_stream *s)
+{
+    int on = 1;
+    setsockopt(bufferevent_getfd(s->bev), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);    /* a unix socket has no need of it */
+    s->base.is_open = true;
+}
+
+static void on_event(struct bufferevent *bev, short what, void *ctx)
+{
+    (void)bev;
+    socket_stream *s = ctx;
+    stream_events *e = &s->base.events;
+    if (what & BEV_EVENT_CONNECTED) {
+        set_open(s);
+        if (e->open)
+            e->open(e->ctx);
+        return;
+    }
+    char why[200];
+    explain(s, what, why, sizeof why);
+    if (e->lost)
+        e->lost(e->ctx, why);
+}
+
+static void on_bytes(struct bufferevent *bev, void *ctx)
+{
+    socket_stream *s = ctx;
+    stream_events *e = &s->base.events;
+    struct evbuffer *in = bufferevent_get_input(bev);
+    if (s->finishing)
+        evbuffer_drain(in, evbuffer_get_length(in));
+    else if (e->bytes)
+        e->bytes(e->ctx);
+}
+
+static void on_written(struct bufferevent *bev, void *ctx)
+{
+    if (((socket_stream *)ctx)->finishing)
+        shutdown(bufferevent_getfd(bev), SHUT_WR);
+}
+
+static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *change, void *ctx)
+{
+    (void)out;
+    socket_stream *s = ctx;
+    if (change->n_deleted > 0 || change->orig_size == 0)
+        s->base.drained_at = loop_now(s->on);
+}
+
+static struct evbuffer *output(socket_stream *s)
+{
+    return bufferevent_get_output(s->bev);
+}
+
+/* Write at once what the socket takes, without a turn of the loop: a token is on its way sooner. The rest, and all of
+ * it where TLS has to see it first, goes through the bufferevent. */
+static void write_bytes(net_stream *base, const void *bytes, size_t n)
+{
+    socket_stream *s = (socket_stream *)base;
+    ssize_t done = 0;
+    if (s->is_plain && evbuffer_get_length(output(s)) == 0)
+        done = write(bufferevent_getfd(s->bev), bytes, n);
+    size_t sent = done > 0 ? (size_t)done : 0;
+    if (sent < n)
+        bufferevent_write(s->bev, (const char *)bytes + sent, n - sent);
+}
+
+static size_t unsent(net_stream *base)
+{
+    return evbuffer_get_length(output((socket_stream *)base));
+}
+
+static const char *peek(net_stream *base, size_t most, size_t *n)
+{
+    struct evbuffer *in = bufferevent_get_input(((socket_stream *)base)->bev);
+    size_t all = evbuffer_get_length(in);
+    *n = all < most ? all : most;
+    return (const char *)evbuffer_pullup(in, (ev_ssize_t)*n);
+}
+
+static size_t read_bytes(net_stream *base, void *to, size_t n)
+{
+    struct evbuffer *in = bufferevent_get_input(((socket_stream *)base)->bev);
+    size_t all = evbuffer_get_length(in);
+    n = n < all ? n : all;
+    if (to)
+        evbuffer_remove(in, to, n);
+    else
+        evbuffer_drain(in, n);
+    return n;
+}
+
+static void finish(net_stream *base)
+{
+    socket_stream *s = (socket_stream *)base;
+    s->finishing = true;
+    bufferevent_enable(s->bev, EV_READ | EV_WRITE);
+    on_bytes(s->bev, s);
+    if (unsent(base) == 0)
+        on_written(s->bev, s);
+}
+
+static void free_stream(net_stream *base)
+{
+    socket_stream *s = (socket_stream *)base;
+    bufferevent_free(s->bev);
+    free(s);
+}
+
+static socket_stream *stream_over(net_loop *l, struct bufferevent *bev, bool is_plain)
+{
+    static const stream_ops ops = {.write = write_bytes, .unsent = unsent, .peek = peek, .read = read_bytes, .finish = finish,
+                                   .free = free_stream};
+    CHECK(bev);
+    socket_stream *s = XNEW(socket_stream);
+    *s = (socket_stream){.base.ops = &ops, .on = l, .bev = bev, .is_plain = is_plain};
+    if (!is_plain)
+        bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
+    evbuffer_add_cb(output(s), on_output, s);
+    bufferevent_setcb(bev, on_bytes, on_written, on_event, s);
+    bufferevent_enable(bev, EV_READ | EV_WRITE);
+    return s;
+}
+
+static int start_connecting(socket_dialer *d, socket_stream *s, err *e)
+{
+    struct sockaddr_storage where;
+    socklen_t len;
+    if (!d->dns && address_resolve(&d->to, &where, &len, e))
+        return -1;
+    int status = d->dns ? bufferevent_socket_connect_hostname(s->bev, d->dns, AF_UNSPEC, d->to.host, atoi(d->to.port))
+                        : bufferevent_socket_connect(s->bev, (struct sockaddr *)&where, (int)len);
+    return status ? err_set(e, "%s", strerror(errno)) : 0;
+}
+
+static net_stream *dial(dialer *base, const stream_events *events, err *e)
+{
+    socket_dialer *d = (socket_dialer *)base;
+    struct event_base *on = d->on->events;
+    struct bufferevent *bev =
+        d->tls ? bufferevent_openssl_socket_new(on, -1, tls_connection_to(d->tls, d->to.host), BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE)
+               : bufferevent_socket_new(on, -1, BEV_OPT_CLOSE_ON_FREE);
+    socket_stream *s = stream_over(&d->on->base, bev, !d->tls);
+    if (start_connecting(d, s, e)) {
+        free_stream(&s->base);
+        return NULL;
+    }
+    s->base.events = *events;
+    return &s->base;
+}
+
+static void free_dialer(dialer *base)
+{
+    socket_dialer *d = (socket_dialer *)base;
+    if (d->dns)
+        evdns_base_free(d->dns, 0);
+    SSL_CTX_free(d->tls);
+    free(d);
+}
+
+/* Whether a host name has to be looked up. */
+static bool needs_dns(const address *a)
+{
+    struct sockaddr_storage s;
+    int len = sizeof s;
+    return !a->is_unix && evutil_parse_sockaddr_port(a->host, (struct sockaddr *)&s, &len) != 0;
+}
+
+static int prepare_dialing(socket_dialer *d, const char *to, const char *tls_ca, err *e)
+{
+    if (address_parse(&d->to, to, e))
+        return -1;
+    if (d->to.is_unix && tls_ca)
+        return err_set(e, "%s: a unix socket has no use for TLS", to);
+    if (tls_ca && !(d->tls = tls_connecting(tls_ca, e)))
+        return -1;
+    if (needs_dns(&d->to))
+        d->dns = evdns_base_new(d->on->events, EVDNS_BASE_INITIALIZE_NAMESERVERS | EVDNS_BASE_DISABLE_WHEN_INACTIVE);
+    d->base.host = d->to.is_unix ? "localhost" : d->to.host;
+    return 0;
+}
+
+dialer *socket_dialer_new(net_loop *l, const char *to, const char *tls_ca, err *e)
+{
+    static const dialer_ops ops = {.dial = dial, .free = free_dialer};
+    socket_dialer *d = XNEW(socket_dialer);
+    *d = (socket_dialer){.base.ops = &ops, .on = (event_loop *)l};
+    if (prepare_dialing(d, to, tls_ca, e) == 0)
+        return &d->base;
+    free_dialer(&d->base);
+    return NULL;
+}
+
+static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct sockaddr *from, int from_len, void *ctx)
+{
+    (void)socket;
+    socket_acceptor *a = ctx;
+    struct event_base *on = a->on->events;
+    struct bufferevent *bev = a->tls ? bufferevent_openssl_socket_new(on, fd, SSL_new(a->tls), BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
+                                     : bufferevent_socket_new(on, fd, BEV_OPT_CLOSE_ON_FREE);
+    socket_stream *s = stream_over(&a->on->base, bev, !a->tls);
+    if (!a->tls)
+        set_open(s);
+    char where[128];
+    address_print(from, (socklen_t)from_len, where, sizeof where);
+    a->events.accepted(a->events.ctx, &s->base, where);
+}
+
+/* A socket file that nobody listens on any more is in the way of a new one. */
+static void remove_stale(const struct sockaddr_un *path)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)path, sizeof *path) != 0 && errno == ECONNREFUSED)
+        unlink(path->sun_path);
+    if (fd >= 0)
+        close(fd);
+}
+
+static int open_socket(socket_acceptor *s, const char *at, err *e)
+{
+    address a;
+    struct sockaddr_storage where;
+    socklen_t len;
+    if (address_parse(&a, at, e) || address_resolve(&a, &where, &len, e))
+        return -1;
+    if (a.is_unix && s->tls)
+        return err_set(e, "%s: a unix socket has no use for TLS", at);
+    bool has_file = a.is_unix && a.path.sun_path[0];
+    if (has_file)
+        remove_stale(&a.path);
+    unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
+    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, -1, (struct sockaddr *)&where, (int)len);
+    if (!s->socket)
+        return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
+    s->resting = accept_rest(s->socket);
+    s->path = a.path;
+    if (has_file)
+        chmod(a.path.sun_path, 0600);
+    len = sizeof where;
+    getsockname(evconnlistener_get_fd(s->socket), (struct sockaddr *)&where, &len);
+    address_print((struct sockaddr *)&where, len, s->address, sizeof s->address);
+    return 0;
+}
+
+static void free_acceptor(acceptor *base)
+{
+    socket_acceptor *a = (socket_acceptor *)base;
+    if (a->socket) {
+        event_free(a->resting);
+        evconnlistener_free(a->socket);
+        if (a->path.sun_path[0])
+            unlink(a->path.sun_path);
+    }
+    SSL_CTX_free(a->tls);
+    free(a);
+}
+
+acceptor *socket_acceptor_new(net_loop *l, const char *at, const char *tls_cert, const char *tls_key, const acceptor_events *events, err *e)
+{
+    socket_acceptor *a = XNEW(socket_acceptor);
+    *a = (socket_acceptor){.base.free = free_acceptor, .on = (event_loop *)l, .events = *events};
+    a->base.address = a->address;
+    if ((!tls_cert || (a->tls = tls_listening(tls_cert, tls_key, e))) && open_socket(a, at, e) == 0)
+        return &a->base;
+    free_acceptor(&a->base);
+    return NULL;
+}

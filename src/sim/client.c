@@ -1,0 +1,242 @@
+/* client.c - see client.h */
+#include "sim/client.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+void client_deinit(client *c)
+{
+    for (int i = 0; i < MOST_CHOICES; i++)
+        buf_free(&c->text[i]);
+    buf_free(&c->bytes);
+}
+
+static void end_with(client *c, client_state s)
+{
+    c->state = s;
+    c->ended_at = c->in->now;
+    world_say(c->in, "client %d: %s, HTTP %d%s%s, \"%s\"", c->number, s == CLIENT_ANSWERED ? "is answered" : "leaves", c->status,
+              *c->error ? ", " : "", c->error, c->text[0].len ? c->text[0].data : "");
+}
+
+static void take_error(client *c, const json_t *error)
+{
+    const char *code = json_string_value(json_object_get(error, "code"));
+    snprintf(c->error, sizeof c->error, "%s", code ? code : "without a code");
+}
+
+/* One choice of an object or event: text to append, and perhaps the reason of its end. */
+static void take_choice(client *c, const json_t *choice)
+{
+    json_int_t i = json_integer_value(json_object_get(choice, "index"));
+    const char *text = json_string_value(json_object_get(choice, "text")), *why = json_string_value(json_object_get(choice, "finish_reason"));
+    if (i < 0 || i >= c->wish.n_choices || !text || *c->reason[i]) {
+        world_violate(c->in, "client %d got a choice that cannot be", c->number);
+        return;
+    }
+    buf_add_str(&c->text[i], text);
+    if (why)
+        snprintf(c->reason[i], sizeof c->reason[i], "%s", why);
+}
+
+static void take_object(client *c, const char *text, size_t n)
+{
+    json_t *o = json_loadb(text, n, 0, NULL);
+    const json_t *error = json_object_get(o, "error"), *choices = json_object_get(o, "choices");
+    if (!o || (!error && !choices))
+        world_violate(c->in, "client %d got what is no answer: %.*s", c->number, (int)n, text);
+    if (error)
+        take_error(c, error);
+    for (size_t i = 0; i < json_array_size(choices); i++)
+        take_choice(c, json_array_get(choices, i));
+    json_decref(o);
+}
+
+static void add_header(reply *r, const char *name, const char *value)
+{
+    (void)r, (void)name, (void)value;
+}
+
+static void send_whole(reply *r, int status, const char *type, const buf *body, bool close)
+{
+    (void)type, (void)close;
+    client *c = (client *)r;
+    c->status = status;
+    take_object(c, body->data, body->len);
+    end_with(c, CLIENT_ANSWERED);
+}
+
+static void begin(reply *r, const char *type)
+{
+    (void)type;
+    ((client *)r)->status = 200;
+}
+
+/* "data: OBJECT\n\n" or "data: [DONE]\n\n". */
+static void take_event(client *c, const char *text, size_t n)
+{
+    if (n < 6 || strncmp(text, "data: ", 6) != 0 || c->done)
+        world_violate(c->in, "client %d got what is no event, or one after the last: %.*s", c->number, (int)n, text);
+    else if (n == 12 && strncmp(text + 6, "[DONE]", 6) == 0)
+        c->done = true;
+    else
+        take_object(c, text + 6, n - 6);
+}
+
+static void add(reply *r, const buf *bytes)
+{
+    client *c = (client *)r;
+    buf_add(&c->bytes, bytes->data, bytes->len);
+    size_t from = 0;
+    for (const char *end; (end = memmem(c->bytes.data + from, c->bytes.len - from, "\n\n", 2));) {
+        size_t n = (size_t)(end - c->bytes.data) - from;
+        take_event(c, c->bytes.data + from, n);
+        from += n + 2;
+    }
+    buf_drop(&c->bytes, from);
+}
+
+static void settle(reply *r)
+{
+    (void)r;
+}
+
+static bool end(reply *r)
+{
+    client *c = (client *)r;
+    if (c->bytes.len)
+        world_violate(c->in, "client %d: the stream ends within an event", c->number);
+    end_with(c, CLIENT_ANSWERED);
+    return true;
+}
+
+static void write_body(const client *c, buf *body)
+{
+    const client_wish *w = &c->wish;
+    buf_printf(body, "{\"model\":\"%s\",\"prompt\":[", w->adapter < 0 ? "toy" : sim_adapter_name(w->adapter));
+    for (int i = 0; i < w->n_prompt; i++)
+        buf_printf(body, "%s%d", i ? "," : "", w->prompt[i]);
+    buf_printf(body, "],\"max_tokens\":%d,\"n\":%d,\"seed\":%llu,\"stream\":%s", w->max_tokens, w->n_choices, (unsigned long long)w->seed,
+               w->stream ? "true" : "false");
+    if (*w->stop)
+        buf_printf(body, ",\"stop\":\"%s\"", w->stop);
+    if (w->penalized)
+        buf_add_str(body, ",\"presence_penalty\":1");
+    if (w->min_tokens)
+        buf_printf(body, ",\"min_tokens\":%d", w->min_tokens);
+    buf_add_str(body, "}");
+}
+
+void client_ask(client *c, service *s, uint64_t content)
+{
+    static const reply_ops ops = {.add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
+    buf body = {0};
+    c->base.ops = &ops;
+    c->state = CLIENT_LIVE;
+    c->asked_at = c->in->now;
+    c->content = content;
+    write_body(c, &body);
+    world_say(c->in, "client %d asks %s for %d tokens after %d%s%s", c->number, c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
+              c->wish.max_tokens, c->wish.n_prompt, c->wish.is_killer ? ", a killer" : "", c->wish.stream ? ", as a stream" : "");
+    call_start(s, &c->base, body.data, body.len, false, "/v1/completions", "");
+    buf_free(&body);
+}
+
+void client_leave(client *c, reply_loss how)
+{
+    end_with(c, CLIENT_CANCELLED);
+    c->base.gone(c->base.ctx, how);
+}
+
+/* The text as it must be. */
+
+typedef struct {
+    const client_wish *w;
+    toy_how how;
+    uint64_t content;
+    int token[TOY_CONTEXT], n;  /* prompt, then output so far */
+} speech;
+
+static speech speech_of(const client *c, int choice)
+{
+    const client_wish *w = &c->wish;
+    toy_how how = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .penalized = w->penalized, .min_tokens = w->min_tokens};
+    speech s = {.w = w, .how = how, .content = c->content, .n = w->n_prompt};
+    memcpy(s.token, w->prompt, sizeof *s.token * (size_t)w->n_prompt);
+    return s;
+}
+
+/* Whether this is the next token; it is then appended. */
+static bool may_say(speech *s, int token)
+{
+    if (toy_next(s->token, s->n, s->w->n_prompt, s->content, &s->how) != token)
+        return false;
+    s->token[s->n++] = token;
+    return true;
+}
+
+static int most_output(const client_wish *w)
+{
+    int room = TOY_CONTEXT - w->n_prompt;
+    return w->max_tokens < room ? w->max_tokens : room;
+}
+
+/* Whether the text so far may be; says nothing of its end. */
+static bool check_text(client *c, int choice, speech *s)
+{
+    const buf *text = &c->text[choice];
+    for (size_t i = 0; i < text->len; i++)
+        if (s->n - c->wish.n_prompt >= most_output(&c->wish) || !may_say(s, (unsigned char)text->data[i])) {
+            world_violate(c->in, "client %d: choice %d is wrong at character %zu: \"%s\"", c->number, choice, i, text->data);
+            return false;
+        }
+    return true;
+}
+
+static bool may_stop(speech *s)
+{
+    const char *stop = s->w->stop;
+    speech with_end = *s;
+    if (may_say(&with_end, TOY_EOS))
+        return true;
+    for (; *stop; stop++)
+        if (!may_say(s, (unsigned char)*stop))
+            return false;
+    return *s->w->stop != '\0';
+}
+
+static void check_choice(client *c, int choice)
+{
+    speech s = speech_of(c, choice);
+    const char *why = c->reason[choice];
+    if (!check_text(c, choice, &s))
+        return;
+    int n_output = s.n - c->wish.n_prompt;
+    bool right = strcmp(why, "length") == 0 ? n_output == most_output(&c->wish) : strcmp(why, "stop") == 0 && may_stop(&s);
+    if (!right)
+        world_violate(c->in, "client %d: choice %d ends with \"%s\" after %d of %d tokens", c->number, choice, why, n_output,
+                      most_output(&c->wish));
+    if (*c->wish.stop && c->text[choice].len && strstr(c->text[choice].data, c->wish.stop))
+        world_violate(c->in, "client %d: choice %d goes on after its stop string", c->number, choice);
+}
+
+void client_check_answer(client *c)
+{
+    if (c->wish.stream && c->status == 200 && !*c->error && !c->done)
+        world_violate(c->in, "client %d: a stream without its last event", c->number);
+    for (int i = 0; i < c->wish.n_choices; i++)
+        check_choice(c, i);
+}
+
+void client_check_part(client *c)
+{
+    for (int i = 0; i < c->wish.n_choices; i++) {
+        speech s = speech_of(c, i);
+        check_text(c, i, &s);
+    }
+}

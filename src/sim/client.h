@@ -1,0 +1,58 @@
+/* client.h - a client of a simulated frontend: what it asks, what it gets, and whether that is right
+ *
+ * It sends a body to call.c and takes the answer as the bytes that a socket would carry: one JSON object, or a stream of
+ * events. What the toy model says is known, so every character of the answer is, whatever went wrong behind it. */
+#ifndef PUNICA_SIM_CLIENT_H
+#define PUNICA_SIM_CLIENT_H
+
+#include "frontend/call.h"
+#include "sim/sim_worker.h"
+#include "sim/toy.h"
+
+enum { MOST_CHOICES = 2 };
+
+typedef enum { CLIENT_TO_COME, CLIENT_LIVE, CLIENT_ANSWERED, CLIENT_CANCELLED, CLIENT_LOST } client_state;
+
+/* What it asks for. */
+typedef struct {
+    int prompt[TOY_CONTEXT], n_prompt;
+    int max_tokens, n_choices;
+    uint64_t seed;
+    int adapter;                /* -1: the base model */
+    char stop[4];               /* "": none */
+    bool penalized;             /* with a presence_penalty */
+    int min_tokens;             /* only without a stop string */
+    bool stream;
+    bool is_killer;
+} client_wish;
+
+typedef struct {
+    reply base;                 /* first */
+    world *in;                  /* borrowed */
+    int number, frontend;
+    client_wish wish;
+    bool comes_late;            /* when everything is in order again */
+    client_state state;
+    double asked_at, ended_at;
+    uint64_t content;           /* of the adapter, when it asked; 0: the base model */
+    int status;                 /* HTTP; 0: nothing came */
+    char error[48];             /* code of an error, in place of an answer or in the middle of a stream */
+    bool done;                  /* the stream's last event has come */
+    buf text[MOST_CHOICES];
+    char reason[MOST_CHOICES][16];          /* finish_reason; "": none came */
+    buf bytes;                  /* of a stream: an event that is not complete */
+} client;
+
+void client_deinit(client *c);
+
+/* Ask of an adapter that has this content at present; the answer comes through the reply. */
+void client_ask(client *c, service *s, uint64_t content);
+
+/* Go away, or stop to read. */
+void client_leave(client *c, reply_loss how);
+
+/* Compare what came with what should have: a violation if it is wrong. */
+void client_check_answer(client *c);
+void client_check_part(client *c);      /* of one that did not come to its end */
+
+#endif

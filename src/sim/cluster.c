@@ -1,0 +1,550 @@
+/* cluster.c - see cluster.h */
+#include "sim/cluster.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "sim/command_words.h"
+
+static const char SCHEDULER[] = "scheduler";
+
+static double some_seconds(cluster *c, double low, double high)
+{
+    return world_uniform(&c->w, CHANCE_CLUSTER, low, high);
+}
+
+/* A new process in the member's place; its clock is somewhat wrong. */
+static void begin_member(member *m, const char *kind)
+{
+    char name[32];
+    snprintf(name, sizeof name, m->number < 0 ? "%s" : "%s %d", kind, m->number);
+    sim_process_init(&m->p, &m->in->w, name, some_seconds(m->in, -0.5, 0.5));
+    m->is_up = true;
+    world_say(&m->in->w, "%s starts", name);
+}
+
+static void end_member(member *m, bool silent)
+{
+    world_say(&m->in->w, "%s %s", m->p.name, silent ? "is gone without a word" : "ends");
+    m->p.dead = true;
+    m->is_up = false;
+    network_mourn(m->in->w.net, &m->p, silent);
+}
+
+/* The scheduler, and who looks on. */
+
+static void settle(sched_member *s)
+{
+    cluster *c = s->m.in;
+    if (!watch_has_news(s->watch))
+        return;
+    watch_settle(s->watch);
+    if (watch_violation(s->watch))
+        world_violate(&c->w, "%s", watch_violation(s->watch));
+    if (!s->naive)
+        return;
+    buf *plain = &s->naive->said;
+    if (s->said.len != plain->len || (plain->len && memcmp(s->said.data, plain->data, plain->len) != 0)) {
+        world_say(&c->w, "the scheduler said\n%sand the naive one\n%s", s->said.len ? s->said.data : "nothing\n",
+                  plain->len ? plain->data : "nothing\n");
+        world_violate(&c->w, "the scheduler and the naive one disagree");
+    }
+    buf_clear(&s->said);
+    buf_clear(plain);
+}
+
+/* The naive one has room for so many; beyond, it is not asked any more. */
+static void leave_naive(sched_member *s)
+{
+    if (!s->naive)
+        return;
+    buf_free(&s->naive->said);
+    free(s->naive);
+    s->naive = NULL;
+}
+
+static void saw_frontend_up(void *ctx, int frontend)
+{
+    settle(ctx);
+    if (frontend >= NAIVE_FRONTENDS)
+        leave_naive(ctx);
+}
+
+static void saw_frontend_gone(void *ctx, double now, int frontend)
+{
+    sched_member *s = ctx;
+    settle(s);
+    watch_frontend_gone(s->watch, now, frontend);
+    if (s->naive)
+        naive_frontend_gone(s->naive, now, frontend);
+}
+
+/* The machine of a GPU, if a scheduler knows that it drains. Only in the machine's first life: later ones, a scheduler may
+ * know an earlier life's GPUs still. NULL: it may be used. */
+static run_member *draining_machine(sched_member *s, int gpu)
+{
+    run_member *r = &s->m.in->run[s->machine[gpu]];
+    return r->drain_heard && r->n_starts == 1 ? r : NULL;
+}
+
+static void saw_gpu_up(void *ctx, double now, int gpu, const gpu_info *info)
+{
+    sched_member *s = ctx;
+    settle(s);
+    CHECK(gpu < MOST_GPUS && sscanf(info->uuid, "gpu-%d-", &s->machine[gpu]) == 1);
+    if (draining_machine(s, gpu))
+        world_violate(&s->m.in->w, "GPU %s is announced, though its machine drains", info->uuid);
+    watch_gpu_up(s->watch, now, gpu, info);
+    if (gpu >= NAIVE_GPUS)
+        leave_naive(s);
+    if (s->naive)
+        naive_gpu_up(s->naive, now, gpu, info);
+}
+
+static void saw_gpus_gone(void *ctx, double now, const int *gpu, int n, bool died)
+{
+    sched_member *s = ctx;
+    settle(s);
+    watch_gpus_gone(s->watch, now, gpu, n, died);
+    if (s->naive)
+        naive_gpus_gone(s->naive, now, gpu, n, died);
+}
+
+static void saw_gpus_drain(void *ctx, double now, const int *gpu, int n)
+{
+    sched_member *s = ctx;
+    settle(s);
+    for (int i = 0; i < n; i++)
+        s->m.in->run[s->machine[gpu[i]]].drain_heard = true;
+    watch_gpus_drain(s->watch, now, gpu, n);
+    if (s->naive)
+        naive_gpus_drain(s->naive, now, gpu, n);
+}
+
+static void saw_submit(void *ctx, double now, int frontend, const submission *r)
+{
+    sched_member *s = ctx;
+    settle(s);
+    const char *wrong = submissions_add(&s->m.in->submitted, r);
+    if (wrong)
+        world_violate(&s->m.in->w, "%s (request %llu)", wrong, (unsigned long long)r->id);
+    watch_submit(s->watch, now, frontend, r);
+    if (s->naive)
+        naive_submit(s->naive, now, frontend, r);
+}
+
+static void saw_cancel(void *ctx, double now, int frontend, uint64_t id)
+{
+    sched_member *s = ctx;
+    settle(s);
+    watch_cancel(s->watch, now, frontend, id);
+    if (s->naive)
+        naive_cancel(s->naive, now, frontend, id);
+}
+
+static void saw_report(void *ctx, double now, int gpu, const gpu_report *r)
+{
+    sched_member *s = ctx;
+    settle(s);
+    watch_report(s->watch, now, gpu, r);
+    if (s->naive)
+        naive_report(s->naive, now, gpu, r);
+}
+
+static void saw_tick(void *ctx, double now)
+{
+    sched_member *s = ctx;
+    settle(s);
+    watch_tick(s->watch, now);
+    if (s->naive)
+        naive_tick(s->naive, now);
+}
+
+static void saw_command(void *ctx, const command *c)
+{
+    sched_member *s = ctx;
+    world *w = &s->m.in->w;
+    watch_command(s->watch, c);
+    if (c->kind == COMMAND_ADD && draining_machine(s, c->gpu))
+        world_violate(w, "placed on a machine that drains (request %llu)", (unsigned long long)c->id);
+    if (s->naive || w->trace) {
+        size_t from = s->said.len;
+        write_down(&s->said, c);
+        if (c->kind != COMMAND_TOKENS)
+            world_say(w, "-> %.*s", (int)(s->said.len - from - 1), s->said.data + from);
+    }
+    s->m.in->counts.killers += c->kind == COMMAND_END && c->why == END_KILLS_WORKERS;
+}
+
+static void start_scheduler(void *ctx)
+{
+    sched_member *s = ctx;
+    cluster *c = s->m.in;
+    begin_member(&s->m, SCHEDULER);
+    s->watch = watch_new(&c->policy);
+    s->naive = XNEW(naive);
+    s->naive->opt = c->policy;
+    s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpus_drain, saw_submit, saw_cancel, saw_report,
+                             saw_tick, saw_command, s};
+    sched_server_options o = sched_server_options_default();
+    err e;
+    o.listen = SCHEDULER;
+    o.link = c->link;
+    o.link.name = SCHEDULER;
+    o.policy = c->policy;
+    o.tap = &s->tap;
+    s->server = sched_server_new(&s->m.p.base, &o, &e);
+    CHECK(s->server);
+}
+
+static void end_scheduler(cluster *c, bool silent)
+{
+    sched_member *s = &c->sched;
+    settle(s);
+    end_member(&s->m, silent);
+    sched_server_free(s->server);
+    watch_free(s->watch);
+    leave_naive(s);
+    buf_free(&s->said);
+    s->server = NULL;
+}
+
+/* Frontends. */
+
+static bool is_cut_off(const front_member *f)
+{
+    return f->n_outages && f->outage[f->n_outages - 1].to == HUGE_VAL;
+}
+
+static void end_outage(front_member *f)
+{
+    if (is_cut_off(f))
+        f->outage[f->n_outages - 1].to = f->m.in->w.now;
+}
+
+static void begin_outage(front_member *f)
+{
+    end_outage(f);
+    CHECK(f->n_outages < MOST_OUTAGES);
+    f->outage[f->n_outages++] = (outage){f->m.in->w.now, HUGE_VAL};
+}
+
+/* Without a scheduler for longer than it is patient: nobody may still wait for it. (One that was stopped needs a moment.) */
+static void check_patience(const cluster *c, const front_member *f)
+{
+    double over = fmax(f->outage[f->n_outages - 1].from + c->patience, f->m.p.stopped_until) + 0.1;
+    if (is_cut_off(f) && c->w.now > over && (dispatch_is_patient(f->at_scheduler) || dispatch_n_live(f->at_scheduler)))
+        world_violate(f->m.p.in, "%s still waits for the scheduler", f->m.p.name);
+}
+
+static void look_at_front(cluster *c, front_member *f)
+{
+    bool is_up = dispatch_is_up(f->at_scheduler);
+    if (is_up)
+        end_outage(f);
+    else if (!is_cut_off(f))
+        begin_outage(f);
+    check_patience(c, f);
+    if (dispatch_n_live(f->at_scheduler) > c->max_live)
+        world_violate(&c->w, "%s has %d requests, more than the %d it may", f->m.p.name, dispatch_n_live(f->at_scheduler), c->max_live);
+}
+
+static void start_front(void *ctx)
+{
+    front_member *f = ctx;
+    cluster *c = f->m.in;
+    static const int eos[] = {TOY_EOS};
+    const char *names[N_ADAPTERS];
+    err e;
+    begin_member(&f->m, "frontend");
+    for (int i = 0; i < N_ADAPTERS; i++)
+        names[i] = sim_adapter_name(i);
+    dispatch_options o = {.scheduler = SCHEDULER, .link = c->link, .max_live = c->max_live, .threads = 1, .patience = c->patience};
+    o.link.name = f->m.p.name;
+    o.link.model = "toy";
+    f->at_scheduler = dispatch_new(&f->m.p.base, &o, &e);
+    CHECK(f->at_scheduler);
+    f->models = catalog_of_names("toy", names, N_ADAPTERS);
+    f->versions = versions_new(f->models);
+    for (int i = 0; i < N_ADAPTERS; i++) {
+        digest d = sim_digest(f->content[i]);
+        versions_set(f->versions, sim_adapter_name(i), &d);
+    }
+    f->counts = (metrics){0};
+    f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts, .max_body = 16 << 10,
+                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
+                     .plain_id = 'a'};
+    begin_outage(f);
+}
+
+void cluster_set_content(cluster *c, int front, int adapter, uint64_t content)
+{
+    front_member *f = &c->front[front];
+    digest d = sim_digest(content);
+    f->content[adapter] = content;
+    if (f->m.is_up)
+        versions_set(f->versions, sim_adapter_name(adapter), &d);
+}
+
+/* Its clients' connections go with it. */
+static void end_front(cluster *c, int i, bool silent)
+{
+    front_member *f = &c->front[i];
+    end_member(&f->m, silent);
+    for (int k = 0; k < c->n_clients; k++) {
+        client *q = &c->client[k];
+        if (q->frontend != i || q->state != CLIENT_LIVE)
+            continue;
+        q->base.gone(q->base.ctx, CLIENT_LEFT);
+        q->state = CLIENT_LOST;
+        client_check_part(q);
+    }
+    dispatch_free(f->at_scheduler);
+    versions_free(f->versions);
+    catalog_free(f->models);
+    metrics_deinit(&f->counts);
+    f->at_scheduler = NULL;
+}
+
+/* Machines. */
+
+static void start_machine(void *ctx)
+{
+    run_member *r = ctx;
+    cluster *c = r->m.in;
+    static const char *const devices[MOST_WORKERS] = {"toy:0", "toy:1"};
+    runner_options o = runner_options_default();
+    err e;
+    begin_member(&r->m, "runner");
+    r->n_starts++;
+    r->draining = r->drain_heard = false;
+    r->machine.runner = &r->m.p;
+    snprintf(r->machine.name, sizeof r->machine.name, "%d", r->m.number);
+    memset(r->machine.worker, 0, sizeof r->machine.worker);
+    o.scheduler = SCHEDULER;
+    o.link = c->link;
+    o.link.name = r->m.p.name;
+    o.link.model = "toy";
+    o.processes = sim_worker_starter(&r->machine);
+    o.device = devices;
+    o.n_workers = r->n_workers;
+    o.hang_seconds = c->hang_seconds;
+    o.start_seconds = 20;
+    o.drain_seconds = 15;
+    r->r = runner_new(&r->m.p.base, &o, &e);
+    CHECK(r->r);
+}
+
+static void end_machine(cluster *c, int i, bool silent)
+{
+    run_member *r = &c->run[i];
+    end_member(&r->m, silent);
+    world_cancel(&c->w, &r->leaving);
+    world_cancel(&c->w, &r->look);
+    runner_free(r->r);
+    r->r = NULL;
+}
+
+/* The clocks agree again that it is over: a process that has drained ends by itself, outside of its own callback. */
+static void has_drained(void *ctx)
+{
+    run_member *r = ctx;
+    world_plan(&r->m.in->w, &r->leaving, 0);
+}
+
+static void leave(void *ctx)
+{
+    run_member *r = ctx;
+    cluster *c = r->m.in;
+    end_machine(c, r->m.number, false);
+    world_plan(&c->w, &r->m.restart, some_seconds(c, 0.5, 4));
+}
+
+static bool is_idle(const run_member *r)
+{
+    bool idle = r->m.p.stopped_until <= r->m.in->w.now;
+    for (int i = 0; i < r->n_workers; i++)
+        idle &= !r->machine.worker[i] || (sim_worker_is_empty(r->machine.worker[i]) && !sim_worker_is_held(r->machine.worker[i]));
+    return idle;
+}
+
+/* One that drains ends when nothing is left; it need not be told by the clock. */
+static void look_at_drain(void *ctx)
+{
+    run_member *r = ctx;
+    r->n_idle_looks = is_idle(r) ? r->n_idle_looks + 1 : 0;
+    if (r->n_idle_looks == 4)
+        world_violate(&r->m.in->w, "%s has drained and does not end", r->m.p.name);
+    world_plan(&r->m.in->w, &r->look, 1);
+}
+
+void cluster_drain(cluster *c, int i)
+{
+    run_member *r = &c->run[i];
+    if (!r->m.is_up || r->draining)
+        return;
+    r->draining = true;
+    r->n_idle_looks = 0;
+    world_plan(&c->w, &r->look, 1);
+    AS_PROCESS(&r->m.p, runner_drain(r->r, has_drained, r));
+}
+
+/* All of them. */
+
+static void restart_later(member *m)
+{
+    world_plan(&m->in->w, &m->restart, some_seconds(m->in, 0.2, 4));
+}
+
+void cluster_crash_scheduler(cluster *c, bool silent)
+{
+    if (!c->sched.m.is_up)
+        return;
+    end_scheduler(c, silent);
+    restart_later(&c->sched.m);
+}
+
+void cluster_crash_front(cluster *c, int i, bool silent)
+{
+    if (!c->front[i].m.is_up)
+        return;
+    end_front(c, i, silent);
+    restart_later(&c->front[i].m);
+}
+
+void cluster_crash_machine(cluster *c, int i, bool silent)
+{
+    if (!c->run[i].m.is_up)
+        return;
+    end_machine(c, i, silent);
+    restart_later(&c->run[i].m);
+}
+
+void cluster_doom(member *m, int n_acts)
+{
+    if (m->is_up)
+        m->p.n_acts_left = n_acts;
+}
+
+void cluster_end_doomed(cluster *c)
+{
+    const sim_process *p = c->w.doomed;
+    c->w.doomed = NULL;
+    if (p == &c->sched.m.p)
+        cluster_crash_scheduler(c, false);
+    for (int i = 0; p && i < c->n_fronts; i++)
+        if (p == &c->front[i].m.p)
+            cluster_crash_front(c, i, false);
+    for (int i = 0; p && i < c->n_machines; i++)
+        if (p == &c->run[i].m.p)
+            cluster_crash_machine(c, i, false);
+}
+
+static void init_member(cluster *c, member *m, int number, void (*start)(void *ctx))
+{
+    *m = (member){.in = c, .number = number, .restart = {.run = start, .ctx = m}};
+    start(m);
+}
+
+void cluster_start(cluster *c)
+{
+    init_member(c, &c->sched.m, -1, start_scheduler);
+    for (int i = 0; i < c->n_fronts; i++)
+        init_member(c, &c->front[i].m, i, start_front);
+    for (int i = 0; i < c->n_machines; i++) {
+        c->run[i].leaving = (sim_task){.run = leave, .ctx = &c->run[i]};
+        c->run[i].look = (sim_task){.run = look_at_drain, .ctx = &c->run[i]};
+        init_member(c, &c->run[i].m, i, start_machine);
+    }
+}
+
+void cluster_stop(cluster *c)
+{
+    for (int i = 0; i < c->n_fronts; i++) {
+        world_cancel(&c->w, &c->front[i].m.restart);
+        if (c->front[i].m.is_up)
+            end_front(c, i, false);
+    }
+    for (int i = 0; i < c->n_machines; i++) {
+        world_cancel(&c->w, &c->run[i].m.restart);
+        if (c->run[i].m.is_up)
+            end_machine(c, i, false);
+    }
+    world_cancel(&c->w, &c->sched.m.restart);
+    if (c->sched.m.is_up)
+        end_scheduler(c, false);
+    submissions_deinit(&c->submitted);
+}
+
+int cluster_capacity(const cluster *c)
+{
+    int most = 0;
+    for (int i = 0; i < c->n_machines; i++) {
+        int n = sim_machine_capacity(&c->run[i].machine);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+bool cluster_is_whole(const cluster *c)
+{
+    bool whole = c->sched.m.is_up;
+    int n_workers = 0;
+    for (int i = 0; i < c->n_fronts; i++)
+        whole = whole && c->front[i].m.is_up && dispatch_is_up(c->front[i].at_scheduler);
+    for (int i = 0; i < c->n_machines; i++) {
+        whole = whole && c->run[i].m.is_up && !c->run[i].draining;
+        n_workers += c->run[i].n_workers;
+    }
+    return whole && sched_server_stats(c->sched.server).n_gpus == n_workers;
+}
+
+void cluster_settle(cluster *c)
+{
+    for (int i = 0; i < c->n_fronts; i++)
+        if (c->front[i].m.is_up)
+            look_at_front(c, &c->front[i]);
+    if (!c->sched.m.is_up || !watch_has_news(c->sched.watch))
+        return;
+    settle(&c->sched);
+    sched_server_check(c->sched.server);
+}
+
+static void check_front(cluster *c, front_member *f)
+{
+    int n_calls = f->counts.live_calls, n_live = dispatch_n_live(f->at_scheduler);
+    if (n_calls || n_live)
+        world_violate(&c->w, "%s still has %d calls and %d requests after all are answered", f->m.p.name, n_calls, n_live);
+}
+
+static void check_machine(cluster *c, run_member *r)
+{
+    for (int k = 0; k < r->n_workers; k++)
+        if (r->machine.worker[k] && !sim_worker_is_empty(r->machine.worker[k]))
+            world_violate(&c->w, "worker %d of %s still has requests, pages or messages after all are answered", k, r->m.p.name);
+}
+
+void cluster_check_nothing_left(cluster *c)
+{
+    scheduler_stats t = c->sched.m.is_up ? sched_server_stats(c->sched.server) : (scheduler_stats){0};
+    if (t.n_running + t.n_queued)
+        world_violate(&c->w, "the scheduler still has %d running and %d waiting requests after all are answered", t.n_running, t.n_queued);
+    for (int i = 0; i < c->n_fronts; i++)
+        if (c->front[i].m.is_up)
+            check_front(c, &c->front[i]);
+    for (int i = 0; i < c->n_machines; i++)
+        if (c->run[i].m.is_up)
+            check_machine(c, &c->run[i]);
+}
+
+void cluster_count(cluster *c)
+{
+    scheduler_stats t = sched_server_stats(c->sched.server);
+    c->counts.evicted += t.evicted;
+    c->counts.moved += t.moved;
+    c->counts.recovered += t.recovered;
+    c->counts.stale += t.stale;
+}

@@ -1,0 +1,122 @@
+/* cluster.h - a simulated cluster: the real scheduler's server, frontends and runners, each a process of its own
+ *
+ * Processes are started, crash and are started again; each time it is a new one. A scheduler is watched: its events and
+ * commands are held against the rules (watch.h) and against what a naive scheduler says (naive_scheduler.h). */
+#ifndef PUNICA_SIM_CLUSTER_H
+#define PUNICA_SIM_CLUSTER_H
+
+#include "frontend/call.h"
+#include "runner/runner.h"
+#include "scheduler/sched_server.h"
+#include "sim/client.h"
+#include "sim/naive_scheduler.h"
+#include "sim/network.h"
+#include "sim/sim_worker.h"
+#include "sim/submissions.h"
+#include "sim/watch.h"
+
+enum { MOST_FRONTENDS = 3, MOST_MACHINES = 3, MOST_OUTAGES = 64 };
+
+typedef struct cluster cluster;
+
+/* What may crash: a process of the cluster, and its return. */
+typedef struct {
+    cluster *in;                /* borrowed */
+    int number;                 /* among its kind */
+    sim_process p;
+    bool is_up;
+    sim_task restart;
+} member;
+
+typedef struct {
+    member m;                   /* first, as in the others */
+    sched_server *server;
+    scheduler_tap tap;
+    watch *watch;
+    naive *naive;               /* NULL: the history has become too large for it */
+    int machine[MOST_GPUS];     /* of each GPU that came */
+    buf said;                   /* the scheduler's commands since the last event */
+} sched_member;
+
+/* A frontend was without a scheduler; to: or still is, HUGE_VAL. */
+typedef struct { double from, to; } outage;
+
+typedef struct {
+    member m;
+    dispatch *at_scheduler;
+    catalog *models;
+    versions *versions;
+    metrics counts;
+    service s;
+    uint64_t content[N_ADAPTERS];       /* of the adapters, on its disk */
+    outage outage[MOST_OUTAGES];
+    int n_outages;
+} front_member;
+
+typedef struct {
+    member m;
+    sim_machine machine;
+    int n_workers;
+    runner *r;
+    int n_starts;
+    bool draining;
+    bool drain_heard;           /* a scheduler has been told so */
+    int n_idle_looks;           /* in a row at which nothing kept it */
+    sim_task leaving;           /* it has drained */
+    sim_task look;              /* whether it should have */
+} run_member;
+
+typedef struct { uint64_t finished, cancelled, refused, killers, innocents, tokens, evicted, moved, recovered, stale; } cluster_counts;
+
+struct cluster {
+    world w;
+    link_options link;          /* of all */
+    scheduler_options policy;
+    double patience, hang_seconds;
+    int max_live;
+    sched_member sched;
+    front_member front[MOST_FRONTENDS];
+    run_member run[MOST_MACHINES];
+    int n_fronts, n_machines;
+    client *client;             /* [n_clients] */
+    int n_clients;
+    uint64_t newest[N_ADAPTERS];        /* content of the adapters */
+    submissions submitted;
+    bool adapters_failed;       /* some file was missing, broken or replaced at some time */
+    cluster_counts counts;
+};
+
+/* Everything but w is set up; all processes are started. */
+void cluster_start(cluster *c);
+void cluster_stop(cluster *c);
+
+/* Crash, and start again some seconds later. silent: nobody is told, as when a host loses power. */
+void cluster_crash_scheduler(cluster *c, bool silent);
+void cluster_crash_front(cluster *c, int i, bool silent);
+void cluster_crash_machine(cluster *c, int i, bool silent);
+
+/* Crash after so many more acts, between any two of which something can be; 0: do not. */
+void cluster_doom(member *m, int n_acts);
+void cluster_end_doomed(cluster *c);    /* after every task */
+
+/* Empty a machine, then end its runner, and start it again later. */
+void cluster_drain(cluster *c, int i);
+
+/* An adapter is this on a frontend's disk from now on. */
+void cluster_set_content(cluster *c, int front, int adapter, uint64_t content);
+
+/* After every task: the scheduler has done what was to be done. */
+void cluster_settle(cluster *c);
+
+int cluster_capacity(const cluster *c);         /* tokens of a request that the largest GPU holds */
+
+/* Everybody is there, and nobody drains. */
+bool cluster_is_whole(const cluster *c);
+
+/* All clients have their answers, and all messages have arrived: nothing may be left of them. */
+void cluster_check_nothing_left(cluster *c);
+
+/* Add what the scheduler that is up has done to the counts. */
+void cluster_count(cluster *c);
+
+#endif

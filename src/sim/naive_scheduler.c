@@ -1,0 +1,614 @@
+/* naive_scheduler.c - see naive_scheduler.h */
+#include "sim/naive_scheduler.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "sim/command_words.h"
+
+static bool naive_before(const naive_request *a, const naive_request *b)
+{
+    return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
+}
+
+static naive_request *naive_find(naive *s, uint64_t id)
+{
+    for (int i = 0; i < NAIVE_REQUESTS; i++)
+        if (id && s->request[i].id == id)
+            return &s->request[i];
+    return NULL;
+}
+
+int naive_running(const naive *s, int gpu)
+{
+    int n = 0;
+    for (int i = 0; i < NAIVE_REQUESTS; i++)
+        n += s->request[i].id && s->request[i].gpu == gpu;
+    return n;
+}
+
+static bool naive_has_suspect(const naive *s, int gpu)
+{
+    for (int i = 0; i < NAIVE_REQUESTS; i++)
+        if (s->request[i].id && s->request[i].gpu == gpu && s->request[i].suspect)
+            return true;
+    return false;
+}
+
+int naive_waiting(const naive *s)
+{
+    return naive_running(s, -1);
+}
+
+static int naive_pages(const naive_gpu *g, int n_tokens)
+{
+    int pages = 0;
+    while (pages * g->info.page_len < n_tokens + 1)
+        pages++;
+    return pages;
+}
+
+/* Pages of adds on their way that are still wanted. */
+static int naive_coming(naive *s, int gpu)
+{
+    naive_gpu *g = &s->gpu[gpu];
+    int pages = 0;
+    for (uint64_t i = g->n_seen; i < g->n_sent; i++) {
+        naive_request *r = naive_find(s, g->sent[i].id);
+        if (g->sent[i].add && r && r->gpu == gpu && r->attempt == g->sent[i].attempt)
+            pages += g->sent[i].pages;
+    }
+    return pages;
+}
+
+/* Pages of cancels on their way that will come free: of those whose add was taken in. */
+static int naive_going(const naive_gpu *g)
+{
+    int pages = 0;
+    for (uint64_t i = g->n_seen; i < g->n_sent; i++)
+        for (uint64_t k = 0; !g->sent[i].add && k < g->n_seen; k++)
+            if (g->sent[k].add && g->sent[k].id == g->sent[i].id && g->sent[k].attempt == g->sent[i].attempt)
+                pages += g->sent[i].pages;
+    return pages;
+}
+
+static bool naive_has_confined(const naive *s, int gpu)
+{
+    for (int i = 0; i < NAIVE_REQUESTS; i++)
+        if (s->request[i].id && s->request[i].gpu == gpu && s->request[i].confined)
+            return true;
+    return false;
+}
+
+static bool naive_fits(naive *s, const naive_request *r, int gpu, bool minding_suspects)
+{
+    naive_gpu *g = &s->gpu[gpu];
+    int n = naive_running(s, gpu);
+    if (!g->up || g->draining || n >= g->info.max_batch || r->n_tokens + 1 > g->info.max_tokens)
+        return false;
+    if (r->confined ? n > 0 : s->reserved == gpu + 1 || naive_has_confined(s, gpu))
+        return false;
+    if (minding_suspects && r->suspect && naive_has_suspect(s, gpu))
+        return false;
+    return naive_pages(g, r->n_tokens) + n <= g->pages_free - naive_coming(s, gpu);
+}
+
+/* Whether GPU a stands above b: larger working set, higher uuid. */
+static bool naive_above(const naive *s, int a, int b)
+{
+    int x = naive_running(s, a), y = naive_running(s, b), c = strcmp(s->gpu[a].uuid, s->gpu[b].uuid);
+    return x != y ? x > y : c ? c > 0 : a > b;
+}
+
+static int naive_choose(naive *s, const naive_request *r, bool minding_suspects)
+{
+    int best = -1;
+    for (int g = 0; g < NAIVE_GPUS; g++)
+        if (naive_fits(s, r, g, minding_suspects) && (best < 0 || naive_above(s, g, best)))
+            best = g;
+    return best;
+}
+
+static void naive_send(naive *s, int gpu, bool add, naive_request *r)
+{
+    naive_gpu *g = &s->gpu[gpu];
+    CHECK(g->n_sent < NAIVE_SENT);
+    g->sent[g->n_sent++] = (naive_sent){add, r->id, r->attempt, naive_pages(g, r->n_tokens)};
+    if (add)
+        say_add(&s->said, r->id, gpu, r->attempt, r->token, r->n_tokens, r->n_prompt, r->max_tokens);
+    else
+        buf_printf(&s->said, "cancel %llu on %d, #%u\n", (unsigned long long)r->id, gpu, r->attempt);
+}
+
+static void naive_place(naive *s, double now, naive_request *r, int gpu)
+{
+    if (r->gpu >= 0)
+        naive_send(s, r->gpu, false, r);
+    if (r->taken_on)
+        r->moved = now;
+    r->taken_on = true;
+    r->aside = -1;
+    r->was_confined = false;
+    r->attempt = ++s->n_attempts;
+    r->gpu = gpu;
+    naive_send(s, gpu, true, r);
+}
+
+static void naive_end(naive *s, naive_request *r, end_reason why)
+{
+    if (r->gpu >= 0)
+        naive_send(s, r->gpu, false, r);
+    say_end(&s->said, r->id, r->frontend, why);
+    r->id = 0;
+}
+
+static bool naive_too_large(const naive *s, const naive_request *r)
+{
+    bool any = false;
+    for (int i = 0; i < NAIVE_GPUS; i++) {
+        const naive_gpu *g = &s->gpu[i];
+        if (!g->up || g->draining)
+            continue;
+        any = true;
+        if (naive_pages(g, r->n_tokens) <= g->info.n_pages && r->n_tokens + 1 <= g->info.max_tokens)
+            return false;
+    }
+    return any;
+}
+
+static bool naive_is_hopeless(const naive *s, const naive_request *r)
+{
+    return naive_too_large(s, r) && !r->taken_on && r->n_tokens >= s->most_tokens;
+}
+
+/* Whether it is to leave its GPU. */
+static bool naive_leaves(const naive *s, const naive_request *r)
+{
+    return r->gpu >= 0 && (s->gpu[r->gpu].draining || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
+}
+
+/* All that wait or leave, oldest first; but for those who wait to be alone. */
+static int naive_line(naive *s, naive_request **line)
+{
+    int n = 0;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        naive_request *r = &s->request[i];
+        if (!r->id || (r->gpu >= 0 ? !naive_leaves(s, r) : r->confined))
+            continue;
+        int at = n++;
+        for (; at > 0 && naive_before(r, line[at - 1]); at--)
+            line[at] = line[at - 1];
+        line[at] = r;
+    }
+    return n;
+}
+
+/* Serve one; false when nobody can be. */
+static bool naive_serve(naive *s, double now)
+{
+    naive_request *line[NAIVE_REQUESTS];
+    bool suspect_waits = false, leaver_waits = false;
+    int n = naive_line(s, line);
+    for (int i = 0; i < n; i++) {
+        naive_request *r = line[i];
+        bool leaves = r->gpu >= 0;
+        if (r->aside >= 0)
+            continue;
+        if ((leaves && leaver_waits) || (!leaves && r->suspect && suspect_waits))
+            continue;
+        int gpu = naive_choose(s, r, true);
+        if (r->n_tokens - r->n_prompt >= r->max_tokens) {
+            naive_end(s, r, END_LENGTH);
+            return true;
+        }
+        if (gpu >= 0) {
+            naive_place(s, now, r, gpu);
+            return true;
+        }
+        if (naive_is_hopeless(s, r)) {
+            naive_end(s, r, END_TOO_LARGE);
+            return true;
+        }
+        if (naive_too_large(s, r)) {
+            r->aside = now;
+            r->turn = ++s->n_turns;
+            continue;
+        }
+        if (leaves)
+            leaver_waits = true;
+        else if (r->suspect && naive_choose(s, r, false) >= 0)
+            suspect_waits = true;
+        else
+            return false;
+    }
+    return false;
+}
+
+/* The oldest of those who wait to be alone. */
+static naive_request *naive_first_confined(naive *s)
+{
+    naive_request *first = NULL;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        naive_request *r = &s->request[i];
+        if (r->id && r->gpu < 0 && r->confined && r->aside < 0 && (!first || naive_before(r, first)))
+            first = r;
+    }
+    return first;
+}
+
+static void naive_reserve(naive *s, const naive_request *r)
+{
+    for (int g = 0; g < NAIVE_GPUS; g++) {
+        const naive_gpu *i = &s->gpu[g];
+        bool fits = i->up && !i->draining && naive_pages(i, r->n_tokens) <= i->info.n_pages && r->n_tokens + 1 <= i->info.max_tokens;
+        if (fits && (!s->reserved || naive_above(s, s->reserved - 1, g)))
+            s->reserved = g + 1;
+    }
+    for (int i = 0; i < NAIVE_REQUESTS && s->reserved; i++)
+        if (s->request[i].id && s->request[i].gpu == s->reserved - 1)
+            s->request[i].was_confined = false;
+}
+
+static void naive_serve_confined(naive *s, double now)
+{
+    for (naive_request *r; (r = naive_first_confined(s));) {
+        int gpu = naive_choose(s, r, true);
+        if (gpu >= 0) {
+            naive_place(s, now, r, gpu);
+        } else if (naive_too_large(s, r)) {
+            r->aside = now;
+            r->turn = ++s->n_turns;
+        } else {
+            if (!s->reserved)
+                naive_reserve(s, r);
+            return;
+        }
+    }
+    s->reserved = 0;
+}
+
+static void naive_fill(naive *s, double now)
+{
+    for (int i = 0; i < NAIVE_REQUESTS; i++)
+        if (s->request[i].id && !naive_too_large(s, &s->request[i]))
+            s->request[i].aside = -1;
+    do {
+        naive_serve_confined(s, now);
+        while (naive_serve(s, now))
+            ;
+    } while (naive_first_confined(s) && naive_choose(s, naive_first_confined(s), true) >= 0);
+}
+
+/* On no GPU any more: back in line, or done. */
+static void naive_put_back(naive *s, naive_request *r)
+{
+    r->gpu = -1;
+    r->aside = -1;
+    if (r->n_tokens - r->n_prompt >= r->max_tokens)
+        naive_end(s, r, END_LENGTH);
+}
+
+static void naive_drop(naive *s, naive_request *r)
+{
+    if (r->gpu >= 0)
+        naive_send(s, r->gpu, false, r);
+    r->id = 0;
+}
+
+/* Whether a request of this prompt and adapter has killed workers within ten minutes. */
+static bool naive_knows(const naive *s, double now, const submission *w)
+{
+    for (int i = 0; i < s->n_killers; i++) {
+        const naive_killer *k = &s->killer[i];
+        if (now < k->until && k->n == w->n_prompt && memcmp(k->token, w->token, (size_t)k->n * sizeof *k->token) == 0 &&
+            strcmp(k->adapter, w->adapter ? w->adapter : "") == 0)
+            return true;
+    }
+    return false;
+}
+
+void naive_submit(naive *s, double now, int frontend, const submission *w)
+{
+    naive_request *same = naive_find(s, w->id), *r = NULL;
+    if (same || w->n_prompt < 1 || w->n_tokens < w->n_prompt || w->max_tokens < 1) {
+        say_end(&s->said, w->id, frontend, END_FAILED);
+        if (same && same->frontend == frontend)
+            naive_drop(s, same);
+        naive_fill(s, now);
+        return;
+    }
+    if (naive_knows(s, now, w)) {
+        say_end(&s->said, w->id, frontend, END_KILLS_WORKERS);
+        naive_fill(s, now);
+        return;
+    }
+    for (int i = 0; i < NAIVE_REQUESTS && !r; i++)
+        if (!s->request[i].id)
+            r = &s->request[i];
+    CHECK(r != NULL && w->n_tokens + w->max_tokens <= NAIVE_TOKENS);
+    bool taken_on = w->again || w->n_tokens > w->n_prompt;
+    *r = (naive_request){.id = w->id, .arrival = w->arrival, .since = now, .moved = -1e9, .frontend = frontend, .n_tokens = w->n_tokens,
+                         .n_prompt = w->n_prompt, .max_tokens = w->max_tokens, .gpu = -1, .taken_on = taken_on,
+                         .serial = ++s->n_submitted};
+    memcpy(r->token, w->token, (size_t)w->n_tokens * sizeof *r->token);
+    snprintf(r->adapter, sizeof r->adapter, "%s", w->adapter ? w->adapter : "");
+    naive_put_back(s, r);
+    if (r->id && naive_is_hopeless(s, r))
+        naive_end(s, r, END_TOO_LARGE);
+    naive_fill(s, now);
+    if (r->id && r->gpu < 0 && !taken_on && naive_waiting(s) > s->opt.max_queue)
+        naive_end(s, r, END_QUEUE_FULL);
+}
+
+void naive_cancel(naive *s, double now, int frontend, uint64_t id)
+{
+    naive_request *r = naive_find(s, id);
+    if (r && r->frontend == frontend) {
+        naive_drop(s, r);
+        naive_fill(s, now);
+    }
+}
+
+void naive_frontend_gone(naive *s, double now, int frontend)
+{
+    for (uint64_t serial = 1; serial <= s->n_submitted; serial++)
+        for (int i = 0; i < NAIVE_REQUESTS; i++)
+            if (s->request[i].id && s->request[i].frontend == frontend && s->request[i].serial == serial)
+                naive_drop(s, &s->request[i]);
+    naive_fill(s, now);
+}
+
+/* The oldest or newest on a GPU. */
+static naive_request *naive_extreme(naive *s, int gpu, bool oldest)
+{
+    naive_request *best = NULL;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        naive_request *r = &s->request[i];
+        if (r->id && r->gpu == gpu && (!best || naive_before(r, best) == oldest))
+            best = r;
+    }
+    return best;
+}
+
+static bool naive_was_taken_in(const naive_gpu *g, const naive_request *r)
+{
+    for (uint64_t i = 0; i < g->n_seen; i++)
+        if (g->sent[i].add && g->sent[i].id == r->id && g->sent[i].attempt == r->attempt)
+            return true;
+    return false;
+}
+
+/* Whether the only request on a GPU is the last that was said to it. */
+static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
+{
+    const naive_gpu *g = &s->gpu[gpu];
+    const naive_sent *last = &g->sent[g->n_sent - 1];
+    return naive_running(s, gpu) == 1 && last->add && last->id == r->id && last->attempt == r->attempt;
+}
+
+/* Its worker died: a suspect; the second time confined; three times in a row alone, or alone after 16 deaths, a killer. */
+static void naive_blame(naive *s, double now, naive_request *r, bool alone)
+{
+    r->n_deaths++;
+    r->n_alone = alone ? r->n_alone + 1 : 0;
+    if (r->n_alone >= 3 || (alone && r->n_deaths > 16)) {
+        naive_killer *k = &s->killer[s->n_killers++];
+        CHECK(s->n_killers < NAIVE_REQUESTS);
+        k->n = r->n_prompt;
+        k->until = now + 600;
+        memcpy(k->token, r->token, (size_t)r->n_prompt * sizeof *k->token);
+        memcpy(k->adapter, r->adapter, sizeof k->adapter);
+        naive_end(s, r, END_KILLS_WORKERS);
+        return;
+    }
+    r->confined = r->suspect || r->n_deaths >= 16;
+    r->suspect = true;
+    naive_put_back(s, r);
+}
+
+static void naive_lose(naive *s, double now, int gpu, bool died)
+{
+    if (!s->gpu[gpu].up)
+        return;
+    if (s->reserved == gpu + 1)
+        s->reserved = 0;
+    naive_request *first = naive_extreme(s, gpu, true);
+    bool alone = first && naive_is_alone(s, gpu, first);
+    for (naive_request *r; (r = naive_extreme(s, gpu, true));) {
+        bool blamed = died && naive_was_taken_in(&s->gpu[gpu], r);
+        r->gpu = -1;
+        if (blamed)
+            naive_blame(s, now, r, alone);
+        else
+            naive_put_back(s, r);
+    }
+    s->gpu[gpu].up = false;
+}
+
+void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
+{
+    for (int i = 0; i < n; i++)
+        naive_lose(s, now, gpu[i], died);
+    naive_fill(s, now);
+}
+
+void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
+{
+    naive_gpu *g = &s->gpu[gpu];
+    *g = (naive_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
+    snprintf(g->uuid, sizeof g->uuid, "%s", info->uuid);
+    int most = info->n_pages * info->page_len < info->max_tokens ? info->n_pages * info->page_len : info->max_tokens;
+    s->most_tokens = most > s->most_tokens ? most : s->most_tokens;
+    naive_fill(s, now);
+}
+
+void naive_gpus_drain(naive *s, double now, const int *gpu, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (s->reserved == gpu[i] + 1)
+            s->reserved = 0;
+        s->gpu[gpu[i]].draining = true;
+    }
+    naive_fill(s, now);
+}
+
+static naive_request *naive_current(naive *s, int gpu, uint64_t id, uint32_t attempt)
+{
+    naive_request *r = naive_find(s, id);
+    return r && r->gpu == gpu && r->attempt == attempt ? r : NULL;
+}
+
+static void naive_tokens(naive *s, int gpu, const report_tokens *t)
+{
+    naive_request *r = naive_current(s, gpu, t->id, t->attempt);
+    if (!r)
+        return;
+    int have = r->n_tokens - r->n_prompt;
+    if (t->index != have || have + t->n > r->max_tokens) {
+        naive_end(s, r, END_FAILED);
+        return;
+    }
+    for (int i = 0; i < t->n; i++)
+        r->token[r->n_tokens++] = t->token[i];
+    r->n_alone = 0;
+    if (r->n_deaths < 16) {
+        r->was_confined |= r->confined;
+        r->suspect = r->confined = false;
+    }
+    say_tokens(&s->said, r->id, r->frontend, t->index, t->token, t->n);
+}
+
+static void naive_report_end(naive *s, int gpu, const report_end *e)
+{
+    naive_request *r = naive_current(s, gpu, e->id, e->attempt);
+    if (!r)
+        return;
+    r->gpu = -1;
+    if (e->why == OUTCOME_EVICTED)
+        naive_put_back(s, r);
+    else
+        naive_end(s, r, e->why == OUTCOME_STOP ? END_STOP : e->why == OUTCOME_LENGTH ? END_LENGTH : END_FAILED);
+}
+
+void naive_report(naive *s, double now, int gpu, const gpu_report *p)
+{
+    naive_gpu *g = &s->gpu[gpu];
+    if (!g->up)
+        return;
+    g->n_seen = p->n_seen;
+    g->pages_free = p->pages_free;
+    for (int i = 0; i < p->n_tokens; i++)
+        naive_tokens(s, gpu, &p->tokens[i]);
+    for (int i = 0; i < p->n_ends; i++)
+        naive_report_end(s, gpu, &p->ends[i]);
+    for (naive_request *r; g->pages_free - naive_coming(s, gpu) + naive_going(g) < 0 && (r = naive_extreme(s, gpu, false));) {
+        naive_send(s, gpu, false, r);
+        naive_put_back(s, r);
+    }
+    naive_request *only = naive_running(s, gpu) == 1 ? naive_extreme(s, gpu, true) : NULL;
+    if (only && only->was_confined && naive_first_confined(s)) {
+        naive_send(s, gpu, false, only);
+        naive_put_back(s, only);
+    }
+    naive_fill(s, now);
+}
+
+static bool naive_light(const naive *s, int gpu)
+{
+    int n = naive_running(s, gpu);
+    return s->gpu[gpu].up && !s->gpu[gpu].draining && s->reserved != gpu + 1 && n > 0 && n < s->opt.light_share * s->gpu[gpu].info.max_batch;
+}
+
+static bool naive_worth(const naive *s, int gpu, double now)
+{
+    int tokens = 0, longest = 0;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        const naive_request *r = &s->request[i];
+        if (!r->id || r->gpu != gpu)
+            continue;
+        if (now < r->moved + s->opt.move_again_after)
+            return false;
+        tokens += r->n_tokens;
+        int left = r->max_tokens - (r->n_tokens - r->n_prompt);
+        longest = left > longest ? left : longest;
+        if (left == 0)
+            return false;
+    }
+    return tokens / s->opt.prefill_rate <= longest * s->opt.step_time;
+}
+
+/* Move all of a GPU's requests to GPUs that stood above it; tried on a copy, kept if all went. */
+static void naive_empty(naive *s, int gpu, double now)
+{
+    naive *copy = malloc(sizeof *copy);
+    memcpy(copy, s, sizeof *copy);
+    copy->said = (buf){0};
+    copy->gpu[gpu].info.max_batch = 0;
+    bool fits = true;
+    for (naive_request *r; fits && (r = naive_extreme(copy, gpu, true));) {
+        int to = naive_choose(copy, r, true);
+        int before = naive_running(s, gpu), there = to < 0 ? -1 : naive_running(copy, to);
+        int c = to < 0 ? 0 : strcmp(copy->gpu[to].uuid, s->gpu[gpu].uuid);      /* 0: one that was lost, and is back */
+        fits = there > before || (there == before && (c > 0 || (c == 0 && to > gpu)));
+        if (fits)
+            naive_place(copy, now, r, to);
+    }
+    if (fits) {
+        copy->gpu[gpu].info.max_batch = s->gpu[gpu].info.max_batch;
+        buf said = s->said, more = copy->said;
+        memcpy(s, copy, sizeof *s);
+        s->said = said;
+        if (more.len)
+            buf_add(&s->said, more.data, more.len);
+    }
+    buf_free(&copy->said);
+    free(copy);
+}
+
+static void naive_consolidate(naive *s, double now)
+{
+    int light[NAIVE_GPUS], n = 0;
+    for (int g = 0; g < NAIVE_GPUS; g++) {
+        if (!naive_light(s, g))
+            continue;
+        int at = n++;
+        for (; at > 0 && naive_above(s, light[at - 1], g); at--)
+            light[at] = light[at - 1];
+        light[at] = g;
+    }
+    for (int i = 0; i < n; i++)
+        if (naive_light(s, light[i]) && naive_worth(s, light[i], now))
+            naive_empty(s, light[i], now);
+}
+
+/* Of those who have been aside for too long, the one who stepped there first. */
+static naive_request *naive_first_overdue(naive *s, double now)
+{
+    naive_request *first = NULL;
+    for (int i = 0; i < NAIVE_REQUESTS && s->opt.max_aside > 0; i++) {
+        naive_request *r = &s->request[i];
+        if (r->id && r->gpu < 0 && r->aside >= 0 && now - r->aside >= s->opt.max_aside && (!first || r->turn < first->turn))
+            first = r;
+    }
+    return first;
+}
+
+void naive_tick(naive *s, double now)
+{
+    for (uint64_t serial = 1; s->opt.max_wait > 0 && serial <= s->n_submitted; serial++)
+        for (int i = 0; i < NAIVE_REQUESTS; i++) {
+            naive_request *r = &s->request[i];
+            if (r->id && r->serial == serial && !r->taken_on && now - r->since >= s->opt.max_wait)
+                naive_end(s, r, END_TOO_LATE);
+        }
+    for (naive_request *r; (r = naive_first_overdue(s, now));)
+        naive_end(s, r, END_TOO_LARGE);
+    naive_fill(s, now);
+    if (s->opt.consolidate_every > 0 && now >= s->next_look) {
+        naive_consolidate(s, now);
+        s->next_look = now + s->opt.consolidate_every;
+        naive_fill(s, now);
+    }
+}

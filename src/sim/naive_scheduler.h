@@ -1,0 +1,66 @@
+/* naive_scheduler.h - the scheduler's rules once more, as plainly as possible
+ *
+ * Everything is an array that is looked through from end to end, and a plan is tried on a copy of the whole. It is fed
+ * the events that scheduler.c gets, and what both say is compared, word for word. */
+#ifndef PUNICA_SIM_NAIVE_SCHEDULER_H
+#define PUNICA_SIM_NAIVE_SCHEDULER_H
+
+#include "base/buf.h"
+#include "scheduler/scheduler.h"
+
+enum { NAIVE_REQUESTS = 256, NAIVE_TOKENS = 128, NAIVE_GPUS = 12, NAIVE_FRONTENDS = 3, NAIVE_SENT = 2000 };
+
+typedef struct {
+    uint64_t id;                /* 0: nobody */
+    double arrival, since, moved;
+    int frontend, n_tokens, n_prompt, max_tokens, token[NAIVE_TOKENS];
+    int gpu;                    /* -1: waits */
+    uint32_t attempt;
+    char adapter[16];
+    bool taken_on, suspect, confined, was_confined;
+    int n_deaths, n_alone;
+    double aside;               /* since when; below 0: it is not */
+    uint64_t turn;              /* order of stepping aside */
+    uint64_t serial;            /* order of submission */
+} naive_request;
+
+typedef struct { bool add; uint64_t id; uint32_t attempt; int pages; } naive_sent;
+
+typedef struct {
+    bool up, draining;
+    char uuid[40];
+    gpu_info info;
+    int pages_free;
+    uint64_t n_sent, n_seen;
+    naive_sent sent[NAIVE_SENT];
+} naive_gpu;
+
+typedef struct { int token[NAIVE_TOKENS], n; char adapter[16]; double until; } naive_killer;
+
+typedef struct {
+    scheduler_options opt;
+    naive_request request[NAIVE_REQUESTS];
+    naive_killer killer[NAIVE_REQUESTS];
+    int n_killers;
+    int reserved;               /* one more than the number of the GPU that is; 0: none */
+    naive_gpu gpu[NAIVE_GPUS];
+    int most_tokens;            /* the largest request that a GPU so far could hold */
+    uint32_t n_attempts;
+    uint64_t n_submitted, n_turns;
+    double next_look;
+    buf said;
+} naive;
+
+/* Requests on a GPU; -1: that wait. */
+int naive_running(const naive *s, int gpu);
+int naive_waiting(const naive *s);
+void naive_submit(naive *s, double now, int frontend, const submission *w);
+void naive_cancel(naive *s, double now, int frontend, uint64_t id);
+void naive_frontend_gone(naive *s, double now, int frontend);
+void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info);
+void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died);
+void naive_gpus_drain(naive *s, double now, const int *gpu, int n);
+void naive_report(naive *s, double now, int gpu, const gpu_report *p);
+void naive_tick(naive *s, double now);
+
+#endif

@@ -1,0 +1,47 @@
+/* network.h - connections between simulated processes, and what goes wrong with them
+ *
+ * Streams as in net/stream.h, from one process's dialer to another's acceptor, which are found by name. Bytes arrive in
+ * order, late, and in pieces of any size. A connection can be cut in the middle of a message, go silent in one
+ * direction or both, stall, or be read slowly; a process that dies leaves behind what it had written, or part of it. */
+#ifndef PUNICA_SIM_NETWORK_H
+#define PUNICA_SIM_NETWORK_H
+
+#include "sim/world.h"
+
+typedef struct network network;
+
+/* How it is when nothing is wrong. */
+typedef struct {
+    double delay;               /* seconds, typical */
+    double spikes;              /* share of deliveries that are much later */
+    double choppy;              /* share of connections whose bytes come in small pieces */
+} network_weather;
+
+typedef enum {
+    CUT_RESET,                  /* both sides learn of it soon; of what was under way a part arrives */
+    CUT_SILENT,                 /* nothing arrives any more, and nobody is told */
+    CUT_HALF,                   /* the same in one direction */
+    CUT_STALL,                  /* nothing arrives for some seconds, then all of it */
+    CUT_SLOW,                   /* one side reads a few bytes at a time for some seconds */
+    N_CUTS
+} network_cut;
+
+network *network_new(world *w);
+void network_free(network *n);
+void network_set_weather(network *n, const network_weather *weather);
+
+/* What a process's loop makes (net/loop.h). Addresses are names of processes. */
+dialer *network_dialer_new(net_loop *l, const char *address, const char *tls_ca, err *e);
+acceptor *network_acceptor_new(net_loop *l, const char *address, const char *tls_cert, const char *tls_key, const acceptor_events *events,
+                               err *e);
+
+/* Do this to the newest connection of the process that dialed. False when it has none. */
+bool network_cut_newest(network *n, const sim_process *dialed, network_cut how);
+
+/* Nobody reaches the process for so many seconds, nor it anybody. */
+void network_isolate(network *n, const sim_process *p, double seconds);
+
+/* The process has just died, and its streams are about to be freed. silent: as if its host had lost power. */
+void network_mourn(network *n, const sim_process *p, bool silent);
+
+#endif

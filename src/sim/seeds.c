@@ -1,0 +1,170 @@
+/* seeds.c - see seeds.h
+ *
+ * Seeds run in a child process: one that aborts, because something found itself in disorder, or that does not end, is a
+ * failure like any other, and a new child goes on behind it. A story that fails is told again with fewer faults: first
+ * the shortest beginning of them that still fails, then without each of those that is not needed. */
+#include "sim/seeds.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "sim/story.h"
+
+enum { MOST_FAILURES = 10, MOST_SECONDS_OF_A_SEED = 60 };
+
+/* Shared with the child. */
+typedef struct {
+    uint64_t seed, n_done;
+    bool failed;                /* the last one did, by a violation */
+    int n_faults;               /* of it */
+    char violation[400];
+    story_stats stats;
+} progress;
+
+typedef struct { const seeds_options *opt; double give_up, shown; } range;
+
+static void show_progress(const progress *p, range *r)
+{
+    if (!isatty(STDERR_FILENO) || clock_now() - r->shown < 0.2)
+        return;
+    r->shown = clock_now();
+    fprintf(stderr, "\rseed %llu of %llu:%llu ", (unsigned long long)p->seed, (unsigned long long)r->opt->first,
+            (unsigned long long)r->opt->last);
+}
+
+static void run_one(progress *p, uint64_t seed, const fault_mask *without, bool trace)
+{
+    buf violation = {0};
+    p->seed = seed;
+    p->failed = false;
+    alarm(MOST_SECONDS_OF_A_SEED);
+    p->n_faults = story_run(seed, without, trace, &p->stats, &violation);
+    p->n_done++;
+    p->failed = violation.len > 0;
+    snprintf(p->violation, sizeof p->violation, "%s", violation.len ? violation.data : "");
+    buf_free(&violation);
+}
+
+/* Run seeds from `from` on in a child, until one fails. The last one it ran. */
+static bool run_child(progress *p, range *r, uint64_t from)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        for (uint64_t seed = from; seed <= r->opt->last && clock_now() < r->give_up; seed++) {
+            run_one(p, seed, NULL, r->opt->trace);
+            if (p->failed)
+                break;
+            show_progress(p, r);
+        }
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return p->failed;
+    snprintf(p->violation, sizeof p->violation, "%s, see above",
+             WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "it does not end" : "aborted");
+    p->n_faults = MOST_FAULTS;
+    return true;
+}
+
+/* Whether the seed fails without these faults; said nothing of. */
+static bool still_fails(progress *p, uint64_t seed, const fault_mask *without)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        dup2(null, STDERR_FILENO);
+        dup2(null, STDOUT_FILENO);
+        run_one(p, seed, without, false);
+        _exit(p->failed);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+static void leave_out_from(fault_mask *m, int n)
+{
+    for (int i = 0; i < MOST_FAULTS; i++)
+        m->out[i] = i >= n;
+}
+
+/* The fewest faults with which it still fails. */
+static void shrink(progress *p, uint64_t seed, int n_faults, fault_mask *m)
+{
+    int n = 0;
+    for (leave_out_from(m, n); n < n_faults && !still_fails(p, seed, m); n++)
+        leave_out_from(m, n + 1);
+    for (int i = n - 2; i >= 0; i--) {
+        m->out[i] = true;
+        if (!still_fails(p, seed, m))
+            m->out[i] = false;
+    }
+}
+
+static void say_needed_faults(progress *p, uint64_t seed)
+{
+    fault_mask m;
+    progress before = *p;
+    shrink(p, seed, p->n_faults, &m);
+    printf("    it takes no more than these faults:\n");
+    fflush(stdout);
+    story_print_faults(seed, &m);
+    *p = before;
+}
+
+static void say_failed(progress *p, bool only_first)
+{
+    unsigned long long seed = p->seed;
+    printf("seed %llu: %s\n", seed, p->violation);
+    if (!only_first)
+        say_needed_faults(p, seed);
+    printf("    punica simulate --faults --seeds %llu:%llu --trace\n", seed, seed);
+}
+
+static void summarise(const progress *p, int n_failed, double seconds)
+{
+    const story_stats *t = &p->stats;
+    const cluster_counts *c = &t->counts;
+    printf("%llu seeds, %d failed, in %.1f s: %llu tasks, %llu faults, %llu clients (%llu answered, %llu refused, %llu left, %llu requests ended "
+           "as killers, of %llu clients that are none), %llu tokens; %llu evicted, %llu moved, %llu recovered, %llu stale\n",
+           (unsigned long long)p->n_done, n_failed, seconds, (unsigned long long)t->tasks, (unsigned long long)t->faults,
+           (unsigned long long)t->clients, (unsigned long long)c->finished, (unsigned long long)c->refused, (unsigned long long)c->cancelled,
+           (unsigned long long)c->killers, (unsigned long long)c->innocents, (unsigned long long)c->tokens, (unsigned long long)c->evicted, (unsigned long long)c->moved,
+           (unsigned long long)c->recovered, (unsigned long long)c->stale);
+}
+
+int seeds_run(const seeds_options *o)
+{
+    progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(p != MAP_FAILED);
+    double start = clock_now();
+    range r = {.opt = o, .give_up = o->seconds > 0 ? start + o->seconds : 1e300};
+    int n_failed = 0, most = o->only_first ? 1 : MOST_FAILURES;
+    uint64_t seed = o->first;
+    while (seed <= o->last && n_failed < most && clock_now() < r.give_up) {
+        p->seed = seed;
+        if (run_child(p, &r, seed)) {
+            say_failed(p, o->only_first);
+            n_failed++;
+        }
+        seed = p->seed + 1;
+    }
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%40s\r", "");
+    summarise(p, n_failed, clock_now() - start);
+    munmap(p, sizeof *p);
+    return n_failed;
+}

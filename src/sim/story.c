@@ -1,0 +1,441 @@
+/* story.c - see story.h */
+#include "sim/story.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "sim/excuses.h"
+
+enum { MOST_CLIENTS = 40, LATE_CLIENTS = N_ADAPTERS + 3, MOST_TASKS = 500000 };
+static const double MOST_SECONDS = 400,         /* after the last fault, until all have their answers */
+                    REST = 12,                  /* after the last answer, until nothing is left: a lost link is noticed by then */
+                    LATE_REST = 5,              /* the same when no link is lost */
+                    LATE_LEAVE = 1;             /* clients that come late and leave do so within */
+
+typedef struct story story;
+
+/* Something that happens at its time: a client comes, a client leaves, a fault. */
+typedef struct { story *in; int number; sim_task task; } happening;
+
+struct story {
+    cluster c;
+    double begin, seconds;      /* of faults and of new clients */
+    fault_list faults;
+    int n_early;                /* clients that come while things break; the others come afterwards */
+    happening *event;           /* [n_events] */
+    int n_events;
+};
+
+static uint64_t draw(story *s, chance c, uint64_t below)
+{
+    return world_draw(&s->c.w, c, below);
+}
+
+static bool often(story *s, chance c, double share)
+{
+    return world_chance(&s->c.w, c, share);
+}
+
+/* The cluster. */
+
+static void make_machine(story *s, int i, const sim_machine *like)
+{
+    sim_machine *m = &s->c.run[i].machine;
+    *m = *like;
+    for (int a = 0; a < N_ADAPTERS; a++)
+        m->disk[a] = (disk_file){s->c.newest[a], FILE_FINE};
+}
+
+static void make_machines(story *s)
+{
+    world *w = &s->c.w;
+    const chance c = CHANCE_CLUSTER;
+    s->c.n_machines = 1 + (int)draw(s, c, MOST_MACHINES);
+    int n_workers = 1 + (int)draw(s, c, MOST_WORKERS);
+    sim_machine like = {.max_batch = 1 + (int)draw(s, c, 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
+                        .page_len = 1 + (int)draw(s, c, 4), .n_slots = 1 + (int)draw(s, c, 4), .runs_ahead = often(s, c, 0.5),
+                        .prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8), .max_prefills = 1 + (int)draw(s, c, 2),
+                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, 0.5), .disk_slow = 1,
+                        .device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0, .n_images = 1 + (int)draw(s, c, N_ADAPTERS)};
+    bool alike = often(s, c, 0.5);
+    for (int i = 0; i < s->c.n_machines; i++) {
+        make_machine(s, i, &like);
+        s->c.run[i].n_workers = n_workers;
+        s->c.run[i].machine.n_pages += alike ? 0 : (int)draw(s, c, 20);
+    }
+}
+
+static void make_cluster(story *s)
+{
+    cluster *k = &s->c;
+    world *w = &k->w;
+    const chance c = CHANCE_CLUSTER;
+    network_weather weather = {.delay = often(s, c, 0.5) ? 0.001 : 0.02, .spikes = often(s, c, 0.5) ? 0.01 : 0,
+                               .choppy = often(s, c, 0.3) ? 0.5 : 0};
+    network_set_weather(w->net, &weather);
+    for (int a = 0; a < N_ADAPTERS; a++)
+        for (int i = 0; i < MOST_FRONTENDS; i++)
+            k->front[i].content[a] = k->newest[a] = rng_u64(w->seed, (uint64_t)a) | 1;
+    k->n_fronts = 1 + (int)draw(s, c, MOST_FRONTENDS);
+    make_machines(s);
+    k->link = link_options_default();
+    k->link.secret = "known to all";
+    if (often(s, c, 0.3)) {
+        k->link.ping_every = 0.3;
+        k->link.silence = 1.5;
+    }
+    if (often(s, c, 0.2))
+        k->link.max_unsent = 1000;
+    k->policy = scheduler_options_default();
+    k->policy.max_queue = often(s, c, 0.3) ? 3 + (int)draw(s, c, 5) : 1000;
+    k->policy.max_wait = often(s, c, 0.2) ? world_uniform(w, c, 0.5, 4) : 0;
+    k->policy.max_aside = often(s, c, 0.5) ? world_uniform(w, c, 0.5, 4) : 60;
+    k->policy.consolidate_every = often(s, c, 0.7) ? 0.3 : 0;
+    k->policy.move_again_after = often(s, c, 0.5) ? 1 : 0;
+    k->policy.light_share = world_uniform(w, c, 0.2, 1);
+    k->policy.prefill_rate = 10000;
+    k->policy.step_time = k->run[0].machine.step_time;
+    k->patience = often(s, c, 0.1) ? 5 : 300;
+    k->hang_seconds = 4;
+    k->max_live = often(s, c, 0.1) ? 5 : 1000;
+}
+
+/* The clients. */
+
+/* A prompt of up to `most` tokens with its output; a large one may outgrow every GPU. */
+static void make_wish(story *s, client_wish *q, int most, bool killers, bool large)
+{
+    const chance c = CHANCE_REQUESTS;
+    most = large ? most + 6 : most;
+    most = most < TOY_CONTEXT ? most : TOY_CONTEXT - 1;
+    q->is_killer = killers && often(s, c, 0.08);
+    q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, 0.2) ? most - 3 : most / 2));
+    for (int i = 0; i < q->n_prompt; i++)
+        q->prompt[i] = ' ' + 1 + (int)draw(s, c, 90);
+    q->prompt[0] = 'A';
+    int room = most - q->n_prompt < 24 && !large ? most - q->n_prompt : 24;
+    q->max_tokens = 1 + (int)draw(s, c, (uint64_t)(room > 1 ? room : 1));
+    if (q->is_killer) {
+        q->prompt[0] = TOY_KILLER;
+        q->prompt[1] = 2 + (int)draw(s, c, (uint64_t)(q->n_prompt + q->max_tokens));
+    }
+    q->n_choices = often(s, c, 0.1) ? 2 : 1;
+    q->seed = draw(s, c, 1u << 30);
+    q->adapter = (int)draw(s, c, N_ADAPTERS + 1) - 1;
+    q->stream = often(s, c, 0.7);
+    if (often(s, c, 0.2))
+        snprintf(q->stop, sizeof q->stop, "%c", 'a' + (char)draw(s, c, 26));
+    else if (often(s, c, 0.2))
+        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)q->max_tokens);
+    q->penalized = often(s, c, 0.15);
+}
+
+/* One for the base and each adapter; the others ask for much and leave. */
+static void make_late_client(story *s, client *q, int i)
+{
+    int most = cluster_capacity(&s->c) - 1;
+    q->comes_late = true;
+    make_wish(s, &q->wish, i <= N_ADAPTERS && most > 8 ? 8 : most, false, false);
+    q->wish.adapter = i <= N_ADAPTERS ? i - 1 : q->wish.adapter;
+}
+
+static void make_clients(story *s)
+{
+    cluster *k = &s->c;
+    const chance c = CHANCE_REQUESTS;
+    bool killers = often(s, c, 0.4), large = often(s, c, 0.2);
+    s->n_early = 5 + (int)draw(s, c, MOST_CLIENTS - 5);
+    k->n_clients = s->n_early + LATE_CLIENTS;
+    k->client = XNEW_ARRAY(client, (size_t)k->n_clients);
+    for (int i = 0; i < k->n_clients; i++) {
+        client *q = &k->client[i];
+        *q = (client){.in = &k->w, .number = i, .frontend = (int)draw(s, c, (uint64_t)k->n_fronts)};
+        if (i < s->n_early)
+            make_wish(s, &q->wish, cluster_capacity(k) - 1, killers, large && often(s, c, 0.2));
+        else
+            make_late_client(s, q, i - s->n_early);
+    }
+}
+
+/* What happens. */
+
+static void on_arrival(void *ctx)
+{
+    happening *h = ctx;
+    cluster *c = &h->in->c;
+    client *q = &c->client[h->number];
+    front_member *f = &c->front[q->frontend];
+    if (!f->m.is_up)
+        q->state = CLIENT_LOST;         /* connection refused */
+    else
+        AS_PROCESS(&f->m.p, client_ask(q, &f->s, q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
+}
+
+static void on_departure(void *ctx)
+{
+    happening *h = ctx;
+    cluster *c = &h->in->c;
+    client *q = &c->client[h->number];
+    if (q->state == CLIENT_LIVE)
+        AS_PROCESS(&c->front[q->frontend].m.p, client_leave(q, CLIENT_LEFT));
+}
+
+static void on_fault(void *ctx)
+{
+    happening *h = ctx;
+    fault_inject(&h->in->faults.fault[h->number], &h->in->c);
+}
+
+static void plan(story *s, void (*run)(void *ctx), int number, double at)
+{
+    happening *h = &s->event[s->n_events++];
+    *h = (happening){.in = s, .number = number, .task = {.run = run, .ctx = h}};
+    world_plan(&s->c.w, &h->task, at);
+}
+
+static void make_story(story *s, const fault_mask *without)
+{
+    cluster *k = &s->c;
+    const chance c = CHANCE_REQUESTS;
+    s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n));
+    for (int i = 0; i < s->n_early; i++) {
+        double at = world_uniform(&k->w, c, 0, s->seconds);
+        plan(s, on_arrival, i, at);
+        if (often(s, c, 0.1))
+            plan(s, on_departure, i, at + world_uniform(&k->w, c, 0, often(s, c, 0.5) ? 3 : 0.3));
+    }
+    for (int i = 0; i < s->faults.n; i++)
+        if (!without || !without->out[i])
+            plan(s, on_fault, i, s->faults.fault[i].at);
+}
+
+/* After the last fault the machines are as they should be: disks whole and all the same, clocks as they are. */
+static void heal(story *s)
+{
+    cluster_doom(&s->c.sched.m, 0);
+    for (int i = 0; i < s->c.n_machines; i++) {
+        sim_machine *m = &s->c.run[i].machine;
+        cluster_doom(&s->c.run[i].m, 0);
+        m->disk_slow = 1;
+        m->starts_fail_until = 0;
+        for (int a = 0; a < N_ADAPTERS; a++)
+            m->disk[a] = (disk_file){s->c.newest[a], FILE_FINE};
+        for (int k = 0; k < MOST_WORKERS; k++)
+            if (m->worker[k])
+                sim_worker_slow(m->worker[k], 1);
+    }
+    for (int i = 0; i < s->c.n_fronts; i++) {
+        cluster_doom(&s->c.front[i].m, 0);
+        for (int a = 0; a < N_ADAPTERS; a++)
+            cluster_set_content(&s->c, i, a, s->c.newest[a]);
+    }
+}
+
+/* What clients were told. */
+
+static void check_error(story *s, client *q)
+{
+    if (!excuse_is_good(&s->c, q))
+        world_violate(&s->c.w, "client %d got error %d \"%s\" after %zu tokens%s", q->number, q->status, q->error, q->text[0].len,
+                      q->comes_late ? ", when everything was in order" : "");
+    s->c.counts.refused++;
+    s->c.counts.innocents += strcmp(q->error, "worker_died") == 0 && !q->wish.is_killer;
+}
+
+static void check_client(story *s, client *q)
+{
+    if (q->state == CLIENT_ANSWERED && !*q->error) {
+        client_check_answer(q);
+        s->c.counts.finished++;
+    } else {
+        client_check_part(q);
+        if (q->state == CLIENT_ANSWERED)
+            check_error(s, q);
+        s->c.counts.cancelled += q->state == CLIENT_CANCELLED;
+    }
+    s->c.counts.tokens += q->text[0].len + q->text[1].len;
+}
+
+/* One of the clients from number `from` on that waits, or is to come; NULL: none. */
+static client *find_unanswered(story *s, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        if (s->c.client[i].state <= CLIENT_LIVE)
+            return &s->c.client[i];
+    return NULL;
+}
+
+/* Whether it goes on: one thing more has happened, and nothing is wrong. */
+static bool go_on(story *s)
+{
+    world *w = &s->c.w;
+    if (w->violation.len)
+        return false;
+    CHECK(world_run_next(w));
+    if (w->n_run > MOST_TASKS)
+        world_violate(w, "%d tasks, and no end of it", MOST_TASKS);
+    cluster_end_doomed(&s->c);
+    cluster_settle(&s->c);
+    return !w->violation.len;
+}
+
+static void rest(story *s, double seconds)
+{
+    for (double until = s->c.w.now + seconds; s->c.w.now < until && go_on(s);) {}
+}
+
+/* Until the clients of these numbers have their answers. */
+static void wait_for_answers(story *s, int from, int to)
+{
+    double latest = s->c.w.now + MOST_SECONDS;
+    for (const client *q; (q = find_unanswered(s, from, to)) && go_on(s);)
+        if (s->c.w.now > latest)
+            world_violate(&s->c.w, "client %d is not answered within %.0f s; it has \"%s\"", q->number, MOST_SECONDS,
+                          q->text[0].len ? q->text[0].data : "");
+    for (int i = from; i < to && !s->c.w.violation.len; i++)
+        check_client(s, &s->c.client[i]);
+}
+
+static void wait_until_whole(story *s)
+{
+    double latest = s->c.w.now + MOST_SECONDS;
+    while (!cluster_is_whole(&s->c) && go_on(s))
+        if (s->c.w.now > latest)
+            world_violate(&s->c.w, "not everybody is back within %.0f s", MOST_SECONDS);
+}
+
+/* When everything is in order again, nothing of what was may be in the way of new clients. */
+static void have_late_clients(story *s)
+{
+    for (int i = s->n_early; i < s->c.n_clients; i++) {
+        plan(s, on_arrival, i, 0);
+        if (i > s->n_early + N_ADAPTERS)
+            plan(s, on_departure, i, world_uniform(&s->c.w, CHANCE_REQUESTS, 0, LATE_LEAVE));
+    }
+    wait_for_answers(s, s->n_early, s->c.n_clients);
+    rest(s, LATE_REST);
+    if (!s->c.w.violation.len)
+        cluster_check_nothing_left(&s->c);
+}
+
+/* At last all machines drain; with nothing to do they end at once. */
+static void drain_all(story *s)
+{
+    bool over = false;
+    for (int i = 0; i < s->c.n_machines; i++)
+        cluster_drain(&s->c, i);
+    while (!over && go_on(s)) {
+        over = true;
+        for (int i = 0; i < s->c.n_machines; i++)
+            over &= !s->c.run[i].draining || !s->c.run[i].m.is_up;
+    }
+}
+
+static void play(story *s)
+{
+    double quiet_at = s->begin + s->seconds;
+    while (s->c.w.now < quiet_at && go_on(s)) {}
+    heal(s);
+    wait_for_answers(s, 0, s->n_early);
+    rest(s, REST);
+    if (!s->c.w.violation.len)
+        cluster_check_nothing_left(&s->c);
+    wait_until_whole(s);
+    if (s->c.w.violation.len)
+        return;
+    cluster_count(&s->c);
+    have_late_clients(s);
+    if (!s->c.w.violation.len)
+        drain_all(s);
+}
+
+static void tear_down(story *s)
+{
+    cluster_stop(&s->c);
+    for (int i = 0; i < s->n_events; i++)
+        world_cancel(&s->c.w, &s->event[i].task);
+    for (int i = 0; i < s->c.n_clients; i++)
+        client_deinit(&s->c.client[i]);
+    free(s->c.client);
+    free(s->event);
+    world_deinit(&s->c.w);
+    free(s);
+}
+
+/* All speak the same protocol and know the secret: nobody has a reason to send another away, but for a newer link. */
+static void take_log(void *ctx, const char *text)
+{
+    world_say(ctx, "%s", text);
+    if (strncmp(text, "refused ", 8) == 0 && !strstr(text, "replaced by a newer link"))
+        world_violate(ctx, "%s", text);
+}
+
+static void add_counts(story_stats *t, const story *s)
+{
+    const cluster_counts *c = &s->c.counts;
+    t->tasks += s->c.w.n_run;
+    t->faults += (uint64_t)s->faults.n;
+    t->clients += (uint64_t)s->c.n_clients;
+    t->counts.finished += c->finished;
+    t->counts.cancelled += c->cancelled;
+    t->counts.refused += c->refused;
+    t->counts.killers += c->killers;
+    t->counts.innocents += c->innocents;
+    t->counts.tokens += c->tokens;
+    t->counts.evicted += c->evicted;
+    t->counts.moved += c->moved;
+    t->counts.recovered += c->recovered;
+    t->counts.stale += c->stale;
+}
+
+/* The cluster, its faults and its clients, as the seed has them. */
+static story *story_new(uint64_t seed, bool trace)
+{
+    story *s = XNEW(story);
+    world *w = &s->c.w;
+    world_init(w, seed, trace);
+    make_cluster(s);
+    s->begin = w->now;
+    s->seconds = world_uniform(w, CHANCE_CLUSTER, 2, 10);
+    faults_draw(&s->faults, w, s->seconds);
+    make_clients(s);
+    return s;
+}
+
+void story_print_faults(uint64_t seed, const fault_mask *without)
+{
+    story *s = story_new(seed, false);
+    char text[100];
+    for (int i = 0; i < s->faults.n; i++)
+        if (!without->out[i]) {
+            fault_print(&s->faults.fault[i], text, sizeof text);
+            printf("      %s\n", text);
+        }
+    tear_down(s);
+}
+
+int story_run(uint64_t seed, const fault_mask *without, bool trace, story_stats *stats, buf *violation)
+{
+    story *s = story_new(seed, trace);
+    world *w = &s->c.w;
+    log_set_sink(take_log, w);
+    log_set_level(trace ? LOG_INFO : LOG_WARN);
+    make_story(s, without);
+    world_say(w, "%d frontends, %d machines of %d workers, batch %d, %d pages of %d, %d slots; %d clients, %d faults", s->c.n_fronts,
+              s->c.n_machines, s->c.run[0].n_workers, s->c.run[0].machine.max_batch, s->c.run[0].machine.n_pages, s->c.run[0].machine.page_len,
+              s->c.run[0].machine.n_slots, s->c.n_clients, s->faults.n);
+    cluster_start(&s->c);
+    play(s);
+    if (w->violation.len)
+        buf_add(violation, w->violation.data, w->violation.len);
+    int n_faults = s->faults.n;
+    add_counts(stats, s);
+    tear_down(s);
+    log_set_sink(NULL, NULL);
+    return n_faults;
+}

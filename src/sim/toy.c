@@ -1,0 +1,398 @@
+/* toy.c - see toy.h */
+#include "sim/toy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/lora.h"
+
+enum { EOS_EVERY = 28 };        /* tokens, on the average */
+
+struct toy {
+    backend be;                 /* first */
+    model m;
+    bool slides;                /* of its one layer: it does not */
+    bool broken;
+    int room;                   /* for adapters, where memory is limited; -1: it is not */
+    const batch *b;             /* of the invocation */
+    uint64_t *state;            /* [n_state] hash of each row whose logits are wanted */
+    size_t n_state, state_cap;
+    sample_result *drawn[2];    /* of the samples not collected, oldest first; then of the last collected */
+    int n_drawn[2];
+    size_t drawn_cap[2];
+    int n_outstanding;
+};
+
+static toy *toy_of(backend *be)
+{
+    return (toy *)be;
+}
+
+/* What a position leaves in the KvCache. */
+static uint64_t record_of(int token, int position, uint64_t content)
+{
+    return rng_u64(rng_u64(content, (uint64_t)position), (uint64_t)token);
+}
+
+static uint64_t add_record(uint64_t state, uint64_t record)
+{
+    return rng_mix(state * 0x9e3779b97f4a7c15u + record);
+}
+
+static int token_of(uint64_t state, uint64_t seed, uint64_t position, bool may_end)
+{
+    uint64_t x = rng_u64(state ^ rng_mix(seed), position);
+    return may_end && x % EOS_EVERY == 0 ? TOY_EOS : 'a' + (int)(x / EOS_EVERY % 26);
+}
+
+/* A token of those seen, for a penalty; their sum does not depend on their order. */
+static uint64_t mark_of(int token, int n_in_output)
+{
+    return rng_u64((uint64_t)token + 1, (uint64_t)n_in_output);
+}
+
+static uint64_t marks_of(const int *token, int n, int n_prompt)
+{
+    int count[TOY_VOCAB] = {0};
+    bool seen[TOY_VOCAB] = {0};
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        seen[token[i]] = true;
+        count[token[i]] += i >= n_prompt;
+    }
+    for (int i = 0; i < TOY_VOCAB; i++)
+        sum += seen[i] ? mark_of(i, count[i]) : 0;
+    return sum;
+}
+
+int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_how *how)
+{
+    uint64_t state = 0;
+    for (int i = 0; i < n; i++)
+        state = add_record(state, record_of(token[i], i, content));
+    state += how->penalized ? marks_of(token, n, n_prompt) : 0;
+    return token_of(state, how->seed, (uint64_t)n, n - n_prompt >= how->min_tokens);
+}
+
+/* The ops that do something. */
+
+static invocation begin(backend *be, const batch *b, const void *owner)
+{
+    (void)owner;
+    toy_of(be)->b = b;
+    return (invocation){.n_rows = b->n_rows, .n_out = b->n_out};
+}
+
+/* One position of a page: room for the token, for the killer's sake, and the record. */
+typedef struct { uint64_t record; int64_t token; } slot;
+
+static slot *slot_at(const kv_cache *kv, const batch *b, int sequence, int position)
+{
+    int page = b->page[b->page_indptr[sequence] + position / kv->page_len];
+    return (slot *)((char *)kv->data + (size_t)page * kv_page_bytes(kv)) + position % kv->page_len;
+}
+
+static uint64_t content_of(const batch *b, int row)
+{
+    int i = 0;
+    while (b->segs.indptr[i + 1] <= row)
+        i++;
+    return b->segs.lora[i] ? *(const uint64_t *)b->segs.lora[i]->data : 0;
+}
+
+static bool kills(const kv_cache *kv, const batch *b, int sequence, int position)
+{
+    return position > 0 && slot_at(kv, b, sequence, 0)->token == TOY_KILLER && slot_at(kv, b, sequence, 1)->token == position;
+}
+
+static void compute_row(toy *t, const batch *b, const kv_cache *kv, int sequence, int row)
+{
+    int position = b->position[row], token = b->token[row];
+    if (token < 0)              /* drawn by the sample before this one */
+        token = t->drawn[t->n_outstanding - 1][-1 - token].token;
+    *slot_at(kv, b, sequence, position) = (slot){record_of(token, position, content_of(b, row)), token};
+    t->broken |= kills(kv, b, sequence, position);
+}
+
+static void hash_row(toy *t, const batch *b, const kv_cache *kv, int sequence, int row)
+{
+    uint64_t state = 0;
+    for (int i = 0; i <= b->position[row]; i++)
+        state = add_record(state, slot_at(kv, b, sequence, i)->record);
+    t->state = xgrow(t->state, &t->state_cap, t->n_state + 1, sizeof *t->state);
+    t->state[t->n_state++] = state;
+}
+
+static void attend(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq, const adapted *a, const batch *b,
+                   kv_cache *kv, int layer)
+{
+    (void)qkv, (void)h, (void)norms, (void)inv_freq, (void)a, (void)layer;
+    toy *t = toy_of(be);
+    int n_sequences = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills], out = 0;
+    t->n_state = 0;
+    for (int s = 0; s < n_sequences; s++) {
+        int from = s < b->n_prefills ? b->prefill_indptr[s] : first_decode + s - b->n_prefills;
+        int to = s < b->n_prefills ? b->prefill_indptr[s + 1] : from + 1;
+        for (int row = from; row < to; row++) {
+            compute_row(t, b, kv, s, row);
+            if (out < b->n_out && b->out_row[out] == row) {
+                hash_row(t, b, kv, s, row);
+                out++;
+            }
+        }
+    }
+    CHECK(out == b->n_out);
+}
+
+static bool is_banned(const sample_spec *s, int token)
+{
+    for (int i = 0; i < s->n_banned; i++)
+        if (s->banned[i] == token)
+            return true;
+    return false;
+}
+
+static int draw(uint64_t state, const sample_spec *s)
+{
+    for (int i = 0; i < s->n_seen && s->presence_penalty != 0; i++)
+        state += mark_of(s->seen[i], s->seen_output[i]);
+    return token_of(state, s->seed, s->position, !is_banned(s, TOY_EOS));
+}
+
+static void sample(backend *be, const tensor *logits, const sample_spec *spec, int n)
+{
+    (void)logits;
+    toy *t = toy_of(be);
+    int at = t->n_outstanding++;
+    CHECK(at < 2 && (size_t)n == t->n_state);
+    t->drawn[at] = xgrow(t->drawn[at], &t->drawn_cap[at], (size_t)n + 1, sizeof **t->drawn);
+    for (int i = 0; i < n; i++)
+        t->drawn[at][i] = (sample_result){.token = draw(t->state[i], &spec[i])};
+    t->n_drawn[at] = n;
+}
+
+static const sample_result *collect(backend *be, err *e)
+{
+    toy *t = toy_of(be);
+    if (t->broken) {
+        err_set(e, "the model has killed its device");
+        return NULL;
+    }
+    CHECK(t->n_outstanding > 0);
+    sample_result *first = t->drawn[0];
+    size_t cap = t->drawn_cap[0];
+    t->drawn[0] = t->drawn[1];
+    t->drawn_cap[0] = t->drawn_cap[1];
+    t->n_drawn[0] = t->n_drawn[1];
+    t->drawn[1] = first;
+    t->drawn_cap[1] = cap;
+    t->n_outstanding--;
+    return first;
+}
+
+/* The others. */
+
+static void end(backend *be)
+{
+    (void)be;
+}
+
+static void forget(backend *be, const void *owner)
+{
+    (void)be, (void)owner;
+}
+
+static void embed(backend *be, tensor *y, const tensor *table, const batch *b)
+{
+    (void)be, (void)y, (void)table, (void)b;
+}
+
+static void rms_norm(backend *be, tensor *y, const tensor *x, const tensor *w, float eps)
+{
+    (void)be, (void)y, (void)x, (void)w, (void)eps;
+}
+
+static void linear_of(backend *be, tensor *y, const tensor *x, const struct linear *w)
+{
+    (void)be, (void)y, (void)x, (void)w;
+}
+
+static void attention(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv, int layer, int window)
+{
+    (void)be, (void)y, (void)qkv, (void)h, (void)b, (void)kv, (void)layer, (void)window;
+}
+
+static void gather(backend *be, tensor *y, const tensor *x, const batch *b)
+{
+    (void)be, (void)y, (void)x, (void)b;
+}
+
+static void linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *a, const batch *b)
+{
+    (void)be, (void)y, (void)x, (void)a, (void)b;
+}
+
+static void expand_add(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps, const adapted *a, const batch *b)
+{
+    (void)be, (void)delta, (void)y, (void)x, (void)w, (void)eps, (void)a, (void)b;
+}
+
+static void expand_silu(backend *be, tensor *gate_up, tensor *y, const adapted *a, const batch *b)
+{
+    (void)be, (void)gate_up, (void)y, (void)a, (void)b;
+}
+
+static int reserve(backend *be, const extent *x, err *e)
+{
+    (void)be, (void)x, (void)e;
+    return 0;
+}
+
+static void *alloc(backend *be, size_t bytes, err *e)
+{
+    toy *t = toy_of(be);
+    if (t->room == 0) {
+        err_set(e, "the device's memory is full");
+        return NULL;
+    }
+    t->room -= t->room > 0;
+    return xmalloc(bytes + 1);
+}
+
+static void release(backend *be, void *p)
+{
+    toy *t = toy_of(be);
+    t->room += t->room >= 0 && p;
+    free(p);
+}
+
+static void *alloc_host(backend *be, size_t bytes)
+{
+    (void)be;
+    return xmalloc(bytes);
+}
+
+static void release_host(backend *be, void *p)
+{
+    (void)be;
+    free(p);
+}
+
+static void upload(backend *be, void *to, const void *from, size_t bytes)
+{
+    (void)be;
+    memcpy(to, from, bytes);
+}
+
+static size_t lora_table_bytes(backend *be, int n_sites)
+{
+    (void)be, (void)n_sites;
+    return 0;
+}
+
+static void bind_lora(backend *be, lora *l, void *memory)
+{
+    (void)be, (void)l, (void)memory;
+}
+
+static size_t available(backend *be)
+{
+    (void)be;
+    return (size_t)1 << 40;
+}
+
+static const backend_ops ops = {
+    .begin = begin, .end = end, .forget = forget, .embed = embed, .rms_norm = rms_norm, .linear = linear_of, .attention = attention,
+    .gather = gather, .linear_shrink = linear_shrink, .expand_rope_append = attend, .expand_add_rms_norm = expand_add,
+    .expand_silu_mul = expand_silu, .sample = sample, .collect = collect, .reserve = reserve, .alloc = alloc, .release = release,
+    .available = available, .alloc_host = alloc_host, .release_host = release_host, .upload = upload,
+    .lora_table_bytes = lora_table_bytes, .bind_lora = bind_lora};
+
+toy *toy_new(bool runs_ahead, bool own_memory)
+{
+    toy *t = XNEW(toy);
+    t->be = (backend){.ops = &ops, .name = "toy", .act = DTYPE_F32, .owns_host_memory = !own_memory, .runs_ahead = runs_ahead};
+    t->room = -1;
+    t->m = (model){.be = &t->be, .layer = XNEW(model_layer)};
+    t->m.config = (model_config){.family = "toy", .n_layers = 1, .hidden = 1, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .ffn = 1,
+                                 .vocab = TOY_VOCAB, .max_positions = TOY_CONTEXT, .layer_slides = &t->slides, .bos = -1, .n_eos = 1,
+                                 .eos = {TOY_EOS}};
+    return t;
+}
+
+void toy_free(toy *t)
+{
+    if (!t)
+        return;
+    free(t->m.layer);
+    free(t->state);
+    free(t->drawn[0]);
+    free(t->drawn[1]);
+    free(t);
+}
+
+const model *toy_model(const toy *t)
+{
+    return &t->m;
+}
+
+bool toy_is_broken(const toy *t)
+{
+    return t->broken;
+}
+
+void toy_limit_adapters(toy *t, int n)
+{
+    t->room = n;
+}
+
+lora *toy_adapter(uint64_t content)
+{
+    lora *l = lora_new(1);
+    l->data = xmalloc(sizeof content);
+    l->bytes = sizeof content;
+    memcpy(l->data, &content, sizeof content);
+    return l;
+}
+
+/* The character that stands for a byte in a byte-level vocabulary, as UTF-8: printable ones stand for themselves, the
+ * others for those from U+0100 on. */
+static void add_byte_name(buf *out, int byte, int *n_others)
+{
+    bool is_printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    int c = is_printable ? byte : 256 + (*n_others)++;
+    if (c == '"' || c == '\\')
+        buf_add_char(out, '\\');
+    if (c < 128) {
+        buf_add_char(out, (char)c);
+    } else {
+        buf_add_char(out, (char)(0xc0 | c >> 6));
+        buf_add_char(out, (char)(0x80 | (c & 0x3f)));
+    }
+}
+
+const tokenizer *toy_tokenizer(void)
+{
+    static tokenizer *made;
+    if (made)
+        return made;
+    buf json = {0};
+    int n_others = 0;
+    buf_printf(&json, "{\"added_tokens\":[{\"id\":%d,\"content\":\"<end>\",\"special\":true,\"single_word\":false,\"lstrip\":false,"
+               "\"rstrip\":false,\"normalized\":false}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+               "\"trim_offsets\":true,\"use_regex\":false},\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},"
+               "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{", TOY_EOS);
+    for (int byte = 0; byte < 256; byte++) {
+        buf_add_str(&json, byte ? ",\"" : "\"");
+        add_byte_name(&json, byte, &n_others);
+        buf_printf(&json, "\":%d", byte);
+    }
+    buf_add_str(&json, "}}}");
+    err e;
+    made = tokenizer_from_json(json.data, json.len, NULL, 0, &e);
+    CHECK(made);
+    buf_free(&json);
+    return made;
+}

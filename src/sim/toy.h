@@ -1,0 +1,42 @@
+/* toy.h - a model whose next token is a hash of everything it should depend on
+ *
+ * It stands under the real engine as a backend (backend/backend.h): its KvCache is real memory in the engine's pages,
+ * where each position records its token and the adapter it was computed with. The next token is a hash of all positions
+ * of the sequence, read back from its pages, and of the seed; so a page that is lost, shared or overwritten, a token left
+ * out or repeated, another adapter or seed all change the text that follows. Half of the toys run ahead of their host, as
+ * a GPU does.
+ *
+ * Where a request has a penalty, the next token depends on which tokens were seen, and how often in the output, as the
+ * engine says; before min_tokens there is no end. A toy with memory of its own has room for so many adapters.
+ *
+ * A prompt that begins with TOY_KILLER and a number n kills the worker that computes position n. */
+#ifndef PUNICA_SIM_TOY_H
+#define PUNICA_SIM_TOY_H
+
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+enum { TOY_KILLER = '!', TOY_EOS = 256, TOY_VOCAB = 257, TOY_CONTEXT = 96 };
+
+typedef struct toy toy;
+
+/* One device. broken: set when the model has killed it. own_memory: adapters are uploaded to it. */
+toy *toy_new(bool runs_ahead, bool own_memory);
+void toy_free(toy *t);
+const model *toy_model(const toy *t);
+bool toy_is_broken(const toy *t);
+void toy_limit_adapters(toy *t, int n);         /* of one with memory of its own, after its KvCache has been made */
+
+/* An adapter of this content, for the engine to free. */
+lora *toy_adapter(uint64_t content);
+
+/* What the toy minds of how a request wants its tokens drawn. */
+typedef struct { uint64_t seed; bool penalized; int min_tokens; } toy_how;
+
+/* What comes after n tokens, the first n_prompt of them a prompt: content 0 is the base model. */
+int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_how *how);
+
+/* Bytes as tokens, and an end token. Made once; shared by all. */
+const tokenizer *toy_tokenizer(void);
+
+#endif

@@ -1,0 +1,478 @@
+/* watch.c - see watch.h. Linear scans over few requests: plain, and nothing like the scheduler. */
+#include "sim/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+typedef struct {
+    uint64_t id;
+    bool there;                 /* submitted, and neither ended nor cancelled */
+    int frontend;
+    double arrival, since;
+    int n_tokens, n_prompt, max_tokens;
+    uint64_t mark;              /* hash of the prompt */
+    bool taken_on;              /* placed before, or comes again */
+    double held;                /* when it last was on a GPU, or one was open that could hold it, or none at all */
+    int gpu;                    /* -1: waits */
+    uint32_t attempt;
+    uint64_t add;               /* number of its add among that GPU's commands */
+    int pages;                  /* that it takes there, until the add is seen */
+    bool suspect, confined;
+    int n_deaths, n_alone;      /* as in scheduler/request.h */
+    bool must_end;              /* it has been alone on three workers in a row that died, or seen too many die */
+    bool killed;                /* was ended for it */
+    bool doubled;               /* was submitted while it was there */
+    bool failed;                /* as its GPU has just reported */
+} watched;
+
+typedef struct {
+    bool up, draining;
+    gpu_info info;
+    int pages_free;
+    uint64_t n_sent, n_seen;
+} watched_gpu;
+
+struct watch {
+    scheduler_options opt;
+    watched *request;           /* [n_requests] all there ever were */
+    size_t n_requests, requests_cap;
+    watched_gpu gpu[MOST_GPUS];
+    int capacity;               /* of the largest GPU so far */
+    uint32_t last_attempt;
+    uint64_t leaving;           /* id of the last command, when that was a cancel */
+    bool put_back_early;        /* it was not the newest on its GPU, in a report */
+    bool in_report;             /* the event is a report */
+    bool unsettled;             /* something has happened */
+    double now;                 /* when */
+    buf violation;
+};
+
+watch *watch_new(const scheduler_options *o)
+{
+    watch *w = XNEW(watch);
+    *w = (watch){.opt = *o, .leaving = UINT64_MAX};
+    return w;
+}
+
+void watch_free(watch *w)
+{
+    if (!w)
+        return;
+    free(w->request);
+    buf_free(&w->violation);
+    free(w);
+}
+
+static void violate(watch *w, const char *what, uint64_t id)
+{
+    if (!w->violation.len)
+        buf_printf(&w->violation, "%s (request %llu)", what, (unsigned long long)id);
+}
+
+static watched *find(const watch *w, uint64_t id)
+{
+    for (size_t i = 0; i < w->n_requests; i++)
+        if (w->request[i].id == id)
+            return &w->request[i];
+    return NULL;
+}
+
+/* The request that a command is about. */
+static watched *at(watch *w, const command *c)
+{
+    static watched nobody;
+    watched *r = find(w, c->id);
+    if (r)
+        return r;
+    violate(w, "a command about a request that never came", c->id);
+    nobody = (watched){.id = c->id, .gpu = -1};
+    return &nobody;
+}
+
+static void begin(watch *w, double now)
+{
+    w->unsettled = true;
+    w->now = now;
+}
+
+const char *watch_violation(const watch *w)
+{
+    return w->violation.len ? w->violation.data : NULL;
+}
+
+static bool waits(const watched *r)
+{
+    return r->there && r->gpu < 0;
+}
+
+static bool is_before(const watched *a, const watched *b)
+{
+    return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
+}
+
+static int n_running(const watch *w, int gpu)
+{
+    int n = 0;
+    for (size_t i = 0; i < w->n_requests; i++)
+        n += w->request[i].there && w->request[i].gpu == gpu;
+    return n;
+}
+
+static int n_waiting(const watch *w)
+{
+    int n = 0;
+    for (size_t i = 0; i < w->n_requests; i++)
+        n += waits(&w->request[i]);
+    return n;
+}
+
+static int pages_for(const watched_gpu *g, int n_tokens)
+{
+    return (n_tokens + g->info.page_len - 1) / g->info.page_len;
+}
+
+/* Pages the GPU reported, less those of adds it has not seen. */
+static int pages_left(const watch *w, int gpu)
+{
+    int n = w->gpu[gpu].pages_free;
+    for (size_t i = 0; i < w->n_requests; i++) {
+        const watched *r = &w->request[i];
+        if (r->there && r->gpu == gpu && r->add > w->gpu[gpu].n_seen)
+            n -= r->pages;
+    }
+    return n;
+}
+
+static uint64_t mark_of(const submission *s)
+{
+    uint64_t mark = 0;
+    for (int i = 0; i < s->n_prompt; i++)
+        mark = rng_u64(mark, (uint64_t)s->token[i]);
+    return mark;
+}
+
+void watch_submit(watch *w, double now, int frontend, const submission *s)
+{
+    begin(w, now);
+    watched *r = find(w, s->id);
+    bool killed = r && r->killed;
+    if (!r) {
+        w->request = xgrow(w->request, &w->requests_cap, w->n_requests + 1, sizeof *w->request);
+        r = &w->request[w->n_requests++];
+    } else if (r->there) {
+        r->doubled = true;      /* an error of the frontend: both are ended */
+        return;
+    }
+    *r = (watched){.id = s->id, .killed = killed, .there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
+                                  .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .gpu = -1,
+                                  .mark = mark_of(s), .taken_on = s->again || s->n_tokens > s->n_prompt, .held = now};
+}
+
+/* The scheduler must cancel what runs; from now on nothing may come of it. */
+static void forget(watched *r)
+{
+    r->there = false;
+}
+
+void watch_cancel(watch *w, double now, int frontend, uint64_t id)
+{
+    begin(w, now);
+    watched *r = find(w, id);
+    if (r && r->there && r->frontend == frontend)
+        forget(r);
+}
+
+void watch_frontend_gone(watch *w, double now, int frontend)
+{
+    begin(w, now);
+    for (size_t i = 0; i < w->n_requests; i++)
+        if (w->request[i].frontend == frontend)
+            forget(&w->request[i]);
+}
+
+void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info)
+{
+    begin(w, now);
+    CHECK(gpu < MOST_GPUS);
+    watched_gpu *g = &w->gpu[gpu];
+    *g = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
+    if (g->info.max_tokens > info->n_pages * info->page_len)
+        g->info.max_tokens = info->n_pages * info->page_len;
+    if (g->info.max_tokens > w->capacity)
+        w->capacity = g->info.max_tokens;
+}
+
+static void blame(watched *r, bool alone)
+{
+    r->n_deaths++;
+    r->n_alone = alone ? r->n_alone + 1 : 0;
+    r->must_end = r->n_alone >= 3 || (alone && r->n_deaths > 16);
+    r->confined = r->suspect || r->n_deaths >= 16;
+    r->suspect = true;
+}
+
+static void lose_gpu(watch *w, int gpu, bool died)
+{
+    bool one = n_running(w, gpu) == 1;
+    for (size_t i = 0; i < w->n_requests; i++) {
+        watched *r = &w->request[i];
+        if (!r->there || r->gpu != gpu)
+            continue;
+        if (died && r->add <= w->gpu[gpu].n_seen)
+            blame(r, one && r->add == w->gpu[gpu].n_sent);
+        r->gpu = -1;
+    }
+    w->gpu[gpu].up = false;
+}
+
+void watch_gpus_gone(watch *w, double now, const int *gpu, int n, bool died)
+{
+    begin(w, now);
+    for (int i = 0; i < n; i++)
+        lose_gpu(w, gpu[i], died);
+}
+
+void watch_gpus_drain(watch *w, double now, const int *gpu, int n)
+{
+    begin(w, now);
+    for (int i = 0; i < n; i++)
+        w->gpu[gpu[i]].draining = true;
+}
+
+void watch_tick(watch *w, double now)
+{
+    begin(w, now);
+}
+
+void watch_report(watch *w, double now, int gpu, const gpu_report *p)
+{
+    begin(w, now);
+    if (p->n_seen > w->gpu[gpu].n_sent || p->n_seen < w->gpu[gpu].n_seen)
+        violate(w, "a GPU has seen more commands than it was sent, or fewer than before", (uint64_t)gpu);
+    w->in_report = true;
+    w->gpu[gpu].n_seen = p->n_seen;
+    w->gpu[gpu].pages_free = p->pages_free;
+    for (int i = 0; i < p->n_ends; i++) {
+        watched *r = find(w, p->ends[i].id);
+        if (r && r->there && r->gpu == gpu && r->attempt == p->ends[i].attempt) {
+            r->gpu = -1;
+            r->failed = p->ends[i].why == OUTCOME_FAILED;
+        }
+    }
+}
+
+static void check_place(watch *w, const watched *r, const command *c)
+{
+    const watched_gpu *g = &w->gpu[c->gpu];
+    int n = n_running(w, c->gpu);
+    if (!g->up || g->draining)
+        violate(w, "placed on a GPU that is gone or drains", c->id);
+    if (n >= g->info.max_batch)
+        violate(w, "placed beyond the batch limit", c->id);
+    if (pages_for(g, r->n_tokens + 1) + n > pages_left(w, c->gpu))
+        violate(w, "placed without pages for it and one for each that runs", c->id);
+    if (r->confined && n > 0)
+        violate(w, "placed among others, though it must be alone", c->id);
+    for (size_t i = 0; i < w->n_requests; i++) {
+        const watched *o = &w->request[i];
+        if (!o->there || o->gpu != c->gpu)
+            continue;
+        if (o->confined)
+            violate(w, "placed beside one that must be alone", c->id);
+        if (r->suspect && o->suspect)
+            violate(w, "two suspects on one GPU", c->id);
+    }
+}
+
+/* There are open GPUs, and none could hold it. */
+static bool is_too_large(const watch *w, const watched *r)
+{
+    bool any = false;
+    for (int i = 0; i < MOST_GPUS; i++) {
+        const watched_gpu *g = &w->gpu[i];
+        if (!g->up || g->draining)
+            continue;
+        any = true;
+        if (r->n_tokens + 1 <= g->info.max_tokens)
+            return false;
+    }
+    return any;
+}
+
+/* From the queue only the first may go; suspects have a line of their own, and who is too large waits aside. */
+static void check_turn(watch *w, const watched *r)
+{
+    for (size_t i = 0; i < w->n_requests; i++) {
+        const watched *o = &w->request[i];
+        if (o != r && waits(o) && o->suspect == r->suspect && o->confined == r->confined && is_before(o, r) && !is_too_large(w, o))
+            violate(w, "placed before one that came earlier", r->id);
+    }
+}
+
+static bool is_newest(const watch *w, int gpu, const watched *r)
+{
+    for (size_t i = 0; i < w->n_requests; i++)
+        if (&w->request[i] != r && w->request[i].there && w->request[i].gpu == gpu && is_before(r, &w->request[i]))
+            return false;
+    return true;
+}
+
+static void check_add(watch *w, const command *c)
+{
+    watched *r = at(w, c);
+    const submission *s = c->what;
+    bool moves = w->leaving == c->id;
+    if (!r->there || r->gpu >= 0)
+        violate(w, r->there ? "placed twice" : "placed, but it is not there", c->id);
+    if (s->n_tokens != r->n_tokens || s->n_prompt != r->n_prompt || s->max_tokens != r->max_tokens || s->arrival != r->arrival)
+        violate(w, "placed with other tokens, budget or arrival than it has", c->id);
+    if (c->attempt <= w->last_attempt)
+        violate(w, "an attempt's number was used before", c->id);
+    if (r->must_end)
+        violate(w, "placed again, though it kills workers", c->id);
+    if (!moves)
+        check_turn(w, r);
+    check_place(w, r, c);
+    w->last_attempt = c->attempt;
+    r->gpu = c->gpu;
+    r->attempt = c->attempt;
+    r->taken_on = true;
+    r->add = ++w->gpu[c->gpu].n_sent;
+    r->pages = pages_for(&w->gpu[c->gpu], r->n_tokens + 1);
+}
+
+static void check_cancel(watch *w, const command *c)
+{
+    watched *r = at(w, c);
+    if (r->gpu != c->gpu || r->attempt != c->attempt)
+        violate(w, "cancelled where it is not", c->id);
+    if (!w->gpu[c->gpu].up)
+        violate(w, "cancelled on a GPU that is gone", c->id);
+    w->put_back_early = r->there && w->in_report && !w->gpu[c->gpu].draining && !is_newest(w, c->gpu, r);
+    w->gpu[c->gpu].n_sent++;
+    r->gpu = -1;
+}
+
+static void check_tokens(watch *w, const command *c)
+{
+    watched *r = at(w, c);
+    if (!r->there || r->frontend != c->frontend)
+        violate(w, "tokens of a request that is not there", c->id);
+    else if (c->tokens->index != r->n_tokens - r->n_prompt)
+        violate(w, "tokens repeated or left out", c->id);
+    r->n_tokens += c->tokens->n;
+    r->n_alone = 0;
+    if (r->n_deaths < 16)
+        r->suspect = r->confined = false;
+}
+
+/* Whether one of the same prompt was ended for killing workers; its adapter is not looked at. */
+static bool is_known(const watch *w, const watched *r)
+{
+    for (size_t i = 0; i < w->n_requests; i++)
+        if (w->request[i].killed && w->request[i].mark == r->mark)
+            return true;
+    return false;
+}
+
+static bool may_be_too_large(const watch *w, double now, const watched *r)
+{
+    bool is_hopeless = !r->taken_on && r->n_tokens + 1 > w->capacity;
+    return is_too_large(w, r) && (is_hopeless || now - r->held >= w->opt.max_aside);
+}
+
+static void check_end(watch *w, const command *c)
+{
+    double now = w->now;
+    watched *r = at(w, c);
+    if (r->doubled) {
+        r->there = r->doubled = false;
+        return;
+    }
+    if (!r->there || r->frontend != c->frontend)
+        violate(w, "the end of a request that is not there", c->id);
+    if ((c->why == END_KILLS_WORKERS) != r->must_end && !(c->why == END_KILLS_WORKERS && is_known(w, r)))
+        violate(w, r->must_end ? "not ended, though it kills workers" : "ended for killing workers, which it did not", c->id);
+    r->killed |= c->why == END_KILLS_WORKERS;
+    if (c->why == END_FAILED && !r->failed)
+        violate(w, "ended as failed, which it did not", c->id);
+    if (c->why == END_TOO_LATE && (r->taken_on || w->opt.max_wait <= 0 || now - r->since < w->opt.max_wait))
+        violate(w, "ended as too late, which it was not", c->id);
+    if (c->why == END_QUEUE_FULL && (r->taken_on || n_waiting(w) <= w->opt.max_queue))
+        violate(w, "refused, though the queue had room or it was taken on before", c->id);
+    if (c->why == END_TOO_LARGE && !may_be_too_large(w, now, r))
+        violate(w, "ended as too large, which it was not, or not for long", c->id);
+    if (r->gpu >= 0)
+        violate(w, "ended, but a GPU still has it", c->id);
+    r->there = false;
+}
+
+/* A GPU short of pages loses its newest; others may leave only for another GPU, at once. */
+static void check_put_back(watch *w, bool moves)
+{
+    if (w->put_back_early && !moves)
+        violate(w, "moved off a GPU that has newer ones", w->leaving);
+    w->put_back_early = false;
+}
+
+void watch_command(watch *w, const command *c)
+{
+    check_put_back(w, c->kind == COMMAND_ADD && c->id == w->leaving);
+    switch (c->kind) {
+    case COMMAND_ADD:
+        check_add(w, c);
+        break;
+    case COMMAND_CANCEL:
+        check_cancel(w, c);
+        break;
+    case COMMAND_TOKENS:
+        check_tokens(w, c);
+        break;
+    case COMMAND_END:
+        check_end(w, c);
+        break;
+    }
+    w->leaving = c->kind == COMMAND_CANCEL ? c->id : UINT64_MAX;
+}
+
+/* An idle GPU that has told all it has: somebody who waits would fit. Those who must be alone come first. */
+static void check_idle(watch *w, int gpu, const watched *first)
+{
+    const watched_gpu *g = &w->gpu[gpu];
+    bool idle = g->up && !g->draining && n_running(w, gpu) == 0 && g->n_seen == g->n_sent && g->pages_free == g->info.n_pages;
+    if (idle && pages_for(g, first->n_tokens + 1) <= g->info.n_pages)
+        violate(w, "waits while a GPU is idle", first->id);
+}
+
+bool watch_has_news(const watch *w)
+{
+    return w->unsettled;
+}
+
+void watch_settle(watch *w)
+{
+    const watched *first = NULL;
+    for (size_t i = 0; i < w->n_requests; i++) {
+        watched *r = &w->request[i];
+        bool too_large = waits(r) && is_too_large(w, r);
+        if (!too_large)
+            r->held = w->now;
+        if (!r->there && r->gpu >= 0 && w->gpu[r->gpu].up && r->attempt)
+            violate(w, "cancelled, but its GPU was not told", r->id);
+        if (r->there && r->must_end)
+            violate(w, "not ended, though it kills workers", r->id);
+        if (waits(r) && !too_large && (!first || (r->confined != first->confined ? r->confined : is_before(r, first))))
+            first = r;
+    }
+    check_put_back(w, false);
+    for (int g = 0; g < MOST_GPUS && first; g++)
+        check_idle(w, g, first);
+    w->leaving = UINT64_MAX;
+    w->in_report = false;
+    w->unsettled = false;
+}

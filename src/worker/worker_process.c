@@ -1,0 +1,113 @@
+/* worker_process.c - see worker_process.h */
+#include "worker/worker_process.h"
+
+#include "backend/devices.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "net/frames.h"
+#include "worker/adapter_store.h"
+#include "worker/worker.h"
+
+typedef struct {
+    const worker_options *opt;
+    backend *be;
+    model *m;
+    adapter_store adapters;
+    engine *g;
+    worker *w;
+    frame_reader in;
+    buf frame;                          /* scratch */
+} worker_process;
+
+static int send_frame(void *ctx, const void *message, size_t n)
+{
+    worker_process *p = ctx;
+    buf_clear(&p->frame);
+    frame_add(&p->frame, message, n);
+    return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
+}
+
+static double now(void *ctx)
+{
+    (void)ctx;
+    return clock_now();
+}
+
+/* Hand over all commands there are, waiting for the first when there is nothing else to do. */
+static int read_commands(worker_process *p, err *e)
+{
+    for (double wait = worker_may_wait(p->w); frame_reader_wait(&p->in, wait); wait = 0) {
+        if (frame_reader_fill(&p->in, e) < 0)
+            return -1;
+        size_t n;
+        for (const void *bytes; (bytes = frame_reader_next(&p->in, &n));)
+            if (worker_take(p->w, bytes, n, e))
+                return -1;
+    }
+    return 0;
+}
+
+static int open_all(worker_process *p, err *e)
+{
+    const worker_options *o = p->opt;
+    dtype type;
+    if (model_weights_type(o->model_dir, &type, e) || !(p->be = backend_open(o->device, type, o->threads, e)) ||
+        !(p->m = model_load(p->be, o->model_dir, e)))
+        return -1;
+    p->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
+                                  .base = &p->m->config, .be = p->be};
+    engine_options g = engine_options_default();
+    g.max_batch = o->max_batch;
+    g.n_pages = o->kv_pages;
+    g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
+    g.adapters = adapter_store_source(&p->adapters);
+    g.never_waits = true;
+    p->g = engine_new(p->m, &g, e);
+    if (!p->g)
+        return -1;
+    char uuid[64];
+    backend_device_uuid(o->device, uuid, sizeof uuid);
+    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = p->be->name, .max_batch = o->max_batch,
+                                            .max_tokens = p->m->config.max_positions, .send = send_frame, .now = now, .ctx = p});
+    p->in.fd = o->in;
+    return 0;
+}
+
+static void close_all(worker_process *p)
+{
+    worker_free(p->w);
+    engine_free(p->g);
+    model_free(p->m);
+    if (p->be)
+        p->be->ops->free(p->be);
+    frame_reader_deinit(&p->in);
+    buf_free(&p->frame);
+}
+
+/* Until the runner is gone: 0; -1: the device failed. */
+static int serve(worker_process *p, err *e)
+{
+    err pipe = {0};
+    worker_status status = worker_greet(p->w);
+    while (status == WORKER_GOES_ON && read_commands(p, &pipe) == 0) {
+        status = worker_report_news(p->w);
+        if (status == WORKER_GOES_ON)
+            status = worker_step(p->w, e);
+    }
+    if (status == WORKER_FAILED)
+        return -1;
+    log_debug("worker %d ends: %s", p->opt->gpu, *pipe.msg ? pipe.msg : "the pipe is closed");
+    return 0;
+}
+
+int worker_run(const worker_options *o, err *e)
+{
+    worker_process p = {.opt = o};
+    int status = open_all(&p, e);
+    if (status == 0)
+        status = serve(&p, e);
+    close_all(&p);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* worker_process.h - a worker as a subprocess of a runner: its model, its device and two pipes
+ *
+ * Commands come in on one file descriptor, Steps go out on another (net/frames.h). It ends when the pipe is closed. */
+#ifndef PUNICA_WORKER_WORKER_PROCESS_H
+#define PUNICA_WORKER_WORKER_PROCESS_H
+
+#include "base/err.h"
+
+typedef struct {
+    const char *model_dir, *device;
+    const char *adapters_dir;           /* NULL: none */
+    const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
+    int n_adapters;
+    int max_batch;
+    int threads, kv_pages, n_adapter_slots;     /* 0: as the engine likes */
+    int gpu;                            /* its number at its runner */
+    int in, out;                        /* file descriptors */
+} worker_options;
+
+/* Returns 0 when the pipe is closed, -1 when the model cannot be loaded or the device fails. */
+int worker_run(const worker_options *o, err *e);
+
+#endif
