@@ -342,7 +342,7 @@ static json_t *copy_messages(const json_t *messages)
 }
 
 /* What marks the end of the text to be continued. With a blank: a template that trims takes it away, which tells. */
-#define OPEN_END "CONTINUE_FINAL_MESSAGE_TAG"
+#define OPEN_END "PUNICA_OPEN_END"
 
 static json_t *with_open_end(const json_t *s)
 {

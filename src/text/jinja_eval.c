@@ -86,7 +86,7 @@ static value eval_cond(run *r, const node *n)
         return eval_node(r, n->b);
     if (n->c)
         return eval_node(r, n->c);
-    return value_undefined(r, "the inline if-expression evaluated to false and no else section was defined");
+    return value_undefined(r, "an inline if without else was false");
 }
 
 static value eval_logic(run *r, const node *n)
@@ -165,7 +165,7 @@ static value eval_filter(run *r, const node *n, value block)
     arguments a = eval_args(r, n->args, (keyword){0});
     eval_at(r, n);
     if (!n->filter)
-        run_fail(r, "No filter named '%.*s' found.", (int)n->name->n, n->name->s);
+        run_fail(r, "there is no filter '%.*s'", (int)n->name->n, n->name->s);
     return n->filter(r, in, &a);
 }
 
@@ -175,7 +175,7 @@ static value eval_test(run *r, const node *n)
     arguments a = eval_args(r, n->args, (keyword){0});
     eval_at(r, n);
     if (!n->test)
-        run_fail(r, "No test named '%.*s' found.", (int)n->name->n, n->name->s);
+        run_fail(r, "there is no test '%.*s'", (int)n->name->n, n->name->s);
     return value_bool(n->test(r, in, &a));
 }
 
@@ -220,12 +220,12 @@ value eval_node(run *r, const node *n)
 static void unpack(run *r, const node *target, value v)
 {
     if (!value_is_iterable(v))
-        run_fail(r, "cannot unpack non-iterable %s object", value_type(v));
+        run_fail(r, "'%s' cannot be taken apart into names", value_type(v));
     const list *l = value_to_list(r, v);
     if (l->n > (size_t)target->list.n)
-        run_fail(r, "too many values to unpack (expected %d)", target->list.n);
+        run_fail(r, "there are more values than the %d names", target->list.n);
     if (l->n < (size_t)target->list.n)
-        run_fail(r, "not enough values to unpack (expected %d, got %zu)", target->list.n, l->n);
+        run_fail(r, "there are %zu values for %d names", l->n, target->list.n);
     for (int i = 0; i < target->list.n; i++)
         eval_assign(r, target->list.at[i], l->at[i]);
 }
@@ -240,7 +240,7 @@ void eval_assign(run *r, const node *target, value v)
     } else {
         value of = look_up(r, target->symbol);
         if (of.kind != VALUE_NAMESPACE)
-            run_fail(r, "cannot assign attribute on non-namespace object");
+            run_fail(r, "only a namespace's attributes can be set");
         namespace_set(r, of, target->name, v);
     }
 }

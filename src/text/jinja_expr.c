@@ -180,7 +180,7 @@ static void parse_argument(parser *p, call_args *a)
     bool is_named = p->t->kind == TOKEN_NAME && token_is(p->t + 1, TOKEN_OPERATOR, "=");
     bool too_late = is_named ? a->star_star != NULL : a->star_star || (!parser_at_op(p, "**") && a->star);
     if (too_late || (!is_named && !parser_at_op(p, "*") && !parser_at_op(p, "**") && a->n_named))
-        run_fail(p->r, "invalid syntax for function call expression");
+        run_fail(p->r, "arguments in an order that cannot be");
     if (parser_skip_op(p, "*")) {
         a->star = parse_expression(p);
     } else if (parser_skip_op(p, "**")) {
@@ -278,7 +278,7 @@ static node *parse_test(parser *p, node *in)
     } else {
         n->args = no_arguments(p);
         if (parser_at_name(p, "is"))
-            run_fail(p->r, "You cannot chain multiple tests with is");
+            run_fail(p->r, "a test of a test needs parentheses");
         if (begins_test_argument(p))
             node_list_add(p, &n->args->at, parse_postfix(p, parse_primary(p)));
     }
@@ -395,7 +395,7 @@ node *parse_word(parser *p)
         if (token_is(t, TOKEN_NAME, words[i].name))
             return make_const(p, t->line, (value){.kind = words[i].kind, .b = words[i].b});
     if (t->s[0] >= '0' && t->s[0] <= '9')
-        run_fail(p->r, "Invalid character in identifier");
+        run_fail(p->r, "a name cannot begin with a digit");
     return make_name(p, t);
 }
 

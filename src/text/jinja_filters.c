@@ -73,7 +73,7 @@ static value filter_trim(run *r, value in, const arguments *a)
     args_bind(r, "trim", a, 0, "chars", &chars);
     bool given = chars.kind != VALUE_MISSING && chars.kind != VALUE_NONE;
     if (given && chars.kind != VALUE_STRING)
-        run_fail(r, "strip arg must be None or str");
+        run_fail(r, "what to trim must be a string");
     return value_str(str_strip(r, value_to_str(r, in), given ? chars.s : NULL, SIDE_BOTH));
 }
 
@@ -83,7 +83,7 @@ static value filter_replace(run *r, value in, const arguments *a)
     args_bind(r, "replace", a, 2, "old new count", v);
     bool has_count = v[2].kind != VALUE_MISSING && v[2].kind != VALUE_NONE;
     if (has_count && !value_is_whole(v[2]))
-        run_fail(r, "'%s' object cannot be interpreted as an integer", value_type(v[2]));
+        run_fail(r, "expected an integer, not '%s'", value_type(v[2]));
     return value_str(str_replace(r, str_plain(r, value_to_str(r, in)), value_to_str(r, v[0]), value_to_str(r, v[1]),
                                  has_count ? value_whole(v[2]) : -1));
 }
@@ -182,7 +182,7 @@ static value filter_wordcount(run *r, value in, const arguments *a)
 static value filter_format(run *r, value in, const arguments *a)
 {
     if (a->n && a->n_keywords)
-        run_fail(r, "can't handle positional and keyword arguments at the same time");
+        run_fail(r, "format takes either positions or names");
     value with = value_list(r, VALUE_TUPLE, a->at, (size_t)a->n);
     if (a->n_keywords) {
         dict *d = dict_new(r, (size_t)a->n_keywords);
@@ -327,7 +327,7 @@ static value filter_int(run *r, value in, const arguments *a)
         return value_int(value_whole(in));
     if (in.kind == VALUE_FLOAT) {
         if (isinf(in.f))
-            run_fail(r, "cannot convert float infinity to integer");
+            run_fail(r, "infinity is no integer");
         return truncate_float(r, in.f, &i) == 0 ? value_int(i) : preset;
     }
     if (in.kind != VALUE_STRING)
@@ -355,7 +355,7 @@ static value filter_abs(run *r, value in, const arguments *a)
 {
     args_none(r, "abs", a);
     if (!value_is_number(in))
-        run_fail(r, "bad operand type for abs(): '%s'", value_type(in));
+        run_fail(r, "'%s' has no absolute value", value_type(in));
     if (in.kind == VALUE_FLOAT)
         return value_float(fabs(in.f));
     return value_whole(in) < 0 ? op_negative(r, in) : value_int(value_whole(in));
@@ -385,7 +385,7 @@ static value filter_round(run *r, value in, const arguments *a)
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
     if (!value_is_number(in))
-        run_fail(r, "type %s doesn't define __round__ method", value_type(in));
+        run_fail(r, "'%s' cannot be rounded", value_type(in));
     if (str_is(method, "common")) {
         if (value_is_whole(in) && digits >= 0)
             return value_int(value_whole(in));
@@ -394,7 +394,7 @@ static value filter_round(run *r, value in, const arguments *a)
     }
     bool up = str_is(method, "ceil");
     if (!up && !str_is(method, "floor"))
-        run_fail(r, "method must be common, ceil or floor");
+        run_fail(r, "the method must be common, ceil or floor");
     double unit = pow(10, (double)digits), x = value_number(in) * unit;
     return value_float((up ? ceil(x) : floor(x)) / unit);
 }

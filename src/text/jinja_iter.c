@@ -51,7 +51,7 @@ iter *value_iter(run *r, value v)
     if (v.kind == VALUE_ITERATOR)
         return v.iter;
     if (!value_is_iterable(v))
-        run_fail(r, "'%s' object is not iterable", value_type(v));
+        run_fail(r, "'%s' cannot be iterated over", value_type(v));
     iter *it = RUN_NEW(r, iter);
     *it = (iter){.next = next_of_list, .over = v, .type = "iterator"};
     if (v.kind == VALUE_DICT)

@@ -147,7 +147,7 @@ static void write_value(dump *d, value v)
         write_object(d, v.dict);
         break;
     default:
-        run_fail(r, "Object of type %s is not JSON serializable", value_type(v));
+        run_fail(r, "'%s' cannot be written as JSON", value_type(v));
     }
     run_leave(r);
 }

@@ -89,7 +89,7 @@ int64_t loop_length(run *r, loop *l)
 static value call_cycle(run *r, function *f, const arguments *a)
 {
     if (a->n == 0 || a->n_keywords)
-        run_fail(r, "no items for cycling given");
+        run_fail(r, "loop.cycle needs at least one item");
     return a->at[f->self.loop->index0 % a->n];
 }
 
@@ -163,7 +163,7 @@ value loop_recurse(run *r, loop *l, const arguments *a)
     text collected;
     value over;
     if (!l->code->recursive)
-        run_fail(r, "The loop must have the 'recursive' marker to be called recursively.");
+        run_fail(r, "only a loop marked \"recursive\" can be called");
     args_bind(r, "loop", a, 1, "iterable", &over);
     scope *here = r->render->scope;
     text *before = eval_collect(r, &collected);

@@ -20,10 +20,10 @@ static const dict *eval_star_star(run *r, const node *star_star)
         return &nothing;
     value v = eval_node(r, star_star);
     if (v.kind != VALUE_DICT)
-        run_fail(r, "argument after ** must be a mapping, not %s", value_type(v));
+        run_fail(r, "** takes a dict, not '%s'", value_type(v));
     for (size_t i = 0; i < v.dict->n; i++)
         if (v.dict->at[i].key.kind != VALUE_STRING)
-            run_fail(r, "keywords must be strings");
+            run_fail(r, "the names behind ** must be strings");
     return v.dict;
 }
 
@@ -162,7 +162,7 @@ static void bind_rest(run *r, const macro_code *m, scope *s, const arguments *a,
 {
     if (m->uses_caller && !has_parameter(m, m->caller)) {
         value caller = take_keyword(a, taken, str_of(r, "caller"));
-        scope_set(r, s, m->caller, caller.kind == VALUE_MISSING ? value_undefined(r, "No caller defined") : caller);
+        scope_set(r, s, m->caller, caller.kind == VALUE_MISSING ? value_undefined(r, "the macro was not called by {% call %}") : caller);
     }
     dict *kwargs = dict_new(r, (size_t)a->n_keywords);
     for (int i = 0; i < a->n_keywords; i++)
@@ -224,7 +224,7 @@ value eval_call(run *r, value callee, const arguments *a)
     case VALUE_MACRO: return macro_call(r, callee.macro, a);
     case VALUE_LOOP: return loop_recurse(r, callee.loop, a);
     case VALUE_UNDEFINED: value_fail_undefined(r, callee);
-    default: run_fail(r, "'%s' object is not callable", value_type(callee));
+    default: run_fail(r, "'%s' cannot be called", value_type(callee));
     }
 }
 

@@ -15,7 +15,7 @@
 static const str *text_argument(run *r, const char *method, value v)
 {
     if (v.kind != VALUE_STRING)
-        run_fail(r, "%s: argument must be str, not %s", method, value_type(v));
+        run_fail(r, "%s takes a string, not '%s'", method, value_type(v));
     return v.s;
 }
 
@@ -30,7 +30,7 @@ static int64_t whole_or(run *r, const char *method, value v, int64_t preset)
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
         return preset;
     if (!value_is_whole(v))
-        run_fail(r, "%s: '%s' object cannot be interpreted as an integer", method, value_type(v));
+        run_fail(r, "%s: expected an integer, not '%s'", method, value_type(v));
     return value_whole(v);
 }
 
@@ -110,7 +110,7 @@ static value starts_or_ends(run *r, function *f, const arguments *a, bool starts
     for (size_t i = 0; i < n; i++) {
         value one = is_tuple ? v[0].list->at[i] : v[0];
         if (one.kind != VALUE_STRING)
-            run_fail(r, "%s first arg must be str or a tuple of str, not %s", f->name, value_type(one));
+            run_fail(r, "%s takes a string or a tuple of strings, not '%s'", f->name, value_type(one));
         run_spend(r, one.s->n / 256);
         if (starts ? str_starts(&between, one.s->s, one.s->n) : str_ends(&between, one.s->s, one.s->n))
             return value_bool(true);
@@ -129,7 +129,7 @@ static value find(run *r, function *f, const arguments *a, bool last, bool must)
     size_t from = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX);
     size_t at = (last ? str_find_last : str_find)(r, f->self.s, what, from, to);
     if (at == STR_NOT_FOUND && must)
-        run_fail(r, "substring not found");
+        run_fail(r, "the text is not there");
     return value_int(at == STR_NOT_FOUND ? -1 : (int64_t)str_chars_before(f->self.s, at));
 }
 
@@ -167,7 +167,7 @@ static value str_m_join(run *r, function *f, const arguments *a)
     args_bind_positional(r, f->name, a, 1, "iterable", &over);
     for (iter *it = value_iter(r, over); iter_next(r, it, &item); first = false) {
         if (item.kind != VALUE_STRING && !f->self.s->markup)
-            run_fail(r, "sequence item: expected str instance, %s found", value_type(item));
+            run_fail(r, "only strings can be joined, not '%s'", value_type(item));
         if (!first)
             text_add_str(&out, f->self.s);
         text_add_str(&out, f->self.s->markup ? str_escape(r, value_to_str(r, item)) : item.s);
@@ -199,7 +199,7 @@ static value partition(run *r, function *f, const arguments *a, bool last)
     args_bind_positional(r, f->name, a, 1, "sep", &sep);
     const str *s = f->self.s, *by = text_argument(r, f->name, sep);
     if (by->n == 0)
-        run_fail(r, "empty separator");
+        run_fail(r, "the separator is empty");
     size_t at = (last ? str_find_last : str_find)(r, s, by, 0, s->n);
     value *parts = RUN_NEW_ARRAY(r, value, 3), empty = value_str(str_like(r, s, "", 0));
     bool found = at != STR_NOT_FOUND;
@@ -227,7 +227,7 @@ static value pad(run *r, function *f, const arguments *a, int sides)
     const str *fill = v[1].kind == VALUE_MISSING ? str_of(r, " ") : text_argument(r, f->name, v[1]);
     int64_t width = whole_or(r, f->name, v[0], 0), n = (int64_t)str_chars(f->self.s), more = width - n;
     if (str_chars(fill) != 1)
-        run_fail(r, "The fill character must be exactly one character long");
+        run_fail(r, "what to fill with must be one character");
     if (more <= 0)
         return f->self;
     int64_t left = sides == SIDE_LEFT ? more : sides == SIDE_RIGHT ? 0 : more / 2 + (more & width & 1);
@@ -460,7 +460,7 @@ value method_find(run *r, value of, const str *name)
         if (m->call)
             return value_function(r, m->name, m->call, of);
         text hint = {.r = r};
-        text_printf(&hint, "access to attribute '%s' of '%s' object is unsafe.", m->name, value_type(of));
+        text_printf(&hint, "'%s' would change '%s', and a template may not", m->name, value_type(of));
         text_add(&hint, "", 1);
         return value_undefined(r, hint.data);
     }

@@ -14,7 +14,7 @@ static node *parse_target_name(parser *p)
     if (n->kind != EXPR_NAME)
         run_fail(p->r, "can't assign to a constant");
     if (p->loops && token_is(t, TOKEN_NAME, "loop"))
-        run_fail(p->r, "Can't assign to special loop variable in for-loop");
+        run_fail(p->r, "\"loop\" cannot be set inside of a loop");
     return n;
 }
 
@@ -84,7 +84,7 @@ static node_list parse_body(parser *p, const char *tags)
     node_list body = parse_until(p, tags);
     if (p->t->kind == TOKEN_END) {
         p->r->line = line;
-        run_fail(p->r, "Unexpected end of template; looking for: %s", tags);
+        run_fail(p->r, "the template ends inside of a block; looking for: %s", tags);
     }
     return body;
 }
@@ -173,7 +173,7 @@ static void parse_parameters(parser *p, macro_code *m)
         if (parser_skip_op(p, "="))
             m->preset[m->n_presets++] = parse_expression(p);
         else if (m->n_presets)
-            run_fail(p->r, "non-default argument follows default argument");
+            run_fail(p->r, "a parameter without a default behind one that has one");
     }
     parser_next(p);
 }
@@ -206,7 +206,7 @@ static node *parse_call_block(parser *p)
         parse_parameters(p, n->macro);
     n->a = parse_expression(p);
     if (n->a->kind != EXPR_CALL)
-        run_fail(p->r, "expected call");
+        run_fail(p->r, "{%% call %%} needs a call");
     parse_macro_body(p, n->macro, "endcall");
     return n;
 }
@@ -295,7 +295,7 @@ static node *parse_statement(parser *p)
     p->r->line = p->t->line;
     if (is_one_of(p->t, "include import from extends block"))
         run_fail(p->r, "{%% %.*s %%} is not served here: a chat template is one file", (int)p->t->n, p->t->s);
-    run_fail(p->r, "Encountered unknown tag '%.*s'", p->t->n < 40 ? (int)p->t->n : 40, p->t->s);
+    run_fail(p->r, "there is no tag '%.*s'", p->t->n < 40 ? (int)p->t->n : 40, p->t->s);
 }
 
 static node_list parse_until(parser *p, const char *tags)

@@ -378,7 +378,7 @@ value str_split(run *r, const str *s, const str *by, int64_t count, bool from_ri
     parts out = {0};
     run_spend(r, s->n / 16);
     if (by && by->n == 0)
-        run_fail(r, "empty separator");
+        run_fail(r, "the separator is empty");
     if (!by && from_right)
         split_words_back(r, s, count, &out);
     else if (!by)

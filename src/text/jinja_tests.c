@@ -117,7 +117,7 @@ static bool test_upper(run *r, value in, const arguments *a)
 static value modulo(run *r, value in, value by)
 {
     if (in.kind == VALUE_STRING)
-        run_fail(r, "not all arguments converted during string formatting");
+        run_fail(r, "the format leaves arguments over");
     return op_binary(r, OP_MOD, in, by);
 }
 

@@ -64,8 +64,8 @@ _Noreturn void value_fail_undefined(run *r, value v)
     value_write_repr(&name, u->name);
     if (u->of.kind == VALUE_MISSING)
         run_fail(r, "%.*s is undefined", (int)name.n, name.data);
-    run_fail(r, "'%s%s' has no %s %.*s", value_type(u->of), u->of.kind == VALUE_NONE ? "" : " object",
-             u->name.kind == VALUE_STRING ? "attribute" : "element", (int)name.n, name.data);
+    run_fail(r, "'%s' has no %s %.*s", value_type(u->of), u->name.kind == VALUE_STRING ? "attribute" : "element", (int)name.n,
+             name.data);
 }
 
 const char *value_type(value v)
@@ -121,7 +121,7 @@ int64_t value_length(run *r, value v)
     case VALUE_LOOP:
         return loop_length(r, v.loop);
     default:
-        run_fail(r, "object of type '%s' has no len()", value_type(v));
+        run_fail(r, "'%s' has no length", value_type(v));
     }
 }
 
@@ -255,7 +255,7 @@ int value_compare(run *r, value a, value b, const char *op)
         return compare_strings(a.s, b.s);
     }
     if (a.kind != b.kind || !value_is_sequence(a))
-        run_fail(r, "'%s' not supported between instances of '%s' and '%s'", op, value_type(a), value_type(b));
+        run_fail(r, "'%s' and '%s' cannot be compared by %s", value_type(a), value_type(b), op);
     run_enter(r);
     int c = compare_lists(r, a.list, b.list, op);
     run_leave(r);
@@ -278,7 +278,7 @@ bool value_contains(run *r, value in, value what)
     switch (in.kind) {
     case VALUE_STRING:
         if (what.kind != VALUE_STRING)
-            run_fail(r, "'in <string>' requires string as left operand, not %s", value_type(what));
+            run_fail(r, "only a string can be in a string, not '%s'", value_type(what));
         return str_find(r, in.s, what.s, 0, in.s->n) != STR_NOT_FOUND;
     case VALUE_DICT:
         return dict_get(r, in.dict, what, &item);
@@ -288,7 +288,7 @@ bool value_contains(run *r, value in, value what)
         break;
     }
     if (!value_is_iterable(in))
-        run_fail(r, "argument of type '%s' is not iterable", value_type(in));
+        run_fail(r, "nothing can be in '%s'", value_type(in));
     for (iter *it = value_iter(r, in); iter_next(r, it, &item);)
         if (value_equal(r, item, what))
             return true;
