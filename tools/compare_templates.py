@@ -2,7 +2,7 @@
 """Compare `punica template` with Transformers' apply_chat_template: every *.jinja file of the folders given, over many
 kinds of conversation. Both must give the same text, or both must refuse.
 
-    python3 -m venv venv && venv/bin/pip install -r tools/requirements.txt jinja2
+    python3 -m venv venv && venv/bin/pip install transformers==5.22.2 jinja2==3.1.6
     venv/bin/python tools/compare_templates.py [--punica build/punica] [--verbose] FOLDER...
 
 By hand: the templates that models ship are other people's and not in this tree. Prints each difference and ends with the
@@ -73,6 +73,11 @@ INLINE = [message("user", "2 + 2?"), message("assistant", "<think>\nTwo and two.
 THOUGHT_CALL = [message("user", "Weather?"),
                 message("assistant", "", reasoning_content="I must look.", tool_calls=[call("get_weather", {"place": "Rome"})]),
                 message("tool", "hot", name="get_weather", tool_call_id="call00000")]
+
+# For tools/random_templates.py.
+VALUES = {"s": "Hello, Wörld  x", "e": "", "n": 7, "z": 0, "m": -3, "f": 2.5, "t": True, "no": None, "l": [3, 1, 2], "ls": ["b", "A", "c"],
+          "d": {"b": 1, "a": "x", "items2": [1, 2]}, "ld": [{"k": "x", "v": 2}, {"k": "y", "v": 1}, {"k": "X"}], "big": 1e20, "tiny": 1.5e-7,
+          "nested": {"a": {"b": [{"c": 5}]}}, "u": "ÄÖß ﬁ ΑΣ", "long": "a-b_c d.e\nf\tg", "html": "<a href='x'>&</a>", "num": " 42 ", "fl": "3.75"}
 
 
 def parts(*texts):
@@ -152,6 +157,7 @@ CONVERSATIONS = {
     "other variables": on([USER], date_string="1 May 2025", today="1 May 2025", custom_instructions="Be kind.", controls={"length": "short"},
                           system_message="S", tool_choice="auto", builtin_tools=["browser", "python"], model_identity="You are X.",
                           keep_past_thinking=True, response_format={"type": "json_object"}, xml_tools=TOOLS, python_tools=TOOLS),
+    "values": on([USER], **VALUES),
     "long": on([SYSTEM] + [m for i in range(40) for m in (message("user", f"Question {i}?"), message("assistant", f"Answer {i}."))] + [USER]),
 }
 
@@ -222,7 +228,7 @@ def main():
     with tempfile.TemporaryDirectory() as model:
         (Path(model) / "tokenizer_config.json").write_text(json.dumps(TOKENS))
         for path in paths:
-            template = path.read_text()
+            template = path.read_bytes().decode()
             for (kind, asked), got in zip(CONVERSATIONS.items(), ours(args.punica, model, path), strict=True):
                 want, why = reference(tokenizer, template, asked)
                 total += 1

@@ -2,7 +2,7 @@
 """Make tests/golden/chat.json: what Transformers' apply_chat_template writes with chat templates of ours: one for each
 construct of the language (CONSTRUCTS), and some in the forms that models use (FORMS).
 
-    python3 -m venv venv && venv/bin/pip install -r tools/requirements.txt jinja2
+    python3 -m venv venv && venv/bin/pip install transformers==5.22.2 jinja2==3.1.6
     venv/bin/python tools/golden_chat.py tests/golden/chat.json
 
 "text" is null where it raises. Dates are those of 4 July 2025. tools/compare_templates.py compares other people's.
@@ -209,7 +209,7 @@ split :: {{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 
 starts and ends :: {{ s.startswith('He') }} {{ s.startswith(('a', 'H')) }} {{ s.endswith('x') }} {{ s.endswith(('q', '!')) }} {{ s.startswith('l', 2) }}
 find :: {{ s.find('l') }} {{ s.rfind('l') }} {{ s.find('zz') }} {{ s.index('W') }} {{ s.count('l') }} {{ s.find('l', 4) }}
 replace :: {{ s.replace('l', 'L') }} {{ s.replace('l', '', 1) }} {{ 'ab'.replace('', '-') }}
-case :: {{ s.upper() }} {{ s.lower() }} {{ 'hello wOrld'.title() }} {{ 'hELLO'.capitalize() }} {{ 'aB'.swapcase() }} {{ 'straße'.casefold() }} {{ "they're bill's".title() }}
+case :: {{ s.upper() }} {{ s.lower() }} {{ 'hello wOrld'.title() }} {{ 'hELLO'.capitalize() }} {{ 'aB'.swapcase() }} {{ 'straße'.casefold() }} {{ "they're bill's".title() }} {{ 'ß ﬁ ǆ'.title() }} {{ 'Ab cd'.istitle() }} {{ 'ǅ ΑΣ.'.swapcase() }}
 join :: {{ ', '.join(ls) }} {{ ''.join(['a']) }} {{ '-'.join('abc') }}
 padding :: [{{ 'a'.center(4) }}][{{ 'a'.ljust(3, '.') }}][{{ 'a'.rjust(3) }}][{{ '-7'.zfill(4) }}][{{ 'a\tb'.expandtabs(4) }}]
 partition :: {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'abc'.partition('=') }} {{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('c') }}

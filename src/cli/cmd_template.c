@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "frontend/json_text.h"
 #include "text/chat.h"
 
 typedef struct { const char *model, *file; double now; } settings;
@@ -54,15 +55,25 @@ static int write_prompt(const chat_template *c, time_t now, const json_t *line, 
     return rc;
 }
 
+/* Numbers must be exact here: a template may write them. */
+static json_t *parse_line(const char *text, size_t n, err *e)
+{
+    json_error_t where;
+    json_t *line = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    if (!line)
+        err_set(e, "not valid JSON: %s (column %d)", where.text, where.column);
+    return line;
+}
+
 /* The prompt as a JSON string, or {"error": ...}. */
 static void answer_line(const chat_template *c, const settings *s, const char *text, size_t n)
 {
     buf prompt = {0};
     err e;
     buf_add(&prompt, "", 0);
-    json_t *line = json_read_text(text, n, &e);
+    json_t *line = parse_line(text, n, &e);
     int rc = line ? write_prompt(c, s->now >= 0 ? (time_t)s->now : time(NULL), line, &prompt, &e) : -1;
-    json_t *answer = rc == 0 ? json_stringn(prompt.data, prompt.len) : json_pack("{s:s}", "error", e.msg);
+    json_t *answer = rc == 0 ? json_stringn(prompt.data, prompt.len) : json_pack("{s:o}", "error", json_text(e.msg));
     char *dump = json_dumps(answer, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);      /* no U+2028, which ends a line for some */
     puts(dump);
     free(dump);

@@ -94,8 +94,9 @@ static char *folder_of(const catalog *c, const char *name)
 static bool is_in_dir(const catalog *c, const char *name)
 {
     char *path = folder_of(c, name);
+    bool is = path != NULL;
     free(path);
-    return path != NULL;
+    return is;
 }
 
 catalog_kind catalog_find(const catalog *c, const char *name)

@@ -26,13 +26,13 @@ static json_t *content_for(const chat_template *c, json_t *content)
     return json_incref(content);
 }
 
-/* The call with its arguments as what their text says; as it is where this is no JSON object. */
+/* The call with its arguments as what their text says; as it is where this is no JSON object, or one with numbers that
+ * would not be exact. */
 static json_t *with_arguments(json_t *call)
 {
     json_t *function = json_object_get(call, "function");
     const json_t *text = json_object_get(function, "arguments");
-    err e;
-    json_t *arguments = json_is_string(text) ? json_read_text(json_string_value(text), json_string_length(text), &e) : NULL;
+    json_t *arguments = json_loadb(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL);
     if (!json_is_object(arguments)) {
         json_decref(arguments);
         return json_incref(call);

@@ -21,7 +21,8 @@ typedef struct {
     char *problem;              /* for this reason */
 } program;
 
-static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
+                                          "mask_token"};
 enum { N_TOKENS = sizeof token_names / sizeof token_names[0] };
 
 struct chat_template {
@@ -31,7 +32,7 @@ struct chat_template {
     bool takes_parts, wants_parts;
 };
 
-/* ---- loading ---- */
+/* Loading. */
 
 static void add_program(chat_template *c, const char *name, const char *source, size_t n)
 {
@@ -137,35 +138,45 @@ static json_t *read_config(const char *dir, const char *name, err *e)
     return config;
 }
 
-/* What a directory has: tokens from both of its files, programs from files or else from the configuration. */
+/* Older tokenizers have their tokens in a file of its own, which counts unless the configuration tells all. */
+static int read_tokens(chat_template *c, const char *dir, const json_t *config, err *e)
+{
+    bool tells_all = json_object_get(config, "added_tokens_decoder");
+    json_t *older = tells_all ? json_object() : read_config(dir, "special_tokens_map.json", e);
+    for (int i = 0; i < N_TOKENS && older; i++) {
+        set_token(c, i, older);
+        set_token(c, i, config);
+    }
+    int rc = older ? 0 : -1;
+    json_decref(older);
+    return rc;
+}
+
+/* What a directory has; programs from files or else from the configuration. */
 static int read_dir(chat_template *c, const char *dir, bool with_programs, err *e)
 {
     json_t *config = read_config(dir, "tokenizer_config.json", e);
-    json_t *tokens = config ? read_config(dir, "special_tokens_map.json", e) : NULL;
-    int rc = tokens ? 0 : -1;
-    for (int i = 0; i < N_TOKENS && rc == 0; i++) {
-        set_token(c, i, config);
-        set_token(c, i, tokens);
-    }
+    int rc = config ? read_tokens(c, dir, config, e) : -1;
     if (rc == 0 && with_programs)
         rc = read_program_files(c, dir, e);
     if (rc == 0 && with_programs && c->n_programs == 0)
         add_configured(c, config);
     json_decref(config);
-    json_decref(tokens);
     return rc;
 }
 
-/* ---- which content the template understands ---- */
+/* Which content the template understands. */
 
-/* Whether this content's text comes out, and as text: not as the list that it was in. */
-static bool shows(const chat_template *c, const char *mark, const char *messages)
+#define WORDS "some words of a user"
+
+/* Whether a message with these words shows them, and as text: not as the list that they were in. */
+static bool shows(const chat_template *c, const char *messages)
 {
     err e;
     buf out = {0};
     json_t *list = json_read_text(messages, strlen(messages), &e);
     const chat_input in = {.messages = list, .add_generation_prompt = true};
-    bool is = chat_template_write(c, &in, 0, &out, &e) == 0 && strstr(out.data, mark) && !strstr(out.data, "'type'") &&
+    bool is = chat_template_write(c, &in, 0, &out, &e) == 0 && strstr(out.data, WORDS) && !strstr(out.data, "'type'") &&
               !strstr(out.data, "\"type\"");
     json_decref(list);
     buf_free(&out);
@@ -174,12 +185,12 @@ static bool shows(const chat_template *c, const char *mark, const char *messages
 
 static void try_parts(chat_template *c)
 {
-    bool text = shows(c, "SOME WORDS", "[{\"role\": \"user\", \"content\": \"SOME WORDS\"}]");
-    c->takes_parts = shows(c, "SOME WORDS", "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"SOME WORDS\"}]}]");
+    bool text = shows(c, "[{\"role\": \"user\", \"content\": \"" WORDS "\"}]");
+    c->takes_parts = shows(c, "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"" WORDS "\"}]}]");
     c->wants_parts = c->takes_parts && !text;
 }
 
-/* ---- making ---- */
+/* Making. */
 
 chat_template *chat_template_new(const char *source, const char *bos, const char *eos)
 {
@@ -250,7 +261,7 @@ bool chat_template_wants_parts(const chat_template *c)
     return c->wants_parts;
 }
 
-/* ---- writing ---- */
+/* Writing. */
 
 static bool is_given(const json_t *v)
 {
@@ -331,7 +342,7 @@ static json_t *copy_messages(const json_t *messages)
 }
 
 /* What marks the end of the text to be continued. With a blank: a template that trims takes it away, which tells. */
-#define OPEN_END "CONTINUE_FINAL_MESSAGE_TAG"
+#define OPEN_END "PUNICA_OPEN_END"
 
 static json_t *with_open_end(const json_t *s)
 {

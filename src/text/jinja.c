@@ -2,7 +2,6 @@
 #include "text/jinja.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "text/jinja_eval.h"

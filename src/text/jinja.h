@@ -5,10 +5,13 @@
  * Values behave as Python's do, strings are sequences of code points. Left out, with an error that says so: include,
  * import, extends, blocks, autoescape, integers beyond 64 bits, and the filters that no prompt needs (jinja_filters.c).
  *
- *   source ─ jinja_lex ─▶ tokens ─ jinja_parse, jinja_scope ─▶ tree ─ jinja_eval ─▶ text
- *                                                                        │
- *            jinja_ops (operators) jinja_methods jinja_filters jinja_sequences jinja_tests jinja_globals
- *            jinja_value, jinja_str, jinja_format, jinja_json: what they are made of
+ *   source ─ jinja_lex ─▶ tokens ─ jinja_parse, jinja_expr ─▶ tree ─ jinja_scope ─▶ its names settled ─ jinja_eval ─▶ text
+ *
+ *   jinja_eval, jinja_loop, jinja_macro                    statements and expressions; for, macro, call
+ *   jinja_ops, jinja_methods, jinja_globals                operators and attributes, methods, functions
+ *   jinja_filters, jinja_sequences, jinja_tests            {{ x | filter }}, {% if x is test %}
+ *   jinja_value, jinja_dict, jinja_iter, jinja_str,        Python's values
+ *   jinja_case, jinja_repr, jinja_format, jinja_json       and their text
  *
  * A program is immutable: several threads may render from one. A render has an arena of its own, and bounds on steps,
  * depth, memory and output, so that a template can take neither the process nor the loop's thread with it. */

@@ -8,7 +8,7 @@
 #include "text/jinja_render.h"
 #include "text/jinja_str.h"
 
-/* ---- scopes ---- */
+/* Scopes. */
 
 void scope_set(run *r, scope *s, int symbol, value v)
 {
@@ -53,7 +53,7 @@ static value look_up(run *r, int symbol)
     return r->render->variable[symbol];
 }
 
-/* ---- expressions ---- */
+/* Expressions. */
 
 static value eval_name(run *r, const node *n)
 {
@@ -65,7 +65,7 @@ static value eval_list(run *r, const node *n, value_kind kind)
 {
     value *at = RUN_NEW_ARRAY(r, value, (size_t)n->list.n);
     for (int i = 0; i < n->list.n; i++)
-        at[i] = eval(r, n->list.at[i]);
+        at[i] = eval_node(r, n->list.at[i]);
     return value_list(r, kind, at, (size_t)n->list.n);
 }
 
@@ -73,8 +73,8 @@ static value eval_dict(run *r, const node *n)
 {
     dict *d = dict_new(r, (size_t)n->list.n / 2);
     for (int i = 0; i < n->list.n; i += 2) {
-        value key = eval(r, n->list.at[i]), v = eval(r, n->list.at[i + 1]);
-        set_place(r, n);
+        value key = eval_node(r, n->list.at[i]), v = eval_node(r, n->list.at[i + 1]);
+        eval_at(r, n);
         dict_put(r, d, key, v);
     }
     return value_dict(d);
@@ -82,25 +82,25 @@ static value eval_dict(run *r, const node *n)
 
 static value eval_cond(run *r, const node *n)
 {
-    if (value_is_true(r, eval(r, n->a)))
-        return eval(r, n->b);
+    if (value_is_true(r, eval_node(r, n->a)))
+        return eval_node(r, n->b);
     if (n->c)
-        return eval(r, n->c);
-    return value_undefined(r, "the inline if-expression evaluated to false and no else section was defined");
+        return eval_node(r, n->c);
+    return value_undefined(r, "an inline if without else was false");
 }
 
 static value eval_logic(run *r, const node *n)
 {
-    value a = eval(r, n->a);
-    return value_is_true(r, a) == (n->kind == EXPR_OR) ? a : eval(r, n->b);
+    value a = eval_node(r, n->a);
+    return value_is_true(r, a) == (n->kind == EXPR_OR) ? a : eval_node(r, n->b);
 }
 
 static value eval_compare(run *r, const node *n)
 {
-    value left = eval(r, n->a);
+    value left = eval_node(r, n->a);
     for (int i = 0; i < n->list.n; i++) {
-        value right = eval(r, n->list.at[i]);
-        set_place(r, n);
+        value right = eval_node(r, n->list.at[i]);
+        eval_at(r, n);
         if (!op_compare(r, n->op[i], left, right))
             return value_bool(false);
         left = right;
@@ -112,24 +112,24 @@ static value eval_concat(run *r, const node *n)
 {
     const str *all = str_of(r, "");
     for (int i = 0; i < n->list.n; i++)
-        all = str_concat(r, all, str_plain(r, value_to_str(r, eval(r, n->list.at[i]))));
+        all = str_concat(r, all, str_plain(r, value_to_str(r, eval_node(r, n->list.at[i]))));
     return value_str(all);
 }
 
 static value eval_slice(run *r, const node *n)
 {
-    value of = eval(r, n->a);
+    value of = eval_node(r, n->a);
     const node *s = n->b;
-    value start = s->a ? eval(r, s->a) : value_missing(), stop = s->b ? eval(r, s->b) : value_missing();
-    value step = s->c ? eval(r, s->c) : value_missing();
-    set_place(r, n);
+    value start = s->a ? eval_node(r, s->a) : value_missing(), stop = s->b ? eval_node(r, s->b) : value_missing();
+    value step = s->c ? eval_node(r, s->c) : value_missing();
+    eval_at(r, n);
     return op_slice(r, of, start, stop, step);
 }
 
 static value eval_binary(run *r, const node *n)
 {
-    value a = eval(r, n->a), b = eval(r, n->b);
-    set_place(r, n);
+    value a = eval_node(r, n->a), b = eval_node(r, n->b);
+    eval_at(r, n);
     return op_binary(r, n->op[0], a, b);
 }
 
@@ -137,45 +137,45 @@ static value eval_item(run *r, const node *n)
 {
     if (n->b->kind == EXPR_SLICE)
         return eval_slice(r, n);
-    value of = eval(r, n->a), key = eval(r, n->b);
-    set_place(r, n);
+    value of = eval_node(r, n->a), key = eval_node(r, n->b);
+    eval_at(r, n);
     return op_item(r, of, key);
 }
 
 static value eval_unary(run *r, const node *n)
 {
-    value v = eval(r, n->a);
-    set_place(r, n);
+    value v = eval_node(r, n->a);
+    eval_at(r, n);
     return n->kind == EXPR_NEGATIVE ? op_negative(r, v) : n->kind == EXPR_POSITIVE ? op_positive(r, v)
                                                                                     : value_bool(!value_is_true(r, v));
 }
 
 static value eval_call_node(run *r, const node *n, keyword extra)
 {
-    value callee = eval(r, n->a);
+    value callee = eval_node(r, n->a);
     arguments a = eval_args(r, n->args, extra);
-    set_place(r, n);
+    eval_at(r, n);
     return eval_call(r, callee, &a);
 }
 
 /* A filter, on what stands before it or on the text of a block. */
 static value eval_filter(run *r, const node *n, value block)
 {
-    value in = !n->a ? block : n->a->kind == EXPR_FILTER ? eval_filter(r, n->a, block) : eval(r, n->a);
+    value in = !n->a ? block : n->a->kind == EXPR_FILTER ? eval_filter(r, n->a, block) : eval_node(r, n->a);
     arguments a = eval_args(r, n->args, (keyword){0});
-    set_place(r, n);
+    eval_at(r, n);
     if (!n->filter)
-        run_fail(r, "No filter named '%.*s' found.", (int)n->name->n, n->name->s);
+        run_fail(r, "there is no filter '%.*s'", (int)n->name->n, n->name->s);
     return n->filter(r, in, &a);
 }
 
 static value eval_test(run *r, const node *n)
 {
-    value in = eval(r, n->a);
+    value in = eval_node(r, n->a);
     arguments a = eval_args(r, n->args, (keyword){0});
-    set_place(r, n);
+    eval_at(r, n);
     if (!n->test)
-        run_fail(r, "No test named '%.*s' found.", (int)n->name->n, n->name->s);
+        run_fail(r, "there is no test '%.*s'", (int)n->name->n, n->name->s);
     return value_bool(n->test(r, in, &a));
 }
 
@@ -200,39 +200,39 @@ static value eval_inside(run *r, const node *n)
     default: break;
     }
     CHECK(n->kind == EXPR_ATTRIBUTE);
-    value of = eval(r, n->a);
-    set_place(r, n);
+    value of = eval_node(r, n->a);
+    eval_at(r, n);
     return op_attribute(r, of, n->name);
 }
 
-value eval(run *r, const node *n)
+value eval_node(run *r, const node *n)
 {
     run_enter(r);
     run_spend(r, 1);
-    set_place(r, n);
+    eval_at(r, n);
     value v = eval_inside(r, n);
     run_leave(r);
     return v;
 }
 
-/* ---- statements ---- */
+/* Statements. */
 
 static void unpack(run *r, const node *target, value v)
 {
     if (!value_is_iterable(v))
-        run_fail(r, "cannot unpack non-iterable %s object", value_type(v));
+        run_fail(r, "'%s' cannot be taken apart into names", value_type(v));
     const list *l = value_to_list(r, v);
     if (l->n > (size_t)target->list.n)
-        run_fail(r, "too many values to unpack (expected %d)", target->list.n);
+        run_fail(r, "there are more values than the %d names", target->list.n);
     if (l->n < (size_t)target->list.n)
-        run_fail(r, "not enough values to unpack (expected %d, got %zu)", target->list.n, l->n);
+        run_fail(r, "there are %zu values for %d names", l->n, target->list.n);
     for (int i = 0; i < target->list.n; i++)
-        assign(r, target->list.at[i], l->at[i]);
+        eval_assign(r, target->list.at[i], l->at[i]);
 }
 
-void assign(run *r, const node *target, value v)
+void eval_assign(run *r, const node *target, value v)
 {
-    set_place(r, target);
+    eval_at(r, target);
     if (target->kind == EXPR_TUPLE) {
         unpack(r, target, v);
     } else if (target->kind == EXPR_NAME) {
@@ -240,12 +240,12 @@ void assign(run *r, const node *target, value v)
     } else {
         value of = look_up(r, target->symbol);
         if (of.kind != VALUE_NAMESPACE)
-            run_fail(r, "cannot assign attribute on non-namespace object");
+            run_fail(r, "only a namespace's attributes can be set");
         namespace_set(r, of, target->name, v);
     }
 }
 
-text *collect_begin(run *r, text *t)
+text *eval_collect(run *r, text *t)
 {
     text *before = r->render->out;
     *t = (text){.r = r};
@@ -253,7 +253,7 @@ text *collect_begin(run *r, text *t)
     return before;
 }
 
-void collect_end(run *r, text *before)
+void eval_collect_end(run *r, text *before)
 {
     r->render->out = before;
 }
@@ -269,16 +269,16 @@ static flow exec_collected(run *r, const node *n)
 {
     text collected;
     scope *around = r->render->scope;
-    text *before = collect_begin(r, &collected);
+    text *before = eval_collect(r, &collected);
     scope_enter(r, around, &n->unset);
-    flow f = exec_all(r, &n->body);
-    collect_end(r, before);
+    flow f = eval_body(r, &n->body);
+    eval_collect_end(r, before);
     value v = text_value(&collected);
     if (f == FLOW_ON && n->a)
         v = eval_filter(r, n->a, v);
     r->render->scope = around;
     if (f == FLOW_ON && n->kind == STMT_SET_BLOCK)
-        assign(r, n->target, v);
+        eval_assign(r, n->target, v);
     else if (f == FLOW_ON)
         value_write(r->render->out, v);
     return f;
@@ -289,11 +289,11 @@ static flow exec_with(run *r, const node *n)
     scope *around = r->render->scope, *s = scope_enter(r, around, &n->unset);
     for (int i = 0; i < n->list.n; i += 2) {
         r->render->scope = around;
-        value v = eval(r, n->list.at[i + 1]);
+        value v = eval_node(r, n->list.at[i + 1]);
         r->render->scope = s;
-        assign(r, n->list.at[i], v);
+        eval_assign(r, n->list.at[i], v);
     }
-    flow f = exec_all(r, &n->body);
+    flow f = eval_body(r, &n->body);
     r->render->scope = around;
     return f;
 }
@@ -302,7 +302,7 @@ static flow exec_scope(run *r, const node *n)
 {
     scope *around = r->render->scope;
     scope_enter(r, around, &n->unset);
-    flow f = exec_all(r, &n->body);
+    flow f = eval_body(r, &n->body);
     r->render->scope = around;
     return f;
 }
@@ -317,20 +317,20 @@ static void exec_call_block(run *r, const node *n)
 static flow exec(run *r, const node *n)
 {
     run_spend(r, 1);
-    set_place(r, n);
+    eval_at(r, n);
     switch (n->kind) {
     case STMT_TEXT:
         text_add_str(r->render->out, n->constant.s);
         break;
     case STMT_PRINT:
-        value_write(r->render->out, eval(r, n->a));
+        value_write(r->render->out, eval_node(r, n->a));
         break;
     case STMT_IF:
-        return exec_all(r, value_is_true(r, eval(r, n->a)) ? &n->body : &n->other);
+        return eval_body(r, value_is_true(r, eval_node(r, n->a)) ? &n->body : &n->other);
     case STMT_FOR:
         return loop_run(r, n);
     case STMT_SET:
-        assign(r, n->target, eval(r, n->a));
+        eval_assign(r, n->target, eval_node(r, n->a));
         break;
     case STMT_SET_BLOCK: case STMT_FILTER_BLOCK:
         return exec_collected(r, n);
@@ -354,7 +354,7 @@ static flow exec(run *r, const node *n)
     return FLOW_ON;
 }
 
-flow exec_all(run *r, const node_list *body)
+flow eval_body(run *r, const node_list *body)
 {
     flow f = FLOW_ON;
     run_enter(r);
@@ -373,5 +373,5 @@ void eval_program(run *r, const jinja *p, const json_t *variables, text *out)
         x.variable[i] = v ? value_from_json(r, v) : global_find(r, p->symbol[i]);
     }
     scope_enter(r, NULL, &p->unset);
-    exec_all(r, &p->body);
+    eval_body(r, &p->body);
 }

@@ -16,7 +16,8 @@ int64_t loop_length(run *r, loop *l);
 void object_write(text *t, value v);            /* repr() of what is no plain data */
 
 /* Binds the arguments to parameters: names is a list with blanks between, of which the first n_needed must be given;
- * out: [as many as names], MISSING for what is not given. Fails, naming what, for anything else. The second takes no keywords, as most of Python's methods. */
+ * out: [as many as names], MISSING for what is not given. Fails, naming what, for anything else. The second takes no
+ * keywords, as most of Python's methods. */
 void args_bind(run *r, const char *what, const arguments *a, int n_needed, const char *names, value *out);
 void args_bind_positional(run *r, const char *what, const arguments *a, int n_needed, const char *names, value *out);
 void args_none(run *r, const char *what, const arguments *a);

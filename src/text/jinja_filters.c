@@ -18,7 +18,7 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* ---- text ---- */
+/* Text. */
 
 static value filter_string(run *r, value in, const arguments *a)
 {
@@ -56,6 +56,7 @@ static value filter_title(run *r, value in, const arguments *a)
     const str *s = value_to_str(r, in);
     text out = {.r = r};
     uint32_t before = ' ';
+    run_spend(r, s->n);
     for (const char *p = s->s; p < s->s + s->n;) {
         const char *at = p;
         uint32_t cp = utf8_next(&p);
@@ -72,7 +73,7 @@ static value filter_trim(run *r, value in, const arguments *a)
     args_bind(r, "trim", a, 0, "chars", &chars);
     bool given = chars.kind != VALUE_MISSING && chars.kind != VALUE_NONE;
     if (given && chars.kind != VALUE_STRING)
-        run_fail(r, "strip arg must be None or str");
+        run_fail(r, "what to trim must be a string");
     return value_str(str_strip(r, value_to_str(r, in), given ? chars.s : NULL, SIDE_BOTH));
 }
 
@@ -82,7 +83,7 @@ static value filter_replace(run *r, value in, const arguments *a)
     args_bind(r, "replace", a, 2, "old new count", v);
     bool has_count = v[2].kind != VALUE_MISSING && v[2].kind != VALUE_NONE;
     if (has_count && !value_is_whole(v[2]))
-        run_fail(r, "'%s' object cannot be interpreted as an integer", value_type(v[2]));
+        run_fail(r, "expected an integer, not '%s'", value_type(v[2]));
     return value_str(str_replace(r, str_plain(r, value_to_str(r, in)), value_to_str(r, v[0]), value_to_str(r, v[1]),
                                  has_count ? value_whole(v[2]) : -1));
 }
@@ -181,7 +182,7 @@ static value filter_wordcount(run *r, value in, const arguments *a)
 static value filter_format(run *r, value in, const arguments *a)
 {
     if (a->n && a->n_keywords)
-        run_fail(r, "can't handle positional and keyword arguments at the same time");
+        run_fail(r, "format takes either positions or names");
     value with = value_list(r, VALUE_TUPLE, a->at, (size_t)a->n);
     if (a->n_keywords) {
         dict *d = dict_new(r, (size_t)a->n_keywords);
@@ -245,7 +246,7 @@ static value filter_urlencode(run *r, value in, const arguments *a)
     return text_value(&out);
 }
 
-/* ---- numbers ---- */
+/* Numbers. */
 
 /* The text without white space around it and single underscores in it, NUL-terminated; NULL: it can be no number. */
 static const char *number_text(run *r, const str *s)
@@ -326,7 +327,7 @@ static value filter_int(run *r, value in, const arguments *a)
         return value_int(value_whole(in));
     if (in.kind == VALUE_FLOAT) {
         if (isinf(in.f))
-            run_fail(r, "cannot convert float infinity to integer");
+            run_fail(r, "infinity is no integer");
         return truncate_float(r, in.f, &i) == 0 ? value_int(i) : preset;
     }
     if (in.kind != VALUE_STRING)
@@ -354,7 +355,7 @@ static value filter_abs(run *r, value in, const arguments *a)
 {
     args_none(r, "abs", a);
     if (!value_is_number(in))
-        run_fail(r, "bad operand type for abs(): '%s'", value_type(in));
+        run_fail(r, "'%s' has no absolute value", value_type(in));
     if (in.kind == VALUE_FLOAT)
         return value_float(fabs(in.f));
     return value_whole(in) < 0 ? op_negative(r, in) : value_int(value_whole(in));
@@ -384,7 +385,7 @@ static value filter_round(run *r, value in, const arguments *a)
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
     if (!value_is_number(in))
-        run_fail(r, "type %s doesn't define __round__ method", value_type(in));
+        run_fail(r, "'%s' cannot be rounded", value_type(in));
     if (str_is(method, "common")) {
         if (value_is_whole(in) && digits >= 0)
             return value_int(value_whole(in));
@@ -393,12 +394,12 @@ static value filter_round(run *r, value in, const arguments *a)
     }
     bool up = str_is(method, "ceil");
     if (!up && !str_is(method, "floor"))
-        run_fail(r, "method must be common, ceil or floor");
+        run_fail(r, "the method must be common, ceil or floor");
     double unit = pow(10, (double)digits), x = value_number(in) * unit;
     return value_float((up ? ceil(x) : floor(x)) / unit);
 }
 
-/* ---- the rest ---- */
+/* The rest. */
 
 static value filter_default(run *r, value in, const arguments *a)
 {

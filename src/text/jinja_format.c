@@ -147,7 +147,7 @@ static bool is_float_type(char type)
     return type && strchr("eEfFgG%n", type);
 }
 
-/* ---- "%s" % x ---- */
+/* "%s" % x. */
 
 typedef struct {
     run *r;
@@ -161,7 +161,7 @@ typedef struct {
 static char peek(const percent *p)
 {
     if (p->at >= p->format->n)
-        run_fail(p->r, "incomplete format");
+        run_fail(p->r, "the format ends too early");
     return p->format->s[p->at];
 }
 
@@ -170,7 +170,7 @@ static value next_argument(percent *p)
     bool is_tuple = p->with.kind == VALUE_TUPLE;
     size_t n = is_tuple ? p->with.list->n : 1;
     if ((size_t)p->n_used >= n)
-        run_fail(p->r, "not enough arguments for format string");
+        run_fail(p->r, "the format wants more arguments");
     p->n_used++;
     return is_tuple ? p->with.list->at[p->n_used - 1] : p->with;
 }
@@ -182,7 +182,7 @@ static value read_name(percent *p)
     for (int open = 1; open > 0; p->at++)
         open += peek(p) == '(' ? 1 : peek(p) == ')' ? -1 : 0;
     if (p->with.kind != VALUE_DICT)
-        run_fail(p->r, "format requires a mapping");
+        run_fail(p->r, "the format names arguments, which a dict must hold");
     value found;
     p->by_name = true;
     if (!dict_get(p->r, p->with.dict, value_text(p->r, p->format->s + start, p->at - 1 - start), &found))
@@ -197,7 +197,7 @@ static int64_t read_count(percent *p)
         p->at++;
         value v = next_argument(p);
         if (!value_is_whole(v))
-            run_fail(p->r, "* wants int");
+            run_fail(p->r, "* takes its width from an integer");
         return value_whole(v) > MAX_WIDTH ? MAX_WIDTH + 1 : value_whole(v);
     }
     for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
@@ -243,7 +243,7 @@ static void add_percent_number(percent *p, text *out, spec s, value v)
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(p->r, v);
     if (!value_is_number(v) || (v.kind == VALUE_FLOAT && strchr("xXo", s.type)))
-        run_fail(p->r, "%%%c format: a number is required, not %s", s.type, value_type(v));
+        run_fail(p->r, "%%%c writes numbers, not '%s'", s.type, value_type(v));
     if (s.fill == '0')
         s.align = s.align == '<' ? '<' : '=';
     if (s.align == '<')
@@ -262,7 +262,7 @@ static void add_percent_char(percent *p, text *out, const spec *s, value v)
     bool is_char = v.kind == VALUE_STRING && str_chars(v.s) == 1;
     bool is_code = value_is_whole(v) && value_whole(v) >= 0 && value_whole(v) < 0x110000 && value_whole(v) >> 11 != 0x1b;
     if (!is_char && !is_code)
-        run_fail(p->r, "%%c requires int or char");
+        run_fail(p->r, "%%c writes one character");
     if (is_char)
         text_add_str(&one, v.s);
     else
@@ -280,7 +280,7 @@ static void add_conversion(percent *p, text *out)
         return;
     }
     if (!strchr("sradiuxXofFeEgGc", s.type) || !s.type)
-        run_fail(p->r, "unsupported format character '%c'", s.type >= ' ' && s.type < 0x7f ? s.type : '?');
+        run_fail(p->r, "the format has an unknown '%c'", s.type >= ' ' && s.type < 0x7f ? s.type : '?');
     if (!named)
         v = next_argument(p);
     if (s.type == 'c') {
@@ -311,15 +311,15 @@ value format_percent(run *r, const str *format, value with)
         p.at++;
         add_conversion(&p, &out);
     }
-    bool all_used = with.kind == VALUE_TUPLE ? (size_t)p.n_used == with.list->n
-                                             : p.n_used || with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_UNDEFINED;
+    bool may_be_unused = with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_UNDEFINED;
+    bool all_used = with.kind == VALUE_TUPLE ? (size_t)p.n_used == with.list->n : p.n_used || may_be_unused;
     if (!all_used && !p.by_name)
-        run_fail(r, "not all arguments converted during string formatting");
+        run_fail(r, "the format leaves arguments over");
     value v = text_value(&out);
     return format->markup ? value_str(str_mark(r, v.s)) : v;
 }
 
-/* ---- "{}".format(x) ---- */
+/* "{}".format(x). */
 
 typedef struct {
     run *r;
@@ -342,17 +342,17 @@ static value field_argument(braces *b, const char *s, size_t n)
     int64_t i = number_of(s, n);
     if (n == 0) {
         if (b->n_auto < 0)
-            run_fail(b->r, "cannot switch from manual field specification to automatic field numbering");
+            run_fail(b->r, "the format has {} behind {0}");
         i = b->n_auto++;
     } else if (i >= 0) {
         if (b->n_auto > 0)
-            run_fail(b->r, "cannot switch from automatic field numbering to manual field specification");
+            run_fail(b->r, "the format has {0} behind {}");
         b->n_auto = -1;
     }
     if (i >= 0 && i < b->a->n)
         return b->a->at[i];
     if (i >= 0)
-        run_fail(b->r, "Replacement index %lld out of range for positional args tuple", (long long)i);
+        run_fail(b->r, "the format wants argument %lld, which is not given", (long long)i);
     for (int k = 0; k < b->a->n_keywords; k++)
         if (b->a->keyword[k].name->n == n && memcmp(b->a->keyword[k].name->s, s, n) == 0)
             return b->a->keyword[k].value;
@@ -421,7 +421,7 @@ static spec read_brace_spec(run *r, const str *source)
     if (p < end)
         s.type = *p++;
     if (p < end)
-        run_fail(r, "Invalid format specifier");
+        run_fail(r, "the format has an unknown way to write a value");
     check_bounds(r, &s);
     return s;
 }
@@ -439,18 +439,18 @@ static void add_field(braces *b, text *out, value v, const str *how)
         if (s.align == '=' && s.fill == '0')
             s.align = '<';              /* "{:05}" of a string fills on its right */
         if ((s.type && s.type != 's') || s.sign || s.group || s.align == '=')
-            run_fail(r, "Invalid format specifier for object of type 'str'");
+            run_fail(r, "this way to write a value is none for a str");
         add_text(out, &s, b->markup ? str_escape(r, v.s) : v.s, '<');
     } else if (v.kind == VALUE_FLOAT || (value_is_whole(v) && is_float_type(s.type))) {
         if (s.type && !is_float_type(s.type))
-            run_fail(r, "Unknown format code '%c' for object of type 'float'", s.type);
+            run_fail(r, "'%c' is no way to write a float", s.type);
         add_float(out, &s, value_number(v));
     } else if (value_is_whole(v)) {
         if ((s.type && !strchr("bdoxX", s.type)) || s.precision >= 0)
-            run_fail(r, "Invalid format specifier for object of type 'int'");
+            run_fail(r, "this way to write a value is none for an int");
         add_whole(out, &s, value_whole(v));
     } else {
-        run_fail(r, "unsupported format string passed to %s.__format__", value_type(v));
+        run_fail(r, "'%s' can be written in one way only", value_type(v));
     }
 }
 
@@ -467,13 +467,13 @@ static void write_field(braces *b, text *out, const char *s, size_t n, int depth
     if (at < n && s[at] == '!') {
         char how = at + 1 < n ? s[at + 1] : 0;
         if (how != 'r' && how != 's' && how != 'a')
-            run_fail(b->r, "Unknown conversion specifier");
+            run_fail(b->r, "behind ! stands r, s or a");
         text t = {.r = b->r};
         how == 's' ? value_write(&t, v) : value_write_repr(&t, v);
         v = text_value(&t);
         at += 2;
         if (at < n && s[at] != ':')
-            run_fail(b->r, "expected ':' after conversion specifier");
+            run_fail(b->r, "behind !r stands a colon, or nothing");
     }
     text how = {.r = b->r};
     if (at < n)
@@ -485,7 +485,7 @@ static void write_braces(braces *b, text *out, const str *format, int depth)
 {
     const char *s = format->s;
     if (depth > 1)
-        run_fail(b->r, "Max string recursion exceeded");
+        run_fail(b->r, "fields of the format are nested too deeply");
     for (size_t at = 0; at < format->n;) {
         char c = s[at];
         if (c != '{' && c != '}') {
@@ -501,7 +501,7 @@ static void write_braces(braces *b, text *out, const str *format, int depth)
         for (int open = c == '{'; open > 0 && end < format->n; end++)
             open += s[end] == '{' ? 1 : s[end] == '}' ? -1 : 0;
         if (c == '}' || s[end - 1] != '}' || end < at + 2)
-            run_fail(b->r, "Single '%c' encountered in format string", c);
+            run_fail(b->r, "a '%c' of the format stands alone", c);
         write_field(b, out, s + at + 1, end - at - 2, depth);
         at = end;
     }

@@ -14,7 +14,7 @@ static int64_t whole_argument(run *r, value v)
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
     if (!value_is_whole(v))
-        run_fail(r, "'%s' object cannot be interpreted as an integer", value_type(v));
+        run_fail(r, "expected an integer, not '%s'", value_type(v));
     return value_whole(v);
 }
 
@@ -30,9 +30,9 @@ static value call_range(run *r, function *f, const arguments *a)
     if (a->n > 2)
         x->step = whole_argument(r, a->at[2]);
     if (x->step == 0)
-        run_fail(r, "range() arg 3 must not be zero");
+        run_fail(r, "the step of a range cannot be 0");
     if (range_length(x) > MAX_RANGE)
-        run_fail(r, "Range too big. The sandbox blocks ranges larger than %d.", MAX_RANGE);
+        run_fail(r, "a range has at most %d items", MAX_RANGE);
     return (value){.kind = VALUE_RANGE, .range = x};
 }
 
@@ -41,7 +41,7 @@ static dict *make_dict(run *r, const char *what, const arguments *a)
 {
     dict *d = dict_new(r, (size_t)a->n_keywords);
     if (a->n > 1)
-        run_fail(r, "%s expected at most 1 argument, got %d", what, a->n);
+        run_fail(r, "%s takes at most 1 argument beside names, %d were given", what, a->n);
     if (a->n == 1 && a->at[0].kind == VALUE_DICT) {
         for (size_t i = 0; i < a->at[0].dict->n; i++)
             dict_put(r, d, a->at[0].dict->at[i].key, a->at[0].dict->at[i].value);
@@ -50,7 +50,7 @@ static dict *make_dict(run *r, const char *what, const arguments *a)
         for (iter *it = value_iter(r, a->at[0]); iter_next(r, it, &pair);) {
             const list *l = value_to_list(r, pair);
             if (l->n != 2)
-                run_fail(r, "%s: an element has length %zu; 2 is required", what, l->n);
+                run_fail(r, "%s: an element has %zu parts, not 2", what, l->n);
             dict_put(r, d, l->at[0], l->at[1]);
         }
     }
@@ -68,7 +68,7 @@ static value call_dict(run *r, function *f, const arguments *a)
 static void check_name(run *r, value name)
 {
     if (name.kind == VALUE_STRING && name.s->n && name.s->s[0] == '_')
-        run_fail(r, "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '%.*s'",
+        run_fail(r, "a namespace takes no names with an underscore before them: '%.*s'",
                  (int)name.s->n, name.s->s);
 }
 
@@ -90,7 +90,7 @@ static value call_cycler(run *r, function *f, const arguments *a)
 {
     (void)f;
     if (a->n == 0 || a->n_keywords)
-        run_fail(r, "at least one item has to be provided");
+        run_fail(r, "a cycler needs at least one item");
     cycler *c = RUN_NEW(r, cycler);
     *c = (cycler){.items = {.at = a->at, .n = (size_t)a->n}};
     return (value){.kind = VALUE_CYCLER, .cycler = c};
@@ -140,7 +140,7 @@ static value call_strftime_now(run *r, function *f, const arguments *a)
     struct tm tm;
     args_bind(r, f->name, a, 1, "format", &format);
     if (format.kind != VALUE_STRING)
-        run_fail(r, "strftime() argument 1 must be str, not %s", value_type(format));
+        run_fail(r, "the format must be a string, not '%s'", value_type(format));
     if (format.s->n > 256 || memchr(format.s->s, '\0', format.s->n))
         run_fail(r, "the format is too long, or has a NUL");
     const char *c = c_format(r, format.s);

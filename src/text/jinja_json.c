@@ -2,13 +2,14 @@
 #include "text/jinja_json.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/jinja_eval.h"
 #include "text/jinja_sequences.h"
 #include "text/jinja_str.h"
 #include "text/utf8.h"
+
+/* To JSON. */
 
 typedef struct {
     text out;
@@ -146,7 +147,7 @@ static void write_value(dump *d, value v)
         write_object(d, v.dict);
         break;
     default:
-        run_fail(r, "Object of type %s is not JSON serializable", value_type(v));
+        run_fail(r, "'%s' cannot be written as JSON", value_type(v));
     }
     run_leave(r);
 }
@@ -184,4 +185,56 @@ value filter_tojson(run *r, value in, const arguments *a)
     set_separators(&d, v[2]);
     write_value(&d, in);
     return text_value(&d.out);
+}
+
+/* From JSON. */
+
+static value array_from_json(run *r, const json_t *v)
+{
+    size_t n = json_array_size(v);
+    value *at = RUN_NEW_ARRAY(r, value, n);
+    for (size_t i = 0; i < n; i++)
+        at[i] = value_from_json(r, json_array_get(v, i));
+    return value_list(r, VALUE_LIST, at, n);
+}
+
+static value object_from_json(run *r, const json_t *v)
+{
+    dict *d = dict_new(r, json_object_size(v));
+    for (void *i = json_object_iter((json_t *)v); i; i = json_object_iter_next((json_t *)v, i)) {
+        const char *key = json_object_iter_key(i);
+        dict_add(r, d, value_text(r, key, json_object_iter_key_len(i)), value_from_json(r, json_object_iter_value(i)));
+    }
+    return value_dict(d);
+}
+
+value value_from_json(run *r, const json_t *v)
+{
+    value made;
+    run_enter(r);
+    run_spend(r, 1);
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        made = object_from_json(r, v);
+        break;
+    case JSON_ARRAY:
+        made = array_from_json(r, v);
+        break;
+    case JSON_STRING:
+        made = value_text(r, json_string_value(v), json_string_length(v));
+        break;
+    case JSON_INTEGER:
+        made = value_int(json_integer_value(v));
+        break;
+    case JSON_REAL:
+        made = value_float(json_real_value(v));
+        break;
+    case JSON_TRUE: case JSON_FALSE:
+        made = value_bool(json_is_true(v));
+        break;
+    default:
+        made = value_none();
+    }
+    run_leave(r);
+    return made;
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "text/jinja_str.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -149,7 +148,7 @@ static void skip_comment(lexer *x, size_t at)
         return;
     }
     if (end == x->n)
-        fail_at(x, "Missing end of comment tag");
+        fail_at(x, "{# does not end");
     if (end > at && sign_at(x, end - 1))
         end--;
     advance(x, end_of_tag(x, end, "#}", true));
@@ -187,11 +186,11 @@ static bool read_raw(lexer *x)
         return true;
     }
     if (x->at < x->n)
-        fail_at(x, "Missing end of raw directive");
+        fail_at(x, "{% raw %} does not end");
     return true;
 }
 
-/* ---- inside of a tag ---- */
+/* Inside of a tag. */
 
 static bool is_word(uint32_t cp)
 {

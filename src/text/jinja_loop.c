@@ -25,8 +25,8 @@ static bool is_wanted(run *r, loop *l, value item)
     static const symbol_list none = {0};
     scope *inner = r->render->scope;
     scope_enter(r, l->around, &none);
-    assign(r, l->code->target, item);
-    bool is = value_is_true(r, eval(r, l->code->b));
+    eval_assign(r, l->code->target, item);
+    bool is = value_is_true(r, eval_node(r, l->code->b));
     r->render->scope = inner;
     return is;
 }
@@ -89,7 +89,7 @@ int64_t loop_length(run *r, loop *l)
 static value call_cycle(run *r, function *f, const arguments *a)
 {
     if (a->n == 0 || a->n_keywords)
-        run_fail(r, "no items for cycling given");
+        run_fail(r, "loop.cycle needs at least one item");
     return a->at[f->self.loop->index0 % a->n];
 }
 
@@ -137,15 +137,15 @@ static flow run_loop(run *r, const node *code, scope *around, value over, int64_
         scope_restart(r, s, &code->unset);
         r->render->scope = s;
         scope_set(r, s, code->loop, (value){.kind = VALUE_LOOP, .loop = l});
-        assign(r, code->target, item);
-        f = exec_all(r, &code->body);
+        eval_assign(r, code->target, item);
+        f = eval_body(r, &code->body);
         completed |= f == FLOW_ON;
-        set_place(r, code);
+        eval_at(r, code);
     }
     f = FLOW_ON;
     if (!completed && code->other.n) {
         scope_enter(r, around, &code->other_unset);
-        f = exec_all(r, &code->other);
+        f = eval_body(r, &code->other);
     }
     r->render->scope = around;
     return f;
@@ -153,8 +153,8 @@ static flow run_loop(run *r, const node *code, scope *around, value over, int64_
 
 flow loop_run(run *r, const node *code)
 {
-    value over = eval(r, code->a);
-    set_place(r, code);
+    value over = eval_node(r, code->a);
+    eval_at(r, code);
     return run_loop(r, code, r->render->scope, over, 0);
 }
 
@@ -163,14 +163,14 @@ value loop_recurse(run *r, loop *l, const arguments *a)
     text collected;
     value over;
     if (!l->code->recursive)
-        run_fail(r, "The loop must have the 'recursive' marker to be called recursively.");
+        run_fail(r, "only a loop marked \"recursive\" can be called");
     args_bind(r, "loop", a, 1, "iterable", &over);
     scope *here = r->render->scope;
-    text *before = collect_begin(r, &collected);
+    text *before = eval_collect(r, &collected);
     run_enter(r);
     run_loop(r, l->code, l->around, over, l->depth0 + 1);
     run_leave(r);
-    collect_end(r, before);
+    eval_collect_end(r, before);
     r->render->scope = here;
     return text_value(&collected);
 }

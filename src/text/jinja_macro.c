@@ -5,12 +5,12 @@
 #include "text/jinja_render.h"
 #include "text/jinja_str.h"
 
-/* ---- arguments ---- */
+/* Arguments. */
 
 static const list *eval_star(run *r, const node *star)
 {
     static const list nothing = {0};
-    return star ? value_to_list(r, eval(r, star)) : &nothing;
+    return star ? value_to_list(r, eval_node(r, star)) : &nothing;
 }
 
 static const dict *eval_star_star(run *r, const node *star_star)
@@ -18,12 +18,12 @@ static const dict *eval_star_star(run *r, const node *star_star)
     static const dict nothing = {0};
     if (!star_star)
         return &nothing;
-    value v = eval(r, star_star);
+    value v = eval_node(r, star_star);
     if (v.kind != VALUE_DICT)
-        run_fail(r, "argument after ** must be a mapping, not %s", value_type(v));
+        run_fail(r, "** takes a dict, not '%s'", value_type(v));
     for (size_t i = 0; i < v.dict->n; i++)
         if (v.dict->at[i].key.kind != VALUE_STRING)
-            run_fail(r, "keywords must be strings");
+            run_fail(r, "the names behind ** must be strings");
     return v.dict;
 }
 
@@ -31,7 +31,7 @@ arguments eval_args(run *r, const call_args *a, keyword extra)
 {
     value *at = RUN_NEW_ARRAY(r, value, (size_t)a->at.n);
     for (int i = 0; i < a->at.n; i++)
-        at[i] = eval(r, a->at.at[i]);
+        at[i] = eval_node(r, a->at.at[i]);
     const list *star = eval_star(r, a->star);
     if (star->n > 0) {
         value *all = RUN_NEW_ARRAY(r, value, (size_t)a->at.n + star->n);
@@ -41,7 +41,7 @@ arguments eval_args(run *r, const call_args *a, keyword extra)
     }
     keyword *named = RUN_NEW_ARRAY(r, keyword, (size_t)a->n_named + 1);
     for (int i = 0; i < a->n_named; i++)
-        named[i] = (keyword){a->named[i].name, eval(r, a->named[i].value)};
+        named[i] = (keyword){a->named[i].name, eval_node(r, a->named[i].value)};
     const dict *more = eval_star_star(r, a->star_star);
     int n = a->n_named;
     if (more->n > 0) {
@@ -111,7 +111,7 @@ void args_none(run *r, const char *what, const arguments *a)
         run_fail(r, "%s takes no arguments", what);
 }
 
-/* ---- macros ---- */
+/* Macros. */
 
 value macro_new(run *r, const macro_code *code)
 {
@@ -143,7 +143,7 @@ static void bind_parameters(run *r, const macro_code *m, scope *s, const argumen
         if (v->kind != VALUE_MISSING)
             continue;
         int preset = i - (m->n_params - m->n_presets);
-        value given = preset >= 0 ? eval(r, m->preset[preset])
+        value given = preset >= 0 ? eval_node(r, m->preset[preset])
                                   : value_undefined(r, "a parameter of the macro was not provided");
         scope_set(r, s, m->param[i], given);
     }
@@ -162,7 +162,7 @@ static void bind_rest(run *r, const macro_code *m, scope *s, const arguments *a,
 {
     if (m->uses_caller && !has_parameter(m, m->caller)) {
         value caller = take_keyword(a, taken, str_of(r, "caller"));
-        scope_set(r, s, m->caller, caller.kind == VALUE_MISSING ? value_undefined(r, "No caller defined") : caller);
+        scope_set(r, s, m->caller, caller.kind == VALUE_MISSING ? value_undefined(r, "the macro was not called by {% call %}") : caller);
     }
     dict *kwargs = dict_new(r, (size_t)a->n_keywords);
     for (int i = 0; i < a->n_keywords; i++)
@@ -188,9 +188,9 @@ value macro_call(run *r, const macro *m, const arguments *a)
     run_enter(r);
     bind_parameters(r, m->code, s, a, taken);
     bind_rest(r, m->code, s, a, taken);
-    text *before = collect_begin(r, &collected);
-    exec_all(r, &m->code->body);
-    collect_end(r, before);
+    text *before = eval_collect(r, &collected);
+    eval_body(r, &m->code->body);
+    eval_collect_end(r, before);
     run_leave(r);
     r->render->scope = here;
     return text_value(&collected);
@@ -210,7 +210,7 @@ value macro_attribute(run *r, const macro *m, const str *name)
     return value_list(r, VALUE_TUPLE, names, (size_t)code->n_params);
 }
 
-/* ---- calls ---- */
+/* Calls. */
 
 bool value_is_callable(value v)
 {
@@ -224,7 +224,7 @@ value eval_call(run *r, value callee, const arguments *a)
     case VALUE_MACRO: return macro_call(r, callee.macro, a);
     case VALUE_LOOP: return loop_recurse(r, callee.loop, a);
     case VALUE_UNDEFINED: value_fail_undefined(r, callee);
-    default: run_fail(r, "'%s' object is not callable", value_type(callee));
+    default: run_fail(r, "'%s' cannot be called", value_type(callee));
     }
 }
 

@@ -2,7 +2,6 @@
 #include "text/jinja_methods.h"
 
 #include <math.h>
-#include <string.h>
 #include <utf8proc.h>
 
 #include "text/jinja_eval.h"
@@ -11,12 +10,12 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* ---- arguments of methods ---- */
+/* Arguments of methods. */
 
 static const str *text_argument(run *r, const char *method, value v)
 {
     if (v.kind != VALUE_STRING)
-        run_fail(r, "%s: argument must be str, not %s", method, value_type(v));
+        run_fail(r, "%s takes a string, not '%s'", method, value_type(v));
     return v.s;
 }
 
@@ -31,7 +30,7 @@ static int64_t whole_or(run *r, const char *method, value v, int64_t preset)
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
         return preset;
     if (!value_is_whole(v))
-        run_fail(r, "%s: '%s' object cannot be interpreted as an integer", method, value_type(v));
+        run_fail(r, "%s: expected an integer, not '%s'", method, value_type(v));
     return value_whole(v);
 }
 
@@ -41,7 +40,7 @@ static value like(run *r, const function *f, value v)
     return f->self.s->markup ? value_str(str_mark(r, v.s)) : v;
 }
 
-/* ---- strings ---- */
+/* Strings. */
 
 static value strip(run *r, function *f, const arguments *a, side where)
 {
@@ -88,6 +87,8 @@ static value str_m_splitlines(run *r, function *f, const arguments *a)
 static size_t offset_of(run *r, function *f, value v, int64_t preset)
 {
     int64_t n = (int64_t)str_chars(f->self.s), i = whole_or(r, f->name, v, preset);
+    if (n != (int64_t)f->self.s->n)
+        run_spend(r, f->self.s->n / 64);
     if (i < 0)
         i = i + n < 0 ? 0 : i + n;
     return i > n ? f->self.s->n + 1 : str_offset(f->self.s, (size_t)i);
@@ -109,7 +110,8 @@ static value starts_or_ends(run *r, function *f, const arguments *a, bool starts
     for (size_t i = 0; i < n; i++) {
         value one = is_tuple ? v[0].list->at[i] : v[0];
         if (one.kind != VALUE_STRING)
-            run_fail(r, "%s first arg must be str or a tuple of str, not %s", f->name, value_type(one));
+            run_fail(r, "%s takes a string or a tuple of strings, not '%s'", f->name, value_type(one));
+        run_spend(r, one.s->n / 256);
         if (starts ? str_starts(&between, one.s->s, one.s->n) : str_ends(&between, one.s->s, one.s->n))
             return value_bool(true);
     }
@@ -127,7 +129,7 @@ static value find(run *r, function *f, const arguments *a, bool last, bool must)
     size_t from = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX);
     size_t at = (last ? str_find_last : str_find)(r, f->self.s, what, from, to);
     if (at == STR_NOT_FOUND && must)
-        run_fail(r, "substring not found");
+        run_fail(r, "the text is not there");
     return value_int(at == STR_NOT_FOUND ? -1 : (int64_t)str_chars_before(f->self.s, at));
 }
 
@@ -165,7 +167,7 @@ static value str_m_join(run *r, function *f, const arguments *a)
     args_bind_positional(r, f->name, a, 1, "iterable", &over);
     for (iter *it = value_iter(r, over); iter_next(r, it, &item); first = false) {
         if (item.kind != VALUE_STRING && !f->self.s->markup)
-            run_fail(r, "sequence item: expected str instance, %s found", value_type(item));
+            run_fail(r, "only strings can be joined, not '%s'", value_type(item));
         if (!first)
             text_add_str(&out, f->self.s);
         text_add_str(&out, f->self.s->markup ? str_escape(r, value_to_str(r, item)) : item.s);
@@ -197,7 +199,7 @@ static value partition(run *r, function *f, const arguments *a, bool last)
     args_bind_positional(r, f->name, a, 1, "sep", &sep);
     const str *s = f->self.s, *by = text_argument(r, f->name, sep);
     if (by->n == 0)
-        run_fail(r, "empty separator");
+        run_fail(r, "the separator is empty");
     size_t at = (last ? str_find_last : str_find)(r, s, by, 0, s->n);
     value *parts = RUN_NEW_ARRAY(r, value, 3), empty = value_str(str_like(r, s, "", 0));
     bool found = at != STR_NOT_FOUND;
@@ -225,7 +227,7 @@ static value pad(run *r, function *f, const arguments *a, int sides)
     const str *fill = v[1].kind == VALUE_MISSING ? str_of(r, " ") : text_argument(r, f->name, v[1]);
     int64_t width = whole_or(r, f->name, v[0], 0), n = (int64_t)str_chars(f->self.s), more = width - n;
     if (str_chars(fill) != 1)
-        run_fail(r, "The fill character must be exactly one character long");
+        run_fail(r, "what to fill with must be one character");
     if (more <= 0)
         return f->self;
     int64_t left = sides == SIDE_LEFT ? more : sides == SIDE_RIGHT ? 0 : more / 2 + (more & width & 1);
@@ -285,7 +287,8 @@ static bool is_decimal(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_N
 
 static bool is_digit(uint32_t cp)
 {
-    return is_decimal(cp) || cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || (cp >= 0x2070 && cp <= 0x2079) || (cp >= 0x2080 && cp <= 0x2089);
+    bool raised = cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || (cp >= 0x2070 && cp <= 0x2079);
+    return is_decimal(cp) || raised || (cp >= 0x2080 && cp <= 0x2089);
 }
 
 static bool is_numeric(uint32_t cp)
@@ -319,23 +322,22 @@ static value str_m_isascii(run *r, function *f, const arguments *a) { return all
 static value str_m_isupper(run *r, function *f, const arguments *a)
 {
     args_none(r, f->name, a);
-    return value_bool(str_has_case(f->self.s, true));
+    return value_bool(str_has_case(r, f->self.s, true));
 }
 
 static value str_m_islower(run *r, function *f, const arguments *a)
 {
     args_none(r, f->name, a);
-    return value_bool(str_has_case(f->self.s, false));
+    return value_bool(str_has_case(r, f->self.s, false));
 }
 
 static value str_m_istitle(run *r, function *f, const arguments *a)
 {
     args_none(r, f->name, a);
-    bool cased = str_has_case(str_in_case(r, f->self.s, CASE_UPPER), true);
-    return value_bool(cased && str_equal(f->self.s, str_in_case(r, f->self.s, CASE_TITLE)));
+    return value_bool(str_is_title(r, f->self.s));
 }
 
-/* ---- dicts, lists, numbers, cyclers ---- */
+/* Dicts, lists, numbers, cyclers. */
 
 static value dict_m_get(run *r, function *f, const arguments *a)
 {
@@ -407,7 +409,7 @@ static value cycler_m_reset(run *r, function *f, const arguments *a)
     return value_none();
 }
 
-/* ---- the tables ---- */
+/* The tables. */
 
 typedef struct { const char *name; function_body *call; } method;
 
@@ -458,7 +460,7 @@ value method_find(run *r, value of, const str *name)
         if (m->call)
             return value_function(r, m->name, m->call, of);
         text hint = {.r = r};
-        text_printf(&hint, "access to attribute '%s' of '%s' object is unsafe.", m->name, value_type(of));
+        text_printf(&hint, "'%s' would change '%s', and a template may not", m->name, value_type(of));
         text_add(&hint, "", 1);
         return value_undefined(r, hint.data);
     }

@@ -11,7 +11,7 @@
 
 _Noreturn static void fail_types(run *r, const char *op, value a, value b)
 {
-    run_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op, value_type(a), value_type(b));
+    run_fail(r, "'%s' and '%s' have no %s", value_type(a), value_type(b), op);
 }
 
 _Noreturn static void fail_overflow(run *r)
@@ -19,7 +19,7 @@ _Noreturn static void fail_overflow(run *r)
     run_fail(r, "the result is an integer of more than 64 bits");
 }
 
-/* ---- numbers ---- */
+/* Numbers. */
 
 static int64_t floor_div(int64_t a, int64_t b)
 {
@@ -91,7 +91,7 @@ static value real(run *r, op_kind op, double a, double b)
     default: x = pow(a, b);
     }
     if (isinf(x) && !isinf(a) && !isinf(b))
-        run_fail(r, "Numerical result out of range");
+        run_fail(r, "the result is too large");
     if (isnan(x) && !isnan(a) && !isnan(b))
         run_fail(r, "complex numbers are not served here");
     return value_float(x);
@@ -107,7 +107,7 @@ static value numbers(run *r, op_kind op, value a, value b)
     return real(r, op, value_number(a), value_number(b));
 }
 
-/* ---- sequences ---- */
+/* Sequences. */
 
 static value join_lists(run *r, value a, value b)
 {
@@ -144,7 +144,7 @@ static bool can_repeat(value v)
 
 value op_binary(run *r, op_kind op, value a, value b)
 {
-    static const char *const names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
+    static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
     if (op == OP_MOD && a.kind == VALUE_STRING)
         return format_percent(r, a.s, b);
     if (a.kind == VALUE_UNDEFINED)
@@ -162,7 +162,7 @@ value op_binary(run *r, op_kind op, value a, value b)
     if (op == OP_MUL && value_is_whole(a) && can_repeat(b))
         return repeat(r, b, value_whole(a));
     if (op == OP_ADD && (a.kind == VALUE_STRING || value_is_sequence(a)))
-        run_fail(r, "can only concatenate %s (not \"%s\") to %s", value_type(a), value_type(b), value_type(a));
+        run_fail(r, "'%s' cannot be added to '%s'", value_type(b), value_type(a));
     fail_types(r, names[op], a, b);
 }
 
@@ -187,7 +187,7 @@ value op_negative(run *r, value v)
     if (v.kind == VALUE_FLOAT)
         return value_float(-v.f);
     if (!value_is_whole(v))
-        run_fail(r, "bad operand type for unary -: '%s'", value_type(v));
+        run_fail(r, "'%s' has no negative", value_type(v));
     return whole(r, OP_SUB, 0, value_whole(v));
 }
 
@@ -196,11 +196,11 @@ value op_positive(run *r, value v)
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
     if (!value_is_number(v))
-        run_fail(r, "bad operand type for unary +: '%s'", value_type(v));
+        run_fail(r, "'%s' has no +", value_type(v));
     return v.kind == VALUE_FLOAT ? v : value_int(value_whole(v));
 }
 
-/* ---- attributes and elements ---- */
+/* Attributes and elements. */
 
 value op_own_attribute(run *r, value of, const str *name)
 {
@@ -273,7 +273,7 @@ static int64_t bound(run *r, value v, int64_t n, int64_t low, int64_t high, int6
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
     if (!value_is_whole(v))
-        run_fail(r, "slice indices must be integers or None, not %s", value_type(v));
+        run_fail(r, "the bounds of a slice must be integers, not '%s'", value_type(v));
     int64_t i = value_whole(v);
     if (i < 0)
         i += n;
@@ -306,10 +306,10 @@ value op_slice(run *r, value of, value start, value stop, value step)
     if (of.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, of);
     if (of.kind != VALUE_STRING && !value_is_sequence(of) && of.kind != VALUE_RANGE)
-        run_fail(r, "'%s' object cannot be sliced", value_type(of));
+        run_fail(r, "'%s' cannot be sliced", value_type(of));
     int64_t by = step.kind == VALUE_MISSING || step.kind == VALUE_NONE ? 1 : bound(r, step, 0, INT64_MIN + 1, INT64_MAX, 1);
     if (by == 0)
-        run_fail(r, "slice step cannot be zero");
+        run_fail(r, "the step of a slice cannot be 0");
     int64_t n = value_length(r, of);
     int64_t from = by > 0 ? bound(r, start, n, 0, n, 0) : bound(r, start, n, -1, n - 1, n - 1);
     int64_t to = by > 0 ? bound(r, stop, n, 0, n, n) : bound(r, stop, n, -1, n - 1, -1);

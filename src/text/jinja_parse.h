@@ -1,6 +1,4 @@
-/* jinja_parse.h - tokens to a tree, by recursive descent; precedence as Jinja's
- *
- * jinja_scope.h then settles what names mean. */
+/* jinja_parse.h - tokens to a tree; jinja_scope.h then settles what its names mean */
 #ifndef PUNICA_TEXT_JINJA_PARSE_H
 #define PUNICA_TEXT_JINJA_PARSE_H
 

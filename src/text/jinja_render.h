@@ -30,19 +30,19 @@ scope *scope_enter(run *r, scope *around, const symbol_list *unset);    /* a new
 void scope_restart(run *r, scope *s, const symbol_list *unset);         /* empty again */
 
 /* Errors are told of this node from here on. */
-static inline void set_place(run *r, const node *n)
+static inline void eval_at(run *r, const node *n)
 {
     r->at = n;
     r->line = n->line;
 }
 
-value eval(run *r, const node *n);
-flow exec_all(run *r, const node_list *body);
-void assign(run *r, const node *target, value v);       /* in the innermost scope */
+value eval_node(run *r, const node *n);
+flow eval_body(run *r, const node_list *body);
+void eval_assign(run *r, const node *target, value v);       /* in the innermost scope */
 
-/* Output from here on is collected in t; gives where it went before, for collect_end(). */
-text *collect_begin(run *r, text *t);
-void collect_end(run *r, text *before);
+/* Output from here on is collected in t; gives where it went before, for eval_collect_end(). */
+text *eval_collect(run *r, text *t);
+void eval_collect_end(run *r, text *before);
 
 /* Evaluates the arguments of a call, with one keyword more if extra has a name. */
 arguments eval_args(run *r, const call_args *a, keyword extra);

@@ -8,7 +8,6 @@
 #include <utf8proc.h>
 
 #include "text/jinja_eval.h"
-#include "text/jinja_str.h"
 #include "text/utf8.h"
 
 static void reserve(text *t, size_t more)

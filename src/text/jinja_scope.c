@@ -93,7 +93,7 @@ static void check_exists(level *l, const node *n)
     if (exists || l->soft)
         return;
     l->r->line = n->line;
-    run_fail(l->r, "No %s named '%.*s'.", n->kind == EXPR_FILTER ? "filter" : "test", (int)n->name->n, n->name->s);
+    run_fail(l->r, "there is no %s '%.*s'", n->kind == EXPR_FILTER ? "filter" : "test", (int)n->name->n, n->name->s);
 }
 
 static void visit_soft(level *l, const node *a, const node *b, const node *c)

@@ -12,7 +12,7 @@
 #include "text/jinja_str.h"
 #include "text/jinja_tests.h"
 
-/* ---- attributes by path ---- */
+/* Attributes by path. */
 
 static bool is_number(const char *s, size_t n)
 {
@@ -52,7 +52,7 @@ static value follow_path(run *r, value item, value path, value preset)
     return item;
 }
 
-/* ---- keys and order ---- */
+/* Keys and order. */
 
 static value fold_case(run *r, value v)
 {
@@ -146,11 +146,11 @@ static value filter_dictsort(run *r, value in, const arguments *a)
     args_bind(r, "dictsort", a, 0, "case_sensitive by reverse", v);
     bool by_value = v[1].kind == VALUE_STRING && str_is(v[1].s, "value");
     if (v[1].kind != VALUE_MISSING && !by_value && !(v[1].kind == VALUE_STRING && str_is(v[1].s, "key")))
-        run_fail(r, "You can only sort by either \"key\" or \"value\"");
+        run_fail(r, "dictsort sorts by \"key\" or by \"value\"");
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
     if (in.kind != VALUE_DICT)
-        run_fail(r, "'%s' object has no attribute 'items'", value_type(in));
+        run_fail(r, "only a dict can be sorted by dictsort, not '%s'", value_type(in));
     const sort_key key = {.attribute = value_int(by_value), .ignores_case = !value_is_true(r, v[0])};
     const list *items = dict_view(r, in.dict, VALUE_ITEMS).list;
     return value_is_true(r, v[2]) ? sorted_backwards(r, items, &key) : sorted_list(r, items, &key);
@@ -189,13 +189,13 @@ static value best(run *r, value in, const arguments *a, const char *name, int si
         found = item;
         found_key = k;
     }
-    return found.kind == VALUE_MISSING ? value_undefined(r, "No aggregated item, sequence was empty.") : found;
+    return found.kind == VALUE_MISSING ? value_undefined(r, "min or max of nothing") : found;
 }
 
 static value filter_min(run *r, value in, const arguments *a) { return best(r, in, a, "min", -1); }
 static value filter_max(run *r, value in, const arguments *a) { return best(r, in, a, "max", 1); }
 
-/* ---- generators ---- */
+/* Generators. */
 
 typedef struct {
     value over;                 /* not yet iterated; MISSING: it is */
@@ -253,7 +253,7 @@ static bool next_mapped(run *r, iter *it, value *out)
     }
     filter_body *f = filter_find(g->name);
     if (!f)
-        run_fail(r, "No filter named '%.*s'.", (int)g->name->n, g->name->s);
+        run_fail(r, "there is no filter '%.*s'", (int)g->name->n, g->name->s);
     *out = f(r, item, &g->a);
     return true;
 }
@@ -279,7 +279,7 @@ static bool next_selected(run *r, iter *it, value *out)
     test_body *test = g->name ? test_find(g->name) : NULL;
     while (next_inner(r, it, out)) {
         if (g->name && !test)
-            run_fail(r, "No test named '%.*s'.", (int)g->name->n, g->name->s);
+            run_fail(r, "there is no test '%.*s'", (int)g->name->n, g->name->s);
         value v = follow_path(r, *out, g->attribute, value_missing());
         if ((test ? test(r, v, &g->a) : value_is_true(r, v)) == g->wanted)
             return true;
@@ -291,7 +291,7 @@ static value select_items(run *r, value in, const arguments *a, bool by_attribut
 {
     generator g = {.over = in, .wanted = wanted};
     if (by_attribute && a->n == 0)
-        run_fail(r, "Missing parameter for attribute name");
+        run_fail(r, "the attribute's name is missing");
     if (by_attribute)
         g.attribute = a->at[0];
     int first = by_attribute;
@@ -327,11 +327,11 @@ static value filter_unique(run *r, value in, const arguments *a)
     args_bind(r, "unique", a, 0, "case_sensitive attribute", v);
     generator g = {.over = in, .attribute = v[1], .ignores_case = !value_is_true(r, v[0]), .seen = dict_new(r, 8)};
     if (!value_is_iterable(in))
-        run_fail(r, "'%s' object is not iterable", value_type(in));
+        run_fail(r, "'%s' cannot be iterated over", value_type(in));
     return make_generator(r, next_unique, &g);
 }
 
-/* ---- cut into parts ---- */
+/* Cut into parts. */
 
 static int64_t count_argument(run *r, const char *what, value v)
 {
@@ -380,7 +380,7 @@ static value filter_slice(run *r, value in, const arguments *a)
     return value_iterate_list(r, "generator", value_list(r, VALUE_LIST, parts, n));
 }
 
-/* ---- whole sequences ---- */
+/* Whole sequences. */
 
 static value filter_list(run *r, value in, const arguments *a)
 {
@@ -392,7 +392,7 @@ static value filter_first(run *r, value in, const arguments *a)
 {
     value item;
     args_none(r, "first", a);
-    return iter_next(r, value_iter(r, in), &item) ? item : value_undefined(r, "No first item, sequence was empty.");
+    return iter_next(r, value_iter(r, in), &item) ? item : value_undefined(r, "the first of nothing");
 }
 
 static bool is_reversible(value v)
@@ -404,9 +404,9 @@ static value filter_last(run *r, value in, const arguments *a)
 {
     args_none(r, "last", a);
     if (!is_reversible(in))
-        run_fail(r, "'%s' object is not reversible", value_type(in));
+        run_fail(r, "'%s' has no last item", value_type(in));
     const list *l = value_to_list(r, in);
-    return l->n ? l->at[l->n - 1] : value_undefined(r, "No last item, sequence was empty.");
+    return l->n ? l->at[l->n - 1] : value_undefined(r, "the last of nothing");
 }
 
 static value filter_reverse(run *r, value in, const arguments *a)
@@ -415,7 +415,7 @@ static value filter_reverse(run *r, value in, const arguments *a)
     if (in.kind == VALUE_STRING)
         return op_slice(r, in, value_missing(), value_missing(), value_int(-1));
     if (!value_is_iterable(in))
-        run_fail(r, "argument must be iterable");
+        run_fail(r, "only what can be iterated over can be reversed");
     value back = {.kind = VALUE_LIST, .list = reversed(r, value_to_list(r, in))};
     return is_reversible(in) ? value_iterate_list(r, "list_reverseiterator", back) : back;
 }
@@ -424,7 +424,7 @@ static value filter_items(run *r, value in, const arguments *a)
 {
     args_none(r, "items", a);
     if (in.kind != VALUE_DICT && in.kind != VALUE_UNDEFINED)
-        run_fail(r, "Can only get item pairs from a mapping.");
+        run_fail(r, "only a dict has items");
     value items = in.kind == VALUE_DICT ? dict_view(r, in.dict, VALUE_ITEMS) : value_list(r, VALUE_LIST, NULL, 0);
     return value_iterate_list(r, "generator", items);
 }
@@ -449,7 +449,7 @@ static value filter_sum(run *r, value in, const arguments *a)
     args_bind(r, "sum", a, 0, "attribute start", v);
     value sum = v[1].kind == VALUE_MISSING ? value_int(0) : v[1];
     if (sum.kind == VALUE_STRING)
-        run_fail(r, "sum() can't sum strings [use ''.join(seq) instead]");
+        run_fail(r, "sum cannot begin with a string");
     for (iter *it = value_iter(r, in); iter_next(r, it, &item);)
         sum = op_binary(r, OP_ADD, sum, follow_path(r, item, v[0], value_missing()));
     return sum;

@@ -39,7 +39,8 @@ const str *str_strip(run *r, const str *s, const str *chars, side where);       
 
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZED, CASE_SWAPPED, CASE_FOLDED } str_case;
 const str *str_in_case(run *r, const str *s, str_case to);
-bool str_has_case(const str *s, bool upper);    /* isupper(), islower() */
+bool str_has_case(run *r, const str *s, bool upper);    /* isupper(), islower() */
+bool str_is_title(run *r, const str *s);                /* istitle() */
 
 const str *str_replace(run *r, const str *s, const str *what, const str *by, int64_t count);    /* count < 0: all */
 value str_split(run *r, const str *s, const str *by, int64_t count, bool from_right);           /* by NULL: white space */

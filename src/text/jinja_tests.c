@@ -6,7 +6,7 @@
 #include "text/jinja_ops.h"
 #include "text/jinja_str.h"
 
-/* ---- of what kind ---- */
+/* Of what kind. */
 
 static bool test_defined(run *r, value in, const arguments *a)
 {
@@ -103,21 +103,21 @@ static bool test_escaped(run *r, value in, const arguments *a)
 static bool test_lower(run *r, value in, const arguments *a)
 {
     args_none(r, "lower", a);
-    return str_has_case(value_to_str(r, in), false);
+    return str_has_case(r, value_to_str(r, in), false);
 }
 
 static bool test_upper(run *r, value in, const arguments *a)
 {
     args_none(r, "upper", a);
-    return str_has_case(value_to_str(r, in), true);
+    return str_has_case(r, value_to_str(r, in), true);
 }
 
-/* ---- of what value ---- */
+/* Of what value. */
 
 static value modulo(run *r, value in, value by)
 {
     if (in.kind == VALUE_STRING)
-        run_fail(r, "not all arguments converted during string formatting");
+        run_fail(r, "the format leaves arguments over");
     return op_binary(r, OP_MOD, in, by);
 }
 

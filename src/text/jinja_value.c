@@ -6,7 +6,6 @@
 
 #include "text/jinja_eval.h"
 #include "text/jinja_str.h"
-#include "text/utf8.h"
 
 value value_text(run *r, const char *s, size_t n)
 {
@@ -65,8 +64,8 @@ _Noreturn void value_fail_undefined(run *r, value v)
     value_write_repr(&name, u->name);
     if (u->of.kind == VALUE_MISSING)
         run_fail(r, "%.*s is undefined", (int)name.n, name.data);
-    run_fail(r, "'%s%s' has no %s %.*s", value_type(u->of), u->of.kind == VALUE_NONE ? "" : " object",
-             u->name.kind == VALUE_STRING ? "attribute" : "element", (int)name.n, name.data);
+    run_fail(r, "'%s' has no %s %.*s", value_type(u->of), u->name.kind == VALUE_STRING ? "attribute" : "element", (int)name.n,
+             name.data);
 }
 
 const char *value_type(value v)
@@ -110,6 +109,8 @@ int64_t value_length(run *r, value v)
     case VALUE_UNDEFINED:
         return 0;
     case VALUE_STRING:
+        if (v.s->n_chars == UNCOUNTED)
+            run_spend(r, v.s->n / 64);
         return (int64_t)str_chars(v.s);
     case VALUE_LIST: case VALUE_TUPLE: case VALUE_KEYS: case VALUE_VALUES: case VALUE_ITEMS:
         return (int64_t)v.list->n;
@@ -120,7 +121,7 @@ int64_t value_length(run *r, value v)
     case VALUE_LOOP:
         return loop_length(r, v.loop);
     default:
-        run_fail(r, "object of type '%s' has no len()", value_type(v));
+        run_fail(r, "'%s' has no length", value_type(v));
     }
 }
 
@@ -254,7 +255,7 @@ int value_compare(run *r, value a, value b, const char *op)
         return compare_strings(a.s, b.s);
     }
     if (a.kind != b.kind || !value_is_sequence(a))
-        run_fail(r, "'%s' not supported between instances of '%s' and '%s'", op, value_type(a), value_type(b));
+        run_fail(r, "'%s' and '%s' cannot be compared by %s", value_type(a), value_type(b), op);
     run_enter(r);
     int c = compare_lists(r, a.list, b.list, op);
     run_leave(r);
@@ -277,7 +278,7 @@ bool value_contains(run *r, value in, value what)
     switch (in.kind) {
     case VALUE_STRING:
         if (what.kind != VALUE_STRING)
-            run_fail(r, "'in <string>' requires string as left operand, not %s", value_type(what));
+            run_fail(r, "only a string can be in a string, not '%s'", value_type(what));
         return str_find(r, in.s, what.s, 0, in.s->n) != STR_NOT_FOUND;
     case VALUE_DICT:
         return dict_get(r, in.dict, what, &item);
@@ -287,301 +288,9 @@ bool value_contains(run *r, value in, value what)
         break;
     }
     if (!value_is_iterable(in))
-        run_fail(r, "argument of type '%s' is not iterable", value_type(in));
+        run_fail(r, "nothing can be in '%s'", value_type(in));
     for (iter *it = value_iter(r, in); iter_next(r, it, &item);)
         if (value_equal(r, item, what))
             return true;
     return false;
-}
-
-/* ---- dicts ---- */
-
-dict *dict_new(run *r, size_t cap)
-{
-    dict *d = RUN_NEW(r, dict);
-    *d = (dict){.cap = cap};
-    d->at = run_alloc_array(r, cap, sizeof *d->at);
-    return d;
-}
-
-value value_dict(const dict *d)
-{
-    return (value){.kind = VALUE_DICT, .dict = (dict *)d};
-}
-
-static uint64_t hash_bytes(const void *bytes, size_t n)
-{
-    uint64_t h = 0xcbf29ce484222325u;           /* FNV-1a */
-    for (const unsigned char *p = bytes; n > 0; n--)
-        h = (h ^ *p++) * 0x100000001b3u;
-    return h;
-}
-
-/* Equal values have equal hashes: 1, 1.0 and true are one key. */
-static uint64_t hash(run *r, value v)
-{
-    uint64_t h = 0;
-    switch (v.kind) {
-    case VALUE_STRING:
-        run_spend(r, v.s->n / 64);
-        return hash_bytes(v.s->s, v.s->n);
-    case VALUE_FLOAT:
-        if (v.f == floor(v.f) && fabs(v.f) < 0x1p63)
-            return hash(r, value_int((int64_t)v.f));
-        return hash_bytes(&v.f, sizeof v.f);
-    case VALUE_BOOL: case VALUE_INT:
-        h = (uint64_t)value_whole(v);
-        return hash_bytes(&h, sizeof h);
-    case VALUE_TUPLE:
-        run_enter(r);
-        for (size_t i = 0; i < v.list->n; i++)
-            h = h * 31 + hash(r, v.list->at[i]);
-        run_leave(r);
-        return h;
-    case VALUE_LIST: case VALUE_DICT: case VALUE_KEYS: case VALUE_ITEMS: case VALUE_NAMESPACE:
-        run_fail(r, "unhashable type: '%s'", value_type(v));
-    case VALUE_UNDEFINED: case VALUE_NONE:
-        return hash_bytes(&v.kind, sizeof v.kind);
-    default:
-        return hash_bytes(&v.list, sizeof v.list);
-    }
-}
-
-static void index_entry(run *r, dict *d, size_t i)
-{
-    size_t at = hash(r, d->at[i].key) % d->index_size;
-    while (d->index[at] >= 0)
-        at = (at + 1) % d->index_size;
-    d->index[at] = (int32_t)i;
-}
-
-/* A dict of many entries is indexed when it is first asked. */
-static void make_index(run *r, dict *d)
-{
-    d->index_size = 3 * d->n + 1;
-    d->index = RUN_NEW_ARRAY(r, int32_t, d->index_size);
-    memset(d->index, 0xff, d->index_size * sizeof *d->index);
-    for (size_t i = 0; i < d->n; i++)
-        index_entry(r, d, i);
-}
-
-/* Where the key is; n: it is not there. */
-static size_t find(run *r, dict *d, value key)
-{
-    enum { FEW = 8 };
-    if (d->n <= FEW) {
-        size_t i = 0;
-        if (key.kind == VALUE_LIST || key.kind == VALUE_DICT)
-            hash(r, key);
-        while (i < d->n && !value_equal(r, d->at[i].key, key))
-            i++;
-        return i;
-    }
-    if (!d->index)
-        make_index(r, d);
-    for (size_t at = hash(r, key) % d->index_size; d->index[at] >= 0; at = (at + 1) % d->index_size)
-        if (value_equal(r, d->at[d->index[at]].key, key))
-            return (size_t)d->index[at];
-    return d->n;
-}
-
-/* An entry whose key is known to be new. */
-static void add_entry(run *r, dict *d, value key, value v)
-{
-    if (d->n == d->cap) {
-        size_t cap = d->cap ? 2 * d->cap : 8;
-        void *more = run_alloc_array(r, cap, sizeof *d->at);
-        if (d->n)
-            memcpy(more, d->at, d->n * sizeof *d->at);
-        d->at = more;
-        d->cap = cap;
-    }
-    d->at[d->n].key = key;
-    d->at[d->n++].value = v;
-    if (d->index && 2 * d->n > d->index_size)
-        make_index(r, d);
-    else if (d->index)
-        index_entry(r, d, d->n - 1);
-}
-
-void dict_put(run *r, dict *d, value key, value v)
-{
-    hash(r, key);
-    size_t i = find(r, d, key);
-    if (i < d->n)
-        d->at[i].value = v;
-    else
-        add_entry(r, d, key, v);
-}
-
-bool dict_get(run *r, const dict *d, value key, value *out)
-{
-    size_t i = find(r, (dict *)d, key);         /* which may make the index */
-    if (i == d->n)
-        return false;
-    *out = d->at[i].value;
-    return true;
-}
-
-bool dict_get_name(run *r, const dict *d, const char *key, value *out)
-{
-    const str name = {.s = key, .n = strlen(key), .n_chars = UNCOUNTED};
-    return dict_get(r, d, value_str(&name), out);
-}
-
-value dict_view(run *r, const dict *d, value_kind kind)
-{
-    value *at = RUN_NEW_ARRAY(r, value, d->n);
-    run_spend(r, d->n);
-    for (size_t i = 0; i < d->n; i++)
-        at[i] = kind == VALUE_VALUES ? d->at[i].value : kind == VALUE_ITEMS ? value_pair(r, d->at[i].key, d->at[i].value)
-                                                                            : d->at[i].key;
-    return value_list(r, kind, at, d->n);
-}
-
-/* ---- iteration ---- */
-
-static bool next_of_list(run *r, iter *it, value *out)
-{
-    (void)r;
-    if (it->at == it->over.list->n)
-        return false;
-    *out = it->over.list->at[it->at++];
-    return true;
-}
-
-static bool next_char(run *r, iter *it, value *out)
-{
-    const char *p = it->over.s->s + it->at, *start = p;
-    if (it->at == it->over.s->n)
-        return false;
-    utf8_next(&p);
-    *out = value_text(r, start, (size_t)(p - start));
-    it->at += (size_t)(p - start);
-    return true;
-}
-
-static bool next_of_range(run *r, iter *it, value *out)
-{
-    (void)r;
-    if (it->at == (size_t)range_length(it->over.range))
-        return false;
-    *out = value_int(it->over.range->start + (int64_t)it->at++ * it->over.range->step);
-    return true;
-}
-
-static bool next_of_nothing(run *r, iter *it, value *out)
-{
-    (void)r;
-    (void)it;
-    (void)out;
-    return false;
-}
-
-bool value_is_iterable(value v)
-{
-    return v.kind == VALUE_ITERATOR || (value_has_length(v) && v.kind != VALUE_LOOP);
-}
-
-iter *value_iter(run *r, value v)
-{
-    if (v.kind == VALUE_ITERATOR)
-        return v.iter;
-    if (!value_is_iterable(v))
-        run_fail(r, "'%s' object is not iterable", value_type(v));
-    iter *it = RUN_NEW(r, iter);
-    *it = (iter){.next = next_of_list, .over = v, .type = "iterator"};
-    if (v.kind == VALUE_DICT)
-        it->over = dict_view(r, v.dict, VALUE_LIST);
-    else if (v.kind == VALUE_STRING)
-        it->next = next_char;
-    else if (v.kind == VALUE_RANGE)
-        it->next = next_of_range;
-    else if (v.kind == VALUE_UNDEFINED)
-        it->next = next_of_nothing;
-    return it;
-}
-
-value value_iterate_list(run *r, const char *type, value items)
-{
-    iter *it = RUN_NEW(r, iter);
-    *it = (iter){.next = next_of_list, .over = items, .type = type};
-    return (value){.kind = VALUE_ITERATOR, .iter = it};
-}
-
-bool iter_next(run *r, iter *it, value *out)
-{
-    run_spend(r, 1);
-    return it->next(r, it, out);
-}
-
-const list *value_to_list(run *r, value v)
-{
-    if (value_is_sequence(v) || v.kind == VALUE_KEYS || v.kind == VALUE_VALUES || v.kind == VALUE_ITEMS)
-        return v.list;
-    size_t n = 0, cap = 0;
-    value *at = NULL, item;
-    for (iter *it = value_iter(r, v); iter_next(r, it, &item);) {
-        if (n == cap) {
-            cap = cap ? 2 * cap : 8;
-            value *more = RUN_NEW_ARRAY(r, value, cap);
-            if (n)
-                memcpy(more, at, n * sizeof *more);
-            at = more;
-        }
-        at[n++] = item;
-    }
-    return value_list(r, VALUE_LIST, at, n).list;
-}
-
-/* ---- JSON ---- */
-
-static value array_from_json(run *r, const json_t *v)
-{
-    size_t n = json_array_size(v);
-    value *at = RUN_NEW_ARRAY(r, value, n);
-    for (size_t i = 0; i < n; i++)
-        at[i] = value_from_json(r, json_array_get(v, i));
-    return value_list(r, VALUE_LIST, at, n);
-}
-
-static value object_from_json(run *r, const json_t *v)
-{
-    dict *d = dict_new(r, json_object_size(v));
-    for (void *i = json_object_iter((json_t *)v); i; i = json_object_iter_next((json_t *)v, i)) {
-        const char *key = json_object_iter_key(i);
-        add_entry(r, d, value_text(r, key, json_object_iter_key_len(i)), value_from_json(r, json_object_iter_value(i)));
-    }
-    return value_dict(d);
-}
-
-value value_from_json(run *r, const json_t *v)
-{
-    value made;
-    run_enter(r);
-    run_spend(r, 1);
-    switch (json_typeof(v)) {
-    case JSON_OBJECT:
-        made = object_from_json(r, v);
-        break;
-    case JSON_ARRAY:
-        made = array_from_json(r, v);
-        break;
-    case JSON_STRING:
-        made = value_text(r, json_string_value(v), json_string_length(v));
-        break;
-    case JSON_INTEGER:
-        made = value_int(json_integer_value(v));
-        break;
-    case JSON_REAL:
-        made = value_float(json_real_value(v));
-        break;
-    case JSON_TRUE: case JSON_FALSE:
-        made = value_bool(json_is_true(v));
-        break;
-    default:
-        made = value_none();
-    }
-    run_leave(r);
-    return made;
 }

@@ -102,7 +102,7 @@ struct function { const char *name; function_body *call; value self; int n_calls
 
 struct cycler { list items; size_t at; };
 
-/* ---- the run ---- */
+/* The run. */
 
 #define MAX_DEPTH 1000          /* of nested evaluation: a frame each on the C stack */
 
@@ -132,7 +132,7 @@ void run_leave(run *r);
 #define RUN_NEW(r, type) ((type *)run_alloc((r), sizeof(type)))
 #define RUN_NEW_ARRAY(r, type, n) ((type *)run_alloc_array((r), (n), sizeof(type)))
 
-/* ---- making values ---- */
+/* Making values. */
 
 static inline value value_none(void) { return (value){.kind = VALUE_NONE}; }
 static inline value value_missing(void) { return (value){.kind = VALUE_MISSING}; }
@@ -151,7 +151,7 @@ value value_iterate_list(run *r, const char *type, value list);         /* an it
 value value_undefined(run *r, const char *hint);
 value value_undefined_of(run *r, value of, value name);
 
-/* ---- asking them ---- */
+/* Asking them. */
 
 const char *value_type(value v);                /* Python's name: "str" */
 bool value_is_true(run *r, value v);
@@ -172,7 +172,7 @@ static inline double value_number(value v) { return v.kind == VALUE_FLOAT ? v.f 
 /* Fails: the undefined was used. */
 _Noreturn void value_fail_undefined(run *r, value v);
 
-/* ---- text of values ---- */
+/* Text of values. */
 
 typedef struct { run *r; char *data; size_t n, cap; } text;     /* a growing string in the arena */
 
@@ -187,10 +187,11 @@ void value_write(text *t, value v);             /* str() */
 void value_write_repr(text *t, value v);        /* repr() */
 const str *value_to_str(run *r, value v);       /* str(); a string is itself, Markup too */
 
-/* ---- dicts and iteration ---- */
+/* Dicts and iteration. */
 
 dict *dict_new(run *r, size_t cap);
 void dict_put(run *r, dict *d, value key, value v);             /* fails for a key that cannot be one */
+void dict_add(run *r, dict *d, value key, value v);             /* a key that is known to be new */
 bool dict_get(run *r, const dict *d, value key, value *out);
 bool dict_get_name(run *r, const dict *d, const char *key, value *out);
 value value_dict(const dict *d);
@@ -205,7 +206,7 @@ int64_t range_length(const range *x);
 
 value value_from_json(run *r, const json_t *v); /* borrows its strings */
 
-/* ---- numbers ---- */
+/* Numbers. */
 
 size_t float_repr(double x, char out[32]);      /* as repr() */
 

@@ -59,7 +59,11 @@ def test_variables(template):
 
 def test_errors_name_line_and_construct(template):
     [got] = template("a\n{{ messages[0].content.nothing.more }}", {"messages": HELLO})
-    assert got == {"error": "line 2: attribute 'more': 'str object' has no attribute 'nothing'"}
+    assert got == {"error": "line 2: attribute 'more': 'str' has no attribute 'nothing'"}
+    [got] = template("{{ raise_exception('ä' * 500) }}", {"messages": HELLO})       # which is cut in the middle of a character
+    assert got["error"].startswith("ä" * 150)
+    [got] = template("{{ " + "ä" * 200 + ".x }}", {"messages": HELLO})
+    assert "is undefined" in got["error"]
     [got] = template("a\n\n{{ raise_exception('not ' ~ messages[0].role) }}", {"messages": HELLO})
     assert got == {"error": "not user (raised by the chat template in line 3)"}
 

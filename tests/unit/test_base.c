@@ -1,9 +1,10 @@
-/* test_base.c - buffers, maps, JSON members, errors, 16-bit numbers, jobs dealt out */
+/* test_base.c - buffers, arenas, maps, JSON members, errors, 16-bit numbers, jobs dealt out */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/deal.h"
 #include "base/err.h"
@@ -191,6 +192,30 @@ static void jobs_go_to_who_has_least(void **state)
     deal(NULL, 1, 0, 0, NULL, NULL);
 }
 
+/* What is allocated is aligned and apart from the rest; the limit holds, and does not spoil what is there. */
+static void arenas_are_bounded(void **state)
+{
+    (void)state;
+    arena a = {.limit = 1 << 20};
+    size_t n = 0;
+    char *last = NULL;
+    for (char *p; (p = arena_alloc(&a, n % 700)); n++) {
+        assert_int_equal((uintptr_t)p % 16, 0);
+        if (last)
+            assert_int_equal(last[0], (char)n);
+        memset(p, (char)(n + 1), n % 700);
+        last = n % 700 ? p : NULL;
+    }
+    assert_true(n > 1000 && a.used <= a.limit);
+    assert_null(arena_alloc(&a, 1 << 20));
+    assert_null(arena_alloc(&a, SIZE_MAX));
+    arena_free(&a);
+    assert_int_equal(a.used, 0);
+    assert_non_null(arena_alloc(&a, 1 << 20));          /* all of it in one piece */
+    assert_null(arena_alloc(&a, 1));
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,7 +223,7 @@ int main(void)
         cmocka_unit_test(map_agrees_with_an_array),       cmocka_unit_test(json_members_are_typed),
         cmocka_unit_test(deep_json_is_an_error),          cmocka_unit_test(huge_integers_are_numbers),
         cmocka_unit_test(half_numbers),                   cmocka_unit_test(rng_is_a_function_of_seed_and_counter),
-        cmocka_unit_test(jobs_go_to_who_has_least),
+        cmocka_unit_test(jobs_go_to_who_has_least),       cmocka_unit_test(arenas_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static void test_constructs(void **state)
     json_decref(doc);
 }
 
-/* ---- directories ---- */
+/* Directories. */
 
 static char dir[64];
 
@@ -176,7 +176,10 @@ static void test_where_programs_come_from(void **state)
     put("tokenizer_config.json", "{\"bos_token\": {\"content\": \"<B>\"}, \"eos_token\": \"<E>\", \"chat_template\": "
                                  "\"one {{ bos_token }}{{ eos_token }}{{ pad_token }}\"}");
     put("special_tokens_map.json", "{\"pad_token\": \"<P>\", \"eos_token\": \"<other>\"}");
-    expect_load(NULL, NULL, "one <B><E><P>");
+    expect_load(NULL, NULL, "one <B><other><P>");
+    put("tokenizer_config.json", "{\"bos_token\": {\"content\": \"<B>\"}, \"eos_token\": \"<E>\", \"added_tokens_decoder\": {}, "
+                                 "\"chat_template\": \"two {{ bos_token }}{{ eos_token }}{{ pad_token }}\"}");
+    expect_load(NULL, NULL, "two <B><E>");
     put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"no\"}, {\"name\": \"tool_use\", "
                                  "\"template\": \"with tools\"}, {\"name\": \"default\", \"template\": \"default {{ bos_token }}\"}]}");
     expect_load(NULL, NULL, "default ");
@@ -237,7 +240,7 @@ static void test_adapter_over_base(void **state)
     chat_template_free(base);
 }
 
-/* ---- what is asked ---- */
+/* What is asked. */
 
 static void expect_refusal(const chat_input *in, const char *why)
 {

@@ -1,0 +1,147 @@
+/* jinja_dict.c - the dicts of jinja_value.h: entries in order, and an index by hash where there are many */
+#include <math.h>
+#include <string.h>
+
+#include "text/jinja_value.h"
+
+dict *dict_new(run *r, size_t cap)
+{
+    dict *d = RUN_NEW(r, dict);
+    *d = (dict){.cap = cap};
+    d->at = run_alloc_array(r, cap, sizeof *d->at);
+    return d;
+}
+
+value value_dict(const dict *d)
+{
+    return (value){.kind = VALUE_DICT, .dict = (dict *)d};
+}
+
+static uint64_t hash_bytes(const void *bytes, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u;           /* FNV-1a */
+    for (const unsigned char *p = bytes; n > 0; n--)
+        h = (h ^ *p++) * 0x100000001b3u;
+    return h;
+}
+
+/* Equal values have equal hashes: 1, 1.0 and true are one key. */
+static uint64_t hash(run *r, value v)
+{
+    uint64_t h = 0;
+    switch (v.kind) {
+    case VALUE_STRING:
+        run_spend(r, v.s->n / 64);
+        return hash_bytes(v.s->s, v.s->n);
+    case VALUE_FLOAT:
+        if (v.f == floor(v.f) && fabs(v.f) < 0x1p63)
+            return hash(r, value_int((int64_t)v.f));
+        return hash_bytes(&v.f, sizeof v.f);
+    case VALUE_BOOL: case VALUE_INT:
+        h = (uint64_t)value_whole(v);
+        return hash_bytes(&h, sizeof h);
+    case VALUE_TUPLE:
+        run_enter(r);
+        for (size_t i = 0; i < v.list->n; i++)
+            h = h * 31 + hash(r, v.list->at[i]);
+        run_leave(r);
+        return h;
+    case VALUE_LIST: case VALUE_DICT: case VALUE_KEYS: case VALUE_ITEMS: case VALUE_NAMESPACE:
+        run_fail(r, "unhashable type: '%s'", value_type(v));
+    case VALUE_UNDEFINED: case VALUE_NONE:
+        return hash_bytes(&v.kind, sizeof v.kind);
+    default:
+        return hash_bytes(&v.list, sizeof v.list);
+    }
+}
+
+static void index_entry(run *r, dict *d, size_t i)
+{
+    size_t at = hash(r, d->at[i].key) % d->index_size;
+    while (d->index[at] >= 0)
+        at = (at + 1) % d->index_size;
+    d->index[at] = (int32_t)i;
+}
+
+/* A dict of many entries is indexed when it is first asked. */
+static void make_index(run *r, dict *d)
+{
+    d->index_size = 3 * d->n + 1;
+    d->index = RUN_NEW_ARRAY(r, int32_t, d->index_size);
+    memset(d->index, 0xff, d->index_size * sizeof *d->index);
+    for (size_t i = 0; i < d->n; i++)
+        index_entry(r, d, i);
+}
+
+/* Where the key is; n: it is not there. */
+static size_t find(run *r, dict *d, value key)
+{
+    enum { FEW = 8 };
+    if (d->n <= FEW) {
+        size_t i = 0;
+        if (key.kind == VALUE_LIST || key.kind == VALUE_DICT)
+            hash(r, key);
+        while (i < d->n && !value_equal(r, d->at[i].key, key))
+            i++;
+        return i;
+    }
+    if (!d->index)
+        make_index(r, d);
+    for (size_t at = hash(r, key) % d->index_size; d->index[at] >= 0; at = (at + 1) % d->index_size)
+        if (value_equal(r, d->at[d->index[at]].key, key))
+            return (size_t)d->index[at];
+    return d->n;
+}
+
+void dict_add(run *r, dict *d, value key, value v)
+{
+    if (d->n == d->cap) {
+        size_t cap = d->cap ? 2 * d->cap : 8;
+        void *more = run_alloc_array(r, cap, sizeof *d->at);
+        if (d->n)
+            memcpy(more, d->at, d->n * sizeof *d->at);
+        d->at = more;
+        d->cap = cap;
+    }
+    d->at[d->n].key = key;
+    d->at[d->n++].value = v;
+    if (d->index && 2 * d->n > d->index_size)
+        make_index(r, d);
+    else if (d->index)
+        index_entry(r, d, d->n - 1);
+}
+
+void dict_put(run *r, dict *d, value key, value v)
+{
+    hash(r, key);
+    size_t i = find(r, d, key);
+    if (i < d->n)
+        d->at[i].value = v;
+    else
+        dict_add(r, d, key, v);
+}
+
+bool dict_get(run *r, const dict *d, value key, value *out)
+{
+    size_t i = find(r, (dict *)d, key);         /* which may make the index */
+    if (i == d->n)
+        return false;
+    *out = d->at[i].value;
+    return true;
+}
+
+bool dict_get_name(run *r, const dict *d, const char *key, value *out)
+{
+    const str name = {.s = key, .n = strlen(key), .n_chars = UNCOUNTED};
+    return dict_get(r, d, value_str(&name), out);
+}
+
+value dict_view(run *r, const dict *d, value_kind kind)
+{
+    value *at = RUN_NEW_ARRAY(r, value, d->n);
+    run_spend(r, d->n);
+    for (size_t i = 0; i < d->n; i++)
+        at[i] = kind == VALUE_VALUES ? d->at[i].value : kind == VALUE_ITEMS ? value_pair(r, d->at[i].key, d->at[i].value)
+                                                                            : d->at[i].key;
+    return value_list(r, kind, at, d->n);
+}
