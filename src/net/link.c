@@ -25,6 +25,7 @@
 enum { MAX_STRANGERS = 256,             /* connections that have not proved themselves yet */
        N_SAID = 64 };
 static const double FIRST_PAUSE = 0.05, LONGEST_PAUSE = 2, STABLE_AFTER = 2, PARTING_SECONDS = 1, SAME_LINE_AGAIN = 60;
+static const double UNFINISHED = 6;     /* times `silence` that a message may take: bytes that come need not make sense */
 
 typedef enum { LINK_PAUSING, LINK_CONNECTING, LINK_TALKING, LINK_LOST } link_state;
 
@@ -306,6 +307,13 @@ static void check_peer(net_link *l)
     if (silent > l->end->opt.silence) {
         char why[64];
         snprintf(why, sizeof why, "silent for %.1f s", silent);
+        miss(l, why);
+        return;
+    }
+    double unfinished = loop_now(l->end->on) - session_framed_at(l->talk);
+    if (unfinished > UNFINISHED * l->end->opt.silence) {
+        char why[80];
+        snprintf(why, sizeof why, "no message of it has come to its end for %.0f s", unfinished);
         miss(l, why);
         return;
     }

@@ -2,9 +2,10 @@
  *
  * A link is a WebSocket (so that it passes through what passes HTTP), over TLS where asked for. Both sides first
  * prove that they know the cluster's secret, without showing it, and say version and role; whoever does not fit is
- * refused with one log line on either side. After that messages (wire.proto) come whole and in order until the link
- * is lost. A link is lost when the peer closes, breaks the protocol, or is silent for too long (both sides ping); what
- * was sent and not yet received is then lost too: recovery is the business of those above.
+ * refused with one log line on either side. After that messages (wire.proto) come whole, unchanged and in order until the
+ * link is lost. A link is lost when the peer closes, breaks the protocol, or is silent for too long (both sides ping), or
+ * when a message was changed on its way (seal.h); what was sent and not yet received is then lost too: recovery is the
+ * business of those above.
  *
  * The connecting side tries again by itself, with growing pauses. All on one event loop, one thread. */
 #ifndef PUNICA_NET_LINK_H

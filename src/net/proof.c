@@ -15,15 +15,26 @@ static void add_counted(buf *out, const buf *part)
     buf_add(out, part->data, part->len);
 }
 
-void proof_make(const char *secret, proof_side speaker, const buf hello[2], uint8_t mac[PROOF_BYTES])
+/* What only those who know the secret can make of the two Hellos, for this purpose. */
+static void derive(const char *secret, const char *purpose, proof_side speaker, const buf hello[2], uint8_t mac[PROOF_BYTES])
 {
     buf text = {0};
-    buf_add_str(&text, speaker == SIDE_CONNECTING ? "punica link: connecting" : "punica link: listening");
+    buf_printf(&text, "%s: %s", purpose, speaker == SIDE_CONNECTING ? "connecting" : "listening");
     add_counted(&text, &hello[SIDE_CONNECTING]);
     add_counted(&text, &hello[SIDE_LISTENING]);
     unsigned n = PROOF_BYTES;
     CHECK(HMAC(EVP_sha256(), secret, (int)strlen(secret), (const uint8_t *)text.data, text.len, mac, &n));
     buf_free(&text);
+}
+
+void proof_make(const char *secret, proof_side speaker, const buf hello[2], uint8_t mac[PROOF_BYTES])
+{
+    derive(secret, "punica link", speaker, hello, mac);
+}
+
+void proof_make_key(const char *secret, proof_side speaker, const buf hello[2], uint8_t key[PROOF_BYTES])
+{
+    derive(secret, "punica messages", speaker, hello, key);
 }
 
 bool proof_is_right(const char *secret, proof_side speaker, const buf hello[2], const uint8_t *mac, size_t n)

@@ -1,6 +1,7 @@
 /* session.c - see session.h */
 #include "net/session.h"
 
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "net/pack.h"
+#include "net/seal.h"
 #include "net/upgrade.h"
 
 enum {
@@ -36,6 +38,8 @@ struct session {
     Message *greeting;          /* the peer's Hello; NULL: not yet */
     char peer[MAX_NAME + 32];
     unpacker *in;               /* when up */
+    seal *seals[2];             /* by side, when up: of the messages it sends */
+    double framed_at;           /* the last frame was complete */
     buf out, frames;            /* a message being sent; as it goes out */
     uint64_t mask_seed, n_masks;
 };
@@ -46,7 +50,7 @@ static const char *const role_names[] = {"frontend", "runner", "scheduler"};
 session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side, const session_events *events)
 {
     session *s = XNEW(session);
-    *s = (session){.on = on, .way = way, .opt = o, .side = side, .events = *events};
+    *s = (session){.on = on, .way = way, .opt = o, .side = side, .events = *events, .framed_at = loop_now(on)};
     return s;
 }
 
@@ -58,6 +62,8 @@ void session_free(session *s)
         wslay_event_context_free(s->ws);
     message__free_unpacked(s->greeting, NULL);
     unpacker_free(s->in);
+    seal_free(s->seals[0]);
+    seal_free(s->seals[1]);
     buf_free(&s->hello[0]);
     buf_free(&s->hello[1]);
     buf_free(&s->out);
@@ -113,6 +119,14 @@ static void send_bytes(session *s, const void *bytes, size_t n)
     struct wslay_event_msg m = {.opcode = WSLAY_BINARY_FRAME, .msg = bytes, .msg_length = n};
     if (wslay_event_queue_msg(s->ws, &m) || send_queued(s))
         end(s, OVER_BROKEN, "the message cannot be sent");
+}
+
+static void send_sealed(session *s, const void *message, size_t n)
+{
+    buf_clear(&s->out);
+    seal_make(s->seals[s->side], message, n, (uint8_t *)buf_extend(&s->out, SEAL_BYTES));
+    buf_add(&s->out, message, n);
+    send_bytes(s, s->out.data, s->out.len);
 }
 
 static void send_message(session *s, buf *scratch, const Message *m)
@@ -188,6 +202,15 @@ static void take_hello(session *s, const uint8_t *bytes, size_t n)
         send_proof(s);
 }
 
+static void start_sealing(session *s)
+{
+    uint8_t key[PROOF_BYTES];
+    for (int side = 0; side < 2; side++) {
+        proof_make_key(s->opt->secret, (proof_side)side, s->hello, key);
+        s->seals[side] = seal_new(key, sizeof key);
+    }
+}
+
 /* The connecting side proves itself first: nobody gets a proof out of a listener without having given one, nor before
  * the listener's owner has had a look at it. */
 static void take_proof(session *s, const uint8_t *bytes, size_t n)
@@ -207,16 +230,31 @@ static void take_proof(session *s, const uint8_t *bytes, size_t n)
     }
     if (s->stage != STAGE_PROVING)
         return;
+    start_sealing(s);
     s->stage = STAGE_UP;
     s->in = unpacker_new(s->opt->max_message * UNPACKED_PER_BYTE);
-    wslay_event_config_set_max_recv_msg_length(s->ws, s->opt->max_message);
+    wslay_event_config_set_max_recv_msg_length(s->ws, s->opt->max_message + SEAL_BYTES);
     if (s->side == SIDE_CONNECTING)
         s->events.up(s->events.ctx, s->greeting->hello);
 }
 
+/* Whether the message is behind its seal. */
+static bool is_sealed(session *s, const uint8_t *bytes, size_t n)
+{
+    uint8_t mac[SEAL_BYTES];
+    if (n < SEAL_BYTES)
+        return false;
+    seal_make(s->seals[!s->side], bytes + SEAL_BYTES, n - SEAL_BYTES, mac);
+    return CRYPTO_memcmp(mac, bytes, SEAL_BYTES) == 0;
+}
+
 static void take_message(session *s, const uint8_t *bytes, size_t n)
 {
-    const Message *m = unpacker_read(s->in, bytes, n);
+    if (!is_sealed(s, bytes, n)) {
+        end(s, OVER_BY_US, "a message was changed on its way");
+        return;
+    }
+    const Message *m = unpacker_read(s->in, bytes + SEAL_BYTES, n - SEAL_BYTES);
     if (!m)
         end(s, OVER_BY_US, "it sent what is no message");
     else if (m->what_case != MESSAGE__WHAT__NOT_SET)
@@ -239,6 +277,7 @@ static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_m
 {
     (void)ws;
     session *s = ctx;
+    s->framed_at = loop_now(s->on);
     if (s->stage == STAGE_OVER || m->opcode == WSLAY_PING || m->opcode == WSLAY_PONG)
         return;
     if (m->opcode == WSLAY_CONNECTION_CLOSE)
@@ -373,7 +412,7 @@ void session_read(session *s)
 void session_send(session *s, const void *message, size_t n)
 {
     if (s->stage == STAGE_UP)
-        send_bytes(s, message, n);
+        send_sealed(s, message, n);
 }
 
 void session_ping(session *s)
@@ -383,6 +422,11 @@ void session_ping(session *s)
         return;
     wslay_event_queue_msg(s->ws, &ping);
     send_queued(s);
+}
+
+double session_framed_at(const session *s)
+{
+    return s->framed_at;
 }
 
 bool session_is_up(const session *s)

@@ -6,7 +6,7 @@
  *     Hello ───────────▶   ◀─────────────── Hello                      who, which version, which model
  *     Proof ────────────────────────────────────▶  up                  proof.h
  *     up  ◀──────────────────────────────── Proof
- *     ◀──── messages and pings, both ways ──────▶
+ *     ◀──── messages and pings, both ways ──────▶                      each message behind its seal (seal.h)
  *
  * It works on a stream that its owner has opened and closes. When the session is over, for
  * whatever reason, it says so once and does nothing any more. */
@@ -48,6 +48,9 @@ void session_close(session *s, const char *why);
 void session_stop(session *s);          /* the same, but the peer is not told */
 
 bool session_is_up(const session *s);
+
+/* When the last frame of any kind, ping or message, had come to its end; or it was made. */
+double session_framed_at(const session *s);
 
 /* "runner gpu3/812", as the peer said itself; "" before its Hello. */
 const char *session_peer(const session *s);

@@ -6,7 +6,8 @@
 #include "base/rng.h"
 
 static const char *const names[N_FAULTS] = {
-    "link is cut", "link goes silent", "link goes silent in one direction", "link stalls", "link is read slowly", "process is cut off",
+    "link is cut", "link goes silent", "link goes silent in one direction", "link stalls", "link is read slowly", "link garbles a bit",
+    "process is cut off",
     "worker crashes", "worker hangs", "worker is slow", "worker is stopped", "runner crashes", "runner is stopped", "machine is lost",
     "runner drains", "scheduler crashes", "scheduler is stopped", "scheduler's machine is lost", "frontend crashes", "frontend is stopped",
     "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken",

@@ -7,7 +7,8 @@
 #include "sim/cluster.h"
 
 typedef enum {
-    FAULT_LINK_RESET, FAULT_LINK_SILENT, FAULT_LINK_HALF, FAULT_LINK_STALL, FAULT_LINK_SLOW,    /* of a frontend or runner; as network_cut */
+    FAULT_LINK_RESET, FAULT_LINK_SILENT, FAULT_LINK_HALF, FAULT_LINK_STALL, FAULT_LINK_SLOW, FAULT_LINK_NOISE,
+                                /* of a frontend or runner; as network_cut */
     FAULT_ISOLATION,            /* a process reaches nobody for a while */
     FAULT_WORKER_CRASH, FAULT_WORKER_HANG, FAULT_WORKER_SLOW, FAULT_WORKER_STOP,
     FAULT_RUNNER_CRASH, FAULT_RUNNER_STOP, FAULT_MACHINE_LOST, FAULT_DRAIN,

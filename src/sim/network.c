@@ -29,6 +29,7 @@ typedef struct {
     bool finishing;             /* whatever comes is dropped */
     bool closes;                /* when out is empty the other end learns that this one is closed */
     bool mute;                  /* what it writes goes nowhere */
+    bool noisy;                 /* a bit of the next that arrives is wrong */
     bool unheard;               /* and is kept, for nobody says that it came */
     bool mourned;               /* its process has died, and what is left of its bytes is decided */
 } end;
@@ -181,6 +182,9 @@ static void on_delivery(void *ctx)
     connection *c = e->of;
     size_t n = piece_of(e);
     bool heard = to->at && !to->at->dead && !to->lost;
+    if (e->noisy && n > 0)
+        e->out.data[world_draw(c->in->w, CHANCE_NETWORK, n)] ^= (char)(1 << world_draw(c->in->w, CHANCE_NETWORK, 8));
+    e->noisy &= n == 0;
     if (heard && !to->finishing)
         buf_add(&to->in, e->out.data, n);
     buf_drop(&e->out, n);
@@ -431,6 +435,9 @@ static void cut(connection *c, network_cut how)
         break;
     case CUT_STALL:
         c->stalled_until = w->now + world_uniform(w, CHANCE_NETWORK, 0.5, 7);
+        break;
+    case CUT_NOISE:
+        c->end[side].noisy = true;
         break;
     default:
         c->slow_until = w->now + world_uniform(w, CHANCE_NETWORK, 1, 8);

@@ -24,6 +24,7 @@ typedef enum {
     CUT_HALF,                   /* the same in one direction */
     CUT_STALL,                  /* nothing arrives for some seconds, then all of it */
     CUT_SLOW,                   /* one side reads a few bytes at a time for some seconds */
+    CUT_NOISE,                  /* of what one side sends next, a bit is changed on the way */
     N_CUTS
 } network_cut;
 

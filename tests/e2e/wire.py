@@ -102,6 +102,7 @@ class Link:
         self.socket = socket.create_connection((host, int(port)), timeout=10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.data = b""
+        self.keys = None                        # until both have proved themselves
         self.upgrade()
         nonce = os.urandom(32)
         hello = message([(HELLO, message([(1, version), (2, FRONTEND), (3, "test"), (4, ("x", int.from_bytes(os.urandom(8), "little"))),
@@ -111,10 +112,18 @@ class Link:
         self.send(message([(PROOF, message([(1, self.mac(secret, b"connecting", hello, theirs))]))]))
         proof = parse(parse(self.receive())[PROOF][0])[1][0]
         assert proof == self.mac(secret, b"listening", hello, theirs)
+        self.keys = {side: self.mac(secret, side, hello, theirs, b"punica messages: ") for side in (b"connecting", b"listening")}
+        self.counts = dict.fromkeys(self.keys, 0)
+
+    def seal(self, side, data):
+        """The keyed checksum of the next message of a side."""
+        number = struct.pack("<Q", self.counts[side])
+        self.counts[side] += 1
+        return hmac.new(self.keys[side], number + data, hashlib.sha256).digest()[:16]
 
     @staticmethod
-    def mac(secret, side, mine, theirs):
-        text = b"punica link: " + side
+    def mac(secret, side, mine, theirs, purpose=b"punica link: "):
+        text = purpose + side
         for part in (mine, theirs):
             text += struct.pack("<Q", len(part)) + part
         return hmac.new(secret.encode(), text, hashlib.sha256).digest()
@@ -146,7 +155,7 @@ class Link:
         self.socket.sendall(bytes([0x80 | opcode]) + size + mask + masked)
 
     def send(self, data):
-        self.frame(2, data)
+        self.frame(2, self.seal(b"connecting", data) + data if self.keys else data)
 
     def next_frame(self):
         """(opcode, payload) at the front of what has come, or None."""
@@ -176,6 +185,9 @@ class Link:
                 self.frame(10, frame[1])
             elif frame[0] == 8:
                 raise Refused(frame[1][2:].decode())
+            elif frame[0] == 2 and self.keys:
+                assert frame[1][:16] == self.seal(b"listening", frame[1][16:])
+                return frame[1][16:]
             elif frame[0] == 2:
                 return frame[1]
 
