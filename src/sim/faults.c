@@ -13,13 +13,14 @@ static const char *const names[N_FAULTS] = {
     "adapter is poisoned", "adapter is back",
     "disk is slow", "no processes can be started", "a stranger comes", "client leaves", "client does not read"};
 
-void faults_draw(fault_list *l, world *w, double seconds)
+void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite)
 {
     bool enabled[N_FAULTS];
     double every = world_uniform(w, CHANCE_FAULTS, 0.04, 0.8), at = 0;
     double share = world_chance(w, CHANCE_FAULTS, 0.5) ? 0.15 : 0.5;     /* a few kinds, or many */
     for (int i = 0; i < N_FAULTS; i++)
         enabled[i] = world_chance(w, CHANCE_FAULTS, share);
+    enabled[favourite] = true;
     l->n = 0;
     while (l->n < MOST_FAULTS) {
         if (!world_chance(w, CHANCE_FAULTS, 0.15))      /* else: at the same time as the one before */
@@ -27,6 +28,8 @@ void faults_draw(fault_list *l, world *w, double seconds)
         if (at > seconds)
             return;
         fault f = {at, (fault_kind)world_draw(w, CHANCE_FAULTS, N_FAULTS), world_draw(w, CHANCE_FAULTS, 1000), world_uniform(w, CHANCE_FAULTS, 0, 1)};
+        if (world_chance(w, CHANCE_FAULTS, 0.15))
+            f.kind = favourite;
         if (enabled[f.kind])
             l->fault[l->n++] = f;
     }

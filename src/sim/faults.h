@@ -31,8 +31,8 @@ enum { MOST_FAULTS = 256 };
 
 typedef struct { fault fault[MOST_FAULTS]; int n; } fault_list;
 
-/* Draw the faults of `seconds`. */
-void faults_draw(fault_list *l, world *w, double seconds);
+/* Draw the faults of `seconds`: of a few kinds or many, and of one kind more than of the others. */
+void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite);
 
 /* What happened, in words: "at 3.1416 s: worker crashes". */
 void fault_print(const fault *f, char *text, size_t n);

@@ -26,6 +26,7 @@ struct story {
     cluster c;
     double begin, seconds;      /* of faults and of new clients */
     fault_list faults;
+    bool uneven;                /* one machine is large, and clients ask for much */
     int n_early;                /* clients that come while things break; the others come afterwards */
     happening *event;           /* [n_events] */
     int n_events;
@@ -55,7 +56,8 @@ static void make_machines(story *s)
 {
     world *w = &s->c.w;
     const chance c = CHANCE_CLUSTER;
-    s->c.n_machines = 1 + (int)draw(s, c, MOST_MACHINES);
+    s->uneven = often(s, c, 0.1);
+    s->c.n_machines = s->uneven ? MOST_MACHINES : 1 + (int)draw(s, c, MOST_MACHINES);
     int n_workers = 1 + (int)draw(s, c, MOST_WORKERS);
     sim_machine like = {.max_batch = 1 + (int)draw(s, c, often(s, c, 0.1) ? 30 : 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
                         .page_len = 1 + (int)draw(s, c, 4), .n_slots = 1 + (int)draw(s, c, 4), .runs_ahead = often(s, c, 0.5),
@@ -64,12 +66,15 @@ static void make_machines(story *s)
                         .device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0, .n_images = 1 + (int)draw(s, c, N_ADAPTERS)};
     if (like.max_batch > 6)
         like.n_pages += 8 * like.max_batch;
+    if (s->uneven)
+        like.n_pages = 9;
     int differ = often(s, c, 0.5) ? 1 : often(s, c, 0.5) ? 20 : 60;     /* pages */
     for (int i = 0; i < s->c.n_machines; i++) {
         make_machine(s, i, &like);
         s->c.run[i].n_workers = n_workers;
         s->c.run[i].machine.n_pages += (int)draw(s, c, (uint64_t)differ);
     }
+    s->c.run[0].machine.n_pages += s->uneven ? 60 : 0;
 }
 
 static void make_cluster(story *s)
@@ -118,7 +123,7 @@ static void make_wish(story *s, client_wish *q, int most, bool killers, bool lar
     most = large ? most + 6 : most;
     most = most < TOY_CONTEXT ? most : TOY_CONTEXT - 1;
     q->is_killer = killers && often(s, c, 0.08);
-    q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, 0.2) ? most - 3 : most / 2));
+    q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, s->uneven ? 0.5 : 0.2) ? most - 3 : most / 2));
     for (int i = 0; i < q->n_prompt; i++)
         q->prompt[i] = ' ' + 1 + (int)draw(s, c, 90);
     q->prompt[0] = 'A';
@@ -418,7 +423,7 @@ static story *story_new(uint64_t seed, bool trace)
     make_cluster(s);
     s->begin = w->now;
     s->seconds = world_uniform(w, CHANCE_CLUSTER, 2, 10);
-    faults_draw(&s->faults, w, s->seconds);
+    faults_draw(&s->faults, w, s->seconds, s->uneven ? FAULT_DRAIN : (fault_kind)draw(s, CHANCE_FAULTS, N_FAULTS));
     make_clients(s);
     return s;
 }
