@@ -24,8 +24,8 @@ build() {
 # "SEED: WHAT" of the first seed that fails, or nothing. Of one that aborts, which check it was.
 first_failure() {
     build/punica simulate --faults --first --seeds "$seeds" >found.log 2>checks.log || true
-    check=$(sed -n 's/.*\(CHECK.*\)/\1/p' checks.log | head -n 1 | tr '/&' '..')
-    sed -n 's/^seed \([0-9]*: .*\)/\1/p' found.log | head -n 1 | tr -d '|' | sed "s/aborted, see above/aborted${check:+, $check}/"
+    check=$(sed -n 's/.*\(CHECK.*\)/\1/p' checks.log | head -n 1 | sed 's/[\/&]/\\&/g')
+    sed -n 's/^seed \([0-9]*: .*\)/\1/p' found.log | head -n 1 | LC_ALL=C tr -cd ' -{}~\n' | sed "s/aborted, see above/aborted${check:+, $check}/"
 }
 
 # The same with the mistake in the tree; afterwards the tree is as it was.
