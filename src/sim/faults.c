@@ -106,7 +106,7 @@ static void fault_in_frontend(const fault *f, cluster *c)
 
 static void jump_clock(const fault *f, cluster *c)
 {
-    sim_process *p = f->which % 5 == 0 ? &c->sched.m.p : some_peer(c, f->which);
+    sim_process *p = f->which % 2 == 0 ? &c->sched.m.p : some_peer(c, f->which);
     if (p)
         p->skew += 7200 * (f->much - 0.5);
 }
