@@ -27,7 +27,10 @@ void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite)
             at += world_uniform(w, CHANCE_FAULTS, 0, 2 * every);
         if (at > seconds)
             return;
-        fault f = {at, (fault_kind)world_draw(w, CHANCE_FAULTS, N_FAULTS), world_draw(w, CHANCE_FAULTS, 1000), world_uniform(w, CHANCE_FAULTS, 0, 1)};
+        fault f = {.at = at};
+        f.kind = (fault_kind)world_draw(w, CHANCE_FAULTS, N_FAULTS);
+        f.which = world_draw(w, CHANCE_FAULTS, 1000);
+        f.much = world_uniform(w, CHANCE_FAULTS, 0, 1);
         if (world_chance(w, CHANCE_FAULTS, 0.15))
             f.kind = favourite;
         if (enabled[f.kind])
