@@ -182,7 +182,7 @@ static bool may_say(speech *s, int token)
     return true;
 }
 
-static int most_output(const client_wish *w)
+int client_most_output(const client_wish *w)
 {
     int room = TOY_CONTEXT - w->n_prompt;
     return w->max_tokens < room ? w->max_tokens : room;
@@ -193,7 +193,7 @@ static bool check_text(client *c, int choice, speech *s)
 {
     const buf *text = &c->text[choice];
     for (size_t i = 0; i < text->len; i++)
-        if (s->n - c->wish.n_prompt >= most_output(&c->wish) || !may_say(s, (unsigned char)text->data[i])) {
+        if (s->n - c->wish.n_prompt >= client_most_output(&c->wish) || !may_say(s, (unsigned char)text->data[i])) {
             world_violate(c->in, "client %d: choice %d is wrong at character %zu: \"%s\"", c->number, choice, i, text->data);
             return false;
         }
@@ -219,10 +219,10 @@ static void check_choice(client *c, int choice)
     if (!check_text(c, choice, &s))
         return;
     int n_output = s.n - c->wish.n_prompt;
-    bool right = strcmp(why, "length") == 0 ? n_output == most_output(&c->wish) : strcmp(why, "stop") == 0 && may_stop(&s);
+    bool right = strcmp(why, "length") == 0 ? n_output == client_most_output(&c->wish) : strcmp(why, "stop") == 0 && may_stop(&s);
     if (!right)
         world_violate(c->in, "client %d: choice %d ends with \"%s\" after %d of %d tokens", c->number, choice, why, n_output,
-                      most_output(&c->wish));
+                      client_most_output(&c->wish));
     if (*c->wish.stop && c->text[choice].len && strstr(c->text[choice].data, c->wish.stop))
         world_violate(c->in, "client %d: choice %d goes on after its stop string", c->number, choice);
 }

@@ -43,6 +43,9 @@ typedef struct {
     buf bytes;                  /* of a stream: an event that is not complete */
 } client;
 
+/* Tokens that a choice may have: as many as it wants, or as the context has room for. */
+int client_most_output(const client_wish *w);
+
 void client_deinit(client *c);
 
 /* Ask of an adapter that has this content at present; the answer comes through the reply. */

@@ -14,34 +14,38 @@ static const char *const names[N_FAULTS] = {
     "adapter is poisoned", "adapter is back",
     "disk is slow", "no processes can be started", "a stranger comes", "client leaves", "client does not read"};
 
-/* Which kinds a story has: one, in quick succession; a few; or many. */
-static int draw_kinds(world *w, fault_kind *kind, double *every)
+/* Which kinds a story has: the favourite alone, in quick succession; a few; or many. */
+static int draw_kinds(world *w, fault_kind favourite, fault_kind *kind, double *every)
 {
     int n = 0;
     bool storm = world_chance(w, CHANCE_FAULTS, 0.15);
     double share = world_chance(w, CHANCE_FAULTS, 0.5) ? 0.15 : 0.5;
     *every = storm ? world_uniform(w, CHANCE_FAULTS, 0.05, 0.3) : world_uniform(w, CHANCE_FAULTS, 0.1, 1.5);
+    kind[n++] = favourite;
     for (int i = 0; i < N_FAULTS && !storm; i++)
-        if (world_chance(w, CHANCE_FAULTS, share))
+        if (i != (int)favourite && world_chance(w, CHANCE_FAULTS, share))
             kind[n++] = (fault_kind)i;
-    if (storm)
-        kind[n++] = (fault_kind)world_draw(w, CHANCE_FAULTS, N_FAULTS);
     return n;
 }
 
-void faults_draw(fault_list *l, world *w, double seconds)
+void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite)
 {
     fault_kind kind[N_FAULTS];
     double every, at = 0;
-    int n_kinds = draw_kinds(w, kind, &every);
+    int n_kinds = draw_kinds(w, favourite, kind, &every);
     l->n = 0;
-    while (l->n < MOST_FAULTS && n_kinds > 0) {
+    while (l->n < MOST_FAULTS) {
         if (!world_chance(w, CHANCE_FAULTS, 0.15))      /* else: at the same time as the one before */
             at += world_uniform(w, CHANCE_FAULTS, 0, 2 * every);
         if (at > seconds)
             return;
-        l->fault[l->n++] = (fault){at, kind[world_draw(w, CHANCE_FAULTS, (uint64_t)n_kinds)], world_draw(w, CHANCE_FAULTS, 1000),
-                                   world_uniform(w, CHANCE_FAULTS, 0, 1)};
+        fault *f = &l->fault[l->n++];
+        f->at = at;
+        f->kind = kind[world_draw(w, CHANCE_FAULTS, (uint64_t)n_kinds)];
+        f->which = world_draw(w, CHANCE_FAULTS, 1000);
+        f->much = world_uniform(w, CHANCE_FAULTS, 0, 1);
+        if (world_chance(w, CHANCE_FAULTS, 0.15))
+            f->kind = favourite;
     }
 }
 
@@ -136,7 +140,7 @@ static void fault_in_frontend(const fault *f, cluster *c)
 
 static void jump_clock(const fault *f, cluster *c)
 {
-    sim_process *p = f->which % 5 == 0 ? &c->sched.m.p : some_peer(c, f->which);
+    sim_process *p = f->which % 2 == 0 ? &c->sched.m.p : some_peer(c, f->which);
     if (p)
         p->skew += 7200 * (f->much - 0.5);
 }

@@ -32,8 +32,8 @@ enum { MOST_FAULTS = 256 };
 
 typedef struct { fault fault[MOST_FAULTS]; int n; } fault_list;
 
-/* Draw the faults of `seconds`. */
-void faults_draw(fault_list *l, world *w, double seconds);
+/* Draw the faults of `seconds`: of a few kinds or many, and of one kind more than of the others. */
+void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite);
 
 /* Whether messages may be much later than usual for it. */
 bool fault_delays(fault_kind k);

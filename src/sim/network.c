@@ -176,6 +176,15 @@ static void on_loss(void *ctx)
         e->base.events.lost(e->base.events.ctx, e->why);
 }
 
+/* Change a bit of the first n bytes. */
+static void garble(end *e, size_t n)
+{
+    world *w = e->of->in->w;
+    size_t at = (size_t)world_draw(w, CHANCE_NETWORK, n);
+    e->out.data[at] ^= (char)(1 << world_draw(w, CHANCE_NETWORK, 8));
+    e->noisy = false;
+}
+
 static void on_delivery(void *ctx)
 {
     end *e = ctx, *to = other(e);
@@ -183,8 +192,7 @@ static void on_delivery(void *ctx)
     size_t n = piece_of(e);
     bool heard = to->at && !to->at->dead && !to->lost;
     if (e->noisy && n > 0)
-        e->out.data[world_draw(c->in->w, CHANCE_NETWORK, n)] ^= (char)(1 << world_draw(c->in->w, CHANCE_NETWORK, 8));
-    e->noisy &= n == 0;
+        garble(e, n);
     if (heard && !to->finishing)
         buf_add(&to->in, e->out.data, n);
     buf_drop(&e->out, n);

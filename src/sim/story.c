@@ -27,6 +27,7 @@ struct story {
     double begin, seconds;      /* of faults and of new clients */
     fault_list faults;
     bool choppy;                /* the network delivers in small pieces */
+    bool uneven;                /* one machine is large, and clients ask for much */
     int n_early;                /* clients that come while things break; the others come afterwards */
     happening *event;           /* [n_events] */
     int n_events;
@@ -52,25 +53,55 @@ static void make_machine(story *s, int i, const sim_machine *like)
         m->disk[a] = (disk_file){s->c.newest[a], FILE_FINE};
 }
 
-static void make_machines(story *s)
+/* One after the other: the order of draws within one initializer would be the compiler's choice. */
+static sim_machine draw_machine(story *s)
 {
     world *w = &s->c.w;
     const chance c = CHANCE_CLUSTER;
-    s->c.n_machines = 1 + (int)draw(s, c, MOST_MACHINES);
+    sim_machine m = {.disk_slow = 1};
+    m.max_batch = 1 + (int)draw(s, c, often(s, c, 0.1) ? 30 : 6);
+    m.n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60);
+    m.page_len = 1 + (int)draw(s, c, 4);
+    m.n_slots = 1 + (int)draw(s, c, 4);
+    m.runs_ahead = often(s, c, 0.5);
+    m.prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8);
+    m.max_prefills = 1 + (int)draw(s, c, 2);
+    m.step_time = world_uniform(w, c, 0.01, 0.1);
+    m.load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2);
+    m.device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0;
+    m.n_images = 1 + (int)draw(s, c, N_ADAPTERS);
+    if (m.max_batch > 6)
+        m.n_pages += 8 * m.max_batch;
+    return m;
+}
+
+static void make_machines(story *s)
+{
+    const chance c = CHANCE_CLUSTER;
+    s->uneven = often(s, c, 0.1);
+    s->c.n_machines = s->uneven ? MOST_MACHINES : 1 + (int)draw(s, c, MOST_MACHINES);
     int n_workers = 1 + (int)draw(s, c, MOST_WORKERS);
-    sim_machine like = {.max_batch = 1 + (int)draw(s, c, often(s, c, 0.1) ? 30 : 6), .n_pages = 8 + (int)draw(s, c, often(s, c, 0.5) ? 10 : 60),
-                        .page_len = 1 + (int)draw(s, c, 4), .n_slots = 1 + (int)draw(s, c, 4), .runs_ahead = often(s, c, 0.5),
-                        .prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8), .max_prefills = 1 + (int)draw(s, c, 2),
-                        .step_time = world_uniform(w, c, 0.01, 0.1), .load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2), .disk_slow = 1,
-                        .device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0, .n_images = 1 + (int)draw(s, c, N_ADAPTERS)};
-    if (like.max_batch > 6)
-        like.n_pages += 8 * like.max_batch;
+    sim_machine like = draw_machine(s);
+    if (s->uneven)
+        like.n_pages = 9;
     int differ = often(s, c, 0.5) ? 1 : often(s, c, 0.5) ? 20 : 60;     /* pages */
     for (int i = 0; i < s->c.n_machines; i++) {
         make_machine(s, i, &like);
         s->c.run[i].n_workers = n_workers;
         s->c.run[i].machine.n_pages += (int)draw(s, c, (uint64_t)differ);
     }
+    s->c.run[0].machine.n_pages += s->uneven ? 60 : 0;
+}
+
+static network_weather draw_weather(story *s)
+{
+    const chance c = CHANCE_CLUSTER;
+    network_weather w;
+    w.delay = often(s, c, 0.5) ? 0.001 : 0.02;
+    w.spikes = often(s, c, 0.5) ? 0.01 : 0;
+    w.choppy = often(s, c, 0.3) ? 0.5 : 0;
+    w.buffer = often(s, c, 0.3) ? 200 : 64 << 10;
+    return w;
 }
 
 static void make_cluster(story *s)
@@ -78,8 +109,7 @@ static void make_cluster(story *s)
     cluster *k = &s->c;
     world *w = &k->w;
     const chance c = CHANCE_CLUSTER;
-    network_weather weather = {.delay = often(s, c, 0.5) ? 0.001 : 0.02, .spikes = often(s, c, 0.5) ? 0.01 : 0,
-                               .choppy = often(s, c, 0.3) ? 0.5 : 0, .buffer = often(s, c, 0.3) ? 200 : 64 << 10};
+    network_weather weather = draw_weather(s);
     network_set_weather(w->net, &weather);
     s->choppy = weather.choppy > 0;
     for (int a = 0; a < N_ADAPTERS; a++)
@@ -121,7 +151,7 @@ static void make_wish(story *s, client_wish *q, int most, bool killers, bool lar
     most = large ? most + 6 : most;
     most = most < TOY_CONTEXT ? most : TOY_CONTEXT - 1;
     q->is_killer = killers && often(s, c, 0.08);
-    q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, 0.2) ? most - 3 : most / 2));
+    q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, s->uneven ? 0.5 : 0.2) ? most - 3 : most / 2));
     for (int i = 0; i < q->n_prompt; i++)
         q->prompt[i] = ' ' + 1 + (int)draw(s, c, 90);
     q->prompt[0] = 'A';
@@ -138,7 +168,7 @@ static void make_wish(story *s, client_wish *q, int most, bool killers, bool lar
     if (often(s, c, 0.2))
         snprintf(q->stop, sizeof q->stop, "%c", 'a' + (char)draw(s, c, 26));
     else if (often(s, c, 0.2))
-        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)(q->max_tokens < TOY_CONTEXT - q->n_prompt ? q->max_tokens : TOY_CONTEXT - q->n_prompt));
+        q->min_tokens = 1 + (int)draw(s, c, (uint64_t)client_most_output(q));
     q->penalized = often(s, c, 0.15);
 }
 
@@ -454,7 +484,7 @@ static story *story_new(uint64_t seed, bool trace)
     make_cluster(s);
     s->begin = w->now;
     s->seconds = world_uniform(w, CHANCE_CLUSTER, 2, 10);
-    faults_draw(&s->faults, w, s->seconds);
+    faults_draw(&s->faults, w, s->seconds, s->uneven ? FAULT_DRAIN : (fault_kind)draw(s, CHANCE_FAULTS, N_FAULTS));
     s->c.submitted.lateness = most_lateness(s);
     make_clients(s);
     return s;

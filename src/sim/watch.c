@@ -252,8 +252,9 @@ void watch_tick(watch *w, double now)
 void watch_report(watch *w, double now, int gpu, const gpu_report *p)
 {
     begin(w, now);
-    if (p->n_seen > w->gpu[gpu].n_sent || p->n_seen < w->gpu[gpu].n_seen)
-        violate(w, "a GPU has seen more commands than it was sent, or fewer than before", (uint64_t)gpu);
+    bool possible = p->n_seen >= w->gpu[gpu].n_seen && p->n_seen <= w->gpu[gpu].n_sent;
+    if (!possible && !w->violation.len)
+        buf_printf(&w->violation, "GPU %d has seen more commands than it was sent, or fewer than before", gpu);
     w->in_report = true;
     w->gpu[gpu].n_seen = p->n_seen;
     w->gpu[gpu].pages_free = p->pages_free;

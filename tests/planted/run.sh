@@ -4,63 +4,66 @@
 #
 #   tests/planted/run.sh [NAME...]
 #
-# A mistake is NAME.patch: a line that says what it is, and a diff. Takes some seconds for each on two cores.
+# A mistake is NAME.patch: a line that says what it is, and a diff. It takes some seconds each on two cores.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 tree=$(cd "$here/../.." && pwd)
 seeds=1:3000
-jobs=$(nproc)
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM
-
-(cd "$tree" && git ls-files -z CMakeLists.txt src tests | tar -c --null -T - ) | tar -x -C "$scratch"
+(cd "$tree" && git ls-files -z CMakeLists.txt src tests | grep -zv '^tests/planted/' | tar -c --null -T -) | tar -x -C "$scratch"
 cd "$scratch"
 
 build() {
-    make -s -C build -j "$jobs" punica >build.log 2>&1 || { cat build.log >&2; return 1; }
+    make -s -C build -j "$(nproc)" punica >build.log 2>&1
 }
 
-# The first seed that fails, and how: "SEED: WHAT".
+# "SEED: WHAT" of the first seed that fails, or nothing. Of one that aborts, which check it was.
 first_failure() {
-    build/punica simulate --faults --first --seeds "$seeds" >found.log 2>/dev/null || true
-    sed -n 's/^seed \([0-9]*: .*\)/\1/p' found.log | head -n 1
+    build/punica simulate --faults --first --seeds "$seeds" >found.log 2>checks.log || true
+    check=$(sed -n 's/.*\(CHECK.*\)/\1/p' checks.log | head -n 1 | sed 's/[\/&]/\\&/g')
+    sed -n 's/^seed \([0-9]*: .*\)/\1/p' found.log | head -n 1 | LC_ALL=C tr -cd ' -{}~\n' | sed "s/aborted, see above/aborted${check:+, $check}/"
+}
+
+# The same with the mistake in the tree; afterwards the tree is as it was.
+try() {
+    if ! patch -p1 -s --dry-run <"$1" >patch.log; then
+        echo "**does not apply**: "
+        return
+    fi
+    patch -p1 -s <"$1"
+    if build; then
+        found=$(first_failure)
+        echo "${found:-**none**: }"
+    else
+        echo "**does not build**: "
+    fi
+    patch -p1 -s -R <"$1"
 }
 
 cmake -S . -B build -DCMAKE_BUILD_TYPE=Release -DPUNICA_CUDA=OFF >cmake.log
-build
+build || { cat build.log >&2; exit 1; }
 found=$(first_failure)
-if [ -n "$found" ]; then
-    echo "without any mistake, seed $found" >&2
-    exit 1
-fi
+[ -z "$found" ] || { echo "without any mistake, seed $found" >&2; exit 1; }
 
-[ $# -gt 0 ] || set -- $(cd "$here" && ls ./*.patch | sed 's|^\./\(.*\)\.patch$|\1|')
+if [ $# -eq 0 ]; then
+    for mistake in "$here"/*.patch; do
+        set -- "$@" "$(basename "$mistake" .patch)"
+    done
+fi
 status=0
-echo "| mistake | in | found by seed | as |"
+echo "| mistake | in | seed | found as |"
 echo "|---|---|---|---|"
 for name in "$@"; do
     mistake="$here/$name.patch"
-    what=$(head -n 1 "$mistake")
-    file=$(sed -n 's|^+++ b/src/\([^ 	]*\).*|\1|p' "$mistake")
-    if ! patch -p1 -s -f <"$mistake" >patch.log; then
-        echo "| $what (\`$name\`) | \`$file\` | **does not apply** | |"
-        status=1
-        git -C "$tree" show :"src/$file" >"src/$file" 2>/dev/null || cp "$tree/src/$file" "src/$file"
-        continue
-    fi
-    if build; then
-        found=$(first_failure)
-    else
-        found="0: does not build"
-    fi
+    file=$(sed -n 's|^+++ b/src/||p' "$mistake")
+    found=$(try "$mistake")
+    echo "| $(head -n 1 "$mistake") (\`$name\`) | \`$file\` | ${found%%:*} | ${found#*: } |"
     case $found in
-    "") echo "| $what (\`$name\`) | \`$file\` | **none** | |"; status=1 ;;
-    0:*) echo "| $what (\`$name\`) | \`$file\` | **does not build** | |"; status=1 ;;
-    *) echo "| $what (\`$name\`) | \`$file\` | ${found%%:*} | $(echo "${found#*: }" | sed 's/|/\\|/g') |" ;;
+    '**'*) status=1 ;;
     esac
-    patch -p1 -s -R <"$mistake"
 done
 exit $status
