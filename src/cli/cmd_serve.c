@@ -56,6 +56,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
+    if (worker_args_check(w, e))
+        return -1;
     return cluster_log_level(a->log_level, e);
 }
 

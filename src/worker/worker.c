@@ -269,8 +269,9 @@ static int open_all(worker *w, err *e)
 {
     const worker_options *o = w->opt;
     dtype type;
-    if (model_weights_type(o->model_dir, &type, e) || !(w->be = backend_open(o->device, type, o->threads, e)) ||
-        !(w->m = model_load(w->be, o->model_dir, e)))
+    weights_form form;
+    if (weights_form_find(o->weights, &form, e) || model_weights_type(o->model_dir, &type, e) ||
+        !(w->be = backend_open(o->device, type, o->threads, e)) || !(w->m = model_load(w->be, o->model_dir, form, e)))
         return -1;
     w->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
                                   .base = &w->m->config, .be = w->be};
