@@ -172,8 +172,8 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     int parsed = options_parse(&c, argc, argv, &e);
     if (parsed > 0)
         return 0;
-    if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) || weights_form_find(weights, &o.form, &e) ||
-        choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) ||
+    if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
+        weights_form_find(weights, &o.form, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) ||
         choose_sizes(o.context, &o.n_contexts, "context", contexts, 1, 131072, &e) ||
         choose_sizes(o.prompt, &o.n_prompts, "prompt", prompts, 0, 131072, &e) || step_run(&o, &e))
         return command_fail(e.msg);

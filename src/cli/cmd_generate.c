@@ -125,7 +125,8 @@ static int job_open(job *j, const arguments *a, err *e)
 {
     dtype type;
     weights_form form;
-    if (weights_form_find(a->weights, &form, e) || model_weights_type(a->model_dir, &type, e) || !(j->be = backend_open(a->device, type, a->threads, e)))
+    if (weights_form_find(a->weights, &form, e) || model_weights_type(a->model_dir, &type, e) ||
+        !(j->be = backend_open(a->device, type, a->threads, e)))
         return -1;
     if (!(j->m = model_load(j->be, a->model_dir, form, e)) || !(j->t = tokenizer_load(a->model_dir, e)))
         return -1;

@@ -201,7 +201,7 @@ def test_good_adapter(punica, tmp_path, base):
     assert "rank        4\n" in done.stdout and "scale       2\n" in done.stdout
     done = punica("adapter", "check", adapter, "--model", base, "--json")
     report = json.loads(done.stdout)
-    assert report["fits"] and report["ranks"]["q_proj"] == [4, 4] and report["ranks"]["k_proj"] == [0, 0]
+    assert report["fits"] and report["base_weights"] == "F32" and report["ranks"]["q_proj"] == [4, 4] and report["ranks"]["k_proj"] == [0, 0]
     done = punica(*generate(base, "--adapter", f"mine={adapter}"))
     assert done.returncode == 0, done.stderr
 

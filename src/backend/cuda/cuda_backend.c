@@ -237,9 +237,10 @@ static void put_scales(cuda_backend *cu, float *dst, const proj *p)
     int pieces = p->scale.rows, rows = p->scale.cols;
     const float *from = p->scale.data;
     float *moved = xmalloc(tensor_bytes(&p->scale));
+    bool in_slabs = lies_in_slabs(&p->w);
     for (int row = 0; row < rows; row++)
         for (int i = 0; i < pieces; i++)
-            moved[lies_in_slabs(&p->w) ? (row / 8 * pieces + i) * 8 + row % 8 : i * rows + row] = from[(size_t)i * (size_t)rows + (size_t)row];
+            moved[in_slabs ? (row / 8 * pieces + i) * 8 + row % 8 : i * rows + row] = from[(size_t)i * (size_t)rows + (size_t)row];
     cuda_upload(&cu->base, dst, moved, tensor_bytes(&p->scale));
     free(moved);
 }
