@@ -18,6 +18,9 @@ they add to the prompt's text, or null where that is not clear, "logits": [{"pos
 Position p is an index into prompt + tokens; values_b64 is the little-endian float32 row of logits from
 which token p + 1 is chosen.
 
+Families with "fp8" in their name are quantised after that, in the forms people publish; the reference computes with the
+dequantised weights in float32.
+
 Random models choose between near-equal tokens more often than trained ones. Prompts are therefore
 drawn until every choice on the greedy path is clear (MIN_MARGIN) and the path is no short loop
 (MIN_DISTINCT), so that a difference in tokens is an error and not a rounding.
@@ -34,6 +37,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import peft
 import safetensors
+import safetensors.torch
 import tokenizers
 import torch
 import transformers
@@ -72,7 +76,8 @@ def plain_rope(theta):
     return {"rope_type": "default", "rope_theta": theta}
 
 
-# older: model/config.json in the form Transformers 4 wrote. shard: largest weight file.
+# older: model/config.json in the form Transformers 4 wrote. shard: largest weight file. fp8: what one scale of the layers'
+# matrices covers.
 FAMILIES = {
     "llama2": dict(
         model=LlamaForCausalLM, dtype=torch.float16, shard="60KB", older=True, bos=True, digits=None,
@@ -107,7 +112,28 @@ FAMILIES = {
             vocab_size=301, hidden_size=72, intermediate_size=136, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, head_dim=32, max_position_embeddings=256, rms_norm_eps=1e-6,
             tie_word_embeddings=True, rope_parameters=plain_rope(1000000.0))),
+    "llama-fp8-tensor": dict(
+        model=LlamaForCausalLM, dtype=torch.float16, shard="50GB", older=True, bos=True, digits=3, fp8="tensor",
+        config=LlamaConfig(
+            vocab_size=280, hidden_size=72, intermediate_size=136, num_hidden_layers=2, num_attention_heads=6,
+            num_key_value_heads=3, max_position_embeddings=256, rms_norm_eps=1e-5, tie_word_embeddings=False,
+            rope_parameters=plain_rope(10000.0))),
+    "qwen2-fp8-channel": dict(
+        model=Qwen2ForCausalLM, dtype=torch.bfloat16, shard="50GB", older=False, bos=False, digits=1, fp8="channel",
+        config=Qwen2Config(
+            vocab_size=280, hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-6, tie_word_embeddings=True,
+            rope_parameters=plain_rope(1000000.0))),
+    "qwen3-fp8-block": dict(
+        model=Qwen3ForCausalLM, dtype=torch.bfloat16, shard="50GB", older=False, bos=False, digits=1, fp8="block",
+        config=Qwen3Config(
+            vocab_size=280, hidden_size=192, intermediate_size=320, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=1, head_dim=64, max_position_embeddings=256, rms_norm_eps=1e-6,
+            tie_word_embeddings=False, rope_parameters=plain_rope(1000000.0))),
 }
+
+FP8_MAX = 448
+FP8_BLOCK = 128
 
 ADAPTERS = {
     "all": dict(r=8, lora_alpha=16, target_modules=PROJECTIONS),
@@ -167,6 +193,63 @@ def save_model(spec, gen, dir):
     model.to(spec["dtype"]).save_pretrained(dir, max_shard_size=spec["shard"])
 
 
+def fp8_scales(weight, kind):
+    """The scale of every element of a matrix, and the scales as they are stored."""
+    if kind == "tensor":
+        stored = weight.abs().max().reshape(1) / FP8_MAX
+        return stored.expand_as(weight), stored
+    if kind == "channel":
+        stored = (weight.abs().amax(1, keepdim=True) / FP8_MAX).to(torch.bfloat16)
+        return stored.float().expand_as(weight), stored
+    rows, cols = (-(-n // FP8_BLOCK) for n in weight.shape)
+    padded = torch.zeros(rows * FP8_BLOCK, cols * FP8_BLOCK)
+    padded[:weight.shape[0], :weight.shape[1]] = weight.abs()
+    stored = padded.reshape(rows, FP8_BLOCK, cols, FP8_BLOCK).amax((1, 3)) / FP8_MAX
+    spread = stored.repeat_interleave(FP8_BLOCK, 0).repeat_interleave(FP8_BLOCK, 1)
+    return spread[:weight.shape[0], :weight.shape[1]], stored
+
+
+def quantise(weight, kind):
+    """FP8 numbers and scales of a matrix, and what they stand for."""
+    scale, stored = fp8_scales(weight, kind)
+    small = (weight / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+    return small, stored, small.float() * scale
+
+
+def quantise_model(spec, root):
+    """model/ becomes an FP8 checkpoint; dequantised/ is what it stands for, until the golden data are made."""
+    kind, path = spec["fp8"], root / "model/model.safetensors"
+    suffix = "weight_scale_inv" if kind == "block" else "weight_scale"
+    stored, meant = {}, {}
+    for name, weight in safetensors.torch.load_file(path).items():
+        stored[name], meant[name] = weight, weight.float()
+        if ".layers." in name and name.endswith("_proj.weight"):
+            module = name.removesuffix("weight")
+            stored[name], stored[module + suffix], meant[name] = quantise(weight.float(), kind)
+            if kind == "tensor":        # a static scheme: it has scales for activations too
+                stored[module + "input_scale"] = torch.tensor([0.05])
+    shutil.copytree(root / "model", root / "dequantised")
+    safetensors.torch.save_file(stored, path, metadata={"format": "pt"})
+    safetensors.torch.save_file(meant, root / "dequantised/model.safetensors", metadata={"format": "pt"})
+
+
+def quantization_config(kind):
+    if kind == "block":
+        return {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+                "weight_block_size": [FP8_BLOCK, FP8_BLOCK], "modules_to_not_convert": ["lm_head"]}
+    numbers = {"num_bits": 8, "type": "float", "symmetric": True, "group_size": None, "block_structure": None}
+    group = {"targets": ["Linear"], "output_activations": None, "weights": dict(numbers, strategy=kind, dynamic=False),
+             "input_activations": dict(numbers, strategy="tensor" if kind == "tensor" else "token", dynamic=kind != "tensor")}
+    return {"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
+            "config_groups": {"group_0": group}, "ignore": ["lm_head"], "kv_cache_scheme": None}
+
+
+def finish_quantised(spec, root):
+    for path in (root / "model/config.json", root / "config_other.json"):
+        write_json(path, dict(json.loads(path.read_text()), quantization_config=quantization_config(spec["fp8"])))
+    shutil.rmtree(root / "dequantised")
+
+
 def older_config(new):
     """config.json as Transformers 4 wrote it for the same model."""
     old = {k: v for k, v in new.items() if k not in ("rope_parameters", "dtype", "layer_types")}
@@ -193,7 +276,8 @@ def write_configs(spec, root):
 
 
 def load_model(root, **changes):
-    model = AutoModelForCausalLM.from_pretrained(root / "model", dtype=torch.float32, attn_implementation="eager",
+    dir = root / "dequantised" if (root / "dequantised").exists() else root / "model"
+    model = AutoModelForCausalLM.from_pretrained(dir, dtype=torch.float32, attn_implementation="eager",
                                                  **changes)
     return model.eval()
 
@@ -331,11 +415,15 @@ def make_family(name, index, root):
     tokenizer = make_tokenizer(spec["digits"], spec["bos"])
     tokenizer.save_pretrained(root / "model")
     write_configs(spec, root)
+    if "fp8" in spec:
+        quantise_model(spec, root)
     save_adapters(root, index, spec["config"].num_hidden_layers, gen)
     cases = make_cases(root, tokenizer, gen)
     longest = cases[len(PROMPT_LENGTHS) - 1]
     check_features(root, spec["config"], longest)
     check_other_config(root, longest)
+    if "fp8" in spec:
+        finish_quantised(spec, root)
     write_golden(root / "golden.json", name, tokenizer, cases)
     print(f"{name}: {len(cases)} cases", flush=True)
 

@@ -21,8 +21,19 @@
 #include "base/err.h"
 
 /* n (1 to 3) projections of one input; their outputs stand side by side in one row. */
-typedef struct { tensor w, bias; } proj;            /* w [out, in]; bias [1, out] or absent */
+typedef struct {
+    tensor w;                   /* [out, in] */
+    tensor bias;                /* [1, out] or absent */
+    tensor scale;               /* of an F8 w, else absent: F32 [n, out]; each row of W is cut into n pieces of
+                                 * proj_scaled() columns, the last may be shorter, and
+                                 * W[i, j] = w[i, j] * scale[j / proj_scaled(), i] */
+} proj;
 typedef struct linear { int n; proj part[3]; } linear;
+
+static inline int proj_scaled(const proj *p)
+{
+    return p->scale.rows > 1 ? SCALE_BLOCK : p->w.cols;
+}
 
 /* How a qkv row is divided: n_heads query heads, then n_kv_heads keys, then n_kv_heads values. */
 typedef struct { int n_heads, n_kv_heads, head_dim; } heads;
@@ -142,8 +153,8 @@ typedef struct {
     /* Bytes that alloc could still give. */
     size_t (*available)(backend *);
     /* Make weights that lie in host memory usable by ops, in place: the CPU borrows them (they must
-     * outlive the last op that uses them); a GPU copies them, matrices as its act type, the parts of a
-     * linear back to back, and holds them until the backend is freed. */
+     * outlive the last op that uses them); a GPU copies them, matrices as its act type unless F8, the parts of
+     * a linear back to back, and holds them until the backend is freed. */
     int (*adopt)(backend *, tensor *t, err *e);
     int (*adopt_linear)(backend *, struct linear *w, err *e);
     /* An adapter whose parts are placed: write what ops need to find them by (lora.table) into backend memory
@@ -160,7 +171,7 @@ typedef struct {
 struct backend {
     const backend_ops *ops;
     const char *name;           /* "cpu (avx512, 2 threads)" */
-    dtype act;                  /* type of activations and KvCache; of all matrices too, unless F32 */
+    dtype act;                  /* type of activations and KvCache; of all matrices too but F8 ones, unless F32 */
     bool owns_host_memory;      /* ops read host memory: nothing needs to be copied to this backend */
     bool runs_ahead;            /* ops return before they are done; a batch may use tokens not collected yet */
 };
@@ -168,7 +179,7 @@ struct backend {
 /* The type a backend holds matrices in that are stored as `stored`. */
 static inline dtype backend_weight_type(const backend *be, dtype stored)
 {
-    return be->act == DTYPE_F32 ? stored : be->act;
+    return be->act == DTYPE_F32 || stored == DTYPE_F8 ? stored : be->act;
 }
 
 /* n_threads 0: as many as the cores this process may use. Never fails. */

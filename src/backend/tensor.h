@@ -4,7 +4,10 @@
 
 #include <stddef.h>
 
-typedef enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16 } dtype;
+/* F8 is E4M3; only matrices of a base model are of it, beside their scales (backend.h). */
+typedef enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8 } dtype;
+
+#define SCALE_BLOCK 128         /* columns of an F8 matrix under one scale, where a row has several */
 
 /* [rows, cols], row-major, no gaps. A vector has rows = 1; an absent tensor has data = NULL. Who
  * owns data is said where the tensor is held. */
@@ -12,12 +15,13 @@ typedef struct { void *data; dtype type; int rows, cols; } tensor;
 
 static inline size_t dtype_size(dtype t)
 {
-    return t == DTYPE_F32 ? 4 : 2;
+    return t == DTYPE_F32 ? 4 : t == DTYPE_F8 ? 1 : 2;
 }
 
+/* As safetensors files call it. */
 static inline const char *dtype_name(dtype t)
 {
-    return t == DTYPE_F32 ? "F32" : t == DTYPE_F16 ? "F16" : "BF16";
+    return t == DTYPE_F32 ? "F32" : t == DTYPE_F16 ? "F16" : t == DTYPE_BF16 ? "BF16" : "F8_E4M3";
 }
 
 static inline size_t tensor_bytes(const tensor *t)
@@ -25,7 +29,7 @@ static inline size_t tensor_bytes(const tensor *t)
     return (size_t)t->rows * (size_t)t->cols * dtype_size(t->type);
 }
 
-/* Write the elements of t as another type. */
+/* Write the elements of t, which is not F8, as F32, F16 or BF16. */
 void tensor_convert(void *out, dtype type, const tensor *t);
 
 #endif

@@ -72,7 +72,7 @@ static model *make_model(backend *be, const decode_options *o, dtype type, err *
         c.n_layers = o->n_layers;
         c.layer_slides = XNEW_ARRAY(bool, (size_t)c.n_layers);
     }
-    return model_random(be, &c, 0, e);
+    return model_random(be, &c, o->form, 0, e);
 }
 
 decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *e)

@@ -11,6 +11,7 @@ typedef struct {
     int n_layers;               /* 0: as many as the shape has */
     int rank;                   /* of the adapters, on all seven projections */
     int max_batch, max_prompt;
+    weights_form form;
     int max_positions;          /* most cached positions of a batch in all */
     bool samples;               /* a step draws tokens too */
 } decode_options;

@@ -124,7 +124,7 @@ int load_run(const load_options *o, err *e)
     backend *be = backend_open(o->device, o->type, 0, e);
     if (!be)
         return -1;
-    decode_options opt = {.shape = o->shape, .rank = o->rank, .max_batch = o->batch, .max_positions = o->batch * o->context,
+    decode_options opt = {.shape = o->shape, .rank = o->rank, .form = o->form, .max_batch = o->batch, .max_positions = o->batch * o->context,
                           .samples = true};
     decode_bench *d = decode_new(be, &opt, o->type, e);
     int status = -1;

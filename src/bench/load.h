@@ -4,11 +4,12 @@
 #define PUNICA_BENCH_LOAD_H
 
 #include "base/err.h"
-#include "model/config.h"
+#include "model/model.h"
 
 typedef struct {
     const char *device, *shape;
     dtype type;
+    weights_form form;
     int rank, batch, context;
 } load_options;
 

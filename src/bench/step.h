@@ -4,13 +4,14 @@
 #define PUNICA_BENCH_STEP_H
 
 #include "bench/workload.h"
-#include "model/config.h"
+#include "model/model.h"
 
 #define MAX_STEP_SIZES 16
 
 typedef struct {
     const char *device, *shape;
     dtype type;
+    weights_form form;
     int rank;
     int n_batches, batch[MAX_STEP_SIZES];
     int n_contexts, context[MAX_STEP_SIZES];

@@ -158,7 +158,8 @@ static void print_row(const model *m, workload w, const result *r, double bandwi
 static void print_csv(FILE *csv, const textgen_options *o, const model *m, workload w, const result *r)
 {
     fprintf(csv, "%s,%s,%s,%d,%d,%d,%d,%d,%d,%llu,%.4f,%.2f,%llu,%llu,%.2f,%.2f\n", o->shape ? o->shape : o->model_dir,
-            dtype_name(m->config.type), workload_name(w), r->n_adapters, o->rank, o->requests, o->batch, o->prompt_len, o->gen_len,
+            weights_name(o->form, m->config.quant, m->config.type), workload_name(w), r->n_adapters, o->rank, o->requests, o->batch,
+            o->prompt_len, o->gen_len,
             (unsigned long long)r->stats.tokens, r->seconds, (double)r->stats.tokens / r->seconds,
             (unsigned long long)r->stats.steps, (unsigned long long)r->stats.rows,
             run_flops(&m->config, r) / r->seconds * 1e-9, run_bytes(m, r) / r->seconds * 1e-9);
@@ -177,11 +178,11 @@ static void print_memory(const model *m, const result *largest)
 static model *make_model(const textgen_options *o, backend *be, err *e)
 {
     if (o->model_dir)
-        return model_load(be, o->model_dir, e);
+        return model_load(be, o->model_dir, o->form, e);
     model_config c;
     if (shape_find(o->shape, o->type, &c, e))
         return NULL;
-    return model_random(be, &c, o->seed, e);
+    return model_random(be, &c, o->form, o->seed, e);
 }
 
 static FILE *open_csv(const char *path, err *e)
@@ -213,7 +214,8 @@ static void print_heading(const textgen_options *o, const model *m, double secon
     machine_cpu_name(cpu, sizeof cpu);
     printf("punica " PUNICA_VERSION " bench textgen on %s, %s\n", cpu, m->be->name);
     printf("%s, %s weights of %.2f GB %s in %.2f s; memory reads at %.1f GB/s\n", o->shape ? o->shape : o->model_dir,
-           dtype_name(m->config.type), (double)m->weight_bytes * 1e-9, o->shape ? "made" : "loaded", seconds, bandwidth * 1e-9);
+           weights_name(o->form, m->config.quant, m->config.type), (double)m->weight_bytes * 1e-9, o->shape ? "made" : "loaded",
+           seconds, bandwidth * 1e-9);
     printf("%d requests, batch %d, rank %d, ", o->requests, o->batch, o->rank);
     if (o->prompt_len)
         printf("prompt %d, output %d\n", o->prompt_len, o->gen_len);

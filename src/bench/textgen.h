@@ -6,12 +6,13 @@
 #define PUNICA_BENCH_TEXTGEN_H
 
 #include "bench/workload.h"
-#include "model/config.h"
+#include "model/model.h"
 
 typedef struct {
     const char *shape;              /* random weights of this shape, made in memory, or */
     const char *model_dir;          /* a real model directory */
     dtype type;                     /* of random weights */
+    weights_form form;
     bool run[N_WORKLOADS];
     const char *device;             /* "cpu", "cuda", "cuda:N" */
     int requests, batch, rank, threads;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "model/model.h"
 
 enum { MIN_SECRET = 8, MAX_SECRET = 4096 };
 
@@ -77,6 +78,12 @@ static int share_of_cores(int n)
     return cores / n > 1 ? cores / n : 1;
 }
 
+int worker_args_check(const worker_args *a, err *e)
+{
+    weights_form form;
+    return a->weights ? weights_form_find(a->weights, &form, e) : 0;
+}
+
 void worker_args_apply(const worker_args *a, runner_options *o)
 {
     strings devices = {0}, args = {0};
@@ -90,6 +97,7 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     add_option(&args, "--adapters", a->adapters_dir);
     for (int i = 0; i < a->adapters.n; i++)
         add_option(&args, "--adapter", a->adapters.items[i]);
+    add_option(&args, "--weights", a->weights);
     add_number(&args, "--max-batch", a->max_batch);
     add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
     add_number(&args, "--kv-pages", a->kv_pages);

@@ -21,6 +21,7 @@ int cluster_log_level(const char *name, err *e);
 /* What a runner's workers are told. */
 typedef struct {
     const char *model_dir, *adapters_dir;
+    const char *weights;        /* NULL: as they are stored */
     option_list adapters;       /* NAME=DIR */
     option_list devices;        /* none: cpu */
     int n_workers;              /* per device; 0: 1 */
@@ -31,10 +32,14 @@ typedef struct {
 #define WORKER_OPTIONS(w)                                                                                              \
     {"device", OPT_LIST, &(w)->devices, "NAME", "cpu, cuda or cuda:N; repeat for more, a worker each (cpu)"},           \
     {"workers", OPT_INT, &(w)->n_workers, "N", "workers on each device (1)", 1, 256},                                   \
+    {"weights", OPT_STRING, &(w)->weights, "FORM", WEIGHTS_HELP},                                                       \
     {"max-batch", OPT_INT, &(w)->max_batch, "N", "requests running together on one (32)", 1, 4096},                     \
     {"threads", OPT_INT, &(w)->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},                   \
     {"kv-pages", OPT_INT, &(w)->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},            \
     {"adapter-slots", OPT_INT, &(w)->adapter_slots, "N", "adapters in a device's memory at once (64)", 1, 65536}
+
+/* What workers would refuse, each by itself and again and again. */
+int worker_args_check(const worker_args *a, err *e);
 
 /* Fill in device, n_workers, worker_args and n_worker_args of o. Workers that share the CPU share its cores. What it
  * allocates is given back by worker_args_release(). */

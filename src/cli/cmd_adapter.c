@@ -88,7 +88,8 @@ static void print_text(const report *r)
     const adapter_info *f = r->info;
     print_foreign("adapter", r->name);
     print_foreign("made for", f->base_name[0] ? f->base_name : "(not said)");
-    printf("%-12syes: %s, %d layers, hidden %d\n", "fits", r->base->family, r->base->n_layers, r->base->hidden);
+    printf("%-12syes: %s, %d layers, hidden %d, weights %s\n", "fits", r->base->family, r->base->n_layers, r->base->hidden,
+           weights_name(WEIGHTS_STORED, r->base->quant, r->base->type));
     print_range("rank", f->rank_min, f->rank_max);
     printf("\n");
     print_range("scale", f->scale_min, f->scale_max);
@@ -122,8 +123,9 @@ static json_t *ranks_json(const report *r)
 static void print_json(const report *r)
 {
     const adapter_info *f = r->info;
-    json_t *o = json_pack("{s:o*, s:s, s:b, s:i, s:i, s:f, s:f, s:b, s:i, s:i, s:o, s:I, s:I, s:s, s:b, s:s}",
+    json_t *o = json_pack("{s:o*, s:s, s:b, s:s, s:i, s:i, s:f, s:f, s:b, s:i, s:i, s:o, s:I, s:I, s:s, s:b, s:s}",
                           "adapter", json_string(r->name), "base_model_name_or_path", f->base_name, "fits", 1,
+                          "base_weights", weights_name(WEIGHTS_STORED, r->base->quant, r->base->type),
                           "rank_min", f->rank_min, "rank_max", f->rank_max, "scale_min", f->scale_min,
                           "scale_max", f->scale_max, "rslora", f->rslora, "projections", f->n_projections,
                           "layers", f->n_layers, "ranks", ranks_json(r), "parameters", (json_int_t)f->n_params,

@@ -26,7 +26,7 @@ typedef struct {
     option_list adapters;
     bool json;
     sampling how;
-    const char *device;
+    const char *device, *weights;
     int max_batch, threads, kv_pages;
 } arguments;
 
@@ -51,7 +51,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default(), .device = "cpu", .max_batch = 32};
+    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .max_batch = 32};
     const option options[] = {
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -68,6 +68,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"seed", OPT_U64, &a->how.seed, "N", "of the randomness (0)"},
         {"Engine"},
         {"device", OPT_STRING, &a->device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"weights", OPT_STRING, &a->weights, "FORM", WEIGHTS_HELP},
         {"max-batch", OPT_INT, &a->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"kv-pages", OPT_INT, &a->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
@@ -123,9 +124,11 @@ static int check_adapters(const job *j, err *e)
 static int job_open(job *j, const arguments *a, err *e)
 {
     dtype type;
-    if (model_weights_type(a->model_dir, &type, e) || !(j->be = backend_open(a->device, type, a->threads, e)))
+    weights_form form;
+    if (weights_form_find(a->weights, &form, e) || model_weights_type(a->model_dir, &type, e) ||
+        !(j->be = backend_open(a->device, type, a->threads, e)))
         return -1;
-    if (!(j->m = model_load(j->be, a->model_dir, e)) || !(j->t = tokenizer_load(a->model_dir, e)))
+    if (!(j->m = model_load(j->be, a->model_dir, form, e)) || !(j->t = tokenizer_load(a->model_dir, e)))
         return -1;
     if (adapter_set_open(&j->adapters, &a->adapters, &j->m->config, j->be, e) || read_prompts(j, a, e))
         return -1;

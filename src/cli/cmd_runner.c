@@ -44,6 +44,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         return status;
     if (!a->runner.scheduler || !w->model_dir)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica runner --help");
+    if (worker_args_check(w, e))
+        return -1;
     return cluster_log_level(a->log_level, e);
 }
 

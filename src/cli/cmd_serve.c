@@ -13,6 +13,7 @@
 #include "cli/served_model.h"
 #include "cli/tree.h"
 #include "frontend/catalog.h"
+#include "model/model.h"
 #include "runner/runner.h"
 #include "runner/subprocess.h"
 #include "scheduler/sched_server.h"
@@ -57,6 +58,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
+    if (worker_args_check(w, e))
+        return -1;
     return cluster_log_level(a->log_level, e);
 }
 
@@ -82,6 +85,7 @@ typedef struct {
     const char *failure;        /* borrowed from the runner: there will be no worker; else NULL */
     bool is_demo;
     const served_model *model;  /* borrowed */
+    const char *weights;        /* what the base's layers are held as, "FP8" */
 } session;
 
 /* For a model that was never seen before any words will do. */
@@ -128,7 +132,10 @@ static void look(evutil_socket_t fd, short what, void *ctx)
 
 static void write_metrics(void *ctx, buf *out)
 {
-    sched_server_write_metrics(ctx, out);
+    const session *s = ctx;
+    sched_server_write_metrics(s->sched, out);
+    buf_printf(out, "# HELP punica_base_info The base model, and what its layers' weights are held as.\n"
+               "# TYPE punica_base_info gauge\npunica_base_info{family=\"%s\",weights=\"%s\"} 1\n", s->model->config.family, s->weights);
 }
 
 static int start_scheduler(session *s, arguments *a, const char *secret, err *e)
@@ -151,7 +158,7 @@ static int start_frontend(session *s, arguments *a, const char *secret, err *e)
     f->adapter = a->workers.adapters.items;
     f->n_adapters = a->workers.adapters.n;
     f->more_metrics = write_metrics;
-    f->metrics_ctx = s->sched;
+    f->metrics_ctx = s;
     s->front = frontend_new(s->loop, f, e);
     return s->front ? 0 : -1;
 }
@@ -194,7 +201,11 @@ static int serve(arguments *a, err *e)
     if (served_model_read(&m, a->workers.model_dir, a->name, e))
         return -1;
     cluster_raise_file_limit();
-    session s = {.loop = event_loop_new(), .model = &m, .is_demo = a->demo_model};
+    weights_form form = WEIGHTS_STORED;
+    if (a->workers.weights)
+        weights_form_find(a->workers.weights, &form, e);            /* known: it was checked */
+    session s = {.loop = event_loop_new(), .model = &m, .is_demo = a->demo_model,
+                 .weights = weights_name(form, m.config.quant, m.config.type)};
     int status = start(&s, a, e);
     if (status == 0)
         cluster_run(s.loop->events, drain, s.front);

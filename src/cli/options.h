@@ -6,6 +6,9 @@
 
 #include "base/err.h"
 
+/* Of --weights, wherever a model is loaded. */
+#define WEIGHTS_HELP "stored, or fp8: the base's 16-bit weights in 8 bits (stored)"
+
 typedef enum { OPT_FLAG, OPT_INT, OPT_FLOAT, OPT_DOUBLE, OPT_SIZE, OPT_U64, OPT_STRING, OPT_LIST } option_kind;
 
 /* A list collects every use of the option. items borrowed from argv; the array owned. */

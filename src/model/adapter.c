@@ -130,7 +130,7 @@ static int check_shape(const safetensors_entry *t, int rows, int cols, int rank,
     if (t->n_dims != 2 || t->dim[0] != rows || t->dim[1] != cols)
         return err_set(e, "tensor \"%.160s\" is %s; the base and rank %d make it [%d, %d]", t->name,
                        safetensors_shape(t, found), rank, rows, cols);
-    if (!t->usable)
+    if (!t->usable || t->t.type == DTYPE_F8)
         return err_set(e, "tensor \"%.160s\" is %s; only F32, F16 and BF16 are supported", t->name, t->dtype_text);
     return 0;
 }

@@ -134,14 +134,103 @@ static int refuse_partial_rotary(const json_t *section, err *e)
 static int refuse_unsupported(const json_t *doc, err *e)
 {
     const char *act = "silu";
-    if (json_member(doc, "quantization_config"))
-        return err_set(e, "the model is quantised (\"quantization_config\"); only F32, F16 and BF16 weights are "
-                       "supported");
     if (json_get_string(doc, "hidden_act", &act, e) || refuse_partial_rotary(doc, e))
         return -1;
     if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
         return err_set(e, "\"hidden_act\" \"%.40s\" is not supported; silu is", act);
     return 0;
+}
+
+#define SUPPORTED_QUANT "compressed-tensors in format float-quantized and fp8 in blocks of 128 x 128 are supported"
+
+/* weight_block_size or block_structure: only [128, 128]. */
+static int check_block(const json_t *block, const char *key, err *e)
+{
+    for (size_t i = 0; i < 2; i++)
+        if (json_array_size(block) != 2 || json_integer_value(json_array_get(block, i)) != SCALE_BLOCK)
+            return err_set(e, "\"%s\" must be [%d, %d]", key, SCALE_BLOCK, SCALE_BLOCK);
+    return 0;
+}
+
+/* How a group of compressed-tensors stores its weights: 8-bit floats, symmetric, under one scale each, a row or a block. */
+static int read_group_weights(model_config *c, const json_t *weights, err *e)
+{
+    const char *type = "", *strategy = "";
+    int bits = 0;
+    bool symmetric = true;
+    if (!json_is_object(weights))
+        return err_set(e, "\"weights\" must be an object");
+    if (json_get_string(weights, "type", &type, e) || json_get_string(weights, "strategy", &strategy, e) ||
+        get_int(weights, "num_bits", 0, 64, &bits, e) || json_get_bool(weights, "symmetric", &symmetric, e))
+        return -1;
+    if (strcmp(type, "float") != 0 || bits != 8 || !symmetric)
+        return err_set(e, "weights of type \"%.40s\" and %d bits%s are not supported; symmetric floats of 8 bits are", type, bits,
+                       symmetric ? "" : ", not symmetric");
+    if (strcmp(strategy, "tensor") == 0)
+        c->quant = QUANT_TENSOR;
+    else if (strcmp(strategy, "channel") == 0)
+        c->quant = QUANT_CHANNEL;
+    else if (strcmp(strategy, "block") == 0)
+        c->quant = QUANT_BLOCK;
+    else
+        return err_set(e, "\"strategy\" \"%.40s\" of weights is not supported; tensor, channel and block are", strategy);
+    return c->quant == QUANT_BLOCK ? check_block(json_member(weights, "block_structure"), "block_structure", e) : 0;
+}
+
+/* Activations stay in 16 bits, so what is said of a layer's input, and scales for it, change nothing here. */
+static int read_compressed_tensors(model_config *c, const json_t *q, err *e)
+{
+    const char *format = "";
+    const json_t *groups = json_member(q, "config_groups"), *group;
+    if (json_get_string(q, "format", &format, e))
+        return -1;
+    if (strcmp(format, "float-quantized") != 0)
+        return err_set(e, "format \"%.40s\" is not supported; float-quantized is", format);
+    if (json_member(q, "kv_cache_scheme"))
+        return err_set(e, "\"kv_cache_scheme\" is not supported: keys and values have no scales of the checkpoint here");
+    if (!json_is_object(groups) || json_object_size(groups) != 1)
+        return err_set(e, "\"config_groups\" must be one group; several are not supported");
+    group = json_object_iter_value(json_object_iter((json_t *)groups));
+    if (json_member(group, "output_activations"))
+        return err_set(e, "quantised \"output_activations\" are not supported");
+    c->quant_scale = "weight_scale";
+    return read_group_weights(c, json_member(group, "weights"), e);
+}
+
+static int read_blockwise(model_config *c, const json_t *q, err *e)
+{
+    const char *scheme = "dynamic", *format = "e4m3";
+    const json_t *block = json_member(q, "weight_block_size");
+    if (json_get_string(q, "activation_scheme", &scheme, e) || json_get_string(q, "fmt", &format, e))
+        return -1;
+    if (strcmp(scheme, "dynamic") != 0)
+        return err_set(e, "\"activation_scheme\" \"%.40s\" is not supported; dynamic is", scheme);
+    if (strcmp(format, "e4m3") != 0)
+        return err_set(e, "\"fmt\" \"%.40s\" is not supported; e4m3 is", format);
+    c->quant = QUANT_BLOCK;
+    c->quant_scale = "weight_scale_inv";
+    return check_block(block, "weight_block_size", e);
+}
+
+/* Which modules are left as they were (ignore, modules_to_not_convert) is not read: the files show it. */
+static int read_quantization(model_config *c, const json_t *doc, err *e)
+{
+    const json_t *q = json_member(doc, "quantization_config");
+    const char *method = "";
+    int status;
+    if (!q)
+        return 0;
+    if (!json_is_object(q))
+        return err_set(e, "\"quantization_config\" must be an object");
+    if (json_get_string(q, "quant_method", &method, e))
+        return err_wrap(e, "\"quantization_config\"");
+    if (strcmp(method, "compressed-tensors") == 0)
+        status = read_compressed_tensors(c, q, e);
+    else if (strcmp(method, "fp8") == 0)
+        status = read_blockwise(c, q, e);
+    else
+        status = err_set(e, "\"quant_method\" \"%.40s\" is not supported; " SUPPORTED_QUANT, method);
+    return status ? err_wrap(e, "\"quantization_config\"") : 0;
 }
 
 static int read_biases(model_config *c, const json_t *doc, const family *f, err *e)
@@ -328,7 +417,7 @@ static int read_config(model_config *c, const json_t *doc, err *e)
         return -1;
     strcpy(c->family, f->name);
     if (refuse_unsupported(doc, e) || read_sizes(c, doc, f, e) || read_heads(c, doc, f, e) ||
-        read_biases(c, doc, f, e) || read_rope(c, doc, e) || read_window(c, doc, f, e) || read_dtype(c, doc, e))
+        read_biases(c, doc, f, e) || read_quantization(c, doc, e) || read_rope(c, doc, e) || read_window(c, doc, f, e) || read_dtype(c, doc, e))
         return -1;
     c->bos = json_object_get(doc, "bos_token_id") ? -1 : f->bos;
     return read_bos(c, doc, e) || read_eos(c, doc, e) ? -1 : 0;

@@ -13,6 +13,9 @@
 
 typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } rope_kind;
 
+/* What one scale of quantised (FP8) weights covers: the whole matrix, a row, or SCALE_BLOCK x SCALE_BLOCK numbers. */
+typedef enum { QUANT_NONE, QUANT_TENSOR, QUANT_CHANNEL, QUANT_BLOCK } quant_kind;
+
 typedef struct {
     char family[16];                    /* "llama", "mistral", "qwen2", "qwen3" */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
@@ -25,6 +28,8 @@ typedef struct {
     int window;                         /* sliding window of attention, 0: none */
     bool *layer_slides;                 /* [n_layers], owned: which layers use the window */
     dtype type;                         /* what config.json says the weights are; tensors may differ */
+    quant_kind quant;                   /* of the matrices that are FP8; which ones are the files tell */
+    const char *quant_scale;            /* their scales are named MODULE.quant_scale */
     int bos, n_eos, eos[MAX_EOS];       /* bos -1: none. eos of both files, each once; all are below vocab */
 } model_config;
 

@@ -41,10 +41,20 @@ static bool all_finite32(const uint32_t *x, size_t n, uint32_t exponent)
     return !bad;
 }
 
+/* E4M3 has no infinity, and one NaN of each sign. */
+static bool all_finite8(const uint8_t *x, size_t n)
+{
+    uint8_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= (uint8_t)((x[i] & 0x7f) == 0x7f);
+    return !bad;
+}
+
 static bool piece_is_finite(const piece *p)
 {
     switch (p->type) {
     case DTYPE_F16: return all_finite16((const uint16_t *)p->data, p->bytes / 2, 0x7c00);
+    case DTYPE_F8: return all_finite8((const uint8_t *)p->data, p->bytes);
     case DTYPE_BF16: return all_finite16((const uint16_t *)p->data, p->bytes / 2, 0x7f80);
     default: return all_finite32((const uint32_t *)p->data, p->bytes / 4, 0x7f800000);
     }

@@ -2,20 +2,29 @@
  *
  * Loading goes in passes over one list of slots: bind each tensor the configuration calls for to its
  * entry in the files; see that no entry is left over; scan all of them for NaN and infinity, which
- * also brings the mapping in; widen the small vectors to F32; let the backend adopt each. */
+ * also brings the mapping in; widen the small vectors to F32, scales of FP8 matrices into the form that
+ * ops read; let the backend adopt each, quantised before that where it is asked for. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/half.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "model/finite.h"
 #include "model/model.h"
+#include "model/quantise.h"
+
+typedef enum { SLOT_MATRIX, SLOT_VECTOR, SLOT_SCALE } slot_kind;
 
 /* A tensor of the model and where it comes from. */
-typedef struct { tensor *t; const safetensors_entry *from; bool is_vector; } slot;
+typedef struct {
+    tensor *t;
+    const safetensors_entry *from;
+    slot_kind kind;
+    const tensor *scaled;           /* of a SLOT_SCALE: the matrix it belongs to */
+} slot;
 
 typedef struct {
     model *m;
@@ -83,16 +92,74 @@ int model_put_inv_freq(model *m, err *e)
     return m->inv_freq ? 0 : -1;
 }
 
-static int adopt_layer(backend *be, model_layer *l, err *e)
+/* Quantised weights lie in memory of their own: it is kept where the backend borrows it. */
+static int adopt_site(model *m, linear *w, pool *cores, err *e)
 {
+    void *quantised = m->to_fp8 ? quantise_linear(w, cores) : NULL;
+    int status = m->be->ops->adopt_linear(m->be, w, e);
+    if (quantised && m->be->owns_host_memory) {
+        m->quantised = xgrow(m->quantised, &m->quantised_cap, m->n_quantised + 1, sizeof *m->quantised);
+        m->quantised[m->n_quantised++] = quantised;
+    } else {
+        free(quantised);
+    }
+    return status;
+}
+
+static int adopt_layer(model *m, model_layer *l, pool *cores, err *e)
+{
+    backend *be = m->be;
     tensor *norms[] = {&l->attn_norm, &l->mlp_norm, &l->q_norm, &l->k_norm};
     for (int i = 0; i < 4; i++)
         if (norms[i]->data && be->ops->adopt(be, norms[i], e))
             return -1;
     for (int s = 0; s < N_SITES; s++)
-        if (be->ops->adopt_linear(be, &l->site[s], e))
+        if (adopt_site(m, &l->site[s], cores, e))
             return -1;
     return 0;
+}
+
+static int adopt_layers(model *m, err *e)
+{
+    pool *cores = m->to_fp8 ? pool_new(0) : NULL;
+    int status = 0;
+    for (int i = 0; i < m->config.n_layers && status == 0; i++)
+        if (adopt_layer(m, &m->layer[i], cores, e))
+            status = err_wrap(e, "layer %d of %d", i + 1, m->config.n_layers);
+    if (cores)
+        pool_free(cores);
+    return status;
+}
+
+static double linear_bytes(const model *m, const linear *w, bool to_fp8)
+{
+    double bytes = 0;
+    for (int i = 0; i < w->n; i++) {
+        tensor held = w->part[i].w;
+        bool quantises = to_fp8 && held.type != DTYPE_F8;
+        held.type = quantises ? DTYPE_F8 : backend_weight_type(m->be, held.type);
+        bytes += (double)tensor_bytes(&held) + (quantises ? 4.0 * held.rows : 0);
+        bytes += (w->part[i].bias.data ? 4.0 * held.rows : 0) + (w->part[i].scale.data ? (double)tensor_bytes(&w->part[i].scale) : 0);
+    }
+    return bytes;
+}
+
+/* As the backend will hold them: vectors as F32, matrices in its own type where it has one, or FP8. */
+void model_count_bytes(model *m)
+{
+    tensor embed = m->embed;
+    embed.type = backend_weight_type(m->be, embed.type);
+    double bytes = (double)tensor_bytes(&embed) + (double)tensor_bytes(&m->final_norm);
+    bytes += m->config.tie_embeddings ? 0 : linear_bytes(m, &m->lm_head, false);
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const model_layer *l = &m->layer[i];
+        const tensor *norms[] = {&l->attn_norm, &l->mlp_norm, &l->q_norm, &l->k_norm};
+        for (int n = 0; n < 4; n++)
+            bytes += norms[n]->data ? (double)tensor_bytes(norms[n]) : 0;
+        for (int s = 0; s < N_SITES; s++)
+            bytes += linear_bytes(m, &l->site[s], m->to_fp8);
+    }
+    m->weight_bytes = (size_t)bytes;
 }
 
 /* Weights that are copied must fit; where they are borrowed they are there already. */
@@ -116,54 +183,94 @@ int model_adopt(model *m, err *e)
         m->lm_head.part[0].w = m->embed;
     else if (be->ops->adopt_linear(be, &m->lm_head, e))
         return err_wrap(e, "output matrix");
-    for (int i = 0; i < m->config.n_layers; i++)
-        if (adopt_layer(be, &m->layer[i], e))
-            return err_wrap(e, "layer %d of %d", i + 1, m->config.n_layers);
-    return 0;
+    return adopt_layers(m, e);
 }
 
-static int check_entry(const safetensors_entry *t, int n_dims, int rows, int cols, err *e)
+static int check_shape(const safetensors_entry *t, const char *wanted, err *e)
 {
-    char found[SAFETENSORS_SHAPE_TEXT], wanted[32];
-    if (n_dims == 2)
-        snprintf(wanted, sizeof wanted, "[%d, %d]", rows, cols);
-    else
-        snprintf(wanted, sizeof wanted, "[%d]", cols);
+    char found[SAFETENSORS_SHAPE_TEXT];
     if (strcmp(safetensors_shape(t, found), wanted) != 0)
         return err_set(e, "%s: tensor \"%s\" is %s; by config.json it must be %s", t->file, t->name, found, wanted);
-    if (!t->usable)
-        return err_set(e, "%s: tensor \"%s\" is %s; only F32, F16 and BF16 are supported", t->file, t->name,
-                       t->dtype_text);
     return 0;
 }
 
-/* Bind a tensor to the entry of this name. A vector has n_dims 1 and rows 1. */
-static int bind(loader *l, tensor *t, int n_dims, int rows, int cols, const char *name, err *e)
+static int check_dtype(const safetensors_entry *t, bool may_be_f8, err *e)
 {
-    const safetensors_entry *first = safetensors_at(l->m->files, 0), *from = safetensors_find(l->m->files, name);
-    if (!from)
-        return err_set(e, "%s: tensor \"%s\" is missing", l->dir, name);
-    if (check_entry(from, n_dims, rows, cols, e))
-        return -1;
-    *t = from->t;
-    l->used[from - first] = true;
-    l->slots = xgrow(l->slots, &l->cap_slots, l->n_slots + 1, sizeof *l->slots);
-    l->slots[l->n_slots++] = (slot){.t = t, .from = from, .is_vector = n_dims == 1};
-    return 0;
+    if (t->usable && (may_be_f8 || t->t.type != DTYPE_F8))
+        return 0;
+    return err_set(e, "%s: tensor \"%s\" is %s; only F32, F16 and BF16%s are supported", t->file, t->name, t->dtype_text,
+                   may_be_f8 ? ", and F8_E4M3 in quantised models," : "");
 }
 
-static int bind_matrix(loader *l, tensor *t, int rows, int cols, const char *module, err *e)
+/* The entry MODULE.what, NULL with e set. */
+static const safetensors_entry *find_entry(const loader *l, const char *module, const char *what, err *e)
 {
     char name[128];
-    snprintf(name, sizeof name, "%s.weight", module);
-    return bind(l, t, 2, rows, cols, name, e);
+    snprintf(name, sizeof name, "%s.%s", module, what);
+    const safetensors_entry *from = safetensors_find(l->m->files, name);
+    if (!from)
+        err_set(e, "%s: tensor \"%s\" is missing", l->dir, name);
+    return from;
+}
+
+static void add_slot(loader *l, slot s)
+{
+    *s.t = s.from->t;
+    l->used[s.from - safetensors_at(l->m->files, 0)] = true;
+    l->slots = xgrow(l->slots, &l->cap_slots, l->n_slots + 1, sizeof *l->slots);
+    l->slots[l->n_slots++] = s;
+}
+
+/* A matrix MODULE.weight, of F8 only where may_be_f8. */
+static int bind_matrix(loader *l, tensor *t, int rows, int cols, bool may_be_f8, const char *module, err *e)
+{
+    char wanted[32];
+    const safetensors_entry *from = find_entry(l, module, "weight", e);
+    snprintf(wanted, sizeof wanted, "[%d, %d]", rows, cols);
+    if (!from || check_shape(from, wanted, e) || check_dtype(from, may_be_f8, e))
+        return -1;
+    add_slot(l, (slot){.t = t, .from = from, .kind = SLOT_MATRIX});
+    return 0;
 }
 
 static int bind_vector(loader *l, tensor *t, int n, const char *module, const char *what, err *e)
 {
-    char name[128];
-    snprintf(name, sizeof name, "%s.%s", module, what);
-    return bind(l, t, 1, 1, n, name, e);
+    char wanted[32];
+    const safetensors_entry *from = find_entry(l, module, what, e);
+    snprintf(wanted, sizeof wanted, "[%d]", n);
+    if (!from || check_shape(from, wanted, e) || check_dtype(from, false, e))
+        return -1;
+    add_slot(l, (slot){.t = t, .from = from, .kind = SLOT_VECTOR});
+    return 0;
+}
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* The scales of an F8 matrix, as the file has them; one for the whole matrix may be a scalar, too. */
+static int bind_scale(loader *l, proj *p, const char *module, err *e)
+{
+    const model_config *c = &l->m->config;
+    const tensor *w = &p->w;
+    char wanted[32] = "[1]";
+    const safetensors_entry *from = find_entry(l, module, c->quant_scale, e);
+    if (c->quant == QUANT_CHANNEL)
+        snprintf(wanted, sizeof wanted, "[%d, 1]", w->rows);
+    else if (c->quant == QUANT_BLOCK)
+        snprintf(wanted, sizeof wanted, "[%d, %d]", divide_up(w->rows, SCALE_BLOCK), divide_up(w->cols, SCALE_BLOCK));
+    if (!from || ((c->quant != QUANT_TENSOR || from->n_dims != 0) && check_shape(from, wanted, e)) || check_dtype(from, false, e))
+        return -1;
+    add_slot(l, (slot){.t = &p->scale, .from = from, .kind = SLOT_SCALE, .scaled = w});
+    return 0;
+}
+
+static int bind_weights(loader *l, proj *p, int rows, int cols, const char *module, err *e)
+{
+    if (bind_matrix(l, &p->w, rows, cols, l->m->config.quant != QUANT_NONE, module, e))
+        return -1;
+    return p->w.type == DTYPE_F8 ? bind_scale(l, p, module, e) : 0;
 }
 
 static bool has_bias(const model_config *c, int site)
@@ -180,7 +287,7 @@ static int bind_projection(loader *l, int layer, const projection *p, err *e)
     snprintf(module, sizeof module, "%slayers.%d.%s.%s", l->prefix, layer, p->block, p->name);
     model_proj_shape(c, p->site, p->part, &in, &out);
     to->n = model_site_parts(p->site);
-    if (bind_matrix(l, &to->part[p->part].w, out, in, module, e))
+    if (bind_weights(l, &to->part[p->part], out, in, module, e))
         return -1;
     return has_bias(c, p->site) ? bind_vector(l, &to->part[p->part].bias, out, module, "bias", e) : 0;
 }
@@ -216,10 +323,10 @@ static int bind_all(loader *l, err *e)
     bool bare = safetensors_find(m->files, "embed_tokens.weight") != NULL;
     l->prefix = bare ? "" : "model.";
     m->lm_head.n = 1;
-    if (bind_matrix(l, &m->embed, c->vocab, c->hidden, bare ? "embed_tokens" : "model.embed_tokens", e) ||
+    if (bind_matrix(l, &m->embed, c->vocab, c->hidden, false, bare ? "embed_tokens" : "model.embed_tokens", e) ||
         bind_vector(l, &m->final_norm, c->hidden, bare ? "norm" : "model.norm", "weight", e))
         return -1;
-    if (!c->tie_embeddings && bind_matrix(l, &m->lm_head.part[0].w, c->vocab, c->hidden, "lm_head", e))
+    if (!c->tie_embeddings && bind_weights(l, &m->lm_head.part[0], c->vocab, c->hidden, "lm_head", e))
         return -1;
     for (int i = 0; i < c->n_layers; i++)
         if (bind_layer(l, i, e))
@@ -227,13 +334,17 @@ static int bind_all(loader *l, err *e)
     return 0;
 }
 
-/* Entries the model does without: rotary tables that old checkpoints stored, and an output matrix
- * beside the embedding it is tied to. */
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), suffix = strlen(end);
+    return n >= suffix && strcmp(text + n - suffix, end) == 0;
+}
+
+/* Entries the model does without: rotary tables that old checkpoints stored, an output matrix beside the embedding
+ * it is tied to, and scales for activations, which stay in 16 bits. */
 static bool is_redundant(const safetensors_entry *t, const model_config *c)
 {
-    static const char table[] = "rotary_emb.inv_freq";
-    size_t n = strlen(t->name), suffix = sizeof table - 1;
-    if (n >= suffix && strcmp(t->name + n - suffix, table) == 0)
+    if (ends_with(t->name, "rotary_emb.inv_freq") || (c->quant != QUANT_NONE && ends_with(t->name, "_proj.input_scale")))
         return true;
     return c->tie_embeddings && strcmp(t->name, "lm_head.weight") == 0;
 }
@@ -262,41 +373,52 @@ static int check_finite(const loader *l, err *e)
     return err_set(e, "%s: tensor \"%s\" holds NaN or infinity", l->slots[bad].from->file, l->slots[bad].from->name);
 }
 
-/* Any vector as F32. */
-static void widen(float *out, const tensor *t)
+/* Scales of any kind as [n, rows of w], see proj. */
+static void spread_scales(float *out, quant_kind kind, const float *scale, const tensor *w)
 {
-    const uint16_t *half = t->data;
-    if (t->type == DTYPE_F32)
-        memcpy(out, t->data, tensor_bytes(t));
-    for (int i = 0; t->type != DTYPE_F32 && i < t->cols; i++)
-        out[i] = t->type == DTYPE_BF16 ? bf16_to_float(half[i]) : f16_to_float(half[i]);
+    int n_blocks = divide_up(w->cols, SCALE_BLOCK), n = kind == QUANT_BLOCK ? n_blocks : 1;
+    for (int k = 0; k < n; k++)
+        for (int row = 0; row < w->rows; row++)
+            *out++ = kind == QUANT_TENSOR ? scale[0] : kind == QUANT_CHANNEL ? scale[row] : scale[row / SCALE_BLOCK * n_blocks + k];
 }
 
-static void widen_vectors(loader *l)
+/* The shape of a small tensor as ops read it. */
+static tensor widened(const loader *l, const slot *s)
+{
+    bool blocks = s->kind == SLOT_SCALE && l->m->config.quant == QUANT_BLOCK;
+    return (tensor){.type = DTYPE_F32, .rows = blocks ? divide_up(s->scaled->cols, SCALE_BLOCK) : 1,
+                    .cols = s->kind == SLOT_SCALE ? s->scaled->rows : s->t->cols};
+}
+
+static void widen_slot(const loader *l, slot *s, float *at)
+{
+    tensor to = widened(l, s);
+    to.data = at;
+    if (s->kind == SLOT_VECTOR) {
+        tensor_convert(at, DTYPE_F32, s->t);
+    } else {
+        float *stored = XNEW_ARRAY(float, (size_t)s->t->rows * (size_t)s->t->cols);
+        tensor_convert(stored, DTYPE_F32, s->t);
+        spread_scales(at, l->m->config.quant, stored, s->scaled);
+        free(stored);
+    }
+    *s->t = to;
+}
+
+/* Everything but matrices as F32. */
+static void widen_small(loader *l)
 {
     size_t n = 0;
-    for (size_t i = 0; i < l->n_slots; i++)
-        n += l->slots[i].is_vector ? (size_t)l->slots[i].t->cols : 0;
+    for (size_t i = 0; i < l->n_slots; i++) {
+        tensor t = widened(l, &l->slots[i]);
+        n += l->slots[i].kind != SLOT_MATRIX ? tensor_bytes(&t) / sizeof(float) : 0;
+    }
     float *at = l->m->vectors = XNEW_ARRAY(float, n);
-    for (size_t i = 0; i < l->n_slots; i++) {
-        tensor *t = l->slots[i].t;
-        if (!l->slots[i].is_vector)
-            continue;
-        widen(at, t);
-        *t = (tensor){.data = at, .type = DTYPE_F32, .rows = 1, .cols = t->cols};
-        at += t->cols;
-    }
-}
-
-/* As the backend holds them: vectors as F32, matrices in its own type where it has one. */
-static void count_bytes(loader *l)
-{
-    for (size_t i = 0; i < l->n_slots; i++) {
-        tensor held = *l->slots[i].t;
-        if (!l->slots[i].is_vector)
-            held.type = backend_weight_type(l->m->be, held.type);
-        l->m->weight_bytes += tensor_bytes(&held);
-    }
+    for (size_t i = 0; i < l->n_slots; i++)
+        if (l->slots[i].kind != SLOT_MATRIX) {
+            widen_slot(l, &l->slots[i], at);
+            at += tensor_bytes(l->slots[i].t) / sizeof(float);
+        }
 }
 
 static int load_weights(model *m, const char *dir, err *e)
@@ -306,13 +428,21 @@ static int load_weights(model *m, const char *dir, err *e)
     loader l = {.m = m, .dir = dir, .used = XNEW_ARRAY(bool, (size_t)safetensors_count(m->files))};
     int status = bind_all(&l, e) || check_none_left(&l, e) || check_finite(&l, e) ? -1 : 0;
     if (status == 0) {
-        widen_vectors(&l);
-        count_bytes(&l);
+        widen_small(&l);
+        model_count_bytes(m);
         status = model_adopt(m, e);
     }
     free(l.slots);
     free(l.used);
     return status;
+}
+
+int weights_form_find(const char *name, weights_form *form, err *e)
+{
+    if (strcmp(name, "stored") != 0 && strcmp(name, "fp8") != 0)
+        return err_set(e, "unknown form of weights \"%s\"; known: stored, fp8", name);
+    *form = name[0] == 'f' ? WEIGHTS_FP8 : WEIGHTS_STORED;
+    return 0;
 }
 
 static int read_config(model_config *c, const char *dir, err *e)
@@ -330,10 +460,11 @@ int model_weights_type(const char *dir, dtype *type, err *e)
     return 0;
 }
 
-model *model_load(backend *be, const char *dir, err *e)
+model *model_load(backend *be, const char *dir, weights_form form, err *e)
 {
     model *m = XNEW(model);
     m->be = be;
+    m->to_fp8 = form == WEIGHTS_FP8;
     if (read_config(&m->config, dir, e) == 0 && (m->files = safetensors_open_dir(dir, e))) {
         m->layer = XNEW_ARRAY(model_layer, (size_t)m->config.n_layers);
         if (load_weights(m, dir, e) == 0 && model_put_inv_freq(m, e) == 0)
@@ -352,6 +483,9 @@ void model_free(model *m)
     safetensors_close(m->files);
     free(m->random);
     free(m->vectors);
+    for (size_t i = 0; i < m->n_quantised; i++)
+        free(m->quantised[i]);
+    free(m->quantised);
     free(m->layer);
     model_config_deinit(&m->config);
     free(m);

@@ -29,21 +29,40 @@ typedef struct {
     safetensors *files;             /* the mapped weights, or NULL for a random model */
     float *vectors;                 /* norms and biases converted from files, or NULL */
     void *random;                   /* a random model's weights, or NULL */
-    size_t weight_bytes;
+    bool to_fp8;                    /* the layers' matrices that are not F8 yet are quantised when they are adopted */
+    void **quantised;               /* [n_quantised] memory of those, where the backend borrows it */
+    size_t n_quantised, quantised_cap;
+    size_t weight_bytes;            /* as the backend holds them */
 } model;
+
+/* How a model's layers are to be held: as they are stored, or in FP8, quantised row by row while they are loaded (what
+ * is FP8 already stays as it is). */
+typedef enum { WEIGHTS_STORED, WEIGHTS_FP8 } weights_form;
+
+/* A form by its name, "stored" or "fp8". */
+int weights_form_find(const char *name, weights_form *form, err *e);
+
+/* What to call weights of this form for people: "F16", "FP8". */
+static inline const char *weights_name(weights_form form, quant_kind quant, dtype type)
+{
+    return form == WEIGHTS_FP8 || quant != QUANT_NONE ? "FP8" : dtype_name(type);
+}
 
 /* Load a Hugging Face model directory. Weights are mapped, not copied, where the backend allows;
  * all are checked for shape, and for NaN and infinity. Result owned by the caller, or NULL. */
-model *model_load(backend *be, const char *dir, err *e);
+model *model_load(backend *be, const char *dir, weights_form form, err *e);
 
 /* The type config.json gives for the weights of a model directory. */
 int model_weights_type(const char *dir, dtype *type, err *e);
 
 /* A model of this shape with random weights of config.type, for benchmarks. Takes over config's
  * owned fields. */
-model *model_random(backend *be, const model_config *config, uint64_t seed, err *e);
+model *model_random(backend *be, const model_config *config, weights_form form, uint64_t seed, err *e);
 
 void model_free(model *m);
+
+/* Set weight_bytes, once all weights are bound. */
+void model_count_bytes(model *m);
 
 /* Hand all weights, so far in host memory, to the backend. */
 int model_adopt(model *m, err *e);

@@ -77,26 +77,38 @@ static void take_layer(region *r, const model_config *c, model_layer *l)
     }
 }
 
-/* Upper bound of the bytes all tensors of this shape take. */
-static size_t region_size(const model_config *c)
+/* Upper bound of the bytes all tensors of so many layers take. */
+static size_t region_size(const model_config *c, int n_layers)
 {
     size_t params = 2 * (size_t)c->vocab * (size_t)c->hidden, small = (size_t)c->hidden * 4 + 64;
     for (int s = 0; s < N_SITES; s++)
         for (int p = 0, in, out; p < model_site_parts(s); p++) {
             model_proj_shape(c, s, p, &in, &out);
-            params += (size_t)c->n_layers * (size_t)in * (size_t)out;
-            small += (size_t)c->n_layers * ((size_t)out * 4 + 64);
+            params += (size_t)n_layers * (size_t)in * (size_t)out;
+            small += (size_t)n_layers * ((size_t)out * 4 + 64);
         }
-    small += (size_t)c->n_layers * (2 * (size_t)c->hidden + 2 * (size_t)c->head_dim) * 4;
-    return params * dtype_size(c->type) + small + (size_t)c->n_layers * 1024 + (2u << 20);
+    small += (size_t)n_layers * (2 * (size_t)c->hidden + 2 * (size_t)c->head_dim) * 4;
+    return params * dtype_size(c->type) + small + (size_t)n_layers * 1024 + (2u << 20);
 }
 
-model *model_random(backend *be, const model_config *config, uint64_t seed, err *e)
+/* Where the backend copies weights its layers may share the ones in host memory: a model larger than the host can be
+ * made. */
+static void take_layers(region *r, model *m)
+{
+    for (int i = 0; i < m->config.n_layers; i++)
+        if (i > 0 && !m->be->owns_host_memory)
+            m->layer[i] = m->layer[0];
+        else
+            take_layer(r, &m->config, &m->layer[i]);
+}
+
+model *model_random(backend *be, const model_config *config, weights_form form, uint64_t seed, err *e)
 {
     model *m = XNEW(model);
     const model_config *c = &m->config;
-    *m = (model){.config = *config, .be = be, .layer = XNEW_ARRAY(model_layer, (size_t)config->n_layers)};
-    region r = {.size = region_size(c), .seed = seed};
+    *m = (model){.config = *config, .be = be, .to_fp8 = form == WEIGHTS_FP8,
+                 .layer = XNEW_ARRAY(model_layer, (size_t)config->n_layers)};
+    region r = {.size = region_size(c, be->owns_host_memory ? c->n_layers : 1), .seed = seed};
     m->random = r.base = mem_alloc_block(r.size);
     if (!r.base) {
         err_set(e, "not enough memory for random weights of %zu MB", r.size >> 20);
@@ -106,9 +118,8 @@ model *model_random(backend *be, const model_config *config, uint64_t seed, err 
     m->final_norm = take(&r, DTYPE_F32, 1, c->hidden);
     m->lm_head.n = 1;
     m->lm_head.part[0].w = c->tie_embeddings ? m->embed : take(&r, c->type, c->vocab, c->hidden);
-    for (int i = 0; i < c->n_layers; i++)
-        take_layer(&r, c, &m->layer[i]);
-    m->weight_bytes = r.used / dtype_size(c->type) * dtype_size(backend_weight_type(be, c->type));
+    take_layers(&r, m);
+    model_count_bytes(m);
     if (model_adopt(m, e) == 0 && model_put_inv_freq(m, e) == 0)
         return m;
 fail:

@@ -120,10 +120,10 @@ static int read_extent(extent *x, const json_t *info, uint64_t bytes, uint64_t d
 static int bind_data(safetensors_entry *t, const unsigned char *data, const source *src, err *e)
 {
     dtype type = DTYPE_F32;
-    while (type <= DTYPE_BF16 && strcmp(t->dtype_text, dtype_name(type)) != 0)
+    while (type <= DTYPE_F8 && strcmp(t->dtype_text, dtype_name(type)) != 0)
         type++;
-    int64_t rows = t->n_dims == 2 ? t->dim[0] : 1, cols = t->n_dims ? t->dim[t->n_dims - 1] : 0;
-    if (type > DTYPE_BF16 || t->n_dims > 2 || rows < 1 || cols < 1 || rows > INT_MAX || cols > INT_MAX)
+    int64_t rows = t->n_dims == 2 ? t->dim[0] : 1, cols = t->n_dims ? t->dim[t->n_dims - 1] : 1;
+    if (type > DTYPE_F8 || t->n_dims > 2 || rows < 1 || cols < 1 || rows > INT_MAX || cols > INT_MAX)
         return 0;
     if ((uintptr_t)data % dtype_size(type))
         return bad_tensor(src, t->name, e, "is not aligned to its type; save the file again with a current "

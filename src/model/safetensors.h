@@ -15,8 +15,8 @@
 
 typedef struct safetensors safetensors;
 
-/* One tensor as the file has it. 1-D tensors are [1, n]. Only F32, F16 and BF16 of one or two
- * dimensions, none of them zero, can be used; others are listed with usable = 0. */
+/* One tensor as the file has it. 1-D tensors are [1, n], scalars [1, 1]. Only F32, F16, BF16 and F8_E4M3 of up to
+ * two dimensions, none of them zero, can be used; others are listed with usable = 0. */
 typedef struct {
     const char *name;               /* borrowed: while the safetensors lives, as all below */
     const char *file;               /* path of the file it lies in */

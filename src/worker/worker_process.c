@@ -53,8 +53,9 @@ static int open_all(worker_process *p, err *e)
 {
     const worker_options *o = p->opt;
     dtype type;
-    if (model_weights_type(o->model_dir, &type, e) || !(p->be = backend_open(o->device, type, o->threads, e)) ||
-        !(p->m = model_load(p->be, o->model_dir, e)))
+    weights_form form;
+    if (weights_form_find(o->weights, &form, e) || model_weights_type(o->model_dir, &type, e) ||
+        !(p->be = backend_open(o->device, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
     p->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
                                   .base = &p->m->config, .be = p->be};

@@ -12,7 +12,7 @@ import pytest
 
 HIDDEN, HEADS, KV, DIM, FFN, VOCAB, LAYERS, RANK = 16, 2, 1, 8, 24, 272, 2, 4
 MAX_SECONDS = 10
-WIDTH = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1, "I64": 8}
+WIDTH = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1, "I64": 8, "F8_E4M3": 1}
 
 
 class Tensors:
@@ -32,6 +32,7 @@ class Tensors:
             values = [self.random.uniform(-0.5, 0.5) for _ in range(n)]
             data = {"F32": lambda: struct.pack(f"<{n}f", *values), "F16": lambda: struct.pack(f"<{n}e", *values),
                     "BF16": lambda: b"".join(struct.pack("<f", v)[2:] for v in values),
+                    "F8_E4M3": lambda: bytes(self.random.randrange(127) for _ in range(n)),
                     }.get(dtype, lambda: bytes(n * WIDTH[dtype]))()
         self.all[name] = [dtype, list(shape), data]
 
@@ -200,7 +201,7 @@ def test_good_adapter(punica, tmp_path, base):
     assert "rank        4\n" in done.stdout and "scale       2\n" in done.stdout
     done = punica("adapter", "check", adapter, "--model", base, "--json")
     report = json.loads(done.stdout)
-    assert report["fits"] and report["ranks"]["q_proj"] == [4, 4] and report["ranks"]["k_proj"] == [0, 0]
+    assert report["fits"] and report["base_weights"] == "F32" and report["ranks"]["q_proj"] == [4, 4] and report["ranks"]["k_proj"] == [0, 0]
     done = punica(*generate(base, "--adapter", f"mine={adapter}"))
     assert done.returncode == 0, done.stderr
 
@@ -420,6 +421,71 @@ def weight_of_integers(m):
     m.tensors.add(LAYER0_Q, HEADS * DIM, HIDDEN, dtype="I8")
 
 
+def make_fp8(m, strategy="channel", **changes):
+    """The projections as compressed-tensors stores them, one scale for each row or each matrix."""
+    weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": strategy, **changes}
+    m.config["quantization_config"] = {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
+                                       "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
+    for i in range(LAYERS):
+        for name, shape in PROJECTIONS.items():
+            m.tensors.add(f"model.layers.{i}.{name}.weight", *shape, dtype="F8_E4M3")
+            scale = [shape[0], 1] if strategy == "channel" else [1]
+            m.tensors.add(f"model.layers.{i}.{name}.weight_scale", *scale)
+
+
+@pytest.mark.parametrize("strategy", ["channel", "tensor"])
+def test_good_fp8(punica, tmp_path, strategy):
+    model = Model()
+    make_fp8(model, strategy)
+    done = punica(*generate(model.write(tmp_path / "base")))
+    assert done.returncode == 0, done.stderr
+
+
+@model_case("only F32, F16 and BF16 are supported")
+def fp8_without_config(m):
+    m.tensors.add(LAYER0_Q, HEADS * DIM, HIDDEN, dtype="F8_E4M3")
+
+
+@model_case("weight_scale\" is missing")
+def fp8_scale_missing(m):
+    make_fp8(m)
+    del m.tensors.all["model.layers.1.mlp.up_proj.weight_scale"]
+
+
+@model_case("by config.json it must be [16, 1]")
+def fp8_scale_of_wrong_shape(m):
+    make_fp8(m)
+    m.tensors.add("model.layers.0.self_attn.q_proj.weight_scale", 1)
+
+
+@model_case("weight_scale\" holds NaN or infinity")
+def fp8_scale_not_finite(m):
+    make_fp8(m)
+    m.tensors.poke("model.layers.0.self_attn.q_proj.weight_scale", 0, b"\x00\x00\x80\x7f")
+
+
+@model_case("q_proj.weight\" holds NaN or infinity")
+def fp8_weight_not_finite(m):
+    make_fp8(m)
+    m.tensors.poke(LAYER0_Q, 5, b"\xff")
+
+
+@model_case("weights of type \"float\" and 4 bits")
+def fp4_weights(m):
+    make_fp8(m, num_bits=4)
+
+
+@model_case("\"strategy\" \"group\" of weights is not supported")
+def fp8_by_group(m):
+    make_fp8(m, strategy="group")
+
+
+
+@model_case("\"weight_block_size\" must be [128, 128]")
+def fp8_other_blocks(m):
+    m.config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [64, 64]}
+
+
 @model_case("missing")
 def weight_missing(m):
     del m.tensors.all["model.layers.1.mlp.up_proj.weight"]
@@ -630,7 +696,7 @@ def config_unknown_family(m):
     m.config["model_type"] = "mamba"
 
 
-@model_case("quantised")
+@model_case("\"quant_method\" \"gptq\" is not supported")
 def config_quantised(m):
     m.config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
 

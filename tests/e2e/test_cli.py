@@ -44,6 +44,19 @@ def test_devices(punica, one_golden):
     assert punica(*model, "--device", "cpu").returncode == 0
 
 
+def test_forms_of_weights(punica, one_golden, tmp_path):
+    """fp8 is another model; every command that loads one refuses a form it does not know."""
+    prompts, model, logprob = tmp_path / "prompts", ["--model", one_golden.model], {}
+    prompts.write_text('{"prompt": "the adapters share", "max_tokens": 1, "logprobs": 1}')
+    for form in ("stored", "fp8"):
+        done = punica("generate", *model, "--prompts", prompts, "--json", "--weights", form)
+        logprob[form] = json.loads(done.stdout)["logprobs"][0]["logprob"]
+    assert logprob["stored"] != logprob["fp8"]
+    for command in (["generate", *model, "--prompt", "x"], ["serve", *model], ["bench", "step", "--shape", "small"],
+                    ["runner", *model, "--scheduler", "127.0.0.1:1"], ["bench", "textgen", "--shape", "small"]):
+        assert 'unknown form of weights "int8"' in punica.refuses(*command, "--weights", "int8")
+
+
 @pytest.mark.parametrize("experiment, bad", [
     (["bench", "step"], ["--batch", "1,x"]), (["bench", "step"], ["--context", ","]), (["bench", "step"], ["--batch", "0"]),
     (["bench", "step"], ["--prompt", "-1"]),

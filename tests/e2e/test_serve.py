@@ -98,6 +98,14 @@ def test_curl_line(server):
     assert json.loads(done.stdout)["choices"][0]["text"] == SQL
 
 
+def test_fp8_weights(serve):
+    """They reach the workers, which answer as they should, and the metrics say so."""
+    server = serve("--weights", "fp8")
+    one = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
+    assert complete(one, "sql").choices[0].text.strip().startswith("INSERT INTO orders")
+    assert server.metric('punica_base_info{family="llama",weights="FP8"}') == 1
+
+
 def test_models(client):
     models = {m.id: m for m in client.models.list()}
     assert sorted(models) == sorted(["demo", *ADAPTERS])

@@ -65,12 +65,19 @@ static double bfloat_value(uint16_t h)
     return f;
 }
 
+static double byte_value(uint8_t b)
+{
+    int exponent = b >> 3 & 15, mantissa = b & 7;
+    double v = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+    return b & 0x80 ? -v : v;
+}
+
 static tensor zeros(int rows, int cols)
 {
     return (tensor){xcalloc((size_t)rows * (size_t)cols, sizeof(float)), DTYPE_F32, rows, cols};
 }
 
-/* Random values of magnitude up to about 1, some tiny, some zero. */
+/* Random values of magnitude up to about 1 (F8: of all magnitudes), some tiny, some zero. */
 static tensor randoms(dtype type, int rows, int cols)
 {
     tensor t = {.type = type, .rows = rows, .cols = cols};
@@ -80,6 +87,8 @@ static tensor randoms(dtype type, int rows, int cols)
         uint16_t bits = (uint16_t)(rng_u64(9, counter++) & 0x83ff);
         if (type == DTYPE_F32)
             ((float *)t.data)[i] = (float)uniform();
+        else if (type == DTYPE_F8)
+            ((uint8_t *)t.data)[i] = (uint8_t)(below(2) << 7 | below(127));
         else if (type == DTYPE_F16)
             ((uint16_t *)t.data)[i] = (uint16_t)(bits | below(15) << 10);
         else
@@ -93,6 +102,8 @@ static double at(const tensor *t, int row, int col)
     size_t i = (size_t)row * (size_t)t->cols + (size_t)col;
     if (t->type == DTYPE_F32)
         return ((const float *)t->data)[i];
+    if (t->type == DTYPE_F8)
+        return byte_value(((const uint8_t *)t->data)[i]);
     uint16_t h = ((const uint16_t *)t->data)[i];
     return t->type == DTYPE_F16 ? half_value(h) : bfloat_value(h);
 }
@@ -134,15 +145,27 @@ static void check_same_bits(const char *what, const tensor *a, const tensor *b)
                 fail_msg("%s [%d, %d]: %.9g is not %.9g", what, r, c, at(a, r, c), at(b, r, c));
 }
 
-static linear random_linear(int n_parts, const int *out, int in, dtype type, bool bias)
+/* The kinds of weights: the stored types, F8 under a scale for each row, F8 under scales for blocks of columns. */
+enum { N_KINDS = 5, KIND_F8_BLOCKS = DTYPE_F8 + 1 };
+
+static linear random_linear(int n_parts, const int *out, int in, int kind, bool bias)
 {
     linear w = {.n = n_parts};
     for (int i = 0; i < n_parts; i++) {
-        w.part[i].w = randoms(type, out[i], in);
+        w.part[i].w = randoms(kind < DTYPE_F8 ? (dtype)kind : DTYPE_F8, out[i], in);
+        if (kind >= DTYPE_F8)
+            w.part[i].scale = randoms(DTYPE_F32, kind == KIND_F8_BLOCKS ? (in + SCALE_BLOCK - 1) / SCALE_BLOCK : 1, out[i]);
         if (bias && i != 1)
-            w.part[i].bias = randoms((dtype)((type + 1) % 3), 1, out[i]);
+            w.part[i].bias = randoms((dtype)((kind + 1) % 3), 1, out[i]);
     }
     return w;
+}
+
+/* What a weight stands for. */
+static double weight_at(const proj *p, int row, int col)
+{
+    double scale = p->scale.data ? at(&p->scale, col / (p->scale.rows > 1 ? 128 : p->w.cols), row) : 1;
+    return scale * at(&p->w, row, col);
 }
 
 static int linear_cols(const linear *w)
@@ -157,6 +180,7 @@ static void free_linear(linear *w)
 {
     for (int i = 0; i < w->n; i++) {
         free(w->part[i].w.data);
+        free(w->part[i].scale.data);
         free(w->part[i].bias.data);
     }
 }
@@ -170,7 +194,7 @@ static void check_linear(const tensor *y, const tensor *x, const linear *w)
                 const tensor *bias = &w->part[p].bias;
                 double want = bias->data ? at(bias, 0, n) : 0, size = fabs(want);
                 for (int k = 0; k < x->cols; k++) {
-                    double term = at(x, r, k) * at(&w->part[p].w, n, k);
+                    double term = at(x, r, k) * weight_at(&w->part[p], n, k);
                     want += term;
                     size += fabs(term);
                 }
@@ -190,8 +214,8 @@ static void test_linear(void **state)
     for (int i = 0; i < N_ISAS; i++) {
         backend *be = open_backend(isas[i], 2);
         for (size_t s = 0; be && s < sizeof shapes / sizeof shapes[0]; s++)
-            for (int type = 0; type < 3; type++) {
-                linear w = random_linear(shapes[s].n_parts, shapes[s].out, shapes[s].k, (dtype)type, s % 2);
+            for (int kind = 0; kind < N_KINDS; kind++) {
+                linear w = random_linear(shapes[s].n_parts, shapes[s].out, shapes[s].k, kind, s % 2);
                 tensor x = randoms(DTYPE_F32, shapes[s].m, shapes[s].k), y = zeros(shapes[s].m, linear_cols(&w));
                 be->ops->linear(be, &y, &x, &w);
                 check_linear(&y, &x, &w);
@@ -205,11 +229,11 @@ static void test_linear(void **state)
 }
 
 /* Every cut of a batch, and every number of threads, gives the bits of the whole batch. */
-static void check_linear_cuts(const char *isa, int m, int k, dtype type)
+static void check_linear_cuts(const char *isa, int m, int k, int kind)
 {
     static const int out[3] = {37, 64, 5};
     static const int cuts[] = {1, 2, 5, 7, 12, 19, 64, 97};
-    linear w = random_linear(3, out, k, type, true);
+    linear w = random_linear(3, out, k, kind, true);
     tensor x = randoms(DTYPE_F32, m, k), whole = zeros(m, linear_cols(&w)), y = zeros(m, linear_cols(&w));
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
         backend *be = open_backend(isa, n_threads);
@@ -241,9 +265,9 @@ static void test_linear_is_batch_invariant(void **state)
         if (!be)
             continue;
         be->ops->free(be);
-        for (int type = 0; type < 3; type++) {
-            check_linear_cuts(isas[i], 40, 90, (dtype)type);
-            check_linear_cuts(isas[i], 23, 1100, (dtype)type);
+        for (int kind = 0; kind < N_KINDS; kind++) {
+            check_linear_cuts(isas[i], 40, 90, kind);
+            check_linear_cuts(isas[i], 23, 1100, kind);
         }
         check_linear_cuts(isas[i], 210, 530, DTYPE_F16);
     }

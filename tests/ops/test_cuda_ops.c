@@ -424,12 +424,28 @@ static void embed_on(backend *be)
 /* A linear on both sides; the GPU keeps its copy until it is freed. */
 typedef struct { linear cpu, gpu; } both_linear;
 
-static both_linear random_linear(backend *be, int n_parts, const int *out, int in, bool bias)
+/* How weights are stored; MIXED: some parts in one way, some in another. */
+typedef enum { STORED_ACT, STORED_F8_ROWS, STORED_F8_BLOCKS, STORED_MIXED, N_STORED } stored_as;
+
+/* F8 numbers of all magnitudes and, by their scales, about as large as other weights. */
+static void random_f8(proj *p, int out, int in, bool blocks)
+{
+    p->w = (tensor){.type = DTYPE_F8, .rows = out, .cols = in, .data = xmalloc((size_t)out * (size_t)in)};
+    for (size_t i = 0; i < (size_t)out * (size_t)in; i++)
+        ((uint8_t *)p->w.data)[i] = (uint8_t)(below(2) << 7 | below(127));
+    p->scale = host_bits(DTYPE_F32, blocks ? (in + SCALE_BLOCK - 1) / SCALE_BLOCK : 1, out, 0.02 / sqrt(in));
+}
+
+static both_linear random_linear(backend *be, int n_parts, const int *out, int in, bool bias, stored_as stored)
 {
     err e;
     both_linear w = {.cpu = {.n = n_parts}};
     for (int i = 0; i < n_parts; i++) {
-        w.cpu.part[i].w = host_bits(be->act, out[i], in, 1.7 / sqrt(in));
+        stored_as how = stored == STORED_MIXED ? (stored_as)(i % 3) : stored;
+        if (how == STORED_ACT)
+            w.cpu.part[i].w = host_bits(be->act, out[i], in, 1.7 / sqrt(in));
+        else
+            random_f8(&w.cpu.part[i], out[i], in, how == STORED_F8_BLOCKS);
         if (bias && i != 1)
             w.cpu.part[i].bias = host_bits(DTYPE_F32, 1, out[i], 1);
     }
@@ -442,6 +458,7 @@ static void drop_linear(both_linear *w)
 {
     for (int i = 0; i < w->cpu.n; i++) {
         free(w->cpu.part[i].w.data);
+        free(w->cpu.part[i].scale.data);
         free(w->cpu.part[i].bias.data);
     }
 }
@@ -465,15 +482,19 @@ static void linears_on(backend *be)
         {4096, 1, {32000}, {1, 6, 32, 64}, true}, {1, 1, {1}, {1, 2, 3, 4}, false},
         {4096, 2, {11008, 11008}, {1, 8, 40, 64}, false},
     };
-    for (size_t s = 0; s < (quick ? 6 : sizeof shapes / sizeof shapes[0]); s++) {
-        both_linear w = random_linear(be, shapes[s].n_parts, shapes[s].out, shapes[s].in, s % 2 == 0);
+    int n_shapes = quick ? 6 : (int)(sizeof shapes / sizeof shapes[0]);
+    for (int c = 0; c < n_shapes * N_STORED; c++) {
+        int s = c / N_STORED;
+        both_linear w = random_linear(be, shapes[s].n_parts, shapes[s].out, shapes[s].in, s % 2 == 0, (stored_as)(c % N_STORED));
         for (int i = 0; i < (quick ? 2 : 4); i++) {
             int rows = shapes[s].rows[i];
             both x = randoms(be, be->act, rows, shapes[s].in, 1);
             both y = blank(be, shapes[s].f32 ? DTYPE_F32 : be->act, rows, linear_cols(&w.cpu));
             cpu->ops->linear(cpu, &y.cpu, &x.cpu, &w.cpu);
             be->ops->linear(be, &y.gpu, &x.gpu, &w.gpu);
-            compare(be, "linear", &y, shapes[s].f32 ? 2e-5 : tolerance(be, 1));
+            char what[80];
+            snprintf(what, sizeof what, "linear, %d in, %d rows, weights stored as %d", shapes[s].in, rows, c % N_STORED);
+            compare(be, what, &y, shapes[s].f32 ? 2e-5 : tolerance(be, 1));
             drop(be, &x);
             drop(be, &y);
         }
@@ -643,13 +664,13 @@ typedef struct {
     float *freq, *freq_there;
 } chain;
 
-static void chain_init(chain *c, backend *be, heads h, int hidden, int ffn, bool norm)
+static void chain_init(chain *c, backend *be, heads h, int hidden, int ffn, bool norm, stored_as stored)
 {
     int q = h.n_heads * h.head_dim, kv = h.n_kv_heads * h.head_dim, rows = MAX_ROWS;
     int out[3][3] = {{q, kv, kv}, {hidden}, {ffn, ffn}}, n_parts[3] = {3, 1, 2};
     *c = (chain){.be = be, .h = h, .hidden = hidden, .ffn = ffn, .norm = norm};
     for (int i = 0; i < 3; i++) {
-        c->w[i] = random_linear(be, n_parts[i], out[i], hidden, i == 0);
+        c->w[i] = random_linear(be, n_parts[i], out[i], hidden, i == 0, stored);
         for (int j = 0; j < N_ADAPTERS; j++)
             c->lora[i][j] = random_lora(be, j, hidden, out[i], n_parts[i]);
     }
@@ -772,11 +793,13 @@ static void chains_on(backend *be)
     };
     static const int sizes[] = {1, 2, 3, 5, 8, 13, 17, 31, 32, 33, 47, 63, 64, 70};
     enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
-    for (size_t s = 0; s < (quick ? 2 : sizeof shapes / sizeof shapes[0]); s++) {
+    int n_shapes = quick ? 2 : (int)(sizeof shapes / sizeof shapes[0]);
+    for (int n = 0; n < 3 * n_shapes; n++) {
+        int s = n / 3;
         chain c;
-        chain_init(&c, be, shapes[s].h, shapes[s].hidden, shapes[s].ffn, shapes[s].norm);
+        chain_init(&c, be, shapes[s].h, shapes[s].hidden, shapes[s].ffn, shapes[s].norm, (stored_as)(n % 3));
         for (int i = 0; i < 3; i++) {
-            for (int k = (int)s % 3; k < N_SIZES; k += quick ? 9 : 3)
+            for (int k = s % 3; k < N_SIZES; k += quick ? 9 : 3)
                 chain_check(&c, i, 0, sizes[k]);
             chain_check(&c, i, 2 + below(100), below(60));
         }

@@ -89,7 +89,7 @@ static inline golden_set golden_open(backend *be, const char *dir)
     err e;
     golden_set g = {.dir = xstrdup(dir), .be = be};
     char *model_dir = path_join(dir, "model"), *golden_path = path_join(dir, "golden.json");
-    g.m = model_load(be, model_dir, &e);
+    g.m = model_load(be, model_dir, WEIGHTS_STORED, &e);
     g.doc = g.m ? json_read_file(golden_path, (size_t)64 << 20, &e) : NULL;
     if (!g.doc)
         fail_msg("%s", e.msg);

@@ -1,4 +1,4 @@
-/* test_base.c - buffers, arenas, maps, JSON members, errors, 16-bit numbers, jobs dealt out */
+/* test_base.c - buffers, arenas, maps, JSON members, errors, 16-bit and 8-bit numbers, jobs dealt out */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/deal.h"
 #include "base/err.h"
-#include "base/half.h"
+#include "base/fp8.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "base/rng.h"
@@ -135,6 +135,24 @@ static void rng_is_a_function_of_seed_and_counter(void **state)
 }
 
 /* Every 16-bit number there and back; rounding to nearest, ties to even; what is too large or too small. */
+/* Every number of 8 bits, and where rounding to it begins and ends. */
+static void fp8_numbers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 127; i++) {
+        int exponent = i >> 3, mantissa = i & 7;
+        double value = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+        assert_true((double)e4m3_to_float((uint8_t)i) == value && (double)e4m3_to_float((uint8_t)(i | 0x80)) == -value);
+        assert_int_equal(e4m3_of_float((float)value), i);
+        assert_int_equal(e4m3_of_float(-(float)value), i | 0x80);
+        float next = i < 126 ? e4m3_to_float((uint8_t)(i + 1)) : 480, middle = ((float)value + next) / 2;
+        assert_int_equal(e4m3_of_float(nextafterf(middle, 0)), i);
+        assert_int_equal(e4m3_of_float(middle), i < 126 ? i + (i & 1) : i);             /* ties to even */
+        assert_int_equal(e4m3_of_float(nextafterf(middle, 500)), i < 126 ? i + 1 : i);
+    }
+    assert_int_equal(e4m3_of_float(-1e30f), 0xfe);
+}
+
 static void half_numbers(void **state)
 {
     (void)state;
@@ -224,6 +242,7 @@ int main(void)
         cmocka_unit_test(deep_json_is_an_error),          cmocka_unit_test(huge_integers_are_numbers),
         cmocka_unit_test(half_numbers),                   cmocka_unit_test(rng_is_a_function_of_seed_and_counter),
         cmocka_unit_test(jobs_go_to_who_has_least),       cmocka_unit_test(arenas_are_bounded),
+        cmocka_unit_test(fp8_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

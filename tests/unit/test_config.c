@@ -207,7 +207,6 @@ static void bad_numbers(void **state)
         {"'num_attention_heads': 4, 'rms_norm_eps': -1", "rms_norm_eps"},
         {"'num_attention_heads': 4, 'hidden_act': 'gelu'", "gelu"},
         {"'num_attention_heads': 4, 'partial_rotary_factor': 0.25", "partial_rotary_factor"},
-        {"'num_attention_heads': 4, 'quantization_config': {'bits': 4}", "quantised"},
         {"'num_attention_heads': 4, 'torch_dtype': 'float8_e4m3fn'", "float8_e4m3fn"},
         {"'num_attention_heads': 4, 'tie_word_embeddings': 1", "tie_word_embeddings"},
         {"'num_attention_heads': 4, 'max_position_embeddings': 0", "max_position_embeddings"},
@@ -223,6 +222,59 @@ static void bad_numbers(void **state)
     refuses("'model_type': 'llama', 'hidden_size': 64", "'intermediate_size' is missing");
     refuses("'model_type': 'llama', 'hidden_size': 64.5", "'hidden_size' must be an integer");
     refuses("'model_type': 'llama', 'hidden_size': 2000000", "between 1 and 1048576");
+}
+
+#define CT(group, more) "'quantization_config': {'quant_method': 'compressed-tensors', 'config_groups': {'group_0': {" group "}}" more "}"
+#define FLOATS "'weights': {'num_bits': 8, 'type': 'float', 'symmetric': true, 'strategy': "
+#define FORMAT ", 'format': 'float-quantized', 'ignore': ['lm_head']"
+
+static void quantisation(void **state)
+{
+    (void)state;
+    static const struct { const char *members; quant_kind kind; const char *scale; } good[] = {
+        {"'quantization_config': null", QUANT_NONE, NULL},
+        {CT(FLOATS "'tensor'}, 'input_activations': {'dynamic': false}", FORMAT), QUANT_TENSOR, "weight_scale"},
+        {CT(FLOATS "'channel'}, 'output_activations': null", FORMAT ", 'kv_cache_scheme': null"), QUANT_CHANNEL, "weight_scale"},
+        {CT(FLOATS "'block', 'block_structure': [128, 128]}", FORMAT), QUANT_BLOCK, "weight_scale"},
+        {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128], 'activation_scheme': 'dynamic', 'fmt': 'e4m3'}",
+         QUANT_BLOCK, "weight_scale_inv"},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        model_config c;
+        err e = {{0}};
+        char *members = xasprintf(LLAMA ", %s", good[i].members);
+        if (parse(&c, members, NULL, &e))
+            fail_msg("case %zu: %s", i, e.msg);
+        assert_int_equal(c.quant, good[i].kind);
+        assert_true(!good[i].scale ? !c.quant_scale : strcmp(c.quant_scale, good[i].scale) == 0);
+        model_config_deinit(&c);
+        free(members);
+    }
+    static const struct { const char *members, *why; } bad[] = {
+        {"'quantization_config': 8", "must be an object"},
+        {"'quantization_config': {'bits': 4}", "'quant_method' '' is not supported"},
+        {"'quantization_config': {'quant_method': 'awq', 'bits': 4}", "'quantization_config': 'quant_method' 'awq' is not supported"},
+        {CT(FLOATS "'channel'}", ", 'format': 'int-quantized'"), "format 'int-quantized'"},
+        {CT(FLOATS "'group', 'group_size': 128}", FORMAT), "'strategy' 'group'"},
+        {CT(FLOATS "'block', 'block_structure': [64, 128]}", FORMAT), "'block_structure' must be [128, 128]"},
+        {CT(FLOATS "'block'}", FORMAT), "'block_structure' must be [128, 128]"},
+        {CT("'weights': {'num_bits': 4, 'type': 'float', 'strategy': 'channel'}", FORMAT), "4 bits"},
+        {CT("'weights': {'num_bits': 8, 'type': 'int', 'strategy': 'channel'}", FORMAT), "'int'"},
+        {CT("'weights': {'num_bits': 8, 'type': 'float', 'symmetric': false, 'strategy': 'channel'}", FORMAT), "not symmetric"},
+        {CT("'weights': null", FORMAT), "'weights' must be an object"},
+        {CT(FLOATS "'channel'}, 'output_activations': {'num_bits': 8}", FORMAT), "output_activations"},
+        {CT(FLOATS "'channel'}", FORMAT ", 'kv_cache_scheme': {'num_bits': 8}"), "kv_cache_scheme"},
+        {"'quantization_config': {'quant_method': 'compressed-tensors', 'format': 'float-quantized'}", "config_groups"},
+        {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [64, 64]}", "must be [128, 128]"},
+        {"'quantization_config': {'quant_method': 'fp8'}", "'weight_block_size' must be [128, 128]"},
+        {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128], 'activation_scheme': 'static'}", "'static'"},
+        {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128], 'fmt': 'e5m2'}", "e5m2"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char *members = xasprintf(LLAMA ", %s", bad[i].members);
+        refuses(members, bad[i].why);
+        free(members);
+    }
 }
 
 static void files(void **state)
@@ -254,7 +306,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),    cmocka_unit_test(families),   cmocka_unit_test(sliding_windows),
         cmocka_unit_test(both_generations_of_rope), cmocka_unit_test(frequencies), cmocka_unit_test(end_tokens),
-        cmocka_unit_test(bad_numbers), cmocka_unit_test(files),
+        cmocka_unit_test(bad_numbers), cmocka_unit_test(quantisation), cmocka_unit_test(files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

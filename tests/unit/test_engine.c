@@ -48,7 +48,7 @@ static void use_backend(int n_threads)
     err e;
     be = backend_cpu_new(n_threads);
     model_config c = tiny_config();
-    m = model_random(be, &c, 7, &e);
+    m = model_random(be, &c, WEIGHTS_STORED, 7, &e);
     assert_non_null(m);
 }
 

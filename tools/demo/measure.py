@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Says how good the demo's models are, and writes their model cards.
 
-    tools/demo/measure.py [--dir DIR] [--program PROGRAM] [--count N]
+    tools/demo/measure.py [--dir DIR] [--program PROGRAM] [--count N] [-- OPTIONS]
 
 Everything goes through `punica generate`, greedily, in one batch: the base and every adapter on held-out
 sentences, raw and in chat form. Prints whose answers (rows) are right for which task (columns). Needs no
-more than Python; tests/e2e/test_demo.py uses the same functions.
+more than Python; tests/e2e/test_demo.py uses the same functions. With OPTIONS of `punica generate`, such as
+--weights fp8, it measures what becomes of the models under them, and writes no cards.
 """
 import argparse
 import json
@@ -31,11 +32,12 @@ def demo_options(dir):
     return options
 
 
-def complete(program, dir, asked):
-    """asked: (adapter or None, Example) pairs. The text of each answer; None where it did not end by itself."""
+def complete(command, dir, asked):
+    """command: program and options. asked: (adapter or None, Example) pairs. The text of each answer; None where it did not
+    end by itself."""
     lines = "".join(json.dumps({"adapter": name, "prompt": e.prompt, "max_tokens": MAX_ANSWER}) + "\n"
                     for name, e in asked)
-    done = subprocess.run([str(program), "generate", *demo_options(dir), "--prompts", "-", "--json"], input=lines,
+    done = subprocess.run([*command, *demo_options(dir), "--prompts", "-", "--json"], input=lines,
                           capture_output=True, text=True, check=True)
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(results) == len(asked)
@@ -58,13 +60,13 @@ def matches(examples, texts):
     return {name: share(is_right(name, e, text) for e, text in zip(examples, texts)) for name in TASKS}
 
 
-def measure_base(program, dir, count):
+def measure_base(command, dir, count):
     """Shares: of fitting stories, of right drills, and of answers to tasks it was not asked for."""
     rng = random.Random(SEED)
     sample = Example(cards.SAMPLE, sentence(cards.SAMPLE), "", False)
     told = [story_example(rng, held_out=True) for _ in range(count)]
     drills = {name: [drill_example(rng, name, held_out=True) for _ in range(count // 2)] for name in DRILLS}
-    [shown, *texts] = complete(program, dir, [(None, e) for e in sum(drills.values(), [sample, *told])])
+    [shown, *texts] = complete(command, dir, [(None, e) for e in sum(drills.values(), [sample, *told])])
     result = {"sample": shown.strip(" "),
               "fits": share(story_fits(e.order, (text or "").strip(" ")) for e, text in zip(told, texts)),
               "matches": matches(told, texts), "drills": {}}
@@ -76,11 +78,11 @@ def measure_base(program, dir, count):
     return result
 
 
-def measure_adapters(program, dir, count):
+def measure_adapters(command, dir, count):
     """For each adapter its matches, and how it does with known and with invented names."""
     rng = random.Random(SEED)
     asked = [(name, task_example(rng, name, held_out=True)) for _ in range(count) for name in TASKS]
-    answered = list(zip(asked, complete(program, dir, asked)))
+    answered = list(zip(asked, complete(command, dir, asked)))
     results = {}
     for name in TASKS:
         mine = [(e, text) for (adapter, e), text in answered if adapter == name]
@@ -99,15 +101,19 @@ def main():
     args.add_argument("--dir", type=Path, default=ROOT / "demo")
     args.add_argument("--program", type=Path, default=ROOT / "build/punica")
     args.add_argument("--count", type=int, default=500, help="held-out sentences for each (500)")
+    args.add_argument("options", nargs="*", help="of punica generate, after --")
     a = args.parse_args()
-    base = measure_base(a.program, a.dir, a.count)
-    adapters = measure_adapters(a.program, a.dir, a.count)
-    cards.write_base(a.dir, base, a.count)
+    command = [str(a.program), "generate", *a.options]
+    base = measure_base(command, a.dir, a.count)
+    adapters = measure_adapters(command, a.dir, a.count)
+    if not a.options:
+        cards.write_base(a.dir, base, a.count)
     print(f"base: {100 * base['fits']:.1f} % of stories fit; drills {base['drills']}")
     print(" " * 10 + "".join(f"{name[:8]:>9}" for name in TASKS))
     show_row("base", base["matches"])
     for name, result in adapters.items():
-        cards.write_adapter(a.dir, name, result, a.count)
+        if not a.options:
+            cards.write_adapter(a.dir, name, result, a.count)
         show_row(name, result["matches"])
     for label in ("known", "invented"):
         show_row(label, {name: result[label] for name, result in adapters.items()})

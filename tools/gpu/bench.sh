@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [load] [textgen]
+#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [fp8] [load] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- op baselines layer step load textgen
+[ $# -gt 0 ] || set -- op baselines layer step fp8 load textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -34,6 +34,17 @@ for what; do
             run layer-$shape bin/punica bench layer --device cuda --shape $shape --csv "$to/layer-$shape.csv"
         done ;;
     step) run step bin/punica bench step --device cuda --csv "$to/step.csv" ;;
+    fp8)
+        run fp8-llama2-70b bin/punica bench step --device cuda --shape llama2-70b --weights fp8 --batch 1,8,17,32,48 --context 512 \
+            --csv "$to/fp8-llama2-70b.csv"
+        for weights in stored fp8; do
+            run fp8-llama2-7b-$weights bin/punica bench step --device cuda --weights $weights --batch 1,8,17,32,33,48,64 \
+                --workload none,distinct --csv "$to/fp8-llama2-7b-$weights.csv"
+            run fp8-llama2-13b-$weights bin/punica bench step --device cuda --shape llama2-13b --weights $weights --batch 8,32,48 \
+                --context 512 --workload none,distinct --csv "$to/fp8-llama2-13b-$weights.csv"
+            run fp8-prompt-$weights bin/punica bench step --device cuda --weights $weights --batch 32 --context 512 --workload none \
+                --prompt 0,64,128,256,512,1024 --csv "$to/fp8-prompt-$weights.csv"
+        done ;;
     load) run load bin/punica bench load --device cuda ;;
     textgen)
         for shape in llama2-7b llama2-13b; do

@@ -3,7 +3,7 @@
 
     tools/gpu/plots.py RESULTS [OUT]        (OUT: RESULTS)
 
-Reads op.csv, baselines.csv, step.csv and layer-*.csv, those that are there, and writes an SVG for each
+Reads op.csv, baselines.csv, step.csv, layer-*.csv and fp8-*.csv, those that are there, and writes an SVG for each
 figure of the paper that they hold.
 """
 import csv
@@ -79,6 +79,20 @@ def draw_decodes(rows, name, unit, scale, out):
              "set logscale x 2\nset yrange [0:]")
 
 
+def draw_fp8(source, shape, out):
+    """Steps with 16-bit weights and with FP8, and what their bytes need."""
+    curves = []
+    for color, weights in enumerate(("stored", "fp8")):
+        rows = read(source / f"fp8-{shape}-{weights}.csv")
+        for w in ("none", "distinct"):
+            name, at = ("F16" if weights == "stored" else "FP8") + f", {w}", dict(context=512, workload=w)
+            curves.append((name, [(x, y * 1e-3) for x, y in pick(rows, "batch", "us", **at)], False, 2 * color + (w == "none") + 1))
+            curves.append((f"bytes, {name}", [(x, y * 1e-3) for x, y in pick(rows, "batch", "floor_us", **at)], True,
+                           2 * color + (w == "none") + 1))
+    draw(out / f"fp8-{shape}.svg", f"{shape}, step, context 512, 16-bit KvCache", "batch", "milliseconds", curves,
+         "set logscale x 2\nset yrange [0:]")
+
+
 def main():
     source = Path(sys.argv[1])
     out = Path(sys.argv[2] if len(sys.argv) > 2 else source)
@@ -88,6 +102,10 @@ def main():
     draw_ranks(op, out)
     draw_roofline(op, out)
     draw_decodes(read(source / "step.csv"), "step", "milliseconds", 1e-3, out)
+    for shape in ("llama2-7b", "llama2-13b"):
+        draw_fp8(source, shape, out)
+    if (source / "fp8-llama2-70b.csv").exists():
+        draw_decodes(read(source / "fp8-llama2-70b.csv"), "fp8-llama2-70b", "milliseconds", 1e-3, out)
     for path in sorted(source.glob("layer-*.csv")):
         draw_decodes(read(path), path.stem, "microseconds", 1, out)
 

@@ -53,6 +53,11 @@ static void linear_item(void *arg, int item, int thread)
         .m = c->x->rows, .n = left < GEMM_COLS ? left : GEMM_COLS, .k = c->x->cols,
         .next = next + GEMM_COLS <= p->w.rows ? weight_row(&p->w, next) : NULL,
     };
+    if (p->scale.data) {
+        d.w_scale = (const float *)p->scale.data + col;
+        d.w_scaled = proj_scaled(p);
+        d.w_scale_stride = (size_t)p->scale.cols;
+    }
     if (p->bias.data)
         d.bias = (const char *)p->bias.data + (size_t)col * dtype_size(p->bias.type);
     if (c->packed)
@@ -74,7 +79,7 @@ void cpu_linear_op(backend *be, tensor *y, const tensor *x, const linear *w)
     linear_call c = {.cpu = cpu, .x = x, .w = w, .y = y};
     int m = x->rows, k = x->cols, n_items = 0, n_cols = 0;
     for (int i = 0; i < w->n; i++) {
-        CHECK(w->part[i].w.cols == k);
+        CHECK(w->part[i].w.cols == k && (w->part[i].w.type == DTYPE_F8) == (w->part[i].scale.data != NULL));
         n_items += items_of(&w->part[i]);
         n_cols += w->part[i].w.rows;
     }

@@ -48,8 +48,17 @@ INLINE const char *row_at(const void *base, size_t row, size_t stride, dtype t)
     return (const char *)base + row * stride * dtype_size(t);
 }
 
-/* ahead: from a weight to the one to prefetch. */
-typedef struct { const char *row[TILE_COLS]; uintptr_t ahead; } tile_weights;
+/* ahead: from a weight to the one to prefetch. scale: of each row's first piece, where weights are F8. */
+typedef struct { const char *row[TILE_COLS]; const float *scale[TILE_COLS]; uintptr_t ahead; } tile_weights;
+
+/* What v_load_weight wants for a piece of the rows. */
+INLINE void piece_scales(const int cols, const dtype t, const dot_job *d, const float *const scale[TILE_COLS], int piece,
+                         vf out[TILE_COLS])
+{
+#pragma GCC unroll 4
+    for (int c = 0; c < cols; c++)
+        out[c] = t == DTYPE_F8 ? v_set1(256 * scale[c][(size_t)piece * d->w_scale_stride]) : v_zero();
+}
 
 /* One vector of x against one of each weight row. */
 INLINE void fma_row(const int cols, vf acc[TILE_COLS], vf x, const vf w[TILE_COLS])
@@ -68,32 +77,37 @@ INLINE int dot_cols(int mr)
 
 INLINE void dot_tile(const int mr, const dtype t, const dot_job *d, const float *x, const tile_weights *tw, vf *lanes)
 {
-    const int cols = dot_cols(mr), k = d->k;
-    const size_t size = t == DTYPE_F32 ? 4 : 2, x_stride = d->x_stride;
+    const int cols = dot_cols(mr), k = d->k, piece = t == DTYPE_F8 ? d->w_scaled : k;
+    const size_t size = dtype_size(t), x_stride = d->x_stride;
     const char *const row[TILE_COLS] = {tw->row[0], tw->row[1], tw->row[2], tw->row[3]};
     const uintptr_t ahead = tw->ahead;
-    vf acc[DOT_ROWS][TILE_COLS], wv[TILE_COLS];
+    vf acc[DOT_ROWS][TILE_COLS], wv[TILE_COLS], scale[TILE_COLS];
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
         for (int c = 0; c < cols; c++)
             acc[i][c] = v_zero();
     int j = 0;
-    for (; j + VLEN <= k; j += VLEN) {
+    for (int nth = 0; j + VLEN <= k; nth++) {
+        const int end = k - j < piece ? k : j + piece;
+        piece_scales(cols, t, d, tw->scale, nth, scale);
+        for (; j + VLEN <= end; j += VLEN) {
 #pragma GCC unroll 4
-        for (int c = 0; c < cols; c++) {
-            const char *w = row[c] + (size_t)j * size;
-            wv[c] = v_load_as(t, w);
-            __builtin_prefetch((const void *)((uintptr_t)w + ahead), 0, 2);
-        }
+            for (int c = 0; c < cols; c++) {
+                const char *w = row[c] + (size_t)j * size;
+                wv[c] = v_load_weight(t, w, scale[c]);
+                __builtin_prefetch((const void *)((uintptr_t)w + ahead), 0, 2);
+            }
 #pragma GCC unroll 8
-        for (int i = 0; i < mr; i++)
-            fma_row(cols, acc[i], v_load(x + (size_t)i * x_stride + j), wv);
+            for (int i = 0; i < mr; i++)
+                fma_row(cols, acc[i], v_load(x + (size_t)i * x_stride + j), wv);
+        }
     }
     if (j < k) {
+        piece_scales(cols, t, d, tw->scale, j / piece, scale);
 #pragma GCC unroll 4
         for (int c = 0; c < cols; c++)
-            wv[c] = v_load_as_n(t, row[c] + (size_t)j * size, k - j);
+            wv[c] = v_load_weight_n(t, row[c] + (size_t)j * size, scale[c], k - j);
 #pragma GCC unroll 8
         for (int i = 0; i < mr; i++)
             fma_row(cols, acc[i], v_load_n(x + (size_t)i * x_stride + j, k - j), wv);
@@ -110,8 +124,8 @@ INLINE void dot_tile(const int mr, const dtype t, const dot_job *d, const float 
     {                                                                                                       \
         dot_tile(mr, DTYPE_##t, d, x, w, lanes);                                                            \
     }
-#define DOT_TILES(mr) DOT_TILE(mr, F32) DOT_TILE(mr, F16) DOT_TILE(mr, BF16)
-#define DOT_ROW(mr) {dot_tile_##mr##_F32, dot_tile_##mr##_F16, dot_tile_##mr##_BF16}
+#define DOT_TILES(mr) DOT_TILE(mr, F32) DOT_TILE(mr, F16) DOT_TILE(mr, BF16) DOT_TILE(mr, F8)
+#define DOT_ROW(mr) {dot_tile_##mr##_F32, dot_tile_##mr##_F16, dot_tile_##mr##_BF16, dot_tile_##mr##_F8}
 
 DOT_TILES(1)
 DOT_TILES(2)
@@ -126,7 +140,7 @@ DOT_TILES(8)
 
 typedef void dot_tile_fn(const dot_job *, const float *, const tile_weights *, vf *);
 
-static dot_tile_fn *const dot_tiles[DOT_ROWS][3] = {
+static dot_tile_fn *const dot_tiles[DOT_ROWS][DTYPE_F8 + 1] = {
     DOT_ROW(1), DOT_ROW(2), DOT_ROW(3), DOT_ROW(4),
 #if VLEN == 16
     DOT_ROW(5), DOT_ROW(6), DOT_ROW(7), DOT_ROW(8),
@@ -134,13 +148,15 @@ static dot_tile_fn *const dot_tiles[DOT_ROWS][3] = {
 };
 
 /* Where a gemm tile finds its weights: converted already, or still to be converted. */
-typedef enum { FROM_F32 = DTYPE_F32, FROM_F16 = DTYPE_F16, FROM_BF16 = DTYPE_BF16, CONVERTED } weight_source;
+typedef enum { FROM_F32 = DTYPE_F32, FROM_F16 = DTYPE_F16, FROM_BF16 = DTYPE_BF16, FROM_F8 = DTYPE_F8, CONVERTED } weight_source;
 
 /* What a gemm tile works on: elements [k0, k0 + n) of k. */
 typedef struct {
     const float *x;                     /* [n / VLEN steps][mr][VLEN] */
     float *w;                           /* [n / VLEN steps][TILE_COLS][VLEN], converted weights */
+    const dot_job *d;                   /* of the rows below */
     const char *raw[TILE_COLS];         /* rows of weights to be converted, from k = 0 */
+    const float *scale[TILE_COLS];      /* as in tile_weights */
     vf *lanes;
     int k0, n;
     const char *ahead;                  /* cache lines to prefetch meanwhile, at most one a step */
@@ -149,16 +165,19 @@ typedef struct {
 
 /* One step of k. Weights yet to be converted are left in w for the tiles that follow. */
 INLINE void gemm_step(const int mr, const weight_source from, vf acc[TILE_ROWS][TILE_COLS], const float *x, float *w,
-                      const char *const raw[TILE_COLS], size_t at, int left)
+                      const gemm_tile_job *t, size_t at, int left)
 {
-    vf wv[TILE_COLS];
+    vf wv[TILE_COLS], scale[TILE_COLS];
+    if (from == FROM_F8)
+        piece_scales(TILE_COLS, DTYPE_F8, t->d, t->scale, (int)at / t->d->w_scaled, scale);
 #pragma GCC unroll 4
     for (int c = 0; c < TILE_COLS; c++) {
         if (from == CONVERTED) {
             wv[c] = v_load(w + c * VLEN);
             continue;
         }
-        wv[c] = left >= VLEN ? v_load_as((dtype)from, raw[c] + at) : v_load_as_n((dtype)from, raw[c] + at, left);
+        wv[c] = left >= VLEN ? v_load_weight((dtype)from, t->raw[c] + at, scale[c])
+                             : v_load_weight_n((dtype)from, t->raw[c] + at, scale[c], left);
         v_store(w + c * VLEN, wv[c]);
     }
 #pragma GCC unroll 6
@@ -168,8 +187,8 @@ INLINE void gemm_step(const int mr, const weight_source from, vf acc[TILE_ROWS][
 
 INLINE void gemm_tile(const int mr, const weight_source from, const gemm_tile_job *t)
 {
-    const size_t step_bytes = VLEN * (from == FROM_F32 ? 4 : 2);
-    const char *const raw[TILE_COLS] = {t->raw[0], t->raw[1], t->raw[2], t->raw[3]}, *ahead = t->ahead;
+    const size_t step_bytes = from == CONVERTED ? 0 : VLEN * dtype_size((dtype)from);
+    const char *ahead = t->ahead;
     const float *x = t->x;
     float *w = t->w;
     size_t at = (size_t)(t->k0 / VLEN) * step_bytes;
@@ -185,10 +204,10 @@ INLINE void gemm_tile(const int mr, const weight_source from, const gemm_tile_jo
             __builtin_prefetch(ahead, 0, 2);
             ahead += 64;
         }
-        gemm_step(mr, from, acc, x, w, raw, at, VLEN);
+        gemm_step(mr, from, acc, x, w, t, at, VLEN);
     }
     if (n > 0)
-        gemm_step(mr, from, acc, x, w, raw, at, n);
+        gemm_step(mr, from, acc, x, w, t, at, n);
 #pragma GCC unroll 6
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
@@ -204,9 +223,10 @@ typedef void gemm_tile_fn(const gemm_tile_job *);
         gemm_tile(mr, from, t);                                         \
     }
 #define GEMM_TILES(mr) \
-    GEMM_TILE(mr, FROM_F32) GEMM_TILE(mr, FROM_F16) GEMM_TILE(mr, FROM_BF16) GEMM_TILE(mr, CONVERTED)
+    GEMM_TILE(mr, FROM_F32) GEMM_TILE(mr, FROM_F16) GEMM_TILE(mr, FROM_BF16) GEMM_TILE(mr, FROM_F8) GEMM_TILE(mr, CONVERTED)
 #define GEMM_ROW(mr) \
-    {gemm_tile_##mr##_FROM_F32, gemm_tile_##mr##_FROM_F16, gemm_tile_##mr##_FROM_BF16, gemm_tile_##mr##_CONVERTED}
+    {gemm_tile_##mr##_FROM_F32, gemm_tile_##mr##_FROM_F16, gemm_tile_##mr##_FROM_BF16, gemm_tile_##mr##_FROM_F8, \
+     gemm_tile_##mr##_CONVERTED}
 
 GEMM_TILES(1)
 GEMM_TILES(2)
@@ -251,6 +271,7 @@ static tile_weights weights_of_tile(const dot_job *d, int col)
     for (int c = 0; c < TILE_COLS; c++) {
         int row = col + c < d->n ? col + c : d->n - 1;
         w.row[c] = row_at(d->w, (size_t)row, d->w_stride, d->w_type);
+        w.scale[c] = d->w_scale ? d->w_scale + row : NULL;
     }
     const void *then = w.row[0];
     if (col + AHEAD_COLS < d->n)
@@ -354,7 +375,7 @@ static void gemm_block(const dot_job *d, float *w, group_lanes *lanes, int tile0
 {
     int n_tiles = gemm_tile_count(d->m), kp = round_up(d->k, VLEN), depth_p = round_up(depth, VLEN);
     bool last = k0 + depth == d->k, keep = k0 > 0 || !last;
-    gemm_tile_job t = {.k0 = k0, .n = depth};
+    gemm_tile_job t = {.d = d, .k0 = k0, .n = depth};
     for (int tile = tile0; tile < tile1; tile++) {
         int row0 = tile_start(d->m, n_tiles, tile), mr = tile_start(d->m, n_tiles, tile + 1) - row0;
         gemm_tile_fn *run = gemm_tiles[mr - 1][tile == tile0 ? (int)d->w_type : CONVERTED];
@@ -364,8 +385,11 @@ static void gemm_block(const dot_job *d, float *w, group_lanes *lanes, int tile0
             int n = d->n - col < VLEN ? d->n - col : VLEN;
             group_lanes *g = keep ? lanes + (tile - tile0) * (GEMM_COLS / VLEN) + col / VLEN : lanes;
             for (int c = 0; c < n; c += TILE_COLS, t.w += TILE_COLS * depth_p) {
-                if (tile == tile0)
-                    memcpy(t.raw, weights_of_tile(d, col + c).row, sizeof t.raw);
+                if (tile == tile0) {
+                    tile_weights from = weights_of_tile(d, col + c);
+                    memcpy(t.raw, from.row, sizeof t.raw);
+                    memcpy(t.scale, from.scale, sizeof t.scale);
+                }
                 t.lanes = g->v + c;
                 take_ahead(next, &t);
                 run(&t);

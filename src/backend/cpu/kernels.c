@@ -93,6 +93,7 @@ static void weighted_sum(const sum_job *s)
     case DTYPE_F32: sum_typed(DTYPE_F32, s); break;
     case DTYPE_F16: sum_typed(DTYPE_F16, s); break;
     case DTYPE_BF16: sum_typed(DTYPE_BF16, s); break;
+    case DTYPE_F8: break;               /* adapters, keys and values are not */
     }
 }
 

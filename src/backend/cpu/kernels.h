@@ -20,6 +20,9 @@ typedef struct {
     const void *w;              /* [n, k] */
     dtype w_type;
     size_t w_stride;
+    const float *w_scale;       /* of F8 weights: w[j, i] counts w_scale[i / w_scaled, j] times (see proj) */
+    int w_scaled;
+    size_t w_scale_stride;
     const void *bias;           /* [n], or NULL */
     dtype bias_type;
     float scale;

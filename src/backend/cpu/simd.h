@@ -67,6 +67,16 @@ INLINE vf v_load_bf16(const void *p) { return halves_bf16(_mm256_loadu_si256(p))
 INLINE vf v_load_f16_n(const void *p, int n) { return halves_f16(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
 INLINE vf v_load_bf16_n(const void *p, int n) { return halves_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
 
+/* Shifted into an F16's place, the 4-bit exponent is 8 too small: a 256th of the number, exactly. */
+INLINE vf shrunk_f8(__m128i b)
+{
+    __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
+    return halves_f16(_mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80)));
+}
+
+INLINE vf v_load_shrunk_f8(const void *p) { return shrunk_f8(_mm_loadu_si128(p)); }
+INLINE vf v_load_shrunk_f8_n(const void *p, int n) { return shrunk_f8(_mm_maskz_loadu_epi8(first_lanes(n), p)); }
+
 /* 2^n, where the low bits of t hold the integer n (see v_exp). */
 INLINE vf v_pow2(vf t)
 {
@@ -139,6 +149,12 @@ INLINE vf halves_bf16(__m128i h)
 INLINE vf v_load_f16(const void *p) { return halves_f16(_mm_loadu_si128(p)); }
 INLINE vf v_load_bf16(const void *p) { return halves_bf16(_mm_loadu_si128(p)); }
 
+INLINE vf v_load_shrunk_f8(const void *p)
+{
+    __m128i h = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64(p)), 7);
+    return halves_f16(_mm_and_si128(h, _mm_set1_epi16((short)0xbf80)));
+}
+
 INLINE vf v_pow2(vf t)
 {
     __m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
@@ -201,6 +217,15 @@ INLINE vf v_load_f16(const void *p)
 }
 
 INLINE vf v_load_bf16(const void *p) { return (vf)(load_halves(p) << 16); }
+
+INLINE vf v_load_shrunk_f8(const void *p)
+{
+    uint8_t b[VLEN];
+    memcpy(b, p, sizeof b);
+    vu x = {b[0], b[1], b[2], b[3]};
+    vf magnitude = (vf)((x & 0x7f) << 20) * v_set1(0x1p112f);
+    return (vf)((vu)magnitude | (x & 0x80) << 24);
+}
 INLINE vf v_pow2(vf t) { return (vf)(((vu)t << 23) + 0x3f800000u); }
 
 INLINE vf fold2(vf a, vf b)
@@ -247,9 +272,16 @@ INLINE vf v_load_bf16_n(const void *p, int n)
     return v_load_bf16(t);
 }
 
+INLINE vf v_load_shrunk_f8_n(const void *p, int n)
+{
+    uint8_t t[VLEN] = {0};
+    memcpy(t, p, (size_t)n * sizeof *t);
+    return v_load_shrunk_f8(t);
+}
+
 #endif
 
-/* The vector at p, elements of type t, as floats. */
+/* The vector at p, elements of type t but not F8, as floats. */
 INLINE vf v_load_as(dtype t, const void *p)
 {
     return t == DTYPE_F32 ? v_load(p) : t == DTYPE_F16 ? v_load_f16(p) : v_load_bf16(p);
@@ -258,6 +290,17 @@ INLINE vf v_load_as(dtype t, const void *p)
 INLINE vf v_load_as_n(dtype t, const void *p, int n)
 {
     return t == DTYPE_F32 ? v_load_n(p, n) : t == DTYPE_F16 ? v_load_f16_n(p, n) : v_load_bf16_n(p, n);
+}
+
+/* The same for weights; F8 ones times scale, which is 256 times their own. */
+INLINE vf v_load_weight(dtype t, const void *p, vf scale)
+{
+    return t == DTYPE_F8 ? v_mul(v_load_shrunk_f8(p), scale) : v_load_as(t, p);
+}
+
+INLINE vf v_load_weight_n(dtype t, const void *p, vf scale, int n)
+{
+    return t == DTYPE_F8 ? v_mul(v_load_shrunk_f8_n(p, n), scale) : v_load_as_n(t, p, n);
 }
 
 /* Sum and maximum over the lanes. */

@@ -105,6 +105,8 @@ typedef struct {
     const batch *begun;
     step_store *store;                  /* memory behind step, and recordings */
 
+    void *unpacked;                     /* [FP8_SCRATCH] once there are F8 weights: what passes on their way to the device, and
+                                         * 16-bit copies of parts of them for cuBLASLt */
     struct blas *blas;                  /* cuda_blas.c */
     linear_plans *plans;
 
@@ -116,6 +118,13 @@ typedef struct {
 } cuda_backend;
 
 #define FUSED_ROWS 64
+#define FP8_SCRATCH ((size_t)128 << 20)
+
+/* Whether an F8 matrix lies in slabs (fp8.cuh). */
+static inline bool cuda_fp8_in_slabs(int rows, int cols)
+{
+    return rows % 8 == 0 && cols % 64 == 0;
+}
 
 /* The input dimension of a fused shrink is cut into pieces that are summed in order by expand:
  * v[row, r] = sum over s of v_parts[s][row][r], s < sgmv_splits(in). The scale is in the pieces. */
@@ -192,12 +201,20 @@ typedef struct {
     void *y;
     dtype y_type;
     const void *x, *w;
+    dtype w_type;               /* the act type, or F8, which cuBLASLt is never given */
+    bool in_slabs;              /* an F8 w: see fp8.cuh */
+    const float *scale;         /* of an F8 w, n_scales for each row */
+    int n_scales;
     const float *bias;          /* or NULL */
     int m, n, k, ldy;
 } dense_product;
 bool cuda_blas_multiply(cuda_backend *, const dense_product *);
 int cuda_blas_open(cuda_backend *, err *e);
 void cuda_blas_close(cuda_backend *);
+/* cuda_fp8.cu: F8 matrices, fp8.cuh says how they lie. Pack rows of bytes on the device into slabs, in order with uploads;
+ * make rows [row, row + n_rows) of a product's w a matrix of the act type, in order with the ops. */
+void cuda_fp8_pack(cuda_backend *, void *to, const void *from, int rows, int cols);
+void cuda_fp8_unpack(cuda_backend *, void *to, const dense_product *, int row, int n_rows);
 /* cuda_sgmv.cu: */
 void cuda_sgmv_shrink(backend *, tensor *v, const tensor *x, const batch *, int site);
 void cuda_sgmv_expand(backend *, tensor *y, const tensor *v, const batch *, int site, const linear *w);

@@ -178,19 +178,89 @@ static int cuda_adopt(backend *be, tensor *t, err *e)
     return cuda_report(cu, e);
 }
 
+/* An F8 matrix in slabs passes through the scratch, as many rows at once as fit. */
+static void put_slabs(cuda_backend *cu, char *dst, const tensor *host)
+{
+    size_t cols = (size_t)host->cols;
+    int at_once = (int)(FP8_SCRATCH / cols / 8 * 8);
+    for (int row = 0; row < host->rows; row += at_once) {
+        int n = host->rows - row < at_once ? host->rows - row : at_once;
+        cuda_upload(&cu->base, cu->unpacked, (const char *)host->data + (size_t)row * cols, (size_t)n * cols);
+        cuda_fp8_pack(cu, dst + (size_t)row * cols, cu->unpacked, n, host->cols);
+    }
+    cuda_keep(cu, cudaStreamSynchronize(cu->uploads), "FP8 weights");
+}
+
+static bool lies_in_slabs(const tensor *t)
+{
+    return t->type == DTYPE_F8 && cuda_fp8_in_slabs(t->rows, t->cols);
+}
+
+/* 16-bit parts follow each other without a gap, as do F8 parts in slabs. */
+static size_t place_after(const linear *w, int part, size_t at)
+{
+    const tensor *before = &w->part[part - 1].w, *t = &w->part[part].w;
+    bool joined = before->type == DTYPE_F8 || t->type == DTYPE_F8 ? lies_in_slabs(before) && lies_in_slabs(t) : true;
+    return joined ? at : (at + 255) / 256 * 256;
+}
+
 static int adopt_weights(cuda_backend *cu, linear *w, err *e)
 {
-    size_t elements = 0;
-    for (int i = 0; i < w->n; i++)
-        elements += (size_t)w->part[i].w.rows * (size_t)w->part[i].w.cols;
-    char *at = hold(cu, elements * dtype_size(cu->base.act), e);
-    if (!at)
+    size_t place[3], bytes = 0;
+    for (int i = 0; i < w->n; i++) {
+        tensor held = w->part[i].w;
+        held.type = backend_weight_type(&cu->base, held.type);
+        place[i] = i ? place_after(w, i, bytes) : 0;
+        bytes = place[i] + tensor_bytes(&held);
+        if (held.type == DTYPE_F8 && !cu->unpacked && !(cu->unpacked = hold(cu, FP8_SCRATCH, e)))
+            return -1;
+    }
+    char *to = hold(cu, bytes, e);
+    if (!to)
         return -1;
     for (int i = 0; i < w->n; i++) {
         tensor *t = &w->part[i].w;
-        put(cu, at, t, cu->base.act);
+        dtype held = backend_weight_type(&cu->base, t->type);
+        if (lies_in_slabs(t))
+            put_slabs(cu, to + place[i], t);
+        else
+            put(cu, to + place[i], t, held);
+        t->data = to + place[i];
+        t->type = held;
+    }
+    return 0;
+}
+
+/* Scales as fp8.cuh says: of a matrix in slabs from [pieces, rows] to [rows / 8, pieces, 8]. */
+static void put_scales(cuda_backend *cu, float *dst, const proj *p)
+{
+    int pieces = p->scale.rows, rows = p->scale.cols;
+    const float *from = p->scale.data;
+    float *moved = xmalloc(tensor_bytes(&p->scale));
+    bool in_slabs = lies_in_slabs(&p->w);
+    for (int row = 0; row < rows; row++)
+        for (int i = 0; i < pieces; i++)
+            moved[in_slabs ? (row / 8 * pieces + i) * 8 + row % 8 : i * rows + row] = from[(size_t)i * (size_t)rows + (size_t)row];
+    cuda_upload(&cu->base, dst, moved, tensor_bytes(&p->scale));
+    free(moved);
+}
+
+static int adopt_scales(cuda_backend *cu, linear *w, err *e)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < w->n; i++)
+        bytes += w->part[i].scale.data ? tensor_bytes(&w->part[i].scale) : 0;
+    if (bytes == 0)
+        return 0;
+    char *at = hold(cu, bytes, e);
+    if (!at)
+        return -1;
+    for (int i = 0; i < w->n; i++) {
+        tensor *t = &w->part[i].scale;
+        if (!t->data)
+            continue;
+        put_scales(cu, (float *)at, &w->part[i]);
         t->data = at;
-        t->type = cu->base.act;
         at += tensor_bytes(t);
     }
     return 0;
@@ -221,7 +291,7 @@ static int adopt_biases(cuda_backend *cu, linear *w, err *e)
 static int cuda_adopt_linear(backend *be, linear *w, err *e)
 {
     cuda_backend *cu = cuda_of(be);
-    if (adopt_weights(cu, w, e) || adopt_biases(cu, w, e))
+    if (adopt_weights(cu, w, e) || adopt_scales(cu, w, e) || adopt_biases(cu, w, e))
         return -1;
     return cuda_report(cu, e);
 }

@@ -6,6 +6,9 @@
  *   cuBLASLt more rows, or other chips (cuda_blas.c)
  *   plain    rows that are not whole 16-byte vectors: correct, and small models only
  *
+ * FP8 weights: skinny takes up to FP8_SKINNY_ROWS rows, 64 at a time; for more, and on other chips, they are made 16-bit
+ * numbers, as many rows of W at once as the scratch holds, for cuBLASLt; plain takes odd shapes.
+ *
  * In fused invocations the shrink of the site's adapters rides in the skinny kernel; where that does not
  * fit it is a kernel of its own. Either way it leaves pieces of v in v_parts. */
 #include <cudaTypedefs.h>
@@ -22,6 +25,7 @@ enum {
     MAX_STAGE = 16 * 1024,      /* bytes of W in a stage */
     EARLY = 70,                 /* percent of the ring that is filled while the kernel before still runs */
     LOW_TILE = 40,              /* rows of a tile: below that rather larger clusters */
+    FP8_SKINNY_ROWS = 448,      /* of x, for FP8 weights: beyond that 16-bit copies for cuBLASLt are faster */
     MAX_SPLITS = 8,
     MAX_STAGES = 48,
 };
@@ -44,7 +48,12 @@ static bool aligned(const void *p, size_t bytes)
 /* Whether rows of x and W are whole 16-byte vectors. */
 static bool is_wide(const dense_product *p)
 {
-    return p->k % 8 == 0 && aligned(p->x, 16) && aligned(p->w, 16);
+    return p->k % 8 == 0 && aligned(p->x, 16) && aligned(p->w, 16) && (p->w_type != DTYPE_F8 || p->in_slabs);
+}
+
+static weights_kind kind_of(const dense_product *p)
+{
+    return p->w_type != DTYPE_F8 ? AS_ACT : p->n_scales == 1 ? FP8_ROWS : FP8_PIECES;
 }
 
 /* Skinny. */
@@ -66,7 +75,7 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
 {
     for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
         int slots = plans->max_clusters[splits];
-        if (splits > 1 && (slots == 0 || job->n_boxes < 4 * splits))
+        if (splits > 1 && (job->n > slots * SKINNY_TILE || job->n_boxes < 4 * splits))
             return;
         job->splits = splits;
         job->tile_rows = tile_rows_for(job->n, splits == 1 ? slots - slots / 32 : slots);
@@ -78,55 +87,105 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
 
 /* As many stages as fit, of so many boxes that divide a block's share of k. Returns bytes of shared memory.
  * The last 64 rows of a tile may reach past its box: what is read there is not used, but must exist. */
-static size_t choose_ring(skinny_job *job)
+static size_t choose_ring(weights_kind kind, skinny_job *job)
 {
-    int overshoot = (64 - job->tile_rows % 64) % 64 * BOX_ROW;
+    int overshoot = (64 - job->tile_rows % 64) % 64 * w_row(kind);
     int other = landing_bytes(*job) + overshoot + 16 + (job->shrinks ? SHRINK_SHARED : 0);
-    job->boxes = 4;
-    while (job->boxes > 1 && (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * job->tile_rows * BOX_ROW > MAX_STAGE))
+    job->boxes = kind == AS_ACT ? 4 : FP8_BOXES;
+    while (kind == AS_ACT && job->boxes > 1 &&
+           (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * job->tile_rows * BOX_ROW > MAX_STAGE))
         job->boxes /= 2;
-    int stage = job->boxes * (job->tile_rows + padded_rows(job->m)) * BOX_ROW + 16;
+    int stage = job->boxes * (job->tile_rows * w_row(kind) + padded_rows(job->m) * BOX_ROW) + 16;
+    stage += kind == FP8_PIECES ? divide_up(job->tile_rows * (int)sizeof(float), 128) * 128 : 0;
     int n = (SKINNY_SHARED - other) / stage;
     job->n_stages = n < MAX_STAGES ? n : MAX_STAGES;
     job->n_early = divide_up(job->n_stages * EARLY, 100);
     return (size_t)(job->n_stages * stage + other);
 }
 
-/* A matrix [rows, k], seen as [k / 64, rows, 64], that is copied in boxes of [boxes, box_rows, 64]. */
-static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, int boxes, int box_rows)
+/* An array of three dimensions, the first contiguous, the others so many bytes apart, that is copied in boxes. */
+typedef struct {
+    CUtensorMapDataType type;
+    cuuint64_t dims[3], strides[2];
+    cuuint32_t box[3];
+} array_3d;
+
+static CUtensorMap map_of(cuda_backend *cu, const void *data, const array_3d &a, CUtensorMapSwizzle swizzle)
 {
     CUtensorMap map;
-    cuuint64_t dims[3] = {BOX, (cuuint64_t)rows, (cuuint64_t)k / BOX}, strides[2] = {(cuuint64_t)k * 2, BOX_ROW};
-    cuuint32_t box[3] = {BOX, (cuuint32_t)box_rows, (cuuint32_t)boxes}, steps[3] = {1, 1, 1};
-    CUresult status = cu->plans->encode(
-        &map, cu->base.act == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
-        (void *)data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    cuuint32_t steps[3] = {1, 1, 1};
+    CUresult status = cu->plans->encode(&map, a.type, 3, (void *)data, a.dims, a.strides, a.box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                        swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS)
         cuda_keep(cu, cudaErrorInvalidValue, "linear: tensor map");
     return map;
 }
 
-template <typename T, int M>
+/* A matrix [rows, k], seen as [k / 64, rows, 64], that is copied in boxes of [boxes, box_rows, 64]. */
+static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, int boxes, int box_rows)
+{
+    array_3d a = {cu->base.act == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                  {BOX, (cuuint64_t)rows, (cuuint64_t)k / BOX},
+                  {(cuuint64_t)k * 2, BOX_ROW},
+                  {BOX, (cuuint32_t)box_rows, (cuuint32_t)boxes}};
+    return map_of(cu, data, a, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+/* An F8 matrix in slabs, [rows / 8, k / 64, 512 bytes], and its scales, [rows / 8, pieces, 8 floats], in boxes with the first
+ * two dimensions changed about. */
+static CUtensorMap slab_map(cuda_backend *cu, const dense_product *p, int boxes, int box_rows)
+{
+    array_3d a = {CU_TENSOR_MAP_DATA_TYPE_INT32,
+                  {SLAB_BOX / 4, (cuuint64_t)p->n / SLAB, (cuuint64_t)p->k / BOX},
+                  {(cuuint64_t)p->k * SLAB, SLAB_BOX},
+                  {SLAB_BOX / 4, (cuuint32_t)box_rows / SLAB, (cuuint32_t)boxes}};
+    return map_of(cu, p->w, a, CU_TENSOR_MAP_SWIZZLE_NONE);
+}
+
+static CUtensorMap scale_map_of(cuda_backend *cu, const dense_product *p, int box_rows)
+{
+    cuuint64_t bytes = SLAB * sizeof(float), pieces = (cuuint64_t)p->n_scales;
+    array_3d a = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                  {SLAB, (cuuint64_t)p->n / SLAB, pieces},
+                  {pieces * bytes, bytes},
+                  {SLAB, (cuuint32_t)box_rows / SLAB, 1}};
+    return map_of(cu, p->scale, a, CU_TENSOR_MAP_SWIZZLE_NONE);
+}
+
+template <typename T, int M, weights_kind KIND>
 static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared, const shrink_job &shrink)
 {
-    CUtensorMap w_map = box_map(cu, p->w, p->n, p->k, job.boxes, job.tile_rows);
-    CUtensorMap x_map = box_map(cu, p->x, p->m, p->k, job.boxes, M);
+    CUtensorMap x_map = box_map(cu, p->x, p->m, p->k, job.boxes, M), scale_map = {};
+    CUtensorMap w_map = KIND == AS_ACT ? box_map(cu, p->w, p->n, p->k, job.boxes, job.tile_rows)
+                                       : slab_map(cu, p, job.boxes, job.tile_rows);
+    if (KIND == FP8_PIECES)
+        scale_map = scale_map_of(cu, p, job.tile_rows);
     int clusters = cu->plans->max_clusters[job.splits];
     unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
-    launch_clusters(cu, "linear", skinny<T, M>, grid, block, shared, (unsigned)job.splits, w_map, x_map, job, shrink);
+    launch_clusters(cu, "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map, x_map, scale_map, job,
+                    shrink);
     cu->v_expected = job.shrinks && !cu->failed ? (int)grid : 0;    /* who was not launched does not arrive */
+}
+
+template <typename T, int M>
+static void launch_skinny_kind(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared, const shrink_job &s)
+{
+    switch (kind_of(p)) {
+    case AS_ACT: launch_skinny<T, M, AS_ACT>(cu, p, job, shared, s); break;
+    case FP8_ROWS: launch_skinny<T, M, FP8_ROWS>(cu, p, job, shared, s); break;
+    case FP8_PIECES: launch_skinny<T, M, FP8_PIECES>(cu, p, job, shared, s); break;
+    }
 }
 
 template <typename T>
 static void launch_skinny_rows(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared, const shrink_job &s)
 {
     switch (padded_rows(p->m)) {
-    case 8: launch_skinny<T, 8>(cu, p, job, shared, s); break;
-    case 16: launch_skinny<T, 16>(cu, p, job, shared, s); break;
-    case 32: launch_skinny<T, 32>(cu, p, job, shared, s); break;
-    default: launch_skinny<T, 64>(cu, p, job, shared, s); break;
+    case 8: launch_skinny_kind<T, 8>(cu, p, job, shared, s); break;
+    case 16: launch_skinny_kind<T, 16>(cu, p, job, shared, s); break;
+    case 32: launch_skinny_kind<T, 32>(cu, p, job, shared, s); break;
+    default: launch_skinny_kind<T, 64>(cu, p, job, shared, s); break;
     }
 }
 
@@ -136,6 +195,7 @@ static void run_skinny(cuda_backend *cu, const dense_product *p, const shrink_jo
     skinny_job job = {};
     job.y = p->y;
     job.bias = p->bias;
+    job.scale = p->scale;
     job.m = p->m, job.n = p->n, job.ldy = p->ldy;
     job.n_boxes = p->k / BOX;
     job.f32 = p->y_type == DTYPE_F32;
@@ -143,7 +203,7 @@ static void run_skinny(cuda_backend *cu, const dense_product *p, const shrink_jo
     job.wide = p->ldy % 8 == 0 && aligned(p->y, 16);
     job.shrinks = shrink != NULL;
     choose_tiles(cu->plans, &job);
-    size_t shared = choose_ring(&job);
+    size_t shared = choose_ring(kind_of(p), &job);
     shrink_job none = {};
     if (cu->base.act == DTYPE_F16)
         launch_skinny_rows<f16>(cu, p, job, shared, shrink ? *shrink : none);
@@ -160,17 +220,33 @@ static bool fits_skinny(const cuda_backend *cu, const dense_product *p)
 
 enum { PLAIN_ROWS = 8, PLAIN_WARPS = 4 };
 
-/* y = x W^T + bias. A warp owns one row of W and 8 of x; its lanes go along k. */
-template <typename T, typename O>
-static __global__ void plain(O *y, const T *x, const T *w, const float *bias, int m, int n, int k, int ldy)
+/* A weight of any type and layout. */
+template <typename T> static __device__ __forceinline__ float weight_at(const dense_product &p, int row, int col)
 {
+    if (p.w_type != DTYPE_F8)
+        return to_float(((const T *)p.w)[(size_t)row * p.k + col]);
+    size_t at = p.in_slabs ? (size_t)(row / SLAB) * SLAB * p.k + col / BOX * SLAB_BOX + byte_in_box<T>(row % SLAB, col % BOX)
+                           : (size_t)row * p.k + col;
+    int piece = p.n_scales > 1 ? col / SCALE_BLOCK : 0;
+    float scale = p.scale[p.in_slabs ? (row / SLAB * p.n_scales + piece) * SLAB + row % SLAB : piece * p.n + row];
+    unsigned two = widen_pair(((const uint8_t *)p.w)[at]);
+    return __low2float(*(__half2 *)&two) * scale;
+}
+
+/* y = x W^T + bias. A warp owns one row of W and 8 of x; its lanes go along k. */
+template <typename T, typename O> static __global__ void plain(dense_product p)
+{
+    int m = p.m, n = p.n, k = p.k, ldy = p.ldy;
+    const T *x = (const T *)p.x;
+    O *y = (O *)p.y;
+    const float *bias = p.bias;
     wait_for_previous();
     int col = blockIdx.x * PLAIN_WARPS + threadIdx.x / 32, row = blockIdx.y * PLAIN_ROWS, lane = threadIdx.x & 31;
     if (col >= n)
         return;
     float sum[PLAIN_ROWS] = {};
     for (int i = lane; i < k; i += 32) {
-        float weight = to_float(w[(size_t)col * k + i]);
+        float weight = weight_at<T>(p, col, i);
         for (int j = 0; j < PLAIN_ROWS; j++)
             if (row + j < m)
                 sum[j] += weight * to_float(x[(size_t)(row + j) * k + i]);
@@ -186,11 +262,9 @@ template <typename T> static void run_plain(cuda_backend *cu, const dense_produc
 {
     dim3 grid((unsigned)divide_up(p->n, PLAIN_WARPS), (unsigned)divide_up(p->m, PLAIN_ROWS));
     if (p->y_type == DTYPE_F32)
-        launch(cu, "linear", plain<T, float>, grid, PLAIN_WARPS * 32, 0, (float *)p->y, (const T *)p->x, (const T *)p->w,
-               p->bias, p->m, p->n, p->k, p->ldy);
+        launch(cu, "linear", plain<T, float>, grid, PLAIN_WARPS * 32, 0, *p);
     else
-        launch(cu, "linear", plain<T, T>, grid, PLAIN_WARPS * 32, 0, (T *)p->y, (const T *)p->x, (const T *)p->w, p->bias,
-               p->m, p->n, p->k, p->ldy);
+        launch(cu, "linear", plain<T, T>, grid, PLAIN_WARPS * 32, 0, *p);
 }
 
 /* cuBLASLt. */
@@ -223,6 +297,52 @@ static bool run_blas(cuda_backend *cu, const dense_product *p)
     return cuda_blas_multiply(cu, p);
 }
 
+/* FP8 beyond 64 rows. */
+
+/* So many rows of x, from `row` on. */
+static dense_product rows_of(const dense_product *p, int row, int n_rows)
+{
+    dense_product part = *p;
+    part.x = (const char *)p->x + (size_t)row * (size_t)p->k * 2;
+    part.y = (char *)p->y + (size_t)row * (size_t)p->ldy * dtype_size(p->y_type);
+    part.m = n_rows;
+    return part;
+}
+
+static bool fits_skinny_passes(const cuda_backend *cu, const dense_product *p)
+{
+    dense_product first = rows_of(p, 0, p->m < SKINNY_ROWS ? p->m : SKINNY_ROWS);
+    return p->w_type == DTYPE_F8 && p->m <= FP8_SKINNY_ROWS && fits_skinny(cu, &first);
+}
+
+static void run_skinny_passes(cuda_backend *cu, const dense_product *p)
+{
+    for (int row = 0; row < p->m; row += SKINNY_ROWS) {
+        dense_product pass = rows_of(p, row, p->m - row < SKINNY_ROWS ? p->m - row : SKINNY_ROWS);
+        run_skinny(cu, &pass, NULL);
+    }
+}
+
+/* By cuBLASLt, from 16-bit copies of as many rows of W at once as fit. False, with nothing done, when it cannot. */
+static bool run_unpacked(cuda_backend *cu, const dense_product *p)
+{
+    int step = (int)(FP8_SCRATCH / 2 / (size_t)p->k / 128) * 128;
+    step = step > 0 ? step : SLAB;
+    for (int row = 0; row < p->n; row += step) {
+        int n = p->n - row < step ? p->n - row : step;
+        dense_product part = *p;
+        part.w = cu->unpacked;
+        part.w_type = cu->base.act;
+        part.bias = p->bias ? p->bias + row : NULL;
+        part.y = (char *)p->y + (size_t)row * dtype_size(p->y_type);
+        part.n = n;
+        cuda_fp8_unpack(cu, cu->unpacked, p, row, n);
+        if (!run_blas(cu, &part))
+            return false;
+    }
+    return true;
+}
+
 /* The ops. */
 
 static void multiply(cuda_backend *cu, const dense_product *p)
@@ -231,7 +351,11 @@ static void multiply(cuda_backend *cu, const dense_product *p)
         return;
     if (fits_skinny(cu, p))
         run_skinny(cu, p, NULL);
-    else if (is_wide(p) && run_blas(cu, p))
+    else if (fits_skinny_passes(cu, p))
+        run_skinny_passes(cu, p);
+    else if (p->w_type == DTYPE_F8 && is_wide(p) && run_unpacked(cu, p))
+        return;
+    else if (p->w_type != DTYPE_F8 && is_wide(p) && run_blas(cu, p))
         return;
     else if (cu->base.act == DTYPE_F16)
         run_plain<f16>(cu, p);
@@ -246,15 +370,22 @@ static dense_product product_of(const tensor *y, const tensor *x, const proj *pa
     p.y_type = y->type;
     p.x = x->data;
     p.w = part->w.data;
+    p.w_type = part->w.type;
+    p.in_slabs = part->w.type == DTYPE_F8 && cuda_fp8_in_slabs(part->w.rows, part->w.cols);
+    p.scale = (const float *)part->scale.data;
+    p.n_scales = part->scale.rows;
     p.bias = (const float *)part->bias.data;
     p.m = x->rows, p.n = n, p.k = x->cols, p.ldy = y->cols;
     return p;
 }
 
-/* Whether part b's weights and bias follow part a's without a gap. */
+/* Whether part b's weights, scales and bias follow part a's without a gap. */
 static bool follows(const proj *a, const proj *b)
 {
-    if ((const char *)b->w.data != (const char *)a->w.data + tensor_bytes(&a->w))
+    if (a->w.type != b->w.type || (const char *)b->w.data != (const char *)a->w.data + tensor_bytes(&a->w))
+        return false;
+    if (a->w.type == DTYPE_F8 && (!cuda_fp8_in_slabs(a->w.rows, a->w.cols) || a->scale.rows != b->scale.rows ||
+                                  (const char *)b->scale.data != (const char *)a->scale.data + tensor_bytes(&a->scale)))
         return false;
     if (!a->bias.data || !b->bias.data)
         return !a->bias.data && !b->bias.data;
@@ -266,7 +397,7 @@ static void check_shapes(const backend *be, const tensor *y, const tensor *x, co
     int n = 0;
     for (int i = 0; i < w->n; i++) {
         const proj *part = &w->part[i];
-        CHECK(part->w.cols == x->cols && part->w.type == be->act);
+        CHECK(part->w.cols == x->cols && (part->w.type == be->act || part->w.type == DTYPE_F8));
         CHECK(!part->bias.data || (part->bias.type == DTYPE_F32 && part->bias.cols == part->w.rows));
         n += part->w.rows;
     }
@@ -353,9 +484,9 @@ void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *
 }
 
 /* Ask for most of shared memory, and how many clusters of each size then run at once. */
-template <typename T, int M> static void prepare_skinny(cuda_backend *cu)
+template <typename T, int M, weights_kind KIND> static void prepare_skinny(cuda_backend *cu)
 {
-    cuda_keep(cu, cudaFuncSetAttribute(skinny<T, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, SKINNY_SHARED), "linear");
+    cuda_keep(cu, cudaFuncSetAttribute(skinny<T, M, KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, SKINNY_SHARED), "linear");
     for (unsigned size = 1; size <= MAX_SPLITS; size *= 2) {
         cudaLaunchAttribute cluster = {};
         cluster.id = cudaLaunchAttributeClusterDimension;
@@ -368,17 +499,24 @@ template <typename T, int M> static void prepare_skinny(cuda_backend *cu)
         c.attrs = &cluster;
         c.numAttrs = 1;
         int n = 0;
-        cuda_keep(cu, cudaOccupancyMaxActiveClusters(&n, skinny<T, M>, &c), "linear");
+        cuda_keep(cu, cudaOccupancyMaxActiveClusters(&n, skinny<T, M, KIND>, &c), "linear");
         cu->plans->max_clusters[size] = n;
     }
 }
 
+template <typename T, weights_kind KIND> static void prepare_kind(cuda_backend *cu)
+{
+    prepare_skinny<T, 8, KIND>(cu);
+    prepare_skinny<T, 16, KIND>(cu);
+    prepare_skinny<T, 32, KIND>(cu);
+    prepare_skinny<T, 64, KIND>(cu);
+}
+
 template <typename T> static void prepare_type(cuda_backend *cu)
 {
-    prepare_skinny<T, 8>(cu);
-    prepare_skinny<T, 16>(cu);
-    prepare_skinny<T, 32>(cu);
-    prepare_skinny<T, 64>(cu);
+    prepare_kind<T, AS_ACT>(cu);
+    prepare_kind<T, FP8_ROWS>(cu);
+    prepare_kind<T, FP8_PIECES>(cu);
 }
 
 static int init_skinny(cuda_backend *cu, err *e)

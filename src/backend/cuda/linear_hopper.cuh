@@ -1,8 +1,8 @@
 /* linear_hopper.cuh - instructions of sm_90a that the skinny product is made of, one per function
  *
  * Tensor copies put boxes of a matrix into shared memory and count their bytes on a barrier there; the
- * warpgroup product (wgmma) reads both operands from there. A box is some rows by 64 columns (128 bytes),
- * stored in the 128-byte swizzle, and begins at a multiple of 1024. */
+ * warpgroup product (wgmma) reads its operands from there, or the first from registers. A box is some rows by 64 columns;
+ * of 16-bit numbers (128 bytes) it is stored in the 128-byte swizzle and begins at a multiple of 1024. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
 
@@ -79,8 +79,8 @@ static __device__ __forceinline__ uint64_t policy_keep()
     return policy;
 }
 
-/* Copy rows from `row`, 64s of columns from `box` on, as many as the map's box has; their bytes count on the
- * barrier. What lies outside the matrix is zero. */
+/* Copy what the map's second and third dimension have from `row` and `box` on, as many as its box has (rows, and 64s of
+ * columns); the bytes count on the barrier. What lies outside the matrix is zero. */
 static __device__ __forceinline__ void copy_boxes(void *to, const CUtensorMap *map, int row, int box, uint64_t *barrier,
                                                   uint64_t policy)
 {
@@ -127,6 +127,34 @@ template <typename T, int N> static __device__ __forceinline__ void wgmma(float 
         if constexpr (half) WGMMA_32("f16", d, a, b); else WGMMA_32("bf16", d, a, b);
     else
         if constexpr (half) WGMMA_64("f16", d, a, b); else WGMMA_64("bf16", d, a, b);
+}
+
+#define WGMMA_A_8(type, d, a, b)                                                                                \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type                                     \
+                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, 1, 1, 1, 0;"                                               \
+                 : ACC4(d, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
+#define WGMMA_A_32(type, d, a, b)                                                                               \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                    \
+                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, 1, 1, 1, 0;" \
+                 : ACC16(d, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
+#define WGMMA_A_64(type, d, a, b)                                                                               \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                    \
+                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"     \
+                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 0;"                        \
+                 : ACC16(d, 0), ACC16(d, 16) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
+/* The same with A in registers, 16 rows to a warp, laid out as in mma.cuh. */
+template <typename T, int N> static __device__ __forceinline__ void wgmma_a(float *d, const unsigned *a, uint64_t b)
+{
+    constexpr bool half = __is_same(T, f16);
+    if constexpr (N == 8)
+        if constexpr (half) WGMMA_A_8("f16", d, a, b); else WGMMA_A_8("bf16", d, a, b);
+    else if constexpr (N == 32)
+        if constexpr (half) WGMMA_A_32("f16", d, a, b); else WGMMA_A_32("bf16", d, a, b);
+    else
+        if constexpr (half) WGMMA_A_64("f16", d, a, b); else WGMMA_A_64("bf16", d, a, b);
 }
 
 static __device__ __forceinline__ void wgmma_fence()

@@ -14,11 +14,19 @@
  * Where a tile per multiprocessor would be low, the blocks of a cluster share a taller one and each takes a
  * part of k. They send their sums to each other's shared memory, every 8 rows to one of them, which adds
  * them up in order of rank. Where W has more tiles than the chip has multiprocessors, a block takes several
- * in turn and the ring runs on across them. */
+ * in turn and the ring runs on across them.
+ *
+ * FP8 weights (fp8.cuh) come as bytes; a consumer's warp takes its 16 rows of a box into registers, widens them there and
+ * feeds them to wgmma from there, while the tensor cores work for other warpgroups. Scales are applied to the sums: where a
+ * row has one, at the end; where it has several, to the sums of each piece. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 
+#include "backend/cuda/fp8.cuh"
 #include "backend/cuda/linear_shrink.cuh"
+
+/* How weights come: as numbers of the act type, as FP8 with a scale for each row, or with several. */
+enum weights_kind { AS_ACT, FP8_ROWS, FP8_PIECES };
 
 enum {
     SKINNY_ROWS = 64,           /* of x, at most */
@@ -26,12 +34,20 @@ enum {
     SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 3 * 32,
     SKINNY_BOUND = 896,         /* threads, for the compiler: 72 registers leave room for blocks of other kernels */
     BOX = 64,                   /* columns of a box */
-    BOX_ROW = 128,              /* bytes of its row */
+    BOX_ROW = 128,              /* bytes of its row, of the act type */
+    FP8_BOXES = SCALE_BLOCK / BOX,      /* of a stage of FP8 weights: what has one scale, where a row has several */
 };
+
+/* Bytes of a row of W's boxes. */
+static __host__ __device__ __forceinline__ constexpr int w_row(weights_kind kind)
+{
+    return kind == AS_ACT ? BOX_ROW : BOX;
+}
 
 typedef struct {
     void *y;                    /* [m, ldy] */
     const float *bias;          /* [n], or NULL */
+    const float *scale;         /* of FP8_ROWS: [n] */
     int m, n, ldy;
     bool f32;                   /* y is F32, not the act type */
     bool paired, wide;          /* y may be written in 2, in 8 numbers at a time */
@@ -58,24 +74,27 @@ static __host__ __device__ __forceinline__ int landing_bytes(const skinny_job &j
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Where things lie in shared memory: W's boxes of all stages, then x's, then what the cluster sends, then the
- * barriers, 16 bytes per stage and 16, then the shrink's ring. */
+/* Where things lie in shared memory: x's boxes of all stages, then W's, then scales of pieces, then what the cluster
+ * sends, then the barriers, 16 bytes per stage and 16, then the shrink's ring. */
 typedef struct {
-    char *w, *x;
+    char *w, *x, *scale;
     float *landing;
     uint64_t *full, *done, *landed;
     shrink_ring *shrink;
-    int w_stage, x_stage;
+    int w_stage, x_stage, scale_stage, scale_bytes;
 } places;
 
-template <int M> static __device__ __forceinline__ places places_in(const skinny_job &job, char *memory)
+template <int M, weights_kind KIND> static __device__ __forceinline__ places places_in(const skinny_job &job, char *memory)
 {
     places p;
-    p.w_stage = job.boxes * job.tile_rows * BOX_ROW;
+    p.w_stage = job.boxes * job.tile_rows * w_row(KIND);
     p.x_stage = job.boxes * M * BOX_ROW;
-    p.w = memory;
-    p.x = p.w + job.n_stages * p.w_stage;
-    p.landing = (float *)(p.x + job.n_stages * p.x_stage);
+    p.scale_bytes = KIND == FP8_PIECES ? job.tile_rows * (int)sizeof(float) : 0;
+    p.scale_stage = (p.scale_bytes + 127) / 128 * 128;          /* copies begin at multiples of that */
+    p.x = memory;
+    p.w = p.x + job.n_stages * p.x_stage;
+    p.scale = p.w + job.n_stages * p.w_stage;
+    p.landing = (float *)(p.scale + job.n_stages * p.scale_stage);
     p.full = (uint64_t *)((char *)p.landing + landing_bytes(job));
     p.done = p.full + job.n_stages;
     p.landed = p.done + job.n_stages;
@@ -86,14 +105,15 @@ template <int M> static __device__ __forceinline__ places places_in(const skinny
 /* The tiles and boxes of k that are this block's. */
 typedef struct { int first_tile, tile_step, from, to; } share;
 
-static __device__ __forceinline__ share share_of(const skinny_job &job)
+template <weights_kind KIND> static __device__ __forceinline__ share share_of(const skinny_job &job)
 {
-    int rank = blockIdx.x % job.splits;
+    constexpr int UNIT = KIND == AS_ACT ? 1 : FP8_BOXES;
+    int rank = blockIdx.x % job.splits, n_units = (job.n_boxes + UNIT - 1) / UNIT;
     share s;
     s.first_tile = blockIdx.x / job.splits;
     s.tile_step = gridDim.x / job.splits;
-    s.from = rank * job.n_boxes / job.splits;
-    s.to = (rank + 1) * job.n_boxes / job.splits;
+    s.from = rank * n_units / job.splits * UNIT;
+    s.to = min((rank + 1) * n_units / job.splits * UNIT, job.n_boxes);
     return s;
 }
 
@@ -110,13 +130,20 @@ static __device__ __forceinline__ void advance(const skinny_job &job, const shar
     step_on(c.at, job.n_stages);
 }
 
-/* Announce the whole stage, W and x, and send for W. */
-static __device__ __forceinline__ void load_w(const skinny_job &job, const places &p, const cursor &c, const CUtensorMap *map,
+/* The maps of what is copied: x, W, and scales of FP8_PIECES. */
+typedef struct { const CUtensorMap *w, *x, *scale; } box_maps;
+
+/* Announce the whole stage, W, its scales and x, and send for W and the scales. */
+template <weights_kind KIND>
+static __device__ __forceinline__ void load_w(const skinny_job &job, const places &p, const cursor &c, const box_maps &maps,
                                               uint64_t policy)
 {
     uint64_t *full = &p.full[c.at.slot];
-    expect_bytes(full, p.w_stage + p.x_stage);
-    copy_boxes(p.w + c.at.slot * p.w_stage, map, c.tile * job.tile_rows, c.box, full, policy);
+    int row = c.tile * job.tile_rows / (KIND == AS_ACT ? 1 : SLAB);
+    expect_bytes(full, p.w_stage + p.x_stage + p.scale_bytes);
+    copy_boxes(p.w + c.at.slot * p.w_stage, maps.w, row, c.box, full, policy);
+    if constexpr (KIND == FP8_PIECES)
+        copy_boxes(p.scale + c.at.slot * p.scale_stage, maps.scale, row, c.box / FP8_BOXES, full, policy);
 }
 
 static __device__ __forceinline__ void load_x(const places &p, const cursor &c, const CUtensorMap *map, uint64_t policy)
@@ -125,23 +152,23 @@ static __device__ __forceinline__ void load_x(const places &p, const cursor &c, 
 }
 
 /* The producer: one thread. */
-static __device__ void produce(const skinny_job &job, const share &s, const places &p, const CUtensorMap *w_map,
-                               const CUtensorMap *x_map)
+template <weights_kind KIND>
+static __device__ void produce(const skinny_job &job, const share &s, const places &p, const box_maps &maps)
 {
     uint64_t once = policy_read_once(), keep = policy_keep();
     cursor w = {s.first_tile, s.from, {0, 0}}, x = w;
     int filled = 0;
     for (; filled < job.n_early && w.tile < job.n_tiles; filled++, advance(job, s, w))
-        load_w(job, p, w, w_map, once);
+        load_w<KIND>(job, p, w, maps, once);
     let_next_start();
     wait_for_previous();
     for (int i = 0; i < filled; i++, advance(job, s, x))
-        load_x(p, x, x_map, keep);
+        load_x(p, x, maps.x, keep);
     for (; w.tile < job.n_tiles; filled++, advance(job, s, w)) {
         if (filled >= job.n_stages)
             barrier_wait(&p.done[w.at.slot], w.at.parity ^ 1);
-        load_w(job, p, w, w_map, once);
-        load_x(p, w, x_map, keep);
+        load_w<KIND>(job, p, w, maps, once);
+        load_x(p, w, maps.x, keep);
     }
 }
 
@@ -176,6 +203,120 @@ static __device__ __forceinline__ void multiply_tile(const skinny_job &job, cons
                        min(job.boxes, s.to - box), job.tile_rows);
         if ((threadIdx.x & 31) == 0)
             barrier_arrive(&p.done[at.slot]);
+        step_on(at, job.n_stages);
+    }
+}
+
+/* This lane's share of a warp's 16 rows of a box: rows g and g + 8. */
+typedef struct { uint4 at[2]; } fp8_words;
+
+static __device__ __forceinline__ fp8_words read_words(const char *box)
+{
+    return {*(const uint4 *)box, *(const uint4 *)(box + SLAB_BOX)};
+}
+
+/* As A of four steps along k. */
+typedef struct { unsigned at[BOX / 16][4]; } fragments;
+
+template <typename T> static __device__ __forceinline__ void widen(fragments &a, const fp8_words &words)
+{
+    const unsigned upper[4] = {words.at[0].x, words.at[0].y, words.at[0].z, words.at[0].w};
+    const unsigned lower[4] = {words.at[1].x, words.at[1].y, words.at[1].z, words.at[1].w};
+#pragma unroll
+    for (int k = 0; k < BOX / 16; k++) {
+        widen_fp8<T>(upper[k], a.at[k][0], a.at[k][2]);
+        widen_fp8<T>(lower[k], a.at[k][1], a.at[k][3]);
+    }
+}
+
+/* Begin acc [64, M] += 64 rows of W, in registers, times a box of x. */
+template <typename T, int M>
+static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const fragments &a, uint64_t x)
+{
+    constexpr int N = M < 32 ? 8 : M < 64 ? 32 : 64;
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < BOX / 16; k++)
+#pragma unroll
+        for (int j = 0; j < M / N; j++)
+            wgmma_a<T, N>(acc + j * N / 2, a.at[k], x + 2 * k + j * N * BOX_ROW / 16);
+    wgmma_commit();
+}
+
+/* acc [64, M] += all stages of one tile. What the next product needs is read while the one before is under way; a stage is
+ * given back once its last product is done. Boxes past the end of k are zeros. */
+template <typename T, int M>
+static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const share &s, const places &p, ring_place &at,
+                                                         float (&acc)[M / 2], int row)
+{
+    int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31, before = -1;
+    fragments a;
+    for (int box = s.from; box < s.to; box += FP8_BOXES) {
+        const char *w = p.w + at.slot * p.w_stage + row * BOX + lane * 16;
+        uint64_t x = operand(p.x + at.slot * p.x_stage);
+        barrier_wait(&p.full[at.slot], at.parity);
+        fp8_words words = read_words(w);
+        wgmma_wait<0>();
+        widen<T>(a, words);
+        begin_product<T, M>(acc, a, x);
+        words = read_words(w + box_bytes);
+        wgmma_wait<0>();
+        if (lane == 0 && before >= 0)
+            barrier_arrive(&p.done[before]);
+        widen<T>(a, words);
+        begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
+        before = at.slot;
+        step_on(at, job.n_stages);
+    }
+    wgmma_wait<0>();
+    if (lane == 0 && before >= 0)
+        barrier_arrive(&p.done[before]);
+}
+
+/* The scales of this lane's rows: g and g + 8 of its warp's 16. */
+typedef struct { float at[2]; } row_scales;
+
+/* Read while weights are on their way; 0 from n1 on. */
+static __device__ __forceinline__ row_scales read_scales(const skinny_job &job, int n0, int n1)
+{
+    int n = n0 + ((threadIdx.x & 31) >> 2);
+    return {n < n1 ? job.scale[n] : 0.0f, n + 8 < n1 ? job.scale[n + 8] : 0.0f};
+}
+
+template <int M> static __device__ __forceinline__ void scale_rows(float (&acc)[M / 2], row_scales scales)
+{
+#pragma unroll
+    for (int i = 0; i < M / 2; i++)
+        acc[i] *= scales.at[i >> 1 & 1];
+}
+
+/* The same with a scale for each row of each stage: sum gathers the scaled sums. */
+template <typename T, int M>
+static __device__ __forceinline__ void multiply_tile_pieces(const skinny_job &job, const share &s, const places &p, ring_place &at,
+                                                            float (&sum)[M / 2], int row)
+{
+    int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31;
+    for (int box = s.from; box < s.to; box += FP8_BOXES) {
+        const char *w = p.w + at.slot * p.w_stage + row * BOX + lane * 16;
+        const float *scale = (const float *)(p.scale + at.slot * p.scale_stage) + row + lane / 4;
+        uint64_t x = operand(p.x + at.slot * p.x_stage);
+        float acc[M / 2] = {};
+        fragments a;
+        barrier_wait(&p.full[at.slot], at.parity);
+        row_scales scales = {scale[0], scale[8]};       /* before the words: they are here when those are */
+        fp8_words words = read_words(w);
+        widen<T>(a, words);
+        begin_product<T, M>(acc, a, x);
+        words = read_words(w + box_bytes);
+        wgmma_wait<0>();
+        widen<T>(a, words);
+        begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
+        wgmma_wait<0>();
+        if (lane == 0)
+            barrier_arrive(&p.done[at.slot]);
+#pragma unroll
+        for (int i = 0; i < M / 2; i++)
+            sum[i] += acc[i] * scales.at[i >> 1 & 1];
         step_on(at, job.n_stages);
     }
 }
@@ -288,7 +429,7 @@ template <typename T> static __device__ void store_sums(const skinny_job &job, c
 }
 
 /* A consumer warpgroup: rows 64 * group .. of each of the block's tiles. */
-template <typename T, int M>
+template <typename T, int M, weights_kind KIND>
 static __device__ void consume(const skinny_job &job, const share &s, const places &p, int group, int n_threads)
 {
     ring_place at = {0, 0};
@@ -296,7 +437,15 @@ static __device__ void consume(const skinny_job &job, const share &s, const plac
     for (int tile = s.first_tile; tile < job.n_tiles; tile += s.tile_step) {
         int n0 = tile * job.tile_rows, n1 = min(job.n, n0 + job.tile_rows);
         float acc[M / 2] = {};
-        multiply_tile<T, M>(job, s, p, at, acc, 64 * group);
+        if constexpr (KIND == AS_ACT) {
+            multiply_tile<T, M>(job, s, p, at, acc, 64 * group);
+        } else if constexpr (KIND == FP8_ROWS) {
+            row_scales scales = read_scales(job, n0 + row, n1);
+            multiply_tile_fp8<T, M>(job, s, p, at, acc, row);
+            scale_rows<M>(acc, scales);
+        } else {
+            multiply_tile_pieces<T, M>(job, s, p, at, acc, row);
+        }
         if (job.splits > 1) {
             cluster_wait();
             send_sums<M>(job, p, acc, row / 8);
@@ -327,26 +476,27 @@ static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, c
 /* y = x W^T + bias for up to M rows of x, and the shrink of a site's adapters. Grid: as many blocks as fit at
  * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer,
  * 64 where adapters ride along. Shared: see places, at most SKINNY_SHARED. */
-template <typename T, int M>
-static __global__ void __launch_bounds__(SKINNY_BOUND, 1)
-skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map, skinny_job job, shrink_job shrink)
+template <typename T, int M, weights_kind KIND>
+static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROWS && M < 64) ? SKINNY_BOUND : SKINNY_THREADS, 1)
+skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map,
+       const __grid_constant__ CUtensorMap scale_map, skinny_job job, shrink_job shrink)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char memory[];
     int n_groups = (job.tile_rows + 63) / 64, n_consumers = 128 * n_groups, role = warp_index() - 4 * n_groups;
-    share s = share_of(job);
-    places p = places_in<M>(job, memory);
+    share s = share_of<KIND>(job);
+    places p = places_in<M, KIND>(job, memory);
     if (threadIdx.x == n_consumers)
         set_all_barriers(job, p, n_consumers);
     __syncthreads();
     if (job.splits > 1)
         cluster_announce();             /* consumers wait for it before they send */
     if (role < 0) {
-        consume<T, M>(job, s, p, warp_index() / 4, n_consumers);
+        consume<T, M, KIND>(job, s, p, warp_index() / 4, n_consumers);
         return;
     }
     if (role == 0 && threadIdx.x == n_consumers)
-        produce(job, s, p, &w_map, &x_map);
+        produce<KIND>(job, s, p, {&w_map, &x_map, &scale_map});
     else if (role == 1)
         shrink_copier(shrink, p.shrink);
     else if (role == 2)

@@ -1,0 +1,55 @@
+/* fp8.cuh - how FP8 (E4M3) weights lie on the device, and how they become 16-bit numbers
+ *
+ * A matrix [n, k] whose n is a multiple of 8 and k of 64 lies in slabs of 8 rows, so that matrices under each other are one:
+ *
+ *   [n / 8] slabs, [k / 64] boxes, 32 lanes, 16 bytes
+ *
+ * Lane 4 g + t holds row g of the slab; its word s (of 4) holds columns 16 s + 2t, 2t+1, 2t+8 and 2t+9 of the box. So a lane
+ * reads with one access all that it feeds the tensor cores of a box (A in mma.cuh). The order within a word is the one in
+ * which it is widened fastest: for F16 as said, for BF16 2t+8, 2t, 2t+9, 2t+1. Scales lie alike: [n / 8, pieces of a row, 8].
+ * Any other matrix lies row by row, its scales as on the host. */
+#ifndef PUNICA_BACKEND_CUDA_FP8_CUH
+#define PUNICA_BACKEND_CUDA_FP8_CUH
+
+#include <cuda_fp8.h>
+
+#include "backend/cuda/kernel.cuh"
+
+enum { SLAB = 8, SLAB_BOX = 512 };      /* rows; bytes of a slab's box */
+
+/* BF16: the numbers in the upper bytes of a word's two halves. Shifted into place, their exponents are 120 too small, which
+ * one multiplication mends for normal and subnormal numbers alike. */
+static __device__ __forceinline__ unsigned widen_upper(unsigned word)
+{
+    unsigned small = (word & 0x80008000u) | (word >> 4 & 0x07f007f0u), large = 0x7b807b80u;      /* 2^120, twice */
+    __nv_bfloat162 product = __hmul2(*(__nv_bfloat162 *)&small, *(__nv_bfloat162 *)&large);
+    return *(unsigned *)&product;
+}
+
+/* F16: the numbers in two neighbouring bytes. */
+static __device__ __forceinline__ unsigned widen_pair(unsigned short pair)
+{
+    __half2_raw two = __nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3);
+    return *(unsigned *)&two;
+}
+
+/* A word of a slab as numbers of T: columns 2t and 2t + 1 in `first`, 2t + 8 and 2t + 9 in `second`. Exact. */
+template <typename T> static __device__ __forceinline__ void widen_fp8(unsigned word, unsigned &first, unsigned &second)
+{
+    if constexpr (__is_same(T, f16)) {
+        first = widen_pair((unsigned short)word);
+        second = widen_pair((unsigned short)(word >> 16));
+    } else {
+        first = widen_upper(word);
+        second = widen_upper(word << 8);
+    }
+}
+
+/* Which byte of a slab's box holds a column of a row. */
+template <typename T> static __device__ __forceinline__ int byte_in_box(int row, int col)
+{
+    int t = (col & 7) >> 1, s = col >> 4, odd = col & 1, far = col >> 3 & 1;
+    return (4 * row + t) * 16 + 4 * s + (__is_same(T, f16) ? odd + 2 * far : 2 * odd + !far);
+}
+
+#endif

@@ -1,0 +1,31 @@
+/* fp8.h - E4M3 numbers of 8 bits to float and back
+ *
+ * One sign, four bits of exponent (bias 7), three of mantissa: up to 448, subnormals of 2^-9, no infinity; all bits but
+ * the sign set is NaN. To 8 bits rounds to nearest, ties to even; what is larger than 448 becomes 448. */
+#ifndef PUNICA_BASE_FP8_H
+#define PUNICA_BASE_FP8_H
+
+#include "base/half.h"
+
+#define E4M3_MAX 448.0f
+
+/* Exact; NaN is not recognised (480): whoever reads files looks for it first. */
+static inline float e4m3_to_float(uint8_t x)
+{
+    uint32_t magnitude = x & 0x7f;
+    float f = magnitude < 8 ? (float)magnitude * 0x1p-9f : float_of_bits((magnitude << 20) + (120u << 23));
+    return x & 0x80 ? -f : f;
+}
+
+/* Of a finite number. Without branches, so that loops over it vectorise. */
+static inline uint8_t e4m3_of_float(float f)
+{
+    uint32_t sign = bits_of_float(f) >> 24 & 0x80;
+    float size = float_of_bits(bits_of_float(f) & 0x7fffffff);
+    size = size > E4M3_MAX ? E4M3_MAX : size;
+    uint32_t bits = bits_of_float(size), tiny = bits_of_float(size * 0x1p9f + 0x1p23f) & 0xff;     /* units of 2^-9 */
+    uint32_t normal = (bits - (120u << 23) + 0x7ffff + (bits >> 20 & 1)) >> 20;
+    return (uint8_t)(sign | (size < 0x1p-6f ? tiny : normal));
+}
+
+#endif
