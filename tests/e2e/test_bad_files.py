@@ -1038,6 +1038,11 @@ def head_replaced(a):
     a.tensors.add("base_model.model.lm_head.weight", VOCAB, HIDDEN)
 
 
+@adapter_case("is F8_E4M3; only F32, F16 and BF16 are supported")
+def tensor_of_fp8(a):
+    a.tensors.add(LORA0 + "lora_A.weight", RANK, HIDDEN, dtype="F8_E4M3")
+
+
 @adapter_case("I64")
 def adapter_of_integers(a):
     a.tensors.add(LORA0 + "lora_A.weight", RANK, HIDDEN, dtype="I64")
