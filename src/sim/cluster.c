@@ -151,10 +151,25 @@ static void saw_gpus_drain(void *ctx, double now, const int *gpu, int n)
         naive_gpus_drain(s->naive, now, gpu, n);
 }
 
+/* What a client has got, its frontend has: it asks for what comes behind it. A text has a character for each token; a client is
+ * known by its prompt, if that is long enough to be its own. */
+static void check_output(cluster *c, const submission *r)
+{
+    for (int i = 0; i < c->n_clients && r->again && r->n_prompt > 5; i++) {
+        const client *q = &c->client[i];
+        bool is_its = q->state == CLIENT_LIVE && q->wish.n_choices == 1 && q->wish.n_prompt == r->n_prompt &&
+                      memcmp(q->wish.prompt, r->token, (size_t)r->n_prompt * sizeof *r->token) == 0;
+        if (is_its && (size_t)(r->n_tokens - r->n_prompt) < q->text[0].len)
+            world_violate(&c->w, "client %d has %zu tokens, and its frontend asks for what comes behind %d", i, q->text[0].len,
+                          r->n_tokens - r->n_prompt);
+    }
+}
+
 static void saw_submit(void *ctx, double now, int frontend, const submission *r)
 {
     sched_member *s = ctx;
     settle(s);
+    check_output(s->m.in, r);
     const char *wrong = submissions_add(&s->m.in->submitted, r, s->m.in->w.now - (now - r->arrival));
     if (wrong)
         world_violate(&s->m.in->w, "%s (request %llu)", wrong, (unsigned long long)r->id);
