@@ -67,6 +67,16 @@ int file_read(buf *out, const char *path, size_t max_size, err *e)
     return n < 0 ? err_set(e, "cannot read %s: %s", path, strerror(saved)) : 0;
 }
 
+file_stamp file_stamp_of(const char *path)
+{
+    struct stat st;
+    file_stamp is;
+    memset(&is, 0, sizeof is);
+    if (stat(path, &st) == 0)
+        is = (file_stamp){.device = st.st_dev, .inode = st.st_ino, .size = (uint64_t)st.st_size, .modified = st.st_mtim, .changed = st.st_ctim};
+    return is;
+}
+
 bool file_exists(const char *path)
 {
     return access(path, F_OK) == 0;

@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -16,6 +18,10 @@ void file_map_close(file_map *m);
 
 /* Append the whole file to out; refuses more than max_size bytes. */
 int file_read(buf *out, const char *path, size_t max_size, err *e);
+
+/* What tells whether a file is still the same; to be compared as bytes. All zero: there is none. */
+typedef struct { uint64_t device, inode, size; struct timespec modified, changed; } file_stamp;
+file_stamp file_stamp_of(const char *path);
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);

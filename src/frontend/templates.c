@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -17,7 +16,7 @@ static const char *const files[] = {"chat_template.jinja", "tokenizer_config.jso
 enum { N_FILES = sizeof files / sizeof files[0] };
 
 /* What tells that a folder's files are still the same. */
-typedef struct { struct { ino_t inode; off_t size; struct timespec changed; } file[N_FILES]; } fingerprint;
+typedef struct { file_stamp file[N_FILES]; } fingerprint;
 
 typedef struct {
     char *name;                 /* of the adapter; NULL: this place is free */
@@ -42,15 +41,9 @@ struct templates {
 static fingerprint print_of(const char *dir)
 {
     fingerprint p;
-    memset(&p, 0, sizeof p);            /* padding too: prints are compared as bytes */
     for (int i = 0; i < N_FILES; i++) {
-        struct stat st;
         char *path = path_join(dir, files[i]);
-        if (stat(path, &st) == 0) {
-            p.file[i].inode = st.st_ino;
-            p.file[i].size = st.st_size;
-            p.file[i].changed = st.st_mtim;
-        }
+        p.file[i] = file_stamp_of(path);
         free(path);
     }
     return p;

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/map.h"
@@ -13,8 +12,8 @@
 static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors"};
 enum { N_FILES = sizeof files / sizeof files[0] };
 
-/* What tells that files are still the same. */
-typedef struct { struct { dev_t device; ino_t inode; off_t size; struct timespec modified, changed; } file[N_FILES]; } stamp;
+/* What tells that both are still the same. */
+typedef struct { file_stamp file[N_FILES]; } stamp;
 
 typedef struct { stamp is; digest d; bool fixed; } version;
 
@@ -47,19 +46,12 @@ void versions_free(versions *v)
 /* -1: some file is not there. */
 static int stamp_of(const char *dir, stamp *is)
 {
-    memset(is, 0, sizeof *is);          /* padding too: stamps are compared as bytes */
     for (int i = 0; i < N_FILES; i++) {
-        struct stat st;
         char *path = path_join(dir, files[i]);
-        int status = stat(path, &st);
+        is->file[i] = file_stamp_of(path);
         free(path);
-        if (status)
+        if (!is->file[i].inode)
             return -1;
-        is->file[i].device = st.st_dev;
-        is->file[i].inode = st.st_ino;
-        is->file[i].size = st.st_size;
-        is->file[i].modified = st.st_mtim;
-        is->file[i].changed = st.st_ctim;
     }
     return 0;
 }
