@@ -3,6 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -25,6 +29,54 @@ static int open_regular(const char *path, size_t *size, err *e)
     return err_set(e, "%s is not a regular file", path);
 }
 
+/* What is mapped, for the signal handler: it can ask nobody else. Those beyond are not named. */
+enum { MAX_GUARDED = 1024 };
+static struct { const unsigned char *data; size_t size; char path[512]; } guarded[MAX_GUARDED];
+static pthread_mutex_t guarded_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Put a mapping into a free place, or take it out of its own (path NULL). */
+static void set_guarded(const file_map *m, const char *path)
+{
+    const unsigned char *wanted = path ? NULL : m->data;
+    int i = 0;
+    pthread_mutex_lock(&guarded_lock);
+    while (i < MAX_GUARDED && guarded[i].data != wanted)
+        i++;
+    if (i < MAX_GUARDED) {
+        snprintf(guarded[i].path, sizeof guarded[i].path, "%s", path ? path : "");
+        guarded[i].size = m->size;
+        guarded[i].data = path ? m->data : NULL;
+    }
+    pthread_mutex_unlock(&guarded_lock);
+}
+
+static void say(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0)
+        return;                 /* nobody is left to be told */
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    (void)number;
+    (void)context;
+    const unsigned char *at = info->si_addr;
+    const char *path = "a file";
+    for (int i = 0; i < MAX_GUARDED; i++)
+        if (guarded[i].data && at >= guarded[i].data && at < guarded[i].data + guarded[i].size)
+            path = guarded[i].path;
+    say("punica: ");
+    say(path);
+    say(" was cut off while it was in use; put it back whole\n");
+    _exit(2);
+}
+
+void file_map_guard(void)
+{
+    struct sigaction on = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &on, NULL);
+}
+
 int file_map_open(file_map *m, const char *path, err *e)
 {
     *m = (file_map){0};
@@ -38,14 +90,50 @@ int file_map_open(file_map *m, const char *path, err *e)
     if (p == MAP_FAILED)
         return err_set(e, "cannot map %s: %s", path, strerror(saved));
     *m = (file_map){.data = p, .size = size};
+    if (p)
+        set_guarded(m, path);
     return 0;
 }
 
 void file_map_close(file_map *m)
 {
-    if (m->data)
+    if (m->data) {
+        set_guarded(m, NULL);
         munmap((void *)m->data, m->size);
+    }
     *m = (file_map){0};
+}
+
+/* -1 with errno set, or 0 there: the file ended before. */
+static int read_all(int fd, unsigned char *to, size_t size)
+{
+    errno = 0;
+    for (size_t done = 0; done < size;) {
+        ssize_t n = read(fd, to + done, size - done);
+        if (n <= 0)
+            return -1;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+unsigned char *file_load(const char *path, size_t max_size, size_t *size, err *e)
+{
+    int fd = open_regular(path, size, e);
+    if (fd < 0)
+        return NULL;
+    unsigned char *data = *size <= max_size ? mem_alloc_block(*size + 1) : NULL;
+    if (*size > max_size)
+        err_set(e, "%s is %zu bytes; at most %zu are accepted", path, *size, max_size);
+    else if (!data)
+        err_set(e, "%s: there is no memory for its %zu bytes", path, *size);
+    else if (read_all(fd, data, *size)) {
+        err_set(e, "cannot read %s: %s", path, errno ? strerror(errno) : "it was cut off meanwhile");
+        free(data);
+        data = NULL;
+    }
+    close(fd);
+    return data;
 }
 
 int file_read(buf *out, const char *path, size_t max_size, err *e)

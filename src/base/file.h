@@ -16,6 +16,14 @@ typedef struct { const unsigned char *data; size_t size; } file_map;
 int file_map_open(file_map *m, const char *path, err *e);
 void file_map_close(file_map *m);
 
+/* A mapped file that is cut off behind our back is SIGBUS for whoever reads on: from now on that ends the process with one
+ * line that names the file, and exit code 2. */
+void file_map_guard(void);
+
+/* A file's bytes in memory of their own, on a 64-byte boundary: whatever happens to the file later. Free with free(). NULL
+ * with e set when it is larger than max_size, does not fit into memory, or is cut off while it is read. */
+unsigned char *file_load(const char *path, size_t max_size, size_t *size, err *e);
+
 /* Append the whole file to out; refuses more than max_size bytes. */
 int file_read(buf *out, const char *path, size_t max_size, err *e);
 

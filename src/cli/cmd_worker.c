@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "net/frames.h"
@@ -52,6 +53,7 @@ int cmd_worker(int argc, char **argv)
     signal(SIGINT, SIG_IGN);                    /* of a terminal, or to all processes of a service: the runner's business */
     signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    file_map_guard();
     int status = parse(&w, &adapters, argc, argv, &e), code = 0;
     if (status == 0 && !is_orphan())
         status = worker_run(&w, &e);

@@ -19,6 +19,7 @@
 #include "model/safetensors.h"
 
 #define MAX_CONFIG_FILE ((size_t)4 << 20)
+#define MAX_WEIGHTS_FILE ((size_t)16 << 30)
 
 /* One projection's two tensors, A [rank, in] and B [out, rank]. rank 0: not adapted. */
 typedef struct {
@@ -30,7 +31,7 @@ typedef struct {
 struct adapter {
     adapter_info info;
     char *base_name;
-    file_map mapping;               /* of the weights; empty when they are borrowed memory */
+    unsigned char *bytes;           /* of the weights' file: read, not mapped, since others may change it; NULL: borrowed */
     safetensors *weights;
     int n_layers;
     pair (*site)[3];                /* [n_layers * N_SITES] as the model numbers them */
@@ -247,7 +248,7 @@ static int bind_weights(adapter *a, const peft_config *c, const model_config *ba
     return a->info.n_projections ? 0 : err_set(e, "\"target_modules\" match none of the base's projections");
 }
 
-/* Fill in a, whose mapping may be set already. Messages do not name the directory yet. */
+/* Fill in a, whose bytes may be set already. Messages do not name the directory yet. */
 static int open_parts(adapter *a, const char *config, size_t n_config, const void *weights, size_t n_weights,
                       const model_config *base, err *e)
 {
@@ -285,6 +286,7 @@ static int open_files(adapter *a, const char *dir, const model_config *base, err
     char *config_path = path_join(dir, "adapter_config.json"), *path = path_join(dir, "adapter_model.safetensors");
     char *pickled = path_join(dir, "adapter_model.bin");
     buf config = {0};
+    size_t n_bytes;
     int status = -1;
     if (!file_is_dir(dir))
         err_set(e, "%s is not a directory", dir);
@@ -292,8 +294,8 @@ static int open_files(adapter *a, const char *dir, const model_config *base, err
         ;
     else if (!file_exists(path) && file_exists(pickled))
         err_set(e, "%s: adapter_model.bin is not read; save the adapter as safetensors", dir);
-    else if (file_map_open(&a->mapping, path, e) == 0) {
-        status = open_parts(a, config.data ? config.data : "", config.len, a->mapping.data, a->mapping.size, base, e);
+    else if ((a->bytes = file_load(path, MAX_WEIGHTS_FILE, &n_bytes, e))) {
+        status = open_parts(a, config.data ? config.data : "", config.len, a->bytes, n_bytes, base, e);
         if (status)
             err_wrap(e, "%s", dir);
     }
@@ -319,7 +321,7 @@ void adapter_close(adapter *a)
         return;
     free(a->site);
     safetensors_close(a->weights);
-    file_map_close(&a->mapping);
+    free(a->bytes);
     free(a->base_name);
     free(a);
 }

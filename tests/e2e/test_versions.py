@@ -108,3 +108,33 @@ def test_a_stream_goes_on_with_its_weights_after_its_worker_died(mine):
     put(folder, ADAPTERS / "sql")       # another inode, the same content: the same version
     os.kill(server.children()[0], signal.SIGKILL)
     assert begun + rest(stream) == long
+
+
+def test_files_cut_off_while_in_use_hurt_nobody_else(mine):
+    """An adapter's are read, not mapped: only who asks for it next is told."""
+    server, client, folder = mine
+    long = text(client, "sql", **LONG)
+    stream = ask(client, "mine", stream=True, **LONG)
+    begun = next(stream).choices[0].text
+    os.truncate(folder / "adapter_model.safetensors", 1000)
+    with pytest.raises(openai.InternalServerError, match="mine"):
+        text(client, "mine")
+    assert begun + rest(stream) == long
+    assert len(server.children()) == 1 and "ended" not in server.log()
+    assert server.stop() == 0
+
+
+def test_a_model_cut_off_while_in_use_is_named(tmp_path):
+    shutil.copytree(ROOT / "demo" / "model", tmp_path / "model")
+    server = Server("--model", tmp_path / "model", "--threads", "1")
+    client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
+    try:
+        whole = (tmp_path / "model/model.safetensors").read_bytes()
+        answer = text(client, "model")
+        os.truncate(tmp_path / "model/model.safetensors", 1000)
+        stream = ask(client, "model", stream=True)
+        server.wait_log(r"model\.safetensors was cut off while it was in use")
+        (tmp_path / "model/model.safetensors").write_bytes(whole)
+        assert rest(stream) == answer           # the worker is back, with the file
+    finally:
+        server.end()
