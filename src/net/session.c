@@ -420,6 +420,9 @@ void session_ping(session *s)
     struct wslay_event_msg ping = {.opcode = WSLAY_PING};
     if (s->stage != STAGE_UP)
         return;
+    send_sealed(s, "", 0);
+    if (s->stage != STAGE_UP)
+        return;
     wslay_event_queue_msg(s->ws, &ping);
     send_queued(s);
 }

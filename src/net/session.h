@@ -41,7 +41,10 @@ void session_begin(session *s, const char *host);
 
 void session_read(session *s);          /* way has bytes */
 void session_send(session *s, const void *message, size_t n);           /* packed; when up */
-void session_ping(session *s);          /* when up */
+
+/* When up: a ping, and an empty message with it. Seals are numbered, so a message before it that did not come, since noise made
+ * something else of its frame, is missed then at the latest, also where no other would follow. */
+void session_ping(session *s);
 
 /* End it: tell the peer why if it is far enough for that, and say nothing more. over is not called. */
 void session_close(session *s, const char *why);
