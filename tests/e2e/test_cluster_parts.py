@@ -179,6 +179,19 @@ def test_a_killed_worker_is_started_again(cluster, expected):
     runner.wait_log("ended: killed by signal 9; starting it again")
 
 
+def test_a_worker_that_dies_often_is_back_soon(cluster):
+    """Others wait for it, whoever kills it: the pause before it is started again does not grow beyond two seconds."""
+    cluster.scheduler()
+    runner = cluster.runner()
+    for n in range(1, 8):
+        wait_for(lambda: runner.log().count("is ready on") == n, "it is back")
+        os.kill(runner.children()[0], signal.SIGKILL)
+        wait_for(lambda: runner.log().count("starting it again") == n, "that is noticed")
+    killed = time.monotonic()               # without the limit it would be 6.4 s after this one
+    wait_for(lambda: runner.log().count("is ready on") == 8, "it is back")
+    assert time.monotonic() - killed < 5
+
+
 def test_a_hung_worker_is_killed(cluster, expected):
     cluster.scheduler()
     runner = cluster.runner("--hang-seconds", 3)
