@@ -374,7 +374,7 @@ static void end_machine(cluster *c, int i, bool silent)
     r->r = NULL;
 }
 
-/* The clocks agree again that it is over: a process that has drained ends by itself, outside of its own callback. */
+/* A process that has drained ends by itself, outside of its own callback. */
 static void has_drained(void *ctx)
 {
     run_member *r = ctx;
