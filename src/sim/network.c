@@ -82,6 +82,11 @@ void network_set_weather(network *n, const network_weather *weather)
     n->weather = *weather;
 }
 
+void network_stop_noise(network *n)
+{
+    n->weather.noise = 0;
+}
+
 static bool is_isolated(const network *n, const sim_process *p)
 {
     for (size_t i = 0; i < sizeof n->isolated / sizeof *n->isolated; i++)
@@ -176,11 +181,13 @@ static void on_loss(void *ctx)
         e->base.events.lost(e->base.events.ctx, e->why);
 }
 
-/* Change a bit of the first n bytes. */
+/* Change a bit of the first n bytes; often one of the very first, which are a frame's head. */
 static void garble(end *e, size_t n)
 {
     world *w = e->of->in->w;
-    size_t at = (size_t)world_draw(w, CHANCE_NETWORK, n);
+    double where = world_uniform(w, CHANCE_NETWORK, 0, 1);
+    size_t most = where < 0.4 ? 1 : where < 0.7 && n > 4 ? 4 : n;
+    size_t at = (size_t)world_draw(w, CHANCE_NETWORK, most);
     e->out.data[at] ^= (char)(1 << world_draw(w, CHANCE_NETWORK, 8));
     e->noisy = false;
 }
@@ -191,7 +198,7 @@ static void on_delivery(void *ctx)
     connection *c = e->of;
     size_t n = piece_of(e);
     bool heard = to->at && !to->at->dead && !to->lost;
-    if (e->noisy && n > 0)
+    if (n > 0 && (e->noisy || (c->in->weather.noise > 0 && world_chance(c->in->w, CHANCE_NETWORK, c->in->weather.noise))))
         garble(e, n);
     if (heard && !to->finishing)
         buf_add(&to->in, e->out.data, n);

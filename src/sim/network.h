@@ -16,6 +16,7 @@ typedef struct {
     double spikes;              /* share of deliveries that are much later */
     double choppy;              /* share of connections whose bytes come in small pieces */
     size_t buffer;              /* bytes on their way at most; what is beyond has not been sent */
+    double noise;               /* share of deliveries in which a bit is wrong */
 } network_weather;
 
 typedef enum {
@@ -31,6 +32,7 @@ typedef enum {
 network *network_new(world *w);
 void network_free(network *n);
 void network_set_weather(network *n, const network_weather *weather);
+void network_stop_noise(network *n);
 
 /* What a process's loop makes (net/loop.h). Addresses are names of processes. */
 dialer *network_dialer_new(net_loop *l, const char *address, const char *tls_ca, err *e);

@@ -75,6 +75,8 @@ static network_weather draw_weather(setting *s)
     w.spikes = often(s, c, 0.5) ? 0.01 : 0;
     w.choppy = often(s, c, 0.3) ? 0.5 : 0;
     w.buffer = often(s, c, 0.3) ? 200 : 64 << 10;
+    w.noise = often(s, c, 0.2) ? 0.01 : 0;
+    s->noisy = w.noise > 0;
     return w;
 }
 
@@ -158,7 +160,7 @@ void setting_draw_clients(setting *s)
     cluster *k = s->c;
     const chance c = CHANCE_REQUESTS;
     bool killers = often(s, c, 0.4), large = often(s, c, 0.2);
-    s->n_early = 5 + (int)draw(s, c, MOST_CLIENTS - 5);
+    s->n_early = often(s, c, 0.2) ? 1 + (int)draw(s, c, 4) : 5 + (int)draw(s, c, MOST_CLIENTS - 5);
     k->n_clients = s->n_early + LATE_CLIENTS;
     k->client = XNEW_ARRAY(client, (size_t)k->n_clients);
     for (int i = 0; i < k->n_clients; i++) {

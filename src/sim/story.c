@@ -127,6 +127,7 @@ static void make_story(story *s, const fault_mask *without)
  * clocks as they are. */
 static void heal(story *s)
 {
+    network_stop_noise(s->c.w.net);
     cluster_doom(&s->c.sched.m, 0);
     for (int i = 0; i < s->c.n_machines; i++) {
         sim_machine *m = &s->c.run[i].machine;
@@ -281,6 +282,8 @@ static void tear_down(story *s)
 
 static bool has_noise(const story *s)
 {
+    if (s->set.noisy)
+        return true;
     for (int i = 0; i < s->faults.n; i++)
         if (s->faults.fault[i].kind == FAULT_LINK_NOISE)
             return true;
