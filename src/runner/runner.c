@@ -29,6 +29,7 @@ typedef struct {
     bool announced;
     double ready_at, last_heard, pause;
     bool hung, has_ended;
+    bool overdue;               /* it was silent for too long when last looked at */
     uint32_t reset;             /* number of its last reset */
     uint64_t n_sent, n_seen;    /* commands since then: sent down, and reported as taken in */
     uint32_t n_requests;        /* it last reported */
@@ -234,8 +235,10 @@ static double hang_limit(const place *w)
 static void check_alive(place *w, double now)
 {
     double limit = w->up ? hang_limit(w) : w->r->opt.start_seconds;
-    if (!w->p || w->hung || now - w->last_heard <= limit)
-        return;
+    bool was_overdue = w->overdue;
+    w->overdue = w->p && !w->hung && now - w->last_heard > limit;
+    if (!w->overdue || !was_overdue)
+        return;                 /* what it has said may still wait to be read: seen twice, it does not */
     log_warn("worker %d (process %d) has said nothing for %.1f s; it is killed", w->number, w->p->pid, now - w->last_heard);
     w->hung = true;
     process_kill(w->p);
