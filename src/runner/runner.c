@@ -249,7 +249,7 @@ static void look(void *ctx)
 {
     runner *r = ctx;
     double now = loop_now(r->on);
-    bool in_time = now - r->looked_at < 2 * LOOK_EVERY;
+    bool in_time = now - r->looked_at < 1.2 * LOOK_EVERY;
     for (int i = 0; in_time && i < r->opt.n_workers; i++)
         check_alive(&r->places[i], now);
     r->looked_at = now;
