@@ -239,7 +239,7 @@ static void error_of(api_error *e, EndReason why, const char *message, double re
         [END_REASON__QUEUE_FULL] = {429, "queue_full", "too many requests are waiting; try again later"},
         [END_REASON__TOO_LATE] = {503, "too_late", "the request has waited for too long; try again later"},
         [END_REASON__TOO_LARGE] = {400, "context_length_exceeded", "the request does not fit into any GPU's KvCache"},
-        [END_REASON__KILLS_WORKERS] = {500, "worker_died", "the request brought down its worker twice"},
+        [END_REASON__KILLS_WORKERS] = {500, "worker_died", "the request brought down its workers"},
     };
     size_t i = (size_t)why < sizeof told / sizeof told[0] ? (size_t)why : END_REASON__BY_FAILURE;
     api_error_set(e, told[i].status, NULL, told[i].code, "%s", message && message[0] ? message : told[i].message);
