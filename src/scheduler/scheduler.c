@@ -158,14 +158,40 @@ void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
     placement_fill(s, now);
 }
 
-/* GPUs came, went or started to drain. */
+/* Whether one is open that is as fast as it should be. */
+static bool has_fast(const scheduler *s)
+{
+    for (size_t i = 0; i < s->n_gpus; i++)
+        if (s->gpus[i] && !s->gpus[i]->draining && !s->gpus[i]->slow)
+            return true;
+    return false;
+}
+
+/* Slow ones are shunned as long as there are others. */
+static void shun_slow(scheduler *s)
+{
+    bool others = has_fast(s);
+    for (size_t i = 0; i < s->n_gpus; i++) {
+        gpu *g = s->gpus[i];
+        if (!g || g->draining || g->shunned == (g->slow && others))
+            continue;
+        if (!g->shunned)
+            placement_close(s, g);
+        g->shunned = !g->shunned;
+        if (!g->shunned)
+            placement_open(s, g);
+    }
+}
+
+/* GPUs came, went, started to drain, or are slower or faster than before. */
 static void count_open(scheduler *s, double now)
 {
+    shun_slow(s);
     s->n_open = 0;
     s->capacity = 0;
     for (size_t i = 0; i < s->n_gpus; i++) {
         const gpu *g = s->gpus[i];
-        if (!g || g->draining)
+        if (!g || !gpu_is_open(g))
             continue;
         s->n_open++;
         if (gpu_capacity(g) > s->capacity)
@@ -276,12 +302,9 @@ static void start_draining(scheduler *s, gpu *g)
 {
     if (!g || g->draining)
         return;
-    if (s->reserved == g)
-        placement_unreserve(s);
+    if (!g->shunned)
+        placement_close(s, g);
     g->draining = true;
-    placement_touch(s, g);
-    for (int i = 0; i < g->n_running; i++)
-        placement_join(g->running[i].r, &s->leaving);
 }
 
 void scheduler_gpus_drain(scheduler *s, double now, const int *number, int n)
@@ -289,6 +312,17 @@ void scheduler_gpus_drain(scheduler *s, double now, const int *number, int n)
     TAP(s, gpus_drain, now, number, n);
     for (int i = 0; i < n; i++)
         start_draining(s, gpu_at(s, number[i]));
+    count_open(s, now);
+    placement_fill(s, now);
+}
+
+void scheduler_gpu_pace(scheduler *s, double now, int number, bool slow)
+{
+    TAP(s, gpu_pace, now, number, slow);
+    gpu *g = gpu_at(s, number);
+    if (!g)
+        return;
+    g->slow = slow;
     count_open(s, now);
     placement_fill(s, now);
 }
@@ -393,7 +427,7 @@ static void end_stranded(scheduler *s, double now)
         placement_end(s, r, END_TOO_LATE, "there has been no GPU for %g s", s->opt.max_no_gpu);
 }
 
-/* One that runs meanwhile, on a GPU that drains, has all the time it needs. */
+/* One that runs meanwhile, on a GPU that is not open, has all the time it needs. */
 static void end_aside(scheduler *s, double now)
 {
     for (request *r = TAILQ_FIRST(&s->aside), *next; s->opt.max_aside > 0 && r && now - r->aside_since >= s->opt.max_aside; r = next) {
@@ -455,7 +489,8 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
         if (!g)
             continue;
         t.n_gpus++;
-        t.n_idle += !g->draining && g->n_running == 0;
+        t.n_idle += gpu_is_open(g) && g->n_running == 0;
+        t.n_slow += g->slow;
         t.n_light += gpu_is_light(g, s->opt.light_share);
         t.n_full += g->n_running >= g->info.max_batch;
         t.n_suspects += g->n_suspects;
@@ -473,7 +508,7 @@ bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)
 {
     const gpu *g = gpu_at(s, number);
     if (g)
-        *state = (gpu_state){g->info.uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining};
+        *state = (gpu_state){g->info.uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining, g->slow};
     return g != NULL;
 }
 
@@ -504,12 +539,12 @@ void scheduler_free(scheduler *s)
     free(s);
 }
 
-/* A request is in one line, or on a GPU; on one that drains, and only there, it is in the line of those leaving. Who is
+/* A request is in one line, or on a GPU; on one that is not open, and only there, it is in the line of those leaving. Who is
  * aside is too large, and in no line. */
 static void check_request(const scheduler *s, const request *r)
 {
     const wait_queue *waits = r->confined ? &s->confined : r->suspect ? &s->suspects : &s->queue;
-    bool leaves = r->on && (r->on->draining || (r->on->reserved && !r->confined && !r->was_confined));
+    bool leaves = r->on && (!gpu_is_open(r->on) || (r->on->reserved && !r->confined && !r->was_confined));
     const wait_queue *line = !r->on ? waits : leaves ? &s->leaving : NULL;
     CHECK(r->aside ? line && !r->line && placement_is_too_large(s, r) : r->line == line);
     CHECK(!r->line || wait_queue_has(line, &r->order));

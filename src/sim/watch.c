@@ -31,7 +31,7 @@ typedef struct {
 } watched;
 
 typedef struct {
-    bool up, draining;
+    bool up, draining, slow;
     gpu_info info;
     int pages_free;
     uint64_t n_sent, n_seen;
@@ -113,6 +113,15 @@ static bool waits(const watched *r)
 static bool is_before(const watched *a, const watched *b)
 {
     return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
+}
+
+/* Whether it takes requests: slow ones only while no other does. */
+static bool is_open(const watch *w, int gpu)
+{
+    bool others = false;
+    for (int i = 0; i < MOST_GPUS; i++)
+        others |= w->gpu[i].up && !w->gpu[i].draining && !w->gpu[i].slow;
+    return w->gpu[gpu].up && !w->gpu[gpu].draining && !(w->gpu[gpu].slow && others);
 }
 
 static int n_running(const watch *w, int gpu)
@@ -244,6 +253,12 @@ void watch_gpus_drain(watch *w, double now, const int *gpu, int n)
         w->gpu[gpu[i]].draining = true;
 }
 
+void watch_gpu_pace(watch *w, double now, int gpu, bool slow)
+{
+    begin(w, now);
+    w->gpu[gpu].slow = slow;
+}
+
 void watch_tick(watch *w, double now)
 {
     begin(w, now);
@@ -271,8 +286,8 @@ static void check_place(watch *w, const watched *r, const command *c)
 {
     const watched_gpu *g = &w->gpu[c->gpu];
     int n = n_running(w, c->gpu);
-    if (!g->up || g->draining)
-        violate(w, "placed on a GPU that is gone or drains", c->id);
+    if (!is_open(w, c->gpu))
+        violate(w, "placed on a GPU that is gone, drains or is slow", c->id);
     if (n >= g->info.max_batch)
         violate(w, "placed beyond the batch limit", c->id);
     if (pages_for(g, r->n_tokens + 1) + n > pages_left(w, c->gpu))
@@ -296,7 +311,7 @@ static bool is_too_large(const watch *w, const watched *r)
     bool any = false;
     for (int i = 0; i < MOST_GPUS; i++) {
         const watched_gpu *g = &w->gpu[i];
-        if (!g->up || g->draining)
+        if (!is_open(w, i))
             continue;
         any = true;
         if (r->n_tokens + 1 <= g->info.max_tokens)
@@ -354,7 +369,7 @@ static void check_cancel(watch *w, const command *c)
         violate(w, "cancelled where it is not", c->id);
     if (!w->gpu[c->gpu].up)
         violate(w, "cancelled on a GPU that is gone", c->id);
-    w->put_back_early = r->there && w->in_report && !w->gpu[c->gpu].draining && !is_newest(w, c->gpu, r);
+    w->put_back_early = r->there && w->in_report && is_open(w, c->gpu) && !is_newest(w, c->gpu, r);
     w->gpu[c->gpu].n_sent++;
     r->gpu = -1;
 }
@@ -386,7 +401,7 @@ static bool has_waited(const watch *w, double seconds)
 {
     bool any = false;
     for (int i = 0; i < MOST_GPUS; i++)
-        any |= w->gpu[i].up && !w->gpu[i].draining;
+        any |= is_open(w, i);
     return (w->opt.max_wait > 0 && seconds >= w->opt.max_wait) || (!any && w->opt.max_no_gpu > 0 && seconds >= w->opt.max_no_gpu);
 }
 
@@ -454,7 +469,7 @@ void watch_command(watch *w, const command *c)
 static void check_idle(watch *w, int gpu, const watched *first)
 {
     const watched_gpu *g = &w->gpu[gpu];
-    bool idle = g->up && !g->draining && n_running(w, gpu) == 0 && g->n_seen == g->n_sent && g->pages_free == g->info.n_pages;
+    bool idle = is_open(w, gpu) && n_running(w, gpu) == 0 && g->n_seen == g->n_sent && g->pages_free == g->info.n_pages;
     if (idle && pages_for(g, first->n_tokens + 1) <= g->info.n_pages)
         violate(w, "waits while a GPU is idle", first->id);
 }
