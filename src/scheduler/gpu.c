@@ -153,7 +153,7 @@ void gpu_remove(gpu *g, request *r, bool told)
 
 void gpu_trust(gpu *g, request *r)
 {
-    r->n_alone = 0;
+    r->n_alone = r->n_lost = 0;
     if (r->n_deaths >= MOST_DEATHS)
         return;
     g->n_suspects -= r->suspect;

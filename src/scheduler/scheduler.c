@@ -206,28 +206,51 @@ static void count_open(scheduler *s, double now)
     placement_call_back(s);
 }
 
+static void suspect(request *r)
+{
+    r->confined = r->suspect || r->n_deaths >= MOST_DEATHS;
+    r->suspect = true;
+}
+
 /* The worker that died had taken the request in. Whether it is now certain enough that the request kills workers. */
-static bool is_convicted(request *r, bool alone)
+static bool kills_workers(request *r, bool alone)
 {
     r->n_deaths++;
     r->n_alone = alone ? r->n_alone + 1 : 0;
-    r->confined = r->suspect || r->n_deaths >= MOST_DEATHS;
-    r->suspect = true;
+    suspect(r);
     return r->n_alone >= MOST_ALONE || (alone && r->n_deaths > MOST_DEATHS);
 }
 
-/* Its requests go back in line. Those it may have died of, because it had taken them in, are suspects. */
+/* The same for runners: the request was on its way there when the link was lost. */
+static bool kills_runners(request *r)
+{
+    r->n_lost++;
+    suspect(r);
+    return r->n_lost >= MOST_LOST;
+}
+
+static void convict(scheduler *s, double now, request *r, const char *uuid, bool died)
+{
+    killers_add(s, now, &r->what);
+    if (died)
+        placement_end(s, r, END_KILLS_WORKERS, "%d workers in a row ended while they ran this request and nothing else, the last on GPU %s",
+                      r->n_alone, uuid);
+    else
+        placement_end(s, r, END_KILLS_WORKERS, "%d links to runners in a row were lost while this request was on its way, the last to that of GPU %s",
+                      r->n_lost, uuid);
+}
+
+/* Its requests go back in line. Those it may have died of are suspects: a worker of those that it had taken in, a runner of
+ * those that it had not passed on. */
 static void abandon(scheduler *s, double now, gpu *g, bool died)
 {
     bool alone = g->n_running == 1 && g->running[0].r->add == g->n_sent;       /* nobody came after it, not even to leave again */
     while (g->n_running > 0) {
         request *r = g->running[0].r;
-        bool blamed = died && r->add <= g->n_seen;
+        bool blamed = died == (r->add <= g->n_seen);
         placement_take_off(s, r, false);
-        if (blamed && is_convicted(r, alone)) {
-            killers_add(s, now, &r->what);
-            placement_end(s, r, END_KILLS_WORKERS, "%d workers in a row ended while they ran this request and nothing else, the last on GPU %s",
-                          r->n_alone, g->info.uuid);
+        if (blamed && (died ? kills_workers(r, alone) : kills_runners(r))) {
+            convict(s, now, r, g->info.uuid, died);
             continue;
         }
         s->stats.recovered++;

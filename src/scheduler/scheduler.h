@@ -136,7 +136,8 @@ void scheduler_frontend_up(scheduler *s, int frontend);
 void scheduler_frontend_gone(scheduler *s, double now, int frontend);
 void scheduler_gpu_up(scheduler *s, double now, int gpu, const gpu_info *info);
 
-/* died: the worker crashed or hung, so one of those it had taken in may have done it; otherwise its link was lost. */
+/* died: the worker crashed or hung, so one of those it had taken in may have done it; otherwise its link was lost, so one
+ * of those on their way may have ended its runner. */
 void scheduler_gpu_gone(scheduler *s, double now, int gpu, bool died);
 
 /* The link of several, gpu[n], was lost: all go at once, so that no request moves from one of them to another. */

@@ -411,12 +411,17 @@ static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
     return naive_running(s, gpu) == 1 && last->add && last->id == r->id && last->attempt == r->attempt;
 }
 
-/* Its worker died: a suspect; the second time confined; three times in a row alone, or alone after 16 deaths, a killer. */
-static void naive_blame(naive *s, double now, naive_request *r, bool alone)
+/* Its worker died: a suspect; the second time confined; three times in a row alone, or alone after 16 deaths, a killer. Or
+ * its link was lost: the same, but it takes 16 of these to make a killer. */
+static void naive_blame(naive *s, double now, naive_request *r, bool died, bool alone)
 {
-    r->n_deaths++;
-    r->n_alone = alone ? r->n_alone + 1 : 0;
-    if (r->n_alone >= 3 || (alone && r->n_deaths > 16)) {
+    if (died) {
+        r->n_deaths++;
+        r->n_alone = alone ? r->n_alone + 1 : 0;
+    } else {
+        r->n_lost++;
+    }
+    if (died ? r->n_alone >= 3 || (alone && r->n_deaths > 16) : r->n_lost >= 16) {
         naive_killer *k = &s->killer[s->n_killers++];
         CHECK(s->n_killers < NAIVE_REQUESTS);
         k->n = r->n_prompt;
@@ -440,10 +445,10 @@ static void naive_lose(naive *s, double now, int gpu, bool died)
     naive_request *first = naive_extreme(s, gpu, true);
     bool alone = first && naive_is_alone(s, gpu, first);
     for (naive_request *r; (r = naive_extreme(s, gpu, true));) {
-        bool blamed = died && naive_was_taken_in(&s->gpu[gpu], r);
+        bool blamed = died == naive_was_taken_in(&s->gpu[gpu], r);
         r->gpu = -1;
         if (blamed)
-            naive_blame(s, now, r, alone);
+            naive_blame(s, now, r, died, alone);
         else
             naive_put_back(s, r);
     }
@@ -502,7 +507,7 @@ static void naive_tokens(naive *s, int gpu, const report_tokens *t)
     }
     for (int i = 0; i < t->n; i++)
         r->token[r->n_tokens++] = t->token[i];
-    r->n_alone = 0;
+    r->n_alone = r->n_lost = 0;
     if (r->n_deaths < 16) {
         r->was_confined |= r->confined;
         r->suspect = r->confined = false;

@@ -18,7 +18,7 @@ typedef struct {
     uint32_t attempt;
     char adapter[16];
     bool taken_on, suspect, confined, was_confined;
-    int n_deaths, n_alone;
+    int n_deaths, n_alone, n_lost;
     double aside;               /* since when; below 0: it is not */
     uint64_t turn;              /* order of stepping aside */
     uint64_t serial;            /* order of submission */

@@ -23,7 +23,7 @@ typedef struct {
     uint64_t add;               /* number of its add among that GPU's commands */
     int pages;                  /* that it takes there, until the add is seen */
     bool suspect, confined;
-    int n_deaths, n_alone;      /* as in scheduler/request.h */
+    int n_deaths, n_alone, n_lost;      /* as in scheduler/request.h */
     bool must_end;              /* it has been alone on three workers in a row that died, or seen too many die */
     bool killed;                /* was ended for it */
     bool doubled;               /* was submitted while it was there */
@@ -216,11 +216,15 @@ void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info)
         w->capacity = g->info.max_tokens;
 }
 
-static void blame(watched *r, bool alone)
+static void blame(watched *r, bool died, bool alone)
 {
-    r->n_deaths++;
-    r->n_alone = alone ? r->n_alone + 1 : 0;
-    r->must_end = r->n_alone >= 3 || (alone && r->n_deaths > 16);
+    if (died) {
+        r->n_deaths++;
+        r->n_alone = alone ? r->n_alone + 1 : 0;
+        r->must_end = r->n_alone >= 3 || (alone && r->n_deaths > 16);
+    } else {
+        r->must_end = ++r->n_lost >= 16;
+    }
     r->confined = r->suspect || r->n_deaths >= 16;
     r->suspect = true;
 }
@@ -232,8 +236,8 @@ static void lose_gpu(watch *w, int gpu, bool died)
         watched *r = &w->request[i];
         if (!r->there || r->gpu != gpu)
             continue;
-        if (died && r->add <= w->gpu[gpu].n_seen)
-            blame(r, one && r->add == w->gpu[gpu].n_sent);
+        if (died == (r->add <= w->gpu[gpu].n_seen))
+            blame(r, died, one && r->add == w->gpu[gpu].n_sent);
         r->gpu = -1;
     }
     w->gpu[gpu].up = false;
@@ -382,7 +386,7 @@ static void check_tokens(watch *w, const command *c)
     else if (c->tokens->index != r->n_tokens - r->n_prompt)
         violate(w, "tokens repeated or left out", c->id);
     r->n_tokens += c->tokens->n;
-    r->n_alone = 0;
+    r->n_alone = r->n_lost = 0;
     if (r->n_deaths < 16)
         r->suspect = r->confined = false;
 }

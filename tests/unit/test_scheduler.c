@@ -551,7 +551,7 @@ static void who_had_not_been_taken_in_is_not_to_blame(void **state)
     finish(f);
 }
 
-static void a_lost_link_makes_no_suspects_and_clears_none(void **state)
+static void a_lost_link_makes_no_suspects_of_those_taken_in_and_clears_none(void **state)
 {
     (void)state;
     fixture *f = begin();
@@ -570,6 +570,34 @@ static void a_lost_link_makes_no_suspects_and_clears_none(void **state)
     gpu_is_up(f, 0, 4, 100);
     dies(f, 0, 1);
     expect(f, "add 1 to 0; end 1 for 0: kills workers");
+    finish(f);
+}
+
+static void who_was_on_its_way_when_links_were_lost_runs_apart_and_is_ended_at_last(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    gpu_is_up(f, 1, 4, 100);
+    submit(f, 1);
+    submit(f, 2);
+    scheduler_gpu_gone(f->s, 0, 1, false);      /* neither had been taken in */
+    expect(f, "add 1 to 1; add 2 to 1; add 1 to 0");
+    reports(f, 0, 1, 99);
+    gpu_is_up(f, 1, 4, 100);
+    expect(f, "add 2 to 1");                    /* not beside another suspect */
+    reports_token(f, 1, 1, 99, 2, 4, 0, 5);
+    expect(f, "tokens of 2 for 0 from 0: 5");
+    scheduler_cancel(f->s, 0, 0, 2);
+    scheduler_gpu_gone(f->s, 0, 1, false);
+    expect(f, "cancel 2 on 1");
+    scheduler_gpu_gone(f->s, 0, 0, false);      /* it had been taken in: its runner did not die of it */
+    for (int i = 1; i < 16; i++) {
+        gpu_is_up(f, 0, 4, 100);
+        expect(f, "add 1 to 0");
+        scheduler_gpu_gone(f->s, 0, 0, false);
+    }
+    expect(f, "end 1 for 0: kills workers");
     finish(f);
 }
 
@@ -1134,7 +1162,8 @@ int main(void)
         cmocka_unit_test(a_gpu_is_emptied_for_who_must_be_alone),
         cmocka_unit_test(who_has_shown_its_innocence_makes_place_for_the_next),
         cmocka_unit_test(who_had_not_been_taken_in_is_not_to_blame),
-        cmocka_unit_test(a_lost_link_makes_no_suspects_and_clears_none),
+        cmocka_unit_test(a_lost_link_makes_no_suspects_of_those_taken_in_and_clears_none),
+        cmocka_unit_test(who_was_on_its_way_when_links_were_lost_runs_apart_and_is_ended_at_last),
         cmocka_unit_test(cancel_leaves_nothing_behind),
         cmocka_unit_test(a_frontend_takes_its_requests_with_it),
         cmocka_unit_test(a_request_that_comes_again_goes_on_where_it_was),
