@@ -77,6 +77,7 @@ class Cluster:
         self.folder = folder
         self.processes = []
         self.address = self.http = None
+        self.reach = None               # where runners and frontends find the scheduler, if not there
 
     def start(self, name, *args, secret=SECRET, env={}):
         log = self.folder / f"{len(self.processes)}-{name}.log"
@@ -92,12 +93,12 @@ class Cluster:
         return p
 
     def runner(self, *args, model=DEMO / "model", **how):
-        return self.start("runner", "--scheduler", self.address, "--model", model, "--adapters", DEMO / "adapters",
+        return self.start("runner", "--scheduler", self.reach or self.address, "--model", model, "--adapters", DEMO / "adapters",
                           "--threads", 1, *args, **how)
 
     def frontend(self, *args, listen="127.0.0.1:0"):
         """Its `http` is where clients come in; `listen`: where one before it was."""
-        p = self.start("frontend", "--listen", listen, "--scheduler", self.address, "--model", DEMO / "model", "--name", "demo",
+        p = self.start("frontend", "--listen", listen, "--scheduler", self.reach or self.address, "--model", DEMO / "model", "--name", "demo",
                        "--adapters", DEMO / "adapters", *args)
         p.http = p.wait_log(r"listens on http://(\S+)")[1]
         return p
