@@ -106,14 +106,30 @@ static int gpu_pages_free(const gpu_state *g)
     return g->pages_free;
 }
 
+/* A label's value: what would end it is escaped. */
+static void add_label(buf *out, const char *value)
+{
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\')
+            buf_add_char(out, '\\');
+        if (*value == '\n')
+            buf_add_str(out, "\\n");
+        else
+            buf_add_char(out, *value);
+    }
+}
+
 static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char *name, const char *help,
                         int (*value)(const gpu_state *))
 {
     gpu_state g;
     buf_printf(out, "# HELP punica_gpu_%s %s\n# TYPE punica_gpu_%s gauge\n", name, help, name);
     for (int i = 0; i < n_numbers; i++)
-        if (scheduler_get_gpu(s, i, &g))
-            buf_printf(out, "punica_gpu_%s{uuid=\"%s\"} %d\n", name, g.uuid, value(&g));
+        if (scheduler_get_gpu(s, i, &g)) {
+            buf_printf(out, "punica_gpu_%s{uuid=\"", name);
+            add_label(out, g.uuid);
+            buf_printf(out, "\"} %d\n", value(&g));
+        }
 }
 
 void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_frontends)

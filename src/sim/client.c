@@ -137,16 +137,15 @@ static void write_body(const client *c, buf *body)
 void client_ask(client *c, service *s, uint64_t content)
 {
     static const reply_ops ops = {.add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
-    buf body = {0};
+    charged_buf body = {0};
     c->base.ops = &ops;
     c->state = CLIENT_LIVE;
     c->asked_at = c->in->now;
     c->content = content;
-    write_body(c, &body);
+    write_body(c, &body.bytes);
     world_say(c->in, "client %d asks %s for %d tokens after %d%s%s", c->number, c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
               c->wish.max_tokens, c->wish.n_prompt, c->wish.is_killer ? ", a killer" : "", c->wish.stream ? ", as a stream" : "");
-    call_start(s, &c->base, body.data, body.len, false, "/v1/completions", "");
-    buf_free(&body);
+    call_start(s, &c->base, &body, false, "/v1/completions", "");
 }
 
 void client_leave(client *c, reply_loss how)

@@ -311,7 +311,7 @@ static void start_front(void *ctx)
         versions_set(f->versions, sim_adapter_name(i), &d);
     }
     f->counts = (metrics){0};
-    f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts, .max_body = 16 << 10,
+    f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts,
                      .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
                      .plain_id = 'a', .keep_alive = c->keep_alive};
     spans_end(&f->outages, c->w.now);
