@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -200,6 +201,50 @@ def test_a_hung_worker_is_killed(cluster, expected):
     os.kill(runner.children()[0], signal.SIGSTOP)
     assert streams.finish() == expected
     runner.wait_log("ended: hung")
+
+
+class Limp(threading.Thread):
+    """Lets a process run for a hundredth of the time only."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.pid, self.over = pid, False
+        self.start()
+
+    def run(self):
+        while not self.over:
+            os.kill(self.pid, signal.SIGSTOP)
+            time.sleep(0.3)
+            os.kill(self.pid, signal.SIGCONT)
+            time.sleep(0.003)
+
+    def stop(self):
+        self.over = True
+        self.join()
+
+
+def test_a_slow_gpu_is_left_until_it_recovers(cluster, expected):
+    """It has the largest working set, but new requests and those it had go on elsewhere; when it is fast again it is used again."""
+    scheduler = cluster.scheduler()
+    runners = {}
+    for n in (1, 2):
+        r = cluster.runner()
+        cluster.wait_gpus(n)
+        runners.update({g["uuid"]: r for g in cluster.signals()["gpus"] if g["uuid"] not in runners})
+    assert Streams(cluster).finish() == expected
+    busy = max(runners)                     # with equal working sets the highest is preferred
+    limp = Limp(runners[busy].children()[0])
+    try:
+        assert Streams(cluster).finish() == expected
+        assert f"GPU {busy} is slow: a step takes" in scheduler.log()
+        assert Streams(cluster).finish() == expected
+        assert {g["uuid"]: g["slow"] for g in cluster.signals()["gpus"]} == {uuid: uuid == busy for uuid in runners}
+        assert f'punica_gpu_slow{{uuid="{busy}"}} 1' in cluster.get("/metrics")
+        assert "ended" not in runners[busy].log()
+    finally:
+        limp.stop()
+    scheduler.wait_log(f"GPU {busy} is as fast as it should be again")
+    assert not any(g["slow"] for g in cluster.signals()["gpus"])
 
 
 def test_a_request_that_kills_its_workers_fails_alone(cluster, expected, tmp_path):
