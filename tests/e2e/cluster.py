@@ -80,14 +80,15 @@ class Cluster:
         self.reach = None               # where runners and frontends find the scheduler, if not there
 
     def start(self, name, *args, secret=SECRET, env={}):
+        """secret: in its environment; None: nowhere."""
         log = self.folder / f"{len(self.processes)}-{name}.log"
-        p = Process(log, name, *args, env={**os.environ, "PUNICA_SECRET": secret, **env})
+        p = Process(log, name, *args, env={**os.environ, **({"PUNICA_SECRET": secret} if secret else {}), **env})
         self.processes.append(p)
         return p
 
-    def scheduler(self, *args):
+    def scheduler(self, *args, **how):
         """Where the one before it was, if there was one."""
-        p = self.start("scheduler", "--listen", self.address or "127.0.0.1:0", "--http", self.http or "127.0.0.1:0", *args)
+        p = self.start("scheduler", "--listen", self.address or "127.0.0.1:0", "--http", self.http or "127.0.0.1:0", *args, **how)
         m = p.wait_log(r"listens on (\S+), HTTP on (\S+)")
         self.address, self.http = m[1], m[2]
         return p
@@ -96,10 +97,10 @@ class Cluster:
         return self.start("runner", "--scheduler", self.reach or self.address, "--model", model, "--adapters", DEMO / "adapters",
                           "--threads", 1, *args, **how)
 
-    def frontend(self, *args, listen="127.0.0.1:0"):
+    def frontend(self, *args, listen="127.0.0.1:0", **how):
         """Its `http` is where clients come in; `listen`: where one before it was."""
         p = self.start("frontend", "--listen", listen, "--scheduler", self.reach or self.address, "--model", DEMO / "model", "--name", "demo",
-                       "--adapters", DEMO / "adapters", *args)
+                       "--adapters", DEMO / "adapters", *args, **how)
         p.http = p.wait_log(r"listens on http://(\S+)")[1]
         return p
 

@@ -342,11 +342,11 @@ def test_several_workers_on_one_runner(cluster, expected):
 
 def test_strangers_are_refused_and_told_why(cluster, one_golden):
     scheduler = cluster.scheduler()
-    runner = cluster.runner(secret="another secret")
+    runner = cluster.runner(secret="another secret of the tests")
     runner.wait_log(r"refused by scheduler \S+ at " + cluster.address + ": wrong secret")
     scheduler.wait_log(r"refused runner \S+ at 127\.0\.0\.1:\d+: wrong secret")
     with pytest.raises(wire.Refused, match="wrong secret"):
-        wire.Link(cluster.address, "a third secret")
+        wire.Link(cluster.address, "a third secret of the tests")
     with pytest.raises(wire.Refused, match="version 99"):
         wire.Link(cluster.address, SECRET, version=99)
     scheduler.wait_log("refused .*version 99")
@@ -433,6 +433,7 @@ def test_bad_options_are_one_line(punica, tmp_path, monkeypatch):
     assert "secret" in punica.refuses("scheduler")
     short = tmp_path / "short"
     short.write_text("abc\n")
+    short.chmod(0o600)
     assert "shorter" in punica.refuses("scheduler", "--secret-file", short)
     monkeypatch.setenv("PUNICA_SECRET", SECRET)
     assert "nonsense" in punica.refuses("scheduler", "--listen", "nonsense")

@@ -66,10 +66,12 @@ static void on_down(void *ctx, net_link *l, const char *why)
     snprintf(p->why, sizeof p->why, "%s", why);
 }
 
+static const credentials secret = {.secret = {"a secret"}};
+
 static link_options options_of(Hello__Role role, uint64_t instance, const char *model)
 {
     link_options o = link_options_default();
-    o.secret = "a secret";
+    o.own = &secret;
     o.role = role;
     o.name = "peer";
     o.instance = instance;
@@ -90,7 +92,7 @@ static sched_server *start_server(event_loop *loop)
 {
     sched_server_options o = sched_server_options_default();
     o.listen = "127.0.0.1:0";
-    o.link.secret = "a secret";
+    o.link.own = &secret;
     err e;
     sched_server *v = sched_server_new(&loop->base, &o, &e);
     assert_non_null(v);
