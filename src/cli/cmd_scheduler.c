@@ -59,12 +59,7 @@ static int serve(arguments *a, err *e)
     if (a->scale_hook)
         a->server.hook = scale_hook_new(loop->events, a->scale_hook, a->hook_every);
     sched_server *v = sched_server_new(&loop->base, &a->server, e);
-<<<<<<< HEAD
     sched_http *http = v ? sched_http_new(loop, v, a->http, e) : NULL;
-    free(secret);
-=======
-    sched_http *http = v ? sched_http_new(loop->events, v, a->http, e) : NULL;
->>>>>>> guard
     if (http) {
         log_info("scheduler listens on %s, HTTP on %s", sched_server_address(v), sched_http_address(http));
         cluster_run(loop->events, &a->role);

@@ -336,7 +336,8 @@ def test_several_workers_on_one_runner(cluster, expected):
     cluster.wait_gpus(2)
     streams = Streams(cluster)
     streams.until(60)
-    assert [g["running"] for g in cluster.signals()["gpus"]] == [3, 3] and cluster.signals()["scale_up"]
+    now = cluster.signals()
+    assert [g["running"] for g in now["gpus"]] == [3, 3] and now["scale_up"]
     assert streams.finish() == expected
 
 
