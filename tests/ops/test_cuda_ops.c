@@ -407,11 +407,11 @@ static void embed_on(backend *be)
         both x = blank(be, DTYPE_F32, b.cpu.n_rows, hidden), y = blank(be, be->act, b.cpu.n_out, hidden);
         both picked = randoms(be, be->act, b.cpu.n_rows, hidden, 1);
         be->ops->begin(be, &b.gpu, &b);
-        be->ops->embed(be, &x.gpu, &table, &b.gpu);
+        be->ops->embed(be, &x.gpu, &table, 0, &b.gpu);
         be->ops->gather(be, &y.gpu, &picked.gpu, &b.gpu);
         be->ops->end(be);
         b.cpu.token = token;
-        cpu->ops->embed(cpu, &x.cpu, &host, &b.cpu);
+        cpu->ops->embed(cpu, &x.cpu, &host, 0, &b.cpu);
         cpu->ops->gather(cpu, &y.cpu, &picked.cpu, &b.cpu);
         compare(be, "embed", &x, 0);
         compare(be, "gather", &y, 0);
