@@ -39,14 +39,16 @@ typedef struct {
 /* The additions to one `linear` (see backend.h): part i goes to its projection i. */
 typedef struct { lora_part part[3]; } lora_site;
 
-/* An adapter in backend memory. site: [n_sites], index as the model numbers its linears. */
-typedef struct {
+/* An adapter in backend memory. site: [n_sites], index as the model numbers its linears: those of one rank after those of
+ * the other, where several are on the device. */
+typedef struct lora {
     int n_sites;
     lora_site *site;
     int max_rank_sum;           /* over sites: the largest sum of the three ranks */
     size_t bytes;               /* of backend memory held */
     void *data;                 /* the one backend allocation all parts point into */
     void *table;                /* the backend's own index of the sites; behind the parts in data */
+    struct lora *next;          /* the shares of the ranks on the next device of a group; NULL: there is none */
 } lora;
 
 /* Rows [indptr[i], indptr[i+1]) use lora[i]; NULL is the base model. */

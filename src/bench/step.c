@@ -16,7 +16,7 @@ typedef struct { decode_bench *at[2]; int n; double layers; } benches;
 
 step_options step_options_default(bool per_layer)
 {
-    step_options o = {.device = "cpu", .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .per_layer = per_layer,
+    step_options o = {.device = "cpu", .tp = 1, .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .per_layer = per_layer,
                       .n_batches = 5, .batch = {1, 8, 32, 64, 128}, .n_contexts = 2, .context = {512, 2048},
                       .n_prompts = 1};
     if (per_layer) {
@@ -163,7 +163,7 @@ static int run_shape(const step_options *o, const model_config *c, err *e)
         return err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     if (csv)
         fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes\n");
-    backend *be = backend_open(o->device, o->type, 0, e);
+    backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     benches b = {.n = 0};
     int max_positions = 0, status = be ? 0 : -1;
     if (status == 0) {
@@ -175,8 +175,7 @@ static int run_shape(const step_options *o, const model_config *c, err *e)
     }
     for (int i = 0; i < b.n; i++)
         decode_free(b.at[i]);
-    if (be)
-        be->ops->free(be);
+    backend_close(be);
     if (csv && fclose(csv) != 0 && status == 0)
         status = err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     return status;

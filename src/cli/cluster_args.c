@@ -7,10 +7,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "backend/devices.h"
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "model/model.h"
+#include "model/split.h"
 
 int cluster_log(const char *file, const char *name, err *e)
 {
@@ -57,10 +60,49 @@ static int share_of_cores(int n)
     return cores / n > 1 ? cores / n : 1;
 }
 
+/* The GPUs of a device's name must make up whole workers. */
+static int check_device(const worker_args *a, const char *device, err *e)
+{
+    int n, tp = a->tp > 1 ? a->tp : 1, first = backend_device_range(device, &n, e);
+    if (first < -1)
+        return -1;
+    if (n > 1 && n % tp != 0)
+        return err_set(e, "%s is %d GPUs, which do not make up workers of %d (--tp)", device, n, tp);
+    return 0;
+}
+
+static int check_split(const worker_args *a, err *e)
+{
+    model_config c;
+    if (a->tp < 2 || !a->model_dir)
+        return 0;
+    if (model_config_read(&c, a->model_dir, e))
+        return -1;
+    int status = split_check(&c, a->tp, e);
+    model_config_deinit(&c);
+    return status;
+}
+
 int worker_args_check(const worker_args *a, err *e)
 {
     weights_form form;
-    return a->weights ? weights_form_find(a->weights, &form, e) : 0;
+    for (int i = 0; i < a->devices.n; i++)
+        if (check_device(a, a->devices.items[i], e))
+            return -1;
+    if (a->weights && weights_form_find(a->weights, &form, e))
+        return -1;
+    return check_split(a, e);
+}
+
+/* A worker for every tp of a range of GPUs, or for any other device. */
+static void add_workers(strings *to, const char *device, int tp)
+{
+    err unused;
+    int n, first = backend_device_range(device, &n, &unused);
+    if (n == 1)
+        add_string(to, xstrdup(device));
+    for (int i = 0; n > 1 && i + tp <= n; i += tp)
+        add_string(to, tp == 1 ? xasprintf("cuda:%d", first + i) : xasprintf("cuda:%d-%d", first + i, first + i + tp - 1));
 }
 
 void worker_args_apply(const worker_args *a, runner_options *o)
@@ -68,10 +110,11 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     strings devices = {0}, args = {0};
     int copies = a->n_workers > 0 ? a->n_workers : 1, n_cpu = 0;
     for (int i = 0; i < (a->devices.n ? a->devices.n : 1); i++)
-        for (int k = 0; k < copies; k++) {
-            add_string(&devices, xstrdup(a->devices.n ? a->devices.items[i] : "cpu"));
-            n_cpu += strcmp(devices.at[devices.n - 1], "cpu") == 0;
-        }
+        for (int k = 0; k < copies; k++)
+            add_workers(&devices, a->devices.n ? a->devices.items[i] : "cpu", a->tp > 1 ? a->tp : 1);
+    for (size_t i = 0; i < devices.n; i++)
+        n_cpu += strcmp(devices.at[i], "cpu") == 0;
+    add_number(&args, "--tp", a->tp);
     add_option(&args, "--model", a->model_dir);
     add_option(&args, "--adapters", a->adapters_dir);
     for (int i = 0; i < a->adapters.n; i++)

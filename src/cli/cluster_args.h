@@ -4,6 +4,7 @@
 
 #include <event2/event.h>
 
+#include "backend/group.h"
 #include "cli/options.h"
 #include "net/link.h"
 #include "runner/runner.h"
@@ -28,13 +29,15 @@ typedef struct {
     const char *weights;        /* NULL: as they are stored */
     option_list adapters;       /* NAME=DIR */
     option_list devices;        /* none: cpu */
+    int tp;                     /* ranks that each worker's model is split over; 0: 1 */
     int n_workers;              /* per device; 0: 1 */
     int max_batch, threads, kv_pages, adapter_slots;        /* 0: as the engine likes */
 } worker_args;
 
 /* Their rows of a table of options; w: a worker_args *. */
 #define WORKER_OPTIONS(w)                                                                                              \
-    {"device", OPT_LIST, &(w)->devices, "NAME", "cpu, cuda or cuda:N; repeat for more, a worker each (cpu)"},           \
+    {"device", OPT_LIST, &(w)->devices, "NAME", "cpu, cuda, cuda:N or cuda:N-M; repeat for more, a worker each (cpu)"}, \
+    {"tp", OPT_INT, &(w)->tp, "N", "split the model over N GPUs, which are then one worker (1)", 1, MAX_RANKS},          \
     {"workers", OPT_INT, &(w)->n_workers, "N", "workers on each device (1)", 1, 256},                                   \
     {"weights", OPT_STRING, &(w)->weights, "FORM", WEIGHTS_HELP},                                                       \
     {"max-batch", OPT_INT, &(w)->max_batch, "N", "requests running together on one (32)", 1, 4096},                     \

@@ -9,6 +9,7 @@
 #include "bench/op.h"
 #include "bench/step.h"
 #include "bench/textgen.h"
+#include "backend/group.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 
@@ -62,7 +63,8 @@ static int textgen(int argc, char **argv)
         {"prefills", OPT_INT, &o.max_prefills, "N", "prompts per model invocation (1)", 1, 4096},
         {"prefill-rows", OPT_INT, &o.prefill_rows, "N", "rows of prompts per invocation (256)", 1, 65536},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
-        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
         {"threads", OPT_INT, &o.threads, "N", "CPU threads (all cores)", 1, 1024},
         {"seed", OPT_U64, &o.seed, "N", "of weights, prompts and order (0)"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
@@ -153,7 +155,8 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL, *weights = "stored";
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
-        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
         {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "backend/devices.h"
+#include "backend/group.h"
 #include "base/mem.h"
 #include "cli/adapter_set.h"
 #include "cli/commands.h"
@@ -27,7 +28,7 @@ typedef struct {
     bool json;
     sampling how;
     const char *device, *weights;
-    int max_batch, threads, kv_pages;
+    int tp, max_batch, threads, kv_pages;
 } arguments;
 
 /* How a prompt ended, and the logprobs of its output where asked for. */
@@ -51,7 +52,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .max_batch = 32};
+    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .tp = 1, .max_batch = 32};
     const option options[] = {
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -67,7 +68,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"min-p", OPT_FLOAT, &a->how.min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
         {"seed", OPT_U64, &a->how.seed, "N", "of the randomness (0)"},
         {"Engine"},
-        {"device", OPT_STRING, &a->device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"device", OPT_STRING, &a->device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &a->tp, "N", TP_HELP, 1, MAX_RANKS},
         {"weights", OPT_STRING, &a->weights, "FORM", WEIGHTS_HELP},
         {"max-batch", OPT_INT, &a->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
@@ -126,7 +128,7 @@ static int job_open(job *j, const arguments *a, err *e)
     dtype type;
     weights_form form;
     if (weights_form_find(a->weights, &form, e) || model_weights_type(a->model_dir, &type, e) ||
-        !(j->be = backend_open(a->device, type, a->threads, e)))
+        !(j->be = backend_open(a->device, a->tp, type, a->threads, e)))
         return -1;
     if (!(j->m = model_load(j->be, a->model_dir, form, e)) || !(j->t = tokenizer_load(a->model_dir, e)))
         return -1;
@@ -145,8 +147,7 @@ static void job_close(job *j)
     adapter_set_close(&j->adapters);
     tokenizer_free(j->t);
     model_free(j->m);
-    if (j->be)
-        j->be->ops->free(j->be);
+    backend_close(j->be);
 }
 
 static int add_prompt(engine *g, const job *j, int i, err *e)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
+#include "backend/group.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/commands.h"
@@ -13,12 +14,13 @@
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
 {
-    *w = (worker_options){.device = "cpu", .weights = "stored", .max_batch = 32, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
+    *w = (worker_options){.device = "cpu", .weights = "stored", .tp = 1, .max_batch = 32, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
     const option options[] = {
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"adapter", OPT_LIST, adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
-        {"device", OPT_STRING, &w->device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"device", OPT_STRING, &w->device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &w->tp, "N", TP_HELP, 1, MAX_RANKS},
         {"weights", OPT_STRING, &w->weights, "FORM", WEIGHTS_HELP},
         {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &w->threads, "N", "CPU threads (all cores)", 1, 1024},

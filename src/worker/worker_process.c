@@ -55,7 +55,7 @@ static int open_all(worker_process *p, err *e)
     dtype type;
     weights_form form;
     if (weights_form_find(o->weights, &form, e) || model_weights_type(o->model_dir, &type, e) ||
-        !(p->be = backend_open(o->device, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
+        !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
     p->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
                                   .base = &p->m->config, .be = p->be};
@@ -81,8 +81,7 @@ static void close_all(worker_process *p)
     worker_free(p->w);
     engine_free(p->g);
     model_free(p->m);
-    if (p->be)
-        p->be->ops->free(p->be);
+    backend_close(p->be);
     frame_reader_deinit(&p->in);
     buf_free(&p->frame);
 }

@@ -714,7 +714,7 @@ static void embed_on(backend *be)
             ((uint16_t *)table.data)[i] = (uint16_t)(i * 17);
         for (int i = 0; i <= 4096; i++)
             token[i] = 4096 - i;
-        be->ops->embed(be, &y, &table, &(batch){.n_rows = 4096 + 1, .token = token});
+        be->ops->embed(be, &y, &table, 0, &(batch){.n_rows = 4096 + 1, .token = token});
         for (int r = 0; r <= 4096; r++)
             for (int c = 0; c < 15; c++) {
                 double got = at(&y, r, c), want = at(&table, 4096 - r, c);

@@ -3,7 +3,8 @@
  * Both sides get the same random numbers, rounded to the GPU's type; the CPU computes in float32. What the
  * GPU writes is poisoned first, and so are the rows by which it rounds a batch up. Numbers are fresh on each
  * run: the seed is printed, and PUNICA_TEST_SEED sets it. PUNICA_TEST_QUICK runs a small selection, for the
- * sanitizers. Without a GPU every test is skipped; with PUNICA_TEST_GPU set that is a failure. */
+ * sanitizers; PUNICA_TEST_ONLY names the tests to run ("test_lin*"). Without a GPU every test is skipped; with
+ * PUNICA_TEST_GPU set that is a failure. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -406,11 +407,11 @@ static void embed_on(backend *be)
         both x = blank(be, DTYPE_F32, b.cpu.n_rows, hidden), y = blank(be, be->act, b.cpu.n_out, hidden);
         both picked = randoms(be, be->act, b.cpu.n_rows, hidden, 1);
         be->ops->begin(be, &b.gpu, &b);
-        be->ops->embed(be, &x.gpu, &table, &b.gpu);
+        be->ops->embed(be, &x.gpu, &table, 0, &b.gpu);
         be->ops->gather(be, &y.gpu, &picked.gpu, &b.gpu);
         be->ops->end(be);
         b.cpu.token = token;
-        cpu->ops->embed(cpu, &x.cpu, &host, &b.cpu);
+        cpu->ops->embed(cpu, &x.cpu, &host, 0, &b.cpu);
         cpu->ops->gather(cpu, &y.cpu, &picked.cpu, &b.cpu);
         compare(be, "embed", &x, 0);
         compare(be, "gather", &y, 0);
@@ -946,6 +947,8 @@ int main(void)
     err e = {""};
     seed = wish ? strtoull(wish, NULL, 10) : (uint64_t)time(NULL);
     quick = getenv("PUNICA_TEST_QUICK") != NULL;
+    if (getenv("PUNICA_TEST_ONLY"))
+        cmocka_set_test_filter(getenv("PUNICA_TEST_ONLY"));
     cpu = backend_cpu_new(0);
     gpu[0] = backend_cuda_new(0, DTYPE_F16, &e);
     gpu[1] = gpu[0] ? backend_cuda_new(0, DTYPE_BF16, &e) : NULL;

@@ -424,6 +424,51 @@ void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, 
     cuda_add_rms_norm(be, y, x, delta, w, eps);
 }
 
+/* y += v B, and no more. A block owns BLOCK_ROWS rows of 256 columns of the one projection, a warp one row. */
+template <typename T>
+static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
+expand_rows(T *y, int n_rows, int cols, expansion e)
+{
+    __shared__ float shared_v[BLOCK_ROWS][RANKS];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
+    int col = blockIdx.x * WARP_COLS + lane * LANE_COLS;
+    bool live = row < n_rows;
+
+    let_next_start();
+    product<T, 8> p;
+    start(p, live ? entry_of(e, row) : NULL, 0, col, cols);
+    wait_for_v(e, p.rank > 0);
+    float x[LANE_COLS] = {};
+    for (int from = 0; from < p.rank; from += RANKS) {
+        __syncwarp();
+        sum_splits(shared_v[warp], e, row, from, p.rank - from, lane, 32);
+        __syncwarp();
+        add_product(x, p, shared_v[warp], from);
+    }
+
+    wait_for_previous();
+    if (p.rank == 0 || col >= cols)
+        return;
+    T *place = y + (size_t)row * cols + col;
+    add_n(x, place);
+    store_n(place, x);
+}
+
+template <typename T> static void run_rows(cuda_backend *cu, tensor *y, const adapted *a)
+{
+    dim3 grid((unsigned)tiles_of(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
+    launch(cu, "expand", expand_rows<T>, grid, 32 * BLOCK_ROWS, 0, y->data, y->rows, y->cols, expansion_of(cu, a));
+}
+
+void cuda_expand(backend *be, tensor *y, const adapted *a, const batch *b)
+{
+    CHECK(y->type == be->act && a->w->n == 1 && y->cols == a->w->part[0].w.rows);
+    if (cuda_of(be)->shape.fused && y->cols % LANE_COLS == 0)
+        BY_ACT(run_rows, cuda_of(be), y, a);
+    else
+        expand_alone(be, y, a, b);
+}
+
 /* y = silu(gate + v0 B0) * (up + v1 B1). A block owns BLOCK_ROWS rows of 256 columns, a warp one row.
  * Shared: twice RANKS floats of v for each row. */
 template <typename T, int AHEAD>
