@@ -316,6 +316,7 @@ static void what_one_event_causes_is_one_message_per_gpu(void **state)
     UNTIL(s->loop, s->run.n_got == 3);
     send_gpu_up(s, 1, 2, 4);
     GpuGone gone = GPU_GONE__INIT;
+    gone.died = true;           /* of none of these: it had not taken them in */
     gone.message = "gone";
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_GPU_GONE;
