@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 /* File and tensor names come from outside and may hold anything; a message stays one line. */
 static void keep_one_line(char *s)
 {
@@ -37,6 +39,9 @@ int err_wrap(err *e, const char *fmt, ...)
 
 void check_failed(const char *cond, const char *file, int line)
 {
-    fprintf(stderr, "punica: internal error at %s:%d: CHECK(%s)\n", file, line, cond);
+    char text[600];
+    int n = snprintf(text, sizeof text, "punica: internal error at %s:%d: CHECK(%.300s)\n", file, line, cond);
+    log_write(text, (size_t)n);
+    log_flush();
     abort();
 }

@@ -16,7 +16,7 @@
 
 typedef struct {
     const char *scheduler;      /* address */
-    link_options link;          /* secret, TLS, model; the role is set here */
+    link_options link;          /* credentials, model; the role is set here */
     int max_live;               /* requests; more are refused */
     int threads;                /* on which owners are told of tokens */
     double patience;            /* seconds without a scheduler after which live requests end with TOO_LATE */

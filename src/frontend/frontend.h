@@ -15,7 +15,7 @@
 typedef struct {
     const char *listen;                 /* "HOST:PORT" for clients; port 0: any */
     const char *scheduler;              /* address */
-    link_options link;                  /* secret, TLS, model; the role is set here */
+    link_options link;                  /* credentials, model; the role is set here */
     const char *model_dir;              /* for tokenizer and chat template */
     const char *chat_template;          /* a file to use instead of the model's own; may be NULL */
     const char *model_name;             /* what clients call the base model */

@@ -86,9 +86,8 @@ static char *own_name(void)
 
 static void endpoint_init(endpoint *end, net_loop *on, const link_options *o, const link_events *e, proof_side side)
 {
-    CHECK(o->secret && o->ping_every > 0 && o->silence > 0);
+    CHECK(o->own && o->ping_every > 0 && o->silence > 0);
     *end = (endpoint){.on = on, .opt = *o, .events = *e, .side = side};
-    end->opt.secret = xstrdup(o->secret);
     end->opt.name = o->name ? xasprintf("%.200s", o->name) : own_name();
     end->opt.instance = o->instance ? o->instance : loop_random_id(on);
     end->opt.model = o->model ? xstrdup(o->model) : NULL;
@@ -96,7 +95,6 @@ static void endpoint_init(endpoint *end, net_loop *on, const link_options *o, co
 
 static void endpoint_deinit(endpoint *end)
 {
-    free((char *)end->opt.secret);
     free((char *)end->opt.name);
     free((char *)end->opt.model);
 }
@@ -317,6 +315,10 @@ static void check_peer(net_link *l)
         miss(l, why);
         return;
     }
+    if (!session_is_believed(l->talk)) {
+        link_drop(l, "the secret by which the link was made is not believed any more");
+        return;
+    }
     session_ping(l->talk);
     loop_timer_set(l->timer, l->end->opt.ping_every);
 }
@@ -408,7 +410,7 @@ static void start_connecting(net_link *l)
 
 net_link *link_connect(net_loop *on, const char *to, const link_options *o, const link_events *e, err *error)
 {
-    dialer *d = on->ops->dialer_new(on, to, o->tls_ca, error);
+    dialer *d = on->ops->dialer_new(on, to, o->own, error);
     if (!d)
         return NULL;
     endpoint *end = XNEW(endpoint);
@@ -478,7 +480,7 @@ link_listener *link_listen(net_loop *on, const char *at, const link_options *o, 
     link_listener *s = XNEW(link_listener);
     const acceptor_events events = {on_accepted, s};
     endpoint_init(&s->end, on, o, e, SIDE_LISTENING);
-    s->door = on->ops->acceptor_new(on, at, o->tls_cert, o->tls_key, &events, error);
+    s->door = on->ops->acceptor_new(on, at, o->own, &events, error);
     if (s->door)
         return s;
     link_listener_free(s);

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -30,6 +31,8 @@ typedef struct {
     size_t (*read)(net_stream *, void *to, size_t n);
     void (*finish)(net_stream *);
     void (*free)(net_stream *);
+    bool (*peer_has_role)(net_stream *, const char *role);      /* NULL, as the next: there is no TLS here */
+    bool (*channel_key)(net_stream *, uint8_t key[32]);
 } stream_ops;
 
 struct net_stream {
@@ -68,6 +71,18 @@ static inline size_t stream_read(net_stream *s, void *to, size_t n)
 static inline void stream_finish(net_stream *s)
 {
     s->ops->finish(s);
+}
+
+/* Whether the peer has shown a certificate that it has this role (credentials.h). */
+static inline bool stream_peer_has_role(net_stream *s, const char *role)
+{
+    return s->ops->peer_has_role && s->ops->peer_has_role(s, role);
+}
+
+/* What only the two ends of this connection know. False: it is not encrypted, so there is no such thing. */
+static inline bool stream_channel_key(net_stream *s, uint8_t key[32])
+{
+    return s->ops->channel_key && s->ops->channel_key(s, key);
 }
 
 /* Close at once. */

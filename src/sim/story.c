@@ -262,6 +262,7 @@ static void play(story *s)
     if (s->c.w.violation.len)
         return;
     cluster_count(&s->c);
+    s->c.in_order = true;
     have_late_clients(s);
     if (!s->c.w.violation.len)
         drain_all(s);

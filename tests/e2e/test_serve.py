@@ -522,7 +522,7 @@ def test_broken_model(punica, tmp_path):
 def test_frontend_without_scheduler():
     """It says so, holds a request for a while, and gives it up in the end."""
     frontend = Served("frontend", "--listen", "127.0.0.1:0", "--scheduler", "127.0.0.1:1", "--model", DEMO / "model", "--patience", 1.5,
-                       env={"PUNICA_SECRET": "a secret of a test"})
+                       env={"PUNICA_SECRET": "a secret of this one test"})
     url = frontend.wait_log(r"http://(\S+)")[1]
     assert raw(url, "GET", "/health")[0] == 200
     status, _, why = raw(url, "GET", "/ready")
