@@ -318,7 +318,7 @@ static void on_quiet(void *ctx)
 static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
-    int room = c->s->tools.context - (int)n_prompt;
+    int room = c->p->context - (int)n_prompt;
     answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .logprobs = r->how.n_logprobs > 0,
                           .max_tokens = r->max_tokens > 0 && r->max_tokens < room ? r->max_tokens : room,
                           .min_tokens = r->how.min_tokens};

@@ -20,6 +20,7 @@
 #define RESERVE 32                      /* connections for operators when clients have all others */
 
 struct frontend {
+    atomic_int context;         /* tokens of prompt and output together: the model's, or what the GPUs hold */
     event_loop *loop;                   /* borrowed */
     http_server *http;
     budget memory;
@@ -82,7 +83,7 @@ static int start_http(frontend *f, const frontend_options *o, err *e)
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
 {
     const dispatch_options d = {.scheduler = o->scheduler, .link = o->link, .max_live = o->max_live, .threads = o->threads,
-                                .patience = o->patience};
+                                .patience = o->patience, .context = &f->context};
     f->routes.calls.at_scheduler = dispatch_new(&f->loop->base, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
@@ -105,10 +106,11 @@ static int load(frontend *f, const frontend_options *o, err *e)
         !(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
     f->versions = versions_new(s->models);
-    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .context = o->context, .vocab = o->vocab};
+    atomic_init(&f->context, o->context);
+    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .context = &f->context, .vocab = o->vocab};
     f->threads = background_new(f->loop->events, o->threads / 2 + 1);
     s->preparer = preparer_new(f->threads, &s->tools);
-    f->routes.list = model_list_new(f->threads, s->models, f->routes.created, o->context);
+    f->routes.list = model_list_new(f->threads, s->models, f->routes.created, &f->context);
     s->plain_id = plain_id(f->t);
     return 0;
 }

@@ -23,7 +23,7 @@ struct model_list {
     background *threads;
     const catalog *models;
     int64_t created;
-    int context;
+    const atomic_int *context;
     bool running;
     buf json;                   /* while it runs, its thread's */
     asker_list now, next;       /* who is told when it is done, and when it has been done once more */
@@ -34,7 +34,7 @@ static void run(task *t)
     model_list *l = (model_list *)t;
     int n;
     char **names = catalog_list(l->models, &n);
-    api_write_models(&l->json, catalog_base(l->models), names, n, l->created, l->context);
+    api_write_models(&l->json, catalog_base(l->models), names, n, l->created, atomic_load(l->context));
     catalog_list_free(names, n);
 }
 
@@ -69,7 +69,7 @@ static void drop(task *t)
     (void)t;
 }
 
-model_list *model_list_new(background *threads, const catalog *models, int64_t created, int context)
+model_list *model_list_new(background *threads, const catalog *models, int64_t created, const atomic_int *context)
 {
     model_list *l = XNEW(model_list);
     l->t.turn.size = SIZE;

@@ -5,6 +5,8 @@
 #ifndef PUNICA_FRONTEND_MODEL_LIST_H
 #define PUNICA_FRONTEND_MODEL_LIST_H
 
+#include <stdatomic.h>
+
 #include "base/buf.h"
 #include "frontend/background.h"
 #include "frontend/catalog.h"
@@ -13,7 +15,7 @@ typedef struct model_list model_list;
 typedef struct model_asker model_asker;
 
 /* All borrowed. created: seconds since the epoch. */
-model_list *model_list_new(background *threads, const catalog *models, int64_t created, int context);
+model_list *model_list_new(background *threads, const catalog *models, int64_t created, const atomic_int *context);
 void model_list_free(model_list *l);            /* nobody may be asking, and the threads are freed before */
 
 /* tell is called once, from the loop. */

@@ -12,10 +12,13 @@
 #define TRIM_AFTER ((size_t)1 << 20)    /* bytes of a body after which memory goes back to the system */
 #define VERSION_SIZE ((size_t)1 << 20)  /* what finding a version counts as among bodies: files are read */
 
+#define CONTEXT_IS "This model's maximum context length is %d tokens, for prompt and output together. However, "       /* by which clients know it */
+
 /* What prepares one body. */
 typedef struct {
     const prepare_tools *tools;
     const atomic_bool *stop;    /* NULL: never */
+    int context;
 } preparing;
 
 /* The conversation as the model's template writes it. */
@@ -36,12 +39,11 @@ static int chat_text(const prepare_tools *w, const api_request *r, buf *out, err
 /* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. */
 static int encode(const preparing *w, const char *text, size_t n, bool special, const char *field, ids *out, api_error *e)
 {
-    const encode_limits l = {.max_ids = 2 * (size_t)w->tools->context, .stop = w->stop};
+    const encode_limits l = {.max_ids = 2 * (size_t)w->context, .stop = w->stop};
     int rc = tokenizer_encode_within(w->tools->t, text, n, special, &l, out, &e->what);
     if (rc > 0)
         return api_error_set(e, 400, field, "context_length_exceeded",
-                             "the prompt has more than %zu tokens; this model's context is %d, for prompt and output together", l.max_ids,
-                             w->tools->context);
+                             CONTEXT_IS "your prompt has more than %zu tokens", w->context, l.max_ids);
     return rc ? api_error_bad(e, field) : 0;
 }
 
@@ -72,18 +74,17 @@ static void prompt_text(const prepare_tools *w, const api_prompt *p, const ids *
 }
 
 /* Prompts the engine would refuse are refused here, with the field's name. */
-static int check_tokens(const prepare_tools *w, const api_request *r, const ids *x, api_error *e)
+static int check_tokens(const preparing *w, const api_request *r, const ids *x, api_error *e)
 {
     const char *field = r->chat ? "messages" : "prompt";
     if (x->n == 0)
         return api_error_set(e, 400, field, NULL, "the prompt is empty");
     if (x->n >= (size_t)w->context)
         return api_error_set(e, 400, field, "context_length_exceeded",
-                             "the prompt has %zu tokens; this model's context is %d, for prompt and output together",
-                             x->n, w->context);
+                             CONTEXT_IS "your prompt has %zu tokens, and there must be room for one more", w->context, x->n);
     for (size_t i = 0; i < x->n; i++)
-        if (x->items[i] >= w->vocab)
-            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->vocab);
+        if (x->items[i] >= w->tools->vocab)
+            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->tools->vocab);
     int room = w->context - (int)x->n;
     if (r->how.min_tokens > room)
         return api_error_set(e, 400, "min_tokens", NULL,
@@ -102,7 +103,7 @@ static int encode_all(const preparing *w, prepared *p, api_error *e)
         ids *x = &p->prompt[p->n_prompts++];
         if (r->chat ? chat_tokens(w, r, x, e) : prompt_tokens(w, &r->prompt[p->n_prompts - 1], x, e))
             return -1;
-        if (check_tokens(w->tools, r, x, e))
+        if (check_tokens(w, r, x, e))
             return -1;
         if (r->echo)
             prompt_text(w->tools, &r->prompt[p->n_prompts - 1], x, &p->echo[p->n_prompts - 1]);
@@ -121,8 +122,9 @@ static int read_body(prepared *p, const preparing *w, bool chat, const char *bod
 
 prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n, const atomic_bool *stop)
 {
-    const preparing w = {tools, stop};
+    const preparing w = {tools, stop, atomic_load(tools->context)};
     prepared *p = XNEW(prepared);
+    p->context = w.context;
     p->failed = read_body(p, &w, chat, body, n, &p->error) || encode_all(&w, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;

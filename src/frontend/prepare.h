@@ -13,12 +13,13 @@
 #include "frontend/versions.h"
 #include "text/tokenizer.h"
 
-/* What preparing takes; immutable. */
+/* What preparing takes. */
 typedef struct {
     const tokenizer *t;
-    templates *chat;            /* these two are not: they look after themselves */
+    templates *chat;
     versions *adapters;
-    int context, vocab;         /* tokens of prompt and output together; ids are below vocab */
+    const atomic_int *context;  /* tokens of prompt and output together; may change at any time */
+    int vocab;                  /* ids are below */
 } prepare_tools;
 
 typedef struct {
@@ -28,6 +29,7 @@ typedef struct {
     ids *prompt;                /* [n_prompts] each not empty, with room in the context behind it */
     buf *echo;                  /* [n_prompts] their texts, if these are to be echoed */
     int n_prompts;
+    int context;                /* as it was then */
     bool has_version;           /* of the adapter asked for; false: not looked for, or its files cannot be read */
     digest version;
 } prepared;

@@ -92,7 +92,7 @@ static int get_model(routes *r, const char *rest, buf *body, const char **type)
         api_error_set(&e, status = 404, "model", "model_not_found", "there is no model \"%s\" here", readable ? name.data : "");
         api_error_write(&e, body);
     } else {
-        api_write_model(body, name.data, kind == CATALOG_BASE ? NULL : catalog_base(r->calls.models), r->created, r->calls.tools.context);
+        api_write_model(body, name.data, kind == CATALOG_BASE ? NULL : catalog_base(r->calls.models), r->created, atomic_load(r->calls.tools.context));
     }
     buf_free(&name);
     return status;

@@ -46,6 +46,7 @@ struct peer {
     char *model;                /* "": it does not say */
     int frontend;               /* its number; -1: it is a runner */
     int n_gpus_told;            /* of a frontend; -1: it has not been told yet */
+    int64_t capacity_told;
     outbox **gpu;               /* [n_gpus] a runner's, by what it calls them; NULL: not ready */
     size_t n_gpus, gpus_cap;
     bool draining;
@@ -556,19 +557,22 @@ static void link_message(void *ctx, net_link *l, const Message *m)
     flush(v);
 }
 
-/* Frontends say whether there is any use in asking. */
+/* Frontends say whether there is any use in asking, and for how much. */
 static void tell_gpus(sched_server *v)
 {
     int n = scheduler_n_open(v->s);
+    int64_t capacity = scheduler_capacity(v->s);
     Cluster cluster = CLUSTER__INIT;
     cluster.n_gpus = (uint32_t)n;
+    cluster.max_tokens = capacity < INT_MAX ? (uint32_t)capacity : INT_MAX;
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_CLUSTER;
     m.cluster = &cluster;
     for (peer *p = v->peers; p; p = p->next) {
-        if (p->frontend >= 0 && p->n_gpus_told != n)
+        if (p->frontend >= 0 && (p->n_gpus_told != n || p->capacity_told != capacity))
             link_send(p->link, &m);
         p->n_gpus_told = n;
+        p->capacity_told = capacity;
     }
 }
 

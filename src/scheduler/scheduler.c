@@ -455,7 +455,9 @@ static void end_aside(scheduler *s, double now)
 {
     for (request *r = TAILQ_FIRST(&s->aside), *next; s->opt.max_aside > 0 && r && now - r->aside_since >= s->opt.max_aside; r = next) {
         next = TAILQ_NEXT(r, beside);
-        if (!r->on)
+        if (!r->on && request_n_output(r) > 0)
+            placement_end(s, r, END_LENGTH, NULL);      /* what it has is not lost */
+        else if (!r->on)
             placement_end_too_large(s, r);
     }
 }
@@ -525,6 +527,11 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
 int scheduler_n_open(const scheduler *s)
 {
     return s->n_open;
+}
+
+int64_t scheduler_capacity(const scheduler *s)
+{
+    return s->capacity;
 }
 
 bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)

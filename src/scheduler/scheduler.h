@@ -168,6 +168,7 @@ typedef struct {
 
 scheduler_stats scheduler_get_stats(const scheduler *s);
 int scheduler_n_open(const scheduler *s);       /* GPUs that take requests */
+int64_t scheduler_capacity(const scheduler *s); /* tokens of a request that the largest of them holds; 0: there is none */
 
 typedef struct { const char *uuid; int n_running, max_batch, pages_free, n_pages; bool draining, slow; } gpu_state;
 

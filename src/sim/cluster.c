@@ -311,8 +311,9 @@ static void start_front(void *ctx)
         versions_set(f->versions, sim_adapter_name(i), &d);
     }
     f->counts = (metrics){0};
+    atomic_init(&f->context, TOY_CONTEXT);
     f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts,
-                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
+                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = &f->context, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
                      .plain_id = 'a', .keep_alive = c->keep_alive};
     spans_end(&f->outages, c->w.now);
     spans_begin(&f->outages, c->w.now);

@@ -51,6 +51,7 @@ typedef struct {
     service s;
     uint64_t content[N_ADAPTERS];           /* of the adapters, on its disk */
     spans outages;              /* it was without a scheduler */
+    atomic_int context;
 } front_member;
 
 typedef struct {

@@ -648,7 +648,7 @@ void naive_tick(naive *s, double now)
     if (s->none_since >= 0)
         naive_end_late(s, now, s->opt.max_no_gpu, s->none_since);
     for (naive_request *r; (r = naive_first_overdue(s, now));)
-        naive_end(s, r, END_TOO_LARGE);
+        naive_end(s, r, r->n_tokens > r->n_prompt ? END_LENGTH : END_TOO_LARGE);
     naive_fill(s, now);
     if (s->opt.consolidate_every > 0 && now >= s->next_look) {
         naive_consolidate(s, now);

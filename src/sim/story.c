@@ -163,7 +163,7 @@ static void check_error(story *s, client *q)
 static void check_client(story *s, client *q)
 {
     if (q->state == CLIENT_ANSWERED && !*q->error) {
-        client_check_answer(q);
+        client_check_answer(q, excuse_for_end(&s->c, q));
         s->c.counts.finished++;
     } else {
         client_check_part(q);

@@ -297,6 +297,19 @@ def test_errors(server, client):
         assert json.loads(text)["error"]["message"] and headers["content-type"] == "application/json"
 
 
+def test_the_context_is_what_the_kv_cache_holds(serve):
+    """Where that is less than the model's: known beforehand, and an output that reaches it ends as by its length."""
+    server = serve("--kv-pages", "16")
+    wait_for(lambda: raw(server.address, "GET", "/ready")[0] == 200, "its GPU is known")
+    client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    assert {m.max_model_len for m in client.models.list()} == {256}
+    done = complete(client, "sql", max_tokens=None, extra_body={"ignore_eos": True})
+    assert done.choices[0].finish_reason == "length" and done.usage.total_tokens == 256
+    with pytest.raises(openai.BadRequestError, match="This model's maximum context length is 256 tokens") as error:
+        complete(client, "sql", prompt=[5] * 256)
+    assert error.value.code == "context_length_exceeded"
+
+
 def test_headers(server):
     body = json.dumps({"model": "sql", "prompt": SENTENCE, "max_tokens": 3, "stream": True})
     status, headers, _ = raw(server.address, "POST", "/v1/completions", body, {"x-request-id": "mine-1"})

@@ -12,6 +12,7 @@
 #define DEMO TEST_DATA "/../demo/model"
 
 static prepare_tools tools;
+static const atomic_int context = 64;
 static tokenizer *t;
 static catalog *models;
 static templates *chat;
@@ -40,7 +41,7 @@ static int open_tools(void **state)
     t = tokenizer_load(DEMO, &e);
     models = catalog_new("m", adapters, NULL, 0, &e);
     chat = models ? templates_new(models, DEMO, NULL, &e) : NULL;
-    tools = (prepare_tools){.t = t, .chat = chat, .context = 64, .vocab = 1536};
+    tools = (prepare_tools){.t = t, .chat = chat, .context = &context, .vocab = 1536};
     return !t || !chat;
 }
 
