@@ -37,6 +37,22 @@ int err_wrap(err *e, const char *fmt, ...)
     return err_set(e, "%s: %s", context, old);
 }
 
+void err_hide_folder(err *e, const char *dir)
+{
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    for (char *at; n > 0 && (at = memmem(e->msg, strlen(e->msg), dir, n));) {
+        const char *rest = at + n;
+        char text[sizeof e->msg];
+        rest += *rest == '/' ? 1 : strncmp(rest, ": ", 2) == 0 ? 2 : 0;
+        snprintf(text, sizeof text, "%s%s", rest == at + n ? "the folder" : "", rest);
+        snprintf(at, sizeof e->msg - (size_t)(at - e->msg), "%s", text);
+        if (rest == at + n && memmem("the folder", 10, dir, n))
+            return;             /* "t" as a folder would be found for ever */
+    }
+}
+
 void check_failed(const char *cond, const char *file, int line)
 {
     char text[600];
