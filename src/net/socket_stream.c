@@ -11,14 +11,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "net/accept.h"
 #include "net/address.h"
 #include "net/event_loop.h"
+#include "net/timer.h"
 #include "net/tls.h"
+
+enum { DESCRIPTORS_KEPT = 32, ACCEPTED_PER_TURN = 32,
+       BACKLOG = 1024 };        /* connections not yet accepted */
 
 typedef struct {
     net_stream base;                /* first */
@@ -43,6 +49,8 @@ typedef struct {
     const credentials *own;     /* borrowed */
     struct evconnlistener *socket;
     struct event *resting;      /* of socket */
+    struct event *next_turn;    /* when it takes connections again; pending: it has taken enough in this one */
+    int n_taken;                /* in this turn of the loop */
     char address[128];
     struct sockaddr_un path;    /* sun_path "" unless a unix socket with a file */
 } socket_acceptor;
@@ -268,11 +276,49 @@ dialer *socket_dialer_new(net_loop *l, const char *to, const credentials *own, e
     return NULL;
 }
 
+/* Whether the descriptor, the lowest there was, is among the last that this process can have: those are kept for what it opens
+ * itself, and for peers that prove themselves. */
+static bool is_scarce(int fd)
+{
+    struct rlimit files;
+    return getrlimit(RLIMIT_NOFILE, &files) == 0 && (rlim_t)fd + DESCRIPTORS_KEPT >= files.rlim_cur;
+}
+
+/* libevent takes all that have come before it turns to anything else: many that come at once would keep everybody waiting. */
+static void count_accepted(socket_acceptor *a)
+{
+    if (++a->n_taken < ACCEPTED_PER_TURN)
+        return;
+    evconnlistener_disable(a->socket);
+    timer_set(a->next_turn, 0);
+}
+
+static void take_turn(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    socket_acceptor *a = ctx;
+    a->n_taken = 0;
+    evconnlistener_enable(a->socket);
+}
+
+static void on_accept_error(struct evconnlistener *socket, void *ctx)
+{
+    socket_acceptor *a = ctx;
+    int why = errno;
+    if ((why == EMFILE || why == ENFILE) && a->events.spare(a->events.ctx))
+        return;                 /* it is tried again on the next turn */
+    log_warn("cannot take a connection: %s", strerror(why));
+    evconnlistener_disable(socket);         /* `resting` wakes it */
+}
+
 static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct sockaddr *from, int from_len, void *ctx)
 {
     (void)socket;
     socket_acceptor *a = ctx;
     struct event_base *on = a->on->events;
+    if (is_scarce(fd))
+        a->events.spare(a->events.ctx);
     SSL_CTX *tls = a->own->tls;
     struct bufferevent *bev = tls ? bufferevent_openssl_socket_new(on, fd, SSL_new(tls), BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
                                   : bufferevent_socket_new(on, fd, BEV_OPT_CLOSE_ON_FREE);
@@ -282,6 +328,7 @@ static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct 
     char where[128];
     address_print(from, (socklen_t)from_len, where, sizeof where);
     a->events.accepted(a->events.ctx, &s->base, where);
+    count_accepted(a);
 }
 
 /* A socket file that nobody listens on any more is in the way of a new one. */
@@ -307,10 +354,13 @@ static int open_socket(socket_acceptor *s, const char *at, err *e)
     if (has_file)
         remove_stale(&a.path);
     unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
-    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, -1, (struct sockaddr *)&where, (int)len);
+    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, BACKLOG, (struct sockaddr *)&where, (int)len);
     if (!s->socket)
         return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
     s->resting = accept_rest(s->socket);
+    evconnlistener_set_error_cb(s->socket, on_accept_error);
+    s->next_turn = evtimer_new(s->on->events, take_turn, s);
+    CHECK(s->next_turn);
     s->path = a.path;
     if (has_file)
         chmod(a.path.sun_path, 0600);
@@ -325,6 +375,7 @@ static void free_acceptor(acceptor *base)
     socket_acceptor *a = (socket_acceptor *)base;
     if (a->socket) {
         event_free(a->resting);
+        event_free(a->next_turn);
         evconnlistener_free(a->socket);
         if (a->path.sun_path[0])
             unlink(a->path.sun_path);

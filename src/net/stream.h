@@ -114,9 +114,11 @@ static inline void dialer_free(dialer *d)
         d->ops->free(d);
 }
 
-/* One has come; the stream is the receiver's, which sets its events. from: its address in words. */
+/* accepted: one has come; the stream is the receiver's, which sets its events. from: its address in words. spare: file descriptors
+ * are running out, so close a connection that can be missed; false when there is none. */
 typedef struct {
     void (*accepted)(void *ctx, net_stream *s, const char *from);
+    bool (*spare)(void *ctx);
     void *ctx;
 } acceptor_events;
 

@@ -708,6 +708,100 @@ static void strangers_do_not_keep_a_member_out(void **state)
         close(fd[i]);
 }
 
+/* Like raw_socket(), from an address of loopback that ends with this number. */
+static int raw_socket_of(pair *p, int number, const char *bytes)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)number)};
+    struct sockaddr_storage a;
+    int len = sizeof a, fd = socket(AF_INET, SOCK_STREAM, 0);
+    evutil_parse_sockaddr_port(link_listener_address(p->listener), (struct sockaddr *)&a, &len);
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, (socklen_t)len), 0);
+    assert_int_equal(write(fd, bytes, strlen(bytes)), (ssize_t)strlen(bytes));
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+static bool is_closed(int fd)
+{
+    char c;
+    ssize_t n = read(fd, &c, 1);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+/* One that is slow to prove itself, and after it a flood of another address. */
+static void a_flood_of_one_address_is_that_addresss_own(void **state)
+{
+    pair *p = *state;
+    enum { N = 700 };
+    int flood[N];
+    p->near_options.silence = 60;
+    listen_at(p, "127.0.0.1:0");
+    int slow = raw_socket_of(p, 9, "GET ");
+    for (int i = 0; i < N; i++) {
+        flood[i] = raw_socket_of(p, 2, "GET ");
+        loop_turn(p->loop);
+    }
+    UNTIL(p->loop, is_closed(flood[N - 300]));
+    assert_false(is_closed(slow));
+    assert_false(is_closed(flood[N - 1]));
+    for (int i = 0; i < N; i++)
+        close(flood[i]);
+    close(slow);
+}
+
+static void count_turn(void *ctx)
+{
+    struct { loop_timer *t; int n; } *turns = ctx;
+    turns->n++;
+    loop_timer_set(turns->t, 0);
+}
+
+static void many_that_come_at_once_come_in_by_turns(void **state)
+{
+    pair *p = *state;
+    enum { N = 600 };
+    int fd[N];
+    struct { loop_timer *t; int n; } turns = {0};
+    listen_at(p, "127.0.0.1:0");
+    for (int i = 0; i < N; i++)
+        fd[i] = raw_socket(p, "hello\r\n\r\n", 9);
+    turns.t = loop_timer_new(&p->loop->base, count_turn, &turns);
+    loop_timer_set(turns.t, 0);
+    char c;
+    UNTIL(p->loop, read(fd[N - 1], &c, 1) == 1);
+    assert_true(turns.n >= N / 40);
+    loop_timer_free(turns.t);
+    for (int i = 0; i < N; i++)
+        close(fd[i]);
+}
+
+/* With few descriptors, all of them strangers': a member comes in at once, at their expense. */
+static void a_member_comes_in_when_strangers_have_all_descriptors(void **state)
+{
+    pair *p = *state;
+    enum { N = 60, MORE = 20 };
+    int fd[N];
+    p->near_options.silence = 60;
+    listen_at(p, "127.0.0.1:0");
+    for (int i = 0; i < N; i++)
+        fd[i] = raw_socket(p, "GET ", 4);
+    struct rlimit old, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    int next = dup(0);
+    close(next);
+    low = (struct rlimit){(rlim_t)next + MORE, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    PASS(p->loop, 0.1);
+    double start = clock_now();
+    connect_to(p, link_listener_address(p->listener));
+    UNTIL(p->loop, p->near.n_up == 1 && p->far.n_up == 1);
+    setrlimit(RLIMIT_NOFILE, &old);
+    assert_true(clock_now() - start < 0.9);     /* not after a rest */
+    for (int i = 0; i < N; i++)
+        close(fd[i]);
+}
+
 static void a_listener_without_file_descriptors_rests(void **state)
 {
     pair *p = *state;
@@ -1022,6 +1116,9 @@ int main(void)
         TEST(a_stranger_that_pings_and_does_not_read_is_hung_up_on),
         TEST(a_refused_stranger_cannot_stay),
         TEST(strangers_do_not_keep_a_member_out),
+        TEST(a_flood_of_one_address_is_that_addresss_own),
+        TEST(many_that_come_at_once_come_in_by_turns),
+        TEST(a_member_comes_in_when_strangers_have_all_descriptors),
         TEST(a_listener_without_file_descriptors_rests),
         TEST(one_that_is_refused_never_was_up),
         TEST(every_refused_peer_is_named),
