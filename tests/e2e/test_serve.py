@@ -303,7 +303,7 @@ def test_the_context_is_what_the_kv_cache_holds(serve):
     wait_for(lambda: raw(server.address, "GET", "/ready")[0] == 200, "its GPU is known")
     client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     assert {m.max_model_len for m in client.models.list()} == {256}
-    done = complete(client, "sql", max_tokens=None, extra_body={"ignore_eos": True})
+    done = complete(client, "sql", max_tokens=1000, extra_body={"ignore_eos": True})
     assert done.choices[0].finish_reason == "length" and done.usage.total_tokens == 256
     with pytest.raises(openai.BadRequestError, match="This model's maximum context length is 256 tokens") as error:
         complete(client, "sql", prompt=[5] * 256)
