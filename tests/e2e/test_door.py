@@ -292,7 +292,7 @@ def test_length_is_judged_first(server):
     assert status == 400 and json.loads(body)["error"]["code"] == "context_length_exceeded"
     assert time.monotonic() - start < (5 if SANITIZED else 1)
     status, _, body = raw(server.address, "POST", "/v1/completions", json.dumps(request(prompt="word " * 700)))
-    assert status == 400 and re.search(r"the prompt has \d+ tokens", json.loads(body)["error"]["message"])
+    assert status == 400 and re.search(r"your prompt has \d+ tokens", json.loads(body)["error"]["message"])
 
 
 def test_abandoned_bodies(serve):
