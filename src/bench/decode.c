@@ -39,7 +39,7 @@ static void fill_kv(decode_bench *d)
 
 static int make_kv(decode_bench *d, err *e)
 {
-    d->kv[0] = forward_kv(d->m, (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1, PAGE_LEN);
+    d->kv[0] = forward_kv(d->m, d->opt.kv, (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1, PAGE_LEN);
     if (forward_kv_alloc(d->m, d->kv, e))
         return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
     fill_kv(d);

@@ -85,7 +85,7 @@ static int explain_memory(const engine *g, err *e)
 
 static int make_kv_cache(engine *g, err *e)
 {
-    g->kv[0] = forward_kv(g->m, 0, g->opt.page_len);
+    g->kv[0] = forward_kv(g->m, g->opt.kv, 0, g->opt.page_len);
     g->kv[0].n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
     if (forward_kv_alloc(g->m, g->kv, e))
         return explain_memory(g, e);

@@ -126,10 +126,10 @@ void forward_free(forward *f)
     free(f);
 }
 
-kv_cache forward_kv(const model *m, int n_pages, int page_len)
+kv_cache forward_kv(const model *m, kv_form form, int n_pages, int page_len)
 {
     heads h = split_heads(&m->config, (split){0, group_ranks(m->be)});
-    return (kv_cache){.type = m->be->act, .n_pages = n_pages, .n_layers = m->config.n_layers * group_ranks_per_device(m->be),
+    return (kv_cache){.type = form == KV_FP8 ? DTYPE_F8 : m->be->act, .n_pages = n_pages, .n_layers = m->config.n_layers * group_ranks_per_device(m->be),
                       .n_kv_heads = h.n_kv_heads, .page_len = page_len, .head_dim = h.head_dim};
 }
 

@@ -17,9 +17,9 @@ typedef struct { int rows, sequences, pages, page_len, rank_sum; } forward_limit
 forward *forward_new(const model *m, const forward_limits *l, err *e);
 void forward_free(forward *f);
 
-/* The KvCache that each device of the model needs, but for its memory. A page holds its ranks' layers one rank after the
- * other. */
-kv_cache forward_kv(const model *m, int n_pages, int page_len);
+/* The KvCache that each device of the model needs, but for its memory: in FP8, or of the backend's act type. A page holds its
+ * ranks' layers one rank after the other. */
+kv_cache forward_kv(const model *m, kv_form form, int n_pages, int page_len);
 
 /* Claim and release their memory: kv is [devices]. */
 int forward_kv_alloc(const model *m, kv_cache *kv, err *e);

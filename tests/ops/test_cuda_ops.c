@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "backend/backend.h"
+#include "backend/group.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "test.h"
@@ -922,6 +923,81 @@ static void sample_on(backend *be)
     }
 }
 
+/* Ranks that share a GPU, or (many) NCCL's with one rank, against the CPU's. The residual stream is added to several times,
+ * so that one op's parts are written while nobody may still read them. */
+static void comm_case(backend *be, comm *sum, int n, int rows, int cols)
+{
+    enum { TIMES = 3 };
+    both x[MAX_RANKS], y[MAX_RANKS], part[TIMES][MAX_RANKS], w[MAX_RANKS], embedded[MAX_RANKS], logits = blank(be, DTYPE_F32, rows, n * cols);
+    tensor on[2][5][MAX_RANKS];                 /* [CPU, GPU]: x, y, embedded, and room */
+    const tensor *norm[2][MAX_RANKS];
+    for (int r = 0; r < n; r++) {
+        x[r] = blank(be, DTYPE_F32, rows, cols);
+        y[r] = blank(be, be->act, rows, cols);
+        w[r] = randoms(be, DTYPE_F32, 1, cols, 1);
+        embedded[r] = randoms(be, DTYPE_F32, rows, cols, 1);
+        for (int i = 0; i < TIMES; i++)
+            part[i][r] = randoms(be, be->act, rows, cols, 1);
+        on[0][0][r] = x[r].cpu, on[1][0][r] = x[r].gpu;
+        on[0][1][r] = y[r].cpu, on[1][1][r] = y[r].gpu;
+        on[0][2][r] = embedded[r].cpu, on[1][2][r] = embedded[r].gpu;
+        norm[0][r] = &w[r].cpu, norm[1][r] = &w[r].gpu;
+    }
+    comm *both_sums[] = {comm_cpu_new(cpu, n), sum};
+    for (int side = 0; side < 2; side++) {
+        comm *c = both_sums[side];
+        c->ops->all_reduce(c, on[side][0], on[side][2]);
+        for (int i = 0; i < TIMES; i++) {
+            for (int r = 0; r < n; r++)
+                on[side][3][r] = side ? part[i][r].gpu : part[i][r].cpu;
+            c->ops->add_rms_norm(c, on[side][1], on[side][0], on[side][3], norm[side], 1e-5f);
+        }
+        c->ops->all_gather(c, side ? &logits.gpu : &logits.cpu, on[side][2]);
+    }
+    char what[80];
+    snprintf(what, sizeof what, "sums of %d ranks, %d rows of %d", n, rows, cols);
+    for (int r = 0; r < n; r++) {
+        compare(be, what, &x[r], 1e-5);
+        compare(be, what, &y[r], tolerance(be, 1));
+    }
+    compare(be, "gathered", &logits, 0);
+    both_sums[0]->ops->free(both_sums[0]);
+    for (int r = 0; r < n; r++) {
+        both *all[] = {&x[r], &y[r], &w[r], &embedded[r], &part[0][r], &part[1][r], &part[2][r]};
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+            drop(be, all[i]);
+    }
+    drop(be, &logits);
+}
+
+static void comm_on(backend *be)
+{
+    static const int ranks[] = {1, 2, 3, 4, 8}, rows[] = {1, 7, 64, 256, 300}, cols[] = {8, 100, 4096, 8192, 8200};
+    err e;
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        comm *one = comm_cuda_new(be, ranks[i], &e);
+        if (!one)
+            fail_msg("%s", e.msg);
+        for (int k = 0; k < (quick ? 10 : 25); k++)
+            comm_case(be, one, ranks[i], rows[k % 5], cols[k / 5]);
+        one->ops->free(one);
+    }
+}
+
+/* One rank is all that one GPU can have: the sum is the part itself. */
+static void nccl_on(backend *be)
+{
+    err e;
+    comm *sum = comm_nccl_new(&be, 1, &e);
+    if (!sum) {
+        printf("NCCL is not tested: %s\n", e.msg);
+        return;
+    }
+    comm_case(be, sum, 1, 5, 4096);
+    comm_case(be, sum, 1, 300, 4096);           /* through NCCL */
+    sum->ops->free(sum);
+}
+
 static void test_norms(void **state) { (void)state; on_each_type(norms_on); }
 static void test_silu_mul(void **state) { (void)state; on_each_type(silu_on); }
 static void test_embed_and_gather(void **state) { (void)state; on_each_type(embed_on); }
@@ -930,6 +1006,8 @@ static void test_sgmv(void **state) { (void)state; on_each_type(sgmv_on); }
 static void test_attention(void **state) { (void)state; on_each_type(attention_on); }
 static void test_fused_ops(void **state) { (void)state; on_each_type(chains_on); }
 static void test_sample(void **state) { (void)state; on_each_type(sample_on); }
+static void test_comm(void **state) { (void)state; on_each_type(comm_on); }
+static void test_nccl(void **state) { (void)state; on_each_type(nccl_on); }
 
 int main(void)
 {
@@ -942,6 +1020,8 @@ int main(void)
         cmocka_unit_test(test_sgmv),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_fused_ops),
+        cmocka_unit_test(test_comm),
+        cmocka_unit_test(test_nccl),
     };
     const char *wish = getenv("PUNICA_TEST_SEED");
     err e = {""};
