@@ -22,10 +22,11 @@ typedef struct {
     int n_pages, n_layers, n_kv_heads, page_len, head_dim;
 } kv_cache;
 
-/* Of a block's numbers, and of all of it. */
+/* Of a block's numbers, so many that scales may follow, and of all of it. */
 static inline size_t kv_numbers_bytes(const kv_cache *kv)
 {
-    return (size_t)kv->page_len * (size_t)kv->head_dim * dtype_size(kv->type);
+    size_t bytes = (size_t)kv->page_len * (size_t)kv->head_dim * dtype_size(kv->type);
+    return (bytes + 3) / 4 * 4;
 }
 
 static inline size_t kv_block_bytes(const kv_cache *kv)

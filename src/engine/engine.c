@@ -147,7 +147,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     g->flights[1].owner = XNEW_ARRAY(sequence *, n);
     g->builder = batch_builder_new();
     if (make_kv_cache(g, e) == 0) {
-        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK};
+        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK, o->kv};
         g->fwd = forward_new(m, &l, e);
     }
     if (!g->fwd) {
