@@ -5,41 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "backend/devices.h"
 #include "base/buf.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "model/model.h"
 #include "model/split.h"
 
-enum { MIN_SECRET = 8, MAX_SECRET = 4096 };
-
-char *cluster_secret(const char *file, err *e)
-{
-    buf text = {0};
-    const char *from = file ? file : "environment PUNICA_SECRET", *value = getenv("PUNICA_SECRET");
-    if (file && file_read(&text, file, MAX_SECRET, e))
-        return NULL;
-    if (!file && !value) {
-        err_set(e, "the cluster's secret is needed: --secret-file FILE, or environment PUNICA_SECRET");
-        return NULL;
-    }
-    buf_add_str(&text, file ? "" : value);
-    unsetenv("PUNICA_SECRET");
-    text.data[strcspn(text.data, "\r\n")] = '\0';
-    if (strlen(text.data) >= MIN_SECRET)
-        return buf_take(&text);
-    err_set(e, "the secret of %s is shorter than %d characters; make one with: openssl rand -hex 32", from, MIN_SECRET);
-    buf_free(&text);
-    return NULL;
-}
-
-int cluster_log_level(const char *name, err *e)
+int cluster_log(const char *file, const char *name, err *e)
 {
     log_level level = LOG_INFO;
+    if (file && log_open_file(file, e))
+        return -1;
     if (!name)
         return 0;
     if (log_parse_level(name, &level, e))
@@ -176,38 +156,63 @@ void cluster_raise_file_limit(void)
     }
 }
 
-typedef struct { struct event_base *loop; cluster_drain *drain; void *ctx; bool draining; } signals;
+typedef struct { struct event_base *loop; const cluster_role *role; bool draining, has_terminal; } signals;
 
 static void end_loop(void *loop)
 {
     event_base_loopbreak(loop);
 }
 
-static void take_signal(evutil_socket_t number, short what, void *ctx)
+static void take_end(evutil_socket_t number, short what, void *ctx)
 {
     (void)number;
     (void)what;
     signals *s = ctx;
-    if (!s->drain || s->draining) {
+    if (!s->role->drain || s->draining) {
         log_info("exiting");
         event_base_loopbreak(s->loop);
         return;
     }
     log_info("draining; once more to exit at once");
     s->draining = true;
-    s->drain(s->ctx, end_loop, s->loop);
+    s->role->drain(s->role->ctx, end_loop, s->loop);
 }
 
-void cluster_run(struct event_base *loop, cluster_drain *drain, void *ctx)
+/* What cannot be read is left as it was. */
+static void reload(const cluster_role *r)
 {
-    signals s = {loop, drain, ctx, false};
-    signal(SIGTERM, SIG_IGN);           /* what libevent goes back to in the end: one more must not spoil the exit code */
-    signal(SIGINT, SIG_IGN);
-    struct event *term = evsignal_new(loop, SIGTERM, take_signal, &s), *interrupt = evsignal_new(loop, SIGINT, take_signal, &s);
-    CHECK(term && interrupt);
-    event_add(term, NULL);
-    event_add(interrupt, NULL);
+    err e;
+    if (r->log_file && log_open_file(r->log_file, &e))
+        log_error("%s; the log goes on where it was", e.msg);
+    if (r->own && credentials_load(r->own, &r->files, &e))
+        log_error("%s; secret and certificates stay as they were", e.msg);
+    else if (r->own)
+        log_info("secret and certificates have been read again");
+}
+
+static void take_hangup(evutil_socket_t number, short what, void *ctx)
+{
+    signals *s = ctx;
+    if (s->has_terminal && !isatty(STDERR_FILENO))
+        take_end(number, what, ctx);
+    else
+        reload(s->role);
+}
+
+void cluster_run(struct event_base *loop, const cluster_role *role)
+{
+    static const int number[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
+    enum { N = sizeof number / sizeof *number };
+    signals s = {.loop = loop, .role = role, .has_terminal = isatty(STDERR_FILENO)};
+    struct event *taken[N];
+    log_catch_crashes();
+    for (int i = 0; i < N; i++) {
+        signal(number[i], SIG_IGN);     /* what libevent goes back to in the end: one more must not spoil the exit code */
+        taken[i] = evsignal_new(loop, number[i], number[i] == SIGHUP ? take_hangup : take_end, &s);
+        CHECK(taken[i]);
+        event_add(taken[i], NULL);
+    }
     event_base_dispatch(loop);
-    event_free(term);
-    event_free(interrupt);
+    for (int i = 0; i < N; i++)
+        event_free(taken[i]);
 }

@@ -1,4 +1,4 @@
-/* cluster_args.h - what the commands of a cluster share: the secret, logging, a runner's workers, running until a signal */
+/* cluster_args.h - what the commands of a cluster share: the secret, logging, a runner's workers, what signals do */
 #ifndef PUNICA_CLI_CLUSTER_ARGS_H
 #define PUNICA_CLI_CLUSTER_ARGS_H
 
@@ -9,15 +9,19 @@
 #include "net/link.h"
 #include "runner/runner.h"
 
-#define SECRET_HELP "the cluster's shared secret, one line (or environment PUNICA_SECRET)"
+#define SECRET_HELP "the cluster's shared secret, one line, or two while it is changed (or environment PUNICA_SECRET)"
 #define LOG_LEVEL_HELP "error, warn, info or debug (info)"
 
-/* The secret from a file, or else from the environment, which then has it no more: nor have processes that are started
- * later. Owned by the caller. NULL with e set: there is none, or it is too short to be one. */
-char *cluster_secret(const char *file, err *e);
+#define LOG_FILE_HELP "where to log instead of standard error; SIGHUP opens it anew"
 
-/* Set the log's level by name; NULL: as it is. */
-int cluster_log_level(const char *name, err *e);
+/* Of a role that connects; f: a credential_files *. */
+#define TLS_OPTIONS(f)                                                                                                 \
+    {"tls-ca", OPT_STRING, &(f)->tls_ca, "FILE", "whom to trust, PEM: the link to the scheduler uses TLS"},             \
+    {"tls-cert", OPT_STRING, &(f)->tls_cert, "FILE", "our own certificate for this role, PEM: no secret is needed"},     \
+    {"tls-key", OPT_STRING, &(f)->tls_key, "FILE", "its private key, PEM"}
+
+/* Where the log goes to, and its level by name; NULL: as it is. */
+int cluster_log(const char *file, const char *level, err *e);
 
 /* What a runner's workers are told. */
 typedef struct {
@@ -56,8 +60,17 @@ void cluster_raise_file_limit(void);
 /* Calls done(done_ctx) when nothing is left to be done. */
 typedef void cluster_drain(void *ctx, void (*done)(void *), void *done_ctx);
 
-/* Run the loop until SIGTERM or SIGINT: the first calls drain, whose end, or a second signal, ends the loop. drain may be
- * NULL: the first ends it. */
-void cluster_run(struct event_base *loop, cluster_drain *drain, void *ctx);
+/* What signals do to a role. drain may be NULL: SIGTERM exits at once. */
+typedef struct {
+    cluster_drain *drain;
+    void *ctx;                  /* of drain */
+    credentials *own;           /* read again from `files`; NULL: there are none */
+    credential_files files;
+    const char *log_file;       /* opened anew; NULL: none */
+} cluster_role;
+
+/* Run the loop until SIGTERM, SIGINT or SIGQUIT: the first calls drain, whose end, or a second signal, ends the loop. SIGHUP
+ * reads secret and certificates again and opens the log file anew, or where that came of a terminal that is gone, drains. */
+void cluster_run(struct event_base *loop, const cluster_role *role);
 
 #endif

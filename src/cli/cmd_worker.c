@@ -6,6 +6,7 @@
 
 #include "backend/group.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "net/frames.h"
@@ -55,8 +56,11 @@ int cmd_worker(int argc, char **argv)
     prctl(PR_SET_NAME, "punica-worker");        /* not "exe", by which the runner started it */
     signal(SIGINT, SIG_IGN);                    /* of a terminal, or to all processes of a service: the runner's business */
     signal(SIGTERM, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     file_map_guard();
+    log_catch_crashes();
     int status = parse(&w, &adapters, argc, argv, &e), code = 0;
     if (status == 0 && !is_orphan())
         status = worker_run(&w, &e);

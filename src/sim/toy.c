@@ -356,8 +356,8 @@ void toy_limit_adapters(toy *t, int n)
 lora *toy_adapter(uint64_t content)
 {
     lora *l = lora_new(1);
-    l->data = xmalloc(sizeof content);
-    l->bytes = sizeof content;
+    l->site[0].part[0] = (lora_part){.rank = 1, .scale = 1, .a = {NULL, DTYPE_F32, 1, 2}, .b = {NULL, DTYPE_F32, 1, 1}};
+    lora_place(l);
     memcpy(l->data, &content, sizeof content);
     return l;
 }
