@@ -56,6 +56,7 @@ typedef struct {
     int max_sequences, max_pages, page_len;     /* pages: of all sequences of one invocation together */
     int max_rank_sum, vocab;
     int n_sites;                /* linears that adapters file their parts under */
+    bool kv_fp8;                /* the KvCache is F8 */
     heads h;
 } extent;
 

@@ -44,7 +44,7 @@ static double positions_that_fit(const step_options *o, backend *be, const model
     double size = (double)dtype_size(o->type), matrices = shape_row_flops(c) / 2 * (o->form == WEIGHTS_FP8 ? 1 : size);
     double per_layer = (matrices + shape_lora_params(c, o->rank) * max_batch * size) / c->n_layers;
     double weights = per_layer * n_layers + 2.0 * c->vocab * c->hidden * size;
-    double position = 2.0 * n_layers * c->n_kv_heads * c->head_dim * (double)dtype_size(be->act);
+    double position = 2.0 * n_layers * c->n_kv_heads * c->head_dim * (o->kv == KV_FP8 ? 1 + 4.0 / c->head_dim : (double)dtype_size(be->act));
     return ((double)be->ops->available(be) * 0.97 - weights - 2e9) / position;
 }
 
@@ -62,7 +62,7 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     double fit = positions_that_fit(o, be, c, o->per_layer ? SHALLOW + DEEP : c->n_layers, max_batch);
     if ((*max_positions = most_positions(o, fit)) == 0)
         return err_set(e, "not enough memory on %s for %s with %d adapters of rank %d", be->name, o->shape, max_batch, o->rank);
-    decode_options d = {.shape = o->shape, .rank = o->rank, .form = o->form, .max_batch = max_batch, .max_positions = *max_positions,
+    decode_options d = {.shape = o->shape, .rank = o->rank, .form = o->form, .kv = o->kv, .max_batch = max_batch, .max_positions = *max_positions,
                         .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer};
     *out = (benches){.n = o->per_layer ? 2 : 1, .layers = o->per_layer ? DEEP - SHALLOW : 1};
     for (int i = 0; i < out->n; i++) {

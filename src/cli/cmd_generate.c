@@ -28,7 +28,7 @@ typedef struct {
     option_list adapters;
     bool json;
     sampling how;
-    const char *device, *weights;
+    const char *device, *weights, *kv;
     int tp, max_batch, threads, kv_pages;
 } arguments;
 
@@ -36,6 +36,7 @@ typedef struct {
     backend *be;
     model *m;
     tokenizer *t;
+    kv_form kv;
     adapter_set adapters;
     prompts in;
     completions out;
@@ -44,7 +45,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .tp = 1, .max_batch = 32};
+    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 32};
     const option options[] = {
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -63,6 +64,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"device", OPT_STRING, &a->device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &a->tp, "N", TP_HELP, 1, MAX_RANKS},
         {"weights", OPT_STRING, &a->weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &a->kv, "FORM", KV_HELP},
         {"max-batch", OPT_INT, &a->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"kv-pages", OPT_INT, &a->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
@@ -146,7 +148,7 @@ static int job_open(job *j, const arguments *a, err *e)
 {
     dtype type;
     weights_form form;
-    if (weights_form_find(a->weights, &form, e) || model_weights_type(a->model_dir, &type, e) ||
+    if (weights_form_find(a->weights, &form, e) || kv_form_find(a->kv, &j->kv, e) || model_weights_type(a->model_dir, &type, e) ||
         !(j->be = backend_open(a->device, a->tp, type, a->threads, e)))
         return -1;
     if (!(j->m = model_load(j->be, a->model_dir, form, e)) || !(j->t = tokenizer_load(a->model_dir, e)))
@@ -275,6 +277,7 @@ int cmd_generate(int argc, char **argv)
     engine_options o = engine_options_default();
     o.max_batch = a.max_batch;
     o.n_pages = a.kv_pages;
+    o.kv = j.kv;
     o.n_adapter_slots = a.max_batch > 32 ? 2 * a.max_batch : 64;
     o.adapters = adapter_set_source(&j.adapters);
     if (!(g = engine_new(j.m, &o, &e)))

@@ -85,7 +85,7 @@ static int explain_memory(const engine *g, err *e)
 
 static int make_kv_cache(engine *g, err *e)
 {
-    g->kv[0] = forward_kv(g->m, 0, g->opt.page_len);
+    g->kv[0] = forward_kv(g->m, g->opt.kv, 0, g->opt.page_len);
     g->kv[0].n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
     if (forward_kv_alloc(g->m, g->kv, e))
         return explain_memory(g, e);
@@ -147,7 +147,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     g->flights[1].owner = XNEW_ARRAY(sequence *, n);
     g->builder = batch_builder_new();
     if (make_kv_cache(g, e) == 0) {
-        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK};
+        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK, o->kv};
         g->fwd = forward_new(m, &l, e);
     }
     if (!g->fwd) {

@@ -54,7 +54,8 @@ static int open_all(worker_process *p, err *e)
     const worker_options *o = p->opt;
     dtype type;
     weights_form form;
-    if (weights_form_find(o->weights, &form, e) || model_weights_type(o->model_dir, &type, e) ||
+    kv_form kv;
+    if (weights_form_find(o->weights, &form, e) || kv_form_find(o->kv, &kv, e) || model_weights_type(o->model_dir, &type, e) ||
         !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
     p->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
@@ -62,6 +63,7 @@ static int open_all(worker_process *p, err *e)
     engine_options g = engine_options_default();
     g.max_batch = o->max_batch;
     g.n_pages = o->kv_pages;
+    g.kv = kv;
     g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;

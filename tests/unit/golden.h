@@ -75,7 +75,7 @@ static inline golden_case golden_read_case(const golden_set *g, const json_t *do
 static inline void golden_make_kv(golden_set *g)
 {
     err e;
-    g->kv = forward_kv(g->m, 1024, 16);
+    g->kv = forward_kv(g->m, KV_PLAIN, 1024, 16);
     if (forward_kv_alloc(g->m, &g->kv, &e))
         fail_msg("%s", e.msg);
     g->pool = kv_pool_new(g->kv.n_pages, g->kv.page_len);
