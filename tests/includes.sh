@@ -15,6 +15,7 @@ may() {
 }
 may base ""
 may text "base"
+may grammar "base"
 may backend "base"
 may kernels "backend base"
 may model "backend base"
