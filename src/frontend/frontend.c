@@ -21,6 +21,7 @@
 #include "net/accept.h"
 #include "net/address.h"
 #include "net/timer.h"
+#include "text/token_bytes.h"
 
 #define MAX_HEADERS (64u << 10)
 #define BACKLOG 1024                    /* connections not yet accepted */
@@ -35,6 +36,7 @@ struct frontend {
     tokenizer *t;
     templates *chat;
     versions *versions;
+    grammar_checks *grammars;
     int *eos;
     int n_leaving;                      /* reply.h */
     routes routes;
@@ -134,16 +136,6 @@ static int start_dispatch(frontend *f, const frontend_options *o, err *e)
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
 
-/* Some token that is plain text: the last of an ordinary word. */
-static int plain_id(const tokenizer *t)
-{
-    ids x = {0};
-    err e;
-    int id = tokenizer_encode(t, "a", 1, false, &x, &e) == 0 && x.n > 0 ? x.items[x.n - 1] : 0;
-    ids_free(&x);
-    return id;
-}
-
 static int load(frontend *f, const frontend_options *o, err *e)
 {
     service *s = &f->routes.calls;
@@ -152,9 +144,10 @@ static int load(frontend *f, const frontend_options *o, err *e)
         !(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
     f->versions = versions_new(s->models);
-    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .context = o->context, .vocab = o->vocab};
+    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions,
+                                 .grammars = f->grammars = grammar_checks_new(), .context = o->context, .vocab = o->vocab};
     s->preparer = preparer_new(f->loop->events, &s->tools);
-    s->plain_id = plain_id(f->t);
+    s->plain_id = token_plain_id(f->t);
     return 0;
 }
 
@@ -191,6 +184,7 @@ void frontend_free(frontend *f)
     preparer_free(f->routes.calls.preparer);
     templates_free(f->chat);
     versions_free(f->versions);
+    grammar_checks_free(f->grammars);
     catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);

@@ -55,6 +55,16 @@ static void prompt_text(const prepare_tools *w, const api_prompt *p, const ids *
         tokenizer_decode(w->t, x->items, x->n, true, out);
 }
 
+/* As vLLM does it, the beginning goes. */
+static void drop_beginning(const prepare_tools *w, const api_request *r, ids *x)
+{
+    size_t keep = r->truncate < 0 ? (size_t)w->context - 1 : (size_t)r->truncate;
+    if (r->truncate == 0 || x->n <= keep)
+        return;
+    memmove(x->items, x->items + x->n - keep, keep * sizeof *x->items);
+    x->n = keep;
+}
+
 /* Prompts the engine would refuse are refused here, with the field's name. */
 static int check_tokens(const prepare_tools *w, const api_request *r, const ids *x, api_error *e)
 {
@@ -86,6 +96,7 @@ static int encode_all(const prepare_tools *w, prepared *p, api_error *e)
         ids *x = &p->prompt[p->n_prompts++];
         if (r->chat ? chat_tokens(w, r, x, e) : prompt_tokens(w, &r->prompt[p->n_prompts - 1], x, e))
             return -1;
+        drop_beginning(w, r, x);
         if (check_tokens(w, r, x, e))
             return -1;
         if (r->echo)
@@ -97,7 +108,8 @@ static int encode_all(const prepare_tools *w, prepared *p, api_error *e)
 prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n)
 {
     prepared *p = XNEW(prepared);
-    p->failed = api_request_parse(&p->asked, chat, body, n, &p->error) || encode_all(tools, p, &p->error);
+    p->failed = api_request_parse(&p->asked, chat, body, n, &p->error) ||
+                constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(tools, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;
 }

@@ -8,6 +8,7 @@
 #include <event2/event.h>
 
 #include "frontend/api_request.h"
+#include "frontend/constrain.h"
 #include "frontend/templates.h"
 #include "frontend/versions.h"
 #include "text/tokenizer.h"
@@ -15,8 +16,9 @@
 /* What preparing takes; immutable. */
 typedef struct {
     const tokenizer *t;
-    templates *chat;            /* these two are not: they look after themselves */
+    templates *chat;            /* these are not: they look after themselves */
     versions *adapters;
+    grammar_checks *grammars;   /* may be NULL */
     int context, vocab;         /* tokens of prompt and output together; ids are below vocab */
 } prepare_tools;
 

@@ -399,3 +399,18 @@ const tokenizer *toy_tokenizer(void)
     buf_free(&json);
     return made;
 }
+
+static const char *byte_token(void *ctx, int id, size_t *n)
+{
+    char *byte = ctx;
+    *byte = (char)id;
+    *n = id < TOY_EOS;
+    return byte;
+}
+
+token_trie *toy_vocabulary(void *ctx, err *e)
+{
+    (void)ctx, (void)e;
+    char byte;
+    return token_trie_new(TOY_VOCAB, byte_token, &byte);
+}

@@ -15,6 +15,7 @@
 #ifndef PUNICA_SIM_TOY_H
 #define PUNICA_SIM_TOY_H
 
+#include "grammar/token_trie.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -40,5 +41,6 @@ int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_
 
 /* Bytes as tokens, and an end token. Made once; shared by all. */
 const tokenizer *toy_tokenizer(void);
+token_trie *toy_vocabulary(void *ctx, err *e);          /* the same for grammars; the caller's */
 
 #endif
