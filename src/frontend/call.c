@@ -399,7 +399,7 @@ static void read_body(call *c, const char *body, size_t n)
         fail(c, &e);
         return;
     }
-    if (n <= MAX_PREPARED_AT_ONCE && !constrain_takes_long(body, n))
+    if (n <= MAX_PREPARED_AT_ONCE && !(c->s->preparer && constrain_takes_long(body, n)))
         on_prepared(c, prepare(&c->s->tools, c->chat, body, n));
     else
         c->preparing = preparer_start(c->s->preparer, c->chat, body, n, on_prepared, c);
