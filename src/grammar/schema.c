@@ -272,7 +272,7 @@ static const expr *given_value(schema *s, const json_t *v)
 static bool list_holds(schema *s, const all_of *list, const json_t *value)
 {
     for (int i = 0; i < list->n; i++)
-        if (schema_holds(s, list->at[i].s, value) != !list->at[i].not_by)
+        if (schema_holds_but(s, list->at[i].s, list->at[i].done, value) != !list->at[i].not_by)
             return false;
     return true;
 }
@@ -333,6 +333,18 @@ static unsigned types_of_list(schema *s, const all_of *list)
     return types;
 }
 
+/* The types of values that are made for a list: where "type" is not said, those that its keywords speak of. */
+static unsigned made_types(schema *s, const all_of *list)
+{
+    unsigned types = types_of_list(s, list), implied = 0;
+    bool said = false;
+    for (int i = 0; i < list->n; i++) {
+        said = said || (!list->at[i].not_by && json_object_get(list->at[i].s, "type"));
+        implied |= list->at[i].not_by ? 0 : implied_types(list->at[i].s);
+    }
+    return !said && implied ? types & implied : types;
+}
+
 static const json_t *find_given(const all_of *list, bool *one)
 {
     for (int i = 0; i < list->n; i++) {
@@ -389,7 +401,7 @@ static bool are_apart(schema *s, const json_t *made, const json_t *other)
     build_enter(s->b);
     flatten(s, &of_made, &m);
     flatten(s, &of_other, &o);
-    unsigned both = types_of_list(s, &m) & types_of_list(s, &o);
+    unsigned both = made_types(s, &m) & types_of_list(s, &o);
     bool apart = both == 0, one;
     const json_t *given = find_given(&m, &one);
     if (!apart && given) {
@@ -477,14 +489,7 @@ static unsigned without_negated(schema *s, const part *p, unsigned types)
 /* The types a value may have. */
 static unsigned allowed_types(schema *s, const all_of *list)
 {
-    unsigned types = types_of_list(s, list), implied = 0;
-    bool said = false;
-    for (int i = 0; i < list->n; i++) {
-        said = said || (!list->at[i].not_by && json_object_get(list->at[i].s, "type"));
-        implied |= list->at[i].not_by ? 0 : implied_types(list->at[i].s);
-    }
-    if (!said && implied)
-        types &= implied;
+    unsigned types = made_types(s, list);
     for (int i = 0; i < list->n; i++)
         if (list->at[i].not_by)
             types = without_negated(s, &list->at[i], types);
@@ -507,9 +512,11 @@ static bool says_nothing(const all_of *list)
     unsigned flag;
     for (int i = 0; i < list->n; i++) {
         const json_t *m = list->at[i].s;
-        if (json_is_false(m) || list->at[i].not_by || combination(&list->at[i], &flag) || implied_types(m) || json_object_get(m, "type") ||
-            json_object_get(m, "enum") || json_object_get(m, "const") || json_object_get(m, "not"))
+        if (json_is_false(m) || list->at[i].not_by || combination(&list->at[i], &flag) || json_object_get(m, "not"))
             return false;
+        for (size_t k = 0; k < sizeof keywords / sizeof *keywords; k++)
+            if (json_object_get(m, keywords[k].name))
+                return false;
     }
     return true;
 }

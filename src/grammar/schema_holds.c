@@ -119,11 +119,16 @@ static int count_holding(schema *s, const json_t *members, const json_t *v)
     return n;
 }
 
-static bool combinations_hold(schema *s, const json_t *m, const json_t *v)
+static const json_t *unless(bool done, const json_t *m, const char *keyword)
 {
-    const json_t *all = json_object_get(m, "allOf"), *any = json_object_get(m, "anyOf"), *one = json_object_get(m, "oneOf");
-    const json_t *other = json_object_get(m, "not");
-    if (json_object_get(m, "$ref") && !schema_holds(s, schema_refer(s, m), v))
+    return done ? NULL : json_object_get(m, keyword);
+}
+
+static bool combinations_hold(schema *s, const json_t *m, unsigned done, const json_t *v)
+{
+    const json_t *all = unless(done & DONE_ALL, m, "allOf"), *any = unless(done & DONE_ANY, m, "anyOf");
+    const json_t *one = unless(done & DONE_ONE, m, "oneOf"), *other = unless(done & DONE_NOT, m, "not");
+    if (unless(done & DONE_REF, m, "$ref") && !schema_holds(s, schema_refer(s, m), v))
         return false;
     if (all && count_holding(s, all, v) != (int)json_array_size(all))
         return false;
@@ -152,7 +157,7 @@ static void refuse(schema *s, const json_t *m)
             build_fail(s->b, "\"%s\" is not served together with values that are given", names[i]);
 }
 
-bool schema_holds(schema *s, const json_t *m, const json_t *v)
+bool schema_holds_but(schema *s, const json_t *m, unsigned done, const json_t *v)
 {
     if (json_is_boolean(m))
         return json_is_true(m);
@@ -160,7 +165,7 @@ bool schema_holds(schema *s, const json_t *m, const json_t *v)
         build_fail(s->b, "a schema must be an object, true or false");
     build_enter(s->b);
     refuse(s, m);
-    bool ok = (schema_types(s, m) & schema_type_of(v)) && given_holds(m, v) && combinations_hold(s, m, v);
+    bool ok = (schema_types(s, m) & schema_type_of(v)) && given_holds(m, v) && combinations_hold(s, m, done, v);
     if (ok && json_is_string(v))
         ok = string_holds(s, m, v);
     if (ok && json_is_number(v))

@@ -60,8 +60,13 @@ const expr *schema_number(schema *s, const all_of *list, unsigned types);       
 /* The values of strings that obey the list, all of them; NULL: any. */
 const dfa *schema_texts(schema *s, const all_of *list);
 
-/* Whether a value obeys a schema. Formats count where a language is known for them. */
-bool schema_holds(schema *s, const json_t *member, const json_t *value);
+/* Whether a value obeys a schema, but for keywords that have been dealt with. Formats count where a language is known for
+ * them. */
+bool schema_holds_but(schema *s, const json_t *member, unsigned done, const json_t *value);
+static inline bool schema_holds(schema *s, const json_t *member, const json_t *value)
+{
+    return schema_holds_but(s, member, 0, value);
+}
 
 unsigned schema_types(schema *s, const json_t *member);         /* that "type" allows; TYPE_ALL without it */
 unsigned schema_type_of(const json_t *value);
