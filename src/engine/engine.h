@@ -14,6 +14,7 @@
 
 #include "engine/adapter_slots.h"
 #include "engine/sampling.h"
+#include "engine/token_rules.h"
 #include "model/model.h"
 
 typedef struct {
@@ -40,6 +41,7 @@ typedef struct {
     const int *token;           /* [n_tokens] prompt, then output of earlier attempts */
     int n_tokens, n_prompt;
     sampling how;
+    token_rules rules;          /* its grammar is held until the request ends */
 } engine_request;
 
 typedef enum { FINISH_STOP, FINISH_LENGTH } finish_reason;

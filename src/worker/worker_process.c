@@ -15,6 +15,8 @@ typedef struct {
     backend *be;
     model *m;
     adapter_store adapters;
+    model_vocabulary vocabulary;
+    grammars *grammars;
     engine *g;
     worker *w;
     frame_reader in;
@@ -70,10 +72,12 @@ static int open_all(worker_process *p, err *e)
     p->g = engine_new(p->m, &g, e);
     if (!p->g)
         return -1;
+    p->vocabulary = (model_vocabulary){o->model_dir, p->m->config.vocab};
+    p->grammars = grammars_new((vocabulary_source){model_vocabulary_read, &p->vocabulary}, jobs_threads_new(1));
     char uuid[64];
     backend_device_uuid(o->device, uuid, sizeof uuid);
     p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = p->be->name, .max_batch = o->max_batch,
-                                            .max_tokens = p->m->config.max_positions, .send = send_frame, .now = now, .ctx = p});
+                                            .max_tokens = p->m->config.max_positions, .grammars = p->grammars, .send = send_frame, .now = now, .ctx = p});
     p->in.fd = o->in;
     return 0;
 }
@@ -82,6 +86,7 @@ static void close_all(worker_process *p)
 {
     worker_free(p->w);
     engine_free(p->g);
+    grammars_free(p->grammars);
     model_free(p->m);
     backend_close(p->be);
     frame_reader_deinit(&p->in);

@@ -874,6 +874,41 @@ static void logprobs_on(backend *be)
     free(x.data);
 }
 
+/* Only tokens of the mask are drawn and have logprobs, which sum to 1; bias moves a draw but no logprob. */
+static void mask_on(backend *be)
+{
+    tensor x = randoms(DTYPE_F32, 1, 1000);
+    float *l = x.data;
+    uint32_t mask[32] = {0};
+    double sum = 0;
+    for (int i = 0; i < 5; i++) {
+        mask[(200 * i + 33) >> 5] |= 1u << ((200 * i + 33) & 31);
+        l[200 * i + 33] = (float)i - 50;
+        sum += exp(i - 50);
+    }
+    sample_spec s = plain_greedy;
+    s.mask = mask;
+    s.n_logprobs = 7;
+    sample_result out = sample_one(be, &x, s);
+    assert_int_equal(out.token, 833);
+    assert_true(fabs(out.logprob - (-46 - log(sum))) < 1e-4);
+    assert_int_equal(out.top[4].token, 33);
+    assert_int_equal(out.top[5].token, -1);
+    s.temperature = 2;
+    for (s.position = 0; s.position < 200; s.position++)
+        assert_int_equal(sample_one(be, &x, s).token % 200, 33);
+    s.temperature = 0;
+    s.n_bias = 2;
+    s.biased = (const int[]){233, 5};
+    s.bias = (const float[]){10, 100};
+    out = sample_one(be, &x, s);
+    assert_int_equal(out.token, 233);
+    assert_true(fabs(out.logprob - (-49 - log(sum))) < 1e-4);
+    s.mask = (const uint32_t[32]){0};
+    assert_int_equal(sample_one(be, &x, s).token, -1);
+    free(x.data);
+}
+
 /* Which tokens the filters leave, computed by sorting. */
 typedef struct { double p; int id; } candidate;
 
@@ -961,6 +996,7 @@ static void draws_on(backend *be)
 static void test_greedy(void **state) { (void)state; on_each_isa(greedy_on); }
 static void test_bad_logits(void **state) { (void)state; on_each_isa(bad_logits_on); }
 static void test_logprobs(void **state) { (void)state; on_each_isa(logprobs_on); }
+static void test_mask_and_bias(void **state) { (void)state; on_each_isa(mask_on); }
 static void test_draws(void **state) { (void)state; on_each_isa(draws_on); }
 
 static void count_item(void *arg, int item, int thread)
@@ -1025,6 +1061,7 @@ int main(void)
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_bad_logits),
         cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_mask_and_bias),
         cmocka_unit_test(test_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -925,7 +925,7 @@ static void fill_logits(float *x, int vocab)
         x[below(vocab)] = bad[below(3)];
 }
 
-/* lists: [4 * vocab] room for its history and bans. */
+/* lists: [6 * vocab] room for its history, bans, bias and mask. */
 static sample_spec random_spec(int vocab, int *lists)
 {
     sample_spec s = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = below(3) ? -1 : below(MAX_LOGPROBS + 3)};
@@ -957,6 +957,22 @@ static sample_spec random_spec(int vocab, int *lists)
         for (int i = 0; i < s.n_banned; i++)
             lists[2 * vocab + i] = s.n_banned == vocab ? i : below(vocab + 10) - 5;
     }
+    if (below(4) == 0) {
+        s.biased = lists + 3 * vocab;
+        s.bias = (const float *)(lists + 4 * vocab);
+        for (int token = below(3); token < vocab && s.n_bias < 300; token += 1 + below(50), s.n_bias++) {
+            lists[3 * vocab + s.n_bias] = token;
+            ((float *)(lists + 4 * vocab))[s.n_bias] = (float)(20 * uniform());
+        }
+    }
+    if (below(3) == 0) {                        /* few, many or no tokens are allowed */
+        uint32_t *mask = (uint32_t *)(lists + 5 * vocab);
+        int kind = below(8);
+        for (int i = 0; i < vocab; i++)
+            if (kind > 4 ? below(40) == 0 : kind > 0 ? below(10) : 0)
+                mask[i >> 5] |= 1u << (i & 31);
+        s.mask = mask;
+    }
     return s;
 }
 
@@ -965,9 +981,9 @@ static void compare_sample(const backend *be, const sample_spec *s, const sample
 {
     if (got->token != want->token)
         fail_msg("%s, vocab %d: token %d, expected %d (temperature %g, top_k %d, top_p %g, min_p %g, %d seen, "
-                 "%d banned; seed %llu)",
+                 "%d banned, %d biased%s; seed %llu)",
                  be->name, vocab, got->token, want->token, (double)s->temperature, s->top_k,
-                 (double)s->top_p, (double)s->min_p, s->n_seen, s->n_banned, (unsigned long long)seed);
+                 (double)s->top_p, (double)s->min_p, s->n_seen, s->n_banned, s->n_bias, s->mask ? ", masked" : "", (unsigned long long)seed);
     if (want->token < 0 || s->n_logprobs < 0)
         return;
     assert_true(fabs((double)got->logprob - want->logprob) < 2e-5 * (1 + fabs((double)want->logprob)));
@@ -984,12 +1000,12 @@ static void compare_sample(const backend *be, const sample_spec *s, const sample
 static void sample_case(backend *be, int vocab, int rows)
 {
     err e;
-    int *lists = XNEW_ARRAY(int, (size_t)rows * 4 * (size_t)vocab + 4);
+    int *lists = XNEW_ARRAY(int, (size_t)rows * 6 * (size_t)vocab + 4);
     sample_spec *spec = XNEW_ARRAY(sample_spec, (size_t)rows);
     both logits = blank(be, DTYPE_F32, rows, vocab);
     for (int r = 0; r < rows; r++) {
         fill_logits((float *)logits.cpu.data + (size_t)r * (size_t)vocab, vocab);
-        spec[r] = random_spec(vocab, lists + (size_t)r * 4 * (size_t)vocab);
+        spec[r] = random_spec(vocab, lists + (size_t)r * 6 * (size_t)vocab);
     }
     send(be, &logits);
     int first = rows / 2;
