@@ -1,6 +1,8 @@
 /* worker_process.c - see worker_process.h */
 #include "worker/worker_process.h"
 
+#include <stdio.h>
+
 #include "backend/devices.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -70,9 +72,11 @@ static int open_all(worker_process *p, err *e)
     p->g = engine_new(p->m, &g, e);
     if (!p->g)
         return -1;
-    char uuid[64];
+    char uuid[64], device[256];
     backend_device_uuid(o->device, uuid, sizeof uuid);
-    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = p->be->name, .max_batch = o->max_batch,
+    snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
+             kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
+    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = o->max_batch,
                                             .max_tokens = p->m->config.max_positions, .send = send_frame, .now = now, .ctx = p});
     p->in.fd = o->in;
     return 0;
