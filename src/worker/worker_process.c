@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sandbox.h"
 #include "engine/engine.h"
 #include "net/frames.h"
 #include "worker/adapter_store.h"
@@ -113,12 +114,21 @@ static int serve(worker_process *p, err *e)
     return 0;
 }
 
+static bool has_several_gpus(const char *device)
+{
+    int n;
+    err e;
+    return backend_device_range(device, &n, &e) >= 0 && n > 1;
+}
+
 int worker_run(const worker_options *o, err *e)
 {
     worker_process p = {.opt = o};
     int status = open_all(&p, e);
-    if (status == 0)
+    if (status == 0) {
+        sandbox_worker_calls(has_several_gpus(o->device));
         status = serve(&p, e);
+    }
     close_all(&p);
     return status;
 }
