@@ -137,7 +137,7 @@ def judge(s, answer, formats):
 
 
 def walk(binary, schemas, texts, seed):
-    lines = "".join(json.dumps({"kind": "schema", "text": s}) + "\n" for s in schemas)
+    lines = "".join(json.dumps({"kind": "schema", "text": json.dumps(s)}) + "\n" for s in schemas)
     out = subprocess.run([binary, str(texts), str(seed)], input=lines, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in out.split("\n") if line]
 

@@ -6,6 +6,7 @@
 #include "backend/batch.h"
 #include "base/mem.h"
 #include "bench/load.h"
+#include "bench/mask.h"
 #include "bench/op.h"
 #include "bench/step.h"
 #include "bench/textgen.h"
@@ -212,6 +213,27 @@ static int load(int argc, char **argv)
     return 0;
 }
 
+static int mask(int argc, char **argv)
+{
+    mask_options o = mask_options_default();
+    const option options[] = {
+        {"vocab", OPT_INT, &o.vocab, "N", "tokens of a made-up vocabulary (128256)", 300, 1e6},
+        {"batch", OPT_INT, &o.batch, "N", "outputs that follow a grammar together (32)", 1, 4096},
+        {"threads", OPT_INT, &o.threads, "N", "that compute masks (8)", 1, 64},
+        {"steps", OPT_INT, &o.steps, "N", "(200)", 1, 1e6},
+        {NULL}};
+    const command_line c = {.usage = "punica bench mask [options]",
+                            .about = "What following a grammar costs: compiling it, and the masks of a batch for each step.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed < 0)
+        return command_fail(e.msg);
+    if (parsed == 0)
+        mask_run(&o);
+    return 0;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     const char *what = argc >= 2 ? argv[1] : "";
@@ -219,6 +241,8 @@ int cmd_bench(int argc, char **argv)
         return textgen(argc - 1, argv + 1);
     if (strcmp(what, "load") == 0)
         return load(argc - 1, argv + 1);
+    if (strcmp(what, "mask") == 0)
+        return mask(argc - 1, argv + 1);
     if (strcmp(what, "op") == 0)
         return op(argc - 1, argv + 1);
     if (strcmp(what, "step") == 0 || strcmp(what, "layer") == 0)
@@ -229,7 +253,8 @@ int cmd_bench(int argc, char **argv)
              "  step       a whole decode step, over the time its bytes need\n"
              "  layer      one transformer layer of it\n"
              "  op         the LoRA operator by itself, SGMV shrink and expand\n"
-             "  load       an adapter loaded while others decode\n\n"
+             "  load       an adapter loaded while others decode\n"
+             "  mask       outputs that follow a grammar: compiling it, masks for each step\n\n"
              "punica bench EXPERIMENT --help tells more.");
         return 0;
     }

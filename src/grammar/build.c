@@ -46,9 +46,11 @@ void build_fail(build *b, const char *fmt, ...)
 
 const json_t *build_read_json(build *b, const char *text, size_t n)
 {
+    json_error_t where;
     CHECK(!b->document);
-    if (!(b->document = json_read_text(text, n, b->e)))
-        longjmp(b->failed, 1);
+    b->document = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
+    if (!b->document)           /* unlike elsewhere, an integer of more than 64 bits is refused: it must be exact */
+        build_fail(b, "not valid JSON: %s (line %d, column %d)", where.text, where.line, where.column);
     return b->document;
 }
 

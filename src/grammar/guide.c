@@ -8,11 +8,13 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "grammar/machine.h"
 
 #define SPARSE 1024             /* up to so many tokens are kept as a list */
 #define MAX_MACHINE (4u << 20)  /* bytes; a machine that has grown larger begins anew */
 #define MAX_WARM 16             /* states whose masks are computed ahead */
+#define MAX_KEPT (48u << 20)    /* bytes of masks that a guide keeps; further ones are computed each time */
 
 /* What may come next in a state, wherever its rule was called from. */
 typedef struct {
@@ -30,7 +32,9 @@ struct guide {
     pthread_mutex_t lock;       /* of status and the waiting for it */
     pthread_cond_t ready;
     unsigned char *status;      /* [n_states] local_status */
+    size_t kept;                /* bytes */
     local **of;                 /* [n_states] immutable once ready */
+    int *like;                  /* [n_states] the first state in which the same tokens may come: see find_alike */
 };
 
 struct guide_state {
@@ -112,9 +116,26 @@ static local *compute_local(const guide *g, int state)
     return l;
 }
 
-/* Computed by whoever comes first; others wait for it. */
-static const local *local_of(guide *g, int state)
+static void local_free(local *l)
 {
+    if (!l)
+        return;
+    free(l->token);
+    free(l->mask);
+    free(l->exit);
+    free(l);
+}
+
+static size_t bytes_of(const local *l, int vocab)
+{
+    size_t words = l->mask ? (size_t)guide_mask_words(vocab) : (size_t)l->n_tokens;
+    return sizeof *l + words * sizeof(uint32_t) + (size_t)l->n_exits * sizeof(int);
+}
+
+/* Computed by whoever comes first; others wait for it. *own: there was no room to keep it, and the caller frees it. */
+static const local *local_of(guide *g, int state, local **own)
+{
+    state = g->like[state];
     pthread_mutex_lock(&g->lock);
     while (g->status[state] == LOCAL_BUSY)
         pthread_cond_wait(&g->ready, &g->lock);
@@ -122,15 +143,92 @@ static const local *local_of(guide *g, int state)
     if (mine)
         g->status[state] = LOCAL_BUSY;
     pthread_mutex_unlock(&g->lock);
+    *own = NULL;
     if (!mine)
         return g->of[state];
     local *l = compute_local(g, state);
     pthread_mutex_lock(&g->lock);
-    g->of[state] = l;
-    g->status[state] = LOCAL_READY;
+    bool room = g->kept < MAX_KEPT;
+    if (room) {
+        g->of[state] = l;
+        g->kept += bytes_of(l, g->t->vocab);
+    } else {
+        *own = l;
+    }
+    g->status[state] = room ? LOCAL_READY : LOCAL_UNKNOWN;
     pthread_cond_broadcast(&g->ready);
     pthread_mutex_unlock(&g->lock);
     return l;
+}
+
+/* Two states are alike if the same bytes can be read from them, as far as the longest token goes. After k rounds, equal
+ * numbers say so for k bytes: a number is made of the state's arcs and calls with the numbers, one round before, of where
+ * they lead. (A call reads one byte at least.) So of the thousands of states that count the characters of a string, all
+ * that are far from its limits share one mask. */
+
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+    return rng_mix(h * 0x9e3779b97f4a7c15u + x);
+}
+
+static uint64_t number_of(const grammar *g, int state, const uint64_t *before)
+{
+    uint64_t h = g->accepts[state];
+    for (int k = g->arc_indptr[state]; k < g->arc_indptr[state + 1]; k++)
+        h = mix(mix(h, (uint64_t)g->arc[k].lo << 8 | g->arc[k].hi), before[g->arc[k].to]);
+    for (int k = g->call_indptr[state]; k < g->call_indptr[state + 1]; k++)
+        h = mix(mix(h, 1u << 16 | (uint64_t)g->call[k].rule), before[g->call[k].to]);
+    return h;
+}
+
+typedef struct { uint64_t number; int state; } numbered;
+
+static int by_number(const void *x, const void *y)
+{
+    const numbered *a = x, *b = y;
+    return a->number != b->number ? (a->number > b->number ? 1 : -1) : (a->state > b->state) - (a->state < b->state);
+}
+
+/* How many different numbers there are; *like: the first state of each. */
+static int group(const uint64_t *number, int n, numbered *scratch, int *like)
+{
+    int groups = 0;
+    for (int i = 0; i < n; i++)
+        scratch[i] = (numbered){number[i], i};
+    qsort(scratch, (size_t)n, sizeof *scratch, by_number);
+    for (int i = 0, first = 0; i < n; i++) {
+        if (i == 0 || scratch[i].number != scratch[i - 1].number) {
+            first = scratch[i].state;
+            groups++;
+        }
+        like[scratch[i].state] = first;
+    }
+    return groups;
+}
+
+static int *find_alike(const grammar *g, int rounds)
+{
+    int n = g->n_states, *like = XNEW_ARRAY(int, (size_t)n), groups = 0;
+    uint64_t *now = XNEW_ARRAY(uint64_t, (size_t)n), *before = XNEW_ARRAY(uint64_t, (size_t)n);
+    numbered *scratch = XNEW_ARRAY(numbered, (size_t)n);
+    for (int k = 0; k < rounds; k++) {
+        uint64_t *old = before;
+        before = now;
+        now = old;
+        for (int i = 0; i < n; i++)
+            now[i] = number_of(g, i, before);
+        if (k % 8 != 7)
+            continue;
+        int found = group(now, n, scratch, like);
+        if (found == groups)
+            break;                              /* they will not be told apart any more */
+        groups = found;
+    }
+    group(now, n, scratch, like);
+    free(scratch);
+    free(before);
+    free(now);
+    return like;
 }
 
 /* Bytes that a state takes by itself. */
@@ -152,9 +250,12 @@ guide *guide_new(grammar *g, const token_trie *t)
     pthread_cond_init(&x->ready, NULL);
     x->status = XNEW_ARRAY(unsigned char, (size_t)g->n_states);
     x->of = XNEW_ARRAY(local *, (size_t)g->n_states);
+    x->like = find_alike(g, t->max_depth + 1);
     for (int i = 0, warm = 0; i < g->n_states && warm < MAX_WARM; i++)
-        if (width_of(g, i) > 64) {
-            local_of(x, i);
+        if (x->like[i] == i && width_of(g, i) > 64) {
+            local *own;
+            local_of(x, i, &own);
+            local_free(own);
             warm++;
         }
     return x;
@@ -171,13 +272,9 @@ void guide_drop(guide *g)
     if (!g || atomic_fetch_sub(&g->holders, 1) != 1)
         return;
     for (int i = 0; i < g->g->n_states; i++)
-        if (g->of[i]) {
-            free(g->of[i]->token);
-            free(g->of[i]->mask);
-            free(g->of[i]->exit);
-            free(g->of[i]);
-        }
+        local_free(g->of[i]);
     free(g->of);
+    free(g->like);
     free(g->status);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->ready);
@@ -255,12 +352,14 @@ const uint32_t *guide_state_mask(guide_state *s)
         machine_items(s->m, s->place, &n);
     for (int i = 0; i < n; i++) {
         machine_item x = machine_items(s->m, s->place, &n)[i];          /* they move when places are added */
-        const local *l = local_of(s->of, x.state);
+        local *own;
+        const local *l = local_of(s->of, x.state, &own);
         walk w = {.t = t, .m = s->m, .mask = s->mask};
         add_local(&w, l);
         int after = l->n_exits ? machine_after(s->m, x.context) : PLACE_NONE;
         for (int k = 0; after != PLACE_NONE && k < l->n_exits; k++)
             walk_nodes(&w, l->exit[k] + 1, t->end[l->exit[k]], t->depth[l->exit[k]], after);
+        local_free(own);
     }
     return s->mask;
 }

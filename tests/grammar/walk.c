@@ -2,8 +2,8 @@
  *
  *   grammar_walk N SEED <lines.jsonl
  *
- * A line is {"kind": "json"|"schema"|"regex"|"choice"|"gbnf", "text": ...}; text may be any JSON where the kind is one of
- * schema or choice. For each line one line of output: {"error": ...}, or {"texts": [...], "cut": [...]} with N texts in
+ * A line is {"kind": "json"|"schema"|"regex"|"choice"|"gbnf", "text": ...}; the text of a schema or a choice may also
+ * stand there as JSON. For each line one line of output: {"error": ...}, or {"texts": [...], "cut": [...]} with N texts in
  * all: those that came to an end, and those that were cut off since they did not. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ static json_t *answer(const json_t *line, int n)
 {
     const json_t *text = json_object_get(line, "text");
     grammar_kind kind = kind_of(json_string_value(json_object_get(line, "kind")));
-    char *dumped = json_is_string(text) && kind != GRAMMAR_SCHEMA ? NULL : json_dumps(text, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *dumped = json_is_string(text) ? NULL : json_dumps(text, JSON_ENCODE_ANY | JSON_COMPACT);
     const char *source = dumped ? dumped : json_string_value(text);
     err e;
     double start = clock_now();

@@ -235,7 +235,7 @@ static void sampling_survives_the_wire(void **state)
     int32_t stop[] = {5, 6};
     s.n_stop_ids = 2;
     s.stop_ids = stop;
-    sampling got;
+    sampling got = {0};
     err e;
     assert_int_equal(read_sampling(&s, 10, &got, &e), 0);
     assert_true(got.temperature == 0.5f && got.top_k == 3 && got.top_p == 0.9f && got.min_p == 0.1f);
@@ -250,7 +250,7 @@ static void sampling_survives_the_wire(void **state)
 static void bad_sampling_is_an_error(void **state)
 {
     (void)state;
-    sampling got;
+    sampling got = {0};
     err e;
     Sampling s = good_sampling();
     s.n_logprobs = -5;
