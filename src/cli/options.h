@@ -35,6 +35,7 @@ typedef struct {
     const char *about;          /* a paragraph */
     const option *options;      /* ends with name NULL */
     int n_positional;           /* how many words without dashes are expected */
+    int n_optional;             /* how many of them need not be there */
     const char **positional;    /* [n_positional], filled */
 } command_line;
 

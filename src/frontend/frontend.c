@@ -122,6 +122,7 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
         .calls = {.on = &l->base, .counts = &f->counts, .log = &f->log, .memory = &f->memory, .eos = f->eos, .n_eos = o->n_eos,
                   .keep_alive = o->keep_alive},
         .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
+    api_keys_init(&f->routes.keys, o->key, o->n_keys);
     if (load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)
         return f;
     frontend_free(f);
@@ -146,6 +147,7 @@ void frontend_free(frontend *f)
     catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);
+    api_keys_deinit(&f->routes.keys);
     free(f->eos);
     free(f);
 }

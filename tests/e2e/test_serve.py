@@ -310,6 +310,21 @@ def test_the_context_is_what_the_kv_cache_holds(serve):
     assert error.value.code == "context_length_exceeded"
 
 
+def test_what_people_type_elsewhere(serve):
+    server = serve(str(ROOT / "demo" / "model"), "--adapters", ROOT / "demo" / "adapters", "--host", "127.0.0.1", "--port", "0",
+                   "--served-model-name", "mine", "--api-key", "a-key-of-some-length", "--api-key", "another-key")
+    for key in ("a-key-of-some-length", "another-key"):
+        client = OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
+        assert "mine" in {m.id for m in client.models.list()}
+        assert complete(client, "sql").choices[0].text == SQL
+    with pytest.raises(openai.AuthenticationError) as error:
+        complete(OpenAI(base_url=f"{server.url}/v1", api_key="a-key-of-some-lengths", max_retries=0), "sql")
+    assert error.value.code == "invalid_api_key"
+    for path, headers, status in [("/v1/models", {}, 401), ("/v1/models", {"Authorization": "Basic another-key"}, 401),
+                                  ("/v1/models", {"x-api-key": "another-key"}, 200), ("/health", {}, 200), ("/v1/nothing", {}, 401)]:
+        assert raw(server.address, "GET", path, headers=headers)[0] == status
+
+
 def test_headers(server):
     body = json.dumps({"model": "sql", "prompt": SENTENCE, "max_tokens": 3, "stream": True})
     status, headers, _ = raw(server.address, "POST", "/v1/completions", body, {"x-request-id": "mine-1"})
