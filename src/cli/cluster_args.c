@@ -2,16 +2,19 @@
 #include "cli/cluster_args.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "backend/devices.h"
-#include "base/buf.h"
+#include "base/child.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/sandbox.h"
 #include "model/model.h"
 #include "model/split.h"
 
@@ -145,6 +148,36 @@ void worker_args_release(runner_options *o)
     free_all(o->worker_args, o->n_worker_args);
     o->device = o->worker_args = NULL;
     o->n_workers = o->n_worker_args = 0;
+}
+
+/* As libcuda does when it starts: nvidia-modprobe may do it for everybody. Where there is none, or it fails, CUDA says so. */
+static void make_cuda_device(int number)
+{
+    char node[32], text[12], how[32];
+    snprintf(node, sizeof node, "/dev/nvidia%d", number);
+    if (file_exists(node) && file_exists("/dev/nvidia-uvm"))
+        return;
+    snprintf(text, sizeof text, "%d", number);
+    const char *argv[] = {"nvidia-modprobe", "-c", text, "-u", NULL};
+    child c;
+    err e;
+    if (child_start(&c, "/usr/bin/nvidia-modprobe", (char *const *)argv, NULL, 0, &e)) {
+        log_debug("%s", e.msg);
+        return;
+    }
+    child_wait(&c, how);
+    child_forget(&c);
+}
+
+void worker_args_settle(const worker_args *a)
+{
+    for (int i = 0; i < a->devices.n; i++) {
+        err e;
+        int n, first = backend_device_range(a->devices.items[i], &n, &e);
+        for (int k = 0; first >= 0 && k < n; k++)
+            make_cuda_device(first + k);
+    }
+    sandbox_role(true);
 }
 
 void cluster_raise_file_limit(void)

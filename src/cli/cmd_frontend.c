@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/sandbox.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -71,6 +72,7 @@ static int run(arguments *a, err *e)
     if (served_model_read(&m, a->model_dir, a->name, e))
         return -1;
     cluster_raise_file_limit();
+    sandbox_role(false);
     credentials own = {0};
     if (credentials_load(&own, &a->role.files, e) == 0) {
         served_model_apply(&m, a->model_dir, &a->front);

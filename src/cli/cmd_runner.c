@@ -67,6 +67,7 @@ static int run(arguments *a, err *e)
         a->runner.link.own = a->role.own = &own;
         a->runner.link.model = model;
         worker_args_apply(&a->workers, &a->runner);
+        worker_args_settle(&a->workers);
         loop = event_loop_new();
         a->runner.processes = subprocess_starter(loop->events);
         r = runner_new(&loop->base, &a->runner, e);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/sandbox.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -55,6 +56,8 @@ static int serve(arguments *a, err *e)
         return -1;
     a->server.link.own = a->role.own = &own;
     cluster_raise_file_limit();
+    if (!a->scale_hook)         /* the hook may need whatever its author has thought of */
+        sandbox_role(false);
     event_loop *loop = event_loop_new();
     if (a->scale_hook)
         a->server.hook = scale_hook_new(loop->events, a->scale_hook, a->hook_every);

@@ -204,6 +204,7 @@ static int serve(arguments *a, err *e)
     if (served_model_read(&m, a->workers.model_dir, a->name, e))
         return -1;
     cluster_raise_file_limit();
+    worker_args_settle(&a->workers);
     weights_form form = WEIGHTS_STORED;
     if (a->workers.weights)
         weights_form_find(a->workers.weights, &form, e);            /* known: it was checked */

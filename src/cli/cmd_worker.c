@@ -2,11 +2,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 #include "backend/group.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/sandbox.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "net/frames.h"
@@ -47,6 +49,16 @@ static bool is_orphan(void)
     return poll(&commands, 1, 0) > 0 && commands.revents & POLLHUP;
 }
 
+/* CUDA keeps what it compiles for a GPU that is newer than this program. */
+static void give_up_writing(const worker_options *w)
+{
+    const char *cache = getenv("CUDA_CACHE_PATH"), *home = getenv("HOME");
+    char *folder = cache || !home ? NULL : path_join(home, ".nv");
+    bool has_cache = strncmp(w->device, "cuda", 4) == 0;
+    sandbox_worker_files(has_cache ? cache ? cache : folder : NULL);
+    free(folder);
+}
+
 int cmd_worker(int argc, char **argv)
 {
     worker_options w;
@@ -62,8 +74,10 @@ int cmd_worker(int argc, char **argv)
     file_map_guard();
     log_catch_crashes();
     int status = parse(&w, &adapters, argc, argv, &e), code = 0;
-    if (status == 0 && !is_orphan())
+    if (status == 0 && !is_orphan()) {
+        give_up_writing(&w);
         status = worker_run(&w, &e);
+    }
     if (status < 0)
         code = command_fail(e.msg);
     free(adapters.items);
