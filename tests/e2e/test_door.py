@@ -173,6 +173,10 @@ def test_gone_is_not_half_closed(serve):
     for connection in gone:
         connection.close()
     wait_for(lambda: server.metric("punica_live_calls") <= 1, "they are gone", 5)
+    for i in range(20):
+        with dial(server) as connection:                                 # request and end in one piece
+            connection.sendall(post(request(stream=i % 2 == 0)))
+    wait_for(lambda: server.metric("punica_live_calls") <= 1, "they are gone too", 5)
     running.close()
     wait_for(lambda: server.metric("punica_live_calls") == 0, "all are gone")
 
