@@ -50,7 +50,7 @@ static int write_prompt(const chat_template *c, time_t now, const json_t *line, 
     in.tools = json_object_get(line, "tools");
     in.documents = json_object_get(line, "documents");
     in.more = more;
-    int rc = chat_template_write(c, &in, now, out, e);
+    int rc = chat_template_write(c, &in, now, out, NULL, e);
     json_decref(more);
     return rc;
 }

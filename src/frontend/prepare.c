@@ -22,8 +22,8 @@ typedef struct {
     int context;
 } preparing;
 
-/* The conversation as the model's template writes it. */
-static int chat_text(const prepare_tools *w, const api_request *r, buf *out, err *e)
+/* The conversation as the model's template writes it, and what of that is the template's own. */
+static int chat_text(const prepare_tools *w, const api_request *r, buf *out, text_spans *own, err *e)
 {
     const chat_template *t = templates_take(w->chat, r->model, e);
     if (!t)
@@ -31,17 +31,18 @@ static int chat_text(const prepare_tools *w, const api_request *r, buf *out, err
     chat_input in = r->conversation;
     json_t *messages = conversation_for(t, in.messages);
     in.messages = messages;
-    int rc = chat_template_write(t, &in, time(NULL), out, e);
+    int rc = chat_template_write(t, &in, time(NULL), out, own, e);
     json_decref(messages);
     templates_give(w->chat, t);
     return rc;
 }
 
-/* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. */
-static int encode(const preparing *w, const char *text, size_t n, bool special, const char *field, ids *out, api_error *e)
+/* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. own: of a
+ * conversation, where special tokens may stand; NULL: of a prompt, which may have them anywhere. */
+static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, const char *field, ids *out, api_error *e)
 {
-    const encode_limits l = {.max_ids = 2 * (size_t)w->context, .stop = w->stop};
-    int rc = tokenizer_encode_within(w->tools->t, text, n, special, &l, out, &e->what);
+    const encode_limits l = {.max_ids = 2 * (size_t)w->context, .stop = w->stop, .own = own};
+    int rc = tokenizer_encode_within(w->tools->t, text, n, !own, &l, out, &e->what);
     if (rc > 0)
         return api_error_set(e, 400, field, "context_length_exceeded",
                              CONTEXT_IS "your prompt has more than %zu tokens", w->context, l.max_ids);
@@ -51,9 +52,11 @@ static int encode(const preparing *w, const char *text, size_t n, bool special, 
 static int chat_tokens(const preparing *w, const api_request *r, ids *out, api_error *e)
 {
     buf text = {0};
-    int rc = chat_text(w->tools, r, &text, &e->what) ? api_error_bad(e, "messages") : 0;
+    text_spans own = {0};
+    int rc = chat_text(w->tools, r, &text, &own, &e->what) ? api_error_bad(e, "messages") : 0;
     if (rc == 0)
-        rc = encode(w, text.data, text.len, false, "messages", out, e);
+        rc = encode(w, text.data, text.len, &own, "messages", out, e);
+    text_spans_free(&own);
     buf_free(&text);
     return rc;
 }
@@ -62,7 +65,7 @@ static int prompt_tokens(const preparing *w, const api_prompt *p, ids *out, api_
 {
     for (size_t i = 0; i < p->n_ids; i++)
         ids_add(out, p->id[i]);
-    return p->text ? encode(w, p->text, p->n, true, "prompt", out, e) : 0;
+    return p->text ? encode(w, p->text, p->n, NULL, "prompt", out, e) : 0;
 }
 
 /* What was given, or what the given tokens stand for. */

@@ -209,6 +209,14 @@ size_t added_tokens_longest(const added_tokens *a)
     return longest;
 }
 
+bool added_tokens_has_normalized_special(const added_tokens *a)
+{
+    for (size_t i = 0; i < a->normalized.n; i++)
+        if (a->normalized.sorted[i]->special)
+            return true;
+    return false;
+}
+
 size_t added_tokens_n_ids(const added_tokens *a)
 {
     return a->n_ids;
@@ -239,14 +247,27 @@ static size_t lower_bound(const token_index *x, size_t lo, size_t hi, size_t dep
     return lo;
 }
 
-/* The longest string that the text starts with, or NULL. */
-static const added_token *longest_at(const token_index *x, const unsigned char *text, size_t n)
+/* Whether the token may be where it was found. What the normaliser has put before it may be of anybody's text. */
+static bool may_stand(const added_scan *s, const added_token *t, size_t at)
 {
+    if (!s->own || !t->special)
+        return true;
+    size_t end = at + t->n_sought;
+    bool has_prefix = t->n_sought > t->n && memcmp(t->sought + t->n_sought - t->n, t->content, t->n) == 0;
+    return text_spans_cover(s->own, has_prefix ? end - t->n : at, end);
+}
+
+/* The longest string that the text at `from` starts with and that may stand there, or NULL. */
+static const added_token *longest_at(const added_scan *s, const token_index *x, size_t from)
+{
+    const unsigned char *text = (const unsigned char *)s->text + from;
     const added_token *best = NULL;
-    size_t lo = x->first[text[0]], hi = x->first[text[0] + 1];
+    size_t n = s->n - from, lo = x->first[text[0]], hi = x->first[text[0] + 1];
     for (size_t depth = 1; lo < hi; depth++) {
-        if (x->sorted[lo]->n_sought == depth)
-            best = x->sorted[lo++];
+        if (x->sorted[lo]->n_sought == depth) {
+            best = may_stand(s, x->sorted[lo], from) ? x->sorted[lo] : best;
+            lo++;
+        }
         if (depth == n)
             break;
         lo = lower_bound(x, lo, hi, depth, text[depth]);
@@ -308,7 +329,7 @@ static bool find_token(added_scan *s)
     for (size_t at = s->from; at < s->n; at++) {
         if (x->first[text[at]] == x->first[text[at] + 1])
             continue;
-        const added_token *t = longest_at(x, text + at, s->n - at);
+        const added_token *t = longest_at(s, x, at);
         if (!t)
             continue;
         size_t end = at + t->n_sought;

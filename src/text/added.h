@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "text/normalizer.h"
+#include "text/spans.h"
 #include "text/vocab.h"
 
 typedef struct {
@@ -32,6 +33,9 @@ void added_tokens_free(added_tokens *a);
 /* Bytes of the longest one's text; 0: some take blanks around them too, any number. 1 if there are none. */
 size_t added_tokens_longest(const added_tokens *a);
 
+/* Whether some are special and looked for in the normalised text. */
+bool added_tokens_has_normalized_special(const added_tokens *a);
+
 size_t added_tokens_n_ids(const added_tokens *a);                           /* largest id + 1; 0: none */
 const added_token *added_tokens_by_id(const added_tokens *a, int id);       /* or NULL */
 const added_token *added_tokens_find(const added_tokens *a, const char *content, size_t n);  /* or NULL */
@@ -45,6 +49,7 @@ typedef struct {
     size_t n, from, done;       /* searched up to from; given out up to done */
     const added_token *found;   /* given out next, after the text before it */
     size_t found_start, found_end;
+    const text_spans *own;      /* special tokens are found only within these, which its user sets; NULL: anywhere */
 } added_scan;
 
 typedef struct { const added_token *token; size_t start, end; } added_span;     /* token NULL: text */

@@ -267,6 +267,11 @@ bool bpe_keeps_all(const bpe *b, bool bytes_only)
     return (b->unk_id >= 0 && !b->fuse_unk) || (bytes_only && has_byte_alphabet(b));
 }
 
+int bpe_unknown(const bpe *b)
+{
+    return b->unk_id;
+}
+
 const vocab *bpe_vocab(const bpe *b)
 {
     return &b->v;

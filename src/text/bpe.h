@@ -22,6 +22,8 @@ bpe *bpe_new(const json_t *model, err *e);
 void bpe_free(bpe *b);
 const vocab *bpe_vocab(const bpe *b);
 
+int bpe_unknown(const bpe *b);              /* the id of what is unknown; -1: there is none */
+
 /* Whether every character becomes tokens of its own, so that no id stands for more bytes than its string has (or four,
  * of a character that is not known). bytes_only: of texts in the alphabet of byte_level.h. */
 bool bpe_keeps_all(const bpe *b, bool bytes_only);

@@ -176,7 +176,7 @@ static bool shows(const chat_template *c, const char *messages)
     buf out = {0};
     json_t *list = json_read_text(messages, strlen(messages), &e);
     const chat_input in = {.messages = list, .add_generation_prompt = true};
-    bool is = chat_template_write(c, &in, 0, &out, &e) == 0 && strstr(out.data, WORDS) && !strstr(out.data, "'type'") &&
+    bool is = chat_template_write(c, &in, 0, &out, NULL, &e) == 0 && strstr(out.data, WORDS) && !strstr(out.data, "'type'") &&
               !strstr(out.data, "\"type\"");
     json_decref(list);
     buf_free(&out);
@@ -452,12 +452,19 @@ static int cut_open_end(buf *text, const buf *was, err *e)
     return 0;
 }
 
-static json_t *variables_of(const chat_template *c, const chat_input *in, json_t *messages)
+/* The tokens that a template gets by name are its own; a client's of the same name count more, and are not. */
+static json_t *own_of(const chat_template *c)
 {
     json_t *all = json_object();
     for (int i = 0; i < N_TOKENS; i++)
         if (c->token[i])
             json_object_set_new(all, token_names[i], json_string(c->token[i]));
+    return all;
+}
+
+static json_t *variables_of(const chat_input *in, json_t *messages)
+{
+    json_t *all = json_object();
     if (in->more)
         json_object_update(all, (json_t *)in->more);
     json_object_set(all, "messages", messages);
@@ -478,7 +485,7 @@ static jinja_limits limits_for(const chat_input *in)
     return limits;
 }
 
-int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, err *e)
+int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, text_spans *own, err *e)
 {
     const char *problem;
     const program *p = choose_program(c, is_given(in->tools), &problem);
@@ -489,17 +496,22 @@ int chat_template_write(const chat_template *c, const chat_input *in, time_t now
     buf text = {0}, was = {0};
     buf_add(&text, "", 0);
     buf_add(&was, "", 0);
-    json_t *messages = copy_messages(in->messages), *variables = NULL;
+    text_spans parts = {0};
+    json_t *messages = copy_messages(in->messages), *variables = NULL, *tokens = own_of(c);
     int rc = in->continues ? mark_end(p, messages, in->continues, &was, e) : 0;
     if (rc == 0) {
         const jinja_limits limits = limits_for(in);
-        variables = variables_of(c, in, messages);
-        rc = jinja_render(p->code, variables, now, &limits, &text, e);
+        variables = variables_of(in, messages);
+        rc = jinja_render(p->code, &(jinja_input){variables, tokens, now}, &limits, &text, &parts, e);
     }
     if (rc == 0 && in->continues)
         rc = cut_open_end(&text, &was, e);
+    for (size_t i = 0; rc == 0 && own && i < parts.n && parts.at[i].from < text.len; i++)       /* it may have been cut off */
+        text_spans_add(own, out->len + parts.at[i].from, out->len + (parts.at[i].to < text.len ? parts.at[i].to : text.len));
     if (rc == 0)
         buf_add(out, text.data, text.len);
+    text_spans_free(&parts);
+    json_decref(tokens);
     json_decref(variables);
     json_decref(messages);
     buf_free(&was);

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "text/spans.h"
 
 typedef struct chat_template chat_template;
 
@@ -51,8 +52,9 @@ typedef struct {
     const char *continues;              /* the field of the last message that is left open ("content"); NULL: none */
 } chat_input;
 
-/* Append the conversation. now: for templates that tell today's date. -1, with out as before and e set, when the template
- * refuses it, or fails. */
-int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, err *e);
+/* Append the conversation to out, and to own, unless NULL, which parts of out are the template's own: special tokens stand only there
+ * (encode_limits of tokenizer.h); what the conversation says is text, whatever it looks like. now: for templates
+ * that tell today's date. -1, with out and own as before and e set, when the template refuses it, or fails. */
+int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, text_spans *own, err *e);
 
 #endif

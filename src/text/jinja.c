@@ -47,16 +47,18 @@ void jinja_free(jinja *p)
     free(p);
 }
 
-int jinja_render(const jinja *p, const json_t *variables, time_t now, const jinja_limits *limits, buf *out, err *e)
+int jinja_render(const jinja *p, const jinja_input *in, const jinja_limits *limits, buf *out, text_spans *own, err *e)
 {
     run *r = XNEW(run);
     *r = (run){.mem = {.limit = limits->memory}, .e = e, .steps = limits->steps, .line = 1, .max_output = limits->output,
-               .now = now};
+               .now = in->now};
     int rc = -1;
     if (setjmp(r->left) == 0) {
         text made = {.r = r};
-        eval_program(r, p, variables, &made);
+        eval_program(r, p, in->variables, in->own, &made);
         buf_add(out, made.data, made.n);
+        for (size_t i = 0; own && i < made.own.n; i++)
+            text_spans_add(own, made.own.at[i].from, made.own.at[i].to);
         rc = 0;
     }
     arena_free(&r->mem);

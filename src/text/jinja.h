@@ -12,6 +12,7 @@
  *   jinja_filters, jinja_sequences, jinja_tests            {{ x | filter }}, {% if x is test %}
  *   jinja_value, jinja_dict, jinja_iter, jinja_str,        Python's values
  *   jinja_case, jinja_repr, jinja_format, jinja_json       and their text
+ *   jinja_own                                              whose text it is: the template's own, or the conversation's
  *
  * A program is immutable: several threads may render from one. A render has an arena of its own, and bounds on steps,
  * depth, memory and output, so that a template can take neither the process nor the loop's thread with it. */
@@ -23,6 +24,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "text/spans.h"
 
 typedef struct jinja jinja;
 
@@ -39,8 +41,13 @@ typedef struct {
 
 extern const jinja_limits jinja_default_limits;
 
-/* Append what the program writes with these variables, a JSON object. now: for strftime_now. -1 with e set, and out as
- * before: e names line and construct; for raise_exception it has the template's own message. */
-int jinja_render(const jinja *p, const json_t *variables, time_t now, const jinja_limits *limits, buf *out, err *e);
+/* What a program is given: variables, a JSON object; texts that are the template's own (jinja_own.h), another one or NULL, which
+ * counts where the first has no such name; the time, for strftime_now. */
+typedef struct { const json_t *variables, *own; time_t now; } jinja_input;
+
+/* Append what the program writes to out, and to own, unless NULL, which parts of that are the template's own, counted from where
+ * out ended. -1 with e set, and out and own as before: e names line and construct; for raise_exception it has the template's own
+ * message. */
+int jinja_render(const jinja *p, const jinja_input *in, const jinja_limits *limits, buf *out, text_spans *own, err *e);
 
 #endif

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "text/jinja_own.h"
 #include "text/jinja_str.h"
 #include "text/utf8.h"
 
@@ -150,6 +151,8 @@ const str *str_in_case(run *r, const str *s, str_case to)
         in_word = is_cased(cp);
     }
     value v = text_value(&out);
+    if (s->own == &own_all)
+        ((str *)v.s)->own = s->own;
     return s->markup ? str_mark(r, v.s) : v.s;
 }
 

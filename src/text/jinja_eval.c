@@ -5,6 +5,7 @@
 
 #include "text/jinja_globals.h"
 #include "text/jinja_ops.h"
+#include "text/jinja_own.h"
 #include "text/jinja_render.h"
 #include "text/jinja_str.h"
 
@@ -364,13 +365,23 @@ flow eval_body(run *r, const node_list *body)
     return f;
 }
 
-void eval_program(run *r, const jinja *p, const json_t *variables, text *out)
+/* A text that is the template's own. */
+static value own_from_json(run *r, const json_t *v)
+{
+    value made = value_from_json(r, v);
+    if (made.kind == VALUE_STRING)
+        ((str *)made.s)->own = &own_all;
+    return made;
+}
+
+void eval_program(run *r, const jinja *p, const json_t *variables, const json_t *own, text *out)
 {
     render x = {.p = p, .variable = RUN_NEW_ARRAY(r, value, (size_t)p->n_symbols), .out = out};
     r->render = &x;
     for (int i = 0; i < p->n_symbols; i++) {
         const json_t *v = json_object_getn(variables, p->symbol[i]->s, p->symbol[i]->n);
-        x.variable[i] = v ? value_from_json(r, v) : global_find(r, p->symbol[i]);
+        const json_t *token = json_object_getn(own, p->symbol[i]->s, p->symbol[i]->n);
+        x.variable[i] = v ? value_from_json(r, v) : token ? own_from_json(r, token) : global_find(r, p->symbol[i]);
     }
     scope_enter(r, NULL, &p->unset);
     eval_body(r, &p->body);

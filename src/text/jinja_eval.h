@@ -22,7 +22,7 @@ void args_bind(run *r, const char *what, const arguments *a, int n_needed, const
 void args_bind_positional(run *r, const char *what, const arguments *a, int n_needed, const char *names, value *out);
 void args_none(run *r, const char *what, const arguments *a);
 
-/* Runs the program and appends its text to out. */
-void eval_program(run *r, const jinja *p, const json_t *variables, text *out);
+/* Runs the program and appends its text to out. own: see jinja_input. */
+void eval_program(run *r, const jinja *p, const json_t *variables, const json_t *own, text *out);
 
 #endif

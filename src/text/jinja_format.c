@@ -304,7 +304,7 @@ value format_percent(run *r, const str *format, value with)
     while (p.at < format->n) {
         const char *mark = memchr(format->s + p.at, '%', format->n - p.at);
         size_t plain = mark ? (size_t)(mark - format->s) : format->n;
-        text_add(&out, format->s + p.at, plain - p.at);
+        text_add_part(&out, format, p.at, plain - p.at);
         p.at = plain;
         if (!mark)
             break;
@@ -489,7 +489,7 @@ static void write_braces(braces *b, text *out, const str *format, int depth)
     for (size_t at = 0; at < format->n;) {
         char c = s[at];
         if (c != '{' && c != '}') {
-            text_add(out, &s[at++], 1);
+            text_add_part(out, format, at++, 1);
             continue;
         }
         if (depth == 0 && at + 1 < format->n && s[at + 1] == c) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "text/jinja_eval.h"
+#include "text/jinja_own.h"
 #include "text/jinja_sequences.h"
 #include "text/jinja_str.h"
 #include "text/utf8.h"
@@ -198,12 +199,32 @@ static value array_from_json(run *r, const json_t *v)
     return value_list(r, VALUE_LIST, at, n);
 }
 
+/* Who speaks, in the words that templates know: they make tokens of them ("<|" + role + "|>"). None of these ends a turn. */
+static bool is_known_role(const str *s)
+{
+    static const char *const known[] = {"system", "developer", "user", "assistant", "tool", "function", "model", "ipython",
+                                        "observation", "environment", "documents"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (str_is(s, known[i]))
+            return true;
+    return false;
+}
+
+/* The value of a key; such a role counts as the template's own. */
+static value member_from_json(run *r, const char *key, const json_t *v)
+{
+    value made = value_from_json(r, v);
+    if (made.kind == VALUE_STRING && strcmp(key, "role") == 0 && is_known_role(made.s))
+        ((str *)made.s)->own = &own_all;
+    return made;
+}
+
 static value object_from_json(run *r, const json_t *v)
 {
     dict *d = dict_new(r, json_object_size(v));
     for (void *i = json_object_iter((json_t *)v); i; i = json_object_iter_next((json_t *)v, i)) {
         const char *key = json_object_iter_key(i);
-        dict_add(r, d, value_text(r, key, json_object_iter_key_len(i)), value_from_json(r, json_object_iter_value(i)));
+        dict_add(r, d, value_text(r, key, json_object_iter_key_len(i)), member_from_json(r, key, json_object_iter_value(i)));
     }
     return value_dict(d);
 }

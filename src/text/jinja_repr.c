@@ -8,6 +8,7 @@
 #include <utf8proc.h>
 
 #include "text/jinja_eval.h"
+#include "text/jinja_own.h"
 #include "text/utf8.h"
 
 static void reserve(text *t, size_t more)
@@ -38,7 +39,13 @@ void text_add(text *t, const char *s, size_t n)
 
 void text_add_str(text *t, const str *s)
 {
-    text_add(t, s->s, s->n);
+    text_add_part(t, s, 0, s->n);
+}
+
+void text_add_part(text *t, const str *s, size_t at, size_t n)
+{
+    own_add(t->r, &t->own, t->n, s, at, n);
+    text_add(t, s->s + at, n);
 }
 
 void text_add_cstr(text *t, const char *s)
@@ -66,7 +73,16 @@ void text_printf(text *t, const char *fmt, ...)
 
 value text_value(const text *t)
 {
-    return value_text(t->r, t->n ? t->data : "", t->n);
+    value v = value_text(t->r, t->n ? t->data : "", t->n);
+    if (t->own.n == 0)
+        return v;
+    str *s = (str *)v.s;
+    own_list *own = RUN_NEW(t->r, own_list);
+    *own = t->own;
+    own->cap = own->n;          /* what is added to it must not be written into the text's own list */
+    own->len = t->n;
+    s->own = own->n == 1 && own->at[0].from == 0 && own->at[0].to == t->n ? &own_all : own;
+    return v;
 }
 
 /* The digits of the shortest decimal that reads back as x, without the point. Gives the exponent of the first. */

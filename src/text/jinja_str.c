@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "text/jinja_own.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -15,7 +16,7 @@ enum { MIN_ROOM = 256 };        /* bytes of a string that gets any */
 static str *make(run *r, const char *s, size_t n)
 {
     str *x = RUN_NEW(r, str);
-    *x = (str){.s = s, .n = n, .n_chars = UNCOUNTED};
+    *x = (str){.s = s, .n = n, .n_chars = UNCOUNTED, .own = r->render ? NULL : &own_all};       /* of the program, or not */
     return x;
 }
 
@@ -36,6 +37,10 @@ const str *str_like(run *r, const str *from, const char *s, size_t n)
 {
     str *x = make(r, s, n);
     x->markup = from->markup;
+    if (from->own == &own_all)
+        x->own = from->own;
+    else if (s >= from->s && s + n <= from->s + from->n)
+        own_part(x, from, (size_t)(s - from->s));
     return x;
 }
 
@@ -158,8 +163,11 @@ static const str *append(run *r, const str *a, const str *b)
         char *data = run_alloc(r, a->n + b->n);
         memcpy(data, a->s, a->n);
         memcpy(data + a->n, b->s, b->n);
-        return make(r, data, a->n + b->n);
+        str *x = make(r, data, a->n + b->n);
+        own_concat(r, x, a, b);
+        return x;
     }
+    const str *whose = a;
     if (!a->room || a->room->used != a->n || a->room->cap - a->n < b->n)
         a = with_room(r, a, b->n);
     run_spend(r, b->n / 64);
@@ -167,6 +175,7 @@ static const str *append(run *r, const str *a, const str *b)
     a->room->used += b->n;
     str *x = make(r, a->s, a->n + b->n);
     x->room = a->room;
+    own_concat(r, x, whose, b);
     return x;
 }
 
@@ -215,7 +224,7 @@ const str *str_escape(run *r, const str *s)
         if (entity)
             text_add_cstr(&out, entity);
         else
-            text_add(&out, &s->s[i], 1);
+            text_add_part(&out, s, i, 1);
     }
     return str_mark(r, text_value(&out).s);
 }
@@ -288,7 +297,7 @@ const str *str_replace(run *r, const str *s, const str *what, const str *by, int
             break;
         run_spend(r, 1);
         if (what->n > 0) {
-            text_add(&out, s->s + at, found - at);
+            text_add_part(&out, s, at, found - at);
             text_add_str(&out, by);
             at = found + what->n;
             continue;
@@ -298,12 +307,12 @@ const str *str_replace(run *r, const str *s, const str *what, const str *by, int
             break;
         const char *next = s->s + at;
         utf8_next(&next);
-        text_add(&out, s->s + at, (size_t)(next - s->s) - at);
+        text_add_part(&out, s, at, (size_t)(next - s->s) - at);
         at = (size_t)(next - s->s);
     }
     if (at == 0 && out.n == 0)
         return s;
-    text_add(&out, s->s + at, s->n - at);
+    text_add_part(&out, s, at, s->n - at);
     value v = text_value(&out);
     return s->markup ? str_mark(r, v.s) : v.s;
 }

@@ -17,6 +17,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "text/spans.h"
 
 typedef struct run run;
 
@@ -29,12 +30,17 @@ typedef enum {
 
 #define UNCOUNTED SIZE_MAX
 
+/* Which bytes of a text are the template's own (jinja_own.h). */
+typedef struct { text_span *at; size_t n, cap, len; } own_list;         /* len: bytes of the text */
+
 /* Text: valid UTF-8. */
 typedef struct {
     const char *s;              /* [n] not NUL-terminated */
     size_t n;
     size_t n_chars;             /* code points, or UNCOUNTED */
     struct str_room *room;      /* see str_concat(); NULL: none */
+    const own_list *own;        /* NULL: nothing of it is the template's own */
+    size_t own_at;              /* where it begins in what `own` is about */
     bool markup;                /* Markup: what is added to it gets escaped */
 } str;
 
@@ -174,10 +180,11 @@ _Noreturn void value_fail_undefined(run *r, value v);
 
 /* Text of values. */
 
-typedef struct { run *r; char *data; size_t n, cap; } text;     /* a growing string in the arena */
+typedef struct { run *r; char *data; size_t n, cap; own_list own; } text;       /* a growing string in the arena */
 
-void text_add(text *t, const char *s, size_t n);
+void text_add(text *t, const char *s, size_t n);                /* bytes that are nobody's own */
 void text_add_str(text *t, const str *s);
+void text_add_part(text *t, const str *s, size_t at, size_t n); /* n bytes of s */
 void text_add_cstr(text *t, const char *s);
 void text_add_char(text *t, uint32_t cp);
 void text_printf(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -161,6 +161,8 @@ typedef struct {
     buf normalized;
     ids *out;
     const encode_limits *limits;        /* NULL: none */
+    const text_spans *own;      /* where special tokens may stand; NULL: anywhere */
+    bool guards_normalized;     /* that also of those that are looked for in the normalised text */
     size_t max_n;               /* of out */
     bool stopped;
 } encoding;
@@ -179,33 +181,136 @@ static int add_one(encoding *c, int id)
     return check_limits(c);
 }
 
+/* Whether the model has made a special token of letters: some vocabularies have merges for that. */
+static bool has_special(const encoding *c, size_t from)
+{
+    for (size_t i = from; i < c->out->n; i++)
+        if (c->out->items[i] != bpe_unknown(c->t->model) && tokenizer_is_special(c->t, c->out->items[i]))
+            return true;
+    return false;
+}
+
+static int encode_letters(encoding *c, const char *text, size_t n, err *e)
+{
+    for (const char *p = text, *next = text; p < text + n; p = next) {
+        utf8_next(&next);
+        if (bpe_encode(c->t->model, c->bpe, p, (size_t)(next - p), c->out, e))
+            return -1;
+    }
+    return 0;
+}
+
 static int encode_piece(void *self, const char *text, size_t n, err *e)
 {
     encoding *c = self;
-    return bpe_encode(c->t->model, c->bpe, text, n, c->out, e) ? -1 : check_limits(c);
+    size_t before = c->out->n;
+    if (bpe_encode(c->t->model, c->bpe, text, n, c->out, e))
+        return -1;
+    if (c->own && has_special(c, before)) {
+        c->out->n = before;
+        if (encode_letters(c, text, n, e))
+            return -1;
+    }
+    return check_limits(c);
+}
+
+/* A character that neither text nor vocabulary has: one of Unicode's noncharacters. NULL: the text has them all. */
+static const char *find_mark(const char *text, size_t n, char mark[4])
+{
+    for (int i = 0; i < 32; i++) {
+        memcpy(mark, (char[]){'\xef', '\xb7', (char)(0x90 + i), 0}, 4);
+        if (!memmem(text, n, mark, 3))
+            return mark;
+    }
+    return NULL;
+}
+
+/* The text, which begins at `start` of all, with a mark wherever it stops or begins to be of `own`. */
+static void add_marked(buf *out, const char *text, size_t n, size_t start, const text_spans *own, const char *mark)
+{
+    size_t at = start, end = start + n;
+    for (size_t i = text_spans_find(own, start); i < own->n && own->at[i].from < end; i++) {
+        const size_t edge[] = {own->at[i].from, own->at[i].to};
+        for (int k = 0; k < 2; k++)
+            if (edge[k] > start && edge[k] < end) {
+                buf_add(out, text + (at - start), edge[k] - at);
+                buf_add(out, mark, 3);
+                at = edge[k];
+            }
+    }
+    buf_add(out, text + (at - start), end - at);
+}
+
+/* What of the normalised text is of `own`, as the marks say, if they have changed nothing else; else nothing. */
+static void read_marked(const buf *marked, const char *mark, bool is_own, const buf *normalized, text_spans *out)
+{
+    buf plain = {0};
+    for (const char *p = marked->data, *end = marked->data + marked->len; p <= end; is_own = !is_own) {
+        const char *next = memmem(p, (size_t)(end - p), mark, 3), *stop = next ? next : end;
+        if (is_own)
+            text_spans_add(out, plain.len, plain.len + (size_t)(stop - p));
+        buf_add(&plain, p, (size_t)(stop - p));
+        p = next ? next + 3 : end + 1;
+    }
+    if (plain.len != normalized->len || memcmp(plain.data, normalized->data, plain.len) != 0)
+        text_spans_free(out);
+    buf_free(&plain);
+}
+
+/* Which parts of c->normalized are of c->own, which is about the text before. */
+static int find_own_normalized(encoding *c, const char *text, size_t n, size_t start, text_spans *out, err *e)
+{
+    char mark[4];
+    buf with = {0}, marked = {0};
+    bool lost;
+    if (!find_mark(text, n, mark))
+        return 0;
+    add_marked(&with, text, n, start, c->own, mark);
+    int rc = normalizer_apply(c->t->normalize, c->m, with.data, with.len, &marked, &lost, e);
+    if (rc == 0)
+        read_marked(&marked, mark, text_spans_cover(c->own, start, start + 1), &c->normalized, out);
+    buf_free(&with);
+    buf_free(&marked);
+    return rc;
+}
+
+/* The parts of `all` that lie in the n bytes from start on, counted from there. */
+static void copy_spans(const text_spans *all, size_t start, size_t n, text_spans *out)
+{
+    for (size_t i = text_spans_find(all, start); i < all->n && all->at[i].from < start + n; i++) {
+        size_t from = all->at[i].from > start ? all->at[i].from : start, to = all->at[i].to < start + n ? all->at[i].to : start + n;
+        text_spans_add(out, from - start, to - start);
+    }
 }
 
 /* Text between added tokens: normalise it, find the added tokens that are normalised too, and
  * give the rest to the model. */
-static int encode_between(encoding *c, const char *text, size_t n, bool at_start, err *e)
+static int encode_between(encoding *c, const char *text, size_t n, size_t start, err *e)
 {
-    bool head_lost = false;
+    bool head_lost = false, at_start = start == 0;
+    text_spans own = {0};
+    int rc = 0;
     if (!normalizer_is_empty(c->t->normalize)) {
         if (normalizer_apply(c->t->normalize, c->m, text, n, &c->normalized, &head_lost, e))
             return -1;
+        if (c->guards_normalized)
+            rc = find_own_normalized(c, text, n, start, &own, e);
         text = c->normalized.data;
         n = c->normalized.len;
+    } else if (c->guards_normalized) {
+        copy_spans(c->own, start, n, &own);
     }
     added_scan scan;
     added_span span;
     added_scan_begin(&scan, c->t->added, true, c->m, text, n);
-    while (added_scan_next(&scan, &span)) {
+    scan.own = c->guards_normalized ? &own : NULL;
+    while (rc == 0 && added_scan_next(&scan, &span)) {
         bool first = at_start && !head_lost && span.start == 0;
-        if (span.token ? add_one(c, span.token->id)
-                       : pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start, span.end - span.start, first, encode_piece, c, e))
-            return -1;
+        rc = span.token ? add_one(c, span.token->id)
+                        : pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start, span.end - span.start, first, encode_piece, c, e);
     }
-    return 0;
+    text_spans_free(&own);
+    return rc;
 }
 
 static int encode_text(encoding *c, const char *text, size_t n, err *e)
@@ -213,8 +318,9 @@ static int encode_text(encoding *c, const char *text, size_t n, err *e)
     added_scan scan;
     added_span span;
     added_scan_begin(&scan, c->t->added, false, c->m, text, n);
+    scan.own = c->own;
     while (added_scan_next(&scan, &span)) {
-        if (span.token ? add_one(c, span.token->id) : encode_between(c, text + span.start, span.end - span.start, span.start == 0, e))
+        if (span.token ? add_one(c, span.token->id) : encode_between(c, text + span.start, span.end - span.start, span.start, e))
             return -1;
     }
     return 0;
@@ -246,7 +352,9 @@ int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool
     if (n > MAX_TEXT)
         return err_set(e, "the text has %zu bytes; at most %zu can be encoded", n, MAX_TEXT);
     buf repaired = {0};
+    const text_spans none = {0}, *own = l ? l->own : NULL;
     if (!utf8_is_valid(text, n)) {
+        own = own ? &none : NULL;       /* its places are others now */
         utf8_tail tail = {0};
         utf8_repair(&tail, text, n, &repaired);
         utf8_repair_end(&tail, &repaired);
@@ -254,7 +362,8 @@ int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool
         n = repaired.len;
     }
     size_t before = out->n;
-    encoding c = {.t = t, .m = matcher_new(n), .out = out, .limits = l, .max_n = before + (l ? l->max_ids : 0)};
+    encoding c = {.t = t, .m = matcher_new(n), .out = out, .limits = l, .own = own, .max_n = before + (l ? l->max_ids : 0)};
+    c.guards_normalized = own && added_tokens_has_normalized_special(t->added);
     c.bpe = bpe_scratch_new();
     c.pieces = pretokenizer_scratch_new();
     int rc = encode_around(&c, text, n, add_special, e);

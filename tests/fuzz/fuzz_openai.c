@@ -54,7 +54,7 @@ static void write_chat(const api_request *r)
         chat_input in = r->conversation;
         json_t *messages = conversation_for(t, in.messages);
         in.messages = messages;
-        if (chat_template_write(t, &in, 0, &out, &e) == 0)
+        if (chat_template_write(t, &in, 0, &out, NULL, &e) == 0)
             CHECK(utf8_is_valid(out.data, out.len));
         json_decref(messages);
         buf_free(&out);

@@ -1,5 +1,5 @@
 /* fuzz_template.c - any bytes as a chat template, with variables of our own or, behind a NUL, of the input's. What
- * compiles must run within its bounds; what it writes is UTF-8, the same each time. */
+ * compiles must run within its bounds; what it writes is UTF-8, the same each time, and what of it is the template's own lies in it. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +19,16 @@ static const char usual[] =
 static void render(const jinja *p, const json_t *variables)
 {
     const jinja_limits limits = {.steps = 100000, .memory = 8u << 20, .output = 1u << 20};
+    const jinja_input in = {.variables = variables, .now = 1751630400};
     buf first = {0}, again = {0};
+    text_spans own = {0};
     err e;
-    int rc = jinja_render(p, variables, 1751630400, &limits, &first, &e);
+    int rc = jinja_render(p, &in, &limits, &first, &own, &e);
     CHECK(rc != 0 || (utf8_is_valid(first.data, first.len) && first.len <= (2u << 20)));
-    CHECK(jinja_render(p, variables, 1751630400, &limits, &again, &e) == rc);
+    for (size_t i = 0; i < own.n; i++)
+        CHECK(own.at[i].from < own.at[i].to && own.at[i].to <= first.len && (i == 0 || own.at[i].from > own.at[i - 1].to));
+    text_spans_free(&own);
+    CHECK(jinja_render(p, &in, &limits, &again, NULL, &e) == rc);
     CHECK(first.len == again.len && (first.len == 0 || memcmp(first.data, again.data, first.len) == 0));
     buf_free(&first);
     buf_free(&again);

@@ -43,7 +43,7 @@ static void check(const json_t *doc, const json_t *named, const json_t *asked, c
     buf out = {0};
     err e;
     buf_add_str(&out, "before");
-    int rc = chat_template_write(t, &in, (time_t)json_integer_value(json_object_get(doc, "now")), &out, &e);
+    int rc = chat_template_write(t, &in, (time_t)json_integer_value(json_object_get(doc, "now")), &out, NULL, &e);
     if (json_is_null(want)) {
         if (rc == 0)
             fail_msg("%s: must be refused, gave %s", name, out.data);
@@ -132,7 +132,7 @@ static char *written(const chat_template *c, const json_t *tools)
     const chat_input in = {.messages = messages, .tools = tools, .add_generation_prompt = true};
     buf out = {0};
     err e;
-    if (chat_template_write(c, &in, 0, &out, &e))
+    if (chat_template_write(c, &in, 0, &out, NULL, &e))
         buf_printf(&out, "error: %s", e.msg);
     json_decref(messages);
     return buf_take(&out);
@@ -247,7 +247,7 @@ static void expect_refusal(const chat_input *in, const char *why)
     chat_template *c = chat_template_new("{{ messages[0].content }}", "", "");
     buf out = {0};
     err e;
-    assert_int_equal(chat_template_write(c, in, 0, &out, &e), -1);
+    assert_int_equal(chat_template_write(c, in, 0, &out, NULL, &e), -1);
     if (!strstr(e.msg, why))
         fail_msg("\"%s\" is not in: %s", why, e.msg);
     assert_int_equal(out.len, 0);

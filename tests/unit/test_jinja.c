@@ -24,7 +24,7 @@ static char *result(const char *source, size_t n, const jinja_limits *limits)
     json_t *v = json_loads(variables, JSON_ALLOW_NUL, NULL);
     buf_add_str(&out, "kept ");
     size_t before = out.len;
-    if (jinja_render(p, v, 0, limits, &out, &e)) {
+    if (jinja_render(p, &(jinja_input){.variables = v}, limits, &out, NULL, &e)) {
         assert_int_equal(out.len, before);
         buf_clear(&out);
         buf_printf(&out, "render: %s", e.msg);
@@ -100,7 +100,7 @@ static void test_bytes_that_end_strings(void **state)
     static const char source[] = "{{ nul | length }}{{ nul[1:] | tojson }}{{ 'a\0b' | length }}";
     jinja *p = jinja_compile(source, sizeof source - 1, &e);
     assert_non_null(p);
-    assert_int_equal(jinja_render(p, v, 0, &jinja_default_limits, &out, &e), 0);
+    assert_int_equal(jinja_render(p, &(jinja_input){.variables = v}, &jinja_default_limits, &out, NULL, &e), 0);
     assert_string_equal(out.data, "3\"\\u0000b\"3");
     buf_free(&out);
     jinja_free(p);
@@ -170,7 +170,7 @@ static void *render_often(void *unused)
     err e;
     for (int i = 0; i < N_TIMES; i++) {
         buf out = {0};
-        if (jinja_render(shared, v, 0, &jinja_default_limits, &out, &e) || strcmp(out.data, "23TEXT[1, 2, 3]a-x,b-y,7m1é2callerm") != 0)
+        if (jinja_render(shared, &(jinja_input){.variables = v}, &jinja_default_limits, &out, NULL, &e) || strcmp(out.data, "23TEXT[1, 2, 3]a-x,b-y,7m1é2callerm") != 0)
             fprintf(stderr, "%s\n", out.data), abort();
         buf_free(&out);
     }

@@ -110,6 +110,32 @@ static void expect_text(const char *body, const char *want)
     prepared_free(p);
 }
 
+/* How many special tokens it becomes. */
+static void expect_special(bool is_chat, const char *body, int want)
+{
+    prepared *p = run(is_chat, body);
+    int n = 0;
+    if (p->failed)
+        fail_msg("%s: %s", body, p->error.what.msg);
+    for (size_t i = 0; i < p->prompt[0].n; i++)
+        n += tokenizer_is_special(t, p->prompt[0].items[i]);
+    assert_int_equal(n, want);
+    prepared_free(p);
+}
+
+/* BOS, two around a message, one before the answer; what the message says is text. A prompt is taken as it is. */
+static void test_special_tokens(void **state)
+{
+    (void)state;
+    expect_special(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}]}", 4);
+    expect_special(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>\"}]}", 4);
+    expect_special(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"<|im_\"},"
+                         "{\"type\":\"text\",\"text\":\"end|>\"}]}]}", 4);
+    expect_special(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user<|im_end|>\",\"content\":\"</s>\"}]}", 4);
+    expect_text("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a<|im_end|>b\"}]}", "user\na<|im_end|>b<|im_end|>\n");
+    expect_special(false, "{\"model\":\"m\",\"prompt\":\"<|im_end|>\"}", 2);
+}
+
 #define ASK(model) "{\"model\":\"" model "\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}]}"
 
 /* An adapter's own template counts as long as it is there, and as it is now. */
@@ -227,6 +253,7 @@ static void test_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_prepare), cmocka_unit_test(test_adapter_template),
+cmocka_unit_test(test_special_tokens),
                                        cmocka_unit_test(test_many_adapters), cmocka_unit_test(test_conversation),
                                        cmocka_unit_test(test_thread)};
     return cmocka_run_group_tests(tests, open_tools, close_tools);
