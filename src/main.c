@@ -4,6 +4,7 @@
 
 #include "backend/devices.h"
 #include "cli/commands.h"
+#include "net/secret.h"
 
 static const struct {
     const char *name;
@@ -55,6 +56,7 @@ static int finish(int code)
 
 int main(int argc, char **argv)
 {
+    secret_hide_environment();
     if (argc < 2) {
         print_help(stderr);
         return 2;

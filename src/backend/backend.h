@@ -23,6 +23,8 @@
 /* n (1 to 3) projections of one input; their outputs stand side by side in one row. */
 typedef struct {
     tensor w;                   /* [out, in] */
+    int stride;                 /* elements from one row of w to the next, where w is some columns of a wider matrix that
+                                 * the CPU borrows; 0: no gaps */
     tensor bias;                /* [1, out] or absent */
     tensor scale;               /* of an F8 w, else absent: F32 [n, out]; each row of W is cut into n pieces of
                                  * proj_scaled() columns, the last may be shorter, and
@@ -54,6 +56,7 @@ typedef struct {
     int max_sequences, max_pages, page_len;     /* pages: of all sequences of one invocation together */
     int max_rank_sum, vocab;
     int n_sites;                /* linears that adapters file their parts under */
+    bool kv_fp8;                /* the KvCache is F8 */
     heads h;
 } extent;
 
@@ -101,8 +104,8 @@ typedef struct {
     /* Drop what was recorded for an owner. */
     void (*forget)(backend *, const void *owner);
 
-    /* y[row] = table[token of the row]. y: F32. */
-    void (*embed)(backend *, tensor *y, const tensor *table, const batch *);
+    /* y[row] = table[token of the row - first], zeros for a token that is not in this part of the vocabulary. y: F32. */
+    void (*embed)(backend *, tensor *y, const tensor *table, int first, const batch *);
     /* y = x / sqrt(mean(x^2) + eps) * w; x: F32. */
     void (*rms_norm)(backend *, tensor *y, const tensor *x, const tensor *w, float eps);
     /* x += delta, then y = rms_norm(x); x: F32. */
@@ -137,6 +140,8 @@ typedef struct {
     void (*expand_add_rms_norm)(backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
                                 const adapted *, const batch *);
     void (*expand_silu_mul)(backend *, tensor *gate_up, tensor *y, const adapted *, const batch *);
+    /* y += v B and no more: where ranks have parts of y that are yet to be added up (group.h). */
+    void (*expand)(backend *, tensor *y, const adapted *, const batch *);
 
     /* Draw a token for each of the first n rows of logits. spec: [n], read before the call returns. */
     void (*sample)(backend *, const tensor *logits, const sample_spec *spec, int n);
@@ -179,6 +184,7 @@ struct backend {
     dtype act;                  /* type of activations and KvCache; of all matrices too but F8 ones, unless F32 */
     bool owns_host_memory;      /* ops read host memory: nothing needs to be copied to this backend */
     bool runs_ahead;            /* ops return before they are done; a batch may use tokens not collected yet */
+    struct group *group;        /* the ranks and devices that it stands for (group.h); NULL: it is one rank by itself */
 };
 
 /* The type a backend holds matrices in that are stored as `stored`. */

@@ -5,9 +5,16 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 
-/* A backend by name: "cpu", "cuda" (the first GPU) or "cuda:N", for weights of this type (a GPU computes
- * in F16 for F16 weights, in BF16 for others). n_threads: of the CPU, 0 for all cores. NULL with e set. */
-backend *backend_open(const char *device, dtype weights, int n_threads, err *e);
+/* A backend by name: "cpu", "cuda" (the first GPU), "cuda:N" or "cuda:N-M", for weights of this type (a GPU computes
+ * in F16 for F16 weights, in BF16 for others). n_ranks: of tensor parallelism, 1 for none; they have a GPU each, or share the
+ * one device that is named. n_threads: of the CPU, 0 for all cores. NULL with e set. */
+backend *backend_open(const char *device, int n_ranks, dtype weights, int n_threads, err *e);
+
+/* Free it with all of its group. be may be NULL. */
+void backend_close(backend *be);
+
+/* The GPUs of "cuda:N-M", first and number; of any other name of a device: its GPU or -1, and 1. */
+int backend_device_range(const char *device, int *n, err *e);
 
 /* What tells this device from all others in the world, "GPU-5ee0..." as the driver says it; "" where nothing does. */
 void backend_device_uuid(const char *device, char *out, size_t n);

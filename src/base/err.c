@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 /* File and tensor names come from outside and may hold anything; a message stays one line. */
 static void keep_one_line(char *s)
 {
@@ -35,8 +37,27 @@ int err_wrap(err *e, const char *fmt, ...)
     return err_set(e, "%s: %s", context, old);
 }
 
+void err_hide_folder(err *e, const char *dir)
+{
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    for (char *at; n > 0 && (at = memmem(e->msg, strlen(e->msg), dir, n));) {
+        const char *rest = at + n;
+        char text[sizeof e->msg];
+        rest += *rest == '/' ? 1 : strncmp(rest, ": ", 2) == 0 ? 2 : 0;
+        snprintf(text, sizeof text, "%s%s", rest == at + n ? "the folder" : "", rest);
+        snprintf(at, sizeof e->msg - (size_t)(at - e->msg), "%s", text);
+        if (rest == at + n && memmem("the folder", 10, dir, n))
+            return;             /* "t" as a folder would be found for ever */
+    }
+}
+
 void check_failed(const char *cond, const char *file, int line)
 {
-    fprintf(stderr, "punica: internal error at %s:%d: CHECK(%s)\n", file, line, cond);
+    char text[600];
+    int n = snprintf(text, sizeof text, "punica: internal error at %s:%d: CHECK(%.300s)\n", file, line, cond);
+    log_write(text, (size_t)n);
+    log_flush();
     abort();
 }

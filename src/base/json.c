@@ -1,10 +1,42 @@
 /* json.c - see json.h */
 #include "base/json.h"
 
+#include <malloc.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/buf.h"
 #include "base/file.h"
+
+/* What jansson may use of memory while a stranger's text is read. It takes a refusal well: reading fails. */
+typedef struct { size_t left; const atomic_bool *stop; bool refused; } allowance;
+
+static _Thread_local allowance *allowed;        /* NULL: as much as there is */
+
+static void *allocate(size_t n)
+{
+    allowance *a = allowed;
+    if (a && (n > a->left || (a->stop && atomic_load_explicit(a->stop, memory_order_relaxed)))) {
+        a->refused = true;
+        return NULL;
+    }
+    void *p = malloc(n);
+    if (a && p)
+        a->left -= a->left < malloc_usable_size(p) ? a->left : malloc_usable_size(p);
+    return p;
+}
+
+static void release(void *p)
+{
+    if (allowed && p)
+        allowed->left += malloc_usable_size(p);
+    free(p);
+}
+
+__attribute__((constructor)) static void set_allocator(void)
+{
+    json_set_alloc_funcs(allocate, release);
+}
 
 json_t *json_read_text(const char *text, size_t n, err *e)
 {
@@ -16,6 +48,16 @@ json_t *json_read_text(const char *text, size_t n, err *e)
         doc = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &where);
     if (!doc)
         err_set(e, "not valid JSON: %s (line %d, column %d)", where.text, where.line, where.column);
+    return doc;
+}
+
+json_t *json_read_within(const char *text, size_t n, size_t memory, const atomic_bool *stop, bool *too_large, err *e)
+{
+    allowance a = {.left = memory, .stop = stop};
+    allowed = &a;
+    json_t *doc = json_read_text(text, n, e);
+    allowed = NULL;
+    *too_large = !doc && a.refused;
     return doc;
 }
 

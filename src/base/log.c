@@ -1,17 +1,50 @@
-/* log.c - see log.h */
+/* log.c - see log.h
+ *
+ * A line goes out at once if it can; only where it cannot is it put into `kept`, behind which all later ones queue up, and a
+ * thread is started that ends when `kept` is empty again. So in good times there is no thread, and nothing is lost however
+ * the process ends.
+ *
+ * Not to wait is a property of an open file, which other processes share (a shell, the program at the other end): setting it
+ * on standard error would change theirs. A pipe or a terminal is opened once more instead; a socket is told at each send. */
 #include "base/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { MAX_KEPT = 256 << 10, LAST_WAIT_MS = 500 };
 
 static _Atomic log_level limit = LOG_INFO;
 static struct { void (*take)(void *ctx, const char *text); void *ctx; } sink;   /* of one thread */
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;        /* of all that follows */
+static struct {
+    dev_t device;               /* which file standard error was when it was last looked at */
+    ino_t inode;
+    bool is_socket, may_block;  /* may_block: it could not be opened once more, so it is asked before each line */
+    int fd;                     /* where lines are written; 0: not looked at yet */
+} out;
+static struct {
+    char at[MAX_KEPT];
+    size_t n;
+    unsigned long long n_lost;  /* lines, since the last one that was kept */
+    bool has_writer, flushed_at_exit;
+} kept;
 
 void log_set_level(log_level level)
 {
@@ -34,6 +67,212 @@ int log_parse_level(const char *name, log_level *level, err *e)
     return err_set(e, "unknown log level \"%s\"; known: error, warn, info, debug", name);
 }
 
+/* Standard error may have become another file since the last line. */
+static void look_at_output(void)
+{
+    struct stat is;
+    if (fstat(STDERR_FILENO, &is) || (out.fd && is.st_dev == out.device && is.st_ino == out.inode))
+        return;
+    if (out.fd > STDERR_FILENO)
+        close(out.fd);
+    out.device = is.st_dev;
+    out.inode = is.st_ino;
+    out.is_socket = S_ISSOCK(is.st_mode);
+    out.may_block = false;
+    out.fd = STDERR_FILENO;
+    if (!S_ISFIFO(is.st_mode) && !S_ISCHR(is.st_mode))
+        return;
+    int again = open("/proc/self/fd/2", O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    out.may_block = again < 0;
+    out.fd = again < 0 ? STDERR_FILENO : again;
+}
+
+static bool is_ready(int fd, int wait_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, wait_ms) > 0;
+}
+
+/* As much as is taken now; -1 with errno EAGAIN: nothing. */
+static ssize_t write_some(const char *bytes, size_t n)
+{
+    if (out.is_socket)
+        return send(out.fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (out.may_block && !is_ready(out.fd, 0)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    if (out.may_block && n > PIPE_BUF)
+        n = PIPE_BUF;           /* for which there is room in a pipe that is ready */
+    return write(out.fd, bytes, n);
+}
+
+/* Where the first line of n bytes ends. */
+static size_t line_length(const char *at, size_t n)
+{
+    const char *end = memchr(at, '\n', n);
+    return end ? (size_t)(end - at) + 1 : n;
+}
+
+static void drop_first(size_t n)
+{
+    kept.n -= n;
+    memmove(kept.at, kept.at + n, kept.n);
+}
+
+/* Write what is kept, line by line: a pipe takes each whole or not at all. True when nothing is left. */
+static bool write_kept(void)
+{
+    size_t done = 0;
+    while (done < kept.n) {
+        size_t n = line_length(kept.at + done, kept.n - done);
+        ssize_t sent = write_some(kept.at + done, n);
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR))
+            break;
+        kept.n_lost += sent < 0 && errno != EPIPE;      /* a full disk; nobody at the other end is nobody to be told */
+        done += sent < 0 ? n : (size_t)sent;
+    }
+    drop_first(done);
+    return kept.n == 0;
+}
+
+static void keep(const char *bytes, size_t n)
+{
+    memcpy(kept.at + kept.n, bytes, n);
+    kept.n += n;
+}
+
+/* "2026-03-01T12:00:00.123Z info "; how long it is. */
+static size_t write_head(char *line, size_t size, log_level level)
+{
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    size_t n = strftime(line, size, "%Y-%m-%dT%H:%M:%S", &utc);
+    return n + (size_t)snprintf(line + n, size - n, ".%03ldZ %s ", now.tv_nsec / 1000000, level_names[level]);
+}
+
+/* What was lost is told where it would have stood. */
+static size_t write_loss(char *line, size_t size)
+{
+    if (kept.n_lost == 0)
+        return 0;
+    size_t n = write_head(line, size, LOG_WARN);
+    return n + (size_t)snprintf(line + n, size - n, "%llu lines of this log were lost: nobody took them in time\n", kept.n_lost);
+}
+
+/* Behind all that is kept; lost if there is no room for it. */
+static void queue(const char *line, size_t n)
+{
+    char loss[160];
+    size_t n_loss = write_loss(loss, sizeof loss);
+    if (kept.n + n_loss + n > MAX_KEPT) {
+        kept.n_lost++;
+        return;
+    }
+    kept.n_lost = 0;
+    keep(loss, n_loss);
+    keep(line, n);
+}
+
+/* Until nothing is left, and a loss of lines has been told. */
+static void *write_later(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&lock);
+    for (bool told = false; !write_kept() || (kept.n_lost > 0 && !told);) {
+        if (kept.n == 0) {
+            queue("", 0);
+            told = true;
+            continue;
+        }
+        int fd = out.fd;
+        pthread_mutex_unlock(&lock);
+        is_ready(fd, 1000);     /* not for ever: standard error may have become another file by then */
+        pthread_mutex_lock(&lock);
+        look_at_output();
+    }
+    kept.has_writer = false;
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* Signals are for the thread that has always had them. */
+static void start_writer(void)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    if (kept.has_writer)
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    kept.has_writer = pthread_create(&thread, NULL, write_later, NULL) == 0;
+    if (kept.has_writer)
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!kept.flushed_at_exit)
+        kept.flushed_at_exit = atexit(log_flush) == 0;
+}
+
+void log_write(const char *line, size_t n)
+{
+    int saved = errno;
+    pthread_mutex_lock(&lock);
+    look_at_output();
+    queue(line, n);
+    if (!write_kept())
+        start_writer();
+    pthread_mutex_unlock(&lock);
+    errno = saved;
+}
+
+/* Also from within a handler of signals, where the lock may be held by the thread that was interrupted. */
+void log_flush(void)
+{
+    int tries = 0;
+    while (pthread_mutex_trylock(&lock) && tries++ < 100)
+        usleep(1000);
+    if (tries > 100)
+        return;
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    now = start;
+    while (!write_kept() && (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < LAST_WAIT_MS) {
+        is_ready(out.fd, LAST_WAIT_MS / 10);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void on_crash(int number)
+{
+    log_flush();
+    raise(number);              /* the handler has been taken out again */
+}
+
+void log_catch_crashes(void)
+{
+    static const int numbers[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGBUS};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction was, on = {.sa_handler = on_crash, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+        if (sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler == SIG_DFL)
+            sigaction(numbers[i], &on, NULL);   /* a sanitizer's own says more */
+    }
+}
+
+int log_open_file(const char *path, err *e)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_CLOEXEC, 0640);
+    if (fd < 0)
+        return err_set(e, "cannot open log file %s: %s", path, strerror(errno));
+    pthread_mutex_lock(&lock);
+    dup2(fd, STDERR_FILENO);
+    pthread_mutex_unlock(&lock);
+    close(fd);
+    return 0;
+}
+
 /* Characters that would break the line, or a terminal, become '?'. */
 static void make_printable(char *text, size_t n)
 {
@@ -46,13 +285,8 @@ void log_line(log_level level, const char *fmt, ...)
 {
     if (level > limit)
         return;
-    struct timespec now;
-    struct tm utc;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
     char line[1200];
-    size_t n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &utc);
-    n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %s ", now.tv_nsec / 1000000, level_names[level]);
+    size_t n = write_head(line, sizeof line, level);
     va_list args;
     va_start(args, fmt);
     int more = vsnprintf(line + n, sizeof line - n - 1, fmt, args);
@@ -65,6 +299,5 @@ void log_line(log_level level, const char *fmt, ...)
         return;
     }
     line[end] = '\n';
-    if (write(STDERR_FILENO, line, end + 1) < 0)
-        return;         /* nobody is left to be told */
+    log_write(line, end + 1);
 }

@@ -9,11 +9,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 static void *or_die(void *p, size_t size)
 {
     if (p)
         return p;
-    fprintf(stderr, "punica: out of memory (wanted %zu bytes)\n", size);
+    char text[80];
+    int n = snprintf(text, sizeof text, "punica: out of memory (wanted %zu bytes)\n", size);
+    log_write(text, (size_t)n);
+    log_flush();
     abort();
 }
 

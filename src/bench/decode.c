@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/group.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -23,7 +24,7 @@ struct decode_bench {
     decode_options opt;
     model *m;
     lora **adapter;             /* [max_batch] */
-    kv_cache kv;
+    kv_cache kv[MAX_RANKS];     /* of each device, all alike */
     kv_pool *pool;
     forward *fwd;
     batch_builder *builder;
@@ -32,19 +33,17 @@ struct decode_bench {
 /* Ordinary numbers everywhere: zeros would be read as fast, but computed with less power. */
 static void fill_kv(decode_bench *d)
 {
-    random_upload(d->be, d->kv.data, (size_t)d->kv.n_pages * kv_page_bytes(&d->kv), d->kv.type, -3);
+    for (int i = 0; i < group_devices(d->be); i++)
+        random_upload(group_device(d->be, i), d->kv[i].data, (size_t)d->kv->n_pages * kv_page_bytes(d->kv), d->kv->type, -3);
 }
 
 static int make_kv(decode_bench *d, err *e)
 {
-    const model_config *c = &d->m->config;
-    d->kv = (kv_cache){.type = d->be->act, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .page_len = PAGE_LEN,
-                       .head_dim = c->head_dim, .n_pages = (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1};
-    d->kv.data = d->be->ops->alloc(d->be, (size_t)d->kv.n_pages * kv_page_bytes(&d->kv), e);
-    if (!d->kv.data)
+    d->kv[0] = forward_kv(d->m, d->opt.kv, (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1, PAGE_LEN);
+    if (forward_kv_alloc(d->m, d->kv, e))
         return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
     fill_kv(d);
-    d->pool = kv_pool_new(d->kv.n_pages, PAGE_LEN);
+    d->pool = kv_pool_new(d->kv->n_pages, PAGE_LEN);
     return 0;
 }
 
@@ -53,7 +52,7 @@ static int make_adapters(decode_bench *d, err *e)
     dtype type = backend_weight_type(d->be, d->m->config.type);
     d->adapter = XNEW_ARRAY(lora *, (size_t)d->opt.max_batch);
     for (int i = 0; i < d->opt.max_batch; i++) {
-        lora *host = lora_random(&d->m->config, d->opt.rank, type, (unsigned long)i);
+        lora *host = lora_random(&d->m->config, group_ranks(d->be), d->opt.rank, type, (unsigned long)i);
         d->adapter[i] = lora_upload(host, d->be, e);
         lora_free(host, NULL);
         if (!d->adapter[i])
@@ -80,7 +79,7 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
     decode_bench *d = XNEW(decode_bench);
     *d = (decode_bench){.be = be, .opt = *o, .builder = batch_builder_new()};
     if ((d->m = make_model(be, o, type, e)) && make_adapters(d, e) == 0 && make_kv(d, e) == 0) {
-        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, d->kv.n_pages, PAGE_LEN, 3 * LORA_MAX_RANK};       /* as the engine */
+        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, d->kv->n_pages, PAGE_LEN, 3 * LORA_MAX_RANK, o->kv};       /* as the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
             return d;
     }
@@ -96,8 +95,8 @@ void decode_free(decode_bench *d)
     batch_builder_free(d->builder);
     if (d->pool)
         kv_pool_free(d->pool);
-    if (d->kv.data)
-        d->be->ops->release(d->be, d->kv.data);
+    if (d->m)
+        forward_kv_release(d->m, d->kv);
     for (int i = 0; d->adapter && i < d->opt.max_batch; i++)
         lora_free(d->adapter[i], d->be);
     free(d->adapter);
@@ -110,17 +109,12 @@ const model *decode_model(const decode_bench *d)
     return d->m;
 }
 
-static double embed_bytes(const model *m)
-{
-    return m->config.tie_embeddings ? 0 : (double)tensor_bytes(&m->embed);
-}
-
 static void count_bytes(const decode_bench *d, const batch *b, const decode_rows *r, decode_bytes *out)
 {
-    *out = (decode_bytes){.weights = (double)d->m->weight_bytes - embed_bytes(d->m)};
+    *out = (decode_bytes){.weights = (double)d->m->weight_bytes - (d->m->config.tie_embeddings ? 0 : model_embed_bytes(d->m))};
     for (int i = 0; i < b->segs.n; i++)
         out->adapters += b->segs.lora[i] ? (double)b->segs.lora[i]->bytes : 0;
-    out->kv = ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(&d->kv) / PAGE_LEN;
+    out->kv = ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(d->kv) * group_devices(d->be) / PAGE_LEN;
 }
 
 /* Queue n steps over the same batch; each draw is collected when the next step is queued. */
@@ -128,14 +122,14 @@ static int run_steps(decode_bench *d, const batch *b, const sample_spec *spec, i
 {
     backend *be = d->be;
     for (int i = 0; i < n; i++) {
-        const tensor *logits = forward_run(d->fwd, b, &d->kv);
+        const tensor *logits = forward_run(d->fwd, b, d->kv);
         if (!d->opt.samples)
             continue;
-        be->ops->sample(be, logits, spec, b->n_out);
-        if (i > 0 && !be->ops->collect(be, e))
+        forward_sample(d->fwd, logits, spec, b->n_out);
+        if (i > 0 && !forward_collect(d->fwd, e))
             return -1;
     }
-    if (d->opt.samples && !be->ops->collect(be, e))
+    if (d->opt.samples && !forward_collect(d->fwd, e))
         return -1;
     return be->ops->sync(be, e);
 }

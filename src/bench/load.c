@@ -99,7 +99,7 @@ static int measure(const load_options *o, backend *be, decode_bench *d, loader *
 /* The adapter in memory that the backend copies from fastest. */
 static lora *make_image(backend *be, const model_config *c, int rank, dtype type, err *e)
 {
-    lora *host = lora_random(c, rank, type, 12345);
+    lora *host = lora_random(c, 1, rank, type, 12345);
     void *pinned = be->ops->alloc_host(be, host->bytes);
     if (!pinned) {
         lora_free(host, NULL);
@@ -121,7 +121,7 @@ static void drop_image(backend *be, lora *image)
 
 int load_run(const load_options *o, err *e)
 {
-    backend *be = backend_open(o->device, o->type, 0, e);
+    backend *be = backend_open(o->device, 1, o->type, 0, e);
     if (!be)
         return -1;
     decode_options opt = {.shape = o->shape, .rank = o->rank, .form = o->form, .max_batch = o->batch, .max_positions = o->batch * o->context,
@@ -142,6 +142,6 @@ int load_run(const load_options *o, err *e)
         free(l);
     }
     decode_free(d);
-    be->ops->free(be);
+    backend_close(be);
     return status;
 }

@@ -261,7 +261,7 @@ int op_run(const op_options *opt, err *e)
         return err_set(e, "cannot write %s: %s", opt->csv, strerror(errno));
     if (o.csv)
         fprintf(o.csv, "in,out,dtype,rank,rows,workload,adapters,us,bytes_us,gflop_per_s,flop_per_byte\n");
-    o.be = backend_open(opt->device, opt->type, 0, e);
+    o.be = backend_open(opt->device, 1, opt->type, 0, e);
     if (o.be)
         o.type = backend_weight_type(o.be, opt->type);
     int status = o.be ? fill_pool(&o, e) : -1;
@@ -274,8 +274,7 @@ int op_run(const op_options *opt, err *e)
     }
     if (o.pool)
         o.be->ops->release(o.be, o.pool);
-    if (o.be)
-        o.be->ops->free(o.be);
+    backend_close(o.be);
     if (o.csv && fclose(o.csv) != 0 && status == 0)
         status = err_set(e, "cannot write %s: %s", opt->csv, strerror(errno));
     return status;

@@ -16,7 +16,7 @@ typedef struct { decode_bench *at[2]; int n; double layers; } benches;
 
 step_options step_options_default(bool per_layer)
 {
-    step_options o = {.device = "cpu", .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .per_layer = per_layer,
+    step_options o = {.device = "cpu", .tp = 1, .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .per_layer = per_layer,
                       .n_batches = 5, .batch = {1, 8, 32, 64, 128}, .n_contexts = 2, .context = {512, 2048},
                       .n_prompts = 1};
     if (per_layer) {
@@ -44,7 +44,7 @@ static double positions_that_fit(const step_options *o, backend *be, const model
     double size = (double)dtype_size(o->type), matrices = shape_row_flops(c) / 2 * (o->form == WEIGHTS_FP8 ? 1 : size);
     double per_layer = (matrices + shape_lora_params(c, o->rank) * max_batch * size) / c->n_layers;
     double weights = per_layer * n_layers + 2.0 * c->vocab * c->hidden * size;
-    double position = 2.0 * n_layers * c->n_kv_heads * c->head_dim * (double)dtype_size(be->act);
+    double position = 2.0 * n_layers * c->n_kv_heads * c->head_dim * (o->kv == KV_FP8 ? 1 + 4.0 / c->head_dim : (double)dtype_size(be->act));
     return ((double)be->ops->available(be) * 0.97 - weights - 2e9) / position;
 }
 
@@ -62,7 +62,7 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     double fit = positions_that_fit(o, be, c, o->per_layer ? SHALLOW + DEEP : c->n_layers, max_batch);
     if ((*max_positions = most_positions(o, fit)) == 0)
         return err_set(e, "not enough memory on %s for %s with %d adapters of rank %d", be->name, o->shape, max_batch, o->rank);
-    decode_options d = {.shape = o->shape, .rank = o->rank, .form = o->form, .max_batch = max_batch, .max_positions = *max_positions,
+    decode_options d = {.shape = o->shape, .rank = o->rank, .form = o->form, .kv = o->kv, .max_batch = max_batch, .max_positions = *max_positions,
                         .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer};
     *out = (benches){.n = o->per_layer ? 2 : 1, .layers = o->per_layer ? DEEP - SHALLOW : 1};
     for (int i = 0; i < out->n; i++) {
@@ -163,7 +163,7 @@ static int run_shape(const step_options *o, const model_config *c, err *e)
         return err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     if (csv)
         fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes\n");
-    backend *be = backend_open(o->device, o->type, 0, e);
+    backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     benches b = {.n = 0};
     int max_positions = 0, status = be ? 0 : -1;
     if (status == 0) {
@@ -175,8 +175,7 @@ static int run_shape(const step_options *o, const model_config *c, err *e)
     }
     for (int i = 0; i < b.n; i++)
         decode_free(b.at[i]);
-    if (be)
-        be->ops->free(be);
+    backend_close(be);
     if (csv && fclose(csv) != 0 && status == 0)
         status = err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     return status;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/devices.h"
+#include "backend/group.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -27,19 +28,19 @@ typedef struct {
 textgen_options textgen_options_default(void)
 {
     engine_options usual = engine_options_default();
-    return (textgen_options){.device = "cpu", .type = DTYPE_F16, .requests = 64, .batch = usual.max_batch, .rank = 16,
+    return (textgen_options){.device = "cpu", .tp = 1, .type = DTYPE_F16, .requests = 64, .batch = usual.max_batch, .rank = 16,
                              .prompt_len = 32, .gen_len = 64, .max_prefills = usual.max_prefills,
                              .prefill_rows = usual.prefill_rows};
 }
 
-typedef struct { const model_config *config; int rank; dtype type; } random_source;
+typedef struct { const model_config *config; int n_ranks, rank; dtype type; } random_source;
 
 /* Adapters are named by number; each has random weights of its own. */
 static lora *load_random(void *ctx, const char *name, err *e)
 {
     (void)e;
     const random_source *s = ctx;
-    return lora_random(s->config, s->rank, s->type, strtoul(name, NULL, 10));
+    return lora_random(s->config, s->n_ranks, s->rank, s->type, strtoul(name, NULL, 10));
 }
 
 static engine *make_engine(const textgen_options *o, const model *m, const bench_request *r, int n_adapters,
@@ -54,6 +55,7 @@ static engine *make_engine(const textgen_options *o, const model *m, const bench
     opt.max_prefills = o->max_prefills;
     opt.prefill_rows = o->prefill_rows;
     opt.n_pages = o->batch * ((longest + opt.page_len) / opt.page_len + 1);
+    opt.kv = o->kv;
     opt.n_adapter_slots = n_adapters < 1 ? 1 : n_adapters < 256 ? n_adapters : 256;
     opt.adapters = (adapter_source){.load = load_random, .ctx = source};
     return engine_new(m, &opt, e);
@@ -110,7 +112,7 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     bench_request *r = XNEW_ARRAY(bench_request, (size_t)o->requests);
     int limit = m->config.max_positions < 2048 ? m->config.max_positions : 2048;
     out->n_adapters = workload_make(w, o->requests, o->prompt_len, o->gen_len, limit, o->seed, r);
-    random_source source = {.config = &m->config, .rank = o->rank, .type = backend_weight_type(m->be, o->type)};
+    random_source source = {.config = &m->config, .n_ranks = group_ranks(m->be), .rank = o->rank, .type = backend_weight_type(m->be, o->type)};
     engine *g = make_engine(o, m, r, out->n_adapters, &source, e);
     int status = g && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
     if (status == 0) {
@@ -137,7 +139,7 @@ static double run_flops(const model_config *c, const result *r)
 static double run_bytes(const model *m, const result *r)
 {
     const model_config *c = &m->config;
-    double embed = c->tie_embeddings ? 0 : (double)tensor_bytes(&m->embed);
+    double embed = c->tie_embeddings ? 0 : model_embed_bytes(m);
     return (double)r->stats.steps * ((double)m->weight_bytes - embed) + (double)r->stats.lora_bytes +
            (double)r->stats.kv_positions * (double)r->stats.page_bytes / r->stats.page_len;
 }
@@ -255,7 +257,7 @@ int textgen_run(const textgen_options *o, err *e)
     dtype type = o->type;
     backend *be = NULL;
     if (!o->model_dir || model_weights_type(o->model_dir, &type, e) == 0)
-        be = backend_open(o->device, type, o->threads, e);
+        be = backend_open(o->device, o->tp, type, o->threads, e);
     double bandwidth = be ? be->ops->read_bandwidth(be) : 0;
     machine_reset_peak();
     double start = clock_now();
@@ -268,8 +270,7 @@ int textgen_run(const textgen_options *o, err *e)
     if (status == 0)
         status = run_workloads(o, m, bandwidth, csv, e);
     model_free(m);
-    if (be)
-        be->ops->free(be);
+    backend_close(be);
     if (csv && fclose(csv) != 0 && status == 0)
         status = err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     return status;

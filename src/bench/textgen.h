@@ -13,8 +13,10 @@ typedef struct {
     const char *model_dir;          /* a real model directory */
     dtype type;                     /* of random weights */
     weights_form form;
+    kv_form kv;
     bool run[N_WORKLOADS];
-    const char *device;             /* "cpu", "cuda", "cuda:N" */
+    const char *device;             /* "cpu", "cuda", "cuda:N", "cuda:N-M" */
+    int tp;                         /* ranks that the model is split over */
     int requests, batch, rank, threads;
     int prompt_len, gen_len;        /* 0: the paper's distribution */
     int max_prefills, prefill_rows;

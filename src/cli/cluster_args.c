@@ -2,42 +2,27 @@
 #include "cli/cluster_args.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
-#include "base/buf.h"
+#include "backend/devices.h"
+#include "base/child.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/sandbox.h"
 #include "model/model.h"
+#include "model/split.h"
 
-enum { MIN_SECRET = 8, MAX_SECRET = 4096 };
-
-char *cluster_secret(const char *file, err *e)
-{
-    buf text = {0};
-    const char *from = file ? file : "environment PUNICA_SECRET", *value = getenv("PUNICA_SECRET");
-    if (file && file_read(&text, file, MAX_SECRET, e))
-        return NULL;
-    if (!file && !value) {
-        err_set(e, "the cluster's secret is needed: --secret-file FILE, or environment PUNICA_SECRET");
-        return NULL;
-    }
-    buf_add_str(&text, file ? "" : value);
-    unsetenv("PUNICA_SECRET");
-    text.data[strcspn(text.data, "\r\n")] = '\0';
-    if (strlen(text.data) >= MIN_SECRET)
-        return buf_take(&text);
-    err_set(e, "the secret of %s is shorter than %d characters; make one with: openssl rand -hex 32", from, MIN_SECRET);
-    buf_free(&text);
-    return NULL;
-}
-
-int cluster_log_level(const char *name, err *e)
+int cluster_log(const char *file, const char *name, err *e)
 {
     log_level level = LOG_INFO;
+    if (file && log_open_file(file, e))
+        return -1;
     if (!name)
         return 0;
     if (log_parse_level(name, &level, e))
@@ -78,10 +63,50 @@ static int share_of_cores(int n)
     return cores / n > 1 ? cores / n : 1;
 }
 
+/* The GPUs of a device's name must make up whole workers. */
+static int check_device(const worker_args *a, const char *device, err *e)
+{
+    int n, tp = a->tp > 1 ? a->tp : 1, first = backend_device_range(device, &n, e);
+    if (first < -1)
+        return -1;
+    if (n > 1 && n % tp != 0)
+        return err_set(e, "%s is %d GPUs, which do not make up workers of %d (--tp)", device, n, tp);
+    return 0;
+}
+
+static int check_split(const worker_args *a, err *e)
+{
+    model_config c;
+    if (a->tp < 2 || !a->model_dir)
+        return 0;
+    if (model_config_read(&c, a->model_dir, e))
+        return -1;
+    int status = split_check(&c, a->tp, e);
+    model_config_deinit(&c);
+    return status;
+}
+
 int worker_args_check(const worker_args *a, err *e)
 {
     weights_form form;
-    return a->weights ? weights_form_find(a->weights, &form, e) : 0;
+    for (int i = 0; i < a->devices.n; i++)
+        if (check_device(a, a->devices.items[i], e))
+            return -1;
+    kv_form kv;
+    if ((a->weights && weights_form_find(a->weights, &form, e)) || (a->kv && kv_form_find(a->kv, &kv, e)))
+        return -1;
+    return check_split(a, e);
+}
+
+/* A worker for every tp of a range of GPUs, or for any other device. */
+static void add_workers(strings *to, const char *device, int tp)
+{
+    err unused;
+    int n, first = backend_device_range(device, &n, &unused);
+    if (n == 1)
+        add_string(to, xstrdup(device));
+    for (int i = 0; n > 1 && i + tp <= n; i += tp)
+        add_string(to, tp == 1 ? xasprintf("cuda:%d", first + i) : xasprintf("cuda:%d-%d", first + i, first + i + tp - 1));
 }
 
 void worker_args_apply(const worker_args *a, runner_options *o)
@@ -89,15 +114,17 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     strings devices = {0}, args = {0};
     int copies = a->n_workers > 0 ? a->n_workers : 1, n_cpu = 0;
     for (int i = 0; i < (a->devices.n ? a->devices.n : 1); i++)
-        for (int k = 0; k < copies; k++) {
-            add_string(&devices, xstrdup(a->devices.n ? a->devices.items[i] : "cpu"));
-            n_cpu += strcmp(devices.at[devices.n - 1], "cpu") == 0;
-        }
+        for (int k = 0; k < copies; k++)
+            add_workers(&devices, a->devices.n ? a->devices.items[i] : "cpu", a->tp > 1 ? a->tp : 1);
+    for (size_t i = 0; i < devices.n; i++)
+        n_cpu += strcmp(devices.at[i], "cpu") == 0;
+    add_number(&args, "--tp", a->tp);
     add_option(&args, "--model", a->model_dir);
     add_option(&args, "--adapters", a->adapters_dir);
     for (int i = 0; i < a->adapters.n; i++)
         add_option(&args, "--adapter", a->adapters.items[i]);
     add_option(&args, "--weights", a->weights);
+    add_option(&args, "--kv", a->kv);
     add_number(&args, "--max-batch", a->max_batch);
     add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
     add_number(&args, "--kv-pages", a->kv_pages);
@@ -123,6 +150,36 @@ void worker_args_release(runner_options *o)
     o->n_workers = o->n_worker_args = 0;
 }
 
+/* As libcuda does when it starts: nvidia-modprobe may do it for everybody. Where there is none, or it fails, CUDA says so. */
+static void make_cuda_device(int number)
+{
+    char node[32], text[12], how[32];
+    snprintf(node, sizeof node, "/dev/nvidia%d", number);
+    if (file_exists(node) && file_exists("/dev/nvidia-uvm"))
+        return;
+    snprintf(text, sizeof text, "%d", number);
+    const char *argv[] = {"nvidia-modprobe", "-c", text, "-u", NULL};
+    child c;
+    err e;
+    if (child_start(&c, "/usr/bin/nvidia-modprobe", (char *const *)argv, NULL, 0, &e)) {
+        log_debug("%s", e.msg);
+        return;
+    }
+    child_wait(&c, how);
+    child_forget(&c);
+}
+
+void worker_args_settle(const worker_args *a)
+{
+    for (int i = 0; i < a->devices.n; i++) {
+        err e;
+        int n, first = backend_device_range(a->devices.items[i], &n, &e);
+        for (int k = 0; first >= 0 && k < n; k++)
+            make_cuda_device(first + k);
+    }
+    sandbox_role(true);
+}
+
 void cluster_raise_file_limit(void)
 {
     struct rlimit files;
@@ -132,38 +189,63 @@ void cluster_raise_file_limit(void)
     }
 }
 
-typedef struct { struct event_base *loop; cluster_drain *drain; void *ctx; bool draining; } signals;
+typedef struct { struct event_base *loop; const cluster_role *role; bool draining, has_terminal; } signals;
 
 static void end_loop(void *loop)
 {
     event_base_loopbreak(loop);
 }
 
-static void take_signal(evutil_socket_t number, short what, void *ctx)
+static void take_end(evutil_socket_t number, short what, void *ctx)
 {
     (void)number;
     (void)what;
     signals *s = ctx;
-    if (!s->drain || s->draining) {
+    if (!s->role->drain || s->draining) {
         log_info("exiting");
         event_base_loopbreak(s->loop);
         return;
     }
     log_info("draining; once more to exit at once");
     s->draining = true;
-    s->drain(s->ctx, end_loop, s->loop);
+    s->role->drain(s->role->ctx, end_loop, s->loop);
 }
 
-void cluster_run(struct event_base *loop, cluster_drain *drain, void *ctx)
+/* What cannot be read is left as it was. */
+static void reload(const cluster_role *r)
 {
-    signals s = {loop, drain, ctx, false};
-    signal(SIGTERM, SIG_IGN);           /* what libevent goes back to in the end: one more must not spoil the exit code */
-    signal(SIGINT, SIG_IGN);
-    struct event *term = evsignal_new(loop, SIGTERM, take_signal, &s), *interrupt = evsignal_new(loop, SIGINT, take_signal, &s);
-    CHECK(term && interrupt);
-    event_add(term, NULL);
-    event_add(interrupt, NULL);
+    err e;
+    if (r->log_file && log_open_file(r->log_file, &e))
+        log_error("%s; the log goes on where it was", e.msg);
+    if (r->own && credentials_load(r->own, &r->files, &e))
+        log_error("%s; secret and certificates stay as they were", e.msg);
+    else if (r->own)
+        log_info("secret and certificates have been read again");
+}
+
+static void take_hangup(evutil_socket_t number, short what, void *ctx)
+{
+    signals *s = ctx;
+    if (s->has_terminal && !isatty(STDERR_FILENO))
+        take_end(number, what, ctx);
+    else
+        reload(s->role);
+}
+
+void cluster_run(struct event_base *loop, const cluster_role *role)
+{
+    static const int number[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
+    enum { N = sizeof number / sizeof *number };
+    signals s = {.loop = loop, .role = role, .has_terminal = isatty(STDERR_FILENO)};
+    struct event *taken[N];
+    log_catch_crashes();
+    for (int i = 0; i < N; i++) {
+        signal(number[i], SIG_IGN);     /* what libevent goes back to in the end: one more must not spoil the exit code */
+        taken[i] = evsignal_new(loop, number[i], number[i] == SIGHUP ? take_hangup : take_end, &s);
+        CHECK(taken[i]);
+        event_add(taken[i], NULL);
+    }
     event_base_dispatch(loop);
-    event_free(term);
-    event_free(interrupt);
+    for (int i = 0; i < N; i++)
+        event_free(taken[i]);
 }

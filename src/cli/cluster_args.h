@@ -1,38 +1,46 @@
-/* cluster_args.h - what the commands of a cluster share: the secret, logging, a runner's workers, running until a signal */
+/* cluster_args.h - what the commands of a cluster share: the secret, logging, a runner's workers, what signals do */
 #ifndef PUNICA_CLI_CLUSTER_ARGS_H
 #define PUNICA_CLI_CLUSTER_ARGS_H
 
 #include <event2/event.h>
 
+#include "backend/group.h"
 #include "cli/options.h"
 #include "net/link.h"
 #include "runner/runner.h"
 
-#define SECRET_HELP "the cluster's shared secret, one line (or environment PUNICA_SECRET)"
+#define SECRET_HELP "the cluster's shared secret, one line, or two while it is changed (or environment PUNICA_SECRET)"
 #define LOG_LEVEL_HELP "error, warn, info or debug (info)"
 
-/* The secret from a file, or else from the environment, which then has it no more: nor have processes that are started
- * later. Owned by the caller. NULL with e set: there is none, or it is too short to be one. */
-char *cluster_secret(const char *file, err *e);
+#define LOG_FILE_HELP "where to log instead of standard error; SIGHUP opens it anew"
 
-/* Set the log's level by name; NULL: as it is. */
-int cluster_log_level(const char *name, err *e);
+/* Of a role that connects; f: a credential_files *. */
+#define TLS_OPTIONS(f)                                                                                                 \
+    {"tls-ca", OPT_STRING, &(f)->tls_ca, "FILE", "whom to trust, PEM: the link to the scheduler uses TLS"},             \
+    {"tls-cert", OPT_STRING, &(f)->tls_cert, "FILE", "our own certificate for this role, PEM: no secret is needed"},     \
+    {"tls-key", OPT_STRING, &(f)->tls_key, "FILE", "its private key, PEM"}
+
+/* Where the log goes to, and its level by name; NULL: as it is. */
+int cluster_log(const char *file, const char *level, err *e);
 
 /* What a runner's workers are told. */
 typedef struct {
     const char *model_dir, *adapters_dir;
-    const char *weights;        /* NULL: as they are stored */
+    const char *weights, *kv;   /* NULL: as they are stored, and as the device likes */
     option_list adapters;       /* NAME=DIR */
     option_list devices;        /* none: cpu */
+    int tp;                     /* ranks that each worker's model is split over; 0: 1 */
     int n_workers;              /* per device; 0: 1 */
     int max_batch, threads, kv_pages, adapter_slots;        /* 0: as the engine likes */
 } worker_args;
 
 /* Their rows of a table of options; w: a worker_args *. */
 #define WORKER_OPTIONS(w)                                                                                              \
-    {"device", OPT_LIST, &(w)->devices, "NAME", "cpu, cuda or cuda:N; repeat for more, a worker each (cpu)"},           \
+    {"device", OPT_LIST, &(w)->devices, "NAME", "cpu, cuda, cuda:N or cuda:N-M; repeat for more, a worker each (cpu)"}, \
+    {"tp", OPT_INT, &(w)->tp, "N", "split the model over N GPUs, which are then one worker (1)", 1, MAX_RANKS},          \
     {"workers", OPT_INT, &(w)->n_workers, "N", "workers on each device (1)", 1, 256},                                   \
     {"weights", OPT_STRING, &(w)->weights, "FORM", WEIGHTS_HELP},                                                       \
+    {"kv", OPT_STRING, &(w)->kv, "FORM", KV_HELP},                                                                      \
     {"max-batch", OPT_INT, &(w)->max_batch, "N", "requests running together on one (32)", 1, 4096},                     \
     {"threads", OPT_INT, &(w)->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},                   \
     {"kv-pages", OPT_INT, &(w)->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},            \
@@ -46,14 +54,27 @@ int worker_args_check(const worker_args *a, err *e);
 void worker_args_apply(const worker_args *a, runner_options *o);
 void worker_args_release(runner_options *o);
 
+/* Give up what a role with workers does not need (base/sandbox.h), having made CUDA's devices if they are not there: workers, which
+ * would have that done by a program with root's rights, cannot do it afterwards. Before there are threads. */
+void worker_args_settle(const worker_args *a);
+
 /* As many connections as the system lets this process have: the limit it starts with is often a low one. */
 void cluster_raise_file_limit(void);
 
 /* Calls done(done_ctx) when nothing is left to be done. */
 typedef void cluster_drain(void *ctx, void (*done)(void *), void *done_ctx);
 
-/* Run the loop until SIGTERM or SIGINT: the first calls drain, whose end, or a second signal, ends the loop. drain may be
- * NULL: the first ends it. */
-void cluster_run(struct event_base *loop, cluster_drain *drain, void *ctx);
+/* What signals do to a role. drain may be NULL: SIGTERM exits at once. */
+typedef struct {
+    cluster_drain *drain;
+    void *ctx;                  /* of drain */
+    credentials *own;           /* read again from `files`; NULL: there are none */
+    credential_files files;
+    const char *log_file;       /* opened anew; NULL: none */
+} cluster_role;
+
+/* Run the loop until SIGTERM, SIGINT or SIGQUIT: the first calls drain, whose end, or a second signal, ends the loop. SIGHUP
+ * reads secret and certificates again and opens the log file anew, or where that came of a terminal that is gone, drains. */
+void cluster_run(struct event_base *loop, const cluster_role *role);
 
 #endif

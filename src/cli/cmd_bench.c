@@ -10,6 +10,7 @@
 #include "bench/op.h"
 #include "bench/step.h"
 #include "bench/textgen.h"
+#include "backend/group.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 
@@ -47,13 +48,14 @@ static int choose_dtype(dtype *type, const char *name, err *e)
 static int textgen(int argc, char **argv)
 {
     textgen_options o = textgen_options_default();
-    const char *workloads = "all", *type = "f16", *weights = "stored";
+    const char *workloads = "all", *type = "f16", *weights = "stored", *kv = "auto";
     bool paper = false;
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "small, tinyllama-1.1b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, qwen2.5-7b"},
         {"model", OPT_STRING, &o.model_dir, "DIR", "a model directory instead of random weights"},
         {"dtype", OPT_STRING, &type, "TYPE", "of random weights and adapters: f16, bf16, f32 (f16)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
         {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (all)"},
         {"requests", OPT_INT, &o.requests, "N", "(64)", 1, 1e6},
         {"batch", OPT_INT, &o.batch, "N", "requests running together (32)", 1, 4096},
@@ -63,7 +65,8 @@ static int textgen(int argc, char **argv)
         {"prefills", OPT_INT, &o.max_prefills, "N", "prompts per model invocation (1)", 1, 4096},
         {"prefill-rows", OPT_INT, &o.prefill_rows, "N", "rows of prompts per invocation (256)", 1, 65536},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
-        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
         {"threads", OPT_INT, &o.threads, "N", "CPU threads (all cores)", 1, 1024},
         {"seed", OPT_U64, &o.seed, "N", "of weights, prompts and order (0)"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
@@ -80,7 +83,7 @@ static int textgen(int argc, char **argv)
     if (paper)
         o.prompt_len = o.gen_len = 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
-        weights_form_find(weights, &o.form, &e) || textgen_run(&o, &e))
+        weights_form_find(weights, &o.form, &e) || kv_form_find(kv, &o.kv, &e) || textgen_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -151,12 +154,15 @@ static int op(int argc, char **argv)
 static int step_or_layer(int argc, char **argv, bool per_layer)
 {
     step_options o = step_options_default(per_layer);
-    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL, *weights = "stored";
+    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL;
+    const char *weights = "stored", *kv = "auto";
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
-        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
         {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
         {"batch", OPT_STRING, &batches, "LIST", per_layer ? "sequences (1,2,4,8,16,32)" : "sequences (1,8,32,64,128)"},
         {"context", OPT_STRING, &contexts, "LIST", "cached positions of each (512,2048)"},
@@ -174,7 +180,8 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     if (parsed > 0)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
-        weights_form_find(weights, &o.form, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) ||
+        weights_form_find(weights, &o.form, &e) || kv_form_find(kv, &o.kv, &e) ||
+        choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) ||
         choose_sizes(o.context, &o.n_contexts, "context", contexts, 1, 131072, &e) ||
         choose_sizes(o.prompt, &o.n_prompts, "prompt", prompts, 0, 131072, &e) || step_run(&o, &e))
         return command_fail(e.msg);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/sandbox.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -9,7 +10,8 @@
 
 typedef struct {
     frontend_options front;
-    const char *model_dir, *name, *secret_file, *log_level;
+    cluster_role role;
+    const char *model_dir, *name, *log_level;
     option_list adapters;
 } arguments;
 
@@ -17,11 +19,13 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 {
     *a = (arguments){.front = frontend_options_default()};
     frontend_options *f = &a->front;
+    credential_files *c = &a->role.files;
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
         {"scheduler", OPT_STRING, &f->scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
-        {"secret-file", OPT_STRING, &a->secret_file, "FILE", SECRET_HELP},
-        {"tls-ca", OPT_STRING, &f->link.tls_ca, "FILE", "whom to trust, PEM: the link to the scheduler uses TLS"},
+        {"secret-file", OPT_STRING, &c->secret_file, "FILE", SECRET_HELP},
+        TLS_OPTIONS(c),
+        {"log-file", OPT_STRING, &a->role.log_file, "FILE", LOG_FILE_HELP},
         {"log-level", OPT_STRING, &a->log_level, "LEVEL", LOG_LEVEL_HELP},
         {"Models"},
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model's directory; its weights are not needed here"},
@@ -32,25 +36,27 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"Limits"},
         {"max-live", OPT_INT, &f->max_live, "N", "requests at once; more are refused (65536)", 1, 1 << 20},
         {"max-body", OPT_SIZE, &f->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
+        {"max-memory", OPT_SIZE, &f->max_memory, "BYTES", "of all large requests and answers together; more are refused (268435456)", 1 << 20, 1e12},
+        {"max-connections", OPT_INT, &f->max_connections, "N", "of clients (8192, or as many as the system allows)", 1, 1 << 20},
         {"max-unsent", OPT_SIZE, &f->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
         {"client-timeout", OPT_DOUBLE, &f->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
         {"patience", OPT_DOUBLE, &f->patience, "SECONDS", "requests wait for a scheduler that is gone (60)", 0, 1e6},
         {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
         {NULL}};
-    const command_line c = {
+    const command_line line = {
         .usage = "punica frontend --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [options]",
         .about = "Speak OpenAI's API with clients and tokens with the scheduler. Lost links and restarted schedulers are\n"
                  "not noticed by clients. SIGTERM takes no new calls and exits when the last stream\n"
                  "has ended, or after --drain-seconds.",
         .options = options};
-    int status = options_parse(&c, argc, argv, e);
+    int status = options_parse(&line, argc, argv, e);
     if (status)
         return status;
     if (!f->scheduler || !a->model_dir)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica frontend --help");
     f->adapter = a->adapters.items;
     f->n_adapters = a->adapters.n;
-    return cluster_log_level(a->log_level, e);
+    return cluster_log(a->role.log_file, a->log_level, e);
 }
 
 static void drain(void *ctx, void (*done)(void *), void *done_ctx)
@@ -66,20 +72,23 @@ static int run(arguments *a, err *e)
     if (served_model_read(&m, a->model_dir, a->name, e))
         return -1;
     cluster_raise_file_limit();
-    char *secret = cluster_secret(a->secret_file, e);
-    if (secret) {
+    sandbox_role(false);
+    credentials own = {0};
+    if (credentials_load(&own, &a->role.files, e) == 0) {
         served_model_apply(&m, a->model_dir, &a->front);
-        a->front.link.secret = secret;
+        a->front.link.own = a->role.own = &own;
         loop = event_loop_new();
         f = frontend_new(loop, &a->front, e);
     }
-    free(secret);
     if (f) {
         log_info("frontend listens on http://%s", frontend_address(f));
-        cluster_run(loop->events, drain, f);
+        a->role.drain = drain;
+        a->role.ctx = f;
+        cluster_run(loop->events, &a->role);
     }
     frontend_free(f);
     event_loop_free(loop);
+    credentials_deinit(&own);
     served_model_deinit(&m);
     return f ? 0 : -1;
 }

@@ -12,17 +12,20 @@
 typedef struct {
     runner_options runner;
     worker_args workers;
-    const char *secret_file, *log_level;
+    cluster_role role;
+    const char *log_level;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
     *a = (arguments){.runner = runner_options_default()};
     worker_args *w = &a->workers;
+    credential_files *f = &a->role.files;
     const option options[] = {
         {"scheduler", OPT_STRING, &a->runner.scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
-        {"secret-file", OPT_STRING, &a->secret_file, "FILE", SECRET_HELP},
-        {"tls-ca", OPT_STRING, &a->runner.link.tls_ca, "FILE", "whom to trust, PEM: the link uses TLS"},
+        {"secret-file", OPT_STRING, &f->secret_file, "FILE", SECRET_HELP},
+        TLS_OPTIONS(f),
+        {"log-file", OPT_STRING, &a->role.log_file, "FILE", LOG_FILE_HELP},
         {"log-level", OPT_STRING, &a->log_level, "LEVEL", LOG_LEVEL_HELP},
         {"Models"},
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
@@ -46,7 +49,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica runner --help");
     if (worker_args_check(w, e))
         return -1;
-    return cluster_log_level(a->log_level, e);
+    return cluster_log(a->role.log_file, a->log_level, e);
 }
 
 static void drain(void *ctx, void (*done)(void *), void *done_ctx)
@@ -58,22 +61,26 @@ static int run(arguments *a, err *e)
 {
     event_loop *loop = NULL;
     runner *r = NULL;
-    char *secret = cluster_secret(a->secret_file, e), *model = secret ? model_id_of(a->workers.model_dir, e) : NULL;
+    credentials own = {0};
+    char *model = credentials_load(&own, &a->role.files, e) ? NULL : model_id_of(a->workers.model_dir, e);
     if (model) {
-        a->runner.link.secret = secret;
+        a->runner.link.own = a->role.own = &own;
         a->runner.link.model = model;
         worker_args_apply(&a->workers, &a->runner);
+        worker_args_settle(&a->workers);
         loop = event_loop_new();
         a->runner.processes = subprocess_starter(loop->events);
         r = runner_new(&loop->base, &a->runner, e);
         worker_args_release(&a->runner);
     }
-    free(secret);
     free(model);
+    a->role.drain = drain;
+    a->role.ctx = r;
     if (r)
-        cluster_run(loop->events, drain, r);
+        cluster_run(loop->events, &a->role);
     runner_free(r);
     event_loop_free(loop);
+    credentials_deinit(&own);
     return r ? 0 : -1;
 }
 

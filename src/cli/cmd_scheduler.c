@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/sandbox.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -10,20 +11,24 @@
 
 typedef struct {
     sched_server_options server;
-    const char *http, *scale_hook, *secret_file, *log_level;
+    cluster_role role;
+    const char *http, *scale_hook, *log_level;
     double hook_every;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.server = sched_server_options_default(), .http = "127.0.0.1:7001", .hook_every = 30};
+    *a = (arguments){.server = sched_server_options_default(), .http = "127.0.0.1:7001", .hook_every = 30, .role.files.listens = true};
     sched_server_options *v = &a->server;
+    credential_files *f = &a->role.files;
     const option options[] = {
         {"listen", OPT_STRING, &v->listen, "ADDRESS", "HOST:PORT or unix:PATH for frontends and runners (127.0.0.1:7000)"},
         {"http", OPT_STRING, &a->http, "HOST:PORT", "for /health, /metrics and /v1/signals (127.0.0.1:7001)"},
-        {"secret-file", OPT_STRING, &a->secret_file, "FILE", SECRET_HELP},
-        {"tls-cert", OPT_STRING, &v->link.tls_cert, "FILE", "certificate chain, PEM: links use TLS"},
-        {"tls-key", OPT_STRING, &v->link.tls_key, "FILE", "its private key, PEM"},
+        {"secret-file", OPT_STRING, &f->secret_file, "FILE", SECRET_HELP},
+        {"tls-cert", OPT_STRING, &f->tls_cert, "FILE", "certificate chain, PEM: links use TLS"},
+        {"tls-key", OPT_STRING, &f->tls_key, "FILE", "its private key, PEM"},
+        {"tls-ca", OPT_STRING, &f->tls_ca, "FILE", "whose certificates frontends and runners must show, each for its role"},
+        {"log-file", OPT_STRING, &a->role.log_file, "FILE", LOG_FILE_HELP},
         {"log-level", OPT_STRING, &a->log_level, "LEVEL", LOG_LEVEL_HELP},
         {"Policy"},
         {"max-queue", OPT_INT, &v->policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0, 1e9},
@@ -41,32 +46,32 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
-    if (!v->link.tls_cert != !v->link.tls_key)
-        return err_set(e, "--tls-cert and --tls-key go together");
-    return cluster_log_level(a->log_level, e);
+    return cluster_log(a->role.log_file, a->log_level, e);
 }
 
 static int serve(arguments *a, err *e)
 {
-    char *secret = cluster_secret(a->secret_file, e);
-    if (!secret)
+    credentials own = {0};
+    if (credentials_load(&own, &a->role.files, e))
         return -1;
-    a->server.link.secret = secret;
+    a->server.link.own = a->role.own = &own;
     cluster_raise_file_limit();
+    if (!a->scale_hook)         /* the hook may need whatever its author has thought of */
+        sandbox_role(false);
     event_loop *loop = event_loop_new();
     if (a->scale_hook)
         a->server.hook = scale_hook_new(loop->events, a->scale_hook, a->hook_every);
     sched_server *v = sched_server_new(&loop->base, &a->server, e);
-    sched_http *http = v ? sched_http_new(loop->events, v, a->http, e) : NULL;
-    free(secret);
+    sched_http *http = v ? sched_http_new(loop, v, a->http, e) : NULL;
     if (http) {
         log_info("scheduler listens on %s, HTTP on %s", sched_server_address(v), sched_http_address(http));
-        cluster_run(loop->events, NULL, NULL);
+        cluster_run(loop->events, &a->role);
     }
     sched_http_free(http);
     sched_server_free(v);
     scale_hook_free(a->server.hook);
     event_loop_free(loop);
+    credentials_deinit(&own);
     return http ? 0 : -1;
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/mem.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -22,7 +22,7 @@ typedef struct {
     frontend_options front;
     sched_server_options sched;
     worker_args workers;
-    const char *name, *log_level;
+    const char *name, *log_level, *log_file;
     char *demo_model, *demo_adapters;       /* owned; NULL: not the demo */
 } arguments;
 
@@ -40,12 +40,15 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"log-level", OPT_STRING, &a->log_level, "LEVEL", "error, warn, info or debug (warn)"},
+        {"log-file", OPT_STRING, &a->log_file, "FILE", LOG_FILE_HELP},
         {"Workers"},
         WORKER_OPTIONS(w),
         {"Limits"},
         {"max-queue", OPT_INT, &a->sched.policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0, 1e9},
         {"max-wait", OPT_DOUBLE, &a->sched.policy.max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
         {"max-body", OPT_SIZE, &f->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
+        {"max-memory", OPT_SIZE, &f->max_memory, "BYTES", "of all large requests and answers together; more are refused (268435456)", 1 << 20, 1e12},
+        {"max-connections", OPT_INT, &f->max_connections, "N", "of clients (8192, or as many as the system allows)", 1, 1 << 20},
         {"max-unsent", OPT_SIZE, &f->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
         {"client-timeout", OPT_DOUBLE, &f->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
         {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
@@ -60,7 +63,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         return status;
     if (worker_args_check(w, e))
         return -1;
-    return cluster_log_level(a->log_level, e);
+    return cluster_log(a->log_file, a->log_level, e);
 }
 
 static int choose_demo(arguments *a, err *e)
@@ -78,6 +81,7 @@ static int choose_demo(arguments *a, err *e)
 
 typedef struct {
     event_loop *loop;
+    credentials own;            /* a secret that nobody else knows */
     sched_server *sched;
     frontend *front;
     runner *run;
@@ -138,22 +142,22 @@ static void write_metrics(void *ctx, buf *out)
                "# TYPE punica_base_info gauge\npunica_base_info{family=\"%s\",weights=\"%s\"} 1\n", s->model->config.family, s->weights);
 }
 
-static int start_scheduler(session *s, arguments *a, const char *secret, err *e)
+static int start_scheduler(session *s, arguments *a, err *e)
 {
     char name[48];
     snprintf(name, sizeof name, "unix:@punica-%016llx", (unsigned long long)loop_random_id(&s->loop->base));
     a->sched.listen = name;
-    a->sched.link.secret = secret;
+    a->sched.link.own = &s->own;
     s->sched = sched_server_new(&s->loop->base, &a->sched, e);
     return s->sched ? 0 : -1;
 }
 
-static int start_frontend(session *s, arguments *a, const char *secret, err *e)
+static int start_frontend(session *s, arguments *a, err *e)
 {
     frontend_options *f = &a->front;
     served_model_apply(s->model, a->workers.model_dir, f);
     f->scheduler = sched_server_address(s->sched);
-    f->link.secret = secret;
+    f->link.own = &s->own;
     f->adapters_dir = a->workers.adapters_dir;
     f->adapter = a->workers.adapters.items;
     f->n_adapters = a->workers.adapters.n;
@@ -163,11 +167,11 @@ static int start_frontend(session *s, arguments *a, const char *secret, err *e)
     return s->front ? 0 : -1;
 }
 
-static int start_runner(session *s, const arguments *a, const char *secret, err *e)
+static int start_runner(session *s, const arguments *a, err *e)
 {
     runner_options r = runner_options_default();
     r.scheduler = sched_server_address(s->sched);
-    r.link.secret = secret;
+    r.link.own = &s->own;
     r.link.model = s->model->id;
     r.processes = subprocess_starter(s->loop->events);
     worker_args_apply(&a->workers, &r);
@@ -178,10 +182,9 @@ static int start_runner(session *s, const arguments *a, const char *secret, err 
 
 static int start(session *s, arguments *a, err *e)
 {
-    char secret[40];
     unsigned long long half[] = {loop_random_id(&s->loop->base), loop_random_id(&s->loop->base)};
-    snprintf(secret, sizeof secret, "%016llx%016llx", half[0], half[1]);
-    if (start_scheduler(s, a, secret, e) || start_frontend(s, a, secret, e) || start_runner(s, a, secret, e))
+    s->own.secret[0] = xasprintf("%016llx%016llx", half[0], half[1]);
+    if (start_scheduler(s, a, e) || start_frontend(s, a, e) || start_runner(s, a, e))
         return -1;
     s->ready = event_new(s->loop->events, -1, EV_PERSIST, look, s);
     event_add(s->ready, &(struct timeval){.tv_usec = 20000});
@@ -201,6 +204,7 @@ static int serve(arguments *a, err *e)
     if (served_model_read(&m, a->workers.model_dir, a->name, e))
         return -1;
     cluster_raise_file_limit();
+    worker_args_settle(&a->workers);
     weights_form form = WEIGHTS_STORED;
     if (a->workers.weights)
         weights_form_find(a->workers.weights, &form, e);            /* known: it was checked */
@@ -208,7 +212,7 @@ static int serve(arguments *a, err *e)
                  .weights = weights_name(form, m.config.quant, m.config.type)};
     int status = start(&s, a, e);
     if (status == 0)
-        cluster_run(s.loop->events, drain, s.front);
+        cluster_run(s.loop->events, &(cluster_role){.drain = drain, .ctx = s.front, .log_file = a->log_file});
     if (s.failure)
         status = err_set(e, "no worker could start: %s", s.failure);
     if (s.ready)
@@ -217,6 +221,7 @@ static int serve(arguments *a, err *e)
     runner_free(s.run);
     sched_server_free(s.sched);
     event_loop_free(s.loop);
+    credentials_deinit(&s.own);
     served_model_deinit(&m);
     return status;
 }

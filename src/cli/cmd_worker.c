@@ -2,9 +2,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 
+#include "backend/group.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/sandbox.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "net/frames.h"
@@ -12,13 +16,15 @@
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
 {
-    *w = (worker_options){.device = "cpu", .weights = "stored", .max_batch = 32, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
+    *w = (worker_options){.device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 32, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
     const option options[] = {
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"adapter", OPT_LIST, adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
-        {"device", OPT_STRING, &w->device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"device", OPT_STRING, &w->device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &w->tp, "N", TP_HELP, 1, MAX_RANKS},
         {"weights", OPT_STRING, &w->weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &w->kv, "FORM", KV_HELP},
         {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &w->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"kv-pages", OPT_INT, &w->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
@@ -43,6 +49,16 @@ static bool is_orphan(void)
     return poll(&commands, 1, 0) > 0 && commands.revents & POLLHUP;
 }
 
+/* CUDA keeps what it compiles for a GPU that is newer than this program. */
+static void give_up_writing(const worker_options *w)
+{
+    const char *cache = getenv("CUDA_CACHE_PATH"), *home = getenv("HOME");
+    char *folder = cache || !home ? NULL : path_join(home, ".nv");
+    bool has_cache = strncmp(w->device, "cuda", 4) == 0;
+    sandbox_worker_files(has_cache ? cache ? cache : folder : NULL);
+    free(folder);
+}
+
 int cmd_worker(int argc, char **argv)
 {
     worker_options w;
@@ -52,11 +68,16 @@ int cmd_worker(int argc, char **argv)
     prctl(PR_SET_NAME, "punica-worker");        /* not "exe", by which the runner started it */
     signal(SIGINT, SIG_IGN);                    /* of a terminal, or to all processes of a service: the runner's business */
     signal(SIGTERM, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     file_map_guard();
+    log_catch_crashes();
     int status = parse(&w, &adapters, argc, argv, &e), code = 0;
-    if (status == 0 && !is_orphan())
+    if (status == 0 && !is_orphan()) {
+        give_up_writing(&w);
         status = worker_run(&w, &e);
+    }
     if (status < 0)
         code = command_fail(e.msg);
     free(adapters.items);

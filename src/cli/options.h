@@ -9,6 +9,13 @@
 /* Of --weights, wherever a model is loaded. */
 #define WEIGHTS_HELP "stored, or fp8: the base's 16-bit weights in 8 bits (stored)"
 
+/* Of --kv, likewise. */
+#define KV_HELP "auto, or fp8: keys and values in 8 bits (auto)"
+
+/* Of --device and --tp, likewise. */
+#define DEVICE_HELP "cpu, cuda, cuda:N or cuda:N-M (cpu)"
+#define TP_HELP "split the model over N ranks: a GPU each (cuda:0-3), or all on one device (1)"
+
 typedef enum { OPT_FLAG, OPT_INT, OPT_FLOAT, OPT_DOUBLE, OPT_SIZE, OPT_U64, OPT_STRING, OPT_LIST } option_kind;
 
 /* A list collects every use of the option. items borrowed from argv; the array owned. */

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/group.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "engine/admission.h"
@@ -51,7 +52,7 @@ struct engine {
     const model *m;             /* borrowed */
     engine_options opt;
     kv_pool *pool;
-    kv_cache kv;
+    kv_cache kv[MAX_RANKS];     /* of each device, all alike */
     adapter_slots *slots;
     admission *admission;
     forward *fwd;
@@ -78,7 +79,7 @@ static int default_pages(const engine *g)
 {
     int limit = g->m->config.max_positions, len = limit < 2048 ? limit : 2048;
     double want = (double)g->opt.max_batch * (double)((len + g->opt.page_len - 1) / g->opt.page_len);
-    double fits = (double)g->m->be->ops->available(g->m->be) / 2 / (double)kv_page_bytes(&g->kv);
+    double fits = (double)g->m->be->ops->available(g->m->be) / 2 / (double)kv_page_bytes(g->kv);
     double n = want < fits ? want : fits;
     return n < 8 ? 8 : (int)n;
 }
@@ -86,23 +87,20 @@ static int default_pages(const engine *g)
 /* The KvCache did not fit: what takes how much, and what would fit. */
 static int explain_memory(const engine *g, err *e)
 {
-    double gb = 1e9, page = (double)kv_page_bytes(&g->kv), left = (double)g->m->be->ops->available(g->m->be);
+    double gb = 1e9, page = (double)kv_page_bytes(g->kv), left = (double)g->m->be->ops->available(g->m->be);
     return err_wrap(e, "a KvCache of %d pages (%.2f GB) does not fit on %s: the weights take %.2f GB and %.2f GB are left, room for "
                     "%d pages beside nothing else; ask for fewer (--kv-pages), or a smaller batch (--max-batch)",
-                    g->kv.n_pages, g->kv.n_pages * page / gb, g->m->be->name, (double)g->m->weight_bytes / gb, left / gb,
+                    g->kv->n_pages, g->kv->n_pages * page / gb, g->m->be->name, (double)g->m->weight_bytes / gb, left / gb,
                     (int)(left * 0.95 / page));
 }
 
 static int make_kv_cache(engine *g, err *e)
 {
-    const model_config *c = &g->m->config;
-    g->kv = (kv_cache){.type = g->m->be->act, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads,
-                       .page_len = g->opt.page_len, .head_dim = c->head_dim};
-    g->kv.n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
-    g->kv.data = g->m->be->ops->alloc(g->m->be, (size_t)g->kv.n_pages * kv_page_bytes(&g->kv), e);
-    if (!g->kv.data)
+    g->kv[0] = forward_kv(g->m, g->opt.kv, 0, g->opt.page_len);
+    g->kv[0].n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
+    if (forward_kv_alloc(g->m, g->kv, e))
         return explain_memory(g, e);
-    g->pool = kv_pool_new(g->kv.n_pages, g->opt.page_len);
+    g->pool = kv_pool_new(g->kv->n_pages, g->opt.page_len);
     return 0;
 }
 
@@ -163,7 +161,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     g->flights[1].owner = XNEW_ARRAY(sequence *, n);
     g->builder = batch_builder_new();
     if (make_kv_cache(g, e) == 0) {
-        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv.n_pages, o->page_len, 3 * LORA_MAX_RANK};
+        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK, o->kv};
         g->fwd = forward_new(m, &l, e);
     }
     if (!g->fwd) {
@@ -192,8 +190,7 @@ void engine_free(engine *g)
     forward_free(g->fwd);
     batch_builder_free(g->builder);
     kv_pool_free(g->pool);
-    if (g->kv.data)
-        g->m->be->ops->release(g->m->be, g->kv.data);
+    forward_kv_release(g->m, g->kv);
     free(g->prefill);
     free(g->decode);
     free(g->spec);
@@ -366,7 +363,7 @@ static const tensor *queue_model(engine *g)
     const batch *b = build_batch(g, &step);
     if (b->n_rows == 0)
         return NULL;
-    const tensor *logits = forward_run(g->fwd, b, &g->kv);
+    const tensor *logits = forward_run(g->fwd, b, g->kv);
     flight *f = &g->flights[g->n_flights++];
     batch_item *lists[] = {g->prefill, g->decode};
     int counts[] = {step.n_prefills, step.n_decodes};
@@ -387,7 +384,7 @@ static const tensor *queue_model(engine *g)
 /* Wait for the oldest step in flight and hand out its tokens. */
 static int collect_step(engine *g, err *e)
 {
-    const sample_result *drawn = g->m->be->ops->collect(g->m->be, e);
+    const sample_result *drawn = forward_collect(g->fwd, e);
     if (!drawn)
         return -1;
     flight f = g->flights[0];
@@ -463,7 +460,7 @@ static void queue_draws(engine *g, const tensor *logits)
     fill_masks(g, f);
     for (int i = 0; i < f->n; i++)
         g->spec[i] = f->owner[i] ? spec_of(f->owner[i]) : (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
-    g->m->be->ops->sample(g->m->be, logits, g->spec, f->n);
+    forward_sample(g->fwd, logits, g->spec, f->n);
     for (int i = 0; i < f->n; i++)
         if (f->owner[i])
             f->owner[i]->item.in_flight++;
@@ -531,7 +528,7 @@ engine_stats engine_get_stats(const engine *g)
     s.pages_free = a.pages_free;
     s.pages_peak = a.pages_peak;
     s.pages_wanted = a.pages_wanted;
-    s.page_bytes = kv_page_bytes(&g->kv);
+    s.page_bytes = kv_page_bytes(g->kv) * (size_t)group_devices(g->m->be);
     s.page_len = g->opt.page_len;
     return s;
 }

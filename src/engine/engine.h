@@ -23,6 +23,7 @@ typedef struct {
     int prefill_rows;           /* rows of prompts per invocation; longer ones go in chunks */
     int n_pages, page_len;      /* KvCache; n_pages 0: room for max_batch requests of 2048 tokens, or
                                  * as much of the machine's memory as is sensible */
+    kv_form kv;                 /* what pages hold */
     int n_adapter_slots;
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;

@@ -163,6 +163,13 @@ bool answer_has_news(const answer *a)
     return a->end > a->given || a->state != ANSWER_OPEN;
 }
 
+size_t answer_size(const answer *a)
+{
+    enum { PER_TOKEN = sizeof(api_token) + 64 };        /* its text is an allocation of its own */
+    size_t top = a->n_logprobs ? (size_t)a->logprob[0].n_top : 0;
+    return a->text.cap + (size_t)a->n_logprobs * (sizeof *a->logprob + (top + 1) * PER_TOKEN);
+}
+
 /* Tokens whose text is still held back are not told yet. */
 static int n_logprobs_certain(const answer *a)
 {

@@ -59,6 +59,9 @@ void answer_finish(answer *a, answer_state why);
 /* Whether there is something to tell that has not been taken. */
 bool answer_has_news(const answer *a);
 
+/* Bytes of memory that it holds, about. */
+size_t answer_size(const answer *a);
+
 /* What has become certain since the last call, or everything so far. Pointers hold until the next call. */
 api_choice answer_take(answer *a);
 api_choice answer_all(const answer *a);

@@ -532,14 +532,19 @@ static int parse_fields(api_request *r, api_error *e)
 
 int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api_error *e)
 {
+    *r = (api_request){0};
+    json_t *input = json_read_text(body, n, &e->what);
+    return input ? api_request_take(r, chat, input, e) : api_error_bad(e, NULL);
+}
+
+int api_request_take(api_request *r, bool chat, json_t *input, api_error *e)
+{
     *r = (api_request){.chat = chat, .n = 1, .max_tokens = chat ? 0 : 16, .how = SAMPLING__INIT};
     r->how.temperature = r->how.top_p = r->how.repetition_penalty = 1;
     r->how.stop_ids = r->stop_id;
-    r->input = json_read_text(body, n, &e->what);
+    r->input = input;
     int rc;
-    if (!r->input)
-        rc = api_error_bad(e, NULL);
-    else if (!json_is_object(r->input))
+    if (!json_is_object(input))
         rc = api_error_set(e, 400, NULL, NULL, "the body must be a JSON object");
     else
         rc = parse_fields(r, e);

@@ -11,6 +11,7 @@
 #include "frontend/answer.h"
 
 #define MAX_PREPARED_AT_ONCE (16 << 10)         /* bytes of a body: some 2 ms */
+#define OUTPUT_PIECE (64u << 10)                /* bytes of an output that are paid for at once */
 
 typedef struct call call;
 
@@ -22,6 +23,7 @@ typedef struct {
     answer a;
     bool told_role;
     int n_counted;              /* tokens */
+    size_t taken;               /* from the budget, for what a holds */
     double last;                /* when the last of them came */
 } choice;
 
@@ -34,6 +36,7 @@ struct call {
     const char *route;          /* for the counts; static */
     catalog_kind kind;
     char name[48];              /* "cmpl-..." */
+    char client[64];            /* its address */
     api_head head;
     api_stream events;          /* of a stream */
     buf text;                   /* scratch of a stream */
@@ -42,7 +45,8 @@ struct call {
     int64_t prompt_tokens;
     bool begun;                 /* of a stream: something has been sent */
     loop_timer *quiet;          /* of a stream: looks whether anything has been; NULL: nobody wants to know */
-    double start;
+    double start, first;        /* when it came, and its first token; first 0: none yet */
+    size_t taken;               /* from the budget */
 };
 
 /* The end of a call. */
@@ -60,16 +64,29 @@ static void call_free(call *c)
     if (c->preparing)
         prepare_job_abandon(c->preparing);
     prepared_free(c->p);
+    budget_give(c->s->memory, c->taken);
     c->s->counts->live_calls--;
     free(c);
+}
+
+static api_usage usage_of(const call *c)
+{
+    api_usage u = {.prompt = c->prompt_tokens};
+    for (int i = 0; i < c->n_choices; i++)
+        u.completion += c->choice[i].a.n_tokens;
+    return u;
 }
 
 static void count(call *c, int status)
 {
     static const char *const kinds[] = {[CATALOG_NOTHING] = "none", [CATALOG_BASE] = "base", [CATALOG_ADAPTER] = "adapter"};
+    api_usage u = usage_of(c);
+    double now = loop_now(c->s->on);
     metrics_count_answer(c->s->counts, c->route, kinds[c->kind], status);
-    log_debug("frontend: %s %s: %d, %lld prompt tokens, %.3f s", c->name, c->route, status, (long long)c->prompt_tokens,
-              loop_now(c->s->on) - c->start);
+    access_log_write(c->s->log, now, &(access_line){
+        .method = "POST", .path = c->route, .status = status, .client = c->client,
+        .adapter = c->kind == CATALOG_NOTHING || !c->p ? NULL : c->p->asked.model, .prompt = c->n_choices ? u.prompt : -1,
+        .output = c->n_choices ? u.completion : -1, .first = c->first ? c->first - c->start : -1, .total = now - c->start});
 }
 
 static void count_loss(call *c, reply_loss why)
@@ -110,21 +127,13 @@ static void fail(call *c, const api_error *e)
         count(c, e->status);
         char seconds[16];
         snprintf(seconds, sizeof seconds, "%d", e->retry_after < 1 ? 1 : (int)e->retry_after);
-        if (e->retry_after > 0 || e->status == 429)
+        if (e->retry_after > 0 || e->status == 429 || e->status == 503)
             reply_add_header(c->to, "Retry-After", seconds);
         api_error_write(e, &text);
         reply_send(c->to, e->status, "application/json", &text, c->s->draining);
     }
     buf_free(&text);
     call_free(c);
-}
-
-static api_usage usage_of(const call *c)
-{
-    api_usage u = {.prompt = c->prompt_tokens};
-    for (int i = 0; i < c->n_choices; i++)
-        u.completion += c->choice[i].a.n_tokens;
-    return u;
 }
 
 static void send_whole(call *c)
@@ -204,6 +213,7 @@ static void count_tokens(call *c, choice *k)
 {
     double now = loop_now(c->s->on);
     for (; k->n_counted < k->a.n_tokens; k->n_counted++) {
+        c->first = c->first ? c->first : now;
         if (k->n_counted == 0)
             histogram_add(&c->s->counts->first_token, now - c->start);
         else
@@ -224,11 +234,33 @@ static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
         send_news(c, k);
 }
 
+static int take_memory(call *c, size_t n, api_error *e)
+{
+    if (!budget_take(c->s->memory, n))
+        return api_error_set(e, 503, NULL, "out_of_memory", "too many large requests are in hand; try again later");
+    c->taken += n;
+    return 0;
+}
+
+/* What an output holds beyond the first pieces, which belong to what every call is given, is taken from the budget. */
+static int pay_for_output(choice *k, api_error *e)
+{
+    size_t held = answer_size(&k->a) / OUTPUT_PIECE * OUTPUT_PIECE, more = held > k->taken ? held - k->taken : 0;
+    if (more && take_memory(k->owner, more, e))
+        return -1;
+    k->taken += more;
+    return 0;
+}
+
 static void on_settle(void *ctx)
 {
     choice *k = ctx;
+    api_error e;
     count_tokens(k->owner, k);
-    tell(k->owner, k);
+    if (pay_for_output(k, &e))
+        fail(k->owner, &e);
+    else
+        tell(k->owner, k);
 }
 
 /* What a client is told of a request that did not come to its end. */
@@ -286,7 +318,7 @@ static void on_quiet(void *ctx)
 static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
-    int room = c->s->tools.context - (int)n_prompt;
+    int room = c->p->context - (int)n_prompt;
     answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .include_stop = r->include_stop,
                           .whole_chars = r->how.grammar_kind != 0, .logprobs = r->how.n_logprobs > 0,
                           .max_tokens = r->max_tokens > 0 && r->max_tokens < room ? r->max_tokens : room,
@@ -329,9 +361,20 @@ static int find_model(call *c, api_error *e)
     return 0;
 }
 
+/* Memory of the prompts while they are at the scheduler: of each choice, to be asked for again. */
+static size_t prompts_size(const call *c)
+{
+    size_t n = 0;
+    for (int i = 0; i < c->p->n_prompts; i++)
+        n += c->p->prompt[i].n;
+    return n * (size_t)c->p->asked.n * sizeof(uint32_t);
+}
+
 static int submit_all(call *c, api_error *e)
 {
     const api_request *r = &c->p->asked;
+    if (take_memory(c, prompts_size(c), e))
+        return -1;
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
     for (int i = 0; i < c->p->n_prompts; i++)
@@ -380,11 +423,9 @@ static void on_prepared(void *ctx, prepared *p)
     c->preparing = preparer_find_version(c->s->preparer, p, on_version, c);
 }
 
-/* Whether calls are taken at all, and this one's size. */
-static int check_call(const service *s, size_t n, api_error *e)
+/* Whether calls are taken at all. */
+static int check_call(const service *s, api_error *e)
 {
-    if (n > s->max_body)
-        return api_error_set(e, 413, NULL, "body_too_large", "the body has %zu bytes; at most %zu are taken", n, s->max_body);
     if (s->draining)
         return api_error_set(e, 503, NULL, "shutting_down", "this server is shutting down");
     if (!dispatch_is_patient(s->at_scheduler))
@@ -392,27 +433,28 @@ static int check_call(const service *s, size_t n, api_error *e)
     return 0;
 }
 
-static void read_body(call *c, const char *body, size_t n)
+static void read_body(call *c, charged_buf *body)
 {
     api_error e;
-    if (check_call(c->s, n, &e)) {
+    size_t n = body->bytes.len;
+    if (check_call(c->s, &e))
         fail(c, &e);
-        return;
-    }
-    if (n <= MAX_PREPARED_AT_ONCE && !(c->s->preparer && constrain_takes_long(body, n)))
-        on_prepared(c, prepare(&c->s->tools, c->chat, body, n));
+    else if (n <= MAX_PREPARED_AT_ONCE && !(c->s->preparer && constrain_takes_long(body->bytes.data, n)))
+        on_prepared(c, prepare(&c->s->tools, c->chat, n ? body->bytes.data : "", n, NULL));
     else
-        c->preparing = preparer_start(c->s->preparer, c->chat, body, n, on_prepared, c);
+        c->preparing = preparer_start(c->s->preparer, c->chat, body, on_prepared, c);
+    charged_buf_free(body);
 }
 
-void call_start(service *s, reply *to, const char *body, size_t n, bool chat, const char *route, const char *request_id)
+void call_start(service *s, reply *to, charged_buf *body, bool chat, const char *route, const char *request_id)
 {
     call *c = XNEW(call);
     *c = (call){.s = s, .to = to, .chat = chat, .route = route, .start = loop_now(s->on)};
+    snprintf(c->client, sizeof c->client, "%s", to->client && *to->client ? to->client : "-");
     snprintf(c->name, sizeof c->name, "%s-%016llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)loop_random_id(s->on));
     s->counts->live_calls++;
     to->gone = on_client_gone;
     to->ctx = c;
     reply_add_header(c->to, "x-request-id", request_id[0] ? request_id : c->name);
-    read_body(c, body, n);
+    read_body(c, body);
 }

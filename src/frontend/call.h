@@ -7,6 +7,7 @@
 #ifndef PUNICA_FRONTEND_CALL_H
 #define PUNICA_FRONTEND_CALL_H
 
+#include "frontend/access_log.h"
 #include "frontend/catalog.h"
 #include "frontend/dispatch.h"
 #include "frontend/metrics.h"
@@ -22,7 +23,8 @@ typedef struct {
     prepare_tools tools;
     preparer *preparer;
     metrics *counts;
-    size_t max_body;            /* bytes */
+    access_log *log;            /* NULL: none */
+    budget *memory;             /* that prompts and outputs are taken from; NULL: no limit */
     const int *eos;             /* [n_eos] */
     int n_eos;
     int plain_id;               /* answer.h */
@@ -30,8 +32,8 @@ typedef struct {
     bool draining;              /* no new calls */
 } service;
 
-/* Answer a body of n bytes; `to` is the call's from now on. route: for the counts. request_id: of the x-request-id
- * header; "": none. */
-void call_start(service *s, reply *to, const char *body, size_t n, bool chat, const char *route, const char *request_id);
+/* Answer a body; it and `to` are the call's from now on. route: for counts and log. request_id: of the x-request-id header;
+ * "": none. */
+void call_start(service *s, reply *to, charged_buf *body, bool chat, const char *route, const char *request_id);
 
 #endif

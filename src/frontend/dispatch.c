@@ -48,6 +48,8 @@ struct dispatch {
     loop_timer *patience;               /* fires when the scheduler has been gone for too long */
     double patience_seconds;
     uint32_t n_gpus;                    /* as the scheduler said; 0 while it is gone */
+    atomic_int *context;                /* borrowed; NULL: nobody wants to know */
+    int model_context;                  /* what it was at first */
     int max_live;
     id_map *by_id;                      /* of live */
     live_list by_arrival;
@@ -229,11 +231,18 @@ static void take_end(dispatch *d, const End *e)
         end(d, l, (EndReason)e->why, e->message, e->retry_after);
 }
 
+static void take_cluster(dispatch *d, const Cluster *c)
+{
+    d->n_gpus = c->n_gpus;
+    if (d->context && c->max_tokens > 0)
+        atomic_store(d->context, c->max_tokens < (uint32_t)d->model_context ? (int)c->max_tokens : d->model_context);
+}
+
 static void on_message(void *ctx, net_link *link, const Message *m)
 {
     dispatch *d = ctx;
     if (m->what_case == MESSAGE__WHAT_CLUSTER) {
-        d->n_gpus = m->cluster->n_gpus;
+        take_cluster(d, m->cluster);
         return;
     }
     if (m->what_case != MESSAGE__WHAT_RESULTS) {
@@ -260,6 +269,8 @@ dispatch *dispatch_new(net_loop *on, const dispatch_options *o, err *e)
     d->by_id = id_map_new();
     d->next = loop_random_id(on);
     d->patience_seconds = o->patience;
+    d->context = o->context;
+    d->model_context = o->context ? atomic_load(o->context) : 0;
     TAILQ_INIT(&d->by_arrival);
     d->patience = loop_timer_new(on, on_patience_over, d);
     loop_timer_set(d->patience, o->patience);

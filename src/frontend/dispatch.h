@@ -10,16 +10,20 @@
 #ifndef PUNICA_FRONTEND_DISPATCH_H
 #define PUNICA_FRONTEND_DISPATCH_H
 
+#include <stdatomic.h>
+
 #include "base/digest.h"
 #include "base/err.h"
 #include "net/link.h"
 
 typedef struct {
     const char *scheduler;      /* address */
-    link_options link;          /* secret, TLS, model; the role is set here */
+    link_options link;          /* credentials, model; the role is set here */
     int max_live;               /* requests; more are refused */
     int threads;                /* on which owners are told of tokens */
     double patience;            /* seconds without a scheduler after which live requests end with TOO_LATE */
+    atomic_int *context;        /* borrowed: tokens of prompt and output together that a request may have, as the model allows; kept
+                                 * at what the GPUs hold where that is less. NULL: nobody wants to know */
 } dispatch_options;
 
 typedef struct dispatch dispatch;

@@ -3,12 +3,7 @@
  * OpenAI's HTTP API on one side, a link to the scheduler on the other; between them tokenizer, chat template and
  * stop strings. Keeps every live request whole, so that nothing behind it may be lost for good. One event loop, whose
  * thread has helpers where there is much to do at once: a large body (prepare.h), the tokens of many streams (dispatch.h).
- *
- * What libevent's HTTP server (2.1) settles without us: a body of more than twice max_body, a bad chunk and headers over
- * 64 KiB are refused in its own words (text/html), and a sender of such a body that waits for "100 Continue" hears
- * nothing until client_timeout. A connection may hold twice max_body bytes of a request that is not complete, for as
- * long as some keep coming, and only the process's file descriptors limit how many there are: a frontend that strangers
- * can reach belongs behind a proxy that takes in whole requests. */
+ * What clients may cost is bounded: http_server.h, prepare.h, and one budget of memory for all of them. */
 #ifndef PUNICA_FRONTEND_FRONTEND_H
 #define PUNICA_FRONTEND_FRONTEND_H
 
@@ -20,7 +15,7 @@
 typedef struct {
     const char *listen;                 /* "HOST:PORT" for clients; port 0: any */
     const char *scheduler;              /* address */
-    link_options link;                  /* secret, TLS, model; the role is set here */
+    link_options link;                  /* credentials, model; the role is set here */
     const char *model_dir;              /* for tokenizer and chat template */
     const char *chat_template;          /* a file to use instead of the model's own; may be NULL */
     const char *model_name;             /* what clients call the base model */
@@ -31,6 +26,8 @@ typedef struct {
     const int *eos;                     /* [n_eos] its end tokens */
     int n_eos;
     size_t max_body;                    /* bytes of a request */
+    size_t max_memory;                  /* bytes of all large bodies, prompts and outputs together */
+    int max_connections;                /* of clients; fewer where the system does not let us have so many */
     size_t max_unsent;                  /* bytes waiting for a client that does not read, */
     size_t send_buffer;                 /* beside those that the kernel keeps */
     double client_timeout;              /* seconds a client may keep us waiting: to send a request, to take an answer */

@@ -1,20 +1,11 @@
-/* http_reply.h - answers over HTTP
- *
- * Hides whose the request is at which moment (libevent's evhttp). */
+/* http_reply.h - answers to calls over HTTP */
 #ifndef PUNICA_FRONTEND_HTTP_REPLY_H
 #define PUNICA_FRONTEND_HTTP_REPLY_H
 
-#include <event2/http.h>
-
 #include "frontend/reply.h"
+#include "net/http_server.h"
 
-typedef struct {
-    size_t max_unsent;          /* bytes waiting for a client that does not read; more: it is cut off */
-    double timeout;             /* seconds it may take none of them */
-    int *n_leaving;             /* counts the answers that are complete and not yet with their clients */
-} reply_limits;
-
-/* A reply to req, which is the reply's from now on; l is borrowed, and outlives the connection. */
-reply *http_reply_new(struct evhttp_request *req, const reply_limits *l);
+/* A reply to x, which is the reply's from now on. */
+reply *http_reply_new(http_exchange *x);
 
 #endif

@@ -70,6 +70,8 @@ void metrics_write(const metrics *m, buf *out)
     write_number(out, "live_calls", "gauge", "Calls of clients that are being answered.", (uint64_t)m->live_calls);
     write_number(out, "live_requests", "gauge", "Requests at the scheduler: one for each choice of a call.",
                  (uint64_t)m->live_requests);
+    write_number(out, "http_connections", "gauge", "Connections of clients.", (uint64_t)m->connections);
+    write_number(out, "request_memory_bytes", "gauge", "Memory of large requests and answers, of --max-memory.", m->memory);
     write_number(out, "client_disconnects_total", "counter", "Clients that left before their answer's end.", m->disconnects);
     write_number(out, "clients_cut_off_total", "counter", "Clients cut off because they did not read.", m->cut_off);
     write_number(out, "scheduler_reconnections_total", "counter", "Times a lost link to the scheduler came back.",

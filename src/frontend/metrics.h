@@ -22,6 +22,8 @@ typedef struct {
     uint64_t disconnects, cut_off;      /* clients that went, or did not read, before their answer's end */
     uint64_t reconnections;             /* to the scheduler */
     int live_requests, live_calls;
+    int connections;                    /* of clients */
+    size_t memory;                      /* bytes that requests have taken of their budget */
     histogram first_token, next_token;  /* seconds */
 } metrics;
 

@@ -1,16 +1,26 @@
 /* prepare.c - see prepare.h */
 #include "frontend/prepare.h"
 
-#include <pthread.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "base/queue.h"
 #include "frontend/conversation.h"
+
+#define MAX_JSON ((size_t)64 << 20)     /* bytes of memory that a body may take when it is read */
+#define TRIM_AFTER ((size_t)1 << 20)    /* bytes of a body after which memory goes back to the system */
+#define VERSION_SIZE ((size_t)1 << 20)  /* what finding a version counts as among bodies: files are read */
+
+#define CONTEXT_IS "This model's maximum context length is %d tokens, for prompt and output together. However, "       /* by which clients know it */
+
+/* What prepares one body. */
+typedef struct {
+    const prepare_tools *tools;
+    const atomic_bool *stop;    /* NULL: never */
+    int context;
+} preparing;
 
 /* The conversation as the model's template writes it. */
 static int chat_text(const prepare_tools *w, const api_request *r, buf *out, err *e)
@@ -27,23 +37,32 @@ static int chat_text(const prepare_tools *w, const api_request *r, buf *out, err
     return rc;
 }
 
-static int chat_tokens(const prepare_tools *w, const api_request *r, ids *out, api_error *e)
+/* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. */
+static int encode(const preparing *w, const char *text, size_t n, bool special, const char *field, ids *out, api_error *e)
 {
-    buf text = {0};
-    int rc = chat_text(w, r, &text, &e->what);
-    if (rc == 0)
-        rc = tokenizer_encode(w->t, text.data, text.len, false, out, &e->what);
-    buf_free(&text);
-    return rc ? api_error_bad(e, "messages") : 0;
+    const encode_limits l = {.max_ids = 2 * (size_t)w->context, .stop = w->stop};
+    int rc = tokenizer_encode_within(w->tools->t, text, n, special, &l, out, &e->what);
+    if (rc > 0)
+        return api_error_set(e, 400, field, "context_length_exceeded",
+                             CONTEXT_IS "your prompt has more than %zu tokens", w->context, l.max_ids);
+    return rc ? api_error_bad(e, field) : 0;
 }
 
-static int prompt_tokens(const prepare_tools *w, const api_prompt *p, ids *out, api_error *e)
+static int chat_tokens(const preparing *w, const api_request *r, ids *out, api_error *e)
+{
+    buf text = {0};
+    int rc = chat_text(w->tools, r, &text, &e->what) ? api_error_bad(e, "messages") : 0;
+    if (rc == 0)
+        rc = encode(w, text.data, text.len, false, "messages", out, e);
+    buf_free(&text);
+    return rc;
+}
+
+static int prompt_tokens(const preparing *w, const api_prompt *p, ids *out, api_error *e)
 {
     for (size_t i = 0; i < p->n_ids; i++)
         ids_add(out, p->id[i]);
-    if (p->text && tokenizer_encode(w->t, p->text, p->n, true, out, &e->what))
-        return api_error_bad(e, "prompt");
-    return 0;
+    return p->text ? encode(w, p->text, p->n, true, "prompt", out, e) : 0;
 }
 
 /* What was given, or what the given tokens stand for. */
@@ -56,7 +75,7 @@ static void prompt_text(const prepare_tools *w, const api_prompt *p, const ids *
 }
 
 /* As vLLM does it, the beginning goes. */
-static void drop_beginning(const prepare_tools *w, const api_request *r, ids *x)
+static void drop_beginning(const preparing *w, const api_request *r, ids *x)
 {
     size_t keep = r->truncate < 0 ? (size_t)w->context - 1 : (size_t)r->truncate;
     if (r->truncate == 0 || x->n <= keep)
@@ -66,18 +85,17 @@ static void drop_beginning(const prepare_tools *w, const api_request *r, ids *x)
 }
 
 /* Prompts the engine would refuse are refused here, with the field's name. */
-static int check_tokens(const prepare_tools *w, const api_request *r, const ids *x, api_error *e)
+static int check_tokens(const preparing *w, const api_request *r, const ids *x, api_error *e)
 {
     const char *field = r->chat ? "messages" : "prompt";
     if (x->n == 0)
         return api_error_set(e, 400, field, NULL, "the prompt is empty");
     if (x->n >= (size_t)w->context)
         return api_error_set(e, 400, field, "context_length_exceeded",
-                             "the prompt has %zu tokens; this model's context is %d, for prompt and output together",
-                             x->n, w->context);
+                             CONTEXT_IS "your prompt has %zu tokens, and there must be room for one more", w->context, x->n);
     for (size_t i = 0; i < x->n; i++)
-        if (x->items[i] >= w->vocab)
-            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->vocab);
+        if (x->items[i] >= w->tools->vocab)
+            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->tools->vocab);
     int room = w->context - (int)x->n;
     if (r->how.min_tokens > room)
         return api_error_set(e, 400, "min_tokens", NULL,
@@ -86,7 +104,7 @@ static int check_tokens(const prepare_tools *w, const api_request *r, const ids 
     return 0;
 }
 
-static int encode_all(const prepare_tools *w, prepared *p, api_error *e)
+static int encode_all(const preparing *w, prepared *p, api_error *e)
 {
     const api_request *r = &p->asked;
     int n = r->chat ? 1 : r->n_prompts;
@@ -100,16 +118,27 @@ static int encode_all(const prepare_tools *w, prepared *p, api_error *e)
         if (check_tokens(w, r, x, e))
             return -1;
         if (r->echo)
-            prompt_text(w, &r->prompt[p->n_prompts - 1], x, &p->echo[p->n_prompts - 1]);
+            prompt_text(w->tools, &r->prompt[p->n_prompts - 1], x, &p->echo[p->n_prompts - 1]);
     }
     return 0;
 }
 
-prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n)
+static int read_body(prepared *p, const preparing *w, bool chat, const char *body, size_t n, api_error *e)
 {
+    bool too_large;
+    json_t *input = json_read_within(body, n, MAX_JSON, w->stop, &too_large, &e->what);
+    if (too_large)
+        return api_error_set(e, 413, NULL, "body_too_large", "the body takes more than %zu MB of memory when it is read", MAX_JSON >> 20);
+    return input ? api_request_take(&p->asked, chat, input, e) : api_error_bad(e, NULL);
+}
+
+prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n, const atomic_bool *stop)
+{
+    const preparing w = {tools, stop, atomic_load(tools->context)};
     prepared *p = XNEW(prepared);
-    p->failed = api_request_parse(&p->asked, chat, body, n, &p->error) ||
-                constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(tools, p, &p->error);
+    p->context = w.context;
+    p->failed = read_body(p, &w, chat, body, n, &p->error) ||
+                constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(&w, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;
 }
@@ -136,119 +165,106 @@ void prepared_free(prepared *p)
     free(p);
 }
 
-/* The thread. Between the two queues it reads chat and body and writes the result; done and ctx are the loop's all along. */
+/* On the threads. Between start and done a job's body and result are its thread's; done and ctx are the loop's all along. */
 
 struct prepare_job {
+    task t;                     /* first */
+    preparer *of;               /* borrowed */
     bool chat;
-    char *body;                 /* [n]; NULL: it is prepared, and the adapter's version is wanted */
-    size_t n;
+    charged_buf body;
     prepared *result;
-    void (*done)(void *ctx, prepared *result);      /* NULL: abandoned */
+    void (*done)(void *ctx, prepared *result);
     void *ctx;
 };
 
 struct preparer {
     prepare_tools tools;
-    queue *todo, *ready;
-    int wake;                   /* eventfd: something is ready */
-    struct event *awake;
-    pthread_t thread;
+    background *threads;        /* borrowed */
 };
-
-/* Whoever loads the adapter will say what is wrong with files that cannot be read. */
-static void find_version(const prepare_tools *tools, prepared *p)
-{
-    err e;
-    p->has_version = versions_read(tools->adapters, p->asked.model, &p->version, &e) == 0;
-}
-
-static void *work(void *ctx)
-{
-    preparer *p = ctx;
-    for (prepare_job *j; (j = queue_pop(p->todo));) {
-        if (j->body)
-            j->result = prepare(&p->tools, j->chat, j->body, j->n);
-        else
-            find_version(&p->tools, j->result);
-        queue_push(p->ready, j);
-        CHECK(eventfd_write(p->wake, 1) == 0);
-    }
-    return NULL;
-}
 
 static void job_free(prepare_job *j)
 {
-    free(j->body);
+    charged_buf_free(&j->body);
     free(j);
 }
 
-static void on_ready(evutil_socket_t fd, short what, void *ctx)
+static void run_done(task *t)
 {
-    (void)what;
-    preparer *p = ctx;
-    eventfd_t n;
-    eventfd_read(fd, &n);
-    for (prepare_job *j; (j = queue_try_pop(p->ready));) {
-        if (j->done)
-            j->done(j->ctx, j->result);
-        else
-            prepared_free(j->result);
-        job_free(j);
-    }
+    prepare_job *j = (prepare_job *)t;
+    j->done(j->ctx, j->result);
+    job_free(j);
 }
 
-preparer *preparer_new(struct event_base *loop, const prepare_tools *tools)
+static void run_drop(task *t)
+{
+    prepare_job *j = (prepare_job *)t;
+    prepared_free(j->result);
+    job_free(j);
+}
+
+/* A document is many small pieces of memory, which the allocator would keep for this thread's next one. */
+static void run_prepare(task *t)
+{
+    prepare_job *j = (prepare_job *)t;
+    size_t n = j->body.bytes.len;
+    j->result = prepare(&j->of->tools, j->chat, j->body.bytes.data, n, &t->abandoned);
+    charged_buf_free(&j->body);
+    if (n > TRIM_AFTER)
+        malloc_trim(0);
+}
+
+/* Whoever loads the adapter will say what is wrong with files that cannot be read. */
+static void run_find_version(task *t)
+{
+    prepare_job *j = (prepare_job *)t;
+    err e;
+    j->result->has_version = versions_read(j->of->tools.adapters, j->result->asked.model, &j->result->version, &e) == 0;
+}
+
+preparer *preparer_new(background *threads, const prepare_tools *tools)
 {
     preparer *p = XNEW(preparer);
-    *p = (preparer){.tools = *tools, .todo = queue_new(), .ready = queue_new(), .wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
-    CHECK(p->wake >= 0);
-    p->awake = event_new(loop, p->wake, EV_READ | EV_PERSIST, on_ready, p);
-    event_add(p->awake, NULL);
-    CHECK(pthread_create(&p->thread, NULL, work, p) == 0);
+    *p = (preparer){.tools = *tools, .threads = threads};
     return p;
 }
 
 void preparer_free(preparer *p)
 {
-    if (!p)
-        return;
-    prepare_job *j;
-    while ((j = queue_try_pop(p->todo))) {
-        prepared_free(j->result);
-        job_free(j);
-    }
-    queue_close(p->todo);
-    pthread_join(p->thread, NULL);
-    while ((j = queue_try_pop(p->ready))) {
-        prepared_free(j->result);
-        job_free(j);
-    }
-    event_free(p->awake);
-    close(p->wake);
-    queue_free(p->todo);
-    queue_free(p->ready);
     free(p);
 }
 
-prepare_job *preparer_start(preparer *p, bool chat, const char *body, size_t n, void (*done)(void *ctx, prepared *result),
-                            void *ctx)
+static prepare_job *new_job(preparer *p, size_t size, void (*run)(task *), void (*done)(void *ctx, prepared *result), void *ctx)
 {
     prepare_job *j = XNEW(prepare_job);
-    *j = (prepare_job){.chat = chat, .body = xmalloc(n + 1), .n = n, .done = done, .ctx = ctx};
-    memcpy(j->body, body, n);
-    queue_push(p->todo, j);
+    j->t.turn.size = size;
+    j->t.run = run;
+    j->t.done = run_done;
+    j->t.drop = run_drop;
+    j->of = p;
+    j->done = done;
+    j->ctx = ctx;
     return j;
 }
 
-prepare_job *preparer_find_version(preparer *w, prepared *p, void (*done)(void *ctx, prepared *result), void *ctx)
+prepare_job *preparer_start(preparer *p, bool chat, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
 {
-    prepare_job *j = XNEW(prepare_job);
-    *j = (prepare_job){.result = p, .done = done, .ctx = ctx};
-    queue_push(w->todo, j);
+    prepare_job *j = new_job(p, body->bytes.len, run_prepare, done, ctx);
+    j->chat = chat;
+    j->body = *body;
+    *body = (charged_buf){.of = j->body.of};
+    background_start(p->threads, &j->t);
+    return j;
+}
+
+prepare_job *preparer_find_version(preparer *p, prepared *result, void (*done)(void *ctx, prepared *result), void *ctx)
+{
+    prepare_job *j = new_job(p, VERSION_SIZE, run_find_version, done, ctx);
+    j->result = result;
+    background_start(p->threads, &j->t);
     return j;
 }
 
 void prepare_job_abandon(prepare_job *j)
 {
-    j->done = NULL;
+    background_abandon(j->of->threads, &j->t);
 }

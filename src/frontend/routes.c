@@ -1,53 +1,47 @@
 /* routes.c - see routes.h */
 #include "frontend/routes.h"
 
-#include <ctype.h>
-#include <event2/buffer.h>
-#include <event2/http.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "frontend/api_error.h"
 #include "frontend/api_reply.h"
 
 #define JSON_TYPE "application/json"
 #define MAX_REQUEST_ID 128
+#define MAX_OTHER_BODY (16u << 10)              /* bytes of a body that nobody asked for */
 
 /* The client's own x-request-id, if it can stand in a header and in a log; else "". */
-static const char *request_id(struct evhttp_request *req)
+static const char *request_id(const http_exchange *x)
 {
-    const char *id = evhttp_find_header(evhttp_request_get_input_headers(req), "x-request-id");
-    if (!id || strlen(id) > MAX_REQUEST_ID)
-        return "";
-    for (const char *p = id; *p; p++)
-        if (!isalnum((unsigned char)*p) && !strchr("-_.:", *p))
-            return "";
-    return id;
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
+    const char *id = http_field_of(http_exchange_head(x), "x-request-id");
+    return id && strlen(id) <= MAX_REQUEST_ID && strspn(id, allowed) == strlen(id) ? id : "";
 }
 
-static void add_length(struct evkeyvalq *headers, size_t n)
+/* An answer of anything but a call. route: for the counts; static. */
+static void send_body(routes *r, http_exchange *x, const char *route, int status, const char *type, const buf *body)
 {
-    char text[24];
-    snprintf(text, sizeof text, "%zu", n);
-    evhttp_add_header(headers, "Content-Length", text);
-}
-
-/* The head of what is there alone, if that was asked for: evhttp would send a body after it. */
-static void send_body(struct evhttp_request *req, int status, const char *type, const buf *body)
-{
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(req);
-    const char *id = request_id(req);
-    evhttp_add_header(headers, "Content-Type", type);
+    const http_head *h = http_exchange_head(x);
+    const char *id = h->text ? request_id(x) : "";
+    double now = loop_now(r->calls.on), start = http_exchange_start(x);
+    metrics_count_answer(r->calls.counts, route, "none", status);
+    access_log_write(r->calls.log, now, &(access_line){.method = h->method, .path = h->path, .status = status, .client = http_exchange_client(x),
+                                                       .prompt = -1, .output = -1, .first = -1, .total = start ? now - start : 0});
     if (id[0])
-        evhttp_add_header(headers, "x-request-id", id);
-    struct evbuffer *out = evbuffer_new();
-    if (evhttp_request_get_command(req) == EVHTTP_REQ_HEAD)
-        add_length(headers, body->len);
-    else
-        evbuffer_add(out, body->data, body->len);
-    evhttp_send_reply(req, status, NULL, out);
-    evbuffer_free(out);
+        http_exchange_add_header(x, "x-request-id", id);
+    if (status == 503 || status == 429)
+        http_exchange_add_header(x, "Retry-After", "1");
+    http_exchange_send(x, status, type, body, r->calls.draining);
+}
+
+static void send_error(routes *r, http_exchange *x, const char *route, const api_error *e)
+{
+    buf body = {0};
+    api_error_write(e, &body);
+    send_body(r, x, route, e->status, JSON_TYPE, &body);
+    buf_free(&body);
 }
 
 /* It answers: whoever restarts what does not, need not. */
@@ -77,6 +71,8 @@ static int get_metrics(routes *r, const char *rest, buf *body, const char **type
     metrics *m = r->calls.counts;
     m->live_requests = dispatch_n_live(r->calls.at_scheduler);
     m->reconnections = dispatch_n_reconnections(r->calls.at_scheduler);
+    m->connections = http_server_n_connections(r->server);
+    m->memory = r->calls.memory ? r->calls.memory->used : 0;
     metrics_write(m, body);
     if (r->more_metrics)
         r->more_metrics(r->metrics_ctx, body);
@@ -84,48 +80,77 @@ static int get_metrics(routes *r, const char *rest, buf *body, const char **type
     return 200;
 }
 
-static int get_models(routes *r, const char *rest, buf *body, const char **type)
-{
-    (void)rest;
-    int n;
-    char **names = catalog_list(r->calls.models, &n);
-    api_write_models(body, catalog_base(r->calls.models), names, n, r->created, r->calls.tools.context);
-    catalog_list_free(names, n);
-    *type = JSON_TYPE;
-    return 200;
-}
-
 static int get_model(routes *r, const char *rest, buf *body, const char **type)
 {
-    char *name = evhttp_uridecode(rest, 0, NULL);
-    catalog_kind kind = catalog_find(r->calls.models, name);
+    buf name = {0};
+    bool readable = http_decode_path(rest, &name) == 0;
+    catalog_kind kind = readable ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
     int status = 200;
     *type = JSON_TYPE;
     if (kind == CATALOG_NOTHING) {
         api_error e;
-        api_error_set(&e, status = 404, "model", "model_not_found", "there is no model \"%s\" here", name);
+        api_error_set(&e, status = 404, "model", "model_not_found", "there is no model \"%s\" here", readable ? name.data : "");
         api_error_write(&e, body);
     } else {
-        api_write_model(body, name, kind == CATALOG_BASE ? NULL : catalog_base(r->calls.models), r->created, r->calls.tools.context);
+        api_write_model(body, name.data, kind == CATALOG_BASE ? NULL : catalog_base(r->calls.models), r->created, atomic_load(r->calls.tools.context));
     }
-    free(name);
+    buf_free(&name);
     return status;
 }
 
-/* A path that ends with / stands for all that begin with it. */
+/* The list comes later. */
+
+typedef struct { routes *r; http_exchange *x; model_asker *asks; } list_wish;
+
+static const char list_route[] = "/v1/models";
+
+static void tell_list(void *ctx, const buf *json)
+{
+    list_wish *w = ctx;
+    routes *r = w->r;
+    if (budget_take(r->calls.memory, json->len)) {
+        budget_give(r->calls.memory, json->len);        /* what is not sent at once is charged */
+        send_body(r, w->x, list_route, 200, JSON_TYPE, json);
+    } else {
+        api_error e;
+        api_error_set(&e, 503, NULL, "out_of_memory", "too many large answers wait for their clients; try again later");
+        send_error(r, w->x, list_route, &e);
+    }
+    free(w);
+}
+
+static void on_asker_gone(void *ctx, http_loss why)
+{
+    (void)why;
+    list_wish *w = ctx;
+    model_list_forget(w->r->list, w->asks);
+    metrics_count_answer(w->r->calls.counts, list_route, "none", 499);
+    free(w);
+}
+
+static void ask_for_list(routes *r, http_exchange *x)
+{
+    list_wish *w = XNEW(list_wish);
+    *w = (list_wish){.r = r, .x = x};
+    http_exchange_set_gone(x, on_asker_gone, w);
+    w->asks = model_list_ask(r->list, tell_list, w);
+}
+
+/* What answers. A path that ends with / stands for all that begin with it. */
 static const struct route {
-    const char *path;
-    enum evhttp_cmd_type method;
+    const char *path, *method;
     int (*get)(routes *r, const char *rest, buf *body, const char **type);      /* returns the status */
-    bool chat;                                                                  /* of calls: get is NULL */
+    void (*start)(routes *r, http_exchange *x);                                 /* get NULL: it answers later; NULL: a call */
+    bool chat;                                                                  /* of calls */
+    bool for_operators;                                                         /* answered whatever else is going on */
 } table[] = {
-    {"/v1/completions", EVHTTP_REQ_POST, NULL, false},
-    {"/v1/chat/completions", EVHTTP_REQ_POST, NULL, true},
-    {"/v1/models", EVHTTP_REQ_GET, get_models, false},
-    {"/v1/models/", EVHTTP_REQ_GET, get_model, false},
-    {"/health", EVHTTP_REQ_GET, get_health, false},
-    {"/ready", EVHTTP_REQ_GET, get_ready, false},
-    {"/metrics", EVHTTP_REQ_GET, get_metrics, false},
+    {"/v1/completions", "POST", NULL, NULL, false, false},
+    {"/v1/chat/completions", "POST", NULL, NULL, true, false},
+    {list_route, "GET", NULL, ask_for_list, false, false},
+    {"/v1/models/", "GET", get_model, NULL, false, false},
+    {"/health", "GET", get_health, NULL, false, true},
+    {"/ready", "GET", get_ready, NULL, false, true},
+    {"/metrics", "GET", get_metrics, NULL, false, true},
 };
 
 static const struct route *find_route(const char *path)
@@ -139,56 +164,104 @@ static const struct route *find_route(const char *path)
     return NULL;
 }
 
-/* What can be got can be asked for its head. */
-static bool takes(const struct route *to, enum evhttp_cmd_type method)
+static bool is_one_of(const char *word, const char *const *words)
 {
-    return method == to->method || (method == EVHTTP_REQ_HEAD && to->method == EVHTTP_REQ_GET);
+    while (*words && strcmp(word, *words) != 0)
+        words++;
+    return *words != NULL;
 }
 
-static void answer_get(routes *r, struct evhttp_request *req, const struct route *to, const char *path)
+/* What can be got can be asked for its head. */
+static bool takes(const struct route *to, const char *method)
+{
+    return strcmp(method, to->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
+}
+
+static const char *methods_of(const struct route *to)
+{
+    return strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+}
+
+static void answer_get(routes *r, http_exchange *x, const struct route *to)
 {
     buf body = {0};
     const char *type;
-    int status = to->get(r, path + strlen(to->path), &body, &type);
-    metrics_count_answer(r->calls.counts, to->path, "none", status);
-    send_body(req, status, type, &body);
+    int status = to->get(r, http_exchange_head(x)->path + strlen(to->path), &body, &type);
+    send_body(r, x, to->path, status, type, &body);
     buf_free(&body);
 }
 
-static void take_call(routes *r, struct evhttp_request *req, const struct route *to)
+static void take_call(routes *r, http_exchange *x, const struct route *to)
 {
-    struct evbuffer *in = evhttp_request_get_input_buffer(req);
-    size_t n = evbuffer_get_length(in);
-    const char *body = n ? (const char *)evbuffer_pullup(in, -1) : "";
-    call_start(&r->calls, http_reply_new(req, &r->limits), body, n, to->chat, to->path, request_id(req));
+    charged_buf body = http_exchange_take_body(x);
+    const char *id = request_id(x);
+    call_start(&r->calls, http_reply_new(x), &body, to->chat, to->path, id);
 }
 
-static void refuse(routes *r, struct evhttp_request *req, const struct route *to, const char *path)
+static void answer_options(routes *r, http_exchange *x, const struct route *to)
 {
+    const buf nothing = {0};
+    http_exchange_add_header(x, "Allow", to ? methods_of(to) : "GET, HEAD, POST, OPTIONS");
+    send_body(r, x, to ? to->path : "other", 204, NULL, &nothing);
+}
+
+static void refuse(routes *r, http_exchange *x, const struct route *to)
+{
+    static const char *const known[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", NULL};
+    const http_head *h = http_exchange_head(x);
     api_error e;
-    if (to) {
-        const char *method = to->method == EVHTTP_REQ_POST ? "POST" : "GET";
-        api_error_set(&e, 405, NULL, "method_not_allowed", "%s takes %s only", to->path, method);
-        evhttp_add_header(evhttp_request_get_output_headers(req), "Allow", method);
+    if (!is_one_of(h->method, known)) {
+        api_error_set(&e, 501, NULL, "method_not_implemented", "the method %.40s is not known here", h->method);
+    } else if (to) {
+        api_error_set(&e, 405, NULL, "method_not_allowed", "%s takes %s only", to->path, to->method);
+        http_exchange_add_header(x, "Allow", methods_of(to));
     } else {
-        api_error_set(&e, 404, NULL, "unknown_url", "there is nothing at %.200s", path);
+        api_error_set(&e, 404, NULL, "unknown_url", "there is nothing at %.200s", h->path);
     }
-    metrics_count_answer(r->calls.counts, to ? to->path : "other", "none", e.status);
-    buf body = {0};
-    api_error_write(&e, &body);
-    send_body(req, e.status, JSON_TYPE, &body);
-    buf_free(&body);
+    send_error(r, x, to ? to->path : "other", &e);
 }
 
-void routes_answer(struct evhttp_request *req, void *ctx)
+static void on_request(void *ctx, http_exchange *x)
 {
     routes *r = ctx;
-    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(req));
-    const struct route *to = find_route(path ? path : "");
-    if (!to || !takes(to, evhttp_request_get_command(req)))
-        refuse(r, req, to, path ? path : "");
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = find_route(h->path);
+    bool options = strcmp(h->method, "OPTIONS") == 0;
+    if (options && (to || strcmp(h->path, "*") == 0))
+        answer_options(r, x, to);
+    else if (!to || !takes(to, h->method))
+        refuse(r, x, to);
     else if (to->get)
-        answer_get(r, req, to, path);
+        answer_get(r, x, to);
+    else if (to->start)
+        to->start(r, x);
     else
-        take_call(r, req, to);
+        take_call(r, x, to);
+}
+
+static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
+{
+    routes *r = ctx;
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = find_route(h->path);
+    const char *coding = http_field_of(h, "Content-Encoding");
+    if (http_exchange_is_reserve(x) && !(to && to->for_operators))
+        *f = (http_fault){503, "too_many_connections", "too many connections are open; try again later"};
+    else if (coding && strcmp(coding, "identity") != 0)
+        *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
+    return to && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
+}
+
+static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+{
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = h->text ? find_route(h->path) : NULL;
+    api_error e;
+    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    send_error(ctx, x, to ? to->path : "other", &e);
+}
+
+http_events routes_events(routes *r)
+{
+    return (http_events){.judge = on_head, .request = on_request, .fault = on_fault, .ctx = r};
 }

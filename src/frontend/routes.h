@@ -4,17 +4,20 @@
 
 #include "frontend/call.h"
 #include "frontend/http_reply.h"
+#include "frontend/model_list.h"
 
 /* What routes other than calls need. */
 typedef struct {
     service calls;
-    reply_limits limits;
+    model_list *list;
+    size_t max_body;                                /* bytes of a call's body */
     int64_t created;                                /* seconds since the epoch, for lists of models */
+    const http_server *server;                      /* NULL: not yet */
     void (*more_metrics)(void *ctx, buf *out);      /* appends to the metrics page; may be NULL */
     void *metrics_ctx;
 } routes;
 
-/* Answer any request. ctx is a routes, which outlives it. For evhttp_set_gencb(). */
-void routes_answer(struct evhttp_request *req, void *ctx);
+/* What a server does with requests; r outlives it. */
+http_events routes_events(routes *r);
 
 #endif

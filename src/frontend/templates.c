@@ -122,8 +122,11 @@ static entry *find(templates *t, const char *name, const char *dir)
         err e;
         clear(t, x);
         *x = (entry){.name = xstrdup(name), .print = now, .own = chat_template_load_over(dir, t->base, &e)};
-        if (!x->own && e.msg[0])
+        if (!x->own && e.msg[0]) {
+            log_warn("adapter %s: %s", name, e.msg);
+            err_hide_folder(&e, dir);
             x->problem = xasprintf("adapter \"%s\": %s", name, e.msg);
+        }
     }
     x->asked = ++t->n_asked;
     return x;

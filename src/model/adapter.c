@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/group.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -17,6 +18,7 @@
 #include "model/model.h"
 #include "model/peft.h"
 #include "model/safetensors.h"
+#include "model/split.h"
 
 #define MAX_CONFIG_FILE ((size_t)4 << 20)
 #define MAX_WEIGHTS_FILE ((size_t)16 << 30)
@@ -33,6 +35,7 @@ struct adapter {
     char *base_name;
     unsigned char *bytes;           /* of the weights' file: read, not mapped, since others may change it; NULL: borrowed */
     safetensors *weights;
+    model_config base;              /* its shape; layer_slides is not set */
     int n_layers;
     pair (*site)[3];                /* [n_layers * N_SITES] as the model numbers them */
 };
@@ -238,6 +241,8 @@ static void describe_all(adapter *a)
 static int bind_weights(adapter *a, const peft_config *c, const model_config *base, err *e)
 {
     a->n_layers = base->n_layers;
+    a->base = *base;
+    a->base.layer_slides = NULL;
     a->site = xcalloc((size_t)base->n_layers * N_SITES, sizeof *a->site);
     for (int i = 0; i < safetensors_count(a->weights); i++)
         if (file_tensor(a, safetensors_at(a->weights, i), e))
@@ -336,6 +341,23 @@ int adapter_rank(const adapter *a, int layer, int site, int part)
     return a->site[layer * N_SITES + site][part].rank;
 }
 
+size_t adapter_rank_bytes(const adapter *a, int n_ranks)
+{
+    size_t most = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        size_t bytes = 0;
+        for (int i = 0; i < a->n_layers * N_SITES * 3; i++) {
+            const pair *p = &a->site[i / 3][i % 3];
+            if (!p->rank)
+                continue;
+            lora_part part = lora_part_of(&a->base, (split){r, n_ranks}, i / 3 % N_SITES, i % 3, p->rank, p->a->t.type, p->b->t.type);
+            bytes += tensor_bytes(&part.a) + tensor_bytes(&part.b);
+        }
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* out[c, r] = in[r, c]. Strips of input rows that stay in the cache while each output row is written
  * a stretch at a time. */
 #define STRIP 64
@@ -369,39 +391,65 @@ static void put(const tensor *to, const tensor *from)
         tensor_convert(to->data, to->type, from);
 }
 
-/* room: for the transposed tensor in its own type. */
-static void put_transposed(const tensor *to, const tensor *from, void *room)
+/* Columns of `from`, starting at `first`. room: for them in their own type. */
+static void put_columns(const tensor *to, const tensor *from, int first, void *room)
 {
-    tensor turned = {.data = room, .type = from->type, .rows = from->cols, .cols = from->rows};
-    transpose(room, from);
+    if (to->cols == from->cols) {
+        put(to, from);
+        return;
+    }
+    size_t size = dtype_size(from->type), row = (size_t)to->cols * size;
+    tensor packed = {.data = room, .type = from->type, .rows = to->rows, .cols = to->cols};
+    for (int i = 0; i < to->rows; i++)
+        memcpy((char *)room + (size_t)i * row, (const char *)from->data + ((size_t)i * (size_t)from->cols + (size_t)first) * size, row);
+    put(to, &packed);
+}
+
+/* Rows of `from`, starting at `first`, become columns. room: as above. */
+static void put_transposed(const tensor *to, const tensor *from, int first, void *room)
+{
+    const char *at = (const char *)from->data + (size_t)first * (size_t)from->cols * dtype_size(from->type);
+    tensor rows = {.data = (void *)at, .type = from->type, .rows = to->cols, .cols = to->rows};
+    tensor turned = {.data = room, .type = from->type, .rows = to->rows, .cols = to->cols};
+    transpose(room, &rows);
     put(to, &turned);
+}
+
+/* One rank's parts of l, of which site[0] is the first. */
+static void fill_rank(const adapter *a, lora_site *site, split s, void *room)
+{
+    for (int i = 0; i < a->n_layers * N_SITES * 3; i++) {
+        const pair *from = &a->site[i / 3][i % 3];
+        const lora_part *to = &site[i / 3].part[i % 3];
+        int at = i / 3 % N_SITES;
+        if (!to->rank)
+            continue;
+        put_columns(&to->a, &from->a->t, split_in(&a->base, s, at).from, room);
+        put_transposed(&to->b, &from->b->t, split_out(&a->base, s, at, i % 3).from, room);
+    }
 }
 
 lora *adapter_to_lora(const adapter *a, const backend *be)
 {
-    lora *l = lora_new(a->n_layers);
-    size_t largest = 0;             /* tensor of B, as stored */
+    int n_ranks = group_ranks(be), n_sites = a->n_layers * N_SITES;
+    lora *l = lora_new(a->n_layers * n_ranks);
+    size_t largest = 0;             /* tensor, as stored */
     for (int i = 0; i < l->n_sites * 3; i++) {
-        const pair *p = &a->site[i / 3][i % 3];
+        int site = i / 3 % n_sites;
+        const pair *p = &a->site[site][i % 3];
         if (!p->rank)
             continue;
-        l->site[i / 3].part[i % 3] = (lora_part){
-            .rank = p->rank, .scale = (float)p->scale,
-            .a = {NULL, backend_weight_type(be, p->a->t.type), p->rank, p->a->t.cols},
-            .b = {NULL, backend_weight_type(be, p->b->t.type), p->rank, p->b->t.rows},
-        };
-        largest = tensor_bytes(&p->b->t) > largest ? tensor_bytes(&p->b->t) : largest;
+        lora_part *to = &l->site[i / 3].part[i % 3];
+        *to = lora_part_of(&a->base, (split){i / 3 / n_sites, n_ranks}, site % N_SITES, i % 3, p->rank,
+                           backend_weight_type(be, p->a->t.type), backend_weight_type(be, p->b->t.type));
+        to->scale = (float)p->scale;
+        size_t bytes = tensor_bytes(&p->b->t) > tensor_bytes(&p->a->t) ? tensor_bytes(&p->b->t) : tensor_bytes(&p->a->t);
+        largest = bytes > largest ? bytes : largest;
     }
     lora_place(l);
     void *room = xmalloc(largest);
-    for (int i = 0; i < l->n_sites * 3; i++) {
-        const pair *from = &a->site[i / 3][i % 3];
-        const lora_part *to = &l->site[i / 3].part[i % 3];
-        if (!to->rank)
-            continue;
-        put(&to->a, &from->a->t);
-        put_transposed(&to->b, &from->b->t, room);
-    }
+    for (int r = 0; r < n_ranks; r++)
+        fill_rank(a, l->site + r * n_sites, (split){r, n_ranks}, room);
     free(room);
     return l;
 }

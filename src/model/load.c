@@ -3,7 +3,7 @@
  * Loading goes in passes over one list of slots: bind each tensor the configuration calls for to its
  * entry in the files; see that no entry is left over; scan all of them for NaN and infinity, which
  * also brings the mapping in; widen the small vectors to F32, scales of FP8 matrices into the form that
- * ops read; let the backend adopt each, quantised before that where it is asked for. */
+ * ops read; let the backends adopt them (adopt.c). */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "model/finite.h"
 #include "model/model.h"
-#include "model/quantise.h"
 
 typedef enum { SLOT_MATRIX, SLOT_VECTOR, SLOT_SCALE } slot_kind;
 
@@ -28,6 +26,7 @@ typedef struct {
 
 typedef struct {
     model *m;
+    model_rank whole;               /* the weights in host memory */
     const char *dir;
     const char *prefix;             /* of tensor names: "model." or "" */
     slot *slots;                    /* [n_slots] */
@@ -78,112 +77,6 @@ void model_proj_shape(const model_config *c, int site, int part, int *in, int *o
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
     *in = site == SITE_O ? q : site == SITE_DOWN ? c->ffn : c->hidden;
     *out = site == SITE_QKV ? (part == 0 ? q : kv) : site == SITE_GATE_UP ? c->ffn : c->hidden;
-}
-
-int model_put_inv_freq(model *m, err *e)
-{
-    size_t n = (size_t)m->config.head_dim / 2;
-    float *table = XNEW_ARRAY(float, n);
-    model_config_inv_freq(&m->config, table);
-    m->inv_freq = m->be->ops->alloc(m->be, n * sizeof *table, e);
-    if (m->inv_freq)
-        m->be->ops->upload(m->be, m->inv_freq, table, n * sizeof *table);
-    free(table);
-    return m->inv_freq ? 0 : -1;
-}
-
-/* Quantised weights lie in memory of their own: it is kept where the backend borrows it. */
-static int adopt_site(model *m, linear *w, pool *cores, err *e)
-{
-    void *quantised = m->to_fp8 ? quantise_linear(w, cores) : NULL;
-    int status = m->be->ops->adopt_linear(m->be, w, e);
-    if (quantised && m->be->owns_host_memory) {
-        m->quantised = xgrow(m->quantised, &m->quantised_cap, m->n_quantised + 1, sizeof *m->quantised);
-        m->quantised[m->n_quantised++] = quantised;
-    } else {
-        free(quantised);
-    }
-    return status;
-}
-
-static int adopt_layer(model *m, model_layer *l, pool *cores, err *e)
-{
-    backend *be = m->be;
-    tensor *norms[] = {&l->attn_norm, &l->mlp_norm, &l->q_norm, &l->k_norm};
-    for (int i = 0; i < 4; i++)
-        if (norms[i]->data && be->ops->adopt(be, norms[i], e))
-            return -1;
-    for (int s = 0; s < N_SITES; s++)
-        if (adopt_site(m, &l->site[s], cores, e))
-            return -1;
-    return 0;
-}
-
-static int adopt_layers(model *m, err *e)
-{
-    pool *cores = m->to_fp8 ? pool_new(0) : NULL;
-    int status = 0;
-    for (int i = 0; i < m->config.n_layers && status == 0; i++)
-        if (adopt_layer(m, &m->layer[i], cores, e))
-            status = err_wrap(e, "layer %d of %d", i + 1, m->config.n_layers);
-    if (cores)
-        pool_free(cores);
-    return status;
-}
-
-static double linear_bytes(const model *m, const linear *w, bool to_fp8)
-{
-    double bytes = 0;
-    for (int i = 0; i < w->n; i++) {
-        tensor held = w->part[i].w;
-        bool quantises = to_fp8 && held.type != DTYPE_F8;
-        held.type = quantises ? DTYPE_F8 : backend_weight_type(m->be, held.type);
-        bytes += (double)tensor_bytes(&held) + (quantises ? 4.0 * held.rows : 0);
-        bytes += (w->part[i].bias.data ? 4.0 * held.rows : 0) + (w->part[i].scale.data ? (double)tensor_bytes(&w->part[i].scale) : 0);
-    }
-    return bytes;
-}
-
-/* As the backend will hold them: vectors as F32, matrices in its own type where it has one, or FP8. */
-void model_count_bytes(model *m)
-{
-    tensor embed = m->embed;
-    embed.type = backend_weight_type(m->be, embed.type);
-    double bytes = (double)tensor_bytes(&embed) + (double)tensor_bytes(&m->final_norm);
-    bytes += m->config.tie_embeddings ? 0 : linear_bytes(m, &m->lm_head, false);
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const model_layer *l = &m->layer[i];
-        const tensor *norms[] = {&l->attn_norm, &l->mlp_norm, &l->q_norm, &l->k_norm};
-        for (int n = 0; n < 4; n++)
-            bytes += norms[n]->data ? (double)tensor_bytes(norms[n]) : 0;
-        for (int s = 0; s < N_SITES; s++)
-            bytes += linear_bytes(m, &l->site[s], m->to_fp8);
-    }
-    m->weight_bytes = (size_t)bytes;
-}
-
-/* Weights that are copied must fit; where they are borrowed they are there already. */
-static int check_room(const model *m, err *e)
-{
-    backend *be = m->be;
-    size_t left = be->owns_host_memory ? SIZE_MAX : be->ops->available(be);
-    if (m->weight_bytes <= left)
-        return 0;
-    return err_set(e, "the weights are %.2f GB; %s has %.2f GB free", (double)m->weight_bytes * 1e-9, be->name, (double)left * 1e-9);
-}
-
-int model_adopt(model *m, err *e)
-{
-    backend *be = m->be;
-    if (check_room(m, e))
-        return -1;
-    if (be->ops->adopt(be, &m->embed, e) || be->ops->adopt(be, &m->final_norm, e))
-        return err_wrap(e, "embedding");
-    if (m->config.tie_embeddings)
-        m->lm_head.part[0].w = m->embed;
-    else if (be->ops->adopt_linear(be, &m->lm_head, e))
-        return err_wrap(e, "output matrix");
-    return adopt_layers(m, e);
 }
 
 static int check_shape(const safetensors_entry *t, const char *wanted, err *e)
@@ -281,7 +174,7 @@ static bool has_bias(const model_config *c, int site)
 static int bind_projection(loader *l, int layer, const projection *p, err *e)
 {
     const model_config *c = &l->m->config;
-    linear *to = &l->m->layer[layer].site[p->site];
+    linear *to = &l->whole.layer[layer].site[p->site];
     char module[96];
     int in, out;
     snprintf(module, sizeof module, "%slayers.%d.%s.%s", l->prefix, layer, p->block, p->name);
@@ -302,7 +195,7 @@ static int bind_norm(loader *l, tensor *t, int n, int layer, const char *name, e
 static int bind_layer(loader *l, int layer, err *e)
 {
     const model_config *c = &l->m->config;
-    model_layer *to = &l->m->layer[layer];
+    model_layer *to = &l->whole.layer[layer];
     if (bind_norm(l, &to->attn_norm, c->hidden, layer, "input_layernorm", e) ||
         bind_norm(l, &to->mlp_norm, c->hidden, layer, "post_attention_layernorm", e))
         return -1;
@@ -322,11 +215,11 @@ static int bind_all(loader *l, err *e)
     const model_config *c = &m->config;
     bool bare = safetensors_find(m->files, "embed_tokens.weight") != NULL;
     l->prefix = bare ? "" : "model.";
-    m->lm_head.n = 1;
-    if (bind_matrix(l, &m->embed, c->vocab, c->hidden, false, bare ? "embed_tokens" : "model.embed_tokens", e) ||
-        bind_vector(l, &m->final_norm, c->hidden, bare ? "norm" : "model.norm", "weight", e))
+    l->whole.lm_head.n = 1;
+    if (bind_matrix(l, &l->whole.embed, c->vocab, c->hidden, false, bare ? "embed_tokens" : "model.embed_tokens", e) ||
+        bind_vector(l, &l->whole.final_norm, c->hidden, bare ? "norm" : "model.norm", "weight", e))
         return -1;
-    if (!c->tie_embeddings && bind_weights(l, &m->lm_head.part[0], c->vocab, c->hidden, "lm_head", e))
+    if (!c->tie_embeddings && bind_weights(l, &l->whole.lm_head.part[0], c->vocab, c->hidden, "lm_head", e))
         return -1;
     for (int i = 0; i < c->n_layers; i++)
         if (bind_layer(l, i, e))
@@ -426,12 +319,13 @@ static int load_weights(model *m, const char *dir, err *e)
     if (safetensors_count(m->files) == 0)
         return err_set(e, "%s: the safetensors file holds no tensors", dir);
     loader l = {.m = m, .dir = dir, .used = XNEW_ARRAY(bool, (size_t)safetensors_count(m->files))};
+    l.whole.layer = XNEW_ARRAY(model_layer, (size_t)m->config.n_layers);
     int status = bind_all(&l, e) || check_none_left(&l, e) || check_finite(&l, e) ? -1 : 0;
     if (status == 0) {
         widen_small(&l);
-        model_count_bytes(m);
-        status = model_adopt(m, e);
+        status = model_adopt(m, &l.whole, e);
     }
+    free(l.whole.layer);
     free(l.slots);
     free(l.used);
     return status;
@@ -442,6 +336,14 @@ int weights_form_find(const char *name, weights_form *form, err *e)
     if (strcmp(name, "stored") != 0 && strcmp(name, "fp8") != 0)
         return err_set(e, "unknown form of weights \"%s\"; known: stored, fp8", name);
     *form = name[0] == 'f' ? WEIGHTS_FP8 : WEIGHTS_STORED;
+    return 0;
+}
+
+int kv_form_find(const char *name, kv_form *form, err *e)
+{
+    if (strcmp(name, "auto") != 0 && strcmp(name, "fp8") != 0)
+        return err_set(e, "unknown form of the KvCache \"%s\"; known: auto, fp8", name);
+    *form = name[0] == 'f' ? KV_FP8 : KV_PLAIN;
     return 0;
 }
 
@@ -463,30 +365,9 @@ int model_weights_type(const char *dir, dtype *type, err *e)
 model *model_load(backend *be, const char *dir, weights_form form, err *e)
 {
     model *m = XNEW(model);
-    m->be = be;
-    m->to_fp8 = form == WEIGHTS_FP8;
-    if (read_config(&m->config, dir, e) == 0 && (m->files = safetensors_open_dir(dir, e))) {
-        m->layer = XNEW_ARRAY(model_layer, (size_t)m->config.n_layers);
-        if (load_weights(m, dir, e) == 0 && model_put_inv_freq(m, e) == 0)
-            return m;
-    }
+    if (read_config(&m->config, dir, e) == 0 && model_init(m, be, form, e) == 0 && (m->files = safetensors_open_dir(dir, e)) &&
+        load_weights(m, dir, e) == 0)
+        return m;
     model_free(m);
     return NULL;
-}
-
-void model_free(model *m)
-{
-    if (!m)
-        return;
-    if (m->inv_freq)
-        m->be->ops->release(m->be, m->inv_freq);
-    safetensors_close(m->files);
-    free(m->random);
-    free(m->vectors);
-    for (size_t i = 0; i < m->n_quantised; i++)
-        free(m->quantised[i]);
-    free(m->quantised);
-    free(m->layer);
-    model_config_deinit(&m->config);
-    free(m);
 }

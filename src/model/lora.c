@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/group.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/model.h"
@@ -47,52 +48,84 @@ static void point_into(lora *l, char *at)
             }
 }
 
+/* Of the block that so many sites point into. */
+static size_t block_bytes(const lora_site *site, int n_sites)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < n_sites * 3; i++) {
+        const lora_part *p = &site[i / 3].part[i % 3];
+        bytes += p->rank ? padded(&p->a) + padded(&p->b) : 0;
+    }
+    return bytes;
+}
+
 void lora_place(lora *l)
 {
     for (int i = 0; i < l->n_sites; i++) {
-        int rank_sum = 0;
-        for (lora_part *p = l->site[i].part; p < l->site[i].part + 3; p++) {
-            rank_sum += p->rank;
-            l->bytes += p->rank ? padded(&p->a) + padded(&p->b) : 0;
-        }
+        const lora_part *p = l->site[i].part;
+        int rank_sum = p[0].rank + p[1].rank + p[2].rank;
         l->max_rank_sum = rank_sum > l->max_rank_sum ? rank_sum : l->max_rank_sum;
     }
+    l->bytes = block_bytes(l->site, l->n_sites);
     void *data = mem_alloc_block(l->bytes);
     CHECK(data);
     memset(data, 0, l->bytes);
     point_into(l, data);
 }
 
-lora *lora_index(const lora *l, void *data)
+/* An index of n_sites of l's, from `first` on, in a block of their own. */
+static lora *index_sites(const lora *l, int first, int n_sites, void *data)
 {
     lora *copy = XNEW(lora);
-    *copy = (lora){.n_sites = l->n_sites, .max_rank_sum = l->max_rank_sum, .bytes = l->bytes};
-    copy->site = XNEW_ARRAY(lora_site, (size_t)l->n_sites);
-    memcpy(copy->site, l->site, (size_t)l->n_sites * sizeof *l->site);
+    *copy = (lora){.n_sites = n_sites, .max_rank_sum = l->max_rank_sum, .bytes = block_bytes(l->site + first, n_sites)};
+    copy->site = XNEW_ARRAY(lora_site, (size_t)n_sites);
+    memcpy(copy->site, l->site + first, (size_t)n_sites * sizeof *l->site);
     point_into(copy, data);
     return copy;
 }
 
-lora *lora_upload(const lora *host, backend *be, err *e)
+lora *lora_index(const lora *l, void *data)
 {
-    char *data = be->ops->alloc(be, host->bytes + be->ops->lora_table_bytes(be, host->n_sites), e);
+    return index_sites(l, 0, l->n_sites, data);
+}
+
+/* What the ranks of one device of a group hold. */
+static lora *upload_share(const lora *host, backend *be, int device, int n_devices, err *e)
+{
+    int n_sites = host->n_sites / n_devices, first = device * n_sites;
+    size_t bytes = block_bytes(host->site + first, n_sites);
+    char *data = be->ops->alloc(be, bytes + be->ops->lora_table_bytes(be, n_sites), e);
     if (!data)
         return NULL;
-    lora *l = lora_index(host, data);
-    be->ops->bind_lora(be, l, data + host->bytes);
-    be->ops->upload(be, data, host->data, host->bytes);
+    lora *l = index_sites(host, first, n_sites, data);
+    be->ops->bind_lora(be, l, data + bytes);
+    be->ops->upload(be, data, (const char *)host->data + block_bytes(host->site, first), bytes);
     return l;
 }
 
-lora *lora_random(const model_config *base, int rank, dtype type, unsigned long seed)
+lora *lora_upload(const lora *host, backend *be, err *e)
 {
-    lora *l = lora_new(base->n_layers);
-    for (int i = 0; i < l->n_sites; i++)
-        for (int part = 0, in, out; part < model_site_parts(i % N_SITES); part++) {
-            lora_part *p = &l->site[i].part[part];
-            model_proj_shape(base, i % N_SITES, part, &in, &out);
-            *p = (lora_part){.rank = rank, .scale = 1, .a = {NULL, type, rank, in}, .b = {NULL, type, rank, out}};
+    lora *first = NULL, **at = &first;
+    for (int d = 0; d < group_devices(be); d++, at = &(*at)->next)
+        if (!(*at = upload_share(host, group_device(be, d), d, group_devices(be), e))) {
+            lora_free(first, be);
+            return NULL;
         }
+    return first;
+}
+
+lora_part lora_part_of(const model_config *base, split s, int site, int part, int rank, dtype a, dtype b)
+{
+    int in = split_in(base, s, site).n, out = split_out(base, s, site, part).n;
+    return (lora_part){.rank = rank, .scale = 1, .a = {NULL, a, rank, in}, .b = {NULL, b, rank, out}};
+}
+
+lora *lora_random(const model_config *base, int n_ranks, int rank, dtype type, unsigned long seed)
+{
+    lora *l = lora_new(base->n_layers * n_ranks);
+    for (int i = 0; i < l->n_sites; i++)
+        for (int part = 0; part < model_site_parts(i % N_SITES); part++)
+            l->site[i].part[part] = lora_part_of(base, (split){i / (base->n_layers * N_SITES), n_ranks}, i % N_SITES, part, rank, type, type);
     lora_place(l);
     for (int i = 0; i < l->n_sites * 3; i++) {
         const lora_part *p = &l->site[i / 3].part[i % 3];
@@ -104,14 +137,17 @@ lora *lora_random(const model_config *base, int rank, dtype type, unsigned long 
     return l;
 }
 
+/* A host image has no next. */
 void lora_free(lora *l, backend *be)
 {
-    if (!l)
-        return;
-    if (be)
-        be->ops->release(be, l->data);
-    else
-        free(l->data);
-    free(l->site);
-    free(l);
+    for (int d = 0; l; d++) {
+        lora *next = l->next;
+        if (be)
+            group_device(be, d)->ops->release(group_device(be, d), l->data);
+        else
+            free(l->data);
+        free(l->site);
+        free(l);
+        l = next;
+    }
 }

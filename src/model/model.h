@@ -19,20 +19,26 @@ typedef struct {
     linear site[N_SITES];                           /* q|k|v, o, gate|up, down */
 } model_layer;
 
+/* What one rank holds: the whole model, or its share of one that is split (split.h). */
 typedef struct {
-    model_config config;
-    backend *be;                    /* borrowed: must outlive the model */
-    tensor embed, final_norm;
+    tensor embed;                   /* [its stretch of the vocabulary, hidden] */
+    tensor final_norm;
     linear lm_head;                 /* one part; the same data as embed when tied */
     model_layer *layer;             /* [n_layers] */
     float *inv_freq;                /* [head_dim/2], backend memory */
+} model_rank;
+
+typedef struct {
+    model_config config;
+    backend *be;                    /* borrowed: must outlive the model. Of a group: the first */
+    model_rank *rank;               /* [group_ranks(be)] */
     safetensors *files;             /* the mapped weights, or NULL for a random model */
     float *vectors;                 /* norms and biases converted from files, or NULL */
     void *random;                   /* a random model's weights, or NULL */
     bool to_fp8;                    /* the layers' matrices that are not F8 yet are quantised when they are adopted */
-    void **quantised;               /* [n_quantised] memory of those, where the backend borrows it */
-    size_t n_quantised, quantised_cap;
-    size_t weight_bytes;            /* as the backend holds them */
+    void **made;                    /* [n_made] memory of weights that were quantised or packed, where the backend borrows it */
+    size_t n_made, made_cap;
+    size_t weight_bytes;            /* as the backends hold them, of all ranks */
 } model;
 
 /* How a model's layers are to be held: as they are stored, or in FP8, quantised row by row while they are loaded (what
@@ -41,6 +47,12 @@ typedef enum { WEIGHTS_STORED, WEIGHTS_FP8 } weights_form;
 
 /* A form by its name, "stored" or "fp8". */
 int weights_form_find(const char *name, weights_form *form, err *e);
+
+/* How keys and values are held: in the backend's act type, or in FP8 with a scale for each head and position. */
+typedef enum { KV_PLAIN, KV_FP8 } kv_form;
+
+/* A form by its name, "auto" (as the backend likes) or "fp8". */
+int kv_form_find(const char *name, kv_form *form, err *e);
 
 /* What to call weights of this form for people: "F16", "FP8". */
 static inline const char *weights_name(weights_form form, quant_kind quant, dtype type)
@@ -61,14 +73,14 @@ model *model_random(backend *be, const model_config *config, weights_form form, 
 
 void model_free(model *m);
 
-/* Set weight_bytes, once all weights are bound. */
-void model_count_bytes(model *m);
+/* A model without weights, ready for model_adopt(); -1 when it cannot be split as the backend's group wants it. */
+int model_init(model *m, backend *be, weights_form form, err *e);
 
-/* Hand all weights, so far in host memory, to the backend. */
-int model_adopt(model *m, err *e);
+/* Hand all weights, so far whole and in host memory, to the backends, each rank its share; whole is of no more use then. */
+int model_adopt(model *m, const model_rank *whole, err *e);
 
-/* Compute the rotary frequencies of m->config into backend memory, m->inv_freq. */
-int model_put_inv_freq(model *m, err *e);
+/* Of the embedding, of which a step reads next to nothing. */
+double model_embed_bytes(const model *m);
 
 /* Which site and part a projection is: name is "q_proj" ... "down_proj". False if it is none. */
 bool model_find_proj(const char *name, int *site, int *part);

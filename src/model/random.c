@@ -93,36 +93,44 @@ static size_t region_size(const model_config *c, int n_layers)
 
 /* Where the backend copies weights its layers may share the ones in host memory: a model larger than the host can be
  * made. */
-static void take_layers(region *r, model *m)
+static void take_layers(region *r, const model *m, model_layer *layer)
 {
     for (int i = 0; i < m->config.n_layers; i++)
         if (i > 0 && !m->be->owns_host_memory)
-            m->layer[i] = m->layer[0];
+            layer[i] = layer[0];
         else
-            take_layer(r, &m->config, &m->layer[i]);
+            take_layer(r, &m->config, &layer[i]);
+}
+
+static void take_all(region *r, const model *m, model_rank *whole)
+{
+    const model_config *c = &m->config;
+    whole->embed = take(r, c->type, c->vocab, c->hidden);
+    whole->final_norm = take(r, DTYPE_F32, 1, c->hidden);
+    whole->lm_head.n = 1;
+    whole->lm_head.part[0].w = c->tie_embeddings ? whole->embed : take(r, c->type, c->vocab, c->hidden);
+    take_layers(r, m, whole->layer);
 }
 
 model *model_random(backend *be, const model_config *config, weights_form form, uint64_t seed, err *e)
 {
     model *m = XNEW(model);
-    const model_config *c = &m->config;
-    *m = (model){.config = *config, .be = be, .to_fp8 = form == WEIGHTS_FP8,
-                 .layer = XNEW_ARRAY(model_layer, (size_t)config->n_layers)};
-    region r = {.size = region_size(c, be->owns_host_memory ? c->n_layers : 1), .seed = seed};
-    m->random = r.base = mem_alloc_block(r.size);
-    if (!r.base) {
-        err_set(e, "not enough memory for random weights of %zu MB", r.size >> 20);
-        goto fail;
+    m->config = *config;
+    if (model_init(m, be, form, e)) {
+        model_free(m);
+        return NULL;
     }
-    m->embed = take(&r, c->type, c->vocab, c->hidden);
-    m->final_norm = take(&r, DTYPE_F32, 1, c->hidden);
-    m->lm_head.n = 1;
-    m->lm_head.part[0].w = c->tie_embeddings ? m->embed : take(&r, c->type, c->vocab, c->hidden);
-    take_layers(&r, m);
-    model_count_bytes(m);
-    if (model_adopt(m, e) == 0 && model_put_inv_freq(m, e) == 0)
+    model_rank whole = {.layer = XNEW_ARRAY(model_layer, (size_t)config->n_layers)};
+    region r = {.size = region_size(config, be->owns_host_memory ? config->n_layers : 1), .seed = seed};
+    m->random = r.base = mem_alloc_block(r.size);
+    int status = r.base ? 0 : err_set(e, "not enough memory for random weights of %zu MB", r.size >> 20);
+    if (status == 0) {
+        take_all(&r, m, &whole);
+        status = model_adopt(m, &whole, e);
+    }
+    free(whole.layer);
+    if (status == 0)
         return m;
-fail:
     model_free(m);
     return NULL;
 }

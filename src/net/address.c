@@ -89,3 +89,22 @@ void address_print(const struct sockaddr *s, socklen_t len, char *text, size_t n
         print_unix((const void *)s, len, text, n);
     }
 }
+
+uint64_t address_network(const char *printed)
+{
+    address a;
+    err e;
+    struct in_addr v4;
+    struct in6_addr v6;
+    uint64_t half = 0;
+    if (address_parse(&a, printed, &e) || a.is_unix)
+        return 0;
+    if (inet_pton(AF_INET, a.host, &v4) == 1)
+        return UINT64_C(1) << 32 | ntohl(v4.s_addr);
+    if (inet_pton(AF_INET6, a.host, &v6) != 1)
+        return 0;
+    memcpy(&half, &v6, sizeof half);
+    if (IN6_IS_ADDR_V4MAPPED(&v6))
+        memcpy(&half, &v6.s6_addr[8], sizeof half);
+    return half;
+}

@@ -14,8 +14,8 @@ typedef struct {
 event_loop *event_loop_new(void);
 void event_loop_free(event_loop *l);    /* l may be NULL */
 
-/* What addresses and TLS files become (socket_stream.c). */
-dialer *socket_dialer_new(net_loop *l, const char *address, const char *tls_ca, err *e);
-acceptor *socket_acceptor_new(net_loop *l, const char *address, const char *tls_cert, const char *tls_key, const acceptor_events *events, err *e);
+/* What addresses and credentials become (socket_stream.c). */
+dialer *socket_dialer_new(net_loop *l, const char *address, const credentials *own, err *e);
+acceptor *socket_acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events, err *e);
 
 #endif

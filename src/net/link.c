@@ -15,14 +15,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/id_map.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "net/address.h"
 #include "net/identity.h"
 #include "net/pack.h"
 #include "net/session.h"
 
-enum { MAX_STRANGERS = 256,             /* connections that have not proved themselves yet */
+enum { MAX_STRANGERS = 1024,            /* connections that have not proved themselves yet: of all networks, */
+       MAX_OF_NETWORK = 256,            /* and of one */
        N_SAID = 64 };
 static const double FIRST_PAUSE = 0.05, LONGEST_PAUSE = 2, STABLE_AFTER = 2, PARTING_SECONDS = 1, SAME_LINE_AGAIN = 60;
 static const double UNFINISHED = 6;     /* times `silence` that a message may take: bytes that come need not make sense */
@@ -38,10 +41,15 @@ typedef struct {
     struct { char what[480]; double at; } said[N_SAID];     /* refusals in the log, and when: not to repeat them all the time */
 } endpoint;
 
+/* Where links come from (address_network()). */
+typedef struct { uint64_t id; int n_links, n_strangers; } network;
+
 struct net_link {
     endpoint *end;              /* owned by the connecting side, else the listener's */
     link_listener *listener;    /* NULL: the connecting side */
     net_link *prev, *next;      /* of the listener's */
+    network *from;              /* borrowed: of the listener's */
+    uint64_t number;            /* that they came in */
     link_state state;
     bool was_up, freed;         /* freed: by its owner from within a callback; finish() does it */
     bool welcoming;             /* within `up` of an accepted link */
@@ -66,6 +74,8 @@ struct link_listener {
     endpoint end;
     acceptor *door;
     net_link *links;
+    id_map *networks;           /* of network *, owned */
+    uint64_t n_accepted;
 };
 
 /* How the log tells of an end: of whom, and why. */
@@ -86,9 +96,8 @@ static char *own_name(void)
 
 static void endpoint_init(endpoint *end, net_loop *on, const link_options *o, const link_events *e, proof_side side)
 {
-    CHECK(o->secret && o->ping_every > 0 && o->silence > 0);
+    CHECK(o->own && o->ping_every > 0 && o->silence > 0);
     *end = (endpoint){.on = on, .opt = *o, .events = *e, .side = side};
-    end->opt.secret = xstrdup(o->secret);
     end->opt.name = o->name ? xasprintf("%.200s", o->name) : own_name();
     end->opt.instance = o->instance ? o->instance : loop_random_id(on);
     end->opt.model = o->model ? xstrdup(o->model) : NULL;
@@ -96,7 +105,6 @@ static void endpoint_init(endpoint *end, net_loop *on, const link_options *o, co
 
 static void endpoint_deinit(endpoint *end)
 {
-    free((char *)end->opt.secret);
     free((char *)end->opt.name);
     free((char *)end->opt.model);
 }
@@ -317,6 +325,10 @@ static void check_peer(net_link *l)
         miss(l, why);
         return;
     }
+    if (!session_is_believed(l->talk)) {
+        link_drop(l, "the secret by which the link was made is not believed any more");
+        return;
+    }
     session_ping(l->talk);
     loop_timer_set(l->timer, l->end->opt.ping_every);
 }
@@ -348,6 +360,10 @@ static net_link *new_link(endpoint *end, link_listener *listener)
 /* Take it out of its listener's list. */
 static void unlist(net_link *l)
 {
+    if (--l->from->n_links == 0) {
+        id_map_remove(l->listener->networks, l->from->id);
+        free(l->from);
+    }
     if (l->prev)
         l->prev->next = l->next;
     else
@@ -408,7 +424,7 @@ static void start_connecting(net_link *l)
 
 net_link *link_connect(net_loop *on, const char *to, const link_options *o, const link_events *e, err *error)
 {
-    dialer *d = on->ops->dialer_new(on, to, o->tls_ca, error);
+    dialer *d = on->ops->dialer_new(on, to, o->own, error);
     if (!d)
         return NULL;
     endpoint *end = XNEW(endpoint);
@@ -435,32 +451,96 @@ void link_free(net_link *l)
     loop_timer_set(l->finish, 0);
 }
 
-/* Where there are too many strangers the oldest has to go: one that is in earnest needs only a moment. */
-static void make_room(link_listener *s)
+static bool is_stranger(const net_link *l)
 {
-    int n = 0;
-    net_link *oldest = NULL;
+    return !l->was_up;
+}
+
+/* Whom to hang up on first: who has been refused already; else of the network with the most strangers, the one who has had the
+ * most time. Whoever is in earnest needs only a moment, and nobody takes the places of another network. */
+static bool is_missed_less(const net_link *a, const net_link *b)
+{
+    if ((a->state == LINK_LOST) != (b->state == LINK_LOST))
+        return a->state == LINK_LOST;
+    if (a->from != b->from)
+        return a->from->n_strangers > b->from->n_strangers;
+    return a->number < b->number;
+}
+
+/* The stranger who is missed least, of one network or (NULL) of all; *n: how many there are. NULL: there is none. */
+static net_link *least_missed(link_listener *s, const network *of, int *n)
+{
+    net_link *least = NULL;
+    *n = 0;
     for (net_link *l = s->links; l; l = l->next)
-        if (!l->was_up) {
-            n++;
-            oldest = l;
-        }
-    if (n < MAX_STRANGERS)
-        return;
-    if (oldest->state != LINK_LOST) {
-        oldest->how = STRANGER;
-        snprintf(oldest->why, sizeof oldest->why, "%d others have not done so either", n - 1);
-        name_peer(oldest);
-        log_loss(oldest);
+        l->from->n_strangers = 0;
+    for (net_link *l = s->links; l; l = l->next)
+        l->from->n_strangers += is_stranger(l);
+    for (net_link *l = s->links; l; l = l->next) {
+        if (!is_stranger(l) || (of && l->from != of))
+            continue;
+        ++*n;
+        if (!least || is_missed_less(l, least))
+            least = l;
     }
-    destroy(oldest);
+    return least;
+}
+
+static void hang_up_on(net_link *l, const char *why)
+{
+    if (l->state != LINK_LOST) {
+        l->how = STRANGER;
+        snprintf(l->why, sizeof l->why, "%s", why);
+        name_peer(l);
+        log_loss(l);
+    }
+    destroy(l);
+}
+
+/* So that a network, and all together, have no more strangers than they may. */
+static void make_room(link_listener *s, const network *of)
+{
+    int n;
+    net_link *least = least_missed(s, of, &n);
+    if (n >= MAX_OF_NETWORK) {
+        hang_up_on(least, "many others of its network have not done so either");
+        return;
+    }
+    least = least_missed(s, NULL, &n);
+    if (n >= MAX_STRANGERS)
+        hang_up_on(least, "many others have not done so either");
+}
+
+static bool spare_one(void *ctx)
+{
+    int n;
+    net_link *least = least_missed(ctx, NULL, &n);
+    if (least)
+        hang_up_on(least, "there are no file descriptors left");
+    return least;
+}
+
+/* The network of an address; it is there as long as one of its links. */
+static network *join_network(link_listener *s, const char *from)
+{
+    uint64_t id = address_network(from);
+    network *n = id_map_get(s->networks, id);
+    if (!n) {
+        n = XNEW(network);
+        n->id = id;
+        id_map_put(s->networks, id, n);
+    }
+    n->n_links++;
+    return n;
 }
 
 static void on_accepted(void *ctx, net_stream *way, const char *from)
 {
     link_listener *s = ctx;
-    make_room(s);
     net_link *l = new_link(&s->end, s);
+    l->from = join_network(s, from);
+    l->number = s->n_accepted++;
+    make_room(s, l->from);
     l->next = s->links;
     if (l->next)
         l->next->prev = l;
@@ -476,9 +556,10 @@ static void on_accepted(void *ctx, net_stream *way, const char *from)
 link_listener *link_listen(net_loop *on, const char *at, const link_options *o, const link_events *e, err *error)
 {
     link_listener *s = XNEW(link_listener);
-    const acceptor_events events = {on_accepted, s};
+    const acceptor_events events = {on_accepted, spare_one, s};
+    s->networks = id_map_new();
     endpoint_init(&s->end, on, o, e, SIDE_LISTENING);
-    s->door = on->ops->acceptor_new(on, at, o->tls_cert, o->tls_key, &events, error);
+    s->door = on->ops->acceptor_new(on, at, o->own, &events, error);
     if (s->door)
         return s;
     link_listener_free(s);
@@ -497,6 +578,7 @@ void link_listener_free(link_listener *s)
     while (s->links)
         destroy(s->links);
     acceptor_free(s->door);
+    id_map_free(s->networks);
     endpoint_deinit(&s->end);
     free(s);
 }

@@ -1,8 +1,8 @@
 /* link.h - authenticated connections that carry messages between processes
  *
  * A link is a WebSocket (so that it passes through what passes HTTP), over TLS where asked for. Both sides first
- * prove that they know the cluster's secret, without showing it, and say version and role; whoever does not fit is
- * refused with one log line on either side. After that messages (wire.proto) come whole, unchanged and in order until the
+ * prove that they know the cluster's secret, without showing it, or show certificates, and say version and role; whoever does
+ * not fit is refused with one log line on either side. After that messages (wire.proto) come whole, unchanged and in order until the
  * link is lost. A link is lost when the peer closes, breaks the protocol, or is silent for too long (both sides ping), or
  * when a message was changed on its way (seal.h); what was sent and not yet received is then lost too: recovery is the
  * business of those above.
@@ -23,11 +23,9 @@
 typedef struct net_link net_link;      /* link() is POSIX's */
 
 typedef struct {
-    const char *secret;         /* shared by the cluster; strings are copied */
-    const char *tls_cert, *tls_key;         /* files; NULL: no TLS (listening side) */
-    const char *tls_ca;         /* file of those to trust; NULL: no TLS (connecting side) */
+    const credentials *own;     /* borrowed: outlive the link, and may change meanwhile (credentials.h) */
     Hello__Role role;
-    const char *name;           /* for logs; NULL: "host/process" */
+    const char *name;           /* for logs; NULL: "host/process"; strings are copied */
     uint64_t instance;          /* 0: a random one */
     const char *model;          /* NULL: the scheduler, which has none */
     double ping_every, silence; /* seconds; a peer silent for so long is lost */

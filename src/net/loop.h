@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "net/credentials.h"
 #include "net/stream.h"
 
 typedef struct net_loop net_loop;
@@ -23,8 +24,8 @@ typedef struct {
     void (*timer_set)(loop_timer *, double seconds);
     void (*timer_stop)(loop_timer *);
     void (*timer_free)(loop_timer *);
-    dialer *(*dialer_new)(net_loop *, const char *address, const char *tls_ca, err *);
-    acceptor *(*acceptor_new)(net_loop *, const char *address, const char *tls_cert, const char *tls_key, const acceptor_events *, err *);
+    dialer *(*dialer_new)(net_loop *, const char *address, const credentials *, err *);         /* borrow the credentials */
+    acceptor *(*acceptor_new)(net_loop *, const char *address, const credentials *, const acceptor_events *, err *);
 } loop_ops;
 
 struct net_loop { const loop_ops *ops; };

@@ -36,6 +36,7 @@ struct session {
     char key[UPGRADE_KEY_SIZE];
     buf hello[2];               /* by side: as sent and received */
     Message *greeting;          /* the peer's Hello; NULL: not yet */
+    char *secret;               /* by which both prove themselves: of the credentials, or the TLS channel's key; NULL: not known yet */
     char peer[MAX_NAME + 32];
     unpacker *in;               /* when up */
     seal *seals[2];             /* by side, when up: of the messages it sends */
@@ -54,6 +55,14 @@ session *session_new(net_loop *on, net_stream *way, const link_options *o, proof
     return s;
 }
 
+static void forget_secret(session *s)
+{
+    if (s->secret)
+        OPENSSL_cleanse(s->secret, strlen(s->secret));
+    free(s->secret);
+    s->secret = NULL;
+}
+
 void session_free(session *s)
 {
     if (!s)
@@ -61,6 +70,7 @@ void session_free(session *s)
     if (s->ws)
         wslay_event_context_free(s->ws);
     message__free_unpacked(s->greeting, NULL);
+    forget_secret(s);
     unpacker_free(s->in);
     seal_free(s->seals[0]);
     seal_free(s->seals[1]);
@@ -157,7 +167,8 @@ static void send_hello(session *s)
 static void send_proof(session *s)
 {
     uint8_t mac[PROOF_BYTES];
-    proof_make(s->opt->secret, s->side, s->hello, mac);
+    CHECK(s->secret);
+    proof_make(s->secret, s->side, s->hello, mac);
     Proof p = PROOF__INIT;
     p.mac = (ProtobufCBinaryData){sizeof mac, mac};
     Message m = MESSAGE__INIT;
@@ -166,10 +177,16 @@ static void send_proof(session *s)
     send_message(s, &s->out, &m);
 }
 
+/* Who listens has to be a scheduler, whatever it says. */
+static const char *role_it_needs(const session *s, const Hello *h)
+{
+    return role_names[s->side == SIDE_CONNECTING ? HELLO__ROLE__SCHEDULER : h->role];
+}
+
 /* Whether its Hello keeps it out, and why. Written so that it is true on both sides. */
 static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
 {
-    const char *model = s->opt->model;
+    const char *model = s->opt->model, *role;
     if (h->version != WIRE_VERSION)
         snprintf(why, n, "one side speaks version %u of the protocol, the other version %d; run the same release",
                  h->version, WIRE_VERSION);
@@ -177,9 +194,26 @@ static bool is_misfit(const session *s, const Hello *h, char *why, size_t n)
         snprintf(why, n, "one side has model %.50s, the other %.50s", model, h->model);
     else if (h->nonce.len != PROOF_NONCE_BYTES || strlen(h->name) > MAX_NAME || (size_t)h->role >= N_ROLES)
         snprintf(why, n, "its Hello is not what a Hello should be");
+    else if (s->opt->own->mutual && !stream_peer_has_role(s->way, role = role_it_needs(s, h)))
+        snprintf(why, n, "a certificate does not say that its owner is a %s (URI:punica:%s)", role, role);
     else
         return false;
     return true;
+}
+
+/* Without a secret in the credentials it is the key of the TLS channel. */
+static void choose_secret(session *s)
+{
+    const char *first = s->opt->own->secret[0];
+    uint8_t key[PROOF_BYTES];
+    if (first && s->side == SIDE_CONNECTING) {
+        s->secret = xstrdup(first);
+    } else if (!first) {
+        CHECK(stream_channel_key(s->way, key));
+        s->secret = xmalloc(2 * sizeof key + 1);
+        for (size_t i = 0; i < sizeof key; i++)
+            snprintf(s->secret + 2 * i, 3, "%02x", key[i]);
+    }
 }
 
 static void take_hello(session *s, const uint8_t *bytes, size_t n)
@@ -198,15 +232,29 @@ static void take_hello(session *s, const uint8_t *bytes, size_t n)
     }
     buf_add(&s->hello[!s->side], bytes, n);
     s->stage = STAGE_PROVING;
+    choose_secret(s);
     if (s->side == SIDE_CONNECTING)
         send_proof(s);
+}
+
+/* Whether the proof is right, by the secret that was shown or, listening, by any that is believed: which then is the session's. */
+static bool believe(session *s, const uint8_t *mac, size_t n)
+{
+    if (s->secret)
+        return proof_is_right(s->secret, !s->side, s->hello, mac, n);
+    for (int i = 0; i < MAX_SECRETS && s->opt->own->secret[i]; i++)
+        if (proof_is_right(s->opt->own->secret[i], !s->side, s->hello, mac, n)) {
+            s->secret = xstrdup(s->opt->own->secret[i]);
+            return true;
+        }
+    return false;
 }
 
 static void start_sealing(session *s)
 {
     uint8_t key[PROOF_BYTES];
     for (int side = 0; side < 2; side++) {
-        proof_make_key(s->opt->secret, (proof_side)side, s->hello, key);
+        proof_make_key(s->secret, (proof_side)side, s->hello, key);
         s->seals[side] = seal_new(key, sizeof key);
     }
 }
@@ -216,8 +264,7 @@ static void start_sealing(session *s)
 static void take_proof(session *s, const uint8_t *bytes, size_t n)
 {
     Message *m = message__unpack(NULL, n, bytes);
-    bool right = m && m->what_case == MESSAGE__WHAT_PROOF &&
-                 proof_is_right(s->opt->secret, !s->side, s->hello, m->proof->mac.data, m->proof->mac.len);
+    bool right = m && m->what_case == MESSAGE__WHAT_PROOF && believe(s, m->proof->mac.data, m->proof->mac.len);
     message__free_unpacked(m, NULL);
     if (!right) {
         end(s, OVER_BY_US, "wrong secret");
@@ -425,6 +472,15 @@ void session_ping(session *s)
         return;
     wslay_event_queue_msg(s->ws, &ping);
     send_queued(s);
+}
+
+bool session_is_believed(const session *s)
+{
+    const credentials *own = s->opt->own;
+    bool is_one = !own->secret[0] && own->mutual;
+    for (int i = 0; i < MAX_SECRETS && own->secret[i]; i++)
+        is_one |= strcmp(own->secret[i], s->secret) == 0;
+    return is_one;
 }
 
 double session_framed_at(const session *s)

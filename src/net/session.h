@@ -52,6 +52,9 @@ void session_stop(session *s);          /* the same, but the peer is not told */
 
 bool session_is_up(const session *s);
 
+/* When up: whether what the two sides proved themselves by is still what peers are believed by. */
+bool session_is_believed(const session *s);
+
 /* When the last frame of any kind, ping or message, had come to its end; or it was made. */
 double session_framed_at(const session *s);
 

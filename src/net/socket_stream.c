@@ -11,14 +11,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "net/accept.h"
 #include "net/address.h"
 #include "net/event_loop.h"
+#include "net/timer.h"
 #include "net/tls.h"
+
+enum { DESCRIPTORS_KEPT = 32, ACCEPTED_PER_TURN = 32,
+       BACKLOG = 1024 };        /* connections not yet accepted */
 
 typedef struct {
     net_stream base;                /* first */
@@ -32,7 +38,7 @@ typedef struct {
     dialer base;                /* first */
     event_loop *on;
     address to;
-    SSL_CTX *tls;               /* NULL: none */
+    const credentials *own;     /* borrowed */
     struct evdns_base *dns;     /* NULL for numeric addresses */
 } socket_dialer;
 
@@ -40,9 +46,11 @@ typedef struct {
     acceptor base;              /* first */
     event_loop *on;
     acceptor_events events;
-    SSL_CTX *tls;               /* NULL: none */
+    const credentials *own;     /* borrowed */
     struct evconnlistener *socket;
     struct event *resting;      /* of socket */
+    struct event *next_turn;    /* when it takes connections again; pending: it has taken enough in this one */
+    int n_taken;                /* in this turn of the loop */
     char address[128];
     struct sockaddr_un path;    /* sun_path "" unless a unix socket with a file */
 } socket_acceptor;
@@ -172,10 +180,24 @@ static void free_stream(net_stream *base)
     free(s);
 }
 
+static bool peer_has_role(net_stream *base, const char *role)
+{
+    const SSL *s = bufferevent_openssl_get_ssl(((socket_stream *)base)->bev);
+    return s && tls_peer_has_role(s, role);
+}
+
+static bool channel_key(net_stream *base, uint8_t key[32])
+{
+    SSL *s = bufferevent_openssl_get_ssl(((socket_stream *)base)->bev);
+    if (s)
+        tls_channel_key(s, key);
+    return s;
+}
+
 static socket_stream *stream_over(net_loop *l, struct bufferevent *bev, bool is_plain)
 {
     static const stream_ops ops = {.write = write_bytes, .unsent = unsent, .peek = peek, .read = read_bytes, .finish = finish,
-                                   .free = free_stream};
+                                   .free = free_stream, .peer_has_role = peer_has_role, .channel_key = channel_key};
     CHECK(bev);
     socket_stream *s = XNEW(socket_stream);
     *s = (socket_stream){.base.ops = &ops, .on = l, .bev = bev, .is_plain = is_plain};
@@ -202,10 +224,11 @@ static net_stream *dial(dialer *base, const stream_events *events, err *e)
 {
     socket_dialer *d = (socket_dialer *)base;
     struct event_base *on = d->on->events;
+    SSL_CTX *tls = d->own->tls;
     struct bufferevent *bev =
-        d->tls ? bufferevent_openssl_socket_new(on, -1, tls_connection_to(d->tls, d->to.host), BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE)
-               : bufferevent_socket_new(on, -1, BEV_OPT_CLOSE_ON_FREE);
-    socket_stream *s = stream_over(&d->on->base, bev, !d->tls);
+        tls ? bufferevent_openssl_socket_new(on, -1, tls_connection_to(tls, d->to.host), BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE)
+            : bufferevent_socket_new(on, -1, BEV_OPT_CLOSE_ON_FREE);
+    socket_stream *s = stream_over(&d->on->base, bev, !tls);
     if (start_connecting(d, s, e)) {
         free_stream(&s->base);
         return NULL;
@@ -219,7 +242,6 @@ static void free_dialer(dialer *base)
     socket_dialer *d = (socket_dialer *)base;
     if (d->dns)
         evdns_base_free(d->dns, 0);
-    SSL_CTX_free(d->tls);
     free(d);
 }
 
@@ -231,29 +253,63 @@ static bool needs_dns(const address *a)
     return !a->is_unix && evutil_parse_sockaddr_port(a->host, (struct sockaddr *)&s, &len) != 0;
 }
 
-static int prepare_dialing(socket_dialer *d, const char *to, const char *tls_ca, err *e)
+static int prepare_dialing(socket_dialer *d, const char *to, err *e)
 {
     if (address_parse(&d->to, to, e))
         return -1;
-    if (d->to.is_unix && tls_ca)
+    if (d->to.is_unix && d->own->tls)
         return err_set(e, "%s: a unix socket has no use for TLS", to);
-    if (tls_ca && !(d->tls = tls_connecting(tls_ca, e)))
-        return -1;
     if (needs_dns(&d->to))
         d->dns = evdns_base_new(d->on->events, EVDNS_BASE_INITIALIZE_NAMESERVERS | EVDNS_BASE_DISABLE_WHEN_INACTIVE);
     d->base.host = d->to.is_unix ? "localhost" : d->to.host;
     return 0;
 }
 
-dialer *socket_dialer_new(net_loop *l, const char *to, const char *tls_ca, err *e)
+dialer *socket_dialer_new(net_loop *l, const char *to, const credentials *own, err *e)
 {
     static const dialer_ops ops = {.dial = dial, .free = free_dialer};
     socket_dialer *d = XNEW(socket_dialer);
-    *d = (socket_dialer){.base.ops = &ops, .on = (event_loop *)l};
-    if (prepare_dialing(d, to, tls_ca, e) == 0)
+    *d = (socket_dialer){.base.ops = &ops, .on = (event_loop *)l, .own = own};
+    if (prepare_dialing(d, to, e) == 0)
         return &d->base;
     free_dialer(&d->base);
     return NULL;
+}
+
+/* Whether the descriptor, the lowest there was, is among the last that this process can have: those are kept for what it opens
+ * itself, and for peers that prove themselves. */
+static bool is_scarce(int fd)
+{
+    struct rlimit files;
+    return getrlimit(RLIMIT_NOFILE, &files) == 0 && (rlim_t)fd + DESCRIPTORS_KEPT >= files.rlim_cur;
+}
+
+/* libevent takes all that have come before it turns to anything else: many that come at once would keep everybody waiting. */
+static void count_accepted(socket_acceptor *a)
+{
+    if (++a->n_taken < ACCEPTED_PER_TURN)
+        return;
+    evconnlistener_disable(a->socket);
+    timer_set(a->next_turn, 0);
+}
+
+static void take_turn(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    socket_acceptor *a = ctx;
+    a->n_taken = 0;
+    evconnlistener_enable(a->socket);
+}
+
+static void on_accept_error(struct evconnlistener *socket, void *ctx)
+{
+    socket_acceptor *a = ctx;
+    int why = errno;
+    if ((why == EMFILE || why == ENFILE) && a->events.spare(a->events.ctx))
+        return;                 /* it is tried again on the next turn */
+    log_warn("cannot take a connection: %s", strerror(why));
+    evconnlistener_disable(socket);         /* `resting` wakes it */
 }
 
 static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct sockaddr *from, int from_len, void *ctx)
@@ -261,14 +317,18 @@ static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct 
     (void)socket;
     socket_acceptor *a = ctx;
     struct event_base *on = a->on->events;
-    struct bufferevent *bev = a->tls ? bufferevent_openssl_socket_new(on, fd, SSL_new(a->tls), BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
-                                     : bufferevent_socket_new(on, fd, BEV_OPT_CLOSE_ON_FREE);
-    socket_stream *s = stream_over(&a->on->base, bev, !a->tls);
-    if (!a->tls)
+    if (is_scarce(fd))
+        a->events.spare(a->events.ctx);
+    SSL_CTX *tls = a->own->tls;
+    struct bufferevent *bev = tls ? bufferevent_openssl_socket_new(on, fd, SSL_new(tls), BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
+                                  : bufferevent_socket_new(on, fd, BEV_OPT_CLOSE_ON_FREE);
+    socket_stream *s = stream_over(&a->on->base, bev, !tls);
+    if (!tls)
         set_open(s);
     char where[128];
     address_print(from, (socklen_t)from_len, where, sizeof where);
     a->events.accepted(a->events.ctx, &s->base, where);
+    count_accepted(a);
 }
 
 /* A socket file that nobody listens on any more is in the way of a new one. */
@@ -288,16 +348,19 @@ static int open_socket(socket_acceptor *s, const char *at, err *e)
     socklen_t len;
     if (address_parse(&a, at, e) || address_resolve(&a, &where, &len, e))
         return -1;
-    if (a.is_unix && s->tls)
+    if (a.is_unix && s->own->tls)
         return err_set(e, "%s: a unix socket has no use for TLS", at);
     bool has_file = a.is_unix && a.path.sun_path[0];
     if (has_file)
         remove_stale(&a.path);
     unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
-    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, -1, (struct sockaddr *)&where, (int)len);
+    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, BACKLOG, (struct sockaddr *)&where, (int)len);
     if (!s->socket)
         return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
     s->resting = accept_rest(s->socket);
+    evconnlistener_set_error_cb(s->socket, on_accept_error);
+    s->next_turn = evtimer_new(s->on->events, take_turn, s);
+    CHECK(s->next_turn);
     s->path = a.path;
     if (has_file)
         chmod(a.path.sun_path, 0600);
@@ -312,20 +375,20 @@ static void free_acceptor(acceptor *base)
     socket_acceptor *a = (socket_acceptor *)base;
     if (a->socket) {
         event_free(a->resting);
+        event_free(a->next_turn);
         evconnlistener_free(a->socket);
         if (a->path.sun_path[0])
             unlink(a->path.sun_path);
     }
-    SSL_CTX_free(a->tls);
     free(a);
 }
 
-acceptor *socket_acceptor_new(net_loop *l, const char *at, const char *tls_cert, const char *tls_key, const acceptor_events *events, err *e)
+acceptor *socket_acceptor_new(net_loop *l, const char *at, const credentials *own, const acceptor_events *events, err *e)
 {
     socket_acceptor *a = XNEW(socket_acceptor);
-    *a = (socket_acceptor){.base.free = free_acceptor, .on = (event_loop *)l, .events = *events};
+    *a = (socket_acceptor){.base.free = free_acceptor, .on = (event_loop *)l, .own = own, .events = *events};
     a->base.address = a->address;
-    if ((!tls_cert || (a->tls = tls_listening(tls_cert, tls_key, e))) && open_socket(a, at, e) == 0)
+    if (open_socket(a, at, e) == 0)
         return &a->base;
     free_acceptor(&a->base);
     return NULL;

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -30,6 +31,8 @@ typedef struct {
     size_t (*read)(net_stream *, void *to, size_t n);
     void (*finish)(net_stream *);
     void (*free)(net_stream *);
+    bool (*peer_has_role)(net_stream *, const char *role);      /* NULL, as the next: there is no TLS here */
+    bool (*channel_key)(net_stream *, uint8_t key[32]);
 } stream_ops;
 
 struct net_stream {
@@ -70,6 +73,18 @@ static inline void stream_finish(net_stream *s)
     s->ops->finish(s);
 }
 
+/* Whether the peer has shown a certificate that it has this role (credentials.h). */
+static inline bool stream_peer_has_role(net_stream *s, const char *role)
+{
+    return s->ops->peer_has_role && s->ops->peer_has_role(s, role);
+}
+
+/* What only the two ends of this connection know. False: it is not encrypted, so there is no such thing. */
+static inline bool stream_channel_key(net_stream *s, uint8_t key[32])
+{
+    return s->ops->channel_key && s->ops->channel_key(s, key);
+}
+
 /* Close at once. */
 static inline void stream_free(net_stream *s)
 {
@@ -99,9 +114,11 @@ static inline void dialer_free(dialer *d)
         d->ops->free(d);
 }
 
-/* One has come; the stream is the receiver's, which sets its events. from: its address in words. */
+/* accepted: one has come; the stream is the receiver's, which sets its events. from: its address in words. spare: file descriptors
+ * are running out, so close a connection that can be missed; false when there is none. */
 typedef struct {
     void (*accepted)(void *ctx, net_stream *s, const char *from);
+    bool (*spare)(void *ctx);
     void *ctx;
 } acceptor_events;
 

@@ -11,7 +11,7 @@
 
 typedef struct {
     const char *scheduler;              /* address to connect to */
-    link_options link;                  /* secret, TLS, model; the role is set here */
+    link_options link;                  /* credentials, model; the role is set here */
     process_starter processes;          /* who starts the workers */
     const char *const *device;          /* [n_workers] "cpu", "cuda:0", ...: a worker for each */
     int n_workers;

@@ -56,8 +56,7 @@ static void close_pipe(int fd[2])
 static void end_line(subprocess *p)
 {
     buf_add_char(&p->line, '\n');
-    if (write(STDERR_FILENO, p->line.data, p->line.len) < 0)
-        log_debug("standard error is closed");
+    log_write(p->line.data, p->line.len);
     if (p->line.len > 1)
         snprintf(p->last_line, sizeof p->last_line, "%.*s", (int)p->line.len - 1, p->line.data);
     buf_clear(&p->line);

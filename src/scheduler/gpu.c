@@ -13,6 +13,7 @@ gpu *gpu_new(int number, const gpu_info *info)
     gpu *g = XNEW(gpu);
     *g = (gpu){.number = number, .info = *info, .pages_free = info->n_pages};
     g->info.uuid = xstrdup(info->uuid);
+    g->info.device = xstrdup(info->device ? info->device : "");
     g->order.priority = rng_mix((uint64_t)number + 1);
     return g;
 }
@@ -22,6 +23,7 @@ void gpu_free(gpu *g)
     free(g->running);
     free(g->unseen);
     free((char *)g->info.uuid);
+    free((char *)g->info.device);
     free(g);
 }
 
@@ -62,7 +64,7 @@ int gpu_pages_for(const gpu *g, const request *r)
 static int64_t room(const gpu *g)
 {
     int n = g->n_running + g->n_promised;
-    if (g->draining || g->closed || n >= g->info.max_batch)
+    if (!gpu_is_open(g) || g->closed || n >= g->info.max_batch)
         return 0;
     int64_t pages = g->pages_free - g->pages_coming - g->pages_promised - n;
     int64_t tokens = pages > 0 ? pages * g->info.page_len : 0;
@@ -153,7 +155,7 @@ void gpu_remove(gpu *g, request *r, bool told)
 
 void gpu_trust(gpu *g, request *r)
 {
-    r->n_alone = 0;
+    r->n_alone = r->n_lost = 0;
     if (r->n_deaths >= MOST_DEATHS)
         return;
     g->n_suspects -= r->suspect;
@@ -188,7 +190,7 @@ int64_t gpu_balance(const gpu *g)
 
 bool gpu_is_light(const gpu *g, double light_share)
 {
-    return !g->draining && !g->reserved && g->n_running > 0 && g->n_running < light_share * g->info.max_batch;
+    return gpu_is_open(g) && !g->reserved && g->n_running > 0 && g->n_running < light_share * g->info.max_batch;
 }
 
 void gpu_check(const gpu *g)

@@ -21,8 +21,10 @@ typedef struct gpu {
     gpu_node order;             /* first: a gpu_node of ours is a gpu */
     int number;
     bool touched;               /* its place in the order is to be set again */
-    gpu_info info;              /* its uuid is owned */
-    bool draining;
+    gpu_info info;              /* its strings are owned */
+    bool draining;              /* its runner wants it empty, for good */
+    bool slow;                  /* it takes much longer than it should */
+    bool shunned;               /* is slow, and another is open that is not */
     bool closed;                /* being emptied by consolidation: takes nobody */
     bool reserved;              /* for those who must be alone; others leave, and none come */
     int pages_free;             /* as reported */
@@ -39,6 +41,12 @@ typedef struct gpu {
 
 gpu *gpu_new(int number, const gpu_info *info);
 void gpu_free(gpu *g);
+
+/* It takes requests; from one that does not, those it has leave. */
+static inline bool gpu_is_open(const gpu *g)
+{
+    return !g->draining && !g->shunned;
+}
 
 /* The request that is on this GPU as this attempt, or NULL. *near: where to look first; it moves on, so that a report
  * in our order is read off in one pass. */
@@ -72,7 +80,7 @@ void gpu_saw(gpu *g, uint64_t n_seen, int pages_free);
 /* Pages left over when all commands on their way are taken in. */
 int64_t gpu_balance(const gpu *g);
 
-bool gpu_is_light(const gpu *g, double light_share);        /* and not idle, draining or reserved */
+bool gpu_is_light(const gpu *g, double light_share);        /* and open, not idle or reserved */
 
 void gpu_check(const gpu *g);
 

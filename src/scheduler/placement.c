@@ -195,7 +195,7 @@ static gpu *fewest_running(const scheduler *s, const request *r)
     gpu *best = NULL;
     for (size_t i = 0; i < s->n_gpus; i++) {
         gpu *g = s->gpus[i];
-        bool fits = g && !g->draining && gpu_capacity(g) > r->what.n_tokens;
+        bool fits = g && gpu_is_open(g) && gpu_capacity(g) > r->what.n_tokens;
         if (fits && (!best || gpu_order_before(&g->order, &best->order)))
             best = g;
     }
@@ -221,7 +221,23 @@ void placement_unreserve(scheduler *s)
     gpu *g = s->reserved;
     s->reserved = NULL;
     g->reserved = false;
-    for (int i = 0; i < g->n_running && !g->draining; i++)
+    for (int i = 0; i < g->n_running && gpu_is_open(g); i++)
+        leave_line(s, g->running[i].r);
+    placement_touch(s, g);
+}
+
+void placement_close(scheduler *s, gpu *g)
+{
+    if (s->reserved == g)
+        placement_unreserve(s);
+    for (int i = 0; i < g->n_running; i++)
+        placement_join(g->running[i].r, &s->leaving);
+    placement_touch(s, g);
+}
+
+void placement_open(scheduler *s, gpu *g)
+{
+    for (int i = 0; i < g->n_running; i++)
         leave_line(s, g->running[i].r);
     placement_touch(s, g);
 }

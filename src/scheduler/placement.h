@@ -4,10 +4,10 @@
  *             ▼                                                         │
  *   submit ─▶ queue ─── fill: oldest first, to the fullest with room ─▶ GPU ── finished ─▶ end
  *             suspects ───────────────┘                               ▲ │
- *                                                 leaving (draining) ─┘ └─ consolidation: from light to busier
+ *                                          leaving (draining, slow) ─┘ └─ consolidation: from light to busier
  *
  * Three lines in one order, by first arrival: the queue; suspects, which need a GPU without another suspect; and
- * those leaving a GPU that drains, which go on running until there is room elsewhere. placement_fill() serves whoever
+ * those leaving a GPU that drains or is slow, which go on running until there is room elsewhere. placement_fill() serves whoever
  * is first of all three. The first of the queue who does not fit stops everybody behind; one that leaves, or waits
  * only for other suspects to prove harmless, stops its own line; one that no open GPU could hold, however empty, steps
  * aside and stops nobody.
@@ -44,6 +44,11 @@ void placement_call_back(scheduler *s);
 
 /* A GPU is of no use any more to those who must be alone. */
 void placement_unreserve(scheduler *s);
+
+/* A GPU is not open any more, and its requests leave as others have room; or it is open again, and they stay. To be called
+ * before it is marked so, and after. */
+void placement_close(scheduler *s, gpu *g);
+void placement_open(scheduler *s, gpu *g);
 
 /* The GPU's one request has shown that it can be among others: it goes back in line if others have to be alone. */
 void placement_release(scheduler *s, gpu *g);

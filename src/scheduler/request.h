@@ -15,8 +15,11 @@ struct gpu;
  * was there is a suspect, and shares no GPU with another suspect until it has made a token. If its worker dies again
  * it is confined: it runs alone until it has made a token. Only who is alone can be told to have killed, and not even
  * then is it certain, as workers are killed from outside, too: so it takes MOST_ALONE in a row. Whoever makes a token
- * now and then, and has seen MOST_DEATHS, is confined for good, so that no request can go on killing for ever. */
-enum { MOST_ALONE = 3, MOST_DEATHS = 16 };
+ * now and then, and has seen MOST_DEATHS, is confined for good, so that no request can go on killing for ever.
+ *
+ * When a link to a runner is lost, those that were on their way over it are suspects as well: a message may have been the
+ * runner's end. Links are lost for many reasons, so nobody is told to have done it before MOST_LOST in a row. */
+enum { MOST_ALONE = 3, MOST_DEATHS = 16, MOST_LOST = 16 };
 
 typedef struct request {
     wait_item order;            /* first: a wait_item of ours is a request */
@@ -28,11 +31,12 @@ typedef struct request {
     uint32_t attempt;           /* while on a GPU */
     uint64_t add;               /* while on a GPU: number of its add among that GPU's commands */
     bool taken_on;              /* placed before, or comes again: not to be refused */
-    bool suspect;               /* its worker died, and it has made no token since */
+    bool suspect;               /* its worker or runner may have died of it, and it has made no token since */
     bool confined;              /* a suspect whose worker died again: it runs alone until it has made a token */
     bool was_confined;          /* where it runs now */
     int n_deaths;               /* of workers that had taken it in, ever */
     int n_alone;                /* of those it was alone on, since its last token */
+    int n_lost;                 /* links on its way over which it was, since its last token */
     double since;               /* when it was submitted */
     double placed_again;        /* when it last came to a GPU and was taken on before */
     bool may_be_late;           /* in the list of those that wait for their first GPU */

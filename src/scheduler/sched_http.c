@@ -1,85 +1,87 @@
 /* sched_http.c - see sched_http.h */
 #include "scheduler/sched_http.h"
 
-#include <errno.h>
-#include <event2/buffer.h>
-#include <event2/http.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
-#include "net/accept.h"
-#include "net/address.h"
+#include "net/http_server.h"
 
-enum { MAX_HEAD = 8 << 10, MAX_BODY = 1 << 10, MAX_SECONDS = 5 };
+/* Few come here, and each wants one page: a port that strangers reach must not cost the links their file descriptors. */
+enum { MAX_CONNECTIONS = 64, MAX_BODY = 1 << 10, MAX_SECONDS = 5 };
 
 struct sched_http {
     const sched_server *server; /* borrowed */
-    struct evhttp *http;
-    struct event *resting;      /* of its listener */
-    char address[128];
+    http_server *http;
 };
 
-static void answer(struct evhttp_request *q, const char *type, const buf *text)
+/* The same form as a frontend's errors. */
+static void refuse(http_exchange *x, int status, const char *code, const char *why)
 {
-    struct evbuffer *out = evhttp_request_get_output_buffer(q);
-    evbuffer_add(out, text->data, text->len);
-    evhttp_add_header(evhttp_request_get_output_headers(q), "Content-Type", type);
-    evhttp_send_reply(q, HTTP_OK, "OK", NULL);
+    buf text = {0};
+    json_t *e = json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", why, "type", status < 500 ? "invalid_request_error" : "server_error",
+                          "param", "code", code);
+    CHECK(e);
+    char *line = json_dumps(e, JSON_COMPACT);
+    buf_add_str(&text, line);
+    http_exchange_send(x, status, "application/json", &text, false);
+    free(line);
+    json_decref(e);
+    buf_free(&text);
 }
 
-static void on_request(struct evhttp_request *q, void *ctx)
+static void on_request(void *ctx, http_exchange *x)
 {
     const sched_http *h = ctx;
-    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(q);
-    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
+    const http_head *head = http_exchange_head(x);
+    const char *type = "application/json";
     buf text = {0};
-    if (!path) {
-        evhttp_send_error(q, HTTP_BADREQUEST, NULL);
-    } else if (strcmp(path, "/health") == 0) {
+    bool known = true;
+    if (strcmp(head->path, "/health") == 0) {
         buf_add_str(&text, "{\"status\": \"ok\"}\n");
-        answer(q, "application/json", &text);
-    } else if (strcmp(path, "/metrics") == 0) {
+    } else if (strcmp(head->path, "/metrics") == 0) {
         sched_server_write_metrics(h->server, &text);
-        answer(q, "text/plain; version=0.0.4", &text);
-    } else if (strcmp(path, "/v1/signals") == 0) {
+        type = "text/plain; version=0.0.4";
+    } else if (strcmp(head->path, "/v1/signals") == 0) {
         sched_server_write_signals(h->server, &text);
-        answer(q, "application/json", &text);
     } else {
-        evhttp_send_error(q, HTTP_NOTFOUND, NULL);
+        known = false;
+    }
+    bool can_get = strcmp(head->method, "GET") == 0 || strcmp(head->method, "HEAD") == 0;
+    if (!known) {
+        refuse(x, 404, "unknown_url", "there is nothing here");
+    } else if (!can_get) {
+        http_exchange_add_header(x, "Allow", "GET, HEAD");
+        refuse(x, 405, "method_not_allowed", "only GET is taken here");
+    } else {
+        http_exchange_send(x, 200, type, &text, false);
     }
     buf_free(&text);
 }
 
-static int start(sched_http *h, const char *at, err *e)
+static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
 {
-    address a;
-    if (address_parse(&a, at, e))
-        return -1;
-    if (a.is_unix)
-        return err_set(e, "%s: HTTP needs HOST:PORT", at);
-    struct evhttp_bound_socket *socket = evhttp_bind_socket_with_handle(h->http, a.host, (uint16_t)atoi(a.port));
-    if (!socket)
-        return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
-    h->resting = accept_rest(evhttp_bound_socket_get_listener(socket));
-    evhttp_set_gencb(h->http, on_request, h);
-    evhttp_set_allowed_methods(h->http, EVHTTP_REQ_GET);
-    evhttp_set_max_headers_size(h->http, MAX_HEAD);
-    evhttp_set_max_body_size(h->http, MAX_BODY);
-    evhttp_set_timeout(h->http, MAX_SECONDS);
-    struct sockaddr_storage where;
-    socklen_t len = sizeof where;
-    getsockname(evhttp_bound_socket_get_fd(socket), (struct sockaddr *)&where, &len);
-    address_print((struct sockaddr *)&where, len, h->address, sizeof h->address);
-    return 0;
+    (void)ctx;
+    (void)x;
+    (void)f;
+    return MAX_BODY;
 }
 
-sched_http *sched_http_new(struct event_base *loop, const sched_server *server, const char *at, err *e)
+static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+{
+    (void)ctx;
+    refuse(x, why->status, why->code, why->why);
+}
+
+sched_http *sched_http_new(event_loop *loop, const sched_server *server, const char *at, err *e)
 {
     sched_http *h = XNEW(sched_http);
-    *h = (sched_http){.server = server, .http = evhttp_new(loop)};
-    CHECK(h->http);
-    if (start(h, at, e) == 0)
+    const http_options o = {.listen = at, .timeout = MAX_SECONDS, .max_connections = MAX_CONNECTIONS};
+    const http_events events = {.judge = on_head, .request = on_request, .fault = on_fault, .ctx = h};
+    h->server = server;
+    h->http = http_server_new(loop, &o, &events, e);
+    if (h->http)
         return h;
     sched_http_free(h);
     return NULL;
@@ -89,13 +91,11 @@ void sched_http_free(sched_http *h)
 {
     if (!h)
         return;
-    if (h->resting)
-        event_free(h->resting);
-    evhttp_free(h->http);
+    http_server_free(h->http);
     free(h);
 }
 
 const char *sched_http_address(const sched_http *h)
 {
-    return h->address;
+    return http_server_address(h->http);
 }

@@ -2,14 +2,13 @@
 #ifndef PUNICA_SCHEDULER_SCHED_HTTP_H
 #define PUNICA_SCHEDULER_SCHED_HTTP_H
 
-#include <event2/event.h>
-
+#include "net/event_loop.h"
 #include "scheduler/sched_server.h"
 
 typedef struct sched_http sched_http;
 
 /* at: "HOST:PORT". NULL with e set when it cannot be listened on. The server is borrowed. */
-sched_http *sched_http_new(struct event_base *loop, const sched_server *server, const char *at, err *e);
+sched_http *sched_http_new(event_loop *loop, const sched_server *server, const char *at, err *e);
 void sched_http_free(sched_http *h);
 
 const char *sched_http_address(const sched_http *h);

@@ -12,9 +12,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/pack.h"
+#include "scheduler/pace.h"
 #include "scheduler/signals.h"
 
 static const double OLDEST = 1e6;               /* seconds; no request waits for longer */
+static const double PROBE_EVERY = 1;            /* seconds between probes of a slow GPU */
 static const double LONGEST_TICK = 0.25;        /* seconds between looks at the clock, also for the hook */
 enum { OUTBOX_FULL = 1 << 20, MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
 
@@ -30,6 +32,7 @@ typedef struct {
     peer *to;                   /* NULL: the number is free */
     int number;
     uint32_t local, start;      /* of a GPU: what its runner calls it; of its GpuUp */
+    double probed;              /* of a GPU: when it was last asked to show how fast it is */
     buf parts;
     bool waiting;               /* is in the list of those to be sent */
 } outbox;
@@ -43,6 +46,7 @@ struct peer {
     char *model;                /* "": it does not say */
     int frontend;               /* its number; -1: it is a runner */
     int n_gpus_told;            /* of a frontend; -1: it has not been told yet */
+    int64_t capacity_told;
     outbox **gpu;               /* [n_gpus] a runner's, by what it calls them; NULL: not ready */
     size_t n_gpus, gpus_cap;
     bool draining;
@@ -52,6 +56,7 @@ struct peer {
 struct sched_server {
     net_loop *on;                   /* borrowed */
     scheduler *s;
+    pace *pace;
     link_listener *listener;
     peer *peers;
     char *model;                /* that the frontends serve; "": nobody has said yet */
@@ -235,6 +240,7 @@ static void lose_gpu(peer *p, uint32_t local, bool died)
     if (local >= p->n_gpus || !p->gpu[local])
         return;
     outbox *o = p->gpu[local];
+    pace_gpu_gone(p->server->pace, o->number);
     scheduler_gpu_gone(p->server->s, now_of(p->server), o->number, died);
     give_number(o);
     p->gpu[local] = NULL;
@@ -255,8 +261,10 @@ static void lose_all_gpus(peer *p)
 {
     int n, *gone = numbers_of_gpus(p, &n);
     scheduler_gpus_gone(p->server->s, now_of(p->server), gone, n);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        pace_gpu_gone(p->server->pace, gone[i]);
         give_number(p->server->gpus.at[gone[i]]);
+    }
     free(gone);
 }
 
@@ -412,6 +420,20 @@ static void take_frontend_message(peer *p, const Message *m)
         link_drop(p->link, "a frontend does not send this");
 }
 
+/* What it does then is no request of anybody's, and no command that is counted. */
+static void probe(sched_server *v, outbox *o)
+{
+    Commands c = COMMANDS__INIT;
+    c.gpu = o->local;
+    c.start = o->start;
+    c.probe = true;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_COMMANDS;
+    m.commands = &c;
+    o->probed = now_of(v);
+    link_send(o->to->link, &m);
+}
+
 static void take_gpu_up(peer *p, const GpuUp *up)
 {
     sched_server *v = p->server;
@@ -427,10 +449,12 @@ static void take_gpu_up(peer *p, const GpuUp *up)
     outbox *o = p->gpu[up->gpu] = take_number(&v->gpus, p);
     o->local = up->gpu;
     o->start = up->start;
-    gpu_info info = {.uuid = up->uuid, .max_batch = int_of(up->max_batch), .n_pages = int_of(up->n_pages),
+    gpu_info info = {.uuid = up->uuid, .device = up->device, .max_batch = int_of(up->max_batch), .n_pages = int_of(up->n_pages),
                      .page_len = int_of(up->page_len), .max_tokens = int_of(up->max_tokens)};
     log_info("GPU %s (%s) of %s is ready", up->uuid, up->device, link_peer(p->link));
+    pace_gpu_up(v->pace, now_of(v), o->number, up->device);
     scheduler_gpu_up(v->s, now_of(v), o->number, &info);
+    probe(v, o);
     if (p->draining)
         scheduler_gpus_drain(v->s, now_of(v), &o->number, 1);
 }
@@ -462,6 +486,26 @@ static report_end end_of(const End *e)
                         .message = e->message};
 }
 
+static void log_pace(const sched_server *v, int gpu, bool slow)
+{
+    gpu_state g = {.uuid = ""};
+    pace_times last = pace_last(v->pace, gpu);
+    scheduler_get_gpu(v->s, gpu, &g);
+    if (slow)
+        log_warn("GPU %s is slow: a step takes %.3g s, where %.2g s are usual; it gets nothing new while others are open", g.uuid, last.took,
+                 last.usual);
+    else
+        log_info("GPU %s is as fast as it should be again: a step takes %.3g s", g.uuid, last.took);
+}
+
+static void take_news(sched_server *v, int gpu, pace_news news)
+{
+    if (news == PACE_SAME)
+        return;
+    log_pace(v, gpu, news == PACE_SLOW);
+    scheduler_gpu_pace(v->s, now_of(v), gpu, news == PACE_SLOW);
+}
+
 static void take_step(peer *p, const Step *step)
 {
     sched_server *v = p->server;
@@ -475,7 +519,9 @@ static void take_step(peer *p, const Step *step)
         v->ends[i] = end_of(step->ends[i]);
     gpu_report r = {.n_seen = step->n_seen, .pages_free = step->pages_free, .n_tokens = (int)step->n_tokens,
                     .n_ends = (int)step->n_ends, .tokens = v->tokens, .ends = v->ends};
-    scheduler_report(v->s, now_of(v), p->gpu[step->gpu]->number, &r);
+    int number = p->gpu[step->gpu]->number;
+    scheduler_report(v->s, now_of(v), number, &r);
+    take_news(v, number, pace_step(v->pace, now_of(v), number, step->rows, (int64_t)step->context, (double)step->micros * 1e-6, step->n_requests > 0));
 }
 
 static void take_runner_message(peer *p, const Message *m)
@@ -511,19 +557,37 @@ static void link_message(void *ctx, net_link *l, const Message *m)
     flush(v);
 }
 
-/* Frontends say whether there is any use in asking. */
+/* Frontends say whether there is any use in asking, and for how much. */
 static void tell_gpus(sched_server *v)
 {
     int n = scheduler_n_open(v->s);
+    int64_t capacity = scheduler_capacity(v->s);
     Cluster cluster = CLUSTER__INIT;
     cluster.n_gpus = (uint32_t)n;
+    cluster.max_tokens = capacity < INT_MAX ? (uint32_t)capacity : INT_MAX;
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_CLUSTER;
     m.cluster = &cluster;
     for (peer *p = v->peers; p; p = p->next) {
-        if (p->frontend >= 0 && p->n_gpus_told != n)
+        if (p->frontend >= 0 && (p->n_gpus_told != n || p->capacity_told != capacity))
             link_send(p->link, &m);
         p->n_gpus_told = n;
+        p->capacity_told = capacity;
+    }
+}
+
+/* Who is silent for too long; and whether those that are slow still are, once they are empty. */
+static void look_at_pace(sched_server *v)
+{
+    gpu_state g;
+    for (size_t i = 0; i < v->gpus.n; i++) {
+        outbox *o = v->gpus.at[i];
+        if (!o->to)
+            continue;
+        take_news(v, o->number, pace_look(v->pace, now_of(v), o->number));
+        if (pace_is_slow(v->pace, o->number) && now_of(v) - o->probed >= PROBE_EVERY && scheduler_get_gpu(v->s, o->number, &g) &&
+            g.n_running == 0)
+            probe(v, o);
     }
 }
 
@@ -531,6 +595,7 @@ static void tick(void *ctx)
 {
     sched_server *v = ctx;
     double wait = scheduler_tick(v->s, now_of(v));
+    look_at_pace(v);
     flush(v);
     tell_gpus(v);
     if (v->hook) {
@@ -557,6 +622,7 @@ sched_server *sched_server_new(net_loop *on, const sched_server_options *o, err 
     sched_server *v = XNEW(sched_server);
     *v = (sched_server){.on = on, .model = xstrdup(""), .hook = o->hook, .epoch = loop_wall(on) - loop_now(on)};
     v->s = scheduler_new(&o->policy, take_command, v);
+    v->pace = pace_new();
     if (o->tap)
         scheduler_set_tap(v->s, o->tap);
     v->tick = loop_timer_new(on, tick, v);
@@ -577,6 +643,7 @@ void sched_server_free(sched_server *v)
     link_listener_free(v->listener);
     loop_timer_free(v->tick);
     scheduler_free(v->s);
+    pace_free(v->pace);
     outbox_list_deinit(&v->frontends);
     outbox_list_deinit(&v->gpus);
     buf_free(&v->body);

@@ -13,7 +13,7 @@
 
 typedef struct {
     const char *listen;         /* where links come in: "HOST:PORT" or "unix:PATH" */
-    link_options link;          /* secret and TLS; role, name, instance and model are set here */
+    link_options link;          /* credentials; role, name, instance and model are set here */
     scheduler_options policy;
     scale_hook *hook;           /* borrowed; told a few times a second what is wished; NULL: none */
     const scheduler_tap *tap;   /* borrowed; NULL: none */

@@ -158,14 +158,40 @@ void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
     placement_fill(s, now);
 }
 
-/* GPUs came, went or started to drain. */
+/* Whether one is open that is as fast as it should be. */
+static bool has_fast(const scheduler *s)
+{
+    for (size_t i = 0; i < s->n_gpus; i++)
+        if (s->gpus[i] && !s->gpus[i]->draining && !s->gpus[i]->slow)
+            return true;
+    return false;
+}
+
+/* Slow ones are shunned as long as there are others. */
+static void shun_slow(scheduler *s)
+{
+    bool others = has_fast(s);
+    for (size_t i = 0; i < s->n_gpus; i++) {
+        gpu *g = s->gpus[i];
+        if (!g || g->draining || g->shunned == (g->slow && others))
+            continue;
+        if (!g->shunned)
+            placement_close(s, g);
+        g->shunned = !g->shunned;
+        if (!g->shunned)
+            placement_open(s, g);
+    }
+}
+
+/* GPUs came, went, started to drain, or are slower or faster than before. */
 static void count_open(scheduler *s, double now)
 {
+    shun_slow(s);
     s->n_open = 0;
     s->capacity = 0;
     for (size_t i = 0; i < s->n_gpus; i++) {
         const gpu *g = s->gpus[i];
-        if (!g || g->draining)
+        if (!g || !gpu_is_open(g))
             continue;
         s->n_open++;
         if (gpu_capacity(g) > s->capacity)
@@ -180,28 +206,51 @@ static void count_open(scheduler *s, double now)
     placement_call_back(s);
 }
 
+static void suspect(request *r)
+{
+    r->confined = r->suspect || r->n_deaths >= MOST_DEATHS;
+    r->suspect = true;
+}
+
 /* The worker that died had taken the request in. Whether it is now certain enough that the request kills workers. */
-static bool is_convicted(request *r, bool alone)
+static bool kills_workers(request *r, bool alone)
 {
     r->n_deaths++;
     r->n_alone = alone ? r->n_alone + 1 : 0;
-    r->confined = r->suspect || r->n_deaths >= MOST_DEATHS;
-    r->suspect = true;
+    suspect(r);
     return r->n_alone >= MOST_ALONE || (alone && r->n_deaths > MOST_DEATHS);
 }
 
-/* Its requests go back in line. Those it may have died of, because it had taken them in, are suspects. */
+/* The same for runners: the request was on its way there when the link was lost. */
+static bool kills_runners(request *r)
+{
+    r->n_lost++;
+    suspect(r);
+    return r->n_lost >= MOST_LOST;
+}
+
+static void convict(scheduler *s, double now, request *r, const char *uuid, bool died)
+{
+    killers_add(s, now, &r->what);
+    if (died)
+        placement_end(s, r, END_KILLS_WORKERS, "%d workers in a row ended while they ran this request and nothing else, the last on GPU %s",
+                      r->n_alone, uuid);
+    else
+        placement_end(s, r, END_KILLS_WORKERS, "%d links to runners in a row were lost while this request was on its way, the last to that of GPU %s",
+                      r->n_lost, uuid);
+}
+
+/* Its requests go back in line. Those it may have died of are suspects: a worker of those that it had taken in, a runner of
+ * those that it had not passed on. */
 static void abandon(scheduler *s, double now, gpu *g, bool died)
 {
     bool alone = g->n_running == 1 && g->running[0].r->add == g->n_sent;       /* nobody came after it, not even to leave again */
     while (g->n_running > 0) {
         request *r = g->running[0].r;
-        bool blamed = died && r->add <= g->n_seen;
+        bool blamed = died == (r->add <= g->n_seen);
         placement_take_off(s, r, false);
-        if (blamed && is_convicted(r, alone)) {
-            killers_add(s, now, &r->what);
-            placement_end(s, r, END_KILLS_WORKERS, "%d workers in a row ended while they ran this request and nothing else, the last on GPU %s",
-                          r->n_alone, g->info.uuid);
+        if (blamed && (died ? kills_workers(r, alone) : kills_runners(r))) {
+            convict(s, now, r, g->info.uuid, died);
             continue;
         }
         s->stats.recovered++;
@@ -276,12 +325,9 @@ static void start_draining(scheduler *s, gpu *g)
 {
     if (!g || g->draining)
         return;
-    if (s->reserved == g)
-        placement_unreserve(s);
+    if (!g->shunned)
+        placement_close(s, g);
     g->draining = true;
-    placement_touch(s, g);
-    for (int i = 0; i < g->n_running; i++)
-        placement_join(g->running[i].r, &s->leaving);
 }
 
 void scheduler_gpus_drain(scheduler *s, double now, const int *number, int n)
@@ -289,6 +335,17 @@ void scheduler_gpus_drain(scheduler *s, double now, const int *number, int n)
     TAP(s, gpus_drain, now, number, n);
     for (int i = 0; i < n; i++)
         start_draining(s, gpu_at(s, number[i]));
+    count_open(s, now);
+    placement_fill(s, now);
+}
+
+void scheduler_gpu_pace(scheduler *s, double now, int number, bool slow)
+{
+    TAP(s, gpu_pace, now, number, slow);
+    gpu *g = gpu_at(s, number);
+    if (!g)
+        return;
+    g->slow = slow;
     count_open(s, now);
     placement_fill(s, now);
 }
@@ -393,12 +450,14 @@ static void end_stranded(scheduler *s, double now)
         placement_end(s, r, END_TOO_LATE, "there has been no GPU for %g s", s->opt.max_no_gpu);
 }
 
-/* One that runs meanwhile, on a GPU that drains, has all the time it needs. */
+/* One that runs meanwhile, on a GPU that is not open, has all the time it needs. */
 static void end_aside(scheduler *s, double now)
 {
     for (request *r = TAILQ_FIRST(&s->aside), *next; s->opt.max_aside > 0 && r && now - r->aside_since >= s->opt.max_aside; r = next) {
         next = TAILQ_NEXT(r, beside);
-        if (!r->on)
+        if (!r->on && request_n_output(r) > 0)
+            placement_end(s, r, END_LENGTH, NULL);      /* what it has is not lost */
+        else if (!r->on)
             placement_end_too_large(s, r);
     }
 }
@@ -455,7 +514,8 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
         if (!g)
             continue;
         t.n_gpus++;
-        t.n_idle += !g->draining && g->n_running == 0;
+        t.n_idle += gpu_is_open(g) && g->n_running == 0;
+        t.n_slow += g->slow;
         t.n_light += gpu_is_light(g, s->opt.light_share);
         t.n_full += g->n_running >= g->info.max_batch;
         t.n_suspects += g->n_suspects;
@@ -469,11 +529,16 @@ int scheduler_n_open(const scheduler *s)
     return s->n_open;
 }
 
+int64_t scheduler_capacity(const scheduler *s)
+{
+    return s->capacity;
+}
+
 bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)
 {
     const gpu *g = gpu_at(s, number);
     if (g)
-        *state = (gpu_state){g->info.uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining};
+        *state = (gpu_state){g->info.uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining, g->slow, g->info.device};
     return g != NULL;
 }
 
@@ -504,12 +569,12 @@ void scheduler_free(scheduler *s)
     free(s);
 }
 
-/* A request is in one line, or on a GPU; on one that drains, and only there, it is in the line of those leaving. Who is
+/* A request is in one line, or on a GPU; on one that is not open, and only there, it is in the line of those leaving. Who is
  * aside is too large, and in no line. */
 static void check_request(const scheduler *s, const request *r)
 {
     const wait_queue *waits = r->confined ? &s->confined : r->suspect ? &s->suspects : &s->queue;
-    bool leaves = r->on && (r->on->draining || (r->on->reserved && !r->confined && !r->was_confined));
+    bool leaves = r->on && (!gpu_is_open(r->on) || (r->on->reserved && !r->confined && !r->was_confined));
     const wait_queue *line = !r->on ? waits : leaves ? &s->leaving : NULL;
     CHECK(r->aside ? line && !r->line && placement_is_too_large(s, r) : r->line == line);
     CHECK(!r->line || wait_queue_has(line, &r->order));

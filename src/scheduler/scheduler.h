@@ -13,8 +13,8 @@
  * another GPU as its next attempt. Order everywhere is by first arrival, then id.
  *
  * A request that no open GPU could hold, however empty, waits aside and holds up nobody until one opens that can, or
- * max_aside is over; only a new one that is too large for every GPU seen so far is ended at once. (Open: up and not
- * draining. While none is, all wait in line.)
+ * max_aside is over; only a new one that is too large for every GPU seen so far is ended at once. (Open: up, not
+ * draining, and not slow while another is open that is not. While none is, all wait in line.)
  *
  * The scheduler keeps no ledger of pages: a GPU reports how many are free, and how many commands it had taken in
  * when it counted; pages of requests added since are reckoned off. */
@@ -86,6 +86,7 @@ typedef struct {
     int max_batch;
     int n_pages, page_len;
     int max_tokens;             /* of prompt and output together, as the model allows */
+    const char *device;         /* what it is, in words; NULL: not said */
 } gpu_info;
 
 /* Why a request was ended by the scheduler or a worker; the frontend makes an HTTP status of it. */
@@ -119,6 +120,7 @@ typedef struct {
     void (*gpu_up)(void *ctx, double now, int gpu, const gpu_info *info);
     void (*gpus_gone)(void *ctx, double now, const int *gpu, int n, bool died);
     void (*gpus_drain)(void *ctx, double now, const int *gpu, int n);
+    void (*gpu_pace)(void *ctx, double now, int gpu, bool slow);
     void (*submit)(void *ctx, double now, int frontend, const submission *r);
     void (*cancel)(void *ctx, double now, int frontend, uint64_t id);
     void (*report)(void *ctx, double now, int gpu, const gpu_report *r);
@@ -135,7 +137,8 @@ void scheduler_frontend_up(scheduler *s, int frontend);
 void scheduler_frontend_gone(scheduler *s, double now, int frontend);
 void scheduler_gpu_up(scheduler *s, double now, int gpu, const gpu_info *info);
 
-/* died: the worker crashed or hung, so one of those it had taken in may have done it; otherwise its link was lost. */
+/* died: the worker crashed or hung, so one of those it had taken in may have done it; otherwise its link was lost, so one
+ * of those on their way may have ended its runner. */
 void scheduler_gpu_gone(scheduler *s, double now, int gpu, bool died);
 
 /* The link of several, gpu[n], was lost: all go at once, so that no request moves from one of them to another. */
@@ -143,6 +146,10 @@ void scheduler_gpus_gone(scheduler *s, double now, const int *gpu, int n);
 
 /* No new requests for any of gpu[n], and those they have move away as others have room; not from one of them to another. */
 void scheduler_gpus_drain(scheduler *s, double now, const int *gpu, int n);
+
+/* It takes much longer than it should, or no more (pace.h). As long as another is open that is not slow, it is given nothing
+ * new, and those it has move away as others have room. */
+void scheduler_gpu_pace(scheduler *s, double now, int gpu, bool slow);
 
 /* An id that is there already is an error of the frontend: ended with END_FAILED. */
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *r);
@@ -153,7 +160,7 @@ void scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
 double scheduler_tick(scheduler *s, double now);
 
 typedef struct {
-    int n_gpus, n_idle, n_light, n_full;        /* full: at the batch limit */
+    int n_gpus, n_idle, n_light, n_full, n_slow;        /* full: at the batch limit */
     int n_running, n_queued;
     int n_suspects;             /* their worker died, and they have made no token since */
     bool wants_more;            /* no lightly loaded or idle GPU is left */
@@ -162,8 +169,9 @@ typedef struct {
 
 scheduler_stats scheduler_get_stats(const scheduler *s);
 int scheduler_n_open(const scheduler *s);       /* GPUs that take requests */
+int64_t scheduler_capacity(const scheduler *s); /* tokens of a request that the largest of them holds; 0: there is none */
 
-typedef struct { const char *uuid; int n_running, max_batch, pages_free, n_pages; bool draining; } gpu_state;
+typedef struct { const char *uuid; int n_running, max_batch, pages_free, n_pages; bool draining, slow; const char *device; } gpu_state;
 
 /* Whether there is a GPU of this number, and how it stands. */
 bool scheduler_get_gpu(const scheduler *s, int gpu, gpu_state *state);

@@ -13,17 +13,20 @@ static int by_uuid(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The idle GPUs that can go, by uuid: [*n], owned by the caller. The scheduler prefers the highest uuid, so that one
+/* The idle GPUs that can go, slow ones first, by uuid: [*n], owned by the caller. The scheduler prefers the highest uuid, so that one
  * stays where no other has room. */
 static const char **spare_gpus(const scheduler *s, int n_numbers, int *n)
 {
     const char **uuid = XNEW_ARRAY(const char *, (size_t)n_numbers + 1);
     gpu_state g;
     *n = 0;
-    for (int i = 0; i < n_numbers; i++)
-        if (scheduler_get_gpu(s, i, &g) && g.n_running == 0 && !g.draining)
-            uuid[(*n)++] = g.uuid;
-    qsort(uuid, (size_t)*n, sizeof *uuid, by_uuid);
+    for (int slow = 1; slow >= 0; slow--) {
+        int first = *n;
+        for (int i = 0; i < n_numbers; i++)
+            if (scheduler_get_gpu(s, i, &g) && g.n_running == 0 && !g.draining && g.slow == slow)
+                uuid[(*n)++] = g.uuid;
+        qsort(uuid + first, (size_t)(*n - first), sizeof *uuid, by_uuid);
+    }
     if (*n > 0 && scheduler_get_stats(s).n_light == 0)
         (*n)--;
     return uuid;
@@ -48,9 +51,9 @@ static json_t *gpu_list(const scheduler *s, int n_numbers)
     gpu_state g;
     for (int i = 0; i < n_numbers; i++)
         if (scheduler_get_gpu(s, i, &g))
-            json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "uuid", g.uuid, "running", g.n_running,
+            json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:i, s:i, s:b, s:b}", "uuid", g.uuid, "running", g.n_running,
                                                   "max_batch", g.max_batch, "pages_free", g.pages_free, "pages", g.n_pages,
-                                                  "draining", g.draining));
+                                                  "draining", g.draining, "slow", g.slow));
     return list;
 }
 
@@ -93,9 +96,27 @@ static int gpu_running(const gpu_state *g)
     return g->n_running;
 }
 
+static int gpu_slow(const gpu_state *g)
+{
+    return g->slow;
+}
+
 static int gpu_pages_free(const gpu_state *g)
 {
     return g->pages_free;
+}
+
+/* A label's value: what would end it is escaped. */
+static void add_label(buf *out, const char *value)
+{
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\')
+            buf_add_char(out, '\\');
+        if (*value == '\n')
+            buf_add_str(out, "\\n");
+        else
+            buf_add_char(out, *value);
+    }
 }
 
 static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char *name, const char *help,
@@ -104,8 +125,26 @@ static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char 
     gpu_state g;
     buf_printf(out, "# HELP punica_gpu_%s %s\n# TYPE punica_gpu_%s gauge\n", name, help, name);
     for (int i = 0; i < n_numbers; i++)
-        if (scheduler_get_gpu(s, i, &g))
-            buf_printf(out, "punica_gpu_%s{uuid=\"%s\"} %d\n", name, g.uuid, value(&g));
+        if (scheduler_get_gpu(s, i, &g)) {
+            buf_printf(out, "punica_gpu_%s{uuid=\"", name);
+            add_label(out, g.uuid);
+            buf_printf(out, "\"} %d\n", value(&g));
+        }
+}
+
+/* What each GPU is: its devices, how many ranks a model is split over, the form of its weights and KvCache. */
+static void add_gpu_info(buf *out, const scheduler *s, int n_numbers)
+{
+    gpu_state g;
+    buf_add_str(out, "# HELP punica_gpu_info what a GPU is, in words\n# TYPE punica_gpu_info gauge\n");
+    for (int i = 0; i < n_numbers; i++)
+        if (scheduler_get_gpu(s, i, &g)) {
+            buf_add_str(out, "punica_gpu_info{uuid=\"");
+            add_label(out, g.uuid);
+            buf_add_str(out, "\",device=\"");
+            add_label(out, g.device);
+            buf_add_str(out, "\"} 1\n");
+        }
 }
 
 void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_frontends)
@@ -114,10 +153,12 @@ void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_fr
     int n_spare;
     free(spare_gpus(s, n_numbers, &n_spare));
     add_gauge(out, "frontends", "frontends connected", n_frontends);
+    add_gpu_info(out, s, n_numbers);
     add_gauge(out, "gpus", "GPUs ready to serve", t.n_gpus);
     add_gauge(out, "gpus_idle", "GPUs without a request", t.n_idle);
     add_gauge(out, "gpus_light", "GPUs with few requests", t.n_light);
     add_gauge(out, "gpus_full", "GPUs at their batch limit", t.n_full);
+    add_gauge(out, "gpus_slow", "GPUs whose steps take much longer than they should", t.n_slow);
     add_gauge(out, "requests_running", "requests on GPUs", t.n_running);
     add_gauge(out, "requests_queued", "requests that wait for a GPU", t.n_queued);
     add_gauge(out, "requests_suspect", "requests whose worker died and that have made no token since", t.n_suspects);
@@ -133,5 +174,6 @@ void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_fr
     add_counter(out, "requests_recovered", "times a request lost its GPU and went on", t.recovered);
     add_counter(out, "stale_reports", "reports of attempts that were over", t.stale);
     add_per_gpu(out, s, n_numbers, "requests_running", "requests on this GPU", gpu_running);
+    add_per_gpu(out, s, n_numbers, "slow", "1 when its steps take much longer than they should", gpu_slow);
     add_per_gpu(out, s, n_numbers, "pages_free", "free KvCache pages", gpu_pages_free);
 }

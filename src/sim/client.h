@@ -55,8 +55,8 @@ void client_ask(client *c, service *s, uint64_t content);
 /* Go away, or stop to read. */
 void client_leave(client *c, reply_loss how);
 
-/* Compare what came with what should have: a violation if it is wrong. */
-void client_check_answer(client *c);
+/* Compare what came with what should have: a violation if it is wrong. may_be_short: it may have ended before its length. */
+void client_check_answer(client *c, bool may_be_short);
 void client_check_part(client *c);      /* of one that did not come to its end */
 
 #endif

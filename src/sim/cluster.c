@@ -151,6 +151,18 @@ static void saw_gpus_drain(void *ctx, double now, const int *gpu, int n)
         naive_gpus_drain(s->naive, now, gpu, n);
 }
 
+static void saw_gpu_pace(void *ctx, double now, int gpu, bool slow)
+{
+    sched_member *s = ctx;
+    settle(s);
+    world_say(&s->m.in->w, "GPU %d is %s", gpu, slow ? "slow" : "well");
+    if (slow && s->m.in->in_order)
+        world_violate(&s->m.in->w, "GPU %d is called slow, when everything is in order", gpu);
+    watch_gpu_pace(s->watch, now, gpu, slow);
+    if (s->naive)
+        naive_gpu_pace(s->naive, now, gpu, slow);
+}
+
 /* What a client has got, its frontend has: it asks for what comes behind it. A text has a character for each token; a client is
  * known by its prompt, if that is long enough to be its own. */
 static void check_output(cluster *c, const submission *r)
@@ -230,7 +242,7 @@ static void start_scheduler(void *ctx)
     s->naive = XNEW(naive);
     s->naive->opt = c->policy;
     s->naive->none_since = -1;
-    s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpus_drain, saw_submit, saw_cancel, saw_report,
+    s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpus_drain, saw_gpu_pace, saw_submit, saw_cancel, saw_report,
                              saw_tick, saw_command, s};
     sched_server_options o = sched_server_options_default();
     err e;
@@ -299,8 +311,9 @@ static void start_front(void *ctx)
         versions_set(f->versions, sim_adapter_name(i), &d);
     }
     f->counts = (metrics){0};
-    f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts, .max_body = 16 << 10,
-                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = TOY_CONTEXT, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
+    atomic_init(&f->context, TOY_CONTEXT);
+    f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts,
+                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = &f->context, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
                      .plain_id = 'a', .keep_alive = c->keep_alive};
     spans_end(&f->outages, c->w.now);
     spans_begin(&f->outages, c->w.now);
@@ -549,7 +562,10 @@ bool cluster_is_whole(const cluster *c)
         whole = whole && c->run[i].m.is_up && !c->run[i].draining;
         n_workers += c->run[i].n_workers;
     }
-    return whole && sched_server_stats(c->sched.server).n_gpus == n_workers;
+    if (!whole)
+        return false;
+    scheduler_stats t = sched_server_stats(c->sched.server);
+    return t.n_gpus == n_workers && t.n_slow == 0;
 }
 
 void cluster_settle(cluster *c)

@@ -51,6 +51,7 @@ typedef struct {
     service s;
     uint64_t content[N_ADAPTERS];           /* of the adapters, on its disk */
     spans outages;              /* it was without a scheduler */
+    atomic_int context;
 } front_member;
 
 typedef struct {
@@ -87,6 +88,7 @@ struct cluster {
     spans bad_files[N_ADAPTERS];            /* some machine could not read it */
     bool poisoned[N_ADAPTERS];  /* some file was poisoned: a worker may have it in memory for ever */
     int gone_adapter;           /* whose files are missing when all is in order again; -1: none's */
+    bool in_order;              /* all faults are over, and their consequences */
     cluster_counts counts;
 };
 
@@ -123,7 +125,7 @@ void cluster_settle(cluster *c);
 
 int cluster_capacity(const cluster *c);         /* tokens of a request that the largest GPU holds */
 
-/* Everybody is there, and nobody drains. */
+/* Everybody is there, nobody drains, and no GPU is taken to be slow. */
 bool cluster_is_whole(const cluster *c);
 
 /* All clients have their answers, and all messages have arrived: nothing may be left of them. */

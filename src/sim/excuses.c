@@ -30,18 +30,28 @@ static bool may_fail(const cluster *c, const client *q)
     return c->poisoned[q->wish.adapter] || (c->replaced[q->wish.adapter] && !q->comes_late) || spans_touch(&c->bad_files[q->wish.adapter], q->asked_at, q->ended_at);
 }
 
+/* No GPU could hold all of it, or the largest had not been met yet, or not for some time. */
+static bool is_too_large(const cluster *c, const client *q, bool has_text)
+{
+    return q->wish.n_prompt + q->wish.max_tokens >= cluster_capacity(c) || (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
+}
+
+bool excuse_for_end(const cluster *c, const client *q)
+{
+    return is_too_large(c, q, true);
+}
+
 bool excuse_is_good(const cluster *c, const client *q)
 {
     bool has_text = q->wish.n_choices == 1 && q->text[0].len;   /* of two, one may have begun */
-    int most = q->wish.n_prompt + q->wish.max_tokens;
     if (is_code(q, "queue_full"))
         return (c->policy.max_queue < 1000 || c->max_live < 1000) && !has_text;
     if (is_code(q, "too_late"))
         return (has_waited(c, q) && !has_text) || was_given_up(c, q);
     if (is_code(q, "no_scheduler"))
         return was_given_up(c, q) && !has_text;
-    if (is_code(q, "context_length_exceeded"))          /* or the largest GPU had not been met yet, or not for some time */
-        return most >= cluster_capacity(c) || (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
+    if (is_code(q, "context_length_exceeded"))
+        return !has_text && is_too_large(c, q, false);
     if (is_code(q, "generation_failed"))
         return q->wish.adapter >= 0 && may_fail(c, q);
     if (is_code(q, "worker_died"))

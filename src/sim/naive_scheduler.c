@@ -29,6 +29,15 @@ int naive_running(const naive *s, int gpu)
     return n;
 }
 
+/* Whether it takes requests: slow ones only while no other does. */
+static bool naive_open(const naive *s, int gpu)
+{
+    bool others = false;
+    for (int g = 0; g < NAIVE_GPUS; g++)
+        others |= s->gpu[g].up && !s->gpu[g].draining && !s->gpu[g].slow;
+    return s->gpu[gpu].up && !s->gpu[gpu].draining && !(s->gpu[gpu].slow && others);
+}
+
 static bool naive_has_suspect(const naive *s, int gpu)
 {
     for (int i = 0; i < NAIVE_REQUESTS; i++)
@@ -86,7 +95,7 @@ static bool naive_fits(naive *s, const naive_request *r, int gpu, bool minding_s
 {
     naive_gpu *g = &s->gpu[gpu];
     int n = naive_running(s, gpu);
-    if (!g->up || g->draining || n >= g->info.max_batch || r->n_tokens + 1 > g->info.max_tokens)
+    if (!naive_open(s, gpu) || n >= g->info.max_batch || r->n_tokens + 1 > g->info.max_tokens)
         return false;
     if (r->confined ? n > 0 : s->reserved == gpu + 1 || naive_has_confined(s, gpu))
         return false;
@@ -149,7 +158,7 @@ static bool naive_too_large(const naive *s, const naive_request *r)
     bool any = false;
     for (int i = 0; i < NAIVE_GPUS; i++) {
         const naive_gpu *g = &s->gpu[i];
-        if (!g->up || g->draining)
+        if (!naive_open(s, i))
             continue;
         any = true;
         if (naive_pages(g, r->n_tokens) <= g->info.n_pages && r->n_tokens + 1 <= g->info.max_tokens)
@@ -163,22 +172,24 @@ static bool naive_is_hopeless(const naive *s, const naive_request *r)
     return naive_too_large(s, r) && !r->taken_on && r->n_tokens >= s->most_tokens;
 }
 
-/* Since when there has been no GPU that takes anybody. */
+/* Other GPUs are open than before: since when there has been none; and one that is not open is not reserved. */
 static void naive_count_open(naive *s, double now)
 {
     bool any = false;
     for (int g = 0; g < NAIVE_GPUS; g++)
-        any |= s->gpu[g].up && !s->gpu[g].draining;
+        any |= naive_open(s, g);
     if (any)
         s->none_since = -1;
     else if (s->none_since < 0)
         s->none_since = now;
+    if (s->reserved && !naive_open(s, s->reserved - 1))
+        s->reserved = 0;
 }
 
 /* Whether it is to leave its GPU. */
 static bool naive_leaves(const naive *s, const naive_request *r)
 {
-    return r->gpu >= 0 && (s->gpu[r->gpu].draining || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
+    return r->gpu >= 0 && (!naive_open(s, r->gpu) || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
 }
 
 /* All that wait or leave, oldest first; but for those who wait to be alone. */
@@ -254,7 +265,7 @@ static void naive_reserve(naive *s, const naive_request *r)
 {
     for (int g = 0; g < NAIVE_GPUS; g++) {
         const naive_gpu *i = &s->gpu[g];
-        bool fits = i->up && !i->draining && naive_pages(i, r->n_tokens) <= i->info.n_pages && r->n_tokens + 1 <= i->info.max_tokens;
+        bool fits = naive_open(s, g) && naive_pages(i, r->n_tokens) <= i->info.n_pages && r->n_tokens + 1 <= i->info.max_tokens;
         if (fits && (!s->reserved || naive_above(s, s->reserved - 1, g)))
             s->reserved = g + 1;
     }
@@ -400,12 +411,17 @@ static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
     return naive_running(s, gpu) == 1 && last->add && last->id == r->id && last->attempt == r->attempt;
 }
 
-/* Its worker died: a suspect; the second time confined; three times in a row alone, or alone after 16 deaths, a killer. */
-static void naive_blame(naive *s, double now, naive_request *r, bool alone)
+/* Its worker died: a suspect; the second time confined; three times in a row alone, or alone after 16 deaths, a killer. Or
+ * its link was lost: the same, but it takes 16 of these to make a killer. */
+static void naive_blame(naive *s, double now, naive_request *r, bool died, bool alone)
 {
-    r->n_deaths++;
-    r->n_alone = alone ? r->n_alone + 1 : 0;
-    if (r->n_alone >= 3 || (alone && r->n_deaths > 16)) {
+    if (died) {
+        r->n_deaths++;
+        r->n_alone = alone ? r->n_alone + 1 : 0;
+    } else {
+        r->n_lost++;
+    }
+    if (died ? r->n_alone >= 3 || (alone && r->n_deaths > 16) : r->n_lost >= 16) {
         naive_killer *k = &s->killer[s->n_killers++];
         CHECK(s->n_killers < NAIVE_REQUESTS);
         k->n = r->n_prompt;
@@ -429,10 +445,10 @@ static void naive_lose(naive *s, double now, int gpu, bool died)
     naive_request *first = naive_extreme(s, gpu, true);
     bool alone = first && naive_is_alone(s, gpu, first);
     for (naive_request *r; (r = naive_extreme(s, gpu, true));) {
-        bool blamed = died && naive_was_taken_in(&s->gpu[gpu], r);
+        bool blamed = died == naive_was_taken_in(&s->gpu[gpu], r);
         r->gpu = -1;
         if (blamed)
-            naive_blame(s, now, r, alone);
+            naive_blame(s, now, r, died, alone);
         else
             naive_put_back(s, r);
     }
@@ -460,11 +476,15 @@ void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
 
 void naive_gpus_drain(naive *s, double now, const int *gpu, int n)
 {
-    for (int i = 0; i < n; i++) {
-        if (s->reserved == gpu[i] + 1)
-            s->reserved = 0;
+    for (int i = 0; i < n; i++)
         s->gpu[gpu[i]].draining = true;
-    }
+    naive_count_open(s, now);
+    naive_fill(s, now);
+}
+
+void naive_gpu_pace(naive *s, double now, int gpu, bool slow)
+{
+    s->gpu[gpu].slow = slow;
     naive_count_open(s, now);
     naive_fill(s, now);
 }
@@ -487,7 +507,7 @@ static void naive_tokens(naive *s, int gpu, const report_tokens *t)
     }
     for (int i = 0; i < t->n; i++)
         r->token[r->n_tokens++] = t->token[i];
-    r->n_alone = 0;
+    r->n_alone = r->n_lost = 0;
     if (r->n_deaths < 16) {
         r->was_confined |= r->confined;
         r->suspect = r->confined = false;
@@ -533,7 +553,7 @@ void naive_report(naive *s, double now, int gpu, const gpu_report *p)
 static bool naive_light(const naive *s, int gpu)
 {
     int n = naive_running(s, gpu);
-    return s->gpu[gpu].up && !s->gpu[gpu].draining && s->reserved != gpu + 1 && n > 0 && n < s->opt.light_share * s->gpu[gpu].info.max_batch;
+    return naive_open(s, gpu) && s->reserved != gpu + 1 && n > 0 && n < s->opt.light_share * s->gpu[gpu].info.max_batch;
 }
 
 static bool naive_worth(const naive *s, int gpu, double now)
@@ -628,7 +648,7 @@ void naive_tick(naive *s, double now)
     if (s->none_since >= 0)
         naive_end_late(s, now, s->opt.max_no_gpu, s->none_since);
     for (naive_request *r; (r = naive_first_overdue(s, now));)
-        naive_end(s, r, END_TOO_LARGE);
+        naive_end(s, r, r->n_tokens > r->n_prompt ? END_LENGTH : END_TOO_LARGE);
     naive_fill(s, now);
     if (s->opt.consolidate_every > 0 && now >= s->next_look) {
         naive_consolidate(s, now);

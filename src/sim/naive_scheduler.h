@@ -18,7 +18,7 @@ typedef struct {
     uint32_t attempt;
     char adapter[16];
     bool taken_on, suspect, confined, was_confined;
-    int n_deaths, n_alone;
+    int n_deaths, n_alone, n_lost;
     double aside;               /* since when; below 0: it is not */
     uint64_t turn;              /* order of stepping aside */
     uint64_t serial;            /* order of submission */
@@ -27,7 +27,7 @@ typedef struct {
 typedef struct { bool add; uint64_t id; uint32_t attempt; int pages; } naive_sent;
 
 typedef struct {
-    bool up, draining;
+    bool up, draining, slow;
     char uuid[40];
     gpu_info info;
     int pages_free;
@@ -61,6 +61,7 @@ void naive_frontend_gone(naive *s, double now, int frontend);
 void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info);
 void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died);
 void naive_gpus_drain(naive *s, double now, const int *gpu, int n);
+void naive_gpu_pace(naive *s, double now, int gpu, bool slow);
 void naive_report(naive *s, double now, int gpu, const gpu_report *p);
 void naive_tick(naive *s, double now);
 

@@ -388,10 +388,10 @@ static void free_dialer(dialer *d)
     free(d);
 }
 
-dialer *network_dialer_new(net_loop *l, const char *address, const char *tls_ca, err *e)
+dialer *network_dialer_new(net_loop *l, const char *address, const credentials *own, err *e)
 {
     static const dialer_ops ops = {.dial = dial, .free = free_dialer};
-    (void)tls_ca;
+    (void)own;
     (void)e;
     sim_dialer *d = XNEW(sim_dialer);
     *d = (sim_dialer){.base = {&ops, "simulated"}, .at = (sim_process *)l};
@@ -409,11 +409,10 @@ static void free_acceptor(acceptor *base)
     free(a);
 }
 
-acceptor *network_acceptor_new(net_loop *l, const char *address, const char *tls_cert, const char *tls_key, const acceptor_events *events,
+acceptor *network_acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events,
                                err *e)
 {
-    (void)tls_cert;
-    (void)tls_key;
+    (void)own;
     (void)e;
     sim_process *p = (sim_process *)l;
     sim_acceptor *a = XNEW(sim_acceptor);

@@ -35,8 +35,8 @@ void network_set_weather(network *n, const network_weather *weather);
 void network_stop_noise(network *n);
 
 /* What a process's loop makes (net/loop.h). Addresses are names of processes. */
-dialer *network_dialer_new(net_loop *l, const char *address, const char *tls_ca, err *e);
-acceptor *network_acceptor_new(net_loop *l, const char *address, const char *tls_cert, const char *tls_key, const acceptor_events *events,
+dialer *network_dialer_new(net_loop *l, const char *address, const credentials *own, err *e);
+acceptor *network_acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events,
                                err *e);
 
 /* Do this to the newest connection of the process that dialed. False when it has none. */

@@ -94,7 +94,8 @@ void setting_draw_cluster(setting *s)
     k->n_fronts = 1 + (int)draw(s, c, MOST_FRONTENDS);
     make_machines(s);
     k->link = link_options_default();
-    k->link.secret = "known to all";
+    static const credentials known = {.secret = {"known to all"}};
+    k->link.own = &known;
     if (often(s, c, 0.3)) {
         k->link.ping_every = 0.3;
         k->link.silence = 1.5;

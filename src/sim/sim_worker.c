@@ -242,9 +242,10 @@ static void on_ready(void *ctx)
     if (m->device_room > 0)
         toy_limit_adapters(w->device, m->device_room);
     w->grammars = grammars_new((vocabulary_source){.read = toy_vocabulary}, NULL);
-    char uuid[64];
+    char uuid[64], kind[32];
     snprintf(uuid, sizeof uuid, "gpu-%s-%d", m->name, w->gpu);
-    w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu, .uuid = uuid, .device = "toy", .max_batch = m->max_batch, .grammars = w->grammars,
+    snprintf(kind, sizeof kind, "toy of %.16s", m->name);       /* machines are not equally fast */
+    w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu, .uuid = uuid, .device = kind, .max_batch = m->max_batch, .grammars = w->grammars,
                                             .max_tokens = TOY_CONTEXT, .send = send_up, .now = now, .ctx = w});
     w->turn.run = on_turn;
     worker_greet(w->w);
@@ -340,7 +341,8 @@ bool sim_worker_is_empty(const sim_worker *w)
     if (!w->w)
         return true;
     engine_stats s = engine_get_stats(w->g);
-    return engine_is_idle(w->g) && s.pages_free == s.pages_total && w->in.bytes.len == 0;
+    bool has_pages = engine_is_idle(w->g) && s.pages_free < s.pages_total;
+    return worker_is_empty(w->w) && !has_pages && w->in.bytes.len == 0;
 }
 
 bool sim_worker_is_held(const sim_worker *w)

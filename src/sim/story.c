@@ -163,7 +163,7 @@ static void check_error(story *s, client *q)
 static void check_client(story *s, client *q)
 {
     if (q->state == CLIENT_ANSWERED && !*q->error) {
-        client_check_answer(q);
+        client_check_answer(q, excuse_for_end(&s->c, q));
         s->c.counts.finished++;
     } else {
         client_check_part(q);
@@ -262,6 +262,7 @@ static void play(story *s)
     if (s->c.w.violation.len)
         return;
     cluster_count(&s->c);
+    s->c.in_order = true;
     have_late_clients(s);
     if (!s->c.w.violation.len)
         drain_all(s);

@@ -32,6 +32,7 @@ void stranger_knock(stranger *s, world *w, const char *door, const link_options 
 {
     if (s->link)
         return;
+    static const credentials guess = {.secret = {"a guess"}};
     link_options o = *like;
     const link_events events = {on_up, on_message, on_down, s};
     err e;
@@ -39,7 +40,7 @@ void stranger_knock(stranger *s, world *w, const char *door, const link_options 
     s->kind = kind;
     s->leaving = (sim_task){.run = leave, .ctx = s};
     o.name = STRANGER;
-    o.secret = kind == STRANGER_OTHER_SECRET ? "a guess" : o.secret;
+    o.own = kind == STRANGER_OTHER_SECRET ? &guess : o.own;
     o.model = kind == STRANGER_OTHER_MODEL ? "another" : "toy";
     o.role = kind == STRANGER_SCHEDULER ? HELLO__ROLE__SCHEDULER : HELLO__ROLE__RUNNER;
     s->link = link_connect(&s->p.base, door, &o, &events, &e);

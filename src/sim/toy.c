@@ -224,9 +224,9 @@ static void forget(backend *be, const void *owner)
     (void)be, (void)owner;
 }
 
-static void embed(backend *be, tensor *y, const tensor *table, const batch *b)
+static void embed(backend *be, tensor *y, const tensor *table, int first, const batch *b)
 {
-    (void)be, (void)y, (void)table, (void)b;
+    (void)be, (void)y, (void)table, (void)first, (void)b;
 }
 
 static void rms_norm(backend *be, tensor *y, const tensor *x, const tensor *w, float eps)
@@ -335,7 +335,8 @@ toy *toy_new(bool runs_ahead, bool own_memory)
     toy *t = XNEW(toy);
     t->be = (backend){.ops = &ops, .name = "toy", .act = DTYPE_F32, .owns_host_memory = !own_memory, .runs_ahead = runs_ahead};
     t->room = -1;
-    t->m = (model){.be = &t->be, .layer = XNEW(model_layer)};
+    t->m = (model){.be = &t->be, .rank = XNEW(model_rank)};
+    t->m.rank->layer = XNEW(model_layer);
     t->m.config = (model_config){.family = "toy", .n_layers = 1, .hidden = 1, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .ffn = 1,
                                  .vocab = TOY_VOCAB, .max_positions = TOY_CONTEXT, .layer_slides = &t->slides, .bos = -1, .n_eos = 1,
                                  .eos = {TOY_EOS}};
@@ -346,7 +347,8 @@ void toy_free(toy *t)
 {
     if (!t)
         return;
-    free(t->m.layer);
+    free(t->m.rank->layer);
+    free(t->m.rank);
     free(t->state);
     free(t->drawn[0]);
     free(t->drawn[1]);
@@ -371,8 +373,8 @@ void toy_limit_adapters(toy *t, int n)
 lora *toy_adapter(uint64_t content)
 {
     lora *l = lora_new(1);
-    l->data = xmalloc(sizeof content);
-    l->bytes = sizeof content;
+    l->site[0].part[0] = (lora_part){.rank = 1, .scale = 1, .a = {NULL, DTYPE_F32, 1, 2}, .b = {NULL, DTYPE_F32, 1, 1}};
+    lora_place(l);
     memcpy(l->data, &content, sizeof content);
     return l;
 }

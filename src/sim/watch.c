@@ -23,7 +23,7 @@ typedef struct {
     uint64_t add;               /* number of its add among that GPU's commands */
     int pages;                  /* that it takes there, until the add is seen */
     bool suspect, confined;
-    int n_deaths, n_alone;      /* as in scheduler/request.h */
+    int n_deaths, n_alone, n_lost;      /* as in scheduler/request.h */
     bool must_end;              /* it has been alone on three workers in a row that died, or seen too many die */
     bool killed;                /* was ended for it */
     bool doubled;               /* was submitted while it was there */
@@ -31,7 +31,7 @@ typedef struct {
 } watched;
 
 typedef struct {
-    bool up, draining;
+    bool up, draining, slow;
     gpu_info info;
     int pages_free;
     uint64_t n_sent, n_seen;
@@ -113,6 +113,15 @@ static bool waits(const watched *r)
 static bool is_before(const watched *a, const watched *b)
 {
     return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
+}
+
+/* Whether it takes requests: slow ones only while no other does. */
+static bool is_open(const watch *w, int gpu)
+{
+    bool others = false;
+    for (int i = 0; i < MOST_GPUS; i++)
+        others |= w->gpu[i].up && !w->gpu[i].draining && !w->gpu[i].slow;
+    return w->gpu[gpu].up && !w->gpu[gpu].draining && !(w->gpu[gpu].slow && others);
 }
 
 static int n_running(const watch *w, int gpu)
@@ -207,11 +216,15 @@ void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info)
         w->capacity = g->info.max_tokens;
 }
 
-static void blame(watched *r, bool alone)
+static void blame(watched *r, bool died, bool alone)
 {
-    r->n_deaths++;
-    r->n_alone = alone ? r->n_alone + 1 : 0;
-    r->must_end = r->n_alone >= 3 || (alone && r->n_deaths > 16);
+    if (died) {
+        r->n_deaths++;
+        r->n_alone = alone ? r->n_alone + 1 : 0;
+        r->must_end = r->n_alone >= 3 || (alone && r->n_deaths > 16);
+    } else {
+        r->must_end = ++r->n_lost >= 16;
+    }
     r->confined = r->suspect || r->n_deaths >= 16;
     r->suspect = true;
 }
@@ -223,8 +236,8 @@ static void lose_gpu(watch *w, int gpu, bool died)
         watched *r = &w->request[i];
         if (!r->there || r->gpu != gpu)
             continue;
-        if (died && r->add <= w->gpu[gpu].n_seen)
-            blame(r, one && r->add == w->gpu[gpu].n_sent);
+        if (died == (r->add <= w->gpu[gpu].n_seen))
+            blame(r, died, one && r->add == w->gpu[gpu].n_sent);
         r->gpu = -1;
     }
     w->gpu[gpu].up = false;
@@ -242,6 +255,12 @@ void watch_gpus_drain(watch *w, double now, const int *gpu, int n)
     begin(w, now);
     for (int i = 0; i < n; i++)
         w->gpu[gpu[i]].draining = true;
+}
+
+void watch_gpu_pace(watch *w, double now, int gpu, bool slow)
+{
+    begin(w, now);
+    w->gpu[gpu].slow = slow;
 }
 
 void watch_tick(watch *w, double now)
@@ -271,8 +290,8 @@ static void check_place(watch *w, const watched *r, const command *c)
 {
     const watched_gpu *g = &w->gpu[c->gpu];
     int n = n_running(w, c->gpu);
-    if (!g->up || g->draining)
-        violate(w, "placed on a GPU that is gone or drains", c->id);
+    if (!is_open(w, c->gpu))
+        violate(w, "placed on a GPU that is gone, drains or is slow", c->id);
     if (n >= g->info.max_batch)
         violate(w, "placed beyond the batch limit", c->id);
     if (pages_for(g, r->n_tokens + 1) + n > pages_left(w, c->gpu))
@@ -296,7 +315,7 @@ static bool is_too_large(const watch *w, const watched *r)
     bool any = false;
     for (int i = 0; i < MOST_GPUS; i++) {
         const watched_gpu *g = &w->gpu[i];
-        if (!g->up || g->draining)
+        if (!is_open(w, i))
             continue;
         any = true;
         if (r->n_tokens + 1 <= g->info.max_tokens)
@@ -354,7 +373,7 @@ static void check_cancel(watch *w, const command *c)
         violate(w, "cancelled where it is not", c->id);
     if (!w->gpu[c->gpu].up)
         violate(w, "cancelled on a GPU that is gone", c->id);
-    w->put_back_early = r->there && w->in_report && !w->gpu[c->gpu].draining && !is_newest(w, c->gpu, r);
+    w->put_back_early = r->there && w->in_report && is_open(w, c->gpu) && !is_newest(w, c->gpu, r);
     w->gpu[c->gpu].n_sent++;
     r->gpu = -1;
 }
@@ -367,7 +386,7 @@ static void check_tokens(watch *w, const command *c)
     else if (c->tokens->index != r->n_tokens - r->n_prompt)
         violate(w, "tokens repeated or left out", c->id);
     r->n_tokens += c->tokens->n;
-    r->n_alone = 0;
+    r->n_alone = r->n_lost = 0;
     if (r->n_deaths < 16)
         r->suspect = r->confined = false;
 }
@@ -386,7 +405,7 @@ static bool has_waited(const watch *w, double seconds)
 {
     bool any = false;
     for (int i = 0; i < MOST_GPUS; i++)
-        any |= w->gpu[i].up && !w->gpu[i].draining;
+        any |= is_open(w, i);
     return (w->opt.max_wait > 0 && seconds >= w->opt.max_wait) || (!any && w->opt.max_no_gpu > 0 && seconds >= w->opt.max_no_gpu);
 }
 
@@ -454,7 +473,7 @@ void watch_command(watch *w, const command *c)
 static void check_idle(watch *w, int gpu, const watched *first)
 {
     const watched_gpu *g = &w->gpu[gpu];
-    bool idle = g->up && !g->draining && n_running(w, gpu) == 0 && g->n_seen == g->n_sent && g->pages_free == g->info.n_pages;
+    bool idle = is_open(w, gpu) && n_running(w, gpu) == 0 && g->n_seen == g->n_sent && g->pages_free == g->info.n_pages;
     if (idle && pages_for(g, first->n_tokens + 1) <= g->info.n_pages)
         violate(w, "waits while a GPU is idle", first->id);
 }

@@ -23,6 +23,7 @@ watch *watch_new(const scheduler_options *o);
 void watch_free(watch *w);
 
 /* Before the scheduler gets the event; as scheduler_tap has them. */
+void watch_gpu_pace(watch *w, double now, int gpu, bool slow);
 void watch_submit(watch *w, double now, int frontend, const submission *s);
 void watch_cancel(watch *w, double now, int frontend, uint64_t id);
 void watch_frontend_gone(watch *w, double now, int frontend);

@@ -196,6 +196,19 @@ void added_tokens_free(added_tokens *a)
     free(a);
 }
 
+size_t added_tokens_longest(const added_tokens *a)
+{
+    size_t longest = 1;
+    for (size_t i = 0; i < a->n; i++) {
+        const added_token *t = &a->token[i];
+        if (t->lstrip || t->rstrip)
+            return 0;
+        longest = t->n > longest ? t->n : longest;
+        longest = t->n_sought > longest ? t->n_sought : longest;
+    }
+    return longest;
+}
+
 size_t added_tokens_n_ids(const added_tokens *a)
 {
     return a->n_ids;

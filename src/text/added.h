@@ -29,6 +29,9 @@ typedef struct added_tokens added_tokens;
 added_tokens *added_tokens_new(const json_t *list, const vocab *v, const normalizer *z, err *e);
 void added_tokens_free(added_tokens *a);
 
+/* Bytes of the longest one's text; 0: some take blanks around them too, any number. 1 if there are none. */
+size_t added_tokens_longest(const added_tokens *a);
+
 size_t added_tokens_n_ids(const added_tokens *a);                           /* largest id + 1; 0: none */
 const added_token *added_tokens_by_id(const added_tokens *a, int id);       /* or NULL */
 const added_token *added_tokens_find(const added_tokens *a, const char *content, size_t n);  /* or NULL */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "text/byte_level.h"
 #include "text/component.h"
 #include "text/utf8.h"
 
@@ -236,6 +237,34 @@ void bpe_free(bpe *b)
     free(b->unk_token);
     free((void *)b->self);
     free(b);
+}
+
+static bool has_all_bytes(const bpe *b)
+{
+    for (int i = 0; i < 256; i++)
+        if (b->byte_id[i] < 0)
+            return false;
+    return true;
+}
+
+static bool has_byte_alphabet(const bpe *b)
+{
+    bool all = true;
+    for (int i = 0; i < 256 && all; i++) {
+        char byte = (char)i;
+        buf text = {0};
+        byte_level_encode(&byte, 1, &text);
+        all = vocab_find(&b->v, text.data, text.len) >= 0;
+        buf_free(&text);
+    }
+    return all;
+}
+
+bool bpe_keeps_all(const bpe *b, bool bytes_only)
+{
+    if (b->byte_fallback && has_all_bytes(b))
+        return true;
+    return (b->unk_id >= 0 && !b->fuse_unk) || (bytes_only && has_byte_alphabet(b));
 }
 
 const vocab *bpe_vocab(const bpe *b)

@@ -6,6 +6,7 @@
 #ifndef PUNICA_TEXT_BPE_H
 #define PUNICA_TEXT_BPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -20,6 +21,10 @@ typedef struct bpe_scratch bpe_scratch;     /* what one thread needs while encod
 bpe *bpe_new(const json_t *model, err *e);
 void bpe_free(bpe *b);
 const vocab *bpe_vocab(const bpe *b);
+
+/* Whether every character becomes tokens of its own, so that no id stands for more bytes than its string has (or four,
+ * of a character that is not known). bytes_only: of texts in the alphabet of byte_level.h. */
+bool bpe_keeps_all(const bpe *b, bool bytes_only);
 
 bpe_scratch *bpe_scratch_new(void);
 void bpe_scratch_free(bpe_scratch *s);

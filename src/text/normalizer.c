@@ -110,6 +110,29 @@ void normalizer_free(normalizer *z)
     free(z);
 }
 
+/* NFC makes a syllable of three bytes of three letters of three; the compatibility forms, besides, one byte of a letter of
+ * four. Lower case of the Kelvin sign is a k. */
+static size_t step_shrink(const step *s)
+{
+    switch (s->kind) {
+    case STEP_FORM: return s->form == FORM_NFKC || s->form == FORM_NFKD ? 12 : 3;
+    case STEP_LOWERCASE: return 3;
+    case STEP_PREPEND: return 1;
+    case STEP_REPLACE: return s->n ? pattern_literal_length(s->pattern) : 0;
+    case STEP_STRIP:
+    case STEP_STRIP_ACCENTS: break;
+    }
+    return 0;
+}
+
+size_t normalizer_most_shrink(const normalizer *z)
+{
+    size_t all = 1;
+    for (int i = 0; i < z->n_steps; i++)
+        all = all > 1u << 20 ? 0 : all * step_shrink(&z->steps[i]);
+    return all;
+}
+
 bool normalizer_is_empty(const normalizer *z)
 {
     return z->n_steps == 0;

@@ -282,6 +282,11 @@ void pattern_free(pattern *p)
     free(p);
 }
 
+size_t pattern_literal_length(const pattern *p)
+{
+    return p->literal ? p->n : 0;
+}
+
 bool pattern_is_literal(const pattern *p)
 {
     return p->literal != NULL;

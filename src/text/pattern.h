@@ -27,6 +27,7 @@ pattern *pattern_new_regex(const char *text, size_t n, err *e);
 pattern *pattern_from_json(const json_t *spec, err *e);     /* {"String": ...} or {"Regex": ...} */
 void pattern_free(pattern *p);
 bool pattern_is_literal(const pattern *p);      /* its scans need no matcher */
+size_t pattern_literal_length(const pattern *p);        /* bytes; 0: it is a regular expression */
 
 /* text_len: of the text to encode. It sets the time all searches with this matcher may take
  * together, so that no pattern, however written, can hang a thread. */

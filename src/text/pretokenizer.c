@@ -210,6 +210,21 @@ void pretokenizer_free(pretokenizer *p)
     free(p);
 }
 
+bool pretokenizer_keeps_all(const pretokenizer *p)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        const step *s = &p->steps[i];
+        if ((s->kind == STEP_SPLIT && s->mode == SPLIT_REMOVED) || (s->kind == STEP_SPACES && s->n == 0))
+            return false;
+    }
+    return true;
+}
+
+bool pretokenizer_makes_bytes(const pretokenizer *p)
+{
+    return p->n_steps > 0 && p->steps[p->n_steps - 1].kind == STEP_BYTES;
+}
+
 pretokenizer_scratch *pretokenizer_scratch_new(void)
 {
     return XNEW(pretokenizer_scratch);

@@ -19,6 +19,10 @@ typedef struct pretokenizer_scratch pretokenizer_scratch;
 pretokenizer *pretokenizer_new(const json_t *spec, err *e);
 void pretokenizer_free(pretokenizer *p);
 
+/* Whether no text is dropped; and whether pieces are in the alphabet of byte_level.h. */
+bool pretokenizer_keeps_all(const pretokenizer *p);
+bool pretokenizer_makes_bytes(const pretokenizer *p);
+
 pretokenizer_scratch *pretokenizer_scratch_new(void);
 void pretokenizer_scratch_free(pretokenizer_scratch *s);
 

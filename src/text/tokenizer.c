@@ -27,6 +27,7 @@ struct tokenizer {
     pretokenizer *pretokenize;
     decoder *decode;
     template around;
+    size_t longest;             /* see tokenizer_longest() */
 };
 
 /* truncation and padding prepare batches for training; Transformers switches both off unless a
@@ -85,6 +86,15 @@ static int apply_config(tokenizer *t, const json_t *config, err *e)
     return 0;
 }
 
+static size_t find_longest(const tokenizer *t)
+{
+    size_t shrink = normalizer_most_shrink(t->normalize), added = added_tokens_longest(t->added), longest = bpe_vocab(t->model)->max_len;
+    if (!pretokenizer_keeps_all(t->pretokenize) || !bpe_keeps_all(t->model, pretokenizer_makes_bytes(t->pretokenize)) || !added)
+        return 0;
+    longest = longest > added ? longest : added;
+    return (longest > 4 ? longest : 4) * shrink;
+}
+
 /* doc and config are consumed. */
 static tokenizer *make(json_t *doc, json_t *config, err *e)
 {
@@ -94,8 +104,10 @@ static tokenizer *make(json_t *doc, json_t *config, err *e)
         err_wrap(e, "tokenizer_config.json");
     json_decref(doc);
     json_decref(config);
-    if (rc == 0)
+    if (rc == 0) {
+        t->longest = find_longest(t);
         return t;
+    }
     tokenizer_free(t);
     return NULL;
 }
@@ -148,12 +160,29 @@ typedef struct {
     pretokenizer_scratch *pieces;
     buf normalized;
     ids *out;
+    const encode_limits *limits;        /* NULL: none */
+    size_t max_n;               /* of out */
+    bool stopped;
 } encoding;
+
+/* Whether to go on. */
+static int check_limits(encoding *c)
+{
+    const encode_limits *l = c->limits;
+    c->stopped = l && (c->out->n > c->max_n || (l->stop && atomic_load_explicit(l->stop, memory_order_relaxed)));
+    return c->stopped ? -1 : 0;
+}
+
+static int add_one(encoding *c, int id)
+{
+    ids_add(c->out, id);
+    return check_limits(c);
+}
 
 static int encode_piece(void *self, const char *text, size_t n, err *e)
 {
     encoding *c = self;
-    return bpe_encode(c->t->model, c->bpe, text, n, c->out, e);
+    return bpe_encode(c->t->model, c->bpe, text, n, c->out, e) ? -1 : check_limits(c);
 }
 
 /* Text between added tokens: normalise it, find the added tokens that are normalised too, and
@@ -172,10 +201,8 @@ static int encode_between(encoding *c, const char *text, size_t n, bool at_start
     added_scan_begin(&scan, c->t->added, true, c->m, text, n);
     while (added_scan_next(&scan, &span)) {
         bool first = at_start && !head_lost && span.start == 0;
-        if (span.token)
-            ids_add(c->out, span.token->id);
-        else if (pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start,
-                                  span.end - span.start, first, encode_piece, c, e))
+        if (span.token ? add_one(c, span.token->id)
+                       : pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start, span.end - span.start, first, encode_piece, c, e))
             return -1;
     }
     return 0;
@@ -187,9 +214,7 @@ static int encode_text(encoding *c, const char *text, size_t n, err *e)
     added_span span;
     added_scan_begin(&scan, c->t->added, false, c->m, text, n);
     while (added_scan_next(&scan, &span)) {
-        if (span.token)
-            ids_add(c->out, span.token->id);
-        else if (encode_between(c, text + span.start, span.end - span.start, span.start == 0, e))
+        if (span.token ? add_one(c, span.token->id) : encode_between(c, text + span.start, span.end - span.start, span.start == 0, e))
             return -1;
     }
     return 0;
@@ -211,6 +236,13 @@ static int encode_around(encoding *c, const char *text, size_t n, bool add_speci
 
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, ids *out, err *e)
 {
+    return tokenizer_encode_within(t, text, n, add_special, NULL, out, e);
+}
+
+int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool add_special, const encode_limits *l, ids *out, err *e)
+{
+    if (l && t->longest && n / t->longest > l->max_ids)
+        return 1;               /* without a look at it */
     if (n > MAX_TEXT)
         return err_set(e, "the text has %zu bytes; at most %zu can be encoded", n, MAX_TEXT);
     buf repaired = {0};
@@ -222,7 +254,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_sp
         n = repaired.len;
     }
     size_t before = out->n;
-    encoding c = {.t = t, .m = matcher_new(n), .out = out};
+    encoding c = {.t = t, .m = matcher_new(n), .out = out, .limits = l, .max_n = before + (l ? l->max_ids : 0)};
     c.bpe = bpe_scratch_new();
     c.pieces = pretokenizer_scratch_new();
     int rc = encode_around(&c, text, n, add_special, e);
@@ -233,7 +265,12 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_sp
     bpe_scratch_free(c.bpe);
     matcher_free(c.m);
     buf_free(&repaired);
-    return rc;
+    return c.stopped ? 1 : rc;
+}
+
+size_t tokenizer_longest(const tokenizer *t)
+{
+    return t->longest;
 }
 
 void tokenizer_decode(const tokenizer *t, const int *id, size_t n, bool skip_special, buf *out)

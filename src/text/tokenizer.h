@@ -7,6 +7,7 @@
 #ifndef PUNICA_TEXT_TOKENIZER_H
 #define PUNICA_TEXT_TOKENIZER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -30,6 +31,18 @@ void tokenizer_free(tokenizer *t);
  * bytes.decode("utf-8", errors="replace"). add_special: with the tokens the template puts around
  * a text (BOS). On failure out is as before. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, ids *out, err *e);
+
+/* The same for texts of any length: no more is done than the limits say. 1: it is more than max_ids ids, or stop has become
+ * true; out is then as before. */
+typedef struct {
+    size_t max_ids;
+    const atomic_bool *stop;    /* NULL: never */
+} encode_limits;
+int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool add_special, const encode_limits *l, ids *out, err *e);
+
+/* Bytes of text that one id can stand for at most, so that a text has at least so many ids as its bytes divided by this;
+ * 0: any number, the tokenizer may drop text. */
+size_t tokenizer_longest(const tokenizer *t);
 
 /* Append the text of the ids, always valid UTF-8. Ids without a token (a model's vocabulary may be
  * padded past the tokenizer's) give nothing. skip_special: special tokens give nothing either. */

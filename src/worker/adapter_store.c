@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/adapter.h"
 #include "worker/adapter_key.h"
@@ -48,11 +49,14 @@ static lora *load_from(const adapter_store *s, const char *name, const char *hex
         return NULL;
     }
     adapter *a = open_version(s, dir, hex, e);
-    free(dir);
     if (!a) {
+        log_warn("adapter %s: %s", name, e->msg);
+        err_hide_folder(e, dir);        /* it is told to clients */
         err_wrap(e, "adapter %s", name);
-        return NULL;
     }
+    free(dir);
+    if (!a)
+        return NULL;
     lora *l = adapter_to_lora(a, s->be);
     adapter_close(a);
     return l;

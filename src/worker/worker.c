@@ -15,6 +15,8 @@
 #include "worker/wire_sampling.h"
 
 static const double HEARTBEAT = 1;      /* seconds between Steps of a worker that has nothing to do */
+static const uint64_t PROBE = UINT64_MAX;               /* the id of the request that is nobody's */
+enum { PROBE_TOKENS = 16 };
 static const double LOADING = 0.001;    /* seconds between looks whether an adapter or grammar is there, when all wait for one */
 
 /* A request that is in the engine, or waits for its grammar to be compiled. */
@@ -36,6 +38,11 @@ struct worker {
     uint64_t n_told;                    /* of them, as of the last Step */
     bool has_new;                       /* requests that the scheduler does not know to be here */
     bool is_loading;                    /* all requests wait for their adapters or grammars */
+    bool is_probing;
+    bool is_busy;                       /* the last step left requests that run */
+    double busy_since;                  /* when the step began */
+    uint64_t rows, context;             /* of the last, and its time; 0 rows: it has been reported */
+    double seconds;
     double sent_at;                     /* the last Step */
     uint32_t reset;
     buf parts;                          /* tokens and ends of the next Step, packed */
@@ -115,6 +122,8 @@ static uint64_t arrival_of(double seconds)
 
 static int check_request(const Request *r, err *e)
 {
+    if (r->id == PROBE)
+        return err_set(e, "no request may have this id");
     if (r->n_tokens > INT_MAX || r->n_prompt > r->n_tokens)
         return err_set(e, "the request has %zu tokens, %u of them prompt", r->n_tokens, r->n_prompt);
     if (r->digest.len != 0 && r->digest.len != DIGEST_BYTES)
@@ -159,9 +168,36 @@ static void take_cancel(worker *w, uint64_t id)
     remove_job(w, j);
 }
 
+static bool any_waits(const worker *w)
+{
+    for (size_t i = 0; i < w->n_jobs; i++)
+        if (w->jobs[i].waiting)
+            return true;
+    return false;
+}
+
+/* Make tokens for nobody, unless there is something to do. Whoever comes has all the room: it is as if there were no probe. */
+static void begin_probe(worker *w)
+{
+    err e;
+    static const int token[] = {0};
+    engine_request q = {.id = PROBE, .token = token, .n_tokens = 1, .n_prompt = 1, .how = sampling_default()};
+    q.how.max_tokens = PROBE_TOKENS;
+    q.how.ignore_eos = true;
+    w->is_probing = engine_is_idle(w->g) && !any_waits(w) && engine_add(w->g, &q, &e) == 0;
+}
+
+static void end_probe(worker *w)
+{
+    if (w->is_probing)
+        engine_cancel(w->g, PROBE);
+    w->is_probing = false;
+}
+
 static void take_add(worker *w, const Request *r)
 {
     err e;
+    end_probe(w);
     take_cancel(w, r->id);              /* an older attempt whose end has crossed this on the way */
     work j = {.id = r->id, .attempt = r->attempt, .n_output = (int)(r->n_tokens - r->n_prompt)};
     add_status status = add_to_engine(w, r, &j.n_logprobs, &e);
@@ -203,14 +239,6 @@ static void add_waiting(worker *w)
     }
 }
 
-static bool any_waits(const worker *w)
-{
-    for (size_t i = 0; i < w->n_jobs; i++)
-        if (w->jobs[i].waiting)
-            return true;
-    return false;
-}
-
 static void take_command(worker *w, const Command *c)
 {
     w->n_seen++;
@@ -226,6 +254,7 @@ static void take_command(worker *w, const Command *c)
 /* Forget everything. */
 static void take_reset(worker *w, uint32_t number)
 {
+    end_probe(w);
     while (w->n_jobs > 0)
         take_cancel(w, w->jobs[w->n_jobs - 1].id);
     buf_clear(&w->parts);
@@ -243,7 +272,14 @@ int worker_take(worker *w, const void *bytes, size_t n, err *e)
         take_reset(w, m->commands->reset);
     for (size_t i = 0; i < m->commands->n_commands; i++)
         take_command(w, m->commands->commands[i]);
+    if (m->commands->probe && !w->is_probing)
+        begin_probe(w);
     return 0;
+}
+
+bool worker_is_empty(const worker *w)
+{
+    return (w->is_probing || engine_is_idle(w->g)) && !any_waits(w);
 }
 
 double worker_may_wait(const worker *w)
@@ -254,6 +290,10 @@ double worker_may_wait(const worker *w)
 
 static void take_event(worker *w, const event *ev)
 {
+    if (ev->id == PROBE) {
+        w->is_probing = ev->kind == EVENT_TOKEN;
+        return;
+    }
     work *j = find_job(w, ev->id);
     CHECK(j);                           /* the engine says nothing of what was cancelled */
     switch (ev->kind) {
@@ -273,6 +313,17 @@ static void take_event(worker *w, const event *ev)
     remove_job(w, j);
 }
 
+/* How large the step was, and how long it took. */
+static void measure(worker *w, const engine_stats *before, const engine_stats *after)
+{
+    double now = w->is.now(w->is.ctx);
+    w->rows = after->rows - before->rows;
+    w->context = after->kv_positions - before->kv_positions;
+    w->seconds = now - w->busy_since;
+    w->busy_since = now;
+    w->is_busy = after->n_active > 0;
+}
+
 static int run_step(worker *w, err *e)
 {
     const event *events;
@@ -283,11 +334,14 @@ static int run_step(worker *w, err *e)
         w->is_loading = any_waits(w);
         return 0;
     }
+    engine_stats before = engine_get_stats(w->g);
     if (engine_step(w->g, &events, &n, e))
         return -1;
     for (int i = 0; i < n; i++)
         take_event(w, &events[i]);
-    w->is_loading = n == 0 && engine_get_stats(w->g).n_active == 0;
+    engine_stats after = engine_get_stats(w->g);
+    w->is_loading = n == 0 && after.n_active == 0;
+    measure(w, &before, &after);
     return 0;
 }
 
@@ -302,9 +356,14 @@ static worker_status send_step(worker *w)
     Step s = STEP__INIT;
     s.gpu = (uint32_t)w->is.gpu;
     s.n_seen = w->n_seen;
-    s.pages_free = stats.pages_free - stats.pages_wanted;
+    s.pages_free = w->is_probing ? stats.pages_total : stats.pages_free - stats.pages_wanted;
     s.reset = w->reset;
     s.n_requests = (uint32_t)w->n_jobs;
+    s.rows = (uint32_t)w->rows;
+    s.context = w->context;
+    s.micros = (uint64_t)(w->seconds * 1e6);
+    w->rows = w->context = 0;
+    w->seconds = 0;
     size_t n = step__get_packed_size(&s);
     buf_clear(&w->body);
     CHECK(step__pack(&s, (uint8_t *)buf_extend(&w->body, n)) == n);
@@ -339,6 +398,8 @@ worker_status worker_greet(worker *w)
 
 worker_status worker_report_news(worker *w)
 {
+    if (!w->is_busy)
+        w->busy_since = w->is.now(w->is.ctx);
     return w->has_new ? send_step(w) : WORKER_GOES_ON;
 }
 

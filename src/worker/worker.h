@@ -3,7 +3,8 @@
  *   commands ──▶ worker_take ──▶ worker_report_news ──▶ worker_step: one engine step, one Step out ──▶ ...
  *
  * A Step goes out at the end of each engine step, and one a second when there is nothing to do, so that the runner sees
- * that it lives. No files, no pipes, no clock of its own: worker_process.c has those, and the simulation others. */
+ * that it lives. It says how large each step was and how long it took, so that the scheduler sees who is slow; when asked
+ * to show it with nothing to do, it makes a few tokens for nobody. No files, no pipes, no clock of its own: worker_process.c has those, and the simulation others. */
 #ifndef PUNICA_WORKER_WORKER_H
 #define PUNICA_WORKER_WORKER_H
 
@@ -34,6 +35,9 @@ worker_status worker_greet(worker *w);
 
 /* Take in a message of the runner's. -1: it is no command. */
 int worker_take(worker *w, const void *message, size_t n, err *e);
+
+/* It has no requests. */
+bool worker_is_empty(const worker *w);
 
 /* Seconds that may pass before the next step if no command comes. */
 double worker_may_wait(const worker *w);

@@ -1,10 +1,13 @@
 /* worker_process.c - see worker_process.h */
 #include "worker/worker_process.h"
 
+#include <stdio.h>
+
 #include "backend/devices.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sandbox.h"
 #include "engine/engine.h"
 #include "net/frames.h"
 #include "worker/adapter_store.h"
@@ -56,14 +59,16 @@ static int open_all(worker_process *p, err *e)
     const worker_options *o = p->opt;
     dtype type;
     weights_form form;
-    if (weights_form_find(o->weights, &form, e) || model_weights_type(o->model_dir, &type, e) ||
-        !(p->be = backend_open(o->device, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
+    kv_form kv;
+    if (weights_form_find(o->weights, &form, e) || kv_form_find(o->kv, &kv, e) || model_weights_type(o->model_dir, &type, e) ||
+        !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
     p->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
                                   .base = &p->m->config, .be = p->be};
     engine_options g = engine_options_default();
     g.max_batch = o->max_batch;
     g.n_pages = o->kv_pages;
+    g.kv = kv;
     g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
@@ -72,9 +77,11 @@ static int open_all(worker_process *p, err *e)
         return -1;
     p->vocabulary = (model_vocabulary){o->model_dir, p->m->config.vocab};
     p->grammars = grammars_new((vocabulary_source){model_vocabulary_read, &p->vocabulary}, jobs_threads_new(1));
-    char uuid[64];
+    char uuid[64], device[256];
     backend_device_uuid(o->device, uuid, sizeof uuid);
-    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = p->be->name, .max_batch = o->max_batch,
+    snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
+             kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
+    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = o->max_batch,
                                             .max_tokens = p->m->config.max_positions, .grammars = p->grammars, .send = send_frame, .now = now, .ctx = p});
     p->in.fd = o->in;
     return 0;
@@ -86,8 +93,7 @@ static void close_all(worker_process *p)
     engine_free(p->g);
     grammars_free(p->grammars);
     model_free(p->m);
-    if (p->be)
-        p->be->ops->free(p->be);
+    backend_close(p->be);
     frame_reader_deinit(&p->in);
     buf_free(&p->frame);
 }
@@ -108,12 +114,21 @@ static int serve(worker_process *p, err *e)
     return 0;
 }
 
+static bool has_several_gpus(const char *device)
+{
+    int n;
+    err e;
+    return backend_device_range(device, &n, &e) >= 0 && n > 1;
+}
+
 int worker_run(const worker_options *o, err *e)
 {
     worker_process p = {.opt = o};
     int status = open_all(&p, e);
-    if (status == 0)
+    if (status == 0) {
+        sandbox_worker_calls(has_several_gpus(o->device));
         status = serve(&p, e);
+    }
     close_all(&p);
     return status;
 }

@@ -77,28 +77,30 @@ class Cluster:
         self.folder = folder
         self.processes = []
         self.address = self.http = None
+        self.reach = None               # where runners and frontends find the scheduler, if not there
 
     def start(self, name, *args, secret=SECRET, env={}):
+        """secret: in its environment; None: nowhere."""
         log = self.folder / f"{len(self.processes)}-{name}.log"
-        p = Process(log, name, *args, env={**os.environ, "PUNICA_SECRET": secret, **env})
+        p = Process(log, name, *args, env={**os.environ, **({"PUNICA_SECRET": secret} if secret else {}), **env})
         self.processes.append(p)
         return p
 
-    def scheduler(self, *args):
+    def scheduler(self, *args, **how):
         """Where the one before it was, if there was one."""
-        p = self.start("scheduler", "--listen", self.address or "127.0.0.1:0", "--http", self.http or "127.0.0.1:0", *args)
+        p = self.start("scheduler", "--listen", self.address or "127.0.0.1:0", "--http", self.http or "127.0.0.1:0", *args, **how)
         m = p.wait_log(r"listens on (\S+), HTTP on (\S+)")
         self.address, self.http = m[1], m[2]
         return p
 
     def runner(self, *args, model=DEMO / "model", **how):
-        return self.start("runner", "--scheduler", self.address, "--model", model, "--adapters", DEMO / "adapters",
+        return self.start("runner", "--scheduler", self.reach or self.address, "--model", model, "--adapters", DEMO / "adapters",
                           "--threads", 1, *args, **how)
 
-    def frontend(self, *args, listen="127.0.0.1:0"):
+    def frontend(self, *args, listen="127.0.0.1:0", **how):
         """Its `http` is where clients come in; `listen`: where one before it was."""
-        p = self.start("frontend", "--listen", listen, "--scheduler", self.address, "--model", DEMO / "model", "--name", "demo",
-                       "--adapters", DEMO / "adapters", *args)
+        p = self.start("frontend", "--listen", listen, "--scheduler", self.reach or self.address, "--model", DEMO / "model", "--name", "demo",
+                       "--adapters", DEMO / "adapters", *args, **how)
         p.http = p.wait_log(r"listens on http://(\S+)")[1]
         return p
 

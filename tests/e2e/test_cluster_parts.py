@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -202,6 +203,50 @@ def test_a_hung_worker_is_killed(cluster, expected):
     runner.wait_log("ended: hung")
 
 
+class Limp(threading.Thread):
+    """Lets a process run for a hundredth of the time only."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.pid, self.over = pid, False
+        self.start()
+
+    def run(self):
+        while not self.over:
+            os.kill(self.pid, signal.SIGSTOP)
+            time.sleep(0.3)
+            os.kill(self.pid, signal.SIGCONT)
+            time.sleep(0.003)
+
+    def stop(self):
+        self.over = True
+        self.join()
+
+
+def test_a_slow_gpu_is_left_until_it_recovers(cluster, expected):
+    """It has the largest working set, but new requests and those it had go on elsewhere; when it is fast again it is used again."""
+    scheduler = cluster.scheduler()
+    runners = {}
+    for n in (1, 2):
+        r = cluster.runner()
+        cluster.wait_gpus(n)
+        runners.update({g["uuid"]: r for g in cluster.signals()["gpus"] if g["uuid"] not in runners})
+    assert Streams(cluster).finish() == expected
+    busy = max(runners)                     # with equal working sets the highest is preferred
+    limp = Limp(runners[busy].children()[0])
+    try:
+        assert Streams(cluster).finish() == expected
+        assert f"GPU {busy} is slow: a step takes" in scheduler.log()
+        assert Streams(cluster).finish() == expected
+        assert {g["uuid"]: g["slow"] for g in cluster.signals()["gpus"]} == {uuid: uuid == busy for uuid in runners}
+        assert f'punica_gpu_slow{{uuid="{busy}"}} 1' in cluster.get("/metrics")
+        assert "ended" not in runners[busy].log()
+    finally:
+        limp.stop()
+    scheduler.wait_log(f"GPU {busy} is as fast as it should be again")
+    assert not any(g["slow"] for g in cluster.signals()["gpus"])
+
+
 def test_a_request_that_kills_its_workers_fails_alone(cluster, expected, tmp_path):
     deadly = [1001, 1003, 1007, 1013, 1019]
     env = deadly_environment(deadly, tmp_path)
@@ -291,17 +336,18 @@ def test_several_workers_on_one_runner(cluster, expected):
     cluster.wait_gpus(2)
     streams = Streams(cluster)
     streams.until(60)
-    assert [g["running"] for g in cluster.signals()["gpus"]] == [3, 3] and cluster.signals()["scale_up"]
+    now = cluster.signals()
+    assert [g["running"] for g in now["gpus"]] == [3, 3] and now["scale_up"]
     assert streams.finish() == expected
 
 
 def test_strangers_are_refused_and_told_why(cluster, one_golden):
     scheduler = cluster.scheduler()
-    runner = cluster.runner(secret="another secret")
+    runner = cluster.runner(secret="another secret of the tests")
     runner.wait_log(r"refused by scheduler \S+ at " + cluster.address + ": wrong secret")
     scheduler.wait_log(r"refused runner \S+ at 127\.0\.0\.1:\d+: wrong secret")
     with pytest.raises(wire.Refused, match="wrong secret"):
-        wire.Link(cluster.address, "a third secret")
+        wire.Link(cluster.address, "a third secret of the tests")
     with pytest.raises(wire.Refused, match="version 99"):
         wire.Link(cluster.address, SECRET, version=99)
     scheduler.wait_log("refused .*version 99")
@@ -388,6 +434,7 @@ def test_bad_options_are_one_line(punica, tmp_path, monkeypatch):
     assert "secret" in punica.refuses("scheduler")
     short = tmp_path / "short"
     short.write_text("abc\n")
+    short.chmod(0o600)
     assert "shorter" in punica.refuses("scheduler", "--secret-file", short)
     monkeypatch.setenv("PUNICA_SECRET", SECRET)
     assert "nonsense" in punica.refuses("scheduler", "--listen", "nonsense")

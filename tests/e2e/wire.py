@@ -139,7 +139,9 @@ class Link:
         assert head.startswith(b"HTTP/1.1 101 ") and b"Sec-WebSocket-Accept: " + accept in head, head
 
     def fill(self, timeout):
-        if not select.select([self.socket], [], [], timeout)[0]:
+        ready = select.poll()
+        ready.register(self.socket, select.POLLIN)
+        if not ready.poll(1000 * timeout):
             raise TimeoutError
         data = self.socket.recv(1 << 16)
         if not data:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Faults in a cluster of real processes: 1 scheduler, 2 frontends, 4 runners with the demo model on loopback, 64 streams
-at once over the base and all adapters. Processes are killed, stopped and hung in random order, without waiting for calm
-between two faults, and some requests kill every worker that runs them; every stream must end with exactly the text that
+at once over the base and all adapters. Processes are killed, stopped, slowed down and hung, links are cut, stalled and
+garbled by a proxy, in random order and without waiting for calm between two faults, and some requests kill every worker that runs them; every stream must end with exactly the text that
 `punica generate` makes of its prompt and seed, and those requests, and nobody else, as killers.
 
     PUNICA_BIN=build/punica build/venv/bin/python tests/faults/cluster_faults.py [--faults N] [--killers N] [--seed N] [--stop SECONDS]
@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
 from cluster import DEMO, Cluster, deadly_environment       # noqa: E402
 from conftest import PROGRAM                # noqa: E402
+from proxy import Proxy                     # noqa: E402
 
 N_RUNNERS, N_FRONTENDS, N_STREAMS = 4, 2, 64
 MODELS = ["demo", *sorted(p.name for p in (DEMO / "adapters").iterdir())]
@@ -167,10 +168,12 @@ class Role:
 
 
 class Faults:
-    KINDS = {"kill worker": 6, "kill workers": 2, "kill runner": 3, "kill scheduler": 3, "stop runner": 1, "hang worker": 1, "kill frontend": 1}
+    KINDS = {"kill worker": 6, "cut link": 5, "stall link": 3, "garble link": 4, "kill workers": 2, "kill runner": 3, "kill scheduler": 3,
+             "stop runner": 1, "slow worker": 2, "hang worker": 1, "kill frontend": 1}
 
-    def __init__(self, rng, scheduler, runners, frontends, stop_seconds):
+    def __init__(self, rng, scheduler, runners, frontends, proxy, stop_seconds):
         self.rng, self.scheduler, self.runners, self.frontends, self.stop_seconds = rng, scheduler, runners, frontends, stop_seconds
+        self.proxy, self.beside = proxy, []
         self.done = Counter()
 
     async def restart(self, role):
@@ -178,6 +181,22 @@ class Faults:
         role.process.wait()
         await asyncio.sleep(self.rng.uniform(0, 0.5))
         role.process = await asyncio.to_thread(role.start)
+
+    async def slow_down(self, workers, seconds):
+        """A hundredth of their speed."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and workers:
+            for number, pause in ((signal.SIGSTOP, 0.2), (signal.SIGCONT, 0.002)):
+                for worker in list(workers):
+                    try:
+                        os.kill(worker, number)
+                    except ProcessLookupError:
+                        workers.remove(worker)
+                await asyncio.sleep(pause)
+
+    def go_on_with(self, fault):
+        """It takes its time, and others come meanwhile."""
+        self.beside.append(asyncio.create_task(fault))
 
     async def strike(self, kind):
         runner = self.rng.choice(self.runners)
@@ -189,6 +208,14 @@ class Faults:
                 for worker in self.rng.choice(self.runners).process.children():
                     os.kill(worker, signal.SIGKILL)
                 await asyncio.sleep(self.rng.uniform(0, 0.3))
+        elif kind == "cut link":
+            self.proxy.cut()
+        elif kind == "garble link":
+            self.proxy.garble()
+        elif kind == "stall link":
+            self.go_on_with(self.proxy.stall(self.rng.uniform(0.2, 8)))
+        elif kind == "slow worker":
+            self.go_on_with(self.slow_down(runner.process.children(), self.rng.uniform(2, 10)))
         elif kind == "stop runner":
             runner.process.kill(signal.SIGSTOP)
             await asyncio.sleep(self.stop_seconds)
@@ -226,14 +253,17 @@ async def run(options, folder):
     add_stops(requests, expected)
     cluster = Cluster(folder)
     scheduler = Role(cluster.scheduler)
+    proxy = Proxy(rng, lambda: cluster.address)
+    await proxy.start()
+    cluster.reach = proxy.address
     deadly = deadly_environment(DEADLY, folder)
     runners = [Role(lambda: cluster.runner("--hang-seconds", HANG_S, env=deadly)) for _ in range(N_RUNNERS)]
     frontends = [Role(cluster.frontend) for _ in range(N_FRONTENDS)]
     for role in frontends:
         role.start = lambda listen=role.process.http: cluster.frontend(listen=listen)
-    cluster.wait_gpus(N_RUNNERS)
+    await asyncio.to_thread(cluster.wait_gpus, N_RUNNERS)
     streams = Streams(requests, expected, frontends)
-    faults = Faults(rng, scheduler, runners, frontends, options.stop)
+    faults = Faults(rng, scheduler, runners, frontends, proxy, options.stop)
     started = time.monotonic()
     tasks = [asyncio.create_task(streams.forever(i)) for i in range(N_STREAMS)]
     killers = []
@@ -250,19 +280,20 @@ async def run(options, folder):
         for task in killers:
             task.result()
         streams.closing = True
-        await asyncio.gather(*tasks)
+        await asyncio.gather(*tasks, *faults.beside)
         took = time.monotonic() - started
     finally:
-        for task in tasks + killers:
+        for task in tasks + killers + faults.beside:
             task.cancel()
-        await asyncio.gather(*tasks, *killers, return_exceptions=True)
+        await asyncio.gather(*tasks, *killers, *faults.beside, return_exceptions=True)
+        await proxy.stop()
         cluster.close()
     return faults.done, streams, took
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--faults", type=int, default=6 if SANITIZED else 10)
+    parser.add_argument("--faults", type=int, default=7 if SANITIZED else 13)
     parser.add_argument("--killers", type=int, default=1 if SANITIZED else 2, help="requests that kill their workers")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--tokens", type=int, default=40 if SANITIZED else 200, help="of each stream")

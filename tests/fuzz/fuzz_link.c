@@ -46,10 +46,12 @@ static void turn(scene *s, int times)
         event_base_loop(s->loop->events, EVLOOP_NONBLOCK);
 }
 
+static const credentials secret = {.secret = {"fuzz fuzz"}};
+
 static net_link *connect_as(scene *s, Hello__Role role)
 {
     link_options o = link_options_default();
-    o.secret = "fuzz fuzz";
+    o.own = &secret;
     o.role = role;
     o.name = "fuzz";
     o.instance = loop_random_id(&s->loop->base);
@@ -107,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(at, sizeof at, "unix:/tmp/punica-fuzz-%d", (int)getpid());
     sched_server_options o = sched_server_options_default();
     o.listen = at;
-    o.link.secret = "fuzz fuzz";
+    o.link.own = &secret;
     err e;
     scene s = {.loop = event_loop_new()};
     s.server = sched_server_new(&s.loop->base, &o, &e);

@@ -75,11 +75,8 @@ static inline golden_case golden_read_case(const golden_set *g, const json_t *do
 static inline void golden_make_kv(golden_set *g)
 {
     err e;
-    const model_config *c = &g->m->config;
-    g->kv = (kv_cache){.type = g->be->act, .n_pages = 1024, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads,
-                       .page_len = 16, .head_dim = c->head_dim};
-    g->kv.data = g->be->ops->alloc(g->be, (size_t)g->kv.n_pages * kv_page_bytes(&g->kv), &e);
-    if (!g->kv.data)
+    g->kv = forward_kv(g->m, KV_PLAIN, 1024, 16);
+    if (forward_kv_alloc(g->m, &g->kv, &e))
         fail_msg("%s", e.msg);
     g->pool = kv_pool_new(g->kv.n_pages, g->kv.page_len);
 }
@@ -116,7 +113,7 @@ static inline void golden_close(golden_set *g)
         free(g->at[i].token);
     }
     kv_pool_free(g->pool);
-    g->be->ops->release(g->be, g->kv.data);
+    forward_kv_release(g->m, &g->kv);
     json_decref(g->doc);
     model_free(g->m);
     free(g->at);

@@ -281,7 +281,8 @@ static int start(void **state)
     log_set_level(LOG_ERROR);
     it.loop = event_loop_new();
     link_options link = link_options_default();
-    link.secret = "s";
+    static const credentials secret = {.secret = {"s"}};
+    link.own = &secret;
     link.role = HELLO__ROLE__SCHEDULER;
     link.name = "stand-in";
     const link_events events = {.up = on_up, .message = on_message, .down = on_down};
@@ -291,7 +292,7 @@ static int start(void **state)
     frontend_options o = frontend_options_default();
     o.listen = "127.0.0.1:0";
     o.scheduler = link_listener_address(it.listener);
-    o.link.secret = "s";
+    o.link.own = &secret;
     o.link.model = "demo";
     o.model_dir = TEST_DATA "/../demo/model";
     o.model_name = "base";

@@ -357,7 +357,7 @@ static void random_adapters(void **state)
     (void)state;
     backend be = {.ops = &holding_ops, .owns_host_memory = true};
     err e;
-    lora *l = lora_random(&base, 3, DTYPE_BF16, 1), *again = lora_upload(l, &be, &e);
+    lora *l = lora_random(&base, 1, 3, DTYPE_BF16, 1), *again = lora_upload(l, &be, &e);
     assert_true(again && l->bytes == again->bytes && l->data != again->data);
     assert_memory_equal(l->site[1].part[0].b.data, again->site[1].part[0].b.data, 2 * 3 * HIDDEN);
     assert_int_equal(l->max_rank_sum, 9);

@@ -234,9 +234,29 @@ static void arenas_are_bounded(void **state)
     arena_free(&a);
 }
 
+static void expect_hidden(const char *message, const char *dir, const char *left)
+{
+    err e;
+    err_set(&e, "%s", message);
+    err_hide_folder(&e, dir);
+    assert_string_equal(e.msg, left);
+}
+
+static void test_hidden_folders(void **state)
+{
+    (void)state;
+    expect_hidden("/srv/a/x.json: not there", "/srv/a", "x.json: not there");
+    expect_hidden("/srv/a: /srv/a/x and /srv/a/y", "/srv/a/", "x and y");
+    expect_hidden("/srv/a is not a directory", "/srv/a", "the folder is not a directory");
+    expect_hidden("nothing", "/srv/a", "nothing");
+    expect_hidden("t or t", "t", "the folder or t");
+    expect_hidden("x", "", "x");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hidden_folders),
         cmocka_unit_test(err_keeps_messages_to_one_line), cmocka_unit_test(buf_grows_and_stays_terminated),
         cmocka_unit_test(map_agrees_with_an_array),       cmocka_unit_test(json_members_are_typed),
         cmocka_unit_test(deep_json_is_an_error),          cmocka_unit_test(huge_integers_are_numbers),

@@ -40,7 +40,7 @@ static lora *load(void *ctx, const char *name, err *e)
         return NULL;
     }
     __atomic_add_fetch(&loads[i], 1, __ATOMIC_RELAXED);
-    return lora_random(&m->config, 1 + 5 * i, i % 2 ? DTYPE_F32 : DTYPE_BF16, (unsigned long)i);
+    return lora_random(&m->config, 1, 1 + 5 * i, i % 2 ? DTYPE_F32 : DTYPE_BF16, (unsigned long)i);
 }
 
 static void use_backend(int n_threads)

@@ -343,7 +343,7 @@ static void test_garbage(void **state)
 static void test_bodies(void **state)
 {
     (void)state;
-    static const char chunked[] = "POST " COMPLETIONS " HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    static const char chunked[] = "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
                                   "17\r\n{\"model\":\"parrot\",\"max_\r\n1d\r\ntokens\":3,\"prompt\":[22,23]}  \r\n0\r\n\r\n";
     buf answer = {0};
     int fd = dial(0);
@@ -355,7 +355,7 @@ static void test_bodies(void **state)
     buf_clear(&answer);
     fd = dial(0);
     char go_on[26] = "";
-    say(fd, "POST " COMPLETIONS " HTTP/1.1\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 33\r\n\r\n", 94);
+    say(fd, "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 33\r\n\r\n", 103);
     assert_int_equal(recv(fd, go_on, sizeof go_on - 1, MSG_WAITALL), 25);
     assert_string_equal(go_on, "HTTP/1.1 100 Continue\r\n\r\n");
     say(fd, "{\"model\":\"base\",\"prompt\":[22,23]}", 33);

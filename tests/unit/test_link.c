@@ -20,6 +20,7 @@
 #include "net/link.h"
 #include "loop.h"
 #include "net/pack.h"
+#include "net/tls.h"
 #include "test.h"
 
 /* One end, and what has happened to it. */
@@ -37,6 +38,7 @@ typedef struct {
 typedef struct {
     event_loop *loop;
     link_options near_options, far_options;         /* of the listening and the connecting side */
+    credentials near_own, far_own;                  /* theirs; secrets are not */
     witness near, far;
     link_listener *listener;
     net_link *link;
@@ -90,8 +92,10 @@ static int setup(void **state)
     pair *p = XNEW(pair);
     p->loop = event_loop_new();
     link_options o = link_options_default();
-    o.secret = "open sesame";
     p->near_options = p->far_options = o;
+    p->near_own = p->far_own = (credentials){.secret = {"open sesame"}};
+    p->near_options.own = &p->near_own;
+    p->far_options.own = &p->far_own;
     p->near_options.role = HELLO__ROLE__SCHEDULER;
     p->near_options.name = "near";
     p->far_options.role = HELLO__ROLE__RUNNER;
@@ -108,6 +112,8 @@ static int teardown(void **state)
     link_free(p->link);
     link_listener_free(p->listener);
     event_loop_free(p->loop);
+    SSL_CTX_free(p->near_own.tls);
+    SSL_CTX_free(p->far_own.tls);
     free(p);
     return 0;
 }
@@ -192,7 +198,7 @@ static void expect_refusal(pair *p)
 static void a_wrong_secret_is_refused(void **state)
 {
     pair *p = *state;
-    p->far_options.secret = "open barley";
+    p->far_own.secret[0] = "open barley";
     expect_refusal(p);
 }
 
@@ -702,6 +708,100 @@ static void strangers_do_not_keep_a_member_out(void **state)
         close(fd[i]);
 }
 
+/* Like raw_socket(), from an address of loopback that ends with this number. */
+static int raw_socket_of(pair *p, int number, const char *bytes)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)number)};
+    struct sockaddr_storage a;
+    int len = sizeof a, fd = socket(AF_INET, SOCK_STREAM, 0);
+    evutil_parse_sockaddr_port(link_listener_address(p->listener), (struct sockaddr *)&a, &len);
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, (socklen_t)len), 0);
+    assert_int_equal(write(fd, bytes, strlen(bytes)), (ssize_t)strlen(bytes));
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+static bool is_closed(int fd)
+{
+    char c;
+    ssize_t n = read(fd, &c, 1);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+/* One that is slow to prove itself, and after it a flood of another address. */
+static void a_flood_of_one_address_is_that_addresss_own(void **state)
+{
+    pair *p = *state;
+    enum { N = 700 };
+    int flood[N];
+    p->near_options.silence = 60;
+    listen_at(p, "127.0.0.1:0");
+    int slow = raw_socket_of(p, 9, "GET ");
+    for (int i = 0; i < N; i++) {
+        flood[i] = raw_socket_of(p, 2, "GET ");
+        loop_turn(p->loop);
+    }
+    UNTIL(p->loop, is_closed(flood[N - 300]));
+    assert_false(is_closed(slow));
+    assert_false(is_closed(flood[N - 1]));
+    for (int i = 0; i < N; i++)
+        close(flood[i]);
+    close(slow);
+}
+
+static void count_turn(void *ctx)
+{
+    struct { loop_timer *t; int n; } *turns = ctx;
+    turns->n++;
+    loop_timer_set(turns->t, 0);
+}
+
+static void many_that_come_at_once_come_in_by_turns(void **state)
+{
+    pair *p = *state;
+    enum { N = 600 };
+    int fd[N];
+    struct { loop_timer *t; int n; } turns = {0};
+    listen_at(p, "127.0.0.1:0");
+    for (int i = 0; i < N; i++)
+        fd[i] = raw_socket(p, "hello\r\n\r\n", 9);
+    turns.t = loop_timer_new(&p->loop->base, count_turn, &turns);
+    loop_timer_set(turns.t, 0);
+    char c;
+    UNTIL(p->loop, read(fd[N - 1], &c, 1) == 1);
+    assert_true(turns.n >= N / 40);
+    loop_timer_free(turns.t);
+    for (int i = 0; i < N; i++)
+        close(fd[i]);
+}
+
+/* With few descriptors, all of them strangers': a member comes in at once, at their expense. */
+static void a_member_comes_in_when_strangers_have_all_descriptors(void **state)
+{
+    pair *p = *state;
+    enum { N = 60, MORE = 20 };
+    int fd[N];
+    p->near_options.silence = 60;
+    listen_at(p, "127.0.0.1:0");
+    for (int i = 0; i < N; i++)
+        fd[i] = raw_socket(p, "GET ", 4);
+    struct rlimit old, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    int next = dup(0);
+    close(next);
+    low = (struct rlimit){(rlim_t)next + MORE, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    PASS(p->loop, 0.1);
+    double start = clock_now();
+    connect_to(p, link_listener_address(p->listener));
+    UNTIL(p->loop, p->near.n_up == 1 && p->far.n_up == 1);
+    setrlimit(RLIMIT_NOFILE, &old);
+    assert_true(clock_now() - start < 0.9);     /* not after a rest */
+    for (int i = 0; i < N; i++)
+        close(fd[i]);
+}
+
 static void a_listener_without_file_descriptors_rests(void **state)
 {
     pair *p = *state;
@@ -771,7 +871,7 @@ static void every_refused_peer_is_named(void **state)
 {
     pair *p = *state;
     listen_at(p, "127.0.0.1:0");
-    p->far_options.secret = "open barley";
+    p->far_own.secret[0] = "open barley";
     connect_to(p, link_listener_address(p->listener));
     witness third = {0};
     link_events events = events_of(&third);
@@ -793,9 +893,15 @@ static void every_refused_peer_is_named(void **state)
     buf_free(&bytes);
 }
 
-/* A certificate for 127.0.0.1, signed by itself. */
-static void make_certificate(const char *cert_file, const char *key_file)
+/* Certificates for 127.0.0.1, each signed by itself, in files of this process. roles: subject alternative names, "" or e.g.
+ * ",URI:punica:runner". */
+typedef struct { char cert[64], key[64]; } identity_files;
+
+static identity_files make_certificate(const char *name, const char *roles)
 {
+    identity_files f;
+    snprintf(f.cert, sizeof f.cert, "/tmp/punica-test-%d-%s.crt", (int)getpid(), name);
+    snprintf(f.key, sizeof f.key, "/tmp/punica-test-%d-%s.key", (int)getpid(), name);
     EVP_PKEY *key = EVP_EC_gen("P-256");
     X509 *x = X509_new();
     X509_set_version(x, 2);
@@ -803,36 +909,39 @@ static void make_certificate(const char *cert_file, const char *key_file)
     X509_gmtime_adj(X509_getm_notBefore(x), -3600);
     X509_gmtime_adj(X509_getm_notAfter(x), 3600);
     X509_set_pubkey(x, key);
-    X509_NAME *name = X509_get_subject_name(x);
-    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"punica test", -1, -1, 0);
-    X509_set_issuer_name(x, name);
-    X509_EXTENSION *san = X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name, "IP:127.0.0.1");
+    X509_NAME *subject = X509_get_subject_name(x);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const unsigned char *)name, -1, -1, 0);
+    X509_set_issuer_name(x, subject);
+    char *names = xasprintf("IP:127.0.0.1%s", roles);
+    X509_EXTENSION *san = X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name, names);
     X509_add_ext(x, san, -1);
     X509_EXTENSION_free(san);
+    free(names);
     assert_true(X509_sign(x, key, EVP_sha256()) > 0);
-    FILE *f = fopen(cert_file, "w");
-    assert_int_equal(PEM_write_X509(f, x), 1);
-    fclose(f);
-    f = fopen(key_file, "w");
-    assert_int_equal(PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL), 1);
-    fclose(f);
+    FILE *out = fopen(f.cert, "w");
+    assert_int_equal(PEM_write_X509(out, x), 1);
+    fclose(out);
+    out = fopen(f.key, "w");
+    assert_int_equal(PEM_write_PrivateKey(out, key, NULL, NULL, 0, NULL, NULL), 1);
+    fclose(out);
     X509_free(x);
     EVP_PKEY_free(key);
+    return f;
+}
+
+static void remove_certificate(const identity_files *f)
+{
+    remove(f->cert);
+    remove(f->key);
 }
 
 static void tls_links_carry_messages_and_distrust_others(void **state)
 {
     pair *p = *state;
-    char cert[64], key[64], other_cert[64], other_key[64];
-    snprintf(cert, sizeof cert, "/tmp/punica-test-%d.crt", (int)getpid());
-    snprintf(key, sizeof key, "/tmp/punica-test-%d.key", (int)getpid());
-    snprintf(other_cert, sizeof other_cert, "/tmp/punica-test-%d-other.crt", (int)getpid());
-    snprintf(other_key, sizeof other_key, "/tmp/punica-test-%d-other.key", (int)getpid());
-    make_certificate(cert, key);
-    make_certificate(other_cert, other_key);
-    p->near_options.tls_cert = cert;
-    p->near_options.tls_key = key;
-    p->far_options.tls_ca = cert;
+    err e;
+    identity_files own = make_certificate("own", ""), other = make_certificate("other", "");
+    assert_non_null(p->near_own.tls = tls_listening(own.cert, own.key, NULL, &e));
+    assert_non_null(p->far_own.tls = tls_connecting(own.cert, NULL, NULL, &e));
     bring_up(p);
     for (uint64_t i = 1; i <= 20; i++)
         send_request(p->far.link, i, (uint32_t)i * 10000);
@@ -843,35 +952,133 @@ static void tls_links_carry_messages_and_distrust_others(void **state)
     assert_string_equal(p->far.why, "enough");
 
     link_free(p->link);
-    p->far_options.tls_ca = other_cert;
+    SSL_CTX_free(p->far_own.tls);
+    assert_non_null(p->far_own.tls = tls_connecting(other.cert, NULL, NULL, &e));
     p->near.n_up = p->far.n_up = 0;
     connect_to(p, link_listener_address(p->listener));
     PASS(p->loop, 0.3);
     assert_int_equal(p->near.n_up + p->far.n_up, 0);
 
     link_free(p->link);                         /* and one without TLS gets nowhere */
-    p->far_options.tls_ca = NULL;
+    SSL_CTX_free(p->far_own.tls);
+    p->far_own.tls = NULL;
     connect_to(p, link_listener_address(p->listener));
     PASS(p->loop, 0.3);
     assert_int_equal(p->near.n_up + p->far.n_up, 0);
-    remove(cert);
-    remove(key);
-    remove(other_cert);
-    remove(other_key);
+    remove_certificate(&own);
+    remove_certificate(&other);
+}
+
+/* Both sides with certificates, for these roles, that trust each other; and no secret. */
+static void use_certificates(pair *p, const char *near_roles, const char *far_roles)
+{
+    err e;
+    identity_files near = make_certificate("near", near_roles), far = make_certificate("far", far_roles);
+    p->near_own = (credentials){.tls = tls_listening(near.cert, near.key, far.cert, &e), .mutual = true};
+    p->far_own = (credentials){.tls = tls_connecting(near.cert, far.cert, far.key, &e), .mutual = true};
+    assert_true(p->near_own.tls && p->far_own.tls);
+    remove_certificate(&near);
+    remove_certificate(&far);
+}
+
+static void certificates_stand_for_a_secret(void **state)
+{
+    pair *p = *state;
+    use_certificates(p, ",URI:punica:scheduler", ",URI:punica:frontend,URI:punica:runner");
+    p->near_options.ping_every = p->far_options.ping_every = 0.05;
+    bring_up(p);
+    send_request(p->far.link, 1, 10000);
+    UNTIL(p->loop, p->near.last_id == 1);
+    PASS(p->loop, 0.3);
+    assert_int_equal(p->near.n_down + p->far.n_down, 0);
+}
+
+static void a_certificate_is_good_for_its_role_only(void **state)
+{
+    pair *p = *state;
+    use_certificates(p, ",URI:punica:scheduler", ",URI:punica:runner,URI:punica:frontends,DNS:frontend");
+    p->far_options.role = HELLO__ROLE__FRONTEND;
+    expect_refusal(p);
+    link_free(p->link);                         /* as what it is it comes in */
+    p->far_options.role = HELLO__ROLE__RUNNER;
+    connect_to(p, link_listener_address(p->listener));
+    UNTIL(p->loop, p->near.n_up == 1 && p->far.n_up == 1);
+}
+
+static void a_runner_cannot_pass_for_the_scheduler(void **state)
+{
+    pair *p = *state;
+    use_certificates(p, ",URI:punica:runner", ",URI:punica:runner");
+    expect_refusal(p);
+}
+
+static void one_without_a_certificate_is_refused(void **state)
+{
+    pair *p = *state;
+    err e;
+    use_certificates(p, ",URI:punica:scheduler", ",URI:punica:runner");
+    identity_files near = make_certificate("near", ",URI:punica:scheduler");
+    SSL_CTX_free(p->near_own.tls);
+    p->near_own.tls = tls_listening(near.cert, near.key, near.cert, &e);
+    SSL_CTX_free(p->far_own.tls);
+    p->far_own = (credentials){.secret = {"any secret"}, .tls = tls_connecting(near.cert, NULL, NULL, &e)};
+    expect_refusal(p);
+    remove_certificate(&near);
+}
+
+/* As while a secret is changed: each side has the old and the new one, in its own order. */
+static void two_secrets_are_believed_and_the_first_is_shown(void **state)
+{
+    pair *p = *state;
+    p->near_own = (credentials){.secret = {"open sesame", "open barley"}};
+    p->far_own = (credentials){.secret = {"open barley"}};
+    bring_up(p);
+    link_free(p->link);
+    UNTIL(p->loop, p->near.n_down == 1);
+    p->far_own = (credentials){.secret = {"open wheat", "open barley"}};
+    connect_to(p, link_listener_address(p->listener));
+    PASS(p->loop, 0.3);
+    assert_int_equal(p->near.n_up, 1);
+}
+
+static void a_link_ends_with_the_secret_it_was_made_by(void **state)
+{
+    pair *p = *state;
+    p->near_options.ping_every = p->far_options.ping_every = 0.05;
+    bring_up(p);
+    p->near_own = (credentials){.secret = {"open barley", "open sesame"}};
+    PASS(p->loop, 0.3);
+    assert_int_equal(p->near.n_down + p->far.n_down, 0);
+    p->near_own.secret[1] = NULL;
+    UNTIL(p->loop, p->near.n_down == 1 && p->far.n_down == 1);
+    assert_non_null(strstr(p->far.why, "not believed any more"));
+    PASS(p->loop, 0.3);
+    assert_int_equal(p->near.n_up, 1);
+    p->far_own.secret[0] = "open barley";
+    UNTIL(p->loop, p->near.n_up == 2);
 }
 
 static void tls_files_are_checked(void **state)
 {
-    pair *p = *state;
-    p->near_options.tls_cert = "/nowhere.crt";
-    p->near_options.tls_key = "/nowhere.key";
-    p->far_options.tls_ca = "/nowhere.ca";
-    link_events events = events_of(&p->near);
+    (void)state;
+    credentials c = {0};
     err e;
-    assert_null(link_listen(&p->loop->base, "127.0.0.1:0", &p->near_options, &events, &e));
+    setenv("PUNICA_SECRET", "0123456789abcdeffedcba98765432100", 1);
+    secret_hide_environment();
+    assert_null(getenv("PUNICA_SECRET"));
+    assert_int_equal(credentials_load(&c, &(credential_files){.tls_cert = "/nowhere.crt", .tls_key = "/nowhere.key", .listens = true}, &e), -1);
     assert_non_null(strstr(e.msg, "/nowhere.crt"));
-    assert_null(link_connect(&p->loop->base, "127.0.0.1:1", &p->far_options, &events, &e));
+    assert_int_equal(credentials_load(&c, &(credential_files){.tls_ca = "/nowhere.ca"}, &e), -1);
     assert_non_null(strstr(e.msg, "/nowhere.ca"));
+    assert_int_equal(credentials_load(&c, &(credential_files){.tls_cert = "x", .listens = true}, &e), -1);
+    assert_non_null(strstr(e.msg, "--tls-key"));
+    assert_int_equal(credentials_load(&c, &(credential_files){.tls_cert = "x", .tls_key = "y"}, &e), -1);
+    assert_non_null(strstr(e.msg, "--tls-ca"));
+    assert_int_equal(credentials_load(&c, &(credential_files){0}, &e), 0);
+    assert_non_null(c.secret[0]);
+    assert_int_equal(credentials_load(&c, &(credential_files){.secret_file = "/nowhere"}, &e), -1);
+    assert_non_null(c.secret[0]);               /* as it was */
+    credentials_deinit(&c);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -909,10 +1116,19 @@ int main(void)
         TEST(a_stranger_that_pings_and_does_not_read_is_hung_up_on),
         TEST(a_refused_stranger_cannot_stay),
         TEST(strangers_do_not_keep_a_member_out),
+        TEST(a_flood_of_one_address_is_that_addresss_own),
+        TEST(many_that_come_at_once_come_in_by_turns),
+        TEST(a_member_comes_in_when_strangers_have_all_descriptors),
         TEST(a_listener_without_file_descriptors_rests),
         TEST(one_that_is_refused_never_was_up),
         TEST(every_refused_peer_is_named),
         TEST(tls_links_carry_messages_and_distrust_others),
+        TEST(certificates_stand_for_a_secret),
+        TEST(a_certificate_is_good_for_its_role_only),
+        TEST(a_runner_cannot_pass_for_the_scheduler),
+        TEST(one_without_a_certificate_is_refused),
+        TEST(two_secrets_are_believed_and_the_first_is_shown),
+        TEST(a_link_ends_with_the_secret_it_was_made_by),
         TEST(tls_files_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

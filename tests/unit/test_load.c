@@ -135,7 +135,7 @@ static void binds_every_family_and_type(void **state)
         model *m = model_load(&be, dir, WEIGHTS_STORED, &e);
         if (!m)
             fail_msg("%s", e.msg);
-        const model_layer *l = &m->layer[1];
+        const model_layer *l = &m->rank[0].layer[1];
         assert_int_equal(l->site[SITE_QKV].n, 3);
         assert_int_equal(l->site[SITE_QKV].part[1].w.rows, KV * DIM);
         assert_int_equal(l->site[SITE_O].part[0].w.cols, HEADS * DIM);
@@ -143,13 +143,13 @@ static void binds_every_family_and_type(void **state)
         assert_int_equal(l->mlp_norm.type, DTYPE_F32);
         assert_int_equal(l->q_norm.data != NULL, i / 3 == 1);
         assert_null(l->site[SITE_QKV].part[0].bias.data);
-        assert_int_equal(m->lm_head.part[0].w.data == m->embed.data, i / 3 == 2);
+        assert_int_equal(m->rank[0].lm_head.part[0].w.data == m->rank[0].embed.data, i / 3 == 2);
         /* the same values whatever the stored type */
         size_t embed_bytes = VOCAB * HIDDEN * dtype_size(v.type);
-        const float *norm = m->final_norm.data;
+        const float *norm = m->rank[0].final_norm.data;
         for (size_t k = 0; k < HIDDEN; k++)
             assert_float_equal(norm[k], 1 + (double)((k * 37 + embed_bytes) % 128) / 128, 0);
-        assert_float_equal(m->inv_freq[0], 1, 0);
+        assert_float_equal(m->rank[0].inv_freq[0], 1, 0);
         model_free(m);
         drop_dir(dir);
     }
@@ -173,12 +173,12 @@ static void binds_fp8(void **state)
         model *m = model_load(&be, dir, WEIGHTS_FP8, &e);       /* they are already: nothing changes */
         if (!m)
             fail_msg("kind %d: %s", i, e.msg);
-        const proj *k = &m->layer[1].site[SITE_QKV].part[1];
+        const proj *k = &m->rank[0].layer[1].site[SITE_QKV].part[1];
         assert_int_equal(k->w.type, DTYPE_F8);
         assert_true(k->scale.type == DTYPE_F32 && k->scale.rows == 1 && k->scale.cols == KV * DIM);
         for (int n = 0; n < KV * DIM; n++)
             assert_float_equal(((const float *)k->scale.data)[n], i == 2 ? n + 1 : 1, 0);
-        assert_int_equal(m->lm_head.part[0].w.type, DTYPE_BF16);
+        assert_int_equal(m->rank[0].lm_head.part[0].w.type, DTYPE_BF16);
         model_free(m);
         drop_dir(dir);
     }
@@ -197,10 +197,10 @@ static void quantises(void **state)
         assert_non_null(was);
         assert_non_null(is);
         assert_true(is->weight_bytes < was->weight_bytes);
-        assert_int_equal(is->lm_head.part[0].w.type, type);
+        assert_int_equal(is->rank[0].lm_head.part[0].w.type, type);
         for (int s = 0; s < N_SITES; s++)
-            for (int p = 0; p < is->layer[1].site[s].n; p++) {
-                const proj *from = &was->layer[1].site[s].part[p], *to = &is->layer[1].site[s].part[p];
+            for (int p = 0; p < is->rank[0].layer[1].site[s].n; p++) {
+                const proj *from = &was->rank[0].layer[1].site[s].part[p], *to = &is->rank[0].layer[1].site[s].part[p];
                 float *x = XNEW_ARRAY(float, (size_t)from->w.rows * (size_t)from->w.cols);
                 tensor_convert(x, DTYPE_F32, &from->w);
                 assert_true(to->w.type == DTYPE_F8 && to->w.rows == from->w.rows && to->scale.cols == from->w.rows);

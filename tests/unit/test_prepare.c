@@ -12,6 +12,7 @@
 #define DEMO TEST_DATA "/../demo/model"
 
 static prepare_tools tools;
+static const atomic_int context = 64;
 static tokenizer *t;
 static catalog *models;
 static templates *chat;
@@ -40,7 +41,7 @@ static int open_tools(void **state)
     t = tokenizer_load(DEMO, &e);
     models = catalog_new("m", adapters, NULL, 0, &e);
     chat = models ? templates_new(models, DEMO, NULL, &e) : NULL;
-    tools = (prepare_tools){.t = t, .chat = chat, .context = 64, .vocab = 1536};
+    tools = (prepare_tools){.t = t, .chat = chat, .context = &context, .vocab = 1536};
     return !t || !chat;
 }
 
@@ -58,7 +59,7 @@ static int close_tools(void **state)
 
 static prepared *run(bool is_chat, const char *body)
 {
-    return prepare(&tools, is_chat, body, strlen(body));
+    return prepare(&tools, is_chat, body, strlen(body), NULL);
 }
 
 static void expect_tokens(bool is_chat, const char *body, int n_prompts, size_t n_tokens)
@@ -194,22 +195,30 @@ static void on_done(void *ctx, prepared *p)
         event_base_loopbreak(it.loop);
 }
 
+static prepare_job *start_job(preparer *p)
+{
+    charged_buf body = {0};
+    buf_add_str(&body.bytes, "{\"model\":\"m\",\"prompt\":\"Eva\"}");
+    return preparer_start(p, false, &body, on_done, &it);
+}
+
 static void test_thread(void **state)
 {
     (void)state;
-    static const char body[] = "{\"model\":\"m\",\"prompt\":\"Eva\"}";
     it.loop = event_base_new();
     it.n_done = 0;
-    preparer *p = preparer_new(it.loop, &tools);
+    background *threads = background_new(it.loop, 2);
+    preparer *p = preparer_new(threads, &tools);
     for (int i = 0; i < 20; i++) {
-        prepare_job *j = preparer_start(p, false, body, strlen(body), on_done, &it);
+        prepare_job *j = start_job(p);
         if (i % 2)
             prepare_job_abandon(j);
     }
     event_base_dispatch(it.loop);
     assert_int_equal(it.n_done, 10);
     for (int i = 0; i < 100; i++)           /* whatever has become of them */
-        preparer_start(p, false, body, strlen(body), on_done, &it);
+        start_job(p);
+    background_free(threads);
     preparer_free(p);
     assert_int_equal(it.n_done, 10);
     event_base_free(it.loop);

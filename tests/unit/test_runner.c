@@ -144,10 +144,12 @@ static void on_down(void *ctx, net_link *l, const char *why)
     ((scene *)ctx)->link = NULL;
 }
 
+static const credentials secret = {.secret = {"a secret"}};
+
 static void start_listening(scene *s)
 {
     link_options o = link_options_default();
-    o.secret = "a secret";
+    o.own = &secret;
     o.role = HELLO__ROLE__SCHEDULER;
     o.name = "test";
     link_events events = {on_up, on_message, on_down, s};
@@ -163,7 +165,7 @@ static void start_runner(scene *s, const char *mode, int n_workers, double hang_
     runner_options o = runner_options_default();
     o.processes = subprocess_starter(s->loop->events);
     o.scheduler = s->address;
-    o.link.secret = "a secret";
+    o.link.own = &secret;
     o.device = devices;
     o.n_workers = n_workers;
     o.worker_args = args;

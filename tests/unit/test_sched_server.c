@@ -22,6 +22,7 @@ typedef struct {
     char why[256];
     Message *got[MAX_KEPT];
     int n_got;
+    int n_probes;               /* that are none of these */
 } peer;
 
 typedef struct { event_loop *loop; sched_server *server; peer front, run; } scene;
@@ -43,6 +44,11 @@ static void on_message(void *ctx, net_link *l, const Message *m)
         p->n_gpus = (int)m->cluster->n_gpus;
         return;
     }
+    if (m->what_case == MESSAGE__WHAT_COMMANDS && m->commands->probe) {
+        assert_int_equal(m->commands->n_commands, 0);
+        p->n_probes++;
+        return;
+    }
     assert_true(p->n_got < MAX_KEPT);
     size_t n = message__get_packed_size(m);
     uint8_t *copy = xmalloc(n);
@@ -60,10 +66,12 @@ static void on_down(void *ctx, net_link *l, const char *why)
     snprintf(p->why, sizeof p->why, "%s", why);
 }
 
+static const credentials secret = {.secret = {"a secret"}};
+
 static link_options options_of(Hello__Role role, uint64_t instance, const char *model)
 {
     link_options o = link_options_default();
-    o.secret = "a secret";
+    o.own = &secret;
     o.role = role;
     o.name = "peer";
     o.instance = instance;
@@ -84,7 +92,7 @@ static sched_server *start_server(event_loop *loop)
 {
     sched_server_options o = sched_server_options_default();
     o.listen = "127.0.0.1:0";
-    o.link.secret = "a secret";
+    o.link.own = &secret;
     err e;
     sched_server *v = sched_server_new(&loop->base, &o, &e);
     assert_non_null(v);
@@ -308,6 +316,7 @@ static void what_one_event_causes_is_one_message_per_gpu(void **state)
     UNTIL(s->loop, s->run.n_got == 3);
     send_gpu_up(s, 1, 2, 4);
     GpuGone gone = GPU_GONE__INIT;
+    gone.died = true;           /* of none of these: it had not taken them in */
     gone.message = "gone";
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_GPU_GONE;
@@ -491,6 +500,39 @@ static void the_signals_tell_how_it_stands(void **state)
     buf_free(&text);
 }
 
+/* Steps of one row that take so long, of a GPU that has nothing else to do. */
+static void send_pace(scene *s, uint32_t gpu, int n, uint64_t micros)
+{
+    Step step = STEP__INIT;
+    step.gpu = gpu;
+    step.pages_free = 100;
+    step.rows = step.context = 1;
+    step.micros = micros;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_STEP;
+    m.step = &step;
+    for (int i = 0; i < n; i++)
+        link_send(s->run.link, &m);
+}
+
+static void a_slow_gpu_is_left_and_probed_until_it_is_well(void **state)
+{
+    scene *s = *state;
+    send_gpu_up(s, 0, 1, 4);
+    send_gpu_up(s, 1, 2, 4);
+    UNTIL(s->loop, s->run.n_probes == 2);               /* each when it comes */
+    send_pace(s, 0, 16, 5000);
+    send_pace(s, 1, 16, 5000);
+    send_pace(s, 1, 4, 600000);
+    UNTIL(s->loop, sched_server_stats(s->server).n_slow == 1);
+    submit(s, 1);
+    UNTIL(s->loop, s->run.n_got == 1);
+    assert_int_equal(s->run.got[0]->commands->gpu, 0);  /* though GPU-b is preferred */
+    UNTIL(s->loop, s->run.n_probes == 4);
+    send_pace(s, 1, 64, 5000);
+    UNTIL(s->loop, sched_server_stats(s->server).n_slow == 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -510,6 +552,7 @@ int main(void)
         TEST(peers_that_send_what_they_should_not_are_dropped),
         TEST(steps_of_gpus_that_are_not_there_are_ignored),
         TEST(the_signals_tell_how_it_stands),
+        TEST(a_slow_gpu_is_left_and_probed_until_it_is_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -551,7 +551,7 @@ static void who_had_not_been_taken_in_is_not_to_blame(void **state)
     finish(f);
 }
 
-static void a_lost_link_makes_no_suspects_and_clears_none(void **state)
+static void a_lost_link_makes_no_suspects_of_those_taken_in_and_clears_none(void **state)
 {
     (void)state;
     fixture *f = begin();
@@ -570,6 +570,34 @@ static void a_lost_link_makes_no_suspects_and_clears_none(void **state)
     gpu_is_up(f, 0, 4, 100);
     dies(f, 0, 1);
     expect(f, "add 1 to 0; end 1 for 0: kills workers");
+    finish(f);
+}
+
+static void who_was_on_its_way_when_links_were_lost_runs_apart_and_is_ended_at_last(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 4, 100);
+    gpu_is_up(f, 1, 4, 100);
+    submit(f, 1);
+    submit(f, 2);
+    scheduler_gpu_gone(f->s, 0, 1, false);      /* neither had been taken in */
+    expect(f, "add 1 to 1; add 2 to 1; add 1 to 0");
+    reports(f, 0, 1, 99);
+    gpu_is_up(f, 1, 4, 100);
+    expect(f, "add 2 to 1");                    /* not beside another suspect */
+    reports_token(f, 1, 1, 99, 2, 4, 0, 5);
+    expect(f, "tokens of 2 for 0 from 0: 5");
+    scheduler_cancel(f->s, 0, 0, 2);
+    scheduler_gpu_gone(f->s, 0, 1, false);
+    expect(f, "cancel 2 on 1");
+    scheduler_gpu_gone(f->s, 0, 0, false);      /* it had been taken in: its runner did not die of it */
+    for (int i = 1; i < 16; i++) {
+        gpu_is_up(f, 0, 4, 100);
+        expect(f, "add 1 to 0");
+        scheduler_gpu_gone(f->s, 0, 0, false);
+    }
+    expect(f, "end 1 for 0: kills workers");
     finish(f);
 }
 
@@ -1060,6 +1088,54 @@ static void nonsense_from_a_gpu_does_no_harm(void **state)
     finish(f);
 }
 
+static void a_slow_gpu_gets_nothing_new_while_another_is_open(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 2, 100);
+    gpu_is_up(f, 1, 2, 100);
+    submit(f, 1);
+    expect(f, "add 1 to 1");
+    scheduler_gpu_pace(f->s, 0, 1, true);
+    expect(f, "cancel 1 on 1; add 1 to 0");
+    submit(f, 2);
+    submit(f, 3);
+    expect(f, "add 2 to 0");                    /* 3 waits for it, rather than be slow */
+    assert_int_equal(scheduler_n_open(f->s), 1);
+    assert_int_equal(scheduler_get_stats(f->s).n_slow, 1);
+    assert_int_equal(scheduler_get_stats(f->s).n_idle, 0);
+    scheduler_gpus_drain(f->s, 0, (int[]){0}, 1);
+    expect(f, "cancel 1 on 0; add 1 to 1; cancel 2 on 0; add 2 to 1");  /* slow is better than not at all */
+    gpu_is_up(f, 2, 2, 100);
+    expect(f, "cancel 1 on 1; add 1 to 2; cancel 2 on 1; add 2 to 2");
+    scheduler_gpu_pace(f->s, 0, 1, false);
+    expect(f, "add 3 to 1");
+    finish(f);
+}
+
+static void those_on_a_gpu_that_is_fast_again_stay(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 1, 100);
+    gpu_is_up(f, 1, 2, 100);
+    submit(f, 1);
+    submit(f, 2);
+    submit(f, 3);
+    expect(f, "add 1 to 1; add 2 to 1; add 3 to 0");
+    scheduler_gpu_pace(f->s, 0, 1, true);
+    expect(f, "");                              /* no room */
+    scheduler_gpu_pace(f->s, 0, 1, false);
+    scheduler_cancel(f->s, 0, 0, 3);
+    expect(f, "cancel 3 on 0");
+    scheduler_gpu_pace(f->s, 0, 1, true);
+    expect(f, "cancel 1 on 1; add 1 to 0");     /* the oldest first */
+    scheduler_gpu_pace(f->s, 0, 0, true);       /* now all are */
+    submit(f, 4);
+    expect(f, "add 4 to 1");
+    finish(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1086,7 +1162,8 @@ int main(void)
         cmocka_unit_test(a_gpu_is_emptied_for_who_must_be_alone),
         cmocka_unit_test(who_has_shown_its_innocence_makes_place_for_the_next),
         cmocka_unit_test(who_had_not_been_taken_in_is_not_to_blame),
-        cmocka_unit_test(a_lost_link_makes_no_suspects_and_clears_none),
+        cmocka_unit_test(a_lost_link_makes_no_suspects_of_those_taken_in_and_clears_none),
+        cmocka_unit_test(who_was_on_its_way_when_links_were_lost_runs_apart_and_is_ended_at_last),
         cmocka_unit_test(cancel_leaves_nothing_behind),
         cmocka_unit_test(a_frontend_takes_its_requests_with_it),
         cmocka_unit_test(a_request_that_comes_again_goes_on_where_it_was),
@@ -1109,6 +1186,8 @@ int main(void)
         cmocka_unit_test(a_request_is_not_moved_again_soon),
         cmocka_unit_test(moving_must_not_cost_more_than_it_frees),
         cmocka_unit_test(signals_say_when_more_gpus_are_needed),
+        cmocka_unit_test(a_slow_gpu_gets_nothing_new_while_another_is_open),
+        cmocka_unit_test(those_on_a_gpu_that_is_fast_again_stay),
         cmocka_unit_test(a_gpu_that_comes_up_again_has_lost_its_requests),
         cmocka_unit_test(nonsense_from_a_gpu_does_no_harm),
     };

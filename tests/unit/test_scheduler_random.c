@@ -124,6 +124,10 @@ static void random_gpu_event(history *h, int gpu)
 {
     if (!h->worker[gpu].up) {
         random_gpu_up(h, gpu);
+    } else if (draw(h, 6) == 0) {
+        bool slow = draw(h, 2);
+        scheduler_gpu_pace(h->real, h->now, gpu, slow);
+        naive_gpu_pace(h->model, h->now, gpu, slow);
     } else if (draw(h, 3) == 0) {
         int drained[2] = {gpu, (gpu + 1) % N_GPUS}, n = h->worker[drained[1]].up ? 2 : 1;
         scheduler_gpus_drain(h->real, h->now, drained, n);

@@ -63,6 +63,8 @@ static void start(scene *s, int kv_pages)
     s->opt.adapters_dir = s->adapters_dir;
     s->opt.device = "cpu";
     s->opt.weights = "stored";
+    s->opt.kv = "auto";
+    s->opt.tp = 1;
     s->opt.max_batch = 4;
     s->opt.threads = 1;
     s->opt.kv_pages = kv_pages;
@@ -361,6 +363,52 @@ static void what_cannot_be_served_fails_alone(void **state)
     stop(s);
 }
 
+static void send_probe(scene *s)
+{
+    Commands all = COMMANDS__INIT;
+    all.probe = true;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_COMMANDS;
+    m.commands = &all;
+    send_message(s, &m);
+}
+
+static void a_probe_shows_how_fast_it_is_and_is_nobody_s(void **state)
+{
+    scene *s = *state;
+    start(s, 40);
+    send_probe(s);
+    int n_steps = 0;
+    for (const Step *step = NULL; n_steps < 16; n_steps += step->rows) {
+        step = next_step(s);
+        assert_true(step->rows <= 1 && (step->rows == 0 || (step->context > 0 && step->micros > 0)));
+        assert_int_equal(step->n_tokens + step->n_ends + step->n_requests + step->n_seen, 0);
+        assert_int_equal(step->pages_free, 40);
+    }
+    stop(s);
+}
+
+static void a_probe_gives_way_to_a_request(void **state)
+{
+    scene *s = *state;
+    start(s, 40);
+    for (int i = 0; i < 3; i++)
+        send_probe(s);
+    send_add(s, &(ask){.id = UINT64_MAX - 1, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 5});
+    bool ended = false;
+    int n_tokens = 0;
+    while (!ended) {
+        const Step *step = next_step(s);
+        assert_true(step->n_seen == 0 || step->rows == 0 || step->rows == 20 || step->rows == 1);
+        n_tokens += (int)step->n_tokens;
+        ended = step->n_ends > 0;
+        if (step->n_seen && !ended)
+            assert_int_equal(step->pages_free, 38);
+    }
+    assert_int_equal(n_tokens, 5);
+    stop(s);
+}
+
 static void an_idle_worker_says_that_it_lives(void **state)
 {
     scene *s = *state;
@@ -389,7 +437,7 @@ static void a_model_that_is_not_there_is_an_error(void **state)
 {
     scene *s = *state;
     err e;
-    worker_options o = {.model_dir = "/nowhere", .device = "cpu", .weights = "stored", .max_batch = 1};
+    worker_options o = {.model_dir = "/nowhere", .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 1};
     assert_int_equal(worker_run(&o, &e), -1);
     assert_non_null(strstr(e.msg, "/nowhere"));
     o.model_dir = s->model_dir;
@@ -410,6 +458,8 @@ int main(void)
         TEST(a_reset_forgets_everything),
         TEST(a_new_attempt_replaces_the_old),
         TEST(what_cannot_be_served_fails_alone),
+        TEST(a_probe_shows_how_fast_it_is_and_is_nobody_s),
+        TEST(a_probe_gives_way_to_a_request),
         TEST(an_idle_worker_says_that_it_lives),
         TEST(nonsense_on_the_pipe_ends_it),
         TEST(a_model_that_is_not_there_is_an_error),

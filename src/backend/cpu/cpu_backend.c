@@ -51,6 +51,7 @@ struct row_call {
     tensor *y, *sum;
     const tensor *x, *w, *w2;
     const int *index;
+    int first;                      /* token of the table */
     const sample_result *drawn;     /* of the last sample */
     float eps;
     heads h;
@@ -84,20 +85,22 @@ static void run_rows(backend *be, row_call c, int n_rows, int cols)
 static void embed_row(const row_call *c, int row)
 {
     int token = c->index[row];
-    if (token < 0 && (token = c->drawn[TOKEN_DRAWN(token)].token) < 0) {
-        memset(float_row(c->y, row), 0, (size_t)c->y->cols * sizeof(float));    /* the draw failed */
+    if (token < 0)
+        token = c->drawn[TOKEN_DRAWN(token)].token;
+    if (token < c->first || token >= c->first + c->x->rows) {       /* another rank's, or the draw failed */
+        memset(float_row(c->y, row), 0, (size_t)c->y->cols * sizeof(float));
         return;
     }
-    CHECK(token < c->x->rows);
-    size_t at = (size_t)token * (size_t)c->x->cols * dtype_size(c->x->type);
+    size_t at = (size_t)(token - c->first) * (size_t)c->x->cols * dtype_size(c->x->type);
     c->k->to_float(float_row(c->y, row), (const char *)c->x->data + at, c->x->type, c->x->cols);
 }
 
-static void cpu_embed(backend *be, tensor *y, const tensor *table, const batch *b)
+static void cpu_embed(backend *be, tensor *y, const tensor *table, int first, const batch *b)
 {
     CHECK(y->cols == table->cols && y->rows == b->n_rows);
     const sample_result *drawn = cpu_of(be)->drawn[(cpu_of(be)->n_sampled + 2) % 3];
-    run_rows(be, (row_call){.do_row = embed_row, .y = y, .x = table, .index = b->token, .drawn = drawn}, y->rows, y->cols);
+    row_call c = {.do_row = embed_row, .y = y, .x = table, .index = b->token, .first = first, .drawn = drawn};
+    run_rows(be, c, y->rows, y->cols);
 }
 
 static void rms_norm_row(const row_call *c, int row)
@@ -196,6 +199,11 @@ static void cpu_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const a
 {
     cpu_sgmv_expand(be, gate_up, a->v, b, a->site, a->w);
     cpu_silu_mul(be, y, gate_up);
+}
+
+static void cpu_expand(backend *be, tensor *y, const adapted *a, const batch *b)
+{
+    cpu_sgmv_expand(be, y, a->v, b, a->site, a->w);
 }
 
 /* Ops run at once and straight from the batch: there is nothing to record. */
@@ -372,6 +380,7 @@ static const backend_ops cpu_ops = {
     .expand_rope_append = cpu_expand_rope_append,
     .expand_add_rms_norm = cpu_expand_add_rms_norm,
     .expand_silu_mul = cpu_expand_silu_mul,
+    .expand = cpu_expand,
     .sample = cpu_sample,
     .collect = cpu_collect,
     .reserve = cpu_reserve,

@@ -21,6 +21,16 @@ static const char *weight_row(const tensor *t, int row)
     return (const char *)t->data + (size_t)row * (size_t)t->cols * dtype_size(t->type);
 }
 
+static size_t proj_stride(const proj *p)
+{
+    return (size_t)(p->stride ? p->stride : p->w.cols);
+}
+
+static const char *proj_row(const proj *p, int row)
+{
+    return (const char *)p->w.data + (size_t)row * proj_stride(p) * dtype_size(p->w.type);
+}
+
 typedef struct {
     cpu_backend *cpu;
     const tensor *x;
@@ -47,11 +57,11 @@ static void linear_item(void *arg, int item, int thread)
     int col = item * GEMM_COLS, left = p->w.rows - col, next = col + pool_size(cpu->pool) * GEMM_COLS;
     dot_job d = {
         .x = c->packed ? c->packed : c->x->data, .x_stride = (size_t)c->x->cols,
-        .w = weight_row(&p->w, col), .w_type = p->w.type, .w_stride = (size_t)p->w.cols,
+        .w = proj_row(p, col), .w_type = p->w.type, .w_stride = proj_stride(p),
         .bias_type = p->bias.type, .scale = 1,
         .y = (float *)c->y->data + y_col + col, .y_stride = (size_t)c->y->cols,
         .m = c->x->rows, .n = left < GEMM_COLS ? left : GEMM_COLS, .k = c->x->cols,
-        .next = next + GEMM_COLS <= p->w.rows ? weight_row(&p->w, next) : NULL,
+        .next = next + GEMM_COLS <= p->w.rows ? proj_row(p, next) : NULL,
     };
     if (p->scale.data) {
         d.w_scale = (const float *)p->scale.data + col;

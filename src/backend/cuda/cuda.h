@@ -103,6 +103,7 @@ typedef struct {
     step step;
     step_shape shape;
     const batch *begun;
+    bool never_records;                 /* invocations contain what cannot be recorded */
     step_store *store;                  /* memory behind step, and recordings */
 
     void *unpacked;                     /* [FP8_SCRATCH] once there are F8 weights: what passes on their way to the device, and
@@ -153,6 +154,12 @@ bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what);
 /* The failure kept, if any. */
 int cuda_report(cuda_backend *cu, err *e);
 
+/* Before what the runtime does on the thread's current device: one thread may drive several. */
+static inline void cuda_use(const cuda_backend *cu)
+{
+    cudaSetDevice(cu->device);
+}
+
 /* Device memory, zeroed. */
 void *cuda_alloc(backend *be, size_t bytes, err *e);
 void cuda_release(backend *be, void *p);
@@ -180,7 +187,7 @@ int cuda_decode_teams(const cuda_backend *cu);
 extern "C" {
 #endif
 /* Ops, by file. cuda_rows.cu: */
-void cuda_embed(backend *, tensor *y, const tensor *table, const batch *);
+void cuda_embed(backend *, tensor *y, const tensor *table, int first, const batch *);
 void cuda_rms_norm(backend *, tensor *y, const tensor *x, const tensor *w, float eps);
 void cuda_add_rms_norm(backend *, tensor *y, tensor *x, const tensor *delta, const tensor *w, float eps);
 void cuda_silu_mul(backend *, tensor *y, const tensor *x);
@@ -224,6 +231,7 @@ void cuda_expand_rope_append(backend *, tensor *qkv, heads, const head_norms *, 
 void cuda_expand_add_rms_norm(backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
                               const adapted *, const batch *);
 void cuda_expand_silu_mul(backend *, tensor *gate_up, tensor *y, const adapted *, const batch *);
+void cuda_expand(backend *, tensor *y, const adapted *, const batch *);
 /* cuda_attention.cu: */
 void cuda_attention(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer, int window);
 /* Bytes of attention_parts that invocations up to this extent need. */

@@ -395,6 +395,7 @@ static const backend_ops cuda_ops = {
     .expand_rope_append = cuda_expand_rope_append,
     .expand_add_rms_norm = cuda_expand_add_rms_norm,
     .expand_silu_mul = cuda_expand_silu_mul,
+    .expand = cuda_expand,
     .sample = cuda_sample,
     .collect = cuda_collect,
     .reserve = cuda_reserve,

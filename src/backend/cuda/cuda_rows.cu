@@ -18,15 +18,16 @@ static unsigned threads_for(int cols, int n, int most)
     return (unsigned)(threads < most ? threads : most);
 }
 
-/* y[row] = table[token], zeros for a token that is not in it. A block owns a row. */
+/* y[row] = table[token - first], zeros for a token that is not in it. A block owns a row. */
 template <typename T, int N>
-static __global__ void embed_rows(float *y, const T *table, int vocab, int cols, step s)
+static __global__ void embed_rows(float *y, const T *table, int first, int vocab, int cols, step s)
 {
     wait_for_previous();
     let_next_start();
     int row = blockIdx.x, token = s.token[row];
     if (token < 0)
         token = s.drawn[-1 - token];
+    token -= first;
     bool known = token >= 0 && token < vocab;
     for (int i = threadIdx.x * N; i < cols; i += blockDim.x * N) {
         float v[N] = {};
@@ -36,17 +37,17 @@ static __global__ void embed_rows(float *y, const T *table, int vocab, int cols,
     }
 }
 
-template <typename T, int N> static void run_embed(cuda_backend *cu, tensor *y, const tensor *table)
+template <typename T, int N> static void run_embed(cuda_backend *cu, tensor *y, const tensor *table, int first)
 {
     launch(cu, "embed", embed_rows<T, N>, y->rows, threads_for(y->cols, N, 512), 0, y->data, table->data,
-           table->rows, y->cols, cu->step);
+           first, table->rows, y->cols, cu->step);
 }
 
-void cuda_embed(backend *be, tensor *y, const tensor *table, const batch *b)
+void cuda_embed(backend *be, tensor *y, const tensor *table, int first, const batch *b)
 {
     (void)b;
     CHECK(y->cols == table->cols && y->type == DTYPE_F32 && table->type == be->act);
-    BY_ACT_AND_WIDTH(run_embed, y->cols % 8 == 0, cuda_of(be), y, table);
+    BY_ACT_AND_WIDTH(run_embed, y->cols % 8 == 0, cuda_of(be), y, table, first);
 }
 
 /* N numbers of the residual stream, the delta added where there is one; the sum of their squares. */

@@ -320,7 +320,7 @@ static bool start_decodes(cuda_backend *cu, const void *owner)
         cuda_keep(cu, cudaGraphLaunch(r->graph, cu->stream), "replay of a step");
         return true;
     }
-    if (r->seen && !cuda_keep(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal), "record a step"))
+    if (r->seen && !cu->never_records && !cuda_keep(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal), "record a step"))
         s->capturing = i;
     r->seen = true;
     return false;
@@ -335,6 +335,7 @@ invocation cuda_begin(backend *be, const batch *b, const void *owner)
     CHECK(b->n_prefills + b->n_decodes <= cu->limit.max_sequences);
     CHECK(b->page_indptr[b->n_prefills + b->n_decodes] <= cu->limit.max_pages);
     cu->begun = b;
+    cuda_use(cu);
     cuda_keep(cu, cudaEventSynchronize(s->copied[turn]), "begin");
     fill(cu, b, s->host[turn]);
     deal_units(cu, s->host[turn]);
@@ -350,6 +351,7 @@ void cuda_end(backend *be)
     cuda_backend *cu = cuda_of(be);
     step_store *s = cu->store;
     cu->begun = NULL;
+    cuda_use(cu);
     if (s->capturing < 0)
         return;
     recording *r = &s->recordings[s->capturing];

@@ -112,6 +112,7 @@ static void launch_clusters(cuda_backend *cu, const char *name, void (*kernel)(P
 {
     cudaLaunchAttribute attr[2];
     cudaLaunchConfig_t c = {};
+    cuda_use(cu);
     c.gridDim = grid;
     c.blockDim = block;
     c.dynamicSmemBytes = shared;

@@ -1,0 +1,240 @@
+/* cuda_comm.cu - sums over ranks that can read each other's memory: on one GPU, or on several by NVLink or PCIe
+ *
+ * For the few rows of a decode step one-shot is fastest: every rank reads every part, adds up for itself and goes on to the
+ * norm in registers; nothing is sent twice. A block owns a row of one rank. The blocks that own the same row on all ranks
+ * meet first: each tells the others that its rank has come so far, by a number in their memory that grows with every op,
+ * and waits for theirs. That a block has begun means that all kernels before it have ended, so the parts are complete; and that
+ * the parts of the op before this one have been read.
+ *
+ * The numbers live on from launch to launch, so a recorded step can be replayed. All ranks launch the same grids in the same
+ * order, so their numbers agree. Where ranks share a GPU, one launch has the blocks of all, those that meet side by side:
+ * blocks start in order, so whoever is waited for has started or is the next to. */
+#include "backend/cuda/kernel.cuh"
+
+extern "C" {
+#include "backend/cuda/comm.h"
+}
+
+enum { MAX_THREADS = 1024 };
+
+/* The operands of one launch, by rank. */
+typedef struct {
+    int n_ranks, first;                 /* first: rank of blockIdx.x 0 */
+    bool meets;
+    int *flag[MAX_RANKS], *count[MAX_RANKS];
+    const void *part[MAX_RANKS];
+    void *x[MAX_RANKS], *y[MAX_RANKS];
+    const float *w[MAX_RANKS];
+    int cols[MAX_RANKS];                /* of the parts */
+} operands;
+
+static __device__ __forceinline__ void tell(int *p, int x)
+{
+    asm volatile("st.release.sys.global.s32 [%0], %1;" :: "l"(p), "r"(x) : "memory");
+}
+
+static __device__ __forceinline__ int hear(const int *p)
+{
+    int x;
+    asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+
+/* All ranks' blocks of this row are here. Thread r talks to rank r. */
+static __device__ __forceinline__ void meet(const operands &o, int me)
+{
+    int row = blockIdx.y, other = threadIdx.x;
+    if (!o.meets)
+        return;
+    int time = o.count[me][row] + 1;
+    __syncthreads();                    /* all have read the count */
+    if (other < o.n_ranks) {
+        __threadfence_system();
+        tell(&o.flag[other][me * MEET_ROWS + row], time);
+        while (hear(&o.flag[me][other * MEET_ROWS + row]) - time < 0)
+            __nanosleep(20);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        o.count[me][row] = time;
+}
+
+/* N numbers that another rank may have written: not from L1. */
+template <int N> static __device__ __forceinline__ void load_part(float (&to)[N], const float *from)
+{
+    for (int i = 0; i < N; i++)
+        to[i] = __ldcg(from + i);
+}
+
+template <int N, typename T> static __device__ __forceinline__ void load_part(float (&to)[N], const T *from)
+{
+    if constexpr (N == 8) {
+        uint4 bits = __ldcg((const uint4 *)from);
+        const vec<T, 8> v = (const vec<T, 8> &)bits;
+        for (int j = 0; j < N; j++)
+            to[j] = to_float(v.at[j]);
+    } else {
+        for (int j = 0; j < N; j++)
+            to[j] = to_float(from[j]);
+    }
+}
+
+/* sum += all ranks' parts at `at`, in the order of the ranks. */
+template <typename T, int N> static __device__ __forceinline__ void add_parts(float (&sum)[N], const operands &o, size_t at)
+{
+    for (int r = 0; r < o.n_ranks; r++) {
+        float v[N];
+        load_part(v, (const T *)o.part[r] + at);
+        for (int j = 0; j < N; j++)
+            sum[j] += v[j];
+    }
+}
+
+static __global__ void __launch_bounds__(MAX_THREADS) reduce_rows(operands o, int cols)
+{
+    int me = o.first + blockIdx.x;
+    size_t row = (size_t)blockIdx.y * cols;
+    wait_for_previous();
+    let_next_start();
+    meet(o, me);
+    for (int i = threadIdx.x; i < cols; i += blockDim.x) {
+        float sum[1] = {0.0f};
+        add_parts<float>(sum, o, row + i);
+        ((float *)o.y[me])[row + i] = sum[0];
+    }
+}
+
+/* A thread's first N numbers stay in registers; what a longer row has beyond is read again. */
+template <typename T, int N>
+static __global__ void __launch_bounds__(MAX_THREADS) add_norm_rows(operands o, int cols, float eps)
+{
+    __shared__ float shared[32];
+    int me = o.first + blockIdx.x, first = threadIdx.x * N, stride = blockDim.x * N;
+    size_t row = (size_t)blockIdx.y * cols;
+    float *x = (float *)o.x[me] + row;
+    T *y = (T *)o.y[me] + row;
+    float by[N] = {}, v[N] = {}, squares = 0.0f;
+    if (first < cols)
+        load_n(by, o.w[me] + first);
+    wait_for_previous();
+    let_next_start();
+    if (first < cols)
+        load_n(v, x + first);
+    meet(o, me);
+    for (int i = first; i < cols; i += stride) {
+        float sum[N];
+        if (i > first)
+            load_n(sum, x + i);
+        else
+            for (int j = 0; j < N; j++)
+                sum[j] = v[j];
+        add_parts<T>(sum, o, row + i);
+        for (int j = 0; j < N; j++)
+            squares += sum[j] * sum[j];
+        store_n(x + i, sum);
+        if (i == first)
+            for (int j = 0; j < N; j++)
+                v[j] = sum[j];
+    }
+    float scale = 1.0f / sqrtf(block_sum(squares, shared) / cols + eps);
+    for (int i = first; i < cols; i += stride) {
+        if (i > first) {
+            load_n(v, x + i);
+            load_n(by, o.w[me] + i);
+        }
+        for (int j = 0; j < N; j++)
+            v[j] *= scale * by[j];
+        store_n(y + i, v);
+    }
+}
+
+/* A block copies its row of all parts; only the first rank of a device has a y. */
+static __global__ void __launch_bounds__(MAX_THREADS) gather_parts(operands o, int cols)
+{
+    int me = o.first + blockIdx.x;
+    float *y = (float *)o.y[me];
+    wait_for_previous();
+    let_next_start();
+    meet(o, me);
+    if (!y)
+        return;
+    y += (size_t)blockIdx.y * cols;
+    for (int r = 0; r < o.n_ranks; y += o.cols[r++])
+        for (int i = threadIdx.x; i < o.cols[r]; i += blockDim.x)
+            y[i] = __ldcg((const float *)o.part[r] + (size_t)blockIdx.y * o.cols[r] + i);
+}
+
+static __global__ void put_columns(float *y, const float *part, int y_cols, int cols, int from)
+{
+    wait_for_previous();
+    let_next_start();
+    for (int i = threadIdx.x; i < cols; i += blockDim.x)
+        y[(size_t)blockIdx.x * y_cols + from + i] = part[(size_t)blockIdx.x * cols + i];
+}
+
+static operands operands_of(const meeting *m, bool meets, int first, const tensor *part)
+{
+    operands o = {};
+    o.n_ranks = m->n_ranks;
+    o.first = first;
+    o.meets = meets;
+    for (int r = 0; r < m->n_ranks; r++) {
+        o.flag[r] = m->flag[r];
+        o.count[r] = m->count[r];
+        o.part[r] = part[r].data;
+        o.cols[r] = part[r].cols;
+    }
+    CHECK(!meets || part[0].rows <= MEET_ROWS);
+    return o;
+}
+
+static unsigned threads_for(int cols, int n)
+{
+    int threads = ((cols + n - 1) / n + 31) / 32 * 32;
+    return (unsigned)(threads < MAX_THREADS ? threads : MAX_THREADS);
+}
+
+void cuda_meet_reduce(cuda_backend *cu, const meeting *m, bool meets, int first, int n, tensor *y, const tensor *part)
+{
+    operands o = operands_of(m, meets, first, part);
+    for (int r = first; r < first + n; r++)
+        o.y[r] = y[r].data;
+    launch(cu, "all_reduce", reduce_rows, dim3((unsigned)n, (unsigned)y[first].rows), threads_for(y[first].cols, 1), 0, o, y[first].cols);
+}
+
+template <typename T> static void run_add_norm(cuda_backend *cu, operands o, dim3 grid, int cols, float eps)
+{
+    if (cols % 8 == 0)
+        launch(cu, "all_reduce_add_rms_norm", add_norm_rows<T, 8>, grid, threads_for(cols, 8), 0, o, cols, eps);
+    else
+        launch(cu, "all_reduce_add_rms_norm", add_norm_rows<T, 1>, grid, threads_for(cols, 1), 0, o, cols, eps);
+}
+
+void cuda_meet_add_norm(cuda_backend *cu, const meeting *m, bool meets, int first, int n, tensor *y, tensor *x, const tensor *part,
+                        const tensor *const *w, float eps)
+{
+    operands o = operands_of(m, meets, first, part);
+    for (int r = first; r < first + n; r++) {
+        CHECK(x[r].type == DTYPE_F32 && y[r].type == cu->base.act && part[r].type == cu->base.act && w[r]->type == DTYPE_F32);
+        o.x[r] = x[r].data;
+        o.y[r] = y[r].data;
+        o.w[r] = (const float *)w[r]->data;
+    }
+    BY_ACT(run_add_norm, cu, o, dim3((unsigned)n, (unsigned)x[first].rows), x[first].cols, eps);
+}
+
+void cuda_meet_gather(cuda_backend *cu, const meeting *m, bool meets, int first, int n, tensor *y, const tensor *part)
+{
+    operands o = operands_of(m, meets, first, part);
+    int cols = 0;
+    for (int r = 0; r < m->n_ranks; r++)
+        cols += part[r].cols;
+    CHECK(y->cols == cols && y->rows == part[0].rows);
+    o.y[first] = y->data;
+    launch(cu, "all_gather", gather_parts, dim3((unsigned)n, (unsigned)y->rows), MAX_THREADS, 0, o, y->cols);
+}
+
+void cuda_put_columns(cuda_backend *cu, tensor *y, const tensor *part, int from)
+{
+    launch(cu, "all_gather", put_columns, y->rows, MAX_THREADS, 0, (float *)y->data, (const float *)part->data, y->cols, part->cols, from);
+}

@@ -1,0 +1,38 @@
+/* budget.h - memory that many share, with a limit for all of them
+ *
+ * Whoever wants more than it is given for nothing takes it from the budget first, and is refused when there is not
+ * enough; so what strangers send never takes the process to its end. Any thread. */
+#ifndef PUNICA_BASE_BUDGET_H
+#define PUNICA_BASE_BUDGET_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+
+typedef struct { size_t limit; atomic_size_t used; } budget;        /* bytes */
+
+/* False, with nothing taken, when so much is not left. b may be NULL: no limit. */
+bool budget_take(budget *b, size_t n);
+void budget_give(budget *b, size_t n);
+
+/* Take it in any case: what is there already counts, and others are refused. */
+void budget_charge(budget *b, size_t n);
+
+/* Bytes with the budget that their memory is taken from. Zero but for `of`; free with charged_buf_free(). A small one
+ * takes nothing: it belongs to what every client is given. */
+typedef struct {
+    buf bytes;
+    budget *of;                 /* borrowed; NULL: no limit */
+    size_t taken;
+} charged_buf;
+
+#define CHARGED_BUF_FREE (16u << 10)    /* bytes of one that takes nothing */
+
+/* Append; expected: how long it will be in the end as far as is known, so that no more than that is reserved. False, with nothing
+ * changed, when the budget refuses. */
+bool charged_buf_add(charged_buf *b, const void *bytes, size_t n, size_t expected);
+void charged_buf_free(charged_buf *b);
+
+#endif

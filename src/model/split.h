@@ -1,0 +1,43 @@
+/* split.h - which part of a model each of n ranks holds (tensor parallelism, as Megatron-LM splits)
+ *
+ *   q, k, v, gate, up      some of the outputs: whole heads, and stretches of the feed-forward width
+ *   o, down                the inputs that those outputs are; each rank has a part of the sum
+ *   embedding, logits      a stretch of the vocabulary
+ *   norms                  whole
+ *
+ * A rank has as many query heads as any other. Keys and values are split by heads too; where there are fewer of those than
+ * ranks, several ranks hold the same one. An adapter's A and B are split as the projection that they add to: where outputs
+ * are split A is whole and B split, where inputs are, the other way round: v = x A^T is then a part of the sum, as x W^T is,
+ * and so is v B: adapters add nothing to what the ranks have to tell each other. */
+#ifndef PUNICA_MODEL_SPLIT_H
+#define PUNICA_MODEL_SPLIT_H
+
+#include "backend/backend.h"
+#include "model/config.h"
+
+/* Rank `rank` of n. */
+typedef struct { int rank, n; } split;
+
+/* Elements [from, from + n) of a dimension. */
+typedef struct { int from, n; } stretch;
+
+/* Why a model cannot be split into so many ranks, if it cannot. */
+int split_check(const model_config *c, int n_ranks, err *e);
+
+heads split_heads(const model_config *c, split s);
+stretch split_vocab(const model_config *c, split s);
+
+/* The rows (outputs) and columns (inputs) of a projection's matrix that a rank holds. */
+stretch split_out(const model_config *c, split s, int site, int part);
+stretch split_in(const model_config *c, split s, int site);
+
+/* Whether a site's outputs are parts of a sum over the ranks. */
+bool split_sums(int site);
+
+/* One rank's share of a site's linear, or of the output matrix, into *out. It points into w, but for what has gaps there:
+ * that is copied into memory which is returned, to be freed when *out is not used any more; NULL: nothing was copied. With
+ * `borrow` columns of a matrix stay where they are, see proj.stride. */
+void *split_site(linear *out, const linear *w, const model_config *c, split s, int site, bool borrow);
+void *split_output(linear *out, const linear *w, const model_config *c, split s, bool borrow);
+
+#endif

@@ -1,0 +1,39 @@
+/* pace.h - which GPUs take much longer than they should
+ *
+ * A worker says of each step how many rows it had, how much context they read, and how long it took. A step is slow if
+ * a larger one, with at least as many rows and as much context, has been done much faster on a device of the same
+ * kind. So a long prompt is no fault, and nothing has to be known about models and devices beforehand. A GPU is slow
+ * when two stretches of steps in a row are, or when it is silent in a step for much longer than any has ever taken; it
+ * is well again after four stretches in a row that are not. */
+#ifndef PUNICA_SCHEDULER_PACE_H
+#define PUNICA_SCHEDULER_PACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct pace pace;
+
+typedef enum { PACE_SAME, PACE_SLOW, PACE_WELL } pace_news;
+
+pace *pace_new(void);
+void pace_free(pace *p);
+
+/* GPUs by the scheduler's numbers; kind: the device in words, copied. A GPU that is up is taken to be well. */
+void pace_gpu_up(pace *p, double now, int gpu, const char *kind);
+void pace_gpu_gone(pace *p, int gpu);
+
+/* It has reported a step; rows 0: none, or something else than a step. goes_on: it has more to do. */
+pace_news pace_step(pace *p, double now, int gpu, int64_t rows, int64_t context, double seconds, bool goes_on);
+
+/* Has it been silent for too long? To be asked a few times a second: if nobody has asked for longer than that, nobody
+ * has listened either, and the silence says nothing. */
+pace_news pace_look(pace *p, double now, int gpu);
+
+bool pace_is_slow(const pace *p, int gpu);
+
+/* Seconds of a step, in what was last judged: as they were, and as they should have been. */
+typedef struct { double took, usual; } pace_times;
+pace_times pace_last(const pace *p, int gpu);
+
+#endif
