@@ -162,6 +162,8 @@ typedef struct {
     void (*download)(backend *, void *dst, const void *src, size_t bytes);
     /* Bytes that alloc could still give. */
     size_t (*available)(backend *);
+    /* All memory the device has, used or not; 0: it has none of its own. */
+    size_t (*memory)(backend *);
     /* Make weights that lie in host memory usable by ops, in place: the CPU borrows them (they must
      * outlive the last op that uses them); a GPU copies them, matrices as its act type unless F8, the parts of
      * a linear back to back, and holds them until the backend is freed. */

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "engine/engine.h"
 #include "base/sandbox.h"
 #include "model/model.h"
 #include "model/split.h"
@@ -98,6 +99,12 @@ int worker_args_check(const worker_args *a, err *e)
     return check_split(a, e);
 }
 
+static void add_share(strings *to, double share)
+{
+    add_string(to, xstrdup("--memory-share"));
+    add_string(to, xasprintf("%.4f", share));
+}
+
 /* A worker for every tp of a range of GPUs, or for any other device. */
 static void add_workers(strings *to, const char *device, int tp)
 {
@@ -128,6 +135,9 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     add_number(&args, "--max-batch", a->max_batch);
     add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
     add_number(&args, "--kv-pages", a->kv_pages);
+    add_number(&args, "--max-model-len", a->max_len);
+    if (a->memory_share > 0 || copies > 1)
+        add_share(&args, (a->memory_share > 0 ? a->memory_share : engine_options_default().memory_share) / copies);
     add_number(&args, "--adapter-slots", a->adapter_slots);
     o->device = devices.at;
     o->n_workers = (int)devices.n;

@@ -31,7 +31,8 @@ typedef struct {
     option_list devices;        /* none: cpu */
     int tp;                     /* ranks that each worker's model is split over; 0: 1 */
     int n_workers;              /* per device; 0: 1 */
-    int max_batch, threads, kv_pages, adapter_slots;        /* 0: as the engine likes */
+    int max_batch, threads, kv_pages, adapter_slots, max_len;       /* 0: as the engine likes */
+    double memory_share;        /* of a device, for all its workers together; the same */
 } worker_args;
 
 /* Their rows of a table of options; w: a worker_args *. */
@@ -43,7 +44,9 @@ typedef struct {
     {"kv", OPT_STRING, &(w)->kv, "FORM", KV_HELP},                                                                      \
     {"max-batch", OPT_INT, &(w)->max_batch, "N", "requests running together on one (32)", 1, 4096},                     \
     {"threads", OPT_INT, &(w)->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},                   \
-    {"kv-pages", OPT_INT, &(w)->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},            \
+    {"max-model-len", OPT_INT, &(w)->max_len, "N", MAX_LEN_HELP, 1, 1e9},                                               \
+    {"memory-share", OPT_DOUBLE, &(w)->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},                           \
+    {"kv-pages", OPT_INT, &(w)->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},                                                  \
     {"adapter-slots", OPT_INT, &(w)->adapter_slots, "N", "adapters in a device's memory at once (64)", 1, 65536}
 
 /* What workers would refuse, each by itself and again and again. */

@@ -30,6 +30,7 @@ typedef struct {
     sampling how;
     const char *device, *weights, *kv;
     int tp, max_batch, threads, kv_pages;
+    double memory_share;
 } arguments;
 
 typedef struct {
@@ -67,7 +68,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"kv", OPT_STRING, &a->kv, "FORM", KV_HELP},
         {"max-batch", OPT_INT, &a->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"kv-pages", OPT_INT, &a->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
+        {"memory-share", OPT_DOUBLE, &a->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
+        {"kv-pages", OPT_INT, &a->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {NULL}};
     const command_line c = {
         .usage = "punica generate --model DIR [--adapter NAME=DIR]... [--prompt TEXT | --prompts FILE]",
@@ -277,6 +279,7 @@ int cmd_generate(int argc, char **argv)
     engine_options o = engine_options_default();
     o.max_batch = a.max_batch;
     o.n_pages = a.kv_pages;
+    o.memory_share = a.memory_share > 0 ? a.memory_share : o.memory_share;
     o.kv = j.kv;
     o.n_adapter_slots = a.max_batch > 32 ? 2 * a.max_batch : 64;
     o.adapters = adapter_set_source(&j.adapters);

@@ -27,7 +27,9 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
         {"kv", OPT_STRING, &w->kv, "FORM", KV_HELP},
         {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &w->threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"kv-pages", OPT_INT, &w->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
+        {"kv-pages", OPT_INT, &w->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
+        {"memory-share", OPT_DOUBLE, &w->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
+        {"max-model-len", OPT_INT, &w->max_len, "N", MAX_LEN_HELP, 1, 1e9},
         {"adapter-slots", OPT_INT, &w->n_adapter_slots, "N", "adapters in memory at once (64)", 1, 65536},
         {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},
         {NULL}};

@@ -12,6 +12,11 @@
 /* Of --kv, likewise. */
 #define KV_HELP "auto, or fp8: keys and values in 8 bits (auto)"
 
+/* Of the KvCache, likewise. */
+#define KV_PAGES_HELP "KvCache pages of 16 tokens (as many as --memory-share and the batch allow)"
+#define MEMORY_SHARE_HELP "of a GPU's memory for weights and KvCache (0.9)"
+#define MAX_LEN_HELP "tokens of a request, which the KvCache must hold (what the model allows and the KvCache holds)"
+
 /* Of --device and --tp, likewise. */
 #define DEVICE_HELP "cpu, cuda, cuda:N or cuda:N-M (cpu)"
 #define TP_HELP "split the model over N ranks: a GPU each (cuda:0-3), or all on one device (1)"

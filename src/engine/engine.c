@@ -15,6 +15,8 @@
  * step before it is collected between the model and the draw: the masks are computed while the model runs. */
 #include "engine/engine.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,19 +71,38 @@ struct engine {
 
 engine_options engine_options_default(void)
 {
-    return (engine_options){.max_batch = 32, .max_prefills = 1, .prefill_rows = 256, .page_len = 16, .n_adapter_slots = 64,
+    return (engine_options){.max_batch = 32, .max_prefills = 1, .prefill_rows = 256, .page_len = 16, .memory_share = 0.9, .n_adapter_slots = 64,
                             .image_bytes = (size_t)2 << 30};
 }
 
-/* max_batch requests of 2048 tokens (or the model's limit), but at most half of the memory now
- * free. On the CPU pages never used are never touched and so take no memory. */
+static const double SPARE = 0.05;       /* of a device, that must be left whoever has the rest: steps need some, and adapters */
+
+/* Bytes that the KvCache may take on one device. On the CPU pages never used are never touched and so take no memory. */
+static double room_for_pages(const engine *g)
+{
+    backend *be = group_device(g->m->be, 0);
+    double all = (double)be->ops->memory(be), left = (double)be->ops->available(be);
+    if (all == 0)
+        return left / 2;
+    double weights = (double)g->m->weight_bytes / group_devices(g->m->be);
+    return fmin(g->opt.memory_share * all - weights, left - SPARE * all);
+}
+
+static int pages_of(const engine *g, int n_tokens)
+{
+    return (n_tokens + g->opt.page_len - 1) / g->opt.page_len;
+}
+
+static int longest(const engine *g)
+{
+    int limit = g->m->config.max_positions;
+    return g->opt.max_len > 0 && g->opt.max_len < limit ? g->opt.max_len : limit;
+}
+
 static int default_pages(const engine *g)
 {
-    int limit = g->m->config.max_positions, len = limit < 2048 ? limit : 2048;
-    double want = (double)g->opt.max_batch * (double)((len + g->opt.page_len - 1) / g->opt.page_len);
-    double fits = (double)g->m->be->ops->available(g->m->be) / 2 / (double)kv_page_bytes(g->kv);
-    double n = want < fits ? want : fits;
-    return n < 8 ? 8 : (int)n;
+    double want = (double)g->opt.max_batch * pages_of(g, longest(g)), n = fmin(want, room_for_pages(g) / (double)kv_page_bytes(g->kv));
+    return n < 8 ? 8 : n < INT_MAX ? (int)n : INT_MAX;
 }
 
 /* The KvCache did not fit: what takes how much, and what would fit. */
@@ -98,6 +119,9 @@ static int make_kv_cache(engine *g, err *e)
 {
     g->kv[0] = forward_kv(g->m, g->opt.kv, 0, g->opt.page_len);
     g->kv[0].n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
+    if (g->opt.max_len > 0 && pages_of(g, longest(g)) > g->kv->n_pages)
+        return err_set(e, "a request of %d tokens does not fit: the KvCache has room for %lld on %s; allow fewer (--max-model-len), more memory "
+                       "(--memory-share, --kv-pages), or 8 bits (--kv fp8)", longest(g), (long long)g->kv->n_pages * g->opt.page_len, g->m->be->name);
     if (forward_kv_alloc(g->m, g->kv, e))
         return explain_memory(g, e);
     g->pool = kv_pool_new(g->kv->n_pages, g->opt.page_len);

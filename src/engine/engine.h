@@ -21,8 +21,11 @@ typedef struct {
     int max_batch;              /* requests running together */
     int max_prefills;           /* prompts per invocation */
     int prefill_rows;           /* rows of prompts per invocation; longer ones go in chunks */
-    int n_pages, page_len;      /* KvCache; n_pages 0: room for max_batch requests of 2048 tokens, or
-                                 * as much of the machine's memory as is sensible */
+    int n_pages, page_len;      /* KvCache; n_pages 0: room for max_batch requests as long as they may be, or as much as there is */
+    double memory_share;        /* of a device's memory that weights and KvCache may take; the rest is for adapters, and steps. A
+                                 * CPU's is half of what is free, and only what is used is taken */
+    int max_len;                /* tokens of a request, which the KvCache must be able to hold; 0: as many as the model allows, or
+                                 * the KvCache can */
     kv_form kv;                 /* what pages hold */
     int n_adapter_slots;
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
@@ -31,7 +34,7 @@ typedef struct {
     bool never_waits;           /* for adapters to arrive: see engine_step() */
 } engine_options;
 
-/* max_batch 32, one prefill of up to 256 rows, pages of 16 tokens, 64 adapter slots, 2 GiB of images. */
+/* max_batch 32, one prefill of up to 256 rows, pages of 16 tokens, nine tenths of the memory, 64 adapter slots, 2 GiB of images. */
 engine_options engine_options_default(void);
 
 typedef struct {

@@ -317,6 +317,12 @@ static void bind_lora(backend *be, lora *l, void *memory)
     (void)be, (void)l, (void)memory;
 }
 
+static size_t memory(backend *be)
+{
+    (void)be;
+    return 0;
+}
+
 static size_t available(backend *be)
 {
     (void)be;
@@ -327,7 +333,7 @@ static const backend_ops ops = {
     .begin = begin, .end = end, .forget = forget, .embed = embed, .rms_norm = rms_norm, .linear = linear_of, .attention = attention,
     .gather = gather, .linear_shrink = linear_shrink, .expand_rope_append = attend, .expand_add_rms_norm = expand_add,
     .expand_silu_mul = expand_silu, .sample = sample, .collect = collect, .reserve = reserve, .alloc = alloc, .release = release,
-    .available = available, .alloc_host = alloc_host, .release_host = release_host, .upload = upload,
+    .available = available, .memory = memory, .alloc_host = alloc_host, .release_host = release_host, .upload = upload,
     .lora_table_bytes = lora_table_bytes, .bind_lora = bind_lora};
 
 toy *toy_new(bool runs_ahead, bool own_memory)

@@ -54,6 +54,17 @@ static int read_commands(worker_process *p, err *e)
     return 0;
 }
 
+/* Tokens of a request, and why not as many as the model allows. */
+static int longest(const worker_process *p)
+{
+    engine_stats s = engine_get_stats(p->g);
+    int limit = p->m->config.max_positions, asked = p->opt->max_len > 0 && p->opt->max_len < limit ? p->opt->max_len : limit;
+    long long held = (long long)s.pages_total * s.page_len;
+    if (held < asked)
+        log_info("the KvCache holds %lld tokens: no request may have more, of the %d that the model allows", held, limit);
+    return held < asked ? (int)held : asked;
+}
+
 static int open_all(worker_process *p, err *e)
 {
     const worker_options *o = p->opt;
@@ -69,6 +80,8 @@ static int open_all(worker_process *p, err *e)
     g.max_batch = o->max_batch;
     g.n_pages = o->kv_pages;
     g.kv = kv;
+    g.memory_share = o->memory_share > 0 ? o->memory_share : g.memory_share;
+    g.max_len = o->max_len;
     g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
@@ -82,7 +95,7 @@ static int open_all(worker_process *p, err *e)
     snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
              kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
     p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = o->max_batch,
-                                            .max_tokens = p->m->config.max_positions, .grammars = p->grammars, .send = send_frame, .now = now, .ctx = p});
+                                            .max_tokens = longest(p), .grammars = p->grammars, .send = send_frame, .now = now, .ctx = p});
     p->in.fd = o->in;
     return 0;
 }

@@ -15,6 +15,8 @@ typedef struct {
     int n_adapters;
     int max_batch;
     int threads, kv_pages, n_adapter_slots;     /* 0: as the engine likes */
+    double memory_share;                /* the same */
+    int max_len;                        /* tokens of a request; 0: as many as the model allows and the KvCache holds */
     int gpu;                            /* its number at its runner */
     int in, out;                        /* file descriptors */
 } worker_options;

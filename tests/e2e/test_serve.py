@@ -310,6 +310,16 @@ def test_the_context_is_what_the_kv_cache_holds(serve):
     assert error.value.code == "context_length_exceeded"
 
 
+def test_requests_may_be_as_long_as_is_said(serve, punica):
+    server = serve("--max-model-len", "100")
+    wait_for(lambda: raw(server.address, "GET", "/ready")[0] == 200, "its GPU is known")
+    client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    assert {m.max_model_len for m in client.models.list()} == {100}
+    assert complete(client, "sql", max_tokens=1000, extra_body={"ignore_eos": True}).usage.total_tokens == 100
+    refused = punica("serve", "--max-model-len", "500", "--kv-pages", "16")
+    assert refused.returncode == 2 and "a request of 500 tokens does not fit" in refused.stderr
+
+
 def test_what_people_type_elsewhere(serve):
     server = serve(str(ROOT / "demo" / "model"), "--adapters", ROOT / "demo" / "adapters", "--host", "127.0.0.1", "--port", "0",
                    "--served-model-name", "mine", "--api-key", "a-key-of-some-length", "--api-key", "another-key")

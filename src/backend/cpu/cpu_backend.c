@@ -268,6 +268,12 @@ static size_t cpu_available(backend *be)
     return mem_available();
 }
 
+static size_t cpu_memory(backend *be)
+{
+    (void)be;
+    return 0;
+}
+
 static int cpu_adopt(backend *be, tensor *t, err *e)
 {
     (void)be;
@@ -391,6 +397,7 @@ static const backend_ops cpu_ops = {
     .upload = cpu_copy,
     .download = cpu_copy,
     .available = cpu_available,
+    .memory = cpu_memory,
     .adopt = cpu_adopt,
     .adopt_linear = cpu_adopt_linear,
     .lora_table_bytes = cpu_lora_table_bytes,

@@ -53,6 +53,13 @@ static size_t cuda_available(backend *be)
     return free_bytes + (size_t)(held - used);
 }
 
+static size_t cuda_memory(backend *be)
+{
+    size_t free_bytes = 0, total = 0;
+    cuda_keep(cuda_of(be), cudaMemGetInfo(&free_bytes, &total), "memory info");
+    return total;
+}
+
 void *cuda_alloc(backend *be, size_t bytes, err *e)
 {
     cuda_backend *cu = cuda_of(be);
@@ -406,6 +413,7 @@ static const backend_ops cuda_ops = {
     .upload = cuda_upload,
     .download = cuda_download,
     .available = cuda_available,
+    .memory = cuda_memory,
     .adopt = cuda_adopt,
     .adopt_linear = cuda_adopt_linear,
     .lora_table_bytes = cuda_lora_table_bytes,
