@@ -434,6 +434,16 @@ def test_memory_is_refused(serve):
     assert raw(server.address, "POST", "/v1/completions", large())[0] == 400
 
 
+def test_outputs_are_paid_for(serve):
+    """A call whose outputs are more than the budget ends; what it had is given back."""
+    server = serve("--max-memory", str(2 * MB))
+    how = request(n=100, max_tokens=900, logprobs=20, ignore_eos=True)
+    status, headers, body = raw(server.address, "POST", "/v1/completions", json.dumps(how))
+    assert status == 503 and headers["Retry-After"] and json.loads(body)["error"]["code"] == "out_of_memory"
+    assert server.metric("punica_request_memory_bytes") == 0 and server.metric("punica_live_requests") == 0
+    assert raw(server.address, "POST", "/v1/completions", json.dumps(request(logprobs=20)))[0] == 200
+
+
 def test_many_adapters(serve, tmp_path):
     """Listing thousands of adapters holds nobody up."""
     for i in range(20000):
