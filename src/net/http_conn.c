@@ -536,10 +536,19 @@ static void on_half_closed(http_conn *c)
         fail_with(c, 400, "incomplete_request", "the connection was closed before the request was complete");
 }
 
+/* How much to read at once: of what is behind a request, which has to wait, not more than every client is given. */
+static size_t read_size(const http_conn *c)
+{
+    size_t most = CHARGED_BUF_FREE;
+    if (c->phase == PHASE_CLOSING || (c->phase == PHASE_BODY && c->x.head.framing == HTTP_LENGTH && c->x.framing.left > HTTP_SCRATCH))
+        most = HTTP_SCRATCH;
+    return most;
+}
+
 /* Read once. Whether there was something. */
 static bool read_some(http_conn *c)
 {
-    ssize_t n = recv(c->fd, c->s->scratch, HTTP_SCRATCH, MSG_DONTWAIT);
+    ssize_t n = recv(c->fd, c->s->scratch, read_size(c), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR)
         return true;
     c->readable = n > 0;

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/slab.h"
 #include "scheduler/gpu_order.h"
+#include "scheduler/signals.h"
 #include "scheduler/wait_queue.h"
 #include "test.h"
 
@@ -130,6 +131,26 @@ static void the_fullest_gpu_with_room_is_found(void **state)
     }
 }
 
+static void hear_nothing(void *ctx, const command *c)
+{
+    (void)ctx;
+    (void)c;
+}
+
+/* Whatever a runner calls its GPU, a page of metrics stays one. */
+static void labels_are_escaped(void **state)
+{
+    (void)state;
+    scheduler_options o = scheduler_options_default();
+    scheduler *s = scheduler_new(&o, hear_nothing, NULL);
+    buf page = {0};
+    scheduler_gpu_up(s, 0, 0, &(gpu_info){.uuid = "a\"} 1\nb\\c", .max_batch = 1, .n_pages = 1, .page_len = 16});
+    signals_write_metrics(&page, s, 1, 0);
+    assert_non_null(strstr(page.data, "{uuid=\"a\\\"} 1\\nb\\\\c\"} 0\n"));
+    buf_free(&page);
+    scheduler_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +158,7 @@ int main(void)
         cmocka_unit_test(slab_pieces_are_apart_and_zeroed),
         cmocka_unit_test(the_first_of_the_queue_came_first),
         cmocka_unit_test(the_fullest_gpu_with_room_is_found),
+        cmocka_unit_test(labels_are_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

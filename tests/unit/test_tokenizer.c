@@ -470,6 +470,92 @@ static void test_threads(void **state)
     json_decref(strings);
 }
 
+/* No text has fewer ids than its bytes and the longest id's say; and encoding stops where it is told to. */
+static void check_limits(const tokenizer *t, const char *name, const buf *text)
+{
+    ids all = {0}, some = {0};
+    err e;
+    if (tokenizer_encode(t, text->data, text->len, false, &all, &e))
+        fail_msg("%s: %s", name, e.msg);
+    size_t longest = tokenizer_longest(t);
+    if (longest && all.n * longest < text->len)
+        fail_msg("%s: %zu bytes are %zu ids of at most %zu bytes", name, text->len, all.n, longest);
+    const encode_limits enough = {.max_ids = all.n}, one_less = {.max_ids = all.n - 1};
+    assert_int_equal(tokenizer_encode_within(t, text->data, text->len, false, &enough, &some, &e), 0);
+    assert_int_equal(some.n, all.n);
+    some.n = 0;
+    if (all.n > 0) {
+        assert_int_equal(tokenizer_encode_within(t, text->data, text->len, false, &one_less, &some, &e), 1);
+        assert_int_equal(some.n, 0);
+    }
+    ids_free(&all);
+    ids_free(&some);
+}
+
+/* The golden one without added tokens that take blanks around them with them: how much text these stand for has no bound. */
+static tokenizer *load_without_strips(const char *name)
+{
+    err e;
+    char *path = xasprintf(GOLDEN "%s/tokenizer.json", name);
+    json_t *doc = json_read_file(path, 64 << 20, &e), *added;
+    size_t i;
+    assert_non_null(doc);
+    json_array_foreach(json_object_get(doc, "added_tokens"), i, added) {
+        json_object_set_new(added, "lstrip", json_false());
+        json_object_set_new(added, "rstrip", json_false());
+    }
+    char *text = json_dumps(doc, 0);
+    tokenizer *t = tokenizer_from_json(text, strlen(text), NULL, 0, &e);
+    if (!t)
+        fail_msg("%s: %s", name, e.msg);
+    free(text);
+    free(path);
+    json_decref(doc);
+    return t;
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    json_t *strings = read_lines(GOLDEN "strings.jsonl");
+    buf text = {0}, repeated = {0};
+    int n_known = 0;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        tokenizer *t = load_golden(names[i]);
+        assert_int_equal(tokenizer_longest(t), 0);
+        tokenizer_free(t);
+        t = load_without_strips(names[i]);
+        n_known += tokenizer_longest(t) > 0;
+        for (size_t k = 0; k < json_array_size(strings); k++) {
+            string_bytes(json_array_get(strings, k), &text);
+            if (text.len == 0)
+                continue;
+            check_limits(t, names[i], &text);
+            buf_clear(&repeated);
+            for (int j = 0; j < 20; j++)
+                buf_add(&repeated, text.data, text.len);
+            check_limits(t, names[i], &repeated);
+        }
+        tokenizer_free(t);
+    }
+    assert_int_equal(n_known, 6);       /* those that keep all text: all but gpt2, unknown and words */
+    tokenizer *t = load_without_strips("llama3");
+    buf_clear(&text);
+    while (text.len < 8u << 20)
+        buf_add_str(&text, "word and ");
+    ids out = {0};
+    err e;
+    const atomic_bool stop = true;
+    assert_true(tokenizer_longest(t) > 0);
+    assert_int_equal(tokenizer_encode_within(t, text.data, text.len, true, &(encode_limits){.max_ids = 100}, &out, &e), 1);
+    assert_int_equal(tokenizer_encode_within(t, text.data, text.len, true, &(encode_limits){.max_ids = SIZE_MAX / 2, .stop = &stop}, &out, &e), 1);
+    ids_free(&out);
+    tokenizer_free(t);
+    buf_free(&text);
+    buf_free(&repeated);
+    json_decref(strings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +570,7 @@ int main(void)
         cmocka_unit_test(test_normalize_long_runs),
         cmocka_unit_test(test_no_quadratic_case),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
