@@ -56,6 +56,7 @@ typedef struct {
     int max_sequences, max_pages, page_len;     /* pages: of all sequences of one invocation together */
     int max_rank_sum, vocab;
     int n_sites;                /* linears that adapters file their parts under */
+    bool kv_fp8;                /* the KvCache is F8 */
     heads h;
 } extent;
 
@@ -72,6 +73,10 @@ typedef struct {
     const int *seen_output;     /* [n_seen] how often each occurs in the output */
     int n_banned;
     const int *banned;          /* tokens that may not be drawn (end tokens before min_tokens) */
+    const uint32_t *mask;       /* [(vocab + 31) / 32] bit i % 32 of word i / 32: token i may be drawn; NULL: all may */
+    int n_bias;
+    const int *biased;          /* [n_bias] distinct tokens */
+    const float *bias;          /* [n_bias] added to their logits before penalties */
     int n_logprobs;             /* -1: none; else the chosen token's, and this many most likely */
 } sample_spec;
 
@@ -79,11 +84,12 @@ typedef struct {
 
 typedef struct { int token; float logprob; } token_logprob;
 
-/* logprobs are log softmax of the unmodified logits (before penalties and temperature). */
+/* logprobs are log softmax of the logits as the model gave them (before bias, penalties and temperature), over the tokens
+ * that the mask allows. */
 typedef struct {
     int token;                  /* -1: the logits were not finite */
     float logprob;
-    token_logprob top[MAX_LOGPROBS];
+    token_logprob top[MAX_LOGPROBS];    /* token -1 behind the last, where fewer are allowed */
 } sample_result;
 
 typedef struct backend backend;

@@ -13,17 +13,31 @@
 
 #include "backend/tensor.h"
 
-/* KvCache [n_pages, n_layers, 2, n_kv_heads, page_len, head_dim]; the 2 is keys, values. */
+/* KvCache [n_pages, n_layers, 2, n_kv_heads] blocks of [page_len, head_dim] numbers; the 2 is keys, values. The type is the
+ * backend's act type, or F8: then page_len scales, F32, stand behind the numbers of each block, one for each head's vector of a
+ * position, whose largest number is 448 times its scale. */
 typedef struct {
     void *data;                 /* backend memory */
     dtype type;
     int n_pages, n_layers, n_kv_heads, page_len, head_dim;
 } kv_cache;
 
+/* Of a block's numbers, so many that scales may follow, and of all of it. */
+static inline size_t kv_numbers_bytes(const kv_cache *kv)
+{
+    size_t bytes = (size_t)kv->page_len * (size_t)kv->head_dim * dtype_size(kv->type);
+    return (bytes + 3) / 4 * 4;
+}
+
+static inline size_t kv_block_bytes(const kv_cache *kv)
+{
+    return kv_numbers_bytes(kv) + (kv->type == DTYPE_F8 ? (size_t)kv->page_len * sizeof(float) : 0);
+}
+
 /* Of one page, all layers. */
 static inline size_t kv_page_bytes(const kv_cache *kv)
 {
-    return (size_t)kv->n_layers * 2 * (size_t)kv->n_kv_heads * (size_t)kv->page_len * (size_t)kv->head_dim * dtype_size(kv->type);
+    return (size_t)kv->n_layers * 2 * (size_t)kv->n_kv_heads * kv_block_bytes(kv);
 }
 
 #define LORA_MAX_RANK 512      /* larger adapters are refused when they are read */

@@ -28,4 +28,17 @@ static inline uint8_t e4m3_of_float(float f)
     return (uint8_t)(sign | (size < 0x1p-6f ? tiny : normal));
 }
 
+/* n numbers, and the scale by which they count: the largest becomes 448. */
+static inline void e4m3_quantise(uint8_t *out, float *scale, const float *x, int n)
+{
+    float most = 0;
+    for (int i = 0; i < n; i++) {
+        float size = float_of_bits(bits_of_float(x[i]) & 0x7fffffff);
+        most = size > most ? size : most;
+    }
+    *scale = most > 0x1p-100f ? most / E4M3_MAX : 1;         /* less than that is nothing */
+    for (int i = 0; i < n; i++)
+        out[i] = e4m3_of_float(x[i] / *scale);
+}
+
 #endif

@@ -39,7 +39,7 @@ static void fill_kv(decode_bench *d)
 
 static int make_kv(decode_bench *d, err *e)
 {
-    d->kv[0] = forward_kv(d->m, (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1, PAGE_LEN);
+    d->kv[0] = forward_kv(d->m, d->opt.kv, (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1, PAGE_LEN);
     if (forward_kv_alloc(d->m, d->kv, e))
         return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
     fill_kv(d);
@@ -79,7 +79,7 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
     decode_bench *d = XNEW(decode_bench);
     *d = (decode_bench){.be = be, .opt = *o, .builder = batch_builder_new()};
     if ((d->m = make_model(be, o, type, e)) && make_adapters(d, e) == 0 && make_kv(d, e) == 0) {
-        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, d->kv->n_pages, PAGE_LEN, 3 * LORA_MAX_RANK};       /* as the engine */
+        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, d->kv->n_pages, PAGE_LEN, 3 * LORA_MAX_RANK, o->kv};       /* as the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
             return d;
     }

@@ -12,6 +12,7 @@ typedef struct {
     int rank;                   /* of the adapters, on all seven projections */
     int max_batch, max_prompt;
     weights_form form;
+    kv_form kv;
     int max_positions;          /* most cached positions of a batch in all */
     bool samples;               /* a step draws tokens too */
 } decode_options;

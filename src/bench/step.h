@@ -13,6 +13,7 @@ typedef struct {
     int tp;                     /* ranks that the model is split over */
     dtype type;
     weights_form form;
+    kv_form kv;
     int rank;
     int n_batches, batch[MAX_STEP_SIZES];
     int n_contexts, context[MAX_STEP_SIZES];

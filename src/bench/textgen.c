@@ -55,6 +55,7 @@ static engine *make_engine(const textgen_options *o, const model *m, const bench
     opt.max_prefills = o->max_prefills;
     opt.prefill_rows = o->prefill_rows;
     opt.n_pages = o->batch * ((longest + opt.page_len) / opt.page_len + 1);
+    opt.kv = o->kv;
     opt.n_adapter_slots = n_adapters < 1 ? 1 : n_adapters < 256 ? n_adapters : 256;
     opt.adapters = (adapter_source){.load = load_random, .ctx = source};
     return engine_new(m, &opt, e);

@@ -13,6 +13,7 @@ typedef struct {
     const char *model_dir;          /* a real model directory */
     dtype type;                     /* of random weights */
     weights_form form;
+    kv_form kv;
     bool run[N_WORKLOADS];
     const char *device;             /* "cpu", "cuda", "cuda:N", "cuda:N-M" */
     int tp;                         /* ranks that the model is split over */

@@ -92,7 +92,8 @@ int worker_args_check(const worker_args *a, err *e)
     for (int i = 0; i < a->devices.n; i++)
         if (check_device(a, a->devices.items[i], e))
             return -1;
-    if (a->weights && weights_form_find(a->weights, &form, e))
+    kv_form kv;
+    if ((a->weights && weights_form_find(a->weights, &form, e)) || (a->kv && kv_form_find(a->kv, &kv, e)))
         return -1;
     return check_split(a, e);
 }
@@ -123,6 +124,7 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     for (int i = 0; i < a->adapters.n; i++)
         add_option(&args, "--adapter", a->adapters.items[i]);
     add_option(&args, "--weights", a->weights);
+    add_option(&args, "--kv", a->kv);
     add_number(&args, "--max-batch", a->max_batch);
     add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
     add_number(&args, "--kv-pages", a->kv_pages);

@@ -27,7 +27,7 @@ int cluster_log(const char *file, const char *level, err *e);
 /* What a runner's workers are told. */
 typedef struct {
     const char *model_dir, *adapters_dir;
-    const char *weights;        /* NULL: as they are stored */
+    const char *weights, *kv;   /* NULL: as they are stored, and as the device likes */
     option_list adapters;       /* NAME=DIR */
     option_list devices;        /* none: cpu */
     int tp;                     /* ranks that each worker's model is split over; 0: 1 */
@@ -41,6 +41,7 @@ typedef struct {
     {"tp", OPT_INT, &(w)->tp, "N", "split the model over N GPUs, which are then one worker (1)", 1, MAX_RANKS},          \
     {"workers", OPT_INT, &(w)->n_workers, "N", "workers on each device (1)", 1, 256},                                   \
     {"weights", OPT_STRING, &(w)->weights, "FORM", WEIGHTS_HELP},                                                       \
+    {"kv", OPT_STRING, &(w)->kv, "FORM", KV_HELP},                                                                      \
     {"max-batch", OPT_INT, &(w)->max_batch, "N", "requests running together on one (32)", 1, 4096},                     \
     {"threads", OPT_INT, &(w)->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},                   \
     {"kv-pages", OPT_INT, &(w)->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},            \

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/group.h"
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -12,6 +13,7 @@
 #include "cli/options.h"
 #include "model/adapter.h"
 #include "model/model.h"
+#include "model/split.h"
 
 /* What is shown, in either form. */
 typedef struct {
@@ -19,6 +21,7 @@ typedef struct {
     const model_config *base;
     const adapter *a;
     const adapter_info *info;
+    int tp;                         /* ranks that the base is split over */
 } report;
 
 /* "mine" of "/adapters/mine/". */
@@ -97,7 +100,10 @@ static void print_text(const report *r)
     printf("%-12s%d projections in %d of %d layers\n", "adapts", f->n_projections, f->n_layers, r->base->n_layers);
     print_projections(r);
     printf("%-12s%zu\n", "parameters", f->n_params);
-    printf("%-12s%.3g MB\n", "memory", (double)f->bytes / 1e6);
+    printf("%-12s%.3g MB", "memory", (double)f->bytes / 1e6);
+    if (r->tp > 1)
+        printf(", of which each of %d ranks holds at most %.3g MB", r->tp, (double)adapter_rank_bytes(r->a, r->tp) / 1e6);
+    printf("\n");
     printf("%-12s%s%s\n", "dtype", dtype_name(f->type), f->mixed_types ? " and others" : "");
     printf("%-12ssha256:%s\n", "digest", f->digest);
 }
@@ -123,13 +129,13 @@ static json_t *ranks_json(const report *r)
 static void print_json(const report *r)
 {
     const adapter_info *f = r->info;
-    json_t *o = json_pack("{s:o*, s:s, s:b, s:s, s:i, s:i, s:f, s:f, s:b, s:i, s:i, s:o, s:I, s:I, s:s, s:b, s:s}",
+    json_t *o = json_pack("{s:o*, s:s, s:b, s:s, s:i, s:i, s:f, s:f, s:b, s:i, s:i, s:o, s:I, s:I, s:I, s:s, s:b, s:s}",
                           "adapter", json_string(r->name), "base_model_name_or_path", f->base_name, "fits", 1,
                           "base_weights", weights_name(WEIGHTS_STORED, r->base->quant, r->base->type),
                           "rank_min", f->rank_min, "rank_max", f->rank_max, "scale_min", f->scale_min,
                           "scale_max", f->scale_max, "rslora", f->rslora, "projections", f->n_projections,
                           "layers", f->n_layers, "ranks", ranks_json(r), "parameters", (json_int_t)f->n_params,
-                          "bytes", (json_int_t)f->bytes, "dtype", dtype_name(f->type), "mixed_dtypes", f->mixed_types,
+                          "bytes", (json_int_t)f->bytes, "rank_bytes", (json_int_t)adapter_rank_bytes(r->a, r->tp), "dtype", dtype_name(f->type), "mixed_dtypes", f->mixed_types,
                           "digest", f->digest);
     CHECK(o);
     json_dumpf(o, stdout, JSON_COMPACT);
@@ -137,14 +143,14 @@ static void print_json(const report *r)
     json_decref(o);
 }
 
-static int check(const char *dir, const char *model_dir, bool json, err *e)
+static int check(const char *dir, const char *model_dir, int tp, bool json, err *e)
 {
     model_config base;
     if (model_config_read(&base, model_dir, e))
         return -1;
-    adapter *a = adapter_open(dir, &base, e);
+    adapter *a = split_check(&base, tp, e) ? NULL : adapter_open(dir, &base, e);
     if (a) {
-        report r = {.name = last_component(dir), .base = &base, .a = a, .info = adapter_describe(a)};
+        report r = {.name = last_component(dir), .base = &base, .a = a, .info = adapter_describe(a), .tp = tp};
         if (json)
             print_json(&r);
         else
@@ -160,13 +166,15 @@ static int cmd_check(int argc, char **argv)
 {
     const char *dir = NULL, *model_dir = NULL;
     bool json = false;
+    int tp = 1;
     const option options[] = {
         {"model", OPT_STRING, &model_dir, "DIR", "the base model; only its config.json is read", 0, 0},
+        {"tp", OPT_INT, &tp, "N", "ranks that the base is to be split over (1)", 1, MAX_RANKS},
         {"json", OPT_FLAG, &json, NULL, "one JSON object instead of text", 0, 0},
         {0},
     };
     const command_line line = {
-        .usage = "punica adapter check DIR --model DIR [--json]",
+        .usage = "punica adapter check DIR --model DIR [--tp N] [--json]",
         .about = "Whether the PEFT adapter in DIR can be served on a base model: its rank, scale, the\n"
                  "projections it adapts, its size. Exit code 0 if it can; else 2, and one line says why not.",
         .options = options, .n_positional = 1, .positional = &dir,
@@ -177,7 +185,7 @@ static int cmd_check(int argc, char **argv)
         return status > 0 ? 0 : command_fail(e.msg);
     if (!model_dir)
         return command_fail("which base? give --model DIR");
-    return check(dir, model_dir, json, &e) ? command_fail(e.msg) : 0;
+    return check(dir, model_dir, tp, json, &e) ? command_fail(e.msg) : 0;
 }
 
 int cmd_adapter(int argc, char **argv)

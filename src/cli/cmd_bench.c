@@ -6,6 +6,7 @@
 #include "backend/batch.h"
 #include "base/mem.h"
 #include "bench/load.h"
+#include "bench/mask.h"
 #include "bench/op.h"
 #include "bench/step.h"
 #include "bench/textgen.h"
@@ -47,13 +48,14 @@ static int choose_dtype(dtype *type, const char *name, err *e)
 static int textgen(int argc, char **argv)
 {
     textgen_options o = textgen_options_default();
-    const char *workloads = "all", *type = "f16", *weights = "stored";
+    const char *workloads = "all", *type = "f16", *weights = "stored", *kv = "auto";
     bool paper = false;
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "small, tinyllama-1.1b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, qwen2.5-7b"},
         {"model", OPT_STRING, &o.model_dir, "DIR", "a model directory instead of random weights"},
         {"dtype", OPT_STRING, &type, "TYPE", "of random weights and adapters: f16, bf16, f32 (f16)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
         {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (all)"},
         {"requests", OPT_INT, &o.requests, "N", "(64)", 1, 1e6},
         {"batch", OPT_INT, &o.batch, "N", "requests running together (32)", 1, 4096},
@@ -81,7 +83,7 @@ static int textgen(int argc, char **argv)
     if (paper)
         o.prompt_len = o.gen_len = 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
-        weights_form_find(weights, &o.form, &e) || textgen_run(&o, &e))
+        weights_form_find(weights, &o.form, &e) || kv_form_find(kv, &o.kv, &e) || textgen_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -152,13 +154,15 @@ static int op(int argc, char **argv)
 static int step_or_layer(int argc, char **argv, bool per_layer)
 {
     step_options o = step_options_default(per_layer);
-    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL, *weights = "stored";
+    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL;
+    const char *weights = "stored", *kv = "auto";
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
         {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
         {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
         {"batch", OPT_STRING, &batches, "LIST", per_layer ? "sequences (1,2,4,8,16,32)" : "sequences (1,8,32,64,128)"},
         {"context", OPT_STRING, &contexts, "LIST", "cached positions of each (512,2048)"},
@@ -176,7 +180,8 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     if (parsed > 0)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
-        weights_form_find(weights, &o.form, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) ||
+        weights_form_find(weights, &o.form, &e) || kv_form_find(kv, &o.kv, &e) ||
+        choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) ||
         choose_sizes(o.context, &o.n_contexts, "context", contexts, 1, 131072, &e) ||
         choose_sizes(o.prompt, &o.n_prompts, "prompt", prompts, 0, 131072, &e) || step_run(&o, &e))
         return command_fail(e.msg);
@@ -208,6 +213,27 @@ static int load(int argc, char **argv)
     return 0;
 }
 
+static int mask(int argc, char **argv)
+{
+    mask_options o = mask_options_default();
+    const option options[] = {
+        {"vocab", OPT_INT, &o.vocab, "N", "tokens of a made-up vocabulary (128256)", 300, 1e6},
+        {"batch", OPT_INT, &o.batch, "N", "outputs that follow a grammar together (32)", 1, 4096},
+        {"threads", OPT_INT, &o.threads, "N", "that compute masks (8)", 1, 64},
+        {"steps", OPT_INT, &o.steps, "N", "(200)", 1, 1e6},
+        {NULL}};
+    const command_line c = {.usage = "punica bench mask [options]",
+                            .about = "What following a grammar costs: compiling it, and the masks of a batch for each step.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed < 0)
+        return command_fail(e.msg);
+    if (parsed == 0)
+        mask_run(&o);
+    return 0;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     const char *what = argc >= 2 ? argv[1] : "";
@@ -215,6 +241,8 @@ int cmd_bench(int argc, char **argv)
         return textgen(argc - 1, argv + 1);
     if (strcmp(what, "load") == 0)
         return load(argc - 1, argv + 1);
+    if (strcmp(what, "mask") == 0)
+        return mask(argc - 1, argv + 1);
     if (strcmp(what, "op") == 0)
         return op(argc - 1, argv + 1);
     if (strcmp(what, "step") == 0 || strcmp(what, "layer") == 0)
@@ -225,7 +253,8 @@ int cmd_bench(int argc, char **argv)
              "  step       a whole decode step, over the time its bytes need\n"
              "  layer      one transformer layer of it\n"
              "  op         the LoRA operator by itself, SGMV shrink and expand\n"
-             "  load       an adapter loaded while others decode\n\n"
+             "  load       an adapter loaded while others decode\n"
+             "  mask       outputs that follow a grammar: compiling it, masks for each step\n\n"
              "punica bench EXPERIMENT --help tells more.");
         return 0;
     }

@@ -5,6 +5,7 @@
 #include "base/sandbox.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
+#include "cli/listen_args.h"
 #include "cli/options.h"
 #include "cli/served_model.h"
 
@@ -13,15 +14,18 @@ typedef struct {
     cluster_role role;
     const char *model_dir, *name, *log_level;
     option_list adapters;
+    listen_args at;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.front = frontend_options_default()};
+    *a = (arguments){.at.port = -1, .front = frontend_options_default()};
     frontend_options *f = &a->front;
     credential_files *c = &a->role.files;
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
+        LISTEN_OPTIONS(&a->at),
+        {"api-key", OPT_LIST, &a->at.keys, "KEY", API_KEY_HELP},
         {"scheduler", OPT_STRING, &f->scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
         {"secret-file", OPT_STRING, &c->secret_file, "FILE", SECRET_HELP},
         TLS_OPTIONS(c),
@@ -30,6 +34,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"Models"},
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model's directory; its weights are not needed here"},
         {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
+        {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
         {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &f->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -56,6 +61,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica frontend --help");
     f->adapter = a->adapters.items;
     f->n_adapters = a->adapters.n;
+    if (listen_args_apply(&a->at, f, e))
+        return -1;
     return cluster_log(a->role.log_file, a->log_level, e);
 }
 
@@ -101,5 +108,6 @@ int cmd_frontend(int argc, char **argv)
     if (status == 0)
         status = run(&a, &e);
     free(a.adapters.items);
+    listen_args_release(&a.at);
     return status < 0 ? command_fail(e.msg) : 0;
 }

@@ -1,62 +1,55 @@
 /* cmd_generate.c - `punica generate`: prompts in, completions out, one continuous batch, no server
  *
  * Reads and checks everything first; then adds all prompts to an engine and steps it until none is
- * left, adding evicted ones again with the tokens they have; then prints in input order. */
+ * left, adding evicted ones again with the tokens they have, and writing what is done. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "backend/devices.h"
 #include "backend/group.h"
 #include "base/mem.h"
 #include "cli/adapter_set.h"
 #include "cli/commands.h"
+#include "cli/completions.h"
 #include "cli/options.h"
 #include "cli/prompts.h"
 #include "engine/engine.h"
-#include "text/detokenizer.h"
 #include "text/tokenizer.h"
+
+#define NOTHING "there is nothing to complete: give --prompt TEXT or --prompts FILE, or the text on standard input"
 
 typedef struct {
     const char *model_dir, *prompt, *prompts_file;
     option_list adapters;
     bool json;
     sampling how;
-    const char *device, *weights;
+    const char *device, *weights, *kv;
     int tp, max_batch, threads, kv_pages;
 } arguments;
-
-/* How a prompt ended, and the logprobs of its output where asked for. */
-typedef struct {
-    bool failed;
-    err error;
-    finish_reason why;
-    sample_result *drawn;       /* [output tokens] when logprobs are asked for */
-    size_t n_drawn, drawn_cap;
-} outcome;
 
 typedef struct {
     backend *be;
     model *m;
     tokenizer *t;
+    kv_form kv;
     adapter_set adapters;
     prompts in;
-    outcome *out;               /* [in.n] */
+    completions out;
     double seconds;             /* from the first step to the last */
 } job;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .tp = 1, .max_batch = 32};
+    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 32};
     const option options[] = {
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
-        {"prompt", OPT_STRING, &a->prompt, "TEXT", "complete this with the base and every adapter"},
+        {"prompt", OPT_STRING, &a->prompt, "TEXT", "complete this with the base and every adapter (standard input)"},
         {"prompts", OPT_STRING, &a->prompts_file, "FILE", "complete these: JSON lines, - for standard input"},
         {"json", OPT_FLAG, &a->json, NULL, "write one JSON object a line, in input order"},
         {"Output and sampling, where a line does not say otherwise"},
@@ -71,13 +64,15 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"device", OPT_STRING, &a->device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &a->tp, "N", TP_HELP, 1, MAX_RANKS},
         {"weights", OPT_STRING, &a->weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &a->kv, "FORM", KV_HELP},
         {"max-batch", OPT_INT, &a->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"kv-pages", OPT_INT, &a->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},
         {NULL}};
     const command_line c = {
-        .usage = "punica generate --model DIR [--adapter NAME=DIR]... (--prompt TEXT | --prompts FILE)",
-        .about = "Complete prompts, each with the base model or any of the adapters, all in one batch.\n\n"
+        .usage = "punica generate --model DIR [--adapter NAME=DIR]... [--prompt TEXT | --prompts FILE]",
+        .about = "Complete prompts, each with the base model or any of the adapters, all in one batch. What is done is\n"
+                 "written at once, in the order of the prompts; Ctrl-C ends it with what there is.\n\n"
                  "A line of a prompts file is an object: {\"adapter\": NAME or null, \"prompt\": TEXT or [ids]} and,\n"
                  "optionally, max_tokens, min_tokens, ignore_eos, temperature, top_k, top_p, min_p, seed,\n"
                  "repetition_penalty, presence_penalty, frequency_penalty, stop_token_ids, logprobs.",
@@ -87,21 +82,47 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         return status;
     if (!a->model_dir)
         return err_set(e, "--model DIR is needed; see punica generate --help");
-    if (!a->prompt == !a->prompts_file)
+    if (a->prompt && a->prompts_file)
         return err_set(e, "give either --prompt TEXT or --prompts FILE");
+    if (!a->prompt && !a->prompts_file && isatty(STDIN_FILENO))
+        return err_set(e, NOTHING);
     return 0;
+}
+
+/* With the base and every adapter. */
+static int add_text(job *j, const arguments *a, const char *text, err *e)
+{
+    if (prompts_add_text(&j->in, NULL, text, j->t, &a->how, e))
+        return -1;
+    for (int i = 0; i < j->adapters.n; i++)
+        if (prompts_add_text(&j->in, j->adapters.name[i], text, j->t, &a->how, e))
+            return -1;
+    return 0;
+}
+
+/* All of standard input but the end of its last line. */
+static int add_input(job *j, const arguments *a, err *e)
+{
+    buf text = {0};
+    char part[4096];
+    for (size_t n; (n = fread(part, 1, sizeof part, stdin)) > 0;)
+        buf_add(&text, part, n);
+    buf_add_char(&text, '\0');
+    size_t n = text.len - 1;
+    if (n > 0 && text.data[n - 1] == '\n')
+        text.data[n - 1] = '\0';
+    int status = n == 0 ? err_set(e, NOTHING)
+                        : strlen(text.data) + 1 < n ? err_set(e, "standard input: a prompt has no NUL in it") : add_text(j, a, text.data, e);
+    buf_free(&text);
+    return status;
 }
 
 static int read_prompts(job *j, const arguments *a, err *e)
 {
-    if (a->prompt) {
-        if (prompts_add_text(&j->in, NULL, a->prompt, j->t, &a->how, e))
-            return -1;
-        for (int i = 0; i < j->adapters.n; i++)
-            if (prompts_add_text(&j->in, j->adapters.name[i], a->prompt, j->t, &a->how, e))
-                return -1;
-        return 0;
-    }
+    if (a->prompt)
+        return add_text(j, a, a->prompt, e);
+    if (!a->prompts_file)
+        return add_input(j, a, e);
     if (strcmp(a->prompts_file, "-") == 0)
         return prompts_read(&j->in, stdin, "standard input", j->t, &a->how, e);
     FILE *f = fopen(a->prompts_file, "r");
@@ -127,22 +148,22 @@ static int job_open(job *j, const arguments *a, err *e)
 {
     dtype type;
     weights_form form;
-    if (weights_form_find(a->weights, &form, e) || model_weights_type(a->model_dir, &type, e) ||
+    if (weights_form_find(a->weights, &form, e) || kv_form_find(a->kv, &j->kv, e) || model_weights_type(a->model_dir, &type, e) ||
         !(j->be = backend_open(a->device, a->tp, type, a->threads, e)))
         return -1;
     if (!(j->m = model_load(j->be, a->model_dir, form, e)) || !(j->t = tokenizer_load(a->model_dir, e)))
         return -1;
     if (adapter_set_open(&j->adapters, &a->adapters, &j->m->config, j->be, e) || read_prompts(j, a, e))
         return -1;
-    j->out = XNEW_ARRAY(outcome, (size_t)j->in.n);
-    return check_adapters(j, e);
+    if (check_adapters(j, e))
+        return -1;
+    completions_init(&j->out, &j->in, j->t, a->json);
+    return 0;
 }
 
 static void job_close(job *j)
 {
-    for (int i = 0; j->out && i < j->in.n; i++)
-        free(j->out[i].drawn);
-    free(j->out);
+    completions_deinit(&j->out);
     prompts_deinit(&j->in);
     adapter_set_close(&j->adapters);
     tokenizer_free(j->t);
@@ -171,7 +192,7 @@ static void show_progress(const job *j, int n_done, uint64_t tokens, double seco
 static bool take_event(engine *g, job *j, const event *ev)
 {
     prompt *q = &j->in.at[ev->id];
-    outcome *o = &j->out[ev->id];
+    outcome *o = &j->out.out[ev->id];
     switch (ev->kind) {
     case EVENT_TOKEN:
         prompt_append(q, ev->drawn.token);
@@ -181,26 +202,36 @@ static bool take_event(engine *g, job *j, const event *ev)
         }
         return false;
     case EVENT_EVICTED:
-        o->failed = add_prompt(g, j, (int)ev->id, &o->error) != 0;
-        return o->failed;
+        o->done = o->failed = add_prompt(g, j, (int)ev->id, &o->error) != 0;
+        return o->done;
     case EVENT_FAILED:
-        o->failed = true;
+        o->done = o->failed = true;
         o->error = ev->error;
         return true;
     case EVENT_FINISHED:
         o->why = ev->why;
+        o->done = true;
         return true;
     }
     return false;
 }
 
-/* Steps until all is done. The last line of progress stays where nothing else tells it. */
-static int run(engine *g, job *j, bool keep_progress, err *e)
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int number)
 {
-    bool progress = isatty(STDERR_FILENO);
+    interrupted = number;
+    signal(number, SIG_DFL);            /* once more: at once */
+}
+
+/* Steps until all is done, or until somebody does not want to wait any longer: what there is is kept. */
+static int run(engine *g, job *j, err *e)
+{
+    bool progress = isatty(STDERR_FILENO) && (j->in.n > 1 || !isatty(STDOUT_FILENO));
     double start = clock_now(), shown = 0;
     int n_done = 0;
-    while (!engine_is_idle(g)) {
+    signal(SIGINT, interrupt);
+    while (!engine_is_idle(g) && !interrupted) {
         const event *events;
         int n;
         if (engine_step(g, &events, &n, e))
@@ -208,128 +239,19 @@ static int run(engine *g, job *j, bool keep_progress, err *e)
         for (int i = 0; i < n; i++)
             n_done += take_event(g, j, &events[i]);
         double now = clock_now();
-        if (progress && (now - shown > 0.1 || engine_is_idle(g))) {
+        if (progress && now - shown > 0.1) {
             show_progress(j, n_done, engine_get_stats(g).tokens, now - start);
             shown = now;
         }
+        if (progress && completions_has_news(&j->out))
+            fputs("\r\033[K", stderr);
+        completions_write(&j->out);
     }
+    signal(SIGINT, SIG_DFL);
     if (progress)
-        fputs(keep_progress ? "\n" : "\r\033[K", stderr);
+        fputs("\r\033[K", stderr);
     j->seconds = clock_now() - start;
     return 0;
-}
-
-/* The output as text: what the tokens add to the prompt's text, without the token that ended it. */
-static void output_text(const job *j, int i, buf *text)
-{
-    const prompt *q = &j->in.at[i];
-    int end = q->n_tokens;
-    if (!j->out[i].failed && j->out[i].why == FINISH_STOP)
-        end--;
-    detokenizer d;
-    detokenizer_init(&d, j->t, true, q->token, (size_t)q->n_prompt);
-    for (int k = q->n_prompt; k < end; k++)
-        detokenizer_add(&d, q->token[k], text);
-    detokenizer_finish(&d, text);
-    detokenizer_deinit(&d);
-}
-
-static json_t *id_array(const int *id, int n)
-{
-    json_t *a = json_array();
-    for (int i = 0; i < n; i++)
-        json_array_append_new(a, json_integer(id[i]));
-    return a;
-}
-
-static json_t *logprob_array(const outcome *o, int n_top)
-{
-    json_t *a = json_array();
-    for (size_t i = 0; i < o->n_drawn; i++) {
-        const sample_result *r = &o->drawn[i];
-        json_t *top = json_array();
-        for (int k = 0; k < n_top; k++)
-            json_array_append_new(top, json_pack("{s:i, s:f}", "token_id", r->top[k].token, "logprob", (double)r->top[k].logprob));
-        json_array_append_new(a, json_pack("{s:i, s:f, s:o}", "token_id", r->token, "logprob", (double)r->logprob, "top", top));
-    }
-    return a;
-}
-
-static void print_json(const job *j, int i)
-{
-    const prompt *q = &j->in.at[i];
-    const outcome *o = &j->out[i];
-    buf text = {0};
-    output_text(j, i, &text);
-    json_t *line = json_object();
-    json_object_set_new(line, "adapter", q->adapter ? json_string(q->adapter) : json_null());
-    json_object_set_new(line, "prompt_token_ids", id_array(q->token, q->n_prompt));
-    json_object_set_new(line, "token_ids", id_array(q->token + q->n_prompt, q->n_tokens - q->n_prompt));
-    json_object_set_new(line, "text", json_stringn(text.data ? text.data : "", text.len));
-    json_object_set_new(line, "finish_reason", json_string(o->failed ? "error" : o->why == FINISH_STOP ? "stop" : "length"));
-    if (o->failed)
-        json_object_set_new(line, "error", json_string(o->error.msg));
-    if (q->how.n_logprobs >= 0)
-        json_object_set_new(line, "logprobs", logprob_array(o, q->how.n_logprobs));
-    json_dumpf(line, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    fputc('\n', stdout);
-    json_decref(line);
-    buf_free(&text);
-}
-
-/* Columns of a terminal that UTF-8 text takes: two for a character beyond the basic plane (emoji, mostly). */
-static int columns(const char *text, size_t len)
-{
-    int n = 0;
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        n += ((c & 0xc0) != 0x80) + (c >= 0xf0);
-    }
-    return n;
-}
-
-/* 0 where standard output is no terminal: lines are then as long as they are. */
-static int terminal_columns(void)
-{
-    struct winsize w;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
-}
-
-/* Text in lines of at most `limit` columns, broken at blanks; 0: no limit. The cursor is where the first
- * line begins; further ones begin behind a margin. */
-static void print_wrapped(const char *text, size_t len, int margin, int limit)
-{
-    int used = 0;
-    for (size_t i = 0, end; i < len; i = end) {
-        for (end = i + 1; end < len && text[end] != ' ' && text[end] != '\n';)
-            end++;
-        int wide = columns(text + i, end - i);
-        if (text[i] == '\n' || (limit > 0 && used > 0 && used + wide > limit)) {
-            printf("\n%-*s | ", margin, "");
-            used = 0;
-            i += text[i] == '\n' || text[i] == ' ';
-        }
-        used += columns(text + i, end - i);
-        fwrite(text + i, 1, end - i, stdout);
-    }
-}
-
-/* "name | text", further lines of the text under the first. The blank that parts an answer from its
- * prompt is left out. */
-static void print_plain(const job *j, int i, int width)
-{
-    const prompt *q = &j->in.at[i];
-    buf text = {0};
-    output_text(j, i, &text);
-    printf("%-*s | ", width, q->adapter ? q->adapter : "(base)");
-    if (text.len > 0) {
-        size_t skip = text.data[0] == ' ';
-        print_wrapped(text.data + skip, text.len - skip, width, terminal_columns() - width - 3);
-    }
-    putchar('\n');
-    if (j->out[i].failed)
-        printf("%-*s | failed: %s\n", width, "", j->out[i].error.msg);
-    buf_free(&text);
 }
 
 static void print_facts(const job *j, const engine_stats *s)
@@ -338,24 +260,6 @@ static void print_facts(const job *j, const engine_stats *s)
            j->in.n, j->in.n == 1 ? "" : "s", j->adapters.n, j->adapters.n == 1 ? "" : "s",
            (unsigned long long)s->tokens, (unsigned long long)s->steps, j->seconds,
            j->seconds > 0 ? (double)s->tokens / j->seconds : 0);
-}
-
-static int print_all(const job *j, const engine_stats *s, bool json)
-{
-    int width = 6, failed = 0;
-    for (int i = 0; i < j->in.n; i++)
-        if (j->in.at[i].adapter && (int)strlen(j->in.at[i].adapter) > width)
-            width = (int)strlen(j->in.at[i].adapter);
-    for (int i = 0; i < j->in.n; i++) {
-        if (json)
-            print_json(j, i);
-        else
-            print_plain(j, i, width);
-        failed += j->out[i].failed;
-    }
-    if (!json)
-        print_facts(j, s);
-    return failed ? 1 : 0;
 }
 
 int cmd_generate(int argc, char **argv)
@@ -373,6 +277,7 @@ int cmd_generate(int argc, char **argv)
     engine_options o = engine_options_default();
     o.max_batch = a.max_batch;
     o.n_pages = a.kv_pages;
+    o.kv = j.kv;
     o.n_adapter_slots = a.max_batch > 32 ? 2 * a.max_batch : 64;
     o.adapters = adapter_set_source(&j.adapters);
     if (!(g = engine_new(j.m, &o, &e)))
@@ -383,9 +288,13 @@ int cmd_generate(int argc, char **argv)
                 err_wrap(&e, "prompts line %d", j.in.at[i].line);
             goto out;
         }
-    if (run(g, &j, a.json, &e) == 0) {
+    if (run(g, &j, &e) == 0) {
         engine_stats s = engine_get_stats(g);
-        code = print_all(&j, &s, a.json);
+        code = completions_finish(&j.out) ? 1 : 0;
+        if (!a.json)
+            print_facts(&j, &s);
+        if (interrupted)
+            code = 128 + SIGINT;
     }
 out:
     if (code == 2)

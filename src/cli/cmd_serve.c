@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
+#include "cli/listen_args.h"
 #include "cli/options.h"
 #include "cli/served_model.h"
 #include "cli/tree.h"
@@ -23,19 +24,24 @@ typedef struct {
     sched_server_options sched;
     worker_args workers;
     const char *name, *log_level, *log_file;
+    listen_args at;
     char *demo_model, *demo_adapters;       /* owned; NULL: not the demo */
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.front = frontend_options_default(), .sched = sched_server_options_default(),
+    *a = (arguments){.at.port = -1, .front = frontend_options_default(), .sched = sched_server_options_default(),
                      .log_level = "warn"};
     frontend_options *f = &a->front;
     worker_args *w = &a->workers;
+    const char *model_dir = NULL;
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
+        LISTEN_OPTIONS(&a->at),
+        {"api-key", OPT_LIST, &a->at.keys, "KEY", API_KEY_HELP},
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory (the demo)"},
         {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
+        {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
         {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -54,14 +60,17 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
         {NULL}};
     const command_line c = {
-        .usage = "punica serve [--model DIR [--adapters DIR] [--adapter NAME=DIR]...] [--device NAME]... [options]",
+        .usage = "punica serve [DIR [--adapters DIR] [--adapter NAME=DIR]...] [--device NAME]... [options]",
         .about = "Serve a base model and its adapters by OpenAI's API. \"model\" in a request names an adapter or the base;\n"
-                 "requests for different ones share each step. Without --model: the demo model with its adapters, on the CPU.",
-        .options = options};
+                 "requests for different ones share each step. Without a model: the demo with its adapters, on the CPU.",
+        .options = options, .n_positional = 1, .n_optional = 1, .positional = &model_dir};
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
-    if (worker_args_check(w, e))
+    if (model_dir && w->model_dir)
+        return err_set(e, "the model is given twice: %s, and --model %s", model_dir, w->model_dir);
+    w->model_dir = model_dir ? model_dir : w->model_dir;
+    if (worker_args_check(w, e) || listen_args_apply(&a->at, f, e))
         return -1;
     return cluster_log(a->log_file, a->log_level, e);
 }
@@ -237,5 +246,6 @@ int cmd_serve(int argc, char **argv)
     free(a.demo_adapters);
     free(a.workers.adapters.items);
     free(a.workers.devices.items);
+    listen_args_release(&a.at);
     return status < 0 ? command_fail(e.msg) : 0;
 }

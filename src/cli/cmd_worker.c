@@ -16,7 +16,7 @@
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
 {
-    *w = (worker_options){.device = "cpu", .weights = "stored", .tp = 1, .max_batch = 32, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
+    *w = (worker_options){.device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 32, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
     const option options[] = {
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
@@ -24,6 +24,7 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
         {"device", OPT_STRING, &w->device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &w->tp, "N", TP_HELP, 1, MAX_RANKS},
         {"weights", OPT_STRING, &w->weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &w->kv, "FORM", KV_HELP},
         {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &w->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"kv-pages", OPT_INT, &w->kv_pages, "N", "KvCache pages of 16 tokens (enough for the batch)", 1, 1e8},

@@ -117,7 +117,7 @@ int options_parse(const command_line *c, int argc, char **argv, err *e)
             return err_set(e, "unexpected argument \"%s\"; see --help", a);
         }
     }
-    if (n_words < c->n_positional)
+    if (n_words < c->n_positional - c->n_optional)
         return err_set(e, "too few arguments; usage: %s", c->usage);
     return 0;
 }

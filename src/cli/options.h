@@ -9,6 +9,9 @@
 /* Of --weights, wherever a model is loaded. */
 #define WEIGHTS_HELP "stored, or fp8: the base's 16-bit weights in 8 bits (stored)"
 
+/* Of --kv, likewise. */
+#define KV_HELP "auto, or fp8: keys and values in 8 bits (auto)"
+
 /* Of --device and --tp, likewise. */
 #define DEVICE_HELP "cpu, cuda, cuda:N or cuda:N-M (cpu)"
 #define TP_HELP "split the model over N ranks: a GPU each (cuda:0-3), or all on one device (1)"
@@ -32,6 +35,7 @@ typedef struct {
     const char *about;          /* a paragraph */
     const option *options;      /* ends with name NULL */
     int n_positional;           /* how many words without dashes are expected */
+    int n_optional;             /* how many of them need not be there */
     const char **positional;    /* [n_positional], filled */
 } command_line;
 

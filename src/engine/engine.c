@@ -9,7 +9,10 @@
  * device feeds them to itself (TOKEN_DRAWN), and the host prepares while it computes. A sequence then has
  * a token `in_flight`, whose value is not known here yet. One that turns out to have ended has one row
  * too many in the next step; its draw is dropped. Its pages and adapter can be given away at once, since
- * the device works in order. */
+ * the device works in order.
+ *
+ * Penalties and grammars must know every token before the next is drawn. So where a step has a row of such a request, the
+ * step before it is collected between the model and the draw: the masks are computed while the model runs. */
 #include "engine/engine.h"
 
 #include <stdlib.h>
@@ -17,10 +20,13 @@
 
 #include "backend/group.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "engine/admission.h"
 #include "engine/batch_builder.h"
 #include "engine/token_counts.h"
 #include "model/forward.h"
+
+enum { MASKERS = 8 };          /* threads for masks, at most */
 
 typedef struct {
     admission_item item;        /* first; item.adapter is owned */
@@ -33,6 +39,10 @@ typedef struct {
     int n_end, end[MAX_EOS + MAX_STOP_IDS];     /* tokens that end the output */
     bool uses_history;
     token_counts history;       /* when uses_history */
+    token_rules rules;
+    guide_state *state;         /* of the output in rules.grammar; NULL: none, or no token has been drawn yet */
+    uint32_t *mask;             /* [guide_mask_words()] for the next draw; NULL: rules need none */
+    bool only_end, stuck;       /* by the mask: the grammar must end here; no token may come */
 } sequence;
 
 /* The draws of a step that are not collected yet; NULL: nobody wants it any more. */
@@ -49,6 +59,7 @@ struct engine {
     batch_builder *builder;
     batch_item *prefill, *decode;       /* [max_batch] scratch of a step */
     sample_spec *spec;          /* [max_batch] */
+    pool *maskers;              /* threads that compute masks; NULL: nobody has asked for one yet */
     flight flights[2];          /* oldest first */
     int n_flights;
     event *events;
@@ -85,7 +96,7 @@ static int explain_memory(const engine *g, err *e)
 
 static int make_kv_cache(engine *g, err *e)
 {
-    g->kv[0] = forward_kv(g->m, 0, g->opt.page_len);
+    g->kv[0] = forward_kv(g->m, g->opt.kv, 0, g->opt.page_len);
     g->kv[0].n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
     if (forward_kv_alloc(g->m, g->kv, e))
         return explain_memory(g, e);
@@ -109,6 +120,9 @@ static void sequence_free(engine *g, sequence *s)
             if (g->flights[f].owner[i] == s)
                 g->flights[f].owner[i] = NULL;
     token_counts_deinit(&s->history);
+    guide_state_free(s->state);
+    token_rules_deinit(&s->rules);
+    free(s->mask);
     free(s->item.adapter);
     free(s->token);
     free(s);
@@ -147,7 +161,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     g->flights[1].owner = XNEW_ARRAY(sequence *, n);
     g->builder = batch_builder_new();
     if (make_kv_cache(g, e) == 0) {
-        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK};
+        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK, o->kv};
         g->fwd = forward_new(m, &l, e);
     }
     if (!g->fwd) {
@@ -180,6 +194,7 @@ void engine_free(engine *g)
     free(g->prefill);
     free(g->decode);
     free(g->spec);
+    pool_free(g->maskers);
     free(g->flights[0].owner);
     free(g->flights[1].owner);
     free(g->events);
@@ -210,7 +225,7 @@ static int check_request(const engine *g, const engine_request *r, err *e)
     int need = kv_pool_pages_for(g->pool, r->n_tokens + 1), have = kv_pool_total_pages(g->pool);
     if (need > have)
         return err_set(e, "%d tokens need %d KvCache pages; there are only %d (--kv-pages)", r->n_tokens + 1, need, have);
-    return sampling_check(&r->how, e);
+    return sampling_check(&r->how, e) || token_rules_check(&r->rules, vocab, e) ? -1 : 0;
 }
 
 static void set_end_tokens(sequence *s, const model_config *c)
@@ -237,6 +252,9 @@ int engine_add(engine *g, const engine_request *r, err *e)
     s->item.adapter = r->adapter ? xstrdup(r->adapter) : NULL;
     s->uses_history = r->how.repetition_penalty != 1 || r->how.presence_penalty != 0 || r->how.frequency_penalty != 0;
     set_end_tokens(s, &g->m->config);
+    token_rules_copy(&s->rules, &r->rules);
+    if (token_rules_mask(&s->rules))
+        s->mask = XNEW_ARRAY(uint32_t, (size_t)guide_mask_words(g->m->config.vocab));
     for (int i = 0; i < r->n_tokens; i++)
         append_token(s, r->token[i]);
     admission_add(g->admission, &s->item);
@@ -274,13 +292,14 @@ static sample_spec spec_of(const sequence *s)
 {
     const sampling *h = &s->how;
     int n_tokens = s->item.n_tokens + s->item.in_flight;
-    bool too_early = n_tokens - s->n_prompt < h->min_tokens;
+    bool too_early = n_tokens - s->n_prompt < h->min_tokens && !s->only_end;
     return (sample_spec){
         .temperature = h->temperature, .top_k = h->top_k, .top_p = h->top_p, .min_p = h->min_p,
         .repetition_penalty = h->repetition_penalty, .presence_penalty = h->presence_penalty,
         .frequency_penalty = h->frequency_penalty, .seed = h->seed, .position = (uint64_t)n_tokens,
         .n_seen = s->history.n, .seen = s->history.token, .seen_output = s->history.in_output,
-        .n_banned = too_early ? s->n_end : 0, .banned = s->end, .n_logprobs = h->n_logprobs,
+        .n_banned = too_early ? s->n_end : 0, .banned = s->end, .mask = s->mask, .n_bias = s->rules.n_bias,
+        .biased = s->rules.biased, .bias = s->rules.bias, .n_logprobs = h->n_logprobs,
     };
 }
 
@@ -295,11 +314,20 @@ static bool is_finished(const sequence *s, finish_reason *why)
     return s->item.n_tokens >= s->item.limit;
 }
 
+/* Why nothing could be drawn. */
+static void explain_failure(const sequence *s, err *e)
+{
+    const char *with = s->item.adapter ? " with adapter " : "", *adapter = s->item.adapter ? s->item.adapter : "";
+    if (s->stuck)
+        err_set(e, "no token of the vocabulary can follow the output so far, as the request's grammar or token lists demand");
+    else
+        err_set(e, "the model produced numbers that are not finite%s%s", with, adapter);
+}
+
 static void take_token(engine *g, sequence *s, const sample_result *r)
 {
     if (r->token < 0) {
-        err_set(&add_event(g, EVENT_FAILED, s)->error, "the model produced numbers that are not finite%s%s",
-                s->item.adapter ? " with adapter " : "", s->item.adapter ? s->item.adapter : "");
+        explain_failure(s, &add_event(g, EVENT_FAILED, s)->error);
         retire(g, s);
         return;
     }
@@ -310,7 +338,10 @@ static void take_token(engine *g, sequence *s, const sample_result *r)
     if (is_finished(s, &why)) {
         add_event(g, EVENT_FINISHED, s)->why = why;
         retire(g, s);
+        return;
     }
+    if (s->state)
+        guide_state_add(s->state, r->token);
 }
 
 static void count_step(engine_stats *s, const batch *b)
@@ -325,14 +356,13 @@ static void count_step(engine_stats *s, const batch *b)
     }
 }
 
-/* Queue the model over the chosen rows, and a draw for each sequence whose rows are complete. False when
- * there are none: all that run are full and wait for their last token. */
-static bool queue_step(engine *g)
+/* Queue the model over the chosen rows. NULL when there are none: all that run are full and wait for their last token. */
+static const tensor *queue_model(engine *g)
 {
     admission_step step = admission_choose_rows(g->admission);
     const batch *b = build_batch(g, &step);
     if (b->n_rows == 0)
-        return false;
+        return NULL;
     const tensor *logits = forward_run(g->fwd, b, g->kv);
     flight *f = &g->flights[g->n_flights++];
     batch_item *lists[] = {g->prefill, g->decode};
@@ -344,15 +374,11 @@ static bool queue_step(engine *g)
             s->item.n_done += lists[l][i].n_rows;
             if (!lists[l][i].wants_logits)
                 continue;
-            g->spec[f->n] = spec_of(s);
             s->draw = f->n;
             f->owner[f->n++] = s;
         }
-    forward_sample(g->fwd, logits, g->spec, f->n);
-    for (int i = 0; i < f->n; i++)
-        f->owner[i]->item.in_flight++;
     count_step(&g->stats, b);
-    return true;
+    return logits;
 }
 
 /* Wait for the oldest step in flight and hand out its tokens. */
@@ -381,15 +407,63 @@ static int collect_down_to(engine *g, int n_flights, err *e)
     return 0;
 }
 
-/* Penalties need to know every token before the next is drawn. */
-static bool needs_all_tokens(const engine *g)
+/* Penalties and masks depend on every token before the next is drawn. */
+static bool needs_all_tokens(const flight *f)
 {
-    int n;
-    admission_item *const *active = admission_active(g->admission, &n);
-    for (int i = 0; i < n; i++)
-        if (((const sequence *)active[i])->uses_history)
+    for (int i = 0; i < f->n; i++)
+        if (f->owner[i] && (f->owner[i]->uses_history || f->owner[i]->mask))
             return true;
     return false;
+}
+
+/* The first time, the output of earlier attempts is followed too. */
+static void follow_output(sequence *s)
+{
+    if (!s->rules.grammar || s->state)
+        return;
+    s->state = guide_state_new(s->rules.grammar);
+    for (int i = s->n_prompt; i < s->item.n_tokens; i++)
+        guide_state_add(s->state, s->token[i]);
+}
+
+typedef struct { const engine *g; sequence *const *owner; } mask_call;
+
+static void fill_mask(void *arg, int item, int thread)
+{
+    (void)thread;
+    const mask_call *c = arg;
+    sequence *s = c->owner[item];
+    if (!s || !s->mask)
+        return;
+    follow_output(s);
+    s->stuck = !token_rules_fill(&s->rules, s->state, s->token, s->item.n_tokens, s->item.n_tokens - s->n_prompt, s->end, s->n_end,
+                                 c->g->m->config.vocab, s->mask, &s->only_end);
+}
+
+/* Masks of all rows of a step, while the model runs. */
+static void fill_masks(engine *g, const flight *f)
+{
+    int n = 0;
+    for (int i = 0; i < f->n; i++)
+        n += f->owner[i] && f->owner[i]->mask;
+    if (n == 0)
+        return;
+    if (!g->maskers)
+        g->maskers = pool_new(pool_cores() > MASKERS ? MASKERS : 0);
+    pool_run(g->maskers, f->n, fill_mask, &(mask_call){g, f->owner});
+}
+
+/* Queue a draw for each row of the newest step. */
+static void queue_draws(engine *g, const tensor *logits)
+{
+    flight *f = &g->flights[g->n_flights - 1];
+    fill_masks(g, f);
+    for (int i = 0; i < f->n; i++)
+        g->spec[i] = f->owner[i] ? spec_of(f->owner[i]) : (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    forward_sample(g->fwd, logits, g->spec, f->n);
+    for (int i = 0; i < f->n; i++)
+        if (f->owner[i])
+            f->owner[i]->item.in_flight++;
 }
 
 static bool anyone_runs(const engine *g)
@@ -402,11 +476,14 @@ static bool anyone_runs(const engine *g)
 /* Queue a step, then collect: the step before it on a device that runs ahead, itself on others. */
 static int run_step(engine *g, err *e)
 {
-    if (needs_all_tokens(g) && collect_down_to(g, 0, e))
-        return -1;
     admission_make_room(g->admission);
-    bool queued = queue_step(g);
-    if (collect_down_to(g, queued && g->m->be->runs_ahead ? 1 : 0, e))
+    const tensor *logits = queue_model(g);
+    if (logits) {
+        if (needs_all_tokens(&g->flights[g->n_flights - 1]) && collect_down_to(g, 1, e))
+            return -1;
+        queue_draws(g, logits);
+    }
+    if (collect_down_to(g, logits && g->m->be->runs_ahead ? 1 : 0, e))
         return -1;
     return anyone_runs(g) ? 0 : collect_down_to(g, 0, e);
 }

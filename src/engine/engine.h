@@ -14,6 +14,7 @@
 
 #include "engine/adapter_slots.h"
 #include "engine/sampling.h"
+#include "engine/token_rules.h"
 #include "model/model.h"
 
 typedef struct {
@@ -22,6 +23,7 @@ typedef struct {
     int prefill_rows;           /* rows of prompts per invocation; longer ones go in chunks */
     int n_pages, page_len;      /* KvCache; n_pages 0: room for max_batch requests of 2048 tokens, or
                                  * as much of the machine's memory as is sensible */
+    kv_form kv;                 /* what pages hold */
     int n_adapter_slots;
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
@@ -39,6 +41,7 @@ typedef struct {
     const int *token;           /* [n_tokens] prompt, then output of earlier attempts */
     int n_tokens, n_prompt;
     sampling how;
+    token_rules rules;          /* its grammar is held until the request ends */
 } engine_request;
 
 typedef enum { FINISH_STOP, FINISH_LENGTH } finish_reason;

@@ -2,6 +2,7 @@
 #include "frontend/answer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "text/token_bytes.h"
@@ -97,21 +98,33 @@ static void add_logprob(answer *a, int token, const Logprobs *p)
 static bool ends_here(answer *a)
 {
     const answer_rules *r = a->rules;
-    size_t at;
-    if (a->n_tokens < r->min_tokens || !stop_find(r->stop, r->n_stops, a->text.data, a->end, a->text.len, &at))
+    size_t at, behind;
+    if (a->n_tokens < r->min_tokens || !stop_find(r->stop, r->n_stops, a->text.data, a->end, a->text.len, &at, &behind))
         return false;
     a->state = ANSWER_STOP;
-    a->end = at;
+    a->end = at = r->include_stop ? behind : at;
     while (a->n_logprobs > a->logprobs_given && a->logprob[a->n_logprobs - 1].offset >= at)
         logprob_free(&a->logprob[--a->n_logprobs]);
     return true;
+}
+
+/* Of what the end brought, replacements for characters that never came. */
+static void drop_parts(answer *a, size_t from)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    const char *first = a->text.len > from ? memmem(a->text.data + from, a->text.len - from, replacement, 3) : NULL;
+    if (first)
+        a->text.len = (size_t)(first - a->text.data);
 }
 
 void answer_finish(answer *a, answer_state why)
 {
     if (a->state != ANSWER_OPEN)
         return;
+    size_t before = a->text.len;
     detokenizer_finish(&a->d, &a->text);
+    if (a->rules->whole_chars && why == ANSWER_LENGTH)
+        drop_parts(a, before);
     if (ends_here(a))
         return;
     a->state = why;

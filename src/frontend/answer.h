@@ -1,7 +1,7 @@
 /* answer.h - one output as the client sees it: tokens in, text and logprobs out
  *
  * Ends by itself at an end token, at a stop string, or when it is long enough; an end token is not shown, nor is any
- * part of a stop string. Knows nothing of connections. */
+ * part of a stop string unless that is asked for. Knows nothing of connections. */
 #ifndef PUNICA_FRONTEND_ANSWER_H
 #define PUNICA_FRONTEND_ANSWER_H
 
@@ -20,6 +20,9 @@ typedef struct {
     int n_end_ids;
     int max_tokens, min_tokens; /* of output; before min_tokens nothing but length ends it */
     bool logprobs;
+    bool include_stop;          /* a stop string is shown */
+    bool whole_chars;           /* a character that is cut off by length is left out: what is shown is then the beginning of
+                                 * something that obeys the request's grammar */
 } answer_rules;
 
 typedef enum { ANSWER_OPEN, ANSWER_STOP, ANSWER_LENGTH } answer_state;

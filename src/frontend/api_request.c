@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "grammar/grammar.h"
 
 /* Numbers, from a table. */
 
@@ -89,6 +90,8 @@ static int parse_flags(api_request *r, api_error *e)
     if (!r->chat && json_get_bool(r->input, "echo", &r->echo, &e->what))
         return api_error_bad(e, "echo");
     r->how.ignore_eos = ignore_eos;
+    if (json_get_bool(r->input, "include_stop_str_in_output", &r->include_stop, &e->what))
+        return api_error_bad(e, "include_stop_str_in_output");
     const json_t *options = json_member(r->input, "stream_options");
     if (options && !json_is_object(options))
         return api_error_set(e, 400, "stream_options", NULL, "\"stream_options\" must be an object");
@@ -172,21 +175,234 @@ static int parse_stop_ids(api_request *r, api_error *e)
     return 0;
 }
 
+/* Lists of tokens. */
+
+static int parse_bias(api_request *r, api_error *e)
+{
+    const json_t *list = json_member(r->input, "logit_bias");
+    const char *key;
+    json_t *value;
+    if (list && (!json_is_object(list) || json_object_size(list) > MAX_BIASED))
+        return api_error_set(e, 400, "logit_bias", NULL, "\"logit_bias\" must be an object of at most %d token ids with numbers", MAX_BIASED);
+    r->how.biased = XNEW_ARRAY(int32_t, json_object_size(list) + 1);
+    r->how.bias = XNEW_ARRAY(float, json_object_size(list) + 1);
+    json_object_foreach((json_t *)list, key, value) {
+        char *end;
+        long id = strtol(key, &end, 10);
+        double bias = json_number_value(value);
+        if (!*key || *end || id < 0 || id > INT32_MAX || !json_is_number(value) || !(bias >= -100 && bias <= 100))
+            return api_error_set(e, 400, "logit_bias", NULL, "\"logit_bias\": \"%.40s\" must be a token id, and its bias between -100 and 100", key);
+        r->how.biased[r->how.n_biased++] = (int32_t)id;
+        r->how.bias[r->how.n_bias++] = (float)bias;
+    }
+    return 0;
+}
+
+static int parse_allowed(api_request *r, api_error *e)
+{
+    const json_t *list = json_member(r->input, "allowed_token_ids");
+    if (!list)
+        return 0;
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return api_error_set(e, 400, "allowed_token_ids", NULL, "\"allowed_token_ids\" must be a list of at least one token id");
+    r->how.allowed_ids = XNEW_ARRAY(int32_t, json_array_size(list));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if ((r->how.allowed_ids[r->how.n_allowed_ids++] = id_of(json_array_get(list, i))) < 0)
+            return api_error_set(e, 400, "allowed_token_ids", NULL, "\"allowed_token_ids\" must be a list of token ids");
+    return 0;
+}
+
+static int parse_bad_words(api_request *r, api_error *e)
+{
+    r->bad_words = json_member(r->input, "bad_words");
+    bool ok = !r->bad_words || (json_is_array(r->bad_words) && json_array_size(r->bad_words) <= MAX_BAD_WORDS);
+    for (size_t i = 0; ok && i < json_array_size(r->bad_words); i++) {
+        const json_t *word = json_array_get(r->bad_words, i);
+        ok = json_is_string(word) && json_string_length(word) > 0 && json_string_length(word) <= MAX_STOP_LEN;
+    }
+    if (ok)
+        return 0;
+    return api_error_set(e, 400, "bad_words", NULL, "\"bad_words\" must be a list of at most %d strings of 1 to %d bytes", MAX_BAD_WORDS,
+                         MAX_STOP_LEN);
+}
+
+static int parse_truncation(api_request *r, api_error *e)
+{
+    long n = 0;
+    if (json_get_int(r->input, "truncate_prompt_tokens", -1, INT32_MAX, &n, &e->what))
+        return api_error_bad(e, "truncate_prompt_tokens");
+    if (n == 0 && json_member(r->input, "truncate_prompt_tokens"))
+        return api_error_set(e, 400, "truncate_prompt_tokens", NULL, "\"truncate_prompt_tokens\" must be -1, or 1 or more");
+    r->truncate = (int)n;
+    return 0;
+}
+
+static int parse_token_lists(api_request *r, api_error *e)
+{
+    return parse_bias(r, e) || parse_allowed(r, e) || parse_bad_words(r, e) || parse_truncation(r, e) ? -1 : 0;
+}
+
+/* Grammars: by OpenAI's "response_format", vLLM's names, llama.cpp's. At most one. */
+
+static int set_grammar(api_request *r, const char *field, grammar_kind kind, char *text, size_t n, api_error *e)
+{
+    if (r->grammar) {
+        free(text);
+        return api_error_set(e, 400, field, NULL, "\"%s\" and \"%s\" cannot both say what the output must be", r->grammar_field, field);
+    }
+    r->grammar = text;
+    r->grammar_field = field;
+    r->how.grammar_kind = kind;
+    r->how.grammar = (ProtobufCBinaryData){n, (uint8_t *)text};
+    if (r->how.ignore_eos)
+        return api_error_set(e, 400, "ignore_eos", NULL, "\"ignore_eos\" does not go with \"%s\": the output ends where its grammar does", field);
+    return 0;
+}
+
+static int set_grammar_json(api_request *r, const char *field, grammar_kind kind, const json_t *v, api_error *e)
+{
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text)
+        return api_error_set(e, 400, field, NULL, "\"%s\" cannot be written as JSON", field);
+    return set_grammar(r, field, kind, text, strlen(text), e);
+}
+
+static int set_grammar_text(api_request *r, const char *field, grammar_kind kind, const json_t *v, api_error *e)
+{
+    if (!json_is_string(v))
+        return api_error_set(e, 400, field, NULL, "\"%s\" must be a string", field);
+    size_t n = json_string_length(v);
+    char *text = xmalloc(n + 1);
+    memcpy(text, json_string_value(v), n + 1);
+    return set_grammar(r, field, kind, text, n, e);
+}
+
+/* A schema may also be given as the text of one. */
+static int set_schema(api_request *r, const char *field, const json_t *v, api_error *e)
+{
+    if (json_is_string(v))
+        return set_grammar_text(r, field, GRAMMAR_SCHEMA, v, e);
+    return set_grammar_json(r, field, GRAMMAR_SCHEMA, v, e);
+}
+
+static int parse_response_format(api_request *r, api_error *e)
+{
+    const char *field = "response_format";
+    const json_t *format = json_member(r->input, field), *type = json_member(format, "type"), *schema = json_member(format, "schema");
+    const char *name = json_string_value(type);
+    if (!format || (name && strcmp(name, "text") == 0))
+        return 0;
+    if (name && strcmp(name, "json_object") == 0)
+        return schema ? set_schema(r, field, schema, e) : set_grammar(r, field, GRAMMAR_JSON, xstrdup(""), 0, e);
+    if (!name || strcmp(name, "json_schema") != 0)
+        return api_error_set(e, 400, field, "unsupported_parameter",
+                             "\"response_format\" must have the \"type\" text, json_object or json_schema");
+    const json_t *holder = json_member(format, "json_schema");
+    schema = json_is_object(holder) ? json_object_get(holder, "schema") : schema;
+    if (!schema)
+        return api_error_set(e, 400, field, NULL, "\"response_format\": \"json_schema\" needs a \"schema\"");
+    return set_schema(r, field, schema, e);
+}
+
+/* One of the ways of vLLM; the same in "structured_outputs" and as guided_... */
+static int parse_guided(api_request *r, const json_t *in, const char *key, const char *field, api_error *e)
+{
+    const json_t *v = json_member(in, key);
+    const char *what = strncmp(key, "guided_", 7) == 0 ? key + 7 : key;
+    if (!v)
+        return 0;
+    if (strcmp(what, "json") == 0)
+        return set_schema(r, field, v, e);
+    if (strcmp(what, "regex") == 0)
+        return set_grammar_text(r, field, GRAMMAR_REGEX, v, e);
+    if (strcmp(what, "choice") == 0)
+        return set_grammar_json(r, field, GRAMMAR_CHOICE, v, e);
+    if (strcmp(what, "grammar") == 0)
+        return set_grammar_text(r, field, GRAMMAR_GBNF, v, e);
+    if (!json_is_boolean(v))
+        return api_error_set(e, 400, field, NULL, "\"%s\" must be true or false", key);
+    return json_is_true(v) ? set_grammar(r, field, GRAMMAR_JSON, xstrdup(""), 0, e) : 0;
+}
+
+static int parse_structured_outputs(api_request *r, api_error *e)
+{
+    const json_t *in = json_member(r->input, "structured_outputs");
+    static const char *const known[] = {"json", "regex", "choice", "grammar", "json_object"};
+    if (!in)
+        return 0;
+    if (!json_is_object(in))
+        return api_error_set(e, 400, "structured_outputs", NULL, "\"structured_outputs\" must be an object");
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)in, key, v) {
+        bool ok = json_is_null(v) || json_is_false(v);
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+            ok = ok || strcmp(key, known[i]) == 0;
+        if (!ok)
+            return api_error_set(e, 400, "structured_outputs", "unsupported_parameter", "\"structured_outputs\": \"%.40s\" is not served here", key);
+    }
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (parse_guided(r, in, known[i], "structured_outputs", e))
+            return -1;
+    return r->grammar ? 0 : api_error_set(e, 400, "structured_outputs", NULL, "\"structured_outputs\" says nothing of the output");
+}
+
+static int parse_grammar(api_request *r, api_error *e)
+{
+    static const char *const guided[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_json_object"};
+    const json_t *gbnf = json_member(r->input, "grammar"), *schema = json_member(r->input, "json_schema");
+    if (parse_response_format(r, e) || parse_structured_outputs(r, e))
+        return -1;
+    for (size_t i = 0; i < sizeof guided / sizeof guided[0]; i++)
+        if (parse_guided(r, r->input, guided[i], guided[i], e))
+            return -1;
+    if (json_is_string(gbnf) && json_string_length(gbnf) == 0)
+        gbnf = NULL;
+    if (gbnf && set_grammar_text(r, "grammar", GRAMMAR_GBNF, gbnf, e))
+        return -1;
+    return schema ? set_schema(r, "json_schema", schema, e) : 0;
+}
+
 /* Known, not served: refused unless it asks for nothing. */
+
+/* What asks for nothing: something empty, false, a number; null in every case. */
+typedef enum { IDLE_EMPTY, IDLE_FALSE, IDLE_TRUE, IDLE_ZERO, IDLE_ONE } idle;
+
+static bool is_idle(const json_t *v, idle kind)
+{
+    switch (kind) {
+    case IDLE_EMPTY:
+        return (json_is_string(v) && json_string_length(v) == 0) || (json_is_array(v) && json_array_size(v) == 0) ||
+               (json_is_object(v) && json_object_size(v) == 0);
+    case IDLE_FALSE:
+        return json_is_false(v);
+    case IDLE_TRUE:
+        return json_is_true(v);
+    case IDLE_ZERO:
+        return json_is_number(v) && json_number_value(v) == 0;
+    case IDLE_ONE:
+        return json_is_number(v) && json_number_value(v) == 1;
+    }
+    return false;
+}
+
 static int refuse_unserved(const api_request *r, api_error *e)
 {
-    static const char *const names[] = {"suffix", "logit_bias", "tools", "functions", "audio", "chat_template"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const json_t *v = json_member(r->input, names[i]);
-        bool empty = !v || (json_is_string(v) && json_string_length(v) == 0) || (json_is_array(v) && json_array_size(v) == 0) ||
-                     (json_is_object(v) && json_object_size(v) == 0);
-        if (!empty)
-            return api_error_set(e, 400, names[i], "unsupported_parameter", "\"%s\" is not served here", names[i]);
+    static const struct { const char *name; idle kind; } fields[] = {
+        {"suffix", IDLE_EMPTY}, {"tools", IDLE_EMPTY}, {"functions", IDLE_EMPTY}, {"audio", IDLE_EMPTY}, {"chat_template", IDLE_EMPTY},
+        {"lora", IDLE_EMPTY}, {"logits_processors", IDLE_EMPTY}, {"prompt_embeds", IDLE_EMPTY}, {"guided_whitespace_pattern", IDLE_EMPTY},
+        {"structural_tag", IDLE_EMPTY}, {"web_search_options", IDLE_EMPTY}, {"dry_sequence_breakers", IDLE_EMPTY},
+        {"use_beam_search", IDLE_FALSE}, {"return_tokens_as_token_ids", IDLE_FALSE}, {"return_token_ids", IDLE_FALSE},
+        {"skip_special_tokens", IDLE_TRUE}, {"mirostat", IDLE_ZERO}, {"xtc_probability", IDLE_ZERO}, {"dry_multiplier", IDLE_ZERO},
+        {"dynatemp_range", IDLE_ZERO}, {"top_a", IDLE_ZERO}, {"tfs_z", IDLE_ONE}, {"typical_p", IDLE_ONE}, {"length_penalty", IDLE_ONE},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const json_t *v = json_member(r->input, fields[i].name);
+        if (v && !is_idle(v, fields[i].kind))
+            return api_error_set(e, 400, fields[i].name, "unsupported_parameter", "\"%s\" is not served here", fields[i].name);
     }
-    const json_t *format = json_member(json_member(r->input, "response_format"), "type");
-    if (format && !(json_is_string(format) && strcmp(json_string_value(format), "text") == 0))
-        return api_error_set(e, 400, "response_format", "unsupported_parameter",
-                             "\"response_format\" other than text is not served here");
+    if (json_member(r->input, "prompt_logprobs"))
+        return api_error_set(e, 400, "prompt_logprobs", "unsupported_parameter", "\"prompt_logprobs\" is not served here");
     long best_of = r->n;
     if (json_get_int(r->input, "best_of", 1, MAX_CHOICES, &best_of, &e->what))
         return api_error_bad(e, "best_of");
@@ -309,7 +525,7 @@ static int parse_conversation(api_request *r, api_error *e)
 static int parse_fields(api_request *r, api_error *e)
 {
     if (parse_model(r, e) || parse_numbers(r, e) || parse_seed(r, e) || parse_flags(r, e) || parse_logprobs(r, e) ||
-        parse_stops(r, e) || parse_stop_ids(r, e) || refuse_unserved(r, e))
+        parse_stops(r, e) || parse_stop_ids(r, e) || parse_token_lists(r, e) || parse_grammar(r, e) || refuse_unserved(r, e))
         return -1;
     return r->chat ? parse_conversation(r, e) : parse_prompts(r, e);
 }
@@ -345,6 +561,7 @@ void api_request_drop_input(api_request *r)
     json_decref(r->input);
     r->prompt = NULL;
     r->conversation = (chat_input){0};
+    r->bad_words = NULL;
     r->input = NULL;
     r->n_prompts = 0;
 }
@@ -355,5 +572,11 @@ void api_request_deinit(api_request *r)
     for (int i = 0; i < r->n_stops; i++)
         free(r->stop[i].text);
     free(r->model);
+    free(r->grammar);
+    free(r->how.biased);
+    free(r->how.bias);
+    free(r->how.allowed_ids);
+    free(r->how.bad_ids);
+    free(r->how.bad_lengths);
     *r = (api_request){0};
 }

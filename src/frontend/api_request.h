@@ -19,6 +19,8 @@
 #define MAX_STOPS 16            /* stop strings, and stop token ids */
 #define MAX_STOP_LEN 1024       /* bytes */
 #define MAX_TOP 20              /* alternatives to a token */
+#define MAX_BIASED 1024         /* tokens with a bias */
+#define MAX_BAD_WORDS 256
 
 typedef struct {
     const char *text;           /* [n] borrowed: until api_request_drop_input(); NULL: ids are given */
@@ -37,10 +39,15 @@ typedef struct {
     bool stream, include_usage, echo;
     int max_tokens;             /* 0: as many as the context has room for */
     bool has_seed;
-    Sampling how;               /* stop_ids points to stop_id, so a request stays where it was parsed */
+    Sampling how;               /* stop_ids points to stop_id, so a request stays where it was parsed; other lists are owned */
     int32_t stop_id[MAX_STOPS];
     stop_string stop[MAX_STOPS];
     int n_stops;
+    bool include_stop;          /* a stop string is shown */
+    int truncate;               /* 0: not; -1: to the context; else how many of the prompt's last tokens are kept */
+    char *grammar;              /* what how.grammar points to */
+    const char *grammar_field;  /* by which it was given; static */
+    const json_t *bad_words;    /* borrowed: until api_request_drop_input(). Not tokens yet: see constrain.h */
     json_t *input;              /* the parsed body */
 } api_request;
 

@@ -319,7 +319,8 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
     int room = c->p->context - (int)n_prompt;
-    answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .logprobs = r->how.n_logprobs > 0,
+    answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .include_stop = r->include_stop,
+                          .whole_chars = r->how.grammar_kind != 0, .logprobs = r->how.n_logprobs > 0,
                           .max_tokens = r->max_tokens > 0 && r->max_tokens < room ? r->max_tokens : room,
                           .min_tokens = r->how.min_tokens};
     for (int i = 0; i < c->s->n_eos && !r->how.ignore_eos; i++)
@@ -438,7 +439,7 @@ static void read_body(call *c, charged_buf *body)
     size_t n = body->bytes.len;
     if (check_call(c->s, &e))
         fail(c, &e);
-    else if (n <= MAX_PREPARED_AT_ONCE)
+    else if (n <= MAX_PREPARED_AT_ONCE && !(c->s->preparer && constrain_takes_long(body->bytes.data, n)))
         on_prepared(c, prepare(&c->s->tools, c->chat, n ? body->bytes.data : "", n, NULL));
     else
         c->preparing = preparer_start(c->s->preparer, c->chat, body, on_prepared, c);

@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "frontend/answer.h"
 #include "frontend/routes.h"
+#include "text/token_bytes.h"
 
 #define KEPT_FILES 256                  /* file descriptors that clients do not get */
 #define RESERVE 32                      /* connections for operators when clients have all others */
@@ -30,6 +31,7 @@ struct frontend {
     tokenizer *t;
     templates *chat;
     versions *versions;
+    grammar_checks *grammars;
     int *eos;
     routes routes;
     struct event *drain;                /* looks whether all calls are answered */
@@ -88,16 +90,6 @@ static int start_dispatch(frontend *f, const frontend_options *o, err *e)
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
 
-/* Some token that is plain text: the last of an ordinary word. */
-static int plain_id(const tokenizer *t)
-{
-    ids x = {0};
-    err e;
-    int id = tokenizer_encode(t, "a", 1, false, &x, &e) == 0 && x.n > 0 ? x.items[x.n - 1] : 0;
-    ids_free(&x);
-    return id;
-}
-
 static int load(frontend *f, const frontend_options *o, err *e)
 {
     service *s = &f->routes.calls;
@@ -107,11 +99,12 @@ static int load(frontend *f, const frontend_options *o, err *e)
         return -1;
     f->versions = versions_new(s->models);
     atomic_init(&f->context, o->context);
-    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .context = &f->context, .vocab = o->vocab};
+    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .grammars = f->grammars = grammar_checks_new(),
+                               .context = &f->context, .vocab = o->vocab};
     f->threads = background_new(f->loop->events, o->threads / 2 + 1);
     s->preparer = preparer_new(f->threads, &s->tools);
     f->routes.list = model_list_new(f->threads, s->models, f->routes.created, &f->context);
-    s->plain_id = plain_id(f->t);
+    s->plain_id = token_plain_id(f->t);
     return 0;
 }
 
@@ -129,6 +122,7 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
         .calls = {.on = &l->base, .counts = &f->counts, .log = &f->log, .memory = &f->memory, .eos = f->eos, .n_eos = o->n_eos,
                   .keep_alive = o->keep_alive},
         .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
+    api_keys_init(&f->routes.keys, o->key, o->n_keys);
     if (load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)
         return f;
     frontend_free(f);
@@ -149,9 +143,11 @@ void frontend_free(frontend *f)
     preparer_free(f->routes.calls.preparer);
     templates_free(f->chat);
     versions_free(f->versions);
+    grammar_checks_free(f->grammars);
     catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);
+    api_keys_deinit(&f->routes.keys);
     free(f->eos);
     free(f);
 }

@@ -22,6 +22,8 @@ typedef struct {
     const char *adapters_dir;           /* catalog.h; may be NULL */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
+    const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none */
+    int n_keys;
     int context, vocab;                 /* of the model */
     const int *eos;                     /* [n_eos] its end tokens */
     int n_eos;

@@ -3,6 +3,7 @@
 
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/mem.h"
@@ -76,6 +77,16 @@ static void prompt_text(const prepare_tools *w, const api_prompt *p, const ids *
         tokenizer_decode(w->t, x->items, x->n, true, out);
 }
 
+/* As vLLM does it, the beginning goes. */
+static void drop_beginning(const preparing *w, const api_request *r, ids *x)
+{
+    size_t keep = r->truncate < 0 ? (size_t)w->context - 1 : (size_t)r->truncate;
+    if (r->truncate == 0 || x->n <= keep)
+        return;
+    memmove(x->items, x->items + x->n - keep, keep * sizeof *x->items);
+    x->n = keep;
+}
+
 /* Prompts the engine would refuse are refused here, with the field's name. */
 static int check_tokens(const preparing *w, const api_request *r, const ids *x, api_error *e)
 {
@@ -106,6 +117,7 @@ static int encode_all(const preparing *w, prepared *p, api_error *e)
         ids *x = &p->prompt[p->n_prompts++];
         if (r->chat ? chat_tokens(w, r, x, e) : prompt_tokens(w, &r->prompt[p->n_prompts - 1], x, e))
             return -1;
+        drop_beginning(w, r, x);
         if (check_tokens(w, r, x, e))
             return -1;
         if (r->echo)
@@ -128,7 +140,8 @@ prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_
     const preparing w = {tools, stop, atomic_load(tools->context)};
     prepared *p = XNEW(prepared);
     p->context = w.context;
-    p->failed = read_body(p, &w, chat, body, n, &p->error) || encode_all(&w, p, &p->error);
+    p->failed = read_body(p, &w, chat, body, n, &p->error) ||
+                constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(&w, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;
 }

@@ -9,6 +9,7 @@
 #include "base/budget.h"
 #include "frontend/api_request.h"
 #include "frontend/background.h"
+#include "frontend/constrain.h"
 #include "frontend/templates.h"
 #include "frontend/versions.h"
 #include "text/tokenizer.h"
@@ -18,6 +19,7 @@ typedef struct {
     const tokenizer *t;
     templates *chat;
     versions *adapters;
+    grammar_checks *grammars;   /* may be NULL */
     const atomic_int *context;  /* tokens of prompt and output together; may change at any time */
     int vocab;                  /* ids are below */
 } prepare_tools;

@@ -31,6 +31,8 @@ static void send_body(routes *r, http_exchange *x, const char *route, int status
                                                        .prompt = -1, .output = -1, .first = -1, .total = start ? now - start : 0});
     if (id[0])
         http_exchange_add_header(x, "x-request-id", id);
+    if (status == 401)
+        http_exchange_add_header(x, "WWW-Authenticate", "Bearer");
     if (status == 503 || status == 429)
         http_exchange_add_header(x, "Retry-After", "1");
     http_exchange_send(x, status, type, body, r->calls.draining);
@@ -239,6 +241,12 @@ static void on_request(void *ctx, http_exchange *x)
         take_call(r, x, to);
 }
 
+/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
+static bool may_ask(const routes *r, const http_head *h)
+{
+    return strncmp(h->path, "/v1/", 4) != 0 || strcmp(h->method, "OPTIONS") == 0 || api_keys_open(&r->keys, h);
+}
+
 static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
 {
     routes *r = ctx;
@@ -247,6 +255,8 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
     const char *coding = http_field_of(h, "Content-Encoding");
     if (http_exchange_is_reserve(x) && !(to && to->for_operators))
         *f = (http_fault){503, "too_many_connections", "too many connections are open; try again later"};
+    else if (!may_ask(r, h))
+        *f = (http_fault){401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
     else if (coding && strcmp(coding, "identity") != 0)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
     return to && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;

@@ -3,13 +3,14 @@
 
 #include <string.h>
 
-bool stop_find(const stop_string *s, int n_stops, const char *text, size_t from, size_t n, size_t *at)
+bool stop_find(const stop_string *s, int n_stops, const char *text, size_t from, size_t n, size_t *at, size_t *end)
 {
     bool found = false;
     for (int i = 0; i < n_stops && from < n; i++) {
         const char *hit = memmem(text + from, n - from, s[i].text, s[i].n);
         if (hit && (!found || (size_t)(hit - text) < *at)) {
             *at = (size_t)(hit - text);
+            *end = *at + s[i].n;
             found = true;
         }
     }

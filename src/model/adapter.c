@@ -341,6 +341,23 @@ int adapter_rank(const adapter *a, int layer, int site, int part)
     return a->site[layer * N_SITES + site][part].rank;
 }
 
+size_t adapter_rank_bytes(const adapter *a, int n_ranks)
+{
+    size_t most = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        size_t bytes = 0;
+        for (int i = 0; i < a->n_layers * N_SITES * 3; i++) {
+            const pair *p = &a->site[i / 3][i % 3];
+            if (!p->rank)
+                continue;
+            lora_part part = lora_part_of(&a->base, (split){r, n_ranks}, i / 3 % N_SITES, i % 3, p->rank, p->a->t.type, p->b->t.type);
+            bytes += tensor_bytes(&part.a) + tensor_bytes(&part.b);
+        }
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* out[c, r] = in[r, c]. Strips of input rows that stay in the cache while each output row is written
  * a stretch at a time. */
 #define STRIP 64

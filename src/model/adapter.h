@@ -43,6 +43,9 @@ const adapter_info *adapter_describe(const adapter *a);
 /* Rank of one projection in one layer, 0 when it is not adapted. */
 int adapter_rank(const adapter *a, int layer, int site, int part);
 
+/* The most that one of n_ranks holds of it, in the stored types. */
+size_t adapter_rank_bytes(const adapter *a, int n_ranks);
+
 /* The weights in host memory as a backend wants them: its types, lora_B transposed. Safe on any thread.
  * Result owned by the caller. */
 lora *adapter_to_lora(const adapter *a, const backend *be);

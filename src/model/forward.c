@@ -81,7 +81,7 @@ static int make_device(forward *f, int d, const forward_limits *l, err *e)
     int per_device = f->n_ranks / f->n_devices;
     extent x = {.max_rows = l->rows, .max_out = l->sequences, .max_sequences = l->sequences, .max_pages = l->pages,
                 .page_len = l->page_len, .max_rank_sum = l->rank_sum, .vocab = c->vocab,
-                .n_sites = c->n_layers * N_SITES * per_device, .h = heads_of(f)};
+                .n_sites = c->n_layers * N_SITES * per_device, .kv_fp8 = l->kv == KV_FP8, .h = heads_of(f)};
     return scratch(f, d * per_device, &f->logits[d], DTYPE_F32, l->sequences, c->vocab, e) || be->ops->reserve(be, &x, e) ? -1 : 0;
 }
 
@@ -126,10 +126,10 @@ void forward_free(forward *f)
     free(f);
 }
 
-kv_cache forward_kv(const model *m, int n_pages, int page_len)
+kv_cache forward_kv(const model *m, kv_form form, int n_pages, int page_len)
 {
     heads h = split_heads(&m->config, (split){0, group_ranks(m->be)});
-    return (kv_cache){.type = m->be->act, .n_pages = n_pages, .n_layers = m->config.n_layers * group_ranks_per_device(m->be),
+    return (kv_cache){.type = form == KV_FP8 ? DTYPE_F8 : m->be->act, .n_pages = n_pages, .n_layers = m->config.n_layers * group_ranks_per_device(m->be),
                       .n_kv_heads = h.n_kv_heads, .page_len = page_len, .head_dim = h.head_dim};
 }
 

@@ -10,16 +10,16 @@
 typedef struct forward forward;
 
 /* The largest invocation: rows, sequences (and rows of logits), the sequences' pages in all and tokens in
- * a page, and the largest sum of an adapter's ranks at one site. */
-typedef struct { int rows, sequences, pages, page_len, rank_sum; } forward_limits;
+ * a page, the largest sum of an adapter's ranks at one site, and what pages hold. */
+typedef struct { int rows, sequences, pages, page_len, rank_sum; kv_form kv; } forward_limits;
 
 /* NULL with e set when a backend is short of memory. */
 forward *forward_new(const model *m, const forward_limits *l, err *e);
 void forward_free(forward *f);
 
-/* The KvCache that each device of the model needs, but for its memory. A page holds its ranks' layers one rank after the
- * other. */
-kv_cache forward_kv(const model *m, int n_pages, int page_len);
+/* The KvCache that each device of the model needs, but for its memory: in FP8, or of the backend's act type. A page holds its
+ * ranks' layers one rank after the other. */
+kv_cache forward_kv(const model *m, kv_form form, int n_pages, int page_len);
 
 /* Claim and release their memory: kv is [devices]. */
 int forward_kv_alloc(const model *m, kv_cache *kv, err *e);

@@ -339,6 +339,14 @@ int weights_form_find(const char *name, weights_form *form, err *e)
     return 0;
 }
 
+int kv_form_find(const char *name, kv_form *form, err *e)
+{
+    if (strcmp(name, "auto") != 0 && strcmp(name, "fp8") != 0)
+        return err_set(e, "unknown form of the KvCache \"%s\"; known: auto, fp8", name);
+    *form = name[0] == 'f' ? KV_FP8 : KV_PLAIN;
+    return 0;
+}
+
 static int read_config(model_config *c, const char *dir, err *e)
 {
     return file_is_dir(dir) ? model_config_read(c, dir, e) : err_set(e, "%s is not a directory", dir);

@@ -48,6 +48,12 @@ typedef enum { WEIGHTS_STORED, WEIGHTS_FP8 } weights_form;
 /* A form by its name, "stored" or "fp8". */
 int weights_form_find(const char *name, weights_form *form, err *e);
 
+/* How keys and values are held: in the backend's act type, or in FP8 with a scale for each head and position. */
+typedef enum { KV_PLAIN, KV_FP8 } kv_form;
+
+/* A form by its name, "auto" (as the backend likes) or "fp8". */
+int kv_form_find(const char *name, kv_form *form, err *e);
+
 /* What to call weights of this form for people: "F16", "FP8". */
 static inline const char *weights_name(weights_form form, quant_kind quant, dtype type)
 {

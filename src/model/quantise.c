@@ -1,7 +1,6 @@
 /* quantise.c - see quantise.h */
 #include "model/quantise.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -12,16 +11,6 @@ enum { ROWS_PER_ITEM = 16 };
 
 typedef struct { const tensor *from; uint8_t *w; float *scale; float *row; } job;
 
-static void quantise_row(uint8_t *out, float *scale, const float *x, int n)
-{
-    float most = 0;
-    for (int i = 0; i < n; i++)
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    *scale = most > 0x1p-100f ? most / E4M3_MAX : 1;         /* less than that is nothing */
-    for (int i = 0; i < n; i++)
-        out[i] = e4m3_of_float(x[i] / *scale);
-}
-
 static void quantise_rows(void *arg, int item, int thread)
 {
     const job *j = arg;
@@ -31,7 +20,7 @@ static void quantise_rows(void *arg, int item, int thread)
         const tensor one = {.data = (char *)j->from->data + (size_t)r * n * dtype_size(j->from->type), .type = j->from->type,
                             .rows = 1, .cols = (int)n};
         tensor_convert(row, DTYPE_F32, &one);
-        quantise_row(j->w + (size_t)r * n, &j->scale[r], row, (int)n);
+        e4m3_quantise(j->w + (size_t)r * n, &j->scale[r], row, (int)n);
     }
 }
 

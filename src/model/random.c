@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/quantise.h"
 #include "model/random.h"
 
 /* All weights come from one block of host memory, handed out front to back. */
@@ -17,6 +19,9 @@ void random_fill(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t se
     if (type == DTYPE_F32) {
         keep = 0x807fffff807fffffu;
         fixed = (uint64_t)(exponent + 127) * 0x0080000000800000u;
+    } else if (type == DTYPE_F8) {
+        keep = 0x8787878787878787u;
+        fixed = (uint64_t)(exponent + 7) * 0x0808080808080808u;
     } else if (type == DTYPE_F16) {
         keep = 0x83ff83ff83ff83ffu;
         fixed = (uint64_t)(exponent + 15) * 0x0400040004000400u;
@@ -92,24 +97,30 @@ static size_t region_size(const model_config *c, int n_layers)
 }
 
 /* Where the backend copies weights its layers may share the ones in host memory: a model larger than the host can be
- * made. */
-static void take_layers(region *r, const model *m, model_layer *layer)
+ * made, and quantised once. */
+static void take_layers(region *r, const model *m, model_layer *layer, void *quantised[N_SITES])
 {
-    for (int i = 0; i < m->config.n_layers; i++)
-        if (i > 0 && !m->be->owns_host_memory)
-            layer[i] = layer[0];
-        else
-            take_layer(r, &m->config, &layer[i]);
+    bool shared = !m->be->owns_host_memory;
+    for (int i = 0; i < (shared ? 1 : m->config.n_layers); i++)
+        take_layer(r, &m->config, &layer[i]);
+    if (shared && m->to_fp8) {
+        pool *cores = pool_new(0);
+        for (int s = 0; s < N_SITES; s++)
+            quantised[s] = quantise_linear(&layer[0].site[s], cores);
+        pool_free(cores);
+    }
+    for (int i = 1; shared && i < m->config.n_layers; i++)
+        layer[i] = layer[0];
 }
 
-static void take_all(region *r, const model *m, model_rank *whole)
+static void take_all(region *r, const model *m, model_rank *whole, void *quantised[N_SITES])
 {
     const model_config *c = &m->config;
     whole->embed = take(r, c->type, c->vocab, c->hidden);
     whole->final_norm = take(r, DTYPE_F32, 1, c->hidden);
     whole->lm_head.n = 1;
     whole->lm_head.part[0].w = c->tie_embeddings ? whole->embed : take(r, c->type, c->vocab, c->hidden);
-    take_layers(r, m, whole->layer);
+    take_layers(r, m, whole->layer, quantised);
 }
 
 model *model_random(backend *be, const model_config *config, weights_form form, uint64_t seed, err *e)
@@ -124,10 +135,13 @@ model *model_random(backend *be, const model_config *config, weights_form form, 
     region r = {.size = region_size(config, be->owns_host_memory ? config->n_layers : 1), .seed = seed};
     m->random = r.base = mem_alloc_block(r.size);
     int status = r.base ? 0 : err_set(e, "not enough memory for random weights of %zu MB", r.size >> 20);
+    void *quantised[N_SITES] = {NULL};
     if (status == 0) {
-        take_all(&r, m, &whole);
+        take_all(&r, m, &whole, quantised);
         status = model_adopt(m, &whole, e);
     }
+    for (int s = 0; s < N_SITES; s++)
+        free(quantised[s]);
     free(whole.layer);
     if (status == 0)
         return m;

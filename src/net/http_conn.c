@@ -605,8 +605,8 @@ static void on_event(evutil_socket_t fd, short what, void *ctx)
         flush(c);
     if (wants_bytes(c))
         take_turn(c);
-    else if (what & (EV_READ | EV_CLOSED))
-        look_at_client(c);
+    if (c->phase == PHASE_ANSWER && (what & (EV_READ | EV_CLOSED)))
+        look_at_client(c);      /* its request and its end may have come together */
 }
 
 /* Something that a client skips and whoever has gone answers with a reset. A stream's own bytes do the same. */

@@ -13,6 +13,7 @@ gpu *gpu_new(int number, const gpu_info *info)
     gpu *g = XNEW(gpu);
     *g = (gpu){.number = number, .info = *info, .pages_free = info->n_pages};
     g->info.uuid = xstrdup(info->uuid);
+    g->info.device = xstrdup(info->device ? info->device : "");
     g->order.priority = rng_mix((uint64_t)number + 1);
     return g;
 }
@@ -22,6 +23,7 @@ void gpu_free(gpu *g)
     free(g->running);
     free(g->unseen);
     free((char *)g->info.uuid);
+    free((char *)g->info.device);
     free(g);
 }
 

@@ -21,7 +21,7 @@ typedef struct gpu {
     gpu_node order;             /* first: a gpu_node of ours is a gpu */
     int number;
     bool touched;               /* its place in the order is to be set again */
-    gpu_info info;              /* its uuid is owned */
+    gpu_info info;              /* its strings are owned */
     bool draining;              /* its runner wants it empty, for good */
     bool slow;                  /* it takes much longer than it should */
     bool shunned;               /* is slow, and another is open that is not */

@@ -449,7 +449,7 @@ static void take_gpu_up(peer *p, const GpuUp *up)
     outbox *o = p->gpu[up->gpu] = take_number(&v->gpus, p);
     o->local = up->gpu;
     o->start = up->start;
-    gpu_info info = {.uuid = up->uuid, .max_batch = int_of(up->max_batch), .n_pages = int_of(up->n_pages),
+    gpu_info info = {.uuid = up->uuid, .device = up->device, .max_batch = int_of(up->max_batch), .n_pages = int_of(up->n_pages),
                      .page_len = int_of(up->page_len), .max_tokens = int_of(up->max_tokens)};
     log_info("GPU %s (%s) of %s is ready", up->uuid, up->device, link_peer(p->link));
     pace_gpu_up(v->pace, now_of(v), o->number, up->device);

@@ -538,7 +538,7 @@ bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)
 {
     const gpu *g = gpu_at(s, number);
     if (g)
-        *state = (gpu_state){g->info.uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining, g->slow};
+        *state = (gpu_state){g->info.uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining, g->slow, g->info.device};
     return g != NULL;
 }
 

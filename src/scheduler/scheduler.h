@@ -86,6 +86,7 @@ typedef struct {
     int max_batch;
     int n_pages, page_len;
     int max_tokens;             /* of prompt and output together, as the model allows */
+    const char *device;         /* what it is, in words; NULL: not said */
 } gpu_info;
 
 /* Why a request was ended by the scheduler or a worker; the frontend makes an HTTP status of it. */
@@ -170,7 +171,7 @@ scheduler_stats scheduler_get_stats(const scheduler *s);
 int scheduler_n_open(const scheduler *s);       /* GPUs that take requests */
 int64_t scheduler_capacity(const scheduler *s); /* tokens of a request that the largest of them holds; 0: there is none */
 
-typedef struct { const char *uuid; int n_running, max_batch, pages_free, n_pages; bool draining, slow; } gpu_state;
+typedef struct { const char *uuid; int n_running, max_batch, pages_free, n_pages; bool draining, slow; const char *device; } gpu_state;
 
 /* Whether there is a GPU of this number, and how it stands. */
 bool scheduler_get_gpu(const scheduler *s, int gpu, gpu_state *state);

@@ -132,12 +132,28 @@ static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char 
         }
 }
 
+/* What each GPU is: its devices, how many ranks a model is split over, the form of its weights and KvCache. */
+static void add_gpu_info(buf *out, const scheduler *s, int n_numbers)
+{
+    gpu_state g;
+    buf_add_str(out, "# HELP punica_gpu_info what a GPU is, in words\n# TYPE punica_gpu_info gauge\n");
+    for (int i = 0; i < n_numbers; i++)
+        if (scheduler_get_gpu(s, i, &g)) {
+            buf_add_str(out, "punica_gpu_info{uuid=\"");
+            add_label(out, g.uuid);
+            buf_add_str(out, "\",device=\"");
+            add_label(out, g.device);
+            buf_add_str(out, "\"} 1\n");
+        }
+}
+
 void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_frontends)
 {
     scheduler_stats t = scheduler_get_stats(s);
     int n_spare;
     free(spare_gpus(s, n_numbers, &n_spare));
     add_gauge(out, "frontends", "frontends connected", n_frontends);
+    add_gpu_info(out, s, n_numbers);
     add_gauge(out, "gpus", "GPUs ready to serve", t.n_gpus);
     add_gauge(out, "gpus_idle", "GPUs without a request", t.n_idle);
     add_gauge(out, "gpus_light", "GPUs with few requests", t.n_light);

@@ -129,6 +129,8 @@ static void write_body(const client *c, buf *body)
         buf_printf(body, ",\"stop\":\"%s\"", w->stop);
     if (w->penalized)
         buf_add_str(body, ",\"presence_penalty\":1");
+    if (w->alternates)
+        buf_add_str(body, ",\"guided_regex\":\"" TOY_ALTERNATING "\"");
     if (w->min_tokens)
         buf_printf(body, ",\"min_tokens\":%d", w->min_tokens);
     buf_add_str(body, "}");
@@ -166,7 +168,8 @@ typedef struct {
 static speech speech_of(const client *c, int choice)
 {
     const client_wish *w = &c->wish;
-    toy_how how = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .penalized = w->penalized, .min_tokens = w->min_tokens};
+    toy_how how = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .penalized = w->penalized, .alternates = w->alternates,
+                   .min_tokens = w->min_tokens};
     speech s = {.w = w, .how = how, .content = c->content, .n = w->n_prompt};
     memcpy(s.token, w->prompt, sizeof *s.token * (size_t)w->n_prompt);
     return s;

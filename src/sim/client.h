@@ -21,6 +21,7 @@ typedef struct {
     int adapter;                /* -1: the base model */
     char stop[4];               /* "": none */
     bool penalized;             /* with a presence_penalty */
+    bool alternates;            /* with the grammar TOY_ALTERNATING */
     int min_tokens;             /* only without a stop string */
     bool stream;
     bool is_killer;

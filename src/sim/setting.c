@@ -145,6 +145,7 @@ static void make_wish(setting *s, client_wish *q, int most, bool killers, bool l
     else if (often(s, c, 0.2))
         q->min_tokens = 1 + (int)draw(s, c, (uint64_t)client_most_output(q));
     q->penalized = often(s, c, 0.15);
+    q->alternates = q->seed % 6 == 0;
 }
 
 /* One for the base and each adapter; the others ask for much and leave. */

@@ -22,6 +22,7 @@ struct sim_worker {
     sim_process self;
     int gpu;
     toy *device;
+    grammars *grammars;
     engine *g;
     worker *w;                  /* NULL: the model is being loaded, or it is dead */
     sim_loaders loaders;
@@ -132,9 +133,11 @@ static void stop_all(sim_worker *w)
     world_cancel(in, &w->step);
     worker_free(w->w);
     engine_free(w->g);
+    grammars_free(w->grammars);
     toy_free(w->device);
     w->w = NULL;
     w->g = NULL;
+    w->grammars = NULL;
     w->device = NULL;
     sim_loaders_deinit(&w->loaders);
     buf_free(&w->in.bytes);
@@ -238,10 +241,11 @@ static void on_ready(void *ctx)
     CHECK(w->g);
     if (m->device_room > 0)
         toy_limit_adapters(w->device, m->device_room);
+    w->grammars = grammars_new((vocabulary_source){.read = toy_vocabulary}, NULL);
     char uuid[64], kind[32];
     snprintf(uuid, sizeof uuid, "gpu-%s-%d", m->name, w->gpu);
     snprintf(kind, sizeof kind, "toy of %.16s", m->name);       /* machines are not equally fast */
-    w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu, .uuid = uuid, .device = kind, .max_batch = m->max_batch,
+    w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu, .uuid = uuid, .device = kind, .max_batch = m->max_batch, .grammars = w->grammars,
                                             .max_tokens = TOY_CONTEXT, .send = send_up, .now = now, .ctx = w});
     w->turn.run = on_turn;
     worker_greet(w->w);

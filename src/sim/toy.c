@@ -42,10 +42,17 @@ static uint64_t add_record(uint64_t state, uint64_t record)
     return rng_mix(state * 0x9e3779b97f4a7c15u + record);
 }
 
-static int token_of(uint64_t state, uint64_t seed, uint64_t position, bool may_end)
+enum { ALL_LETTERS = (1 << 26) - 1, FIRST_HALF = (1 << 13) - 1 };
+
+/* letters: those that may come, as bits. */
+static int token_of(uint64_t state, uint64_t seed, uint64_t position, bool may_end, unsigned letters)
 {
     uint64_t x = rng_u64(state ^ rng_mix(seed), position);
-    return may_end && x % EOS_EVERY == 0 ? TOY_EOS : 'a' + (int)(x / EOS_EVERY % 26);
+    if (may_end && x % EOS_EVERY == 0)
+        return TOY_EOS;
+    for (int skip = (int)(x / EOS_EVERY % (unsigned)__builtin_popcount(letters)); skip > 0; skip--)
+        letters &= letters - 1;
+    return 'a' + __builtin_ctz(letters);
 }
 
 /* A token of those seen, for a penalty; their sum does not depend on their order. */
@@ -74,7 +81,9 @@ int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_
     for (int i = 0; i < n; i++)
         state = add_record(state, record_of(token[i], i, content));
     state += how->penalized ? marks_of(token, n, n_prompt) : 0;
-    return token_of(state, how->seed, (uint64_t)n, n - n_prompt >= how->min_tokens);
+    bool odd = how->alternates && (n - n_prompt) % 2;
+    return token_of(state, how->seed, (uint64_t)n, n - n_prompt >= how->min_tokens && !odd,
+                    !how->alternates ? ALL_LETTERS : odd ? ALL_LETTERS & ~FIRST_HALF : FIRST_HALF);
 }
 
 /* The ops that do something. */
@@ -155,13 +164,21 @@ static bool is_banned(const sample_spec *s, int token)
     return false;
 }
 
+static bool is_allowed(const sample_spec *s, int token)
+{
+    return !s->mask || (s->mask[token / 32] >> token % 32 & 1);
+}
+
 static int draw(uint64_t state, const sample_spec *s)
 {
     if (state == NOT_FINITE)
         return -1;
     for (int i = 0; i < s->n_seen && s->presence_penalty != 0; i++)
         state += mark_of(s->seen[i], s->seen_output[i]);
-    return token_of(state, s->seed, s->position, !is_banned(s, TOY_EOS));
+    unsigned letters = 0;
+    for (int i = 0; i < 26; i++)
+        letters |= (unsigned)is_allowed(s, 'a' + i) << i;
+    return letters ? token_of(state, s->seed, s->position, !is_banned(s, TOY_EOS) && is_allowed(s, TOY_EOS), letters) : -1;
 }
 
 static void sample(backend *be, const tensor *logits, const sample_spec *spec, int n)
@@ -400,4 +417,19 @@ const tokenizer *toy_tokenizer(void)
     CHECK(made);
     buf_free(&json);
     return made;
+}
+
+static const char *byte_token(void *ctx, int id, size_t *n)
+{
+    char *byte = ctx;
+    *byte = (char)id;
+    *n = id < TOY_EOS;
+    return byte;
+}
+
+token_trie *toy_vocabulary(void *ctx, err *e)
+{
+    (void)ctx, (void)e;
+    char byte;
+    return token_trie_new(TOY_VOCAB, byte_token, &byte);
 }

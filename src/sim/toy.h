@@ -7,7 +7,8 @@
  * a GPU does.
  *
  * Where a request has a penalty, the next token depends on which tokens were seen, and how often in the output, as the
- * engine says; before min_tokens there is no end. A toy with memory of its own has room for so many adapters.
+ * engine says; before min_tokens there is no end. With a grammar only letters of the mask come, and an end if it is one of
+ * them. A toy with memory of its own has room for so many adapters.
  *
  * An adapter of content TOY_POISON makes numbers that are not finite.
  *
@@ -15,6 +16,7 @@
 #ifndef PUNICA_SIM_TOY_H
 #define PUNICA_SIM_TOY_H
 
+#include "grammar/token_trie.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -33,12 +35,16 @@ void toy_limit_adapters(toy *t, int n);         /* of one with memory of its own
 lora *toy_adapter(uint64_t content);
 
 /* What the toy minds of how a request wants its tokens drawn. */
-typedef struct { uint64_t seed; bool penalized; int min_tokens; } toy_how;
+typedef struct { uint64_t seed; bool penalized, alternates; int min_tokens; } toy_how;
+
+/* A grammar by which letters of the two halves of the alphabet alternate, and an end comes only behind a pair. */
+#define TOY_ALTERNATING "([a-m][n-z])*"
 
 /* What comes after n tokens, the first n_prompt of them a prompt: content 0 is the base model. */
 int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_how *how);
 
 /* Bytes as tokens, and an end token. Made once; shared by all. */
 const tokenizer *toy_tokenizer(void);
+token_trie *toy_vocabulary(void *ctx, err *e);          /* the same for grammars; the caller's */
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "text/byte_level.h"
+#include "text/detokenizer.h"
 
 static bool has_replacement(const char *text, size_t n)
 {
@@ -35,4 +36,29 @@ void token_bytes(const tokenizer *t, int id, buf *out)
         buf_add_char(out, (char)strtoul(spelt + 3, NULL, 16));
     else
         byte_level_decode(spelt, n, out);
+}
+
+int token_plain_id(const tokenizer *t)
+{
+    ids x = {0};
+    err e;
+    int id = tokenizer_encode(t, "a", 1, false, &x, &e) == 0 && x.n > 0 ? x.items[x.n - 1] : 0;
+    ids_free(&x);
+    return id;
+}
+
+void token_bytes_in_text(const tokenizer *t, int plain, int id, buf *out)
+{
+    size_t n;
+    if (!tokenizer_token_text(t, id, &n) || tokenizer_is_special(t, id))
+        return;
+    if (token_is_part_of_char(t, id)) {
+        token_bytes(t, id, out);
+        return;
+    }
+    detokenizer d;
+    detokenizer_init(&d, t, false, &plain, 1);
+    detokenizer_add(&d, id, out);
+    detokenizer_finish(&d, out);
+    detokenizer_deinit(&d);
 }

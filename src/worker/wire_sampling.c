@@ -2,8 +2,10 @@
 #include "worker/wire_sampling.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "net/wire.pb-c.h"
 
 static int convert(sampling *out, const Sampling *s, uint32_t max_tokens, err *e)
@@ -23,19 +25,70 @@ static int convert(sampling *out, const Sampling *s, uint32_t max_tokens, err *e
     return sampling_check(out, e);
 }
 
-int wire_sampling_read(sampling *out, const void *bytes, size_t n, uint32_t max_tokens, err *e)
+static void *copy_of(const void *from, size_t n, size_t size)
 {
+    void *p = xcalloc(n ? n : 1, size);
+    if (n)
+        memcpy(p, from, n * size);
+    return p;
+}
+
+/* Words from their lengths and tokens. */
+static int read_bad_words(token_rules *r, const Sampling *s, err *e)
+{
+    size_t at = 0;
+    r->bad_indptr = XNEW_ARRAY(int, s->n_bad_lengths + 1);
+    r->bad = copy_of(s->bad_ids, s->n_bad_ids, sizeof *r->bad);
+    for (size_t i = 0; i < s->n_bad_lengths; i++) {
+        if (s->bad_lengths[i] == 0 || s->bad_lengths[i] > s->n_bad_ids - at)
+            return err_set(e, "the request's bad words cannot be read");
+        r->bad_indptr[i + 1] = (int)(at += s->bad_lengths[i]);
+    }
+    r->n_bad = (int)s->n_bad_lengths;
+    return 0;
+}
+
+static int read_rules(wire_sampling *out, const Sampling *s, err *e)
+{
+    token_rules *r = &out->rules;
+    if (s->n_biased != s->n_bias || s->n_bias > INT_MAX / 4 || s->n_allowed_ids > INT_MAX / 4 || s->n_bad_ids > INT_MAX / 4)
+        return err_set(e, "the request's token lists cannot be read");
+    r->n_bias = (int)s->n_bias;
+    r->biased = copy_of(s->biased, s->n_biased, sizeof *r->biased);
+    r->bias = copy_of(s->bias, s->n_bias, sizeof *r->bias);
+    r->n_allowed = (int)s->n_allowed_ids;
+    r->allowed = copy_of(s->allowed_ids, s->n_allowed_ids, sizeof *r->allowed);
+    out->kind = (grammar_kind)s->grammar_kind;
+    out->n_grammar = s->grammar.len;
+    out->grammar = copy_of(s->grammar.data, s->grammar.len, 1);
+    return read_bad_words(r, s, e);
+}
+
+void wire_sampling_deinit(wire_sampling *s)
+{
+    token_rules_deinit(&s->rules);
+    free(s->grammar);
+    *s = (wire_sampling){0};
+}
+
+int wire_sampling_read(wire_sampling *out, const void *bytes, size_t n, uint32_t max_tokens, err *e)
+{
+    *out = (wire_sampling){0};
     Sampling *s = sampling__unpack(NULL, n, bytes);
     if (!s)
         return err_set(e, "the request's sampling cannot be read");
-    int status = convert(out, s, max_tokens, e);
+    int status = convert(&out->how, s, max_tokens, e) || read_rules(out, s, e) ? -1 : 0;
     sampling__free_unpacked(s, NULL);
+    if (status)
+        wire_sampling_deinit(out);
     return status;
 }
 
 void wire_logprobs_write(buf *out, const sample_result *r, int n_top)
 {
     TopLogprob top[MAX_LOGPROBS], *tops[MAX_LOGPROBS];
+    while (n_top > 0 && r->top[n_top - 1].token < 0)
+        n_top--;
     for (int i = 0; i < n_top; i++) {
         top[i] = (TopLogprob)TOP_LOGPROB__INIT;
         top[i].token = r->top[i].token;

@@ -5,11 +5,23 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 #include "engine/sampling.h"
+#include "engine/token_rules.h"
 
-/* A packed Sampling; max_tokens travels beside it. -1 with e set when it is none, or a value is out of range. */
-int wire_sampling_read(sampling *out, const void *bytes, size_t n, uint32_t max_tokens, err *e);
+/* What a request says of its tokens. */
+typedef struct {
+    sampling how;
+    token_rules rules;          /* its grammar is not compiled here: */
+    grammar_kind kind;
+    char *grammar;              /* [n_grammar] its text */
+    size_t n_grammar;
+} wire_sampling;
 
-/* Append a LogprobList of one token with its n_top most likely. */
+/* A packed Sampling; max_tokens travels beside it. -1 with e set when it is none, or a value is out of range; out then
+ * needs no deinit. */
+int wire_sampling_read(wire_sampling *out, const void *bytes, size_t n, uint32_t max_tokens, err *e);
+void wire_sampling_deinit(wire_sampling *s);
+
+/* Append a LogprobList of one token with its n_top most likely, or as many as there are. */
 void wire_logprobs_write(buf *out, const sample_result *r, int n_top);
 
 #endif

@@ -17,21 +17,27 @@
 static const double HEARTBEAT = 1;      /* seconds between Steps of a worker that has nothing to do */
 static const uint64_t PROBE = UINT64_MAX;               /* the id of the request that is nobody's */
 enum { PROBE_TOKENS = 16 };
-static const double LOADING = 0.001;    /* seconds between looks whether an adapter has arrived, when all wait for one */
+static const double LOADING = 0.001;    /* seconds between looks whether an adapter or grammar is there, when all wait for one */
 
-/* A request that is in the engine. */
-typedef struct { uint64_t id; uint32_t attempt; int n_output, n_logprobs; } job;
+/* A request that is in the engine, or waits for its grammar to be compiled. */
+typedef struct {
+    uint64_t id;
+    uint32_t attempt;
+    int n_output, n_logprobs;
+    unsigned char *waiting;             /* [waiting_bytes] the packed Request; NULL: it is in the engine */
+    size_t waiting_bytes;
+} work;
 
 struct worker {
     worker_setup is;                    /* its strings are owned */
     engine *g;                          /* borrowed */
     unpacker *messages;
-    job *jobs;                          /* [n_jobs] */
+    work *jobs;                         /* [n_jobs] */
     size_t n_jobs, jobs_cap;
     uint64_t n_seen;                    /* commands since the last reset */
     uint64_t n_told;                    /* of them, as of the last Step */
     bool has_new;                       /* requests that the scheduler does not know to be here */
-    bool is_loading;                    /* all requests wait for their adapters */
+    bool is_loading;                    /* all requests wait for their adapters or grammars */
     bool is_probing;
     bool is_busy;                       /* the last step left requests that run */
     double busy_since;                  /* when the step began */
@@ -62,11 +68,13 @@ void worker_free(worker *w)
         buf_free(scratch[i]);
     free((char *)w->is.uuid);
     free((char *)w->is.device);
+    for (size_t i = 0; i < w->n_jobs; i++)
+        free(w->jobs[i].waiting);
     free(w->jobs);
     free(w);
 }
 
-static job *find_job(worker *w, uint64_t id)
+static work *find_job(worker *w, uint64_t id)
 {
     for (size_t i = 0; i < w->n_jobs; i++)
         if (w->jobs[i].id == id)
@@ -74,8 +82,9 @@ static job *find_job(worker *w, uint64_t id)
     return NULL;
 }
 
-static void remove_job(worker *w, job *j)
+static void remove_job(worker *w, work *j)
 {
+    free(j->waiting);
     *j = w->jobs[--w->n_jobs];
 }
 
@@ -89,7 +98,7 @@ static void report_end(worker *w, uint64_t id, uint32_t attempt, Outcome why, co
     pack_field(&w->parts, STEP_ENDS, &end.base);
 }
 
-static void report_token(worker *w, job *j, const sample_result *r)
+static void report_token(worker *w, work *j, const sample_result *r)
 {
     uint32_t token = (uint32_t)r->token;
     Tokens t = TOKENS__INIT;
@@ -111,29 +120,60 @@ static uint64_t arrival_of(double seconds)
     return seconds > 0 && seconds < 1e12 ? (uint64_t)(seconds * 1e6) : 0;
 }
 
-static int add_to_engine(worker *w, const Request *r, sampling *how, err *e)
+static int check_request(const Request *r, err *e)
 {
     if (r->id == PROBE)
         return err_set(e, "no request may have this id");
     if (r->n_tokens > INT_MAX || r->n_prompt > r->n_tokens)
         return err_set(e, "the request has %zu tokens, %u of them prompt", r->n_tokens, r->n_prompt);
-    if (wire_sampling_read(how, r->how.data, r->how.len, r->max_tokens, e))
-        return -1;
     if (r->digest.len != 0 && r->digest.len != DIGEST_BYTES)
         return err_set(e, "the request has an adapter's digest of %zu bytes", r->digest.len);
+    return 0;
+}
+
+static int add_with(worker *w, const Request *r, const wire_sampling *how, err *e)
+{
     adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
     engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? w->key.data : NULL,
-                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .how = *how};
+                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .how = how->how,
+                        .rules = how->rules};
     return engine_add(w->g, &q, e);
+}
+
+/* ADD_LATER: its grammar is being compiled. */
+typedef enum { ADD_FAILED = -1, ADD_DONE, ADD_LATER } add_status;
+
+static add_status add_to_engine(worker *w, const Request *r, int *n_logprobs, err *e)
+{
+    wire_sampling how;
+    if (check_request(r, e) || wire_sampling_read(&how, r->how.data, r->how.len, r->max_tokens, e))
+        return ADD_FAILED;
+    *n_logprobs = how.how.n_logprobs;
+    grammar_status found = GRAMMAR_READY;
+    if (how.kind != GRAMMAR_NONE)
+        found = grammars_find(w->is.grammars, how.kind, how.grammar, how.n_grammar, &how.rules.grammar, e);
+    add_status status = found == GRAMMAR_COMPILING ? ADD_LATER : ADD_FAILED;
+    if (found == GRAMMAR_READY && add_with(w, r, &how, e) == 0)
+        status = ADD_DONE;
+    wire_sampling_deinit(&how);
+    return status;
 }
 
 static void take_cancel(worker *w, uint64_t id)
 {
-    job *j = find_job(w, id);
+    work *j = find_job(w, id);
     if (!j)
         return;
     engine_cancel(w->g, id);
     remove_job(w, j);
+}
+
+static bool any_waits(const worker *w)
+{
+    for (size_t i = 0; i < w->n_jobs; i++)
+        if (w->jobs[i].waiting)
+            return true;
+    return false;
 }
 
 /* Make tokens for nobody, unless there is something to do. Whoever comes has all the room: it is as if there were no probe. */
@@ -144,7 +184,7 @@ static void begin_probe(worker *w)
     engine_request q = {.id = PROBE, .token = token, .n_tokens = 1, .n_prompt = 1, .how = sampling_default()};
     q.how.max_tokens = PROBE_TOKENS;
     q.how.ignore_eos = true;
-    w->is_probing = engine_is_idle(w->g) && engine_add(w->g, &q, &e) == 0;
+    w->is_probing = engine_is_idle(w->g) && !any_waits(w) && engine_add(w->g, &q, &e) == 0;
 }
 
 static void end_probe(worker *w)
@@ -157,16 +197,46 @@ static void end_probe(worker *w)
 static void take_add(worker *w, const Request *r)
 {
     err e;
-    sampling how;
     end_probe(w);
     take_cancel(w, r->id);              /* an older attempt whose end has crossed this on the way */
-    if (add_to_engine(w, r, &how, &e)) {
+    work j = {.id = r->id, .attempt = r->attempt, .n_output = (int)(r->n_tokens - r->n_prompt)};
+    add_status status = add_to_engine(w, r, &j.n_logprobs, &e);
+    if (status == ADD_FAILED) {
         report_end(w, r->id, r->attempt, OUTCOME__FAILED, e.msg);
         return;
     }
+    if (status == ADD_LATER) {
+        j.waiting_bytes = request__get_packed_size(r);
+        j.waiting = xmalloc(j.waiting_bytes + 1);
+        request__pack(r, j.waiting);
+    }
     w->jobs = xgrow(w->jobs, &w->jobs_cap, w->n_jobs + 1, sizeof *w->jobs);
-    w->jobs[w->n_jobs++] = (job){r->id, r->attempt, (int)(r->n_tokens - r->n_prompt), how.n_logprobs};
+    w->jobs[w->n_jobs++] = j;
     w->has_new = true;
+}
+
+/* Requests whose grammars are ready now go into the engine. */
+static void add_waiting(worker *w)
+{
+    for (size_t i = 0; i < w->n_jobs; i++) {
+        work *j = &w->jobs[i];
+        err e;
+        if (!j->waiting)
+            continue;
+        Request *r = request__unpack(NULL, j->waiting_bytes, j->waiting);
+        add_status status = add_to_engine(w, r, &j->n_logprobs, &e);
+        request__free_unpacked(r, NULL);
+        if (status == ADD_LATER)
+            continue;
+        if (status == ADD_FAILED) {
+            report_end(w, j->id, j->attempt, OUTCOME__FAILED, e.msg);
+            remove_job(w, j);
+            i--;
+            continue;
+        }
+        free(j->waiting);
+        j->waiting = NULL;
+    }
 }
 
 static void take_command(worker *w, const Command *c)
@@ -175,7 +245,7 @@ static void take_command(worker *w, const Command *c)
     if (c->what_case == COMMAND__WHAT_ADD) {
         take_add(w, c->add);
     } else if (c->what_case == COMMAND__WHAT_CANCEL) {
-        job *j = find_job(w, c->cancel->id);
+        work *j = find_job(w, c->cancel->id);
         if (j && j->attempt == c->cancel->attempt)
             take_cancel(w, c->cancel->id);
     }
@@ -209,12 +279,13 @@ int worker_take(worker *w, const void *bytes, size_t n, err *e)
 
 bool worker_is_empty(const worker *w)
 {
-    return w->is_probing || engine_is_idle(w->g);
+    return (w->is_probing || engine_is_idle(w->g)) && !any_waits(w);
 }
 
 double worker_may_wait(const worker *w)
 {
-    return engine_is_idle(w->g) ? HEARTBEAT : w->is_loading ? LOADING : 0;
+    bool idle = engine_is_idle(w->g);
+    return idle && !any_waits(w) ? HEARTBEAT : idle || w->is_loading ? LOADING : 0;
 }
 
 static void take_event(worker *w, const event *ev)
@@ -223,7 +294,7 @@ static void take_event(worker *w, const event *ev)
         w->is_probing = ev->kind == EVENT_TOKEN;
         return;
     }
-    job *j = find_job(w, ev->id);
+    work *j = find_job(w, ev->id);
     CHECK(j);                           /* the engine says nothing of what was cancelled */
     switch (ev->kind) {
     case EVENT_TOKEN:
@@ -258,8 +329,11 @@ static int run_step(worker *w, err *e)
     const event *events;
     int n;
     w->is_loading = false;
-    if (engine_is_idle(w->g))
+    add_waiting(w);
+    if (engine_is_idle(w->g)) {
+        w->is_loading = any_waits(w);
         return 0;
+    }
     engine_stats before = engine_get_stats(w->g);
     if (engine_step(w->g, &events, &n, e))
         return -1;

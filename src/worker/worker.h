@@ -10,11 +10,13 @@
 
 #include "base/err.h"
 #include "engine/engine.h"
+#include "worker/grammars.h"
 
 typedef struct {
     int gpu;                            /* its number at its runner */
     const char *uuid, *device;          /* of the device, and the device in words; copied */
     int max_batch, max_tokens;          /* requests at once; tokens of one, as the model allows */
+    grammars *grammars;                 /* borrowed */
     int (*send)(void *ctx, const void *message, size_t n);      /* packed; -1: nobody listens any more */
     double (*now)(void *ctx);           /* seconds of any clock */
     void *ctx;

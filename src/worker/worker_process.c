@@ -1,6 +1,8 @@
 /* worker_process.c - see worker_process.h */
 #include "worker/worker_process.h"
 
+#include <stdio.h>
+
 #include "backend/devices.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,6 +18,8 @@ typedef struct {
     backend *be;
     model *m;
     adapter_store adapters;
+    model_vocabulary vocabulary;
+    grammars *grammars;
     engine *g;
     worker *w;
     frame_reader in;
@@ -55,7 +59,8 @@ static int open_all(worker_process *p, err *e)
     const worker_options *o = p->opt;
     dtype type;
     weights_form form;
-    if (weights_form_find(o->weights, &form, e) || model_weights_type(o->model_dir, &type, e) ||
+    kv_form kv;
+    if (weights_form_find(o->weights, &form, e) || kv_form_find(o->kv, &kv, e) || model_weights_type(o->model_dir, &type, e) ||
         !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
     p->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
@@ -63,16 +68,21 @@ static int open_all(worker_process *p, err *e)
     engine_options g = engine_options_default();
     g.max_batch = o->max_batch;
     g.n_pages = o->kv_pages;
+    g.kv = kv;
     g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
     p->g = engine_new(p->m, &g, e);
     if (!p->g)
         return -1;
-    char uuid[64];
+    p->vocabulary = (model_vocabulary){o->model_dir, p->m->config.vocab};
+    p->grammars = grammars_new((vocabulary_source){model_vocabulary_read, &p->vocabulary}, jobs_threads_new(1));
+    char uuid[64], device[256];
     backend_device_uuid(o->device, uuid, sizeof uuid);
-    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = p->be->name, .max_batch = o->max_batch,
-                                            .max_tokens = p->m->config.max_positions, .send = send_frame, .now = now, .ctx = p});
+    snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
+             kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
+    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = o->max_batch,
+                                            .max_tokens = p->m->config.max_positions, .grammars = p->grammars, .send = send_frame, .now = now, .ctx = p});
     p->in.fd = o->in;
     return 0;
 }
@@ -81,6 +91,7 @@ static void close_all(worker_process *p)
 {
     worker_free(p->w);
     engine_free(p->g);
+    grammars_free(p->grammars);
     model_free(p->m);
     backend_close(p->be);
     frame_reader_deinit(&p->in);

@@ -9,7 +9,7 @@
 typedef struct {
     const char *model_dir, *device;
     int tp;                             /* ranks that the model is split over */
-    const char *weights;                /* weights_form_find() */
+    const char *weights, *kv;           /* weights_form_find(), kv_form_find() */
     const char *adapters_dir;           /* NULL: none */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;

@@ -1,8 +1,13 @@
 """What the command line promises: exit codes, one-line errors, help, JSON lines, sampling."""
 import json
+import os
 import re
+import signal
+import subprocess
 
 import pytest
+
+from conftest import PROGRAM, ROOT
 
 EXPERIMENTS = [["bench", name] for name in ("textgen", "step", "layer", "op", "load")]
 COMMANDS = [["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
@@ -267,3 +272,44 @@ def test_adapter_of_another_base(punica, one_golden):
     path, model = other / "adapters/all", ["--model", one_golden.model]
     assert "proj" in punica.refuses("adapter", "check", path, *model)
     assert "alien" in punica.refuses("generate", *model, "--adapter", f"alien={path}", "--prompt", "x")
+
+
+def test_generate_writes_as_it_goes_and_keeps_what_it_has(punica):
+    """A single completion comes piece by piece; Ctrl-C ends it, and what has come is there."""
+    demo = ["--model", ROOT / "demo" / "model"]
+    whole = punica("generate", *demo, "--prompt", "Tom of Lima", "--max-tokens", 900, "--ignore-eos").stdout
+    with subprocess.Popen([PROGRAM, "generate", *map(str, demo), "--prompt", "Tom of Lima", "--max-tokens", "900", "--ignore-eos"],
+                          stdout=subprocess.PIPE) as one:
+        begun = os.read(one.stdout.fileno(), 20)
+        one.send_signal(signal.SIGINT)
+        text = (begun + one.stdout.read()).decode()
+    assert one.returncode == 130
+    text, facts = text.rsplit("\n\n", 1)
+    assert 0 < len(text) < 2000 and whole.startswith(text) and "1 request" in facts
+
+
+def test_generate_completes_standard_input(punica):
+    demo = ["generate", "--model", ROOT / "demo" / "model", "--max-tokens", 9]
+    text = punica(*demo, stdin="Tom of Lima\n").stdout.split("\n\n")[0]
+    assert text == punica(*demo, "--prompt", "Tom of Lima").stdout.split("\n\n")[0]
+    assert "NUL" in punica.refuses(*demo, stdin="a\0b")
+
+
+def test_lines_come_in_order_each_when_it_is_done(punica):
+    prompts = "".join(json.dumps({"prompt": "Tom", "max_tokens": n, "ignore_eos": True}) + "\n" for n in (3, 900, 2))
+    with subprocess.Popen([PROGRAM, "generate", "--model", ROOT / "demo" / "model", "--prompts", "-", "--json"], text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        one.stdin.write(prompts)
+        one.stdin.close()
+        assert len(json.loads(one.stdout.readline())["token_ids"]) == 3
+        one.send_signal(signal.SIGINT)
+        second, third = map(json.loads, one.stdout)
+    assert second["finish_reason"] == "cut off" and 0 < len(second["token_ids"]) < 900
+    assert third["finish_reason"] in ("length", "cut off") and len(third["token_ids"]) <= 2
+
+
+def test_serve_arguments_that_contradict_each_other(punica):
+    demo = ROOT / "demo" / "model"
+    assert "given twice" in punica.refuses("serve", demo, "--model", demo)
+    assert "at least 8 characters" in punica.refuses("serve", demo, "--api-key", "short")
+    assert "unexpected argument" in punica.refuses("serve", demo, demo)

@@ -173,6 +173,10 @@ def test_gone_is_not_half_closed(serve):
     for connection in gone:
         connection.close()
     wait_for(lambda: server.metric("punica_live_calls") <= 1, "they are gone", 5)
+    for i in range(20):
+        with dial(server) as connection:                                 # request and end in one piece
+            connection.sendall(post(request(stream=i % 2 == 0)))
+    wait_for(lambda: server.metric("punica_live_calls") <= 1, "they are gone too", 5)
     running.close()
     wait_for(lambda: server.metric("punica_live_calls") == 0, "all are gone")
 
@@ -292,7 +296,7 @@ def test_length_is_judged_first(server):
     assert status == 400 and json.loads(body)["error"]["code"] == "context_length_exceeded"
     assert time.monotonic() - start < (5 if SANITIZED else 1)
     status, _, body = raw(server.address, "POST", "/v1/completions", json.dumps(request(prompt="word " * 700)))
-    assert status == 400 and re.search(r"the prompt has \d+ tokens", json.loads(body)["error"]["message"])
+    assert status == 400 and re.search(r"your prompt has \d+ tokens", json.loads(body)["error"]["message"])
 
 
 def test_abandoned_bodies(serve):

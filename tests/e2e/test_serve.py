@@ -303,11 +303,26 @@ def test_the_context_is_what_the_kv_cache_holds(serve):
     wait_for(lambda: raw(server.address, "GET", "/ready")[0] == 200, "its GPU is known")
     client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     assert {m.max_model_len for m in client.models.list()} == {256}
-    done = complete(client, "sql", max_tokens=None, extra_body={"ignore_eos": True})
+    done = complete(client, "sql", max_tokens=1000, extra_body={"ignore_eos": True})
     assert done.choices[0].finish_reason == "length" and done.usage.total_tokens == 256
     with pytest.raises(openai.BadRequestError, match="This model's maximum context length is 256 tokens") as error:
         complete(client, "sql", prompt=[5] * 256)
     assert error.value.code == "context_length_exceeded"
+
+
+def test_what_people_type_elsewhere(serve):
+    server = serve(str(ROOT / "demo" / "model"), "--adapters", ROOT / "demo" / "adapters", "--host", "127.0.0.1", "--port", "0",
+                   "--served-model-name", "mine", "--api-key", "a-key-of-some-length", "--api-key", "another-key")
+    for key in ("a-key-of-some-length", "another-key"):
+        client = OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
+        assert "mine" in {m.id for m in client.models.list()}
+        assert complete(client, "sql").choices[0].text == SQL
+    with pytest.raises(openai.AuthenticationError) as error:
+        complete(OpenAI(base_url=f"{server.url}/v1", api_key="a-key-of-some-lengths", max_retries=0), "sql")
+    assert error.value.code == "invalid_api_key"
+    for path, headers, status in [("/v1/models", {}, 401), ("/v1/models", {"Authorization": "Basic another-key"}, 401),
+                                  ("/v1/models", {"x-api-key": "another-key"}, 200), ("/health", {}, 200), ("/v1/nothing", {}, 401)]:
+        assert raw(server.address, "GET", path, headers=headers)[0] == status
 
 
 def test_headers(server):

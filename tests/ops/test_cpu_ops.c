@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
+#include "base/fp8.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -450,7 +451,7 @@ static int world_cols(const world *w)
     return (w->h.n_heads + 2 * w->h.n_kv_heads) * w->h.head_dim;
 }
 
-static void world_init(world *w, heads h, int page_len, int window, int n_seqs, const int *len)
+static void world_init(world *w, heads h, dtype kv, int page_len, int window, int n_seqs, const int *len)
 {
     *w = (world){.h = h, .n_seqs = n_seqs, .window = window, .page_len = page_len, .layers = 2, .layer = 1};
     w->inv_freq = xmalloc((size_t)(h.head_dim / 2) * sizeof(float));
@@ -466,11 +467,11 @@ static void world_init(world *w, heads h, int page_len, int window, int n_seqs, 
     for (int s = 0, next = n_pages; s < n_seqs; s++)         /* handed out from the end: not in order */
         for (int i = 0; i < (len[s] + page_len - 1) / page_len; i++)
             w->page[s][i] = --next;
-    w->kv = (kv_cache){.type = DTYPE_F32, .n_pages = n_pages, .n_layers = w->layers, .n_kv_heads = h.n_kv_heads,
+    w->kv = (kv_cache){.type = kv, .n_pages = n_pages, .n_layers = w->layers, .n_kv_heads = h.n_kv_heads,
                        .page_len = page_len, .head_dim = h.head_dim};
-    size_t n = (size_t)n_pages * (size_t)w->layers * 2 * (size_t)h.n_kv_heads * (size_t)page_len * (size_t)h.head_dim;
-    w->kv.data = xmalloc(n * sizeof(float));
-    memset(w->kv.data, 0xff, n * sizeof(float));            /* NaN: what is not written must not be read */
+    size_t bytes = (size_t)n_pages * kv_page_bytes(&w->kv);
+    w->kv.data = xmalloc(bytes);
+    memset(w->kv.data, 0xff, bytes);                        /* NaN: what is not written must not be read */
 }
 
 static void world_deinit(world *w)
@@ -546,6 +547,22 @@ static void rotated(const world *w, int seq, int position, int head, double *out
     }
 }
 
+/* The vector that an F8 cache holds for a position, instead of x: each number within half a step of it. */
+static void as_held(const world *w, int seq, int position, int kind, int kv_head, double *x)
+{
+    if (w->kv.type != DTYPE_F8)
+        return;
+    int page = w->page[seq][position / w->page_len], place = position % w->page_len, d = w->h.head_dim;
+    size_t block = (((size_t)page * (size_t)w->layers + (size_t)w->layer) * 2 + (size_t)kind) * (size_t)w->h.n_kv_heads + (size_t)kv_head;
+    const uint8_t *at = (const uint8_t *)w->kv.data + block * kv_block_bytes(&w->kv);
+    float scale = ((const float *)(at + kv_numbers_bytes(&w->kv)))[place];
+    for (int i = 0; i < d; i++) {
+        double held = (double)e4m3_to_float(at[place * d + i]) * scale;
+        assert_true(fabs(held - x[i]) <= fabs(x[i]) / 15 + 448 * scale * 1e-5 + scale * 0x1p-9);
+        x[i] = held;
+    }
+}
+
 static void check_attention_row(const world *w, int seq, int position)
 {
     int d = w->h.head_dim, group = w->h.n_heads / w->h.n_kv_heads;
@@ -557,6 +574,7 @@ static void check_attention_row(const world *w, int seq, int position)
         for (int p = from; p <= position; p++) {
             double s = 0;
             rotated(w, seq, p, w->h.n_heads + kv_head, k);
+            as_held(w, seq, p, 0, kv_head, k);
             for (int i = 0; i < d; i++)
                 s += q[i] * k[i];
             weight[p] = s / sqrt(d);
@@ -566,20 +584,25 @@ static void check_attention_row(const world *w, int seq, int position)
             weight[p] = exp(weight[p] - max);
             sum += weight[p];
         }
-        for (int p = from; p <= position; p++)
+        for (int p = from; p <= position; p++) {
+            double v[256];
             for (int i = 0; i < d; i++)
-                out[i] += weight[p] / sum * at(&w->qkv[seq], p, v_col + i);
+                v[i] = at(&w->qkv[seq], p, v_col + i);
+            as_held(w, seq, p, 1, kv_head, v);
+            for (int i = 0; i < d; i++)
+                out[i] += weight[p] / sum * v[i];
+        }
         for (int i = 0; i < d; i++)
             check_near("attention", position, head * d + i, at(&w->y[seq], position, head * d + i), out[i], 4);
     }
 }
 
-static void check_attention(const char *isa, heads h, int page_len, int window)
+static void check_attention(const char *isa, heads h, dtype kv, int page_len, int window)
 {
     static const int len[MAX_SEQS] = {1, 16, 33, 70, 5, 17};
     tensor first[MAX_SEQS] = {{0}};
     world w;
-    world_init(&w, h, page_len, window, MAX_SEQS, len);
+    world_init(&w, h, kv, page_len, window, MAX_SEQS, len);
     static const struct { int chunk, n_threads; } runs[] = {{70, 1}, {1, 2}, {7, 3}, {0, 2}, {16, 1}};
     for (size_t r = 0; r < sizeof runs / sizeof runs[0]; r++) {
         backend *be = open_backend(isa, runs[r].n_threads);
@@ -606,12 +629,15 @@ static void test_attention(void **state)
         if (!be)
             continue;
         be->ops->free(be);
-        check_attention(isas[i], (heads){4, 4, 16}, 16, 0);
-        check_attention(isas[i], (heads){8, 2, 32}, 16, 0);
-        check_attention(isas[i], (heads){6, 2, 10}, 4, 0);
-        check_attention(isas[i], (heads){2, 1, 66}, 5, 9);
-        check_attention(isas[i], (heads){32, 1, 8}, 16, 20);
-        check_attention(isas[i], (heads){3, 3, 2}, 3, 1);
+        for (int k = 0; k < 2; k++) {
+            dtype kv = k ? DTYPE_F8 : DTYPE_F32;
+            check_attention(isas[i], (heads){4, 4, 16}, kv, 16, 0);
+            check_attention(isas[i], (heads){8, 2, 32}, kv, 16, 0);
+            check_attention(isas[i], (heads){6, 2, 10}, kv, 4, 0);
+            check_attention(isas[i], (heads){2, 1, 66}, kv, 5, 9);
+            check_attention(isas[i], (heads){32, 1, 8}, kv, 16, 20);
+            check_attention(isas[i], (heads){3, 3, 2}, kv, 3, 1);
+        }
     }
 }
 
@@ -848,6 +874,41 @@ static void logprobs_on(backend *be)
     free(x.data);
 }
 
+/* Only tokens of the mask are drawn and have logprobs, which sum to 1; bias moves a draw but no logprob. */
+static void mask_on(backend *be)
+{
+    tensor x = randoms(DTYPE_F32, 1, 1000);
+    float *l = x.data;
+    uint32_t mask[32] = {0};
+    double sum = 0;
+    for (int i = 0; i < 5; i++) {
+        mask[(200 * i + 33) >> 5] |= 1u << ((200 * i + 33) & 31);
+        l[200 * i + 33] = (float)i - 50;
+        sum += exp(i - 50);
+    }
+    sample_spec s = plain_greedy;
+    s.mask = mask;
+    s.n_logprobs = 7;
+    sample_result out = sample_one(be, &x, s);
+    assert_int_equal(out.token, 833);
+    assert_true(fabs(out.logprob - (-46 - log(sum))) < 1e-4);
+    assert_int_equal(out.top[4].token, 33);
+    assert_int_equal(out.top[5].token, -1);
+    s.temperature = 2;
+    for (s.position = 0; s.position < 200; s.position++)
+        assert_int_equal(sample_one(be, &x, s).token % 200, 33);
+    s.temperature = 0;
+    s.n_bias = 2;
+    s.biased = (const int[]){233, 5};
+    s.bias = (const float[]){10, 100};
+    out = sample_one(be, &x, s);
+    assert_int_equal(out.token, 233);
+    assert_true(fabs(out.logprob - (-49 - log(sum))) < 1e-4);
+    s.mask = (const uint32_t[32]){0};
+    assert_int_equal(sample_one(be, &x, s).token, -1);
+    free(x.data);
+}
+
 /* Which tokens the filters leave, computed by sorting. */
 typedef struct { double p; int id; } candidate;
 
@@ -935,6 +996,7 @@ static void draws_on(backend *be)
 static void test_greedy(void **state) { (void)state; on_each_isa(greedy_on); }
 static void test_bad_logits(void **state) { (void)state; on_each_isa(bad_logits_on); }
 static void test_logprobs(void **state) { (void)state; on_each_isa(logprobs_on); }
+static void test_mask_and_bias(void **state) { (void)state; on_each_isa(mask_on); }
 static void test_draws(void **state) { (void)state; on_each_isa(draws_on); }
 
 static void count_item(void *arg, int item, int thread)
@@ -999,6 +1061,7 @@ int main(void)
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_bad_logits),
         cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_mask_and_bias),
         cmocka_unit_test(test_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,8 @@
 #include <time.h>
 
 #include "backend/backend.h"
+#include "backend/group.h"
+#include "base/fp8.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "test.h"
@@ -22,6 +24,7 @@ enum { SITES = 2, SITE = 1, PADDING = 40, MAX_ROWS = 256, MAX_SEQS = 80,
 
 static backend *cpu, *gpu[2];           /* one for each 16-bit type */
 static bool quick;
+static bool kv_fp8;             /* the caches of the tests at hand are F8 */
 static uint64_t seed, counter;
 
 static double uniform(void)             /* in [-1, 1) */
@@ -320,7 +323,7 @@ static void reserve(backend *be, heads h, int vocab)
     extent x = {
         .max_rows = MAX_ROWS, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES,
         .page_len = PAGE_LEN,
-        .max_rank_sum = RANK_SUM, .vocab = vocab, .n_sites = SITES, .h = h,
+        .max_rank_sum = RANK_SUM, .vocab = vocab, .n_sites = SITES, .kv_fp8 = kv_fp8, .h = h,
     };
     check(be->ops->reserve(be, &x, &e), &e);
     check(cpu->ops->reserve(cpu, &x, &e), &e);
@@ -543,18 +546,82 @@ static void sgmv_on(backend *be)
     }
 }
 
-/* A cache with the same random history on both sides. As a matrix: a row is one position of one head. */
+/* A cache with the same random history on both sides. As a matrix: a row is one position of one head. Of an F8 one there is no
+ * such matrix. */
 typedef struct { both rows; kv_cache cpu, gpu; } both_cache;
 
 enum { LAYERS = 2, LAYER = 1 };
 
+static size_t cache_bytes(const kv_cache *kv)
+{
+    return (size_t)kv->n_pages * kv_page_bytes(kv);
+}
+
+/* Any numbers but NaN, under scales near 1 / 448. */
+static both_cache random_fp8_cache(backend *be, heads h)
+{
+    both_cache c = {.cpu = {NULL, DTYPE_F8, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim}};
+    size_t bytes = cache_bytes(&c.cpu), block = kv_block_bytes(&c.cpu), numbers = kv_numbers_bytes(&c.cpu);
+    uint8_t *data = xmalloc(bytes);
+    for (size_t at = 0; at < bytes; at += block) {
+        for (size_t i = 0; i < numbers; i++)
+            data[at + i] = (uint8_t)(below(127) | below(2) << 7);
+        for (int i = 0; i < PAGE_LEN; i++)
+            ((float *)(data + at + numbers))[i] = (float)((1 + 0.5 * uniform()) / 448);
+    }
+    c.gpu = c.cpu;
+    c.cpu.data = data;
+    c.gpu.data = take(be, bytes);
+    put(be, c.gpu.data, data, bytes);
+    return c;
+}
+
 static both_cache random_cache(backend *be, heads h)
 {
     both_cache c;
+    if (kv_fp8)
+        return random_fp8_cache(be, h);
     c.rows = randoms(be, be->act, MAX_PAGES * LAYERS * 2 * h.n_kv_heads * PAGE_LEN, h.head_dim, 1);
     c.cpu = (kv_cache){c.rows.cpu.data, DTYPE_F32, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim};
     c.gpu = (kv_cache){c.rows.gpu.data, be->act, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim};
     return c;
+}
+
+static void drop_cache(backend *be, both_cache *c)
+{
+    if (!kv_fp8) {
+        drop(be, &c->rows);
+        return;
+    }
+    free(c->cpu.data);
+    be->ops->release(be, c->gpu.data);
+}
+
+/* Of F8 caches the numbers, scales counted, must agree but where rounding went the other way; the CPU's then becomes the GPU's. */
+static void compare_cache(backend *be, const char *what, both_cache *c, double tol)
+{
+    if (!kv_fp8) {
+        compare(be, what, &c->rows, tol);
+        return;
+    }
+    size_t bytes = cache_bytes(&c->cpu), block = kv_block_bytes(&c->cpu), numbers = kv_numbers_bytes(&c->cpu);
+    uint8_t *got = xmalloc(bytes), *want = c->cpu.data;
+    double off = 0, size = 0;
+    be->ops->download(be, got, c->gpu.data, bytes);
+    for (size_t at = 0; at < bytes; at += block)
+        for (size_t i = 0; i < numbers; i++) {
+            size_t row = i / (size_t)c->cpu.head_dim;
+            double a = (double)e4m3_to_float(got[at + i]) * ((float *)(got + at + numbers))[row];
+            double b = (double)e4m3_to_float(want[at + i]) * ((float *)(want + at + numbers))[row];
+            off += (a - b) * (a - b);
+            size += b * b;
+            if (!(fabs(a - b) <= 0.13 * fabs(b) + 0.01))
+                fail_msg("%s: number %zu of a block at %zu is %g, expected %g (seed %llu)", what, i, at, a, b, (unsigned long long)seed);
+        }
+    if (!(sqrt(off) <= (tol + 0.02) * sqrt(size)))
+        fail_msg("%s: off by %.3g (seed %llu)", what, sqrt(off / size), (unsigned long long)seed);
+    memcpy(want, got, bytes);
+    free(got);
 }
 
 static float *inverse_frequencies(int head_dim)
@@ -590,18 +657,19 @@ static void attention_case(backend *be, heads h, both_batch *b, int window, bool
     be->ops->attention(be, &y.gpu, &qkv.gpu, h, &b->gpu, &c.gpu, LAYER, window);
     be->ops->end(be);
     cpu->ops->rope_append(cpu, &qkv.cpu, h, freq, &b->cpu, &c.cpu, LAYER);
+    compare_cache(be, "rope_append, cache", &c, tolerance(be, 1));
     cpu->ops->attention(cpu, &y.cpu, &qkv.cpu, h, &b->cpu, &c.cpu, LAYER, window);
     settle(be);
     qkv.gpu.rows = y.gpu.rows = b->cpu.n_rows;
     compare_columns(be, "rope_append, queries", &qkv, 0, q, tolerance(be, norm ? 2 : 1));
-    compare(be, "rope_append, cache", &c.rows, tolerance(be, 1));
     compare(be, "attention", &y, tolerance(be, 3));
     be->ops->forget(be, &c);
     be->ops->release(be, there);
     free(freq);
-    both *all[] = {&c.rows, &qkv, &y, &q_w, &k_w};
-    for (int i = 0; i < 5; i++)
+    both *all[] = {&qkv, &y, &q_w, &k_w};
+    for (int i = 0; i < 4; i++)
         drop(be, all[i]);
+    drop_cache(be, &c);
 }
 
 /* One long sequence, whose keys are divided among teams; the second time on what the first left behind. */
@@ -696,7 +764,7 @@ static void chain_init(chain *c, backend *be, heads h, int hidden, int ffn, bool
 static void chain_deinit(chain *c)
 {
     both *all[] = {&c->x, &c->residual, &c->qkv, &c->delta, &c->y, &c->gate_up, &c->act, &c->v, &c->q_w,
-                   &c->k_w, &c->norm_w, &c->cache.rows};
+                   &c->k_w, &c->norm_w};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         drop(c->be, all[i]);
     for (int i = 0; i < 3; i++) {
@@ -704,6 +772,7 @@ static void chain_deinit(chain *c)
         for (int j = 0; j < N_ADAPTERS; j++)
             drop_lora(c->be, &c->lora[i][j]);
     }
+    drop_cache(c->be, &c->cache);
     free(c->freq);
     c->be->ops->release(c->be, c->freq_there);
 }
@@ -745,7 +814,7 @@ static void chain_compare(chain *c, int i, const char *how)
     snprintf(what, sizeof what, "linear %d%s, %s", i, c->norm ? " with head norms" : "", how);
     if (i == 0) {
         compare_columns(c->be, what, &c->qkv, 0, c->h.n_heads * c->h.head_dim, tolerance(c->be, 3));
-        compare(c->be, what, &c->cache.rows, tolerance(c->be, 3));
+        compare_cache(c->be, what, &c->cache, tolerance(c->be, 3));
     } else if (i == 1) {
         compare(c->be, what, &c->residual, tolerance(c->be, 3));
         compare(c->be, what, &c->y, tolerance(c->be, 3));
@@ -808,6 +877,34 @@ static void chains_on(backend *be)
     }
 }
 
+/* The op that appends to an F8 cache. */
+static void fp8_chains_on(backend *be)
+{
+    static const struct { heads h; int hidden; bool norm; } shapes[] = {
+        {{5, 5, 12}, 60, false}, {{6, 2, 32}, 192, true}, {{14, 2, 64}, 896, false}, {{32, 8, 128}, 1024, true}, {{4, 1, 256}, 136, false}};
+    for (size_t s = 0; s < (quick ? 2 : sizeof shapes / sizeof shapes[0]); s++) {
+        chain c;
+        chain_init(&c, be, shapes[s].h, shapes[s].hidden, 64, shapes[s].norm, (stored_as)0);
+        chain_check(&c, 0, 0, 5);
+        chain_check(&c, 0, 0, 33);
+        chain_check(&c, 0, 2 + below(100), below(60));
+        chain_deinit(&c);
+    }
+}
+
+static void with_fp8_cache(void (*body)(backend *), backend *be)
+{
+    kv_fp8 = true;
+    body(be);
+    kv_fp8 = false;
+}
+
+static void fp8_cache_on(backend *be)
+{
+    with_fp8_cache(attention_on, be);
+    with_fp8_cache(fp8_chains_on, be);
+}
+
 static float sampled_logit(int kind, double scale)
 {
     double x = scale * (uniform() + uniform() + uniform());
@@ -828,7 +925,7 @@ static void fill_logits(float *x, int vocab)
         x[below(vocab)] = bad[below(3)];
 }
 
-/* lists: [4 * vocab] room for its history and bans. */
+/* lists: [6 * vocab] room for its history, bans, bias and mask. */
 static sample_spec random_spec(int vocab, int *lists)
 {
     sample_spec s = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = below(3) ? -1 : below(MAX_LOGPROBS + 3)};
@@ -860,6 +957,22 @@ static sample_spec random_spec(int vocab, int *lists)
         for (int i = 0; i < s.n_banned; i++)
             lists[2 * vocab + i] = s.n_banned == vocab ? i : below(vocab + 10) - 5;
     }
+    if (below(4) == 0) {
+        s.biased = lists + 3 * vocab;
+        s.bias = (const float *)(lists + 4 * vocab);
+        for (int token = below(3); token < vocab && s.n_bias < 300; token += 1 + below(50), s.n_bias++) {
+            lists[3 * vocab + s.n_bias] = token;
+            ((float *)(lists + 4 * vocab))[s.n_bias] = (float)(20 * uniform());
+        }
+    }
+    if (below(3) == 0) {                        /* few, many or no tokens are allowed */
+        uint32_t *mask = (uint32_t *)(lists + 5 * vocab);
+        int kind = below(8);
+        for (int i = 0; i < vocab; i++)
+            if (kind > 4 ? below(40) == 0 : kind > 0 ? below(10) : 0)
+                mask[i >> 5] |= 1u << (i & 31);
+        s.mask = mask;
+    }
     return s;
 }
 
@@ -868,9 +981,9 @@ static void compare_sample(const backend *be, const sample_spec *s, const sample
 {
     if (got->token != want->token)
         fail_msg("%s, vocab %d: token %d, expected %d (temperature %g, top_k %d, top_p %g, min_p %g, %d seen, "
-                 "%d banned; seed %llu)",
+                 "%d banned, %d biased%s; seed %llu)",
                  be->name, vocab, got->token, want->token, (double)s->temperature, s->top_k,
-                 (double)s->top_p, (double)s->min_p, s->n_seen, s->n_banned, (unsigned long long)seed);
+                 (double)s->top_p, (double)s->min_p, s->n_seen, s->n_banned, s->n_bias, s->mask ? ", masked" : "", (unsigned long long)seed);
     if (want->token < 0 || s->n_logprobs < 0)
         return;
     assert_true(fabs((double)got->logprob - want->logprob) < 2e-5 * (1 + fabs((double)want->logprob)));
@@ -887,12 +1000,12 @@ static void compare_sample(const backend *be, const sample_spec *s, const sample
 static void sample_case(backend *be, int vocab, int rows)
 {
     err e;
-    int *lists = XNEW_ARRAY(int, (size_t)rows * 4 * (size_t)vocab + 4);
+    int *lists = XNEW_ARRAY(int, (size_t)rows * 6 * (size_t)vocab + 4);
     sample_spec *spec = XNEW_ARRAY(sample_spec, (size_t)rows);
     both logits = blank(be, DTYPE_F32, rows, vocab);
     for (int r = 0; r < rows; r++) {
         fill_logits((float *)logits.cpu.data + (size_t)r * (size_t)vocab, vocab);
-        spec[r] = random_spec(vocab, lists + (size_t)r * 4 * (size_t)vocab);
+        spec[r] = random_spec(vocab, lists + (size_t)r * 6 * (size_t)vocab);
     }
     send(be, &logits);
     int first = rows / 2;
@@ -922,14 +1035,92 @@ static void sample_on(backend *be)
     }
 }
 
+/* Ranks that share a GPU, or (many) NCCL's with one rank, against the CPU's. The residual stream is added to several times,
+ * so that one op's parts are written while nobody may still read them. */
+static void comm_case(backend *be, comm *sum, int n, int rows, int cols)
+{
+    enum { TIMES = 3 };
+    both x[MAX_RANKS], y[MAX_RANKS], part[TIMES][MAX_RANKS], w[MAX_RANKS], embedded[MAX_RANKS], logits = blank(be, DTYPE_F32, rows, n * cols);
+    tensor on[2][5][MAX_RANKS];                 /* [CPU, GPU]: x, y, embedded, and room */
+    const tensor *norm[2][MAX_RANKS];
+    for (int r = 0; r < n; r++) {
+        x[r] = blank(be, DTYPE_F32, rows, cols);
+        y[r] = blank(be, be->act, rows, cols);
+        w[r] = randoms(be, DTYPE_F32, 1, cols, 1);
+        embedded[r] = randoms(be, DTYPE_F32, rows, cols, 1);
+        for (int i = 0; i < TIMES; i++)
+            part[i][r] = randoms(be, be->act, rows, cols, 1);
+        on[0][0][r] = x[r].cpu, on[1][0][r] = x[r].gpu;
+        on[0][1][r] = y[r].cpu, on[1][1][r] = y[r].gpu;
+        on[0][2][r] = embedded[r].cpu, on[1][2][r] = embedded[r].gpu;
+        norm[0][r] = &w[r].cpu, norm[1][r] = &w[r].gpu;
+    }
+    comm *both_sums[] = {comm_cpu_new(cpu, n), sum};
+    for (int side = 0; side < 2; side++) {
+        comm *c = both_sums[side];
+        c->ops->all_reduce(c, on[side][0], on[side][2]);
+        for (int i = 0; i < TIMES; i++) {
+            for (int r = 0; r < n; r++)
+                on[side][3][r] = side ? part[i][r].gpu : part[i][r].cpu;
+            c->ops->add_rms_norm(c, on[side][1], on[side][0], on[side][3], norm[side], 1e-5f);
+        }
+        c->ops->all_gather(c, side ? &logits.gpu : &logits.cpu, on[side][2]);
+    }
+    char what[80];
+    snprintf(what, sizeof what, "sums of %d ranks, %d rows of %d", n, rows, cols);
+    for (int r = 0; r < n; r++) {
+        compare(be, what, &x[r], 1e-5);
+        compare(be, what, &y[r], tolerance(be, 1));
+    }
+    compare(be, "gathered", &logits, 0);
+    both_sums[0]->ops->free(both_sums[0]);
+    for (int r = 0; r < n; r++) {
+        both *all[] = {&x[r], &y[r], &w[r], &embedded[r], &part[0][r], &part[1][r], &part[2][r]};
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+            drop(be, all[i]);
+    }
+    drop(be, &logits);
+}
+
+static void comm_on(backend *be)
+{
+    static const int ranks[] = {1, 2, 3, 4, 8}, rows[] = {1, 7, 64, 256, 300}, cols[] = {8, 100, 4096, 8192, 8200};
+    err e;
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        comm *one = comm_cuda_new(be, ranks[i], &e);
+        if (!one)
+            fail_msg("%s", e.msg);
+        for (int k = 0; k < (quick ? 10 : 25); k++)
+            comm_case(be, one, ranks[i], rows[k % 5], cols[k / 5]);
+        one->ops->free(one);
+    }
+}
+
+/* One rank is all that one GPU can have: the sum is the part itself. */
+static void nccl_on(backend *be)
+{
+    err e;
+    comm *sum = comm_nccl_new(&be, 1, &e);
+    if (!sum) {
+        printf("NCCL is not tested: %s\n", e.msg);
+        return;
+    }
+    comm_case(be, sum, 1, 5, 4096);
+    comm_case(be, sum, 1, 300, 4096);           /* through NCCL */
+    sum->ops->free(sum);
+}
+
 static void test_norms(void **state) { (void)state; on_each_type(norms_on); }
 static void test_silu_mul(void **state) { (void)state; on_each_type(silu_on); }
 static void test_embed_and_gather(void **state) { (void)state; on_each_type(embed_on); }
 static void test_linear(void **state) { (void)state; on_each_type(linears_on); }
 static void test_sgmv(void **state) { (void)state; on_each_type(sgmv_on); }
 static void test_attention(void **state) { (void)state; on_each_type(attention_on); }
+static void test_fp8_cache(void **state) { (void)state; on_each_type(fp8_cache_on); }
 static void test_fused_ops(void **state) { (void)state; on_each_type(chains_on); }
 static void test_sample(void **state) { (void)state; on_each_type(sample_on); }
+static void test_comm(void **state) { (void)state; on_each_type(comm_on); }
+static void test_nccl(void **state) { (void)state; on_each_type(nccl_on); }
 
 int main(void)
 {
@@ -941,7 +1132,10 @@ int main(void)
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_sgmv),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_fp8_cache),
         cmocka_unit_test(test_fused_ops),
+        cmocka_unit_test(test_comm),
+        cmocka_unit_test(test_nccl),
     };
     const char *wish = getenv("PUNICA_TEST_SEED");
     err e = {""};

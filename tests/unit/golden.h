@@ -22,6 +22,9 @@
  * which are in the order of the cases. */
 typedef struct { int *token, n_tokens, n_prompt, row; const char *adapter; lora *lora; kv_seq kv; const json_t *doc; } golden_case;
 
+/* What the sets' KvCaches hold. */
+static kv_form golden_kv;
+
 typedef struct {
     char *dir;
     backend *be;
@@ -75,7 +78,7 @@ static inline golden_case golden_read_case(const golden_set *g, const json_t *do
 static inline void golden_make_kv(golden_set *g)
 {
     err e;
-    g->kv = forward_kv(g->m, 1024, 16);
+    g->kv = forward_kv(g->m, golden_kv, 1024, 16);
     if (forward_kv_alloc(g->m, &g->kv, &e))
         fail_msg("%s", e.msg);
     g->pool = kv_pool_new(g->kv.n_pages, g->kv.page_len);
@@ -138,7 +141,7 @@ static inline float *golden_run(golden_set *g)
     }
     b.n_out = g->n_rows;
     b.out_row = out_row;
-    forward *f = forward_new(g->m, &(forward_limits){g->n_rows, g->n_rows, g->kv.n_pages, g->kv.page_len, 3 * LORA_MAX_RANK}, &e);
+    forward *f = forward_new(g->m, &(forward_limits){g->n_rows, g->n_rows, g->kv.n_pages, g->kv.page_len, 3 * LORA_MAX_RANK, golden_kv}, &e);
     if (!f)
         fail_msg("%s", e.msg);
     size_t bytes = (size_t)g->n_rows * (size_t)g->m->config.vocab * sizeof(float);

@@ -20,7 +20,7 @@ static int set_stops(const char *a, const char *b)
 static size_t found(const char *text, size_t from, int n)
 {
     size_t at;
-    return stop_find(stops, n, text, from, strlen(text), &at) ? at : SIZE_MAX;
+    return stop_find(stops, n, text, from, strlen(text), &at, &(size_t){0}) ? at : SIZE_MAX;
 }
 
 static void test_find(void **state)

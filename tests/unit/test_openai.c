@@ -4,6 +4,7 @@
 
 #include "frontend/api_reply.h"
 #include "frontend/api_request.h"
+#include "grammar/grammar.h"
 #include "test.h"
 
 static api_request r;
@@ -153,6 +154,43 @@ static void test_logprobs(void **state)
     expect_error(false, TEXT "\"logprobs\":1,\"echo\":true}", 400, "echo");
 }
 
+/* What the output must be, by each of its names; how.grammar is the text, or JSON without blanks. */
+static void test_grammars(void **state)
+{
+    (void)state;
+    static const struct { const char *field; unsigned kind; const char *text; } good[] = {
+        {"\"response_format\":{\"type\":\"json_object\"}", GRAMMAR_JSON, ""},
+        {"\"response_format\":{\"type\":\"text\"}", GRAMMAR_NONE, ""},
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"strict\":true,\"schema\":{\"type\": \"null\"}}}", GRAMMAR_SCHEMA,
+         "{\"type\":\"null\"}"},
+        {"\"response_format\":{\"type\":\"json_object\",\"schema\":true}", GRAMMAR_SCHEMA, "true"},
+        {"\"guided_json\":\"{ }\"", GRAMMAR_SCHEMA, "{ }"},
+        {"\"guided_regex\":\"a+\"", GRAMMAR_REGEX, "a+"},
+        {"\"guided_choice\":[\"a\", \"b\"]", GRAMMAR_CHOICE, "[\"a\",\"b\"]"},
+        {"\"guided_grammar\":\"root ::= x\"", GRAMMAR_GBNF, "root ::= x"},
+        {"\"grammar\":\"root ::= x\",\"guided_json\":null", GRAMMAR_GBNF, "root ::= x"},
+        {"\"json_schema\":{}", GRAMMAR_SCHEMA, "{}"},
+        {"\"structured_outputs\":{\"regex\":\"a\\u0000\",\"json\":null,\"disable_fallback\":false}", GRAMMAR_REGEX, "a"},
+        {"\"structured_outputs\":{\"json_object\":true}", GRAMMAR_JSON, ""},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        buf body = {0};
+        buf_printf(&body, TEXT "%s}", good[i].field);
+        expect_ok(false, body.data);
+        assert_int_equal(r.how.grammar_kind, good[i].kind);
+        assert_memory_equal(r.how.grammar.data ? (char *)r.how.grammar.data : "", good[i].text, strlen(good[i].text));
+        api_request_deinit(&r);
+        buf_free(&body);
+    }
+    expect_error(false, TEXT "\"grammar\":\"x\",\"guided_regex\":\"a\"}", 400, "grammar");
+    expect_error(false, TEXT "\"grammar\":\"x\",\"ignore_eos\":true}", 400, "ignore_eos");
+    expect_ok(false, TEXT "\"logit_bias\":{\"3\":-100,\"5\":2.5},\"allowed_token_ids\":[3,5],\"bad_words\":[\"x\"],\"truncate_prompt_tokens\":-1,"
+                     "\"include_stop_str_in_output\":true,\"lora\":[],\"typical_p\":1,\"skip_special_tokens\":true}");
+    assert_true(r.how.n_bias == 2 && r.how.biased[1] == 5 && r.how.bias[1] == 2.5f && r.how.n_allowed_ids == 2 && r.truncate == -1);
+    assert_true(json_array_size(r.bad_words) == 1 && r.include_stop);
+    api_request_deinit(&r);
+}
+
 static void test_errors_name_the_field(void **state)
 {
     (void)state;
@@ -162,7 +200,16 @@ static void test_errors_name_the_field(void **state)
         {"max_tokens", "0"}, {"max_tokens", "\"5\""}, {"min_tokens", "17"}, {"seed", "1.5"}, {"seed", "12345678901234567890123456"}, {"seed", "\"x\""}, {"stop", "5"}, {"stop", "\"\""},
         {"stop", "[\"a\", 1]"}, {"stop", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"}, {"stop_token_ids", "[\"a\"]"}, {"stop_token_ids", "5"},
         {"ignore_eos", "1"}, {"stream", "\"yes\""}, {"echo", "1"}, {"stream_options", "{}"}, {"best_of", "3"}, {"suffix", "\"x\""},
-        {"logit_bias", "{\"5\": 1}"}, {"tools", "[{}]"}, {"response_format", "{\"type\": \"json_object\"}"}};
+        {"logit_bias", "{\"5\": 101}"}, {"logit_bias", "{\"x\": 1}"}, {"logit_bias", "{\"-1\": 1}"}, {"logit_bias", "{\"\": 1}"}, {"logit_bias", "[1]"},
+        {"allowed_token_ids", "[]"}, {"allowed_token_ids", "[-1]"}, {"allowed_token_ids", "7"}, {"bad_words", "\"x\""}, {"bad_words", "[\"\"]"},
+        {"bad_words", "[7]"}, {"truncate_prompt_tokens", "0"}, {"truncate_prompt_tokens", "-2"}, {"include_stop_str_in_output", "1"},
+        {"response_format", "{\"type\": \"xml\"}"}, {"response_format", "7"}, {"response_format", "{\"type\": \"json_schema\"}"},
+        {"response_format", "{\"type\": \"json_schema\", \"json_schema\": {\"name\": \"x\"}}"}, {"guided_regex", "7"}, {"guided_grammar", "{}"},
+        {"guided_json_object", "1"}, {"grammar", "[]"}, {"structured_outputs", "[]"}, {"structured_outputs", "{}"},
+        {"structured_outputs", "{\"structural_tag\": \"x\"}"}, {"structured_outputs", "{\"regex\": \"a\", \"json\": {}}"},
+        {"tools", "[{}]"}, {"lora", "[{\"id\": 0, \"scale\": 1}]"}, {"prompt_logprobs", "0"}, {"use_beam_search", "true"},
+        {"skip_special_tokens", "false"}, {"return_tokens_as_token_ids", "true"}, {"mirostat", "2"}, {"typical_p", "0.5"}, {"tfs_z", "0.5"},
+        {"xtc_probability", "0.5"}, {"dry_multiplier", "1"}, {"logits_processors", "[\"x\"]"}, {"guided_whitespace_pattern", "\"x\""}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         buf body = {0};
         buf_printf(&body, TEXT "\"%s\":%s}", bad[i][0], bad[i][1]);
@@ -340,7 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults), cmocka_unit_test(test_everything), cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_messages), cmocka_unit_test(test_template_arguments), cmocka_unit_test(test_logprobs),   cmocka_unit_test(test_errors_name_the_field),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_template_arguments), cmocka_unit_test(test_logprobs),   cmocka_unit_test(test_grammars), cmocka_unit_test(test_errors_name_the_field),
         cmocka_unit_test(test_error_shape), cmocka_unit_test(test_response), cmocka_unit_test(test_events),
         cmocka_unit_test(test_models),
     };

@@ -218,7 +218,12 @@ static int read_sampling(const Sampling *s, uint32_t max_tokens, sampling *out, 
 {
     buf packed = {0};
     sampling__pack(s, (uint8_t *)buf_extend(&packed, sampling__get_packed_size(s)));
-    int status = wire_sampling_read(out, packed.data, packed.len, max_tokens, e);
+    wire_sampling got;
+    int status = wire_sampling_read(&got, packed.data, packed.len, max_tokens, e);
+    if (status == 0) {
+        *out = got.how;
+        wire_sampling_deinit(&got);
+    }
     buf_free(&packed);
     return status;
 }
@@ -230,7 +235,7 @@ static void sampling_survives_the_wire(void **state)
     int32_t stop[] = {5, 6};
     s.n_stop_ids = 2;
     s.stop_ids = stop;
-    sampling got;
+    sampling got = {0};
     err e;
     assert_int_equal(read_sampling(&s, 10, &got, &e), 0);
     assert_true(got.temperature == 0.5f && got.top_k == 3 && got.top_p == 0.9f && got.min_p == 0.1f);
@@ -245,7 +250,7 @@ static void sampling_survives_the_wire(void **state)
 static void bad_sampling_is_an_error(void **state)
 {
     (void)state;
-    sampling got;
+    sampling got = {0};
     err e;
     Sampling s = good_sampling();
     s.n_logprobs = -5;
@@ -264,7 +269,46 @@ static void bad_sampling_is_an_error(void **state)
     s.top_p = 0;
     assert_int_equal(read_sampling(&s, 10, &got, &e), -1);
     assert_int_equal(read_sampling(&s, 0, &got, &e), -1);
-    assert_int_equal(wire_sampling_read(&got, "\xff\xff", 2, 10, &e), -1);
+    assert_int_equal(wire_sampling_read(&(wire_sampling){0}, "\xff\xff", 2, 10, &e), -1);
+    s = good_sampling();
+    s.n_biased = 1;
+    s.biased = stop;
+    assert_int_equal(read_sampling(&s, 10, &got, &e), -1);      /* a token without its bias */
+    s = good_sampling();
+    s.n_bad_ids = 2;
+    s.bad_ids = stop;
+    s.n_bad_lengths = 2;
+    s.bad_lengths = (uint32_t[]){1, 2};
+    assert_int_equal(read_sampling(&s, 10, &got, &e), -1);
+    s.bad_lengths = (uint32_t[]){2, 0};
+    assert_int_equal(read_sampling(&s, 10, &got, &e), -1);
+}
+
+static void token_rules_survive_the_wire(void **state)
+{
+    (void)state;
+    Sampling s = good_sampling();
+    int32_t id[] = {7, 8, 9};
+    s.n_biased = s.n_bias = 2;
+    s.biased = id;
+    s.bias = (float[]){-1, 2};
+    s.n_allowed_ids = s.n_bad_ids = 3;
+    s.allowed_ids = s.bad_ids = id;
+    s.n_bad_lengths = 2;
+    s.bad_lengths = (uint32_t[]){2, 1};
+    s.grammar_kind = GRAMMAR_REGEX;
+    s.grammar = (ProtobufCBinaryData){3, (uint8_t *)"a\0b"};
+    buf packed = {0};
+    err e;
+    sampling__pack(&s, (uint8_t *)buf_extend(&packed, sampling__get_packed_size(&s)));
+    wire_sampling got;
+    assert_int_equal(wire_sampling_read(&got, packed.data, packed.len, 10, &e), 0);
+    const token_rules *r = &got.rules;
+    assert_true(r->n_bias == 2 && r->biased[1] == 8 && r->bias[1] == 2 && r->n_allowed == 3 && r->allowed[2] == 9);
+    assert_true(r->n_bad == 2 && r->bad_indptr[1] == 2 && r->bad_indptr[2] == 3 && r->bad[2] == 9 && !r->grammar);
+    assert_true(got.kind == GRAMMAR_REGEX && got.n_grammar == 3 && memcmp(got.grammar, "a\0b", 3) == 0);
+    wire_sampling_deinit(&got);
+    buf_free(&packed);
 }
 
 static void logprobs_survive_the_wire(void **state)
@@ -292,7 +336,8 @@ int main(void)
         cmocka_unit_test(an_upgrade_is_agreed_on),
         cmocka_unit_test(a_proof_is_good_for_one_side_secret_and_pair_of_hellos),
         cmocka_unit_test(sampling_survives_the_wire),
-        cmocka_unit_test(bad_sampling_is_an_error),
+        cmocka_unit_test(bad_sampling_is_an_error), cmocka_unit_test(token_rules_survive_the_wire),
+        cmocka_unit_test(token_rules_survive_the_wire),
         cmocka_unit_test(logprobs_survive_the_wire),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,6 +63,8 @@ static void start(scene *s, int kv_pages)
     s->opt.adapters_dir = s->adapters_dir;
     s->opt.device = "cpu";
     s->opt.weights = "stored";
+    s->opt.kv = "auto";
+    s->opt.tp = 1;
     s->opt.max_batch = 4;
     s->opt.threads = 1;
     s->opt.kv_pages = kv_pages;
@@ -435,7 +437,7 @@ static void a_model_that_is_not_there_is_an_error(void **state)
 {
     scene *s = *state;
     err e;
-    worker_options o = {.model_dir = "/nowhere", .device = "cpu", .weights = "stored", .max_batch = 1};
+    worker_options o = {.model_dir = "/nowhere", .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 1};
     assert_int_equal(worker_run(&o, &e), -1);
     assert_non_null(strstr(e.msg, "/nowhere"));
     o.model_dir = s->model_dir;

@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [fp8] [load] [textgen]
+#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [fp8] [kv] [tp] [load] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- op baselines layer step fp8 load textgen
+[ $# -gt 0 ] || set -- op baselines layer step fp8 kv tp load textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -44,6 +44,32 @@ for what; do
                 --context 512 --workload none,distinct --csv "$to/fp8-llama2-13b-$weights.csv"
             run fp8-prompt-$weights bin/punica bench step --device cuda --weights $weights --batch 32 --context 512 --workload none \
                 --prompt 0,64,128,256,512,1024 --csv "$to/fp8-prompt-$weights.csv"
+        done ;;
+    kv)
+        for weights in stored fp8; do
+            for kv in auto fp8; do
+                run kv-llama2-7b-$weights-$kv bin/punica bench step --device cuda --weights $weights --kv $kv --batch 8,32 \
+                    --workload none,distinct --csv "$to/kv-llama2-7b-$weights-$kv.csv"
+            done
+        done
+        for kv in auto fp8; do
+            run kv-llama2-13b-fp8-$kv bin/punica bench step --device cuda --shape llama2-13b --weights fp8 --kv $kv --batch 32 --context 512 \
+                --workload none,distinct --csv "$to/kv-llama2-13b-fp8-$kv.csv"
+            run kv-llama2-70b-fp8-$kv bin/punica bench step --device cuda --shape llama2-70b --weights fp8 --kv $kv --batch 32 --context 512 \
+                --csv "$to/kv-llama2-70b-fp8-$kv.csv"
+        done ;;
+    tp) # ranks share the GPU: what the split itself costs; and what one of 8 ranks would have to do
+        for tp in 1 2 4; do
+            run tp-llama2-7b-$tp bin/punica bench step --device cuda --tp $tp --batch 1,8,32 --context 512 --workload none,identical,distinct \
+                --csv "$to/tp-llama2-7b-$tp.csv"
+        done
+        for tp in 1 2; do
+            run tp-llama2-70b-$tp bin/punica bench step --device cuda --shape llama2-70b --tp $tp --batch 1,4 --context 512 \
+                --workload none,distinct --csv "$to/tp-llama2-70b-$tp.csv"
+        done
+        for weights in stored fp8; do
+            run tp-share-$weights bin/punica bench step --device cuda --shape llama2-70b/8 --weights $weights --batch 1,8,16,32 --context 512 \
+                --csv "$to/tp-share-$weights.csv"
         done ;;
     load) run load bin/punica bench load --device cuda ;;
     textgen)

@@ -3,7 +3,7 @@
 
     tools/gpu/plots.py RESULTS [OUT]        (OUT: RESULTS)
 
-Reads op.csv, baselines.csv, step.csv, layer-*.csv and fp8-*.csv, those that are there, and writes an SVG for each
+Reads op.csv, baselines.csv, step.csv, layer-*.csv, fp8-*.csv, kv-*.csv and tp-*.csv, those that are there, and writes an SVG for each
 figure of the paper that they hold.
 """
 import csv
@@ -93,6 +93,32 @@ def draw_fp8(source, shape, out):
          "set logscale x 2\nset yrange [0:]")
 
 
+def draw_kv(source, out):
+    """7B steps at two contexts: 16-bit and FP8 weights, each with both kinds of KvCache."""
+    for context in (512, 2048):
+        curves = []
+        for weights, name in (("stored", "F16"), ("fp8", "FP8")):
+            for kv, kv_name in (("auto", "F16"), ("fp8", "FP8")):
+                rows = read(source / f"kv-llama2-7b-{weights}-{kv}.csv")
+                at = dict(context=context, workload="none")
+                curves.append((f"weights {name}, KvCache {kv_name}", [(x, y * 1e-3) for x, y in pick(rows, "batch", "us", **at)], False))
+        draw(out / f"kv-llama2-7b-{context}.svg", f"llama2-7b, step, context {context}, no adapters", "batch", "milliseconds", curves,
+             "set yrange [0:]")
+
+
+def draw_tp(source, out):
+    """What the split itself costs: ranks that share one GPU."""
+    curves = []
+    for w in ("none", "distinct"):
+        points = [(tp, y * 1e-3) for tp in (1, 2, 4)
+                  for _, y in pick(read(source / f"tp-llama2-7b-{tp}.csv"), "batch", "us", batch=32, workload=w)]
+        curves.append((f"7B, {w}, batch 32", points, False))
+        points = [(tp, y * 1e-3) for tp in (1, 2)
+                  for _, y in pick(read(source / f"tp-llama2-70b-{tp}.csv"), "batch", "us", batch=4, workload=w)]
+        curves.append((f"70B, {w}, batch 4", points, True))
+    draw(out / "tp.svg", "ranks on one GPU, F16, context 512", "ranks", "milliseconds a step", curves, "set yrange [0:]\nset xtics 1")
+
+
 def main():
     source = Path(sys.argv[1])
     out = Path(sys.argv[2] if len(sys.argv) > 2 else source)
@@ -106,6 +132,8 @@ def main():
         draw_fp8(source, shape, out)
     if (source / "fp8-llama2-70b.csv").exists():
         draw_decodes(read(source / "fp8-llama2-70b.csv"), "fp8-llama2-70b", "milliseconds", 1e-3, out)
+    draw_kv(source, out)
+    draw_tp(source, out)
     for path in sorted(source.glob("layer-*.csv")):
         draw_decodes(read(path), path.stem, "microseconds", 1, out)
 

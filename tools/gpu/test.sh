@@ -49,7 +49,7 @@ if python3 -c 'import torch' 2>/dev/null; then
     check "the kernels library, called from PyTorch" python3 lib/punica_kernels.py
 fi
 if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
+    for tool in memcheck racecheck; do          # the sums of ranks that share the GPU are among the ops
         check "$tool, ops" env PUNICA_TEST_QUICK=1 compute-sanitizer --tool $tool --error-exitcode 9 bin/test_cuda_ops
     done
     check "memcheck, models" env PUNICA_TEST_QUICK=1 compute-sanitizer --tool memcheck --error-exitcode 9 bin/test_cuda_model

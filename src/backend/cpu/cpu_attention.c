@@ -15,16 +15,37 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/err.h"
+#include "base/fp8.h"
 #include "base/mem.h"
 
 enum { QUERIES = 24 };          /* rows * group of an item, unless one row alone has more */
 
-/* The page_len x head_dim matrix of keys (kind 0) or values (1) in one page. */
-static float *kv_at(const kv_cache *kv, int page, int layer, int kind, int head)
+/* The block of keys (kind 0) or values (1) of a head in one page: page_len x head_dim numbers, and scales where they are F8. */
+static char *kv_at(const kv_cache *kv, int page, int layer, int kind, int head)
 {
     size_t block = (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * 2 + (size_t)kind) * (size_t)kv->n_kv_heads
         + (size_t)head;
-    return (float *)kv->data + block * (size_t)kv->page_len * (size_t)kv->head_dim;
+    return (char *)kv->data + block * kv_block_bytes(kv);
+}
+
+static size_t kv_row_bytes(const kv_cache *kv)
+{
+    return (size_t)kv->head_dim * dtype_size(kv->type);
+}
+
+static float *kv_scales(const kv_cache *kv, const char *block)
+{
+    return (float *)(block + kv_numbers_bytes(kv));
+}
+
+/* One position's vector into its block. */
+static void kv_store(const kv_cache *kv, char *block, int slot, const float *x)
+{
+    char *to = block + (size_t)slot * kv_row_bytes(kv);
+    if (kv->type == DTYPE_F32)
+        memcpy(to, x, kv_row_bytes(kv));
+    else
+        e4m3_quantise((uint8_t *)to, &kv_scales(kv, block)[slot], x, kv->head_dim);
 }
 
 static const int *pages_of(const batch *b, int seq)
@@ -76,18 +97,18 @@ static void rope_item(void *arg, int row, int thread)
 
     int page = pages_of(c->b, batch_sequence_of(c->b, row))[position / c->kv->page_len];
     CHECK(page >= 0 && page < c->kv->n_pages);
-    size_t slot = (size_t)(position % c->kv->page_len) * (size_t)h.head_dim;
     const float *in = x + h.n_heads * h.head_dim;
     for (int kind = 0; kind < 2; kind++)
         for (int i = 0; i < h.n_kv_heads; i++, in += h.head_dim)
-            memcpy(kv_at(c->kv, page, c->layer, kind, i) + slot, in, (size_t)h.head_dim * sizeof(float));
+            kv_store(c->kv, kv_at(c->kv, page, c->layer, kind, i), position % c->kv->page_len, in);
 }
 
 void cpu_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv,
                      int layer)
 {
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && qkv->rows == b->n_rows);
-    CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim && kv->type == DTYPE_F32);
+    CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim);
+    CHECK(kv->type == DTYPE_F32 || kv->type == DTYPE_F8);
     if (b->n_rows == 0)
         return;
     attention_call c = {.cpu = cpu_of(be), .h = h, .qkv = qkv, .b = b, .kv = kv, .layer = layer};
@@ -113,7 +134,8 @@ typedef struct {
     float *q, *out;             /* [n_queries, head_dim] */
     float *score;               /* [n_queries, stride] */
     size_t stride;
-    const float *after;         /* the keys this thread is likely to read next */
+    const void *after;          /* the keys this thread is likely to read next */
+    float *values;              /* [page_len, head_dim] room for a page's values that are F8 */
 } attention_work;
 
 /* The part of span s that lies in the page of s.from. */
@@ -123,29 +145,56 @@ static span in_one_page(span s, int page_len)
     return (span){s.from, end < s.to ? end : s.to};
 }
 
-static const float *kv_from(const attention_work *a, int position, int kind)
+static char *block_of(const attention_work *a, int position, int kind)
 {
     const kv_cache *kv = a->c->kv;
-    const float *page = kv_at(kv, a->page[position / kv->page_len], a->c->layer, kind, a->head);
-    return page + (size_t)(position % kv->page_len) * (size_t)kv->head_dim;
+    return kv_at(kv, a->page[position / kv->page_len], a->c->layer, kind, a->head);
+}
+
+static const void *kv_from(const attention_work *a, int position, int kind)
+{
+    const kv_cache *kv = a->c->kv;
+    return block_of(a, position, kind) + (size_t)(position % kv->page_len) * kv_row_bytes(kv);
 }
 
 static void score_all(const attention_work *a)
 {
+    const kv_cache *kv = a->c->kv;
     int d = a->c->h.head_dim;
     span left = a->s;
     while (left.from < left.to) {
-        span now = in_one_page(left, a->c->kv->page_len);
+        span now = in_one_page(left, kv->page_len);
         left.from = now.to;
         dot_job j = {
             .x = a->q, .x_stride = (size_t)d,
-            .w = kv_from(a, now.from, 0), .w_type = DTYPE_F32, .w_stride = (size_t)d,
+            .w = kv_from(a, now.from, 0), .w_type = kv->type, .w_stride = (size_t)d,
             .scale = 1.0f / sqrtf((float)d), .y = a->score + (now.from - a->s.from), .y_stride = a->stride,
             .m = a->n_queries, .n = now.to - now.from, .k = d,
             .next = left.from < left.to ? kv_from(a, left.from, 0) : kv_from(a, a->s.from, 1),
         };
+        if (kv->type == DTYPE_F8) {
+            j.w_scale = kv_scales(kv, block_of(a, now.from, 0)) + now.from % kv->page_len;
+            j.w_scaled = d;
+            j.w_scale_stride = (size_t)kv->page_len;
+        }
         a->c->cpu->k->dot(&j);
     }
+}
+
+/* Values of positions that lie in one page, as F32. */
+static const float *values_at(const attention_work *a, span s)
+{
+    const kv_cache *kv = a->c->kv;
+    const void *stored = kv_from(a, s.from, 1);
+    if (kv->type == DTYPE_F32)
+        return stored;
+    const float *scale = kv_scales(kv, block_of(a, s.from, 1)) + s.from % kv->page_len;
+    const uint8_t *bits = stored;
+    float *out = a->values;
+    for (int i = 0; i < s.to - s.from; i++)
+        for (int j = 0; j < kv->head_dim; j++)
+            *out++ = e4m3_to_float(*bits++) * scale[i];
+    return a->values;
 }
 
 /* out[queries q0.. of n] += their weights times the values at `left`. */
@@ -157,7 +206,7 @@ static void add_values(const attention_work *a, int q0, int n, span left)
         left.from = now.to;
         sum_job j = {
             .v = a->score + (size_t)q0 * a->stride + (now.from - a->s.from), .v_stride = a->stride,
-            .b = kv_from(a, now.from, 1), .b_type = DTYPE_F32, .b_stride = d,
+            .b = values_at(a, now), .b_type = DTYPE_F32, .b_stride = d,
             .y = a->out + (size_t)q0 * d, .y_stride = d,
             .m = n, .n = (int)d, .rank = now.to - now.from,
             .next = left.from < left.to ? kv_from(a, left.from, 1) : a->after,
@@ -196,15 +245,14 @@ static void add_values_of_rows(const attention_work *a, int row, int n_rows)
 }
 
 /* The first keys of an item; NULL past the last one. */
-static const float *first_keys(const attention_call *c, int item)
+static const void *first_keys(const attention_call *c, int item)
 {
     if (item >= c->n_items * c->h.n_kv_heads)
         return NULL;
     const attention_item *it = &c->cpu->attention[item / c->h.n_kv_heads];
     int from = span_of_row(c, it->row).from;
     int page = pages_of(c->b, it->seq)[from / c->kv->page_len];
-    const float *keys = kv_at(c->kv, page, c->layer, 0, item % c->h.n_kv_heads);
-    return keys + (size_t)(from % c->kv->page_len) * (size_t)c->h.head_dim;
+    return kv_at(c->kv, page, c->layer, 0, item % c->h.n_kv_heads) + (size_t)(from % c->kv->page_len) * kv_row_bytes(c->kv);
 }
 
 static void attention_item_run(void *arg, int item, int thread)
@@ -218,6 +266,7 @@ static void attention_item_run(void *arg, int item, int thread)
     attention_work a = {
         .c = c, .page = pages_of(c->b, it->seq), .head = head, .n_queries = n_queries, .s = s,
         .q = q, .out = q + q_floats, .score = q + 2 * q_floats + n_queries, .stride = (size_t)(s.to - s.from),
+        .values = q + 2 * q_floats + (size_t)n_queries * (1 + (size_t)(s.to - s.from)),
         .after = first_keys(c, item + pool_size(c->cpu->pool)),
     };
     float *by = q + 2 * q_floats;
@@ -276,6 +325,6 @@ void cpu_attention_op(backend *be, tensor *y, const tensor *qkv, heads h, const 
     }
     size_t queries = (size_t)(c.group > QUERIES ? c.group : QUERIES);
     size_t positions = longest_sequence(b, kv->page_len);
-    cpu_reserve_per_thread(c.cpu, queries * (2 * (size_t)h.head_dim + 1 + positions));
+    cpu_reserve_per_thread(c.cpu, queries * (2 * (size_t)h.head_dim + 1 + positions) + (size_t)kv->page_len * (size_t)h.head_dim);
     pool_run(c.cpu->pool, c.n_items * h.n_kv_heads, attention_item_run, &c);
 }

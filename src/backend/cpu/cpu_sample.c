@@ -1,6 +1,6 @@
 /* cpu_sample.c - from logits to tokens
  *
- * Order: logprobs of the logits as they are; penalties and bans; greedy, or temperature, top-k,
+ * Order: logprobs of the logits that the mask allows; bias, penalties and bans; greedy, or temperature, top-k,
  * top-p, min-p and a draw. The three filters each keep a prefix of one order (likelier first, then
  * lower id), so together they keep the shortest of the three. A prefix is found without sorting:
  * weights lie in [0, 1], where the bits of a float sort like the number, so three passes of
@@ -21,10 +21,10 @@ typedef struct { float cut; int n_ties; } prefix;
 
 typedef struct {
     const cpu_kernels *k;
-    const float *logits;        /* [vocab] */
+    const float *logits;        /* [vocab] -INFINITY: masked */
     int vocab;
     const sample_spec *spec;
-    float *z;                   /* [vocab] scratch: changed logits, then weights */
+    float *z;                   /* [vocab] scratch: changed logits, then weights; behind it as much for masked ones */
 } sample_row;
 
 /* y = exp((x - max) * by); its sum. */
@@ -41,7 +41,7 @@ static void find_top(const float *logits, int vocab, token_logprob *top, int n)
 {
     int have = 0;
     for (int i = 0; i < vocab; i++) {
-        if (have == n && !(logits[i] > top[n - 1].logprob))
+        if (logits[i] == -INFINITY || (have == n && !(logits[i] > top[n - 1].logprob)))
             continue;
         int at = have < n ? have++ : n - 1;
         for (; at > 0 && logits[i] > top[at - 1].logprob; at--)
@@ -80,6 +80,9 @@ static int has_penalty(const sample_spec *s)
 static void penalise(const sample_row *r)
 {
     const sample_spec *s = r->spec;
+    for (int i = 0; i < s->n_bias; i++)
+        if (s->biased[i] >= 0 && s->biased[i] < r->vocab)
+            r->z[s->biased[i]] += s->bias[i];
     for (int i = 0; has_penalty(s) && i < s->n_seen; i++) {
         if (s->seen[i] < 0 || s->seen[i] >= r->vocab)
             continue;
@@ -191,7 +194,7 @@ static int choose(const sample_row *r, float max)
 {
     const sample_spec *s = r->spec;
     const float *z = r->logits;
-    if (has_penalty(s) || s->n_banned > 0) {
+    if (has_penalty(s) || s->n_banned > 0 || s->n_bias > 0) {
         memcpy(r->z, r->logits, (size_t)r->vocab * sizeof(float));
         penalise(r);
         z = r->z;
@@ -200,6 +203,14 @@ static int choose(const sample_row *r, float max)
             return -1;
     }
     return s->temperature > 0 ? draw(r, z, max) : first_equal(z, max, r->vocab);
+}
+
+/* From here on the row's logits are those that the mask allows. */
+static void apply_mask(sample_row *r, float *allowed)
+{
+    for (int i = 0; i < r->vocab; i++)
+        allowed[i] = r->spec->mask[i >> 5] >> (i & 31) & 1 ? r->logits[i] : -INFINITY;
+    r->logits = allowed;
 }
 
 typedef struct { cpu_backend *cpu; const tensor *logits; const sample_spec *spec; sample_result *out; } sample_call;
@@ -216,6 +227,12 @@ static void sample_item(void *arg, int row, int thread)
     float max = r.k->max(r.logits, r.vocab, 1);
     if (!isfinite(max))
         return;
+    if (r.spec->mask) {
+        apply_mask(&r, r.z + r.vocab);
+        max = r.k->max(r.logits, r.vocab, 0);
+        if (!isfinite(max))
+            return;
+    }
     out->token = choose(&r, max);
     if (out->token >= 0 && r.spec->n_logprobs >= 0)
         fill_logprobs(&r, max, out);
@@ -227,7 +244,7 @@ void cpu_sample(backend *be, const tensor *logits, const sample_spec *spec, int 
     unsigned at = cpu->n_sampled++ % 3;
     CHECK(n <= logits->rows && cpu->n_sampled - cpu->n_collected <= 2);
     cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n + 1, sizeof(sample_result));  /* of none too */
-    cpu_reserve_per_thread(cpu, (size_t)logits->cols);
+    cpu_reserve_per_thread(cpu, 2 * (size_t)logits->cols);
     sample_call c = {cpu, logits, spec, cpu->drawn[at]};
     pool_run(cpu->pool, n, sample_item, &c);
 }

@@ -2,11 +2,13 @@
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_CUH
 
+#include "backend/cuda/fp8.cuh"
 #include "backend/cuda/mma.cuh"
 
 enum { TILE = 16 };             /* positions that tensor cores take at a time; a page is whole TILEs */
 
-/* One attention call; passed to kernels by value. Strides count numbers of T. */
+/* One attention call; passed to kernels by value. Strides of the KvCache count bytes. Kernels are made for both kinds of it, F8
+ * and of T. */
 template <typename T> struct attention_call {
     step s;
     heads h;
@@ -17,8 +19,9 @@ template <typename T> struct attention_call {
     unsigned page_magic;
     float scale;                /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
     size_t page_stride;         /* from a page to the next */
+    size_t head_stride;         /* from a head's block to the next */
     size_t values;              /* from a head's keys to its values */
-    const T *kv;                /* this layer's keys in page 0 */
+    const char *kv;             /* this layer's keys in page 0 */
     const T *qkv;               /* [rows, qkv_cols] */
     T *y;                       /* [rows, n_heads * head_dim] */
 };
@@ -36,12 +39,23 @@ static __device__ __forceinline__ int first_seen(int position, int window)
     return window > 0 ? max(position + 1 - window, 0) : 0;
 }
 
-/* Keys of `position` of a sequence with these pages. */
-template <typename T>
-__device__ __forceinline__ const T *keys_at(const attention_call<T> &a, const int *pages, int kv_head, int position)
+template <bool F8, typename T> __device__ constexpr int kv_size()
 {
-    size_t in_page = (size_t)kv_head * a.page_len + position % a.page_len;
-    return a.kv + pages[position / a.page_len] * a.page_stride + in_page * a.h.head_dim;
+    return F8 ? 1 : (int)sizeof(T);
+}
+
+/* The scale of F8 keys, which stands behind their block's numbers; `at`: the first of the block. */
+template <typename T>
+__device__ __forceinline__ const float *kv_scales(const attention_call<T> &a, const char *at)
+{
+    return (const float *)(at + (a.page_len * a.h.head_dim + 3) / 4 * 4);
+}
+
+/* The block of keys that holds `position` of a sequence with these pages. */
+template <typename T>
+__device__ __forceinline__ const char *keys_at(const attention_call<T> &a, const int *pages, int kv_head, int position)
+{
+    return a.kv + pages[position / a.page_len] * a.page_stride + kv_head * a.head_stride;
 }
 
 /* n / d by a multiplication: exact while n < 2^32 / d. magic: 2^32 / d rounded up, 0 for d = 1. */
@@ -50,12 +64,17 @@ static __device__ __forceinline__ int quotient_by_magic(int n, unsigned magic)
     return magic ? (int)__umulhi((unsigned)n, magic) : n;
 }
 
-/* Keys of a TILE that lies in this page. */
-template <int D, typename T>
-__device__ __forceinline__ const T *tile_keys(const attention_call<T> &a, int page, int kv_head, int tile)
+/* Which of its page's a TILE is. */
+template <typename T> __device__ __forceinline__ int tile_in_page(const attention_call<T> &a, int tile)
 {
-    int in_page = tile - quotient_by_magic(tile, a.page_magic) * a.page_tiles;
-    return a.kv + page * a.page_stride + (size_t)(kv_head * a.page_len + in_page * TILE) * D;
+    return tile - quotient_by_magic(tile, a.page_magic) * a.page_tiles;
+}
+
+/* Keys of a TILE that lies in this page. */
+template <int D, bool F8, typename T>
+__device__ __forceinline__ const char *tile_keys(const attention_call<T> &a, int page, int kv_head, int tile)
+{
+    return a.kv + page * a.page_stride + kv_head * a.head_stride + tile_in_page(a, tile) * TILE * D * kv_size<F8, T>();
 }
 
 /* Keys, values and queries stand in shared memory as rows of D numbers, at multiples of a row's length. The

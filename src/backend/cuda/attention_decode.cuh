@@ -26,15 +26,21 @@ enum { QUERIES = 8, DECODE_MAX_WARPS = 8 };
 enum { TEAM_MAX_WARPS = 32, MAX_PIECES = 32 };
 
 /* Tiles of keys and values in a warp's ring. */
-static __host__ __device__ constexpr int decode_stages(int head_dim)
+static __host__ __device__ constexpr int decode_stages(int head_dim, bool f8)
 {
-    return head_dim <= 64 ? 4 : head_dim <= 128 ? 3 : 2;
+    return head_dim <= 64 ? (f8 ? 6 : 4) : head_dim <= 128 ? (f8 ? 4 : 3) : (f8 ? 3 : 2);
 }
 
-/* Bytes of it. */
-static __host__ __device__ constexpr int decode_ring(int head_dim)
+/* Bytes of a stage: keys, values, and the scales of F8 ones, TILE of keys and TILE of values. */
+static __host__ __device__ constexpr int decode_stage(int head_dim, bool f8)
 {
-    return decode_stages(head_dim) * 2 * TILE * head_dim * 2;
+    return 2 * TILE * (f8 ? head_dim + 4 : 2 * head_dim);
+}
+
+/* Bytes of the ring. */
+static __host__ __device__ constexpr int decode_ring(int head_dim, bool f8)
+{
+    return decode_stages(head_dim, f8) * decode_stage(head_dim, f8);
 }
 
 /* Floats between the outputs of two queries when warps are merged: off by 4 banks. */
@@ -44,10 +50,10 @@ static __host__ __device__ constexpr int merge_stride(int head_dim)
 }
 
 /* The rings; then maximum, sum and output of each warp and query; then a flag. */
-static inline size_t decode_shared_bytes(int head_dim, int warps, int queries)
+static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int queries)
 {
     int merge = queries * merge_stride(head_dim) + 2 * QUERIES;
-    return (size_t)warps * ((size_t)decode_ring(head_dim) + (size_t)merge * sizeof(float)) + sizeof(int);
+    return (size_t)warps * ((size_t)decode_ring(head_dim, f8) + (size_t)merge * sizeof(float)) + sizeof(int);
 }
 
 /* Which block of which team this is. */
@@ -197,17 +203,52 @@ __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a
     return c;
 }
 
+/* F8 tiles stand in shared memory as rows of D bytes whose 16-byte chunks are permuted by the row's number: keys so that the
+ * lanes of two rows that read four chunks each meet no bank twice, values so that the same chunk of eight rows does not. */
+template <int D> __device__ __forceinline__ unsigned f8_key_offset(int row, int chunk)
+{
+    return (unsigned)(row * D + ((D > 64 ? chunk ^ (row & 1) << 2 : chunk) << 4));
+}
+
+template <int D> __device__ __forceinline__ unsigned f8_value_offset(int row, int chunk)
+{
+    return (unsigned)(TILE * D + row * D + ((chunk ^ (D > 64 ? row & 7 : row >> 1 & 3)) << 4));
+}
+
+/* Copy a tile of F8 keys and values, which begins at `keys`, and their scales. Those of positions past the end are not used. */
+template <int D, typename T>
+__device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_call<T> &a, const char *keys, const float *scales, int n_valid)
+{
+    constexpr int CHUNKS = D / 16, ROWS = 32 / CHUNKS;
+    int lane = threadIdx.x % 32, chunk = lane % CHUNKS;
+    const char *from = keys + lane * 16;
+#pragma unroll
+    for (int i = 0; i < TILE / ROWS; i++) {
+        int row = lane / CHUNKS + i * ROWS;
+        copy_16(stage + f8_key_offset<D>(row, chunk), from + i * 512, row < n_valid);
+        copy_16(stage + f8_value_offset<D>(row, chunk), from + i * 512 + a.values, row < n_valid);
+    }
+    if (lane < 8)
+        copy_16(stage + 2 * TILE * D + lane * 16, (const char *)scales + lane % 4 * 16 + (lane < 4 ? 0 : a.values), true);
+}
+
 /* Start copying the cursor's tile, keys then values, and move on. Positions past the end become zeros: what
  * lies there was never written. */
-template <int D, typename T>
+template <int D, bool F8, typename T>
 __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a,
                                                decode_team team)
 {
-    if (c->unit < c->n_units) {
+    if (F8 && c->unit < c->n_units) {
+        const char *block = a.kv + c->page * a.page_stride + c->kv_head * a.head_stride;
+        int in_page = tile_in_page(a, c->tile) * TILE;
+        copy_f8_tile<D>(stage, a, block + in_page * D, kv_scales(a, block) + in_page, c->to - c->tile * TILE);
+        c->tile += team.warps;
+        cursor_settle(c, a, team);
+    } else if (c->unit < c->n_units) {
         constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS;         /* what 32 lanes copy at once */
         int lane = threadIdx.x % 32, row = lane / COLUMNS, valid = c->to - c->tile * TILE - row;
-        const char *keys = (const char *)tile_keys<D>(a, c->page, c->kv_head, c->tile) + lane * 16;
-        const char *values = keys + a.values * sizeof(T);
+        const char *keys = tile_keys<D, false>(a, c->page, c->kv_head, c->tile) + lane * 16;
+        const char *values = keys + a.values;
         unsigned to = stage + chunk_offset<D>(row, lane % COLUMNS);
 #pragma unroll
         for (int i = 0; i < TILE / ROWS; i++) {
@@ -224,8 +265,8 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
 /* A warp's share of a unit. Lane 4 * g + t has queries 2t and 2t + 1; m and the scale of o are those of
  * all tiles so far, l only this lane's part of the sum. */
 template <int D> struct decode_state {
-    unsigned q[D / 16][2];      /* B operand: (numbers 16 k + 2t.. and + 8, query g) */
-    float o[D / 16][4];         /* (numbers 16 i + g and + 8, queries 2t and 2t + 1) */
+    unsigned q[D / 16][2];      /* B operand: (numbers 16 k + 2t.. and + 8, query g); F8: see load_f8_queries */
+    float o[D / 16][4];         /* (numbers 16 i + g and + 8, queries 2t and 2t + 1); F8: numbers 16 i + 2g and + 1 */
     float m[2], l[2];
 };
 
@@ -239,6 +280,31 @@ __device__ __forceinline__ void load_queries(decode_state<D> *st, const attentio
         st->q[k][0] = g < w.n_heads ? *(const unsigned *)(q + 16 * k) : 0;
         st->q[k][1] = g < w.n_heads ? *(const unsigned *)(q + 16 * k + 8) : 0;
     }
+}
+
+/* In a product over numbers their order does not matter, if it is the same on both sides. F8 keys come as 16 adjacent bytes to
+ * a lane, a word of which is widened to (bytes 0 and 1, bytes 2 and 3), or for BF16 (1 and 3, 0 and 2): the queries follow. */
+template <int D, typename T>
+__device__ __forceinline__ void load_f8_queries(decode_state<D> *st, const attention_call<T> &a, const decode_unit &w)
+{
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)(w.head + g) * D + 16 * t;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint2 four = g < w.n_heads ? *(const uint2 *)(q + k / 4 * 64 + k % 4 * 4) : make_uint2(0, 0);
+        bool f16s = __is_same(T, f16);
+        st->q[k][0] = f16s ? four.x : __byte_perm(four.x, four.y, 0x7632);
+        st->q[k][1] = f16s ? four.y : __byte_perm(four.x, four.y, 0x5410);
+    }
+}
+
+template <int D, bool F8, typename T>
+__device__ __forceinline__ void bring_queries(decode_state<D> *st, const attention_call<T> &a, const decode_unit &w)
+{
+    if constexpr (F8)
+        load_f8_queries(st, a, w);
+    else
+        load_queries(st, a, w);
 }
 
 template <int D> __device__ __forceinline__ void clear_state(decode_state<D> *st)
@@ -313,6 +379,79 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
     }
 }
 
+/* The same for F8 tiles. Scores count the key's scale. Weights count 448 times the value's, which is its largest number, so that
+ * they stay in the range of T; what comes of it is 448 times too large: see leave_state. A value's two neighbouring numbers
+ * come out of load_matrices_t as one; pulled apart they are two rows of the product. */
+static __device__ __forceinline__ uint4 load_shared_16(unsigned at)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at));
+    return x;
+}
+
+static __device__ __forceinline__ float load_shared_float(unsigned at)
+{
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(at));
+    return x;
+}
+
+/* Bytes 0 and 2 of a word, and 1 and 3. */
+template <typename T> __device__ __forceinline__ void widen_apart(unsigned word, unsigned &even, unsigned &odd)
+{
+    if constexpr (__is_same(T, f16)) {
+        even = widen_pair((unsigned short)__byte_perm(word, 0, 0x4420));
+        odd = widen_pair((unsigned short)__byte_perm(word, 0, 0x4431));
+    } else {
+        even = widen_upper(word << 8);
+        odd = widen_upper(word);
+    }
+}
+
+template <int D, typename T>
+__device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned stage, int position, const decode_unit &w, float scale)
+{
+    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float s[2][4] = {};
+#pragma unroll
+    for (int c = 0; c < D / 64; c++) {
+        uint4 rows[2] = {load_shared_16(stage + f8_key_offset<D>(g, 4 * c + t)), load_shared_16(stage + f8_key_offset<D>(g + 8, 4 * c + t))};
+        const unsigned *low = &rows[0].x, *high = &rows[1].x;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            unsigned keys[4];
+            widen_fp8<T>(low[k], keys[0], keys[2]);
+            widen_fp8<T>(high[k], keys[1], keys[3]);
+            mma<T>(s[k & 1], keys, st->q[4 * c + k]);
+        }
+    }
+    unsigned scales = stage + 2 * TILE * D + g * 4;
+    float by_value[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int p = position + g + 8 * i;
+        bool counts = p >= w.from && p < w.to;
+        float by_key = load_shared_float(scales + 32 * i) * scale;
+        by_value[i] = counts ? load_shared_float(scales + TILE * 4 + 32 * i) * 448.0f : 0.0f;
+        for (int j = 2 * i; j < 2 * i + 2; j++)
+            s[0][j] = counts ? (s[0][j] + s[1][j]) * by_key : -INFINITY;
+    }
+    soften(st, s[0]);
+    unsigned p[2] = {transpose_matrix(pack<T>(s[0][0] * by_value[0], s[0][1] * by_value[0])),
+                     transpose_matrix(pack<T>(s[0][2] * by_value[1], s[0][3] * by_value[1]))};
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        unsigned tile[4], values[4];
+        load_matrices_t(tile, stage + f8_value_offset<D>(lane % 16, 2 * i + lane / 16));
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            widen_apart<T>(tile[2 * half], values[0], values[1]);
+            widen_apart<T>(tile[2 * half + 1], values[2], values[3]);
+            mma<T>(st->o[2 * i + half], values, p);
+        }
+    }
+}
+
 /* What the block's warps found, in shared memory, where its team sees it. */
 typedef struct {
     float *top, *sum;           /* [block_warps, QUERIES] maxima and sums */
@@ -330,7 +469,7 @@ template <int D> __device__ __forceinline__ decode_merge merge_at(char *shared, 
     return mg;
 }
 
-template <int D>
+template <int D, bool F8>
 __device__ __forceinline__ void leave_state(const decode_state<D> *st, decode_merge mg, int warp, int n_heads)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -342,11 +481,12 @@ __device__ __forceinline__ void leave_state(const decode_state<D> *st, decode_me
             sum += __shfl_xor_sync(0xffffffffu, sum, i);
         if (query >= n_heads)
             continue;
-        float *out = mg.out + (warp * n_heads + query) * merge_stride(D) + g;
+        float *out = mg.out + (warp * n_heads + query) * merge_stride(D) + (F8 ? 2 * g : g);
+        float by = F8 ? 1.0f / 448.0f : 1.0f;
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
-            out[16 * i] = st->o[i][j];
-            out[16 * i + 8] = st->o[i][j + 2];
+            out[16 * i] = st->o[i][j] * by;
+            out[16 * i + (F8 ? 1 : 8)] = st->o[i][j + 2] * by;
         }
         if (g == 0) {
             mg.top[warp * QUERIES + query] = st->m[j];
@@ -487,11 +627,11 @@ __device__ __forceinline__ void finish_unit(const attention_call<T> &a, const de
 
 /* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A warp has every team.warps-th tile of its team's
  * units. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
-template <typename T, int D>
+template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
 decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
 {
-    constexpr int STAGE = 2 * TILE * D * sizeof(T), RING = decode_ring(D);
+    constexpr int STAGE = decode_stage(D, F8), RING = decode_ring(D, F8);
     extern __shared__ __align__(1024) char shared[];
     decode_team team = team_of_block(team_size);
     decode_merge mg = merge_at<D>(shared + team.block_warps * RING, team.block_warps, min(a.group, (int)QUERIES));
@@ -502,7 +642,7 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
     for (int i = 0; i < RING; i += STAGE) {
         if (c.unit < c.n_units && c.tile >= c.fresh)
             wait_for_previous();
-        copy_next_tile<D>(ring + i, &c, a, team);
+        copy_next_tile<D, F8>(ring + i, &c, a, team);
     }
     let_next_start();
     wait_for_previous();
@@ -513,7 +653,7 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
     if (u < c.n_units) {
         after = a.s.next_unit[u];
         w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
-        load_queries(&st, a, w);
+        bring_queries<D, F8>(&st, a, w);
     }
     team_arrive(team);
     while (u < c.n_units) {
@@ -521,20 +661,23 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
         for (int tile = first_tile(w, team); tile * TILE < w.to; tile += team.warps) {
             copy_wait<RING / STAGE - 1>();
             __syncwarp();
-            attend_tile<D, T>(&st, stage, tile * TILE, w, a.scale);
+            if constexpr (F8)
+                attend_f8_tile<D, T>(&st, stage, tile * TILE, w, a.scale);
+            else
+                attend_tile<D, T>(&st, stage, tile * TILE, w, a.scale);
             __syncwarp();
-            copy_next_tile<D>(stage, &c, a, team);
+            copy_next_tile<D, F8>(stage, &c, a, team);
             stage = stage + STAGE < ring + RING ? stage + STAGE : ring;
         }
         team_wait(team);                /* all have read what was left of the unit before */
-        leave_state(&st, mg, team.warp, w.n_heads);
+        leave_state<D, F8>(&st, mg, team.warp, w.n_heads);
         team_arrive(team);
         decode_unit done = w;
         u = after;
         if (u < c.n_units) {            /* its queries come while this one is finished */
             after = a.s.next_unit[u];
             w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
-            load_queries(&st, a, w);
+            bring_queries<D, F8>(&st, a, w);
         }
         team_wait(team);
         finish_unit<D>(a, done, parts, mg, team);

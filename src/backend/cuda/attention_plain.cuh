@@ -8,8 +8,17 @@
 
 enum { PLAIN_WARPS = 4, PLAIN_MAX_HEAD_DIM = 256 };
 
+/* Number i of one position, at `row`. */
+template <bool F8, typename T> __device__ __forceinline__ float kv_number(const char *row, float scale, int i)
+{
+    if constexpr (F8)
+        return fp8_to_float((uint8_t)row[i]) * scale;
+    else
+        return to_float(((const T *)row)[i]);
+}
+
 /* y[row, head], by one warp; a lane owns every 32nd number of the head. pages: of the row's sequence. */
-template <typename T>
+template <bool F8, typename T>
 __device__ void attend_row(const attention_call<T> &a, const int *pages, int row, int position, int head)
 {
     constexpr int MOST = PLAIN_MAX_HEAD_DIM / 32;
@@ -23,18 +32,21 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
         out[i] = 0.0f;
     }
     for (int p = first_seen(position, a.window); p <= position; p++) {
-        const T *keys = keys_at(a, pages, head / a.group, p), *values = keys + a.values;
+        const char *block = keys_at(a, pages, head / a.group, p);
+        int in_page = p % a.page_len;
+        float by_key = F8 ? kv_scales(a, block)[in_page] : 1.0f, by_value = F8 ? kv_scales(a, block + a.values)[in_page] : 1.0f;
+        const char *keys = block + (size_t)in_page * n * kv_size<F8, T>(), *values = keys + a.values;
         float score = 0.0f;
 #pragma unroll
         for (int i = 0; i < MOST; i++)
-            score += lane + 32 * i < n ? q[i] * to_float(keys[lane + 32 * i]) : 0.0f;
+            score += lane + 32 * i < n ? q[i] * kv_number<F8, T>(keys, by_key, lane + 32 * i) : 0.0f;
         score = warp_sum(score);
         float new_top = fmaxf(top, score), by = exp2_fast(top - new_top), weight = exp2_fast(score - new_top);
         top = new_top;
         sum = sum * by + weight;
 #pragma unroll
         for (int i = 0; i < MOST; i++)
-            out[i] = out[i] * by + (lane + 32 * i < n ? weight * to_float(values[lane + 32 * i]) : 0.0f);
+            out[i] = out[i] * by + (lane + 32 * i < n ? weight * kv_number<F8, T>(values, by_value, lane + 32 * i) : 0.0f);
     }
 #pragma unroll
     for (int i = 0; i < MOST; i++)
@@ -43,7 +55,7 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
 }
 
 /* A warp owns one head of the sequence whose first piece its item is. No shared memory. */
-template <typename T>
+template <typename T, bool F8>
 static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(attention_call<T> a)
 {
     wait_for_previous();
@@ -53,11 +65,11 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(a
     if (item >= a.s.n[COUNT_DECODE_ITEMS] || a.s.decode[item].index > 0)
         return;
     decode_item it = a.s.decode[item];
-    attend_row(a, a.s.page + it.pages, it.row, it.len - 1, head);
+    attend_row<F8>(a, a.s.page + it.pages, it.row, it.len - 1, head);
 }
 
 /* A block owns one item and head, a warp every PLAIN_WARPS-th row of it. No shared memory. */
-template <typename T>
+template <typename T, bool F8>
 static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(attention_call<T> a)
 {
     wait_for_previous();
@@ -67,7 +79,7 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(
         return;
     prefill_item it = a.s.prefill[item];
     for (int i = (int)threadIdx.x / 32; i < it.n_rows; i += PLAIN_WARPS)
-        attend_row(a, a.s.page + a.s.page_indptr[it.seq], it.row + i, a.s.position[it.row + i], blockIdx.x);
+        attend_row<F8>(a, a.s.page + a.s.page_indptr[it.seq], it.row + i, a.s.position[it.row + i], blockIdx.x);
 }
 
 #endif

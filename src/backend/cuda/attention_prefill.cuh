@@ -56,6 +56,39 @@ __device__ __forceinline__ void copy_queries(unsigned to, const attention_call<T
     }
 }
 
+/* Eight F8 numbers as T, at `at` in shared memory. */
+template <typename T> __device__ __forceinline__ void store_widened(unsigned at, uint2 bits, float scale)
+{
+    const uint8_t *from = (const uint8_t *)&bits;
+    unsigned out[4];
+    for (int i = 0; i < 4; i++)
+        out[i] = pack<T>(fp8_to_float(from[2 * i]) * scale, fp8_to_float(from[2 * i + 1]) * scale);
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(out[0]), "r"(out[1]), "r"(out[2]), "r"(out[3]) : "memory");
+}
+
+/* The same of a KvCache in F8: numbers become T on the way. */
+template <int D, int N, typename T>
+__device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w, int position)
+{
+    constexpr int COLUMNS = D / 8, ROWS = PREFILL_THREADS / COLUMNS;
+    int column = threadIdx.x % COLUMNS, last = (w.end - 1) / TILE;
+#pragma unroll
+    for (int i = 0; i < N / TILE; i++) {
+        int tile = min(position / TILE + i, last), page = w.pages[quotient_by_magic(tile, a.page_magic)];
+        const char *keys = tile_keys<D, true>(a, page, w.kv_head, tile) + column * 8;
+        const float *scales = kv_scales(a, a.kv + page * a.page_stride + w.kv_head * a.head_stride) + tile_in_page(a, tile) * TILE;
+        const float *value_scales = (const float *)((const char *)scales + a.values);
+#pragma unroll
+        for (int row = threadIdx.x / COLUMNS; row < TILE; row += ROWS) {
+            bool valid = position + i * TILE + row < w.end;
+            unsigned at = to + i * TILE * D * 2 + chunk_offset<D>(row, column);
+            uint2 zeros = make_uint2(0, 0);
+            store_widened<T>(at, valid ? *(const uint2 *)(keys + row * D) : zeros, valid ? scales[row] : 0.0f);
+            store_widened<T>(at + N * D * 2, valid ? *(const uint2 *)(keys + a.values + row * D) : zeros, valid ? value_scales[row] : 0.0f);
+        }
+    }
+}
+
 /* Keys, then values, of N positions; zeros past the last row's. */
 template <int D, int N, typename T>
 __device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w,
@@ -66,15 +99,24 @@ __device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &
 #pragma unroll
     for (int i = 0; i < N / TILE; i++) {
         int tile = min(position / TILE + i, last), page = w.pages[quotient_by_magic(tile, a.page_magic)];
-        const T *keys = tile_keys<D>(a, page, w.kv_head, tile) + column * 8;
+        const char *keys = tile_keys<D, false>(a, page, w.kv_head, tile) + column * 16;
 #pragma unroll
         for (int row = threadIdx.x / COLUMNS; row < TILE; row += ROWS) {
             bool valid = position + i * TILE + row < w.end;
             unsigned at = to + i * TILE * D * 2 + chunk_offset<D>(row, column);
-            copy_16(at, keys + row * D, valid);
-            copy_16(at + N * D * 2, keys + a.values + row * D, valid);
+            copy_16(at, keys + row * D * 2, valid);
+            copy_16(at + N * D * 2, keys + a.values + row * D * 2, valid);
         }
     }
+}
+
+template <int D, int N, bool F8, typename T>
+__device__ __forceinline__ void bring_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w, int position)
+{
+    if constexpr (F8)
+        widen_keys<D, N>(to, a, w, position);
+    else
+        copy_keys<D, N>(to, a, w, position);
 }
 
 /* A warp's 16 rows; lane 4 * g + t has rows g and g + 8. l is only this lane's part of the sum. */
@@ -196,7 +238,7 @@ __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &
 
 /* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one item and head, the last
  * items (which see most) first; a warp 16 rows. Shared memory: prefill_shared_bytes(D). */
-template <typename T, int D>
+template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attention_call<T> a)
 {
     constexpr int N = prefill_keys(D), STAGE_BYTES = 2 * N * D * sizeof(T);
@@ -214,11 +256,11 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attenti
 
     int position = first_seen(w.first, a.window) / N * N;
     copy_queries<D>(q, a, w);
-    copy_keys<D, N>(keys, a, w, position);
+    bring_keys<D, N, F8>(keys, a, w, position);
     copy_commit();
     for (; position < w.end; position += N) {
         if (position + N < w.end)
-            copy_keys<D, N>(next, a, w, position + N);
+            bring_keys<D, N, F8>(next, a, w, position + N);
         copy_commit();
         copy_wait<1>();
         __syncthreads();

@@ -64,7 +64,7 @@ template <typename T>
 static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qkv, heads h, const kv_cache *kv,
                                    int layer, int window)
 {
-    size_t head = (size_t)kv->page_len * (size_t)kv->head_dim, half = (size_t)kv->n_kv_heads * head;
+    size_t head = kv_block_bytes(kv), half = (size_t)kv->n_kv_heads * head;
     unsigned tiles = (unsigned)(kv->page_len / TILE);
     attention_call<T> a = {};
     a.s = cu->step;
@@ -77,8 +77,9 @@ static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qk
     a.qkv_cols = qkv->cols;
     a.scale = (float)(M_LOG2E / sqrt((double)h.head_dim));
     a.page_stride = (size_t)kv->n_layers * 2 * half;
+    a.head_stride = head;
     a.values = half;
-    a.kv = (const T *)kv->data + (size_t)layer * 2 * half;
+    a.kv = (const char *)kv->data + (size_t)layer * 2 * half;
     a.qkv = (const T *)qkv->data;
     a.y = (T *)y->data;
     return a;
@@ -102,11 +103,11 @@ static decode_grid grid_for(const cuda_backend *cu)
     int group = h.n_heads / h.n_kv_heads, queries = group < QUERIES ? group : QUERIES, slices = decode_slices(h, group);
     int n_items = cu->shape.max_decode_items, n_units = (cu->shape.decode_only ? cu->shape.n_rows : n_items) * slices;
     size_t per_sm = cu->arch >= 90 ? 228 << 10 : 164 << 10, reserved = 1024;
-    decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms, decode_shared_bytes(h.head_dim, DECODE_MAX_WARPS, queries)};
+    decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms, decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, DECODE_MAX_WARPS, queries)};
     bool few = n_units <= cu->n_sms;
     if (!few || g.shared + reserved > per_sm) {
         g.warps = DECODE_MAX_WARPS / 2;
-        g.shared = decode_shared_bytes(h.head_dim, g.warps, queries);
+        g.shared = decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, g.warps, queries);
     }
     if (!few) {
         int fit = (int)(per_sm / (g.shared + reserved));
@@ -125,38 +126,51 @@ int cuda_decode_teams(const cuda_backend *cu)
     return g.blocks / g.team;
 }
 
-template <typename T, int D> static void decode(cuda_backend *cu, const attention_call<T> &a)
+template <typename T, int D, bool F8> static void decode(cuda_backend *cu, const attention_call<T> &a)
 {
     decode_grid g = grid_for(cu);
     decode_parts parts;
     CHECK(lay_out_parts(&parts, cu->attention_parts, &cu->limit) <= cu->attention_parts_bytes);
-    allow_shared(cu, decode_kernel<T, D>, g.shared);
-    launch_clusters(cu, "attention", decode_kernel<T, D>, g.blocks, g.warps * 32, g.shared, g.team, a, parts, g.team);
+    allow_shared(cu, decode_kernel<T, D, F8>, g.shared);
+    launch_clusters(cu, "attention", decode_kernel<T, D, F8>, g.blocks, g.warps * 32, g.shared, g.team, a, parts, g.team);
 }
 
-template <typename T, int D> static void prefill(cuda_backend *cu, const attention_call<T> &a)
+template <typename T, int D, bool F8> static void prefill(cuda_backend *cu, const attention_call<T> &a)
 {
     size_t shared = prefill_shared_bytes(D);
     dim3 grid(a.h.n_heads, cu->shape.n_prefill_items);
-    allow_shared(cu, prefill_kernel<T, D>, shared);
-    launch(cu, "attention", prefill_kernel<T, D>, grid, PREFILL_THREADS, shared, a);
+    allow_shared(cu, prefill_kernel<T, D, F8>, shared);
+    launch(cu, "attention", prefill_kernel<T, D, F8>, grid, PREFILL_THREADS, shared, a);
 }
 
-template <typename T, int D> static void attend(cuda_backend *cu, const attention_call<T> &a)
+template <typename T, int D, bool F8> static void attend(cuda_backend *cu, const attention_call<T> &a)
 {
     if (cu->shape.n_prefill_items > 0)
-        prefill<T, D>(cu, a);
+        prefill<T, D, F8>(cu, a);
     if (cu->shape.max_decode_items > 0)
-        decode<T, D>(cu, a);
+        decode<T, D, F8>(cu, a);
 }
 
-template <typename T> static void attend_plain(cuda_backend *cu, const attention_call<T> &a)
+template <typename T, bool F8> static void attend_plain(cuda_backend *cu, const attention_call<T> &a)
 {
     CHECK(a.h.head_dim <= PLAIN_MAX_HEAD_DIM);
     dim3 prefills(a.h.n_heads, cu->shape.n_prefill_items);
-    launch(cu, "attention", plain_prefill_kernel<T>, prefills, PLAIN_WARPS * 32, 0, a);
+    launch(cu, "attention", plain_prefill_kernel<T, F8>, prefills, PLAIN_WARPS * 32, 0, a);
     int decodes = (cu->shape.max_decode_items * a.h.n_heads + PLAIN_WARPS - 1) / PLAIN_WARPS;
-    launch(cu, "attention", plain_decode_kernel<T>, decodes, PLAIN_WARPS * 32, 0, a);
+    launch(cu, "attention", plain_decode_kernel<T, F8>, decodes, PLAIN_WARPS * 32, 0, a);
+}
+
+template <typename T, bool F8> static void attend_by_size(cuda_backend *cu, const attention_call<T> &a)
+{
+    int d = a.page_len % TILE == 0 ? a.h.head_dim : 0;
+    if (d == 64)
+        attend<T, 64, F8>(cu, a);
+    else if (d == 128)
+        attend<T, 128, F8>(cu, a);
+    else if (d == 256)
+        attend<T, 256, F8>(cu, a);
+    else
+        attend_plain<T, F8>(cu, a);
 }
 
 template <typename T>
@@ -164,15 +178,10 @@ static void attend_any(cuda_backend *cu, tensor *y, const tensor *qkv, heads h, 
                        int window)
 {
     attention_call<T> a = make_call<T>(cu, y, qkv, h, kv, layer, window);
-    int d = kv->page_len % TILE == 0 ? h.head_dim : 0;
-    if (d == 64)
-        attend<T, 64>(cu, a);
-    else if (d == 128)
-        attend<T, 128>(cu, a);
-    else if (d == 256)
-        attend<T, 256>(cu, a);
+    if (kv->type == DTYPE_F8)
+        attend_by_size<T, true>(cu, a);
     else
-        attend_plain(cu, a);
+        attend_by_size<T, false>(cu, a);
 }
 
 void cuda_attention(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv, int layer,
@@ -182,6 +191,6 @@ void cuda_attention(backend *be, tensor *y, const tensor *qkv, heads h, const ba
     const heads *limit = &cuda_of(be)->limit.h;
     CHECK(h.n_heads == limit->n_heads && h.n_kv_heads == limit->n_kv_heads && h.head_dim == limit->head_dim);
     CHECK(h.n_heads % h.n_kv_heads == 0 && y->cols == h.n_heads * h.head_dim && kv->head_dim == h.head_dim);
-    CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && kv->type == be->act);
+    CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && kv->type == (cuda_of(be)->limit.kv_fp8 ? DTYPE_F8 : be->act));
     BY_ACT(attend_any, cuda_of(be), y, qkv, h, kv, layer, window);
 }

@@ -15,7 +15,7 @@
  * A warp owns 256 adjacent columns of one row of one projection, a lane 8 of them, so that a row of B is
  * one 16-byte load. Rows of one adapter are adjacent, and the warps of a block own the same columns of
  * adjacent rows where they can: they find B in L1. */
-#include "backend/cuda/kernel.cuh"
+#include "backend/cuda/fp8.cuh"
 #include "backend/cuda/mailbox.cuh"
 
 enum {
@@ -247,6 +247,24 @@ template <typename T> static __device__ T *kv_at(const kv_cache &kv, int slot, i
     return (T *)kv.data + (block * kv.page_len + slot % kv.page_len) * kv.head_dim;
 }
 
+/* The lane's 8 numbers of a head, from column `at` of it, to an F8 cache; all lanes of the head take part. */
+static __device__ __forceinline__ void store_fp8(const kv_cache &kv, int slot, int layer, int kind, int head, int at,
+                                                 const float (&x)[LANE_COLS], bool stores)
+{
+    float most = 0.0f;
+    for (int j = 0; j < LANE_COLS; j++)
+        most = fmaxf(most, fabsf(x[j]));
+    for (int i = kv.head_dim / LANE_COLS / 2; i > 0; i >>= 1)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, i));
+    if (!stores)
+        return;
+    float scale = fp8_scale(most);
+    fp8_slot to = fp8_slot_at(kv, slot, layer, kind, head);
+    *(uint2 *)(to.numbers + at) = fp8_of_floats(x, 1.0f / scale);
+    if (at == 0)
+        *to.scale = scale;
+}
+
 /* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and
  * values go into their row's slot of the cache. A block owns BLOCK_ROWS rows of 256 columns of q, k or v, a
  * warp one row; head_dim divides 256 and is at least 16. Shared: for each row RANKS floats of v, and head_dim of
@@ -295,7 +313,9 @@ expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
         norm_head(x, norm, job.eps, h.head_dim, at);
     if (part < 2)
         rotate(x, cosine, sine, half, at);
-    if (inside && part == 0)
+    if (part > 0 && job.kv.type == DTYPE_F8)
+        store_fp8(job.kv, slot, job.layer, part - 1, col / h.head_dim, at, x, inside && slot >= 0);
+    else if (inside && part == 0)
         store_n(place, x);
     else if (inside && slot >= 0)
         store_n(kv_at<T>(job.kv, slot, job.layer, part - 1, col / h.head_dim) + at, x);
@@ -317,7 +337,8 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     cuda_backend *cu = cuda_of(be);
     const tensor *q_w = &norms->q_w, *k_w = &norms->k_w;
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && qkv->type == be->act);
-    CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim && kv->type == be->act);
+    CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim);
+    CHECK(kv->type == be->act || kv->type == DTYPE_F8);
     if (cu->shape.fused && h.head_dim >= 16 && WARP_COLS % h.head_dim == 0) {
         rope_job job = {h,        (const float *)q_w->data, (const float *)k_w->data, norms->eps,
                         inv_freq, *kv,                      layer};

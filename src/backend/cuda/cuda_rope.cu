@@ -1,5 +1,5 @@
 /* cuda_rope.cu - head norms, rotary embedding, and appending keys and values to the KvCache */
-#include "backend/cuda/kernel.cuh"
+#include "backend/cuda/fp8.cuh"
 
 /* x = x / sqrt(mean(x^2) + eps) * w for each query and key head of each row. A warp owns one head of one
  * row, a lane vectors of V numbers of it. No shared memory. */
@@ -59,7 +59,7 @@ void cuda_head_norm(backend *be, tensor *qkv, heads h, const tensor *q_w, const 
 
 /* Where a row's keys and values go: one layer of the KvCache. */
 template <typename T> struct page_target {
-    T *keys;                    /* this layer's keys in page 0 */
+    T *keys;                    /* this layer's keys in page 0; NULL: they are not written */
     size_t page_stride, values; /* numbers from a page to the next, from keys to values */
     int page_len;
 };
@@ -77,7 +77,7 @@ rope_append_kernel(T *qkv, int cols, heads h, const float *inv_freq, step s, pag
     for (int i = 0; i < V; i++)
         sincosf(position * inv_freq[pair + i], &sine[i], &cosine[i]);
     int page = max(slot, 0) / to.page_len, place = max(slot, 0) % to.page_len;
-    T *keys = to.keys + page * to.page_stride + (size_t)place * h.head_dim;
+    T *keys = to.keys ? to.keys + page * to.page_stride + (size_t)place * h.head_dim : NULL;
     wait_for_previous();
     for (int head = blockIdx.y * blockDim.y + threadIdx.y; head < h.n_heads + 2 * h.n_kv_heads;
          head += gridDim.y * blockDim.y) {
@@ -94,7 +94,7 @@ rope_append_kernel(T *qkv, int cols, heads h, const float *inv_freq, step s, pag
             store_n(x, lo);
             store_n(x + half, hi);
         }
-        if (head >= h.n_heads && slot >= 0) {
+        if (head >= h.n_heads && slot >= 0 && to.keys) {
             int kv_head = (head - h.n_heads) % h.n_kv_heads;
             size_t kind = head < h.n_heads + h.n_kv_heads ? 0 : to.values;
             T *y = keys + kind + (size_t)kv_head * to.page_len * h.head_dim + pair;
@@ -104,11 +104,42 @@ rope_append_kernel(T *qkv, int cols, heads h, const float *inv_freq, step s, pag
     }
 }
 
+/* Keys and values of a row, rotated already, into an F8 cache. A warp owns one head of either. */
+template <typename T>
+static __global__ void __launch_bounds__(128)
+append_fp8_kernel(const T *qkv, int n_rows, int cols, heads h, step s, kv_cache kv, int layer)
+{
+    int unit = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    int row = unit / (2 * h.n_kv_heads), head = unit % (2 * h.n_kv_heads);
+    wait_for_previous();
+    let_next_start();
+    int slot = row < n_rows ? s.kv_slot[row] : -1;
+    if (slot < 0)
+        return;
+    const T *x = qkv + (size_t)row * cols + (size_t)(h.n_heads + head) * h.head_dim;
+    fp8_slot to = fp8_slot_at(kv, slot, layer, head / h.n_kv_heads, head % h.n_kv_heads);
+    float most = 0.0f;
+    for (int i = lane; i < h.head_dim; i += 32)
+        most = fmaxf(most, fabsf(to_float(x[i])));
+    float scale = fp8_scale(warp_max(most));
+    for (int i = lane; i < h.head_dim; i += 32)
+        to.numbers[i] = __nv_cvt_float_to_fp8(to_float(x[i]) / scale, __NV_SATFINITE, __NV_E4M3);
+    if (lane == 0)
+        *to.scale = scale;
+}
+
+template <typename T> static void append_fp8(cuda_backend *cu, const tensor *qkv, heads h, const kv_cache *kv, int layer)
+{
+    int warps = qkv->rows * 2 * h.n_kv_heads;
+    launch(cu, "rope_append", append_fp8_kernel<T>, (warps + 3) / 4, 128, 0, (const T *)qkv->data, qkv->rows, qkv->cols, h, cu->step, *kv,
+           layer);
+}
+
 template <typename T, int V>
 static void rope_append(cuda_backend *cu, tensor *qkv, heads h, const float *inv_freq, kv_cache *kv, int layer)
 {
     size_t kind = (size_t)kv->n_kv_heads * (size_t)kv->page_len * (size_t)kv->head_dim;
-    T *keys = (T *)kv->data + (size_t)layer * 2 * kind;
+    T *keys = kv->type == DTYPE_F8 ? NULL : (T *)kv->data + (size_t)layer * 2 * kind;
     page_target<T> to = {keys, (size_t)kv->n_layers * 2 * kind, kind, kv->page_len};
     /* Few rows: a head per thread, to be done soon. Many: four, which share the angles. */
     int across = h.head_dim / 2 / V, down = across < 128 ? 128 / across : 1;
@@ -126,6 +157,8 @@ static void rope_append_by_size(cuda_backend *cu, tensor *qkv, heads h, const fl
         rope_append<T, 8>(cu, qkv, h, inv_freq, kv, layer);
     else
         rope_append<T, 1>(cu, qkv, h, inv_freq, kv, layer);
+    if (kv->type == DTYPE_F8)
+        append_fp8<T>(cu, qkv, h, kv, layer);
 }
 
 void cuda_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv,
@@ -133,6 +166,7 @@ void cuda_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, 
 {
     (void)b;
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && h.head_dim % 2 == 0 && h.head_dim <= 256);
-    CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim && kv->type == be->act);
+    CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim);
+    CHECK(kv->type == be->act || kv->type == DTYPE_F8);
     BY_ACT(rope_append_by_size, cuda_of(be), qkv, h, inv_freq, kv, layer);
 }

@@ -23,7 +23,7 @@ enum { TEAM = 8, WARPS = 16, THREADS = 32 * WARPS, BITS = 8, BINS = 1 << BITS, T
 
 typedef unsigned long long word;
 
-/* A sample_spec as the device reads it. seen, banned: places in the list of ints behind the specs. */
+/* A sample_spec as the device reads it. seen, banned, biased, mask: places in the list of ints behind the specs. */
 typedef struct {
     double u;                   /* the draw */
     int draws;                  /* 0: greedy */
@@ -32,6 +32,8 @@ typedef struct {
     float top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int n_seen, seen;           /* tokens, then as many counts */
     int n_banned, banned;
+    int n_bias, biased;         /* tokens, then as many floats */
+    int mask;                   /* -1: none */
     int n_logprobs;
 } row_spec;
 
@@ -152,12 +154,25 @@ static __device__ word max_key(const float *x, int from, int to, int lane, bool 
     return warp_max_word(finite && isnan(zeros) ? ~0ull : key);
 }
 
-/* z = the logits with penalties and bans. */
+/* z = the logits that the mask allows. A thread writes those that it reads in loops by lanes. */
+template <int BLOCKS> static __device__ void mask_logits(team_row<BLOCKS> &r, const int *list)
+{
+    const unsigned *mask = r.spec.mask < 0 ? NULL : (const unsigned *)list + r.spec.mask;
+    for (int i = r.from + r.lane; i < r.to; i += 32)
+        r.z[i - r.base] = !mask || (mask[i >> 5] >> (i & 31) & 1) ? r.logits[i] : -INFINITY;
+}
+
+/* z = these with bias, penalties and bans. */
 template <int BLOCKS> static __device__ void change(team_row<BLOCKS> &r, const int *list)
 {
     const row_spec &s = r.spec;
-    for (int i = r.from + r.lane; i < r.to; i += 32)
-        r.z[i - r.base] = r.logits[i];
+    mask_logits(r, list);
+    __syncthreads();
+    for (int i = threadIdx.x; i < s.n_bias; i += THREADS) {
+        int token = list[s.biased + i];
+        if (token >= r.base && token < r.end)
+            r.z[token - r.base] = __fadd_rn(r.z[token - r.base], __int_as_float(list[s.biased + s.n_bias + i]));
+    }
     __syncthreads();
     for (int i = threadIdx.x; i < s.n_seen; i += THREADS) {
         int token = list[s.seen + i], count = list[s.seen + s.n_seen + i];
@@ -418,7 +433,7 @@ template <int BLOCKS> static __device__ int draw(team_row<BLOCKS> &r, const floa
 template <int BLOCKS> static __device__ int choose(team_row<BLOCKS> &r, const int *list, word key)
 {
     const float *x = r.logits + r.from;
-    if (r.spec.n_seen > 0 || r.spec.n_banned > 0) {
+    if (r.spec.n_seen > 0 || r.spec.n_banned > 0 || r.spec.n_bias > 0 || r.spec.mask >= 0) {
         change(r, list);
         x = r.z + r.from - r.base;
         key = team_max(r, max_key(x, r.from, r.to, r.lane, false));
@@ -428,17 +443,18 @@ template <int BLOCKS> static __device__ int choose(team_row<BLOCKS> &r, const in
     return r.spec.draws ? draw(r, x, value_of(key)) : id_of(key);
 }
 
-/* The n likeliest tokens, the i-th key in lane i of the team's first warp: each warp finds its own, the
- * first one those of all. */
-template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, int n)
+/* The n likeliest tokens of those that are allowed, x being this warp's logits; the i-th key in lane i of the team's
+ * first warp: each warp finds its own, the first one those of all. */
+template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, const float *x, int n)
 {
+    const word masked = key_of(-INFINITY, 0);           /* not below that of any masked token */
     word last = ~0ull, mine = 0;
     for (int k = 0; k < n; k++) {
         word best = 0;
 #pragma unroll 8
         for (int i = r.from + r.lane; i < r.to; i += 32) {
-            word key = key_of(r.logits[i], i);
-            best = key < last && key > best ? key : best;
+            word key = key_of(x[i - r.from], i);
+            best = key < last && key > best && key > masked ? key : best;
         }
         last = warp_max_word(best);
         if (r.lane == 0)
@@ -506,8 +522,15 @@ sample_rows(sample_job job)
         r.z = job.z ? job.z + ((size_t)row * BLOCKS + blockIdx.x) * ids : slice;
         token = token < 0 ? -1 : choose(r, job.list, key);
         if (token >= 0 && r.spec.n_logprobs >= 0) {
-            double log_sum = value_of(key) + log(exp_sum(r, r.logits + r.from, value_of(key), 1.0f, NULL));
-            word top = find_top(r, r.spec.n_logprobs);
+            const float *x = r.logits + r.from;
+            if (r.spec.mask >= 0) {
+                __syncthreads();                        /* others may still walk through z */
+                mask_logits(r, job.list);
+                x = r.z + r.from - r.base;
+                key = team_max(r, max_key(x, r.from, r.to, r.lane, false));
+            }
+            double log_sum = value_of(key) + log(exp_sum(r, x, value_of(key), 1.0f, NULL));
+            word top = find_top(r, x, r.spec.n_logprobs);
             if (r.warp == 0)
                 write_logprobs(r, &job.result[row], token, log_sum, top);
         }
@@ -627,8 +650,13 @@ static bool has_penalty(const sample_spec *s)
     return s->n_seen > 0 && (s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0);
 }
 
+static int mask_words(int vocab)
+{
+    return (vocab + 31) / 32;
+}
+
 /* The spec for the device, its lists copied to list + *at. */
-static row_spec pack(const sample_spec *s, int *list, int *at)
+static row_spec pack(const sample_spec *s, int vocab, int *list, int *at)
 {
     row_spec r = {};
     r.u = rng_uniform(s->seed, s->position);
@@ -648,28 +676,39 @@ static row_spec pack(const sample_spec *s, int *list, int *at)
     memcpy(list + r.seen, s->seen, (size_t)r.n_seen * sizeof(int));
     memcpy(list + r.seen + r.n_seen, s->seen_output, (size_t)r.n_seen * sizeof(int));
     memcpy(list + r.banned, s->banned, (size_t)r.n_banned * sizeof(int));
-    *at = r.banned + r.n_banned;
+    r.n_bias = s->n_bias;
+    r.biased = r.banned + r.n_banned;
+    memcpy(list + r.biased, s->biased, (size_t)r.n_bias * sizeof(int));
+    memcpy(list + r.biased + r.n_bias, s->bias, (size_t)r.n_bias * sizeof(float));
+    *at = r.biased + 2 * r.n_bias;
+    r.mask = s->mask ? *at : -1;
+    if (s->mask) {
+        memcpy(list + r.mask, s->mask, (size_t)mask_words(vocab) * sizeof(int));
+        *at += mask_words(vocab);
+    }
     return r;
 }
 
 /* All specs, then the lists. True when every row just wants its largest logit. */
-static bool pack_all(char *packed, const sample_spec *spec, int n)
+static bool pack_all(char *packed, const sample_spec *spec, int n, int vocab)
 {
     row_spec *r = (row_spec *)packed;
     bool plain = true;
     int at = 0;
     for (int i = 0; i < n; i++) {
-        r[i] = pack(&spec[i], (int *)(r + n), &at);
-        plain = plain && !r[i].draws && r[i].n_seen == 0 && r[i].n_banned == 0 && r[i].n_logprobs < 0;
+        r[i] = pack(&spec[i], vocab, (int *)(r + n), &at);
+        plain = plain && !r[i].draws && r[i].n_seen == 0 && r[i].n_banned == 0 && r[i].n_bias == 0 && r[i].mask < 0 &&
+                r[i].n_logprobs < 0;
     }
     return plain;
 }
 
-static size_t list_bytes(const sample_spec *spec, int n)
+static size_t list_bytes(const sample_spec *spec, int n, int vocab)
 {
     size_t ints = 0;
     for (int i = 0; i < n; i++)
-        ints += 2 * (size_t)(has_penalty(&spec[i]) ? spec[i].n_seen : 0) + (size_t)spec[i].n_banned;
+        ints += 2 * (size_t)(has_penalty(&spec[i]) ? spec[i].n_seen : 0) + (size_t)spec[i].n_banned + 2 * (size_t)spec[i].n_bias +
+                (spec[i].mask ? (size_t)mask_words(vocab) : 0);
     return ints * sizeof(int);
 }
 
@@ -678,12 +717,12 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
     cuda_backend *cu = cuda_of(be);
     sampler *s = cu->sampler;
     turn *t = &s->turns[s->n_sampled++ % TURNS];
-    size_t specs = (size_t)n * sizeof(row_spec), bytes = specs + list_bytes(spec, n);
+    size_t specs = (size_t)n * sizeof(row_spec), bytes = specs + list_bytes(spec, n, logits->cols);
     err ignored;
     CHECK(s->n_sampled - s->n_collected <= 2 && n <= s->max_rows && n <= logits->rows);
     CHECK(logits->type == DTYPE_F32 && logits->cols <= s->blocks * WARPS * s->stretch);
     if (reserve_packed(cu, t, bytes, &ignored) == 0) {
-        bool plain = pack_all(t->packed, spec, n);
+        bool plain = pack_all(t->packed, spec, n, logits->cols);
         if (!plain)
             cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream),
                       "sample");

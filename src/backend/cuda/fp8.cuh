@@ -45,6 +45,41 @@ template <typename T> static __device__ __forceinline__ void widen_fp8(unsigned 
     }
 }
 
+static __device__ __forceinline__ float fp8_to_float(uint8_t x)
+{
+    __half_raw h = __nv_cvt_fp8_to_halfraw(x, __NV_E4M3);
+    return __half2float(*(__half *)&h);
+}
+
+/* Eight numbers, over their scale, as FP8. */
+static __device__ __forceinline__ uint2 fp8_of_floats(const float (&x)[8], float by)
+{
+    uint2 out;
+    unsigned short pair[4];
+    for (int i = 0; i < 4; i++)
+        pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(x[2 * i] * by, x[2 * i + 1] * by), __NV_SATFINITE, __NV_E4M3);
+    out.x = pair[0] | (unsigned)pair[1] << 16;
+    out.y = pair[2] | (unsigned)pair[3] << 16;
+    return out;
+}
+
+/* The scale of a vector whose largest magnitude this is: it becomes 448. */
+static __device__ __forceinline__ float fp8_scale(float most)
+{
+    return most > 0x1p-100f ? most / 448.0f : 1.0f;
+}
+
+/* Where an F8 KvCache has keys (kind 0) or values (1) of a head: in its row's slot. */
+typedef struct { uint8_t *numbers; float *scale; } fp8_slot;
+
+static __device__ __forceinline__ fp8_slot fp8_slot_at(const kv_cache &kv, int slot, int layer, int kind, int head)
+{
+    size_t block = (((size_t)(slot / kv.page_len) * kv.n_layers + layer) * 2 + kind) * kv.n_kv_heads + head;
+    int numbers = (kv.page_len * kv.head_dim + 3) / 4 * 4, place = slot % kv.page_len;
+    uint8_t *at = (uint8_t *)kv.data + block * (size_t)(numbers + 4 * kv.page_len);
+    return {at + place * kv.head_dim, (float *)(at + numbers) + place};
+}
+
 /* Which byte of a slab's box holds a column of a row. */
 template <typename T> static __device__ __forceinline__ int byte_in_box(int row, int col)
 {

@@ -1,0 +1,14 @@
+/* mask.h - `punica bench mask`: what following a grammar costs: compiling it, and the masks of a batch */
+#ifndef PUNICA_BENCH_MASK_H
+#define PUNICA_BENCH_MASK_H
+
+typedef struct {
+    int vocab;                  /* tokens of a made-up vocabulary */
+    int batch, threads, steps;
+} mask_options;
+
+mask_options mask_options_default(void);
+
+void mask_run(const mask_options *o);
+
+#endif

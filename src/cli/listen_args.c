@@ -1,0 +1,46 @@
+/* listen_args.c - see listen_args.h */
+#include "cli/listen_args.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { MIN_KEY = 8 };
+
+static void add_key(option_list *l, const char *key)
+{
+    l->items = xrealloc(l->items, (size_t)(l->n + 1) * sizeof *l->items);
+    l->items[l->n++] = key;
+}
+
+static int check_keys(const listen_args *a, err *e)
+{
+    for (int i = 0; i < a->keys.n; i++)
+        if (strlen(a->keys.items[i]) < MIN_KEY || strpbrk(a->keys.items[i], " \t\r\n"))
+            return err_set(e, "an API key has at least %d characters and no blanks; make one with: openssl rand -hex 32", MIN_KEY);
+    return 0;
+}
+
+int listen_args_apply(listen_args *a, frontend_options *o, err *e)
+{
+    const char *key = getenv("PUNICA_API_KEY");
+    if (key)
+        add_key(&a->keys, key);
+    if (check_keys(a, e))
+        return -1;
+    o->key = a->keys.items;
+    o->n_keys = a->keys.n;
+    if (!a->host && a->port < 0)
+        return 0;
+    const char *host = a->host ? a->host : "127.0.0.1";
+    a->listen = xasprintf(strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host, a->port < 0 ? 8000 : a->port);
+    o->listen = a->listen;
+    return 0;
+}
+
+void listen_args_release(listen_args *a)
+{
+    free(a->keys.items);
+    free(a->listen);
+}

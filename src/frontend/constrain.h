@@ -1,0 +1,22 @@
+/* constrain.h - what a request demands of its output, checked where the vocabulary is known
+ *
+ * The text of a grammar is compiled here to see that a worker will be able to, with bounds on time and memory, and what was
+ * found to be right is remembered. Words that may not come become tokens. */
+#ifndef PUNICA_FRONTEND_CONSTRAIN_H
+#define PUNICA_FRONTEND_CONSTRAIN_H
+
+#include "frontend/api_request.h"
+#include "text/tokenizer.h"
+
+/* Grammars that were compiled; looks after itself, any thread. */
+typedef struct grammar_checks grammar_checks;
+grammar_checks *grammar_checks_new(void);
+void grammar_checks_free(grammar_checks *c);
+
+/* -1 with e naming the field. known may be NULL. r's input is still there. */
+int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, api_error *e);
+
+/* Whether a body asks for something that takes longer than its size suggests: to be prepared beside the loop. */
+bool constrain_takes_long(const char *body, size_t n);
+
+#endif

@@ -1,0 +1,370 @@
+/* guide.c - see guide.h */
+#include "grammar/guide.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "grammar/machine.h"
+
+#define SPARSE 1024             /* up to so many tokens are kept as a list */
+#define MAX_MACHINE (4u << 20)  /* bytes; a machine that has grown larger begins anew */
+#define MAX_WARM 16             /* states whose masks are computed ahead */
+#define MAX_KEPT (48u << 20)    /* bytes of masks that a guide keeps; further ones are computed each time */
+
+/* What may come next in a state, wherever its rule was called from. */
+typedef struct {
+    int *token, n_tokens;       /* [n_tokens] if mask is NULL */
+    uint32_t *mask;
+    int *exit, n_exits;         /* nodes of the trie, with others below, at which the rule may have ended */
+} local;
+
+typedef enum { LOCAL_UNKNOWN, LOCAL_BUSY, LOCAL_READY } local_status;
+
+struct guide {
+    grammar *g;
+    const token_trie *t;
+    atomic_int holders;
+    pthread_mutex_t lock;       /* of status and the waiting for it */
+    pthread_cond_t ready;
+    unsigned char *status;      /* [n_states] local_status */
+    size_t kept;                /* bytes */
+    local **of;                 /* [n_states] immutable once ready */
+    int *like;                  /* [n_states] the first state in which the same tokens may come: see find_alike */
+};
+
+struct guide_state {
+    guide *of;
+    machine *m;
+    int place;
+    buf text;                   /* the output's bytes: what the place is made of */
+    uint32_t *mask;
+    int masked;                 /* the place that mask is of, or PLACE_NONE - 1 */
+};
+
+/* Walking the trie. */
+
+typedef struct {
+    const token_trie *t;
+    machine *m;
+    uint32_t *mask;             /* found tokens are set here */
+    int n_found;
+    int *exit, n_exits;         /* and exits put here, if leaving is looked for */
+    size_t exit_cap;
+    bool looks_for_exits;
+} walk;
+
+static void found(walk *w, int token)
+{
+    for (; token >= 0; token = w->t->same[token]) {
+        w->mask[token >> 5] |= 1u << (token & 31);
+        w->n_found++;
+    }
+}
+
+/* The nodes from..end-1, whose parents of depth `depth` stand at `place`. */
+static void walk_nodes(walk *w, int from, int end, int depth, int place)
+{
+    const token_trie *t = w->t;
+    int at[4097];
+    const int *steps[4097];
+    at[depth] = place;
+    steps[depth] = machine_steps(w->m, place);
+    for (int i = from; i < end;) {
+        int d = t->depth[i], to = steps[d - 1][t->byte[i]];
+        if (to == PLACE_UNKNOWN)
+            to = machine_next(w->m, at[d - 1], t->byte[i]);
+        if (to == PLACE_NONE) {
+            i = t->end[i];
+            continue;
+        }
+        if (t->token[i] >= 0)
+            found(w, t->token[i]);
+        if (t->end[i] > i + 1) {
+            at[d] = to;
+            steps[d] = machine_steps(w->m, to);
+            if (w->looks_for_exits && machine_leaves(w->m, to)) {
+                w->exit = xgrow(w->exit, &w->exit_cap, (size_t)w->n_exits + 1, sizeof *w->exit);
+                w->exit[w->n_exits++] = i;
+            }
+        }
+        i++;
+    }
+}
+
+static local *compute_local(const guide *g, int state)
+{
+    int words = guide_mask_words(g->t->vocab);
+    machine *m = machine_new(g->g);
+    walk w = {.t = g->t, .m = m, .mask = XNEW_ARRAY(uint32_t, (size_t)words), .looks_for_exits = true};
+    walk_nodes(&w, 0, g->t->n, 0, machine_begin_at(m, state));
+    machine_free(m);
+    local *l = XNEW(local);
+    *l = (local){.mask = w.mask, .exit = w.exit, .n_exits = w.n_exits};
+    if (w.n_found > SPARSE)
+        return l;
+    l->token = XNEW_ARRAY(int, (size_t)w.n_found + 1);
+    for (int i = 0; i < words; i++)
+        for (uint32_t bits = w.mask[i]; bits; bits &= bits - 1)
+            l->token[l->n_tokens++] = 32 * i + __builtin_ctz(bits);
+    free(l->mask);
+    l->mask = NULL;
+    return l;
+}
+
+static void local_free(local *l)
+{
+    if (!l)
+        return;
+    free(l->token);
+    free(l->mask);
+    free(l->exit);
+    free(l);
+}
+
+static size_t bytes_of(const local *l, int vocab)
+{
+    size_t words = l->mask ? (size_t)guide_mask_words(vocab) : (size_t)l->n_tokens;
+    return sizeof *l + words * sizeof(uint32_t) + (size_t)l->n_exits * sizeof(int);
+}
+
+/* Computed by whoever comes first; others wait for it. *own: there was no room to keep it, and the caller frees it. */
+static const local *local_of(guide *g, int state, local **own)
+{
+    state = g->like[state];
+    pthread_mutex_lock(&g->lock);
+    while (g->status[state] == LOCAL_BUSY)
+        pthread_cond_wait(&g->ready, &g->lock);
+    bool mine = g->status[state] == LOCAL_UNKNOWN;
+    if (mine)
+        g->status[state] = LOCAL_BUSY;
+    pthread_mutex_unlock(&g->lock);
+    *own = NULL;
+    if (!mine)
+        return g->of[state];
+    local *l = compute_local(g, state);
+    pthread_mutex_lock(&g->lock);
+    bool room = g->kept < MAX_KEPT;
+    if (room) {
+        g->of[state] = l;
+        g->kept += bytes_of(l, g->t->vocab);
+    } else {
+        *own = l;
+    }
+    g->status[state] = room ? LOCAL_READY : LOCAL_UNKNOWN;
+    pthread_cond_broadcast(&g->ready);
+    pthread_mutex_unlock(&g->lock);
+    return l;
+}
+
+/* Two states are alike if the same bytes can be read from them, as far as the longest token goes. After k rounds, equal
+ * numbers say so for k bytes: a number is made of the state's arcs and calls with the numbers, one round before, of where
+ * they lead. (A call reads one byte at least.) So of the thousands of states that count the characters of a string, all
+ * that are far from its limits share one mask. */
+
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+    return rng_mix(h * 0x9e3779b97f4a7c15u + x);
+}
+
+static uint64_t number_of(const grammar *g, int state, const uint64_t *before)
+{
+    uint64_t h = g->accepts[state];
+    for (int k = g->arc_indptr[state]; k < g->arc_indptr[state + 1]; k++)
+        h = mix(mix(h, (uint64_t)g->arc[k].lo << 8 | g->arc[k].hi), before[g->arc[k].to]);
+    for (int k = g->call_indptr[state]; k < g->call_indptr[state + 1]; k++)
+        h = mix(mix(h, 1u << 16 | (uint64_t)g->call[k].rule), before[g->call[k].to]);
+    return h;
+}
+
+typedef struct { uint64_t number; int state; } numbered;
+
+static int by_number(const void *x, const void *y)
+{
+    const numbered *a = x, *b = y;
+    return a->number != b->number ? (a->number > b->number ? 1 : -1) : (a->state > b->state) - (a->state < b->state);
+}
+
+/* How many different numbers there are; *like: the first state of each. */
+static int group(const uint64_t *number, int n, numbered *scratch, int *like)
+{
+    int groups = 0;
+    for (int i = 0; i < n; i++)
+        scratch[i] = (numbered){number[i], i};
+    qsort(scratch, (size_t)n, sizeof *scratch, by_number);
+    for (int i = 0, first = 0; i < n; i++) {
+        if (i == 0 || scratch[i].number != scratch[i - 1].number) {
+            first = scratch[i].state;
+            groups++;
+        }
+        like[scratch[i].state] = first;
+    }
+    return groups;
+}
+
+static int *find_alike(const grammar *g, int rounds)
+{
+    int n = g->n_states, *like = XNEW_ARRAY(int, (size_t)n), groups = 0;
+    uint64_t *now = XNEW_ARRAY(uint64_t, (size_t)n), *before = XNEW_ARRAY(uint64_t, (size_t)n);
+    numbered *scratch = XNEW_ARRAY(numbered, (size_t)n);
+    for (int k = 0; k < rounds; k++) {
+        uint64_t *old = before;
+        before = now;
+        now = old;
+        for (int i = 0; i < n; i++)
+            now[i] = number_of(g, i, before);
+        if (k % 8 != 7)
+            continue;
+        int found = group(now, n, scratch, like);
+        if (found == groups)
+            break;                              /* they will not be told apart any more */
+        groups = found;
+    }
+    group(now, n, scratch, like);
+    free(scratch);
+    free(before);
+    free(now);
+    return like;
+}
+
+/* Bytes that a state takes by itself. */
+static int width_of(const grammar *g, int state)
+{
+    int n = 0;
+    for (int k = g->arc_indptr[state]; k < g->arc_indptr[state + 1]; k++)
+        n += g->arc[k].hi - g->arc[k].lo + 1;
+    return n;
+}
+
+guide *guide_new(grammar *g, const token_trie *t)
+{
+    guide *x = XNEW(guide);
+    x->g = g;
+    x->t = t;
+    atomic_init(&x->holders, 1);
+    pthread_mutex_init(&x->lock, NULL);
+    pthread_cond_init(&x->ready, NULL);
+    x->status = XNEW_ARRAY(unsigned char, (size_t)g->n_states);
+    x->of = XNEW_ARRAY(local *, (size_t)g->n_states);
+    x->like = find_alike(g, t->max_depth + 1);
+    for (int i = 0, warm = 0; i < g->n_states && warm < MAX_WARM; i++)
+        if (x->like[i] == i && width_of(g, i) > 64) {
+            local *own;
+            local_of(x, i, &own);
+            local_free(own);
+            warm++;
+        }
+    return x;
+}
+
+guide *guide_hold(guide *g)
+{
+    atomic_fetch_add(&g->holders, 1);
+    return g;
+}
+
+void guide_drop(guide *g)
+{
+    if (!g || atomic_fetch_sub(&g->holders, 1) != 1)
+        return;
+    for (int i = 0; i < g->g->n_states; i++)
+        local_free(g->of[i]);
+    free(g->of);
+    free(g->like);
+    free(g->status);
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->ready);
+    grammar_free(g->g);
+    free(g);
+}
+
+guide_state *guide_state_new(guide *g)
+{
+    guide_state *s = XNEW(guide_state);
+    *s = (guide_state){.of = guide_hold(g), .m = machine_new(g->g), .masked = PLACE_NONE - 1,
+                       .mask = XNEW_ARRAY(uint32_t, (size_t)guide_mask_words(g->t->vocab) + 1)};
+    s->place = machine_begin(s->m);
+    return s;
+}
+
+void guide_state_free(guide_state *s)
+{
+    if (!s)
+        return;
+    machine_free(s->m);
+    buf_free(&s->text);
+    free(s->mask);
+    guide_drop(s->of);
+    free(s);
+}
+
+static void follow(guide_state *s, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n && s->place != PLACE_NONE; i++)
+        s->place = machine_next(s->m, s->place, (uint8_t)text[i]);
+}
+
+/* Give back what a long output has gathered. */
+static void begin_anew(guide_state *s)
+{
+    machine_reset(s->m);
+    s->place = machine_begin(s->m);
+    s->masked = PLACE_NONE - 1;
+    follow(s, s->text.data, s->text.len);
+}
+
+bool guide_state_add(guide_state *s, int token)
+{
+    size_t n = 0;
+    const char *text = token >= 0 && token < s->of->t->vocab ? token_trie_text(s->of->t, token, &n) : NULL;
+    if (n == 0) {
+        s->place = PLACE_NONE;
+        return false;
+    }
+    buf_add(&s->text, text, n);
+    follow(s, text, n);
+    if (s->place != PLACE_NONE && machine_bytes(s->m) > MAX_MACHINE)
+        begin_anew(s);
+    return s->place != PLACE_NONE;
+}
+
+static void add_local(walk *w, const local *l)
+{
+    for (int i = 0; !l->mask && i < l->n_tokens; i++)
+        w->mask[l->token[i] >> 5] |= 1u << (l->token[i] & 31);
+    for (int i = 0, n = guide_mask_words(w->t->vocab); l->mask && i < n; i++)
+        w->mask[i] |= l->mask[i];
+}
+
+const uint32_t *guide_state_mask(guide_state *s)
+{
+    const token_trie *t = s->of->t;
+    if (s->masked == s->place)
+        return s->mask;
+    memset(s->mask, 0, (size_t)guide_mask_words(t->vocab) * sizeof *s->mask);
+    s->masked = s->place;
+    int n = 0;
+    if (s->place != PLACE_NONE)
+        machine_items(s->m, s->place, &n);
+    for (int i = 0; i < n; i++) {
+        machine_item x = machine_items(s->m, s->place, &n)[i];          /* they move when places are added */
+        local *own;
+        const local *l = local_of(s->of, x.state, &own);
+        walk w = {.t = t, .m = s->m, .mask = s->mask};
+        add_local(&w, l);
+        int after = l->n_exits ? machine_after(s->m, x.context) : PLACE_NONE;
+        for (int k = 0; after != PLACE_NONE && k < l->n_exits; k++)
+            walk_nodes(&w, l->exit[k] + 1, t->end[l->exit[k]], t->depth[l->exit[k]], after);
+        local_free(own);
+    }
+    return s->mask;
+}
+
+bool guide_state_may_end(const guide_state *s)
+{
+    return machine_may_end(s->m, s->place);
+}

@@ -1,0 +1,42 @@
+/* machine.h - a grammar being followed, byte by byte
+ *
+ * Where a text stands in its grammar is a set of items: a state of some rule's automaton, and the context in which that
+ * rule was called. A context is the set of places to return to: (state, context) pairs. Contexts and sets of items are
+ * hash-consed, so each is a number, equal ones are the same number, and a step is looked up once it has been taken. Where
+ * several ways into a rule meet they share one context: this is a graph-structured stack, and ambiguous grammars take
+ * polynomial room, as with Earley's parser.
+ *
+ * A place is a number that a machine gave for a set of items; it holds until the machine is reset. One thread. */
+#ifndef PUNICA_GRAMMAR_MACHINE_H
+#define PUNICA_GRAMMAR_MACHINE_H
+
+#include "grammar/grammar.h"
+
+typedef struct machine machine;
+
+typedef struct { int state, context; } machine_item;
+
+enum { PLACE_NONE = -1 };       /* no text goes on like this */
+enum { CONTEXT_END = 0, CONTEXT_OPEN = 1 };     /* whose rule's end is the end of all; whose end is not known */
+
+machine *machine_new(const grammar *g);         /* g is borrowed */
+void machine_free(machine *m);
+void machine_reset(machine *m);                 /* forgets all places, and the memory they took */
+size_t machine_bytes(const machine *m);         /* of memory */
+
+int machine_begin(machine *m);                          /* where an empty text stands */
+int machine_begin_at(machine *m, int state);            /* in a state, called from nobody knows where */
+int machine_after(machine *m, int context);             /* behind a rule that was called in this context; may be PLACE_NONE */
+int machine_next(machine *m, int place, uint8_t byte);  /* or PLACE_NONE */
+
+/* [256] The same as a table, for loops over many bytes; PLACE_UNKNOWN: ask machine_next(). Until the machine is reset. */
+enum { PLACE_UNKNOWN = -2 };
+const int *machine_steps(machine *m, int place);
+
+bool machine_may_end(const machine *m, int place);      /* the text may end here */
+bool machine_leaves(const machine *m, int place);       /* a rule of CONTEXT_OPEN may end here */
+
+/* The items of a place, before calls are followed. Valid until the next call. */
+const machine_item *machine_items(const machine *m, int place, int *n);
+
+#endif

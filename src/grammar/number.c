@@ -1,0 +1,224 @@
+/* number.c - see number.h */
+#include "grammar/number.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_MODULUS = 5000 };
+
+/* The shortest text that reads as this double, as digits and the power of ten before which the point stands. */
+static void shortest(double x, char *digits, int *point)
+{
+    char text[40];
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(text, sizeof text, "%.*e", precision - 1, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    int n = 0;
+    const char *p = text;
+    for (; *p && *p != 'e'; p++)
+        if (*p >= '0' && *p <= '9')
+            digits[n++] = *p;
+    digits[n] = 0;
+    *point = atoi(p + 1) + 1;
+    while (n > 1 && digits[n - 1] == '0')
+        digits[--n] = 0;
+}
+
+void number_text(const json_t *v, char *out)
+{
+    if (json_is_integer(v)) {
+        snprintf(out, NUMBER_TEXT, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        return;
+    }
+    double x = json_real_value(v);
+    char digits[40];
+    int point, n = 0;
+    if (x == 0) {
+        snprintf(out, NUMBER_TEXT, "0");
+        return;
+    }
+    shortest(fabs(x), digits, &point);
+    int len = (int)strlen(digits);
+    if (x < 0)
+        out[n++] = '-';
+    if (point <= 0)
+        out[n++] = '0';
+    for (int i = 0; i < point; i++)
+        out[n++] = i < len ? digits[i] : '0';
+    if (len > point)
+        out[n++] = '.';
+    for (int i = point; i < 0; i++)
+        out[n++] = '0';
+    for (int i = point > 0 ? point : 0; i < len; i++)
+        out[n++] = digits[i];
+    out[n] = 0;
+}
+
+static const expr *digit(build *b)
+{
+    return expr_bytes(b, '0', '9');
+}
+
+static const expr *optional(build *b, const expr *x)
+{
+    return expr_repeat(b, x, 0, 1);
+}
+
+static const expr *whole_part(build *b, int max_digits)
+{
+    return expr_either(b, expr_str(b, "0"), expr_both(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, max_digits - 1)));
+}
+
+/* "." and at least n digits. */
+static const expr *fraction(build *b, int n)
+{
+    return expr_both(b, expr_str(b, "."), expr_repeat(b, digit(b), n, REPEAT_ANY));
+}
+
+static const dfa *syntax(build *b, int max_whole, int max_fraction)
+{
+    const expr *behind = expr_sequence(b, 3, (const expr *[]){expr_str(b, "."), expr_repeat(b, digit(b), 0, max_fraction - 1),
+                                       expr_bytes(b, '1', '9')});
+    const expr *x = expr_sequence(b, 3, (const expr *[]){optional(b, expr_str(b, "-")), whole_part(b, max_whole),
+                                  max_fraction ? optional(b, behind) : expr_empty(b)});
+    return dfa_minus(b, dfa_of(b, x), dfa_of(b, expr_str(b, "-0")));
+}
+
+/* Of 15 digits together, so that each is a double of its own. */
+const dfa *number_all(build *b)
+{
+    return dfa_or(b, number_integers(b), dfa_or(b, syntax(b, 9, 6), syntax(b, 3, 12)));
+}
+
+const dfa *number_integers(build *b)
+{
+    return syntax(b, 15, 0);
+}
+
+/* A bound without its sign. */
+typedef struct { char whole[NUMBER_TEXT], fraction[NUMBER_TEXT]; } decimal;
+
+static decimal split(const char *text)
+{
+    decimal d = {.fraction = ""};
+    const char *point = strchr(text, '.');
+    size_t n = point ? (size_t)(point - text) : strlen(text);
+    memcpy(d.whole, text, n);
+    d.whole[n] = 0;
+    snprintf(d.fraction, sizeof d.fraction, "%s", point ? point + 1 : "");
+    return d;
+}
+
+static const expr *prefix(build *b, const char *text, int n, const expr *then)
+{
+    return expr_both(b, expr_text(b, text, (size_t)n), then);
+}
+
+/* Numbers without sign whose whole part is that of d, and whose fraction is larger (sign 1) or smaller; or equal. */
+static const expr *same_whole(build *b, const decimal *d, int sign, bool strict)
+{
+    const expr *x = expr_never(b), *rest = expr_repeat(b, digit(b), 0, REPEAT_ANY);
+    const char *f = d->fraction;
+    int n = (int)strlen(f);
+    for (int i = 0; i < n; i++) {
+        int lo = sign > 0 ? f[i] + 1 : '0', hi = sign > 0 ? '9' : f[i] - 1;
+        const expr *other = lo <= hi ? expr_both(b, expr_bytes(b, lo, hi), rest) : expr_never(b);
+        x = expr_either(b, x, expr_both(b, expr_str(b, "."), prefix(b, f, i, other)));
+        if (sign < 0)                           /* what ends earlier is smaller */
+            x = expr_either(b, x, i ? expr_both(b, expr_str(b, "."), expr_text(b, f, (size_t)i)) : expr_empty(b));
+    }
+    if (!strict)
+        x = expr_either(b, x, n ? expr_both(b, expr_str(b, "."), expr_str(b, f)) : expr_empty(b));
+    if (sign > 0)                               /* what goes on is larger */
+        x = expr_either(b, x, n ? expr_sequence(b, 3, (const expr *[]){expr_str(b, "."), expr_str(b, f), expr_repeat(b, digit(b), 1, REPEAT_ANY)})
+                                : fraction(b, 1));
+    return expr_both(b, expr_str(b, d->whole), x);
+}
+
+/* Numbers without sign that are larger (sign 1) or smaller than d, or equal. */
+static const expr *beyond(build *b, const decimal *d, int sign, bool strict)
+{
+    const expr *x = same_whole(b, d, sign, strict), *tail = optional(b, fraction(b, 1));
+    const char *w = d->whole;
+    int n = (int)strlen(w);
+    for (int i = 0; i < n; i++) {
+        int lo = sign > 0 ? w[i] + 1 : i == 0 && n > 1 ? '1' : '0', hi = sign > 0 ? '9' : w[i] - 1;
+        if (lo > hi)
+            continue;
+        const expr *other = expr_sequence(b, 3, (const expr *[]){expr_bytes(b, lo, hi), expr_repeat(b, digit(b), n - i - 1, n - i - 1), tail});
+        x = expr_either(b, x, prefix(b, w, i, other));
+    }
+    if (sign > 0)
+        x = expr_either(b, x, expr_sequence(b, 3, (const expr *[]){expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), n, REPEAT_ANY), tail}));
+    else if (n > 1)
+        x = expr_either(b, x, expr_both(b, whole_part(b, n - 1), tail));
+    return x;
+}
+
+const dfa *number_bounded(build *b, const json_t *bound, int sign, bool strict, const char *keyword)
+{
+    char text[NUMBER_TEXT];
+    number_text(bound, text);
+    bool negative = text[0] == '-';
+    decimal d = split(text + negative);
+    if (strlen(d.whole) > 40 || strlen(d.fraction) > 40)
+        build_fail(b, "\"%s\" is out of the range that is served", keyword);
+    const expr *any = expr_both(b, expr_either(b, expr_str(b, "0"), expr_both(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, REPEAT_ANY))),
+                                optional(b, fraction(b, 1)));
+    const expr *minus = expr_str(b, "-"), *x;
+    if (sign > 0)
+        x = negative ? expr_either(b, any, expr_both(b, minus, beyond(b, &d, -1, strict))) : beyond(b, &d, 1, strict);
+    else
+        x = negative ? expr_both(b, minus, beyond(b, &d, 1, strict)) : expr_either(b, expr_both(b, minus, any), beyond(b, &d, -1, strict));
+    const dfa *near = syntax(b, (int)strlen(d.whole), (int)strlen(d.fraction) + 1);       /* the bound itself may be longer */
+    return dfa_and(b, dfa_or(b, number_all(b), near), dfa_of(b, x));
+}
+
+/* The nodes of numbers with `behind` digits behind the point, of at most `places`: one for each remainder modulo m of the
+ * digits without the point. */
+static void add_remainders(graph *g, int first, long m, int behind, int places)
+{
+    build *b = g->b;
+    long missing = 1;                           /* 10 to the power of the digits that could still come */
+    for (int i = behind; i < places; i++)
+        missing = missing * 10 % m;
+    for (long r = 0; r < m; r++) {
+        int node = first + (int)(behind * m + r);
+        for (int c = 0; c < 10; c++) {
+            const expr *text = expr_bytes(b, '0' + c, '0' + c);
+            long next = (r * 10 + c) % m;
+            if (behind == 0)
+                graph_edge(g, node, first + (int)next, text);
+            if (behind < places)
+                graph_edge(g, node, first + (int)((behind + 1) * m + next), behind ? text : expr_both(b, expr_str(b, "."), text));
+        }
+        if (r * missing % m == 0)
+            graph_edge(g, node, 1, NULL);
+    }
+}
+
+const dfa *number_multiples(build *b, const json_t *of)
+{
+    char text[NUMBER_TEXT];
+    number_text(of, text);
+    if (text[0] == '-' || strcmp(text, "0") == 0)
+        build_fail(b, "\"multipleOf\" must be more than 0");
+    decimal d = split(text);
+    int places = (int)strlen(d.fraction);
+    char scaled[2 * NUMBER_TEXT];
+    snprintf(scaled, sizeof scaled, "%s%s", d.whole, d.fraction);
+    long m = strtol(scaled, NULL, 10);
+    if (strlen(scaled) > 15 || m > MAX_MODULUS || places > 6)
+        build_fail(b, "\"multipleOf\" of %s is not served: of %d digits at most, up to %d", text, 6, MAX_MODULUS);
+    graph g = graph_new(b);
+    int first = g.n_nodes;
+    g.n_nodes += (int)m * (places + 1);
+    graph_edge(&g, 0, first, optional(b, expr_str(b, "-")));
+    for (int behind = 0; behind <= places; behind++)
+        add_remainders(&g, first, m, behind, places);
+    return dfa_and(b, number_all(b), dfa_of(b, graph_done(&g)));
+}

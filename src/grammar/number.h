@@ -1,0 +1,23 @@
+/* number.h - sets of numbers as languages: between bounds, multiples of something
+ *
+ * Numbers are written plainly, -12.5, without an exponent and without zeros that say nothing: each has one spelling, so
+ * that numbers can be taken out of a set again. */
+#ifndef PUNICA_GRAMMAR_NUMBER_H
+#define PUNICA_GRAMMAR_NUMBER_H
+
+#include "base/json.h"
+#include "grammar/dfa.h"
+
+const dfa *number_all(build *b);                /* of up to 15 digits */
+const dfa *number_integers(build *b);
+
+/* The numbers that are at least (sign 1) or at most (sign -1) the bound, or beyond it (strict). keyword: for errors. */
+const dfa *number_bounded(build *b, const json_t *bound, int sign, bool strict, const char *keyword);
+
+const dfa *number_multiples(build *b, const json_t *of);
+
+/* How a number is written here, for languages and enumerations. out: [NUMBER_TEXT]. */
+enum { NUMBER_TEXT = 400 };
+void number_text(const json_t *v, char *out);
+
+#endif

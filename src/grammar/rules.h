@@ -1,0 +1,19 @@
+/* rules.h - the rules of a grammar while it is compiled
+ *
+ * A rule has a number as soon as somebody calls it, and gets what it matches later: so rules may call each other. */
+#ifndef PUNICA_GRAMMAR_RULES_H
+#define PUNICA_GRAMMAR_RULES_H
+
+#include "grammar/expr.h"
+
+typedef struct { const char *name; const expr *is; } grammar_rule;      /* is NULL: not known yet */
+typedef struct { build *b; grammar_rule *at; int n, cap; } rules;
+
+static inline int rules_add(rules *r, const char *name, const expr *is)
+{
+    r->at = build_grow(r->b, r->at, &r->cap, r->n + 1, sizeof *r->at);
+    r->at[r->n] = (grammar_rule){name, is};
+    return r->n++;
+}
+
+#endif

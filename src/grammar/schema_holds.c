@@ -1,0 +1,179 @@
+/* schema_holds.c - whether a value obeys a schema: for values that are given (enumerations, names of properties) */
+#include <math.h>
+#include <string.h>
+
+#include "grammar/format.h"
+#include "grammar/number.h"
+#include "grammar/regex.h"
+#include "grammar/schema_parts.h"
+
+static int length_of(const json_t *v)
+{
+    int n = 0;
+    for (size_t i = 0; i < json_string_length(v); i++)
+        n += ((unsigned char)json_string_value(v)[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static bool string_holds(schema *s, const json_t *m, const json_t *v)
+{
+    const json_t *pattern = json_object_get(m, "pattern"), *format = json_object_get(m, "format");
+    int n = length_of(v);
+    if (n < schema_count(s, m, "minLength", 0) || n > schema_count(s, m, "maxLength", 1000000000))
+        return false;
+    if (json_is_string(pattern) &&
+        !dfa_matches(regex_language(s->b, json_string_value(pattern), json_string_length(pattern), REGEX_SOMEWHERE), json_string_value(v),
+                     json_string_length(v)))
+        return false;
+    const dfa *known = json_is_string(format) && !s->any_format ? format_language(s->b, json_string_value(format)) : NULL;
+    return !known || dfa_matches(known, json_string_value(v), json_string_length(v));
+}
+
+static bool number_holds(const json_t *m, const json_t *v)
+{
+    double x = json_number_value(v);
+    const json_t *min = json_object_get(m, "minimum"), *max = json_object_get(m, "maximum"), *of = json_object_get(m, "multipleOf");
+    const json_t *above = json_object_get(m, "exclusiveMinimum"), *below = json_object_get(m, "exclusiveMaximum");
+    if (json_is_number(min) && (x < json_number_value(min) || (json_is_true(above) && x == json_number_value(min))))
+        return false;
+    if (json_is_number(max) && (x > json_number_value(max) || (json_is_true(below) && x == json_number_value(max))))
+        return false;
+    if ((json_is_number(above) && x <= json_number_value(above)) || (json_is_number(below) && x >= json_number_value(below)))
+        return false;
+    double quotient = json_is_number(of) && json_number_value(of) > 0 ? x / json_number_value(of) : 0;
+    return fabs(quotient - round(quotient)) < 1e-9;
+}
+
+static bool array_holds(schema *s, const json_t *m, const json_t *v)
+{
+    const json_t *items = json_object_get(m, "items"), *first = json_object_get(m, "prefixItems");
+    int n = (int)json_array_size(v);
+    if (n < schema_count(s, m, "minItems", 0) || n > schema_count(s, m, "maxItems", 1000000000))
+        return false;
+    if (json_is_array(items)) {
+        first = items;
+        items = json_object_get(m, "additionalItems");
+    }
+    for (int i = 0; i < n; i++) {
+        const json_t *is = i < (int)json_array_size(first) ? json_array_get(first, (size_t)i) : items;
+        if (is && !schema_holds(s, is, json_array_get(v, (size_t)i)))
+            return false;
+        for (int k = 0; k < i && json_is_true(json_object_get(m, "uniqueItems")); k++)
+            if (json_equal(json_array_get(v, (size_t)i), json_array_get(v, (size_t)k)))
+                return false;
+    }
+    return true;
+}
+
+static bool property_holds(schema *s, const json_t *m, const char *name, size_t n, const json_t *value)
+{
+    const json_t *own = json_object_getn(json_object_get(m, "properties"), name, n), *patterns = json_object_get(m, "patternProperties");
+    const json_t *others = json_object_get(m, "additionalProperties");
+    bool named = own != NULL;
+    if (own && !schema_holds(s, own, value))
+        return false;
+    const char *text;
+    size_t len;
+    json_t *is;
+    json_object_keylen_foreach((json_t *)patterns, text, len, is)
+        if (dfa_matches(regex_language(s->b, text, len, REGEX_SOMEWHERE), name, n)) {
+            named = true;
+            if (!schema_holds(s, is, value))
+                return false;
+        }
+    return named || !others || schema_holds(s, others, value);
+}
+
+static bool object_holds(schema *s, const json_t *m, const json_t *v)
+{
+    int count = (int)json_object_size(v);
+    const json_t *required = json_object_get(m, "required");
+    if (count < schema_count(s, m, "minProperties", 0) || count > schema_count(s, m, "maxProperties", 1000000000))
+        return false;
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const json_t *name = json_array_get(required, i);
+        if (json_is_string(name) && !json_object_getn(v, json_string_value(name), json_string_length(name)))
+            return false;
+    }
+    const char *name;
+    size_t n;
+    json_t *member;
+    json_object_keylen_foreach((json_t *)v, name, n, member)
+        if (!property_holds(s, m, name, n, member))
+            return false;
+    return true;
+}
+
+static bool same_value(const json_t *x, const json_t *y)
+{
+    if (json_is_number(x) && json_is_number(y))
+        return json_number_value(x) == json_number_value(y);
+    return json_equal(x, y);
+}
+
+static int count_holding(schema *s, const json_t *members, const json_t *v)
+{
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(members); i++)
+        n += schema_holds(s, json_array_get(members, i), v);
+    return n;
+}
+
+static const json_t *unless(bool done, const json_t *m, const char *keyword)
+{
+    return done ? NULL : json_object_get(m, keyword);
+}
+
+static bool combinations_hold(schema *s, const json_t *m, unsigned done, const json_t *v)
+{
+    const json_t *all = unless(done & DONE_ALL, m, "allOf"), *any = unless(done & DONE_ANY, m, "anyOf");
+    const json_t *one = unless(done & DONE_ONE, m, "oneOf"), *other = unless(done & DONE_NOT, m, "not");
+    if (unless(done & DONE_REF, m, "$ref") && !schema_holds(s, schema_refer(s, m), v))
+        return false;
+    if (all && count_holding(s, all, v) != (int)json_array_size(all))
+        return false;
+    if (any && count_holding(s, any, v) == 0)
+        return false;
+    if (one && count_holding(s, one, v) != 1)
+        return false;
+    return !other || !schema_holds(s, other, v);
+}
+
+static bool given_holds(const json_t *m, const json_t *v)
+{
+    const json_t *one = json_object_get(m, "const"), *some = json_object_get(m, "enum");
+    bool among = !some;
+    for (size_t i = 0; i < json_array_size(some) && !among; i++)
+        among = same_value(json_array_get(some, i), v);
+    return among && (!one || same_value(one, v));
+}
+
+static void refuse(schema *s, const json_t *m)
+{
+    static const char *const names[] = {"if", "contains", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems",
+                                        "unevaluatedProperties", "propertyNames", "$dynamicRef", "$recursiveRef"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (json_object_get(m, names[i]))
+            build_fail(s->b, "\"%s\" is not served together with values that are given", names[i]);
+}
+
+bool schema_holds_but(schema *s, const json_t *m, unsigned done, const json_t *v)
+{
+    if (json_is_boolean(m))
+        return json_is_true(m);
+    if (!json_is_object(m))
+        build_fail(s->b, "a schema must be an object, true or false");
+    build_enter(s->b);
+    refuse(s, m);
+    bool ok = (schema_types(s, m) & schema_type_of(v)) && given_holds(m, v) && combinations_hold(s, m, done, v);
+    if (ok && json_is_string(v))
+        ok = string_holds(s, m, v);
+    if (ok && json_is_number(v))
+        ok = number_holds(m, v);
+    if (ok && json_is_array(v))
+        ok = array_holds(s, m, v);
+    if (ok && json_is_object(v))
+        ok = object_holds(s, m, v);
+    build_leave(s->b);
+    return ok;
+}

@@ -1,0 +1,211 @@
+/* schema_scalar.c - strings and numbers of a schema: see schema_parts.h */
+#include <string.h>
+
+#include "grammar/format.h"
+#include "grammar/number.h"
+#include "grammar/regex.h"
+#include "grammar/schema_parts.h"
+
+#define ANY_LENGTH 1000000000
+
+static const dfa *both(build *b, const dfa *x, const dfa *y)
+{
+    return x && y ? dfa_and(b, x, y) : x ? x : y;
+}
+
+static const dfa *pattern_of(schema *s, const json_t *v)
+{
+    if (!json_is_string(v))
+        build_fail(s->b, "\"pattern\" must be a string");
+    return regex_language(s->b, json_string_value(v), json_string_length(v), REGEX_SOMEWHERE);
+}
+
+static const dfa *format_of(schema *s, const json_t *v)
+{
+    if (!json_is_string(v))
+        build_fail(s->b, "\"format\" must be a string");
+    return format_language(s->b, json_string_value(v));
+}
+
+/* Patterns and formats; NULL: there are none. */
+static const dfa *forms(schema *s, const all_of *list)
+{
+    const dfa *x = NULL;
+    for (int i = 0; i < list->n; i++) {
+        const json_t *pattern = json_object_get(list->at[i].s, "pattern"), *format = json_object_get(list->at[i].s, "format");
+        if (list->at[i].not_by)
+            continue;
+        x = pattern ? both(s->b, x, pattern_of(s, pattern)) : x;
+        x = format ? both(s->b, x, format_of(s, format)) : x;
+    }
+    return x;
+}
+
+static void lengths(schema *s, const all_of *list, int *min, int *max)
+{
+    *min = 0;
+    *max = ANY_LENGTH;
+    for (int i = 0; i < list->n; i++) {
+        if (list->at[i].not_by)
+            continue;
+        int lo = schema_count(s, list->at[i].s, "minLength", 0), hi = schema_count(s, list->at[i].s, "maxLength", ANY_LENGTH);
+        *min = lo > *min ? lo : *min;
+        *max = hi < *max ? hi : *max;
+    }
+}
+
+/* Too many to be counted is an error, since what is made must be valid. */
+static const expr *times(schema *s, const expr *one, int min, int max)
+{
+    if (min > 20000 || (max > 20000 && max != ANY_LENGTH))
+        build_fail(s->b, "\"minLength\" and \"maxLength\" are served up to 20000");
+    return max < min ? expr_never(s->b) : expr_repeat(s->b, one, min, max == ANY_LENGTH ? REPEAT_ANY : max);
+}
+
+/* The texts among the given values of a schema that must not hold. */
+static const dfa *given_texts(schema *s, const json_t *m)
+{
+    const json_t *one = json_object_get(m, "const"), *some = json_object_get(m, "enum");
+    const expr *x = expr_never(s->b);
+    for (size_t i = 0; i < (one ? 1 : json_array_size(some)); i++) {
+        const json_t *v = one ? one : json_array_get(some, i);
+        if (json_is_string(v))
+            x = expr_either(s->b, x, expr_text(s->b, json_string_value(v), json_string_length(v)));
+    }
+    return one || some ? dfa_of(s->b, x) : NULL;
+}
+
+/* The texts that a schema allows which must not hold; it speaks of scalars only. NULL: it allows none. */
+static const dfa *negated_texts(schema *s, const json_t *m)
+{
+    if (!json_is_object(m) || !(schema_types(s, m) & TYPE_STRING))
+        return NULL;
+    all_of one = all_of_one(s, json_object_get(m, "$ref") ? schema_refer(s, m) : m);
+    if (json_object_get(one.at[0].s, "format"))         /* our languages do not have all texts of a format */
+        build_fail(s->b, "\"format\" is not served in a schema that must not hold (\"not\", \"oneOf\")");
+    const dfa *x = both(s->b, given_texts(s, one.at[0].s), schema_texts(s, &one));
+    return x ? x : json_rule_all_texts(s->b);
+}
+
+const dfa *schema_texts(schema *s, const all_of *list)
+{
+    build *b = s->b;
+    int min, max;
+    lengths(s, list, &min, &max);
+    const dfa *x = forms(s, list);
+    if (min > 0 || max < ANY_LENGTH)
+        x = both(b, x, dfa_of(b, times(s, expr_any_char(b), min, max)));
+    for (int i = 0; i < list->n; i++) {
+        const dfa *other = list->at[i].not_by ? negated_texts(s, list->at[i].s) : NULL;
+        if (other)
+            x = dfa_minus(b, x ? x : json_rule_all_texts(b), other);
+    }
+    return x;
+}
+
+static bool has_negated(const all_of *list)
+{
+    for (int i = 0; i < list->n; i++)
+        if (list->at[i].not_by)
+            return true;
+    return false;
+}
+
+const expr *schema_string(schema *s, const all_of *list)
+{
+    build *b = s->b;
+    int min, max;
+    lengths(s, list, &min, &max);
+    if (forms(s, list) || has_negated(list)) {
+        const dfa *x = schema_texts(s, list);
+        return x ? json_rule_string_of(&s->json, x) : json_rule_string(&s->json);
+    }
+    if (min == 0 && max == ANY_LENGTH)
+        return json_rule_string(&s->json);
+    return expr_sequence(b, 3, (const expr *[]){expr_str(b, "\""), times(s, json_rule_char(&s->json), min, max), expr_str(b, "\"")});
+}
+
+/* Numbers. */
+
+static const json_t *number_member(schema *s, const json_t *m, const char *keyword)
+{
+    const json_t *v = json_object_get(m, keyword);
+    if (v && !json_is_number(v))
+        build_fail(s->b, "\"%s\" must be a number", keyword);
+    return v;
+}
+
+/* A bound with its exclusive form, which is a number of its own, or true in old drafts. */
+static const dfa *bound_of(schema *s, const json_t *m, const char *keyword, const char *exclusive, int sign)
+{
+    const json_t *flag = json_object_get(m, exclusive);
+    const json_t *v = number_member(s, m, keyword), *beyond = json_is_boolean(flag) ? NULL : number_member(s, m, exclusive);
+    const dfa *x = v ? number_bounded(s->b, v, sign, json_is_true(flag), keyword) : NULL;
+    return both(s->b, x, beyond ? number_bounded(s->b, beyond, sign, true, exclusive) : NULL);
+}
+
+static const dfa *numbers_of(schema *s, const json_t *m)
+{
+    const dfa *x = both(s->b, bound_of(s, m, "minimum", "exclusiveMinimum", 1), bound_of(s, m, "maximum", "exclusiveMaximum", -1));
+    const json_t *of = number_member(s, m, "multipleOf");
+    return both(s->b, x, of ? number_multiples(s->b, of) : NULL);
+}
+
+static const dfa *integers_among(build *b, const dfa *x)
+{
+    const expr *digits = expr_repeat(b, expr_bytes(b, '0', '9'), 1, REPEAT_ANY);
+    return dfa_and(b, x, dfa_of(b, expr_both(b, expr_repeat(b, expr_str(b, "-"), 0, 1), digits)));
+}
+
+static const dfa *of_types(schema *s, unsigned types)
+{
+    build *b = s->b;
+    if (types == TYPE_INTEGER)
+        return number_integers(b);
+    return types == TYPE_FRACTION ? dfa_minus(b, number_all(b), number_integers(b)) : number_all(b);
+}
+
+static const dfa *given_numbers(schema *s, const json_t *m)
+{
+    const json_t *one = json_object_get(m, "const"), *some = json_object_get(m, "enum");
+    const expr *x = expr_never(s->b);
+    char text[NUMBER_TEXT];
+    for (size_t i = 0; i < (one ? 1 : json_array_size(some)); i++) {
+        const json_t *v = one ? one : json_array_get(some, i);
+        if (!json_is_number(v))
+            continue;
+        number_text(v, text);
+        x = expr_either(s->b, x, expr_str(s->b, text));
+    }
+    return one || some ? dfa_of(s->b, x) : NULL;
+}
+
+/* The numbers that a schema allows which must not hold; it speaks of scalars only. NULL: it allows none. */
+static const dfa *negated_numbers(schema *s, const json_t *m)
+{
+    if (json_is_object(m) && json_object_get(m, "$ref"))
+        m = schema_refer(s, m);
+    unsigned types = json_is_object(m) ? schema_types(s, m) & TYPE_NUMBER : 0;
+    if (!types)
+        return NULL;
+    const dfa *x = both(s->b, numbers_of(s, m), given_numbers(s, m));
+    return both(s->b, x, of_types(s, types));
+}
+
+const expr *schema_number(schema *s, const all_of *list, unsigned types)
+{
+    build *b = s->b;
+    const dfa *x = NULL;
+    for (int i = 0; i < list->n; i++)
+        if (!list->at[i].not_by)
+            x = both(b, x, numbers_of(s, list->at[i].s));
+    if (!x && !has_negated(list) && types != TYPE_FRACTION)
+        return types == TYPE_INTEGER ? json_rule_integer(&s->json) : json_rule_number(&s->json);
+    if (!x || types != TYPE_NUMBER)
+        x = x && types == TYPE_INTEGER ? integers_among(b, x) : both(b, x, of_types(s, types));
+    for (int i = 0; i < list->n; i++) {
+        const dfa *other = list->at[i].not_by ? negated_numbers(s, list->at[i].s) : NULL;
+        x = other ? dfa_minus(b, x, other) : x;
+    }
+    return expr_dfa(b, x);
+}

@@ -1,0 +1,156 @@
+/* grammars.c - see grammars.h */
+#include "worker/grammars.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "text/token_bytes.h"
+
+#define MAX_KEPT 128            /* grammars that nobody uses at the moment, and those that somebody does */
+
+/* One text. Between jobs_start() and its return it belongs to the compiling thread, but for key and used. */
+typedef struct entry {
+    job job;                    /* first */
+    grammars *of;
+    grammar_kind kind;
+    char *text;                 /* [n] */
+    size_t n;
+    bool busy;
+    uint64_t used;              /* when it was last asked for */
+    guide *is;                  /* NULL: failed, or busy */
+    err why;
+} entry;
+
+struct grammars {
+    vocabulary_source from;
+    jobs *compilers;
+    token_trie *vocabulary;     /* the compiling thread's until the first guide is made; immutable then */
+    entry **at;                 /* [n] */
+    size_t n, cap;
+    uint64_t clock;
+};
+
+typedef struct { const tokenizer *t; int plain; buf text; } vocabulary_reader;
+
+static const char *bytes_of(void *ctx, int id, size_t *n)
+{
+    vocabulary_reader *r = ctx;
+    buf_clear(&r->text);
+    token_bytes_in_text(r->t, r->plain, id, &r->text);
+    *n = r->text.len;
+    return r->text.data;
+}
+
+token_trie *model_vocabulary_read(void *ctx, err *e)
+{
+    const model_vocabulary *v = ctx;
+    tokenizer *t = tokenizer_load(v->model_dir, e);
+    if (!t)
+        return NULL;
+    vocabulary_reader r = {.t = t, .plain = token_plain_id(t)};
+    token_trie *trie = token_trie_new(v->vocab, bytes_of, &r);
+    buf_free(&r.text);
+    tokenizer_free(t);
+    return trie;
+}
+
+static void compile(job *j)
+{
+    entry *x = (entry *)j;
+    grammars *g = x->of;
+    if (!g->vocabulary && !(g->vocabulary = g->from.read(g->from.ctx, &x->why)))
+        return;
+    grammar *made = grammar_compile(x->kind, x->text, x->n, &x->why);
+    x->is = made ? guide_new(made, g->vocabulary) : NULL;
+}
+
+grammars *grammars_new(vocabulary_source from, jobs *compilers)
+{
+    grammars *g = XNEW(grammars);
+    *g = (grammars){.from = from, .compilers = compilers};
+    return g;
+}
+
+static void entry_free(entry *x)
+{
+    guide_drop(x->is);
+    free(x->text);
+    free(x);
+}
+
+void grammars_free(grammars *g)
+{
+    if (!g)
+        return;
+    if (g->compilers) {
+        for (job *j; (j = jobs_take_back(g->compilers));)
+            ((entry *)j)->busy = false;
+        for (size_t i = 0; i < g->n;)
+            if (g->at[i]->busy)
+                ((entry *)jobs_finished(g->compilers, true))->busy = false;
+            else
+                i++;
+        jobs_free(g->compilers);
+    }
+    for (size_t i = 0; i < g->n; i++)
+        entry_free(g->at[i]);
+    free(g->at);
+    token_trie_free(g->vocabulary);
+    free(g);
+}
+
+static void collect(grammars *g)
+{
+    for (job *j; g->compilers && (j = jobs_finished(g->compilers, false));)
+        ((entry *)j)->busy = false;
+}
+
+/* The one that was asked for longest ago goes. Whoever uses its guide still holds it. */
+static void forget_oldest(grammars *g)
+{
+    size_t oldest = g->n;
+    for (size_t i = 0; i < g->n; i++)
+        if (!g->at[i]->busy && (oldest == g->n || g->at[i]->used < g->at[oldest]->used))
+            oldest = i;
+    if (oldest == g->n)
+        return;
+    entry_free(g->at[oldest]);
+    g->at[oldest] = g->at[--g->n];
+}
+
+static entry *find(grammars *g, grammar_kind kind, const void *text, size_t n)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (g->at[i]->kind == kind && g->at[i]->n == n && (n == 0 || memcmp(g->at[i]->text, text, n) == 0))
+            return g->at[i];
+    if (g->n >= MAX_KEPT)
+        forget_oldest(g);
+    entry *x = XNEW(entry);
+    *x = (entry){.job = {compile}, .of = g, .kind = kind, .text = xmalloc(n + 1), .n = n, .busy = g->compilers != NULL};
+    if (n)
+        memcpy(x->text, text, n);
+    g->at = xgrow(g->at, &g->cap, g->n + 1, sizeof *g->at);
+    g->at[g->n++] = x;
+    if (g->compilers)
+        jobs_start(g->compilers, &x->job);
+    else
+        compile(&x->job);
+    return x;
+}
+
+grammar_status grammars_find(grammars *g, grammar_kind kind, const void *text, size_t n, guide **out, err *e)
+{
+    collect(g);
+    entry *x = find(g, kind, text, n);
+    x->used = ++g->clock;
+    if (x->busy)
+        return GRAMMAR_COMPILING;
+    if (!x->is) {
+        *e = x->why;
+        return GRAMMAR_FAILED;
+    }
+    *out = guide_hold(x->is);
+    return GRAMMAR_READY;
+}
