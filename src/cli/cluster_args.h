@@ -10,6 +10,7 @@
 #include "runner/runner.h"
 
 #define SECRET_HELP "the cluster's shared secret, one line, or two while it is changed (or environment PUNICA_SECRET)"
+#define SIGHUP_HELP "SIGHUP reads secret and certificates again and opens the log file anew."
 #define LOG_LEVEL_HELP "error, warn, info or debug (info)"
 
 #define LOG_FILE_HELP "where to log instead of standard error; SIGHUP opens it anew"

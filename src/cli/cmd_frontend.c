@@ -51,8 +51,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     const command_line line = {
         .usage = "punica frontend --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [options]",
         .about = "Speak OpenAI's API with clients and tokens with the scheduler. Lost links and restarted schedulers are\n"
-                 "not noticed by clients. SIGTERM takes no new calls and exits when the last stream\n"
-                 "has ended, or after --drain-seconds.",
+                 "not noticed by clients. SIGTERM or SIGQUIT takes no new calls and exits when the last stream has ended, or\n"
+                 "after --drain-seconds. " SIGHUP_HELP,
         .options = options};
     int status = options_parse(&line, argc, argv, e);
     if (status)

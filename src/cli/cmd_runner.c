@@ -40,7 +40,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     const command_line c = {
         .usage = "punica runner --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [--device NAME]...",
         .about = "Serve with the devices of this host: one worker process for each, started again when it dies.\n"
-                 "SIGTERM moves its requests to other runners and then exits; a second one exits at once.",
+                 "SIGTERM or SIGQUIT moves its requests to other runners and then exits; a second one exits at once.\n"
+                 SIGHUP_HELP,
         .options = options};
     int status = options_parse(&c, argc, argv, e);
     if (status)

@@ -41,7 +41,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     const command_line c = {
         .usage = "punica scheduler --listen ADDRESS --secret-file FILE [options]",
         .about = "Give requests of frontends to GPUs of runners. Frontends and runners connect to it, with the same\n"
-                 "secret; it keeps nothing on disk: restarted, it gets its requests back from the frontends.",
+                 "secret or certificates for their roles; it keeps nothing on disk: restarted, it gets its requests back from\n"
+                 "the frontends. " SIGHUP_HELP,
         .options = options};
     int status = options_parse(&c, argc, argv, e);
     if (status)
