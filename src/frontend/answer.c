@@ -1,10 +1,12 @@
 /* answer.c - see answer.h */
 #include "frontend/answer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "text/token_bytes.h"
 
 /* Tokens of the prompt that say how the output's text begins. What a detokenizer holds back depends on the last
@@ -22,7 +24,7 @@ void answer_init(answer *a, const answer_rules *r, const tokenizer *t, int plain
 void answer_echo(answer *a, const buf *prompt)
 {
     buf_add(&a->text, prompt->data, prompt->len);
-    a->end = a->text.len;
+    a->end = a->content = a->text.len;
 }
 
 static void token_free(api_token *t)
@@ -44,6 +46,8 @@ void answer_deinit(answer *a)
     for (int i = 0; i < a->n_logprobs; i++)
         logprob_free(&a->logprob[i]);
     free(a->logprob);
+    tool_calls_free(&a->calls);
+    free(a->call);
     buf_free(&a->text);
     detokenizer_deinit(&a->d);
 }
@@ -108,6 +112,37 @@ static bool ends_here(answer *a)
     return true;
 }
 
+/* Ids are made as models expect to see them again: nine letters or digits with Mistral. */
+static void name_call(api_call *c, const answer_rules *r, int number)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    uint64_t x = rng_u64(r->call_seed, (uint64_t)number);
+    int n = 0;
+    if (r->tools != TOOLS_MISTRAL)
+        n = snprintf(c->id, sizeof c->id, "call_");
+    for (int i = 0; i < 9; i++, x /= 62)
+        c->id[n++] = letters[x % 62];
+    c->id[n] = 0;
+}
+
+/* After text has come: what of it is content, and which calls it has. */
+static void look_for_calls(answer *a)
+{
+    const answer_rules *r = a->rules;
+    a->content = a->end;
+    if (r->tools == TOOLS_NONE)
+        return;
+    int before = a->calls.n;
+    a->content = tools_find(r->tools, r->tool_name, a->text.data, a->end, a->state != ANSWER_OPEN, &a->calls);
+    a->call = xgrow(a->call, &a->call_cap, (size_t)a->calls.n + 1, sizeof *a->call);
+    for (int i = 0; i < a->calls.n; i++) {
+        a->call[i].name = a->calls.at[i].name;
+        a->call[i].arguments = a->calls.at[i].arguments;
+        if (i >= before)
+            name_call(&a->call[i], r, i);
+    }
+}
+
 /* Of what the end brought, replacements for characters that never came. */
 static void drop_parts(answer *a, size_t from)
 {
@@ -117,10 +152,8 @@ static void drop_parts(answer *a, size_t from)
         a->text.len = (size_t)(first - a->text.data);
 }
 
-void answer_finish(answer *a, answer_state why)
+static void end_text(answer *a, answer_state why)
 {
-    if (a->state != ANSWER_OPEN)
-        return;
     size_t before = a->text.len;
     detokenizer_finish(&a->d, &a->text);
     if (a->rules->whole_chars && why == ANSWER_LENGTH)
@@ -129,6 +162,14 @@ void answer_finish(answer *a, answer_state why)
         return;
     a->state = why;
     a->end = a->text.len;
+}
+
+void answer_finish(answer *a, answer_state why)
+{
+    if (a->state != ANSWER_OPEN)
+        return;
+    end_text(a, why);
+    look_for_calls(a);
 }
 
 static bool is_end(const answer_rules *r, int token)
@@ -150,17 +191,24 @@ void answer_add(answer *a, int token, const Logprobs *p)
     }
     if (r->logprobs)
         add_logprob(a, token, p);
-    detokenizer_add(&a->d, token, &a->text);
-    if (ends_here(a))
+    if (r->tools != TOOLS_NONE && token == r->mark_id)
+        buf_add_str(&a->text, tools_mark(r->tools));
+    else
+        detokenizer_add(&a->d, token, &a->text);
+    if (ends_here(a)) {
+        look_for_calls(a);
         return;
+    }
     a->end = stop_safe(r->stop, r->n_stops, a->text.data, a->end, a->text.len);
     if (a->n_tokens >= r->max_tokens)
         answer_finish(a, ANSWER_LENGTH);
+    else
+        look_for_calls(a);
 }
 
 bool answer_has_news(const answer *a)
 {
-    return a->end > a->given || a->state != ANSWER_OPEN;
+    return a->content > a->given || a->calls.n > a->calls_given || a->state != ANSWER_OPEN;
 }
 
 size_t answer_size(const answer *a)
@@ -174,28 +222,37 @@ size_t answer_size(const answer *a)
 static int n_logprobs_certain(const answer *a)
 {
     int n = a->n_logprobs;
-    while (a->state == ANSWER_OPEN && n > a->logprobs_given && a->logprob[n - 1].offset >= a->end)
+    while (a->state == ANSWER_OPEN && n > a->logprobs_given && a->logprob[n - 1].offset >= a->content)
         n--;
     return n;
 }
 
-static api_choice choice_from(const answer *a, size_t from, int first_logprob)
+static const char *finish_of(const answer *a)
 {
     static const char *const names[] = {NULL, "stop", "length"};
-    return (api_choice){.text = a->text.data + from, .n = a->end - from, .finish = names[a->state],
+    bool calls = a->state == ANSWER_STOP && a->calls.n > 0 && a->rules->tools != TOOLS_NAMED;
+    return calls ? "tool_calls" : names[a->state];
+}
+
+static api_choice choice_from(const answer *a, size_t from, int first_logprob, int first_call)
+{
+    size_t end = a->content > from ? a->content : from;
+    return (api_choice){.text = a->text.data + from, .n = end - from, .finish = finish_of(a),
+                        .call = a->call ? a->call + first_call : NULL, .n_calls = a->calls.n - first_call, .first_call = first_call,
                         .has_logprobs = a->rules->logprobs, .logprob = a->logprob ? a->logprob + first_logprob : NULL,
                         .n_logprobs = n_logprobs_certain(a) - first_logprob};
 }
 
 api_choice answer_take(answer *a)
 {
-    api_choice c = choice_from(a, a->given, a->logprobs_given);
-    a->given = a->end;
+    api_choice c = choice_from(a, a->given, a->logprobs_given, a->calls_given);
+    a->given += c.n;
+    a->calls_given = a->calls.n;
     a->logprobs_given += c.n_logprobs;
     return c;
 }
 
 api_choice answer_all(const answer *a)
 {
-    return choice_from(a, 0, 0);
+    return choice_from(a, 0, 0, 0);
 }

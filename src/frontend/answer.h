@@ -5,8 +5,11 @@
 #ifndef PUNICA_FRONTEND_ANSWER_H
 #define PUNICA_FRONTEND_ANSWER_H
 
+#include <stdint.h>
+
 #include "frontend/api_reply.h"
 #include "frontend/stop.h"
+#include "frontend/tools.h"
 #include "net/wire.pb-c.h"
 #include "text/detokenizer.h"
 
@@ -20,6 +23,10 @@ typedef struct {
     int n_end_ids;
     int max_tokens, min_tokens; /* of output; before min_tokens nothing but length ends it */
     bool logprobs;
+    tools_format tools;         /* how calls of functions are written; TOOLS_NONE: all is text */
+    const char *tool_name;      /* of TOOLS_NAMED */
+    int mark_id;                /* the token of tools_mark(), which is hidden otherwise; -1: none */
+    uint64_t call_seed;         /* what ids of calls are made of */
     bool include_stop;          /* a stop string is shown */
     bool whole_chars;           /* a character that is cut off by length is left out: what is shown is then the beginning of
                                  * something that obeys the request's grammar */
@@ -35,7 +42,12 @@ typedef struct {
     answer_state state;
     int n_tokens;
     buf text;                   /* all of it, whole characters */
+    size_t content;             /* how much of what may be taken is no call of a function, nor may become one */
     size_t given;               /* how much of text has been taken */
+    tool_calls calls;
+    api_call *call;             /* [calls.n] the same as clients are told; names are those of calls */
+    size_t call_cap;
+    int calls_given;
     size_t end;                 /* how much of text may be taken now: an echo, and what no stop string can begin in */
     size_t counted, chars;      /* characters of the first bytes of text */
     api_logprob *logprob;       /* [n_logprobs] one for every token that is shown */

@@ -84,13 +84,38 @@ static json_t *usage(const api_usage *u)
                      (json_int_t)u->completion, "total_tokens", (json_int_t)(u->prompt + u->completion));
 }
 
+/* numbered: as a chunk tells it. */
+static json_t *tool_calls_of(const api_choice *c, bool numbered)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < c->n_calls; i++) {
+        const api_call *k = &c->call[i];
+        json_t *call = json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", k->id, "type", "function", "function", "name", string_of(k->name, strlen(k->name)),
+                                 "arguments", string_of(k->arguments, strlen(k->arguments)));
+        if (numbered)
+            json_object_set_new(call, "index", json_integer(c->first_call + i));
+        json_array_append_new(list, call);
+    }
+    return list;
+}
+
+static json_t *message_of(const api_choice *c)
+{
+    size_t n = c->n;
+    while (c->n_calls && n > 0 && strchr(" \n\r\t", c->text[n - 1]))
+        n--;
+    json_t *content = c->n_calls && n == 0 ? json_null() : string_of(c->text, n);
+    json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content", content);
+    if (c->n_calls)
+        json_object_set_new(message, "tool_calls", tool_calls_of(c, false));
+    return message;
+}
+
 void api_write_response(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u)
 {
     json_t *doc = head(h, false), *choices = json_array();
     for (int i = 0; i < n; i++) {
-        json_t *text = string_of(c[i].text, c[i].n);
-        if (h->chat)
-            text = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
+        json_t *text = h->chat ? message_of(&c[i]) : string_of(c[i].text, c[i].n);
         json_array_append_new(choices, choice(h, &c[i], h->chat ? "message" : "text", text));
     }
     json_object_set_new(doc, "choices", choices);
@@ -144,6 +169,10 @@ void api_write_chunk(buf *out, const api_stream *s, const api_choice *c)
         buf_add_str(out, c->n > 0 ? "{\"content\":" : "{");
     if (!s->chat || c->n > 0)
         json_add_string(out, c->text, c->n);
+    if (s->chat && c->n_calls) {
+        buf_add_str(out, c->n > 0 ? ",\"tool_calls\":" : "\"tool_calls\":");
+        json_add_take(out, tool_calls_of(c, true));
+    }
     buf_add_str(out, s->chat ? "},\"logprobs\":" : ",\"logprobs\":");
     json_add_take(out, logprobs(s->chat, c));
     end_choice(out, s, c->finish);

@@ -28,12 +28,17 @@ typedef struct {
 /* What all messages of a call begin with. */
 typedef struct { bool chat; const char *id, *model; int64_t created; } api_head;
 
+/* A function that is called. */
+typedef struct { const char *name, *arguments; char id[24]; } api_call;
+
 /* A choice, or the part of one that a chunk tells. */
 typedef struct {
     int index;
     const char *text;           /* [n] */
     size_t n;
     const char *finish;         /* NULL: it goes on */
+    const api_call *call;       /* [n_calls] */
+    int n_calls, first_call;    /* first_call: the number of call[0] in the choice */
     bool has_logprobs;
     const api_logprob *logprob; /* [n_logprobs] */
     int n_logprobs;

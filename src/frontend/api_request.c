@@ -389,7 +389,7 @@ static bool is_idle(const json_t *v, idle kind)
 static int refuse_unserved(const api_request *r, api_error *e)
 {
     static const struct { const char *name; idle kind; } fields[] = {
-        {"suffix", IDLE_EMPTY}, {"tools", IDLE_EMPTY}, {"functions", IDLE_EMPTY}, {"audio", IDLE_EMPTY}, {"chat_template", IDLE_EMPTY},
+        {"suffix", IDLE_EMPTY}, {"functions", IDLE_EMPTY}, {"audio", IDLE_EMPTY}, {"chat_template", IDLE_EMPTY},
         {"lora", IDLE_EMPTY}, {"logits_processors", IDLE_EMPTY}, {"prompt_embeds", IDLE_EMPTY}, {"guided_whitespace_pattern", IDLE_EMPTY},
         {"structural_tag", IDLE_EMPTY}, {"web_search_options", IDLE_EMPTY}, {"dry_sequence_breakers", IDLE_EMPTY},
         {"use_beam_search", IDLE_FALSE}, {"return_tokens_as_token_ids", IDLE_FALSE}, {"return_token_ids", IDLE_FALSE},
@@ -401,6 +401,9 @@ static int refuse_unserved(const api_request *r, api_error *e)
         if (v && !is_idle(v, fields[i].kind))
             return api_error_set(e, 400, fields[i].name, "unsupported_parameter", "\"%s\" is not served here", fields[i].name);
     }
+    const json_t *tools = json_member(r->input, "tools");
+    if (tools && !r->chat && !is_idle(tools, IDLE_EMPTY))
+        return api_error_set(e, 400, "tools", "unsupported_parameter", "\"tools\" are for chats (/v1/chat/completions)");
     if (json_member(r->input, "prompt_logprobs"))
         return api_error_set(e, 400, "prompt_logprobs", "unsupported_parameter", "\"prompt_logprobs\" is not served here");
     long best_of = r->n;
@@ -510,6 +513,33 @@ static int parse_template_arguments(api_request *r, api_error *e)
     return 0;
 }
 
+/* A call that is demanded is a grammar like any other. */
+static int demand_call(api_request *r, const char *name, api_error *e)
+{
+    bool many = true;
+    if (json_get_bool(r->input, "parallel_tool_calls", &many, &e->what))
+        return api_error_bad(e, "parallel_tool_calls");
+    if (r->tool_choice == CHOICE_NONE || r->tool_choice == CHOICE_AUTO)
+        return 0;
+    r->tools = name ? TOOLS_NAMED : TOOLS_REQUIRED;
+    r->tool_name = name ? xstrdup(name) : NULL;
+    json_t *schema = tools_schema(json_member(r->input, "tools"), name, many, e);
+    if (!schema)
+        return -1;
+    int rc = set_grammar_json(r, "tools", GRAMMAR_SCHEMA, schema, e);
+    json_decref(schema);
+    return rc;
+}
+
+static int parse_tools(api_request *r, api_error *e)
+{
+    const char *name;
+    if (tools_parse(r->input, &r->tool_choice, &name, e) || demand_call(r, name, e))
+        return -1;
+    r->conversation.tools = r->tool_choice == CHOICE_NONE ? NULL : json_member(r->input, "tools");
+    return 0;
+}
+
 static int parse_conversation(api_request *r, api_error *e)
 {
     const json_t *list = json_member(r->input, "messages");
@@ -519,7 +549,7 @@ static int parse_conversation(api_request *r, api_error *e)
         if (check_message(json_array_get(list, i), i, e))
             return -1;
     r->conversation.messages = list;
-    return parse_template_arguments(r, e);
+    return parse_tools(r, e) || parse_template_arguments(r, e) ? -1 : 0;
 }
 
 static int parse_fields(api_request *r, api_error *e)
@@ -573,6 +603,7 @@ void api_request_deinit(api_request *r)
         free(r->stop[i].text);
     free(r->model);
     free(r->grammar);
+    free(r->tool_name);
     free(r->how.biased);
     free(r->how.bias);
     free(r->how.allowed_ids);

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "frontend/api_error.h"
 #include "frontend/stop.h"
+#include "frontend/tools.h"
 #include "net/wire.pb-c.h"
 #include "text/chat.h"
 
@@ -47,6 +48,9 @@ typedef struct {
     int truncate;               /* 0: not; -1: to the context; else how many of the prompt's last tokens are kept */
     char *grammar;              /* what how.grammar points to */
     const char *grammar_field;  /* by which it was given; static */
+    tools_choice tool_choice;
+    tools_format tools;         /* how calls are written; of CHOICE_AUTO set by who has the chat template */
+    char *tool_name;            /* of TOOLS_NAMED */
     const json_t *bad_words;    /* borrowed: until api_request_drop_input(). Not tokens yet: see constrain.h */
     json_t *input;              /* the parsed body */
 } api_request;

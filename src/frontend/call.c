@@ -320,7 +320,9 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
     const api_request *r = &c->p->asked;
     int room = c->p->context - (int)n_prompt;
     answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .include_stop = r->include_stop,
-                          .whole_chars = r->how.grammar_kind != 0, .logprobs = r->how.n_logprobs > 0,
+                          .whole_chars = r->how.grammar_kind != 0, .tools = r->tools, .tool_name = r->tool_name,
+                          .mark_id = tools_mark(r->tools) ? tokenizer_token_id(c->s->tools.t, tools_mark(r->tools)) : -1,
+                          .call_seed = r->tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
                           .max_tokens = r->max_tokens > 0 && r->max_tokens < room ? r->max_tokens : room,
                           .min_tokens = r->how.min_tokens};
     for (int i = 0; i < c->s->n_eos && !r->how.ignore_eos; i++)

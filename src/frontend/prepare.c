@@ -23,11 +23,16 @@ typedef struct {
 } preparing;
 
 /* The conversation as the model's template writes it, and what of that is the template's own. */
-static int chat_text(const prepare_tools *w, const api_request *r, buf *out, text_spans *own, err *e)
+static int chat_text(const prepare_tools *w, api_request *r, buf *out, text_spans *own, err *e)
 {
     const chat_template *t = templates_take(w->chat, r->model, e);
     if (!t)
         return -1;
+    if (r->tool_choice == CHOICE_AUTO && (r->tools = tools_format_of(t)) == TOOLS_NONE) {
+        templates_give(w->chat, t);
+        return err_set(e, "this model's chat template shows no way to call \"tools\" that is known here; \"tool_choice\" required, or a "
+                       "function's name, does without");
+    }
     chat_input in = r->conversation;
     json_t *messages = conversation_for(t, in.messages);
     in.messages = messages;
@@ -49,11 +54,13 @@ static int encode(const preparing *w, const char *text, size_t n, const text_spa
     return rc ? api_error_bad(e, field) : 0;
 }
 
-static int chat_tokens(const preparing *w, const api_request *r, ids *out, api_error *e)
+static int chat_tokens(const preparing *w, api_request *r, ids *out, api_error *e)
 {
     buf text = {0};
     text_spans own = {0};
-    int rc = chat_text(w->tools, r, &text, &own, &e->what) ? api_error_bad(e, "messages") : 0;
+    int rc = chat_text(w->tools, r, &text, &own, &e->what);
+    if (rc)
+        api_error_bad(e, r->tool_choice == CHOICE_AUTO && r->tools == TOOLS_NONE ? "tools" : "messages");
     if (rc == 0)
         rc = encode(w, text.data, text.len, &own, "messages", out, e);
     text_spans_free(&own);
@@ -109,7 +116,7 @@ static int check_tokens(const preparing *w, const api_request *r, const ids *x, 
 
 static int encode_all(const preparing *w, prepared *p, api_error *e)
 {
-    const api_request *r = &p->asked;
+    api_request *r = &p->asked;
     int n = r->chat ? 1 : r->n_prompts;
     p->prompt = XNEW_ARRAY(ids, (size_t)n);
     p->echo = XNEW_ARRAY(buf, (size_t)n);

@@ -251,6 +251,14 @@ void chat_template_free(chat_template *c)
     free(c);
 }
 
+bool chat_template_mentions(const chat_template *c, const char *text)
+{
+    for (size_t i = 0; i < c->n_programs; i++)
+        if (memmem(c->program[i].source, c->program[i].n_source, text, strlen(text)))
+            return true;
+    return false;
+}
+
 bool chat_template_takes_parts(const chat_template *c)
 {
     return c->takes_parts;

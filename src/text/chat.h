@@ -43,6 +43,9 @@ const char *chat_template_problem(const chat_template *c);
 bool chat_template_takes_parts(const chat_template *c);
 bool chat_template_wants_parts(const chat_template *c);
 
+/* Whether a program of its has this text in its source. */
+bool chat_template_mentions(const chat_template *c, const char *text);
+
 /* What the program is given. All JSON is borrowed. */
 typedef struct {
     const json_t *messages;             /* a list of objects */
