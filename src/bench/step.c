@@ -63,7 +63,7 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     if ((*max_positions = most_positions(o, fit)) == 0)
         return err_set(e, "not enough memory on %s for %s with %d adapters of rank %d", be->name, o->shape, max_batch, o->rank);
     decode_options d = {.shape = o->shape, .rank = o->rank, .form = o->form, .kv = o->kv, .max_batch = max_batch, .max_positions = *max_positions,
-                        .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer};
+                        .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer, .masked = o->masked};
     *out = (benches){.n = o->per_layer ? 2 : 1, .layers = o->per_layer ? DEEP - SHALLOW : 1};
     for (int i = 0; i < out->n; i++) {
         d.n_layers = !o->per_layer ? 0 : i ? DEEP : SHALLOW;
@@ -107,9 +107,9 @@ static void print_row(const step_options *o, decode_rows r, double seconds, cons
     putchar('\n');
     fflush(stdout);
     if (csv)
-        fprintf(csv, "%s,%s,%s,%d,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%s,%d\n", o->per_layer ? "layer" : "step", o->shape,
+        fprintf(csv, "%s,%s,%s,%d,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%s,%d,%d\n", o->per_layer ? "layer" : "step", o->shape,
                 weights_name(o->form, QUANT_NONE, o->type), o->rank, r.batch, r.context, workload_name(r.w), r.prompt, seconds * 1e6, floor * 1e6,
-                seconds / floor, bytes->weights, bytes->adapters, bytes->kv, o->kv == KV_FP8 ? "FP8" : "act", o->tp);
+                seconds / floor, bytes->weights, bytes->adapters, bytes->kv, o->kv == KV_FP8 ? "FP8" : "act", o->tp, o->masked);
 }
 
 /* One batch at one context: every workload, with every prompt. */
@@ -150,9 +150,9 @@ static int measure_all(const step_options *o, const benches *b, int max_position
 
 static void print_heading(const step_options *o, const backend *be, double bandwidth)
 {
-    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s\n%s, %s%s, adapters of rank %d on all seven projections\n\n",
+    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s\n%s, %s%s, adapters of rank %d on all seven projections%s\n\n",
            o->per_layer ? "layer" : "step", be->name, bandwidth * 1e-12, o->shape, weights_name(o->form, QUANT_NONE, o->type),
-           o->kv == KV_FP8 ? " with a KvCache in FP8" : "", o->rank);
+           o->kv == KV_FP8 ? " with a KvCache in FP8" : "", o->rank, o->masked ? ", draws masked" : "");
     printf("batch  context workload   prompt %9s %9s    over%s  over without\n", o->per_layer ? "us" : "ms", "floor",
            o->per_layer ? "" : "  tokens/s");
 }
@@ -163,7 +163,7 @@ static int run_shape(const step_options *o, const model_config *c, err *e)
     if (o->csv && !csv)
         return err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     if (csv)
-        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes,kv,tp\n");
+        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes,kv,tp,masked\n");
     backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     benches b = {.n = 0};
     int max_positions = 0, status = be ? 0 : -1;

@@ -234,10 +234,14 @@ static void check_engine(const char *dir, const char *family)
     backend_close(be);
 }
 
-/* Split over 1, 2, 3 and 4 ranks, those that can be; whole, and over 2, with an FP8 KvCache as well. */
+/* Split over 1, 2, 3 and 4 ranks, those that can be; whole, and over 2, with an FP8 KvCache as well. PUNICA_TEST_SPLIT names one of
+ * these six by its number, from 0. */
 static void each_split(void (*check)(const char *dir, const char *family))
 {
+    const char *only = getenv("PUNICA_TEST_SPLIT");
     for (int i = 0; i < (getenv("PUNICA_TEST_QUICK") ? 2 : 6); i++) {
+        if (only && atoi(only) != i)
+            continue;
         tp = i < 4 ? i + 1 : i - 3;
         golden_kv = i < 4 ? KV_PLAIN : KV_FP8;
         printf("over %d ranks%s:\n", tp, golden_kv == KV_FP8 ? ", KvCache in FP8" : "");
