@@ -13,15 +13,16 @@
 
 /* How far a logit may be off, in parts of the row's largest, and how far all of them in the mean. These models
  * have random weights, which carry rounding further than trained ones do. A number of an FP8 KvCache that is rounded the other
- * way than the CPU's is a sixteenth off. */
+ * way than the CPU's is a sixteenth off, and the coarser the GPU's type the more are; on the CPU an FP8 KvCache by itself changes these
+ * models' logits by 0.05 to 0.11 in the mean. */
 static double tolerance(dtype act)
 {
-    return (act == DTYPE_F16 ? 0.02 : 0.15) * (golden_kv == KV_FP8 ? 4 : 1);
+    return act == DTYPE_F16 ? golden_kv == KV_FP8 ? 0.3 : 0.02 : golden_kv == KV_FP8 ? 0.6 : 0.15;
 }
 
 static double mean_tolerance(dtype act)
 {
-    return (act == DTYPE_F16 ? 0.004 : 0.03) * (golden_kv == KV_FP8 ? 4 : 1);
+    return act == DTYPE_F16 ? golden_kv == KV_FP8 ? 0.045 : 0.004 : golden_kv == KV_FP8 ? 0.08 : 0.03;
 }
 
 /* Logits of every position by the CPU. */
