@@ -161,7 +161,10 @@ void scheduler_gpu_pace(scheduler *s, double now, int gpu, bool slow);
 /* An id that is there already is an error of the frontend: ended with END_FAILED. */
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *r);
 void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id);
-void scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
+
+/* What a GPU has done. False: that cannot be, its tokens are not the next of their request or it has seen other commands than
+ * it was sent; then it is as good as lost, as by scheduler_gpus_gone(), and the caller should drop its link. */
+bool scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
 
 /* Let time pass: late requests, consolidation. Returns seconds until it wants to be called again. */
 double scheduler_tick(scheduler *s, double now);

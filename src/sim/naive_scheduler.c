@@ -603,16 +603,14 @@ static naive_request *naive_current(naive *s, int gpu, uint64_t id, uint32_t att
     return r && r->gpu == gpu && r->attempt == attempt ? r : NULL;
 }
 
-static void naive_tokens(naive *s, int gpu, const report_tokens *t)
+static bool naive_tokens(naive *s, int gpu, const report_tokens *t)
 {
     naive_request *r = naive_current(s, gpu, t->id, t->attempt);
     if (!r)
-        return;
+        return true;
     int have = r->n_tokens - r->n_prompt;
-    if (t->index != have || have + t->n > r->max_tokens) {
-        naive_end(s, r, END_FAILED);
-        return;
-    }
+    if (t->index != have || have + t->n > r->max_tokens)
+        return false;
     for (int i = 0; i < t->n; i++)
         r->token[r->n_tokens++] = t->token[i];
     naive_charge(s, r->tenant, 2 * (uint64_t)t->n);
@@ -622,6 +620,7 @@ static void naive_tokens(naive *s, int gpu, const report_tokens *t)
         r->suspect = r->confined = false;
     }
     say_tokens(&s->said, r->id, r->frontend, t->index, t->token, t->n);
+    return true;
 }
 
 static void naive_report_end(naive *s, int gpu, const report_end *e)
@@ -641,10 +640,17 @@ void naive_report(naive *s, double now, int gpu, const gpu_report *p)
     naive_gpu *g = &s->gpu[gpu];
     if (!g->up)
         return;
+    if (p->n_seen < g->n_seen || p->n_seen > (uint64_t)g->n_sent) {
+        naive_gpus_gone(s, now, &gpu, 1, false);
+        return;
+    }
     g->n_seen = p->n_seen;
     g->pages_free = p->pages_free;
     for (int i = 0; i < p->n_tokens; i++)
-        naive_tokens(s, gpu, &p->tokens[i]);
+        if (!naive_tokens(s, gpu, &p->tokens[i])) {
+            naive_gpus_gone(s, now, &gpu, 1, false);
+            return;
+        }
     for (int i = 0; i < p->n_ends; i++)
         naive_report_end(s, gpu, &p->ends[i]);
     for (naive_request *r; g->pages_free - naive_coming(s, gpu) + naive_going(g) < 0 && (r = naive_extreme(s, gpu, false));) {

@@ -92,7 +92,7 @@ static void random_report(history *h, int gpu)
     p.n_seen = (uint64_t)w->n_seen;
     int n_pages = h->model->gpu[gpu].info.n_pages;
     p.pages_free = draw(h, 6) == 0 ? draw(h, 7) - 6 : draw(h, n_pages + 1);
-    scheduler_report(h->real, h->now, gpu, &p);
+    w->up = scheduler_report(h->real, h->now, gpu, &p);
     naive_report(h->model, h->now, gpu, &p);
 }
 
