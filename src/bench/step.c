@@ -73,19 +73,20 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     return 0;
 }
 
-/* Of the whole model, or of one layer. Negative on failure. */
-static double measure(const benches *b, decode_rows r, decode_bytes *bytes, err *e)
+/* Seconds of the whole model, or of one layer: where all are short and others use the machine, the difference may be below 0. */
+static int measure(const benches *b, decode_rows r, double *seconds, decode_bytes *bytes, err *e)
 {
-    double seconds = decode_time(b->at[b->n - 1], r, bytes, e);
-    if (b->n == 1 || seconds < 0)
-        return seconds;
+    *seconds = decode_time(b->at[b->n - 1], r, bytes, e);
+    if (b->n == 1 || *seconds < 0)
+        return *seconds < 0 ? -1 : 0;
     decode_bytes less;
     double shallow = decode_time(b->at[0], r, &less, e);
     if (shallow < 0)
-        return shallow;
+        return -1;
     *bytes = (decode_bytes){(bytes->weights - less.weights) / b->layers, (bytes->adapters - less.adapters) / b->layers,
                             (bytes->kv - less.kv) / b->layers};
-    return (seconds - shallow) / b->layers;
+    *seconds = (*seconds - shallow) / b->layers;
+    return 0;
 }
 
 /* What the same step takes with less in it: 0 where that has not been measured. */
@@ -120,10 +121,10 @@ static int measure_batch(const step_options *o, const benches *b, decode_rows r,
         less.no_prompt = 0;
         for (int p = 0; p < o->n_prompts && o->run[w]; p++) {
             decode_bytes bytes;
+            double seconds;
             r.w = (workload)w;
             r.prompt = o->prompt[p];
-            double seconds = measure(b, r, &bytes, e);
-            if (seconds < 0)
+            if (measure(b, r, &seconds, &bytes, e))
                 return -1;
             if (r.prompt == 0)
                 less.no_prompt = seconds;
