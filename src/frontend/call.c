@@ -439,10 +439,13 @@ static void read_body(call *c, charged_buf *body)
 {
     api_error e;
     size_t n = body->bytes.len;
+    const char *text = n ? body->bytes.data : "";
+    prepared *p = NULL;
     if (check_call(c->s, &e))
         fail(c, &e);
-    else if (n <= MAX_PREPARED_AT_ONCE && !(c->s->preparer && constrain_takes_long(body->bytes.data, n)))
-        on_prepared(c, prepare(&c->s->tools, c->chat, n ? body->bytes.data : "", n, NULL));
+    else if (n <= MAX_PREPARED_AT_ONCE &&
+             (p = c->s->preparer ? prepare_at_once(&c->s->tools, c->chat, text, n) : prepare(&c->s->tools, c->chat, text, n, NULL)))
+        on_prepared(c, p);
     else
         c->preparing = preparer_start(c->s->preparer, c->chat, body, on_prepared, c);
     charged_buf_free(body);
