@@ -445,6 +445,23 @@ def test_outputs_are_paid_for(serve):
     assert raw(server.address, "POST", "/v1/completions", json.dumps(request(logprobs=20)))[0] == 200
 
 
+def test_bodies_do_not_end_what_runs(serve):
+    """Strangers hold all the memory there is for bodies: outputs that run have their own."""
+    server = serve("--max-memory", str(12 * MB))
+    stream = dial(server)
+    stream.sendall(post(request(stream=True, max_tokens=900, logprobs=5, ignore_eos=True)))
+    held = [dial(server) for _ in range(8)]
+    for connection in held:
+        connection.sendall(post(large(1800000))[:-1])
+    wait_for(lambda: server.metric("punica_request_memory_bytes") > 7 * MB, "they are there")
+    status, _, body = raw(server.address, "POST", "/v1/completions", json.dumps(request(max_tokens=900, logprobs=20, ignore_eos=True)))
+    assert status == 200, body
+    assert read_all_of_stream(stream).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    for connection in [stream, *held]:
+        connection.close()
+    wait_for(lambda: server.metric("punica_request_memory_bytes") == 0, "it is given back")
+
+
 def test_many_adapters(serve, tmp_path):
     """Listing thousands of adapters holds nobody up."""
     for i in range(20000):
