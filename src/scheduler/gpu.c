@@ -44,6 +44,7 @@ void gpu_prefetch(const gpu *g)
     for (int i = 0; i < g->n_running; i++) {
         __builtin_prefetch(g->running[i].r);
         __builtin_prefetch((const char *)g->running[i].r + 64);
+        __builtin_prefetch((const char *)g->running[i].r + 128);
     }
     for (int i = 0; i < g->n_running; i++)
         __builtin_prefetch(g->running[i].r->what.token + g->running[i].r->what.n_tokens, 1);

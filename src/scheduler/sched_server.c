@@ -406,7 +406,7 @@ static void take_submit(peer *p, const Request *r)
                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = int_of(r->n_prompt),
                        .max_tokens = int_of(r->max_tokens), .how = r->how.data, .how_bytes = r->how.len,
                        .digest = r->digest.data, .digest_bytes = r->digest.len,
-                       .again = r->again};
+                       .tenant = *r->tenant ? r->tenant : NULL, .weight = r->weight, .priority = r->priority, .again = r->again};
     scheduler_submit(p->server->s, now_of(p->server), p->frontend, &what);
 }
 
