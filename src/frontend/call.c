@@ -234,9 +234,10 @@ static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
         send_news(c, k);
 }
 
-static int take_memory(call *c, size_t n, api_error *e)
+/* For its prompts, or, when it runs, for more of its outputs. */
+static int take_memory(call *c, size_t n, bool runs, api_error *e)
 {
-    if (!budget_take(c->s->memory, n))
+    if (!(runs ? budget_take_more : budget_take)(c->s->memory, n))
         return api_error_set(e, 503, NULL, "out_of_memory", "too many large requests are in hand; try again later");
     c->taken += n;
     return 0;
@@ -246,7 +247,7 @@ static int take_memory(call *c, size_t n, api_error *e)
 static int pay_for_output(choice *k, api_error *e)
 {
     size_t held = answer_size(&k->a) / OUTPUT_PIECE * OUTPUT_PIECE, more = held > k->taken ? held - k->taken : 0;
-    if (more && take_memory(k->owner, more, e))
+    if (more && take_memory(k->owner, more, true, e))
         return -1;
     k->taken += more;
     return 0;
@@ -375,7 +376,7 @@ static size_t prompts_size(const call *c)
 static int submit_all(call *c, api_error *e)
 {
     const api_request *r = &c->p->asked;
-    if (take_memory(c, prompts_size(c), e))
+    if (take_memory(c, prompts_size(c), false, e))
         return -1;
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
@@ -439,10 +440,13 @@ static void read_body(call *c, charged_buf *body)
 {
     api_error e;
     size_t n = body->bytes.len;
+    const char *text = n ? body->bytes.data : "";
+    prepared *p = NULL;
     if (check_call(c->s, &e))
         fail(c, &e);
-    else if (n <= MAX_PREPARED_AT_ONCE && !(c->s->preparer && constrain_takes_long(body->bytes.data, n)))
-        on_prepared(c, prepare(&c->s->tools, c->chat, n ? body->bytes.data : "", n, NULL));
+    else if (n <= MAX_PREPARED_AT_ONCE &&
+             (p = c->s->preparer ? prepare_at_once(&c->s->tools, c->chat, text, n) : prepare(&c->s->tools, c->chat, text, n, NULL)))
+        on_prepared(c, p);
     else
         c->preparing = preparer_start(c->s->preparer, c->chat, body, on_prepared, c);
     charged_buf_free(body);

@@ -44,6 +44,7 @@ struct worker {
     uint64_t rows, context;             /* of the last, and its time; 0 rows: it has been reported */
     double seconds;
     double sent_at;                     /* the last Step */
+    bool told_of_rows;                  /* by the last Step: whoever hears no more may think that another such goes on */
     uint32_t reset;
     buf parts;                          /* tokens and ends of the next Step, packed */
     buf body, message, logprobs, key;   /* scratch */
@@ -166,6 +167,7 @@ static void take_cancel(worker *w, uint64_t id)
         return;
     engine_cancel(w->g, id);
     remove_job(w, j);
+    w->is_busy = w->is_busy && !engine_is_idle(w->g);   /* what comes next begins when it comes */
 }
 
 static bool any_waits(const worker *w)
@@ -192,6 +194,7 @@ static void end_probe(worker *w)
     if (w->is_probing)
         engine_cancel(w->g, PROBE);
     w->is_probing = false;
+    w->is_busy = w->is_busy && !engine_is_idle(w->g);
 }
 
 static void take_add(worker *w, const Request *r)
@@ -362,6 +365,7 @@ static worker_status send_step(worker *w)
     s.rows = (uint32_t)w->rows;
     s.context = w->context;
     s.micros = (uint64_t)(w->seconds * 1e6);
+    w->told_of_rows = w->rows > 0;
     w->rows = w->context = 0;
     w->seconds = 0;
     size_t n = step__get_packed_size(&s);
@@ -407,6 +411,6 @@ worker_status worker_step(worker *w, err *e)
 {
     if (run_step(w, e))
         return WORKER_FAILED;
-    bool nothing_new = w->is_loading && w->n_seen == w->n_told && w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
+    bool nothing_new = w->is_loading && !w->told_of_rows && w->n_seen == w->n_told && w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
     return nothing_new ? WORKER_GOES_ON : send_step(w);
 }
