@@ -13,7 +13,7 @@ enum { NAIVE_REQUESTS = 256, NAIVE_TOKENS = 128, NAIVE_GPUS = 12, NAIVE_FRONTEND
 typedef struct {
     uint64_t id;                /* 0: nobody */
     double arrival, since, moved;
-    int frontend, n_tokens, n_prompt, max_tokens, token[NAIVE_TOKENS];
+    int frontend, n_tokens, n_prompt, max_tokens, n_to_score, n_scored, token[NAIVE_TOKENS];
     int gpu;                    /* -1: waits */
     uint32_t attempt;
     char adapter[16];
