@@ -78,7 +78,7 @@ typedef struct {
     const int *biased;          /* [n_bias] distinct tokens */
     const float *bias;          /* [n_bias] added to their logits before penalties */
     int n_logprobs;             /* -1: none; else the chosen token's, and this many most likely */
-    bool given;                 /* the token is there already, `token`: it is not drawn but scored. Nothing above counts but n_logprobs */
+    bool given;                 /* the token is there already, `token`: it is not drawn but scored. Nothing above counts but n_logprobs, 0 or more */
     int token;
 } sample_spec;
 

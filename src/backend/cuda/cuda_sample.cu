@@ -537,7 +537,7 @@ sample_rows(sample_job job)
         token = token < 0 ? -1 : given >= 0 ? given : choose(r, job.list, key);
         if (token >= 0 && r.spec.n_logprobs >= 0) {
             const float *x = r.logits + r.from;
-            if (r.spec.mask >= 0) {
+            if (r.spec.mask >= 0 && given < 0) {
                 __syncthreads();                        /* others may still walk through z */
                 mask_logits(r, job.list);
                 x = r.z + r.from - r.base;
