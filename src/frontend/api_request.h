@@ -38,6 +38,7 @@ typedef struct {
     chat_input conversation;    /* chat; borrowed: until api_request_drop_input() */
     int n;                      /* choices for each prompt */
     bool stream, include_usage, echo;
+    int priority;               /* among those of its tenant that wait: lower is earlier, as vLLM has it */
     int max_tokens;             /* -1: as many as the context has room for; 0 only of a prompt that is echoed or scored */
     int prompt_logprobs;        /* -1: not wanted; else so many likely tokens for each of the prompt */
     bool has_seed;

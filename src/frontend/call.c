@@ -351,7 +351,7 @@ static void add_choices(call *c, int number, uint64_t seed)
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
-        const dispatch_request r = {.adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
+        const dispatch_request r = {.priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
                                     .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
                                     .n_tokens = (int)prompt->n, .n_to_score = n_to_score,
                                     .max_tokens = max_tokens || n_to_score ? max_tokens : 1, .how = &how};

@@ -2,11 +2,13 @@
 #ifndef PUNICA_SCHEDULER_REQUEST_H
 #define PUNICA_SCHEDULER_REQUEST_H
 
+#include <limits.h>
 #include <sys/queue.h>
 
 #include "base/slab.h"
 #include "scheduler/gpu_order.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/shares.h"
 #include "scheduler/wait_queue.h"
 
 struct gpu;
@@ -22,7 +24,9 @@ struct gpu;
 enum { MOST_ALONE = 3, MOST_DEATHS = 16, MOST_LOST = 16 };
 
 typedef struct request {
-    wait_item order;            /* first: a wait_item of ours is a request */
+    wait_item order;            /* first: a wait_item of ours is a request. Before it is taken on: by what its tenant asked, then by
+                                 * arrival. From then on: by its turn, when that was; if it came again, by when it first came */
+    tenant *tenant;             /* borrowed */
     submission what;            /* copies; tokens grow */
     size_t token_cap;
     int frontend;
@@ -50,7 +54,7 @@ typedef struct request {
 typedef TAILQ_HEAD(, request) request_list;
 
 /* From a slab of requests. */
-request *request_new(slab *memory, const submission *what, int frontend, double now);
+request *request_new(slab *memory, const submission *what, tenant *t, int frontend, double now);
 void request_free(slab *memory, request *r);
 
 static inline int request_n_output(const request *r)
@@ -66,7 +70,8 @@ static inline int request_n_told(const request *r)
 
 static inline int request_most(const request *r)
 {
-    return r->what.n_to_score + r->what.max_tokens;
+    int n = r->what.n_to_score;
+    return r->what.max_tokens < INT_MAX - n ? n + r->what.max_tokens : INT_MAX;
 }
 
 static inline bool request_is_spent(const request *r)
@@ -80,7 +85,7 @@ static inline room_kind request_room(const request *r)
     return r->confined ? ROOM_ALONE : r->suspect ? ROOM_SUSPECT : ROOM_ANY;
 }
 
-/* Tokens have been reported: those of the prompt are counted, the others appended. */
-void request_take(request *r, const int *token, int n);
+/* Tokens have been reported: those of the prompt are counted, the others appended. How many these are. */
+int request_take(request *r, const int *token, int n);
 
 #endif
