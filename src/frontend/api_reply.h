@@ -28,8 +28,15 @@ typedef struct {
 /* What all messages of a call begin with. */
 typedef struct { bool chat; const char *id, *model; int64_t created; } api_head;
 
-/* A function that is called. */
-typedef struct { const char *name, *arguments; char id[24]; } api_call;
+/* A function that is called, or the part of a call that a chunk tells. */
+typedef struct {
+    int number;                 /* in its choice */
+    bool goes_on;               /* id and name have been told, and some of the arguments */
+    char id[24];
+    const char *name;
+    const char *arguments;      /* [n] of a JSON text */
+    size_t n;
+} api_call;
 
 /* A choice, or the part of one that a chunk tells. */
 typedef struct {
@@ -37,8 +44,10 @@ typedef struct {
     const char *text;           /* [n] */
     size_t n;
     const char *finish;         /* NULL: it goes on */
+    const char *reasoning;      /* [n_reasoning] */
+    size_t n_reasoning;
     const api_call *call;       /* [n_calls] */
-    int n_calls, first_call;    /* first_call: the number of call[0] in the choice */
+    int n_calls;
     bool has_logprobs;
     const api_logprob *logprob; /* [n_logprobs] */
     int n_logprobs;

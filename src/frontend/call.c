@@ -315,20 +315,33 @@ static void on_quiet(void *ctx)
 
 /* The beginning of a call. */
 
+/* Those that text would not show. */
+static void find_marks(const tokenizer *t, int id[MAX_MARKS])
+{
+    int n;
+    const char *const *marks = output_marks(&n);
+    CHECK(n <= MAX_MARKS);
+    for (int i = 0; i < n; i++) {
+        int mark = tokenizer_token_id(t, marks[i]);
+        id[i] = mark > 0 && tokenizer_is_special(t, mark) ? mark : 0;
+    }
+}
+
 static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
     int room = c->p->context - (int)n_prompt;
     answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .include_stop = r->include_stop,
-                          .whole_chars = r->how.grammar_kind != 0, .tools = r->tools, .tool_name = r->tool_name,
-                          .mark_id = tools_mark(r->tools) ? tokenizer_token_id(c->s->tools.t, tools_mark(r->tools)) : -1,
-                          .call_seed = r->tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
+                          .whole_chars = r->how.grammar_kind != 0, .parts = r->parts,
+                          .call_seed = r->parts.tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
                           .max_tokens = r->max_tokens > 0 && r->max_tokens < room ? r->max_tokens : room,
                           .min_tokens = r->how.min_tokens};
     for (int i = 0; i < c->s->n_eos && !r->how.ignore_eos; i++)
         rules.end_id[rules.n_end_ids++] = c->s->eos[i];
     for (size_t i = 0; i < r->how.n_stop_ids; i++)
         rules.end_id[rules.n_end_ids++] = r->stop_id[i];
+    if (r->parts.tools != TOOLS_NONE || r->parts.thinks != THINKS_NOT)
+        find_marks(c->s->tools.t, rules.mark_id);
     return rules;
 }
 

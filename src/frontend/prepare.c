@@ -22,13 +22,27 @@ typedef struct {
     int context;
 } preparing;
 
+/* Whether the output may begin with reasoning: the template knows of it, and the prompt may end within it. A grammar is one of the
+ * whole output, so that there is none before it. */
+static int thinking_of(const api_request *r, const chat_template *t, const buf *prompt)
+{
+    static const char think[] = "<think>";
+    size_t n = prompt->len;
+    if (!chat_template_mentions(t, "</think>"))
+        return THINKS_NOT;
+    while (n > 0 && strchr(" \n", prompt->data[n - 1]))
+        n--;
+    bool open = r->conversation.add_generation_prompt && n >= strlen(think) && memcmp(prompt->data + n - strlen(think), think, strlen(think)) == 0;
+    return !open ? THINKS : r->how.grammar_kind != 0 ? THINKS_NOT : THINKS_ALREADY;
+}
+
 /* The conversation as the model's template writes it, and what of that is the template's own. */
 static int chat_text(const prepare_tools *w, api_request *r, buf *out, text_spans *own, err *e)
 {
     const chat_template *t = templates_take(w->chat, r->model, e);
     if (!t)
         return -1;
-    if (r->tool_choice == CHOICE_AUTO && (r->tools = tools_format_of(t)) == TOOLS_NONE) {
+    if (r->tool_choice == CHOICE_AUTO && (r->parts.tools = tools_format_of(t)) == TOOLS_NONE) {
         templates_give(w->chat, t);
         return err_set(e, "this model's chat template shows no way to call \"tools\" that is known here; \"tool_choice\" required, or a "
                        "function's name, does without");
@@ -38,6 +52,8 @@ static int chat_text(const prepare_tools *w, api_request *r, buf *out, text_span
     in.messages = messages;
     int rc = chat_template_write(t, &in, time(NULL), out, own, e);
     json_decref(messages);
+    if (rc == 0)
+        r->parts.thinks = thinking_of(r, t, out);
     templates_give(w->chat, t);
     return rc;
 }
@@ -60,7 +76,7 @@ static int chat_tokens(const preparing *w, api_request *r, ids *out, api_error *
     text_spans own = {0};
     int rc = chat_text(w->tools, r, &text, &own, &e->what);
     if (rc)
-        api_error_bad(e, r->tool_choice == CHOICE_AUTO && r->tools == TOOLS_NONE ? "tools" : "messages");
+        api_error_bad(e, r->tool_choice == CHOICE_AUTO && r->parts.tools == TOOLS_NONE ? "tools" : "messages");
     if (rc == 0)
         rc = encode(w, text.data, text.len, &own, "messages", out, e);
     text_spans_free(&own);
