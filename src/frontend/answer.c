@@ -106,6 +106,8 @@ static bool ends_here(answer *a)
     if (a->n_tokens < r->min_tokens || !stop_find(r->stop, r->n_stops, a->text.data, a->end, a->text.len, &at, &behind))
         return false;
     a->state = ANSWER_STOP;
+    a->stop_at = at;
+    a->n_stop = behind - at;
     a->end = at = r->include_stop ? behind : at;
     while (a->n_logprobs > a->logprobs_given && a->logprob[a->n_logprobs - 1].offset >= at)
         logprob_free(&a->logprob[--a->n_logprobs]);
@@ -120,8 +122,11 @@ static bool has_parts(const answer_rules *r)
 /* After text has come. */
 static void find_parts(answer *a)
 {
-    if (has_parts(a->rules))
-        output_parts_read(&a->parts, &a->rules->parts, a->text.data, a->end, a->state != ANSWER_OPEN);
+    if (!has_parts(a->rules))
+        return;
+    output_parts_read(&a->parts, &a->rules->parts, a->text.data, a->end, a->state != ANSWER_OPEN);
+    if (a->parts.in == IN_REASONING)
+        a->reasoning_tokens = a->n_tokens;
 }
 
 /* Of what the end brought, replacements for characters that never came. */
@@ -278,7 +283,7 @@ static api_choice choice_from(answer *a, size_t content, size_t reasoning, int n
     const char *text;
     size_t n = content_of(a, &text);
     int n_calls = list_calls(a, named, arguments);
-    return (api_choice){.text = text + content, .n = n - content, .finish = finish_of(a),
+    return (api_choice){.text = text + content, .n = n - content, .finish = finish_of(a), .stop = a->n_stop ? a->text.data + a->stop_at : NULL, .n_stop = a->n_stop,
                         .reasoning = a->parts.reasoning.data ? a->parts.reasoning.data + reasoning : "",
                         .n_reasoning = a->parts.reasoning.len - reasoning, .call = a->call, .n_calls = n_calls,
                         .has_logprobs = a->rules->logprobs, .logprob = a->logprob ? a->logprob + logprob : NULL,

@@ -26,7 +26,13 @@ typedef struct {
 } api_logprob;
 
 /* What all messages of a call begin with. */
-typedef struct { bool chat; const char *id, *model; int64_t created; } api_head;
+typedef struct {
+    bool chat;
+    const char *id, *model;
+    int64_t created;
+    bool include_usage;         /* of a stream, at its end */
+    const char *repeated;       /* what the answer repeats of its request (api_shape.h); may be NULL */
+} api_head;
 
 /* A function that is called, or the part of a call that a chunk tells. */
 typedef struct {
@@ -43,7 +49,10 @@ typedef struct {
     int index;
     const char *text;           /* [n] */
     size_t n;
+    bool first;                 /* of a stream: nothing of it has been told */
     const char *finish;         /* NULL: it goes on */
+    const char *stop;           /* [n_stop] the stop string that ended it; NULL: none did */
+    size_t n_stop;
     const char *reasoning;      /* [n_reasoning] */
     size_t n_reasoning;
     const api_call *call;       /* [n_calls] */
@@ -53,7 +62,7 @@ typedef struct {
     int n_logprobs;
 } api_choice;
 
-typedef struct { int64_t prompt, completion; } api_usage;       /* tokens */
+typedef struct { int64_t prompt, completion, reasoning; } api_usage;    /* tokens; reasoning: of completion */
 
 /* Append the body of a whole response. */
 void api_write_response(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);

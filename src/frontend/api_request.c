@@ -616,6 +616,7 @@ void api_request_deinit(api_request *r)
     free(r->model);
     free(r->grammar);
     free(r->tool_name);
+    free(r->repeated);
     free(r->how.biased);
     free(r->how.bias);
     free(r->how.allowed_ids);

@@ -52,6 +52,7 @@ typedef struct {
     parts_rules parts;          /* of the output; formats that the chat template tells are set by who has it */
     char *tool_name;            /* what parts.tool_name points to */
     const json_t *bad_words;    /* borrowed: until api_request_drop_input(). Not tokens yet: see constrain.h */
+    char *repeated;             /* what the answer repeats of the request; may be NULL */
     json_t *input;              /* the parsed body */
 } api_request;
 

@@ -149,21 +149,43 @@ static int encode_all(const preparing *w, prepared *p, api_error *e)
     return 0;
 }
 
-static int read_body(prepared *p, const preparing *w, bool chat, const char *body, size_t n, api_error *e)
+static int translate(const api_shape *shape, json_t *body, char **repeated, api_error *e)
+{
+    if (!json_is_object(body))
+        return api_error_set(e, 400, NULL, NULL, "the body must be a JSON object");
+    if (shape->translate(body, repeated, e) == 0)
+        return 0;
+    free(*repeated);
+    return -1;
+}
+
+static int read_body(prepared *p, const preparing *w, const api_shape *shape, const char *body, size_t n, api_error *e)
 {
     bool too_large;
     json_t *input = json_read_within(body, n, MAX_JSON, w->stop, &too_large, &e->what);
     if (too_large)
         return api_error_set(e, 413, NULL, "body_too_large", "the body takes more than %zu MB of memory when it is read", MAX_JSON >> 20);
-    return input ? api_request_take(&p->asked, chat, input, e) : api_error_bad(e, NULL);
+    if (!input)
+        return api_error_bad(e, NULL);
+    char *repeated = NULL;
+    if (shape->translate && translate(shape, input, &repeated, e)) {
+        json_decref(input);
+        return -1;
+    }
+    int rc = api_request_take(&p->asked, shape->chat, input, e);
+    if (rc)
+        free(repeated);
+    else
+        p->asked.repeated = repeated;
+    return rc;
 }
 
-prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n, const atomic_bool *stop)
+prepared *prepare(const prepare_tools *tools, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context)};
     prepared *p = XNEW(prepared);
     p->context = w.context;
-    p->failed = read_body(p, &w, chat, body, n, &p->error) ||
+    p->failed = read_body(p, &w, shape, body, n, &p->error) ||
                 constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(&w, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;
@@ -196,7 +218,7 @@ void prepared_free(prepared *p)
 struct prepare_job {
     task t;                     /* first */
     preparer *of;               /* borrowed */
-    bool chat;
+    const api_shape *shape;
     charged_buf body;
     prepared *result;
     void (*done)(void *ctx, prepared *result);
@@ -233,7 +255,7 @@ static void run_prepare(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     size_t n = j->body.bytes.len;
-    j->result = prepare(&j->of->tools, j->chat, j->body.bytes.data, n, &t->abandoned);
+    j->result = prepare(&j->of->tools, j->shape, j->body.bytes.data, n, &t->abandoned);
     charged_buf_free(&j->body);
     if (n > TRIM_AFTER)
         malloc_trim(0);
@@ -272,10 +294,10 @@ static prepare_job *new_job(preparer *p, size_t size, void (*run)(task *), void 
     return j;
 }
 
-prepare_job *preparer_start(preparer *p, bool chat, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
+prepare_job *preparer_start(preparer *p, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
 {
     prepare_job *j = new_job(p, body->bytes.len, run_prepare, done, ctx);
-    j->chat = chat;
+    j->shape = shape;
     j->body = *body;
     *body = (charged_buf){.of = j->body.of};
     background_start(p->threads, &j->t);
