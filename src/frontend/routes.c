@@ -244,6 +244,7 @@ static void on_request(void *ctx, http_exchange *x)
     const http_head *h = http_exchange_head(x);
     const struct route *to = find_route(h->path);
     bool options = strcmp(h->method, "OPTIONS") == 0;
+    cors_add(&r->cors, x);
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
     else if (!to || !takes(to, h->method))
@@ -282,6 +283,7 @@ static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
     const http_head *h = http_exchange_head(x);
     const struct route *to = h->text ? find_route(h->path) : NULL;
     api_error e;
+    cors_add(&((routes *)ctx)->cors, x);
     api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
     send_error(ctx, x, to ? to->path : "other", &e);
 }
