@@ -19,5 +19,6 @@ void digest_of_parts(digest *d, const digest_part *part, int n);
 int digest_of_files(digest *d, const char *const *path, int n, err *e);
 
 void digest_to_hex(const digest *d, char hex[DIGEST_HEX]);
+int digest_from_hex(digest *d, const char *hex);         /* -1: it is none */
 
 #endif
