@@ -142,12 +142,18 @@ static int read_body(prepared *p, const preparing *w, bool chat, const char *bod
     return input ? api_request_take(&p->asked, chat, input, e) : api_error_bad(e, NULL);
 }
 
-prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n, const atomic_bool *stop)
+/* Before templates or tokens are looked at: nothing of a model may show in how others are refused. */
+static int check_model(const api_request *r, const model_view *seen, api_error *e)
+{
+    return model_view_has(seen, r->model) ? 0 : api_error_no_model(e, r->model);
+}
+
+prepared *prepare(const prepare_tools *tools, const model_view *seen, bool chat, const char *body, size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context)};
     prepared *p = XNEW(prepared);
     p->context = w.context;
-    p->failed = read_body(p, &w, chat, body, n, &p->error) ||
+    p->failed = read_body(p, &w, chat, body, n, &p->error) || check_model(&p->asked, seen, &p->error) ||
                 constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(&w, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;
@@ -181,6 +187,7 @@ struct prepare_job {
     task t;                     /* first */
     preparer *of;               /* borrowed */
     bool chat;
+    model_view *seen;           /* kept; NULL: everything */
     charged_buf body;
     prepared *result;
     void (*done)(void *ctx, prepared *result);
@@ -195,6 +202,7 @@ struct preparer {
 static void job_free(prepare_job *j)
 {
     charged_buf_free(&j->body);
+    model_view_release(j->seen);
     free(j);
 }
 
@@ -217,7 +225,7 @@ static void run_prepare(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     size_t n = j->body.bytes.len;
-    j->result = prepare(&j->of->tools, j->chat, j->body.bytes.data, n, &t->abandoned);
+    j->result = prepare(&j->of->tools, j->seen, j->chat, j->body.bytes.data, n, &t->abandoned);
     charged_buf_free(&j->body);
     if (n > TRIM_AFTER)
         malloc_trim(0);
@@ -256,10 +264,11 @@ static prepare_job *new_job(preparer *p, size_t size, void (*run)(task *), void 
     return j;
 }
 
-prepare_job *preparer_start(preparer *p, bool chat, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
+prepare_job *preparer_start(preparer *p, model_view *seen, bool chat, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
 {
     prepare_job *j = new_job(p, body->bytes.len, run_prepare, done, ctx);
     j->chat = chat;
+    j->seen = model_view_keep(seen);
     j->body = *body;
     *body = (charged_buf){.of = j->body.of};
     background_start(p->threads, &j->t);

@@ -20,6 +20,25 @@ static const char *request_id(const http_exchange *x)
     return id && strlen(id) <= MAX_REQUEST_ID && strspn(id, allowed) == strlen(id) ? id : "";
 }
 
+/* Who asks, by the key it shows; NULL: nobody that is known, or there are no tenants. */
+static tenant *asker(const routes *r, const http_head *h)
+{
+    const char *key = r->calls.accounts ? api_key_shown(h) : NULL;
+    return key ? tenants_find(accounts_tenants(r->calls.accounts), key, loop_wall(r->calls.on)) : NULL;
+}
+
+/* What it sees; NULL: everything. */
+static model_view *view_of(const routes *r, const http_exchange *x)
+{
+    const tenant *t = asker(r, http_exchange_head(x));
+    return t ? tenant_view(t) : NULL;
+}
+
+static bool is_admin(const routes *r, const http_head *h)
+{
+    return r->admin.n && api_keys_open(&r->admin, h);
+}
+
 /* An answer of anything but a call. route: for the counts; static. */
 static void send_body(routes *r, http_exchange *x, const char *route, int status, const char *type, const buf *body)
 {
@@ -47,9 +66,10 @@ static void send_error(routes *r, http_exchange *x, const char *route, const api
 }
 
 /* It answers: whoever restarts what does not, need not. */
-static int get_health(routes *r, const char *rest, buf *body, const char **type)
+static int get_health(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)r;
+    (void)x;
     (void)rest;
     *type = JSON_TYPE;
     buf_add_str(body, "{\"status\":\"ok\"}");
@@ -57,8 +77,9 @@ static int get_health(routes *r, const char *rest, buf *body, const char **type)
 }
 
 /* Requests would be served: whoever spreads them over frontends may send some here. */
-static int get_ready(routes *r, const char *rest, buf *body, const char **type)
+static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
+    (void)x;
     (void)rest;
     const dispatch *d = r->calls.at_scheduler;
     const char *why = r->calls.draining ? "shutting down" : !dispatch_is_up(d) ? "no scheduler" : !dispatch_n_gpus(d) ? "no GPU" : NULL;
@@ -67,7 +88,8 @@ static int get_ready(routes *r, const char *rest, buf *body, const char **type)
     return why ? 503 : 200;
 }
 
-static int get_metrics(routes *r, const char *rest, buf *body, const char **type)
+/* Of tenants only operators hear, by their key. */
+static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)rest;
     metrics *m = r->calls.counts;
@@ -78,15 +100,20 @@ static int get_metrics(routes *r, const char *rest, buf *body, const char **type
     metrics_write(m, body);
     if (r->more_metrics)
         r->more_metrics(r->metrics_ctx, body);
+    if (r->calls.accounts)
+        accounts_write_metrics(r->calls.accounts, body);
+    if (r->calls.accounts && is_admin(r, http_exchange_head(x)))
+        tenants_write_metrics(accounts_tenants(r->calls.accounts), body);
     *type = "text/plain; version=0.0.4; charset=utf-8";
     return 200;
 }
 
-static int get_model(routes *r, const char *rest, buf *body, const char **type)
+static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     buf name = {0};
     bool readable = http_decode_path(rest, &name) == 0;
-    catalog_kind kind = readable ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
+    bool seen = readable && model_view_has(view_of(r, x), name.data);
+    catalog_kind kind = seen ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
     int status = 200;
     *type = JSON_TYPE;
     if (kind == CATALOG_NOTHING) {
@@ -135,13 +162,13 @@ static void ask_for_list(routes *r, http_exchange *x)
     list_wish *w = XNEW(list_wish);
     *w = (list_wish){.r = r, .x = x};
     http_exchange_set_gone(x, on_asker_gone, w);
-    w->asks = model_list_ask(r->list, tell_list, w);
+    w->asks = model_list_ask(r->list, view_of(r, x), tell_list, w);
 }
 
 /* What answers. A path that ends with / stands for all that begin with it. */
 static const struct route {
     const char *path, *method;
-    int (*get)(routes *r, const char *rest, buf *body, const char **type);      /* returns the status */
+    int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);      /* returns the status */
     void (*start)(routes *r, http_exchange *x);                                 /* get NULL: it answers later; NULL: a call */
     bool chat;                                                                  /* of calls */
     bool for_operators;                                                         /* answered whatever else is going on */
@@ -188,7 +215,7 @@ static void answer_get(routes *r, http_exchange *x, const struct route *to)
 {
     buf body = {0};
     const char *type;
-    int status = to->get(r, http_exchange_head(x)->path + strlen(to->path), &body, &type);
+    int status = to->get(r, x, http_exchange_head(x)->path + strlen(to->path), &body, &type);
     send_body(r, x, to->path, status, type, &body);
     buf_free(&body);
 }
@@ -197,7 +224,7 @@ static void take_call(routes *r, http_exchange *x, const struct route *to)
 {
     charged_buf body = http_exchange_take_body(x);
     const char *id = request_id(x);
-    call_start(&r->calls, http_reply_new(x), &body, to->chat, to->path, id);
+    call_start(&r->calls, asker(r, http_exchange_head(x)), http_reply_new(x), &body, to->chat, to->path, id);
 }
 
 static void answer_options(routes *r, http_exchange *x, const struct route *to)
@@ -223,6 +250,30 @@ static void refuse(routes *r, http_exchange *x, const struct route *to)
     send_error(r, x, to ? to->path : "other", &e);
 }
 
+/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
+static bool may_ask(const routes *r, const http_head *h)
+{
+    if (strcmp(h->method, "OPTIONS") == 0)
+        return true;
+    if (strncmp(h->path, "/admin/", 7) == 0)
+        return is_admin(r, h);
+    if (strncmp(h->path, "/v1/", 4) != 0)
+        return true;
+    return r->calls.accounts ? asker(r, h) != NULL : api_keys_open(&r->keys, h);
+}
+
+static const http_fault no_key = {401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
+
+static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+{
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = h->text ? find_route(h->path) : NULL;
+    api_error e;
+    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    send_error(ctx, x, to ? to->path : "other", &e);
+}
+
+/* A key may have expired since the head came. */
 static void on_request(void *ctx, http_exchange *x)
 {
     routes *r = ctx;
@@ -231,6 +282,8 @@ static void on_request(void *ctx, http_exchange *x)
     bool options = strcmp(h->method, "OPTIONS") == 0;
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
+    else if (!may_ask(r, h))
+        on_fault(r, x, &no_key);
     else if (!to || !takes(to, h->method))
         refuse(r, x, to);
     else if (to->get)
@@ -239,12 +292,6 @@ static void on_request(void *ctx, http_exchange *x)
         to->start(r, x);
     else
         take_call(r, x, to);
-}
-
-/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
-static bool may_ask(const routes *r, const http_head *h)
-{
-    return strncmp(h->path, "/v1/", 4) != 0 || strcmp(h->method, "OPTIONS") == 0 || api_keys_open(&r->keys, h);
 }
 
 static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
@@ -256,19 +303,10 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
     if (http_exchange_is_reserve(x) && !(to && to->for_operators))
         *f = (http_fault){503, "too_many_connections", "too many connections are open; try again later"};
     else if (!may_ask(r, h))
-        *f = (http_fault){401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
+        *f = no_key;
     else if (coding && strcmp(coding, "identity") != 0)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
     return to && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
-}
-
-static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
-{
-    const http_head *h = http_exchange_head(x);
-    const struct route *to = h->text ? find_route(h->path) : NULL;
-    api_error e;
-    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
-    send_error(ctx, x, to ? to->path : "other", &e);
 }
 
 http_events routes_events(routes *r)

@@ -71,6 +71,10 @@ sql *sql_open_sqlite(const char *file, err *e)
 {
     static const sql_ops ops = {.run = run, .close = close_it};
     static const char *const setup[] = {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"};
+    if (!file[0]) {             /* which SQLite would take for a file that nobody else sees */
+        err_set(e, "a store needs a name: FILE, or postgres://...");
+        return NULL;
+    }
     sqlite *s = XNEW(sqlite);
     *s = (sqlite){.base = {.ops = &ops, .begin = "BEGIN IMMEDIATE"}, .file = xstrdup(file)};
     int rc = sqlite3_open_v2(file, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);

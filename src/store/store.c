@@ -19,8 +19,9 @@ static int connect_to(store *s, err *e)
 {
     if (s->db)
         return 0;
+    const char *file = begins(s->url, "sqlite:") ? s->url + 7 : s->url;
     bool postgres = begins(s->url, "postgres://") || begins(s->url, "postgresql://");
-    s->db = postgres ? sql_open_postgres(s->url, e) : sql_open_sqlite(begins(s->url, "sqlite:") ? s->url + 7 : s->url, e);
+    s->db = postgres ? sql_open_postgres(s->url, e) : sql_open_sqlite(file, e);
     if (s->db && schema_migrate(s->db, e)) {
         sql_close(s->db);
         s->db = NULL;

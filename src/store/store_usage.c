@@ -19,17 +19,19 @@ static void take_flushed(void *ctx, const char *const *c)
     *(int64_t *)ctx = strtoll(c[0], NULL, 10);
 }
 
-/* Whether the batch is still to be applied, into *fresh. Its frontend's row is held from now on. */
+/* Whether the batch is still to be applied, into *fresh. Its frontend's row is held from now on. One that is not known is new, or has
+ * been silent for so long that it was forgotten. */
 static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
 {
     params id = {0}, next = {0};
     params_text(&id, b->frontend);
+    params_number(&id, b->number - 1);
     params_number(&id, b->now);
     params_text(&next, b->frontend);
     params_number(&next, b->number);
     params_number(&next, b->now);
     int64_t flushed = -1;
-    if (run(db, "INSERT INTO frontend (id, flushed, seen) VALUES ($1, 0, $2) ON CONFLICT (id) DO NOTHING", &id, e) < 0)
+    if (run(db, "INSERT INTO frontend (id, flushed, seen) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING", &id, e) < 0)
         return STORE_FAILED;
     long n = run(db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed = CAST($2 AS BIGINT) - 1", &next, e);
     *fresh = n == 1;

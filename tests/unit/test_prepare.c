@@ -59,7 +59,7 @@ static int close_tools(void **state)
 
 static prepared *run(bool is_chat, const char *body)
 {
-    return prepare(&tools, is_chat, body, strlen(body), NULL);
+    return prepare(&tools, NULL, is_chat, body, strlen(body), NULL);
 }
 
 static void expect_tokens(bool is_chat, const char *body, int n_prompts, size_t n_tokens)
@@ -225,7 +225,7 @@ static prepare_job *start_job(preparer *p)
 {
     charged_buf body = {0};
     buf_add_str(&body.bytes, "{\"model\":\"m\",\"prompt\":\"Eva\"}");
-    return preparer_start(p, false, &body, on_done, &it);
+    return preparer_start(p, NULL, false, &body, on_done, &it);
 }
 
 static void test_thread(void **state)

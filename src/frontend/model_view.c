@@ -1,0 +1,73 @@
+/* model_view.c - see model_view.h */
+#include "frontend/model_view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+struct model_view {
+    int n_keepers;
+    char *base;
+    bool may_base;
+    char **name;                /* [n_names] sorted, whole */
+    char **pattern;             /* [n_patterns] that end with a star */
+    size_t n_names, n_patterns;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+model_view *model_view_new(const char *base, bool may, const store_grant *grant, size_t n)
+{
+    model_view *v = XNEW(model_view);
+    *v = (model_view){.n_keepers = 1, .base = xstrdup(base), .may_base = may, .name = XNEW_ARRAY(char *, n + 1), .pattern = XNEW_ARRAY(char *, n + 1)};
+    for (size_t i = 0; i < n; i++) {
+        const char *text = grant[i].adapter;
+        if (strchr(text, '*'))
+            v->pattern[v->n_patterns++] = xstrdup(text);
+        else
+            v->name[v->n_names++] = xstrdup(text);
+    }
+    if (v->n_names)
+        qsort(v->name, v->n_names, sizeof *v->name, by_text);
+    return v;
+}
+
+model_view *model_view_keep(model_view *v)
+{
+    if (v)
+        v->n_keepers++;
+    return v;
+}
+
+void model_view_release(model_view *v)
+{
+    if (!v || --v->n_keepers > 0)
+        return;
+    for (size_t i = 0; i < v->n_names; i++)
+        free(v->name[i]);
+    for (size_t i = 0; i < v->n_patterns; i++)
+        free(v->pattern[i]);
+    free(v->name);
+    free(v->pattern);
+    free(v->base);
+    free(v);
+}
+
+bool model_view_has_base(const model_view *v)
+{
+    return !v || v->may_base;
+}
+
+bool model_view_has(const model_view *v, const char *name)
+{
+    if (!v || strcmp(name, v->base) == 0)
+        return model_view_has_base(v);
+    bool has = bsearch(&name, v->name, v->n_names, sizeof *v->name, by_text);
+    for (size_t i = 0; i < v->n_patterns && !has; i++)
+        has = store_grant_covers(v->pattern[i], name);
+    return has;
+}
