@@ -20,7 +20,7 @@ typedef struct { seat seat[BATCH]; int n; uint64_t n_seen; } load;
 typedef struct {
     scheduler *s;
     load *gpu;                  /* [n_gpus] */
-    int n_gpus;
+    int n_gpus, n_tenants;
     uint64_t *queued;           /* [n_queued] ids, in no order */
     size_t *place;              /* [last_id + 1] where each stands there */
     size_t n_queued;
@@ -56,10 +56,12 @@ static void submit(cost *c)
 {
     static const int prompt[PROMPT];
     uint64_t id = ++c->last_id;
+    char tenant[16];
+    snprintf(tenant, sizeof tenant, "tenant-%d", (int)draw(c, (size_t)c->n_tenants));
     c->queued[c->n_queued] = id;
     c->place[id] = c->n_queued++;
     scheduler_submit(c->s, (double)id, 0,
-                     &(submission){.id = id, .arrival = (double)id, .token = prompt, .n_tokens = PROMPT, .n_prompt = PROMPT, .max_tokens = 1 << 20});
+                     &(submission){.id = id, .arrival = (double)id, .tenant = tenant, .weight = 1 + id % 7, .token = prompt, .n_tokens = PROMPT, .n_prompt = PROMPT, .max_tokens = 1 << 20});
 }
 
 static void cancel(cost *c)
@@ -114,13 +116,13 @@ static void run_chunk(cost *c, event_kind kind, void (*event)(cost *), int n)
     c->spent[kind] += cpu_now() - start;
 }
 
-static void set_up(cost *c, int n_gpus)
+static void set_up(cost *c, int n_gpus, int n_tenants)
 {
     scheduler_options o = scheduler_options_default();
     o.max_queue = 1 << 30;
     o.max_wait = 1e12;
     size_t most = (size_t)n_gpus * BATCH + N_QUEUED + (size_t)CHUNK * ROUNDS * 2 + 4 * CHUNK;
-    *c = (cost){.n_gpus = n_gpus, .gpu = XNEW_ARRAY(load, (size_t)n_gpus), .queued = XNEW_ARRAY(uint64_t, most),
+    *c = (cost){.n_gpus = n_gpus, .n_tenants = n_tenants, .gpu = XNEW_ARRAY(load, (size_t)n_gpus), .queued = XNEW_ARRAY(uint64_t, most),
                 .place = XNEW_ARRAY(size_t, most)};
     c->s = scheduler_new(&o, obey, c);
     scheduler_frontend_up(c->s, 0);
@@ -141,10 +143,10 @@ static void tear_down(cost *c)
     free(c->place);
 }
 
-static void measure(int n_gpus)
+static void measure(int n_gpus, int n_tenants)
 {
     cost c;
-    set_up(&c, n_gpus);
+    set_up(&c, n_gpus, n_tenants);
     for (int i = 0; i < ROUNDS; i++) {
         run_chunk(&c, SUBMIT, submit, 2 * CHUNK);
         run_chunk(&c, CANCEL, cancel, CHUNK);
@@ -154,16 +156,16 @@ static void measure(int n_gpus)
     double all = 0, n = CHUNK * ROUNDS;
     for (int k = 0; k < N_KINDS; k++)
         all += c.spent[k];
-    printf("%6d %8d %9.2f %9.2f %16.2f %18.2f %14.0f\n", n_gpus, (int)c.n_queued, c.spent[SUBMIT] / n / 2 * 1e6, c.spent[CANCEL] / n * 1e6,
+    printf("%6d %8d %8d %9.2f %9.2f %16.2f %18.2f %14.0f\n", n_gpus, n_tenants, (int)c.n_queued, c.spent[SUBMIT] / n / 2 * 1e6, c.spent[CANCEL] / n * 1e6,
            c.spent[REPORT_END] / n * 1e6, c.spent[REPORT_TOKENS] / n * 1e6, 5 * n / all);
     tear_down(&c);
 }
 
 void sched_cost_run(void)
 {
-    static const int n_gpus[] = {16, 256, 4096};
+    static const struct { int gpus, tenants; } at[] = {{16, 1}, {256, 1}, {4096, 1}, {4096, 1000}};
     printf("microseconds of one core for each event, every GPU at its batch limit of %d\n\n", BATCH);
-    printf("%6s %8s %9s %9s %16s %18s %14s\n", "GPUs", "queued", "submit", "cancel", "end and next in", "step of 32 tokens", "events/s, mix");
-    for (int i = 0; i < 3; i++)
-        measure(n_gpus[i]);
+    printf("%6s %8s %8s %9s %9s %16s %18s %14s\n", "GPUs", "tenants", "queued", "submit", "cancel", "end and next in", "step of 32 tokens", "events/s, mix");
+    for (int i = 0; i < 4; i++)
+        measure(at[i].gpus, at[i].tenants);
 }

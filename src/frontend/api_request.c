@@ -26,6 +26,7 @@ static const struct number {
     {"repetition_penalty", NUMBER_FLOAT, offsetof(api_request, how.repetition_penalty), 1e-6, 100},
     {"top_k", NUMBER_INT, offsetof(api_request, how.top_k), -1, INT32_MAX},
     {"min_tokens", NUMBER_INT, offsetof(api_request, how.min_tokens), 0, INT32_MAX},
+    {"priority", NUMBER_INT, offsetof(api_request, priority), INT32_MIN, INT32_MAX},
     {"n", NUMBER_INT, offsetof(api_request, n), 1, MAX_CHOICES},
     {"max_tokens", NUMBER_INT, offsetof(api_request, max_tokens), 1, INT32_MAX},
 };

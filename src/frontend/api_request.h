@@ -38,6 +38,7 @@ typedef struct {
     chat_input conversation;    /* chat; borrowed: until api_request_drop_input() */
     int n;                      /* choices for each prompt */
     bool stream, include_usage, echo;
+    int priority;               /* among those of its tenant that wait: lower is earlier, as vLLM has it */
     int max_tokens;             /* 0: as many as the context has room for */
     bool has_seed;
     Sampling how;               /* stop_ids points to stop_id, so a request stays where it was parsed; other lists are owned */

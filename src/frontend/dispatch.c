@@ -17,6 +17,9 @@ typedef struct live {
     const dispatch_events *events;      /* borrowed: static */
     void *ctx;
     double arrival;                     /* by the loop's clock */
+    char *tenant;                       /* "": the one without a name */
+    uint32_t weight;
+    int priority;
     char *adapter;                      /* "": the base model */
     digest version;                     /* of the adapter */
     bool has_version;
@@ -69,6 +72,7 @@ static void forget(dispatch *d, live *l)
 {
     TAILQ_REMOVE(&d->by_arrival, l, order);
     id_map_remove(d->by_id, l->id);
+    free(l->tenant);
     free(l->adapter);
     free(l->token);
     free(l->how);
@@ -90,6 +94,9 @@ static void send_submit(dispatch *d, live *l)
     Request r = REQUEST__INIT;
     r.id = l->id;
     r.age = loop_now(d->on) - l->arrival;
+    r.tenant = l->tenant;
+    r.weight = l->weight;
+    r.priority = l->priority;
     r.adapter = l->adapter;
     r.tokens = l->token;
     r.n_tokens = l->n_tokens;
@@ -314,6 +321,7 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
         return 0;
     live *l = XNEW(live);
     *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = loop_now(d->on),
+                .tenant = xstrdup(r->tenant ? r->tenant : ""), .weight = r->weight, .priority = r->priority,
                 .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens,
                 .has_version = r->version, .how_bytes = sampling__get_packed_size(r->how)};
     if (r->version)

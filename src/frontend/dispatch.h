@@ -30,6 +30,9 @@ typedef struct dispatch dispatch;
 
 /* What a request needs to be served. Everything is copied. */
 typedef struct {
+    const char *tenant;         /* whose share of the GPUs it takes; NULL: of the one without a name */
+    uint32_t weight;            /* of that share; 0: 1 */
+    int priority;               /* among those of its tenant that wait: lower is earlier */
     const char *adapter;        /* NULL: the base model */
     const digest *version;      /* of the adapter, that all of it is to be served with; NULL: whatever it is */
     const int *token;           /* [n_tokens] the prompt */

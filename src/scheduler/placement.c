@@ -38,15 +38,20 @@ void placement_set_late(scheduler *s, request *r, bool may_be)
     r->may_be_late = may_be;
 }
 
-void placement_join(request *r, wait_queue *line)
+static void join(scheduler *s, request *r, wait_queue *line)
 {
-    wait_queue_put(line, &r->order);
+    if (line == &r->tenant->line)
+        shares_put(&s->newcomers, r->tenant, &r->order);
+    else
+        wait_queue_put(line, &r->order);
     r->line = line;
 }
 
 static void leave_line(scheduler *s, request *r)
 {
-    if (r->line)
+    if (r->line == &r->tenant->line)
+        shares_remove(&s->newcomers, r->tenant, &r->order);
+    else if (r->line)
         wait_queue_remove(r->line, &r->order);
     r->line = NULL;
     if (!r->aside)
@@ -70,12 +75,24 @@ static wait_queue *line_of(scheduler *s, const request *r)
 {
     if (r->on)
         return &s->leaving;
+    if (!r->taken_on)
+        return &r->tenant->line;
     return r->confined ? &s->confined : r->suspect ? &s->suspects : &s->queue;
 }
 
 int placement_n_waiting(const scheduler *s)
 {
-    return (int)(s->queue.n + s->suspects.n + s->confined.n) + s->n_aside;
+    return (int)(s->newcomers.n_requests + s->queue.n + s->suspects.n + s->confined.n) + s->n_aside;
+}
+
+/* It is given to a GPU for the first time: its turn. Turns are at least a microsecond apart, which is what workers tell apart. */
+static void take_on(scheduler *s, double now, request *r)
+{
+    s->last_turn = now > s->last_turn + 1e-6 ? now : s->last_turn + 1e-6;
+    r->what.arrival = r->order.arrival = s->last_turn;
+    r->order.priority = 0;
+    r->taken_on = true;
+    shares_charge(&s->newcomers, r->tenant, (uint64_t)r->what.n_prompt * SHARES_PROMPT);
 }
 
 void placement_put_on(scheduler *s, double now, request *r, gpu *g)
@@ -84,7 +101,8 @@ void placement_put_on(scheduler *s, double now, request *r, gpu *g)
     placement_set_late(s, r, false);
     if (r->taken_on)
         r->placed_again = now;
-    r->taken_on = true;
+    else
+        take_on(s, now, r);
     r->was_confined = false;
     r->attempt = ++s->n_attempts;
     gpu_add(g, r);
@@ -175,7 +193,7 @@ void placement_enqueue(scheduler *s, request *r)
     if (request_is_spent(r))
         placement_end(s, r, END_LENGTH, NULL);
     else
-        placement_join(r, line_of(s, r));
+        join(s, r, line_of(s, r));
 }
 
 void placement_call_back(scheduler *s)
@@ -185,7 +203,7 @@ void placement_call_back(scheduler *s)
         if (placement_is_too_large(s, r))
             continue;
         leave_line(s, r);
-        placement_join(r, line_of(s, r));
+        join(s, r, line_of(s, r));
     }
 }
 
@@ -211,7 +229,7 @@ static void reserve(scheduler *s, const request *r)
     for (int i = 0; i < g->n_running; i++) {
         g->running[i].r->was_confined = false;          /* it has been there among others since */
         if (!g->running[i].r->confined)
-            placement_join(g->running[i].r, &s->leaving);
+            join(s, g->running[i].r, &s->leaving);
     }
     placement_touch(s, g);
 }
@@ -231,7 +249,7 @@ void placement_close(scheduler *s, gpu *g)
     if (s->reserved == g)
         placement_unreserve(s);
     for (int i = 0; i < g->n_running; i++)
-        placement_join(g->running[i].r, &s->leaving);
+        join(s, g->running[i].r, &s->leaving);
     placement_touch(s, g);
 }
 
@@ -270,7 +288,7 @@ static void serve_confined(scheduler *s, double now)
         placement_unreserve(s);
 }
 
-/* Whoever came first of the lines that are not stuck. */
+/* Whoever has the first turn of the lines that are not stuck, else the next newcomer. */
 static request *first_in_line(scheduler *s, bool suspects, bool leaving)
 {
     wait_item *first = wait_queue_first(&s->queue);
@@ -278,7 +296,7 @@ static request *first_in_line(scheduler *s, bool suspects, bool leaving)
     for (int i = 0; i < 2; i++)
         if (other[i] && (!first || wait_before(other[i], first)))
             first = other[i];
-    return (request *)first;
+    return (request *)(first ? first : shares_first(&s->newcomers));
 }
 
 /* Everybody else. */

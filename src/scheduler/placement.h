@@ -2,13 +2,14 @@
  *
  *             ┌───────────── evicted, recovered, too many ──────────────┐
  *             ▼                                                         │
- *   submit ─▶ queue ─── fill: oldest first, to the fullest with room ─▶ GPU ── finished ─▶ end
- *             suspects ───────────────┘                               ▲ │
- *                                          leaving (draining, slow) ─┘ └─ consolidation: from light to busier
+ *             queue ─── fill: oldest first, to the fullest with room ─▶ GPU ── finished ─▶ end
+ *             suspects ──────────────┤                                ▲ │
+ *   submit ─▶ newcomers ─────────────┘     leaving (draining, slow) ─┘ └─ consolidation: from light to busier
  *
- * Three lines in one order, by first arrival: the queue; suspects, which need a GPU without another suspect; and
- * those leaving a GPU that drains or is slow, which go on running until there is room elsewhere. placement_fill() serves whoever
- * is first of all three. The first of the queue who does not fit stops everybody behind; one that leaves, or waits
+ * Three lines of those who have been on a GPU, in one order, by turn: the queue; suspects, which need a GPU without another
+ * suspect; and those leaving a GPU that drains or is slow, which go on running until there is room elsewhere.
+ * placement_fill() serves whoever is first of all three, and when none of them waits, newcomers by their tenants' shares
+ * (shares.h). The first of the queue or of the newcomers who does not fit stops everybody behind; one that leaves, or waits
  * only for other suspects to prove harmless, stops its own line; one that no open GPU could hold, however empty, steps
  * aside and stops nobody.
  *
@@ -22,11 +23,10 @@
 /* Serve the lines until who is first has to wait. Every event ends with it. */
 void placement_fill(scheduler *s, double now);
 
-/* A request that is on no GPU waits, by its first arrival. One that had all its tokens, and only the end of it was
+/* A request that is on no GPU waits. One that had all its tokens, and only the end of it was
  * lost, is ended. */
 void placement_enqueue(scheduler *s, request *r);
 
-void placement_join(request *r, wait_queue *line);
 void placement_set_late(scheduler *s, request *r, bool may_be);        /* whether it waits for its first GPU, and not for ever */
 
 /* The GPU for a request: the fullest that has room, or NULL. */

@@ -7,11 +7,13 @@
 
 #include "base/mem.h"
 
-request *request_new(slab *memory, const submission *what, int frontend, double now)
+request *request_new(slab *memory, const submission *what, tenant *t, int frontend, double now)
 {
     request *r = slab_take(memory);
-    *r = (request){.order = {what->arrival, what->id, 0}, .what = *what, .frontend = frontend, .since = now, .placed_again = -HUGE_VAL,
-                   .taken_on = what->again || what->n_tokens > what->n_prompt};
+    bool taken_on = what->again || what->n_tokens > what->n_prompt;
+    *r = (request){.order = {what->arrival, what->id, 0, taken_on ? 0 : what->priority}, .tenant = t, .what = *what, .frontend = frontend,
+                   .since = now, .placed_again = -HUGE_VAL, .taken_on = taken_on};
+    r->what.tenant = NULL;
     r->what.adapter = what->adapter ? xstrdup(what->adapter) : NULL;
     r->what.digest = what->digest_bytes ? memcpy(xmalloc(what->digest_bytes), what->digest, what->digest_bytes) : NULL;
     r->what.how = what->how_bytes ? memcpy(xmalloc(what->how_bytes), what->how, what->how_bytes) : NULL;

@@ -7,6 +7,7 @@
 #include "base/slab.h"
 #include "scheduler/gpu_order.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/shares.h"
 #include "scheduler/wait_queue.h"
 
 struct gpu;
@@ -22,7 +23,9 @@ struct gpu;
 enum { MOST_ALONE = 3, MOST_DEATHS = 16, MOST_LOST = 16 };
 
 typedef struct request {
-    wait_item order;            /* first: a wait_item of ours is a request */
+    wait_item order;            /* first: a wait_item of ours is a request. Before it is taken on: by what its tenant asked, then by
+                                 * arrival. From then on: by its turn, when that was; if it came again, by when it first came */
+    tenant *tenant;             /* borrowed */
     submission what;            /* copies; tokens grow */
     size_t token_cap;
     int frontend;
@@ -50,7 +53,7 @@ typedef struct request {
 typedef TAILQ_HEAD(, request) request_list;
 
 /* From a slab of requests. */
-request *request_new(slab *memory, const submission *what, int frontend, double now);
+request *request_new(slab *memory, const submission *what, tenant *t, int frontend, double now);
 void request_free(slab *memory, request *r);
 
 static inline int request_n_output(const request *r)

@@ -118,6 +118,14 @@ static bool refuse(scheduler *s, double now, int frontend, const submission *wha
     return true;
 }
 
+/* Whether the queue is full for this newcomer: whoever has less than an equal part of it may come in all the same, so that no
+ * tenant shuts others out. At most twice max_queue wait. */
+static bool is_one_too_many(const scheduler *s, const request *r)
+{
+    size_t n_waiting = (size_t)placement_n_waiting(s), others = n_waiting - s->newcomers.n_requests, most = (size_t)s->opt.max_queue;
+    return n_waiting > most && r->tenant->line.n * s->newcomers.n_waiting + others > most;
+}
+
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *what)
 {
     TAP(s, submit, now, frontend, what);
@@ -127,7 +135,7 @@ void scheduler_submit(scheduler *s, double now, int frontend, const submission *
         placement_fill(s, now);
         return;
     }
-    request *r = request_new(s->memory, what, frontend, now);
+    request *r = request_new(s->memory, what, shares_find(&s->newcomers, what->tenant, what->weight), frontend, now);
     bool taken_on = r->taken_on;
     id_map_put(s->requests, what->id, r);
     TAILQ_INSERT_TAIL(&f->requests, r, siblings);
@@ -140,10 +148,9 @@ void scheduler_submit(scheduler *s, double now, int frontend, const submission *
     placement_fill(s, now);
     if (taken_on)
         return;
-    int n_waiting = placement_n_waiting(s);
     r = id_map_get(s->requests, what->id);
-    if (r && !r->on && n_waiting > s->opt.max_queue)
-        placement_end(s, r, END_QUEUE_FULL, "%d requests are waiting already", n_waiting - 1);
+    if (r && !r->on && is_one_too_many(s, r))
+        placement_end(s, r, END_QUEUE_FULL, "%d requests are waiting already", placement_n_waiting(s) - 1);
 }
 
 void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id)
@@ -358,20 +365,20 @@ static request *find_attempt(scheduler *s, const gpu *g, uint64_t id, uint32_t a
     return r;
 }
 
-static void take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
+/* False: they are not the next of their request. */
+static bool take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
 {
     request *r = find_attempt(s, g, t->id, t->attempt, near);
     if (!r || t->n <= 0)
-        return;
+        return true;
     int have = request_n_output(r);
-    if (t->index != have || t->n > r->what.max_tokens - have) {
-        placement_end(s, r, END_FAILED, "GPU %s reported %d tokens from %d, where %d of %d were there", g->info.uuid, t->n, t->index, have,
-            r->what.max_tokens);
-        return;
-    }
+    if (t->index != have || t->n > r->what.max_tokens - have)
+        return false;
     request_append(r, t->token, t->n);
+    shares_charge(&s->newcomers, r->tenant, (uint64_t)t->n * SHARES_OUTPUT);
     gpu_trust(g, r);
     s->sink(s->ctx, &(command){.kind = COMMAND_TOKENS, .id = t->id, .frontend = r->frontend, .tokens = t});
+    return true;
 }
 
 static void take_end(scheduler *s, gpu *g, const report_end *e, int *near)
@@ -408,24 +415,37 @@ static void shed(scheduler *s, gpu *g)
     }
 }
 
-void scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
+/* Nobody knows what a GPU does that says such things: its requests go to others, with the tokens they have. */
+static bool give_up(scheduler *s, double now, int number)
+{
+    remove_gpu(s, now, number, false);
+    count_open(s, now);
+    placement_fill(s, now);
+    return false;
+}
+
+bool scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
 {
     TAP(s, report, now, number, r);
     gpu *g = gpu_at(s, number);
     if (!g)
-        return;
+        return true;
+    if (r->n_seen < g->n_seen || r->n_seen > g->n_sent)
+        return give_up(s, now, number);
     gpu_saw(g, r->n_seen, r->pages_free);
     placement_touch(s, g);
     int near = 0;
     if (r->n_tokens > 1)
         gpu_prefetch(g);
     for (int i = 0; i < r->n_tokens; i++)
-        take_tokens(s, g, &r->tokens[i], &near);
+        if (!take_tokens(s, g, &r->tokens[i], &near))
+            return give_up(s, now, number);
     for (int i = 0; i < r->n_ends; i++)
         take_end(s, g, &r->ends[i], &near);
     shed(s, g);
     placement_release(s, g);
     placement_fill(s, now);
+    return true;
 }
 
 static double later(double a, double b)
@@ -557,6 +577,7 @@ void scheduler_free(scheduler *s)
     for (size_t i = 0; i < s->n_gpus; i++)
         if (s->gpus[i])
             gpu_free(s->gpus[i]);
+    shares_deinit(&s->newcomers);
     wait_queue_deinit(&s->queue);
     wait_queue_deinit(&s->suspects);
     wait_queue_deinit(&s->confined);
@@ -573,11 +594,12 @@ void scheduler_free(scheduler *s)
  * aside is too large, and in no line. */
 static void check_request(const scheduler *s, const request *r)
 {
-    const wait_queue *waits = r->confined ? &s->confined : r->suspect ? &s->suspects : &s->queue;
+    const wait_queue *waits = !r->taken_on ? &r->tenant->line : r->confined ? &s->confined : r->suspect ? &s->suspects : &s->queue;
     bool leaves = r->on && (!gpu_is_open(r->on) || (r->on->reserved && !r->confined && !r->was_confined));
     const wait_queue *line = !r->on ? waits : leaves ? &s->leaving : NULL;
     CHECK(r->aside ? line && !r->line && placement_is_too_large(s, r) : r->line == line);
     CHECK(!r->line || wait_queue_has(line, &r->order));
+    CHECK(r->taken_on || !r->suspect);
     CHECK(id_map_get(s->requests, r->what.id) == r);
     CHECK(r->may_be_late == !r->taken_on);
     CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens);
@@ -619,6 +641,9 @@ static void check_lines(const scheduler *s)
         if (r && placement_find_room(s, request_room(r), r))
             CHECK(blocker && wait_before(blocker, &r->order));
     }
+    shares_check(&s->newcomers);
+    const request *next = (const request *)shares_first(&s->newcomers);
+    CHECK(!next || blocker || !placement_find_room(s, ROOM_ANY, next));
 }
 
 static void check_aside(const scheduler *s)

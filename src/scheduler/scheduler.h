@@ -10,7 +10,11 @@
  * A request belongs to the frontend that submitted it. It is in the queue or on one GPU, never both. Every time
  * it is given to a GPU is an attempt with a number of its own; whatever a report says of another attempt is stale
  * and ignored. Moving a request, for whatever reason, is: forget it there, give `prompt + tokens so far` to
- * another GPU as its next attempt. Order everywhere is by first arrival, then id.
+ * another GPU as its next attempt.
+ *
+ * Who waits for its first GPU comes after those who have been on one; among the former tenants share by weight (shares.h). The
+ * first time a request is given to a GPU is its turn. Order everywhere else is by turn: in line again, and on GPUs, whose
+ * newest leave first when pages are short. So whoever has a small share is not the newest for ever.
  *
  * A request that no open GPU could hold, however empty, waits aside and holds up nobody until one opens that can, or
  * max_aside is over; only a new one that is too large for every GPU seen so far is ended at once. (Open: up, not
@@ -44,7 +48,7 @@ scheduler_options scheduler_options_default(void);
 /* A request as a frontend submits it, for the first time or again after a lost link. Everything is copied. */
 typedef struct {
     uint64_t id;                /* unique in the cluster */
-    double arrival;             /* when it first came, by the clock of `now`; kept over everything */
+    double arrival;             /* when it first came, by the clock of `now`; towards GPUs: what their order is by */
     const char *adapter;        /* NULL: the base model */
     const void *digest;         /* [digest_bytes] of the adapter's content; handed on unread, 0 bytes: none */
     size_t digest_bytes;
@@ -55,6 +59,9 @@ typedef struct {
     size_t how_bytes;
     bool again;                 /* it was submitted before, as is clear where there is output: it has been taken on, and
                                  * is not new. New ones alone are refused for a full queue or a long wait */
+    const char *tenant;         /* whose share of the GPUs it takes; NULL: of the one without a name */
+    uint32_t weight;            /* of that tenant's share (shares.h) */
+    int priority;               /* among those of its tenant that wait for their first GPU: lower is earlier */
 } submission;
 
 typedef enum { OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_EVICTED, OUTCOME_FAILED } outcome;
@@ -154,7 +161,10 @@ void scheduler_gpu_pace(scheduler *s, double now, int gpu, bool slow);
 /* An id that is there already is an error of the frontend: ended with END_FAILED. */
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *r);
 void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id);
-void scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
+
+/* What a GPU has done. False: that cannot be, its tokens are not the next of their request or it has seen other commands than
+ * it was sent; then it is as good as lost, as by scheduler_gpus_gone(), and the caller should drop its link. */
+bool scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
 
 /* Let time pass: late requests, consolidation. Returns seconds until it wants to be called again. */
 double scheduler_tick(scheduler *s, double now);

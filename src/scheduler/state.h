@@ -4,6 +4,7 @@
 
 #include "base/id_map.h"
 #include "scheduler/gpu.h"
+#include "scheduler/shares.h"
 
 /* Stays where it is: a list knows the address of its head. */
 typedef struct { request_list requests; } frontend_state;
@@ -31,7 +32,9 @@ struct scheduler {
     int64_t most_capacity;      /* the largest ever */
     id_map *requests;           /* all, by id */
     slab *memory;               /* of the requests */
-    wait_queue queue, suspects, confined, leaving;
+    shares newcomers;           /* who waits for its first GPU */
+    wait_queue queue, suspects, confined, leaving;      /* who has been on one */
+    double last_turn;           /* given out: no two are equal (request.h) */
     gpu *reserved;              /* borrowed: that takes only those who must be alone; NULL: none */
     known_killer killers[MOST_KILLERS]; /* the newest, so that they are known when they come again */
     size_t n_killers;           /* ever */

@@ -8,6 +8,8 @@
 
 static bool before(const wait_slot *a, const wait_slot *b)
 {
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
     return a->arrival < b->arrival || (a->arrival == b->arrival && a->id < b->id);
 }
 
@@ -47,7 +49,7 @@ void wait_queue_deinit(wait_queue *q)
 void wait_queue_put(wait_queue *q, wait_item *i)
 {
     q->slot = xgrow(q->slot, &q->cap, q->n + 1, sizeof *q->slot);
-    rise(q, q->n++, (wait_slot){i->arrival, i->id, i});
+    rise(q, q->n++, (wait_slot){i->arrival, i->id, i->priority, i});
 }
 
 void wait_queue_remove(wait_queue *q, wait_item *i)
@@ -76,7 +78,8 @@ bool wait_queue_has(const wait_queue *q, const wait_item *i)
 void wait_queue_check(const wait_queue *q)
 {
     for (size_t i = 0; i < q->n; i++) {
-        CHECK(q->slot[i].item->at == i && q->slot[i].item->id == q->slot[i].id && q->slot[i].item->arrival == q->slot[i].arrival);
+        CHECK(q->slot[i].item->at == i && q->slot[i].item->id == q->slot[i].id && q->slot[i].item->arrival == q->slot[i].arrival &&
+              q->slot[i].item->priority == q->slot[i].priority);
         CHECK(i == 0 || !before(&q->slot[i], &q->slot[(i - 1) / 2]));
     }
 }

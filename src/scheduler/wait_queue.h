@@ -1,4 +1,4 @@
-/* wait_queue.h - requests in order of first arrival, then id
+/* wait_queue.h - requests in order of priority, then arrival, then id
  *
  * A binary heap of items embedded in what waits: put, take out and remove from the middle cost log n, looking at
  * the first costs nothing. Items are borrowed while they are in the queue. */
@@ -13,16 +13,19 @@ typedef struct {
     double arrival;
     uint64_t id;
     size_t at;              /* its place in the heap, while it is there */
+    int priority;           /* lower is earlier */
 } wait_item;
 
 /* The order beside the item: to compare without touching what waits. */
-typedef struct { double arrival; uint64_t id; wait_item *item; } wait_slot;
+typedef struct { double arrival; uint64_t id; int priority; wait_item *item; } wait_slot;
 
 typedef struct { wait_slot *slot; size_t n, cap; } wait_queue;         /* zero-initialise */
 
 /* Whether a came before b: the order of everything. */
 static inline bool wait_before(const wait_item *a, const wait_item *b)
 {
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
     return a->arrival < b->arrival || (a->arrival == b->arrival && a->id < b->id);
 }
 

@@ -10,6 +10,8 @@
 
 static bool naive_before(const naive_request *a, const naive_request *b)
 {
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
     return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
 }
 
@@ -131,13 +133,60 @@ static void naive_send(naive *s, int gpu, bool add, naive_request *r)
         buf_printf(&s->said, "cancel %llu on %d, #%u\n", (unsigned long long)r->id, gpu, r->attempt);
 }
 
+/* Whether it stands in its tenant's line of newcomers. */
+static bool naive_is_newcomer(const naive_request *r)
+{
+    return r->id && !r->taken_on && r->gpu < 0 && r->aside < 0;
+}
+
+static void naive_leave(naive *s, const naive_request *r)
+{
+    if (naive_is_newcomer(r))
+        s->last = r->tenant + 1;
+}
+
+/* Into its tenant's line. A tenant of which nobody else is there has at least what the least of the others has, or if there
+ * are none, whoever left last. */
+static void naive_join(naive *s, naive_request *r)
+{
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        const naive_request *o = &s->request[i];
+        if (o == r || !naive_is_newcomer(o))
+            continue;
+        if (o->tenant == r->tenant)
+            return;
+        least = s->tenant[o->tenant].counter < least ? s->tenant[o->tenant].counter : least;
+    }
+    if (least == UINT64_MAX)
+        least = s->last ? s->tenant[s->last - 1].counter : 0;
+    if (s->tenant[r->tenant].counter < least)
+        s->tenant[r->tenant].counter = least;
+}
+
+static void naive_charge(naive *s, int tenant, uint64_t cost)
+{
+    s->tenant[tenant].counter += cost * ((1 << 20) / s->tenant[tenant].weight);
+}
+
+static void naive_take_on(naive *s, double now, naive_request *r)
+{
+    naive_leave(s, r);
+    s->last_turn = now > s->last_turn + 1e-6 ? now : s->last_turn + 1e-6;
+    r->arrival = s->last_turn;
+    r->priority = 0;
+    r->taken_on = true;
+    naive_charge(s, r->tenant, (uint64_t)r->n_prompt);
+}
+
 static void naive_place(naive *s, double now, naive_request *r, int gpu)
 {
     if (r->gpu >= 0)
         naive_send(s, r->gpu, false, r);
     if (r->taken_on)
         r->moved = now;
-    r->taken_on = true;
+    else
+        naive_take_on(s, now, r);
     r->aside = -1;
     r->was_confined = false;
     r->attempt = ++s->n_attempts;
@@ -149,6 +198,7 @@ static void naive_end(naive *s, naive_request *r, end_reason why)
 {
     if (r->gpu >= 0)
         naive_send(s, r->gpu, false, r);
+    naive_leave(s, r);
     say_end(&s->said, r->id, r->frontend, why);
     r->id = 0;
 }
@@ -192,7 +242,16 @@ static bool naive_leaves(const naive *s, const naive_request *r)
     return r->gpu >= 0 && (!naive_open(s, r->gpu) || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
 }
 
-/* All that wait or leave, oldest first; but for those who wait to be alone. */
+/* Those who have been on a GPU come before newcomers, of these the tenant who had least. */
+static bool naive_is_next(const naive *s, const naive_request *a, const naive_request *b)
+{
+    uint64_t x = s->tenant[a->tenant].counter, y = s->tenant[b->tenant].counter;
+    if (a->taken_on != b->taken_on)
+        return a->taken_on;
+    return a->taken_on || x == y ? naive_before(a, b) : x < y;
+}
+
+/* All that wait or leave, whoever is next first; but for those who wait to be alone. */
 static int naive_line(naive *s, naive_request **line)
 {
     int n = 0;
@@ -201,11 +260,18 @@ static int naive_line(naive *s, naive_request **line)
         if (!r->id || (r->gpu >= 0 ? !naive_leaves(s, r) : r->confined))
             continue;
         int at = n++;
-        for (; at > 0 && naive_before(r, line[at - 1]); at--)
+        for (; at > 0 && naive_is_next(s, r, line[at - 1]); at--)
             line[at] = line[at - 1];
         line[at] = r;
     }
     return n;
+}
+
+static void naive_step_aside(naive *s, double now, naive_request *r)
+{
+    naive_leave(s, r);
+    r->aside = now;
+    r->turn = ++s->n_turns;
 }
 
 /* Serve one; false when nobody can be. */
@@ -235,9 +301,8 @@ static bool naive_serve(naive *s, double now)
             return true;
         }
         if (naive_too_large(s, r)) {
-            r->aside = now;
-            r->turn = ++s->n_turns;
-            continue;
+            naive_step_aside(s, now, r);
+            return true;        /* its tenant may have nobody else in line */
         }
         if (leaves)
             leaver_waits = true;
@@ -281,8 +346,7 @@ static void naive_serve_confined(naive *s, double now)
         if (gpu >= 0) {
             naive_place(s, now, r, gpu);
         } else if (naive_too_large(s, r)) {
-            r->aside = now;
-            r->turn = ++s->n_turns;
+            naive_step_aside(s, now, r);
         } else {
             if (!s->reserved)
                 naive_reserve(s, r);
@@ -292,11 +356,23 @@ static void naive_serve_confined(naive *s, double now)
     s->reserved = 0;
 }
 
+/* Of those aside who are not too large any more, the one who stepped there first. */
+static naive_request *naive_to_call_back(naive *s)
+{
+    naive_request *first = NULL;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        naive_request *r = &s->request[i];
+        if (r->id && r->aside >= 0 && !naive_too_large(s, r) && (!first || r->turn < first->turn))
+            first = r;
+    }
+    return first;
+}
+
 static void naive_fill(naive *s, double now)
 {
-    for (int i = 0; i < NAIVE_REQUESTS; i++)
-        if (s->request[i].id && !naive_too_large(s, &s->request[i]))
-            s->request[i].aside = -1;
+    for (naive_request *r; (r = naive_to_call_back(s)); r->aside = -1)
+        if (!r->taken_on)
+            naive_join(s, r);
     do {
         naive_serve_confined(s, now);
         while (naive_serve(s, now))
@@ -317,6 +393,7 @@ static void naive_drop(naive *s, naive_request *r)
 {
     if (r->gpu >= 0)
         naive_send(s, r->gpu, false, r);
+    naive_leave(s, r);
     r->id = 0;
 }
 
@@ -330,6 +407,32 @@ static bool naive_knows(const naive *s, double now, const submission *w)
             return true;
     }
     return false;
+}
+
+static int naive_tenant_of(naive *s, const submission *w)
+{
+    const char *name = w->tenant ? w->tenant : "";
+    int t = 0;
+    while (t < s->n_tenants && strcmp(s->tenant[t].name, name) != 0)
+        t++;
+    if (t == s->n_tenants) {
+        CHECK(s->n_tenants++ < NAIVE_TENANTS);
+        snprintf(s->tenant[t].name, sizeof s->tenant[t].name, "%s", name);
+    }
+    s->tenant[t].weight = w->weight ? w->weight : 1;
+    return t;
+}
+
+/* Whether the queue is full, and its tenant has an equal part of it or more. */
+static bool naive_one_too_many(const naive *s, const naive_request *r)
+{
+    int tenants = 0, newcomers = 0, n[NAIVE_TENANTS] = {0};
+    for (int i = 0; i < NAIVE_REQUESTS; i++)
+        if (naive_is_newcomer(&s->request[i])) {
+            tenants += n[s->request[i].tenant]++ == 0;
+            newcomers++;
+        }
+    return naive_waiting(s) > s->opt.max_queue && n[r->tenant] * tenants + naive_waiting(s) - newcomers > s->opt.max_queue;
 }
 
 void naive_submit(naive *s, double now, int frontend, const submission *w)
@@ -354,14 +457,19 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
     bool taken_on = w->again || w->n_tokens > w->n_prompt;
     *r = (naive_request){.id = w->id, .arrival = w->arrival, .since = now, .moved = -1e9, .frontend = frontend, .n_tokens = w->n_tokens,
                          .n_prompt = w->n_prompt, .max_tokens = w->max_tokens, .gpu = -1, .taken_on = taken_on,
+                         .tenant = naive_tenant_of(s, w), .priority = taken_on ? 0 : w->priority, .aside = 0,
                          .serial = ++s->n_submitted};
     memcpy(r->token, w->token, (size_t)w->n_tokens * sizeof *r->token);
     snprintf(r->adapter, sizeof r->adapter, "%s", w->adapter ? w->adapter : "");
-    naive_put_back(s, r);
-    if (r->id && naive_is_hopeless(s, r))
+    if (r->n_tokens - r->n_prompt < r->max_tokens && naive_is_hopeless(s, r)) {
         naive_end(s, r, END_TOO_LARGE);
+        return;
+    }
+    if (!taken_on)
+        naive_join(s, r);
+    naive_put_back(s, r);
     naive_fill(s, now);
-    if (r->id && r->gpu < 0 && !taken_on && naive_waiting(s) > s->opt.max_queue)
+    if (r->id && r->gpu < 0 && !taken_on && naive_one_too_many(s, r))
         naive_end(s, r, END_QUEUE_FULL);
 }
 
@@ -495,24 +603,24 @@ static naive_request *naive_current(naive *s, int gpu, uint64_t id, uint32_t att
     return r && r->gpu == gpu && r->attempt == attempt ? r : NULL;
 }
 
-static void naive_tokens(naive *s, int gpu, const report_tokens *t)
+static bool naive_tokens(naive *s, int gpu, const report_tokens *t)
 {
     naive_request *r = naive_current(s, gpu, t->id, t->attempt);
     if (!r)
-        return;
+        return true;
     int have = r->n_tokens - r->n_prompt;
-    if (t->index != have || have + t->n > r->max_tokens) {
-        naive_end(s, r, END_FAILED);
-        return;
-    }
+    if (t->index != have || have + t->n > r->max_tokens)
+        return false;
     for (int i = 0; i < t->n; i++)
         r->token[r->n_tokens++] = t->token[i];
+    naive_charge(s, r->tenant, 2 * (uint64_t)t->n);
     r->n_alone = r->n_lost = 0;
     if (r->n_deaths < 16) {
         r->was_confined |= r->confined;
         r->suspect = r->confined = false;
     }
     say_tokens(&s->said, r->id, r->frontend, t->index, t->token, t->n);
+    return true;
 }
 
 static void naive_report_end(naive *s, int gpu, const report_end *e)
@@ -532,10 +640,17 @@ void naive_report(naive *s, double now, int gpu, const gpu_report *p)
     naive_gpu *g = &s->gpu[gpu];
     if (!g->up)
         return;
+    if (p->n_seen < g->n_seen || p->n_seen > (uint64_t)g->n_sent) {
+        naive_gpus_gone(s, now, &gpu, 1, false);
+        return;
+    }
     g->n_seen = p->n_seen;
     g->pages_free = p->pages_free;
     for (int i = 0; i < p->n_tokens; i++)
-        naive_tokens(s, gpu, &p->tokens[i]);
+        if (!naive_tokens(s, gpu, &p->tokens[i])) {
+            naive_gpus_gone(s, now, &gpu, 1, false);
+            return;
+        }
     for (int i = 0; i < p->n_ends; i++)
         naive_report_end(s, gpu, &p->ends[i]);
     for (naive_request *r; g->pages_free - naive_coming(s, gpu) + naive_going(g) < 0 && (r = naive_extreme(s, gpu, false));) {

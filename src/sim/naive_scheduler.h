@@ -8,11 +8,12 @@
 #include "base/buf.h"
 #include "scheduler/scheduler.h"
 
-enum { NAIVE_REQUESTS = 256, NAIVE_TOKENS = 128, NAIVE_GPUS = 12, NAIVE_FRONTENDS = 3, NAIVE_SENT = 2000 };
+enum { NAIVE_REQUESTS = 256, NAIVE_TOKENS = 128, NAIVE_GPUS = 12, NAIVE_FRONTENDS = 3, NAIVE_SENT = 2000, NAIVE_TENANTS = 8 };
 
 typedef struct {
     uint64_t id;                /* 0: nobody */
-    double arrival, since, moved;
+    double arrival, since, moved;       /* arrival: from its first GPU on, its turn */
+    int tenant, priority;       /* priority: until it has been on a GPU */
     int frontend, n_tokens, n_prompt, max_tokens, token[NAIVE_TOKENS];
     int gpu;                    /* -1: waits */
     uint32_t attempt;
@@ -37,11 +38,18 @@ typedef struct {
 
 typedef struct { int token[NAIVE_TOKENS], n; char adapter[16]; double until; } naive_killer;
 
+/* counter: service by weight, as in scheduler/shares.h */
+typedef struct { char name[16]; uint32_t weight; uint64_t counter; } naive_tenant;
+
 typedef struct {
     scheduler_options opt;
     naive_request request[NAIVE_REQUESTS];
     naive_killer killer[NAIVE_REQUESTS];
     int n_killers;
+    naive_tenant tenant[NAIVE_TENANTS];
+    int n_tenants;
+    int last;                   /* one more than the tenant of which a newcomer left its line last; 0: none has */
+    double last_turn;
     int reserved;               /* one more than the number of the GPU that is; 0: none */
     naive_gpu gpu[NAIVE_GPUS];
     double none_since;          /* no GPU takes anybody; below 0: one does. Set to -1 at first */

@@ -13,7 +13,9 @@ typedef struct {
     uint64_t id;
     bool there;                 /* submitted, and neither ended nor cancelled */
     int frontend;
-    double arrival, since;
+    double arrival, since;      /* arrival: from its first GPU on, its turn */
+    uint64_t tenant;            /* hash of the name */
+    int priority;               /* until it has been on a GPU */
     int n_tokens, n_prompt, max_tokens;
     uint64_t mark;              /* hash of the prompt */
     bool taken_on;              /* placed before, or comes again */
@@ -44,6 +46,7 @@ struct watch {
     watched_gpu gpu[MOST_GPUS];
     int capacity;               /* of the largest GPU so far */
     uint32_t last_attempt;
+    double last_turn;           /* that a request got on its first GPU */
     uint64_t leaving;           /* id of the last command, when that was a cancel */
     bool put_back_early;        /* it was not the newest on its GPU, in a report */
     bool in_report;             /* the event is a report */
@@ -110,8 +113,11 @@ static bool waits(const watched *r)
     return r->there && r->gpu < 0;
 }
 
+/* Of those who have been on a GPU, or of one tenant's newcomers. */
 static bool is_before(const watched *a, const watched *b)
 {
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
     return a->arrival != b->arrival ? a->arrival < b->arrival : a->id < b->id;
 }
 
@@ -157,6 +163,14 @@ static int pages_left(const watch *w, int gpu)
     return n;
 }
 
+static uint64_t hash_of(const char *name)
+{
+    uint64_t hash = 0;
+    for (; name && *name; name++)
+        hash = rng_u64(hash, (uint64_t)*name);
+    return hash;
+}
+
 static uint64_t mark_of(const submission *s)
 {
     uint64_t mark = 0;
@@ -177,9 +191,10 @@ void watch_submit(watch *w, double now, int frontend, const submission *s)
         r->doubled = true;      /* an error of the frontend: both are ended */
         return;
     }
+    bool taken_on = s->again || s->n_tokens > s->n_prompt;
     *r = (watched){.id = s->id, .killed = killed, .there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
-                                  .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .gpu = -1,
-                                  .mark = mark_of(s), .taken_on = s->again || s->n_tokens > s->n_prompt, .held = now};
+                   .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .gpu = -1, .tenant = hash_of(s->tenant),
+                   .priority = taken_on ? 0 : s->priority, .mark = mark_of(s), .taken_on = taken_on, .held = now};
 }
 
 /* The scheduler must cancel what runs; from now on nothing may come of it. */
@@ -324,14 +339,28 @@ static bool is_too_large(const watch *w, const watched *r)
     return any;
 }
 
-/* From the queue only the first may go; suspects have a line of their own, and who is too large waits aside. */
+/* From the queue only the first may go, of newcomers the first of a tenant when nobody is in the queue; suspects have a line of
+ * their own, and who is too large waits aside. */
 static void check_turn(watch *w, const watched *r)
 {
     for (size_t i = 0; i < w->n_requests; i++) {
         const watched *o = &w->request[i];
-        if (o != r && waits(o) && o->suspect == r->suspect && o->confined == r->confined && is_before(o, r) && !is_too_large(w, o))
+        if (o == r || !waits(o) || o->suspect != r->suspect || o->confined != r->confined || is_too_large(w, o))
+            continue;
+        bool in_one_line = o->taken_on == r->taken_on && (r->taken_on || o->tenant == r->tenant);
+        if ((o->taken_on && !r->taken_on) || (in_one_line && is_before(o, r)))
             violate(w, "placed before one that came earlier", r->id);
     }
+}
+
+/* Its first GPU: from now on its order is by this turn, which is later than all that were. */
+static void take_turn(watch *w, watched *r, const submission *s)
+{
+    if (s->arrival < w->now || s->arrival <= w->last_turn)
+        violate(w, "given a turn of the past", r->id);
+    w->last_turn = r->arrival = s->arrival;
+    r->priority = 0;
+    r->taken_on = true;
 }
 
 static bool is_newest(const watch *w, int gpu, const watched *r)
@@ -349,8 +378,8 @@ static void check_add(watch *w, const command *c)
     bool moves = w->leaving == c->id;
     if (!r->there || r->gpu >= 0)
         violate(w, r->there ? "placed twice" : "placed, but it is not there", c->id);
-    if (s->n_tokens != r->n_tokens || s->n_prompt != r->n_prompt || s->max_tokens != r->max_tokens || s->arrival != r->arrival)
-        violate(w, "placed with other tokens, budget or arrival than it has", c->id);
+    if (s->n_tokens != r->n_tokens || s->n_prompt != r->n_prompt || s->max_tokens != r->max_tokens || (r->taken_on && s->arrival != r->arrival))
+        violate(w, "placed with other tokens, budget or turn than it has", c->id);
     if (c->attempt <= w->last_attempt)
         violate(w, "an attempt's number was used before", c->id);
     if (r->must_end)
@@ -358,10 +387,11 @@ static void check_add(watch *w, const command *c)
     if (!moves)
         check_turn(w, r);
     check_place(w, r, c);
+    if (!r->taken_on)
+        take_turn(w, r, s);
     w->last_attempt = c->attempt;
     r->gpu = c->gpu;
     r->attempt = c->attempt;
-    r->taken_on = true;
     r->add = ++w->gpu[c->gpu].n_sent;
     r->pages = pages_for(&w->gpu[c->gpu], r->n_tokens + 1);
 }
@@ -469,13 +499,26 @@ void watch_command(watch *w, const command *c)
     w->leaving = c->kind == COMMAND_CANCEL ? c->id : UINT64_MAX;
 }
 
-/* An idle GPU that has told all it has: somebody who waits would fit. Those who must be alone come first. */
+/* An idle GPU that has told all it has: whoever is next would not fit. Those who must be alone come first, then those who have
+ * been on a GPU; of several tenants' newcomers any may be next. */
 static void check_idle(watch *w, int gpu, const watched *first)
 {
     const watched_gpu *g = &w->gpu[gpu];
     bool idle = is_open(w, gpu) && n_running(w, gpu) == 0 && g->n_seen == g->n_sent && g->pages_free == g->info.n_pages;
-    if (idle && pages_for(g, first->n_tokens + 1) <= g->info.n_pages)
+    bool fits = idle && pages_for(g, first->n_tokens + 1) <= g->info.n_pages;
+    for (size_t i = 0; i < w->n_requests && fits && !first->taken_on; i++)
+        if (waits(&w->request[i]) && !is_too_large(w, &w->request[i]))
+            fits = pages_for(g, w->request[i].n_tokens + 1) <= g->info.n_pages;
+    if (fits)
         violate(w, "waits while a GPU is idle", first->id);
+}
+
+/* Whether a is next rather than b, as far as can be told. */
+static bool is_next(const watched *a, const watched *b)
+{
+    if (a->confined != b->confined || a->taken_on != b->taken_on)
+        return a->confined != b->confined ? a->confined : a->taken_on;
+    return is_before(a, b);
 }
 
 bool watch_has_news(const watch *w)
@@ -495,7 +538,7 @@ void watch_settle(watch *w)
             violate(w, "cancelled, but its GPU was not told", r->id);
         if (r->there && r->must_end)
             violate(w, "not ended, though it kills workers", r->id);
-        if (waits(r) && !too_large && (!first || (r->confined != first->confined ? r->confined : is_before(r, first))))
+        if (waits(r) && !too_large && (!first || is_next(r, first)))
             first = r;
     }
     check_put_back(w, false);

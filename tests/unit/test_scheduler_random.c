@@ -22,6 +22,7 @@ typedef struct {
     worker worker[N_GPUS];
     bool frontend[NAIVE_FRONTENDS];
     uint64_t seed, drawn, last_id;
+    int n_tenants;
     double now;
 } history;
 
@@ -91,18 +92,20 @@ static void random_report(history *h, int gpu)
     p.n_seen = (uint64_t)w->n_seen;
     int n_pages = h->model->gpu[gpu].info.n_pages;
     p.pages_free = draw(h, 6) == 0 ? draw(h, 7) - 6 : draw(h, n_pages + 1);
-    scheduler_report(h->real, h->now, gpu, &p);
+    w->up = scheduler_report(h->real, h->now, gpu, &p);
     naive_report(h->model, h->now, gpu, &p);
 }
 
 static void random_submit(history *h, int frontend)
 {
+    static const char *const tenant[] = {NULL, "a", "b", "c"};
     int token[NAIVE_TOKENS];
     bool known_id = draw(h, 30) == 0;
     int n_prompt = draw(h, 40) ? 1 + draw(h, 16) : draw(h, 2) * 40, n_output = draw(h, 4) ? 0 : draw(h, 6);
     submission w = {.id = known_id && h->last_id ? 1 + (uint64_t)draw(h, (int)h->last_id) : ++h->last_id, .arrival = h->now - draw(h, 4),
                     .token = token, .n_tokens = n_prompt + n_output, .n_prompt = n_prompt, .max_tokens = draw(h, 50) ? 1 + draw(h, 20) : 0,
-                    .again = draw(h, 4) == 0};
+                    .again = draw(h, 4) == 0, .tenant = tenant[draw(h, h->n_tenants)], .weight = 1 + (uint32_t)draw(h, 3),
+                    .priority = draw(h, 8) ? 0 : draw(h, 3) - 1};
     for (int i = 0; i < w.n_tokens; i++)
         token[i] = draw(h, 100);
     if (w.n_tokens - w.n_prompt > w.max_tokens)
@@ -205,6 +208,7 @@ static scheduler_stats run_history(uint64_t seed, int n_events)
     h->seed = seed;
     h->now = 1000;
     h->model = XNEW(naive);
+    h->n_tenants = 1 + draw(h, 4);
     scheduler_options o = {.max_queue = 3 + draw(h, 30), .max_wait = draw(h, 2) * 6, .max_no_gpu = draw(h, 3), .max_aside = draw(h, 4) * 2, .consolidate_every = draw(h, 4) ? 0.5 : 0,
                            .move_again_after = draw(h, 3) * 2, .light_share = 0.25 * (1 + draw(h, 4)), .prefill_rate = 100,
                            .step_time = draw(h, 3) ? 0.1 : 0.01};

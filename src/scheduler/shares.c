@@ -1,0 +1,137 @@
+/* shares.c - see shares.h */
+#include "scheduler/shares.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#define SCALE ((uint64_t)1 << 20)       /* of a unit: so fine that dividing by a weight loses less than 1 % */
+
+void shares_deinit(shares *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        wait_queue_deinit(&s->all[i]->line);
+        free(s->all[i]);
+    }
+    free(s->all);
+    free(s->heap);
+    map_free(s->by_name);
+    *s = (shares){0};
+}
+
+static tenant *add_tenant(shares *s, const char *name)
+{
+    tenant *t = XNEW(tenant);
+    s->all = xgrow(s->all, &s->cap, s->n + 1, sizeof *s->all);
+    s->all[s->n] = t;
+    map_put(s->by_name, name, strlen(name), (int64_t)s->n++);
+    return t;
+}
+
+static uint64_t unit_of(uint32_t weight)
+{
+    return SCALE / (weight == 0 ? 1 : weight < SHARES_MOST_WEIGHT ? weight : SHARES_MOST_WEIGHT);
+}
+
+tenant *shares_find(shares *s, const char *name, uint32_t weight)
+{
+    int64_t at;
+    name = name ? name : "";
+    if (!s->by_name)
+        s->by_name = map_new(0);
+    tenant *t = map_get(s->by_name, name, strlen(name), &at) ? s->all[at] : add_tenant(s, name);
+    t->unit = unit_of(weight);
+    return t;
+}
+
+static bool before(const tenant *a, const tenant *b)
+{
+    if (a->counter != b->counter)
+        return a->counter < b->counter;
+    return wait_before(wait_queue_first(&a->line), wait_queue_first(&b->line));
+}
+
+static void set(shares *s, size_t at, tenant *t)
+{
+    s->heap[at] = t;
+    t->at = at;
+}
+
+/* Put t at `at`, or where it belongs from there. */
+static void settle(shares *s, size_t at, tenant *t)
+{
+    for (; at > 0 && before(t, s->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        set(s, at, s->heap[(at - 1) / 2]);
+    for (size_t child; (child = 2 * at + 1) < s->n_waiting; at = child) {
+        if (child + 1 < s->n_waiting && before(s->heap[child + 1], s->heap[child]))
+            child++;
+        if (!before(s->heap[child], t))
+            break;
+        set(s, at, s->heap[child]);
+    }
+    set(s, at, t);
+}
+
+/* What a tenant that comes back has at least. */
+static uint64_t floor_of(const shares *s)
+{
+    return s->n_waiting ? s->heap[0]->counter : s->last ? s->last->counter : 0;
+}
+
+void shares_put(shares *s, tenant *t, wait_item *i)
+{
+    bool comes_back = t->line.n == 0;
+    wait_queue_put(&t->line, i);
+    s->n_requests++;
+    if (!comes_back) {
+        settle(s, t->at, t);
+        return;
+    }
+    if (t->counter < floor_of(s))
+        t->counter = floor_of(s);
+    s->heap = xgrow(s->heap, &s->heap_cap, s->n_waiting + 1, sizeof *s->heap);
+    settle(s, s->n_waiting++, t);
+}
+
+void shares_remove(shares *s, tenant *t, wait_item *i)
+{
+    wait_queue_remove(&t->line, i);
+    s->n_requests--;
+    s->last = t;
+    if (t->line.n > 0) {
+        settle(s, t->at, t);
+        return;
+    }
+    tenant *moved = s->heap[--s->n_waiting];
+    if (moved != t)
+        settle(s, t->at, moved);
+}
+
+wait_item *shares_first(const shares *s)
+{
+    return s->n_waiting ? wait_queue_first(&s->heap[0]->line) : NULL;
+}
+
+void shares_charge(shares *s, tenant *t, uint64_t cost)
+{
+    t->counter += cost * t->unit;
+    if (t->line.n > 0)
+        settle(s, t->at, t);
+}
+
+void shares_check(const shares *s)
+{
+    size_t n_requests = 0, n_waiting = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const tenant *t = s->all[i];
+        wait_queue_check(&t->line);
+        n_requests += t->line.n;
+        n_waiting += t->line.n > 0;
+        CHECK(t->line.n == 0 || (t->at < s->n_waiting && s->heap[t->at] == t));
+    }
+    CHECK(n_requests == s->n_requests && n_waiting == s->n_waiting);
+    for (size_t i = 1; i < s->n_waiting; i++)
+        CHECK(!before(s->heap[i], s->heap[(i - 1) / 2]));
+}
