@@ -23,22 +23,20 @@ typedef struct {
     const char *word[3];        /* what stands without dashes */
     const char *base, *expires, *from, *to;
     int in_flight, waiting, weight, last;
-    double requests, tokens, priority;
+    double requests, tokens;
     bool json, by_hour;
     char who[80];
 } arguments;
 
 #define STORE_OPTION(a) {"store", OPT_STRING, &(a)->store, "URL", STORE_HELP}
 #define JSON_OPTION(a) {"json", OPT_FLAG, &(a)->json, NULL, "as JSON"}
-#define NO_PRIORITY 1e9
 #define SETTINGS(a)                                                                                                     \
     {"base", OPT_STRING, &(a)->base, "yes|no", "whether it may use the base model (no)"},                                \
     {"in-flight", OPT_INT, &(a)->in_flight, "N", "requests at once; each choice of a call is one (0: any number)", 0, 1e9}, \
     {"waiting", OPT_INT, &(a)->waiting, "N", "of these, without a first token (0: any number)", 0, 1e9},                 \
     {"requests-per-minute", OPT_DOUBLE, &(a)->requests, "N", "requests taken in (0: any number)", 0, 1e12},              \
     {"tokens-per-minute", OPT_DOUBLE, &(a)->tokens, "N", "tokens of prompts and outputs (0: any number)", 0, 1e12},      \
-    {"weight", OPT_INT, &(a)->weight, "N", "its share where the cluster is full, against others' (1)", 1, 1000},         \
-    {"priority", OPT_DOUBLE, &(a)->priority, "N", "of its requests among themselves that say none (0)", -1e6, 1e6}
+    {"weight", OPT_INT, &(a)->weight, "N", "its share where the cluster is full, against others' (1)", 1, 1000}
 
 /* Who is at the keyboard, for the audit log. */
 static void name_user(char *who, size_t n)
@@ -93,7 +91,6 @@ static int settle(const arguments *a, store_tenant *t, err *e)
     t->weight = a->weight == AS_IT_IS ? t->weight : a->weight;
     t->requests_per_minute = a->requests == AS_IT_IS ? t->requests_per_minute : (int64_t)a->requests;
     t->tokens_per_minute = a->tokens == AS_IT_IS ? t->tokens_per_minute : (int64_t)a->tokens;
-    t->priority = a->priority == NO_PRIORITY ? t->priority : (int64_t)a->priority;
     return 0;
 }
 
@@ -156,7 +153,7 @@ static void print_time(int64_t at)
 
 static void print_tenant(const store_directory *d, const store_tenant *t)
 {
-    printf("%s\n  base model           %s\n  weight, priority     %lld, %lld\n", t->name, t->base ? "yes" : "no", (long long)t->weight, (long long)t->priority);
+    printf("%s\n  base model           %s\n  weight               %lld\n", t->name, t->base ? "yes" : "no", (long long)t->weight);
     printf("  in flight, waiting   %lld, %lld\n  requests per minute  %lld\n  tokens per minute    %lld\n", (long long)t->in_flight,
            (long long)t->waiting, (long long)t->requests_per_minute, (long long)t->tokens_per_minute);
     for (size_t i = 0; i < d->n_grants; i++)
@@ -321,7 +318,7 @@ static int fill_options(const struct command *c, arguments *a, option *to)
                              {"to", OPT_STRING, &a->to, "TIME", "likewise, without that hour (now)"}},
                  last[] = {JSON_OPTION(a), {"last", OPT_INT, &a->last, "N", "how many (50)", 1, 1e6}};
     const struct { const option *at; int n; } more[] = {
-        [NO_MORE] = {NULL, 0}, [WITH_SETTINGS] = {settings, 7}, [WITH_JSON] = {json, 1}, [WITH_EXPIRES] = {expires, 1}, [WITH_IN] = {in, 1},
+        [NO_MORE] = {NULL, 0}, [WITH_SETTINGS] = {settings, 6}, [WITH_JSON] = {json, 1}, [WITH_EXPIRES] = {expires, 1}, [WITH_IN] = {in, 1},
         [WITH_PERIOD] = {period, 4}, [WITH_LAST] = {last, 2}};
     int n = more[c->extra].n;
     to[0] = (option)STORE_OPTION(a);
@@ -334,7 +331,7 @@ static int fill_options(const struct command *c, arguments *a, option *to)
 static int run_command(const struct command *c, int argc, char **argv)
 {
     arguments a = {.in_flight = AS_IT_IS, .waiting = AS_IT_IS, .weight = AS_IT_IS, .requests = AS_IT_IS, .tokens = AS_IT_IS,
-                   .priority = NO_PRIORITY, .last = 50, .store = getenv(STORE_ENVIRONMENT)};
+                   .last = 50, .store = getenv(STORE_ENVIRONMENT)};
     option options[MAX_OPTIONS];
     fill_options(c, &a, options);
     char *line = xasprintf("punica tenant %s %s --store URL [options]", c->name, c->words);

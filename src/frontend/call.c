@@ -381,7 +381,8 @@ static void add_choices(call *c, int number, uint64_t seed)
             answer_echo(&k->a, &c->p->echo[number]);
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
-        const dispatch_request r = {.priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
+        const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL, .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
+                                    .priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
                                     .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
                                     .n_tokens = (int)prompt->n, .max_tokens = k->rules.max_tokens, .how = &how};
         if (c->who)

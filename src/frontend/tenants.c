@@ -196,11 +196,6 @@ int64_t tenant_weight(const tenant *t)
     return t->now.weight;
 }
 
-int64_t tenant_priority(const tenant *t)
-{
-    return t->now.priority;
-}
-
 model_view *tenant_view(const tenant *t)
 {
     return t->view;

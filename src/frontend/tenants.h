@@ -33,7 +33,6 @@ void tenant_release(tenant *t);
 
 const char *tenant_name(const tenant *t);
 int64_t tenant_weight(const tenant *t);
-int64_t tenant_priority(const tenant *t);
 model_view *tenant_view(const tenant *t);       /* borrowed, unless kept */
 
 /* Whether a call of n requests (choices) and so many tokens of prompts may begin: 0, or -1 with e: 429, with the seconds after which it may,

@@ -12,7 +12,7 @@
 static const char *const first[] = {
     "CREATE TABLE counter (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
     "INSERT INTO counter (name, value) VALUES ('change', 0)",
-    "CREATE TABLE tenant (name TEXT PRIMARY KEY, base BIGINT NOT NULL, weight BIGINT NOT NULL, priority BIGINT NOT NULL, "
+    "CREATE TABLE tenant (name TEXT PRIMARY KEY, base BIGINT NOT NULL, weight BIGINT NOT NULL, "
     "in_flight BIGINT NOT NULL, waiting BIGINT NOT NULL, requests_per_minute BIGINT NOT NULL, tokens_per_minute BIGINT NOT NULL, "
     "created BIGINT NOT NULL)",
     "CREATE TABLE api_key (tenant TEXT NOT NULL REFERENCES tenant (name) ON DELETE CASCADE, name TEXT NOT NULL, "

@@ -127,8 +127,8 @@ static void take_tenant(void *ctx, const char *const *c)
     store_directory *d = r->d;
     d->tenant = xgrow(d->tenant, &r->tenant_cap, d->n_tenants + 1, sizeof *d->tenant);
     d->tenant[d->n_tenants++] = (store_tenant){
-        .name = keep(d, c[0]), .base = number(c[1]), .weight = number(c[2]), .priority = number(c[3]), .in_flight = number(c[4]),
-        .waiting = number(c[5]), .requests_per_minute = number(c[6]), .tokens_per_minute = number(c[7]), .created = number(c[8])};
+        .name = keep(d, c[0]), .base = number(c[1]), .weight = number(c[2]), .in_flight = number(c[3]),
+        .waiting = number(c[4]), .requests_per_minute = number(c[5]), .tokens_per_minute = number(c[6]), .created = number(c[7])};
 }
 
 static void take_key(void *ctx, const char *const *c)
@@ -157,7 +157,7 @@ static store_result read_all(sql *db, void *ctx, err *e)
 {
     reading *r = ctx;
     bool good = sql_run(db, read_change, NULL, 0, take_change, &r->d->change, e) >= 0 &&
-                sql_run(db, "SELECT name, base, weight, priority, in_flight, waiting, requests_per_minute, tokens_per_minute, created "
+                sql_run(db, "SELECT name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created "
                         "FROM tenant ORDER BY name", NULL, 0, take_tenant, r, e) >= 0 &&
                 sql_run(db, "SELECT tenant, name, digest, created, expires FROM api_key ORDER BY tenant, name", NULL, 0, take_key, r, e) >= 0 &&
                 sql_run(db, "SELECT tenant, adapter FROM adapter_grant ORDER BY tenant, adapter", NULL, 0, take_grant, r, e) >= 0;

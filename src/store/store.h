@@ -30,7 +30,6 @@ typedef struct {
     const char *name;           /* letters, digits, - _ and . */
     bool base;                  /* it may use the base model */
     int64_t weight;             /* of its share when the cluster is full: 1 to 1000 */
-    int64_t priority;           /* of its requests that say none */
     int64_t in_flight, waiting; /* limits; 0: none */
     int64_t requests_per_minute, tokens_per_minute;
     int64_t created;            /* seconds since the epoch */

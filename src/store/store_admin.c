@@ -91,11 +91,11 @@ static store_result add_tenant(sql *db, const change *c, err *e)
         return there < 0 ? STORE_FAILED : refuse(e, "there is a tenant \"%s\" already", t->name);
     params p = {0};
     params_text(&p, t->name);
-    const int64_t number[] = {t->base, t->weight, t->priority, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, time(NULL)};
+    const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, time(NULL)};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
-    return run_one(db, "INSERT INTO tenant (name, base, weight, priority, in_flight, waiting, requests_per_minute, tokens_per_minute, created) "
-                   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)", &p, "%s", "", e);
+    return run_one(db, "INSERT INTO tenant (name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created) "
+                   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)", &p, "%s", "", e);
 }
 
 static store_result change_tenant(sql *db, const change *c, err *e)
@@ -103,11 +103,11 @@ static store_result change_tenant(sql *db, const change *c, err *e)
     const store_tenant *t = c->settings;
     params p = {0};
     params_text(&p, t->name);
-    const int64_t number[] = {t->base, t->weight, t->priority, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute};
+    const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
-    return run_one(db, "UPDATE tenant SET base = $2, weight = $3, priority = $4, in_flight = $5, waiting = $6, requests_per_minute = $7, "
-                   "tokens_per_minute = $8 WHERE name = $1", &p, "there is no tenant \"%s\"", t->name, e);
+    return run_one(db, "UPDATE tenant SET base = $2, weight = $3, in_flight = $4, waiting = $5, requests_per_minute = $6, "
+                   "tokens_per_minute = $7 WHERE name = $1", &p, "there is no tenant \"%s\"", t->name, e);
 }
 
 static store_result remove_tenant(sql *db, const change *c, err *e)
@@ -220,8 +220,6 @@ static store_result check_tenant(const store_tenant *t, err *e)
             return refuse(e, "a limit is 0 (none) or more, up to 10^12%s", "");
     if (t->weight < 1 || t->weight > MAX_WEIGHT)
         return refuse(e, "a weight is 1 to 1000%s", "");
-    if (t->priority < -1000000 || t->priority > 1000000)
-        return refuse(e, "a priority is -1000000 to 1000000%s", "");
     return STORE_OK;
 }
 
@@ -237,8 +235,8 @@ static store_result check_pattern(const char *text, err *e)
 
 static void describe(buf *out, const store_tenant *t)
 {
-    buf_printf(out, "base %s, weight %" PRId64 ", priority %" PRId64 ", in_flight %" PRId64 ", waiting %" PRId64
-               ", requests_per_minute %" PRId64 ", tokens_per_minute %" PRId64, t->base ? "yes" : "no", t->weight, t->priority,
+    buf_printf(out, "base %s, weight %" PRId64 ", in_flight %" PRId64 ", waiting %" PRId64
+               ", requests_per_minute %" PRId64 ", tokens_per_minute %" PRId64, t->base ? "yes" : "no", t->weight,
                t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute);
 }
 

@@ -257,6 +257,25 @@ def test_usage_to_the_token(server, store):
     assert {**store.usage("usage-0"), **store.usage("usage-1")} == wanted
 
 
+def test_fair_share(server, store):
+    """One tenant's hundred do not stand before another's one."""
+    greedy, modest = (Client(server.address, store.tenant(name, adapters=["sql"])) for name in ("greedy", "modest"))
+    soon(lambda: modest.get("/v1/models")[0] == 200, "the keys are known")
+    done = []
+
+    def ask(i):
+        assert greedy.ask("sql", max_tokens=60, ignore_eos=True)[0] == 200
+        done.append(i)
+
+    with ThreadPoolExecutor(100) as pool:
+        asked = [pool.submit(ask, i) for i in range(100)]
+        wait_for(lambda: server.metric("punica_live_requests") > 80 or len(done) > 20, "they are there")
+        assert modest.ask("sql", max_tokens=10, ignore_eos=True)[0] == 200
+        assert len(done) < 90
+        for one in asked:
+            one.result()
+
+
 def test_metrics(server, store):
     """Operators see tenants on the page of metrics; others do not."""
     assert b"tenant" not in Client(server.address).get("/metrics")[1]

@@ -45,8 +45,8 @@ static char *described(store *s)
     assert_non_null(d);
     buf_printf(&out, "change %lld\n", (long long)d->change);
     for (size_t i = 0; i < d->n_tenants; i++)
-        buf_printf(&out, "tenant %s base %d weight %lld priority %lld limits %lld %lld %lld %lld\n", d->tenant[i].name, d->tenant[i].base,
-                   (long long)d->tenant[i].weight, (long long)d->tenant[i].priority, (long long)d->tenant[i].in_flight,
+        buf_printf(&out, "tenant %s base %d weight %lld limits %lld %lld %lld %lld\n", d->tenant[i].name, d->tenant[i].base,
+                   (long long)d->tenant[i].weight, (long long)d->tenant[i].in_flight,
                    (long long)d->tenant[i].waiting, (long long)d->tenant[i].requests_per_minute, (long long)d->tenant[i].tokens_per_minute);
     for (size_t i = 0; i < d->n_keys; i++)
         buf_printf(&out, "key %s %s expires %lld\n", d->key[i].tenant, d->key[i].name, (long long)d->key[i].expires);
@@ -69,10 +69,9 @@ static void test_tenants(void **state)
     store *s = open_store(), *other = open_store();
     store_tenant acme = tenant_of("acme"), zeta = tenant_of("zeta");
     acme.requests_per_minute = 60;
-    acme.priority = -3;
     assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_OK);
     assert_int_equal(store_add_tenant(other, "test", &zeta, &e), STORE_OK);
-    expect(s, "change 2\ntenant acme base 1 weight 1 priority -3 limits 0 0 60 0\ntenant zeta base 1 weight 1 priority 0 limits 0 0 0 0\n");
+    expect(s, "change 2\ntenant acme base 1 weight 1 limits 0 0 60 0\ntenant zeta base 1 weight 1 limits 0 0 0 0\n");
     assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_REFUSED);
     has("there is a tenant \"acme\" already");
     acme = (store_tenant){.name = "acme", .weight = 3, .in_flight = 4, .waiting = 5, .tokens_per_minute = 1000000000000};
@@ -81,7 +80,7 @@ static void test_tenants(void **state)
     assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_REFUSED);
     has("there is no tenant \"zeta\"");
     assert_int_equal(store_change_tenant(s, "test", &zeta, &e), STORE_REFUSED);
-    expect(other, "change 4\ntenant acme base 0 weight 3 priority 0 limits 4 5 0 1000000000000\n");
+    expect(other, "change 4\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\n");
     int64_t change;
     assert_int_equal(store_read_change(s, &change, &e), 0);
     assert_int_equal(change, 4);
@@ -142,7 +141,7 @@ static void test_keys(void **state)
     store_directory_free(d);
     assert_int_equal(store_remove_key(s, "test", "acme", "two", &e), STORE_OK);
     assert_int_equal(store_remove_key(s, "test", "acme", "two", &e), STORE_REFUSED);
-    expect(s, "change 8\ntenant acme base 0 weight 3 priority 0 limits 4 5 0 1000000000000\nkey acme one expires 77\n");
+    expect(s, "change 8\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\nkey acme one expires 77\n");
     store_close(s);
 }
 
@@ -156,7 +155,7 @@ static void test_grants(void **state)
     has("granted \"acme/*\" already");
     assert_int_equal(store_add_grant(s, "test", &(store_grant){"nobody", "x"}, &e), STORE_REFUSED);
     assert_int_equal(store_remove_grant(s, "test", &(store_grant){"acme", "x"}, &e), STORE_REFUSED);
-    expect(s, "change 10\ntenant acme base 0 weight 3 priority 0 limits 4 5 0 1000000000000\nkey acme one expires 77\n"
+    expect(s, "change 10\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\nkey acme one expires 77\n"
            "grant acme acme/*\ngrant acme it's \"odd\" ä\n");
     assert_int_equal(store_remove_tenant(s, "test", "acme", &e), STORE_OK);
     expect(s, "change 11\n");
@@ -178,7 +177,7 @@ static void test_audit(void **state)
     assert_string_equal(lines.data, "11 tenant remove acme ()\n10 grant add acme (acme/*)\n9 grant add acme (it's \"odd\" ä)\n8 key remove acme (two)\n");
     buf_clear(&lines);
     assert_int_equal(store_read_audit(s, "zeta", 100, add_line, &lines, &e), 0);
-    assert_string_equal(lines.data, "4 tenant remove zeta ()\n2 tenant add zeta (base yes, weight 1, priority 0, in_flight 0, waiting 0, "
+    assert_string_equal(lines.data, "4 tenant remove zeta ()\n2 tenant add zeta (base yes, weight 1, in_flight 0, waiting 0, "
                         "requests_per_minute 0, tokens_per_minute 0)\n");
     buf_free(&lines);
     store_close(s);
