@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "frontend/admin.h"
 #include "frontend/api_error.h"
 #include "frontend/api_reply.h"
 
@@ -165,7 +166,61 @@ static void ask_for_list(routes *r, http_exchange *x)
     w->asks = model_list_ask(r->list, view_of(r, x), tell_list, w);
 }
 
-/* What answers. A path that ends with / stands for all that begin with it. */
+struct route;
+
+/* What operators ask of the store, and tenants of their usage, comes later too. */
+
+typedef struct { routes *r; http_exchange *x; const char *route; admin_call *asked; } store_wish;
+
+static void tell_stored(void *ctx, int status, const buf *json)
+{
+    store_wish *w = ctx;
+    send_body(w->r, w->x, w->route, status, JSON_TYPE, json);
+    free(w);
+}
+
+static void on_wish_gone(void *ctx, http_loss why)
+{
+    (void)why;
+    store_wish *w = ctx;
+    admin_forget(w->asked);
+    metrics_count_answer(w->r->calls.counts, w->route, "none", 499);
+    free(w);
+}
+
+static const char admin_route[] = ADMIN_PATH, usage_route[] = "/v1/usage";
+
+static void ask_store(routes *r, http_exchange *x, const char *route, const char *tenant_only)
+{
+    store_wish *w = XNEW(store_wish);
+    charged_buf body = http_exchange_take_body(x);
+    *w = (store_wish){.r = r, .x = x, .route = route};
+    http_exchange_set_gone(x, on_wish_gone, w);
+    w->asked = admin_ask(r->calls.accounts, &(admin_request){.head = http_exchange_head(x), .body = &body.bytes, .client = http_exchange_client(x),
+                                                             .usage_of = tenant_only}, tell_stored, w);
+    charged_buf_free(&body);
+}
+
+static void refuse(routes *r, http_exchange *x, const struct route *to);
+
+static void ask_admin(routes *r, http_exchange *x)
+{
+    if (r->calls.accounts)
+        ask_store(r, x, admin_route, NULL);
+    else
+        refuse(r, x, NULL);
+}
+
+static void ask_usage(routes *r, http_exchange *x)
+{
+    const tenant *t = asker(r, http_exchange_head(x));
+    if (t)
+        ask_store(r, x, usage_route, tenant_name(t));
+    else
+        refuse(r, x, NULL);             /* where there are no tenants there is no usage */
+}
+
+/* What answers. A path that ends with / stands for all that begin with it; method NULL: any. */
 static const struct route {
     const char *path, *method;
     int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);      /* returns the status */
@@ -177,6 +232,8 @@ static const struct route {
     {"/v1/chat/completions", "POST", NULL, NULL, true, false},
     {list_route, "GET", NULL, ask_for_list, false, false},
     {"/v1/models/", "GET", get_model, NULL, false, false},
+    {usage_route, "GET", NULL, ask_usage, false, false},
+    {admin_route, NULL, NULL, ask_admin, false, false},
     {"/health", "GET", get_health, NULL, false, true},
     {"/ready", "GET", get_ready, NULL, false, true},
     {"/metrics", "GET", get_metrics, NULL, false, true},
@@ -203,12 +260,12 @@ static bool is_one_of(const char *word, const char *const *words)
 /* What can be got can be asked for its head. */
 static bool takes(const struct route *to, const char *method)
 {
-    return strcmp(method, to->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
+    return !to->method || strcmp(method, to->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
 }
 
 static const char *methods_of(const struct route *to)
 {
-    return strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    return !to->method ? "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" : strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
 }
 
 static void answer_get(routes *r, http_exchange *x, const struct route *to)
@@ -306,7 +363,7 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
         *f = no_key;
     else if (coding && strcmp(coding, "identity") != 0)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
-    return to && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
+    return to && to->method && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
 }
 
 http_events routes_events(routes *r)

@@ -84,7 +84,7 @@ store_result transaction(store *s, work *w, void *ctx, err *e)
     if (r == STORE_OK && run(s->db, "COMMIT", NULL, e) < 0)
         r = STORE_FAILED;
     err unused;
-    if (r == STORE_FAILED || (r == STORE_REFUSED && run(s->db, "ROLLBACK", NULL, &unused) < 0))
+    if (r == STORE_FAILED || (r != STORE_OK && run(s->db, "ROLLBACK", NULL, &unused) < 0))
         disconnect(s);
     return r;
 }

@@ -3,8 +3,9 @@
  * In SQLite (a file) or PostgreSQL; sql.h is the border between the two and everything else. A store's calls block, so
  * nobody calls them on an event loop; one thread at a time. A connection that is lost is made anew by the next call.
  *
- * Calls that change something return STORE_OK, STORE_REFUSED (nothing is changed, for a reason that lies in what was asked: e
- * says which) or STORE_FAILED (the database did not do it, or nobody knows whether it did). */
+ * Calls that change something return STORE_OK; STORE_BAD, STORE_ABSENT or STORE_TAKEN (nothing is changed, since what was asked cannot
+ * be, or names what is not there, or what is there already: e says what); or STORE_FAILED (the database did not do it, or nobody knows
+ * whether it did). */
 #ifndef PUNICA_STORE_STORE_H
 #define PUNICA_STORE_STORE_H
 
@@ -17,7 +18,7 @@
 
 typedef struct store store;
 
-typedef enum { STORE_OK, STORE_REFUSED, STORE_FAILED } store_result;
+typedef enum { STORE_OK, STORE_BAD, STORE_ABSENT, STORE_TAKEN, STORE_FAILED } store_result;
 
 /* "postgres://..." or "postgresql://..." is PostgreSQL, "sqlite:FILE" or "FILE" SQLite, which is made if it is not there. Tables
  * are made or brought up to date. NULL with e set. */

@@ -3,6 +3,7 @@
  * Every change begins by counting up the counter, whose row it then holds: changes happen one after the other, whoever makes
  * them, and the count is the number of their line in the log. Frontends look at it to know that there is news. */
 #include <inttypes.h>
+#include <jansson.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +26,10 @@ typedef struct {
     buf detail;
 } change;
 
-static store_result refuse(err *e, const char *why, const char *name)
+static store_result refuse(store_result r, err *e, const char *why, const char *name)
 {
     err_set(e, why, name);
-    return STORE_REFUSED;
+    return r;
 }
 
 static void take_number(void *ctx, const char *const *c)
@@ -74,11 +75,11 @@ static params pair(const char *a, const char *b)
     return p;
 }
 
-/* One statement of which exactly one row is expected to come of; what: is not there if none does. */
-static store_result run_one(sql *db, const char *statement, const params *p, const char *what, const char *name, err *e)
+/* One statement that changes one row; none: what it is where it changes no row, for which what and name say why. */
+static store_result run_one(sql *db, const char *statement, const params *p, store_result none, const char *what, const char *name, err *e)
 {
     long n = run(db, statement, p, e);
-    return n < 0 ? STORE_FAILED : n == 0 ? refuse(e, what, name) : STORE_OK;
+    return n < 0 ? STORE_FAILED : n == 0 ? refuse(none, e, what, name) : STORE_OK;
 }
 
 /* What is done to each kind, between the two. */
@@ -88,14 +89,14 @@ static store_result add_tenant(sql *db, const change *c, err *e)
     const store_tenant *t = c->settings;
     long there = has_tenant(db, t->name, e);
     if (there)
-        return there < 0 ? STORE_FAILED : refuse(e, "there is a tenant \"%s\" already", t->name);
+        return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "there is a tenant \"%s\" already", t->name);
     params p = {0};
     params_text(&p, t->name);
     const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, time(NULL)};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
     return run_one(db, "INSERT INTO tenant (name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created) "
-                   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)", &p, "%s", "", e);
+                   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)", &p, STORE_FAILED, "%s", "", e);
 }
 
 static store_result change_tenant(sql *db, const change *c, err *e)
@@ -107,14 +108,14 @@ static store_result change_tenant(sql *db, const change *c, err *e)
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
     return run_one(db, "UPDATE tenant SET base = $2, weight = $3, in_flight = $4, waiting = $5, requests_per_minute = $6, "
-                   "tokens_per_minute = $7 WHERE name = $1", &p, "there is no tenant \"%s\"", t->name, e);
+                   "tokens_per_minute = $7 WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", t->name, e);
 }
 
 static store_result remove_tenant(sql *db, const change *c, err *e)
 {
     params p = {0};
     params_text(&p, c->tenant);
-    return run_one(db, "DELETE FROM tenant WHERE name = $1", &p, "there is no tenant \"%s\"", c->tenant, e);
+    return run_one(db, "DELETE FROM tenant WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", c->tenant, e);
 }
 
 static store_result add_key(sql *db, const change *c, err *e)
@@ -125,27 +126,27 @@ static store_result add_key(sql *db, const change *c, err *e)
     params same = pair(k->tenant, k->name), p = same;
     long tenant = has_tenant(db, k->tenant, e);
     if (tenant <= 0)
-        return tenant < 0 ? STORE_FAILED : refuse(e, "there is no tenant \"%s\"", k->tenant);
+        return tenant < 0 ? STORE_FAILED : refuse(STORE_ABSENT, e, "there is no tenant \"%s\"", k->tenant);
     long there = count(db, "SELECT name FROM api_key WHERE tenant = $1 AND name = $2", &same, e);
     if (there)
-        return there < 0 ? STORE_FAILED : refuse(e, "it has a key \"%s\" already", k->name);
+        return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "it has a key \"%s\" already", k->name);
     params_text(&p, hex);
     params_number(&p, time(NULL));
     params_number(&p, k->expires);
-    return run_one(db, "INSERT INTO api_key (tenant, name, digest, created, expires) VALUES ($1, $2, $3, $4, $5)", &p, "%s", "", e);
+    return run_one(db, "INSERT INTO api_key (tenant, name, digest, created, expires) VALUES ($1, $2, $3, $4, $5)", &p, STORE_FAILED, "%s", "", e);
 }
 
 static store_result expire_key(sql *db, const change *c, err *e)
 {
     params p = pair(c->tenant, c->name);
     params_number(&p, c->at);
-    return run_one(db, "UPDATE api_key SET expires = $3 WHERE tenant = $1 AND name = $2", &p, "there is no such key: \"%s\"", c->name, e);
+    return run_one(db, "UPDATE api_key SET expires = $3 WHERE tenant = $1 AND name = $2", &p, STORE_ABSENT, "there is no such key: \"%s\"", c->name, e);
 }
 
 static store_result remove_key(sql *db, const change *c, err *e)
 {
     params p = pair(c->tenant, c->name);
-    return run_one(db, "DELETE FROM api_key WHERE tenant = $1 AND name = $2", &p, "there is no such key: \"%s\"", c->name, e);
+    return run_one(db, "DELETE FROM api_key WHERE tenant = $1 AND name = $2", &p, STORE_ABSENT, "there is no such key: \"%s\"", c->name, e);
 }
 
 static store_result add_grant(sql *db, const change *c, err *e)
@@ -153,15 +154,15 @@ static store_result add_grant(sql *db, const change *c, err *e)
     params p = pair(c->tenant, c->name);
     long tenant = has_tenant(db, c->tenant, e);
     if (tenant <= 0)
-        return tenant < 0 ? STORE_FAILED : refuse(e, "there is no tenant \"%s\"", c->tenant);
-    return run_one(db, "INSERT INTO adapter_grant (tenant, adapter) VALUES ($1, $2) ON CONFLICT (tenant, adapter) DO NOTHING", &p,
+        return tenant < 0 ? STORE_FAILED : refuse(STORE_ABSENT, e, "there is no tenant \"%s\"", c->tenant);
+    return run_one(db, "INSERT INTO adapter_grant (tenant, adapter) VALUES ($1, $2) ON CONFLICT (tenant, adapter) DO NOTHING", &p, STORE_TAKEN,
                    "it has been granted \"%s\" already", c->name, e);
 }
 
 static store_result remove_grant(sql *db, const change *c, err *e)
 {
     params p = pair(c->tenant, c->name);
-    return run_one(db, "DELETE FROM adapter_grant WHERE tenant = $1 AND adapter = $2", &p, "it has not been granted \"%s\"", c->name, e);
+    return run_one(db, "DELETE FROM adapter_grant WHERE tenant = $1 AND adapter = $2", &p, STORE_ABSENT, "it has not been granted \"%s\"", c->name, e);
 }
 
 /* In this order: their names are what the log says. */
@@ -207,19 +208,19 @@ static store_result check_name(const char *what, const char *text, err *e)
     if (is_name(text))
         return STORE_OK;
     err_set(e, "a %s's name is 1 to %d letters, digits, - _ and ., and does not begin with - or .", what, MAX_NAME);
-    return STORE_REFUSED;
+    return STORE_BAD;
 }
 
 static store_result check_tenant(const store_tenant *t, err *e)
 {
     const int64_t limit[] = {t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute};
     if (check_name("tenant", t->name, e))
-        return STORE_REFUSED;
+        return STORE_BAD;
     for (size_t i = 0; i < sizeof limit / sizeof *limit; i++)
         if (limit[i] < 0 || limit[i] > MAX_LIMIT)
-            return refuse(e, "a limit is 0 (none) or more, up to 10^12%s", "");
+            return refuse(STORE_BAD, e, "a limit is 0 (none) or more, up to 10^12%s", "");
     if (t->weight < 1 || t->weight > MAX_WEIGHT)
-        return refuse(e, "a weight is 1 to 1000%s", "");
+        return refuse(STORE_BAD, e, "a weight is 1 to 1000%s", "");
     return STORE_OK;
 }
 
@@ -227,10 +228,12 @@ static store_result check_pattern(const char *text, err *e)
 {
     size_t n = strlen(text);
     const char *star = strchr(text, '*');
-    bool plain = n > 0 && n <= MAX_ADAPTER && (!star || star[1] == '\0');
+    json_t *utf8 = json_string(text);           /* NULL unless it is that */
+    bool plain = utf8 && n > 0 && n <= MAX_ADAPTER && (!star || star[1] == '\0');
     for (size_t i = 0; i < n; i++)
         plain &= (unsigned char)text[i] >= ' ' && text[i] != 127;
-    return plain ? STORE_OK : refuse(e, "an adapter is granted by its name, or by the beginning of names and a * behind it, not by \"%.100s\"", text);
+    json_decref(utf8);
+    return plain ? STORE_OK : refuse(STORE_BAD, e, "an adapter is granted by its name, or by the beginning of names and a * behind it, not by \"%.100s\"", text);
 }
 
 static void describe(buf *out, const store_tenant *t)
@@ -245,7 +248,7 @@ static void describe(buf *out, const store_tenant *t)
 static store_result set_tenant(store *s, const char *who, const char *action, const store_tenant *t, err *e)
 {
     if (check_tenant(t, e))
-        return STORE_REFUSED;
+        return STORE_BAD;
     change c = {.who = who, .action = action, .tenant = t->name, .settings = t};
     describe(&c.detail, t);
     return make(s, &c, e);
@@ -276,7 +279,7 @@ store_result store_add_key(store *s, const char *who, const store_key *k, char t
     store_key made = *k;
     digest_of_parts(&made.of, &(digest_part){text, strlen(text)}, 1);
     if (check_name("key", k->name, e))
-        return STORE_REFUSED;
+        return STORE_BAD;
     change c = {.who = who, .action = "key add", .tenant = k->tenant, .name = k->name, .key = &made};
     buf_printf(&c.detail, "%s, expires %" PRId64, k->name, k->expires);
     return make(s, &c, e);
@@ -303,7 +306,7 @@ store_result store_remove_key(store *s, const char *who, const char *tenant, con
 
 store_result store_add_grant(store *s, const char *who, const store_grant *g, err *e)
 {
-    return check_pattern(g->adapter, e) ? STORE_REFUSED : set_name(s, who, "grant add", g->tenant, g->adapter, e);
+    return check_pattern(g->adapter, e) ? STORE_BAD : set_name(s, who, "grant add", g->tenant, g->adapter, e);
 }
 
 store_result store_remove_grant(store *s, const char *who, const store_grant *g, err *e)

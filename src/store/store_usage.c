@@ -42,7 +42,7 @@ static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
     if (flushed == b->number)
         return STORE_OK;
     err_set(e, "store: batch %lld of a frontend came behind its batch %lld", (long long)b->number, (long long)flushed);
-    return STORE_REFUSED;
+    return STORE_BAD;
 }
 
 static store_result add_usage(sql *db, const store_usage *u, err *e)

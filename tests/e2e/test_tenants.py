@@ -286,6 +286,75 @@ def test_metrics(server, store):
     assert 2 <= len(labels) <= 21 and 'tenant="other"' in labels[-1]
 
 
+class Admin:
+    """The admin API."""
+
+    def __init__(self, address, key=ADMIN):
+        self.address, self.headers = address, {"Authorization": f"Bearer {key}"}
+
+    def __call__(self, method, path, body=None):
+        status, _, answer = raw(self.address, method, f"/admin/v1/{path}", json.dumps(body) if body is not None else b"", self.headers)
+        return status, json.loads(answer)
+
+
+def test_admin_api(server, store):
+    """A tenant's whole life over HTTP, each action in the audit log."""
+    admin = Admin(server.address)
+    status, made = admin("POST", "tenants", {"name": "web", "weight": 2, "tokens_per_minute": 100000})
+    assert status == 201 and made["weight"] == 2 and made["base"] is False and made["adapters"] == []
+    assert admin("PUT", "tenants/web/adapters/sql")[0] == admin("PUT", "tenants/web/adapters/sql")[0] == 200
+    status, key = admin("POST", "tenants/web/keys", {"name": "first", "expires": 0})
+    assert status == 201 and key["key"].startswith("pk-") and key["expires"] is None
+    client = Client(server.address, key["key"])
+    soon(lambda: client.get("/v1/models")[0] == 200, "the key is known")
+    answer = client.ask("sql")[2]
+    assert client.models() == ["sql"]
+    wanted = [("web", "sql", answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"])]
+
+    def usage(rows):
+        return [(r["tenant"], r["adapter"], r["prompt_tokens"], r["completion_tokens"]) for r in rows["usage"]]
+
+    soon(lambda: usage(admin("GET", "usage?tenant=web")[1]) == wanted, "usage")
+    assert usage(json.loads(client.get("/v1/usage")[1])) == wanted
+    assert usage(json.loads(client.get("/v1/usage?tenant=usage-0&from=0")[1])) == wanted                # its own, whatever it asks for
+    assert usage(json.loads(client.get(f"/v1/usage?from={int(time.time()) + 7200}")[1])) == []
+    status, changed = admin("PATCH", "tenants/web", {"base": True, "in_flight": 5})
+    assert status == 200 and changed["base"] and changed["in_flight"] == 5 and changed["weight"] == 2 and changed["adapters"] == ["sql"]
+    assert [k["name"] for k in changed["keys"]] == ["first"] and "key" not in changed["keys"][0]
+    soon(lambda: client.models() == ["demo", "sql"], "the base is allowed")
+    assert admin("PATCH", "tenants/web/keys/first", {"expires": 1})[0] == 200
+    soon(lambda: client.get("/v1/models")[0] == 401, "the key has expired")
+    assert admin("DELETE", "tenants/web/keys/first")[0] == admin("DELETE", "tenants/web/adapters/sql")[0] == 200
+    assert "web" in [t["name"] for t in admin("GET", "tenants")[1]["tenants"]]
+    assert admin("DELETE", "tenants/web")[0] == 200 and admin("GET", "tenants/web")[0] == 404
+    lines = admin("GET", "audit?tenant=web&last=100")[1]["audit"]
+    assert [line["action"] for line in lines] == ["tenant remove", "grant remove", "key remove", "key expire", "tenant change", "key add", "grant add", "tenant add"]
+    assert all(line["who"].startswith("admin:127.0.0.1") for line in lines) and key["key"] not in json.dumps(lines)
+
+
+def test_admin_is_for_operators(server, store):
+    key = store.tenant("curious", adapters=["sql"])
+    soon(lambda: Client(server.address, key).get("/v1/models")[0] == 200, "the key is known")
+    for shown in ("", key, ADMIN + "x"):
+        for method, path in (("GET", "tenants"), ("GET", "usage"), ("GET", "audit"), ("DELETE", "tenants/curious"), ("POST", "tenants"), ("GET", "nothing")):
+            assert Admin(server.address, shown)(method, path)[0] == 401
+    assert Client(server.address, ADMIN).get("/v1/models")[0] == 401                # who is no tenant
+    assert Client(server.address).get("/v1/usage")[0] == 401
+
+
+def test_admin_api_says_what_is_wrong(server):
+    admin = Admin(server.address)
+    for method, path, body, status, why in (
+            ("POST", "tenants", {"name": "a b"}, 400, "letters"), ("POST", "tenants", {"name": "x", "tokens": 5}, 400, '"tokens"'), ("POST", "tenants", [], 400, "object"),
+            ("POST", "tenants", {"name": "x", "weight": "much"}, 400, "weight"), ("POST", "tenants", {"name": "x", "in_flight": -1}, 400, "in_flight"), ("POST", "tenants", None, 400, "object"),
+            ("POST", "tenants/nobody/keys", {"name": "k"}, 404, "nobody"), ("PATCH", "tenants/nobody", {}, 404, "nobody"), ("DELETE", "tenants/nobody", None, 404, "nobody"),
+            ("PUT", "tenants/nobody/adapters/x", None, 404, "nobody"), ("PUT", "tenants/nobody/adapters/*x", None, 400, "*x"), ("GET", "nothing", None, 404, "nothing"),
+            ("PUT", "tenants", None, 405, "method"), ("GET", "a/b/c/d/e/f", None, 404, "nothing"), ("GET", "tenants/%ff", None, 404, "nothing"), ("GET", "", None, 404, "")):
+        got = admin(method, path, body)
+        assert got[0] == status and why in got[1]["error"]["message"], (method, path, got)
+    assert admin("POST", "tenants", {"name": "twice"})[0] == 201 and admin("POST", "tenants", {"name": "twice"})[0] == 409
+
+
 def test_full_disk(store, admin_key):
     """The store's disk is full for a while: requests go on, and what they used is written later."""
     own = Store(store.url + "-full")

@@ -72,14 +72,14 @@ static void test_tenants(void **state)
     assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_OK);
     assert_int_equal(store_add_tenant(other, "test", &zeta, &e), STORE_OK);
     expect(s, "change 2\ntenant acme base 1 weight 1 limits 0 0 60 0\ntenant zeta base 1 weight 1 limits 0 0 0 0\n");
-    assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_REFUSED);
+    assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_TAKEN);
     has("there is a tenant \"acme\" already");
     acme = (store_tenant){.name = "acme", .weight = 3, .in_flight = 4, .waiting = 5, .tokens_per_minute = 1000000000000};
     assert_int_equal(store_change_tenant(s, "test", &acme, &e), STORE_OK);
     assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_OK);
-    assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_REFUSED);
+    assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_ABSENT);
     has("there is no tenant \"zeta\"");
-    assert_int_equal(store_change_tenant(s, "test", &zeta, &e), STORE_REFUSED);
+    assert_int_equal(store_change_tenant(s, "test", &zeta, &e), STORE_ABSENT);
     expect(other, "change 4\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\n");
     int64_t change;
     assert_int_equal(store_read_change(s, &change, &e), 0);
@@ -97,21 +97,21 @@ static void test_names(void **state)
     char text[STORE_KEY_TEXT];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         store_tenant t = tenant_of(bad[i]);
-        assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_REFUSED);
+        assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_BAD);
         has("a tenant's name");
-        assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = bad[i]}, text, &e), STORE_REFUSED);
+        assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = bad[i]}, text, &e), STORE_BAD);
         has("a key's name");
     }
     static const char *const bad_patterns[] = {"", "*x", "a*b*", "a\nb"};
     for (size_t i = 0; i < sizeof bad_patterns / sizeof *bad_patterns; i++)
-        assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", bad_patterns[i]}, &e), STORE_REFUSED);
+        assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", bad_patterns[i]}, &e), STORE_BAD);
     store_tenant t = tenant_of("x");
     t.weight = 0;
-    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_REFUSED);
+    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_BAD);
     has("a weight is");
     t.weight = 1;
     t.waiting = -1;
-    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_REFUSED);
+    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_BAD);
     has("a limit is");
     store_close(s);
     assert_true(store_grant_covers("a", "a") && !store_grant_covers("a", "ab") && store_grant_covers("a*", "ab") && store_grant_covers("*", "x"));
@@ -126,12 +126,12 @@ static void test_keys(void **state)
     assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "one"}, one, &e), STORE_OK);
     assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "two", .expires = 99}, two, &e), STORE_OK);
     assert_true(strncmp(one, "pk-", 3) == 0 && strlen(one) == STORE_KEY_TEXT - 1 && strcmp(one, two) != 0);
-    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "two"}, two, &e), STORE_REFUSED);
+    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "two"}, two, &e), STORE_TAKEN);
     has("it has a key \"two\" already");
-    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "nobody", .name = "two"}, two, &e), STORE_REFUSED);
+    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "nobody", .name = "two"}, two, &e), STORE_ABSENT);
     has("there is no tenant \"nobody\"");
     assert_int_equal(store_expire_key(s, "test", "acme", "one", 77, &e), STORE_OK);
-    assert_int_equal(store_expire_key(s, "test", "acme", "three", 77, &e), STORE_REFUSED);
+    assert_int_equal(store_expire_key(s, "test", "acme", "three", 77, &e), STORE_ABSENT);
     has("no such key: \"three\"");
     store_directory *d = store_read_directory(s, &e);
     digest of;
@@ -140,7 +140,7 @@ static void test_keys(void **state)
     assert_memory_equal(&d->key[0].of, &of, sizeof of);
     store_directory_free(d);
     assert_int_equal(store_remove_key(s, "test", "acme", "two", &e), STORE_OK);
-    assert_int_equal(store_remove_key(s, "test", "acme", "two", &e), STORE_REFUSED);
+    assert_int_equal(store_remove_key(s, "test", "acme", "two", &e), STORE_ABSENT);
     expect(s, "change 8\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\nkey acme one expires 77\n");
     store_close(s);
 }
@@ -151,10 +151,10 @@ static void test_grants(void **state)
     store *s = open_store();
     assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", "it's \"odd\" ä"}, &e), STORE_OK);
     assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", "acme/*"}, &e), STORE_OK);
-    assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", "acme/*"}, &e), STORE_REFUSED);
+    assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", "acme/*"}, &e), STORE_TAKEN);
     has("granted \"acme/*\" already");
-    assert_int_equal(store_add_grant(s, "test", &(store_grant){"nobody", "x"}, &e), STORE_REFUSED);
-    assert_int_equal(store_remove_grant(s, "test", &(store_grant){"acme", "x"}, &e), STORE_REFUSED);
+    assert_int_equal(store_add_grant(s, "test", &(store_grant){"nobody", "x"}, &e), STORE_ABSENT);
+    assert_int_equal(store_remove_grant(s, "test", &(store_grant){"acme", "x"}, &e), STORE_ABSENT);
     expect(s, "change 10\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\nkey acme one expires 77\n"
            "grant acme acme/*\ngrant acme it's \"odd\" ä\n");
     assert_int_equal(store_remove_tenant(s, "test", "acme", &e), STORE_OK);
