@@ -264,13 +264,13 @@ def test_fair_share(server, store):
     done = []
 
     def ask(i):
-        assert greedy.ask("sql", max_tokens=60, ignore_eos=True)[0] == 200
+        assert greedy.ask("sql", max_tokens=12, ignore_eos=True)[0] == 200
         done.append(i)
 
     with ThreadPoolExecutor(100) as pool:
         asked = [pool.submit(ask, i) for i in range(100)]
         wait_for(lambda: server.metric("punica_live_requests") > 80 or len(done) > 20, "they are there")
-        assert modest.ask("sql", max_tokens=10, ignore_eos=True)[0] == 200
+        assert modest.ask("sql", max_tokens=2, ignore_eos=True)[0] == 200
         assert len(done) < 90
         for one in asked:
             one.result()
