@@ -236,7 +236,7 @@ def test_usage_to_the_token(server, store):
 
     def one(i):
         model = ADAPTERS[i % 5]
-        how = [{}, {"n": 3, "temperature": 1}, {"prompt": ["Eva", SENTENCE]}, {"stop": "e"}, {"max_tokens": 40}][i % 5]
+        how = [{}, {"n": 3, "temperature": 1}, {"prompt": ["Eva", SENTENCE]}, {"stop": "e"}, {"max_tokens": 40}, {"max_tokens": 0, "echo": True, "logprobs": 1}][i % 6]
         status, _, answer = clients[i % 2].ask(model, **how)
         assert status == 200
         return f"usage-{i % 2}", model, len(answer["choices"]), answer["usage"]
