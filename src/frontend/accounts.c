@@ -128,19 +128,21 @@ static void send(accounts *a)
     jobs_start(a->thread, &v->j);
 }
 
-static const store_load *own_load(const store_batch *b, const char *name)
+static int by_tenant(const void *a, const void *b)
 {
-    for (size_t i = 0; i < b->n_load; i++)
-        if (strcmp(b->load[i].tenant, name) == 0)
-            return &b->load[i];
-    return NULL;
+    return strcmp(((const store_load *)a)->tenant, ((const store_load *)b)->tenant);
+}
+
+static const store_load *own_load(const store_batch *b, const store_load *heard)
+{
+    return b->n_load ? bsearch(heard, b->load, b->n_load, sizeof *b->load, by_tenant) : NULL;
 }
 
 static void take_heard(accounts *a)
 {
     visit *v = &a->v;
     for (size_t i = 0; i < v->heard.n; i++) {
-        const store_load *own = v->flush ? own_load(&v->batch, v->heard.at[i].tenant) : NULL;
+        const store_load *own = v->flush ? own_load(&v->batch, &v->heard.at[i]) : NULL;
         if (!v->failed)
             tenants_hear(a->all, loop_now(a->on), &v->heard.at[i], own ? own->requests : 0, own ? own->tokens : 0);
         free((char *)v->heard.at[i].tenant);

@@ -130,6 +130,8 @@ static void count(call *c, int status)
     api_usage u = usage_of(c);
     double now = loop_now(c->s->on);
     metrics_count_answer(c->s->counts, c->route, kinds[c->kind], status);
+    if (c->n_choices)
+        metrics_count_model(c->s->counts, c->p->asked.model, u.prompt, u.completion);
     access_log_write(c->s->log, now, &(access_line){
         .method = "POST", .path = c->route, .status = status, .client = c->client, .key = c->who ? tenant_name(c->who) : NULL,
         .adapter = c->kind == CATALOG_NOTHING || !c->p ? NULL : c->p->asked.model, .prompt = c->n_choices ? u.prompt : -1,

@@ -89,7 +89,7 @@ static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, c
     return why ? 503 : 200;
 }
 
-/* Of tenants only operators hear, by their key. */
+/* Of tenants, and where there are tenants of models, only operators hear, by their key. */
 static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)rest;
@@ -103,7 +103,10 @@ static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body,
         r->more_metrics(r->metrics_ctx, body);
     if (r->calls.accounts)
         accounts_write_metrics(r->calls.accounts, body);
-    if (r->calls.accounts && is_admin(r, http_exchange_head(x)))
+    bool admin = is_admin(r, http_exchange_head(x));
+    if (admin || !r->calls.accounts)
+        metrics_write_models(m, body);
+    if (admin && r->calls.accounts)
         tenants_write_metrics(accounts_tenants(r->calls.accounts), body);
     *type = "text/plain; version=0.0.4; charset=utf-8";
     return 200;

@@ -285,6 +285,7 @@ def test_metrics(server, store):
     assert 'punica_tenant_output_tokens_total{tenant="removed"}' not in page
     labels = [line for line in page.splitlines() if line.startswith("punica_tenant_output_tokens_total{")]
     assert 2 <= len(labels) <= 21 and 'tenant="other"' in labels[-1]
+    assert 'punica_model_calls_total{model="sql"}' in page and "sql" not in Client(server.address).get("/metrics")[1].decode()
 
 
 class Admin:
