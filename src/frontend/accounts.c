@@ -201,7 +201,7 @@ static void on_tick(void *ctx)
     bool wait = a->down && !a->tasks && loop_now(a->on) - a->failed_at < AFTER_FAILURE;
     if (!a->out && !wait)
         send(a);
-    loop_timer_set(a->timer, a->out && a->v.tasks ? SOON : TICK);
+    loop_timer_set(a->timer, a->out && (a->v.tasks || a->tasks) ? SOON : TICK);
 }
 
 accounts *accounts_new(net_loop *on, const char *url, const char *base, err *e)

@@ -43,7 +43,8 @@ static void fail(admin_call *c, int status, const char *code, const char *why)
 static bool went(admin_call *c, store_result r, const err *e)
 {
     static const struct { int status; const char *code; } told[] = {
-        [STORE_BAD] = {400, "invalid_value"}, [STORE_ABSENT] = {404, "not_found"}, [STORE_TAKEN] = {409, "already_there"}, [STORE_FAILED] = {503, "store_failed"}};
+        [STORE_BAD] = {400, "invalid_value"}, [STORE_ABSENT] = {404, "not_found"}, [STORE_TAKEN] = {409, "already_there"},
+        [STORE_FAILED] = {503, "store_failed"}};
     if (r != STORE_OK)
         fail(c, told[r].status, told[r].code, e->msg);
     return r == STORE_OK;

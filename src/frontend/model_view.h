@@ -14,6 +14,9 @@ typedef struct model_view model_view;
 /* grant: [n] of the tenant. base: what clients call the base model; may: the tenant too. All is copied. Released by its last
  * keeper, of which the caller is one. */
 model_view *model_view_new(const char *base, bool may, const store_grant *grant, size_t n);
+/* Whether a new one would be the same. */
+bool model_view_is(const model_view *v, bool may, const store_grant *grant, size_t n);
+
 model_view *model_view_keep(model_view *v);     /* v; NULL stays NULL */
 void model_view_release(model_view *v);
 

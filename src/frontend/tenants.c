@@ -102,6 +102,8 @@ static void update(tenants *all, tenant *t, const store_directory *d, const stor
             n++;
     t->now = *s;
     t->now.name = NULL;
+    if (t->view && model_view_is(t->view, s->base, d->grant + first, n))
+        return;
     model_view_release(t->view);
     t->view = model_view_new(all->base, s->base, d->grant + first, n);
 }
@@ -206,7 +208,8 @@ model_view *tenant_view(const tenant *t)
 static int too_many(tenant *t, api_error *e, double wait, const char *what, int64_t limit)
 {
     t->n_refused++;
-    api_error_set(e, 429, NULL, "rate_limit_exceeded", "Rate limit reached: %" PRId64 " %s. Please try again in %.3gs", limit, what, wait < 0.001 ? 0.001 : wait);
+    api_error_set(e, 429, NULL, "rate_limit_exceeded", "Rate limit reached: %" PRId64 " %s. Please try again in %.3gs", limit, what,
+                  wait < 0.001 ? 0.001 : wait);
     e->retry_after = ceil(wait < 1 ? 1 : wait);
     return -1;
 }

@@ -233,7 +233,9 @@ static store_result check_pattern(const char *text, err *e)
     for (size_t i = 0; i < n; i++)
         plain &= (unsigned char)text[i] >= ' ' && text[i] != 127;
     json_decref(utf8);
-    return plain ? STORE_OK : refuse(STORE_BAD, e, "an adapter is granted by its name, or by the beginning of names and a * behind it, not by \"%.100s\"", text);
+    if (plain)
+        return STORE_OK;
+    return refuse(STORE_BAD, e, "an adapter is granted by its name, or by the beginning of names and a * behind it, not by \"%.100s\"", text);
 }
 
 static void describe(buf *out, const store_tenant *t)

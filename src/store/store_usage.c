@@ -137,7 +137,9 @@ static void take_usage(void *ctx, const char *const *c)
     r->each(r->ctx, &u);
 }
 
-#define READ_USAGE "SELECT tenant, adapter, digest, hour, requests, prompt, cached, output FROM usage WHERE hour >= CAST($1 AS BIGINT) AND hour < CAST($2 AS BIGINT)"
+#define READ_USAGE "SELECT tenant, adapter, digest, hour, requests, prompt, cached, output FROM usage WHERE hour >= CAST($1 AS BIGINT) " \
+                   "AND hour < CAST($2 AS BIGINT)"
+#define USAGE_ORDER " ORDER BY tenant, hour, adapter, digest"
 
 int store_read_usage(store *s, const store_period *period, void (*each)(void *ctx, const store_usage *u), void *ctx, err *e)
 {
@@ -147,6 +149,5 @@ int store_read_usage(store *s, const store_period *period, void (*each)(void *ct
     params_number(&p, period->to);
     if (period->tenant)
         params_text(&p, period->tenant);
-    return read_rows(s, period->tenant ? READ_USAGE " AND tenant = $3 ORDER BY tenant, hour, adapter, digest" : READ_USAGE " ORDER BY tenant, hour, adapter, digest",
-                     &p, take_usage, &r, e);
+    return read_rows(s, period->tenant ? READ_USAGE " AND tenant = $3 " USAGE_ORDER : READ_USAGE USAGE_ORDER, &p, take_usage, &r, e);
 }

@@ -42,12 +42,15 @@ static void test_view(void **state)
     assert_true(model_view_has(v, "ape") && model_view_has(v, "bear") && model_view_has(v, "zebra") && model_view_has(v, "team/x"));
     assert_false(model_view_has(v, "apes") || model_view_has(v, "ap") || model_view_has(v, "") || model_view_has(v, "team") ||
                  model_view_has(v, "base") || model_view_has(v, "team/*x") == false || model_view_has_base(v));
+    assert_true(model_view_is(v, false, grant, 4));
+    assert_false(model_view_is(v, true, grant, 4) || model_view_is(v, false, grant, 3) || model_view_is(v, false, grant + 1, 3) || model_view_is(v, false, NULL, 0));
     assert_ptr_equal(model_view_keep(v), v);
     model_view_release(v);
     assert_true(model_view_has(v, "ape"));
     model_view_release(v);
     v = model_view_new("base", true, NULL, 0);
-    assert_true(model_view_has(v, "base") && !model_view_has(v, "ape") && model_view_has(NULL, "anything"));
+    assert_true(model_view_has(v, "base") && !model_view_has(v, "ape") && model_view_has(NULL, "anything") && model_view_is(v, true, NULL, 0));
+    assert_false(model_view_is(v, true, grant, 1));
     model_view_release(v);
     v = model_view_new("base", false, &(store_grant){"t", "*"}, 1);
     assert_true(model_view_has(v, "ape") && !model_view_has(v, "base"));       /* all adapters are not the base */
