@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "backend/group.h"
+#include "base/digest.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "engine/admission.h"
@@ -31,8 +32,7 @@
 enum { MASKERS = 8 };          /* threads for masks, at most */
 
 typedef struct {
-    admission_item item;        /* first; item.adapter is owned */
-    int *token;                 /* [item.n_tokens] */
+    admission_item item;        /* first; item.adapter and item.token are owned */
     size_t token_cap;
     int n_prompt;
     int draw;                   /* of the token in flight: its place among the draws of the step */
@@ -148,7 +148,7 @@ static void sequence_free(engine *g, sequence *s)
     token_rules_deinit(&s->rules);
     free(s->mask);
     free(s->item.adapter);
-    free(s->token);
+    free(s->item.token);
     free(s);
 }
 
@@ -227,10 +227,10 @@ void engine_free(engine *g)
 
 static void append_token(sequence *s, int token)
 {
-    s->token = xgrow(s->token, &s->token_cap, (size_t)s->item.n_tokens + 1, sizeof *s->token);
+    s->item.token = xgrow(s->item.token, &s->token_cap, (size_t)s->item.n_tokens + 1, sizeof *s->item.token);
     if (s->uses_history)
         token_counts_add(&s->history, token, s->item.n_tokens >= s->n_prompt);
-    s->token[s->item.n_tokens++] = token;
+    s->item.token[s->item.n_tokens++] = token;
 }
 
 static int check_request(const engine *g, const engine_request *r, err *e)
@@ -267,6 +267,18 @@ static int max_tokens_of(const engine *g, const engine_request *r)
     return r->how.max_tokens < positions - r->n_prompt ? r->n_prompt + r->how.max_tokens : positions;
 }
 
+/* What its keys and values depend on beside its tokens, and who may share them. */
+static kv_key root_of(const engine_request *r)
+{
+    digest d;
+    kv_key key;
+    const char *adapter = r->adapter ? r->adapter : "", *salt = r->cache_salt ? r->cache_salt : "";
+    digest_of_parts(&d, (digest_part[]){{adapter, strlen(adapter) + 1}, {salt, strlen(salt)}}, 2);
+    memcpy(&key, &d, sizeof key);
+    key.part[0] |= 1;
+    return key;
+}
+
 int engine_add(engine *g, const engine_request *r, err *e)
 {
     if (check_request(g, r, e))
@@ -274,6 +286,8 @@ int engine_add(engine *g, const engine_request *r, err *e)
     sequence *s = XNEW(sequence);
     *s = (sequence){.item = {.id = r->id, .arrival = r->arrival, .limit = max_tokens_of(g, r)}, .n_prompt = r->n_prompt, .how = r->how};
     s->item.adapter = r->adapter ? xstrdup(r->adapter) : NULL;
+    if (!g->opt.no_prefix_cache)
+        s->item.root = root_of(r);
     s->uses_history = r->how.repetition_penalty != 1 || r->how.presence_penalty != 0 || r->how.frequency_penalty != 0;
     set_end_tokens(s, &g->m->config);
     token_rules_copy(&s->rules, &r->rules);
@@ -298,7 +312,7 @@ static batch_item item_of(const engine *g, const admission_rows *r)
     sequence *s = (sequence *)r->item;
     const adapter_slot *slot = s->item.slot;
     s->unknown = TOKEN_DRAWN(s->draw);
-    return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->token + s->item.n_done : &s->unknown,
+    return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->item.token + s->item.n_done : &s->unknown,
                         .n_rows = r->n_rows, .position = s->item.n_done, .kv = &s->item.kv, .wants_logits = r->draws,
                         .lora = slot ? adapter_slot_lora(slot) : NULL, .place = slot ? adapter_slots_number(g->slots, slot) : 0};
 }
@@ -332,7 +346,7 @@ static bool is_finished(const sequence *s, finish_reason *why)
 {
     *why = FINISH_STOP;
     for (int i = 0; i < s->n_end; i++)
-        if (s->token[s->item.n_tokens - 1] == s->end[i])
+        if (s->item.token[s->item.n_tokens - 1] == s->end[i])
             return true;
     *why = FINISH_LENGTH;
     return s->item.n_tokens >= s->item.limit;
@@ -356,7 +370,9 @@ static void take_token(engine *g, sequence *s, const sample_result *r)
         return;
     }
     append_token(s, r->token);
-    add_event(g, EVENT_TOKEN, s)->drawn = *r;
+    event *ev = add_event(g, EVENT_TOKEN, s);
+    ev->drawn = *r;
+    ev->n_cached = s->item.n_cached;
     g->stats.tokens++;
     finish_reason why;
     if (is_finished(s, &why)) {
@@ -395,7 +411,7 @@ static const tensor *queue_model(engine *g)
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < counts[l]; i++) {
             sequence *s = lists[l][i].owner;
-            s->item.n_done += lists[l][i].n_rows;
+            admission_advance(g->admission, &s->item, lists[l][i].n_rows);
             if (!lists[l][i].wants_logits)
                 continue;
             s->draw = f->n;
@@ -447,7 +463,7 @@ static void follow_output(sequence *s)
         return;
     s->state = guide_state_new(s->rules.grammar);
     for (int i = s->n_prompt; i < s->item.n_tokens; i++)
-        guide_state_add(s->state, s->token[i]);
+        guide_state_add(s->state, s->item.token[i]);
 }
 
 typedef struct { const engine *g; sequence *const *owner; } mask_call;
@@ -460,7 +476,7 @@ static void fill_mask(void *arg, int item, int thread)
     if (!s || !s->mask)
         return;
     follow_output(s);
-    s->stuck = !token_rules_fill(&s->rules, s->state, s->token, s->item.n_tokens, s->item.n_tokens - s->n_prompt, s->end, s->n_end,
+    s->stuck = !token_rules_fill(&s->rules, s->state, s->item.token, s->item.n_tokens, s->item.n_tokens - s->n_prompt, s->end, s->n_end,
                                  c->g->m->config.vocab, s->mask, &s->only_end);
 }
 
@@ -550,6 +566,7 @@ engine_stats engine_get_stats(const engine *g)
     s.evictions = a.evictions;
     s.pages_total = a.pages_total;
     s.pages_free = a.pages_free;
+    s.pages_cached = a.pages_cached;
     s.pages_peak = a.pages_peak;
     s.pages_wanted = a.pages_wanted;
     s.page_bytes = kv_page_bytes(g->kv) * (size_t)group_devices(g->m->be);

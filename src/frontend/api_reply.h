@@ -44,7 +44,7 @@ typedef struct {
     int n_logprobs;
 } api_choice;
 
-typedef struct { int64_t prompt, completion; } api_usage;       /* tokens */
+typedef struct { int64_t prompt, cached, completion; } api_usage;       /* tokens; cached: of the prompt, that were not computed */
 
 /* Append the body of a whole response. */
 void api_write_response(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);

@@ -42,7 +42,7 @@ struct call {
     buf text;                   /* scratch of a stream */
     choice *choice;             /* [n_choices] */
     int n_choices, n_open;
-    int64_t prompt_tokens;
+    int64_t prompt_tokens, cached_tokens;
     bool begun;                 /* of a stream: something has been sent */
     loop_timer *quiet;          /* of a stream: looks whether anything has been; NULL: nobody wants to know */
     double start, first;        /* when it came, and its first token; first 0: none yet */
@@ -71,7 +71,7 @@ static void call_free(call *c)
 
 static api_usage usage_of(const call *c)
 {
-    api_usage u = {.prompt = c->prompt_tokens};
+    api_usage u = {.prompt = c->prompt_tokens, .cached = c->cached_tokens};
     for (int i = 0; i < c->n_choices; i++)
         u.completion += c->choice[i].a.n_tokens;
     return u;
@@ -252,6 +252,16 @@ static int pay_for_output(choice *k, api_error *e)
     return 0;
 }
 
+/* A prompt is computed for the first of its choices, so what others find is not counted. */
+static void on_cached(void *ctx, uint32_t n)
+{
+    const choice *k = ctx;
+    if (k->index % k->owner->p->asked.n != 0)
+        return;
+    k->owner->cached_tokens += n;
+    k->owner->s->counts->cached_tokens += n;
+}
+
 static void on_settle(void *ctx)
 {
     choice *k = ctx;
@@ -292,7 +302,7 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
     fail(k->owner, &e);
 }
 
-static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .end = on_end};
+static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .cached = on_cached, .end = on_end};
 
 /* A stream that waits, for its first token or in the middle, shows that it lives: whoever is in between, or the client
  * itself, may give up a connection on which nothing comes. It is a comment, which clients skip. */

@@ -212,6 +212,8 @@ static bool take_tokens(dispatch *d, const Tokens *t)
     size_t n = t->n_tokens - (size_t)skip;
     if (!l || n == 0)
         return true;
+    if (t->cached && t->index == 0)
+        l->events->cached(l->ctx, t->cached);
     l->token = xgrow(l->token, &l->token_cap, l->n_tokens + n, sizeof *l->token);
     memcpy(l->token + l->n_tokens, t->tokens + skip, n * sizeof *l->token);
     l->n_tokens += n;

@@ -98,12 +98,14 @@ static void report_end(worker *w, uint64_t id, uint32_t attempt, Outcome why, co
     pack_field(&w->parts, STEP_ENDS, &end.base);
 }
 
-static void report_token(worker *w, work *j, const sample_result *r)
+static void report_token(worker *w, work *j, const event *ev)
 {
+    const sample_result *r = &ev->drawn;
     uint32_t token = (uint32_t)r->token;
     Tokens t = TOKENS__INIT;
     t.id = j->id;
     t.attempt = j->attempt;
+    t.cached = j->n_output == 0 ? (uint32_t)ev->n_cached : 0;
     t.index = (uint32_t)j->n_output++;
     t.n_tokens = 1;
     t.tokens = &token;
@@ -135,6 +137,7 @@ static int add_with(worker *w, const Request *r, const wire_sampling *how, err *
 {
     adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
     engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? w->key.data : NULL,
+                        .cache_salt = how->cache_salt,
                         .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .how = how->how,
                         .rules = how->rules};
     return engine_add(w->g, &q, e);
@@ -298,7 +301,7 @@ static void take_event(worker *w, const event *ev)
     CHECK(j);                           /* the engine says nothing of what was cancelled */
     switch (ev->kind) {
     case EVENT_TOKEN:
-        report_token(w, j, &ev->drawn);
+        report_token(w, j, ev);
         return;
     case EVENT_FINISHED:
         report_end(w, j->id, j->attempt, ev->why == FINISH_STOP ? OUTCOME__STOP : OUTCOME__LENGTH, NULL);
