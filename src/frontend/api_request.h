@@ -48,6 +48,7 @@ typedef struct {
     int n_stops;
     bool include_stop;          /* a stop string is shown */
     int truncate;               /* 0: not; -1: to the context; else how many of the prompt's last tokens are kept */
+    char *cache_salt;           /* what how.cache_salt points to; NULL: none */
     char *grammar;              /* what how.grammar points to */
     const char *grammar_field;  /* by which it was given; static */
     tools_choice tool_choice;
