@@ -85,6 +85,19 @@ def test_a_killed_worker_of_a_split_model(tmp_path_factory):
     assert made[0] == made[1]
 
 
+def test_gpus_of_a_runner_make_up_workers(tmp_path_factory):
+    """Eight GPUs and --tp 4 are two workers, whether there are such GPUs here or not."""
+    c = Cluster(tmp_path_factory.mktemp("groups"))
+    try:
+        c.scheduler()
+        runner = c.runner("--device", "cuda:0-7", "--tp", 4)
+        runner.wait_log(r"worker 0 (is ready )?on .*cuda:0")
+        runner.wait_log(r"worker 1 (is ready )?on .*cuda:4")
+        assert "worker 2" not in runner.log()
+    finally:
+        c.close()
+
+
 def test_metrics_say_what_a_worker_is():
     server = Server("--tp", 2, "--kv", "fp8", "--weights", "fp8", "--threads", 1)
     try:
