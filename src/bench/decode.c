@@ -96,7 +96,7 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
     decode_bench *d = XNEW(decode_bench);
     *d = (decode_bench){.be = be, .opt = *o, .builder = batch_builder_new()};
     if ((d->m = make_model(be, o, type, e)) && make_adapters(d, e) == 0 && make_kv(d, e) == 0) {
-        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, d->kv->n_pages, PAGE_LEN, 3 * LORA_MAX_RANK, o->kv};       /* as the engine */
+        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, o->max_batch + 1, d->kv->n_pages, PAGE_LEN, 3 * LORA_MAX_RANK, o->kv};       /* as the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
             return d;
     }
@@ -188,7 +188,7 @@ static double time_steps(decode_bench *d, const batch *b, err *e)
 static batch_item item_of(decode_bench *d, const int *token, int n_rows, int n_positions, int adapter, kv_seq *kv)
 {
     CHECK(kv_pool_reserve(d->pool, kv, n_positions) == 0);
-    return (batch_item){.token = token, .n_rows = n_rows, .position = n_positions - n_rows, .kv = kv, .wants_logits = true,
+    return (batch_item){.token = token, .n_rows = n_rows, .position = n_positions - n_rows, .kv = kv, .n_out = 1,
                         .lora = adapter < 0 ? NULL : d->adapter[adapter]};
 }
 
