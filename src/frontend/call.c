@@ -324,7 +324,9 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
                           .whole_chars = r->how.grammar_kind != 0, .tools = r->tools, .tool_name = r->tool_name,
                           .mark_id = tools_mark(r->tools) ? tokenizer_token_id(c->s->tools.t, tools_mark(r->tools)) : -1,
                           .call_seed = r->tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
-                          .max_tokens = r->max_tokens > 0 && r->max_tokens < room ? r->max_tokens : room,
+                          .n_to_score = r->how.n_prompt_logprobs ? (int)n_prompt - 1 : 0,
+                          .n_echoed = r->echo ? r->how.n_logprobs - 1 : -1, .n_listed = r->prompt_logprobs,
+                          .max_tokens = r->max_tokens >= 0 && r->max_tokens < room ? r->max_tokens : room,
                           .min_tokens = r->how.min_tokens};
     for (int i = 0; i < c->s->n_eos && !r->how.ignore_eos; i++)
         rules.end_id[rules.n_end_ids++] = c->s->eos[i];
@@ -345,11 +347,15 @@ static void add_choices(call *c, int number, uint64_t seed)
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
         if (c->p->asked.echo)
             answer_echo(&k->a, &c->p->echo[number]);
+        if (c->p->asked.how.n_prompt_logprobs)
+            answer_begin_scores(&k->a, prompt->items[0]);
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
+        int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
         const dispatch_request r = {.priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
                                     .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
-                                    .n_tokens = (int)prompt->n, .max_tokens = k->rules.max_tokens, .how = &how};
+                                    .n_tokens = (int)prompt->n, .n_to_score = n_to_score,
+                                    .max_tokens = max_tokens || n_to_score ? max_tokens : 1, .how = &how};
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
         c->n_open += k->id != 0;
     }
