@@ -11,6 +11,7 @@
 
 #define MAX_JSON ((size_t)64 << 20)     /* bytes of memory that a body may take when it is read */
 #define TRIM_AFTER ((size_t)1 << 20)    /* bytes of a body after which memory goes back to the system */
+#define LONG_SIZE ((size_t)2 << 20)     /* what a body counts as that takes long, beside its own size */
 #define VERSION_PIECE ((size_t)4 << 20) /* bytes of an adapter's files that are read before it is somebody else's turn */
 
 #define CONTEXT_IS "This model's maximum context length is %d tokens, for prompt and output together. However, "       /* by which clients know it */
@@ -20,6 +21,7 @@ typedef struct {
     const prepare_tools *tools;
     const atomic_bool *stop;    /* NULL: never */
     int context;
+    bool soon;                  /* others wait for it: what takes long is left for later */
 } preparing;
 
 /* Whether the output may begin with reasoning: the template knows of it, and the prompt may end within it. A grammar is one of the
@@ -194,23 +196,35 @@ static prepared *begin(const preparing *w, const model_view *seen, const api_sha
     return p;
 }
 
+/* NULL: it would take long. */
 static prepared *go_on(const preparing *w, prepared *p)
 {
     const prepare_tools *tools = w->tools;
-    p->failed = p->failed || constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(w, p, &p->error);
+    int status = p->failed ? -1 : constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->soon, &p->error);
+    if (status > 0) {
+        prepared_free(p);
+        return NULL;
+    }
+    p->failed = status || encode_all(w, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;
 }
 
 prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
 {
-    const preparing w = {tools, stop, atomic_load(tools->context)};
+    const preparing w = {tools, stop, atomic_load(tools->context), false};
+    return go_on(&w, begin(&w, seen, shape, body, n));
+}
+
+prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
+{
+    const preparing w = {tools, stop, atomic_load(tools->context), true};
     return go_on(&w, begin(&w, seen, shape, body, n));
 }
 
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
-    const preparing w = {tools, NULL, atomic_load(tools->context)};
+    const preparing w = {tools, NULL, atomic_load(tools->context), true};
     if (constrain_takes_long(body, n))
         return NULL;
     prepared *p = begin(&w, seen, shape, body, n);
@@ -247,10 +261,11 @@ void prepared_free(prepared *p)
 struct prepare_job {
     task t;                     /* first */
     preparer *of;               /* borrowed */
+    bool takes_long;
     const api_shape *shape;
     model_view *seen;           /* kept; NULL: everything */
     charged_buf body;
-    prepared *result;
+    prepared *result;           /* NULL: there is none yet */
     version_reading *reading;   /* of one that finds a version; NULL: it has */
     void (*done)(void *ctx, prepared *result);
     void *ctx;
@@ -272,7 +287,9 @@ static void job_free(prepare_job *j)
 static void run_done(task *t)
 {
     prepare_job *j = (prepare_job *)t;
-    if (j->reading) {
+    if (!j->result)
+        t->turn.size = LONG_SIZE + j->body.bytes.len;
+    if (!j->result || j->reading) {
         background_start(j->of->threads, t);
         return;
     }
@@ -287,12 +304,16 @@ static void run_drop(task *t)
     job_free(j);
 }
 
-/* A document is many small pieces of memory, which the allocator would keep for this thread's next one. */
+/* At first only if it does not take long; then once more, in the line of those that do.
+ * A document is many small pieces of memory, which the allocator would keep for this thread's next one. */
 static void run_prepare(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     size_t n = j->body.bytes.len;
-    j->result = prepare(&j->of->tools, j->seen, j->shape, j->body.bytes.data, n, &t->abandoned);
+    j->result = (j->takes_long ? prepare : prepare_soon)(&j->of->tools, j->seen, j->shape, j->body.bytes.data, n, &t->abandoned);
+    j->takes_long = !j->result;
+    if (j->takes_long)
+        return;
     charged_buf_free(&j->body);
     if (n > TRIM_AFTER)
         malloc_trim(0);

@@ -42,6 +42,9 @@ typedef struct {
  * fails soon after that has become true. */
 prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
 
+/* The same where others wait. NULL: it takes long, because of its grammar. */
+prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
+
 /* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. */
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n);
 void prepared_drop_prompts(prepared *p);        /* they are not needed any more */
