@@ -178,6 +178,12 @@ char **frontend_adapters(const frontend *f, int *n)
     return catalog_list(f->routes.calls.models, n);
 }
 
+int frontend_n_tenants(const frontend *f)
+{
+    accounts *a = f->routes.calls.accounts;
+    return a ? tenants_count(accounts_tenants(a)) : -1;
+}
+
 static void on_drain(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;

@@ -60,6 +60,8 @@ bool frontend_is_up(const frontend *f);         /* the scheduler is there */
 /* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n);
 
+int frontend_n_tenants(const frontend *f);              /* -1: there is no store */
+
 /* Take no new calls; done is called once, when the last is answered or drain_seconds have passed. */
 void frontend_drain(frontend *f, void (*done)(void *ctx), void *ctx);
 

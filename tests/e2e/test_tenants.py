@@ -362,6 +362,7 @@ def test_full_disk(store, admin_key):
     own = Store(store.url + "-full")
     key = own.tenant("full", adapters=["sql"])
     server = Server("--store", own.url)
+    assert "tenants   1\n" in server.banner and "Bearer $KEY" in server.banner
     client = Client(server.address, key)
     assert client.ask("sql", max_tokens=3, ignore_eos=True)[0] == 200
     soon(lambda: own.usage() == {("full", "sql"): (1, 44, 3)}, "it is written")
