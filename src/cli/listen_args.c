@@ -54,17 +54,34 @@ static int check_open(const listen_args *a, const frontend_options *o, err *e)
                                                "--help) or --api-key, or --open to let everybody in", o->listen);
 }
 
+/* As browsers write them: anything else would never be one. */
+static int check_origins(const listen_args *a, err *e)
+{
+    for (int i = 0; i < a->origins.n; i++) {
+        const char *o = a->origins.items[i], *host = strstr(o, "://");
+        if (strcmp(o, "*") != 0 && (!host || host == o || !host[3] || strpbrk(host + 3, "/ \t\r\n")))
+            return err_set(e, "--cors %s: an origin is https://HOST[:PORT], without anything behind it, or '*'", o);
+    }
+    return 0;
+}
+
 int listen_args_apply(listen_args *a, frontend_options *o, err *e)
 {
     const char *key = getenv("PUNICA_API_KEY");
     if (key)
         add_key(&a->keys, key);
-    if (check_keys(a, e))
+    if (check_keys(a, e) || check_origins(a, e))
         return -1;
+    if (!a->tls_cert != !a->tls_key)
+        return err_set(e, "--ssl-certfile and --ssl-keyfile go together");
     o->key = a->keys.items;
     o->n_keys = a->keys.n;
     if (apply_store(a, o, e))
         return -1;
+    o->origin = a->origins.items;
+    o->n_origins = a->origins.n;
+    o->tls_cert = a->tls_cert;
+    o->tls_key = a->tls_key;
     if (!a->host && a->port < 0)
         return check_open(a, o, e);
     const char *host = a->host ? a->host : "127.0.0.1";
@@ -76,6 +93,7 @@ int listen_args_apply(listen_args *a, frontend_options *o, err *e)
 void listen_args_release(listen_args *a)
 {
     free(a->keys.items);
+    free(a->origins.items);
     free(a->listen);
     for (int i = 0; i < MAX_SECRETS; i++)
         free(a->admin_key[i]);

@@ -8,6 +8,7 @@
 
 #include "base/budget.h"
 #include "frontend/api_request.h"
+#include "frontend/api_shape.h"
 #include "frontend/background.h"
 #include "frontend/constrain.h"
 #include "frontend/model_view.h"
@@ -39,10 +40,10 @@ typedef struct {
 
 /* Never NULL. seen: a model that is not in it fails as one that is not there, before anything is done with it. stop, unless NULL: it
  * fails soon after that has become true. */
-prepared *prepare(const prepare_tools *tools, const model_view *seen, bool chat, const char *body, size_t n, const atomic_bool *stop);
+prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
 
 /* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. */
-prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, bool chat, const char *body, size_t n);
+prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n);
 void prepared_drop_prompts(prepared *p);        /* they are not needed any more */
 void prepared_free(prepared *p);
 
@@ -53,7 +54,7 @@ preparer *preparer_new(background *threads, const prepare_tools *tools);       /
 void preparer_free(preparer *p);        /* no job may be left: the threads are freed before */
 
 /* Prepare on a thread; the body is taken, and seen is kept meanwhile. done is called from the loop, and the result is the owner's. */
-prepare_job *preparer_start(preparer *p, model_view *seen, bool chat, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx);
+prepare_job *preparer_start(preparer *p, model_view *seen, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx);
 
 /* Find out, on a thread, which version of the adapter asked for there is; takes result, and gives it to done. */
 prepare_job *preparer_find_version(preparer *p, prepared *result, void (*done)(void *ctx, prepared *result), void *ctx);

@@ -58,10 +58,12 @@ static void send_body(routes *r, http_exchange *x, const char *route, int status
     http_exchange_send(x, status, type, body, r->calls.draining);
 }
 
+static void write_error(const char *route, const api_error *e, buf *out);
+
 static void send_error(routes *r, http_exchange *x, const char *route, const api_error *e)
 {
     buf body = {0};
-    api_error_write(e, &body);
+    write_error(route, e, &body);
     send_body(r, x, route, e->status, JSON_TYPE, &body);
     buf_free(&body);
 }
@@ -228,18 +230,21 @@ static const struct route {
     const char *path, *method;
     int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);      /* returns the status */
     void (*start)(routes *r, http_exchange *x);                                 /* get NULL: it answers later; NULL: a call */
-    bool chat;                                                                  /* of calls */
+    const api_shape *shape;                                                     /* of calls; else NULL */
     bool for_operators;                                                         /* answered whatever else is going on */
 } table[] = {
-    {"/v1/completions", "POST", NULL, NULL, false, false},
-    {"/v1/chat/completions", "POST", NULL, NULL, true, false},
-    {list_route, "GET", NULL, ask_for_list, false, false},
-    {"/v1/models/", "GET", get_model, NULL, false, false},
-    {usage_route, "GET", NULL, ask_usage, false, false},
-    {admin_route, NULL, NULL, ask_admin, false, false},
-    {"/health", "GET", get_health, NULL, false, true},
-    {"/ready", "GET", get_ready, NULL, false, true},
-    {"/metrics", "GET", get_metrics, NULL, false, true},
+    {"/v1/completions", "POST", NULL, NULL, &shape_completions, false},
+    {"/v1/chat/completions", "POST", NULL, NULL, &shape_chat, false},
+    {"/v1/responses", "POST", NULL, NULL, &shape_responses, false},
+    {"/v1/messages", "POST", NULL, NULL, &shape_messages, false},
+    {"/v1/messages/count_tokens", "POST", NULL, NULL, &shape_count_tokens, false},
+    {list_route, "GET", NULL, ask_for_list, NULL, false},
+    {"/v1/models/", "GET", get_model, NULL, NULL, false},
+    {usage_route, "GET", NULL, ask_usage, NULL, false},
+    {admin_route, NULL, NULL, ask_admin, NULL, false},
+    {"/health", "GET", get_health, NULL, NULL, true},
+    {"/ready", "GET", get_ready, NULL, NULL, true},
+    {"/metrics", "GET", get_metrics, NULL, NULL, true},
 };
 
 static const struct route *find_route(const char *path)
@@ -251,6 +256,16 @@ static const struct route *find_route(const char *path)
             return &table[i];
     }
     return NULL;
+}
+
+/* As the route's clients know errors. */
+static void write_error(const char *route, const api_error *e, buf *out)
+{
+    const struct route *to = find_route(route);
+    if (to && to->shape)
+        to->shape->write_error(e, out);
+    else
+        api_error_write(e, out);
 }
 
 static bool is_one_of(const char *word, const char *const *words)
@@ -284,7 +299,7 @@ static void take_call(routes *r, http_exchange *x, const struct route *to)
 {
     charged_buf body = http_exchange_take_body(x);
     const char *id = request_id(x);
-    call_start(&r->calls, asker(r, http_exchange_head(x)), http_reply_new(x), &body, to->chat, to->path, id);
+    call_start(&r->calls, asker(r, http_exchange_head(x)), http_reply_new(x), &body, to->shape, to->path, id);
 }
 
 static void answer_options(routes *r, http_exchange *x, const struct route *to)
@@ -324,26 +339,25 @@ static bool may_ask(const routes *r, const http_head *h)
 
 static const http_fault no_key = {401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
 
-static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+/* The key has expired since the head came. */
+static void refuse_key(routes *r, http_exchange *x, const struct route *to)
 {
-    const http_head *h = http_exchange_head(x);
-    const struct route *to = h->text ? find_route(h->path) : NULL;
     api_error e;
-    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
-    send_error(ctx, x, to ? to->path : "other", &e);
+    api_error_set(&e, no_key.status, NULL, no_key.code, "%s", no_key.why);
+    send_error(r, x, to ? to->path : "other", &e);
 }
 
-/* A key may have expired since the head came. */
 static void on_request(void *ctx, http_exchange *x)
 {
     routes *r = ctx;
     const http_head *h = http_exchange_head(x);
     const struct route *to = find_route(h->path);
     bool options = strcmp(h->method, "OPTIONS") == 0;
+    cors_add(&r->cors, x);
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
     else if (!may_ask(r, h))
-        on_fault(r, x, &no_key);
+        refuse_key(r, x, to);
     else if (!to || !takes(to, h->method))
         refuse(r, x, to);
     else if (to->get)
@@ -367,6 +381,16 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
     else if (coding && strcmp(coding, "identity") != 0)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
     return to && to->method && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
+}
+
+static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+{
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = h->text ? find_route(h->path) : NULL;
+    api_error e;
+    cors_add(&((routes *)ctx)->cors, x);
+    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    send_error(ctx, x, to ? to->path : "other", &e);
 }
 
 http_events routes_events(routes *r)
