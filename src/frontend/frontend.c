@@ -203,6 +203,12 @@ char **frontend_adapters(const frontend *f, int *n)
     return catalog_list(f->routes.calls.models, n);
 }
 
+int frontend_n_tenants(const frontend *f)
+{
+    accounts *a = f->routes.calls.accounts;
+    return a ? tenants_count(accounts_tenants(a)) : -1;
+}
+
 int frontend_n_open(const frontend *f)
 {
     return f->counts.live_calls + http_server_n_leaving(f->http);

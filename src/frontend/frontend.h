@@ -68,6 +68,7 @@ bool frontend_is_up(const frontend *f);         /* the scheduler is there */
 /* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n);
 
+int frontend_n_tenants(const frontend *f);              /* -1: there is no store */
 int frontend_n_open(const frontend *f);         /* calls that are not answered to their end */
 
 /* Take no new calls; done is called once, when the last is answered or drain_seconds have passed. */

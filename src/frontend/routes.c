@@ -339,22 +339,14 @@ static bool may_ask(const routes *r, const http_head *h)
 
 static const http_fault no_key = {401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
 
-static void send_fault(routes *r, http_exchange *x, const http_fault *why)
+/* The key has expired since the head came. */
+static void refuse_key(routes *r, http_exchange *x, const struct route *to)
 {
-    const http_head *h = http_exchange_head(x);
-    const struct route *to = h->text ? find_route(h->path) : NULL;
     api_error e;
-    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    api_error_set(&e, no_key.status, NULL, no_key.code, "%s", no_key.why);
     send_error(r, x, to ? to->path : "other", &e);
 }
 
-static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
-{
-    cors_add(&((routes *)ctx)->cors, x);
-    send_fault(ctx, x, why);
-}
-
-/* A key may have expired since the head came. */
 static void on_request(void *ctx, http_exchange *x)
 {
     routes *r = ctx;
@@ -365,7 +357,7 @@ static void on_request(void *ctx, http_exchange *x)
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
     else if (!may_ask(r, h))
-        send_fault(r, x, &no_key);
+        refuse_key(r, x, to);
     else if (!to || !takes(to, h->method))
         refuse(r, x, to);
     else if (to->get)
@@ -390,6 +382,16 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
     bool is_call = to && to->method && strcmp(to->method, "POST") == 0 && strcmp(h->method, "POST") == 0;
     return is_call ? r->max_body : MAX_OTHER_BODY;
+}
+
+static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+{
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = h->text ? find_route(h->path) : NULL;
+    api_error e;
+    cors_add(&((routes *)ctx)->cors, x);
+    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    send_error(ctx, x, to ? to->path : "other", &e);
 }
 
 http_events routes_events(routes *r)

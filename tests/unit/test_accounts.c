@@ -155,7 +155,15 @@ static void test_tasks(void **state)
 {
     (void)state;
     accounts *a = open_accounts();
-    asked x[3] = {0};
+    enum { MANY = 100 };
+    asked x[3] = {0}, many[MANY] = {0};
+    for (int i = 0; i < MANY; i++) {
+        many[i].t = (account_task){.run = run, .done = done, .drop = drop};
+        accounts_ask(a, &many[i].t);
+    }
+    UNTIL(loop, many[MANY - 1].done);
+    for (int i = 0; i < MANY; i++)
+        assert_true(many[i].done == 1 && many[i].ran == 1);
     for (int i = 0; i < 3; i++)
         x[i].t = (account_task){.run = run, .done = done, .drop = drop};
     double begin = clock_now();
