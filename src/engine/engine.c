@@ -271,12 +271,18 @@ static int check_request(const engine *g, const engine_request *r, err *e)
     return sampling_check(&r->how, e) || token_rules_check(&r->rules, vocab, e) ? -1 : 0;
 }
 
+/* Ids outside the vocabulary are never drawn, and no mask has a bit for them. */
+static void add_end_tokens(sequence *s, const int *id, int n, int vocab)
+{
+    for (int i = 0; i < n; i++)
+        if (id[i] >= 0 && id[i] < vocab)
+            s->end[s->n_end++] = id[i];
+}
+
 static void set_end_tokens(sequence *s, const model_config *c)
 {
-    for (int i = 0; i < c->n_eos && !s->how.ignore_eos; i++)
-        s->end[s->n_end++] = c->eos[i];
-    for (int i = 0; i < s->how.n_stop; i++)
-        s->end[s->n_end++] = s->how.stop[i];
+    add_end_tokens(s, c->eos, s->how.ignore_eos ? 0 : c->n_eos, c->vocab);
+    add_end_tokens(s, s->how.stop, s->how.n_stop, c->vocab);
 }
 
 /* What the prompt and the limits on output and context allow. */

@@ -124,7 +124,8 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
 
 int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, api_error *e)
 {
-    if (check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
+    if (check_ids(r->how.stop_ids, r->how.n_stop_ids, vocab, "stop_token_ids", e) ||
+        check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
         check_ids(r->how.allowed_ids, r->how.n_allowed_ids, vocab, "allowed_token_ids", e) || tokenize_words(r, t, e))
         return -1;
     return check_grammar(r, known, e);
