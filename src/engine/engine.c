@@ -381,7 +381,9 @@ static bool is_finished(const sequence *s, finish_reason *why)
 static void explain_failure(const sequence *s, err *e)
 {
     const char *with = s->item.adapter ? " with adapter " : "", *adapter = s->item.adapter ? s->item.adapter : "";
-    if (s->stuck)
+    if (s->state && guide_state_is_exhausted(s->state))
+        err_set(e, "the grammar is too ambiguous: following it takes more time or memory than a request has");
+    else if (s->stuck)
         err_set(e, "no token of the vocabulary can follow the output so far, as the request's grammar or token lists demand");
     else
         err_set(e, "the model produced numbers that are not finite%s%s", with, adapter);
@@ -546,7 +548,9 @@ static void fill_masks(engine *g, const flight *f)
         return;
     if (!g->maskers)
         g->maskers = pool_new(pool_cores() > MASKERS ? MASKERS : 0);
+    double start = g->opt.now ? g->opt.now() : 0;
     pool_run(g->maskers, f->n, fill_mask, &(mask_call){g, f});
+    g->stats.mask_seconds += g->opt.now ? g->opt.now() - start : 0;
 }
 
 /* Queue a draw for each row of the newest step. */
