@@ -271,12 +271,18 @@ static int check_request(const engine *g, const engine_request *r, err *e)
     return sampling_check(&r->how, e) || token_rules_check(&r->rules, vocab, e) ? -1 : 0;
 }
 
+/* Ids outside the vocabulary are never drawn, and no mask has a bit for them. */
+static void add_end_tokens(sequence *s, const int *id, int n, int vocab)
+{
+    for (int i = 0; i < n; i++)
+        if (id[i] >= 0 && id[i] < vocab)
+            s->end[s->n_end++] = id[i];
+}
+
 static void set_end_tokens(sequence *s, const model_config *c)
 {
-    for (int i = 0; i < c->n_eos && !s->how.ignore_eos; i++)
-        s->end[s->n_end++] = c->eos[i];
-    for (int i = 0; i < s->how.n_stop; i++)
-        s->end[s->n_end++] = s->how.stop[i];
+    add_end_tokens(s, c->eos, s->how.ignore_eos ? 0 : c->n_eos, c->vocab);
+    add_end_tokens(s, s->how.stop, s->how.n_stop, c->vocab);
 }
 
 /* What the prompt and the limits on output and context allow. */
@@ -389,7 +395,9 @@ static bool is_finished(const sequence *s, finish_reason *why)
 static void explain_failure(const sequence *s, err *e)
 {
     const char *with = s->item.adapter ? " with adapter " : "", *adapter = s->item.adapter ? s->item.adapter : "";
-    if (s->stuck)
+    if (s->state && guide_state_is_exhausted(s->state))
+        err_set(e, "the grammar is too ambiguous: following it takes more time or memory than a request has");
+    else if (s->stuck)
         err_set(e, "no token of the vocabulary can follow the output so far, as the request's grammar or token lists demand");
     else
         err_set(e, "the model produced numbers that are not finite%s%s", with, adapter);
@@ -556,7 +564,9 @@ static void fill_masks(engine *g, const flight *f)
         return;
     if (!g->maskers)
         g->maskers = pool_new(pool_cores() > MASKERS ? MASKERS : 0);
+    double start = g->opt.now ? g->opt.now() : 0;
     pool_run(g->maskers, f->n, fill_mask, &(mask_call){g, f});
+    g->stats.mask_seconds += g->opt.now ? g->opt.now() - start : 0;
 }
 
 /* Queue a draw for each row of the newest step. */

@@ -36,6 +36,7 @@ typedef struct {
     adapter_source adapters;
     jobs *loaders;              /* who loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */
     bool never_waits;           /* for adapters to arrive: see engine_step() */
+    double (*now)(void);        /* seconds of any clock, by which masks are timed; NULL: they are not */
 } engine_options;
 
 /* max_batch 32, one prefill of up to 256 rows, pages of 16 tokens, nine tenths of the memory, 64 adapter slots, 2 GiB of images. */
@@ -73,6 +74,7 @@ typedef struct {
     int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak, page_len;     /* cached ones are free, too */
     int pages_wanted;           /* what those waiting will take when they are admitted */
     size_t page_bytes;
+    double mask_seconds;        /* in which masks were computed, most of them while the model ran */
 } engine_stats;
 
 typedef struct engine engine;

@@ -536,7 +536,8 @@ static void take_step(peer *p, const Step *step)
         send_away(p, "it reported tokens, ends or commands that cannot be");
         return;
     }
-    take_news(v, number, pace_step(v->pace, now_of(v), number, step->rows, (int64_t)step->context, (double)step->micros * 1e-6, step->n_requests > 0));
+    double seconds = step->micros ? (double)step->micros * 1e-6 : -1;
+    take_news(v, number, pace_step(v->pace, now_of(v), number, step->rows, (int64_t)step->context, seconds, step->n_requests > 0));
 }
 
 static void take_runner_message(peer *p, const Message *m)
