@@ -22,6 +22,7 @@ struct model_list {
     task t;                     /* first */
     background *threads;
     const catalog *models;
+    adapter_checks *checks;
     int64_t created;
     const atomic_int *context;
     bool running;
@@ -34,6 +35,7 @@ static void run(task *t)
     model_list *l = (model_list *)t;
     int n;
     char **names = catalog_list(l->models, &n);
+    n = adapter_checks_filter(l->checks, names, n);
     api_write_models(&l->json, catalog_base(l->models), names, n, l->created, atomic_load(l->context));
     catalog_list_free(names, n);
 }
@@ -69,7 +71,7 @@ static void drop(task *t)
     (void)t;
 }
 
-model_list *model_list_new(background *threads, const catalog *models, int64_t created, const atomic_int *context)
+model_list *model_list_new(background *threads, const catalog *models, adapter_checks *checks, int64_t created, const atomic_int *context)
 {
     model_list *l = XNEW(model_list);
     l->t.turn.size = SIZE;
@@ -78,6 +80,7 @@ model_list *model_list_new(background *threads, const catalog *models, int64_t c
     l->t.drop = drop;
     l->threads = threads;
     l->models = models;
+    l->checks = checks;
     l->created = created;
     l->context = context;
     TAILQ_INIT(&l->now);
@@ -91,6 +94,12 @@ void model_list_free(model_list *l)
         return;
     buf_free(&l->json);
     free(l);
+}
+
+void model_list_look(model_list *l)
+{
+    if (!l->running)
+        start(l);
 }
 
 model_asker *model_list_ask(model_list *l, void (*tell)(void *ctx, const buf *json), void *ctx)
