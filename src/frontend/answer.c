@@ -238,6 +238,7 @@ void answer_add(answer *a, int token, const Logprobs *p)
         return;
     }
     a->n_tokens++;
+    a->sum_logprobs += p ? (double)p->logprob : 0;
     if (is_end(r, token)) {
         if (r->logprobs && r->n_echoed >= 0)
             add_logprob(a, token, p);           /* whoever scores prompts counts from the end */
@@ -259,6 +260,11 @@ void answer_add(answer *a, int token, const Logprobs *p)
         answer_finish(a, ANSWER_LENGTH);
     else
         look_for_calls(a);
+}
+
+double answer_likelihood(const answer *a)
+{
+    return a->n_tokens ? a->sum_logprobs / a->n_tokens : 0;
 }
 
 bool answer_has_news(const answer *a)

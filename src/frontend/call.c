@@ -136,16 +136,40 @@ static void fail(call *c, const api_error *e)
     call_free(c);
 }
 
+/* The likeliest by the token first; among equals, whichever was made first. */
+static int by_likelihood(const void *a, const void *b)
+{
+    const choice *x = *(const choice *const *)a, *y = *(const choice *const *)b;
+    double p = answer_likelihood(&x->a), q = answer_likelihood(&y->a);
+    return p != q ? (p < q ? 1 : -1) : x->index - y->index;
+}
+
+/* Of each prompt's outputs, those that are told, numbered. Returns how many there are of all prompts. */
+static int choose_best(call *c, api_choice *all)
+{
+    const api_request *r = &c->p->asked;
+    const choice *best[MAX_CHOICES];
+    int n = 0;
+    for (int first = 0; first < c->n_choices; first += r->best_of) {
+        for (int i = 0; i < r->best_of; i++)
+            best[i] = &c->choice[first + i];
+        if (r->best_of > r->n)
+            qsort(best, (size_t)r->best_of, sizeof *best, by_likelihood);
+        for (int i = 0; i < r->n; i++, n++) {
+            all[n] = answer_all(&best[i]->a);
+            all[n].index = n;
+        }
+    }
+    return n;
+}
+
 static void send_whole(call *c)
 {
     buf body = {0};
     api_usage u = usage_of(c);
     api_choice *all = XNEW_ARRAY(api_choice, (size_t)c->n_choices);
-    for (int i = 0; i < c->n_choices; i++) {
-        all[i] = answer_all(&c->choice[i].a);
-        all[i].index = c->choice[i].index;
-    }
-    api_write_response(&body, &c->head, all, c->n_choices, &u);
+    int n = choose_best(c, all);
+    api_write_response(&body, &c->head, all, n, &u);
     count(c, 200);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     free(all);
@@ -341,7 +365,7 @@ static void add_choices(call *c, int number, uint64_t seed)
     const ids *prompt = &c->p->prompt[number];
     c->prompt_tokens += (int64_t)prompt->n;
     c->s->counts->prompt_tokens += prompt->n;
-    for (int i = 0; i < c->p->asked.n; i++) {
+    for (int i = 0; i < c->p->asked.best_of; i++) {
         choice *k = &c->choice[c->n_choices];
         *k = (choice){.owner = c, .index = c->n_choices++, .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
@@ -350,6 +374,7 @@ static void add_choices(call *c, int number, uint64_t seed)
         if (c->p->asked.how.n_prompt_logprobs)
             answer_begin_scores(&k->a, prompt->items[0]);
         Sampling how = c->p->asked.how;
+        how.n_logprobs = c->p->asked.best_of > c->p->asked.n && how.n_logprobs == 0 ? 1 : how.n_logprobs;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
         const dispatch_request r = {.priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
@@ -376,7 +401,7 @@ static size_t prompts_size(const call *c)
     size_t n = 0;
     for (int i = 0; i < c->p->n_prompts; i++)
         n += c->p->prompt[i].n;
-    return n * (size_t)c->p->asked.n * sizeof(uint32_t);
+    return n * (size_t)c->p->asked.best_of * sizeof(uint32_t);
 }
 
 static int submit_all(call *c, api_error *e)
@@ -385,12 +410,18 @@ static int submit_all(call *c, api_error *e)
     if (take_memory(c, prompts_size(c), false, e))
         return -1;
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
-    c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
+    c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->best_of));
     for (int i = 0; i < c->p->n_prompts; i++)
         add_choices(c, i, seed);
     if (c->n_open == c->n_choices)
         return 0;
     return api_error_set(e, 429, NULL, "queue_full", "this frontend has too many requests at once; try again later");
+}
+
+/* what: why the adapter that is asked for cannot be served. */
+static int refuse_adapter(const call *c, const err *what, api_error *e)
+{
+    return api_error_set(e, 400, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", c->p->asked.model, what->msg);
 }
 
 /* All is known that has to be. */
@@ -400,7 +431,7 @@ static void on_version(void *ctx, prepared *p)
     api_error e;
     c->preparing = NULL;
     c->p = p;
-    if (submit_all(c, &e)) {
+    if (p->is_bad ? refuse_adapter(c, &p->error.what, &e) : submit_all(c, &e)) {
         fail(c, &e);
         return;
     }
@@ -423,8 +454,10 @@ static void on_prepared(void *ctx, prepared *p)
         fail(c, p->failed ? &p->error : &e);
         return;
     }
-    p->has_version = c->kind == CATALOG_ADAPTER && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
-    if (c->kind == CATALOG_BASE || p->has_version) {
+    check_state files = c->kind == CATALOG_ADAPTER ? adapter_checks_know(c->s->tools.checks, p->asked.model, &p->error.what) : CHECK_GOOD;
+    p->is_bad = files == CHECK_BAD;
+    p->has_version = c->kind == CATALOG_ADAPTER && files == CHECK_GOOD && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
+    if (c->kind == CATALOG_BASE || p->has_version || p->is_bad) {
         on_version(c, p);
         return;
     }

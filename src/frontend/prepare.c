@@ -44,10 +44,11 @@ static int chat_text(const prepare_tools *w, api_request *r, buf *out, text_span
 
 /* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. own: of a
  * conversation, where special tokens may stand; NULL: of a prompt, which may have them anywhere. */
-static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, const char *field, ids *out, api_error *e)
+static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, bool add_special, const char *field, ids *out,
+                  api_error *e)
 {
     const encode_limits l = {.max_ids = 2 * (size_t)w->context, .stop = w->stop, .own = own};
-    int rc = tokenizer_encode_within(w->tools->t, text, n, !own, &l, out, &e->what);
+    int rc = tokenizer_encode_within(w->tools->t, text, n, add_special, &l, out, &e->what);
     if (rc > 0)
         return api_error_set(e, 400, field, "context_length_exceeded",
                              CONTEXT_IS "your prompt has more than %zu tokens", w->context, l.max_ids);
@@ -62,17 +63,17 @@ static int chat_tokens(const preparing *w, api_request *r, ids *out, api_error *
     if (rc)
         api_error_bad(e, r->tool_choice == CHOICE_AUTO && r->tools == TOOLS_NONE ? "tools" : "messages");
     if (rc == 0)
-        rc = encode(w, text.data, text.len, &own, "messages", out, e);
+        rc = encode(w, text.data, text.len, &own, r->add_special, "messages", out, e);
     text_spans_free(&own);
     buf_free(&text);
     return rc;
 }
 
-static int prompt_tokens(const preparing *w, const api_prompt *p, ids *out, api_error *e)
+static int prompt_tokens(const preparing *w, const api_request *r, const api_prompt *p, ids *out, api_error *e)
 {
     for (size_t i = 0; i < p->n_ids; i++)
         ids_add(out, p->id[i]);
-    return p->text ? encode(w, p->text, p->n, NULL, "prompt", out, e) : 0;
+    return p->text ? encode(w, p->text, p->n, NULL, r->add_special, "prompt", out, e) : 0;
 }
 
 /* What was given, or what the given tokens stand for. */
@@ -122,7 +123,7 @@ static int encode_all(const preparing *w, prepared *p, api_error *e)
     p->echo = XNEW_ARRAY(buf, (size_t)n);
     while (p->n_prompts < n) {
         ids *x = &p->prompt[p->n_prompts++];
-        if (r->chat ? chat_tokens(w, r, x, e) : prompt_tokens(w, &r->prompt[p->n_prompts - 1], x, e))
+        if (r->chat ? chat_tokens(w, r, x, e) : prompt_tokens(w, r, &r->prompt[p->n_prompts - 1], x, e))
             return -1;
         drop_beginning(w, r, x);
         if (check_tokens(w, r, x, e))
@@ -139,7 +140,7 @@ static int read_body(prepared *p, const preparing *w, bool chat, const char *bod
     json_t *input = json_read_within(body, n, MAX_JSON, w->stop, &too_large, &e->what);
     if (too_large)
         return api_error_set(e, 413, NULL, "body_too_large", "the body takes more than %zu MB of memory when it is read", MAX_JSON >> 20);
-    return input ? api_request_take(&p->asked, chat, input, e) : api_error_bad(e, NULL);
+    return input ? api_request_take(&p->asked, chat, input, w->tools->defaults, e) : api_error_bad(e, NULL);
 }
 
 static prepared *begin(const preparing *w, bool chat, const char *body, size_t n)
@@ -257,6 +258,12 @@ static void run_find_version(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     err e;
+    if (adapter_checks_look(j->of->tools.checks, j->result->asked.model, &j->result->error.what) == CHECK_BAD) {
+        j->result->is_bad = true;
+        version_reading_free(j->reading);
+        j->reading = NULL;
+        return;
+    }
     int status = versions_read(j->reading, VERSION_PIECE, &j->result->version, &e);
     if (status > 0)
         return;                 /* goes on when others have had their turn */

@@ -88,8 +88,13 @@ static int get_model(routes *r, const char *rest, buf *body, const char **type)
     bool readable = http_decode_path(rest, &name) == 0;
     catalog_kind kind = readable ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
     int status = 200;
+    api_error bad;
     *type = JSON_TYPE;
-    if (kind == CATALOG_NOTHING) {
+    if (kind == CATALOG_ADAPTER && adapter_checks_look(r->calls.tools.checks, name.data, &bad.what) == CHECK_BAD) {
+        err why = bad.what;
+        api_error_set(&bad, status = 404, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", name.data, why.msg);
+        api_error_write(&bad, body);
+    } else if (kind == CATALOG_NOTHING) {
         api_error e;
         api_error_set(&e, status = 404, "model", "model_not_found", "there is no model \"%s\" here", readable ? name.data : "");
         api_error_write(&e, body);
