@@ -72,6 +72,11 @@ static void drain(void *ctx, void (*done)(void *), void *done_ctx)
     frontend_drain(ctx, done, done_ctx);
 }
 
+static int reload(void *ctx, err *e)
+{
+    return frontend_reload(ctx, e);
+}
+
 static int run(arguments *a, err *e)
 {
     event_loop *loop = NULL;
@@ -89,8 +94,9 @@ static int run(arguments *a, err *e)
         f = frontend_new(loop, &a->front, e);
     }
     if (f) {
-        log_info("frontend listens on http://%s", frontend_address(f));
+        log_info("frontend listens on %s://%s", frontend_scheme(f), frontend_address(f));
         a->role.drain = drain;
+        a->role.reload = reload;
         a->role.ctx = f;
         cluster_run(loop->events, &a->role);
     }

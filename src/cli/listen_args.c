@@ -22,15 +22,32 @@ static int check_keys(const listen_args *a, err *e)
     return 0;
 }
 
+/* As browsers write them: anything else would never be one. */
+static int check_origins(const listen_args *a, err *e)
+{
+    for (int i = 0; i < a->origins.n; i++) {
+        const char *o = a->origins.items[i], *host = strstr(o, "://");
+        if (strcmp(o, "*") != 0 && (!host || host == o || !host[3] || strpbrk(host + 3, "/ \t\r\n")))
+            return err_set(e, "--cors %s: an origin is https://HOST[:PORT], without anything behind it, or '*'", o);
+    }
+    return 0;
+}
+
 int listen_args_apply(listen_args *a, frontend_options *o, err *e)
 {
     const char *key = getenv("PUNICA_API_KEY");
     if (key)
         add_key(&a->keys, key);
-    if (check_keys(a, e))
+    if (check_keys(a, e) || check_origins(a, e))
         return -1;
+    if (!a->tls_cert != !a->tls_key)
+        return err_set(e, "--ssl-certfile and --ssl-keyfile go together");
     o->key = a->keys.items;
     o->n_keys = a->keys.n;
+    o->origin = a->origins.items;
+    o->n_origins = a->origins.n;
+    o->tls_cert = a->tls_cert;
+    o->tls_key = a->tls_key;
     if (!a->host && a->port < 0)
         return 0;
     const char *host = a->host ? a->host : "127.0.0.1";
@@ -42,5 +59,6 @@ int listen_args_apply(listen_args *a, frontend_options *o, err *e)
 void listen_args_release(listen_args *a)
 {
     free(a->keys.items);
+    free(a->origins.items);
     free(a->listen);
 }

@@ -21,7 +21,7 @@ typedef struct {
     int index;
     answer_rules rules;
     answer a;
-    bool told_role;
+    bool told;                  /* of a stream: something of it */
     int n_counted;              /* tokens */
     size_t taken;               /* from the budget, for what a holds */
     double last;                /* when the last of them came */
@@ -30,7 +30,7 @@ typedef struct {
 struct call {
     service *s;                 /* borrowed */
     reply *to;
-    bool chat;
+    const api_shape *shape;
     prepare_job *preparing;     /* NULL: it is prepared */
     prepared *p;                /* NULL: not yet */
     const char *route;          /* for the counts; static */
@@ -38,7 +38,7 @@ struct call {
     char name[48];              /* "cmpl-..." */
     char client[64];            /* its address */
     api_head head;
-    api_stream events;          /* of a stream */
+    void *events;               /* of a stream: what its shape keeps; NULL: nothing is begun */
     buf text;                   /* scratch of a stream */
     choice *choice;             /* [n_choices] */
     int n_choices, n_open;
@@ -59,7 +59,8 @@ static void call_free(call *c)
     }
     free(c->choice);
     loop_timer_free(c->quiet);
-    api_stream_deinit(&c->events);
+    if (c->events)
+        c->shape->stream_free(c->events);
     buf_free(&c->text);
     if (c->preparing)
         prepare_job_abandon(c->preparing);
@@ -74,6 +75,8 @@ static api_usage usage_of(const call *c)
     api_usage u = {.prompt = c->prompt_tokens};
     for (int i = 0; i < c->n_choices; i++)
         u.completion += c->choice[i].a.n_tokens;
+    for (int i = 0; i < c->n_choices; i++)
+        u.reasoning += c->choice[i].a.reasoning_tokens;
     return u;
 }
 
@@ -121,7 +124,7 @@ static void fail(call *c, const api_error *e)
 {
     buf text = {0};
     if (c->begun) {
-        api_write_stream_error(&text, e);
+        c->shape->stream_fail(c->events, &text, e);
         end_stream(c, e->status, &text);
     } else {
         count(c, e->status);
@@ -129,7 +132,7 @@ static void fail(call *c, const api_error *e)
         snprintf(seconds, sizeof seconds, "%d", e->retry_after < 1 ? 1 : (int)e->retry_after);
         if (e->retry_after > 0 || e->status == 429 || e->status == 503)
             reply_add_header(c->to, "Retry-After", seconds);
-        api_error_write(e, &text);
+        c->shape->write_error(e, &text);
         reply_send(c->to, e->status, "application/json", &text, c->s->draining);
     }
     buf_free(&text);
@@ -148,7 +151,7 @@ static int by_likelihood(const void *a, const void *b)
 static int choose_best(call *c, api_choice *all)
 {
     const api_request *r = &c->p->asked;
-    const choice *best[MAX_CHOICES];
+    choice *best[MAX_CHOICES];
     int n = 0;
     for (int first = 0; first < c->n_choices; first += r->best_of) {
         for (int i = 0; i < r->best_of; i++)
@@ -169,7 +172,7 @@ static void send_whole(call *c)
     api_usage u = usage_of(c);
     api_choice *all = XNEW_ARRAY(api_choice, (size_t)c->n_choices);
     int n = choose_best(c, all);
-    api_write_response(&body, &c->head, all, n, &u);
+    c->shape->write(&body, &c->head, all, n, &u);
     count(c, 200);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     free(all);
@@ -180,9 +183,7 @@ static void send_last_events(call *c)
 {
     api_usage u = usage_of(c);
     buf_clear(&c->text);
-    if (c->p->asked.include_usage)
-        api_write_usage(&c->text, &c->events, &u);
-    api_write_done(&c->text);
+    c->shape->stream_end(c->events, &c->text, &u);
     end_stream(c, 200, &c->text);
 }
 
@@ -199,19 +200,20 @@ static void finish(call *c)
 
 static void begin_stream(call *c)
 {
+    api_usage u = usage_of(c);
     c->begun = true;
+    c->events = c->shape->stream_new(&c->head, &u);
     reply_begin(c->to, "text/event-stream; charset=utf-8");
 }
 
 static void send_news(call *c, choice *k)
 {
     buf_clear(&c->text);
-    if (c->chat && !k->told_role)
-        api_write_role(&c->text, &c->events, k->index);
-    k->told_role = true;
     api_choice news = answer_take(&k->a);
     news.index = k->index;
-    api_write_chunk(&c->text, &c->events, &news);
+    news.first = !k->told;
+    k->told = true;
+    c->shape->stream_add(c->events, &c->text, &news);
     reply_add(c->to, &c->text);
 }
 
@@ -340,14 +342,25 @@ static void on_quiet(void *ctx)
 
 /* The beginning of a call. */
 
+/* Those that text would not show. */
+static void find_marks(const tokenizer *t, int id[MAX_MARKS])
+{
+    int n;
+    const char *const *marks = output_marks(&n);
+    CHECK(n <= MAX_MARKS);
+    for (int i = 0; i < n; i++) {
+        int mark = tokenizer_token_id(t, marks[i]);
+        id[i] = mark > 0 && tokenizer_is_special(t, mark) ? mark : 0;
+    }
+}
+
 static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
     int room = c->p->context - (int)n_prompt;
     answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .include_stop = r->include_stop,
-                          .whole_chars = r->how.grammar_kind != 0, .tools = r->tools, .tool_name = r->tool_name,
-                          .mark_id = tools_mark(r->tools) ? tokenizer_token_id(c->s->tools.t, tools_mark(r->tools)) : -1,
-                          .call_seed = r->tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
+                          .whole_chars = r->how.grammar_kind != 0, .parts = r->parts,
+                          .call_seed = r->parts.tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
                           .n_to_score = r->how.n_prompt_logprobs ? (int)n_prompt - 1 : 0,
                           .n_echoed = r->echo ? r->how.n_logprobs - 1 : -1, .n_listed = r->prompt_logprobs,
                           .max_tokens = r->max_tokens >= 0 && r->max_tokens < room ? r->max_tokens : room,
@@ -356,6 +369,8 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
         rules.end_id[rules.n_end_ids++] = c->s->eos[i];
     for (size_t i = 0; i < r->how.n_stop_ids; i++)
         rules.end_id[rules.n_end_ids++] = r->stop_id[i];
+    if (r->parts.tools != TOOLS_NONE || r->parts.thinks != THINKS_NOT)
+        find_marks(c->s->tools.t, rules.mark_id);
     return rules;
 }
 
@@ -407,7 +422,7 @@ static size_t prompts_size(const call *c)
 static int submit_all(call *c, api_error *e)
 {
     const api_request *r = &c->p->asked;
-    if (take_memory(c, prompts_size(c), false, e))
+    if (take_memory(c, prompts_size(c) + (r->repeated ? strlen(r->repeated) : 0), false, e))
         return -1;
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->best_of));
@@ -436,12 +451,26 @@ static void on_version(void *ctx, prepared *p)
         return;
     }
     prepared_drop_prompts(p);
-    c->head = (api_head){.chat = c->chat, .id = c->name, .model = p->asked.model, .created = (int64_t)loop_wall(c->s->on)};
-    api_stream_init(&c->events, &c->head, p->asked.include_usage);
+    c->head = (api_head){.chat = c->shape->chat, .id = c->name, .model = p->asked.model, .created = (int64_t)loop_wall(c->s->on),
+                         .include_usage = p->asked.include_usage, .repeated = p->asked.repeated};
     if (!p->asked.stream || c->s->keep_alive <= 0)
         return;
     c->quiet = loop_timer_new(c->s->on, on_quiet, c);
     loop_timer_set(c->quiet, c->s->keep_alive);
+}
+
+/* The prompt's tokens are all that was asked for. */
+static void send_count(call *c)
+{
+    buf body = {0};
+    for (int i = 0; i < c->p->n_prompts; i++)
+        c->prompt_tokens += (int64_t)c->p->prompt[i].n;
+    api_usage u = usage_of(c);
+    c->shape->write(&body, &c->head, NULL, 0, &u);
+    count(c, 200);
+    reply_send(c->to, 200, "application/json", &body, c->s->draining);
+    buf_free(&body);
+    call_free(c);
 }
 
 static void on_prepared(void *ctx, prepared *p)
@@ -452,6 +481,10 @@ static void on_prepared(void *ctx, prepared *p)
     c->p = p;
     if (p->failed || find_model(c, &e)) {
         fail(c, p->failed ? &p->error : &e);
+        return;
+    }
+    if (c->shape->counts) {
+        send_count(c);
         return;
     }
     check_state files = c->kind == CATALOG_ADAPTER ? adapter_checks_know(c->s->tools.checks, p->asked.model, &p->error.what) : CHECK_GOOD;
@@ -484,19 +517,19 @@ static void read_body(call *c, charged_buf *body)
     if (check_call(c->s, &e))
         fail(c, &e);
     else if (n <= MAX_PREPARED_AT_ONCE &&
-             (p = c->s->preparer ? prepare_at_once(&c->s->tools, c->chat, text, n) : prepare(&c->s->tools, c->chat, text, n, NULL)))
+             (p = c->s->preparer ? prepare_at_once(&c->s->tools, c->shape, text, n) : prepare(&c->s->tools, c->shape, text, n, NULL)))
         on_prepared(c, p);
     else
-        c->preparing = preparer_start(c->s->preparer, c->chat, body, on_prepared, c);
+        c->preparing = preparer_start(c->s->preparer, c->shape, body, on_prepared, c);
     charged_buf_free(body);
 }
 
-void call_start(service *s, reply *to, charged_buf *body, bool chat, const char *route, const char *request_id)
+void call_start(service *s, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id)
 {
     call *c = XNEW(call);
-    *c = (call){.s = s, .to = to, .chat = chat, .route = route, .start = loop_now(s->on)};
+    *c = (call){.s = s, .to = to, .shape = shape, .route = route, .start = loop_now(s->on)};
     snprintf(c->client, sizeof c->client, "%s", to->client && *to->client ? to->client : "-");
-    snprintf(c->name, sizeof c->name, "%s-%016llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)loop_random_id(s->on));
+    snprintf(c->name, sizeof c->name, "%s%016llx", shape->id_prefix, (unsigned long long)loop_random_id(s->on));
     s->counts->live_calls++;
     to->gone = on_client_gone;
     to->ctx = c;

@@ -1,6 +1,6 @@
-/* call.h - one call of a client: completions or chat completions, from its body to the last byte of its answer
+/* call.h - one call of a client, in any shape of the API, from its body to the last byte of its answer
  *
- *   body ─ prepare ─ dispatch ══ tokens ══▶ answer ─ api_reply ─▶ reply
+ *   body ─ prepare ─ dispatch ══ tokens ══▶ answer ─ api_shape ─▶ reply
  *
  * A call has one choice for each prompt and each n; each choice is a request at the scheduler. A call lives from
  * call_start() until it is answered or its client is gone; nobody else holds on to it. */
@@ -34,6 +34,6 @@ typedef struct {
 
 /* Answer a body; it and `to` are the call's from now on. route: for counts and log. request_id: of the x-request-id header;
  * "": none. */
-void call_start(service *s, reply *to, charged_buf *body, bool chat, const char *route, const char *request_id);
+void call_start(service *s, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id);
 
 #endif

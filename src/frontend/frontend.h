@@ -27,6 +27,9 @@ typedef struct {
     adapter_checker checker;            /* who says which adapters can be served */
     const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none */
     int n_keys;
+    const char *tls_cert, *tls_key;     /* PEM files: clients speak TLS; NULL: they do not */
+    const char *const *origin;          /* [n_origins] web pages from which browsers may ask, "https://HOST", or "*": any */
+    int n_origins;
     int context, vocab;                 /* of the model */
     const int *eos;                     /* [n_eos] its end tokens */
     int n_eos;
@@ -55,10 +58,17 @@ void frontend_free(frontend *f);
 
 const char *frontend_address(const frontend *f);        /* "HOST:PORT" */
 
+const char *frontend_scheme(const frontend *f);         /* "http" or "https" */
+
+/* Read the certificate for clients again; it holds for connections made from now on. On -1 all is as it was. */
+int frontend_reload(frontend *f, err *e);
+
 bool frontend_is_up(const frontend *f);         /* the scheduler is there */
 
 /* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n);
+
+int frontend_n_open(const frontend *f);         /* calls that are not answered to their end */
 
 /* Take no new calls; done is called once, when the last is answered or drain_seconds have passed. */
 void frontend_drain(frontend *f, void (*done)(void *ctx), void *ctx);

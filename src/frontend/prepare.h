@@ -9,6 +9,7 @@
 #include "base/budget.h"
 #include "frontend/adapter_checks.h"
 #include "frontend/api_request.h"
+#include "frontend/api_shape.h"
 #include "frontend/background.h"
 #include "frontend/constrain.h"
 #include "frontend/templates.h"
@@ -41,10 +42,10 @@ typedef struct {
 } prepared;
 
 /* Never NULL. stop, unless NULL: it fails soon after that has become true. */
-prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n, const atomic_bool *stop);
+prepared *prepare(const prepare_tools *tools, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
 
 /* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. */
-prepared *prepare_at_once(const prepare_tools *tools, bool chat, const char *body, size_t n);
+prepared *prepare_at_once(const prepare_tools *tools, const api_shape *shape, const char *body, size_t n);
 void prepared_drop_prompts(prepared *p);        /* they are not needed any more */
 void prepared_free(prepared *p);
 
@@ -55,7 +56,7 @@ preparer *preparer_new(background *threads, const prepare_tools *tools);       /
 void preparer_free(preparer *p);        /* no job may be left: the threads are freed before */
 
 /* Prepare on a thread; the body is taken. done is called from the loop, and the result is the owner's. */
-prepare_job *preparer_start(preparer *p, bool chat, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx);
+prepare_job *preparer_start(preparer *p, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx);
 
 /* Find out, on a thread, which version of the adapter asked for there is; takes result, and gives it to done. */
 prepare_job *preparer_find_version(preparer *p, prepared *result, void (*done)(void *ctx, prepared *result), void *ctx);

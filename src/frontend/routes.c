@@ -38,10 +38,12 @@ static void send_body(routes *r, http_exchange *x, const char *route, int status
     http_exchange_send(x, status, type, body, r->calls.draining);
 }
 
+static void write_error(const char *route, const api_error *e, buf *out);
+
 static void send_error(routes *r, http_exchange *x, const char *route, const api_error *e)
 {
     buf body = {0};
-    api_error_write(e, &body);
+    write_error(route, e, &body);
     send_body(r, x, route, e->status, JSON_TYPE, &body);
     buf_free(&body);
 }
@@ -148,16 +150,19 @@ static const struct route {
     const char *path, *method;
     int (*get)(routes *r, const char *rest, buf *body, const char **type);      /* returns the status */
     void (*start)(routes *r, http_exchange *x);                                 /* get NULL: it answers later; NULL: a call */
-    bool chat;                                                                  /* of calls */
+    const api_shape *shape;                                                     /* of calls; else NULL */
     bool for_operators;                                                         /* answered whatever else is going on */
 } table[] = {
-    {"/v1/completions", "POST", NULL, NULL, false, false},
-    {"/v1/chat/completions", "POST", NULL, NULL, true, false},
-    {list_route, "GET", NULL, ask_for_list, false, false},
-    {"/v1/models/", "GET", get_model, NULL, false, false},
-    {"/health", "GET", get_health, NULL, false, true},
-    {"/ready", "GET", get_ready, NULL, false, true},
-    {"/metrics", "GET", get_metrics, NULL, false, true},
+    {"/v1/completions", "POST", NULL, NULL, &shape_completions, false},
+    {"/v1/chat/completions", "POST", NULL, NULL, &shape_chat, false},
+    {"/v1/responses", "POST", NULL, NULL, &shape_responses, false},
+    {"/v1/messages", "POST", NULL, NULL, &shape_messages, false},
+    {"/v1/messages/count_tokens", "POST", NULL, NULL, &shape_count_tokens, false},
+    {list_route, "GET", NULL, ask_for_list, NULL, false},
+    {"/v1/models/", "GET", get_model, NULL, NULL, false},
+    {"/health", "GET", get_health, NULL, NULL, true},
+    {"/ready", "GET", get_ready, NULL, NULL, true},
+    {"/metrics", "GET", get_metrics, NULL, NULL, true},
 };
 
 static const struct route *find_route(const char *path)
@@ -169,6 +174,16 @@ static const struct route *find_route(const char *path)
             return &table[i];
     }
     return NULL;
+}
+
+/* As the route's clients know errors. */
+static void write_error(const char *route, const api_error *e, buf *out)
+{
+    const struct route *to = find_route(route);
+    if (to && to->shape)
+        to->shape->write_error(e, out);
+    else
+        api_error_write(e, out);
 }
 
 static bool is_one_of(const char *word, const char *const *words)
@@ -202,7 +217,7 @@ static void take_call(routes *r, http_exchange *x, const struct route *to)
 {
     charged_buf body = http_exchange_take_body(x);
     const char *id = request_id(x);
-    call_start(&r->calls, http_reply_new(x), &body, to->chat, to->path, id);
+    call_start(&r->calls, http_reply_new(x), &body, to->shape, to->path, id);
 }
 
 static void answer_options(routes *r, http_exchange *x, const struct route *to)
@@ -234,6 +249,7 @@ static void on_request(void *ctx, http_exchange *x)
     const http_head *h = http_exchange_head(x);
     const struct route *to = find_route(h->path);
     bool options = strcmp(h->method, "OPTIONS") == 0;
+    cors_add(&r->cors, x);
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
     else if (!to || !takes(to, h->method))
@@ -272,6 +288,7 @@ static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
     const http_head *h = http_exchange_head(x);
     const struct route *to = h->text ? find_route(h->path) : NULL;
     api_error e;
+    cors_add(&((routes *)ctx)->cors, x);
     api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
     send_error(ctx, x, to ? to->path : "other", &e);
 }

@@ -4,6 +4,7 @@
 
 #include "frontend/api_keys.h"
 #include "frontend/call.h"
+#include "frontend/cors.h"
 #include "frontend/http_reply.h"
 #include "frontend/model_list.h"
 
@@ -12,6 +13,7 @@ typedef struct {
     service calls;
     model_list *list;
     api_keys keys;                                  /* for all below /v1/ */
+    cors cors;
     size_t max_body;                                /* bytes of a call's body */
     int64_t created;                                /* seconds since the epoch, for lists of models */
     const http_server *server;                      /* NULL: not yet */
