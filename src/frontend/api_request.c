@@ -94,6 +94,8 @@ static int parse_flags(api_request *r, api_error *e)
         return api_error_bad(e, "echo");
     if (r->echo && r->chat)
         return api_error_set(e, 400, "echo", "unsupported_parameter", "\"echo\" is for prompts (/v1/completions), not for chats");
+    if (json_get_bool(r->input, "return_token_strs", &r->token_strings, &e->what))
+        return api_error_bad(e, "return_token_strs");
     if (json_get_bool(r->input, "add_special_tokens", &r->add_special, &e->what))
         return api_error_bad(e, "add_special_tokens");
     r->how.ignore_eos = ignore_eos;

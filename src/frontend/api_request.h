@@ -50,6 +50,8 @@ typedef struct {
     stop_string stop[MAX_STOPS];
     int n_stops;
     bool include_stop;          /* a stop string is shown */
+    bool only_prompt;           /* it is asked what the prompt's tokens are, and no more */
+    bool token_strings;         /* and how they are written in the vocabulary */
     bool add_special;           /* the tokenizer puts its special tokens around a text: a prompt, or what a chat template wrote */
     int truncate;               /* 0: not; -1: to the context; else how many of the prompt's last tokens are kept */
     char *grammar;              /* what how.grammar points to */

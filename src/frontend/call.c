@@ -403,7 +403,8 @@ static void add_choices(call *c, int number, uint64_t seed)
 
 static int find_model(call *c, api_error *e)
 {
-    c->kind = catalog_find(c->s->models, c->p->asked.model);
+    bool is_unnamed = c->p->asked.only_prompt && !*c->p->asked.model;
+    c->kind = is_unnamed ? CATALOG_BASE : catalog_find(c->s->models, c->p->asked.model);
     if (c->kind == CATALOG_NOTHING)
         return api_error_set(e, 404, "model", "model_not_found",
                              "there is no model \"%s\" here (GET /v1/models lists them)", c->p->asked.model);
@@ -466,7 +467,10 @@ static void send_count(call *c)
     for (int i = 0; i < c->p->n_prompts; i++)
         c->prompt_tokens += (int64_t)c->p->prompt[i].n;
     api_usage u = usage_of(c);
-    c->shape->write(&body, &c->head, NULL, 0, &u);
+    if (c->shape->write_prompt)
+        c->shape->write_prompt(&body, c->s->tools.t, &c->p->prompt[0], c->p->context, c->p->asked.token_strings);
+    else
+        c->shape->write(&body, &c->head, NULL, 0, &u);
     count(c, 200);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     buf_free(&body);

@@ -111,18 +111,27 @@ static void drop_beginning(const preparing *w, const api_request *r, ids *x)
     x->n = keep;
 }
 
+static int check_ids(const preparing *w, const char *field, const ids *x, api_error *e)
+{
+    for (size_t i = 0; i < x->n; i++)
+        if (x->items[i] >= w->tools->vocab)
+            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->tools->vocab);
+    return 0;
+}
+
 /* Prompts the engine would refuse are refused here, with the field's name. */
 static int check_tokens(const preparing *w, const api_request *r, const ids *x, api_error *e)
 {
     const char *field = r->chat ? "messages" : "prompt";
+    if (r->only_prompt)
+        return check_ids(w, "tokens", x, e);
     if (x->n == 0)
         return api_error_set(e, 400, field, NULL, "the prompt is empty");
     if (x->n >= (size_t)w->context)
         return api_error_set(e, 400, field, "context_length_exceeded",
                              CONTEXT_IS "your prompt has %zu tokens, and there must be room for one more", w->context, x->n);
-    for (size_t i = 0; i < x->n; i++)
-        if (x->items[i] >= w->tools->vocab)
-            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->tools->vocab);
+    if (check_ids(w, field, x, e))
+        return -1;
     int room = w->context - (int)x->n;
     if (r->how.min_tokens > room)
         return api_error_set(e, 400, "min_tokens", NULL,
@@ -173,7 +182,9 @@ static int read_body(prepared *p, const preparing *w, const api_shape *shape, co
         json_decref(input);
         return -1;
     }
-    int rc = api_request_take(&p->asked, shape->chat, input, w->tools->defaults, e);
+    bool chat = shape->write_prompt ? json_member(input, "messages") != NULL : shape->chat;
+    int rc = api_request_take(&p->asked, chat, input, w->tools->defaults, e);
+    p->asked.only_prompt = shape->write_prompt != NULL;
     if (rc)
         free(repeated);
     else
@@ -209,7 +220,7 @@ prepared *prepare_at_once(const prepare_tools *tools, const api_shape *shape, co
     if (constrain_takes_long(body, n))
         return NULL;
     prepared *p = begin(&w, shape, body, n);
-    if (p->failed || !shape->chat || !templates_may_be_own(tools->chat, p->asked.model))
+    if (p->failed || !p->asked.chat || !templates_may_be_own(tools->chat, p->asked.model))
         return go_on(&w, p);
     prepared_free(p);
     return NULL;

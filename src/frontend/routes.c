@@ -58,6 +58,15 @@ static int get_health(routes *r, const char *rest, buf *body, const char **type)
     return 200;
 }
 
+static int get_version(routes *r, const char *rest, buf *body, const char **type)
+{
+    (void)r;
+    (void)rest;
+    *type = JSON_TYPE;
+    buf_add_str(body, "{\"version\":\"" PUNICA_VERSION "\"}");
+    return 200;
+}
+
 /* Requests would be served: whoever spreads them over frontends may send some here. */
 static int get_ready(routes *r, const char *rest, buf *body, const char **type)
 {
@@ -160,6 +169,9 @@ static const struct route {
     {"/v1/messages/count_tokens", "POST", NULL, NULL, &shape_count_tokens, false},
     {list_route, "GET", NULL, ask_for_list, NULL, false},
     {"/v1/models/", "GET", get_model, NULL, NULL, false},
+    {"/tokenize", "POST", NULL, NULL, &shape_tokenize, false},
+    {"/detokenize", "POST", NULL, NULL, &shape_detokenize, false},
+    {"/version", "GET", get_version, NULL, NULL, true},
     {"/health", "GET", get_health, NULL, NULL, true},
     {"/ready", "GET", get_ready, NULL, NULL, true},
     {"/metrics", "GET", get_metrics, NULL, NULL, true},
@@ -262,10 +274,12 @@ static void on_request(void *ctx, http_exchange *x)
         take_call(r, x, to);
 }
 
-/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
+/* Operators' pages show nothing of tenants, and cost little; OPTIONS is what browsers ask before they show a key. */
 static bool may_ask(const routes *r, const http_head *h)
 {
-    return strncmp(h->path, "/v1/", 4) != 0 || strcmp(h->method, "OPTIONS") == 0 || api_keys_open(&r->keys, h);
+    const struct route *to = find_route(h->path);
+    bool is_open = strncmp(h->path, "/v1/", 4) != 0 && !(to && to->shape);
+    return is_open || strcmp(h->method, "OPTIONS") == 0 || api_keys_open(&r->keys, h);
 }
 
 static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
