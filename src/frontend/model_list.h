@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "frontend/adapter_checks.h"
 #include "frontend/background.h"
+#include "frontend/model_view.h"
 
 typedef struct model_list model_list;
 typedef struct model_asker model_asker;
@@ -21,8 +22,8 @@ void model_list_free(model_list *l);            /* nobody may be asking, and the
 /* Look through it for nobody: what cannot be served is then in the log. */
 void model_list_look(model_list *l);
 
-/* tell is called once, from the loop. */
-model_asker *model_list_ask(model_list *l, void (*tell)(void *ctx, const buf *json), void *ctx);
+/* Of those in seen, which is kept meanwhile. tell is called once, from the loop. */
+model_asker *model_list_ask(model_list *l, model_view *seen, void (*tell)(void *ctx, const buf *json), void *ctx);
 void model_list_forget(model_list *l, model_asker *a);          /* tell will not be called */
 
 #endif
