@@ -280,10 +280,10 @@ tenants *accounts_tenants(accounts *a)
     return a->all;
 }
 
-void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t output)
+void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t cached, int64_t output)
 {
     const ledger_key k = {.tenant = tenant_name(of->who), .adapter = of->model, .version = of->version, .hour = (int64_t)loop_wall(a->on) / 3600};
-    ledger_add(a->used, &of->place, &k, requests, prompt, output);
+    ledger_add(a->used, &of->place, &k, requests, prompt, cached, output);
     tenant_use(of->who, loop_now(a->on), prompt, output);
 }
 

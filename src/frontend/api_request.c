@@ -83,6 +83,17 @@ static int parse_seed(api_request *r, api_error *e)
     return 0;
 }
 
+/* vLLM's: pages of the KvCache are shared only with requests of the same. */
+static int parse_cache_salt(api_request *r, api_error *e)
+{
+    const char *salt = NULL;
+    if (json_get_string(r->input, "cache_salt", &salt, &e->what))
+        return api_error_bad(e, "cache_salt");
+    if (salt)
+        r->how.cache_salt = r->cache_salt = xstrdup(salt);
+    return 0;
+}
+
 static int parse_flags(api_request *r, api_error *e)
 {
     bool ignore_eos = false;
@@ -99,6 +110,8 @@ static int parse_flags(api_request *r, api_error *e)
     if (json_get_bool(r->input, "add_special_tokens", &r->add_special, &e->what))
         return api_error_bad(e, "add_special_tokens");
     r->how.ignore_eos = ignore_eos;
+    if (parse_cache_salt(r, e))
+        return -1;
     if (json_get_bool(r->input, "include_stop_str_in_output", &r->include_stop, &e->what))
         return api_error_bad(e, "include_stop_str_in_output");
     const json_t *options = json_member(r->input, "stream_options");
@@ -668,6 +681,7 @@ void api_request_deinit(api_request *r)
         free(r->stop[i].text);
     free(r->model);
     free(r->grammar);
+    free(r->cache_salt);
     free(r->tool_name);
     free(r->repeated);
     free(r->how.biased);

@@ -54,6 +54,7 @@ typedef struct {
     bool token_strings;         /* and how they are written in the vocabulary */
     bool add_special;           /* the tokenizer puts its special tokens around a text: a prompt, or what a chat template wrote */
     int truncate;               /* 0: not; -1: to the context; else how many of the prompt's last tokens are kept */
+    char *cache_salt;           /* what how.cache_salt points to; NULL: none */
     char *grammar;              /* what how.grammar points to */
     const char *grammar_field;  /* by which it was given; static */
     tools_choice tool_choice;

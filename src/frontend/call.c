@@ -24,6 +24,7 @@ typedef struct {
     answer a;
     bool told;                  /* of a stream: something of it */
     int n_counted;              /* tokens */
+    int64_t n_cached;           /* of its prompt */
     size_t taken;               /* from the budget, for what a holds */
     double last;                /* when the last of them came */
 } choice;
@@ -46,7 +47,7 @@ struct call {
     buf text;                   /* scratch of a stream */
     choice *choice;             /* [n_choices] */
     int n_choices, n_open;
-    int64_t prompt_tokens;
+    int64_t prompt_tokens, cached_tokens;
     bool begun;                 /* of a stream: something has been sent */
     loop_timer *quiet;          /* of a stream: looks whether anything has been; NULL: nobody wants to know */
     double start, first;        /* when it came, and its first token; first 0: none yet */
@@ -61,7 +62,7 @@ static void bill(call *c, choice *k, int n_tokens)
         return;
     int64_t prompt = c->unbilled[k->prompt];
     c->unbilled[k->prompt] = 0;
-    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, n_tokens);
+    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
     if (k->waits)
         tenant_first_token(c->who);
     k->waits = false;
@@ -119,7 +120,7 @@ static void call_free(call *c)
 
 static api_usage usage_of(const call *c)
 {
-    api_usage u = {.prompt = c->prompt_tokens};
+    api_usage u = {.prompt = c->prompt_tokens, .cached = c->cached_tokens};
     for (int i = 0; i < c->n_choices; i++)
         u.completion += c->choice[i].a.n_tokens;
     for (int i = 0; i < c->n_choices; i++)
@@ -315,6 +316,17 @@ static int pay_for_output(choice *k, api_error *e)
     return 0;
 }
 
+/* A prompt is computed for the first of its choices, so what others find is not counted. */
+static void on_cached(void *ctx, uint32_t n)
+{
+    choice *k = ctx;
+    k->n_cached = n;
+    if (k->index % k->owner->p->asked.n != 0)
+        return;
+    k->owner->cached_tokens += n;
+    k->owner->s->counts->cached_tokens += n;
+}
+
 static void on_settle(void *ctx)
 {
     choice *k = ctx;
@@ -355,7 +367,7 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
     fail(k->owner, &e);
 }
 
-static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .end = on_end};
+static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .cached = on_cached, .end = on_end};
 
 /* A stream that waits, for its first token or in the middle, shows that it lives: whoever is in between, or the client
  * itself, may give up a connection on which nothing comes. It is a comment, which clients skip. */
@@ -411,6 +423,17 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
 }
 
 /* The n choices of one prompt. Each draws from a seed of its own; the first from the one that was asked for. */
+/* Tenants share no pages of the KvCache, whatever they ask: how soon an answer comes would tell one what another has asked. */
+static void keep_apart(call *c)
+{
+    api_request *r = &c->p->asked;
+    if (!c->who)
+        return;
+    char *salt = xasprintf("%s\n%s", tenant_name(c->who), r->how.cache_salt);
+    free(r->cache_salt);
+    r->how.cache_salt = r->cache_salt = salt;
+}
+
 static void add_choices(call *c, int number, uint64_t seed)
 {
     const ids *prompt = &c->p->prompt[number];
@@ -449,19 +472,22 @@ static int find_model(call *c, api_error *e)
 }
 
 /* Memory of the prompts while they are at the scheduler: of each choice, to be asked for again. */
-static size_t prompts_size(const call *c)
+/* What the scheduler is told of all choices, and is kept to be told again. */
+static size_t requests_size(const call *c)
 {
     size_t n = 0;
     for (int i = 0; i < c->p->n_prompts; i++)
         n += c->p->prompt[i].n;
-    return n * (size_t)c->p->asked.best_of * sizeof(uint32_t);
+    size_t how = sampling__get_packed_size(&c->p->asked.how) * (size_t)c->p->n_prompts;
+    return (n * sizeof(uint32_t) + how) * (size_t)c->p->asked.best_of;
 }
 
 static int submit_all(call *c, api_error *e)
 {
     const api_request *r = &c->p->asked;
-    if (take_memory(c, prompts_size(c) + (r->repeated ? strlen(r->repeated) : 0), false, e))
+    if (take_memory(c, requests_size(c) + (r->repeated ? strlen(r->repeated) : 0), false, e))
         return -1;
+    keep_apart(c);
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->best_of));
     c->unbilled = XNEW_ARRAY(int64_t, (size_t)c->p->n_prompts);
