@@ -189,16 +189,40 @@ static void fail(call *c, const api_error *e)
     call_free(c);
 }
 
+/* The likeliest by the token first; among equals, whichever was made first. */
+static int by_likelihood(const void *a, const void *b)
+{
+    const choice *x = *(const choice *const *)a, *y = *(const choice *const *)b;
+    double p = answer_likelihood(&x->a), q = answer_likelihood(&y->a);
+    return p != q ? (p < q ? 1 : -1) : x->index - y->index;
+}
+
+/* Of each prompt's outputs, those that are told, numbered. Returns how many there are of all prompts. */
+static int choose_best(call *c, api_choice *all)
+{
+    const api_request *r = &c->p->asked;
+    choice *best[MAX_CHOICES];
+    int n = 0;
+    for (int first = 0; first < c->n_choices; first += r->best_of) {
+        for (int i = 0; i < r->best_of; i++)
+            best[i] = &c->choice[first + i];
+        if (r->best_of > r->n)
+            qsort(best, (size_t)r->best_of, sizeof *best, by_likelihood);
+        for (int i = 0; i < r->n; i++, n++) {
+            all[n] = answer_all(&best[i]->a);
+            all[n].index = n;
+        }
+    }
+    return n;
+}
+
 static void send_whole(call *c)
 {
     buf body = {0};
     api_usage u = usage_of(c);
     api_choice *all = XNEW_ARRAY(api_choice, (size_t)c->n_choices);
-    for (int i = 0; i < c->n_choices; i++) {
-        all[i] = answer_all(&c->choice[i].a);
-        all[i].index = c->choice[i].index;
-    }
-    c->shape->write(&body, &c->head, all, c->n_choices, &u);
+    int n = choose_best(c, all);
+    c->shape->write(&body, &c->head, all, n, &u);
     count(c, 200);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     free(all);
@@ -416,7 +440,7 @@ static void add_choices(call *c, int number, uint64_t seed)
     c->prompt_tokens += (int64_t)prompt->n;
     c->s->counts->prompt_tokens += prompt->n;
     c->unbilled[number] = (int64_t)prompt->n;
-    for (int i = 0; i < c->p->asked.n; i++) {
+    for (int i = 0; i < c->p->asked.best_of; i++) {
         choice *k = &c->choice[c->n_choices];
         *k = (choice){.owner = c, .index = c->n_choices++, .prompt = number, .in_hand = c->who, .waits = c->who, .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
@@ -425,6 +449,7 @@ static void add_choices(call *c, int number, uint64_t seed)
         if (c->p->asked.how.n_prompt_logprobs)
             answer_begin_scores(&k->a, prompt->items[0]);
         Sampling how = c->p->asked.how;
+        how.n_logprobs = c->p->asked.best_of > c->p->asked.n && how.n_logprobs == 0 ? 1 : how.n_logprobs;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
         const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL, .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
@@ -441,7 +466,8 @@ static void add_choices(call *c, int number, uint64_t seed)
 
 static int find_model(call *c, api_error *e)
 {
-    c->kind = catalog_find(c->s->models, c->p->asked.model);
+    bool is_unnamed = c->p->asked.only_prompt && !*c->p->asked.model;
+    c->kind = is_unnamed ? CATALOG_BASE : catalog_find(c->s->models, c->p->asked.model);
     return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
@@ -453,7 +479,7 @@ static size_t requests_size(const call *c)
     for (int i = 0; i < c->p->n_prompts; i++)
         n += c->p->prompt[i].n;
     size_t how = sampling__get_packed_size(&c->p->asked.how) * (size_t)c->p->n_prompts;
-    return (n * sizeof(uint32_t) + how) * (size_t)c->p->asked.n;
+    return (n * sizeof(uint32_t) + how) * (size_t)c->p->asked.best_of;
 }
 
 static int submit_all(call *c, api_error *e)
@@ -463,7 +489,7 @@ static int submit_all(call *c, api_error *e)
         return -1;
     keep_apart(c);
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
-    c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
+    c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->best_of));
     c->unbilled = XNEW_ARRAY(int64_t, (size_t)c->p->n_prompts);
     c->bill = (account_entry){.who = c->who, .model = r->model, .version = c->p->has_version ? &c->p->version : NULL};
     for (int i = 0; i < c->p->n_prompts; i++)
@@ -471,6 +497,12 @@ static int submit_all(call *c, api_error *e)
     if (c->n_open == c->n_choices)
         return 0;
     return api_error_set(e, 429, NULL, "queue_full", "this frontend has too many requests at once; try again later");
+}
+
+/* what: why the adapter that is asked for cannot be served. */
+static int refuse_adapter(const call *c, const err *what, api_error *e)
+{
+    return api_error_set(e, 400, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", c->p->asked.model, what->msg);
 }
 
 static void add_header(void *ctx, const char *name, const char *value)
@@ -487,7 +519,7 @@ static int check_limits(call *c, api_error *e)
         return 0;
     for (int i = 0; i < c->p->n_prompts; i++)
         prompts += (int64_t)c->p->prompt[i].n;
-    return tenant_check(c->who, now, c->p->n_prompts * c->p->asked.n, prompts, e);
+    return tenant_check(c->who, now, c->p->n_prompts * c->p->asked.best_of, prompts, e);
 }
 
 static void tell_limits(call *c)
@@ -503,7 +535,7 @@ static void on_version(void *ctx, prepared *p)
     api_error e;
     c->preparing = NULL;
     c->p = p;
-    int refused = check_limits(c, &e) || submit_all(c, &e);
+    int refused = (p->is_bad ? refuse_adapter(c, &p->error.what, &e) : 0) || check_limits(c, &e) || submit_all(c, &e);
     tell_limits(c);
     if (refused) {
         fail(c, &e);
@@ -525,7 +557,10 @@ static void send_count(call *c)
     for (int i = 0; i < c->p->n_prompts; i++)
         c->prompt_tokens += (int64_t)c->p->prompt[i].n;
     api_usage u = usage_of(c);
-    c->shape->write(&body, &c->head, NULL, 0, &u);
+    if (c->shape->write_prompt)
+        c->shape->write_prompt(&body, c->s->tools.t, &c->p->prompt[0], c->p->context, c->p->asked.token_strings);
+    else
+        c->shape->write(&body, &c->head, NULL, 0, &u);
     count(c, 200);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     buf_free(&body);
@@ -546,8 +581,10 @@ static void on_prepared(void *ctx, prepared *p)
         send_count(c);
         return;
     }
-    p->has_version = c->kind == CATALOG_ADAPTER && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
-    if (c->kind == CATALOG_BASE || p->has_version) {
+    check_state files = c->kind == CATALOG_ADAPTER ? adapter_checks_know(c->s->tools.checks, p->asked.model, &p->error.what) : CHECK_GOOD;
+    p->is_bad = files == CHECK_BAD;
+    p->has_version = c->kind == CATALOG_ADAPTER && files == CHECK_GOOD && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
+    if (c->kind == CATALOG_BASE || p->has_version || p->is_bad) {
         on_version(c, p);
         return;
     }

@@ -79,6 +79,16 @@ static int get_health(routes *r, http_exchange *x, const char *rest, buf *body, 
     return 200;
 }
 
+static int get_version(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
+{
+    (void)r;
+    (void)x;
+    (void)rest;
+    *type = JSON_TYPE;
+    buf_add_str(body, "{\"version\":\"" PUNICA_VERSION "\"}");
+    return 200;
+}
+
 /* Requests would be served: whoever spreads them over frontends may send some here. */
 static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
@@ -121,8 +131,13 @@ static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, c
     bool seen = readable && model_view_has(view_of(r, x), name.data);
     catalog_kind kind = seen ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
     int status = 200;
+    api_error bad;
     *type = JSON_TYPE;
-    if (kind == CATALOG_NOTHING) {
+    if (kind == CATALOG_ADAPTER && adapter_checks_look(r->calls.tools.checks, name.data, &bad.what) == CHECK_BAD) {
+        err why = bad.what;
+        api_error_set(&bad, status = 404, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", name.data, why.msg);
+        api_error_write(&bad, body);
+    } else if (kind == CATALOG_NOTHING) {
         api_error e;
         api_error_set(&e, status = 404, "model", "model_not_found", "there is no model \"%s\" here", readable ? name.data : "");
         api_error_write(&e, body);
@@ -240,6 +255,9 @@ static const struct route {
     {"/v1/messages/count_tokens", "POST", NULL, NULL, &shape_count_tokens, false},
     {list_route, "GET", NULL, ask_for_list, NULL, false},
     {"/v1/models/", "GET", get_model, NULL, NULL, false},
+    {"/tokenize", "POST", NULL, NULL, &shape_tokenize, false},
+    {"/detokenize", "POST", NULL, NULL, &shape_detokenize, false},
+    {"/version", "GET", get_version, NULL, NULL, true},
     {usage_route, "GET", NULL, ask_usage, NULL, false},
     {admin_route, NULL, NULL, ask_admin, NULL, false},
     {"/health", "GET", get_health, NULL, NULL, true},
@@ -325,14 +343,15 @@ static void refuse(routes *r, http_exchange *x, const struct route *to)
     send_error(r, x, to ? to->path : "other", &e);
 }
 
-/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
+/* Operators' pages show nothing of tenants, and cost little; OPTIONS is what browsers ask before they show a key. */
 static bool may_ask(const routes *r, const http_head *h)
 {
+    const struct route *to = find_route(h->path);
     if (strcmp(h->method, "OPTIONS") == 0)
         return true;
     if (strncmp(h->path, "/admin/", 7) == 0)
         return is_admin(r, h);
-    if (strncmp(h->path, "/v1/", 4) != 0)
+    if (strncmp(h->path, "/v1/", 4) != 0 && !(to && to->shape))
         return true;
     return r->calls.accounts ? asker(r, h) != NULL : api_keys_open(&r->keys, h);
 }
