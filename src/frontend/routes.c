@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "frontend/api_error.h"
 #include "frontend/api_reply.h"
+#include "frontend/json_text.h"
+#include "frontend/openapi.h"
 
 #define JSON_TYPE "application/json"
 #define MAX_REQUEST_ID 128
@@ -140,6 +142,8 @@ static void ask_for_list(routes *r, http_exchange *x)
     w->asks = model_list_ask(r->list, tell_list, w);
 }
 
+static int get_openapi(routes *r, const char *rest, buf *body, const char **type);
+
 /* What answers. A path that ends with / stands for all that begin with it. */
 static const struct route {
     const char *path, *method;
@@ -158,7 +162,19 @@ static const struct route {
     {"/health", "GET", get_health, NULL, NULL, true},
     {"/ready", "GET", get_ready, NULL, NULL, true},
     {"/metrics", "GET", get_metrics, NULL, NULL, true},
+    {"/openapi.json", "GET", get_openapi, NULL, NULL, false},
 };
+
+static int get_openapi(routes *r, const char *rest, buf *body, const char **type)
+{
+    (void)rest;
+    json_t *api = openapi_new(PUNICA_VERSION, r->keys.n > 0);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        openapi_add(api, table[i].path, table[i].method);
+    *type = JSON_TYPE;
+    json_add_take(body, api);
+    return 200;
+}
 
 static const struct route *find_route(const char *path)
 {
