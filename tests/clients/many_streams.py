@@ -75,11 +75,13 @@ async def ask(address, path, body):
     events = [json.loads(line[6:]) for line in rest.splitlines() if line.startswith("data: {")]
     if not any(map(is_end, events)) or any("error" in e and e["error"] for e in events):
         return f"ERROR {rest[-300:]}"
-    return "".join(map(text_of, events))
+    return "".join(map(text_of, events)) + ("…" if any((e.get("choices") or [{}])[0].get("finish_reason") == "length" for e in events) else "")
 
 
 def check(body, text):
-    """What an independent reader sees of a constrained answer that was not cut."""
+    """What an independent reader sees of a constrained answer that was not cut ("…")."""
+    if text.endswith("…"):
+        return
     if "response_format" in body or "tools" in body:
         record = json.loads(text)
         assert set(record) == set(SCHEMA["required"]) and record["city"] in SCHEMA["properties"]["city"]["enum"], text
