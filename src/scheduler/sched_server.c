@@ -172,6 +172,8 @@ static Request request_of(const command *c)
     r.tokens = (uint32_t *)w->token;
     r.n_prompt = (uint32_t)w->n_prompt;
     r.max_tokens = (uint32_t)w->max_tokens;
+    r.n_to_score = (uint32_t)w->n_to_score;
+    r.n_scored = (uint32_t)w->n_scored;
     r.how = (ProtobufCBinaryData){w->how_bytes, (uint8_t *)w->how};
     r.digest = (ProtobufCBinaryData){w->digest_bytes, (uint8_t *)w->digest};
     return r;
@@ -404,8 +406,8 @@ static void take_submit(peer *p, const Request *r)
     }
     submission what = {.id = r->id, .arrival = arrival_of(p->server, r->age), .adapter = *r->adapter ? r->adapter : NULL,
                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = int_of(r->n_prompt),
-                       .max_tokens = int_of(r->max_tokens), .how = r->how.data, .how_bytes = r->how.len,
-                       .digest = r->digest.data, .digest_bytes = r->digest.len,
+                       .max_tokens = int_of(r->max_tokens), .n_to_score = int_of(r->n_to_score), .n_scored = int_of(r->n_scored),
+                       .how = r->how.data, .how_bytes = r->how.len, .digest = r->digest.data, .digest_bytes = r->digest.len,
                        .tenant = *r->tenant ? r->tenant : NULL, .weight = r->weight, .priority = r->priority, .again = r->again};
     scheduler_submit(p->server->s, now_of(p->server), p->frontend, &what);
 }

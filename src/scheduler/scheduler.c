@@ -91,8 +91,11 @@ static const char *find_fault(const submission *r)
 {
     if (r->n_prompt < 1 || r->n_tokens < r->n_prompt)
         return "a request needs a prompt of at least one token";
-    if (r->max_tokens < 1)
+    if (r->max_tokens < 0 || r->max_tokens + (r->n_to_score > 0) < 1)
         return "max_tokens must be at least 1";
+    if (r->n_to_score < 0 || r->n_to_score >= r->n_prompt || r->n_scored < 0 || r->n_scored > r->n_to_score ||
+        (r->n_tokens > r->n_prompt && r->n_scored < r->n_to_score))
+        return "it has more scored tokens than there are, or output before them";
     if (r->arrival != r->arrival)
         return "its arrival is not a number";
     return NULL;
@@ -371,11 +374,11 @@ static bool take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
     request *r = find_attempt(s, g, t->id, t->attempt, near);
     if (!r || t->n <= 0)
         return true;
-    int have = request_n_output(r);
-    if (t->index != have || t->n > r->what.max_tokens - have)
+    int have = request_n_told(r);
+    if (t->index != have || t->n > request_most(r) - have)
         return false;
-    request_append(r, t->token, t->n);
-    shares_charge(&s->newcomers, r->tenant, (uint64_t)t->n * SHARES_OUTPUT);
+    int n_output = request_take(r, t->token, t->n);
+    shares_charge(&s->newcomers, r->tenant, (uint64_t)n_output * SHARES_OUTPUT);
     gpu_trust(g, r);
     s->sink(s->ctx, &(command){.kind = COMMAND_TOKENS, .id = t->id, .frontend = r->frontend, .tokens = t});
     return true;
@@ -602,7 +605,7 @@ static void check_request(const scheduler *s, const request *r)
     CHECK(r->taken_on || !r->suspect);
     CHECK(id_map_get(s->requests, r->what.id) == r);
     CHECK(r->may_be_late == !r->taken_on);
-    CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens);
+    CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens && r->what.n_scored <= r->what.n_to_score);
     CHECK(!r->on || r->taken_on);
 }
 

@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 to=${1:-build/gpu-bundle}
 cmake --preset cuda >/dev/null
-cmake --build build/cuda
+cmake --build build/cuda --target punica test_cuda_ops test_cuda_model punica_kernels
 rm -rf "$to"
 mkdir -p "$to/bin" "$to/lib" "$to/data/golden"
 cp build/cuda/punica build/cuda/tests/test_cuda_ops build/cuda/tests/test_cuda_model "$to/bin/"
@@ -18,7 +18,7 @@ cp -r tests/golden/models "$to/data/golden/"
 cp -r demo "$to/demo"
 sed -n 's/^ *\({"adapter":.*\),"ids":.*/\1}/p' tests/golden/demo.json >"$to/data/demo.jsonl"
 for f in "$to"/bin/*; do
-    ldd "$f" | awk '/libutf8proc|libcmocka|libevent|libwslay|libprotobuf-c/ {print $3}'
+    ldd "$f" | awk '/libutf8proc|libcmocka|libevent|libwslay|libprotobuf-c|libjansson|libpcre2|libssl|libcrypto/ {print $3}'
 done | sort -u | xargs -r -I{} cp -L {} "$to/lib/"
 cp build/cuda/libpunica_kernels.so python/punica_kernels.py "$to/lib/"
 cp tools/gpu/test.sh tools/gpu/bench.sh tools/gpu/*.py "$to/"
