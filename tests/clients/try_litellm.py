@@ -1,4 +1,4 @@
-"""litellm: its own errors for a context that is too long, a model that is not there; streams, tools, a schema."""
+"""litellm: its own errors for a context that is too long, a model that is not there; streams, a schema."""
 import json
 
 import litellm
@@ -11,9 +11,6 @@ text = litellm.completion(**ask).choices[0].message.content
 assert "".join(c.choices[0].delta.content or "" for c in litellm.completion(**ask, stream=True)) == text
 got = litellm.completion(**ask, response_format=Record).choices[0].message.content
 assert Record(**json.loads(got)) == EVA, got
-tools = [{"type": "function", "function": {"name": "record", "parameters": Record.model_json_schema()}}]
-call = litellm.completion(**ask, tools=tools, tool_choice="required").choices[0].message.tool_calls[0]
-assert Record(**json.loads(call.function.arguments)) == EVA
 for how, error in (({"messages": [{"role": "user", "content": "word " * 20000}]}, litellm.ContextWindowExceededError), ({"model": "openai/nope"}, litellm.NotFoundError)):
     try:
         litellm.completion(**{**ask, **how})
