@@ -56,7 +56,7 @@ static void remember(grammar_checks *c, const digest *d)
     pthread_mutex_unlock(&c->lock);
 }
 
-static int check_grammar(const api_request *r, grammar_checks *known, api_error *e)
+static int check_grammar(const api_request *r, grammar_checks *known, const atomic_bool *stop, api_error *e)
 {
     const Sampling *how = &r->how;
     if (how->grammar_kind == GRAMMAR_NONE)
@@ -69,7 +69,7 @@ static int check_grammar(const api_request *r, grammar_checks *known, api_error 
     if (is_known(known, &d))
         return 0;
     err why;
-    grammar *g = grammar_compile((grammar_kind)how->grammar_kind, (const char *)how->grammar.data, how->grammar.len, &why);
+    grammar *g = grammar_compile((grammar_kind)how->grammar_kind, (const char *)how->grammar.data, how->grammar.len, stop, &why);
     if (!g)
         return api_error_set(e, 400, r->grammar_field, NULL, "\"%s\": %s", r->grammar_field, why.msg);
     grammar_free(g);
@@ -122,20 +122,16 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
     return 0;
 }
 
-int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, api_error *e)
+int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, const atomic_bool *stop, api_error *e)
 {
     if (check_ids(r->how.stop_ids, r->how.n_stop_ids, vocab, "stop_token_ids", e) ||
         check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
         check_ids(r->how.allowed_ids, r->how.n_allowed_ids, vocab, "allowed_token_ids", e) || tokenize_words(r, t, e))
         return -1;
-    return check_grammar(r, known, e);
+    return check_grammar(r, known, stop, e);
 }
 
-bool constrain_takes_long(const char *body, size_t n)
+bool constrain_takes_long(const api_request *r)
 {
-    static const char *const names[] = {"response_format", "guided_", "structured_outputs", "\"grammar\"", "json_schema", "\"tools\""};
-    for (size_t i = 0; n > 0 && i < sizeof names / sizeof names[0]; i++)
-        if (memmem(body, n, names[i], strlen(names[i])))
-            return true;
-    return false;
+    return r->how.grammar_kind != GRAMMAR_NONE || r->conversation.tools;
 }

@@ -197,7 +197,7 @@ static prepared *begin(const preparing *w, const model_view *seen, const api_sha
 static prepared *go_on(const preparing *w, prepared *p)
 {
     const prepare_tools *tools = w->tools;
-    p->failed = p->failed || constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(w, p, &p->error);
+    p->failed = p->failed || constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->stop, &p->error) || encode_all(w, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;
 }
@@ -211,10 +211,9 @@ prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
     const preparing w = {tools, NULL, atomic_load(tools->context)};
-    if (constrain_takes_long(body, n))
-        return NULL;
     prepared *p = begin(&w, seen, shape, body, n);
-    if (p->failed || !shape->chat || !templates_may_be_own(tools->chat, p->asked.model))
+    bool slow = !p->failed && (constrain_takes_long(&p->asked) || (shape->chat && templates_may_be_own(tools->chat, p->asked.model)));
+    if (!slow)
         return go_on(&w, p);
     prepared_free(p);
     return NULL;

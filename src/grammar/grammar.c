@@ -90,7 +90,8 @@ static void find_living(network *w)
         more = false;
         for (int r = w->n - 1; r >= 0; r--)
             for (int i = w->of[r]->n - 1; i >= 0; i--) {
-                build_step(w->b, 1);
+                const dfa *d = w->of[r];
+                build_step(w->b, 1 + d->arc_indptr[i + 1] - d->arc_indptr[i] + d->call_indptr[i + 1] - d->call_indptr[i]);
                 if (!w->lives[w->base[r] + i] && state_lives(w, r, i))
                     more = w->lives[w->base[r] + i] = true;
             }
@@ -187,11 +188,11 @@ static grammar *make_network(rules *r, int root)
     return pack(&w, rank, root);
 }
 
-grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, err *e)
+grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e)
 {
     build *b = XNEW(build);
     grammar *volatile g = NULL;
-    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = MAX_STEPS, .e = e};
+    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = MAX_STEPS, .look_at = MAX_STEPS, .stop = stop, .e = e};
     if (n > GRAMMAR_MAX_TEXT) {
         err_set(e, "it has %zu bytes; %u are the most", n, GRAMMAR_MAX_TEXT);
     } else if (setjmp(b->failed) == 0) {
@@ -206,6 +207,13 @@ grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, err *e)
     arena_free(&b->memory);
     free(b);
     return g;
+}
+
+size_t grammar_bytes(const grammar *g)
+{
+    size_t n = (size_t)g->n_states, arcs = (size_t)g->arc_indptr[n], calls = (size_t)g->call_indptr[n];
+    return sizeof *g + n * (2 * sizeof(int) + sizeof(bool)) + arcs * sizeof *g->arc + calls * sizeof *g->call +
+           (size_t)g->n_rules * 2 * sizeof(int);
 }
 
 void grammar_free(grammar *g)
