@@ -1,4 +1,4 @@
-/* cmd_adapter.c - `punica adapter check`: whether an adapter fits a base model, and what it is
+/* cmd_adapter.c - `punica adapter`; here `check`: whether an adapter fits a base model, and what it is
  *
  * Only the model's config.json is read, so a base of any size can be checked against anywhere. */
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "cli/adapter_fetch.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "model/adapter.h"
@@ -192,6 +193,8 @@ int cmd_adapter(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "check") == 0)
         return cmd_check(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "fetch") == 0)
+        return adapter_fetch(argc - 1, argv + 1);
     if (argc > 1 && argv[1][0] != '-') {
         err unknown;
         err_set(&unknown, "unknown command \"adapter %s\"; see punica adapter --help", argv[1]);
@@ -199,8 +202,9 @@ int cmd_adapter(int argc, char **argv)
     }
     const option options[] = {{0}};
     const command_line line = {
-        .usage = "punica adapter check DIR --model DIR [--json]",
-        .about = "check      whether an adapter fits a base model, and what it is; see punica adapter check --help",
+        .usage = "punica adapter check|fetch ...",
+        .about = "check      whether an adapter fits a base model, and what it is; see punica adapter check --help\n"
+                 "fetch      from a URL into a host's disk cache, checked; see punica adapter fetch --help",
         .options = options,
     };
     err e;
