@@ -37,6 +37,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
         {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &f->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"cache", OPT_STRING, &f->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"Limits"},
         {"max-live", OPT_INT, &f->max_live, "N", "requests at once; more are refused (65536)", 1, 1 << 20},

@@ -44,6 +44,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
         {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"log-level", OPT_STRING, &a->log_level, "LEVEL", "error, warn, info or debug (warn)"},
         {"log-file", OPT_STRING, &a->log_file, "FILE", LOG_FILE_HELP},
@@ -77,7 +78,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 
 static int choose_demo(arguments *a, err *e)
 {
-    if (a->workers.adapters_dir || a->workers.adapters.n)
+    if (a->workers.adapters_dir || a->workers.cache || a->workers.adapters.n)
         return err_set(e, "--model DIR is needed: the base model of these adapters");
     a->workers.model_dir = a->demo_model = tree_find("demo/model");
     a->workers.adapters_dir = a->demo_adapters = tree_find("demo/adapters");
@@ -168,6 +169,7 @@ static int start_frontend(session *s, arguments *a, err *e)
     f->scheduler = sched_server_address(s->sched);
     f->link.own = &s->own;
     f->adapters_dir = a->workers.adapters_dir;
+    f->cache = a->workers.cache;
     f->adapter = a->workers.adapters.items;
     f->n_adapters = a->workers.adapters.n;
     f->more_metrics = write_metrics;

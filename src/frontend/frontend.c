@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "frontend/answer.h"
 #include "frontend/routes.h"
+#include "registry/registry.h"
 #include "text/token_bytes.h"
 
 #define KEPT_FILES 256                  /* file descriptors that clients do not get */
@@ -90,12 +91,22 @@ static int start_dispatch(frontend *f, const frontend_options *o, err *e)
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
 
+static void add_cache(catalog *models, const char *cache)
+{
+    char *names = registry_names_dir(cache);
+    catalog_add_dir(models, names);
+    free(names);
+}
+
 static int load(frontend *f, const frontend_options *o, err *e)
 {
     service *s = &f->routes.calls;
     if (!(f->t = tokenizer_load(o->model_dir, e)) ||
-        !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)) ||
-        !(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
+        !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)))
+        return -1;
+    if (o->cache)
+        add_cache(s->models, o->cache);
+    if (!(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
     f->versions = versions_new(s->models);
     atomic_init(&f->context, o->context);

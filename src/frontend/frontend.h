@@ -20,6 +20,7 @@ typedef struct {
     const char *chat_template;          /* a file to use instead of the model's own; may be NULL */
     const char *model_name;             /* what clients call the base model */
     const char *adapters_dir;           /* catalog.h; may be NULL */
+    const char *cache;                  /* a disk cache's folder, whose names are served; may be NULL */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
     const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none */

@@ -29,7 +29,7 @@ struct disk_cache {
     char *dir, *downloads, *trash;
     size_t max_bytes;
     int fd;                             /* of dir, to be synced */
-    bool (*keeps)(void *ctx, const char *id);
+    map *(*kept)(void *ctx);
     void *keeper;
 };
 
@@ -161,25 +161,24 @@ static void free_items(item_list *l)
     free(l->at);
 }
 
-static bool must_stay(const disk_cache *c, const item *x)
-{
-    return x->id && c->keeps && c->keeps(c->keeper, x->id);
-}
-
 /* Of .lock's holder: -1 when all that may go is gone and it is still too much. */
 static int make_room(const disk_cache *c, err *e)
 {
     item_list l = list_items(c);
-    for (size_t i = 0; i < l.n && c->max_bytes && l.bytes > c->max_bytes; i++) {
-        if (must_stay(c, &l.at[i]) || !drop(c, l.at[i].path))
+    bool full = c->max_bytes && l.bytes > c->max_bytes;
+    map *kept = full && c->kept ? c->kept(c->keeper) : NULL;
+    for (size_t i = 0; i < l.n && full && l.bytes > c->max_bytes; i++) {
+        const char *id = l.at[i].id;
+        if ((id && kept && map_get(kept, id, strlen(id), NULL)) || !drop(c, l.at[i].path))
             continue;
         l.bytes -= l.at[i].bytes;
-        if (l.at[i].id)
-            log_info("adapter %.12s left the disk cache", l.at[i].id);
+        if (id)
+            log_info("adapter %.12s left the disk cache", id);
     }
     int status = c->max_bytes && l.bytes > c->max_bytes
                      ? err_set(e, "the disk cache %s is full: %zu bytes are in use, and its limit is %zu", c->dir, l.bytes, c->max_bytes) : 0;
     free_items(&l);
+    map_free(kept);
     return status;
 }
 
@@ -234,9 +233,9 @@ void disk_cache_close(disk_cache *c)
     free(c);
 }
 
-void disk_cache_set_keeper(disk_cache *c, bool (*keeps)(void *ctx, const char *id), void *ctx)
+void disk_cache_set_keeper(disk_cache *c, map *(*kept)(void *ctx), void *ctx)
 {
-    c->keeps = keeps;
+    c->kept = kept;
     c->keeper = ctx;
 }
 

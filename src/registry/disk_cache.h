@@ -17,6 +17,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/map.h"
 
 typedef struct disk_cache disk_cache;
 
@@ -24,8 +25,9 @@ typedef struct disk_cache disk_cache;
 disk_cache *disk_cache_open(const char *dir, size_t max_bytes, err *e);
 void disk_cache_close(disk_cache *c);           /* c may be NULL */
 
-/* Who knows what must stay although nobody has it in use at present: the names' versions. Called from calls below, on their threads. */
-void disk_cache_set_keeper(disk_cache *c, bool (*keeps)(void *ctx, const char *id), void *ctx);
+/* Who knows what must stay although nobody has it in use at present: the ids of all names' versions, as a map that is freed here.
+ * Asked when something has to go, from calls below, on their threads. */
+void disk_cache_set_keeper(disk_cache *c, map *(*kept)(void *ctx), void *ctx);
 
 /* An adapter that stays while the pin is held. */
 typedef struct { char *dir; int fd; } disk_pin;

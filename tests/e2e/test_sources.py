@@ -131,7 +131,7 @@ class Fetch:
         return said
 
     def kept(self):
-        return sorted(p.name for p in self.cache.iterdir() if not p.name.startswith(".")) if self.cache.exists() else []
+        return sorted(p.name for p in self.cache.iterdir() if len(p.name) >= 64) if self.cache.exists() else []
 
 
 @pytest.fixture
