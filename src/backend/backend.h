@@ -78,6 +78,8 @@ typedef struct {
     const int *biased;          /* [n_bias] distinct tokens */
     const float *bias;          /* [n_bias] added to their logits before penalties */
     int n_logprobs;             /* -1: none; else the chosen token's, and this many most likely */
+    bool given;                 /* the token is there already, `token`: it is not drawn but scored. Nothing above counts but n_logprobs, 0 or more */
+    int token;
 } sample_spec;
 
 #define MAX_LOGPROBS 20
@@ -89,6 +91,7 @@ typedef struct { int token; float logprob; } token_logprob;
 typedef struct {
     int token;                  /* -1: the logits were not finite */
     float logprob;
+    int rank;                   /* of a given token: 1 and how many are likelier; else 0 */
     token_logprob top[MAX_LOGPROBS];    /* token -1 behind the last, where fewer are allowed */
 } sample_result;
 

@@ -5,16 +5,24 @@
 
 #include "base/mem.h"
 
-bool budget_take(budget *b, size_t n)
+static bool take_within(budget *b, size_t limit, size_t n)
 {
-    if (!b)
-        return true;
     size_t used = atomic_load(&b->used);
     do {
-        if (n > b->limit || used > b->limit - n)
+        if (n > limit || used > limit - n)
             return false;
     } while (!atomic_compare_exchange_weak(&b->used, &used, used + n));
     return true;
+}
+
+bool budget_take(budget *b, size_t n)
+{
+    return !b || take_within(b, b->limit - b->limit / 4, n);
+}
+
+bool budget_take_more(budget *b, size_t n)
+{
+    return !b || take_within(b, b->limit, n);
 }
 
 void budget_give(budget *b, size_t n)

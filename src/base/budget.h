@@ -1,7 +1,8 @@
 /* budget.h - memory that many share, with a limit for all of them
  *
  * Whoever wants more than it is given for nothing takes it from the budget first, and is refused when there is not
- * enough; so what strangers send never takes the process to its end. Any thread. */
+ * enough; so what strangers send never takes the process to its end. Nor does it end what runs: a quarter is for that alone.
+ * Any thread. */
 #ifndef PUNICA_BASE_BUDGET_H
 #define PUNICA_BASE_BUDGET_H
 
@@ -13,8 +14,11 @@
 
 typedef struct { size_t limit; atomic_size_t used; } budget;        /* bytes */
 
-/* False, with nothing taken, when so much is not left. b may be NULL: no limit. */
+/* For something new. False, with nothing taken, when so much is not left. b may be NULL: no limit. */
 bool budget_take(budget *b, size_t n);
+
+/* The same for what has begun, and would be lost: of all there is. */
+bool budget_take_more(budget *b, size_t n);
 void budget_give(budget *b, size_t n);
 
 /* Take it in any case: what is there already counts, and others are refused. */

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
-
-enum { PIECE = 1 << 20 };       /* bytes read at a time */
 
 static EVP_MD_CTX *begin(void)
 {
@@ -22,7 +22,6 @@ static void finish(EVP_MD_CTX *c, digest *d)
 {
     unsigned n = 0;
     CHECK(EVP_DigestFinal_ex(c, d->byte, &n) && n == DIGEST_BYTES);
-    EVP_MD_CTX_free(c);
 }
 
 void digest_of_parts(digest *d, const digest_part *part, int n)
@@ -31,30 +30,74 @@ void digest_of_parts(digest *d, const digest_part *part, int n)
     for (int i = 0; i < n; i++)
         CHECK(EVP_DigestUpdate(c, part[i].data, part[i].size));
     finish(c, d);
+    EVP_MD_CTX_free(c);
 }
 
-static int add_file(EVP_MD_CTX *c, const char *path, char *piece, err *e)
+struct digest_reader {
+    char **path;                /* [n] */
+    int n, at;                  /* the one that is being read */
+    int fd;                     /* -1: it is not open yet */
+    size_t left;                /* of it, in bytes */
+    EVP_MD_CTX *sum;
+};
+
+digest_reader *digest_reader_new(const char *const *path, int n)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return err_set(e, "%s: %s", path, strerror(errno));
-    for (size_t n; (n = fread(piece, 1, PIECE, f)) > 0;)
-        CHECK(EVP_DigestUpdate(c, piece, n));
-    int status = ferror(f) ? err_set(e, "%s: %s", path, strerror(errno)) : 0;
-    fclose(f);
-    return status;
+    digest_reader *r = XNEW(digest_reader);
+    *r = (digest_reader){.path = XNEW_ARRAY(char *, (size_t)n), .n = n, .fd = -1, .sum = begin()};
+    for (int i = 0; i < n; i++)
+        r->path[i] = xstrdup(path[i]);
+    return r;
 }
 
-int digest_of_files(digest *d, const char *const *path, int n, err *e)
+static void close_file(digest_reader *r)
 {
-    EVP_MD_CTX *c = begin();
-    char *piece = xmalloc(PIECE);
-    int status = 0;
-    for (int i = 0; i < n && status == 0; i++)
-        status = add_file(c, path[i], piece, e);
-    free(piece);
-    finish(c, d);
-    return status;
+    if (r->fd >= 0)
+        close(r->fd);
+    r->fd = -1;
+}
+
+void digest_reader_free(digest_reader *r)
+{
+    if (!r)
+        return;
+    close_file(r);
+    for (int i = 0; i < r->n; i++)
+        free(r->path[i]);
+    free(r->path);
+    EVP_MD_CTX_free(r->sum);
+    free(r);
+}
+
+/* Of the file that is open: at most so many bytes. How many, or -1. */
+static ssize_t add_piece(digest_reader *r, size_t most, err *e)
+{
+    char piece[65536];
+    size_t want = most < sizeof piece ? most : sizeof piece;
+    ssize_t n = read(r->fd, piece, want < r->left ? want : r->left);
+    if (n <= 0)
+        return err_set(e, "cannot read %s: %s", r->path[r->at], n < 0 ? strerror(errno) : "it was cut off meanwhile");
+    CHECK(EVP_DigestUpdate(r->sum, piece, (size_t)n));
+    r->left -= (size_t)n;
+    return n;
+}
+
+int digest_reader_go_on(digest_reader *r, size_t most, digest *d, err *e)
+{
+    while (r->at < r->n) {
+        if (r->fd < 0 && (r->fd = file_open_regular(r->path[r->at], &r->left, e)) < 0)
+            return -1;
+        for (ssize_t n; r->left > 0; most -= (size_t)n) {
+            if (most == 0)
+                return 1;
+            if ((n = add_piece(r, most, e)) < 0)
+                return -1;
+        }
+        close_file(r);
+        r->at++;
+    }
+    finish(r->sum, d);
+    return 0;
 }
 
 void digest_to_hex(const digest *d, char hex[DIGEST_HEX])

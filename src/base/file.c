@@ -14,8 +14,7 @@
 
 #include "base/mem.h"
 
-/* A descriptor of a regular file and its size, or -1. */
-static int open_regular(const char *path, size_t *size, err *e)
+int file_open_regular(const char *path, size_t *size, err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);     /* a FIFO must not keep us waiting */
     if (fd < 0)
@@ -81,7 +80,7 @@ int file_map_open(file_map *m, const char *path, err *e)
 {
     *m = (file_map){0};
     size_t size;
-    int fd = open_regular(path, &size, e);
+    int fd = file_open_regular(path, &size, e);
     if (fd < 0)
         return -1;
     void *p = size ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) : NULL;
@@ -119,7 +118,7 @@ static int read_all(int fd, unsigned char *to, size_t size)
 
 unsigned char *file_load(const char *path, size_t max_size, size_t *size, err *e)
 {
-    int fd = open_regular(path, size, e);
+    int fd = file_open_regular(path, size, e);
     if (fd < 0)
         return NULL;
     unsigned char *data = *size <= max_size ? mem_alloc_block(*size + 1) : NULL;
@@ -139,7 +138,7 @@ unsigned char *file_load(const char *path, size_t max_size, size_t *size, err *e
 int file_read(buf *out, const char *path, size_t max_size, err *e)
 {
     size_t size;
-    int fd = open_regular(path, &size, e);
+    int fd = file_open_regular(path, &size, e);
     if (fd < 0)
         return -1;
     if (size > max_size) {

@@ -20,6 +20,10 @@ void file_map_close(file_map *m);
  * line that names the file, and exit code 2. */
 void file_map_guard(void);
 
+/* A descriptor for reading, owned by the caller, and the size; -1 for whatever is no regular file: a FIFO keeps nobody waiting,
+ * and no device is read without end. */
+int file_open_regular(const char *path, size_t *size, err *e);
+
 /* A file's bytes in memory of their own, on a 64-byte boundary: whatever happens to the file later. Free with free(). NULL
  * with e set when it is larger than max_size, does not fit into memory, or is cut off while it is read. */
 unsigned char *file_load(const char *path, size_t max_size, size_t *size, err *e);

@@ -30,11 +30,28 @@ struct decode_bench {
     batch_builder *builder;
 };
 
-/* Ordinary numbers everywhere: zeros would be read as fast, but computed with less power. */
+/* Some of a cache's blocks, n in all, of ordinary numbers: zeros would be read as fast, but computed with less power. */
+static void *random_blocks(const kv_cache *kv, size_t n)
+{
+    size_t block = kv_block_bytes(kv), numbers = kv_numbers_bytes(kv);
+    char *bits = xmalloc(n * block + 8);
+    random_fill((uint64_t *)bits, (n * block + 7) / 8, kv->type, -3, 1);
+    for (size_t i = 0; i < n && kv->type == DTYPE_F8; i++)
+        for (int k = 0; k < kv->page_len; k++)
+            ((float *)(bits + i * block + numbers))[k] = 0.5f;
+    return bits;
+}
+
 static void fill_kv(decode_bench *d)
 {
-    for (int i = 0; i < group_devices(d->be); i++)
-        random_upload(group_device(d->be, i), d->kv[i].data, (size_t)d->kv->n_pages * kv_page_bytes(d->kv), d->kv->type, -3);
+    size_t bytes = (size_t)d->kv->n_pages * kv_page_bytes(d->kv), block = kv_block_bytes(d->kv), some = ((size_t)32 << 20) / block + 1;
+    void *bits = random_blocks(d->kv, some);
+    for (int i = 0; i < group_devices(d->be); i++) {
+        backend *be = group_device(d->be, i);
+        for (size_t at = 0; at < bytes; at += some * block)
+            be->ops->upload(be, (char *)d->kv[i].data + at, bits, bytes - at < some * block ? bytes - at : some * block);
+    }
+    free(bits);
 }
 
 static int make_kv(decode_bench *d, err *e)
@@ -79,7 +96,7 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
     decode_bench *d = XNEW(decode_bench);
     *d = (decode_bench){.be = be, .opt = *o, .builder = batch_builder_new()};
     if ((d->m = make_model(be, o, type, e)) && make_adapters(d, e) == 0 && make_kv(d, e) == 0) {
-        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, d->kv->n_pages, PAGE_LEN, 3 * LORA_MAX_RANK, o->kv};       /* as the engine */
+        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, o->max_batch + 1, d->kv->n_pages, PAGE_LEN, 3 * LORA_MAX_RANK, o->kv};       /* as the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
             return d;
     }
@@ -134,12 +151,24 @@ static int run_steps(decode_bench *d, const batch *b, const sample_spec *spec, i
     return be->ops->sync(be, e);
 }
 
+/* Greedy draws. Where they are masked, half of the vocabulary is left in all. The specs, to be freed; *mask: what they point to. */
+static sample_spec *make_specs(const decode_bench *d, int n, uint32_t **mask)
+{
+    size_t words = ((size_t)d->m->config.vocab + 31) / 32;
+    sample_spec *spec = XNEW_ARRAY(sample_spec, (size_t)n);
+    *mask = d->opt.masked ? XNEW_ARRAY(uint32_t, words * (size_t)n) : NULL;
+    for (size_t i = 0; *mask && i < words * (size_t)n; i++)
+        (*mask)[i] = (uint32_t)rng_u64(3, i);
+    for (int i = 0; i < n; i++)
+        spec[i] = (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .mask = *mask ? *mask + words * (size_t)i : NULL};
+    return spec;
+}
+
 /* Runs of about 50 ms, after a first one that warms up and tells how long a step is. */
 static double time_steps(decode_bench *d, const batch *b, err *e)
 {
-    sample_spec *spec = XNEW_ARRAY(sample_spec, (size_t)b->n_out);
-    for (int i = 0; i < b->n_out; i++)
-        spec[i] = (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    uint32_t *mask;
+    sample_spec *spec = make_specs(d, b->n_out, &mask);
     double seconds[N_RUNS] = {0}, start = 0;
     int status = run_steps(d, b, spec, 3, e);
     start = clock_now();
@@ -151,6 +180,7 @@ static double time_steps(decode_bench *d, const batch *b, err *e)
         status = run_steps(d, b, spec, n, e);
         seconds[i] = (clock_now() - start) / n;
     }
+    free(mask);
     free(spec);
     return status ? -1 : median(seconds, N_RUNS);
 }
@@ -158,7 +188,7 @@ static double time_steps(decode_bench *d, const batch *b, err *e)
 static batch_item item_of(decode_bench *d, const int *token, int n_rows, int n_positions, int adapter, kv_seq *kv)
 {
     CHECK(kv_pool_reserve(d->pool, kv, n_positions) == 0);
-    return (batch_item){.token = token, .n_rows = n_rows, .position = n_positions - n_rows, .kv = kv, .wants_logits = true,
+    return (batch_item){.token = token, .n_rows = n_rows, .position = n_positions - n_rows, .kv = kv, .n_out = 1,
                         .lora = adapter < 0 ? NULL : d->adapter[adapter]};
 }
 

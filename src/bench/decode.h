@@ -15,6 +15,7 @@ typedef struct {
     kv_form kv;
     int max_positions;          /* most cached positions of a batch in all */
     bool samples;               /* a step draws tokens too */
+    bool masked;                /* by masks, as of outputs that follow a grammar; of every row its own */
 } decode_options;
 
 typedef struct decode_bench decode_bench;

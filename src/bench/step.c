@@ -63,7 +63,7 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     if ((*max_positions = most_positions(o, fit)) == 0)
         return err_set(e, "not enough memory on %s for %s with %d adapters of rank %d", be->name, o->shape, max_batch, o->rank);
     decode_options d = {.shape = o->shape, .rank = o->rank, .form = o->form, .kv = o->kv, .max_batch = max_batch, .max_positions = *max_positions,
-                        .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer};
+                        .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer, .masked = o->masked};
     *out = (benches){.n = o->per_layer ? 2 : 1, .layers = o->per_layer ? DEEP - SHALLOW : 1};
     for (int i = 0; i < out->n; i++) {
         d.n_layers = !o->per_layer ? 0 : i ? DEEP : SHALLOW;
@@ -73,19 +73,20 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     return 0;
 }
 
-/* Of the whole model, or of one layer. Negative on failure. */
-static double measure(const benches *b, decode_rows r, decode_bytes *bytes, err *e)
+/* Seconds of the whole model, or of one layer: where all are short and others use the machine, the difference may be below 0. */
+static int measure(const benches *b, decode_rows r, double *seconds, decode_bytes *bytes, err *e)
 {
-    double seconds = decode_time(b->at[b->n - 1], r, bytes, e);
-    if (b->n == 1 || seconds < 0)
-        return seconds;
+    *seconds = decode_time(b->at[b->n - 1], r, bytes, e);
+    if (b->n == 1 || *seconds < 0)
+        return *seconds < 0 ? -1 : 0;
     decode_bytes less;
     double shallow = decode_time(b->at[0], r, &less, e);
     if (shallow < 0)
-        return shallow;
+        return -1;
     *bytes = (decode_bytes){(bytes->weights - less.weights) / b->layers, (bytes->adapters - less.adapters) / b->layers,
                             (bytes->kv - less.kv) / b->layers};
-    return (seconds - shallow) / b->layers;
+    *seconds = (*seconds - shallow) / b->layers;
+    return 0;
 }
 
 /* What the same step takes with less in it: 0 where that has not been measured. */
@@ -107,9 +108,9 @@ static void print_row(const step_options *o, decode_rows r, double seconds, cons
     putchar('\n');
     fflush(stdout);
     if (csv)
-        fprintf(csv, "%s,%s,%s,%d,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%s,%d\n", o->per_layer ? "layer" : "step", o->shape,
+        fprintf(csv, "%s,%s,%s,%d,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%s,%d,%d\n", o->per_layer ? "layer" : "step", o->shape,
                 weights_name(o->form, QUANT_NONE, o->type), o->rank, r.batch, r.context, workload_name(r.w), r.prompt, seconds * 1e6, floor * 1e6,
-                seconds / floor, bytes->weights, bytes->adapters, bytes->kv, o->kv == KV_FP8 ? "FP8" : "act", o->tp);
+                seconds / floor, bytes->weights, bytes->adapters, bytes->kv, o->kv == KV_FP8 ? "FP8" : "act", o->tp, o->masked);
 }
 
 /* One batch at one context: every workload, with every prompt. */
@@ -120,10 +121,10 @@ static int measure_batch(const step_options *o, const benches *b, decode_rows r,
         less.no_prompt = 0;
         for (int p = 0; p < o->n_prompts && o->run[w]; p++) {
             decode_bytes bytes;
+            double seconds;
             r.w = (workload)w;
             r.prompt = o->prompt[p];
-            double seconds = measure(b, r, &bytes, e);
-            if (seconds < 0)
+            if (measure(b, r, &seconds, &bytes, e))
                 return -1;
             if (r.prompt == 0)
                 less.no_prompt = seconds;
@@ -150,9 +151,9 @@ static int measure_all(const step_options *o, const benches *b, int max_position
 
 static void print_heading(const step_options *o, const backend *be, double bandwidth)
 {
-    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s\n%s, %s%s, adapters of rank %d on all seven projections\n\n",
+    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s\n%s, %s%s, adapters of rank %d on all seven projections%s\n\n",
            o->per_layer ? "layer" : "step", be->name, bandwidth * 1e-12, o->shape, weights_name(o->form, QUANT_NONE, o->type),
-           o->kv == KV_FP8 ? " with a KvCache in FP8" : "", o->rank);
+           o->kv == KV_FP8 ? " with a KvCache in FP8" : "", o->rank, o->masked ? ", draws masked" : "");
     printf("batch  context workload   prompt %9s %9s    over%s  over without\n", o->per_layer ? "us" : "ms", "floor",
            o->per_layer ? "" : "  tokens/s");
 }
@@ -163,7 +164,7 @@ static int run_shape(const step_options *o, const model_config *c, err *e)
     if (o->csv && !csv)
         return err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     if (csv)
-        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes,kv,tp\n");
+        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes,kv,tp,masked\n");
     backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     benches b = {.n = 0};
     int max_positions = 0, status = be ? 0 : -1;

@@ -19,6 +19,7 @@ typedef struct {
     int n_contexts, context[MAX_STEP_SIZES];
     int n_prompts, prompt[MAX_STEP_SIZES];      /* rows of a prompt that is taken in by the same step; 0: none */
     bool run[N_WORKLOADS];
+    bool masked;                /* tokens are drawn by masks, as of outputs that follow a grammar */
     bool per_layer;             /* one layer, as the difference of two depths; nothing is sampled */
     const char *csv;            /* file to write, NULL: none */
 } step_options;

@@ -5,6 +5,7 @@
 
 #include "backend/batch.h"
 #include "base/mem.h"
+#include "bench/comm.h"
 #include "bench/load.h"
 #include "bench/mask.h"
 #include "bench/op.h"
@@ -168,6 +169,7 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
         {"context", OPT_STRING, &contexts, "LIST", "cached positions of each (512,2048)"},
         {"prompt", OPT_STRING, &prompts, "LIST", "tokens of a prompt that is taken in by the same step (0)"},
         {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (all)"},
+        {"masked", OPT_FLAG, &o.masked, NULL, "draw by masks, as of outputs that follow a grammar"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
     const command_line c = {
@@ -213,6 +215,31 @@ static int load(int argc, char **argv)
     return 0;
 }
 
+static int comm_ops_alone(int argc, char **argv)
+{
+    comm_bench_options o = comm_bench_options_default();
+    const char *type = "f16", *batches = NULL;
+    const option options[] = {
+        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &o.tp, "N", "ranks: a GPU each (cuda:0-3), or all on one device (2)", 2, MAX_RANKS},
+        {"dtype", OPT_STRING, &type, "TYPE", "of activations, on a GPU: f16, bf16 (f16)"},
+        {"hidden", OPT_INT, &o.hidden, "N", "numbers of a row (8192)", 8, 65536},
+        {"vocab", OPT_INT, &o.vocab, "N", "(32000)", 128, 1e6},
+        {"batch", OPT_STRING, &batches, "LIST", "rows (1,8,16,32,64,128,256)"},
+        {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
+        {NULL}};
+    const command_line c = {.usage = "punica bench comm [options]",
+                            .about = "What the ranks of a split model need to add up: at the end of a block, and for the logits.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) || comm_bench_run(&o, &e))
+        return command_fail(e.msg);
+    return 0;
+}
+
 static int mask(int argc, char **argv)
 {
     mask_options o = mask_options_default();
@@ -241,6 +268,8 @@ int cmd_bench(int argc, char **argv)
         return textgen(argc - 1, argv + 1);
     if (strcmp(what, "load") == 0)
         return load(argc - 1, argv + 1);
+    if (strcmp(what, "comm") == 0)
+        return comm_ops_alone(argc - 1, argv + 1);
     if (strcmp(what, "mask") == 0)
         return mask(argc - 1, argv + 1);
     if (strcmp(what, "op") == 0)
@@ -254,6 +283,7 @@ int cmd_bench(int argc, char **argv)
              "  layer      one transformer layer of it\n"
              "  op         the LoRA operator by itself, SGMV shrink and expand\n"
              "  load       an adapter loaded while others decode\n"
+             "  comm       sums over the ranks of a split model, by themselves\n"
              "  mask       outputs that follow a grammar: compiling it, masks for each step\n\n"
              "punica bench EXPERIMENT --help tells more.");
         return 0;

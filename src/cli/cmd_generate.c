@@ -196,6 +196,8 @@ static bool take_event(engine *g, job *j, const event *ev)
     prompt *q = &j->in.at[ev->id];
     outcome *o = &j->out.out[ev->id];
     switch (ev->kind) {
+    case EVENT_SCORE:           /* nobody asks for it here */
+        return false;
     case EVENT_TOKEN:
         prompt_append(q, ev->drawn.token);
         if (q->how.n_logprobs >= 0) {

@@ -216,17 +216,18 @@ static int n_tokens(const admission_item *it)
     return it->n_tokens + it->in_flight;
 }
 
-/* Its last token is drawn, though perhaps still in flight: that one is not computed with. */
-static bool is_full(const admission_item *it)
+/* The last token it may have is not computed with. */
+static int n_pending(const admission_item *it)
 {
-    return n_tokens(it) >= it->limit;
+    int n = n_tokens(it) < it->limit ? n_tokens(it) : it->limit - 1;
+    return n - it->n_done;
 }
 
 void admission_make_room(admission *a)
 {
     for (int i = 0; i < a->active.n; i++) {
         admission_item *it = a->active.at[i];
-        if (is_full(it))
+        if (n_pending(it) == 0)
             continue;
         while (i < a->active.n && kv_pool_reserve(a->pool, &it->kv, n_tokens(it)) != 0)
             evict_newest(a);
@@ -238,18 +239,17 @@ void admission_make_room(admission *a)
 admission_step admission_choose_rows(admission *a)
 {
     admission_step step = {.prefill = a->prefill, .decode = a->decode};
-    int rows_left = a->limit.prefill_rows;
+    int rows_left = a->limit.prefill_rows, scored_left = a->limit.scored_rows;
     for (int i = 0; i < a->active.n; i++) {
         admission_item *it = a->active.at[i];
-        int pending = n_tokens(it) - it->n_done;
-        if (is_full(it))
-            continue;
+        int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
         if (pending == 1) {
             step.decode[step.n_decodes++] = (admission_rows){it, 1, true};
-        } else if (step.n_prefills < a->limit.max_prefills && rows_left > 0) {
-            int n = pending < rows_left ? pending : rows_left;
+        } else if (pending > 0 && step.n_prefills < a->limit.max_prefills && room > 0) {
+            int n = pending < room ? pending : room;
             step.prefill[step.n_prefills++] = (admission_rows){it, n, n == pending};
             rows_left -= n;
+            scored_left -= it->is_scored ? n : 0;
         }
     }
     return step;

@@ -25,12 +25,14 @@ typedef struct {
     int in_flight;              /* 1: one more has been drawn whose value is not known yet */
     int n_done;                 /* of these, how many have their keys and values in the cache; the others are pending */
     int limit;                  /* tokens it may have; the last is not computed with */
+    bool is_scored;             /* the logits of all its prompt's rows may be wanted */
 } admission_item;
 
 typedef struct {
     int max_batch;              /* items running together */
     int max_prefills;           /* prompts per step */
     int prefill_rows;           /* rows of prompts per step; longer ones go in chunks */
+    int scored_rows;            /* of these, how many may be of prompts that are scored */
 } admission_limits;
 
 /* Called for an item that leaves without having been removed. Its pages and slot are given back already; it may be

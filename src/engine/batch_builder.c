@@ -56,8 +56,8 @@ static void add_rows(batch_builder *bb, const batch_item *it)
         push(&bb->position, it->position + i);
     push_all(&bb->page, it->kv->page, it->kv->n_pages);
     push(&bb->page_indptr, (int)bb->page.n);
-    if (it->wants_logits)
-        push(&bb->out_row, first_row + it->n_rows - 1);
+    for (int i = it->n_rows - it->n_out; i < it->n_rows; i++)
+        push(&bb->out_row, first_row + i);
 
     if (bb->n_segs == 0 || bb->seg_lora[bb->n_segs - 1] != it->lora) {
         bb->seg_lora = xgrow(bb->seg_lora, &bb->seg_cap, bb->n_segs + 1, sizeof *bb->seg_lora);

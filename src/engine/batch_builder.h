@@ -18,7 +18,7 @@ typedef struct {
     const kv_seq *kv;
     const lora *lora;           /* NULL: the base model */
     int place;                  /* of its adapter among the others: theirs is the order of segments */
-    bool wants_logits;          /* of its last row */
+    int n_out;                  /* how many of its last rows' logits are wanted */
 } batch_item;
 
 typedef struct batch_builder batch_builder;

@@ -29,12 +29,14 @@
 #include "model/forward.h"
 
 enum { MASKERS = 8 };          /* threads for masks, at most */
+enum { SCORED_ROWS = 128 };    /* of a step: logits of so many rows need memory, and time for which others wait */
 
 typedef struct {
     admission_item item;        /* first; item.adapter is owned */
     int *token;                 /* [item.n_tokens] */
     size_t token_cap;
     int n_prompt;
+    int next_score;             /* the token of the prompt that is scored first; n_prompt: none is */
     int draw;                   /* of the token in flight: its place among the draws of the step */
     int unknown;                /* what stands for it in a batch */
     sampling how;
@@ -47,8 +49,11 @@ typedef struct {
     bool only_end, stuck;       /* by the mask: the grammar must end here; no token may come */
 } sequence;
 
-/* The draws of a step that are not collected yet; NULL: nobody wants it any more. */
-typedef struct { sequence **owner; int n; } flight;     /* owner: [max_batch] */
+/* A row of logits. owner NULL: nobody wants it any more. scores: which token of the prompt; 0: one is drawn. */
+typedef struct { sequence *owner; int scores; } draw;
+
+/* The draws of a step that are not collected yet. */
+typedef struct { draw *at; int n; } flight;     /* at: [max_out()] */
 
 struct engine {
     const model *m;             /* borrowed */
@@ -60,7 +65,7 @@ struct engine {
     forward *fwd;
     batch_builder *builder;
     batch_item *prefill, *decode;       /* [max_batch] scratch of a step */
-    sample_spec *spec;          /* [max_batch] */
+    sample_spec *spec;          /* [max_out()] */
     pool *maskers;              /* threads that compute masks; NULL: nobody has asked for one yet */
     flight flights[2];          /* oldest first */
     int n_flights;
@@ -141,8 +146,8 @@ static void sequence_free(engine *g, sequence *s)
 {
     for (int f = 0; f < g->n_flights; f++)
         for (int i = 0; i < g->flights[f].n; i++)
-            if (g->flights[f].owner[i] == s)
-                g->flights[f].owner[i] = NULL;
+            if (g->flights[f].at[i].owner == s)
+                g->flights[f].at[i].owner = NULL;
     token_counts_deinit(&s->history);
     guide_state_free(s->state);
     token_rules_deinit(&s->rules);
@@ -168,9 +173,15 @@ static void on_failed(void *ctx, admission_item *it, const err *why)
 static void start_admission(engine *g)
 {
     const engine_options *o = &g->opt;
-    admission_limits limits = {o->max_batch, o->max_prefills, o->prefill_rows};
+    admission_limits limits = {o->max_batch, o->max_prefills, o->prefill_rows, SCORED_ROWS};
     g->slots = adapter_slots_new(g->m->be, o->n_adapter_slots, o->image_bytes, o->adapters, o->loaders);
     g->admission = admission_new(&limits, g->pool, g->slots, (admission_events){on_evicted, on_failed, g});
+}
+
+/* Rows of logits that a step may have. */
+static int max_out(const engine_options *o)
+{
+    return o->max_batch + SCORED_ROWS;
 }
 
 engine *engine_new(const model *m, const engine_options *o, err *e)
@@ -180,12 +191,12 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     size_t n = (size_t)o->max_batch;
     g->prefill = XNEW_ARRAY(batch_item, n);
     g->decode = XNEW_ARRAY(batch_item, n);
-    g->spec = XNEW_ARRAY(sample_spec, n);
-    g->flights[0].owner = XNEW_ARRAY(sequence *, n);
-    g->flights[1].owner = XNEW_ARRAY(sequence *, n);
+    g->spec = XNEW_ARRAY(sample_spec, (size_t)max_out(o));
+    g->flights[0].at = XNEW_ARRAY(draw, (size_t)max_out(o));
+    g->flights[1].at = XNEW_ARRAY(draw, (size_t)max_out(o));
     g->builder = batch_builder_new();
     if (make_kv_cache(g, e) == 0) {
-        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK, o->kv};
+        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, max_out(o), g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK, o->kv};
         g->fwd = forward_new(m, &l, e);
     }
     if (!g->fwd) {
@@ -219,8 +230,8 @@ void engine_free(engine *g)
     free(g->decode);
     free(g->spec);
     pool_free(g->maskers);
-    free(g->flights[0].owner);
-    free(g->flights[1].owner);
+    free(g->flights[0].at);
+    free(g->flights[1].at);
     free(g->events);
     free(g);
 }
@@ -233,13 +244,21 @@ static void append_token(sequence *s, int token)
     s->token[s->item.n_tokens++] = token;
 }
 
+/* How many tokens of a prompt there are to score. */
+static int n_to_score(const engine_request *r)
+{
+    return r->how.n_prompt_logprobs >= 0 ? r->n_prompt - 1 : 0;
+}
+
 static int check_request(const engine *g, const engine_request *r, err *e)
 {
     int n_output = r->n_tokens - r->n_prompt, vocab = g->m->config.vocab, limit = g->m->config.max_positions;
     CHECK(n_output >= 0);
     if (r->n_prompt < 1)
         return err_set(e, "the prompt is empty");
-    if (n_output >= r->how.max_tokens)
+    if (r->n_scored < 0 || r->n_scored > n_to_score(r) || (n_output > 0 && r->n_scored < n_to_score(r)))
+        return err_set(e, "%d tokens of a prompt of %d cannot have been scored before %d were made", r->n_scored, r->n_prompt, n_output);
+    if (n_output >= r->how.max_tokens && r->n_scored == n_to_score(r))
         return err_set(e, "the request has no tokens left to make");
     if (r->n_tokens >= limit)
         return err_set(e, "the prompt has %d tokens; the model's limit is %d", r->n_tokens, limit);
@@ -274,6 +293,8 @@ int engine_add(engine *g, const engine_request *r, err *e)
     sequence *s = XNEW(sequence);
     *s = (sequence){.item = {.id = r->id, .arrival = r->arrival, .limit = max_tokens_of(g, r)}, .n_prompt = r->n_prompt, .how = r->how};
     s->item.adapter = r->adapter ? xstrdup(r->adapter) : NULL;
+    s->next_score = r->n_prompt - n_to_score(r) + r->n_scored;
+    s->item.is_scored = s->next_score < s->n_prompt;
     s->uses_history = r->how.repetition_penalty != 1 || r->how.presence_penalty != 0 || r->how.frequency_penalty != 0;
     set_end_tokens(s, &g->m->config);
     token_rules_copy(&s->rules, &r->rules);
@@ -292,6 +313,13 @@ void engine_cancel(engine *g, uint64_t id)
         retire(g, (sequence *)it);
 }
 
+/* Of an item's rows, how many of the last have logits that are wanted: to score the token behind each, or to draw one. */
+static int n_out(const sequence *s, const admission_rows *r)
+{
+    int end = s->item.n_done + r->n_rows, from = s->next_score - 1 > s->item.n_done ? s->next_score - 1 : s->item.n_done;
+    return !s->item.is_scored ? r->draws : end > from ? end - from : 0;
+}
+
 /* The rows are the pending tokens from n_done on; one in flight is named by its draw. */
 static batch_item item_of(const engine *g, const admission_rows *r)
 {
@@ -299,7 +327,7 @@ static batch_item item_of(const engine *g, const admission_rows *r)
     const adapter_slot *slot = s->item.slot;
     s->unknown = TOKEN_DRAWN(s->draw);
     return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->token + s->item.n_done : &s->unknown,
-                        .n_rows = r->n_rows, .position = s->item.n_done, .kv = &s->item.kv, .wants_logits = r->draws,
+                        .n_rows = r->n_rows, .position = s->item.n_done, .kv = &s->item.kv, .n_out = n_out(s, r),
                         .lora = slot ? adapter_slot_lora(slot) : NULL, .place = slot ? adapter_slots_number(g->slots, slot) : 0};
 }
 
@@ -310,6 +338,11 @@ static const batch *build_batch(engine *g, const admission_step *step)
     for (int i = 0; i < step->n_decodes; i++)
         g->decode[i] = item_of(g, &step->decode[i]);
     return batch_build(g->builder, g->prefill, step->n_prefills, g->decode, step->n_decodes);
+}
+
+static sample_spec spec_of_score(const sequence *s, int token)
+{
+    return (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = s->how.n_prompt_logprobs, .given = true, .token = s->token[token]};
 }
 
 static sample_spec spec_of(const sequence *s)
@@ -348,13 +381,18 @@ static void explain_failure(const sequence *s, err *e)
         err_set(e, "the model produced numbers that are not finite%s%s", with, adapter);
 }
 
+/* The prompt's token has been scored; it is the last of all where no output is wanted. */
+static void take_score(engine *g, sequence *s, int token, const sample_result *r)
+{
+    add_event(g, EVENT_SCORE, s)->drawn = *r;
+    if (token + 1 < s->item.limit)
+        return;
+    add_event(g, EVENT_FINISHED, s)->why = FINISH_LENGTH;
+    retire(g, s);
+}
+
 static void take_token(engine *g, sequence *s, const sample_result *r)
 {
-    if (r->token < 0) {
-        explain_failure(s, &add_event(g, EVENT_FAILED, s)->error);
-        retire(g, s);
-        return;
-    }
     append_token(s, r->token);
     add_event(g, EVENT_TOKEN, s)->drawn = *r;
     g->stats.tokens++;
@@ -368,6 +406,20 @@ static void take_token(engine *g, sequence *s, const sample_result *r)
         guide_state_add(s->state, r->token);
 }
 
+static void take_draw(engine *g, const draw *d, const sample_result *r)
+{
+    sequence *s = d->owner;
+    s->item.in_flight -= d->scores == 0;
+    if (r->token < 0) {
+        explain_failure(s, &add_event(g, EVENT_FAILED, s)->error);
+        retire(g, s);
+    } else if (d->scores) {
+        take_score(g, s, d->scores, r);
+    } else {
+        take_token(g, s, r);
+    }
+}
+
 static void count_step(engine_stats *s, const batch *b)
 {
     s->steps++;
@@ -377,6 +429,17 @@ static void count_step(engine_stats *s, const batch *b)
     for (int i = 0; i < b->n_prefills + b->n_decodes; i++) {
         int last_row = i < b->n_prefills ? b->prefill_indptr[i + 1] - 1 : b->prefill_indptr[b->n_prefills] + i - b->n_prefills;
         s->kv_positions += (uint64_t)b->position[last_row] + 1;
+    }
+}
+
+/* What the logits of an item's last rows are for: a token of the prompt behind a row is scored. */
+static void add_draws(flight *f, sequence *s, const batch_item *it)
+{
+    for (int row = it->n_rows - it->n_out; row < it->n_rows; row++) {
+        int behind = it->position + row + 1;
+        bool scores = s->item.is_scored && behind < s->n_prompt;
+        s->draw = f->n;
+        f->at[f->n++] = (draw){s, scores ? behind : 0};
     }
 }
 
@@ -396,10 +459,7 @@ static const tensor *queue_model(engine *g)
         for (int i = 0; i < counts[l]; i++) {
             sequence *s = lists[l][i].owner;
             s->item.n_done += lists[l][i].n_rows;
-            if (!lists[l][i].wants_logits)
-                continue;
-            s->draw = f->n;
-            f->owner[f->n++] = s;
+            add_draws(f, s, &lists[l][i]);
         }
     count_step(&g->stats, b);
     return logits;
@@ -413,10 +473,8 @@ static int collect_step(engine *g, err *e)
         return -1;
     flight f = g->flights[0];
     for (int i = 0; i < f.n; i++)
-        if (f.owner[i]) {
-            f.owner[i]->item.in_flight--;
-            take_token(g, f.owner[i], &drawn[i]);
-        }
+        if (g->flights[0].at[i].owner)
+            take_draw(g, &g->flights[0].at[i], &drawn[i]);
     g->flights[0] = g->flights[1];
     g->flights[1] = f;
     g->n_flights--;
@@ -431,12 +489,20 @@ static int collect_down_to(engine *g, int n_flights, err *e)
     return 0;
 }
 
+/* Whose token is to be drawn; NULL: one is scored, or nobody wants it any more. */
+static sequence *drawer(const draw *d)
+{
+    return d->scores ? NULL : d->owner;
+}
+
 /* Penalties and masks depend on every token before the next is drawn. */
 static bool needs_all_tokens(const flight *f)
 {
-    for (int i = 0; i < f->n; i++)
-        if (f->owner[i] && (f->owner[i]->uses_history || f->owner[i]->mask))
+    for (int i = 0; i < f->n; i++) {
+        const sequence *s = drawer(&f->at[i]);
+        if (s && (s->uses_history || s->mask))
             return true;
+    }
     return false;
 }
 
@@ -450,13 +516,13 @@ static void follow_output(sequence *s)
         guide_state_add(s->state, s->token[i]);
 }
 
-typedef struct { const engine *g; sequence *const *owner; } mask_call;
+typedef struct { const engine *g; const flight *f; } mask_call;
 
 static void fill_mask(void *arg, int item, int thread)
 {
     (void)thread;
     const mask_call *c = arg;
-    sequence *s = c->owner[item];
+    sequence *s = drawer(&c->f->at[item]);
     if (!s || !s->mask)
         return;
     follow_output(s);
@@ -469,12 +535,12 @@ static void fill_masks(engine *g, const flight *f)
 {
     int n = 0;
     for (int i = 0; i < f->n; i++)
-        n += f->owner[i] && f->owner[i]->mask;
+        n += drawer(&f->at[i]) && f->at[i].owner->mask;
     if (n == 0)
         return;
     if (!g->maskers)
         g->maskers = pool_new(pool_cores() > MASKERS ? MASKERS : 0);
-    pool_run(g->maskers, f->n, fill_mask, &(mask_call){g, f->owner});
+    pool_run(g->maskers, f->n, fill_mask, &(mask_call){g, f});
 }
 
 /* Queue a draw for each row of the newest step. */
@@ -482,12 +548,15 @@ static void queue_draws(engine *g, const tensor *logits)
 {
     flight *f = &g->flights[g->n_flights - 1];
     fill_masks(g, f);
-    for (int i = 0; i < f->n; i++)
-        g->spec[i] = f->owner[i] ? spec_of(f->owner[i]) : (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    for (int i = 0; i < f->n; i++) {
+        const draw *d = &f->at[i];
+        g->spec[i] = !d->owner ? (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1}
+                   : d->scores ? spec_of_score(d->owner, d->scores) : spec_of(d->owner);
+    }
     forward_sample(g->fwd, logits, g->spec, f->n);
     for (int i = 0; i < f->n; i++)
-        if (f->owner[i])
-            f->owner[i]->item.in_flight++;
+        if (drawer(&f->at[i]))
+            f->at[i].owner->item.in_flight++;
 }
 
 static bool anyone_runs(const engine *g)

@@ -8,6 +8,9 @@
  * first, and forgotten here: the caller adds it again, here or elsewhere, with the tokens it has so
  * far. Because randomness depends only on seed and position, it goes on with the same tokens.
  *
+ * A prompt may be scored: each of its tokens but the first is told with its logprob given those before it, in order and before
+ * any output. Their rows' logits are computed with the prompt, SCORED_ROWS of a step at most, and stay on the device.
+ *
  * One thread calls all functions. Adapters load beside it. */
 #ifndef PUNICA_ENGINE_ENGINE_H
 #define PUNICA_ENGINE_ENGINE_H
@@ -43,17 +46,18 @@ typedef struct {
     const char *adapter;        /* NULL: the base model */
     const int *token;           /* [n_tokens] prompt, then output of earlier attempts */
     int n_tokens, n_prompt;
+    int n_scored;               /* of the prompt's tokens behind the first, where they are scored: how many have been, in earlier attempts */
     sampling how;
     token_rules rules;          /* its grammar is held until the request ends */
 } engine_request;
 
 typedef enum { FINISH_STOP, FINISH_LENGTH } finish_reason;
-typedef enum { EVENT_TOKEN, EVENT_FINISHED, EVENT_EVICTED, EVENT_FAILED } event_kind;
+typedef enum { EVENT_SCORE, EVENT_TOKEN, EVENT_FINISHED, EVENT_EVICTED, EVENT_FAILED } event_kind;
 
 typedef struct {
     event_kind kind;
     uint64_t id;
-    sample_result drawn;        /* EVENT_TOKEN: the token, and logprobs if asked for */
+    sample_result drawn;        /* EVENT_TOKEN: the token, and logprobs if asked for; EVENT_SCORE: the same of the prompt's next token */
     finish_reason why;          /* EVENT_FINISHED */
     err error;                  /* EVENT_FAILED */
 } event;

@@ -5,7 +5,7 @@
 
 sampling sampling_default(void)
 {
-    return (sampling){.top_p = 1, .repetition_penalty = 1, .max_tokens = 64, .n_logprobs = -1};
+    return (sampling){.top_p = 1, .repetition_penalty = 1, .max_tokens = 64, .n_logprobs = -1, .n_prompt_logprobs = -1};
 }
 
 int sampling_check(const sampling *s, err *e)
@@ -24,7 +24,7 @@ int sampling_check(const sampling *s, err *e)
         return err_set(e, "presence_penalty must be between -2 and 2");
     if (!(s->frequency_penalty >= -2 && s->frequency_penalty <= 2))
         return err_set(e, "frequency_penalty must be between -2 and 2");
-    if (s->max_tokens < 1)
+    if (s->max_tokens < (s->n_prompt_logprobs >= 0 ? 0 : 1))
         return err_set(e, "max_tokens must be 1 or more");
     if (s->min_tokens < 0 || s->min_tokens > s->max_tokens)
         return err_set(e, "min_tokens must be between 0 and max_tokens");
@@ -32,5 +32,7 @@ int sampling_check(const sampling *s, err *e)
         return err_set(e, "at most %d stop token ids are accepted", MAX_STOP_IDS);
     if (s->n_logprobs < -1 || s->n_logprobs > MAX_LOGPROBS)
         return err_set(e, "logprobs must be between 0 and %d", MAX_LOGPROBS);
+    if (s->n_prompt_logprobs < -1 || s->n_prompt_logprobs > MAX_LOGPROBS)
+        return err_set(e, "logprobs of the prompt must be between 0 and %d", MAX_LOGPROBS);
     return 0;
 }

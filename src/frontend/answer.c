@@ -24,7 +24,8 @@ void answer_init(answer *a, const answer_rules *r, const tokenizer *t, int plain
 void answer_echo(answer *a, const buf *prompt)
 {
     buf_add(&a->text, prompt->data, prompt->len);
-    a->end = a->content = a->text.len;
+    if (a->rules->n_to_score == 0)
+        a->end = a->content = a->text.len;
 }
 
 static void token_free(api_token *t)
@@ -46,6 +47,12 @@ void answer_deinit(answer *a)
     for (int i = 0; i < a->n_logprobs; i++)
         logprob_free(&a->logprob[i]);
     free(a->logprob);
+    for (int i = 0; i < a->n_prompt; i++)
+        logprob_free(&a->prompt[i]);
+    free(a->prompt);
+    if (a->prompt)
+        detokenizer_deinit(&a->prompt_d);
+    buf_free(&a->prompt_text);
     tool_calls_free(&a->calls);
     free(a->call);
     buf_free(&a->text);
@@ -61,7 +68,7 @@ static api_token part_of_char(const answer *a, int id, float logprob)
     for (size_t i = 0; i < bytes.len; i++)
         buf_printf(&text, "\\x%02x", (unsigned char)bytes.data[i]);
     size_t n = text.len, n_bytes = bytes.len;
-    return (api_token){.text = buf_take(&text), .n = n, .bytes = buf_take(&bytes), .n_bytes = n_bytes, .logprob = logprob};
+    return (api_token){.id = id, .text = buf_take(&text), .n = n, .bytes = buf_take(&bytes), .n_bytes = n_bytes, .logprob = logprob};
 }
 
 /* A token by itself, as it reads in the middle of a text. */
@@ -77,7 +84,7 @@ static api_token token_of(const answer *a, int id, float logprob)
     detokenizer_finish(&d, &text);
     detokenizer_deinit(&d);
     size_t n = text.len;
-    return (api_token){.text = buf_take(&text), .n = n, .logprob = logprob};
+    return (api_token){.id = id, .text = buf_take(&text), .n = n, .logprob = logprob};
 }
 
 static size_t count_chars(answer *a)
@@ -87,15 +94,43 @@ static size_t count_chars(answer *a)
     return a->chars;
 }
 
+static api_logprob logprob_of(const answer *a, int token, const Logprobs *p)
+{
+    api_logprob to = {.token = token_of(a, token, p ? p->logprob : 0), .rank = p ? p->rank : 0, .n_top = p ? (int)p->n_top : 0};
+    to.top = XNEW_ARRAY(api_token, (size_t)to.n_top + 1);
+    for (int i = 0; i < to.n_top; i++)
+        to.top[i] = token_of(a, p->top[i]->token, p->top[i]->logprob);
+    return to;
+}
+
 static void add_logprob(answer *a, int token, const Logprobs *p)
 {
     a->logprob = xgrow(a->logprob, &a->logprob_cap, (size_t)a->n_logprobs + 1, sizeof *a->logprob);
     api_logprob *to = &a->logprob[a->n_logprobs++];
-    *to = (api_logprob){.token = token_of(a, token, p ? p->logprob : 0), .offset = a->text.len, .chars = count_chars(a)};
-    to->n_top = p ? (int)p->n_top : 0;
-    to->top = XNEW_ARRAY(api_token, (size_t)to->n_top + 1);
-    for (int i = 0; i < to->n_top; i++)
-        to->top[i] = token_of(a, p->top[i]->token, p->top[i]->logprob);
+    *to = logprob_of(a, token, p);
+    to->offset = a->text.len;
+    to->chars = count_chars(a);
+}
+
+/* A token of the prompt. Where its text begins is counted in the text of the tokens before it. */
+static void add_prompt_logprob(answer *a, int token, const Logprobs *p)
+{
+    a->prompt = xgrow(a->prompt, &a->prompt_cap, (size_t)a->n_prompt + 1, sizeof *a->prompt);
+    api_logprob *to = &a->prompt[a->n_prompt++];
+    *to = logprob_of(a, token, p);
+    to->chars = a->prompt_chars;
+    buf_clear(&a->prompt_text);
+    detokenizer_add(&a->prompt_d, token, &a->prompt_text);
+    for (size_t i = 0; i < a->prompt_text.len; i++)
+        a->prompt_chars += ((unsigned char)a->prompt_text.data[i] & 0xc0) != 0x80;
+}
+
+void answer_begin_scores(answer *a, int first)
+{
+    detokenizer_init(&a->prompt_d, a->t, true, NULL, 0);
+    buf_add(&a->prompt_text, "", 0);
+    add_prompt_logprob(a, first, NULL);
+    a->prompt[0].unknown = true;
 }
 
 /* Whether there is a stop string in what may not be taken yet; if so the answer ends before it. */
@@ -180,12 +215,32 @@ static bool is_end(const answer_rules *r, int token)
     return false;
 }
 
+static void add_score(answer *a, int token, const Logprobs *p)
+{
+    add_prompt_logprob(a, token, p);
+    if (++a->n_scored < a->rules->n_to_score)
+        return;
+    a->end = a->content = a->text.len;
+    if (a->rules->max_tokens == 0)
+        answer_finish(a, ANSWER_LENGTH);
+}
+
 void answer_add(answer *a, int token, const Logprobs *p)
 {
     const answer_rules *r = a->rules;
     CHECK(a->state == ANSWER_OPEN);
+    if (a->n_scored < r->n_to_score) {
+        add_score(a, token, p);
+        return;
+    }
+    if (r->max_tokens == 0) {           /* nothing was to be made, but whoever makes tokens makes at least one */
+        answer_finish(a, ANSWER_LENGTH);
+        return;
+    }
     a->n_tokens++;
     if (is_end(r, token)) {
+        if (r->logprobs && r->n_echoed >= 0)
+            add_logprob(a, token, p);           /* whoever scores prompts counts from the end */
         answer_finish(a, ANSWER_STOP);
         return;
     }
@@ -214,8 +269,9 @@ bool answer_has_news(const answer *a)
 size_t answer_size(const answer *a)
 {
     enum { PER_TOKEN = sizeof(api_token) + 64 };        /* its text is an allocation of its own */
-    size_t top = a->n_logprobs ? (size_t)a->logprob[0].n_top : 0;
-    return a->text.cap + (size_t)a->n_logprobs * (sizeof *a->logprob + (top + 1) * PER_TOKEN);
+    size_t top = a->n_logprobs ? (size_t)a->logprob[0].n_top : 0, prompt_top = a->n_prompt > 1 ? (size_t)a->prompt[1].n_top : 0;
+    return a->text.cap + (size_t)a->n_logprobs * (sizeof *a->logprob + (top + 1) * PER_TOKEN) +
+           (size_t)a->n_prompt * (sizeof *a->prompt + (prompt_top + 1) * PER_TOKEN);
 }
 
 /* Tokens whose text is still held back are not told yet. */
@@ -236,11 +292,14 @@ static const char *finish_of(const answer *a)
 
 static api_choice choice_from(const answer *a, size_t from, int first_logprob, int first_call)
 {
+    bool scored = a->prompt && !a->prompt_given;
     size_t end = a->content > from ? a->content : from;
     return (api_choice){.text = a->text.data + from, .n = end - from, .finish = finish_of(a),
                         .call = a->call ? a->call + first_call : NULL, .n_calls = a->calls.n - first_call, .first_call = first_call,
                         .has_logprobs = a->rules->logprobs, .logprob = a->logprob ? a->logprob + first_logprob : NULL,
-                        .n_logprobs = n_logprobs_certain(a) - first_logprob};
+                        .n_logprobs = n_logprobs_certain(a) - first_logprob,
+                        .prompt = {.at = a->prompt, .n = a->n_prompt, .n_echoed = scored ? a->rules->n_echoed : -1,
+                                   .n_listed = scored ? a->rules->n_listed : -1}};
 }
 
 api_choice answer_take(answer *a)
@@ -249,6 +308,7 @@ api_choice answer_take(answer *a)
     a->given += c.n;
     a->calls_given = a->calls.n;
     a->logprobs_given += c.n_logprobs;
+    a->prompt_given = true;
     return c;
 }
 

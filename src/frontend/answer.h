@@ -1,5 +1,7 @@
 /* answer.h - one output as the client sees it: tokens in, text and logprobs out
  *
+ * A prompt that is scored comes first, token by token; an echo of it is not told before that is done.
+ *
  * Ends by itself at an end token, at a stop string, or when it is long enough; an end token is not shown, nor is any
  * part of a stop string unless that is asked for. Knows nothing of connections. */
 #ifndef PUNICA_FRONTEND_ANSWER_H
@@ -23,6 +25,8 @@ typedef struct {
     int n_end_ids;
     int max_tokens, min_tokens; /* of output; before min_tokens nothing but length ends it */
     bool logprobs;
+    int n_to_score;             /* the first tokens that come are the prompt's last, with their logprobs */
+    int n_echoed, n_listed;     /* api_prompt_logprobs */
     tools_format tools;         /* how calls of functions are written; TOOLS_NONE: all is text */
     const char *tool_name;      /* of TOOLS_NAMED */
     int mark_id;                /* the token of tools_mark(), which is hidden otherwise; -1: none */
@@ -53,6 +57,13 @@ typedef struct {
     api_logprob *logprob;       /* [n_logprobs] one for every token that is shown */
     int n_logprobs, logprobs_given;
     size_t logprob_cap;
+    api_logprob *prompt;        /* [n_prompt] of the prompt's tokens; NULL: it is not scored */
+    int n_prompt, n_scored;
+    size_t prompt_cap;
+    detokenizer prompt_d;       /* while it is scored */
+    buf prompt_text;            /* of its last token */
+    size_t prompt_chars;        /* of those so far */
+    bool prompt_given;
 } answer;
 
 /* plain_id: of any token that is ordinary text, after which others show their blanks. */
@@ -62,7 +73,10 @@ void answer_deinit(answer *a);
 /* Before any token: the prompt's text, which is to be shown first. */
 void answer_echo(answer *a, const buf *prompt);
 
-/* The next token of output; p: its logprobs, NULL if none came. Not once it has ended. */
+/* Before any token: the prompt is to be scored; its first token, of which nothing can be said. */
+void answer_begin_scores(answer *a, int first);
+
+/* The next token, of the prompt where that is scored, then of output; p: its logprobs, NULL if none came. Not once it has ended. */
 void answer_add(answer *a, int token, const Logprobs *p);
 
 /* Whoever made the tokens says that there are no more. */

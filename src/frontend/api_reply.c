@@ -1,6 +1,8 @@
 /* api_reply.c - see api_reply.h */
 #include "frontend/api_reply.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "frontend/json_text.h"
@@ -24,22 +26,65 @@ static void add_likely(json_t *to, const api_token *t)
     json_object_setn_new_nocheck(to, t->text, t->n, json_real((double)t->logprob));
 }
 
-/* Logprobs of completions: parallel lists. The token itself is among the likely ones even if others are likelier. */
-static json_t *completion_logprobs(const api_logprob *p, int n)
+/* The likely ones of a token, n_top at most; itself is among them even if others are likelier. */
+static json_t *likely_of(const api_logprob *p, int n_top)
 {
-    json_t *token = json_array(), *value = json_array(), *top = json_array(), *offset = json_array();
-    for (int i = 0; i < n; i++) {
-        json_array_append_new(token, string_of(p[i].token.text, p[i].token.n));
-        json_array_append_new(value, json_real((double)p[i].token.logprob));
-        json_array_append_new(offset, json_integer((json_int_t)p[i].chars));
-        json_t *likely = json_object();
-        for (int k = 0; k < p[i].n_top; k++)
-            add_likely(likely, &p[i].top[k]);
-        add_likely(likely, &p[i].token);
-        json_array_append_new(top, likely);
+    json_t *likely = json_object();
+    if (p->unknown) {
+        json_decref(likely);
+        return json_null();
     }
-    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", token, "token_logprobs", value, "top_logprobs", top,
-                     "text_offset", offset);
+    for (int k = 0; k < p->n_top && k < n_top; k++)
+        add_likely(likely, &p->top[k]);
+    add_likely(likely, &p->token);
+    return likely;
+}
+
+/* Logprobs of completions: parallel lists. */
+typedef struct { json_t *token, *value, *top, *offset; } logprob_lists;
+
+static void add_logprobs(const logprob_lists *to, const api_logprob *p, int n, int n_top)
+{
+    for (int i = 0; i < n; i++) {
+        json_array_append_new(to->token, string_of(p[i].token.text, p[i].token.n));
+        json_array_append_new(to->value, p[i].unknown ? json_null() : json_real((double)p[i].token.logprob));
+        json_array_append_new(to->offset, json_integer((json_int_t)p[i].chars));
+        json_array_append_new(to->top, likely_of(&p[i], n_top));
+    }
+}
+
+static json_t *completion_logprobs(const api_choice *c)
+{
+    logprob_lists l = {json_array(), json_array(), json_array(), json_array()};
+    if (c->prompt.n_echoed >= 0)
+        add_logprobs(&l, c->prompt.at, c->prompt.n, c->prompt.n_echoed);
+    add_logprobs(&l, c->logprob, c->n_logprobs, INT_MAX);
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", l.token, "token_logprobs", l.value, "top_logprobs", l.top,
+                     "text_offset", l.offset);
+}
+
+static void list_token(json_t *to, const api_token *t, int rank)
+{
+    char id[16];
+    snprintf(id, sizeof id, "%d", t->id);
+    json_object_set_new(to, id, json_pack("{s:f, s:i, s:o}", "logprob", (double)t->logprob, "rank", rank, "decoded_token", string_of(t->text, t->n)));
+}
+
+/* As vLLM tells them: by id, the prompt's own token first. */
+static json_t *prompt_logprobs(const api_prompt_logprobs *p)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < p->n; i++) {
+        const api_logprob *at = &p->at[i];
+        json_t *one = at->unknown ? json_null() : json_object();
+        if (!at->unknown)
+            list_token(one, &at->token, at->rank);
+        for (int k = 0; k < at->n_top && k < p->n_listed; k++)
+            if (at->top[k].id != at->token.id)
+                list_token(one, &at->top[k], k + 1);
+        json_array_append_new(list, one);
+    }
+    return list;
 }
 
 static json_t *chat_token(const api_token *t)
@@ -68,7 +113,7 @@ static json_t *logprobs(bool chat, const api_choice *c)
 {
     if (!c->has_logprobs)
         return json_null();
-    return chat ? chat_logprobs(c->logprob, c->n_logprobs) : completion_logprobs(c->logprob, c->n_logprobs);
+    return chat ? chat_logprobs(c->logprob, c->n_logprobs) : completion_logprobs(c);
 }
 
 /* {"index", content under its name, "logprobs", "finish_reason"} */
@@ -116,7 +161,10 @@ void api_write_response(buf *out, const api_head *h, const api_choice *c, int n,
     json_t *doc = head(h, false), *choices = json_array();
     for (int i = 0; i < n; i++) {
         json_t *text = h->chat ? message_of(&c[i]) : string_of(c[i].text, c[i].n);
-        json_array_append_new(choices, choice(h, &c[i], h->chat ? "message" : "text", text));
+        json_t *one = choice(h, &c[i], h->chat ? "message" : "text", text);
+        if (c[i].prompt.n_listed >= 0 && (!h->chat || i == 0))
+            json_object_set_new(h->chat ? doc : one, "prompt_logprobs", prompt_logprobs(&c[i].prompt));
+        json_array_append_new(choices, one);
     }
     json_object_set_new(doc, "choices", choices);
     json_object_set_new(doc, "usage", usage(u));

@@ -13,6 +13,7 @@
 
 /* A token with its probability, and the likeliest in its place. */
 typedef struct {
+    int id;
     char *text;                 /* [n] valid UTF-8 */
     size_t n;
     char *bytes;                /* [n_bytes] what the token stands for, where that is no text by itself; else NULL */
@@ -23,7 +24,17 @@ typedef struct {
     api_token token, *top;      /* top: [n_top] */
     int n_top;
     size_t offset, chars;       /* where its text begins: in bytes, in characters */
+    bool unknown;               /* of a prompt's first token: nothing stands before it */
+    int rank;                   /* of a prompt's token: 1 and how many are likelier */
 } api_logprob;
+
+/* The tokens of a prompt that was scored. */
+typedef struct {
+    const api_logprob *at;      /* [n] */
+    int n;
+    int n_echoed;               /* -1: none are; else they stand before the output's logprobs, with so many likely ones each */
+    int n_listed;               /* -1: none are; else they are listed as vLLM's "prompt_logprobs", with so many likely ones each */
+} api_prompt_logprobs;
 
 /* What all messages of a call begin with. */
 typedef struct { bool chat; const char *id, *model; int64_t created; } api_head;
@@ -42,6 +53,7 @@ typedef struct {
     bool has_logprobs;
     const api_logprob *logprob; /* [n_logprobs] */
     int n_logprobs;
+    api_prompt_logprobs prompt;
 } api_choice;
 
 typedef struct { int64_t prompt, completion; } api_usage;       /* tokens */

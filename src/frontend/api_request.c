@@ -28,7 +28,7 @@ static const struct number {
     {"min_tokens", NUMBER_INT, offsetof(api_request, how.min_tokens), 0, INT32_MAX},
     {"priority", NUMBER_INT, offsetof(api_request, priority), INT32_MIN, INT32_MAX},
     {"n", NUMBER_INT, offsetof(api_request, n), 1, MAX_CHOICES},
-    {"max_tokens", NUMBER_INT, offsetof(api_request, max_tokens), 1, INT32_MAX},
+    {"max_tokens", NUMBER_INT, offsetof(api_request, max_tokens), 0, INT32_MAX},
 };
 
 static int parse_number(api_request *r, const struct number *f, api_error *e)
@@ -56,12 +56,12 @@ static int parse_numbers(api_request *r, api_error *e)
         if (parse_number(r, &numbers[i], e))
             return -1;
     long most = r->max_tokens;
-    if (r->chat && json_get_int(r->input, "max_completion_tokens", 1, INT32_MAX, &most, &e->what))
+    if (r->chat && json_get_int(r->input, "max_completion_tokens", 0, INT32_MAX, &most, &e->what))
         return api_error_bad(e, "max_completion_tokens");
     r->max_tokens = (int)most;
     if (r->how.top_k < 0)
         r->how.top_k = 0;
-    if (r->max_tokens > 0 && r->how.min_tokens > r->max_tokens)
+    if (r->max_tokens >= 0 && r->how.min_tokens > r->max_tokens)
         return api_error_set(e, 400, "min_tokens", NULL,
                              "\"min_tokens\" is %d, more than the %d that may be made (max_tokens)",
                              r->how.min_tokens, r->max_tokens);
@@ -104,6 +104,24 @@ static int parse_flags(api_request *r, api_error *e)
     return 0;
 }
 
+/* The prompt is scored for vLLM's "prompt_logprobs", or for "logprobs" of an echo; the more of both is asked for. */
+static int parse_prompt_logprobs(api_request *r, api_error *e)
+{
+    long n = -1;
+    if (json_get_int(r->input, "prompt_logprobs", 0, MAX_TOP, &n, &e->what))
+        return api_error_bad(e, "prompt_logprobs");
+    if (n >= 0 && r->stream)
+        return api_error_set(e, 400, "prompt_logprobs", NULL, "\"prompt_logprobs\" are not for streams (\"stream\": true)");
+    r->prompt_logprobs = (int)n;
+    r->how.n_prompt_logprobs = (int)n + 1;
+    if (r->echo && r->how.n_logprobs > r->how.n_prompt_logprobs)
+        r->how.n_prompt_logprobs = r->how.n_logprobs;
+    if (r->max_tokens == 0 && !r->echo && n < 0)
+        return api_error_set(e, 400, "max_tokens", NULL, "\"max_tokens\" is 0; it must be 1 or more, unless the prompt is all that is wanted: "
+                             "with \"echo\" or \"prompt_logprobs\"");
+    return 0;
+}
+
 /* n_logprobs is one more than how many are wanted; 0 is none. */
 static int parse_logprobs(api_request *r, api_error *e)
 {
@@ -112,8 +130,6 @@ static int parse_logprobs(api_request *r, api_error *e)
     if (!r->chat) {
         if (json_get_int(r->input, "logprobs", 0, MAX_TOP, &n, &e->what))
             return api_error_bad(e, "logprobs");
-        if (r->echo && n >= 0)
-            return api_error_set(e, 400, "echo", NULL, "\"echo\" together with \"logprobs\" is not served");
     } else {
         if (json_get_bool(r->input, "logprobs", &wanted, &e->what))
             return api_error_bad(e, "logprobs");
@@ -124,7 +140,7 @@ static int parse_logprobs(api_request *r, api_error *e)
         n = wanted && n < 0 ? 0 : n;
     }
     r->how.n_logprobs = (int)n + 1;
-    return 0;
+    return parse_prompt_logprobs(r, e);
 }
 
 static int add_stop(api_request *r, const json_t *s, api_error *e)
@@ -405,8 +421,6 @@ static int refuse_unserved(const api_request *r, api_error *e)
     const json_t *tools = json_member(r->input, "tools");
     if (tools && !r->chat && !is_idle(tools, IDLE_EMPTY))
         return api_error_set(e, 400, "tools", "unsupported_parameter", "\"tools\" are for chats (/v1/chat/completions)");
-    if (json_member(r->input, "prompt_logprobs"))
-        return api_error_set(e, 400, "prompt_logprobs", "unsupported_parameter", "\"prompt_logprobs\" is not served here");
     long best_of = r->n;
     if (json_get_int(r->input, "best_of", 1, MAX_CHOICES, &best_of, &e->what))
         return api_error_bad(e, "best_of");
@@ -570,7 +584,7 @@ int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api
 
 int api_request_take(api_request *r, bool chat, json_t *input, api_error *e)
 {
-    *r = (api_request){.chat = chat, .n = 1, .max_tokens = chat ? 0 : 16, .how = SAMPLING__INIT};
+    *r = (api_request){.chat = chat, .n = 1, .max_tokens = chat ? -1 : 16, .how = SAMPLING__INIT};
     r->how.temperature = r->how.top_p = r->how.repetition_penalty = 1;
     r->how.stop_ids = r->stop_id;
     r->input = input;

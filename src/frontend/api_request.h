@@ -39,7 +39,8 @@ typedef struct {
     int n;                      /* choices for each prompt */
     bool stream, include_usage, echo;
     int priority;               /* among those of its tenant that wait: lower is earlier, as vLLM has it */
-    int max_tokens;             /* 0: as many as the context has room for */
+    int max_tokens;             /* -1: as many as the context has room for; 0 only of a prompt that is echoed or scored */
+    int prompt_logprobs;        /* -1: not wanted; else so many likely tokens for each of the prompt */
     bool has_seed;
     Sampling how;               /* stop_ids points to stop_id, so a request stays where it was parsed; other lists are owned */
     int32_t stop_id[MAX_STOPS];

@@ -234,9 +234,10 @@ static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
         send_news(c, k);
 }
 
-static int take_memory(call *c, size_t n, api_error *e)
+/* For its prompts, or, when it runs, for more of its outputs. */
+static int take_memory(call *c, size_t n, bool runs, api_error *e)
 {
-    if (!budget_take(c->s->memory, n))
+    if (!(runs ? budget_take_more : budget_take)(c->s->memory, n))
         return api_error_set(e, 503, NULL, "out_of_memory", "too many large requests are in hand; try again later");
     c->taken += n;
     return 0;
@@ -246,7 +247,7 @@ static int take_memory(call *c, size_t n, api_error *e)
 static int pay_for_output(choice *k, api_error *e)
 {
     size_t held = answer_size(&k->a) / OUTPUT_PIECE * OUTPUT_PIECE, more = held > k->taken ? held - k->taken : 0;
-    if (more && take_memory(k->owner, more, e))
+    if (more && take_memory(k->owner, more, true, e))
         return -1;
     k->taken += more;
     return 0;
@@ -323,7 +324,9 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
                           .whole_chars = r->how.grammar_kind != 0, .tools = r->tools, .tool_name = r->tool_name,
                           .mark_id = tools_mark(r->tools) ? tokenizer_token_id(c->s->tools.t, tools_mark(r->tools)) : -1,
                           .call_seed = r->tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
-                          .max_tokens = r->max_tokens > 0 && r->max_tokens < room ? r->max_tokens : room,
+                          .n_to_score = r->how.n_prompt_logprobs ? (int)n_prompt - 1 : 0,
+                          .n_echoed = r->echo ? r->how.n_logprobs - 1 : -1, .n_listed = r->prompt_logprobs,
+                          .max_tokens = r->max_tokens >= 0 && r->max_tokens < room ? r->max_tokens : room,
                           .min_tokens = r->how.min_tokens};
     for (int i = 0; i < c->s->n_eos && !r->how.ignore_eos; i++)
         rules.end_id[rules.n_end_ids++] = c->s->eos[i];
@@ -344,11 +347,15 @@ static void add_choices(call *c, int number, uint64_t seed)
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
         if (c->p->asked.echo)
             answer_echo(&k->a, &c->p->echo[number]);
+        if (c->p->asked.how.n_prompt_logprobs)
+            answer_begin_scores(&k->a, prompt->items[0]);
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
+        int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
         const dispatch_request r = {.priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
                                     .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
-                                    .n_tokens = (int)prompt->n, .max_tokens = k->rules.max_tokens, .how = &how};
+                                    .n_tokens = (int)prompt->n, .n_to_score = n_to_score,
+                                    .max_tokens = max_tokens || n_to_score ? max_tokens : 1, .how = &how};
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
         c->n_open += k->id != 0;
     }
@@ -375,7 +382,7 @@ static size_t prompts_size(const call *c)
 static int submit_all(call *c, api_error *e)
 {
     const api_request *r = &c->p->asked;
-    if (take_memory(c, prompts_size(c), e))
+    if (take_memory(c, prompts_size(c), false, e))
         return -1;
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
@@ -439,10 +446,13 @@ static void read_body(call *c, charged_buf *body)
 {
     api_error e;
     size_t n = body->bytes.len;
+    const char *text = n ? body->bytes.data : "";
+    prepared *p = NULL;
     if (check_call(c->s, &e))
         fail(c, &e);
-    else if (n <= MAX_PREPARED_AT_ONCE && !(c->s->preparer && constrain_takes_long(body->bytes.data, n)))
-        on_prepared(c, prepare(&c->s->tools, c->chat, n ? body->bytes.data : "", n, NULL));
+    else if (n <= MAX_PREPARED_AT_ONCE &&
+             (p = c->s->preparer ? prepare_at_once(&c->s->tools, c->chat, text, n) : prepare(&c->s->tools, c->chat, text, n, NULL)))
+        on_prepared(c, p);
     else
         c->preparing = preparer_start(c->s->preparer, c->chat, body, on_prepared, c);
     charged_buf_free(body);

@@ -26,6 +26,7 @@ typedef struct live {
     uint32_t *token;                    /* [n_tokens] prompt, then output */
     size_t n_tokens, n_prompt, token_cap;
     int max_tokens;
+    size_t n_to_score, n_scored;        /* tokens of the prompt that are told before output: so many; so many have come */
     unsigned char *how;                 /* [how_bytes] a packed Sampling */
     size_t how_bytes;
     bool submitted;                     /* over this link or one that was lost */
@@ -102,6 +103,8 @@ static void send_submit(dispatch *d, live *l)
     r.n_tokens = l->n_tokens;
     r.n_prompt = (uint32_t)l->n_prompt;
     r.max_tokens = (uint32_t)l->max_tokens;
+    r.n_to_score = (uint32_t)l->n_to_score;
+    r.n_scored = (uint32_t)l->n_scored;
     r.how = (ProtobufCBinaryData){.data = l->how, .len = l->how_bytes};
     if (l->has_version)
         r.digest = (ProtobufCBinaryData){.data = l->version.byte, .len = DIGEST_BYTES};
@@ -161,7 +164,7 @@ static void on_patience_over(void *ctx)
 /* The tokens of a chunk that are new: from `skip` on. -1 when some before it are missing. */
 static long overlap(const live *l, const Tokens *t)
 {
-    size_t have = l->n_tokens - l->n_prompt;
+    size_t have = l->n_scored + l->n_tokens - l->n_prompt;
     if (t->index > have)
         return -1;
     size_t skip = have - t->index;
@@ -198,6 +201,17 @@ static void tell_owners(dispatch *d)
     }
 }
 
+/* New tokens: those of the prompt are there already. */
+static void keep(live *l, const uint32_t *token, size_t n)
+{
+    size_t left = l->n_to_score - l->n_scored, scored = n < left ? n : left;
+    l->n_scored += scored;
+    n -= scored;
+    l->token = xgrow(l->token, &l->token_cap, l->n_tokens + n, sizeof *l->token);
+    memcpy(l->token + l->n_tokens, token + scored, n * sizeof *l->token);
+    l->n_tokens += n;
+}
+
 /* False when tokens before these are missing. */
 static bool take_tokens(dispatch *d, const Tokens *t)
 {
@@ -212,9 +226,7 @@ static bool take_tokens(dispatch *d, const Tokens *t)
     size_t n = t->n_tokens - (size_t)skip;
     if (!l || n == 0)
         return true;
-    l->token = xgrow(l->token, &l->token_cap, l->n_tokens + n, sizeof *l->token);
-    memcpy(l->token + l->n_tokens, t->tokens + skip, n * sizeof *l->token);
-    l->n_tokens += n;
+    keep(l, t->tokens + skip, n);
     d->arrived = xgrow(d->arrived, &d->arrived_cap, d->n_arrived + 1, sizeof *d->arrived);
     d->arrived[d->n_arrived++] = (arrival){.id = l->id, .events = l->events, .ctx = l->ctx, .t = t, .skip = (size_t)skip};
     l->arriving = true;
@@ -322,7 +334,7 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
     live *l = XNEW(live);
     *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = loop_now(d->on),
                 .tenant = xstrdup(r->tenant ? r->tenant : ""), .weight = r->weight, .priority = r->priority,
-                .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens,
+                .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens, .n_to_score = (size_t)r->n_to_score,
                 .has_version = r->version, .how_bytes = sampling__get_packed_size(r->how)};
     if (r->version)
         l->version = *r->version;

@@ -37,10 +37,11 @@ typedef struct {
     const digest *version;      /* of the adapter, that all of it is to be served with; NULL: whatever it is */
     const int *token;           /* [n_tokens] the prompt */
     int n_tokens, max_tokens;
+    int n_to_score;             /* the last so many tokens of the prompt come back with their logprobs, before any output */
     const Sampling *how;
 } dispatch_request;
 
-/* tokens: some have come; p: [n] their logprobs, or NULL. On any thread, while others may be told of other requests:
+/* tokens: some have come, of the prompt where it is scored, then of output; p: [n] their logprobs, or NULL. On any thread, while others may be told of other requests:
  * it must touch nothing but its own and call nothing of dispatch. settle: behind each of these, on the loop's thread,
  * unless the request has been cancelled in between. end: there will be no more; the id is not valid any more. Settle
  * and end may cancel any request, also their own. */

@@ -11,7 +11,7 @@
 
 #define MAX_JSON ((size_t)64 << 20)     /* bytes of memory that a body may take when it is read */
 #define TRIM_AFTER ((size_t)1 << 20)    /* bytes of a body after which memory goes back to the system */
-#define VERSION_SIZE ((size_t)1 << 20)  /* what finding a version counts as among bodies: files are read */
+#define VERSION_PIECE ((size_t)4 << 20) /* bytes of an adapter's files that are read before it is somebody else's turn */
 
 #define CONTEXT_IS "This model's maximum context length is %d tokens, for prompt and output together. However, "       /* by which clients know it */
 
@@ -142,15 +142,38 @@ static int read_body(prepared *p, const preparing *w, bool chat, const char *bod
     return input ? api_request_take(&p->asked, chat, input, e) : api_error_bad(e, NULL);
 }
 
+static prepared *begin(const preparing *w, bool chat, const char *body, size_t n)
+{
+    prepared *p = XNEW(prepared);
+    p->context = w->context;
+    p->failed = read_body(p, w, chat, body, n, &p->error);
+    return p;
+}
+
+static prepared *go_on(const preparing *w, prepared *p)
+{
+    const prepare_tools *tools = w->tools;
+    p->failed = p->failed || constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(w, p, &p->error);
+    api_request_drop_input(&p->asked);
+    return p;
+}
+
 prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context)};
-    prepared *p = XNEW(prepared);
-    p->context = w.context;
-    p->failed = read_body(p, &w, chat, body, n, &p->error) ||
-                constrain(&p->asked, tools->t, tools->vocab, tools->grammars, &p->error) || encode_all(&w, p, &p->error);
-    api_request_drop_input(&p->asked);
-    return p;
+    return go_on(&w, begin(&w, chat, body, n));
+}
+
+prepared *prepare_at_once(const prepare_tools *tools, bool chat, const char *body, size_t n)
+{
+    const preparing w = {tools, NULL, atomic_load(tools->context)};
+    if (constrain_takes_long(body, n))
+        return NULL;
+    prepared *p = begin(&w, chat, body, n);
+    if (p->failed || !chat || !templates_may_be_own(tools->chat, p->asked.model))
+        return go_on(&w, p);
+    prepared_free(p);
+    return NULL;
 }
 
 void prepared_drop_prompts(prepared *p)
@@ -183,6 +206,7 @@ struct prepare_job {
     bool chat;
     charged_buf body;
     prepared *result;
+    version_reading *reading;   /* of one that finds a version; NULL: it has */
     void (*done)(void *ctx, prepared *result);
     void *ctx;
 };
@@ -195,12 +219,17 @@ struct preparer {
 static void job_free(prepare_job *j)
 {
     charged_buf_free(&j->body);
+    version_reading_free(j->reading);
     free(j);
 }
 
 static void run_done(task *t)
 {
     prepare_job *j = (prepare_job *)t;
+    if (j->reading) {
+        background_start(j->of->threads, t);
+        return;
+    }
     j->done(j->ctx, j->result);
     job_free(j);
 }
@@ -228,7 +257,12 @@ static void run_find_version(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     err e;
-    j->result->has_version = versions_read(j->of->tools.adapters, j->result->asked.model, &j->result->version, &e) == 0;
+    int status = versions_read(j->reading, VERSION_PIECE, &j->result->version, &e);
+    if (status > 0)
+        return;                 /* goes on when others have had their turn */
+    j->result->has_version = status == 0;
+    version_reading_free(j->reading);
+    j->reading = NULL;
 }
 
 preparer *preparer_new(background *threads, const prepare_tools *tools)
@@ -268,8 +302,9 @@ prepare_job *preparer_start(preparer *p, bool chat, charged_buf *body, void (*do
 
 prepare_job *preparer_find_version(preparer *p, prepared *result, void (*done)(void *ctx, prepared *result), void *ctx)
 {
-    prepare_job *j = new_job(p, VERSION_SIZE, run_find_version, done, ctx);
+    prepare_job *j = new_job(p, VERSION_PIECE, run_find_version, done, ctx);
     j->result = result;
+    j->reading = versions_begin(p->tools.adapters, result->asked.model);
     background_start(p->threads, &j->t);
     return j;
 }

@@ -1,7 +1,7 @@
 /* prepare.h - from the body of a call to tokens: all that may be slow and needs nobody else
  *
  * A short body is prepared at once, a long one on a thread (background.h), since tokenizing megabytes takes a second in
- * which no stream would go on. So is reading an adapter's files to know which version of it is asked for. What a body may cost is
+ * which no stream would go on. So is one with a grammar, or for an adapter with a chat template of its own, and so is reading an adapter's files to know which version of it is asked for. What a body may cost is
  * bounded: 64 MB of memory for its JSON, and tokens are made until there are twice as many as the context has. */
 #ifndef PUNICA_FRONTEND_PREPARE_H
 #define PUNICA_FRONTEND_PREPARE_H
@@ -38,6 +38,9 @@ typedef struct {
 
 /* Never NULL. stop, unless NULL: it fails soon after that has become true. */
 prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n, const atomic_bool *stop);
+
+/* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. */
+prepared *prepare_at_once(const prepare_tools *tools, bool chat, const char *body, size_t n);
 void prepared_drop_prompts(prepared *p);        /* they are not needed any more */
 void prepared_free(prepared *p);
 

@@ -49,6 +49,14 @@ static fingerprint print_of(const char *dir)
     return p;
 }
 
+static bool has_files(const fingerprint *p)
+{
+    for (int i = 0; i < N_FILES; i++)
+        if (p->file[i].inode)
+            return true;
+    return false;
+}
+
 static void entry_free(entry *x)
 {
     free(x->name);
@@ -113,15 +121,14 @@ static entry *place_for(templates *t, const char *name)
 }
 
 /* The adapter's entry, loaded anew if its files have changed. */
-static entry *find(templates *t, const char *name, const char *dir)
+static entry *find(templates *t, const char *name, const char *dir, const fingerprint *now)
 {
     entry *x = place_for(t, name);
-    fingerprint now = print_of(dir);
-    bool same = x->name && strcmp(x->name, name) == 0 && memcmp(&x->print, &now, sizeof now) == 0;
+    bool same = x->name && strcmp(x->name, name) == 0 && memcmp(&x->print, now, sizeof *now) == 0;
     if (!same) {
         err e;
         clear(t, x);
-        *x = (entry){.name = xstrdup(name), .print = now, .own = chat_template_load_over(dir, t->base, &e)};
+        *x = (entry){.name = xstrdup(name), .print = *now, .own = chat_template_load_over(dir, t->base, &e)};
         if (!x->own && e.msg[0]) {
             log_warn("adapter %s: %s", name, e.msg);
             err_hide_folder(&e, dir);
@@ -132,13 +139,36 @@ static entry *find(templates *t, const char *name, const char *dir)
     return x;
 }
 
-const chat_template *templates_take(templates *t, const char *model, err *e)
+/* Where the model's own template may be, and the stamps of its files; NULL: there are none. Owned by the caller. */
+static char *own_folder(const templates *t, const char *model, fingerprint *now)
 {
     char *dir = t->only_base ? NULL : catalog_dir(t->models, model);
+    if (!dir)
+        return NULL;
+    *now = print_of(dir);
+    if (has_files(now))
+        return dir;
+    free(dir);
+    return NULL;
+}
+
+bool templates_may_be_own(const templates *t, const char *model)
+{
+    fingerprint now;
+    char *dir = own_folder(t, model, &now);
+    free(dir);
+    return dir != NULL;
+}
+
+/* The lock is held while one is loaded; who has none does not wait for that. */
+const chat_template *templates_take(templates *t, const char *model, err *e)
+{
+    fingerprint now;
+    char *dir = own_folder(t, model, &now);
     const chat_template *c = t->base;
     if (dir) {
         pthread_mutex_lock(&t->lock);
-        entry *x = find(t, model, dir);
+        entry *x = find(t, model, dir, &now);
         if (x->problem) {
             err_set(e, "%s", x->problem);
             c = NULL;

@@ -19,4 +19,7 @@ void templates_free(templates *t);      /* all must have been given back */
 const chat_template *templates_take(templates *t, const char *model, err *e);
 void templates_give(templates *t, const chat_template *c);
 
+/* Whether the model has a template of its own, perhaps: whoever may write an adapter's folder decides what that takes. */
+bool templates_may_be_own(const templates *t, const char *model);
+
 #endif

@@ -99,34 +99,61 @@ bool versions_know(versions *v, const char *adapter, digest *d)
     return known;
 }
 
-static int read_files(const char *dir, digest *d, err *e)
+struct version_reading {
+    versions *of;               /* borrowed: until version_reading_free() */
+    char *adapter, *dir;        /* dir NULL: there is no such adapter */
+    stamp before;
+    bool has_stamp;
+    digest_reader *files;
+};
+
+static digest_reader *read_folder(const char *dir)
 {
     char *path[N_FILES];
     for (int i = 0; i < N_FILES; i++)
         path[i] = path_join(dir, files[i]);
-    int status = digest_of_files(d, (const char *const *)path, N_FILES, e);
+    digest_reader *r = digest_reader_new((const char *const *)path, N_FILES);
     for (int i = 0; i < N_FILES; i++)
         free(path[i]);
-    return status;
+    return r;
 }
 
-/* Files that change while they are read are read again, later: nothing is remembered of them. */
-int versions_read(versions *v, const char *adapter, digest *d, err *e)
+version_reading *versions_begin(versions *v, const char *adapter)
 {
-    if (versions_know(v, adapter, d))
-        return 0;
-    version now = {0};
+    version_reading *r = XNEW(version_reading);
+    *r = (version_reading){.of = v, .adapter = xstrdup(adapter), .dir = catalog_dir(v->models, adapter)};
+    r->has_stamp = r->dir && stamp_of(r->dir, &r->before) == 0;
+    r->files = r->dir ? read_folder(r->dir) : NULL;
+    return r;
+}
+
+void version_reading_free(version_reading *r)
+{
+    if (!r)
+        return;
+    digest_reader_free(r->files);
+    free(r->adapter);
+    free(r->dir);
+    free(r);
+}
+
+/* Files that changed while they were read are read again, later: nothing is remembered of them. */
+static void remember_if_same(const version_reading *r, const digest *d)
+{
     stamp after;
-    char *dir = catalog_dir(v->models, adapter);
-    int status = dir ? 0 : err_set(e, "there is no such adapter any more");
-    bool has_stamp = dir && stamp_of(dir, &now.is) == 0;
-    if (dir)
-        status = read_files(dir, d, e);
-    if (status == 0 && has_stamp && stamp_of(dir, &after) == 0 && memcmp(&now.is, &after, sizeof after) == 0) {
-        now.d = *d;
-        remember(v, adapter, &now);
-    }
-    free(dir);
+    if (r->has_stamp && stamp_of(r->dir, &after) == 0 && memcmp(&r->before, &after, sizeof after) == 0)
+        remember(r->of, r->adapter, &(version){.is = after, .d = *d});
+}
+
+int versions_read(version_reading *r, size_t most, digest *d, err *e)
+{
+    if (!r->dir)
+        return err_set(e, "there is no such adapter any more");
+    if (versions_know(r->of, r->adapter, d))
+        return 0;               /* another has found it out meanwhile */
+    int status = digest_reader_go_on(r->files, most, d, e);
+    if (status == 0)
+        remember_if_same(r, d);
     return status;
 }
 

@@ -17,8 +17,13 @@ void versions_free(versions *v);
 /* Without reading anything but times: whether the digest is known. */
 bool versions_know(versions *v, const char *adapter, digest *d);
 
-/* Read the files unless it is known. -1: they cannot be read. */
-int versions_read(versions *v, const char *adapter, digest *d, err *e);
+/* Finding it out by reading the files. One that takes long must not hold up others, so it is done in pieces. */
+typedef struct version_reading version_reading;
+version_reading *versions_begin(versions *v, const char *adapter);
+void version_reading_free(version_reading *r);
+
+/* Go on for at most so many bytes. 1: there is more to do; 0: *d is known now; -1: the files cannot be read. */
+int versions_read(version_reading *r, size_t most, digest *d, err *e);
 
 /* For simulations: the adapter is this from now on, whatever its files are. */
 void versions_set(versions *v, const char *adapter, const digest *d);

@@ -21,7 +21,7 @@
 #include "model/split.h"
 
 #define MAX_CONFIG_FILE ((size_t)4 << 20)
-#define MAX_WEIGHTS_FILE ((size_t)16 << 30)
+#define MAX_HEADER ((size_t)16 << 20)   /* of a weights file, and what may lie unused in it */
 
 /* One projection's two tensors, A [rank, in] and B [out, rank]. rank 0: not adapted. */
 typedef struct {
@@ -286,6 +286,20 @@ adapter *adapter_open_memory(const char *name, const char *config, size_t n_conf
     return NULL;
 }
 
+/* No adapter of this base is larger: all projections at the highest rank, in 32 bits. Whoever may write a folder must not take the
+ * memory of all. */
+static size_t largest_file(const model_config *base)
+{
+    size_t n = 0;
+    for (int i = 0; i < N_SITES * 3; i++) {
+        int in = 0, out = 0;
+        if (i % 3 < model_site_parts(i / 3))
+            model_proj_shape(base, i / 3, i % 3, &in, &out);
+        n += (size_t)in + (size_t)out;
+    }
+    return MAX_HEADER + n * (size_t)base->n_layers * LORA_MAX_RANK * sizeof(float);
+}
+
 static int open_files(adapter *a, const char *dir, const model_config *base, err *e)
 {
     char *config_path = path_join(dir, "adapter_config.json"), *path = path_join(dir, "adapter_model.safetensors");
@@ -299,7 +313,7 @@ static int open_files(adapter *a, const char *dir, const model_config *base, err
         ;
     else if (!file_exists(path) && file_exists(pickled))
         err_set(e, "%s: adapter_model.bin is not read; save the adapter as safetensors", dir);
-    else if ((a->bytes = file_load(path, MAX_WEIGHTS_FILE, &n_bytes, e))) {
+    else if ((a->bytes = file_load(path, largest_file(base), &n_bytes, e))) {
         status = open_parts(a, config.data ? config.data : "", config.len, a->bytes, n_bytes, base, e);
         if (status)
             err_wrap(e, "%s", dir);

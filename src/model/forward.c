@@ -64,14 +64,14 @@ static int make_rank(forward *f, int r, const forward_limits *l, err *e)
     int q = h.n_heads * h.head_dim, kv = h.n_kv_heads * h.head_dim, ffn = split_in(c, s, SITE_DOWN).n, rows = l->rows;
     dtype act = f->m->be->act;
     if (f->n_ranks > 1 && (scratch(f, r, &f->embedded[r], DTYPE_F32, rows, c->hidden, e) ||
-                           scratch(f, r, &f->part[r], DTYPE_F32, l->sequences, split_vocab(c, s).n, e)))
+                           scratch(f, r, &f->part[r], DTYPE_F32, l->out, split_vocab(c, s).n, e)))
         return -1;
     return scratch(f, r, &f->x[r], DTYPE_F32, rows, c->hidden, e) || scratch(f, r, &f->h[r], act, rows, c->hidden, e) ||
            scratch(f, r, &f->qkv[r], act, rows, q + 2 * kv, e) || scratch(f, r, &f->attn[r], act, rows, q, e) ||
            scratch(f, r, &f->gate_up[r], act, rows, 2 * ffn, e) || scratch(f, r, &f->act[r], act, rows, ffn, e) ||
            scratch(f, r, &f->out[r], act, rows, c->hidden, e) || scratch(f, r, &f->down[r], act, rows, c->hidden, e) ||
            scratch(f, r, &f->v[r], DTYPE_F32, rows, l->rank_sum, e) ||
-           scratch(f, r, &f->last[r], act, l->sequences, c->hidden, e) ? -1 : 0;
+           scratch(f, r, &f->last[r], act, l->out, c->hidden, e) ? -1 : 0;
 }
 
 static int make_device(forward *f, int d, const forward_limits *l, err *e)
@@ -79,16 +79,16 @@ static int make_device(forward *f, int d, const forward_limits *l, err *e)
     const model_config *c = &f->m->config;
     backend *be = group_device(f->m->be, d);
     int per_device = f->n_ranks / f->n_devices;
-    extent x = {.max_rows = l->rows, .max_out = l->sequences, .max_sequences = l->sequences, .max_pages = l->pages,
+    extent x = {.max_rows = l->rows, .max_out = l->out, .max_sequences = l->sequences, .max_pages = l->pages,
                 .page_len = l->page_len, .max_rank_sum = l->rank_sum, .vocab = c->vocab,
                 .n_sites = c->n_layers * N_SITES * per_device, .kv_fp8 = l->kv == KV_FP8, .h = heads_of(f)};
-    return scratch(f, d * per_device, &f->logits[d], DTYPE_F32, l->sequences, c->vocab, e) || be->ops->reserve(be, &x, e) ? -1 : 0;
+    return scratch(f, d * per_device, &f->logits[d], DTYPE_F32, l->out, c->vocab, e) || be->ops->reserve(be, &x, e) ? -1 : 0;
 }
 
 forward *forward_new(const model *m, const forward_limits *l, err *e)
 {
     forward *f = XNEW(forward);
-    *f = (forward){.m = m, .n_ranks = group_ranks(m->be), .n_devices = group_devices(m->be), .max_rows = l->rows, .max_out = l->sequences};
+    *f = (forward){.m = m, .n_ranks = group_ranks(m->be), .n_devices = group_devices(m->be), .max_rows = l->rows, .max_out = l->out};
     f->loras = XNEW_ARRAY(const lora *, (size_t)f->n_devices * (size_t)l->rows);
     int status = 0;
     for (int r = 0; r < f->n_ranks && status == 0; r++)

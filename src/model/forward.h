@@ -9,9 +9,9 @@
 
 typedef struct forward forward;
 
-/* The largest invocation: rows, sequences (and rows of logits), the sequences' pages in all and tokens in
+/* The largest invocation: rows, sequences, rows of logits, the sequences' pages in all and tokens in
  * a page, the largest sum of an adapter's ranks at one site, and what pages hold. */
-typedef struct { int rows, sequences, pages, page_len, rank_sum; kv_form kv; } forward_limits;
+typedef struct { int rows, sequences, out, pages, page_len, rank_sum; kv_form kv; } forward_limits;
 
 /* NULL with e set when a backend is short of memory. */
 forward *forward_new(const model *m, const forward_limits *l, err *e);

@@ -334,10 +334,15 @@ static bool is_sound(const char *dir, const char *id)
     err e;
     for (int i = 0; i < N_NEEDED; i++)
         path[i] = path_join(dir, adapter_file_name[i]);
-    int status = digest_of_files(&d, (const char *const *)path, N_NEEDED, &e);
+    digest_reader *r = digest_reader_new((const char *const *)path, N_NEEDED);
+    int status = 1;
+    while (status > 0)
+        status = digest_reader_go_on(r, SIZE_MAX, &d, &e);
+    digest_reader_free(r);
     for (int i = 0; i < N_NEEDED; i++)
         free(path[i]);
-    digest_to_hex(&d, hex);
+    if (status == 0)
+        digest_to_hex(&d, hex);
     return status == 0 && strncmp(hex, id, DIGEST_HEX - 1) == 0;
 }
 

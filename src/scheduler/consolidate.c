@@ -14,7 +14,7 @@ static bool is_worth_emptying(const scheduler *s, const gpu *g, double now)
     int longest = 0;
     for (int i = 0; i < g->n_running; i++) {
         const request *r = g->running[i].r;
-        int left = r->what.max_tokens - request_n_output(r);
+        int left = request_most(r) - request_n_told(r);
         if (left == 0 || now - r->placed_again < s->opt.move_again_after)
             return false;
         tokens += r->what.n_tokens;

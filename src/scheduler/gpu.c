@@ -167,10 +167,7 @@ void gpu_trust(gpu *g, request *r)
 
 void gpu_saw(gpu *g, uint64_t n_seen, int pages_free)
 {
-    if (n_seen > g->n_sent)
-        n_seen = g->n_sent;
-    if (n_seen < g->n_seen)
-        n_seen = g->n_seen;
+    CHECK(n_seen >= g->n_seen && n_seen <= g->n_sent);
     size_t n = (size_t)(n_seen - g->n_seen);
     for (size_t i = 0; i < n; i++)
         g->pages_coming -= g->unseen[i].undoes ? 0 : g->unseen[i].pages;

@@ -7,10 +7,19 @@
 
 #include "base/mem.h"
 
+static void append(request *r, const int *token, int n)
+{
+    size_t have = (size_t)r->what.n_tokens;
+    int *all = xgrow((int *)r->what.token, &r->token_cap, have + (size_t)n, sizeof *all);
+    memcpy(all + have, token, (size_t)n * sizeof *all);
+    r->what.token = all;
+    r->what.n_tokens += n;
+}
+
 request *request_new(slab *memory, const submission *what, tenant *t, int frontend, double now)
 {
     request *r = slab_take(memory);
-    bool taken_on = what->again || what->n_tokens > what->n_prompt;
+    bool taken_on = what->again || what->n_tokens > what->n_prompt || what->n_scored > 0;
     *r = (request){.order = {what->arrival, what->id, 0, taken_on ? 0 : what->priority}, .tenant = t, .what = *what, .frontend = frontend,
                    .since = now, .placed_again = -HUGE_VAL, .taken_on = taken_on};
     r->what.tenant = NULL;
@@ -19,7 +28,7 @@ request *request_new(slab *memory, const submission *what, tenant *t, int fronte
     r->what.how = what->how_bytes ? memcpy(xmalloc(what->how_bytes), what->how, what->how_bytes) : NULL;
     r->what.token = NULL;
     r->what.n_tokens = 0;
-    request_append(r, what->token, what->n_tokens);
+    append(r, what->token, what->n_tokens);
     return r;
 }
 
@@ -32,11 +41,10 @@ void request_free(slab *memory, request *r)
     slab_give(memory, r);
 }
 
-void request_append(request *r, const int *token, int n)
+int request_take(request *r, const int *token, int n)
 {
-    size_t have = (size_t)r->what.n_tokens;
-    int *all = xgrow((int *)r->what.token, &r->token_cap, have + (size_t)n, sizeof *all);
-    memcpy(all + have, token, (size_t)n * sizeof *all);
-    r->what.token = all;
-    r->what.n_tokens += n;
+    int left = r->what.n_to_score - r->what.n_scored, scored = n < left ? n : left;
+    r->what.n_scored += scored;
+    append(r, token + scored, n - scored);
+    return n - scored;
 }

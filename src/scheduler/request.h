@@ -2,6 +2,7 @@
 #ifndef PUNICA_SCHEDULER_REQUEST_H
 #define PUNICA_SCHEDULER_REQUEST_H
 
+#include <limits.h>
 #include <sys/queue.h>
 
 #include "base/slab.h"
@@ -61,9 +62,21 @@ static inline int request_n_output(const request *r)
     return r->what.n_tokens - r->what.n_prompt;
 }
 
+/* How many tokens have been reported, and how many may be: those of the prompt that are scored, then output. */
+static inline int request_n_told(const request *r)
+{
+    return r->what.n_scored + request_n_output(r);
+}
+
+static inline int request_most(const request *r)
+{
+    int n = r->what.n_to_score;
+    return r->what.max_tokens < INT_MAX - n ? n + r->what.max_tokens : INT_MAX;
+}
+
 static inline bool request_is_spent(const request *r)
 {
-    return request_n_output(r) >= r->what.max_tokens;
+    return request_n_told(r) >= request_most(r);
 }
 
 /* What room it needs. */
@@ -72,6 +85,7 @@ static inline room_kind request_room(const request *r)
     return r->confined ? ROOM_ALONE : r->suspect ? ROOM_SUSPECT : ROOM_ANY;
 }
 
-void request_append(request *r, const int *token, int n);
+/* Tokens have been reported: those of the prompt are counted, the others appended. How many these are. */
+int request_take(request *r, const int *token, int n);
 
 #endif

@@ -172,6 +172,8 @@ static Request request_of(const command *c)
     r.tokens = (uint32_t *)w->token;
     r.n_prompt = (uint32_t)w->n_prompt;
     r.max_tokens = (uint32_t)w->max_tokens;
+    r.n_to_score = (uint32_t)w->n_to_score;
+    r.n_scored = (uint32_t)w->n_scored;
     r.how = (ProtobufCBinaryData){w->how_bytes, (uint8_t *)w->how};
     r.digest = (ProtobufCBinaryData){w->digest_bytes, (uint8_t *)w->digest};
     return r;
@@ -404,8 +406,8 @@ static void take_submit(peer *p, const Request *r)
     }
     submission what = {.id = r->id, .arrival = arrival_of(p->server, r->age), .adapter = *r->adapter ? r->adapter : NULL,
                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = int_of(r->n_prompt),
-                       .max_tokens = int_of(r->max_tokens), .how = r->how.data, .how_bytes = r->how.len,
-                       .digest = r->digest.data, .digest_bytes = r->digest.len,
+                       .max_tokens = int_of(r->max_tokens), .n_to_score = int_of(r->n_to_score), .n_scored = int_of(r->n_scored),
+                       .how = r->how.data, .how_bytes = r->how.len, .digest = r->digest.data, .digest_bytes = r->digest.len,
                        .tenant = *r->tenant ? r->tenant : NULL, .weight = r->weight, .priority = r->priority, .again = r->again};
     scheduler_submit(p->server->s, now_of(p->server), p->frontend, &what);
 }
@@ -482,8 +484,7 @@ static report_tokens tokens_of(const Tokens *t)
 
 static report_end end_of(const End *e)
 {
-    return (report_end){.id = e->id, .attempt = e->attempt, .why = e->why <= OUTCOME_FAILED ? (outcome)e->why : OUTCOME_FAILED,
-                        .message = e->message};
+    return (report_end){.id = e->id, .attempt = e->attempt, .why = (outcome)e->why, .message = e->message};
 }
 
 static void log_pace(const sched_server *v, int gpu, bool slow)
@@ -506,21 +507,34 @@ static void take_news(sched_server *v, int gpu, pace_news news)
     scheduler_gpu_pace(v->s, now_of(v), gpu, news == PACE_SLOW);
 }
 
+/* As the scheduler knows it, in scratch memory. False: it has an end that nobody knows. */
+static bool read_step(sched_server *v, const Step *step, gpu_report *r)
+{
+    v->tokens = xgrow(v->tokens, &v->tokens_cap, step->n_tokens + 1, sizeof *v->tokens);
+    v->ends = xgrow(v->ends, &v->ends_cap, step->n_ends + 1, sizeof *v->ends);
+    for (size_t i = 0; i < step->n_tokens; i++)
+        v->tokens[i] = tokens_of(step->tokens[i]);
+    for (size_t i = 0; i < step->n_ends; i++) {
+        if (step->ends[i]->why > OUTCOME__FAILED)
+            return false;
+        v->ends[i] = end_of(step->ends[i]);
+    }
+    *r = (gpu_report){.n_seen = step->n_seen, .pages_free = step->pages_free, .n_tokens = (int)step->n_tokens, .n_ends = (int)step->n_ends,
+                      .tokens = v->tokens, .ends = v->ends};
+    return true;
+}
+
 static void take_step(peer *p, const Step *step)
 {
     sched_server *v = p->server;
     if (step->gpu >= p->n_gpus || !p->gpu[step->gpu])
         return;
-    v->tokens = xgrow(v->tokens, &v->tokens_cap, step->n_tokens + 1, sizeof *v->tokens);
-    v->ends = xgrow(v->ends, &v->ends_cap, step->n_ends + 1, sizeof *v->ends);
-    for (size_t i = 0; i < step->n_tokens; i++)
-        v->tokens[i] = tokens_of(step->tokens[i]);
-    for (size_t i = 0; i < step->n_ends; i++)
-        v->ends[i] = end_of(step->ends[i]);
-    gpu_report r = {.n_seen = step->n_seen, .pages_free = step->pages_free, .n_tokens = (int)step->n_tokens,
-                    .n_ends = (int)step->n_ends, .tokens = v->tokens, .ends = v->ends};
+    gpu_report r;
     int number = p->gpu[step->gpu]->number;
-    scheduler_report(v->s, now_of(v), number, &r);
+    if (!read_step(v, step, &r) || !scheduler_report(v->s, now_of(v), number, &r)) {
+        send_away(p, "it reported tokens, ends or commands that cannot be");
+        return;
+    }
     take_news(v, number, pace_step(v->pace, now_of(v), number, step->rows, (int64_t)step->context, (double)step->micros * 1e-6, step->n_requests > 0));
 }
 

@@ -91,8 +91,11 @@ static const char *find_fault(const submission *r)
 {
     if (r->n_prompt < 1 || r->n_tokens < r->n_prompt)
         return "a request needs a prompt of at least one token";
-    if (r->max_tokens < 1)
+    if (r->max_tokens < 0 || r->max_tokens + (r->n_to_score > 0) < 1)
         return "max_tokens must be at least 1";
+    if (r->n_to_score < 0 || r->n_to_score >= r->n_prompt || r->n_scored < 0 || r->n_scored > r->n_to_score ||
+        (r->n_tokens > r->n_prompt && r->n_scored < r->n_to_score))
+        return "it has more scored tokens than there are, or output before them";
     if (r->arrival != r->arrival)
         return "its arrival is not a number";
     return NULL;
@@ -365,21 +368,20 @@ static request *find_attempt(scheduler *s, const gpu *g, uint64_t id, uint32_t a
     return r;
 }
 
-static void take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
+/* False: they are not the next of their request. */
+static bool take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
 {
     request *r = find_attempt(s, g, t->id, t->attempt, near);
     if (!r || t->n <= 0)
-        return;
-    int have = request_n_output(r);
-    if (t->index != have || t->n > r->what.max_tokens - have) {
-        placement_end(s, r, END_FAILED, "GPU %s reported %d tokens from %d, where %d of %d were there", g->info.uuid, t->n, t->index, have,
-            r->what.max_tokens);
-        return;
-    }
-    request_append(r, t->token, t->n);
-    shares_charge(&s->newcomers, r->tenant, (uint64_t)t->n * SHARES_OUTPUT);
+        return true;
+    int have = request_n_told(r);
+    if (t->index != have || t->n > request_most(r) - have)
+        return false;
+    int n_output = request_take(r, t->token, t->n);
+    shares_charge(&s->newcomers, r->tenant, (uint64_t)n_output * SHARES_OUTPUT);
     gpu_trust(g, r);
     s->sink(s->ctx, &(command){.kind = COMMAND_TOKENS, .id = t->id, .frontend = r->frontend, .tokens = t});
+    return true;
 }
 
 static void take_end(scheduler *s, gpu *g, const report_end *e, int *near)
@@ -416,24 +418,37 @@ static void shed(scheduler *s, gpu *g)
     }
 }
 
-void scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
+/* Nobody knows what a GPU does that says such things: its requests go to others, with the tokens they have. */
+static bool give_up(scheduler *s, double now, int number)
+{
+    remove_gpu(s, now, number, false);
+    count_open(s, now);
+    placement_fill(s, now);
+    return false;
+}
+
+bool scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
 {
     TAP(s, report, now, number, r);
     gpu *g = gpu_at(s, number);
     if (!g)
-        return;
+        return true;
+    if (r->n_seen < g->n_seen || r->n_seen > g->n_sent)
+        return give_up(s, now, number);
     gpu_saw(g, r->n_seen, r->pages_free);
     placement_touch(s, g);
     int near = 0;
     if (r->n_tokens > 1)
         gpu_prefetch(g);
     for (int i = 0; i < r->n_tokens; i++)
-        take_tokens(s, g, &r->tokens[i], &near);
+        if (!take_tokens(s, g, &r->tokens[i], &near))
+            return give_up(s, now, number);
     for (int i = 0; i < r->n_ends; i++)
         take_end(s, g, &r->ends[i], &near);
     shed(s, g);
     placement_release(s, g);
     placement_fill(s, now);
+    return true;
 }
 
 static double later(double a, double b)
@@ -590,7 +605,7 @@ static void check_request(const scheduler *s, const request *r)
     CHECK(r->taken_on || !r->suspect);
     CHECK(id_map_get(s->requests, r->what.id) == r);
     CHECK(r->may_be_late == !r->taken_on);
-    CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens);
+    CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens && r->what.n_scored <= r->what.n_to_score);
     CHECK(!r->on || r->taken_on);
 }
 

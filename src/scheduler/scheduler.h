@@ -55,6 +55,7 @@ typedef struct {
     const int *token;           /* [n_tokens] prompt, then output the frontend already has */
     int n_tokens, n_prompt;
     int max_tokens;             /* of output, over all attempts */
+    int n_to_score, n_scored;   /* tokens of the prompt that are reported as if they were output, before it: so many; so many have been */
     const void *how;            /* the rest of what the worker needs; handed on unread */
     size_t how_bytes;
     bool again;                 /* it was submitted before, as is clear where there is output: it has been taken on, and
@@ -69,7 +70,7 @@ typedef enum { OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_EVICTED, OUTCOME_FAILED } o
 typedef struct {
     uint64_t id;
     uint32_t attempt;
-    int index;                  /* of the first, counted from the first token of output */
+    int index;                  /* of the first, counted from the first that is reported */
     int n;
     const int *token;           /* [n] */
     const void *extra;          /* logprobs, handed on unread */
@@ -161,7 +162,10 @@ void scheduler_gpu_pace(scheduler *s, double now, int gpu, bool slow);
 /* An id that is there already is an error of the frontend: ended with END_FAILED. */
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *r);
 void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id);
-void scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
+
+/* What a GPU has done. False: that cannot be, its tokens are not the next of their request or it has seen other commands than
+ * it was sent; then it is as good as lost, as by scheduler_gpus_gone(), and the caller should drop its link. */
+bool scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
 
 /* Let time pass: late requests, consolidation. Returns seconds until it wants to be called again. */
 double scheduler_tick(scheduler *s, double now);

@@ -30,6 +30,20 @@ static void take_error(client *c, const json_t *error)
     snprintf(c->error, sizeof c->error, "%s", code ? code : "without a code");
 }
 
+/* Logprobs of the prompt, by token: null for the first. */
+static bool scores_are_right(const client *c, const json_t *list)
+{
+    const client_wish *w = &c->wish;
+    bool right = json_array_size(list) == (size_t)w->n_prompt && json_is_null(json_array_get(list, 0));
+    for (int i = 1; right && i < w->n_prompt; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "%d", w->prompt[i]);
+        const json_t *one = json_object_get(json_array_get(list, (size_t)i), id);
+        right = (float)json_real_value(json_object_get(one, "logprob")) == toy_score(w->prompt, i, c->content);
+    }
+    return right;
+}
+
 /* One choice of an object or event: text to append, and perhaps the reason of its end. */
 static void take_choice(client *c, const json_t *choice)
 {
@@ -40,6 +54,7 @@ static void take_choice(client *c, const json_t *choice)
         return;
     }
     buf_add_str(&c->text[i], text);
+    c->has_scores[i] = c->wish.scored && scores_are_right(c, json_object_get(choice, "prompt_logprobs"));
     if (why)
         snprintf(c->reason[i], sizeof c->reason[i], "%s", why);
 }
@@ -133,6 +148,8 @@ static void write_body(const client *c, buf *body)
         buf_add_str(body, ",\"guided_regex\":\"" TOY_ALTERNATING "\"");
     if (w->min_tokens)
         buf_printf(body, ",\"min_tokens\":%d", w->min_tokens);
+    if (w->scored)
+        buf_add_str(body, ",\"prompt_logprobs\":0");
     buf_add_str(body, "}");
 }
 
@@ -222,6 +239,8 @@ static void check_choice(client *c, int choice, bool may_be_short)
         return;
     int n_output = s.n - c->wish.n_prompt;
     bool right = strcmp(why, "length") == 0 ? n_output == client_most_output(&c->wish) || (may_be_short && n_output > 0) : strcmp(why, "stop") == 0 && may_stop(&s);
+    if (c->wish.scored && !c->has_scores[choice])
+        world_violate(c->in, "client %d: choice %d has wrong logprobs of its prompt", c->number, choice);
     if (!right)
         world_violate(c->in, "client %d: choice %d ends with \"%s\" after %d of %d tokens", c->number, choice, why, n_output,
                       client_most_output(&c->wish));

@@ -24,6 +24,7 @@ typedef struct {
     bool alternates;            /* with the grammar TOY_ALTERNATING */
     int min_tokens;             /* only without a stop string */
     bool stream;
+    bool scored;                /* with prompt_logprobs; no stream */
     bool is_killer;
 } client_wish;
 
@@ -41,6 +42,7 @@ typedef struct {
     bool done;                  /* the stream's last event has come */
     buf text[MOST_CHOICES];
     char reason[MOST_CHOICES][16];          /* finish_reason; "": none came */
+    bool has_scores[MOST_CHOICES];          /* logprobs of its prompt came, and were right */
     buf bytes;                  /* of a stream: an event that is not complete */
 } client;
 

@@ -3,9 +3,12 @@
 
 #include "base/err.h"
 
-void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt, int max_tokens)
+void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt, int max_tokens, int n_scored)
 {
-    buf_printf(b, "add %llu to %d as #%u, %d of %d:", (unsigned long long)id, gpu, attempt, n_prompt, max_tokens);
+    buf_printf(b, "add %llu to %d as #%u, %d of %d", (unsigned long long)id, gpu, attempt, n_prompt, max_tokens);
+    if (n_scored)
+        buf_printf(b, ", %d scored", n_scored);
+    buf_add_str(b, ":");
     for (int i = 0; i < n; i++)
         buf_printf(b, " %d", token[i]);
     buf_add_str(b, "\n");
@@ -32,7 +35,8 @@ void write_down(void *ctx, const command *c)
     switch (c->kind) {
     case COMMAND_ADD:
         CHECK(c->what->id == c->id);
-        say_add(b, c->id, c->gpu, c->attempt, c->what->token, c->what->n_tokens, c->what->n_prompt, c->what->max_tokens);
+        say_add(b, c->id, c->gpu, c->attempt, c->what->token, c->what->n_tokens, c->what->n_prompt, c->what->max_tokens,
+                c->what->n_scored);
         break;
     case COMMAND_CANCEL:
         buf_printf(b, "cancel %llu on %d, #%u\n", (unsigned long long)c->id, c->gpu, c->attempt);

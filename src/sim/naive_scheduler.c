@@ -53,6 +53,12 @@ int naive_waiting(const naive *s)
     return naive_running(s, -1);
 }
 
+/* Tokens that have been reported: of the prompt, where it is scored, and of output. */
+static int naive_told(const naive_request *r)
+{
+    return r->n_scored + r->n_tokens - r->n_prompt;
+}
+
 static int naive_pages(const naive_gpu *g, int n_tokens)
 {
     int pages = 0;
@@ -128,7 +134,7 @@ static void naive_send(naive *s, int gpu, bool add, naive_request *r)
     CHECK(g->n_sent < NAIVE_SENT);
     g->sent[g->n_sent++] = (naive_sent){add, r->id, r->attempt, naive_pages(g, r->n_tokens)};
     if (add)
-        say_add(&s->said, r->id, gpu, r->attempt, r->token, r->n_tokens, r->n_prompt, r->max_tokens);
+        say_add(&s->said, r->id, gpu, r->attempt, r->token, r->n_tokens, r->n_prompt, r->max_tokens, r->n_scored);
     else
         buf_printf(&s->said, "cancel %llu on %d, #%u\n", (unsigned long long)r->id, gpu, r->attempt);
 }
@@ -288,7 +294,7 @@ static bool naive_serve(naive *s, double now)
         if ((leaves && leaver_waits) || (!leaves && r->suspect && suspect_waits))
             continue;
         int gpu = naive_choose(s, r, true);
-        if (r->n_tokens - r->n_prompt >= r->max_tokens) {
+        if (naive_told(r) >= r->n_to_score + r->max_tokens) {
             naive_end(s, r, END_LENGTH);
             return true;
         }
@@ -385,7 +391,7 @@ static void naive_put_back(naive *s, naive_request *r)
 {
     r->gpu = -1;
     r->aside = -1;
-    if (r->n_tokens - r->n_prompt >= r->max_tokens)
+    if (naive_told(r) >= r->n_to_score + r->max_tokens)
         naive_end(s, r, END_LENGTH);
 }
 
@@ -438,7 +444,8 @@ static bool naive_one_too_many(const naive *s, const naive_request *r)
 void naive_submit(naive *s, double now, int frontend, const submission *w)
 {
     naive_request *same = naive_find(s, w->id), *r = NULL;
-    if (same || w->n_prompt < 1 || w->n_tokens < w->n_prompt || w->max_tokens < 1) {
+    if (same || w->n_prompt < 1 || w->n_tokens < w->n_prompt || w->max_tokens < (w->n_to_score ? 0 : 1) || w->n_to_score >= w->n_prompt ||
+        w->n_scored > w->n_to_score || (w->n_tokens > w->n_prompt && w->n_scored < w->n_to_score)) {
         say_end(&s->said, w->id, frontend, END_FAILED);
         if (same && same->frontend == frontend)
             naive_drop(s, same);
@@ -454,9 +461,9 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
         if (!s->request[i].id)
             r = &s->request[i];
     CHECK(r != NULL && w->n_tokens + w->max_tokens <= NAIVE_TOKENS);
-    bool taken_on = w->again || w->n_tokens > w->n_prompt;
+    bool taken_on = w->again || w->n_tokens > w->n_prompt || w->n_scored;
     *r = (naive_request){.id = w->id, .arrival = w->arrival, .since = now, .moved = -1e9, .frontend = frontend, .n_tokens = w->n_tokens,
-                         .n_prompt = w->n_prompt, .max_tokens = w->max_tokens, .gpu = -1, .taken_on = taken_on,
+                         .n_prompt = w->n_prompt, .max_tokens = w->max_tokens, .n_to_score = w->n_to_score, .n_scored = w->n_scored, .gpu = -1, .taken_on = taken_on,
                          .tenant = naive_tenant_of(s, w), .priority = taken_on ? 0 : w->priority, .aside = 0,
                          .serial = ++s->n_submitted};
     memcpy(r->token, w->token, (size_t)w->n_tokens * sizeof *r->token);
@@ -603,25 +610,28 @@ static naive_request *naive_current(naive *s, int gpu, uint64_t id, uint32_t att
     return r && r->gpu == gpu && r->attempt == attempt ? r : NULL;
 }
 
-static void naive_tokens(naive *s, int gpu, const report_tokens *t)
+static bool naive_tokens(naive *s, int gpu, const report_tokens *t)
 {
     naive_request *r = naive_current(s, gpu, t->id, t->attempt);
     if (!r)
-        return;
-    int have = r->n_tokens - r->n_prompt;
-    if (t->index != have || have + t->n > r->max_tokens) {
-        naive_end(s, r, END_FAILED);
-        return;
-    }
+        return true;
+    int have = naive_told(r);
+    if (t->index != have || have + t->n > r->n_to_score + r->max_tokens)
+        return false;
     for (int i = 0; i < t->n; i++)
-        r->token[r->n_tokens++] = t->token[i];
-    naive_charge(s, r->tenant, 2 * (uint64_t)t->n);
+        if (r->n_scored < r->n_to_score) {
+            r->n_scored++;
+        } else {
+            r->token[r->n_tokens++] = t->token[i];
+            naive_charge(s, r->tenant, 2);
+        }
     r->n_alone = r->n_lost = 0;
     if (r->n_deaths < 16) {
         r->was_confined |= r->confined;
         r->suspect = r->confined = false;
     }
     say_tokens(&s->said, r->id, r->frontend, t->index, t->token, t->n);
+    return true;
 }
 
 static void naive_report_end(naive *s, int gpu, const report_end *e)
@@ -641,10 +651,17 @@ void naive_report(naive *s, double now, int gpu, const gpu_report *p)
     naive_gpu *g = &s->gpu[gpu];
     if (!g->up)
         return;
+    if (p->n_seen < g->n_seen || p->n_seen > (uint64_t)g->n_sent) {
+        naive_gpus_gone(s, now, &gpu, 1, false);
+        return;
+    }
     g->n_seen = p->n_seen;
     g->pages_free = p->pages_free;
     for (int i = 0; i < p->n_tokens; i++)
-        naive_tokens(s, gpu, &p->tokens[i]);
+        if (!naive_tokens(s, gpu, &p->tokens[i])) {
+            naive_gpus_gone(s, now, &gpu, 1, false);
+            return;
+        }
     for (int i = 0; i < p->n_ends; i++)
         naive_report_end(s, gpu, &p->ends[i]);
     for (naive_request *r; g->pages_free - naive_coming(s, gpu) + naive_going(g) < 0 && (r = naive_extreme(s, gpu, false));) {
@@ -675,7 +692,7 @@ static bool naive_worth(const naive *s, int gpu, double now)
         if (now < r->moved + s->opt.move_again_after)
             return false;
         tokens += r->n_tokens;
-        int left = r->max_tokens - (r->n_tokens - r->n_prompt);
+        int left = r->n_to_score + r->max_tokens - naive_told(r);
         longest = left > longest ? left : longest;
         if (left == 0)
             return false;

@@ -14,7 +14,7 @@ typedef struct {
     uint64_t id;                /* 0: nobody */
     double arrival, since, moved;       /* arrival: from its first GPU on, its turn */
     int tenant, priority;       /* priority: until it has been on a GPU */
-    int frontend, n_tokens, n_prompt, max_tokens, token[NAIVE_TOKENS];
+    int frontend, n_tokens, n_prompt, max_tokens, n_to_score, n_scored, token[NAIVE_TOKENS];
     int gpu;                    /* -1: waits */
     uint32_t attempt;
     char adapter[16];

@@ -146,6 +146,8 @@ static void make_wish(setting *s, client_wish *q, int most, bool killers, bool l
         q->min_tokens = 1 + (int)draw(s, c, (uint64_t)client_most_output(q));
     q->penalized = often(s, c, 0.15);
     q->alternates = q->seed % 6 == 0;
+    q->scored = !q->stream && q->seed % 3 == 0;
+    q->max_tokens = q->scored && q->seed % 5 == 0 && !q->min_tokens ? 0 : q->max_tokens;
 }
 
 /* One for the base and each adapter; the others ask for much and leave. */

@@ -68,7 +68,7 @@ static void on_evicted(void *ctx, admission_item *it)
 sim_gpu *sim_gpu_new(const sim_gpu_setup *s)
 {
     engine_options usual = engine_options_default();
-    admission_limits limits = {s->max_batch, usual.max_prefills, usual.prefill_rows};
+    admission_limits limits = {s->max_batch, usual.max_prefills, usual.prefill_rows, usual.prefill_rows};
     sim_gpu *g = XNEW(sim_gpu);
     g->is = *s;
     g->pool = kv_pool_new(s->n_pages, s->page_len);

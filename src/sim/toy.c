@@ -86,6 +86,20 @@ int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_
                     !how->alternates ? ALL_LETTERS : odd ? ALL_LETTERS & ~FIRST_HALF : FIRST_HALF);
 }
 
+/* A number that a float holds exactly. */
+static float score_of(uint64_t state, int token)
+{
+    return -(float)(rng_u64(state, (uint64_t)token) % 4096) / 64;
+}
+
+float toy_score(const int *token, int n, uint64_t content)
+{
+    uint64_t state = 0;
+    for (int i = 0; i < n; i++)
+        state = add_record(state, record_of(token[i], i, content));
+    return score_of(state, token[n]);
+}
+
 /* The ops that do something. */
 
 static invocation begin(backend *be, const batch *b, const void *owner)
@@ -181,6 +195,13 @@ static int draw(uint64_t state, const sample_spec *s)
     return letters ? token_of(state, s->seed, s->position, !is_banned(s, TOY_EOS) && is_allowed(s, TOY_EOS), letters) : -1;
 }
 
+static sample_result result_of(uint64_t state, const sample_spec *s)
+{
+    if (!s->given || state == NOT_FINITE)
+        return (sample_result){.token = draw(state, s)};
+    return (sample_result){.token = s->token, .logprob = score_of(state, s->token), .rank = 1};
+}
+
 static void sample(backend *be, const tensor *logits, const sample_spec *spec, int n)
 {
     (void)logits;
@@ -189,7 +210,7 @@ static void sample(backend *be, const tensor *logits, const sample_spec *spec, i
     CHECK(at < 2 && (size_t)n == t->n_state);
     t->drawn[at] = xgrow(t->drawn[at], &t->drawn_cap[at], (size_t)n + 1, sizeof **t->drawn);
     for (int i = 0; i < n; i++)
-        t->drawn[at][i] = (sample_result){.token = draw(t->state[i], &spec[i])};
+        t->drawn[at][i] = result_of(t->state[i], &spec[i]);
     t->n_drawn[at] = n;
 }
 

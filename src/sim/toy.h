@@ -43,6 +43,9 @@ typedef struct { uint64_t seed; bool penalized, alternates; int min_tokens; } to
 /* What comes after n tokens, the first n_prompt of them a prompt: content 0 is the base model. */
 int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_how *how);
 
+/* The logprob of token[n] behind token[0..n), as it is told of a prompt that is scored. */
+float toy_score(const int *token, int n, uint64_t content);
+
 /* Bytes as tokens, and an end token. Made once; shared by all. */
 const tokenizer *toy_tokenizer(void);
 token_trie *toy_vocabulary(void *ctx, err *e);          /* the same for grammars; the caller's */

@@ -16,7 +16,7 @@ typedef struct {
     double arrival, since;      /* arrival: from its first GPU on, its turn */
     uint64_t tenant;            /* hash of the name */
     int priority;               /* until it has been on a GPU */
-    int n_tokens, n_prompt, max_tokens;
+    int n_tokens, n_prompt, max_tokens, n_to_score, n_scored;
     uint64_t mark;              /* hash of the prompt */
     bool taken_on;              /* placed before, or comes again */
     double held;                /* when it last was on a GPU, or one was open that could hold it, or none at all */
@@ -191,9 +191,9 @@ void watch_submit(watch *w, double now, int frontend, const submission *s)
         r->doubled = true;      /* an error of the frontend: both are ended */
         return;
     }
-    bool taken_on = s->again || s->n_tokens > s->n_prompt;
+    bool taken_on = s->again || s->n_tokens > s->n_prompt || s->n_scored;
     *r = (watched){.id = s->id, .killed = killed, .there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
-                   .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .gpu = -1, .tenant = hash_of(s->tenant),
+                   .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .n_to_score = s->n_to_score, .n_scored = s->n_scored, .gpu = -1, .tenant = hash_of(s->tenant),
                    .priority = taken_on ? 0 : s->priority, .mark = mark_of(s), .taken_on = taken_on, .held = now};
 }
 
@@ -378,7 +378,7 @@ static void check_add(watch *w, const command *c)
     bool moves = w->leaving == c->id;
     if (!r->there || r->gpu >= 0)
         violate(w, r->there ? "placed twice" : "placed, but it is not there", c->id);
-    if (s->n_tokens != r->n_tokens || s->n_prompt != r->n_prompt || s->max_tokens != r->max_tokens || (r->taken_on && s->arrival != r->arrival))
+    if (s->n_tokens != r->n_tokens || s->n_scored != r->n_scored || s->n_to_score != r->n_to_score || s->n_prompt != r->n_prompt || s->max_tokens != r->max_tokens || (r->taken_on && s->arrival != r->arrival))
         violate(w, "placed with other tokens, budget or turn than it has", c->id);
     if (c->attempt <= w->last_attempt)
         violate(w, "an attempt's number was used before", c->id);
@@ -413,9 +413,11 @@ static void check_tokens(watch *w, const command *c)
     watched *r = at(w, c);
     if (!r->there || r->frontend != c->frontend)
         violate(w, "tokens of a request that is not there", c->id);
-    else if (c->tokens->index != r->n_tokens - r->n_prompt)
+    else if (c->tokens->index != r->n_scored + r->n_tokens - r->n_prompt)
         violate(w, "tokens repeated or left out", c->id);
-    r->n_tokens += c->tokens->n;
+    int left = r->n_to_score - r->n_scored, scored = c->tokens->n < left ? c->tokens->n : left;
+    r->n_scored += scored;
+    r->n_tokens += c->tokens->n - scored;
     r->n_alone = r->n_lost = 0;
     if (r->n_deaths < 16)
         r->suspect = r->confined = false;

@@ -19,6 +19,7 @@ static int convert(sampling *out, const Sampling *s, uint32_t max_tokens, err *e
         .max_tokens = max_tokens < INT_MAX ? (int)max_tokens : INT_MAX, .min_tokens = s->min_tokens,
         .ignore_eos = s->ignore_eos, .n_stop = (int)s->n_stop_ids,
         .n_logprobs = s->n_logprobs < 0 ? INT_MIN : s->n_logprobs - 1,          /* for the check to find */
+        .n_prompt_logprobs = s->n_prompt_logprobs < 0 ? INT_MIN : s->n_prompt_logprobs - 1,
     };
     if (s->n_stop_ids)
         memcpy(out->stop, s->stop_ids, s->n_stop_ids * sizeof *s->stop_ids);
@@ -97,6 +98,7 @@ void wire_logprobs_write(buf *out, const sample_result *r, int n_top)
     }
     Logprobs one = LOGPROBS__INIT, *all[] = {&one};
     one.logprob = r->logprob;
+    one.rank = r->rank;
     one.n_top = (size_t)n_top;
     one.top = tops;
     LogprobList list = LOGPROB_LIST__INIT;

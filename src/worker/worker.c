@@ -23,7 +23,8 @@ static const double LOADING = 0.001;    /* seconds between looks whether an adap
 typedef struct {
     uint64_t id;
     uint32_t attempt;
-    int n_output, n_logprobs;
+    int n_told;                         /* tokens that have been reported: of the prompt, where it is scored, and of output */
+    int n_logprobs, n_prompt_logprobs;
     unsigned char *waiting;             /* [waiting_bytes] the packed Request; NULL: it is in the engine */
     size_t waiting_bytes;
 } work;
@@ -44,9 +45,12 @@ struct worker {
     uint64_t rows, context;             /* of the last, and its time; 0 rows: it has been reported */
     double seconds;
     double sent_at;                     /* the last Step */
+    bool told_of_rows;                  /* by the last Step: whoever hears no more may think that another such goes on */
     uint32_t reset;
     buf parts;                          /* tokens and ends of the next Step, packed */
     buf body, message, logprobs, key;   /* scratch */
+    uint32_t *token;                    /* [token_cap] scratch */
+    size_t token_cap;
 };
 
 worker *worker_new(engine *g, const worker_setup *s)
@@ -71,6 +75,7 @@ void worker_free(worker *w)
     for (size_t i = 0; i < w->n_jobs; i++)
         free(w->jobs[i].waiting);
     free(w->jobs);
+    free(w->token);
     free(w);
 }
 
@@ -98,18 +103,24 @@ static void report_end(worker *w, uint64_t id, uint32_t attempt, Outcome why, co
     pack_field(&w->parts, STEP_ENDS, &end.base);
 }
 
-static void report_token(worker *w, work *j, const sample_result *r)
+/* Tokens of one request and kind: scored or drawn. A LogprobList behind another is one list. */
+static void report_tokens(worker *w, work *j, const event *ev, int n)
 {
-    uint32_t token = (uint32_t)r->token;
+    int n_logprobs = ev->kind == EVENT_SCORE ? j->n_prompt_logprobs : j->n_logprobs;
+    w->token = xgrow(w->token, &w->token_cap, (size_t)n, sizeof *w->token);
+    buf_clear(&w->logprobs);
+    for (int i = 0; i < n; i++) {
+        w->token[i] = (uint32_t)ev[i].drawn.token;
+        if (n_logprobs >= 0)
+            wire_logprobs_write(&w->logprobs, &ev[i].drawn, n_logprobs);
+    }
     Tokens t = TOKENS__INIT;
     t.id = j->id;
     t.attempt = j->attempt;
-    t.index = (uint32_t)j->n_output++;
-    t.n_tokens = 1;
-    t.tokens = &token;
-    buf_clear(&w->logprobs);
-    if (j->n_logprobs >= 0)
-        wire_logprobs_write(&w->logprobs, r, j->n_logprobs);
+    t.index = (uint32_t)j->n_told;
+    t.n_tokens = (size_t)n;
+    t.tokens = w->token;
+    j->n_told += n;
     t.logprobs = (ProtobufCBinaryData){w->logprobs.len, (uint8_t *)w->logprobs.data};
     pack_field(&w->parts, STEP_TOKENS, &t.base);
 }
@@ -126,6 +137,8 @@ static int check_request(const Request *r, err *e)
         return err_set(e, "no request may have this id");
     if (r->n_tokens > INT_MAX || r->n_prompt > r->n_tokens)
         return err_set(e, "the request has %zu tokens, %u of them prompt", r->n_tokens, r->n_prompt);
+    if (r->n_to_score > r->n_prompt || r->n_scored > r->n_to_score)
+        return err_set(e, "%u of %u tokens of the prompt have been scored", r->n_scored, r->n_to_score);
     if (r->digest.len != 0 && r->digest.len != DIGEST_BYTES)
         return err_set(e, "the request has an adapter's digest of %zu bytes", r->digest.len);
     return 0;
@@ -135,7 +148,7 @@ static int add_with(worker *w, const Request *r, const wire_sampling *how, err *
 {
     adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
     engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? w->key.data : NULL,
-                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .how = how->how,
+                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .n_scored = (int)r->n_scored, .how = how->how,
                         .rules = how->rules};
     return engine_add(w->g, &q, e);
 }
@@ -143,14 +156,21 @@ static int add_with(worker *w, const Request *r, const wire_sampling *how, err *
 /* ADD_LATER: its grammar is being compiled. */
 typedef enum { ADD_FAILED = -1, ADD_DONE, ADD_LATER } add_status;
 
-static add_status add_to_engine(worker *w, const Request *r, int *n_logprobs, err *e)
+static int check_scores(const Request *r, const sampling *how, err *e)
+{
+    uint32_t n = how->n_prompt_logprobs >= 0 && r->n_prompt > 0 ? r->n_prompt - 1 : 0;
+    return r->n_to_score == n ? 0 : err_set(e, "%u tokens of the prompt are to be scored, not %u", n, r->n_to_score);
+}
+
+static add_status add_to_engine(worker *w, const Request *r, work *j, err *e)
 {
     wire_sampling how;
     if (check_request(r, e) || wire_sampling_read(&how, r->how.data, r->how.len, r->max_tokens, e))
         return ADD_FAILED;
-    *n_logprobs = how.how.n_logprobs;
-    grammar_status found = GRAMMAR_READY;
-    if (how.kind != GRAMMAR_NONE)
+    j->n_logprobs = how.how.n_logprobs;
+    j->n_prompt_logprobs = how.how.n_prompt_logprobs;
+    grammar_status found = check_scores(r, &how.how, e) ? GRAMMAR_FAILED : GRAMMAR_READY;
+    if (found == GRAMMAR_READY && how.kind != GRAMMAR_NONE)
         found = grammars_find(w->is.grammars, how.kind, how.grammar, how.n_grammar, &how.rules.grammar, e);
     add_status status = found == GRAMMAR_COMPILING ? ADD_LATER : ADD_FAILED;
     if (found == GRAMMAR_READY && add_with(w, r, &how, e) == 0)
@@ -166,6 +186,7 @@ static void take_cancel(worker *w, uint64_t id)
         return;
     engine_cancel(w->g, id);
     remove_job(w, j);
+    w->is_busy = w->is_busy && !engine_is_idle(w->g);   /* what comes next begins when it comes */
 }
 
 static bool any_waits(const worker *w)
@@ -192,6 +213,7 @@ static void end_probe(worker *w)
     if (w->is_probing)
         engine_cancel(w->g, PROBE);
     w->is_probing = false;
+    w->is_busy = w->is_busy && !engine_is_idle(w->g);
 }
 
 static void take_add(worker *w, const Request *r)
@@ -199,8 +221,8 @@ static void take_add(worker *w, const Request *r)
     err e;
     end_probe(w);
     take_cancel(w, r->id);              /* an older attempt whose end has crossed this on the way */
-    work j = {.id = r->id, .attempt = r->attempt, .n_output = (int)(r->n_tokens - r->n_prompt)};
-    add_status status = add_to_engine(w, r, &j.n_logprobs, &e);
+    work j = {.id = r->id, .attempt = r->attempt, .n_told = (int)(r->n_scored + r->n_tokens - r->n_prompt)};
+    add_status status = add_to_engine(w, r, &j, &e);
     if (status == ADD_FAILED) {
         report_end(w, r->id, r->attempt, OUTCOME__FAILED, e.msg);
         return;
@@ -224,7 +246,7 @@ static void add_waiting(worker *w)
         if (!j->waiting)
             continue;
         Request *r = request__unpack(NULL, j->waiting_bytes, j->waiting);
-        add_status status = add_to_engine(w, r, &j->n_logprobs, &e);
+        add_status status = add_to_engine(w, r, j, &e);
         request__free_unpacked(r, NULL);
         if (status == ADD_LATER)
             continue;
@@ -288,18 +310,23 @@ double worker_may_wait(const worker *w)
     return idle && !any_waits(w) ? HEARTBEAT : idle || w->is_loading ? LOADING : 0;
 }
 
-static void take_event(worker *w, const event *ev)
+/* The first of n events, and those behind it that are told with it. Returns how many. */
+static int take_events(worker *w, const event *ev, int n)
 {
+    int same = 1;
     if (ev->id == PROBE) {
         w->is_probing = ev->kind == EVENT_TOKEN;
-        return;
+        return 1;
     }
     work *j = find_job(w, ev->id);
     CHECK(j);                           /* the engine says nothing of what was cancelled */
     switch (ev->kind) {
+    case EVENT_SCORE:
     case EVENT_TOKEN:
-        report_token(w, j, &ev->drawn);
-        return;
+        while (same < n && ev[same].id == ev->id && ev[same].kind == ev->kind)
+            same++;
+        report_tokens(w, j, ev, same);
+        return same;
     case EVENT_FINISHED:
         report_end(w, j->id, j->attempt, ev->why == FINISH_STOP ? OUTCOME__STOP : OUTCOME__LENGTH, NULL);
         break;
@@ -311,6 +338,7 @@ static void take_event(worker *w, const event *ev)
         break;
     }
     remove_job(w, j);
+    return 1;
 }
 
 /* How large the step was, and how long it took. */
@@ -337,8 +365,8 @@ static int run_step(worker *w, err *e)
     engine_stats before = engine_get_stats(w->g);
     if (engine_step(w->g, &events, &n, e))
         return -1;
-    for (int i = 0; i < n; i++)
-        take_event(w, &events[i]);
+    for (int i = 0; i < n;)
+        i += take_events(w, &events[i], n - i);
     engine_stats after = engine_get_stats(w->g);
     w->is_loading = n == 0 && after.n_active == 0;
     measure(w, &before, &after);
@@ -362,6 +390,7 @@ static worker_status send_step(worker *w)
     s.rows = (uint32_t)w->rows;
     s.context = w->context;
     s.micros = (uint64_t)(w->seconds * 1e6);
+    w->told_of_rows = w->rows > 0;
     w->rows = w->context = 0;
     w->seconds = 0;
     size_t n = step__get_packed_size(&s);
@@ -407,6 +436,6 @@ worker_status worker_step(worker *w, err *e)
 {
     if (run_step(w, e))
         return WORKER_FAILED;
-    bool nothing_new = w->is_loading && w->n_seen == w->n_told && w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
+    bool nothing_new = w->is_loading && !w->told_of_rows && w->n_seen == w->n_told && w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
     return nothing_new ? WORKER_GOES_ON : send_step(w);
 }

@@ -2,6 +2,7 @@
 library would say such things."""
 import http.client
 import json
+import os
 import re
 import select
 import shutil
@@ -444,6 +445,23 @@ def test_outputs_are_paid_for(serve):
     assert raw(server.address, "POST", "/v1/completions", json.dumps(request(logprobs=20)))[0] == 200
 
 
+def test_bodies_do_not_end_what_runs(serve):
+    """Strangers hold all the memory there is for bodies: outputs that run have their own."""
+    server = serve("--max-memory", str(12 * MB))
+    stream = dial(server)
+    stream.sendall(post(request(stream=True, max_tokens=900, logprobs=5, ignore_eos=True)))
+    held = [dial(server) for _ in range(8)]
+    for connection in held:
+        connection.sendall(post(large(1800000))[:-1])
+    wait_for(lambda: server.metric("punica_request_memory_bytes") > 7 * MB, "they are there")
+    status, _, body = raw(server.address, "POST", "/v1/completions", json.dumps(request(max_tokens=900, logprobs=20, ignore_eos=True)))
+    assert status == 200, body
+    assert read_all_of_stream(stream).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    for connection in [stream, *held]:
+        connection.close()
+    wait_for(lambda: server.metric("punica_request_memory_bytes") == 0, "it is given back")
+
+
 def test_many_adapters(serve, tmp_path):
     """Listing thousands of adapters holds nobody up."""
     for i in range(20000):
@@ -484,6 +502,31 @@ def test_no_paths_in_errors(serve, tmp_path):
             status, _, answer = raw(server.address, "POST", path, json.dumps(body))
             assert str(tmp_path).encode() not in answer and b"/tmp" not in answer, answer
             assert status == 200 or name.encode() in answer or b"template" in answer, answer
+
+
+def test_one_folder_holds_nobody_up(serve, tmp_path):
+    """Weights that are a FIFO, a device, or far too many: who asks for them is told, or waits; who asks for others does not."""
+    for name in ("sql", "french", "fifo", "fifo2", "zero", "zero2", "sparse", "sparse2"):
+        shutil.copytree(DEMO / "adapters" / ("french" if name == "french" else "sql"), tmp_path / name)
+        weights = tmp_path / name / "adapter_model.safetensors"
+        if "sparse" in name:
+            os.truncate(weights, 1 << 38)
+        elif name not in ("sql", "french"):
+            weights.unlink()
+            os.mkfifo(weights) if "fifo" in name else weights.symlink_to("/dev/zero")
+    server = serve("--model", DEMO / "model", "--name", "demo", "--adapters", tmp_path)
+    waiting = [dial(server) for _ in range(2)]
+    for i, connection in enumerate(waiting):
+        connection.sendall(post(request(model=("sparse", "sparse2")[i])))
+    for name in ("fifo", "fifo2", "zero", "zero2"):
+        status, _, body = raw(server.address, "POST", "/v1/completions", json.dumps(request(model=name)))
+        assert status == 500 and f"adapter {name}: adapter_model.safetensors is not a regular file" in json.loads(body)["error"]["message"]
+    assert raw(server.address, "POST", "/v1/completions", json.dumps(request(model="french")))[0] == 200
+    assert small_latency(server) < 15
+    for connection in waiting:
+        connection.close()
+    wait_for(lambda: server.metric("punica_live_calls") == 0, "what nobody waits for is dropped")
+    assert len(server.children()) == 1 and "ended" not in server.log()
 
 
 def test_access_log(serve):

@@ -44,6 +44,12 @@ def test_packing_needs_fewer_gpu_hours(simulate):
     assert gpu_hours["packed"] < 0.8 * gpu_hours["spread"] and gpu_hours["packed"] < gpu_hours["dedicated"]
 
 
+def test_projected_steps(punica):
+    """A split model is one GPU to it; that its steps are a projection is said."""
+    done = punica("simulate", "--steps", ROOT / "docs/results/step-70b-8xh200-projected.json", "--gpus", 2, "--hours", 0.02, "--packed-only")
+    assert done.returncode == 0 and "steps: PROJECTION: llama2-70b" in done.stdout, done.stderr
+
+
 def test_the_seed_decides(simulate):
     args = ["--gpus", 4, "--hours", 0.01]
     first, again, other = simulate(*args), simulate(*args), simulate(*args, "--seed", 1)

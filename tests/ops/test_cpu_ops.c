@@ -867,6 +867,18 @@ static void logprobs_on(backend *be)
             likelier += l[j] > l[out.top[i].token] || (l[j] == l[out.top[i].token] && j < out.top[i].token);
         assert_int_equal(likelier, i);
     }
+    s.given = true;             /* whatever else is asked for */
+    s.temperature = 1;
+    for (s.token = 0; s.token < x.cols; s.token += 997) {
+        sample_result given = sample_one(be, &x, s);
+        int rank = 1;
+        for (int i = 0; i < x.cols; i++)
+            rank += l[i] > l[s.token];
+        assert_true(given.token == s.token && given.rank == rank && fabs(given.logprob - (l[s.token] - log(sum))) < 1e-5);
+        assert_memory_equal(given.top, out.top, sizeof out.top);
+    }
+    s.given = false;
+    s.temperature = 0;
     x.cols = 2;
     s.n_banned = 0;
     out = sample_one(be, &x, s);

@@ -973,6 +973,11 @@ static sample_spec random_spec(int vocab, int *lists)
                 mask[i >> 5] |= 1u << (i & 31);
         s.mask = mask;
     }
+    if (below(5) == 0) {
+        s.given = true;
+        s.token = below(vocab);
+        s.n_logprobs = s.n_logprobs < 0 ? 0 : s.n_logprobs;
+    }
     return s;
 }
 
@@ -987,6 +992,7 @@ static void compare_sample(const backend *be, const sample_spec *s, const sample
     if (want->token < 0 || s->n_logprobs < 0)
         return;
     assert_true(fabs((double)got->logprob - want->logprob) < 2e-5 * (1 + fabs((double)want->logprob)));
+    assert_int_equal(got->rank, want->rank);
     for (int i = 0; i < s->n_logprobs && i < MAX_LOGPROBS; i++) {
         assert_int_equal(got->top[i].token, want->top[i].token);
         if (want->top[i].token >= 0)
@@ -1096,10 +1102,13 @@ static void comm_on(backend *be)
     }
 }
 
-/* One rank is all that one GPU can have: the sum is the part itself. */
+/* One rank is all that one GPU can have: the sum is the part itself. Not under a sanitizer, which reports NCCL's own way to find out
+ * which of its kernels a GPU can run. */
 static void nccl_on(backend *be)
 {
     err e;
+    if (quick)
+        return;
     comm *sum = comm_nccl_new(&be, 1, &e);
     if (!sum) {
         printf("NCCL is not tested: %s\n", e.msg);

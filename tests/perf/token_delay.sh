@@ -1,5 +1,5 @@
 #!/bin/sh
-# How long a token takes from its worker to its client: tests/perf/token_delay.sh [STREAMS] [TOKENS] [options of punica serve]
+# How long a token takes from its worker to its client, how many come in a second, and what they cost: tests/perf/token_delay.sh [STREAMS] [TOKENS] [options of punica serve]
 # Builds its two helpers with cc into a folder of its own, serves the demo model with one worker on one thread.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -19,4 +19,13 @@ until address=$(sed -n "s,^punica serves on http://,,p" "$work/banner" 2>/dev/nu
     kill -0 $server || exit 1
     sleep 0.05
 done
+# Seconds of CPU that a process has taken, all its threads.
+cpu() {
+    cat /proc/"$1"/task/*/schedstat | awk '{s += $1} END {print s / 1e9}'
+}
+worker=$(cat /proc/$server/task/$server/children)
+worker=${worker%% *}
+before="$(date +%s.%N) $(cpu $server) $(cpu "$worker")"
 "$work/token_delay" "${address%:*}" "${address#*:}" "$streams" "$tokens" "$work/steps"
+echo "$before $(date +%s.%N) $(cpu $server) $(cpu "$worker")" | awk -v n=$((streams * tokens)) \
+    '{printf "%.0f tokens/s; CPU a token: serve %.2f us, worker %.1f us\n", n / ($4 - $1), ($5 - $2) / n * 1e6, ($6 - $3) / n * 1e6}'

@@ -141,7 +141,7 @@ static inline float *golden_run(golden_set *g)
     }
     b.n_out = g->n_rows;
     b.out_row = out_row;
-    forward *f = forward_new(g->m, &(forward_limits){g->n_rows, g->n_rows, g->kv.n_pages, g->kv.page_len, 3 * LORA_MAX_RANK, golden_kv}, &e);
+    forward *f = forward_new(g->m, &(forward_limits){g->n_rows, g->n_rows, g->n_rows, g->kv.n_pages, g->kv.page_len, 3 * LORA_MAX_RANK, golden_kv}, &e);
     if (!f)
         fail_msg("%s", e.msg);
     size_t bytes = (size_t)g->n_rows * (size_t)g->m->config.vocab * sizeof(float);

@@ -312,7 +312,7 @@ static void the_last_token_needs_nothing(void **state)
         start((admission_limits){4, 1, 256}, 2, 4);
         add(0, 0, NULL, 31);
         admission_admit(a, false);
-        item[0].n_done = 31;
+        item[0].n_done = 32;
         item[0].n_tokens = 33 - in_flight;
         item[0].in_flight = in_flight;
         item[0].limit = 33;

@@ -21,7 +21,7 @@ static batch_item random_item(uint64_t seed, int i, int n_rows)
         pages[i][k] = i * 10 + k;
     int which = (int)(rng_u64(seed, (uint64_t)i) % 5);
     return (batch_item){.owner = &kvs[i], .token = tokens[i], .n_rows = n_rows, .position = i, .kv = &kvs[i],
-                        .lora = which == 4 ? NULL : &adapters[which], .place = 10 - which, .wants_logits = rng_u64(seed, 50 + (uint64_t)i) % 3 != 0};
+                        .lora = which == 4 ? NULL : &adapters[which], .place = 10 - which, .n_out = (int)(rng_u64(seed, 50 + (uint64_t)i) % 3) % (n_rows + 1)};
 }
 
 static void check_rows(const batch *b, const batch_item *it, int seq, int *row, int *out)
@@ -36,8 +36,8 @@ static void check_rows(const batch *b, const batch_item *it, int seq, int *row, 
             seg++;
         assert_ptr_equal(b->segs.lora[seg], it->lora);
     }
-    if (it->wants_logits)
-        assert_int_equal(b->out_row[(*out)++], *row - 1);
+    for (int i = it->n_out; i > 0; i--)
+        assert_int_equal(b->out_row[(*out)++], *row - i);
 }
 
 /* Adapters are in the order of their places (not of their addresses), the base model is last. Each adapter has at most

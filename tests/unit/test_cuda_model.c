@@ -13,15 +13,16 @@
 
 /* How far a logit may be off, in parts of the row's largest, and how far all of them in the mean. These models
  * have random weights, which carry rounding further than trained ones do. A number of an FP8 KvCache that is rounded the other
- * way than the CPU's is a sixteenth off. */
+ * way than the CPU's is a sixteenth off, and the coarser the GPU's type the more are; on the CPU an FP8 KvCache by itself changes these
+ * models' logits by 0.05 to 0.11 in the mean. */
 static double tolerance(dtype act)
 {
-    return (act == DTYPE_F16 ? 0.02 : 0.15) * (golden_kv == KV_FP8 ? 4 : 1);
+    return act == DTYPE_F16 ? golden_kv == KV_FP8 ? 0.3 : 0.02 : golden_kv == KV_FP8 ? 0.6 : 0.15;
 }
 
 static double mean_tolerance(dtype act)
 {
-    return (act == DTYPE_F16 ? 0.004 : 0.03) * (golden_kv == KV_FP8 ? 4 : 1);
+    return act == DTYPE_F16 ? golden_kv == KV_FP8 ? 0.045 : 0.004 : golden_kv == KV_FP8 ? 0.08 : 0.03;
 }
 
 /* Logits of every position by the CPU. */
@@ -234,10 +235,14 @@ static void check_engine(const char *dir, const char *family)
     backend_close(be);
 }
 
-/* Split over 1, 2, 3 and 4 ranks, those that can be; whole, and over 2, with an FP8 KvCache as well. */
+/* Split over 1, 2, 3 and 4 ranks, those that can be; whole, and over 2, with an FP8 KvCache as well. PUNICA_TEST_SPLIT names one of
+ * these six by its number, from 0. */
 static void each_split(void (*check)(const char *dir, const char *family))
 {
+    const char *only = getenv("PUNICA_TEST_SPLIT");
     for (int i = 0; i < (getenv("PUNICA_TEST_QUICK") ? 2 : 6); i++) {
+        if (only && atoi(only) != i)
+            continue;
         tp = i < 4 ? i + 1 : i - 3;
         golden_kv = i < 4 ? KV_PLAIN : KV_FP8;
         printf("over %d ranks%s:\n", tp, golden_kv == KV_FP8 ? ", KvCache in FP8" : "");

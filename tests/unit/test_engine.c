@@ -14,7 +14,12 @@
 
 enum { N_ADAPTERS = 5, N_REQUESTS = 24, MAX_LEN = 160, VOCAB = 96 };
 
-typedef struct { int token[MAX_LEN], n_tokens, n_prompt, evictions; bool finished, failed; finish_reason why; } track;
+typedef struct {
+    int token[MAX_LEN], n_tokens, n_prompt, evictions, n_scored;
+    sample_result score[MAX_LEN];       /* [n_scored] of the prompt's tokens behind the first */
+    bool finished, failed;
+    finish_reason why;
+} track;
 
 static backend *be;
 static model *m;
@@ -104,6 +109,8 @@ static sampling how_of(int i)
     s.repetition_penalty = penalties && i % 5 == 2 ? 1.3f : 1;
     s.frequency_penalty = penalties && i % 7 == 3 ? 0.5f : 0;
     s.seed = (uint64_t)i;
+    s.n_prompt_logprobs = i % 5 == 1 ? 3 : -1;
+    s.max_tokens = i % 10 == 1 ? 0 : s.max_tokens;      /* nothing but scores */
     return s;
 }
 
@@ -112,7 +119,7 @@ static int add(engine *g, int i, const track *t, err *e)
     char name[16];
     snprintf(name, sizeof name, "%d", i % 6);
     engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = i % 6 == 5 ? NULL : name, .token = t->token,
-                        .n_tokens = t->n_tokens, .n_prompt = t->n_prompt, .how = how_of(i)};
+                        .n_tokens = t->n_tokens, .n_prompt = t->n_prompt, .n_scored = t->n_scored, .how = how_of(i)};
     return engine_add(g, &r, e);
 }
 
@@ -122,6 +129,11 @@ static void take(engine *g, track *all, const event *ev)
     track *t = &all[ev->id];
     assert_false(t->finished || t->failed);
     switch (ev->kind) {
+    case EVENT_SCORE:
+        assert_int_equal(ev->drawn.token, t->token[t->n_scored + 1]);
+        assert_int_equal(t->n_tokens, t->n_prompt);
+        t->score[t->n_scored++] = ev->drawn;
+        break;
     case EVENT_TOKEN:
         t->token[t->n_tokens++] = ev->drawn.token;
         break;
@@ -167,6 +179,7 @@ static void run_each_alone(track *all)
         assert_int_equal(add(g, i, &all[i], &e), 0);
         run_all(g, all);
         assert_true(all[i].finished);
+        assert_int_equal(all[i].n_scored, how_of(i).n_prompt_logprobs < 0 ? 0 : all[i].n_prompt - 1);
         engine_free(g);
     }
 }
@@ -206,6 +219,8 @@ static int run_staggered(const track *expect, int max_batch, int max_prefills, i
         assert_true(all[i].finished);
         assert_int_equal(all[i].n_tokens, expect[i].n_tokens);
         assert_memory_equal(all[i].token, expect[i].token, (size_t)expect[i].n_tokens * sizeof(int));
+        assert_int_equal(all[i].n_scored, expect[i].n_scored);
+        assert_memory_equal(all[i].score, expect[i].score, (size_t)expect[i].n_scored * sizeof *expect[i].score);
         evictions += all[i].evictions;
     }
     engine_free(g);

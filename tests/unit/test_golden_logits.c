@@ -1,9 +1,11 @@
-/* test_golden_logits.c - logits against float32 Transformers + PEFT
+/* test_golden_logits.c - logits, and scores of prompts, against float32 Transformers + PEFT
  *
  * For every family under golden/models: all its sequences, of the base and of every adapter, as one
- * batch of prefills; the logits at the recorded positions must agree to 1e-4 of the largest. */
+ * batch of prefills; the logits at the recorded positions must agree to 1e-4 of the largest. The same
+ * sequences as prompts that the engine scores, in chunks: the logprobs of the tokens behind these positions. */
 #include <math.h>
 
+#include "engine/engine.h"
 #include "golden.h"
 
 static int base64_value(int c)
@@ -70,8 +72,110 @@ static void logits_agree_with_transformers(void **state)
     golden_each_family(check_family);
 }
 
+/* Scores of one sequence, by the place of the token. */
+typedef struct { sample_result *at; int n; } scores;
+
+static lora *load_golden(void *ctx, const char *name, err *e)
+{
+    (void)e;
+    return golden_adapter(ctx, name);
+}
+
+static engine *score_all(golden_set *g, scores *of)
+{
+    err e;
+    engine_options o = engine_options_default();
+    o.max_prefills = 2;
+    o.prefill_rows = 24;
+    o.n_pages = 1024;
+    o.adapters = (adapter_source){.load = load_golden, .ctx = g};
+    engine *on = engine_new(g->m, &o, &e);
+    assert_non_null(on);
+    for (int i = 0; i < g->n; i++) {
+        engine_request r = {.id = (uint64_t)i, .adapter = g->at[i].adapter, .token = g->at[i].token, .n_tokens = g->at[i].n_tokens,
+                            .n_prompt = g->at[i].n_tokens, .how = sampling_default()};
+        r.how.n_prompt_logprobs = 3;
+        r.how.max_tokens = 0;
+        of[i] = (scores){.at = XNEW_ARRAY(sample_result, (size_t)g->at[i].n_tokens), .n = 1};
+        assert_int_equal(engine_add(on, &r, &e), 0);
+    }
+    while (!engine_is_idle(on)) {
+        const event *ev;
+        int n;
+        assert_int_equal(engine_step(on, &ev, &n, &e), 0);
+        for (int i = 0; i < n; i++)
+            if (ev[i].kind == EVENT_SCORE)
+                of[ev[i].id].at[of[ev[i].id].n++] = ev[i].drawn;
+            else
+                assert_int_equal(ev[i].kind, EVENT_FINISHED);
+    }
+    return on;
+}
+
+static double logprob_of(const float *logits, int n, int token)
+{
+    double max = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++)
+        max = fmax(max, (double)logits[i]);
+    for (int i = 0; i < n; i++)
+        sum += exp((double)logits[i] - max);
+    return (double)logits[token] - max - log(sum);
+}
+
+/* What is said of a token, by the logits that the reference has before it. */
+static void check_score(const sample_result *got, const float *want, int vocab, int token)
+{
+    int above = 1, close = 0;
+    for (int i = 0; i < vocab; i++) {
+        above += (double)want[i] > (double)want[token] + 1e-3;
+        close += fabs((double)want[i] - (double)want[token]) <= 1e-3;
+    }
+    assert_int_equal(got->token, token);
+    assert_true(fabs((double)got->logprob - logprob_of(want, vocab, token)) < 1e-3);
+    assert_true(got->rank >= above && got->rank <= above + close);
+    for (int k = 0; k < 3; k++)
+        assert_true(fabs((double)got->top[k].logprob - logprob_of(want, vocab, got->top[k].token)) < 1e-3);
+    assert_true(got->rank > 3 || got->top[got->rank - 1].logprob == got->logprob);
+}
+
+static void check_scores(const char *dir, const char *family)
+{
+    backend *be = backend_cpu_new(2);
+    golden_set g = golden_open(be, dir);
+    scores *of = XNEW_ARRAY(scores, (size_t)g.n);
+    engine *on = score_all(&g, of);
+    int vocab = g.m->config.vocab, n = 0;
+    for (int i = 0; i < g.n; i++) {
+        const json_t *recorded = json_object_get(g.at[i].doc, "logits");
+        assert_int_equal(of[i].n, g.at[i].n_tokens);
+        for (size_t k = 0; k < json_array_size(recorded); k++) {
+            const json_t *at = json_array_get(recorded, k);
+            int behind = (int)json_integer_value(json_object_get(at, "position")) + 1;
+            float *want = decode_floats(json_string_value(json_object_get(at, "values_b64")), vocab);
+            if (behind < g.at[i].n_tokens) {
+                check_score(&of[i].at[behind], want, vocab, g.at[i].token[behind]);
+                n++;
+            }
+            free(want);
+        }
+        free(of[i].at);
+    }
+    printf("%s: %d scores\n", family, n);
+    assert_true(n > 0);
+    free(of);
+    engine_free(on);
+    golden_close(&g);
+    be->ops->free(be);
+}
+
+static void scores_agree_with_transformers(void **state)
+{
+    (void)state;
+    golden_each_family(check_scores);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(logits_agree_with_transformers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(logits_agree_with_transformers), cmocka_unit_test(scores_agree_with_transformers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

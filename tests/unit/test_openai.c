@@ -44,7 +44,7 @@ static void test_defaults(void **state)
     assert_true(r.how.n_logprobs == 0 && !r.has_seed && !r.stream && r.n_stops == 0);
     api_request_deinit(&r);
     expect_ok(true, "{\"model\": \"sql\", \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}");
-    assert_int_equal(r.max_tokens, 0);
+    assert_int_equal(r.max_tokens, -1);
     api_request_deinit(&r);
 }
 
@@ -151,7 +151,16 @@ static void test_logprobs(void **state)
     expect_error(true, CHAT "\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs");
     expect_error(false, TEXT "\"logprobs\":true}", 400, "logprobs");
     expect_error(false, TEXT "\"logprobs\":21}", 400, "logprobs");
-    expect_error(false, TEXT "\"logprobs\":1,\"echo\":true}", 400, "echo");
+    expect_ok(false, TEXT "\"logprobs\":1,\"echo\":true,\"max_tokens\":0}");
+    assert_true(r.how.n_logprobs == 2 && r.how.n_prompt_logprobs == 2 && r.prompt_logprobs == -1 && r.max_tokens == 0);
+    api_request_deinit(&r);
+    expect_ok(false, TEXT "\"logprobs\":1,\"echo\":true,\"prompt_logprobs\":5}");
+    assert_true(r.how.n_logprobs == 2 && r.how.n_prompt_logprobs == 6 && r.prompt_logprobs == 5);
+    api_request_deinit(&r);
+    expect_ok(true, CHAT "\"prompt_logprobs\":0,\"max_tokens\":0}");
+    assert_true(r.how.n_logprobs == 0 && r.how.n_prompt_logprobs == 1 && r.prompt_logprobs == 0);
+    api_request_deinit(&r);
+    expect_error(false, TEXT "\"prompt_logprobs\":1,\"stream\":true}", 400, "prompt_logprobs");
 }
 
 /* What the output must be, by each of its names; how.grammar is the text, or JSON without blanks. */
@@ -207,7 +216,7 @@ static void test_errors_name_the_field(void **state)
         {"response_format", "{\"type\": \"json_schema\", \"json_schema\": {\"name\": \"x\"}}"}, {"guided_regex", "7"}, {"guided_grammar", "{}"},
         {"guided_json_object", "1"}, {"grammar", "[]"}, {"structured_outputs", "[]"}, {"structured_outputs", "{}"},
         {"structured_outputs", "{\"structural_tag\": \"x\"}"}, {"structured_outputs", "{\"regex\": \"a\", \"json\": {}}"},
-        {"tools", "[{}]"}, {"lora", "[{\"id\": 0, \"scale\": 1}]"}, {"prompt_logprobs", "0"}, {"use_beam_search", "true"},
+        {"tools", "[{}]"}, {"lora", "[{\"id\": 0, \"scale\": 1}]"}, {"prompt_logprobs", "-1"}, {"prompt_logprobs", "21"}, {"use_beam_search", "true"},
         {"skip_special_tokens", "false"}, {"return_tokens_as_token_ids", "true"}, {"mirostat", "2"}, {"typical_p", "0.5"}, {"tfs_z", "0.5"},
         {"xtc_probability", "0.5"}, {"dry_multiplier", "1"}, {"logits_processors", "[\"x\"]"}, {"guided_whitespace_pattern", "\"x\""}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

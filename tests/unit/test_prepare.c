@@ -95,6 +95,30 @@ static void test_prepare(void **state)
     expect_error(false, "{", "-");
 }
 
+static bool is_at_once(bool is_chat, const char *body)
+{
+    prepared *p = prepare_at_once(&tools, is_chat, body, strlen(body));
+    prepared_free(p);
+    return p != NULL;
+}
+
+/* Who may write an adapter's folder decides how long its template takes: that is nothing for the loop. */
+static void test_at_once(void **state)
+{
+    (void)state;
+    const char *question = "{\"model\":\"own\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}]}";
+    assert_true(is_at_once(true, question));
+    assert_true(is_at_once(true, "{"));
+    put("chat_template.jinja", "{{ messages[0].content }}");
+    assert_false(is_at_once(true, question));
+    assert_true(is_at_once(false, "{\"model\":\"own\",\"prompt\":[5]}"));
+    assert_true(is_at_once(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}]}"));
+    assert_false(is_at_once(false, "{\"model\":\"m\",\"prompt\":[5],\"guided_regex\":\"a\"}"));
+    char *path = xasprintf("%s/own/chat_template.jinja", adapters);
+    remove(path);
+    free(path);
+}
+
 /* What a conversation's tokens say, or the error. */
 static void expect_text(const char *body, const char *want)
 {
@@ -252,7 +276,7 @@ static void test_thread(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prepare), cmocka_unit_test(test_adapter_template),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prepare), cmocka_unit_test(test_at_once), cmocka_unit_test(test_adapter_template),
 cmocka_unit_test(test_special_tokens),
                                        cmocka_unit_test(test_many_adapters), cmocka_unit_test(test_conversation),
                                        cmocka_unit_test(test_thread)};

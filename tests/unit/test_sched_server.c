@@ -306,6 +306,26 @@ static void a_step_becomes_one_message(void **state)
     assert_int_equal(r->ends[0]->why, END_REASON__BY_LENGTH);
 }
 
+/* Tokens that are not the next ones end no request: the link is given up, and who was there goes on when it is back. */
+static void what_cannot_be_costs_the_link(void **state)
+{
+    scene *s = *state;
+    send_gpu_up(s, 0, 1, 4);
+    submit(s, 1);
+    submit(s, 2);
+    UNTIL(s->loop, s->run.n_got == 2);
+    const Request *all[] = {added(s, 0), added(s, 1)};
+    send_step(s, 2, all, 2);
+    UNTIL(s->loop, s->front.n_got == 1);
+    send_step(s, 2, all, 1);                    /* the first token of 1 once more */
+    UNTIL(s->loop, s->run.n_down == 1 && s->run.is_up);
+    send_gpu_up(s, 0, 2, 4);
+    UNTIL(s->loop, s->run.n_got == 3);
+    assert_int_equal(added(s, 2)->id, 1);
+    assert_int_equal(added(s, 2)->n_tokens, 4); /* with the token that it has */
+    assert_int_equal(s->front.n_got, 1);        /* which nobody has been told of twice */
+}
+
 /* Everything that a lost GPU had goes to the other in one message. */
 static void what_one_event_causes_is_one_message_per_gpu(void **state)
 {
@@ -471,7 +491,7 @@ static void steps_of_gpus_that_are_not_there_are_ignored(void **state)
     const Request r = {.id = 1, .attempt = 1}, *of[] = {&r};
     send_step(s, 1, of, 1);
     send_gpu_up(s, 0, 1, 4);
-    send_step(s, 1, of, 1);
+    send_step(s, 0, of, 1);
     submit(s, 1);
     UNTIL(s->loop, s->run.n_got == 1);
     assert_int_equal(s->front.n_got, 0);
@@ -542,6 +562,7 @@ int main(void)
         TEST(a_request_that_is_too_large_for_a_message_hurts_its_frontend_only),
         TEST(frontends_are_told_how_many_gpus_there_are),
         TEST(a_step_becomes_one_message),
+        TEST(what_cannot_be_costs_the_link),
         TEST(what_one_event_causes_is_one_message_per_gpu),
         TEST(a_cancel_reaches_the_gpu),
         TEST(a_frontend_that_goes_takes_its_requests_along),

@@ -12,7 +12,7 @@
 enum { N_GPUS = 6 };
 
 /* What the random history knows of one GPU's worker: commands on their way, and whom it runs. */
-typedef struct { bool add; uint64_t id; uint32_t attempt; int n_output, max_tokens; } on_its_way;
+typedef struct { bool add; uint64_t id; uint32_t attempt; int n_output, max_tokens; } on_its_way;   /* with what is scored of the prompt */
 typedef struct { bool up; on_its_way sent[NAIVE_SENT]; int n_sent, n_seen; on_its_way runs[NAIVE_REQUESTS]; int n_runs; } worker;
 
 typedef struct {
@@ -39,8 +39,8 @@ static void pass_on(void *ctx, const command *c)
         return;
     worker *w = &h->worker[c->gpu];
     assert_true(w->up && w->n_sent < NAIVE_SENT);
-    w->sent[w->n_sent++] = (on_its_way){c->kind == COMMAND_ADD, c->id, c->attempt, c->what ? c->what->n_tokens - c->what->n_prompt : 0,
-                                        c->what ? c->what->max_tokens : 0};
+    w->sent[w->n_sent++] = (on_its_way){c->kind == COMMAND_ADD, c->id, c->attempt, c->what ? c->what->n_scored + c->what->n_tokens - c->what->n_prompt : 0,
+                                        c->what ? c->what->n_to_score + c->what->max_tokens : 0};
 }
 
 static void worker_take_in(worker *w)
@@ -92,7 +92,7 @@ static void random_report(history *h, int gpu)
     p.n_seen = (uint64_t)w->n_seen;
     int n_pages = h->model->gpu[gpu].info.n_pages;
     p.pages_free = draw(h, 6) == 0 ? draw(h, 7) - 6 : draw(h, n_pages + 1);
-    scheduler_report(h->real, h->now, gpu, &p);
+    w->up = scheduler_report(h->real, h->now, gpu, &p);
     naive_report(h->model, h->now, gpu, &p);
 }
 
@@ -110,6 +110,10 @@ static void random_submit(history *h, int frontend)
         token[i] = draw(h, 100);
     if (w.n_tokens - w.n_prompt > w.max_tokens)
         w.n_tokens = w.n_prompt + w.max_tokens;
+    if (w.n_prompt > 1 && draw(h, 3) == 0) {
+        w.n_to_score = w.n_prompt - (draw(h, 30) ? 1 : 0);
+        w.n_scored = w.n_tokens > w.n_prompt ? w.n_to_score - (draw(h, 30) == 0) : draw(h, w.n_to_score + 1);
+    }
     scheduler_submit(h->real, h->now, frontend, &w);
     naive_submit(h->model, h->now, frontend, &w);
 }

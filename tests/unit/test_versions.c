@@ -33,6 +33,19 @@ static void digests_are_those_of_sha256(void **state)
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
+/* In pieces of so many bytes; how many they were is told, if anybody asks. */
+static int read_version(versions *v, const char *name, size_t piece, int *n_pieces, digest *d, err *e)
+{
+    version_reading *r = versions_begin(v, name);
+    int status, n = 1;
+    for (; (status = versions_read(r, piece, d, e)) > 0; n++)
+        ;
+    version_reading_free(r);
+    if (n_pieces)
+        *n_pieces = n;
+    return status;
+}
+
 static void a_version_is_read_once_and_again_when_files_change(void **state)
 {
     (void)state;
@@ -46,20 +59,29 @@ static void a_version_is_read_once_and_again_when_files_change(void **state)
     versions *v = versions_new(models);
     digest d, again, abc;
     assert_false(versions_know(v, "mine", &d));
-    assert_int_equal(versions_read(v, "mine", &d, &e), -1);             /* it has no weights yet */
+    assert_int_equal(read_version(v, "mine", 100, NULL, &d, &e), -1);             /* it has no weights yet */
     write_file(adapter, "adapter_model.safetensors", "bc");
     assert_false(versions_know(v, "mine", &d));
-    assert_int_equal(versions_read(v, "mine", &d, &e), 0);
+    int n_pieces;
+    assert_int_equal(read_version(v, "mine", 1, &n_pieces, &d, &e), 0);
+    assert_int_equal(n_pieces, 3);
     digest_of_parts(&abc, (const digest_part[]){{"abc", 3}}, 1);
     assert_memory_equal(&d, &abc, sizeof d);
     assert_true(versions_know(v, "mine", &again));
     assert_memory_equal(&d, &again, sizeof d);
     write_file(adapter, "adapter_model.safetensors", "other");
     assert_false(versions_know(v, "mine", &again));
-    assert_int_equal(versions_read(v, "mine", &again, &e), 0);
+    assert_int_equal(read_version(v, "mine", 100, NULL, &again, &e), 0);
     assert_memory_not_equal(&d, &again, sizeof d);
     assert_false(versions_know(v, "yours", &d));
-    assert_int_equal(versions_read(v, "yours", &d, &e), -1);
+    assert_int_equal(read_version(v, "yours", 100, NULL, &d, &e), -1);
+    char *weights = path_join(adapter, "adapter_model.safetensors");    /* nobody waits for a FIFO, nor reads a device */
+    assert_int_equal(unlink(weights) | mkfifo(weights, 0600), 0);
+    assert_int_equal(read_version(v, "mine", 100, NULL, &d, &e), -1);
+    assert_non_null(strstr(e.msg, "not a regular file"));
+    assert_int_equal(unlink(weights) | symlink("/dev/zero", weights), 0);
+    assert_int_equal(read_version(v, "mine", 100, NULL, &d, &e), -1);
+    free(weights);
     versions_free(v);
     catalog_free(models);
     char *command = xasprintf("rm -r %s", dir);

@@ -388,6 +388,26 @@ static void a_probe_shows_how_fast_it_is_and_is_nobody_s(void **state)
     stop(s);
 }
 
+/* A worker whose requests were all cancelled has nothing to do, and the time until it has is nobody's step. */
+static void a_step_begins_when_there_is_something_to_do(void **state)
+{
+    scene *s = *state;
+    start(s, 40);
+    send_add(s, &(ask){.id = 1, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 500});
+    while (next_step(s)->n_tokens == 0)
+        continue;
+    send_cancel(s, 1, 1);
+    const Step *step = next_step(s);
+    while (step->n_requests > 0)
+        step = next_step(s);
+    usleep(700000);
+    send_add(s, &(ask){.id = 2, .attempt = 2, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 5});
+    while (step->n_tokens == 0)
+        step = next_step(s);
+    assert_true(step->rows > 0 && step->micros < 500000);
+    stop(s);
+}
+
 static void a_probe_gives_way_to_a_request(void **state)
 {
     scene *s = *state;
@@ -459,6 +479,7 @@ int main(void)
         TEST(a_new_attempt_replaces_the_old),
         TEST(what_cannot_be_served_fails_alone),
         TEST(a_probe_shows_how_fast_it_is_and_is_nobody_s),
+        TEST(a_step_begins_when_there_is_something_to_do),
         TEST(a_probe_gives_way_to_a_request),
         TEST(an_idle_worker_says_that_it_lives),
         TEST(nonsense_on_the_pipe_ends_it),

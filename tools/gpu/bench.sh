@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [fp8] [kv] [tp] [load] [textgen]
+#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [fp8] [kv] [tp] [mask] [load] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- op baselines layer step fp8 kv tp load textgen
+[ $# -gt 0 ] || set -- op baselines layer step fp8 kv tp mask load textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -52,9 +52,11 @@ for what; do
                     --workload none,distinct --csv "$to/kv-llama2-7b-$weights-$kv.csv"
             done
         done
+        for how in stored-auto fp8-fp8; do
+            run kv-llama2-13b-$how bin/punica bench step --device cuda --shape llama2-13b --weights ${how%-*} --kv ${how#*-} --batch 32 \
+                --workload none,distinct --csv "$to/kv-llama2-13b-$how.csv"
+        done
         for kv in auto fp8; do
-            run kv-llama2-13b-fp8-$kv bin/punica bench step --device cuda --shape llama2-13b --weights fp8 --kv $kv --batch 32 --context 512 \
-                --workload none,distinct --csv "$to/kv-llama2-13b-fp8-$kv.csv"
             run kv-llama2-70b-fp8-$kv bin/punica bench step --device cuda --shape llama2-70b --weights fp8 --kv $kv --batch 32 --context 512 \
                 --csv "$to/kv-llama2-70b-fp8-$kv.csv"
         done ;;
@@ -70,7 +72,14 @@ for what; do
         for weights in stored fp8; do
             run tp-share-$weights bin/punica bench step --device cuda --shape llama2-70b/8 --weights $weights --batch 1,8,16,32 --context 512 \
                 --csv "$to/tp-share-$weights.csv"
+        done
+        for tp in 2 4 8; do
+            run comm-$tp bin/punica bench comm --device cuda --tp $tp --csv "$to/comm-$tp.csv"
         done ;;
+    mask) # draws by masks beside others, and what making the masks takes
+        run mask-no bin/punica bench step --device cuda --shape llama3-8b --batch 32 --context 512 --workload none --csv "$to/mask-no.csv"
+        run mask-yes bin/punica bench step --device cuda --shape llama3-8b --batch 32 --context 512 --workload none --masked --csv "$to/mask-yes.csv"
+        run mask-cpu bin/punica bench mask --steps 100 ;;
     load) run load bin/punica bench load --device cuda ;;
     textgen)
         for shape in llama2-7b llama2-13b; do

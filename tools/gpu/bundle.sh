@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 to=${1:-build/gpu-bundle}
 cmake --preset cuda >/dev/null
-cmake --build build/cuda
+cmake --build build/cuda --target punica test_cuda_ops test_cuda_model punica_kernels
 rm -rf "$to"
 mkdir -p "$to/bin" "$to/lib" "$to/data/golden"
 cp build/cuda/punica build/cuda/tests/test_cuda_ops build/cuda/tests/test_cuda_model "$to/bin/"

@@ -3,8 +3,8 @@
 
     tools/gpu/plots.py RESULTS [OUT]        (OUT: RESULTS)
 
-Reads op.csv, baselines.csv, step.csv, layer-*.csv, fp8-*.csv, kv-*.csv and tp-*.csv, those that are there, and writes an SVG for each
-figure of the paper that they hold.
+Reads op.csv, baselines.csv, step.csv, layer-*.csv, fp8-*.csv, kv-*.csv, tp-*.csv, comm-*.csv and projected-*.csv, those that are there,
+and writes an SVG for each figure of the paper that they hold.
 """
 import csv
 import subprocess
@@ -119,6 +119,28 @@ def draw_tp(source, out):
     draw(out / "tp.svg", "ranks on one GPU, F16, context 512", "ranks", "milliseconds a step", curves, "set yrange [0:]\nset xtics 1")
 
 
+def draw_comm(source, out):
+    curves = [(f"{n} ranks, sum and norm", pick(read(source / f"comm-{n}.csv"), "batch", "sum_norm_us"), False) for n in (2, 4, 8)]
+    curves += [(f"{n} ranks, logits", pick(read(source / f"comm-{n}.csv"), "batch", "gather_us"), True, i + 1) for i, n in enumerate((2, 4, 8))]
+    curves.append(("one rank's norm alone", pick(read(source / "comm-8.csv"), "batch", "norm_us"), False))
+    draw(out / "comm.svg", "sums over ranks that share one GPU, rows of 8192, 32000 tokens", "batch", "microseconds", curves,
+         "set logscale xy 2")
+
+
+def draw_projected(source, out):
+    """The paper's last figure: Llama-2-70B, tokens a second at batch 32."""
+    rows, single = read(source / "projected-llama2-70b.csv"), read(source / "kv-llama2-70b-fp8-auto.csv")
+    if not rows:
+        return
+    by = lambda points: [(i + 1, y) for i, w in enumerate(WORKLOADS) for y in points(w)]
+    curves = [(f"8 H200, {form}: PROJECTED", by(lambda w: [y for _, y in pick(rows, "batch", "tokens_per_s", batch=32, weights=form, workload=w)]), True)
+              for form in ("FP8", "F16")]
+    curves.append(("1 H200, FP8: measured", by(lambda w: [32e6 / y for _, y in pick(single, "batch", "us", batch=32, workload=w)]), False))
+    curves.append(("8 A100, F16: the paper, 441 to 446", [(1, 444), (4, 444)], False))
+    draw(out / "projected-llama2-70b.svg", "Llama-2-70B, batch 32, context 512, rank 16", "workload", "tokens a second", curves,
+         'set yrange [0:]\nset xrange [0.8:4.2]\nset xtics ("Distinct" 1, "Uniform" 2, "Skewed" 3, "Identical" 4)')
+
+
 def main():
     source = Path(sys.argv[1])
     out = Path(sys.argv[2] if len(sys.argv) > 2 else source)
@@ -134,6 +156,8 @@ def main():
         draw_decodes(read(source / "fp8-llama2-70b.csv"), "fp8-llama2-70b", "milliseconds", 1e-3, out)
     draw_kv(source, out)
     draw_tp(source, out)
+    draw_comm(source, out)
+    draw_projected(source, out)
     for path in sorted(source.glob("layer-*.csv")):
         draw_decodes(read(path), path.stem, "microseconds", 1, out)
 

@@ -205,6 +205,14 @@ static int choose(const sample_row *r, float max)
     return s->temperature > 0 ? draw(r, z, max) : first_equal(z, max, r->vocab);
 }
 
+static int rank_of(const sample_row *r, int token)
+{
+    int rank = 1;
+    for (int i = 0; i < r->vocab; i++)
+        rank += r->logits[i] > r->logits[token];
+    return rank;
+}
+
 /* From here on the row's logits are those that the mask allows. */
 static void apply_mask(sample_row *r, float *allowed)
 {
@@ -227,6 +235,12 @@ static void sample_item(void *arg, int row, int thread)
     float max = r.k->max(r.logits, r.vocab, 1);
     if (!isfinite(max))
         return;
+    if (r.spec->given) {
+        out->token = r.spec->token;
+        out->rank = rank_of(&r, out->token);
+        fill_logprobs(&r, max, out);
+        return;
+    }
     if (r.spec->mask) {
         apply_mask(&r, r.z + r.vocab);
         max = r.k->max(r.logits, r.vocab, 0);

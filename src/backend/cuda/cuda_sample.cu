@@ -35,6 +35,7 @@ typedef struct {
     int n_bias, biased;         /* tokens, then as many floats */
     int mask;                   /* -1: none */
     int n_logprobs;
+    int given;                  /* the token that is scored in place of a draw; -1: none */
 } row_spec;
 
 typedef struct {
@@ -476,6 +477,16 @@ template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, const
     return mine;
 }
 
+/* 1 and how many tokens are likelier. */
+template <int BLOCKS> static __device__ int rank_of(team_row<BLOCKS> &r, int token)
+{
+    float than = r.logits[token];
+    int n = 0;
+    for (int i = r.from + r.lane; i < r.to; i += 32)
+        n += r.logits[i] > than;
+    return 1 + (int)team_sum(r, (double)__reduce_add_sync(0xffffffffu, n));
+}
+
 /* By the team's first warp. top: the key of the i-th likeliest token in lane i, 0: there is none. */
 template <int BLOCKS>
 static __device__ void write_logprobs(const team_row<BLOCKS> &r, sample_result *out, int token, double log_sum,
@@ -520,10 +531,13 @@ sample_rows(sample_job job)
         r.shared = &shared;
         r.spec = job.spec[row];
         r.z = job.z ? job.z + ((size_t)row * BLOCKS + blockIdx.x) * ids : slice;
-        token = token < 0 ? -1 : choose(r, job.list, key);
+        int given = r.spec.given, rank = 0;
+        if (token >= 0 && given >= 0)
+            rank = rank_of(r, given);
+        token = token < 0 ? -1 : given >= 0 ? given : choose(r, job.list, key);
         if (token >= 0 && r.spec.n_logprobs >= 0) {
             const float *x = r.logits + r.from;
-            if (r.spec.mask >= 0) {
+            if (r.spec.mask >= 0 && given < 0) {
                 __syncthreads();                        /* others may still walk through z */
                 mask_logits(r, job.list);
                 x = r.z + r.from - r.base;
@@ -534,6 +548,8 @@ sample_rows(sample_job job)
             if (r.warp == 0)
                 write_logprobs(r, &job.result[row], token, log_sum, top);
         }
+        if (r.warp == 0 && r.lane == 0)
+            job.result[row].rank = rank;
     }
     if (r.warp == 0 && r.lane == 0)
         job.drawn[row] = job.result[row].token = token;
@@ -669,6 +685,7 @@ static row_spec pack(const sample_spec *s, int vocab, int *list, int *at)
     r.presence_penalty = s->presence_penalty;
     r.frequency_penalty = s->frequency_penalty;
     r.n_logprobs = s->n_logprobs < MAX_LOGPROBS ? s->n_logprobs : MAX_LOGPROBS;
+    r.given = s->given ? s->token : -1;
     r.n_seen = has_penalty(s) ? s->n_seen : 0;
     r.n_banned = s->n_banned;
     r.seen = *at;
