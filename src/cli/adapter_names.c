@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cli/options.h"
 #include "cli/source_args.h"
@@ -143,6 +144,7 @@ static void init_fetch(fetch_args *f)
     *f = (fetch_args){0};
     source_args_init(&f->a);
     f->a.fetch.files_under = "/";       /* who calls this may read what they may read */
+    log_set_level(LOG_WARN);
 }
 
 int adapter_fetch(int argc, char **argv)

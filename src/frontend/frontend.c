@@ -32,6 +32,7 @@ struct frontend {
     tokenizer *t;
     templates *chat;
     versions *versions;
+    held_versions *held;                /* NULL: there is no disk cache */
     grammar_checks *grammars;
     int *eos;
     routes routes;
@@ -86,7 +87,7 @@ static int start_http(frontend *f, const frontend_options *o, err *e)
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
 {
     const dispatch_options d = {.scheduler = o->scheduler, .link = o->link, .max_live = o->max_live, .threads = o->threads,
-                                .patience = o->patience, .context = &f->context};
+                                .patience = o->patience, .context = &f->context, .held = f->held};
     f->routes.calls.at_scheduler = dispatch_new(&f->loop->base, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
@@ -104,8 +105,11 @@ static int load(frontend *f, const frontend_options *o, err *e)
     if (!(f->t = tokenizer_load(o->model_dir, e)) ||
         !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)))
         return -1;
-    if (o->cache)
+    if (o->cache) {
+        if (!(f->held = held_versions_new(o->cache, e)))
+            return err_wrap(e, "--cache");
         add_cache(s->models, o->cache);
+    }
     if (!(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
     f->versions = versions_new(s->models);
@@ -153,6 +157,7 @@ void frontend_free(frontend *f)
     model_list_free(f->routes.list);
     preparer_free(f->routes.calls.preparer);
     templates_free(f->chat);
+    held_versions_free(f->held);
     versions_free(f->versions);
     grammar_checks_free(f->grammars);
     catalog_free(f->routes.calls.models);

@@ -254,6 +254,16 @@ bool disk_cache_pin(const disk_cache *c, const char *id, disk_pin *p)
     return true;
 }
 
+bool disk_cache_pin_digest(const disk_cache *c, const char *digest_hex, disk_pin *p)
+{
+    char *dir = disk_cache_find(c->dir, digest_hex);
+    bool pinned = dir && disk_cache_pin(c, strrchr(dir, '/') + 1, p);
+    if (!pinned)
+        *p = (disk_pin){0};
+    free(dir);
+    return pinned;
+}
+
 void disk_cache_unpin(disk_pin *p)
 {
     if (p->dir)
@@ -361,6 +371,9 @@ static int put_in_place(const disk_cache *c, const char *tree, const char *id, e
 
 int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const char *id, disk_pin *p, err *e)
 {
+    size_t bytes = adapter_files_bytes(tree);
+    if (c->max_bytes && bytes > c->max_bytes)           /* nothing has to go for what does not fit anyway */
+        return err_set(e, "it is %zu bytes, and the disk cache %s has %zu in all", bytes, c->dir, c->max_bytes);
     if (sync_tree(tree, e))
         return -1;
     int lock = lock_all(c, e);

@@ -34,6 +34,7 @@ typedef struct { char *dir; int fd; } disk_pin;
 
 /* Pin the adapter of this id; that is a use of it. False: it is not there. */
 bool disk_cache_pin(const disk_cache *c, const char *id, disk_pin *p);
+bool disk_cache_pin_digest(const disk_cache *c, const char *digest_hex, disk_pin *p);   /* with or without chat template */
 void disk_cache_unpin(disk_pin *p);             /* one that is all zero is none */
 
 /* A folder to fetch into, the caller's alone; the same key, even after a crash, gets the same folder. */

@@ -109,3 +109,19 @@ def test_a_stream_finds_its_weights_whatever_becomes_of_the_name_and_its_worker(
     names(*change)
     os.kill(server.children()[0], signal.SIGKILL)
     assert begun + rest(stream) == long
+
+
+def test_what_a_stream_began_with_stays_on_disk_until_it_has_ended(served):
+    server, client, names = served
+    first = names.add("mine", "sql")
+    long = text(client, "sql", **LONG)
+    stream = ask(client, "mine", stream=True, **LONG)
+    begun = next(stream).choices[0].text
+    names("remove", "mine")
+    room = sum(f.stat().st_size for f in (DEMO / "adapters/french").iterdir()) + 1000
+    other = ("fetch", DEMO / "adapters/french", "--model", DEMO / "model", "--cache-bytes", room)
+    assert "is full" in names.refuses(*other)
+    os.kill(server.children()[0], signal.SIGKILL)
+    assert begun + rest(stream) == long
+    names(*other)
+    assert not (names.cache / first["id"]).exists()

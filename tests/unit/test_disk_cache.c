@@ -138,6 +138,10 @@ static void a_cache_that_is_full_of_what_must_stay_refuses(void **state)
     disk_cache_unpin(&pin[1]);
     disk_cache_unpin(&pin[2]);
     disk_cache_close(c);
+    c = disk_cache_open(dir, 900, &e);
+    assert_int_equal(add(c, 4, id, &pin[0], &e), -1);
+    assert_true(says(&e, "it is 1001 bytes"));
+    disk_cache_close(c);
     drop_dir(dir);
 }
 
