@@ -22,6 +22,20 @@ int source_args_check(source_args *a, err *e)
     return 0;
 }
 
+int source_args_apply(source_args *a, const char *cache, const model_config *base, frontend_options *f, err *e)
+{
+    if (!a->updates)
+        return 0;
+    a->cache = cache;
+    if (!cache)
+        return err_set(e, "--adapter-updates needs --cache DIR");
+    if (source_args_check(a, e))
+        return -1;
+    a->api = (adapter_api_options){.cache = cache, .cache_bytes = a->cache_bytes, .fetch = &a->fetch, .base = base};
+    f->adapter_api = &a->api;
+    return 0;
+}
+
 void source_args_deinit(source_args *a)
 {
     free((void *)a->fetch.allowed);

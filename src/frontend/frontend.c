@@ -112,6 +112,8 @@ static int load(frontend *f, const frontend_options *o, err *e)
     }
     if (!(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
+    if (o->adapter_api && !(f->routes.adapters = adapter_api_new(f->loop->events, o->adapter_api, s->models, e)))
+        return -1;
     f->versions = versions_new(s->models);
     atomic_init(&f->context, o->context);
     s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .grammars = f->grammars = grammar_checks_new(),
@@ -153,6 +155,7 @@ void frontend_free(frontend *f)
     if (f->drain)
         event_free(f->drain);
     dispatch_free(f->routes.calls.at_scheduler);
+    adapter_api_free(f->routes.adapters);
     background_free(f->threads);
     model_list_free(f->routes.list);
     preparer_free(f->routes.calls.preparer);

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "frontend/adapter_api.h"
 #include "net/event_loop.h"
 #include "net/link.h"
 
@@ -23,6 +24,7 @@ typedef struct {
     const char *cache;                  /* a disk cache's folder, whose names are served; may be NULL */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
+    const adapter_api_options *adapter_api;         /* adapters may be changed by HTTP; NULL: they may not */
     const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none */
     int n_keys;
     int context, vocab;                 /* of the model */

@@ -138,7 +138,45 @@ static void ask_for_list(routes *r, http_exchange *x)
     w->asks = model_list_ask(r->list, tell_list, w);
 }
 
-/* What answers. A path that ends with / stands for all that begin with it. */
+struct route;
+static void refuse(routes *r, http_exchange *x, const struct route *to);
+
+/* Changes of adapters come later, too. */
+
+typedef struct { routes *r; http_exchange *x; const char *route; adapter_wish *asked; } adapter_change;
+
+static void tell_changed(void *ctx, int status, const buf *json)
+{
+    adapter_change *w = ctx;
+    send_body(w->r, w->x, w->route, status, JSON_TYPE, json);
+    free(w);
+}
+
+static void on_changer_gone(void *ctx, http_loss why)
+{
+    (void)why;
+    adapter_change *w = ctx;
+    adapter_api_forget(w->r->adapters, w->asked);
+    metrics_count_answer(w->r->calls.counts, w->route, "none", 499);
+    free(w);
+}
+
+static void change_adapter(routes *r, http_exchange *x)
+{
+    const http_head *h = http_exchange_head(x);
+    if (!r->adapters) {
+        refuse(r, x, NULL);
+        return;
+    }
+    adapter_change *w = XNEW(adapter_change);
+    charged_buf body = http_exchange_take_body(x);
+    *w = (adapter_change){.r = r, .x = x, .route = strcmp(h->path, LOAD_PATH) == 0 ? LOAD_PATH : strcmp(h->path, UNLOAD_PATH) == 0 ? UNLOAD_PATH : ADAPTERS_PATH};
+    http_exchange_set_gone(x, on_changer_gone, w);
+    w->asked = adapter_api_ask(r->adapters, h, &body.bytes, http_exchange_client(x), tell_changed, w);
+    charged_buf_free(&body);
+}
+
+/* What answers. A path that ends with / stands for all that begin with it; method NULL: any. */
 static const struct route {
     const char *path, *method;
     int (*get)(routes *r, const char *rest, buf *body, const char **type);      /* returns the status */
@@ -150,6 +188,10 @@ static const struct route {
     {"/v1/chat/completions", "POST", NULL, NULL, true, false},
     {list_route, "GET", NULL, ask_for_list, false, false},
     {"/v1/models/", "GET", get_model, NULL, false, false},
+    {LOAD_PATH, "POST", NULL, change_adapter, false, false},
+    {UNLOAD_PATH, "POST", NULL, change_adapter, false, false},
+    {"/v1/adapters", "GET", NULL, change_adapter, false, false},
+    {ADAPTERS_PATH, NULL, NULL, change_adapter, false, false},
     {"/health", "GET", get_health, NULL, false, true},
     {"/ready", "GET", get_ready, NULL, false, true},
     {"/metrics", "GET", get_metrics, NULL, false, true},
@@ -176,12 +218,12 @@ static bool is_one_of(const char *word, const char *const *words)
 /* What can be got can be asked for its head. */
 static bool takes(const struct route *to, const char *method)
 {
-    return strcmp(method, to->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
+    return !to->method || strcmp(method, to->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
 }
 
 static const char *methods_of(const struct route *to)
 {
-    return strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    return !to->method ? "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" : strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
 }
 
 static void answer_get(routes *r, http_exchange *x, const struct route *to)
@@ -259,7 +301,7 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
         *f = (http_fault){401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
     else if (coding && strcmp(coding, "identity") != 0)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
-    return to && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
+    return to && to->method && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
 }
 
 static void on_fault(void *ctx, http_exchange *x, const http_fault *why)

@@ -2,6 +2,7 @@
 #ifndef PUNICA_FRONTEND_ROUTES_H
 #define PUNICA_FRONTEND_ROUTES_H
 
+#include "frontend/adapter_api.h"
 #include "frontend/api_keys.h"
 #include "frontend/call.h"
 #include "frontend/http_reply.h"
@@ -11,6 +12,7 @@
 typedef struct {
     service calls;
     model_list *list;
+    adapter_api *adapters;                          /* NULL: they are not changed here */
     api_keys keys;                                  /* for all below /v1/ */
     size_t max_body;                                /* bytes of a call's body */
     int64_t created;                                /* seconds since the epoch, for lists of models */

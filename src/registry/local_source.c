@@ -14,34 +14,64 @@
 #include "base/mem.h"
 #include "registry/adapter_files.h"
 
-/* Whether the open file lies under a folder; asked of the file that is open, nobody can change the answer any more. */
+/* Whether a path without links lies under a folder. */
+static bool is_under(const char *path, const char *under)
+{
+    char *root = path_resolve(under);
+    size_t k = root && strcmp(root, "/") != 0 ? strlen(root) : 0;
+    bool is = root && strncmp(path, root, k) == 0 && path[k] == '/';
+    free(root);
+    return is;
+}
+
+/* The same of an open file, and nobody can change the answer any more. */
 static bool lies_under(int fd, const char *under)
 {
-    char link[64], path[PATH_MAX], root[PATH_MAX];
+    char link[64], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
-    if (n < 0 || !realpath(under, root))
-        return false;
-    path[n] = 0;
-    size_t k = strcmp(root, "/") == 0 ? 0 : strlen(root);
-    return strncmp(path, root, k) == 0 && path[k] == '/';
+    path[n < 0 ? 0 : n] = 0;
+    return n > 0 && is_under(path, under);
+}
+
+/* What could not be found may only be told of where files may be taken from. */
+static int tell_missing(const char *path, const char *under, int why, err *e)
+{
+    const char *slash = strrchr(path, '/');
+    char *parent = slash ? xstrndup(path, (size_t)(slash - path) + 1) : xstrdup("."), *folder = path_resolve(parent);
+    char *inside = folder ? path_join(folder, "x") : NULL;
+    bool may = strcmp(under, "/") == 0 || (inside && is_under(inside, under));
+    free(inside);
+    free(folder);
+    free(parent);
+    return may ? err_set(e, "cannot open file:%s: %s", path, strerror(why))
+               : err_set(e, "file:%s is not in the folder that adapters may be taken from", path);
 }
 
 /* A plain file under the folder, or -1. *absent: there is none of this name. */
 static int open_under(const char *path, const char *under, bool *absent, err *e)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    *absent = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
-    if (fd < 0)
-        return err_set(e, "cannot open file:%s: %s", path, strerror(errno));
-    if (!lies_under(fd, under))
+    char *real = path_resolve(path);
+    int why = errno, fd = -1;
+    *absent = !real && (why == ENOENT || why == ENOTDIR);
+    if (!real)
+        return tell_missing(path, under, why, e);
+    if (!is_under(real, under))
+        err_set(e, "file:%s is not in the folder that adapters may be taken from", path);
+    else if ((fd = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)) < 0)
+        err_set(e, "cannot open file:%s: %s", path, strerror(errno));
+    else if (!lies_under(fd, under))
         err_set(e, "file:%s is not in the folder that adapters may be taken from", path);
     else if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         err_set(e, "file:%s is not a plain file", path);
-    else
+    else {
+        free(real);
         return fd;
-    close(fd);
+    }
+    if (fd >= 0)
+        close(fd);
+    free(real);
     return -1;
 }
 

@@ -3,13 +3,17 @@ first, and then "french"; a request is served with the version it began with, wh
 import json
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
+import requests
 from openai import OpenAI
 
 from conftest import ROOT
 from serving import Server
+from test_sources import Site
 
 DEMO = ROOT / "demo"
 SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
@@ -125,3 +129,104 @@ def test_what_a_stream_began_with_stays_on_disk_until_it_has_ended(served):
     assert begun + rest(stream) == long
     names(*other)
     assert not (names.cache / first["id"]).exists()
+
+
+class Http:
+    """http.get(path), http.put(path, json=...) and so on, at one server."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def __getattr__(self, method):
+        return lambda path, **how: requests.request(method, self.url + path, timeout=60, **how)
+
+
+@pytest.fixture
+def updates(punica, tmp_path):
+    """(server, client, http) of a server whose adapters may be changed by HTTP, from the demo's folder."""
+    server = Server("--model", DEMO / "model", "--cache", tmp_path / "cache", "--adapter-updates", "--adapter-files", DEMO / "adapters",
+                    "--allow-network", "127.0.0.1", "--name", "demo", "--threads", "1", "--adapter", f"given={DEMO}/adapters/json")
+    yield server, OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60), Http(server.url)
+    server.end()
+
+
+def load(http, name, path, **more):
+    return http.post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": str(path), **more})
+
+
+def test_adapters_by_http(updates):
+    server, client, http = updates
+    assert http.get("/v1/adapters").json() == {"object": "list", "data": []}
+    got = load(http, "mine", DEMO / "adapters/sql")
+    assert got.status_code == 200 and got.json()["current"] == 1 and got.json()["on_disk"], got.text
+    sql = text(client, "mine")
+    again = load(http, "mine", DEMO / "adapters/french")
+    assert again.status_code == 400 and again.json()["error"]["code"] == "already_loaded"
+    assert load(http, "mine", DEMO / "adapters/french", load_inplace=True).json()["current"] == 2
+    french = text(client, "mine")
+    assert french != sql
+    assert http.put("/v1/adapters/mine", json={"version": 1}).json()["current"] == 1
+    assert text(client, "mine") == sql
+    put = http.put("/v1/adapters/other%20one", json={"source": f"file:{DEMO}/adapters/french"})
+    assert put.status_code == 200 and text(client, "other one") == french
+    assert [a["name"] for a in http.get("/v1/adapters").json()["data"]] == ["mine", "other one"]
+    shown = http.get("/v1/adapters/mine").json()
+    assert [v["version"] for v in shown["versions"]] == [1, 2] and shown["versions"][0]["by"].startswith("127.0.0.1")
+    assert http.post("/v1/unload_lora_adapter", json={"lora_name": "mine"}).status_code == 200
+    with pytest.raises(openai.NotFoundError):
+        text(client, "mine")
+    assert http.get("/v1/adapters/mine").status_code == 404
+    assert http.delete("/v1/adapters/other%20one").json() == {"name": "other one", "removed": True}
+    assert http.delete("/v1/adapters/other%20one").status_code == 404
+    assert server.stop() == 0
+
+
+def test_bad_changes_by_http(updates):
+    server, _, http = updates
+    sql = str(DEMO / "adapters/sql")
+    for name, path, says in (("demo", sql, "does not come from here"), ("given", sql, "does not come from here"), ("../x", sql, "name"),
+                             ("x", "/etc", "not in the folder"), ("x", str(DEMO / "adapters/../model"), "not in the folder"), ("x", "nothing", "must begin with"),
+                             ("x", "http://127.0.0.2:9/x.zip", "not a public address"), ("x", "http://[::1]:9/x.zip", "not a public address"),
+                             ("x", "", "lora_path"), ("", sql, "lora_name"), ("x", sql + "#sha256=" + "0" * 64, "asked for")):
+        got = load(http, name, path)
+        assert got.status_code == 400 and says in got.json()["error"]["message"], (name, path, got.text)
+    for method, path, body, status in (("POST", "/v1/load_lora_adapter", "[]", 400), ("POST", "/v1/load_lora_adapter", "{", 400),
+                                       ("POST", "/v1/unload_lora_adapter", "{}", 400), ("PUT", "/v1/adapters/x", "{}", 400),
+                                       ("PUT", "/v1/adapters/x", '{"version": 0}', 400), ("PUT", "/v1/adapters/x", '{"version": 1}', 404),
+                                       ("POST", "/v1/adapters/x", "{}", 405), ("DELETE", "/v1/adapters", "", 405), ("GET", "/v1/adapters/", "", 404), ("GET", "/v1/load_lora_adapter", "", 405),
+                                       ("GET", "/v1/adapters/..%2f..%2fetc", "", 404)):
+        assert getattr(http, method)(path, data=body).status_code == status, (method, path, body)
+    assert http.get("/v1/adapters").json()["data"] == []
+    assert "model.safetensors" not in load(http, "x", DEMO / "adapters").text
+    assert server.stop() == 0
+
+
+def test_without_the_option_nothing_is_changed(served):
+    server, _, _ = served
+    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
+        assert requests.post(server.url + path, json={"lora_name": "x", "lora_path": str(DEMO / "adapters/sql")}, timeout=60).status_code == 404
+    assert requests.get(server.url + "/v1/adapters/x", timeout=60).status_code == 404
+
+
+def test_a_slow_source_holds_up_nobody(updates):
+    """Five of them, more than there are threads for: others are answered meanwhile, and each ends as it should."""
+    server, client, http = updates
+    go, waiting = threading.Event(), threading.Semaphore(0)
+
+    def halt(handler, data):
+        waiting.release()
+        go.wait(30)
+        handler.whole_or_range(data)
+    files = {f"/{i}/{f.name}": f.read_bytes() for i in range(5) for f in (DEMO / "adapters/sql").iterdir()}
+    site = Site(files, {path: halt for path in files if path.endswith("safetensors")})
+    with ThreadPoolExecutor(5) as pool:
+        loads = [pool.submit(load, http, f"slow{i}", f"{site.url}/{i}") for i in range(5)]
+        for _ in range(4):
+            assert waiting.acquire(timeout=30)
+        assert text(client, "given") and http.get("/v1/adapters").json()["data"] == []
+        with pytest.raises(openai.NotFoundError):
+            text(client, "slow0")
+        go.set()
+        assert [one.result().status_code for one in loads] == [200] * 5
+    assert len(http.get("/v1/adapters").json()["data"]) == 5 and text(client, "slow4")
+    site.end()
