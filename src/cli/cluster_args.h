@@ -74,6 +74,7 @@ typedef struct {
     void *ctx;                  /* of drain */
     credentials *own;           /* read again from `files`; NULL: there are none */
     credential_files files;
+    int (*reload)(void *ctx, err *e);           /* reads more of its files again; NULL: there are none */
     const char *log_file;       /* opened anew; NULL: none */
 } cluster_role;
 

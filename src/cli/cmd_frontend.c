@@ -28,7 +28,6 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
         LISTEN_OPTIONS(&a->at),
-        {"api-key", OPT_LIST, &a->at.keys, "KEY", API_KEY_HELP},
         {"scheduler", OPT_STRING, &f->scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
         {"secret-file", OPT_STRING, &c->secret_file, "FILE", SECRET_HELP},
         TLS_OPTIONS(c),
@@ -76,6 +75,11 @@ static void drain(void *ctx, void (*done)(void *), void *done_ctx)
     frontend_drain(ctx, done, done_ctx);
 }
 
+static int reload(void *ctx, err *e)
+{
+    return frontend_reload(ctx, e);
+}
+
 static int run(arguments *a, err *e)
 {
     event_loop *loop = NULL;
@@ -93,8 +97,9 @@ static int run(arguments *a, err *e)
         f = frontend_new(loop, &a->front, e);
     }
     if (f) {
-        log_info("frontend listens on http://%s", frontend_address(f));
+        log_info("frontend listens on %s://%s", frontend_scheme(f), frontend_address(f));
         a->role.drain = drain;
+        a->role.reload = reload;
         a->role.ctx = f;
         cluster_run(loop->events, &a->role);
     }

@@ -41,7 +41,6 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
         LISTEN_OPTIONS(&a->at),
-        {"api-key", OPT_LIST, &a->at.keys, "KEY", API_KEY_HELP},
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory (the demo)"},
         {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
         {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
@@ -67,7 +66,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     const command_line c = {
         .usage = "punica serve [DIR [--adapters DIR] [--adapter NAME=DIR]...] [--device NAME]... [options]",
         .about = "Serve a base model and its adapters by OpenAI's API. \"model\" in a request names an adapter or the base;\n"
-                 "requests for different ones share each step. Without a model: the demo with its adapters, on the CPU.",
+                 "requests for different ones share each step. Without a model: the demo with its adapters, on the CPU.\n"
+                 "Ctrl-C takes no new requests and waits for those in hand, once more ends at once.",
         .options = options, .n_positional = 1, .n_optional = 1, .positional = &model_dir};
     int status = options_parse(&c, argc, argv, e);
     if (status)
@@ -100,6 +100,9 @@ typedef struct {
     frontend *front;
     runner *run;
     struct event *ready;        /* looks whether all are there */
+    struct event *progress;     /* tells how many requests are left; NULL: it does not drain */
+    double drain_seconds;
+    int n_left;                 /* as it was told */
     const char *failure;        /* borrowed from the runner: there will be no worker; else NULL */
     bool is_demo;
     const served_model *model;  /* borrowed */
@@ -110,9 +113,9 @@ typedef struct {
 static void print_try(const session *s, const char *name)
 {
     const char *prompt = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.";
-    printf("\nTry:\n  curl -s http://%s/v1/completions -H 'Content-Type: application/json' \\\n"
+    printf("\nTry:\n  curl -s %s://%s/v1/completions -H 'Content-Type: application/json' \\\n"
            "    -d '{\"model\": \"%s\", \"prompt\": \"%s\", \"max_tokens\": 120, \"temperature\": 0}'\n",
-           frontend_address(s->front), name, s->is_demo ? prompt : "Once upon a time");
+           frontend_scheme(s->front), frontend_address(s->front), name, s->is_demo ? prompt : "Once upon a time");
 }
 
 static void print_ready(const session *s)
@@ -120,7 +123,7 @@ static void print_ready(const session *s)
     int n;
     char **names = frontend_adapters(s->front, &n);
     const model_config *c = &s->model->config;
-    printf("punica serves on http://%s\n", frontend_address(s->front));
+    printf("punica serves on %s://%s\n", frontend_scheme(s->front), frontend_address(s->front));
     printf("  base      %s (%s, %d tokens of context)\n  adapters  ", s->model->name, c->family, c->max_positions);
     for (int i = 0; i < n; i++)
         printf("%s%s", i == 0 ? "" : i % 12 == 0 ? "\n            " : " ", names[i]);
@@ -208,9 +211,34 @@ static int start(session *s, arguments *a, err *e)
     return 0;
 }
 
+static void tell_progress(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    session *s = ctx;
+    int left = frontend_n_open(s->front);
+    if (left != s->n_left && left > 0)
+        fprintf(stderr, "punica: %d request%s left\n", left, left == 1 ? "" : "s");
+    s->n_left = left;
+}
+
+/* Whoever pressed Ctrl-C is told why it takes a while. */
 static void drain(void *ctx, void (*done)(void *), void *done_ctx)
 {
-    frontend_drain(ctx, done, done_ctx);
+    session *s = ctx;
+    s->n_left = frontend_n_open(s->front);
+    if (s->n_left > 0) {
+        fprintf(stderr, "punica: waiting for %d request%s to end, up to %g s; once more (Ctrl-C) ends at once\n", s->n_left, s->n_left == 1 ? "" : "s",
+                s->drain_seconds);
+        s->progress = event_new(s->loop->events, -1, EV_PERSIST, tell_progress, s);
+        event_add(s->progress, &(struct timeval){.tv_usec = 500000});
+    }
+    frontend_drain(s->front, done, done_ctx);
+}
+
+static int reload(void *ctx, err *e)
+{
+    return frontend_reload(((session *)ctx)->front, e);
 }
 
 static int serve(arguments *a, err *e)
@@ -225,15 +253,17 @@ static int serve(arguments *a, err *e)
     weights_form form = WEIGHTS_STORED;
     if (a->workers.weights)
         weights_form_find(a->workers.weights, &form, e);            /* known: it was checked */
-    session s = {.loop = event_loop_new(), .model = &m, .is_demo = a->demo_model,
+    session s = {.drain_seconds = a->front.drain_seconds, .loop = event_loop_new(), .model = &m, .is_demo = a->demo_model,
                  .weights = weights_name(form, m.config.quant, m.config.type)};
     int status = start(&s, a, e);
     if (status == 0)
-        cluster_run(s.loop->events, &(cluster_role){.drain = drain, .ctx = s.front, .log_file = a->log_file});
+        cluster_run(s.loop->events, &(cluster_role){.drain = drain, .reload = reload, .ctx = &s, .log_file = a->log_file});
     if (s.failure)
         status = err_set(e, "no worker could start: %s", s.failure);
     if (s.ready)
         event_free(s.ready);
+    if (s.progress)
+        event_free(s.progress);
     frontend_free(s.front);
     runner_free(s.run);
     sched_server_free(s.sched);

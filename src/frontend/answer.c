@@ -25,7 +25,7 @@ void answer_echo(answer *a, const buf *prompt)
 {
     buf_add(&a->text, prompt->data, prompt->len);
     if (a->rules->n_to_score == 0)
-        a->end = a->content = a->text.len;
+        a->end = a->text.len;
 }
 
 static void token_free(api_token *t)
@@ -53,7 +53,7 @@ void answer_deinit(answer *a)
     if (a->prompt)
         detokenizer_deinit(&a->prompt_d);
     buf_free(&a->prompt_text);
-    tool_calls_free(&a->calls);
+    output_parts_free(&a->parts);
     free(a->call);
     buf_free(&a->text);
     detokenizer_deinit(&a->d);
@@ -141,41 +141,27 @@ static bool ends_here(answer *a)
     if (a->n_tokens < r->min_tokens || !stop_find(r->stop, r->n_stops, a->text.data, a->end, a->text.len, &at, &behind))
         return false;
     a->state = ANSWER_STOP;
+    a->stop_at = at;
+    a->n_stop = behind - at;
     a->end = at = r->include_stop ? behind : at;
     while (a->n_logprobs > a->logprobs_given && a->logprob[a->n_logprobs - 1].offset >= at)
         logprob_free(&a->logprob[--a->n_logprobs]);
     return true;
 }
 
-/* Ids are made as models expect to see them again: nine letters or digits with Mistral. */
-static void name_call(api_call *c, const answer_rules *r, int number)
+static bool has_parts(const answer_rules *r)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    uint64_t x = rng_u64(r->call_seed, (uint64_t)number);
-    int n = 0;
-    if (r->tools != TOOLS_MISTRAL)
-        n = snprintf(c->id, sizeof c->id, "call_");
-    for (int i = 0; i < 9; i++, x /= 62)
-        c->id[n++] = letters[x % 62];
-    c->id[n] = 0;
+    return r->parts.tools != TOOLS_NONE || r->parts.thinks != THINKS_NOT;
 }
 
-/* After text has come: what of it is content, and which calls it has. */
-static void look_for_calls(answer *a)
+/* After text has come. */
+static void find_parts(answer *a)
 {
-    const answer_rules *r = a->rules;
-    a->content = a->end;
-    if (r->tools == TOOLS_NONE)
+    if (!has_parts(a->rules))
         return;
-    int before = a->calls.n;
-    a->content = tools_find(r->tools, r->tool_name, a->text.data, a->end, a->state != ANSWER_OPEN, &a->calls);
-    a->call = xgrow(a->call, &a->call_cap, (size_t)a->calls.n + 1, sizeof *a->call);
-    for (int i = 0; i < a->calls.n; i++) {
-        a->call[i].name = a->calls.at[i].name;
-        a->call[i].arguments = a->calls.at[i].arguments;
-        if (i >= before)
-            name_call(&a->call[i], r, i);
-    }
+    output_parts_read(&a->parts, &a->rules->parts, a->text.data, a->end, a->state != ANSWER_OPEN);
+    if (a->parts.in == IN_REASONING)
+        a->reasoning_tokens = a->n_tokens;
 }
 
 /* Of what the end brought, replacements for characters that never came. */
@@ -204,7 +190,7 @@ void answer_finish(answer *a, answer_state why)
     if (a->state != ANSWER_OPEN)
         return;
     end_text(a, why);
-    look_for_calls(a);
+    find_parts(a);
 }
 
 static bool is_end(const answer_rules *r, int token)
@@ -220,9 +206,22 @@ static void add_score(answer *a, int token, const Logprobs *p)
     add_prompt_logprob(a, token, p);
     if (++a->n_scored < a->rules->n_to_score)
         return;
-    a->end = a->content = a->text.len;
+    a->end = a->text.len;
     if (a->rules->max_tokens == 0)
         answer_finish(a, ANSWER_LENGTH);
+}
+
+/* Whether it is a token that is hidden in text and says where a part begins or ends: then it is shown to who finds them. */
+static bool add_mark(answer *a, int token)
+{
+    int n;
+    const char *const *marks = output_marks(&n);
+    for (int i = 0; has_parts(a->rules) && i < n; i++)
+        if (a->rules->mark_id[i] > 0 && a->rules->mark_id[i] == token) {
+            buf_add_str(&a->text, marks[i]);
+            return true;
+        }
+    return false;
 }
 
 void answer_add(answer *a, int token, const Logprobs *p)
@@ -246,31 +245,45 @@ void answer_add(answer *a, int token, const Logprobs *p)
     }
     if (r->logprobs)
         add_logprob(a, token, p);
-    if (r->tools != TOOLS_NONE && token == r->mark_id)
-        buf_add_str(&a->text, tools_mark(r->tools));
-    else
+    if (!add_mark(a, token))
         detokenizer_add(&a->d, token, &a->text);
     if (ends_here(a)) {
-        look_for_calls(a);
+        find_parts(a);
         return;
     }
     a->end = stop_safe(r->stop, r->n_stops, a->text.data, a->end, a->text.len);
     if (a->n_tokens >= r->max_tokens)
         answer_finish(a, ANSWER_LENGTH);
     else
-        look_for_calls(a);
+        find_parts(a);
+}
+
+/* The content so far. */
+static size_t content_of(const answer *a, const char **text)
+{
+    bool parts = has_parts(a->rules);
+    *text = !parts ? a->text.data : a->parts.content.data ? a->parts.content.data : "";
+    return parts ? a->parts.content.len : a->end;
+}
+
+static bool calls_go_on(const answer *a)
+{
+    const output_parts *p = &a->parts;
+    return p->n_calls > a->calls_given || (p->n_calls > 0 && p->call[p->n_calls - 1].arguments.len > a->arguments_given);
 }
 
 bool answer_has_news(const answer *a)
 {
-    return a->content > a->given || a->calls.n > a->calls_given || a->state != ANSWER_OPEN;
+    const char *text;
+    return content_of(a, &text) > a->given || a->parts.reasoning.len > a->reasoning_given || calls_go_on(a) || a->state != ANSWER_OPEN;
 }
 
 size_t answer_size(const answer *a)
 {
     enum { PER_TOKEN = sizeof(api_token) + 64 };        /* its text is an allocation of its own */
     size_t top = a->n_logprobs ? (size_t)a->logprob[0].n_top : 0, prompt_top = a->n_prompt > 1 ? (size_t)a->prompt[1].n_top : 0;
-    return a->text.cap + (size_t)a->n_logprobs * (sizeof *a->logprob + (top + 1) * PER_TOKEN) +
+    size_t parts = has_parts(a->rules) ? a->text.cap : 0;
+    return a->text.cap + parts + (size_t)a->n_logprobs * (sizeof *a->logprob + (top + 1) * PER_TOKEN) +
            (size_t)a->n_prompt * (sizeof *a->prompt + (prompt_top + 1) * PER_TOKEN);
 }
 
@@ -278,7 +291,8 @@ size_t answer_size(const answer *a)
 static int n_logprobs_certain(const answer *a)
 {
     int n = a->n_logprobs;
-    while (a->state == ANSWER_OPEN && n > a->logprobs_given && a->logprob[n - 1].offset >= a->content)
+    size_t told = has_parts(a->rules) ? a->parts.at : a->end;
+    while (a->state == ANSWER_OPEN && n > a->logprobs_given && a->logprob[n - 1].offset >= told)
         n--;
     return n;
 }
@@ -286,33 +300,69 @@ static int n_logprobs_certain(const answer *a)
 static const char *finish_of(const answer *a)
 {
     static const char *const names[] = {NULL, "stop", "length"};
-    bool calls = a->state == ANSWER_STOP && a->calls.n > 0 && a->rules->tools != TOOLS_NAMED;
+    bool calls = a->state == ANSWER_STOP && a->parts.n_calls > 0 && a->rules->parts.tools != TOOLS_NAMED;
     return calls ? "tool_calls" : names[a->state];
 }
 
-static api_choice choice_from(const answer *a, size_t from, int first_logprob, int first_call)
+/* Ids are made as models expect to see them again: nine letters or digits with Mistral. */
+static void name_call(api_call *c, const answer_rules *r, int number)
 {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    uint64_t x = rng_u64(r->call_seed, (uint64_t)number);
+    int n = 0;
+    if (r->parts.tools != TOOLS_MISTRAL)
+        n = snprintf(c->id, sizeof c->id, "call_");
+    for (int i = 0; i < 9; i++, x /= 62)
+        c->id[n++] = letters[x % 62];
+    c->id[n] = 0;
+}
+
+/* What there is of calls behind those of which `named` have been named, the last with so much of its arguments. */
+static int list_calls(answer *a, int named, size_t arguments)
+{
+    const output_parts *p = &a->parts;
+    int first = named > 0 && p->call[named - 1].arguments.len > arguments ? named - 1 : named, n = p->n_calls - first;
+    a->call = xgrow(a->call, &a->call_cap, (size_t)n + 1, sizeof *a->call);
+    for (int i = 0; i < n; i++) {
+        int number = first + i;
+        size_t told = number < named ? arguments : 0;
+        const tool_call *c = &p->call[number];
+        a->call[i] = (api_call){.number = number, .goes_on = number < named, .name = c->name, .arguments = c->arguments.data + told,
+                                .n = c->arguments.len - told};
+        name_call(&a->call[i], a->rules, number);
+    }
+    return n;
+}
+
+static api_choice choice_from(answer *a, size_t content, size_t reasoning, int named, size_t arguments, int logprob)
+{
+    const char *text;
+    size_t n = content_of(a, &text);
+    int n_calls = list_calls(a, named, arguments);
     bool scored = a->prompt && !a->prompt_given;
-    size_t end = a->content > from ? a->content : from;
-    return (api_choice){.text = a->text.data + from, .n = end - from, .finish = finish_of(a),
-                        .call = a->call ? a->call + first_call : NULL, .n_calls = a->calls.n - first_call, .first_call = first_call,
-                        .has_logprobs = a->rules->logprobs, .logprob = a->logprob ? a->logprob + first_logprob : NULL,
-                        .n_logprobs = n_logprobs_certain(a) - first_logprob,
+    return (api_choice){.text = text + content, .n = n - content, .finish = finish_of(a), .stop = a->n_stop ? a->text.data + a->stop_at : NULL, .n_stop = a->n_stop,
+                        .reasoning = a->parts.reasoning.data ? a->parts.reasoning.data + reasoning : "",
+                        .n_reasoning = a->parts.reasoning.len - reasoning, .call = a->call, .n_calls = n_calls,
+                        .has_logprobs = a->rules->logprobs, .logprob = a->logprob ? a->logprob + logprob : NULL,
+                        .n_logprobs = n_logprobs_certain(a) - logprob,
                         .prompt = {.at = a->prompt, .n = a->n_prompt, .n_echoed = scored ? a->rules->n_echoed : -1,
                                    .n_listed = scored ? a->rules->n_listed : -1}};
 }
 
 api_choice answer_take(answer *a)
 {
-    api_choice c = choice_from(a, a->given, a->logprobs_given, a->calls_given);
+    const output_parts *p = &a->parts;
+    api_choice c = choice_from(a, a->given, a->reasoning_given, a->calls_given, a->arguments_given, a->logprobs_given);
     a->given += c.n;
-    a->calls_given = a->calls.n;
+    a->reasoning_given += c.n_reasoning;
+    a->calls_given = p->n_calls;
+    a->arguments_given = p->n_calls ? p->call[p->n_calls - 1].arguments.len : 0;
     a->logprobs_given += c.n_logprobs;
     a->prompt_given = true;
     return c;
 }
 
-api_choice answer_all(const answer *a)
+api_choice answer_all(answer *a)
 {
-    return choice_from(a, 0, 0, 0);
+    return choice_from(a, 0, 0, 0, 0, 0);
 }

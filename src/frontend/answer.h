@@ -10,12 +10,13 @@
 #include <stdint.h>
 
 #include "frontend/api_reply.h"
+#include "frontend/output_parts.h"
 #include "frontend/stop.h"
-#include "frontend/tools.h"
 #include "net/wire.pb-c.h"
 #include "text/detokenizer.h"
 
 #define MAX_END_IDS 32
+#define MAX_MARKS 8
 
 /* What ends an output. Borrowed by the answer while it lives. */
 typedef struct {
@@ -27,9 +28,8 @@ typedef struct {
     bool logprobs;
     int n_to_score;             /* the first tokens that come are the prompt's last, with their logprobs */
     int n_echoed, n_listed;     /* api_prompt_logprobs */
-    tools_format tools;         /* how calls of functions are written; TOOLS_NONE: all is text */
-    const char *tool_name;      /* of TOOLS_NAMED */
-    int mark_id;                /* the token of tools_mark(), which is hidden otherwise; -1: none */
+    parts_rules parts;          /* all zero: all is content */
+    int mark_id[MAX_MARKS];     /* output_marks() that are tokens and hidden otherwise; 0: not so */
     uint64_t call_seed;         /* what ids of calls are made of */
     bool include_stop;          /* a stop string is shown */
     bool whole_chars;           /* a character that is cut off by length is left out: what is shown is then the beginning of
@@ -46,12 +46,14 @@ typedef struct {
     answer_state state;
     int n_tokens;
     buf text;                   /* all of it, whole characters */
-    size_t content;             /* how much of what may be taken is no call of a function, nor may become one */
-    size_t given;               /* how much of text has been taken */
-    tool_calls calls;
-    api_call *call;             /* [calls.n] the same as clients are told; names are those of calls */
+    output_parts parts;         /* where the output has any */
+    int reasoning_tokens;       /* of n_tokens */
+    size_t stop_at, n_stop;     /* the stop string that ended it, in text; n_stop 0: none did */
+    size_t given, reasoning_given;      /* how much of content (text, where all is content) and of reasoning has been taken */
+    int calls_given;            /* how many calls have been named, */
+    size_t arguments_given;     /* and how much was told of the last one's arguments */
+    api_call *call;             /* what the last answer_take() or answer_all() told */
     size_t call_cap;
-    int calls_given;
     size_t end;                 /* how much of text may be taken now: an echo, and what no stop string can begin in */
     size_t counted, chars;      /* characters of the first bytes of text */
     api_logprob *logprob;       /* [n_logprobs] one for every token that is shown */
@@ -90,6 +92,6 @@ size_t answer_size(const answer *a);
 
 /* What has become certain since the last call, or everything so far. Pointers hold until the next call. */
 api_choice answer_take(answer *a);
-api_choice answer_all(const answer *a);
+api_choice answer_all(answer *a);
 
 #endif

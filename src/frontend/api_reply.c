@@ -125,8 +125,20 @@ static json_t *choice(const api_head *h, const api_choice *c, const char *name, 
 
 static json_t *usage(const api_usage *u)
 {
-    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->prompt, "completion_tokens",
-                     (json_int_t)u->completion, "total_tokens", (json_int_t)(u->prompt + u->completion));
+    json_t *all = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->prompt, "completion_tokens",
+                            (json_int_t)u->completion, "total_tokens", (json_int_t)(u->prompt + u->completion));
+    if (u->reasoning)
+        json_object_set_new(all, "completion_tokens_details", json_pack("{s:I}", "reasoning_tokens", (json_int_t)u->reasoning));
+    return all;
+}
+
+static json_t *tool_call_of(const api_call *k)
+{
+    json_t *arguments = string_of(k->arguments, k->n);
+    if (k->goes_on)
+        return json_pack("{s:{s:o}}", "function", "arguments", arguments);
+    return json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", k->id, "type", "function", "function", "name", string_of(k->name, strlen(k->name)),
+                     "arguments", arguments);
 }
 
 /* numbered: as a chunk tells it. */
@@ -134,11 +146,9 @@ static json_t *tool_calls_of(const api_choice *c, bool numbered)
 {
     json_t *list = json_array();
     for (int i = 0; i < c->n_calls; i++) {
-        const api_call *k = &c->call[i];
-        json_t *call = json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", k->id, "type", "function", "function", "name", string_of(k->name, strlen(k->name)),
-                                 "arguments", string_of(k->arguments, strlen(k->arguments)));
+        json_t *call = tool_call_of(&c->call[i]);
         if (numbered)
-            json_object_set_new(call, "index", json_integer(c->first_call + i));
+            json_object_set_new(call, "index", json_integer(c->call[i].number));
         json_array_append_new(list, call);
     }
     return list;
@@ -146,11 +156,10 @@ static json_t *tool_calls_of(const api_choice *c, bool numbered)
 
 static json_t *message_of(const api_choice *c)
 {
-    size_t n = c->n;
-    while (c->n_calls && n > 0 && strchr(" \n\r\t", c->text[n - 1]))
-        n--;
-    json_t *content = c->n_calls && n == 0 ? json_null() : string_of(c->text, n);
+    json_t *content = c->n_calls && c->n == 0 ? json_null() : string_of(c->text, c->n);
     json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content", content);
+    if (c->n_reasoning)
+        json_object_set_new(message, "reasoning_content", string_of(c->reasoning, c->n_reasoning));
     if (c->n_calls)
         json_object_set_new(message, "tool_calls", tool_calls_of(c, false));
     return message;
@@ -210,18 +219,36 @@ void api_write_role(buf *out, const api_stream *s, int index)
     end_choice(out, s, NULL);
 }
 
+/* What a chat's chunk tells, each under its name. */
+static void add_delta(buf *out, const api_choice *c)
+{
+    const char *comma = "";
+    buf_add_char(out, '{');
+    if (c->n_reasoning) {
+        buf_add_str(out, "\"reasoning_content\":");
+        json_add_string(out, c->reasoning, c->n_reasoning);
+        comma = ",";
+    }
+    if (c->n) {
+        buf_printf(out, "%s\"content\":", comma);
+        json_add_string(out, c->text, c->n);
+        comma = ",";
+    }
+    if (c->n_calls) {
+        buf_printf(out, "%s\"tool_calls\":", comma);
+        json_add_take(out, tool_calls_of(c, true));
+    }
+    buf_add_char(out, '}');
+}
+
 void api_write_chunk(buf *out, const api_stream *s, const api_choice *c)
 {
     begin_choice(out, s, c->index);
     if (s->chat)
-        buf_add_str(out, c->n > 0 ? "{\"content\":" : "{");
-    if (!s->chat || c->n > 0)
+        add_delta(out, c);
+    else
         json_add_string(out, c->text, c->n);
-    if (s->chat && c->n_calls) {
-        buf_add_str(out, c->n > 0 ? ",\"tool_calls\":" : "\"tool_calls\":");
-        json_add_take(out, tool_calls_of(c, true));
-    }
-    buf_add_str(out, s->chat ? "},\"logprobs\":" : ",\"logprobs\":");
+    buf_add_str(out, ",\"logprobs\":");
     json_add_take(out, logprobs(s->chat, c));
     end_choice(out, s, c->finish);
 }
@@ -258,9 +285,11 @@ void api_write_model(buf *out, const char *name, const char *base, int64_t creat
     json_add_take(out, model(name, base, created, context));
 }
 
-void api_write_models(buf *out, const char *base, char *const *adapter, int n_adapters, int64_t created, int context)
+void api_write_models(buf *out, const char *base, bool with_base, char *const *adapter, int n_adapters, int64_t created, int context)
 {
-    json_t *list = json_pack("[o]", model(base, NULL, created, context));
+    json_t *list = json_array();
+    if (with_base)
+        json_array_append_new(list, model(base, NULL, created, context));
     for (int i = 0; i < n_adapters; i++)
         json_array_append_new(list, model(adapter[i], base, created, context));
     json_add_take(out, json_pack("{s:s, s:o}", "object", "list", "data", list));

@@ -37,26 +37,44 @@ typedef struct {
 } api_prompt_logprobs;
 
 /* What all messages of a call begin with. */
-typedef struct { bool chat; const char *id, *model; int64_t created; } api_head;
+typedef struct {
+    bool chat;
+    const char *id, *model;
+    int64_t created;
+    bool include_usage;         /* of a stream, at its end */
+    const char *repeated;       /* what the answer repeats of its request (api_shape.h); may be NULL */
+} api_head;
 
-/* A function that is called. */
-typedef struct { const char *name, *arguments; char id[24]; } api_call;
+/* A function that is called, or the part of a call that a chunk tells. */
+typedef struct {
+    int number;                 /* in its choice */
+    bool goes_on;               /* id and name have been told, and some of the arguments */
+    char id[24];
+    const char *name;
+    const char *arguments;      /* [n] of a JSON text */
+    size_t n;
+} api_call;
 
 /* A choice, or the part of one that a chunk tells. */
 typedef struct {
     int index;
     const char *text;           /* [n] */
     size_t n;
+    bool first;                 /* of a stream: nothing of it has been told */
     const char *finish;         /* NULL: it goes on */
+    const char *stop;           /* [n_stop] the stop string that ended it; NULL: none did */
+    size_t n_stop;
+    const char *reasoning;      /* [n_reasoning] */
+    size_t n_reasoning;
     const api_call *call;       /* [n_calls] */
-    int n_calls, first_call;    /* first_call: the number of call[0] in the choice */
+    int n_calls;
     bool has_logprobs;
     const api_logprob *logprob; /* [n_logprobs] */
     int n_logprobs;
     api_prompt_logprobs prompt;
 } api_choice;
 
-typedef struct { int64_t prompt, completion; } api_usage;       /* tokens */
+typedef struct { int64_t prompt, completion, reasoning; } api_usage;    /* tokens; reasoning: of completion */
 
 /* Append the body of a whole response. */
 void api_write_response(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);
@@ -76,8 +94,8 @@ void api_write_usage(buf *out, const api_stream *s, const api_usage *u);
 void api_write_stream_error(buf *out, const api_error *e);
 void api_write_done(buf *out);
 
-/* Append the list of models, the base first, or one of them. */
-void api_write_models(buf *out, const char *base, char *const *adapter, int n_adapters, int64_t created, int context);
+/* Append the list of models, the base first if it is to be among them, or one of them. */
+void api_write_models(buf *out, const char *base, bool with_base, char *const *adapter, int n_adapters, int64_t created, int context);
 void api_write_model(buf *out, const char *name, const char *base, int64_t created, int context);
 
 #endif

@@ -499,6 +499,17 @@ static int check_parts(const json_t *content, size_t number, api_error *e)
     return 0;
 }
 
+static int check_calls(const json_t *calls, size_t number, api_error *e)
+{
+    bool ok = !calls || json_is_array(calls);
+    for (size_t i = 0; ok && i < json_array_size(calls); i++)
+        ok = json_is_object(json_member(json_array_get(calls, i), "function"));
+    if (ok)
+        return 0;
+    return api_error_set(e, 400, "messages", NULL, "message %zu: \"tool_calls\" must be a list of {\"id\": ..., \"type\": \"function\", \"function\": "
+                         "{\"name\": ..., \"arguments\": ...}}", number);
+}
+
 static int check_message(const json_t *v, size_t number, api_error *e)
 {
     const json_t *role = json_member(v, "role"), *content = json_member(v, "content");
@@ -507,7 +518,7 @@ static int check_message(const json_t *v, size_t number, api_error *e)
     if (content && !json_is_string(content) && !json_is_array(content))
         return api_error_set(e, 400, "messages", NULL,
                              "the \"content\" of message %zu must be a string or a list of parts", number);
-    return check_parts(content, number, e);
+    return check_parts(content, number, e) || check_calls(json_member(v, "tool_calls"), number, e) ? -1 : 0;
 }
 
 /* What else the chat template is told, with vLLM's names. */
@@ -534,10 +545,11 @@ static int demand_call(api_request *r, const char *name, api_error *e)
     bool many = true;
     if (json_get_bool(r->input, "parallel_tool_calls", &many, &e->what))
         return api_error_bad(e, "parallel_tool_calls");
+    r->parts.one_call = !many;
     if (r->tool_choice == CHOICE_NONE || r->tool_choice == CHOICE_AUTO)
         return 0;
-    r->tools = name ? TOOLS_NAMED : TOOLS_REQUIRED;
-    r->tool_name = name ? xstrdup(name) : NULL;
+    r->parts.tools = name ? TOOLS_NAMED : TOOLS_REQUIRED;
+    r->parts.tool_name = r->tool_name = name ? xstrdup(name) : NULL;
     json_t *schema = tools_schema(json_member(r->input, "tools"), name, many, e);
     if (!schema)
         return -1;
@@ -619,6 +631,7 @@ void api_request_deinit(api_request *r)
     free(r->model);
     free(r->grammar);
     free(r->tool_name);
+    free(r->repeated);
     free(r->how.biased);
     free(r->how.bias);
     free(r->how.allowed_ids);

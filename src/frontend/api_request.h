@@ -11,8 +11,8 @@
 
 #include "base/json.h"
 #include "frontend/api_error.h"
+#include "frontend/output_parts.h"
 #include "frontend/stop.h"
-#include "frontend/tools.h"
 #include "net/wire.pb-c.h"
 #include "text/chat.h"
 
@@ -51,9 +51,10 @@ typedef struct {
     char *grammar;              /* what how.grammar points to */
     const char *grammar_field;  /* by which it was given; static */
     tools_choice tool_choice;
-    tools_format tools;         /* how calls are written; of CHOICE_AUTO set by who has the chat template */
-    char *tool_name;            /* of TOOLS_NAMED */
+    parts_rules parts;          /* of the output; formats that the chat template tells are set by who has it */
+    char *tool_name;            /* what parts.tool_name points to */
     const json_t *bad_words;    /* borrowed: until api_request_drop_input(). Not tokens yet: see constrain.h */
+    char *repeated;             /* what the answer repeats of the request; may be NULL */
     json_t *input;              /* the parsed body */
 } api_request;
 

@@ -18,10 +18,11 @@ typedef struct call call;
 typedef struct {
     call *owner;                /* borrowed: a choice is part of its call */
     uint64_t id;                /* at the scheduler; 0: not there */
-    int index;
+    int index, prompt;          /* number of the prompt it belongs to */
+    bool in_hand, waits;        /* its tenant has it among those in flight; and without a token */
     answer_rules rules;
     answer a;
-    bool told_role;
+    bool told;                  /* of a stream: something of it */
     int n_counted;              /* tokens */
     size_t taken;               /* from the budget, for what a holds */
     double last;                /* when the last of them came */
@@ -29,8 +30,11 @@ typedef struct {
 
 struct call {
     service *s;                 /* borrowed */
+    tenant *who;                /* kept; NULL: where there are none */
+    account_entry bill;         /* of who */
+    int64_t *unbilled;          /* [prompts] tokens of prompts that were not computed yet, as far as is known */
     reply *to;
-    bool chat;
+    const api_shape *shape;
     prepare_job *preparing;     /* NULL: it is prepared */
     prepared *p;                /* NULL: not yet */
     const char *route;          /* for the counts; static */
@@ -38,7 +42,7 @@ struct call {
     char name[48];              /* "cmpl-..." */
     char client[64];            /* its address */
     api_head head;
-    api_stream events;          /* of a stream */
+    void *events;               /* of a stream: what its shape keeps; NULL: nothing is begun */
     buf text;                   /* scratch of a stream */
     choice *choice;             /* [n_choices] */
     int n_choices, n_open;
@@ -49,17 +53,61 @@ struct call {
     size_t taken;               /* from the budget */
 };
 
+/* What a tenant is billed for: the tokens of output that came here before the request was over, and with the first of them the
+ * prompt, once for all its choices. A request that ends without one costs nothing, whoever ended it. */
+static void bill(call *c, choice *k, int n_tokens)
+{
+    if (!c->who)
+        return;
+    int64_t prompt = c->unbilled[k->prompt];
+    c->unbilled[k->prompt] = 0;
+    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, n_tokens);
+    if (k->waits)
+        tenant_first_token(c->who);
+    k->waits = false;
+}
+
+static void count_tokens(call *c, choice *k)
+{
+    double now = loop_now(c->s->on);
+    if (k->n_counted < k->a.n_tokens)
+        bill(c, k, k->a.n_tokens - k->n_counted);
+    for (; k->n_counted < k->a.n_tokens; k->n_counted++) {
+        c->first = c->first ? c->first : now;
+        if (k->n_counted == 0)
+            histogram_add(&c->s->counts->first_token, now - c->start);
+        else
+            histogram_add(&c->s->counts->next_token, now - k->last);
+        k->last = now;
+        c->s->counts->completion_tokens++;
+    }
+}
+
 /* The end of a call. */
+
+/* It is at the scheduler no more. */
+static void close_choice(call *c, choice *k)
+{
+    dispatch_cancel(c->s->at_scheduler, k->id);
+    k->id = 0;
+    if (k->in_hand)
+        tenant_end(c->who, k->waits);
+    k->in_hand = false;
+}
 
 static void call_free(call *c)
 {
     for (int i = 0; i < c->n_choices; i++) {
-        dispatch_cancel(c->s->at_scheduler, c->choice[i].id);
+        count_tokens(c, &c->choice[i]);         /* some may have come with what ended another */
+        close_choice(c, &c->choice[i]);
         answer_deinit(&c->choice[i].a);
     }
     free(c->choice);
+    free(c->unbilled);
+    tenant_release(c->who);
     loop_timer_free(c->quiet);
-    api_stream_deinit(&c->events);
+    if (c->events)
+        c->shape->stream_free(c->events);
     buf_free(&c->text);
     if (c->preparing)
         prepare_job_abandon(c->preparing);
@@ -74,6 +122,8 @@ static api_usage usage_of(const call *c)
     api_usage u = {.prompt = c->prompt_tokens};
     for (int i = 0; i < c->n_choices; i++)
         u.completion += c->choice[i].a.n_tokens;
+    for (int i = 0; i < c->n_choices; i++)
+        u.reasoning += c->choice[i].a.reasoning_tokens;
     return u;
 }
 
@@ -83,8 +133,10 @@ static void count(call *c, int status)
     api_usage u = usage_of(c);
     double now = loop_now(c->s->on);
     metrics_count_answer(c->s->counts, c->route, kinds[c->kind], status);
+    if (c->n_choices)
+        metrics_count_model(c->s->counts, c->p->asked.model, u.prompt, u.completion);
     access_log_write(c->s->log, now, &(access_line){
-        .method = "POST", .path = c->route, .status = status, .client = c->client,
+        .method = "POST", .path = c->route, .status = status, .client = c->client, .key = c->who ? tenant_name(c->who) : NULL,
         .adapter = c->kind == CATALOG_NOTHING || !c->p ? NULL : c->p->asked.model, .prompt = c->n_choices ? u.prompt : -1,
         .output = c->n_choices ? u.completion : -1, .first = c->first ? c->first - c->start : -1, .total = now - c->start});
 }
@@ -121,7 +173,7 @@ static void fail(call *c, const api_error *e)
 {
     buf text = {0};
     if (c->begun) {
-        api_write_stream_error(&text, e);
+        c->shape->stream_fail(c->events, &text, e);
         end_stream(c, e->status, &text);
     } else {
         count(c, e->status);
@@ -129,7 +181,7 @@ static void fail(call *c, const api_error *e)
         snprintf(seconds, sizeof seconds, "%d", e->retry_after < 1 ? 1 : (int)e->retry_after);
         if (e->retry_after > 0 || e->status == 429 || e->status == 503)
             reply_add_header(c->to, "Retry-After", seconds);
-        api_error_write(e, &text);
+        c->shape->write_error(e, &text);
         reply_send(c->to, e->status, "application/json", &text, c->s->draining);
     }
     buf_free(&text);
@@ -145,7 +197,7 @@ static void send_whole(call *c)
         all[i] = answer_all(&c->choice[i].a);
         all[i].index = c->choice[i].index;
     }
-    api_write_response(&body, &c->head, all, c->n_choices, &u);
+    c->shape->write(&body, &c->head, all, c->n_choices, &u);
     count(c, 200);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     free(all);
@@ -156,9 +208,7 @@ static void send_last_events(call *c)
 {
     api_usage u = usage_of(c);
     buf_clear(&c->text);
-    if (c->p->asked.include_usage)
-        api_write_usage(&c->text, &c->events, &u);
-    api_write_done(&c->text);
+    c->shape->stream_end(c->events, &c->text, &u);
     end_stream(c, 200, &c->text);
 }
 
@@ -175,19 +225,20 @@ static void finish(call *c)
 
 static void begin_stream(call *c)
 {
+    api_usage u = usage_of(c);
     c->begun = true;
+    c->events = c->shape->stream_new(&c->head, &u);
     reply_begin(c->to, "text/event-stream; charset=utf-8");
 }
 
 static void send_news(call *c, choice *k)
 {
     buf_clear(&c->text);
-    if (c->chat && !k->told_role)
-        api_write_role(&c->text, &c->events, k->index);
-    k->told_role = true;
     api_choice news = answer_take(&k->a);
     news.index = k->index;
-    api_write_chunk(&c->text, &c->events, &news);
+    news.first = !k->told;
+    k->told = true;
+    c->shape->stream_add(c->events, &c->text, &news);
     reply_add(c->to, &c->text);
 }
 
@@ -203,24 +254,11 @@ static void tell(call *c, choice *k)
         reply_settle(c->to);
     if (k->a.state == ANSWER_OPEN)
         return;
-    dispatch_cancel(c->s->at_scheduler, k->id);
-    k->id = 0;
+    if (k->waits)
+        bill(c, k, 0);          /* nothing but the prompt was wanted */
+    close_choice(c, k);
     if (--c->n_open == 0)
         finish(c);
-}
-
-static void count_tokens(call *c, choice *k)
-{
-    double now = loop_now(c->s->on);
-    for (; k->n_counted < k->a.n_tokens; k->n_counted++) {
-        c->first = c->first ? c->first : now;
-        if (k->n_counted == 0)
-            histogram_add(&c->s->counts->first_token, now - c->start);
-        else
-            histogram_add(&c->s->counts->next_token, now - k->last);
-        k->last = now;
-        c->s->counts->completion_tokens++;
-    }
 }
 
 /* On any thread. Most tokens are in the middle of a stream of one choice; they leave from here. */
@@ -316,14 +354,25 @@ static void on_quiet(void *ctx)
 
 /* The beginning of a call. */
 
+/* Those that text would not show. */
+static void find_marks(const tokenizer *t, int id[MAX_MARKS])
+{
+    int n;
+    const char *const *marks = output_marks(&n);
+    CHECK(n <= MAX_MARKS);
+    for (int i = 0; i < n; i++) {
+        int mark = tokenizer_token_id(t, marks[i]);
+        id[i] = mark > 0 && tokenizer_is_special(t, mark) ? mark : 0;
+    }
+}
+
 static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
     int room = c->p->context - (int)n_prompt;
     answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .include_stop = r->include_stop,
-                          .whole_chars = r->how.grammar_kind != 0, .tools = r->tools, .tool_name = r->tool_name,
-                          .mark_id = tools_mark(r->tools) ? tokenizer_token_id(c->s->tools.t, tools_mark(r->tools)) : -1,
-                          .call_seed = r->tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
+                          .whole_chars = r->how.grammar_kind != 0, .parts = r->parts,
+                          .call_seed = r->parts.tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
                           .n_to_score = r->how.n_prompt_logprobs ? (int)n_prompt - 1 : 0,
                           .n_echoed = r->echo ? r->how.n_logprobs - 1 : -1, .n_listed = r->prompt_logprobs,
                           .max_tokens = r->max_tokens >= 0 && r->max_tokens < room ? r->max_tokens : room,
@@ -332,6 +381,8 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
         rules.end_id[rules.n_end_ids++] = c->s->eos[i];
     for (size_t i = 0; i < r->how.n_stop_ids; i++)
         rules.end_id[rules.n_end_ids++] = r->stop_id[i];
+    if (r->parts.tools != TOOLS_NONE || r->parts.thinks != THINKS_NOT)
+        find_marks(c->s->tools.t, rules.mark_id);
     return rules;
 }
 
@@ -341,9 +392,10 @@ static void add_choices(call *c, int number, uint64_t seed)
     const ids *prompt = &c->p->prompt[number];
     c->prompt_tokens += (int64_t)prompt->n;
     c->s->counts->prompt_tokens += prompt->n;
+    c->unbilled[number] = (int64_t)prompt->n;
     for (int i = 0; i < c->p->asked.n; i++) {
         choice *k = &c->choice[c->n_choices];
-        *k = (choice){.owner = c, .index = c->n_choices++, .rules = rules_of(c, prompt->n)};
+        *k = (choice){.owner = c, .index = c->n_choices++, .prompt = number, .in_hand = c->who, .waits = c->who, .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
         if (c->p->asked.echo)
             answer_echo(&k->a, &c->p->echo[number]);
@@ -352,10 +404,13 @@ static void add_choices(call *c, int number, uint64_t seed)
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
-        const dispatch_request r = {.priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
+        const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL, .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
+                                    .priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
                                     .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
                                     .n_tokens = (int)prompt->n, .n_to_score = n_to_score,
                                     .max_tokens = max_tokens || n_to_score ? max_tokens : 1, .how = &how};
+        if (c->who)
+            tenant_begin(c->who, loop_now(c->s->on), 1, i == 0 ? (int64_t)prompt->n : 0);
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
         c->n_open += k->id != 0;
     }
@@ -364,10 +419,7 @@ static void add_choices(call *c, int number, uint64_t seed)
 static int find_model(call *c, api_error *e)
 {
     c->kind = catalog_find(c->s->models, c->p->asked.model);
-    if (c->kind == CATALOG_NOTHING)
-        return api_error_set(e, 404, "model", "model_not_found",
-                             "there is no model \"%s\" here (GET /v1/models lists them)", c->p->asked.model);
-    return 0;
+    return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
 /* Memory of the prompts while they are at the scheduler: of each choice, to be asked for again. */
@@ -382,15 +434,40 @@ static size_t prompts_size(const call *c)
 static int submit_all(call *c, api_error *e)
 {
     const api_request *r = &c->p->asked;
-    if (take_memory(c, prompts_size(c), false, e))
+    if (take_memory(c, prompts_size(c) + (r->repeated ? strlen(r->repeated) : 0), false, e))
         return -1;
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
+    c->unbilled = XNEW_ARRAY(int64_t, (size_t)c->p->n_prompts);
+    c->bill = (account_entry){.who = c->who, .model = r->model, .version = c->p->has_version ? &c->p->version : NULL};
     for (int i = 0; i < c->p->n_prompts; i++)
         add_choices(c, i, seed);
     if (c->n_open == c->n_choices)
         return 0;
     return api_error_set(e, 429, NULL, "queue_full", "this frontend has too many requests at once; try again later");
+}
+
+static void add_header(void *ctx, const char *name, const char *value)
+{
+    reply_add_header(ctx, name, value);
+}
+
+/* Whether the tenant's limits have room for all choices. */
+static int check_limits(call *c, api_error *e)
+{
+    double now = loop_now(c->s->on);
+    int64_t prompts = 0;
+    if (!c->who)
+        return 0;
+    for (int i = 0; i < c->p->n_prompts; i++)
+        prompts += (int64_t)c->p->prompt[i].n;
+    return tenant_check(c->who, now, c->p->n_prompts * c->p->asked.n, prompts, e);
+}
+
+static void tell_limits(call *c)
+{
+    if (c->who)
+        tenant_headers(c->who, loop_now(c->s->on), add_header, c->to);
 }
 
 /* All is known that has to be. */
@@ -400,17 +477,33 @@ static void on_version(void *ctx, prepared *p)
     api_error e;
     c->preparing = NULL;
     c->p = p;
-    if (submit_all(c, &e)) {
+    int refused = check_limits(c, &e) || submit_all(c, &e);
+    tell_limits(c);
+    if (refused) {
         fail(c, &e);
         return;
     }
     prepared_drop_prompts(p);
-    c->head = (api_head){.chat = c->chat, .id = c->name, .model = p->asked.model, .created = (int64_t)loop_wall(c->s->on)};
-    api_stream_init(&c->events, &c->head, p->asked.include_usage);
+    c->head = (api_head){.chat = c->shape->chat, .id = c->name, .model = p->asked.model, .created = (int64_t)loop_wall(c->s->on),
+                         .include_usage = p->asked.include_usage, .repeated = p->asked.repeated};
     if (!p->asked.stream || c->s->keep_alive <= 0)
         return;
     c->quiet = loop_timer_new(c->s->on, on_quiet, c);
     loop_timer_set(c->quiet, c->s->keep_alive);
+}
+
+/* The prompt's tokens are all that was asked for. */
+static void send_count(call *c)
+{
+    buf body = {0};
+    for (int i = 0; i < c->p->n_prompts; i++)
+        c->prompt_tokens += (int64_t)c->p->prompt[i].n;
+    api_usage u = usage_of(c);
+    c->shape->write(&body, &c->head, NULL, 0, &u);
+    count(c, 200);
+    reply_send(c->to, 200, "application/json", &body, c->s->draining);
+    buf_free(&body);
+    call_free(c);
 }
 
 static void on_prepared(void *ctx, prepared *p)
@@ -421,6 +514,10 @@ static void on_prepared(void *ctx, prepared *p)
     c->p = p;
     if (p->failed || find_model(c, &e)) {
         fail(c, p->failed ? &p->error : &e);
+        return;
+    }
+    if (c->shape->counts) {
+        send_count(c);
         return;
     }
     p->has_version = c->kind == CATALOG_ADAPTER && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
@@ -447,23 +544,28 @@ static void read_body(call *c, charged_buf *body)
     api_error e;
     size_t n = body->bytes.len;
     const char *text = n ? body->bytes.data : "";
+    model_view *seen = c->who ? tenant_view(c->who) : NULL;
     prepared *p = NULL;
-    if (check_call(c->s, &e))
+    if (check_call(c->s, &e)) {
         fail(c, &e);
-    else if (n <= MAX_PREPARED_AT_ONCE &&
-             (p = c->s->preparer ? prepare_at_once(&c->s->tools, c->chat, text, n) : prepare(&c->s->tools, c->chat, text, n, NULL)))
+    } else if (c->who && tenant_check(c->who, loop_now(c->s->on), 1, 0, &e)) {
+        tell_limits(c);         /* before a body costs anything */
+        fail(c, &e);
+    } else if (n <= MAX_PREPARED_AT_ONCE && (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)
+                                                                : prepare(&c->s->tools, seen, c->shape, text, n, NULL))) {
         on_prepared(c, p);
-    else
-        c->preparing = preparer_start(c->s->preparer, c->chat, body, on_prepared, c);
+    } else {
+        c->preparing = preparer_start(c->s->preparer, seen, c->shape, body, on_prepared, c);
+    }
     charged_buf_free(body);
 }
 
-void call_start(service *s, reply *to, charged_buf *body, bool chat, const char *route, const char *request_id)
+void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id)
 {
     call *c = XNEW(call);
-    *c = (call){.s = s, .to = to, .chat = chat, .route = route, .start = loop_now(s->on)};
+    *c = (call){.s = s, .who = tenant_keep(who), .to = to, .shape = shape, .route = route, .start = loop_now(s->on)};
     snprintf(c->client, sizeof c->client, "%s", to->client && *to->client ? to->client : "-");
-    snprintf(c->name, sizeof c->name, "%s-%016llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)loop_random_id(s->on));
+    snprintf(c->name, sizeof c->name, "%s%016llx", shape->id_prefix, (unsigned long long)loop_random_id(s->on));
     s->counts->live_calls++;
     to->gone = on_client_gone;
     to->ctx = c;

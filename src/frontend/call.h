@@ -1,6 +1,6 @@
-/* call.h - one call of a client: completions or chat completions, from its body to the last byte of its answer
+/* call.h - one call of a client, in any shape of the API, from its body to the last byte of its answer
  *
- *   body ─ prepare ─ dispatch ══ tokens ══▶ answer ─ api_reply ─▶ reply
+ *   body ─ prepare ─ dispatch ══ tokens ══▶ answer ─ api_shape ─▶ reply
  *
  * A call has one choice for each prompt and each n; each choice is a request at the scheduler. A call lives from
  * call_start() until it is answered or its client is gone; nobody else holds on to it. */
@@ -8,6 +8,7 @@
 #define PUNICA_FRONTEND_CALL_H
 
 #include "frontend/access_log.h"
+#include "frontend/accounts.h"
 #include "frontend/catalog.h"
 #include "frontend/dispatch.h"
 #include "frontend/metrics.h"
@@ -23,6 +24,7 @@ typedef struct {
     prepare_tools tools;
     preparer *preparer;
     metrics *counts;
+    accounts *accounts;         /* NULL: there are no tenants */
     access_log *log;            /* NULL: none */
     budget *memory;             /* that prompts and outputs are taken from; NULL: no limit */
     const int *eos;             /* [n_eos] */
@@ -32,8 +34,8 @@ typedef struct {
     bool draining;              /* no new calls */
 } service;
 
-/* Answer a body; it and `to` are the call's from now on. route: for counts and log. request_id: of the x-request-id header;
+/* Answer a body of who (NULL: where there are no tenants); it and `to` are the call's from now on. route: for counts and log. request_id: of the x-request-id header;
  * "": none. */
-void call_start(service *s, reply *to, charged_buf *body, bool chat, const char *route, const char *request_id);
+void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id);
 
 #endif

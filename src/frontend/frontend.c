@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "frontend/answer.h"
 #include "frontend/routes.h"
+#include "net/tls.h"
 #include "registry/registry.h"
 #include "text/token_bytes.h"
 
@@ -35,6 +36,7 @@ struct frontend {
     held_versions *held;                /* NULL: there is no disk cache */
     grammar_checks *grammars;
     int *eos;
+    char *tls_cert, *tls_key;           /* files; NULL: no TLS */
     routes routes;
     struct event *drain;                /* looks whether all calls are answered */
     double drain_seconds, drain_until;
@@ -81,7 +83,21 @@ static int start_http(frontend *f, const frontend_options *o, err *e)
     http_events events = routes_events(&f->routes);
     f->http = http_server_new(f->loop, &h, &events, e);
     f->routes.server = f->http;
-    return f->http ? 0 : err_wrap(e, "--listen");
+    if (!f->http)
+        return err_wrap(e, "--listen");
+    if (!o->tls_cert)
+        return 0;
+    f->tls_cert = xstrdup(o->tls_cert);
+    f->tls_key = xstrdup(o->tls_key);
+    return frontend_reload(f, e);
+}
+
+int frontend_reload(frontend *f, err *e)
+{
+    SSL_CTX *tls = f->tls_cert ? tls_serving(f->tls_cert, f->tls_key, e) : NULL;
+    if (tls)
+        http_server_set_tls(f->http, tls);
+    return f->tls_cert && !tls ? -1 : 0;
 }
 
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
@@ -125,6 +141,14 @@ static int load(frontend *f, const frontend_options *o, err *e)
     return 0;
 }
 
+static int open_accounts(frontend *f, const frontend_options *o, err *e)
+{
+    if (!o->store)
+        return 0;
+    f->routes.calls.accounts = accounts_new(&f->loop->base, o->store, o->model_name, e);
+    return f->routes.calls.accounts ? 0 : err_wrap(e, "--store");
+}
+
 frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
 {
     CHECK(o->n_eos + MAX_STOPS <= MAX_END_IDS);
@@ -140,7 +164,9 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
                   .keep_alive = o->keep_alive},
         .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
     api_keys_init(&f->routes.keys, o->key, o->n_keys);
-    if (load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)
+    api_keys_init(&f->routes.admin, o->admin_key, o->n_admin_keys);
+    cors_init(&f->routes.cors, o->origin, o->n_origins);
+    if (open_accounts(f, o, e) == 0 && load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)
         return f;
     frontend_free(f);
     return NULL;
@@ -163,10 +189,15 @@ void frontend_free(frontend *f)
     held_versions_free(f->held);
     versions_free(f->versions);
     grammar_checks_free(f->grammars);
+    accounts_free(f->routes.calls.accounts);
     catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);
     api_keys_deinit(&f->routes.keys);
+    cors_deinit(&f->routes.cors);
+    free(f->tls_cert);
+    free(f->tls_key);
+    api_keys_deinit(&f->routes.admin);
     free(f->eos);
     free(f);
 }
@@ -174,6 +205,11 @@ void frontend_free(frontend *f)
 const char *frontend_address(const frontend *f)
 {
     return http_server_address(f->http);
+}
+
+const char *frontend_scheme(const frontend *f)
+{
+    return f->tls_cert ? "https" : "http";
 }
 
 bool frontend_is_up(const frontend *f)
@@ -186,12 +222,17 @@ char **frontend_adapters(const frontend *f, int *n)
     return catalog_list(f->routes.calls.models, n);
 }
 
+int frontend_n_open(const frontend *f)
+{
+    return f->counts.live_calls + http_server_n_leaving(f->http);
+}
+
 static void on_drain(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     (void)what;
     frontend *f = ctx;
-    int left = f->counts.live_calls + http_server_n_leaving(f->http);
+    int left = frontend_n_open(f);
     if (left > 0 && clock_now() < f->drain_until)
         return;
     if (left > 0)
@@ -207,6 +248,7 @@ void frontend_drain(frontend *f, void (*done)(void *ctx), void *ctx)
     f->drained = done;
     f->drained_ctx = ctx;
     f->drain_until = clock_now() + f->drain_seconds;
+    log_info("frontend: %d calls are to be answered to their end, for up to %g s", frontend_n_open(f), f->drain_seconds);
     http_server_stop(f->http);
     f->drain = event_new(f->loop->events, -1, EV_PERSIST, on_drain, f);
     event_add(f->drain, &(struct timeval){.tv_usec = 20000});

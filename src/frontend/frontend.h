@@ -25,8 +25,14 @@ typedef struct {
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
     const adapter_api_options *adapter_api;         /* adapters may be changed by HTTP; NULL: they may not */
-    const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none */
+    const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none. Without a store */
     int n_keys;
+    const char *tls_cert, *tls_key;     /* PEM files: clients speak TLS; NULL: they do not */
+    const char *const *origin;          /* [n_origins] web pages from which browsers may ask, "https://HOST", or "*": any */
+    int n_origins;
+    const char *store;                  /* store.h: where tenants and their keys are; NULL: there are none */
+    const char *const *admin_key;       /* [n_admin_keys] one of which operators show */
+    int n_admin_keys;
     int context, vocab;                 /* of the model */
     const int *eos;                     /* [n_eos] its end tokens */
     int n_eos;
@@ -55,10 +61,17 @@ void frontend_free(frontend *f);
 
 const char *frontend_address(const frontend *f);        /* "HOST:PORT" */
 
+const char *frontend_scheme(const frontend *f);         /* "http" or "https" */
+
+/* Read the certificate for clients again; it holds for connections made from now on. On -1 all is as it was. */
+int frontend_reload(frontend *f, err *e);
+
 bool frontend_is_up(const frontend *f);         /* the scheduler is there */
 
 /* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n);
+
+int frontend_n_open(const frontend *f);         /* calls that are not answered to their end */
 
 /* Take no new calls; done is called once, when the last is answered or drain_seconds have passed. */
 void frontend_drain(frontend *f, void (*done)(void *ctx), void *ctx);

@@ -22,13 +22,27 @@ typedef struct {
     int context;
 } preparing;
 
+/* Whether the output may begin with reasoning: the template knows of it, and the prompt may end within it. A grammar is one of the
+ * whole output, so that there is none before it. */
+static int thinking_of(const api_request *r, const chat_template *t, const buf *prompt)
+{
+    static const char think[] = "<think>";
+    size_t n = prompt->len;
+    if (!chat_template_mentions(t, "</think>"))
+        return THINKS_NOT;
+    while (n > 0 && strchr(" \n", prompt->data[n - 1]))
+        n--;
+    bool open = r->conversation.add_generation_prompt && n >= strlen(think) && memcmp(prompt->data + n - strlen(think), think, strlen(think)) == 0;
+    return !open ? THINKS : r->how.grammar_kind != 0 ? THINKS_NOT : THINKS_ALREADY;
+}
+
 /* The conversation as the model's template writes it, and what of that is the template's own. */
 static int chat_text(const prepare_tools *w, api_request *r, buf *out, text_spans *own, err *e)
 {
     const chat_template *t = templates_take(w->chat, r->model, e);
     if (!t)
         return -1;
-    if (r->tool_choice == CHOICE_AUTO && (r->tools = tools_format_of(t)) == TOOLS_NONE) {
+    if (r->tool_choice == CHOICE_AUTO && (r->parts.tools = tools_format_of(t)) == TOOLS_NONE) {
         templates_give(w->chat, t);
         return err_set(e, "this model's chat template shows no way to call \"tools\" that is known here; \"tool_choice\" required, or a "
                        "function's name, does without");
@@ -38,6 +52,8 @@ static int chat_text(const prepare_tools *w, api_request *r, buf *out, text_span
     in.messages = messages;
     int rc = chat_template_write(t, &in, time(NULL), out, own, e);
     json_decref(messages);
+    if (rc == 0)
+        r->parts.thinks = thinking_of(r, t, out);
     templates_give(w->chat, t);
     return rc;
 }
@@ -60,7 +76,7 @@ static int chat_tokens(const preparing *w, api_request *r, ids *out, api_error *
     text_spans own = {0};
     int rc = chat_text(w->tools, r, &text, &own, &e->what);
     if (rc)
-        api_error_bad(e, r->tool_choice == CHOICE_AUTO && r->tools == TOOLS_NONE ? "tools" : "messages");
+        api_error_bad(e, r->tool_choice == CHOICE_AUTO && r->parts.tools == TOOLS_NONE ? "tools" : "messages");
     if (rc == 0)
         rc = encode(w, text.data, text.len, &own, "messages", out, e);
     text_spans_free(&own);
@@ -133,20 +149,48 @@ static int encode_all(const preparing *w, prepared *p, api_error *e)
     return 0;
 }
 
-static int read_body(prepared *p, const preparing *w, bool chat, const char *body, size_t n, api_error *e)
+static int translate(const api_shape *shape, json_t *body, char **repeated, api_error *e)
+{
+    if (!json_is_object(body))
+        return api_error_set(e, 400, NULL, NULL, "the body must be a JSON object");
+    if (shape->translate(body, repeated, e) == 0)
+        return 0;
+    free(*repeated);
+    return -1;
+}
+
+static int read_body(prepared *p, const preparing *w, const api_shape *shape, const char *body, size_t n, api_error *e)
 {
     bool too_large;
     json_t *input = json_read_within(body, n, MAX_JSON, w->stop, &too_large, &e->what);
     if (too_large)
         return api_error_set(e, 413, NULL, "body_too_large", "the body takes more than %zu MB of memory when it is read", MAX_JSON >> 20);
-    return input ? api_request_take(&p->asked, chat, input, e) : api_error_bad(e, NULL);
+    if (!input)
+        return api_error_bad(e, NULL);
+    char *repeated = NULL;
+    if (shape->translate && translate(shape, input, &repeated, e)) {
+        json_decref(input);
+        return -1;
+    }
+    int rc = api_request_take(&p->asked, shape->chat, input, e);
+    if (rc)
+        free(repeated);
+    else
+        p->asked.repeated = repeated;
+    return rc;
 }
 
-static prepared *begin(const preparing *w, bool chat, const char *body, size_t n)
+/* Before templates or tokens are looked at: nothing of a model may show in how others are refused. */
+static int check_model(const api_request *r, const model_view *seen, api_error *e)
+{
+    return model_view_has(seen, r->model) ? 0 : api_error_no_model(e, r->model);
+}
+
+static prepared *begin(const preparing *w, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
     prepared *p = XNEW(prepared);
     p->context = w->context;
-    p->failed = read_body(p, w, chat, body, n, &p->error);
+    p->failed = read_body(p, w, shape, body, n, &p->error) || check_model(&p->asked, seen, &p->error);
     return p;
 }
 
@@ -158,19 +202,19 @@ static prepared *go_on(const preparing *w, prepared *p)
     return p;
 }
 
-prepared *prepare(const prepare_tools *tools, bool chat, const char *body, size_t n, const atomic_bool *stop)
+prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context)};
-    return go_on(&w, begin(&w, chat, body, n));
+    return go_on(&w, begin(&w, seen, shape, body, n));
 }
 
-prepared *prepare_at_once(const prepare_tools *tools, bool chat, const char *body, size_t n)
+prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
     const preparing w = {tools, NULL, atomic_load(tools->context)};
     if (constrain_takes_long(body, n))
         return NULL;
-    prepared *p = begin(&w, chat, body, n);
-    if (p->failed || !chat || !templates_may_be_own(tools->chat, p->asked.model))
+    prepared *p = begin(&w, seen, shape, body, n);
+    if (p->failed || !shape->chat || !templates_may_be_own(tools->chat, p->asked.model))
         return go_on(&w, p);
     prepared_free(p);
     return NULL;
@@ -203,7 +247,8 @@ void prepared_free(prepared *p)
 struct prepare_job {
     task t;                     /* first */
     preparer *of;               /* borrowed */
-    bool chat;
+    const api_shape *shape;
+    model_view *seen;           /* kept; NULL: everything */
     charged_buf body;
     prepared *result;
     version_reading *reading;   /* of one that finds a version; NULL: it has */
@@ -219,6 +264,7 @@ struct preparer {
 static void job_free(prepare_job *j)
 {
     charged_buf_free(&j->body);
+    model_view_release(j->seen);
     version_reading_free(j->reading);
     free(j);
 }
@@ -246,7 +292,7 @@ static void run_prepare(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     size_t n = j->body.bytes.len;
-    j->result = prepare(&j->of->tools, j->chat, j->body.bytes.data, n, &t->abandoned);
+    j->result = prepare(&j->of->tools, j->seen, j->shape, j->body.bytes.data, n, &t->abandoned);
     charged_buf_free(&j->body);
     if (n > TRIM_AFTER)
         malloc_trim(0);
@@ -290,10 +336,11 @@ static prepare_job *new_job(preparer *p, size_t size, void (*run)(task *), void 
     return j;
 }
 
-prepare_job *preparer_start(preparer *p, bool chat, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
+prepare_job *preparer_start(preparer *p, model_view *seen, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
 {
     prepare_job *j = new_job(p, body->bytes.len, run_prepare, done, ctx);
-    j->chat = chat;
+    j->shape = shape;
+    j->seen = model_view_keep(seen);
     j->body = *body;
     *body = (charged_buf){.of = j->body.of};
     background_start(p->threads, &j->t);

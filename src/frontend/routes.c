@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "frontend/admin.h"
 #include "frontend/api_error.h"
 #include "frontend/api_reply.h"
 
@@ -18,6 +19,25 @@ static const char *request_id(const http_exchange *x)
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
     const char *id = http_field_of(http_exchange_head(x), "x-request-id");
     return id && strlen(id) <= MAX_REQUEST_ID && strspn(id, allowed) == strlen(id) ? id : "";
+}
+
+/* Who asks, by the key it shows; NULL: nobody that is known, or there are no tenants. */
+static tenant *asker(const routes *r, const http_head *h)
+{
+    const char *key = r->calls.accounts ? api_key_shown(h) : NULL;
+    return key ? tenants_find(accounts_tenants(r->calls.accounts), key, loop_wall(r->calls.on)) : NULL;
+}
+
+/* What it sees; NULL: everything. */
+static model_view *view_of(const routes *r, const http_exchange *x)
+{
+    const tenant *t = asker(r, http_exchange_head(x));
+    return t ? tenant_view(t) : NULL;
+}
+
+static bool is_admin(const routes *r, const http_head *h)
+{
+    return r->admin.n && api_keys_open(&r->admin, h);
 }
 
 /* An answer of anything but a call. route: for the counts; static. */
@@ -38,18 +58,21 @@ static void send_body(routes *r, http_exchange *x, const char *route, int status
     http_exchange_send(x, status, type, body, r->calls.draining);
 }
 
+static void write_error(const char *route, const api_error *e, buf *out);
+
 static void send_error(routes *r, http_exchange *x, const char *route, const api_error *e)
 {
     buf body = {0};
-    api_error_write(e, &body);
+    write_error(route, e, &body);
     send_body(r, x, route, e->status, JSON_TYPE, &body);
     buf_free(&body);
 }
 
 /* It answers: whoever restarts what does not, need not. */
-static int get_health(routes *r, const char *rest, buf *body, const char **type)
+static int get_health(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)r;
+    (void)x;
     (void)rest;
     *type = JSON_TYPE;
     buf_add_str(body, "{\"status\":\"ok\"}");
@@ -57,8 +80,9 @@ static int get_health(routes *r, const char *rest, buf *body, const char **type)
 }
 
 /* Requests would be served: whoever spreads them over frontends may send some here. */
-static int get_ready(routes *r, const char *rest, buf *body, const char **type)
+static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
+    (void)x;
     (void)rest;
     const dispatch *d = r->calls.at_scheduler;
     const char *why = r->calls.draining ? "shutting down" : !dispatch_is_up(d) ? "no scheduler" : !dispatch_n_gpus(d) ? "no GPU" : NULL;
@@ -67,7 +91,8 @@ static int get_ready(routes *r, const char *rest, buf *body, const char **type)
     return why ? 503 : 200;
 }
 
-static int get_metrics(routes *r, const char *rest, buf *body, const char **type)
+/* Of tenants, and where there are tenants of models, only operators hear, by their key. */
+static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)rest;
     metrics *m = r->calls.counts;
@@ -78,15 +103,23 @@ static int get_metrics(routes *r, const char *rest, buf *body, const char **type
     metrics_write(m, body);
     if (r->more_metrics)
         r->more_metrics(r->metrics_ctx, body);
+    if (r->calls.accounts)
+        accounts_write_metrics(r->calls.accounts, body);
+    bool admin = is_admin(r, http_exchange_head(x));
+    if (admin || !r->calls.accounts)
+        metrics_write_models(m, body);
+    if (admin && r->calls.accounts)
+        tenants_write_metrics(accounts_tenants(r->calls.accounts), body);
     *type = "text/plain; version=0.0.4; charset=utf-8";
     return 200;
 }
 
-static int get_model(routes *r, const char *rest, buf *body, const char **type)
+static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     buf name = {0};
     bool readable = http_decode_path(rest, &name) == 0;
-    catalog_kind kind = readable ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
+    bool seen = readable && model_view_has(view_of(r, x), name.data);
+    catalog_kind kind = seen ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
     int status = 200;
     *type = JSON_TYPE;
     if (kind == CATALOG_NOTHING) {
@@ -135,13 +168,64 @@ static void ask_for_list(routes *r, http_exchange *x)
     list_wish *w = XNEW(list_wish);
     *w = (list_wish){.r = r, .x = x};
     http_exchange_set_gone(x, on_asker_gone, w);
-    w->asks = model_list_ask(r->list, tell_list, w);
+    w->asks = model_list_ask(r->list, view_of(r, x), tell_list, w);
 }
 
 struct route;
+
+/* What operators ask of the store, and tenants of their usage, comes later too. */
+
+typedef struct { routes *r; http_exchange *x; const char *route; admin_call *asked; } store_wish;
+
+static void tell_stored(void *ctx, int status, const buf *json)
+{
+    store_wish *w = ctx;
+    send_body(w->r, w->x, w->route, status, JSON_TYPE, json);
+    free(w);
+}
+
+static void on_wish_gone(void *ctx, http_loss why)
+{
+    (void)why;
+    store_wish *w = ctx;
+    admin_forget(w->asked);
+    metrics_count_answer(w->r->calls.counts, w->route, "none", 499);
+    free(w);
+}
+
+static const char admin_route[] = ADMIN_PATH, usage_route[] = "/v1/usage";
+
+static void ask_store(routes *r, http_exchange *x, const char *route, const char *tenant_only)
+{
+    store_wish *w = XNEW(store_wish);
+    charged_buf body = http_exchange_take_body(x);
+    *w = (store_wish){.r = r, .x = x, .route = route};
+    http_exchange_set_gone(x, on_wish_gone, w);
+    w->asked = admin_ask(r->calls.accounts, &(admin_request){.head = http_exchange_head(x), .body = &body.bytes, .client = http_exchange_client(x),
+                                                             .usage_of = tenant_only}, tell_stored, w);
+    charged_buf_free(&body);
+}
+
 static void refuse(routes *r, http_exchange *x, const struct route *to);
 
-/* Changes of adapters come later, too. */
+static void ask_admin(routes *r, http_exchange *x)
+{
+    if (r->calls.accounts)
+        ask_store(r, x, admin_route, NULL);
+    else
+        refuse(r, x, NULL);
+}
+
+static void ask_usage(routes *r, http_exchange *x)
+{
+    const tenant *t = asker(r, http_exchange_head(x));
+    if (t)
+        ask_store(r, x, usage_route, tenant_name(t));
+    else
+        refuse(r, x, NULL);             /* where there are no tenants there is no usage */
+}
+
+/* So do changes of adapters. */
 
 typedef struct { routes *r; http_exchange *x; const char *route; adapter_wish *asked; } adapter_change;
 
@@ -179,22 +263,27 @@ static void change_adapter(routes *r, http_exchange *x)
 /* What answers. A path that ends with / stands for all that begin with it; method NULL: any. */
 static const struct route {
     const char *path, *method;
-    int (*get)(routes *r, const char *rest, buf *body, const char **type);      /* returns the status */
+    int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);      /* returns the status */
     void (*start)(routes *r, http_exchange *x);                                 /* get NULL: it answers later; NULL: a call */
-    bool chat;                                                                  /* of calls */
+    const api_shape *shape;                                                     /* of calls; else NULL */
     bool for_operators;                                                         /* answered whatever else is going on */
 } table[] = {
-    {"/v1/completions", "POST", NULL, NULL, false, false},
-    {"/v1/chat/completions", "POST", NULL, NULL, true, false},
-    {list_route, "GET", NULL, ask_for_list, false, false},
-    {"/v1/models/", "GET", get_model, NULL, false, false},
-    {LOAD_PATH, "POST", NULL, change_adapter, false, false},
-    {UNLOAD_PATH, "POST", NULL, change_adapter, false, false},
-    {"/v1/adapters", "GET", NULL, change_adapter, false, false},
-    {ADAPTERS_PATH, NULL, NULL, change_adapter, false, false},
-    {"/health", "GET", get_health, NULL, false, true},
-    {"/ready", "GET", get_ready, NULL, false, true},
-    {"/metrics", "GET", get_metrics, NULL, false, true},
+    {"/v1/completions", "POST", NULL, NULL, &shape_completions, false},
+    {"/v1/chat/completions", "POST", NULL, NULL, &shape_chat, false},
+    {"/v1/responses", "POST", NULL, NULL, &shape_responses, false},
+    {"/v1/messages", "POST", NULL, NULL, &shape_messages, false},
+    {"/v1/messages/count_tokens", "POST", NULL, NULL, &shape_count_tokens, false},
+    {list_route, "GET", NULL, ask_for_list, NULL, false},
+    {"/v1/models/", "GET", get_model, NULL, NULL, false},
+    {usage_route, "GET", NULL, ask_usage, NULL, false},
+    {admin_route, NULL, NULL, ask_admin, NULL, false},
+    {LOAD_PATH, "POST", NULL, change_adapter, NULL, false},
+    {UNLOAD_PATH, "POST", NULL, change_adapter, NULL, false},
+    {"/v1/adapters", "GET", NULL, change_adapter, NULL, false},
+    {ADAPTERS_PATH, NULL, NULL, change_adapter, NULL, false},
+    {"/health", "GET", get_health, NULL, NULL, true},
+    {"/ready", "GET", get_ready, NULL, NULL, true},
+    {"/metrics", "GET", get_metrics, NULL, NULL, true},
 };
 
 static const struct route *find_route(const char *path)
@@ -206,6 +295,16 @@ static const struct route *find_route(const char *path)
             return &table[i];
     }
     return NULL;
+}
+
+/* As the route's clients know errors. */
+static void write_error(const char *route, const api_error *e, buf *out)
+{
+    const struct route *to = find_route(route);
+    if (to && to->shape)
+        to->shape->write_error(e, out);
+    else
+        api_error_write(e, out);
 }
 
 static bool is_one_of(const char *word, const char *const *words)
@@ -230,7 +329,7 @@ static void answer_get(routes *r, http_exchange *x, const struct route *to)
 {
     buf body = {0};
     const char *type;
-    int status = to->get(r, http_exchange_head(x)->path + strlen(to->path), &body, &type);
+    int status = to->get(r, x, http_exchange_head(x)->path + strlen(to->path), &body, &type);
     send_body(r, x, to->path, status, type, &body);
     buf_free(&body);
 }
@@ -239,7 +338,7 @@ static void take_call(routes *r, http_exchange *x, const struct route *to)
 {
     charged_buf body = http_exchange_take_body(x);
     const char *id = request_id(x);
-    call_start(&r->calls, http_reply_new(x), &body, to->chat, to->path, id);
+    call_start(&r->calls, asker(r, http_exchange_head(x)), http_reply_new(x), &body, to->shape, to->path, id);
 }
 
 static void answer_options(routes *r, http_exchange *x, const struct route *to)
@@ -265,14 +364,55 @@ static void refuse(routes *r, http_exchange *x, const struct route *to)
     send_error(r, x, to ? to->path : "other", &e);
 }
 
+static bool is_adapter_path(const char *path)
+{
+    const struct route *to = find_route(path);
+    return to && to->start == change_adapter;
+}
+
+/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
+static bool may_ask(const routes *r, const http_head *h)
+{
+    if (strcmp(h->method, "OPTIONS") == 0)
+        return true;
+    if (strncmp(h->path, "/admin/", 7) == 0)
+        return is_admin(r, h);
+    if (strncmp(h->path, "/v1/", 4) != 0)
+        return true;
+    if (r->calls.accounts && is_adapter_path(h->path))
+        return is_admin(r, h);          /* an adapter is what all have who may use it: no tenant changes it */
+    return r->calls.accounts ? asker(r, h) != NULL : api_keys_open(&r->keys, h);
+}
+
+static const http_fault no_key = {401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
+
+static void send_fault(routes *r, http_exchange *x, const http_fault *why)
+{
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = h->text ? find_route(h->path) : NULL;
+    api_error e;
+    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    send_error(r, x, to ? to->path : "other", &e);
+}
+
+static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+{
+    cors_add(&((routes *)ctx)->cors, x);
+    send_fault(ctx, x, why);
+}
+
+/* A key may have expired since the head came. */
 static void on_request(void *ctx, http_exchange *x)
 {
     routes *r = ctx;
     const http_head *h = http_exchange_head(x);
     const struct route *to = find_route(h->path);
     bool options = strcmp(h->method, "OPTIONS") == 0;
+    cors_add(&r->cors, x);
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
+    else if (!may_ask(r, h))
+        send_fault(r, x, &no_key);
     else if (!to || !takes(to, h->method))
         refuse(r, x, to);
     else if (to->get)
@@ -281,12 +421,6 @@ static void on_request(void *ctx, http_exchange *x)
         to->start(r, x);
     else
         take_call(r, x, to);
-}
-
-/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
-static bool may_ask(const routes *r, const http_head *h)
-{
-    return strncmp(h->path, "/v1/", 4) != 0 || strcmp(h->method, "OPTIONS") == 0 || api_keys_open(&r->keys, h);
 }
 
 static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
@@ -298,19 +432,11 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
     if (http_exchange_is_reserve(x) && !(to && to->for_operators))
         *f = (http_fault){503, "too_many_connections", "too many connections are open; try again later"};
     else if (!may_ask(r, h))
-        *f = (http_fault){401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
+        *f = no_key;
     else if (coding && strcmp(coding, "identity") != 0)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
-    return to && to->method && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
-}
-
-static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
-{
-    const http_head *h = http_exchange_head(x);
-    const struct route *to = h->text ? find_route(h->path) : NULL;
-    api_error e;
-    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
-    send_error(ctx, x, to ? to->path : "other", &e);
+    bool is_call = to && to->method && strcmp(to->method, "POST") == 0 && strcmp(h->method, "POST") == 0;
+    return is_call ? r->max_body : MAX_OTHER_BODY;
 }
 
 http_events routes_events(routes *r)

@@ -5,6 +5,7 @@
 #include "frontend/adapter_api.h"
 #include "frontend/api_keys.h"
 #include "frontend/call.h"
+#include "frontend/cors.h"
 #include "frontend/http_reply.h"
 #include "frontend/model_list.h"
 
@@ -13,7 +14,9 @@ typedef struct {
     service calls;
     model_list *list;
     adapter_api *adapters;                          /* NULL: they are not changed here */
-    api_keys keys;                                  /* for all below /v1/ */
+    api_keys keys;                                  /* for all below /v1/, where there are no tenants */
+    api_keys admin;                                 /* for operators; none: nobody is one */
+    cors cors;
     size_t max_body;                                /* bytes of a call's body */
     int64_t created;                                /* seconds since the epoch, for lists of models */
     const http_server *server;                      /* NULL: not yet */

@@ -4,7 +4,7 @@
  *     └──────┴────────┴────▶ CLOSING ──▶ gone           the last answer is sent; what still comes is dropped
  *
  * The socket is watched once for all, edge-triggered: the event says that something has changed, and bytes are read when
- * the phase wants them. So neither a request nor a token costs a system call but its own recv() or send(). A connection is
+ * the phase wants them. So neither a request nor a token costs a system call but its own recv() or send(), with TLS or without. A connection is
  * freed from its own event or timer only; whatever goes wrong elsewhere wakes the timer. */
 #include "net/http_conn.h"
 
@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "net/http_status.h"
 #include "net/timer.h"
+#include "net/tls.h"
 
 #define MIN_RATE 65536.0                /* bytes a second that a body must come with on average, beside the timeout */
 #define LINGER 5.0                      /* seconds in which a client may take its last answer */
@@ -45,6 +46,7 @@ struct http_conn {
     http_exchange x;            /* first: the request in hand */
     http_shared *s;             /* borrowed */
     int fd;
+    SSL *tls;                   /* NULL: none */
     bool reserve;
     bool is_waiting;            /* in s->waiting */
     bool readable;              /* there may be bytes to read */
@@ -136,6 +138,7 @@ static void free_conn(http_conn *c)
     c->s->n_leaving -= c->x.complete;
     event_free(c->event);
     event_free(c->timer);
+    SSL_free(c->tls);
     close(c->fd);
     exchange_deinit(&c->x);
     drop_output(c);
@@ -193,6 +196,8 @@ static void linger(http_conn *c)
 {
     enter(c, PHASE_CLOSING);
     c->lingers = true;
+    if (c->tls && !c->broken)
+        SSL_shutdown(c->tls);
     shutdown(c->fd, SHUT_WR);
     buf_free(&c->in);
     if (c->half_closed)
@@ -216,7 +221,7 @@ static void finish_answer(http_conn *c)
 /* How much of it the kernel took. */
 static size_t send_now(http_conn *c, const char *bytes, size_t n)
 {
-    ssize_t k = send(c->fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t k = c->tls ? tls_send(c->tls, bytes, n) : send(c->fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (k < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
         c->broken = true;
     return k > 0 ? (size_t)k : 0;
@@ -548,7 +553,7 @@ static size_t read_size(const http_conn *c)
 /* Read once. Whether there was something. */
 static bool read_some(http_conn *c)
 {
-    ssize_t n = recv(c->fd, c->s->scratch, read_size(c), MSG_DONTWAIT);
+    ssize_t n = c->tls ? tls_recv(c->tls, c->s->scratch, read_size(c)) : recv(c->fd, c->s->scratch, read_size(c), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR)
         return true;
     c->readable = n > 0;
@@ -608,9 +613,9 @@ static void on_event(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     http_conn *c = ctx;
-    if (what & (EV_READ | EV_CLOSED))
+    if ((what & (EV_READ | EV_CLOSED)) || c->tls)       /* TLS may have waited to write in order to read, or to read in order to write */
         c->readable = true;
-    if ((what & EV_WRITE) && n_unsent(c) > 0)
+    if (((what & EV_WRITE) || c->tls) && n_unsent(c) > 0)
         flush(c);
     if (wants_bytes(c))
         take_turn(c);
@@ -623,8 +628,11 @@ static void probe(http_conn *c)
 {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
     c->probed = true;
-    if (c->x.head.minor >= 1 && !c->x.begun && n_unsent(c) == 0)
-        send_now(c, go_on, sizeof go_on - 1);
+    if (c->x.head.minor < 1 || c->x.begun || n_unsent(c) > 0)
+        return;
+    buf_add_str(&c->out, go_on);
+    c->progress = now_of(c);
+    flush(c);
 }
 
 static double deadline_of(const http_conn *c)
@@ -677,6 +685,11 @@ http_conn *http_conn_new(http_shared *s, int fd, const char *client, bool reserv
     c->fd = fd;
     c->reserve = reserve;
     snprintf(c->client, sizeof c->client, "%s", client);
+    if (s->tls) {
+        c->tls = SSL_new(s->tls);
+        CHECK(c->tls && SSL_set_fd(c->tls, fd) == 1);
+        SSL_set_accept_state(c->tls);
+    }
     c->event = event_new(s->loop->events, fd, EV_READ | EV_WRITE | EV_CLOSED | EV_ET | EV_PERSIST, on_event, c);
     c->timer = evtimer_new(s->loop->events, on_timer, c);
     CHECK(c->event && c->timer);

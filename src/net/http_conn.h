@@ -4,6 +4,7 @@
 #ifndef PUNICA_NET_HTTP_CONN_H
 #define PUNICA_NET_HTTP_CONN_H
 
+#include <openssl/ssl.h>
 #include <sys/queue.h>
 
 #include "net/http_server.h"
@@ -20,13 +21,14 @@ typedef struct {
     http_conn_list busy[2];     /* the others */
     int n[2];                   /* connections */
     int n_leaving;
+    SSL_CTX *tls;               /* of new connections; NULL: none */
     bool stopping;              /* connections are not used again */
     char *scratch;              /* [HTTP_SCRATCH] where bytes are read to */
 } http_shared;
 
 #define HTTP_SCRATCH (64u << 10)
 
-/* A connection on a socket that does not block; it removes and frees itself when it is over. */
+/* A connection on a socket that does not block, with TLS if s has any; it removes and frees itself when it is over. */
 http_conn *http_conn_new(http_shared *s, int fd, const char *client, bool reserve);
 
 /* Close it now. Not from within a callback of its own. */

@@ -102,6 +102,12 @@ http_server *http_server_new(event_loop *l, const http_options *o, const http_ev
     return NULL;
 }
 
+void http_server_set_tls(http_server *v, SSL_CTX *tls)
+{
+    SSL_CTX_free(v->s.tls);
+    v->s.tls = tls;
+}
+
 static void close_socket(http_server *v)
 {
     if (!v->socket)
@@ -126,6 +132,7 @@ void http_server_free(http_server *v)
         close_all(&v->s.waiting[i]);
         close_all(&v->s.busy[i]);
     }
+    SSL_CTX_free(v->s.tls);
     free(v->s.scratch);
     free(v);
 }

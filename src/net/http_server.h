@@ -17,6 +17,8 @@
 #ifndef PUNICA_NET_HTTP_SERVER_H
 #define PUNICA_NET_HTTP_SERVER_H
 
+#include <openssl/ssl.h>
+
 #include "base/budget.h"
 #include "net/event_loop.h"
 #include "net/http_parser.h"
@@ -49,6 +51,9 @@ typedef struct {
 
 /* NULL with e set when the address cannot be listened on. Strings and options are copied. */
 http_server *http_server_new(event_loop *l, const http_options *o, const http_events *events, err *e);
+
+/* Connections made from now on use TLS (tls_serving() of tls.h). tls is taken. */
+void http_server_set_tls(http_server *s, SSL_CTX *tls);
 
 /* Closes all connections; gone is called for exchanges that are not answered. */
 void http_server_free(http_server *s);

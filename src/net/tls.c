@@ -1,6 +1,8 @@
 /* tls.c - see tls.h */
 #include "net/tls.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
@@ -60,6 +62,42 @@ SSL_CTX *tls_connecting(const char *ca, const char *cert, const char *key, err *
 {
     SSL_CTX *c = make(TLS_client_method());
     return trust(c, ca, e) || (cert && use_own(c, cert, key, e)) ? NULL : c;
+}
+
+SSL_CTX *tls_serving(const char *cert, const char *key, err *e)
+{
+    SSL_CTX *c = make(TLS_server_method());
+    SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    return use_own(c, cert, key, e) ? NULL : c;
+}
+
+static ssize_t result_of(SSL *s, int n)
+{
+    if (n > 0)
+        return n;
+    int why = SSL_get_error(s, n);
+    if (why == SSL_ERROR_ZERO_RETURN)
+        return 0;
+    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE)
+        errno = EAGAIN;
+    else if (why != SSL_ERROR_SYSCALL || errno == 0 || errno == EAGAIN)
+        errno = EPROTO;
+    return -1;
+}
+
+ssize_t tls_recv(SSL *s, void *to, size_t n)
+{
+    ERR_clear_error();
+    errno = 0;
+    return result_of(s, SSL_read(s, to, (int)(n < INT_MAX ? n : INT_MAX)));
+}
+
+ssize_t tls_send(SSL *s, const void *bytes, size_t n)
+{
+    ERR_clear_error();
+    errno = 0;
+    return result_of(s, SSL_write(s, bytes, (int)(n < INT_MAX ? n : INT_MAX)));
 }
 
 bool tls_peer_has_role(const SSL *s, const char *role)

@@ -43,8 +43,7 @@ class Server(Served):
     def __init__(self, *args):
         super().__init__("serve", "--listen", "127.0.0.1:0", *args)
         self.banner = self.wait_log(r"(?s)punica serves on .*\n    -d .*\n")[0]
-        self.address = re.search(r"http://(\S+)", self.banner)[1]
-        self.url = f"http://{self.address}"
+        self.url, self.address = re.search(r"(https?://(\S+))", self.banner).groups()
 
     def metric(self, name):
         return metric(self.url, name)

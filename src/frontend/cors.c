@@ -1,0 +1,55 @@
+/* cors.c - see cors.h */
+#include "frontend/cors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+
+void cors_init(cors *c, const char *const *origin, int n)
+{
+    *c = (cors){XNEW_ARRAY(char *, (size_t)n + 1), n};
+    for (int i = 0; i < n; i++)
+        c->origin[i] = xstrdup(origin[i]);
+}
+
+void cors_deinit(cors *c)
+{
+    for (int i = 0; i < c->n; i++)
+        free(c->origin[i]);
+    free(c->origin);
+}
+
+static bool is_known(const cors *c, const char *origin)
+{
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(c->origin[i], "*") == 0 || strcasecmp(c->origin[i], origin) == 0)
+            return true;
+    return false;
+}
+
+/* Clients send headers of their own; what they are called is no secret, and none of them opens anything. */
+static void add_preflight(const http_head *h, http_exchange *x)
+{
+    const char *headers = http_field_of(h, "Access-Control-Request-Headers");
+    if (!http_field_of(h, "Access-Control-Request-Method"))
+        return;
+    http_exchange_add_header(x, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+    http_exchange_add_header(x, "Access-Control-Allow-Headers", headers ? headers : "Authorization, Content-Type, x-api-key");
+    http_exchange_add_header(x, "Access-Control-Max-Age", "600");
+}
+
+void cors_add(const cors *c, http_exchange *x)
+{
+    const http_head *h = http_exchange_head(x);
+    const char *origin = c->n && h->text ? http_field_of(h, "Origin") : NULL;
+    if (c->n)
+        http_exchange_add_header(x, "Vary", "Origin");
+    if (!origin || !is_known(c, origin))
+        return;
+    http_exchange_add_header(x, "Access-Control-Allow-Origin", origin);
+    http_exchange_add_header(x, "Access-Control-Expose-Headers", "x-request-id, Retry-After");
+    if (strcmp(h->method, "OPTIONS") == 0)
+        add_preflight(h, x);
+}
