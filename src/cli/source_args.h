@@ -29,7 +29,7 @@ typedef struct {
 /* Of a server; the cache itself is its own option. */
 #define UPDATE_OPTIONS(a)                                                                                              \
     {"Adapters by HTTP"},                                                                                               \
-    {"adapter-updates", OPT_FLAG, &(a)->updates, NULL, "whoever may ask may also add, replace, roll back and remove adapters of the cache"}, \
+    {"adapter-updates", OPT_FLAG, &(a)->updates, NULL, "adapters of the cache may be added, replaced, rolled back and removed: by operators, or by all where there are no tenants"}, \
     {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR", "then file: sources may lie in this folder (none may)"}, \
     FETCH_OPTIONS(a)
 

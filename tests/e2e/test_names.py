@@ -14,6 +14,7 @@ from openai import OpenAI
 from conftest import ROOT
 from serving import Server
 from test_sources import Site
+from test_tenants import ADMIN, Store
 
 DEMO = ROOT / "demo"
 SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
@@ -230,3 +231,36 @@ def test_a_slow_source_holds_up_nobody(updates):
         assert [one.result().status_code for one in loads] == [200] * 5
     assert len(http.get("/v1/adapters").json()["data"]) == 5 and text(client, "slow4")
     site.end()
+
+
+def test_where_there_are_tenants_operators_change_adapters(tmp_path):
+    """A tenant may not load, load over, replace, unload or look at any, its own or another's; and sees what it is granted."""
+    store, key = Store(tmp_path / "store.db"), tmp_path / "key"
+    key.write_text(ADMIN)
+    key.chmod(0o600)
+    ann, bob = store.tenant("ann", adapters=["mine"]), store.tenant("bob", adapters=["theirs"])
+    server = Server("--model", DEMO / "model", "--cache", tmp_path / "cache", "--adapter-updates", "--adapter-files", DEMO / "adapters",
+                    "--name", "demo", "--threads", "1", "--store", store.url, "--admin-key-file", key)
+    operator = {"Authorization": f"Bearer {ADMIN}"}
+    try:
+        def each(http, headers):
+            yield http.post("/v1/load_lora_adapter", json={"lora_name": "mine", "lora_path": f"{DEMO}/adapters/french", "load_inplace": True}, headers=headers)
+            yield http.put("/v1/adapters/mine", json={"version": 1}, headers=headers)
+            yield http.get("/v1/adapters/mine", headers=headers)
+            yield http.get("/v1/adapters", headers=headers)
+            yield http.post("/v1/unload_lora_adapter", json={"lora_name": "mine"}, headers=headers)
+            yield http.delete("/v1/adapters/mine", headers=headers)
+        http = Http(server.url)
+        loaded = http.post("/v1/load_lora_adapter", json={"lora_name": "mine", "lora_path": f"{DEMO}/adapters/sql"}, headers=operator)
+        assert loaded.status_code == 200, loaded.text
+        for who in ({}, {"Authorization": f"Bearer {ann}"}, {"Authorization": f"Bearer {bob}"}):
+            assert [answer.status_code for answer in each(http, who)] == [401] * 6
+        assert http.get("/v1/adapters/mine", headers=operator).json()["current"] == 1
+        for who, models, status in ((ann, ["mine"], 200), (bob, [], 404)):
+            shown = http.get("/v1/models", headers={"Authorization": f"Bearer {who}"}).json()["data"]
+            assert [m["id"] for m in shown if m["id"] == "mine"] == models
+            asked = http.post("/v1/completions", json={"model": "mine", "prompt": SENTENCE, "max_tokens": 4}, headers={"Authorization": f"Bearer {who}"})
+            assert asked.status_code == status, asked.text
+        assert server.stop() == 0
+    finally:
+        server.end()
