@@ -5,7 +5,7 @@ set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git
   libjansson-dev libpcre2-dev libutf8proc-dev libssl-dev libcmocka-dev
-  libsqlite3-dev libpq-dev libevent-dev libwslay-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
+  libsqlite3-dev libpq-dev libcurl4-openssl-dev libarchive-dev libevent-dev libwslay-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
   clang libclang-rt-14-dev python3 python3-numpy python3-pytest python3-venv curl"
 [ "${1:-}" = test ] && packages="$packages postgresql"
 

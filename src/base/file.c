@@ -180,6 +180,11 @@ bool file_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+char *path_resolve(const char *path)
+{
+    return realpath(path, NULL);
+}
+
 char *path_join(const char *dir, const char *name)
 {
     size_t n = strlen(dir);

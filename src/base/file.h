@@ -40,6 +40,9 @@ unsigned char *file_load_head(const char *path, size_t n, size_t max_size, size_
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
+/* Where a path leads when all links are followed, owned by the caller; NULL: nowhere. */
+char *path_resolve(const char *path);
+
 char *path_join(const char *dir, const char *name);      /* owned by the caller */
 
 /* The same for a name that a stranger gave: NULL where it would lead out of dir, or to a hidden file. */

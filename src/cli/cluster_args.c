@@ -128,6 +128,7 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     add_number(&args, "--tp", a->tp);
     add_option(&args, "--model", a->model_dir);
     add_option(&args, "--adapters", a->adapters_dir);
+    add_option(&args, "--cache", a->cache);
     for (int i = 0; i < a->adapters.n; i++)
         add_option(&args, "--adapter", a->adapters.items[i]);
     add_option(&args, "--weights", a->weights);

@@ -26,7 +26,7 @@ int cluster_log(const char *file, const char *level, err *e);
 
 /* What a runner's workers are told. */
 typedef struct {
-    const char *model_dir, *adapters_dir;
+    const char *model_dir, *adapters_dir, *cache;
     const char *weights, *kv;   /* NULL: as they are stored, and as the device likes */
     option_list adapters;       /* NAME=DIR */
     option_list devices;        /* none: cpu */

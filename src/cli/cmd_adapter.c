@@ -1,4 +1,4 @@
-/* cmd_adapter.c - `punica adapter check`: whether an adapter fits a base model, and what it is
+/* cmd_adapter.c - `punica adapter`; here `check`: whether an adapter fits a base model, and what it is
  *
  * Only the model's config.json is read, so a base of any size can be checked against anywhere. */
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "cli/adapter_names.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "model/adapter.h"
@@ -188,10 +189,16 @@ static int cmd_check(int argc, char **argv)
     return check(dir, model_dir, tp, json, &e) ? command_fail(e.msg) : 0;
 }
 
+static const struct { const char *name; int (*run)(int argc, char **argv); } commands[] = {
+    {"check", cmd_check}, {"fetch", adapter_fetch}, {"add", adapter_add}, {"list", adapter_list}, {"show", adapter_show},
+    {"rollback", adapter_rollback}, {"remove", adapter_remove},
+};
+
 int cmd_adapter(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "check") == 0)
-        return cmd_check(argc - 1, argv + 1);
+    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
     if (argc > 1 && argv[1][0] != '-') {
         err unknown;
         err_set(&unknown, "unknown command \"adapter %s\"; see punica adapter --help", argv[1]);
@@ -199,8 +206,14 @@ int cmd_adapter(int argc, char **argv)
     }
     const option options[] = {{0}};
     const command_line line = {
-        .usage = "punica adapter check DIR --model DIR [--json]",
-        .about = "check      whether an adapter fits a base model, and what it is; see punica adapter check --help",
+        .usage = "punica adapter check|fetch|add|list|show|rollback|remove ...",
+        .about = "check      whether an adapter fits a base model, and what it is\n"
+                 "fetch      from a URL into a host's disk cache, checked\n"
+                 "add        the same, and give it a name that servers with this cache serve from then on\n"
+                 "list       the names of a cache; show: one of them, with its versions\n"
+                 "rollback   to the version before, or to any that is kept\n"
+                 "remove     a name\n"
+                 "See punica adapter check --help and so on.",
         .options = options,
     };
     err e;

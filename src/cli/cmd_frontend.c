@@ -8,6 +8,7 @@
 #include "cli/listen_args.h"
 #include "cli/options.h"
 #include "cli/served_model.h"
+#include "cli/source_args.h"
 
 typedef struct {
     frontend_options front;
@@ -15,11 +16,13 @@ typedef struct {
     const char *model_dir, *name, *log_level;
     option_list adapters;
     listen_args at;
+    source_args sources;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
     *a = (arguments){.at.port = -1, .front = frontend_options_default()};
+    source_args_init(&a->sources);
     frontend_options *f = &a->front;
     credential_files *c = &a->role.files;
     const option options[] = {
@@ -37,7 +40,9 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"generation-config", OPT_STRING, &f->generation_config, "FROM", GENERATION_CONFIG_HELP},
         {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &f->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"cache", OPT_STRING, &f->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        UPDATE_OPTIONS(&a->sources),
         {"Limits"},
         {"max-live", OPT_INT, &f->max_live, "N", "requests at once; more are refused (65536)", 1, 1 << 20},
         {"max-body", OPT_SIZE, &f->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
@@ -86,7 +91,7 @@ static int run(arguments *a, err *e)
     cluster_raise_file_limit();
     sandbox_role(false);
     credentials own = {0};
-    if (credentials_load(&own, &a->role.files, e) == 0) {
+    if (credentials_load(&own, &a->role.files, e) == 0 && source_args_apply(&a->sources, a->front.cache, &m.config, &a->front, e) == 0) {
         served_model_apply(&m, a->model_dir, &a->front);
         a->front.link.own = a->role.own = &own;
         loop = event_loop_new();
@@ -115,5 +120,6 @@ int cmd_frontend(int argc, char **argv)
         status = run(&a, &e);
     free(a.adapters.items);
     listen_args_release(&a.at);
+    source_args_deinit(&a.sources);
     return status < 0 ? command_fail(e.msg) : 0;
 }

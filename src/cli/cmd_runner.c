@@ -30,6 +30,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"Models"},
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"Workers"},
         WORKER_OPTIONS(w),

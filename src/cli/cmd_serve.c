@@ -12,6 +12,7 @@
 #include "cli/listen_args.h"
 #include "cli/options.h"
 #include "cli/served_model.h"
+#include "cli/source_args.h"
 #include "cli/tree.h"
 #include "frontend/catalog.h"
 #include "model/model.h"
@@ -25,6 +26,7 @@ typedef struct {
     worker_args workers;
     const char *name, *log_level, *log_file;
     listen_args at;
+    source_args sources;
     char *demo_model, *demo_adapters;       /* owned; NULL: not the demo */
 } arguments;
 
@@ -32,6 +34,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 {
     *a = (arguments){.at.port = -1, .front = frontend_options_default(), .sched = sched_server_options_default(),
                      .log_level = "warn"};
+    source_args_init(&a->sources);
     frontend_options *f = &a->front;
     worker_args *w = &a->workers;
     const char *model_dir = NULL;
@@ -44,9 +47,11 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"generation-config", OPT_STRING, &f->generation_config, "FROM", GENERATION_CONFIG_HELP},
         {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"log-level", OPT_STRING, &a->log_level, "LEVEL", "error, warn, info or debug (warn)"},
         {"log-file", OPT_STRING, &a->log_file, "FILE", LOG_FILE_HELP},
+        UPDATE_OPTIONS(&a->sources),
         {"Workers"},
         WORKER_OPTIONS(w),
         {"Limits"},
@@ -78,7 +83,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 
 static int choose_demo(arguments *a, err *e)
 {
-    if (a->workers.adapters_dir || a->workers.adapters.n)
+    if (a->workers.adapters_dir || a->workers.cache || a->workers.adapters.n)
         return err_set(e, "--model DIR is needed: the base model of these adapters");
     a->workers.model_dir = a->demo_model = tree_find("demo/model");
     a->workers.adapters_dir = a->demo_adapters = tree_find("demo/adapters");
@@ -176,6 +181,9 @@ static int start_frontend(session *s, arguments *a, err *e)
     f->scheduler = sched_server_address(s->sched);
     f->link.own = &s->own;
     f->adapters_dir = a->workers.adapters_dir;
+    f->cache = a->workers.cache;
+    if (source_args_apply(&a->sources, f->cache, &s->model->config, f, e))
+        return -1;
     f->adapter = a->workers.adapters.items;
     f->n_adapters = a->workers.adapters.n;
     f->more_metrics = write_metrics;
@@ -283,5 +291,6 @@ int cmd_serve(int argc, char **argv)
     free(a.workers.adapters.items);
     free(a.workers.devices.items);
     listen_args_release(&a.at);
+    source_args_deinit(&a.sources);
     return status < 0 ? command_fail(e.msg) : 0;
 }

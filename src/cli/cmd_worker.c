@@ -20,6 +20,7 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
     const option options[] = {
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
+        {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"device", OPT_STRING, &w->device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &w->tp, "N", TP_HELP, 1, MAX_RANKS},

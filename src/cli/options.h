@@ -18,6 +18,9 @@
 #define MEMORY_SHARE_HELP "of a GPU's memory for weights and KvCache (0.9)"
 #define MAX_LEN_HELP "tokens of a request, which the KvCache must hold (what the model allows and the KvCache holds)"
 
+/* Of --cache, where adapters are served. */
+#define CACHE_HELP "a disk cache whose names (punica adapter add) are served, too"
+
 /* Of --device and --tp, likewise. */
 #define DEVICE_HELP "cpu, cuda, cuda:N or cuda:N-M (cpu)"
 #define TP_HELP "split the model over N ranks: a GPU each (cuda:0-3), or all on one device (1)"

@@ -11,7 +11,9 @@
 #include "text/utf8.h"
 
 struct catalog {
-    char *base, *dir;           /* dir: NULL if none */
+    char *base;
+    char *dir[2];               /* [n_dirs] */
+    int n_dirs;
     char **name, **given_dir;   /* [n] given one by one */
     int n;
 };
@@ -41,9 +43,10 @@ static int add_given(catalog *c, const char *arg, err *e)
 catalog *catalog_new(const char *base, const char *adapters_dir, const char *const *adapter, int n, err *e)
 {
     catalog *c = XNEW(catalog);
-    *c = (catalog){.base = xstrdup(base), .dir = adapters_dir ? xstrdup(adapters_dir) : NULL,
-                   .name = XNEW_ARRAY(char *, (size_t)n + 1), .given_dir = XNEW_ARRAY(char *, (size_t)n + 1)};
+    *c = (catalog){.base = xstrdup(base), .name = XNEW_ARRAY(char *, (size_t)n + 1), .given_dir = XNEW_ARRAY(char *, (size_t)n + 1)};
     int rc = 0;
+    if (adapters_dir)
+        catalog_add_dir(c, adapters_dir);
     if (adapters_dir && !file_is_dir(adapters_dir))
         rc = err_set(e, "--adapters %s: there is no such directory", adapters_dir);
     for (int i = 0; i < n && rc == 0; i++)
@@ -52,6 +55,12 @@ catalog *catalog_new(const char *base, const char *adapters_dir, const char *con
         return c;
     catalog_free(c);
     return NULL;
+}
+
+void catalog_add_dir(catalog *c, const char *dir)
+{
+    CHECK(c->n_dirs < (int)(sizeof c->dir / sizeof c->dir[0]));
+    c->dir[c->n_dirs++] = xstrdup(dir);
 }
 
 catalog *catalog_of_names(const char *base, const char *const *name, int n)
@@ -71,8 +80,9 @@ void catalog_free(catalog *c)
         return;
     catalog_list_free(c->name, c->n);
     catalog_list_free(c->given_dir, c->n);
+    for (int i = 0; i < c->n_dirs; i++)
+        free(c->dir[i]);
     free(c->base);
-    free(c->dir);
     free(c);
 }
 
@@ -81,14 +91,23 @@ const char *catalog_base(const catalog *c)
     return c->base;
 }
 
-/* The adapter's folder in the directory; NULL: there is none. */
+/* The adapter's folder in a directory, links followed; NULL: there is none. */
+static char *folder_in(const char *dir, const char *name)
+{
+    char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
+    free(path);
+    if (folder && is_adapter_dir(folder))
+        return folder;
+    free(folder);
+    return NULL;
+}
+
 static char *folder_of(const catalog *c, const char *name)
 {
-    char *path = c->dir && utf8_is_valid(name, strlen(name)) ? path_child(c->dir, name) : NULL;
-    if (path && is_adapter_dir(path))
-        return path;
-    free(path);
-    return NULL;
+    char *folder = NULL;
+    for (int i = 0; i < c->n_dirs && !folder && utf8_is_valid(name, strlen(name)); i++)
+        folder = folder_in(c->dir[i], name);
+    return folder;
 }
 
 static bool is_in_dir(const catalog *c, const char *name)
@@ -127,9 +146,9 @@ static void add_name(name_list *l, const char *name)
     l->name[l->n++] = xstrdup(name);
 }
 
-static void add_folders(const catalog *c, name_list *l)
+static void add_folders(const catalog *c, const char *dir, name_list *l)
 {
-    DIR *d = c->dir ? opendir(c->dir) : NULL;
+    DIR *d = opendir(dir);
     if (!d)
         return;
     for (const struct dirent *f; (f = readdir(d));)
@@ -148,7 +167,8 @@ char **catalog_list(const catalog *c, int *n)
     name_list l = {0};
     for (int i = 0; i < c->n; i++)
         add_name(&l, c->name[i]);
-    add_folders(c, &l);
+    for (int i = 0; i < c->n_dirs; i++)
+        add_folders(c, c->dir[i], &l);
     if (l.n > 0)
         qsort(l.name, (size_t)l.n, sizeof *l.name, compare);
     *n = 0;

@@ -52,6 +52,7 @@ struct dispatch {
     loop_timer *patience;               /* fires when the scheduler has been gone for too long */
     double patience_seconds;
     uint32_t n_gpus;                    /* as the scheduler said; 0 while it is gone */
+    held_versions *held;                /* borrowed; NULL: there is no disk cache */
     atomic_int *context;                /* borrowed; NULL: nobody wants to know */
     int model_context;                  /* what it was at first */
     int max_live;
@@ -73,6 +74,8 @@ static void forget(dispatch *d, live *l)
 {
     TAILQ_REMOVE(&d->by_arrival, l, order);
     id_map_remove(d->by_id, l->id);
+    if (l->has_version)
+        held_versions_release(d->held, &l->version);
     free(l->tenant);
     free(l->adapter);
     free(l->token);
@@ -291,6 +294,7 @@ dispatch *dispatch_new(net_loop *on, const dispatch_options *o, err *e)
     d->next = loop_random_id(on);
     d->patience_seconds = o->patience;
     d->context = o->context;
+    d->held = o->held;
     d->model_context = o->context ? atomic_load(o->context) : 0;
     TAILQ_INIT(&d->by_arrival);
     d->patience = loop_timer_new(on, on_patience_over, d);
@@ -338,8 +342,10 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
                 .tenant = xstrdup(r->tenant ? r->tenant : ""), .weight = r->weight, .priority = r->priority,
                 .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens, .n_to_score = (size_t)r->n_to_score,
                 .has_version = r->version, .how_bytes = sampling__get_packed_size(r->how)};
-    if (r->version)
+    if (r->version) {
         l->version = *r->version;
+        held_versions_hold(d->held, &l->version);
+    }
     l->how = xmalloc(l->how_bytes + 1);
     sampling__pack(r->how, l->how);
     set_tokens(l, r->token, r->n_tokens);

@@ -14,6 +14,7 @@
 
 #include "base/digest.h"
 #include "base/err.h"
+#include "frontend/held_versions.h"
 #include "net/link.h"
 
 typedef struct {
@@ -24,6 +25,7 @@ typedef struct {
     double patience;            /* seconds without a scheduler after which live requests end with TOO_LATE */
     atomic_int *context;        /* borrowed: tokens of prompt and output together that a request may have, as the model allows; kept
                                  * at what the GPUs hold where that is less. NULL: nobody wants to know */
+    held_versions *held;        /* borrowed; NULL: there is no disk cache */
 } dispatch_options;
 
 typedef struct dispatch dispatch;

@@ -16,6 +16,7 @@
 #include "frontend/answer.h"
 #include "frontend/routes.h"
 #include "net/tls.h"
+#include "registry/registry.h"
 #include "text/token_bytes.h"
 
 #define KEPT_FILES 256                  /* file descriptors that clients do not get */
@@ -33,6 +34,7 @@ struct frontend {
     templates *chat;
     versions *versions;
     adapter_checks *checks;
+    held_versions *held;                /* NULL: there is no disk cache */
     grammar_checks *grammars;
     sampling_defaults defaults;
     int *eos;
@@ -103,7 +105,7 @@ int frontend_reload(frontend *f, err *e)
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
 {
     const dispatch_options d = {.scheduler = o->scheduler, .link = o->link, .max_live = o->max_live, .threads = o->threads,
-                                .patience = o->patience, .context = &f->context};
+                                .patience = o->patience, .context = &f->context, .held = f->held};
     f->routes.calls.at_scheduler = dispatch_new(&f->loop->base, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
@@ -120,12 +122,27 @@ static int read_defaults(frontend *f, const frontend_options *o, err *e)
     return 0;
 }
 
+static void add_cache(catalog *models, const char *cache)
+{
+    char *names = registry_names_dir(cache);
+    catalog_add_dir(models, names);
+    free(names);
+}
+
 static int load(frontend *f, const frontend_options *o, err *e)
 {
     service *s = &f->routes.calls;
     if (!(f->t = tokenizer_load(o->model_dir, e)) ||
-        !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)) ||
-        !(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
+        !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)))
+        return -1;
+    if (o->cache) {
+        if (!(f->held = held_versions_new(o->cache, e)))
+            return err_wrap(e, "--cache");
+        add_cache(s->models, o->cache);
+    }
+    if (!(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
+        return -1;
+    if (o->adapter_api && !(f->routes.adapters = adapter_api_new(f->loop->events, o->adapter_api, s->models, e)))
         return -1;
     if (read_defaults(f, o, e))
         return -1;
@@ -183,10 +200,12 @@ void frontend_free(frontend *f)
     if (f->drain)
         event_free(f->drain);
     dispatch_free(f->routes.calls.at_scheduler);
+    adapter_api_free(f->routes.adapters);
     background_free(f->threads);
     model_list_free(f->routes.list);
     preparer_free(f->routes.calls.preparer);
     templates_free(f->chat);
+    held_versions_free(f->held);
     versions_free(f->versions);
     adapter_checks_free(f->checks);
     grammar_checks_free(f->grammars);

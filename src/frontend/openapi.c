@@ -24,6 +24,8 @@ static const char *const message[] = {"model:s!", "messages:a!", "max_tokens:i!"
 static const char *const counted[] = {"model:s!", "messages:a!", "system:-", "tools:a", "tool_choice:o", "thinking:o", TEMPLATE, NULL};
 
 static const char *const tokenized[] = {"model:s", "prompt:s", "messages:a", "tools:a", "add_special_tokens:b", "return_token_strs:b", TEMPLATE, NULL};
+static const char *const loaded[] = {"lora_name:s!", "lora_path:s!", "load_inplace:b", NULL};
+static const char *const unloaded[] = {"lora_name:s!", NULL};
 static const char *const detokenized[] = {"model:s", "tokens:a!", NULL};
 
 static const struct page {
@@ -42,6 +44,9 @@ static const struct page {
     {"/tokenize", "Make tokens of a text or a conversation", "The tokens", tokenized, false, NULL},
     {"/detokenize", "Make text of tokens", "The text", detokenized, false, NULL},
     {"/version", "Which version this is", "The version", NULL, false, NULL},
+    {"/v1/load_lora_adapter", "Load an adapter from a source, as vLLM has it", "It is loaded", loaded, false, NULL},
+    {"/v1/unload_lora_adapter", "Unload an adapter", "It is gone", unloaded, false, NULL},
+    {"/v1/adapters", "List adapters and their versions", "The list", NULL, false, NULL},
     {"/v1/usage", "What the key's tenant has used", "Tokens by model and hour", NULL, false, NULL},
     {"/health", "Whether the server lives", "It does", NULL, false, NULL},
     {"/ready", "Whether requests would be served", "They would; 503: they would not", NULL, false, NULL},

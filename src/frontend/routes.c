@@ -242,6 +242,41 @@ static void ask_usage(routes *r, http_exchange *x)
         refuse(r, x, NULL);             /* where there are no tenants there is no usage */
 }
 
+/* So do changes of adapters. */
+
+typedef struct { routes *r; http_exchange *x; const char *route; adapter_wish *asked; } adapter_change;
+
+static void tell_changed(void *ctx, int status, const buf *json)
+{
+    adapter_change *w = ctx;
+    send_body(w->r, w->x, w->route, status, JSON_TYPE, json);
+    free(w);
+}
+
+static void on_changer_gone(void *ctx, http_loss why)
+{
+    (void)why;
+    adapter_change *w = ctx;
+    adapter_api_forget(w->r->adapters, w->asked);
+    metrics_count_answer(w->r->calls.counts, w->route, "none", 499);
+    free(w);
+}
+
+static void change_adapter(routes *r, http_exchange *x)
+{
+    const http_head *h = http_exchange_head(x);
+    if (!r->adapters) {
+        refuse(r, x, NULL);
+        return;
+    }
+    adapter_change *w = XNEW(adapter_change);
+    charged_buf body = http_exchange_take_body(x);
+    *w = (adapter_change){.r = r, .x = x, .route = strcmp(h->path, LOAD_PATH) == 0 ? LOAD_PATH : strcmp(h->path, UNLOAD_PATH) == 0 ? UNLOAD_PATH : ADAPTERS_PATH};
+    http_exchange_set_gone(x, on_changer_gone, w);
+    w->asked = adapter_api_ask(r->adapters, h, &body.bytes, http_exchange_client(x), tell_changed, w);
+    charged_buf_free(&body);
+}
+
 static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);
 
 /* What answers. A path that ends with / stands for all that begin with it; method NULL: any. */
@@ -264,6 +299,10 @@ static const struct route {
     {"/version", "GET", get_version, NULL, NULL, true},
     {usage_route, "GET", NULL, ask_usage, NULL, false},
     {admin_route, NULL, NULL, ask_admin, NULL, false},
+    {LOAD_PATH, "POST", NULL, change_adapter, NULL, false},
+    {UNLOAD_PATH, "POST", NULL, change_adapter, NULL, false},
+    {"/v1/adapters", "GET", NULL, change_adapter, NULL, false},
+    {ADAPTERS_PATH, NULL, NULL, change_adapter, NULL, false},
     {"/health", "GET", get_health, NULL, NULL, true},
     {"/ready", "GET", get_ready, NULL, NULL, true},
     {"/metrics", "GET", get_metrics, NULL, NULL, true},
@@ -360,6 +399,12 @@ static void refuse(routes *r, http_exchange *x, const struct route *to)
     send_error(r, x, to ? to->path : "other", &e);
 }
 
+static bool is_adapter_path(const char *path)
+{
+    const struct route *to = find_route(path);
+    return to && to->start == change_adapter;
+}
+
 /* Operators' pages show nothing of tenants, and cost little; OPTIONS is what browsers ask before they show a key. */
 static bool may_ask(const routes *r, const http_head *h)
 {
@@ -370,6 +415,8 @@ static bool may_ask(const routes *r, const http_head *h)
         return is_admin(r, h);
     if (strncmp(h->path, "/v1/", 4) != 0 && !(to && to->shape))
         return true;
+    if (r->calls.accounts && is_adapter_path(h->path))
+        return is_admin(r, h);          /* an adapter is what all have who may use it: no tenant changes it */
     return r->calls.accounts ? asker(r, h) != NULL : api_keys_open(&r->keys, h);
 }
 

@@ -2,6 +2,7 @@
 #ifndef PUNICA_FRONTEND_ROUTES_H
 #define PUNICA_FRONTEND_ROUTES_H
 
+#include "frontend/adapter_api.h"
 #include "frontend/api_keys.h"
 #include "frontend/call.h"
 #include "frontend/cors.h"
@@ -12,6 +13,7 @@
 typedef struct {
     service calls;
     model_list *list;
+    adapter_api *adapters;                          /* NULL: they are not changed here */
     api_keys keys;                                  /* for all below /v1/, where there are no tenants */
     api_keys admin;                                 /* for operators; none: nobody is one */
     cors cors;

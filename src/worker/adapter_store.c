@@ -8,7 +8,23 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/adapter.h"
+#include "registry/disk_cache.h"
+#include "registry/registry.h"
 #include "worker/adapter_key.h"
+
+/* An adapter's folder in a directory, links followed, owned by the caller; NULL: there is none. */
+static char *find_in(const char *dir, const char *name)
+{
+    char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
+    char *config = folder ? path_join(folder, "adapter_config.json") : NULL;
+    bool there = config && file_exists(config);
+    free(config);
+    free(path);
+    if (there)
+        return folder;
+    free(folder);
+    return NULL;
+}
 
 /* The directory of an adapter, owned by the caller; NULL: nobody knows one of this name. */
 static char *find(const adapter_store *s, const char *name)
@@ -17,16 +33,13 @@ static char *find(const adapter_store *s, const char *name)
     for (int i = 0; i < s->n_named; i++)
         if (strncmp(s->named[i], name, n) == 0 && s->named[i][n] == '=')
             return xstrdup(s->named[i] + n + 1);
-    char *dir = s->dir ? path_child(s->dir, name) : NULL;
-    if (!dir)
-        return NULL;
-    char *config = path_join(dir, "adapter_config.json");
-    bool there = file_exists(config);
-    free(config);
-    if (there)
-        return dir;
-    free(dir);
-    return NULL;
+    char *folder = s->dir ? find_in(s->dir, name) : NULL;
+    if (!folder && s->cache) {
+        char *names = registry_names_dir(s->cache);
+        folder = find_in(names, name);
+        free(names);
+    }
+    return folder;
 }
 
 /* The adapter of a folder, if it has the content that is asked for; hex NULL: whatever it has. */
@@ -41,7 +54,19 @@ static adapter *open_version(const adapter_store *s, const char *dir, const char
     return NULL;
 }
 
-static lora *load_from(const adapter_store *s, const char *name, const char *hex, err *e)
+/* By content alone; NULL: the cache does not have it, or not whole. */
+static adapter *open_cached(const adapter_store *s, const char *hex)
+{
+    char *dir = s->cache && hex ? disk_cache_find(s->cache, hex) : NULL;
+    err e;
+    adapter *a = dir ? open_version(s, dir, hex, &e) : NULL;
+    if (dir && !a)
+        log_warn("%s", e.msg);
+    free(dir);
+    return a;
+}
+
+static adapter *open_named(const adapter_store *s, const char *name, const char *hex, err *e)
 {
     char *dir = find(s, name);
     if (!dir) {
@@ -55,6 +80,13 @@ static lora *load_from(const adapter_store *s, const char *name, const char *hex
         err_wrap(e, "adapter %s", name);
     }
     free(dir);
+    return a;
+}
+
+static lora *load_from(const adapter_store *s, const char *name, const char *hex, err *e)
+{
+    adapter *a = open_cached(s, hex);
+    a = a ? a : open_named(s, name, hex, e);
     if (!a)
         return NULL;
     lora *l = adapter_to_lora(a, s->be);

@@ -74,7 +74,7 @@ static int open_all(worker_process *p, err *e)
     if (weights_form_find(o->weights, &form, e) || kv_form_find(o->kv, &kv, e) || model_weights_type(o->model_dir, &type, e) ||
         !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
-    p->adapters = (adapter_store){.dir = o->adapters_dir, .named = o->adapter, .n_named = o->n_adapters,
+    p->adapters = (adapter_store){.dir = o->adapters_dir, .cache = o->cache, .named = o->adapter, .n_named = o->n_adapters,
                                   .base = &p->m->config, .be = p->be};
     engine_options g = engine_options_default();
     g.max_batch = o->max_batch;

@@ -13,6 +13,7 @@ typedef struct {
     int tp;                             /* ranks that the model is split over */
     const char *weights, *kv;           /* weights_form_find(), kv_form_find() */
     const char *adapters_dir;           /* NULL: none */
+    const char *cache;                  /* the disk cache's folder; NULL: none */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
     int max_batch;
