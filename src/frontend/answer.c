@@ -343,9 +343,9 @@ static int list_calls(answer *a, int named, size_t arguments)
 static api_choice choice_from(answer *a, size_t content, size_t reasoning, int named, size_t arguments, int logprob)
 {
     const char *text;
+    bool scored = a->prompt && !a->prompt_given;
     size_t n = content_of(a, &text);
     int n_calls = list_calls(a, named, arguments);
-    bool scored = a->prompt && !a->prompt_given;
     return (api_choice){.text = text + content, .n = n - content, .finish = finish_of(a), .stop = a->n_stop ? a->text.data + a->stop_at : NULL, .n_stop = a->n_stop,
                         .reasoning = a->parts.reasoning.data ? a->parts.reasoning.data + reasoning : "",
                         .n_reasoning = a->parts.reasoning.len - reasoning, .call = a->call, .n_calls = n_calls,

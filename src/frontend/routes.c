@@ -8,6 +8,8 @@
 #include "frontend/admin.h"
 #include "frontend/api_error.h"
 #include "frontend/api_reply.h"
+#include "frontend/json_text.h"
+#include "frontend/openapi.h"
 
 #define JSON_TYPE "application/json"
 #define MAX_REQUEST_ID 128
@@ -240,6 +242,8 @@ static void ask_usage(routes *r, http_exchange *x)
         refuse(r, x, NULL);             /* where there are no tenants there is no usage */
 }
 
+static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);
+
 /* What answers. A path that ends with / stands for all that begin with it; method NULL: any. */
 static const struct route {
     const char *path, *method;
@@ -263,7 +267,20 @@ static const struct route {
     {"/health", "GET", get_health, NULL, NULL, true},
     {"/ready", "GET", get_ready, NULL, NULL, true},
     {"/metrics", "GET", get_metrics, NULL, NULL, true},
+    {"/openapi.json", "GET", get_openapi, NULL, NULL, false},
 };
+
+static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
+{
+    (void)x, (void)rest;
+    json_t *api = openapi_new(PUNICA_VERSION, r->keys.n > 0 || r->calls.accounts);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].method)            /* else it is the operators' */
+            openapi_add(api, table[i].path, table[i].method);
+    *type = JSON_TYPE;
+    json_add_take(body, api);
+    return 200;
+}
 
 static const struct route *find_route(const char *path)
 {

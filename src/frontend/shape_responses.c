@@ -223,7 +223,8 @@ static int translate(json_t *body, char **repeated, api_error *e)
 /* Fields by the names that clients gave them. */
 static void write_error(const api_error *e, buf *out)
 {
-    static const char *const names[][2] = {{"messages", "input"}, {"response_format", "text.format"}, {"max_completion_tokens", "max_output_tokens"}};
+    static const char *const names[][2] = {{"messages", "input"}, {"response_format", "text.format"}, {"max_completion_tokens", "max_output_tokens"},
+                                           {"max_tokens", "max_output_tokens"}};
     api_error own = *e;
     for (size_t i = 0; e->param && i < sizeof names / sizeof names[0]; i++)
         if (strcmp(e->param, names[i][0]) == 0)
