@@ -18,7 +18,8 @@ demo: build
 	@tools/demo.sh
 
 # Everything that can be tested on this machine: sanitizers, goldens, bad files, faults, short fuzzing.
-test: setup
+test:
+	@tools/setup.sh test
 	@tests/run.sh
 
 # Longer fuzzing by hand: make fuzz SECONDS_EACH=600

@@ -16,6 +16,7 @@ static const struct {
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"template", cmd_template, "conversations to prompts, by the model's chat template"},
     {"adapter", cmd_adapter, "adapter check: whether an adapter fits a base model, and what it is"},
+    {"tenant", cmd_tenant, "tenants, their keys, limits, adapters and usage: tenant add, key add, limit, usage, ..."},
     {"frontend", cmd_frontend, "of a cluster: OpenAI's API for clients, by way of the scheduler"},
     {"scheduler", cmd_scheduler, "of a cluster: gives the requests of frontends to the GPUs of runners"},
     {"runner", cmd_runner, "of a cluster: the GPUs of this host, a worker process each"},

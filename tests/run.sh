@@ -59,7 +59,7 @@ check "build dev (ASan, UBSan)" build dev build/dev
 check "build tsan" build tsan build/tsan
 check "C tests, release" ctest_dir build
 check "C tests, ASan and UBSan" ctest_dir build/dev
-check "C tests with threads, TSan" ctest_dir build/tsan -R 'test_(cpu_ops|engine|queue|jobs|load|worker|prepare|frontend|jinja)'
+check "C tests with threads, TSan" ctest_dir build/tsan -R 'test_(cpu_ops|engine|queue|jobs|load|worker|prepare|frontend|accounts|jinja)'
 check "Python packages of the tests" make_venv
 check "program tests, release" pytest_with build/punica
 check "program tests, ASan and UBSan" pytest_with build/dev/punica

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Install the Debian packages that building, testing and the demo need. Does nothing, quickly, when
-# all are there.
+# Install the Debian packages that building and the demo need; with the argument "test", those of the tests too. Does
+# nothing, quickly, when all are there.
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git
   libjansson-dev libpcre2-dev libutf8proc-dev libssl-dev libcmocka-dev
-  libevent-dev libwslay-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
+  libsqlite3-dev libpq-dev libevent-dev libwslay-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
   clang libclang-rt-14-dev python3 python3-numpy python3-pytest python3-venv curl"
+[ "${1:-}" = test ] && packages="$packages postgresql"
 
 missing=""
 for p in $packages; do

@@ -105,3 +105,13 @@ void digest_to_hex(const digest *d, char hex[DIGEST_HEX])
     for (int i = 0; i < DIGEST_BYTES; i++)
         snprintf(hex + 2 * i, 3, "%02x", d->byte[i]);
 }
+
+int digest_from_hex(digest *d, const char *hex)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (strspn(hex, digits) != DIGEST_HEX - 1 || strlen(hex) != DIGEST_HEX - 1)
+        return -1;
+    for (int i = 0; i < DIGEST_BYTES; i++)
+        d->byte[i] = (unsigned char)((strchr(digits, hex[2 * i]) - digits) << 4 | (strchr(digits, hex[2 * i + 1]) - digits));
+    return 0;
+}

@@ -24,5 +24,6 @@ void digest_reader_free(digest_reader *r);
 int digest_reader_go_on(digest_reader *r, size_t most, digest *d, err *e);
 
 void digest_to_hex(const digest *d, char hex[DIGEST_HEX]);
+int digest_from_hex(digest *d, const char *hex);         /* -1: it is none */
 
 #endif

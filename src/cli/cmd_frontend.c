@@ -25,7 +25,6 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
         LISTEN_OPTIONS(&a->at),
-        {"api-key", OPT_LIST, &a->at.keys, "KEY", API_KEY_HELP},
         {"scheduler", OPT_STRING, &f->scheduler, "ADDRESS", "HOST:PORT or unix:PATH of the scheduler"},
         {"secret-file", OPT_STRING, &c->secret_file, "FILE", SECRET_HELP},
         TLS_OPTIONS(c),

@@ -38,7 +38,6 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     const option options[] = {
         {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
         LISTEN_OPTIONS(&a->at),
-        {"api-key", OPT_LIST, &a->at.keys, "KEY", API_KEY_HELP},
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory (the demo)"},
         {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
         {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},

@@ -7,6 +7,7 @@ int cmd_serve(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_template(int argc, char **argv);
+int cmd_tenant(int argc, char **argv);
 int cmd_adapter(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);

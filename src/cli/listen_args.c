@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/address.h"
 
 enum { MIN_KEY = 8 };
 
@@ -33,6 +34,37 @@ static int check_origins(const listen_args *a, err *e)
     return 0;
 }
 
+/* Tenants have keys of their own. */
+static int apply_store(listen_args *a, frontend_options *o, err *e)
+{
+    const char *everywhere = getenv(STORE_ENVIRONMENT);
+    if (!a->store && everywhere && everywhere[0])
+        a->store = everywhere;
+    if (a->store && a->keys.n)
+        return err_set(e, "--api-key is for servers without --store: there each tenant has keys of its own (punica tenant key add)");
+    if (a->admin_key_file && !a->store)
+        return err_set(e, "--admin-key-file is for servers with --store");
+    if (a->admin_key_file && secrets_read(a->admin_key_file, a->admin_key, e))
+        return -1;
+    o->store = a->store;
+    o->admin_key = (const char *const *)a->admin_key;
+    while (o->n_admin_keys < MAX_SECRETS && a->admin_key[o->n_admin_keys])
+        o->n_admin_keys++;
+    return 0;
+}
+
+/* Who needs no key comes from this host, unless that is wanted otherwise. */
+static int check_open(const listen_args *a, const frontend_options *o, err *e)
+{
+    address at;
+    if (a->open || a->store || o->n_keys)
+        return 0;
+    if (address_parse(&at, o->listen, e))
+        return err_wrap(e, "--listen");
+    return address_is_local(&at) ? 0 : err_set(e, "%s can be reached from other hosts, and nobody needs a key: give --store with tenants (punica tenant "
+                                               "--help) or --api-key, or --open to let everybody in", o->listen);
+}
+
 int listen_args_apply(listen_args *a, frontend_options *o, err *e)
 {
     const char *key = getenv("PUNICA_API_KEY");
@@ -48,12 +80,14 @@ int listen_args_apply(listen_args *a, frontend_options *o, err *e)
     o->n_origins = a->origins.n;
     o->tls_cert = a->tls_cert;
     o->tls_key = a->tls_key;
+    if (apply_store(a, o, e))
+        return -1;
     if (!a->host && a->port < 0)
-        return 0;
+        return check_open(a, o, e);
     const char *host = a->host ? a->host : "127.0.0.1";
     a->listen = xasprintf(strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host, a->port < 0 ? 8000 : a->port);
     o->listen = a->listen;
-    return 0;
+    return check_open(a, o, e);
 }
 
 void listen_args_release(listen_args *a)
@@ -61,4 +95,6 @@ void listen_args_release(listen_args *a)
     free(a->keys.items);
     free(a->origins.items);
     free(a->listen);
+    for (int i = 0; i < MAX_SECRETS; i++)
+        free(a->admin_key[i]);
 }

@@ -56,7 +56,7 @@ void access_log_write(access_log *l, double now, const access_line *a)
     buf text = {0};
     buf_printf(&text, "%.16s ", a->method ? a->method : "-");
     add_name(&text, a->path ? a->path : "-");
-    buf_printf(&text, " %d client %s key - adapter ", a->status, a->client);
+    buf_printf(&text, " %d client %s key %s adapter ", a->status, a->client, a->key ? a->key : "-");
     add_name(&text, a->adapter ? a->adapter : "-");
     add_count(&text, "prompt", a->prompt);
     add_count(&text, "output", a->output);

@@ -47,13 +47,13 @@ void answer_deinit(answer *a)
     for (int i = 0; i < a->n_logprobs; i++)
         logprob_free(&a->logprob[i]);
     free(a->logprob);
-    output_parts_free(&a->parts);
     for (int i = 0; i < a->n_prompt; i++)
         logprob_free(&a->prompt[i]);
     free(a->prompt);
     if (a->prompt)
         detokenizer_deinit(&a->prompt_d);
     buf_free(&a->prompt_text);
+    output_parts_free(&a->parts);
     free(a->call);
     buf_free(&a->text);
     detokenizer_deinit(&a->d);
@@ -201,6 +201,16 @@ static bool is_end(const answer_rules *r, int token)
     return false;
 }
 
+static void add_score(answer *a, int token, const Logprobs *p)
+{
+    add_prompt_logprob(a, token, p);
+    if (++a->n_scored < a->rules->n_to_score)
+        return;
+    a->end = a->text.len;
+    if (a->rules->max_tokens == 0)
+        answer_finish(a, ANSWER_LENGTH);
+}
+
 /* Whether it is a token that is hidden in text and says where a part begins or ends: then it is shown to who finds them. */
 static bool add_mark(answer *a, int token)
 {
@@ -212,16 +222,6 @@ static bool add_mark(answer *a, int token)
             return true;
         }
     return false;
-}
-
-static void add_score(answer *a, int token, const Logprobs *p)
-{
-    add_prompt_logprob(a, token, p);
-    if (++a->n_scored < a->rules->n_to_score)
-        return;
-    a->end = a->text.len;
-    if (a->rules->max_tokens == 0)
-        answer_finish(a, ANSWER_LENGTH);
 }
 
 void answer_add(answer *a, int token, const Logprobs *p)
@@ -337,9 +337,9 @@ static int list_calls(answer *a, int named, size_t arguments)
 static api_choice choice_from(answer *a, size_t content, size_t reasoning, int named, size_t arguments, int logprob)
 {
     const char *text;
-    bool scored = a->prompt && !a->prompt_given;
     size_t n = content_of(a, &text);
     int n_calls = list_calls(a, named, arguments);
+    bool scored = a->prompt && !a->prompt_given;
     return (api_choice){.text = text + content, .n = n - content, .finish = finish_of(a), .stop = a->n_stop ? a->text.data + a->stop_at : NULL, .n_stop = a->n_stop,
                         .reasoning = a->parts.reasoning.data ? a->parts.reasoning.data + reasoning : "",
                         .n_reasoning = a->parts.reasoning.len - reasoning, .call = a->call, .n_calls = n_calls,

@@ -19,6 +19,9 @@ int api_error_set(api_error *e, int status, const char *param, const char *code,
 /* 400, for the reason that is in e->what already. Always returns -1. */
 int api_error_bad(api_error *e, const char *param);
 
+/* 404: a name that is not there, or that who asks may not use; nobody can tell which. Always returns -1. */
+int api_error_no_model(api_error *e, const char *name);
+
 /* Append {"error": {...}}. */
 void api_error_write(const api_error *e, buf *out);
 

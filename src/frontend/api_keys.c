@@ -27,7 +27,7 @@ void api_keys_deinit(api_keys *k)
     free(k->key);
 }
 
-static const char *shown(const http_head *h)
+const char *api_key_shown(const http_head *h)
 {
     const char *bearer = http_field_of(h, "Authorization");
     if (!bearer)
@@ -39,7 +39,7 @@ static const char *shown(const http_head *h)
 
 bool api_keys_open(const api_keys *k, const http_head *h)
 {
-    const char *key = shown(h);
+    const char *key = api_key_shown(h);
     if (k->n == 0 || !key)
         return k->n == 0;
     digest d = digest_of(key);

@@ -12,6 +12,9 @@ typedef struct { digest *key; int n; } api_keys;        /* n 0: everybody may */
 void api_keys_init(api_keys *k, const char *const *key, int n);
 void api_keys_deinit(api_keys *k);
 
+/* What the request shows as its key; NULL: nothing. */
+const char *api_key_shown(const http_head *h);
+
 /* Whether the request shows one, as "Authorization: Bearer KEY" or "x-api-key: KEY". */
 bool api_keys_open(const api_keys *k, const http_head *h);
 

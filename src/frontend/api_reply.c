@@ -285,9 +285,11 @@ void api_write_model(buf *out, const char *name, const char *base, int64_t creat
     json_add_take(out, model(name, base, created, context));
 }
 
-void api_write_models(buf *out, const char *base, char *const *adapter, int n_adapters, int64_t created, int context)
+void api_write_models(buf *out, const char *base, bool with_base, char *const *adapter, int n_adapters, int64_t created, int context)
 {
-    json_t *list = json_pack("[o]", model(base, NULL, created, context));
+    json_t *list = json_array();
+    if (with_base)
+        json_array_append_new(list, model(base, NULL, created, context));
     for (int i = 0; i < n_adapters; i++)
         json_array_append_new(list, model(adapter[i], base, created, context));
     json_add_take(out, json_pack("{s:s, s:o}", "object", "list", "data", list));

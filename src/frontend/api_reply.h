@@ -94,8 +94,8 @@ void api_write_usage(buf *out, const api_stream *s, const api_usage *u);
 void api_write_stream_error(buf *out, const api_error *e);
 void api_write_done(buf *out);
 
-/* Append the list of models, the base first, or one of them. */
-void api_write_models(buf *out, const char *base, char *const *adapter, int n_adapters, int64_t created, int context);
+/* Append the list of models, the base first if it is to be among them, or one of them. */
+void api_write_models(buf *out, const char *base, bool with_base, char *const *adapter, int n_adapters, int64_t created, int context);
 void api_write_model(buf *out, const char *name, const char *base, int64_t created, int context);
 
 #endif

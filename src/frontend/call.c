@@ -18,7 +18,8 @@ typedef struct call call;
 typedef struct {
     call *owner;                /* borrowed: a choice is part of its call */
     uint64_t id;                /* at the scheduler; 0: not there */
-    int index;
+    int index, prompt;          /* number of the prompt it belongs to */
+    bool in_hand, waits;        /* its tenant has it among those in flight; and without a token */
     answer_rules rules;
     answer a;
     bool told;                  /* of a stream: something of it */
@@ -29,6 +30,9 @@ typedef struct {
 
 struct call {
     service *s;                 /* borrowed */
+    tenant *who;                /* kept; NULL: where there are none */
+    account_entry bill;         /* of who */
+    int64_t *unbilled;          /* [prompts] tokens of prompts that were not computed yet, as far as is known */
     reply *to;
     const api_shape *shape;
     prepare_job *preparing;     /* NULL: it is prepared */
@@ -49,15 +53,58 @@ struct call {
     size_t taken;               /* from the budget */
 };
 
+/* What a tenant is billed for: the tokens of output that came here before the request was over, and with the first of them the
+ * prompt, once for all its choices. A request that ends without one costs nothing, whoever ended it. */
+static void bill(call *c, choice *k, int n_tokens)
+{
+    if (!c->who)
+        return;
+    int64_t prompt = c->unbilled[k->prompt];
+    c->unbilled[k->prompt] = 0;
+    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, n_tokens);
+    if (k->waits)
+        tenant_first_token(c->who);
+    k->waits = false;
+}
+
+static void count_tokens(call *c, choice *k)
+{
+    double now = loop_now(c->s->on);
+    if (k->n_counted < k->a.n_tokens)
+        bill(c, k, k->a.n_tokens - k->n_counted);
+    for (; k->n_counted < k->a.n_tokens; k->n_counted++) {
+        c->first = c->first ? c->first : now;
+        if (k->n_counted == 0)
+            histogram_add(&c->s->counts->first_token, now - c->start);
+        else
+            histogram_add(&c->s->counts->next_token, now - k->last);
+        k->last = now;
+        c->s->counts->completion_tokens++;
+    }
+}
+
 /* The end of a call. */
+
+/* It is at the scheduler no more. */
+static void close_choice(call *c, choice *k)
+{
+    dispatch_cancel(c->s->at_scheduler, k->id);
+    k->id = 0;
+    if (k->in_hand)
+        tenant_end(c->who, k->waits);
+    k->in_hand = false;
+}
 
 static void call_free(call *c)
 {
     for (int i = 0; i < c->n_choices; i++) {
-        dispatch_cancel(c->s->at_scheduler, c->choice[i].id);
+        count_tokens(c, &c->choice[i]);         /* some may have come with what ended another */
+        close_choice(c, &c->choice[i]);
         answer_deinit(&c->choice[i].a);
     }
     free(c->choice);
+    free(c->unbilled);
+    tenant_release(c->who);
     loop_timer_free(c->quiet);
     if (c->events)
         c->shape->stream_free(c->events);
@@ -86,8 +133,10 @@ static void count(call *c, int status)
     api_usage u = usage_of(c);
     double now = loop_now(c->s->on);
     metrics_count_answer(c->s->counts, c->route, kinds[c->kind], status);
+    if (c->n_choices)
+        metrics_count_model(c->s->counts, c->p->asked.model, u.prompt, u.completion);
     access_log_write(c->s->log, now, &(access_line){
-        .method = "POST", .path = c->route, .status = status, .client = c->client,
+        .method = "POST", .path = c->route, .status = status, .client = c->client, .key = c->who ? tenant_name(c->who) : NULL,
         .adapter = c->kind == CATALOG_NOTHING || !c->p ? NULL : c->p->asked.model, .prompt = c->n_choices ? u.prompt : -1,
         .output = c->n_choices ? u.completion : -1, .first = c->first ? c->first - c->start : -1, .total = now - c->start});
 }
@@ -205,24 +254,11 @@ static void tell(call *c, choice *k)
         reply_settle(c->to);
     if (k->a.state == ANSWER_OPEN)
         return;
-    dispatch_cancel(c->s->at_scheduler, k->id);
-    k->id = 0;
+    if (k->waits)
+        bill(c, k, 0);          /* nothing but the prompt was wanted */
+    close_choice(c, k);
     if (--c->n_open == 0)
         finish(c);
-}
-
-static void count_tokens(call *c, choice *k)
-{
-    double now = loop_now(c->s->on);
-    for (; k->n_counted < k->a.n_tokens; k->n_counted++) {
-        c->first = c->first ? c->first : now;
-        if (k->n_counted == 0)
-            histogram_add(&c->s->counts->first_token, now - c->start);
-        else
-            histogram_add(&c->s->counts->next_token, now - k->last);
-        k->last = now;
-        c->s->counts->completion_tokens++;
-    }
 }
 
 /* On any thread. Most tokens are in the middle of a stream of one choice; they leave from here. */
@@ -356,9 +392,10 @@ static void add_choices(call *c, int number, uint64_t seed)
     const ids *prompt = &c->p->prompt[number];
     c->prompt_tokens += (int64_t)prompt->n;
     c->s->counts->prompt_tokens += prompt->n;
+    c->unbilled[number] = (int64_t)prompt->n;
     for (int i = 0; i < c->p->asked.n; i++) {
         choice *k = &c->choice[c->n_choices];
-        *k = (choice){.owner = c, .index = c->n_choices++, .rules = rules_of(c, prompt->n)};
+        *k = (choice){.owner = c, .index = c->n_choices++, .prompt = number, .in_hand = c->who, .waits = c->who, .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
         if (c->p->asked.echo)
             answer_echo(&k->a, &c->p->echo[number]);
@@ -367,10 +404,13 @@ static void add_choices(call *c, int number, uint64_t seed)
         Sampling how = c->p->asked.how;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
-        const dispatch_request r = {.priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
+        const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL, .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
+                                    .priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
                                     .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
                                     .n_tokens = (int)prompt->n, .n_to_score = n_to_score,
                                     .max_tokens = max_tokens || n_to_score ? max_tokens : 1, .how = &how};
+        if (c->who)
+            tenant_begin(c->who, loop_now(c->s->on), 1, i == 0 ? (int64_t)prompt->n : 0);
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
         c->n_open += k->id != 0;
     }
@@ -379,10 +419,7 @@ static void add_choices(call *c, int number, uint64_t seed)
 static int find_model(call *c, api_error *e)
 {
     c->kind = catalog_find(c->s->models, c->p->asked.model);
-    if (c->kind == CATALOG_NOTHING)
-        return api_error_set(e, 404, "model", "model_not_found",
-                             "there is no model \"%s\" here (GET /v1/models lists them)", c->p->asked.model);
-    return 0;
+    return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
 /* Memory of the prompts while they are at the scheduler: of each choice, to be asked for again. */
@@ -401,11 +438,36 @@ static int submit_all(call *c, api_error *e)
         return -1;
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
+    c->unbilled = XNEW_ARRAY(int64_t, (size_t)c->p->n_prompts);
+    c->bill = (account_entry){.who = c->who, .model = r->model, .version = c->p->has_version ? &c->p->version : NULL};
     for (int i = 0; i < c->p->n_prompts; i++)
         add_choices(c, i, seed);
     if (c->n_open == c->n_choices)
         return 0;
     return api_error_set(e, 429, NULL, "queue_full", "this frontend has too many requests at once; try again later");
+}
+
+static void add_header(void *ctx, const char *name, const char *value)
+{
+    reply_add_header(ctx, name, value);
+}
+
+/* Whether the tenant's limits have room for all choices. */
+static int check_limits(call *c, api_error *e)
+{
+    double now = loop_now(c->s->on);
+    int64_t prompts = 0;
+    if (!c->who)
+        return 0;
+    for (int i = 0; i < c->p->n_prompts; i++)
+        prompts += (int64_t)c->p->prompt[i].n;
+    return tenant_check(c->who, now, c->p->n_prompts * c->p->asked.n, prompts, e);
+}
+
+static void tell_limits(call *c)
+{
+    if (c->who)
+        tenant_headers(c->who, loop_now(c->s->on), add_header, c->to);
 }
 
 /* All is known that has to be. */
@@ -415,7 +477,9 @@ static void on_version(void *ctx, prepared *p)
     api_error e;
     c->preparing = NULL;
     c->p = p;
-    if (submit_all(c, &e)) {
+    int refused = check_limits(c, &e) || submit_all(c, &e);
+    tell_limits(c);
+    if (refused) {
         fail(c, &e);
         return;
     }
@@ -480,21 +544,26 @@ static void read_body(call *c, charged_buf *body)
     api_error e;
     size_t n = body->bytes.len;
     const char *text = n ? body->bytes.data : "";
+    model_view *seen = c->who ? tenant_view(c->who) : NULL;
     prepared *p = NULL;
-    if (check_call(c->s, &e))
+    if (check_call(c->s, &e)) {
         fail(c, &e);
-    else if (n <= MAX_PREPARED_AT_ONCE &&
-             (p = c->s->preparer ? prepare_at_once(&c->s->tools, c->shape, text, n) : prepare(&c->s->tools, c->shape, text, n, NULL)))
+    } else if (c->who && tenant_check(c->who, loop_now(c->s->on), 1, 0, &e)) {
+        tell_limits(c);         /* before a body costs anything */
+        fail(c, &e);
+    } else if (n <= MAX_PREPARED_AT_ONCE && (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)
+                                                                : prepare(&c->s->tools, seen, c->shape, text, n, NULL))) {
         on_prepared(c, p);
-    else
-        c->preparing = preparer_start(c->s->preparer, c->shape, body, on_prepared, c);
+    } else {
+        c->preparing = preparer_start(c->s->preparer, seen, c->shape, body, on_prepared, c);
+    }
     charged_buf_free(body);
 }
 
-void call_start(service *s, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id)
+void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id)
 {
     call *c = XNEW(call);
-    *c = (call){.s = s, .to = to, .shape = shape, .route = route, .start = loop_now(s->on)};
+    *c = (call){.s = s, .who = tenant_keep(who), .to = to, .shape = shape, .route = route, .start = loop_now(s->on)};
     snprintf(c->client, sizeof c->client, "%s", to->client && *to->client ? to->client : "-");
     snprintf(c->name, sizeof c->name, "%s%016llx", shape->id_prefix, (unsigned long long)loop_random_id(s->on));
     s->counts->live_calls++;

@@ -8,6 +8,7 @@
 #define PUNICA_FRONTEND_CALL_H
 
 #include "frontend/access_log.h"
+#include "frontend/accounts.h"
 #include "frontend/catalog.h"
 #include "frontend/dispatch.h"
 #include "frontend/metrics.h"
@@ -23,6 +24,7 @@ typedef struct {
     prepare_tools tools;
     preparer *preparer;
     metrics *counts;
+    accounts *accounts;         /* NULL: there are no tenants */
     access_log *log;            /* NULL: none */
     budget *memory;             /* that prompts and outputs are taken from; NULL: no limit */
     const int *eos;             /* [n_eos] */
@@ -32,8 +34,8 @@ typedef struct {
     bool draining;              /* no new calls */
 } service;
 
-/* Answer a body; it and `to` are the call's from now on. route: for counts and log. request_id: of the x-request-id header;
+/* Answer a body of who (NULL: where there are no tenants); it and `to` are the call's from now on. route: for counts and log. request_id: of the x-request-id header;
  * "": none. */
-void call_start(service *s, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id);
+void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id);
 
 #endif

@@ -124,6 +124,14 @@ static int load(frontend *f, const frontend_options *o, err *e)
     return 0;
 }
 
+static int open_accounts(frontend *f, const frontend_options *o, err *e)
+{
+    if (!o->store)
+        return 0;
+    f->routes.calls.accounts = accounts_new(&f->loop->base, o->store, o->model_name, e);
+    return f->routes.calls.accounts ? 0 : err_wrap(e, "--store");
+}
+
 frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
 {
     CHECK(o->n_eos + MAX_STOPS <= MAX_END_IDS);
@@ -139,8 +147,9 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
                   .keep_alive = o->keep_alive},
         .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
     api_keys_init(&f->routes.keys, o->key, o->n_keys);
+    api_keys_init(&f->routes.admin, o->admin_key, o->n_admin_keys);
     cors_init(&f->routes.cors, o->origin, o->n_origins);
-    if (load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)
+    if (open_accounts(f, o, e) == 0 && load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)
         return f;
     frontend_free(f);
     return NULL;
@@ -161,6 +170,7 @@ void frontend_free(frontend *f)
     templates_free(f->chat);
     versions_free(f->versions);
     grammar_checks_free(f->grammars);
+    accounts_free(f->routes.calls.accounts);
     catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);
@@ -168,6 +178,7 @@ void frontend_free(frontend *f)
     cors_deinit(&f->routes.cors);
     free(f->tls_cert);
     free(f->tls_key);
+    api_keys_deinit(&f->routes.admin);
     free(f->eos);
     free(f);
 }

@@ -22,11 +22,14 @@ typedef struct {
     const char *adapters_dir;           /* catalog.h; may be NULL */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
-    const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none */
+    const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none. Without a store */
     int n_keys;
     const char *tls_cert, *tls_key;     /* PEM files: clients speak TLS; NULL: they do not */
     const char *const *origin;          /* [n_origins] web pages from which browsers may ask, "https://HOST", or "*": any */
     int n_origins;
+    const char *store;                  /* store.h: where tenants and their keys are; NULL: there are none */
+    const char *const *admin_key;       /* [n_admin_keys] one of which operators show */
+    int n_admin_keys;
     int context, vocab;                 /* of the model */
     const int *eos;                     /* [n_eos] its end tokens */
     int n_eos;

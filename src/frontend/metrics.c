@@ -6,12 +6,18 @@
 
 #include "base/mem.h"
 
+enum { MAX_MODELS = 65536, MODEL_LABELS = 20 };         /* that are counted by name; and shown */
+
 /* From a fast GPU's step to a long wait in the queue. */
 static const double bounds[HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15,
                                                  0.3,   0.6,    1.2,   2.5,  5,    10,   30,   60};
 
 void metrics_deinit(metrics *m)
 {
+    for (size_t i = 0; i < m->n_models; i++)
+        free(m->model[i].name);
+    free(m->model);
+    map_free(m->by_name);
     free(m->answers);
 }
 
@@ -26,6 +32,23 @@ void metrics_count_answer(metrics *m, const char *route, const char *kind, int s
         m->answers[m->n_answers++] = (metrics_answers){.route = route, .kind = kind, .status = status};
     }
     m->answers[i].n++;
+}
+
+void metrics_count_model(metrics *m, const char *name, int64_t prompt, int64_t output)
+{
+    if (!m->by_name)
+        m->by_name = map_new(64);
+    if (m->n_models >= MAX_MODELS && !map_get(m->by_name, name, strlen(name), NULL))
+        name = "other";
+    int64_t i = (int64_t)m->n_models;
+    if (!map_get(m->by_name, name, strlen(name), &i)) {
+        map_put(m->by_name, name, strlen(name), i);
+        m->model = xgrow(m->model, &m->models_cap, m->n_models + 1, sizeof *m->model);
+        m->model[m->n_models++] = (metrics_model){.name = xstrdup(name)};
+    }
+    m->model[i].calls++;
+    m->model[i].prompt += (uint64_t)prompt;
+    m->model[i].output += (uint64_t)output;
 }
 
 void histogram_add(histogram *h, double seconds)
@@ -57,6 +80,53 @@ static void write_histogram(buf *out, const char *name, const char *help, const 
     n += h->count[HISTOGRAM_BUCKETS];
     buf_printf(out, "punica_%s_bucket{le=\"+Inf\"} %llu\n", name, n);
     buf_printf(out, "punica_%s_sum %.9g\npunica_%s_count %llu\n", name, h->sum, name, n);
+}
+
+static int by_use(const void *pa, const void *pb)
+{
+    const metrics_model *a = pa, *b = pb;
+    uint64_t x = a->prompt + a->output, y = b->prompt + b->output;
+    return x < y ? 1 : x > y ? -1 : strcmp(a->name, b->name);
+}
+
+/* A name as Prometheus wants it between quotes. */
+static void write_label(buf *out, const char *name)
+{
+    for (; *name; name++) {
+        if (*name == '"' || *name == '\\')
+            buf_add_char(out, '\\');
+        buf_add_char(out, (unsigned char)*name < ' ' ? '?' : *name);
+    }
+}
+
+static void write_models(buf *out, const char *name, const char *help, const metrics_model *top, size_t n, size_t offset)
+{
+    uint64_t rest = 0;
+    write_head(out, name, "counter", help);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value = *(const uint64_t *)((const char *)&top[i] + offset);
+        if (i >= MODEL_LABELS || strcmp(top[i].name, "other") == 0) {
+            rest += value;
+            continue;
+        }
+        buf_printf(out, "punica_%s{model=\"", name);
+        write_label(out, top[i].name);
+        buf_printf(out, "\"} %llu\n", (unsigned long long)value);
+    }
+    buf_printf(out, "punica_%s{model=\"other\"} %llu\n", name, (unsigned long long)rest);
+}
+
+void metrics_write_models(const metrics *m, buf *out)
+{
+    metrics_model *top = XNEW_ARRAY(metrics_model, m->n_models + 1);
+    if (m->n_models) {
+        memcpy(top, m->model, m->n_models * sizeof *top);
+        qsort(top, m->n_models, sizeof *top, by_use);
+    }
+    write_models(out, "model_calls_total", "Calls that were answered, by adapter or base.", top, m->n_models, offsetof(metrics_model, calls));
+    write_models(out, "model_prompt_tokens_total", "Tokens of their prompts.", top, m->n_models, offsetof(metrics_model, prompt));
+    write_models(out, "model_output_tokens_total", "Tokens of their outputs.", top, m->n_models, offsetof(metrics_model, output));
+    free(top);
 }
 
 void metrics_write(const metrics *m, buf *out)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/map.h"
 
 #define HISTOGRAM_BUCKETS 16
 
@@ -14,8 +15,14 @@ typedef struct { uint64_t count[HISTOGRAM_BUCKETS + 1]; double sum; } histogram;
 /* Answers by route, by what was asked ("base", "adapter", "none") and HTTP status. */
 typedef struct { const char *route, *kind; int status; uint64_t n; } metrics_answers;
 
+/* What was asked of one model. */
+typedef struct { char *name; uint64_t calls, prompt, output; } metrics_model;
+
 /* Zero-initialise; metrics_deinit() frees. */
 typedef struct {
+    metrics_model *model;               /* [n_models] */
+    size_t n_models, models_cap;
+    map *by_name;                       /* of model; NULL: none yet */
     metrics_answers *answers;           /* [n_answers] */
     size_t n_answers, answers_cap;
     uint64_t prompt_tokens, completion_tokens;
@@ -32,6 +39,12 @@ void metrics_deinit(metrics *m);
 /* route and kind: static strings. */
 void metrics_count_answer(metrics *m, const char *route, const char *kind, int status);
 void histogram_add(histogram *h, double seconds);
+
+/* A call of a model that is there is over. */
+void metrics_count_model(metrics *m, const char *name, int64_t prompt, int64_t output);
+
+/* Of the models that were used most; all others are "other". */
+void metrics_write_models(const metrics *m, buf *out);
 
 void metrics_write(const metrics *m, buf *out);
 

@@ -12,6 +12,7 @@
 struct model_asker {
     void (*tell)(void *ctx, const buf *json);
     void *ctx;
+    model_view *seen;           /* kept; NULL: everything */
     TAILQ_ENTRY(model_asker) entry;
     bool is_next;               /* in next */
 };
@@ -25,17 +26,44 @@ struct model_list {
     int64_t created;
     const atomic_int *context;
     bool running;
-    buf json;                   /* while it runs, its thread's */
+    buf json;                   /* of everything. While it runs, its thread's, as are */
+    char **names;               /* [n_names] the adapters' */
+    int n_names;
     asker_list now, next;       /* who is told when it is done, and when it has been done once more */
 };
 
 static void run(task *t)
 {
     model_list *l = (model_list *)t;
-    int n;
-    char **names = catalog_list(l->models, &n);
-    api_write_models(&l->json, catalog_base(l->models), names, n, l->created, atomic_load(l->context));
-    catalog_list_free(names, n);
+    l->names = catalog_list(l->models, &l->n_names);
+    api_write_models(&l->json, catalog_base(l->models), true, l->names, l->n_names, l->created, atomic_load(l->context));
+}
+
+/* What somebody sees that does not see all. */
+static void write_seen(const model_list *l, const model_view *seen, buf *out)
+{
+    char **names = XNEW_ARRAY(char *, (size_t)l->n_names + 1);
+    int n = 0;
+    for (int i = 0; i < l->n_names; i++)
+        if (model_view_has(seen, l->names[i]))
+            names[n++] = l->names[i];
+    api_write_models(out, catalog_base(l->models), model_view_has_base(seen), names, n, l->created, atomic_load(l->context));
+    free(names);
+}
+
+static void asker_free(model_asker *a)
+{
+    model_view_release(a->seen);
+    free(a);
+}
+
+static void tell(const model_list *l, model_asker *a)
+{
+    buf some = {0};
+    if (a->seen)
+        write_seen(l, a->seen, &some);
+    a->tell(a->ctx, a->seen ? &some : &l->json);
+    buf_free(&some);
 }
 
 static void start(model_list *l)
@@ -48,18 +76,24 @@ static void start(model_list *l)
     background_start(l->threads, &l->t);
 }
 
+static void clear(model_list *l)
+{
+    buf_free(&l->json);
+    catalog_list_free(l->names, l->n_names);
+    l->names = NULL;
+    l->n_names = 0;
+}
+
 static void done(task *t)
 {
     model_list *l = (model_list *)t;
-    buf json = l->json;
-    l->json = (buf){0};
-    l->running = false;
     for (model_asker *a; (a = TAILQ_FIRST(&l->now));) {
         TAILQ_REMOVE(&l->now, a, entry);
-        a->tell(a->ctx, &json);
-        free(a);
+        tell(l, a);
+        asker_free(a);
     }
-    buf_free(&json);
+    clear(l);
+    l->running = false;
     if (!TAILQ_EMPTY(&l->next))
         start(l);
 }
@@ -89,14 +123,14 @@ void model_list_free(model_list *l)
 {
     if (!l)
         return;
-    buf_free(&l->json);
+    clear(l);
     free(l);
 }
 
-model_asker *model_list_ask(model_list *l, void (*tell)(void *ctx, const buf *json), void *ctx)
+model_asker *model_list_ask(model_list *l, model_view *seen, void (*tell_it)(void *ctx, const buf *json), void *ctx)
 {
     model_asker *a = XNEW(model_asker);
-    *a = (model_asker){.tell = tell, .ctx = ctx, .is_next = true};
+    *a = (model_asker){.tell = tell_it, .ctx = ctx, .seen = model_view_keep(seen), .is_next = true};
     TAILQ_INSERT_TAIL(&l->next, a, entry);
     if (!l->running)
         start(l);
@@ -109,5 +143,5 @@ void model_list_forget(model_list *l, model_asker *a)
         TAILQ_REMOVE(&l->next, a, entry);
     else
         TAILQ_REMOVE(&l->now, a, entry);
-    free(a);
+    asker_free(a);
 }

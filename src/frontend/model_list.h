@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "frontend/background.h"
 #include "frontend/catalog.h"
+#include "frontend/model_view.h"
 
 typedef struct model_list model_list;
 typedef struct model_asker model_asker;
@@ -18,8 +19,8 @@ typedef struct model_asker model_asker;
 model_list *model_list_new(background *threads, const catalog *models, int64_t created, const atomic_int *context);
 void model_list_free(model_list *l);            /* nobody may be asking, and the threads are freed before */
 
-/* tell is called once, from the loop. */
-model_asker *model_list_ask(model_list *l, void (*tell)(void *ctx, const buf *json), void *ctx);
+/* Of those in seen, which is kept meanwhile. tell is called once, from the loop. */
+model_asker *model_list_ask(model_list *l, model_view *seen, void (*tell)(void *ctx, const buf *json), void *ctx);
 void model_list_forget(model_list *l, model_asker *a);          /* tell will not be called */
 
 #endif

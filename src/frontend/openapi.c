@@ -39,6 +39,7 @@ static const struct page {
     {"/health", "Whether the server lives", "It does", NULL, false, NULL},
     {"/ready", "Whether requests would be served", "They would; 503: they would not", NULL, false, NULL},
     {"/metrics", "Figures for Prometheus", "The page", NULL, false, "text/plain"},
+    {"/v1/usage", "What the tenant has used", "Its usage", NULL, false, NULL},
     {"/openapi.json", "This description", "The description", NULL, false, NULL},
 };
 

@@ -180,11 +180,17 @@ static int read_body(prepared *p, const preparing *w, const api_shape *shape, co
     return rc;
 }
 
-static prepared *begin(const preparing *w, const api_shape *shape, const char *body, size_t n)
+/* Before templates or tokens are looked at: nothing of a model may show in how others are refused. */
+static int check_model(const api_request *r, const model_view *seen, api_error *e)
+{
+    return model_view_has(seen, r->model) ? 0 : api_error_no_model(e, r->model);
+}
+
+static prepared *begin(const preparing *w, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
     prepared *p = XNEW(prepared);
     p->context = w->context;
-    p->failed = read_body(p, w, shape, body, n, &p->error);
+    p->failed = read_body(p, w, shape, body, n, &p->error) || check_model(&p->asked, seen, &p->error);
     return p;
 }
 
@@ -196,18 +202,18 @@ static prepared *go_on(const preparing *w, prepared *p)
     return p;
 }
 
-prepared *prepare(const prepare_tools *tools, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
+prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context)};
-    return go_on(&w, begin(&w, shape, body, n));
+    return go_on(&w, begin(&w, seen, shape, body, n));
 }
 
-prepared *prepare_at_once(const prepare_tools *tools, const api_shape *shape, const char *body, size_t n)
+prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
     const preparing w = {tools, NULL, atomic_load(tools->context)};
     if (constrain_takes_long(body, n))
         return NULL;
-    prepared *p = begin(&w, shape, body, n);
+    prepared *p = begin(&w, seen, shape, body, n);
     if (p->failed || !shape->chat || !templates_may_be_own(tools->chat, p->asked.model))
         return go_on(&w, p);
     prepared_free(p);
@@ -242,6 +248,7 @@ struct prepare_job {
     task t;                     /* first */
     preparer *of;               /* borrowed */
     const api_shape *shape;
+    model_view *seen;           /* kept; NULL: everything */
     charged_buf body;
     prepared *result;
     version_reading *reading;   /* of one that finds a version; NULL: it has */
@@ -257,6 +264,7 @@ struct preparer {
 static void job_free(prepare_job *j)
 {
     charged_buf_free(&j->body);
+    model_view_release(j->seen);
     version_reading_free(j->reading);
     free(j);
 }
@@ -284,7 +292,7 @@ static void run_prepare(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     size_t n = j->body.bytes.len;
-    j->result = prepare(&j->of->tools, j->shape, j->body.bytes.data, n, &t->abandoned);
+    j->result = prepare(&j->of->tools, j->seen, j->shape, j->body.bytes.data, n, &t->abandoned);
     charged_buf_free(&j->body);
     if (n > TRIM_AFTER)
         malloc_trim(0);
@@ -328,10 +336,11 @@ static prepare_job *new_job(preparer *p, size_t size, void (*run)(task *), void 
     return j;
 }
 
-prepare_job *preparer_start(preparer *p, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
+prepare_job *preparer_start(preparer *p, model_view *seen, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
 {
     prepare_job *j = new_job(p, body->bytes.len, run_prepare, done, ctx);
     j->shape = shape;
+    j->seen = model_view_keep(seen);
     j->body = *body;
     *body = (charged_buf){.of = j->body.of};
     background_start(p->threads, &j->t);

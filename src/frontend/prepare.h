@@ -11,6 +11,7 @@
 #include "frontend/api_shape.h"
 #include "frontend/background.h"
 #include "frontend/constrain.h"
+#include "frontend/model_view.h"
 #include "frontend/templates.h"
 #include "frontend/versions.h"
 #include "text/tokenizer.h"
@@ -37,11 +38,12 @@ typedef struct {
     digest version;
 } prepared;
 
-/* Never NULL. stop, unless NULL: it fails soon after that has become true. */
-prepared *prepare(const prepare_tools *tools, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
+/* Never NULL. seen: a model that is not in it fails as one that is not there, before anything is done with it. stop, unless NULL: it
+ * fails soon after that has become true. */
+prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
 
 /* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. */
-prepared *prepare_at_once(const prepare_tools *tools, const api_shape *shape, const char *body, size_t n);
+prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n);
 void prepared_drop_prompts(prepared *p);        /* they are not needed any more */
 void prepared_free(prepared *p);
 
@@ -51,8 +53,8 @@ typedef struct prepare_job prepare_job;
 preparer *preparer_new(background *threads, const prepare_tools *tools);       /* threads: borrowed */
 void preparer_free(preparer *p);        /* no job may be left: the threads are freed before */
 
-/* Prepare on a thread; the body is taken. done is called from the loop, and the result is the owner's. */
-prepare_job *preparer_start(preparer *p, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx);
+/* Prepare on a thread; the body is taken, and seen is kept meanwhile. done is called from the loop, and the result is the owner's. */
+prepare_job *preparer_start(preparer *p, model_view *seen, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx);
 
 /* Find out, on a thread, which version of the adapter asked for there is; takes result, and gives it to done. */
 prepare_job *preparer_find_version(preparer *p, prepared *result, void (*done)(void *ctx, prepared *result), void *ctx);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "frontend/admin.h"
 #include "frontend/api_error.h"
 #include "frontend/api_reply.h"
 #include "frontend/json_text.h"
@@ -20,6 +21,25 @@ static const char *request_id(const http_exchange *x)
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
     const char *id = http_field_of(http_exchange_head(x), "x-request-id");
     return id && strlen(id) <= MAX_REQUEST_ID && strspn(id, allowed) == strlen(id) ? id : "";
+}
+
+/* Who asks, by the key it shows; NULL: nobody that is known, or there are no tenants. */
+static tenant *asker(const routes *r, const http_head *h)
+{
+    const char *key = r->calls.accounts ? api_key_shown(h) : NULL;
+    return key ? tenants_find(accounts_tenants(r->calls.accounts), key, loop_wall(r->calls.on)) : NULL;
+}
+
+/* What it sees; NULL: everything. */
+static model_view *view_of(const routes *r, const http_exchange *x)
+{
+    const tenant *t = asker(r, http_exchange_head(x));
+    return t ? tenant_view(t) : NULL;
+}
+
+static bool is_admin(const routes *r, const http_head *h)
+{
+    return r->admin.n && api_keys_open(&r->admin, h);
 }
 
 /* An answer of anything but a call. route: for the counts; static. */
@@ -51,9 +71,10 @@ static void send_error(routes *r, http_exchange *x, const char *route, const api
 }
 
 /* It answers: whoever restarts what does not, need not. */
-static int get_health(routes *r, const char *rest, buf *body, const char **type)
+static int get_health(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)r;
+    (void)x;
     (void)rest;
     *type = JSON_TYPE;
     buf_add_str(body, "{\"status\":\"ok\"}");
@@ -61,8 +82,9 @@ static int get_health(routes *r, const char *rest, buf *body, const char **type)
 }
 
 /* Requests would be served: whoever spreads them over frontends may send some here. */
-static int get_ready(routes *r, const char *rest, buf *body, const char **type)
+static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
+    (void)x;
     (void)rest;
     const dispatch *d = r->calls.at_scheduler;
     const char *why = r->calls.draining ? "shutting down" : !dispatch_is_up(d) ? "no scheduler" : !dispatch_n_gpus(d) ? "no GPU" : NULL;
@@ -71,7 +93,8 @@ static int get_ready(routes *r, const char *rest, buf *body, const char **type)
     return why ? 503 : 200;
 }
 
-static int get_metrics(routes *r, const char *rest, buf *body, const char **type)
+/* Of tenants, and where there are tenants of models, only operators hear, by their key. */
+static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)rest;
     metrics *m = r->calls.counts;
@@ -82,15 +105,23 @@ static int get_metrics(routes *r, const char *rest, buf *body, const char **type
     metrics_write(m, body);
     if (r->more_metrics)
         r->more_metrics(r->metrics_ctx, body);
+    if (r->calls.accounts)
+        accounts_write_metrics(r->calls.accounts, body);
+    bool admin = is_admin(r, http_exchange_head(x));
+    if (admin || !r->calls.accounts)
+        metrics_write_models(m, body);
+    if (admin && r->calls.accounts)
+        tenants_write_metrics(accounts_tenants(r->calls.accounts), body);
     *type = "text/plain; version=0.0.4; charset=utf-8";
     return 200;
 }
 
-static int get_model(routes *r, const char *rest, buf *body, const char **type)
+static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     buf name = {0};
     bool readable = http_decode_path(rest, &name) == 0;
-    catalog_kind kind = readable ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
+    bool seen = readable && model_view_has(view_of(r, x), name.data);
+    catalog_kind kind = seen ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
     int status = 200;
     *type = JSON_TYPE;
     if (kind == CATALOG_NOTHING) {
@@ -139,15 +170,69 @@ static void ask_for_list(routes *r, http_exchange *x)
     list_wish *w = XNEW(list_wish);
     *w = (list_wish){.r = r, .x = x};
     http_exchange_set_gone(x, on_asker_gone, w);
-    w->asks = model_list_ask(r->list, tell_list, w);
+    w->asks = model_list_ask(r->list, view_of(r, x), tell_list, w);
 }
 
-static int get_openapi(routes *r, const char *rest, buf *body, const char **type);
+struct route;
 
-/* What answers. A path that ends with / stands for all that begin with it. */
+/* What operators ask of the store, and tenants of their usage, comes later too. */
+
+typedef struct { routes *r; http_exchange *x; const char *route; admin_call *asked; } store_wish;
+
+static void tell_stored(void *ctx, int status, const buf *json)
+{
+    store_wish *w = ctx;
+    send_body(w->r, w->x, w->route, status, JSON_TYPE, json);
+    free(w);
+}
+
+static void on_wish_gone(void *ctx, http_loss why)
+{
+    (void)why;
+    store_wish *w = ctx;
+    admin_forget(w->asked);
+    metrics_count_answer(w->r->calls.counts, w->route, "none", 499);
+    free(w);
+}
+
+static const char admin_route[] = ADMIN_PATH, usage_route[] = "/v1/usage";
+
+static void ask_store(routes *r, http_exchange *x, const char *route, const char *tenant_only)
+{
+    store_wish *w = XNEW(store_wish);
+    charged_buf body = http_exchange_take_body(x);
+    *w = (store_wish){.r = r, .x = x, .route = route};
+    http_exchange_set_gone(x, on_wish_gone, w);
+    w->asked = admin_ask(r->calls.accounts, &(admin_request){.head = http_exchange_head(x), .body = &body.bytes, .client = http_exchange_client(x),
+                                                             .usage_of = tenant_only}, tell_stored, w);
+    charged_buf_free(&body);
+}
+
+static void refuse(routes *r, http_exchange *x, const struct route *to);
+
+static void ask_admin(routes *r, http_exchange *x)
+{
+    if (r->calls.accounts)
+        ask_store(r, x, admin_route, NULL);
+    else
+        refuse(r, x, NULL);
+}
+
+static void ask_usage(routes *r, http_exchange *x)
+{
+    const tenant *t = asker(r, http_exchange_head(x));
+    if (t)
+        ask_store(r, x, usage_route, tenant_name(t));
+    else
+        refuse(r, x, NULL);             /* where there are no tenants there is no usage */
+}
+
+static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);
+
+/* What answers. A path that ends with / stands for all that begin with it; method NULL: any. */
 static const struct route {
     const char *path, *method;
-    int (*get)(routes *r, const char *rest, buf *body, const char **type);      /* returns the status */
+    int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);      /* returns the status */
     void (*start)(routes *r, http_exchange *x);                                 /* get NULL: it answers later; NULL: a call */
     const api_shape *shape;                                                     /* of calls; else NULL */
     bool for_operators;                                                         /* answered whatever else is going on */
@@ -159,18 +244,23 @@ static const struct route {
     {"/v1/messages/count_tokens", "POST", NULL, NULL, &shape_count_tokens, false},
     {list_route, "GET", NULL, ask_for_list, NULL, false},
     {"/v1/models/", "GET", get_model, NULL, NULL, false},
+    {usage_route, "GET", NULL, ask_usage, NULL, false},
+    {admin_route, NULL, NULL, ask_admin, NULL, false},
     {"/health", "GET", get_health, NULL, NULL, true},
     {"/ready", "GET", get_ready, NULL, NULL, true},
     {"/metrics", "GET", get_metrics, NULL, NULL, true},
     {"/openapi.json", "GET", get_openapi, NULL, NULL, false},
 };
 
-static int get_openapi(routes *r, const char *rest, buf *body, const char **type)
+/* What operators do is not told to clients, nor what is not there without tenants. */
+static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
+    (void)x;
     (void)rest;
-    json_t *api = openapi_new(PUNICA_VERSION, r->keys.n > 0);
+    json_t *api = openapi_new(PUNICA_VERSION, r->keys.n > 0 || r->calls.accounts);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        openapi_add(api, table[i].path, table[i].method);
+        if (table[i].method && (table[i].start != ask_usage || r->calls.accounts))
+            openapi_add(api, table[i].path, table[i].method);
     *type = JSON_TYPE;
     json_add_take(body, api);
     return 200;
@@ -207,19 +297,19 @@ static bool is_one_of(const char *word, const char *const *words)
 /* What can be got can be asked for its head. */
 static bool takes(const struct route *to, const char *method)
 {
-    return strcmp(method, to->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
+    return !to->method || strcmp(method, to->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
 }
 
 static const char *methods_of(const struct route *to)
 {
-    return strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    return !to->method ? "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" : strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
 }
 
 static void answer_get(routes *r, http_exchange *x, const struct route *to)
 {
     buf body = {0};
     const char *type;
-    int status = to->get(r, http_exchange_head(x)->path + strlen(to->path), &body, &type);
+    int status = to->get(r, x, http_exchange_head(x)->path + strlen(to->path), &body, &type);
     send_body(r, x, to->path, status, type, &body);
     buf_free(&body);
 }
@@ -228,7 +318,7 @@ static void take_call(routes *r, http_exchange *x, const struct route *to)
 {
     charged_buf body = http_exchange_take_body(x);
     const char *id = request_id(x);
-    call_start(&r->calls, http_reply_new(x), &body, to->shape, to->path, id);
+    call_start(&r->calls, asker(r, http_exchange_head(x)), http_reply_new(x), &body, to->shape, to->path, id);
 }
 
 static void answer_options(routes *r, http_exchange *x, const struct route *to)
@@ -254,6 +344,36 @@ static void refuse(routes *r, http_exchange *x, const struct route *to)
     send_error(r, x, to ? to->path : "other", &e);
 }
 
+/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
+static bool may_ask(const routes *r, const http_head *h)
+{
+    if (strcmp(h->method, "OPTIONS") == 0)
+        return true;
+    if (strncmp(h->path, "/admin/", 7) == 0)
+        return is_admin(r, h);
+    if (strncmp(h->path, "/v1/", 4) != 0)
+        return true;
+    return r->calls.accounts ? asker(r, h) != NULL : api_keys_open(&r->keys, h);
+}
+
+static const http_fault no_key = {401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
+
+static void send_fault(routes *r, http_exchange *x, const http_fault *why)
+{
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = h->text ? find_route(h->path) : NULL;
+    api_error e;
+    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    send_error(r, x, to ? to->path : "other", &e);
+}
+
+static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+{
+    cors_add(&((routes *)ctx)->cors, x);
+    send_fault(ctx, x, why);
+}
+
+/* A key may have expired since the head came. */
 static void on_request(void *ctx, http_exchange *x)
 {
     routes *r = ctx;
@@ -263,6 +383,8 @@ static void on_request(void *ctx, http_exchange *x)
     cors_add(&r->cors, x);
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
+    else if (!may_ask(r, h))
+        send_fault(r, x, &no_key);
     else if (!to || !takes(to, h->method))
         refuse(r, x, to);
     else if (to->get)
@@ -271,12 +393,6 @@ static void on_request(void *ctx, http_exchange *x)
         to->start(r, x);
     else
         take_call(r, x, to);
-}
-
-/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
-static bool may_ask(const routes *r, const http_head *h)
-{
-    return strncmp(h->path, "/v1/", 4) != 0 || strcmp(h->method, "OPTIONS") == 0 || api_keys_open(&r->keys, h);
 }
 
 static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
@@ -288,20 +404,11 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
     if (http_exchange_is_reserve(x) && !(to && to->for_operators))
         *f = (http_fault){503, "too_many_connections", "too many connections are open; try again later"};
     else if (!may_ask(r, h))
-        *f = (http_fault){401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
+        *f = no_key;
     else if (coding && strcmp(coding, "identity") != 0)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
-    return to && strcmp(to->method, "POST") == 0 ? r->max_body : MAX_OTHER_BODY;
-}
-
-static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
-{
-    const http_head *h = http_exchange_head(x);
-    const struct route *to = h->text ? find_route(h->path) : NULL;
-    api_error e;
-    cors_add(&((routes *)ctx)->cors, x);
-    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
-    send_error(ctx, x, to ? to->path : "other", &e);
+    bool is_call = to && to->method && strcmp(to->method, "POST") == 0 && strcmp(h->method, "POST") == 0;
+    return is_call ? r->max_body : MAX_OTHER_BODY;
 }
 
 http_events routes_events(routes *r)

@@ -12,7 +12,8 @@
 typedef struct {
     service calls;
     model_list *list;
-    api_keys keys;                                  /* for all below /v1/ */
+    api_keys keys;                                  /* for all below /v1/, where there are no tenants */
+    api_keys admin;                                 /* for operators; none: nobody is one */
     cors cors;
     size_t max_body;                                /* bytes of a call's body */
     int64_t created;                                /* seconds since the epoch, for lists of models */

@@ -66,6 +66,17 @@ int address_resolve(const address *a, struct sockaddr_storage *out, socklen_t *l
     return 0;
 }
 
+bool address_is_local(const address *a)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (a->is_unix || strcmp(a->host, "localhost") == 0)
+        return true;
+    if (inet_pton(AF_INET, a->host, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == 127;
+    return inet_pton(AF_INET6, a->host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
 static void print_unix(const struct sockaddr_un *s, socklen_t len, char *text, size_t n)
 {
     size_t max = len > offsetof(struct sockaddr_un, sun_path) ? len - offsetof(struct sockaddr_un, sun_path) : 0;

@@ -25,6 +25,9 @@ int address_resolve(const address *a, struct sockaddr_storage *out, socklen_t *l
 /* "1.2.3.4:80", "unix:PATH" or "unix:@NAME" into text, cut off where it is too long. len: of s. */
 void address_print(const struct sockaddr *s, socklen_t len, char *text, size_t n);
 
+/* Whether only this host can reach it. */
+bool address_is_local(const address *a);
+
 /* A number for the network of a printed address, of which one party may have all addresses: an IPv4 address, or the first half of
  * an IPv6 address. 0 for all others. */
 uint64_t address_network(const char *printed);

@@ -77,6 +77,7 @@ event_loop *event_loop_new(void)
                                  .timer_stop = stop_timer, .timer_free = free_timer, .dialer_new = socket_dialer_new,
                                  .acceptor_new = socket_acceptor_new};
     signal(SIGPIPE, SIG_IGN);   /* a peer that is gone must be an error of write(), not the end of the process */
+    signal(SIGXFSZ, SIG_IGN);   /* likewise a file that may not grow */
     event_loop *l = XNEW(event_loop);
     *l = (event_loop){.base.ops = &ops, .events = event_base_new()};
     CHECK(l->events);

@@ -164,7 +164,7 @@ void client_ask(client *c, service *s, uint64_t content)
     write_body(c, &body.bytes);
     world_say(c->in, "client %d asks %s for %d tokens after %d%s%s", c->number, c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
               c->wish.max_tokens, c->wish.n_prompt, c->wish.is_killer ? ", a killer" : "", c->wish.stream ? ", as a stream" : "");
-    call_start(s, &c->base, &body, &shape_completions, "/v1/completions", "");
+    call_start(s, NULL, &c->base, &body, &shape_completions, "/v1/completions", "");
 }
 
 void client_leave(client *c, reply_loss how)

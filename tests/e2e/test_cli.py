@@ -10,7 +10,7 @@ import pytest
 from conftest import PROGRAM, ROOT
 
 EXPERIMENTS = [["bench", name] for name in ("textgen", "step", "layer", "op", "load", "comm")]
-COMMANDS = [["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
+COMMANDS = [["tenant"], ["tenant", "key", "add"], ["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)

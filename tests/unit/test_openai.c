@@ -384,7 +384,7 @@ static void test_models(void **state)
     (void)state;
     char *names[] = {(char *)"json", (char *)"sql"};
     buf out = {0};
-    api_write_models(&out, "base", names, 2, 5, 1024);
+    api_write_models(&out, "base", true, names, 2, 5, 1024);
     json_t *doc = read_back(&out), *data = json_object_get(doc, "data");
     assert_int_equal(json_array_size(data), 3);
     assert_true(json_is_null(json_object_get(json_array_get(data, 0), "parent")));

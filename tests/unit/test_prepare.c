@@ -59,7 +59,7 @@ static int close_tools(void **state)
 
 static prepared *run(bool is_chat, const char *body)
 {
-    return prepare(&tools, is_chat ? &shape_chat : &shape_completions, body, strlen(body), NULL);
+    return prepare(&tools, NULL, is_chat ? &shape_chat : &shape_completions, body, strlen(body), NULL);
 }
 
 static void expect_tokens(bool is_chat, const char *body, int n_prompts, size_t n_tokens)
@@ -97,7 +97,7 @@ static void test_prepare(void **state)
 
 static bool is_at_once(bool is_chat, const char *body)
 {
-    prepared *p = prepare_at_once(&tools, is_chat ? &shape_chat : &shape_completions, body, strlen(body));
+    prepared *p = prepare_at_once(&tools, NULL, is_chat ? &shape_chat : &shape_completions, body, strlen(body));
     prepared_free(p);
     return p != NULL;
 }
@@ -249,7 +249,7 @@ static prepare_job *start_job(preparer *p)
 {
     charged_buf body = {0};
     buf_add_str(&body.bytes, "{\"model\":\"m\",\"prompt\":\"Eva\"}");
-    return preparer_start(p, &shape_completions, &body, on_done, &it);
+    return preparer_start(p, NULL, &shape_completions, &body, on_done, &it);
 }
 
 static void test_thread(void **state)

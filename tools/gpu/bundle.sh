@@ -18,7 +18,7 @@ cp -r tests/golden/models "$to/data/golden/"
 cp -r demo "$to/demo"
 sed -n 's/^ *\({"adapter":.*\),"ids":.*/\1}/p' tests/golden/demo.json >"$to/data/demo.jsonl"
 for f in "$to"/bin/*; do
-    ldd "$f" | awk '/libutf8proc|libcmocka|libevent|libwslay|libprotobuf-c|libjansson|libpcre2|libssl|libcrypto/ {print $3}'
+    ldd "$f" | awk '$2 == "=>" && $1 !~ /^(libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+|libcu.*|libnv.*|libnccl)\.so/ {print $3}'
 done | sort -u | xargs -r -I{} cp -L {} "$to/lib/"
 cp build/cuda/libpunica_kernels.so python/punica_kernels.py "$to/lib/"
 cp tools/gpu/test.sh tools/gpu/bench.sh tools/gpu/*.py "$to/"

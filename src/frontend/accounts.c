@@ -1,0 +1,305 @@
+/* accounts.c - see accounts.h
+ *
+ * Every TICK the loop looks whether the thread is back from its last round, takes what it brought, and sends it on the next. */
+#include "frontend/accounts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jobs.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#define TICK 0.25               /* seconds */
+#define SOON 0.005              /* seconds after which a round that an operator waits for is looked after */
+#define AFTER_FAILURE 1.0       /* seconds before a store that failed is tried again */
+#define HEARTBEAT 3.0           /* seconds after which others are told that what they were told still holds */
+#define MAX_ROWS 65536          /* of usage that is not written */
+
+typedef struct { store_load *at; size_t n, cap; } loads;
+
+/* One visit to the store. While it is under way all of it is the thread's, but for told, which nobody changes. */
+typedef struct {
+    job j;                      /* first */
+    store *s;
+    const char *frontend;       /* borrowed */
+    bool flush, listen;         /* whether there is a batch; whether others' loads matter */
+    store_batch batch;          /* what is to be written, until it is: kept over rounds that fail. Owned */
+    int64_t change;             /* of the directory that is known; -1: none */
+    store_directory *news;      /* a later one, or NULL */
+    loads heard;                /* names are owned */
+    account_task *tasks;        /* in order */
+    bool failed;
+    err why;
+} visit;
+
+struct accounts {
+    net_loop *on;
+    jobs *thread;
+    store *s;
+    loop_timer *timer;
+    char frontend[33];          /* this process's id */
+    tenants *all;
+    ledger *used;
+    visit v;
+    bool out;                   /* the visit is under way */
+    bool down;                  /* the last one failed */
+    double last_flush, failed_at;
+    account_task *tasks, **last_task;           /* that wait for the next one */
+    uint64_t n_failures;
+};
+
+/* On the thread. */
+
+static void hear(void *ctx, const store_load *l)
+{
+    loads *to = ctx;
+    to->at = xgrow(to->at, &to->cap, to->n + 1, sizeof *to->at);
+    to->at[to->n] = *l;
+    to->at[to->n++].tenant = xstrdup(l->tenant);
+}
+
+static int read_news(visit *v)
+{
+    int64_t change;
+    if (store_read_change(v->s, &change, &v->why))
+        return -1;
+    v->news = change == v->change ? NULL : store_read_directory(v->s, &v->why);
+    return change == v->change || v->news ? 0 : -1;
+}
+
+static void run_visit(job *j)
+{
+    visit *v = (visit *)j;
+    v->failed = (v->flush && store_flush(v->s, &v->batch, &v->why)) || read_news(v) ||
+                (v->listen && store_read_load(v->s, v->frontend, v->batch.now, hear, &v->heard, &v->why));
+    for (account_task *t = v->tasks; t; t = t->next)
+        t->run(t, v->s);
+}
+
+/* On the loop: the batch. */
+
+static void free_batch(store_batch *b)
+{
+    ledger_rows_free((store_usage *)b->usage, b->n_usage);
+    for (size_t i = 0; i < b->n_load; i++)
+        free((char *)b->load[i].tenant);
+    free((store_load *)b->load);
+    b->usage = NULL;
+    b->load = NULL;
+    b->n_usage = b->n_load = 0;
+}
+
+/* What there is to tell becomes the next batch, unless one is waiting to be written. */
+static void fill_batch(accounts *a)
+{
+    visit *v = &a->v;
+    double now = loop_now(a->on);
+    v->batch.now = (int64_t)loop_wall(a->on);
+    if (v->flush)
+        return;
+    size_t n;
+    store_load *told = tenants_tell(a->all, &n);
+    for (size_t i = 0; i < n; i++)
+        told[i].tenant = xstrdup(told[i].tenant);
+    v->batch.load = told;
+    v->batch.n_load = n;
+    v->batch.usage = ledger_take(a->used, &v->batch.n_usage);
+    v->flush = v->batch.n_usage || n || (now - a->last_flush > HEARTBEAT && tenants_are_busy(a->all));
+    if (!v->flush) {
+        free_batch(&v->batch);
+        return;
+    }
+    v->batch.number++;
+    a->last_flush = now;
+}
+
+static void send(accounts *a)
+{
+    visit *v = &a->v;
+    fill_batch(a);
+    v->listen = tenants_have_limits(a->all);
+    v->tasks = a->tasks;
+    a->tasks = NULL;
+    a->last_task = &a->tasks;
+    a->out = true;
+    jobs_start(a->thread, &v->j);
+}
+
+static int by_tenant(const void *a, const void *b)
+{
+    return strcmp(((const store_load *)a)->tenant, ((const store_load *)b)->tenant);
+}
+
+static const store_load *own_load(const store_batch *b, const store_load *heard)
+{
+    return b->n_load ? bsearch(heard, b->load, b->n_load, sizeof *b->load, by_tenant) : NULL;
+}
+
+static void take_heard(accounts *a)
+{
+    visit *v = &a->v;
+    for (size_t i = 0; i < v->heard.n; i++) {
+        const store_load *own = v->flush ? own_load(&v->batch, &v->heard.at[i]) : NULL;
+        if (!v->failed)
+            tenants_hear(a->all, loop_now(a->on), &v->heard.at[i], own ? own->requests : 0, own ? own->tokens : 0);
+        free((char *)v->heard.at[i].tenant);
+    }
+    v->heard.n = 0;
+}
+
+static void take_news(accounts *a)
+{
+    visit *v = &a->v;
+    if (v->news && !v->failed) {
+        tenants_apply(a->all, v->news);
+        v->change = v->news->change;
+    }
+    store_directory_free(v->news);
+    v->news = NULL;
+}
+
+static void note(accounts *a)
+{
+    const visit *v = &a->v;
+    if (v->failed && !a->down)
+        log_error("%s; known keys go on, and usage is kept until it can be written", v->why.msg);
+    else if (!v->failed && a->down)
+        log_info("the store is back");
+    a->down = v->failed;
+    a->n_failures += v->failed;
+    a->failed_at = v->failed ? loop_now(a->on) : 0;
+}
+
+/* The thread is back. A batch that may not have been written stays as it is. */
+static void take_back(accounts *a)
+{
+    visit *v = &a->v;
+    a->out = false;
+    note(a);
+    take_heard(a);
+    take_news(a);
+    if (!v->failed) {
+        free_batch(&v->batch);
+        v->flush = false;
+    }
+    account_task *t = v->tasks;
+    v->tasks = NULL;
+    for (account_task *next; t; t = next) {
+        next = t->next;
+        t->done(t);
+    }
+}
+
+static void on_tick(void *ctx)
+{
+    accounts *a = ctx;
+    if (a->out && jobs_finished(a->thread, false))
+        take_back(a);
+    bool wait = a->down && !a->tasks && loop_now(a->on) - a->failed_at < AFTER_FAILURE;
+    if (!a->out && !wait)
+        send(a);
+    loop_timer_set(a->timer, a->out && (a->v.tasks || a->tasks) ? SOON : TICK);
+}
+
+accounts *accounts_new(net_loop *on, const char *url, const char *base, err *e)
+{
+    store *s = store_open(url, e);
+    store_directory *d = s ? store_read_directory(s, e) : NULL;
+    if (!d) {
+        store_close(s);
+        return NULL;
+    }
+    accounts *a = XNEW(accounts);
+    *a = (accounts){.on = on, .s = s, .all = tenants_new(base), .used = ledger_new(MAX_ROWS), .thread = jobs_threads_new(1), .last_task = &a->tasks};
+    snprintf(a->frontend, sizeof a->frontend, "%016" PRIx64 "%016" PRIx64, loop_random_id(on), loop_random_id(on));
+    a->v = (visit){.j.run = run_visit, .s = s, .frontend = a->frontend, .change = d->change, .batch.frontend = a->frontend};
+    tenants_apply(a->all, d);
+    store_directory_free(d);
+    a->timer = loop_timer_new(on, on_tick, a);
+    loop_timer_set(a->timer, TICK);
+    return a;
+}
+
+static void tell_lost(const store_batch *b)
+{
+    for (size_t i = 0; i < b->n_usage; i++) {
+        const store_usage *u = &b->usage[i];
+        log_error("usage that is not in the store: tenant %s adapter %s digest %s hour %" PRId64 " requests %" PRId64 " prompt %" PRId64 " output %" PRId64,
+                  u->tenant, u->adapter, u->digest[0] ? u->digest : "-", u->hour, u->requests, u->prompt, u->output);
+    }
+}
+
+/* Twice: there may be a batch that was not written, and what has been used since. */
+static void write_rest(accounts *a)
+{
+    for (int i = 0; i < 2; i++) {
+        fill_batch(a);
+        if (a->v.flush && store_flush(a->s, &a->v.batch, &a->v.why)) {
+            log_error("%s", a->v.why.msg);
+            tell_lost(&a->v.batch);
+        }
+        a->v.flush = false;
+        free_batch(&a->v.batch);
+    }
+}
+
+static void drop_tasks(account_task *t)
+{
+    for (account_task *next; t; t = next) {
+        next = t->next;
+        t->drop(t);
+    }
+}
+
+void accounts_free(accounts *a)
+{
+    if (!a)
+        return;
+    loop_timer_free(a->timer);
+    if (a->out) {
+        CHECK(jobs_finished(a->thread, true));
+        drop_tasks(a->v.tasks);
+        a->v.tasks = NULL;
+        take_back(a);
+    }
+    drop_tasks(a->tasks);
+    jobs_free(a->thread);
+    write_rest(a);
+    store_close(a->s);
+    free(a->v.heard.at);
+    ledger_free(a->used);
+    tenants_free(a->all);
+    free(a);
+}
+
+tenants *accounts_tenants(accounts *a)
+{
+    return a->all;
+}
+
+void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t output)
+{
+    const ledger_key k = {.tenant = tenant_name(of->who), .adapter = of->model, .version = of->version, .hour = (int64_t)loop_wall(a->on) / 3600};
+    ledger_add(a->used, &of->place, &k, requests, prompt, output);
+    tenant_use(of->who, loop_now(a->on), prompt, output);
+}
+
+void accounts_ask(accounts *a, account_task *t)
+{
+    t->next = NULL;
+    *a->last_task = t;
+    a->last_task = &t->next;
+    loop_timer_set(a->timer, 0);
+}
+
+void accounts_write_metrics(accounts *a, buf *out)
+{
+    buf_printf(out, "# HELP punica_store_up Whether the store answers.\n# TYPE punica_store_up gauge\npunica_store_up %d\n", !a->down);
+    buf_printf(out, "# HELP punica_store_failures_total Times it did not.\n# TYPE punica_store_failures_total counter\n"
+               "punica_store_failures_total %" PRIu64 "\n", a->n_failures);
+    buf_printf(out, "# HELP punica_usage_unwritten_rows Rows of usage that are not in the store yet.\n# TYPE punica_usage_unwritten_rows gauge\n"
+               "punica_usage_unwritten_rows %zu\n", ledger_n_rows(a->used) + a->v.batch.n_usage);
+}

@@ -1,0 +1,27 @@
+/* model_view.h - which models a tenant may name; all others are for it as if they were not there
+ *
+ * Immutable, so that threads may look at it; kept and released on the loop's thread only. */
+#ifndef PUNICA_FRONTEND_MODEL_VIEW_H
+#define PUNICA_FRONTEND_MODEL_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "store/store.h"
+
+typedef struct model_view model_view;
+
+/* grant: [n] of the tenant. base: what clients call the base model; may: the tenant too. All is copied. Released by its last
+ * keeper, of which the caller is one. */
+model_view *model_view_new(const char *base, bool may, const store_grant *grant, size_t n);
+/* Whether a new one would be the same. */
+bool model_view_is(const model_view *v, bool may, const store_grant *grant, size_t n);
+
+model_view *model_view_keep(model_view *v);     /* v; NULL stays NULL */
+void model_view_release(model_view *v);
+
+/* v NULL: everything may be named. */
+bool model_view_has(const model_view *v, const char *name);
+bool model_view_has_base(const model_view *v);
+
+#endif

@@ -1,0 +1,78 @@
+/* schema.c - see schema.h
+ *
+ * A migration is never changed once it has been released; what is new is a further one. Both databases take every statement
+ * as it stands: numbers are BIGINT, digests are text in hex, times are seconds since the epoch. */
+#include "store/schema.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Limits of 0 are none. expires 0: never. usage's cached is a part of prompt; hour: of the epoch. spent: of all frontends
+ * together, ever growing. live: what each frontend has in hand at present. */
+static const char *const first[] = {
+    "CREATE TABLE counter (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
+    "INSERT INTO counter (name, value) VALUES ('change', 0)",
+    "CREATE TABLE tenant (name TEXT PRIMARY KEY, base BIGINT NOT NULL, weight BIGINT NOT NULL, "
+    "in_flight BIGINT NOT NULL, waiting BIGINT NOT NULL, requests_per_minute BIGINT NOT NULL, tokens_per_minute BIGINT NOT NULL, "
+    "created BIGINT NOT NULL)",
+    "CREATE TABLE api_key (tenant TEXT NOT NULL REFERENCES tenant (name) ON DELETE CASCADE, name TEXT NOT NULL, "
+    "digest TEXT NOT NULL UNIQUE, created BIGINT NOT NULL, expires BIGINT NOT NULL, PRIMARY KEY (tenant, name))",
+    "CREATE TABLE adapter_grant (tenant TEXT NOT NULL REFERENCES tenant (name) ON DELETE CASCADE, adapter TEXT NOT NULL, "
+    "PRIMARY KEY (tenant, adapter))",
+    "CREATE TABLE frontend (id TEXT PRIMARY KEY, flushed BIGINT NOT NULL, seen BIGINT NOT NULL)",
+    "CREATE TABLE usage (tenant TEXT NOT NULL, adapter TEXT NOT NULL, digest TEXT NOT NULL, hour BIGINT NOT NULL, "
+    "requests BIGINT NOT NULL, prompt BIGINT NOT NULL, cached BIGINT NOT NULL, output BIGINT NOT NULL, "
+    "PRIMARY KEY (tenant, adapter, digest, hour))",
+    "CREATE TABLE spent (tenant TEXT PRIMARY KEY, requests BIGINT NOT NULL, tokens BIGINT NOT NULL)",
+    "CREATE TABLE live (frontend TEXT NOT NULL REFERENCES frontend (id) ON DELETE CASCADE, tenant TEXT NOT NULL, "
+    "in_flight BIGINT NOT NULL, waiting BIGINT NOT NULL, PRIMARY KEY (frontend, tenant))",
+    "CREATE TABLE audit (number BIGINT PRIMARY KEY, at BIGINT NOT NULL, who TEXT NOT NULL, action TEXT NOT NULL, "
+    "tenant TEXT NOT NULL, detail TEXT NOT NULL)",
+    NULL};
+
+static const char *const *const migrations[] = {first};
+
+enum { N_MIGRATIONS = sizeof migrations / sizeof *migrations };
+
+static void take_version(void *ctx, const char *const *column)
+{
+    *(long *)ctx = atol(column[0]);
+}
+
+static int run_all(sql *db, const char *const *statement, err *e)
+{
+    for (; *statement; statement++)
+        if (sql_run(db, *statement, NULL, 0, NULL, NULL, e) < 0)
+            return -1;
+    return 0;
+}
+
+static int bring_up(sql *db, err *e)
+{
+    long version = 0;
+    char number[24];
+    const char *param[] = {number};
+    if (sql_run(db, "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT PRIMARY KEY)", NULL, 0, NULL, NULL, e) < 0 ||
+        sql_run(db, "SELECT coalesce(max(version), 0) FROM schema_version", NULL, 0, take_version, &version, e) < 0)
+        return -1;
+    if (version > N_MIGRATIONS)
+        return err_set(e, "the store's tables are of version %ld; this release knows up to %d: run a later one", version, N_MIGRATIONS);
+    for (; version < N_MIGRATIONS; version++) {
+        snprintf(number, sizeof number, "%ld", version + 1);
+        if (run_all(db, migrations[version], e) || sql_run(db, "INSERT INTO schema_version (version) VALUES ($1)", param, 1, NULL, NULL, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int schema_migrate(sql *db, err *e)
+{
+    err unused;
+    if (sql_run(db, db->begin, NULL, 0, NULL, NULL, e) < 0)
+        return -1;
+    if ((!db->lock || sql_run(db, db->lock, NULL, 0, NULL, NULL, e) >= 0) && bring_up(db, e) == 0 &&
+        sql_run(db, "COMMIT", NULL, 0, NULL, NULL, e) >= 0)
+        return 0;
+    sql_run(db, "ROLLBACK", NULL, 0, NULL, NULL, &unused);
+    return -1;
+}

@@ -1,0 +1,82 @@
+/* sql_postgres.c - PostgreSQL: the store of a cluster, over libpq
+ *
+ * Passwords come the ways libpq knows: in the URL, PGPASSWORD, PGPASSFILE, a service file. A server that does not answer is
+ * given up after 10 s, whether it is being connected to or asked. */
+#include <libpq-fe.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "store/sql.h"
+
+enum { MAX_COLUMNS = 16 };
+
+typedef struct { sql base; PGconn *db; } postgres;
+
+/* libpq's messages have several lines. */
+static int fail(const char *message, err *e)
+{
+    err_set(e, "store: PostgreSQL: %s", message);
+    size_t n = strlen(e->msg);
+    while (n > 0 && e->msg[n - 1] == '\n')
+        e->msg[--n] = '\0';
+    for (char *c = e->msg; (c = strchr(c, '\n')); c++)
+        *c = ' ';
+    return -1;
+}
+
+static void tell(const PGresult *r, int row, sql_each *each, void *ctx)
+{
+    const char *column[MAX_COLUMNS];
+    int n = PQnfields(r);
+    CHECK(n <= MAX_COLUMNS);
+    for (int i = 0; i < n; i++)
+        column[i] = PQgetvalue(r, row, i);
+    each(ctx, column);
+}
+
+static long run(sql *base, const char *statement, const char *const *param, int n, sql_each *each, void *ctx, err *e)
+{
+    postgres *p = (postgres *)base;
+    PGresult *r = PQexecParams(p->db, statement, n, NULL, param, NULL, NULL, 0);
+    ExecStatusType status = PQresultStatus(r);
+    long rows = -1;
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+        fail(PQresultErrorMessage(r)[0] ? PQresultErrorMessage(r) : PQerrorMessage(p->db), e);
+    else
+        rows = strtol(PQcmdTuples(r), NULL, 10);
+    for (int i = 0; i < PQntuples(r) && each; i++)
+        tell(r, i, each, ctx);
+    PQclear(r);
+    return rows;
+}
+
+static void close_it(sql *base)
+{
+    postgres *p = (postgres *)base;
+    PQfinish(p->db);
+    free(p);
+}
+
+static void hear_nothing(void *ctx, const char *notice)
+{
+    (void)ctx;
+    (void)notice;
+}
+
+sql *sql_open_postgres(const char *url, err *e)
+{
+    static const sql_ops ops = {.run = run, .close = close_it};
+    static const char *const key[] = {"connect_timeout", "tcp_user_timeout", "application_name", "dbname", NULL};
+    const char *const value[] = {"10", "10000", "punica", url, NULL};
+    postgres *p = XNEW(postgres);
+    *p = (postgres){.base = {.ops = &ops, .begin = "BEGIN", .lock = "SELECT pg_advisory_xact_lock(7215301)"},
+                    .db = PQconnectdbParams(key, value, 1)};
+    PQsetNoticeProcessor(p->db, hear_nothing, NULL);
+    if (PQstatus(p->db) != CONNECTION_OK)
+        fail(PQerrorMessage(p->db), e);
+    else if (run(&p->base, "SET statement_timeout = 10000", NULL, 0, NULL, NULL, e) >= 0)
+        return &p->base;
+    close_it(&p->base);
+    return NULL;
+}

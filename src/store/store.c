@@ -1,0 +1,191 @@
+/* store.c - see store.h: opening, transactions, and the directory of tenants */
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "store/schema.h"
+#include "store/transaction.h"
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static int connect_to(store *s, err *e)
+{
+    if (s->db)
+        return 0;
+    const char *file = begins(s->url, "sqlite:") ? s->url + 7 : s->url;
+    bool postgres = begins(s->url, "postgres://") || begins(s->url, "postgresql://");
+    s->db = postgres ? sql_open_postgres(s->url, e) : sql_open_sqlite(file, e);
+    if (s->db && schema_migrate(s->db, e)) {
+        sql_close(s->db);
+        s->db = NULL;
+    }
+    return s->db ? 0 : -1;
+}
+
+/* Whatever went wrong, a new connection is a good one or says why not. */
+static void disconnect(store *s)
+{
+    sql_close(s->db);
+    s->db = NULL;
+}
+
+store *store_open(const char *url, err *e)
+{
+    store *s = XNEW(store);
+    s->url = xstrdup(url);
+    if (connect_to(s, e) == 0)
+        return s;
+    store_close(s);
+    return NULL;
+}
+
+void store_close(store *s)
+{
+    if (!s)
+        return;
+    disconnect(s);
+    free(s->url);
+    free(s);
+}
+
+/* Statements. */
+
+void params_text(params *p, const char *text)
+{
+    CHECK(p->n < SQL_MAX_PARAMS);
+    p->at[p->n++] = text;
+}
+
+void params_number(params *p, int64_t x)
+{
+    CHECK(p->n < SQL_MAX_PARAMS);
+    snprintf(p->number[p->n], sizeof p->number[0], "%" PRId64, x);
+    p->at[p->n] = p->number[p->n];
+    p->n++;
+}
+
+long run(sql *db, const char *statement, const params *p, err *e)
+{
+    return sql_run(db, statement, p ? p->at : NULL, p ? p->n : 0, NULL, NULL, e);
+}
+
+store_result transaction(store *s, work *w, void *ctx, err *e)
+{
+    if (connect_to(s, e))
+        return STORE_FAILED;
+    store_result r = run(s->db, s->db->begin, NULL, e) < 0 ? STORE_FAILED : w(s->db, ctx, e);
+    if (r == STORE_OK && run(s->db, "COMMIT", NULL, e) < 0)
+        r = STORE_FAILED;
+    err unused;
+    if (r == STORE_FAILED || (r != STORE_OK && run(s->db, "ROLLBACK", NULL, &unused) < 0))
+        disconnect(s);
+    return r;
+}
+
+int read_rows(store *s, const char *statement, const params *p, sql_each *each, void *ctx, err *e)
+{
+    if (connect_to(s, e))
+        return -1;
+    if (sql_run(s->db, statement, p ? p->at : NULL, p ? p->n : 0, each, ctx, e) >= 0)
+        return 0;
+    disconnect(s);
+    return -1;
+}
+
+/* The directory. */
+
+static int64_t number(const char *text)
+{
+    return strtoll(text, NULL, 10);
+}
+
+static const char *keep(store_directory *d, const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *kept = arena_alloc(&d->text, n);
+    CHECK(kept);
+    return memcpy(kept, text, n);
+}
+
+typedef struct { store_directory *d; size_t tenant_cap, key_cap, grant_cap; } reading;
+
+static void take_change(void *ctx, const char *const *c)
+{
+    *(int64_t *)ctx = number(c[0]);
+}
+
+static void take_tenant(void *ctx, const char *const *c)
+{
+    reading *r = ctx;
+    store_directory *d = r->d;
+    d->tenant = xgrow(d->tenant, &r->tenant_cap, d->n_tenants + 1, sizeof *d->tenant);
+    d->tenant[d->n_tenants++] = (store_tenant){
+        .name = keep(d, c[0]), .base = number(c[1]), .weight = number(c[2]), .in_flight = number(c[3]),
+        .waiting = number(c[4]), .requests_per_minute = number(c[5]), .tokens_per_minute = number(c[6]), .created = number(c[7])};
+}
+
+static void take_key(void *ctx, const char *const *c)
+{
+    reading *r = ctx;
+    store_directory *d = r->d;
+    store_key k = {.tenant = keep(d, c[0]), .name = keep(d, c[1]), .created = number(c[3]), .expires = number(c[4])};
+    if (digest_from_hex(&k.of, c[2]))
+        return;                 /* not of our making: nobody can show it */
+    d->key = xgrow(d->key, &r->key_cap, d->n_keys + 1, sizeof *d->key);
+    d->key[d->n_keys++] = k;
+}
+
+static void take_grant(void *ctx, const char *const *c)
+{
+    reading *r = ctx;
+    store_directory *d = r->d;
+    d->grant = xgrow(d->grant, &r->grant_cap, d->n_grants + 1, sizeof *d->grant);
+    d->grant[d->n_grants++] = (store_grant){.tenant = keep(d, c[0]), .adapter = keep(d, c[1])};
+}
+
+static const char read_change[] = "SELECT value FROM counter WHERE name = 'change'";
+
+/* PostgreSQL shows each statement what was committed before it. The change is read first: what has come since is read again. */
+static store_result read_all(sql *db, void *ctx, err *e)
+{
+    reading *r = ctx;
+    bool good = sql_run(db, read_change, NULL, 0, take_change, &r->d->change, e) >= 0 &&
+                sql_run(db, "SELECT name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created "
+                        "FROM tenant ORDER BY name", NULL, 0, take_tenant, r, e) >= 0 &&
+                sql_run(db, "SELECT tenant, name, digest, created, expires FROM api_key ORDER BY tenant, name", NULL, 0, take_key, r, e) >= 0 &&
+                sql_run(db, "SELECT tenant, adapter FROM adapter_grant ORDER BY tenant, adapter", NULL, 0, take_grant, r, e) >= 0;
+    return good ? STORE_OK : STORE_FAILED;
+}
+
+int store_read_change(store *s, int64_t *change, err *e)
+{
+    return read_rows(s, read_change, NULL, take_change, change, e);
+}
+
+store_directory *store_read_directory(store *s, err *e)
+{
+    reading r = {.d = XNEW(store_directory)};
+    r.d->text.limit = SIZE_MAX;
+    if (transaction(s, read_all, &r, e) == STORE_OK)
+        return r.d;
+    store_directory_free(r.d);
+    return NULL;
+}
+
+void store_directory_free(store_directory *d)
+{
+    if (!d)
+        return;
+    free(d->tenant);
+    free(d->key);
+    free(d->grant);
+    arena_free(&d->text);
+    free(d);
+}

@@ -1,0 +1,356 @@
+/* test_store.c - the store, the same tests on SQLite and on PostgreSQL (tests/postgres.sh) */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "store/sql.h"
+#include "store/store.h"
+#include "test.h"
+
+static char folder[] = "/tmp/punica-store-XXXXXX";
+static char *url;               /* of the store that the tests are about */
+static bool is_postgres;
+static err e;
+
+static store *open_store(void)
+{
+    store *s = store_open(url, &e);
+    if (!s)
+        fail_msg("%s", e.msg);
+    return s;
+}
+
+static void has(const char *part)
+{
+    if (!strstr(e.msg, part))
+        fail_msg("\"%s\" does not say \"%s\"", e.msg, part);
+}
+
+static store_tenant tenant_of(const char *name)
+{
+    return (store_tenant){.name = name, .weight = 1, .base = true};
+}
+
+/* Everything as lines, without times and digests. */
+static char *described(store *s)
+{
+    buf out = {0};
+    store_directory *d = store_read_directory(s, &e);
+    assert_non_null(d);
+    buf_printf(&out, "change %lld\n", (long long)d->change);
+    for (size_t i = 0; i < d->n_tenants; i++)
+        buf_printf(&out, "tenant %s base %d weight %lld limits %lld %lld %lld %lld\n", d->tenant[i].name, d->tenant[i].base,
+                   (long long)d->tenant[i].weight, (long long)d->tenant[i].in_flight,
+                   (long long)d->tenant[i].waiting, (long long)d->tenant[i].requests_per_minute, (long long)d->tenant[i].tokens_per_minute);
+    for (size_t i = 0; i < d->n_keys; i++)
+        buf_printf(&out, "key %s %s expires %lld\n", d->key[i].tenant, d->key[i].name, (long long)d->key[i].expires);
+    for (size_t i = 0; i < d->n_grants; i++)
+        buf_printf(&out, "grant %s %s\n", d->grant[i].tenant, d->grant[i].adapter);
+    store_directory_free(d);
+    return buf_take(&out);
+}
+
+static void expect(store *s, const char *wanted)
+{
+    char *got = described(s);
+    assert_string_equal(got, wanted);
+    free(got);
+}
+
+static void test_tenants(void **state)
+{
+    (void)state;
+    store *s = open_store(), *other = open_store();
+    store_tenant acme = tenant_of("acme"), zeta = tenant_of("zeta");
+    acme.requests_per_minute = 60;
+    assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_OK);
+    assert_int_equal(store_add_tenant(other, "test", &zeta, &e), STORE_OK);
+    expect(s, "change 2\ntenant acme base 1 weight 1 limits 0 0 60 0\ntenant zeta base 1 weight 1 limits 0 0 0 0\n");
+    assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_TAKEN);
+    has("there is a tenant \"acme\" already");
+    acme = (store_tenant){.name = "acme", .weight = 3, .in_flight = 4, .waiting = 5, .tokens_per_minute = 1000000000000};
+    assert_int_equal(store_change_tenant(s, "test", &acme, &e), STORE_OK);
+    assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_OK);
+    assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_ABSENT);
+    has("there is no tenant \"zeta\"");
+    assert_int_equal(store_change_tenant(s, "test", &zeta, &e), STORE_ABSENT);
+    expect(other, "change 4\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\n");
+    int64_t change;
+    assert_int_equal(store_read_change(s, &change, &e), 0);
+    assert_int_equal(change, 4);
+    store_close(s);
+    store_close(other);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", ".x", "-x", "a b", "a/b", "a'b", "ä",
+                                      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+    store *s = open_store();
+    char text[STORE_KEY_TEXT];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        store_tenant t = tenant_of(bad[i]);
+        assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_BAD);
+        has("a tenant's name");
+        assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = bad[i]}, text, &e), STORE_BAD);
+        has("a key's name");
+    }
+    static const char *const bad_patterns[] = {"", "*x", "a*b*", "a\nb"};
+    for (size_t i = 0; i < sizeof bad_patterns / sizeof *bad_patterns; i++)
+        assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", bad_patterns[i]}, &e), STORE_BAD);
+    store_tenant t = tenant_of("x");
+    t.weight = 0;
+    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_BAD);
+    has("a weight is");
+    t.weight = 1;
+    t.waiting = -1;
+    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_BAD);
+    has("a limit is");
+    store_close(s);
+    assert_true(store_grant_covers("a", "a") && !store_grant_covers("a", "ab") && store_grant_covers("a*", "ab") && store_grant_covers("*", "x"));
+    assert_false(store_grant_covers("a/*", "a"));
+}
+
+static void test_keys(void **state)
+{
+    (void)state;
+    store *s = open_store();
+    char one[STORE_KEY_TEXT], two[STORE_KEY_TEXT];
+    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "one"}, one, &e), STORE_OK);
+    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "two", .expires = 99}, two, &e), STORE_OK);
+    assert_true(strncmp(one, "pk-", 3) == 0 && strlen(one) == STORE_KEY_TEXT - 1 && strcmp(one, two) != 0);
+    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "two"}, two, &e), STORE_TAKEN);
+    has("it has a key \"two\" already");
+    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "nobody", .name = "two"}, two, &e), STORE_ABSENT);
+    has("there is no tenant \"nobody\"");
+    assert_int_equal(store_expire_key(s, "test", "acme", "one", 77, &e), STORE_OK);
+    assert_int_equal(store_expire_key(s, "test", "acme", "three", 77, &e), STORE_ABSENT);
+    has("no such key: \"three\"");
+    store_directory *d = store_read_directory(s, &e);
+    digest of;
+    digest_of_parts(&of, &(digest_part){one, strlen(one)}, 1);
+    assert_true(d->n_keys == 2 && d->key[0].expires == 77 && d->key[1].expires == 99 && d->key[0].created > 0);
+    assert_memory_equal(&d->key[0].of, &of, sizeof of);
+    store_directory_free(d);
+    assert_int_equal(store_remove_key(s, "test", "acme", "two", &e), STORE_OK);
+    assert_int_equal(store_remove_key(s, "test", "acme", "two", &e), STORE_ABSENT);
+    expect(s, "change 8\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\nkey acme one expires 77\n");
+    store_close(s);
+}
+
+static void test_grants(void **state)
+{
+    (void)state;
+    store *s = open_store();
+    assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", "it's \"odd\" ä"}, &e), STORE_OK);
+    assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", "acme/*"}, &e), STORE_OK);
+    assert_int_equal(store_add_grant(s, "test", &(store_grant){"acme", "acme/*"}, &e), STORE_TAKEN);
+    has("granted \"acme/*\" already");
+    assert_int_equal(store_add_grant(s, "test", &(store_grant){"nobody", "x"}, &e), STORE_ABSENT);
+    assert_int_equal(store_remove_grant(s, "test", &(store_grant){"acme", "x"}, &e), STORE_ABSENT);
+    expect(s, "change 10\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\nkey acme one expires 77\n"
+           "grant acme acme/*\ngrant acme it's \"odd\" ä\n");
+    assert_int_equal(store_remove_tenant(s, "test", "acme", &e), STORE_OK);
+    expect(s, "change 11\n");
+    store_close(s);
+}
+
+static void add_line(void *ctx, const store_audit *a)
+{
+    assert_true(a->at > 1600000000 && strcmp(a->who, "test") == 0);
+    buf_printf(ctx, "%lld %s %s (%s)\n", (long long)a->number, a->action, a->tenant, a->detail);
+}
+
+static void test_audit(void **state)
+{
+    (void)state;
+    store *s = open_store();
+    buf lines = {0};
+    assert_int_equal(store_read_audit(s, NULL, 4, add_line, &lines, &e), 0);
+    assert_string_equal(lines.data, "11 tenant remove acme ()\n10 grant add acme (acme/*)\n9 grant add acme (it's \"odd\" ä)\n8 key remove acme (two)\n");
+    buf_clear(&lines);
+    assert_int_equal(store_read_audit(s, "zeta", 100, add_line, &lines, &e), 0);
+    assert_string_equal(lines.data, "4 tenant remove zeta ()\n2 tenant add zeta (base yes, weight 1, in_flight 0, waiting 0, "
+                        "requests_per_minute 0, tokens_per_minute 0)\n");
+    buf_free(&lines);
+    store_close(s);
+}
+
+static void add_usage(void *ctx, const store_usage *u)
+{
+    buf_printf(ctx, "%s %s %.4s %lld: %lld %lld %lld %lld\n", u->tenant, u->adapter, u->digest, (long long)u->hour, (long long)u->requests,
+               (long long)u->prompt, (long long)u->cached, (long long)u->output);
+}
+
+static void expect_usage(store *s, const store_period *p, const char *wanted)
+{
+    buf lines = {0};
+    buf_add_str(&lines, "");
+    assert_int_equal(store_read_usage(s, p, add_usage, &lines, &e), 0);
+    assert_string_equal(lines.data, wanted);
+    buf_free(&lines);
+}
+
+static void add_load(void *ctx, const store_load *l)
+{
+    buf_printf(ctx, "%s %lld %lld %lld %lld\n", l->tenant, (long long)l->requests, (long long)l->tokens, (long long)l->in_flight, (long long)l->waiting);
+}
+
+static void expect_load(store *s, const char *frontend, int64_t now, const char *wanted)
+{
+    buf lines = {0};
+    buf_add_str(&lines, "");
+    assert_int_equal(store_read_load(s, frontend, now, add_load, &lines, &e), 0);
+    assert_string_equal(lines.data, wanted);
+    buf_free(&lines);
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    const store_usage u[] = {{"a", "base", "", 7, 1, 10, 0, 5}, {"a", "sql", "d1g3", 7, 2, 4000000000, 3, 6}, {"b", "sql", "d1g3", 8, 1, 1, 0, 1}};
+    const store_load l[] = {{"a", 3, 4000000021, 2, 1}, {"b", 1, 2, 1, 0}};
+    store_batch b = {.frontend = "f1", .number = 1, .now = 1000, .usage = u, .n_usage = 3, .load = l, .n_load = 2};
+    store *s = open_store(), *other = open_store();
+    assert_int_equal(store_flush(s, &b, &e), 0);
+    assert_int_equal(store_flush(s, &b, &e), 0);                /* sent again: nothing */
+    assert_int_equal(store_flush(other, &b, &e), 0);
+    expect_usage(s, &(store_period){.to = 100}, "a base  7: 1 10 0 5\na sql d1g3 7: 2 4000000000 3 6\nb sql d1g3 8: 1 1 0 1\n");
+    expect_usage(s, &(store_period){.tenant = "b", .to = 100}, "b sql d1g3 8: 1 1 0 1\n");
+    expect_usage(s, &(store_period){.from = 8, .to = 9}, "b sql d1g3 8: 1 1 0 1\n");
+    expect_usage(s, &(store_period){.from = 9, .to = 100}, "");
+    b.number = 2;
+    b.n_usage = 1;
+    b.n_load = 1;
+    assert_int_equal(store_flush(other, &b, &e), 0);
+    b.number = 4;
+    assert_int_equal(store_flush(other, &b, &e), -1);           /* 3 is missing */
+    has("batch 4");
+    b.frontend = "f2";
+    b.number = 1;
+    b.now = 1005;
+    assert_int_equal(store_flush(s, &b, &e), 0);
+    expect_usage(s, &(store_period){.tenant = "a", .to = 100}, "a base  7: 3 30 0 15\na sql d1g3 7: 2 4000000000 3 6\n");
+    expect_load(s, "f1", 1010, "a 9 12000000063 2 1\nb 1 2 0 0\n");
+    expect_load(s, "f2", 1010, "a 9 12000000063 2 1\nb 1 2 1 0\n");
+    expect_load(s, "f3", 1010, "a 9 12000000063 4 2\nb 1 2 1 0\n");
+    expect_load(s, "f3", 1011, "a 9 12000000063 2 1\nb 1 2 0 0\n");        /* f1 has been silent for too long */
+    store_close(s);
+    store_close(other);
+}
+
+/* A later release has been here. */
+static void test_later_schema(void **state)
+{
+    (void)state;
+    sql *db = is_postgres ? sql_open_postgres(url, &e) : sql_open_sqlite(url, &e);
+    assert_int_equal(sql_run(db, "INSERT INTO schema_version (version) VALUES (99)", NULL, 0, NULL, NULL, &e), 1);
+    assert_null(store_open(url, &e));
+    has("version 99");
+    assert_int_equal(sql_run(db, "DELETE FROM schema_version WHERE version = 99", NULL, 0, NULL, NULL, &e), 1);
+    sql_close(db);
+    store_close(open_store());
+}
+
+/* The connection is cut, or the server gone: an error, and afterwards it works again by itself. */
+static void test_lost(void **state)
+{
+    (void)state;
+    if (!is_postgres)
+        return;
+    store *s = open_store();
+    int64_t change, again;
+    assert_int_equal(store_read_change(s, &change, &e), 0);
+    char *stop = xasprintf("%s/postgres.sh stop %s/pg", TEST_DATA, folder), *start = xasprintf("%s/postgres.sh start %s/pg >/dev/null", TEST_DATA, folder);
+    assert_int_equal(system(stop), 0);
+    assert_int_equal(store_read_change(s, &again, &e), -1);
+    assert_int_equal(store_read_change(s, &again, &e), -1);
+    has("PostgreSQL");
+    assert_null(strchr(e.msg, '\n'));
+    assert_int_equal(system(start), 0);
+    assert_int_equal(store_read_change(s, &again, &e), 0);
+    assert_int_equal(again, change);
+    store_close(s);
+    free(stop);
+    free(start);
+}
+
+/* No room for another byte: an error, nothing half-written, and afterwards it works again. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    if (is_postgres)
+        return;
+    store *s = open_store();
+    store_tenant t = tenant_of("late");
+    struct rlimit was, none = {.rlim_cur = 0};
+    getrlimit(RLIMIT_FSIZE, &was);
+    none.rlim_max = was.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &none);
+    store_result r = store_add_tenant(s, "test", &t, &e);
+    setrlimit(RLIMIT_FSIZE, &was);
+    assert_int_equal(r, STORE_FAILED);
+    assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_OK);
+    assert_int_equal(store_remove_tenant(s, "test", "late", &e), STORE_OK);
+    store_close(s);
+}
+
+static void test_bad_places(void **state)
+{
+    (void)state;
+    assert_null(store_open("/nowhere/at/all.db", &e));
+    has("/nowhere/at/all.db: unable to open");
+    assert_null(store_open("postgres://x@127.0.0.1:1/none", &e));
+    has("PostgreSQL: connection to server at");
+    char *text = xasprintf("%s/text", folder);
+    FILE *f = fopen(text, "w");
+    fputs("this is no database, though it has some length to it, more than a header's 100 bytes if all of it is counted, I think", f);
+    fclose(f);
+    assert_null(store_open(text, &e));
+    has("not a database");
+    free(text);
+}
+
+static int run_on_one(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tenants), cmocka_unit_test(test_names), cmocka_unit_test(test_keys), cmocka_unit_test(test_grants),
+        cmocka_unit_test(test_audit), cmocka_unit_test(test_usage), cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_bad_places)};
+    return cmocka_run_group_tests_name(is_postgres ? "PostgreSQL" : "SQLite", tests, NULL, NULL);
+}
+
+static char *start_postgres(void)
+{
+    char *command = xasprintf("%s/postgres.sh start %s/pg", TEST_DATA, folder), line[512] = "";
+    FILE *f = popen(command, "r");
+    char *got = fgets(line, sizeof line, f);
+    free(command);
+    line[strcspn(line, "\n")] = '\0';
+    return pclose(f) == 0 && got ? xstrdup(line) : NULL;
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(folder));
+    CHECK(chmod(folder, 0755) == 0);        /* the server may run as another user */
+    url = xasprintf("%s/store.db", folder);
+    int failed = run_on_one();
+    free(url);
+    is_postgres = true;
+    url = start_postgres();
+    failed += url ? run_on_one() : 1;
+    char *command = xasprintf("%s/postgres.sh remove %s/pg; rm -rf %s", TEST_DATA, folder, folder);
+    failed += system(command) != 0;
+    free(command);
+    free(url);
+    return failed;
+}
