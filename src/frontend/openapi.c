@@ -23,6 +23,9 @@ static const char *const message[] = {"model:s!", "messages:a!", "max_tokens:i!"
                                       "output_format:o", "metadata:o", TEMPLATE, SAMPLING, NULL};
 static const char *const counted[] = {"model:s!", "messages:a!", "system:-", "tools:a", "tool_choice:o", "thinking:o", TEMPLATE, NULL};
 
+static const char *const tokenized[] = {"model:s", "prompt:s", "messages:a", "tools:a", "add_special_tokens:b", "return_token_strs:b", TEMPLATE, NULL};
+static const char *const detokenized[] = {"model:s", "tokens:a!", NULL};
+
 static const struct page {
     const char *path, *about, *answer;
     const char *const *fields;          /* of the request's body; NULL: it has none */
@@ -36,10 +39,13 @@ static const struct page {
     {"/v1/messages/count_tokens", "Count the tokens of a conversation in the form of Anthropic's Messages", "How many there are", counted, false, NULL},
     {"/v1/models", "List the base model and its adapters", "The list", NULL, false, NULL},
     {"/v1/models/", "Look at one model", "The model", NULL, false, NULL},
+    {"/tokenize", "Make tokens of a text or a conversation", "The tokens", tokenized, false, NULL},
+    {"/detokenize", "Make text of tokens", "The text", detokenized, false, NULL},
+    {"/version", "Which version this is", "The version", NULL, false, NULL},
+    {"/v1/usage", "What the key's tenant has used", "Tokens by model and hour", NULL, false, NULL},
     {"/health", "Whether the server lives", "It does", NULL, false, NULL},
     {"/ready", "Whether requests would be served", "They would; 503: they would not", NULL, false, NULL},
     {"/metrics", "Figures for Prometheus", "The page", NULL, false, "text/plain"},
-    {"/v1/usage", "What the tenant has used", "Its usage", NULL, false, NULL},
     {"/openapi.json", "This description", "The description", NULL, false, NULL},
 };
 
