@@ -129,7 +129,10 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
 
 int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, bool soon, api_error *e)
 {
-    if (check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
+    if (r->how.n_allowed_ids > (size_t)vocab)
+        return api_error_set(e, 400, "allowed_token_ids", NULL, "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", r->how.n_allowed_ids, vocab);
+    if (check_ids(r->how.stop_ids, r->how.n_stop_ids, vocab, "stop_token_ids", e) ||
+        check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
         check_ids(r->how.allowed_ids, r->how.n_allowed_ids, vocab, "allowed_token_ids", e) || tokenize_words(r, t, e))
         return -1;
     return check_grammar(r, known, soon, e);

@@ -7,6 +7,7 @@
 #define PUNICA_FRONTEND_PREPARE_H
 
 #include "base/budget.h"
+#include "frontend/adapter_checks.h"
 #include "frontend/api_request.h"
 #include "frontend/api_shape.h"
 #include "frontend/background.h"
@@ -21,9 +22,11 @@ typedef struct {
     const tokenizer *t;
     templates *chat;
     versions *adapters;
+    adapter_checks *checks;     /* may be NULL */
     grammar_checks *grammars;   /* may be NULL */
     const atomic_int *context;  /* tokens of prompt and output together; may change at any time */
     int vocab;                  /* ids are below */
+    const sampling_defaults *defaults;  /* of requests; NULL: OpenAI's */
 } prepare_tools;
 
 typedef struct {
@@ -34,6 +37,7 @@ typedef struct {
     buf *echo;                  /* [n_prompts] their texts, if these are to be echoed */
     int n_prompts;
     int context;                /* as it was then */
+    bool is_bad;                /* the adapter asked for cannot be served; error says why */
     bool has_version;           /* of the adapter asked for; false: not looked for, or its files cannot be read */
     digest version;
 } prepared;
