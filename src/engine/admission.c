@@ -109,6 +109,11 @@ void admission_remove(admission *a, admission_item *it)
     release(a, it);
 }
 
+void admission_spoil(admission *a, admission_item *it)
+{
+    kv_pool_spoil(a->pool, &it->kv);
+}
+
 admission_item *admission_find(const admission *a, uint64_t id)
 {
     admission_item *it = find_id(&a->active, id);

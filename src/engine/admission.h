@@ -69,6 +69,9 @@ void admission_add(admission *a, admission_item *it);
 /* Take an item out, waiting or active: its pages and its claim are given back at once. */
 void admission_remove(admission *a, admission_item *it);
 
+/* What an item has computed may be wrong: nobody else shares it from now on. */
+void admission_spoil(admission *a, admission_item *it);
+
 admission_item *admission_find(const admission *a, uint64_t id);        /* NULL: unknown */
 admission_item *admission_last(const admission *a);     /* the newest that waits, else the newest that runs; NULL: none */
 admission_item *const *admission_active(const admission *a, int *n);    /* by age; valid until the next call */

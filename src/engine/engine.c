@@ -436,6 +436,7 @@ static void take_draw(engine *g, const draw *d, const sample_result *r)
     s->item.in_flight -= d->scores == 0;
     if (r->token < 0) {
         explain_failure(s, &add_event(g, EVENT_FAILED, s)->error);
+        admission_spoil(g->admission, &s->item);
         retire(g, s);
     } else if (d->scores) {
         take_score(g, s, d->scores, r);

@@ -229,6 +229,13 @@ void kv_pool_publish(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int
     }
 }
 
+void kv_pool_spoil(kv_pool *p, kv_seq *seq)
+{
+    for (int i = 0; i < seq->n_pages; i++)
+        if (p->pages[seq->page[i]].serial)
+            forget(p, seq->page[i]);
+}
+
 void kv_pool_release(kv_pool *p, kv_seq *seq)
 {
     while (seq->n_pages > 0) {

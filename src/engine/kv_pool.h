@@ -51,6 +51,9 @@ int kv_pool_share(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int n)
 /* The keys and values of the first n of seq's tokens are computed: its full pages can be found from now on. */
 void kv_pool_publish(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int n);
 
+/* What is in seq's pages may be wrong: nobody finds them any more. */
+void kv_pool_spoil(kv_pool *p, kv_seq *seq);
+
 /* Give all pages of seq back and free its table. */
 void kv_pool_release(kv_pool *p, kv_seq *seq);
 

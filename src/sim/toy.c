@@ -9,7 +9,7 @@
 #include "model/lora.h"
 
 enum { EOS_EVERY = 28 };        /* tokens, on the average */
-static const uint64_t NOT_FINITE = 0;           /* in place of a hash */
+static const uint64_t NOT_FINITE = 0;           /* in place of a hash or a record */
 
 struct toy {
     backend be;                 /* first */
@@ -136,17 +136,22 @@ static void compute_row(toy *t, const batch *b, const kv_cache *kv, int sequence
     int position = b->position[row], token = b->token[row];
     if (token < 0)              /* drawn by the sample before this one */
         token = t->drawn[t->n_outstanding - 1][-1 - token].token;
-    *slot_at(kv, b, sequence, position) = (slot){record_of(token, position, content_of(b, row)), token};
+    uint64_t content = content_of(b, row);
+    *slot_at(kv, b, sequence, position) = (slot){content == TOY_POISON ? NOT_FINITE : record_of(token, position, content), token};
     t->broken |= kills(kv, b, sequence, position);
 }
 
 static void hash_row(toy *t, const batch *b, const kv_cache *kv, int sequence, int row)
 {
     uint64_t state = 0;
-    for (int i = 0; i <= b->position[row]; i++)
-        state = add_record(state, slot_at(kv, b, sequence, i)->record);
+    bool finite = content_of(b, row) != TOY_POISON;
+    for (int i = 0; i <= b->position[row]; i++) {
+        uint64_t record = slot_at(kv, b, sequence, i)->record;
+        finite &= record != NOT_FINITE;
+        state = add_record(state, record);
+    }
     t->state = xgrow(t->state, &t->state_cap, t->n_state + 1, sizeof *t->state);
-    t->state[t->n_state++] = content_of(b, row) == TOY_POISON ? NOT_FINITE : state;
+    t->state[t->n_state++] = finite ? state : NOT_FINITE;
 }
 
 static void attend(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq, const adapted *a, const batch *b,
