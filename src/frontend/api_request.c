@@ -137,9 +137,10 @@ static int parse_prompt_logprobs(api_request *r, api_error *e)
     r->how.n_prompt_logprobs = (int)n + 1;
     if (r->echo && r->how.n_logprobs > r->how.n_prompt_logprobs)
         r->how.n_prompt_logprobs = r->how.n_logprobs;
+    const char *most = r->chat && json_member(r->input, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     if (r->max_tokens == 0 && !r->echo && n < 0)
-        return api_error_set(e, 400, "max_tokens", NULL, "\"max_tokens\" is 0; it must be 1 or more, unless the prompt is all that is wanted: "
-                             "with \"echo\" or \"prompt_logprobs\"");
+        return api_error_set(e, 400, most, NULL, "\"%s\" is 0; it must be 1 or more, unless the prompt is all that is wanted: "
+                             "with \"echo\" or \"prompt_logprobs\"", most);
     return 0;
 }
 

@@ -51,7 +51,7 @@ COMPLETIONS = [
     ({"n": 0}, 400, "n"), ({"n": 129}, 400, "n"), ({"n": 2, "best_of": 1}, 400, "best_of"), ({"best_of": 3, "stream": True}, 400, "best_of"),
     ({"best_of": 3}, 200, None), ({"seed": 1.5}, 400, "seed"), ({"seed": -7}, 200, None), ({"seed": 2 ** 70}, 400, "seed"),
     ({"stop": 5}, 400, "stop"), ({"stop": ""}, 400, "stop"), ({"stop": ["a"] * 17}, 400, "stop"), ({"stop": []}, 200, None),
-    ({"stop": None}, 200, None), ({"stop_token_ids": ["a"]}, 400, "stop_token_ids"), ({"stop_token_ids": [999999]}, 200, None),
+    ({"stop": None}, 200, None), ({"stop_token_ids": ["a"]}, 400, "stop_token_ids"), ({"stop_token_ids": [999999]}, 400, "vocabulary"),
     ({"logprobs": -1}, 400, "logprobs"), ({"logprobs": 21}, 400, "logprobs"), ({"logprobs": True}, 400, "logprobs"),
     ({"prompt_logprobs": -1}, 400, "prompt_logprobs"), ({"prompt_logprobs": 1, "stream": True}, 400, "prompt_logprobs"),
     ({"echo": "yes"}, 400, "echo"), ({"suffix": "end"}, 400, "suffix"), ({"suffix": ""}, 200, None),
