@@ -309,14 +309,19 @@ static const struct route {
     {"/openapi.json", "GET", get_openapi, NULL, NULL, false},
 };
 
-/* What operators do is not told to clients, nor what is not there without tenants. */
+/* Whether clients are told of it: not of what operators do, nor of what is not there without tenants, or where adapters are not changed. */
+static bool is_shown(const routes *r, const struct route *to)
+{
+    return to->method && (to->start != ask_usage || r->calls.accounts) && (to->start != change_adapter || r->adapters);
+}
+
 static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)x;
     (void)rest;
     json_t *api = openapi_new(PUNICA_VERSION, r->keys.n > 0 || r->calls.accounts);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (table[i].method && (table[i].start != ask_usage || r->calls.accounts))
+        if (is_shown(r, &table[i]))
             openapi_add(api, table[i].path, table[i].method);
     *type = JSON_TYPE;
     json_add_take(body, api);
