@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "backend/group.h"
+#include "base/digest.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "engine/admission.h"
@@ -32,8 +33,7 @@ enum { MASKERS = 8 };          /* threads for masks, at most */
 enum { SCORED_ROWS = 128 };    /* of a step: logits of so many rows need memory, and time for which others wait */
 
 typedef struct {
-    admission_item item;        /* first; item.adapter is owned */
-    int *token;                 /* [item.n_tokens] */
+    admission_item item;        /* first; item.adapter and item.token are owned */
     size_t token_cap;
     int n_prompt;
     int next_score;             /* the token of the prompt that is scored first; n_prompt: none is */
@@ -153,7 +153,7 @@ static void sequence_free(engine *g, sequence *s)
     token_rules_deinit(&s->rules);
     free(s->mask);
     free(s->item.adapter);
-    free(s->token);
+    free(s->item.token);
     free(s);
 }
 
@@ -238,10 +238,10 @@ void engine_free(engine *g)
 
 static void append_token(sequence *s, int token)
 {
-    s->token = xgrow(s->token, &s->token_cap, (size_t)s->item.n_tokens + 1, sizeof *s->token);
+    s->item.token = xgrow(s->item.token, &s->token_cap, (size_t)s->item.n_tokens + 1, sizeof *s->item.token);
     if (s->uses_history)
         token_counts_add(&s->history, token, s->item.n_tokens >= s->n_prompt);
-    s->token[s->item.n_tokens++] = token;
+    s->item.token[s->item.n_tokens++] = token;
 }
 
 /* How many tokens of a prompt there are to score. */
@@ -271,12 +271,18 @@ static int check_request(const engine *g, const engine_request *r, err *e)
     return sampling_check(&r->how, e) || token_rules_check(&r->rules, vocab, e) ? -1 : 0;
 }
 
+/* Ids outside the vocabulary are never drawn, and no mask has a bit for them. */
+static void add_end_tokens(sequence *s, const int *id, int n, int vocab)
+{
+    for (int i = 0; i < n; i++)
+        if (id[i] >= 0 && id[i] < vocab)
+            s->end[s->n_end++] = id[i];
+}
+
 static void set_end_tokens(sequence *s, const model_config *c)
 {
-    for (int i = 0; i < c->n_eos && !s->how.ignore_eos; i++)
-        s->end[s->n_end++] = c->eos[i];
-    for (int i = 0; i < s->how.n_stop; i++)
-        s->end[s->n_end++] = s->how.stop[i];
+    add_end_tokens(s, c->eos, s->how.ignore_eos ? 0 : c->n_eos, c->vocab);
+    add_end_tokens(s, s->how.stop, s->how.n_stop, c->vocab);
 }
 
 /* What the prompt and the limits on output and context allow. */
@@ -284,6 +290,18 @@ static int max_tokens_of(const engine *g, const engine_request *r)
 {
     int positions = g->m->config.max_positions;
     return r->how.max_tokens < positions - r->n_prompt ? r->n_prompt + r->how.max_tokens : positions;
+}
+
+/* What its keys and values depend on beside its tokens, and who may share them. */
+static kv_key root_of(const engine_request *r)
+{
+    digest d;
+    kv_key key;
+    const char *adapter = r->adapter ? r->adapter : "", *salt = r->cache_salt ? r->cache_salt : "";
+    digest_of_parts(&d, (digest_part[]){{adapter, strlen(adapter) + 1}, {salt, strlen(salt)}}, 2);
+    memcpy(&key, &d, sizeof key);
+    key.part[0] |= 1;
+    return key;
 }
 
 int engine_add(engine *g, const engine_request *r, err *e)
@@ -295,6 +313,8 @@ int engine_add(engine *g, const engine_request *r, err *e)
     s->item.adapter = r->adapter ? xstrdup(r->adapter) : NULL;
     s->next_score = r->n_prompt - n_to_score(r) + r->n_scored;
     s->item.is_scored = s->next_score < s->n_prompt;
+    if (!g->opt.no_prefix_cache)
+        s->item.root = root_of(r);
     s->uses_history = r->how.repetition_penalty != 1 || r->how.presence_penalty != 0 || r->how.frequency_penalty != 0;
     set_end_tokens(s, &g->m->config);
     token_rules_copy(&s->rules, &r->rules);
@@ -326,7 +346,7 @@ static batch_item item_of(const engine *g, const admission_rows *r)
     sequence *s = (sequence *)r->item;
     const adapter_slot *slot = s->item.slot;
     s->unknown = TOKEN_DRAWN(s->draw);
-    return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->token + s->item.n_done : &s->unknown,
+    return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->item.token + s->item.n_done : &s->unknown,
                         .n_rows = r->n_rows, .position = s->item.n_done, .kv = &s->item.kv, .n_out = n_out(s, r),
                         .lora = slot ? adapter_slot_lora(slot) : NULL, .place = slot ? adapter_slots_number(g->slots, slot) : 0};
 }
@@ -342,7 +362,7 @@ static const batch *build_batch(engine *g, const admission_step *step)
 
 static sample_spec spec_of_score(const sequence *s, int token)
 {
-    return (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = s->how.n_prompt_logprobs, .given = true, .token = s->token[token]};
+    return (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = s->how.n_prompt_logprobs, .given = true, .token = s->item.token[token]};
 }
 
 static sample_spec spec_of(const sequence *s)
@@ -365,7 +385,7 @@ static bool is_finished(const sequence *s, finish_reason *why)
 {
     *why = FINISH_STOP;
     for (int i = 0; i < s->n_end; i++)
-        if (s->token[s->item.n_tokens - 1] == s->end[i])
+        if (s->item.token[s->item.n_tokens - 1] == s->end[i])
             return true;
     *why = FINISH_LENGTH;
     return s->item.n_tokens >= s->item.limit;
@@ -375,7 +395,9 @@ static bool is_finished(const sequence *s, finish_reason *why)
 static void explain_failure(const sequence *s, err *e)
 {
     const char *with = s->item.adapter ? " with adapter " : "", *adapter = s->item.adapter ? s->item.adapter : "";
-    if (s->stuck)
+    if (s->state && guide_state_is_exhausted(s->state))
+        err_set(e, "the grammar is too ambiguous: following it takes more time or memory than a request has");
+    else if (s->stuck)
         err_set(e, "no token of the vocabulary can follow the output so far, as the request's grammar or token lists demand");
     else
         err_set(e, "the model produced numbers that are not finite%s%s", with, adapter);
@@ -394,7 +416,9 @@ static void take_score(engine *g, sequence *s, int token, const sample_result *r
 static void take_token(engine *g, sequence *s, const sample_result *r)
 {
     append_token(s, r->token);
-    add_event(g, EVENT_TOKEN, s)->drawn = *r;
+    event *ev = add_event(g, EVENT_TOKEN, s);
+    ev->drawn = *r;
+    ev->n_cached = s->item.n_cached;
     g->stats.tokens++;
     finish_reason why;
     if (is_finished(s, &why)) {
@@ -458,7 +482,7 @@ static const tensor *queue_model(engine *g)
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < counts[l]; i++) {
             sequence *s = lists[l][i].owner;
-            s->item.n_done += lists[l][i].n_rows;
+            admission_advance(g->admission, &s->item, lists[l][i].n_rows);
             add_draws(f, s, &lists[l][i]);
         }
     count_step(&g->stats, b);
@@ -513,7 +537,7 @@ static void follow_output(sequence *s)
         return;
     s->state = guide_state_new(s->rules.grammar);
     for (int i = s->n_prompt; i < s->item.n_tokens; i++)
-        guide_state_add(s->state, s->token[i]);
+        guide_state_add(s->state, s->item.token[i]);
 }
 
 typedef struct { const engine *g; const flight *f; } mask_call;
@@ -526,7 +550,7 @@ static void fill_mask(void *arg, int item, int thread)
     if (!s || !s->mask)
         return;
     follow_output(s);
-    s->stuck = !token_rules_fill(&s->rules, s->state, s->token, s->item.n_tokens, s->item.n_tokens - s->n_prompt, s->end, s->n_end,
+    s->stuck = !token_rules_fill(&s->rules, s->state, s->item.token, s->item.n_tokens, s->item.n_tokens - s->n_prompt, s->end, s->n_end,
                                  c->g->m->config.vocab, s->mask, &s->only_end);
 }
 
@@ -540,7 +564,9 @@ static void fill_masks(engine *g, const flight *f)
         return;
     if (!g->maskers)
         g->maskers = pool_new(pool_cores() > MASKERS ? MASKERS : 0);
+    double start = g->opt.now ? g->opt.now() : 0;
     pool_run(g->maskers, f->n, fill_mask, &(mask_call){g, f});
+    g->stats.mask_seconds += g->opt.now ? g->opt.now() - start : 0;
 }
 
 /* Queue a draw for each row of the newest step. */
@@ -619,6 +645,7 @@ engine_stats engine_get_stats(const engine *g)
     s.evictions = a.evictions;
     s.pages_total = a.pages_total;
     s.pages_free = a.pages_free;
+    s.pages_cached = a.pages_cached;
     s.pages_peak = a.pages_peak;
     s.pages_wanted = a.pages_wanted;
     s.page_bytes = kv_page_bytes(g->kv) * (size_t)group_devices(g->m->be);

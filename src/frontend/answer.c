@@ -237,6 +237,7 @@ void answer_add(answer *a, int token, const Logprobs *p)
         return;
     }
     a->n_tokens++;
+    a->sum_logprobs += p ? (double)p->logprob : 0;
     if (is_end(r, token)) {
         if (r->logprobs && r->n_echoed >= 0)
             add_logprob(a, token, p);           /* whoever scores prompts counts from the end */
@@ -270,6 +271,11 @@ static bool calls_go_on(const answer *a)
 {
     const output_parts *p = &a->parts;
     return p->n_calls > a->calls_given || (p->n_calls > 0 && p->call[p->n_calls - 1].arguments.len > a->arguments_given);
+}
+
+double answer_likelihood(const answer *a)
+{
+    return a->n_tokens ? a->sum_logprobs / a->n_tokens : 0;
 }
 
 bool answer_has_news(const answer *a)
@@ -337,9 +343,9 @@ static int list_calls(answer *a, int named, size_t arguments)
 static api_choice choice_from(answer *a, size_t content, size_t reasoning, int named, size_t arguments, int logprob)
 {
     const char *text;
+    bool scored = a->prompt && !a->prompt_given;
     size_t n = content_of(a, &text);
     int n_calls = list_calls(a, named, arguments);
-    bool scored = a->prompt && !a->prompt_given;
     return (api_choice){.text = text + content, .n = n - content, .finish = finish_of(a), .stop = a->n_stop ? a->text.data + a->stop_at : NULL, .n_stop = a->n_stop,
                         .reasoning = a->parts.reasoning.data ? a->parts.reasoning.data + reasoning : "",
                         .n_reasoning = a->parts.reasoning.len - reasoning, .call = a->call, .n_calls = n_calls,

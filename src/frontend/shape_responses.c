@@ -223,7 +223,8 @@ static int translate(json_t *body, char **repeated, api_error *e)
 /* Fields by the names that clients gave them. */
 static void write_error(const api_error *e, buf *out)
 {
-    static const char *const names[][2] = {{"messages", "input"}, {"response_format", "text.format"}, {"max_completion_tokens", "max_output_tokens"}};
+    static const char *const names[][2] = {{"messages", "input"}, {"response_format", "text.format"}, {"max_completion_tokens", "max_output_tokens"},
+                                           {"max_tokens", "max_output_tokens"}};
     api_error own = *e;
     for (size_t i = 0; e->param && i < sizeof names / sizeof names[0]; i++)
         if (strcmp(e->param, names[i][0]) == 0)
@@ -280,7 +281,7 @@ static json_t *item_json(const response *r, int i, bool whole)
 
 static json_t *usage_json(const api_usage *u)
 {
-    return json_pack("{s:I, s:{s:i}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->prompt, "input_tokens_details", "cached_tokens", 0,
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->prompt, "input_tokens_details", "cached_tokens", (json_int_t)u->cached,
                      "output_tokens", (json_int_t)u->completion, "output_tokens_details", "reasoning_tokens", (json_int_t)u->reasoning,
                      "total_tokens", (json_int_t)(u->prompt + u->completion));
 }

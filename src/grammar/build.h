@@ -6,6 +6,7 @@
 #define PUNICA_GRAMMAR_BUILD_H
 
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/arena.h"
@@ -15,6 +16,7 @@
 typedef struct {
     arena memory;
     long steps_left;
+    bool took_too_long;
     int depth;                  /* of what is read now: schemas in schemas, groups in groups */
     json_t *document;           /* what is read, where it is JSON */
     json_t *made;               /* a list of further values, freed with it */
@@ -38,7 +40,8 @@ _Noreturn void build_fail(build *b, const char *fmt, ...) __attribute__((format(
 /* Counts work; fails when there was too much. */
 static inline void build_step(build *b, long n)
 {
-    if ((b->steps_left -= n) < 0)
+    b->took_too_long = (b->steps_left -= n) < 0;
+    if (b->took_too_long)
         build_fail(b, "it is too large: compiling it takes too long");
 }
 

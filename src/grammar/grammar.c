@@ -14,7 +14,8 @@
 #include "grammar/rules.h"
 #include "grammar/schema.h"
 
-#define MAX_STEPS 30000000      /* about a second */
+#define MAX_STEPS 10000000      /* some 300 ms */
+#define FEW_STEPS 1000000
 #define MAX_MEMORY (256u << 20)
 
 static const expr *read_choices(build *b, const char *text, size_t n)
@@ -187,11 +188,11 @@ static grammar *make_network(rules *r, int root)
     return pack(&w, rank, root);
 }
 
-grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, err *e)
+static grammar *compile_within(long steps, grammar_kind kind, const char *text, size_t n, bool *took_too_long, err *e)
 {
     build *b = XNEW(build);
     grammar *volatile g = NULL;
-    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = MAX_STEPS, .e = e};
+    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = steps, .e = e};
     if (n > GRAMMAR_MAX_TEXT) {
         err_set(e, "it has %zu bytes; %u are the most", n, GRAMMAR_MAX_TEXT);
     } else if (setjmp(b->failed) == 0) {
@@ -201,11 +202,23 @@ grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, err *e)
         int root = rules_add(r, "the grammar", is);
         g = make_network(r, root);
     }
+    *took_too_long = b->took_too_long;
     json_decref(b->document);
     json_decref(b->made);
     arena_free(&b->memory);
     free(b);
     return g;
+}
+
+grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, err *e)
+{
+    bool took_too_long;
+    return compile_within(MAX_STEPS, kind, text, n, &took_too_long, e);
+}
+
+grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e)
+{
+    return compile_within(FEW_STEPS, kind, text, n, takes_long, e);
 }
 
 void grammar_free(grammar *g)

@@ -44,6 +44,9 @@ typedef struct {
 /* NULL with e set when the text is wrong, asks for something that is not served (e names it), matches nothing, or is too
  * large. */
 grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, err *e);
+
+/* The same where others wait: NULL with *takes_long set when it takes longer than most do, some 30 ms. */
+grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e);
 void grammar_free(grammar *g);
 
 #endif

@@ -6,21 +6,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "grammar/machine.h"
 
 #define SPARSE 1024             /* up to so many tokens are kept as a list */
-#define MAX_MACHINE (4u << 20)  /* bytes; a machine that has grown larger begins anew */
+#define MAX_MACHINE (4u << 20)  /* bytes; a machine that has grown larger forgets what is past */
+#define MAX_LIVE (2u << 20)     /* bytes that are left then; an output that needs more is too ambiguous */
 #define MAX_WARM 16             /* states whose masks are computed ahead */
 #define MAX_KEPT (48u << 20)    /* bytes of masks that a guide keeps; further ones are computed each time */
+
+/* Work is bounded, in steps of some 10 ns (machine.h); walking over a node of the trie is one. An output has a share of
+ * them, each mask takes from it, and a sixteenth is added until it is full again: about half a walk over the vocabulary. So
+ * a mask may now and then take a few ms, and one or two on average. What is kept for everybody is not the output's to pay:
+ * each piece has a bound of its own, and a mask makes few. */
+#define MASK_STEPS 200000       /* for a mask, besides walking over the vocabulary */
+#define SHARE 8                 /* masks */
+#define ADD_STEPS 50000         /* to follow a token */
+#define LOCAL_STEPS 200000      /* for what is kept of a state, besides a walk */
+#define MAX_COLD 2              /* states whose masks are computed for a mask; if more are missing, it is walked as a whole */
+#define ALIKE_STEPS 50000000    /* to find states that are alike */
 
 /* What may come next in a state, wherever its rule was called from. */
 typedef struct {
     int *token, n_tokens;       /* [n_tokens] if mask is NULL */
     uint32_t *mask;
     int *exit, n_exits;         /* nodes of the trie, with others below, at which the rule may have ended */
+    bool exhausted;             /* it took too many steps to find out; the rest is not known */
 } local;
 
 typedef enum { LOCAL_UNKNOWN, LOCAL_BUSY, LOCAL_READY } local_status;
@@ -41,7 +53,8 @@ struct guide_state {
     guide *of;
     machine *m;
     int place;
-    buf text;                   /* the output's bytes: what the place is made of */
+    long steps;                 /* that the next mask may take without adding any */
+    bool exhausted;             /* the grammar is too ambiguous to be followed further */
     uint32_t *mask;
     int masked;                 /* the place that mask is of, or PLACE_NONE - 1 */
 };
@@ -56,6 +69,7 @@ typedef struct {
     int *exit, n_exits;         /* and exits put here, if leaving is looked for */
     size_t exit_cap;
     bool looks_for_exits;
+    int n_walked;               /* nodes */
 } walk;
 
 static void found(walk *w, int token)
@@ -66,18 +80,27 @@ static void found(walk *w, int token)
     }
 }
 
-/* The nodes from..end-1, whose parents of depth `depth` stand at `place`. */
+static void spend(machine *m, long steps)
+{
+    machine_allow(m, machine_steps_left(m) - steps);
+}
+
+/* The nodes from..end-1, whose parents of depth `depth` stand at `place`; until the machine is exhausted. */
 static void walk_nodes(walk *w, int from, int end, int depth, int place)
 {
     const token_trie *t = w->t;
     int at[4097];
     const int *steps[4097];
+    int n = 0;
     at[depth] = place;
     steps[depth] = machine_steps(w->m, place);
-    for (int i = from; i < end;) {
+    for (int i = from; i < end; n++) {
         int d = t->depth[i], to = steps[d - 1][t->byte[i]];
-        if (to == PLACE_UNKNOWN)
+        if (to == PLACE_UNKNOWN) {
             to = machine_next(w->m, at[d - 1], t->byte[i]);
+            if (machine_steps_left(w->m) < 0)
+                return;
+        }
         if (to == PLACE_NONE) {
             i = t->end[i];
             continue;
@@ -94,6 +117,8 @@ static void walk_nodes(walk *w, int from, int end, int depth, int place)
         }
         i++;
     }
+    w->n_walked += n;
+    spend(w->m, n);
 }
 
 static local *compute_local(const guide *g, int state)
@@ -101,14 +126,15 @@ static local *compute_local(const guide *g, int state)
     int words = guide_mask_words(g->t->vocab);
     machine *m = machine_new(g->g);
     walk w = {.t = g->t, .m = m, .mask = XNEW_ARRAY(uint32_t, (size_t)words), .looks_for_exits = true};
+    machine_allow(m, LOCAL_STEPS + g->t->n);
     walk_nodes(&w, 0, g->t->n, 0, machine_begin_at(m, state));
-    machine_free(m);
     local *l = XNEW(local);
-    *l = (local){.mask = w.mask, .exit = w.exit, .n_exits = w.n_exits};
-    if (w.n_found > SPARSE)
+    *l = (local){.mask = w.mask, .exit = w.exit, .n_exits = w.n_exits, .exhausted = machine_steps_left(m) < 0};
+    machine_free(m);
+    if (w.n_found > SPARSE && !l->exhausted)
         return l;
-    l->token = XNEW_ARRAY(int, (size_t)w.n_found + 1);
-    for (int i = 0; i < words; i++)
+    l->token = XNEW_ARRAY(int, l->exhausted ? 1 : (size_t)w.n_found + 1);
+    for (int i = 0; i < words && !l->exhausted; i++)
         for (uint32_t bits = w.mask[i]; bits; bits &= bits - 1)
             l->token[l->n_tokens++] = 32 * i + __builtin_ctz(bits);
     free(l->mask);
@@ -132,20 +158,21 @@ static size_t bytes_of(const local *l, int vocab)
     return sizeof *l + words * sizeof(uint32_t) + (size_t)l->n_exits * sizeof(int);
 }
 
-/* Computed by whoever comes first; others wait for it. *own: there was no room to keep it, and the caller frees it. */
-static const local *local_of(guide *g, int state, local **own)
+/* Computed by whoever comes first; others wait for it. *own: there was no room to keep it, and the caller frees it. *cold: how
+ * many the caller may compute, counted down; NULL when there are none left and this is one. */
+static const local *local_of(guide *g, int state, int *cold, local **own)
 {
     state = g->like[state];
     pthread_mutex_lock(&g->lock);
     while (g->status[state] == LOCAL_BUSY)
         pthread_cond_wait(&g->ready, &g->lock);
-    bool mine = g->status[state] == LOCAL_UNKNOWN;
+    bool missing = g->status[state] == LOCAL_UNKNOWN, mine = missing && (*cold)-- > 0;
     if (mine)
         g->status[state] = LOCAL_BUSY;
     pthread_mutex_unlock(&g->lock);
     *own = NULL;
     if (!mine)
-        return g->of[state];
+        return missing ? NULL : g->of[state];
     local *l = compute_local(g, state);
     pthread_mutex_lock(&g->lock);
     bool room = g->kept < MAX_KEPT;
@@ -206,9 +233,15 @@ static int group(const uint64_t *number, int n, numbered *scratch, int *like)
     return groups;
 }
 
+/* Where that takes too long, no state is like another. */
 static int *find_alike(const grammar *g, int rounds)
 {
     int n = g->n_states, *like = XNEW_ARRAY(int, (size_t)n), groups = 0;
+    long cost = n + g->arc_indptr[n] + g->call_indptr[n];
+    for (int i = 0; i < n && cost * rounds > ALIKE_STEPS; i++)
+        like[i] = i;
+    if (cost * rounds > ALIKE_STEPS)
+        return like;
     uint64_t *now = XNEW_ARRAY(uint64_t, (size_t)n), *before = XNEW_ARRAY(uint64_t, (size_t)n);
     numbered *scratch = XNEW_ARRAY(numbered, (size_t)n);
     for (int k = 0; k < rounds; k++) {
@@ -251,12 +284,11 @@ guide *guide_new(grammar *g, const token_trie *t)
     x->status = XNEW_ARRAY(unsigned char, (size_t)g->n_states);
     x->of = XNEW_ARRAY(local *, (size_t)g->n_states);
     x->like = find_alike(g, t->max_depth + 1);
-    for (int i = 0, warm = 0; i < g->n_states && warm < MAX_WARM; i++)
+    for (int i = 0, cold = MAX_WARM; i < g->n_states && cold > 0; i++)
         if (x->like[i] == i && width_of(g, i) > 64) {
             local *own;
-            local_of(x, i, &own);
+            local_of(x, i, &cold, &own);
             local_free(own);
-            warm++;
         }
     return x;
 }
@@ -282,10 +314,15 @@ void guide_drop(guide *g)
     free(g);
 }
 
+static long share_of(const guide *g)
+{
+    return SHARE * (long)(g->t->n + MASK_STEPS);
+}
+
 guide_state *guide_state_new(guide *g)
 {
     guide_state *s = XNEW(guide_state);
-    *s = (guide_state){.of = guide_hold(g), .m = machine_new(g->g), .masked = PLACE_NONE - 1,
+    *s = (guide_state){.of = guide_hold(g), .m = machine_new(g->g), .steps = share_of(g), .masked = PLACE_NONE - 1,
                        .mask = XNEW_ARRAY(uint32_t, (size_t)guide_mask_words(g->t->vocab) + 1)};
     s->place = machine_begin(s->m);
     return s;
@@ -296,25 +333,25 @@ void guide_state_free(guide_state *s)
     if (!s)
         return;
     machine_free(s->m);
-    buf_free(&s->text);
     free(s->mask);
     guide_drop(s->of);
     free(s);
 }
 
-static void follow(guide_state *s, const char *text, size_t n)
+/* Give back what the machine has gathered, and end what is too ambiguous. */
+static void settle(guide_state *s)
 {
-    for (size_t i = 0; i < n && s->place != PLACE_NONE; i++)
-        s->place = machine_next(s->m, s->place, (uint8_t)text[i]);
-}
-
-/* Give back what a long output has gathered. */
-static void begin_anew(guide_state *s)
-{
-    machine_reset(s->m);
-    s->place = machine_begin(s->m);
-    s->masked = PLACE_NONE - 1;
-    follow(s, s->text.data, s->text.len);
+    bool masked = s->masked == s->place;
+    s->exhausted = s->exhausted || machine_steps_left(s->m) < 0;
+    if (!s->exhausted && s->place != PLACE_NONE && machine_bytes(s->m) > MAX_MACHINE) {
+        s->place = machine_keep(s->m, s->place);
+        s->exhausted = machine_bytes(s->m) > MAX_LIVE;
+    }
+    if (s->exhausted) {
+        s->place = PLACE_NONE;
+        memset(s->mask, 0, (size_t)guide_mask_words(s->of->t->vocab) * sizeof *s->mask);
+    }
+    s->masked = masked ? s->place : PLACE_NONE - 1;
 }
 
 bool guide_state_add(guide_state *s, int token)
@@ -325,10 +362,10 @@ bool guide_state_add(guide_state *s, int token)
         s->place = PLACE_NONE;
         return false;
     }
-    buf_add(&s->text, text, n);
-    follow(s, text, n);
-    if (s->place != PLACE_NONE && machine_bytes(s->m) > MAX_MACHINE)
-        begin_anew(s);
+    machine_allow(s->m, ADD_STEPS);
+    for (size_t i = 0; i < n && s->place != PLACE_NONE; i++)
+        s->place = machine_next(s->m, s->place, (uint8_t)text[i]);
+    settle(s);
     return s->place != PLACE_NONE;
 }
 
@@ -340,28 +377,58 @@ static void add_local(walk *w, const local *l)
         w->mask[i] |= l->mask[i];
 }
 
+/* Adds what an item allows. False: it is better to walk over the whole vocabulary for all items at once, since this one's
+ * mask would have to be computed, and no more may be, or since the rule may end nearly everywhere. */
+static bool walk_item(guide_state *s, walk *w, machine_item x, int *cold)
+{
+    const token_trie *t = w->t;
+    local *own;
+    const local *l = local_of(s->of, x.state, cold, &own);
+    if (!l)
+        return false;
+    s->exhausted = s->exhausted || l->exhausted;
+    add_local(w, l);
+    int after = l->n_exits ? machine_after(s->m, x.context) : PLACE_NONE;
+    for (int k = 0; after != PLACE_NONE && k < l->n_exits && w->n_walked < t->n / 2 && machine_steps_left(s->m) >= 0; k++)
+        walk_nodes(w, l->exit[k] + 1, t->end[l->exit[k]], t->depth[l->exit[k]], after);
+    local_free(own);
+    return w->n_walked < t->n / 2;
+}
+
+static void walk_place(guide_state *s)
+{
+    walk w = {.t = s->of->t, .m = s->m, .mask = s->mask};
+    int n, cold = MAX_COLD;
+    machine_items(s->m, s->place, &n);
+    for (int i = 0; i < n && !s->exhausted && machine_steps_left(s->m) >= 0; i++) {
+        machine_item x = machine_items(s->m, s->place, &n)[i];          /* they move when places are added */
+        if (!walk_item(s, &w, x, &cold)) {
+            walk_nodes(&w, 0, w.t->n, 0, s->place);
+            return;
+        }
+    }
+}
+
 const uint32_t *guide_state_mask(guide_state *s)
 {
-    const token_trie *t = s->of->t;
     if (s->masked == s->place)
         return s->mask;
-    memset(s->mask, 0, (size_t)guide_mask_words(t->vocab) * sizeof *s->mask);
+    memset(s->mask, 0, (size_t)guide_mask_words(s->of->t->vocab) * sizeof *s->mask);
     s->masked = s->place;
-    int n = 0;
-    if (s->place != PLACE_NONE)
-        machine_items(s->m, s->place, &n);
-    for (int i = 0; i < n; i++) {
-        machine_item x = machine_items(s->m, s->place, &n)[i];          /* they move when places are added */
-        local *own;
-        const local *l = local_of(s->of, x.state, &own);
-        walk w = {.t = t, .m = s->m, .mask = s->mask};
-        add_local(&w, l);
-        int after = l->n_exits ? machine_after(s->m, x.context) : PLACE_NONE;
-        for (int k = 0; after != PLACE_NONE && k < l->n_exits; k++)
-            walk_nodes(&w, l->exit[k] + 1, t->end[l->exit[k]], t->depth[l->exit[k]], after);
-        local_free(own);
-    }
+    if (s->place == PLACE_NONE)
+        return s->mask;
+    long share = share_of(s->of), most = share / 4, allowed = s->steps < most ? s->steps : most;
+    machine_allow(s->m, allowed);
+    walk_place(s);
+    s->steps += machine_steps_left(s->m) - allowed + share / 16;
+    s->steps = s->steps < share ? s->steps : share;
+    settle(s);
     return s->mask;
+}
+
+bool guide_state_is_exhausted(const guide_state *s)
+{
+    return s->exhausted;
 }
 
 bool guide_state_may_end(const guide_state *s)

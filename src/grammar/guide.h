@@ -25,12 +25,16 @@ void guide_drop(guide *g);              /* g may be NULL */
 guide_state *guide_state_new(guide *g);
 void guide_state_free(guide_state *s);
 
-/* The next token of the output. False when the grammar does not go on like this: then nothing is allowed any more. */
+/* The next token of the output. False when the grammar does not go on like this, or the state is exhausted: then nothing is
+ * allowed any more. */
 bool guide_state_add(guide_state *s, int token);
 
 /* Bit i % 32 of word i / 32: token i may come next. [guide_mask_words()], valid until the next call. */
 const uint32_t *guide_state_mask(guide_state *s);
 bool guide_state_may_end(const guide_state *s);         /* the output is complete as it is */
+
+/* The grammar is so ambiguous that following it takes more time or memory than an output has: nothing is allowed any more. */
+bool guide_state_is_exhausted(const guide_state *s);
 
 static inline int guide_mask_words(int vocab) { return (vocab + 31) / 32; }
 

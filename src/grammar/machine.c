@@ -1,12 +1,17 @@
 /* machine.c - see machine.h */
 #include "grammar/machine.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 
 #define MAX_ITEMS 4096          /* of a place; what is more ambiguous than this is not followed further */
+#define MAX_BYTES (32u << 20)   /* of memory */
+
+/* What things cost, in units of an item that is handled: some 10 ns. */
+enum { COST_PLACE = 16, COST_TABLE = 32 };
 
 enum { RETURN_END = -1, RETURN_OPEN = -2 };     /* in place of a state to return to */
 
@@ -32,9 +37,18 @@ struct machine {
     hash_table contexts, places;
     machine_item *work;         /* scratch */
     size_t n_work, work_cap;
-    struct pending { int rank, rule; machine_item back; } *pending;     /* calls to be made */
+    struct pending { int rule; machine_item back; } *pending;   /* calls to be made */
     size_t n_pending, pending_cap;
+    struct seen { machine_item x; unsigned round; } *seen;      /* [n_seen] hash table of what is in work, of this round */
+    size_t n_seen;
+    unsigned round;
+    long steps_left;
 };
+
+static void spend(machine *m, size_t steps)
+{
+    m->steps_left -= (long)steps;
+}
 
 static uint64_t hash_items(const machine_item *x, size_t n, uint64_t h)
 {
@@ -129,38 +143,87 @@ static void add_work(machine *m, machine_item x)
     m->work[m->n_work++] = x;
 }
 
-static bool in_work(const machine *m, machine_item x)
+/* Puts x into the table of what has been seen in this round. False: it was there. The table has room. */
+static bool see(machine *m, machine_item x)
 {
-    for (size_t i = 0; i < m->n_work; i++)
-        if (compare(&m->work[i], &x) == 0)
+    uint64_t h = hash_items(&x, 1, 3);
+    for (;; h++) {
+        struct seen *at = &m->seen[h & (m->n_seen - 1)];
+        if (at->round != m->round) {
+            *at = (struct seen){x, m->round};
             return true;
-    return false;
+        }
+        if (compare(&at->x, &x) == 0)
+            return false;
+    }
 }
 
-/* Add where a rule of this context returns to. */
+/* A new round, in which all of work has been seen; there is room for n more. */
+static void see_work(machine *m, int n)
+{
+    size_t need = 2 * (m->n_work + (size_t)n + 1);
+    if (need > m->n_seen) {
+        size_t cap = m->n_seen ? m->n_seen : 64;
+        while (cap < need)
+            cap *= 2;
+        free(m->seen);
+        m->seen = XNEW_ARRAY(struct seen, cap);
+        m->n_seen = cap;
+        m->round = 0;
+    }
+    if (++m->round == 0) {
+        memset(m->seen, 0, m->n_seen * sizeof *m->seen);
+        m->round = 1;
+    }
+    for (size_t i = 0; i < m->n_work; i++)
+        see(m, m->work[i]);
+}
+
+/* Add where a rule of this context returns to. All of work has been seen. */
 static void return_to(machine *m, int context, bool *may_end, bool *leaves)
 {
     item_set back = m->context[context];
+    if (2 * (m->n_work + (size_t)back.n + 1) > m->n_seen)
+        see_work(m, back.n);
     for (int i = 0; i < back.n; i++) {
         machine_item x = m->item[back.from + i];
         if (x.state == RETURN_END)
             *may_end = true;
         else if (x.state == RETURN_OPEN)
             *leaves = true;
-        else if (!in_work(m, x))
+        else if (m->n_work < MAX_ITEMS && see(m, x))
             add_work(m, x);
     }
+    spend(m, (size_t)back.n);
+}
+
+/* Follow all ends among the items of work. */
+static void follow_ends(machine *m, bool *may_end, bool *leaves)
+{
+    size_t n = m->n_work;
+    bool begun = false;
+    for (size_t i = 0; i < m->n_work && m->n_work < MAX_ITEMS; i++) {
+        if (!m->g->accepts[m->work[i].state])
+            continue;
+        if (!begun)
+            see_work(m, 0);
+        begun = true;
+        return_to(m, m->work[i].context, may_end, leaves);
+    }
+    if (m->n_work > n)
+        m->n_work = sort_unique(m->work, m->n_work);
 }
 
 /* The place of the items in m->work, once all ends among them are followed. */
 static int place_of_work(machine *m, bool may_end, bool leaves)
 {
     m->n_work = sort_unique(m->work, m->n_work);
-    for (size_t i = 0; i < m->n_work && m->n_work < MAX_ITEMS; i++)
-        if (m->g->accepts[m->work[i].state])
-            return_to(m, m->work[i].context, &may_end, &leaves);
-    m->n_work = sort_unique(m->work, m->n_work);
-    if ((m->n_work == 0 && !may_end && !leaves) || m->n_work >= MAX_ITEMS)
+    if (m->n_work < MAX_ITEMS)
+        follow_ends(m, &may_end, &leaves);
+    spend(m, 2 * m->n_work);
+    if (m->n_work >= MAX_ITEMS || machine_bytes(m) > MAX_BYTES)
+        m->steps_left = -1;
+    if ((m->n_work == 0 && !may_end && !leaves) || m->steps_left < 0)
         return PLACE_NONE;
     grow_table(m, &m->places, m->n_places, hash_place);
     uint64_t h = hash_items(m->work, m->n_work, 2 + may_end + 2 * leaves);
@@ -172,6 +235,7 @@ static int place_of_work(machine *m, bool may_end, bool leaves)
     m->place = xgrow(m->place, &m->place_cap, m->n_places + 1, sizeof *m->place);
     m->place[m->n_places] = (place){.kernel = keep_items(m, m->work, m->n_work), .all = {0, -1}, .may_end = may_end, .leaves = leaves};
     m->places.slot[h & (uint64_t)(m->places.n - 1)] = (int)m->n_places + 1;
+    spend(m, COST_PLACE);
     return (int)m->n_places++;
 }
 
@@ -184,7 +248,7 @@ static bool is_last(const grammar *g, int state)
 static void add_pending(machine *m, int rule, machine_item back)
 {
     m->pending = xgrow(m->pending, &m->pending_cap, m->n_pending + 1, sizeof *m->pending);
-    m->pending[m->n_pending++] = (struct pending){m->g->rank[rule], rule, back};
+    m->pending[m->n_pending++] = (struct pending){rule, back};
 }
 
 /* The calls of an item. Behind the last call of a rule is the rule's own end: its returns are handed on, so that a rule
@@ -202,29 +266,32 @@ static void add_calls(machine *m, machine_item x)
     }
 }
 
-static int by_rank(const void *x, const void *y)
+/* The rule to be called next: nobody calls it later, since rules are taken in order of rank. */
+static int first_rule(const machine *m)
 {
-    const struct pending *a = x, *b = y;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    return compare(&a->back, &b->back);
+    int rule = m->pending[0].rule;
+    for (size_t i = 1; i < m->n_pending; i++)
+        if (m->g->rank[m->pending[i].rule] < m->g->rank[rule])
+            rule = m->pending[i].rule;
+    return rule;
 }
 
-/* All calls to the first rule in line become one item. Rules are taken in order of rank, so nobody calls it later. */
+/* All calls to the first rule in line become one item. */
 static void make_call(machine *m)
 {
-    qsort(m->pending, m->n_pending, sizeof *m->pending, by_rank);
-    int rule = m->pending[0].rule;
-    size_t n = 0, kept = 0;
+    int rule = first_rule(m);
+    size_t n = 0, others = 0;
     machine_item *back = xmalloc(m->n_pending * sizeof *back);
-    while (n < m->n_pending && m->pending[n].rule == rule) {
-        if (kept == 0 || compare(&back[kept - 1], &m->pending[n].back) != 0)
-            back[kept++] = m->pending[n].back;
-        n++;
-    }
-    memmove(m->pending, m->pending + n, (m->n_pending - n) * sizeof *m->pending);
-    m->n_pending -= n;
-    machine_item x = {m->g->start[rule], context_of(m, back, kept)};
+    spend(m, m->n_pending);
+    for (size_t i = 0; i < m->n_pending; i++)
+        if (m->pending[i].rule == rule)
+            back[n++] = m->pending[i].back;
+        else
+            m->pending[others++] = m->pending[i];
+    m->n_pending = others;
+    n = sort_unique(back, n);
+    machine_item x = {m->g->start[rule], context_of(m, back, n)};
+    spend(m, 2 * n);
     free(back);
     add_work(m, x);
     add_calls(m, x);
@@ -241,34 +308,51 @@ static void follow_calls(machine *m, int at)
         add_work(m, x);
         add_calls(m, x);
     }
-    while (m->n_pending > 0)
+    while (m->n_pending > 0 && m->steps_left >= 0)
         make_call(m);
+    if (m->steps_left < 0)
+        return;
     m->place[at].all = m->n_work == (size_t)m->place[at].kernel.n ? m->place[at].kernel : keep_items(m, m->work, m->n_work);
 }
 
-static int target(const grammar *g, int state, uint8_t byte)
+typedef struct { int lo, hi; } byte_range;
+
+static void narrow(byte_range *r, int lo, int hi)
 {
-    int lo = g->arc_indptr[state], hi = g->arc_indptr[state + 1];
+    r->lo = lo > r->lo ? lo : r->lo;
+    r->hi = hi < r->hi ? hi : r->hi;
+}
+
+/* Where a byte leads, or -1; all bytes of *alike lead there too. */
+static int target(const grammar *g, int state, uint8_t byte, byte_range *alike)
+{
+    int first = g->arc_indptr[state], end = g->arc_indptr[state + 1], lo = first, hi = end;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (byte > g->arc[mid].hi)
+        if (byte > g->arc[mid].hi) {
             lo = mid + 1;
-        else if (byte < g->arc[mid].lo)
+        } else if (byte < g->arc[mid].lo) {
             hi = mid;
-        else
+        } else {
+            narrow(alike, g->arc[mid].lo, g->arc[mid].hi);
             return g->arc[mid].to;
+        }
     }
+    narrow(alike, lo > first ? g->arc[lo - 1].hi + 1 : 0, lo < end ? g->arc[lo].lo - 1 : 255);
     return -1;
 }
 
-static int take_step(machine *m, int at, uint8_t byte)
+static int take_step(machine *m, int at, uint8_t byte, byte_range *alike)
 {
     follow_calls(m, at);
+    if (m->steps_left < 0)
+        return PLACE_NONE;
+    spend(m, (size_t)m->place[at].all.n);
     item_set all = m->place[at].all;
     m->n_work = 0;
     for (int i = 0; i < all.n; i++) {
         machine_item x = m->item[all.from + i];
-        int to = target(m->g, x.state, byte);
+        int to = target(m->g, x.state, byte, alike);
         if (to >= 0)
             add_work(m, (machine_item){to, x.context});
     }
@@ -283,6 +367,7 @@ const int *machine_steps(machine *m, int at)
             next[i] = PLACE_UNKNOWN;
         m->place[at].next = next;
         m->n_tables++;
+        spend(m, COST_TABLE);
     }
     return m->place[at].next;
 }
@@ -293,8 +378,12 @@ int machine_next(machine *m, int at, uint8_t byte)
         return PLACE_NONE;
     int to = machine_steps(m, at)[byte];
     if (to == PLACE_UNKNOWN) {
-        to = take_step(m, at, byte);
-        m->place[at].next[byte] = to;
+        byte_range alike = {0, 255};
+        to = take_step(m, at, byte, &alike);
+        if (m->steps_left < 0)
+            return PLACE_NONE;
+        for (int i = alike.lo; i <= alike.hi; i++)
+            m->place[at].next[i] = to;
     }
     return to;
 }
@@ -309,11 +398,22 @@ machine *machine_new(const grammar *g)
 {
     machine *m = XNEW(machine);
     m->g = g;
+    m->steps_left = LONG_MAX;
     add_first_contexts(m);
     return m;
 }
 
-void machine_reset(machine *m)
+void machine_allow(machine *m, long steps)
+{
+    m->steps_left = steps;
+}
+
+long machine_steps_left(const machine *m)
+{
+    return m->steps_left;
+}
+
+static void deinit(machine *m)
 {
     for (size_t i = 0; i < m->n_places; i++)
         free(m->place[i].next);
@@ -324,25 +424,67 @@ void machine_reset(machine *m)
     free(m->places.slot);
     free(m->work);
     free(m->pending);
-    *m = (machine){.g = m->g};
-    add_first_contexts(m);
+    free(m->seen);
 }
 
 void machine_free(machine *m)
 {
     if (!m)
         return;
-    machine_reset(m);
-    free(m->item);
-    free(m->context);
-    free(m->contexts.slot);
+    deinit(m);
     free(m);
+}
+
+/* Numbers, in the machine to be, for the contexts that can be reached from a place; -1: not reached. A context is made of
+ * older ones: numbers stay in order, and so do the items that hold them. */
+static int *number_contexts(const machine *m, item_set kernel)
+{
+    int *number = XNEW_ARRAY(int, m->n_contexts), next = 0;
+    number[CONTEXT_END] = number[CONTEXT_OPEN] = 1;
+    for (int i = 0; i < kernel.n; i++)
+        number[m->item[kernel.from + i].context] = 1;
+    for (size_t c = m->n_contexts; c-- > 0;)
+        for (int i = 0; number[c] && i < m->context[c].n; i++)
+            number[m->item[m->context[c].from + i].context] = 1;
+    for (size_t c = 0; c < m->n_contexts; c++)
+        number[c] = number[c] ? next++ : -1;
+    return number;
+}
+
+/* The items of a set into work of another machine. */
+static void carry(const machine *from, item_set s, const int *number, machine *to)
+{
+    to->n_work = 0;
+    for (int i = 0; i < s.n; i++) {
+        machine_item x = from->item[s.from + i];
+        add_work(to, (machine_item){x.state, number[x.context]});
+    }
+}
+
+int machine_keep(machine *m, int at)
+{
+    machine fresh = {.g = m->g, .steps_left = LONG_MAX};
+    const place *p = &m->place[at];
+    int *number = number_contexts(m, p->kernel);
+    for (size_t c = 0; c < m->n_contexts; c++)
+        if (number[c] >= 0) {
+            carry(m, m->context[c], number, &fresh);
+            CHECK(context_of(&fresh, fresh.work, fresh.n_work) == number[c]);
+        }
+    carry(m, p->kernel, number, &fresh);
+    int kept = place_of_work(&fresh, p->may_end, p->leaves);
+    free(number);
+    fresh.steps_left = m->steps_left < 0 || kept == PLACE_NONE ? -1 : m->steps_left - (long)fresh.n_items;
+    deinit(m);
+    *m = fresh;
+    return kept;
 }
 
 size_t machine_bytes(const machine *m)
 {
     return m->item_cap * sizeof *m->item + m->context_cap * sizeof *m->context + m->place_cap * sizeof *m->place +
-           m->n_tables * 256 * sizeof(int) + (size_t)(m->contexts.n + m->places.n) * sizeof(int);
+           m->n_tables * 256 * sizeof(int) + (size_t)(m->contexts.n + m->places.n) * sizeof(int) +
+           m->work_cap * sizeof *m->work + m->pending_cap * sizeof *m->pending;
 }
 
 int machine_begin_at(machine *m, int state)
@@ -363,6 +505,7 @@ int machine_after(machine *m, int context)
 {
     bool may_end = false, leaves = false;
     m->n_work = 0;
+    see_work(m, 0);
     return_to(m, context, &may_end, &leaves);
     return place_of_work(m, may_end, leaves);
 }

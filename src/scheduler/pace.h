@@ -23,7 +23,8 @@ void pace_free(pace *p);
 void pace_gpu_up(pace *p, double now, int gpu, const char *kind);
 void pace_gpu_gone(pace *p, int gpu);
 
-/* It has reported a step; rows 0: none, or something else than a step. goes_on: it has more to do. */
+/* It has reported a step; rows 0: none, or something else than a step. seconds below 0: how long the device took is not
+ * known. goes_on: it has more to do. */
 pace_news pace_step(pace *p, double now, int gpu, int64_t rows, int64_t context, double seconds, bool goes_on);
 
 /* Has it been silent for too long? To be asked a few times a second: if nobody has asked for longer than that, nobody

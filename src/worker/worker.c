@@ -17,6 +17,7 @@
 static const double HEARTBEAT = 1;      /* seconds between Steps of a worker that has nothing to do */
 static const uint64_t PROBE = UINT64_MAX;               /* the id of the request that is nobody's */
 enum { PROBE_TOKENS = 16 };
+static const double MASKS_SHOW = 0.5;   /* of a step's time */
 static const double LOADING = 0.001;    /* seconds between looks whether an adapter or grammar is there, when all wait for one */
 
 /* A request that is in the engine, or waits for its grammar to be compiled. */
@@ -117,6 +118,7 @@ static void report_tokens(worker *w, work *j, const event *ev, int n)
     Tokens t = TOKENS__INIT;
     t.id = j->id;
     t.attempt = j->attempt;
+    t.cached = j->n_told == 0 ? (uint32_t)ev->n_cached : 0;
     t.index = (uint32_t)j->n_told;
     t.n_tokens = (size_t)n;
     t.tokens = w->token;
@@ -148,7 +150,8 @@ static int add_with(worker *w, const Request *r, const wire_sampling *how, err *
 {
     adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
     engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? w->key.data : NULL,
-                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .n_scored = (int)r->n_scored, .how = how->how,
+                        .cache_salt = how->cache_salt, .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt,
+                        .n_scored = (int)r->n_scored, .how = how->how,
                         .rules = how->rules};
     return engine_add(w->g, &q, e);
 }
@@ -341,13 +344,16 @@ static int take_events(worker *w, const event *ev, int n)
     return 1;
 }
 
-/* How large the step was, and how long it took. */
+/* How large the step was, and how long it took. Where masks were a good part of that, it says nothing of the device: how
+ * much of their time the model was busy too is not known here. */
 static void measure(worker *w, const engine_stats *before, const engine_stats *after)
 {
     double now = w->is.now(w->is.ctx);
     w->rows = after->rows - before->rows;
     w->context = after->kv_positions - before->kv_positions;
     w->seconds = now - w->busy_since;
+    if (after->mask_seconds - before->mask_seconds > MASKS_SHOW * w->seconds)
+        w->seconds = 0;
     w->busy_since = now;
     w->is_busy = after->n_active > 0;
 }

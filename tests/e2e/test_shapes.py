@@ -5,6 +5,7 @@ import json
 import anthropic
 import jsonschema
 import openai
+import openapi_spec_validator
 import pytest
 from anthropic import Anthropic
 from openai import OpenAI
@@ -209,3 +210,28 @@ def test_errors_of_messages(server, messages):
         assert (got, json.loads(answer)["error"]["type"]) == (status, kind)
     with pytest.raises(anthropic.NotFoundError):
         ask(messages, model="nope")
+
+
+# What is served.
+
+def test_the_description(server):
+    """It is a valid one, and what it names is there: each path takes the method that it says, and requests need what it says they need."""
+    api = json.loads(raw(server.address, "GET", "/openapi.json")[2])
+    openapi_spec_validator.validate(api)
+    assert {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models", "/v1/models/{name}", "/health"} <= set(api["paths"])
+    for path, methods in api["paths"].items():
+        for method, operation in methods.items():
+            at, key = path.replace("{name}", "demo"), {"Authorization": "Bearer open-sesame"}
+            status, _, body = raw(server.address, method.upper(), at, b"{}" if method == "post" else b"", key)
+            assert status == (400 if method == "post" else 200), (path, body)
+            if "requestBody" in operation:
+                schema = operation["requestBody"]["content"]["application/json"]["schema"]
+                assert set(schema["required"]) <= set(schema["properties"])
+                words = {"type": "object", "array": 7, "string": 7, "number": "x", "integer": "x", "boolean": "x", "object": 7}
+                given = {"model": "demo", "messages": [{"role": "user", "content": "x"}], "input": "x", "prompt": "x", "max_tokens": 2}
+                good = {k: v for k, v in given.items() if k in schema["properties"] and k != "max_tokens" or k in schema["required"]}
+                for name, what in schema["properties"].items():
+                    if name in ("metadata", "documents", "json_schema") or "type" not in what:
+                        continue
+                    wrong = json.dumps({**good, name: words[what["type"]]})
+                    assert raw(server.address, "POST", at, wrong, key)[0] in (400, 404), (path, name)

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "frontend/api_request.h"
+#include "frontend/api_shape.h"
 #include "frontend/conversation.h"
 #include "text/utf8.h"
 
@@ -62,18 +63,36 @@ static void write_chat(const api_request *r)
     }
 }
 
+/* As prepare.c does it: a shape's body becomes a chat first. */
+static int parse(api_request *r, const api_shape *shape, const char *body, size_t n, api_error *e)
+{
+    char *repeated = NULL;
+    json_t *input = json_read_text(body, n, &e->what);
+    if (!input)
+        return api_error_bad(e, NULL);
+    if (shape->translate && (!json_is_object(input) || shape->translate(input, &repeated, e))) {
+        json_decref(input);
+        free(repeated);
+        return api_error_set(e, 400, NULL, NULL, "bad");
+    }
+    free(repeated);
+    return api_request_take(r, shape->chat, input, e);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static const api_shape *const shapes[] = {&shape_completions, &shape_chat, &shape_responses, &shape_messages};
     if (size == 0)
         return 0;
     api_request r;
     api_error e;
     char *body = xmalloc(size);         /* of exactly this size, so that reading past its end is seen */
     memcpy(body, data + 1, size - 1);
-    if (api_request_parse(&r, data[0] & 1, body, size - 1, &e)) {
+    const api_shape *shape = shapes[data[0] % 4];
+    if (parse(&r, shape, body, size - 1, &e)) {
         buf out = {0};
         CHECK(e.status >= 400 && e.status < 500);
-        api_error_write(&e, &out);
+        shape->write_error(&e, &out);
         buf_free(&out);
     } else {
         check_sampling(&r);

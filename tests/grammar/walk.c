@@ -47,8 +47,7 @@ static int choose(machine *m, int place, size_t len)
 /* Whether it came to an end. */
 static bool one_text(machine *m, buf *out)
 {
-    machine_reset(m);
-    int place = machine_begin(m);
+    int place = machine_keep(m, machine_begin(m));
     buf_clear(out);
     buf_add(out, "", 0);
     while (out->len < LONGEST) {

@@ -657,6 +657,100 @@ static void outputs_end_where_they_should(void **state)
     drop_backend();
 }
 
+/* A letter, or sixteen of it. */
+static const char *letters(void *ctx, int id, size_t *n)
+{
+    static char text[16];
+    (void)ctx;
+    memset(text, ' ' + id % 64, sizeof text);
+    *n = id < 64 ? 1 : sizeof text;
+    return text;
+}
+
+static guide *guide_of(const token_trie *t, grammar_kind kind, const char *text)
+{
+    err e;
+    grammar *made = grammar_compile(kind, text, strlen(text), &e);
+    assert_non_null(made);
+    return guide_new(made, t);
+}
+
+/* The output of a greedy request that follows a grammar. */
+static track run_guided(engine *g, sampling how, guide *of)
+{
+    err e;
+    static track all[2];
+    all[1] = first_track(1);
+    engine_request r = plain_request(all[1].token, all[1].n_tokens);
+    r.how = how;
+    r.rules.grammar = of;
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    run_all(g, all);
+    return all[1];
+}
+
+/* No mask has bits for ids that no token has. */
+static void stop_ids_outside_the_vocabulary_are_never_drawn(void **state)
+{
+    (void)state;
+    use_backend(1);
+    engine *g = start(4, 1, 256, 64, 2);
+    token_trie *t = token_trie_new(VOCAB, letters, NULL);
+    guide *of = guide_of(t, GRAMMAR_REGEX, "(A|B)*");
+    sampling how = sampling_default();
+    how.max_tokens = 20;
+    how.n_stop = 3;
+    how.stop[0] = 2000000000;
+    how.stop[1] = -2000000000;
+    how.stop[2] = VOCAB;
+    track x = run_guided(g, how, of);
+    assert_int_equal(x.n_tokens - x.n_prompt, 20);
+    assert_int_equal(x.why, FINISH_LENGTH);
+    guide_drop(of);
+    engine_free(g);
+    token_trie_free(t);
+    drop_backend();
+}
+
+/* A grammar that cannot be followed within bounds fails its own request, and says why. */
+static void an_ambiguous_grammar_fails_its_request(void **state)
+{
+    (void)state;
+    use_backend(1);
+    engine *g = start(4, 1, 256, 64, 2);
+    token_trie *t = token_trie_new(VOCAB, letters, NULL);
+    guide *of = guide_of(t, GRAMMAR_GBNF, "root ::= s s s s\ns ::= [ -z] | [ -z] s s s [ -z] | [ -z] s s s s");
+    sampling how = sampling_default();
+    how.max_tokens = 120;
+    err e;
+    const event *events;
+    track x = first_track(1), y = first_track(2);
+    engine_request r = plain_request(x.token, x.n_tokens), other = plain_request(y.token, y.n_tokens);
+    r.how = other.how = how;
+    r.rules.grammar = of;
+    other.id = 2;
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    assert_int_equal(engine_add(g, &other, &e), 0);
+    bool failed = false, finished = false;
+    while (!engine_is_idle(g)) {
+        int n;
+        assert_int_equal(engine_step(g, &events, &n, &e), 0);
+        for (int i = 0; i < n; i++) {
+            if (events[i].kind == EVENT_FAILED) {
+                assert_int_equal(events[i].id, r.id);
+                assert_non_null(strstr(events[i].error.msg, "too ambiguous"));
+                failed = true;
+            }
+            finished = finished || (events[i].kind == EVENT_FINISHED && events[i].id == 2);
+        }
+    }
+    assert_true(failed && finished);
+    guide_drop(of);
+    engine_free(g);
+    token_trie_free(t);
+    drop_backend();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -668,6 +762,7 @@ int main(void)
         cmocka_unit_test(memory_limits_adapters_too),    cmocka_unit_test(adapters_load_side_by_side),
         cmocka_unit_test(adapters_come_from_images),     cmocka_unit_test(running_ahead_does_not_matter),
         cmocka_unit_test(the_caller_may_bring_loaders),
+        cmocka_unit_test(stop_ids_outside_the_vocabulary_are_never_drawn), cmocka_unit_test(an_ambiguous_grammar_fails_its_request),
         cmocka_unit_test(outputs_end_where_they_should), cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -347,12 +348,75 @@ static void test_states(void **state)
     token_trie_free(t);
 }
 
+static const char *word_of(void *ctx, int id, size_t *n)
+{
+    static char text[16];
+    (void)ctx;
+    *n = 0;
+    for (uint64_t x = id < 27 ? (uint64_t)id : rng_u64(5, (uint64_t)id), k = id < 27 ? 1 : 2 + x % 11; k > 0; k--, x /= 27)
+        text[(*n)++] = "abcdefghijklmnopqrstuvwxyz "[x % 27];
+    return text;
+}
+
+static double cpu_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The most that a mask takes of n, in seconds. *exhausted: they ended before. */
+static double slowest_mask(const char *gbnf, const token_trie *t, int n, bool *exhausted)
+{
+    guide *x = guide_new(compile(GRAMMAR_GBNF, gbnf), t);
+    guide_state *s = guide_state_new(x);
+    double most = 0;
+    guide_drop(x);
+    for (int i = 0; i < n; i++) {
+        double start = cpu_now();
+        const uint32_t *mask = guide_state_mask(s);
+        double took = cpu_now() - start;
+        most = took > most ? took : most;
+        int token = (int)(rng_u64(9, (uint64_t)i) % 30000);
+        for (int k = 0; k < 30000 && !(mask[token / 32] >> token % 32 & 1); k++)
+            token = (token + 1) % 30000;
+        if (!guide_state_add(s, token))
+            break;
+    }
+    *exhausted = guide_state_is_exhausted(s);
+    assert_true(!*exhausted || !guide_state_may_end(s));
+    guide_state_free(s);
+    return most;
+}
+
+/* However ambiguous a grammar is, a mask takes milliseconds, or the output ends. */
+static void test_ambiguity(void **state)
+{
+    (void)state;
+    static const struct { const char *gbnf; bool ends; } grammars[] = {
+        {"root ::= s\ns ::= [a-z ] s s | \"\"", true},
+        {"root ::= s\ns ::= [a-z ] | [a-z ] s s [a-z ] | [a-z ] s s s", true},
+        {"root ::= s \"!\"\ns ::= \"a\" s s \".\"? | \"b\" s s | [b-z ] s s \".\"? | [a-m ] s s s | [ n-z] s s s | [a-z ]", true},
+        {"root ::= w (\" \" w)*\nw ::= [a-z]+ | [a-z]+ \" \" [a-z]+ | [a-z ]* \"s\" ", false},
+        {"root ::= l*\nl ::= w | w \" \" | \"(\" l* \")\"\nw ::= [a-z]+", false},
+    };
+    token_trie *t = token_trie_new(30000, word_of, NULL);
+    for (size_t i = 0; i < sizeof grammars / sizeof grammars[0]; i++) {
+        bool exhausted;
+        double most = slowest_mask(grammars[i].gbnf, t, 300, &exhausted);
+        assert_int_equal(exhausted, grammars[i].ends);
+        assert_true(most < 0.3);                        /* under sanitizers; a twentieth of it without */
+    }
+    token_trie_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_regex), cmocka_unit_test(test_choice), cmocka_unit_test(test_gbnf), cmocka_unit_test(test_json),
         cmocka_unit_test(test_schema_scalars), cmocka_unit_test(test_schema_objects), cmocka_unit_test(test_schema_arrays),
         cmocka_unit_test(test_schema_combinations), cmocka_unit_test(test_bounds), cmocka_unit_test(test_masks), cmocka_unit_test(test_states),
+        cmocka_unit_test(test_ambiguity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
