@@ -156,14 +156,14 @@ static void run_one(const mask_options *o, const char *name, grammar_kind kind, 
 {
     err e;
     double start = clock_now();
-    grammar *g = grammar_compile(kind, text, strlen(text), &e);
+    grammar *g = grammar_compile(kind, text, strlen(text), NULL, &e);
     if (!g) {
         printf("%s: %s\n", name, e.msg);
         return;
     }
     double compiled = clock_now();
     int n_states = g->n_states;
-    guide *x = guide_new(g, t);
+    guide *x = guide_new(g, t, NULL);
     printf("%-28s %zu bytes, compiled in %.1f ms to %d states; masks ahead in %.1f ms\n", name, strlen(text), (compiled - start) * 1e3,
            n_states, (clock_now() - compiled) * 1e3);
     walk(o, name, x, threads);

@@ -422,7 +422,6 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
     return rules;
 }
 
-/* The n choices of one prompt. Each draws from a seed of its own; the first from the one that was asked for. */
 /* Tenants share no pages of the KvCache, whatever they ask: how soon an answer comes would tell one what another has asked. */
 static void keep_apart(call *c)
 {
@@ -434,6 +433,7 @@ static void keep_apart(call *c)
     r->how.cache_salt = r->cache_salt = salt;
 }
 
+/* The n choices of one prompt. Each draws from a seed of its own; the first from the one that was asked for. */
 static void add_choices(call *c, int number, uint64_t seed)
 {
     const ids *prompt = &c->p->prompt[number];

@@ -120,8 +120,8 @@ static call_state scan_member(scan *s, members *m, call_text *out)
         if (strcmp(name, "name") == 0) {
             if (state == CALL_DONE && !m->named && !(m->named = add_string(&out->name, from, s->at)))
                 state = CALL_BAD;
-        } else if (strcmp(name, "arguments") == 0 || strcmp(name, "parameters") == 0) {
-            m->from = from;
+        } else if (!m->from && (strcmp(name, "arguments") == 0 || strcmp(name, "parameters") == 0)) {
+            m->from = from;             /* the first: it may have been told */
             m->to = s->at;
             m->whole = state == CALL_DONE;
         } else {

@@ -56,7 +56,7 @@ static void remember(grammar_checks *c, const digest *d)
     pthread_mutex_unlock(&c->lock);
 }
 
-static int check_grammar(const api_request *r, grammar_checks *known, bool soon, api_error *e)
+static int check_grammar(const api_request *r, grammar_checks *known, bool soon, const atomic_bool *stop, api_error *e)
 {
     const Sampling *how = &r->how;
     if (how->grammar_kind == GRAMMAR_NONE)
@@ -72,7 +72,8 @@ static int check_grammar(const api_request *r, grammar_checks *known, bool soon,
     bool takes_long = false;
     grammar_kind kind = (grammar_kind)how->grammar_kind;
     const char *text = (const char *)how->grammar.data;
-    grammar *g = soon ? grammar_compile_soon(kind, text, how->grammar.len, &takes_long, &why) : grammar_compile(kind, text, how->grammar.len, &why);
+    size_t n = how->grammar.len;
+    grammar *g = soon ? grammar_compile_soon(kind, text, n, &takes_long, &why) : grammar_compile(kind, text, n, stop, &why);
     if (takes_long)
         return 1;
     if (!g)
@@ -127,7 +128,7 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
     return 0;
 }
 
-int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, bool soon, api_error *e)
+int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, bool soon, const atomic_bool *stop, api_error *e)
 {
     if (r->how.n_allowed_ids > (size_t)vocab)
         return api_error_set(e, 400, "allowed_token_ids", NULL, "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", r->how.n_allowed_ids, vocab);
@@ -135,14 +136,10 @@ int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *kno
         check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
         check_ids(r->how.allowed_ids, r->how.n_allowed_ids, vocab, "allowed_token_ids", e) || tokenize_words(r, t, e))
         return -1;
-    return check_grammar(r, known, soon, e);
+    return check_grammar(r, known, soon, stop, e);
 }
 
-bool constrain_takes_long(const char *body, size_t n)
+bool constrain_takes_long(const api_request *r)
 {
-    static const char *const names[] = {"response_format", "guided_", "structured_outputs", "\"grammar\"", "json_schema", "\"tools\""};
-    for (size_t i = 0; n > 0 && i < sizeof names / sizeof names[0]; i++)
-        if (memmem(body, n, names[i], strlen(names[i])))
-            return true;
-    return false;
+    return r->how.grammar_kind != GRAMMAR_NONE || r->conversation.tools;
 }

@@ -33,8 +33,8 @@ struct frontend {
     tokenizer *t;
     templates *chat;
     versions *versions;
-    held_versions *held;                /* NULL: there is no disk cache */
     adapter_checks *checks;
+    held_versions *held;                /* NULL: there is no disk cache */
     grammar_checks *grammars;
     sampling_defaults defaults;
     int *eos;
@@ -110,13 +110,6 @@ static int start_dispatch(frontend *f, const frontend_options *o, err *e)
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
 
-static void add_cache(catalog *models, const char *cache)
-{
-    char *names = registry_names_dir(cache);
-    catalog_add_dir(models, names);
-    free(names);
-}
-
 static int read_defaults(frontend *f, const frontend_options *o, err *e)
 {
     buf said = {0};
@@ -127,6 +120,13 @@ static int read_defaults(frontend *f, const frontend_options *o, err *e)
         log_info("frontend: sampling defaults of generation_config.json: %s", said.data);
     buf_free(&said);
     return 0;
+}
+
+static void add_cache(catalog *models, const char *cache)
+{
+    char *names = registry_names_dir(cache);
+    catalog_add_dir(models, names);
+    free(names);
 }
 
 static int load(frontend *f, const frontend_options *o, err *e)

@@ -26,8 +26,8 @@ typedef struct {
     const char *cache;                  /* a disk cache's folder, whose names are served; may be NULL */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
-    const adapter_api_options *adapter_api;         /* adapters may be changed by HTTP; NULL: they may not */
     adapter_checker checker;            /* who says which adapters can be served */
+    const adapter_api_options *adapter_api;         /* adapters may be changed by HTTP; NULL: they may not */
     const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none. Without a store */
     int n_keys;
     const char *tls_cert, *tls_key;     /* PEM files: clients speak TLS; NULL: they do not */

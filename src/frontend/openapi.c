@@ -24,10 +24,9 @@ static const char *const message[] = {"model:s!", "messages:a!", "max_tokens:i!"
 static const char *const counted[] = {"model:s!", "messages:a!", "system:-", "tools:a", "tool_choice:o", "thinking:o", TEMPLATE, NULL};
 
 static const char *const tokenized[] = {"model:s", "prompt:s", "messages:a", "tools:a", "add_special_tokens:b", "return_token_strs:b", TEMPLATE, NULL};
-static const char *const detokenized[] = {"model:s", "tokens:a!", NULL};
-
 static const char *const loaded[] = {"lora_name:s!", "lora_path:s!", "load_inplace:b", NULL};
 static const char *const unloaded[] = {"lora_name:s!", NULL};
+static const char *const detokenized[] = {"model:s", "tokens:a!", NULL};
 
 static const struct page {
     const char *path, *about, *answer;
@@ -45,10 +44,10 @@ static const struct page {
     {"/tokenize", "Make tokens of a text or a conversation", "The tokens", tokenized, false, NULL},
     {"/detokenize", "Make text of tokens", "The text", detokenized, false, NULL},
     {"/version", "Which version this is", "The version", NULL, false, NULL},
+    {"/v1/load_lora_adapter", "Load an adapter from a source, as vLLM has it", "It is loaded", loaded, false, NULL},
+    {"/v1/unload_lora_adapter", "Unload an adapter", "It is gone", unloaded, false, NULL},
+    {"/v1/adapters", "List adapters and their versions", "The list", NULL, false, NULL},
     {"/v1/usage", "What the key's tenant has used", "Tokens by model and hour", NULL, false, NULL},
-    {"/v1/load_lora_adapter", "Fetch an adapter and give it a name; with --adapter-updates", "What the name is", loaded, false, NULL},
-    {"/v1/unload_lora_adapter", "Serve a name no more; with --adapter-updates", "It is removed", unloaded, false, NULL},
-    {"/v1/adapters", "List the names of the disk cache; with --adapter-updates", "The list", NULL, false, NULL},
     {"/health", "Whether the server lives", "It does", NULL, false, NULL},
     {"/ready", "Whether requests would be served", "They would; 503: they would not", NULL, false, NULL},
     {"/metrics", "Figures for Prometheus", "The page", NULL, false, "text/plain"},

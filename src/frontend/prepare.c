@@ -213,7 +213,7 @@ static prepared *begin(const preparing *w, const model_view *seen, const api_sha
 static prepared *go_on(const preparing *w, prepared *p)
 {
     const prepare_tools *tools = w->tools;
-    int status = p->failed ? -1 : constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->soon, &p->error);
+    int status = p->failed ? -1 : constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->soon, w->stop, &p->error);
     if (status > 0) {
         prepared_free(p);
         return NULL;
@@ -238,10 +238,9 @@ prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
     const preparing w = {tools, NULL, atomic_load(tools->context), true};
-    if (constrain_takes_long(body, n))
-        return NULL;
     prepared *p = begin(&w, seen, shape, body, n);
-    if (p->failed || !p->asked.chat || !templates_may_be_own(tools->chat, p->asked.model))
+    bool slow = !p->failed && (constrain_takes_long(&p->asked) || (p->asked.chat && templates_may_be_own(tools->chat, p->asked.model)));
+    if (!slow)
         return go_on(&w, p);
     prepared_free(p);
     return NULL;

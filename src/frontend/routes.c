@@ -309,12 +309,23 @@ static const struct route {
     {"/openapi.json", "GET", get_openapi, NULL, NULL, false},
 };
 
+static bool is_told(const routes *r, const struct route *to)
+{
+    if (to->start == ask_usage)
+        return r->calls.accounts;
+    if (to->start == change_adapter)
+        return r->adapters && !r->calls.accounts;
+    return true;
+}
+
+/* What operators do is not told to clients, nor what is not there. */
 static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
-    (void)x, (void)rest;
+    (void)x;
+    (void)rest;
     json_t *api = openapi_new(PUNICA_VERSION, r->keys.n > 0 || r->calls.accounts);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (table[i].method)            /* else it is the operators' */
+        if (table[i].method && is_told(r, &table[i]))
             openapi_add(api, table[i].path, table[i].method);
     *type = JSON_TYPE;
     json_add_take(body, api);

@@ -10,7 +10,7 @@ tools_format tools_format_of(const chat_template *c)
     if (chat_template_mentions(c, "[TOOL_CALLS]"))
         return TOOLS_MISTRAL;
     if (chat_template_mentions(c, "<tool_call>"))
-        return TOOLS_HERMES;
+        return chat_template_mentions(c, "<function=") ? TOOLS_NONE : TOOLS_HERMES;            /* Qwen3-Coder's is XML within the same tags */
     if (chat_template_mentions(c, "func_name1(") || chat_template_mentions(c, "<|python_start|>"))
         return TOOLS_PYTHONIC;
     if (chat_template_mentions(c, "\"parameters\"") || chat_template_mentions(c, "<|python_tag|>"))

@@ -6,6 +6,7 @@
 #define PUNICA_GRAMMAR_BUILD_H
 
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -15,7 +16,8 @@
 
 typedef struct {
     arena memory;
-    long steps_left;
+    long steps_left, look_at;   /* when so many are left, it looks whether it is to stop */
+    const atomic_bool *stop;    /* NULL: never */
     bool took_too_long;
     int depth;                  /* of what is read now: schemas in schemas, groups in groups */
     json_t *document;           /* what is read, where it is JSON */
@@ -37,12 +39,12 @@ char *build_text(build *b, const char *text, size_t n);         /* a copy, with 
 /* Ends the build with this message. */
 _Noreturn void build_fail(build *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Counts work; fails when there was too much. */
+/* Counts work, in steps of some 20 ns; fails when there was too much, or nobody waits for it any more. */
+void build_look(build *b);
 static inline void build_step(build *b, long n)
 {
-    b->took_too_long = (b->steps_left -= n) < 0;
-    if (b->took_too_long)
-        build_fail(b, "it is too large: compiling it takes too long");
+    if ((b->steps_left -= n) < b->look_at)
+        build_look(b);
 }
 
 /* The text as JSON; it lives as long as the build. */

@@ -37,6 +37,9 @@ static void add_edge(nfa *a, int from, nfa_edge edge)
 
 static void skip(nfa *a, int from, int to)
 {
+    int last = a->first[from];
+    if (from == to || (last >= 0 && a->edge[last].kind == EDGE_NOTHING && a->edge[last].to == to))
+        return;
     add_edge(a, from, (nfa_edge){.kind = EDGE_NOTHING, .to = to});
 }
 
@@ -181,13 +184,15 @@ static void close_over(closure *c, const int *seed, int n_seeds)
     c->n = 0;
     for (int i = 0; i < n_seeds; i++)
         meet(c, seed[i]);
-    for (int i = 0; i < c->n; i++)
-        for (int k = c->a->first[c->set[i]]; k >= 0; k = c->a->edge[k].next) {
+    for (int i = 0; i < c->n; i++) {
+        int n = 1;
+        for (int k = c->a->first[c->set[i]]; k >= 0; k = c->a->edge[k].next, n++) {
             const nfa_edge *e = &c->a->edge[k];
             if (e->kind == EDGE_NOTHING || (e->kind == EDGE_CALL && c->empty && c->empty[e->rule]))
                 meet(c, e->to);
         }
-    build_step(c->a->b, c->n);
+        build_step(c->a->b, n);
+    }
     qsort(c->set, (size_t)c->n, sizeof *c->set, by_number);
 }
 
@@ -271,6 +276,7 @@ static void gather(subset *s, int state, leaving *l)
     l->n_bytes = l->n_calls = 0;
     for (int i = 0; i < s->state[state].n; i++)
         for (int k = s->a->first[s->state[state].set[i]]; k >= 0; k = s->a->edge[k].next) {
+            build_step(s->b, 1);
             const nfa_edge *e = &s->a->edge[k];
             if (e->kind == EDGE_BYTES) {
                 l->bytes = build_grow(s->b, l->bytes, &l->cap_bytes, l->n_bytes + 1, sizeof *l->bytes);
@@ -382,7 +388,7 @@ static bool *living(build *b, const dfa *x)
     for (bool more = true; more;) {
         more = false;
         for (int i = x->n - 1; i >= 0; i--) {
-            build_step(b, 1);
+            build_step(b, 1 + x->arc_indptr[i + 1] - x->arc_indptr[i]);
             for (int k = x->arc_indptr[i]; !lives[i] && k < x->arc_indptr[i + 1]; k++)
                 more = lives[i] = lives[x->arc[k].to];
         }
@@ -476,6 +482,7 @@ static void add_product_arcs(product *p, const dfa *x, const dfa *y, pair s, boo
     for (int k = x->arc_indptr[s.x]; k < x->arc_indptr[s.x + 1]; k++)
         for (int lo = x->arc[k].lo, end = x->arc[k].hi; lo <= end;) {
             int hi = end, to = -1;
+            build_step(p->b, s.y < 0 ? 1 : 1 + y->arc_indptr[s.y + 1] - y->arc_indptr[s.y]);
             for (int m = s.y < 0 ? 0 : y->arc_indptr[s.y]; s.y >= 0 && m < y->arc_indptr[s.y + 1]; m++) {
                 const dfa_arc *other = &y->arc[m];
                 if (other->lo <= lo && other->hi >= lo) {

@@ -91,7 +91,8 @@ static void find_living(network *w)
         more = false;
         for (int r = w->n - 1; r >= 0; r--)
             for (int i = w->of[r]->n - 1; i >= 0; i--) {
-                build_step(w->b, 1);
+                const dfa *d = w->of[r];
+                build_step(w->b, 1 + d->arc_indptr[i + 1] - d->arc_indptr[i] + d->call_indptr[i + 1] - d->call_indptr[i]);
                 if (!w->lives[w->base[r] + i] && state_lives(w, r, i))
                     more = w->lives[w->base[r] + i] = true;
             }
@@ -188,11 +189,11 @@ static grammar *make_network(rules *r, int root)
     return pack(&w, rank, root);
 }
 
-static grammar *compile_within(long steps, grammar_kind kind, const char *text, size_t n, bool *took_too_long, err *e)
+static grammar *compile_within(long steps, grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, bool *took_too_long, err *e)
 {
     build *b = XNEW(build);
     grammar *volatile g = NULL;
-    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = steps, .e = e};
+    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = steps, .look_at = steps, .stop = stop, .e = e};
     if (n > GRAMMAR_MAX_TEXT) {
         err_set(e, "it has %zu bytes; %u are the most", n, GRAMMAR_MAX_TEXT);
     } else if (setjmp(b->failed) == 0) {
@@ -210,15 +211,22 @@ static grammar *compile_within(long steps, grammar_kind kind, const char *text, 
     return g;
 }
 
-grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, err *e)
+grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e)
 {
     bool took_too_long;
-    return compile_within(MAX_STEPS, kind, text, n, &took_too_long, e);
+    return compile_within(MAX_STEPS, kind, text, n, stop, &took_too_long, e);
 }
 
 grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e)
 {
-    return compile_within(FEW_STEPS, kind, text, n, takes_long, e);
+    return compile_within(FEW_STEPS, kind, text, n, NULL, takes_long, e);
+}
+
+size_t grammar_bytes(const grammar *g)
+{
+    size_t n = (size_t)g->n_states, arcs = (size_t)g->arc_indptr[n], calls = (size_t)g->call_indptr[n];
+    return sizeof *g + n * (2 * sizeof(int) + sizeof(bool)) + arcs * sizeof *g->arc + calls * sizeof *g->call +
+           (size_t)g->n_rules * 2 * sizeof(int);
 }
 
 void grammar_free(grammar *g)

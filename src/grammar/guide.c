@@ -44,7 +44,8 @@ struct guide {
     pthread_mutex_t lock;       /* of status and the waiting for it */
     pthread_cond_t ready;
     unsigned char *status;      /* [n_states] local_status */
-    size_t kept;                /* bytes */
+    size_t bytes, kept;         /* of memory: all; of that, what the masks take */
+    atomic_size_t *all;         /* see guide_new() */
     local **of;                 /* [n_states] immutable once ready */
     int *like;                  /* [n_states] the first state in which the same tokens may come: see find_alike */
 };
@@ -158,6 +159,13 @@ static size_t bytes_of(const local *l, int vocab)
     return sizeof *l + words * sizeof(uint32_t) + (size_t)l->n_exits * sizeof(int);
 }
 
+static void count_bytes(guide *g, size_t n)
+{
+    g->bytes += n;
+    if (g->all)
+        atomic_fetch_add(g->all, n);
+}
+
 /* Computed by whoever comes first; others wait for it. *own: there was no room to keep it, and the caller frees it. *cold: how
  * many the caller may compute, counted down; NULL when there are none left and this is one. */
 static const local *local_of(guide *g, int state, int *cold, local **own)
@@ -175,10 +183,11 @@ static const local *local_of(guide *g, int state, int *cold, local **own)
         return missing ? NULL : g->of[state];
     local *l = compute_local(g, state);
     pthread_mutex_lock(&g->lock);
-    bool room = g->kept < MAX_KEPT;
+    bool room = g->kept < MAX_KEPT && (!g->all || atomic_load(g->all) < GUIDES_MAX_BYTES);
     if (room) {
         g->of[state] = l;
         g->kept += bytes_of(l, g->t->vocab);
+        count_bytes(g, bytes_of(l, g->t->vocab));
     } else {
         *own = l;
     }
@@ -273,11 +282,13 @@ static int width_of(const grammar *g, int state)
     return n;
 }
 
-guide *guide_new(grammar *g, const token_trie *t)
+guide *guide_new(grammar *g, const token_trie *t, atomic_size_t *all)
 {
     guide *x = XNEW(guide);
     x->g = g;
     x->t = t;
+    x->all = all;
+    count_bytes(x, grammar_bytes(g) + sizeof *x + (size_t)g->n_states * (sizeof *x->of + sizeof *x->like + 1));
     atomic_init(&x->holders, 1);
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->ready, NULL);
@@ -303,6 +314,8 @@ void guide_drop(guide *g)
 {
     if (!g || atomic_fetch_sub(&g->holders, 1) != 1)
         return;
+    if (g->all)
+        atomic_fetch_sub(g->all, g->bytes);
     for (int i = 0; i < g->g->n_states; i++)
         local_free(g->of[i]);
     free(g->of);
@@ -312,6 +325,11 @@ void guide_drop(guide *g)
     pthread_cond_destroy(&g->ready);
     grammar_free(g->g);
     free(g);
+}
+
+bool guide_is_shared(const guide *g)
+{
+    return atomic_load(&g->holders) > 1;
 }
 
 static long share_of(const guide *g)

@@ -16,10 +16,14 @@
 typedef struct guide guide;
 typedef struct guide_state guide_state;
 
-/* Takes g; the trie is borrowed and outlives all guides of it. What most outputs will need is computed at once. */
-guide *guide_new(grammar *g, const token_trie *t);
+/* Takes g; the trie is borrowed and outlives all guides of it. What most outputs will need is computed at once. all, unless
+ * NULL: bytes of memory that all guides take which were given it, counted here; where they are GUIDES_MAX_BYTES, masks are
+ * not kept any more, but computed each time. It outlives the guides. */
+guide *guide_new(grammar *g, const token_trie *t, atomic_size_t *all);
+#define GUIDES_MAX_BYTES (256u << 20)
 guide *guide_hold(guide *g);
 void guide_drop(guide *g);              /* g may be NULL */
+bool guide_is_shared(const guide *g);   /* somebody else holds it too */
 
 /* At the beginning of an output. Holds the guide. */
 guide_state *guide_state_new(guide *g);

@@ -228,7 +228,7 @@ static const expr *read_atom(reader *r)
 {
     char_set s = {0};
     char c = *r->at;
-    if (strchr("*+?", c))
+    if (c == '*' || c == '+' || c == '?')
         fail(r, "there is nothing to repeat");
     if (skip_char(r, '('))
         return read_group(r);

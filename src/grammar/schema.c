@@ -1,6 +1,7 @@
 /* schema.c - see schema.h and schema_parts.h */
 #include "grammar/schema.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ int schema_count(schema *s, const json_t *member, const char *keyword, int other
     double x = json_number_value(v);
     if (!v)
         return otherwise;
-    if (!json_is_number(v) || x < 0 || x != (double)(long)x)
+    if (!json_is_number(v) || x < 0 || x != floor(x))
         build_fail(s->b, "\"%s\" must be a number that is not negative", keyword);
     return x > 1e9 ? 1000000000 : (int)x;
 }
@@ -207,7 +208,7 @@ unsigned schema_type_of(const json_t *v)
     case JSON_NULL: return TYPE_NULL;
     case JSON_TRUE: case JSON_FALSE: return TYPE_BOOLEAN;
     case JSON_INTEGER: return TYPE_INTEGER;
-    case JSON_REAL: return json_real_value(v) == (double)(long)json_real_value(v) ? TYPE_INTEGER : TYPE_FRACTION;
+    case JSON_REAL: return json_real_value(v) == floor(json_real_value(v)) ? TYPE_INTEGER : TYPE_FRACTION;
     case JSON_STRING: return TYPE_STRING;
     case JSON_ARRAY: return TYPE_ARRAY;
     case JSON_OBJECT: return TYPE_OBJECT;

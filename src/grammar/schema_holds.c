@@ -41,7 +41,7 @@ static bool number_holds(const json_t *m, const json_t *v)
     if ((json_is_number(above) && x <= json_number_value(above)) || (json_is_number(below) && x >= json_number_value(below)))
         return false;
     double quotient = json_is_number(of) && json_number_value(of) > 0 ? x / json_number_value(of) : 0;
-    return fabs(quotient - round(quotient)) < 1e-9;
+    return fabs(quotient - round(quotient)) <= 1e-12 * fabs(quotient);
 }
 
 static bool array_holds(schema *s, const json_t *m, const json_t *v)
@@ -58,6 +58,7 @@ static bool array_holds(schema *s, const json_t *m, const json_t *v)
         const json_t *is = i < (int)json_array_size(first) ? json_array_get(first, (size_t)i) : items;
         if (is && !schema_holds(s, is, json_array_get(v, (size_t)i)))
             return false;
+        build_step(s->b, json_is_true(json_object_get(m, "uniqueItems")) ? i + 1 : 1);
         for (int k = 0; k < i && json_is_true(json_object_get(m, "uniqueItems")); k++)
             if (json_equal(json_array_get(v, (size_t)i), json_array_get(v, (size_t)k)))
                 return false;
@@ -139,10 +140,11 @@ static bool combinations_hold(schema *s, const json_t *m, unsigned done, const j
     return !other || !schema_holds(s, other, v);
 }
 
-static bool given_holds(const json_t *m, const json_t *v)
+static bool given_holds(schema *s, const json_t *m, const json_t *v)
 {
     const json_t *one = json_object_get(m, "const"), *some = json_object_get(m, "enum");
     bool among = !some;
+    build_step(s->b, 1 + (long)json_array_size(some));
     for (size_t i = 0; i < json_array_size(some) && !among; i++)
         among = same_value(json_array_get(some, i), v);
     return among && (!one || same_value(one, v));
@@ -165,7 +167,7 @@ bool schema_holds_but(schema *s, const json_t *m, unsigned done, const json_t *v
         build_fail(s->b, "a schema must be an object, true or false");
     build_enter(s->b);
     refuse(s, m);
-    bool ok = (schema_types(s, m) & schema_type_of(v)) && given_holds(m, v) && combinations_hold(s, m, done, v);
+    bool ok = (schema_types(s, m) & schema_type_of(v)) && given_holds(s, m, v) && combinations_hold(s, m, done, v);
     if (ok && json_is_string(v))
         ok = string_holds(s, m, v);
     if (ok && json_is_number(v))

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "text/token_bytes.h"
 
-#define MAX_KEPT 128            /* grammars that nobody uses at the moment, and those that somebody does */
+#define MAX_KEPT 128            /* grammars that nobody uses at the moment, and those that somebody does; they take no more than GUIDES_MAX_BYTES */
 
 /* One text. Between jobs_start() and its return it belongs to the compiling thread, but for key and used. */
 typedef struct entry {
@@ -30,6 +30,8 @@ struct grammars {
     entry **at;                 /* [n] */
     size_t n, cap;
     uint64_t clock;
+    uint64_t n_compiled;
+    atomic_size_t bytes;        /* that all guides take */
 };
 
 typedef struct { const tokenizer *t; int plain; buf text; } vocabulary_reader;
@@ -62,8 +64,8 @@ static void compile(job *j)
     grammars *g = x->of;
     if (!g->vocabulary && !(g->vocabulary = g->from.read(g->from.ctx, &x->why)))
         return;
-    grammar *made = grammar_compile(x->kind, x->text, x->n, &x->why);
-    x->is = made ? guide_new(made, g->vocabulary) : NULL;
+    grammar *made = grammar_compile(x->kind, x->text, x->n, NULL, &x->why);
+    x->is = made ? guide_new(made, g->vocabulary, &g->bytes) : NULL;
 }
 
 grammars *grammars_new(vocabulary_source from, jobs *compilers)
@@ -103,21 +105,32 @@ void grammars_free(grammars *g)
 
 static void collect(grammars *g)
 {
-    for (job *j; g->compilers && (j = jobs_finished(g->compilers, false));)
+    for (job *j; g->compilers && (j = jobs_finished(g->compilers, false)); g->n_compiled++)
         ((entry *)j)->busy = false;
 }
 
-/* The one that was asked for longest ago goes. Whoever uses its guide still holds it. */
-static void forget_oldest(grammars *g)
+/* The one that was asked for longest ago goes; of unused ones, if only these. False: there is none. Whoever uses its guide
+ * still holds it. */
+static bool forget_oldest(grammars *g, bool unused)
 {
     size_t oldest = g->n;
     for (size_t i = 0; i < g->n; i++)
-        if (!g->at[i]->busy && (oldest == g->n || g->at[i]->used < g->at[oldest]->used))
+        if (!g->at[i]->busy && !(unused && g->at[i]->is && guide_is_shared(g->at[i]->is)) && (oldest == g->n || g->at[i]->used < g->at[oldest]->used))
             oldest = i;
     if (oldest == g->n)
-        return;
+        return false;
     entry_free(g->at[oldest]);
     g->at[oldest] = g->at[--g->n];
+    return true;
+}
+
+/* For one more. */
+static void make_room(grammars *g)
+{
+    if (g->n >= MAX_KEPT)
+        forget_oldest(g, false);
+    while (atomic_load(&g->bytes) > GUIDES_MAX_BYTES / 4 * 3 && forget_oldest(g, true))
+        ;
 }
 
 static entry *find(grammars *g, grammar_kind kind, const void *text, size_t n)
@@ -125,8 +138,7 @@ static entry *find(grammars *g, grammar_kind kind, const void *text, size_t n)
     for (size_t i = 0; i < g->n; i++)
         if (g->at[i]->kind == kind && g->at[i]->n == n && (n == 0 || memcmp(g->at[i]->text, text, n) == 0))
             return g->at[i];
-    if (g->n >= MAX_KEPT)
-        forget_oldest(g);
+    make_room(g);
     entry *x = XNEW(entry);
     *x = (entry){.job = {compile}, .of = g, .kind = kind, .text = xmalloc(n + 1), .n = n, .busy = g->compilers != NULL};
     if (n)
@@ -138,6 +150,12 @@ static entry *find(grammars *g, grammar_kind kind, const void *text, size_t n)
     else
         compile(&x->job);
     return x;
+}
+
+uint64_t grammars_compiled(grammars *g)
+{
+    collect(g);
+    return g->n_compiled;
 }
 
 grammar_status grammars_find(grammars *g, grammar_kind kind, const void *text, size_t n, guide **out, err *e)

@@ -29,4 +29,7 @@ typedef enum { GRAMMAR_READY, GRAMMAR_COMPILING, GRAMMAR_FAILED } grammar_status
 /* The guide of a text; ready: *out is held for the caller. The first time it is asked for it is compiled. */
 grammar_status grammars_find(grammars *g, grammar_kind kind, const void *text, size_t n, guide **out, err *e);
 
+/* How many have been compiled so far, well or not: whoever waits for one asks again when it is more than before. */
+uint64_t grammars_compiled(grammars *g);
+
 #endif

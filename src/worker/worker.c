@@ -39,6 +39,7 @@ struct worker {
     uint64_t n_seen;                    /* commands since the last reset */
     uint64_t n_told;                    /* of them, as of the last Step */
     bool has_new;                       /* requests that the scheduler does not know to be here */
+    uint64_t n_compiled;                /* grammars, when those waiting were last looked through */
     bool is_loading;                    /* all requests wait for their adapters or grammars */
     bool is_probing;
     bool is_busy;                       /* the last step left requests that run */
@@ -243,6 +244,10 @@ static void take_add(worker *w, const Request *r)
 /* Requests whose grammars are ready now go into the engine. */
 static void add_waiting(worker *w)
 {
+    uint64_t n_compiled = any_waits(w) ? grammars_compiled(w->is.grammars) : w->n_compiled;
+    if (n_compiled == w->n_compiled)
+        return;
+    w->n_compiled = n_compiled;
     for (size_t i = 0; i < w->n_jobs; i++) {
         work *j = &w->jobs[i];
         err e;

@@ -222,7 +222,7 @@ def test_minimum_and_grammar(client):
     ("structured_outputs", {"structural_tag": "{}"}, "structural_tag"), ("guided_regex", "a{9999}" * 40, "too large"),
     ("logit_bias", {"99999999": 1}, "vocabulary"), ("allowed_token_ids", [99999999], "vocabulary"),
     ("stop_token_ids", [2000000000], "vocabulary"), ("bad_words", [""], "bad_words"),
-    ("lora", [{"id": 0, "scale": 1}], "lora"), ("prompt_logprobs", 21, "prompt_logprobs"), ("best_of", 3, "best_of"),
+    ("lora", [{"id": 0, "scale": 1}], "lora"), ("prompt_logprobs", 21, "prompt_logprobs"), ("best_of", 0, "best_of"),
 ])
 def test_errors_name_the_field(server, client, field, value, says):
     with pytest.raises(openai.BadRequestError) as e:

@@ -376,7 +376,7 @@ def test_new_adapter_appears(serve, tmp_path):
     assert complete(client, "second").choices[0].text == SQL
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/adapter_config.json").write_text("{}")
-    with pytest.raises(openai.InternalServerError) as error:
+    with pytest.raises(openai.BadRequestError) as error:
         complete(client, "broken")
     assert "broken" in str(error.value)
     assert complete(client, "first").choices[0].text == SQL

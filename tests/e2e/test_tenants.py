@@ -115,6 +115,7 @@ def test_no_key(server, store):
     for client in (Client(server.address), Client(server.address, "pk-" + "0" * 64), Client(server.address, "")):
         assert client.get("/v1/models")[0] == 401
         status, headers, answer = client.ask("sql")
+        assert client.ask("sql", "/tokenize", prompt="x")[0] == 401
         assert status == 401 and headers["WWW-Authenticate"] == "Bearer" and answer["error"]["code"] == "invalid_api_key"
     assert Client(server.address).get("/health")[0] == 200
 
@@ -129,7 +130,7 @@ def test_sees_its_own(server, store):
     user = [{"role": "user", "content": "x"}]
     for client, hidden in ((a, "rot13"), (a, "demo"), (b, "sql"), (a, "../sql"), (a, "sql/"), (a, "")):
         for asked in ({"path": "/v1/completions"}, {"path": "/v1/responses", "input": "x"}, {"path": "/v1/messages", "messages": user},
-                      {"path": "/v1/messages/count_tokens", "messages": user}, {"path": "/v1/completions", "prompt": "x" * 20000},
+                      {"path": "/v1/messages/count_tokens", "messages": user}, {"path": "/tokenize", "messages": user}, {"path": "/v1/completions", "prompt": "x" * 20000},
                       {"path": "/v1/chat/completions", "messages": user},
                       {"path": "/v1/chat/completions", "messages": user, "tools": [{"type": "function", "function": {"name": "f"}}]}):
             missing, there = client.ask("nobody", **asked), client.ask(hidden, **asked)
@@ -140,6 +141,25 @@ def test_sees_its_own(server, store):
         missing, there = a.get("/v1/models/nobody"), a.get(f"/v1/models/{hidden}")
         assert missing[0] == there[0] == 404 and missing[1].replace(b"nobody", hidden.replace("%2f", "/").encode()) == there[1]
     assert a.get("/v1/models/sql")[0] == 200
+
+
+def test_prefixes_are_kept_apart(server, store):
+    """What one tenant has asked is computed anew for another: how long that takes tells nothing. Not even by the other's name as a salt."""
+    first, second = (Client(server.address, store.tenant(name, "--base", "yes", adapters=["sql"])) for name in ("prefix-a", "prefix-b"))
+    soon(lambda: second.get("/v1/models")[0] == 200, "the keys are known")
+
+    def cached(client, model, **how):
+        return client.ask(model, prompt="Prefixes: " + SENTENCE, **how)[2]["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    total = 0
+    for model in ("sql", "demo"):
+        assert cached(first, model) == 0
+        n = cached(first, model)
+        assert n > 0
+        total += n
+        assert cached(second, model) == 0 and cached(second, model) > 0
+        assert cached(second, model, cache_salt="prefix-a\n") == 0
+    soon(lambda: sum(json.loads(line)["cached_tokens"] for line in store("usage", "prefix-a", "--json").splitlines()) == total, "usage tells of it")
 
 
 def test_grants_come_and_go(server, store):

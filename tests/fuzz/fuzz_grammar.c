@@ -28,7 +28,7 @@ static void follow(grammar *g)
     char byte;
     token_trie *t = token_trie_new(VOCAB, text_of, &byte);
     machine *m = machine_new(g);
-    guide *x = guide_new(g, t);
+    guide *x = guide_new(g, t, NULL);
     guide_state *s = guide_state_new(x);
     int place = machine_begin(m);
     for (uint64_t step = 0; step < 20 && place != PLACE_NONE; step++) {
@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = xmalloc(size);         /* of exactly this size, so that reading past its end is seen */
     err e;
     memcpy(text, data + 1, size - 1);
-    grammar *g = grammar_compile(kind, text, size - 1, &e);
+    grammar *g = grammar_compile(kind, text, size - 1, NULL, &e);
     free(text);
     if (g)
         follow(g);

@@ -19,7 +19,7 @@ static void check_sampling(const api_request *r)
     CHECK(h->temperature >= 0 && h->temperature <= 100 && h->top_p > 0 && h->top_p <= 1 && h->min_p >= 0 && h->min_p <= 1);
     CHECK(h->repetition_penalty > 0 && fabsf(h->presence_penalty) <= 2 && fabsf(h->frequency_penalty) <= 2 && h->top_k >= 0);
     CHECK(h->n_logprobs >= 0 && h->n_logprobs <= MAX_TOP + 1 && h->n_stop_ids <= MAX_STOPS && h->min_tokens >= 0);
-    CHECK(r->max_tokens >= (r->chat ? 0 : 1) && r->n >= 1 && r->n_stops <= MAX_STOPS && strlen(r->model) < SIZE_MAX);
+    CHECK(r->max_tokens >= (r->chat ? -1 : 0) && r->n >= 1 && r->n_stops <= MAX_STOPS && strlen(r->model) < SIZE_MAX);
     for (int i = 0; i < r->n_stops; i++)
         CHECK(r->stop[i].n >= 1 && r->stop[i].n <= MAX_STOP_LEN && utf8_is_valid(r->stop[i].text, r->stop[i].n));
 }

@@ -81,7 +81,7 @@ static json_t *answer(const json_t *line, int n)
     const char *source = dumped ? dumped : json_string_value(text);
     err e;
     double start = clock_now();
-    grammar *g = grammar_compile(kind, source ? source : "", dumped ? strlen(dumped) : json_string_length(text), &e);
+    grammar *g = grammar_compile(kind, source ? source : "", dumped ? strlen(dumped) : json_string_length(text), NULL, &e);
     double seconds = clock_now() - start;
     free(dumped);
     if (!g)

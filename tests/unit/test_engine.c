@@ -670,9 +670,9 @@ static const char *letters(void *ctx, int id, size_t *n)
 static guide *guide_of(const token_trie *t, grammar_kind kind, const char *text)
 {
     err e;
-    grammar *made = grammar_compile(kind, text, strlen(text), &e);
+    grammar *made = grammar_compile(kind, text, strlen(text), NULL, &e);
     assert_non_null(made);
-    return guide_new(made, t);
+    return guide_new(made, t, NULL);
 }
 
 /* The output of a greedy request that follows a grammar. */

@@ -114,6 +114,7 @@ static void test_at_once(void **state)
     assert_true(is_at_once(false, "{\"model\":\"own\",\"prompt\":[5]}"));
     assert_true(is_at_once(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}]}"));
     assert_false(is_at_once(false, "{\"model\":\"m\",\"prompt\":[5],\"guided_regex\":\"a\"}"));
+    assert_false(is_at_once(false, "{\"model\":\"m\",\"prompt\":[5],\"g\\u0075ided_regex\":\"a\"}"));
     char *path = xasprintf("%s/own/chat_template.jinja", adapters);
     remove(path);
     free(path);

@@ -57,7 +57,7 @@ static void test_formats(void **state)
 {
     (void)state;
     static const struct { const char *program; tools_format f; } all[] = {
-        {"{{ messages }}", TOOLS_NONE}, {"{% if tools %}<tool_call>{% endif %}", TOOLS_HERMES}, {"[TOOL_CALLS]", TOOLS_MISTRAL},
+        {"{{ messages }}", TOOLS_NONE}, {"{% if tools %}<tool_call>{% endif %}", TOOLS_HERMES}, {"[TOOL_CALLS]", TOOLS_MISTRAL}, {"<tool_call><function=f>", TOOLS_NONE},
         {"{\"name\": x, \"parameters\": y}", TOOLS_LLAMA}, {"[func_name1(params_name1=params_value1)]", TOOLS_PYTHONIC}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         chat_template *c = chat_template_new(all[i].program, "", "");
