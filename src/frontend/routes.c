@@ -309,10 +309,14 @@ static const struct route {
     {"/openapi.json", "GET", get_openapi, NULL, NULL, false},
 };
 
-/* Whether clients are told of it: not of what operators do, nor of what is not there without tenants, or where adapters are not changed. */
+/* Whether clients are told of it: not of what operators do, nor of what is not there. */
 static bool is_shown(const routes *r, const struct route *to)
 {
-    return to->method && (to->start != ask_usage || r->calls.accounts) && (to->start != change_adapter || r->adapters);
+    if (to->start == ask_usage)
+        return r->calls.accounts;
+    if (to->start == change_adapter)
+        return to->method && r->adapters && !r->calls.accounts;
+    return to->method;
 }
 
 static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
