@@ -116,23 +116,28 @@ static int read_all(int fd, unsigned char *to, size_t size)
     return 0;
 }
 
-unsigned char *file_load(const char *path, size_t max_size, size_t *size, err *e)
+unsigned char *file_load_head(const char *path, size_t n, size_t max_size, size_t *size, err *e)
 {
     int fd = file_open_regular(path, size, e);
     if (fd < 0)
         return NULL;
-    unsigned char *data = *size <= max_size ? mem_alloc_block(*size + 1) : NULL;
+    unsigned char *data = *size > max_size ? NULL : n < *size ? malloc(*size + 1) : mem_alloc_block(*size + 1);
     if (*size > max_size)
         err_set(e, "%s is %zu bytes; at most %zu are accepted", path, *size, max_size);
     else if (!data)
         err_set(e, "%s: there is no memory for its %zu bytes", path, *size);
-    else if (read_all(fd, data, *size)) {
+    else if (read_all(fd, data, n < *size ? n : *size)) {
         err_set(e, "cannot read %s: %s", path, errno ? strerror(errno) : "it was cut off meanwhile");
         free(data);
         data = NULL;
     }
     close(fd);
     return data;
+}
+
+unsigned char *file_load(const char *path, size_t max_size, size_t *size, err *e)
+{
+    return file_load_head(path, SIZE_MAX, max_size, size, e);
 }
 
 int file_read(buf *out, const char *path, size_t max_size, err *e)

@@ -35,6 +35,9 @@ int file_read(buf *out, const char *path, size_t max_size, err *e);
 typedef struct { uint64_t device, inode, size; struct timespec modified, changed; } file_stamp;
 file_stamp file_stamp_of(const char *path);
 
+/* Room for all of a file as file_load() makes it, of which only the first n bytes are read; the others are not touched. */
+unsigned char *file_load_head(const char *path, size_t n, size_t max_size, size_t *size, err *e);
+
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 char *path_join(const char *dir, const char *name);      /* owned by the caller */

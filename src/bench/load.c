@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "backend/devices.h"
+#include "backend/group.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/decode.h"
@@ -33,7 +34,7 @@ typedef struct {
 
 load_options load_options_default(void)
 {
-    return (load_options){.device = "cpu", .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .batch = 31, .context = 512};
+    return (load_options){.device = "cpu", .tp = 1, .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .batch = 31, .context = 512};
 }
 
 static void sleep_until(double when)
@@ -99,7 +100,7 @@ static int measure(const load_options *o, backend *be, decode_bench *d, loader *
 /* The adapter in memory that the backend copies from fastest. */
 static lora *make_image(backend *be, const model_config *c, int rank, dtype type, err *e)
 {
-    lora *host = lora_random(c, 1, rank, type, 12345);
+    lora *host = lora_random(c, group_ranks(be), rank, type, 12345);
     void *pinned = be->ops->alloc_host(be, host->bytes);
     if (!pinned) {
         lora_free(host, NULL);
@@ -121,7 +122,7 @@ static void drop_image(backend *be, lora *image)
 
 int load_run(const load_options *o, err *e)
 {
-    backend *be = backend_open(o->device, 1, o->type, 0, e);
+    backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     if (!be)
         return -1;
     decode_options opt = {.shape = o->shape, .rank = o->rank, .form = o->form, .max_batch = o->batch, .max_positions = o->batch * o->context,

@@ -139,6 +139,8 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     if (a->memory_share > 0 || copies > 1)
         add_share(&args, (a->memory_share > 0 ? a->memory_share : engine_options_default().memory_share) / copies);
     add_number(&args, "--adapter-slots", a->adapter_slots);
+    if (a->no_prefix_cache)
+        add_string(&args, xstrdup("--no-prefix-cache"));
     o->device = devices.at;
     o->n_workers = (int)devices.n;
     o->worker_args = args.at;

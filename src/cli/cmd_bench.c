@@ -196,7 +196,8 @@ static int load(int argc, char **argv)
     const char *type = "f16", *weights = "stored";
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
-        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
         {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},

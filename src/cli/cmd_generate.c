@@ -30,6 +30,7 @@ typedef struct {
     sampling how;
     const char *device, *weights, *kv;
     int tp, max_batch, threads, kv_pages;
+    bool no_prefix_cache;
     double memory_share;
 } arguments;
 
@@ -69,6 +70,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"max-batch", OPT_INT, &a->max_batch, "N", "requests running together (32)", 1, 4096},
         {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"memory-share", OPT_DOUBLE, &a->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
+        {"no-prefix-cache", OPT_FLAG, &a->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
         {"kv-pages", OPT_INT, &a->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {NULL}};
     const command_line c = {
@@ -283,6 +285,7 @@ int cmd_generate(int argc, char **argv)
     o.n_pages = a.kv_pages;
     o.memory_share = a.memory_share > 0 ? a.memory_share : o.memory_share;
     o.kv = j.kv;
+    o.no_prefix_cache = a.no_prefix_cache;
     o.n_adapter_slots = a.max_batch > 32 ? 2 * a.max_batch : 64;
     o.adapters = adapter_set_source(&j.adapters);
     if (!(g = engine_new(j.m, &o, &e)))

@@ -41,6 +41,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory (the demo)"},
         {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
         {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
+        {"generation-config", OPT_STRING, &f->generation_config, "FROM", GENERATION_CONFIG_HELP},
         {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -99,7 +100,7 @@ typedef struct {
     double drain_seconds;
     int n_left;                 /* as it was told */
     const char *failure;        /* borrowed from the runner: there will be no worker; else NULL */
-    bool is_demo;
+    bool is_demo, needs_key;
     const served_model *model;  /* borrowed */
     const char *weights;        /* what the base's layers are held as, "FP8" */
 } session;
@@ -108,9 +109,10 @@ typedef struct {
 static void print_try(const session *s, const char *name)
 {
     const char *prompt = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.";
-    printf("\nTry:\n  curl -s %s://%s/v1/completions -H 'Content-Type: application/json' \\\n"
+    printf("\nTry:\n  curl -s %s://%s/v1/completions -H 'Content-Type: application/json' %s\\\n"
            "    -d '{\"model\": \"%s\", \"prompt\": \"%s\", \"max_tokens\": 120, \"temperature\": 0}'\n",
-           frontend_scheme(s->front), frontend_address(s->front), name, s->is_demo ? prompt : "Once upon a time");
+           frontend_scheme(s->front), frontend_address(s->front), s->needs_key ? "-H \"Authorization: Bearer $KEY\" " : "", name,
+           s->is_demo ? prompt : "Once upon a time");
 }
 
 static void print_ready(const session *s)
@@ -123,6 +125,9 @@ static void print_ready(const session *s)
     for (int i = 0; i < n; i++)
         printf("%s%s", i == 0 ? "" : i % 12 == 0 ? "\n            " : " ", names[i]);
     puts(n ? "" : "none");
+    int tenants = frontend_n_tenants(s->front);
+    if (tenants >= 0)
+        printf("  tenants   %d%s\n", tenants, tenants ? "" : "; make one: punica tenant add NAME, punica tenant key add NAME KEY");
     const char *sql = n ? names[n / 2] : s->model->name;
     for (int i = 0; i < n && s->is_demo; i++)
         if (strcmp(names[i], "sql") == 0)
@@ -246,6 +251,7 @@ static int serve(arguments *a, err *e)
     if (a->workers.weights)
         weights_form_find(a->workers.weights, &form, e);            /* known: it was checked */
     session s = {.drain_seconds = a->front.drain_seconds, .loop = event_loop_new(), .model = &m, .is_demo = a->demo_model,
+                 .needs_key = a->front.store || a->front.n_keys,
                  .weights = weights_name(form, m.config.quant, m.config.type)};
     int status = start(&s, a, e);
     if (status == 0)

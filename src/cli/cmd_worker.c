@@ -29,6 +29,7 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
         {"threads", OPT_INT, &w->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"kv-pages", OPT_INT, &w->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {"memory-share", OPT_DOUBLE, &w->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
+        {"no-prefix-cache", OPT_FLAG, &w->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
         {"max-model-len", OPT_INT, &w->max_len, "N", MAX_LEN_HELP, 1, 1e9},
         {"adapter-slots", OPT_INT, &w->n_adapter_slots, "N", "adapters in memory at once (64)", 1, 65536},
         {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},

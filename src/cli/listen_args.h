@@ -20,7 +20,7 @@ typedef struct {
     char *listen;               /* owned: made of the two */
 } listen_args;
 
-/* As other servers have it, instead of --listen; and who may come in. a: a listen_args *. */
+/* Some as other servers have them; and who may come in. a: a listen_args *. */
 #define LISTEN_OPTIONS(a)                                                                                               \
     {"host", OPT_STRING, &(a)->host, "HOST", "the same in two: its host"},                                              \
     {"port", OPT_INT, &(a)->port, "PORT", "and its port", 0, 65535},                                                    \

@@ -13,6 +13,7 @@
 #define KV_HELP "auto, or fp8: keys and values in 8 bits (auto)"
 
 /* Of the KvCache, likewise. */
+#define NO_PREFIX_CACHE_HELP "compute every prompt anew, also where requests begin alike"
 #define KV_PAGES_HELP "KvCache pages of 16 tokens (as many as --memory-share and the batch allow)"
 #define MEMORY_SHARE_HELP "of a GPU's memory for weights and KvCache (0.9)"
 #define MAX_LEN_HELP "tokens of a request, which the KvCache must hold (what the model allows and the KvCache holds)"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/adapter.h"
 #include "net/model_id.h"
 #include "text/utf8.h"
 
@@ -43,6 +44,11 @@ void served_model_deinit(served_model *m)
     *m = (served_model){0};
 }
 
+static int check_adapter(void *ctx, const char *dir, err *e)
+{
+    return adapter_check_headers(dir, &((const served_model *)ctx)->config, e);
+}
+
 void served_model_apply(const served_model *m, const char *dir, frontend_options *o)
 {
     o->model_dir = dir;
@@ -52,4 +58,5 @@ void served_model_apply(const served_model *m, const char *dir, frontend_options
     o->vocab = m->config.vocab;
     o->eos = m->config.eos;
     o->n_eos = m->config.n_eos;
+    o->checker = (adapter_checker){check_adapter, (void *)m};
 }

@@ -151,15 +151,26 @@ static slot_state claim_adapter(admission *a, int i, err *why)
     return adapter_slot_state(it->slot, why);
 }
 
-/* Room in the batch, and pages for its tokens, the next one, and one more per running item. */
+/* How many of its tokens may come from the cache: the last is computed in any case, for what comes next, and where logits of the
+ * prompt are wanted, all are. */
+static int n_findable(const admission_item *it)
+{
+    return it->token && !it->is_scored ? it->n_tokens - 1 : 0;
+}
+
+/* Room in the batch, and pages for its tokens, the next one, and one more per running item. Pages that it will share with
+ * those that run cost nothing. */
 static bool has_room(const admission *a, const admission_item *it)
 {
-    int need = kv_pool_pages_for(a->pool, it->n_tokens + 1) + a->active.n;
+    int in_use;
+    kv_pool_find(a->pool, it->root, it->token, n_findable(it), &in_use);
+    int need = kv_pool_pages_for(a->pool, it->n_tokens + 1) - in_use + a->active.n;
     return a->active.n < a->limit.max_batch && need <= kv_pool_free_pages(a->pool);
 }
 
 static void activate(admission *a, admission_item *it)
 {
+    it->n_done = it->n_cached = kv_pool_share(a->pool, &it->kv, it->root, it->token, n_findable(it));
     CHECK(kv_pool_reserve(a->pool, &it->kv, it->n_tokens) == 0);
     insert(&a->active, it);
 }
@@ -255,10 +266,18 @@ admission_step admission_choose_rows(admission *a)
     return step;
 }
 
+void admission_advance(admission *a, admission_item *it, int n_rows)
+{
+    it->n_done += n_rows;
+    if (it->token)              /* the value of one in flight is not known yet */
+        kv_pool_publish(a->pool, &it->kv, it->root, it->token, it->n_done < it->n_tokens ? it->n_done : it->n_tokens);
+}
+
 admission_stats admission_get_stats(const admission *a)
 {
     admission_stats s = {.n_active = a->active.n, .n_waiting = a->waiting.n, .pages_total = kv_pool_total_pages(a->pool),
-                         .pages_free = kv_pool_free_pages(a->pool), .pages_peak = a->pages_peak, .evictions = a->evictions};
+                         .pages_free = kv_pool_free_pages(a->pool), .pages_cached = kv_pool_cached_pages(a->pool),
+                         .pages_peak = a->pages_peak, .evictions = a->evictions};
     for (int i = 0; i < a->waiting.n; i++)
         s.pages_wanted += kv_pool_pages_for(a->pool, a->waiting.at[i]->n_tokens + 1);
     return s;

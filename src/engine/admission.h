@@ -21,6 +21,9 @@ typedef struct {
     char *adapter;              /* NULL: the base model */
     adapter_slot *slot;         /* held; NULL until claimed. Admission's */
     kv_seq kv;                  /* admission's */
+    int *token;                 /* [n_tokens] the caller's; NULL where tokens are only counted: nothing is shared */
+    kv_key root;                /* what else its keys and values depend on (kv_pool.h) */
+    int n_cached;               /* tokens that were in the cache when it was admitted. Admission's */
     int n_tokens;               /* prompt and output so far */
     int in_flight;              /* 1: one more has been drawn whose value is not known yet */
     int n_done;                 /* of these, how many have their keys and values in the cache; the others are pending */
@@ -48,7 +51,7 @@ typedef struct { admission_item *item; int n_rows; bool draws; } admission_rows;
 typedef struct { admission_rows *prefill, *decode; int n_prefills, n_decodes; } admission_step;
 
 typedef struct {
-    int n_active, n_waiting, pages_total, pages_free, pages_peak;
+    int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak;         /* cached ones are free, too */
     int pages_wanted;           /* what those waiting will take when they are admitted */
     uint64_t evictions;
 } admission_stats;
@@ -80,6 +83,9 @@ void admission_make_room(admission *a);
 /* The rows of the next step: every decode, and prompts within the limits, oldest first. Those whose last token is
  * in flight have none. Valid until the next choice. */
 admission_step admission_choose_rows(admission *a);
+
+/* Its next n_rows pending tokens are computed, or will be before anything that is asked of the device from now on. */
+void admission_advance(admission *a, admission_item *it, int n_rows);
 
 admission_stats admission_get_stats(const admission *a);
 

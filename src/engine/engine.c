@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "backend/group.h"
+#include "base/digest.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "engine/admission.h"
@@ -32,8 +33,7 @@ enum { MASKERS = 8 };          /* threads for masks, at most */
 enum { SCORED_ROWS = 128 };    /* of a step: logits of so many rows need memory, and time for which others wait */
 
 typedef struct {
-    admission_item item;        /* first; item.adapter is owned */
-    int *token;                 /* [item.n_tokens] */
+    admission_item item;        /* first; item.adapter and item.token are owned */
     size_t token_cap;
     int n_prompt;
     int next_score;             /* the token of the prompt that is scored first; n_prompt: none is */
@@ -153,7 +153,7 @@ static void sequence_free(engine *g, sequence *s)
     token_rules_deinit(&s->rules);
     free(s->mask);
     free(s->item.adapter);
-    free(s->token);
+    free(s->item.token);
     free(s);
 }
 
@@ -238,10 +238,10 @@ void engine_free(engine *g)
 
 static void append_token(sequence *s, int token)
 {
-    s->token = xgrow(s->token, &s->token_cap, (size_t)s->item.n_tokens + 1, sizeof *s->token);
+    s->item.token = xgrow(s->item.token, &s->token_cap, (size_t)s->item.n_tokens + 1, sizeof *s->item.token);
     if (s->uses_history)
         token_counts_add(&s->history, token, s->item.n_tokens >= s->n_prompt);
-    s->token[s->item.n_tokens++] = token;
+    s->item.token[s->item.n_tokens++] = token;
 }
 
 /* How many tokens of a prompt there are to score. */
@@ -292,6 +292,18 @@ static int max_tokens_of(const engine *g, const engine_request *r)
     return r->how.max_tokens < positions - r->n_prompt ? r->n_prompt + r->how.max_tokens : positions;
 }
 
+/* What its keys and values depend on beside its tokens, and who may share them. */
+static kv_key root_of(const engine_request *r)
+{
+    digest d;
+    kv_key key;
+    const char *adapter = r->adapter ? r->adapter : "", *salt = r->cache_salt ? r->cache_salt : "";
+    digest_of_parts(&d, (digest_part[]){{adapter, strlen(adapter) + 1}, {salt, strlen(salt)}}, 2);
+    memcpy(&key, &d, sizeof key);
+    key.part[0] |= 1;
+    return key;
+}
+
 int engine_add(engine *g, const engine_request *r, err *e)
 {
     if (check_request(g, r, e))
@@ -301,6 +313,8 @@ int engine_add(engine *g, const engine_request *r, err *e)
     s->item.adapter = r->adapter ? xstrdup(r->adapter) : NULL;
     s->next_score = r->n_prompt - n_to_score(r) + r->n_scored;
     s->item.is_scored = s->next_score < s->n_prompt;
+    if (!g->opt.no_prefix_cache)
+        s->item.root = root_of(r);
     s->uses_history = r->how.repetition_penalty != 1 || r->how.presence_penalty != 0 || r->how.frequency_penalty != 0;
     set_end_tokens(s, &g->m->config);
     token_rules_copy(&s->rules, &r->rules);
@@ -332,7 +346,7 @@ static batch_item item_of(const engine *g, const admission_rows *r)
     sequence *s = (sequence *)r->item;
     const adapter_slot *slot = s->item.slot;
     s->unknown = TOKEN_DRAWN(s->draw);
-    return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->token + s->item.n_done : &s->unknown,
+    return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->item.token + s->item.n_done : &s->unknown,
                         .n_rows = r->n_rows, .position = s->item.n_done, .kv = &s->item.kv, .n_out = n_out(s, r),
                         .lora = slot ? adapter_slot_lora(slot) : NULL, .place = slot ? adapter_slots_number(g->slots, slot) : 0};
 }
@@ -348,7 +362,7 @@ static const batch *build_batch(engine *g, const admission_step *step)
 
 static sample_spec spec_of_score(const sequence *s, int token)
 {
-    return (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = s->how.n_prompt_logprobs, .given = true, .token = s->token[token]};
+    return (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = s->how.n_prompt_logprobs, .given = true, .token = s->item.token[token]};
 }
 
 static sample_spec spec_of(const sequence *s)
@@ -371,7 +385,7 @@ static bool is_finished(const sequence *s, finish_reason *why)
 {
     *why = FINISH_STOP;
     for (int i = 0; i < s->n_end; i++)
-        if (s->token[s->item.n_tokens - 1] == s->end[i])
+        if (s->item.token[s->item.n_tokens - 1] == s->end[i])
             return true;
     *why = FINISH_LENGTH;
     return s->item.n_tokens >= s->item.limit;
@@ -402,7 +416,9 @@ static void take_score(engine *g, sequence *s, int token, const sample_result *r
 static void take_token(engine *g, sequence *s, const sample_result *r)
 {
     append_token(s, r->token);
-    add_event(g, EVENT_TOKEN, s)->drawn = *r;
+    event *ev = add_event(g, EVENT_TOKEN, s);
+    ev->drawn = *r;
+    ev->n_cached = s->item.n_cached;
     g->stats.tokens++;
     finish_reason why;
     if (is_finished(s, &why)) {
@@ -466,7 +482,7 @@ static const tensor *queue_model(engine *g)
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < counts[l]; i++) {
             sequence *s = lists[l][i].owner;
-            s->item.n_done += lists[l][i].n_rows;
+            admission_advance(g->admission, &s->item, lists[l][i].n_rows);
             add_draws(f, s, &lists[l][i]);
         }
     count_step(&g->stats, b);
@@ -521,7 +537,7 @@ static void follow_output(sequence *s)
         return;
     s->state = guide_state_new(s->rules.grammar);
     for (int i = s->n_prompt; i < s->item.n_tokens; i++)
-        guide_state_add(s->state, s->token[i]);
+        guide_state_add(s->state, s->item.token[i]);
 }
 
 typedef struct { const engine *g; const flight *f; } mask_call;
@@ -534,7 +550,7 @@ static void fill_mask(void *arg, int item, int thread)
     if (!s || !s->mask)
         return;
     follow_output(s);
-    s->stuck = !token_rules_fill(&s->rules, s->state, s->token, s->item.n_tokens, s->item.n_tokens - s->n_prompt, s->end, s->n_end,
+    s->stuck = !token_rules_fill(&s->rules, s->state, s->item.token, s->item.n_tokens, s->item.n_tokens - s->n_prompt, s->end, s->n_end,
                                  c->g->m->config.vocab, s->mask, &s->only_end);
 }
 
@@ -629,6 +645,7 @@ engine_stats engine_get_stats(const engine *g)
     s.evictions = a.evictions;
     s.pages_total = a.pages_total;
     s.pages_free = a.pages_free;
+    s.pages_cached = a.pages_cached;
     s.pages_peak = a.pages_peak;
     s.pages_wanted = a.pages_wanted;
     s.page_bytes = kv_page_bytes(g->kv) * (size_t)group_devices(g->m->be);

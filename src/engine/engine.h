@@ -30,6 +30,7 @@ typedef struct {
     int max_len;                /* tokens of a request, which the KvCache must be able to hold; 0: as many as the model allows, or
                                  * the KvCache can */
     kv_form kv;                 /* what pages hold */
+    bool no_prefix_cache;       /* requests that begin alike do not share pages, and nothing is kept of those that ended */
     int n_adapter_slots;
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
@@ -44,7 +45,9 @@ engine_options engine_options_default(void);
 typedef struct {
     uint64_t id;                /* the caller's; unique among those in the engine */
     uint64_t arrival;           /* lower is older, then the lower id; kept by the caller over evictions */
-    const char *adapter;        /* NULL: the base model */
+    const char *adapter;        /* NULL: the base model. Its name stands for its weights: what they are must not change while the
+                                 * engine lives */
+    const char *cache_salt;     /* it shares pages only with requests of the same; NULL: as "" */
     const int *token;           /* [n_tokens] prompt, then output of earlier attempts */
     int n_tokens, n_prompt;
     int n_scored;               /* of the prompt's tokens behind the first, where they are scored: how many have been, in earlier attempts */
@@ -59,6 +62,7 @@ typedef struct {
     event_kind kind;
     uint64_t id;
     sample_result drawn;        /* EVENT_TOKEN: the token, and logprobs if asked for; EVENT_SCORE: the same of the prompt's next token */
+    int n_cached;               /* EVENT_TOKEN: tokens of the request that were in the cache when it began to run */
     finish_reason why;          /* EVENT_FINISHED */
     err error;                  /* EVENT_FAILED */
 } event;
@@ -67,7 +71,7 @@ typedef struct {
     uint64_t steps, rows, tokens, evictions;        /* since the engine was made */
     uint64_t lora_bytes;        /* adapter bytes of each step's segments, summed */
     uint64_t kv_positions;      /* cached positions of each step's sequences, summed */
-    int n_active, n_waiting, pages_total, pages_free, pages_peak, page_len;
+    int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak, page_len;     /* cached ones are free, too */
     int pages_wanted;           /* what those waiting will take when they are admitted */
     size_t page_bytes;
     double mask_seconds;        /* in which masks were computed, most of them while the model ran */

@@ -16,6 +16,7 @@
 #define SOON 0.005              /* seconds after which a round that an operator waits for is looked after */
 #define AFTER_FAILURE 1.0       /* seconds before a store that failed is tried again */
 #define HEARTBEAT 3.0           /* seconds after which others are told that what they were told still holds */
+#define MAX_TASKS 16            /* of a visit */
 #define MAX_ROWS 65536          /* of usage that is not written */
 
 typedef struct { store_load *at; size_t n, cap; } loads;
@@ -116,14 +117,25 @@ static void fill_batch(accounts *a)
     a->last_flush = now;
 }
 
+/* Some of those that wait: usage is written in between, however many ask. */
+static void take_tasks(accounts *a)
+{
+    account_task **end = &a->tasks;
+    for (int i = 0; i < MAX_TASKS && *end; i++)
+        end = &(*end)->next;
+    a->v.tasks = a->tasks;
+    a->tasks = *end;
+    *end = NULL;
+    if (!a->tasks)
+        a->last_task = &a->tasks;
+}
+
 static void send(accounts *a)
 {
     visit *v = &a->v;
     fill_batch(a);
     v->listen = tenants_have_limits(a->all);
-    v->tasks = a->tasks;
-    a->tasks = NULL;
-    a->last_task = &a->tasks;
+    take_tasks(a);
     a->out = true;
     jobs_start(a->thread, &v->j);
 }
@@ -280,10 +292,10 @@ tenants *accounts_tenants(accounts *a)
     return a->all;
 }
 
-void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t output)
+void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t cached, int64_t output)
 {
     const ledger_key k = {.tenant = tenant_name(of->who), .adapter = of->model, .version = of->version, .hour = (int64_t)loop_wall(a->on) / 3600};
-    ledger_add(a->used, &of->place, &k, requests, prompt, output);
+    ledger_add(a->used, &of->place, &k, requests, prompt, cached, output);
     tenant_use(of->who, loop_now(a->on), prompt, output);
 }
 

@@ -31,8 +31,8 @@ typedef struct {
     ledger_place place;
 } account_entry;
 
-/* Tokens that were computed for it. requests: choices of which these are the first. */
-void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t output);
+/* Tokens that were computed for it, or were in the cache (cached: of the prompt). requests: choices of which these are the first. */
+void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t cached, int64_t output);
 
 /* What an operator asks of the store: run is called on the store's thread, then done on the loop, which owns it again. drop: instead of
  * both, at the end. */

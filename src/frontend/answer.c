@@ -237,6 +237,7 @@ void answer_add(answer *a, int token, const Logprobs *p)
         return;
     }
     a->n_tokens++;
+    a->sum_logprobs += p ? (double)p->logprob : 0;
     if (is_end(r, token)) {
         if (r->logprobs && r->n_echoed >= 0)
             add_logprob(a, token, p);           /* whoever scores prompts counts from the end */
@@ -270,6 +271,11 @@ static bool calls_go_on(const answer *a)
 {
     const output_parts *p = &a->parts;
     return p->n_calls > a->calls_given || (p->n_calls > 0 && p->call[p->n_calls - 1].arguments.len > a->arguments_given);
+}
+
+double answer_likelihood(const answer *a)
+{
+    return a->n_tokens ? a->sum_logprobs / a->n_tokens : 0;
 }
 
 bool answer_has_news(const answer *a)

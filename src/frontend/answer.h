@@ -45,6 +45,7 @@ typedef struct {
     detokenizer d;
     answer_state state;
     int n_tokens;
+    double sum_logprobs;        /* of these, as far as they came */
     buf text;                   /* all of it, whole characters */
     output_parts parts;         /* where the output has any */
     int reasoning_tokens;       /* of n_tokens */
@@ -83,6 +84,9 @@ void answer_add(answer *a, int token, const Logprobs *p);
 
 /* Whoever made the tokens says that there are no more. */
 void answer_finish(answer *a, answer_state why);
+
+/* The mean of its tokens' logprobs. */
+double answer_likelihood(const answer *a);
 
 /* Whether there is something to tell that has not been taken. */
 bool answer_has_news(const answer *a);

@@ -125,8 +125,9 @@ static json_t *choice(const api_head *h, const api_choice *c, const char *name, 
 
 static json_t *usage(const api_usage *u)
 {
-    json_t *all = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->prompt, "completion_tokens",
-                            (json_int_t)u->completion, "total_tokens", (json_int_t)(u->prompt + u->completion));
+    json_t *all = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u->prompt, "completion_tokens",
+                            (json_int_t)u->completion, "total_tokens", (json_int_t)(u->prompt + u->completion), "prompt_tokens_details",
+                            "cached_tokens", (json_int_t)u->cached);
     if (u->reasoning)
         json_object_set_new(all, "completion_tokens_details", json_pack("{s:I}", "reasoning_tokens", (json_int_t)u->reasoning));
     return all;

@@ -74,7 +74,8 @@ typedef struct {
     api_prompt_logprobs prompt;
 } api_choice;
 
-typedef struct { int64_t prompt, completion, reasoning; } api_usage;    /* tokens; reasoning: of completion */
+typedef struct { int64_t prompt, cached, completion, reasoning; } api_usage;    /* tokens; cached: of the prompt, that were not computed;
+                                                                                 * reasoning: of completion */
 
 /* Append the body of a whole response. */
 void api_write_response(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);

@@ -61,6 +61,8 @@ static int parse_numbers(api_request *r, api_error *e)
     r->max_tokens = (int)most;
     if (r->how.top_k < 0)
         r->how.top_k = 0;
+    if (r->max_tokens > r->most_tokens)
+        r->max_tokens = r->most_tokens;
     if (r->max_tokens >= 0 && r->how.min_tokens > r->max_tokens)
         return api_error_set(e, 400, "min_tokens", NULL,
                              "\"min_tokens\" is %d, more than the %d that may be made (max_tokens)",
@@ -81,6 +83,17 @@ static int parse_seed(api_request *r, api_error *e)
     return 0;
 }
 
+/* vLLM's: pages of the KvCache are shared only with requests of the same. */
+static int parse_cache_salt(api_request *r, api_error *e)
+{
+    const char *salt = NULL;
+    if (json_get_string(r->input, "cache_salt", &salt, &e->what))
+        return api_error_bad(e, "cache_salt");
+    if (salt)
+        r->how.cache_salt = r->cache_salt = xstrdup(salt);
+    return 0;
+}
+
 static int parse_flags(api_request *r, api_error *e)
 {
     bool ignore_eos = false;
@@ -88,9 +101,17 @@ static int parse_flags(api_request *r, api_error *e)
         return api_error_bad(e, "stream");
     if (json_get_bool(r->input, "ignore_eos", &ignore_eos, &e->what))
         return api_error_bad(e, "ignore_eos");
-    if (!r->chat && json_get_bool(r->input, "echo", &r->echo, &e->what))
+    if (json_get_bool(r->input, "echo", &r->echo, &e->what))
         return api_error_bad(e, "echo");
+    if (r->echo && r->chat)
+        return api_error_set(e, 400, "echo", "unsupported_parameter", "\"echo\" is for prompts (/v1/completions), not for chats");
+    if (json_get_bool(r->input, "return_token_strs", &r->token_strings, &e->what))
+        return api_error_bad(e, "return_token_strs");
+    if (json_get_bool(r->input, "add_special_tokens", &r->add_special, &e->what))
+        return api_error_bad(e, "add_special_tokens");
     r->how.ignore_eos = ignore_eos;
+    if (parse_cache_salt(r, e))
+        return -1;
     if (json_get_bool(r->input, "include_stop_str_in_output", &r->include_stop, &e->what))
         return api_error_bad(e, "include_stop_str_in_output");
     const json_t *options = json_member(r->input, "stream_options");
@@ -382,8 +403,8 @@ static int parse_grammar(api_request *r, api_error *e)
 
 /* Known, not served: refused unless it asks for nothing. */
 
-/* What asks for nothing: something empty, false, a number; null in every case. */
-typedef enum { IDLE_EMPTY, IDLE_FALSE, IDLE_TRUE, IDLE_ZERO, IDLE_ONE } idle;
+/* What asks for nothing: something empty, false, a number, none above 0; null in every case. */
+typedef enum { IDLE_EMPTY, IDLE_FALSE, IDLE_TRUE, IDLE_ZERO, IDLE_ONE, IDLE_BELOW } idle;
 
 static bool is_idle(const json_t *v, idle kind)
 {
@@ -399,6 +420,8 @@ static bool is_idle(const json_t *v, idle kind)
         return json_is_number(v) && json_number_value(v) == 0;
     case IDLE_ONE:
         return json_is_number(v) && json_number_value(v) == 1;
+    case IDLE_BELOW:
+        return json_is_number(v) && json_number_value(v) <= 0;
     }
     return false;
 }
@@ -412,6 +435,12 @@ static int refuse_unserved(const api_request *r, api_error *e)
         {"use_beam_search", IDLE_FALSE}, {"return_tokens_as_token_ids", IDLE_FALSE}, {"return_token_ids", IDLE_FALSE},
         {"skip_special_tokens", IDLE_TRUE}, {"mirostat", IDLE_ZERO}, {"xtc_probability", IDLE_ZERO}, {"dry_multiplier", IDLE_ZERO},
         {"dynatemp_range", IDLE_ZERO}, {"top_a", IDLE_ZERO}, {"tfs_z", IDLE_ONE}, {"typical_p", IDLE_ONE}, {"length_penalty", IDLE_ONE},
+        {"repeat_penalty", IDLE_ONE}, {"n_predict", IDLE_BELOW}, {"top_n_sigma", IDLE_BELOW}, {"t_max_predict_ms", IDLE_BELOW},
+        {"n_indent", IDLE_BELOW}, {"samplers", IDLE_EMPTY}, {"num_beams", IDLE_ONE}, {"no_repeat_ngram_size", IDLE_ZERO},
+        {"epsilon_cutoff", IDLE_ZERO}, {"eta_cutoff", IDLE_ZERO}, {"smoothing_factor", IDLE_ZERO}, {"penalty_alpha", IDLE_ZERO},
+        {"regex", IDLE_EMPTY}, {"ebnf", IDLE_EMPTY}, {"stop_regex", IDLE_EMPTY}, {"custom_logit_processor", IDLE_EMPTY},
+        {"lora_path", IDLE_EMPTY}, {"adapter_id", IDLE_EMPTY}, {"watermark", IDLE_FALSE}, {"repetition_detection", IDLE_EMPTY},
+        {"thinking_token_budget", IDLE_BELOW},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const json_t *v = json_member(r->input, fields[i].name);
@@ -421,12 +450,20 @@ static int refuse_unserved(const api_request *r, api_error *e)
     const json_t *tools = json_member(r->input, "tools");
     if (tools && !r->chat && !is_idle(tools, IDLE_EMPTY))
         return api_error_set(e, 400, "tools", "unsupported_parameter", "\"tools\" are for chats (/v1/chat/completions)");
+    return 0;
+}
+
+/* Which are the likeliest is known at the end: nothing can be streamed before. */
+static int parse_best_of(api_request *r, api_error *e)
+{
     long best_of = r->n;
     if (json_get_int(r->input, "best_of", 1, MAX_CHOICES, &best_of, &e->what))
         return api_error_bad(e, "best_of");
-    if (best_of != r->n)
-        return api_error_set(e, 400, "best_of", "unsupported_parameter",
-                             "\"best_of\" other than \"n\" is not served here");
+    if (best_of < r->n)
+        return api_error_set(e, 400, "best_of", NULL, "\"best_of\" is %ld, less than the %d choices that are wanted (n)", best_of, r->n);
+    if (best_of > r->n && r->stream)
+        return api_error_set(e, 400, "best_of", NULL, "\"best_of\" more than \"n\" is not for streams (\"stream\": true)");
+    r->best_of = (int)best_of;
     return 0;
 }
 
@@ -473,9 +510,9 @@ static int parse_prompts(api_request *r, api_error *e)
         return api_error_set(e, 400, "prompt", NULL, "\"prompt\" is needed");
     bool many = json_is_string(first) || json_is_array(first);
     size_t n = many ? json_array_size(v) : 1;
-    if (n * (size_t)r->n > MAX_CHOICES)
+    if (n * (size_t)r->best_of > MAX_CHOICES)
         return api_error_set(e, 400, "prompt", NULL,
-                             "%zu prompts with %d choices each are more than the %d choices of a call", n, r->n, MAX_CHOICES);
+                             "%zu prompts with %d choices each are more than the %d choices of a call", n, r->best_of, MAX_CHOICES);
     r->prompt = XNEW_ARRAY(api_prompt, n);
     while (r->n_prompts < (int)n) {
         int i = r->n_prompts++;
@@ -582,7 +619,8 @@ static int parse_conversation(api_request *r, api_error *e)
 static int parse_fields(api_request *r, api_error *e)
 {
     if (parse_model(r, e) || parse_numbers(r, e) || parse_seed(r, e) || parse_flags(r, e) || parse_logprobs(r, e) ||
-        parse_stops(r, e) || parse_stop_ids(r, e) || parse_token_lists(r, e) || parse_grammar(r, e) || refuse_unserved(r, e))
+        parse_stops(r, e) || parse_stop_ids(r, e) || parse_token_lists(r, e) || parse_grammar(r, e) || refuse_unserved(r, e) ||
+        parse_best_of(r, e))
         return -1;
     return r->chat ? parse_conversation(r, e) : parse_prompts(r, e);
 }
@@ -591,13 +629,26 @@ int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api
 {
     *r = (api_request){0};
     json_t *input = json_read_text(body, n, &e->what);
-    return input ? api_request_take(r, chat, input, e) : api_error_bad(e, NULL);
+    return input ? api_request_take(r, chat, input, NULL, e) : api_error_bad(e, NULL);
 }
 
-int api_request_take(api_request *r, bool chat, json_t *input, api_error *e)
+static void set_defaults(api_request *r, const sampling_defaults *d)
 {
-    *r = (api_request){.chat = chat, .n = 1, .max_tokens = chat ? -1 : 16, .how = SAMPLING__INIT};
-    r->how.temperature = r->how.top_p = r->how.repetition_penalty = 1;
+    r->how.temperature = d->temperature;
+    r->how.top_p = d->top_p;
+    r->how.top_k = d->top_k;
+    r->how.min_p = d->min_p;
+    r->how.repetition_penalty = d->repetition_penalty;
+    r->most_tokens = d->max_tokens;
+    if (r->max_tokens < 0 && d->max_tokens < INT32_MAX)
+        r->max_tokens = d->max_tokens;
+}
+
+int api_request_take(api_request *r, bool chat, json_t *input, const sampling_defaults *d, api_error *e)
+{
+    *r = (api_request){.chat = chat, .n = 1, .best_of = 1, .max_tokens = chat ? -1 : 16, .add_special = !chat, .how = SAMPLING__INIT};
+    const sampling_defaults usual = sampling_defaults_openai();
+    set_defaults(r, d ? d : &usual);
     r->how.stop_ids = r->stop_id;
     r->input = input;
     int rc;
@@ -630,6 +681,7 @@ void api_request_deinit(api_request *r)
         free(r->stop[i].text);
     free(r->model);
     free(r->grammar);
+    free(r->cache_salt);
     free(r->tool_name);
     free(r->repeated);
     free(r->how.biased);

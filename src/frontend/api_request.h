@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "frontend/api_error.h"
 #include "frontend/output_parts.h"
+#include "frontend/sampling_defaults.h"
 #include "frontend/stop.h"
 #include "net/wire.pb-c.h"
 #include "text/chat.h"
@@ -37,9 +38,11 @@ typedef struct {
     int n_prompts;
     chat_input conversation;    /* chat; borrowed: until api_request_drop_input() */
     int n;                      /* choices for each prompt */
+    int best_of;                /* outputs for each prompt, of which the n likeliest are choices */
     bool stream, include_usage, echo;
     int priority;               /* among those of its tenant that wait: lower is earlier, as vLLM has it */
     int max_tokens;             /* -1: as many as the context has room for; 0 only of a prompt that is echoed or scored */
+    int most_tokens;            /* that the model's makers allow; max_tokens is not above it */
     int prompt_logprobs;        /* -1: not wanted; else so many likely tokens for each of the prompt */
     bool has_seed;
     Sampling how;               /* stop_ids points to stop_id, so a request stays where it was parsed; other lists are owned */
@@ -47,7 +50,11 @@ typedef struct {
     stop_string stop[MAX_STOPS];
     int n_stops;
     bool include_stop;          /* a stop string is shown */
+    bool only_prompt;           /* it is asked what the prompt's tokens are, and no more */
+    bool token_strings;         /* and how they are written in the vocabulary */
+    bool add_special;           /* the tokenizer puts its special tokens around a text: a prompt, or what a chat template wrote */
     int truncate;               /* 0: not; -1: to the context; else how many of the prompt's last tokens are kept */
+    char *cache_salt;           /* what how.cache_salt points to; NULL: none */
     char *grammar;              /* what how.grammar points to */
     const char *grammar_field;  /* by which it was given; static */
     tools_choice tool_choice;
@@ -60,7 +67,7 @@ typedef struct {
 
 /* From a body, or from what was read from one, which is taken. -1 with e set; r then needs no deinit. */
 int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api_error *e);
-int api_request_take(api_request *r, bool chat, json_t *input, api_error *e);
+int api_request_take(api_request *r, bool chat, json_t *input, const sampling_defaults *d, api_error *e);      /* d NULL: OpenAI's */
 void api_request_drop_input(api_request *r);        /* prompts and messages are not needed any more */
 void api_request_deinit(api_request *r);
 

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "frontend/api_error.h"
 #include "frontend/api_reply.h"
+#include "text/tokenizer.h"
 
 typedef struct api_shape {
     const char *id_prefix;              /* what ids of calls begin with */
@@ -20,6 +21,9 @@ typedef struct api_shape {
 
     /* A whole answer; of a shape that counts, c is not looked at. */
     void (*write)(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);
+    /* Of a shape that asks for the prompt itself, of any length, or none: what there is in place of write. Whether it is a prompt or a conversation
+     * the body tells; without a model the base is meant. */
+    void (*write_prompt)(buf *out, const tokenizer *t, const ids *prompt, int context, bool strings);
     void (*write_error)(const api_error *e, buf *out);
 
     /* A stream: what it keeps, from the first event on (h stays valid; u has the prompt's tokens); what is new of a choice; its end, when all
@@ -34,5 +38,6 @@ typedef struct api_shape {
 extern const api_shape shape_completions, shape_chat;           /* shape_openai.c: OpenAI's, as they are */
 extern const api_shape shape_responses;                         /* shape_responses.c: OpenAI's Responses */
 extern const api_shape shape_messages, shape_count_tokens;      /* shape_messages.c: Anthropic's */
+extern const api_shape shape_tokenize, shape_detokenize;        /* shape_tokens.c: vLLM's */
 
 #endif

@@ -24,6 +24,7 @@ typedef struct {
     answer a;
     bool told;                  /* of a stream: something of it */
     int n_counted;              /* tokens */
+    int64_t n_cached;           /* of its prompt */
     size_t taken;               /* from the budget, for what a holds */
     double last;                /* when the last of them came */
 } choice;
@@ -46,7 +47,7 @@ struct call {
     buf text;                   /* scratch of a stream */
     choice *choice;             /* [n_choices] */
     int n_choices, n_open;
-    int64_t prompt_tokens;
+    int64_t prompt_tokens, cached_tokens;
     bool begun;                 /* of a stream: something has been sent */
     loop_timer *quiet;          /* of a stream: looks whether anything has been; NULL: nobody wants to know */
     double start, first;        /* when it came, and its first token; first 0: none yet */
@@ -61,7 +62,7 @@ static void bill(call *c, choice *k, int n_tokens)
         return;
     int64_t prompt = c->unbilled[k->prompt];
     c->unbilled[k->prompt] = 0;
-    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, n_tokens);
+    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
     if (k->waits)
         tenant_first_token(c->who);
     k->waits = false;
@@ -119,7 +120,7 @@ static void call_free(call *c)
 
 static api_usage usage_of(const call *c)
 {
-    api_usage u = {.prompt = c->prompt_tokens};
+    api_usage u = {.prompt = c->prompt_tokens, .cached = c->cached_tokens};
     for (int i = 0; i < c->n_choices; i++)
         u.completion += c->choice[i].a.n_tokens;
     for (int i = 0; i < c->n_choices; i++)
@@ -188,16 +189,40 @@ static void fail(call *c, const api_error *e)
     call_free(c);
 }
 
+/* The likeliest by the token first; among equals, whichever was made first. */
+static int by_likelihood(const void *a, const void *b)
+{
+    const choice *x = *(const choice *const *)a, *y = *(const choice *const *)b;
+    double p = answer_likelihood(&x->a), q = answer_likelihood(&y->a);
+    return p != q ? (p < q ? 1 : -1) : x->index - y->index;
+}
+
+/* Of each prompt's outputs, those that are told, numbered. Returns how many there are of all prompts. */
+static int choose_best(call *c, api_choice *all)
+{
+    const api_request *r = &c->p->asked;
+    choice *best[MAX_CHOICES];
+    int n = 0;
+    for (int first = 0; first < c->n_choices; first += r->best_of) {
+        for (int i = 0; i < r->best_of; i++)
+            best[i] = &c->choice[first + i];
+        if (r->best_of > r->n)
+            qsort(best, (size_t)r->best_of, sizeof *best, by_likelihood);
+        for (int i = 0; i < r->n; i++, n++) {
+            all[n] = answer_all(&best[i]->a);
+            all[n].index = n;
+        }
+    }
+    return n;
+}
+
 static void send_whole(call *c)
 {
     buf body = {0};
     api_usage u = usage_of(c);
     api_choice *all = XNEW_ARRAY(api_choice, (size_t)c->n_choices);
-    for (int i = 0; i < c->n_choices; i++) {
-        all[i] = answer_all(&c->choice[i].a);
-        all[i].index = c->choice[i].index;
-    }
-    c->shape->write(&body, &c->head, all, c->n_choices, &u);
+    int n = choose_best(c, all);
+    c->shape->write(&body, &c->head, all, n, &u);
     count(c, 200);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     free(all);
@@ -291,6 +316,17 @@ static int pay_for_output(choice *k, api_error *e)
     return 0;
 }
 
+/* A prompt is computed for the first of its choices, so what others find is not counted. */
+static void on_cached(void *ctx, uint32_t n)
+{
+    choice *k = ctx;
+    k->n_cached = n;
+    if (k->index % k->owner->p->asked.n != 0)
+        return;
+    k->owner->cached_tokens += n;
+    k->owner->s->counts->cached_tokens += n;
+}
+
 static void on_settle(void *ctx)
 {
     choice *k = ctx;
@@ -331,7 +367,7 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
     fail(k->owner, &e);
 }
 
-static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .end = on_end};
+static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .cached = on_cached, .end = on_end};
 
 /* A stream that waits, for its first token or in the middle, shows that it lives: whoever is in between, or the client
  * itself, may give up a connection on which nothing comes. It is a comment, which clients skip. */
@@ -387,13 +423,24 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
 }
 
 /* The n choices of one prompt. Each draws from a seed of its own; the first from the one that was asked for. */
+/* Tenants share no pages of the KvCache, whatever they ask: how soon an answer comes would tell one what another has asked. */
+static void keep_apart(call *c)
+{
+    api_request *r = &c->p->asked;
+    if (!c->who)
+        return;
+    char *salt = xasprintf("%s\n%s", tenant_name(c->who), r->how.cache_salt);
+    free(r->cache_salt);
+    r->how.cache_salt = r->cache_salt = salt;
+}
+
 static void add_choices(call *c, int number, uint64_t seed)
 {
     const ids *prompt = &c->p->prompt[number];
     c->prompt_tokens += (int64_t)prompt->n;
     c->s->counts->prompt_tokens += prompt->n;
     c->unbilled[number] = (int64_t)prompt->n;
-    for (int i = 0; i < c->p->asked.n; i++) {
+    for (int i = 0; i < c->p->asked.best_of; i++) {
         choice *k = &c->choice[c->n_choices];
         *k = (choice){.owner = c, .index = c->n_choices++, .prompt = number, .in_hand = c->who, .waits = c->who, .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
@@ -402,6 +449,7 @@ static void add_choices(call *c, int number, uint64_t seed)
         if (c->p->asked.how.n_prompt_logprobs)
             answer_begin_scores(&k->a, prompt->items[0]);
         Sampling how = c->p->asked.how;
+        how.n_logprobs = c->p->asked.best_of > c->p->asked.n && how.n_logprobs == 0 ? 1 : how.n_logprobs;
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
         const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL, .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
@@ -418,26 +466,30 @@ static void add_choices(call *c, int number, uint64_t seed)
 
 static int find_model(call *c, api_error *e)
 {
-    c->kind = catalog_find(c->s->models, c->p->asked.model);
+    bool is_unnamed = c->p->asked.only_prompt && !*c->p->asked.model;
+    c->kind = is_unnamed ? CATALOG_BASE : catalog_find(c->s->models, c->p->asked.model);
     return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
 /* Memory of the prompts while they are at the scheduler: of each choice, to be asked for again. */
-static size_t prompts_size(const call *c)
+/* What the scheduler is told of all choices, and is kept to be told again. */
+static size_t requests_size(const call *c)
 {
     size_t n = 0;
     for (int i = 0; i < c->p->n_prompts; i++)
         n += c->p->prompt[i].n;
-    return n * (size_t)c->p->asked.n * sizeof(uint32_t);
+    size_t how = sampling__get_packed_size(&c->p->asked.how) * (size_t)c->p->n_prompts;
+    return (n * sizeof(uint32_t) + how) * (size_t)c->p->asked.best_of;
 }
 
 static int submit_all(call *c, api_error *e)
 {
     const api_request *r = &c->p->asked;
-    if (take_memory(c, prompts_size(c) + (r->repeated ? strlen(r->repeated) : 0), false, e))
+    if (take_memory(c, requests_size(c) + (r->repeated ? strlen(r->repeated) : 0), false, e))
         return -1;
+    keep_apart(c);
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
-    c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->n));
+    c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->best_of));
     c->unbilled = XNEW_ARRAY(int64_t, (size_t)c->p->n_prompts);
     c->bill = (account_entry){.who = c->who, .model = r->model, .version = c->p->has_version ? &c->p->version : NULL};
     for (int i = 0; i < c->p->n_prompts; i++)
@@ -445,6 +497,12 @@ static int submit_all(call *c, api_error *e)
     if (c->n_open == c->n_choices)
         return 0;
     return api_error_set(e, 429, NULL, "queue_full", "this frontend has too many requests at once; try again later");
+}
+
+/* what: why the adapter that is asked for cannot be served. */
+static int refuse_adapter(const call *c, const err *what, api_error *e)
+{
+    return api_error_set(e, 400, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", c->p->asked.model, what->msg);
 }
 
 static void add_header(void *ctx, const char *name, const char *value)
@@ -461,7 +519,7 @@ static int check_limits(call *c, api_error *e)
         return 0;
     for (int i = 0; i < c->p->n_prompts; i++)
         prompts += (int64_t)c->p->prompt[i].n;
-    return tenant_check(c->who, now, c->p->n_prompts * c->p->asked.n, prompts, e);
+    return tenant_check(c->who, now, c->p->n_prompts * c->p->asked.best_of, prompts, e);
 }
 
 static void tell_limits(call *c)
@@ -477,7 +535,7 @@ static void on_version(void *ctx, prepared *p)
     api_error e;
     c->preparing = NULL;
     c->p = p;
-    int refused = check_limits(c, &e) || submit_all(c, &e);
+    int refused = (p->is_bad ? refuse_adapter(c, &p->error.what, &e) : 0) || check_limits(c, &e) || submit_all(c, &e);
     tell_limits(c);
     if (refused) {
         fail(c, &e);
@@ -499,7 +557,10 @@ static void send_count(call *c)
     for (int i = 0; i < c->p->n_prompts; i++)
         c->prompt_tokens += (int64_t)c->p->prompt[i].n;
     api_usage u = usage_of(c);
-    c->shape->write(&body, &c->head, NULL, 0, &u);
+    if (c->shape->write_prompt)
+        c->shape->write_prompt(&body, c->s->tools.t, &c->p->prompt[0], c->p->context, c->p->asked.token_strings);
+    else
+        c->shape->write(&body, &c->head, NULL, 0, &u);
     count(c, 200);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     buf_free(&body);
@@ -520,8 +581,10 @@ static void on_prepared(void *ctx, prepared *p)
         send_count(c);
         return;
     }
-    p->has_version = c->kind == CATALOG_ADAPTER && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
-    if (c->kind == CATALOG_BASE || p->has_version) {
+    check_state files = c->kind == CATALOG_ADAPTER ? adapter_checks_know(c->s->tools.checks, p->asked.model, &p->error.what) : CHECK_GOOD;
+    p->is_bad = files == CHECK_BAD;
+    p->has_version = c->kind == CATALOG_ADAPTER && files == CHECK_GOOD && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
+    if (c->kind == CATALOG_BASE || p->has_version || p->is_bad) {
         on_version(c, p);
         return;
     }

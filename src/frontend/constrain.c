@@ -56,7 +56,7 @@ static void remember(grammar_checks *c, const digest *d)
     pthread_mutex_unlock(&c->lock);
 }
 
-static int check_grammar(const api_request *r, grammar_checks *known, const atomic_bool *stop, api_error *e)
+static int check_grammar(const api_request *r, grammar_checks *known, bool soon, const atomic_bool *stop, api_error *e)
 {
     const Sampling *how = &r->how;
     if (how->grammar_kind == GRAMMAR_NONE)
@@ -69,7 +69,13 @@ static int check_grammar(const api_request *r, grammar_checks *known, const atom
     if (is_known(known, &d))
         return 0;
     err why;
-    grammar *g = grammar_compile((grammar_kind)how->grammar_kind, (const char *)how->grammar.data, how->grammar.len, stop, &why);
+    bool takes_long = false;
+    grammar_kind kind = (grammar_kind)how->grammar_kind;
+    const char *text = (const char *)how->grammar.data;
+    grammar *g = soon ? grammar_compile_soon(kind, text, how->grammar.len, &takes_long, &why)
+                      : grammar_compile(kind, text, how->grammar.len, stop, &why);
+    if (takes_long)
+        return 1;
     if (!g)
         return api_error_set(e, 400, r->grammar_field, NULL, "\"%s\": %s", r->grammar_field, why.msg);
     grammar_free(g);
@@ -122,13 +128,15 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
     return 0;
 }
 
-int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, const atomic_bool *stop, api_error *e)
+int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, bool soon, const atomic_bool *stop, api_error *e)
 {
+    if (r->how.n_allowed_ids > (size_t)vocab)
+        return api_error_set(e, 400, "allowed_token_ids", NULL, "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", r->how.n_allowed_ids, vocab);
     if (check_ids(r->how.stop_ids, r->how.n_stop_ids, vocab, "stop_token_ids", e) ||
         check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
         check_ids(r->how.allowed_ids, r->how.n_allowed_ids, vocab, "allowed_token_ids", e) || tokenize_words(r, t, e))
         return -1;
-    return check_grammar(r, known, stop, e);
+    return check_grammar(r, known, soon, stop, e);
 }
 
 bool constrain_takes_long(const api_request *r)

@@ -226,6 +226,8 @@ static bool take_tokens(dispatch *d, const Tokens *t)
     size_t n = t->n_tokens - (size_t)skip;
     if (!l || n == 0)
         return true;
+    if (t->cached && t->index == 0)
+        l->events->cached(l->ctx, t->cached);
     keep(l, t->tokens + skip, n);
     d->arrived = xgrow(d->arrived, &d->arrived_cap, d->n_arrived + 1, sizeof *d->arrived);
     d->arrived[d->n_arrived++] = (arrival){.id = l->id, .events = l->events, .ctx = l->ctx, .t = t, .skip = (size_t)skip};

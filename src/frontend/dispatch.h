@@ -43,11 +43,13 @@ typedef struct {
 
 /* tokens: some have come, of the prompt where it is scored, then of output; p: [n] their logprobs, or NULL. On any thread, while others may be told of other requests:
  * it must touch nothing but its own and call nothing of dispatch. settle: behind each of these, on the loop's thread,
- * unless the request has been cancelled in between. end: there will be no more; the id is not valid any more. Settle
+ * unless the request has been cancelled in between. cached: how many tokens of its prompt did not have to be computed, before its
+ * first token, on the loop's thread; nobody says so where it is none. end: there will be no more; the id is not valid any more. Settle
  * and end may cancel any request, also their own. */
 typedef struct {
     void (*tokens)(void *ctx, const int *token, int n, Logprobs *const *p);
     void (*settle)(void *ctx);
+    void (*cached)(void *ctx, uint32_t n);
     void (*end)(void *ctx, EndReason why, const char *message, double retry_after);
 } dispatch_events;
 

@@ -32,7 +32,9 @@ struct frontend {
     tokenizer *t;
     templates *chat;
     versions *versions;
+    adapter_checks *checks;
     grammar_checks *grammars;
+    sampling_defaults defaults;
     int *eos;
     char *tls_cert, *tls_key;           /* files; NULL: no TLS */
     routes routes;
@@ -51,7 +53,7 @@ static int default_threads(void)
 
 frontend_options frontend_options_default(void)
 {
-    return (frontend_options){.listen = "127.0.0.1:8000", .link = link_options_default(), .max_body = 8u << 20,
+    return (frontend_options){.listen = "127.0.0.1:8000", .generation_config = "auto", .link = link_options_default(), .max_body = 8u << 20,
                               .max_memory = 256u << 20, .max_connections = 8192, .max_unsent = 256u << 10, .send_buffer = 256u << 10, .client_timeout = 30, .patience = 60,
                               .keep_alive = 10, .drain_seconds = 60, .max_live = 65536, .threads = default_threads()};
 }
@@ -106,6 +108,18 @@ static int start_dispatch(frontend *f, const frontend_options *o, err *e)
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
 
+static int read_defaults(frontend *f, const frontend_options *o, err *e)
+{
+    buf said = {0};
+    if (sampling_defaults_read(&f->defaults, o->generation_config, o->model_dir, e))
+        return -1;
+    sampling_defaults_write(&f->defaults, &said);
+    if (said.len)
+        log_info("frontend: sampling defaults of generation_config.json: %s", said.data);
+    buf_free(&said);
+    return 0;
+}
+
 static int load(frontend *f, const frontend_options *o, err *e)
 {
     service *s = &f->routes.calls;
@@ -113,13 +127,16 @@ static int load(frontend *f, const frontend_options *o, err *e)
         !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)) ||
         !(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
+    if (read_defaults(f, o, e))
+        return -1;
     f->versions = versions_new(s->models);
+    f->checks = adapter_checks_new(s->models, o->checker);
     atomic_init(&f->context, o->context);
-    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .grammars = f->grammars = grammar_checks_new(),
-                               .context = &f->context, .vocab = o->vocab};
+    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .checks = f->checks, .grammars = f->grammars = grammar_checks_new(),
+                               .context = &f->context, .vocab = o->vocab, .defaults = &f->defaults};
     f->threads = background_new(f->loop->events, o->threads / 2 + 1);
     s->preparer = preparer_new(f->threads, &s->tools);
-    f->routes.list = model_list_new(f->threads, s->models, f->routes.created, &f->context);
+    f->routes.list = model_list_new(f->threads, s->models, f->checks, f->routes.created, &f->context);
     s->plain_id = token_plain_id(f->t);
     return 0;
 }
@@ -149,8 +166,10 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
     api_keys_init(&f->routes.keys, o->key, o->n_keys);
     api_keys_init(&f->routes.admin, o->admin_key, o->n_admin_keys);
     cors_init(&f->routes.cors, o->origin, o->n_origins);
-    if (open_accounts(f, o, e) == 0 && load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0)
+    if (open_accounts(f, o, e) == 0 && load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0) {
+        model_list_look(f->routes.list);
         return f;
+    }
     frontend_free(f);
     return NULL;
 }
@@ -169,6 +188,7 @@ void frontend_free(frontend *f)
     preparer_free(f->routes.calls.preparer);
     templates_free(f->chat);
     versions_free(f->versions);
+    adapter_checks_free(f->checks);
     grammar_checks_free(f->grammars);
     accounts_free(f->routes.calls.accounts);
     catalog_free(f->routes.calls.models);
@@ -200,7 +220,15 @@ bool frontend_is_up(const frontend *f)
 
 char **frontend_adapters(const frontend *f, int *n)
 {
-    return catalog_list(f->routes.calls.models, n);
+    char **names = catalog_list(f->routes.calls.models, n);
+    *n = adapter_checks_filter(f->checks, names, *n);
+    return names;
+}
+
+int frontend_n_tenants(const frontend *f)
+{
+    accounts *a = f->routes.calls.accounts;
+    return a ? tenants_count(accounts_tenants(a)) : -1;
 }
 
 int frontend_n_open(const frontend *f)

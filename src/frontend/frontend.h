@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "frontend/adapter_checks.h"
 #include "net/event_loop.h"
 #include "net/link.h"
 
@@ -18,10 +19,12 @@ typedef struct {
     link_options link;                  /* credentials, model; the role is set here */
     const char *model_dir;              /* for tokenizer and chat template */
     const char *chat_template;          /* a file to use instead of the model's own; may be NULL */
+    const char *generation_config;      /* where sampling defaults are from (sampling_defaults.h) */
     const char *model_name;             /* what clients call the base model */
     const char *adapters_dir;           /* catalog.h; may be NULL */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
+    adapter_checker checker;            /* who says which adapters can be served */
     const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none. Without a store */
     int n_keys;
     const char *tls_cert, *tls_key;     /* PEM files: clients speak TLS; NULL: they do not */
@@ -68,6 +71,7 @@ bool frontend_is_up(const frontend *f);         /* the scheduler is there */
 /* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n);
 
+int frontend_n_tenants(const frontend *f);              /* -1: there is no store */
 int frontend_n_open(const frontend *f);         /* calls that are not answered to their end */
 
 /* Take no new calls; done is called once, when the last is answered or drain_seconds have passed. */

@@ -72,13 +72,14 @@ static size_t row_of(ledger *l, const ledger_key *k)
     return find_row(l, l->n_rows < l->max_rows ? k : &rest);
 }
 
-void ledger_add(ledger *l, ledger_place *at, const ledger_key *k, int64_t requests, int64_t prompt, int64_t output)
+void ledger_add(ledger *l, ledger_place *at, const ledger_key *k, int64_t requests, int64_t prompt, int64_t cached, int64_t output)
 {
     if (at->generation != l->generation || l->row[at->row].hour != k->hour)
         *at = (ledger_place){l->generation, row_of(l, k)};
     store_usage *u = &l->row[at->row];
     u->requests += requests;
     u->prompt += prompt;
+    u->cached += cached;
     u->output += output;
 }
 

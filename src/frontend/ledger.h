@@ -19,7 +19,7 @@ ledger *ledger_new(size_t max_rows);
 void ledger_free(ledger *l);
 
 /* k is that of the calls before with the same place, but for its hour. */
-void ledger_add(ledger *l, ledger_place *at, const ledger_key *k, int64_t requests, int64_t prompt, int64_t output);
+void ledger_add(ledger *l, ledger_place *at, const ledger_key *k, int64_t requests, int64_t prompt, int64_t cached, int64_t output);
 
 size_t ledger_n_rows(const ledger *l);
 

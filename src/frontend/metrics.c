@@ -136,6 +136,7 @@ void metrics_write(const metrics *m, buf *out)
         buf_printf(out, "punica_http_requests_total{route=\"%s\",kind=\"%s\",status=\"%d\"} %llu\n", m->answers[i].route,
                    m->answers[i].kind, m->answers[i].status, (unsigned long long)m->answers[i].n);
     write_number(out, "prompt_tokens_total", "counter", "Tokens of prompts taken in.", m->prompt_tokens);
+    write_number(out, "cached_tokens_total", "counter", "Tokens of prompts that were in the KvCache already.", m->cached_tokens);
     write_number(out, "completion_tokens_total", "counter", "Tokens of output received.", m->completion_tokens);
     write_number(out, "live_calls", "gauge", "Calls of clients that are being answered.", (uint64_t)m->live_calls);
     write_number(out, "live_requests", "gauge", "Requests at the scheduler: one for each choice of a call.",

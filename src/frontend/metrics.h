@@ -25,7 +25,7 @@ typedef struct {
     map *by_name;                       /* of model; NULL: none yet */
     metrics_answers *answers;           /* [n_answers] */
     size_t n_answers, answers_cap;
-    uint64_t prompt_tokens, completion_tokens;
+    uint64_t prompt_tokens, cached_tokens, completion_tokens;
     uint64_t disconnects, cut_off;      /* clients that went, or did not read, before their answer's end */
     uint64_t reconnections;             /* to the scheduler */
     int live_requests, live_calls;

@@ -23,6 +23,7 @@ struct model_list {
     task t;                     /* first */
     background *threads;
     const catalog *models;
+    adapter_checks *checks;
     int64_t created;
     const atomic_int *context;
     bool running;
@@ -36,6 +37,7 @@ static void run(task *t)
 {
     model_list *l = (model_list *)t;
     l->names = catalog_list(l->models, &l->n_names);
+    l->n_names = adapter_checks_filter(l->checks, l->names, l->n_names);
     api_write_models(&l->json, catalog_base(l->models), true, l->names, l->n_names, l->created, atomic_load(l->context));
 }
 
@@ -103,7 +105,7 @@ static void drop(task *t)
     (void)t;
 }
 
-model_list *model_list_new(background *threads, const catalog *models, int64_t created, const atomic_int *context)
+model_list *model_list_new(background *threads, const catalog *models, adapter_checks *checks, int64_t created, const atomic_int *context)
 {
     model_list *l = XNEW(model_list);
     l->t.turn.size = SIZE;
@@ -112,6 +114,7 @@ model_list *model_list_new(background *threads, const catalog *models, int64_t c
     l->t.drop = drop;
     l->threads = threads;
     l->models = models;
+    l->checks = checks;
     l->created = created;
     l->context = context;
     TAILQ_INIT(&l->now);
@@ -125,6 +128,12 @@ void model_list_free(model_list *l)
         return;
     clear(l);
     free(l);
+}
+
+void model_list_look(model_list *l)
+{
+    if (!l->running)
+        start(l);
 }
 
 model_asker *model_list_ask(model_list *l, model_view *seen, void (*tell_it)(void *ctx, const buf *json), void *ctx)

@@ -11,6 +11,7 @@
 
 #define MAX_JSON ((size_t)64 << 20)     /* bytes of memory that a body may take when it is read */
 #define TRIM_AFTER ((size_t)1 << 20)    /* bytes of a body after which memory goes back to the system */
+#define LONG_SIZE ((size_t)2 << 20)     /* what a body counts as that takes long, beside its own size */
 #define VERSION_PIECE ((size_t)4 << 20) /* bytes of an adapter's files that are read before it is somebody else's turn */
 
 #define CONTEXT_IS "This model's maximum context length is %d tokens, for prompt and output together. However, "       /* by which clients know it */
@@ -20,6 +21,7 @@ typedef struct {
     const prepare_tools *tools;
     const atomic_bool *stop;    /* NULL: never */
     int context;
+    bool soon;                  /* others wait for it: what takes long is left for later */
 } preparing;
 
 /* Whether the output may begin with reasoning: the template knows of it, and the prompt may end within it. A grammar is one of the
@@ -60,10 +62,11 @@ static int chat_text(const prepare_tools *w, api_request *r, buf *out, text_span
 
 /* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. own: of a
  * conversation, where special tokens may stand; NULL: of a prompt, which may have them anywhere. */
-static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, const char *field, ids *out, api_error *e)
+static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, bool add_special, const char *field, ids *out,
+                  api_error *e)
 {
     const encode_limits l = {.max_ids = 2 * (size_t)w->context, .stop = w->stop, .own = own};
-    int rc = tokenizer_encode_within(w->tools->t, text, n, !own, &l, out, &e->what);
+    int rc = tokenizer_encode_within(w->tools->t, text, n, add_special, &l, out, &e->what);
     if (rc > 0)
         return api_error_set(e, 400, field, "context_length_exceeded",
                              CONTEXT_IS "your prompt has more than %zu tokens", w->context, l.max_ids);
@@ -78,17 +81,17 @@ static int chat_tokens(const preparing *w, api_request *r, ids *out, api_error *
     if (rc)
         api_error_bad(e, r->tool_choice == CHOICE_AUTO && r->parts.tools == TOOLS_NONE ? "tools" : "messages");
     if (rc == 0)
-        rc = encode(w, text.data, text.len, &own, "messages", out, e);
+        rc = encode(w, text.data, text.len, &own, r->add_special, "messages", out, e);
     text_spans_free(&own);
     buf_free(&text);
     return rc;
 }
 
-static int prompt_tokens(const preparing *w, const api_prompt *p, ids *out, api_error *e)
+static int prompt_tokens(const preparing *w, const api_request *r, const api_prompt *p, ids *out, api_error *e)
 {
     for (size_t i = 0; i < p->n_ids; i++)
         ids_add(out, p->id[i]);
-    return p->text ? encode(w, p->text, p->n, NULL, "prompt", out, e) : 0;
+    return p->text ? encode(w, p->text, p->n, NULL, r->add_special, "prompt", out, e) : 0;
 }
 
 /* What was given, or what the given tokens stand for. */
@@ -110,18 +113,27 @@ static void drop_beginning(const preparing *w, const api_request *r, ids *x)
     x->n = keep;
 }
 
+static int check_ids(const preparing *w, const char *field, const ids *x, api_error *e)
+{
+    for (size_t i = 0; i < x->n; i++)
+        if (x->items[i] >= w->tools->vocab)
+            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->tools->vocab);
+    return 0;
+}
+
 /* Prompts the engine would refuse are refused here, with the field's name. */
 static int check_tokens(const preparing *w, const api_request *r, const ids *x, api_error *e)
 {
     const char *field = r->chat ? "messages" : "prompt";
+    if (r->only_prompt)
+        return check_ids(w, "tokens", x, e);
     if (x->n == 0)
         return api_error_set(e, 400, field, NULL, "the prompt is empty");
     if (x->n >= (size_t)w->context)
         return api_error_set(e, 400, field, "context_length_exceeded",
                              CONTEXT_IS "your prompt has %zu tokens, and there must be room for one more", w->context, x->n);
-    for (size_t i = 0; i < x->n; i++)
-        if (x->items[i] >= w->tools->vocab)
-            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->tools->vocab);
+    if (check_ids(w, field, x, e))
+        return -1;
     int room = w->context - (int)x->n;
     if (r->how.min_tokens > room)
         return api_error_set(e, 400, "min_tokens", NULL,
@@ -138,7 +150,7 @@ static int encode_all(const preparing *w, prepared *p, api_error *e)
     p->echo = XNEW_ARRAY(buf, (size_t)n);
     while (p->n_prompts < n) {
         ids *x = &p->prompt[p->n_prompts++];
-        if (r->chat ? chat_tokens(w, r, x, e) : prompt_tokens(w, &r->prompt[p->n_prompts - 1], x, e))
+        if (r->chat ? chat_tokens(w, r, x, e) : prompt_tokens(w, r, &r->prompt[p->n_prompts - 1], x, e))
             return -1;
         drop_beginning(w, r, x);
         if (check_tokens(w, r, x, e))
@@ -172,7 +184,9 @@ static int read_body(prepared *p, const preparing *w, const api_shape *shape, co
         json_decref(input);
         return -1;
     }
-    int rc = api_request_take(&p->asked, shape->chat, input, e);
+    bool chat = shape->write_prompt ? json_member(input, "messages") != NULL : shape->chat;
+    int rc = api_request_take(&p->asked, chat, input, w->tools->defaults, e);
+    p->asked.only_prompt = shape->write_prompt != NULL;
     if (rc)
         free(repeated);
     else
@@ -183,7 +197,8 @@ static int read_body(prepared *p, const preparing *w, const api_shape *shape, co
 /* Before templates or tokens are looked at: nothing of a model may show in how others are refused. */
 static int check_model(const api_request *r, const model_view *seen, api_error *e)
 {
-    return model_view_has(seen, r->model) ? 0 : api_error_no_model(e, r->model);
+    bool is_unnamed = r->only_prompt && !*r->model;
+    return (is_unnamed ? model_view_has_base(seen) : model_view_has(seen, r->model)) ? 0 : api_error_no_model(e, r->model);
 }
 
 static prepared *begin(const preparing *w, const model_view *seen, const api_shape *shape, const char *body, size_t n)
@@ -194,25 +209,37 @@ static prepared *begin(const preparing *w, const model_view *seen, const api_sha
     return p;
 }
 
+/* NULL: it would take long. */
 static prepared *go_on(const preparing *w, prepared *p)
 {
     const prepare_tools *tools = w->tools;
-    p->failed = p->failed || constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->stop, &p->error) || encode_all(w, p, &p->error);
+    int status = p->failed ? -1 : constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->soon, w->stop, &p->error);
+    if (status > 0) {
+        prepared_free(p);
+        return NULL;
+    }
+    p->failed = status || encode_all(w, p, &p->error);
     api_request_drop_input(&p->asked);
     return p;
 }
 
 prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
 {
-    const preparing w = {tools, stop, atomic_load(tools->context)};
+    const preparing w = {tools, stop, atomic_load(tools->context), false};
+    return go_on(&w, begin(&w, seen, shape, body, n));
+}
+
+prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
+{
+    const preparing w = {tools, stop, atomic_load(tools->context), true};
     return go_on(&w, begin(&w, seen, shape, body, n));
 }
 
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
-    const preparing w = {tools, NULL, atomic_load(tools->context)};
+    const preparing w = {tools, NULL, atomic_load(tools->context), true};
     prepared *p = begin(&w, seen, shape, body, n);
-    bool slow = !p->failed && (constrain_takes_long(&p->asked) || (shape->chat && templates_may_be_own(tools->chat, p->asked.model)));
+    bool slow = !p->failed && (constrain_takes_long(&p->asked) || (p->asked.chat && templates_may_be_own(tools->chat, p->asked.model)));
     if (!slow)
         return go_on(&w, p);
     prepared_free(p);
@@ -246,10 +273,11 @@ void prepared_free(prepared *p)
 struct prepare_job {
     task t;                     /* first */
     preparer *of;               /* borrowed */
+    bool takes_long;
     const api_shape *shape;
     model_view *seen;           /* kept; NULL: everything */
     charged_buf body;
-    prepared *result;
+    prepared *result;           /* NULL: there is none yet */
     version_reading *reading;   /* of one that finds a version; NULL: it has */
     void (*done)(void *ctx, prepared *result);
     void *ctx;
@@ -271,7 +299,9 @@ static void job_free(prepare_job *j)
 static void run_done(task *t)
 {
     prepare_job *j = (prepare_job *)t;
-    if (j->reading) {
+    if (!j->result)
+        t->turn.size = LONG_SIZE + j->body.bytes.len;
+    if (!j->result || j->reading) {
         background_start(j->of->threads, t);
         return;
     }
@@ -286,12 +316,16 @@ static void run_drop(task *t)
     job_free(j);
 }
 
-/* A document is many small pieces of memory, which the allocator would keep for this thread's next one. */
+/* At first only if it does not take long; then once more, in the line of those that do.
+ * A document is many small pieces of memory, which the allocator would keep for this thread's next one. */
 static void run_prepare(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     size_t n = j->body.bytes.len;
-    j->result = prepare(&j->of->tools, j->seen, j->shape, j->body.bytes.data, n, &t->abandoned);
+    j->result = (j->takes_long ? prepare : prepare_soon)(&j->of->tools, j->seen, j->shape, j->body.bytes.data, n, &t->abandoned);
+    j->takes_long = !j->result;
+    if (j->takes_long)
+        return;
     charged_buf_free(&j->body);
     if (n > TRIM_AFTER)
         malloc_trim(0);
@@ -302,6 +336,12 @@ static void run_find_version(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     err e;
+    if (adapter_checks_look(j->of->tools.checks, j->result->asked.model, &j->result->error.what) == CHECK_BAD) {
+        j->result->is_bad = true;
+        version_reading_free(j->reading);
+        j->reading = NULL;
+        return;
+    }
     int status = versions_read(j->reading, VERSION_PIECE, &j->result->version, &e);
     if (status > 0)
         return;                 /* goes on when others have had their turn */

@@ -7,6 +7,7 @@
 #define PUNICA_FRONTEND_PREPARE_H
 
 #include "base/budget.h"
+#include "frontend/adapter_checks.h"
 #include "frontend/api_request.h"
 #include "frontend/api_shape.h"
 #include "frontend/background.h"
@@ -21,9 +22,11 @@ typedef struct {
     const tokenizer *t;
     templates *chat;
     versions *adapters;
+    adapter_checks *checks;     /* may be NULL */
     grammar_checks *grammars;   /* may be NULL */
     const atomic_int *context;  /* tokens of prompt and output together; may change at any time */
     int vocab;                  /* ids are below */
+    const sampling_defaults *defaults;  /* of requests; NULL: OpenAI's */
 } prepare_tools;
 
 typedef struct {
@@ -34,6 +37,7 @@ typedef struct {
     buf *echo;                  /* [n_prompts] their texts, if these are to be echoed */
     int n_prompts;
     int context;                /* as it was then */
+    bool is_bad;                /* the adapter asked for cannot be served; error says why */
     bool has_version;           /* of the adapter asked for; false: not looked for, or its files cannot be read */
     digest version;
 } prepared;
@@ -41,6 +45,9 @@ typedef struct {
 /* Never NULL. seen: a model that is not in it fails as one that is not there, before anything is done with it. stop, unless NULL: it
  * fails soon after that has become true. */
 prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
+
+/* The same where others wait. NULL: it takes long, because of its grammar. */
+prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
 
 /* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. */
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n);

@@ -79,6 +79,16 @@ static int get_health(routes *r, http_exchange *x, const char *rest, buf *body, 
     return 200;
 }
 
+static int get_version(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
+{
+    (void)r;
+    (void)x;
+    (void)rest;
+    *type = JSON_TYPE;
+    buf_add_str(body, "{\"version\":\"" PUNICA_VERSION "\"}");
+    return 200;
+}
+
 /* Requests would be served: whoever spreads them over frontends may send some here. */
 static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
@@ -121,8 +131,13 @@ static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, c
     bool seen = readable && model_view_has(view_of(r, x), name.data);
     catalog_kind kind = seen ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
     int status = 200;
+    api_error bad;
     *type = JSON_TYPE;
-    if (kind == CATALOG_NOTHING) {
+    if (kind == CATALOG_ADAPTER && adapter_checks_look(r->calls.tools.checks, name.data, &bad.what) == CHECK_BAD) {
+        err why = bad.what;
+        api_error_set(&bad, status = 404, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", name.data, why.msg);
+        api_error_write(&bad, body);
+    } else if (kind == CATALOG_NOTHING) {
         api_error e;
         api_error_set(&e, status = 404, "model", "model_not_found", "there is no model \"%s\" here", readable ? name.data : "");
         api_error_write(&e, body);
@@ -240,6 +255,9 @@ static const struct route {
     {"/v1/messages/count_tokens", "POST", NULL, NULL, &shape_count_tokens, false},
     {list_route, "GET", NULL, ask_for_list, NULL, false},
     {"/v1/models/", "GET", get_model, NULL, NULL, false},
+    {"/tokenize", "POST", NULL, NULL, &shape_tokenize, false},
+    {"/detokenize", "POST", NULL, NULL, &shape_detokenize, false},
+    {"/version", "GET", get_version, NULL, NULL, true},
     {usage_route, "GET", NULL, ask_usage, NULL, false},
     {admin_route, NULL, NULL, ask_admin, NULL, false},
     {"/health", "GET", get_health, NULL, NULL, true},
@@ -325,36 +343,29 @@ static void refuse(routes *r, http_exchange *x, const struct route *to)
     send_error(r, x, to ? to->path : "other", &e);
 }
 
-/* Operators' pages show nothing of tenants; OPTIONS is what browsers ask before they show a key. */
+/* Operators' pages show nothing of tenants, and cost little; OPTIONS is what browsers ask before they show a key. */
 static bool may_ask(const routes *r, const http_head *h)
 {
+    const struct route *to = find_route(h->path);
     if (strcmp(h->method, "OPTIONS") == 0)
         return true;
     if (strncmp(h->path, "/admin/", 7) == 0)
         return is_admin(r, h);
-    if (strncmp(h->path, "/v1/", 4) != 0)
+    if (strncmp(h->path, "/v1/", 4) != 0 && !(to && to->shape))
         return true;
     return r->calls.accounts ? asker(r, h) != NULL : api_keys_open(&r->keys, h);
 }
 
 static const http_fault no_key = {401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
 
-static void send_fault(routes *r, http_exchange *x, const http_fault *why)
+/* The key has expired since the head came. */
+static void refuse_key(routes *r, http_exchange *x, const struct route *to)
 {
-    const http_head *h = http_exchange_head(x);
-    const struct route *to = h->text ? find_route(h->path) : NULL;
     api_error e;
-    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    api_error_set(&e, no_key.status, NULL, no_key.code, "%s", no_key.why);
     send_error(r, x, to ? to->path : "other", &e);
 }
 
-static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
-{
-    cors_add(&((routes *)ctx)->cors, x);
-    send_fault(ctx, x, why);
-}
-
-/* A key may have expired since the head came. */
 static void on_request(void *ctx, http_exchange *x)
 {
     routes *r = ctx;
@@ -365,7 +376,7 @@ static void on_request(void *ctx, http_exchange *x)
     if (options && (to || strcmp(h->path, "*") == 0))
         answer_options(r, x, to);
     else if (!may_ask(r, h))
-        send_fault(r, x, &no_key);
+        refuse_key(r, x, to);
     else if (!to || !takes(to, h->method))
         refuse(r, x, to);
     else if (to->get)
@@ -390,6 +401,16 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
     bool is_call = to && to->method && strcmp(to->method, "POST") == 0 && strcmp(h->method, "POST") == 0;
     return is_call ? r->max_body : MAX_OTHER_BODY;
+}
+
+static void on_fault(void *ctx, http_exchange *x, const http_fault *why)
+{
+    const http_head *h = http_exchange_head(x);
+    const struct route *to = h->text ? find_route(h->path) : NULL;
+    api_error e;
+    cors_add(&((routes *)ctx)->cors, x);
+    api_error_set(&e, why->status, NULL, why->code, "%s", why->why);
+    send_error(ctx, x, to ? to->path : "other", &e);
 }
 
 http_events routes_events(routes *r)

@@ -280,7 +280,7 @@ static json_t *item_json(const response *r, int i, bool whole)
 
 static json_t *usage_json(const api_usage *u)
 {
-    return json_pack("{s:I, s:{s:i}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->prompt, "input_tokens_details", "cached_tokens", 0,
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->prompt, "input_tokens_details", "cached_tokens", (json_int_t)u->cached,
                      "output_tokens", (json_int_t)u->completion, "output_tokens_details", "reasoning_tokens", (json_int_t)u->reasoning,
                      "total_tokens", (json_int_t)(u->prompt + u->completion));
 }

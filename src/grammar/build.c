@@ -47,7 +47,8 @@ void build_fail(build *b, const char *fmt, ...)
 
 void build_look(build *b)
 {
-    if (b->steps_left < 0)
+    b->took_too_long = b->steps_left < 0;
+    if (b->took_too_long)
         build_fail(b, "it is too large: compiling it takes too long");
     if (b->stop && atomic_load(b->stop))
         build_fail(b, "nobody waits for it any more");

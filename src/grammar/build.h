@@ -7,6 +7,7 @@
 
 #include <setjmp.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/arena.h"
@@ -17,6 +18,7 @@ typedef struct {
     arena memory;
     long steps_left, look_at;   /* when so many are left, it looks whether it is to stop */
     const atomic_bool *stop;    /* NULL: never */
+    bool took_too_long;
     int depth;                  /* of what is read now: schemas in schemas, groups in groups */
     json_t *document;           /* what is read, where it is JSON */
     json_t *made;               /* a list of further values, freed with it */

@@ -14,7 +14,8 @@
 #include "grammar/rules.h"
 #include "grammar/schema.h"
 
-#define MAX_STEPS 30000000      /* about a second */
+#define MAX_STEPS 10000000      /* some 300 ms */
+#define FEW_STEPS 1000000
 #define MAX_MEMORY (256u << 20)
 
 static const expr *read_choices(build *b, const char *text, size_t n)
@@ -188,11 +189,11 @@ static grammar *make_network(rules *r, int root)
     return pack(&w, rank, root);
 }
 
-grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e)
+static grammar *compile_within(long steps, grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, bool *took_too_long, err *e)
 {
     build *b = XNEW(build);
     grammar *volatile g = NULL;
-    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = MAX_STEPS, .look_at = MAX_STEPS, .stop = stop, .e = e};
+    *b = (build){.memory = {.limit = MAX_MEMORY}, .steps_left = steps, .look_at = steps, .stop = stop, .e = e};
     if (n > GRAMMAR_MAX_TEXT) {
         err_set(e, "it has %zu bytes; %u are the most", n, GRAMMAR_MAX_TEXT);
     } else if (setjmp(b->failed) == 0) {
@@ -202,11 +203,23 @@ grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const at
         int root = rules_add(r, "the grammar", is);
         g = make_network(r, root);
     }
+    *took_too_long = b->took_too_long;
     json_decref(b->document);
     json_decref(b->made);
     arena_free(&b->memory);
     free(b);
     return g;
+}
+
+grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e)
+{
+    bool took_too_long;
+    return compile_within(MAX_STEPS, kind, text, n, stop, &took_too_long, e);
+}
+
+grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e)
+{
+    return compile_within(FEW_STEPS, kind, text, n, NULL, takes_long, e);
 }
 
 size_t grammar_bytes(const grammar *g)

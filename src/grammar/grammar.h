@@ -45,6 +45,9 @@ typedef struct {
 /* NULL with e set when the text is wrong, asks for something that is not served (e names it), matches nothing, or is too
  * large. stop, unless NULL: it fails soon after that has become true. */
 grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e);
+
+/* The same where others wait: NULL with *takes_long set when it takes longer than most do, some 30 ms. */
+grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e);
 size_t grammar_bytes(const grammar *g);         /* of memory */
 void grammar_free(grammar *g);
 

@@ -36,6 +36,7 @@ struct adapter {
     unsigned char *bytes;           /* of the weights' file: read, not mapped, since others may change it; NULL: borrowed */
     safetensors *weights;
     model_config base;              /* its shape; layer_slides is not set */
+    bool headers_only;              /* the weights have not been read */
     int n_layers;
     pair (*site)[3];                /* [n_layers * N_SITES] as the model numbers them */
 };
@@ -247,7 +248,7 @@ static int bind_weights(adapter *a, const peft_config *c, const model_config *ba
     for (int i = 0; i < safetensors_count(a->weights); i++)
         if (file_tensor(a, safetensors_at(a->weights, i), e))
             return -1;
-    if (check_modules(a, c, base, e) || check_finite(a, e))
+    if (check_modules(a, c, base, e) || (!a->headers_only && check_finite(a, e)))
         return -1;
     describe_all(a);
     return a->info.n_projections ? 0 : err_set(e, "\"target_modules\" match none of the base's projections");
@@ -266,8 +267,9 @@ static int open_parts(adapter *a, const char *config, size_t n_config, const voi
     a->info.rslora = peft_config_rslora(c);
     a->weights = safetensors_open_memory(weights, n_weights, "adapter_model.safetensors", e);
     if (a->weights && bind_weights(a, c, base, e) == 0) {
-        digest d;
-        digest_of_parts(&d, (const digest_part[]){{config, n_config}, {weights, n_weights}}, 2);
+        digest d = {{0}};
+        if (!a->headers_only)
+            digest_of_parts(&d, (const digest_part[]){{config, n_config}, {weights, n_weights}}, 2);
         digest_to_hex(&d, a->info.digest);
         status = 0;
     }
@@ -300,6 +302,20 @@ static size_t largest_file(const model_config *base)
     return MAX_HEADER + n * (size_t)base->n_layers * LORA_MAX_RANK * sizeof(float);
 }
 
+/* Where a file's header ends is in its first 8 bytes. Of weights nothing is read where headers are all that is wanted. */
+static unsigned char *load_weights(const adapter *a, const char *path, const model_config *base, size_t *n_bytes, err *e)
+{
+    unsigned char *first = a->headers_only ? file_load_head(path, 8, largest_file(base), n_bytes, e) : NULL;
+    uint64_t n = 0;
+    if (!a->headers_only)
+        return file_load(path, largest_file(base), n_bytes, e);
+    if (!first)
+        return NULL;
+    memcpy(&n, first, *n_bytes < 8 ? *n_bytes : 8);
+    free(first);
+    return file_load_head(path, n < MAX_HEADER ? (size_t)n + 8 : 8, largest_file(base), n_bytes, e);
+}
+
 static int open_files(adapter *a, const char *dir, const model_config *base, err *e)
 {
     char *config_path = path_join(dir, "adapter_config.json"), *path = path_join(dir, "adapter_model.safetensors");
@@ -313,7 +329,7 @@ static int open_files(adapter *a, const char *dir, const model_config *base, err
         ;
     else if (!file_exists(path) && file_exists(pickled))
         err_set(e, "%s: adapter_model.bin is not read; save the adapter as safetensors", dir);
-    else if ((a->bytes = file_load(path, largest_file(base), &n_bytes, e))) {
+    else if ((a->bytes = load_weights(a, path, base, &n_bytes, e))) {
         status = open_parts(a, config.data ? config.data : "", config.len, a->bytes, n_bytes, base, e);
         if (status)
             err_wrap(e, "%s", dir);
@@ -332,6 +348,15 @@ adapter *adapter_open(const char *dir, const model_config *base, err *e)
         return a;
     adapter_close(a);
     return NULL;
+}
+
+int adapter_check_headers(const char *dir, const model_config *base, err *e)
+{
+    adapter *a = XNEW(adapter);
+    a->headers_only = true;
+    int status = open_files(a, dir, base, e);
+    adapter_close(a);
+    return status;
 }
 
 void adapter_close(adapter *a)

@@ -33,6 +33,9 @@ typedef struct {
 adapter *adapter_open(const char *dir, const model_config *base, err *e);
 void adapter_close(adapter *a);
 
+/* The same check of the files' headers alone: all but whether the weights are finite. -1 with e set. */
+int adapter_check_headers(const char *dir, const model_config *base, err *e);
+
 /* The same from the contents of the two files, weights 8-byte aligned and borrowed until the adapter
  * is closed; name stands for the directory in messages. */
 adapter *adapter_open_memory(const char *name, const char *config, size_t n_config, const void *weights,

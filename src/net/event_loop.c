@@ -71,6 +71,18 @@ static void free_timer(loop_timer *t)
     free(t);
 }
 
+/* libevent runs an event that is made active from within a callback before it polls or looks at timers: one connection that always has
+ * something to do would stop everybody else. So it looks again after a few. */
+static struct event_base *new_events(void)
+{
+    enum { CALLBACKS_AT_ONCE = 16 };
+    struct event_config *c = event_config_new();
+    CHECK(c && event_config_set_max_dispatch_interval(c, NULL, CALLBACKS_AT_ONCE, 0) == 0);
+    struct event_base *events = event_base_new_with_config(c);
+    event_config_free(c);
+    return events;
+}
+
 event_loop *event_loop_new(void)
 {
     static const loop_ops ops = {.now = now, .wall = wall, .random = get_random, .timer_new = timer_new, .timer_set = set_timer,
@@ -79,7 +91,7 @@ event_loop *event_loop_new(void)
     signal(SIGPIPE, SIG_IGN);   /* a peer that is gone must be an error of write(), not the end of the process */
     signal(SIGXFSZ, SIG_IGN);   /* likewise a file that may not grow */
     event_loop *l = XNEW(event_loop);
-    *l = (event_loop){.base.ops = &ops, .events = event_base_new()};
+    *l = (event_loop){.base.ops = &ops, .events = new_events()};
     CHECK(l->events);
     return l;
 }

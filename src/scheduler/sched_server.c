@@ -206,6 +206,7 @@ static void put_tokens(sched_server *v, const command *c)
     out.n_tokens = (size_t)t->n;
     out.tokens = (uint32_t *)t->token;
     out.logprobs = (ProtobufCBinaryData){t->extra_bytes, (uint8_t *)t->extra};
+    out.cached = t->cached;
     add_part(v, v->frontends.at[c->frontend], RESULTS_TOKENS, &out.base);
 }
 
@@ -479,7 +480,7 @@ static void take_drain(peer *p)
 static report_tokens tokens_of(const Tokens *t)
 {
     return (report_tokens){.id = t->id, .attempt = t->attempt, .index = int_of(t->index), .n = (int)t->n_tokens,
-                           .token = (const int *)t->tokens, .extra = t->logprobs.data, .extra_bytes = t->logprobs.len};
+                           .token = (const int *)t->tokens, .extra = t->logprobs.data, .extra_bytes = t->logprobs.len, .cached = t->cached};
 }
 
 static report_end end_of(const End *e)

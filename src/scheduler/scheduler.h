@@ -75,6 +75,7 @@ typedef struct {
     const int *token;           /* [n] */
     const void *extra;          /* logprobs, handed on unread */
     size_t extra_bytes;
+    uint32_t cached;            /* tokens of the prompt that did not have to be computed, handed on unread */
 } report_tokens;
 
 typedef struct { uint64_t id; uint32_t attempt; outcome why; const char *message; } report_end;

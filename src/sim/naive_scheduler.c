@@ -468,7 +468,7 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
                          .serial = ++s->n_submitted};
     memcpy(r->token, w->token, (size_t)w->n_tokens * sizeof *r->token);
     snprintf(r->adapter, sizeof r->adapter, "%s", w->adapter ? w->adapter : "");
-    if (r->n_tokens - r->n_prompt < r->max_tokens && naive_is_hopeless(s, r)) {
+    if (naive_told(r) < r->n_to_score + r->max_tokens && naive_is_hopeless(s, r)) {
         naive_end(s, r, END_TOO_LARGE);
         return;
     }

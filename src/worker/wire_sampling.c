@@ -59,6 +59,7 @@ static int read_rules(wire_sampling *out, const Sampling *s, err *e)
     r->bias = copy_of(s->bias, s->n_bias, sizeof *r->bias);
     r->n_allowed = (int)s->n_allowed_ids;
     r->allowed = copy_of(s->allowed_ids, s->n_allowed_ids, sizeof *r->allowed);
+    out->cache_salt = xstrdup(s->cache_salt);
     out->kind = (grammar_kind)s->grammar_kind;
     out->n_grammar = s->grammar.len;
     out->grammar = copy_of(s->grammar.data, s->grammar.len, 1);
@@ -69,6 +70,7 @@ void wire_sampling_deinit(wire_sampling *s)
 {
     token_rules_deinit(&s->rules);
     free(s->grammar);
+    free(s->cache_salt);
     *s = (wire_sampling){0};
 }
 

@@ -14,6 +14,7 @@ typedef struct {
     grammar_kind kind;
     char *grammar;              /* [n_grammar] its text */
     size_t n_grammar;
+    char *cache_salt;
 } wire_sampling;
 
 /* A packed Sampling; max_tokens travels beside it. -1 with e set when it is none, or a value is out of range; out then

@@ -119,6 +119,7 @@ static void report_tokens(worker *w, work *j, const event *ev, int n)
     Tokens t = TOKENS__INIT;
     t.id = j->id;
     t.attempt = j->attempt;
+    t.cached = j->n_told == 0 ? (uint32_t)ev->n_cached : 0;
     t.index = (uint32_t)j->n_told;
     t.n_tokens = (size_t)n;
     t.tokens = w->token;
@@ -150,7 +151,8 @@ static int add_with(worker *w, const Request *r, const wire_sampling *how, err *
 {
     adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
     engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? w->key.data : NULL,
-                        .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt, .n_scored = (int)r->n_scored, .how = how->how,
+                        .cache_salt = how->cache_salt, .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt,
+                        .n_scored = (int)r->n_scored, .how = how->how,
                         .rules = how->rules};
     return engine_add(w->g, &q, e);
 }

@@ -85,6 +85,7 @@ static int open_all(worker_process *p, err *e)
     g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
+    g.no_prefix_cache = o->no_prefix_cache;
     g.now = clock_now;
     p->g = engine_new(p->m, &g, e);
     if (!p->g)

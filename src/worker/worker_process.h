@@ -4,6 +4,8 @@
 #ifndef PUNICA_WORKER_WORKER_PROCESS_H
 #define PUNICA_WORKER_WORKER_PROCESS_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 typedef struct {
@@ -15,6 +17,7 @@ typedef struct {
     int n_adapters;
     int max_batch;
     int threads, kv_pages, n_adapter_slots;     /* 0: as the engine likes */
+    bool no_prefix_cache;
     double memory_share;                /* the same */
     int max_len;                        /* tokens of a request; 0: as many as the model allows and the KvCache holds */
     int gpu;                            /* its number at its runner */

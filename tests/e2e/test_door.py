@@ -462,6 +462,33 @@ def test_bodies_do_not_end_what_runs(serve):
     wait_for(lambda: server.metric("punica_request_memory_bytes") == 0, "it is given back")
 
 
+def test_long_grammars_do_not_hold_up_short_ones(serve):
+    """Forty of a few bytes that take as long to compile as any may: neither bodies nor grammars of others wait for them."""
+    server = serve()
+    waiting = [dial(server) for _ in range(40)]
+    for i, connection in enumerate(waiting):
+        connection.sendall(post(request(guided_regex=f".*a.{{{100 + i}}}x")))
+    start = time.monotonic()
+    assert small_latency(server) < 15                   # it was 60 s and more
+    assert raw(server.address, "POST", "/v1/completions", json.dumps(request(guided_regex="[a-z]{3}")))[0] == 200
+    assert time.monotonic() - start < 20
+    error = error_of(read_answer(waiting[0]))[1]
+    assert error["param"] == "guided_regex" and "too large" in error["message"]
+    for connection in waiting:
+        connection.close()
+    wait_for(lambda: server.metric("punica_live_calls") == 0, "those that nobody waits for are dropped")
+
+
+def read_answer(connection):
+    """Of an answer with a length."""
+    text = b""
+    while b"\r\n\r\n" not in text or len(text.partition(b"\r\n\r\n")[2]) < int(re.search(rb"Content-Length: (\d+)", text)[1]):
+        part = connection.recv(65536)
+        assert part, text
+        text += part
+    return text
+
+
 def test_many_adapters(serve, tmp_path):
     """Listing thousands of adapters holds nobody up."""
     for i in range(20000):

@@ -9,6 +9,7 @@ import urllib.request
 import pytest
 
 from cluster import Cluster
+from conftest import FAMILIES, Golden
 from serving import Server
 from test_cluster_parts import Streams, half_way
 
@@ -36,13 +37,15 @@ def test_split_models_make_the_same_tokens(golden, generate):
             assert a == pytest.approx(b, abs=1e-4), tp
 
 
-@pytest.mark.parametrize("options", [["--tp", 2], ["--kv", "fp8"], ["--tp", 2, "--kv", "fp8", "--weights", "fp8"]],
-                         ids=["split", "kv-fp8", "split-and-fp8"])
-def test_company_does_not_matter(one_golden, generate, options):
-    requests = requests_of(one_golden)
-    alone = generate(one_golden, requests, "--ignore-eos", "--max-batch", 1, "--threads", 1, *options)
+@pytest.mark.parametrize("family, options", [("llama2", ["--tp", 2]), ("llama2", ["--kv", "fp8"]), ("llama3", ["--tp", 4]),
+                                             ("qwen3", ["--tp", 2, "--kv", "fp8", "--weights", "fp8"])],
+                         ids=["split", "kv-fp8", "split-in-4", "split-and-fp8"])
+def test_company_does_not_matter(generate, family, options):
+    model = Golden(next(f for f in FAMILIES if f.name == family))
+    requests = requests_of(model)
+    alone = generate(model, requests, "--ignore-eos", "--max-batch", 1, "--threads", 1, *options)
     for how in (["--max-batch", 32], ["--max-batch", 5, "--threads", 2], ["--max-batch", 8, "--kv-pages", 12]):
-        together = generate(one_golden, requests, "--ignore-eos", *how, *options)
+        together = generate(model, requests, "--ignore-eos", *how, *options)
         assert [(r["token_ids"], r["logprobs"]) for r in together] == [(r["token_ids"], r["logprobs"]) for r in alone], how
 
 
@@ -83,6 +86,19 @@ def test_a_killed_worker_of_a_split_model(tmp_path_factory):
         finally:
             c.close()
     assert made[0] == made[1]
+
+
+def test_gpus_of_a_runner_make_up_workers(tmp_path_factory):
+    """Eight GPUs and --tp 4 are two workers, whether there are such GPUs here or not."""
+    c = Cluster(tmp_path_factory.mktemp("groups"))
+    try:
+        c.scheduler()
+        runner = c.runner("--device", "cuda:0-7", "--tp", 4)
+        runner.wait_log(r"worker 0 (is ready )?on .*cuda:0")
+        runner.wait_log(r"worker 1 (is ready )?on .*cuda:4")
+        assert "worker 2" not in runner.log()
+    finally:
+        c.close()
 
 
 def test_metrics_say_what_a_worker_is():

@@ -60,7 +60,7 @@ class Client:
     def ask(self, model, path="/v1/completions", **how):
         """(status, headers, answer)"""
         body = {"model": model, "temperature": 0, "max_tokens": 8, **how}
-        if "chat" not in path:
+        if path == "/v1/completions":
             body.setdefault("prompt", SENTENCE)
         status, headers, answer = raw(self.address, "POST", path, json.dumps(body), self.headers)
         return status, headers, json.loads(answer)
@@ -126,10 +126,12 @@ def test_sees_its_own(server, store):
     soon(lambda: a.get("/v1/models")[0] == b.get("/v1/models")[0] == 200, "the keys are known")
     assert a.models() == ["sentiment", "sql"] and b.models() == ["demo", "redact", "rot13"]
     assert a.ask("sql")[0] == 200 and b.ask("rot13")[0] == 200 and b.ask("demo")[0] == 200
+    user = [{"role": "user", "content": "x"}]
     for client, hidden in ((a, "rot13"), (a, "demo"), (b, "sql"), (a, "../sql"), (a, "sql/"), (a, "")):
-        for asked in ({"path": "/v1/completions"}, {"path": "/v1/completions", "prompt": "x" * 20000},
-                      {"path": "/v1/chat/completions", "messages": [{"role": "user", "content": "x"}]},
-                      {"path": "/v1/chat/completions", "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}):
+        for asked in ({"path": "/v1/completions"}, {"path": "/v1/responses", "input": "x"}, {"path": "/v1/messages", "messages": user},
+                      {"path": "/v1/messages/count_tokens", "messages": user}, {"path": "/v1/completions", "prompt": "x" * 20000},
+                      {"path": "/v1/chat/completions", "messages": user},
+                      {"path": "/v1/chat/completions", "messages": user, "tools": [{"type": "function", "function": {"name": "f"}}]}):
             missing, there = client.ask("nobody", **asked), client.ask(hidden, **asked)
             assert missing[0] == there[0] == 404
             assert json.dumps(missing[2]).replace("nobody", hidden) == json.dumps(there[2])
@@ -242,6 +244,14 @@ def test_usage_to_the_token(server, store):
         assert status == 200
         return f"usage-{i % 2}", model, len(answer["choices"]), answer["usage"]
 
+    def another(path, **how):
+        """In the words of other APIs."""
+        status, _, answer = clients[1].ask("sql", path, **how)
+        assert status == 200, answer
+        add("usage-1", "sql", 1, {"prompt_tokens": answer["usage"]["input_tokens"], "completion_tokens": answer["usage"]["output_tokens"]})
+
+    another("/v1/messages", messages=[{"role": "user", "content": SENTENCE}])
+    another("/v1/responses", input=SENTENCE)
     with ThreadPoolExecutor(8) as pool:
         for result in pool.map(one, range(30)):
             add(*result)
@@ -362,6 +372,7 @@ def test_full_disk(store, admin_key):
     own = Store(store.url + "-full")
     key = own.tenant("full", adapters=["sql"])
     server = Server("--store", own.url)
+    assert "tenants   1\n" in server.banner and "Bearer $KEY" in server.banner
     client = Client(server.address, key)
     assert client.ask("sql", max_tokens=3, ignore_eos=True)[0] == 200
     soon(lambda: own.usage() == {("full", "sql"): (1, 44, 3)}, "it is written")

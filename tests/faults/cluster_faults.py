@@ -2,7 +2,8 @@
 """Faults in a cluster of real processes: 1 scheduler, 2 frontends, 4 runners with the demo model on loopback, 64 streams
 at once over the base and all adapters. Processes are killed, stopped, slowed down and hung, links are cut, stalled and
 garbled by a proxy, in random order and without waiting for calm between two faults, and some requests kill every worker that runs them; every stream must end with exactly the text that
-`punica generate` makes of its prompt and seed, and those requests, and nobody else, as killers.
+`punica generate` makes of its prompt and seed, and those requests, and nobody else, as killers. The frontends share a store, and
+the clients of each are a tenant of their own: what it used is in the end what its clients count, to the token.
 
     PUNICA_BIN=build/punica build/venv/bin/python tests/faults/cluster_faults.py [--faults N] [--killers N] [--seed N] [--stop SECONDS]
 
@@ -25,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
-from cluster import DEMO, Cluster, deadly_environment       # noqa: E402
+from cluster import DEMO, Cluster, deadly_environment, wait_for       # noqa: E402
 from conftest import PROGRAM                # noqa: E402
 from proxy import Proxy                     # noqa: E402
 
@@ -38,6 +39,7 @@ SENTENCES = ["On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros 
 SANITIZED = b"__asan_init" in PROGRAM.read_bytes()
 HANG_S = 10 if SANITIZED else 4             # a worker silent for so long is killed by its runner
 STUCK_S = 300 if SANITIZED else 120         # no stream is without a token for so long
+WRITTEN_S = 5 if SANITIZED else 2           # what is older than this is in the store, also on a busy machine
 DEADLY = [1001, 1003, 1007, 1013, 1019]     # tokens of which workers die
 
 
@@ -72,6 +74,45 @@ def add_stops(requests, expected):
         expected[i] = (text[:text.index(stop)], logprobs)
 
 
+class Tenants:
+    """A store, with a tenant for every frontend that is started."""
+
+    def __init__(self, folder):
+        self.store, self.n = folder / "store.db", 0
+
+    def run(self, *args):
+        done = subprocess.run([PROGRAM, "tenant", *args, "--store", self.store], stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout
+
+    def frontend(self, cluster, **how):
+        name = f"clients-{self.n}"
+        self.n += 1
+        self.run("add", name, "--base", "yes", "--in-flight", "1000", "--tokens-per-minute", "1000000000")
+        self.run("grant", name, "*")
+        key = self.run("key", "add", name, "main").strip()
+        process = cluster.frontend("--store", self.store, **how)
+        process.tenant, process.key = name, key
+        return process
+
+    def used(self, name):
+        rows = [json.loads(line) for line in self.run("usage", name, "--json").splitlines()]
+        return sum(row["prompt_tokens"] + row["completion_tokens"] for row in rows)
+
+    def check(self, streams):
+        """Of frontends that live exactly; of one that was killed all but the last moments, and no more than there can have been."""
+        alive = [role.process.tenant for role in streams.frontends]
+        for name in alive:
+            wait_for(lambda: self.used(name) == streams.used[name], f"{name} has {self.used(name)}, its clients count {streams.used[name]}", 20)
+        for name in set(streams.used) - set(alive):
+            last = streams.ends[name][-1][0] - WRITTEN_S
+            least, most = sum(n for at, n in streams.ends[name] if at < last), streams.used[name] + streams.unsure[name]
+            assert least <= self.used(name) <= most, (name, least, self.used(name), most)
+
+
+def request(frontend, body):
+    return b"POST /v1/completions HTTP/1.0\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s" % (frontend.key.encode(), len(body), body)
+
+
 class Excused(Exception):
     """The stream's frontend was killed."""
 
@@ -82,12 +123,15 @@ class Streams:
     def __init__(self, requests, expected, frontends):
         self.requests, self.expected, self.frontends = requests, expected, frontends
         self.ended = self.excused = self.tokens = self.killers = 0
+        self.used = Counter()           # tokens by tenant, of streams that ended
+        self.ends = {}                  # when, and how many, of each
+        self.unsure = Counter()         # the most that there may be beside these
         self.heard = [time.monotonic()] * len(requests)     # when each last got a token
         self.closing = False
 
     async def read(self, reader, i):
-        """The text and the logprobs of a stream until its [DONE]."""
-        text, logprobs = "", []
+        """The text and the logprobs of a stream until its [DONE], and how many tokens it says it has."""
+        text, logprobs, usage = "", [], None
         head = await reader.readuntil(b"\r\n\r\n")
         assert b" 200 " in head.split(b"\r\n")[0], (self.requests[i], head, await reader.read(2000))
         while True:
@@ -95,10 +139,13 @@ class Streams:
                 line = await reader.readline()
             assert line, f"the stream ended in the middle: {text!r}"
             if line.startswith(b"data: [DONE]"):
-                return text, logprobs
+                return text, logprobs, usage["total_tokens"]
             if line.startswith(b"data: "):
                 event = json.loads(line[6:])
                 assert "error" not in event, event
+                usage = event["usage"]
+                if usage:
+                    continue
                 choice = event["choices"][0]
                 text += choice["text"]
                 logprobs += choice["logprobs"]["token_logprobs"] if choice["logprobs"] else []
@@ -106,14 +153,20 @@ class Streams:
                 self.heard[i] = time.monotonic()
 
     async def one(self, i, frontend):
-        body = json.dumps({**self.requests[i], "stream": True}).encode()
+        body = json.dumps({**self.requests[i], "stream": True, "stream_options": {"include_usage": True}}).encode()
         started = frontend.process
+        most = 100 + self.requests[i]["max_tokens"]
+        self.unsure[started.tenant] += most
         try:
             host, port = started.http.split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
-                writer.write(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-                return await self.read(reader, i)
+                writer.write(request(started, body))
+                text, logprobs, n_tokens = await self.read(reader, i)
+                self.used[started.tenant] += n_tokens
+                self.ends.setdefault(started.tenant, []).append((time.monotonic(), n_tokens))
+                self.unsure[started.tenant] -= most
+                return text, logprobs
             finally:
                 writer.close()
         except (OSError, EOFError, AssertionError):
@@ -129,7 +182,7 @@ class Streams:
             try:
                 host, port = frontend.http.split(":")
                 reader, writer = await asyncio.open_connection(host, int(port))
-                writer.write(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                writer.write(request(frontend, body))
                 answer = await reader.read()
                 writer.close()
             except OSError:
@@ -258,9 +311,10 @@ async def run(options, folder):
     cluster.reach = proxy.address
     deadly = deadly_environment(DEADLY, folder)
     runners = [Role(lambda: cluster.runner("--hang-seconds", HANG_S, env=deadly)) for _ in range(N_RUNNERS)]
-    frontends = [Role(cluster.frontend) for _ in range(N_FRONTENDS)]
+    tenants = Tenants(folder)
+    frontends = [Role(lambda: tenants.frontend(cluster)) for _ in range(N_FRONTENDS)]
     for role in frontends:
-        role.start = lambda listen=role.process.http: cluster.frontend(listen=listen)
+        role.start = lambda listen=role.process.http: tenants.frontend(cluster, listen=listen)
     await asyncio.to_thread(cluster.wait_gpus, N_RUNNERS)
     streams = Streams(requests, expected, frontends)
     faults = Faults(rng, scheduler, runners, frontends, proxy, options.stop)
@@ -282,6 +336,7 @@ async def run(options, folder):
         streams.closing = True
         await asyncio.gather(*tasks, *faults.beside)
         took = time.monotonic() - started
+        await asyncio.to_thread(tenants.check, streams)
     finally:
         for task in tasks + killers + faults.beside:
             task.cancel()
@@ -306,12 +361,12 @@ def main():
             done, streams, took = asyncio.run(run(options, Path(folder)))
         except BaseException as problem:
             print(f"== {type(problem).__name__}: {problem}")
-            for log in sorted(Path(folder).iterdir()):
+            for log in sorted(Path(folder).glob("*.log")):
                 print(f"== {log.name}\n{log.read_text(errors='replace')[-3000:]}")
             raise
     what = ", ".join(f"{n} {kind}" for kind, n in sorted(done.items()))
     print(f"{sum(done.values())} faults ({what}) in {took:.0f} s: {streams.ended} streams, {streams.tokens} pieces, all as without"
-          f" faults; {streams.excused} on killed frontends; {streams.killers} killers")
+          f" faults; {streams.excused} on killed frontends; {streams.killers} killers; usage is {sum(streams.used.values())} tokens, as the clients count")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/group.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -32,7 +33,7 @@ typedef struct {
     json_t *doc;
     int n, n_rows;              /* cases, and tokens of them all */
     golden_case *at;            /* [n] */
-    kv_cache kv;
+    kv_cache kv[MAX_RANKS];     /* of each device */
     kv_pool *pool;
 } golden_set;
 
@@ -78,10 +79,10 @@ static inline golden_case golden_read_case(const golden_set *g, const json_t *do
 static inline void golden_make_kv(golden_set *g)
 {
     err e;
-    g->kv = forward_kv(g->m, golden_kv, 1024, 16);
-    if (forward_kv_alloc(g->m, &g->kv, &e))
+    g->kv[0] = forward_kv(g->m, golden_kv, 1024, 16);
+    if (forward_kv_alloc(g->m, g->kv, &e))
         fail_msg("%s", e.msg);
-    g->pool = kv_pool_new(g->kv.n_pages, g->kv.page_len);
+    g->pool = kv_pool_new(g->kv->n_pages, g->kv->page_len);
 }
 
 static inline golden_set golden_open(backend *be, const char *dir)
@@ -116,7 +117,7 @@ static inline void golden_close(golden_set *g)
         free(g->at[i].token);
     }
     kv_pool_free(g->pool);
-    forward_kv_release(g->m, &g->kv);
+    forward_kv_release(g->m, g->kv);
     json_decref(g->doc);
     model_free(g->m);
     free(g->at);
@@ -141,12 +142,12 @@ static inline float *golden_run(golden_set *g)
     }
     b.n_out = g->n_rows;
     b.out_row = out_row;
-    forward *f = forward_new(g->m, &(forward_limits){g->n_rows, g->n_rows, g->n_rows, g->kv.n_pages, g->kv.page_len, 3 * LORA_MAX_RANK, golden_kv}, &e);
+    forward *f = forward_new(g->m, &(forward_limits){g->n_rows, g->n_rows, g->n_rows, g->kv->n_pages, g->kv->page_len, 3 * LORA_MAX_RANK, golden_kv}, &e);
     if (!f)
         fail_msg("%s", e.msg);
     size_t bytes = (size_t)g->n_rows * (size_t)g->m->config.vocab * sizeof(float);
     float *logits = xmalloc(bytes);
-    g->be->ops->download(g->be, logits, forward_run(f, &b, &g->kv)->data, bytes);
+    g->be->ops->download(g->be, logits, forward_run(f, &b, g->kv)->data, bytes);
     if (g->be->ops->sync(g->be, &e))
         fail_msg("%s", e.msg);
     forward_free(f);

@@ -61,7 +61,7 @@ static void test_both_ways(void **state)
     account_entry bill = {.who = find(a, key), .model = "sql", .version = &(digest){{7}}};
     int64_t n = 0;
     for (int i = 0; i < 300; i++) {
-        accounts_count(a, &bill, i == 0, i == 0 ? 100 : 0, i % 5);
+        accounts_count(a, &bill, i == 0, i == 0 ? 100 : 0, 0, i % 5);
         n += (i == 0 ? 100 : 0) + i % 5;
         if (i % 3 == 0)
             loop_turn(loop);
@@ -69,7 +69,7 @@ static void test_both_ways(void **state)
     UNTIL(loop, written("both") == n);
     assert_int_equal(store_remove_key(s, "test", "both", "k", &e), STORE_OK);
     UNTIL(loop, !find(a, key));
-    accounts_count(a, &bill, 0, 0, 17);         /* a stream that has begun */
+    accounts_count(a, &bill, 0, 0, 0, 17);         /* a stream that has begun */
     accounts_free(a);
     assert_int_equal(written("both"), n + 17);
 }
@@ -95,10 +95,10 @@ static void test_full_disk(void **state)
     getrlimit(RLIMIT_FSIZE, &was);
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = was.rlim_max};
     setrlimit(RLIMIT_FSIZE, &none);
-    accounts_count(a, &bill, 1, 5, 1);
+    accounts_count(a, &bill, 1, 5, 0, 1);
     UNTIL(loop, is_down(a));
     for (int i = 0; i < 100; i++) {
-        accounts_count(a, &bill, 0, 0, 1);
+        accounts_count(a, &bill, 0, 0, 0, 1);
         loop_turn(loop);
     }
     assert_ptr_equal(find(a, key), bill.who);
@@ -155,7 +155,15 @@ static void test_tasks(void **state)
 {
     (void)state;
     accounts *a = open_accounts();
-    asked x[3] = {0};
+    enum { MANY = 100 };
+    asked x[3] = {0}, many[MANY] = {0};
+    for (int i = 0; i < MANY; i++) {
+        many[i].t = (account_task){.run = run, .done = done, .drop = drop};
+        accounts_ask(a, &many[i].t);
+    }
+    UNTIL(loop, many[MANY - 1].done);
+    for (int i = 0; i < MANY; i++)
+        assert_true(many[i].done == 1 && many[i].ran == 1);
     for (int i = 0; i < 3; i++)
         x[i].t = (account_task){.run = run, .done = done, .drop = drop};
     double begin = clock_now();

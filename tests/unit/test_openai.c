@@ -208,7 +208,7 @@ static void test_errors_name_the_field(void **state)
         {"presence_penalty", "3"}, {"frequency_penalty", "[]"}, {"repetition_penalty", "0"}, {"top_k", "1.5"}, {"n", "0"}, {"n", "129"},
         {"max_tokens", "0"}, {"max_tokens", "\"5\""}, {"min_tokens", "17"}, {"seed", "1.5"}, {"seed", "12345678901234567890123456"}, {"seed", "\"x\""}, {"stop", "5"}, {"stop", "\"\""},
         {"stop", "[\"a\", 1]"}, {"stop", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"}, {"stop_token_ids", "[\"a\"]"}, {"stop_token_ids", "5"},
-        {"ignore_eos", "1"}, {"stream", "\"yes\""}, {"echo", "1"}, {"stream_options", "{}"}, {"best_of", "3"}, {"suffix", "\"x\""},
+        {"ignore_eos", "1"}, {"stream", "\"yes\""}, {"echo", "1"}, {"stream_options", "{}"}, {"suffix", "\"x\""},
         {"logit_bias", "{\"5\": 101}"}, {"logit_bias", "{\"x\": 1}"}, {"logit_bias", "{\"-1\": 1}"}, {"logit_bias", "{\"\": 1}"}, {"logit_bias", "[1]"},
         {"allowed_token_ids", "[]"}, {"allowed_token_ids", "[-1]"}, {"allowed_token_ids", "7"}, {"bad_words", "\"x\""}, {"bad_words", "[\"\"]"},
         {"bad_words", "[7]"}, {"truncate_prompt_tokens", "0"}, {"truncate_prompt_tokens", "-2"}, {"include_stop_str_in_output", "1"},

@@ -73,7 +73,7 @@ enum { BATCH = 8, N_GPUS = 4, MOST_PROMPT = 60, MOST_OUTPUT = 40, PAGE = 16, MOS
 
 typedef struct { uint64_t id; uint32_t attempt; int n_output, n_total; } run;
 typedef struct { run run[BATCH]; int n; uint64_t n_seen; } device;
-typedef struct { char name[16]; uint32_t weight; int greed; int n_waiting; uint64_t served, first_id; double started; } client;
+typedef struct { char name[20]; uint32_t weight; int greed; int n_waiting; uint64_t served, first_id; double started; } client;
 
 typedef struct {
     scheduler *s;

@@ -3,6 +3,7 @@
 
 #include "backend/devices.h"
 #include "backend/group.h"
+#include "engine/engine.h"
 #include "golden.h"
 #include "model/split.h"
 
@@ -38,10 +39,51 @@ static double compare(const float *got, const float *want, int n)
     return worst;
 }
 
-static float *logits_of(const char *dir, int tp, int *rows, int *vocab)
+/* Ranks on devices of their own, as on several GPUs: each is a CPU. All may read all memory, so sums are those of ranks on one. */
+typedef struct { comm base; comm *sum; int n; } many_cpus;
+
+static void many_all_reduce(comm *c, tensor *y, const tensor *part)
+{
+    comm *sum = ((many_cpus *)c)->sum;
+    sum->ops->all_reduce(sum, y, part);
+}
+
+static void many_add_rms_norm(comm *c, tensor *y, tensor *x, const tensor *part, const tensor *const *w, float eps)
+{
+    comm *sum = ((many_cpus *)c)->sum;
+    sum->ops->add_rms_norm(sum, y, x, part, w, eps);
+}
+
+static void many_all_gather(comm *c, tensor *y, const tensor *part)
+{
+    many_cpus *m = (many_cpus *)c;
+    for (int d = 0; d < m->n; d++)
+        m->sum->ops->all_gather(m->sum, &y[d], part);
+}
+
+static void many_free(comm *c)
+{
+    many_cpus *m = (many_cpus *)c;
+    m->sum->ops->free(m->sum);
+    free(m);
+}
+
+static backend *open_apart(int n)
+{
+    static const comm_ops ops = {many_all_reduce, many_add_rms_norm, many_all_gather, many_free};
+    backend *device[MAX_RANKS];
+    for (int i = 0; i < n; i++)
+        device[i] = backend_cpu_new(1);
+    many_cpus *m = XNEW(many_cpus);
+    *m = (many_cpus){{&ops}, comm_cpu_new(device[0], n), n};
+    group_join(device, n, n, &m->base);
+    return device[0];
+}
+
+static float *logits_of(const char *dir, int tp, bool apart, int *rows, int *vocab)
 {
     err e;
-    backend *be = backend_open("cpu", tp, DTYPE_F32, 2, &e);
+    backend *be = apart ? open_apart(tp) : backend_open("cpu", tp, DTYPE_F32, 2, &e);
     golden_set g = golden_open(be, dir);
     float *logits = golden_run(&g);
     *rows = g.n_rows;
@@ -73,12 +115,12 @@ static bool can_split(const char *dir, int tp)
 static void check_family(const char *dir, const char *family)
 {
     int rows, vocab;
-    float *whole = logits_of(dir, 1, &rows, &vocab);
+    float *whole = logits_of(dir, 1, false, &rows, &vocab);
     for (int k = 0; k < N_TP; k++) {
         if (!can_split(dir, TP[k]))
             continue;
         n_split[k]++;
-        float *logits = logits_of(dir, TP[k], &rows, &vocab);
+        float *logits = logits_of(dir, TP[k], false, &rows, &vocab), *apart = logits_of(dir, TP[k], true, &rows, &vocab);
         double worst = 0;
         for (int r = 0; r < rows; r++) {
             const float *got = logits + (size_t)r * (size_t)vocab, *want = whole + (size_t)r * (size_t)vocab;
@@ -87,6 +129,8 @@ static void check_family(const char *dir, const char *family)
         }
         printf("%s over %d ranks: %d rows, log-probabilities differ by at most %.2g\n", family, TP[k], rows, worst);
         assert_true(worst < 1e-4);
+        assert_memory_equal(apart, logits, (size_t)rows * (size_t)vocab * sizeof(float));
+        free(apart);
         free(logits);
     }
     free(whole);
@@ -98,6 +142,65 @@ static void split_models_compute_the_same(void **state)
     golden_each_family(check_family);
     for (int k = 0; k < N_TP; k++)
         assert_true(n_split[k] >= 2);
+}
+
+/* Each device's share. An engine on the CPU takes them as they are, since it has nothing to copy. */
+static lora *load_by_name(void *ctx, const char *name, err *e)
+{
+    const golden_set *g = ctx;
+    lora *host = golden_adapter(g, name), *shares = lora_upload(host, g->be, e);
+    lora_free(host, NULL);
+    return shares;
+}
+
+/* The engine over devices makes the reference's tokens, with adapters that come and go. */
+static void check_engine(const char *dir, const char *family)
+{
+    err e;
+    if (strcmp(family, "qwen3") != 0)
+        return;
+    golden_set g = golden_open(open_apart(2), dir);
+    engine_options o = engine_options_default();
+    o.n_pages = 512;
+    o.n_adapter_slots = 2;
+    o.adapters = (adapter_source){.load = load_by_name, .ctx = &g};
+    engine *eng = engine_new(g.m, &o, &e);
+    assert_non_null(eng);
+    int *n_made = XNEW_ARRAY(int, (size_t)g.n), n_adapted = 0;
+    for (int i = 0; i < g.n; i++) {
+        const golden_case *c = &g.at[i];
+        engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = c->adapter, .token = c->token, .n_tokens = c->n_prompt,
+                            .n_prompt = c->n_prompt, .how = sampling_default()};
+        r.how.max_tokens = c->n_tokens - c->n_prompt;
+        r.how.ignore_eos = true;
+        assert_int_equal(engine_add(eng, &r, &e), 0);
+        n_adapted += c->adapter != NULL;
+    }
+    while (!engine_is_idle(eng)) {
+        const event *events;
+        int n;
+        assert_int_equal(engine_step(eng, &events, &n, &e), 0);
+        for (int k = 0; k < n; k++) {
+            const golden_case *c = &g.at[events[k].id];
+            assert_true(events[k].kind == EVENT_TOKEN || events[k].kind == EVENT_FINISHED);
+            if (events[k].kind == EVENT_TOKEN)
+                assert_int_equal(events[k].drawn.token, c->token[c->n_prompt + n_made[events[k].id]++]);
+        }
+    }
+    for (int i = 0; i < g.n; i++)
+        assert_int_equal(n_made[i], g.at[i].n_tokens - g.at[i].n_prompt);
+    assert_true(n_adapted > 2);
+    backend *be = g.be;
+    free(n_made);
+    engine_free(eng);
+    golden_close(&g);
+    backend_close(be);
+}
+
+static void engines_over_devices_make_the_same_tokens(void **state)
+{
+    (void)state;
+    golden_each_family(check_engine);
 }
 
 /* Every element has one rank, or so many as share a key and value head. */
@@ -185,6 +288,7 @@ int main(void)
         cmocka_unit_test(shares_cover_everything),
         cmocka_unit_test(what_cannot_be_split_is_refused),
         cmocka_unit_test(split_models_compute_the_same),
+        cmocka_unit_test(engines_over_devices_make_the_same_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,13 +63,13 @@ static void test_ledger(void **state)
     ledger *l = ledger_new(3);
     const digest d = {{1}}, other = {{2}};
     ledger_place a = {0}, b = {0}, c = {0}, x = {0}, y = {0};
-    ledger_add(l, &a, &(ledger_key){"t", "sql", &d, 7}, 1, 10, 1);
-    ledger_add(l, &a, &(ledger_key){"t", "sql", &d, 7}, 0, 0, 5);
-    ledger_add(l, &b, &(ledger_key){"t", "sql", &other, 7}, 1, 20, 1);
-    ledger_add(l, &a, &(ledger_key){"t", "sql", &d, 8}, 0, 0, 2);              /* the hour has changed */
-    ledger_add(l, &c, &(ledger_key){"t", "json", &d, 7}, 1, 30, 3);            /* no room: by tenant alone */
-    ledger_add(l, &c, &(ledger_key){"t", "json", &d, 7}, 0, 0, 1);
-    ledger_add(l, &x, &(ledger_key){"s", "json", &d, 7}, 1, 40, 1);
+    ledger_add(l, &a, &(ledger_key){"t", "sql", &d, 7}, 1, 10, 0, 1);
+    ledger_add(l, &a, &(ledger_key){"t", "sql", &d, 7}, 0, 0, 0, 5);
+    ledger_add(l, &b, &(ledger_key){"t", "sql", &other, 7}, 1, 20, 0, 1);
+    ledger_add(l, &a, &(ledger_key){"t", "sql", &d, 8}, 0, 0, 0, 2);              /* the hour has changed */
+    ledger_add(l, &c, &(ledger_key){"t", "json", &d, 7}, 1, 30, 0, 3);            /* no room: by tenant alone */
+    ledger_add(l, &c, &(ledger_key){"t", "json", &d, 7}, 0, 0, 0, 1);
+    ledger_add(l, &x, &(ledger_key){"s", "json", &d, 7}, 1, 40, 0, 1);
     size_t n;
     store_usage *u = ledger_take(l, &n);
     assert_int_equal(n, 5);
@@ -78,8 +78,8 @@ static void test_ledger(void **state)
     assert_true(u[2].hour == 7 && u[2].prompt == 10 && u[2].output == 6 && u[2].requests == 1 && strncmp(u[2].digest, "0100", 4) == 0);
     assert_true(u[3].hour == 8 && u[3].prompt == 0 && u[3].output == 2 && strncmp(u[4].digest, "0200", 4) == 0);
     ledger_rows_free(u, n);
-    ledger_add(l, &a, &(ledger_key){"t", "sql", &d, 8}, 0, 0, 9);              /* a place of before */
-    ledger_add(l, &y, &(ledger_key){"t", "base", NULL, 8}, 1, 1, 1);
+    ledger_add(l, &a, &(ledger_key){"t", "sql", &d, 8}, 0, 0, 0, 9);              /* a place of before */
+    ledger_add(l, &y, &(ledger_key){"t", "base", NULL, 8}, 1, 1, 0, 1);
     u = ledger_take(l, &n);
     assert_true(n == 2 && strcmp(u[0].adapter, "base") == 0 && u[0].digest[0] == '\0' && u[1].output == 9 && u[1].prompt == 0);
     ledger_rows_free(u, n);

@@ -103,7 +103,7 @@ typedef struct {
     step step;
     step_shape shape;
     const batch *begun;
-    bool never_records;                 /* invocations contain what cannot be recorded */
+    int max_recorded;                   /* rows: invocations of more are not recorded, as they contain what cannot be */
     step_store *store;                  /* memory behind step, and recordings */
 
     void *unpacked;                     /* [FP8_SCRATCH] once there are F8 weights: what passes on their way to the device, and

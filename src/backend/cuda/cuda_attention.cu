@@ -88,6 +88,7 @@ static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qk
 /* Allow a kernel more dynamic shared memory than the 48 KiB that are always there. */
 template <typename... P> static void allow_shared(cuda_backend *cu, void (*kernel)(P...), size_t bytes)
 {
+    cuda_use(cu);
     cuda_keep(cu, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attention");
 }
 

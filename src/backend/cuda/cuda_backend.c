@@ -7,6 +7,7 @@
  * device may alloc, release and upload. */
 #include "backend/cuda/cuda.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,7 @@ static size_t cuda_available(backend *be)
     cuda_backend *cu = cuda_of(be);
     size_t free_bytes = 0, total = 0;
     uint64_t held = 0, used = 0;
+    cuda_use(cu);
     cuda_keep(cu, cudaMemGetInfo(&free_bytes, &total), "memory info");
     cuda_keep(cu, cudaMemPoolGetAttribute(cu->memory, cudaMemPoolAttrReservedMemCurrent, &held), "memory info");
     cuda_keep(cu, cudaMemPoolGetAttribute(cu->memory, cudaMemPoolAttrUsedMemCurrent, &used), "memory info");
@@ -56,6 +58,7 @@ static size_t cuda_available(backend *be)
 static size_t cuda_memory(backend *be)
 {
     size_t free_bytes = 0, total = 0;
+    cuda_use(cuda_of(be));
     cuda_keep(cuda_of(be), cudaMemGetInfo(&free_bytes, &total), "memory info");
     return total;
 }
@@ -466,6 +469,7 @@ backend *backend_cuda_new(int device, dtype act, err *e)
     cuda_backend *cu = XNEW(cuda_backend);
     cu->base = (backend){.ops = &cuda_ops, .name = cu->name, .act = act, .runs_ahead = true};
     cu->device = device;
+    cu->max_recorded = INT_MAX;
     pthread_mutex_init(&cu->failure_lock, NULL);
     pthread_mutex_init(&cu->upload_lock, NULL);
     if (open_device(cu, e)) {

@@ -306,7 +306,7 @@ comm *comm_nccl_new(backend *const *gpu, int n_ranks, err *e)
     if (c->are_peers && cuda_meeting_init(&c->where, c->gpu, c->n, c->n, e))
         goto fail;
     for (int r = 0; r < c->n; r++)
-        cuda_of(c->gpu[r])->never_records = !c->are_peers;
+        cuda_of(c->gpu[r])->max_recorded = c->are_peers ? MEET_ROWS : 0;
     return &c->base;
 fail:
     many_free(&c->base);

@@ -320,7 +320,8 @@ static bool start_decodes(cuda_backend *cu, const void *owner)
         cuda_keep(cu, cudaGraphLaunch(r->graph, cu->stream), "replay of a step");
         return true;
     }
-    if (r->seen && !cu->never_records && !cuda_keep(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal), "record a step"))
+    if (r->seen && r->n_rows <= cu->max_recorded &&
+        !cuda_keep(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal), "record a step"))
         s->capturing = i;
     r->seen = true;
     return false;

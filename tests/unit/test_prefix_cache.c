@@ -1,0 +1,244 @@
+/* test_prefix_cache.c - requests that begin alike share pages, and get the very tokens and logprobs that they get without
+ *
+ * Conversations on a tiny model with random weights: they begin with one of a few texts, go on with what was answered, have adapters
+ * and salts of their own, and more of them run than the KvCache holds. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "model/adapter.h"
+#include "test.h"
+
+enum { VOCAB = 96, POSITIONS = 200, N_TALKS = 12, N_TURNS = 4, N_ADAPTERS = 3, PAGE_LEN = 4 };
+
+/* A conversation: what has been said, and what the model gave for it. */
+typedef struct {
+    int token[POSITIONS], n_tokens, n_prompt;
+    float logprob[POSITIONS];   /* of each token of output, at its place */
+    int n_turns, n_cached;
+    bool running;
+} talk;
+
+static backend *be;
+static model *m;
+
+static lora *load(void *ctx, const char *name, err *e)
+{
+    (void)ctx, (void)e;
+    int i = atoi(name);
+    return lora_random(&m->config, 1, 3 + 5 * i, DTYPE_F32, (unsigned long)i);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    err e;
+    model_config c = {.n_layers = 2, .hidden = 40, .n_heads = 4, .n_kv_heads = 2, .head_dim = 10, .ffn = 56, .vocab = VOCAB,
+                      .max_positions = POSITIONS, .rms_eps = 1e-5f, .rope_theta = 10000, .type = DTYPE_F16, .bos = -1};
+    c.layer_slides = XNEW_ARRAY(bool, 2);
+    snprintf(c.family, sizeof c.family, "llama");
+    be = backend_cpu_new(1);
+    m = model_random(be, &c, WEIGHTS_STORED, 7, &e);
+    return m ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    model_free(m);
+    be->ops->free(be);
+    return 0;
+}
+
+static engine *start(int max_batch, int n_pages, bool no_prefix_cache)
+{
+    err e;
+    engine_options o = engine_options_default();
+    o.max_batch = max_batch;
+    o.prefill_rows = 23;
+    o.n_pages = n_pages;
+    o.page_len = PAGE_LEN;
+    o.no_prefix_cache = no_prefix_cache;
+    o.adapters = (adapter_source){.load = load};
+    engine *g = engine_new(m, &o, &e);
+    assert_non_null(g);
+    return g;
+}
+
+static void say(talk *t, uint64_t seed, int n)
+{
+    for (int i = 0; i < n; i++)
+        t->token[t->n_tokens++] = (int)(rng_u64(seed, (uint64_t)i) % VOCAB);
+    t->n_prompt = t->n_tokens;
+}
+
+static void ask(engine *g, int i, talk *t)
+{
+    err e;
+    char name[16];
+    sampling how = sampling_default();
+    how.max_tokens = 4 + i % 9;
+    how.temperature = i % 2 ? 0.9f : 0;
+    how.seed = (uint64_t)i;
+    how.n_logprobs = 0;
+    snprintf(name, sizeof name, "%d", i % 4);
+    engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)(i + N_TALKS * t->n_turns), .adapter = i % 4 < N_ADAPTERS ? name : NULL,
+                        .cache_salt = i % 5 == 4 ? "apart" : NULL, .token = t->token, .n_tokens = t->n_tokens, .n_prompt = t->n_prompt, .how = how};
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    t->running = true;
+}
+
+static void next_turn(engine *g, int i, talk *t)
+{
+    if (t->n_turns == N_TURNS)
+        return;
+    say(t, (uint64_t)(100 + i * N_TURNS + t->n_turns), 1 + (i + t->n_turns) % 7);
+    t->n_turns++;
+    ask(g, i, t);
+}
+
+static void take(engine *g, talk *all, const event *ev)
+{
+    talk *t = &all[ev->id];
+    switch (ev->kind) {
+    case EVENT_TOKEN:
+        if (t->n_tokens == t->n_prompt)
+            t->n_cached += ev->n_cached;
+        t->logprob[t->n_tokens] = ev->drawn.logprob;
+        t->token[t->n_tokens++] = ev->drawn.token;
+        break;
+    case EVENT_FINISHED:
+        t->running = false;
+        next_turn(g, (int)ev->id, t);
+        break;
+    case EVENT_EVICTED:
+        ask(g, (int)ev->id, t);
+        break;
+    case EVENT_SCORE:
+    case EVENT_FAILED:
+        fail_msg("request %d failed: %s", (int)ev->id, ev->error.msg);
+    }
+}
+
+/* All conversations at once, each begun with one of three texts; cancelled and asked again now and then. */
+static void run_talks(engine *g, talk *all)
+{
+    memset(all, 0, N_TALKS * sizeof *all);
+    for (int i = 0; i < N_TALKS; i++) {
+        say(&all[i], (uint64_t)(i % 3), 17 + i % 3 * 8);
+        next_turn(g, i, &all[i]);
+    }
+    for (int n_steps = 0; !engine_is_idle(g); n_steps++) {
+        const event *events;
+        int n;
+        err e;
+        assert_int_equal(engine_step(g, &events, &n, &e), 0);
+        for (int i = 0; i < n; i++)
+            take(g, all, &events[i]);
+        int who = (int)(rng_u64(5, (uint64_t)n_steps) % (5 * N_TALKS));
+        if (who < N_TALKS && all[who].running) {
+            engine_cancel(g, (uint64_t)who);
+            ask(g, who, &all[who]);
+        }
+    }
+}
+
+static int sum_cached(const talk *all)
+{
+    int n = 0;
+    for (int i = 0; i < N_TALKS; i++)
+        n += all[i].n_cached;
+    return n;
+}
+
+static void answers_are_the_same_bit_for_bit(void **state)
+{
+    (void)state;
+    static talk without[N_TALKS], with[N_TALKS];
+    static const struct { int max_batch, n_pages; } at[] = {{12, 1000}, {12, 150}, {4, 110}, {1, 40}, {7, 33}};
+    for (int i = 0; i < 5; i++) {
+        engine *plain = start(at[i].max_batch, at[i].n_pages, true), *g = start(at[i].max_batch, at[i].n_pages, false);
+        run_talks(plain, without);
+        assert_int_equal(sum_cached(without), 0);
+        assert_int_equal(engine_get_stats(plain).pages_cached, 0);
+        for (int round = 0; round < 2; round++) {
+            run_talks(g, with);
+            for (int k = 0; k < N_TALKS; k++) {
+                assert_int_equal(with[k].n_tokens, without[k].n_tokens);
+                assert_memory_equal(with[k].token, without[k].token, sizeof with[k].token);
+                assert_memory_equal(with[k].logprob, without[k].logprob, sizeof with[k].logprob);
+            }
+            assert_true(at[i].n_pages < 100 || sum_cached(with) > 200);         /* below, all that could be shared is gone before it is */
+        }
+        assert_true(engine_get_stats(g).rows < 2 * engine_get_stats(plain).rows);
+        assert_int_equal(engine_get_stats(g).pages_free, at[i].n_pages);
+        engine_free(plain);
+        engine_free(g);
+    }
+}
+
+/* Tokens of a prompt that are found when it is asked for the second time. */
+static int cached_of(engine *g, const char *name, const char *salt, int n_prompt)
+{
+    int prompt[POSITIONS], cached = -1;
+    for (int i = 0; i < n_prompt; i++)
+        prompt[i] = i % VOCAB;
+    sampling how = sampling_default();
+    how.max_tokens = 1;
+    err e;
+    engine_request r = {.id = 1, .adapter = name, .cache_salt = salt, .token = prompt, .n_tokens = n_prompt, .n_prompt = n_prompt, .how = how};
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    while (!engine_is_idle(g)) {
+        const event *events;
+        int n;
+        assert_int_equal(engine_step(g, &events, &n, &e), 0);
+        for (int i = 0; i < n; i++)
+            cached = events[i].kind == EVENT_TOKEN ? events[i].n_cached : cached;
+    }
+    return cached;
+}
+
+static void only_the_same_is_shared(void **state)
+{
+    (void)state;
+    engine *g = start(4, 100, false);
+    assert_int_equal(cached_of(g, NULL, NULL, 41), 0);
+    assert_int_equal(cached_of(g, NULL, NULL, 41), 40);         /* all whole pages */
+    assert_int_equal(cached_of(g, NULL, NULL, 40), 36);         /* the last token is computed in any case */
+    assert_int_equal(cached_of(g, NULL, "", 30), 28);
+    assert_int_equal(cached_of(g, NULL, "mine", 41), 0);        /* another salt */
+    assert_int_equal(cached_of(g, "1", NULL, 41), 0);           /* an adapter */
+    assert_int_equal(cached_of(g, "2", NULL, 41), 0);           /* another one */
+    assert_int_equal(cached_of(g, "1", NULL, 60), 40);
+    assert_int_equal(cached_of(g, "1", "2", 41), 0);
+    assert_int_equal(cached_of(g, "12", NULL, 41), 0);          /* name and salt do not run together */
+    engine_free(g);
+}
+
+/* Those of the least recent use go first, the end of a text before its beginning. */
+static void the_least_recently_used_go_first(void **state)
+{
+    (void)state;
+    engine *g = start(1, 24, false);
+    assert_int_equal(cached_of(g, "1", NULL, 41), 0);           /* 10 whole pages of each */
+    assert_int_equal(cached_of(g, "2", NULL, 41), 0);
+    assert_int_equal(cached_of(g, "1", NULL, 41), 40);
+    assert_int_equal(cached_of(g, NULL, NULL, 29), 0);          /* takes the four pages that are left, and four of 2's */
+    assert_int_equal(cached_of(g, "1", NULL, 41), 40);
+    int left = cached_of(g, "2", NULL, 41);
+    assert_true(left > 0 && left < 40);
+    engine_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_are_the_same_bit_for_bit),
+        cmocka_unit_test(only_the_same_is_shared),
+        cmocka_unit_test(the_least_recently_used_go_first),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
