@@ -45,12 +45,17 @@ static size_t next_size(size_t size, size_t need, size_t expected)
     return most > need ? most : need + 1;
 }
 
-static bool reserve(charged_buf *b, size_t need, size_t expected)
+static bool take_large(budget *b, size_t n)
+{
+    return !b || take_within(b, b->limit / 2, n);
+}
+
+static bool reserve(charged_buf *b, size_t need, size_t expected, bool (*take)(budget *b, size_t n))
 {
     if (need < b->bytes.cap)
         return true;
     size_t size = next_size(b->bytes.cap, need, expected), owed = size > CHARGED_BUF_FREE ? size : 0;
-    if (owed > b->taken && !budget_take(b->of, owed - b->taken))
+    if (owed > b->taken && !take(b->of, owed - b->taken))
         return false;
     b->taken = owed;
     b->bytes.data = xrealloc(b->bytes.data, size);
@@ -60,10 +65,15 @@ static bool reserve(charged_buf *b, size_t need, size_t expected)
 
 bool charged_buf_add(charged_buf *b, const void *bytes, size_t n, size_t expected)
 {
-    if (!reserve(b, b->bytes.len + n, expected))
+    if (!reserve(b, b->bytes.len + n, expected, budget_take))
         return false;
     buf_add(&b->bytes, bytes, n);
     return true;
+}
+
+bool charged_buf_reserve(charged_buf *b, size_t n)
+{
+    return reserve(b, n, n, take_large);
 }
 
 void charged_buf_free(charged_buf *b)

@@ -37,6 +37,10 @@ typedef struct {
 /* Append; expected: how long it will be in the end as far as is known, so that no more than that is reserved. False, with nothing
  * changed, when the budget refuses. */
 bool charged_buf_add(charged_buf *b, const void *bytes, size_t n, size_t expected);
+
+/* Take room for all that is to come, n bytes in the end; the same. What is reserved so takes half of the budget at the most, so that
+ * small ones find room beside large ones. */
+bool charged_buf_reserve(charged_buf *b, size_t n);
 void charged_buf_free(charged_buf *b);
 
 #endif

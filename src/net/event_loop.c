@@ -72,12 +72,12 @@ static void free_timer(loop_timer *t)
 }
 
 /* libevent runs an event that is made active from within a callback before it polls or looks at timers: one connection that always has
- * something to do would stop everybody else. So it looks again after a few. */
+ * something to do would stop everybody else. So it looks again after a while. */
 static struct event_base *new_events(void)
 {
-    enum { CALLBACKS_AT_ONCE = 16 };
+    static const struct timeval AT_ONCE = {.tv_usec = 5000};
     struct event_config *c = event_config_new();
-    CHECK(c && event_config_set_max_dispatch_interval(c, NULL, CALLBACKS_AT_ONCE, 0) == 0);
+    CHECK(c && event_config_set_max_dispatch_interval(c, &AT_ONCE, -1, 0) == 0);
     struct event_base *events = event_base_new_with_config(c);
     event_config_free(c);
     return events;

@@ -24,6 +24,7 @@
 #include "net/tls.h"
 
 #define MIN_RATE 65536.0                /* bytes a second that a body must come with on average, beside the timeout */
+#define SENT_BEFORE_ALL_IS_RESERVED (64u << 10)       /* bytes of a body */
 #define LINGER 5.0                      /* seconds in which a client may take its last answer */
 #define PROBE_AFTER 0.5                 /* seconds after a client closed its half that it is asked whether it lives */
 #define MAX_PER_TURN 16                 /* reads and requests until other connections have their turn */
@@ -500,6 +501,14 @@ static size_t expected_body(const http_conn *c)
     return c->x.head.framing == HTTP_LENGTH ? (size_t)c->x.head.length : c->x.max_body;
 }
 
+/* Whoever has sent a good part of a body is given the memory for all of it, if there is: were it taken piece by piece, many at once
+ * would have it all, and none enough. */
+static bool make_room(http_conn *c)
+{
+    bool is_begun = c->x.head.framing == HTTP_LENGTH && c->x.body.bytes.len > SENT_BEFORE_ALL_IS_RESERVED;
+    return !is_begun || charged_buf_reserve(&c->x.body, (size_t)c->x.head.length);
+}
+
 /* Use bytes of a body. Whether more must come. */
 static bool use_body(http_conn *c, const char *data, size_t n, size_t *used)
 {
@@ -515,7 +524,7 @@ static bool use_body(http_conn *c, const char *data, size_t n, size_t *used)
         fail(c, &f);
     else if (step == HTTP_BODY_PIECE && n_piece > x->max_body - x->body.bytes.len)
         too_large(c);
-    else if (step == HTTP_BODY_PIECE && !charged_buf_add(&x->body, piece, n_piece, expected_body(c)))
+    else if (step == HTTP_BODY_PIECE && !(charged_buf_add(&x->body, piece, n_piece, expected_body(c)) && make_room(c)))
         no_memory(c);
     return step == HTTP_BODY_MORE;
 }
