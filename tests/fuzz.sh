@@ -6,7 +6,7 @@ seconds=${1:?seconds per target}
 cd "$(dirname "$0")/.."
 cmake --preset fuzz >/dev/null
 # shellcheck disable=SC2046
-cmake --build build/fuzz --target $(cd tests/fuzz && ls fuzz_*.c | sed "s/\.c$//") >/dev/null
+cmake --build build/fuzz --target $(cd tests/fuzz && ls fuzz_*.c | sed "s/\.c$//") >build/fuzz/build.log || { tail -n 40 build/fuzz/build.log; exit 1; }
 for source in tests/fuzz/fuzz_*.c; do
     name=$(basename "$source" .c)
     corpus=build/fuzz/corpus/$name

@@ -76,7 +76,7 @@ static int parse(api_request *r, const api_shape *shape, const char *body, size_
         return api_error_set(e, 400, NULL, NULL, "bad");
     }
     free(repeated);
-    return api_request_take(r, shape->chat, input, e);
+    return api_request_take(r, shape->chat, input, NULL, e);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
