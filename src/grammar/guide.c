@@ -209,9 +209,9 @@ static uint64_t mix(uint64_t h, uint64_t x)
 
 static uint64_t number_of(const grammar *g, int state, const uint64_t *before)
 {
-    uint64_t h = g->accepts[state];
+    uint64_t h = 2u + g->accepts[state];        /* not 0, nor are arcs: of zeros the mix is 0 */
     for (int k = g->arc_indptr[state]; k < g->arc_indptr[state + 1]; k++)
-        h = mix(mix(h, (uint64_t)g->arc[k].lo << 8 | g->arc[k].hi), before[g->arc[k].to]);
+        h = mix(mix(h, 1u << 17 | (uint64_t)g->arc[k].lo << 8 | g->arc[k].hi), before[g->arc[k].to]);
     for (int k = g->call_indptr[state]; k < g->call_indptr[state + 1]; k++)
         h = mix(mix(h, 1u << 16 | (uint64_t)g->call[k].rule), before[g->call[k].to]);
     return h;
