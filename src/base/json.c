@@ -118,6 +118,17 @@ int json_get_double(const json_t *obj, const char *key, double *out, err *e)
     return 0;
 }
 
+int json_get_double_in(const json_t *obj, const char *key, double min, double max, double *out, err *e)
+{
+    double x = *out;
+    if (json_get_double(obj, key, &x, e))
+        return -1;
+    if (!(x >= min && x <= max))
+        return err_set(e, "\"%s\" is %g; it must be between %g and %g", key, x, min, max);
+    *out = x;
+    return 0;
+}
+
 int json_get_string(const json_t *obj, const char *key, const char **out, err *e)
 {
     const json_t *v = json_member(obj, key);

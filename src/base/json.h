@@ -25,6 +25,8 @@ json_t *json_read_within(const char *text, size_t n, size_t memory, const atomic
 int json_get_bool(const json_t *obj, const char *key, bool *out, err *e);
 int json_get_int(const json_t *obj, const char *key, long min, long max, long *out, err *e);
 int json_get_double(const json_t *obj, const char *key, double *out, err *e);
+/* Within [min, max]; absent keeps *out. */
+int json_get_double_in(const json_t *obj, const char *key, double min, double max, double *out, err *e);
 int json_get_string(const json_t *obj, const char *key, const char **out, err *e); /* borrowed: while obj lives */
 
 /* A member that is present and not null, else NULL. Borrowed. */

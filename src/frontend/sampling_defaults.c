@@ -18,10 +18,8 @@ sampling_defaults sampling_defaults_openai(void)
 static int read_float(const json_t *doc, const char *key, double min, double max, float *out, err *e)
 {
     double x = *out;
-    if (json_get_double(doc, key, &x, e))
+    if (json_get_double_in(doc, key, min, max, &x, e))
         return -1;
-    if (!(x >= min && x <= max))
-        return err_set(e, "\"%s\" is %g; it must be between %g and %g", key, x, min, max);
     *out = (float)x;
     return 0;
 }

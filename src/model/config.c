@@ -70,18 +70,6 @@ static int need_int(const json_t *doc, const char *key, long min, long max, int 
     return get_int(doc, key, min, max, out, e);
 }
 
-/* A number in [min, max]; absent keeps *out. */
-static int get_number(const json_t *doc, const char *key, double min, double max, double *out, err *e)
-{
-    double x = *out;
-    if (json_get_double(doc, key, &x, e))
-        return -1;
-    if (!(x >= min && x <= max))
-        return err_set(e, "\"%s\" is %g; it must be between %g and %g", key, x, min, max);
-    *out = x;
-    return 0;
-}
-
 static int read_sizes(model_config *c, const json_t *doc, const family *f, err *e)
 {
     double eps = 1e-6;
@@ -91,7 +79,7 @@ static int read_sizes(model_config *c, const json_t *doc, const family *f, err *
         need_int(doc, "num_hidden_layers", 1, MAX_LAYERS, &c->n_layers, e) ||
         need_int(doc, "vocab_size", 1, MAX_VOCAB, &c->vocab, e) ||
         get_int(doc, "max_position_embeddings", 1, MAX_POSITIONS, &c->max_positions, e) ||
-        get_number(doc, "rms_norm_eps", 0, 1, &eps, e))
+        json_get_double_in(doc, "rms_norm_eps", 0, 1, &eps, e))
         return -1;
     c->rms_eps = (float)eps;
     return json_get_bool(doc, "tie_word_embeddings", &c->tie_embeddings, e);
@@ -272,10 +260,10 @@ static int read_llama3(model_config *c, const json_t *doc, const json_t *rope, e
     if (!json_member(rope, "low_freq_factor") || !json_member(rope, "high_freq_factor"))
         return err_set(e, "rope type \"llama3\" needs \"low_freq_factor\" and \"high_freq_factor\"");
     c->rope_original = c->max_positions;
-    if (get_number(rope, "low_freq_factor", 1e-3, 1e6, &c->rope_low, e) ||
-        get_number(rope, "high_freq_factor", 1e-3, 1e6, &c->rope_high, e) ||
-        get_number(rope, "original_max_position_embeddings", 1, MAX_POSITIONS, &c->rope_original, e) ||
-        get_number(doc, "original_max_position_embeddings", 1, MAX_POSITIONS, &c->rope_original, e))
+    if (json_get_double_in(rope, "low_freq_factor", 1e-3, 1e6, &c->rope_low, e) ||
+        json_get_double_in(rope, "high_freq_factor", 1e-3, 1e6, &c->rope_high, e) ||
+        json_get_double_in(rope, "original_max_position_embeddings", 1, MAX_POSITIONS, &c->rope_original, e) ||
+        json_get_double_in(doc, "original_max_position_embeddings", 1, MAX_POSITIONS, &c->rope_original, e))
         return -1;
     if (c->rope_high <= c->rope_low)
         return err_set(e, "\"high_freq_factor\" %g must be larger than \"low_freq_factor\" %g", c->rope_high,
@@ -299,7 +287,7 @@ static int read_rope_scaling(model_config *c, const json_t *doc, const json_t *r
         return err_set(e, "rope type \"%.40s\" is not supported; default, linear and llama3 are", type);
     if (!json_member(rope, "factor"))
         return err_set(e, "rope type \"%s\" needs \"factor\"", type);
-    if (get_number(rope, "factor", 1e-3, 1e6, &c->rope_factor, e))
+    if (json_get_double_in(rope, "factor", 1e-3, 1e6, &c->rope_factor, e))
         return -1;
     return c->rope == ROPE_LLAMA3 ? read_llama3(c, doc, rope, e) : 0;
 }
@@ -309,10 +297,10 @@ static int read_rope(model_config *c, const json_t *doc, err *e)
     const json_t *rope;
     c->rope_theta = 10000;
     c->rope = ROPE_PLAIN;
-    if (find_rope(doc, &rope, e) || get_number(doc, "rope_theta", 1, 1e12, &c->rope_theta, e))
+    if (find_rope(doc, &rope, e) || json_get_double_in(doc, "rope_theta", 1, 1e12, &c->rope_theta, e))
         return -1;
-    if (get_number(json_member(doc, "rope_parameters"), "rope_theta", 1, 1e12, &c->rope_theta, e) ||
-        get_number(rope, "rope_theta", 1, 1e12, &c->rope_theta, e))
+    if (json_get_double_in(json_member(doc, "rope_parameters"), "rope_theta", 1, 1e12, &c->rope_theta, e) ||
+        json_get_double_in(rope, "rope_theta", 1, 1e12, &c->rope_theta, e))
         return -1;
     return rope ? read_rope_scaling(c, doc, rope, e) : 0;
 }

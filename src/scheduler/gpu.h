@@ -30,7 +30,7 @@ typedef struct gpu {
     int pages_free;             /* as reported */
     int64_t pages_coming;       /* of adds not taken in yet */
     uint64_t n_sent, n_seen;    /* commands */
-    seat *running;              /* [n_running] by first arrival */
+    seat *running;              /* [n_running] by turn */
     size_t running_cap;
     int n_running, n_suspects, n_confined;      /* confined ones are suspects, too */
     int n_promised, n_promised_suspects;        /* places and pages that a plan of consolidation has spoken for */

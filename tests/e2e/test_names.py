@@ -15,9 +15,9 @@ from conftest import ROOT
 from serving import Server
 from test_sources import Site
 from test_tenants import ADMIN, Store
+from test_versions import SENTENCE, ask, rest, text
 
 DEMO = ROOT / "demo"
-SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
 LONG = {"max_tokens": 600, "extra_body": {"ignore_eos": True}}
 
 
@@ -53,18 +53,6 @@ def served(names):
     server = Server("--model", DEMO / "model", "--adapters", DEMO / "adapters", "--cache", names.cache, "--name", "demo", "--threads", "1")
     yield server, OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60), names
     server.end()
-
-
-def ask(client, model, **how):
-    return client.completions.create(model=model, prompt=SENTENCE, temperature=0, **{"max_tokens": 60, **how})
-
-
-def text(client, model, **how):
-    return ask(client, model, **how).choices[0].text
-
-
-def rest(stream):
-    return "".join(chunk.choices[0].text for chunk in stream)
 
 
 def test_commands(names):
