@@ -2,14 +2,17 @@
 #include "worker/worker_process.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "backend/devices.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sandbox.h"
 #include "engine/engine.h"
 #include "net/frames.h"
+#include "registry/adapter_files.h"
 #include "worker/adapter_store.h"
 #include "worker/worker.h"
 
@@ -38,6 +41,15 @@ static double now(void *ctx)
 {
     (void)ctx;
     return clock_now();
+}
+
+static bool has_adapter(void *ctx, const char *id)
+{
+    const worker_process *p = ctx;
+    char *dir = p->opt->cache && adapter_id_is_valid(id) ? path_join(p->opt->cache, id) : NULL;
+    bool has = dir && file_is_dir(dir);
+    free(dir);
+    return has;
 }
 
 /* Hand over all commands there are, waiting for the first when there is nothing else to do. */
@@ -97,7 +109,7 @@ static int open_all(worker_process *p, err *e)
     snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
              kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
     p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = o->max_batch,
-                                            .max_tokens = longest(p), .grammars = p->grammars, .send = send_frame, .now = now, .ctx = p});
+                                            .max_tokens = longest(p), .grammars = p->grammars, .has_adapter = has_adapter, .send = send_frame, .now = now, .ctx = p});
     p->in.fd = o->in;
     return 0;
 }
