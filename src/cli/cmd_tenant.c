@@ -326,9 +326,10 @@ static int fill_options(const struct command *c, arguments *a, option *to)
                              {"to", OPT_STRING, &a->to, "TIME", "likewise, without that hour (now)"}},
                  last[] = {JSON_OPTION(a), {"last", OPT_INT, &a->last, "N", "how many (50)", 1, 1e6}};
     const struct { const option *at; int n; } more[] = {
-        [NO_MORE] = {NULL, 0}, [WITH_SETTINGS] = {settings, 6}, [WITH_JSON] = {json, 1}, [WITH_EXPIRES] = {expires, 1}, [WITH_IN] = {in, 1},
+        [NO_MORE] = {NULL, 0}, [WITH_SETTINGS] = {settings, sizeof settings / sizeof *settings}, [WITH_JSON] = {json, 1}, [WITH_EXPIRES] = {expires, 1}, [WITH_IN] = {in, 1},
         [WITH_PERIOD] = {period, 4}, [WITH_LAST] = {last, 2}};
     int n = more[c->extra].n;
+    CHECK(n + 2 <= MAX_OPTIONS);
     to[0] = (option)STORE_OPTION(a);
     for (int i = 0; i < n; i++)
         to[i + 1] = more[c->extra].at[i];

@@ -131,7 +131,7 @@ static store_result change(const adapter_names *n, const char *who, const char *
     char owner[ADAPTER_OWNER];
     const char *name = adapter_name_split(d->full, owner);
     if (adapter_names_check(n, d->full, e))
-        return STORE_BAD;
+        return d->add || d->asks ? STORE_BAD : absent(d, e);
     return store_change_adapter(n->store, who, action, owner, name, edit_record, d, e);
 }
 
