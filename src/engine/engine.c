@@ -653,3 +653,8 @@ engine_stats engine_get_stats(const engine *g)
     s.page_len = g->opt.page_len;
     return s;
 }
+
+adapter_slots *engine_adapters(engine *g)
+{
+    return g->slots;
+}

@@ -142,9 +142,9 @@ static json_t *describe(const adapter_wish *w, const char *full, const adapter_r
     const char *id = r->version[r->current].id;
     char *dir = path_join(opt->dir, id);
     json_object_set_new(o, "name", json_string(shown_name(w, full)));
-    json_object_set_new(o, "on_disk", json_boolean(file_is_dir(dir)));
-    if (opt->describe)
-        opt->describe(opt->ctx, id, o);
+    bool on_disk = file_is_dir(dir);
+    json_object_set_new(o, "on_disk", json_boolean(on_disk));
+    tiers_describe(opt->tiers, id, on_disk, o);
     free(dir);
     return o;
 }

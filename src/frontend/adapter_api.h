@@ -15,8 +15,8 @@
 #include <event2/event.h>
 
 #include "base/buf.h"
-#include "base/json.h"
 #include "frontend/catalog.h"
+#include "frontend/tiers.h"
 #include "net/http_parser.h"
 #include "registry/fetch.h"
 
@@ -33,8 +33,7 @@ typedef struct {
     const fetch_options *fetch;
     const model_config *base;
     accounts *accounts;                 /* NULL: the registry is the disk's */
-    void (*describe)(void *ctx, const char *id, json_t *o);     /* adds where an adapter is at present; any thread; may be NULL */
-    void *ctx;
+    tiers *tiers;                       /* where adapters are at present */
 } adapter_api_options;
 
 typedef struct adapter_api adapter_api;

@@ -38,6 +38,7 @@ struct frontend {
     disk_cache *cache;                  /* NULL: there is none, */
     char *cache_dir;                    /* nor its folder */
     held_versions *held;                /* nor this */
+    tiers *tiers;
     grammar_checks *grammars;
     sampling_defaults defaults;
     int *eos;
@@ -105,10 +106,15 @@ int frontend_reload(frontend *f, err *e)
     return f->tls_cert && !tls ? -1 : 0;
 }
 
+static void hear_residents(void *ctx, const Residents *r)
+{
+    tiers_hear(((frontend *)ctx)->tiers, r);
+}
+
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
 {
     const dispatch_options d = {.scheduler = o->scheduler, .link = o->link, .max_live = o->max_live, .threads = o->threads,
-                                .patience = o->patience, .context = &f->context, .held = f->held};
+                                .patience = o->patience, .context = &f->context, .held = f->held, .residents = hear_residents, .residents_ctx = f};
     f->routes.calls.at_scheduler = dispatch_new(&f->loop->base, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
@@ -154,7 +160,7 @@ static int open_adapter_api(frontend *f, const frontend_options *o, err *e)
 {
     if (!o->adapter_updates)
         return 0;
-    const adapter_api_options a = {.cache = f->cache, .dir = f->cache_dir, .fetch = o->fetch, .base = o->base, .accounts = f->routes.calls.accounts};
+    const adapter_api_options a = {.cache = f->cache, .dir = f->cache_dir, .tiers = f->tiers, .fetch = o->fetch, .base = o->base, .accounts = f->routes.calls.accounts};
     f->routes.adapters = adapter_api_new(f->loop->events, &a, f->routes.calls.models, e);
     return f->routes.adapters ? 0 : -1;
 }
@@ -198,13 +204,14 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
     f->loop = l;
     f->drain_seconds = o->drain_seconds;
     f->memory.limit = o->max_memory;
+    f->tiers = tiers_new();
     return_large_pieces();
     f->eos = XNEW_ARRAY(int, (size_t)o->n_eos + 1);
     memcpy(f->eos, o->eos, (size_t)o->n_eos * sizeof *f->eos);
     f->routes = (routes){
         .calls = {.on = &l->base, .counts = &f->counts, .log = &f->log, .memory = &f->memory, .eos = f->eos, .n_eos = o->n_eos,
                   .keep_alive = o->keep_alive},
-        .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
+        .tiers = f->tiers, .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
     api_keys_init(&f->routes.keys, o->key, o->n_keys);
     api_keys_init(&f->routes.admin, o->admin_key, o->n_admin_keys);
     cors_init(&f->routes.cors, o->origin, o->n_origins);
@@ -236,6 +243,7 @@ void frontend_free(frontend *f)
     adapter_checks_free(f->checks);
     grammar_checks_free(f->grammars);
     accounts_free(f->routes.calls.accounts);
+    tiers_free(f->tiers);
     disk_cache_close(f->cache);
     free(f->cache_dir);
     catalog_free(f->routes.calls.models);

@@ -118,6 +118,8 @@ static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body,
         r->more_metrics(r->metrics_ctx, body);
     if (r->calls.accounts)
         accounts_write_metrics(r->calls.accounts, body);
+    if (r->tiers)
+        tiers_write_metrics(r->tiers, body);
     if (r->calls.fetches)
         fetches_write_metrics(r->calls.fetches, body);
     bool admin = is_admin(r, http_exchange_head(x));

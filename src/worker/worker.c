@@ -14,6 +14,8 @@
 #include "worker/adapter_key.h"
 #include "worker/wire_sampling.h"
 
+static const double RESIDENTS_SOON = 1, RESIDENTS_AGAIN = 5;    /* seconds between lists of adapters in memory: that changed, or did not */
+enum { MAX_RESIDENTS = 1024 };
 static const double HEARTBEAT = 1;      /* seconds between Steps of a worker that has nothing to do */
 static const uint64_t PROBE = UINT64_MAX;               /* the id of the request that is nobody's */
 enum { PROBE_TOKENS = 16 };
@@ -54,6 +56,8 @@ struct worker {
     double busy_since;                  /* when the step began */
     uint64_t rows, context;             /* of the last, and its time; 0 rows: it has been reported */
     double seconds;
+    double residents_at;                /* when it last said which adapters are in memory, */
+    uint64_t residents_told;            /* and adapter_slots_changes() then */
     double sent_at;                     /* the last Step */
     bool told_of_rows;                  /* by the last Step: whoever hears no more may think that another such goes on */
     uint32_t reset;
@@ -480,8 +484,48 @@ static worker_status send_message(worker *w)
     return w->is.send(w->is.ctx, w->message.data, w->message.len) ? WORKER_UNHEARD : WORKER_GOES_ON;
 }
 
+/* A list of residents being made. */
+typedef struct { Resident *at; Resident **list; digest *of; size_t n; } resident_list;
+
+static void add_resident(void *ctx, const adapter_resident *r)
+{
+    resident_list *l = ctx;
+    const char *hex;
+    adapter_key_split(r->name, &hex);
+    if (!hex || l->n == MAX_RESIDENTS || digest_from_hex(&l->of[l->n], hex))
+        return;
+    Resident *to = l->list[l->n] = &l->at[l->n];
+    *to = (Resident)RESIDENT__INIT;
+    to->digest = (ProtobufCBinaryData){.data = l->of[l->n].byte, .len = DIGEST_BYTES};
+    to->tier = r->tier;
+    to->from = r->from;
+    to->micros = (uint64_t)(r->seconds * 1e6);
+    l->n++;
+}
+
+/* Into the next Step, if it is time. */
+static void report_residents(worker *w)
+{
+    double now = w->is.now(w->is.ctx), since = now - w->residents_at;
+    uint64_t changes = w->is.tells_residents ? adapter_slots_changes(engine_adapters(w->g)) : 0;
+    if (!w->is.tells_residents || since < RESIDENTS_SOON || (since < RESIDENTS_AGAIN && changes == w->residents_told))
+        return;
+    resident_list l = {.at = XNEW_ARRAY(Resident, MAX_RESIDENTS), .list = XNEW_ARRAY(Resident *, MAX_RESIDENTS), .of = XNEW_ARRAY(digest, MAX_RESIDENTS)};
+    adapter_slots_each(engine_adapters(w->g), add_resident, &l);
+    Residents all = RESIDENTS__INIT;
+    all.n_adapters = l.n;
+    all.adapters = l.list;
+    pack_field(&w->parts, STEP_RESIDENTS, &all.base);
+    w->residents_at = now;
+    w->residents_told = changes;
+    free(l.at);
+    free(l.list);
+    free(l.of);
+}
+
 static worker_status send_step(worker *w)
 {
+    report_residents(w);
     engine_stats stats = engine_get_stats(w->g);
     Step s = STEP__INIT;
     s.gpu = (uint32_t)w->is.gpu;

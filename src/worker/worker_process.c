@@ -109,7 +109,7 @@ static int open_all(worker_process *p, err *e)
     snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
              kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
     p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = o->max_batch,
-                                            .max_tokens = longest(p), .grammars = p->grammars, .has_adapter = has_adapter, .send = send_frame, .now = now, .ctx = p});
+                                            .max_tokens = longest(p), .grammars = p->grammars, .has_adapter = has_adapter, .tells_residents = true, .send = send_frame, .now = now, .ctx = p});
     p->in.fd = o->in;
     return 0;
 }
