@@ -1,7 +1,6 @@
 """The registry of a store: what one frontend is told all frontends and hosts serve, and a tenant's adapters are its own. Every frontend and
 every runner has a disk cache of its own, as if it were a host by itself; adapters come from a web server."""
 import json
-import os
 import signal
 import threading
 import time
@@ -10,7 +9,7 @@ import pytest
 import requests
 
 from cluster import Cluster, wait_for
-from conftest import PROGRAM, ROOT
+from conftest import ROOT
 from test_sources import Site, tar_of
 from test_tenants import ADMIN, SENTENCE, Store, postgres  # noqa: F401: a fixture
 
@@ -52,7 +51,7 @@ class Asker:
         return [m["id"] for m in self("GET", "/v1/models").json()["data"]]
 
     def ask(self, model, **how):
-        return self("POST", "/v1/completions", json={"model": model, "prompt": SENTENCE, "temperature": 0, "max_tokens": 40, **how})
+        return self("POST", "/v1/completions", json={"model": model, "prompt": SENTENCE, "temperature": 0, "max_tokens": 24, **how})
 
     def text(self, model, **how):
         got = self.ask(model, **how)
@@ -352,6 +351,24 @@ def test_a_tenant_loads_few_at_once(hosts, site):
     for one in loads:
         one.join(60)
     assert sorted(ann.names()) == ["x0", "x1"]
+
+
+def test_where_an_adapter_is(hosts, site):
+    """Its tier and load times: with its source, on disk, on the device; and in the metrics."""
+    here = hosts(n_runners=1)
+    one, two = here.operators
+    ann = here.askers(here.store.tenant("ann", adapters=["mine"]))[0]
+    s = site(folders("sql"))
+    got = one.load("mine", f"{s.url}/sql").json()
+    assert got["tier"] == "disk" and got["memory"] == []
+    soon(lambda: two.show("mine").json()["tier"] == "source", "a host that never had it")
+    assert ann.text("mine")
+    for operator in (one, two):
+        soon(lambda: operator.show("mine").json()["tier"] == "device", "it is on the device")
+        [at] = operator.show("mine").json()["memory"]
+        assert at["tier"] == "device" and at["loaded_from"] == "disk" and 0 < at["load_seconds"] < 60 and at["gpu"]
+        page = operator("GET", "/metrics").text
+        assert 'punica_adapters_in_memory{tier="device"} 1' in page and "punica_adapter_load_from_disk_seconds_count 1" in page
 
 
 def test_commands_on_a_store(punica, hosts, site, tmp_path):
