@@ -3,7 +3,7 @@
 
 all: build
 
-# Install what is missing (Debian packages), once.
+# Install what building needs and is missing (Debian or Ubuntu packages), once.
 setup:
 	@tools/setup.sh
 
@@ -24,11 +24,13 @@ test:
 
 # Longer fuzzing by hand: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
-fuzz: setup
+fuzz:
+	@tools/setup.sh test
 	@tests/fuzz.sh $(SECONDS_EACH)
 
 # One folder to take to a GPU machine: build/gpu-bundle, with test.sh and bench.sh.
-gpu-bundle: setup
+gpu-bundle:
+	@tools/setup.sh test
 	@tools/gpu/bundle.sh
 
 clean:
