@@ -1,5 +1,5 @@
 # The commands of the README. CMake does the work; presets are in CMakePresets.json.
-.PHONY: all build demo test setup clean fuzz gpu-bundle
+.PHONY: all build demo test setup clean fuzz gpu-bundle wheel
 
 all: build
 
@@ -32,6 +32,10 @@ fuzz:
 gpu-bundle:
 	@tools/setup.sh test
 	@tools/gpu/bundle.sh
+
+# The kernels for PyTorch: a wheel in build/, with the library inside. Needs nvcc, and Python's pip, setuptools and wheel.
+wheel: build
+	@tools/wheel.sh
 
 clean:
 	rm -rf build
