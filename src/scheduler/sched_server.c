@@ -238,13 +238,13 @@ static void take_command(void *ctx, const command *c)
     }
 }
 
-static void lose_gpu(peer *p, uint32_t local, bool died)
+static void lose_gpu(peer *p, uint32_t local, gpu_loss how)
 {
     if (local >= p->n_gpus || !p->gpu[local])
         return;
     outbox *o = p->gpu[local];
     pace_gpu_gone(p->server->pace, o->number);
-    scheduler_gpu_gone(p->server->s, now_of(p->server), o->number, died);
+    scheduler_gpu_gone(p->server->s, now_of(p->server), o->number, how);
     give_number(o);
     p->gpu[local] = NULL;
 }
@@ -445,7 +445,7 @@ static void take_gpu_up(peer *p, const GpuUp *up)
         link_drop(p->link, "a GPU that cannot be: its numbers make no sense");
         return;
     }
-    lose_gpu(p, up->gpu, false);
+    lose_gpu(p, up->gpu, LOSS_LINK);
     p->gpu = xgrow(p->gpu, &p->gpus_cap, (size_t)up->gpu + 1, sizeof *p->gpu);
     while (p->n_gpus <= up->gpu)
         p->gpu[p->n_gpus++] = NULL;
@@ -465,7 +465,7 @@ static void take_gpu_up(peer *p, const GpuUp *up)
 static void take_gpu_gone(peer *p, const GpuGone *gone)
 {
     log_warn("GPU %u of %s is gone: %s", gone->gpu, link_peer(p->link), gone->message);
-    lose_gpu(p, gone->gpu, gone->died);
+    lose_gpu(p, gone->gpu, !gone->died ? LOSS_LINK : gone->from_outside ? LOSS_KILLED : LOSS_CRASH);
 }
 
 static void take_drain(peer *p)

@@ -261,7 +261,7 @@ def test_a_request_that_kills_its_workers_fails_alone(cluster, expected, tmp_pat
     streams.link.submit(id, deadly, N_TOKENS, how=LONG, arrival=streams.arrival[id])
     output = streams.finish()
     assert output.pop(id) == [] and output == expected
-    n_died = sum(r.log().count("ended: killed by signal 9") for r in runners)
+    n_died = sum(r.log().count("ended: killed by signal 6") for r in runners)
     assert 3 <= n_died <= 5             # with others at most twice, then three times alone
 
 
