@@ -11,7 +11,7 @@
 gpu *gpu_new(int number, const gpu_info *info)
 {
     gpu *g = XNEW(gpu);
-    *g = (gpu){.number = number, .info = *info, .pages_free = info->n_pages};
+    *g = (gpu){.number = number, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     g->info.uuid = xstrdup(info->uuid);
     g->info.device = xstrdup(info->device ? info->device : "");
     g->order.priority = rng_mix((uint64_t)number + 1);

@@ -207,8 +207,6 @@ static void count_open(scheduler *s, double now)
         if (gpu_capacity(g) > s->capacity)
             s->capacity = gpu_capacity(g);
     }
-    if (s->capacity > s->most_capacity)
-        s->most_capacity = s->capacity;
     if (s->n_open > 0)
         s->none_since = -1;
     else if (s->none_since < 0)
@@ -307,6 +305,8 @@ void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info
     gpu *g = gpu_new(number, info);
     set_rank(s, g);
     s->gpus[number] = g;
+    if (gpu_capacity(g) > s->most_capacity)
+        s->most_capacity = gpu_capacity(g);
     placement_touch(s, g);
     count_open(s, now);
     placement_fill(s, now);

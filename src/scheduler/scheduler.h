@@ -96,6 +96,7 @@ typedef struct {
     int n_pages, page_len;
     int max_tokens;             /* of prompt and output together, as the model allows */
     const char *device;         /* what it is, in words; NULL: not said */
+    bool on_probation;          /* its last worker crashed: as slow until scheduler_gpu_pace() says that it is not */
 } gpu_info;
 
 /* Why a request was ended by the scheduler or a worker; the frontend makes an HTTP status of it. */

@@ -591,7 +591,7 @@ void naive_gpus_gone(naive *s, double now, const int *gpu, int n, gpu_loss how)
 void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
 {
     naive_gpu *g = &s->gpu[gpu];
-    *g = (naive_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
+    *g = (naive_gpu){.up = true, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     snprintf(g->uuid, sizeof g->uuid, "%s", info->uuid);
     int most = info->n_pages * info->page_len < info->max_tokens ? info->n_pages * info->page_len : info->max_tokens;
     s->most_tokens = most > s->most_tokens ? most : s->most_tokens;

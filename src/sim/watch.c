@@ -224,7 +224,7 @@ void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info)
     begin(w, now);
     CHECK(gpu < MOST_GPUS);
     watched_gpu *g = &w->gpu[gpu];
-    *g = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
+    *g = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     if (g->info.max_tokens > info->n_pages * info->page_len)
         g->info.max_tokens = info->n_pages * info->page_len;
     if (g->info.max_tokens > w->capacity)

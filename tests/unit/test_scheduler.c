@@ -1151,6 +1151,21 @@ static void a_slow_gpu_gets_nothing_new_while_another_is_open(void **state)
     finish(f);
 }
 
+static void a_gpu_on_probation_gets_nothing_while_another_is_open(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 1, 100);
+    submit(f, 1);
+    submit(f, 2);
+    expect(f, "add 1 to 0");
+    scheduler_gpu_up(f->s, f->now, 1, &(gpu_info){"gpu-1", 2, 100, 4, 1000, .on_probation = true});
+    expect(f, "");
+    scheduler_gpu_pace(f->s, 0, 1, false);
+    expect(f, "add 2 to 1");
+    finish(f);
+}
+
 static void those_on_a_gpu_that_is_fast_again_stay(void **state)
 {
     (void)state;
@@ -1225,6 +1240,7 @@ int main(void)
         cmocka_unit_test(moving_must_not_cost_more_than_it_frees),
         cmocka_unit_test(signals_say_when_more_gpus_are_needed),
         cmocka_unit_test(a_slow_gpu_gets_nothing_new_while_another_is_open),
+        cmocka_unit_test(a_gpu_on_probation_gets_nothing_while_another_is_open),
         cmocka_unit_test(those_on_a_gpu_that_is_fast_again_stay),
         cmocka_unit_test(a_gpu_that_comes_up_again_has_lost_its_requests),
         cmocka_unit_test(nonsense_from_a_gpu_does_no_harm),

@@ -121,7 +121,7 @@ static void random_submit(history *h, int frontend)
 static void random_gpu_up(history *h, int gpu)
 {
     static const char *const uuid[N_GPUS] = {"c", "a", "f", "b", "d", "e"};
-    gpu_info info = {uuid[gpu], 1 + draw(h, 5), 3 + draw(h, 12), 1 + draw(h, 4), 20 + draw(h, 30)};
+    gpu_info info = {uuid[gpu], 1 + draw(h, 5), 3 + draw(h, 12), 1 + draw(h, 4), 20 + draw(h, 30), .on_probation = draw(h, 6) == 0};
     h->worker[gpu] = (worker){.up = true};
     scheduler_gpu_up(h->real, h->now, gpu, &info);
     naive_gpu_up(h->model, h->now, gpu, &info);
