@@ -184,13 +184,13 @@ def test_a_worker_that_dies_often_is_back_soon(cluster):
     """Others wait for it, whoever kills it: the pause before it is started again does not grow beyond two seconds."""
     cluster.scheduler()
     runner = cluster.runner()
-    for n in range(1, 8):
+    for n in range(1, 10):
         wait_for(lambda: runner.log().count("is ready on") == n, "it is back")
         os.kill(runner.children()[0], signal.SIGKILL)
         wait_for(lambda: runner.log().count("starting it again") == n, "that is noticed")
-    killed = time.monotonic()               # without the limit it would be 6.4 s after this one
-    wait_for(lambda: runner.log().count("is ready on") == 8, "it is back")
-    assert time.monotonic() - killed < 5
+    killed = time.monotonic()               # without the limit it would be 25.6 s after this one
+    wait_for(lambda: runner.log().count("is ready on") == 10, "it is back")
+    assert time.monotonic() - killed < 15
 
 
 def test_a_hung_worker_is_killed(cluster, expected):
