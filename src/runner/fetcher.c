@@ -101,8 +101,9 @@ static bool on_message(void *ctx, const void *bytes, size_t n)
     return good;
 }
 
-static void on_ended(void *ctx, const char *why)
+static void on_ended(void *ctx, const char *why, bool from_outside)
 {
+    (void)from_outside;
     wanted *w = ctx;
     fetcher *f = w->of;
     f->n_running--;
