@@ -62,7 +62,8 @@ static void bill(call *c, choice *k, int n_tokens)
         return;
     int64_t prompt = c->unbilled[k->prompt];
     c->unbilled[k->prompt] = 0;
-    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
+    if (c->s->accounts)
+        accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
     if (k->waits)
         tenant_first_token(c->who);
     k->waits = false;
