@@ -612,7 +612,7 @@ static void read_body(call *c, charged_buf *body)
     prepared *p = NULL;
     if (check_call(c->s, &e)) {
         fail(c, &e);
-    } else if (c->who && tenant_check(c->who, loop_now(c->s->on), 1, 0, &e)) {
+    } else if (c->who && (tenant_check_calls(c->who, c->s->max_calls, &e) || tenant_check(c->who, loop_now(c->s->on), 1, 0, &e))) {
         tell_limits(c);         /* before a body costs anything */
         fail(c, &e);
     } else if (n <= MAX_PREPARED_AT_ONCE && (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)

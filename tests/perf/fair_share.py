@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""How soon one tenant's request starts behind thousands of another's, and how two tenants share by weight, on a real server.
+
+    tests/perf/fair_share.py [--punica PROGRAM] [--seconds 60] [--tries 30] [--streams 10000]
+
+`punica serve` with the demo model on the CPU and tenants in a store. Three runs, a line of the table each:
+  crowd    one tenant has --streams requests waiting, each a call of its own; another asks for one at a time. Counted is the time from the
+           first end of a request of the former, which is a place that falls free, to the latter's first token, and the steps that end between: as many
+           tokens as others get meanwhile
+  choices  the same behind 78 calls of 128 choices
+  shares   two tenants of weights 3 and 1, each with 400 calls all the time: what each is given in --seconds, by the store's usage
+Needs nothing but Python; file descriptors for all streams (ulimit -n).
+"""
+import argparse
+import asyncio
+import json
+import os
+import re
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+INDEX = re.compile(rb'"index": ?(\d+)')
+PROMPT = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
+
+
+class Server:
+    def __init__(self, program, folder, *options):
+        self.program, self.store = program, str(folder / "store.db")
+        self.log = open(folder / "log", "w+")
+        self.process = subprocess.Popen([program, "serve", "--listen", "127.0.0.1:0", "--store", self.store, *options], stdout=self.log, stderr=self.log)
+        while not (found := re.search(r"http://127\.0\.0\.1:(\d+)", Path(self.log.name).read_text())):
+            assert self.process.poll() is None, Path(self.log.name).read_text()
+            time.sleep(0.1)
+        self.port = int(found[1])
+
+    def tenant(self, *words):
+        return subprocess.run([self.program, "tenant", *words, "--store", self.store], check=True, capture_output=True, text=True).stdout.strip()
+
+    def new_tenant(self, name, weight=1):
+        self.tenant("add", name, "--base", "yes", "--weight", str(weight))
+        key = self.tenant("key", "add", name, "main")
+        time.sleep(1)           # frontends know of it within that time
+        return key
+
+    def usage(self, name):
+        rows = [json.loads(line) for line in self.tenant("usage", name, "--json").splitlines()]
+        return sum(r["prompt_tokens"] for r in rows), sum(r["completion_tokens"] for r in rows)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
+
+
+async def stream(port, key, n=1, max_tokens=32, on_token=None, on_end=None):
+    """One call. on_token: a token of a choice has come; on_end: a choice has ended. Each is told when."""
+    body = json.dumps({"model": "demo", "prompt": PROMPT, "stream": True, "ignore_eos": True, "n": n, "temperature": 1, "max_tokens": max_tokens})
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            break
+        except OSError:
+            await asyncio.sleep(0.2)
+    try:
+        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b" 200 " in head.split(b"\r\n", 1)[0], head + await reader.read(1000)
+        while b"[DONE]" not in (line := await reader.readline()):
+            assert line, "cut off"
+            if not line.startswith(b"data:"):
+                continue
+            now = time.monotonic()
+            if on_token:
+                on_token(now, INDEX.search(line)[1])
+            if on_end and b'"finish_reason":null' not in line.replace(b" ", b""):
+                on_end(now)
+    finally:
+        writer.close()
+
+
+async def wait_behind(server, greedy, modest, calls, n, tries):
+    """Behind `calls` calls of n choices: (seconds of a step, [(seconds from a free place, steps, seconds from asking)], requests that have not ended)."""
+    ends, came, live = [], {}, 0                # came: when the last tokens of each choice came
+
+    async def one_of_many(number):
+        nonlocal live
+        live += 1
+        await stream(server.port, greedy, n, 32, lambda now, index: came.setdefault((number, index), []).append(now), ends.append)
+
+    many = [asyncio.create_task(one_of_many(i)) for i in range(calls)]
+    while live < calls:
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(5)      # all are there
+    waits, steps = [], []
+    for _ in range(tries):
+        for tokens in came.values():
+            tokens[:] = tokens[-1:]
+        asked, first = time.monotonic(), []
+        await stream(server.port, modest, 1, 2, lambda now, _: first.append(now))
+        free = next((t for t in ends if asked <= t <= first[0]), asked)
+        waits.append((first[0] - free, max(sum(free < t <= first[0] for t in tokens) for tokens in came.values()), first[0] - asked))
+        steps += [b - a for tokens in came.values() for a, b in zip(tokens, tokens[1:])]
+        await asyncio.sleep(0.3)
+    left = calls * n - len(ends)
+    for task in many:
+        task.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
+    return statistics.median(steps), waits, left
+
+
+async def keep_asking(server, key, streams, until):
+    async def one():
+        while time.monotonic() < until:
+            await stream(server.port, key, 1, 16 + os.urandom(1)[0] % 48)
+    await asyncio.gather(*(one() for _ in range(streams)), return_exceptions=True)
+
+
+async def share(server, seconds):
+    keys = server.new_tenant("three", 3), server.new_tenant("one", 1)
+    until = time.monotonic() + seconds + 20
+    asking = [asyncio.create_task(keep_asking(server, key, 400, until)) for key in keys]
+    await asyncio.sleep(10)
+    before = server.usage("three"), server.usage("one")
+    await asyncio.sleep(seconds)
+    after = server.usage("three"), server.usage("one")
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    return [tuple(x - y for x, y in zip(a, b)) for a, b in zip(after, before)]
+
+
+async def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--punica", default=str(ROOT / "build/punica"))
+    options.add_argument("--seconds", type=int, default=60)
+    options.add_argument("--tries", type=int, default=30)
+    options.add_argument("--streams", type=int, default=10000)
+    o = options.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(o.punica, Path(folder), "--max-connections", str(o.streams + 1000), "--max-queue", str(o.streams + 1000), "--max-batch", "16")
+        try:
+            greedy, modest = server.new_tenant("greedy"), server.new_tenant("modest")
+            for name, calls, n in (("crowd", o.streams, 1), ("choices", 78, 128)):
+                step, waits, left = await wait_behind(server, greedy, modest, calls, n, o.tries)
+                seconds, steps, asked = zip(*waits)
+                print(f"{name}: {calls * n} requests, {left} of them not ended after {o.tries} tries; a step takes {step * 1e3:.1f} ms (median). From a place that falls free "
+                      f"to the first token: {statistics.median(steps):.0f} steps (median), {max(steps)} (most), {statistics.median(seconds) * 1e3:.0f} and {max(seconds) * 1e3:.0f} ms; "
+                      f"from asking {statistics.median(asked) * 1e3:.0f} and {max(asked) * 1e3:.0f} ms", flush=True)
+                await asyncio.sleep(2)
+            (p3, o3), (p1, o1) = await share(server, o.seconds)
+            print(f"shares: weight 3 was given {p3} tokens of prompts and {o3} of output, weight 1 {p1} and {o1}: output {o3 / o1:.3f} to 1, "
+                  f"service (prompt + 2 output) {(p3 + 2 * o3) / (p1 + 2 * o1):.3f} to 1")
+        finally:
+            server.stop()
+
+
+sys.exit(asyncio.run(main()))
