@@ -263,9 +263,9 @@ static const naive_request *naive_first_of(const naive *s, int tenant)
 /* Of two tenants: who had less, then whose first newcomer came earlier; last those of which nobody is in line. */
 static bool naive_tenant_is_next(const naive *s, int a, int b)
 {
-    const naive_request *x = naive_first_of(s, a), *y = naive_first_of(s, b);
     if (s->tenant[a].counter != s->tenant[b].counter)
         return s->tenant[a].counter < s->tenant[b].counter;
+    const naive_request *x = naive_first_of(s, a), *y = naive_first_of(s, b);
     if (!x || !y)
         return x || (!y && a < b);
     return x->arrival != y->arrival ? x->arrival < y->arrival : x->id < y->id;

@@ -14,7 +14,7 @@ Needs nothing but Python; file descriptors for all streams (ulimit -n).
 import argparse
 import asyncio
 import json
-import os
+import random
 import re
 import resource
 import signal
@@ -59,9 +59,9 @@ class Server:
         self.process.wait()
 
 
-async def stream(port, key, n=1, max_tokens=32, on_token=None, on_end=None):
-    """One call. on_token: a token of a choice has come; on_end: a choice has ended. Each is told when."""
-    body = json.dumps({"model": "demo", "prompt": PROMPT, "stream": True, "ignore_eos": True, "n": n, "temperature": 1, "max_tokens": max_tokens})
+async def stream(port, key, n, tokens, on_token=None, on_end=None):
+    """One call for outputs of tokens[0] to tokens[1] tokens. on_token: a token of a choice has come; on_end: a choice has ended. Each is told when. Returns when it was asked."""
+    body = json.dumps({"model": "demo", "prompt": PROMPT, "stream": True, "n": n, "temperature": 1, "min_tokens": tokens[0], "max_tokens": tokens[1]})
     while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -69,6 +69,7 @@ async def stream(port, key, n=1, max_tokens=32, on_token=None, on_end=None):
         except OSError:
             await asyncio.sleep(0.2)
     try:
+        asked = time.monotonic()
         writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         assert b" 200 " in head.split(b"\r\n", 1)[0], head + await reader.read(1000)
@@ -81,6 +82,7 @@ async def stream(port, key, n=1, max_tokens=32, on_token=None, on_end=None):
                 on_token(now, INDEX.search(line)[1])
             if on_end and b'"finish_reason":null' not in line.replace(b" ", b""):
                 on_end(now)
+        return asked
     finally:
         writer.close()
 
@@ -92,7 +94,7 @@ async def wait_behind(server, greedy, modest, calls, n, tries):
     async def one_of_many(number):
         nonlocal live
         live += 1
-        await stream(server.port, greedy, n, 32, lambda now, index: came.setdefault((number, index), []).append(now), ends.append)
+        await stream(server.port, greedy, n, (100, 400), lambda now, index: came.setdefault((number, index), []).append(now), ends.append)
 
     many = [asyncio.create_task(one_of_many(i)) for i in range(calls)]
     while live < calls:
@@ -102,8 +104,8 @@ async def wait_behind(server, greedy, modest, calls, n, tries):
     for _ in range(tries):
         for tokens in came.values():
             tokens[:] = tokens[-1:]
-        asked, first = time.monotonic(), []
-        await stream(server.port, modest, 1, 2, lambda now, _: first.append(now))
+        first = []
+        asked = await stream(server.port, modest, 1, (2, 2), lambda now, _: first.append(now))
         free = next((t for t in ends if asked <= t <= first[0]), asked)
         waits.append((first[0] - free, max(sum(free < t <= first[0] for t in tokens) for tokens in came.values()), first[0] - asked))
         steps += [b - a for tokens in came.values() for a, b in zip(tokens, tokens[1:])]
@@ -118,7 +120,7 @@ async def wait_behind(server, greedy, modest, calls, n, tries):
 async def keep_asking(server, key, streams, until):
     async def one():
         while time.monotonic() < until:
-            await stream(server.port, key, 1, 16 + os.urandom(1)[0] % 48)
+            await stream(server.port, key, 1, (n := random.randrange(16, 64), n))
     await asyncio.gather(*(one() for _ in range(streams)), return_exceptions=True)
 
 
@@ -152,9 +154,10 @@ async def main():
             for name, calls, n in (("crowd", o.streams, 1), ("choices", 78, 128)):
                 step, waits, left = await wait_behind(server, greedy, modest, calls, n, o.tries)
                 seconds, steps, asked = zip(*waits)
+                told = ", ".join(f"{steps.count(k)} times {k}" for k in sorted(set(steps)))
                 print(f"{name}: {calls * n} requests, {left} of them not ended after {o.tries} tries; a step takes {step * 1e3:.1f} ms (median). From a place that falls free "
-                      f"to the first token: {statistics.median(steps):.0f} steps (median), {max(steps)} (most), {statistics.median(seconds) * 1e3:.0f} and {max(seconds) * 1e3:.0f} ms; "
-                      f"from asking {statistics.median(asked) * 1e3:.0f} and {max(asked) * 1e3:.0f} ms", flush=True)
+                      f"to the first token: {told} steps; {statistics.median(seconds) * 1e3:.0f} ms (median), {max(seconds) * 1e3:.0f} (most); "
+                      f"from asking {statistics.median(asked) * 1e3:.0f}, {max(asked) * 1e3:.0f}", flush=True)
                 await asyncio.sleep(2)
             (p3, o3), (p1, o1) = await share(server, o.seconds)
             print(f"shares: weight 3 was given {p3} tokens of prompts and {o3} of output, weight 1 {p1} and {o1}: output {o3 / o1:.3f} to 1, "
