@@ -13,6 +13,7 @@ Needs nothing but Python; file descriptors for all streams (ulimit -n).
 """
 import argparse
 import asyncio
+import gc
 import json
 import random
 import re
@@ -148,6 +149,7 @@ async def main():
     o = options.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    gc.disable()                # with so many streams it stops everything for longer than a step
     with tempfile.TemporaryDirectory() as folder:
         server = Server(o.punica, Path(folder), "--max-connections", str(o.streams + 1000), "--max-queue", str(o.streams + 1000), "--max-batch", "16", "--threads", "1")
         try:
