@@ -82,15 +82,23 @@ engine_options engine_options_default(void)
 
 static const double SPARE = 0.05;       /* of a device, that must be left whoever has the rest: steps need some, and adapters */
 
-/* Bytes that the KvCache may take on one device. On the CPU pages never used are never touched and so take no memory. */
-static double room_for_pages(const engine *g)
+/* Bytes that the KvCache may take on a device. On the CPU pages never used are never touched and so take no memory. */
+static double room_on(const engine *g, backend *be)
 {
-    backend *be = group_device(g->m->be, 0);
     double all = (double)be->ops->memory(be), left = (double)be->ops->available(be);
     if (all == 0)
         return left / 2;
     double weights = (double)g->m->weight_bytes / group_devices(g->m->be);
     return fmin(g->opt.memory_share * all - weights, left - SPARE * all);
+}
+
+/* The same on each device: what the one with least has. */
+static double room_for_pages(const engine *g)
+{
+    double room = INFINITY;
+    for (int d = 0; d < group_devices(g->m->be); d++)
+        room = fmin(room, room_on(g, group_device(g->m->be, d)));
+    return room;
 }
 
 static int pages_of(const engine *g, int n_tokens)
@@ -100,8 +108,7 @@ static int pages_of(const engine *g, int n_tokens)
 
 static int longest(const engine *g)
 {
-    int limit = g->m->config.max_positions;
-    return g->opt.max_len > 0 && g->opt.max_len < limit ? g->opt.max_len : limit;
+    return g->opt.max_len > 0 ? g->opt.max_len : g->m->config.max_positions;
 }
 
 static int default_pages(const engine *g)
@@ -122,6 +129,8 @@ static int explain_memory(const engine *g, err *e)
 
 static int make_kv_cache(engine *g, err *e)
 {
+    if (longest(g) > g->m->config.max_positions)
+        return err_set(e, "a request of %d tokens (--max-model-len) does not fit: the model allows %d", longest(g), g->m->config.max_positions);
     g->kv[0] = forward_kv(g->m, g->opt.kv, 0, g->opt.page_len);
     g->kv[0].n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
     if (g->opt.max_len > 0 && pages_of(g, longest(g)) > g->kv->n_pages)

@@ -19,7 +19,9 @@ import random
 import re
 import resource
 import signal
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+SO_TIMESTAMPNS = 35             # Linux: when bytes came
 INDEX = re.compile(rb'"index": ?(\d+)')
 ON_ITS_WAY = 0.02               # seconds after which a request that was sent is at the scheduler, also on a busy machine
 PROMPT = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
@@ -61,32 +64,51 @@ class Server:
         self.process.wait()
 
 
-async def stream(port, key, n, tokens, on_token=None, on_end=None):
-    """One call for outputs of tokens[0] to tokens[1] tokens. on_token: a token of a choice has come; on_end: a choice has ended. Each is told when. Returns when it was asked."""
-    body = json.dumps({"model": "demo", "prompt": PROMPT, "stream": True, "n": n, "temperature": 1, "min_tokens": tokens[0], "max_tokens": tokens[1]})
-    while True:
+class Stream:
+    """One call for outputs of tokens[0] to tokens[1] tokens. on_token: a token of a choice has come; on_end: a choice has ended. Each is told when by the
+    kernel's clock, as this process may have come to it later."""
+
+    def __init__(self, port, key, n, tokens, on_token=None, on_end=None):
+        body = json.dumps({"model": "demo", "prompt": PROMPT, "stream": True, "n": n, "temperature": 1, "min_tokens": tokens[0], "max_tokens": tokens[1]})
+        self.request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        self.port, self.on_token, self.on_end, self.rest, self.asked = port, on_token, on_end, b"", None
+
+    async def run(self):
+        loop = asyncio.get_running_loop()
+        self.done = loop.create_future()
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            break
-        except OSError:
-            await asyncio.sleep(0.2)
-    try:
-        asked = time.monotonic()
-        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert b" 200 " in head.split(b"\r\n", 1)[0], head + await reader.read(1000)
-        while b"[DONE]" not in (line := await reader.readline()):
-            assert line, "cut off"
-            if not line.startswith(b"data:"):
-                continue
-            now = time.monotonic()
-            if on_token:
-                on_token(now, INDEX.search(line)[1])
-            if on_end and b'"finish_reason":null' not in line.replace(b" ", b""):
-                on_end(now)
-        return asked
-    finally:
-        writer.close()
+            await loop.sock_connect(self.socket, ("127.0.0.1", self.port))
+            self.asked = time.time()
+            await loop.sock_sendall(self.socket, self.request)
+            loop.add_reader(self.socket, self.read)
+            await self.done
+        finally:
+            loop.remove_reader(self.socket)
+            self.socket.close()
+
+    def read(self):
+        data, more, _, _ = self.socket.recvmsg(1 << 16, 64)
+        seconds, nanoseconds = struct.unpack("qq", more[0][2]) if more else (0, 0)
+        lines = (self.rest + data).split(b"\n")
+        self.rest = lines.pop()
+        for line in lines:
+            self.take(line, seconds + nanoseconds * 1e-9)
+        if not data and not self.done.done():
+            self.done.set_exception(AssertionError(f"cut off: {lines}"))
+
+    def take(self, line, now):
+        if line.startswith(b"HTTP/") and b" 200 " not in line:
+            self.done.set_exception(AssertionError(line))
+        elif b"[DONE]" in line:
+            self.done.set_result(None)
+        elif line.startswith(b"data:"):
+            if self.on_token:
+                self.on_token(now, INDEX.search(line)[1])
+            if self.on_end and b'"finish_reason":null' not in line.replace(b" ", b""):
+                self.on_end(now)
 
 
 async def wait_behind(server, greedy, modest, calls, n, tries):
@@ -96,7 +118,7 @@ async def wait_behind(server, greedy, modest, calls, n, tries):
     async def one_of_many(number):
         nonlocal live
         live += 1
-        await stream(server.port, greedy, n, (100, 400), lambda now, index: came.setdefault((number, index), []).append(now), ends.append)
+        await Stream(server.port, greedy, n, (100, 400), lambda now, index: came.setdefault((number, index), []).append(now), ends.append).run()
 
     many = [asyncio.create_task(one_of_many(i)) for i in range(calls)]
     while live < calls:
@@ -107,7 +129,9 @@ async def wait_behind(server, greedy, modest, calls, n, tries):
         for tokens in came.values():
             tokens[:] = tokens[-1:]
         first = []
-        asked = await stream(server.port, modest, 1, (2, 2), lambda now, _: first.append(now))
+        call = Stream(server.port, modest, 1, (2, 2), lambda now, _: first.append(now))
+        await call.run()
+        asked = call.asked
         free = next((t for t in ends if asked + ON_ITS_WAY <= t <= first[0]), asked)
         waits.append((first[0] - free, max(sum(free < t <= first[0] for t in tokens) for tokens in came.values()), first[0] - asked))
         steps += [b - a for tokens in came.values() for a, b in zip(tokens, tokens[1:])]
@@ -122,7 +146,7 @@ async def wait_behind(server, greedy, modest, calls, n, tries):
 async def keep_asking(server, key, streams, until):
     async def one():
         while time.monotonic() < until:
-            await stream(server.port, key, 1, (n := random.randrange(16, 64), n))
+            await Stream(server.port, key, 1, (n := random.randrange(16, 64), n)).run()
     await asyncio.gather(*(one() for _ in range(streams)), return_exceptions=True)
 
 
