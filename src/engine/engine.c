@@ -82,15 +82,23 @@ engine_options engine_options_default(void)
 
 static const double SPARE = 0.05;       /* of a device, that must be left whoever has the rest: steps need some, and adapters */
 
-/* Bytes that the KvCache may take on one device. On the CPU pages never used are never touched and so take no memory. */
-static double room_for_pages(const engine *g)
+/* Bytes that the KvCache may take on a device. On the CPU pages never used are never touched and so take no memory. */
+static double room_on(const engine *g, backend *be)
 {
-    backend *be = group_device(g->m->be, 0);
     double all = (double)be->ops->memory(be), left = (double)be->ops->available(be);
     if (all == 0)
         return left / 2;
     double weights = (double)g->m->weight_bytes / group_devices(g->m->be);
     return fmin(g->opt.memory_share * all - weights, left - SPARE * all);
+}
+
+/* The same on each device: what the one with least has. */
+static double room_for_pages(const engine *g)
+{
+    double room = INFINITY;
+    for (int d = 0; d < group_devices(g->m->be); d++)
+        room = fmin(room, room_on(g, group_device(g->m->be, d)));
+    return room;
 }
 
 static int pages_of(const engine *g, int n_tokens)

@@ -89,6 +89,8 @@ static int parse_cache_salt(api_request *r, api_error *e)
     const char *salt = NULL;
     if (json_get_string(r->input, "cache_salt", &salt, &e->what))
         return api_error_bad(e, "cache_salt");
+    if (salt && strlen(salt) > MAX_SALT)
+        return api_error_set(e, 400, "cache_salt", NULL, "\"cache_salt\" has %zu bytes; %d are the most", strlen(salt), MAX_SALT);
     if (salt)
         r->how.cache_salt = r->cache_salt = xstrdup(salt);
     return 0;

@@ -261,8 +261,21 @@ def test_a_request_that_kills_its_workers_fails_alone(cluster, expected, tmp_pat
     streams.link.submit(id, deadly, N_TOKENS, how=LONG, arrival=streams.arrival[id])
     output = streams.finish()
     assert output.pop(id) == [] and output == expected
-    n_died = sum(r.log().count("ended: killed by signal 9") for r in runners)
+    n_died = sum(r.log().count("ended: killed by signal 6") for r in runners)
     assert 3 <= n_died <= 5             # with others at most twice, then three times alone
+
+
+def test_gpus_that_kill_all_their_workers_hurt_nobody(cluster, tmp_path):
+    """Whoever was alone on those has not killed them."""
+    cluster.scheduler()
+    cluster.runner("--max-batch", 2)
+    env = deadly_environment([], tmp_path)              # of any command
+    broken = [cluster.runner(env=env) for _ in range(2)]
+    cluster.wait_gpus(1)
+    streams = Streams(cluster, 60, 1500)                # most have to wait
+    while any(runner.log().count("ended: killed by signal 6") < 5 for runner in broken):
+        streams.take()                                  # nobody ends as a killer
+    streams.link.close()
 
 
 def test_a_killed_runner_takes_its_workers_along_and_loses_no_request(cluster, expected):
