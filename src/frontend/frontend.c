@@ -238,10 +238,10 @@ int frontend_context(const frontend *f)
     return dispatch_n_gpus(f->routes.calls.at_scheduler) > 0 ? atomic_load(&f->context) : 0;
 }
 
-char **frontend_adapters(const frontend *f, int *n)
+char **frontend_adapters(const frontend *f, int *n_good, int *n)
 {
     char **names = catalog_list(f->routes.calls.models, n);
-    *n = adapter_checks_filter(f->checks, names, *n);
+    *n_good = adapter_checks_sort(f->checks, names, *n);
     return names;
 }
 
