@@ -118,7 +118,7 @@ async def wait_behind(server, greedy, modest, calls, n, tries):
     async def one_of_many(number):
         nonlocal live
         live += 1
-        await Stream(server.port, greedy, n, (100, 400), lambda now, index: came.setdefault((number, index), []).append(now), ends.append).run()
+        await Stream(server.port, greedy, n, (300, 800), lambda now, index: came.setdefault((number, index), []).append(now), ends.append).run()
 
     many = [asyncio.create_task(one_of_many(i)) for i in range(calls)]
     while live < calls:
@@ -175,7 +175,7 @@ async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     gc.disable()                # with so many streams it stops everything for longer than a step
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(o.punica, Path(folder), "--max-connections", str(o.streams + 1000), "--max-queue", str(o.streams + 1000), "--max-batch", "16", "--threads", "1")
+        server = Server(o.punica, Path(folder), "--max-connections", str(o.streams + 1000), "--max-queue", str(o.streams + 1000), "--max-batch", "64", "--threads", "1")
         try:
             greedy, modest = server.new_tenant("greedy"), server.new_tenant("modest")
             for name, calls, n in (("crowd", o.streams, 1), ("choices", 78, 128)):
