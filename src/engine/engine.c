@@ -108,8 +108,7 @@ static int pages_of(const engine *g, int n_tokens)
 
 static int longest(const engine *g)
 {
-    int limit = g->m->config.max_positions;
-    return g->opt.max_len > 0 && g->opt.max_len < limit ? g->opt.max_len : limit;
+    return g->opt.max_len > 0 ? g->opt.max_len : g->m->config.max_positions;
 }
 
 static int default_pages(const engine *g)
@@ -130,6 +129,8 @@ static int explain_memory(const engine *g, err *e)
 
 static int make_kv_cache(engine *g, err *e)
 {
+    if (longest(g) > g->m->config.max_positions)
+        return err_set(e, "a request of %d tokens (--max-model-len) does not fit: the model allows %d", longest(g), g->m->config.max_positions);
     g->kv[0] = forward_kv(g->m, g->opt.kv, 0, g->opt.page_len);
     g->kv[0].n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
     if (g->opt.max_len > 0 && pages_of(g, longest(g)) > g->kv->n_pages)

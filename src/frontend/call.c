@@ -62,7 +62,8 @@ static void bill(call *c, choice *k, int n_tokens)
         return;
     int64_t prompt = c->unbilled[k->prompt];
     c->unbilled[k->prompt] = 0;
-    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
+    if (c->s->accounts)
+        accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
     if (k->waits)
         tenant_first_token(c->who);
     k->waits = false;
@@ -471,7 +472,6 @@ static int find_model(call *c, api_error *e)
     return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
-/* Memory of the prompts while they are at the scheduler: of each choice, to be asked for again. */
 /* What the scheduler is told of all choices, and is kept to be told again. */
 static size_t requests_size(const call *c)
 {
@@ -611,7 +611,7 @@ static void read_body(call *c, charged_buf *body)
     prepared *p = NULL;
     if (check_call(c->s, &e)) {
         fail(c, &e);
-    } else if (c->who && tenant_check(c->who, loop_now(c->s->on), 1, 0, &e)) {
+    } else if (c->who && (tenant_check_calls(c->who, c->s->max_calls, &e) || tenant_check(c->who, loop_now(c->s->on), 1, 0, &e))) {
         tell_limits(c);         /* before a body costs anything */
         fail(c, &e);
     } else if (n <= MAX_PREPARED_AT_ONCE && (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)

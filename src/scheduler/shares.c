@@ -8,6 +8,7 @@
 #include "base/mem.h"
 
 #define SCALE ((uint64_t)1 << 20)       /* of a unit: so fine that dividing by a weight loses less than 1 % */
+#define HIGH ((uint64_t)1 << 62)        /* a counter beyond this has all of them lowered: within days on thousands of GPUs */
 
 void shares_deinit(shares *s)
 {
@@ -47,11 +48,12 @@ tenant *shares_find(shares *s, const char *name, uint32_t weight)
     return t;
 }
 
+/* Of tenants that had the same, the one whose first request came first: priorities are for those of one tenant. */
 static bool before(const tenant *a, const tenant *b)
 {
     if (a->counter != b->counter)
         return a->counter < b->counter;
-    return wait_before(wait_queue_first(&a->line), wait_queue_first(&b->line));
+    return wait_earlier(wait_queue_first(&a->line), wait_queue_first(&b->line));
 }
 
 static void set(shares *s, size_t at, tenant *t)
@@ -115,11 +117,21 @@ wait_item *shares_first(const shares *s)
     return s->n_waiting ? wait_queue_first(&s->heap[0]->line) : NULL;
 }
 
+/* Lower all counters by that of a tenant that comes back. The order of those that wait stays, and who is below would be lifted. */
+static void lower_all(shares *s)
+{
+    uint64_t by = floor_of(s);
+    for (size_t i = 0; i < s->n; i++)
+        s->all[i]->counter -= s->all[i]->counter < by ? s->all[i]->counter : by;
+}
+
 void shares_charge(shares *s, tenant *t, uint64_t cost)
 {
     t->counter += cost * t->unit;
     if (t->line.n > 0)
         settle(s, t->at, t);
+    if (t->counter > HIGH && floor_of(s) > HIGH / 2)
+        lower_all(s);
 }
 
 void shares_check(const shares *s)

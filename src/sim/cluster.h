@@ -11,6 +11,7 @@
 #include "sim/client.h"
 #include "sim/naive_scheduler.h"
 #include "sim/network.h"
+#include "sim/sim_tenants.h"
 #include "sim/sim_worker.h"
 #include "sim/stranger.h"
 #include "sim/submissions.h"
@@ -47,6 +48,7 @@ typedef struct {
     dispatch *at_scheduler;
     catalog *models;
     versions *versions;
+    tenants *tenants;           /* NULL: there are none */
     metrics counts;
     service s;
     uint64_t content[N_ADAPTERS];           /* of the adapters, on its disk */
@@ -79,6 +81,8 @@ struct cluster {
     front_member front[MOST_FRONTENDS];
     run_member run[MOST_MACHINES];
     int n_fronts, n_machines;
+    sim_tenant tenant[MOST_TENANTS];
+    int n_tenants;              /* 0: clients are nobody's */
     stranger at_the_door;
     client *client;             /* [n_clients] */
     int n_clients;
@@ -87,6 +91,7 @@ struct cluster {
     bool replaced[N_ADAPTERS];  /* at some time, on some disk */
     spans bad_files[N_ADAPTERS];            /* some machine could not read it */
     bool poisoned[N_ADAPTERS];  /* some file was poisoned: a worker may have it in memory for ever */
+    int n_crashes;              /* workers that crashed or hung by a fault, which looks as if it were of what they ran */
     int gone_adapter;           /* whose files are missing when all is in order again; -1: none's */
     bool in_order;              /* all faults are over, and their consequences */
     cluster_counts counts;

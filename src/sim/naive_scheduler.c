@@ -304,13 +304,35 @@ static bool naive_leaves(const naive *s, const naive_request *r)
     return r->gpu >= 0 && (!naive_open(s, r->gpu) || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
 }
 
+/* The first in a tenant's line of newcomers; NULL: nobody is there. */
+static const naive_request *naive_first_of(const naive *s, int tenant)
+{
+    const naive_request *first = NULL;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        const naive_request *r = &s->request[i];
+        if (naive_is_newcomer(r) && r->tenant == tenant && (!first || naive_before(r, first)))
+            first = r;
+    }
+    return first;
+}
+
+/* Of two tenants: who had less, then whose first newcomer came earlier; last those of which nobody is in line. */
+static bool naive_tenant_is_next(const naive *s, int a, int b)
+{
+    if (s->tenant[a].counter != s->tenant[b].counter)
+        return s->tenant[a].counter < s->tenant[b].counter;
+    const naive_request *x = naive_first_of(s, a), *y = naive_first_of(s, b);
+    if (!x || !y)
+        return x || (!y && a < b);
+    return x->arrival != y->arrival ? x->arrival < y->arrival : x->id < y->id;
+}
+
 /* Those who have been on a GPU come before newcomers, of these the tenant who had least. */
 static bool naive_is_next(const naive *s, const naive_request *a, const naive_request *b)
 {
-    uint64_t x = s->tenant[a->tenant].counter, y = s->tenant[b->tenant].counter;
     if (a->taken_on != b->taken_on)
         return a->taken_on;
-    return a->taken_on || x == y ? naive_before(a, b) : x < y;
+    return a->taken_on || a->tenant == b->tenant ? naive_before(a, b) : naive_tenant_is_next(s, a->tenant, b->tenant);
 }
 
 /* All that wait or leave, whoever is next first; but for those who wait to be alone. */
@@ -586,17 +608,27 @@ static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
     return naive_running(s, gpu) == 1 && last->add && last->id == r->id && last->attempt == r->attempt;
 }
 
-/* Its worker died: a suspect; the second time confined; three times in a row alone, or alone after 16 deaths, a killer. Or
- * its link was lost: the same, but it takes 16 of these to make a killer. */
-static void naive_blame(naive *s, double now, naive_request *r, bool died, bool alone)
+/* A loss of which it may be the reason is counted. Whether it is a killer now. */
+static bool naive_is_killer(naive_request *r, gpu_loss how, bool alone)
 {
-    if (died) {
-        r->n_deaths++;
+    if (how == LOSS_CRASH) {
+        r->n_crashed++;
         r->n_alone = alone ? r->n_alone + 1 : 0;
-    } else {
-        r->n_lost++;
+        return r->n_alone >= 3 || (alone && r->n_crashed > 16);
     }
-    if (died ? r->n_alone >= 3 || (alone && r->n_deaths > 16) : r->n_lost >= 16) {
+    if (how == LOSS_KILLED) {
+        r->n_killed++;
+        r->n_killed_alone = alone ? r->n_killed_alone + 1 : 0;
+        return r->n_killed_alone >= 16 || (alone && r->n_killed > 64);
+    }
+    return ++r->n_lost >= 16;
+}
+
+/* Its worker crashed: a suspect; the second time confined; three times in a row alone, or alone after 16 crashes, a killer. Or
+ * it was killed from outside, or its link was lost: the same, but it takes more of these to make a killer. */
+static void naive_blame(naive *s, double now, naive_request *r, gpu_loss how, bool alone)
+{
+    if (naive_is_killer(r, how, alone)) {
         naive_killer *k = &s->killer[s->n_killers++];
         CHECK(s->n_killers < NAIVE_REQUESTS);
         k->n = r->n_prompt;
@@ -606,12 +638,12 @@ static void naive_blame(naive *s, double now, naive_request *r, bool died, bool 
         naive_end(s, r, END_KILLS_WORKERS);
         return;
     }
-    r->confined = r->suspect || r->n_deaths >= 16;
+    r->confined = r->suspect || r->n_crashed >= 16 || r->n_killed >= 64;
     r->suspect = true;
     naive_put_back(s, r);
 }
 
-static void naive_lose(naive *s, double now, int gpu, bool died)
+static void naive_lose(naive *s, double now, int gpu, gpu_loss how)
 {
     if (!s->gpu[gpu].up)
         return;
@@ -620,20 +652,20 @@ static void naive_lose(naive *s, double now, int gpu, bool died)
     naive_request *first = naive_extreme(s, gpu, true);
     bool alone = first && naive_is_alone(s, gpu, first);
     for (naive_request *r; (r = naive_extreme(s, gpu, true));) {
-        bool blamed = died == naive_was_taken_in(&s->gpu[gpu], r);
+        bool blamed = (how != LOSS_LINK) == naive_was_taken_in(&s->gpu[gpu], r);
         r->gpu = -1;
         if (blamed)
-            naive_blame(s, now, r, died, alone);
+            naive_blame(s, now, r, how, alone);
         else
             naive_put_back(s, r);
     }
     s->gpu[gpu].up = false;
 }
 
-void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
+void naive_gpus_gone(naive *s, double now, const int *gpu, int n, gpu_loss how)
 {
     for (int i = 0; i < n; i++)
-        naive_lose(s, now, gpu[i], died);
+        naive_lose(s, now, gpu[i], how);
     naive_count_open(s, now);
     naive_fill(s, now);
 }
@@ -641,7 +673,7 @@ void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
 void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
 {
     naive_gpu *g = &s->gpu[gpu];
-    *g = (naive_gpu){.up = true, .life = ++s->n_lives, .info = *info, .pages_free = info->n_pages};
+    *g = (naive_gpu){.up = true, .life = ++s->n_lives, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     snprintf(g->uuid, sizeof g->uuid, "%s", info->uuid);
     int most = info->n_pages * info->page_len < info->max_tokens ? info->n_pages * info->page_len : info->max_tokens;
     s->most_tokens = most > s->most_tokens ? most : s->most_tokens;
@@ -685,8 +717,8 @@ static bool naive_tokens(naive *s, int gpu, const report_tokens *t)
             r->token[r->n_tokens++] = t->token[i];
             naive_charge(s, r->tenant, 2);
         }
-    r->n_alone = r->n_lost = 0;
-    if (r->n_deaths < 16) {
+    r->n_alone = r->n_killed_alone = r->n_lost = 0;
+    if (r->n_crashed < 16 && r->n_killed < 64) {
         r->was_confined |= r->confined;
         r->suspect = r->confined = false;
     }
@@ -712,14 +744,14 @@ void naive_report(naive *s, double now, int gpu, const gpu_report *p)
     if (!g->up)
         return;
     if (p->n_seen < g->n_seen || p->n_seen > (uint64_t)g->n_sent) {
-        naive_gpus_gone(s, now, &gpu, 1, false);
+        naive_gpus_gone(s, now, &gpu, 1, LOSS_LINK);
         return;
     }
     g->n_seen = p->n_seen;
     g->pages_free = p->pages_free;
     for (int i = 0; i < p->n_tokens; i++)
         if (!naive_tokens(s, gpu, &p->tokens[i])) {
-            naive_gpus_gone(s, now, &gpu, 1, false);
+            naive_gpus_gone(s, now, &gpu, 1, LOSS_LINK);
             return;
         }
     for (int i = 0; i < p->n_ends; i++)

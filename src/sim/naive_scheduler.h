@@ -21,7 +21,7 @@ typedef struct {
     unsigned char digest[32];
     size_t digest_bytes;
     bool taken_on, suspect, confined, was_confined;
-    int n_deaths, n_alone, n_lost;
+    int n_crashed, n_alone, n_killed, n_killed_alone, n_lost;
     double aside;               /* since when; below 0: it is not */
     uint64_t turn;              /* order of stepping aside */
     uint64_t serial;            /* order of submission */
@@ -75,7 +75,7 @@ void naive_submit(naive *s, double now, int frontend, const submission *w);
 void naive_cancel(naive *s, double now, int frontend, uint64_t id);
 void naive_frontend_gone(naive *s, double now, int frontend);
 void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info);
-void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died);
+void naive_gpus_gone(naive *s, double now, const int *gpu, int n, gpu_loss how);
 void naive_gpus_drain(naive *s, double now, const int *gpu, int n);
 void naive_gpu_pace(naive *s, double now, int gpu, bool slow);
 void naive_report(naive *s, double now, int gpu, const gpu_report *p);

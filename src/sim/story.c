@@ -52,7 +52,7 @@ static void on_arrival(void *ctx)
     if (!f->m.is_up)
         q->state = CLIENT_LOST;         /* connection refused */
     else
-        AS_PROCESS(&f->m.p, client_ask(q, &f->s, q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
+        AS_PROCESS(&f->m.p, client_ask(q, &f->s, q->wish.tenant < 0 ? NULL : sim_tenants_find(f->tenants, q->wish.tenant), q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
 }
 
 static void on_departure(void *ctx)
@@ -133,7 +133,7 @@ static void heal(story *s)
         sim_machine *m = &s->c.run[i].machine;
         cluster_doom(&s->c.run[i].m, 0);
         m->disk_slow = 1;
-        m->starts_fail_until = 0;
+        m->starts_fail_until = m->kills_until = 0;
         for (int a = 0; a < N_ADAPTERS; a++) {
             m->disk[a].content = s->c.newest[a];
             cluster_set_file(&s->c, i, a, a == s->c.gone_adapter ? FILE_MISSING : FILE_FINE);

@@ -121,7 +121,7 @@ static void random_submit(history *h, int frontend)
 static void random_gpu_up(history *h, int gpu)
 {
     static const char *const uuid[N_GPUS] = {"c", "a", "f", "b", "d", "e"};
-    gpu_info info = {uuid[gpu], 1 + draw(h, 5), 3 + draw(h, 12), 1 + draw(h, 4), 20 + draw(h, 30)};
+    gpu_info info = {uuid[gpu], 1 + draw(h, 5), 3 + draw(h, 12), 1 + draw(h, 4), 20 + draw(h, 30), .on_probation = draw(h, 6) == 0};
     h->worker[gpu] = (worker){.up = true};
     scheduler_gpu_up(h->real, h->now, gpu, &info);
     naive_gpu_up(h->model, h->now, gpu, &info);
@@ -143,12 +143,12 @@ static void random_gpu_event(history *h, int gpu)
         int lost[2] = {gpu, (gpu + 1) % N_GPUS};        /* whether the other is up or not */
         h->worker[lost[0]].up = h->worker[lost[1]].up = false;
         scheduler_gpus_gone(h->real, h->now, lost, 2);
-        naive_gpus_gone(h->model, h->now, lost, 2, false);
+        naive_gpus_gone(h->model, h->now, lost, 2, LOSS_LINK);
     } else {
-        bool died = draw(h, 2);
+        gpu_loss how = (gpu_loss)draw(h, LOSS_LINK + 1);
         h->worker[gpu].up = false;
-        scheduler_gpu_gone(h->real, h->now, gpu, died);
-        naive_gpus_gone(h->model, h->now, &gpu, 1, died);
+        scheduler_gpu_gone(h->real, h->now, gpu, how);
+        naive_gpus_gone(h->model, h->now, &gpu, 1, how);
     }
 }
 
