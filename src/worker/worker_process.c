@@ -34,12 +34,6 @@ static int send_frame(void *ctx, const void *message, size_t n)
     return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
 }
 
-static double now(void *ctx)
-{
-    (void)ctx;
-    return clock_now();
-}
-
 /* Hand over all commands there are, waiting for the first when there is nothing else to do. */
 static int read_commands(worker_process *p, err *e)
 {
@@ -82,11 +76,12 @@ static int open_all(worker_process *p, err *e)
     g.kv = kv;
     g.memory_share = o->memory_share > 0 ? o->memory_share : g.memory_share;
     g.max_len = o->max_len;
-    g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
+    g.n_adapter_slots = o->n_adapter_slots;
+    g.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : g.itl_target;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
     g.no_prefix_cache = o->no_prefix_cache;
-    g.now = clock_now;
+    g.now = clock_reading;
     p->g = engine_new(p->m, &g, e);
     if (!p->g)
         return -1;
@@ -96,8 +91,8 @@ static int open_all(worker_process *p, err *e)
     backend_device_uuid(o->device, uuid, sizeof uuid);
     snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
              kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
-    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = o->max_batch,
-                                            .max_tokens = longest(p), .grammars = p->grammars, .send = send_frame, .now = now, .ctx = p});
+    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = engine_get_stats(p->g).max_batch,
+                                            .max_tokens = longest(p), .grammars = p->grammars, .send = send_frame, .now = clock_reading, .ctx = p});
     p->in.fd = o->in;
     return 0;
 }
