@@ -69,7 +69,7 @@ static int open_all(worker_process *p, err *e)
         !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
     p->adapters = (adapter_store){.dir = o->adapters_dir, .cache = o->cache, .named = o->adapter, .n_named = o->n_adapters,
-                                  .base = &p->m->config, .be = p->be};
+                                  .base = &p->m->config, .be = p->be, .digests = digest_memo_new()};
     engine_options g = engine_options_default();
     g.max_batch = o->max_batch;
     g.n_pages = o->kv_pages;
@@ -101,6 +101,7 @@ static void close_all(worker_process *p)
 {
     worker_free(p->w);
     engine_free(p->g);
+    digest_memo_free(p->adapters.digests);
     grammars_free(p->grammars);
     model_free(p->m);
     backend_close(p->be);
