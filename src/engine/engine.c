@@ -82,7 +82,7 @@ struct engine {
 
 engine_options engine_options_default(void)
 {
-    return (engine_options){.itl_target = 0.05, .page_len = 16, .memory_share = 0.9, .image_bytes = (size_t)2 << 30};
+    return (engine_options){.itl_target = 0.1, .page_len = 16, .memory_share = 0.9, .image_bytes = (size_t)2 << 30};
 }
 
 /* What serves a device well: on the CPU more requests at once make every one slower and all together no faster, and long steps

@@ -43,7 +43,7 @@ typedef struct {
     void *now_ctx;
 } engine_options;
 
-/* All sizes by memory and device, 50 ms between tokens, pages of 16 tokens, nine tenths of the memory, 2 GiB of images. */
+/* All sizes by memory and device, 100 ms between tokens (faster than people read), pages of 16 tokens, nine tenths of the memory, 2 GiB of images. */
 engine_options engine_options_default(void);
 
 typedef struct {

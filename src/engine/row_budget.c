@@ -7,7 +7,7 @@
 
 static const double KEEP = 0.97;        /* of what is known, per step that is learnt from */
 static const double AIM = 0.9;          /* of the target: half of all steps take longer than predicted */
-static const double ALONE = 4;          /* targets that a step may take while no stream runs */
+static const double ALONE = 2;          /* targets that a step may take while no stream runs */
 static const double FIXED_SHARE = 0.1;  /* of such a step's time that its fixed part may be, where the step is long for that */
 static const double LONGEST = 2;        /* seconds, in no case more: new requests wait meanwhile, and silence is taken for a fault */
 enum { FEW_ROWS = 16 };                 /* not worth a place in a step unless they end a prompt */

@@ -96,7 +96,7 @@ static void steps_without_streams_are_long(void **state)
     double rows, mean;
     row_budget_init(&b, TARGET);
     mean = run(&b, &gpu, 0, 1021, 100, &rows);
-    assert_true(rows > 6000 && mean < 5 * TARGET);
+    assert_true(rows > 3500 && mean < 2.5 * TARGET);
     row_budget_init(&b, TARGET);
     mean = run(&b, &slow_cores, 0, 1021, 100, &rows);
     assert_true(rows > 60 && mean < 2.5);
