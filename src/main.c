@@ -4,6 +4,7 @@
 
 #include "backend/devices.h"
 #include "cli/commands.h"
+#include "commit.h"
 #include "net/secret.h"
 
 static const struct {
@@ -36,10 +37,10 @@ static void print_help(FILE *out)
     fprintf(out, "\npunica COMMAND --help tells more.\n");
 }
 
-/* The version, and what this build can run on. */
+/* The version, the commit it was built of, and what this build can run on. */
 static void print_version(void)
 {
-    puts("punica " PUNICA_VERSION);
+    puts(PUNICA_COMMIT[0] ? "punica " PUNICA_VERSION " (" PUNICA_COMMIT ")" : "punica " PUNICA_VERSION);
     buf devices = {0};
     backend_list_devices(&devices);
     fputs(devices.data, stdout);

@@ -56,8 +56,15 @@ int child_wait(child *c, char how[32])
     waitid(P_PIDFD, (id_t)c->fd, &info, WEXITED);
     c->pid = 0;
     bool exited = info.si_code == CLD_EXITED;
+    c->signal = exited ? 0 : info.si_status;
     snprintf(how, 32, exited ? "exit code %d" : "killed by signal %d", info.si_status);
     return exited && info.si_status == 0 ? 0 : -1;
+}
+
+bool child_is_stopped(const child *c)
+{
+    siginfo_t info = {0};
+    return c->pid && waitid(P_PIDFD, (id_t)c->fd, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == c->pid;
 }
 
 void child_kill(const child *c)

@@ -32,8 +32,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.at.port = -1, .front = frontend_options_default(), .sched = sched_server_options_default(),
-                     .log_level = "warn"};
+    *a = (arguments){.at.port = -1, .front = frontend_options_default(), .sched = sched_server_options_default()};
     source_args_init(&a->sources);
     frontend_options *f = &a->front;
     worker_args *w = &a->workers;
@@ -49,7 +48,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
-        {"log-level", OPT_STRING, &a->log_level, "LEVEL", "error, warn, info or debug (warn)"},
+        {"log-level", OPT_STRING, &a->log_level, "LEVEL", LOG_LEVEL_HELP},
         {"log-file", OPT_STRING, &a->log_file, "FILE", LOG_FILE_HELP},
         UPDATE_OPTIONS(&a->sources),
         {"Workers"},
@@ -124,9 +123,8 @@ static void print_ready(const session *s)
 {
     int n;
     char **names = frontend_adapters(s->front, &n);
-    const model_config *c = &s->model->config;
     printf("punica serves on %s://%s\n", frontend_scheme(s->front), frontend_address(s->front));
-    printf("  base      %s (%s, %d tokens of context)\n  adapters  ", s->model->name, c->family, c->max_positions);
+    printf("  base      %s (%s, %d tokens of context)\n  adapters  ", s->model->name, s->model->config.family, frontend_context(s->front));
     for (int i = 0; i < n; i++)
         printf("%s%s", i == 0 ? "" : i % 12 == 0 ? "\n            " : " ", names[i]);
     puts(n ? "" : "none");
@@ -150,7 +148,7 @@ static void look(evutil_socket_t fd, short what, void *ctx)
     s->failure = runner_failure(s->run);
     if (s->failure)
         event_base_loopbreak(s->loop->events);
-    if (!frontend_is_up(s->front) || runner_n_ready(s->run) == 0)
+    if (frontend_context(s->front) == 0)
         return;
     event_del(s->ready);
     print_ready(s);

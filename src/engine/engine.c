@@ -101,15 +101,23 @@ static bool is_gpu(const engine *g)
     return be->ops->memory(be) > 0;
 }
 
-/* Bytes that the KvCache may take on one device. On the CPU pages never used are never touched and so take no memory. */
-static double room_for_pages(const engine *g)
+/* Bytes that the KvCache may take on a device. On the CPU pages never used are never touched and so take no memory. */
+static double room_on(const engine *g, backend *be)
 {
-    backend *be = group_device(g->m->be, 0);
     double all = (double)be->ops->memory(be), left = (double)be->ops->available(be);
     if (all == 0)
         return left / 2;
     double weights = (double)g->m->weight_bytes / group_devices(g->m->be);
     return fmin(g->opt.memory_share * all - weights, left - SPARE * all);
+}
+
+/* The same on each device: what the one with least has. */
+static double room_for_pages(const engine *g)
+{
+    double room = INFINITY;
+    for (int d = 0; d < group_devices(g->m->be); d++)
+        room = fmin(room, room_on(g, group_device(g->m->be, d)));
+    return room;
 }
 
 static int pages_of(const engine *g, int n_tokens)
@@ -119,8 +127,7 @@ static int pages_of(const engine *g, int n_tokens)
 
 static int longest(const engine *g)
 {
-    int limit = g->m->config.max_positions;
-    return g->opt.max_len > 0 && g->opt.max_len < limit ? g->opt.max_len : limit;
+    return g->opt.max_len > 0 ? g->opt.max_len : g->m->config.max_positions;
 }
 
 static int within(double n, int least, int most)
@@ -171,6 +178,8 @@ static int explain_memory(const engine *g, err *e)
 
 static int make_kv_cache(engine *g, err *e)
 {
+    if (longest(g) > g->m->config.max_positions)
+        return err_set(e, "a request of %d tokens (--max-model-len) does not fit: the model allows %d", longest(g), g->m->config.max_positions);
     g->kv[0].n_pages = g->opt.n_pages;
     if (g->opt.max_len > 0 && pages_of(g, longest(g)) > g->kv->n_pages)
         return err_set(e, "a request of %d tokens does not fit: the KvCache has room for %lld on %s; allow fewer (--max-model-len), more memory "

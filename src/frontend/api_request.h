@@ -23,6 +23,7 @@
 #define MAX_TOP 20              /* alternatives to a token */
 #define MAX_BIASED 1024         /* tokens with a bias */
 #define MAX_BAD_WORDS 256
+#define MAX_SALT 1024           /* bytes: it travels with every choice */
 
 typedef struct {
     const char *text;           /* [n] borrowed: until api_request_drop_input(); NULL: ids are given */

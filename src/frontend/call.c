@@ -471,7 +471,6 @@ static int find_model(call *c, api_error *e)
     return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
-/* Memory of the prompts while they are at the scheduler: of each choice, to be asked for again. */
 /* What the scheduler is told of all choices, and is kept to be told again. */
 static size_t requests_size(const call *c)
 {

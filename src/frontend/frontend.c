@@ -232,9 +232,9 @@ const char *frontend_scheme(const frontend *f)
     return f->tls_cert ? "https" : "http";
 }
 
-bool frontend_is_up(const frontend *f)
+int frontend_context(const frontend *f)
 {
-    return dispatch_is_up(f->routes.calls.at_scheduler);
+    return dispatch_n_gpus(f->routes.calls.at_scheduler) > 0 ? atomic_load(&f->context) : 0;
 }
 
 char **frontend_adapters(const frontend *f, int *n)

@@ -69,7 +69,8 @@ const char *frontend_scheme(const frontend *f);         /* "http" or "https" */
 /* Read the certificate for clients again; it holds for connections made from now on. On -1 all is as it was. */
 int frontend_reload(frontend *f, err *e);
 
-bool frontend_is_up(const frontend *f);         /* the scheduler is there */
+/* Tokens of prompt and output together that a request may have: as many as the model allows and the GPUs hold. 0: no GPU is known yet. */
+int frontend_context(const frontend *f);
 
 /* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n);

@@ -15,8 +15,6 @@
 #include "net/address.h"
 #include "net/http_conn.h"
 
-#define BACKLOG 1024                    /* connections not yet accepted */
-
 struct http_server {
     http_shared s;
     struct evconnlistener *socket;      /* NULL once it is stopped */
@@ -75,7 +73,7 @@ static int open_socket(http_server *v, const char *at, err *e)
     if (address_resolve(&a, &where, &len, e))
         return -1;
     const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
-    v->socket = evconnlistener_new_bind(v->s.loop->events, on_accept, v, flags, BACKLOG, (struct sockaddr *)&where, (int)len);
+    v->socket = evconnlistener_new_bind(v->s.loop->events, on_accept, v, flags, ACCEPT_BACKLOG, (struct sockaddr *)&where, (int)len);
     if (!v->socket)
         return err_set(e, "cannot listen on %s: %s%s", at, strerror(errno),
                        errno == EADDRINUSE ? "; stop what is there or choose another port" : "");

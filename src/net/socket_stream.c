@@ -23,8 +23,7 @@
 #include "net/timer.h"
 #include "net/tls.h"
 
-enum { DESCRIPTORS_KEPT = 32, ACCEPTED_PER_TURN = 32,
-       BACKLOG = 1024 };        /* connections not yet accepted */
+enum { DESCRIPTORS_KEPT = 32, ACCEPTED_PER_TURN = 32 };
 
 typedef struct {
     net_stream base;                /* first */
@@ -354,7 +353,7 @@ static int open_socket(socket_acceptor *s, const char *at, err *e)
     if (has_file)
         remove_stale(&a.path);
     unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
-    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, BACKLOG, (struct sockaddr *)&where, (int)len);
+    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, ACCEPT_BACKLOG, (struct sockaddr *)&where, (int)len);
     if (!s->socket)
         return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
     s->resting = accept_rest(s->socket);

@@ -12,10 +12,11 @@
 typedef struct process process;
 
 /* message: one has come, packed, valid during the call; false: it is none, and the process is killed. ended: no more
- * of it; why in words. The process may be freed from within ended, not from within message. */
+ * of it; why in words; from_outside: neither its own doing nor that of process_kill(), unless somebody had stopped it before
+ * that. The process may be freed from within ended, not from within message. */
 typedef struct {
     bool (*message)(void *ctx, const void *bytes, size_t n);
-    void (*ended)(void *ctx, const char *why);
+    void (*ended)(void *ctx, const char *why, bool from_outside);
     void *ctx;
 } process_events;
 

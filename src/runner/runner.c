@@ -154,12 +154,13 @@ static bool worker_message(void *ctx, const void *bytes, size_t n)
     return true;
 }
 
-static void tell_gone(place *w, const char *why)
+static void tell_gone(place *w, const char *why, bool from_outside)
 {
     GpuGone gone = GPU_GONE__INIT;
     gone.gpu = (uint32_t)w->number;
     gone.died = true;
     gone.message = (char *)why;
+    gone.from_outside = from_outside;
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_GPU_GONE;
     m.gpu_gone = &gone;
@@ -175,7 +176,7 @@ static void start_later(place *w)
     loop_timer_set(w->start, w->pause);
 }
 
-static void worker_ended(void *ctx, const char *why)
+static void worker_ended(void *ctx, const char *why, bool from_outside)
 {
     place *w = ctx;
     char *text = w->r->last_end;
@@ -184,7 +185,7 @@ static void worker_ended(void *ctx, const char *why)
     process_free(w->p);
     w->p = NULL;
     if (w->announced)
-        tell_gone(w, text);
+        tell_gone(w, text, from_outside);
     w->announced = false;
     if (!w->r->draining)
         start_later(w);

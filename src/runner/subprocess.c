@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ typedef struct {
     buf line;                   /* of its standard error, begun */
     char last_line[sizeof(err) + 16];       /* room for a whole message of ours */
     bool broken;                /* what it wrote was no message: it has been killed */
+    bool given_up;              /* it has been killed for being of no use, and nobody had stopped it */
     struct event *on_message, *on_error, *on_end;
 } subprocess;
 
@@ -88,7 +90,7 @@ static void errors_readable(evutil_socket_t fd, short what, void *ctx)
 static void give_up(subprocess *p, const char *why)
 {
     log_error("worker process %d: %s; it is killed", (int)p->c.pid, why);
-    p->broken = true;
+    p->broken = p->given_up = true;
     event_del(p->on_message);
     child_kill(&p->c);
 }
@@ -134,7 +136,7 @@ static void process_ended(evutil_socket_t fd, short what, void *ctx)
     event_del(p->on_error);
     bool has_reason = *p->last_line && strncmp(how, "exit", 4) == 0;
     snprintf(why, sizeof why, "%s%s%s", how, has_reason ? ": " : "", has_reason ? p->last_line : "");
-    p->events.ended(p->events.ctx, why);
+    p->events.ended(p->events.ctx, why, p->c.signal == SIGKILL && !p->given_up);
 }
 
 /* Our ends of the pipes, and its end, to the loop. */
@@ -165,7 +167,9 @@ static void send_message(process *base, const void *message, size_t n)
 
 static void kill_process(process *base)
 {
-    child_kill(&((subprocess *)base)->c);
+    subprocess *p = (subprocess *)base;
+    p->given_up = !child_is_stopped(&p->c);
+    child_kill(&p->c);
 }
 
 static void free_process(process *base)

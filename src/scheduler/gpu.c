@@ -8,10 +8,10 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-gpu *gpu_new(int number, const gpu_info *info)
+gpu *gpu_new(int number, uint64_t life, const gpu_info *info)
 {
     gpu *g = XNEW(gpu);
-    *g = (gpu){.number = number, .info = *info, .pages_free = info->n_pages};
+    *g = (gpu){.number = number, .life = life, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     g->info.uuid = xstrdup(info->uuid);
     g->info.device = xstrdup(info->device ? info->device : "");
     g->order.priority = rng_mix((uint64_t)number + 1);
@@ -156,8 +156,10 @@ void gpu_remove(gpu *g, request *r, bool told)
 
 void gpu_trust(gpu *g, request *r)
 {
-    r->n_alone = r->n_lost = 0;
-    if (r->n_deaths >= MOST_DEATHS)
+    r->n_lost = 0;
+    for (int how = 0; how < N_DEATHS; how++)
+        r->deaths[how].alone = 0;
+    if (request_saw_too_many(r))
         return;
     g->n_suspects -= r->suspect;
     g->n_confined -= r->confined;

@@ -80,13 +80,14 @@ static member *find(const pace *p, int gpu)
     return gpu >= 0 && (size_t)gpu < p->n_members && p->members[gpu].kind ? &p->members[gpu] : NULL;
 }
 
-void pace_gpu_up(pace *p, double now, int gpu, const char *kind)
+void pace_gpu_up(pace *p, double now, int gpu, const char *kind, bool on_probation)
 {
     CHECK(gpu >= 0);
     p->members = xgrow(p->members, &p->members_cap, (size_t)gpu + 1, sizeof *p->members);
     while (p->n_members <= (size_t)gpu)
         p->members[p->n_members++] = (member){0};
-    p->members[gpu] = (member){.kind = find_kind(p, kind), .heard = now, .looked = now};
+    p->members[gpu] = (member){.kind = find_kind(p, kind), .heard = now, .looked = now, .slow = on_probation,
+                               .n_well = on_probation ? WELL_STRETCHES - 1 : 0};
 }
 
 void pace_gpu_gone(pace *p, int gpu)

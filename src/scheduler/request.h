@@ -16,12 +16,18 @@ struct gpu;
 /* When a worker dies, one of those it had taken in may have done it; which, nobody can say as long as there are two. Who
  * was there is a suspect, and shares no GPU with another suspect until it has made a token. If its worker dies again
  * it is confined: it runs alone until it has made a token. Only who is alone can be told to have killed, and not even
- * then is it certain, as workers are killed from outside, too: so it takes MOST_ALONE in a row. Whoever makes a token
- * now and then, and has seen MOST_DEATHS, is confined for good, so that no request can go on killing for ever.
+ * then is it certain, as hardware fails, too: so it takes MOST_DEATHS.alone in a row. Whoever makes a token now and then, and has
+ * seen MOST_DEATHS.ever, is confined for good, so that no request can go on killing for ever.
+ *
+ * A worker that was killed from outside is no evidence against anybody but for the out-of-memory killer, which a request may have
+ * called. So that such a request ends at last, these are counted too, apart from crashes and with limits that nobody meets
+ * by chance.
  *
  * When a link to a runner is lost, those that were on their way over it are suspects as well: a message may have been the
  * runner's end. Links are lost for many reasons, so nobody is told to have done it before MOST_LOST in a row. */
-enum { MOST_ALONE = 3, MOST_DEATHS = 16, MOST_LOST = 16 };
+typedef struct { int ever, alone; } death_count;        /* alone: those it was alone on, in a row since its last token */
+static const death_count MOST_DEATHS[N_DEATHS] = {[LOSS_CRASH] = {16, 3}, [LOSS_KILLED] = {64, 16}};
+enum { MOST_LOST = 16 };
 
 typedef struct request {
     wait_item order;            /* first: a wait_item of ours is a request. Before it is taken on: by what its tenant asked, then by
@@ -38,8 +44,7 @@ typedef struct request {
     bool suspect;               /* its worker or runner may have died of it, and it has made no token since */
     bool confined;              /* a suspect whose worker died again: it runs alone until it has made a token */
     bool was_confined;          /* where it runs now */
-    int n_deaths;               /* of workers that had taken it in, ever */
-    int n_alone;                /* of those it was alone on, since its last token */
+    death_count deaths[N_DEATHS];       /* of workers that had taken it in */
     int n_lost;                 /* links on its way over which it was, since its last token */
     double since;               /* when it was submitted */
     double placed_again;        /* when it last came to a GPU and was taken on before */
@@ -77,6 +82,12 @@ static inline int request_most(const request *r)
 static inline bool request_is_spent(const request *r)
 {
     return request_n_told(r) >= request_most(r);
+}
+
+/* Whether it has seen so many workers die that it is confined for good. */
+static inline bool request_saw_too_many(const request *r)
+{
+    return r->deaths[LOSS_CRASH].ever >= MOST_DEATHS[LOSS_CRASH].ever || r->deaths[LOSS_KILLED].ever >= MOST_DEATHS[LOSS_KILLED].ever;
 }
 
 /* What room it needs. */

@@ -49,6 +49,8 @@ struct peer {
     int64_t capacity_told;
     outbox **gpu;               /* [n_gpus] a runner's, by what it calls them; NULL: not ready */
     size_t n_gpus, gpus_cap;
+    bool *crashed;              /* [n_gpus] its last worker did, and it has not been seen to be well since */
+    size_t crashed_cap;
     bool draining;
     peer *prev, *next;
 };
@@ -238,13 +240,13 @@ static void take_command(void *ctx, const command *c)
     }
 }
 
-static void lose_gpu(peer *p, uint32_t local, bool died)
+static void lose_gpu(peer *p, uint32_t local, gpu_loss how)
 {
     if (local >= p->n_gpus || !p->gpu[local])
         return;
     outbox *o = p->gpu[local];
     pace_gpu_gone(p->server->pace, o->number);
-    scheduler_gpu_gone(p->server->s, now_of(p->server), o->number, died);
+    scheduler_gpu_gone(p->server->s, now_of(p->server), o->number, how);
     give_number(o);
     p->gpu[local] = NULL;
 }
@@ -289,6 +291,7 @@ static void peer_free(peer *p)
     link_set_data(p->link, NULL);
     free(p->model);
     free(p->gpu);
+    free(p->crashed);
     free(p);
     flush(v);
 }
@@ -445,27 +448,34 @@ static void take_gpu_up(peer *p, const GpuUp *up)
         link_drop(p->link, "a GPU that cannot be: its numbers make no sense");
         return;
     }
-    lose_gpu(p, up->gpu, false);
+    lose_gpu(p, up->gpu, LOSS_LINK);
     p->gpu = xgrow(p->gpu, &p->gpus_cap, (size_t)up->gpu + 1, sizeof *p->gpu);
-    while (p->n_gpus <= up->gpu)
-        p->gpu[p->n_gpus++] = NULL;
+    p->crashed = xgrow(p->crashed, &p->crashed_cap, (size_t)up->gpu + 1, sizeof *p->crashed);
+    for (; p->n_gpus <= up->gpu; p->n_gpus++) {
+        p->gpu[p->n_gpus] = NULL;
+        p->crashed[p->n_gpus] = false;
+    }
     outbox *o = p->gpu[up->gpu] = take_number(&v->gpus, p);
     o->local = up->gpu;
     o->start = up->start;
     gpu_info info = {.uuid = up->uuid, .device = up->device, .max_batch = int_of(up->max_batch), .n_pages = int_of(up->n_pages),
-                     .page_len = int_of(up->page_len), .max_tokens = int_of(up->max_tokens)};
-    log_info("GPU %s (%s) of %s is ready", up->uuid, up->device, link_peer(p->link));
-    pace_gpu_up(v->pace, now_of(v), o->number, up->device);
+                     .page_len = int_of(up->page_len), .max_tokens = int_of(up->max_tokens), .on_probation = p->crashed[up->gpu]};
+    log_info("GPU %s (%s) of %s is ready%s", up->uuid, up->device, link_peer(p->link),
+             info.on_probation ? "; as its last worker crashed, it is tried out first" : "");
+    pace_gpu_up(v->pace, now_of(v), o->number, up->device, info.on_probation);
     scheduler_gpu_up(v->s, now_of(v), o->number, &info);
     probe(v, o);
     if (p->draining)
         scheduler_gpus_drain(v->s, now_of(v), &o->number, 1);
 }
 
+/* Who crashes again and again must not take one request after the other with it: it is on probation when it is back. */
 static void take_gpu_gone(peer *p, const GpuGone *gone)
 {
+    if (gone->gpu < p->n_gpus && gone->died && !gone->from_outside)
+        p->crashed[gone->gpu] = true;
     log_warn("GPU %u of %s is gone: %s", gone->gpu, link_peer(p->link), gone->message);
-    lose_gpu(p, gone->gpu, gone->died);
+    lose_gpu(p, gone->gpu, !gone->died ? LOSS_LINK : gone->from_outside ? LOSS_KILLED : LOSS_CRASH);
 }
 
 static void take_drain(peer *p)
@@ -505,6 +515,9 @@ static void take_news(sched_server *v, int gpu, pace_news news)
     if (news == PACE_SAME)
         return;
     log_pace(v, gpu, news == PACE_SLOW);
+    const outbox *o = v->gpus.at[gpu];
+    if (news == PACE_WELL)
+        o->to->crashed[o->local] = false;
     scheduler_gpu_pace(v->s, now_of(v), gpu, news == PACE_SLOW);
 }
 

@@ -20,13 +20,15 @@
 scheduler_options scheduler_options_default(void)
 {
     return (scheduler_options){.max_queue = 10000, .max_wait = 0, .max_no_gpu = 60, .max_aside = 60, .consolidate_every = 1, .move_again_after = 30,
-                               .light_share = 0.25, .prefill_rate = 20000, .step_time = 0.006};
+                               .light_share = 0.25, .prefill_rate = 20000, .step_time = 0.006,
+                               .max_prefixes = 1 << 17};
 }
 
 scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx)
 {
     scheduler *s = XNEW(scheduler);
-    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = slab_new(sizeof(request)), .none_since = -1};
+    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = slab_new(sizeof(request)), .prefixes = prefixes_new(o->max_prefixes),
+                     .none_since = -1};
     TAILQ_INIT(&s->may_be_late);
     TAILQ_INIT(&s->aside);
     return s;
@@ -207,8 +209,6 @@ static void count_open(scheduler *s, double now)
         if (gpu_capacity(g) > s->capacity)
             s->capacity = gpu_capacity(g);
     }
-    if (s->capacity > s->most_capacity)
-        s->most_capacity = s->capacity;
     if (s->n_open > 0)
         s->none_since = -1;
     else if (s->none_since < 0)
@@ -218,17 +218,18 @@ static void count_open(scheduler *s, double now)
 
 static void suspect(request *r)
 {
-    r->confined = r->suspect || r->n_deaths >= MOST_DEATHS;
+    r->confined = r->suspect || request_saw_too_many(r);
     r->suspect = true;
 }
 
 /* The worker that died had taken the request in. Whether it is now certain enough that the request kills workers. */
-static bool kills_workers(request *r, bool alone)
+static bool kills_workers(request *r, gpu_loss how, bool alone)
 {
-    r->n_deaths++;
-    r->n_alone = alone ? r->n_alone + 1 : 0;
+    death_count *n = &r->deaths[how];
+    n->ever++;
+    n->alone = alone ? n->alone + 1 : 0;
     suspect(r);
-    return r->n_alone >= MOST_ALONE || (alone && r->n_deaths > MOST_DEATHS);
+    return n->alone >= MOST_DEATHS[how].alone || (alone && n->ever > MOST_DEATHS[how].ever);
 }
 
 /* The same for runners: the request was on its way there when the link was lost. */
@@ -239,12 +240,12 @@ static bool kills_runners(request *r)
     return r->n_lost >= MOST_LOST;
 }
 
-static void convict(scheduler *s, double now, request *r, const char *uuid, bool died)
+static void convict(scheduler *s, double now, request *r, const char *uuid, gpu_loss how)
 {
     killers_add(s, now, &r->what);
-    if (died)
+    if (how != LOSS_LINK)
         placement_end(s, r, END_KILLS_WORKERS, "%d workers in a row ended while they ran this request and nothing else, the last on GPU %s",
-                      r->n_alone, uuid);
+                      r->deaths[how].alone, uuid);
     else
         placement_end(s, r, END_KILLS_WORKERS, "%d links to runners in a row were lost while this request was on its way, the last to that of GPU %s",
                       r->n_lost, uuid);
@@ -252,15 +253,15 @@ static void convict(scheduler *s, double now, request *r, const char *uuid, bool
 
 /* Its requests go back in line. Those it may have died of are suspects: a worker of those that it had taken in, a runner of
  * those that it had not passed on. */
-static void abandon(scheduler *s, double now, gpu *g, bool died)
+static void abandon(scheduler *s, double now, gpu *g, gpu_loss how)
 {
     bool alone = g->n_running == 1 && g->running[0].r->add == g->n_sent;       /* nobody came after it, not even to leave again */
     while (g->n_running > 0) {
         request *r = g->running[0].r;
-        bool blamed = died == (r->add <= g->n_seen);
+        bool blamed = (how != LOSS_LINK) == (r->add <= g->n_seen);
         placement_take_off(s, r, false);
-        if (blamed && (died ? kills_workers(r, alone) : kills_runners(r))) {
-            convict(s, now, r, g->info.uuid, died);
+        if (blamed && (how == LOSS_LINK ? kills_runners(r) : kills_workers(r, how, alone))) {
+            convict(s, now, r, g->info.uuid, how);
             continue;
         }
         s->stats.recovered++;
@@ -268,12 +269,12 @@ static void abandon(scheduler *s, double now, gpu *g, bool died)
     }
 }
 
-static void remove_gpu(scheduler *s, double now, int number, bool died)
+static void remove_gpu(scheduler *s, double now, int number, gpu_loss how)
 {
     gpu *g = s->gpus[number];
     if (s->reserved == g)
         placement_unreserve(s);
-    abandon(s, now, g, died);
+    abandon(s, now, g, how);
     placement_settle(s);
     gpu_order_remove(&s->order, &g->order);
     gpu_free(g);
@@ -302,31 +303,33 @@ void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info
     while (s->n_gpus <= (size_t)number)
         s->gpus[s->n_gpus++] = NULL;
     if (s->gpus[number])
-        remove_gpu(s, now, number, false);
-    gpu *g = gpu_new(number, info);
+        remove_gpu(s, now, number, LOSS_LINK);
+    gpu *g = gpu_new(number, ++s->n_lives, info);
     set_rank(s, g);
     s->gpus[number] = g;
+    if (gpu_capacity(g) > s->most_capacity)
+        s->most_capacity = gpu_capacity(g);
     placement_touch(s, g);
     count_open(s, now);
     placement_fill(s, now);
 }
 
-void scheduler_gpu_gone(scheduler *s, double now, int number, bool died)
+void scheduler_gpu_gone(scheduler *s, double now, int number, gpu_loss how)
 {
-    TAP(s, gpus_gone, now, &number, 1, died);
+    TAP(s, gpus_gone, now, &number, 1, how);
     if (!gpu_at(s, number))
         return;
-    remove_gpu(s, now, number, died);
+    remove_gpu(s, now, number, how);
     count_open(s, now);
     placement_fill(s, now);
 }
 
 void scheduler_gpus_gone(scheduler *s, double now, const int *number, int n)
 {
-    TAP(s, gpus_gone, now, number, n, false);
+    TAP(s, gpus_gone, now, number, n, LOSS_LINK);
     for (int i = 0; i < n; i++)
         if (gpu_at(s, number[i]))
-            remove_gpu(s, now, number[i], false);
+            remove_gpu(s, now, number[i], LOSS_LINK);
     count_open(s, now);
     placement_fill(s, now);
 }
@@ -421,7 +424,7 @@ static void shed(scheduler *s, gpu *g)
 /* Nobody knows what a GPU does that says such things: its requests go to others, with the tokens they have. */
 static bool give_up(scheduler *s, double now, int number)
 {
-    remove_gpu(s, now, number, false);
+    remove_gpu(s, now, number, LOSS_LINK);
     count_open(s, now);
     placement_fill(s, now);
     return false;
@@ -587,6 +590,7 @@ void scheduler_free(scheduler *s)
     wait_queue_deinit(&s->leaving);
     id_map_free(s->requests);
     slab_free(s->memory);
+    prefixes_free(s->prefixes);
     free(s->frontends);
     free(s->gpus);
     free(s->touched);

@@ -41,6 +41,7 @@ typedef struct {
     double light_share;         /* a GPU is lightly loaded below this share of its batch limit */
     double prefill_rate;        /* tokens a second a GPU re-reads after a move: what a move costs */
     double step_time;           /* seconds of a decode step: what a GPU that is not emptied costs, per token left */
+    size_t max_prefixes;        /* marks of requests' beginnings that are remembered (prefixes.h); 0: none */
 } scheduler_options;
 
 scheduler_options scheduler_options_default(void);
@@ -96,6 +97,7 @@ typedef struct {
     int n_pages, page_len;
     int max_tokens;             /* of prompt and output together, as the model allows */
     const char *device;         /* what it is, in words; NULL: not said */
+    bool on_probation;          /* its last worker crashed: as slow until scheduler_gpu_pace() says that it is not */
 } gpu_info;
 
 /* Why a request was ended by the scheduler or a worker; the frontend makes an HTTP status of it. */
@@ -122,12 +124,18 @@ typedef void command_sink(void *ctx, const command *c);
 scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx);
 void scheduler_free(scheduler *s);
 
+/* How a GPU is lost. LOSS_CRASH: its worker crashed or hung, and one of those it had taken in may have done it. LOSS_KILLED: somebody
+ * outside killed or stopped the worker, which is nobody's fault unless it was the out-of-memory killer. LOSS_LINK: the link to its
+ * runner was lost, and one of those on their way may have ended the runner. */
+typedef enum { LOSS_CRASH, LOSS_KILLED, LOSS_LINK } gpu_loss;
+enum { N_DEATHS = LOSS_LINK };          /* the losses before it are deaths of workers */
+
 /* Somebody who looks on: told of every event before it is handled, and of every command. For simulations and tests. */
 typedef struct {
     void (*frontend_up)(void *ctx, int frontend);
     void (*frontend_gone)(void *ctx, double now, int frontend);
     void (*gpu_up)(void *ctx, double now, int gpu, const gpu_info *info);
-    void (*gpus_gone)(void *ctx, double now, const int *gpu, int n, bool died);
+    void (*gpus_gone)(void *ctx, double now, const int *gpu, int n, gpu_loss how);
     void (*gpus_drain)(void *ctx, double now, const int *gpu, int n);
     void (*gpu_pace)(void *ctx, double now, int gpu, bool slow);
     void (*submit)(void *ctx, double now, int frontend, const submission *r);
@@ -146,9 +154,7 @@ void scheduler_frontend_up(scheduler *s, int frontend);
 void scheduler_frontend_gone(scheduler *s, double now, int frontend);
 void scheduler_gpu_up(scheduler *s, double now, int gpu, const gpu_info *info);
 
-/* died: the worker crashed or hung, so one of those it had taken in may have done it; otherwise its link was lost, so one
- * of those on their way may have ended its runner. */
-void scheduler_gpu_gone(scheduler *s, double now, int gpu, bool died);
+void scheduler_gpu_gone(scheduler *s, double now, int gpu, gpu_loss how);
 
 /* The link of several, gpu[n], was lost: all go at once, so that no request moves from one of them to another. */
 void scheduler_gpus_gone(scheduler *s, double now, const int *gpu, int n);

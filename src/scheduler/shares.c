@@ -24,6 +24,7 @@ void shares_deinit(shares *s)
 static tenant *add_tenant(shares *s, const char *name)
 {
     tenant *t = XNEW(tenant);
+    t->number = s->n;
     s->all = xgrow(s->all, &s->cap, s->n + 1, sizeof *s->all);
     s->all[s->n] = t;
     map_put(s->by_name, name, strlen(name), (int64_t)s->n++);

@@ -17,6 +17,7 @@
 enum { SHARES_PROMPT = 1, SHARES_OUTPUT = 2, SHARES_MOST_WEIGHT = 10000 };
 
 typedef struct {
+    size_t number;              /* by when it first came */
     uint64_t unit;              /* what its counter grows by for a service of 1: less for larger weights */
     uint64_t counter;
     wait_queue line;            /* of its requests that wait for their first GPU */

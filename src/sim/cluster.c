@@ -131,13 +131,13 @@ static void saw_gpu_up(void *ctx, double now, int gpu, const gpu_info *info)
         naive_gpu_up(s->naive, now, gpu, info);
 }
 
-static void saw_gpus_gone(void *ctx, double now, const int *gpu, int n, bool died)
+static void saw_gpus_gone(void *ctx, double now, const int *gpu, int n, gpu_loss how)
 {
     sched_member *s = ctx;
     settle(s);
-    watch_gpus_gone(s->watch, now, gpu, n, died);
+    watch_gpus_gone(s->watch, now, gpu, n, how);
     if (s->naive)
-        naive_gpus_gone(s->naive, now, gpu, n, died);
+        naive_gpus_gone(s->naive, now, gpu, n, how);
 }
 
 static void saw_gpus_drain(void *ctx, double now, const int *gpu, int n)

@@ -87,6 +87,7 @@ struct cluster {
     bool replaced[N_ADAPTERS];  /* at some time, on some disk */
     spans bad_files[N_ADAPTERS];            /* some machine could not read it */
     bool poisoned[N_ADAPTERS];  /* some file was poisoned: a worker may have it in memory for ever */
+    int n_crashes;              /* workers that crashed or hung by a fault, which looks as if it were of what they ran */
     int gone_adapter;           /* whose files are missing when all is in order again; -1: none's */
     bool in_order;              /* all faults are over, and their consequences */
     cluster_counts counts;

@@ -41,6 +41,15 @@ bool excuse_for_end(const cluster *c, const client *q)
     return is_too_large(c, q, true);
 }
 
+/* There were so many deaths of workers that looked like one request's doing. That it was alone is the watch's business. */
+static bool may_seem_a_killer(const cluster *c)
+{
+    int n_killed = 0;
+    for (int i = 0; i < c->n_machines; i++)
+        n_killed += c->run[i].machine.n_killed;
+    return c->n_crashes >= 3 || n_killed >= 16;
+}
+
 bool excuse_is_good(const cluster *c, const client *q)
 {
     bool has_text = q->wish.n_choices == 1 && q->text[0].len;   /* of two, one may have begun */
@@ -55,6 +64,6 @@ bool excuse_is_good(const cluster *c, const client *q)
     if (is_code(q, "generation_failed"))
         return q->wish.adapter >= 0 && may_fail(c, q);
     if (is_code(q, "worker_died"))
-        return !q->comes_late;          /* the watch has seen to that */
+        return !q->comes_late && (q->wish.is_killer || may_seem_a_killer(c));
     return false;
 }

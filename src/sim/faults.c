@@ -8,7 +8,7 @@
 static const char *const names[N_FAULTS] = {
     "link is cut", "link goes silent", "link goes silent in one direction", "link stalls", "link is read slowly", "link garbles a bit",
     "process is cut off",
-    "worker crashes", "worker hangs", "worker is slow", "worker is stopped", "runner crashes", "runner is stopped", "machine is lost",
+    "worker crashes", "worker is killed", "worker hangs", "worker is slow", "worker is stopped", "runner crashes", "runner is stopped", "machine is lost",
     "runner drains", "scheduler crashes", "scheduler is stopped", "scheduler's machine is lost", "frontend crashes", "frontend is stopped",
     "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken",
     "adapter is poisoned", "adapter is back",
@@ -85,8 +85,13 @@ static void fault_in_worker(const fault *f, cluster *c)
     sim_worker *w = r->m.is_up ? r->machine.worker[f->which / 7 % (uint64_t)r->n_workers] : NULL;
     if (!w)
         return;
+    c->n_crashes += f->kind == FAULT_WORKER_CRASH || f->kind == FAULT_WORKER_HANG;
     if (f->kind == FAULT_WORKER_CRASH)
         sim_worker_crash(w);
+    else if (f->kind == FAULT_WORKER_KILLED && f->much < 0.5)
+        sim_worker_kill(w);
+    else if (f->kind == FAULT_WORKER_KILLED)
+        r->machine.kills_until = c->w.now + 5 * f->much;
     else if (f->kind == FAULT_WORKER_HANG)
         sim_worker_hang(w);
     else if (f->kind == FAULT_WORKER_SLOW)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/rng.h"
 #include "sim/command_words.h"
 
 static bool naive_before(const naive_request *a, const naive_request *b)
@@ -128,6 +129,60 @@ static int naive_choose(naive *s, const naive_request *r, bool minding_suspects)
     return best;
 }
 
+/* A hash of what a request begins with: so many units of 16 tokens, and for whom they are. */
+static uint64_t naive_mark(const naive_request *r, int units)
+{
+    uint64_t hash = (uint64_t)r->tenant;
+    for (const char *c = r->adapter; *c; c++)
+        hash = rng_u64(hash, (uint64_t)*c);
+    for (size_t i = 0; i < r->digest_bytes; i++)
+        hash = rng_u64(hash, 256 + (uint64_t)r->digest[i]);
+    for (int i = 0; i < units * 16; i++)
+        hash = rng_u64(hash, 512 + (uint64_t)r->token[i]);
+    return hash;
+}
+
+static naive_prefix *naive_find_prefix(naive *s, uint64_t mark)
+{
+    for (int i = 0; i < s->n_prefixes; i++)
+        if (s->prefix[i].mark == mark)
+            return &s->prefix[i];
+    return NULL;
+}
+
+/* Who was given 1, 2, 4, ... units of it, or all it has. */
+static void naive_remember(naive *s, const naive_request *r, int gpu)
+{
+    int n = s->opt.max_prefixes ? r->n_tokens / 16 : 0;
+    for (int units = 1; units <= n; units++) {
+        if (units != n && units != 1 && units != 2 && units != 4)
+            continue;
+        uint64_t mark = naive_mark(r, units);
+        naive_prefix *p = naive_find_prefix(s, mark);
+        if (!p) {
+            CHECK(s->n_prefixes < NAIVE_PREFIXES && n <= 8);
+            p = &s->prefix[s->n_prefixes++];
+        }
+        *p = (naive_prefix){mark, s->gpu[gpu].life, gpu};
+    }
+}
+
+/* The same as naive_choose(), or a GPU as good that was last given a request that begins alike: one with as many requests, or
+ * that is not lightly loaded. */
+static int naive_choose_known(naive *s, const naive_request *r)
+{
+    int best = naive_choose(s, r, true);
+    for (int units = r->n_tokens / 16; best >= 0 && units > 0; units--) {
+        const naive_prefix *p = naive_find_prefix(s, naive_mark(r, units));
+        if (!p || !s->gpu[p->gpu].up || s->gpu[p->gpu].life != p->life || !naive_fits(s, r, p->gpu, true))
+            continue;
+        int n = naive_running(s, p->gpu);
+        if (n == naive_running(s, best) || (n > 0 && n >= s->opt.light_share * s->gpu[p->gpu].info.max_batch))
+            return p->gpu;
+    }
+    return best;
+}
+
 static void naive_send(naive *s, int gpu, bool add, naive_request *r)
 {
     naive_gpu *g = &s->gpu[gpu];
@@ -196,6 +251,7 @@ static void naive_place(naive *s, double now, naive_request *r, int gpu)
     r->aside = -1;
     r->was_confined = false;
     r->attempt = ++s->n_attempts;
+    naive_remember(s, r, gpu);
     r->gpu = gpu;
     naive_send(s, gpu, true, r);
 }
@@ -293,7 +349,7 @@ static bool naive_serve(naive *s, double now)
             continue;
         if ((leaves && leaver_waits) || (!leaves && r->suspect && suspect_waits))
             continue;
-        int gpu = naive_choose(s, r, true);
+        int gpu = naive_choose_known(s, r);
         if (naive_told(r) >= r->n_to_score + r->max_tokens) {
             naive_end(s, r, END_LENGTH);
             return true;
@@ -468,6 +524,10 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
                          .serial = ++s->n_submitted};
     memcpy(r->token, w->token, (size_t)w->n_tokens * sizeof *r->token);
     snprintf(r->adapter, sizeof r->adapter, "%s", w->adapter ? w->adapter : "");
+    CHECK(w->digest_bytes <= sizeof r->digest);
+    r->digest_bytes = w->digest_bytes;
+    if (w->digest_bytes)
+        memcpy(r->digest, w->digest, w->digest_bytes);
     if (naive_told(r) < r->n_to_score + r->max_tokens && naive_is_hopeless(s, r)) {
         naive_end(s, r, END_TOO_LARGE);
         return;
@@ -526,17 +586,27 @@ static bool naive_is_alone(const naive *s, int gpu, const naive_request *r)
     return naive_running(s, gpu) == 1 && last->add && last->id == r->id && last->attempt == r->attempt;
 }
 
-/* Its worker died: a suspect; the second time confined; three times in a row alone, or alone after 16 deaths, a killer. Or
- * its link was lost: the same, but it takes 16 of these to make a killer. */
-static void naive_blame(naive *s, double now, naive_request *r, bool died, bool alone)
+/* A loss of which it may be the reason is counted. Whether it is a killer now. */
+static bool naive_is_killer(naive_request *r, gpu_loss how, bool alone)
 {
-    if (died) {
-        r->n_deaths++;
+    if (how == LOSS_CRASH) {
+        r->n_crashed++;
         r->n_alone = alone ? r->n_alone + 1 : 0;
-    } else {
-        r->n_lost++;
+        return r->n_alone >= 3 || (alone && r->n_crashed > 16);
     }
-    if (died ? r->n_alone >= 3 || (alone && r->n_deaths > 16) : r->n_lost >= 16) {
+    if (how == LOSS_KILLED) {
+        r->n_killed++;
+        r->n_killed_alone = alone ? r->n_killed_alone + 1 : 0;
+        return r->n_killed_alone >= 16 || (alone && r->n_killed > 64);
+    }
+    return ++r->n_lost >= 16;
+}
+
+/* Its worker crashed: a suspect; the second time confined; three times in a row alone, or alone after 16 crashes, a killer. Or
+ * it was killed from outside, or its link was lost: the same, but it takes more of these to make a killer. */
+static void naive_blame(naive *s, double now, naive_request *r, gpu_loss how, bool alone)
+{
+    if (naive_is_killer(r, how, alone)) {
         naive_killer *k = &s->killer[s->n_killers++];
         CHECK(s->n_killers < NAIVE_REQUESTS);
         k->n = r->n_prompt;
@@ -546,12 +616,12 @@ static void naive_blame(naive *s, double now, naive_request *r, bool died, bool 
         naive_end(s, r, END_KILLS_WORKERS);
         return;
     }
-    r->confined = r->suspect || r->n_deaths >= 16;
+    r->confined = r->suspect || r->n_crashed >= 16 || r->n_killed >= 64;
     r->suspect = true;
     naive_put_back(s, r);
 }
 
-static void naive_lose(naive *s, double now, int gpu, bool died)
+static void naive_lose(naive *s, double now, int gpu, gpu_loss how)
 {
     if (!s->gpu[gpu].up)
         return;
@@ -560,20 +630,20 @@ static void naive_lose(naive *s, double now, int gpu, bool died)
     naive_request *first = naive_extreme(s, gpu, true);
     bool alone = first && naive_is_alone(s, gpu, first);
     for (naive_request *r; (r = naive_extreme(s, gpu, true));) {
-        bool blamed = died == naive_was_taken_in(&s->gpu[gpu], r);
+        bool blamed = (how != LOSS_LINK) == naive_was_taken_in(&s->gpu[gpu], r);
         r->gpu = -1;
         if (blamed)
-            naive_blame(s, now, r, died, alone);
+            naive_blame(s, now, r, how, alone);
         else
             naive_put_back(s, r);
     }
     s->gpu[gpu].up = false;
 }
 
-void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
+void naive_gpus_gone(naive *s, double now, const int *gpu, int n, gpu_loss how)
 {
     for (int i = 0; i < n; i++)
-        naive_lose(s, now, gpu[i], died);
+        naive_lose(s, now, gpu[i], how);
     naive_count_open(s, now);
     naive_fill(s, now);
 }
@@ -581,7 +651,7 @@ void naive_gpus_gone(naive *s, double now, const int *gpu, int n, bool died)
 void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
 {
     naive_gpu *g = &s->gpu[gpu];
-    *g = (naive_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
+    *g = (naive_gpu){.up = true, .life = ++s->n_lives, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     snprintf(g->uuid, sizeof g->uuid, "%s", info->uuid);
     int most = info->n_pages * info->page_len < info->max_tokens ? info->n_pages * info->page_len : info->max_tokens;
     s->most_tokens = most > s->most_tokens ? most : s->most_tokens;
@@ -625,8 +695,8 @@ static bool naive_tokens(naive *s, int gpu, const report_tokens *t)
             r->token[r->n_tokens++] = t->token[i];
             naive_charge(s, r->tenant, 2);
         }
-    r->n_alone = r->n_lost = 0;
-    if (r->n_deaths < 16) {
+    r->n_alone = r->n_killed_alone = r->n_lost = 0;
+    if (r->n_crashed < 16 && r->n_killed < 64) {
         r->was_confined |= r->confined;
         r->suspect = r->confined = false;
     }
@@ -652,14 +722,14 @@ void naive_report(naive *s, double now, int gpu, const gpu_report *p)
     if (!g->up)
         return;
     if (p->n_seen < g->n_seen || p->n_seen > (uint64_t)g->n_sent) {
-        naive_gpus_gone(s, now, &gpu, 1, false);
+        naive_gpus_gone(s, now, &gpu, 1, LOSS_LINK);
         return;
     }
     g->n_seen = p->n_seen;
     g->pages_free = p->pages_free;
     for (int i = 0; i < p->n_tokens; i++)
         if (!naive_tokens(s, gpu, &p->tokens[i])) {
-            naive_gpus_gone(s, now, &gpu, 1, false);
+            naive_gpus_gone(s, now, &gpu, 1, LOSS_LINK);
             return;
         }
     for (int i = 0; i < p->n_ends; i++)

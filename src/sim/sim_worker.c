@@ -32,6 +32,7 @@ struct sim_worker {
     double slow;
     double held_until;          /* it may be silent */
     char why[sizeof(err) + 32];
+    bool from_outside;          /* somebody killed it */
 };
 
 const char *sim_adapter_name(int i)
@@ -152,14 +153,15 @@ static void on_notice(void *ctx)
     sim_worker *w = ctx;
     world_cancel(w->self.in, &w->delivery);
     on_delivery(w);
-    w->events.ended(w->events.ctx, w->why);
+    w->events.ended(w->events.ctx, w->why, w->from_outside);
 }
 
-static void die(sim_worker *w, const char *why)
+static void die(sim_worker *w, const char *why, bool from_outside)
 {
     if (w->self.dead)
         return;
     snprintf(w->why, sizeof w->why, "%s", why);
+    w->from_outside = from_outside;
     world_say(w->self.in, "%s ends: %s", w->self.name, why);
     stop_all(w);
     world_plan(w->self.in, &w->notice, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.05));
@@ -190,7 +192,7 @@ static void on_step(void *ctx)
     if (worker_step(w->w, &e) != WORKER_GOES_ON) {
         char why[sizeof e + 16];
         snprintf(why, sizeof why, "exit 1: %s", e.msg);
-        die(w, why);
+        die(w, why, false);
         return;
     }
     double wait = worker_may_wait(w->w);
@@ -211,6 +213,10 @@ static void on_turn(void *ctx)
     }
     buf_clear(&w->in.bytes);
     worker_report_news(w->w);
+    if (w->on->kills_until > w->self.in->now && !engine_is_idle(w->g)) {
+        sim_worker_kill(w);
+        return;
+    }
     w->in_step = true;
     double time = w->on->step_time * w->slow * world_uniform(w->self.in, CHANCE_WORKERS, 0.7, 1.3);
     if (w->slow > 1)
@@ -272,7 +278,7 @@ static void kill_worker(process *p)
     sim_worker *w = (sim_worker *)p;
     if (!w->self.dead && !sim_worker_is_held(w))
         world_violate(w->self.in, "%s is killed, though it does not hang", w->self.name);
-    die(w, "signal 9");
+    die(w, "signal 9", w->self.stopped_until > w->self.in->now);
 }
 
 static void free_worker(process *p)
@@ -318,7 +324,13 @@ process_starter sim_worker_starter(sim_machine *m)
 
 void sim_worker_crash(sim_worker *w)
 {
-    die(w, "signal 11");
+    die(w, "signal 11", false);
+}
+
+void sim_worker_kill(sim_worker *w)
+{
+    w->on->n_killed++;
+    die(w, "signal 9", true);
 }
 
 void sim_worker_hang(sim_worker *w)

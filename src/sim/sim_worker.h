@@ -29,6 +29,8 @@ typedef struct {
     double itl_target;
     double disk_slow;           /* 1, or so many times slower */
     double starts_fail_until;   /* no process can be started before */
+    double kills_until;         /* whoever has been given something to do is killed from outside before */
+    int n_killed;               /* so far */
     disk_file disk[N_ADAPTERS];
     sim_worker *worker[MOST_WORKERS];       /* borrowed; NULL: none is running */
 } sim_machine;
@@ -38,7 +40,8 @@ digest sim_digest(uint64_t content);
 
 process_starter sim_worker_starter(sim_machine *m);
 
-void sim_worker_crash(sim_worker *w);
+void sim_worker_crash(sim_worker *w);                   /* as of what it runs */
+void sim_worker_kill(sim_worker *w);                    /* from outside */
 void sim_worker_hang(sim_worker *w);                    /* for ever */
 void sim_worker_slow(sim_worker *w, double times);      /* 1: as it was */
 void sim_worker_stop(sim_worker *w, double seconds);

@@ -14,6 +14,7 @@ typedef struct {
     int gpus, batch, pages, page_len, max_len;
     float hours;
     float rate;                 /* requests a second at the peak; 0: nine tenths of what the GPUs can serve */
+    int turns;                  /* of each conversation; 0: requests by themselves, nothing is shared */
     uint64_t seed;
     const char *steps;          /* file of measured step times; no default */
     const char *csv, *svg;      /* NULL: not written */

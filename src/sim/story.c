@@ -133,7 +133,7 @@ static void heal(story *s)
         sim_machine *m = &s->c.run[i].machine;
         cluster_doom(&s->c.run[i].m, 0);
         m->disk_slow = 1;
-        m->starts_fail_until = 0;
+        m->starts_fail_until = m->kills_until = 0;
         for (int a = 0; a < N_ADAPTERS; a++) {
             m->disk[a].content = s->c.newest[a];
             cluster_set_file(&s->c, i, a, a == s->c.gone_adapter ? FILE_MISSING : FILE_FINE);

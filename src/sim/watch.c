@@ -25,8 +25,8 @@ typedef struct {
     uint64_t add;               /* number of its add among that GPU's commands */
     int pages;                  /* that it takes there, until the add is seen */
     bool suspect, confined;
-    int n_deaths, n_alone, n_lost;      /* as in scheduler/request.h */
-    bool must_end;              /* it has been alone on three workers in a row that died, or seen too many die */
+    int n_crashed, n_alone, n_killed, n_killed_alone, n_lost;   /* as in scheduler/request.h */
+    bool must_end;              /* it has been alone on three workers in a row that crashed, or seen too many die */
     bool killed;                /* was ended for it */
     bool doubled;               /* was submitted while it was there */
     bool failed;                /* as its GPU has just reported */
@@ -224,45 +224,49 @@ void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info)
     begin(w, now);
     CHECK(gpu < MOST_GPUS);
     watched_gpu *g = &w->gpu[gpu];
-    *g = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages};
+    *g = (watched_gpu){.up = true, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     if (g->info.max_tokens > info->n_pages * info->page_len)
         g->info.max_tokens = info->n_pages * info->page_len;
     if (g->info.max_tokens > w->capacity)
         w->capacity = g->info.max_tokens;
 }
 
-static void blame(watched *r, bool died, bool alone)
+static void blame(watched *r, gpu_loss how, bool alone)
 {
-    if (died) {
-        r->n_deaths++;
+    if (how == LOSS_CRASH) {
+        r->n_crashed++;
         r->n_alone = alone ? r->n_alone + 1 : 0;
-        r->must_end = r->n_alone >= 3 || (alone && r->n_deaths > 16);
+        r->must_end = r->n_alone >= 3 || (alone && r->n_crashed > 16);
+    } else if (how == LOSS_KILLED) {
+        r->n_killed++;
+        r->n_killed_alone = alone ? r->n_killed_alone + 1 : 0;
+        r->must_end = r->n_killed_alone >= 16 || (alone && r->n_killed > 64);
     } else {
         r->must_end = ++r->n_lost >= 16;
     }
-    r->confined = r->suspect || r->n_deaths >= 16;
+    r->confined = r->suspect || r->n_crashed >= 16 || r->n_killed >= 64;
     r->suspect = true;
 }
 
-static void lose_gpu(watch *w, int gpu, bool died)
+static void lose_gpu(watch *w, int gpu, gpu_loss how)
 {
     bool one = n_running(w, gpu) == 1;
     for (size_t i = 0; i < w->n_requests; i++) {
         watched *r = &w->request[i];
         if (!r->there || r->gpu != gpu)
             continue;
-        if (died == (r->add <= w->gpu[gpu].n_seen))
-            blame(r, died, one && r->add == w->gpu[gpu].n_sent);
+        if ((how == LOSS_LINK) == (r->add > w->gpu[gpu].n_seen))
+            blame(r, how, one && r->add == w->gpu[gpu].n_sent);
         r->gpu = -1;
     }
     w->gpu[gpu].up = false;
 }
 
-void watch_gpus_gone(watch *w, double now, const int *gpu, int n, bool died)
+void watch_gpus_gone(watch *w, double now, const int *gpu, int n, gpu_loss how)
 {
     begin(w, now);
     for (int i = 0; i < n; i++)
-        lose_gpu(w, gpu[i], died);
+        lose_gpu(w, gpu[i], how);
 }
 
 void watch_gpus_drain(watch *w, double now, const int *gpu, int n)
@@ -418,8 +422,8 @@ static void check_tokens(watch *w, const command *c)
     int left = r->n_to_score - r->n_scored, scored = c->tokens->n < left ? c->tokens->n : left;
     r->n_scored += scored;
     r->n_tokens += c->tokens->n - scored;
-    r->n_alone = r->n_lost = 0;
-    if (r->n_deaths < 16)
+    r->n_alone = r->n_killed_alone = r->n_lost = 0;
+    if (r->n_crashed < 16 && r->n_killed < 64)
         r->suspect = r->confined = false;
 }
 

@@ -6,8 +6,8 @@
  *   - whoever leaves the queue is the first of those who wait, suspects aside; who is moved for lack of pages is the
  *     newest on its GPU;
  *   - tokens pass once, in order; nothing passes for a request that has ended or was cancelled;
- *   - a suspect whose worker died again runs alone; who ends for killing workers was alone on three that died, one after
- *     the other, and made no token between, or comes again after that;
+ *   - a suspect whose worker died again runs alone; who ends for killing workers was alone on three that crashed, or 16 that
+ *     were killed, one after the other, and made no token between, or comes again after that;
  *   - who ends as too large was so for all GPUs open during max_aside or, if new, for all that ever were;
  *   - no idle GPU is left while somebody waits whom it could hold. */
 #ifndef PUNICA_SIM_WATCH_H
@@ -28,7 +28,7 @@ void watch_submit(watch *w, double now, int frontend, const submission *s);
 void watch_cancel(watch *w, double now, int frontend, uint64_t id);
 void watch_frontend_gone(watch *w, double now, int frontend);
 void watch_gpu_up(watch *w, double now, int gpu, const gpu_info *info);
-void watch_gpus_gone(watch *w, double now, const int *gpu, int n, bool died);
+void watch_gpus_gone(watch *w, double now, const int *gpu, int n, gpu_loss how);
 void watch_gpus_drain(watch *w, double now, const int *gpu, int n);
 void watch_report(watch *w, double now, int gpu, const gpu_report *r);
 void watch_tick(watch *w, double now);

@@ -52,7 +52,7 @@ static int read_commands(worker_process *p, err *e)
 static int longest(const worker_process *p)
 {
     engine_stats s = engine_get_stats(p->g);
-    int limit = p->m->config.max_positions, asked = p->opt->max_len > 0 && p->opt->max_len < limit ? p->opt->max_len : limit;
+    int limit = p->m->config.max_positions, asked = p->opt->max_len > 0 ? p->opt->max_len : limit;
     long long held = (long long)s.pages_total * s.page_len;
     if (held < asked)
         log_info("the KvCache holds %lld tokens: no request may have more, of the %d that the model allows", held, limit);

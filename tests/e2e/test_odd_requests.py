@@ -57,6 +57,7 @@ COMPLETIONS = [
     ({"echo": "yes"}, 400, "echo"), ({"suffix": "end"}, 400, "suffix"), ({"suffix": ""}, 200, None),
     ({"logit_bias": {"x": 1}}, 400, "logit_bias"), ({"logit_bias": {"5": 101}}, 400, "logit_bias"), ({"logit_bias": {"999999": 1}}, 400, "vocabulary"),
     ({"logit_bias": {"5": -100}}, 200, None), ({"allowed_token_ids": []}, 400, "allowed_token_ids"), ({"bad_words": "x"}, 400, "bad_words"),
+    ({"cache_salt": "s" * 1024}, 200, None), ({"cache_salt": "s" * 1025}, 400, "cache_salt"), ({"cache_salt": 7}, 400, "cache_salt"),
     ({"ignore_eos": 1}, 400, "ignore_eos"), ({"stream": "true"}, 400, "stream"), ({"stream_options": {}}, 400, "stream_options"),
     ({"stream": True, "stream_options": []}, 400, "stream_options"), ({"truncate_prompt_tokens": 0}, 400, "truncate_prompt_tokens"),
     ({"prompt": [5] * 5000, "truncate_prompt_tokens": 3}, 200, None), ({"add_special_tokens": 1}, 400, "add_special_tokens"),
@@ -95,7 +96,7 @@ CHATS = [
     ({"tools": [FUNCTION], "tool_choice": "required", "guided_regex": "a"}, 400, "cannot both"), ({"tools": [], "tool_choice": "none"}, 200, None),
     ({"parallel_tool_calls": "x"}, 400, "parallel_tool_calls"), ({"response_format": {"type": "xml"}}, 400, "response_format"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, 400, "schema"), ({"response_format": {"type": "json_object"}}, 200, None),
-    ({"prompt_logprobs": 0}, 200, None), ({"n": 2}, 200, None), ({"model": "rot13"}, 200, None), ({"reasoning_effort": "low"}, 200, None),
+    ({"prompt_logprobs": 0}, 200, None), ({"n": 2}, 200, None), ({"model": "rot13"}, 200, None), ({"reasoning_effort": "low"}, 200, None), ({"reasoning_effort": 3}, 400, "reasoning_effort"),
 ]
 
 

@@ -349,7 +349,7 @@ def test_servers_that_lie(fetch, site, how, says):
     s = site(FOLDER, {f"/mine/{WEIGHTS}": how})
     began = time.monotonic()
     assert says in fetch.refuses(f"{s.url}/mine", *LOCAL, "--max-adapter-bytes", 1000000)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def trickle(handler, data):
@@ -359,7 +359,7 @@ def trickle(handler, data):
     try:
         for byte in data:
             handler.wfile.write(bytes([byte]))
-            time.sleep(0.05)
+            time.sleep(0.2)
     except OSError:
         handler.close_connection = True
 
@@ -368,7 +368,7 @@ def test_a_server_that_is_slow(fetch, site):
     s = site(FOLDER, {f"/mine/{CONFIG}": trickle})
     began = time.monotonic()
     assert "the time allowed for it was over" in fetch.refuses(f"{s.url}/mine", *LOCAL, "--fetch-seconds", 0.5)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     s.etags = False
     assert "too slow" in fetch.refuses(f"{s.url}/mine", *LOCAL, "--stall-seconds", 1)
 

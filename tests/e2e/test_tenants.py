@@ -170,7 +170,7 @@ def test_grants_come_and_go(server, store):
     store("grant", "grants", "sql")
     changed = time.monotonic()
     soon(lambda: client.ask("sql")[0] == 200, "the grant is known")
-    assert time.monotonic() - changed < 3 + (changed - begin)
+    assert time.monotonic() - changed < 10 + (changed - begin)
     store("ungrant", "grants", "sql")
     soon(lambda: client.ask("sql")[0] == 404, "it was taken back")
 

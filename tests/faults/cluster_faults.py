@@ -5,7 +5,7 @@ garbled by a proxy, in random order and without waiting for calm between two fau
 `punica generate` makes of its prompt and seed, and those requests, and nobody else, as killers. The frontends share a store, and
 the clients of each are a tenant of their own: what it used is in the end what its clients count, to the token.
 
-    PUNICA_BIN=build/punica build/venv/bin/python tests/faults/cluster_faults.py [--faults N] [--killers N] [--seed N] [--stop SECONDS]
+    PUNICA_BIN=build/punica build/venv/bin/python tests/faults/cluster_faults.py [--faults N] [--kinds KIND...] [--killers N] [--seed N] [--stop SECONDS]
 
 A stream is excused only when its own frontend was killed. As one ends, another begins, so that there are always 64.
 The same seed gives the same faults in the same order, though not at the same moments.
@@ -224,7 +224,8 @@ class Faults:
     KINDS = {"kill worker": 6, "cut link": 5, "stall link": 3, "garble link": 4, "kill workers": 2, "kill runner": 3, "kill scheduler": 3,
              "stop runner": 1, "slow worker": 2, "hang worker": 1, "kill frontend": 1}
 
-    def __init__(self, rng, scheduler, runners, frontends, proxy, stop_seconds):
+    def __init__(self, rng, kinds, scheduler, runners, frontends, proxy, stop_seconds):
+        self.kinds = {kind: self.KINDS[kind] for kind in kinds}
         self.rng, self.scheduler, self.runners, self.frontends, self.stop_seconds = rng, scheduler, runners, frontends, stop_seconds
         self.proxy, self.beside = proxy, []
         self.done = Counter()
@@ -280,8 +281,8 @@ class Faults:
 
     def draw(self, n):
         """n kinds of faults, each kind at least once where n allows."""
-        kinds = list(self.KINDS)[:n]
-        kinds += self.rng.choices(list(self.KINDS), self.KINDS.values(), k=n - len(kinds))
+        kinds = list(self.kinds)[:n]
+        kinds += self.rng.choices(list(self.kinds), self.kinds.values(), k=n - len(kinds))
         self.rng.shuffle(kinds)
         return kinds
 
@@ -317,7 +318,7 @@ async def run(options, folder):
         role.start = lambda listen=role.process.http: tenants.frontend(cluster, listen=listen)
     await asyncio.to_thread(cluster.wait_gpus, N_RUNNERS)
     streams = Streams(requests, expected, frontends)
-    faults = Faults(rng, scheduler, runners, frontends, proxy, options.stop)
+    faults = Faults(rng, options.kinds, scheduler, runners, frontends, proxy, options.stop)
     started = time.monotonic()
     tasks = [asyncio.create_task(streams.forever(i)) for i in range(N_STREAMS)]
     killers = []
@@ -329,6 +330,9 @@ async def run(options, folder):
             await faults.strike(kind)
             while len(killers) < options.killers * (i + 1) // len(kinds):
                 killers.append(asyncio.create_task(streams.killer(len(killers))))
+        while len(killers) < options.killers:           # without faults beside them
+            await wait(streams, tasks, rng.uniform(0, options.pause))
+            killers.append(asyncio.create_task(streams.killer(len(killers))))
         while not all(task.done() for task in killers):
             await wait(streams, tasks, 0.1)
         for task in killers:
@@ -349,6 +353,7 @@ async def run(options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--faults", type=int, default=7 if SANITIZED else 13)
+    parser.add_argument("--kinds", nargs="+", choices=list(Faults.KINDS), default=list(Faults.KINDS), metavar="KIND", help="of faults: " + ", ".join(Faults.KINDS))
     parser.add_argument("--killers", type=int, default=1 if SANITIZED else 2, help="requests that kill their workers")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--tokens", type=int, default=40 if SANITIZED else 200, help="of each stream")

@@ -8,9 +8,9 @@ typedef struct { pace *p; double now; } fixture;
 static fixture begin(void)
 {
     fixture f = {.p = pace_new()};
-    pace_gpu_up(f.p, 0, 0, "H200");
-    pace_gpu_up(f.p, 0, 1, "H200");
-    pace_gpu_up(f.p, 0, 2, "cpu");
+    pace_gpu_up(f.p, 0, 0, "H200", false);
+    pace_gpu_up(f.p, 0, 1, "H200", false);
+    pace_gpu_up(f.p, 0, 2, "cpu", false);
     return f;
 }
 
@@ -98,7 +98,19 @@ static void it_comes_back_when_it_has_been_well_for_a_while(void **state)
     assert_int_equal(steps(&f, 0, 5 * 16, 1, 16, 0.006), PACE_WELL);      /* the first may hold the end of what was before */
     assert_false(pace_is_slow(f.p, 0));
     steps(&f, 0, 8, 32, 9000, 0.6);
-    pace_gpu_up(f.p, f.now, 0, "H200");                                 /* another process */
+    pace_gpu_up(f.p, f.now, 0, "H200", false);                                 /* another process */
+    assert_false(pace_is_slow(f.p, 0));
+    pace_free(f.p);
+}
+
+static void one_on_probation_is_slow_until_it_has_worked_for_a_while(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    pace_gpu_up(f.p, 0, 0, "H200", true);
+    assert_true(pace_is_slow(f.p, 0));
+    assert_int_equal(steps(&f, 0, 15, 1, 16, 0.006), PACE_SAME);
+    assert_int_equal(steps(&f, 0, 1, 1, 16, 0.006), PACE_WELL);
     assert_false(pace_is_slow(f.p, 0));
     pace_free(f.p);
 }
@@ -129,6 +141,7 @@ int main(void)
         cmocka_unit_test(a_long_prompt_is_no_fault),
         cmocka_unit_test(a_hiccup_is_no_fault),
         cmocka_unit_test(it_comes_back_when_it_has_been_well_for_a_while),
+        cmocka_unit_test(one_on_probation_is_slow_until_it_has_worked_for_a_while),
         cmocka_unit_test(silence_in_a_step_is_slow_and_otherwise_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

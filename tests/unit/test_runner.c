@@ -1,5 +1,6 @@
 /* test_runner.c - a runner between a scheduler, played by the test, and workers, which are this program again:
  * started as `worker` it behaves as --mode says */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static void write_up(const char *uuid)
 }
 
 /* Mode echo: a Step for every command, with a token whose value is the request's id. An id of 13 kills it, 14 makes it
- * hang, 15 makes it write nonsense, 17 kills it after a long line. n_requests: those of even id stay for ever. */
+ * hang, 15 makes it write nonsense, 17 kills it after a long line; of 21 and 23 it is killed and stopped as if by others. n_requests: those of even id stay for ever. */
 static void answer(const Message *m, uint64_t *n_seen, uint32_t *reset, uint32_t *n_requests)
 {
     if (m->commands->reset) {
@@ -59,6 +60,8 @@ static void answer(const Message *m, uint64_t *n_seen, uint32_t *reset, uint32_t
             fprintf(stderr, "%01000dthe rest\n", 0);
             _exit(3);
         }
+        if (id == 21 || id == 23)
+            raise(id == 21 ? SIGKILL : SIGSTOP);
         while (id == 14)
             pause();
         if (id == 15 && write(4, "\xff\xff\xff\xff", 4) != 4)
@@ -331,7 +334,7 @@ static void a_worker_that_dies_is_started_again(void **state)
     send_command(s, 0, start, 13, false);
     UNTIL(s->loop, count(s, MESSAGE__WHAT_GPU_UP) == 2);
     const Message *gone = last(s, MESSAGE__WHAT_GPU_GONE);
-    assert_true(gone->gpu_gone->died);
+    assert_true(gone->gpu_gone->died && !gone->gpu_gone->from_outside);
     assert_string_equal(gone->gpu_gone->message, "exit code 3: an unlucky number");
     assert_int_equal(s->got[1]->what_case, MESSAGE__WHAT_STEP);         /* what it said before came before */
     assert_string_equal(last(s, MESSAGE__WHAT_GPU_UP)->gpu_up->uuid, uuid);
@@ -361,7 +364,24 @@ static void a_worker_that_hangs_is_killed(void **state)
     send_command(s, 0, last_start(s), 14, false);
     UNTIL(s->loop, last(s, MESSAGE__WHAT_GPU_GONE));
     assert_string_equal(last(s, MESSAGE__WHAT_GPU_GONE)->gpu_gone->message, "hung; killed by signal 9");
+    assert_false(last(s, MESSAGE__WHAT_GPU_GONE)->gpu_gone->from_outside);
     UNTIL(s->loop, count(s, MESSAGE__WHAT_GPU_UP) == 2);
+}
+
+/* Killed, or stopped and then taken to hang: neither is the doing of a request. */
+static void deaths_from_outside_are_told_apart(void **state)
+{
+    scene *s = *state;
+    start_runner(s, "echo", 1, 0.6);
+    UNTIL(s->loop, last(s, MESSAGE__WHAT_GPU_UP));
+    send_command(s, 0, last_start(s), 21, false);
+    UNTIL(s->loop, count(s, MESSAGE__WHAT_GPU_UP) == 2);
+    assert_string_equal(last(s, MESSAGE__WHAT_GPU_GONE)->gpu_gone->message, "killed by signal 9");
+    assert_true(last(s, MESSAGE__WHAT_GPU_GONE)->gpu_gone->from_outside);
+    send_command(s, 0, last_start(s), 23, false);
+    UNTIL(s->loop, count(s, MESSAGE__WHAT_GPU_GONE) == 2);
+    assert_string_equal(last(s, MESSAGE__WHAT_GPU_GONE)->gpu_gone->message, "hung; killed by signal 9");
+    assert_true(last(s, MESSAGE__WHAT_GPU_GONE)->gpu_gone->from_outside);
 }
 
 static void a_worker_that_talks_nonsense_is_replaced(void **state)
@@ -476,6 +496,7 @@ int main(int argc, char **argv)
         TEST(a_worker_that_dies_is_started_again),
         TEST(commands_for_the_worker_before_are_dropped),
         TEST(a_worker_that_hangs_is_killed),
+        TEST(deaths_from_outside_are_told_apart),
         TEST(a_worker_that_talks_nonsense_is_replaced),
         TEST(a_worker_that_cannot_start_is_tried_again_and_never_announced),
         TEST(a_lost_link_makes_workers_forget),

@@ -553,6 +553,46 @@ static void a_slow_gpu_is_left_and_probed_until_it_is_well(void **state)
     UNTIL(s->loop, sched_server_stats(s->server).n_slow == 0);
 }
 
+static void send_gpu_gone(scene *s, uint32_t gpu, bool from_outside)
+{
+    GpuGone gone = GPU_GONE__INIT;
+    gone.gpu = gpu;
+    gone.died = true;
+    gone.from_outside = from_outside;
+    gone.message = "it is gone";
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_GPU_GONE;
+    m.gpu_gone = &gone;
+    link_send(s->run.link, &m);
+}
+
+/* Whoever crashed is tried out before it is given a request; whoever was killed by others need not be. */
+static void a_gpu_that_crashed_is_on_probation(void **state)
+{
+    scene *s = *state;
+    send_gpu_up(s, 0, 1, 4);
+    send_gpu_up(s, 1, 2, 4);
+    send_gpu_gone(s, 1, true);
+    send_gpu_up(s, 1, 2, 4);
+    UNTIL(s->loop, s->run.n_probes == 3);
+    assert_int_equal(sched_server_stats(s->server).n_slow, 0);
+    for (int i = 0; i < 2; i++) {                       /* the second time before it has shown anything */
+        send_gpu_gone(s, 1, i > 0);
+        send_gpu_up(s, 1, 2, 4);
+        UNTIL(s->loop, s->run.n_probes >= 4 + i && sched_server_stats(s->server).n_gpus == 2);
+        assert_int_equal(sched_server_stats(s->server).n_slow, 1);
+    }
+    submit(s, 1);
+    UNTIL(s->loop, s->run.n_got == 1);
+    assert_int_equal(s->run.got[0]->commands->gpu, 0);  /* though GPU-b is preferred */
+    send_pace(s, 1, 16, 5000);
+    UNTIL(s->loop, sched_server_stats(s->server).n_slow == 0);
+    send_gpu_gone(s, 1, true);
+    send_gpu_up(s, 1, 2, 4);
+    UNTIL(s->loop, sched_server_stats(s->server).n_gpus == 2);
+    assert_int_equal(sched_server_stats(s->server).n_slow, 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -574,6 +614,7 @@ int main(void)
         TEST(steps_of_gpus_that_are_not_there_are_ignored),
         TEST(the_signals_tell_how_it_stands),
         TEST(a_slow_gpu_is_left_and_probed_until_it_is_well),
+        TEST(a_gpu_that_crashed_is_on_probation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,7 +119,7 @@ static void reports_end(fixture *f, int gpu, uint64_t n_seen, int pages_free, ui
 static void dies(fixture *f, int gpu, uint64_t n_seen)
 {
     reports(f, gpu, n_seen, 50);
-    scheduler_gpu_gone(f->s, f->now, gpu, true);
+    scheduler_gpu_gone(f->s, f->now, gpu, LOSS_CRASH);
 }
 
 static void the_largest_working_set_with_room_is_chosen(void **state)
@@ -328,7 +328,7 @@ static void requests_of_a_lost_gpu_go_to_others(void **state)
     submit(f, 2);
     expect(f, "add 1 to 1; add 2 to 1");
     reports_token(f, 1, 2, 98, 1, 1, 0, 42);
-    scheduler_gpu_gone(f->s, 0, 1, false);
+    scheduler_gpu_gone(f->s, 0, 1, LOSS_LINK);
     expect(f, "tokens of 1 for 0 from 0: 42; add 1 to 0; add 2 to 0");
     assert_int_equal(scheduler_get_stats(f->s).recovered, 2);
     finish(f);
@@ -463,6 +463,43 @@ static void who_goes_on_killing_is_confined_for_good(void **state)
     finish(f);
 }
 
+/* GPU 0 comes, is given request 1, takes it in and is killed from outside. */
+static void is_killed(fixture *f)
+{
+    gpu_is_up(f, 0, 4, 100);
+    reports(f, 0, 1, 98);
+    scheduler_gpu_gone(f->s, f->now, 0, LOSS_KILLED);
+}
+
+static void workers_killed_from_outside_are_no_evidence(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    submit(f, 1);
+    for (int i = 0; i < 15; i++) {
+        is_killed(f);
+        expect(f, "add 1 to 0");
+    }
+    assert_int_equal(scheduler_get_stats(f->s).n_suspects, 1);
+    for (int i = 0; i < 2; i++) {               /* crashes are counted apart from these, and begin from none */
+        gpu_is_up(f, 0, 4, 100);
+        dies(f, 0, 1);
+        expect(f, "add 1 to 0");
+    }
+    gpu_is_up(f, 0, 4, 100);
+    reports_token(f, 0, 1, 98, 1, 18, 0, 5);    /* and a token clears it of all */
+    expect(f, "add 1 to 0; tokens of 1 for 0 from 0: 5");
+    assert_int_equal(scheduler_get_stats(f->s).n_suspects, 0);
+    scheduler_gpu_gone(f->s, f->now, 0, LOSS_KILLED);
+    for (int i = 0; i < 14; i++)
+        is_killed(f);
+    expect(f, "add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0; "
+              "add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0");
+    is_killed(f);                               /* 16 in a row: memory that it needs may be the reason */
+    expect(f, "add 1 to 0; end 1 for 0: kills workers");
+    finish(f);
+}
+
 static void a_gpu_is_emptied_for_who_must_be_alone(void **state)
 {
     (void)state;
@@ -480,7 +517,7 @@ static void a_gpu_is_emptied_for_who_must_be_alone(void **state)
     expect(f, "add 1 to 1");
     gpu_is_up(f, 2, 3, 100);
     expect(f, "add 2 to 2; add 3 to 2");
-    scheduler_gpu_gone(f->s, 0, 1, false);      /* 1 needs another that is empty, and there is none */
+    scheduler_gpu_gone(f->s, 0, 1, LOSS_LINK);      /* 1 needs another that is empty, and there is none */
     expect(f, "");
     submit(f, 4);
     expect(f, "");                              /* the one GPU is reserved: nobody comes */
@@ -543,12 +580,12 @@ static void a_lost_link_makes_no_suspects_of_those_taken_in_and_clears_none(void
     gpu_is_up(f, 0, 4, 100);
     submit(f, 1);
     reports(f, 0, 1, 99);
-    scheduler_gpu_gone(f->s, 0, 0, false);
+    scheduler_gpu_gone(f->s, 0, 0, LOSS_LINK);
     gpu_is_up(f, 0, 4, 100);
     dies(f, 0, 1);
     gpu_is_up(f, 0, 4, 100);
     reports(f, 0, 1, 99);
-    scheduler_gpu_gone(f->s, 0, 0, false);
+    scheduler_gpu_gone(f->s, 0, 0, LOSS_LINK);
     gpu_is_up(f, 0, 4, 100);
     expect(f, "add 1 to 0; add 1 to 0; add 1 to 0; add 1 to 0");
     dies(f, 0, 1);
@@ -566,7 +603,7 @@ static void who_was_on_its_way_when_links_were_lost_runs_apart_and_is_ended_at_l
     gpu_is_up(f, 1, 4, 100);
     submit(f, 1);
     submit(f, 2);
-    scheduler_gpu_gone(f->s, 0, 1, false);      /* neither had been taken in */
+    scheduler_gpu_gone(f->s, 0, 1, LOSS_LINK);      /* neither had been taken in */
     expect(f, "add 1 to 1; add 2 to 1; add 1 to 0");
     reports(f, 0, 1, 99);
     gpu_is_up(f, 1, 4, 100);
@@ -574,13 +611,13 @@ static void who_was_on_its_way_when_links_were_lost_runs_apart_and_is_ended_at_l
     reports_token(f, 1, 1, 99, 2, 4, 0, 5);
     expect(f, "tokens of 2 for 0 from 0: 5");
     scheduler_cancel(f->s, 0, 0, 2);
-    scheduler_gpu_gone(f->s, 0, 1, false);
+    scheduler_gpu_gone(f->s, 0, 1, LOSS_LINK);
     expect(f, "cancel 2 on 1");
-    scheduler_gpu_gone(f->s, 0, 0, false);      /* it had been taken in: its runner did not die of it */
+    scheduler_gpu_gone(f->s, 0, 0, LOSS_LINK);      /* it had been taken in: its runner did not die of it */
     for (int i = 1; i < 16; i++) {
         gpu_is_up(f, 0, 4, 100);
         expect(f, "add 1 to 0");
-        scheduler_gpu_gone(f->s, 0, 0, false);
+        scheduler_gpu_gone(f->s, 0, 0, LOSS_LINK);
     }
     expect(f, "end 1 for 0: kills workers");
     finish(f);
@@ -636,7 +673,7 @@ static void a_request_that_comes_again_goes_on_where_it_was(void **state)
     buf_clear(&f->said);
     reports_token(f, 0, 1, 99, 1, 1, 2, 9);
     expect(f, "tokens of 1 for 0 from 2: 9");
-    scheduler_gpu_gone(f->s, 0, 0, false);      /* before it said the end: the budget is spent all the same */
+    scheduler_gpu_gone(f->s, 0, 0, LOSS_LINK);      /* before it said the end: the budget is spent all the same */
     expect(f, "end 1 for 0: length");
     submit_tokens(f, 0, 2, 2, 6, 3, 3);
     expect(f, "end 2 for 0: length");
@@ -740,7 +777,7 @@ static void who_is_too_large_without_one_gpu_waits_for_it_and_stops_nobody(void 
     reports_end(f, 1, 1, 30, 1, 3, OUTCOME_STOP);
     expect(f, "end 1 for 0: stop; add 3 to 1");
     scheduler_cancel(f->s, 0, 0, 4);
-    scheduler_gpu_gone(f->s, 0, 1, false);
+    scheduler_gpu_gone(f->s, 0, 1, LOSS_LINK);
     scheduler_cancel(f->s, 0, 0, 3);
     assert_int_equal(scheduler_get_stats(f->s).n_queued, 0);
     finish(f);
@@ -751,15 +788,15 @@ static void who_is_too_large_for_too_long_is_told(void **state)
     (void)state;
     fixture *f = begin_with_large_request();
     f->now = 100;
-    scheduler_gpu_gone(f->s, 100, 1, false);
+    scheduler_gpu_gone(f->s, 100, 1, LOSS_LINK);
     assert_true(scheduler_tick(f->s, 110) == 50);
     f->now = 120;
     gpu_is_up(f, 1, 2, 20);
     expect(f, "add 1 to 1");
-    scheduler_gpu_gone(f->s, 130, 1, false);    /* and again from the start */
+    scheduler_gpu_gone(f->s, 130, 1, LOSS_LINK);    /* and again from the start */
     assert_true(scheduler_tick(f->s, 180) == 10);
     expect(f, "");
-    scheduler_gpu_gone(f->s, 185, 0, false);    /* no GPU at all: nobody is too large */
+    scheduler_gpu_gone(f->s, 185, 0, LOSS_LINK);    /* no GPU at all: nobody is too large */
     scheduler_tick(f->s, 250);
     expect(f, "");
     f->now = 260;
@@ -813,7 +850,7 @@ static void who_is_too_large_for_the_others_runs_on_while_its_gpu_drains(void **
     reports_token(f, 1, 3, 5, 1, 1, 0, 5);
     expect(f, "tokens of 1 for 0 from 0: 5");
     f->now = 1000;
-    scheduler_gpu_gone(f->s, 1000, 1, false);   /* it could not wait for the end */
+    scheduler_gpu_gone(f->s, 1000, 1, LOSS_LINK);   /* it could not wait for the end */
     scheduler_tick(f->s, 1059);
     gpu_is_up(f, 2, 2, 20);
     expect(f, "add 1 to 2");
@@ -834,7 +871,7 @@ static void a_full_queue_refuses_new_requests_only(void **state)
     expect(f, "");
     reports_end(f, 0, 1, 100, 1, 1, OUTCOME_EVICTED);
     expect(f, "add 1 to 0");
-    scheduler_gpu_gone(f->s, 0, 0, false);
+    scheduler_gpu_gone(f->s, 0, 0, LOSS_LINK);
     expect(f, "");
     submit_again(f, 5, 3);
     expect(f, "");
@@ -852,7 +889,7 @@ static void nobody_waits_for_ever_where_there_is_no_gpu(void **state)
     submit(f, 2);
     expect(f, "add 1 to 0");
     f->now = 100;
-    scheduler_gpu_gone(f->s, f->now, 0, false);
+    scheduler_gpu_gone(f->s, f->now, 0, LOSS_LINK);
     f->now = 130;
     submit(f, 3);
     assert_true(scheduler_tick(f->s, 130) == 30);
@@ -885,7 +922,7 @@ static void those_who_wait_too_long_for_a_first_gpu_are_told(void **state)
     expect(f, "");
     assert_true(scheduler_tick(f->s, 110) == 4);
     expect(f, "end 2 for 0: too late");
-    scheduler_gpu_gone(f->s, 110, 0, false);
+    scheduler_gpu_gone(f->s, 110, 0, LOSS_LINK);
     scheduler_tick(f->s, 120);
     expect(f, "end 4 for 0: too late");         /* 1, 3 and 5 wait on */
     assert_int_equal(scheduler_get_stats(f->s).n_queued, 3);
@@ -912,7 +949,7 @@ static void drained_requests_move_as_others_have_room_oldest_first(void **state)
     gpu_state g;
     assert_true(scheduler_get_gpu(f->s, 1, &g));
     assert_true(g.draining && g.n_running == 0);
-    scheduler_gpu_gone(f->s, 0, 1, false);
+    scheduler_gpu_gone(f->s, 0, 1, LOSS_LINK);
     assert_false(scheduler_get_gpu(f->s, 1, &g));
     finish(f);
 }
@@ -1114,6 +1151,21 @@ static void a_slow_gpu_gets_nothing_new_while_another_is_open(void **state)
     finish(f);
 }
 
+static void a_gpu_on_probation_gets_nothing_while_another_is_open(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 1, 100);
+    submit(f, 1);
+    submit(f, 2);
+    expect(f, "add 1 to 0");
+    scheduler_gpu_up(f->s, f->now, 1, &(gpu_info){"gpu-1", 2, 100, 4, 1000, .on_probation = true});
+    expect(f, "");
+    scheduler_gpu_pace(f->s, 0, 1, false);
+    expect(f, "add 2 to 1");
+    finish(f);
+}
+
 static void those_on_a_gpu_that_is_fast_again_stay(void **state)
 {
     (void)state;
@@ -1159,6 +1211,7 @@ int main(void)
         cmocka_unit_test(who_is_alone_when_three_workers_die_is_a_killer),
         cmocka_unit_test(a_token_or_company_takes_the_blame_away),
         cmocka_unit_test(who_goes_on_killing_is_confined_for_good),
+        cmocka_unit_test(workers_killed_from_outside_are_no_evidence),
         cmocka_unit_test(a_gpu_is_emptied_for_who_must_be_alone),
         cmocka_unit_test(who_has_shown_its_innocence_makes_place_for_the_next),
         cmocka_unit_test(who_had_not_been_taken_in_is_not_to_blame),
@@ -1187,6 +1240,7 @@ int main(void)
         cmocka_unit_test(moving_must_not_cost_more_than_it_frees),
         cmocka_unit_test(signals_say_when_more_gpus_are_needed),
         cmocka_unit_test(a_slow_gpu_gets_nothing_new_while_another_is_open),
+        cmocka_unit_test(a_gpu_on_probation_gets_nothing_while_another_is_open),
         cmocka_unit_test(those_on_a_gpu_that_is_fast_again_stay),
         cmocka_unit_test(a_gpu_that_comes_up_again_has_lost_its_requests),
         cmocka_unit_test(nonsense_from_a_gpu_does_no_harm),
