@@ -206,8 +206,11 @@ static int start_runner(session *s, const arguments *a, err *e)
     r.link.model = s->model->id;
     r.processes = subprocess_starter(s->loop->events);
     worker_args_apply(&a->workers, &r);
+    const char **list = source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &r.n_fetcher_args);
+    r.fetcher_args = list;
     s->run = runner_new(&s->loop->base, &r, e);
     worker_args_release(&r);
+    source_args_list_free(list, r.n_fetcher_args);
     return s->run ? 0 : -1;
 }
 

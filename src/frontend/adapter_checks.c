@@ -103,7 +103,8 @@ static check_state read_headers(adapter_checks *c, const char *adapter, const ch
 
 static check_state ask(adapter_checks *c, const char *adapter, bool reads, err *e)
 {
-    char *dir = c && c->by.check ? catalog_dir(c->models, adapter) : NULL;
+    bool was_checked = c && catalog_is_registered(c->models, adapter);          /* before it was registered */
+    char *dir = c && c->by.check && !was_checked ? catalog_dir(c->models, adapter) : NULL;
     if (!dir)
         return CHECK_GOOD;      /* whoever serves it knows */
     stamp is = stamp_of(dir);
