@@ -1,9 +1,9 @@
 # The commands of the README. CMake does the work; presets are in CMakePresets.json.
-.PHONY: all build demo test setup clean fuzz gpu-bundle
+.PHONY: all build demo test setup clean fuzz gpu-bundle wheel
 
 all: build
 
-# Install what is missing (Debian packages), once.
+# Install what building needs and is missing (Debian or Ubuntu packages), once.
 setup:
 	@tools/setup.sh
 
@@ -24,12 +24,18 @@ test:
 
 # Longer fuzzing by hand: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
-fuzz: setup
+fuzz:
+	@tools/setup.sh test
 	@tests/fuzz.sh $(SECONDS_EACH)
 
 # One folder to take to a GPU machine: build/gpu-bundle, with test.sh and bench.sh.
-gpu-bundle: setup
+gpu-bundle:
+	@tools/setup.sh test
 	@tools/gpu/bundle.sh
+
+# The kernels for PyTorch: a wheel in build/, with the library inside. Needs nvcc, and Python's pip, setuptools and wheel.
+wheel: build
+	@tools/wheel.sh
 
 clean:
 	rm -rf build

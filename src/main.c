@@ -4,6 +4,7 @@
 
 #include "backend/devices.h"
 #include "cli/commands.h"
+#include "commit.h"
 #include "net/secret.h"
 
 static const struct {
@@ -23,6 +24,7 @@ static const struct {
     {"bench", cmd_bench, "the experiments: bench textgen, step, layer, op, load"},
     {"simulate", cmd_simulate, "a cluster in virtual time, with the real scheduler: the paper's hour, and faults"},
     {"worker", cmd_worker, NULL},       /* for runners */
+    {"fetcher", cmd_fetcher, NULL},     /* the same */
 };
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
@@ -36,10 +38,10 @@ static void print_help(FILE *out)
     fprintf(out, "\npunica COMMAND --help tells more.\n");
 }
 
-/* The version, and what this build can run on. */
+/* The version, the commit it was built of, and what this build can run on. */
 static void print_version(void)
 {
-    puts("punica " PUNICA_VERSION);
+    puts(PUNICA_COMMIT[0] ? "punica " PUNICA_VERSION " (" PUNICA_COMMIT ")" : "punica " PUNICA_VERSION);
     buf devices = {0};
     backend_list_devices(&devices);
     fputs(devices.data, stdout);

@@ -2,7 +2,7 @@
 """Compare `punica template` with Transformers' apply_chat_template: every *.jinja file of the folders given, over many
 kinds of conversation. Both must give the same text, or both must refuse.
 
-    python3 -m venv venv && venv/bin/pip install transformers==5.22.2 jinja2==3.1.6
+    python3 -m venv venv && venv/bin/pip install transformers==5.23.0 jinja2==3.1.6
     venv/bin/python tools/compare_templates.py [--punica build/punica] [--verbose] FOLDER...
 
 By hand: the templates that models ship are other people's and not in this tree. Prints each difference and ends with the

@@ -2,7 +2,7 @@
 """Make tests/golden/chat.json: what Transformers' apply_chat_template writes with chat templates of ours: one for each
 construct of the language (CONSTRUCTS), and some in the forms that models use (FORMS).
 
-    python3 -m venv venv && venv/bin/pip install transformers==5.22.2 jinja2==3.1.6
+    python3 -m venv venv && venv/bin/pip install transformers==5.23.0 jinja2==3.1.6
     venv/bin/python tools/golden_chat.py tests/golden/chat.json
 
 "text" is null where it raises. Dates are those of 4 July 2025. tools/compare_templates.py compares other people's.

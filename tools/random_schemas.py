@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Random JSON Schemas, texts of their grammars, and what an independent validator says of these.
 
-    tools/random_schemas.py [--walk build/tests/grammar_walk] [--count 2000] [--texts 6] [--seed 1]
+    tools/random_schemas.py [--walk build/tests/grammar_walk] [--count 2000] [--texts 6] [--seed 1] [--url http://127.0.0.1:8000 --model demo]
 
 grammar_walk makes texts at random, byte by byte; each must be valid JSON and obey its schema by the jsonschema package.
+With --url a server's model makes them, one of each schema, at temperatures 0, 1 and 2; each is asked for once more with half of its
+tokens, and what is cut off so must be a beginning of the whole.
 Refusals are counted by what they name; anything else is printed and fails. Needs jsonschema and its format checkers."""
 import argparse
 import collections
@@ -11,6 +13,9 @@ import json
 import random
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
 
@@ -142,22 +147,53 @@ def walk(binary, schemas, texts, seed):
     return [json.loads(line) for line in out.split("\n") if line]
 
 
+def complete(url, model, s, number, max_tokens):
+    """(text, finish_reason, tokens) of a server's answer to a schema; the error's message where it refuses."""
+    body = {"model": model, "messages": [{"role": "user", "content": "Eva from Rome"}], "temperature": number % 3, "seed": number, "max_tokens": max_tokens,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": s}}}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}), timeout=300) as answer:
+            told = json.load(answer)
+    except urllib.error.HTTPError as e:
+        assert e.code == 400, e.read()
+        return json.load(e)["error"]["message"]
+    return told["choices"][0]["message"]["content"] or "", told["choices"][0]["finish_reason"], told["usage"]["completion_tokens"]
+
+
+def serve_one(url, model, s, number):
+    """An answer as walk() gives it, of a server's model."""
+    whole = complete(url, model, s, number, 300)
+    if isinstance(whole, str):
+        return {"error": whole, "seconds": 0}
+    text, why, n = whole
+    begun = complete(url, model, s, number, max(1, n // 2))[0]
+    wrong = [] if text.startswith(begun) else [f"{begun!r} is not the beginning of {text!r}"]
+    return {"texts": [text] if why == "stop" else [], "cut": [begun], "wrong": wrong, "seconds": 0}
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--walk", default="build/tests/grammar_walk")
     p.add_argument("--count", type=int, default=2000)
     p.add_argument("--texts", type=int, default=6)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--url")
+    p.add_argument("--model", default="demo")
     a = p.parse_args()
     r = random.Random(a.seed)
     schemas = [root(r) for _ in range(a.count)]
     refused, wrong, checked, cut, slowest = collections.Counter(), 0, 0, 0, 0.0
-    for s, answer in zip(schemas, walk(a.walk, schemas, a.texts, a.seed)):
+    if a.url:
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda numbered: serve_one(a.url, a.model, numbered[1], numbered[0]), enumerate(schemas)))
+    else:
+        answers = walk(a.walk, schemas, a.texts, a.seed)
+    for s, answer in zip(schemas, answers):
         slowest = max(slowest, answer["seconds"])
         if "error" in answer:
             refused[answer["error"][:60]] += 1
             continue
-        bad = judge(s, answer, jsonschema.Draft202012Validator.FORMAT_CHECKER)
+        bad = judge(s, answer, jsonschema.Draft202012Validator.FORMAT_CHECKER) or ", ".join(answer.get("wrong", []))
         checked += len(answer["texts"])
         cut += len(answer["cut"])
         if bad:

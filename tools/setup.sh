@@ -1,30 +1,54 @@
 #!/bin/sh
-# Install the Debian packages that building and the demo need; with the argument "test", those of the tests too. Does
-# nothing, quickly, when all are there.
+# Installs the Debian or Ubuntu packages that are missing, and does nothing, quickly, when all are there.
+#   tools/setup.sh        what building and the demo need
+#   tools/setup.sh test   what the tests need beside that
 set -eu
 
-packages="gcc libc6-dev cmake ninja-build pkg-config git
-  libjansson-dev libpcre2-dev libutf8proc-dev libssl-dev libcmocka-dev
-  libsqlite3-dev libpq-dev libcurl4-openssl-dev libarchive-dev libevent-dev libwslay-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
-  clang libclang-rt-14-dev python3 python3-numpy python3-pytest python3-venv curl"
-[ "${1:-}" = test ] && packages="$packages postgresql"
+build="gcc libc6-dev cmake ninja-build pkg-config git curl
+  libjansson-dev libpcre2-dev libutf8proc-dev libssl-dev libsqlite3-dev libpq-dev libcurl4-openssl-dev libarchive-dev
+  libevent-dev libwslay-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler"
+test="libcmocka-dev clang python3 python3-numpy python3-pytest python3-venv postgresql"
 
-missing=""
-for p in $packages; do
-    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q '^install ok installed' || missing="$missing $p"
-done
-[ -z "$missing" ] && exit 0
+# Those of the arguments that are not installed.
+missing_of() {
+    for p in "$@"; do
+        dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q '^install ok installed' || echo "$p"
+    done
+}
 
-if ! command -v apt-get >/dev/null; then
-    echo "punica: these packages (Debian names) are needed and this is not Debian:$missing" >&2
-    exit 1
-fi
-as_root=""
-if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || { echo "punica: install as root first: apt-get install$missing" >&2; exit 1; }
-    as_root=sudo
-fi
-echo "installing:$missing"
-$as_root apt-get update -qq
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        echo "punica: run as root first: $*" >&2
+        exit 1
+    fi
+}
+
+install_missing() {
+    missing=$(missing_of "$@" | tr '\n' ' ')
+    [ -n "$missing" ] || return 0
+    if ! command -v apt-get >/dev/null; then
+        echo "punica: these packages (Debian's names) are needed, and there is no apt-get here: $missing" >&2
+        exit 1
+    fi
+    echo "installing: $missing"
+    as_root apt-get update -qq
+    # shellcheck disable=SC2086
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
 # shellcheck disable=SC2086
-DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+case "${1:-}" in
+"") install_missing $build ;;
+test)
+    install_missing $build $test
+    install_missing "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"   # the fuzzers' sanitizers, of clang's own version
+    ;;
+*)
+    echo "usage: tools/setup.sh [test]" >&2
+    exit 2
+    ;;
+esac

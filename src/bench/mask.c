@@ -180,8 +180,8 @@ void mask_run(const mask_options *o)
     printf("%-28s %29s   %29s\n%-28s %9s %9s %9s   %9s %9s %9s\n", "", "us a mask", "us a step", "", "median", "99 %", "most", "median", "99 %", "most");
     pool *threads = pool_new(o->threads);
     buf schema = {0};
-    int left = 120;
-    write_schema(&schema, 14, &left);
+    int left = 160;
+    write_schema(&schema, 19, &left);
     run_one(o, "any JSON object", GRAMMAR_JSON, "", t, threads);
     run_one(o, "a schema of three fields", GRAMMAR_SCHEMA,
             "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},\"tags\":{\"type\":\"array\",\"items\":{\"type\":"

@@ -75,14 +75,15 @@ static int check_device(const worker_args *a, const char *device, err *e)
     return 0;
 }
 
-static int check_split(const worker_args *a, err *e)
+/* The model must be one that workers can load, and split. */
+static int check_model(const worker_args *a, err *e)
 {
     model_config c;
-    if (a->tp < 2 || !a->model_dir)
+    if (!a->model_dir)
         return 0;
     if (model_config_read(&c, a->model_dir, e))
         return -1;
-    int status = split_check(&c, a->tp, e);
+    int status = split_check(&c, a->tp > 1 ? a->tp : 1, e);
     model_config_deinit(&c);
     return status;
 }
@@ -96,7 +97,7 @@ int worker_args_check(const worker_args *a, err *e)
     kv_form kv;
     if ((a->weights && weights_form_find(a->weights, &form, e)) || (a->kv && kv_form_find(a->kv, &kv, e)))
         return -1;
-    return check_split(a, e);
+    return check_model(a, e);
 }
 
 static void add_share(strings *to, double share)
@@ -135,6 +136,7 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     add_option(&args, "--kv", a->kv);
     add_number(&args, "--max-batch", a->max_batch);
     add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
+    add_number(&args, "--itl-target", a->itl_target);
     add_number(&args, "--kv-pages", a->kv_pages);
     add_number(&args, "--max-model-len", a->max_len);
     if (a->memory_share > 0 || copies > 1)

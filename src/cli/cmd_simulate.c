@@ -45,6 +45,7 @@ int cmd_simulate(int argc, char **argv)
         {"gpus", OPT_INT, &o.gpus, "N", "(16)", 1, 4096},
         {"hours", OPT_FLOAT, &o.hours, "H", "of arrivals (1)", 0.001, 1000},
         {"rate", OPT_FLOAT, &o.rate, "R", "requests a second at the peak (nine tenths of what the GPUs can serve)", 0, 1e6},
+        {"turns", OPT_INT, &o.turns, "N", "requests are turns of conversations, N in each, over a prefix cache (0: by themselves)", 0, 100},
         {"batch", OPT_INT, &o.batch, "N", "batch limit of each GPU (32)", 1, 4096},
         {"pages", OPT_INT, &o.pages, "N", "KvCache pages of 16 tokens of each GPU (2816: what a 7B model leaves of 40 GB)", 1, 1e8},
         {"steps", OPT_STRING, &o.steps, "FILE", "measured step times (" STEPS ")"},

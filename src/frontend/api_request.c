@@ -565,7 +565,10 @@ static int check_message(const json_t *v, size_t number, api_error *e)
 static int parse_template_arguments(api_request *r, api_error *e)
 {
     chat_input *c = &r->conversation;
+    const char *effort = NULL;
     bool continues = false;
+    if (json_get_string(r->input, "reasoning_effort", &effort, &e->what))
+        return api_error_bad(e, "reasoning_effort");
     if (json_get_bool(r->input, "continue_final_message", &continues, &e->what))
         return api_error_bad(e, "continue_final_message");
     c->continues = continues ? "content" : NULL;
@@ -573,9 +576,14 @@ static int parse_template_arguments(api_request *r, api_error *e)
     if (json_get_bool(r->input, "add_generation_prompt", &c->add_generation_prompt, &e->what))
         return api_error_bad(e, "add_generation_prompt");
     c->documents = json_member(r->input, "documents");
-    c->more = json_member(r->input, "chat_template_kwargs");
-    if (c->more && !json_is_object(c->more))
+    json_t *more = json_member(r->input, "chat_template_kwargs");
+    if (more && !json_is_object(more))
         return api_error_set(e, 400, "chat_template_kwargs", NULL, "\"chat_template_kwargs\" must be an object");
+    if (effort && !more)
+        json_object_set_new(r->input, "chat_template_kwargs", more = json_object());
+    if (effort && !json_object_get(more, "reasoning_effort"))
+        json_object_set_new(more, "reasoning_effort", json_string(effort));
+    c->more = more;
     return 0;
 }
 

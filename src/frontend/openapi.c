@@ -7,20 +7,20 @@
 #include "base/buf.h"
 
 /* Fields of a request: "name:type"; "!": needed. Types: s string, n number, i integer, b boolean, o object, a list, - any. */
-#define SAMPLING "temperature:n", "top_p:n", "top_k:i", "min_p:n", "stream:b", "seed:i", "min_tokens:i", "ignore_eos:b", "presence_penalty:n", \
+#define SAMPLING "cache_salt:s", "priority:i", "temperature:n", "top_p:n", "top_k:i", "min_p:n", "stream:b", "seed:i", "min_tokens:i", "ignore_eos:b", "presence_penalty:n", \
                  "frequency_penalty:n", "repetition_penalty:n", "stop_token_ids:a", "logit_bias:o", "bad_words:a", "allowed_token_ids:a", \
                  "include_stop_str_in_output:b", "truncate_prompt_tokens:i", "structured_outputs:o", "guided_json:-", "guided_regex:s", \
                  "guided_choice:a", "guided_grammar:s", "guided_json_object:b", "grammar:s", "json_schema:-"
-#define TEMPLATE "chat_template_kwargs:o", "documents:a", "add_generation_prompt:b", "continue_final_message:b"
+#define TEMPLATE "chat_template_kwargs:o", "reasoning_effort:s", "documents:a", "add_generation_prompt:b", "continue_final_message:b"
 
-static const char *const completion[] = {"model:s!", "prompt:-!", "max_tokens:i", "n:i", "stop:-", "echo:b", "logprobs:i", "stream_options:o",
-                                         "response_format:o", SAMPLING, NULL};
-static const char *const chat[] = {"model:s!", "messages:a!", "max_tokens:i", "max_completion_tokens:i", "n:i", "stop:-", "logprobs:b", "top_logprobs:i",
-                                   "stream_options:o", "response_format:o", "tools:a", "tool_choice:-", "parallel_tool_calls:b", TEMPLATE, SAMPLING, NULL};
+static const char *const completion[] = {"model:s!", "prompt:-!", "max_tokens:i", "n:i", "best_of:i", "stop:-", "echo:b", "logprobs:i", "prompt_logprobs:i",
+                                         "add_special_tokens:b", "stream_options:o", "response_format:o", SAMPLING, NULL};
+static const char *const chat[] = {"model:s!", "messages:a!", "max_tokens:i", "max_completion_tokens:i", "n:i", "best_of:i", "stop:-", "logprobs:b", "top_logprobs:i",
+                                   "prompt_logprobs:i", "add_special_tokens:b", "stream_options:o", "response_format:o", "tools:a", "tool_choice:-", "parallel_tool_calls:b", TEMPLATE, SAMPLING, NULL};
 static const char *const response[] = {"model:s!", "input:-!", "instructions:s", "max_output_tokens:i", "tools:a", "tool_choice:-", "parallel_tool_calls:b",
-                                       "text:o", "metadata:o", "stop:-", TEMPLATE, SAMPLING, NULL};
+                                       "text:o", "reasoning:o", "include:a", "metadata:o", "stop:-", TEMPLATE, SAMPLING, NULL};
 static const char *const message[] = {"model:s!", "messages:a!", "max_tokens:i!", "system:-", "stop_sequences:a", "tools:a", "tool_choice:o", "thinking:o",
-                                      "output_format:o", "metadata:o", TEMPLATE, SAMPLING, NULL};
+                                      "output_format:o", "output_config:o", "metadata:o", TEMPLATE, SAMPLING, NULL};
 static const char *const counted[] = {"model:s!", "messages:a!", "system:-", "tools:a", "tool_choice:o", "thinking:o", TEMPLATE, NULL};
 
 static const char *const tokenized[] = {"model:s", "prompt:s", "messages:a", "tools:a", "add_special_tokens:b", "return_token_strs:b", TEMPLATE, NULL};

@@ -191,9 +191,11 @@ static int translate_choice(json_t *body, api_error *e)
 /* "output_format", or "format" in "output_config": {"type": "json_schema", "schema": ...} */
 static int translate_format(json_t *body, api_error *e)
 {
-    json_t *format = json_member(body, "output_format");
+    json_t *format = json_member(body, "output_format"), *config = json_member(body, "output_config");
+    if (config && !json_is_object(config))
+        return api_error_set(e, 400, "output_config", NULL, "output_config: must be an object");
     if (!format)
-        format = json_member(json_member(body, "output_config"), "format");
+        format = json_member(config, "format");
     json_t *schema = json_member(format, "schema");
     if (format && (!json_says(json_member(format, "type"), "json_schema") || !schema))
         return api_error_set(e, 400, "output_format", NULL, "output_format: must be {\"type\": \"json_schema\", \"schema\": ...}");
@@ -229,12 +231,11 @@ static int refuse_unserved(const json_t *body, api_error *e)
 
 static int translate_prompt(json_t *body, char **repeated, api_error *e)
 {
-    static const char *const unused[] = {"n", "stream_options", "logprobs", "top_logprobs", "echo", "response_format", "max_completion_tokens"};
+    static const char *const of_chats[] = {"n", "logprobs", "top_logprobs", "prompt_logprobs", "echo", "response_format", "max_completion_tokens", NULL};
     (void)repeated;
-    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
-        json_object_del(body, unused[i]);
+    json_object_del(body, "stream_options");
     json_rename(body, "stop_sequences", "stop");
-    if (refuse_unserved(body, e) || translate_messages(body, e) || translate_tools(body, e) || translate_choice(body, e) ||
+    if (refuse_fields_of_chats(body, of_chats, e) || refuse_unserved(body, e) || translate_messages(body, e) || translate_tools(body, e) || translate_choice(body, e) ||
         translate_format(body, e) || translate_thinking(body, e))
         return -1;
     return 0;

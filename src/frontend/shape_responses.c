@@ -29,6 +29,12 @@ static int check_stateless(const json_t *body, api_error *e)
     const json_t *top = json_member(body, "top_logprobs"), *cut = json_member(body, "truncation");
     if (top && json_integer_value(top) != 0)
         return api_error_set(e, 400, "top_logprobs", "unsupported_parameter", "\"top_logprobs\" is not served here; /v1/chat/completions has it");
+    const json_t *include = json_member(body, "include");
+    if (include && !json_is_array(include))
+        return api_error_set(e, 400, "include", NULL, "\"include\" must be a list");
+    for (size_t i = 0; i < json_array_size(include); i++)
+        if (json_says(json_array_get(include, i), "message.output_text.logprobs"))
+            return api_error_set(e, 400, "include", "unsupported_parameter", "\"include\": logprobs are not served here; /v1/chat/completions has them");
     if (cut && !json_says(cut, "disabled"))
         return api_error_set(e, 400, "truncation", "unsupported_parameter", "\"truncation\" must be \"disabled\"");
     return 0;
@@ -189,6 +195,17 @@ static int translate_format(json_t *body, api_error *e)
     return 0;
 }
 
+/* Templates that know of an effort call it as chats do. */
+static int translate_reasoning(json_t *body, api_error *e)
+{
+    json_t *reasoning = json_member(body, "reasoning"), *effort = json_member(reasoning, "effort");
+    if (reasoning && !json_is_object(reasoning))
+        return api_error_set(e, 400, "reasoning", NULL, "\"reasoning\" must be an object");
+    if (effort)
+        json_object_set(body, "reasoning_effort", effort);
+    return 0;
+}
+
 /* What a response repeats of its request, as members of an object. */
 static char *repeated_of(const json_t *body)
 {
@@ -208,11 +225,12 @@ static char *repeated_of(const json_t *body)
 
 static int translate(json_t *body, char **repeated, api_error *e)
 {
-    static const char *const unused[] = {"n", "stream_options", "logprobs", "echo", "messages", "response_format"};
-    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
-        json_object_del(body, unused[i]);
+    static const char *const of_chats[] = {"n", "logprobs", "prompt_logprobs", "echo", "messages", "response_format", NULL};
+    if (refuse_fields_of_chats(body, of_chats, e))
+        return -1;
+    json_object_del(body, "stream_options");
     *repeated = repeated_of(body);
-    if (check_stateless(body, e) || translate_input(body, e) || translate_tools(body, e) || translate_format(body, e))
+    if (check_stateless(body, e) || translate_input(body, e) || translate_tools(body, e) || translate_format(body, e) || translate_reasoning(body, e))
         return -1;
     json_object_del(body, "max_tokens");
     json_object_del(body, "top_logprobs");

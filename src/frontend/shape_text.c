@@ -20,6 +20,18 @@ void json_rename(json_t *object, const char *from, const char *to)
     json_object_del(object, from);
 }
 
+int refuse_fields_of_chats(json_t *body, const char *const *fields, api_error *e)
+{
+    for (; *fields; fields++) {
+        const json_t *v = json_member(body, *fields);
+        bool idle = !v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 1 && strcmp(*fields, "n") == 0);
+        if (!idle)
+            return api_error_set(e, 400, *fields, "unsupported_parameter", "\"%s\" is a field of /v1/chat/completions, and not served here", *fields);
+        json_object_del(body, *fields);
+    }
+    return 0;
+}
+
 json_t *add_message(json_t *messages, const char *role, json_t *content)
 {
     json_t *m = json_pack("{s:s, s:o}", "role", role, "content", content);

@@ -8,10 +8,10 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-gpu *gpu_new(int number, const gpu_info *info)
+gpu *gpu_new(int number, uint32_t life, const gpu_info *info)
 {
     gpu *g = XNEW(gpu);
-    *g = (gpu){.number = number, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
+    *g = (gpu){.number = number, .life = life, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     g->info.uuid = xstrdup(info->uuid);
     g->info.device = xstrdup(info->device ? info->device : "");
     g->order.priority = rng_mix((uint64_t)number + 1);

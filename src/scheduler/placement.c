@@ -95,6 +95,12 @@ static void take_on(scheduler *s, double now, request *r)
     shares_charge(&s->newcomers, r->tenant, (uint64_t)r->what.n_prompt * SHARES_PROMPT);
 }
 
+static void remember(scheduler *s, const request *r, const gpu *g)
+{
+    uint64_t mark[PREFIX_UNITS];
+    prefixes_add(s->prefixes, mark, prefixes_mark(s->prefixes, r, mark), g);
+}
+
 void placement_put_on(scheduler *s, double now, request *r, gpu *g)
 {
     leave_line(s, r);
@@ -105,6 +111,7 @@ void placement_put_on(scheduler *s, double now, request *r, gpu *g)
         take_on(s, now, r);
     r->was_confined = false;
     r->attempt = ++s->n_attempts;
+    remember(s, r, g);
     gpu_add(g, r);
     placement_touch(s, g);
     s->n_running++;
@@ -299,12 +306,35 @@ static request *first_in_line(scheduler *s, bool suspects, bool leaving)
     return (request *)(first ? first : shares_first(&s->newcomers));
 }
 
+/* Whether a request may go to g instead of the fullest that has room: as long as it is not lightly loaded, nobody wants it to run
+ * empty. */
+static bool is_as_good(const scheduler *s, const gpu *g, const gpu *fullest)
+{
+    int n = g->order.n_running;
+    return n == fullest->order.n_running || (n > 0 && n >= s->opt.light_share * g->info.max_batch);
+}
+
+/* The GPU for a request: of those as good as the fullest that has room, the one that was last given its longest known beginning. */
+static gpu *choose(const scheduler *s, const request *r)
+{
+    gpu *fullest = placement_find_room(s, request_room(r), r);
+    uint64_t mark[PREFIX_UNITS];
+    uint32_t life;
+    for (int n = fullest ? prefixes_mark(s->prefixes, r, mark) : 0; n > 0; n--) {
+        int number = prefixes_find(s->prefixes, mark[n - 1], &life);
+        gpu *g = number >= 0 ? s->gpus[number] : NULL;
+        if (g && g->life == life && g->order.room[request_room(r)] > r->what.n_tokens && is_as_good(s, g, fullest))
+            return g;
+    }
+    return fullest;
+}
+
 /* Everybody else. */
 static void serve_lines(scheduler *s, double now)
 {
     bool suspects = true, leaving = true;
     for (request *r; placement_settle(s), (r = first_in_line(s, suspects, leaving));) {
-        gpu *g = placement_find_room(s, request_room(r), r);
+        gpu *g = choose(s, r);
         if (r->on && request_is_spent(r)) {
             placement_end(s, r, END_LENGTH, NULL);      /* it is about to end where it is */
         } else if (g) {

@@ -20,13 +20,15 @@
 scheduler_options scheduler_options_default(void)
 {
     return (scheduler_options){.max_queue = 10000, .max_wait = 0, .max_no_gpu = 60, .max_aside = 60, .consolidate_every = 1, .move_again_after = 30,
-                               .light_share = 0.25, .prefill_rate = 20000, .step_time = 0.006};
+                               .light_share = 0.25, .prefill_rate = 20000, .step_time = 0.006,
+                               .max_prefixes = 1 << 17};
 }
 
 scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx)
 {
     scheduler *s = XNEW(scheduler);
-    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = slab_new(sizeof(request)), .none_since = -1};
+    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = slab_new(sizeof(request)), .prefixes = prefixes_new(o->max_prefixes),
+                     .none_since = -1};
     TAILQ_INIT(&s->may_be_late);
     TAILQ_INIT(&s->aside);
     return s;
@@ -302,7 +304,7 @@ void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info
         s->gpus[s->n_gpus++] = NULL;
     if (s->gpus[number])
         remove_gpu(s, now, number, LOSS_LINK);
-    gpu *g = gpu_new(number, info);
+    gpu *g = gpu_new(number, ++s->n_lives, info);
     set_rank(s, g);
     s->gpus[number] = g;
     if (gpu_capacity(g) > s->most_capacity)
@@ -588,6 +590,7 @@ void scheduler_free(scheduler *s)
     wait_queue_deinit(&s->leaving);
     id_map_free(s->requests);
     slab_free(s->memory);
+    prefixes_free(s->prefixes);
     free(s->frontends);
     free(s->gpus);
     free(s->touched);

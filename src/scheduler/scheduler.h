@@ -41,6 +41,7 @@ typedef struct {
     double light_share;         /* a GPU is lightly loaded below this share of its batch limit */
     double prefill_rate;        /* tokens a second a GPU re-reads after a move: what a move costs */
     double step_time;           /* seconds of a decode step: what a GPU that is not emptied costs, per token left */
+    size_t max_prefixes;        /* marks of requests' beginnings that are remembered (prefixes.h); 0: none */
 } scheduler_options;
 
 scheduler_options scheduler_options_default(void);

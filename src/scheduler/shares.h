@@ -17,18 +17,22 @@
 enum { SHARES_PROMPT = 1, SHARES_OUTPUT = 2, SHARES_MOST_WEIGHT = 10000 };
 
 typedef struct {
+    size_t number;              /* by when it first came */
     uint64_t unit;              /* what its counter grows by for a service of 1: less for larger weights */
     uint64_t counter;
     wait_queue line;            /* of its requests that wait for their first GPU */
     size_t at;                  /* its place in the heap, while somebody is in that line */
 } tenant;
 
+/* A tenant with somebody in line, and its counter beside it: to compare without touching the tenants. */
+typedef struct { uint64_t counter; tenant *of; } share_slot;
+
 /* Tenants are kept for good: whoever comes again must not begin anew. Zero-initialise. */
 typedef struct {
     map *by_name;
     tenant **all;               /* [n] owned */
     size_t n, cap;
-    tenant **heap;              /* [n_waiting] borrowed: tenants with somebody in line, by counter, then by who is first there */
+    share_slot *heap;           /* [n_waiting] by counter, then by who came first of those that are first in line */
     size_t n_waiting, heap_cap;
     size_t n_requests;          /* in all lines */
     tenant *last;               /* borrowed: whose request left its line last; NULL: nobody's has */

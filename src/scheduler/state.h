@@ -4,6 +4,7 @@
 
 #include "base/id_map.h"
 #include "scheduler/gpu.h"
+#include "scheduler/prefixes.h"
 #include "scheduler/shares.h"
 
 /* Stays where it is: a list knows the address of its head. */
@@ -23,7 +24,9 @@ struct scheduler {
     frontend_state **frontends; /* [n_frontends] by number; NULL: none */
     gpu **gpus;                 /* [n_gpus] by number; NULL: none */
     size_t n_frontends, frontends_cap, n_gpus, gpus_cap;
+    uint32_t n_lives;           /* of GPUs, so far */
     gpu_order order;            /* of the GPUs that have room */
+    prefixes *prefixes;         /* of requests that were placed */
     gpu **touched;              /* [n_touched] whose place in it is not up to date */
     size_t n_touched, touched_cap;
     int n_open;                 /* GPUs that do not drain */

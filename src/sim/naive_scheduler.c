@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/rng.h"
 #include "sim/command_words.h"
 
 static bool naive_before(const naive_request *a, const naive_request *b)
@@ -128,6 +129,60 @@ static int naive_choose(naive *s, const naive_request *r, bool minding_suspects)
     return best;
 }
 
+/* A hash of what a request begins with: so many units of 16 tokens, and for whom they are. */
+static uint64_t naive_mark(const naive_request *r, int units)
+{
+    uint64_t hash = (uint64_t)r->tenant;
+    for (const char *c = r->adapter; *c; c++)
+        hash = rng_u64(hash, (uint64_t)*c);
+    for (size_t i = 0; i < r->digest_bytes; i++)
+        hash = rng_u64(hash, 256 + (uint64_t)r->digest[i]);
+    for (int i = 0; i < units * 16; i++)
+        hash = rng_u64(hash, 512 + (uint64_t)r->token[i]);
+    return hash;
+}
+
+static naive_prefix *naive_find_prefix(naive *s, uint64_t mark)
+{
+    for (int i = 0; i < s->n_prefixes; i++)
+        if (s->prefix[i].mark == mark)
+            return &s->prefix[i];
+    return NULL;
+}
+
+/* Who was given 1, 2, 4, ... units of it, or all it has. */
+static void naive_remember(naive *s, const naive_request *r, int gpu)
+{
+    int n = s->opt.max_prefixes ? r->n_tokens / 16 : 0;
+    for (int units = 1; units <= n; units++) {
+        if (units != n && units != 1 && units != 2 && units != 4)
+            continue;
+        uint64_t mark = naive_mark(r, units);
+        naive_prefix *p = naive_find_prefix(s, mark);
+        if (!p) {
+            CHECK(s->n_prefixes < NAIVE_PREFIXES && n <= 8);
+            p = &s->prefix[s->n_prefixes++];
+        }
+        *p = (naive_prefix){mark, s->gpu[gpu].life, gpu};
+    }
+}
+
+/* The same as naive_choose(), or a GPU as good that was last given a request that begins alike: one with as many requests, or
+ * that is not lightly loaded. */
+static int naive_choose_known(naive *s, const naive_request *r)
+{
+    int best = naive_choose(s, r, true);
+    for (int units = r->n_tokens / 16; best >= 0 && units > 0; units--) {
+        const naive_prefix *p = naive_find_prefix(s, naive_mark(r, units));
+        if (!p || !s->gpu[p->gpu].up || s->gpu[p->gpu].life != p->life || !naive_fits(s, r, p->gpu, true))
+            continue;
+        int n = naive_running(s, p->gpu);
+        if (n == naive_running(s, best) || (n > 0 && n >= s->opt.light_share * s->gpu[p->gpu].info.max_batch))
+            return p->gpu;
+    }
+    return best;
+}
+
 static void naive_send(naive *s, int gpu, bool add, naive_request *r)
 {
     naive_gpu *g = &s->gpu[gpu];
@@ -196,6 +251,7 @@ static void naive_place(naive *s, double now, naive_request *r, int gpu)
     r->aside = -1;
     r->was_confined = false;
     r->attempt = ++s->n_attempts;
+    naive_remember(s, r, gpu);
     r->gpu = gpu;
     naive_send(s, gpu, true, r);
 }
@@ -248,13 +304,35 @@ static bool naive_leaves(const naive *s, const naive_request *r)
     return r->gpu >= 0 && (!naive_open(s, r->gpu) || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
 }
 
+/* The first in a tenant's line of newcomers; NULL: nobody is there. */
+static const naive_request *naive_first_of(const naive *s, int tenant)
+{
+    const naive_request *first = NULL;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        const naive_request *r = &s->request[i];
+        if (naive_is_newcomer(r) && r->tenant == tenant && (!first || naive_before(r, first)))
+            first = r;
+    }
+    return first;
+}
+
+/* Of two tenants: who had less, then whose first newcomer came earlier; last those of which nobody is in line. */
+static bool naive_tenant_is_next(const naive *s, int a, int b)
+{
+    if (s->tenant[a].counter != s->tenant[b].counter)
+        return s->tenant[a].counter < s->tenant[b].counter;
+    const naive_request *x = naive_first_of(s, a), *y = naive_first_of(s, b);
+    if (!x || !y)
+        return x || (!y && a < b);
+    return x->arrival != y->arrival ? x->arrival < y->arrival : x->id < y->id;
+}
+
 /* Those who have been on a GPU come before newcomers, of these the tenant who had least. */
 static bool naive_is_next(const naive *s, const naive_request *a, const naive_request *b)
 {
-    uint64_t x = s->tenant[a->tenant].counter, y = s->tenant[b->tenant].counter;
     if (a->taken_on != b->taken_on)
         return a->taken_on;
-    return a->taken_on || x == y ? naive_before(a, b) : x < y;
+    return a->taken_on || a->tenant == b->tenant ? naive_before(a, b) : naive_tenant_is_next(s, a->tenant, b->tenant);
 }
 
 /* All that wait or leave, whoever is next first; but for those who wait to be alone. */
@@ -293,7 +371,7 @@ static bool naive_serve(naive *s, double now)
             continue;
         if ((leaves && leaver_waits) || (!leaves && r->suspect && suspect_waits))
             continue;
-        int gpu = naive_choose(s, r, true);
+        int gpu = naive_choose_known(s, r);
         if (naive_told(r) >= r->n_to_score + r->max_tokens) {
             naive_end(s, r, END_LENGTH);
             return true;
@@ -468,6 +546,10 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
                          .serial = ++s->n_submitted};
     memcpy(r->token, w->token, (size_t)w->n_tokens * sizeof *r->token);
     snprintf(r->adapter, sizeof r->adapter, "%s", w->adapter ? w->adapter : "");
+    CHECK(w->digest_bytes <= sizeof r->digest);
+    r->digest_bytes = w->digest_bytes;
+    if (w->digest_bytes)
+        memcpy(r->digest, w->digest, w->digest_bytes);
     if (naive_told(r) < r->n_to_score + r->max_tokens && naive_is_hopeless(s, r)) {
         naive_end(s, r, END_TOO_LARGE);
         return;
@@ -591,7 +673,7 @@ void naive_gpus_gone(naive *s, double now, const int *gpu, int n, gpu_loss how)
 void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
 {
     naive_gpu *g = &s->gpu[gpu];
-    *g = (naive_gpu){.up = true, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
+    *g = (naive_gpu){.up = true, .life = ++s->n_lives, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     snprintf(g->uuid, sizeof g->uuid, "%s", info->uuid);
     int most = info->n_pages * info->page_len < info->max_tokens ? info->n_pages * info->page_len : info->max_tokens;
     s->most_tokens = most > s->most_tokens ? most : s->most_tokens;

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "scheduler/scheduler.h"
 
-enum { NAIVE_REQUESTS = 256, NAIVE_TOKENS = 128, NAIVE_GPUS = 12, NAIVE_FRONTENDS = 3, NAIVE_SENT = 2000, NAIVE_TENANTS = 8 };
+enum { NAIVE_REQUESTS = 256, NAIVE_TOKENS = 128, NAIVE_GPUS = 12, NAIVE_FRONTENDS = 3, NAIVE_SENT = 2000, NAIVE_TENANTS = 8, NAIVE_PREFIXES = 1 << 13 };
 
 typedef struct {
     uint64_t id;                /* 0: nobody */
@@ -18,6 +18,8 @@ typedef struct {
     int gpu;                    /* -1: waits */
     uint32_t attempt;
     char adapter[16];
+    unsigned char digest[32];
+    size_t digest_bytes;
     bool taken_on, suspect, confined, was_confined;
     int n_crashed, n_alone, n_killed, n_killed_alone, n_lost;
     double aside;               /* since when; below 0: it is not */
@@ -30,6 +32,7 @@ typedef struct { bool add; uint64_t id; uint32_t attempt; int pages; } naive_sen
 typedef struct {
     bool up, draining, slow;
     char uuid[40];
+    uint64_t life;              /* number of those that came up before it */
     gpu_info info;
     int pages_free;
     uint64_t n_sent, n_seen;
@@ -37,6 +40,9 @@ typedef struct {
 } naive_gpu;
 
 typedef struct { int token[NAIVE_TOKENS], n; char adapter[16]; double until; } naive_killer;
+
+/* Who was last given a request that begins so. */
+typedef struct { uint64_t mark, life; int gpu; } naive_prefix;
 
 /* counter: service by weight, as in scheduler/shares.h */
 typedef struct { char name[16]; uint32_t weight; uint64_t counter; } naive_tenant;
@@ -54,8 +60,10 @@ typedef struct {
     naive_gpu gpu[NAIVE_GPUS];
     double none_since;          /* no GPU takes anybody; below 0: one does. Set to -1 at first */
     int most_tokens;            /* the largest request that a GPU so far could hold */
+    naive_prefix prefix[NAIVE_PREFIXES];
+    int n_prefixes;
     uint32_t n_attempts;
-    uint64_t n_submitted, n_turns;
+    uint64_t n_submitted, n_turns, n_lives;
     double next_look;
     buf said;
 } naive;

@@ -14,6 +14,7 @@ typedef struct {
     admission_item item;        /* first */
     int adapter, n_prompt;
     uint32_t attempt;
+    bool seen;                  /* it has had rows */
     char adapter_name[16];
 } row;
 
@@ -26,6 +27,7 @@ struct sim_gpu {
     adapter_slots *slots;
     admission *admission;
     admission_step step;        /* when running */
+    double seconds;             /* that it takes */
     bool running;
     sim_command *inbox;         /* [n_inbox] */
     size_t n_inbox, inbox_cap;
@@ -33,9 +35,11 @@ struct sim_gpu {
     int *last_step;             /* [n_adapters] when it was last counted */
     int n_steps;
     report_tokens *tokens;      /* of the report */
+    int *drawn;                 /* what they are */
     report_end *ends;
-    size_t tokens_cap, ends_cap;
+    size_t tokens_cap, drawn_cap, ends_cap;
     gpu_report report;
+    uint64_t n_cached;
 };
 
 /* Adapters have no weights here, and the device no memory. */
@@ -59,21 +63,27 @@ static void add_end(sim_gpu *g, const row *r, outcome why)
     g->ends[g->report.n_ends++] = (report_end){.id = r->item.id, .attempt = r->attempt, .why = why};
 }
 
+static void free_row(row *r)
+{
+    free(r->item.token);
+    free(r);
+}
+
 static void on_evicted(void *ctx, admission_item *it)
 {
     add_end(ctx, (row *)it, OUTCOME_EVICTED);
-    free(it);
+    free_row((row *)it);
 }
 
 sim_gpu *sim_gpu_new(const sim_gpu_setup *s)
 {
     engine_options usual = engine_options_default();
-    admission_limits limits = {s->max_batch, usual.max_prefills, usual.prefill_rows, usual.prefill_rows};
+    admission_limits limits = {s->max_batch, GPU_PROMPT_ROWS, GPU_PROMPT_ROWS, usual.itl_target};
     sim_gpu *g = XNEW(sim_gpu);
     g->is = *s;
     g->pool = kv_pool_new(s->n_pages, s->page_len);
     sim_loaders_init(&g->loaders, s->model->adapter_load_time);
-    g->slots = adapter_slots_new(&no_device, usual.n_adapter_slots, 0, (adapter_source){.load = load_nothing}, &g->loaders.base);
+    g->slots = adapter_slots_new(&no_device, USUAL_SLOTS, 0, (adapter_source){.load = load_nothing}, &g->loaders.base);
     g->admission = admission_new(&limits, g->pool, g->slots, (admission_events){.evicted = on_evicted, .ctx = g});
     g->last_step = XNEW_ARRAY(int, (size_t)s->n_adapters + 1);
     return g;
@@ -82,7 +92,7 @@ sim_gpu *sim_gpu_new(const sim_gpu_setup *s)
 static void drop_row(sim_gpu *g, row *r)
 {
     admission_remove(g->admission, &r->item);
-    free(r);
+    free_row(r);
 }
 
 void sim_gpu_free(sim_gpu *g)
@@ -96,6 +106,7 @@ void sim_gpu_free(sim_gpu *g)
     free(g->inbox);
     free(g->last_step);
     free(g->tokens);
+    free(g->drawn);
     free(g->ends);
     free(g);
 }
@@ -119,6 +130,15 @@ void sim_gpu_cancel(sim_gpu *g, int id, uint32_t attempt)
     send(g, (sim_command){false, {.id = id, .attempt = attempt}});
 }
 
+/* All tokens it may come to have. */
+static int *write_tokens(const arrival *says, int n)
+{
+    int *token = XNEW_ARRAY(int, (size_t)n);
+    for (int i = 0; i < n; i++)
+        token[i] = arrival_token(says, i);
+    return token;
+}
+
 static void add_row(sim_gpu *g, const sim_request *q)
 {
     row *r = XNEW(row);
@@ -127,6 +147,8 @@ static void add_row(sim_gpu *g, const sim_request *q)
                .adapter = q->adapter, .n_prompt = n_prompt, .attempt = q->attempt};
     snprintf(r->adapter_name, sizeof r->adapter_name, "%d", q->adapter);
     r->item.adapter = r->adapter_name;
+    r->item.root = (kv_key){{(uint64_t)q->adapter + 1, 0}};
+    r->item.token = q->says ? write_tokens(q->says, r->item.limit) : NULL;
     admission_add(g->admission, &r->item);
 }
 
@@ -175,7 +197,8 @@ double sim_gpu_start(sim_gpu *g, double now)
     admission_make_room(g->admission);
     g->step = admission_choose_rows(g->admission);
     g->running = true;
-    return sim_gpu_batch(g) ? g->loaders.now + step_time(g) : now;
+    g->seconds = sim_gpu_batch(g) ? step_time(g) : 0;
+    return sim_gpu_batch(g) ? g->loaders.now + g->seconds : now;
 }
 
 bool sim_gpu_is_running(const sim_gpu *g)
@@ -190,10 +213,11 @@ int sim_gpu_batch(const sim_gpu *g)
 
 static void make_token(sim_gpu *g, row *r)
 {
-    static const int token = 0;
+    g->drawn = xgrow(g->drawn, &g->drawn_cap, (size_t)g->report.n_tokens + 1, sizeof *g->drawn);
+    g->drawn[g->report.n_tokens] = r->item.token ? r->item.token[r->item.n_tokens] : 0;
     g->tokens = xgrow(g->tokens, &g->tokens_cap, (size_t)g->report.n_tokens + 1, sizeof *g->tokens);
     g->tokens[g->report.n_tokens++] = (report_tokens){.id = r->item.id, .attempt = r->attempt, .index = r->item.n_tokens - r->n_prompt,
-                                                      .n = 1, .token = &token};
+                                                      .n = 1};
     if (++r->item.n_tokens < r->item.limit)
         return;
     add_end(g, r, OUTCOME_LENGTH);
@@ -204,9 +228,12 @@ static void make_token(sim_gpu *g, row *r)
 static void finish_rows(sim_gpu *g, const admission_rows *rows, int n)
 {
     for (int i = 0; i < n; i++) {
-        rows[i].item->n_done += rows[i].n_rows;
+        row *r = (row *)rows[i].item;
+        g->n_cached += r->seen ? 0 : (uint64_t)r->item.n_cached;
+        r->seen = true;
+        admission_advance(g->admission, &r->item, rows[i].n_rows);
         if (rows[i].draws)
-            make_token(g, (row *)rows[i].item);
+            make_token(g, r);
     }
 }
 
@@ -221,12 +248,20 @@ const gpu_report *sim_gpu_end(sim_gpu *g)
 {
     CHECK(g->running);
     g->running = false;
+    admission_learn(g->admission, &g->step.work, g->seconds);
     finish_rows(g, g->step.prefill, g->step.n_prefills);
     finish_rows(g, g->step.decode, g->step.n_decodes);
     g->report.pages_free = pages_free(g);
+    for (int i = 0; i < g->report.n_tokens; i++)
+        g->tokens[i].token = &g->drawn[i];
     g->report.tokens = g->tokens;
     g->report.ends = g->ends;
     return &g->report;
+}
+
+uint64_t sim_gpu_n_cached(const sim_gpu *g)
+{
+    return g->n_cached;
 }
 
 int sim_gpu_n_requests(const sim_gpu *g)

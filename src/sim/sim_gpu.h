@@ -6,6 +6,7 @@
 #define PUNICA_SIM_SIM_GPU_H
 
 #include "scheduler/scheduler.h"
+#include "sim/arrivals.h"
 #include "sim/step_model.h"
 
 typedef struct {
@@ -14,6 +15,7 @@ typedef struct {
     uint32_t attempt;
     int n_tokens, n_output;     /* so far, with those of earlier attempts; n_tokens with the prompt */
     int n_total;                /* of output, when it ends */
+    const arrival *says;        /* borrowed while it is there: its tokens, for the prefix cache; NULL: they are only counted */
 } sim_request;
 
 typedef struct sim_gpu sim_gpu;
@@ -44,6 +46,7 @@ int sim_gpu_batch(const sim_gpu *g);            /* requests with rows in the ste
 /* What the step did; valid until the next call. */
 const gpu_report *sim_gpu_end(sim_gpu *g);
 
+uint64_t sim_gpu_n_cached(const sim_gpu *g);    /* tokens so far that were in the prefix cache when they were wanted */
 int sim_gpu_n_requests(const sim_gpu *g);       /* all it has been given and not ended */
 
 /* For policies that look into the GPU: whether one more request of so many tokens has room, as the scheduler counts. */

@@ -12,7 +12,7 @@ struct policy {
     policy_kind kind;
     policy_setup setup;
     scheduler *s;               /* packed */
-    int *zeros;                 /* [max_tokens] the tokens of every prompt */
+    int *prompt;                /* [max_tokens] of the request that comes */
     uint32_t n_attempts;        /* spread, dedicated: from here on */
     uint64_t n_evicted;
     wait_item *item;            /* [n_requests] */
@@ -24,7 +24,7 @@ struct policy {
 
 const char *policy_name(policy_kind k)
 {
-    static const char *const names[N_POLICIES] = {"packed", "spread", "dedicated"};
+    static const char *const names[N_POLICIES] = {"packed", "forgetful", "spread", "dedicated"};
     return names[k];
 }
 
@@ -32,7 +32,8 @@ static void add_to_gpu(policy *p, int gpu, int request, uint32_t attempt, int n_
 {
     const bench_request *w = &p->setup.request[request].what;
     sim_gpu_add(p->setup.gpu[gpu], &(sim_request){.id = request, .adapter = w->adapter, .attempt = attempt,
-                                                  .n_tokens = w->prompt_len + n_output, .n_output = n_output, .n_total = w->gen_len});
+                                                  .n_tokens = w->prompt_len + n_output, .n_output = n_output, .n_total = w->gen_len,
+                                                  .says = p->setup.has_cache ? &p->setup.request[request] : NULL});
 }
 
 static void obey(void *ctx, const command *c)
@@ -49,8 +50,10 @@ static void obey(void *ctx, const command *c)
 static void start_scheduler(policy *p)
 {
     const policy_setup *t = &p->setup;
-    p->s = scheduler_new(&t->scheduling, obey, p);
-    p->zeros = XNEW_ARRAY(int, (size_t)t->max_tokens);
+    scheduler_options o = t->scheduling;
+    o.max_prefixes = p->kind == POLICY_FORGETFUL ? 0 : o.max_prefixes;
+    p->s = scheduler_new(&o, obey, p);
+    p->prompt = XNEW_ARRAY(int, (size_t)t->max_tokens);
     scheduler_frontend_up(p->s, 0);
     for (int g = 0; g < t->n_gpus; g++) {
         char uuid[16];
@@ -63,7 +66,7 @@ policy *policy_new(policy_kind k, const policy_setup *setup)
 {
     policy *p = XNEW(policy);
     *p = (policy){.kind = k, .setup = *setup};
-    if (k == POLICY_PACKED) {
+    if (k == POLICY_PACKED || k == POLICY_FORGETFUL) {
         start_scheduler(p);
         return p;
     }
@@ -80,7 +83,7 @@ void policy_free(policy *p)
     scheduler_free(p->s);
     for (int i = 0; i < p->n_lanes; i++)
         wait_queue_deinit(&p->lane[i]);
-    free(p->zeros);
+    free(p->prompt);
     free(p->lane);
     free(p->item);
     free(p->n_output);
@@ -144,8 +147,10 @@ void policy_arrive(policy *p, double now, int request)
 {
     const arrival *a = &p->setup.request[request];
     if (p->s) {
+        for (int i = 0; i < a->what.prompt_len; i++)
+            p->prompt[i] = arrival_token(a, i);
         scheduler_submit(p->s, now, 0,
-                         &(submission){.id = (uint64_t)request, .arrival = a->arrival, .token = p->zeros, .n_tokens = a->what.prompt_len,
+                         &(submission){.id = (uint64_t)request, .arrival = a->arrival, .token = p->prompt, .n_tokens = a->what.prompt_len,
                                        .n_prompt = a->what.prompt_len, .max_tokens = a->what.gen_len});
         return;
     }

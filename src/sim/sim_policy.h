@@ -1,6 +1,7 @@
 /* sim_policy.h - who decides which simulated GPU serves what
  *
  *   packed      the scheduler itself (scheduler/scheduler.h)
+ *   forgetful   the same, but it does not remember which GPU has computed what
  *   spread      the GPU with the fewest requests that has room; first come first served
  *   dedicated   a GPU serves one adapter at a time: one that serves it already and has room, or else an idle one;
  *               first come first served within an adapter
@@ -12,7 +13,7 @@
 #include "sim/arrivals.h"
 #include "sim/sim_gpu.h"
 
-typedef enum { POLICY_PACKED, POLICY_SPREAD, POLICY_DEDICATED, N_POLICIES } policy_kind;
+typedef enum { POLICY_PACKED, POLICY_FORGETFUL, POLICY_SPREAD, POLICY_DEDICATED, N_POLICIES } policy_kind;
 
 const char *policy_name(policy_kind k);
 
@@ -23,6 +24,7 @@ typedef struct {
     sim_gpu **gpu;              /* [n_gpus] borrowed */
     const arrival *request;     /* [n_requests] borrowed */
     int max_batch, n_pages, page_len, max_tokens;
+    bool has_cache;             /* GPUs have a prefix cache */
     scheduler_options scheduling;
 } policy_setup;
 

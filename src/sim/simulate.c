@@ -30,7 +30,7 @@ typedef struct {
     uint64_t n_tokens;
 } simulation;
 
-typedef struct { double mean_batch, gpu_hours, seconds, tokens_per_s, wait_mean, wait_p99; uint64_t moved, evicted; } outcome_summary;
+typedef struct { double mean_batch, gpu_hours, seconds, tokens_per_s, wait_mean, wait_p99, cached; uint64_t moved, evicted; } outcome_summary;
 
 simulate_options simulate_options_default(void)
 {
@@ -40,7 +40,7 @@ simulate_options simulate_options_default(void)
 /* Requests a second that the GPUs serve with full batches, each of its own adapter, of the paper's lengths. */
 static double rate_served(const simulate_options *o, const step_model *m)
 {
-    double tokens = o->max_len / 2.0, context = o->max_len / 3.0;
+    double tokens = o->max_len / 2.0 / (o->turns ? o->turns : 1), context = o->max_len / 3.0;
     return o->gpus * o->batch / step_model_time(m, o->batch, o->batch, o->batch * context, 0) / tokens;
 }
 
@@ -170,11 +170,14 @@ static outcome_summary simulate_policy(const simulate_options *o, const step_mod
         s.gpu[g] = sim_gpu_new(&(sim_gpu_setup){g, o->batch, o->pages, o->page_len, n_adapters, m, &s.wakeups});
     policy_setup setup = {.n_gpus = o->gpus, .n_requests = n, .n_adapters = n_adapters, .gpu = s.gpu, .request = a, .max_batch = o->batch,
                           .n_pages = o->pages, .page_len = o->page_len, .max_tokens = o->max_len, .scheduling = scheduler_options_default()};
+    setup.has_cache = o->turns > 0;
     setup.scheduling.max_queue = n;
     setup.scheduling.prefill_rate = 1 / m->prefill_token_time;
     s.p = policy_new(kind, &setup);
     run(&s, policy_name(kind));
     outcome_summary result = summarise(&s);
+    for (int g = 0; g < o->gpus; g++)
+        result.cached += (double)sim_gpu_n_cached(s.gpu[g]);
     *series = s.series;
     policy_free(s.p);
     for (int g = 0; g < o->gpus; g++)
@@ -198,17 +201,26 @@ static int write_files(const simulate_options *o, const cluster_series *s, const
 static int simulate_policies(const simulate_options *o, const step_model *m, double peak, err *e)
 {
     int n, n_adapters, status = 0;
-    arrival *a = arrivals_make(o->hours * 3600.0, peak, o->max_len, o->seed, &n, &n_adapters);
+    arrivals_options of = {.seconds = o->hours * 3600.0, .peak = peak, .max_len = o->max_len, .turns = o->turns, .seed = o->seed};
+    arrival *a = arrivals_make(&of, &n, &n_adapters);
     printf("%d GPUs, batch limit %d, %d pages of %d tokens; %.3g h, peak %.3g requests/s: %d requests of %d adapters\n", o->gpus, o->batch,
            o->pages, o->page_len, o->hours, peak, n, n_adapters);
-    printf("steps: %s\n\n%-10s %10s %10s %9s %12s %15s %12s %8s %8s\n", m->about, "policy", "mean batch", "GPU-hours", "done in", "tokens/s",
-           "1st token mean", "and p99", "moved", "evicted");
+    printf("steps: %s\n\n%-10s %10s %10s %9s %12s %15s %12s %8s %8s%s\n", m->about, "policy", "mean batch", "GPU-hours", "done in", "tokens/s",
+           "1st token mean", "and p99", "moved", "evicted", o->turns ? "  known cached" : "");
     fflush(stdout);
-    for (int k = 0; k < N_POLICIES && status == 0 && !(o->only_packed && k > 0); k++) {
+    double known = 0;           /* tokens of prompts that a cache without end, of all GPUs together, would have */
+    for (int i = 0; i < n; i++)
+        known += a[i].n_known / o->page_len * o->page_len;
+    for (int k = 0; k < N_POLICIES && status == 0 && !(o->only_packed && k > POLICY_FORGETFUL); k++) {
         cluster_series series;
+        if (k == POLICY_FORGETFUL && !o->turns)
+            continue;
         outcome_summary r = simulate_policy(o, m, (policy_kind)k, a, n, n_adapters, &series);
-        printf("%-10s %10.1f %10.2f %7.1f m %12.0f %13.3f s %10.3f s %8llu %8llu\n", policy_name((policy_kind)k), r.mean_batch, r.gpu_hours,
+        printf("%-10s %10.1f %10.3f %7.1f m %12.0f %13.3f s %10.3f s %8llu %8llu", policy_name((policy_kind)k), r.mean_batch, r.gpu_hours,
                r.seconds / 60, r.tokens_per_s, r.wait_mean, r.wait_p99, (unsigned long long)r.moved, (unsigned long long)r.evicted);
+        if (o->turns)
+            printf(" %12.1f %%", 100 * r.cached / known);
+        printf("\n");
         fflush(stdout);
         if (k == POLICY_PACKED)
             status = write_files(o, &series, m->about, e);

@@ -325,19 +325,23 @@ static int check_input(const chat_input *in, err *e)
 static const char *const reasoning[] = {"reasoning_content", "thinking", "reasoning"};
 enum { N_REASONING = 3 };
 
-/* A message's reasoning goes by several names: templates find it under the two that are read. The message itself if it
- * has none. Owned by the caller. */
-static json_t *with_reasoning(json_t *message)
+/* The message as templates get it, owned by the caller. A member that is null is left out: clients send "content": null beside
+ * calls of functions, which many templates would write as "None", and they know what to do without. Its reasoning goes by
+ * several names: templates find it under the two that are read. */
+static json_t *message_for_template(json_t *message)
 {
     const json_t *found = NULL;
     for (int i = 0; i < N_REASONING && !found; i++)
         found = json_member(message, reasoning[i]);
-    if (!found)
-        return json_incref(message);
-    json_t *copy = json_object();
-    json_object_set(copy, "thinking", (json_t *)found);
-    json_object_update(copy, message);
-    json_object_set(copy, "reasoning_content", (json_t *)found);
+    json_t *copy = json_object(), *value;
+    const char *key;
+    if (found)
+        json_object_set(copy, "thinking", (json_t *)found);
+    json_object_foreach(message, key, value)
+        if (!json_is_null(value))
+            json_object_set(copy, key, value);
+    if (found)
+        json_object_set(copy, "reasoning_content", (json_t *)found);
     return copy;
 }
 
@@ -345,7 +349,7 @@ static json_t *copy_messages(const json_t *messages)
 {
     json_t *all = json_array();
     for (size_t i = 0; i < json_array_size(messages); i++)
-        json_array_append_new(all, with_reasoning(json_array_get(messages, i)));
+        json_array_append_new(all, message_for_template(json_array_get(messages, i)));
     return all;
 }
 

@@ -555,7 +555,7 @@ def test_one_folder_holds_nobody_up(serve, tmp_path):
 
 
 def test_access_log(serve):
-    server = serve("--log-level", "info")
+    server = serve()
     raw(server.address, "POST", "/v1/completions", json.dumps(request(model="sql", ignore_eos=True)))
     raw(server.address, "POST", "/v1/completions", "{")
     raw(server.address, "GET", "/v1/nothing")

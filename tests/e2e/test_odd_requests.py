@@ -96,7 +96,7 @@ CHATS = [
     ({"tools": [FUNCTION], "tool_choice": "required", "guided_regex": "a"}, 400, "cannot both"), ({"tools": [], "tool_choice": "none"}, 200, None),
     ({"parallel_tool_calls": "x"}, 400, "parallel_tool_calls"), ({"response_format": {"type": "xml"}}, 400, "response_format"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, 400, "schema"), ({"response_format": {"type": "json_object"}}, 200, None),
-    ({"prompt_logprobs": 0}, 200, None), ({"n": 2}, 200, None), ({"model": "rot13"}, 200, None), ({"reasoning_effort": "low"}, 200, None),
+    ({"prompt_logprobs": 0}, 200, None), ({"n": 2}, 200, None), ({"model": "rot13"}, 200, None), ({"reasoning_effort": "low"}, 200, None), ({"reasoning_effort": 3}, 400, "reasoning_effort"),
 ]
 
 

@@ -322,7 +322,7 @@ def test_errors(server, client):
 def test_the_context_is_what_the_kv_cache_holds(serve):
     """Where that is less than the model's: known beforehand, and an output that reaches it ends as by its length."""
     server = serve("--kv-pages", "16")
-    wait_for(lambda: raw(server.address, "GET", "/ready")[0] == 200, "its GPU is known")
+    assert "256 tokens of context" in server.banner
     client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     assert {m.max_model_len for m in client.models.list()} == {256}
     done = complete(client, "sql", max_tokens=1000, extra_body={"ignore_eos": True})
@@ -334,12 +334,14 @@ def test_the_context_is_what_the_kv_cache_holds(serve):
 
 def test_requests_may_be_as_long_as_is_said(serve, punica):
     server = serve("--max-model-len", "100")
-    wait_for(lambda: raw(server.address, "GET", "/ready")[0] == 200, "its GPU is known")
+    assert "100 tokens of context" in server.banner
     client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     assert {m.max_model_len for m in client.models.list()} == {100}
     assert complete(client, "sql", max_tokens=1000, extra_body={"ignore_eos": True}).usage.total_tokens == 100
     refused = punica("serve", "--max-model-len", "500", "--kv-pages", "16")
     assert refused.returncode == 2 and "a request of 500 tokens does not fit" in refused.stderr
+    refused = punica("serve", "--max-model-len", "1025")
+    assert refused.returncode == 2 and "does not fit: the model allows 1024" in refused.stderr
 
 
 def test_what_people_type_elsewhere(serve):

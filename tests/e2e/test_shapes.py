@@ -133,6 +133,8 @@ def test_formats(responses):
     ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice"), ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "array", "uniqueItems": True}}}}, "text.format"),
     ({"input": "word " * 5000}, "input"), ({"instructions": 7}, "instructions"), ({"temperature": "hot"}, "temperature"),
+    ({"extra_body": {"response_format": {"type": "json_object"}}}, "text.format"), ({"extra_body": {"n": 2}}, "n"), ({"extra_body": {"prompt_logprobs": 1}}, "prompt_logprobs"),
+    ({"include": ["message.output_text.logprobs"]}, "include"), ({"extra_body": {"messages": [{"role": "user", "content": "x"}]}}, "input"),
 ])
 def test_bad_responses(responses, how, field):
     with pytest.raises(openai.BadRequestError) as e:
@@ -195,6 +197,7 @@ def test_a_schema(messages):
     {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]},
     {"system": 7}, {"tools": [{"name": "x"}]}, {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "nope"}}, {"tool_choice": {"type": "some"}},
     {"max_tokens": 0}, {"extra_body": {"mcp_servers": [{}]}}, {"extra_body": {"thinking": {"type": "deep"}}}, {"messages": [{"role": "user", "content": "word " * 5000}]},
+    {"extra_body": {"response_format": {"type": "json_object"}}}, {"extra_body": {"n": 2}}, {"extra_body": {"logprobs": True}}, {"extra_body": {"max_completion_tokens": 3}},
 ])
 def test_bad_messages(messages, how):
     with pytest.raises(anthropic.BadRequestError) as e:
@@ -214,10 +217,18 @@ def test_errors_of_messages(server, messages):
 
 # What is served.
 
+SERVED = ("model stream stream_options max_tokens min_tokens n best_of seed stop stop_token_ids include_stop_str_in_output ignore_eos temperature top_p top_k min_p presence_penalty "
+          "frequency_penalty repetition_penalty logit_bias bad_words allowed_token_ids prompt_logprobs truncate_prompt_tokens cache_salt priority response_format "
+          "structured_outputs guided_json guided_regex guided_choice guided_grammar guided_json_object grammar json_schema")
+
+
 def test_the_description(server):
     """It is a valid one, and what it names is there: each path takes the method that it says, and requests need what it says they need."""
     api = json.loads(raw(server.address, "GET", "/openapi.json")[2])
     openapi_spec_validator.validate(api)
+    for path, more in (("/v1/completions", "logprobs echo add_special_tokens"), ("/v1/chat/completions", "top_logprobs tools documents reasoning_effort")):
+        schema = api["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert set(f"{SERVED} {more}".split()) <= set(schema["properties"]), path
     assert {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models", "/v1/models/{name}", "/health"} <= set(api["paths"])
     for path, methods in api["paths"].items():
         for method, operation in methods.items():

@@ -2,6 +2,7 @@
 
 On the CPU all ranks are in one process; what they compute and tell each other is what GPUs would.
 """
+import json
 import os
 import signal
 import urllib.request
@@ -57,14 +58,29 @@ def test_kv_in_8_bits_is_close(golden, generate):
     assert len(near) >= 0.7 * len(requests) and all(near)
 
 
-@pytest.mark.parametrize("command", ["generate", "serve", "runner"])
+# All commands that load a model, and what else they need.
+COMMANDS = {"generate": ["--prompt", "x"], "serve": [], "runner": ["--scheduler", "127.0.0.1:1"], "bench textgen": ["--requests", 1]}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_what_cannot_be_split_is_refused(punica, one_golden, command):
-    more = {"generate": ["--prompt", "x"], "serve": [], "runner": ["--scheduler", "127.0.0.1:1"]}[command]
-    model = ["--model", one_golden.model]
-    assert "6 attention heads" in punica.refuses(command, *model, "--tp", 4, *more)
-    assert "--tp must be between 1 and 16" in punica.refuses(command, *model, "--tp", 17, *more)
-    assert "form of the KvCache" in punica.refuses(command, *model, "--kv", "f16", *more)
-    assert "cuda:0-2 is 3" in punica.refuses(command, *model, "--device", "cuda:0-2", "--tp", 2, *more)
+    run = [*command.split(), "--model", one_golden.model, *COMMANDS[command]]
+    assert "6 attention heads" in punica.refuses(*run, "--tp", 4)
+    assert "--tp must be between 1 and 16" in punica.refuses(*run, "--tp", 17)
+    assert "form of the KvCache" in punica.refuses(*run, "--kv", "f16")
+    assert "form of weights" in punica.refuses(*run, "--weights", "int4")
+    assert "cuda:0-2 is 3" in punica.refuses(*run, "--device", "cuda:0-2", "--tp", 2)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_unknown_quantisation_is_refused(punica, one_golden, command, tmp_path):
+    """By the command itself, and not by a worker that is started again and again."""
+    for file in one_golden.model.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    config = json.loads((one_golden.model / "config.json").read_text())
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "awq", "bits": 4}}))
+    assert '"quant_method" "awq" is not supported' in punica.refuses(*command.split(), "--model", tmp_path, *COMMANDS[command])
 
 
 def test_a_killed_worker_of_a_split_model(tmp_path_factory):

@@ -163,7 +163,7 @@ def test_refused_fields(client, field, value):
 
 def test_given_template(folder, tmp_path):
     """--chat-template is for all: the model's and the adapters' own do not count."""
-    (tmp_path / "given.jinja").write_text("{{ bos_token }}{{ '!' if loud }}{{ messages[0].content }} {% if messages|length > 1 %}"
+    (tmp_path / "given.jinja").write_text("{{ bos_token }}{{ '!' if loud }}{{ reasoning_effort }}{{ messages[0].content }} {% if messages|length > 1 %}"
                                           "{{ raise_exception('one at a time') }}{% endif %}")
     server = Server("--model", folder / "model", "--adapters", folder / "adapters", "--chat-template", tmp_path / "given.jinja")
     try:
@@ -171,6 +171,8 @@ def test_given_template(folder, tmp_path):
         for model in ("model", "sql"):
             assert same(chat(client, model, HELLO), complete(client, model, "Hello "))
             assert same(chat(client, model, HELLO, chat_template_kwargs={"loud": True}), complete(client, model, "!Hello "))
+            assert same(chat(client, model, HELLO, reasoning_effort="low"), complete(client, model, "lowHello "))
+            assert same(chat(client, model, HELLO, reasoning_effort="low", chat_template_kwargs={"loud": True, "reasoning_effort": "high"}), complete(client, model, "!highHello "))
         with pytest.raises(openai.BadRequestError) as error:
             chat(client, "sql", HELLO * 2)
         assert "one at a time" in error.value.body["message"]

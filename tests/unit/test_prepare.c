@@ -222,7 +222,7 @@ static void test_conversation(void **state)
     expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":["
                 "{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1, \\\"a\\\": [2]}\"}},{\"function\":{\"arguments\":\"no JSON\"}},"
                 "{\"function\":{\"arguments\":\"7\"}},{\"function\":{\"arguments\":{\"x\":1}}}]}]}",
-                "None|{\"b\": 1, \"a\": [2]}\"no JSON\"\"7\"{\"x\": 1}");
+                "|{\"b\": 1, \"a\": [2]}\"no JSON\"\"7\"{\"x\": 1}");
     expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a \"},{\"type\":\"text\",\"text\":\"b\"}]},"
                 "{\"role\":\"user\",\"content\":[]}]}", "a b||");
     put("chat_template.jinja", "parts: {% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}");

@@ -100,14 +100,14 @@ static void random_submit(history *h, int frontend)
 {
     static const char *const tenant[] = {NULL, "a", "b", "c"};
     int token[NAIVE_TOKENS];
-    bool known_id = draw(h, 30) == 0;
-    int n_prompt = draw(h, 40) ? 1 + draw(h, 16) : draw(h, 2) * 40, n_output = draw(h, 4) ? 0 : draw(h, 6);
+    bool known_id = draw(h, 30) == 0, begins_alike = draw(h, 2) == 0;
+    int n_prompt = draw(h, 40) ? 1 + draw(h, draw(h, 2) ? 16 : 36) : draw(h, 2) * 40, n_output = draw(h, 4) ? 0 : draw(h, 6);
     submission w = {.id = known_id && h->last_id ? 1 + (uint64_t)draw(h, (int)h->last_id) : ++h->last_id, .arrival = h->now - draw(h, 4),
                     .token = token, .n_tokens = n_prompt + n_output, .n_prompt = n_prompt, .max_tokens = draw(h, 50) ? 1 + draw(h, 20) : 0,
                     .again = draw(h, 4) == 0, .tenant = tenant[draw(h, h->n_tenants)], .weight = 1 + (uint32_t)draw(h, 3),
                     .priority = draw(h, 8) ? 0 : draw(h, 3) - 1};
     for (int i = 0; i < w.n_tokens; i++)
-        token[i] = draw(h, 100);
+        token[i] = begins_alike && i < 32 ? 0 : draw(h, 100);
     if (w.n_tokens - w.n_prompt > w.max_tokens)
         w.n_tokens = w.n_prompt + w.max_tokens;
     if (w.n_prompt > 1 && draw(h, 3) == 0) {
@@ -215,7 +215,7 @@ static scheduler_stats run_history(uint64_t seed, int n_events)
     h->n_tenants = 1 + draw(h, 4);
     scheduler_options o = {.max_queue = 3 + draw(h, 30), .max_wait = draw(h, 2) * 6, .max_no_gpu = draw(h, 3), .max_aside = draw(h, 4) * 2, .consolidate_every = draw(h, 4) ? 0.5 : 0,
                            .move_again_after = draw(h, 3) * 2, .light_share = 0.25 * (1 + draw(h, 4)), .prefill_rate = 100,
-                           .step_time = draw(h, 3) ? 0.1 : 0.01};
+                           .step_time = draw(h, 3) ? 0.1 : 0.01, .max_prefixes = draw(h, 8) ? NAIVE_PREFIXES : 0};
     h->model->opt = o;
     h->model->none_since = -1;
     h->real = scheduler_new(&o, pass_on, h);

@@ -20,7 +20,8 @@ sed -n 's/^ *\({"adapter":.*\),"ids":.*/\1}/p' tests/golden/demo.json >"$to/data
 for f in "$to"/bin/*; do
     ldd "$f" | awk '$2 == "=>" && $1 !~ /^(libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+|libcu(da|blas).*|libnv.*|libnccl)\.so/ {print $3}'
 done | sort -u | xargs -r -I{} cp -L {} "$to/lib/"
-cp build/cuda/libpunica_kernels.so python/punica_kernels.py "$to/lib/"
+cp -r python "$to/python"
+cp build/cuda/libpunica_kernels.so "$to/python/punica_kernels/"
 cp tools/gpu/test.sh tools/gpu/bench.sh tools/gpu/*.py "$to/"
 git describe --always --dirty 2>/dev/null >"$to/COMMIT" || echo unknown >"$to/COMMIT"
 du -sh "$to"

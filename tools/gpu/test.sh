@@ -46,7 +46,7 @@ check "ops against the CPU" bin/test_cuda_ops
 check "whole models against the golden data" bin/test_cuda_model
 check "the demo model's answers are the CPU's" same_answers
 if python3 -c 'import torch' 2>/dev/null; then
-    check "the kernels library, called from PyTorch" python3 lib/punica_kernels.py
+    check "the kernels library, called from PyTorch" env PYTHONPATH=python python3 -m unittest discover -s python/tests
 fi
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do          # the sums of ranks that share the GPU are among the ops

@@ -176,7 +176,6 @@ static bool run(cuda_backend *cu, const dense_product *p, const plan *how)
     float one = 1.0f, beta = p->bias ? 1.0f : 0.0f;
     if (!how->known)
         return false;
-    cuda_use(cu);
     describe(cu, p, p->m, &c);
     return b->matmul(b->handle, &c.op, &one, p->w, &c.w, p->x, &c.x, &beta, p->y, &c.y, p->y, &c.y, &how->algo, b->workspace,
                      WORKSPACE, cu->stream) == CUBLAS_STATUS_SUCCESS;
@@ -184,6 +183,7 @@ static bool run(cuda_backend *cu, const dense_product *p, const plan *how)
 
 bool cuda_blas_multiply(cuda_backend *cu, const dense_product *p)
 {
+    cuda_use(cu);
     if (run(cu, p, plan_for(cu, p)))
         return true;
     plan exact = find_plan(cu, p, p->m);

@@ -310,7 +310,8 @@ static int find_recording(step_store *s, const void *owner, const step_shape *sh
     return s->n_recordings++;
 }
 
-/* Replay, record or just run. True when replayed. */
+/* Replay, record or just run. True when replayed. Recordings are relaxed: where ranks are on several GPUs, one thread begins
+ * theirs one after the other, and waits for the next GPU's events while the first records, which no other mode allows. */
 static bool start_decodes(cuda_backend *cu, const void *owner)
 {
     step_store *s = cu->store;
@@ -321,7 +322,7 @@ static bool start_decodes(cuda_backend *cu, const void *owner)
         return true;
     }
     if (r->seen && r->n_rows <= cu->max_recorded &&
-        !cuda_keep(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal), "record a step"))
+        !cuda_keep(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeRelaxed), "record a step"))
         s->capturing = i;
     r->seen = true;
     return false;
