@@ -739,3 +739,8 @@ engine_stats engine_get_stats(const engine *g)
     s.prefill_rows = g->opt.prefill_rows;
     return s;
 }
+
+adapter_slots *engine_adapters(engine *g)
+{
+    return g->slots;
+}

@@ -106,4 +106,7 @@ int engine_preload(engine *g, const char *adapter, err *e);
 
 engine_stats engine_get_stats(const engine *g);
 
+/* The adapters in memory (adapter_slots.h), to be looked at. */
+adapter_slots *engine_adapters(engine *g);
+
 #endif

@@ -62,6 +62,8 @@ static adapter *open_cached(const adapter_store *s, const char *hex)
     adapter *a = dir ? open_version(s, dir, hex, &e) : NULL;
     if (dir && !a)
         log_warn("%s", e.msg);
+    if (a)
+        disk_cache_use(dir);
     free(dir);
     return a;
 }

@@ -2,14 +2,17 @@
 #include "worker/worker_process.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "backend/devices.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sandbox.h"
 #include "engine/engine.h"
 #include "net/frames.h"
+#include "registry/adapter_files.h"
 #include "worker/adapter_store.h"
 #include "worker/worker.h"
 
@@ -32,6 +35,15 @@ static int send_frame(void *ctx, const void *message, size_t n)
     buf_clear(&p->frame);
     frame_add(&p->frame, message, n);
     return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
+}
+
+static bool has_adapter(void *ctx, const char *id)
+{
+    const worker_process *p = ctx;
+    char *dir = p->opt->cache && adapter_id_is_valid(id) ? path_join(p->opt->cache, id) : NULL;
+    bool has = dir && file_is_dir(dir);
+    free(dir);
+    return has;
 }
 
 /* Hand over all commands there are, waiting for the first when there is nothing else to do. */
@@ -92,7 +104,8 @@ static int open_all(worker_process *p, err *e)
     snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
              kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
     p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = engine_get_stats(p->g).max_batch,
-                                            .max_tokens = longest(p), .grammars = p->grammars, .send = send_frame, .now = clock_reading, .ctx = p});
+                                            .max_tokens = longest(p), .grammars = p->grammars, .has_adapter = has_adapter, .tells_residents = true,
+                                            .send = send_frame, .now = clock_reading, .ctx = p});
     p->in.fd = o->in;
     return 0;
 }
