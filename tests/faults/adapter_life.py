@@ -53,8 +53,7 @@ def weights(seed):
             data.append(values)
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
-    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 64, "target_modules": ["o_proj"], "base_model_name_or_path": "demo", "bias": "none",
-              "seed": str(seed)}
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 64, "target_modules": ["o_proj"], "base_model_name_or_path": "demo", "bias": "none"}
     return {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": struct.pack("<Q", len(head)) + head + b"".join(data)}
 
 
@@ -128,11 +127,11 @@ class Life:
         key.chmod(0o600)
         self.key = store.tenant("load", adapters=["*"])
         self.cluster = Cluster(self.folder)
-        self.cluster.scheduler("--log-level", "warn")
+        self.cluster.scheduler()
         room = ("--allow-network", "127.0.0.1", "--cache-bytes", int(self.size * (kept + 0.5)))
         self.runners = [self.cluster.runner("--cache", self.folder / f"runner{i}", "--adapter-slots", slots, *room) for i in range(2)]
         self.fronts = [self.cluster.frontend("--store", store.url, "--admin-key-file", key, "--cache", self.folder / f"front{i}", "--adapter-updates",
-                                             *room, "--log-level", "warn").http for i in range(2)]
+                                             *room).http for i in range(2)]
         self.cluster.wait_gpus(2)
         for name in self.names + self.steady:
             self.load(name, 0, False)
