@@ -24,6 +24,7 @@ static const struct {
     {"bench", cmd_bench, "the experiments: bench textgen, step, layer, op, load"},
     {"simulate", cmd_simulate, "a cluster in virtual time, with the real scheduler: the paper's hour, and faults"},
     {"worker", cmd_worker, NULL},       /* for runners */
+    {"fetcher", cmd_fetcher, NULL},     /* the same */
 };
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])

@@ -11,25 +11,41 @@
 #include "base/mem.h"
 #include "cli/options.h"
 #include "cli/source_args.h"
-#include "registry/registry.h"
+#include "cli/store_args.h"
+#include "frontend/adapter_names.h"
 
-/* A cache and the names beside it. */
-typedef struct { disk_cache *cache; registry *names; } shelf;
+/* Where the registry is: a store, or beside a cache. */
+typedef struct { const char *cache, *store; bool json; } place;
 
-static int shelf_open(shelf *s, const char *dir, size_t max_bytes, err *e)
+/* A cache, and the registry. */
+typedef struct { disk_cache *cache; adapter_names names; } shelf;
+
+static int shelf_open(shelf *s, const place *at, size_t max_bytes, err *e)
 {
     *s = (shelf){0};
-    if (!dir)
-        return err_set(e, "which cache? give --cache DIR");
-    s->cache = disk_cache_open(dir, max_bytes, e);
-    s->names = s->cache ? registry_open(dir, s->cache, e) : NULL;
-    return s->names ? 0 : -1;
+    if (!at->cache && !at->store)
+        return err_set(e, "which cache? give --cache DIR, or --store URL where the registry is in a store");
+    if (at->cache && !(s->cache = disk_cache_open(at->cache, max_bytes, e)))
+        return -1;
+    if (at->store)
+        s->names.store = store_open(at->store, e);
+    else
+        s->names.disk = registry_open(at->cache, s->cache, e);
+    return s->names.store || s->names.disk ? 0 : -1;
 }
 
 static void shelf_close(shelf *s)
 {
-    registry_close(s->names);
+    registry_close(s->names.disk);
+    store_close(s->names.store);
     disk_cache_close(s->cache);
+}
+
+/* Who is at the keyboard, for records and the audit log. */
+static const char *user(void)
+{
+    const char *name = getenv("USER");
+    return name && *name ? name : "punica adapter";
 }
 
 /* To standard output, on a line; o is taken. */
@@ -57,41 +73,35 @@ static void print_fetched(const fetched *f, const char *dir, bool json)
 /* What fetch and add are told. name NULL: it gets none. */
 typedef struct {
     source_args a;
-    const char *model_dir, *name, *source;
+    const char *model_dir, *name, *source, *store;
     bool replace, json;
 } fetch_args;
 
-static int register_name(const fetch_args *f, registry *names, const source *s, const fetched *got, err *e)
+static int register_name(const fetch_args *f, const adapter_names *names, const source *s, const fetched *got, err *e)
 {
-    const char *user = getenv("USER");
-    adapter_version v = {.source = s->shown, .revision = (char *)got->revision, .by = (char *)(user && *user ? user : "punica adapter"),
-                         .at = time(NULL), .bytes = (int64_t)got->bytes, .rank = got->rank};
-    memcpy(v.id, got->id, sizeof v.id);
-    return registry_add(names, f->name, &v, f->replace, e);
+    adapter_version v = adapter_names_version(s, f->source, got, user(), true);
+    store_result r = adapter_names_add(names, user(), f->name, &v, f->replace, e);
+    free(v.url);
+    return r == STORE_OK ? 0 : -1;
 }
 
 /* A name that could not be given is no reason to fetch. */
-static int check_name(const fetch_args *f, const registry *names, err *e)
+static int check_name(const fetch_args *f, const adapter_names *names, err *e)
 {
-    adapter_record record;
-    err none;
-    if (!f->name)
-        return 0;
-    if (adapter_name_check(f->name, e))
-        return -1;
-    if (f->replace || registry_read(names, f->name, &record, &none))
-        return 0;
-    adapter_record_deinit(&record);
-    return err_set(e, "there is an adapter \"%s\" already; --replace makes this its next version", f->name);
+    int64_t room;
+    store_result r = f->name ? adapter_names_may_add(names, f->name, f->replace, true, &room, e) : STORE_OK;
+    if (r == STORE_TAKEN)
+        err_set(e, "there is an adapter \"%s\" already; --replace makes this its next version", f->name);
+    return r == STORE_OK ? 0 : -1;
 }
 
 static int fetch_into(const fetch_args *f, const shelf *to, const source *s, const model_config *base, err *e)
 {
     fetched got;
     disk_pin pin;
-    if (check_name(f, to->names, e) || fetch_adapter(to->cache, s, &f->a.fetch, base, &got, &pin, e))
+    if (check_name(f, &to->names, e) || fetch_adapter(to->cache, s, &f->a.fetch, base, &got, &pin, e))
         return -1;
-    int status = f->name ? register_name(f, to->names, s, &got, e) : 0;
+    int status = f->name ? register_name(f, &to->names, s, &got, e) : 0;
     if (status == 0)
         print_fetched(&got, pin.dir, f->json);
     disk_cache_unpin(&pin);
@@ -107,7 +117,7 @@ static int fetch(const fetch_args *f, err *e)
         return -1;
     int status = model_config_read(&base, f->model_dir, e);
     if (status == 0) {
-        status = shelf_open(&to, f->a.cache, f->a.cache_bytes, e);
+        status = shelf_open(&to, &(place){.cache = f->a.cache, .store = f->name ? f->store : NULL}, f->a.cache_bytes, e);
         if (status == 0)
             status = fetch_into(f, &to, &s, &base, e);
         shelf_close(&to);
@@ -138,6 +148,14 @@ static int run_fetch(fetch_args *f, const command_line *line, const char **word,
 #define BASE_OPTION(f) {"model", OPT_STRING, &(f)->model_dir, "DIR", "the base model; only its config.json is read"}
 #define JSON_OPTION(out) {"json", OPT_FLAG, out, NULL, "JSON instead of text"}
 #define CACHE_OPTION(out) {"cache", OPT_STRING, out, "DIR", "the host's disk cache of adapters"}
+#define STORE_OPTION(out) {"store", OPT_STRING, out, "URL", "where the registry is, if it is not the cache's: FILE (SQLite) or postgres://... (environment " STORE_ENVIRONMENT ")"}
+#define PLACE_OPTIONS(at) CACHE_OPTION(&(at)->cache), STORE_OPTION(&(at)->store)
+
+static const char *store_of_environment(void)
+{
+    const char *url = getenv(STORE_ENVIRONMENT);
+    return url && *url ? url : NULL;
+}
 
 static void init_fetch(fetch_args *f)
 {
@@ -166,14 +184,15 @@ int adapter_add(int argc, char **argv)
     fetch_args f;
     const char *word[2] = {NULL};
     init_fetch(&f);
+    f.store = store_of_environment();
     const option options[] = {
-        BASE_OPTION(&f), SOURCE_OPTIONS(&f.a),
+        BASE_OPTION(&f), SOURCE_OPTIONS(&f.a), STORE_OPTION(&f.store),
         {"replace", OPT_FLAG, &f.replace, NULL, "a name that is there gets a new version; what runs goes on with the old one"},
         JSON_OPTION(&f.json), {0}};
     const command_line line = {
         .usage = "punica adapter add NAME SOURCE --model DIR --cache DIR [--replace] [options]",
         .about = "Fetch an adapter, check it against the base, put it into the disk cache and give it a name: servers with this --cache\n"
-                 "serve it from then on.\n" SOURCE_HELP,
+                 "serve it from then on, or with --store all servers with this store; there TENANT/NAME is a tenant's own.\n" SOURCE_HELP,
         .options = options, .n_positional = 2, .positional = word,
     };
     return run_fetch(&f, &line, word, argc, argv);
@@ -198,36 +217,28 @@ static void print_version(const adapter_version *v)
 /* With the name, for lists and by itself. */
 static json_t *named_json(const char *name, const adapter_record *r)
 {
-    json_t *o = adapter_record_to_json(r);
+    json_t *o = adapter_record_to_json(r, false);
     json_object_set_new(o, "name", json_string(name));
     return o;
 }
 
-static int print_names(const registry *names, bool json, err *e)
+typedef struct { bool json; } printing;
+
+static void print_name(void *ctx, const char *name, const adapter_record *r)
 {
-    int n, status = 0;
-    char **name = registry_list(names, &n);
-    for (int i = 0; i < n; i++) {
-        adapter_record r;
-        if (status == 0 && (status = registry_read(names, name[i], &r, e)) == 0) {
-            if (json)
-                print_json(named_json(name[i], &r));
-            else {
-                printf("%-24s%3d  ", name[i], r.version[r.current].number);
-                print_version(&r.version[r.current]);
-            }
-            adapter_record_deinit(&r);
-        }
-        free(name[i]);
+    const printing *p = ctx;
+    if (p->json) {
+        print_json(named_json(name, r));
+        return;
     }
-    free(name);
-    return status;
+    printf("%-24s%3d  ", name, r->version[r->current].number);
+    print_version(&r->version[r->current]);
 }
 
-static int print_record(const registry *names, const char *name, bool json, err *e)
+static int print_record(const adapter_names *names, const char *name, bool json, err *e)
 {
     adapter_record r;
-    if (registry_read(names, name, &r, e))
+    if (adapter_names_read(names, name, &r, e) != STORE_OK)
         return -1;
     if (json)
         print_json(named_json(name, &r));
@@ -240,9 +251,9 @@ static int print_record(const registry *names, const char *name, bool json, err 
 }
 
 /* What a command on names does; word: its words. */
-typedef int (*names_action)(registry *names, const char *const *word, bool json, err *e);
+typedef int (*names_action)(const adapter_names *names, const char *const *word, bool json, err *e);
 
-static int run_on_names(const command_line *line, names_action act, const char **cache, const bool *json, int argc, char **argv)
+static int run_on_names(const command_line *line, names_action act, const place *at, int argc, char **argv)
 {
     shelf s = {0};
     err e;
@@ -250,79 +261,79 @@ static int run_on_names(const command_line *line, names_action act, const char *
     if (status > 0)
         return 0;
     if (status == 0)
-        status = shelf_open(&s, *cache, 0, &e);
+        status = shelf_open(&s, at, 0, &e);
     if (status == 0)
-        status = act(s.names, line->positional, *json, &e);
+        status = act(&s.names, line->positional, at->json, &e);
     shelf_close(&s);
     return status < 0 ? command_fail(e.msg) : 0;
 }
 
-static int do_list(registry *names, const char *const *word, bool json, err *e)
+static int do_list(const adapter_names *names, const char *const *word, bool json, err *e)
 {
+    printing p = {json};
     (void)word;
-    return print_names(names, json, e);
+    return adapter_names_list(names, NULL, print_name, &p, e);
 }
 
-static int do_show(registry *names, const char *const *word, bool json, err *e)
+static int do_show(const adapter_names *names, const char *const *word, bool json, err *e)
 {
     return print_record(names, word[0], json, e);
 }
 
-static int do_rollback(registry *names, const char *const *word, bool json, err *e)
+static int do_rollback(const adapter_names *names, const char *const *word, bool json, err *e)
 {
     char *end = NULL;
     long number = word[1] ? strtol(word[1], &end, 10) : 0;
     if (word[1] && (*end || number < 1 || number > 1000000000))
         return err_set(e, "\"%s\" is not the number of a version", word[1]);
-    return registry_rollback(names, word[0], (int)number, e) ? -1 : print_record(names, word[0], json, e);
+    return adapter_names_rollback(names, user(), word[0], (int)number, e) == STORE_OK ? print_record(names, word[0], json, e) : -1;
 }
 
-static int do_remove(registry *names, const char *const *word, bool json, err *e)
+static int do_remove(const adapter_names *names, const char *const *word, bool json, err *e)
 {
     (void)json;
-    return registry_remove(names, word[0], e);
+    return adapter_names_remove(names, user(), word[0], e) == STORE_OK ? 0 : -1;
 }
 
 int adapter_list(int argc, char **argv)
 {
-    const char *cache = NULL;
-    bool json = false;
-    const option options[] = {CACHE_OPTION(&cache), JSON_OPTION(&json), {0}};
-    const command_line line = {.usage = "punica adapter list --cache DIR [--json]",
+    place at = {.store = store_of_environment()};
+    const option options[] = {PLACE_OPTIONS(&at), JSON_OPTION(&at.json), {0}};
+    const command_line line = {.usage = "punica adapter list (--cache DIR | --store URL) [--json]",
                                .about = "The names of a cache: which version is served, its digest, rank, size, when it came and from where.",
                                .options = options};
-    return run_on_names(&line, do_list, &cache, &json, argc, argv);
+    return run_on_names(&line, do_list, &at, argc, argv);
 }
 
 int adapter_show(int argc, char **argv)
 {
-    const char *cache = NULL, *word[1] = {NULL};
-    bool json = false;
-    const option options[] = {CACHE_OPTION(&cache), JSON_OPTION(&json), {0}};
-    const command_line line = {.usage = "punica adapter show NAME --cache DIR [--json]",
+    const char *word[1] = {NULL};
+    place at = {.store = store_of_environment()};
+    const option options[] = {PLACE_OPTIONS(&at), JSON_OPTION(&at.json), {0}};
+    const command_line line = {.usage = "punica adapter show NAME (--cache DIR | --store URL) [--json]",
                                .about = "A name's versions, the newest first; * is served.", .options = options, .n_positional = 1, .positional = word};
-    return run_on_names(&line, do_show, &cache, &json, argc, argv);
+    return run_on_names(&line, do_show, &at, argc, argv);
 }
 
 int adapter_rollback(int argc, char **argv)
 {
-    const char *cache = NULL, *word[2] = {NULL};
-    bool json = false;
-    const option options[] = {CACHE_OPTION(&cache), JSON_OPTION(&json), {0}};
-    const command_line line = {.usage = "punica adapter rollback NAME [VERSION] --cache DIR",
+    const char *word[2] = {NULL};
+    place at = {.store = store_of_environment()};
+    const option options[] = {PLACE_OPTIONS(&at), JSON_OPTION(&at.json), {0}};
+    const command_line line = {.usage = "punica adapter rollback NAME [VERSION] (--cache DIR | --store URL)",
                                .about = "Serve an earlier version of a name from now on, or a later one again; without VERSION the one before. What runs\n"
                                         "goes on with what it began.",
                                .options = options, .n_positional = 2, .n_optional = 1, .positional = word};
-    return run_on_names(&line, do_rollback, &cache, &json, argc, argv);
+    return run_on_names(&line, do_rollback, &at, argc, argv);
 }
 
 int adapter_remove(int argc, char **argv)
 {
-    const char *cache = NULL, *word[1] = {NULL};
-    bool json = false;
-    const option options[] = {CACHE_OPTION(&cache), {0}};
-    const command_line line = {.usage = "punica adapter remove NAME --cache DIR",
+    const char *word[1] = {NULL};
+    place at = {.store = store_of_environment()};
+    const option options[] = {PLACE_OPTIONS(&at), {0}};
+    const command_line line = {.usage = "punica adapter remove NAME (--cache DIR | --store URL)",
                                .about = "Serve a name no more. Its files stay in the cache until their room is needed; what runs goes on.",
                                .options = options, .n_positional = 1, .positional = word};
-    return run_on_names(&line, do_remove, &cache, &json, argc, argv);
+    return run_on_names(&line, do_remove, &at, argc, argv);
 }

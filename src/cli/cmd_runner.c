@@ -4,6 +4,7 @@
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/source_args.h"
 #include "net/event_loop.h"
 #include "net/model_id.h"
 #include "runner/runner.h"
@@ -14,11 +15,13 @@ typedef struct {
     worker_args workers;
     cluster_role role;
     const char *log_level;
+    source_args sources;
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
     *a = (arguments){.runner = runner_options_default()};
+    source_args_init(&a->sources);
     worker_args *w = &a->workers;
     credential_files *f = &a->role.files;
     const option options[] = {
@@ -32,6 +35,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        RUNNER_SOURCE_OPTIONS(&a->sources),
         {"Workers"},
         WORKER_OPTIONS(w),
         {"hang-seconds", OPT_DOUBLE, &a->runner.hang_seconds, "SECONDS", "a worker silent for so long is killed (10; cpu: 60)", 3, 1e9},
@@ -49,7 +53,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         return status;
     if (!a->runner.scheduler || !w->model_dir)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica runner --help");
-    if (worker_args_check(w, e))
+    a->sources.cache = w->cache;
+    if (worker_args_check(w, e) || (w->cache && source_args_check(&a->sources, e)))
         return -1;
     return cluster_log(a->role.log_file, a->log_level, e);
 }
@@ -69,11 +74,14 @@ static int run(arguments *a, err *e)
         a->runner.link.own = a->role.own = &own;
         a->runner.link.model = model;
         worker_args_apply(&a->workers, &a->runner);
+        const char **list = source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &a->runner.n_fetcher_args);
+        a->runner.fetcher_args = list;
         worker_args_settle(&a->workers);
         loop = event_loop_new();
         a->runner.processes = subprocess_starter(loop->events);
         r = runner_new(&loop->base, &a->runner, e);
         worker_args_release(&a->runner);
+        source_args_list_free(list, a->runner.n_fetcher_args);
     }
     free(model);
     a->role.drain = drain;
@@ -95,5 +103,6 @@ int cmd_runner(int argc, char **argv)
         status = run(&a, &e);
     free(a.workers.adapters.items);
     free(a.workers.devices.items);
+    source_args_deinit(&a.sources);
     return status < 0 ? command_fail(e.msg) : 0;
 }

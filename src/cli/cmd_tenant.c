@@ -23,7 +23,7 @@ typedef struct {
     const char *word[3];        /* what stands without dashes */
     const char *base, *expires, *from, *to;
     int in_flight, waiting, weight, last;
-    double requests, tokens;
+    double requests, tokens, adapters, adapter_bytes;
     bool json, by_hour;
     char who[80];
 } arguments;
@@ -36,6 +36,8 @@ typedef struct {
     {"waiting", OPT_INT, &(a)->waiting, "N", "of these, without a first token (0: any number)", 0, 1e9},                 \
     {"requests-per-minute", OPT_DOUBLE, &(a)->requests, "N", "requests taken in (0: any number)", 0, 1e12},              \
     {"tokens-per-minute", OPT_DOUBLE, &(a)->tokens, "N", "tokens of prompts and outputs (0: any number)", 0, 1e12},      \
+    {"max-adapters", OPT_DOUBLE, &(a)->adapters, "N", "adapters that it may bring itself (0: none)", 0, 1e12},               \
+    {"max-adapter-bytes", OPT_DOUBLE, &(a)->adapter_bytes, "N", "of all their versions that are kept (0: any number)", 0, 1e12}, \
     {"weight", OPT_INT, &(a)->weight, "N", "its share where the cluster is full, against others' (1)", 1, 1000}
 
 /* Who is at the keyboard, for the audit log. */
@@ -91,6 +93,8 @@ static int settle(const arguments *a, store_tenant *t, err *e)
     t->weight = a->weight == AS_IT_IS ? t->weight : a->weight;
     t->requests_per_minute = a->requests == AS_IT_IS ? t->requests_per_minute : (int64_t)a->requests;
     t->tokens_per_minute = a->tokens == AS_IT_IS ? t->tokens_per_minute : (int64_t)a->tokens;
+    t->max_adapters = a->adapters == AS_IT_IS ? t->max_adapters : (int64_t)a->adapters;
+    t->max_adapter_bytes = a->adapter_bytes == AS_IT_IS ? t->max_adapter_bytes : (int64_t)a->adapter_bytes;
     return 0;
 }
 
@@ -156,6 +160,10 @@ static void print_tenant(const store_directory *d, const store_tenant *t)
     printf("%s\n  base model           %s\n  weight               %lld\n", t->name, t->base ? "yes" : "no", (long long)t->weight);
     printf("  in flight, waiting   %lld, %lld\n  requests per minute  %lld\n  tokens per minute    %lld\n", (long long)t->in_flight,
            (long long)t->waiting, (long long)t->requests_per_minute, (long long)t->tokens_per_minute);
+    printf("  own adapters, bytes  %lld, %lld\n", (long long)t->max_adapters, (long long)t->max_adapter_bytes);
+    for (size_t i = 0; i < d->n_adapters; i++)
+        if (strcmp(d->adapter[i].owner, t->name) == 0)
+            printf("  own adapter          %s, %.12s\n", d->adapter[i].name, d->adapter[i].id);
     for (size_t i = 0; i < d->n_grants; i++)
         if (strcmp(d->grant[i].tenant, t->name) == 0)
             printf("  adapter              %s\n", d->grant[i].adapter);
@@ -318,9 +326,10 @@ static int fill_options(const struct command *c, arguments *a, option *to)
                              {"to", OPT_STRING, &a->to, "TIME", "likewise, without that hour (now)"}},
                  last[] = {JSON_OPTION(a), {"last", OPT_INT, &a->last, "N", "how many (50)", 1, 1e6}};
     const struct { const option *at; int n; } more[] = {
-        [NO_MORE] = {NULL, 0}, [WITH_SETTINGS] = {settings, 6}, [WITH_JSON] = {json, 1}, [WITH_EXPIRES] = {expires, 1}, [WITH_IN] = {in, 1},
+        [NO_MORE] = {NULL, 0}, [WITH_SETTINGS] = {settings, sizeof settings / sizeof *settings}, [WITH_JSON] = {json, 1}, [WITH_EXPIRES] = {expires, 1}, [WITH_IN] = {in, 1},
         [WITH_PERIOD] = {period, 4}, [WITH_LAST] = {last, 2}};
     int n = more[c->extra].n;
+    CHECK(n + 2 <= MAX_OPTIONS);
     to[0] = (option)STORE_OPTION(a);
     for (int i = 0; i < n; i++)
         to[i + 1] = more[c->extra].at[i];
@@ -330,7 +339,7 @@ static int fill_options(const struct command *c, arguments *a, option *to)
 
 static int run_command(const struct command *c, int argc, char **argv)
 {
-    arguments a = {.in_flight = AS_IT_IS, .waiting = AS_IT_IS, .weight = AS_IT_IS, .requests = AS_IT_IS, .tokens = AS_IT_IS,
+    arguments a = {.in_flight = AS_IT_IS, .waiting = AS_IT_IS, .weight = AS_IT_IS, .requests = AS_IT_IS, .tokens = AS_IT_IS, .adapters = AS_IT_IS, .adapter_bytes = AS_IT_IS,
                    .last = 50, .store = getenv(STORE_ENVIRONMENT)};
     option options[MAX_OPTIONS];
     fill_options(c, &a, options);

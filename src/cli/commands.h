@@ -15,5 +15,6 @@ int cmd_frontend(int argc, char **argv);
 int cmd_scheduler(int argc, char **argv);
 int cmd_runner(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
+int cmd_fetcher(int argc, char **argv);
 
 #endif

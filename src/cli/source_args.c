@@ -1,6 +1,7 @@
 /* source_args.c - see source_args.h */
 #include "cli/source_args.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -24,15 +25,15 @@ int source_args_check(source_args *a, err *e)
 
 int source_args_apply(source_args *a, const char *cache, const model_config *base, frontend_options *f, err *e)
 {
-    if (!a->updates)
-        return 0;
     a->cache = cache;
     if (!cache)
-        return err_set(e, "--adapter-updates needs --cache DIR");
+        return a->updates ? err_set(e, "--adapter-updates needs --cache DIR") : 0;
     if (source_args_check(a, e))
         return -1;
-    a->api = (adapter_api_options){.cache = cache, .cache_bytes = a->cache_bytes, .fetch = &a->fetch, .base = base};
-    f->adapter_api = &a->api;
+    f->cache_bytes = a->cache_bytes;
+    f->fetch = &a->fetch;
+    f->base = base;
+    f->adapter_updates = a->updates;
     return 0;
 }
 
@@ -40,4 +41,48 @@ void source_args_deinit(source_args *a)
 {
     free((void *)a->fetch.allowed);
     free(a->networks.items);
+}
+
+typedef struct { const char **at; size_t n, cap; } strings;
+
+static void add(strings *s, const char *name, const char *value)
+{
+    s->at = xgrow(s->at, &s->cap, s->n + 2, sizeof *s->at);
+    s->at[s->n++] = xstrdup(name);
+    s->at[s->n++] = xstrdup(value);
+}
+
+static void add_number(strings *s, const char *name, double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", value);
+    add(s, name, text);
+}
+
+const char **source_args_list(const source_args *a, const char *cache, const char *model_dir, int *n)
+{
+    strings s = {0};
+    *n = 0;
+    if (!cache)
+        return NULL;
+    add(&s, "--cache", cache);
+    add(&s, "--model", model_dir);
+    if (a->fetch.files_under)
+        add(&s, "--adapter-files", a->fetch.files_under);
+    if (a->cache_bytes)
+        add_number(&s, "--cache-bytes", (double)a->cache_bytes);
+    add_number(&s, "--max-adapter-bytes", (double)a->fetch.max_bytes);
+    add_number(&s, "--fetch-seconds", a->fetch.seconds);
+    add_number(&s, "--stall-seconds", a->fetch.stall_seconds);
+    for (int i = 0; i < a->networks.n; i++)
+        add(&s, "--allow-network", a->networks.items[i]);
+    *n = (int)s.n;
+    return s.at;
+}
+
+void source_args_list_free(const char **list, int n)
+{
+    for (int i = 0; i < n; i++)
+        free((char *)list[i]);
+    free(list);
 }

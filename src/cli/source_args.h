@@ -13,7 +13,6 @@ typedef struct {
     option_list networks;
     fetch_options fetch;        /* .allowed is owned */
     bool updates;               /* of a server: adapters may be changed by HTTP */
-    adapter_api_options api;    /* its options for that */
 } source_args;
 
 #define SOURCE_HELP                                                                                                    \
@@ -26,10 +25,16 @@ typedef struct {
     {"cache", OPT_STRING, &(a)->cache, "DIR", "the host's disk cache of adapters"},                                     \
     FETCH_OPTIONS(a)
 
+/* Of a runner; the cache itself is its own option. */
+#define RUNNER_SOURCE_OPTIONS(a)                                                                                       \
+    {"Adapters of the registry"},                                                                                       \
+    {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR", "file: sources of operators may lie in this folder (none may)"}, \
+    FETCH_OPTIONS(a)
+
 /* Of a server; the cache itself is its own option. */
 #define UPDATE_OPTIONS(a)                                                                                              \
-    {"Adapters by HTTP"},                                                                                               \
-    {"adapter-updates", OPT_FLAG, &(a)->updates, NULL, "adapters of the cache may be added, replaced, rolled back and removed: by operators, or by all where there are no tenants"}, \
+    {"Adapters of the registry"},                                                                                               \
+    {"adapter-updates", OPT_FLAG, &(a)->updates, NULL, "adapters may be added, replaced, rolled back and removed: by operators, and by tenants their own; by all where there are no tenants"}, \
     {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR", "then file: sources may lie in this folder (none may)"}, \
     FETCH_OPTIONS(a)
 
@@ -43,8 +48,12 @@ typedef struct {
 void source_args_init(source_args *a);
 int source_args_check(source_args *a, err *e);          /* once parsed; the cache must be given */
 
-/* Of a server with this cache (NULL: none): what f is to know, if adapters may be changed. f and base: borrowed, a outlives f. */
+/* Of a server with this cache (NULL: none): what f is to know to fetch into it. f and base: borrowed, a outlives f. */
 int source_args_apply(source_args *a, const char *cache, const model_config *base, frontend_options *f, err *e);
 void source_args_deinit(source_args *a);
+
+/* The same as options of `punica fetcher`, for a runner with this cache and model. Owned by the caller, as are the strings. */
+const char **source_args_list(const source_args *a, const char *cache, const char *model_dir, int *n);
+void source_args_list_free(const char **list, int n);
 
 #endif

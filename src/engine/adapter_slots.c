@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/jobs.h"
 #include "base/mem.h"
 #include "engine/image_cache.h"
@@ -25,6 +26,9 @@ struct adapter_slot {
     err why;                    /* when SLOT_FAILED */
     int holders;
     uint64_t last_used;
+    double wanted_at;           /* of clock_now() */
+    double seconds;             /* when SLOT_READY: what loading took */
+    adapter_tier from;
 };
 
 typedef struct load_job load_job;
@@ -34,6 +38,7 @@ struct load_job {
     adapter_slot *slot;         /* borrowed; the engine thread's */
     char *name;
     lora *lora;                 /* what came of it */
+    adapter_tier from;
     bool no_room;               /* the adapter is fine, but did not get into the device's memory */
     err e;
     load_job *next_parked;
@@ -46,6 +51,7 @@ struct adapter_slots {
     int n_slots, n_loading;     /* n_loading: jobs out, those parked not counted */
     load_job *parked;           /* wait for memory: tried again when a slot can be emptied */
     uint64_t clock;
+    uint64_t n_changes;
     jobs *loaders;              /* the caller's, or own_loaders */
     jobs *own_loaders;          /* NULL: borrowed from the caller */
     image_cache *images;        /* the loaders'; NULL where host memory is the device's own */
@@ -70,8 +76,10 @@ static void run_load(job *j)
 {
     load_job *load = (load_job *)j;
     adapter_slots *s = load->slots;
+    load->from = TIER_HOST;
     if (s->images && load_image(s, load, NULL))
         return;
+    load->from = TIER_DISK;
     lora *made = s->source.load(s->source.ctx, load->name, &load->e);
     if (!s->images)
         load->lora = made;
@@ -99,6 +107,7 @@ static void drop_job(load_job *load)
 
 static void empty_slot(adapter_slots *s, adapter_slot *slot)
 {
+    s->n_changes += slot->state == SLOT_READY;
     lora_free(slot->lora, s->be);
     free(slot->name);
     *slot = (adapter_slot){0};
@@ -171,7 +180,7 @@ static void start_loading(adapter_slots *s, adapter_slot *slot, const char *name
 {
     load_job *load = XNEW(load_job);
     *load = (load_job){.base.run = run_load, .slots = s, .slot = slot, .name = xstrdup(name)};
-    *slot = (adapter_slot){.name = xstrdup(name), .state = SLOT_LOADING};
+    *slot = (adapter_slot){.name = xstrdup(name), .state = SLOT_LOADING, .wanted_at = clock_now()};
     s->n_loading++;
     jobs_start(s->loaders, &load->base);
 }
@@ -259,6 +268,9 @@ static void finish_job(adapter_slots *s, load_job *load)
     slot->lora = load->lora;
     slot->why = load->e;
     slot->state = load->lora ? SLOT_READY : SLOT_FAILED;
+    slot->from = load->from;
+    slot->seconds = clock_now() - slot->wanted_at;
+    s->n_changes++;
     if (slot->state == SLOT_FAILED && slot->holders == 0)
         empty_slot(s, slot);
     drop_job(load);
@@ -278,4 +290,32 @@ void adapter_slots_poll(adapter_slots *s, bool wait)
 bool adapter_slots_busy(const adapter_slots *s)
 {
     return s->n_loading > 0;
+}
+
+uint64_t adapter_slots_changes(const adapter_slots *s)
+{
+    return s->n_changes;
+}
+
+typedef struct { adapter_slots *slots; void (*each)(void *ctx, const adapter_resident *r); void *ctx; } image_teller;
+
+static void tell_image(void *ctx, const char *name)
+{
+    const image_teller *t = ctx;
+    const adapter_slot *slot = find(t->slots, name);
+    if (!slot || slot->state != SLOT_READY)
+        t->each(t->ctx, &(adapter_resident){.name = name, .tier = TIER_HOST, .from = TIER_DISK});
+}
+
+void adapter_slots_each(adapter_slots *s, void (*each)(void *ctx, const adapter_resident *r), void *ctx)
+{
+    for (int i = 0; i < s->n_slots; i++) {
+        const adapter_slot *slot = &s->slot[i];
+        if (slot->name && slot->state == SLOT_READY)
+            each(ctx, &(adapter_resident){.name = slot->name, .tier = TIER_DEVICE, .from = slot->from, .seconds = slot->seconds});
+    }
+    if (!s->images || pthread_mutex_trylock(&s->images_lock))
+        return;
+    image_cache_each(s->images, tell_image, &(image_teller){s, each, ctx});
+    pthread_mutex_unlock(&s->images_lock);
 }

@@ -50,4 +50,19 @@ void adapter_slots_poll(adapter_slots *s, bool wait);
 /* Whether any load is under way; one that waits for memory in use is not. */
 bool adapter_slots_busy(const adapter_slots *s);
 
+/* Where adapters are: in the device's memory, or ready in the host's. */
+typedef enum { TIER_DEVICE, TIER_HOST, TIER_DISK } adapter_tier;
+typedef struct {
+    const char *name;           /* borrowed: during the call */
+    adapter_tier tier;          /* TIER_DEVICE or TIER_HOST */
+    adapter_tier from;          /* of one on the device: where it came from, */
+    double seconds;             /* and how long that took, from when it was first wanted */
+} adapter_resident;
+
+/* Counts up when something has come to the device or gone from it. */
+uint64_t adapter_slots_changes(const adapter_slots *s);
+
+/* Each that is loaded. Those in host memory are left out while a loader is at work there. */
+void adapter_slots_each(adapter_slots *s, void (*each)(void *ctx, const adapter_resident *r), void *ctx);
+
 #endif

@@ -115,3 +115,11 @@ const lora *image_cache_add(image_cache *c, const char *name, lora *host)
     lora_free(host, NULL);
     return e->image;
 }
+
+void image_cache_each(const image_cache *c, void (*each)(void *ctx, const char *name), void *ctx)
+{
+    for (int i = 0; i < c->n; i++)
+        each(ctx, c->entries[i].name);
+    if (c->outside_name)
+        each(ctx, c->outside_name);
+}

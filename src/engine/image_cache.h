@@ -20,4 +20,7 @@ const lora *image_cache_find(image_cache *c, const char *name);
 /* Take over an adapter in ordinary host memory. Returns its image, valid until the next add. */
 const lora *image_cache_add(image_cache *c, const char *name, lora *host);
 
+/* Each image's name. */
+void image_cache_each(const image_cache *c, void (*each)(void *ctx, const char *name), void *ctx);
+
 #endif

@@ -43,6 +43,7 @@ struct accounts {
     loop_timer *timer;
     char frontend[33];          /* this process's id */
     tenants *all;
+    accounts_news news;
     ledger *used;
     visit v;
     bool out;                   /* the visit is under way */
@@ -74,10 +75,10 @@ static int read_news(visit *v)
 static void run_visit(job *j)
 {
     visit *v = (visit *)j;
-    v->failed = (v->flush && store_flush(v->s, &v->batch, &v->why)) || read_news(v) ||
-                (v->listen && store_read_load(v->s, v->frontend, v->batch.now, hear, &v->heard, &v->why));
+    v->failed = v->flush && store_flush(v->s, &v->batch, &v->why);
     for (account_task *t = v->tasks; t; t = t->next)
         t->run(t, v->s);
+    v->failed = v->failed || read_news(v) || (v->listen && store_read_load(v->s, v->frontend, v->batch.now, hear, &v->heard, &v->why));
 }
 
 /* On the loop: the batch. */
@@ -167,6 +168,8 @@ static void take_news(accounts *a)
     visit *v = &a->v;
     if (v->news && !v->failed) {
         tenants_apply(a->all, v->news);
+        if (a->news.tell)
+            a->news.tell(a->news.ctx, v->news);
         v->change = v->news->change;
     }
     store_directory_free(v->news);
@@ -216,7 +219,7 @@ static void on_tick(void *ctx)
     loop_timer_set(a->timer, a->out && (a->v.tasks || a->tasks) ? SOON : TICK);
 }
 
-accounts *accounts_new(net_loop *on, const char *url, const char *base, err *e)
+accounts *accounts_new(net_loop *on, const char *url, const char *base, accounts_news news, err *e)
 {
     store *s = store_open(url, e);
     store_directory *d = s ? store_read_directory(s, e) : NULL;
@@ -225,10 +228,12 @@ accounts *accounts_new(net_loop *on, const char *url, const char *base, err *e)
         return NULL;
     }
     accounts *a = XNEW(accounts);
-    *a = (accounts){.on = on, .s = s, .all = tenants_new(base), .used = ledger_new(MAX_ROWS), .thread = jobs_threads_new(1), .last_task = &a->tasks};
+    *a = (accounts){.on = on, .s = s, .news = news, .all = tenants_new(base), .used = ledger_new(MAX_ROWS), .thread = jobs_threads_new(1), .last_task = &a->tasks};
     snprintf(a->frontend, sizeof a->frontend, "%016" PRIx64 "%016" PRIx64, loop_random_id(on), loop_random_id(on));
     a->v = (visit){.j.run = run_visit, .s = s, .frontend = a->frontend, .change = d->change, .batch.frontend = a->frontend};
     tenants_apply(a->all, d);
+    if (news.tell)
+        news.tell(news.ctx, d);
     store_directory_free(d);
     a->timer = loop_timer_new(on, on_tick, a);
     loop_timer_set(a->timer, TICK);

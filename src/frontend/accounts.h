@@ -15,8 +15,11 @@
 
 typedef struct accounts accounts;
 
+/* Who is told what the store has, at once and whenever it has changed; may be NULL. */
+typedef struct { void (*tell)(void *ctx, const store_directory *d); void *ctx; } accounts_news;
+
 /* Waits for the store once. NULL with e set when it cannot be opened. base: what clients call the base model. */
-accounts *accounts_new(net_loop *on, const char *url, const char *base, err *e);
+accounts *accounts_new(net_loop *on, const char *url, const char *base, accounts_news news, err *e);
 
 /* Waits for the store: what was used is written. What cannot be is told in the log. No tenant may be kept. */
 void accounts_free(accounts *a);
@@ -34,8 +37,8 @@ typedef struct {
 /* Tokens that were computed for it, or were in the cache (cached: of the prompt). requests: choices of which these are the first. */
 void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t cached, int64_t output);
 
-/* What an operator asks of the store: run is called on the store's thread, then done on the loop, which owns it again. drop: instead of
- * both, at the end. */
+/* What an operator asks of the store: run is called on the store's thread, then done on the loop, which owns it again, and knows by then
+ * what run has changed. drop: instead of both, at the end. */
 typedef struct account_task account_task;
 struct account_task {
     void (*run)(account_task *t, store *s);

@@ -1,70 +1,120 @@
-/* adapter_api.c - see adapter_api.h */
+/* adapter_api.c - see adapter_api.h
+ *
+ * A wish is read on the loop. Where the registry is the disk's, a thread does all of it; where it is the store's, the store's thread
+ * says whether it may be, a thread fetches, and the store's thread writes it down. */
 #include "frontend/adapter_api.h"
 
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "frontend/accounts.h"
+#include "frontend/adapter_names.h"
 #include "frontend/api_error.h"
 #include "frontend/background.h"
 #include "net/http_server.h"
-#include "registry/registry.h"
 
-enum { THREADS = 5 };           /* four adapters may be on their way at once */
+enum {
+    THREADS = 9,                /* eight adapters may be on their way at once, */
+    OF_ONE_TENANT = 2           /* and of one tenant so many: its slow sources hold up nobody else */
+};
 
 struct adapter_api {
     adapter_api_options o;
     const catalog *models;
-    disk_cache *cache;
-    registry *names;
+    registry *names;            /* NULL: the registry is the store's */
     background *threads;
+    adapter_wish *loads;        /* of tenants, that are under way */
 };
 
 typedef enum { WISH_LIST, WISH_SHOW, WISH_ADD, WISH_ROLLBACK, WISH_REMOVE, WISH_BAD } wish_kind;
+typedef enum { STAGE_BEFORE, STAGE_FETCH, STAGE_NAMES } wish_stage;     /* may it be; its files; the name itself */
 
-/* Made on the loop, carried out on a thread. */
+/* Made on the loop, carried out on a thread or the store's. */
 struct adapter_wish {
     task task;                  /* first */
+    account_task at_store;
     adapter_api *api;
     wish_kind kind;
-    char *name, *source, *client;
+    wish_stage stage;           /* of one for the store */
+    bool is_out;                /* at the store */
+    char *owner;                /* the tenant that asks; NULL: an operator */
+    char *name;                 /* whole: OWNER/NAME of a tenant's */
+    char *source, *by;
     bool replace;
     int version;
+    int64_t room;               /* bytes that it may have */
+    fetched got;
+    disk_pin pin;               /* of what was fetched */
+    adapter_version made;       /* the same for the registry; url is owned */
+    char *shown;                /* its source without secrets */
     int status;                 /* what is answered */
     api_error why;              /* status >= 400 */
     buf json;                   /* else */
-    void (*tell)(void *ctx, int status, const buf *json);
+    void (*tell)(void *ctx, int status, const buf *json);       /* NULL: forgotten */
     void *ctx;
+    adapter_wish *next_load;    /* of api->loads */
 };
-
-static void free_wish(task *t)
-{
-    adapter_wish *w = (adapter_wish *)t;
-    free(w->name);
-    free(w->source);
-    free(w->client);
-    buf_free(&w->json);
-    free(w);
-}
-
-static void finish(task *t)
-{
-    adapter_wish *w = (adapter_wish *)t;
-    if (w->status >= 400)
-        api_error_write(&w->why, &w->json);
-    w->tell(w->ctx, w->status, &w->json);
-    free_wish(t);
-}
 
 /* Always -1. */
 static int refuse(adapter_wish *w, int status, const char *param, const char *code, const char *why)
 {
     w->status = status;
     return api_error_set(&w->why, status, param, code, "%s", why);
+}
+
+/* Of what the registry said. */
+static int refuse_by(adapter_wish *w, store_result r, const char *param, const err *e)
+{
+    static const struct { int status; const char *code; } told[] = {
+        [STORE_BAD] = {400, NULL}, [STORE_ABSENT] = {404, "model_not_found"}, [STORE_TAKEN] = {400, "already_loaded"},
+        [STORE_TOO_MANY] = {403, "too_many_adapters"}, [STORE_TOO_LARGE] = {413, "adapters_too_large"}, [STORE_FAILED] = {503, "store_failed"}};
+    return refuse(w, told[r].status, param, told[r].code, e->msg);
+}
+
+static void end_load(adapter_wish *w)
+{
+    for (adapter_wish **at = &w->api->loads; *at; at = &(*at)->next_load)
+        if (*at == w) {
+            *at = w->next_load;
+            return;
+        }
+}
+
+/* On the loop. The api may be gone: only what is the wish's is freed, but for loads, of which none is left then. */
+static void free_wish(adapter_wish *w)
+{
+    if (w->pin.dir)
+        disk_cache_unpin(&w->pin);
+    free(w->made.url);
+    free(w->shown);
+    free(w->owner);
+    free(w->name);
+    free(w->source);
+    free(w->by);
+    buf_free(&w->json);
+    free(w);
+}
+
+static void drop_task(task *t)
+{
+    end_load((adapter_wish *)t);
+    free_wish((adapter_wish *)t);
+}
+
+static void answer(adapter_wish *w)
+{
+    if (w->status >= 400)
+        api_error_write(&w->why, &w->json);
+    end_load(w);
+    if (w->tell)
+        w->tell(w->ctx, w->status, &w->json);
+    free_wish(w);
 }
 
 static void write_json(adapter_wish *w, json_t *o)
@@ -77,135 +127,229 @@ static void write_json(adapter_wish *w, json_t *o)
     w->status = 200;
 }
 
-/* What a name is, with whether its version is on disk. NULL: there is none. */
-static json_t *describe(const adapter_api *a, const char *name, err *e)
+/* What whoever asks calls it. */
+static const char *shown_name(const adapter_wish *w, const char *full)
 {
-    adapter_record r;
-    if (registry_read(a->names, name, &r, e))
-        return NULL;
-    json_t *o = adapter_record_to_json(&r);
-    char *dir = path_join(a->o.cache, r.version[r.current].id);
-    json_object_set_new(o, "name", json_string(name));
-    json_object_set_new(o, "on_disk", json_boolean(file_is_dir(dir)));
+    char owner[ADAPTER_OWNER];
+    return w->owner ? adapter_name_split(full, owner) : full;
+}
+
+/* What a name is, with where its version is at present. */
+static json_t *describe(const adapter_wish *w, const char *full, const adapter_record *r)
+{
+    const adapter_api_options *opt = &w->api->o;
+    json_t *o = adapter_record_to_json(r, false);
+    const char *id = r->version[r->current].id;
+    char *dir = path_join(opt->dir, id);
+    json_object_set_new(o, "name", json_string(shown_name(w, full)));
+    bool on_disk = file_is_dir(dir);
+    json_object_set_new(o, "on_disk", json_boolean(on_disk));
+    tiers_describe(opt->tiers, id, on_disk, o);
     free(dir);
-    adapter_record_deinit(&r);
     return o;
 }
 
-static void run_show(adapter_wish *w)
-{
-    err e;
-    json_t *o = describe(w->api, w->name, &e);
-    if (o)
-        write_json(w, o);
-    else
-        refuse(w, 404, NULL, "model_not_found", e.msg);
-}
+/* On a thread, or the store's: what is asked of the registry. */
 
-static void run_list(adapter_wish *w)
-{
-    int n;
-    char **name = registry_list(w->api->names, &n);
-    json_t *all = json_array();
-    for (int i = 0; i < n; i++) {
-        err e;
-        json_t *o = describe(w->api, name[i], &e);
-        if (o)
-            json_array_append_new(all, o);
-        free(name[i]);
-    }
-    free(name);
-    write_json(w, json_pack("{s:s, s:o}", "object", "list", "data", all));
-}
-
-/* A name is ours to change, or nobody's. -1: w says why not. */
-static int check_name(adapter_wish *w)
+static void run_show(adapter_wish *w, const adapter_names *n)
 {
     adapter_record r;
     err e;
-    if (adapter_name_check(w->name, &e))
-        return refuse(w, 400, "lora_name", NULL, e.msg);
-    bool is_ours = registry_read(w->api->names, w->name, &r, &e) == 0;
+    store_result result = adapter_names_read(n, w->name, &r, &e);
+    if (result != STORE_OK) {
+        refuse_by(w, result, NULL, &e);
+        return;
+    }
+    write_json(w, describe(w, w->name, &r));
+    adapter_record_deinit(&r);
+}
+
+typedef struct { const adapter_wish *w; json_t *all; } listing;
+
+static void add_name(void *ctx, const char *full, const adapter_record *r)
+{
+    listing *l = ctx;
+    json_array_append_new(l->all, describe(l->w, full, r));
+}
+
+static void run_list(adapter_wish *w, const adapter_names *n)
+{
+    listing l = {.w = w, .all = json_array()};
+    err e;
+    if (adapter_names_list(n, w->owner, add_name, &l, &e) == 0) {
+        write_json(w, json_pack("{s:s, s:o}", "object", "list", "data", l.all));
+        return;
+    }
+    json_decref(l.all);
+    refuse_by(w, STORE_FAILED, NULL, &e);
+}
+
+/* A name that others have, who are not of the registry. */
+static int check_foreign(adapter_wish *w, const adapter_names *n)
+{
+    const catalog *models = w->api->models;
+    char owner[ADAPTER_OWNER];
+    adapter_record r;
+    err e;
+    bool is_ours = adapter_names_read(n, w->name, &r, &e) == STORE_OK;
     if (is_ours)
         adapter_record_deinit(&r);
-    if (is_ours && !w->replace)
-        return refuse(w, 400, "lora_name", "already_loaded", "there is an adapter of this name already; load_inplace makes this its next version");
-    if (!is_ours && catalog_find(w->api->models, w->name) != CATALOG_NOTHING)
+    bool is_base = strcmp(adapter_name_split(w->name, owner), catalog_base(models)) == 0;
+    if (is_base || (!is_ours && catalog_find(models, w->name) == CATALOG_ADAPTER && !catalog_is_registered(models, w->name)))
         return refuse(w, 400, "lora_name", "already_loaded", "there is a model of this name that does not come from here");
     return 0;
 }
 
-static int record(adapter_wish *w, const source *s, const fetched *got, err *e)
+/* Whether the name may be added, before anything is fetched. */
+static int check_add(adapter_wish *w, const adapter_names *n)
 {
-    adapter_version v = {.source = s->shown, .revision = (char *)got->revision, .by = w->client, .at = time(NULL),
-                         .bytes = (int64_t)got->bytes, .rank = got->rank};
-    memcpy(v.id, got->id, sizeof v.id);
-    return registry_add(w->api->names, w->name, &v, w->replace, e);
+    err e;
+    if (check_foreign(w, n))
+        return -1;
+    store_result r = adapter_names_may_add(n, w->name, w->replace, !w->owner, &w->room, &e);
+    if (r == STORE_TAKEN)
+        err_set(&e, "there is an adapter of this name already; load_inplace makes this its next version");
+    return r == STORE_OK ? 0 : refuse_by(w, r, "lora_name", &e);
 }
 
-static void run_add(adapter_wish *w)
+/* Its files are on this host's disk, pinned. */
+static int fetch_files(adapter_wish *w)
 {
     const adapter_api *a = w->api;
-    fetch_options o = *a->o.fetch;
+    fetch_options o = w->owner ? fetch_options_of_strangers(a->o.fetch) : *a->o.fetch;
     source s;
-    fetched got;
-    disk_pin pin;
     err e;
     o.stop = &w->task.abandoned;
-    if (check_name(w))
-        return;
-    if (source_parse(&s, w->source, &e)) {
-        refuse(w, 400, "lora_path", NULL, e.msg);
-        return;
-    }
-    int status = fetch_adapter(a->cache, &s, &o, a->o.base, &got, &pin, &e);
-    if (status == 0) {
-        status = record(w, &s, &got, &e);
-        disk_cache_unpin(&pin);
-    }
-    source_deinit(&s);
-    if (status) {
+    if ((size_t)w->room < o.max_bytes)
+        o.max_bytes = (size_t)w->room;
+    if (source_parse(&s, w->source, &e))
+        return refuse(w, 400, "lora_path", NULL, e.msg);
+    if (fetch_adapter(a->o.cache, &s, &o, a->o.base, &w->got, &w->pin, &e)) {
+        w->pin = (disk_pin){0};
+        source_deinit(&s);
         log_warn("adapter %s: %s", w->name, e.msg);
-        refuse(w, 400, "lora_path", "adapter_not_loaded", e.msg);
-    } else {
-        log_info("adapter %s is %.12s, by %s", w->name, got.id, w->client);
-        run_show(w);
+        return refuse(w, 400, "lora_path", "adapter_not_loaded", e.msg);
     }
+    w->made = adapter_names_version(&s, w->source, &w->got, w->by, !w->owner);
+    w->made.source = w->shown = xstrdup(s.shown);
+    source_deinit(&s);
+    return 0;
 }
 
-static void run_rollback(adapter_wish *w)
+static void register_name(adapter_wish *w, const adapter_names *n)
 {
     err e;
-    if (registry_rollback(w->api->names, w->name, w->version, &e)) {
-        refuse(w, 404, "version", "model_not_found", e.msg);
+    store_result r = adapter_names_add(n, w->by, w->name, &w->made, w->replace, &e);
+    if (r != STORE_OK) {
+        refuse_by(w, r, r == STORE_TAKEN ? "lora_name" : "lora_path", &e);
         return;
     }
-    log_info("adapter %s is version %d again, by %s", w->name, w->version, w->client);
-    run_show(w);
+    log_info("adapter %s is %.12s, by %s", w->name, w->got.id, w->by);
+    run_show(w, n);
 }
 
-static void run_remove(adapter_wish *w)
+static void run_rollback(adapter_wish *w, const adapter_names *n)
 {
     err e;
-    if (registry_remove(w->api->names, w->name, &e)) {
-        refuse(w, 404, "lora_name", "model_not_found", e.msg);
+    store_result r = adapter_names_rollback(n, w->by, w->name, w->version, &e);
+    if (r != STORE_OK) {
+        refuse_by(w, r, "version", &e);
         return;
     }
-    log_info("adapter %s is removed, by %s", w->name, w->client);
-    write_json(w, json_pack("{s:s, s:b}", "name", w->name, "removed", 1));
+    log_info("adapter %s is version %d again, by %s", w->name, w->version, w->by);
+    run_show(w, n);
 }
 
-static void run(task *t)
+static void run_remove(adapter_wish *w, const adapter_names *n)
 {
-    adapter_wish *w = (adapter_wish *)t;
+    err e;
+    store_result r = adapter_names_remove(n, w->by, w->name, &e);
+    if (r != STORE_OK) {
+        refuse_by(w, r, "lora_name", &e);
+        return;
+    }
+    log_info("adapter %s is removed, by %s", w->name, w->by);
+    write_json(w, json_pack("{s:s, s:b}", "name", shown_name(w, w->name), "removed", 1));
+}
+
+/* All but adding. */
+static void run_on_names(adapter_wish *w, const adapter_names *n)
+{
     switch (w->kind) {
-    case WISH_LIST: run_list(w); break;
-    case WISH_SHOW: run_show(w); break;
-    case WISH_ADD: run_add(w); break;
-    case WISH_ROLLBACK: run_rollback(w); break;
-    case WISH_REMOVE: run_remove(w); break;
+    case WISH_LIST: run_list(w, n); break;
+    case WISH_SHOW: run_show(w, n); break;
+    case WISH_ROLLBACK: run_rollback(w, n); break;
+    case WISH_REMOVE: run_remove(w, n); break;
+    case WISH_ADD:
     case WISH_BAD: break;
     }
+}
+
+static void run_task(task *t)
+{
+    adapter_wish *w = (adapter_wish *)t;
+    const adapter_names n = {.disk = w->api->names};
+    if (!n.disk)
+        fetch_files(w);
+    else if (w->kind != WISH_ADD)
+        run_on_names(w, &n);
+    else if (check_add(w, &n) == 0 && fetch_files(w) == 0)
+        register_name(w, &n);
+}
+
+static adapter_wish *wish_of(account_task *t)
+{
+    return (adapter_wish *)((char *)t - offsetof(adapter_wish, at_store));
+}
+
+static void run_at_store(account_task *t, store *s)
+{
+    adapter_wish *w = wish_of(t);
+    const adapter_names n = {.store = s};
+    if (w->kind != WISH_ADD)
+        run_on_names(w, &n);
+    else if (w->stage == STAGE_BEFORE)
+        check_add(w, &n);
+    else
+        register_name(w, &n);
+}
+
+/* On the loop: from stage to stage. */
+
+static void ask_store(adapter_wish *w, wish_stage stage)
+{
+    w->stage = stage;
+    w->is_out = true;
+    accounts_ask(w->api->o.accounts, &w->at_store);
+}
+
+static void task_done(task *t)
+{
+    adapter_wish *w = (adapter_wish *)t;
+    if (w->api->names || w->status >= 400)
+        answer(w);
+    else
+        ask_store(w, STAGE_NAMES);
+}
+
+static void store_done(account_task *t)
+{
+    adapter_wish *w = wish_of(t);
+    w->is_out = false;
+    if (!w->tell)
+        w->status = 499;
+    if (w->kind != WISH_ADD || w->stage == STAGE_NAMES || w->status >= 400) {
+        answer(w);
+        return;
+    }
+    w->stage = STAGE_FETCH;
+    background_start(w->api->threads, &w->task);
+}
+
+/* The api is gone by then. */
+static void store_drop(account_task *t)
+{
+    free_wish(wish_of(t));
 }
 
 /* A member that is a string and must be there, copied. */
@@ -223,6 +367,24 @@ static int need(adapter_wish *w, const json_t *o, const char *key, char **out)
     return 0;
 }
 
+/* A tenant's names are all its own, whether it says so or not. */
+static void set_name(adapter_wish *w, const char *name)
+{
+    size_t n = w->owner ? strlen(w->owner) : 0;
+    bool is_whole = !w->owner || (strncmp(name, w->owner, n) == 0 && name[n] == '/');
+    w->name = is_whole ? xstrdup(name) : xasprintf("%s/%s", w->owner, name);
+}
+
+static int need_name(adapter_wish *w, const json_t *o)
+{
+    char *name = NULL;
+    if (need(w, o, "lora_name", &name))
+        return -1;
+    set_name(w, name);
+    free(name);
+    return 0;
+}
+
 /* A hub's OWNER/NAME alone is a source, too: vLLM's clients say it so. */
 static void complete_source(adapter_wish *w)
 {
@@ -237,7 +399,7 @@ static void complete_source(adapter_wish *w)
 static void read_load(adapter_wish *w, const json_t *o)
 {
     err e;
-    if (need(w, o, "lora_name", &w->name) || need(w, o, "lora_path", &w->source))
+    if (need_name(w, o) || need(w, o, "lora_path", &w->source))
         return;
     if (json_get_bool(o, "load_inplace", &w->replace, &e)) {
         refuse(w, 400, "load_inplace", NULL, e.msg);
@@ -272,7 +434,7 @@ static void read_body(adapter_wish *w, const char *path, const buf *body)
     else if (strcmp(path, LOAD_PATH) == 0)
         read_load(w, o);
     else if (strcmp(path, UNLOAD_PATH) == 0)
-        w->kind = need(w, o, "lora_name", &w->name) ? WISH_BAD : WISH_REMOVE;
+        w->kind = need_name(w, o) ? WISH_BAD : WISH_REMOVE;
     else
         read_put(w, o);
     json_decref(o);
@@ -289,7 +451,7 @@ static void read_method(adapter_wish *w, const http_head *h, const buf *body)
     } else if (!name.len) {
         w->kind = WISH_LIST;
     } else {
-        w->name = xstrdup(name.data);
+        set_name(w, name.data);
         if (is_get)
             w->kind = WISH_SHOW;
         else if (strcmp(h->method, "DELETE") == 0)
@@ -302,34 +464,57 @@ static void read_method(adapter_wish *w, const http_head *h, const buf *body)
     buf_free(&name);
 }
 
-adapter_wish *adapter_api_ask(adapter_api *a, const http_head *head, const buf *body, const char *client,
+static int check_load(adapter_wish *w)
+{
+    int n = 0;
+    for (const adapter_wish *o = w->api->loads; w->owner && o; o = o->next_load)
+        n += strcmp(o->owner, w->owner) == 0;
+    if (n >= OF_ONE_TENANT)
+        return refuse(w, 429, NULL, "too_many_loads", "other adapters of yours are being loaded; try again when they are");
+    if (w->owner) {
+        w->next_load = w->api->loads;
+        w->api->loads = w;
+    }
+    return 0;
+}
+
+adapter_wish *adapter_api_ask(adapter_api *a, const http_head *head, const buf *body, const adapter_asker *who,
                               void (*tell)(void *ctx, int status, const buf *json), void *ctx)
 {
     adapter_wish *w = XNEW(adapter_wish);
-    *w = (adapter_wish){.task = {.turn.size = 1, .run = run, .done = finish, .drop = free_wish}, .api = a, .kind = WISH_BAD,
-                        .client = xstrdup(client), .tell = tell, .ctx = ctx};
+    *w = (adapter_wish){.task = {.turn.size = 1, .run = run_task, .done = task_done, .drop = drop_task},
+                        .at_store = {.run = run_at_store, .done = store_done, .drop = store_drop}, .api = a, .kind = WISH_BAD, .room = INT64_MAX,
+                        .owner = who->tenant ? xstrdup(who->tenant) : NULL, .tell = tell, .ctx = ctx};
+    w->by = who->tenant ? xasprintf("tenant:%s %s", who->tenant, who->address) : xasprintf(a->o.accounts ? "admin:%s" : "%s", who->address);
     if (strcmp(head->method, "POST") == 0 && strncmp(head->path, ADAPTERS_PATH, strlen(ADAPTERS_PATH)) != 0)
         read_body(w, head->path, body);
     else
         read_method(w, head, body);
-    if (w->kind == WISH_ADD)
+    if (w->kind == WISH_ADD) {
         w->task.turn.size = FAIR_SHORT + 1;             /* questions pass it */
-    background_start(a->threads, &w->task);
+        if (check_load(w))
+            w->kind = WISH_BAD;
+    }
+    if (a->o.accounts)
+        ask_store(w, STAGE_BEFORE);
+    else
+        background_start(a->threads, &w->task);
     return w;
 }
 
 void adapter_api_forget(adapter_api *a, adapter_wish *w)
 {
-    background_abandon(a->threads, &w->task);
+    w->tell = NULL;
+    if (!w->is_out)
+        background_abandon(a->threads, &w->task);
 }
 
 adapter_api *adapter_api_new(struct event_base *loop, const adapter_api_options *o, const catalog *models, err *e)
 {
     adapter_api *a = XNEW(adapter_api);
-    *a = (adapter_api){.o = *o, .models = models, .cache = disk_cache_open(o->cache, o->cache_bytes, e)};
-    a->names = a->cache ? registry_open(o->cache, a->cache, e) : NULL;
-    if (!a->names) {
-        adapter_api_free(a);
+    *a = (adapter_api){.o = *o, .models = models};
+    if (!o->accounts && !(a->names = registry_open(o->dir, o->cache, e))) {
+        free(a);
         return NULL;
     }
     a->threads = background_new(loop, THREADS);
@@ -342,6 +527,5 @@ void adapter_api_free(adapter_api *a)
         return;
     background_free(a->threads);
     registry_close(a->names);
-    disk_cache_close(a->cache);
     free(a);
 }

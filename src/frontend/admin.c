@@ -44,7 +44,7 @@ static bool went(admin_call *c, store_result r, const err *e)
 {
     static const struct { int status; const char *code; } told[] = {
         [STORE_BAD] = {400, "invalid_value"}, [STORE_ABSENT] = {404, "not_found"}, [STORE_TAKEN] = {409, "already_there"},
-        [STORE_FAILED] = {503, "store_failed"}};
+        [STORE_TOO_MANY] = {403, "too_many_adapters"}, [STORE_TOO_LARGE] = {413, "adapters_too_large"}, [STORE_FAILED] = {503, "store_failed"}};
     if (r != STORE_OK)
         fail(c, told[r].status, told[r].code, e->msg);
     return r == STORE_OK;
@@ -98,9 +98,11 @@ static int check_members(const json_t *body, const char *const *known, err *e)
 
 static int read_settings(const json_t *body, store_tenant *t, err *e)
 {
-    static const char *const known[] = {"name", "base", "weight", "in_flight", "waiting", "requests_per_minute", "tokens_per_minute", NULL};
+    static const char *const known[] = {"name", "base", "weight", "in_flight", "waiting", "requests_per_minute", "tokens_per_minute",
+                                        "max_adapters", "max_adapter_bytes", NULL};
     const struct { const char *name; int64_t *to; } limit[] = {{"weight", &t->weight}, {"in_flight", &t->in_flight}, {"waiting", &t->waiting},
-        {"requests_per_minute", &t->requests_per_minute}, {"tokens_per_minute", &t->tokens_per_minute}};
+        {"requests_per_minute", &t->requests_per_minute}, {"tokens_per_minute", &t->tokens_per_minute},
+        {"max_adapters", &t->max_adapters}, {"max_adapter_bytes", &t->max_adapter_bytes}};
     if (check_members(body, known, e) || json_get_bool(body, "base", &t->base, e))
         return -1;
     for (size_t i = 0; i < sizeof limit / sizeof *limit; i++) {

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "frontend/answer.h"
+#include "frontend/fetches.h"
 
 #define MAX_PREPARED_AT_ONCE (16 << 10)         /* bytes of a body: some 2 ms */
 #define OUTPUT_PIECE (64u << 10)                /* bytes of an output that are paid for at once */
@@ -37,6 +38,9 @@ struct call {
     reply *to;
     const api_shape *shape;
     prepare_job *preparing;     /* NULL: it is prepared */
+    fetch_wait *fetching;       /* its adapter comes to this host; NULL: it does not wait for that */
+    charged_buf body;           /* meanwhile */
+    int n_fetches;
     prepared *p;                /* NULL: not yet */
     const char *route;          /* for the counts; static */
     catalog_kind kind;
@@ -113,6 +117,9 @@ static void call_free(call *c)
     buf_free(&c->text);
     if (c->preparing)
         prepare_job_abandon(c->preparing);
+    if (c->fetching)
+        fetches_forget(c->fetching);
+    charged_buf_free(&c->body);
     prepared_free(c->p);
     budget_give(c->s->memory, c->taken);
     c->s->counts->live_calls--;
@@ -136,10 +143,10 @@ static void count(call *c, int status)
     double now = loop_now(c->s->on);
     metrics_count_answer(c->s->counts, c->route, kinds[c->kind], status);
     if (c->n_choices)
-        metrics_count_model(c->s->counts, c->p->asked.model, u.prompt, u.completion);
+        metrics_count_model(c->s->counts, prepared_model(c->p), u.prompt, u.completion);
     access_log_write(c->s->log, now, &(access_line){
         .method = "POST", .path = c->route, .status = status, .client = c->client, .key = c->who ? tenant_name(c->who) : NULL,
-        .adapter = c->kind == CATALOG_NOTHING || !c->p ? NULL : c->p->asked.model, .prompt = c->n_choices ? u.prompt : -1,
+        .adapter = c->kind == CATALOG_NOTHING || !c->p ? NULL : prepared_model(c->p), .prompt = c->n_choices ? u.prompt : -1,
         .output = c->n_choices ? u.completion : -1, .first = c->first ? c->first - c->start : -1, .total = now - c->start});
 }
 
@@ -451,10 +458,15 @@ static void add_choices(call *c, int number, uint64_t seed)
             answer_begin_scores(&k->a, prompt->items[0]);
         Sampling how = c->p->asked.how;
         how.n_logprobs = c->p->asked.best_of > c->p->asked.n && how.n_logprobs == 0 ? 1 : how.n_logprobs;
+        if (c->p->is_registered) {
+            how.adapter_id = c->p->what.id;
+            how.adapter_source = c->p->what.source;
+            how.trusted_source = c->p->what.trusted;
+        }
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
         const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL, .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
-                                    .priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? c->p->asked.model : NULL,
+                                    .priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? prepared_model(c->p) : NULL,
                                     .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
                                     .n_tokens = (int)prompt->n, .n_to_score = n_to_score,
                                     .max_tokens = max_tokens || n_to_score ? max_tokens : 1, .how = &how};
@@ -468,7 +480,7 @@ static void add_choices(call *c, int number, uint64_t seed)
 static int find_model(call *c, api_error *e)
 {
     bool is_unnamed = c->p->asked.only_prompt && !*c->p->asked.model;
-    c->kind = is_unnamed ? CATALOG_BASE : catalog_find(c->s->models, c->p->asked.model);
+    c->kind = is_unnamed ? CATALOG_BASE : c->p->is_registered ? CATALOG_ADAPTER : catalog_find(c->s->models, c->p->asked.model);
     return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
@@ -491,7 +503,7 @@ static int submit_all(call *c, api_error *e)
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->best_of));
     c->unbilled = XNEW_ARRAY(int64_t, (size_t)c->p->n_prompts);
-    c->bill = (account_entry){.who = c->who, .model = r->model, .version = c->p->has_version ? &c->p->version : NULL};
+    c->bill = (account_entry){.who = c->who, .model = prepared_model(c->p), .version = c->p->has_version ? &c->p->version : NULL};
     for (int i = 0; i < c->p->n_prompts; i++)
         add_choices(c, i, seed);
     if (c->n_open == c->n_choices)
@@ -567,12 +579,53 @@ static void send_count(call *c)
     call_free(c);
 }
 
+static void read_body(call *c, charged_buf *body);
+
+/* The adapter's files are on this host now, or cannot be. */
+static void on_fetched(void *ctx, const err *why)
+{
+    call *c = ctx;
+    api_error e;
+    c->fetching = NULL;
+    if (why) {
+        api_error_set(&e, 503, "model", "adapter_unavailable", "the adapter cannot be fetched to this host: %s", why->msg);
+        fail(c, &e);
+        return;
+    }
+    charged_buf body = c->body;
+    c->body = (charged_buf){0};
+    read_body(c, &body);
+}
+
+/* Prepare it again when the adapter's files are here. */
+static void wait_for_files(call *c, prepared *p)
+{
+    enum { TRIES = 3 };         /* of a cache that is too small for what is wanted of it */
+    api_error e;
+    c->p = NULL;
+    c->body = p->body;
+    p->body = (charged_buf){0};
+    if (!c->s->fetches || ++c->n_fetches > TRIES) {
+        api_error_set(&e, 503, "model", "adapter_unavailable", c->s->fetches ? "the disk cache of this host is too small to keep the adapter"
+                      : "this frontend has no disk cache (--cache), which registered adapters need");
+        prepared_free(p);
+        fail(c, &e);
+        return;
+    }
+    c->fetching = fetches_ask(c->s->fetches, &p->what, on_fetched, c);
+    prepared_free(p);
+}
+
 static void on_prepared(void *ctx, prepared *p)
 {
     call *c = ctx;
     api_error e;
     c->preparing = NULL;
     c->p = p;
+    if (!p->failed && p->is_missing) {
+        wait_for_files(c, p);
+        return;
+    }
     if (p->failed || find_model(c, &e)) {
         fail(c, p->failed ? &p->error : &e);
         return;
@@ -581,9 +634,11 @@ static void on_prepared(void *ctx, prepared *p)
         send_count(c);
         return;
     }
-    check_state files = c->kind == CATALOG_ADAPTER ? adapter_checks_know(c->s->tools.checks, p->asked.model, &p->error.what) : CHECK_GOOD;
+    check_state files = c->kind == CATALOG_ADAPTER && !p->is_registered ? adapter_checks_know(c->s->tools.checks, p->asked.model, &p->error.what) : CHECK_GOOD;
     p->is_bad = files == CHECK_BAD;
-    p->has_version = c->kind == CATALOG_ADAPTER && files == CHECK_GOOD && versions_know(c->s->tools.adapters, p->asked.model, &p->version);
+    if (p->is_registered)
+        p->version = p->what.version;
+    p->has_version = p->is_registered || (c->kind == CATALOG_ADAPTER && files == CHECK_GOOD && versions_know(c->s->tools.adapters, p->asked.model, &p->version));
     if (c->kind == CATALOG_BASE || p->has_version || p->is_bad) {
         on_version(c, p);
         return;
@@ -616,6 +671,10 @@ static void read_body(call *c, charged_buf *body)
         fail(c, &e);
     } else if (n <= MAX_PREPARED_AT_ONCE && (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)
                                                                 : prepare(&c->s->tools, seen, c->shape, text, n, NULL))) {
+        if (p->is_missing) {
+            p->body = *body;
+            *body = (charged_buf){0};
+        }
         on_prepared(c, p);
     } else {
         c->preparing = preparer_start(c->s->preparer, seen, c->shape, body, on_prepared, c);

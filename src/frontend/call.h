@@ -16,6 +16,8 @@
 #include "frontend/reply.h"
 #include "net/loop.h"
 
+typedef struct fetches fetches;         /* fetches.h */
+
 /* What calls work with. Outlives them. */
 typedef struct {
     net_loop *on;
@@ -23,6 +25,7 @@ typedef struct {
     catalog *models;
     prepare_tools tools;
     preparer *preparer;
+    fetches *fetches;           /* NULL: there is no disk cache */
     metrics *counts;
     accounts *accounts;         /* NULL: there are no tenants, or nobody counts what they use */
     access_log *log;            /* NULL: none */

@@ -53,6 +53,8 @@ struct dispatch {
     double patience_seconds;
     uint32_t n_gpus;                    /* as the scheduler said; 0 while it is gone */
     held_versions *held;                /* borrowed; NULL: there is no disk cache */
+    void (*residents)(void *ctx, const Residents *r);
+    void *residents_ctx;
     atomic_int *context;                /* borrowed; NULL: nobody wants to know */
     int model_context;                  /* what it was at first */
     int max_live;
@@ -269,6 +271,11 @@ static void on_message(void *ctx, net_link *link, const Message *m)
         take_cluster(d, m->cluster);
         return;
     }
+    if (m->what_case == MESSAGE__WHAT_RESIDENTS) {
+        if (d->residents)
+            d->residents(d->residents_ctx, m->residents);
+        return;
+    }
     if (m->what_case != MESSAGE__WHAT_RESULTS) {
         link_drop(link, "it sent what a frontend does not understand");
         return;
@@ -295,6 +302,8 @@ dispatch *dispatch_new(net_loop *on, const dispatch_options *o, err *e)
     d->patience_seconds = o->patience;
     d->context = o->context;
     d->held = o->held;
+    d->residents = o->residents;
+    d->residents_ctx = o->residents_ctx;
     d->model_context = o->context ? atomic_load(o->context) : 0;
     TAILQ_INIT(&d->by_arrival);
     d->patience = loop_timer_new(on, on_patience_over, d);

@@ -26,6 +26,8 @@ typedef struct {
     atomic_int *context;        /* borrowed: tokens of prompt and output together that a request may have, as the model allows; kept
                                  * at what the GPUs hold where that is less. NULL: nobody wants to know */
     held_versions *held;        /* borrowed; NULL: there is no disk cache */
+    void (*residents)(void *ctx, const Residents *r);           /* a GPU has these adapters; NULL: nobody wants to know */
+    void *residents_ctx;
 } dispatch_options;
 
 typedef struct dispatch dispatch;

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "frontend/answer.h"
+#include "frontend/fetches.h"
 #include "frontend/routes.h"
 #include "net/tls.h"
 #include "registry/registry.h"
@@ -34,7 +35,10 @@ struct frontend {
     templates *chat;
     versions *versions;
     adapter_checks *checks;
-    held_versions *held;                /* NULL: there is no disk cache */
+    disk_cache *cache;                  /* NULL: there is none, */
+    char *cache_dir;                    /* nor its folder */
+    held_versions *held;                /* nor this */
+    tiers *tiers;
     grammar_checks *grammars;
     sampling_defaults defaults;
     int *eos;
@@ -103,10 +107,15 @@ int frontend_reload(frontend *f, err *e)
     return f->tls_cert && !tls ? -1 : 0;
 }
 
+static void hear_residents(void *ctx, const Residents *r)
+{
+    tiers_hear(((frontend *)ctx)->tiers, r);
+}
+
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
 {
     const dispatch_options d = {.scheduler = o->scheduler, .link = o->link, .max_live = o->max_live, .threads = o->threads,
-                                .patience = o->patience, .context = &f->context, .held = f->held};
+                                .patience = o->patience, .context = &f->context, .held = f->held, .residents = hear_residents, .residents_ctx = f};
     f->routes.calls.at_scheduler = dispatch_new(&f->loop->base, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
@@ -123,11 +132,38 @@ static int read_defaults(frontend *f, const frontend_options *o, err *e)
     return 0;
 }
 
-static void add_cache(catalog *models, const char *cache)
+/* Its names are served, unless the registry is the store's. */
+static int open_cache(frontend *f, const frontend_options *o, err *e)
 {
-    char *names = registry_names_dir(cache);
-    catalog_add_dir(models, names);
+    if (!o->cache)
+        return 0;
+    f->cache_dir = xstrdup(o->cache);
+    if (!(f->held = held_versions_new(o->cache, e)) || !(f->cache = disk_cache_open(o->cache, o->cache_bytes, e)))
+        return err_wrap(e, "--cache");
+    if (o->store) {
+        f->routes.calls.fetches = fetches_new(f->loop->events, &(fetches_options){.cache = f->cache, .fetch = o->fetch, .base = o->base});
+        return 0;
+    }
+    char *names = registry_names_dir(o->cache);
+    catalog_add_dir(f->routes.calls.models, names);
     free(names);
+    return 0;
+}
+
+/* What the store says of adapters, now and whenever that has changed. */
+static void take_registry(void *ctx, const store_directory *d)
+{
+    frontend *f = ctx;
+    catalog_register(f->routes.calls.models, f->cache_dir ? f->cache_dir : "", d->adapter, d->n_adapters);
+}
+
+static int open_adapter_api(frontend *f, const frontend_options *o, err *e)
+{
+    if (!o->adapter_updates)
+        return 0;
+    const adapter_api_options a = {.cache = f->cache, .dir = f->cache_dir, .tiers = f->tiers, .fetch = o->fetch, .base = o->base, .accounts = f->routes.calls.accounts};
+    f->routes.adapters = adapter_api_new(f->loop->events, &a, f->routes.calls.models, e);
+    return f->routes.adapters ? 0 : -1;
 }
 
 static int load(frontend *f, const frontend_options *o, err *e)
@@ -136,21 +172,16 @@ static int load(frontend *f, const frontend_options *o, err *e)
     if (!(f->t = tokenizer_load(o->model_dir, e)) ||
         !(s->models = catalog_new(o->model_name, o->adapters_dir, o->adapter, o->n_adapters, e)))
         return -1;
-    if (o->cache) {
-        if (!(f->held = held_versions_new(o->cache, e)))
-            return err_wrap(e, "--cache");
-        add_cache(s->models, o->cache);
-    }
-    if (!(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
+    if (open_cache(f, o, e))
         return -1;
-    if (o->adapter_api && !(f->routes.adapters = adapter_api_new(f->loop->events, o->adapter_api, s->models, e)))
+    if (!(f->chat = templates_new(s->models, o->model_dir, o->chat_template, e)))
         return -1;
     if (read_defaults(f, o, e))
         return -1;
     f->versions = versions_new(s->models);
     f->checks = adapter_checks_new(s->models, o->checker);
     atomic_init(&f->context, o->context);
-    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .adapters = f->versions, .checks = f->checks, .grammars = f->grammars = grammar_checks_new(),
+    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .models = s->models, .adapters = f->versions, .checks = f->checks, .grammars = f->grammars = grammar_checks_new(),
                                .context = &f->context, .vocab = o->vocab, .defaults = &f->defaults};
     f->threads = background_new(f->loop->events, o->threads / 2 + 1);
     s->preparer = preparer_new(f->threads, &s->tools);
@@ -163,7 +194,7 @@ static int open_accounts(frontend *f, const frontend_options *o, err *e)
 {
     if (!o->store)
         return 0;
-    f->routes.calls.accounts = accounts_new(&f->loop->base, o->store, o->model_name, e);
+    f->routes.calls.accounts = accounts_new(&f->loop->base, o->store, o->model_name, (accounts_news){take_registry, f}, e);
     return f->routes.calls.accounts ? 0 : err_wrap(e, "--store");
 }
 
@@ -174,17 +205,18 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
     f->loop = l;
     f->drain_seconds = o->drain_seconds;
     f->memory.limit = o->max_memory;
+    f->tiers = tiers_new();
     return_large_pieces();
     f->eos = XNEW_ARRAY(int, (size_t)o->n_eos + 1);
     memcpy(f->eos, o->eos, (size_t)o->n_eos * sizeof *f->eos);
     f->routes = (routes){
         .calls = {.on = &l->base, .counts = &f->counts, .log = &f->log, .memory = &f->memory, .eos = f->eos, .n_eos = o->n_eos,
                   .keep_alive = o->keep_alive},
-        .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
+        .tiers = f->tiers, .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
     api_keys_init(&f->routes.keys, o->key, o->n_keys);
     api_keys_init(&f->routes.admin, o->admin_key, o->n_admin_keys);
     cors_init(&f->routes.cors, o->origin, o->n_origins);
-    if (open_accounts(f, o, e) == 0 && load(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0) {
+    if (load(f, o, e) == 0 && open_accounts(f, o, e) == 0 && open_adapter_api(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0) {
         model_list_look(f->routes.list);
         return f;
     }
@@ -202,6 +234,7 @@ void frontend_free(frontend *f)
         event_free(f->drain);
     dispatch_free(f->routes.calls.at_scheduler);
     adapter_api_free(f->routes.adapters);
+    fetches_free(f->routes.calls.fetches);
     background_free(f->threads);
     model_list_free(f->routes.list);
     preparer_free(f->routes.calls.preparer);
@@ -211,6 +244,9 @@ void frontend_free(frontend *f)
     adapter_checks_free(f->checks);
     grammar_checks_free(f->grammars);
     accounts_free(f->routes.calls.accounts);
+    tiers_free(f->tiers);
+    disk_cache_close(f->cache);
+    free(f->cache_dir);
     catalog_free(f->routes.calls.models);
     tokenizer_free(f->t);
     metrics_deinit(&f->counts);
@@ -238,10 +274,10 @@ int frontend_context(const frontend *f)
     return dispatch_n_gpus(f->routes.calls.at_scheduler) > 0 ? atomic_load(&f->context) : 0;
 }
 
-char **frontend_adapters(const frontend *f, int *n)
+char **frontend_adapters(const frontend *f, int *n_good, int *n)
 {
     char **names = catalog_list(f->routes.calls.models, n);
-    *n = adapter_checks_filter(f->checks, names, *n);
+    *n_good = adapter_checks_sort(f->checks, names, *n);
     return names;
 }
 

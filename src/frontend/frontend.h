@@ -23,11 +23,14 @@ typedef struct {
     const char *generation_config;      /* where sampling defaults are from (sampling_defaults.h) */
     const char *model_name;             /* what clients call the base model */
     const char *adapters_dir;           /* catalog.h; may be NULL */
-    const char *cache;                  /* a disk cache's folder, whose names are served; may be NULL */
+    const char *cache;                  /* a disk cache's folder, whose names are served, or with a store the store's; may be NULL */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
     adapter_checker checker;            /* who says which adapters can be served */
-    const adapter_api_options *adapter_api;         /* adapters may be changed by HTTP; NULL: they may not */
+    size_t cache_bytes;                 /* its limit; 0: none */
+    const fetch_options *fetch;         /* how adapters come into it; needed with a cache */
+    const model_config *base;           /* that they must fit */
+    bool adapter_updates;               /* adapters of the cache may be changed by HTTP */
     const char *const *key;             /* [n_keys] one of which clients must show; n_keys 0: none. Without a store */
     int n_keys;
     const char *tls_cert, *tls_key;     /* PEM files: clients speak TLS; NULL: they do not */
@@ -72,8 +75,8 @@ int frontend_reload(frontend *f, err *e);
 /* Tokens of prompt and output together that a request may have: as many as the model allows and the GPUs hold. 0: no GPU is known yet. */
 int frontend_context(const frontend *f);
 
-/* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
-char **frontend_adapters(const frontend *f, int *n);
+/* The names of n adapters, of which the first n_good can be served. Owned by the caller: catalog_list_free(). */
+char **frontend_adapters(const frontend *f, int *n_good, int *n);
 
 int frontend_n_tenants(const frontend *f);              /* -1: there is no store */
 int frontend_n_open(const frontend *f);         /* calls that are not answered to their end */

@@ -71,7 +71,7 @@ static void write_number(buf *out, const char *name, const char *type, const cha
     buf_printf(out, "punica_%s %llu\n", name, (unsigned long long)value);
 }
 
-static void write_histogram(buf *out, const char *name, const char *help, const histogram *h)
+void metrics_write_histogram(buf *out, const char *name, const char *help, const histogram *h)
 {
     write_head(out, name, "histogram", help);
     unsigned long long n = 0;
@@ -147,6 +147,6 @@ void metrics_write(const metrics *m, buf *out)
     write_number(out, "clients_cut_off_total", "counter", "Clients cut off because they did not read.", m->cut_off);
     write_number(out, "scheduler_reconnections_total", "counter", "Times a lost link to the scheduler came back.",
                  m->reconnections);
-    write_histogram(out, "time_to_first_token_seconds", "From a request's arrival to its first token.", &m->first_token);
-    write_histogram(out, "inter_token_seconds", "Between tokens of a request.", &m->next_token);
+    metrics_write_histogram(out, "time_to_first_token_seconds", "From a request's arrival to its first token.", &m->first_token);
+    metrics_write_histogram(out, "inter_token_seconds", "Between tokens of a request.", &m->next_token);
 }

@@ -39,6 +39,7 @@ void metrics_deinit(metrics *m);
 /* route and kind: static strings. */
 void metrics_count_answer(metrics *m, const char *route, const char *kind, int status);
 void histogram_add(histogram *h, double seconds);
+void metrics_write_histogram(buf *out, const char *name, const char *help, const histogram *h);
 
 /* A call of a model that is there is over. */
 void metrics_count_model(metrics *m, const char *name, int64_t prompt, int64_t output);

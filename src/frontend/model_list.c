@@ -2,6 +2,7 @@
 #include "frontend/model_list.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/queue.h>
 
 #include "base/mem.h"
@@ -41,14 +42,32 @@ static void run(task *t)
     api_write_models(&l->json, catalog_base(l->models), true, l->names, l->n_names, l->created, atomic_load(l->context));
 }
 
-/* What somebody sees that does not see all. */
+/* What a tenant calls it: its own without its name before it. */
+static char *name_for(const model_view *seen, char *name)
+{
+    const char *owner = model_view_owner(seen);
+    size_t n = strlen(owner);
+    return n && strncmp(name, owner, n) == 0 && name[n] == '/' ? name + n + 1 : name;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* What somebody sees that does not see all; of two of the same name, its own is the one that is meant. */
 static void write_seen(const model_list *l, const model_view *seen, buf *out)
 {
     char **names = XNEW_ARRAY(char *, (size_t)l->n_names + 1);
-    int n = 0;
+    int n = 0, n_seen = 0;
     for (int i = 0; i < l->n_names; i++)
         if (model_view_has(seen, l->names[i]))
-            names[n++] = l->names[i];
+            names[n_seen++] = name_for(seen, l->names[i]);
+    if (n_seen)
+        qsort(names, (size_t)n_seen, sizeof *names, by_name);
+    for (int i = 0; i < n_seen; i++)
+        if (n == 0 || strcmp(names[i], names[n - 1]) != 0)
+            names[n++] = names[i];
     api_write_models(out, catalog_base(l->models), model_view_has_base(seen), names, n, l->created, atomic_load(l->context));
     free(names);
 }

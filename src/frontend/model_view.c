@@ -9,6 +9,7 @@
 
 struct model_view {
     int n_keepers;
+    char *owner;
     char *base;
     bool may_base;
     char *given;                /* all grants, each with its NUL, in the order they came in */
@@ -23,10 +24,10 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-model_view *model_view_new(const char *base, bool may, const store_grant *grant, size_t n)
+model_view *model_view_new(const char *owner, const char *base, bool may, const store_grant *grant, size_t n)
 {
     model_view *v = XNEW(model_view);
-    *v = (model_view){.n_keepers = 1, .base = xstrdup(base), .may_base = may, .name = XNEW_ARRAY(char *, n + 1), .pattern = XNEW_ARRAY(char *, n + 1)};
+    *v = (model_view){.n_keepers = 1, .owner = xstrdup(owner), .base = xstrdup(base), .may_base = may, .name = XNEW_ARRAY(char *, n + 1), .pattern = XNEW_ARRAY(char *, n + 1)};
     buf given = {0};
     for (size_t i = 0; i < n; i++) {
         const char *text = grant[i].adapter;
@@ -73,8 +74,14 @@ void model_view_release(model_view *v)
     free(v->name);
     free(v->pattern);
     free(v->given);
+    free(v->owner);
     free(v->base);
     free(v);
+}
+
+const char *model_view_owner(const model_view *v)
+{
+    return v ? v->owner : NULL;
 }
 
 bool model_view_has_base(const model_view *v)
@@ -86,6 +93,9 @@ bool model_view_has(const model_view *v, const char *name)
 {
     if (!v || strcmp(name, v->base) == 0)
         return model_view_has_base(v);
+    size_t n = strlen(v->owner);
+    if (n && strncmp(name, v->owner, n) == 0 && name[n] == '/')
+        return true;
     bool has = bsearch(&name, v->name, v->n_names, sizeof *v->name, by_text);
     for (size_t i = 0; i < v->n_patterns && !has; i++)
         has = store_grant_covers(v->pattern[i], name);

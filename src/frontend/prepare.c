@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "frontend/conversation.h"
 
@@ -38,10 +39,16 @@ static int thinking_of(const api_request *r, const chat_template *t, const buf *
     return !open ? THINKS : r->how.grammar_kind != 0 ? THINKS_NOT : THINKS_ALREADY;
 }
 
-/* The conversation as the model's template writes it, and what of that is the template's own. */
-static int chat_text(const prepare_tools *w, api_request *r, buf *out, text_spans *own, err *e)
+const char *prepared_model(const prepared *p)
 {
-    const chat_template *t = templates_take(w->chat, r->model, e);
+    return p->is_registered ? p->what.name : p->asked.model;
+}
+
+/* The conversation as the model's template writes it, and what of that is the template's own. */
+static int chat_text(const prepare_tools *w, prepared *p, buf *out, text_spans *own, err *e)
+{
+    api_request *r = &p->asked;
+    const chat_template *t = templates_take(w->chat, prepared_model(p), p->what.dir, e);
     if (!t)
         return -1;
     if (r->tool_choice == CHOICE_AUTO && (r->parts.tools = tools_format_of(t)) == TOOLS_NONE) {
@@ -73,11 +80,12 @@ static int encode(const preparing *w, const char *text, size_t n, const text_spa
     return rc ? api_error_bad(e, field) : 0;
 }
 
-static int chat_tokens(const preparing *w, api_request *r, ids *out, api_error *e)
+static int chat_tokens(const preparing *w, prepared *p, ids *out, api_error *e)
 {
+    const api_request *r = &p->asked;
     buf text = {0};
     text_spans own = {0};
-    int rc = chat_text(w->tools, r, &text, &own, &e->what);
+    int rc = chat_text(w->tools, p, &text, &own, &e->what);
     if (rc)
         api_error_bad(e, r->tool_choice == CHOICE_AUTO && r->parts.tools == TOOLS_NONE ? "tools" : "messages");
     if (rc == 0)
@@ -150,7 +158,7 @@ static int encode_all(const preparing *w, prepared *p, api_error *e)
     p->echo = XNEW_ARRAY(buf, (size_t)n);
     while (p->n_prompts < n) {
         ids *x = &p->prompt[p->n_prompts++];
-        if (r->chat ? chat_tokens(w, r, x, e) : prompt_tokens(w, r, &r->prompt[p->n_prompts - 1], x, e))
+        if (r->chat ? chat_tokens(w, p, x, e) : prompt_tokens(w, r, &r->prompt[p->n_prompts - 1], x, e))
             return -1;
         drop_beginning(w, r, x);
         if (check_tokens(w, r, x, e))
@@ -194,18 +202,24 @@ static int read_body(prepared *p, const preparing *w, const api_shape *shape, co
     return rc;
 }
 
-/* Before templates or tokens are looked at: nothing of a model may show in how others are refused. */
-static int check_model(const api_request *r, const model_view *seen, api_error *e)
+/* Before templates or tokens are looked at: nothing of a model may show in how others are refused. What a registered name is, is
+ * settled here for the whole request. */
+static int check_model(const prepare_tools *tools, prepared *p, const model_view *seen, api_error *e)
 {
+    const api_request *r = &p->asked;
     bool is_unnamed = r->only_prompt && !*r->model;
-    return (is_unnamed ? model_view_has_base(seen) : model_view_has(seen, r->model)) ? 0 : api_error_no_model(e, r->model);
+    p->is_registered = !is_unnamed && tools->models && catalog_lookup(tools->models, model_view_owner(seen), r->model, &p->what);
+    if (!(is_unnamed ? model_view_has_base(seen) : model_view_has(seen, prepared_model(p))))
+        return api_error_no_model(e, r->model);
+    p->is_missing = p->is_registered && !file_is_dir(p->what.dir);
+    return 0;
 }
 
 static prepared *begin(const preparing *w, const model_view *seen, const api_shape *shape, const char *body, size_t n)
 {
     prepared *p = XNEW(prepared);
     p->context = w->context;
-    p->failed = read_body(p, w, shape, body, n, &p->error) || check_model(&p->asked, seen, &p->error);
+    p->failed = read_body(p, w, shape, body, n, &p->error) || check_model(w->tools, p, seen, &p->error);
     return p;
 }
 
@@ -213,12 +227,15 @@ static prepared *begin(const preparing *w, const model_view *seen, const api_sha
 static prepared *go_on(const preparing *w, prepared *p)
 {
     const prepare_tools *tools = w->tools;
+    if (p->is_missing && !p->failed)
+        return p;
     int status = p->failed ? -1 : constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->soon, w->stop, &p->error);
     if (status > 0) {
         prepared_free(p);
         return NULL;
     }
     p->failed = status || encode_all(w, p, &p->error);
+    p->is_missing = p->is_registered && !file_is_dir(p->what.dir);      /* it was removed while its template was looked for */
     api_request_drop_input(&p->asked);
     return p;
 }
@@ -239,7 +256,7 @@ prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, co
 {
     const preparing w = {tools, NULL, atomic_load(tools->context), true};
     prepared *p = begin(&w, seen, shape, body, n);
-    bool slow = !p->failed && (constrain_takes_long(&p->asked) || (p->asked.chat && templates_may_be_own(tools->chat, p->asked.model)));
+    bool slow = !p->failed && !p->is_missing && (constrain_takes_long(&p->asked) || (p->asked.chat && templates_may_be_own(tools->chat, prepared_model(p), p->what.dir)));
     if (!slow)
         return go_on(&w, p);
     prepared_free(p);
@@ -265,6 +282,8 @@ void prepared_free(prepared *p)
         return;
     prepared_drop_prompts(p);
     api_request_deinit(&p->asked);
+    registered_deinit(&p->what);
+    charged_buf_free(&p->body);
     free(p);
 }
 
@@ -326,6 +345,11 @@ static void run_prepare(task *t)
     j->takes_long = !j->result;
     if (j->takes_long)
         return;
+    if (j->result->is_missing) {
+        j->result->body = j->body;
+        j->body = (charged_buf){.of = j->body.of};
+        return;
+    }
     charged_buf_free(&j->body);
     if (n > TRIM_AFTER)
         malloc_trim(0);
@@ -336,7 +360,7 @@ static void run_find_version(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     err e;
-    if (adapter_checks_look(j->of->tools.checks, j->result->asked.model, &j->result->error.what) == CHECK_BAD) {
+    if (adapter_checks_look(j->of->tools.checks, prepared_model(j->result), &j->result->error.what) == CHECK_BAD) {
         j->result->is_bad = true;
         version_reading_free(j->reading);
         j->reading = NULL;
@@ -390,7 +414,7 @@ prepare_job *preparer_find_version(preparer *p, prepared *result, void (*done)(v
 {
     prepare_job *j = new_job(p, VERSION_PIECE, run_find_version, done, ctx);
     j->result = result;
-    j->reading = versions_begin(p->tools.adapters, result->asked.model);
+    j->reading = versions_begin(p->tools.adapters, prepared_model(result));
     background_start(p->threads, &j->t);
     return j;
 }

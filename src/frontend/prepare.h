@@ -21,6 +21,7 @@
 typedef struct {
     const tokenizer *t;
     templates *chat;
+    const catalog *models;      /* NULL: there is no registry */
     versions *adapters;
     adapter_checks *checks;     /* may be NULL */
     grammar_checks *grammars;   /* may be NULL */
@@ -40,7 +41,14 @@ typedef struct {
     bool is_bad;                /* the adapter asked for cannot be served; error says why */
     bool has_version;           /* of the adapter asked for; false: not looked for, or its files cannot be read */
     digest version;
+    bool is_registered;         /* the adapter asked for is a name of the store's registry, and at that moment was: */
+    registered what;            /* owned */
+    bool is_missing;            /* its files are not on this host: nothing is prepared, and */
+    charged_buf body;           /* is to be prepared again when they are. Owned */
 } prepared;
+
+/* What everybody but the client calls the model that is asked for. */
+const char *prepared_model(const prepared *p);
 
 /* Never NULL. seen: a model that is not in it fails as one that is not there, before anything is done with it. stop, unless NULL: it
  * fails soon after that has become true. */
@@ -49,7 +57,8 @@ prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_
 /* The same where others wait. NULL: it takes long, because of its grammar. */
 prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop);
 
-/* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. */
+/* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. One whose adapter is missing
+ * has no body in it: the caller has it still. */
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n);
 void prepared_drop_prompts(prepared *p);        /* they are not needed any more */
 void prepared_free(prepared *p);

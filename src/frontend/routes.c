@@ -8,6 +8,7 @@
 #include "frontend/admin.h"
 #include "frontend/api_error.h"
 #include "frontend/api_reply.h"
+#include "frontend/fetches.h"
 #include "frontend/json_text.h"
 #include "frontend/openapi.h"
 
@@ -117,6 +118,10 @@ static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body,
         r->more_metrics(r->metrics_ctx, body);
     if (r->calls.accounts)
         accounts_write_metrics(r->calls.accounts, body);
+    if (r->tiers)
+        tiers_write_metrics(r->tiers, body);
+    if (r->calls.fetches)
+        fetches_write_metrics(r->calls.fetches, body);
     bool admin = is_admin(r, http_exchange_head(x));
     if (admin || !r->calls.accounts)
         metrics_write_models(m, body);
@@ -130,12 +135,16 @@ static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, c
 {
     buf name = {0};
     bool readable = http_decode_path(rest, &name) == 0;
-    bool seen = readable && model_view_has(view_of(r, x), name.data);
-    catalog_kind kind = seen ? catalog_find(r->calls.models, name.data) : CATALOG_NOTHING;
+    const model_view *view = view_of(r, x);
+    registered what = {0};
+    bool known = readable && catalog_lookup(r->calls.models, model_view_owner(view), name.data, &what);
+    bool seen = readable && model_view_has(view, known ? what.name : name.data);
+    catalog_kind kind = !seen ? CATALOG_NOTHING : known ? CATALOG_ADAPTER : catalog_find(r->calls.models, name.data);
+    registered_deinit(&what);
     int status = 200;
     api_error bad;
     *type = JSON_TYPE;
-    if (kind == CATALOG_ADAPTER && adapter_checks_look(r->calls.tools.checks, name.data, &bad.what) == CHECK_BAD) {
+    if (kind == CATALOG_ADAPTER && !known && adapter_checks_look(r->calls.tools.checks, name.data, &bad.what) == CHECK_BAD) {
         err why = bad.what;
         api_error_set(&bad, status = 404, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", name.data, why.msg);
         api_error_write(&bad, body);
@@ -273,7 +282,9 @@ static void change_adapter(routes *r, http_exchange *x)
     charged_buf body = http_exchange_take_body(x);
     *w = (adapter_change){.r = r, .x = x, .route = strcmp(h->path, LOAD_PATH) == 0 ? LOAD_PATH : strcmp(h->path, UNLOAD_PATH) == 0 ? UNLOAD_PATH : ADAPTERS_PATH};
     http_exchange_set_gone(x, on_changer_gone, w);
-    w->asked = adapter_api_ask(r->adapters, h, &body.bytes, http_exchange_client(x), tell_changed, w);
+    const tenant *t = asker(r, h);
+    const adapter_asker who = {.tenant = t ? tenant_name(t) : NULL, .address = http_exchange_client(x)};
+    w->asked = adapter_api_ask(r->adapters, h, &body.bytes, &who, tell_changed, w);
     charged_buf_free(&body);
 }
 
@@ -315,7 +326,7 @@ static bool is_shown(const routes *r, const struct route *to)
     if (to->start == ask_usage)
         return r->calls.accounts;
     if (to->start == change_adapter)
-        return to->method && r->adapters && !r->calls.accounts;
+        return to->method && r->adapters;
     return to->method;
 }
 
@@ -427,7 +438,7 @@ static bool may_ask(const routes *r, const http_head *h)
     if (strncmp(h->path, "/v1/", 4) != 0 && !(to && to->shape))
         return true;
     if (r->calls.accounts && is_adapter_path(h->path))
-        return is_admin(r, h);          /* an adapter is what all have who may use it: no tenant changes it */
+        return is_admin(r, h) || asker(r, h) != NULL;
     return r->calls.accounts ? asker(r, h) != NULL : api_keys_open(&r->keys, h);
 }
 

@@ -13,6 +13,7 @@
 typedef struct {
     service calls;
     model_list *list;
+    tiers *tiers;                                   /* where adapters are */
     adapter_api *adapters;                          /* NULL: they are not changed here */
     api_keys keys;                                  /* for all below /v1/, where there are no tenants */
     api_keys admin;                                 /* for operators; none: nobody is one */

@@ -140,9 +140,9 @@ static entry *find(templates *t, const char *name, const char *dir, const finger
 }
 
 /* Where the model's own template may be, and the stamps of its files; NULL: there are none. Owned by the caller. */
-static char *own_folder(const templates *t, const char *model, fingerprint *now)
+static char *own_folder(const templates *t, const char *model, const char *known, fingerprint *now)
 {
-    char *dir = t->only_base ? NULL : catalog_dir(t->models, model);
+    char *dir = t->only_base ? NULL : known ? xstrdup(known) : catalog_dir(t->models, model);
     if (!dir)
         return NULL;
     *now = print_of(dir);
@@ -152,19 +152,19 @@ static char *own_folder(const templates *t, const char *model, fingerprint *now)
     return NULL;
 }
 
-bool templates_may_be_own(const templates *t, const char *model)
+bool templates_may_be_own(const templates *t, const char *model, const char *known)
 {
     fingerprint now;
-    char *dir = own_folder(t, model, &now);
+    char *dir = own_folder(t, model, known, &now);
     free(dir);
     return dir != NULL;
 }
 
 /* The lock is held while one is loaded; who has none does not wait for that. */
-const chat_template *templates_take(templates *t, const char *model, err *e)
+const chat_template *templates_take(templates *t, const char *model, const char *known, err *e)
 {
     fingerprint now;
-    char *dir = own_folder(t, model, &now);
+    char *dir = own_folder(t, model, known, &now);
     const chat_template *c = t->base;
     if (dir) {
         pthread_mutex_lock(&t->lock);

@@ -15,11 +15,12 @@ typedef struct templates templates;
 templates *templates_new(const catalog *models, const char *dir, const char *file, err *e);
 void templates_free(templates *t);      /* all must have been given back */
 
-/* For the model of this name; one that is not there gets the base's. NULL with e set: the adapter's files are bad. */
-const chat_template *templates_take(templates *t, const char *model, err *e);
+/* For the model of this name, whose files are in dir (NULL: where the catalog says); one that is not there gets the base's. NULL with
+ * e set: the adapter's files are bad. */
+const chat_template *templates_take(templates *t, const char *model, const char *dir, err *e);
 void templates_give(templates *t, const chat_template *c);
 
 /* Whether the model has a template of its own, perhaps: whoever may write an adapter's folder decides what that takes. */
-bool templates_may_be_own(const templates *t, const char *model);
+bool templates_may_be_own(const templates *t, const char *model, const char *dir);
 
 #endif

@@ -111,7 +111,7 @@ static void update(tenants *all, tenant *t, const store_directory *d, const stor
     if (t->view && model_view_is(t->view, s->base, d->grant + first, n))
         return;
     model_view_release(t->view);
-    t->view = model_view_new(all->base, s->base, d->grant + first, n);
+    t->view = model_view_new(t->name, all->base, s->base, d->grant + first, n);
 }
 
 static tenant *new_tenant(tenants *all, const char *name)

@@ -18,7 +18,7 @@
 #include "net/loop.h"
 #include "net/wire.pb-c.h"
 
-#define WIRE_VERSION 2
+#define WIRE_VERSION 3
 
 typedef struct net_link net_link;      /* link() is POSIX's */
 

@@ -11,7 +11,7 @@
 #include "net/wire.pb-c.h"
 
 /* Fields of wire.proto that are packed or read piece by piece. Those of Message are MESSAGE__WHAT_*. */
-enum { COMMANDS_COMMANDS = 2, STEP_N_SEEN = 2, STEP_TOKENS = 4, STEP_ENDS = 5, STEP_RESET = 6, STEP_N_REQUESTS = 7,
+enum { COMMANDS_COMMANDS = 2, STEP_N_SEEN = 2, STEP_TOKENS = 4, STEP_ENDS = 5, STEP_RESET = 6, STEP_N_REQUESTS = 7, STEP_RESIDENTS = 11,
        RESULTS_TOKENS = 1, RESULTS_ENDS = 2 };
 
 /* Append a whole message. */

@@ -24,6 +24,7 @@ int adapter_name_check(const char *name, err *e)
 static void free_version(adapter_version *v)
 {
     free(v->source);
+    free(v->url);
     free(v->revision);
     free(v->by);
 }
@@ -44,6 +45,7 @@ static adapter_version *append(adapter_record *r, const adapter_version *v)
     adapter_version *to = &r->version[r->n++];
     *to = *v;
     to->source = xstrdup(v->source);
+    to->url = xstrdup(v->url ? v->url : "");
     to->revision = xstrdup(v->revision);
     to->by = xstrdup(v->by);
     return to;
@@ -76,19 +78,39 @@ int adapter_record_rollback(adapter_record *r, int number, err *e)
     return err_set(e, "there is no version number %d", number);
 }
 
-static json_t *version_to_json(const adapter_version *v)
+int64_t adapter_record_bytes(const adapter_record *r)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < r->n; i++)
+        sum += r->version[i].bytes;
+    return sum;
+}
+
+bool adapter_record_forget(adapter_record *r)
+{
+    if (r->n < 2)
+        return false;
+    forget_one(r);
+    return true;
+}
+
+static json_t *version_to_json(const adapter_version *v, bool to_keep)
 {
     json_t *o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "version", v->number, "id", v->id, "source", v->source, "revision",
                           v->revision, "by", v->by, "at", (json_int_t)v->at, "bytes", (json_int_t)v->bytes, "rank", v->rank);
     CHECK(o);
+    if (to_keep && v->url[0]) {
+        json_object_set_new(o, "url", json_string(v->url));
+        json_object_set_new(o, "trusted", json_boolean(v->trusted));
+    }
     return o;
 }
 
-json_t *adapter_record_to_json(const adapter_record *r)
+json_t *adapter_record_to_json(const adapter_record *r, bool to_keep)
 {
     json_t *all = json_array();
     for (size_t i = 0; i < r->n; i++)
-        json_array_append_new(all, version_to_json(&r->version[i]));
+        json_array_append_new(all, version_to_json(&r->version[i], to_keep));
     json_t *o = json_pack("{s:i, s:o}", "current", r->version[r->current].number, "versions", all);
     CHECK(o);
     return o;
@@ -96,16 +118,17 @@ json_t *adapter_record_to_json(const adapter_record *r)
 
 static int add_json(adapter_record *r, const json_t *o, err *e)
 {
-    const char *id = "", *source = "", *revision = "", *by = "";
+    const char *id = "", *source = "", *revision = "", *by = "", *url = "";
+    bool trusted = false;
     long number = 0, at = 0, bytes = 0, rank = 0, last = r->n ? r->version[r->n - 1].number : 0;
     if (json_get_string(o, "id", &id, e) || json_get_string(o, "source", &source, e) || json_get_string(o, "revision", &revision, e) ||
         json_get_string(o, "by", &by, e) || json_get_int(o, "version", 1, INT32_MAX - 1, &number, e) ||
         json_get_int(o, "at", 0, INT64_MAX, &at, e) || json_get_int(o, "bytes", 0, INT64_MAX, &bytes, e) ||
-        json_get_int(o, "rank", 0, INT32_MAX, &rank, e))
+        json_get_int(o, "rank", 0, INT32_MAX, &rank, e) || json_get_string(o, "url", &url, e) || json_get_bool(o, "trusted", &trusted, e))
         return -1;
     if (!adapter_id_is_valid(id) || number <= last)
         return err_set(e, "version %ld is not valid", number);
-    adapter_version v = {.number = (int)number, .source = (char *)source, .revision = (char *)revision, .by = (char *)by, .at = at, .bytes = bytes, .rank = (int)rank};
+    adapter_version v = {.number = (int)number, .source = (char *)source, .url = (char *)url, .trusted = trusted, .revision = (char *)revision, .by = (char *)by, .at = at, .bytes = bytes, .rank = (int)rank};
     snprintf(v.id, sizeof v.id, "%s", id);
     append(r, &v);
     return 0;

@@ -16,6 +16,8 @@ typedef struct {
     int number;                 /* 1, 2, ... of this name, never used twice */
     char id[ADAPTER_ID];        /* its folder in a disk cache; the digest is its beginning */
     char *source;               /* without secrets */
+    char *url;                  /* the source with its secrets, for other hosts to fetch it from; "": there are none */
+    bool trusted;               /* brought by an operator: fetched with the cluster's credentials, and from files */
     char *revision;             /* of the hub: the commit; else "" */
     char *by;                   /* who brought it */
     int64_t at;                 /* when, in seconds since the epoch */
@@ -41,7 +43,14 @@ void adapter_record_add(adapter_record *r, const adapter_version *v);
 /* An earlier version, or a later one again, is the current one; number 0: the one before the current one. */
 int adapter_record_rollback(adapter_record *r, int number, err *e);
 
-json_t *adapter_record_to_json(const adapter_record *r);                /* owned by the caller */
+/* Bytes of all versions. */
+int64_t adapter_record_bytes(const adapter_record *r);
+
+/* Forget the oldest version but the current one. False: there is none. */
+bool adapter_record_forget(adapter_record *r);
+
+/* to_keep: to be read again, with secrets; else to be shown. Owned by the caller. */
+json_t *adapter_record_to_json(const adapter_record *r, bool to_keep);
 int adapter_record_from_json(adapter_record *r, const json_t *o, err *e);
 void adapter_record_deinit(adapter_record *r);
 

@@ -60,5 +60,6 @@ disk_usage disk_cache_usage(const disk_cache *c);
 /* For those who only read: the folder in dir of an adapter with this digest, with or without chat template. Owned by the
  * caller; NULL: there is none. */
 char *disk_cache_find(const char *dir, const char *digest_hex);
+void disk_cache_use(const char *adapter_dir);           /* it was used now, as pins say it too */
 
 #endif

@@ -50,6 +50,13 @@ fetch_options fetch_options_default(void)
     };
 }
 
+fetch_options fetch_options_of_strangers(const fetch_options *o)
+{
+    fetch_options theirs = *o;
+    theirs.files_under = theirs.s3_key = theirs.s3_secret = theirs.s3_session = theirs.hub_token = NULL;
+    return theirs;
+}
+
 static unpack_limits limits_of(const fetching *f)
 {
     return (unpack_limits){.max_bytes = f->o->max_bytes, .deadline = f->deadline, .stop = f->o->stop};
@@ -216,5 +223,26 @@ int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const 
         disk_cache_leave(c, &work, got == 0 || !has_part(&f));          /* what is whole and bad is of no use */
     free(f.tree);
     free(f.dir);
+    return status;
+}
+
+/* The digest is checked where all digests are; what is behind it in the id is the chat template's. */
+int fetch_registered(disk_cache *c, const char *source_text, const char *id, bool trusted, const fetch_options *o, const model_config *base,
+                     disk_pin *pin, err *e)
+{
+    source s;
+    fetched got;
+    const fetch_options theirs = fetch_options_of_strangers(o);
+    char *text = xasprintf("%s#sha256=%.*s", source_text, DIGEST_HEX - 1, id);
+    int status = source_parse(&s, text, e);
+    free(text);
+    if (status)
+        return -1;
+    status = fetch_adapter(c, &s, trusted ? o : &theirs, base, &got, pin, e);
+    if (status == 0 && strcmp(got.id, id) != 0) {
+        disk_cache_unpin(pin);
+        status = err_set(e, "%s: its chat template is another than when it was registered", s.shown);
+    }
+    source_deinit(&s);
     return status;
 }

@@ -30,6 +30,9 @@ typedef struct {
  * AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, HF_ENDPOINT, HF_TOKEN. No file: sources. */
 fetch_options fetch_options_default(void);
 
+/* The same for a stranger's source: without the host's credentials, which would open to it what is the operator's, and without files. */
+fetch_options fetch_options_of_strangers(const fetch_options *o);
+
 typedef struct {
     char id[ADAPTER_ID], digest[DIGEST_HEX];
     char revision[64];          /* of the hub: the commit; else "" */
@@ -39,5 +42,10 @@ typedef struct {
 
 /* The adapter is in the cache, and pinned. */
 int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const model_config *base, fetched *out, disk_pin *pin, err *e);
+
+/* The same of what a registry knows: the adapter of this id, from the source that it came from. Whether it is there already is not
+ * looked at. trusted: an operator brought it. */
+int fetch_registered(disk_cache *c, const char *source_text, const char *id, bool trusted, const fetch_options *o, const model_config *base,
+                     disk_pin *pin, err *e);
 
 #endif

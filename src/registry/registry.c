@@ -100,7 +100,7 @@ static int write_synced(const char *path, const char *text, err *e)
 static int write_record(const registry *r, int lock, const char *name, const adapter_record *record, err *e)
 {
     char *path = record_path(r, name), *next = path_join(r->versions, ".next");
-    json_t *o = adapter_record_to_json(record);
+    json_t *o = adapter_record_to_json(record, true);
     char *text = json_dumps(o, JSON_COMPACT);
     int status = text ? write_synced(next, text, e) : err_set(e, "what is said of \"%s\" is not UTF-8", name);
     if (status == 0 && (rename(next, path) || fsync(lock)))

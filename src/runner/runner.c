@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "net/identity.h"
 #include "net/pack.h"
+#include "runner/fetcher.h"
 
 static const double FIRST_PAUSE = 0.1, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
 static const double LONGEST_PAUSE = 30,         /* of a worker that never becomes ready */
@@ -40,6 +41,7 @@ struct runner {
     net_loop *on;                   /* borrowed */
     runner_options opt;         /* device and worker_args are owned; scheduler and link are not looked at again */
     net_link *link;
+    fetcher *fetcher;
     bool link_up;
     place *places;              /* [opt.n_workers] */
     loop_timer *look;           /* are they all alive? */
@@ -118,9 +120,32 @@ static void announce(place *w)
     free(up.uuid);
 }
 
+/* Those who did not ask do not mind. */
+static void tell_fetched(void *ctx, const char *id, const char *error)
+{
+    runner *r = ctx;
+    Fetched f = FETCHED__INIT, *all[] = {&f};
+    f.id = (char *)id;
+    f.error = (char *)error;
+    Commands c = COMMANDS__INIT;
+    c.n_fetched = 1;
+    c.fetched = all;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_COMMANDS;
+    m.commands = &c;
+    for (int i = 0; i < r->opt.n_workers; i++)
+        if (r->places[i].p && r->places[i].up)
+            send_down(&r->places[i], &m);
+}
+
 static bool take_up(place *w, const void *bytes, size_t n)
 {
     Message *m = message__unpack(NULL, n, bytes);
+    if (m && m->what_case == MESSAGE__WHAT_WANT && w->up) {
+        fetcher_want(w->r->fetcher, m->want);
+        message__free_unpacked(m, NULL);
+        return true;
+    }
     if (!m || m->what_case != MESSAGE__WHAT_GPU_UP || w->up) {
         message__free_unpacked(m, NULL);
         return false;
@@ -351,6 +376,9 @@ runner *runner_new(net_loop *on, const runner_options *o, err *e)
     }
     r->opt.device = copy_strings(o->device, o->n_workers);
     r->opt.worker_args = copy_strings(o->worker_args, o->n_worker_args);
+    r->opt.fetcher_args = copy_strings(o->fetcher_args, o->n_fetcher_args);
+    r->fetcher = fetcher_new(&(fetcher_options){.processes = o->processes, .args = r->opt.fetcher_args, .n_args = o->n_fetcher_args,
+                                                .done = tell_fetched, .ctx = r});
     r->look = loop_timer_new(on, look, r);
     r->drained = loop_timer_new(on, drain_is_over, r);
     loop_timer_set(r->look, LOOK_EVERY);
@@ -376,6 +404,8 @@ void runner_free(runner *r)
     loop_timer_free(r->drained);
     free_strings(r->opt.device, r->opt.n_workers);
     free_strings(r->opt.worker_args, r->opt.n_worker_args);
+    fetcher_free(r->fetcher);
+    free_strings(r->opt.fetcher_args, r->opt.n_fetcher_args);
     free(r->places);
     buf_free(&r->out);
     free(r);

@@ -17,6 +17,8 @@ typedef struct {
     int n_workers;
     const char *const *worker_args;     /* [n_worker_args] options of `punica worker` that all get: --model and so on */
     int n_worker_args;
+    const char *const *fetcher_args;    /* [n_fetcher_args] options of `punica fetcher`, which fetches adapters; none: they are not fetched */
+    int n_fetcher_args;
     double hang_seconds;                /* a worker silent for so long is killed; 0: 10, or 60 on a CPU, whose steps take long */
     double start_seconds;               /* the same until its model is loaded */
     double drain_seconds;               /* what runner_drain() waits at most */

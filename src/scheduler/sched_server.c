@@ -538,6 +538,21 @@ static bool read_step(sched_server *v, const Step *step, gpu_report *r)
     return true;
 }
 
+/* Which adapters a GPU has is told to all frontends, for whoever wants to know. */
+static void tell_residents(sched_server *v, int gpu, const Residents *r)
+{
+    gpu_state g = {.uuid = ""};
+    Residents of_gpu = *r;
+    Message m = MESSAGE__INIT;
+    scheduler_get_gpu(v->s, gpu, &g);
+    of_gpu.gpu = (char *)g.uuid;
+    m.what_case = MESSAGE__WHAT_RESIDENTS;
+    m.residents = &of_gpu;
+    for (peer *p = v->peers; p; p = p->next)
+        if (p->frontend >= 0)
+            link_send(p->link, &m);
+}
+
 static void take_step(peer *p, const Step *step)
 {
     sched_server *v = p->server;
@@ -545,6 +560,8 @@ static void take_step(peer *p, const Step *step)
         return;
     gpu_report r;
     int number = p->gpu[step->gpu]->number;
+    if (step->residents)
+        tell_residents(v, number, step->residents);
     if (!read_step(v, step, &r) || !scheduler_report(v->s, now_of(v), number, &r)) {
         send_away(p, "it reported tokens, ends or commands that cannot be");
         return;

@@ -39,8 +39,9 @@ static sim_machine draw_machine(setting *s)
     m.n_slots = 1 + (int)draw(s, c, 4);
     m.runs_ahead = often(s, c, 0.5);
     m.prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8);
-    m.max_prefills = 1 + (int)draw(s, c, 2);
+    bool keeps_target = draw(s, c, 2) == 0;
     m.step_time = world_uniform(w, c, 0.01, 0.1);
+    m.itl_target = keeps_target ? 0.05 : 0;
     m.load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2);
     m.device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0;
     m.n_images = 1 + (int)draw(s, c, N_ADAPTERS);

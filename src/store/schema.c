@@ -30,7 +30,17 @@ static const char *const first[] = {
     "tenant TEXT NOT NULL, detail TEXT NOT NULL)",
     NULL};
 
-static const char *const *const migrations[] = {first};
+/* The registry of adapters. owner "": the operators'. record is a document of the name's versions, as registry/adapter_record.h
+ * writes it; id, source and trusted are of the version that is served, bytes of all that are kept. trusted: it was brought by an
+ * operator, and is fetched with the cluster's credentials. */
+static const char *const adapters[] = {
+    "ALTER TABLE tenant ADD COLUMN max_adapters BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE tenant ADD COLUMN max_adapter_bytes BIGINT NOT NULL DEFAULT 0",
+    "CREATE TABLE adapter (owner TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT NULL, source TEXT NOT NULL, trusted BIGINT NOT NULL, "
+    "bytes BIGINT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (owner, name))",
+    NULL};
+
+static const char *const *const migrations[] = {first, adapters};
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof *migrations };
 

@@ -1,11 +1,11 @@
-/* store.h - what outlives all processes: tenants, their keys and grants, usage, and who changed what
+/* store.h - what outlives all processes: tenants, their keys and grants, the registry of adapters, usage, and who changed what
  *
  * In SQLite (a file) or PostgreSQL; sql.h is the border between the two and everything else. A store's calls block, so
  * nobody calls them on an event loop; one thread at a time. A connection that is lost is made anew by the next call.
  *
  * Calls that change something return STORE_OK; STORE_BAD, STORE_ABSENT or STORE_TAKEN (nothing is changed, since what was asked cannot
- * be, or names what is not there, or what is there already: e says what); or STORE_FAILED (the database did not do it, or nobody knows
- * whether it did). */
+ * be, or names what is not there, or what is there already: e says what), STORE_TOO_MANY or STORE_TOO_LARGE (the same for a tenant's
+ * limits on adapters); or STORE_FAILED (the database did not do it, or nobody knows whether it did). */
 #ifndef PUNICA_STORE_STORE_H
 #define PUNICA_STORE_STORE_H
 
@@ -18,7 +18,7 @@
 
 typedef struct store store;
 
-typedef enum { STORE_OK, STORE_BAD, STORE_ABSENT, STORE_TAKEN, STORE_FAILED } store_result;
+typedef enum { STORE_OK, STORE_BAD, STORE_ABSENT, STORE_TAKEN, STORE_TOO_MANY, STORE_TOO_LARGE, STORE_FAILED } store_result;
 
 /* "postgres://..." or "postgresql://..." is PostgreSQL, "sqlite:FILE" or "FILE" SQLite, which is made if it is not there. Tables
  * are made or brought up to date. NULL with e set. */
@@ -33,6 +33,8 @@ typedef struct {
     int64_t weight;             /* of its share when the cluster is full: 1 to 1000 */
     int64_t in_flight, waiting; /* limits; 0: none */
     int64_t requests_per_minute, tokens_per_minute;
+    int64_t max_adapters;       /* it may bring itself; 0: none */
+    int64_t max_adapter_bytes;  /* of all versions of these that are kept; 0: no limit */
     int64_t created;            /* seconds since the epoch */
 } store_tenant;
 
@@ -47,13 +49,23 @@ typedef struct {
 /* An adapter's name, or the beginning of names and a "*". */
 typedef struct { const char *tenant, *adapter; } store_grant;
 
+/* A name of the registry, and what is served by it. */
+typedef struct {
+    const char *owner, *name;   /* owner "": the operators' */
+    const char *id;             /* its folder in disk caches; the digest is its beginning */
+    const char *source;         /* to fetch it from, secrets included */
+    bool trusted;               /* with the cluster's own credentials, and from files */
+    int64_t bytes;              /* of all its versions that are kept */
+} store_adapter;
+
 /* All of these as of one moment, sorted by tenant and name. Owned by the caller: store_directory_free(). */
 typedef struct {
     int64_t change;             /* which moment: counts up with every change */
     store_tenant *tenant;       /* [n_tenants] */
     store_key *key;             /* [n_keys] */
     store_grant *grant;         /* [n_grants] */
-    size_t n_tenants, n_keys, n_grants;
+    store_adapter *adapter;     /* [n_adapters] */
+    size_t n_tenants, n_keys, n_grants, n_adapters;
     arena text;                 /* what strings point into */
 } store_directory;
 
@@ -76,8 +88,29 @@ store_result store_remove_key(store *s, const char *who, const char *tenant, con
 store_result store_add_grant(store *s, const char *who, const store_grant *g, err *e);
 store_result store_remove_grant(store *s, const char *who, const store_grant *g, err *e);
 
-/* Whether a grant's name or pattern covers the adapter. */
+/* Whether a grant's name or pattern covers the adapter. A star stands for no slash: what tenants own is granted by whom it belongs to. */
 bool store_grant_covers(const char *pattern, const char *adapter);
+
+/* The registry. A name's versions are a document that the store keeps without reading it. */
+
+/* What there is before a change: strings are borrowed during the call. */
+typedef struct {
+    const char *record;         /* NULL: there is no such name */
+    bool may_add;               /* its owner's limit has room for one more name, and for so many bytes of this one: */
+    int64_t room;
+} store_adapter_now;
+
+/* What there is to be. Owned strings, freed by the store; record NULL: nothing. detail: for the audit log. */
+typedef struct { char *record, *id, *source, *detail; bool trusted; int64_t bytes; } store_adapter_next;
+
+/* Makes the next of what there is now; called within the transaction. -1 and so on: what the change returns, with e set. */
+typedef store_result store_adapter_edit(void *ctx, const store_adapter_now *now, store_adapter_next *next, err *e);
+
+/* owner "": the operators'; else a tenant that is there. */
+store_result store_change_adapter(store *s, const char *who, const char *action, const char *owner, const char *name, store_adapter_edit *edit, void *ctx, err *e);
+
+/* Records of one name (name not NULL) or of all names of an owner (NULL: of all owners), sorted. Strings: borrowed, during the call. */
+int store_read_records(store *s, const char *owner, const char *name, void (*each)(void *ctx, const store_adapter *a, const char *record), void *ctx, err *e);
 
 typedef struct { int64_t number, at; const char *who, *action, *tenant, *detail; } store_audit;
 

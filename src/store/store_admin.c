@@ -37,21 +37,20 @@ static void take_number(void *ctx, const char *const *c)
     *(int64_t *)ctx = strtoll(c[0], NULL, 10);
 }
 
-/* The number of the change that is being made. */
-static int begin_change(sql *db, int64_t *number, err *e)
+int begin_change(sql *db, int64_t *number, err *e)
 {
     return sql_run(db, "UPDATE counter SET value = value + 1 WHERE name = 'change' RETURNING value", NULL, 0, take_number, number, e) == 1 ? 0 : -1;
 }
 
-static store_result end_change(sql *db, const change *c, int64_t number, err *e)
+store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant, const char *detail, err *e)
 {
     params p = {0};
     params_number(&p, number);
     params_number(&p, time(NULL));
-    params_text(&p, c->who);
-    params_text(&p, c->action);
-    params_text(&p, c->tenant);
-    params_text(&p, c->detail.data ? c->detail.data : "");
+    params_text(&p, who);
+    params_text(&p, action);
+    params_text(&p, tenant);
+    params_text(&p, detail ? detail : "");
     return run(db, "INSERT INTO audit (number, at, who, action, tenant, detail) VALUES ($1, $2, $3, $4, $5, $6)", &p, e) == 1 ? STORE_OK : STORE_FAILED;
 }
 
@@ -92,11 +91,12 @@ static store_result add_tenant(sql *db, const change *c, err *e)
         return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "there is a tenant \"%s\" already", t->name);
     params p = {0};
     params_text(&p, t->name);
-    const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, time(NULL)};
+    const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, time(NULL),
+                              t->max_adapters, t->max_adapter_bytes};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
-    return run_one(db, "INSERT INTO tenant (name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created) "
-                   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)", &p, STORE_FAILED, "%s", "", e);
+    return run_one(db, "INSERT INTO tenant (name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, "
+                   "max_adapters, max_adapter_bytes) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", &p, STORE_FAILED, "%s", "", e);
 }
 
 static store_result change_tenant(sql *db, const change *c, err *e)
@@ -104,17 +104,20 @@ static store_result change_tenant(sql *db, const change *c, err *e)
     const store_tenant *t = c->settings;
     params p = {0};
     params_text(&p, t->name);
-    const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute};
+    const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute,
+                              t->max_adapters, t->max_adapter_bytes};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
     return run_one(db, "UPDATE tenant SET base = $2, weight = $3, in_flight = $4, waiting = $5, requests_per_minute = $6, "
-                   "tokens_per_minute = $7 WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", t->name, e);
+                   "tokens_per_minute = $7, max_adapters = $8, max_adapter_bytes = $9 WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", t->name, e);
 }
 
 static store_result remove_tenant(sql *db, const change *c, err *e)
 {
     params p = {0};
     params_text(&p, c->tenant);
+    if (run(db, "DELETE FROM adapter WHERE owner = $1", &p, e) < 0)
+        return STORE_FAILED;
     return run_one(db, "DELETE FROM tenant WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", c->tenant, e);
 }
 
@@ -181,7 +184,7 @@ static store_result make_change(sql *db, void *ctx, err *e)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].action, c->action) == 0) {
             store_result r = kinds[i].make(db, c, e);
-            return r == STORE_OK ? end_change(db, c, number, e) : r;
+            return r == STORE_OK ? end_change(db, number, c->who, c->action, c->tenant, c->detail.data, e) : r;
         }
     CHECK(!"a kind of change that is in the table");
     return STORE_FAILED;
@@ -213,7 +216,7 @@ static store_result check_name(const char *what, const char *text, err *e)
 
 static store_result check_tenant(const store_tenant *t, err *e)
 {
-    const int64_t limit[] = {t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute};
+    const int64_t limit[] = {t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, t->max_adapters, t->max_adapter_bytes};
     if (check_name("tenant", t->name, e))
         return STORE_BAD;
     for (size_t i = 0; i < sizeof limit / sizeof *limit; i++)
@@ -241,8 +244,9 @@ static store_result check_pattern(const char *text, err *e)
 static void describe(buf *out, const store_tenant *t)
 {
     buf_printf(out, "base %s, weight %" PRId64 ", in_flight %" PRId64 ", waiting %" PRId64
-               ", requests_per_minute %" PRId64 ", tokens_per_minute %" PRId64, t->base ? "yes" : "no", t->weight,
-               t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute);
+               ", requests_per_minute %" PRId64 ", tokens_per_minute %" PRId64 ", max_adapters %" PRId64 ", max_adapter_bytes %" PRId64,
+               t->base ? "yes" : "no", t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, t->max_adapters,
+               t->max_adapter_bytes);
 }
 
 /* The interface. */
@@ -319,7 +323,9 @@ store_result store_remove_grant(store *s, const char *who, const store_grant *g,
 bool store_grant_covers(const char *pattern, const char *adapter)
 {
     size_t n = strlen(pattern);
-    return n && pattern[n - 1] == '*' ? strncmp(adapter, pattern, n - 1) == 0 : strcmp(adapter, pattern) == 0;
+    if (!n || pattern[n - 1] != '*')
+        return strcmp(adapter, pattern) == 0;
+    return strncmp(adapter, pattern, n - 1) == 0 && !strchr(adapter + n - 1, '/');
 }
 
 /* The audit log. */

@@ -26,9 +26,10 @@ json_t *store_tenant_json(const store_directory *d, const store_tenant *t)
     for (size_t i = 0; i < d->n_grants; i++)
         if (strcmp(d->grant[i].tenant, t->name) == 0)
             json_array_append_new(grants, json_string(d->grant[i].adapter));
-    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name", t->name, "base", t->base, "weight", (json_int_t)t->weight,
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name", t->name, "base", t->base, "weight", (json_int_t)t->weight,
                      "in_flight", (json_int_t)t->in_flight, "waiting", (json_int_t)t->waiting,
                      "requests_per_minute", (json_int_t)t->requests_per_minute, "tokens_per_minute", (json_int_t)t->tokens_per_minute,
+                     "max_adapters", (json_int_t)t->max_adapters, "max_adapter_bytes", (json_int_t)t->max_adapter_bytes,
                      "created", (json_int_t)t->created, "adapters", grants, "keys", keys);
 }
 

@@ -27,4 +27,8 @@ int read_rows(store *s, const char *statement, const params *p, sql_each *each, 
 /* In a transaction. p may be NULL. */
 long run(sql *db, const char *statement, const params *p, err *e);
 
+/* A change begins with its number, and ends with its line in the audit log. */
+int begin_change(sql *db, int64_t *number, err *e);
+store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant, const char *detail, err *e);
+
 #endif

@@ -60,6 +60,9 @@ static int read_rules(wire_sampling *out, const Sampling *s, err *e)
     r->n_allowed = (int)s->n_allowed_ids;
     r->allowed = copy_of(s->allowed_ids, s->n_allowed_ids, sizeof *r->allowed);
     out->cache_salt = xstrdup(s->cache_salt);
+    out->adapter_id = xstrdup(s->adapter_id);
+    out->adapter_source = xstrdup(s->adapter_source);
+    out->trusted_source = s->trusted_source;
     out->kind = (grammar_kind)s->grammar_kind;
     out->n_grammar = s->grammar.len;
     out->grammar = copy_of(s->grammar.data, s->grammar.len, 1);
@@ -71,6 +74,8 @@ void wire_sampling_deinit(wire_sampling *s)
     token_rules_deinit(&s->rules);
     free(s->grammar);
     free(s->cache_salt);
+    free(s->adapter_id);
+    free(s->adapter_source);
     *s = (wire_sampling){0};
 }
 

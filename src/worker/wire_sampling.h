@@ -15,6 +15,8 @@ typedef struct {
     char *grammar;              /* [n_grammar] its text */
     size_t n_grammar;
     char *cache_salt;
+    char *adapter_id, *adapter_source;          /* "": it is on every host, or nowhere else */
+    bool trusted_source;
 } wire_sampling;
 
 /* A packed Sampling; max_tokens travels beside it. -1 with e set when it is none, or a value is out of range; out then

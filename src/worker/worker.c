@@ -14,13 +14,18 @@
 #include "worker/adapter_key.h"
 #include "worker/wire_sampling.h"
 
+static const double RESIDENTS_SOON = 1, RESIDENTS_AGAIN = 5;    /* seconds between lists of adapters in memory: that changed, or did not */
+enum { MAX_RESIDENTS = 1024 };
 static const double HEARTBEAT = 1;      /* seconds between Steps of a worker that has nothing to do */
 static const uint64_t PROBE = UINT64_MAX;               /* the id of the request that is nobody's */
 enum { PROBE_TOKENS = 16 };
 static const double MASKS_SHOW = 0.5;   /* of a step's time */
 static const double LOADING = 0.001;    /* seconds between looks whether an adapter or grammar is there, when all wait for one */
 
-/* A request that is in the engine, or waits for its grammar to be compiled. */
+static const double FETCHING = 60;      /* seconds that a request waits for its adapter to come to this host: it has a place here meanwhile */
+enum { FETCHES = 3 };                   /* of one that is gone again when it is to be read */
+
+/* A request that is in the engine, or waits for its grammar to be compiled or for its adapter to come to this host. */
 typedef struct {
     uint64_t id;
     uint32_t attempt;
@@ -28,6 +33,10 @@ typedef struct {
     int n_logprobs, n_prompt_logprobs;
     unsigned char *waiting;             /* [waiting_bytes] the packed Request; NULL: it is in the engine */
     size_t waiting_bytes;
+    char *wanted;                       /* the id of the adapter it waits for; NULL: it is here */
+    double wanted_at;
+    bool has_come;
+    int n_wants;
 } work;
 
 struct worker {
@@ -39,6 +48,7 @@ struct worker {
     uint64_t n_seen;                    /* commands since the last reset */
     uint64_t n_told;                    /* of them, as of the last Step */
     bool has_new;                       /* requests that the scheduler does not know to be here */
+    bool has_come;                      /* some adapter that was waited for, or a wait is over */
     uint64_t n_compiled;                /* grammars, when those waiting were last looked through */
     bool is_loading;                    /* all requests wait for their adapters or grammars */
     bool is_probing;
@@ -46,6 +56,8 @@ struct worker {
     double busy_since;                  /* when the step began */
     uint64_t rows, context;             /* of the last, and its time; 0 rows: it has been reported */
     double seconds;
+    double residents_at;                /* when it last said which adapters are in memory, */
+    uint64_t residents_told;            /* and adapter_slots_changes() then */
     double sent_at;                     /* the last Step */
     bool told_of_rows;                  /* by the last Step: whoever hears no more may think that another such goes on */
     uint32_t reset;
@@ -74,8 +86,10 @@ void worker_free(worker *w)
         buf_free(scratch[i]);
     free((char *)w->is.uuid);
     free((char *)w->is.device);
-    for (size_t i = 0; i < w->n_jobs; i++)
+    for (size_t i = 0; i < w->n_jobs; i++) {
         free(w->jobs[i].waiting);
+        free(w->jobs[i].wanted);
+    }
     free(w->jobs);
     free(w->token);
     free(w);
@@ -92,6 +106,7 @@ static work *find_job(worker *w, uint64_t id)
 static void remove_job(worker *w, work *j)
 {
     free(j->waiting);
+    free(j->wanted);
     *j = w->jobs[--w->n_jobs];
 }
 
@@ -157,8 +172,51 @@ static int add_with(worker *w, const Request *r, const wire_sampling *how, err *
     return engine_add(w->g, &q, e);
 }
 
-/* ADD_LATER: its grammar is being compiled. */
+/* ADD_LATER: its grammar is being compiled, or its adapter is on its way. */
 typedef enum { ADD_FAILED = -1, ADD_DONE, ADD_LATER } add_status;
+
+/* Nobody who hears it is noticed at the next Step. */
+static void send_want(worker *w, const Request *r, const wire_sampling *how)
+{
+    Want want = WANT__INIT;
+    want.id = how->adapter_id;
+    want.adapter = r->adapter;
+    want.source = how->adapter_source;
+    want.trusted = how->trusted_source;
+    Message m = MESSAGE__INIT;
+    m.what_case = MESSAGE__WHAT_WANT;
+    m.want = &want;
+    buf_clear(&w->message);
+    pack_message(&w->message, &m);
+    w->is.send(w->is.ctx, w->message.data, w->message.len);
+}
+
+/* Whether the adapter's files are on this host; if not, the runner is asked for them. */
+static add_status find_files(worker *w, const Request *r, const wire_sampling *how, work *j, err *e)
+{
+    if (!*how->adapter_source || !w->is.has_adapter || w->is.has_adapter(w->is.ctx, how->adapter_id)) {
+        free(j->wanted);
+        j->wanted = NULL;
+        return ADD_DONE;
+    }
+    double now = w->is.now(w->is.ctx);
+    if (j->wanted && !j->has_come) {
+        if (now - j->wanted_at < FETCHING)
+            return ADD_LATER;
+        err_set(e, "adapter %s is still on its way to the host that is to serve it; try again later", r->adapter);
+        return ADD_FAILED;
+    }
+    if (j->n_wants++ == FETCHES) {
+        err_set(e, "adapter %s: the disk cache of the host that is to serve it is too small to keep it", r->adapter);
+        return ADD_FAILED;
+    }
+    free(j->wanted);
+    j->wanted = xstrdup(how->adapter_id);
+    j->wanted_at = now;
+    j->has_come = false;
+    send_want(w, r, how);
+    return ADD_LATER;
+}
 
 static int check_scores(const Request *r, const sampling *how, err *e)
 {
@@ -177,7 +235,10 @@ static add_status add_to_engine(worker *w, const Request *r, work *j, err *e)
     if (found == GRAMMAR_READY && how.kind != GRAMMAR_NONE)
         found = grammars_find(w->is.grammars, how.kind, how.grammar, how.n_grammar, &how.rules.grammar, e);
     add_status status = found == GRAMMAR_COMPILING ? ADD_LATER : ADD_FAILED;
-    if (found == GRAMMAR_READY && add_with(w, r, &how, e) == 0)
+    add_status files = found == GRAMMAR_FAILED ? ADD_FAILED : find_files(w, r, &how, j, e);
+    if (files != ADD_DONE)
+        status = files;
+    else if (found == GRAMMAR_READY && add_with(w, r, &how, e) == 0)
         status = ADD_DONE;
     wire_sampling_deinit(&how);
     return status;
@@ -229,6 +290,7 @@ static void take_add(worker *w, const Request *r)
     add_status status = add_to_engine(w, r, &j, &e);
     if (status == ADD_FAILED) {
         report_end(w, r->id, r->attempt, OUTCOME__FAILED, e.msg);
+        free(j.wanted);
         return;
     }
     if (status == ADD_LATER) {
@@ -241,13 +303,26 @@ static void take_add(worker *w, const Request *r)
     w->has_new = true;
 }
 
-/* Requests whose grammars are ready now go into the engine. */
+/* Whether some adapter has come, or has been waited for too long. */
+static bool has_files_news(const worker *w)
+{
+    double now = w->is.now(w->is.ctx);
+    bool news = w->has_come;
+    for (size_t i = 0; i < w->n_jobs && !news; i++)
+        news = w->jobs[i].wanted && now - w->jobs[i].wanted_at >= FETCHING;
+    return news;
+}
+
+/* Requests whose grammars are ready now, or whose adapters are here, go into the engine. */
 static void add_waiting(worker *w)
 {
-    uint64_t n_compiled = any_waits(w) ? grammars_compiled(w->is.grammars) : w->n_compiled;
-    if (n_compiled == w->n_compiled)
+    if (!any_waits(w))
+        return;
+    uint64_t n_compiled = grammars_compiled(w->is.grammars);
+    if (n_compiled == w->n_compiled && !has_files_news(w))
         return;
     w->n_compiled = n_compiled;
+    w->has_come = false;
     for (size_t i = 0; i < w->n_jobs; i++) {
         work *j = &w->jobs[i];
         err e;
@@ -281,6 +356,24 @@ static void take_command(worker *w, const Command *c)
     }
 }
 
+/* The runner has what was wanted, or cannot get it. */
+static void take_fetched(worker *w, const Fetched *f)
+{
+    for (size_t i = 0; i < w->n_jobs; i++) {
+        work *j = &w->jobs[i];
+        if (!j->wanted || strcmp(j->wanted, f->id) != 0)
+            continue;
+        w->has_come = j->has_come = true;
+        if (!*f->error)
+            continue;
+        err e;
+        err_set(&e, "the adapter cannot be fetched to the host that is to serve it: %s", f->error);
+        report_end(w, j->id, j->attempt, OUTCOME__FAILED, e.msg);
+        remove_job(w, j);
+        i--;
+    }
+}
+
 /* Forget everything. */
 static void take_reset(worker *w, uint32_t number)
 {
@@ -302,6 +395,8 @@ int worker_take(worker *w, const void *bytes, size_t n, err *e)
         take_reset(w, m->commands->reset);
     for (size_t i = 0; i < m->commands->n_commands; i++)
         take_command(w, m->commands->commands[i]);
+    for (size_t i = 0; i < m->commands->n_fetched; i++)
+        take_fetched(w, m->commands->fetched[i]);
     if (m->commands->probe && !w->is_probing)
         begin_probe(w);
     return 0;
@@ -389,8 +484,48 @@ static worker_status send_message(worker *w)
     return w->is.send(w->is.ctx, w->message.data, w->message.len) ? WORKER_UNHEARD : WORKER_GOES_ON;
 }
 
+/* A list of residents being made. */
+typedef struct { Resident *at; Resident **list; digest *of; size_t n; } resident_list;
+
+static void add_resident(void *ctx, const adapter_resident *r)
+{
+    resident_list *l = ctx;
+    const char *hex;
+    adapter_key_split(r->name, &hex);
+    if (!hex || l->n == MAX_RESIDENTS || digest_from_hex(&l->of[l->n], hex))
+        return;
+    Resident *to = l->list[l->n] = &l->at[l->n];
+    *to = (Resident)RESIDENT__INIT;
+    to->digest = (ProtobufCBinaryData){.data = l->of[l->n].byte, .len = DIGEST_BYTES};
+    to->tier = r->tier;
+    to->from = r->from;
+    to->micros = (uint64_t)(r->seconds * 1e6);
+    l->n++;
+}
+
+/* Into the next Step, if it is time. */
+static void report_residents(worker *w)
+{
+    double now = w->is.now(w->is.ctx), since = now - w->residents_at;
+    uint64_t changes = w->is.tells_residents ? adapter_slots_changes(engine_adapters(w->g)) : 0;
+    if (!w->is.tells_residents || since < RESIDENTS_SOON || (since < RESIDENTS_AGAIN && changes == w->residents_told))
+        return;
+    resident_list l = {.at = XNEW_ARRAY(Resident, MAX_RESIDENTS), .list = XNEW_ARRAY(Resident *, MAX_RESIDENTS), .of = XNEW_ARRAY(digest, MAX_RESIDENTS)};
+    adapter_slots_each(engine_adapters(w->g), add_resident, &l);
+    Residents all = RESIDENTS__INIT;
+    all.n_adapters = l.n;
+    all.adapters = l.list;
+    pack_field(&w->parts, STEP_RESIDENTS, &all.base);
+    w->residents_at = now;
+    w->residents_told = changes;
+    free(l.at);
+    free(l.list);
+    free(l.of);
+}
+
 static worker_status send_step(worker *w)
 {
+    report_residents(w);
     engine_stats stats = engine_get_stats(w->g);
     Step s = STEP__INIT;
     s.gpu = (uint32_t)w->is.gpu;
@@ -447,6 +582,6 @@ worker_status worker_step(worker *w, err *e)
 {
     if (run_step(w, e))
         return WORKER_FAILED;
-    bool nothing_new = w->is_loading && !w->told_of_rows && w->n_seen == w->n_told && w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
+    bool nothing_new = w->is_loading && w->parts.len == 0 && !w->told_of_rows && w->n_seen == w->n_told && w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
     return nothing_new ? WORKER_GOES_ON : send_step(w);
 }

@@ -17,6 +17,8 @@ typedef struct {
     const char *uuid, *device;          /* of the device, and the device in words; copied */
     int max_batch, max_tokens;          /* requests at once; tokens of one, as the model allows */
     grammars *grammars;                 /* borrowed */
+    bool tells_residents;               /* now and then it says which adapters are in memory */
+    bool (*has_adapter)(void *ctx, const char *id);             /* on this host's disk; NULL: all there are */
     int (*send)(void *ctx, const void *message, size_t n);      /* packed; -1: nobody listens any more */
     double (*now)(void *ctx);           /* seconds of any clock */
     void *ctx;

@@ -40,7 +40,7 @@ static int64_t written(const char *of)
 
 static accounts *open_accounts(void)
 {
-    accounts *a = accounts_new(&loop->base, url, "base", &e);
+    accounts *a = accounts_new(&loop->base, url, "base", (accounts_news){0}, &e);
     if (!a)
         fail_msg("%s", e.msg);
     return a;
@@ -180,7 +180,7 @@ static void test_tasks(void **state)
 static void test_no_store(void **state)
 {
     (void)state;
-    assert_null(accounts_new(&loop->base, "/nowhere/at/all.db", "base", &e));
+    assert_null(accounts_new(&loop->base, "/nowhere/at/all.db", "base", (accounts_news){0}, &e));
     assert_non_null(strstr(e.msg, "/nowhere/at/all.db"));
 }
 

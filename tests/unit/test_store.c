@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "store/sql.h"
-#include "store/store.h"
+#include "store/store_json.h"
 #include "test.h"
 
 static char folder[] = "/tmp/punica-store-XXXXXX";
@@ -61,6 +61,85 @@ static void expect(store *s, const char *wanted)
     char *got = described(s);
     assert_string_equal(got, wanted);
     free(got);
+}
+
+/* What an edit of the test makes of a name: n bytes more than there were, or nothing. */
+typedef struct { int64_t bytes; bool remove; store_adapter_now seen; char record[64]; } adapter_edit;
+
+static store_result edit_adapter(void *ctx, const store_adapter_now *now, store_adapter_next *next, err *why)
+{
+    adapter_edit *a = ctx;
+    a->seen = *now;
+    snprintf(a->record, sizeof a->record, "%s", now->record ? now->record : "");
+    if (a->bytes > now->room || (!now->record && !now->may_add)) {
+        err_set(why, "no room");
+        return STORE_TOO_LARGE;
+    }
+    if (a->remove)
+        return STORE_OK;
+    *next = (store_adapter_next){.record = xasprintf("{%lld}", (long long)a->bytes), .id = xstrdup("id"), .source = xstrdup("http://x"),
+                                 .detail = xstrdup("detail"), .trusted = true, .bytes = a->bytes};
+    return STORE_OK;
+}
+
+static void count_records(void *ctx, const store_adapter *a, const char *record)
+{
+    (void)record;
+    buf_printf(ctx, "%s/%s %lld;", a->owner, a->name, (long long)a->bytes);
+}
+
+static void expect_records(store *s, const char *owner, const char *wanted)
+{
+    buf out = {0};
+    buf_add_str(&out, "");
+    assert_int_equal(store_read_records(s, owner, NULL, count_records, &out, &e), 0);
+    assert_string_equal(out.data, wanted);
+    buf_free(&out);
+}
+
+static store_result put(store *s, const char *owner, const char *name, adapter_edit *a)
+{
+    return store_change_adapter(s, "test", "adapter add", owner, name, edit_adapter, a, &e);
+}
+
+static void test_adapters(void **state)
+{
+    (void)state;
+    store *s = open_store();
+    store_tenant owner = tenant_of("owner");
+    int64_t before, after;
+    owner.max_adapters = 2;
+    owner.max_adapter_bytes = 100;
+    assert_int_equal(store_add_tenant(s, "test", &owner, &e), STORE_OK);
+    assert_int_equal(put(s, "nobody", "x", &(adapter_edit){.bytes = 1}), STORE_ABSENT);
+    assert_int_equal(put(s, "", "x", &(adapter_edit){.bytes = 1000}), STORE_OK);
+    assert_int_equal(put(s, "owner", "x", &(adapter_edit){.bytes = 101}), STORE_TOO_LARGE);
+    assert_int_equal(put(s, "owner", "x", &(adapter_edit){.bytes = 60}), STORE_OK);
+    adapter_edit again = {.bytes = 100};                        /* its own bytes are not in its way */
+    assert_int_equal(put(s, "owner", "x", &again), STORE_OK);
+    assert_string_equal(again.record, "{60}");
+    assert_int_equal(put(s, "owner", "y", &(adapter_edit){.bytes = 1}), STORE_TOO_LARGE);
+    assert_int_equal(put(s, "owner", "x", &(adapter_edit){.bytes = 50}), STORE_OK);
+    assert_int_equal(put(s, "owner", "y", &(adapter_edit){.bytes = 50}), STORE_OK);
+    store_read_change(s, &before, &e);
+    assert_int_equal(put(s, "owner", "z", &(adapter_edit){.bytes = 0}), STORE_TOO_LARGE);       /* the third */
+    store_read_change(s, &after, &e);
+    assert_int_equal(before, after);
+    expect_records(s, NULL, "/x 1000;owner/x 50;owner/y 50;");
+    expect_records(s, "owner", "owner/x 50;owner/y 50;");
+    store_directory *d = store_read_directory(s, &e);
+    assert_int_equal(d->n_adapters, 3);
+    assert_string_equal(d->adapter[1].source, "http://x");
+    const store_tenant *t = store_find_tenant(d, "owner");
+    assert_true(d->adapter[1].trusted && t && t->max_adapters == 2 && t->max_adapter_bytes == 100);
+    store_directory_free(d);
+    assert_int_equal(put(s, "owner", "y", &(adapter_edit){.remove = true}), STORE_OK);
+    expect_records(s, "owner", "owner/x 50;");
+    assert_int_equal(store_remove_tenant(s, "test", "owner", &e), STORE_OK);
+    expect_records(s, NULL, "/x 1000;");
+    assert_int_equal(put(s, "", "x", &(adapter_edit){.remove = true}), STORE_OK);
+    store_close(s);
+    assert_true(store_grant_covers("a*", "ab") && !store_grant_covers("a*", "ab/c") && store_grant_covers("ab/*", "ab/c") && !store_grant_covers("*", "ab/c"));
 }
 
 static void test_tenants(void **state)
@@ -178,7 +257,7 @@ static void test_audit(void **state)
     buf_clear(&lines);
     assert_int_equal(store_read_audit(s, "zeta", 100, add_line, &lines, &e), 0);
     assert_string_equal(lines.data, "4 tenant remove zeta ()\n2 tenant add zeta (base yes, weight 1, in_flight 0, waiting 0, "
-                        "requests_per_minute 0, tokens_per_minute 0)\n");
+                        "requests_per_minute 0, tokens_per_minute 0, max_adapters 0, max_adapter_bytes 0)\n");
     buf_free(&lines);
     store_close(s);
 }
@@ -323,7 +402,7 @@ static int run_on_one(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tenants), cmocka_unit_test(test_names), cmocka_unit_test(test_keys), cmocka_unit_test(test_grants),
-        cmocka_unit_test(test_audit), cmocka_unit_test(test_usage), cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_audit), cmocka_unit_test(test_usage), cmocka_unit_test(test_adapters), cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
         cmocka_unit_test(test_full_disk), cmocka_unit_test(test_bad_places)};
     return cmocka_run_group_tests_name(is_postgres ? "PostgreSQL" : "SQLite", tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void test_view(void **state)
 {
     (void)state;
     const store_grant grant[] = {{"t", "zebra"}, {"t", "ape"}, {"t", "team/*"}, {"t", "bear"}};
-    model_view *v = model_view_new("base", false, grant, 4);
+    model_view *v = model_view_new("t", "base", false, grant, 4);
     assert_true(model_view_has(v, "ape") && model_view_has(v, "bear") && model_view_has(v, "zebra") && model_view_has(v, "team/x"));
     assert_false(model_view_has(v, "apes") || model_view_has(v, "ap") || model_view_has(v, "") || model_view_has(v, "team") ||
                  model_view_has(v, "base") || model_view_has(v, "team/*x") == false || model_view_has_base(v));
@@ -48,11 +48,11 @@ static void test_view(void **state)
     model_view_release(v);
     assert_true(model_view_has(v, "ape"));
     model_view_release(v);
-    v = model_view_new("base", true, NULL, 0);
+    v = model_view_new("t", "base", true, NULL, 0);
     assert_true(model_view_has(v, "base") && !model_view_has(v, "ape") && model_view_has(NULL, "anything") && model_view_is(v, true, NULL, 0));
     assert_false(model_view_is(v, true, grant, 1));
     model_view_release(v);
-    v = model_view_new("base", false, &(store_grant){"t", "*"}, 1);
+    v = model_view_new("t", "base", false, &(store_grant){"t", "*"}, 1);
     assert_true(model_view_has(v, "ape") && !model_view_has(v, "base"));       /* all adapters are not the base */
     model_view_release(v);
 }

@@ -1,0 +1,174 @@
+/* fetcher.c - see fetcher.h */
+#include "runner/fetcher.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/pack.h"
+
+enum { AT_ONCE = 8, OF_ONE_OWNER = 2 };
+
+typedef struct wanted {
+    fetcher *of;
+    Want want;                  /* its strings are owned */
+    process *p;                 /* NULL: it waits its turn */
+    bool told;                  /* what became of it: */
+    char error[sizeof(err)];
+    TAILQ_ENTRY(wanted) entry;
+} wanted;
+
+struct fetcher {
+    fetcher_options o;
+    TAILQ_HEAD(, wanted) all;   /* in the order they were wanted */
+    int n_running;
+};
+
+fetcher *fetcher_new(const fetcher_options *o)
+{
+    fetcher *f = XNEW(fetcher);
+    f->o = *o;
+    TAILQ_INIT(&f->all);
+    return f;
+}
+
+static void free_wanted(wanted *w)
+{
+    TAILQ_REMOVE(&w->of->all, w, entry);
+    process_free(w->p);
+    free(w->want.id);
+    free(w->want.adapter);
+    free(w->want.source);
+    free(w);
+}
+
+void fetcher_free(fetcher *f)
+{
+    if (!f)
+        return;
+    for (wanted *w; (w = TAILQ_FIRST(&f->all));)
+        free_wanted(w);
+    free(f);
+}
+
+/* A tenant's are TENANT/NAME. */
+static bool is_same_owner(const wanted *a, const wanted *b)
+{
+    size_t n = strcspn(a->want.adapter, "/");
+    return a->want.adapter[n] && strncmp(a->want.adapter, b->want.adapter, n + 1) == 0;
+}
+
+static int n_of_owner(const wanted *w)
+{
+    const wanted *other;
+    int n = 0;
+    TAILQ_FOREACH(other, &w->of->all, entry)
+        n += other->p && is_same_owner(w, other);
+    return n;
+}
+
+static void start_next(fetcher *f);
+
+static void finish(wanted *w)
+{
+    fetcher *f = w->of;
+    char *id = xstrdup(w->want.id);
+    char error[sizeof w->error];
+    memcpy(error, w->error, sizeof error);
+    if (*error)
+        log_warn("adapter %s, %.12s: %s", w->want.adapter, id, error);
+    else
+        log_info("adapter %s, %.12s, was fetched", w->want.adapter, id);
+    free_wanted(w);
+    f->o.done(f->o.ctx, id, error);
+    free(id);
+}
+
+static bool on_message(void *ctx, const void *bytes, size_t n)
+{
+    wanted *w = ctx;
+    Message *m = message__unpack(NULL, n, bytes);
+    bool good = m && m->what_case == MESSAGE__WHAT_FETCHED && !w->told;
+    if (good) {
+        w->told = true;
+        snprintf(w->error, sizeof w->error, "%s", m->fetched->error);
+    }
+    message__free_unpacked(m, NULL);
+    return good;
+}
+
+static void on_ended(void *ctx, const char *why, bool from_outside)
+{
+    (void)from_outside;
+    wanted *w = ctx;
+    fetcher *f = w->of;
+    f->n_running--;
+    if (!w->told)
+        snprintf(w->error, sizeof w->error, "the process that was to fetch it ended: %.200s", why);
+    finish(w);
+    start_next(f);
+}
+
+static int start(wanted *w, err *e)
+{
+    const fetcher_options *o = &w->of->o;
+    char **argv = XNEW_ARRAY(char *, (size_t)o->n_args + 3);
+    int n = 0;
+    argv[n++] = (char *)"punica";
+    argv[n++] = (char *)"fetcher";
+    for (int i = 0; i < o->n_args; i++)
+        argv[n++] = (char *)o->args[i];
+    process_events events = {on_message, on_ended, w};
+    w->p = o->processes.start(o->processes.ctx, argv, &events, e);
+    free(argv);
+    if (!w->p)
+        return -1;
+    Message m = MESSAGE__INIT;
+    buf packed = {0};
+    m.what_case = MESSAGE__WHAT_WANT;
+    m.want = &w->want;
+    pack_message(&packed, &m);
+    process_send(w->p, packed.data, packed.len);
+    buf_free(&packed);
+    w->of->n_running++;
+    return 0;
+}
+
+static void start_next(fetcher *f)
+{
+    wanted *w, *next;
+    for (w = TAILQ_FIRST(&f->all); w && f->n_running < AT_ONCE; w = next) {
+        next = TAILQ_NEXT(w, entry);
+        err e;
+        if (w->p || n_of_owner(w) >= OF_ONE_OWNER)
+            continue;
+        if (start(w, &e)) {
+            snprintf(w->error, sizeof w->error, "%s", e.msg);
+            finish(w);
+        }
+    }
+}
+
+void fetcher_want(fetcher *f, const Want *want)
+{
+    wanted *w;
+    TAILQ_FOREACH(w, &f->all, entry)
+        if (strcmp(w->want.id, want->id) == 0)
+            return;
+    if (f->o.n_args == 0) {
+        f->o.done(f->o.ctx, want->id, "that host has no disk cache of adapters (--cache)");
+        return;
+    }
+    w = XNEW(wanted);
+    *w = (wanted){.of = f, .want = WANT__INIT};
+    w->want.id = xstrdup(want->id);
+    w->want.adapter = xstrdup(want->adapter);
+    w->want.source = xstrdup(want->source);
+    w->want.trusted = want->trusted;
+    TAILQ_INSERT_TAIL(&f->all, w, entry);
+    start_next(f);
+}
