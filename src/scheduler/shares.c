@@ -85,6 +85,13 @@ static void settle(shares *s, size_t at, tenant *t)
     sink(s, at, t);
 }
 
+/* Let the first be the one that had least, with the counter that it has now. */
+static void settle_first(shares *s)
+{
+    while (s->n_waiting && s->heap[0].counter != s->heap[0].of->counter)
+        sink(s, 0, s->heap[0].of);
+}
+
 /* What a tenant that comes back has at least. */
 static uint64_t floor_of(const shares *s)
 {
@@ -98,6 +105,7 @@ void shares_put(shares *s, tenant *t, wait_item *i)
     s->n_requests++;
     if (!comes_back) {
         settle(s, t->at, t);
+        settle_first(s);
         return;
     }
     if (t->counter < floor_of(s))
@@ -113,11 +121,12 @@ void shares_remove(shares *s, tenant *t, wait_item *i)
     s->last = t;
     if (t->line.n > 0) {
         settle(s, t->at, t);
-        return;
+    } else {
+        tenant *moved = s->heap[--s->n_waiting].of;
+        if (moved != t)
+            settle(s, t->at, moved);
     }
-    tenant *moved = s->heap[--s->n_waiting].of;
-    if (moved != t)
-        settle(s, t->at, moved);
+    settle_first(s);
 }
 
 wait_item *shares_first(const shares *s)
@@ -132,14 +141,14 @@ static void lower_all(shares *s)
     for (size_t i = 0; i < s->n; i++)
         s->all[i]->counter -= s->all[i]->counter < by ? s->all[i]->counter : by;
     for (size_t i = 0; i < s->n_waiting; i++)
-        s->heap[i].counter = s->heap[i].of->counter;
+        s->heap[i].counter -= by;
 }
 
 void shares_charge(shares *s, tenant *t, uint64_t cost)
 {
     t->counter += cost * t->unit;
-    if (t->line.n > 0)
-        sink(s, t->at, t);
+    if (t->line.n > 0 && t->at == 0)
+        settle_first(s);
     if (t->counter > HIGH && floor_of(s) > HIGH / 2)
         lower_all(s);
 }
@@ -152,9 +161,10 @@ void shares_check(const shares *s)
         wait_queue_check(&t->line);
         n_requests += t->line.n;
         n_waiting += t->line.n > 0;
-        CHECK(t->line.n == 0 || (t->at < s->n_waiting && s->heap[t->at].of == t && s->heap[t->at].counter == t->counter));
+        CHECK(t->line.n == 0 || (t->at < s->n_waiting && s->heap[t->at].of == t && s->heap[t->at].counter <= t->counter));
     }
     CHECK(n_requests == s->n_requests && n_waiting == s->n_waiting);
+    CHECK(n_waiting == 0 || s->heap[0].counter == s->heap[0].of->counter);
     for (size_t i = 1; i < s->n_waiting; i++)
         CHECK(!before(&s->heap[i], &s->heap[(i - 1) / 2]));
 }

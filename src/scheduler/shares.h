@@ -24,7 +24,8 @@ typedef struct {
     size_t at;                  /* its place in the heap, while somebody is in that line */
 } tenant;
 
-/* A tenant with somebody in line, and its counter beside it: to compare without touching the tenants. */
+/* A tenant with somebody in line, and its counter beside it, or what that was when the slot was last looked at: counters only grow, so
+ * that a slot needs to be looked at only when it is the first. */
 typedef struct { uint64_t counter; tenant *of; } share_slot;
 
 /* Tenants are kept for good: whoever comes again must not begin anew. Zero-initialise. */
