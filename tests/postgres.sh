@@ -2,6 +2,7 @@
 # A PostgreSQL server of Debian's for tests, reached by a socket in DIR only.
 #   tests/postgres.sh start DIR     make it if DIR is not there, start it, print its URL
 #   tests/postgres.sh stop DIR      at once, as a crash would be: what was committed stays
+#   tests/postgres.sh freeze DIR    all of it hangs, connections stay; thaw DIR: it goes on
 #   tests/postgres.sh remove DIR
 set -eu
 what=$1
@@ -28,7 +29,13 @@ start)
 stop)
     (cd "$dir" && as_owner "$bin/pg_ctl" -D "$dir/data" -m immediate stop >/dev/null)
     ;;
+freeze | thaw)
+    server=$(head -n 1 "$dir/data/postmaster.pid")
+    signal=$([ "$what" = freeze ] && echo STOP || echo CONT)
+    kill -"$signal" "$server" $(ps -o pid= --ppid "$server")
+    ;;
 remove)
+    "$0" thaw "$dir" 2>/dev/null || true
     "$0" stop "$dir" 2>/dev/null || true
     rm -rf "$dir"
     ;;

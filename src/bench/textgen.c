@@ -27,10 +27,8 @@ typedef struct {
 
 textgen_options textgen_options_default(void)
 {
-    engine_options usual = engine_options_default();
-    return (textgen_options){.device = "cpu", .tp = 1, .type = DTYPE_F16, .requests = 64, .batch = usual.max_batch, .rank = 16,
-                             .prompt_len = 32, .gen_len = 64, .max_prefills = usual.max_prefills,
-                             .prefill_rows = usual.prefill_rows};
+    return (textgen_options){.device = "cpu", .tp = 1, .type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16,
+                             .prompt_len = 32, .gen_len = 64};
 }
 
 typedef struct { const model_config *config; int n_ranks, rank; dtype type; } random_source;
@@ -52,8 +50,9 @@ static engine *make_engine(const textgen_options *o, const model *m, const bench
         if (r[i].prompt_len + r[i].gen_len > longest)
             longest = r[i].prompt_len + r[i].gen_len;
     opt.max_batch = o->batch;
-    opt.max_prefills = o->max_prefills;
     opt.prefill_rows = o->prefill_rows;
+    opt.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : opt.itl_target;
+    opt.now = clock_reading;
     opt.n_pages = o->batch * ((longest + opt.page_len) / opt.page_len + 1);
     opt.kv = o->kv;
     opt.n_adapter_slots = n_adapters < 1 ? 1 : n_adapters < 256 ? n_adapters : 256;

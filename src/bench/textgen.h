@@ -19,7 +19,7 @@ typedef struct {
     int tp;                         /* ranks that the model is split over */
     int requests, batch, rank, threads;
     int prompt_len, gen_len;        /* 0: the paper's distribution */
-    int max_prefills, prefill_rows;
+    int prefill_rows, itl_target;       /* milliseconds; 0: as the engine likes */
     uint64_t seed;
     const char *csv;                /* file to write, NULL: none */
 } textgen_options;

@@ -136,6 +136,7 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     add_option(&args, "--kv", a->kv);
     add_number(&args, "--max-batch", a->max_batch);
     add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
+    add_number(&args, "--itl-target", a->itl_target);
     add_number(&args, "--kv-pages", a->kv_pages);
     add_number(&args, "--max-model-len", a->max_len);
     if (a->memory_share > 0 || copies > 1)

@@ -32,7 +32,7 @@ typedef struct {
     option_list devices;        /* none: cpu */
     int tp;                     /* ranks that each worker's model is split over; 0: 1 */
     int n_workers;              /* per device; 0: 1 */
-    int max_batch, threads, kv_pages, adapter_slots, max_len;       /* 0: as the engine likes */
+    int max_batch, threads, kv_pages, adapter_slots, max_len, itl_target;       /* 0: as the engine likes */
     bool no_prefix_cache;
     double memory_share;        /* of a device, for all its workers together; the same */
 } worker_args;
@@ -44,13 +44,14 @@ typedef struct {
     {"workers", OPT_INT, &(w)->n_workers, "N", "workers on each device (1)", 1, 256},                                   \
     {"weights", OPT_STRING, &(w)->weights, "FORM", WEIGHTS_HELP},                                                       \
     {"kv", OPT_STRING, &(w)->kv, "FORM", KV_HELP},                                                                      \
-    {"max-batch", OPT_INT, &(w)->max_batch, "N", "requests running together on one (32)", 1, 4096},                     \
+    {"max-batch", OPT_INT, &(w)->max_batch, "N", MAX_BATCH_HELP, 1, 4096},                                                \
+    {"itl-target", OPT_INT, &(w)->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},                                         \
     {"threads", OPT_INT, &(w)->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},                   \
     {"max-model-len", OPT_INT, &(w)->max_len, "N", MAX_LEN_HELP, 1, 1e9},                                               \
     {"memory-share", OPT_DOUBLE, &(w)->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},                           \
     {"kv-pages", OPT_INT, &(w)->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},                                                  \
     {"no-prefix-cache", OPT_FLAG, &(w)->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},                                   \
-    {"adapter-slots", OPT_INT, &(w)->adapter_slots, "N", "adapters in a device's memory at once (64)", 1, 65536}
+    {"adapter-slots", OPT_INT, &(w)->adapter_slots, "N", ADAPTER_SLOTS_HELP, 1, 65536}
 
 /* What workers would refuse, each by itself and again and again. */
 int worker_args_check(const worker_args *a, err *e);

@@ -29,7 +29,7 @@ typedef struct {
     bool json;
     sampling how;
     const char *device, *weights, *kv;
-    int tp, max_batch, threads, kv_pages;
+    int tp, max_batch, threads, kv_pages, itl_target;
     bool no_prefix_cache;
     double memory_share;
 } arguments;
@@ -47,7 +47,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 32};
+    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1};
     const option options[] = {
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -67,7 +67,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"tp", OPT_INT, &a->tp, "N", TP_HELP, 1, MAX_RANKS},
         {"weights", OPT_STRING, &a->weights, "FORM", WEIGHTS_HELP},
         {"kv", OPT_STRING, &a->kv, "FORM", KV_HELP},
-        {"max-batch", OPT_INT, &a->max_batch, "N", "requests running together (32)", 1, 4096},
+        {"max-batch", OPT_INT, &a->max_batch, "N", MAX_BATCH_HELP, 1, 4096},
+        {"itl-target", OPT_INT, &a->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
         {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"memory-share", OPT_DOUBLE, &a->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
         {"no-prefix-cache", OPT_FLAG, &a->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
@@ -286,7 +287,8 @@ int cmd_generate(int argc, char **argv)
     o.memory_share = a.memory_share > 0 ? a.memory_share : o.memory_share;
     o.kv = j.kv;
     o.no_prefix_cache = a.no_prefix_cache;
-    o.n_adapter_slots = a.max_batch > 32 ? 2 * a.max_batch : 64;
+    o.itl_target = a.itl_target > 0 ? a.itl_target / 1e3 : o.itl_target;
+    o.now = clock_reading;
     o.adapters = adapter_set_source(&j.adapters);
     if (!(g = engine_new(j.m, &o, &e)))
         goto out;

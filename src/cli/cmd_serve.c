@@ -119,15 +119,23 @@ static void print_try(const session *s, const char *name)
            s->is_demo ? prompt : "Once upon a time");
 }
 
-static void print_ready(const session *s)
+static void print_names(const char *title, char **names, int n)
 {
-    int n;
-    char **names = frontend_adapters(s->front, &n);
-    printf("punica serves on %s://%s\n", frontend_scheme(s->front), frontend_address(s->front));
-    printf("  base      %s (%s, %d tokens of context)\n  adapters  ", s->model->name, s->model->config.family, frontend_context(s->front));
+    printf("  %-10s", title);
     for (int i = 0; i < n; i++)
         printf("%s%s", i == 0 ? "" : i % 12 == 0 ? "\n            " : " ", names[i]);
     puts(n ? "" : "none");
+}
+
+static void print_ready(const session *s)
+{
+    int n, all;
+    char **names = frontend_adapters(s->front, &n, &all);
+    printf("punica serves on %s://%s\n", frontend_scheme(s->front), frontend_address(s->front));
+    printf("  base      %s (%s, %d tokens of context)\n", s->model->name, s->model->config.family, frontend_context(s->front));
+    print_names("adapters", names, n);
+    if (all > n)
+        print_names("failed", names + n, all - n);          /* the log has said why */
     int tenants = frontend_n_tenants(s->front);
     if (tenants >= 0)
         printf("  tenants   %d%s\n", tenants, tenants ? "" : "; make one: punica tenant add NAME, punica tenant key add NAME KEY");
@@ -137,7 +145,7 @@ static void print_ready(const session *s)
             sql = names[i];
     print_try(s, sql);
     fflush(stdout);
-    catalog_list_free(names, n);
+    catalog_list_free(names, all);
 }
 
 static void look(evutil_socket_t fd, short what, void *ctx)

@@ -16,7 +16,7 @@
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
 {
-    *w = (worker_options){.device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 32, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
+    *w = (worker_options){.device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
     const option options[] = {
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
@@ -26,13 +26,14 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
         {"tp", OPT_INT, &w->tp, "N", TP_HELP, 1, MAX_RANKS},
         {"weights", OPT_STRING, &w->weights, "FORM", WEIGHTS_HELP},
         {"kv", OPT_STRING, &w->kv, "FORM", KV_HELP},
-        {"max-batch", OPT_INT, &w->max_batch, "N", "requests running together (32)", 1, 4096},
+        {"max-batch", OPT_INT, &w->max_batch, "N", MAX_BATCH_HELP, 1, 4096},
+        {"itl-target", OPT_INT, &w->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
         {"threads", OPT_INT, &w->threads, "N", "CPU threads (all cores)", 1, 1024},
         {"kv-pages", OPT_INT, &w->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {"memory-share", OPT_DOUBLE, &w->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
         {"no-prefix-cache", OPT_FLAG, &w->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
         {"max-model-len", OPT_INT, &w->max_len, "N", MAX_LEN_HELP, 1, 1e9},
-        {"adapter-slots", OPT_INT, &w->n_adapter_slots, "N", "adapters in memory at once (64)", 1, 65536},
+        {"adapter-slots", OPT_INT, &w->n_adapter_slots, "N", ADAPTER_SLOTS_HELP, 1, 65536},
         {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},
         {NULL}};
     const command_line c = {

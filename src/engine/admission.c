@@ -15,6 +15,7 @@ struct admission {
     admission_events events;
     list waiting, active;       /* active.n <= max_batch */
     admission_rows *prefill, *decode;       /* [max_batch] of the step that was chosen */
+    row_budget budget;
     int pages_peak;
     uint64_t evictions, failures;
 };
@@ -25,6 +26,7 @@ admission *admission_new(const admission_limits *l, kv_pool *pool, adapter_slots
     *a = (admission){.limit = *l, .pool = pool, .slots = slots, .events = events};
     a->prefill = XNEW_ARRAY(admission_rows, (size_t)l->max_batch);
     a->decode = XNEW_ARRAY(admission_rows, (size_t)l->max_batch);
+    row_budget_init(&a->budget, l->itl_target);
     return a;
 }
 
@@ -252,23 +254,46 @@ void admission_make_room(admission *a)
     a->pages_peak = used > a->pages_peak ? used : a->pages_peak;
 }
 
+static void choose_decodes(const admission *a, admission_step *step)
+{
+    for (int i = 0; i < a->active.n; i++) {
+        admission_item *it = a->active.at[i];
+        if (n_pending(it) != 1)
+            continue;
+        step->decode[step->n_decodes++] = (admission_rows){it, 1, true};
+        step->work.n_decodes++;
+        step->work.decode_reads += it->n_done + 1;
+    }
+}
+
+static void choose_prompts(const admission *a, admission_step *step)
+{
+    int rows_left = a->limit.prefill_rows, scored_left = a->limit.scored_rows;
+    for (int i = 0; i < a->active.n && rows_left > 0; i++) {
+        admission_item *it = a->active.at[i];
+        int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
+        if (pending < 2 || room == 0)
+            continue;
+        int n = row_budget_take(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
+        if (n == 0)
+            return;             /* the others' turn is after it */
+        step->prefill[step->n_prefills++] = (admission_rows){it, n, n == pending};
+        rows_left -= n;
+        scored_left -= it->is_scored ? n : 0;
+    }
+}
+
 admission_step admission_choose_rows(admission *a)
 {
     admission_step step = {.prefill = a->prefill, .decode = a->decode};
-    int rows_left = a->limit.prefill_rows, scored_left = a->limit.scored_rows;
-    for (int i = 0; i < a->active.n; i++) {
-        admission_item *it = a->active.at[i];
-        int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
-        if (pending == 1) {
-            step.decode[step.n_decodes++] = (admission_rows){it, 1, true};
-        } else if (pending > 0 && step.n_prefills < a->limit.max_prefills && room > 0) {
-            int n = pending < room ? pending : room;
-            step.prefill[step.n_prefills++] = (admission_rows){it, n, n == pending};
-            rows_left -= n;
-            scored_left -= it->is_scored ? n : 0;
-        }
-    }
+    choose_decodes(a, &step);
+    choose_prompts(a, &step);
     return step;
+}
+
+void admission_learn(admission *a, const step_work *w, double seconds)
+{
+    row_budget_learn(&a->budget, w, seconds);
 }
 
 void admission_advance(admission *a, admission_item *it, int n_rows)

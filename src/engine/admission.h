@@ -14,6 +14,7 @@
 
 #include "engine/adapter_slots.h"
 #include "engine/kv_pool.h"
+#include "engine/row_budget.h"
 
 /* What admission knows of a sequence; embedded in the caller's own, who owns it and moves the counts on. */
 typedef struct {
@@ -33,9 +34,9 @@ typedef struct {
 
 typedef struct {
     int max_batch;              /* items running together */
-    int max_prefills;           /* prompts per step */
-    int prefill_rows;           /* rows of prompts per step; longer ones go in chunks */
+    int prefill_rows;           /* rows of prompts per step at most; longer prompts go in chunks */
     int scored_rows;            /* of these, how many may be of prompts that are scored */
+    double itl_target;          /* seconds that steps are to take while streams run (row_budget.h); 0: however long */
 } admission_limits;
 
 /* Called for an item that leaves without having been removed. Its pages and slot are given back already; it may be
@@ -48,7 +49,7 @@ typedef struct {
 
 /* The rows an item brings to a step: its pending tokens from n_done on, or the first of them. */
 typedef struct { admission_item *item; int n_rows; bool draws; } admission_rows;        /* draws: they are all that is pending */
-typedef struct { admission_rows *prefill, *decode; int n_prefills, n_decodes; } admission_step;
+typedef struct { admission_rows *prefill, *decode; int n_prefills, n_decodes; step_work work; } admission_step;
 
 typedef struct {
     int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak;         /* cached ones are free, too */
@@ -83,9 +84,12 @@ void admission_admit(admission *a, bool may_wait);
 /* Have pages for all pending tokens of every active item; when pages run out, the newest are evicted. */
 void admission_make_room(admission *a);
 
-/* The rows of the next step: every decode, and prompts within the limits, oldest first. Those whose last token is
- * in flight have none. Valid until the next choice. */
+/* The rows of the next step: every decode, and of prompts, oldest first, as many as the limits and the target allow. Those whose
+ * last token is in flight have none. Valid until the next choice. */
 admission_step admission_choose_rows(admission *a);
+
+/* A step has taken so long: what later ones take is guessed from this. */
+void admission_learn(admission *a, const step_work *w, double seconds);
 
 /* Its next n_rows pending tokens are computed, or will be before anything that is asked of the device from now on. */
 void admission_advance(admission *a, admission_item *it, int n_rows);

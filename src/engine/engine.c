@@ -52,8 +52,13 @@ typedef struct {
 /* A row of logits. owner NULL: nobody wants it any more. scores: which token of the prompt; 0: one is drawn. */
 typedef struct { sequence *owner; int scores; } draw;
 
-/* The draws of a step that are not collected yet. */
-typedef struct { draw *at; int n; } flight;     /* at: [max_out()] */
+/* A step whose draws are not collected yet. */
+typedef struct {
+    draw *at;                   /* [max_out()] */
+    int n;
+    step_work work;
+    double queued;              /* when the host began with it */
+} flight;
 
 struct engine {
     const model *m;             /* borrowed */
@@ -69,6 +74,7 @@ struct engine {
     pool *maskers;              /* threads that compute masks; NULL: nobody has asked for one yet */
     flight flights[2];          /* oldest first */
     int n_flights;
+    double collected;           /* when the last step was */
     event *events;
     size_t n_events, events_cap;
     engine_stats stats;
@@ -76,11 +82,24 @@ struct engine {
 
 engine_options engine_options_default(void)
 {
-    return (engine_options){.max_batch = 32, .max_prefills = 1, .prefill_rows = 256, .page_len = 16, .memory_share = 0.9, .n_adapter_slots = 64,
-                            .image_bytes = (size_t)2 << 30};
+    return (engine_options){.itl_target = 0.1, .page_len = 16, .memory_share = 0.9, .image_bytes = (size_t)2 << 30};
 }
 
+/* What serves a device well: on the CPU more requests at once make every one slower and all together no faster, and long steps
+ * gain nothing over those of some hundred rows. */
+typedef struct { int batch, rows; } device_sizes;
+static const device_sizes CPU_SIZES = {32, 1024}, GPU_SIZES = {256, GPU_PROMPT_ROWS};
+enum { FEWEST_BATCH = 8, FEWEST_ROWS = 256 };
+enum { USUAL_LEN = 1024 };     /* tokens of a request, by which room in the KvCache is counted */
+
 static const double SPARE = 0.05;       /* of a device, that must be left whoever has the rest: steps need some, and adapters */
+static const double SCRATCH = 0.02;     /* of a device, for the activations of a step */
+
+static bool is_gpu(const engine *g)
+{
+    backend *be = group_device(g->m->be, 0);
+    return be->ops->memory(be) > 0;
+}
 
 /* Bytes that the KvCache may take on a device. On the CPU pages never used are never touched and so take no memory. */
 static double room_on(const engine *g, backend *be)
@@ -111,10 +130,40 @@ static int longest(const engine *g)
     return g->opt.max_len > 0 ? g->opt.max_len : g->m->config.max_positions;
 }
 
-static int default_pages(const engine *g)
+static int within(double n, int least, int most)
 {
-    double want = (double)g->opt.max_batch * pages_of(g, longest(g)), n = fmin(want, room_for_pages(g) / (double)kv_page_bytes(g->kv));
-    return n < 8 ? 8 : n < INT_MAX ? (int)n : INT_MAX;
+    return n < least ? least : n < most ? (int)n : most;
+}
+
+/* Of the KvCache: as many as fit, but no more than a full batch of the longest requests has. */
+static int default_pages(const engine *g, double fit)
+{
+    return within(fmin(fit, (double)g->opt.max_batch * pages_of(g, longest(g))), 8, INT_MAX);
+}
+
+static int default_batch(const engine *g, double pages)
+{
+    int each = longest(g) < USUAL_LEN ? longest(g) : USUAL_LEN;
+    return within(pages / pages_of(g, each), FEWEST_BATCH, is_gpu(g) ? GPU_SIZES.batch : CPU_SIZES.batch);
+}
+
+static int default_rows(const engine *g)
+{
+    backend *be = group_device(g->m->be, 0);
+    if (!is_gpu(g))
+        return CPU_SIZES.rows;
+    return within(SCRATCH * (double)be->ops->memory(be) / (double)forward_row_bytes(g->m), FEWEST_ROWS, GPU_SIZES.rows);
+}
+
+/* What the caller has left open. */
+static void choose_sizes(engine *g)
+{
+    engine_options *o = &g->opt;
+    double fit = room_for_pages(g) / (double)kv_page_bytes(g->kv);
+    o->max_batch = o->max_batch ? o->max_batch : default_batch(g, o->n_pages ? o->n_pages : fit);
+    o->n_pages = o->n_pages ? o->n_pages : default_pages(g, fit);
+    o->prefill_rows = o->prefill_rows ? o->prefill_rows : default_rows(g);
+    o->n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : o->max_batch > USUAL_SLOTS ? o->max_batch : USUAL_SLOTS;
 }
 
 /* The KvCache did not fit: what takes how much, and what would fit. */
@@ -131,8 +180,7 @@ static int make_kv_cache(engine *g, err *e)
 {
     if (longest(g) > g->m->config.max_positions)
         return err_set(e, "a request of %d tokens (--max-model-len) does not fit: the model allows %d", longest(g), g->m->config.max_positions);
-    g->kv[0] = forward_kv(g->m, g->opt.kv, 0, g->opt.page_len);
-    g->kv[0].n_pages = g->opt.n_pages ? g->opt.n_pages : default_pages(g);
+    g->kv[0].n_pages = g->opt.n_pages;
     if (g->opt.max_len > 0 && pages_of(g, longest(g)) > g->kv->n_pages)
         return err_set(e, "a request of %d tokens does not fit: the KvCache has room for %lld on %s; allow fewer (--max-model-len), more memory "
                        "(--memory-share, --kv-pages), or 8 bits (--kv fp8)", longest(g), (long long)g->kv->n_pages * g->opt.page_len, g->m->be->name);
@@ -140,6 +188,11 @@ static int make_kv_cache(engine *g, err *e)
         return explain_memory(g, e);
     g->pool = kv_pool_new(g->kv->n_pages, g->opt.page_len);
     return 0;
+}
+
+static double now(const engine *g)
+{
+    return g->opt.now ? g->opt.now(g->opt.now_ctx) : 0;
 }
 
 static event *add_event(engine *g, event_kind kind, const sequence *s)
@@ -182,7 +235,7 @@ static void on_failed(void *ctx, admission_item *it, const err *why)
 static void start_admission(engine *g)
 {
     const engine_options *o = &g->opt;
-    admission_limits limits = {o->max_batch, o->max_prefills, o->prefill_rows, SCORED_ROWS};
+    admission_limits limits = {o->max_batch, o->prefill_rows, SCORED_ROWS, o->now ? o->itl_target : 0};
     g->slots = adapter_slots_new(g->m->be, o->n_adapter_slots, o->image_bytes, o->adapters, o->loaders);
     g->admission = admission_new(&limits, g->pool, g->slots, (admission_events){on_evicted, on_failed, g});
 }
@@ -193,19 +246,29 @@ static int max_out(const engine_options *o)
     return o->max_batch + SCORED_ROWS;
 }
 
+/* The largest step. Requests that share pages each bring their own list of them. */
+static forward_limits limits_of(const engine *g)
+{
+    const engine_options *o = &g->opt;
+    double pages = (double)o->max_batch * fmin(pages_of(g, longest(g)), o->n_pages);
+    return (forward_limits){o->prefill_rows + o->max_batch, o->max_batch, max_out(o), within(pages, 1, INT_MAX), o->page_len, 3 * LORA_MAX_RANK, o->kv};
+}
+
 engine *engine_new(const model *m, const engine_options *o, err *e)
 {
     engine *g = XNEW(engine);
     *g = (engine){.m = m, .opt = *o};
-    size_t n = (size_t)o->max_batch;
+    g->kv[0] = forward_kv(m, o->kv, 0, o->page_len);
+    choose_sizes(g);
+    size_t n = (size_t)g->opt.max_batch, n_out = (size_t)max_out(&g->opt);
     g->prefill = XNEW_ARRAY(batch_item, n);
     g->decode = XNEW_ARRAY(batch_item, n);
-    g->spec = XNEW_ARRAY(sample_spec, (size_t)max_out(o));
-    g->flights[0].at = XNEW_ARRAY(draw, (size_t)max_out(o));
-    g->flights[1].at = XNEW_ARRAY(draw, (size_t)max_out(o));
+    g->spec = XNEW_ARRAY(sample_spec, n_out);
+    g->flights[0].at = XNEW_ARRAY(draw, n_out);
+    g->flights[1].at = XNEW_ARRAY(draw, n_out);
     g->builder = batch_builder_new();
     if (make_kv_cache(g, e) == 0) {
-        forward_limits l = {o->prefill_rows + o->max_batch, o->max_batch, max_out(o), g->kv->n_pages, o->page_len, 3 * LORA_MAX_RANK, o->kv};
+        forward_limits l = limits_of(g);
         g->fwd = forward_new(m, &l, e);
     }
     if (!g->fwd) {
@@ -480,6 +543,7 @@ static void add_draws(flight *f, sequence *s, const batch_item *it)
 /* Queue the model over the chosen rows. NULL when there are none: all that run are full and wait for their last token. */
 static const tensor *queue_model(engine *g)
 {
+    double begun = now(g);
     admission_step step = admission_choose_rows(g->admission);
     const batch *b = build_batch(g, &step);
     if (b->n_rows == 0)
@@ -489,6 +553,8 @@ static const tensor *queue_model(engine *g)
     batch_item *lists[] = {g->prefill, g->decode};
     int counts[] = {step.n_prefills, step.n_decodes};
     f->n = 0;
+    f->work = step.work;
+    f->queued = begun;
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < counts[l]; i++) {
             sequence *s = lists[l][i].owner;
@@ -499,6 +565,14 @@ static const tensor *queue_model(engine *g)
     return logits;
 }
 
+/* The oldest step in flight is done. It began when it was queued, or when the device was done with the one before. */
+static void learn_step(engine *g, const flight *f)
+{
+    double end = now(g);
+    admission_learn(g->admission, &f->work, end - fmax(f->queued, g->collected));
+    g->collected = end;
+}
+
 /* Wait for the oldest step in flight and hand out its tokens. */
 static int collect_step(engine *g, err *e)
 {
@@ -506,6 +580,7 @@ static int collect_step(engine *g, err *e)
     if (!drawn)
         return -1;
     flight f = g->flights[0];
+    learn_step(g, &f);
     for (int i = 0; i < f.n; i++)
         if (g->flights[0].at[i].owner)
             take_draw(g, &g->flights[0].at[i], &drawn[i]);
@@ -574,9 +649,9 @@ static void fill_masks(engine *g, const flight *f)
         return;
     if (!g->maskers)
         g->maskers = pool_new(pool_cores() > MASKERS ? MASKERS : 0);
-    double start = g->opt.now ? g->opt.now() : 0;
+    double start = now(g);
     pool_run(g->maskers, f->n, fill_mask, &(mask_call){g, f});
-    g->stats.mask_seconds += g->opt.now ? g->opt.now() - start : 0;
+    g->stats.mask_seconds += now(g) - start;
 }
 
 /* Queue a draw for each row of the newest step. */
@@ -660,6 +735,8 @@ engine_stats engine_get_stats(const engine *g)
     s.pages_wanted = a.pages_wanted;
     s.page_bytes = kv_page_bytes(g->kv) * (size_t)group_devices(g->m->be);
     s.page_len = g->opt.page_len;
+    s.max_batch = g->opt.max_batch;
+    s.prefill_rows = g->opt.prefill_rows;
     return s;
 }
 

@@ -1,8 +1,8 @@
 /* engine.h - continuous batching on one device
  *
  * Requests are added at any time and wait, first come first served; every engine_step() is one
- * model invocation over all running requests: one row for each that decodes, and at most
- * max_prefills prompts (or chunks of them). What happened comes back as events.
+ * model invocation over all running requests: one row for each that decodes, and prompts (or chunks of
+ * them) of as many rows as keep the time between tokens on target (row_budget.h). What happened comes back as events.
  *
  * A request that the KvCache has no room for any more is handed back (EVENT_EVICTED), newest
  * first, and forgotten here: the caller adds it again, here or elsewhere, with the tokens it has so
@@ -20,10 +20,13 @@
 #include "engine/token_rules.h"
 #include "model/model.h"
 
+/* Where the caller says nothing: rows of prompts in an invocation on a GPU with memory for them, and adapter slots. */
+enum { GPU_PROMPT_ROWS = 8192, USUAL_SLOTS = 64 };
+
 typedef struct {
-    int max_batch;              /* requests running together */
-    int max_prefills;           /* prompts per invocation */
-    int prefill_rows;           /* rows of prompts per invocation; longer ones go in chunks */
+    int max_batch;              /* requests running together; 0: as many as the KvCache has room for, up to what serves the device well */
+    int prefill_rows;           /* rows of prompts per invocation at most; 0: what scratch memory and the device allow */
+    double itl_target;          /* seconds between tokens of running requests, which prompts beside them keep to where it can be kept */
     int n_pages, page_len;      /* KvCache; n_pages 0: room for max_batch requests as long as they may be, or as much as there is */
     double memory_share;        /* of a device's memory that weights and KvCache may take; the rest is for adapters, and steps. A
                                  * CPU's is half of what is free, and only what is used is taken */
@@ -31,15 +34,16 @@ typedef struct {
                                  * the KvCache can */
     kv_form kv;                 /* what pages hold */
     bool no_prefix_cache;       /* requests that begin alike do not share pages, and nothing is kept of those that ended */
-    int n_adapter_slots;
+    int n_adapter_slots;        /* 0: 64, or max_batch if that is more */
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
     jobs *loaders;              /* who loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */
     bool never_waits;           /* for adapters to arrive: see engine_step() */
-    double (*now)(void);        /* seconds of any clock, by which masks are timed; NULL: they are not */
+    double (*now)(void *ctx);   /* seconds of any clock, by which steps are timed; NULL: they are not, and itl_target says nothing */
+    void *now_ctx;
 } engine_options;
 
-/* max_batch 32, one prefill of up to 256 rows, pages of 16 tokens, nine tenths of the memory, 64 adapter slots, 2 GiB of images. */
+/* All sizes by memory and device, 100 ms between tokens (faster than people read), pages of 16 tokens, nine tenths of the memory, 2 GiB of images. */
 engine_options engine_options_default(void);
 
 typedef struct {
@@ -71,6 +75,7 @@ typedef struct {
     uint64_t steps, rows, tokens, evictions;        /* since the engine was made */
     uint64_t lora_bytes;        /* adapter bytes of each step's segments, summed */
     uint64_t kv_positions;      /* cached positions of each step's sequences, summed */
+    int max_batch, prefill_rows;        /* as they were chosen */
     int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak, page_len;     /* cached ones are free, too */
     int pages_wanted;           /* what those waiting will take when they are admitted */
     size_t page_bytes;

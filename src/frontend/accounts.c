@@ -244,8 +244,8 @@ static void tell_lost(const store_batch *b)
 {
     for (size_t i = 0; i < b->n_usage; i++) {
         const store_usage *u = &b->usage[i];
-        log_error("usage that is not in the store: tenant %s adapter %s digest %s hour %" PRId64 " requests %" PRId64 " prompt %" PRId64 " output %" PRId64,
-                  u->tenant, u->adapter, u->digest[0] ? u->digest : "-", u->hour, u->requests, u->prompt, u->output);
+        log_error("usage that is not in the store: tenant %s adapter %s digest %s hour %" PRId64 " requests %" PRId64 " prompt %" PRId64
+                  " cached %" PRId64 " output %" PRId64, u->tenant, u->adapter, u->digest[0] ? u->digest : "-", u->hour, u->requests, u->prompt, u->cached, u->output);
     }
 }
 

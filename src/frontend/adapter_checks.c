@@ -125,14 +125,26 @@ check_state adapter_checks_look(adapter_checks *c, const char *adapter, err *e)
     return ask(c, adapter, true, e);
 }
 
-int adapter_checks_filter(adapter_checks *c, char **names, int n)
+int adapter_checks_sort(adapter_checks *c, char **names, int n)
 {
-    int kept = 0;
+    char **bad = XNEW_ARRAY(char *, (size_t)n + 1);
+    int n_good = 0, n_bad = 0;
     err e;
     for (int i = 0; i < n; i++)
         if (adapter_checks_look(c, names[i], &e) == CHECK_GOOD)
-            names[kept++] = names[i];
+            names[n_good++] = names[i];
         else
-            free(names[i]);
-    return kept;
+            bad[n_bad++] = names[i];
+    for (int i = 0; i < n_bad; i++)
+        names[n_good + i] = bad[i];
+    free(bad);
+    return n_good;
+}
+
+int adapter_checks_filter(adapter_checks *c, char **names, int n)
+{
+    int n_good = adapter_checks_sort(c, names, n);
+    for (int i = n_good; i < n; i++)
+        free(names[i]);
+    return n_good;
 }

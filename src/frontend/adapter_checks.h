@@ -25,6 +25,9 @@ check_state adapter_checks_know(adapter_checks *c, const char *adapter, err *e);
 /* Read the headers unless they are known: never CHECK_UNKNOWN. */
 check_state adapter_checks_look(adapter_checks *c, const char *adapter, err *e);
 
+/* Put the names that can be served before those that cannot, each in the order they had. Returns how many can. */
+int adapter_checks_sort(adapter_checks *c, char **names, int n);
+
 /* Of a list of names, leave those that can be served; the others are freed. Returns how many there are. */
 int adapter_checks_filter(adapter_checks *c, char **names, int n);
 

@@ -66,7 +66,8 @@ static void bill(call *c, choice *k, int n_tokens)
         return;
     int64_t prompt = c->unbilled[k->prompt];
     c->unbilled[k->prompt] = 0;
-    accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
+    if (c->s->accounts)
+        accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
     if (k->waits)
         tenant_first_token(c->who);
     k->waits = false;
@@ -665,7 +666,7 @@ static void read_body(call *c, charged_buf *body)
     prepared *p = NULL;
     if (check_call(c->s, &e)) {
         fail(c, &e);
-    } else if (c->who && tenant_check(c->who, loop_now(c->s->on), 1, 0, &e)) {
+    } else if (c->who && (tenant_check_calls(c->who, c->s->max_calls, &e) || tenant_check(c->who, loop_now(c->s->on), 1, 0, &e))) {
         tell_limits(c);         /* before a body costs anything */
         fail(c, &e);
     } else if (n <= MAX_PREPARED_AT_ONCE && (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)

@@ -27,12 +27,13 @@ typedef struct {
     preparer *preparer;
     fetches *fetches;           /* NULL: there is no disk cache */
     metrics *counts;
-    accounts *accounts;         /* NULL: there are no tenants */
+    accounts *accounts;         /* NULL: there are no tenants, or nobody counts what they use */
     access_log *log;            /* NULL: none */
     budget *memory;             /* that prompts and outputs are taken from; NULL: no limit */
     const int *eos;             /* [n_eos] */
     int n_eos;
     int plain_id;               /* answer.h */
+    int max_calls;              /* at once, as there are connections; 0: no limit */
     double keep_alive;          /* seconds without a token after which a stream's client is sent a comment; 0: never */
     bool draining;              /* no new calls */
 } service;

@@ -87,6 +87,7 @@ static int start_http(frontend *f, const frontend_options *o, err *e)
     const http_options h = {.listen = o->listen, .timeout = o->client_timeout, .max_unsent = o->max_unsent, .send_buffer = o->send_buffer,
                             .max_connections = room_for_clients(o->max_connections), .reserve = RESERVE, .memory = &f->memory};
     http_events events = routes_events(&f->routes);
+    f->routes.calls.max_calls = h.max_connections;
     f->http = http_server_new(f->loop, &h, &events, e);
     f->routes.server = f->http;
     if (!f->http)
@@ -273,10 +274,10 @@ int frontend_context(const frontend *f)
     return dispatch_n_gpus(f->routes.calls.at_scheduler) > 0 ? atomic_load(&f->context) : 0;
 }
 
-char **frontend_adapters(const frontend *f, int *n)
+char **frontend_adapters(const frontend *f, int *n_good, int *n)
 {
     char **names = catalog_list(f->routes.calls.models, n);
-    *n = adapter_checks_filter(f->checks, names, *n);
+    *n_good = adapter_checks_sort(f->checks, names, *n);
     return names;
 }
 

@@ -75,8 +75,8 @@ int frontend_reload(frontend *f, err *e);
 /* Tokens of prompt and output together that a request may have: as many as the model allows and the GPUs hold. 0: no GPU is known yet. */
 int frontend_context(const frontend *f);
 
-/* Every adapter's name as GET /v1/models gives it. Owned by the caller: catalog_list_free(). */
-char **frontend_adapters(const frontend *f, int *n);
+/* The names of n adapters, of which the first n_good can be served. Owned by the caller: catalog_list_free(). */
+char **frontend_adapters(const frontend *f, int *n_good, int *n);
 
 int frontend_n_tenants(const frontend *f);              /* -1: there is no store */
 int frontend_n_open(const frontend *f);         /* calls that are not answered to their end */

@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +16,12 @@
 enum { MAX_LABELS = 20 };       /* tenants by name on the page of metrics */
 
 struct tenant {
+    tenants *in;                /* borrowed */
     char *name;
     store_tenant now;           /* without its name */
     model_view *view;
     bool gone;                  /* not in the store any more: freed by its last keeper */
-    int n_keepers;
+    int n_keepers;              /* its calls */
     int in_flight, waiting;     /* here */
     int64_t in_flight_elsewhere, waiting_elsewhere;
     rate requests, tokens;
@@ -28,21 +31,24 @@ struct tenant {
     uint64_t n_requests, n_prompt, n_output, n_refused;         /* for the metrics */
 };
 
-typedef struct { tenant *of; int64_t expires; } key;
+typedef struct { digest is; tenant *of; int64_t expires; } key;
 
 struct tenants {
     char *base;
     tenant **tenant;            /* [n] sorted by name, none of them gone */
     size_t n;
     key *key;                   /* [n_keys] */
-    map *by_digest;             /* indices of key */
+    map *by_mark;               /* indices of key, by what mark_of() says of its digest */
+    unsigned char secret[32];   /* of this process */
+    int n_calls, n_callers;     /* of all; tenants with any */
     uint64_t n_requests_gone, n_prompt_gone, n_output_gone, n_refused_gone;     /* of those that are gone */
 };
 
 tenants *tenants_new(const char *base)
 {
     tenants *all = XNEW(tenants);
-    *all = (tenants){.base = xstrdup(base), .by_digest = map_new(16)};
+    *all = (tenants){.base = xstrdup(base), .by_mark = map_new(16)};
+    CHECK(RAND_bytes(all->secret, sizeof all->secret) == 1);
     return all;
 }
 
@@ -61,7 +67,7 @@ void tenants_free(tenants *all)
         tenant_free(all->tenant[i]);
     free(all->tenant);
     free(all->key);
-    map_free(all->by_digest);
+    map_free(all->by_mark);
     free(all->base);
     free(all);
 }
@@ -108,10 +114,10 @@ static void update(tenants *all, tenant *t, const store_directory *d, const stor
     t->view = model_view_new(t->name, all->base, s->base, d->grant + first, n);
 }
 
-static tenant *new_tenant(const char *name)
+static tenant *new_tenant(tenants *all, const char *name)
 {
     tenant *t = XNEW(tenant);
-    *t = (tenant){.name = xstrdup(name), .all_requests = -1};
+    *t = (tenant){.in = all, .name = xstrdup(name), .all_requests = -1};
     return t;
 }
 
@@ -125,16 +131,25 @@ static void lose(tenants *all, tenant *t)
         tenant_free(t);
 }
 
+/* What keys are looked up by. Nobody outside can tell it, so that how long looking takes tells nothing of the digests that are there. */
+static digest mark_of(const tenants *all, const digest *d)
+{
+    digest mark;
+    digest_of_parts(&mark, (digest_part[]){{all->secret, sizeof all->secret}, {d->byte, sizeof d->byte}}, 2);
+    return mark;
+}
+
 static void set_keys(tenants *all, const store_directory *d)
 {
     free(all->key);
-    map_free(all->by_digest);
+    map_free(all->by_mark);
     all->key = XNEW_ARRAY(key, d->n_keys + 1);
-    all->by_digest = map_new(d->n_keys + 16);
+    all->by_mark = map_new(d->n_keys + 16);
     for (size_t i = 0; i < d->n_keys; i++) {
-        all->key[i] = (key){.of = find_name(all, d->key[i].tenant), .expires = d->key[i].expires};
+        all->key[i] = (key){.is = d->key[i].of, .of = find_name(all, d->key[i].tenant), .expires = d->key[i].expires};
+        digest mark = mark_of(all, &d->key[i].of);
         if (all->key[i].of)
-            map_put(all->by_digest, &d->key[i].of, sizeof d->key[i].of, (int64_t)i);
+            map_put(all->by_mark, &mark, sizeof mark, (int64_t)i);
     }
 }
 
@@ -146,7 +161,7 @@ void tenants_apply(tenants *all, const store_directory *d)
         all->tenant[i]->gone = true;
     for (size_t i = 0; i < d->n_tenants; i++) {
         tenant *t = find_name(all, d->tenant[i].name);
-        now[i] = t ? t : new_tenant(d->tenant[i].name);
+        now[i] = t ? t : new_tenant(all, d->tenant[i].name);
         now[i]->gone = false;
         update(all, now[i], d, &d->tenant[i], grants);
     }
@@ -162,29 +177,35 @@ void tenants_apply(tenants *all, const store_directory *d)
     set_keys(all, d);
 }
 
-/* Keys are found by their digest. How long that takes may tell something of the digests that are there, but nobody can make a
- * key whose digest begins as he likes: there is nothing to be learnt by trying. */
 tenant *tenants_find(tenants *all, const char *shown, double wall)
 {
     digest d;
     int64_t i;
     digest_of_parts(&d, &(digest_part){shown, strlen(shown)}, 1);
-    if (!map_get(all->by_digest, &d, sizeof d, &i))
+    digest mark = mark_of(all, &d);
+    if (!map_get(all->by_mark, &mark, sizeof mark, &i))
         return NULL;
     const key *k = &all->key[i];
-    return k->expires && wall >= (double)k->expires ? NULL : k->of;
+    bool right = CRYPTO_memcmp(&k->is, &d, sizeof d) == 0, expired = k->expires && wall >= (double)k->expires;
+    return right && !expired ? k->of : NULL;
 }
 
 tenant *tenant_keep(tenant *t)
 {
-    if (t)
-        t->n_keepers++;
+    if (!t)
+        return NULL;
+    t->in->n_calls++;
+    t->in->n_callers += t->n_keepers++ == 0;
     return t;
 }
 
 void tenant_release(tenant *t)
 {
-    if (t && --t->n_keepers == 0 && t->gone)
+    if (!t)
+        return;
+    t->in->n_calls--;
+    t->in->n_callers -= --t->n_keepers == 0;
+    if (t->n_keepers == 0 && t->gone)
         tenant_free(t);
 }
 
@@ -211,6 +232,18 @@ static int too_many(tenant *t, api_error *e, double wait, const char *what, int6
     api_error_set(e, 429, NULL, "rate_limit_exceeded", "Rate limit reached: %" PRId64 " %s. Please try again in %.3gs", limit, what,
                   wait < 0.001 ? 0.001 : wait);
     e->retry_after = ceil(wait < 1 ? 1 : wait);
+    return -1;
+}
+
+int tenant_check_calls(tenant *t, int most, api_error *e)
+{
+    int64_t calls = t->in->n_calls, callers = t->in->n_callers;
+    if (most <= 0 || 4 * calls <= 3 * (int64_t)most || t->n_keepers * (callers + 1) <= most)
+        return 0;
+    t->n_refused++;
+    api_error_set(e, 429, NULL, "too_many_calls", "%d calls of yours are being answered, which is more than your part while there are so many; try again later",
+                  t->n_keepers - 1);
+    e->retry_after = 1;
     return -1;
 }
 

@@ -28,12 +28,16 @@ int tenants_count(const tenants *all);
 /* Whose key it is, or NULL: nobody's, or one that has expired. wall: seconds since the epoch. Borrowed: until the next
  * tenants_apply(), unless kept. */
 tenant *tenants_find(tenants *all, const char *key, double wall);
-tenant *tenant_keep(tenant *t);                 /* t; NULL stays NULL */
-void tenant_release(tenant *t);
+tenant *tenant_keep(tenant *t);                 /* t, which has one call more; NULL stays NULL */
+void tenant_release(tenant *t);                 /* that call is over */
 
 const char *tenant_name(const tenant *t);
 int64_t tenant_weight(const tenant *t);
 model_view *tenant_view(const tenant *t);       /* borrowed, unless kept */
+
+/* Whether a call that is kept may go on, where there can be `most` at once (0: any number): 0, or -1 with e, 429. The last quarter of them
+ * is for tenants that have less than an equal part, one more tenant counted in, so that nobody shuts others out. */
+int tenant_check_calls(tenant *t, int most, api_error *e);
 
 /* Whether a call of n requests (choices) and so many tokens of prompts may begin: 0, or -1 with e: 429, with the seconds after which it may,
  * or 400 where it never may. Nothing is counted. now: the loop's clock. */

@@ -12,6 +12,7 @@
 
 #include "backend/group.h"
 #include "base/digest.h"
+#include "base/digest_memo.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/finite.h"
@@ -19,6 +20,8 @@
 #include "model/peft.h"
 #include "model/safetensors.h"
 #include "model/split.h"
+
+static const char *const files[MEMO_FILES] = {"adapter_config.json", "adapter_model.safetensors"};
 
 #define MAX_CONFIG_FILE ((size_t)4 << 20)
 #define MAX_HEADER ((size_t)16 << 20)   /* of a weights file, and what may lie unused in it */
@@ -37,6 +40,7 @@ struct adapter {
     safetensors *weights;
     model_config base;              /* its shape; layer_slides is not set */
     bool headers_only;              /* the weights have not been read */
+    const digest *known;            /* its digest, borrowed while it is opened; NULL: it must be computed */
     int n_layers;
     pair (*site)[3];                /* [n_layers * N_SITES] as the model numbers them */
 };
@@ -268,7 +272,9 @@ static int open_parts(adapter *a, const char *config, size_t n_config, const voi
     a->weights = safetensors_open_memory(weights, n_weights, "adapter_model.safetensors", e);
     if (a->weights && bind_weights(a, c, base, e) == 0) {
         digest d = {{0}};
-        if (!a->headers_only)
+        if (a->known)
+            d = *a->known;
+        else if (!a->headers_only)
             digest_of_parts(&d, (const digest_part[]){{config, n_config}, {weights, n_weights}}, 2);
         digest_to_hex(&d, a->info.digest);
         status = 0;
@@ -316,9 +322,33 @@ static unsigned char *load_weights(const adapter *a, const char *path, const mod
     return file_load_head(path, n < MAX_HEADER ? (size_t)n + 8 : 8, largest_file(base), n_bytes, e);
 }
 
-static int open_files(adapter *a, const char *dir, const model_config *base, err *e)
+static bool is_unchanged(const char *dir, const memo_stamp *before)
 {
-    char *config_path = path_join(dir, "adapter_config.json"), *path = path_join(dir, "adapter_model.safetensors");
+    memo_stamp now;
+    return memo_stamp_of(&now, dir, files) == 0 && memcmp(&now, before, sizeof now) == 0;
+}
+
+/* The digest of what is read between two looks at the files' stamps is that of other times with this stamp. */
+static int open_remembered(adapter *a, const char *dir, const char *config, size_t n_config, size_t n_weights, const memo_stamp *before,
+                           digest_memo *memo, const model_config *base, err *e)
+{
+    digest d;
+    bool same = memo && is_unchanged(dir, before);
+    a->known = same && digest_memo_find(memo, dir, before, &d) ? &d : NULL;
+    int status = open_parts(a, config, n_config, a->bytes, n_weights, base, e);
+    if (status == 0 && same && !a->known && memo_stamp_is_settled(before) && digest_from_hex(&d, a->info.digest) == 0)
+        digest_memo_keep(memo, dir, before, &d);
+    a->known = NULL;
+    return status;
+}
+
+static int open_files(adapter *a, const char *dir, const model_config *base, digest_memo *memo, err *e)
+{
+    char *config_path = path_join(dir, files[0]), *path = path_join(dir, files[1]);
+    memo_stamp before;
+    memset(&before, 0, sizeof before);
+    if (memo)
+        memo_stamp_of(&before, dir, files);
     char *pickled = path_join(dir, "adapter_model.bin");
     buf config = {0};
     size_t n_bytes;
@@ -330,7 +360,7 @@ static int open_files(adapter *a, const char *dir, const model_config *base, err
     else if (!file_exists(path) && file_exists(pickled))
         err_set(e, "%s: adapter_model.bin is not read; save the adapter as safetensors", dir);
     else if ((a->bytes = load_weights(a, path, base, &n_bytes, e))) {
-        status = open_parts(a, config.data ? config.data : "", config.len, a->bytes, n_bytes, base, e);
+        status = open_remembered(a, dir, config.data ? config.data : "", config.len, n_bytes, &before, memo, base, e);
         if (status)
             err_wrap(e, "%s", dir);
     }
@@ -343,8 +373,13 @@ static int open_files(adapter *a, const char *dir, const model_config *base, err
 
 adapter *adapter_open(const char *dir, const model_config *base, err *e)
 {
+    return adapter_open_again(dir, base, NULL, e);
+}
+
+adapter *adapter_open_again(const char *dir, const model_config *base, digest_memo *memo, err *e)
+{
     adapter *a = XNEW(adapter);
-    if (open_files(a, dir, base, e) == 0)
+    if (open_files(a, dir, base, memo, e) == 0)
         return a;
     adapter_close(a);
     return NULL;
@@ -354,7 +389,7 @@ int adapter_check_headers(const char *dir, const model_config *base, err *e)
 {
     adapter *a = XNEW(adapter);
     a->headers_only = true;
-    int status = open_files(a, dir, base, e);
+    int status = open_files(a, dir, base, NULL, e);
     adapter_close(a);
     return status;
 }
@@ -397,29 +432,67 @@ size_t adapter_rank_bytes(const adapter *a, int n_ranks)
     return most;
 }
 
-/* out[c, r] = in[r, c]. Strips of input rows that stay in the cache while each output row is written
- * a stretch at a time. */
-#define STRIP 64
-#define TRANSPOSE(type)                                                                    \
-    static void transpose_##type(type *restrict out, const type *restrict in, int rows, int cols) \
-    {                                                                                      \
-        for (int r0 = 0; r0 < rows; r0 += STRIP) {                                         \
-            int n = rows - r0 < STRIP ? rows - r0 : STRIP;                                 \
-            const type *strip = in + (size_t)r0 * (size_t)cols;                            \
-            for (int c = 0; c < cols; c++)                                                 \
-                for (int r = 0; r < n; r++)                                                \
-                    out[(size_t)c * (size_t)rows + (size_t)(r0 + r)] = strip[r * cols + c]; \
-        }                                                                                  \
+/* out[c, r] = in[r, c] of a square as wide as a vector: each round interleaves the first half of the rows with the second, and
+ * as many rounds as a row's place has bits exchange rows and columns. */
+typedef uint16_t vec16 __attribute__((vector_size(16)));
+typedef uint32_t vec32 __attribute__((vector_size(16)));
+
+static void transpose_square16(uint16_t *restrict out, size_t out_stride, const uint16_t *restrict in, size_t in_stride)
+{
+    vec16 x[8], y[8];
+    for (int i = 0; i < 8; i++)
+        memcpy(&x[i], in + (size_t)i * in_stride, sizeof x[i]);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 4; i++) {
+            y[2 * i] = __builtin_shufflevector(x[i], x[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+            y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        memcpy(x, y, sizeof x);
     }
-TRANSPOSE(uint16_t)
-TRANSPOSE(uint32_t)
+    for (int i = 0; i < 8; i++)
+        memcpy(out + (size_t)i * out_stride, &x[i], sizeof x[i]);
+}
+
+static void transpose_square32(uint32_t *restrict out, size_t out_stride, const uint32_t *restrict in, size_t in_stride)
+{
+    vec32 x[4], y[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&x[i], in + (size_t)i * in_stride, sizeof x[i]);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) {
+            y[2 * i] = __builtin_shufflevector(x[i], x[i + 2], 0, 4, 1, 5);
+            y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 2], 2, 6, 3, 7);
+        }
+        memcpy(x, y, sizeof x);
+    }
+    for (int i = 0; i < 4; i++)
+        memcpy(out + (size_t)i * out_stride, &x[i], sizeof x[i]);
+}
+
+/* The same of any matrix: strips of rows, of which each square column of output is written a cache line at a time; what is left at
+ * the borders goes by elements. */
+#define TRANSPOSE(bits, n)                                                                                              \
+    static void transpose##bits(uint##bits##_t *restrict out, const uint##bits##_t *restrict in, int rows, int cols)    \
+    {                                                                                                                   \
+        int whole_rows = rows / (n) * (n), whole_cols = cols / (n) * (n), strip = 512 / (bits);                         \
+        size_t from = (size_t)cols, to = (size_t)rows;                                                                  \
+        for (int r0 = 0; r0 < whole_rows; r0 += strip)                                                                  \
+            for (int c = 0; c < whole_cols; c += (n))                                                                   \
+                for (int r = r0; r < r0 + strip && r < whole_rows; r += (n))                                            \
+                    transpose_square##bits(out + (size_t)c * to + r, to, in + (size_t)r * from + c, from);              \
+        for (int r = 0; r < rows; r++)                                                                                  \
+            for (int c = r < whole_rows ? whole_cols : 0; c < cols; c++)                                                \
+                out[(size_t)c * to + (size_t)r] = in[(size_t)r * from + (size_t)c];                                     \
+    }
+TRANSPOSE(16, 8)
+TRANSPOSE(32, 4)
 
 static void transpose(void *out, const tensor *in)
 {
     if (in->type == DTYPE_F32)
-        transpose_uint32_t(out, in->data, in->rows, in->cols);
+        transpose32(out, in->data, in->rows, in->cols);
     else
-        transpose_uint16_t(out, in->data, in->rows, in->cols);
+        transpose16(out, in->data, in->rows, in->cols);
 }
 
 static void put(const tensor *to, const tensor *from)
@@ -449,9 +522,10 @@ static void put_transposed(const tensor *to, const tensor *from, int first, void
 {
     const char *at = (const char *)from->data + (size_t)first * (size_t)from->cols * dtype_size(from->type);
     tensor rows = {.data = (void *)at, .type = from->type, .rows = to->cols, .cols = to->rows};
-    tensor turned = {.data = room, .type = from->type, .rows = to->rows, .cols = to->cols};
-    transpose(room, &rows);
-    put(to, &turned);
+    tensor turned = {.data = from->type == to->type ? to->data : room, .type = from->type, .rows = to->rows, .cols = to->cols};
+    transpose(turned.data, &rows);
+    if (turned.data == room)
+        put(to, &turned);
 }
 
 /* One rank's parts of l, of which site[0] is the first. */

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "base/digest.h"
+#include "base/digest_memo.h"
 #include "model/config.h"
 #include "model/lora.h"
 
@@ -31,6 +32,10 @@ typedef struct {
 /* Read DIR/adapter_config.json and DIR/adapter_model.safetensors and check them against the base's
  * shape. NULL with e set. */
 adapter *adapter_open(const char *dir, const model_config *base, err *e);
+
+/* The same; the digest of files that have not changed since memo saw them is not computed again, which is most of the work. memo
+ * may be NULL. */
+adapter *adapter_open_again(const char *dir, const model_config *base, digest_memo *memo, err *e);
 void adapter_close(adapter *a);
 
 /* The same check of the files' headers alone: all but whether the weights are finite. -1 with e set. */

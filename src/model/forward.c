@@ -21,7 +21,7 @@
 struct forward {
     const model *m;             /* borrowed */
     int n_ranks, n_devices;
-    int max_rows, max_out;
+    int max_rows, max_out, max_sequences, max_pages;
     /* Activations, by rank: */
     tensor x[MAX_RANKS];        /* [rows, hidden] the residual stream, F32 */
     tensor h[MAX_RANKS];        /* [rows, hidden] normed input of a block */
@@ -56,6 +56,17 @@ static int scratch(const forward *f, int rank, tensor *t, dtype type, int rows, 
     return t->data ? 0 : err_wrap(e, "activations for %d rows", rows);
 }
 
+size_t forward_row_bytes(const model *m)
+{
+    const model_config *c = &m->config;
+    int n_ranks = group_ranks(m->be);
+    heads h = split_heads(c, (split){0, n_ranks});
+    size_t hidden = (size_t)c->hidden, q = (size_t)(h.n_heads * h.head_dim), kv = (size_t)(h.n_kv_heads * h.head_dim);
+    size_t ffn = (size_t)split_in(c, (split){0, n_ranks}, SITE_DOWN).n, n_act = 3 * hidden + 2 * q + 2 * kv + 3 * ffn;
+    size_t n_float = hidden + 3 * LORA_MAX_RANK + (n_ranks > 1 ? hidden : 0);
+    return (n_act * dtype_size(m->be->act) + n_float * sizeof(float)) * (size_t)group_ranks_per_device(m->be);
+}
+
 static int make_rank(forward *f, int r, const forward_limits *l, err *e)
 {
     const model_config *c = &f->m->config;
@@ -88,7 +99,8 @@ static int make_device(forward *f, int d, const forward_limits *l, err *e)
 forward *forward_new(const model *m, const forward_limits *l, err *e)
 {
     forward *f = XNEW(forward);
-    *f = (forward){.m = m, .n_ranks = group_ranks(m->be), .n_devices = group_devices(m->be), .max_rows = l->rows, .max_out = l->out};
+    *f = (forward){.m = m, .n_ranks = group_ranks(m->be), .n_devices = group_devices(m->be), .max_rows = l->rows, .max_out = l->out,
+                   .max_sequences = l->sequences, .max_pages = l->pages};
     f->loras = XNEW_ARRAY(const lora *, (size_t)f->n_devices * (size_t)l->rows);
     int status = 0;
     for (int r = 0; r < f->n_ranks && status == 0; r++)
@@ -300,6 +312,7 @@ static void deal_batch(forward *f, const batch *b)
 const tensor *forward_run(forward *f, const batch *b, kv_cache *kv)
 {
     invocation v = {0};
+    CHECK(b->n_prefills + b->n_decodes <= f->max_sequences && b->page_indptr[b->n_prefills + b->n_decodes] <= f->max_pages);
     deal_batch(f, b);
     for (int d = 0; d < f->n_devices; d++) {
         backend *be = group_device(f->m->be, d);

@@ -25,6 +25,9 @@ kv_cache forward_kv(const model *m, kv_form form, int n_pages, int page_len);
 int forward_kv_alloc(const model *m, kv_cache *kv, err *e);
 void forward_kv_release(const model *m, kv_cache *kv);
 
+/* Bytes of scratch for each row of an invocation, on the device that has most. */
+size_t forward_row_bytes(const model *m);
+
 /* Queue one invocation; kv, [devices], must be the same every time. Returns the logits of b->out_row, [at least n_out,
  * vocab], F32 in backend memory, one for each device, valid until the next call. */
 const tensor *forward_run(forward *f, const batch *b, kv_cache *kv);

@@ -35,6 +35,12 @@ lora *lora_new(int n_layers)
     return l;
 }
 
+/* Zeros behind a tensor, up to where the next one begins. */
+static void pad(const tensor *t)
+{
+    memset((char *)t->data + tensor_bytes(t), 0, padded(t) - tensor_bytes(t));
+}
+
 /* Point every part into a block that begins at `at`. */
 static void point_into(lora *l, char *at)
 {
@@ -69,8 +75,12 @@ void lora_place(lora *l)
     l->bytes = block_bytes(l->site, l->n_sites);
     void *data = mem_alloc_block(l->bytes);
     CHECK(data);
-    memset(data, 0, l->bytes);
     point_into(l, data);
+    for (int i = 0; i < l->n_sites * 3; i++)
+        if (l->site[i / 3].part[i % 3].rank) {
+            pad(&l->site[i / 3].part[i % 3].a);
+            pad(&l->site[i / 3].part[i % 3].b);
+        }
 }
 
 /* An index of n_sites of l's, from `first` on, in a block of their own. */

@@ -14,7 +14,7 @@
  * a and b where it adapts; lora_place; write to where a and b then point. */
 lora *lora_new(int n_layers);
 
-/* Claim host memory for all parts, zeroed, and give each its place. */
+/* Claim host memory for all parts and give each its place; what lies between them is zeroed. */
 void lora_place(lora *l);
 
 /* The same parts in another block of l->bytes, which the result then owns; nothing is copied. */

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-gpu *gpu_new(int number, uint64_t life, const gpu_info *info)
+gpu *gpu_new(int number, uint32_t life, const gpu_info *info)
 {
     gpu *g = XNEW(gpu);
     *g = (gpu){.number = number, .life = life, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};

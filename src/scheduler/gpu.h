@@ -20,7 +20,7 @@ typedef struct { uint64_t id; request *r; } seat;      /* the id beside it: to l
 typedef struct gpu {
     gpu_node order;             /* first: a gpu_node of ours is a gpu */
     int number;
-    uint64_t life;              /* of all GPUs that ever came up no two have the same: a number is used again */
+    uint32_t life;              /* from 1; of all GPUs that ever came up no two have the same: a number is used again */
     bool touched;               /* its place in the order is to be set again */
     gpu_info info;              /* its strings are owned */
     bool draining;              /* its runner wants it empty, for good */
@@ -40,7 +40,7 @@ typedef struct gpu {
     size_t unseen_cap;
 } gpu;
 
-gpu *gpu_new(int number, uint64_t life, const gpu_info *info);
+gpu *gpu_new(int number, uint32_t life, const gpu_info *info);
 void gpu_free(gpu *g);
 
 /* It takes requests; from one that does not, those it has leave. */

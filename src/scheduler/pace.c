@@ -17,6 +17,7 @@ enum { FEWEST_STEPS = 2, STRETCH_STEPS = 16 };  /* which has so many steps at le
 enum { SLOW_STRETCHES = 2, WELL_STRETCHES = 4 };
 static const double SILENCE = 2;                /* seconds that are never too long */
 static const double TIMELY = 1;                 /* seconds between looks at which silence is believed */
+static const double STALE = 5;                  /* seconds without a step, after which the steps before say nothing of now */
 
 enum { ROW_SIZES = 20, CONTEXT_SIZES = 32 };    /* powers of two */
 
@@ -36,7 +37,7 @@ typedef struct {
     stretch now;
     bool in_step;               /* the last that was heard of it is that it goes on */
     bool overdue;               /* at the last look */
-    double heard, looked;
+    double heard, looked, stepped;      /* when: anything, a look, the last step's end */
     pace_times last;
 } member;
 
@@ -86,7 +87,7 @@ void pace_gpu_up(pace *p, double now, int gpu, const char *kind, bool on_probati
     p->members = xgrow(p->members, &p->members_cap, (size_t)gpu + 1, sizeof *p->members);
     while (p->n_members <= (size_t)gpu)
         p->members[p->n_members++] = (member){0};
-    p->members[gpu] = (member){.kind = find_kind(p, kind), .heard = now, .looked = now, .slow = on_probation,
+    p->members[gpu] = (member){.kind = find_kind(p, kind), .heard = now, .looked = now, .stepped = now, .slow = on_probation,
                                .n_well = on_probation ? WELL_STRETCHES - 1 : 0};
 }
 
@@ -158,6 +159,15 @@ static pace_news judge(member *m)
     return m->n_well >= WELL_STRETCHES ? set_slow(m, false) : PACE_SAME;
 }
 
+/* Forgets what a GPU that had nothing to do for long did before that: it may have recovered since. */
+static void forget_stale(member *m, double began)
+{
+    if (began - m->stepped < STALE)
+        return;
+    m->now = (stretch){0};
+    m->n_slow = 0;
+}
+
 pace_news pace_step(pace *p, double now, int gpu, int64_t rows, int64_t context, double seconds, bool goes_on)
 {
     member *m = find(p, gpu);
@@ -168,6 +178,8 @@ pace_news pace_step(pace *p, double now, int gpu, int64_t rows, int64_t context,
     m->in_step = goes_on && rows > 0;
     if (rows <= 0 || !(seconds >= 0 && seconds < 1e6))
         return PACE_SAME;
+    forget_stale(m, now - seconds);
+    m->stepped = now;
     add_step(&m->now, m->kind, size_of(rows, ROW_SIZES), size_of(context, CONTEXT_SIZES), seconds);
     bool is_over = m->now.n_steps >= FEWEST_STEPS && (m->now.seconds >= STRETCH || m->now.n_steps >= STRETCH_STEPS);
     return is_over ? judge(m) : PACE_SAME;

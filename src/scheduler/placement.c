@@ -318,7 +318,8 @@ static bool is_as_good(const scheduler *s, const gpu *g, const gpu *fullest)
 static gpu *choose(const scheduler *s, const request *r)
 {
     gpu *fullest = placement_find_room(s, request_room(r), r);
-    uint64_t mark[PREFIX_UNITS], life;
+    uint64_t mark[PREFIX_UNITS];
+    uint32_t life;
     for (int n = fullest ? prefixes_mark(s->prefixes, r, mark) : 0; n > 0; n--) {
         int number = prefixes_find(s->prefixes, mark[n - 1], &life);
         gpu *g = number >= 0 ? s->gpus[number] : NULL;

@@ -9,7 +9,7 @@
  * Three lines of those who have been on a GPU, in one order, by turn: the queue; suspects, which need a GPU without another
  * suspect; and those leaving a GPU that drains or is slow, which go on running until there is room elsewhere.
  * placement_fill() serves whoever is first of all three, and when none of them waits, newcomers by their tenants' shares
- * (shares.h). The first of the queue or of the newcomers who does not fit stops everybody behind; one that leaves, or waits
+ * (shares.h). Whoever begins as one before it did may go to that one's GPU instead of the fullest (prefixes.h). The first of the queue or of the newcomers who does not fit stops everybody behind; one that leaves, or waits
  * only for other suspects to prove harmless, stops its own line; one that no open GPU could hold, however empty, steps
  * aside and stops nobody.
  *

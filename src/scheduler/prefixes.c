@@ -4,35 +4,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/id_map.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
-typedef struct given {
-    uint64_t mark, life;
-    int gpu;
-    TAILQ_ENTRY(given) order;
-} given;
+typedef struct { uint64_t mark; uint32_t life; int gpu; } given;         /* life 0: none */
+
+enum { WAYS = 4 };              /* of a set: 64 bytes */
 
 struct prefixes {
-    size_t most;
-    id_map *by_mark;            /* of given */
-    slab *memory;
-    TAILQ_HEAD(, given) all;    /* the least recently given first */
+    size_t n_sets;              /* a power of two, or 0 */
+    given *at;                  /* [n_sets, WAYS] a mark is in one set; of each the last given comes first */
 };
 
 prefixes *prefixes_new(size_t most)
 {
     prefixes *p = XNEW(prefixes);
-    *p = (prefixes){.most = most, .by_mark = id_map_new(), .memory = slab_new(sizeof(given))};
-    TAILQ_INIT(&p->all);
+    while (p->n_sets * WAYS < most)
+        p->n_sets = p->n_sets ? 2 * p->n_sets : 1;
+    p->at = XNEW_ARRAY(given, p->n_sets * WAYS + 1);
     return p;
 }
 
 void prefixes_free(prefixes *p)
 {
-    id_map_free(p->by_mark);
-    slab_free(p->memory);
+    free(p->at);
     free(p);
 }
 
@@ -53,7 +48,7 @@ static uint64_t root_of(const request *r)
 
 int prefixes_mark(const prefixes *p, const request *r, uint64_t mark[PREFIX_UNITS])
 {
-    int n = p->most ? r->what.n_tokens / PREFIX_UNIT : 0;
+    int n = p->n_sets ? r->what.n_tokens / PREFIX_UNIT : 0;
     n = n < PREFIX_UNITS ? n : PREFIX_UNITS;
     uint64_t hash = n ? root_of(r) : 0;
     for (int i = 0; i < n; i++) {
@@ -64,21 +59,18 @@ int prefixes_mark(const prefixes *p, const request *r, uint64_t mark[PREFIX_UNIT
     return n;
 }
 
-static given *take_entry(prefixes *p, uint64_t mark)
+static given *set_of(const prefixes *p, uint64_t mark)
 {
-    given *g = id_map_get(p->by_mark, mark);
-    if (g) {
-        TAILQ_REMOVE(&p->all, g, order);
-        return g;
-    }
-    g = id_map_count(p->by_mark) < p->most ? slab_take(p->memory) : TAILQ_FIRST(&p->all);
-    if (id_map_count(p->by_mark) == p->most) {
-        TAILQ_REMOVE(&p->all, g, order);
-        id_map_remove(p->by_mark, g->mark);
-    }
-    g->mark = mark;
-    id_map_put(p->by_mark, mark, g);
-    return g;
+    return p->at + (mark & (p->n_sets - 1)) * WAYS;
+}
+
+/* Where a mark is in its set, or if it is not there, the last. */
+static int way_of(const given *set, uint64_t mark)
+{
+    int way = 0;
+    while (way < WAYS - 1 && !(set[way].mark == mark && set[way].life))
+        way++;
+    return way;
 }
 
 static bool is_kept(int units, int n)
@@ -91,23 +83,15 @@ void prefixes_add(prefixes *p, const uint64_t *mark, int n, const gpu *g)
     for (int units = 1; units <= n; units++) {
         if (!is_kept(units, n))
             continue;
-        given *entry = take_entry(p, mark[units - 1]);
-        entry->gpu = g->number;
-        entry->life = g->life;
-        TAILQ_INSERT_TAIL(&p->all, entry, order);
+        given *set = set_of(p, mark[units - 1]);
+        memmove(set + 1, set, (size_t)way_of(set, mark[units - 1]) * sizeof *set);
+        set[0] = (given){mark[units - 1], g->life, g->number};
     }
 }
 
-int prefixes_find(const prefixes *p, uint64_t mark, uint64_t *life)
+int prefixes_find(const prefixes *p, uint64_t mark, uint32_t *life)
 {
-    const given *g = id_map_get(p->by_mark, mark);
-    if (!g)
-        return -1;
-    *life = g->life;
-    return g->gpu;
-}
-
-size_t prefixes_count(const prefixes *p)
-{
-    return id_map_count(p->by_mark);
+    const given *set = set_of(p, mark), *found = &set[way_of(set, mark)];
+    *life = found->life;
+    return found->mark == mark && found->life ? found->gpu : -1;
 }

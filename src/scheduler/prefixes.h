@@ -5,7 +5,7 @@
  * placed it keeps marks, hashes of the first 1, 2, 4, 8, ... units of its tokens and of all its whole units, beside adapter,
  * its content and tenant, as tenants share no pages. So the next turn of a conversation is found by the last one's tokens, and
  * whoever has a beginning in common with others by a power of two of it. Marks are hints: a wrong one costs time and nothing
- * else. There are only so many; the least recently given is forgotten first. */
+ * else. There is room for so many; each has a few places, and the last given there make the others be forgotten. */
 #ifndef PUNICA_SCHEDULER_PREFIXES_H
 #define PUNICA_SCHEDULER_PREFIXES_H
 
@@ -25,8 +25,6 @@ int prefixes_mark(const prefixes *p, const request *r, uint64_t mark[PREFIX_UNIT
 void prefixes_add(prefixes *p, const uint64_t *mark, int n, const gpu *g);
 
 /* The GPU that was last given a request of this mark: its number, and *life of it; -1: none is known. */
-int prefixes_find(const prefixes *p, uint64_t mark, uint64_t *life);
-
-size_t prefixes_count(const prefixes *p);
+int prefixes_find(const prefixes *p, uint64_t mark, uint32_t *life);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 
 #define SCALE ((uint64_t)1 << 20)       /* of a unit: so fine that dividing by a weight loses less than 1 % */
+#define HIGH ((uint64_t)1 << 62)        /* a counter beyond this has all of them lowered: within days on thousands of GPUs */
 
 void shares_deinit(shares *s)
 {
@@ -47,38 +48,54 @@ tenant *shares_find(shares *s, const char *name, uint32_t weight)
     return t;
 }
 
-static bool before(const tenant *a, const tenant *b)
+/* Of tenants that had the same, the one whose first request came first: priorities are for those of one tenant. */
+static bool before(const share_slot *a, const share_slot *b)
 {
     if (a->counter != b->counter)
         return a->counter < b->counter;
-    return wait_before(wait_queue_first(&a->line), wait_queue_first(&b->line));
+    return wait_earlier(wait_queue_first(&a->of->line), wait_queue_first(&b->of->line));
 }
 
-static void set(shares *s, size_t at, tenant *t)
+static void set(shares *s, size_t at, share_slot slot)
 {
-    s->heap[at] = t;
-    t->at = at;
+    s->heap[at] = slot;
+    slot.of->at = at;
+}
+
+/* Put t at `at` or further down, moving earlier ones up. */
+static void sink(shares *s, size_t at, tenant *t)
+{
+    const share_slot own = {t->counter, t};
+    for (size_t child; (child = 2 * at + 1) < s->n_waiting; at = child) {
+        if (child + 1 < s->n_waiting && before(&s->heap[child + 1], &s->heap[child]))
+            child++;
+        if (!before(&s->heap[child], &own))
+            break;
+        set(s, at, s->heap[child]);
+    }
+    set(s, at, own);
 }
 
 /* Put t at `at`, or where it belongs from there. */
 static void settle(shares *s, size_t at, tenant *t)
 {
-    for (; at > 0 && before(t, s->heap[(at - 1) / 2]); at = (at - 1) / 2)
+    const share_slot own = {t->counter, t};
+    for (; at > 0 && before(&own, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
         set(s, at, s->heap[(at - 1) / 2]);
-    for (size_t child; (child = 2 * at + 1) < s->n_waiting; at = child) {
-        if (child + 1 < s->n_waiting && before(s->heap[child + 1], s->heap[child]))
-            child++;
-        if (!before(s->heap[child], t))
-            break;
-        set(s, at, s->heap[child]);
-    }
-    set(s, at, t);
+    sink(s, at, t);
+}
+
+/* Let the first be the one that had least, with the counter that it has now. */
+static void settle_first(shares *s)
+{
+    while (s->n_waiting && s->heap[0].counter != s->heap[0].of->counter)
+        sink(s, 0, s->heap[0].of);
 }
 
 /* What a tenant that comes back has at least. */
 static uint64_t floor_of(const shares *s)
 {
-    return s->n_waiting ? s->heap[0]->counter : s->last ? s->last->counter : 0;
+    return s->n_waiting ? s->heap[0].counter : s->last ? s->last->counter : 0;
 }
 
 void shares_put(shares *s, tenant *t, wait_item *i)
@@ -88,6 +105,7 @@ void shares_put(shares *s, tenant *t, wait_item *i)
     s->n_requests++;
     if (!comes_back) {
         settle(s, t->at, t);
+        settle_first(s);
         return;
     }
     if (t->counter < floor_of(s))
@@ -103,23 +121,36 @@ void shares_remove(shares *s, tenant *t, wait_item *i)
     s->last = t;
     if (t->line.n > 0) {
         settle(s, t->at, t);
-        return;
+    } else {
+        tenant *moved = s->heap[--s->n_waiting].of;
+        if (moved != t)
+            settle(s, t->at, moved);
     }
-    tenant *moved = s->heap[--s->n_waiting];
-    if (moved != t)
-        settle(s, t->at, moved);
+    settle_first(s);
 }
 
 wait_item *shares_first(const shares *s)
 {
-    return s->n_waiting ? wait_queue_first(&s->heap[0]->line) : NULL;
+    return s->n_waiting ? wait_queue_first(&s->heap[0].of->line) : NULL;
+}
+
+/* Lower all counters by that of a tenant that comes back. The order of those that wait stays, and who is below would be lifted. */
+static void lower_all(shares *s)
+{
+    uint64_t by = floor_of(s);
+    for (size_t i = 0; i < s->n; i++)
+        s->all[i]->counter -= s->all[i]->counter < by ? s->all[i]->counter : by;
+    for (size_t i = 0; i < s->n_waiting; i++)
+        s->heap[i].counter -= by;
 }
 
 void shares_charge(shares *s, tenant *t, uint64_t cost)
 {
     t->counter += cost * t->unit;
-    if (t->line.n > 0)
-        settle(s, t->at, t);
+    if (t->line.n > 0 && t->at == 0)
+        settle_first(s);
+    if (t->counter > HIGH && floor_of(s) > HIGH / 2)
+        lower_all(s);
 }
 
 void shares_check(const shares *s)
@@ -130,9 +161,10 @@ void shares_check(const shares *s)
         wait_queue_check(&t->line);
         n_requests += t->line.n;
         n_waiting += t->line.n > 0;
-        CHECK(t->line.n == 0 || (t->at < s->n_waiting && s->heap[t->at] == t));
+        CHECK(t->line.n == 0 || (t->at < s->n_waiting && s->heap[t->at].of == t && s->heap[t->at].counter <= t->counter));
     }
     CHECK(n_requests == s->n_requests && n_waiting == s->n_waiting);
+    CHECK(n_waiting == 0 || s->heap[0].counter == s->heap[0].of->counter);
     for (size_t i = 1; i < s->n_waiting; i++)
-        CHECK(!before(s->heap[i], s->heap[(i - 1) / 2]));
+        CHECK(!before(&s->heap[i], &s->heap[(i - 1) / 2]));
 }

@@ -24,12 +24,16 @@ typedef struct {
     size_t at;                  /* its place in the heap, while somebody is in that line */
 } tenant;
 
+/* A tenant with somebody in line, and its counter beside it, or what that was when the slot was last looked at: counters only grow, so
+ * that a slot needs to be looked at only when it is the first. */
+typedef struct { uint64_t counter; tenant *of; } share_slot;
+
 /* Tenants are kept for good: whoever comes again must not begin anew. Zero-initialise. */
 typedef struct {
     map *by_name;
     tenant **all;               /* [n] owned */
     size_t n, cap;
-    tenant **heap;              /* [n_waiting] borrowed: tenants with somebody in line, by counter, then by who is first there */
+    share_slot *heap;           /* [n_waiting] by counter, then by who came first of those that are first in line */
     size_t n_waiting, heap_cap;
     size_t n_requests;          /* in all lines */
     tenant *last;               /* borrowed: whose request left its line last; NULL: nobody's has */

@@ -24,7 +24,7 @@ struct scheduler {
     frontend_state **frontends; /* [n_frontends] by number; NULL: none */
     gpu **gpus;                 /* [n_gpus] by number; NULL: none */
     size_t n_frontends, frontends_cap, n_gpus, gpus_cap;
-    uint64_t n_lives;           /* of GPUs, so far */
+    uint32_t n_lives;           /* of GPUs, so far */
     gpu_order order;            /* of the GPUs that have room */
     prefixes *prefixes;         /* of requests that were placed */
     gpu **touched;              /* [n_touched] whose place in it is not up to date */

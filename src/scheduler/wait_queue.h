@@ -21,12 +21,16 @@ typedef struct { double arrival; uint64_t id; int priority; wait_item *item; } w
 
 typedef struct { wait_slot *slot; size_t n, cap; } wait_queue;         /* zero-initialise */
 
-/* Whether a came before b: the order of everything. */
+/* Whether a came before b, whatever their priorities. */
+static inline bool wait_earlier(const wait_item *a, const wait_item *b)
+{
+    return a->arrival < b->arrival || (a->arrival == b->arrival && a->id < b->id);
+}
+
+/* Whether a stands before b: the order of a queue. */
 static inline bool wait_before(const wait_item *a, const wait_item *b)
 {
-    if (a->priority != b->priority)
-        return a->priority < b->priority;
-    return a->arrival < b->arrival || (a->arrival == b->arrival && a->id < b->id);
+    return a->priority != b->priority ? a->priority < b->priority : wait_earlier(a, b);
 }
 
 void wait_queue_deinit(wait_queue *q);

@@ -150,10 +150,12 @@ static void write_body(const client *c, buf *body)
         buf_printf(body, ",\"min_tokens\":%d", w->min_tokens);
     if (w->scored)
         buf_add_str(body, ",\"prompt_logprobs\":0");
+    if (w->priority)
+        buf_printf(body, ",\"priority\":%d", w->priority);
     buf_add_str(body, "}");
 }
 
-void client_ask(client *c, service *s, uint64_t content)
+void client_ask(client *c, service *s, tenant *who, uint64_t content)
 {
     static const reply_ops ops = {.add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
     charged_buf body = {0};
@@ -162,9 +164,9 @@ void client_ask(client *c, service *s, uint64_t content)
     c->asked_at = c->in->now;
     c->content = content;
     write_body(c, &body.bytes);
-    world_say(c->in, "client %d asks %s for %d tokens after %d%s%s", c->number, c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
+    world_say(c->in, "client %d%s%s asks %s for %d tokens after %d%s%s", c->number, who ? " of " : "", who ? tenant_name(who) : "", c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
               c->wish.max_tokens, c->wish.n_prompt, c->wish.is_killer ? ", a killer" : "", c->wish.stream ? ", as a stream" : "");
-    call_start(s, NULL, &c->base, &body, &shape_completions, "/v1/completions", "");
+    call_start(s, who, &c->base, &body, &shape_completions, "/v1/completions", "");
 }
 
 void client_leave(client *c, reply_loss how)

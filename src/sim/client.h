@@ -26,6 +26,8 @@ typedef struct {
     bool stream;
     bool scored;                /* with prompt_logprobs; no stream */
     bool is_killer;
+    int tenant;                 /* who asks; -1: nobody in particular */
+    int priority;               /* among those of its tenant */
 } client_wish;
 
 typedef struct {
@@ -51,8 +53,9 @@ int client_most_output(const client_wish *w);
 
 void client_deinit(client *c);
 
-/* Ask of an adapter that has this content at present; the answer comes through the reply. */
-void client_ask(client *c, service *s, uint64_t content);
+/* Ask of an adapter that has this content at present, as one of who's (NULL: there are no tenants); the answer comes through the
+ * reply. */
+void client_ask(client *c, service *s, tenant *who, uint64_t content);
 
 /* Go away, or stop to read. */
 void client_leave(client *c, reply_loss how);

@@ -277,6 +277,18 @@ static void check_patience(const cluster *c, const front_member *f)
         world_violate(f->m.p.in, "%s still waits for the scheduler", f->m.p.name);
 }
 
+/* A tenant has no more in flight at a frontend than it may. (Of two choices one may have ended.) */
+static void check_in_flight(cluster *c, const front_member *f)
+{
+    int n[MOST_TENANTS] = {0};
+    for (int i = 0; i < c->n_clients; i++) {
+        const client *q = &c->client[i];
+        bool counts = q->state == CLIENT_LIVE && &c->front[q->frontend] == f && q->wish.n_choices == 1 && q->wish.tenant >= 0;
+        if (counts && ++n[q->wish.tenant] > c->tenant[q->wish.tenant].in_flight && c->tenant[q->wish.tenant].in_flight)
+            world_violate(&c->w, "%s has more requests of client %d's tenant in flight than it may", f->m.p.name, i);
+    }
+}
+
 static void look_at_front(cluster *c, front_member *f)
 {
     bool is_up = dispatch_is_up(f->at_scheduler);
@@ -285,6 +297,8 @@ static void look_at_front(cluster *c, front_member *f)
     else if (!spans_last(&f->outages))
         spans_begin(&f->outages, c->w.now);
     check_patience(c, f);
+    if (c->n_tenants)
+        check_in_flight(c, f);
     if (dispatch_n_live(f->at_scheduler) > c->max_live)
         world_violate(&c->w, "%s has %d requests, more than the %d it may", f->m.p.name, dispatch_n_live(f->at_scheduler), c->max_live);
 }
@@ -310,6 +324,7 @@ static void start_front(void *ctx)
         digest d = sim_digest(f->content[i]);
         versions_set(f->versions, sim_adapter_name(i), &d);
     }
+    f->tenants = c->n_tenants ? sim_tenants_new(c->tenant, c->n_tenants, "toy") : NULL;
     f->counts = (metrics){0};
     atomic_init(&f->context, TOY_CONTEXT);
     f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts,
@@ -342,6 +357,7 @@ static void end_front(cluster *c, int i, bool silent)
         client_check_part(q);
     }
     dispatch_free(f->at_scheduler);
+    tenants_free(f->tenants);
     versions_free(f->versions);
     catalog_free(f->models);
     metrics_deinit(&f->counts);

@@ -11,6 +11,7 @@
 #include "sim/client.h"
 #include "sim/naive_scheduler.h"
 #include "sim/network.h"
+#include "sim/sim_tenants.h"
 #include "sim/sim_worker.h"
 #include "sim/stranger.h"
 #include "sim/submissions.h"
@@ -47,6 +48,7 @@ typedef struct {
     dispatch *at_scheduler;
     catalog *models;
     versions *versions;
+    tenants *tenants;           /* NULL: there are none */
     metrics counts;
     service s;
     uint64_t content[N_ADAPTERS];           /* of the adapters, on its disk */
@@ -79,6 +81,8 @@ struct cluster {
     front_member front[MOST_FRONTENDS];
     run_member run[MOST_MACHINES];
     int n_fronts, n_machines;
+    sim_tenant tenant[MOST_TENANTS];
+    int n_tenants;              /* 0: clients are nobody's */
     stranger at_the_door;
     client *client;             /* [n_clients] */
     int n_clients;

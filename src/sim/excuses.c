@@ -55,6 +55,8 @@ bool excuse_is_good(const cluster *c, const client *q)
     bool has_text = q->wish.n_choices == 1 && q->text[0].len;   /* of two, one may have begun */
     if (is_code(q, "queue_full"))
         return (c->policy.max_queue < 1000 || c->max_live < 1000) && !has_text;
+    if (is_code(q, "rate_limit_exceeded"))
+        return q->wish.tenant >= 0 && c->tenant[q->wish.tenant].in_flight && !has_text;
     if (is_code(q, "too_late"))
         return (has_waited(c, q) && !has_text) || was_given_up(c, q);
     if (is_code(q, "no_scheduler"))

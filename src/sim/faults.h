@@ -11,6 +11,7 @@ typedef enum {
                                 /* of a frontend or runner; as network_cut */
     FAULT_ISOLATION,            /* a process reaches nobody for a while */
     FAULT_WORKER_CRASH, FAULT_WORKER_KILLED, FAULT_WORKER_HANG, FAULT_WORKER_SLOW, FAULT_WORKER_STOP,
+                                /* killed: from outside, once, or for a while all of a machine as soon as they have something to do */
     FAULT_RUNNER_CRASH, FAULT_RUNNER_STOP, FAULT_MACHINE_LOST, FAULT_DRAIN,
     FAULT_SCHEDULER_CRASH, FAULT_SCHEDULER_STOP, FAULT_SCHEDULER_LOST,
     FAULT_FRONTEND_CRASH, FAULT_FRONTEND_STOP, FAULT_FRONTEND_LOST,

@@ -304,13 +304,35 @@ static bool naive_leaves(const naive *s, const naive_request *r)
     return r->gpu >= 0 && (!naive_open(s, r->gpu) || (s->reserved == r->gpu + 1 && !r->confined && !r->was_confined));
 }
 
+/* The first in a tenant's line of newcomers; NULL: nobody is there. */
+static const naive_request *naive_first_of(const naive *s, int tenant)
+{
+    const naive_request *first = NULL;
+    for (int i = 0; i < NAIVE_REQUESTS; i++) {
+        const naive_request *r = &s->request[i];
+        if (naive_is_newcomer(r) && r->tenant == tenant && (!first || naive_before(r, first)))
+            first = r;
+    }
+    return first;
+}
+
+/* Of two tenants: who had less, then whose first newcomer came earlier; last those of which nobody is in line. */
+static bool naive_tenant_is_next(const naive *s, int a, int b)
+{
+    if (s->tenant[a].counter != s->tenant[b].counter)
+        return s->tenant[a].counter < s->tenant[b].counter;
+    const naive_request *x = naive_first_of(s, a), *y = naive_first_of(s, b);
+    if (!x || !y)
+        return x || (!y && a < b);
+    return x->arrival != y->arrival ? x->arrival < y->arrival : x->id < y->id;
+}
+
 /* Those who have been on a GPU come before newcomers, of these the tenant who had least. */
 static bool naive_is_next(const naive *s, const naive_request *a, const naive_request *b)
 {
-    uint64_t x = s->tenant[a->tenant].counter, y = s->tenant[b->tenant].counter;
     if (a->taken_on != b->taken_on)
         return a->taken_on;
-    return a->taken_on || x == y ? naive_before(a, b) : x < y;
+    return a->taken_on || a->tenant == b->tenant ? naive_before(a, b) : naive_tenant_is_next(s, a->tenant, b->tenant);
 }
 
 /* All that wait or leave, whoever is next first; but for those who wait to be alone. */

@@ -39,8 +39,9 @@ static sim_machine draw_machine(setting *s)
     m.n_slots = 1 + (int)draw(s, c, 4);
     m.runs_ahead = often(s, c, 0.5);
     m.prefill_rows = often(s, c, 0.5) ? 256 : 1 + (int)draw(s, c, 8);
-    m.max_prefills = 1 + (int)draw(s, c, 2);
+    bool keeps_target = draw(s, c, 2) == 0;
     m.step_time = world_uniform(w, c, 0.01, 0.1);
+    m.itl_target = keeps_target ? 0.05 : 0;
     m.load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2);
     m.device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0;
     m.n_images = 1 + (int)draw(s, c, N_ADAPTERS);
@@ -80,6 +81,17 @@ static network_weather draw_weather(setting *s)
     return w;
 }
 
+/* In half of the stories there are some. */
+static void draw_tenants(setting *s)
+{
+    const chance c = CHANCE_TENANTS;
+    s->c->n_tenants = often(s, c, 0.5) ? 2 + (int)draw(s, c, MOST_TENANTS - 1) : 0;
+    for (int i = 0; i < s->c->n_tenants; i++) {
+        s->c->tenant[i].weight = 1 + (int)draw(s, c, 5);
+        s->c->tenant[i].in_flight = often(s, c, 0.1) ? 2 + (int)draw(s, c, 4) : 0;
+    }
+}
+
 void setting_draw_cluster(setting *s)
 {
     cluster *k = s->c;
@@ -117,6 +129,16 @@ void setting_draw_cluster(setting *s)
     k->hang_seconds = 4;
     k->max_live = often(s, c, 0.1) ? 5 : 1000;
     k->gone_adapter = often(s, c, 0.25) ? (int)draw(s, c, N_ADAPTERS) : -1;
+    draw_tenants(s);
+}
+
+/* Of the first tenant's clients there are most, and they come all the time. */
+static void draw_asker(setting *s, client_wish *q)
+{
+    const chance c = CHANCE_TENANTS;
+    int n = s->c->n_tenants;
+    q->tenant = n == 0 ? -1 : often(s, c, 0.4) ? 0 : (int)draw(s, c, (uint64_t)n);
+    q->priority = often(s, c, 0.2) ? (int)draw(s, c, 3) - 1 : 0;
 }
 
 /* A prompt of up to `most` tokens with its output; a large one may outgrow every GPU. */
@@ -149,6 +171,7 @@ static void make_wish(setting *s, client_wish *q, int most, bool killers, bool l
     q->alternates = q->seed % 6 == 0;
     q->scored = !q->stream && q->seed % 3 == 0;
     q->max_tokens = q->scored && q->seed % 5 == 0 && !q->min_tokens ? 0 : q->max_tokens;
+    draw_asker(s, q);
 }
 
 /* One for the base and each adapter; the others ask for much and leave. */

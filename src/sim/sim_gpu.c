@@ -27,6 +27,7 @@ struct sim_gpu {
     adapter_slots *slots;
     admission *admission;
     admission_step step;        /* when running */
+    double seconds;             /* that it takes */
     bool running;
     sim_command *inbox;         /* [n_inbox] */
     size_t n_inbox, inbox_cap;
@@ -77,12 +78,12 @@ static void on_evicted(void *ctx, admission_item *it)
 sim_gpu *sim_gpu_new(const sim_gpu_setup *s)
 {
     engine_options usual = engine_options_default();
-    admission_limits limits = {s->max_batch, usual.max_prefills, usual.prefill_rows, usual.prefill_rows};
+    admission_limits limits = {s->max_batch, GPU_PROMPT_ROWS, GPU_PROMPT_ROWS, usual.itl_target};
     sim_gpu *g = XNEW(sim_gpu);
     g->is = *s;
     g->pool = kv_pool_new(s->n_pages, s->page_len);
     sim_loaders_init(&g->loaders, s->model->adapter_load_time);
-    g->slots = adapter_slots_new(&no_device, usual.n_adapter_slots, 0, (adapter_source){.load = load_nothing}, &g->loaders.base);
+    g->slots = adapter_slots_new(&no_device, USUAL_SLOTS, 0, (adapter_source){.load = load_nothing}, &g->loaders.base);
     g->admission = admission_new(&limits, g->pool, g->slots, (admission_events){.evicted = on_evicted, .ctx = g});
     g->last_step = XNEW_ARRAY(int, (size_t)s->n_adapters + 1);
     return g;
@@ -196,7 +197,8 @@ double sim_gpu_start(sim_gpu *g, double now)
     admission_make_room(g->admission);
     g->step = admission_choose_rows(g->admission);
     g->running = true;
-    return sim_gpu_batch(g) ? g->loaders.now + step_time(g) : now;
+    g->seconds = sim_gpu_batch(g) ? step_time(g) : 0;
+    return sim_gpu_batch(g) ? g->loaders.now + g->seconds : now;
 }
 
 bool sim_gpu_is_running(const sim_gpu *g)
@@ -246,6 +248,7 @@ const gpu_report *sim_gpu_end(sim_gpu *g)
 {
     CHECK(g->running);
     g->running = false;
+    admission_learn(g->admission, &g->step.work, g->seconds);
     finish_rows(g, g->step.prefill, g->step.n_prefills);
     finish_rows(g, g->step.decode, g->step.n_decodes);
     g->report.pages_free = pages_free(g);

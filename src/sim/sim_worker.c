@@ -239,7 +239,9 @@ static void on_ready(void *ctx)
     o.n_adapter_slots = m->n_slots;
     o.image_bytes = (size_t)m->n_images * 4096;         /* a page of memory each */
     o.prefill_rows = m->prefill_rows;
-    o.max_prefills = m->max_prefills;
+    o.itl_target = m->itl_target;
+    o.now = now;
+    o.now_ctx = w;
     o.adapters = (adapter_source){.load = load, .ctx = (void *)m};
     o.loaders = &w->loaders.base;
     o.never_waits = true;

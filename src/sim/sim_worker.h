@@ -22,10 +22,11 @@ typedef struct sim_worker sim_worker;
 typedef struct {
     sim_process *runner;        /* borrowed: whose processes these are */
     char name[24];
-    int max_batch, n_pages, page_len, n_slots, prefill_rows, max_prefills;
+    int max_batch, n_pages, page_len, n_slots, prefill_rows;
     bool runs_ahead;
     int device_room, n_images;  /* adapters in device memory, and of those in host memory; 0: the device uses host memory */
     double step_time, load_time;
+    double itl_target;
     double disk_slow;           /* 1, or so many times slower */
     double starts_fail_until;   /* no process can be started before */
     double kills_until;         /* whoever has been given something to do is killed from outside before */

@@ -205,10 +205,10 @@ static int simulate_policies(const simulate_options *o, const step_model *m, dou
     arrival *a = arrivals_make(&of, &n, &n_adapters);
     printf("%d GPUs, batch limit %d, %d pages of %d tokens; %.3g h, peak %.3g requests/s: %d requests of %d adapters\n", o->gpus, o->batch,
            o->pages, o->page_len, o->hours, peak, n, n_adapters);
-    printf("steps: %s\n\n%-10s %10s %10s %9s %12s %15s %12s %8s %8s\n", m->about, "policy", "mean batch", "GPU-hours", "done in", "tokens/s",
-           "1st token mean", "and p99", "moved", "evicted");
+    printf("steps: %s\n\n%-10s %10s %10s %9s %12s %15s %12s %8s %8s%s\n", m->about, "policy", "mean batch", "GPU-hours", "done in", "tokens/s",
+           "1st token mean", "and p99", "moved", "evicted", o->turns ? "  known cached" : "");
     fflush(stdout);
-    double known = 0;
+    double known = 0;           /* tokens of prompts that a cache without end, of all GPUs together, would have */
     for (int i = 0; i < n; i++)
         known += a[i].n_known / o->page_len * o->page_len;
     for (int k = 0; k < N_POLICIES && status == 0 && !(o->only_packed && k > POLICY_FORGETFUL); k++) {
@@ -219,7 +219,7 @@ static int simulate_policies(const simulate_options *o, const step_model *m, dou
         printf("%-10s %10.1f %10.3f %7.1f m %12.0f %13.3f s %10.3f s %8llu %8llu", policy_name((policy_kind)k), r.mean_batch, r.gpu_hours,
                r.seconds / 60, r.tokens_per_s, r.wait_mean, r.wait_p99, (unsigned long long)r.moved, (unsigned long long)r.evicted);
         if (o->turns)
-            printf(" %9.1f %%", 100 * r.cached / known);
+            printf(" %12.1f %%", 100 * r.cached / known);
         printf("\n");
         fflush(stdout);
         if (k == POLICY_PACKED)

@@ -1,7 +1,8 @@
 /* simulate.h - `punica simulate`: the paper's cluster experiment in virtual time
  *
  * Sixteen GPUs, one hour, arrivals that rise and fall: the real scheduler over a step-time model, and for comparison
- * a policy that spreads requests out and one that gives each GPU one adapter at a time, with the same arrivals. */
+ * a policy that spreads requests out and one that gives each GPU one adapter at a time, with the same arrivals. With turns,
+ * requests are conversations' and GPUs have prefix caches; then one more is the scheduler without its memory of beginnings. */
 #ifndef PUNICA_SIM_SIMULATE_H
 #define PUNICA_SIM_SIMULATE_H
 

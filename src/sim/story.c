@@ -52,7 +52,7 @@ static void on_arrival(void *ctx)
     if (!f->m.is_up)
         q->state = CLIENT_LOST;         /* connection refused */
     else
-        AS_PROCESS(&f->m.p, client_ask(q, &f->s, q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
+        AS_PROCESS(&f->m.p, client_ask(q, &f->s, q->wish.tenant < 0 ? NULL : sim_tenants_find(f->tenants, q->wish.tenant), q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
 }
 
 static void on_departure(void *ctx)

@@ -21,6 +21,14 @@ static uint64_t hash(const int *token, int n)
     return h;
 }
 
+static uint64_t hash_name(const char *name)
+{
+    uint64_t h = 0;
+    for (; name && *name; name++)
+        h = rng_u64(h, (uint64_t)*name);
+    return h;
+}
+
 static submitted *find(const submissions *l, uint64_t id)
 {
     for (size_t i = 0; i < l->n; i++)
@@ -37,6 +45,8 @@ static const char *compare(const submissions *l, const submitted *before, const 
         return "submitted again with another arrival";
     if (s->n_prompt != before->n_prompt || s->n_tokens < before->n_tokens || hash(s->token, before->n_tokens) != before->tokens)
         return "submitted again with other tokens";
+    if (hash_name(s->tenant) != before->tenant)
+        return "submitted again for another tenant";
     return NULL;
 }
 
@@ -49,6 +59,6 @@ const char *submissions_add(submissions *l, const submission *s, double came)
         r = &l->at[l->n++];
         r->came = came;
     }
-    *r = (submitted){s->id, hash(s->token, s->n_tokens), r->came, s->n_tokens, s->n_prompt};
+    *r = (submitted){s->id, hash(s->token, s->n_tokens), hash_name(s->tenant), r->came, s->n_tokens, s->n_prompt};
     return wrong;
 }

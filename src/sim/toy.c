@@ -407,6 +407,7 @@ lora *toy_adapter(uint64_t content)
     lora *l = lora_new(1);
     l->site[0].part[0] = (lora_part){.rank = 1, .scale = 1, .a = {NULL, DTYPE_F32, 1, 2}, .b = {NULL, DTYPE_F32, 1, 1}};
     lora_place(l);
+    memset(l->data, 0, l->bytes);
     memcpy(l->data, &content, sizeof content);
     return l;
 }

@@ -1,6 +1,7 @@
 /* watch.c - see watch.h. Linear scans over few requests: plain, and nothing like the scheduler. */
 #include "sim/watch.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,12 +10,15 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+enum { MOST_WATCHED_TENANTS = 8 };
+static const double ROUNDING = 0.25;            /* tokens: the scheduler's counters are whole numbers */
+
 typedef struct {
     uint64_t id;
     bool there;                 /* submitted, and neither ended nor cancelled */
     int frontend;
     double arrival, since;      /* arrival: from its first GPU on, its turn */
-    uint64_t tenant;            /* hash of the name */
+    int tenant;                 /* which */
     int priority;               /* until it has been on a GPU */
     int n_tokens, n_prompt, max_tokens, n_to_score, n_scored;
     uint64_t mark;              /* hash of the prompt */
@@ -32,6 +36,19 @@ typedef struct {
     bool failed;                /* as its GPU has just reported */
 } watched;
 
+/* A tenant, and what it was given: tokens of prompts taken on and twice those of output, by its weight. */
+typedef struct {
+    uint64_t name;              /* hash */
+    double weight, service;
+    bool waits;                 /* a newcomer of its could be taken on if there were room */
+    double longest_prompt, most_promised;       /* tokens; of output that those taken on at one time might make at most */
+    double promised_again;      /* the same of those that came again: they were taken on by another scheduler */
+} watched_tenant;
+
+/* Two tenants of which some wait all the time since `began`. What a has been given beyond b since then, each time that one of a's or
+ * one of b's was taken on. */
+typedef struct { bool on; double began, most_at_a, least_at_b; } rivalry;
+
 typedef struct {
     bool up, draining, slow;
     gpu_info info;
@@ -44,6 +61,9 @@ struct watch {
     watched *request;           /* [n_requests] all there ever were */
     size_t n_requests, requests_cap;
     watched_gpu gpu[MOST_GPUS];
+    watched_tenant tenant[MOST_WATCHED_TENANTS];
+    int n_tenants;
+    rivalry rival[MOST_WATCHED_TENANTS][MOST_WATCHED_TENANTS];         /* [a][b], b < a */
     int capacity;               /* of the largest GPU so far */
     uint32_t last_attempt;
     double last_turn;           /* that a request got on its first GPU */
@@ -171,6 +191,21 @@ static uint64_t hash_of(const char *name)
     return hash;
 }
 
+/* Which tenant a submission is of; a new one if need be. */
+static int tenant_of(watch *w, const submission *s)
+{
+    uint64_t name = hash_of(s->tenant);
+    int i = 0;
+    while (i < w->n_tenants && w->tenant[i].name != name)
+        i++;
+    if (i == w->n_tenants) {
+        CHECK(w->n_tenants++ < MOST_WATCHED_TENANTS);
+        w->tenant[i] = (watched_tenant){.name = name};
+    }
+    w->tenant[i].weight = s->weight ? s->weight : 1;
+    return i;
+}
+
 static uint64_t mark_of(const submission *s)
 {
     uint64_t mark = 0;
@@ -193,8 +228,10 @@ void watch_submit(watch *w, double now, int frontend, const submission *s)
     }
     bool taken_on = s->again || s->n_tokens > s->n_prompt || s->n_scored;
     *r = (watched){.id = s->id, .killed = killed, .there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
-                   .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .n_to_score = s->n_to_score, .n_scored = s->n_scored, .gpu = -1, .tenant = hash_of(s->tenant),
+                   .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .n_to_score = s->n_to_score, .n_scored = s->n_scored, .gpu = -1, .tenant = tenant_of(w, s),
                    .priority = taken_on ? 0 : s->priority, .mark = mark_of(s), .taken_on = taken_on, .held = now};
+    if (taken_on)
+        w->tenant[r->tenant].promised_again += s->max_tokens;
 }
 
 /* The scheduler must cancel what runs; from now on nothing may come of it. */
@@ -343,6 +380,68 @@ static bool is_too_large(const watch *w, const watched *r)
     return any;
 }
 
+/* What a tenant may be given beyond another that waits, from when one of its own was taken on because it had no more: that
+ * one's prompt, and all output of those that it has (the paper's U, for this tenant and by its weight). */
+static double most_lead(const watched_tenant *t)
+{
+    return (t->longest_prompt + 2 * (t->most_promised + t->promised_again)) / t->weight;
+}
+
+/* The paper's bound: between two tenants that wait, over any time. */
+static void check_bound(watch *w, int a, int b)
+{
+    double lead = w->tenant[a].service - w->tenant[b].service - w->rival[a][b].began;
+    if (fabs(lead) > most_lead(&w->tenant[a]) + most_lead(&w->tenant[b]) + ROUNDING && !w->violation.len)
+        buf_printf(&w->violation, "of two tenants that wait one was given %.0f tokens more by weight than the other", fabs(lead));
+}
+
+/* Who waits now; rivalries begin and end. */
+static void look_at_tenants(watch *w)
+{
+    double promised[MOST_WATCHED_TENANTS] = {0};
+    if (w->n_tenants < 2)
+        return;
+    for (int i = 0; i < w->n_tenants; i++)
+        w->tenant[i].waits = false;
+    for (size_t i = 0; i < w->n_requests; i++) {
+        const watched *r = &w->request[i];
+        promised[r->tenant] += r->there && r->taken_on ? r->max_tokens : 0;
+        w->tenant[r->tenant].waits |= waits(r) && !r->taken_on && !is_too_large(w, r);
+    }
+    for (int a = 0; a < w->n_tenants; a++) {
+        w->tenant[a].most_promised = fmax(w->tenant[a].most_promised, promised[a]);
+        for (int b = 0; b < a; b++) {
+            rivalry *v = &w->rival[a][b];
+            bool both = w->tenant[a].waits && w->tenant[b].waits;
+            if (both && !v->on)
+                *v = (rivalry){true, w->tenant[a].service - w->tenant[b].service, -HUGE_VAL, HUGE_VAL};
+            v->on = both;
+            if (both)
+                check_bound(w, a, b);
+        }
+    }
+}
+
+/* A newcomer is taken on: its tenant had no more than any other that waits. How much each had before they both waited is not known, but
+ * that stays as it was: who was next with some lead is not passed over with less. */
+static void check_share(watch *w, const watched *r)
+{
+    look_at_tenants(w);
+    for (int a = 0; a < w->n_tenants; a++)
+        for (int b = 0; b < a; b++) {
+            rivalry *v = &w->rival[a][b];
+            double lead = w->tenant[a].service - w->tenant[b].service - v->began;
+            if (!v->on)
+                continue;
+            if (a == r->tenant)
+                v->most_at_a = fmax(v->most_at_a, lead);
+            if (b == r->tenant)
+                v->least_at_b = fmin(v->least_at_b, lead);
+            if (v->most_at_a > v->least_at_b + ROUNDING)
+                violate(w, "taken on, though another tenant that waits had less", r->id);
+        }
+}
+
 /* From the queue only the first may go, of newcomers the first of a tenant when nobody is in the queue; suspects have a line of
  * their own, and who is too large waits aside. */
 static void check_turn(watch *w, const watched *r)
@@ -365,6 +464,9 @@ static void take_turn(watch *w, watched *r, const submission *s)
     w->last_turn = r->arrival = s->arrival;
     r->priority = 0;
     r->taken_on = true;
+    watched_tenant *t = &w->tenant[r->tenant];
+    t->service += r->n_prompt / t->weight;
+    t->longest_prompt = fmax(t->longest_prompt, r->n_prompt);
 }
 
 static bool is_newest(const watch *w, int gpu, const watched *r)
@@ -391,13 +493,16 @@ static void check_add(watch *w, const command *c)
     if (!moves)
         check_turn(w, r);
     check_place(w, r, c);
-    if (!r->taken_on)
+    if (!r->taken_on) {
+        check_share(w, r);
         take_turn(w, r, s);
+    }
     w->last_attempt = c->attempt;
     r->gpu = c->gpu;
     r->attempt = c->attempt;
     r->add = ++w->gpu[c->gpu].n_sent;
     r->pages = pages_for(&w->gpu[c->gpu], r->n_tokens + 1);
+    look_at_tenants(w);
 }
 
 static void check_cancel(watch *w, const command *c)
@@ -422,6 +527,7 @@ static void check_tokens(watch *w, const command *c)
     int left = r->n_to_score - r->n_scored, scored = c->tokens->n < left ? c->tokens->n : left;
     r->n_scored += scored;
     r->n_tokens += c->tokens->n - scored;
+    w->tenant[r->tenant].service += 2.0 * (c->tokens->n - scored) / w->tenant[r->tenant].weight;
     r->n_alone = r->n_killed_alone = r->n_lost = 0;
     if (r->n_crashed < 16 && r->n_killed < 64)
         r->suspect = r->confined = false;
@@ -548,6 +654,7 @@ void watch_settle(watch *w)
             first = r;
     }
     check_put_back(w, false);
+    look_at_tenants(w);
     for (int g = 0; g < MOST_GPUS && first; g++)
         check_idle(w, g, first);
     w->leaving = UINT64_MAX;

@@ -9,7 +9,9 @@
  *   - a suspect whose worker died again runs alone; who ends for killing workers was alone on three that crashed, or 16 that
  *     were killed, one after the other, and made no token between, or comes again after that;
  *   - who ends as too large was so for all GPUs open during max_aside or, if new, for all that ever were;
- *   - no idle GPU is left while somebody waits whom it could hold. */
+ *   - no idle GPU is left while somebody waits whom it could hold;
+ *   - of tenants' newcomers the next is of the one that had least by its weight, as far as can be told without knowing what each
+ *     had before, and over any time in which two of them wait neither is given more than the paper's bound beyond the other. */
 #ifndef PUNICA_SIM_WATCH_H
 #define PUNICA_SIM_WATCH_H
 

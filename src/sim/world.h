@@ -29,7 +29,7 @@ typedef struct {
 } sim_task;
 
 /* What randomness is for. */
-typedef enum { CHANCE_CLUSTER, CHANCE_REQUESTS, CHANCE_FAULTS, CHANCE_NETWORK, CHANCE_WORKERS, CHANCE_SECRETS, N_CHANCES } chance;
+typedef enum { CHANCE_CLUSTER, CHANCE_REQUESTS, CHANCE_FAULTS, CHANCE_NETWORK, CHANCE_WORKERS, CHANCE_SECRETS, CHANCE_TENANTS, N_CHANCES } chance;
 
 struct sim_process {
     net_loop base;              /* first */

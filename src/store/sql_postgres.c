@@ -2,14 +2,19 @@
  *
  * Passwords come the ways libpq knows: in the URL, PGPASSWORD, PGPASSFILE, a service file. A server that does not answer is
  * given up after 10 s, whether it is being connected to or asked. */
+#include <errno.h>
 #include <libpq-fe.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "store/sql.h"
 
 enum { MAX_COLUMNS = 16 };
+#define MAX_SECONDS 10.0
 
 typedef struct { sql base; PGconn *db; } postgres;
 
@@ -35,12 +40,46 @@ static void tell(const PGresult *r, int row, sql_each *each, void *ctx)
     each(ctx, column);
 }
 
+/* Wait until PQgetResult() does not have to. False: not within the time, or the connection is lost. */
+static bool wait_for_result(PGconn *db, double until)
+{
+    while (PQisBusy(db)) {
+        double left = until - clock_now();
+        struct pollfd on = {.fd = PQsocket(db), .events = POLLIN};
+        int n = left > 0 ? poll(&on, 1, (int)(left * 1000) + 1) : 0;
+        if ((n < 0 && errno != EINTR) || (n == 0 && clock_now() >= until) || (n > 0 && !PQconsumeInput(db)))
+            return false;
+    }
+    return true;
+}
+
+/* As PQexecParams(), which would wait for ever for a server that is there and says nothing: its host hangs, or it is stopped. NULL: no
+ * answer came in time, and the connection is of no use any more. */
+static PGresult *ask(PGconn *db, const char *statement, const char *const *param, int n)
+{
+    double until = clock_now() + MAX_SECONDS;
+    PGresult *last = NULL;
+    if (!PQsendQueryParams(db, statement, n, NULL, param, NULL, NULL, 0))
+        return NULL;
+    for (PGresult *r; ; last = r) {
+        bool there = wait_for_result(db, until);
+        r = there ? PQgetResult(db) : NULL;
+        if (there && !r)
+            return last;
+        PQclear(last);
+        if (!r)
+            return NULL;
+    }
+}
+
 static long run(sql *base, const char *statement, const char *const *param, int n, sql_each *each, void *ctx, err *e)
 {
     postgres *p = (postgres *)base;
-    PGresult *r = PQexecParams(p->db, statement, n, NULL, param, NULL, NULL, 0);
+    PGresult *r = ask(p->db, statement, param, n);
     ExecStatusType status = PQresultStatus(r);
     long rows = -1;
+    if (!r)
+        return fail(PQerrorMessage(p->db)[0] ? PQerrorMessage(p->db) : "it does not answer", e);
     if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
         fail(PQresultErrorMessage(r)[0] ? PQresultErrorMessage(r) : PQerrorMessage(p->db), e);
     else

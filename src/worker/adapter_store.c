@@ -45,7 +45,7 @@ static char *find(const adapter_store *s, const char *name)
 /* The adapter of a folder, if it has the content that is asked for; hex NULL: whatever it has. */
 static adapter *open_version(const adapter_store *s, const char *dir, const char *hex, err *e)
 {
-    adapter *a = adapter_open(dir, s->base, e);
+    adapter *a = adapter_open_again(dir, s->base, s->digests, e);
     if (!a || !hex || strcmp(adapter_describe(a)->digest, hex) == 0)
         return a;
     err_set(e, "it was replaced since the request began: the weights the request was begun with (%.12s) are not on this host any "

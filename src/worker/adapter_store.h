@@ -7,6 +7,7 @@
 #ifndef PUNICA_WORKER_ADAPTER_STORE_H
 #define PUNICA_WORKER_ADAPTER_STORE_H
 
+#include "base/digest_memo.h"
 #include "engine/adapter_slots.h"
 #include "model/config.h"
 
@@ -17,6 +18,7 @@ typedef struct {
     int n_named;
     const model_config *base;   /* borrowed */
     const backend *be;          /* borrowed */
+    digest_memo *digests;       /* borrowed: of what was read before */
 } adapter_store;
 
 /* For the engine; the store must not change while the engine lives. */

@@ -37,12 +37,6 @@ static int send_frame(void *ctx, const void *message, size_t n)
     return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
 }
 
-static double now(void *ctx)
-{
-    (void)ctx;
-    return clock_now();
-}
-
 static bool has_adapter(void *ctx, const char *id)
 {
     const worker_process *p = ctx;
@@ -87,18 +81,19 @@ static int open_all(worker_process *p, err *e)
         !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
     p->adapters = (adapter_store){.dir = o->adapters_dir, .cache = o->cache, .named = o->adapter, .n_named = o->n_adapters,
-                                  .base = &p->m->config, .be = p->be};
+                                  .base = &p->m->config, .be = p->be, .digests = digest_memo_new()};
     engine_options g = engine_options_default();
     g.max_batch = o->max_batch;
     g.n_pages = o->kv_pages;
     g.kv = kv;
     g.memory_share = o->memory_share > 0 ? o->memory_share : g.memory_share;
     g.max_len = o->max_len;
-    g.n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : g.n_adapter_slots;
+    g.n_adapter_slots = o->n_adapter_slots;
+    g.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : g.itl_target;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
     g.no_prefix_cache = o->no_prefix_cache;
-    g.now = clock_now;
+    g.now = clock_reading;
     p->g = engine_new(p->m, &g, e);
     if (!p->g)
         return -1;
@@ -108,8 +103,9 @@ static int open_all(worker_process *p, err *e)
     backend_device_uuid(o->device, uuid, sizeof uuid);
     snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
              kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
-    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = o->max_batch,
-                                            .max_tokens = longest(p), .grammars = p->grammars, .has_adapter = has_adapter, .tells_residents = true, .send = send_frame, .now = now, .ctx = p});
+    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = engine_get_stats(p->g).max_batch,
+                                            .max_tokens = longest(p), .grammars = p->grammars, .has_adapter = has_adapter, .tells_residents = true,
+                                            .send = send_frame, .now = clock_reading, .ctx = p});
     p->in.fd = o->in;
     return 0;
 }
@@ -118,6 +114,7 @@ static void close_all(worker_process *p)
 {
     worker_free(p->w);
     engine_free(p->g);
+    digest_memo_free(p->adapters.digests);
     grammars_free(p->grammars);
     model_free(p->m);
     backend_close(p->be);

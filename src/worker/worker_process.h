@@ -16,8 +16,8 @@ typedef struct {
     const char *cache;                  /* the disk cache's folder; NULL: none */
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
-    int max_batch;
-    int threads, kv_pages, n_adapter_slots;     /* 0: as the engine likes */
+    int max_batch, threads, kv_pages, n_adapter_slots;          /* 0: as the engine likes */
+    int itl_target;                     /* milliseconds; the same */
     bool no_prefix_cache;
     double memory_share;                /* the same */
     int max_len;                        /* tokens of a request; 0: as many as the model allows and the KvCache holds */

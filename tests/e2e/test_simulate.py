@@ -18,7 +18,7 @@ def simulate(punica):
 
 def table(out):
     """The policies' lines as {name: [numbers]}."""
-    lines = [line.split() for line in out.splitlines() if re.match(r"(packed|spread|dedicated) ", line)]
+    lines = [line.split() for line in out.splitlines() if re.match(r"(packed|forgetful|spread|dedicated) ", line)]
     return {line[0]: [float(x) for x in line[1:] if re.match(r"[\d.]+$", x)] for line in lines}
 
 
@@ -42,6 +42,16 @@ def test_packing_needs_fewer_gpu_hours(simulate):
     batch, gpu_hours = ({name: row[i] for name, row in policies.items()} for i in (0, 1))
     assert batch["packed"] > 1.5 * batch["spread"] and batch["packed"] <= 32
     assert gpu_hours["packed"] < 0.8 * gpu_hours["spread"] and gpu_hours["packed"] < gpu_hours["dedicated"]
+
+
+def test_conversations_go_where_they_were(simulate):
+    """Turns find more of what was said in caches than by chance, and packing does not suffer."""
+    done = simulate("--gpus", 4, "--hours", 0.02, "--rate", 200, "--turns", 4, "--pages", 6000, "--packed-only")
+    assert done.returncode == 0, done.stderr
+    policies = table(done.stdout)
+    assert set(policies) == {"packed", "forgetful"}
+    gpu_hours, cached = ({name: row[i] for name, row in policies.items()} for i in (1, -1))
+    assert cached["packed"] > cached["forgetful"] + 2 and gpu_hours["packed"] < 1.02 * gpu_hours["forgetful"]
 
 
 def test_projected_steps(punica):

@@ -307,6 +307,58 @@ def test_fair_share(server, store):
             one.result()
 
 
+def test_priority(store):
+    """vLLM's field: within a tenant lower is earlier, and another tenant's request is not behind it."""
+    own = Store(store.url + "-priority")
+    clients = [own.tenant(name, adapters=["sql"]) for name in ("first", "second")]
+    server = Server("--store", own.url, "--max-batch", 1)
+    first, second = (Client(server.address, key) for key in clients)
+    done = []
+
+    def ask(client, name, **how):
+        assert client.ask("sql", max_tokens=2, ignore_eos=True, **how)[0] == 200
+        done.append(name)
+
+    with first.stream("sql", max_tokens=600) as read, ThreadPoolExecutor(6) as pool:
+        asked = []
+        for i, (name, priority) in enumerate((("late", 7), ("usual", None), ("early", -7), ("next", 0))):
+            asked.append(pool.submit(ask, first, name, **({} if priority is None else {"priority": priority})))
+            wait_for(lambda: server.metric("punica_live_requests") == i + 2, "it waits")
+        asked.append(pool.submit(ask, second, "other"))
+        wait_for(lambda: server.metric("punica_live_requests") == 6, "it waits")
+        read()
+        for one in asked:
+            one.result()
+    assert [name for name in done if name != "other"] == ["early", "usual", "next", "late"] and done.index("other") < 2
+    assert first.ask("sql", priority="high")[0] == 400
+    assert server.stop() == 0
+
+
+def test_connections_are_shared(store):
+    """A tenant with more calls than there may be connections does not keep others from coming in."""
+    own = Store(store.url + "-connections")
+    greedy, modest = own.tenant("greedy", adapters=["sql"]), own.tenant("modest", adapters=["sql"])
+    server = Server("--store", own.url, "--max-connections", 40)
+    answers, crowd = [], Client(server.address, greedy)
+
+    def ask(_):
+        try:
+            answers.append(crowd.ask("sql", max_tokens=300, ignore_eos=True))
+        except OSError:
+            answers.append((0, {}, {}))         # one that was refused, and stayed, has made room for another
+
+    with ThreadPoolExecutor(60) as pool:
+        asked = [pool.submit(ask, i) for i in range(60)]
+        wait_for(lambda: len(answers) >= 25, "some are refused")
+        assert Client(server.address, modest).ask("sql", max_tokens=2, ignore_eos=True)[0] == 200
+        for one in asked:
+            one.result()
+    refused = [a for a in answers if a[0] == 429]
+    assert 25 <= len([a for a in answers if a[0] == 200]) <= 32 and refused
+    assert all(a[1]["Retry-After"] == "1" and a[2]["error"]["code"] == "too_many_calls" for a in refused)
+    assert server.stop() == 0
+
+
 def test_metrics(server, store):
     """Operators see tenants on the page of metrics; others do not."""
     assert b"tenant" not in Client(server.address).get("/metrics")[1]
@@ -453,6 +505,12 @@ def test_postgres_goes_away(postgres, tmp_path):
                 postgres("start")
                 wait_for(lambda: all(metric(f"http://{f.http}", "punica_store_up") == 1 for f in fronts), "it is back")
                 time.sleep(0.3)
+            postgres("freeze")          # it is there, and says nothing
+            wait_for(lambda: all(metric(f"http://{f.http}", "punica_store_up") == 0 for f in fronts), "it is missed", 40)
+            before = counts[0]
+            wait_for(lambda: counts[0] > before + 4, "requests go on")
+            postgres("thaw")
+            wait_for(lambda: all(metric(f"http://{f.http}", "punica_store_up") == 1 for f in fronts), "it is back", 40)
             stop.set()
             for w in workers:
                 w.result()

@@ -316,39 +316,46 @@ static float element(const tensor *t, size_t row, size_t col)
     return t->type == DTYPE_BF16 ? 1 + (float)(h & 0x7f) / 128 : 1 + (float)(h & 0x3ff) / 1024;
 }
 
+/* Ranks below, at and beyond the size of the squares in which B is transposed. */
 static void backend_form(void **state)
 {
     (void)state;
-    for (int type = 0; type < 3; type++) {
+    static const int ranks[] = {1, 3, 4, 7, 8, 13, 16, 33};
+    for (int i = 0; i < 3 * 8; i++) {
+        int type = i / 8, rank = ranks[i % 8];
         buf file;
         err e = {{0}};
-        weights w = {.modules = "1.q_proj,1.v_proj:7,1.down_proj", .type = (dtype)type};
-        adapter *a = open_adapter("'r': 2, 'target_modules': ['q_proj', 'v_proj', 'down_proj'], 'lora_alpha': 4, "
-                                  "'layers_to_transform': [1], 'rank_pattern': {'v_proj': 7}", &w, &file, &e);
+        char *modules = xasprintf("1.q_proj,1.v_proj:%d,1.down_proj", rank);
+        char *members = xasprintf("'r': 2, 'target_modules': ['q_proj', 'v_proj', 'down_proj'], 'lora_alpha': 4, "
+                                  "'layers_to_transform': [1], 'rank_pattern': {'v_proj': %d}", rank);
+        weights w = {.modules = modules, .type = (dtype)type};
+        adapter *a = open_adapter(members, &w, &file, &e);
         if (!a)
             fail_msg("%s", e.msg);
         backend be = {.ops = &holding_ops, .owns_host_memory = true};
         lora *l = adapter_to_lora(a, &be);
         assert_int_equal(l->n_sites, LAYERS * N_SITES);
-        assert_int_equal(l->max_rank_sum, 9);
+        assert_int_equal(l->max_rank_sum, 2 + rank);
         const lora_part *v = &l->site[N_SITES + SITE_QKV].part[2];
         assert_int_equal(l->site[N_SITES + SITE_QKV].part[1].rank, 0);
         assert_int_equal(l->site[SITE_QKV].part[2].rank, 0);
-        assert_int_equal(v->rank, 7);
-        assert_float_equal(v->scale, 4.0 / 7, 1e-7);
-        assert_true(v->b.rows == 7 && v->b.cols == KV * DIM && v->a.rows == 7 && v->a.cols == HIDDEN);
+        assert_int_equal(v->rank, rank);
+        assert_float_equal(v->scale, 4.0 / rank, 1e-6);
+        assert_true(v->b.rows == rank && v->b.cols == KV * DIM && v->a.rows == rank && v->a.cols == HIDDEN);
         assert_int_equal((uintptr_t)v->a.data % 64 + (uintptr_t)v->b.data % 64, 0);
         /* in the file lora_A and lora_B of q come first, then lora_A of v, then its lora_B */
-        size_t size = dtype_size(w.type), a_at = (2 * HIDDEN + HEADS * DIM * 2) * size, b_at = a_at + 7 * HIDDEN * size;
-        for (size_t r = 0; r < 7; r++) {
+        size_t size = dtype_size(w.type), a_at = (2 * HIDDEN + HEADS * DIM * 2) * size, b_at = a_at + (size_t)rank * HIDDEN * size;
+        for (size_t r = 0; r < (size_t)rank; r++) {
             for (size_t c = 0; c < KV * DIM; c++)
-                assert_float_equal(element(&v->b, r, c), value(c * 7 + r, b_at), 1e-6);
+                assert_float_equal(element(&v->b, r, c), value(c * (size_t)rank + r, b_at), 1e-6);
             for (size_t c = 0; c < HIDDEN; c++)
                 assert_float_equal(element(&v->a, r, c), value(r * HIDDEN + c, a_at), 1e-6);
         }
         lora_free(l, NULL);
         adapter_close(a);
         buf_free(&file);
+        free(modules);
+        free(members);
     }
 }
 
@@ -397,13 +404,51 @@ static void directories(void **state)
     drop_dir(dir);
 }
 
+/* A digest that is remembered is not computed again, for as long as the files are the same; of files that were written a moment ago
+ * none is remembered. */
+static void known_digests(void **state)
+{
+    (void)state;
+    static const char *const names[MEMO_FILES] = {"adapter_config.json", "adapter_model.safetensors"};
+    char *dir = make_dir();
+    err e = {{0}};
+    put_text(dir, names[0], "{'peft_type': 'LORA', 'r': 2, 'target_modules': ['q_proj']}");
+    buf file = make_weights(&(weights){.modules = "0.q_proj,1.q_proj,2.q_proj"}), other = make_weights(&(weights){.modules = "0.q_proj,1.q_proj,2.q_proj", .type = DTYPE_F16});
+    put_file(dir, names[1], file.data, file.len);
+    digest_memo *memo = digest_memo_new();
+    digest d, marked = {{1, 2, 3}};
+    char hex[DIGEST_HEX];
+    digest_to_hex(&marked, hex);
+    memo_stamp is;
+    adapter *a = adapter_open_again(dir, &base, memo, &e);
+    assert_int_equal(memo_stamp_of(&is, dir, names), 0);
+    assert_true(a && !digest_memo_find(memo, dir, &is, &d));
+    adapter_close(a);
+    digest_memo_keep(memo, dir, &is, &marked);
+    a = adapter_open_again(dir, &base, memo, &e);
+    assert_string_equal(adapter_describe(a)->digest, hex);
+    adapter_close(a);
+    put_file(dir, names[1], other.data, other.len);
+    a = adapter_open_again(dir, &base, memo, &e);
+    assert_string_not_equal(adapter_describe(a)->digest, hex);
+    adapter_close(a);
+    memset(&is.file[0].changed, 0, sizeof is.file[0].changed);
+    assert_false(memo_stamp_is_settled(&is));
+    memset(&is.file[1].changed, 0, sizeof is.file[1].changed);
+    assert_true(memo_stamp_is_settled(&is));
+    digest_memo_free(memo);
+    buf_free(&file);
+    buf_free(&other);
+    drop_dir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(target_modules),         cmocka_unit_test(layers),          cmocka_unit_test(patterns),
         cmocka_unit_test(scales),                 cmocka_unit_test(refused_configurations),
         cmocka_unit_test(refused_weights),        cmocka_unit_test(described),       cmocka_unit_test(backend_form),
-        cmocka_unit_test(random_adapters),        cmocka_unit_test(directories),
+        cmocka_unit_test(random_adapters),        cmocka_unit_test(directories),       cmocka_unit_test(known_digests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

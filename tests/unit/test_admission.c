@@ -112,7 +112,7 @@ static void step(void)
 static void order_is_by_arrival_then_id(void **state)
 {
     (void)state;
-    start((admission_limits){3, 1, 256}, 100, 4);
+    start((admission_limits){3, 256}, 100, 4);
     add(7, 5, NULL, 10);
     add(3, 5, NULL, 10);
     add(9, 4, NULL, 10);
@@ -133,7 +133,7 @@ static void order_is_by_arrival_then_id(void **state)
 static void the_batch_has_a_limit(void **state)
 {
     (void)state;
-    start((admission_limits){4, 1, 256}, 100, 4);
+    start((admission_limits){4, 256}, 100, 4);
     for (int i = 0; i < 10; i++)
         add(i, i, NULL, 1);
     admission_admit(a, false);
@@ -148,7 +148,7 @@ static void admission_needs_pages(void **state)
 {
     (void)state;
     for (int n = 47; n <= 48; n++) {
-        start((admission_limits){8, 1, 256}, 6, 4);
+        start((admission_limits){8, 256}, 6, 4);
         add(0, 0, NULL, 31);
         add(1, 1, NULL, n);
         assert_int_equal(admission_get_stats(a).pages_wanted, 2 + (n == 47 ? 3 : 4));
@@ -164,7 +164,7 @@ static void admission_needs_pages(void **state)
 static void one_that_lacks_room_blocks_those_behind_it(void **state)
 {
     (void)state;
-    start((admission_limits){8, 1, 256}, 6, 4);
+    start((admission_limits){8, 256}, 6, 4);
     add(0, 0, NULL, 31);
     add(1, 1, NULL, 64);
     add(2, 2, NULL, 1);
@@ -179,7 +179,7 @@ static void one_that_lacks_room_blocks_those_behind_it(void **state)
 static void one_whose_adapter_loads_blocks_nobody(void **state)
 {
     (void)state;
-    start((admission_limits){8, 1, 256}, 100, 4);
+    start((admission_limits){8, 256}, 100, 4);
     add(0, 0, "x", 10);
     add(1, 1, NULL, 10);
     admission_admit(a, true);                   /* there is something to do: nobody waits */
@@ -197,7 +197,7 @@ static void one_whose_adapter_loads_blocks_nobody(void **state)
 static void it_waits_for_adapters_only_when_told_to(void **state)
 {
     (void)state;
-    start((admission_limits){8, 1, 256}, 100, 4);
+    start((admission_limits){8, 256}, 100, 4);
     add(0, 0, "x", 10);
     add(1, 1, "y", 10);
     admission_admit(a, false);
@@ -211,7 +211,7 @@ static void it_waits_for_adapters_only_when_told_to(void **state)
 static void a_broken_adapter_fails_its_own(void **state)
 {
     (void)state;
-    start((admission_limits){8, 1, 256}, 100, 2);
+    start((admission_limits){8, 256}, 100, 2);
     add(0, 0, "broken", 10);
     add(1, 1, "x", 10);
     add(2, 2, "broken", 10);
@@ -232,7 +232,7 @@ static void adapters_load_ahead_of_time_for_the_first_in_line(void **state)
 {
     (void)state;
     static const char *const name[] = {"a", "b", "c", "d", "e", "f"};
-    start((admission_limits){3, 1, 256}, 100, 8);
+    start((admission_limits){3, 256}, 100, 8);
     for (int i = 0; i < 6; i++)
         add(i, i, name[i], 10);
     admission_admit(a, false);
@@ -245,7 +245,7 @@ static void adapters_load_ahead_of_time_for_the_first_in_line(void **state)
 static void claims_ahead_of_time_are_taken_back(void **state)
 {
     (void)state;
-    start((admission_limits){2, 1, 256}, 100, 2);
+    start((admission_limits){2, 256}, 100, 2);
     add(1, 1, NULL, 10);
     add(2, 2, NULL, 10);
     add(8, 8, "x", 10);
@@ -276,7 +276,7 @@ static void claims_ahead_of_time_are_taken_back(void **state)
 static void the_newest_are_evicted(void **state)
 {
     (void)state;
-    start((admission_limits){4, 4, 256}, 8, 4);
+    start((admission_limits){4, 256}, 8, 4);
     add(3, 3, NULL, 16);
     add(1, 1, NULL, 16);
     add(2, 2, "x", 16);
@@ -309,7 +309,7 @@ static void the_last_token_needs_nothing(void **state)
 {
     (void)state;
     for (int in_flight = 0; in_flight < 2; in_flight++) {
-        start((admission_limits){4, 1, 256}, 2, 4);
+        start((admission_limits){4, 256}, 2, 4);
         add(0, 0, NULL, 31);
         admission_admit(a, false);
         item[0].n_done = 32;
@@ -337,7 +337,7 @@ static void check_rows(const admission_rows *r, int id, int n_rows, bool draws)
 static void rows_are_all_decodes_and_the_oldest_prompts(void **state)
 {
     (void)state;
-    start((admission_limits){8, 2, 40}, 100, 4);
+    start((admission_limits){8, 40}, 100, 4);
     add(0, 0, NULL, 1);                         /* a prompt of one token is a row like a decode's */
     add(1, 1, NULL, 30);
     add(2, 2, NULL, 25);
@@ -351,22 +351,47 @@ static void rows_are_all_decodes_and_the_oldest_prompts(void **state)
     check_rows(&s.prefill[1], 2, 10, false);    /* the rest of the 40 */
     step();
     s = admission_choose_rows(a);
-    assert_true(s.n_decodes == 2 && s.n_prefills == 2);         /* not 4's, though there are rows left */
+    assert_true(s.n_decodes == 2 && s.n_prefills == 3);
     check_rows(&s.decode[1], 1, 1, true);
     check_rows(&s.prefill[0], 2, 15, true);
     check_rows(&s.prefill[1], 3, 5, true);
+    check_rows(&s.prefill[2], 4, 5, true);
+    assert_true(s.work.n_decodes == 2 && s.work.n_rows == 25);
     step();
     item[3].n_tokens--;                         /* its value is not known yet */
     item[3].in_flight = 1;
     s = admission_choose_rows(a);
-    assert_true(s.n_decodes == 4 && s.n_prefills == 1);
+    assert_true(s.n_decodes == 5 && s.n_prefills == 0);
+    stop();
+}
+
+/* A row takes a millisecond: while a stream runs, prompts get what is left of the target, and all of a step before. */
+static void rows_of_prompts_keep_to_the_target(void **state)
+{
+    (void)state;
+    start((admission_limits){8, 4096, 4096, 0.1}, 1000, 4);
+    add(0, 0, NULL, 2000);
+    for (int i = 1; i < 4; i++)
+        add(i, i, NULL, 3000);
+    admission_admit(a, false);
+    int alone = 0, beside = 0;
+    for (int i = 0; item[3].n_tokens == 3000; i++) {
+        assert_true(i < 1000);
+        admission_step s = admission_choose_rows(a);
+        admission_learn(a, &s.work, (s.work.n_decodes + s.work.n_rows) * 1e-3);
+        alone = s.n_decodes == 0 && s.work.n_rows > alone ? s.work.n_rows : alone;
+        beside = s.n_decodes > 0 && s.work.n_rows > beside ? s.work.n_rows : beside;
+        step();
+    }
+    assert_in_range(alone, 170, 200);
+    assert_in_range(beside, 80, 100);
     stop();
 }
 
 static void cancel_in_every_state(void **state)
 {
     (void)state;
-    start((admission_limits){4, 1, 16}, 18, 3);
+    start((admission_limits){4, 16}, 18, 3);
     add(0, 0, NULL, 20);                        /* runs: will decode, a token in flight */
     add(1, 1, "x", 40);                         /* runs: half of its prompt is done */
     add(2, 2, "y", 200);                        /* waits for pages; its adapter is there */
@@ -447,7 +472,7 @@ static void nothing_is_lost(void **state)
     uint64_t n_evictions = 0;
     for (uint64_t seed = 0; seed < 50; seed++) {
         int max_batch = 1 + (int)(seed % 5), n_added = 0, n_here = 0;
-        start((admission_limits){max_batch, 1 + (int)(seed % 3), 8 + (int)seed}, 8 + (int)(seed % 7), 1 + (int)(seed % 4));
+        start((admission_limits){max_batch, 8 + (int)seed}, 8 + (int)(seed % 7), 1 + (int)(seed % 4));
         for (uint64_t k = 0; n_added < MAX_ITEMS || n_here > 0; k += 4) {
             assert_true(k < 100000);
             if (n_added < MAX_ITEMS && rng_u64(seed, k) % 3 == 0) {
@@ -487,6 +512,7 @@ int main(void)
         cmocka_unit_test(the_newest_are_evicted),
         cmocka_unit_test(the_last_token_needs_nothing),
         cmocka_unit_test(rows_are_all_decodes_and_the_oldest_prompts),
+        cmocka_unit_test(rows_of_prompts_keep_to_the_target),
         cmocka_unit_test(cancel_in_every_state),
         cmocka_unit_test(nothing_is_lost),
     };

@@ -63,12 +63,11 @@ static void drop_backend(void)
     be->ops->free(be);
 }
 
-static engine *start(int max_batch, int max_prefills, int prefill_rows, int n_pages, int n_slots)
+static engine *start(int max_batch, int prefill_rows, int n_pages, int n_slots)
 {
     err e;
     engine_options o = engine_options_default();
     o.max_batch = max_batch;
-    o.max_prefills = max_prefills;
     o.prefill_rows = prefill_rows;
     o.n_pages = n_pages;
     o.n_adapter_slots = n_slots;
@@ -175,7 +174,7 @@ static void run_each_alone(track *all)
     err e;
     for (int i = 0; i < N_REQUESTS; i++) {
         all[i] = first_track(i);
-        engine *g = start(1, 1, 512, 64, 1);
+        engine *g = start(1, 512, 64, 1);
         assert_int_equal(add(g, i, &all[i], &e), 0);
         run_all(g, all);
         assert_true(all[i].finished);
@@ -191,7 +190,7 @@ static void a_device_may_begin_with_a_chunk(void **state)
     err e;
     track all[1] = {{.n_prompt = 50, .n_tokens = 50}};
     use_backend(1);
-    engine *g = start(1, 1, 16, 64, 1);
+    engine *g = start(1, 16, 64, 1);
     assert_int_equal(add(g, 0, &all[0], &e), 0);
     run_all(g, all);
     assert_true(all[0].finished);
@@ -200,12 +199,12 @@ static void a_device_may_begin_with_a_chunk(void **state)
 }
 
 /* All requests in one engine, a new one every other step, and the same tokens as alone. */
-static int run_staggered(const track *expect, int max_batch, int max_prefills, int prefill_rows, int n_pages, int n_slots)
+static int run_staggered(const track *expect, int max_batch, int prefill_rows, int n_pages, int n_slots)
 {
     static track all[N_REQUESTS];
     err e;
     int evictions = 0;
-    engine *g = start(max_batch, max_prefills, prefill_rows, n_pages, n_slots);
+    engine *g = start(max_batch, prefill_rows, n_pages, n_slots);
     if (n_slots > N_ADAPTERS)
         preload_all(g);
     for (int i = 0; i < N_REQUESTS; i++) {
@@ -236,10 +235,10 @@ static void company_does_not_matter(void **state)
     drop_backend();
     for (int threads = 1; threads <= 3; threads++) {
         use_backend(threads);
-        assert_int_equal(run_staggered(alone, 8, 1, 256, 100, 8), 0);
-        run_staggered(alone, 24, 4, 16, 200, 5);        /* chunked prompts, several prefills */
-        run_staggered(alone, 6, 2, 7, 100, 2);          /* fewer slots than adapters */
-        assert_true(run_staggered(alone, 16, 1, 64, 10, 8) > 0);        /* pages run out */
+        assert_int_equal(run_staggered(alone, 8, 256, 100, 8), 0);
+        run_staggered(alone, 24, 16, 200, 5);   /* chunked prompts, several a step */
+        run_staggered(alone, 6, 7, 100, 2);     /* fewer slots than adapters */
+        assert_true(run_staggered(alone, 16, 64, 10, 8) > 0);        /* pages run out */
         drop_backend();
     }
 }
@@ -254,7 +253,7 @@ static void adapters_come_from_images(void **state)
     be->owns_host_memory = false;
     for (int i = 0; i < 3; i++) {
         image_bytes = i == 0 ? 0 : i == 1 ? 40000 : 1 << 20;
-        run_staggered(alone, 6, 2, 7, 100, 2);
+        run_staggered(alone, 6, 7, 100, 2);
     }
     drop_backend();
     image_bytes = 1 << 20;
@@ -367,7 +366,7 @@ static void memory_limits_adapters_too(void **state)
     be->owns_host_memory = false;
     max_blocks = 1000;
     n_blocks = 1;                               /* the model's frequencies, from before */
-    engine *g = start(4, 2, 64, 100, 5);
+    engine *g = start(4, 64, 100, 5);
     max_blocks = n_blocks + 2;                  /* room for two of the five adapters */
     for (int i = 0; i < N_REQUESTS; i++) {
         all[i] = first_track(i);
@@ -403,10 +402,10 @@ static void running_ahead_does_not_matter(void **state)
             stopped += alone[i].why == FINISH_STOP;
         assert_true(stopped > 2 && stopped < N_REQUESTS);
         be->runs_ahead = true;
-        assert_int_equal(run_staggered(alone, 8, 1, 256, 100, 8), 0);
-        run_staggered(alone, 24, 4, 16, 200, 5);
-        run_staggered(alone, 6, 2, 7, 100, 2);
-        assert_true(run_staggered(alone, 16, 1, 64, 7, 8) > 0);
+        assert_int_equal(run_staggered(alone, 8, 256, 100, 8), 0);
+        run_staggered(alone, 24, 16, 200, 5);
+        run_staggered(alone, 6, 7, 100, 2);
+        assert_true(run_staggered(alone, 16, 64, 7, 8) > 0);
         drop_backend();
     }
     penalties = true;
@@ -421,7 +420,7 @@ static void the_last_token_needs_no_page(void **state)
         err e;
         use_backend(1);
         be->runs_ahead = ahead;
-        engine *g = start(2, 1, 256, 2, 1);
+        engine *g = start(2, 256, 2, 1);
         all[1] = (track){.n_prompt = 16, .n_tokens = 16};
         engine_request r = {.id = 1, .token = all[1].token, .n_tokens = 16, .n_prompt = 16, .how = sampling_default()};
         r.how.max_tokens = 17;                  /* 33 tokens, of which 32 fill the two pages */
@@ -442,7 +441,7 @@ static void a_cancel_with_steps_in_flight(void **state)
     use_backend(2);
     run_each_alone(alone);
     be->runs_ahead = true;
-    engine *g = start(8, 2, 64, 100, 3);
+    engine *g = start(8, 64, 100, 3);
     for (int i = 0; i < N_REQUESTS; i++) {
         all[i] = first_track(i);
         assert_int_equal(add(g, i, &all[i], &e), 0);
@@ -468,7 +467,7 @@ static void the_newest_is_evicted(void **state)
     static track all[N_REQUESTS];
     err e;
     use_backend(2);
-    engine *g = start(8, 1, 256, 10, 8);
+    engine *g = start(8, 256, 10, 8);
     preload_all(g);
     for (int i = 0; i < 12; i++) {
         all[i] = first_track(i);
@@ -487,7 +486,7 @@ static void cancel_frees_pages_at_once(void **state)
     static track all[N_REQUESTS];
     err e;
     use_backend(2);
-    engine *g = start(4, 1, 256, 64, 8);
+    engine *g = start(4, 256, 64, 8);
     for (int i = 0; i < 6; i++) {
         all[i] = first_track(i);
         assert_int_equal(add(g, i, &all[i], &e), 0);
@@ -510,7 +509,7 @@ static void a_bad_adapter_fails_its_own_requests_only(void **state)
     static track all[N_REQUESTS];
     err e;
     use_backend(1);
-    engine *g = start(4, 1, 256, 64, 8);
+    engine *g = start(4, 256, 64, 8);
     all[0] = first_track(0);
     all[1] = first_track(1);
     assert_int_equal(add(g, 0, &all[0], &e), 0);
@@ -534,7 +533,7 @@ static void claims_made_ahead_give_way_to_older_requests(void **state)
     static track all[N_REQUESTS];
     err e;
     use_backend(1);
-    engine *g = start(2, 1, 256, 64, 2);
+    engine *g = start(2, 256, 64, 2);
     const int order[] = {5, 11, 12, 13, 2};         /* two of the base, then adapters 0 and 1, then 2 */
     for (int i = 0; i < 5; i++) {
         all[order[i]] = first_track(order[i]);
@@ -556,7 +555,7 @@ static void slots_keep_the_recently_used(void **state)
     (void)state;
     err e;
     use_backend(1);
-    engine *g = start(4, 1, 256, 64, 2);
+    engine *g = start(4, 256, 64, 2);
     memset(loads, 0, sizeof loads);
     const char *order[] = {"0", "1", "0", "2", "0", "1"};       /* 2 displaces 1, then 1 displaces 2 */
     for (int i = 0; i < 6; i++)
@@ -580,7 +579,7 @@ static void hopeless_requests_are_refused(void **state)
     err e;
     int token[200] = {0};
     use_backend(1);
-    engine *g = start(4, 1, 256, 4, 2);
+    engine *g = start(4, 256, 4, 2);
     engine_request r = plain_request(token, 0);
     assert_int_equal(engine_add(g, &r, &e), -1);
     r = plain_request(token, 64);       /* 65 tokens need five pages of four */
@@ -620,7 +619,7 @@ static void outputs_end_where_they_should(void **state)
 {
     (void)state;
     use_backend(1);
-    engine *g = start(4, 1, 256, 64, 2);
+    engine *g = start(4, 256, 64, 2);
     sampling how = sampling_default();
     how.max_tokens = 20;
     track plain = run_one(g, how);
@@ -694,7 +693,7 @@ static void stop_ids_outside_the_vocabulary_are_never_drawn(void **state)
 {
     (void)state;
     use_backend(1);
-    engine *g = start(4, 1, 256, 64, 2);
+    engine *g = start(4, 256, 64, 2);
     token_trie *t = token_trie_new(VOCAB, letters, NULL);
     guide *of = guide_of(t, GRAMMAR_REGEX, "(A|B)*");
     sampling how = sampling_default();
@@ -717,7 +716,7 @@ static void an_ambiguous_grammar_fails_its_request(void **state)
 {
     (void)state;
     use_backend(1);
-    engine *g = start(4, 1, 256, 64, 2);
+    engine *g = start(4, 256, 64, 2);
     token_trie *t = token_trie_new(VOCAB, letters, NULL);
     guide *of = guide_of(t, GRAMMAR_GBNF, "root ::= s s s s\ns ::= [ -z] | [ -z] s s s [ -z] | [ -z] s s s s");
     sampling how = sampling_default();

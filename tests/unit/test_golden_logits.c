@@ -85,7 +85,6 @@ static engine *score_all(golden_set *g, scores *of)
 {
     err e;
     engine_options o = engine_options_default();
-    o.max_prefills = 2;
     o.prefill_rows = 24;
     o.n_pages = 1024;
     o.adapters = (adapter_source){.load = load_golden, .ctx = g};

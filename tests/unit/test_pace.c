@@ -72,6 +72,19 @@ static void a_long_prompt_is_no_fault(void **state)
     pace_free(f.p);
 }
 
+static void what_was_before_a_long_pause_is_forgotten(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    steps(&f, 0, 62 * 16, 32, 9000, 0.006);
+    assert_int_equal(steps(&f, 0, 3, 32, 9000, 0.6), PACE_SAME);        /* one stretch, and half of another */
+    f.now += 10;
+    pace_step(f.p, f.now, 0, 0, 0, 0, true);                            /* it has taken a request in */
+    assert_int_equal(steps(&f, 0, 1, 32, 9000, 0.6), PACE_SAME);
+    assert_int_equal(steps(&f, 0, 4, 32, 9000, 0.6), PACE_SLOW);
+    pace_free(f.p);
+}
+
 static void a_hiccup_is_no_fault(void **state)
 {
     (void)state;
@@ -139,6 +152,7 @@ int main(void)
         cmocka_unit_test(a_gpu_at_a_hundredth_of_its_speed_is_slow_within_seconds),
         cmocka_unit_test(one_that_was_never_fast_is_known_by_others_of_its_kind),
         cmocka_unit_test(a_long_prompt_is_no_fault),
+        cmocka_unit_test(what_was_before_a_long_pause_is_forgotten),
         cmocka_unit_test(a_hiccup_is_no_fault),
         cmocka_unit_test(it_comes_back_when_it_has_been_well_for_a_while),
         cmocka_unit_test(one_on_probation_is_slow_until_it_has_worked_for_a_while),

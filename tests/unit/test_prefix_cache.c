@@ -233,12 +233,48 @@ static void the_least_recently_used_go_first(void **state)
     engine_free(g);
 }
 
+static int steps_until_idle(engine *g)
+{
+    int n_finished = 0;
+    while (!engine_is_idle(g)) {
+        const event *events;
+        int n;
+        err e;
+        assert_int_equal(engine_step(g, &events, &n, &e), 0);
+        for (int i = 0; i < n; i++)
+            n_finished += events[i].kind == EVENT_FINISHED;
+    }
+    return n_finished;
+}
+
+/* Requests that share pages have more of them, each counted by itself, than there are: a step has room for that. */
+static void a_long_prefix_is_shared_by_many(void **state)
+{
+    (void)state;
+    talk t = {0};
+    err e;
+    engine *g = start(8, 40, false);
+    say(&t, 9, 60);
+    engine_request r = {.token = t.token, .n_tokens = 60, .n_prompt = 60, .how = sampling_default()};
+    r.how.max_tokens = 3;
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    assert_int_equal(steps_until_idle(g), 1);
+    for (uint64_t i = 1; i <= 8; i++) {
+        r.id = r.arrival = i;
+        assert_int_equal(engine_add(g, &r, &e), 0);
+    }
+    assert_int_equal(steps_until_idle(g), 8);
+    assert_int_equal(engine_get_stats(g).evictions, 0);
+    engine_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_the_same_bit_for_bit),
         cmocka_unit_test(only_the_same_is_shared),
         cmocka_unit_test(the_least_recently_used_go_first),
+        cmocka_unit_test(a_long_prefix_is_shared_by_many),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

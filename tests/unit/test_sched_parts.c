@@ -1,11 +1,12 @@
 /* test_sched_parts.c - what the scheduler is built on, against plain arrays: ids to pointers, a slab, the queue by
- * arrival, the order of GPUs */
+ * arrival, the order of GPUs, who was given what */
 #include <string.h>
 
 #include "base/id_map.h"
 #include "base/rng.h"
 #include "base/slab.h"
 #include "scheduler/gpu_order.h"
+#include "scheduler/prefixes.h"
 #include "scheduler/signals.h"
 #include "scheduler/wait_queue.h"
 #include "test.h"
@@ -131,6 +132,53 @@ static void the_fullest_gpu_with_room_is_found(void **state)
     }
 }
 
+/* Marks of other tenants, adapters, versions or tokens are others; the last GPU that was given one is found, however many
+ * others came since that have room. */
+static void who_was_given_a_beginning_is_found(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    int token[N + 1];
+    for (int i = 0; i <= N; i++)
+        token[i] = i;
+    tenant one = {.number = 0}, other = {.number = 1};
+    request r = {.tenant = &one, .what = {.token = token, .n_tokens = N}}, of[5] = {r, r, r, r, r};
+    of[1].tenant = &other;
+    of[2].what.adapter = "sql";
+    of[3].what.adapter = "sql";
+    of[3].what.digest = "1";
+    of[3].what.digest_bytes = 1;
+    of[4].what.token = token + 1;
+    prefixes *p = prefixes_new(1000);
+    uint64_t mark[5][PREFIX_UNITS];
+    uint32_t life;
+    gpu g = {.number = 7, .life = 3};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(prefixes_mark(p, &of[i], mark[i]), N / PREFIX_UNIT);
+        for (int k = 0; k < N / PREFIX_UNIT; k++)
+            assert_int_equal(prefixes_find(p, mark[i][k], &life), -1);
+        g.number++;
+        prefixes_add(p, mark[i], N / PREFIX_UNIT, &g);
+    }
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < N / PREFIX_UNIT; k++)       /* of 6 units the first, second, fourth and last are kept */
+            assert_int_equal(prefixes_find(p, mark[i][k], &life), k == 2 || k == 4 ? -1 : 8 + i);
+    assert_int_equal(life, 3);
+    g = (gpu){.number = 2, .life = 4};
+    prefixes_add(p, mark[0], 2, &g);
+    assert_int_equal(prefixes_find(p, mark[0][1], &life), 2);
+    assert_int_equal(life, 4);
+    assert_int_equal(prefixes_find(p, mark[0][3], &life), 8);
+    for (uint64_t i = 1; i <= 100000; i++)              /* the last of them and no other */
+        prefixes_add(p, &(uint64_t){rng_mix(i)}, 1, &g);
+    assert_int_equal(prefixes_find(p, mark[0][1], &life), -1);
+    assert_int_equal(prefixes_find(p, rng_mix(100000), &life), 2);
+    prefixes_free(p);
+    p = prefixes_new(0);
+    assert_int_equal(prefixes_mark(p, &r, mark[0]), 0);
+    prefixes_free(p);
+}
+
 static void hear_nothing(void *ctx, const command *c)
 {
     (void)ctx;
@@ -158,6 +206,7 @@ int main(void)
         cmocka_unit_test(slab_pieces_are_apart_and_zeroed),
         cmocka_unit_test(the_first_of_the_queue_came_first),
         cmocka_unit_test(the_fullest_gpu_with_room_is_found),
+        cmocka_unit_test(who_was_given_a_beginning_is_found),
         cmocka_unit_test(labels_are_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

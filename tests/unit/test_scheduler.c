@@ -141,6 +141,55 @@ static void the_largest_working_set_with_room_is_chosen(void **state)
     finish(f);
 }
 
+/* Twenty tokens, which others begin with as well; 6 pages with the first that is made. */
+static void submit_common(fixture *f, uint64_t id, const char *tenant)
+{
+    submit_as(f, 0, (submission){.id = id, .arrival = (double)id, .n_tokens = 20, .n_prompt = 20, .max_tokens = 100, .tenant = tenant});
+}
+
+/* GPU 0 has one request, GPU 1 two: who begins as the one on GPU 0 goes there, unless GPU 0 is lightly loaded. */
+static void a_beginning_goes_where_it_was(void **state)
+{
+    (void)state;
+    for (int light = 0; light < 2; light++) {
+        fixture *f = begin();
+        int batch = light ? 16 : 4;
+        gpu_is_up(f, 1, batch, 100);
+        submit(f, 1);
+        submit(f, 2);
+        reports(f, 1, 2, 3);                    /* no room for more */
+        gpu_is_up(f, 0, batch, 100);
+        submit_common(f, 3, "a");
+        expect(f, "add 1 to 1; add 2 to 1; add 3 to 0");
+        reports(f, 1, 2, 90);
+        submit_common(f, 4, "a");
+        expect(f, light ? "add 4 to 1" : "add 4 to 0");
+        submit_common(f, 5, "b");               /* what another tenant said is no beginning of its */
+        expect(f, "add 5 to 1");
+        finish(f);
+    }
+}
+
+/* As full as the fullest is good enough: of two that are idle, the one that has it and not the highest uuid. */
+static void a_beginning_decides_between_equals(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 0, 16, 100);
+    submit_common(f, 1, NULL);
+    reports_end(f, 0, 1, 100, 1, 1, OUTCOME_STOP);
+    buf_clear(&f->said);
+    gpu_is_up(f, 1, 16, 100);
+    submit_common(f, 2, NULL);
+    expect(f, "add 2 to 0");
+    reports_end(f, 0, 2, 100, 2, 2, OUTCOME_STOP);
+    buf_clear(&f->said);
+    gpu_is_up(f, 0, 16, 100);                   /* started anew, it has nothing any more */
+    submit_common(f, 3, NULL);
+    expect(f, "add 3 to 1");
+    finish(f);
+}
+
 static void highest_uuid_wins_not_highest_number(void **state)
 {
     (void)state;
@@ -1193,6 +1242,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_working_set_with_room_is_chosen),
+        cmocka_unit_test(a_beginning_goes_where_it_was),
+        cmocka_unit_test(a_beginning_decides_between_equals),
         cmocka_unit_test(highest_uuid_wins_not_highest_number),
         cmocka_unit_test(pages_for_the_prompt_and_one_for_each_that_runs),
         cmocka_unit_test(a_request_too_large_for_the_busiest_goes_to_another),

@@ -1,0 +1,96 @@
+/* digest_memo.c - see digest_memo.h */
+#include "base/digest_memo.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+
+static const time_t MOMENT = 2;         /* seconds: more than any file system's clock is coarse */
+
+typedef struct { memo_stamp is; digest d; bool for_good; } entry;
+
+struct digest_memo {
+    pthread_mutex_t lock;       /* guards all below */
+    map *by_name;               /* of places in known */
+    entry *known;               /* [n] */
+    size_t n, cap;
+};
+
+digest_memo *digest_memo_new(void)
+{
+    digest_memo *m = XNEW(digest_memo);
+    *m = (digest_memo){.by_name = map_new(64)};
+    CHECK(pthread_mutex_init(&m->lock, NULL) == 0);
+    return m;
+}
+
+void digest_memo_free(digest_memo *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_destroy(&m->lock);
+    map_free(m->by_name);
+    free(m->known);
+    free(m);
+}
+
+int memo_stamp_of(memo_stamp *is, const char *dir, const char *const name[MEMO_FILES])
+{
+    for (int i = 0; i < MEMO_FILES; i++) {
+        char *path = path_join(dir, name[i]);
+        is->file[i] = file_stamp_of(path);
+        free(path);
+        if (!is->file[i].inode)
+            return -1;
+    }
+    return 0;
+}
+
+bool memo_stamp_is_settled(const memo_stamp *is)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (int i = 0; i < MEMO_FILES; i++)
+        if (is->file[i].changed.tv_sec + MOMENT > now.tv_sec)
+            return false;
+    return true;
+}
+
+/* Of the lock's holder: NULL where nothing is kept. */
+static entry *find(const digest_memo *m, const char *name)
+{
+    int64_t at;
+    return map_get(m->by_name, name, strlen(name), &at) ? &m->known[at] : NULL;
+}
+
+bool digest_memo_find(digest_memo *m, const char *name, const memo_stamp *is, digest *d)
+{
+    pthread_mutex_lock(&m->lock);
+    const entry *known = find(m, name);
+    bool same = known && (is ? memcmp(&known->is, is, sizeof *is) == 0 : known->for_good);
+    if (same)
+        *d = known->d;
+    pthread_mutex_unlock(&m->lock);
+    return same;
+}
+
+void digest_memo_keep(digest_memo *m, const char *name, const memo_stamp *is, const digest *d)
+{
+    pthread_mutex_lock(&m->lock);
+    entry *old = find(m, name);
+    if (!old) {
+        m->known = xgrow(m->known, &m->cap, m->n + 1, sizeof *m->known);
+        map_put(m->by_name, name, strlen(name), (int64_t)m->n);
+        old = &m->known[m->n++];
+    }
+    memset(old, 0, sizeof *old);
+    if (is)
+        memcpy(&old->is, is, sizeof *is);
+    old->d = *d;
+    old->for_good = !is;
+    pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,152 @@
+/* row_budget.c - see row_budget.h */
+#include "engine/row_budget.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+static const double KEEP = 0.97;        /* of what is known, per step that is learnt from */
+static const double AIM = 0.9;          /* of the target: half of all steps take longer than predicted */
+static const double ALONE = 2;          /* targets that a step may take while no stream runs */
+static const double FIXED_SHARE = 0.1;  /* of such a step's time that its fixed part may be, where the step is long for that */
+static const double LONGEST = 2;        /* seconds, in no case more: new requests wait meanwhile, and silence is taken for a fault */
+enum { FEW_ROWS = 16 };                 /* not worth a place in a step unless they end a prompt */
+enum { FIRST_ROWS = 64, GROWTH = 4 };   /* rows of a step before any was measured; how far beyond measured ones is guessed */
+enum { SWEEPS = 16 };
+
+/* Units of the inputs, in which coefficients are of one magnitude. */
+static const double DECODES = 32, ROWS = 256, DECODE_READS = 32 * 512, PROMPT_READS = 256 * 512;
+
+/* What is unexplained is put down to the first input that it fits. */
+static void inputs_of_decodes(const step_work *w, double in[3])
+{
+    in[0] = 1;
+    in[1] = w->n_decodes / DECODES;
+    in[2] = w->decode_reads / DECODE_READS;
+}
+
+static void inputs_of_prompts(const step_work *w, double in[3])
+{
+    in[0] = w->n_rows / ROWS;
+    in[1] = w->prompt_reads / PROMPT_READS;
+    in[2] = w->n_rows > 0;
+}
+
+static double value_of(const step_fit *f, const double in[3])
+{
+    return f->coefficient[0] * in[0] + f->coefficient[1] * in[1] + f->coefficient[2] * in[2];
+}
+
+static double decodes_time(const row_budget *b, const step_work *w)
+{
+    double in[3];
+    inputs_of_decodes(w, in);
+    return value_of(&b->decodes, in);
+}
+
+static double prompts_time(const row_budget *b, const step_work *w)
+{
+    double in[3];
+    inputs_of_prompts(w, in);
+    return value_of(&b->prompts, in);
+}
+
+/* Coordinate descent on the normal equations, from the coefficients there are: what the last steps do not tell apart stays as it
+ * was. */
+static void solve(step_fit *f)
+{
+    for (int sweep = 0; sweep < SWEEPS; sweep++)
+        for (int i = 0; i < 3; i++) {
+            double rest = f->sum[i];
+            for (int k = 0; k < 3; k++)
+                rest -= k != i ? f->product[i][k] * f->coefficient[k] : 0;
+            if (f->product[i][i] > 0)
+                f->coefficient[i] = fmax(0, rest / f->product[i][i]);
+        }
+}
+
+/* weight: one over the square of the whole step's time, so that errors count by their share of it, and a step that something held
+ * up hardly counts. */
+static void fit_add(step_fit *f, const double in[3], double seconds, double weight)
+{
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 3; k++)
+            f->product[i][k] = KEEP * f->product[i][k] + weight * in[i] * in[k];
+        f->sum[i] = KEEP * f->sum[i] + weight * in[i] * seconds;
+    }
+    solve(f);
+}
+
+void row_budget_init(row_budget *b, double target)
+{
+    *b = (row_budget){.target = target};
+}
+
+void row_budget_learn(row_budget *b, const step_work *w, double seconds)
+{
+    double in[3];
+    if (!(seconds > 0) || w->n_decodes + w->n_rows == 0)
+        return;
+    if (w->n_rows == 0) {
+        inputs_of_decodes(w, in);
+        fit_add(&b->decodes, in, seconds, 1 / (seconds * seconds));
+        return;
+    }
+    inputs_of_prompts(w, in);
+    fit_add(&b->prompts, in, seconds - decodes_time(b, w), 1 / (seconds * seconds));
+    b->most_rows = w->n_rows > b->most_rows ? w->n_rows : b->most_rows;
+}
+
+double row_budget_predict(const row_budget *b, const step_work *w)
+{
+    return decodes_time(b, w) + prompts_time(b, w);
+}
+
+/* Seconds that the step may take. Where the decodes by themselves take more than half of the target, prompts have as much time as
+ * they. */
+static double limit_of(const row_budget *b, const step_work *w)
+{
+    if (w->n_decodes > 0)
+        return fmax(AIM * b->target, 2 * decodes_time(b, w));
+    double fixed = b->decodes.coefficient[0] + b->prompts.coefficient[2];
+    return fmin(fmax(ALONE * b->target, fixed / FIXED_SHARE), LONGEST);
+}
+
+/* n more rows of a prompt, behind n_done. */
+static step_work with_rows(const step_work *w, int n_done, int n)
+{
+    step_work more = *w;
+    more.n_rows += n;
+    more.prompt_reads += (double)n * n_done + (double)n * (n + 1) / 2;
+    return more;
+}
+
+static bool fits(const row_budget *b, const step_work *w, int n_done, int n)
+{
+    step_work more = with_rows(w, n_done, n);
+    int guessed = b->most_rows * GROWTH > FIRST_ROWS ? b->most_rows * GROWTH : FIRST_ROWS;
+    return more.n_rows <= guessed && row_budget_predict(b, &more) <= limit_of(b, w);
+}
+
+/* The largest number of rows, up to n, that fits. */
+static int most_that_fit(const row_budget *b, const step_work *w, int n_done, int n)
+{
+    int low = 0, high = n + 1;          /* low fits, or is none; high does not */
+    while (high - low > 1) {
+        int mid = low + (high - low) / 2;
+        if (fits(b, w, n_done, mid))
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+int row_budget_take(const row_budget *b, step_work *w, int n_done, int n)
+{
+    int few = n < FEW_ROWS ? n : FEW_ROWS, take = b->target > 0 ? most_that_fit(b, w, n_done, n) : n;
+    if (take < few)
+        take = w->n_rows == 0 ? few : 0;
+    *w = with_rows(w, n_done, take);
+    return take;
+}
