@@ -83,15 +83,17 @@ class History:
     def __init__(self):
         self.lock, self.of = threading.Lock(), {}
 
-    def say(self, name, content, began, ended):
-        """It became this content (None: nothing) at some time between."""
+    def begin(self, name, content):
+        """It becomes this content (None: nothing) at some time between now and when the change, which is returned, is ended."""
+        change = [content, time.monotonic(), float("inf")]
         with self.lock:
-            self.of.setdefault(name, []).append((content, began, ended))
+            self.of.setdefault(name, []).append(change)
+        return change
 
     def possible(self, name, began, ended):
         """What it may have been for a request that came to a frontend between these times."""
         with self.lock:
-            told = self.of.get(name, [(None, 0, 0)])
+            told = list(self.of.get(name, [(None, 0, 0)]))
         last = max((i for i, (_, _, end) in enumerate(told) if end + GRACE_S < began), default=0)
         return {content for content, start, _ in told[last:] if start <= ended}
 
@@ -143,10 +145,10 @@ class Life:
     # Changes
 
     def told(self, name, content, *asked):
-        began = time.monotonic()
+        change = self.history.begin(name, content)
         status, text = call(self.rng.choice(self.fronts), ADMIN, *asked)
         assert status == 200, (asked, status, text)
-        self.history.say(name, content, began, time.monotonic())
+        change[2] = time.monotonic()
         return json.loads(text)
 
     def load(self, name, content, inplace):
