@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 
-VERSION = 2
+VERSION = 3
 FRONTEND = 0
 HELLO, SUBMIT, CANCEL, RESULTS, PROOF = 1, 2, 3, 4, 10
 
