@@ -175,7 +175,7 @@ async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     gc.disable()                # with so many streams it stops everything for longer than a step
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(o.punica, Path(folder), "--max-connections", str(o.streams + 1000), "--max-queue", str(o.streams + 1000), "--max-batch", "64", "--threads", "1")
+        server = Server(o.punica, Path(folder), "--max-connections", str(2 * o.streams), "--max-queue", str(o.streams + 1000), "--max-batch", "64", "--threads", "1")
         try:
             greedy, modest = server.new_tenant("greedy"), server.new_tenant("modest")
             for name, calls, n in (("crowd", o.streams, 1), ("choices", 78, 128)):
