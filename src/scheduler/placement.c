@@ -95,13 +95,8 @@ static void take_on(scheduler *s, double now, request *r)
     shares_charge(&s->newcomers, r->tenant, (uint64_t)r->what.n_prompt * SHARES_PROMPT);
 }
 
-static void remember(scheduler *s, const request *r, const gpu *g)
-{
-    uint64_t mark[PREFIX_UNITS];
-    prefixes_add(s->prefixes, mark, prefixes_mark(s->prefixes, r, mark), g);
-}
-
-void placement_put_on(scheduler *s, double now, request *r, gpu *g)
+/* marks: of r. */
+static void put_on(scheduler *s, double now, request *r, gpu *g, const prefix_marks *marks)
 {
     leave_line(s, r);
     placement_set_late(s, r, false);
@@ -111,11 +106,18 @@ void placement_put_on(scheduler *s, double now, request *r, gpu *g)
         take_on(s, now, r);
     r->was_confined = false;
     r->attempt = ++s->n_attempts;
-    remember(s, r, g);
+    prefixes_add(s->prefixes, marks, g);
     gpu_add(g, r);
     placement_touch(s, g);
     s->n_running++;
     tell_gpu(s, COMMAND_ADD, g, r);
+}
+
+void placement_put_on(scheduler *s, double now, request *r, gpu *g)
+{
+    prefix_marks marks;
+    prefixes_mark(s->prefixes, r, &marks);
+    put_on(s, now, r, g, &marks);
 }
 
 void placement_take_off(scheduler *s, request *r, bool tell)
@@ -314,14 +316,17 @@ static bool is_as_good(const scheduler *s, const gpu *g, const gpu *fullest)
     return n == fullest->order.n_running || (n > 0 && n >= s->opt.light_share * g->info.max_batch);
 }
 
-/* The GPU for a request: of those as good as the fullest that has room, the one that was last given its longest known beginning. */
-static gpu *choose(const scheduler *s, const request *r)
+/* The GPU for a request: of those as good as the fullest that has room, the one that was last given its longest known beginning.
+ * NULL: none has room; else marks are its own. */
+static gpu *choose(const scheduler *s, const request *r, prefix_marks *marks)
 {
     gpu *fullest = placement_find_room(s, request_room(r), r);
-    uint64_t mark[PREFIX_UNITS];
     uint32_t life;
-    for (int n = fullest ? prefixes_mark(s->prefixes, r, mark) : 0; n > 0; n--) {
-        int number = prefixes_find(s->prefixes, mark[n - 1], &life);
+    if (!fullest)
+        return NULL;
+    prefixes_mark(s->prefixes, r, marks);
+    for (int n = marks->n; n > 0; n--) {
+        int number = prefixes_find(s->prefixes, marks->mark[n - 1], &life);
         gpu *g = number >= 0 ? s->gpus[number] : NULL;
         if (g && g->life == life && g->order.room[request_room(r)] > r->what.n_tokens && is_as_good(s, g, fullest))
             return g;
@@ -334,7 +339,8 @@ static void serve_lines(scheduler *s, double now)
 {
     bool suspects = true, leaving = true;
     for (request *r; placement_settle(s), (r = first_in_line(s, suspects, leaving));) {
-        gpu *g = choose(s, r);
+        prefix_marks marks;
+        gpu *g = choose(s, r, &marks);
         if (r->on && request_is_spent(r)) {
             placement_end(s, r, END_LENGTH, NULL);      /* it is about to end where it is */
         } else if (g) {
@@ -342,7 +348,7 @@ static void serve_lines(scheduler *s, double now)
                 s->stats.moved++;
                 placement_take_off(s, r, true);
             }
-            placement_put_on(s, now, r, g);
+            put_on(s, now, r, g, &marks);
             suspects = true;            /* what one waits for may be more than before */
         } else if (placement_is_hopeless(s, r)) {
             placement_end_too_large(s, r);

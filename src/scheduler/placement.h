@@ -9,9 +9,9 @@
  * Three lines of those who have been on a GPU, in one order, by turn: the queue; suspects, which need a GPU without another
  * suspect; and those leaving a GPU that drains or is slow, which go on running until there is room elsewhere.
  * placement_fill() serves whoever is first of all three, and when none of them waits, newcomers by their tenants' shares
- * (shares.h). Whoever begins as one before it did may go to that one's GPU instead of the fullest (prefixes.h). The first of the queue or of the newcomers who does not fit stops everybody behind; one that leaves, or waits
- * only for other suspects to prove harmless, stops its own line; one that no open GPU could hold, however empty, steps
- * aside and stops nobody.
+ * (shares.h). Whoever begins as one before it did may go to that one's GPU instead of the fullest (prefixes.h). The first of the
+ * queue or of the newcomers who does not fit stops everybody behind; one that leaves, or waits only for other suspects to prove
+ * harmless, stops its own line; one that no open GPU could hold, however empty, steps aside and stops nobody.
  *
  * Before them come those who are confined (request.h): every GPU that is empty is theirs. While some wait and none is
  * empty, one GPU is reserved for them: nobody else is given to it, and who runs there leaves as others have room. */

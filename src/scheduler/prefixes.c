@@ -46,17 +46,16 @@ static uint64_t root_of(const request *r)
     return add_bytes(hash, r->what.digest, r->what.digest_bytes);
 }
 
-int prefixes_mark(const prefixes *p, const request *r, uint64_t mark[PREFIX_UNITS])
+void prefixes_mark(const prefixes *p, const request *r, prefix_marks *out)
 {
     int n = p->n_sets ? r->what.n_tokens / PREFIX_UNIT : 0;
-    n = n < PREFIX_UNITS ? n : PREFIX_UNITS;
+    out->n = n < PREFIX_UNITS ? n : PREFIX_UNITS;
     uint64_t hash = n ? root_of(r) : 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < out->n; i++) {
         for (int k = 0; k < PREFIX_UNIT; k++)
             hash = (hash ^ (uint32_t)r->what.token[i * PREFIX_UNIT + k]) * 0x9e3779b97f4a7c15u;
-        hash = mark[i] = rng_mix(hash);
+        hash = out->mark[i] = rng_mix(hash);
     }
-    return n;
 }
 
 static given *set_of(const prefixes *p, uint64_t mark)
@@ -78,14 +77,15 @@ static bool is_kept(int units, int n)
     return units == n || (units & (units - 1)) == 0;
 }
 
-void prefixes_add(prefixes *p, const uint64_t *mark, int n, const gpu *g)
+void prefixes_add(prefixes *p, const prefix_marks *m, const gpu *g)
 {
-    for (int units = 1; units <= n; units++) {
-        if (!is_kept(units, n))
+    for (int units = 1; units <= m->n; units++) {
+        if (!is_kept(units, m->n))
             continue;
-        given *set = set_of(p, mark[units - 1]);
-        memmove(set + 1, set, (size_t)way_of(set, mark[units - 1]) * sizeof *set);
-        set[0] = (given){mark[units - 1], g->life, g->number};
+        uint64_t mark = m->mark[units - 1];
+        given *set = set_of(p, mark);
+        memmove(set + 1, set, (size_t)way_of(set, mark) * sizeof *set);
+        set[0] = (given){mark, g->life, g->number};
     }
 }
 

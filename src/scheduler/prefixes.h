@@ -15,14 +15,16 @@ enum { PREFIX_UNIT = 16, PREFIX_UNITS = 256 };          /* tokens of a unit, as 
 
 typedef struct prefixes prefixes;
 
+/* Of the n whole units that a request begins with; mark[i] of i + 1 of them. */
+typedef struct { uint64_t mark[PREFIX_UNITS]; int n; } prefix_marks;
+
 prefixes *prefixes_new(size_t most);                    /* marks; 0: nothing is remembered */
 void prefixes_free(prefixes *p);
 
-/* Marks of the whole units that a request begins with, mark[i] of i + 1 of them. Returns how many there are. */
-int prefixes_mark(const prefixes *p, const request *r, uint64_t mark[PREFIX_UNITS]);
+void prefixes_mark(const prefixes *p, const request *r, prefix_marks *out);
 
 /* g is given the request of these marks. */
-void prefixes_add(prefixes *p, const uint64_t *mark, int n, const gpu *g);
+void prefixes_add(prefixes *p, const prefix_marks *m, const gpu *g);
 
 /* The GPU that was last given a request of this mark: its number, and *life of it; -1: none is known. */
 int prefixes_find(const prefixes *p, uint64_t mark, uint32_t *life);

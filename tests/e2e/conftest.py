@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from web_site import Site
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("PUNICA_BIN", ROOT / "build/dev/punica")).absolute()
 FAMILIES = sorted(p.parent for p in ROOT.glob("tests/golden/models/*/golden.json"))
@@ -91,3 +93,16 @@ def generate(punica):
                 assert got["prompt_token_ids"] == asked["prompt"]
         return results
     return run
+
+
+@pytest.fixture
+def site():
+    """Makes web servers, which end with the test."""
+    made = []
+
+    def make(*args, **kwargs):
+        made.append(Site(*args, **kwargs))
+        return made[-1]
+    yield make
+    for s in made:
+        s.end()

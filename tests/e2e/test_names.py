@@ -13,9 +13,9 @@ from openai import OpenAI
 
 from conftest import ROOT
 from serving import Server
-from test_sources import Site
 from test_tenants import ADMIN, Store
 from test_versions import SENTENCE, ask, rest, text
+from web_site import Site
 
 DEMO = ROOT / "demo"
 LONG = {"max_tokens": 600, "extra_body": {"ignore_eos": True}}

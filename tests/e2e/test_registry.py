@@ -10,7 +10,7 @@ import requests
 
 from cluster import Cluster, wait_for
 from conftest import ROOT
-from test_sources import Site, tar_of
+from test_sources import tar_of
 from test_tenants import ADMIN, SENTENCE, Store, postgres  # noqa: F401: a fixture
 
 DEMO = ROOT / "demo"
@@ -114,18 +114,6 @@ def hosts(tmp_path):
     yield make
     for one in made:
         one.cluster.close()
-
-
-@pytest.fixture
-def site():
-    made = []
-
-    def make(*args, **how):
-        made.append(Site(*args, **how))
-        return made[-1]
-    yield make
-    for one in made:
-        one.end()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

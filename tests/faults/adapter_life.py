@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
 from cluster import DEMO, Cluster, wait_for         # noqa: E402
 from conftest import PROGRAM                        # noqa: E402
-from test_sources import Site                       # noqa: E402
 from test_tenants import ADMIN, Store               # noqa: E402
+from web_site import Site                           # noqa: E402
 
 PROMPT = "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them."
 RANK, HIDDEN, LAYERS, N_TOKENS = 4, 256, 6, 12

@@ -150,32 +150,35 @@ static void who_was_given_a_beginning_is_found(void **state)
     of[3].what.digest_bytes = 1;
     of[4].what.token = token + 1;
     prefixes *p = prefixes_new(1000);
-    uint64_t mark[5][PREFIX_UNITS];
+    prefix_marks m[5];
     uint32_t life;
     gpu g = {.number = 7, .life = 3};
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(prefixes_mark(p, &of[i], mark[i]), N / PREFIX_UNIT);
+        prefixes_mark(p, &of[i], &m[i]);
+        assert_int_equal(m[i].n, N / PREFIX_UNIT);
         for (int k = 0; k < N / PREFIX_UNIT; k++)
-            assert_int_equal(prefixes_find(p, mark[i][k], &life), -1);
+            assert_int_equal(prefixes_find(p, m[i].mark[k], &life), -1);
         g.number++;
-        prefixes_add(p, mark[i], N / PREFIX_UNIT, &g);
+        prefixes_add(p, &m[i], &g);
     }
     for (int i = 0; i < 5; i++)
         for (int k = 0; k < N / PREFIX_UNIT; k++)       /* of 6 units the first, second, fourth and last are kept */
-            assert_int_equal(prefixes_find(p, mark[i][k], &life), k == 2 || k == 4 ? -1 : 8 + i);
+            assert_int_equal(prefixes_find(p, m[i].mark[k], &life), k == 2 || k == 4 ? -1 : 8 + i);
     assert_int_equal(life, 3);
     g = (gpu){.number = 2, .life = 4};
-    prefixes_add(p, mark[0], 2, &g);
-    assert_int_equal(prefixes_find(p, mark[0][1], &life), 2);
+    m[0].n = 2;
+    prefixes_add(p, &m[0], &g);
+    assert_int_equal(prefixes_find(p, m[0].mark[1], &life), 2);
     assert_int_equal(life, 4);
-    assert_int_equal(prefixes_find(p, mark[0][3], &life), 8);
+    assert_int_equal(prefixes_find(p, m[0].mark[3], &life), 8);
     for (uint64_t i = 1; i <= 100000; i++)              /* the last of them and no other */
-        prefixes_add(p, &(uint64_t){rng_mix(i)}, 1, &g);
-    assert_int_equal(prefixes_find(p, mark[0][1], &life), -1);
+        prefixes_add(p, &(prefix_marks){{rng_mix(i)}, 1}, &g);
+    assert_int_equal(prefixes_find(p, m[0].mark[1], &life), -1);
     assert_int_equal(prefixes_find(p, rng_mix(100000), &life), 2);
     prefixes_free(p);
     p = prefixes_new(0);
-    assert_int_equal(prefixes_mark(p, &r, mark[0]), 0);
+    prefixes_mark(p, &r, &m[0]);
+    assert_int_equal(m[0].n, 0);
     prefixes_free(p);
 }
 
