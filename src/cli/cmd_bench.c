@@ -5,6 +5,7 @@
 
 #include "backend/batch.h"
 #include "base/mem.h"
+#include "bench/attention.h"
 #include "bench/comm.h"
 #include "bench/load.h"
 #include "bench/mask.h"
@@ -241,6 +242,32 @@ static int comm_ops_alone(int argc, char **argv)
     return 0;
 }
 
+static int attention_alone(int argc, char **argv)
+{
+    attention_options o = attention_options_default();
+    const char *type = "f16", *lengths = NULL, *contexts = NULL;
+    const option options[] = {
+        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
+        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of activations and KvCache, on a GPU: f16, bf16 (f16)"},
+        {"prompt", OPT_STRING, &lengths, "LIST", "tokens of a prompt (512,1024,2048,4096,8192,16384,32768)"},
+        {"context", OPT_STRING, &contexts, "LIST", "positions that are cached before them (0)"},
+        {"prompts", OPT_INT, &o.prompts, "N", "such prompts in one step (1)", 1, 1024},
+        {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
+        {NULL}};
+    const command_line c = {.usage = "punica bench attention [options]",
+                            .about = "Attention of prompts by itself: operations per second, beside those of large dense products.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.length, &o.n_lengths, "prompt", lengths, 1, 131072, &e) ||
+        choose_sizes(o.context, &o.n_contexts, "context", contexts, 0, 131072, &e) || attention_run(&o, &e))
+        return command_fail(e.msg);
+    return 0;
+}
+
 static int mask(int argc, char **argv)
 {
     mask_options o = mask_options_default();
@@ -271,6 +298,8 @@ int cmd_bench(int argc, char **argv)
         return load(argc - 1, argv + 1);
     if (strcmp(what, "comm") == 0)
         return comm_ops_alone(argc - 1, argv + 1);
+    if (strcmp(what, "attention") == 0)
+        return attention_alone(argc - 1, argv + 1);
     if (strcmp(what, "mask") == 0)
         return mask(argc - 1, argv + 1);
     if (strcmp(what, "op") == 0)
@@ -283,6 +312,7 @@ int cmd_bench(int argc, char **argv)
              "  step       a whole decode step, over the time its bytes need\n"
              "  layer      one transformer layer of it\n"
              "  op         the LoRA operator by itself, SGMV shrink and expand\n"
+             "  attention  attention of prompts by itself\n"
              "  load       an adapter loaded while others decode\n"
              "  comm       sums over the ranks of a split model, by themselves\n"
              "  mask       outputs that follow a grammar: compiling it, masks for each step\n\n"

@@ -14,7 +14,7 @@ template <typename T> struct attention_call {
     heads h;
     int group;                  /* query heads that share a key/value head */
     int window;                 /* 0: none */
-    int page_len, qkv_cols;
+    int page_len, n_rows, qkv_cols;
     int page_tiles;             /* TILEs in a page, and what quotient_by_magic() divides by it with */
     unsigned page_magic;
     float scale;                /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
@@ -22,7 +22,8 @@ template <typename T> struct attention_call {
     size_t head_stride;         /* from a head's block to the next */
     size_t values;              /* from a head's keys to its values */
     const char *kv;             /* this layer's keys in page 0 */
-    const T *qkv;               /* [rows, qkv_cols] */
+    size_t kv_bytes;            /* from there to the end of the KvCache */
+    const T *qkv;               /* [n_rows, qkv_cols] */
     T *y;                       /* [rows, n_heads * head_dim] */
 };
 

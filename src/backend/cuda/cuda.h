@@ -39,7 +39,7 @@ typedef struct {
  * sequence. */
 typedef struct { int row, len, fresh, pages, from, to, index, count; } decode_item;
 
-/* Up to PREFILL_TILE adjacent rows of one prefill. */
+/* Up to cuda_prefill_rows() adjacent rows of one prefill; those that see most come first. */
 #define PREFILL_TILE 64
 typedef struct { int seq, row, n_rows; } prefill_item;
 
@@ -74,6 +74,7 @@ typedef struct {
                                  * leaves partial sums in v_parts; expand rides in the kernel that reads it */
     bool any_lora;              /* false only when not decode_only and no row has an adapter */
     int max_tiles, max_decode_items, n_prefill_items;   /* upper bounds to size grids with */
+    long prefill_positions;     /* of all prefills, cached ones too */
     int page_len;
 } step_shape;
 
@@ -110,10 +111,11 @@ typedef struct {
                                          * 16-bit copies of parts of them for cuBLASLt */
     struct blas *blas;                  /* cuda_blas.c */
     linear_plans *plans;
+    void *encode_map;                   /* the driver's cuTensorMapEncodeTiled; NULL but on Hopper */
 
     int v_expected;                     /* arrivals that the shrink queued last will make; 0: none are counted */
     float *v_parts;                     /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
-    float *attention_parts;             /* decode pieces, see decode_parts; zeroed when claimed */
+    float *attention_parts;             /* decode pieces, see decode_parts, and a unit_counter; zeroed when claimed */
     size_t attention_parts_bytes;
     sampler *sampler;
 } cuda_backend;
@@ -172,6 +174,8 @@ void cuda_forget(backend *, const void *owner);
 int cuda_step_reserve(cuda_backend *, const extent *, err *e);
 void cuda_step_free(cuda_backend *);
 
+/* The most rows of a prefill item. */
+int cuda_prefill_rows(const cuda_backend *cu, const extent *);
 /* How many positions one decode item covers: depends on the sequence's length and the heads only. */
 int cuda_decode_piece(const cuda_backend *cu, int seq_len);
 /* The most items a sequence of any length is cut into. */

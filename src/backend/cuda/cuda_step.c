@@ -63,7 +63,7 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
     size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
     layout l = {
         .max_decode_items = cuda_decode_items(x),
-        .max_prefill_items = x->max_sequences + x->max_rows / PREFILL_TILE,
+        .max_prefill_items = x->max_sequences + x->max_rows / cuda_prefill_rows(cu, x),
     };
     l.n = claim(&end, N_COUNTS, sizeof(int));
     l.token = claim(&end, rows, sizeof(int));
@@ -182,6 +182,23 @@ static int by_length(const void *a, const void *b)
     return x->len != y->len ? y->len - x->len : x->row != y->row ? x->row - y->row : x->index - y->index;
 }
 
+/* Prompts' rows, up to so many at a time. Returns how many items. */
+static int add_tiles(prefill_item *to, int seq, int row, int n_rows, int tile)
+{
+    int n = 0;
+    for (int r = 0; r < n_rows; r += tile)
+        to[n++] = (prefill_item){seq, row + r, n_rows - r < tile ? n_rows - r : tile};
+    return n;
+}
+
+/* Those that see most first. position: of the rows. */
+static int by_last_position(const void *a, const void *b, void *position)
+{
+    const prefill_item *x = a, *y = b;
+    int last_x = ((const int *)position)[x->row + x->n_rows - 1], last_y = ((const int *)position)[y->row + y->n_rows - 1];
+    return last_x != last_y ? last_y - last_x : x->row - y->row;
+}
+
 /* The pieces of a row that sees it.len positions. Returns how many. */
 static int add_pieces(const cuda_backend *cu, decode_item *to, decode_item it)
 {
@@ -198,7 +215,7 @@ static int add_pieces(const cuda_backend *cu, decode_item *to, decode_item it)
 static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step_shape *shape, int *counts)
 {
     int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills], page_len = cu->limit.page_len;
-    int n_decode = 0, n_prefill = 0;
+    int n_decode = 0, n_prefill = 0, tile = cuda_prefill_rows(cu, &cu->limit);
     decode_item *decode = (decode_item *)h->decode;
     prefill_item *prefill = (prefill_item *)h->prefill;
     for (int s = 0; s < n_seqs; s++) {
@@ -207,13 +224,16 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
         int n_rows = is_prefill ? b->prefill_indptr[s + 1] - row : 1;
         fill_slots((int *)h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
         bool whole = is_prefill && !shape->decode_only;
-        for (int r = 0; whole && r < n_rows; r += PREFILL_TILE)
-            prefill[n_prefill++] = (prefill_item){s, row + r, n_rows - r < PREFILL_TILE ? n_rows - r : PREFILL_TILE};
+        if (whole) {
+            n_prefill += add_tiles(prefill + n_prefill, s, row, n_rows, tile);
+            shape->prefill_positions += b->position[row] + n_rows;
+        }
         for (int r = row; !whole && r < row + n_rows; r++)
             n_decode += add_pieces(cu, decode + n_decode, (decode_item){.row = r, .len = b->position[r] + 1,
                                                                        .fresh = b->position[row], .pages = b->page_indptr[s]});
     }
     qsort(decode, (size_t)n_decode, sizeof *decode, by_length);
+    qsort_r(prefill, (size_t)n_prefill, sizeof *prefill, by_last_position, (void *)b->position);
     CHECK(n_decode <= cu->store->at.max_decode_items && n_prefill <= cu->store->at.max_prefill_items);
     counts[COUNT_DECODE_ITEMS] = n_decode;
     counts[COUNT_PREFILL_ITEMS] = shape->n_prefill_items = n_prefill;
