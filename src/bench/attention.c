@@ -19,9 +19,9 @@
 
 enum { N_RUNS = 5, PAGE_LEN = 16, MAX_OPS = 200 };
 
-/* What it takes to make runs of so many seconds, and to time the products that it is compared with. */
+/* How long a run is to take, and the products that attention is compared with. */
 static const double RUN_SECONDS = 0.03;
-enum { GPU_SIDE = 8192, CPU_SIDE = 512 };
+enum { GPU_SIDE = 8192, CPU_SIDE = 512, N_PRODUCTS = 10 };
 
 typedef struct {
     backend *be;
@@ -61,7 +61,7 @@ static void drop_tensor(backend *be, tensor *t)
         be->ops->release(be, t->data);
 }
 
-/* Seconds of one of n runs of f, or negative. */
+/* Seconds of one op: the median over runs of n, or negative. The first run warms up. */
 static double time_runs(int (*run)(void *, int n, err *), void *state, int n, err *e)
 {
     double seconds[N_RUNS];
@@ -81,8 +81,8 @@ static int run_product(void *state, int n, err *e)
 {
     product *p = state;
     backend *be = p->be;
-    be->ops->begin(be, &p->b, p);
-    for (int i = 0; i < n; i++)
+    invocation v = be->ops->begin(be, &p->b, p);
+    for (int i = 0; i < n && !v.replayed; i++)
         be->ops->linear(be, &p->y, &p->x, &p->w);
     be->ops->end(be);
     return be->ops->sync(be, e);
@@ -106,7 +106,7 @@ static double product_rate(backend *be, heads h, err *e)
     double seconds = -1;
     if (reserve(be, h, 1, 1, 1, e) == 0 && make_tensor(be, &p.x, side, side, e) == 0 && make_tensor(be, &p.y, side, side, e) == 0 &&
         make_tensor(be, &p.w.part[0].w, side, side, e) == 0)
-        seconds = time_runs(run_product, &p, 1, e);
+        seconds = time_runs(run_product, &p, N_PRODUCTS, e);
     be->ops->forget(be, &p);
     drop_tensor(be, &p.x);
     drop_tensor(be, &p.y);
@@ -177,8 +177,8 @@ static int run_attention(void *state, int n, err *e)
 {
     attention_of_point *s = state;
     backend *be = s->a->be;
-    be->ops->begin(be, &s->p->b, s);
-    for (int i = 0; i < n; i++)
+    invocation v = be->ops->begin(be, &s->p->b, s);
+    for (int i = 0; i < n && !v.replayed; i++)
         be->ops->attention(be, &s->p->y, &s->p->qkv, s->a->h, &s->p->b, &s->p->kv, 0, 0);
     be->ops->end(be);
     return be->ops->sync(be, e);
@@ -193,7 +193,7 @@ static double flops_of(const attention_bench *a, const point *p)
 static void print_point(const attention_bench *a, const point *p, double seconds)
 {
     double rate = flops_of(a, p) / seconds;
-    printf("%7d %8d %7d %11.1f %9.2f %7.0f %%\n", p->context, p->length, a->opt->prompts, seconds * 1e6, rate * 1e-12, 100 * rate / a->peak);
+    printf("%7d %8d %7d %11.1f %9.4g %7.0f %%\n", p->context, p->length, a->opt->prompts, seconds * 1e6, rate * 1e-12, 100 * rate / a->peak);
     fflush(stdout);
     if (a->csv)
         fprintf(a->csv, "%s,%d,%d,%d,%d,%d,%d,%.2f,%.3f,%.3f\n", a->opt->shape, a->h.n_heads, a->h.n_kv_heads, a->h.head_dim, p->context,
@@ -206,6 +206,7 @@ static int run_point(attention_bench *a, point *p, err *e)
     double seconds = make_point(a, p, e) ? -1 : time_runs(run_attention, &s, 1, e);
     if (seconds > 0) {
         double fit = RUN_SECONDS / seconds;
+        a->be->ops->forget(a->be, &s);          /* a recording would have one op */
         seconds = time_runs(run_attention, &s, fit < 1 ? 1 : fit > MAX_OPS ? MAX_OPS : (int)fit, e);
     }
     a->be->ops->forget(a->be, &s);
@@ -238,7 +239,7 @@ static int run_all(attention_bench *a, err *e)
     a->peak = product_rate(a->be, a->h, e);
     int status = a->peak > 0 ? 0 : -1;
     if (status == 0) {
-        printf("punica " PUNICA_VERSION " bench attention on %s\n%s: %d query heads, %d key/value heads of %d; large products run at %.2f TFLOP/s\n\n"
+        printf("punica " PUNICA_VERSION " bench attention on %s\n%s: %d query heads, %d key/value heads of %d; large products run at %.4g TFLOP/s\n\n"
                " cached   prompt prompts          us   TFLOP/s  of that\n",
                a->be->name, o->shape, a->h.n_heads, a->h.n_kv_heads, a->h.head_dim, a->peak * 1e-12);
         status = run_points(a, e);

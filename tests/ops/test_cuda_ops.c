@@ -20,11 +20,13 @@
 #include "test.h"
 
 enum { SITES = 2, SITE = 1, PADDING = 40, MAX_ROWS = 256, MAX_SEQS = 80,
-       MAX_PAGES = 200, PAGE_LEN = 16, RANK_SUM = 384 };
+       MAX_PAGES = 200, PAGE_LEN = 16, RANK_SUM = 384,
+       LONG_ROWS = 1600 };      /* of batches of prompts alone */
 
 static backend *cpu, *gpu[2];           /* one for each 16-bit type */
 static bool quick;
 static bool kv_fp8;             /* the caches of the tests at hand are F8 */
+static int page_len = PAGE_LEN, max_rows = MAX_ROWS;    /* of the tests at hand */
 static uint64_t seed, counter;
 
 static double uniform(void)             /* in [-1, 1) */
@@ -240,7 +242,7 @@ static void drop_lora(backend *be, both_lora *l)
 /* A batch with its arrays; the same for both sides but for the adapters. */
 typedef struct {
     batch cpu, gpu;
-    int token[MAX_ROWS], position[MAX_ROWS], out_row[MAX_ROWS];
+    int token[LONG_ROWS], position[LONG_ROWS], out_row[MAX_ROWS];
     int prefill_indptr[MAX_SEQS + 1], page_indptr[MAX_SEQS + 1], page[MAX_PAGES];
     int seg_indptr[MAX_ROWS + 2];
     const lora *seg_cpu[MAX_ROWS + 1], *seg_gpu[MAX_ROWS + 1];
@@ -282,12 +284,12 @@ static void make_batch(both_batch *b, int n_seqs, const int *n_rows, const int *
         n_prefills += n_rows[i] > 1;
         if (n_rows[i] > 1)
             b->prefill_indptr[n_prefills] = rows;
-        for (int p = 0; p * PAGE_LEN < n_before[i] + n_rows[i]; p++, pages++)
+        for (int p = 0; p * page_len < n_before[i] + n_rows[i]; p++, pages++)
             b->page[pages] = free_page[pages];
         b->page_indptr[i + 1] = pages;
         b->out_row[i] = rows - 1;
     }
-    assert_true(rows <= MAX_ROWS && pages <= MAX_PAGES && n_seqs <= MAX_SEQS);
+    assert_true(rows <= max_rows && pages <= MAX_PAGES && n_seqs <= MAX_SEQS);
     b->cpu = (batch){
         .n_rows = rows, .token = b->token, .position = b->position, .n_prefills = n_prefills,
         .n_decodes = n_seqs - n_prefills, .prefill_indptr = b->prefill_indptr, .page_indptr = b->page_indptr,
@@ -321,8 +323,8 @@ static void reserve(backend *be, heads h, int vocab)
 {
     err e;
     extent x = {
-        .max_rows = MAX_ROWS, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES,
-        .page_len = PAGE_LEN,
+        .max_rows = max_rows, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES,
+        .page_len = page_len,
         .max_rank_sum = RANK_SUM, .vocab = vocab, .n_sites = SITES, .kv_fp8 = kv_fp8, .h = h,
     };
     check(be->ops->reserve(be, &x, &e), &e);
@@ -560,13 +562,13 @@ static size_t cache_bytes(const kv_cache *kv)
 /* Any numbers but NaN, under scales near 1 / 448. */
 static both_cache random_fp8_cache(backend *be, heads h)
 {
-    both_cache c = {.cpu = {NULL, DTYPE_F8, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim}};
+    both_cache c = {.cpu = {NULL, DTYPE_F8, MAX_PAGES, LAYERS, h.n_kv_heads, page_len, h.head_dim}};
     size_t bytes = cache_bytes(&c.cpu), block = kv_block_bytes(&c.cpu), numbers = kv_numbers_bytes(&c.cpu);
     uint8_t *data = xmalloc(bytes);
     for (size_t at = 0; at < bytes; at += block) {
         for (size_t i = 0; i < numbers; i++)
             data[at + i] = (uint8_t)(below(127) | below(2) << 7);
-        for (int i = 0; i < PAGE_LEN; i++)
+        for (int i = 0; i < page_len; i++)
             ((float *)(data + at + numbers))[i] = (float)((1 + 0.5 * uniform()) / 448);
     }
     c.gpu = c.cpu;
@@ -581,9 +583,9 @@ static both_cache random_cache(backend *be, heads h)
     both_cache c;
     if (kv_fp8)
         return random_fp8_cache(be, h);
-    c.rows = randoms(be, be->act, MAX_PAGES * LAYERS * 2 * h.n_kv_heads * PAGE_LEN, h.head_dim, 1);
-    c.cpu = (kv_cache){c.rows.cpu.data, DTYPE_F32, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim};
-    c.gpu = (kv_cache){c.rows.gpu.data, be->act, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim};
+    c.rows = randoms(be, be->act, MAX_PAGES * LAYERS * 2 * h.n_kv_heads * page_len, h.head_dim, 1);
+    c.cpu = (kv_cache){c.rows.cpu.data, DTYPE_F32, MAX_PAGES, LAYERS, h.n_kv_heads, page_len, h.head_dim};
+    c.gpu = (kv_cache){c.rows.gpu.data, be->act, MAX_PAGES, LAYERS, h.n_kv_heads, page_len, h.head_dim};
     return c;
 }
 
@@ -692,6 +694,85 @@ static void many_decodes(backend *be, heads h)
     make_decodes(&b, 40, 64, 300);
     random_segments(&b, NULL);
     attention_case(be, h, &b, 0, false);
+}
+
+/* Whatever no sequence has reached becomes NaN on the GPU: the ends of last pages, and pages that are nobody's. */
+static void poison_unused(backend *be, const both_cache *c, const batch *b)
+{
+    int used[MAX_PAGES] = {0}, n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills];
+    for (int i = 0; i < n_seqs; i++) {
+        int last = i < b->n_prefills ? b->prefill_indptr[i + 1] - 1 : first_decode + i - b->n_prefills;
+        for (int p = b->page_indptr[i], left = b->position[last] + 1; p < b->page_indptr[i + 1]; p++, left -= page_len)
+            used[b->page[p]] = left < page_len ? left : page_len;
+    }
+    size_t row = (size_t)c->gpu.head_dim * dtype_size(c->gpu.type), block = (size_t)page_len * row;
+    size_t blocks = kv_page_bytes(&c->gpu) / block, n = (size_t)MAX_PAGES * blocks;
+    char *bits = xmalloc(n * block);
+    tensor_convert(bits, c->gpu.type, &c->rows.cpu);
+    for (size_t i = 0; i < n; i++) {
+        size_t keep = (size_t)used[i / blocks] * row;
+        memset(bits + i * block + keep, 0xff, block - keep);
+    }
+    put(be, c->gpu.data, bits, n * block);
+    free(bits);
+}
+
+/* rope_append, then attention twice, over a cache whose unused rows are poisoned. */
+static void prefill_case(backend *be, heads h, both_batch *b, int window)
+{
+    int q = h.n_heads * h.head_dim, cols = q + 2 * h.n_kv_heads * h.head_dim;
+    both_cache c = random_cache(be, h);
+    both qkv = randoms(be, be->act, b->cpu.n_rows, cols, 2), y = blank(be, be->act, b->cpu.n_rows, q);
+    float *freq = inverse_frequencies(h.head_dim), *there = take(be, (size_t)h.head_dim * 2);
+    char what[160];
+    snprintf(what, sizeof what, "attention of prompts: %d/%d heads of %d, pages of %d, window %d, %d prompts (first: %d rows from %d)", h.n_heads,
+             h.n_kv_heads, h.head_dim, page_len, window, b->cpu.n_prefills, b->prefill_indptr[1], b->position[0]);
+    put(be, there, freq, (size_t)h.head_dim * 2);
+    poison_unused(be, &c, &b->cpu);
+    cpu->ops->rope_append(cpu, &qkv.cpu, h, freq, &b->cpu, &c.cpu, LAYER);
+    cpu->ops->attention(cpu, &y.cpu, &qkv.cpu, h, &b->cpu, &c.cpu, LAYER, window);
+    be->ops->begin(be, &b->gpu, &c);
+    be->ops->rope_append(be, &qkv.gpu, h, there, &b->gpu, &c.gpu, LAYER);
+    for (int k = 0; k < 2; k++) {               /* what the first left behind does not disturb the second */
+        poison(be, &y.gpu);
+        be->ops->attention(be, &y.gpu, &qkv.gpu, h, &b->gpu, &c.gpu, LAYER, window);
+        settle(be);
+        compare(be, what, &y, tolerance(be, 3));
+    }
+    be->ops->end(be);
+    be->ops->forget(be, &c);
+    be->ops->release(be, there);
+    free(freq);
+    drop(be, &qkv);
+    drop(be, &y);
+    drop_cache(be, &c);
+}
+
+/* Prompts around the sizes of tiles of rows and keys, alone and together, from the beginning or after cached positions, and
+ * decodes beside them. All have more rows than are taken as decodes. */
+static void prefills_on(backend *be)
+{
+    static const struct { int n, rows[7], before[7]; } lists[] = {
+        {5, {5, 200, 129, 2, 300}, {1000, 0, 640, 15, 16}},
+        {2, {63, 64}, {0, 5}}, {1, {127}, {0}}, {1, {128}, {0}}, {1, {129}, {0}}, {1, {193}, {128}}, {1, {1000}, {0}}, {1, {1300}, {77}},
+        {1, {512}, {2048}}, {5, {64, 191, 16, 1, 1}, {64, 1, 112, 300, 17}},
+    };
+    static const heads shapes[] = {{4, 4, 128}, {14, 2, 64}, {8, 2, 128}, {3, 3, 64}, {7, 1, 128}, {16, 2, 128}, {4, 1, 256}};
+    static const int windows[] = {0, 100, 0, 1, 0, 1000}, pages[] = {16, 32, 48};
+    enum { N_LISTS = sizeof lists / sizeof lists[0], N_SHAPES = sizeof shapes / sizeof shapes[0] };
+    static both_batch b;
+    max_rows = LONG_ROWS;
+    for (int i = 0, n = 0; i < (quick ? 2 : N_LISTS); i++)
+        for (int k = 0; k < (quick ? 2 : 4); k++, n++) {
+            heads h = shapes[n % N_SHAPES];
+            page_len = pages[below(3)];
+            reserve(be, h, 300);
+            make_batch(&b, lists[i].n, lists[i].rows, lists[i].before, 300);
+            random_segments(&b, NULL);
+            prefill_case(be, h, &b, windows[below(6)]);
+        }
+    max_rows = MAX_ROWS;
+    page_len = PAGE_LEN;
 }
 
 static void attention_on(backend *be)
@@ -1125,6 +1206,7 @@ static void test_embed_and_gather(void **state) { (void)state; on_each_type(embe
 static void test_linear(void **state) { (void)state; on_each_type(linears_on); }
 static void test_sgmv(void **state) { (void)state; on_each_type(sgmv_on); }
 static void test_attention(void **state) { (void)state; on_each_type(attention_on); }
+static void test_prefill(void **state) { (void)state; on_each_type(prefills_on); }
 static void test_fp8_cache(void **state) { (void)state; on_each_type(fp8_cache_on); }
 static void test_fused_ops(void **state) { (void)state; on_each_type(chains_on); }
 static void test_sample(void **state) { (void)state; on_each_type(sample_on); }
@@ -1141,6 +1223,7 @@ int main(void)
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_sgmv),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_fp8_cache),
         cmocka_unit_test(test_fused_ops),
         cmocka_unit_test(test_comm),

@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [fp8] [kv] [tp] [mask] [load] [textgen]
+#   ./bench.sh FOLDER [op] [attention] [baselines] [layer] [step] [fp8] [kv] [tp] [mask] [load] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- op baselines layer step fp8 kv tp mask load textgen
+[ $# -gt 0 ] || set -- op attention baselines layer step fp8 kv tp mask load textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -24,6 +24,12 @@ run() {
 for what; do
     case $what in
     op) run op bin/punica bench op --device cuda --rank 8,16,32,64,128 --dims 4096x4096,8192x8192 --csv "$to/op.csv" ;;
+    attention)
+        for shape in llama2-7b llama3-8b qwen2.5-7b; do
+            run attention-$shape bin/punica bench attention --device cuda --dtype bf16 --shape $shape --csv "$to/attention-$shape.csv"
+            run attention-chunk-$shape bin/punica bench attention --device cuda --dtype bf16 --shape $shape --prompt 2048 --context 30720 \
+                --csv "$to/attention-chunk-$shape.csv"
+        done ;;
     baselines)
         run op-baselines python3 op_baselines.py --csv "$to/baselines.csv"
         for shape in llama2-7b llama2-13b; do

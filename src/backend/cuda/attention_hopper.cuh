@@ -1,15 +1,15 @@
 /* attention_hopper.cuh - many query positions of one sequence by warpgroup products and tensor copies (sm_90a)
  *
  *   producer    one warp: queries of a unit, then its keys and values tile by tile, from the pages into a ring
- *   consumers   GROUPS warpgroups of 64 query rows: S = Q K^T, online softmax in registers, O += P V
+ *   consumers   two or three warpgroups of 64 query rows: S = Q K^T, online softmax in registers, O += P V
  *
  * A unit is one item and head. Blocks stay and take units from a counter until there are no more, so that the
  * producer brings the next one's queries and keys while the consumers end the last. A unit's tiles are taken from the
  * last to the first: those that the diagonal cuts come first.
  *
- * Softmax is as long as the products, nearly, so that they must overlap: a warpgroup starts the scores of the next
- * tile before the values of this one and computes its softmax under both; and the warpgroups start their products in
- * turn, so that those of one run under the softmax of another.
+ * Softmax takes nearly as long as the products, so they must overlap: a warpgroup begins the scores of the next tile
+ * before the sums of this one and computes its softmax under both, while the tensor cores also work for the other
+ * warpgroups. These need no turns among themselves: with them it was no faster.
  *
  * In shared memory a tile lies as [N / 8][D / 64][8 positions][64 numbers], 128-byte swizzle. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_HOPPER_CUH
@@ -39,7 +39,7 @@ static __host__ __device__ constexpr size_t hopper_shared_bytes(int head_dim)
 /* What blocks take units from; zeros between launches. */
 typedef struct { int taken, finished; } unit_counter;
 
-/* heads of a section: units of some heads come before those of others, as many as have their keys and values in L2. */
+/* section: heads whose units come before those of others. */
 typedef struct { unit_counter *units; int section; } hopper_plan;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
