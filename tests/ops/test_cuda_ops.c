@@ -246,12 +246,12 @@ typedef struct {
     const lora *seg_cpu[MAX_ROWS + 1], *seg_gpu[MAX_ROWS + 1];
 } both_batch;
 
-/* Runs of rows that share an adapter: none, single ones and long ones. */
+/* Runs of rows that share an adapter: none, single ones, long ones and some of more than a tile of any kind. */
 static void random_segments(both_batch *b, const both_lora *loras)
 {
     int n = 0;
     for (int row = 0; row < b->cpu.n_rows;) {
-        int len = below(3) == 0 ? below(40) : below(3), who = below(N_ADAPTERS + 2);
+        int len = below(20) == 0 ? below(200) : below(3) == 0 ? below(40) : below(3), who = below(N_ADAPTERS + 2);
         len = len < b->cpu.n_rows - row ? len : b->cpu.n_rows - row;
         if (n >= MAX_ROWS)
             len = b->cpu.n_rows - row;
@@ -872,6 +872,7 @@ static void chains_on(backend *be)
             for (int k = s % 3; k < N_SIZES; k += quick ? 9 : 3)
                 chain_check(&c, i, 0, sizes[k]);
             chain_check(&c, i, 2 + below(100), below(60));
+            chain_check(&c, i, 100 + below(60), below(60));
         }
         chain_deinit(&c);
     }

@@ -222,7 +222,8 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
     memcpy((int *)h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
 }
 
-static int fill_tiles(const segments *segs, int max_rank_sum, step *h)
+/* Tiles of so many rows at most; of all rows, or of those with adapters. */
+static int fill_tiles(const segments *segs, int max_rank_sum, int tile_rows, bool all, step *h)
 {
     const lora_entry **row_lora = (const lora_entry **)h->row_lora;
     sgmv_tile *tile = (sgmv_tile *)h->tile;
@@ -232,12 +233,20 @@ static int fill_tiles(const segments *segs, int max_rank_sum, step *h)
         CHECK(!table || segs->lora[i]->max_rank_sum <= max_rank_sum);
         for (int r = segs->indptr[i]; r < segs->indptr[i + 1]; r++)
             row_lora[r] = table;
-        for (int r = segs->indptr[i]; table && r < segs->indptr[i + 1]; r += SGMV_TILE) {
+        for (int r = segs->indptr[i]; (table || all) && r < segs->indptr[i + 1]; r += tile_rows) {
             int left = segs->indptr[i + 1] - r;
-            tile[n++] = (sgmv_tile){table, r, left < SGMV_TILE ? left : SGMV_TILE};
+            tile[n++] = (sgmv_tile){table, r, left < tile_rows ? left : tile_rows};
         }
     }
     return n;
+}
+
+static bool has_lora(const segments *segs)
+{
+    for (int i = 0; i < segs->n; i++)
+        if (segs->lora[i])
+            return true;
+    return false;
 }
 
 static void fill_padding(step *h, const batch *b, const step_shape *shape)
@@ -270,10 +279,12 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     memcpy((int *)h.position, b->position, (size_t)b->n_rows * sizeof(int));
     memcpy((int *)h.out_row, b->out_row, (size_t)b->n_out * sizeof(int));
     fill_sequences(cu, b, &h, &shape, counts);
-    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, cu->limit.max_rank_sum, &h);
+    shape.any_lora = has_lora(&b->segs);
+    shape.prompt_tiles = shape.any_lora && !shape.decode_only;
+    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, cu->limit.max_rank_sum, shape.prompt_tiles ? PROMPT_TILE : SGMV_TILE,
+                                                       shape.prompt_tiles, &h);
     counts[COUNT_ROWS] = b->n_rows;
     counts[COUNT_OUT] = b->n_out;
-    shape.any_lora = shape.max_tiles > 0;
     if (shape.decode_only) {
         shape.n_rows = shape.max_tiles = padded_rows(b->n_rows, cu->limit.max_rows);
         shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
