@@ -73,8 +73,9 @@ typedef struct {
     bool decode_only;           /* every row is a decode, or taken as one; padded to a size that is recorded */
     bool fused;                 /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
                                  * leaves partial sums in v_parts; expand rides in the kernel that reads it */
-    bool any_lora;              /* false only when not decode_only and no row has an adapter */
+    bool any_lora;              /* false only when not fused and no row has an adapter */
     bool prompt_tiles;          /* not decode_only, and rows have adapters: see sgmv_tile */
+    bool heavy;                 /* decode_only, not fused, and an adapter has over HEAVY_RANKS ranks at a site */
     int max_tiles, max_decode_items, n_prefill_items;   /* upper bounds to size grids with */
     int page_len;
 } step_shape;
@@ -121,6 +122,7 @@ typedef struct {
 } cuda_backend;
 
 #define FUSED_ROWS 64
+#define HEAVY_RANKS 96
 #define FP8_SCRATCH ((size_t)128 << 20)
 
 /* Whether an F8 matrix lies in slabs (fp8.cuh). */

@@ -74,6 +74,11 @@ static void run_prompt_shrink(cuda_backend *cu, float *v, int v_cols, const T *x
                     splits, cu->step.tile, site, x, in, v, v_cols);
 }
 
+/* Where adapters' ranks may differ much, work comes in pieces so small that multiprocessors even out by taking another when
+ * they are done: so many layers of a shrink's grid, which share a tile's ranks, and so many times the blocks of an expand
+ * that fit at once. */
+enum { HEAVY_LAYERS = 8, HEAVY_TURNS = 3 };
+
 /* Blocks for each tile, as a power of two: with few tiles many, so that all SMs have something to read. */
 static int shrink_split(const cuda_backend *cu)
 {
@@ -97,7 +102,7 @@ static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int i
         return;
     }
     int split = shrink_split(cu), cluster = split > 0 ? SHRINK_CLUSTER : 1, blocks = max_tiles << split;
-    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->n_sms / blocks;
+    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->shape.heavy ? HEAVY_LAYERS : cu->n_sms / blocks;
     dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
               (unsigned)(layers < 1 ? 1 : layers < groups ? layers : groups));
     launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)cluster, cu->step.tile,
@@ -114,12 +119,12 @@ static long divide_columns(expand_columns *c, int steps, const cuda_backend *cu)
     return blocks * cu->shape.max_tiles;
 }
 
-/* Steps such that the blocks are as many as fit on the SMs at once, or a little fewer; else few steps with few
+/* Of heavy batches: see above. Else steps such that the blocks are as many as fit on the SMs at once, or a little fewer; else few steps with few
  * tiles and four at most, as many short blocks are better than some that are left over. */
 static void choose_steps(expand_columns *c, const cuda_backend *cu)
 {
-    long fit = EXPAND_BLOCKS * cu->n_sms, least = fit * 9 / 10;
-    for (int steps = 1; steps <= 8; steps++) {
+    long fit = EXPAND_BLOCKS * cu->n_sms, least = cu->shape.heavy ? HEAVY_TURNS * fit : fit * 9 / 10;
+    for (int steps = 1; !cu->shape.heavy && steps <= 8; steps++) {
         long blocks = divide_columns(c, steps, cu);
         if (blocks >= least && blocks <= fit)
             return;
