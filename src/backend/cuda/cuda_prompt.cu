@@ -309,7 +309,7 @@ template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
 prompt_rope(T *qkv, int each, int q_blocks, int kv_blocks, prompt_rope_job job, prompt_expansion e)
 {
-    extern __shared__ __align__(16) char shared[];
+    extern __shared__ __align__(1024) char shared[];
     rope_shared *sh = (rope_shared *)shared;
     const heads h = job.h;
     sgmv_tile tile = e.tile[blockIdx.y];
