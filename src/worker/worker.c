@@ -33,6 +33,7 @@ typedef struct {
     int n_logprobs, n_prompt_logprobs;
     unsigned char *waiting;             /* [waiting_bytes] the packed Request; NULL: it is in the engine */
     size_t waiting_bytes;
+    char *fetchable;                    /* the id of its adapter, if that has a source; else NULL */
     char *wanted;                       /* the id of the adapter it waits for; NULL: it is here */
     double wanted_at;
     bool has_come;
@@ -76,6 +77,13 @@ worker *worker_new(engine *g, const worker_setup *s)
     return w;
 }
 
+static void free_job(work *j)
+{
+    free(j->waiting);
+    free(j->fetchable);
+    free(j->wanted);
+}
+
 void worker_free(worker *w)
 {
     if (!w)
@@ -86,10 +94,8 @@ void worker_free(worker *w)
         buf_free(scratch[i]);
     free((char *)w->is.uuid);
     free((char *)w->is.device);
-    for (size_t i = 0; i < w->n_jobs; i++) {
-        free(w->jobs[i].waiting);
-        free(w->jobs[i].wanted);
-    }
+    for (size_t i = 0; i < w->n_jobs; i++)
+        free_job(&w->jobs[i]);
     free(w->jobs);
     free(w->token);
     free(w);
@@ -105,8 +111,7 @@ static work *find_job(worker *w, uint64_t id)
 
 static void remove_job(worker *w, work *j)
 {
-    free(j->waiting);
-    free(j->wanted);
+    free_job(j);
     *j = w->jobs[--w->n_jobs];
 }
 
@@ -191,10 +196,17 @@ static void send_want(worker *w, const Request *r, const wire_sampling *how)
     w->is.send(w->is.ctx, w->message.data, w->message.len);
 }
 
+static bool has_files(const worker *w, const work *j)
+{
+    return !w->is.has_adapter || w->is.has_adapter(w->is.ctx, j->fetchable);
+}
+
 /* Whether the adapter's files are on this host; if not, the runner is asked for them. */
 static add_status find_files(worker *w, const Request *r, const wire_sampling *how, work *j, err *e)
 {
-    if (!*how->adapter_source || !w->is.has_adapter || w->is.has_adapter(w->is.ctx, how->adapter_id)) {
+    if (*how->adapter_source && !j->fetchable)
+        j->fetchable = xstrdup(how->adapter_id);
+    if (!j->fetchable || has_files(w, j)) {
         free(j->wanted);
         j->wanted = NULL;
         return ADD_DONE;
@@ -290,7 +302,7 @@ static void take_add(worker *w, const Request *r)
     add_status status = add_to_engine(w, r, &j, &e);
     if (status == ADD_FAILED) {
         report_end(w, r->id, r->attempt, OUTCOME__FAILED, e.msg);
-        free(j.wanted);
+        free_job(&j);
         return;
     }
     if (status == ADD_LATER) {
@@ -413,6 +425,13 @@ double worker_may_wait(const worker *w)
     return idle && !any_waits(w) ? HEARTBEAT : idle || w->is_loading ? LOADING : 0;
 }
 
+/* Whether a request failed because the disk cache gave its adapter's files away between our look for them and their reading. It is
+ * to be given to a GPU again, where they are fetched. */
+static bool lost_its_files(const worker *w, const work *j)
+{
+    return j->fetchable && !has_files(w, j);
+}
+
 /* The first of n events, and those behind it that are told with it. Returns how many. */
 static int take_events(worker *w, const event *ev, int n)
 {
@@ -437,7 +456,10 @@ static int take_events(worker *w, const event *ev, int n)
         report_end(w, j->id, j->attempt, OUTCOME__EVICTED, NULL);
         break;
     case EVENT_FAILED:
-        report_end(w, j->id, j->attempt, OUTCOME__FAILED, ev->error.msg);
+        if (lost_its_files(w, j))
+            report_end(w, j->id, j->attempt, OUTCOME__EVICTED, NULL);
+        else
+            report_end(w, j->id, j->attempt, OUTCOME__FAILED, ev->error.msg);
         break;
     }
     remove_job(w, j);

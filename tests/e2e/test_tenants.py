@@ -15,34 +15,10 @@ import pytest
 from cluster import Cluster, wait_for
 from conftest import PROGRAM, ROOT
 from serving import Server, metric, raw
+from tenant_store import ADMIN, Store
 
 SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
 ADAPTERS = sorted(p.name for p in (ROOT / "demo/adapters").iterdir())
-ADMIN = "an operator's key of 32 letters!!"
-
-
-class Store:
-    """`punica tenant` on one store."""
-
-    def __init__(self, url):
-        self.url = str(url)
-
-    def __call__(self, *args):
-        done = subprocess.run([PROGRAM, "tenant", *map(str, args), "--store", self.url], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 and "Sanitizer" not in done.stderr, done.stderr
-        return done.stdout
-
-    def tenant(self, name, *settings, adapters=()):
-        """A new tenant with a key."""
-        self("add", name, *settings)
-        for adapter in adapters:
-            self("grant", name, adapter)
-        return self("key", "add", name, "main").strip()
-
-    def usage(self, *who):
-        """{(tenant, adapter): (requests, prompt, output)}"""
-        rows = [json.loads(line) for line in self("usage", *who, "--json").splitlines()]
-        return {(r["tenant"], r["adapter"]): (r["requests"], r["prompt_tokens"], r["completion_tokens"]) for r in rows}
 
 
 class Client:
