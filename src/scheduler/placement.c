@@ -157,10 +157,23 @@ static uint64_t *counter_of(scheduler *s, end_reason why)
     }
 }
 
+static void tell_end(scheduler *s, const command *c)
+{
+    (*counter_of(s, c->why))++;
+    s->sink(s->ctx, c);
+}
+
 void placement_tell_end(scheduler *s, int frontend, uint64_t id, end_reason why, const char *message)
 {
-    (*counter_of(s, why))++;
-    s->sink(s->ctx, &(command){.kind = COMMAND_END, .id = id, .frontend = frontend, .why = why, .message = message});
+    tell_end(s, &(command){.kind = COMMAND_END, .id = id, .frontend = frontend, .why = why, .message = message});
+}
+
+void placement_fail(scheduler *s, request *r, const report_end *e)
+{
+    char message[512];
+    snprintf(message, sizeof message, "%s", e->message ? e->message : "the worker failed it without saying why");
+    tell_end(s, &(command){.kind = COMMAND_END, .id = r->what.id, .frontend = r->frontend, .why = END_FAILED, .message = message, .retry_after = e->retry_after});
+    placement_drop(s, r);
 }
 
 void placement_end(scheduler *s, request *r, end_reason why, const char *fmt, ...)

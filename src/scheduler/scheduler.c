@@ -407,7 +407,7 @@ static void take_end(scheduler *s, gpu *g, const report_end *e, int *near)
     case OUTCOME_FAILED:
         break;
     }
-    placement_end(s, r, END_FAILED, "%s", e->message ? e->message : "the worker failed it without saying why");
+    placement_fail(s, r, e);
 }
 
 /* Whoever is one too many goes back in line, the newest first. */

@@ -79,7 +79,8 @@ typedef struct {
     uint32_t cached;            /* tokens of the prompt that did not have to be computed, handed on unread */
 } report_tokens;
 
-typedef struct { uint64_t id; uint32_t attempt; outcome why; const char *message; } report_end;
+/* retry_after: of a failure, seconds after which coming again may help; 0: never. Handed on. */
+typedef struct { uint64_t id; uint32_t attempt; outcome why; const char *message; double retry_after; } report_end;
 
 /* What a GPU did in a step, or that it is still there. Tokens come before ends. */
 typedef struct {
@@ -116,6 +117,7 @@ typedef struct {
     const report_tokens *tokens;            /* TOKENS: to be appended at their index */
     end_reason why;             /* END */
     const char *message;        /* END; NULL for STOP and LENGTH */
+    double retry_after;         /* END_FAILED: as reported */
 } command;
 
 /* Called for every command, in order, from within the functions below; must not call them. */
