@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "net/frames.h"
 #include "registry/adapter_files.h"
+#include "registry/disk_cache.h"
 #include "worker/adapter_store.h"
 #include "worker/worker.h"
 
@@ -42,6 +43,8 @@ static bool has_adapter(void *ctx, const char *id)
     const worker_process *p = ctx;
     char *dir = p->opt->cache && adapter_id_is_valid(id) ? path_join(p->opt->cache, id) : NULL;
     bool has = dir && file_is_dir(dir);
+    if (has)
+        disk_cache_use(dir);
     free(dir);
     return has;
 }
@@ -89,6 +92,7 @@ static int open_all(worker_process *p, err *e)
     g.memory_share = o->memory_share > 0 ? o->memory_share : g.memory_share;
     g.max_len = o->max_len;
     g.n_adapter_slots = o->n_adapter_slots;
+    g.image_bytes = o->adapter_host_bytes ? o->adapter_host_bytes : g.image_bytes;
     g.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : g.itl_target;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
