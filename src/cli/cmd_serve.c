@@ -1,7 +1,7 @@
 /* cmd_serve.c - `punica serve`: everything on one host
  *
- * Scheduler, frontend and runner in one process, on one event loop, talking over real links with a secret of their
- * own; workers are subprocesses. The same code as in a cluster, so what works here works there. */
+ * Scheduler, frontend and runner in one process, on one event loop, talking over links within the process; workers are
+ * subprocesses. The same code as in a cluster, so what works here works there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,9 +172,7 @@ static void write_metrics(void *ctx, buf *out)
 
 static int start_scheduler(session *s, arguments *a, err *e)
 {
-    char name[48];
-    snprintf(name, sizeof name, "unix:@punica-%016llx", (unsigned long long)loop_random_id(&s->loop->base));
-    a->sched.listen = name;
+    a->sched.listen = LOOP_SELF;
     a->sched.link.own = &s->own;
     s->sched = sched_server_new(&s->loop->base, &a->sched, e);
     return s->sched ? 0 : -1;
