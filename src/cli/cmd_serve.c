@@ -196,6 +196,11 @@ static int start_frontend(session *s, arguments *a, err *e)
     return s->front ? 0 : -1;
 }
 
+static void stir(void *ctx)
+{
+    frontend_rouse(((session *)ctx)->front);
+}
+
 static int start_runner(session *s, const arguments *a, err *e)
 {
     runner_options r = runner_options_default();
@@ -203,6 +208,8 @@ static int start_runner(session *s, const arguments *a, err *e)
     r.link.own = &s->own;
     r.link.model = s->model->id;
     r.processes = subprocess_starter(s->loop->events);
+    r.stir = stir;
+    r.stir_ctx = s;
     worker_args_apply(&a->workers, &r);
     const char **list = source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &r.n_fetcher_args);
     r.fetcher_args = list;

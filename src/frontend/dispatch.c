@@ -375,6 +375,12 @@ void dispatch_cancel(dispatch *d, uint64_t id)
         send_cancel(d, id);
 }
 
+void dispatch_rouse(dispatch *d)
+{
+    if (dispatch_n_live(d) >= MIN_SHARED)
+        pool_rouse(d->threads);
+}
+
 bool dispatch_is_up(const dispatch *d)
 {
     return d->up;
