@@ -375,12 +375,6 @@ void dispatch_cancel(dispatch *d, uint64_t id)
         send_cancel(d, id);
 }
 
-void dispatch_rouse(dispatch *d)
-{
-    if (dispatch_n_live(d) >= MIN_SHARED)
-        pool_rouse(d->threads);
-}
-
 bool dispatch_is_up(const dispatch *d)
 {
     return d->up;
@@ -404,4 +398,10 @@ int dispatch_n_live(const dispatch *d)
 uint64_t dispatch_n_reconnections(const dispatch *d)
 {
     return d->reconnections;
+}
+
+void dispatch_rouse(dispatch *d)
+{
+    if (dispatch_n_live(d) >= MIN_SHARED)
+        pool_rouse(d->threads);
 }

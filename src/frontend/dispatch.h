@@ -67,13 +67,13 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
 /* Forget the request; the scheduler frees what it holds. Unknown ids are ignored. */
 void dispatch_cancel(dispatch *d, uint64_t id);
 
-/* Tokens of many requests are about to come: be quick. */
-void dispatch_rouse(dispatch *d);
-
 bool dispatch_is_up(const dispatch *d);         /* the scheduler is there */
 bool dispatch_is_patient(const dispatch *d);    /* or has not been gone for long */
 int dispatch_n_gpus(const dispatch *d);         /* that take requests, as the scheduler says; 0 without one */
 int dispatch_n_live(const dispatch *d);
 uint64_t dispatch_n_reconnections(const dispatch *d);
+
+/* Tokens of many requests are about to come: be quick. */
+void dispatch_rouse(dispatch *d);
 
 #endif
