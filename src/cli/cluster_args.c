@@ -18,6 +18,13 @@
 #include "base/sandbox.h"
 #include "model/model.h"
 #include "model/split.h"
+#include "net/address.h"
+
+int cluster_check_address(const char *text, err *e)
+{
+    address a;
+    return address_parse(&a, text, e);
+}
 
 int cluster_log(const char *file, const char *name, err *e)
 {

@@ -21,6 +21,9 @@
     {"tls-cert", OPT_STRING, &(f)->tls_cert, "FILE", "our own certificate for this role, PEM: no secret is needed"},     \
     {"tls-key", OPT_STRING, &(f)->tls_key, "FILE", "its private key, PEM"}
 
+/* Whether links may come in, or lead, there: what other processes can reach. */
+int cluster_check_address(const char *text, err *e);
+
 /* Where the log goes to, and its level by name; NULL: as it is. */
 int cluster_log(const char *file, const char *level, err *e);
 
