@@ -474,7 +474,7 @@ static int run_step(worker *w, err *e)
     for (int i = 0; i < n;)
         i += take_events(w, &events[i], n - i);
     engine_stats after = engine_get_stats(w->g);
-    w->is_loading = n == 0 && after.n_active == 0;
+    w->is_loading = n == 0 && after.rows == before.rows;        /* adapters, or pages of a prefix: nothing was computed */
     measure(w, &before, &after);
     return 0;
 }

@@ -61,7 +61,7 @@ static void on_failed(void *ctx, admission_item *it, const err *why)
 static void start(admission_limits limits, int n_pages, int n_slots)
 {
     loaders = (told_loaders){.base.ops = &told_ops};
-    pool = kv_pool_new(n_pages, PAGE_LEN);
+    pool = kv_pool_new(n_pages, 0, PAGE_LEN);
     slots = adapter_slots_new(&no_device, n_slots, 0, (adapter_source){.load = load}, &loaders.base);
     a = admission_new(&limits, pool, slots, (admission_events){on_evicted, on_failed, NULL});
     n_evicted = n_failed = 0;

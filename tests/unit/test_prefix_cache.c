@@ -1,7 +1,8 @@
 /* test_prefix_cache.c - requests that begin alike share pages, and get the very tokens and logprobs that they get without
  *
  * Conversations on a tiny model with random weights: they begin with one of a few texts, go on with what was answered, have adapters
- * and salts of their own, and more of them run than the KvCache holds. */
+ * and salts of their own, and more of them run than the KvCache holds. Pages that it has no room for go to the host and come back, at
+ * once or when it pleases the copies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,63 @@ typedef struct {
 
 static backend *be;
 static model *m;
+
+/* Copies that are done when they end, which is when chance has it: what happened to their pages meanwhile shows. */
+enum { MAX_COPIES = 4096 };
+typedef struct { copy_piece piece[MAX_COPIES]; int n_left, n; } slow_batch;     /* n_left: not copied yet */
+typedef struct { slow_batch *batch[64]; int n; } slow_lane;
+static slow_lane slow[N_COPY_LANES];
+static uint64_t n_asked;
+static int n_ordered;
+
+static void slow_begin(backend *b, copy_lane lane, const copy_piece *piece, int n)
+{
+    (void)b;
+    slow_lane *l = &slow[lane];
+    assert_true(n <= MAX_COPIES && l->n < 64);
+    slow_batch *t = l->batch[l->n++] = xmalloc(sizeof *t);
+    t->n = t->n_left = n;
+    memcpy(t->piece, piece, (size_t)n * sizeof *piece);
+}
+
+static void copy_all(slow_batch *t)
+{
+    for (; t->n_left > 0; t->n_left--) {
+        const copy_piece *p = &t->piece[t->n - t->n_left];
+        memcpy(p->dst, p->src, p->bytes);
+    }
+}
+
+static bool slow_ended(backend *b, copy_lane lane, bool wait, double *seconds)
+{
+    (void)b;
+    slow_lane *l = &slow[lane];
+    if (l->n == 0 || (!wait && rng_u64(3, n_asked++) % 4))
+        return false;
+    slow_batch *t = l->batch[0];
+    copy_all(t);
+    *seconds = 1e-3 * t->n;
+    free(t);
+    memmove(l->batch, l->batch + 1, (size_t)--l->n * sizeof t);
+    return true;
+}
+
+static void slow_order(backend *b)
+{
+    (void)b;
+    n_ordered++;
+    for (int lane = 0; lane < N_COPY_LANES; lane++)
+        for (int i = 0; i < slow[lane].n; i++)
+            copy_all(slow[lane].batch[i]);
+}
+
+/* A clock that goes on as it is looked at, so that copies are now faster than computing and now slower. */
+static double restless(void *ctx)
+{
+    uint64_t *n = ctx;
+    (*n)++;
+    return (double)*n * 1e-3 + (double)(rng_u64(17, *n) % 1000) * 1e-6;
+}
 
 static lora *load(void *ctx, const char *name, err *e)
 {
@@ -53,7 +111,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-static engine *start(int max_batch, int n_pages, bool no_prefix_cache)
+/* Where pages go, and how. */
+typedef struct { bool no_prefix_cache; int host_pages; bool timed; } cache_way;
+static uint64_t reading;
+
+static engine *start_so(int max_batch, int n_pages, cache_way way)
 {
     err e;
     engine_options o = engine_options_default();
@@ -61,11 +123,20 @@ static engine *start(int max_batch, int n_pages, bool no_prefix_cache)
     o.prefill_rows = 23;
     o.n_pages = n_pages;
     o.page_len = PAGE_LEN;
-    o.no_prefix_cache = no_prefix_cache;
+    o.no_prefix_cache = way.no_prefix_cache;
+    o.host_bytes = (size_t)way.host_pages * PAGE_LEN * 2 * 2 * 2 * 10 * sizeof(float);  /* layers, keys and values, heads of 10 numbers */
+    o.now = way.timed ? restless : NULL;
+    o.now_ctx = &reading;
     o.adapters = (adapter_source){.load = load};
     engine *g = engine_new(m, &o, &e);
     assert_non_null(g);
+    assert_int_equal(engine_get_stats(g).host_pages, way.host_pages);
     return g;
+}
+
+static engine *start(int max_batch, int n_pages, bool no_prefix_cache)
+{
+    return start_so(max_batch, n_pages, (cache_way){.no_prefix_cache = no_prefix_cache});
 }
 
 static void say(talk *t, uint64_t seed, int n)
@@ -180,6 +251,52 @@ static void answers_are_the_same_bit_for_bit(void **state)
     }
 }
 
+/* The same with pages that go to the host and come back; requests are evicted, cancelled and asked again meanwhile. */
+static void host_pages_hold_the_same_bit_for_bit(void **state)
+{
+    (void)state;
+    static talk without[N_TALKS], with[N_TALKS];
+    static const struct { int max_batch, n_pages, host_pages; bool is_slow, timed; } at[] = {
+        {4, 60, 400, false, false}, {4, 60, 400, true, false}, {7, 45, 20, true, false}, {1, 40, 300, true, false}, {12, 60, 100, true, true},
+        {4, 60, 400, false, true}, {3, 44, 3, true, false}, {12, 44, 600, true, false}};
+    backend_ops slow_ops = *be->ops;
+    const backend_ops *usual = be->ops;
+    slow_ops.copy_begin = slow_begin;
+    slow_ops.copy_ended = slow_ended;
+    slow_ops.copy_order = slow_order;
+    n_ordered = 0;
+    uint64_t n_saved = 0, n_fetched = 0;
+    engine *plain = start(12, 1000, true);
+    run_talks(plain, without);
+    engine_free(plain);
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        be->ops = at[i].is_slow ? &slow_ops : usual;
+        engine *near = start(at[i].max_batch, at[i].n_pages, false);
+        engine *g = start_so(at[i].max_batch, at[i].n_pages, (cache_way){.host_pages = at[i].host_pages, .timed = at[i].timed});
+        for (int round = 0; round < 3; round++) {
+            static talk device_only[N_TALKS];
+            run_talks(near, device_only);
+            run_talks(g, with);
+            for (int k = 0; k < N_TALKS; k++) {
+                assert_int_equal(with[k].n_tokens, without[k].n_tokens);
+                assert_memory_equal(with[k].token, without[k].token, sizeof with[k].token);
+                assert_memory_equal(with[k].logprob, without[k].logprob, sizeof with[k].logprob);
+            }
+            assert_true(at[i].host_pages < 100 || at[i].timed || sum_cached(with) > sum_cached(device_only));
+        }
+        engine_stats s = engine_get_stats(g);
+        assert_int_equal(s.pages_free, at[i].n_pages);
+        assert_in_range(s.host_pages_used, 0, at[i].host_pages);
+        n_saved += s.pages_saved;
+        n_fetched += s.pages_fetched;
+        engine_free(near);
+        engine_free(g);
+        be->ops = usual;
+    }
+    print_message("%d pages saved, %d fetched, %d steps waited\n", (int)n_saved, (int)n_fetched, n_ordered);
+    assert_true(n_saved > 1000 && n_fetched > 1000);
+}
+
 /* Tokens of a prompt that are found when it is asked for the second time. */
 static int cached_of(engine *g, const char *name, const char *salt, int n_prompt)
 {
@@ -272,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_the_same_bit_for_bit),
+        cmocka_unit_test(host_pages_hold_the_same_bit_for_bit),
         cmocka_unit_test(only_the_same_is_shared),
         cmocka_unit_test(the_least_recently_used_go_first),
         cmocka_unit_test(a_long_prefix_is_shared_by_many),

@@ -79,6 +79,7 @@ typedef struct {
 
 typedef struct step_store step_store;   /* cuda_step.c */
 typedef struct sampler sampler;         /* cuda_sample.cu */
+typedef struct copier copier;           /* cuda_copy.c */
 typedef struct linear_plans linear_plans;        /* cuda_linear.cu */
 
 typedef struct {
@@ -116,6 +117,7 @@ typedef struct {
     float *attention_parts;             /* decode pieces, see decode_parts; zeroed when claimed */
     size_t attention_parts_bytes;
     sampler *sampler;
+    copier *copier;
 } cuda_backend;
 
 #define FUSED_ROWS 64
@@ -171,6 +173,13 @@ void cuda_end(backend *);
 void cuda_forget(backend *, const void *owner);
 int cuda_step_reserve(cuda_backend *, const extent *, err *e);
 void cuda_step_free(cuda_backend *);
+
+/* cuda_copy.c: */
+int cuda_copy_open(cuda_backend *, err *e);
+void cuda_copy_close(cuda_backend *);
+void cuda_copy_begin(backend *, copy_lane, const copy_piece *piece, int n);
+bool cuda_copy_ended(backend *, copy_lane, bool wait, double *seconds);
+void cuda_copy_order(backend *);
 
 /* How many positions one decode item covers: depends on the sequence's length and the heads only. */
 int cuda_decode_piece(const cuda_backend *cu, int seq_len);
