@@ -85,7 +85,7 @@ struct engine {
 
 engine_options engine_options_default(void)
 {
-    return (engine_options){.itl_target = 0.1, .page_len = 16, .memory_share = 0.9, .host_bytes = KV_HOST_AUTO, .image_bytes = (size_t)2 << 30};
+    return (engine_options){.itl_target = 0.1, .page_len = 16, .memory_share = 0.9, .image_bytes = (size_t)2 << 30};
 }
 
 /* What serves a device well: on the CPU more requests at once make every one slower and all together no faster, and long steps
@@ -786,6 +786,7 @@ engine_stats engine_get_stats(const engine *g)
     s.host_pages_used = tier.n_used;
     s.pages_saved = tier.moved[LANE_OUT];
     s.pages_fetched = tier.moved[LANE_IN];
+    s.fetch_seconds = g->tier ? host_tier_page_seconds(g->tier) : 0;
     s.max_batch = g->opt.max_batch;
     s.prefill_rows = g->opt.prefill_rows;
     return s;

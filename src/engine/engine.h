@@ -39,8 +39,9 @@ typedef struct {
     kv_form kv;                 /* what pages hold */
     bool no_prefix_cache;       /* requests that begin alike do not share pages, and nothing is kept of those that ended */
     int n_adapter_slots;        /* 0: 64, or max_batch if that is more */
-    size_t host_bytes;          /* host memory for pages that the device has no room for any more, pinned; 0: none; KV_HOST_AUTO: where
-                                 * the device has memory of its own, an eighth of what the host can give, up to 16 GiB */
+    size_t host_bytes;          /* of host memory, pinned, for pages that the device has no room for any more; 0: none; KV_HOST_AUTO: where the
+                                 * device has memory of its own, an eighth of what the host can give, up to 16 GiB: that takes seconds to
+                                 * pin, which who serves for hours has */
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
     jobs *loaders;              /* who loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */
@@ -49,7 +50,8 @@ typedef struct {
     void *now_ctx;
 } engine_options;
 
-/* All sizes by memory and device, 100 ms between tokens (faster than people read), pages of 16 tokens, nine tenths of the memory, KV_HOST_AUTO, 2 GiB of images. */
+/* All sizes by memory and device, 100 ms between tokens (faster than people read), pages of 16 tokens, nine tenths of the memory, no pages on the host, 2 GiB of
+ * images. */
 engine_options engine_options_default(void);
 
 typedef struct {
@@ -87,6 +89,7 @@ typedef struct {
     size_t page_bytes;
     int host_pages, host_pages_used;    /* of the host */
     uint64_t pages_saved, pages_fetched;        /* to the host and back, since the engine was made */
+    double fetch_seconds;       /* that a page takes to come back */
     double mask_seconds;        /* in which masks were computed, most of them while the model ran */
 } engine_stats;
 

@@ -531,6 +531,9 @@ static worker_status send_step(worker *w)
     s.gpu = (uint32_t)w->is.gpu;
     s.n_seen = w->n_seen;
     s.pages_free = w->is_probing ? stats.pages_total : stats.pages_free - stats.pages_wanted;
+    s.host_pages = (uint32_t)stats.host_pages_used;
+    s.pages_saved = stats.pages_saved;
+    s.pages_fetched = stats.pages_fetched;
     s.reset = w->reset;
     s.n_requests = (uint32_t)w->n_jobs;
     s.rows = (uint32_t)w->rows;
