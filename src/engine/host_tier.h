@@ -3,7 +3,7 @@
  *   kv_pool (what moves) ──▶ host_tier (memory, batches of copies, what they take) ──▶ backend copy ops, beside the steps
  *
  * One region of host memory for each device of a group, claimed at the start; page i of all of them together is page i of the
- * host. Engine thread only. */
+ * host. A device has one tier: nobody else uses its copy ops. Engine thread only. */
 #ifndef PUNICA_ENGINE_HOST_TIER_H
 #define PUNICA_ENGINE_HOST_TIER_H
 
