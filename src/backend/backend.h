@@ -167,11 +167,11 @@ typedef struct {
     void (*release_host)(backend *, void *p);
     void (*upload)(backend *, void *dst, const void *src, size_t bytes);
     void (*download)(backend *, void *dst, const void *src, size_t bytes);
-    /* Copies beside the ops. copy_begin queues a batch: it starts when all ops queued before it are done, and goes on beside later
-     * ones; batches of a lane are done in order. copy_ended is asked for the oldest that it has not told of: whether that is done,
+    /* Copies beside the ops. copy_begin queues a batch, which with behind_ops starts when all ops queued before it are done; batches of a
+     * lane are done in order. copy_ended is asked for the oldest that it has not told of: whether that is done,
      * or with wait, when it is; *seconds: how long it took by itself. copy_order has ops that are queued from now on wait for
      * all batches. */
-    void (*copy_begin)(backend *, copy_lane, const copy_piece *piece, int n);
+    void (*copy_begin)(backend *, copy_lane, const copy_piece *piece, int n, bool behind_ops);
     bool (*copy_ended)(backend *, copy_lane, bool wait, double *seconds);
     void (*copy_order)(backend *);
     /* Bytes that alloc could still give. */

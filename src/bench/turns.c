@@ -250,14 +250,15 @@ static int warm_up(const turns_options *o, const model *m, err *e)
     return run_mode(&few, m, TURNS_OFF, false, e);
 }
 
-static int run_modes(const turns_options *o, const model *m, err *e)
+static int run_modes(const turns_options *o, const model *m, double seconds, err *e)
 {
     char cpu[128];
     machine_cpu_name(cpu, sizeof cpu);
     printf("punica " PUNICA_VERSION " bench turns on %s, %s\n", cpu, m->be->name);
-    printf("%s, %s; %d conversations of %d turns, %d at once, %d adapters; system prompt %d, said %d, answered %d a turn; KvCache pages %d%s\n\n",
-           o->shape ? o->shape : o->model_dir, weights_name(o->form, m->config.quant, m->config.type), o->conversations, o->turns, o->at_once,
+    printf("%s, %s, ready in %.1f s; %d conversations of %d turns, %d at once, %d adapters; system prompt %d, said %d, answered %d a turn; KvCache pages %d%s\n\n",
+           o->shape ? o->shape : o->model_dir, weights_name(o->form, m->config.quant, m->config.type), seconds, o->conversations, o->turns, o->at_once,
            o->adapters, o->system_len, o->user_len, o->gen_len, o->kv_pages, o->kv_pages ? "" : " (as many as fit)");
+    fflush(stdout);
     if (warm_up(o, m, e))
         return -1;
     printf("cache    ready s  seconds  output/s     all/s  1st mean    1st 99%%   cached    ideal    saved  fetched   GB/s   host pages evicted\n");
@@ -282,8 +283,9 @@ int turns_run(const turns_options *o, err *e)
     backend *be = NULL;
     if (!o->model_dir || model_weights_type(o->model_dir, &type, e) == 0)
         be = backend_open(o->device, o->tp, type, o->threads, e);
+    double start = clock_now();
     model *m = be ? make_model(o, be, e) : NULL;
-    int status = m ? run_modes(o, m, e) : -1;
+    int status = m ? run_modes(o, m, clock_now() - start, e) : -1;
     model_free(m);
     backend_close(be);
     return status;

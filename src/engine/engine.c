@@ -555,6 +555,12 @@ static void add_draws(flight *f, sequence *s, const batch_item *it)
     }
 }
 
+/* Pages that are given back from now on may be in use by the newest step in flight. */
+static void tell_steps(engine *g)
+{
+    kv_pool_tell_steps(g->pool, g->stats.steps, g->stats.steps - (uint64_t)g->n_flights);
+}
+
 /* Queue the model over the chosen rows. NULL when there are none: all that run are full and wait for their last token. */
 static const tensor *queue_model(engine *g)
 {
@@ -577,6 +583,7 @@ static const tensor *queue_model(engine *g)
             add_draws(f, s, &lists[l][i]);
         }
     count_step(&g->stats, b);
+    tell_steps(g);
     return logits;
 }
 
@@ -695,6 +702,7 @@ static bool anyone_runs(const engine *g)
 /* Take note of pages that have moved. */
 static void poll_pages(engine *g, bool wait)
 {
+    tell_steps(g);
     if (!g->tier)
         return;
     host_tier_poll(g->tier, g->pool, wait);

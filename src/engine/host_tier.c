@@ -53,7 +53,7 @@ static copy_lane lane_of(kv_lane lane)
     return lane == LANE_OUT ? COPY_OUT : COPY_IN;
 }
 
-static void begin_batch(host_tier *t, kv_lane lane, const kv_move *move, int n)
+static void begin_batch(host_tier *t, kv_lane lane, const kv_move *move, int n, bool behind_steps)
 {
     batches *b = &t->lane[lane];
     t->piece = xgrow(t->piece, &t->piece_cap, (size_t)n, sizeof *t->piece);
@@ -63,7 +63,7 @@ static void begin_batch(host_tier *t, kv_lane lane, const kv_move *move, int n)
         backend *be = group_device(t->first, d);
         for (int i = 0; i < n; i++)
             t->piece[i] = piece_of(t, d, lane, &move[i]);
-        be->ops->copy_begin(be, lane_of(lane), t->piece, n);
+        be->ops->copy_begin(be, lane_of(lane), t->piece, n, behind_steps);
     }
 }
 
@@ -103,7 +103,7 @@ static int drop_batch(host_tier *t, kv_lane lane)
 
 static void run_batch(host_tier *t, kv_lane lane, const kv_move *move, int n)
 {
-    begin_batch(t, lane, move, n);
+    begin_batch(t, lane, move, n, true);
     end_batch(t, lane, true);
     drop_batch(t, lane);
 }
@@ -159,9 +159,10 @@ void host_tier_begin(host_tier *t, kv_pool *p)
 {
     for (int lane = 0; lane < N_LANES; lane++) {
         int n;
-        const kv_move *move = kv_pool_begin_moves(p, lane, &n);
+        bool behind_steps;
+        const kv_move *move = kv_pool_begin_moves(p, lane, &n, &behind_steps);
         if (n > 0)
-            begin_batch(t, lane, move, n);
+            begin_batch(t, lane, move, n, behind_steps);
     }
 }
 

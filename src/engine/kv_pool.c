@@ -23,6 +23,7 @@ typedef struct {
     int next_alike;             /* in its chain of the hash table */
     int older, newer;           /* in the list of its side, while nobody uses it */
     int twin;                   /* the page of the other side with the same content, or NONE */
+    uint64_t last_step;         /* on the device, while nobody has it: the last that may use it */
     uint64_t busy;              /* the move of LANE_IN that writes it, or on the host reads it, last */
     bool is_arriving;           /* on the host: a move of LANE_OUT writes it */
     bool is_ahead;              /* on the device, cached: it has been seen by kv_pool_save() */
@@ -31,7 +32,13 @@ typedef struct {
 typedef struct { int oldest, newest, n; } page_list;
 
 /* Moves that have not ended, in order; the first n_begun have begun. */
-typedef struct { kv_move *at; size_t cap; int n, n_begun; uint64_t n_ended; } move_queue;
+typedef struct {
+    kv_move *at;
+    size_t cap;
+    int n, n_begun;
+    uint64_t n_ended;
+    uint64_t last_step;         /* of those that have not begun: the last that may use one of their pages */
+} move_queue;
 
 struct kv_pool {
     page *pages;                /* [n_total + n_host] */
@@ -44,6 +51,7 @@ struct kv_pool {
     int n_free, n_total, n_free_host, n_host, page_len;
     unsigned n_chains;          /* a power of two */
     uint64_t n_serials;         /* given out */
+    uint64_t n_steps, n_steps_done;
     move_queue lane[N_LANES];
     bool must_wait;
 };
@@ -180,6 +188,8 @@ static uint64_t add_move(kv_pool *p, kv_lane lane, int number, int host)
     move_queue *q = &p->lane[lane];
     q->at = xgrow(q->at, &q->cap, (size_t)q->n + 1, sizeof *q->at);
     q->at[q->n++] = (kv_move){number, host - p->n_total};
+    if (p->pages[number].last_step > q->last_step)
+        q->last_step = p->pages[number].last_step;
     return q->n_ended + (uint64_t)q->n;
 }
 
@@ -406,6 +416,7 @@ void kv_pool_release(kv_pool *p, kv_seq *seq)
         CHECK(p->pages[number].n_users > 0);
         if (--p->pages[number].n_users > 0)
             continue;
+        p->pages[number].last_step = p->n_steps;
         if (p->pages[number].serial)
             list_append(p, &p->cached, number);
         else
@@ -466,9 +477,17 @@ void kv_pool_save(kv_pool *p, int most)
     }
 }
 
-const kv_move *kv_pool_begin_moves(kv_pool *p, kv_lane lane, int *n)
+void kv_pool_tell_steps(kv_pool *p, uint64_t n_given, uint64_t n_done)
+{
+    p->n_steps = n_given;
+    p->n_steps_done = n_done;
+}
+
+const kv_move *kv_pool_begin_moves(kv_pool *p, kv_lane lane, int *n, bool *behind_steps)
 {
     move_queue *q = &p->lane[lane];
+    *behind_steps = q->last_step > p->n_steps_done;
+    q->last_step = 0;
     *n = q->n - q->n_begun;
     const kv_move *first = *n ? q->at + q->n_begun : NULL;
     q->n_begun = q->n;

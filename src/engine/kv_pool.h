@@ -95,8 +95,12 @@ typedef struct { int page, host; } kv_move;     /* numbers from 0, each on its s
  * `most` moves are under way. */
 void kv_pool_save(kv_pool *p, int most);
 
-/* The moves that are to begin now; [*n], valid until the next call. */
-const kv_move *kv_pool_begin_moves(kv_pool *p, kv_lane lane, int *n);
+/* How many steps were given to the device so far, and how many of them are done. */
+void kv_pool_tell_steps(kv_pool *p, uint64_t n_given, uint64_t n_done);
+
+/* The moves that are to begin now; [*n], valid until the next call. *behind_steps: not before the steps that the device was given are
+ * done, since one of them may write or read a page of these. */
+const kv_move *kv_pool_begin_moves(kv_pool *p, kv_lane lane, int *n, bool *behind_steps);
 
 /* The n moves that began first have ended. */
 void kv_pool_end_moves(kv_pool *p, kv_lane lane, int n);

@@ -337,8 +337,9 @@ static void upload(backend *be, void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
-static void copy_begin(backend *be, copy_lane lane, const copy_piece *piece, int n)
+static void copy_begin(backend *be, copy_lane lane, const copy_piece *piece, int n, bool behind_ops)
 {
+    (void)behind_ops;
     copy_queue *q = &toy_of(be)->copies[lane];
     q->piece = xgrow(q->piece, &q->piece_cap, (size_t)(q->n_pieces + n), sizeof *q->piece);
     q->size = xgrow(q->size, &q->size_cap, (size_t)q->n + 1, sizeof *q->size);

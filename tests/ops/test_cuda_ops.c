@@ -1150,17 +1150,17 @@ static void copies_on(backend *be)
         out[i] = (copy_piece){host + from, (char *)x.data + from, n};
         in[PIECES - 1 - i] = (copy_piece){back + from, host + from, n};
     }
-    be->ops->copy_begin(be, COPY_OUT, out, PIECES);
+    be->ops->copy_begin(be, COPY_OUT, out, PIECES, true);
     wait_for_copy(be, COPY_OUT);
     be->ops->download(be, want, x.data, bytes);
     assert_memory_equal(host, want, bytes);
-    be->ops->copy_begin(be, COPY_IN, in, PIECES);
+    be->ops->copy_begin(be, COPY_IN, in, PIECES, false);
     be->ops->copy_order(be);
     be->ops->download(be, got, back, bytes);                    /* in order with the ops */
     assert_memory_equal(got, want, bytes);
     wait_for_copy(be, COPY_IN);
     for (int i = 0; i < 100; i++)                               /* many batches at a time, in order */
-        be->ops->copy_begin(be, COPY_IN, &(copy_piece){back, host + 64 * i, 64}, 1);
+        be->ops->copy_begin(be, COPY_IN, &(copy_piece){back, host + 64 * i, 64}, 1, i % 2);
     for (int i = 0; i < 100; i++) {
         double seconds;
         assert_true(be->ops->copy_ended(be, COPY_IN, true, &seconds));

@@ -397,8 +397,9 @@ static void rows_of_prompts_keep_to_the_target(void **state)
 static int move_all(void)
 {
     int n[N_LANES];
+    bool behind;
     for (int lane = 0; lane < N_LANES; lane++) {
-        kv_pool_begin_moves(pool, lane, &n[lane]);
+        kv_pool_begin_moves(pool, lane, &n[lane], &behind);
         kv_pool_end_moves(pool, lane, n[lane]);
     }
     return n[LANE_IN];

@@ -101,10 +101,15 @@ static void what_is_shared_is_the_same(void **state)
 /* A device and a host whose pages say which text they hold: the tokens of a page and of all before it, hashed. */
 enum { FEW_PAGES = 30, HOST_PAGES = 24, TEXT = 128 };
 
+typedef struct { kv_seq kv; kv_key root; int token[TEXT], n, n_shared; bool runs; } reader;
+
 typedef struct {
     uint64_t content[FEW_PAGES], host[HOST_PAGES];
     kv_move move[N_LANES][1024];         /* begun, not ended */
     int n_moves[N_LANES];
+    uint64_t used[FEW_PAGES];           /* the last step in which somebody had the page */
+    uint64_t n_steps, n_done;
+    int n_at_once;                      /* batches that do not wait for steps */
 } machine;
 
 static uint64_t content_of(kv_key root, const int *token, int n_pages)
@@ -119,10 +124,26 @@ static void begin_moves(kv_pool *p, machine *m)
 {
     for (int lane = 0; lane < N_LANES; lane++) {
         int n;
-        const kv_move *move = kv_pool_begin_moves(p, lane, &n);
-        for (int i = 0; i < n; i++)
+        bool behind_steps;
+        const kv_move *move = kv_pool_begin_moves(p, lane, &n, &behind_steps);
+        m->n_at_once += n > 0 && !behind_steps;
+        for (int i = 0; i < n; i++) {
             m->move[lane][m->n_moves[lane]++] = move[i];
+            assert_true(behind_steps || m->used[move[i].page] <= m->n_done);
+        }
     }
+}
+
+/* A step is given to the device, which has done all but the last few. */
+static void count_step(kv_pool *p, machine *m, const reader *readers)
+{
+    m->n_steps++;
+    uint64_t lag = rng_u64(20, m->n_steps) % 3, done = m->n_steps > lag ? m->n_steps - lag : 0;
+    m->n_done = done > m->n_done ? done : m->n_done;
+    for (int k = 0; k < SEQS; k++)
+        for (int i = 0; i < readers[k].kv.n_pages; i++)
+            m->used[readers[k].kv.page[i]] = m->n_steps;
+    kv_pool_tell_steps(p, m->n_steps, m->n_done);
 }
 
 /* The copies happen when they end: whatever was done to their pages in between is what they copy, or what they write over. */
@@ -139,8 +160,6 @@ static void end_moves(kv_pool *p, machine *m, kv_lane lane, int n)
     memmove(m->move[lane], m->move[lane] + n, (size_t)m->n_moves[lane] * sizeof(kv_move));
     kv_pool_end_moves(p, lane, n);
 }
-
-typedef struct { kv_seq kv; kv_key root; int token[TEXT], n, n_shared; bool runs; } reader;
 
 /* What it shares is what it says: only looked at when it has arrived. Then the rest is computed. */
 static void run_reader(kv_pool *p, machine *m, reader *r)
@@ -202,12 +221,13 @@ static void contents_survive_on_the_host(void **state)
         for (int k = 0; k < SEQS; k++)
             if (reader_of[k].kv.n_pages && !reader_of[k].runs && kv_pool_has_arrived(p, &reader_of[k].kv))
                 run_reader(p, &m, &reader_of[k]);
+        count_step(p, &m, reader_of);
         for (int lane = 0; lane < N_LANES && i / 100 % 3; lane++)       /* else none ends for a while */
             end_moves(p, &m, lane, (int)(rng_u64(12 + (uint64_t)lane, i) % (uint64_t)(m.n_moves[lane] + 1)));
         kv_pool_check(p);
     }
     kv_tier t = kv_pool_tier(p);
-    assert_true(n_far > 1000 && n_spoilt > 50 && n_waits > 0);
+    assert_true(n_far > 1000 && n_spoilt > 50 && n_waits > 0 && m.n_at_once > 1000);
     assert_true(t.n_used > 0 && t.moved[LANE_OUT] > 1000 && t.moved[LANE_IN] + (uint64_t)t.moving[LANE_IN] == (uint64_t)n_far);
     for (int k = 0; k < SEQS; k++)
         kv_pool_release(p, &reader_of[k].kv);

@@ -34,9 +34,9 @@ typedef struct { slow_batch *batch[64]; int n; } slow_lane;
 static slow_lane slow[N_COPY_LANES];
 static uint64_t n_asked;
 
-static void slow_begin(backend *b, copy_lane lane, const copy_piece *piece, int n)
+static void slow_begin(backend *b, copy_lane lane, const copy_piece *piece, int n, bool behind_ops)
 {
-    (void)b;
+    (void)b, (void)behind_ops;
     slow_lane *l = &slow[lane];
     assert_true(n <= MAX_COPIES && l->n < 64);
     slow_batch *t = l->batch[l->n++] = xmalloc(sizeof *t);

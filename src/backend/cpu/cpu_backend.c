@@ -263,8 +263,9 @@ static void cpu_copy(backend *be, void *dst, const void *src, size_t bytes)
 }
 
 /* Done at once. What the last batch took stands for those that nobody has asked for yet. */
-static void cpu_copy_begin(backend *be, copy_lane lane, const copy_piece *piece, int n)
+static void cpu_copy_begin(backend *be, copy_lane lane, const copy_piece *piece, int n, bool behind_ops)
 {
+    (void)behind_ops;
     double start = clock_now();
     for (int i = 0; i < n; i++)
         memcpy(piece[i].dst, piece[i].src, piece[i].bytes);

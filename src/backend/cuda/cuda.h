@@ -177,7 +177,7 @@ void cuda_step_free(cuda_backend *);
 /* cuda_copy.c: */
 int cuda_copy_open(cuda_backend *, err *e);
 void cuda_copy_close(cuda_backend *);
-void cuda_copy_begin(backend *, copy_lane, const copy_piece *piece, int n);
+void cuda_copy_begin(backend *, copy_lane, const copy_piece *piece, int n, bool behind_ops);
 bool cuda_copy_ended(backend *, copy_lane, bool wait, double *seconds);
 void cuda_copy_order(backend *);
 

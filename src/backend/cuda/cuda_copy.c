@@ -19,7 +19,7 @@ typedef struct {
 
 struct copier {
     lane lane[N_COPY_LANES];
-    cudaEvent_t ops;            /* those that were queued when the last batch was */
+    cudaEvent_t ops;            /* those that the last batch which had to wait was queued behind */
 };
 
 int cuda_copy_open(cuda_backend *cu, err *e)
@@ -64,14 +64,16 @@ static copy_batch *add_batch(cuda_backend *cu, lane *l)
     return &l->batch[l->n++];
 }
 
-void cuda_copy_begin(backend *be, copy_lane way, const copy_piece *piece, int n)
+void cuda_copy_begin(backend *be, copy_lane way, const copy_piece *piece, int n, bool behind_ops)
 {
     cuda_backend *cu = cuda_of(be);
     lane *l = &cu->copier->lane[way];
     cuda_use(cu);
     copy_batch *b = add_batch(cu, l);
-    cuda_keep(cu, cudaEventRecord(cu->copier->ops, cu->stream), "copy");
-    cuda_keep(cu, cudaStreamWaitEvent(l->stream, cu->copier->ops, 0), "copy");
+    if (behind_ops) {
+        cuda_keep(cu, cudaEventRecord(cu->copier->ops, cu->stream), "copy");
+        cuda_keep(cu, cudaStreamWaitEvent(l->stream, cu->copier->ops, 0), "copy");
+    }
     cuda_keep(cu, cudaEventRecord(b->from, l->stream), "copy");
     for (int i = 0; i < n; i++)
         cuda_keep(cu, cudaMemcpyAsync(piece[i].dst, piece[i].src, piece[i].bytes, way == COPY_OUT ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
