@@ -60,7 +60,7 @@ static int make_kv(decode_bench *d, err *e)
     if (forward_kv_alloc(d->m, d->kv, e))
         return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
     fill_kv(d);
-    d->pool = kv_pool_new(d->kv->n_pages, PAGE_LEN);
+    d->pool = kv_pool_new(d->kv->n_pages, 0, PAGE_LEN);
     return 0;
 }
 

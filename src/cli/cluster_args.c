@@ -95,6 +95,11 @@ static int check_model(const worker_args *a, err *e)
     return status;
 }
 
+worker_args worker_args_default(void)
+{
+    return (worker_args){.host_bytes = KV_HOST_AUTO};
+}
+
 int worker_args_check(const worker_args *a, err *e)
 {
     weights_form form;
@@ -150,6 +155,10 @@ void worker_args_apply(const worker_args *a, runner_options *o)
         add_share(&args, (a->memory_share > 0 ? a->memory_share : engine_options_default().memory_share) / copies);
     add_number(&args, "--adapter-slots", a->adapter_slots);
     add_number(&args, "--adapter-host-bytes", (long long)a->adapter_host_bytes);
+    if (a->host_bytes != KV_HOST_AUTO) {
+        add_string(&args, xstrdup("--kv-host-bytes"));
+        add_string(&args, xasprintf("%zu", a->host_bytes));
+    }
     if (a->no_prefix_cache)
         add_string(&args, xstrdup("--no-prefix-cache"));
     o->device = devices.at;

@@ -12,6 +12,7 @@
 #include "bench/op.h"
 #include "bench/step.h"
 #include "bench/textgen.h"
+#include "bench/turns.h"
 #include "backend/group.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -86,6 +87,49 @@ static int textgen(int argc, char **argv)
         o.prompt_len = o.gen_len = 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
         weights_form_find(weights, &o.form, &e) || kv_form_find(kv, &o.kv, &e) || textgen_run(&o, &e))
+        return command_fail(e.msg);
+    return 0;
+}
+
+static int turns(int argc, char **argv)
+{
+    turns_options o = turns_options_default();
+    const char *type = "f16", *weights = "stored", *kv = "auto", *modes = "all";
+    const option options[] = {
+        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen"},
+        {"model", OPT_STRING, &o.model_dir, "DIR", "a model directory instead of random weights"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of random weights and adapters: f16, bf16, f32 (f16)"},
+        {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
+        {"conversations", OPT_INT, &o.conversations, "N", "(64)", 1, 1e6},
+        {"turns", OPT_INT, &o.turns, "N", "of each (4)", 1, 1e4},
+        {"at-once", OPT_INT, &o.at_once, "N", "requests running together (16)", 1, 4096},
+        {"adapters", OPT_INT, &o.adapters, "N", "that conversations share out, each with a system prompt of its own; 0: the base model (4)", 0, 256},
+        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
+        {"system-len", OPT_INT, &o.system_len, "N", "tokens of a system prompt (512)", 0, 1e6},
+        {"user-len", OPT_INT, &o.user_len, "N", "tokens that are said in a turn (64)", 1, 1e6},
+        {"gen-len", OPT_INT, &o.gen_len, "N", "tokens of each answer (32)", 1, 1e6},
+        {"cache", OPT_STRING, &modes, "LIST", "off, device, host or all: no prefix cache, one on the device, one with host memory (all)"},
+        {"rounds", OPT_INT, &o.rounds, "N", "how often each is run, by turns (1)", 1, 100},
+        {"kv-pages", OPT_INT, &o.kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
+        {"kv-host-bytes", OPT_SIZE, &o.host_bytes, "N", KV_HOST_HELP, 0, 1e15},
+        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
+        {"threads", OPT_INT, &o.threads, "N", "CPU threads (all cores)", 1, 1024},
+        {"seed", OPT_U64, &o.seed, "N", "of weights and prompts (0)"},
+        {NULL}};
+    const command_line c = {.usage = "punica bench turns (--shape NAME | --model DIR) [options]",
+                            .about = "Conversations of several turns, with and without the prefix cache: time to first token, throughput, and how much\n"
+                                     "was cached of what a cache without bounds would have.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed == 0 && !o.shape == !o.model_dir)
+        parsed = err_set(&e, "give either --shape NAME or --model DIR");
+    if (parsed || choose_dtype(&o.type, type, &e) || weights_form_find(weights, &o.form, &e) || kv_form_find(kv, &o.kv, &e) ||
+        turns_modes_find(modes, o.run, &e) || turns_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -263,8 +307,8 @@ static int attention_alone(int argc, char **argv)
     int parsed = options_parse(&c, argc, argv, &e);
     if (parsed > 0)
         return 0;
-    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.length, MAX_ATTENTION_SIZES, &o.n_lengths, "prompt", lengths, 1, 131072, &e) ||
-        choose_sizes(o.context, MAX_ATTENTION_SIZES, &o.n_contexts, "context", contexts, 0, 131072, &e) || attention_run(&o, &e))
+    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.length, &o.n_lengths, MAX_ATTENTION_SIZES, "prompt", lengths, 1, 131072, &e) ||
+        choose_sizes(o.context, &o.n_contexts, MAX_ATTENTION_SIZES, "context", contexts, 0, 131072, &e) || attention_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -295,6 +339,8 @@ int cmd_bench(int argc, char **argv)
     const char *what = argc >= 2 ? argv[1] : "";
     if (strcmp(what, "textgen") == 0)
         return textgen(argc - 1, argv + 1);
+    if (strcmp(what, "turns") == 0)
+        return turns(argc - 1, argv + 1);
     if (strcmp(what, "load") == 0)
         return load(argc - 1, argv + 1);
     if (strcmp(what, "comm") == 0)
@@ -310,6 +356,7 @@ int cmd_bench(int argc, char **argv)
     if (strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0) {
         puts("usage: punica bench EXPERIMENT [options]\n\n"
              "  textgen    text generation on one device, five workloads\n"
+             "  turns      conversations on one device, with and without the prefix cache and its host tier\n"
              "  step       a whole decode step, over the time its bytes or operations need\n"
              "  layer      one transformer layer of it\n"
              "  op         the LoRA operator by itself, SGMV shrink and expand\n"

@@ -20,7 +20,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.runner = runner_options_default()};
+    *a = (arguments){.runner = runner_options_default(), .workers = worker_args_default()};
     source_args_init(&a->sources);
     worker_args *w = &a->workers;
     credential_files *f = &a->role.files;

@@ -32,7 +32,8 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.at.port = -1, .front = frontend_options_default(), .sched = sched_server_options_default()};
+    *a = (arguments){.at.port = -1, .front = frontend_options_default(), .sched = sched_server_options_default(),
+                       .workers = worker_args_default()};
     source_args_init(&a->sources);
     frontend_options *f = &a->front;
     worker_args *w = &a->workers;

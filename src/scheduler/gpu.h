@@ -28,6 +28,7 @@ typedef struct gpu {
     bool closed;                /* being emptied by consolidation: takes nobody */
     bool reserved;              /* for those who must be alone; others leave, and none come */
     int pages_free;             /* as reported */
+    host_pages host;            /* the same */
     int64_t pages_coming;       /* of adds not taken in yet */
     uint64_t n_sent, n_seen;    /* commands */
     seat *running;              /* [n_running] by turn */

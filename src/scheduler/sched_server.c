@@ -534,7 +534,8 @@ static bool read_step(sched_server *v, const Step *step, gpu_report *r)
             return false;
         v->ends[i] = end_of(step->ends[i]);
     }
-    *r = (gpu_report){.n_seen = step->n_seen, .pages_free = step->pages_free, .n_tokens = (int)step->n_tokens, .n_ends = (int)step->n_ends,
+    *r = (gpu_report){.n_seen = step->n_seen, .pages_free = step->pages_free,
+                      .host = {step->host_pages, step->pages_saved, step->pages_fetched}, .n_tokens = (int)step->n_tokens, .n_ends = (int)step->n_ends,
                       .tokens = v->tokens, .ends = v->ends};
     return true;
 }

@@ -439,6 +439,7 @@ bool scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
     if (r->n_seen < g->n_seen || r->n_seen > g->n_sent)
         return give_up(s, now, number);
     gpu_saw(g, r->n_seen, r->pages_free);
+    g->host = r->host;
     placement_touch(s, g);
     int near = 0;
     for (int i = 0; i < r->n_tokens; i++) {
@@ -564,7 +565,9 @@ bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)
 {
     const gpu *g = gpu_at(s, number);
     if (g)
-        *state = (gpu_state){g->info.uuid, g->n_running, g->info.max_batch, g->pages_free, g->info.n_pages, g->draining, g->slow, g->info.device};
+        *state = (gpu_state){.uuid = g->info.uuid, .n_running = g->n_running, .max_batch = g->info.max_batch, .pages_free = g->pages_free,
+                             .n_pages = g->info.n_pages, .page_len = g->info.page_len, .draining = g->draining, .slow = g->slow,
+                             .device = g->info.device, .host = g->host};
     return g != NULL;
 }
 

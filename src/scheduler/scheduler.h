@@ -82,11 +82,15 @@ typedef struct {
 /* retry_after: of a failure, seconds after which coming again may help; 0: never. Handed on. */
 typedef struct { uint64_t id; uint32_t attempt; outcome why; const char *message; double retry_after; } report_end;
 
+/* A GPU's pages in host memory: there now; gone there and come back since its worker was started. For metrics. */
+typedef struct { uint32_t n_pages; uint64_t saved, fetched; } host_pages;
+
 /* What a GPU did in a step, or that it is still there. Tokens come before ends. */
 typedef struct {
     uint64_t n_seen;            /* commands taken in so far, counted from gpu_up */
     int pages_free;             /* with those off that its waiting requests will need; below 0: it has too many, and
                                  * the newest go elsewhere */
+    host_pages host;
     int n_tokens, n_ends;
     const report_tokens *tokens;
     const report_end *ends;
@@ -191,7 +195,13 @@ scheduler_stats scheduler_get_stats(const scheduler *s);
 int scheduler_n_open(const scheduler *s);       /* GPUs that take requests */
 int64_t scheduler_capacity(const scheduler *s); /* tokens of a request that the largest of them holds; 0: there is none */
 
-typedef struct { const char *uuid; int n_running, max_batch, pages_free, n_pages; bool draining, slow; const char *device; } gpu_state;
+typedef struct {
+    const char *uuid;
+    int n_running, max_batch, pages_free, n_pages, page_len;
+    bool draining, slow;
+    const char *device;
+    host_pages host;
+} gpu_state;
 
 /* Whether there is a GPU of this number, and how it stands. */
 bool scheduler_get_gpu(const scheduler *s, int gpu, gpu_state *state);

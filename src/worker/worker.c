@@ -513,7 +513,7 @@ static int run_step(worker *w, err *e)
     for (int i = 0; i < n;)
         i += take_events(w, &events[i], n - i);
     engine_stats after = engine_get_stats(w->g);
-    w->is_loading = n == 0 && after.n_active == 0;
+    w->is_loading = n == 0 && after.rows == before.rows;        /* adapters, or pages of a prefix: nothing was computed */
     measure(w, &before, &after);
     return 0;
 }
@@ -570,6 +570,9 @@ static worker_status send_step(worker *w)
     s.gpu = (uint32_t)w->is.gpu;
     s.n_seen = w->n_seen;
     s.pages_free = w->is_probing ? stats.pages_total : stats.pages_free - stats.pages_wanted;
+    s.host_pages = (uint32_t)stats.host_pages_used;
+    s.pages_saved = stats.pages_saved;
+    s.pages_fetched = stats.pages_fetched;
     s.reset = w->reset;
     s.n_requests = (uint32_t)w->n_jobs;
     s.rows = (uint32_t)w->rows;

@@ -105,6 +105,7 @@ static int open_all(worker_process *p, err *e)
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
     g.no_prefix_cache = o->no_prefix_cache;
+    g.host_bytes = o->host_bytes;
     g.now = clock_reading;
     g.drawn = give_notice;
     g.drawn_ctx = p;

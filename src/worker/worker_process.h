@@ -22,6 +22,7 @@ typedef struct {
     int itl_target;                     /* milliseconds; the same */
     bool no_prefix_cache;
     double memory_share;                /* the same */
+    size_t host_bytes;                  /* engine_options */
     int max_len;                        /* tokens of a request; 0: as many as the model allows and the KvCache holds */
     int gpu;                            /* its number at its runner */
     int in, out;                        /* file descriptors */

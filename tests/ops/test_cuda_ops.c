@@ -1205,6 +1205,62 @@ static void nccl_on(backend *be)
     sum->ops->free(sum);
 }
 
+static void wait_for_copy(backend *be, copy_lane lane)
+{
+    double seconds = -1;
+    assert_true(be->ops->copy_ended(be, lane, true, &seconds));
+    assert_true(seconds >= 0 && seconds < 10);
+    assert_false(be->ops->copy_ended(be, lane, false, &seconds));       /* told once */
+}
+
+/* Copies beside the ops: in several pieces there and back, behind the ops that were queued before, ahead of those that were told to
+ * wait. */
+static void copies_on(backend *be)
+{
+    enum { PIECES = 5, ROWS = 512, COLS = 4096, OPS = 50 };
+    size_t bytes = (size_t)ROWS * COLS * sizeof(float);
+    tensor x = {take(be, bytes), DTYPE_F32, ROWS, COLS}, w = {take(be, COLS * sizeof(float)), DTYPE_F32, 1, COLS};
+    tensor y = {take(be, bytes), be->act, ROWS, COLS}, delta = {take(be, bytes / 2), be->act, ROWS, COLS};
+    char *host = be->ops->alloc_host(be, bytes), *back = take(be, bytes), *want = xmalloc(bytes), *got = xmalloc(bytes);
+    float *numbers = (float *)want;
+    for (size_t i = 0; i < bytes / sizeof *numbers; i++)
+        numbers[i] = (float)uniform();
+    put(be, x.data, want, bytes);
+    put(be, w.data, want, COLS * sizeof(float));
+    put(be, delta.data, want, bytes / 4);
+    for (int i = 0; i < OPS; i++)
+        be->ops->add_rms_norm(be, &y, &x, &delta, &w, 1e-5f);   /* x moves on each time */
+    copy_piece out[PIECES], in[PIECES];
+    for (int i = 0; i < PIECES; i++) {
+        size_t from = bytes / PIECES / 64 * 64 * (size_t)i, n = i + 1 < PIECES ? bytes / PIECES / 64 * 64 : bytes - from;
+        out[i] = (copy_piece){host + from, (char *)x.data + from, n};
+        in[PIECES - 1 - i] = (copy_piece){back + from, host + from, n};
+    }
+    be->ops->copy_begin(be, COPY_OUT, out, PIECES, true);
+    wait_for_copy(be, COPY_OUT);
+    be->ops->download(be, want, x.data, bytes);
+    assert_memory_equal(host, want, bytes);
+    be->ops->copy_begin(be, COPY_IN, in, PIECES, false);
+    be->ops->copy_order(be);
+    be->ops->download(be, got, back, bytes);                    /* in order with the ops */
+    assert_memory_equal(got, want, bytes);
+    wait_for_copy(be, COPY_IN);
+    for (int i = 0; i < 100; i++)                               /* many batches at a time, in order */
+        be->ops->copy_begin(be, COPY_IN, &(copy_piece){back, host + 64 * i, 64}, 1, i % 2);
+    for (int i = 0; i < 100; i++) {
+        double seconds;
+        assert_true(be->ops->copy_ended(be, COPY_IN, true, &seconds));
+    }
+    be->ops->download(be, got, back, 64);
+    assert_memory_equal(got, want + 64 * 99, 64);
+    void *all[] = {x.data, w.data, y.data, delta.data, back};
+    for (int i = 0; i < 5; i++)
+        be->ops->release(be, all[i]);
+    be->ops->release_host(be, host);
+    free(want);
+    free(got);
+}
+
 static void test_norms(void **state) { (void)state; on_each_type(norms_on); }
 static void test_silu_mul(void **state) { (void)state; on_each_type(silu_on); }
 static void test_embed_and_gather(void **state) { (void)state; on_each_type(embed_on); }
@@ -1216,6 +1272,7 @@ static void test_fp8_cache(void **state) { (void)state; on_each_type(fp8_cache_o
 static void test_fused_ops(void **state) { (void)state; on_each_type(chains_on); }
 static void test_sample(void **state) { (void)state; on_each_type(sample_on); }
 static void test_comm(void **state) { (void)state; on_each_type(comm_on); }
+static void test_copies(void **state) { (void)state; on_each_type(copies_on); }
 static void test_nccl(void **state) { (void)state; on_each_type(nccl_on); }
 
 int main(void)
@@ -1233,6 +1290,7 @@ int main(void)
         cmocka_unit_test(test_fused_ops),
         cmocka_unit_test(test_comm),
         cmocka_unit_test(test_nccl),
+        cmocka_unit_test(test_copies),
     };
     const char *wish = getenv("PUNICA_TEST_SEED");
     err e = {""};

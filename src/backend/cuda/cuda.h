@@ -83,6 +83,7 @@ typedef struct {
 
 typedef struct step_store step_store;   /* cuda_step.c */
 typedef struct sampler sampler;         /* cuda_sample.cu */
+typedef struct copier copier;           /* cuda_copy.c */
 typedef struct linear_plans linear_plans;        /* cuda_linear.cu */
 
 typedef struct {
@@ -121,6 +122,7 @@ typedef struct {
     float *attention_parts;             /* decode pieces, see decode_parts, and a unit_counter; zeroed when claimed */
     size_t attention_parts_bytes;
     sampler *sampler;
+    copier *copier;
 } cuda_backend;
 
 #define FUSED_ROWS 64
@@ -180,6 +182,14 @@ void cuda_step_free(cuda_backend *);
 
 /* The most rows of a prefill item. */
 int cuda_prefill_rows(const cuda_backend *cu, const extent *);
+
+/* cuda_copy.c: */
+int cuda_copy_open(cuda_backend *, err *e);
+void cuda_copy_close(cuda_backend *);
+void cuda_copy_begin(backend *, copy_lane, const copy_piece *piece, int n, bool behind_ops);
+bool cuda_copy_ended(backend *, copy_lane, bool wait, double *seconds);
+void cuda_copy_order(backend *);
+
 /* How many positions one decode item covers: depends on the sequence's length and the heads only. */
 int cuda_decode_piece(const cuda_backend *cu, int seq_len);
 /* The most items a sequence of any length is cut into. */
