@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/sandbox.h"
 #include "engine/engine.h"
 #include "net/frames.h"
@@ -16,6 +17,8 @@
 #include "registry/disk_cache.h"
 #include "worker/adapter_store.h"
 #include "worker/worker.h"
+
+enum { SPARE_CORES = 4 };               /* of a machine where waking another process does not take the core from this one */
 
 typedef struct {
     const worker_options *opt;
@@ -38,7 +41,7 @@ static int send_frame(void *ctx, const void *message, size_t n)
     return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
 }
 
-/* Tokens of many requests are about to be told: whoever passes them on may be waking up meanwhile. */
+/* Tokens of many requests are about to be told: whoever passes them on may be waking up meanwhile, on a core that we do not need. */
 static void give_notice(void *ctx, int n)
 {
     enum { MANY = 16 };
@@ -107,7 +110,7 @@ static int open_all(worker_process *p, err *e)
     g.no_prefix_cache = o->no_prefix_cache;
     g.host_bytes = o->host_bytes;
     g.now = clock_reading;
-    g.drawn = give_notice;
+    g.drawn = pool_cores() >= SPARE_CORES ? give_notice : NULL;
     g.drawn_ctx = p;
     p->g = engine_new(p->m, &g, e);
     if (!p->g || engine_warm_up(p->g, e))
