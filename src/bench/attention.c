@@ -13,28 +13,28 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "bench/matrix_rate.h"
 #include "bench/median.h"
 #include "bench/shapes.h"
 #include "model/random.h"
 
 enum { N_RUNS = 5, PAGE_LEN = 16, MAX_OPS = 200 };
 
-/* How long a run is to take, and the products that attention is compared with. */
+/* How long a run is to take. */
 static const double RUN_SECONDS = 0.03;
-enum { GPU_SIDE = 8192, CPU_SIDE = 512, N_PRODUCTS = 10 };
 
 typedef struct {
     backend *be;
     const attention_options *opt;
     heads h;
-    double peak;                /* operations per second of large products */
+    double peak;                /* operations per second of large products, see matrix_rate.h */
     FILE *csv;
 } attention_bench;
 
 /* One point: prompts of so many rows after so many positions. */
 typedef struct {
     int length, context;
-    int *position, *page, *prefill_indptr, *page_indptr, *zeros;
+    int *position, *page, *prefill_indptr, *page_indptr, *zeros, segment[2];
     batch b;
     tensor qkv, y;
     kv_cache kv;
@@ -61,57 +61,11 @@ static void drop_tensor(backend *be, tensor *t)
         be->ops->release(be, t->data);
 }
 
-/* Seconds of one op: the median over runs of n, or negative. The first run warms up. */
-static double time_runs(int (*run)(void *, int n, err *), void *state, int n, err *e)
-{
-    double seconds[N_RUNS];
-    for (int i = -1; i < N_RUNS; i++) {
-        double start = clock_now();
-        if (run(state, n, e))
-            return -1;
-        if (i >= 0)
-            seconds[i] = (clock_now() - start) / n;
-    }
-    return median(seconds, N_RUNS);
-}
-
-typedef struct { backend *be; batch b; tensor x, y; linear w; } product;
-
-static int run_product(void *state, int n, err *e)
-{
-    product *p = state;
-    backend *be = p->be;
-    invocation v = be->ops->begin(be, &p->b, p);
-    for (int i = 0; i < n && !v.replayed; i++)
-        be->ops->linear(be, &p->y, &p->x, &p->w);
-    be->ops->end(be);
-    return be->ops->sync(be, e);
-}
-
 static int reserve(backend *be, heads h, int rows, int sequences, int pages, err *e)
 {
     extent x = {.max_rows = rows, .max_out = sequences, .max_sequences = sequences, .max_pages = pages, .page_len = PAGE_LEN,
                 .max_rank_sum = 1, .vocab = 1, .n_sites = 1, .h = h};
     return be->ops->reserve(be, &x, e);
-}
-
-/* What the device's dense products reach: the measure of its tensor cores. */
-static double product_rate(backend *be, heads h, err *e)
-{
-    int side = be->owns_host_memory ? CPU_SIDE : GPU_SIDE, indptr[] = {0, 1}, page[] = {0, 0};
-    const lora *none = NULL;
-    product p = {.be = be, .w = {.n = 1}};
-    p.b = (batch){.n_rows = 1, .token = page, .position = page, .n_decodes = 1, .prefill_indptr = page, .page_indptr = indptr,
-                  .page = page, .segs = {1, indptr, &none}, .n_out = 1, .out_row = page};
-    double seconds = -1;
-    if (reserve(be, h, 1, 1, 1, e) == 0 && make_tensor(be, &p.x, side, side, e) == 0 && make_tensor(be, &p.y, side, side, e) == 0 &&
-        make_tensor(be, &p.w.part[0].w, side, side, e) == 0)
-        seconds = time_runs(run_product, &p, N_PRODUCTS, e);
-    be->ops->forget(be, &p);
-    drop_tensor(be, &p.x);
-    drop_tensor(be, &p.y);
-    drop_tensor(be, &p.w.part[0].w);
-    return seconds > 0 ? 2.0 * side * side * side / seconds : -1;
 }
 
 /* Pages in no order. */
@@ -139,9 +93,10 @@ static void make_batch(const attention_bench *a, point *p)
         p->prefill_indptr[i] = i * p->length;
         p->page_indptr[i] = i * each;
     }
+    p->segment[1] = rows;
     shuffle_pages(p->page, n * each);
     p->b = (batch){.n_rows = rows, .token = p->zeros, .position = p->position, .n_prefills = n, .prefill_indptr = p->prefill_indptr,
-                   .page_indptr = p->page_indptr, .page = p->page, .segs = {1, p->prefill_indptr, &none}, .n_out = n, .out_row = p->zeros};
+                   .page_indptr = p->page_indptr, .page = p->page, .segs = {1, p->segment, &none}, .n_out = n, .out_row = p->zeros};
 }
 
 static int make_point(attention_bench *a, point *p, err *e)
@@ -171,17 +126,30 @@ static void drop_point(attention_bench *a, point *p)
         free(all[i]);
 }
 
-typedef struct { attention_bench *a; point *p; } attention_of_point;
-
-static int run_attention(void *state, int n, err *e)
+/* One invocation of n ops. */
+static int run_ops(attention_bench *a, point *p, int n, err *e)
 {
-    attention_of_point *s = state;
-    backend *be = s->a->be;
-    invocation v = be->ops->begin(be, &s->p->b, s);
+    backend *be = a->be;
+    invocation v = be->ops->begin(be, &p->b, p);
     for (int i = 0; i < n && !v.replayed; i++)
-        be->ops->attention(be, &s->p->y, &s->p->qkv, s->a->h, &s->p->b, &s->p->kv, 0, 0);
+        be->ops->attention(be, &p->y, &p->qkv, a->h, &p->b, &p->kv, 0, 0);
     be->ops->end(be);
     return be->ops->sync(be, e);
+}
+
+/* Seconds of one op: the median over invocations of n, or negative. The first warms up. */
+static double time_ops(attention_bench *a, point *p, int n, err *e)
+{
+    double seconds[N_RUNS];
+    for (int i = -1; i < N_RUNS; i++) {
+        double start = clock_now();
+        if (run_ops(a, p, n, e))
+            return -1;
+        if (i >= 0)
+            seconds[i] = (clock_now() - start) / n;
+    }
+    a->be->ops->forget(a->be, p);       /* a recording has n ops */
+    return median(seconds, N_RUNS);
 }
 
 static double flops_of(const attention_bench *a, const point *p)
@@ -202,14 +170,11 @@ static void print_point(const attention_bench *a, const point *p, double seconds
 
 static int run_point(attention_bench *a, point *p, err *e)
 {
-    attention_of_point s = {a, p};
-    double seconds = make_point(a, p, e) ? -1 : time_runs(run_attention, &s, 1, e);
+    double seconds = make_point(a, p, e) ? -1 : time_ops(a, p, 1, e);
     if (seconds > 0) {
         double fit = RUN_SECONDS / seconds;
-        a->be->ops->forget(a->be, &s);          /* a recording would have one op */
-        seconds = time_runs(run_attention, &s, fit < 1 ? 1 : fit > MAX_OPS ? MAX_OPS : (int)fit, e);
+        seconds = time_ops(a, p, fit < 1 ? 1 : fit > MAX_OPS ? MAX_OPS : (int)fit, e);
     }
-    a->be->ops->forget(a->be, &s);
     if (seconds > 0)
         print_point(a, p, seconds);
     drop_point(a, p);
@@ -236,7 +201,7 @@ static int run_all(attention_bench *a, err *e)
     model_config_deinit(&c);
     if (!(a->be = backend_open(o->device, 1, o->type, 0, e)))
         return -1;
-    a->peak = product_rate(a->be, a->h, e);
+    a->peak = matrix_rate(a->be, e);
     int status = a->peak > 0 ? 0 : -1;
     if (status == 0) {
         printf("punica " PUNICA_VERSION " bench attention on %s\n%s: %d query heads, %d key/value heads of %d; large products run at %.4g TFLOP/s\n\n"

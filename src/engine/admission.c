@@ -296,6 +296,11 @@ void admission_learn(admission *a, const step_work *w, double seconds)
     row_budget_learn(&a->budget, w, seconds);
 }
 
+void admission_unlearn(admission *a)
+{
+    row_budget_init(&a->budget, a->limit.itl_target);
+}
+
 void admission_advance(admission *a, admission_item *it, int n_rows)
 {
     it->n_done += n_rows;

@@ -91,6 +91,9 @@ admission_step admission_choose_rows(admission *a);
 /* A step has taken so long: what later ones take is guessed from this. */
 void admission_learn(admission *a, const step_work *w, double seconds);
 
+/* Forgets what steps have taken. */
+void admission_unlearn(admission *a);
+
 /* Its next n_rows pending tokens are computed, or will be before anything that is asked of the device from now on. */
 void admission_advance(admission *a, admission_item *it, int n_rows);
 

@@ -101,6 +101,10 @@ int engine_step(engine *g, const event **events, int *n, err *e);
 
 bool engine_is_idle(const engine *g);           /* nothing running or waiting */
 
+/* Computes prompts that nobody asked for, on a GPU: the first time a kernel runs it is loaded, which takes longer than a step, and what
+ * steps take must be known before they can be as long as they may be. Before the first request; -1: the device failed. */
+int engine_warm_up(engine *g, err *e);
+
 /* Load an adapter ahead of its first request. */
 int engine_preload(engine *g, const char *adapter, err *e);
 

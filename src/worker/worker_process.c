@@ -95,7 +95,7 @@ static int open_all(worker_process *p, err *e)
     g.no_prefix_cache = o->no_prefix_cache;
     g.now = clock_reading;
     p->g = engine_new(p->m, &g, e);
-    if (!p->g)
+    if (!p->g || engine_warm_up(p->g, e))
         return -1;
     p->vocabulary = (model_vocabulary){o->model_dir, p->m->config.vocab};
     p->grammars = grammars_new((vocabulary_source){model_vocabulary_read, &p->vocabulary}, jobs_threads_new(1));

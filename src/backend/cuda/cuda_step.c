@@ -6,9 +6,10 @@
  *
  *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | items, units ... | pages
  *
- * A batch of decodes only is padded to one of a few sizes. The first of a size runs op by op (so that
- * everything lazy is set up), the second is recorded into a CUDA graph, all later ones replay it. A short prompt
- * beside them is taken as so many decodes, which see one position more each. */
+ * A batch of decodes only is padded to one of a few sizes. Where adapters have kernels of their own, a size is of three
+ * kinds: no adapters and none of those kernels, with adapters, and with large ones, for which their grids are finer. The
+ * first of a kind runs op by op (so that everything lazy is set up), the second is recorded into a CUDA graph, all later ones
+ * replay it. A short prompt beside them is taken as so many decodes, which see one position more each. */
 #include "backend/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -35,7 +36,8 @@ typedef struct {
 typedef struct {
     const void *owner;
     int n_rows;
-    bool seen;                  /* one of this size has run op by op */
+    bool any_lora, heavy;       /* as of step_shape */
+    bool seen;                  /* one of this kind has run op by op */
     cudaGraphExec_t graph;      /* NULL: not recorded yet */
 } recording;
 
@@ -242,7 +244,8 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
     memcpy((int *)h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
 }
 
-static int fill_tiles(const segments *segs, int max_rank_sum, step *h)
+/* Tiles of so many rows at most; of all rows, or of those with adapters. */
+static int fill_tiles(const segments *segs, int max_rank_sum, int tile_rows, bool all, step *h)
 {
     const lora_entry **row_lora = (const lora_entry **)h->row_lora;
     sgmv_tile *tile = (sgmv_tile *)h->tile;
@@ -252,12 +255,20 @@ static int fill_tiles(const segments *segs, int max_rank_sum, step *h)
         CHECK(!table || segs->lora[i]->max_rank_sum <= max_rank_sum);
         for (int r = segs->indptr[i]; r < segs->indptr[i + 1]; r++)
             row_lora[r] = table;
-        for (int r = segs->indptr[i]; table && r < segs->indptr[i + 1]; r += SGMV_TILE) {
+        for (int r = segs->indptr[i]; (table || all) && r < segs->indptr[i + 1]; r += tile_rows) {
             int left = segs->indptr[i + 1] - r;
-            tile[n++] = (sgmv_tile){table, r, left < SGMV_TILE ? left : SGMV_TILE};
+            tile[n++] = (sgmv_tile){table, r, left < tile_rows ? left : tile_rows};
         }
     }
     return n;
+}
+
+static bool has_lora(const segments *segs)
+{
+    for (int i = 0; i < segs->n; i++)
+        if (segs->lora[i])
+            return true;
+    return false;
 }
 
 static void fill_padding(step *h, const batch *b, const step_shape *shape)
@@ -280,6 +291,16 @@ static bool runs_by_rows(const batch *b)
     return b->n_prefills == 0 ? b->n_out == b->n_rows : b->n_rows <= FUSED_ROWS && n_reads <= SHORT_READS;
 }
 
+/* The most ranks that an adapter of the batch has at a site, its parts taken together. */
+static int most_ranks(const segments *segs)
+{
+    int most = 0;
+    for (int i = 0; i < segs->n; i++)
+        if (segs->lora[i] && segs->lora[i]->max_rank_sum > most)
+            most = segs->lora[i]->max_rank_sum;
+    return most;
+}
+
 /* The batch into a host block; what decides grids into cu->shape. */
 static void fill(cuda_backend *cu, const batch *b, char *host)
 {
@@ -290,16 +311,20 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     memcpy((int *)h.position, b->position, (size_t)b->n_rows * sizeof(int));
     memcpy((int *)h.out_row, b->out_row, (size_t)b->n_out * sizeof(int));
     fill_sequences(cu, b, &h, &shape, counts);
-    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, cu->limit.max_rank_sum, &h);
+    shape.any_lora = has_lora(&b->segs);
+    shape.prompt_tiles = shape.any_lora && !shape.decode_only;
+    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, cu->limit.max_rank_sum, shape.prompt_tiles ? PROMPT_TILE : SGMV_TILE,
+                                                       shape.prompt_tiles, &h);
     counts[COUNT_ROWS] = b->n_rows;
     counts[COUNT_OUT] = b->n_out;
-    shape.any_lora = shape.max_tiles > 0;
     if (shape.decode_only) {
-        shape.n_rows = shape.max_tiles = padded_rows(b->n_rows, cu->limit.max_rows);
+        shape.n_rows = padded_rows(b->n_rows, cu->limit.max_rows);
         shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
         shape.max_decode_items = shape.n_rows * cuda_decode_pieces();
         shape.fused = shape.n_rows <= FUSED_ROWS;
-        shape.any_lora = true;
+        shape.heavy = !shape.fused && most_ranks(&b->segs) > HEAVY_RANKS;
+        shape.any_lora = shape.any_lora || shape.fused;
+        shape.max_tiles = shape.any_lora ? shape.n_rows : 0;
         fill_padding(&h, b, &shape);
     }
     cu->shape = shape;
@@ -322,11 +347,11 @@ static int find_recording(step_store *s, const void *owner, const step_shape *sh
 {
     for (int i = 0; i < s->n_recordings; i++) {
         const recording *r = &s->recordings[i];
-        if (r->owner == owner && r->n_rows == shape->n_rows)
+        if (r->owner == owner && r->n_rows == shape->n_rows && r->any_lora == shape->any_lora && r->heavy == shape->heavy)
             return i;
     }
     s->recordings = xgrow(s->recordings, &s->recordings_cap, (size_t)s->n_recordings + 1, sizeof *s->recordings);
-    s->recordings[s->n_recordings] = (recording){owner, shape->n_rows, false, NULL};
+    s->recordings[s->n_recordings] = (recording){owner, shape->n_rows, shape->any_lora, shape->heavy, false, NULL};
     return s->n_recordings++;
 }
 
