@@ -580,6 +580,8 @@ static int collect_step(engine *g, err *e)
     if (!drawn)
         return -1;
     flight f = g->flights[0];
+    if (g->opt.drawn)
+        g->opt.drawn(g->opt.drawn_ctx, f.n);
     learn_step(g, &f);
     for (int i = 0; i < f.n; i++)
         if (g->flights[0].at[i].owner)

@@ -41,6 +41,8 @@ typedef struct {
     bool never_waits;           /* for adapters to arrive: see engine_step() */
     double (*now)(void *ctx);   /* seconds of any clock, by which steps are timed; NULL: they are not, and itl_target says nothing */
     void *now_ctx;
+    void (*drawn)(void *ctx, int n);    /* so many draws of a step have come from the device, of which events are about to be made; NULL: nobody wants to know */
+    void *drawn_ctx;
 } engine_options;
 
 /* All sizes by memory and device, 100 ms between tokens (faster than people read), pages of 16 tokens, nine tenths of the memory, 2 GiB of images. */
