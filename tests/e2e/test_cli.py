@@ -9,7 +9,7 @@ import pytest
 
 from conftest import PROGRAM, ROOT
 
-EXPERIMENTS = [["bench", name] for name in ("textgen", "step", "layer", "op", "attention", "load", "comm")]
+EXPERIMENTS = [["bench", name] for name in ("textgen", "turns", "step", "layer", "op", "attention", "load", "comm")]
 COMMANDS = [["tenant"], ["tenant", "key", "add"], ["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
 
 
@@ -68,7 +68,8 @@ def test_forms_of_weights(punica, one_golden, tmp_path):
     (["bench", "layer"], ["--shape", "none"]), (["bench", "op"], ["--dims", "4096"]), (["bench", "op"], ["--dims", "8x0"]),
     (["bench", "op"], ["--rank", ""]), (["bench", "load"], ["--dtype", "int8"]), (["bench", "comm"], ["--tp", "1"]), (["bench", "comm"], ["--batch", "x"]),
     (["bench", "attention"], ["--prompt", "0"]), (["bench", "attention"], ["--context", "-1"]), (["bench", "attention"], ["--shape", "none"]),
-    (["bench", "textgen"], ["--workload", "some"])], ids=str)
+    (["bench", "textgen"], ["--workload", "some"]), (["bench", "turns"], ["--shape", "small", "--cache", "disk"]),
+    (["bench", "turns"], ["--shape", "small", "--cache", ","]), (["bench", "turns"], ["--kv-host-bytes", "-1"])], ids=str)
 def test_bad_experiments(punica, experiment, bad):
     done = punica(*experiment, *bad)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and not done.stdout, (done.stderr, done.stdout)
@@ -88,6 +89,18 @@ def test_experiments_run(punica, tmp_path):
         assert sum(line.lstrip()[:1].isdigit() for line in done.stdout.splitlines()) == n
     done = punica("bench", "load", "--shape", "small", "--batch", "2", "--context", "16")
     assert done.returncode == 0 and "times the copy" in done.stdout
+
+
+def test_bench_turns(punica):
+    """Conversations that are longer than the KvCache together: all is found that can be once the host has room for it."""
+    done = punica("bench", "turns", "--shape", "small", "--conversations", "8", "--turns", "2", "--at-once", "1", "--adapters", "2", "--rank", "4",
+                  "--system-len", "48", "--user-len", "40", "--gen-len", "8", "--kv-pages", "24", "--kv-host-bytes", "100000000")
+    assert done.returncode == 0, done.stderr
+    rows = {cells[0]: [float(x.rstrip("%")) for x in cells[1:11]] for cells in map(str.split, done.stdout.splitlines()) if cells and cells[0] in ("off", "device", "host")}
+    cached, ideal, saved, fetched = ({mode: row[at] for mode, row in rows.items()} for at in (6, 7, 8, 9))
+    assert list(rows) == ["off", "device", "host"] and len(set(ideal.values())) == 1
+    assert cached["off"] == 0 and cached["device"] < cached["host"] <= ideal["host"] < 100
+    assert saved["device"] == fetched["device"] == 0 and saved["host"] >= 4 and fetched["host"] >= 4
 
 
 def test_missing_model(punica, tmp_path):

@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [op] [attention] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [textgen]
+#   ./bench.sh FOLDER [op] [attention] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [turns] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- op attention baselines layer step grid fp8 kv tp mask load textgen
+[ $# -gt 0 ] || set -- op attention baselines layer step grid fp8 kv tp mask load turns textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -95,6 +95,13 @@ for what; do
         run mask-yes bin/punica bench step --device cuda --shape llama3-8b --batch 32 --context 512 --workload none --masked --csv "$to/mask-yes.csv"
         run mask-cpu bin/punica bench mask --steps 100 ;;
     load) run load bin/punica bench load --device cuda ;;
+    turns) # conversations that the KvCache cannot hold; then nothing that is shared
+        for shape in llama2-7b llama3-8b; do
+            run turns-$shape bin/punica bench turns --device cuda --shape $shape --conversations 96 --system-len 1024 --user-len 128 --gen-len 64 \
+                --kv-pages 2000 --kv-host-bytes 42000000000
+            run turns-alone-$shape bin/punica bench turns --device cuda --shape $shape --conversations 96 --turns 1 --system-len 0 --user-len 1024 \
+                --gen-len 64 --kv-pages 1500 --kv-host-bytes 16000000000 --rounds 3
+        done ;;
     textgen)
         for shape in llama2-7b llama2-13b; do
             for workload in identical uniform skewed distinct; do
