@@ -95,12 +95,16 @@ typedef struct {
     token_logprob top[MAX_LOGPROBS];    /* token -1 behind the last, where fewer are allowed */
 } sample_result;
 
+/* A copy between memory of alloc() and of alloc_host(), and the way it goes. */
+typedef struct { void *dst; const void *src; size_t bytes; } copy_piece;
+typedef enum { COPY_OUT, COPY_IN, N_COPY_LANES } copy_lane;     /* to the host, to the device */
+
 typedef struct backend backend;
 
 typedef struct {
     /* Begin an invocation: ops until end() work on b, which stays unchanged until then. They are to be
      * given n_rows rows (n_out of logits), at least b's: a GPU rounds decode batches up, and rows past
-     * the end hold numbers nobody reads. Where an invocation of the same owner and size was recorded
+     * the end hold numbers nobody reads. Where an invocation of the same owner, size and kind was recorded
      * before, begin queues it again as a whole (replayed) and no ops are to be called. */
     invocation (*begin)(backend *, const batch *b, const void *owner);
     void (*end)(backend *);
@@ -163,6 +167,13 @@ typedef struct {
     void (*release_host)(backend *, void *p);
     void (*upload)(backend *, void *dst, const void *src, size_t bytes);
     void (*download)(backend *, void *dst, const void *src, size_t bytes);
+    /* Copies beside the ops. copy_begin queues a batch, which with behind_ops starts when all ops queued before it are done; batches of a
+     * lane are done in order. copy_ended is asked for the oldest that it has not told of: whether that is done,
+     * or with wait, when it is; *seconds: how long it took by itself. copy_order has ops that are queued from now on wait for
+     * all batches. */
+    void (*copy_begin)(backend *, copy_lane, const copy_piece *piece, int n, bool behind_ops);
+    bool (*copy_ended)(backend *, copy_lane, bool wait, double *seconds);
+    void (*copy_order)(backend *);
     /* Bytes that alloc could still give. */
     size_t (*available)(backend *);
     /* All memory the device has, used or not; 0: it has none of its own. */

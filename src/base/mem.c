@@ -2,6 +2,7 @@
 #include "base/mem.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,16 +73,38 @@ void *mem_alloc_block(size_t bytes)
     return p;
 }
 
-size_t mem_available(void)
+/* The number that stands in a file behind a name at the beginning of a line. False: none does. */
+static bool read_number(const char *folder, const char *file, const char *name, unsigned long long *n)
 {
-    unsigned long long kilobytes = 0;
-    char line[128];
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && kilobytes == 0 && fgets(line, sizeof line, f))
-        sscanf(line, "MemAvailable: %llu kB", &kilobytes);
+    char path[256], line[128], form[64];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    snprintf(form, sizeof form, "%s%%llu", name);
+    FILE *f = fopen(path, "r");
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f))
+        found = sscanf(line, form, n) == 1;
     if (f)
         fclose(f);
-    return kilobytes ? (size_t)kilobytes * 1024 : (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    return found;
+}
+
+size_t mem_left_in_group(const char *folder)
+{
+    unsigned long long limit, used, files = 0;
+    if (!read_number(folder, "memory.max", "", &limit) || !read_number(folder, "memory.current", "", &used))
+        return SIZE_MAX;
+    read_number(folder, "memory.stat", "file ", &files);
+    used -= files < used ? files : used;
+    return used < limit ? (size_t)(limit - used) : 0;
+}
+
+size_t mem_available(void)
+{
+    unsigned long long kilobytes;
+    bool known = read_number("/proc", "meminfo", "MemAvailable: ", &kilobytes);
+    size_t all = known ? (size_t)kilobytes * 1024 : (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t ours = mem_left_in_group("/sys/fs/cgroup");
+    return ours < all ? ours : all;
 }
 
 void *xgrow(void *items, size_t *cap, size_t need, size_t size)

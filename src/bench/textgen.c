@@ -7,14 +7,12 @@
 #include <string.h>
 
 #include "backend/devices.h"
-#include "backend/group.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "bench/machine.h"
+#include "bench/random_adapters.h"
 #include "bench/shapes.h"
-#include "engine/engine.h"
-#include "model/adapter.h"
 #include "text/tokenizer.h"
 
 /* What one workload's run came to. */
@@ -31,18 +29,8 @@ textgen_options textgen_options_default(void)
                              .prompt_len = 32, .gen_len = 64};
 }
 
-typedef struct { const model_config *config; int n_ranks, rank; dtype type; } random_source;
-
-/* Adapters are named by number; each has random weights of its own. */
-static lora *load_random(void *ctx, const char *name, err *e)
-{
-    (void)e;
-    const random_source *s = ctx;
-    return lora_random(s->config, s->n_ranks, s->rank, s->type, strtoul(name, NULL, 10));
-}
-
 static engine *make_engine(const textgen_options *o, const model *m, const bench_request *r, int n_adapters,
-                           random_source *source, err *e)
+                           random_adapters *source, err *e)
 {
     engine_options opt = engine_options_default();
     int longest = 0;
@@ -56,7 +44,7 @@ static engine *make_engine(const textgen_options *o, const model *m, const bench
     opt.n_pages = o->batch * ((longest + opt.page_len) / opt.page_len + 1);
     opt.kv = o->kv;
     opt.n_adapter_slots = n_adapters < 1 ? 1 : n_adapters < 256 ? n_adapters : 256;
-    opt.adapters = (adapter_source){.load = load_random, .ctx = source};
+    opt.adapters = random_adapters_source(source);
     return engine_new(m, &opt, e);
 }
 
@@ -82,13 +70,7 @@ static int add_requests(engine *g, const textgen_options *o, const model_config 
 /* Adapters that all fit are loaded before the clock starts; more than that load as they come. */
 static int preload(engine *g, int n_adapters, err *e)
 {
-    for (int i = 0; i < n_adapters && n_adapters <= 256; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "%d", i);
-        if (engine_preload(g, name, e))
-            return -1;
-    }
-    return 0;
+    return random_adapters_preload(g, n_adapters <= 256 ? n_adapters : 0, e);
 }
 
 static int step_until_idle(engine *g, err *e)
@@ -111,9 +93,9 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     bench_request *r = XNEW_ARRAY(bench_request, (size_t)o->requests);
     int limit = m->config.max_positions < 2048 ? m->config.max_positions : 2048;
     out->n_adapters = workload_make(w, o->requests, o->prompt_len, o->gen_len, limit, o->seed, r);
-    random_source source = {.config = &m->config, .n_ranks = group_ranks(m->be), .rank = o->rank, .type = backend_weight_type(m->be, o->type)};
+    random_adapters source = {.m = m, .rank = o->rank, .type = backend_weight_type(m->be, o->type)};
     engine *g = make_engine(o, m, r, out->n_adapters, &source, e);
-    int status = g && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
+    int status = g && engine_warm_up(g, e) == 0 && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
     if (status == 0) {
         double start = clock_now();
         status = step_until_idle(g, e);

@@ -11,12 +11,13 @@
 #include "base/sandbox.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "engine/engine.h"
 #include "net/frames.h"
 #include "worker/worker_process.h"
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
 {
-    *w = (worker_options){.device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
+    *w = (worker_options){.device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .host_bytes = KV_HOST_AUTO, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
     const option options[] = {
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
@@ -32,8 +33,10 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
         {"kv-pages", OPT_INT, &w->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {"memory-share", OPT_DOUBLE, &w->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
         {"no-prefix-cache", OPT_FLAG, &w->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
+        {"kv-host-bytes", OPT_SIZE, &w->host_bytes, "N", KV_HOST_HELP, 0, 1e15},
         {"max-model-len", OPT_INT, &w->max_len, "N", MAX_LEN_HELP, 1, 1e9},
         {"adapter-slots", OPT_INT, &w->n_adapter_slots, "N", ADAPTER_SLOTS_HELP, 1, 65536},
+        {"adapter-host-bytes", OPT_SIZE, &w->adapter_host_bytes, "N", ADAPTER_HOST_BYTES_HELP, 4096, 1e12},
         {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},
         {NULL}};
     const command_line c = {

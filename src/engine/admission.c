@@ -16,6 +16,7 @@ struct admission {
     list waiting, active;       /* active.n <= max_batch */
     admission_rows *prefill, *decode;       /* [max_batch] of the step that was chosen */
     row_budget budget;
+    double fetch_seconds;       /* of a page from the host */
     int pages_peak;
     uint64_t evictions, failures;
 };
@@ -169,15 +170,49 @@ static int n_findable(const admission_item *it)
  * those that run cost nothing. */
 static bool has_room(const admission *a, const admission_item *it)
 {
-    int in_use;
-    kv_pool_find(a->pool, it->root, it->token, n_findable(it), &in_use);
-    int need = kv_pool_pages_for(a->pool, it->n_tokens + 1) - in_use + a->active.n;
+    kv_found found = kv_pool_find(a->pool, it->root, it->token, n_findable(it));
+    int need = kv_pool_pages_for(a->pool, it->n_tokens + 1) - found.in_use + a->active.n;
     return a->active.n < a->limit.max_batch && need <= kv_pool_free_pages(a->pool);
+}
+
+static int n_tokens(const admission_item *it)
+{
+    return it->n_tokens + it->in_flight;
+}
+
+/* The last token it may have is not computed with. */
+static int n_pending(const admission_item *it)
+{
+    int n = n_tokens(it) < it->limit ? n_tokens(it) : it->limit - 1;
+    return n - it->n_done;
+}
+
+/* Whether pages from the host are here before what they hold would be computed. They are copied beside the others' next step, behind
+ * those that are on their way. Where no step was measured, there is nothing to compare with. */
+static bool comes_faster(const admission *a, const kv_found *f)
+{
+    int from = f->n_near * kv_pool_page_len(a->pool), n = f->n_pages * kv_pool_page_len(a->pool) - from;
+    double compute = row_budget_rows_time(&a->budget, from, n);
+    double copy = (kv_pool_tier(a->pool).moving[LANE_IN] + f->n_far) * a->fetch_seconds;
+    step_work others = {0};
+    for (int i = 0; i < a->active.n; i++)
+        if (n_pending(a->active.at[i]) == 1) {
+            others.n_decodes++;
+            others.decode_reads += a->active.at[i]->n_done + 1;
+        }
+    return compute <= 0 || copy + (others.n_decodes ? row_budget_predict(&a->budget, &others) : 0) < compute;
+}
+
+/* How many of its tokens are to come from the cache, at most. */
+static int n_to_share(const admission *a, const admission_item *it)
+{
+    kv_found f = kv_pool_find(a->pool, it->root, it->token, n_findable(it));
+    return kv_pool_page_len(a->pool) * (f.n_far == 0 || comes_faster(a, &f) ? f.n_pages : f.n_near);
 }
 
 static void activate(admission *a, admission_item *it)
 {
-    it->n_done = it->n_cached = kv_pool_share(a->pool, &it->kv, it->root, it->token, n_findable(it));
+    it->n_done = it->n_cached = kv_pool_share(a->pool, &it->kv, it->root, it->token, n_to_share(a, it));
     CHECK(kv_pool_reserve(a->pool, &it->kv, it->n_tokens) == 0);
     insert(&a->active, it);
 }
@@ -229,18 +264,6 @@ static void evict_newest(admission *a)
     a->events.evicted(a->events.ctx, it);
 }
 
-static int n_tokens(const admission_item *it)
-{
-    return it->n_tokens + it->in_flight;
-}
-
-/* The last token it may have is not computed with. */
-static int n_pending(const admission_item *it)
-{
-    int n = n_tokens(it) < it->limit ? n_tokens(it) : it->limit - 1;
-    return n - it->n_done;
-}
-
 void admission_make_room(admission *a)
 {
     for (int i = 0; i < a->active.n; i++) {
@@ -258,7 +281,7 @@ static void choose_decodes(const admission *a, admission_step *step)
 {
     for (int i = 0; i < a->active.n; i++) {
         admission_item *it = a->active.at[i];
-        if (n_pending(it) != 1)
+        if (n_pending(it) != 1 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
         step->decode[step->n_decodes++] = (admission_rows){it, 1, true};
         step->work.n_decodes++;
@@ -272,7 +295,7 @@ static void choose_prompts(const admission *a, admission_step *step)
     for (int i = 0; i < a->active.n && rows_left > 0; i++) {
         admission_item *it = a->active.at[i];
         int pending = n_pending(it), room = it->is_scored && scored_left < rows_left ? scored_left : rows_left;
-        if (pending < 2 || room == 0)
+        if (pending < 2 || room == 0 || !kv_pool_has_arrived(a->pool, &it->kv))
             continue;
         int n = row_budget_take(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
         if (n == 0)
@@ -294,6 +317,16 @@ admission_step admission_choose_rows(admission *a)
 void admission_learn(admission *a, const step_work *w, double seconds)
 {
     row_budget_learn(&a->budget, w, seconds);
+}
+
+void admission_unlearn(admission *a)
+{
+    row_budget_init(&a->budget, a->limit.itl_target);
+}
+
+void admission_learn_fetch(admission *a, double seconds)
+{
+    a->fetch_seconds = seconds;
 }
 
 void admission_advance(admission *a, admission_item *it, int n_rows)

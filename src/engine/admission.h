@@ -3,6 +3,8 @@
  *   add ──▶ waiting ──admit──▶ active, at most max_batch ──▶ removed, evicted
  *              └──────▶ failed: its adapter did not load
  *
+ * An item whose prefix comes back from the host is active, with its place and its pages, and has no rows until that has arrived.
+ *
  * Everything that continuous batching decides by counting: whose turn it is, room in the batch, pages of the
  * KvCache, adapter slots. It knows nothing of models or of what tokens say, so that the engine and the
  * simulation of a cluster run the same rules.
@@ -90,6 +92,12 @@ admission_step admission_choose_rows(admission *a);
 
 /* A step has taken so long: what later ones take is guessed from this. */
 void admission_learn(admission *a, const step_work *w, double seconds);
+
+/* Forgets what steps have taken. */
+void admission_unlearn(admission *a);
+
+/* A page on its way from the host to the device takes so long: prefixes come back where that is faster than computing them. */
+void admission_learn_fetch(admission *a, double seconds);
 
 /* Its next n_rows pending tokens are computed, or will be before anything that is asked of the device from now on. */
 void admission_advance(admission *a, admission_item *it, int n_rows);

@@ -26,10 +26,12 @@
 #include "base/pool.h"
 #include "engine/admission.h"
 #include "engine/batch_builder.h"
+#include "engine/host_tier.h"
 #include "engine/token_counts.h"
 #include "model/forward.h"
 
 enum { MASKERS = 8 };          /* threads for masks, at most */
+enum { MAX_SAVES = 256 };      /* pages on their way to the host at a time */
 enum { SCORED_ROWS = 128 };    /* of a step: logits of so many rows need memory, and time for which others wait */
 
 typedef struct {
@@ -65,6 +67,7 @@ struct engine {
     engine_options opt;
     kv_pool *pool;
     kv_cache kv[MAX_RANKS];     /* of each device, all alike */
+    host_tier *tier;            /* NULL: none */
     adapter_slots *slots;
     admission *admission;
     forward *fwd;
@@ -166,6 +169,16 @@ static void choose_sizes(engine *g)
     o->n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : o->max_batch > USUAL_SLOTS ? o->max_batch : USUAL_SLOTS;
 }
 
+/* Pinned memory is the host's to nobody else, and pinning it takes time. */
+static size_t host_bytes(const engine *g)
+{
+    static const size_t most = (size_t)16 << 30;
+    if (g->opt.no_prefix_cache || (g->opt.host_bytes == KV_HOST_AUTO && !is_gpu(g)))
+        return 0;
+    size_t share = mem_available() / 8;
+    return g->opt.host_bytes != KV_HOST_AUTO ? g->opt.host_bytes : share < most ? share : most;
+}
+
 /* The KvCache did not fit: what takes how much, and what would fit. */
 static int explain_memory(const engine *g, err *e)
 {
@@ -186,7 +199,8 @@ static int make_kv_cache(engine *g, err *e)
                        "(--memory-share, --kv-pages), or 8 bits (--kv fp8)", longest(g), (long long)g->kv->n_pages * g->opt.page_len, g->m->be->name);
     if (forward_kv_alloc(g->m, g->kv, e))
         return explain_memory(g, e);
-    g->pool = kv_pool_new(g->kv->n_pages, g->opt.page_len);
+    g->tier = host_tier_new(g->m->be, g->kv, host_bytes(g));
+    g->pool = kv_pool_new(g->kv->n_pages, host_tier_pages(g->tier), g->opt.page_len);
     return 0;
 }
 
@@ -296,6 +310,7 @@ void engine_free(engine *g)
     adapter_slots_free(g->slots);
     forward_free(g->fwd);
     batch_builder_free(g->builder);
+    host_tier_free(g->tier);
     kv_pool_free(g->pool);
     forward_kv_release(g->m, g->kv);
     free(g->prefill);
@@ -540,6 +555,12 @@ static void add_draws(flight *f, sequence *s, const batch_item *it)
     }
 }
 
+/* Pages that are given back from now on may be in use by the newest step in flight. */
+static void tell_steps(engine *g)
+{
+    kv_pool_tell_steps(g->pool, g->stats.steps, g->stats.steps - (uint64_t)g->n_flights);
+}
+
 /* Queue the model over the chosen rows. NULL when there are none: all that run are full and wait for their last token. */
 static const tensor *queue_model(engine *g)
 {
@@ -562,6 +583,7 @@ static const tensor *queue_model(engine *g)
             add_draws(f, s, &lists[l][i]);
         }
     count_step(&g->stats, b);
+    tell_steps(g);
     return logits;
 }
 
@@ -580,6 +602,8 @@ static int collect_step(engine *g, err *e)
     if (!drawn)
         return -1;
     flight f = g->flights[0];
+    if (g->opt.drawn)
+        g->opt.drawn(g->opt.drawn_ctx, f.n);
     learn_step(g, &f);
     for (int i = 0; i < f.n; i++)
         if (g->flights[0].at[i].owner)
@@ -677,11 +701,41 @@ static bool anyone_runs(const engine *g)
     return n > 0;
 }
 
+/* Take note of pages that have moved. */
+static void poll_pages(engine *g, bool wait)
+{
+    tell_steps(g);
+    if (!g->tier)
+        return;
+    host_tier_poll(g->tier, g->pool, wait);
+    admission_learn_fetch(g->admission, host_tier_page_seconds(g->tier));
+}
+
+/* Let pages move that those who were admitted need, or that will be taken next. */
+static void move_pages(engine *g)
+{
+    if (!g->tier)
+        return;
+    kv_pool_save(g->pool, MAX_SAVES);
+    host_tier_begin(g->tier, g->pool);
+}
+
+/* Have pages for the next step. It waits for moves only where one of them writes a page that it was given: that of a request which left
+ * before its pages had come, while no others were free. */
+static void make_room(engine *g)
+{
+    admission_make_room(g->admission);
+    if (kv_pool_must_wait(g->pool))
+        host_tier_order(g->tier);
+}
+
 /* Queue a step, then collect: the step before it on a device that runs ahead, itself on others. */
 static int run_step(engine *g, err *e)
 {
-    admission_make_room(g->admission);
+    make_room(g);
     const tensor *logits = queue_model(g);
+    if (!logits && g->n_flights == 0 && !g->opt.never_waits)
+        poll_pages(g, true);
     if (logits) {
         if (needs_all_tokens(&g->flights[g->n_flights - 1]) && collect_down_to(g, 1, e))
             return -1;
@@ -695,7 +749,9 @@ static int run_step(engine *g, err *e)
 int engine_step(engine *g, const event **events, int *n, err *e)
 {
     g->n_events = 0;
+    poll_pages(g, false);
     admission_admit(g->admission, !g->opt.never_waits);
+    move_pages(g);
     int status = anyone_runs(g) || g->n_flights ? run_step(g, e) : 0;
     *events = g->events;
     *n = (int)g->n_events;
@@ -705,6 +761,45 @@ int engine_step(engine *g, const event **events, int *n, err *e)
 bool engine_is_idle(const engine *g)
 {
     return admission_last(g->admission) == NULL;
+}
+
+/* A full step's worth of prompts, and a few tokens for each of them. */
+static int run_for_nobody(engine *g, err *e)
+{
+    int room = within((double)g->opt.n_pages * g->opt.page_len / 2, 1, g->opt.prefill_rows);
+    int each = within(longest(g) / 2, 1, USUAL_LEN < room ? USUAL_LEN : room), n = within(room / each, 1, g->opt.max_batch), status = 0;
+    int *token = XNEW_ARRAY(int, (size_t)each);
+    for (int i = 0; i < each; i++)
+        token[i] = i % g->m->config.vocab;
+    for (int i = 0; i < n && status == 0; i++) {
+        engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .token = token, .n_tokens = each, .n_prompt = each, .how = sampling_default()};
+        r.how.max_tokens = 4;
+        r.how.ignore_eos = true;
+        status = engine_add(g, &r, e);
+    }
+    free(token);
+    while (status == 0 && !engine_is_idle(g)) {
+        const event *events;
+        int n_events;
+        status = engine_step(g, &events, &n_events, e);
+    }
+    return status;
+}
+
+int engine_warm_up(engine *g, err *e)
+{
+    CHECK(engine_is_idle(g));
+    if (!is_gpu(g))
+        return 0;
+    bool shares_nothing = g->opt.no_prefix_cache;
+    g->opt.no_prefix_cache = true;
+    int status = run_for_nobody(g, e);
+    admission_unlearn(g->admission);    /* steps in which kernels were loaded */
+    if (status == 0)
+        status = run_for_nobody(g, e);
+    g->opt.no_prefix_cache = shares_nothing;
+    g->stats = (engine_stats){0};
+    return status;
 }
 
 int engine_preload(engine *g, const char *adapter, err *e)
@@ -735,6 +830,12 @@ engine_stats engine_get_stats(const engine *g)
     s.pages_wanted = a.pages_wanted;
     s.page_bytes = kv_page_bytes(g->kv) * (size_t)group_devices(g->m->be);
     s.page_len = g->opt.page_len;
+    kv_tier tier = kv_pool_tier(g->pool);
+    s.host_pages = tier.n_total;
+    s.host_pages_used = tier.n_used;
+    s.pages_saved = tier.moved[LANE_OUT];
+    s.pages_fetched = tier.moved[LANE_IN];
+    s.fetch_seconds = g->tier ? host_tier_page_seconds(g->tier) : 0;
     s.max_batch = g->opt.max_batch;
     s.prefill_rows = g->opt.prefill_rows;
     return s;

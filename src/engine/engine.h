@@ -15,6 +15,8 @@
 #ifndef PUNICA_ENGINE_ENGINE_H
 #define PUNICA_ENGINE_ENGINE_H
 
+#include <stdint.h>
+
 #include "engine/adapter_slots.h"
 #include "engine/sampling.h"
 #include "engine/token_rules.h"
@@ -22,6 +24,8 @@
 
 /* Where the caller says nothing: rows of prompts in an invocation on a GPU with memory for them, and adapter slots. */
 enum { GPU_PROMPT_ROWS = 8192, USUAL_SLOTS = 64 };
+
+#define KV_HOST_AUTO SIZE_MAX
 
 typedef struct {
     int max_batch;              /* requests running together; 0: as many as the KvCache has room for, up to what serves the device well */
@@ -35,15 +39,21 @@ typedef struct {
     kv_form kv;                 /* what pages hold */
     bool no_prefix_cache;       /* requests that begin alike do not share pages, and nothing is kept of those that ended */
     int n_adapter_slots;        /* 0: 64, or max_batch if that is more */
+    size_t host_bytes;          /* of host memory, pinned, for pages that the device has no room for any more; 0: none; KV_HOST_AUTO: where the
+                                 * device has memory of its own, an eighth of what the host can give, up to 16 GiB: that takes seconds to
+                                 * pin, which who serves for hours has */
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
     jobs *loaders;              /* who loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */
-    bool never_waits;           /* for adapters to arrive: see engine_step() */
+    bool never_waits;           /* for adapters or pages to arrive: see engine_step() */
     double (*now)(void *ctx);   /* seconds of any clock, by which steps are timed; NULL: they are not, and itl_target says nothing */
     void *now_ctx;
+    void (*drawn)(void *ctx, int n);    /* so many draws of a step have come from the device, of which events are about to be made; NULL: nobody wants to know */
+    void *drawn_ctx;
 } engine_options;
 
-/* All sizes by memory and device, 100 ms between tokens (faster than people read), pages of 16 tokens, nine tenths of the memory, 2 GiB of images. */
+/* All sizes by memory and device, 100 ms between tokens (faster than people read), pages of 16 tokens, nine tenths of the memory, no pages on the host, 2 GiB of
+ * images. */
 engine_options engine_options_default(void);
 
 typedef struct {
@@ -79,6 +89,9 @@ typedef struct {
     int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak, page_len;     /* cached ones are free, too */
     int pages_wanted;           /* what those waiting will take when they are admitted */
     size_t page_bytes;
+    int host_pages, host_pages_used;    /* of the host */
+    uint64_t pages_saved, pages_fetched;        /* to the host and back, since the engine was made */
+    double fetch_seconds;       /* that a page takes to come back */
     double mask_seconds;        /* in which masks were computed, most of them while the model ran */
 } engine_stats;
 
@@ -95,11 +108,15 @@ int engine_add(engine *g, const engine_request *r, err *e);
 void engine_cancel(engine *g, uint64_t id);
 
 /* One invocation. *events: [*n], valid until the next call. -1: the device failed; the engine is of
- * no more use. Blocks while the only runnable requests wait for their adapters, or with never_waits
+ * no more use. Blocks while the only runnable requests wait for their adapters or pages, or with never_waits
  * does nothing then. */
 int engine_step(engine *g, const event **events, int *n, err *e);
 
 bool engine_is_idle(const engine *g);           /* nothing running or waiting */
+
+/* Computes prompts that nobody asked for, on a GPU: the first time a kernel runs it is loaded, which takes longer than a step, and what
+ * steps take must be known before they can be as long as they may be. Before the first request; -1: the device failed. */
+int engine_warm_up(engine *g, err *e);
 
 /* Load an adapter ahead of its first request. */
 int engine_preload(engine *g, const char *adapter, err *e);

@@ -1,9 +1,10 @@
-/* kv_pool.c - see kv_pool.h: a stack of free page numbers, a list of cached pages by last use, and a hash table of all that can
- * be found
+/* kv_pool.c - see kv_pool.h: stacks of free page numbers, lists of cached pages by last use, and a hash table of all that can be
+ * found
  *
- * A page that can be found has a serial number, which is what its followers know it by. The number dies with its content, so
- * followers of a page that was taken for something else cannot be found any more; they go when they are the least recently used, which
- * is soon: a sequence gives its last pages back first. */
+ * Pages of the host are numbered behind those of the device. A content that can be found has a serial number, which is what its
+ * followers know it by; it is the same on both sides, and the page of the device is the one in the hash table where there are two. The
+ * number dies with the content, so followers of one that is gone cannot be found any more; they go when they are the least
+ * recently used, which is soon: a sequence gives its last pages back first. */
 #include "engine/kv_pool.h"
 
 #include <stdlib.h>
@@ -16,36 +17,64 @@
 enum { NONE = -1 };
 
 typedef struct {
-    int n_users;                /* sequences that have it */
+    int n_users;                /* sequences that have it; of the host: 0 */
     uint64_t serial;            /* 0: it cannot be found */
     kv_key before;              /* what its content follows; of a page that can be found */
     int next_alike;             /* in its chain of the hash table */
-    int older, newer;           /* in the list of cached pages, while nobody uses it */
+    int older, newer;           /* in the list of its side, while nobody uses it */
+    int twin;                   /* the page of the other side with the same content, or NONE */
+    uint64_t last_step;         /* on the device, while nobody has it: the last that may use it */
+    uint64_t busy;              /* the move of LANE_IN that writes it, or on the host reads it, last */
+    bool is_arriving;           /* on the host: a move of LANE_OUT writes it */
+    bool is_ahead;              /* on the device, cached: it has been seen by kv_pool_save() */
 } page;
 
+typedef struct { int oldest, newest, n; } page_list;
+
+/* Moves that have not ended, in order; the first n_begun have begun. */
+typedef struct {
+    kv_move *at;
+    size_t cap;
+    int n, n_begun;
+    uint64_t n_ended;
+    uint64_t last_step;         /* of those that have not begun: the last that may use one of their pages */
+} move_queue;
+
 struct kv_pool {
-    page *pages;                /* [n_total] */
-    int *tokens;                /* [n_total, page_len] of pages that can be found */
-    int *free_page;             /* [n_free] that cannot be found */
+    page *pages;                /* [n_total + n_host] */
+    int *tokens;                /* [n_total + n_host, page_len] of pages that can be found */
+    int *free_page, *free_host; /* [n_free], [n_free_host] that cannot be found and are not being written */
     int *chain;                 /* [n_chains] first page of each, or NONE */
-    int oldest, newest;         /* cached */
-    int n_free, n_cached, n_total, page_len;
+    page_list cached;           /* pages of the device that nobody has */
+    page_list kept;             /* pages of the host that have arrived */
+    int last_ahead, n_ahead;    /* of cached pages, the oldest ones that were seen by kv_pool_save(): the newest of them, and how many */
+    int n_free, n_total, n_free_host, n_host, page_len;
     unsigned n_chains;          /* a power of two */
     uint64_t n_serials;         /* given out */
+    uint64_t n_steps, n_steps_done;
+    move_queue lane[N_LANES];
+    bool must_wait;
 };
 
-kv_pool *kv_pool_new(int n_pages, int page_len)
+kv_pool *kv_pool_new(int n_pages, int n_host, int page_len)
 {
+    size_t n = (size_t)n_pages + (size_t)n_host;
     kv_pool *p = XNEW(kv_pool);
-    *p = (kv_pool){.n_free = n_pages, .n_total = n_pages, .page_len = page_len, .oldest = NONE, .newest = NONE, .n_chains = 16};
-    while (p->n_chains < (unsigned)n_pages)
+    *p = (kv_pool){.n_free = n_pages, .n_total = n_pages, .n_free_host = n_host, .n_host = n_host, .page_len = page_len,
+                   .cached = {NONE, NONE, 0}, .kept = {NONE, NONE, 0}, .last_ahead = NONE, .n_chains = 16};
+    while (p->n_chains < n)
         p->n_chains *= 2;
-    p->pages = XNEW_ARRAY(page, (size_t)n_pages);
-    p->tokens = XNEW_ARRAY(int, (size_t)n_pages * (size_t)page_len);
+    p->pages = XNEW_ARRAY(page, n);
+    p->tokens = XNEW_ARRAY(int, n * (size_t)page_len);
     p->free_page = XNEW_ARRAY(int, (size_t)n_pages);
+    p->free_host = XNEW_ARRAY(int, (size_t)n_host);
     p->chain = XNEW_ARRAY(int, p->n_chains);
     for (int i = 0; i < n_pages; i++)
         p->free_page[i] = n_pages - 1 - i;      /* low pages first: memory never needed is never touched */
+    for (int i = 0; i < n_host; i++)
+        p->free_host[i] = n_pages + n_host - 1 - i;
+    for (size_t i = 0; i < n; i++)
+        p->pages[i].twin = NONE;
     for (unsigned i = 0; i < p->n_chains; i++)
         p->chain[i] = NONE;
     return p;
@@ -58,8 +87,16 @@ void kv_pool_free(kv_pool *p)
     free(p->pages);
     free(p->tokens);
     free(p->free_page);
+    free(p->free_host);
     free(p->chain);
+    free(p->lane[LANE_OUT].at);
+    free(p->lane[LANE_IN].at);
     free(p);
+}
+
+int kv_pool_page_len(const kv_pool *p)
+{
+    return p->page_len;
 }
 
 int kv_pool_pages_for(const kv_pool *p, int len)
@@ -101,33 +138,125 @@ static int find_page(const kv_pool *p, kv_key before, const int *token)
     return NONE;
 }
 
-/* The list of cached pages. */
-
-static void uncache(kv_pool *p, int number)
-{
-    page *g = &p->pages[number];
-    *(g->older == NONE ? &p->oldest : &p->pages[g->older].newer) = g->newer;
-    *(g->newer == NONE ? &p->newest : &p->pages[g->newer].older) = g->older;
-    p->n_cached--;
-}
-
-static void cache(kv_pool *p, int number)
-{
-    p->pages[number].older = p->newest;
-    p->pages[number].newer = NONE;
-    *(p->newest == NONE ? &p->oldest : &p->pages[p->newest].newer) = number;
-    p->newest = number;
-    p->n_cached++;
-}
-
-/* Its content is not wanted any more. */
-static void forget(kv_pool *p, int number)
+/* Where the number of a page stands in its chain. */
+static int *link_to(const kv_pool *p, int number)
 {
     int *at = chain_of(p, p->pages[number].before, tokens_of(p, number));
     while (*at != number)
         at = &p->pages[*at].next_alike;
-    *at = p->pages[number].next_alike;
-    p->pages[number].serial = 0;
+    return at;
+}
+
+static bool is_on_host(const kv_pool *p, int number)
+{
+    return number >= p->n_total;
+}
+
+/* The lists, by last use. */
+
+static void list_remove(kv_pool *p, page_list *l, int number)
+{
+    page *g = &p->pages[number];
+    *(g->older == NONE ? &l->oldest : &p->pages[g->older].newer) = g->newer;
+    *(g->newer == NONE ? &l->newest : &p->pages[g->newer].older) = g->older;
+    l->n--;
+}
+
+static void list_append(kv_pool *p, page_list *l, int number)
+{
+    p->pages[number].older = l->newest;
+    p->pages[number].newer = NONE;
+    *(l->newest == NONE ? &l->oldest : &p->pages[l->newest].newer) = number;
+    l->newest = number;
+    l->n++;
+}
+
+static void uncache(kv_pool *p, int number)
+{
+    page *g = &p->pages[number];
+    if (p->last_ahead == number)
+        p->last_ahead = g->older;
+    p->n_ahead -= g->is_ahead;
+    g->is_ahead = false;
+    list_remove(p, &p->cached, number);
+}
+
+/* Moves. */
+
+static uint64_t add_move(kv_pool *p, kv_lane lane, int number, int host)
+{
+    move_queue *q = &p->lane[lane];
+    q->at = xgrow(q->at, &q->cap, (size_t)q->n + 1, sizeof *q->at);
+    q->at[q->n++] = (kv_move){number, host - p->n_total};
+    if (p->pages[number].last_step > q->last_step)
+        q->last_step = p->pages[number].last_step;
+    return q->n_ended + (uint64_t)q->n;
+}
+
+static bool is_busy(const kv_pool *p, int number)
+{
+    return p->pages[number].busy > p->lane[LANE_IN].n_ended;
+}
+
+/* The same content in another page, which is found instead of the first from now on. */
+static void replace(kv_pool *p, int number, int by)
+{
+    page *from = &p->pages[number], *to = &p->pages[by];
+    *link_to(p, number) = by;
+    to->next_alike = from->next_alike;
+    to->serial = from->serial;
+    to->before = from->before;
+    memcpy(tokens_of(p, by), tokens_of(p, number), (size_t)p->page_len * sizeof *p->tokens);
+}
+
+static void join_twins(kv_pool *p, int number, int host)
+{
+    p->pages[number].twin = host;
+    p->pages[host].twin = number;
+}
+
+/* A page of the host has nothing to say any more. One that is being written is free when that has ended. */
+static void drop_host(kv_pool *p, int host)
+{
+    page *h = &p->pages[host];
+    if (h->twin == NONE)
+        *link_to(p, host) = h->next_alike;
+    else
+        p->pages[h->twin].twin = NONE;
+    h->twin = NONE;
+    h->serial = 0;
+    if (h->is_arriving)
+        return;
+    list_remove(p, &p->kept, host);
+    p->free_host[p->n_free_host++] = host;
+}
+
+/* The content of a page of the device goes, but for a copy on the host. */
+static void forget(kv_pool *p, int number)
+{
+    page *g = &p->pages[number];
+    int host = g->twin;
+    if (host != NONE && p->pages[host].is_arriving) {
+        drop_host(p, host);
+        host = NONE;
+    }
+    if (host != NONE) {
+        replace(p, number, host);
+        p->pages[host].twin = NONE;
+    } else {
+        *link_to(p, number) = g->next_alike;
+    }
+    g->twin = NONE;
+    g->serial = 0;
+}
+
+/* The cached page that is taken next: the oldest that is not being written, if there is one. */
+static int oldest_quiet(const kv_pool *p)
+{
+    int number = p->cached.oldest;
+    while (number != NONE && is_busy(p, number))
+        number = p->pages[number].newer;
+    return number != NONE ? number : p->cached.oldest;
 }
 
 static int take_page(kv_pool *p)
@@ -136,10 +265,11 @@ static int take_page(kv_pool *p)
     if (p->n_free > 0) {
         number = p->free_page[--p->n_free];
     } else {
-        number = p->oldest;
+        number = oldest_quiet(p);
         uncache(p, number);
         forget(p, number);
     }
+    p->must_wait |= is_busy(p, number);
     p->pages[number].n_users = 1;
     return number;
 }
@@ -168,19 +298,42 @@ static bool is_shareable(kv_key root)
     return root.part[0] != 0;
 }
 
-int kv_pool_find(const kv_pool *p, kv_key root, const int *token, int n, int *in_use)
+kv_found kv_pool_find(const kv_pool *p, kv_key root, const int *token, int n)
 {
-    int n_found = 0;
+    kv_found f = {0};
     kv_key before = root;
-    *in_use = 0;
-    for (; is_shareable(root) && (n_found + 1) * p->page_len <= n; n_found++) {
-        int number = find_page(p, before, token + n_found * p->page_len);
+    for (; is_shareable(root) && (f.n_pages + 1) * p->page_len <= n; f.n_pages++) {
+        int number = find_page(p, before, token + f.n_pages * p->page_len);
         if (number == NONE)
             break;
-        *in_use += p->pages[number].n_users > 0;
+        f.in_use += p->pages[number].n_users > 0;
+        f.n_far += is_on_host(p, number);
+        f.n_near += f.n_far == 0;
         before = key_behind(p, number);
     }
-    return n_found;
+    return f;
+}
+
+/* A content on the host gets a page of the device, where it is found from now on. */
+static int fetch(kv_pool *p, int host)
+{
+    int number = take_page(p);
+    replace(p, host, number);
+    join_twins(p, number, host);
+    p->pages[number].busy = p->pages[host].busy = add_move(p, LANE_IN, number, host);
+    return number;
+}
+
+/* The copies on the host of what seq shares were used now; those of its beginning last, since what follows is of no use without. */
+static void touch_twins(kv_pool *p, const kv_seq *seq)
+{
+    for (int i = seq->n_pages - 1; i >= 0; i--) {
+        int host = p->pages[seq->page[i]].twin;
+        if (host == NONE || p->pages[host].is_arriving)
+            continue;
+        list_remove(p, &p->kept, host);
+        list_append(p, &p->kept, host);
+    }
 }
 
 int kv_pool_share(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int n)
@@ -191,13 +344,25 @@ int kv_pool_share(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int n)
         int number = find_page(p, seq->last, token + seq->n_pages * p->page_len);
         if (number == NONE)
             break;
-        if (p->pages[number].n_users++ == 0)
+        if (!is_on_host(p, number) && p->pages[number].n_users++ == 0)
             uncache(p, number);
         append_page(seq, number);
         seq->last = key_behind(p, number);
     }
+    for (int i = 0; i < seq->n_pages; i++) {    /* when all those of the device are claimed: taking pages takes none of them */
+        if (is_on_host(p, seq->page[i]))
+            seq->page[i] = fetch(p, seq->page[i]);
+        uint64_t busy = p->pages[seq->page[i]].busy;
+        seq->arrives = busy > seq->arrives ? busy : seq->arrives;
+    }
+    touch_twins(p, seq);
     seq->n_known = seq->n_pages;
     return seq->n_pages * p->page_len;
+}
+
+bool kv_pool_has_arrived(const kv_pool *p, const kv_seq *seq)
+{
+    return seq->arrives <= p->lane[LANE_IN].n_ended;
 }
 
 /* A page of a sequence can be found from now on. */
@@ -220,10 +385,14 @@ void kv_pool_publish(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int
         seq->last = root;
     for (; (seq->n_known + 1) * p->page_len <= n; seq->n_known++) {
         const int *of_page = token + seq->n_known * p->page_len;
-        int number = find_page(p, seq->last, of_page);
+        int number = find_page(p, seq->last, of_page), own = seq->page[seq->n_known];
         if (number == NONE) {           /* else somebody has computed the same meanwhile: what follows is known behind theirs */
-            number = seq->page[seq->n_known];
+            number = own;
             publish_page(p, number, seq->last, of_page);
+        } else if (is_on_host(p, number)) {     /* computing it was faster than the copy */
+            replace(p, number, own);
+            join_twins(p, own, number);
+            number = own;
         }
         seq->last = key_behind(p, number);
     }
@@ -231,9 +400,13 @@ void kv_pool_publish(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int
 
 void kv_pool_spoil(kv_pool *p, kv_seq *seq)
 {
-    for (int i = 0; i < seq->n_pages; i++)
-        if (p->pages[seq->page[i]].serial)
+    for (int i = 0; i < seq->n_pages; i++) {
+        const page *g = &p->pages[seq->page[i]];
+        if (g->twin != NONE)
+            drop_host(p, g->twin);
+        if (g->serial)
             forget(p, seq->page[i]);
+    }
 }
 
 void kv_pool_release(kv_pool *p, kv_seq *seq)
@@ -243,8 +416,9 @@ void kv_pool_release(kv_pool *p, kv_seq *seq)
         CHECK(p->pages[number].n_users > 0);
         if (--p->pages[number].n_users > 0)
             continue;
+        p->pages[number].last_step = p->n_steps;
         if (p->pages[number].serial)
-            cache(p, number);
+            list_append(p, &p->cached, number);
         else
             p->free_page[p->n_free++] = number;
     }
@@ -252,14 +426,122 @@ void kv_pool_release(kv_pool *p, kv_seq *seq)
     *seq = (kv_seq){0};
 }
 
+/* A page of the host to write to, free or with the content that was not used for longest; NONE: all are being written or read. */
+static int take_host(kv_pool *p)
+{
+    int host = p->kept.oldest;
+    if (p->n_free_host == 0) {
+        while (host != NONE && is_busy(p, host))
+            host = p->pages[host].newer;
+        if (host == NONE)
+            return NONE;
+        drop_host(p, host);
+    }
+    return p->free_host[--p->n_free_host];
+}
+
+/* Copy the content of a page of the device to one of the host. */
+static void save(kv_pool *p, int number, int host)
+{
+    page *h = &p->pages[host];
+    h->serial = p->pages[number].serial;
+    h->before = p->pages[number].before;
+    h->is_arriving = true;
+    memcpy(tokens_of(p, host), tokens_of(p, number), (size_t)p->page_len * sizeof *p->tokens);
+    join_twins(p, number, host);
+    add_move(p, LANE_OUT, number, host);
+}
+
+/* Free pages that can be taken without loss, or soon: so many that steps do not wait, so few that the host has more than copies of
+ * what the device has. */
+static int goal_ahead(const kv_pool *p)
+{
+    return p->n_total / 4 < p->n_host / 2 ? p->n_total / 4 : p->n_host / 2;
+}
+
+void kv_pool_save(kv_pool *p, int most)
+{
+    while (p->n_free + p->n_ahead < goal_ahead(p) && p->lane[LANE_OUT].n < most) {
+        int number = p->last_ahead == NONE ? p->cached.oldest : p->pages[p->last_ahead].newer;
+        if (number == NONE)
+            return;
+        if (p->pages[number].twin == NONE) {
+            int host = is_busy(p, number) ? NONE : take_host(p);
+            if (host == NONE)
+                return;
+            save(p, number, host);
+        }
+        p->pages[number].is_ahead = true;
+        p->last_ahead = number;
+        p->n_ahead++;
+    }
+}
+
+void kv_pool_tell_steps(kv_pool *p, uint64_t n_given, uint64_t n_done)
+{
+    p->n_steps = n_given;
+    p->n_steps_done = n_done;
+}
+
+const kv_move *kv_pool_begin_moves(kv_pool *p, kv_lane lane, int *n, bool *behind_steps)
+{
+    move_queue *q = &p->lane[lane];
+    *behind_steps = q->last_step > p->n_steps_done;
+    q->last_step = 0;
+    *n = q->n - q->n_begun;
+    const kv_move *first = *n ? q->at + q->n_begun : NULL;
+    q->n_begun = q->n;
+    return first;
+}
+
+static void end_save(kv_pool *p, const kv_move *m)
+{
+    int host = p->n_total + m->host;
+    p->pages[host].is_arriving = false;
+    if (p->pages[host].serial)
+        list_append(p, &p->kept, host);
+    else
+        p->free_host[p->n_free_host++] = host;
+}
+
+void kv_pool_end_moves(kv_pool *p, kv_lane lane, int n)
+{
+    move_queue *q = &p->lane[lane];
+    CHECK(n <= q->n_begun);
+    for (int i = 0; i < n && lane == LANE_OUT; i++)
+        end_save(p, &q->at[i]);
+    if (n < q->n)
+        memmove(q->at, q->at + n, (size_t)(q->n - n) * sizeof *q->at);
+    q->n -= n;
+    q->n_begun -= n;
+    q->n_ended += (uint64_t)n;
+}
+
+bool kv_pool_must_wait(kv_pool *p)
+{
+    bool must = p->must_wait;
+    p->must_wait = false;
+    return must;
+}
+
+kv_tier kv_pool_tier(const kv_pool *p)
+{
+    kv_tier t = {.n_total = p->n_host, .n_used = p->kept.n};
+    for (int lane = 0; lane < N_LANES; lane++) {
+        t.moving[lane] = p->lane[lane].n;
+        t.moved[lane] = p->lane[lane].n_ended;
+    }
+    return t;
+}
+
 int kv_pool_free_pages(const kv_pool *p)
 {
-    return p->n_free + p->n_cached;
+    return p->n_free + p->cached.n;
 }
 
 int kv_pool_cached_pages(const kv_pool *p)
 {
-    return p->n_cached;
+    return p->cached.n;
 }
 
 int kv_pool_total_pages(const kv_pool *p)
@@ -267,21 +549,46 @@ int kv_pool_total_pages(const kv_pool *p)
     return p->n_total;
 }
 
+/* Its pages, from the oldest on, are linked both ways and can be found. */
+static void check_list(const kv_pool *p, const page_list *l)
+{
+    int n = 0;
+    for (int i = l->oldest; i != NONE; i = p->pages[i].newer, n++) {
+        CHECK(p->pages[i].n_users == 0 && p->pages[i].serial != 0);
+        CHECK(p->pages[i].newer == NONE ? l->newest == i : p->pages[p->pages[i].newer].older == i);
+    }
+    CHECK(n == l->n);
+}
+
+/* One that can be found, is: itself, or its twin on the device. */
+static void check_page(const kv_pool *p, int number)
+{
+    const page *g = &p->pages[number];
+    int twin = g->twin, shown = is_on_host(p, number) && twin != NONE ? twin : number;
+    CHECK(g->serial == 0 || find_page(p, g->before, tokens_of(p, number)) == shown);
+    CHECK(twin == NONE || (p->pages[twin].twin == number && p->pages[twin].serial == g->serial && g->serial != 0));
+    CHECK(twin == NONE || is_on_host(p, twin) != is_on_host(p, number));
+}
+
 void kv_pool_check(const kv_pool *p)
 {
-    int n_cached = 0, n_unused = 0, n_found = 0, n_chained = 0;
-    for (int i = p->oldest; i != NONE; i = p->pages[i].newer) {
-        CHECK(p->pages[i].n_users == 0 && p->pages[i].serial != 0);
-        CHECK(p->pages[i].newer == NONE ? p->newest == i : p->pages[p->pages[i].newer].older == i);
-        n_cached++;
-    }
-    for (int i = 0; i < p->n_total; i++) {
-        n_unused += p->pages[i].n_users == 0;
-        n_found += p->pages[i].serial != 0;
-        CHECK(p->pages[i].serial == 0 || find_page(p, p->pages[i].before, tokens_of(p, i)) == i);
+    int n_unused = 0, n_found = 0, n_chained = 0, n_arriving = 0, n_ahead = 0;
+    check_list(p, &p->cached);
+    check_list(p, &p->kept);
+    for (int i = 0; i < p->n_total + p->n_host; i++) {
+        const page *g = &p->pages[i];
+        check_page(p, i);
+        n_unused += !is_on_host(p, i) && g->n_users == 0;
+        n_found += g->serial != 0 && (!is_on_host(p, i) || g->twin == NONE);
+        n_arriving += g->is_arriving;
+        n_ahead += g->is_ahead;
     }
     for (unsigned c = 0; c < p->n_chains; c++)
         for (int i = p->chain[c]; i != NONE; i = p->pages[i].next_alike)
             n_chained++;
-    CHECK(n_cached == p->n_cached && n_unused == p->n_free + p->n_cached && n_found == n_chained);
+    CHECK(n_unused == p->n_free + p->cached.n && n_found == n_chained && n_ahead == p->n_ahead);
+    CHECK(n_arriving == p->lane[LANE_OUT].n && p->n_free_host + p->kept.n + n_arriving == p->n_host);
+    for (int i = p->last_ahead; i != NONE; i = p->pages[i].older)
+        n_ahead -= p->pages[i].is_ahead;
+    CHECK(n_ahead == 0);
 }

@@ -121,6 +121,12 @@ static step_work with_rows(const step_work *w, int n_done, int n)
     return more;
 }
 
+double row_budget_rows_time(const row_budget *b, int n_done, int n)
+{
+    step_work none = {0}, rows = with_rows(&none, n_done, n);
+    return prompts_time(b, &rows) - b->prompts.coefficient[2];
+}
+
 static bool fits(const row_budget *b, const step_work *w, int n_done, int n)
 {
     step_work more = with_rows(w, n_done, n);

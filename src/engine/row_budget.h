@@ -34,6 +34,9 @@ void row_budget_learn(row_budget *b, const step_work *w, double seconds);
 /* What a step would take. */
 double row_budget_predict(const row_budget *b, const step_work *w);
 
+/* What n more rows of a prompt of which n_done are computed add to a step that has prompts; 0: no such step has been measured. */
+double row_budget_rows_time(const row_budget *b, int n_done, int n);
+
 /* The next rows of a prompt of which n_done are computed: at most n of them join the step that w tells of, and are added to it.
  * Returns how many; a step gets a few rows of its first prompt whatever they cost, so that every prompt comes to its end. */
 int row_budget_take(const row_budget *b, step_work *w, int n_done, int n);

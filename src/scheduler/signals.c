@@ -91,19 +91,39 @@ static void add_counter(buf *out, const char *name, const char *help, uint64_t v
     buf_printf(out, "punica_%s_total %" PRIu64 "\n", name, value);
 }
 
-static int gpu_running(const gpu_state *g)
+static int64_t gpu_running(const gpu_state *g)
 {
     return g->n_running;
 }
 
-static int gpu_slow(const gpu_state *g)
+static int64_t gpu_slow(const gpu_state *g)
 {
     return g->slow;
 }
 
-static int gpu_pages_free(const gpu_state *g)
+static int64_t gpu_pages_free(const gpu_state *g)
 {
     return g->pages_free;
+}
+
+static int64_t gpu_host_pages(const gpu_state *g)
+{
+    return g->host.n_pages;
+}
+
+static int64_t gpu_saved(const gpu_state *g)
+{
+    return (int64_t)g->host.saved;
+}
+
+static int64_t gpu_fetched(const gpu_state *g)
+{
+    return (int64_t)g->host.fetched;
+}
+
+static int64_t gpu_fetched_tokens(const gpu_state *g)
+{
+    return (int64_t)g->host.fetched * g->page_len;
 }
 
 /* A label's value: what would end it is escaped. */
@@ -119,16 +139,16 @@ static void add_label(buf *out, const char *value)
     }
 }
 
-static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char *name, const char *help,
-                        int (*value)(const gpu_state *))
+static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char *type, const char *name, const char *help,
+                        int64_t (*value)(const gpu_state *))
 {
     gpu_state g;
-    buf_printf(out, "# HELP punica_gpu_%s %s\n# TYPE punica_gpu_%s gauge\n", name, help, name);
+    buf_printf(out, "# HELP punica_gpu_%s %s\n# TYPE punica_gpu_%s %s\n", name, help, name, type);
     for (int i = 0; i < n_numbers; i++)
         if (scheduler_get_gpu(s, i, &g)) {
             buf_printf(out, "punica_gpu_%s{uuid=\"", name);
             add_label(out, g.uuid);
-            buf_printf(out, "\"} %d\n", value(&g));
+            buf_printf(out, "\"} %" PRId64 "\n", value(&g));
         }
 }
 
@@ -173,7 +193,11 @@ void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_fr
     add_counter(out, "requests_moved", "times a request was moved to another GPU", t.moved);
     add_counter(out, "requests_recovered", "times a request lost its GPU and went on", t.recovered);
     add_counter(out, "stale_reports", "reports of attempts that were over", t.stale);
-    add_per_gpu(out, s, n_numbers, "requests_running", "requests on this GPU", gpu_running);
-    add_per_gpu(out, s, n_numbers, "slow", "1 when its steps take much longer than they should", gpu_slow);
-    add_per_gpu(out, s, n_numbers, "pages_free", "free KvCache pages", gpu_pages_free);
+    add_per_gpu(out, s, n_numbers, "gauge", "requests_running", "requests on this GPU", gpu_running);
+    add_per_gpu(out, s, n_numbers, "gauge", "slow", "1 when its steps take much longer than they should", gpu_slow);
+    add_per_gpu(out, s, n_numbers, "gauge", "pages_free", "free KvCache pages", gpu_pages_free);
+    add_per_gpu(out, s, n_numbers, "gauge", "host_pages", "pages of the prefix cache in host memory", gpu_host_pages);
+    add_per_gpu(out, s, n_numbers, "counter", "host_pages_saved_total", "pages copied to host memory", gpu_saved);
+    add_per_gpu(out, s, n_numbers, "counter", "host_pages_fetched_total", "pages that came back from host memory", gpu_fetched);
+    add_per_gpu(out, s, n_numbers, "counter", "host_cached_tokens_total", "tokens in pages that came back from host memory", gpu_fetched_tokens);
 }

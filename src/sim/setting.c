@@ -45,6 +45,8 @@ static sim_machine draw_machine(setting *s)
     m.load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2);
     m.device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0;
     m.n_images = 1 + (int)draw(s, c, N_ADAPTERS);
+    uint64_t more = (uint64_t)(m.step_time * 1e12);     /* as good as another draw, and later ones stay what they were */
+    m.host_pages = more % 2 ? (int)(more / 2 % 50) : 0;
     if (m.max_batch > 6)
         m.n_pages += 8 * m.max_batch;
     return m;

@@ -81,7 +81,7 @@ sim_gpu *sim_gpu_new(const sim_gpu_setup *s)
     admission_limits limits = {s->max_batch, GPU_PROMPT_ROWS, GPU_PROMPT_ROWS, usual.itl_target};
     sim_gpu *g = XNEW(sim_gpu);
     g->is = *s;
-    g->pool = kv_pool_new(s->n_pages, s->page_len);
+    g->pool = kv_pool_new(s->n_pages, 0, s->page_len);
     sim_loaders_init(&g->loaders, s->model->adapter_load_time);
     g->slots = adapter_slots_new(&no_device, USUAL_SLOTS, 0, (adapter_source){.load = load_nothing}, &g->loaders.base);
     g->admission = admission_new(&limits, g->pool, g->slots, (admission_events){.evicted = on_evicted, .ctx = g});

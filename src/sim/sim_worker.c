@@ -197,7 +197,7 @@ static void on_step(void *ctx)
         return;
     }
     double wait = worker_may_wait(w->w);
-    if (wait > 0 && !engine_is_idle(w->g))      /* it polls for adapters: nothing happens before the next is there */
+    if (wait > 0 && !engine_is_idle(w->g) && !toy_is_copying(w->device))        /* it polls for adapters: nothing happens before the next is there */
         wait = fmin(1, fmax(time_to_adapter(w), wait));
     plan_turn(w, w->in.bytes.len ? 0 : wait);
 }
@@ -237,6 +237,7 @@ static void on_ready(void *ctx)
     o.max_batch = m->max_batch;
     o.n_pages = m->n_pages;
     o.page_len = m->page_len;
+    o.host_bytes = (size_t)m->host_pages * (size_t)m->page_len * TOY_KV_BYTES;
     o.n_adapter_slots = m->n_slots;
     o.image_bytes = (size_t)m->n_images * 4096;         /* a page of memory each */
     o.prefill_rows = m->prefill_rows;

@@ -24,6 +24,7 @@ typedef struct {
     char name[24];
     int max_batch, n_pages, page_len, n_slots, prefill_rows;
     bool runs_ahead;
+    int host_pages;             /* of the prefix cache's second tier */
     int device_room, n_images;  /* adapters in device memory, and of those in host memory; 0: the device uses host memory */
     double step_time, load_time;
     double itl_target;

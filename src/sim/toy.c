@@ -11,6 +11,9 @@
 enum { EOS_EVERY = 28 };        /* tokens, on the average */
 static const uint64_t NOT_FINITE = 0;           /* in place of a hash or a record */
 
+/* Batches of copies not ended yet, in order. They are done at the end: what happened to their pages meanwhile shows. */
+typedef struct { copy_piece *piece; size_t piece_cap; int n_pieces; int *size; size_t size_cap; int n; int n_copied; } copy_queue;
+
 struct toy {
     backend be;                 /* first */
     model m;
@@ -24,6 +27,8 @@ struct toy {
     int n_drawn[2];
     size_t drawn_cap[2];
     int n_outstanding;
+    copy_queue copies[N_COPY_LANES];
+    uint64_t n_asked;           /* whether a batch has ended */
 };
 
 static toy *toy_of(backend *be)
@@ -332,6 +337,46 @@ static void upload(backend *be, void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
+static void copy_begin(backend *be, copy_lane lane, const copy_piece *piece, int n, bool behind_ops)
+{
+    (void)behind_ops;
+    copy_queue *q = &toy_of(be)->copies[lane];
+    q->piece = xgrow(q->piece, &q->piece_cap, (size_t)(q->n_pieces + n), sizeof *q->piece);
+    q->size = xgrow(q->size, &q->size_cap, (size_t)q->n + 1, sizeof *q->size);
+    memcpy(q->piece + q->n_pieces, piece, (size_t)n * sizeof *piece);
+    q->n_pieces += n;
+    q->size[q->n++] = n;
+}
+
+static void copy_first(copy_queue *q, int n)
+{
+    for (; q->n_copied < n; q->n_copied++)
+        memcpy(q->piece[q->n_copied].dst, q->piece[q->n_copied].src, q->piece[q->n_copied].bytes);
+}
+
+/* Now and then one has. */
+static bool copy_ended(backend *be, copy_lane lane, bool wait, double *seconds)
+{
+    toy *t = toy_of(be);
+    copy_queue *q = &t->copies[lane];
+    if (q->n == 0 || (!wait && rng_u64(1, t->n_asked++) % 3))
+        return false;
+    int n = q->size[0];
+    copy_first(q, n);
+    q->n_pieces -= n;
+    q->n_copied -= n;
+    memmove(q->piece, q->piece + n, (size_t)q->n_pieces * sizeof *q->piece);
+    memmove(q->size, q->size + 1, (size_t)--q->n * sizeof *q->size);
+    *seconds = 0.001 * n;
+    return true;
+}
+
+static void copy_order(backend *be)
+{
+    for (int lane = 0; lane < N_COPY_LANES; lane++)
+        copy_first(&toy_of(be)->copies[lane], toy_of(be)->copies[lane].n_pieces);
+}
+
 static size_t lora_table_bytes(backend *be, int n_sites)
 {
     (void)be, (void)n_sites;
@@ -360,6 +405,7 @@ static const backend_ops ops = {
     .gather = gather, .linear_shrink = linear_shrink, .expand_rope_append = attend, .expand_add_rms_norm = expand_add,
     .expand_silu_mul = expand_silu, .sample = sample, .collect = collect, .reserve = reserve, .alloc = alloc, .release = release,
     .available = available, .memory = memory, .alloc_host = alloc_host, .release_host = release_host, .upload = upload,
+    .copy_begin = copy_begin, .copy_ended = copy_ended, .copy_order = copy_order,
     .lora_table_bytes = lora_table_bytes, .bind_lora = bind_lora};
 
 toy *toy_new(bool runs_ahead, bool own_memory)
@@ -384,6 +430,10 @@ void toy_free(toy *t)
     free(t->state);
     free(t->drawn[0]);
     free(t->drawn[1]);
+    for (int lane = 0; lane < N_COPY_LANES; lane++) {
+        free(t->copies[lane].piece);
+        free(t->copies[lane].size);
+    }
     free(t);
 }
 
@@ -395,6 +445,11 @@ const model *toy_model(const toy *t)
 bool toy_is_broken(const toy *t)
 {
     return t->broken;
+}
+
+bool toy_is_copying(const toy *t)
+{
+    return t->copies[COPY_IN].n > 0;
 }
 
 void toy_limit_adapters(toy *t, int n)

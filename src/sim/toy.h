@@ -4,7 +4,8 @@
  * where each position records its token and the adapter it was computed with. The next token is a hash of all positions
  * of the sequence, read back from its pages, and of the seed; so a page that is lost, shared or overwritten, a token left
  * out or repeated, another adapter or seed all change the text that follows. Half of the toys run ahead of their host, as
- * a GPU does.
+ * a GPU does. Copies of pages between the device and the host are done when they end, some polls after they began: what was written to
+ * their pages meanwhile is copied, or overwritten.
  *
  * Where a request has a penalty, the next token depends on which tokens were seen, and how often in the output, as the
  * engine says; before min_tokens there is no end. With a grammar only letters of the mask come, and an end if it is one of
@@ -21,7 +22,8 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 
-enum { TOY_KILLER = '!', TOY_RUNNER_KILLER = '#', TOY_EOS = 256, TOY_VOCAB = 257, TOY_CONTEXT = 96, TOY_POISON = 2 };
+enum { TOY_KILLER = '!', TOY_RUNNER_KILLER = '#', TOY_EOS = 256, TOY_VOCAB = 257, TOY_CONTEXT = 96, TOY_POISON = 2,
+       TOY_KV_BYTES = 16 };     /* of a position in the KvCache */
 
 typedef struct toy toy;
 
@@ -30,6 +32,7 @@ toy *toy_new(bool runs_ahead, bool own_memory);
 void toy_free(toy *t);
 const model *toy_model(const toy *t);
 bool toy_is_broken(const toy *t);
+bool toy_is_copying(const toy *t);              /* pages of the KvCache from the host */
 void toy_limit_adapters(toy *t, int n);         /* of one with memory of its own, after its KvCache has been made */
 
 /* An adapter of this content, for the engine to free. */

@@ -5,6 +5,7 @@
 #define PUNICA_WORKER_WORKER_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/err.h"
 
@@ -17,9 +18,11 @@ typedef struct {
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
     int max_batch, threads, kv_pages, n_adapter_slots;          /* 0: as the engine likes */
+    size_t adapter_host_bytes;          /* the same */
     int itl_target;                     /* milliseconds; the same */
     bool no_prefix_cache;
     double memory_share;                /* the same */
+    size_t host_bytes;                  /* engine_options */
     int max_len;                        /* tokens of a request; 0: as many as the model allows and the KvCache holds */
     int gpu;                            /* its number at its runner */
     int in, out;                        /* file descriptors */

@@ -146,6 +146,25 @@ def test_prefix_cache(serve):
     assert cached(one) == cached(one) == (0, SQL)
 
 
+def test_host_tier(serve):
+    """What the device has no room for any more comes back from host memory: the same text, counted as cached, and in the metrics."""
+    server = serve("--kv-pages", "24", "--max-batch", "2", "--kv-host-bytes", "100000000")
+    one = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
+
+    def ask(prompt):
+        got = complete(one, "sql", prompt)
+        return got.usage.prompt_tokens_details.cached_tokens, got.choices[0].text
+
+    first = [ask(f"{i} {SENTENCE}") for i in range(12)]
+    assert [n for n, _ in first] == [0] * 12
+    again = [ask(f"{i} {SENTENCE}") for i in range(12)]
+    assert [n for n, _ in again] == [32] * 12 and [text for _, text in again] == [text for _, text in first]
+    fetched = wait_for(lambda: server.metric("punica_gpu_host_pages_fetched_total"), "the last step is told")
+    assert fetched >= 20 and server.metric("punica_gpu_host_cached_tokens_total") == 16 * fetched
+    assert server.metric("punica_gpu_host_pages_saved_total") >= server.metric("punica_gpu_host_pages") >= 24
+    assert server.metric("punica_cached_tokens_total") == 32 * 12
+
+
 def test_prompts_of_all_kinds(client, punica):
     ids = json.loads(punica("tokenize", "--model", DEMO / "model", stdin=json.dumps(SENTENCE) + "\n").stdout)
     assert complete(client, "sql", ids).choices[0].text == SQL

@@ -82,7 +82,7 @@ static inline void golden_make_kv(golden_set *g)
     g->kv[0] = forward_kv(g->m, golden_kv, 1024, 16);
     if (forward_kv_alloc(g->m, g->kv, &e))
         fail_msg("%s", e.msg);
-    g->pool = kv_pool_new(g->kv->n_pages, g->kv->page_len);
+    g->pool = kv_pool_new(g->kv->n_pages, 0, g->kv->page_len);
 }
 
 static inline golden_set golden_open(backend *be, const char *dir)

@@ -58,13 +58,18 @@ static void on_failed(void *ctx, admission_item *it, const err *why)
     last_error = *why;
 }
 
-static void start(admission_limits limits, int n_pages, int n_slots)
+static void start_with_host(admission_limits limits, int n_pages, int n_host, int n_slots)
 {
     loaders = (told_loaders){.base.ops = &told_ops};
-    pool = kv_pool_new(n_pages, PAGE_LEN);
+    pool = kv_pool_new(n_pages, n_host, PAGE_LEN);
     slots = adapter_slots_new(&no_device, n_slots, 0, (adapter_source){.load = load}, &loaders.base);
     a = admission_new(&limits, pool, slots, (admission_events){on_evicted, on_failed, NULL});
     n_evicted = n_failed = 0;
+}
+
+static void start(admission_limits limits, int n_pages, int n_slots)
+{
+    start_with_host(limits, n_pages, 0, n_slots);
 }
 
 static void stop(void)
@@ -388,6 +393,89 @@ static void rows_of_prompts_keep_to_the_target(void **state)
     stop();
 }
 
+/* All moves that were decided on begin and end. Returns how many came in. */
+static int move_all(void)
+{
+    int n[N_LANES];
+    bool behind;
+    for (int lane = 0; lane < N_LANES; lane++) {
+        kv_pool_begin_moves(pool, lane, &n[lane], &behind);
+        kv_pool_end_moves(pool, lane, n[lane]);
+    }
+    return n[LANE_IN];
+}
+
+/* Compute what is pending: a row of a prompt takes a millisecond, decodes 50. */
+static void compute(void)
+{
+    admission_make_room(a);
+    admission_step s = admission_choose_rows(a);
+    admission_learn(a, &s.work, 1e-3 * s.work.n_rows + (s.n_decodes ? 50e-3 : 0));
+    for (int i = 0; i < s.n_prefills; i++)
+        admission_advance(a, s.prefill[i].item, s.prefill[i].n_rows);
+    for (int i = 0; i < s.n_decodes; i++)
+        admission_advance(a, s.decode[i].item, 1);
+}
+
+static void add_text(int id, int *token, int n)
+{
+    item[id] = (admission_item){.id = (uint64_t)id, .arrival = (uint64_t)id, .n_tokens = n, .limit = 10000, .token = token, .root = {{1, 1}}};
+    admission_add(a, &item[id]);
+}
+
+static void prefixes_come_back_where_that_is_faster(void **state)
+{
+    (void)state;
+    enum { LEN = 10 * PAGE_LEN + 1, TEXTS = 9 };
+    static int text[TEXTS][LEN], other[3] = {77, 78, 79};
+    for (int i = 0; i < TEXTS * LEN; i++)
+        text[i / LEN][i % LEN] = i;
+    for (int slow = 0; slow < 2; slow++) {
+        start_with_host((admission_limits){4, 1000}, 60, 100, 1);
+        admission_learn_fetch(a, (slow ? 1.1e-3 : 0.9e-3) * PAGE_LEN);
+        for (int round = 0; round < TEXTS; round++) {             /* text 0 is computed, and loses its pages to the others */
+            add_text(round, text[round], LEN);
+            admission_admit(a, false);
+            assert_int_equal(item[round].n_cached, 0);
+            for (int i = 0; item[round].n_done < LEN; i++)
+                compute();
+            admission_remove(a, &item[round]);
+            for (int i = 0; i < 10; i++) {                      /* pages that will be taken next, a few at a time */
+                kv_pool_save(pool, 4);
+                assert_int_equal(move_all(), 0);
+            }
+        }
+        kv_found f = kv_pool_find(pool, (kv_key){{1, 1}}, text[0], LEN - 1);
+        assert_true(f.n_pages == 10 && f.n_far == 10 && f.n_near == 0);
+        add_text(20, text[0], LEN);
+        admission_admit(a, false);
+        assert_int_equal(item[20].n_cached, slow ? 0 : f.n_pages * PAGE_LEN);
+        admission_step s = admission_choose_rows(a);
+        assert_int_equal(s.n_prefills + s.n_decodes, slow);     /* nothing of it is computed before its prefix is there */
+        assert_int_equal(move_all(), slow ? 0 : f.n_pages);
+        s = admission_choose_rows(a);
+        assert_int_equal(s.n_prefills + s.n_decodes, 1);
+        while (item[20].n_done < LEN)
+            compute();
+        admission_remove(a, &item[20]);
+        f = kv_pool_find(pool, (kv_key){{1, 1}}, text[0], LEN - 1);
+        assert_true(f.n_near == f.n_pages && f.n_pages == 10);  /* on the device again, either way */
+
+        add_text(21, other, 1);                                  /* one that decodes: what comes back waits for its step, too */
+        admission_admit(a, false);
+        compute();
+        item[21].n_tokens++;
+        compute();
+        item[21].n_tokens++;
+        f = kv_pool_find(pool, (kv_key){{1, 1}}, text[1], LEN - 1);
+        assert_int_equal(f.n_far, 10);
+        add_text(22, text[1], LEN);
+        admission_admit(a, false);
+        assert_int_equal(item[22].n_cached, 0);
+        stop();
+    }
+}
+
 static void cancel_in_every_state(void **state)
 {
     (void)state;
@@ -513,6 +601,7 @@ int main(void)
         cmocka_unit_test(the_last_token_needs_nothing),
         cmocka_unit_test(rows_are_all_decodes_and_the_oldest_prompts),
         cmocka_unit_test(rows_of_prompts_keep_to_the_target),
+        cmocka_unit_test(prefixes_come_back_where_that_is_faster),
         cmocka_unit_test(cancel_in_every_state),
         cmocka_unit_test(nothing_is_lost),
     };

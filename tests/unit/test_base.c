@@ -1,8 +1,9 @@
-/* test_base.c - buffers, arenas, maps, JSON members, errors, 16-bit and 8-bit numbers, jobs dealt out */
+/* test_base.c - memory that is left, buffers, arenas, maps, JSON members, errors, 16-bit and 8-bit numbers, jobs dealt out */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -11,6 +12,7 @@
 #include "base/fp8.h"
 #include "base/json.h"
 #include "base/map.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "test.h"
 
@@ -253,10 +255,42 @@ static void test_hidden_folders(void **state)
     expect_hidden("x", "", "x");
 }
 
+static void write_file(const char *name, const char *text)
+{
+    FILE *f = fopen(name, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void memory_left_is_a_containers_too(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/punica-group-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    assert_true(mem_left_in_group(dir) == SIZE_MAX);            /* there are no such files */
+    assert_int_equal(chdir(dir), 0);
+    write_file("memory.max", "max\n");
+    write_file("memory.current", "700\n");
+    assert_true(mem_left_in_group(dir) == SIZE_MAX);
+    write_file("memory.max", "1000\n");
+    assert_int_equal(mem_left_in_group(dir), 300);
+    write_file("memory.stat", "anon 500\nfile 150\nfile_mapped 20\n");
+    assert_int_equal(mem_left_in_group(dir), 450);
+    write_file("memory.current", "2000\n");
+    assert_int_equal(mem_left_in_group(dir), 0);
+    assert_true(mem_available() > 0);
+    unlink("memory.max");
+    unlink("memory.current");
+    unlink("memory.stat");
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hidden_folders),
+        cmocka_unit_test(test_hidden_folders),            cmocka_unit_test(memory_left_is_a_containers_too),
         cmocka_unit_test(err_keeps_messages_to_one_line), cmocka_unit_test(buf_grows_and_stays_terminated),
         cmocka_unit_test(map_agrees_with_an_array),       cmocka_unit_test(json_members_are_typed),
         cmocka_unit_test(deep_json_is_an_error),          cmocka_unit_test(huge_integers_are_numbers),

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "backend/devices.h"
+#include "base/rng.h"
 #include "engine/engine.h"
 #include "golden.h"
 #include "model/split.h"
@@ -263,6 +264,85 @@ static void the_engine_makes_the_cpus_tokens(void **state)
     each_split(check_engine);
 }
 
+/* Conversations, one at a time, on a KvCache that holds all of them and on one that holds few, with the host behind it. */
+enum { TALKS = 12, TURNS = 3, SAID = 150, MADE = 9, TALK_LEN = TURNS * (SAID + MADE) };
+typedef struct { int token[TALK_LEN], n_tokens, n_cached[TURNS]; float logprob[TURNS * MADE]; } gpu_talk;
+
+static void answer(engine *g, gpu_talk *t, int turn)
+{
+    const event *events;
+    int n, n_made = 0;
+    err e;
+    engine_request r = {.id = 1, .token = t->token, .n_tokens = t->n_tokens, .n_prompt = t->n_tokens, .how = sampling_default()};
+    r.how.max_tokens = MADE;
+    r.how.ignore_eos = true;
+    r.how.n_logprobs = 0;
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    while (!engine_is_idle(g)) {
+        if (engine_step(g, &events, &n, &e))
+            fail_msg("%s", e.msg);
+        for (int i = 0; i < n; i++)
+            if (events[i].kind == EVENT_TOKEN) {
+                t->n_cached[turn] = n_made == 0 ? events[i].n_cached : t->n_cached[turn];
+                t->logprob[turn * MADE + n_made++] = events[i].drawn.logprob;
+                t->token[t->n_tokens++] = events[i].drawn.token;
+            }
+    }
+}
+
+static engine_stats converse(const model *m, gpu_talk *all, int n_pages, size_t host_bytes)
+{
+    err e;
+    engine_options o = engine_options_default();
+    o.max_batch = 2;
+    o.n_pages = n_pages;
+    o.host_bytes = host_bytes;
+    engine *g = engine_new(m, &o, &e);
+    if (!g)
+        fail_msg("%s", e.msg);
+    memset(all, 0, TALKS * sizeof *all);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int i = 0; i < TALKS; i++) {
+            for (int k = 0; k < SAID; k++)
+                all[i].token[all[i].n_tokens++] = (int)(rng_u64((uint64_t)(i * TURNS + turn), (uint64_t)k) % 512);
+            answer(g, &all[i], turn);
+        }
+    engine_stats s = engine_get_stats(g);
+    engine_free(g);
+    return s;
+}
+
+/* What comes back from the host is bit for bit what went there: where as much of a prompt was cached, all that follows is the same. */
+static void pages_come_back_from_the_host(void **state)
+{
+    (void)state;
+    static gpu_talk near[TALKS], far[TALKS];
+    err e;
+    model_config c = {.n_layers = 4, .hidden = 256, .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .ffn = 512, .vocab = 512,
+                      .max_positions = 1024, .rms_eps = 1e-5f, .rope_theta = 10000, .type = DTYPE_F16, .bos = -1};
+    c.layer_slides = XNEW_ARRAY(bool, 4);
+    snprintf(c.family, sizeof c.family, "llama");
+    backend *be = backend_cuda_new(0, DTYPE_F16, &e);
+    model *m = be ? model_random(be, &c, WEIGHTS_STORED, 7, &e) : NULL;
+    if (!m)
+        fail_msg("%s", e.msg);
+    converse(m, near, 1000, 0);
+    engine_stats s = converse(m, far, 80, (size_t)64 << 20);
+    int n_same = 0;
+    for (int i = 0; i < TALKS; i++)
+        for (int turn = 0; turn < TURNS && near[i].n_cached[turn] == far[i].n_cached[turn]; turn++) {
+            int from = turn * (SAID + MADE), n = SAID + MADE;
+            assert_memory_equal(near[i].token + from, far[i].token + from, (size_t)n * sizeof(int));
+            assert_memory_equal(near[i].logprob + turn * MADE, far[i].logprob + turn * MADE, MADE * sizeof(float));
+            n_same += turn > 0;
+        }
+    printf("%llu pages saved, %llu fetched; %d of %d turns found as much as on the device alone\n", (unsigned long long)s.pages_saved,
+           (unsigned long long)s.pages_fetched, n_same, TALKS * (TURNS - 1));
+    assert_true(s.pages_fetched > 50 && n_same > TALKS * (TURNS - 1) / 2);
+    model_free(m);
+    be->ops->free(be);
+}
+
 int main(void)
 {
     err e;
@@ -272,9 +352,12 @@ int main(void)
         return getenv("PUNICA_TEST_GPU") ? 1 : 0;
     }
     be->ops->free(be);
+    if (getenv("PUNICA_TEST_ONLY"))
+        cmocka_set_test_filter(getenv("PUNICA_TEST_ONLY"));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_agree_with_the_cpu),
         cmocka_unit_test(the_engine_makes_the_cpus_tokens),
+        cmocka_unit_test(pages_come_back_from_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

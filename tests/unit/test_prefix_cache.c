@@ -1,7 +1,8 @@
 /* test_prefix_cache.c - requests that begin alike share pages, and get the very tokens and logprobs that they get without
  *
  * Conversations on a tiny model with random weights: they begin with one of a few texts, go on with what was answered, have adapters
- * and salts of their own, and more of them run than the KvCache holds. */
+ * and salts of their own, and more of them run than the KvCache holds. Pages that it has no room for go to the host and come back, at
+ * once or when it pleases the copies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +20,68 @@ typedef struct {
     int token[POSITIONS], n_tokens, n_prompt;
     float logprob[POSITIONS];   /* of each token of output, at its place */
     int n_turns, n_cached;
+    int at;                     /* which of the engines it is on */
     bool running;
 } talk;
 
 static backend *be;
 static model *m;
+
+/* Copies that are done when they end, which is when chance has it: what happened to their pages meanwhile shows. */
+enum { MAX_COPIES = 4096 };
+typedef struct { copy_piece piece[MAX_COPIES]; int n_left, n; } slow_batch;     /* n_left: not copied yet */
+typedef struct { slow_batch *batch[64]; int n; } slow_lane;
+static slow_lane slow[N_COPY_LANES];
+static uint64_t n_asked;
+static int stalls;                      /* not 0: what goes out does so at once, what comes in does when it was asked for so often */
+
+static void slow_begin(backend *b, copy_lane lane, const copy_piece *piece, int n, bool behind_ops)
+{
+    (void)b, (void)behind_ops;
+    slow_lane *l = &slow[lane];
+    assert_true(n <= MAX_COPIES && l->n < 64);
+    slow_batch *t = l->batch[l->n++] = xmalloc(sizeof *t);
+    t->n = t->n_left = n;
+    memcpy(t->piece, piece, (size_t)n * sizeof *piece);
+}
+
+static void copy_all(slow_batch *t)
+{
+    for (; t->n_left > 0; t->n_left--) {
+        const copy_piece *p = &t->piece[t->n - t->n_left];
+        memcpy(p->dst, p->src, p->bytes);
+    }
+}
+
+static bool slow_ended(backend *b, copy_lane lane, bool wait, double *seconds)
+{
+    (void)b;
+    slow_lane *l = &slow[lane];
+    if (l->n == 0 || (!wait && (stalls ? lane == COPY_IN && --stalls > 0 : rng_u64(3, n_asked++) % 4 > 0)))
+        return false;
+    slow_batch *t = l->batch[0];
+    copy_all(t);
+    *seconds = 1e-3 * t->n;
+    free(t);
+    memmove(l->batch, l->batch + 1, (size_t)--l->n * sizeof t);
+    return true;
+}
+
+static void slow_order(backend *b)
+{
+    (void)b;
+    for (int lane = 0; lane < N_COPY_LANES; lane++)
+        for (int i = 0; i < slow[lane].n; i++)
+            copy_all(slow[lane].batch[i]);
+}
+
+/* A clock that goes on as it is looked at, so that copies are now faster than computing and now slower. */
+static double restless(void *ctx)
+{
+    uint64_t *n = ctx;
+    (*n)++;
+    return (double)*n * 1e-3 + (double)(rng_u64(17, *n) % 1000) * 1e-6;
+}
 
 static lora *load(void *ctx, const char *name, err *e)
 {
@@ -53,7 +111,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-static engine *start(int max_batch, int n_pages, bool no_prefix_cache)
+/* Where pages go, and how. */
+typedef struct { bool no_prefix_cache; int host_pages; bool timed, never_waits; } cache_way;
+static uint64_t reading;
+
+static engine *start_so(int max_batch, int n_pages, cache_way way)
 {
     err e;
     engine_options o = engine_options_default();
@@ -61,11 +123,21 @@ static engine *start(int max_batch, int n_pages, bool no_prefix_cache)
     o.prefill_rows = 23;
     o.n_pages = n_pages;
     o.page_len = PAGE_LEN;
-    o.no_prefix_cache = no_prefix_cache;
+    o.no_prefix_cache = way.no_prefix_cache;
+    o.host_bytes = (size_t)way.host_pages * PAGE_LEN * 2 * 2 * 2 * 10 * sizeof(float);  /* layers, keys and values, heads of 10 numbers */
+    o.now = way.timed ? restless : NULL;
+    o.now_ctx = &reading;
+    o.never_waits = way.never_waits;
     o.adapters = (adapter_source){.load = load};
     engine *g = engine_new(m, &o, &e);
     assert_non_null(g);
+    assert_int_equal(engine_get_stats(g).host_pages, way.host_pages);
     return g;
+}
+
+static engine *start(int max_batch, int n_pages, bool no_prefix_cache)
+{
+    return start_so(max_batch, n_pages, (cache_way){.no_prefix_cache = no_prefix_cache});
 }
 
 static void say(talk *t, uint64_t seed, int n)
@@ -75,7 +147,7 @@ static void say(talk *t, uint64_t seed, int n)
     t->n_prompt = t->n_tokens;
 }
 
-static void ask(engine *g, int i, talk *t)
+static void ask(engine *const g[2], int i, talk *t)
 {
     err e;
     char name[16];
@@ -84,14 +156,14 @@ static void ask(engine *g, int i, talk *t)
     how.temperature = i % 2 ? 0.9f : 0;
     how.seed = (uint64_t)i;
     how.n_logprobs = 0;
-    snprintf(name, sizeof name, "%d", i % 4);
+    snprintf(name, sizeof name, "%d", i % 4 == 1 && t->n_turns > 2 ? 1 + N_ADAPTERS : i % 4);       /* a new version comes meanwhile */
     engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)(i + N_TALKS * t->n_turns), .adapter = i % 4 < N_ADAPTERS ? name : NULL,
                         .cache_salt = i % 5 == 4 ? "apart" : NULL, .token = t->token, .n_tokens = t->n_tokens, .n_prompt = t->n_prompt, .how = how};
-    assert_int_equal(engine_add(g, &r, &e), 0);
+    assert_int_equal(engine_add(g[t->at], &r, &e), 0);
     t->running = true;
 }
 
-static void next_turn(engine *g, int i, talk *t)
+static void next_turn(engine *const g[2], int i, talk *t)
 {
     if (t->n_turns == N_TURNS)
         return;
@@ -100,7 +172,7 @@ static void next_turn(engine *g, int i, talk *t)
     ask(g, i, t);
 }
 
-static void take(engine *g, talk *all, const event *ev)
+static void take(engine *const g[2], talk *all, const event *ev)
 {
     talk *t = &all[ev->id];
     switch (ev->kind) {
@@ -123,27 +195,35 @@ static void take(engine *g, talk *all, const event *ev)
     }
 }
 
-/* All conversations at once, each begun with one of three texts; cancelled and asked again now and then. */
-static void run_talks(engine *g, talk *all)
+/* All conversations at once, each begun with one of three texts, on two engines or twice the same; now and then one is moved to the
+ * other engine. */
+static void run_talks_on(engine *const g[2], talk *all)
 {
     memset(all, 0, N_TALKS * sizeof *all);
     for (int i = 0; i < N_TALKS; i++) {
+        all[i].at = i % 2;
         say(&all[i], (uint64_t)(i % 3), 17 + i % 3 * 8);
         next_turn(g, i, &all[i]);
     }
-    for (int n_steps = 0; !engine_is_idle(g); n_steps++) {
+    for (int n_steps = 0; !engine_is_idle(g[0]) || !engine_is_idle(g[1]); n_steps++) {
         const event *events;
         int n;
         err e;
-        assert_int_equal(engine_step(g, &events, &n, &e), 0);
+        assert_int_equal(engine_step(g[n_steps % 2], &events, &n, &e), 0);
         for (int i = 0; i < n; i++)
             take(g, all, &events[i]);
         int who = (int)(rng_u64(5, (uint64_t)n_steps) % (5 * N_TALKS));
         if (who < N_TALKS && all[who].running) {
-            engine_cancel(g, (uint64_t)who);
+            engine_cancel(g[all[who].at], (uint64_t)who);
+            all[who].at = !all[who].at;
             ask(g, who, &all[who]);
         }
     }
+}
+
+static void run_talks(engine *g, talk *all)
+{
+    run_talks_on((engine *const[2]){g, g}, all);
 }
 
 static int sum_cached(const talk *all)
@@ -180,6 +260,55 @@ static void answers_are_the_same_bit_for_bit(void **state)
     }
 }
 
+/* The same with pages that go to the host and come back; requests are evicted, moved, and get new versions of an adapter meanwhile. */
+static void host_pages_hold_the_same_bit_for_bit(void **state)
+{
+    (void)state;
+    static talk without[N_TALKS], with[N_TALKS];
+    static const struct { int max_batch, n_pages, host_pages; bool is_slow, timed; } at[] = {
+        {4, 60, 400, false, false}, {4, 60, 400, true, false}, {7, 45, 20, true, false}, {1, 40, 300, true, false}, {12, 60, 100, true, true},
+        {4, 60, 400, false, true}, {3, 44, 3, true, false}, {12, 44, 600, true, false}};
+    backend_ops slow_ops = *be->ops;
+    const backend_ops *usual = be->ops;
+    slow_ops.copy_begin = slow_begin;
+    slow_ops.copy_ended = slow_ended;
+    slow_ops.copy_order = slow_order;
+    uint64_t n_saved = 0, n_fetched = 0;
+    int n_cached = 0, n_near = 0;       /* with the host, and without; which of the threads loads an adapter first changes them a little */
+    engine *plain = start(12, 1000, true);
+    run_talks(plain, without);
+    engine_free(plain);
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        be->ops = at[i].is_slow ? &slow_ops : usual;
+        engine *near = start(at[i].max_batch, at[i].n_pages, false);
+        engine *other = start(at[i].max_batch, at[i].n_pages, false);
+        engine *g = start_so(at[i].max_batch, at[i].n_pages, (cache_way){.host_pages = at[i].host_pages, .timed = at[i].timed});
+        for (int round = 0; round < 3; round++) {
+            static talk device_only[N_TALKS];
+            run_talks(near, device_only);
+            run_talks_on((engine *const[2]){g, round == 2 ? other : g}, with);
+            for (int k = 0; k < N_TALKS; k++) {
+                assert_int_equal(with[k].n_tokens, without[k].n_tokens);
+                assert_memory_equal(with[k].token, without[k].token, sizeof with[k].token);
+                assert_memory_equal(with[k].logprob, without[k].logprob, sizeof with[k].logprob);
+            }
+            n_cached += sum_cached(with);
+            n_near += sum_cached(device_only);
+        }
+        engine_stats s = engine_get_stats(g);
+        assert_int_equal(s.pages_free, at[i].n_pages);
+        assert_in_range(s.host_pages_used, 0, at[i].host_pages);
+        n_saved += s.pages_saved;
+        n_fetched += s.pages_fetched;
+        engine_free(near);
+        engine_free(g);
+        engine_free(other);
+        be->ops = usual;
+    }
+    print_message("%d pages saved, %d fetched; %d tokens cached, %d without\n", (int)n_saved, (int)n_fetched, n_cached, n_near);
+    assert_true(n_saved > 1000 && n_fetched > 1000 && n_cached > 2 * n_near);
+}
+
 /* Tokens of a prompt that are found when it is asked for the second time. */
 static int cached_of(engine *g, const char *name, const char *salt, int n_prompt)
 {
@@ -199,6 +328,66 @@ static int cached_of(engine *g, const char *name, const char *salt, int n_prompt
             cached = events[i].kind == EVENT_TOKEN ? events[i].n_cached : cached;
     }
     return cached;
+}
+
+/* The base model's first token behind n tokens of a text, its logprob, and where it comes from. */
+static event first_of(engine *g, uint64_t text, int n)
+{
+    talk t = {0};
+    event first = {.id = 0};
+    err e;
+    say(&t, text, n);
+    engine_request r = {.id = 1, .token = t.token, .n_tokens = n, .n_prompt = n, .how = sampling_default()};
+    r.how.max_tokens = 1;
+    r.how.n_logprobs = 0;
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    while (!engine_is_idle(g)) {
+        const event *events;
+        int n_events;
+        assert_int_equal(engine_step(g, &events, &n_events, &e), 0);
+        for (int i = 0; i < n_events; i++)
+            first = events[i].kind == EVENT_TOKEN ? events[i] : first;
+    }
+    return first;
+}
+
+/* A request leaves while its prefix is on its way, and the next needs the very pages that are being written. */
+static void what_comes_back_for_nobody_does_no_harm(void **state)
+{
+    (void)state;
+    enum { LONG = 35 * PAGE_LEN + 1, LONG_TEXT = 1000, NEXT_TEXT = 1001 };
+    backend_ops slow_ops = *be->ops;
+    const backend_ops *usual = be->ops;
+    talk t = {0};
+    err e;
+    engine *plain = start(1, 40, true);
+    event want = first_of(plain, NEXT_TEXT, LONG);
+    engine_free(plain);
+    slow_ops.copy_begin = slow_begin;
+    slow_ops.copy_ended = slow_ended;
+    slow_ops.copy_order = slow_order;
+    be->ops = &slow_ops;
+    stalls = 1000000;
+    engine *g = start_so(1, 40, (cache_way){.host_pages = 200, .never_waits = true});
+    first_of(g, LONG_TEXT, LONG);
+    for (uint64_t i = 0; i < 40; i++)           /* its pages are saved, and taken by others, a few at a time */
+        first_of(g, i, 2 * PAGE_LEN + 1);
+    say(&t, LONG_TEXT, LONG);
+    engine_request r = {.id = 2, .token = t.token, .n_tokens = LONG, .n_prompt = LONG, .how = sampling_default()};
+    const event *events;
+    int n;
+    assert_int_equal(engine_add(g, &r, &e), 0);
+    assert_int_equal(engine_step(g, &events, &n, &e), 0);
+    assert_int_equal(n, 0);
+    assert_true(slow[COPY_IN].n == 1 && slow[COPY_IN].batch[0]->n > 30);
+    engine_cancel(g, 2);
+    stalls = 2;                                 /* when the first chunk of the next is computed */
+    event got = first_of(g, NEXT_TEXT, LONG);
+    assert_int_equal(stalls, 0);
+    assert_int_equal(got.drawn.token, want.drawn.token);
+    assert_memory_equal(&got.drawn.logprob, &want.drawn.logprob, sizeof got.drawn.logprob);
+    engine_free(g);
+    be->ops = usual;
 }
 
 static void only_the_same_is_shared(void **state)
@@ -272,6 +461,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_the_same_bit_for_bit),
+        cmocka_unit_test(host_pages_hold_the_same_bit_for_bit),
+        cmocka_unit_test(what_comes_back_for_nobody_does_no_harm),
         cmocka_unit_test(only_the_same_is_shared),
         cmocka_unit_test(the_least_recently_used_go_first),
         cmocka_unit_test(a_long_prefix_is_shared_by_many),

@@ -34,6 +34,7 @@ typedef struct {
     sample_result *drawn[3];    /* of up to two samples not collected yet, and of the last one collected */
     size_t drawn_cap[3];
     unsigned n_sampled, n_collected;
+    double copy_seconds[N_COPY_LANES];      /* of the last batch */
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(backend *be)

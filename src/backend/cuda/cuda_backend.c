@@ -1,7 +1,8 @@
 /* cuda_backend.c - the op table on an NVIDIA GPU: memory, uploads, failures
  *
  * Ops run on one stream, in order. Weights and adapters come in on a second stream from pinned staging
- * memory, so that loading an adapter does not hold up the steps that go on meanwhile. Device memory
+ * memory, so that loading an adapter does not hold up the steps that go on meanwhile; pages of the KvCache go to the host and
+ * back on two more (cuda_copy.c). Device memory
  * comes from the driver's pool, which keeps what is released: once grown, alloc and release do not stop the
  * device. alloc waits for what is on its way on the second stream. Threads other than the one that opened the
  * device may alloc, release and upload. */
@@ -365,6 +366,7 @@ static void cuda_free(backend *be)
     cudaDeviceSynchronize();
     cuda_step_free(cu);
     cuda_sampler_free(cu);
+    cuda_copy_close(cu);
     cuda_linear_deinit(cu);
     for (int i = 0; i < cu->n_held; i++)
         cudaFreeAsync(cu->held[i], cu->stream);
@@ -415,6 +417,9 @@ static const backend_ops cuda_ops = {
     .release_host = cuda_release_host,
     .upload = cuda_upload,
     .download = cuda_download,
+    .copy_begin = cuda_copy_begin,
+    .copy_ended = cuda_copy_ended,
+    .copy_order = cuda_copy_order,
     .available = cuda_available,
     .memory = cuda_memory,
     .adopt = cuda_adopt,
@@ -477,7 +482,7 @@ backend *backend_cuda_new(int device, dtype act, err *e)
         free(cu);
         return NULL;
     }
-    if (open_streams(cu, e) || cuda_linear_init(cu, e)) {
+    if (open_streams(cu, e) || cuda_copy_open(cu, e) || cuda_linear_init(cu, e)) {
         cuda_free(&cu->base);
         return NULL;
     }
