@@ -7,14 +7,21 @@ all: build
 setup:
 	@tools/setup.sh
 
-# The release program, without tests: build/punica
+# The release program, without tests: build/punica. CUDA=OFF: without kernels for GPUs.
 build: setup
-	@cmake --preset release >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }
+	@cmake --preset release $(if $(CUDA),-DPUNICA_CUDA=$(CUDA)) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }
 	@rm -f build.log
 	@cmake --build build --target src/all
 
-# A server with one base model and 13 adapters, asked all at once.
-demo: build
+# A server with one base model and 13 adapters, asked all at once. Kernels for GPUs are most of a build: where there is neither a GPU nor
+# a build with them, the demo does without.
+demo:
+	@if ls /dev/nvidia[0-9]* >/dev/null 2>&1 || nvidia-smi -L 2>/dev/null | grep -q GPU || grep -qsE '^PUNICA_CUDA:STRING=(AUTO|ON)' build/CMakeCache.txt; then \
+	    $(MAKE) --no-print-directory build; \
+	else \
+	    echo "there is no NVIDIA GPU here: the demo is built without CUDA (make build has it)"; \
+	    $(MAKE) --no-print-directory build CUDA=OFF; \
+	fi
 	@tools/demo.sh
 
 # Everything that can be tested on this machine: sanitizers, goldens, bad files, faults, short fuzzing.

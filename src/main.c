@@ -14,6 +14,7 @@ static const struct {
 } commands[] = {
     {"serve", cmd_serve, "OpenAI's API for a base model and its adapters on this host; without options, the demo"},
     {"generate", cmd_generate, "complete prompts, for many adapters in one batch, without a server"},
+    {"chat", cmd_chat, "a conversation with a model or one of its adapters in the terminal, without a server"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"template", cmd_template, "conversations to prompts, by the model's chat template"},
     {"adapter", cmd_adapter, "adapters: whether one fits a base model; from URLs into a disk cache; their names and versions"},

@@ -5,34 +5,38 @@
 #   3. Python tests of the program: goldens, command line, bad files
 #   4. faults: a cluster of real processes of which some are killed, and as many simulated ones as 20 s hold
 #   5. a short fuzzing of every parser
+#
+# Program tests and faults mostly wait: for processes to start, for timeouts, for killed workers to come back. So several files of them run
+# at a time, and the builds that they do not need (CUDA is the longest) are made beside them at the lowest priority. What is counted
+# in seconds of work, simulation and fuzzing, runs when all is built.
 set -u
 cd "$(dirname "$0")/.."
-passed=0
-failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+touch "$work/results"
 
-# check NAME COMMAND...: run, show output only on failure, count.
+# check NAME COMMAND...: run, say how it went, and what it wrote if it failed.
 check() {
     name=$1
     shift
     start=$(date +%s)
-    log=$(mktemp)
+    log=$(mktemp -p "$work")
     if "$@" >"$log" 2>&1; then
-        passed=$((passed + 1))
+        echo ok >>"$work/results"
         echo "ok    $name ($(($(date +%s) - start)) s)$(grep -aE '^[0-9]+ (passed|tests|faults)|tests passed' "$log" | tail -1 | sed 's/^/: /')"
     else
-        failed=$((failed + 1))
-        echo "FAIL  $name"
-        tail -n 200 "$log"
+        echo FAIL >>"$work/results"
+        { echo "FAIL  $name ($(($(date +%s) - start)) s)"; tail -n 200 "$log"; } >"$log.said"
+        cat "$log.said"
     fi
-    rm -f "$log"
 }
 
+# build PRESET FOLDER [TARGET...]
 build() {
-    cmake --preset "$1" && cmake --build "$2"
-}
-
-ctest_dir() {
-    ctest --test-dir "$@" --output-on-failure
+    preset=$1
+    folder=$2
+    shift 2
+    cmake --preset "$preset" && nice -n "$priority" cmake --build "$folder" ${1:+--target "$@"}
 }
 
 # Debian's Python with what tests/requirements.txt names on top, made once.
@@ -44,29 +48,50 @@ make_venv() {
         cp tests/requirements.txt $wanted
 }
 
+# Those that wait are more than there are cores; a file stays together, for its tests share servers.
 pytest_with() {
-    PUNICA_BIN=$PWD/$1 build/venv/bin/python -m pytest -q -p no:cacheprovider tests/e2e
+    PUNICA_BIN=$PWD/$1 build/venv/bin/python -m pytest -q -p no:cacheprovider -n $((2 * $(nproc))) --dist loadfile --no-loadscope-reorder tests/e2e
+}
+
+ctest_dir() {
+    ctest --test-dir "$@" -j "$(nproc)" --output-on-failure
 }
 
 faults_with() {
     PUNICA_BIN=$PWD/$1 build/venv/bin/python tests/faults/cluster_faults.py
 }
 
+threaded="test_cpu_ops test_engine test_queue test_jobs test_load test_worker test_prepare test_frontend test_accounts test_jinja"
+
+# shellcheck disable=SC2086
+other_builds() {
+    check "build release" build release build
+    touch "$work/release"
+    check "build tsan" build tsan build/tsan $threaded
+    check "build fuzzers" build fuzz build/fuzz fuzzers
+}
+
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
+priority=0
 check "includes go down only" tests/includes.sh
-check "build release" build release build
+check "Python packages of the tests" make_venv &
+packages=$!
 check "build dev (ASan, UBSan)" build dev build/dev
-check "build tsan" build tsan build/tsan
-check "C tests, release" ctest_dir build
-check "C tests, ASan and UBSan" ctest_dir build/dev
-check "C tests with threads, TSan" ctest_dir build/tsan -R 'test_(cpu_ops|engine|queue|jobs|load|worker|prepare|frontend|accounts|jinja)'
-check "Python packages of the tests" make_venv
-check "program tests, release" pytest_with build/punica
+wait $packages
+(priority=19 && other_builds) &
+others=$!
 check "program tests, ASan and UBSan" pytest_with build/dev/punica
-check "faults in a cluster, release" faults_with build/punica
 check "faults in a cluster, ASan and UBSan" faults_with build/dev/punica
+check "C tests, ASan and UBSan" ctest_dir build/dev
+while [ ! -e "$work/release" ] && kill -0 $others; do sleep 1; done
+check "program tests, release" pytest_with build/punica
+check "faults in a cluster, release" faults_with build/punica
+check "C tests, release" ctest_dir build
+wait $others
+check "C tests with threads, TSan" ctest_dir build/tsan -R "^($(echo "$threaded" | tr ' ' '|'))\$"
 check "fault simulation, 20 s" build/dev/punica simulate --faults --seeds 1:1000000 --seconds 20
 check "short fuzzing" tests/fuzz.sh 8
 
-echo "$passed passed, $failed failed"
+failed=$(grep -c FAIL "$work/results")
+echo "$(grep -c ok "$work/results") passed, $failed failed"
 [ "$failed" -eq 0 ]

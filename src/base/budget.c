@@ -4,8 +4,26 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 
-static bool take_within(budget *b, size_t limit, size_t n)
+void shared_budget_init(shared_budget *b, size_t limit)
+{
+    *b = (shared_budget){.whole.limit = limit};
+    for (int i = 0; i < BUDGET_PARTS; i++)
+        b->part[i].whole = &b->whole;
+}
+
+budget *shared_budget_part(shared_budget *b, const char *name)
+{
+    if (!b || !name)
+        return b ? &b->whole : NULL;
+    uint64_t hash = 0;
+    for (; *name; name++)
+        hash = rng_mix(hash ^ (unsigned char)*name);
+    return &b->part[hash % BUDGET_PARTS];
+}
+
+static bool add_within(budget *b, size_t limit, size_t n)
 {
     size_t used = atomic_load(&b->used);
     do {
@@ -15,26 +33,59 @@ static bool take_within(budget *b, size_t limit, size_t n)
     return true;
 }
 
+static void add_to_part(budget *p, size_t n)
+{
+    if (p->whole && n > 0 && atomic_fetch_add(&p->used, n) == 0)
+        atomic_fetch_add(&p->whole->n_parts, 1);
+}
+
+/* Whether a part may have n more of a limit that all share. */
+static bool is_fair(budget *p, size_t limit, size_t n)
+{
+    size_t mine = atomic_load(&p->used), used = atomic_load(&p->whole->used);
+    int others = atomic_load(&p->whole->n_parts) - (mine > 0);
+    size_t for_all = limit - limit / 4, equal = limit / (size_t)(others + 2);
+    return (n <= for_all && used <= for_all - n) || (n <= equal && mine <= equal - n);
+}
+
+/* Of so many quarters of all. */
+static bool take_quarters(budget *b, int quarters, size_t n)
+{
+    if (!b)
+        return true;
+    budget *whole = b->whole ? b->whole : b;
+    size_t limit = whole->limit - whole->limit / 4 * (size_t)(4 - quarters);
+    if ((b->whole && quarters < 4 && !is_fair(b, limit, n)) || !add_within(whole, limit, n))
+        return false;
+    add_to_part(b, n);
+    return true;
+}
+
 bool budget_take(budget *b, size_t n)
 {
-    return !b || take_within(b, b->limit - b->limit / 4, n);
+    return take_quarters(b, 3, n);
 }
 
 bool budget_take_more(budget *b, size_t n)
 {
-    return !b || take_within(b, b->limit, n);
+    return take_quarters(b, 4, n);
 }
 
 void budget_give(budget *b, size_t n)
 {
-    if (b)
-        atomic_fetch_sub(&b->used, n);
+    if (!b || n == 0)
+        return;
+    atomic_fetch_sub(b->whole ? &b->whole->used : &b->used, n);
+    if (b->whole && atomic_fetch_sub(&b->used, n) == n)
+        atomic_fetch_sub(&b->whole->n_parts, 1);
 }
 
 void budget_charge(budget *b, size_t n)
 {
-    if (b)
-        atomic_fetch_add(&b->used, n);
+    if (!b)
+        return;
+    atomic_fetch_add(b->whole ? &b->whole->used : &b->used, n);
+    add_to_part(b, n);
 }
 
 /* Room for `need` bytes and a NUL: twice what there was, but not more than is expected. */
@@ -47,7 +98,7 @@ static size_t next_size(size_t size, size_t need, size_t expected)
 
 static bool take_large(budget *b, size_t n)
 {
-    return !b || take_within(b, b->limit / 2, n);
+    return take_quarters(b, 2, n);
 }
 
 static bool reserve(charged_buf *b, size_t need, size_t expected, bool (*take)(budget *b, size_t n))

@@ -12,7 +12,21 @@
 
 #include "base/buf.h"
 
-typedef struct { size_t limit; atomic_size_t used; } budget;        /* bytes */
+typedef struct budget {
+    size_t limit;               /* bytes; of a part: see its whole */
+    atomic_size_t used;
+    struct budget *whole;       /* borrowed; NULL: this is no part */
+    atomic_int n_parts;         /* of a whole: those with something taken */
+} budget;
+
+/* A budget with parts, one for each who takes from it. The last quarter of what something new may have is for those with less than an equal part, one
+ * more counted in, so that nobody shuts others out. A part is found by a name's hash: the few who share one by chance share its bound, and
+ * a part lives as long as the whole, whoever is gone. */
+enum { BUDGET_PARTS = 1024 };
+typedef struct { budget whole, part[BUDGET_PARTS]; } shared_budget;
+
+void shared_budget_init(shared_budget *b, size_t limit);
+budget *shared_budget_part(shared_budget *b, const char *name);         /* name NULL: the whole; b NULL: NULL */
 
 /* For something new. False, with nothing taken, when so much is not left. b may be NULL: no limit. */
 bool budget_take(budget *b, size_t n);

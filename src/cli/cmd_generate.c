@@ -13,33 +13,22 @@
 #include "backend/devices.h"
 #include "backend/group.h"
 #include "base/mem.h"
-#include "cli/adapter_set.h"
 #include "cli/commands.h"
 #include "cli/completions.h"
-#include "cli/options.h"
+#include "cli/local_engine.h"
 #include "cli/prompts.h"
-#include "engine/engine.h"
-#include "text/tokenizer.h"
 
 #define NOTHING "there is nothing to complete: give --prompt TEXT or --prompts FILE, or the text on standard input"
 
 typedef struct {
-    const char *model_dir, *prompt, *prompts_file;
-    option_list adapters;
+    local_engine_args engine;
+    const char *prompt, *prompts_file;
     bool json;
     sampling how;
-    const char *device, *weights, *kv;
-    int tp, max_batch, threads, kv_pages, itl_target;
-    bool no_prefix_cache;
-    double memory_share;
 } arguments;
 
 typedef struct {
-    backend *be;
-    model *m;
-    tokenizer *t;
-    kv_form kv;
-    adapter_set adapters;
+    local_engine l;
     prompts in;
     completions out;
     double seconds;             /* from the first step to the last */
@@ -47,10 +36,11 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default(), .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1};
+    *a = (arguments){.how = sampling_default()};
+    local_engine_args *l = &a->engine;
     const option options[] = {
-        {"model", OPT_STRING, &a->model_dir, "DIR", "the base model: a Hugging Face model directory"},
-        {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
+        {"model", OPT_STRING, &l->model_dir, "DIR", "the base model: a Hugging Face model directory"},
+        {"adapter", OPT_LIST, &l->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
         {"prompt", OPT_STRING, &a->prompt, "TEXT", "complete this with the base and every adapter (standard input)"},
         {"prompts", OPT_STRING, &a->prompts_file, "FILE", "complete these: JSON lines, - for standard input"},
         {"json", OPT_FLAG, &a->json, NULL, "write one JSON object a line, in input order"},
@@ -63,16 +53,16 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"min-p", OPT_FLOAT, &a->how.min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
         {"seed", OPT_U64, &a->how.seed, "N", "of the randomness (0)"},
         {"Engine"},
-        {"device", OPT_STRING, &a->device, "NAME", DEVICE_HELP},
-        {"tp", OPT_INT, &a->tp, "N", TP_HELP, 1, MAX_RANKS},
-        {"weights", OPT_STRING, &a->weights, "FORM", WEIGHTS_HELP},
-        {"kv", OPT_STRING, &a->kv, "FORM", KV_HELP},
-        {"max-batch", OPT_INT, &a->max_batch, "N", MAX_BATCH_HELP, 1, 4096},
-        {"itl-target", OPT_INT, &a->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
-        {"threads", OPT_INT, &a->threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"memory-share", OPT_DOUBLE, &a->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
-        {"no-prefix-cache", OPT_FLAG, &a->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
-        {"kv-pages", OPT_INT, &a->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
+        {"device", OPT_STRING, &l->device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &l->tp, "N", TP_HELP, 1, MAX_RANKS},
+        {"weights", OPT_STRING, &l->weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &l->kv, "FORM", KV_HELP},
+        {"max-batch", OPT_INT, &l->max_batch, "N", MAX_BATCH_HELP, 1, 4096},
+        {"itl-target", OPT_INT, &l->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
+        {"threads", OPT_INT, &l->threads, "N", "CPU threads (all cores)", 1, 1024},
+        {"memory-share", OPT_DOUBLE, &l->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
+        {"no-prefix-cache", OPT_FLAG, &l->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},
+        {"kv-pages", OPT_INT, &l->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {NULL}};
     const command_line c = {
         .usage = "punica generate --model DIR [--adapter NAME=DIR]... [--prompt TEXT | --prompts FILE]",
@@ -85,7 +75,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
-    if (!a->model_dir)
+    if (!l->model_dir)
         return err_set(e, "--model DIR is needed; see punica generate --help");
     if (a->prompt && a->prompts_file)
         return err_set(e, "give either --prompt TEXT or --prompts FILE");
@@ -97,10 +87,10 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 /* With the base and every adapter. */
 static int add_text(job *j, const arguments *a, const char *text, err *e)
 {
-    if (prompts_add_text(&j->in, NULL, text, j->t, &a->how, e))
+    if (prompts_add_text(&j->in, NULL, text, j->l.t, &a->how, e))
         return -1;
-    for (int i = 0; i < j->adapters.n; i++)
-        if (prompts_add_text(&j->in, j->adapters.name[i], text, j->t, &a->how, e))
+    for (int i = 0; i < j->l.adapters.n; i++)
+        if (prompts_add_text(&j->in, j->l.adapters.name[i], text, j->l.t, &a->how, e))
             return -1;
     return 0;
 }
@@ -129,11 +119,11 @@ static int read_prompts(job *j, const arguments *a, err *e)
     if (!a->prompts_file)
         return add_input(j, a, e);
     if (strcmp(a->prompts_file, "-") == 0)
-        return prompts_read(&j->in, stdin, "standard input", j->t, &a->how, e);
+        return prompts_read(&j->in, stdin, "standard input", j->l.t, &a->how, e);
     FILE *f = fopen(a->prompts_file, "r");
     if (!f)
         return err_set(e, "cannot open %s: %s", a->prompts_file, strerror(errno));
-    int status = prompts_read(&j->in, f, a->prompts_file, j->t, &a->how, e);
+    int status = prompts_read(&j->in, f, a->prompts_file, j->l.t, &a->how, e);
     fclose(f);
     return status;
 }
@@ -143,7 +133,7 @@ static int check_adapters(const job *j, err *e)
 {
     for (int i = 0; i < j->in.n; i++) {
         const char *name = j->in.at[i].adapter;
-        if (name && !adapter_set_has(&j->adapters, name))
+        if (name && !adapter_set_has(&j->l.adapters, name))
             return err_set(e, "prompts line %d wants adapter \"%s\", which is not given (--adapter %s=DIR)", j->in.at[i].line, name, name);
     }
     return 0;
@@ -151,18 +141,9 @@ static int check_adapters(const job *j, err *e)
 
 static int job_open(job *j, const arguments *a, err *e)
 {
-    dtype type;
-    weights_form form;
-    if (weights_form_find(a->weights, &form, e) || kv_form_find(a->kv, &j->kv, e) || model_weights_type(a->model_dir, &type, e) ||
-        !(j->be = backend_open(a->device, a->tp, type, a->threads, e)))
+    if (local_engine_open(&j->l, &a->engine, e) || read_prompts(j, a, e) || check_adapters(j, e))
         return -1;
-    if (!(j->m = model_load(j->be, a->model_dir, form, e)) || !(j->t = tokenizer_load(a->model_dir, e)))
-        return -1;
-    if (adapter_set_open(&j->adapters, &a->adapters, &j->m->config, j->be, e) || read_prompts(j, a, e))
-        return -1;
-    if (check_adapters(j, e))
-        return -1;
-    completions_init(&j->out, &j->in, j->t, a->json);
+    completions_init(&j->out, &j->in, j->l.t, a->json);
     return 0;
 }
 
@@ -170,18 +151,15 @@ static void job_close(job *j)
 {
     completions_deinit(&j->out);
     prompts_deinit(&j->in);
-    adapter_set_close(&j->adapters);
-    tokenizer_free(j->t);
-    model_free(j->m);
-    backend_close(j->be);
+    local_engine_close(&j->l);
 }
 
-static int add_prompt(engine *g, const job *j, int i, err *e)
+static int add_prompt(const job *j, int i, err *e)
 {
     const prompt *q = &j->in.at[i];
     engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = q->adapter, .token = q->token,
                         .n_tokens = q->n_tokens, .n_prompt = q->n_prompt, .how = q->how};
-    return engine_add(g, &r, e);
+    return engine_add(j->l.g, &r, e);
 }
 
 static void show_progress(const job *j, int n_done, uint64_t tokens, double seconds)
@@ -194,7 +172,7 @@ static void show_progress(const job *j, int n_done, uint64_t tokens, double seco
 }
 
 /* What an event means for its prompt. True when the prompt is done. */
-static bool take_event(engine *g, job *j, const event *ev)
+static bool take_event(job *j, const event *ev)
 {
     prompt *q = &j->in.at[ev->id];
     outcome *o = &j->out.out[ev->id];
@@ -209,7 +187,7 @@ static bool take_event(engine *g, job *j, const event *ev)
         }
         return false;
     case EVENT_EVICTED:
-        o->done = o->failed = add_prompt(g, j, (int)ev->id, &o->error) != 0;
+        o->done = o->failed = add_prompt(j, (int)ev->id, &o->error) != 0;
         return o->done;
     case EVENT_FAILED:
         o->done = o->failed = true;
@@ -232,8 +210,9 @@ static void interrupt(int number)
 }
 
 /* Steps until all is done, or until somebody does not want to wait any longer: what there is is kept. */
-static int run(engine *g, job *j, err *e)
+static int run(job *j, err *e)
 {
+    engine *g = j->l.g;
     bool progress = isatty(STDERR_FILENO) && (j->in.n > 1 || !isatty(STDOUT_FILENO));
     double start = clock_now(), shown = 0;
     int n_done = 0;
@@ -244,7 +223,7 @@ static int run(engine *g, job *j, err *e)
         if (engine_step(g, &events, &n, e))
             return -1;
         for (int i = 0; i < n; i++)
-            n_done += take_event(g, j, &events[i]);
+            n_done += take_event(j, &events[i]);
         double now = clock_now();
         if (progress && now - shown > 0.1) {
             show_progress(j, n_done, engine_get_stats(g).tokens, now - start);
@@ -264,7 +243,7 @@ static int run(engine *g, job *j, err *e)
 static void print_facts(const job *j, const engine_stats *s)
 {
     printf("\n%d request%s, %d adapter%s, one base model: %llu tokens in %llu steps, %.2f s, %.0f tokens/s\n",
-           j->in.n, j->in.n == 1 ? "" : "s", j->adapters.n, j->adapters.n == 1 ? "" : "s",
+           j->in.n, j->in.n == 1 ? "" : "s", j->l.adapters.n, j->l.adapters.n == 1 ? "" : "s",
            (unsigned long long)s->tokens, (unsigned long long)s->steps, j->seconds,
            j->seconds > 0 ? (double)s->tokens / j->seconds : 0);
 }
@@ -273,33 +252,20 @@ int cmd_generate(int argc, char **argv)
 {
     arguments a;
     job j = {0};
-    engine *g = NULL;
     err e;
     int code = 2, parsed = parse(&a, argc, argv, &e);
     if (parsed > 0)
         code = 0;
-    if (parsed || job_open(&j, &a, &e))
-        goto out;
-
-    engine_options o = engine_options_default();
-    o.max_batch = a.max_batch;
-    o.n_pages = a.kv_pages;
-    o.memory_share = a.memory_share > 0 ? a.memory_share : o.memory_share;
-    o.kv = j.kv;
-    o.no_prefix_cache = a.no_prefix_cache;
-    o.itl_target = a.itl_target > 0 ? a.itl_target / 1e3 : o.itl_target;
-    o.now = clock_reading;
-    o.adapters = adapter_set_source(&j.adapters);
-    if (!(g = engine_new(j.m, &o, &e)))
+    if (parsed || job_open(&j, &a, &e) || local_engine_start(&j.l, &a.engine, &e))
         goto out;
     for (int i = 0; i < j.in.n; i++)
-        if (add_prompt(g, &j, i, &e)) {
+        if (add_prompt(&j, i, &e)) {
             if (j.in.at[i].line)
                 err_wrap(&e, "prompts line %d", j.in.at[i].line);
             goto out;
         }
-    if (run(g, &j, &e) == 0) {
-        engine_stats s = engine_get_stats(g);
+    if (run(&j, &e) == 0) {
+        engine_stats s = engine_get_stats(j.l.g);
         code = completions_finish(&j.out) ? 1 : 0;
         if (!a.json)
             print_facts(&j, &s);
@@ -309,8 +275,7 @@ int cmd_generate(int argc, char **argv)
 out:
     if (code == 2)
         command_fail(e.msg);
-    engine_free(g);
     job_close(&j);
-    free(a.adapters.items);
+    free(a.engine.adapters.items);
     return code;
 }

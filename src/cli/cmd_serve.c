@@ -175,6 +175,7 @@ static int start_scheduler(session *s, arguments *a, err *e)
 {
     a->sched.listen = LOOP_SELF;
     a->sched.link.own = &s->own;
+    a->sched.link.within = true;
     s->sched = sched_server_new(&s->loop->base, &a->sched, e);
     return s->sched ? 0 : -1;
 }
@@ -185,6 +186,7 @@ static int start_frontend(session *s, arguments *a, err *e)
     served_model_apply(s->model, a->workers.model_dir, f);
     f->scheduler = sched_server_address(s->sched);
     f->link.own = &s->own;
+    f->link.within = true;
     f->adapters_dir = a->workers.adapters_dir;
     f->cache = a->workers.cache;
     if (source_args_apply(&a->sources, f->cache, &s->model->config, f, e))
@@ -207,6 +209,7 @@ static int start_runner(session *s, const arguments *a, err *e)
     runner_options r = runner_options_default();
     r.scheduler = sched_server_address(s->sched);
     r.link.own = &s->own;
+    r.link.within = true;
     r.link.model = s->model->id;
     r.processes = subprocess_starter(s->loop->events);
     r.stir = stir;

@@ -5,6 +5,7 @@
 
 int cmd_serve(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_tenant(int argc, char **argv);

@@ -55,7 +55,8 @@ struct call {
     bool begun;                 /* of a stream: something has been sent */
     loop_timer *quiet;          /* of a stream: looks whether anything has been; NULL: nobody wants to know */
     double start, first;        /* when it came, and its first token; first 0: none yet */
-    size_t taken;               /* from the budget */
+    budget *memory;             /* borrowed: the tenant's part; NULL: no limit */
+    size_t taken;               /* from it */
 };
 
 /* What a tenant is billed for: the tokens of output that came here before the request was over, and with the first of them the
@@ -121,7 +122,7 @@ static void call_free(call *c)
         fetches_forget(c->fetching);
     charged_buf_free(&c->body);
     prepared_free(c->p);
-    budget_give(c->s->memory, c->taken);
+    budget_give(c->memory, c->taken);
     c->s->counts->live_calls--;
     free(c);
 }
@@ -308,7 +309,7 @@ static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
 /* For its prompts, or, when it runs, for more of its outputs. */
 static int take_memory(call *c, size_t n, bool runs, api_error *e)
 {
-    if (!(runs ? budget_take_more : budget_take)(c->s->memory, n))
+    if (!(runs ? budget_take_more : budget_take)(c->memory, n))
         return api_error_set(e, 503, NULL, "out_of_memory", "too many large requests are in hand; try again later");
     c->taken += n;
     return 0;
@@ -690,7 +691,8 @@ static void read_body(call *c, charged_buf *body)
 void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id)
 {
     call *c = XNEW(call);
-    *c = (call){.s = s, .who = tenant_keep(who), .to = to, .shape = shape, .route = route, .start = loop_now(s->on)};
+    *c = (call){.s = s, .who = tenant_keep(who), .to = to, .shape = shape, .route = route, .start = loop_now(s->on),
+                .memory = shared_budget_part(s->memory, who ? tenant_name(who) : NULL)};
     snprintf(c->client, sizeof c->client, "%s", to->client && *to->client ? to->client : "-");
     snprintf(c->name, sizeof c->name, "%s%016llx", shape->id_prefix, (unsigned long long)loop_random_id(s->on));
     s->counts->live_calls++;

@@ -29,7 +29,7 @@ typedef struct {
     metrics *counts;
     accounts *accounts;         /* NULL: there are no tenants, or nobody counts what they use */
     access_log *log;            /* NULL: none */
-    budget *memory;             /* that prompts and outputs are taken from; NULL: no limit */
+    shared_budget *memory;      /* that prompts and outputs are taken from; NULL: no limit */
     const int *eos;             /* [n_eos] */
     int n_eos;
     int plain_id;               /* answer.h */

@@ -27,7 +27,7 @@ struct frontend {
     atomic_int context;         /* tokens of prompt and output together: the model's, or what the GPUs hold */
     event_loop *loop;                   /* borrowed */
     http_server *http;
-    budget memory;
+    shared_budget memory;
     metrics counts;
     access_log log;
     background *threads;
@@ -85,7 +85,7 @@ static void return_large_pieces(void)
 static int start_http(frontend *f, const frontend_options *o, err *e)
 {
     const http_options h = {.listen = o->listen, .timeout = o->client_timeout, .max_unsent = o->max_unsent, .send_buffer = o->send_buffer,
-                            .max_connections = room_for_clients(o->max_connections), .reserve = RESERVE, .memory = &f->memory};
+                            .max_connections = room_for_clients(o->max_connections), .reserve = RESERVE, .memory = &f->memory.whole};
     http_events events = routes_events(&f->routes);
     f->routes.calls.max_calls = h.max_connections;
     f->http = http_server_new(f->loop, &h, &events, e);
@@ -204,7 +204,7 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
     frontend *f = XNEW(frontend);
     f->loop = l;
     f->drain_seconds = o->drain_seconds;
-    f->memory.limit = o->max_memory;
+    shared_budget_init(&f->memory, o->max_memory);
     f->tiers = tiers_new();
     return_large_pieces();
     f->eos = XNEW_ARRAY(int, (size_t)o->n_eos + 1);

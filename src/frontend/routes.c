@@ -112,7 +112,7 @@ static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body,
     m->live_requests = dispatch_n_live(r->calls.at_scheduler);
     m->reconnections = dispatch_n_reconnections(r->calls.at_scheduler);
     m->connections = http_server_n_connections(r->server);
-    m->memory = r->calls.memory ? r->calls.memory->used : 0;
+    m->memory = r->calls.memory ? r->calls.memory->whole.used : 0;
     metrics_write(m, body);
     if (r->more_metrics)
         r->more_metrics(r->metrics_ctx, body);
@@ -169,8 +169,9 @@ static void tell_list(void *ctx, const buf *json)
 {
     list_wish *w = ctx;
     routes *r = w->r;
-    if (budget_take(r->calls.memory, json->len)) {
-        budget_give(r->calls.memory, json->len);        /* what is not sent at once is charged */
+    budget *memory = shared_budget_part(r->calls.memory, NULL);
+    if (budget_take(memory, json->len)) {
+        budget_give(memory, json->len);        /* what is not sent at once is charged */
         send_body(r, w->x, list_route, 200, JSON_TYPE, json);
     } else {
         api_error e;
@@ -485,6 +486,9 @@ static size_t on_head(void *ctx, http_exchange *x, http_fault *f)
         *f = no_key;
     else if (coding && strcmp(coding, "identity") != 0)
         *f = (http_fault){415, "unsupported_content_encoding", "a body must not be compressed"};
+    const tenant *who = !f->status && r->calls.accounts ? asker(r, h) : NULL;
+    if (who)
+        http_exchange_charge(x, shared_budget_part(r->calls.memory, tenant_name(who)));
     bool is_call = to && to->method && strcmp(to->method, "POST") == 0 && strcmp(h->method, "POST") == 0;
     return is_call ? r->max_body : MAX_OTHER_BODY;
 }

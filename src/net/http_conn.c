@@ -407,6 +407,11 @@ charged_buf http_exchange_take_body(http_exchange *x)
     return b;
 }
 
+void http_exchange_charge(http_exchange *x, budget *part)
+{
+    x->body.of = part;
+}
+
 void http_exchange_set_gone(http_exchange *x, void (*gone)(void *ctx, http_loss why), void *ctx)
 {
     x->gone = gone;
@@ -454,7 +459,6 @@ static void begin_body(http_conn *c)
 static void take_head(http_conn *c)
 {
     http_exchange *x = &c->x;
-    budget *m = c->s->options.memory;
     http_fault f = {0};
     x->max_body = c->s->events.judge(c->s->events.ctx, x, &f);
     size_t length = x->head.framing == HTTP_LENGTH && x->head.length > CHARGED_BUF_FREE ? (size_t)x->head.length : 0;
@@ -463,10 +467,10 @@ static void take_head(http_conn *c)
         fail(c, &f);
     } else if (x->head.framing == HTTP_LENGTH && x->head.length > x->max_body) {
         too_large(c);
-    } else if (!budget_take(m, length)) {
+    } else if (!budget_take(x->body.of, length)) {
         no_memory(c);           /* now already, rather than in the middle */
     } else {
-        budget_give(m, length);
+        budget_give(x->body.of, length);
         begin_body(c);
     }
 }

@@ -72,6 +72,9 @@ double http_exchange_start(const http_exchange *x);             /* when its firs
 /* The body, the caller's from now on. */
 charged_buf http_exchange_take_body(http_exchange *x);
 
+/* From within judge: whose budget the body is taken from, a part of the server's. */
+void http_exchange_charge(http_exchange *x, budget *part);
+
 /* Who is told that the client is lost: the exchange is over then, and not to be used from within the call. It is not
  * called once the answer has been sent or ended. NULL: nobody. */
 void http_exchange_set_gone(http_exchange *x, void (*gone)(void *ctx, http_loss why), void *ctx);

@@ -152,7 +152,7 @@ static void talk_is_up(void *ctx, const Hello *hello)
     l->end->events.up(l->end->events.ctx, l, hello);
     l->welcoming = false;
     if (l->state == LINK_TALKING)
-        log_info("%s is up", l->peer);
+        log_line(l->end->opt.within ? LOG_DEBUG : LOG_INFO, "%s is up", l->peer);
 }
 
 static void talk_message(void *ctx, const Message *m)
@@ -611,6 +611,11 @@ void *link_data(const net_link *l)
 const char *link_peer(const net_link *l)
 {
     return l->peer;
+}
+
+bool link_is_within(const net_link *l)
+{
+    return l->end->opt.within;
 }
 
 void link_drop(net_link *l, const char *why)

@@ -33,6 +33,7 @@ typedef struct {
     double ping_every, silence; /* seconds; a peer silent for so long is lost */
     size_t max_message;         /* bytes */
     size_t max_unsent;          /* bytes; with more waiting, a peer that reads none of it for `silence` is lost */
+    bool within;                /* all peers are roles of this process: that they come up is no news (LOG_DEBUG) */
 } link_options;
 
 link_options link_options_default(void);
@@ -69,6 +70,7 @@ void *link_data(const net_link *l);
 
 /* "runner gpu3/812 at 10.0.0.3:40112", for logs. */
 const char *link_peer(const net_link *l);
+bool link_is_within(const net_link *l);         /* as its options say */
 
 /* Lose the link now, for this reason, which both sides log; down is called as for any other loss, but not from within
  * this call. */

@@ -460,8 +460,9 @@ static void take_gpu_up(peer *p, const GpuUp *up)
     o->start = up->start;
     gpu_info info = {.uuid = up->uuid, .device = up->device, .max_batch = int_of(up->max_batch), .n_pages = int_of(up->n_pages),
                      .page_len = int_of(up->page_len), .max_tokens = int_of(up->max_tokens), .on_probation = p->crashed[up->gpu]};
-    log_info("GPU %s (%s) of %s is ready%s", up->uuid, up->device, link_peer(p->link),
-             info.on_probation ? "; as its last worker crashed, it is tried out first" : "");
+    /* Within one process the runner has said it already. */
+    log_line(link_is_within(p->link) && !info.on_probation ? LOG_DEBUG : LOG_INFO, "GPU %s (%s) of %s is ready%s", up->uuid, up->device,
+             link_peer(p->link), info.on_probation ? "; as its last worker crashed, it is tried out first" : "");
     pace_gpu_up(v->pace, now_of(v), o->number, up->device, info.on_probation);
     scheduler_gpu_up(v->s, now_of(v), o->number, &info);
     probe(v, o);

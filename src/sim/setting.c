@@ -163,6 +163,8 @@ static void make_wish(setting *s, client_wish *q, int most, bool killers, bool l
     }
     q->n_choices = often(s, c, 0.1) ? 2 : 1;
     q->seed = draw(s, c, 1u << 30);
+    if (q->is_killer && q->seed % 4 == 0)
+        q->prompt[0] = TOY_RUNNER_KILLER;
     q->adapter = (int)draw(s, c, N_ADAPTERS + 1) - 1;
     q->stream = often(s, c, 0.7);
     if (often(s, c, 0.2))

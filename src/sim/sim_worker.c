@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/wire.pb-c.h"
 #include "sim/sim_loaders.h"
 #include "sim/toy.h"
 #include "worker/adapter_key.h"
@@ -263,11 +264,28 @@ static void on_ready(void *ctx)
 
 /* What the runner does with it. */
 
+static bool kills_runner(const void *message, size_t n)
+{
+    Message *m = message__unpack(NULL, n, message);
+    bool kills = false;
+    CHECK(m);
+    for (size_t i = 0; m->what_case == MESSAGE__WHAT_COMMANDS && i < m->commands->n_commands; i++) {
+        const Command *c = m->commands->commands[i];
+        kills |= c->what_case == COMMAND__WHAT_ADD && c->add->n_tokens && c->add->tokens[0] == TOY_RUNNER_KILLER;
+    }
+    message__free_unpacked(m, NULL);
+    return kills;
+}
+
 static void send_down(process *p, const void *message, size_t n)
 {
     sim_worker *w = (sim_worker *)p;
     if (w->self.dead)
         return;
+    if (kills_runner(message, n)) {
+        w->on->runner->n_acts_left = 1;         /* it dies of this one */
+        return;
+    }
     list_add(&w->in, message, n);
     if (w->w && !w->in_step)
         plan_turn(w, world_uniform(w->self.in, CHANCE_WORKERS, 0, 0.001));

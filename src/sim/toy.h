@@ -13,7 +13,8 @@
  *
  * An adapter of content TOY_POISON makes numbers that are not finite.
  *
- * A prompt that begins with TOY_KILLER and a number n kills the worker that computes position n. */
+ * A prompt that begins with TOY_KILLER and a number n kills the worker that computes position n; one that begins with TOY_RUNNER_KILLER
+ * is the end of the runner that passes it on (sim_worker.c). */
 #ifndef PUNICA_SIM_TOY_H
 #define PUNICA_SIM_TOY_H
 
@@ -21,7 +22,8 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 
-enum { TOY_KILLER = '!', TOY_EOS = 256, TOY_VOCAB = 257, TOY_CONTEXT = 96, TOY_POISON = 2, TOY_KV_BYTES = 16 };     /* KV_BYTES: of a position in the KvCache */
+enum { TOY_KILLER = '!', TOY_RUNNER_KILLER = '#', TOY_EOS = 256, TOY_VOCAB = 257, TOY_CONTEXT = 96, TOY_POISON = 2,
+       TOY_KV_BYTES = 16 };     /* of a position in the KvCache */
 
 typedef struct toy toy;
 

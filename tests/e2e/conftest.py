@@ -16,9 +16,17 @@ from web_site import Site
 
 FAMILIES = sorted(p.parent for p in ROOT.glob("tests/golden/models/*/golden.json"))
 TIMEOUT_S = 300
+SANITIZED = PROGRAM.exists() and b"__asan_init" in PROGRAM.read_bytes()
+
+# The files that take longest, in that order. They are begun first: where files run side by side, none of these is left for the end.
+LONGEST = ["test_demo", "test_tenants", "test_cluster_parts", "test_serve", "test_versions", "test_cli", "test_registry", "test_strangers", "test_door"]
 
 # Who is started in the background may have been told to ignore Ctrl-C, and what it starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 class Golden:

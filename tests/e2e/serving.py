@@ -42,7 +42,11 @@ class Server(Served):
 
     def __init__(self, *args):
         super().__init__("serve", "--listen", "127.0.0.1:0", *args)
-        self.banner = self.wait_log(r"(?s)punica serves on .*\n    -d .*\n")[0]
+        try:
+            self.banner = self.wait_log(r"(?s)punica serves on .*\n    -d .*\n")[0]
+        except AssertionError:
+            self.end()                  # nobody else knows of it yet
+            raise
         self.url, self.address = re.search(r"(https?://(\S+))", self.banner).groups()
 
     def metric(self, name):

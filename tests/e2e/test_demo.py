@@ -19,7 +19,7 @@ from collections import Counter
 
 import pytest
 
-from conftest import PROGRAM, ROOT
+from conftest import PROGRAM, ROOT, SANITIZED
 
 sys.path.insert(0, str(ROOT / "tools/demo"))
 
@@ -34,7 +34,6 @@ MAX_BYTES = 12_000_000
 SEED = int(os.environ.get("DEMO_SEED", random.SystemRandom().randrange(10**6)))
 
 # With sanitizers a token takes ten times as long, and how good the weights are does not depend on them.
-SANITIZED = b"__asan_init" in PROGRAM.read_bytes()
 N_GOLDEN, N_FRESH, N_MORE = (10, 4, 40) if SANITIZED else (50, 30, 800)      # for each adapter
 
 BY_HAND = [

@@ -14,12 +14,11 @@ import pytest
 
 import cluster
 from cluster import wait_for
-from conftest import PROGRAM, ROOT
+from conftest import PROGRAM, ROOT, SANITIZED
 from serving import Server, raw
 
 DEMO = ROOT / "demo"
 MB = 1 << 20
-SANITIZED = b"__asan_init" in PROGRAM.read_bytes() if PROGRAM.exists() else False
 memory_counts = pytest.mark.skipif(SANITIZED, reason="a sanitizer's memory is not the program's")
 
 
@@ -490,8 +489,9 @@ def read_answer(connection):
 
 
 def test_many_adapters(serve, tmp_path):
-    """Listing thousands of adapters holds nobody up."""
-    for i in range(20000):
+    """Listing thousands of adapters holds nobody up. Under a sanitizer fewer take as long."""
+    n = 4000 if SANITIZED else 20000
+    for i in range(n):
         (tmp_path / f"adapter-{i:05d}").symlink_to(DEMO / "adapters/sql")
     server = serve("--model", DEMO / "model", "--adapters", tmp_path)
     wants_list, wants_health = dial(server), dial(server)
@@ -503,7 +503,7 @@ def test_many_adapters(serve, tmp_path):
         assert not select.select([wants_list], [], [], 0)[0], "the list was made first"
         answer = http.client.HTTPResponse(wants_list)
         answer.begin()
-        assert len(json.loads(answer.read())["data"]) == 20001
+        assert len(json.loads(answer.read())["data"]) == n + 1
     (tmp_path / "new").symlink_to(DEMO / "adapters/sql")
     ids = [m["id"] for m in json.loads(raw(server.address, "GET", "/v1/models")[2])["data"]]
     assert "new" in ids                                 # never older than the question

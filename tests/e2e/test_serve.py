@@ -89,6 +89,8 @@ def cases(generate):
 
 def test_banner(server):
     assert all(name in server.banner for name in ["demo", *ADAPTERS])
+    before = server.log().split("punica serves on")[0].splitlines()         # of links between its own roles not a word
+    assert len(before) == 1 and "worker 0 is ready on" in before[0], before
 
 
 def test_curl_line(server):

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -436,6 +437,35 @@ def test_full_disk(store, admin_key):
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     soon(lambda: own.usage() == {("full", "sql"): (5, 5 * 44, 15)}, "all of it is written")
     assert server.metric("punica_store_up") == 1
+    assert server.stop() == 0
+
+
+def test_large_bodies_leave_room_for_others(tmp_path):
+    """A tenant that holds all the memory it is given for bodies does not shut another out of its own."""
+    store, size = Store(tmp_path / "store.db"), 700 << 10
+    keys = [store.tenant(name, "--base", "yes") for name in ("greedy", "modest")]
+    server = Server("--store", store.url, "--max-memory", 8 << 20)
+    wait_for(lambda: server.metric("punica_live_requests") == 0, "it answers")
+
+    def begin(key, n_sent):
+        """A connection on which so much of a body was sent."""
+        host, port = server.address.split(":")
+        s = socket.create_connection((host, int(port)), timeout=60)
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {size}\r\n\r\n".encode())
+        try:
+            s.sendall(b" " * n_sent)
+        except OSError:
+            pass                    # it was refused, which is to be read
+        return s
+
+    held = [begin(keys[0], size - 1) for _ in range(10)]
+    refused = [s for s in held if select.select([s], [], [], 1)[0]]
+    assert 4 <= len(refused) < 10 and all(b" 503 " in s.recv(100) for s in refused)
+    with begin(keys[1], size - 2) as s:
+        s.sendall(b"[]")
+        assert s.recv(100).startswith(b"HTTP/1.1 400"), "the body was taken, and is none"
+    for s in held:
+        s.close()
     assert server.stop() == 0
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
 from cluster import DEMO, Cluster, deadly_environment, wait_for       # noqa: E402
-from conftest import PROGRAM                # noqa: E402
+from conftest import PROGRAM, SANITIZED     # noqa: E402
 from proxy import Proxy                     # noqa: E402
 
 N_RUNNERS, N_FRONTENDS, N_STREAMS = 4, 2, 64
@@ -36,7 +36,6 @@ SENTENCES = ["On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros 
              "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them.",
              "16 yellow cups at sixty-two francs each: that is what Zoe from Oslo ordered.",
              "September 26th, 2003: Max from Delhi purchased twelve white scarves, 19 dollars each."]
-SANITIZED = b"__asan_init" in PROGRAM.read_bytes()
 HANG_S = 10 if SANITIZED else 4             # a worker silent for so long is killed by its runner
 STUCK_S = 300 if SANITIZED else 120         # no stream is without a token for so long
 WRITTEN_S = 5 if SANITIZED else 2           # what is older than this is in the store, also on a busy machine

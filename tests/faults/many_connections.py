@@ -21,13 +21,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
 from cluster import DEMO, wait_for                          # noqa: E402
-from conftest import PROGRAM                                # noqa: E402
+from conftest import SANITIZED                              # noqa: E402
 from serving import Server                                  # noqa: E402
 
 NAMES = sorted(p.name for p in (DEMO / "adapters").iterdir())
 PROMPT = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
 KINDS = {"stream": 8, "answer": 6, "twice": 3, "leaves": 4, "never asks": 2, "does not read": 1, "nonsense": 2, "half closes": 2}
-SANITIZED = b"__asan_init" in PROGRAM.read_bytes()
 
 
 def rss(pid):

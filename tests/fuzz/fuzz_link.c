@@ -1,23 +1,27 @@
 /* fuzz_link.c - what may come to a scheduler's port
  *
  * The first byte says from whom: a stranger (the rest are the bytes of a connection), or a frontend or a runner that
- * has proved itself (the rest are messages, each behind two bytes of length). Whatever comes, the scheduler goes on and
- * answers the next who comes. */
+ * has proved itself (the rest are messages, each behind two bytes of length); and whether there are seconds between them, so
+ * that timers fire. Whatever comes, the scheduler goes on and answers the next who comes. Network and time are the
+ * simulation's: an execution makes no system call and waits for nothing, and the same bytes always do the same. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "base/log.h"
-#include "net/event_loop.h"
 #include "net/link.h"
 #include "scheduler/sched_server.h"
+#include "sim/network.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-typedef struct { event_loop *loop; sched_server *server; bool is_up, is_down; } scene;
+typedef struct {
+    world w;
+    sim_process scheduler, peer;
+    sched_server *server;
+    double pause;               /* seconds after each message */
+    bool is_up, is_down;
+} scene;
 
 static void on_up(void *ctx, net_link *l, const Hello *h)
 {
@@ -40,10 +44,19 @@ static void on_down(void *ctx, net_link *l, const char *why)
     ((scene *)ctx)->is_down = true;
 }
 
-static void turn(scene *s, int times)
+static void set_flag(void *ctx)
 {
-    while (times-- > 0)
-        event_base_loop(s->loop->events, EVLOOP_NONBLOCK);
+    *(bool *)ctx = true;
+}
+
+/* Let so many seconds pass. */
+static void pass(scene *s, double seconds)
+{
+    bool is_over = false;
+    sim_task end = {.run = set_flag, .ctx = &is_over};
+    world_plan(&s->w, &end, seconds);
+    while (!is_over)
+        world_run_next(&s->w);
 }
 
 static const credentials secret = {.secret = {"fuzz fuzz"}};
@@ -54,14 +67,13 @@ static net_link *connect_as(scene *s, Hello__Role role)
     o.own = &secret;
     o.role = role;
     o.name = "fuzz";
-    o.instance = loop_random_id(&s->loop->base);
+    o.instance = loop_random_id(&s->peer.base);
     link_events events = {on_up, on_message, on_down, s};
     err e;
     s->is_up = s->is_down = false;
-    net_link *l = link_connect(&s->loop->base, sched_server_address(s->server), &o, &events, &e);
+    net_link *l = link_connect(&s->peer.base, s->scheduler.name, &o, &events, &e);
     CHECK(l);
-    for (int i = 0; i < 1000 && !s->is_up; i++)
-        turn(s, 1);
+    pass(s, 0.01);
     CHECK(s->is_up);
     return l;
 }
@@ -75,29 +87,21 @@ static void play_member(scene *s, Hello__Role role, const uint8_t *data, size_t 
         link_send_packed(l, data + 2, n);
         data += 2 + n;
         size -= 2 + n;
-        turn(s, 3);
+        pass(s, s->pause);
     }
-    turn(s, 3);
     link_free(l);
 }
 
 static void play_stranger(scene *s, const uint8_t *data, size_t size)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof a.sun_path, "%s", sched_server_address(s->server) + strlen("unix:"));
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
-    turn(s, 1);
-    for (size_t done = 0; done < size;) {
-        ssize_t n = write(fd, data + done, size - done);
-        if (n <= 0)
-            break;
-        done += (size_t)n;
-        turn(s, 2);
-    }
-    turn(s, 3);
-    close(fd);
-    turn(s, 2);
+    err e;
+    dialer *d = network_dialer_new(&s->peer.base, s->scheduler.name, NULL, &e);
+    net_stream *stream = dialer_dial(d, &(stream_events){0}, &e);
+    pass(s, 0.01);
+    stream_write(stream, data, size);
+    pass(s, s->pause);
+    stream_free(stream);
+    dialer_free(d);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -105,14 +109,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     log_set_level(LOG_ERROR);
-    char at[64];
-    snprintf(at, sizeof at, "unix:/tmp/punica-fuzz-%d", (int)getpid());
+    scene s = {.pause = data[0] / 3 % 4 == 3 ? 2 : 0.01};
+    world_init(&s.w, data[0], false);
+    network_set_weather(s.w.net, &(network_weather){.delay = 1e-5, .choppy = 0.2, .buffer = 1 << 16});
+    sim_process_init(&s.scheduler, &s.w, "scheduler", 0);
+    sim_process_init(&s.peer, &s.w, "fuzz", 0);
     sched_server_options o = sched_server_options_default();
-    o.listen = at;
+    o.listen = s.scheduler.name;
     o.link.own = &secret;
     err e;
-    scene s = {.loop = event_loop_new()};
-    s.server = sched_server_new(&s.loop->base, &o, &e);
+    s.server = sched_server_new(&s.scheduler.base, &o, &e);
     CHECK(s.server);
     if (data[0] % 3 == 0)
         play_stranger(&s, data + 1, size - 1);
@@ -120,6 +126,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         play_member(&s, data[0] % 3 == 1 ? HELLO__ROLE__FRONTEND : HELLO__ROLE__RUNNER, data + 1, size - 1);
     link_free(connect_as(&s, HELLO__ROLE__FRONTEND));
     sched_server_free(s.server);
-    event_loop_free(s.loop);
+    world_deinit(&s.w);
     return 0;
 }
