@@ -4,14 +4,19 @@
 #include <math.h>
 #include <string.h>
 
+static void make_room(request_memory *memory, request *r, size_t n_tokens)
+{
+    size_t bytes = r->token_cap * sizeof *r->what.token;
+    r->what.token = slabs_grow(memory->rest, (int *)r->what.token, &bytes, n_tokens * sizeof *r->what.token);
+    r->token_cap = (uint32_t)(bytes / sizeof *r->what.token);
+}
+
 static void append(request_memory *memory, request *r, const int *token, int n)
 {
-    size_t have = (size_t)r->what.n_tokens, bytes = r->token_cap * sizeof *token;
-    int *all = slabs_grow(memory->rest, (int *)r->what.token, &bytes, (have + (size_t)n) * sizeof *all);
-    for (int i = 0; i < n; i++)         /* usually one */
-        all[have + (size_t)i] = token[i];
-    r->token_cap = (uint32_t)(bytes / sizeof *all);
-    r->what.token = all;
+    size_t have = (size_t)r->what.n_tokens;
+    if (have + (size_t)n > r->token_cap)
+        make_room(memory, r, have + (size_t)n);
+    memcpy((int *)r->what.token + have, token, (size_t)n * sizeof *token);
     r->what.n_tokens += n;
 }
 
