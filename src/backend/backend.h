@@ -104,7 +104,7 @@ typedef struct backend backend;
 typedef struct {
     /* Begin an invocation: ops until end() work on b, which stays unchanged until then. They are to be
      * given n_rows rows (n_out of logits), at least b's: a GPU rounds decode batches up, and rows past
-     * the end hold numbers nobody reads. Where an invocation of the same owner and size was recorded
+     * the end hold numbers nobody reads. Where an invocation of the same owner, size and kind was recorded
      * before, begin queues it again as a whole (replayed) and no ops are to be called. */
     invocation (*begin)(backend *, const batch *b, const void *owner);
     void (*end)(backend *);

@@ -40,6 +40,15 @@ void buf_add_char(buf *b, char c)
     buf_add(b, &c, 1);
 }
 
+void buf_add_number(buf *b, size_t number, unsigned base)
+{
+    char digits[24], *first = digits + sizeof digits;
+    do
+        *--first = "0123456789abcdef"[number % base];
+    while (number /= base);
+    buf_add(b, first, (size_t)(digits + sizeof digits - first));
+}
+
 void buf_printf(buf *b, const char *fmt, ...)
 {
     va_list ap, again;

@@ -10,6 +10,7 @@
  * job's fields change only then. Whoever read a new field finds the ticket changed when it swaps. */
 #include "base/pool.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -22,6 +23,7 @@
 #include "base/mem.h"
 
 #define SPIN_SECONDS 50e-6
+#define ROUSED_SECONDS 300e-6
 
 typedef struct { pool *pool; int index; } worker;
 
@@ -33,6 +35,7 @@ struct pool {
     _Alignas(64) _Atomic int n_done;    /* items of this job finished */
     _Alignas(64) _Atomic int n_asleep;
     _Atomic bool stop;
+    _Atomic double awake_until;         /* by clock_now(): workers spin until then */
     pthread_mutex_t lock;               /* with woken: where workers sleep */
     pthread_cond_t woken;
     int n_threads;
@@ -72,24 +75,39 @@ static void work(pool *p, int thread)
     }
 }
 
-/* Wait until the job is another than `seen`, or the pool stops: spinning at first. */
-static void wait_for_job(pool *p, uint32_t seen)
+static bool has_news(pool *p, uint32_t seen)
+{
+    return job_number(atomic_load_explicit(&p->ticket, memory_order_acquire)) != seen || p->stop;
+}
+
+static void spin(pool *p, uint32_t seen)
 {
     double until = clock_now() + SPIN_SECONDS;
     do {
         for (int i = 0; i < 64; i++) {
-            if (job_number(atomic_load_explicit(&p->ticket, memory_order_acquire)) != seen || p->stop)
+            if (has_news(p, seen))
                 return;
             pause_briefly();
         }
-    } while (clock_now() < until);
+    } while (clock_now() < fmax(until, p->awake_until));
+}
 
+/* Until there is news, or it is roused. */
+static void sleep_on(pool *p, uint32_t seen)
+{
     pthread_mutex_lock(&p->lock);
     p->n_asleep++;
-    while (job_number(p->ticket) == seen && !p->stop)
+    while (!has_news(p, seen) && clock_now() >= p->awake_until)
         pthread_cond_wait(&p->woken, &p->lock);
     p->n_asleep--;
     pthread_mutex_unlock(&p->lock);
+}
+
+/* Wait until the job is another than `seen`, or the pool stops: spinning at first. */
+static void wait_for_job(pool *p, uint32_t seen)
+{
+    for (spin(p, seen); !has_news(p, seen); spin(p, seen))
+        sleep_on(p, seen);
 }
 
 static void *worker_main(void *arg)
@@ -184,4 +202,10 @@ void pool_run(pool *p, int n_items, pool_fn *fn, void *arg)
         if (spins > 1000)               /* a worker has lost its core: let it have ours */
             sched_yield();
     }
+}
+
+void pool_rouse(pool *p)
+{
+    p->awake_until = clock_now() + ROUSED_SECONDS;
+    wake_sleepers(p);
 }

@@ -1,6 +1,7 @@
 /* slab.c - see slab.h: blocks cut into pieces, and a list of those not in use */
 #include "base/slab.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@ void *slab_take(slab *p)
         item = p->fresh;
         p->fresh += p->size;
     }
-    return memset(item, 0, p->size);
+    return item;
 }
 
 void slab_give(slab *p, void *item)
@@ -68,4 +69,66 @@ void slab_give(slab *p, void *item)
     piece *i = item;
     i->next = p->unused;
     p->unused = i;
+}
+
+enum { SMALLEST = 64, N_SIZES = 5 };    /* of slabs: 64 bytes to 1 KB */
+
+struct slabs { slab *of[N_SIZES]; };
+
+slabs *slabs_new(void)
+{
+    slabs *p = XNEW(slabs);
+    for (int i = 0; i < N_SIZES; i++)
+        p->of[i] = slab_new((size_t)SMALLEST << i);
+    return p;
+}
+
+void slabs_free(slabs *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < N_SIZES; i++)
+        slab_free(p->of[i]);
+    free(p);
+}
+
+/* The smallest power of two of SMALLEST that holds so many bytes, as its exponent. */
+static int size_for(size_t bytes)
+{
+    return bytes <= SMALLEST ? 0 : 64 - __builtin_clzll((bytes - 1) / SMALLEST);
+}
+
+static size_t room_of(int size)
+{
+    return (size_t)SMALLEST << size;
+}
+
+void *slabs_take(slabs *p, size_t bytes)
+{
+    int size = size_for(bytes);
+    return size < N_SIZES ? slab_take(p->of[size]) : xmalloc(room_of(size));
+}
+
+void slabs_give(slabs *p, void *item, size_t bytes)
+{
+    int size = size_for(bytes);
+    if (!item)
+        return;
+    if (size < N_SIZES)
+        slab_give(p->of[size], item);
+    else
+        free(item);
+}
+
+void *slabs_grow(slabs *p, void *item, size_t *bytes, size_t need)
+{
+    if (need <= *bytes)
+        return item;
+    CHECK(need <= SIZE_MAX / 4);
+    void *to = slabs_take(p, need);
+    if (*bytes)
+        memcpy(to, item, *bytes);
+    slabs_give(p, item, *bytes);
+    *bytes = room_of(size_for(need));
+    return to;
 }

@@ -64,18 +64,20 @@ static int make_kv(decode_bench *d, err *e)
     return 0;
 }
 
+/* Those of one rank are copies of one: to make so many random numbers would take longer than all that is measured. */
 static int make_adapters(decode_bench *d, err *e)
 {
+    const decode_options *o = &d->opt;
     dtype type = backend_weight_type(d->be, d->m->config.type);
-    d->adapter = XNEW_ARRAY(lora *, (size_t)d->opt.max_batch);
-    for (int i = 0; i < d->opt.max_batch; i++) {
-        lora *host = lora_random(&d->m->config, group_ranks(d->be), d->opt.rank, type, (unsigned long)i);
-        d->adapter[i] = lora_upload(host, d->be, e);
+    bool whole = true;
+    d->adapter = XNEW_ARRAY(lora *, (size_t)o->max_batch);
+    for (int r = 0; r < o->n_ranks && whole; r++) {
+        lora *host = lora_random(&d->m->config, group_ranks(d->be), o->rank[r], type, (unsigned long)r);
+        for (int i = r; i < o->max_batch && whole; i += o->n_ranks)
+            whole = (d->adapter[i] = lora_upload(host, d->be, e)) != NULL;
         lora_free(host, NULL);
-        if (!d->adapter[i])
-            return err_wrap(e, "adapter %d of %d", i + 1, d->opt.max_batch);
     }
-    return 0;
+    return whole ? 0 : err_wrap(e, "%d adapters", o->max_batch);
 }
 
 static model *make_model(backend *be, const decode_options *o, dtype type, err *e)
@@ -126,11 +128,20 @@ const model *decode_model(const decode_bench *d)
     return d->m;
 }
 
-static void count_bytes(const decode_bench *d, const batch *b, const decode_rows *r, decode_bytes *out)
+/* Operations of a row's projections, head and attention to so many positions; of its adapter, two for each of its numbers. */
+static double row_flops(const model_config *c, const lora *l, int n_positions)
 {
-    *out = (decode_bytes){.weights = (double)d->m->weight_bytes - (d->m->config.tie_embeddings ? 0 : model_embed_bytes(d->m))};
+    double attention = 4.0 * c->n_layers * c->n_heads * c->head_dim * n_positions;
+    return shape_row_flops(c) + shape_head_flops(c) + attention + (l ? 2.0 * (double)l->bytes / (double)dtype_size(c->type) : 0);
+}
+
+static void count_work(const decode_bench *d, const batch *b, const decode_rows *r, decode_work *out)
+{
+    *out = (decode_work){.weights = (double)d->m->weight_bytes - (d->m->config.tie_embeddings ? 0 : model_embed_bytes(d->m))};
     for (int i = 0; i < b->segs.n; i++)
         out->adapters += b->segs.lora[i] ? (double)b->segs.lora[i]->bytes : 0;
+    for (int i = 0; i < b->segs.n; i++)
+        out->flops += (b->segs.indptr[i + 1] - b->segs.indptr[i]) * row_flops(&d->m->config, b->segs.lora[i], r->context);
     out->kv = ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(d->kv) * group_devices(d->be) / PAGE_LEN;
 }
 
@@ -192,7 +203,7 @@ static batch_item item_of(decode_bench *d, const int *token, int n_rows, int n_p
                         .lora = adapter < 0 ? NULL : d->adapter[adapter]};
 }
 
-double decode_time(decode_bench *d, decode_rows r, decode_bytes *bytes, err *e)
+double decode_time(decode_bench *d, decode_rows r, decode_work *work, err *e)
 {
     CHECK(r.batch <= d->opt.max_batch && r.batch * r.context <= d->opt.max_positions && r.prompt <= d->opt.max_prompt);
     size_t n = (size_t)r.batch;
@@ -208,7 +219,7 @@ double decode_time(decode_bench *d, decode_rows r, decode_bytes *bytes, err *e)
     if (r.prompt)
         prompt = item_of(d, tokens, r.prompt, r.prompt, who[0].adapter, &kv[n]);
     const batch *b = batch_build(d->builder, &prompt, r.prompt > 0, items, r.batch);
-    count_bytes(d, b, &r, bytes);
+    count_work(d, b, &r, work);
     double seconds = time_steps(d, b, e);
     for (size_t i = 0; i < n + (r.prompt > 0); i++)
         kv_pool_release(d->pool, &kv[i]);

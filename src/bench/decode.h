@@ -6,10 +6,12 @@
 #include "bench/workload.h"
 #include "model/model.h"
 
+#define MAX_DECODE_RANKS 16
+
 typedef struct {
     const char *shape;
     int n_layers;               /* 0: as many as the shape has */
-    int rank;                   /* of the adapters, on all seven projections */
+    int n_ranks, rank[MAX_DECODE_RANKS];        /* of the adapters, which take them in turn, each on all seven projections */
     int max_batch, max_prompt;
     weights_form form;
     kv_form kv;
@@ -25,8 +27,9 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
 void decode_free(decode_bench *d);                  /* d may be NULL */
 const model *decode_model(const decode_bench *d);
 
-/* What a step cannot do without reading, over bandwidth: weights, adapters in the batch, keys and values. */
-typedef struct { double weights, adapters, kv; } decode_bytes;
+/* What a step cannot do without: reading weights, adapters in the batch, keys and values, in bytes, and so many
+ * floating-point operations. */
+typedef struct { double weights, adapters, kv, flops; } decode_work;
 
 /* The rows of a step: `batch` sequences that each have `context` positions, and a prompt of so many tokens, 0: none,
  * which has the first sequence's adapter. */
@@ -34,6 +37,6 @@ typedef struct { int batch, context, prompt; workload w; } decode_rows;
 
 /* Seconds of one step: median of several runs of steps queued one after the other. Negative with e set when the device
  * fails. */
-double decode_time(decode_bench *d, decode_rows r, decode_bytes *bytes, err *e);
+double decode_time(decode_bench *d, decode_rows r, decode_work *work, err *e);
 
 #endif

@@ -77,14 +77,14 @@ static double time_copy(backend *be, const lora *image, err *e)
 static int measure(const load_options *o, backend *be, decode_bench *d, loader *l, err *e)
 {
     const decode_rows rows = {.batch = o->batch, .context = o->context, .w = WORKLOAD_DISTINCT};
-    decode_bytes bytes;
+    decode_work work;
     pthread_t thread;
-    double copy = time_copy(be, l->image, e), before = decode_time(d, rows, &bytes, e);
+    double copy = time_copy(be, l->image, e), before = decode_time(d, rows, &work, e);
     if (copy < 0 || before < 0)
         return -1;
     l->interval = before;
     CHECK(pthread_create(&thread, NULL, load_again_and_again, l) == 0);
-    double during = decode_time(d, rows, &bytes, e);
+    double during = decode_time(d, rows, &work, e);
     atomic_store(&l->stop, true);
     pthread_join(thread, NULL);
     if (during < 0 || l->failed)
@@ -125,7 +125,7 @@ int load_run(const load_options *o, err *e)
     backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     if (!be)
         return -1;
-    decode_options opt = {.shape = o->shape, .rank = o->rank, .form = o->form, .max_batch = o->batch, .max_positions = o->batch * o->context,
+    decode_options opt = {.shape = o->shape, .n_ranks = 1, .rank = {o->rank}, .form = o->form, .max_batch = o->batch, .max_positions = o->batch * o->context,
                           .samples = true};
     decode_bench *d = decode_new(be, &opt, o->type, e);
     int status = -1;

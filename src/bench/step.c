@@ -6,17 +6,21 @@
 #include <string.h>
 
 #include "backend/devices.h"
-#include "bench/decode.h"
+#include "backend/group.h"
+#include "bench/matrix_rate.h"
 #include "bench/shapes.h"
 
 enum { SHALLOW = 4, DEEP = 12 };        /* depths whose difference gives a layer's time */
+
+/* What the device can do: bytes and operations a second. */
+typedef struct { double bandwidth, flops; } ceilings;
 
 /* The benches of a run: the whole model, or one of each depth. */
 typedef struct { decode_bench *at[2]; int n; double layers; } benches;
 
 step_options step_options_default(bool per_layer)
 {
-    step_options o = {.device = "cpu", .tp = 1, .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .per_layer = per_layer,
+    step_options o = {.device = "cpu", .tp = 1, .shape = "llama2-7b", .type = DTYPE_F16, .n_ranks = 1, .rank = {16}, .per_layer = per_layer,
                       .n_batches = 5, .batch = {1, 8, 32, 64, 128}, .n_contexts = 2, .context = {512, 2048},
                       .n_prompts = 1};
     if (per_layer) {
@@ -38,11 +42,28 @@ static int most_positions(const step_options *o, double limit)
     return (int)most;
 }
 
+static double mean_rank(const step_options *o)
+{
+    double sum = 0;
+    for (int i = 0; i < o->n_ranks; i++)
+        sum += o->rank[i];
+    return sum / o->n_ranks;
+}
+
+/* "16", or "3+17+128". Valid until the next call. */
+static const char *rank_names(const step_options *o)
+{
+    static char names[8 * MAX_DECODE_RANKS];
+    for (int i = 0, n = 0; i < o->n_ranks; i++)
+        n += snprintf(names + n, sizeof names - (size_t)n, "%s%d", i ? "+" : "", o->rank[i]);
+    return names;
+}
+
 /* Positions whose keys and values fit beside weights, adapters and scratch. */
 static double positions_that_fit(const step_options *o, backend *be, const model_config *c, int n_layers, int max_batch)
 {
     double size = (double)dtype_size(o->type), matrices = shape_row_flops(c) / 2 * (o->form == WEIGHTS_FP8 ? 1 : size);
-    double per_layer = (matrices + shape_lora_params(c, o->rank) * max_batch * size) / c->n_layers;
+    double per_layer = (matrices + shape_lora_params(c, 1) * mean_rank(o) * max_batch * size) / c->n_layers;
     double weights = per_layer * n_layers + 2.0 * c->vocab * c->hidden * size;
     double position = 2.0 * n_layers * c->n_kv_heads * c->head_dim * (o->kv == KV_FP8 ? 1 + 4.0 / c->head_dim : (double)dtype_size(be->act));
     return ((double)be->ops->available(be) * 0.97 - weights - 2e9) / position;
@@ -61,9 +82,10 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     int max_batch = largest(o->batch, o->n_batches);
     double fit = positions_that_fit(o, be, c, o->per_layer ? SHALLOW + DEEP : c->n_layers, max_batch);
     if ((*max_positions = most_positions(o, fit)) == 0)
-        return err_set(e, "not enough memory on %s for %s with %d adapters of rank %d", be->name, o->shape, max_batch, o->rank);
-    decode_options d = {.shape = o->shape, .rank = o->rank, .form = o->form, .kv = o->kv, .max_batch = max_batch, .max_positions = *max_positions,
+        return err_set(e, "not enough memory on %s for %s with %d adapters of rank %s", be->name, o->shape, max_batch, rank_names(o));
+    decode_options d = {.shape = o->shape, .n_ranks = o->n_ranks, .form = o->form, .kv = o->kv, .max_batch = max_batch, .max_positions = *max_positions,
                         .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer, .masked = o->masked};
+    memcpy(d.rank, o->rank, sizeof d.rank);
     *out = (benches){.n = o->per_layer ? 2 : 1, .layers = o->per_layer ? DEEP - SHALLOW : 1};
     for (int i = 0; i < out->n; i++) {
         d.n_layers = !o->per_layer ? 0 : i ? DEEP : SHALLOW;
@@ -74,17 +96,17 @@ static int open_benches(const step_options *o, backend *be, const model_config *
 }
 
 /* Seconds of the whole model, or of one layer: where all are short and others use the machine, the difference may be below 0. */
-static int measure(const benches *b, decode_rows r, double *seconds, decode_bytes *bytes, err *e)
+static int measure(const benches *b, decode_rows r, double *seconds, decode_work *work, err *e)
 {
-    *seconds = decode_time(b->at[b->n - 1], r, bytes, e);
+    *seconds = decode_time(b->at[b->n - 1], r, work, e);
     if (b->n == 1 || *seconds < 0)
         return *seconds < 0 ? -1 : 0;
-    decode_bytes less;
+    decode_work less;
     double shallow = decode_time(b->at[0], r, &less, e);
     if (shallow < 0)
         return -1;
-    *bytes = (decode_bytes){(bytes->weights - less.weights) / b->layers, (bytes->adapters - less.adapters) / b->layers,
-                            (bytes->kv - less.kv) / b->layers};
+    *work = (decode_work){(work->weights - less.weights) / b->layers, (work->adapters - less.adapters) / b->layers,
+                          (work->kv - less.kv) / b->layers, (work->flops - less.flops) / b->layers};
     *seconds = (*seconds - shallow) / b->layers;
     return 0;
 }
@@ -92,10 +114,11 @@ static int measure(const benches *b, decode_rows r, double *seconds, decode_byte
 /* What the same step takes with less in it: 0 where that has not been measured. */
 typedef struct { double no_adapters, no_prompt; } without;
 
-static void print_row(const step_options *o, decode_rows r, double seconds, const decode_bytes *bytes, double bandwidth,
+static void print_row(const step_options *o, decode_rows r, double seconds, const decode_work *work, ceilings most,
                       without less, FILE *csv)
 {
-    double floor = (bytes->weights + bytes->adapters + bytes->kv) / bandwidth, unit = o->per_layer ? 1e6 : 1e3;
+    double bytes = (work->weights + work->adapters + work->kv) / most.bandwidth, flops = work->flops / most.flops;
+    double floor = bytes > flops ? bytes : flops, unit = o->per_layer ? 1e6 : 1e3;
     printf("%5d %8d %-10s %6d %9.3f %9.3f %7.2f", r.batch, r.context, workload_name(r.w), r.prompt, seconds * unit, floor * unit,
            seconds / floor);
     if (!o->per_layer)
@@ -104,56 +127,58 @@ static void print_row(const step_options *o, decode_rows r, double seconds, cons
         printf("  %+6.1f%%  %.1f us a token of the prompt", 100 * (seconds / less.no_prompt - 1), (seconds - less.no_prompt) * 1e6 / r.prompt);
     else if (less.no_adapters > 0 && r.w != WORKLOAD_NONE)
         printf("  %+6.1f%%  %.2f x the adapters' bytes", 100 * (seconds / less.no_adapters - 1),
-               (seconds - less.no_adapters) / (bytes->adapters / bandwidth));
+               (seconds - less.no_adapters) / (work->adapters / most.bandwidth));
     putchar('\n');
     fflush(stdout);
     if (csv)
-        fprintf(csv, "%s,%s,%s,%d,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%s,%d,%d\n", o->per_layer ? "layer" : "step", o->shape,
-                weights_name(o->form, QUANT_NONE, o->type), o->rank, r.batch, r.context, workload_name(r.w), r.prompt, seconds * 1e6, floor * 1e6,
-                seconds / floor, bytes->weights, bytes->adapters, bytes->kv, o->kv == KV_FP8 ? "FP8" : "act", o->tp, o->masked);
+        fprintf(csv, "%s,%s,%s,%s,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%s,%d,%d,%.0f,%.3f\n", o->per_layer ? "layer" : "step", o->shape,
+                weights_name(o->form, QUANT_NONE, o->type), rank_names(o), r.batch, r.context, workload_name(r.w), r.prompt, seconds * 1e6, floor * 1e6,
+                seconds / floor, work->weights, work->adapters, work->kv, o->kv == KV_FP8 ? "FP8" : "act", o->tp, o->masked, work->flops,
+                flops * 1e6);
 }
 
 /* One batch at one context: every workload, with every prompt. */
-static int measure_batch(const step_options *o, const benches *b, decode_rows r, double bandwidth, FILE *csv, err *e)
+static int measure_batch(const step_options *o, const benches *b, decode_rows r, ceilings most, FILE *csv, err *e)
 {
     without less = {0};
     for (int w = 0; w < N_WORKLOADS; w++) {
         less.no_prompt = 0;
         for (int p = 0; p < o->n_prompts && o->run[w]; p++) {
-            decode_bytes bytes;
+            decode_work work;
             double seconds;
             r.w = (workload)w;
             r.prompt = o->prompt[p];
-            if (measure(b, r, &seconds, &bytes, e))
+            if (measure(b, r, &seconds, &work, e))
                 return -1;
             if (r.prompt == 0)
                 less.no_prompt = seconds;
             if (r.prompt == 0 && w == WORKLOAD_NONE)
                 less.no_adapters = seconds;
-            print_row(o, r, seconds, &bytes, bandwidth, less, csv);
+            print_row(o, r, seconds, &work, most, less, csv);
         }
     }
     return 0;
 }
 
-static int measure_all(const step_options *o, const benches *b, int max_positions, double bandwidth, FILE *csv, err *e)
+static int measure_all(const step_options *o, const benches *b, int max_positions, ceilings most, FILE *csv, err *e)
 {
     for (int c = 0; c < o->n_contexts; c++)
         for (int i = 0; i < o->n_batches; i++) {
             decode_rows r = {.batch = o->batch[i], .context = o->context[c]};
             if ((double)r.batch * r.context > max_positions)
                 printf("%5d %8d does not fit: the KvCache holds %d positions\n", r.batch, r.context, max_positions);
-            else if (measure_batch(o, b, r, bandwidth, csv, e))
+            else if (measure_batch(o, b, r, most, csv, e))
                 return -1;
         }
     return 0;
 }
 
-static void print_heading(const step_options *o, const backend *be, double bandwidth)
+static void print_heading(const step_options *o, const backend *be, ceilings most)
 {
-    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s\n%s, %s%s, adapters of rank %d on all seven projections%s\n\n",
-           o->per_layer ? "layer" : "step", be->name, bandwidth * 1e-12, o->shape, weights_name(o->form, QUANT_NONE, o->type),
-           o->kv == KV_FP8 ? " with a KvCache in FP8" : "", o->rank, o->masked ? ", draws masked" : "");
+    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s, products at %.0f TFLOP/s\n%s, %s%s, adapters of rank %s on all seven projections%s\n\n",
+           o->per_layer ? "layer" : "step", be->name, most.bandwidth * 1e-12,
+           most.flops * 1e-12, o->shape, weights_name(o->form, QUANT_NONE, o->type),
+           o->kv == KV_FP8 ? " with a KvCache in FP8" : "", rank_names(o), o->masked ? ", draws masked" : "");
     printf("batch  context workload   prompt %9s %9s    over%s  over without\n", o->per_layer ? "us" : "ms", "floor",
            o->per_layer ? "" : "  tokens/s");
 }
@@ -164,16 +189,19 @@ static int run_shape(const step_options *o, const model_config *c, err *e)
     if (o->csv && !csv)
         return err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     if (csv)
-        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes,kv,tp,masked\n");
+        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes,kv,tp,masked,flops,flops_us\n");
     backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     benches b = {.n = 0};
     int max_positions = 0, status = be ? 0 : -1;
     if (status == 0) {
-        double bandwidth = be->ops->read_bandwidth(be);
-        print_heading(o, be, bandwidth);
-        status = open_benches(o, be, c, &b, &max_positions, e);
+        ceilings most = {be->ops->read_bandwidth(be), matrix_rate(group_device(be, 0), e) * group_devices(be)};
+        status = most.flops < 0 ? -1 : 0;
+        if (status == 0) {
+            print_heading(o, be, most);
+            status = open_benches(o, be, c, &b, &max_positions, e);
+        }
         if (status == 0)
-            status = measure_all(o, &b, max_positions, bandwidth, csv, e);
+            status = measure_all(o, &b, max_positions, most, csv, e);
     }
     for (int i = 0; i < b.n; i++)
         decode_free(b.at[i]);

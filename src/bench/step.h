@@ -1,12 +1,12 @@
 /* step.h - `punica bench step` and `punica bench layer`: how long a decode step takes, whole or per
- * layer, with and without rows of a prompt, against the time its bytes need at the memory's read bandwidth */
+ * layer, with and without rows of a prompt, against its floor: the time its bytes need at the memory's read bandwidth, or its
+ * operations at the rate of large products, whichever is longer */
 #ifndef PUNICA_BENCH_STEP_H
 #define PUNICA_BENCH_STEP_H
 
-#include "bench/workload.h"
-#include "model/model.h"
+#include "bench/decode.h"
 
-#define MAX_STEP_SIZES 16
+#define MAX_STEP_SIZES 32
 
 typedef struct {
     const char *device, *shape;
@@ -14,7 +14,7 @@ typedef struct {
     dtype type;
     weights_form form;
     kv_form kv;
-    int rank;
+    int n_ranks, rank[MAX_DECODE_RANKS];        /* of the adapters, in turn */
     int n_batches, batch[MAX_STEP_SIZES];
     int n_contexts, context[MAX_STEP_SIZES];
     int n_prompts, prompt[MAX_STEP_SIZES];      /* rows of a prompt that is taken in by the same step; 0: none */

@@ -95,7 +95,7 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     out->n_adapters = workload_make(w, o->requests, o->prompt_len, o->gen_len, limit, o->seed, r);
     random_adapters source = {.m = m, .rank = o->rank, .type = backend_weight_type(m->be, o->type)};
     engine *g = make_engine(o, m, r, out->n_adapters, &source, e);
-    int status = g && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
+    int status = g && engine_warm_up(g, e) == 0 && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
     if (status == 0) {
         double start = clock_now();
         status = step_until_idle(g, e);

@@ -18,6 +18,13 @@
 #include "base/sandbox.h"
 #include "model/model.h"
 #include "model/split.h"
+#include "net/address.h"
+
+int cluster_check_address(const char *text, err *e)
+{
+    address a;
+    return address_parse(&a, text, e);
+}
 
 int cluster_log(const char *file, const char *name, err *e)
 {
@@ -49,12 +56,12 @@ static void add_option(strings *s, const char *name, const char *value)
     add_string(s, xstrdup(value));
 }
 
-static void add_number(strings *s, const char *name, int value)
+static void add_number(strings *s, const char *name, long long value)
 {
     if (value <= 0)
         return;
     add_string(s, xstrdup(name));
-    add_string(s, xasprintf("%d", value));
+    add_string(s, xasprintf("%lld", value));
 }
 
 /* Threads of each of n workers on the CPU: not more together than there are cores. */
@@ -147,6 +154,7 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     if (a->memory_share > 0 || copies > 1)
         add_share(&args, (a->memory_share > 0 ? a->memory_share : engine_options_default().memory_share) / copies);
     add_number(&args, "--adapter-slots", a->adapter_slots);
+    add_number(&args, "--adapter-host-bytes", (long long)a->adapter_host_bytes);
     if (a->host_bytes != KV_HOST_AUTO) {
         add_string(&args, xstrdup("--kv-host-bytes"));
         add_string(&args, xasprintf("%zu", a->host_bytes));

@@ -21,6 +21,9 @@
     {"tls-cert", OPT_STRING, &(f)->tls_cert, "FILE", "our own certificate for this role, PEM: no secret is needed"},     \
     {"tls-key", OPT_STRING, &(f)->tls_key, "FILE", "its private key, PEM"}
 
+/* Whether links may come in, or lead, there: what other processes can reach. */
+int cluster_check_address(const char *text, err *e);
+
 /* Where the log goes to, and its level by name; NULL: as it is. */
 int cluster_log(const char *file, const char *level, err *e);
 
@@ -33,6 +36,7 @@ typedef struct {
     int tp;                     /* ranks that each worker's model is split over; 0: 1 */
     int n_workers;              /* per device; 0: 1 */
     int max_batch, threads, kv_pages, adapter_slots, max_len, itl_target;       /* 0: as the engine likes */
+    size_t adapter_host_bytes;  /* the same */
     bool no_prefix_cache;
     size_t host_bytes;          /* of each worker; as in engine_options */
     double memory_share;        /* of a device, for all its workers together; the same */
@@ -55,7 +59,8 @@ worker_args worker_args_default(void);
     {"kv-pages", OPT_INT, &(w)->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},                                                  \
     {"no-prefix-cache", OPT_FLAG, &(w)->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},                                   \
     {"kv-host-bytes", OPT_SIZE, &(w)->host_bytes, "N", KV_HOST_HELP, 0, 1e15},                                          \
-    {"adapter-slots", OPT_INT, &(w)->adapter_slots, "N", ADAPTER_SLOTS_HELP, 1, 65536}
+    {"adapter-slots", OPT_INT, &(w)->adapter_slots, "N", ADAPTER_SLOTS_HELP, 1, 65536},                                 \
+    {"adapter-host-bytes", OPT_SIZE, &(w)->adapter_host_bytes, "N", ADAPTER_HOST_BYTES_HELP, 4096, 1e12}
 
 /* What workers would refuse, each by itself and again and again. */
 int worker_args_check(const worker_args *a, err *e);

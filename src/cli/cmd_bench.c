@@ -5,6 +5,7 @@
 
 #include "backend/batch.h"
 #include "base/mem.h"
+#include "bench/attention.h"
 #include "bench/comm.h"
 #include "bench/load.h"
 #include "bench/mask.h"
@@ -134,7 +135,7 @@ static int turns(int argc, char **argv)
 }
 
 /* Numbers separated by commas. An empty list leaves the default. */
-static int choose_sizes(int *sizes, int *n, const char *name, const char *list, long least, long most, err *e)
+static int choose_sizes(int *sizes, int *n, int most_sizes, const char *name, const char *list, long least, long most, err *e)
 {
     if (!list)
         return 0;
@@ -142,8 +143,8 @@ static int choose_sizes(int *sizes, int *n, const char *name, const char *list, 
     for (const char *at = list; *at;) {
         char *end;
         long value = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || value < least || value > most || *n == MAX_STEP_SIZES)
-            return err_set(e, "--%s takes up to %d numbers from %ld to %ld separated by commas, not \"%s\"", name, MAX_STEP_SIZES,
+        if (end == at || (*end && *end != ',') || value < least || value > most || *n == most_sizes)
+            return err_set(e, "--%s takes up to %d numbers from %ld to %ld separated by commas, not \"%s\"", name, most_sizes,
                            least, most, list);
         sizes[(*n)++] = (int)value;
         at = *end ? end + 1 : end;
@@ -190,8 +191,8 @@ static int op(int argc, char **argv)
     if (parsed > 0)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) || choose_dims(&o, dims, &e) ||
-        choose_sizes(o.rank, &o.n_ranks, "rank", ranks, 1, LORA_MAX_RANK, &e) ||
-        choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, MAX_OP_ROWS, &e) || op_run(&o, &e))
+        choose_sizes(o.rank, &o.n_ranks, MAX_OP_SIZES, "rank", ranks, 1, LORA_MAX_RANK, &e) ||
+        choose_sizes(o.batch, &o.n_batches, MAX_OP_SIZES, "batch", batches, 1, MAX_OP_ROWS, &e) || op_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -199,7 +200,7 @@ static int op(int argc, char **argv)
 static int step_or_layer(int argc, char **argv, bool per_layer)
 {
     step_options o = step_options_default(per_layer);
-    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL;
+    const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL, *ranks = NULL;
     const char *weights = "stored", *kv = "auto";
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
@@ -208,7 +209,7 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
         {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
         {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
-        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
+        {"rank", OPT_STRING, &ranks, "LIST", "of the adapters, which take them in turn, on all seven projections (16)"},
         {"batch", OPT_STRING, &batches, "LIST", per_layer ? "sequences (1,2,4,8,16,32)" : "sequences (1,8,32,64,128)"},
         {"context", OPT_STRING, &contexts, "LIST", "cached positions of each (512,2048)"},
         {"prompt", OPT_STRING, &prompts, "LIST", "tokens of a prompt that is taken in by the same step (0)"},
@@ -218,8 +219,8 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
         {NULL}};
     const command_line c = {
         .usage = per_layer ? "punica bench layer [options]" : "punica bench step [options]",
-        .about = per_layer ? "Time of one transformer layer in a decode step, over the time its bytes need."
-                           : "Time of whole decode steps, tokens drawn, over the time their bytes need.",
+        .about = per_layer ? "Time of one transformer layer in a decode step, over the time its bytes or operations need."
+                           : "Time of whole decode steps, tokens drawn, over the time their bytes or operations need.",
         .options = options};
     err e;
     int parsed = options_parse(&c, argc, argv, &e);
@@ -227,9 +228,10 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
         return 0;
     if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
         weights_form_find(weights, &o.form, &e) || kv_form_find(kv, &o.kv, &e) ||
-        choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) ||
-        choose_sizes(o.context, &o.n_contexts, "context", contexts, 1, 131072, &e) ||
-        choose_sizes(o.prompt, &o.n_prompts, "prompt", prompts, 0, 131072, &e) || step_run(&o, &e))
+        choose_sizes(o.rank, &o.n_ranks, MAX_DECODE_RANKS, "rank", ranks, 1, LORA_MAX_RANK, &e) ||
+        choose_sizes(o.batch, &o.n_batches, MAX_STEP_SIZES, "batch", batches, 1, 4096, &e) ||
+        choose_sizes(o.context, &o.n_contexts, MAX_STEP_SIZES, "context", contexts, 1, 131072, &e) ||
+        choose_sizes(o.prompt, &o.n_prompts, MAX_STEP_SIZES, "prompt", prompts, 0, 131072, &e) || step_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -280,7 +282,33 @@ static int comm_ops_alone(int argc, char **argv)
     int parsed = options_parse(&c, argc, argv, &e);
     if (parsed > 0)
         return 0;
-    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.batch, &o.n_batches, "batch", batches, 1, 4096, &e) || comm_bench_run(&o, &e))
+    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.batch, &o.n_batches, MAX_COMM_SIZES, "batch", batches, 1, 4096, &e) || comm_bench_run(&o, &e))
+        return command_fail(e.msg);
+    return 0;
+}
+
+static int attention_alone(int argc, char **argv)
+{
+    attention_options o = attention_options_default();
+    const char *type = "f16", *lengths = NULL, *contexts = NULL;
+    const option options[] = {
+        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
+        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of activations and KvCache, on a GPU: f16, bf16 (f16)"},
+        {"prompt", OPT_STRING, &lengths, "LIST", "tokens of a prompt (512,1024,2048,4096,8192,16384,32768)"},
+        {"context", OPT_STRING, &contexts, "LIST", "positions that are cached before them (0)"},
+        {"prompts", OPT_INT, &o.prompts, "N", "such prompts in one step (1)", 1, 1024},
+        {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
+        {NULL}};
+    const command_line c = {.usage = "punica bench attention [options]",
+                            .about = "Attention of prompts by itself: operations per second, beside those of large dense products.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.length, &o.n_lengths, MAX_ATTENTION_SIZES, "prompt", lengths, 1, 131072, &e) ||
+        choose_sizes(o.context, &o.n_contexts, MAX_ATTENTION_SIZES, "context", contexts, 0, 131072, &e) || attention_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -317,6 +345,8 @@ int cmd_bench(int argc, char **argv)
         return load(argc - 1, argv + 1);
     if (strcmp(what, "comm") == 0)
         return comm_ops_alone(argc - 1, argv + 1);
+    if (strcmp(what, "attention") == 0)
+        return attention_alone(argc - 1, argv + 1);
     if (strcmp(what, "mask") == 0)
         return mask(argc - 1, argv + 1);
     if (strcmp(what, "op") == 0)
@@ -327,9 +357,10 @@ int cmd_bench(int argc, char **argv)
         puts("usage: punica bench EXPERIMENT [options]\n\n"
              "  textgen    text generation on one device, five workloads\n"
              "  turns      conversations on one device, with and without the prefix cache and its host tier\n"
-             "  step       a whole decode step, over the time its bytes need\n"
+             "  step       a whole decode step, over the time its bytes or operations need\n"
              "  layer      one transformer layer of it\n"
              "  op         the LoRA operator by itself, SGMV shrink and expand\n"
+             "  attention  attention of prompts by itself\n"
              "  load       an adapter loaded while others decode\n"
              "  comm       sums over the ranks of a split model, by themselves\n"
              "  mask       outputs that follow a grammar: compiling it, masks for each step\n\n"

@@ -66,7 +66,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica frontend --help");
     f->adapter = a->adapters.items;
     f->n_adapters = a->adapters.n;
-    if (listen_args_apply(&a->at, f, e))
+    if (cluster_check_address(f->scheduler, e) || listen_args_apply(&a->at, f, e))
         return -1;
     return cluster_log(a->role.log_file, a->log_level, e);
 }

@@ -54,7 +54,7 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     if (!a->runner.scheduler || !w->model_dir)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica runner --help");
     a->sources.cache = w->cache;
-    if (worker_args_check(w, e) || (w->cache && source_args_check(&a->sources, e)))
+    if (cluster_check_address(a->runner.scheduler, e) || worker_args_check(w, e) || (w->cache && source_args_check(&a->sources, e)))
         return -1;
     return cluster_log(a->role.log_file, a->log_level, e);
 }

@@ -47,6 +47,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
+    if (cluster_check_address(v->listen, e))
+        return -1;
     return cluster_log(a->role.log_file, a->log_level, e);
 }
 

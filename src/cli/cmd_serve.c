@@ -1,7 +1,7 @@
 /* cmd_serve.c - `punica serve`: everything on one host
  *
- * Scheduler, frontend and runner in one process, on one event loop, talking over real links with a secret of their
- * own; workers are subprocesses. The same code as in a cluster, so what works here works there. */
+ * Scheduler, frontend and runner in one process, on one event loop, talking over links within the process; workers are
+ * subprocesses. The same code as in a cluster, so what works here works there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,9 +173,7 @@ static void write_metrics(void *ctx, buf *out)
 
 static int start_scheduler(session *s, arguments *a, err *e)
 {
-    char name[48];
-    snprintf(name, sizeof name, "unix:@punica-%016llx", (unsigned long long)loop_random_id(&s->loop->base));
-    a->sched.listen = name;
+    a->sched.listen = LOOP_SELF;
     a->sched.link.own = &s->own;
     s->sched = sched_server_new(&s->loop->base, &a->sched, e);
     return s->sched ? 0 : -1;
@@ -199,6 +197,11 @@ static int start_frontend(session *s, arguments *a, err *e)
     return s->front ? 0 : -1;
 }
 
+static void stir(void *ctx)
+{
+    frontend_rouse(((session *)ctx)->front);
+}
+
 static int start_runner(session *s, const arguments *a, err *e)
 {
     runner_options r = runner_options_default();
@@ -206,6 +209,8 @@ static int start_runner(session *s, const arguments *a, err *e)
     r.link.own = &s->own;
     r.link.model = s->model->id;
     r.processes = subprocess_starter(s->loop->events);
+    r.stir = stir;
+    r.stir_ctx = s;
     worker_args_apply(&a->workers, &r);
     const char **list = source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &r.n_fetcher_args);
     r.fetcher_args = list;

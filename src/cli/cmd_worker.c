@@ -36,6 +36,7 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
         {"kv-host-bytes", OPT_SIZE, &w->host_bytes, "N", KV_HOST_HELP, 0, 1e15},
         {"max-model-len", OPT_INT, &w->max_len, "N", MAX_LEN_HELP, 1, 1e9},
         {"adapter-slots", OPT_INT, &w->n_adapter_slots, "N", ADAPTER_SLOTS_HELP, 1, 65536},
+        {"adapter-host-bytes", OPT_SIZE, &w->adapter_host_bytes, "N", ADAPTER_HOST_BYTES_HELP, 4096, 1e12},
         {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},
         {NULL}};
     const command_line c = {

@@ -20,6 +20,7 @@
 #define MAX_BATCH_HELP "requests running together on one device (as many as its memory has room for, up to 256; 32 on the CPU)"
 #define ITL_TARGET_HELP "milliseconds between tokens of running requests: so many rows of prompts are computed beside them (100)"
 #define ADAPTER_SLOTS_HELP "adapters in a device's memory at once (64, or --max-batch if that is more)"
+#define ADAPTER_HOST_BYTES_HELP "pinned host memory of each worker on a GPU for adapters that may come back (2147483648)"
 #define MAX_LEN_HELP "tokens of a request, which the KvCache must hold (what the model allows and the KvCache holds)"
 
 /* Of --cache, where adapters are served. */

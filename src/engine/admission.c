@@ -319,6 +319,11 @@ void admission_learn(admission *a, const step_work *w, double seconds)
     row_budget_learn(&a->budget, w, seconds);
 }
 
+void admission_unlearn(admission *a)
+{
+    row_budget_init(&a->budget, a->limit.itl_target);
+}
+
 void admission_learn_fetch(admission *a, double seconds)
 {
     a->fetch_seconds = seconds;

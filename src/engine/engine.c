@@ -602,6 +602,8 @@ static int collect_step(engine *g, err *e)
     if (!drawn)
         return -1;
     flight f = g->flights[0];
+    if (g->opt.drawn)
+        g->opt.drawn(g->opt.drawn_ctx, f.n);
     learn_step(g, &f);
     for (int i = 0; i < f.n; i++)
         if (g->flights[0].at[i].owner)
@@ -759,6 +761,45 @@ int engine_step(engine *g, const event **events, int *n, err *e)
 bool engine_is_idle(const engine *g)
 {
     return admission_last(g->admission) == NULL;
+}
+
+/* A full step's worth of prompts, and a few tokens for each of them. */
+static int run_for_nobody(engine *g, err *e)
+{
+    int room = within((double)g->opt.n_pages * g->opt.page_len / 2, 1, g->opt.prefill_rows);
+    int each = within(longest(g) / 2, 1, USUAL_LEN < room ? USUAL_LEN : room), n = within(room / each, 1, g->opt.max_batch), status = 0;
+    int *token = XNEW_ARRAY(int, (size_t)each);
+    for (int i = 0; i < each; i++)
+        token[i] = i % g->m->config.vocab;
+    for (int i = 0; i < n && status == 0; i++) {
+        engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .token = token, .n_tokens = each, .n_prompt = each, .how = sampling_default()};
+        r.how.max_tokens = 4;
+        r.how.ignore_eos = true;
+        status = engine_add(g, &r, e);
+    }
+    free(token);
+    while (status == 0 && !engine_is_idle(g)) {
+        const event *events;
+        int n_events;
+        status = engine_step(g, &events, &n_events, e);
+    }
+    return status;
+}
+
+int engine_warm_up(engine *g, err *e)
+{
+    CHECK(engine_is_idle(g));
+    if (!is_gpu(g))
+        return 0;
+    bool shares_nothing = g->opt.no_prefix_cache;
+    g->opt.no_prefix_cache = true;
+    int status = run_for_nobody(g, e);
+    admission_unlearn(g->admission);    /* steps in which kernels were loaded */
+    if (status == 0)
+        status = run_for_nobody(g, e);
+    g->opt.no_prefix_cache = shares_nothing;
+    g->stats = (engine_stats){0};
+    return status;
 }
 
 int engine_preload(engine *g, const char *adapter, err *e)

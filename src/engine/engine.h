@@ -48,6 +48,8 @@ typedef struct {
     bool never_waits;           /* for adapters or pages to arrive: see engine_step() */
     double (*now)(void *ctx);   /* seconds of any clock, by which steps are timed; NULL: they are not, and itl_target says nothing */
     void *now_ctx;
+    void (*drawn)(void *ctx, int n);    /* so many draws of a step have come from the device, of which events are about to be made; NULL: nobody wants to know */
+    void *drawn_ctx;
 } engine_options;
 
 /* All sizes by memory and device, 100 ms between tokens (faster than people read), pages of 16 tokens, nine tenths of the memory, no pages on the host, 2 GiB of
@@ -111,6 +113,10 @@ void engine_cancel(engine *g, uint64_t id);
 int engine_step(engine *g, const event **events, int *n, err *e);
 
 bool engine_is_idle(const engine *g);           /* nothing running or waiting */
+
+/* Computes prompts that nobody asked for, on a GPU: the first time a kernel runs it is loaded, which takes longer than a step, and what
+ * steps take must be known before they can be as long as they may be. Before the first request; -1: the device failed. */
+int engine_warm_up(engine *g, err *e);
 
 /* Load an adapter ahead of its first request. */
 int engine_preload(engine *g, const char *adapter, err *e);

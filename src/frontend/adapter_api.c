@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fair_places.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -19,10 +20,8 @@
 #include "frontend/background.h"
 #include "net/http_server.h"
 
-enum {
-    THREADS = 9,                /* eight adapters may be on their way at once, */
-    OF_ONE_TENANT = 2           /* and of one tenant so many: its slow sources hold up nobody else */
-};
+/* For all that tenants load at once, for operators, and for what is short. */
+enum { THREADS = FAIR_PLACES_MOST + FAIR_PLACES + 1 };
 
 struct adapter_api {
     adapter_api_options o;
@@ -466,15 +465,16 @@ static void read_method(adapter_wish *w, const http_head *h, const buf *body)
 
 static int check_load(adapter_wish *w)
 {
-    int n = 0;
-    for (const adapter_wish *o = w->api->loads; w->owner && o; o = o->next_load)
-        n += strcmp(o->owner, w->owner) == 0;
-    if (n >= OF_ONE_TENANT)
-        return refuse(w, 429, NULL, "too_many_loads", "other adapters of yours are being loaded; try again when they are");
-    if (w->owner) {
-        w->next_load = w->api->loads;
-        w->api->loads = w;
-    }
+    int n = 0, n_own = 0;
+    if (!w->owner)
+        return 0;
+    for (const adapter_wish *o = w->api->loads; o; o = o->next_load, n++)
+        n_own += strcmp(o->owner, w->owner) == 0;
+    if (!fair_places_has(n, n_own, true))
+        return n_own ? refuse(w, 429, NULL, "too_many_loads", "other adapters of yours are being loaded; try again when they are")
+                     : refuse(w, 503, NULL, "too_many_loads", "too many adapters are being loaded; try again later");
+    w->next_load = w->api->loads;
+    w->api->loads = w;
     return 0;
 }
 

@@ -199,7 +199,9 @@ void api_stream_deinit(api_stream *s)
 static void begin_choice(buf *out, const api_stream *s, int index)
 {
     buf_add(out, s->opening.data, s->opening.len);
-    buf_printf(out, "{\"index\":%d,%s", index, s->chat ? "\"delta\":" : "\"text\":");
+    buf_add_str(out, "{\"index\":");
+    buf_add_number(out, (size_t)index, 10);
+    buf_add_str(out, s->chat ? ",\"delta\":" : ",\"text\":");
 }
 
 static void end_choice(buf *out, const api_stream *s, const char *finish)
@@ -231,7 +233,8 @@ static void add_delta(buf *out, const api_choice *c)
         comma = ",";
     }
     if (c->n) {
-        buf_printf(out, "%s\"content\":", comma);
+        buf_add_str(out, comma);
+        buf_add_str(out, "\"content\":");
         json_add_string(out, c->text, c->n);
         comma = ",";
     }
@@ -250,7 +253,10 @@ void api_write_chunk(buf *out, const api_stream *s, const api_choice *c)
     else
         json_add_string(out, c->text, c->n);
     buf_add_str(out, ",\"logprobs\":");
-    json_add_take(out, logprobs(s->chat, c));
+    if (c->has_logprobs)
+        json_add_take(out, logprobs(s->chat, c));
+    else
+        buf_add_str(out, "null");       /* most tokens: no document is built for them */
     end_choice(out, s, c->finish);
 }
 

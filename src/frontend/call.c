@@ -356,6 +356,11 @@ static void error_of(api_error *e, EndReason why, const char *message, double re
         [END_REASON__TOO_LARGE] = {400, "context_length_exceeded", "the request does not fit into any GPU's KvCache"},
         [END_REASON__KILLS_WORKERS] = {500, "worker_died", "the request brought down its workers"},
     };
+    if (why == END_REASON__BY_FAILURE && retry_after > 0) {
+        api_error_set(e, 503, "model", "adapter_unavailable", "%s", message);
+        e->retry_after = retry_after;
+        return;
+    }
     size_t i = (size_t)why < sizeof told / sizeof told[0] ? (size_t)why : END_REASON__BY_FAILURE;
     api_error_set(e, told[i].status, NULL, told[i].code, "%s", message && message[0] ? message : told[i].message);
     e->retry_after = retry_after;

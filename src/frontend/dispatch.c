@@ -399,3 +399,9 @@ uint64_t dispatch_n_reconnections(const dispatch *d)
 {
     return d->reconnections;
 }
+
+void dispatch_rouse(dispatch *d)
+{
+    if (dispatch_n_live(d) >= MIN_SHARED)
+        pool_rouse(d->threads);
+}

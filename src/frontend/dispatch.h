@@ -73,4 +73,7 @@ int dispatch_n_gpus(const dispatch *d);         /* that take requests, as the sc
 int dispatch_n_live(const dispatch *d);
 uint64_t dispatch_n_reconnections(const dispatch *d);
 
+/* Tokens of many requests are about to come: be quick. */
+void dispatch_rouse(dispatch *d);
+
 #endif

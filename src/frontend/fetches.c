@@ -7,13 +7,12 @@
 #include <sys/queue.h>
 
 #include "base/clock.h"
+#include "base/fair_places.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "frontend/adapter_names.h"
 #include "frontend/background.h"
 #include "frontend/metrics.h"
-
-enum { AT_ONCE = 8, OF_ONE_OWNER = 2 };
 
 struct fetch_wait {
     void (*done)(void *ctx, const err *why);
@@ -80,9 +79,7 @@ static void start_next(fetches *f)
 {
     fetching *g;
     TAILQ_FOREACH(g, &f->all, entry) {
-        if (f->n_running >= AT_ONCE)
-            return;
-        if (g->runs || (*g->owner && n_of_owner(f, g->owner) >= OF_ONE_OWNER))
+        if (g->runs || !fair_places_has(f->n_running, n_of_owner(f, g->owner), *g->owner))
             continue;
         g->runs = true;
         f->n_running++;
@@ -132,7 +129,7 @@ static void drop(task *t)
 fetches *fetches_new(struct event_base *loop, const fetches_options *o)
 {
     fetches *f = XNEW(fetches);
-    *f = (fetches){.o = *o, .threads = background_new(loop, AT_ONCE + 1)};
+    *f = (fetches){.o = *o, .threads = background_new(loop, FAIR_PLACES_MOST + 1)};
     TAILQ_INIT(&f->all);
     return f;
 }

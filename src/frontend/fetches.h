@@ -1,7 +1,7 @@
 /* fetches.h - adapters of the store's registry that are not on this host yet, fetched beside the loop
  *
- * Whoever needs one asks and waits; all who wait for the same wait for one fetch. At most a few are under way at once, and of one owner
- * no more than two, so that a slow source holds up those who named it. The loop's thread. */
+ * Whoever needs one asks and waits; all who wait for the same wait for one fetch. A slow source holds up those who named it: how many are
+ * under way at once, and of whom, is base/fair_places.h's. The loop's thread. */
 #ifndef PUNICA_FRONTEND_FETCHES_H
 #define PUNICA_FRONTEND_FETCHES_H
 

@@ -287,6 +287,11 @@ int frontend_n_tenants(const frontend *f)
     return a ? tenants_count(accounts_tenants(a)) : -1;
 }
 
+void frontend_rouse(frontend *f)
+{
+    dispatch_rouse(f->routes.calls.at_scheduler);
+}
+
 int frontend_n_open(const frontend *f)
 {
     return f->counts.live_calls + http_server_n_leaving(f->http);

@@ -78,6 +78,8 @@ int frontend_context(const frontend *f);
 /* The names of n adapters, of which the first n_good can be served. Owned by the caller: catalog_list_free(). */
 char **frontend_adapters(const frontend *f, int *n_good, int *n);
 
+void frontend_rouse(frontend *f);               /* tokens of many requests are about to come: be quick */
+
 int frontend_n_tenants(const frontend *f);              /* -1: there is no store */
 int frontend_n_open(const frontend *f);         /* calls that are not answered to their end */
 

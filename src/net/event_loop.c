@@ -4,6 +4,7 @@
 #include <openssl/rand.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -71,6 +72,16 @@ static void free_timer(loop_timer *t)
     free(t);
 }
 
+static dialer *dialer_new(net_loop *l, const char *address, const credentials *own, err *e)
+{
+    return strcmp(address, LOOP_SELF) == 0 ? inner_dialer_new((event_loop *)l) : socket_dialer_new(l, address, own, e);
+}
+
+static acceptor *acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events, err *e)
+{
+    return strcmp(address, LOOP_SELF) == 0 ? inner_acceptor_new((event_loop *)l, events) : socket_acceptor_new(l, address, own, events, e);
+}
+
 /* libevent runs an event that is made active from within a callback before it polls or looks at timers: one connection that always has
  * something to do would stop everybody else. So it looks again after a while. */
 static struct event_base *new_events(void)
@@ -86,8 +97,8 @@ static struct event_base *new_events(void)
 event_loop *event_loop_new(void)
 {
     static const loop_ops ops = {.now = now, .wall = wall, .random = get_random, .timer_new = timer_new, .timer_set = set_timer,
-                                 .timer_stop = stop_timer, .timer_free = free_timer, .dialer_new = socket_dialer_new,
-                                 .acceptor_new = socket_acceptor_new};
+                                 .timer_stop = stop_timer, .timer_free = free_timer, .dialer_new = dialer_new,
+                                 .acceptor_new = acceptor_new};
     signal(SIGPIPE, SIG_IGN);   /* a peer that is gone must be an error of write(), not the end of the process */
     signal(SIGXFSZ, SIG_IGN);   /* likewise a file that may not grow */
     event_loop *l = XNEW(event_loop);

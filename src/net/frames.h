@@ -1,4 +1,6 @@
-/* frames.h - messages on a pipe between a runner and its worker: 4 bytes of length, lowest first, then a Message */
+/* frames.h - messages on a pipe between a runner and its worker: 4 bytes of length, lowest first, then a Message
+ *
+ * An empty one, from a worker: a step's tokens are about to come. */
 #ifndef PUNICA_NET_FRAMES_H
 #define PUNICA_NET_FRAMES_H
 

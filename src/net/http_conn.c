@@ -323,8 +323,10 @@ void http_exchange_begin(http_exchange *x, const char *type)
 
 static void add_chunk(http_conn *c, const buf *bytes)
 {
-    if (c->x.chunked)
-        buf_printf(&c->out, "%zx\r\n", bytes->len);
+    if (c->x.chunked) {
+        buf_add_number(&c->out, bytes->len, 16);
+        buf_add_str(&c->out, "\r\n");
+    }
     buf_add(&c->out, bytes->data, bytes->len);
     if (c->x.chunked)
         buf_add_str(&c->out, "\r\n");

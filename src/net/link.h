@@ -7,6 +7,8 @@
  * when a message was changed on its way (seal.h); what was sent and not yet received is then lost too: recovery is the
  * business of those above.
  *
+ * Roles of one process have links, too, over streams that never leave it (event_loop.h: LOOP_SELF).
+ *
  * The connecting side tries again by itself, with growing pauses. All on one event loop, one thread. */
 #ifndef PUNICA_NET_LINK_H
 #define PUNICA_NET_LINK_H

@@ -32,7 +32,7 @@ struct session {
     proof_side side;
     session_events events;
     stage stage;
-    wslay_event_context_ptr ws; /* from greeting on */
+    wslay_event_context_ptr ws; /* from greeting on; NULL on a private way */
     char key[UPGRADE_KEY_SIZE];
     buf hello[2];               /* by side: as sent and received */
     Message *greeting;          /* the peer's Hello; NULL: not yet */
@@ -81,6 +81,17 @@ void session_free(session *s)
     free(s);
 }
 
+/* What a frame of a private way begins with. */
+typedef struct { size_t n; bool is_goodbye; } private_head;        /* bytes behind it; they say why we go */
+
+static void send_private(session *s, bool is_goodbye, const void *bytes, size_t n)
+{
+    buf_clear(&s->frames);
+    buf_add(&s->frames, &(private_head){n, is_goodbye}, sizeof(private_head));
+    buf_add(&s->frames, bytes, n);
+    stream_write(s->way, s->frames.data, s->frames.len);
+}
+
 /* Send what wslay has queued. */
 static int send_queued(session *s)
 {
@@ -103,7 +114,9 @@ void session_close(session *s, const char *why)
     size_t n = strlen(why);
     if (s->stage == STAGE_OVER)
         return;
-    if (s->ws) {
+    if (s->way->is_private) {
+        send_private(s, true, why, n + 1);
+    } else if (s->ws) {
         wslay_event_queue_close(s->ws, CLOSE_CODE, (const uint8_t *)why, n < CLOSE_REASON_MAX ? n : CLOSE_REASON_MAX);
         send_queued(s);
     } else if (s->stage == STAGE_UPGRADING && s->side == SIDE_LISTENING) {
@@ -126,6 +139,10 @@ static void end(session *s, session_over how, const char *why)
 /* Put the bytes out as one frame. */
 static void send_bytes(session *s, const void *bytes, size_t n)
 {
+    if (s->way->is_private) {
+        send_private(s, false, bytes, n);
+        return;
+    }
     struct wslay_event_msg m = {.opcode = WSLAY_BINARY_FRAME, .msg = bytes, .msg_length = n};
     if (wslay_event_queue_msg(s->ws, &m) || send_queued(s))
         end(s, OVER_BROKEN, "the message cannot be sent");
@@ -133,6 +150,10 @@ static void send_bytes(session *s, const void *bytes, size_t n)
 
 static void send_sealed(session *s, const void *message, size_t n)
 {
+    if (s->way->is_private) {
+        send_private(s, false, message, n);
+        return;
+    }
     buf_clear(&s->out);
     seal_make(s->seals[s->side], message, n, (uint8_t *)buf_extend(&s->out, SEAL_BYTES));
     buf_add(&s->out, message, n);
@@ -277,10 +298,12 @@ static void take_proof(session *s, const uint8_t *bytes, size_t n)
     }
     if (s->stage != STAGE_PROVING)
         return;
-    start_sealing(s);
     s->stage = STAGE_UP;
     s->in = unpacker_new(s->opt->max_message * UNPACKED_PER_BYTE);
-    wslay_event_config_set_max_recv_msg_length(s->ws, s->opt->max_message + SEAL_BYTES);
+    if (!s->way->is_private) {
+        start_sealing(s);
+        wslay_event_config_set_max_recv_msg_length(s->ws, s->opt->max_message + SEAL_BYTES);
+    }
     if (s->side == SIDE_CONNECTING)
         s->events.up(s->events.ctx, s->greeting->hello);
 }
@@ -297,11 +320,12 @@ static bool is_sealed(session *s, const uint8_t *bytes, size_t n)
 
 static void take_message(session *s, const uint8_t *bytes, size_t n)
 {
-    if (!is_sealed(s, bytes, n)) {
+    size_t head = s->way->is_private ? 0 : SEAL_BYTES;
+    if (head && !is_sealed(s, bytes, n)) {
         end(s, OVER_BY_US, "a message was changed on its way");
         return;
     }
-    const Message *m = unpacker_read(s->in, bytes + SEAL_BYTES, n - SEAL_BYTES);
+    const Message *m = unpacker_read(s->in, bytes + head, n - head);
     if (!m)
         end(s, OVER_BY_US, "it sent what is no message");
     else if (m->what_case != MESSAGE__WHAT__NOT_SET)
@@ -320,6 +344,16 @@ static void take_close(session *s, const struct wslay_event_on_msg_recv_arg *m)
     end(s, OVER_BY_PEER, m->msg_length > 2 ? why : of_code);
 }
 
+static void take(session *s, const uint8_t *bytes, size_t n)
+{
+    if (s->stage == STAGE_GREETING)
+        take_hello(s, bytes, n);
+    else if (s->stage == STAGE_PROVING)
+        take_proof(s, bytes, n);
+    else
+        take_message(s, bytes, n);
+}
+
 static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_msg_recv_arg *m, void *ctx)
 {
     (void)ws;
@@ -331,12 +365,8 @@ static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_m
         take_close(s, m);
     else if (m->opcode != WSLAY_BINARY_FRAME)
         end(s, OVER_BY_US, "it sent text where messages were expected");
-    else if (s->stage == STAGE_GREETING)
-        take_hello(s, m->msg, m->msg_length);
-    else if (s->stage == STAGE_PROVING)
-        take_proof(s, m->msg, m->msg_length);
     else
-        take_message(s, m->msg, m->msg_length);
+        take(s, m->msg, m->msg_length);
 }
 
 static ssize_t give_bytes(wslay_event_context_ptr ws, uint8_t *to, size_t n, int flags, void *ctx)
@@ -386,6 +416,11 @@ static void start_frames(session *s)
 
 void session_begin(session *s, const char *host)
 {
+    if (s->way->is_private) {
+        s->stage = STAGE_GREETING;
+        send_hello(s);
+        return;
+    }
     s->stage = STAGE_UPGRADING;
     if (s->side == SIDE_LISTENING)
         return;
@@ -433,19 +468,47 @@ static void send_answers(session *s)
         end(s, OVER_BROKEN, NOT_READING);
 }
 
+static void refuse_frame(session *s)
+{
+    char why[100];
+    snprintf(why, sizeof why, "it broke the WebSocket protocol, or sent a message of more than %zu bytes",
+             s->stage == STAGE_UP ? s->opt->max_message : MAX_STRANGER_MESSAGE);
+    end(s, OVER_BY_US, why);
+}
+
+/* Frames are whole: the peer writes each at once. */
+static void read_private(session *s)
+{
+    size_t have;
+    private_head head;
+    for (const char *frame; s->stage != STAGE_OVER && (frame = stream_peek(s->way, SIZE_MAX, &have));) {
+        memcpy(&head, frame, sizeof head);
+        CHECK(have >= sizeof head && have - sizeof head >= head.n);
+        frame += sizeof head;
+        s->framed_at = loop_now(s->on);
+        if (head.is_goodbye)
+            end(s, OVER_BY_PEER, frame);
+        else if (head.n > s->opt->max_message)
+            refuse_frame(s);
+        else
+            take(s, (const uint8_t *)frame, head.n);
+        stream_read(s->way, NULL, sizeof head + head.n);
+    }
+}
+
 static void read_frames(session *s)
 {
+    if (s->way->is_private) {
+        read_private(s);
+        return;
+    }
     int status = wslay_event_recv(s->ws);
     if (s->stage == STAGE_OVER)
         return;
-    if (status || !wslay_event_get_read_enabled(s->ws)) {
-        char why[100];
-        snprintf(why, sizeof why, "it broke the WebSocket protocol, or sent a message of more than %zu bytes",
-                 s->stage == STAGE_UP ? s->opt->max_message : MAX_STRANGER_MESSAGE);
-        end(s, OVER_BY_US, why);
-    } else if (wslay_event_want_write(s->ws)) {
+    if (status || !wslay_event_get_read_enabled(s->ws))
+        refuse_frame(s);
+    else if (wslay_event_want_write(s->ws))
         send_answers(s);
-    }
 }
 
 void session_read(session *s)
@@ -468,7 +531,7 @@ void session_ping(session *s)
     if (s->stage != STAGE_UP)
         return;
     send_sealed(s, "", 0);
-    if (s->stage != STAGE_UP)
+    if (s->stage != STAGE_UP || s->way->is_private)
         return;
     wslay_event_queue_msg(s->ws, &ping);
     send_queued(s);

@@ -8,6 +8,8 @@
  *     up  ◀──────────────────────────────── Proof
  *     ◀──── messages and pings, both ways ──────▶                      each message behind its seal (seal.h)
  *
+ * On a private stream (stream.h) there is neither upgrade nor WebSocket nor seal: a frame is a length and its bytes. The rest is the same.
+ *
  * It works on a stream that its owner has opened and closes. When the session is over, for
  * whatever reason, it says so once and does nothing any more. */
 #ifndef PUNICA_NET_SESSION_H

@@ -39,6 +39,7 @@ struct net_stream {
     const stream_ops *ops;
     stream_events events;       /* its owner sets them; all NULL: nobody listens any more */
     bool is_open;
+    bool is_private;            /* both ends are in this process: nobody else can read or change what it carries */
     double drained_at;          /* when some of what waits to be sent was taken, or began to wait */
 };
 

@@ -7,11 +7,10 @@
 #include <sys/queue.h>
 
 #include "base/buf.h"
+#include "base/fair_places.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/pack.h"
-
-enum { AT_ONCE = 8, OF_ONE_OWNER = 2 };
 
 typedef struct wanted {
     fetcher *of;
@@ -55,11 +54,17 @@ void fetcher_free(fetcher *f)
     free(f);
 }
 
-/* A tenant's are TENANT/NAME. */
+/* A tenant's are TENANT/NAME. How long its name is; 0: it is nobody's. */
+static size_t owner_len(const wanted *w)
+{
+    const char *end = strchr(w->want.adapter, '/');
+    return end ? (size_t)(end - w->want.adapter) : 0;
+}
+
 static bool is_same_owner(const wanted *a, const wanted *b)
 {
-    size_t n = strcspn(a->want.adapter, "/");
-    return a->want.adapter[n] && strncmp(a->want.adapter, b->want.adapter, n + 1) == 0;
+    size_t n = owner_len(a);
+    return n == owner_len(b) && strncmp(a->want.adapter, b->want.adapter, n) == 0;
 }
 
 static int n_of_owner(const wanted *w)
@@ -141,10 +146,10 @@ static int start(wanted *w, err *e)
 static void start_next(fetcher *f)
 {
     wanted *w, *next;
-    for (w = TAILQ_FIRST(&f->all); w && f->n_running < AT_ONCE; w = next) {
+    for (w = TAILQ_FIRST(&f->all); w; w = next) {
         next = TAILQ_NEXT(w, entry);
         err e;
-        if (w->p || n_of_owner(w) >= OF_ONE_OWNER)
+        if (w->p || !fair_places_has(f->n_running, n_of_owner(w), owner_len(w) > 0))
             continue;
         if (start(w, &e)) {
             snprintf(w->error, sizeof w->error, "%s", e.msg);

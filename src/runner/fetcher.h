@@ -1,7 +1,7 @@
 /* fetcher.h - adapters that this host's workers want and do not have, fetched by processes of their own
  *
  * A worker has no network, and a runner reads no archives of strangers: `punica fetcher` does that, one for each adapter that is wanted,
- * and whatever becomes of it, the runner goes on. At most a few are under way at once, and of one owner no more than two. One thread. */
+ * and whatever becomes of it, the runner goes on. How many are under way, and of whom: base/fair_places.h. One thread. */
 #ifndef PUNICA_RUNNER_FETCHER_H
 #define PUNICA_RUNNER_FETCHER_H
 

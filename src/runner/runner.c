@@ -17,6 +17,7 @@
 #include "runner/fetcher.h"
 
 static const double FIRST_PAUSE = 0.1, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
+static const double VIGIL = 200e-6;
 static const double LONGEST_PAUSE = 30,         /* of a worker that never becomes ready */
                     LONGEST_READY = 2;          /* of one that does: others wait for it, whoever killed it */
 
@@ -46,6 +47,8 @@ struct runner {
     place *places;              /* [opt.n_workers] */
     loop_timer *look;           /* are they all alive? */
     double looked_at;
+    loop_timer *vigil;          /* keeps the loop awake */
+    double vigil_until;
     bool was_ready;             /* some worker, at some time */
     char last_end[sizeof(err) + 64];        /* why a worker ended */
     bool draining;
@@ -164,8 +167,25 @@ static void take_step(place *w, const step_numbers *s, const void *bytes, size_t
         return;
     w->n_seen = s->n_seen;
     w->n_requests = s->n_requests;
+    w->r->vigil_until = 0;
     link_send_packed(w->r->link, bytes, n);
     check_drained(w->r);
+}
+
+/* A step's tokens come at any moment: the loop does not sleep until they are here, or have not come for too long. */
+static void keep_vigil(void *ctx)
+{
+    runner *r = ctx;
+    if (loop_now(r->on) < r->vigil_until)
+        loop_timer_set(r->vigil, 0);
+}
+
+static void take_notice(runner *r)
+{
+    if (r->opt.stir)
+        r->opt.stir(r->opt.stir_ctx);
+    r->vigil_until = loop_now(r->on) + VIGIL;
+    loop_timer_set(r->vigil, 0);
 }
 
 static bool worker_message(void *ctx, const void *bytes, size_t n)
@@ -173,6 +193,10 @@ static bool worker_message(void *ctx, const void *bytes, size_t n)
     place *w = ctx;
     step_numbers s;
     w->last_heard = loop_now(w->r->on);
+    if (n == 0) {
+        take_notice(w->r);
+        return true;
+    }
     if (!pack_peek_step(bytes, n, &s))
         return take_up(w, bytes, n);
     take_step(w, &s, bytes, n);
@@ -380,6 +404,7 @@ runner *runner_new(net_loop *on, const runner_options *o, err *e)
     r->fetcher = fetcher_new(&(fetcher_options){.processes = o->processes, .args = r->opt.fetcher_args, .n_args = o->n_fetcher_args,
                                                 .done = tell_fetched, .ctx = r});
     r->look = loop_timer_new(on, look, r);
+    r->vigil = loop_timer_new(on, keep_vigil, r);
     r->drained = loop_timer_new(on, drain_is_over, r);
     loop_timer_set(r->look, LOOK_EVERY);
     r->places = XNEW_ARRAY(place, (size_t)o->n_workers);
@@ -401,6 +426,7 @@ void runner_free(runner *r)
         free(w->name);
     }
     loop_timer_free(r->look);
+    loop_timer_free(r->vigil);
     loop_timer_free(r->drained);
     free_strings(r->opt.device, r->opt.n_workers);
     free_strings(r->opt.worker_args, r->opt.n_worker_args);

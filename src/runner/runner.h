@@ -22,6 +22,8 @@ typedef struct {
     double hang_seconds;                /* a worker silent for so long is killed; 0: 10, or 60 on a CPU, whose steps take long */
     double start_seconds;               /* the same until its model is loaded */
     double drain_seconds;               /* what runner_drain() waits at most */
+    void (*stir)(void *ctx);            /* a worker is about to tell of many tokens; NULL: nobody wants to know */
+    void *stir_ctx;
 } runner_options;
 
 runner_options runner_options_default(void);

@@ -8,10 +8,10 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-gpu *gpu_new(int number, uint32_t life, const gpu_info *info)
+gpu *gpu_new(slabs *memory, int number, uint32_t life, const gpu_info *info)
 {
-    gpu *g = XNEW(gpu);
-    *g = (gpu){.number = number, .life = life, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
+    gpu *g = slabs_take(memory, sizeof *g);
+    *g = (gpu){.number = number, .life = life, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation, .memory = memory};
     g->info.uuid = xstrdup(info->uuid);
     g->info.device = xstrdup(info->device ? info->device : "");
     g->order.priority = rng_mix((uint64_t)number + 1);
@@ -20,11 +20,11 @@ gpu *gpu_new(int number, uint32_t life, const gpu_info *info)
 
 void gpu_free(gpu *g)
 {
-    free(g->running);
-    free(g->unseen);
+    slabs_give(g->memory, g->running, g->running_bytes);
+    slabs_give(g->memory, g->unseen, g->unseen_bytes);
     free((char *)g->info.uuid);
     free((char *)g->info.device);
-    free(g);
+    slabs_give(g->memory, g, sizeof *g);
 }
 
 request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near)
@@ -39,15 +39,27 @@ request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near)
     return NULL;
 }
 
-void gpu_prefetch(const gpu *g)
+/* Prefetches under way: a processor has room for about so many. First a request, then, when that is here, the end of its tokens. */
+enum { AHEAD = 16, TOKENS_AHEAD = 8 };
+
+static void prefetch_request(const gpu *g, int at)
 {
-    for (int i = 0; i < g->n_running; i++) {
-        __builtin_prefetch(g->running[i].r);
-        __builtin_prefetch((const char *)g->running[i].r + 64);
-        __builtin_prefetch((const char *)g->running[i].r + 128);
-    }
-    for (int i = 0; i < g->n_running; i++)
-        __builtin_prefetch(g->running[i].r->what.token + g->running[i].r->what.n_tokens, 1);
+    if (at < g->n_running)
+        __builtin_prefetch(g->running[at].r, 1);
+}
+
+static void prefetch_tokens(const gpu *g, int at)
+{
+    if (at < g->n_running)
+        __builtin_prefetch(g->running[at].r->what.token + g->running[at].r->what.n_tokens, 1);
+}
+
+void gpu_prefetch(const gpu *g, int at)
+{
+    for (int i = at == 0 ? 0 : AHEAD; i <= AHEAD; i++)
+        prefetch_request(g, at + i);
+    for (int i = at == 0 ? 0 : TOKENS_AHEAD; i <= TOKENS_AHEAD; i++)
+        prefetch_tokens(g, at + i);
 }
 
 int64_t gpu_capacity(const gpu *g)
@@ -95,18 +107,19 @@ static size_t n_unseen(const gpu *g)
 
 static void send(gpu *g, unseen_command c)
 {
-    g->unseen = xgrow(g->unseen, &g->unseen_cap, n_unseen(g) + 1, sizeof *g->unseen);
+    g->unseen = slabs_grow(g->memory, g->unseen, &g->unseen_bytes, (n_unseen(g) + 1) * sizeof *g->unseen);
     g->unseen[n_unseen(g)] = c;
     g->n_sent++;
 }
 
-/* Where r is among those running, or belongs. */
+/* Where r is among those running, or belongs. Who has been placed has no priority. */
 static int seat_of(const gpu *g, const request *r)
 {
     int low = 0, high = g->n_running;
     while (low < high) {
         int middle = (low + high) / 2;
-        if (wait_before(&g->running[middle].r->order, &r->order))
+        const seat *s = &g->running[middle];
+        if (s->turn < r->order.arrival || (s->turn == r->order.arrival && s->id < r->order.id))
             low = middle + 1;
         else
             high = middle;
@@ -119,9 +132,9 @@ void gpu_add(gpu *g, request *r)
     CHECK(g->n_running < g->info.max_batch && !r->on);
     int at = seat_of(g, r), pages = gpu_pages_for(g, r);
     send(g, (unseen_command){.pages = pages});
-    g->running = xgrow(g->running, &g->running_cap, (size_t)g->n_running + 1, sizeof *g->running);
+    g->running = slabs_grow(g->memory, g->running, &g->running_bytes, ((size_t)g->n_running + 1) * sizeof *g->running);
     memmove(&g->running[at + 1], &g->running[at], (size_t)(g->n_running - at) * sizeof *g->running);
-    g->running[at] = (seat){r->what.id, r};
+    g->running[at] = (seat){r->what.id, r->order.arrival, r};
     g->n_running++;
     g->n_suspects += r->suspect;
     g->n_confined += r->confined;
@@ -154,7 +167,7 @@ void gpu_remove(gpu *g, request *r, bool told)
         send(g, (unseen_command){.undoes = r->add, .pages = gpu_pages_for(g, r)});
 }
 
-void gpu_trust(gpu *g, request *r)
+void gpu_clear(gpu *g, request *r)
 {
     r->n_lost = 0;
     for (int how = 0; how < N_DEATHS; how++)
@@ -206,6 +219,7 @@ void gpu_check(const gpu *g)
         n_suspects += g->running[i].r->suspect;
         n_confined += g->running[i].r->confined;
         CHECK(g->running[i].r->suspect || !g->running[i].r->confined);
+        CHECK(g->running[i].id == g->running[i].r->what.id && g->running[i].turn == g->running[i].r->order.arrival && g->running[i].r->order.priority == 0);
     }
     for (size_t i = 0; i < n_unseen(g); i++)
         coming += g->unseen[i].undoes ? 0 : g->unseen[i].pages;

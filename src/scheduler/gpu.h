@@ -15,14 +15,13 @@ typedef struct {
     int pages;
 } unseen_command;
 
-typedef struct { uint64_t id; request *r; } seat;      /* the id beside it: to look for one without touching all */
+typedef struct { uint64_t id; double turn; request *r; } seat;          /* what it is looked for by beside it, so that not all are touched */
 
 typedef struct gpu {
     gpu_node order;             /* first: a gpu_node of ours is a gpu */
     int number;
     uint32_t life;              /* from 1; of all GPUs that ever came up no two have the same: a number is used again */
     bool touched;               /* its place in the order is to be set again */
-    gpu_info info;              /* its strings are owned */
     bool draining;              /* its runner wants it empty, for good */
     bool slow;                  /* it takes much longer than it should */
     bool shunned;               /* is slow, and another is open that is not */
@@ -33,15 +32,16 @@ typedef struct gpu {
     int64_t pages_coming;       /* of adds not taken in yet */
     uint64_t n_sent, n_seen;    /* commands */
     seat *running;              /* [n_running] by turn */
-    size_t running_cap;
     int n_running, n_suspects, n_confined;      /* confined ones are suspects, too */
     int n_promised, n_promised_suspects;        /* places and pages that a plan of consolidation has spoken for */
     int64_t pages_promised;
     unseen_command *unseen;     /* [n_sent - n_seen] from number n_seen + 1 on */
-    size_t unseen_cap;
+    gpu_info info;              /* its strings are owned */
+    size_t running_bytes, unseen_bytes;
+    slabs *memory;              /* borrowed: where it and its arrays lie */
 } gpu;
 
-gpu *gpu_new(int number, uint32_t life, const gpu_info *info);
+gpu *gpu_new(slabs *memory, int number, uint32_t life, const gpu_info *info);
 void gpu_free(gpu *g);
 
 /* It takes requests; from one that does not, those it has leave. */
@@ -54,8 +54,9 @@ static inline bool gpu_is_open(const gpu *g)
  * in our order is read off in one pass. */
 request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near);
 
-/* Its requests are spread over memory: fetch them side by side before each is touched in turn. */
-void gpu_prefetch(const gpu *g);
+/* Its requests are spread over memory. To be called before those of a report in our order are touched in turn, with 0, 1, 2 and so on:
+ * fetches those that come soon. */
+void gpu_prefetch(const gpu *g, int at);
 
 /* Tokens of prompt and output that it could ever hold of one request. */
 int64_t gpu_capacity(const gpu *g);
@@ -75,7 +76,14 @@ void gpu_add(gpu *g, request *r);
 void gpu_remove(gpu *g, request *r, bool told);
 
 /* A suspect that runs here has made a token. */
-void gpu_trust(gpu *g, request *r);
+void gpu_clear(gpu *g, request *r);
+
+/* Whoever runs here has made a token. */
+static inline void gpu_trust(gpu *g, request *r)
+{
+    if (r->suspect)
+        gpu_clear(g, r);
+}
 
 void gpu_saw(gpu *g, uint64_t n_seen, int pages_free);
 

@@ -11,6 +11,7 @@ void placement_touch(scheduler *s, gpu *g)
     if (g->touched)
         return;
     g->touched = true;
+    __builtin_prefetch(&g->order, 1);           /* for placement_settle() */
     s->touched = xgrow(s->touched, &s->touched_cap, s->n_touched + 1, sizeof *s->touched);
     s->touched[s->n_touched++] = g;
 }
@@ -139,7 +140,7 @@ void placement_drop(scheduler *s, request *r)
     placement_set_late(s, r, false);
     id_map_remove(s->requests, r->what.id);
     TAILQ_REMOVE(&s->frontends[r->frontend]->requests, r, siblings);
-    request_free(s->memory, r);
+    request_free(&s->memory, r);
 }
 
 static uint64_t *counter_of(scheduler *s, end_reason why)
@@ -156,10 +157,23 @@ static uint64_t *counter_of(scheduler *s, end_reason why)
     }
 }
 
+static void tell_end(scheduler *s, const command *c)
+{
+    (*counter_of(s, c->why))++;
+    s->sink(s->ctx, c);
+}
+
 void placement_tell_end(scheduler *s, int frontend, uint64_t id, end_reason why, const char *message)
 {
-    (*counter_of(s, why))++;
-    s->sink(s->ctx, &(command){.kind = COMMAND_END, .id = id, .frontend = frontend, .why = why, .message = message});
+    tell_end(s, &(command){.kind = COMMAND_END, .id = id, .frontend = frontend, .why = why, .message = message});
+}
+
+void placement_fail(scheduler *s, request *r, const report_end *e)
+{
+    char message[512];
+    snprintf(message, sizeof message, "%s", e->message ? e->message : "the worker failed it without saying why");
+    tell_end(s, &(command){.kind = COMMAND_END, .id = r->what.id, .frontend = r->frontend, .why = END_FAILED, .message = message, .retry_after = e->retry_after});
+    placement_drop(s, r);
 }
 
 void placement_end(scheduler *s, request *r, end_reason why, const char *fmt, ...)
@@ -281,7 +295,7 @@ void placement_release(scheduler *s, gpu *g)
 /* Those who must be alone, oldest first. */
 static void serve_confined(scheduler *s, double now)
 {
-    for (request *r; placement_settle(s), (r = (request *)wait_queue_first(&s->confined));) {
+    for (request *r; placement_settle(s), (r = request_of(wait_queue_first(&s->confined)));) {
         gpu *g = placement_find_room(s, ROOM_ALONE, r);
         if (g) {
             placement_put_on(s, now, r, g);
@@ -305,7 +319,7 @@ static request *first_in_line(scheduler *s, bool suspects, bool leaving)
     for (int i = 0; i < 2; i++)
         if (other[i] && (!first || wait_before(other[i], first)))
             first = other[i];
-    return (request *)(first ? first : shares_first(&s->newcomers));
+    return request_of(first ? first : shares_first(&s->newcomers));
 }
 
 /* Whether a request may go to g instead of the fullest that has room: as long as it is not lightly loaded, nobody wants it to run
@@ -367,7 +381,7 @@ static void serve_lines(scheduler *s, double now)
 /* Whether the first of those who must be alone can be, now. */
 static bool can_be_alone(const scheduler *s)
 {
-    const request *r = (const request *)wait_queue_first(&s->confined);
+    const request *r = request_of(wait_queue_first(&s->confined));
     return r && placement_find_room(s, ROOM_ALONE, r);
 }
 

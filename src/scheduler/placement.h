@@ -72,6 +72,9 @@ void placement_drop(scheduler *s, request *r);
 /* Tell the frontend, too. fmt NULL: no message. */
 void placement_end(scheduler *s, request *r, end_reason why, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
+/* The worker failed a request, which is on no GPU any more. */
+void placement_fail(scheduler *s, request *r, const report_end *e);
+
 /* Tell a frontend of the end of what is no request here. */
 void placement_tell_end(scheduler *s, int frontend, uint64_t id, end_reason why, const char *message);
 

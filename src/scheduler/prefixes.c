@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -21,7 +22,10 @@ prefixes *prefixes_new(size_t most)
     prefixes *p = XNEW(prefixes);
     while (p->n_sets * WAYS < most)
         p->n_sets = p->n_sets ? 2 * p->n_sets : 1;
-    p->at = XNEW_ARRAY(given, p->n_sets * WAYS + 1);
+    size_t bytes = (p->n_sets * WAYS + 1) * sizeof *p->at;
+    p->at = mem_alloc_block(bytes);
+    CHECK(p->at);
+    memset(p->at, 0, bytes);
     return p;
 }
 

@@ -2,49 +2,73 @@
 #include "scheduler/request.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-
-static void append(request *r, const int *token, int n)
+static void append(request_memory *memory, request *r, const int *token, int n)
 {
-    size_t have = (size_t)r->what.n_tokens;
-    int *all = xgrow((int *)r->what.token, &r->token_cap, have + (size_t)n, sizeof *all);
-    memcpy(all + have, token, (size_t)n * sizeof *all);
+    size_t have = (size_t)r->what.n_tokens, bytes = r->token_cap * sizeof *token;
+    int *all = slabs_grow(memory->rest, (int *)r->what.token, &bytes, (have + (size_t)n) * sizeof *all);
+    for (int i = 0; i < n; i++)         /* usually one */
+        all[have + (size_t)i] = token[i];
+    r->token_cap = (uint32_t)(bytes / sizeof *all);
     r->what.token = all;
     r->what.n_tokens += n;
 }
 
-request *request_new(slab *memory, const submission *what, tenant *t, int frontend, double now)
+/* Of adapter, digest and how, which lie in one piece, one behind the other. */
+static size_t strings_bytes(const submission *what)
 {
-    request *r = slab_take(memory);
+    return (what->adapter ? strlen(what->adapter) + 1 : 0) + what->digest_bytes + what->how_bytes;
+}
+
+static const void *copy_to(char **at, const void *from, size_t n)
+{
+    if (n == 0)
+        return NULL;
+    *at += n;
+    return memcpy(*at - n, from, n);
+}
+
+static void copy_strings(request_memory *memory, submission *what)
+{
+    size_t bytes = strings_bytes(what);
+    char *at = bytes ? slabs_take(memory->rest, bytes) : NULL;
+    what->adapter = copy_to(&at, what->adapter, what->adapter ? strlen(what->adapter) + 1 : 0);
+    what->digest = copy_to(&at, what->digest, what->digest_bytes);
+    what->how = copy_to(&at, what->how, what->how_bytes);
+}
+
+static void free_strings(request_memory *memory, const submission *what)
+{
+    const void *first = what->adapter ? what->adapter : what->digest ? what->digest : what->how;
+    slabs_give(memory->rest, (void *)first, strings_bytes(what));
+}
+
+request *request_new(request_memory *memory, const submission *what, tenant *t, int frontend, double now)
+{
+    request *r = slab_take(memory->requests);
     bool taken_on = what->again || what->n_tokens > what->n_prompt || what->n_scored > 0;
     *r = (request){.order = {what->arrival, what->id, 0, taken_on ? 0 : what->priority}, .tenant = t, .what = *what, .frontend = frontend,
                    .since = now, .placed_again = -HUGE_VAL, .taken_on = taken_on};
     r->what.tenant = NULL;
-    r->what.adapter = what->adapter ? xstrdup(what->adapter) : NULL;
-    r->what.digest = what->digest_bytes ? memcpy(xmalloc(what->digest_bytes), what->digest, what->digest_bytes) : NULL;
-    r->what.how = what->how_bytes ? memcpy(xmalloc(what->how_bytes), what->how, what->how_bytes) : NULL;
+    copy_strings(memory, &r->what);
     r->what.token = NULL;
     r->what.n_tokens = 0;
-    append(r, what->token, what->n_tokens);
+    append(memory, r, what->token, what->n_tokens);
     return r;
 }
 
-void request_free(slab *memory, request *r)
+void request_free(request_memory *memory, request *r)
 {
-    free((char *)r->what.adapter);
-    free((int *)r->what.token);
-    free((void *)r->what.digest);
-    free((void *)r->what.how);
-    slab_give(memory, r);
+    free_strings(memory, &r->what);
+    slabs_give(memory->rest, (int *)r->what.token, r->token_cap * sizeof(int));
+    slab_give(memory->requests, r);
 }
 
-int request_take(request *r, const int *token, int n)
+int request_take(request_memory *memory, request *r, const int *token, int n)
 {
     int left = r->what.n_to_score - r->what.n_scored, scored = n < left ? n : left;
     r->what.n_scored += scored;
-    append(r, token + scored, n - scored);
+    append(memory, r, token + scored, n - scored);
     return n - scored;
 }

@@ -3,6 +3,7 @@
 #define PUNICA_SCHEDULER_REQUEST_H
 
 #include <limits.h>
+#include <stddef.h>
 #include <sys/queue.h>
 
 #include "base/slab.h"
@@ -29,38 +30,56 @@ typedef struct { int ever, alone; } death_count;        /* alone: those it was a
 static const death_count MOST_DEATHS[N_DEATHS] = {[LOSS_CRASH] = {16, 3}, [LOSS_KILLED] = {64, 16}};
 enum { MOST_LOST = 16 };
 
+enum { CACHE_LINE = 64 };
+
+/* There are many, touched in no order: what a token needs lies in one cache line, and the places in queues and lists, which others'
+ * coming and going changes, in another. */
 typedef struct request {
-    wait_item order;            /* first: a wait_item of ours is a request. Before it is taken on: by what its tenant asked, then by
-                                 * arrival. From then on: by its turn, when that was; if it came again, by when it first came */
+    /* Every token. */
     tenant *tenant;             /* borrowed */
-    submission what;            /* copies; tokens grow */
-    size_t token_cap;
     int frontend;
-    struct gpu *on;             /* borrowed; NULL: it waits */
-    wait_queue *line;           /* borrowed: the one it is in, or NULL */
     uint32_t attempt;           /* while on a GPU */
-    uint64_t add;               /* while on a GPU: number of its add among that GPU's commands */
+    uint32_t token_cap;
     bool taken_on;              /* placed before, or comes again: not to be refused */
     bool suspect;               /* its worker or runner may have died of it, and it has made no token since */
     bool confined;              /* a suspect whose worker died again: it runs alone until it has made a token */
     bool was_confined;          /* where it runs now */
-    death_count deaths[N_DEATHS];       /* of workers that had taken it in */
-    int n_lost;                 /* links on its way over which it was, since its last token */
-    double since;               /* when it was submitted */
-    double placed_again;        /* when it last came to a GPU and was taken on before */
     bool may_be_late;           /* in the list of those that wait for their first GPU */
     bool aside;                 /* in the list of those that no open GPU could hold, and in no line */
-    double aside_since;
+    submission what;            /* copies; tokens grow. Its first half belongs to this line, the rest to the next two */
+    struct gpu *on;             /* borrowed; NULL: it waits */
+    wait_queue *line;           /* borrowed: the one it is in, or NULL */
+    uint64_t add;               /* while on a GPU: number of its add among that GPU's commands */
+    double since;               /* when it was submitted */
+    double placed_again;        /* when it last came to a GPU and was taken on before */
+    /* Places. */
+    _Alignas(CACHE_LINE) wait_item order;       /* before it is taken on: by what its tenant asked, then by arrival. From then on: by its
+                                 * turn, when that was; if it came again, by when it first came */
     TAILQ_ENTRY(request) siblings;      /* of the same frontend */
     TAILQ_ENTRY(request) later;         /* of those that may be late */
+    /* Seldom. */
     TAILQ_ENTRY(request) beside;        /* of those aside */
+    double aside_since;
+    death_count deaths[N_DEATHS];       /* of workers that had taken it in; alone: 0 unless it is a suspect */
+    int n_lost;                 /* links on its way over which it was, since its last token: 0 unless it is a suspect */
 } request;
+
+_Static_assert(offsetof(request, what.id) <= CACHE_LINE, "what a token needs lies in one cache line");
+_Static_assert(offsetof(request, order) / CACHE_LINE == (offsetof(request, beside) - 1) / CACHE_LINE, "the places lie in one cache line");
 
 typedef TAILQ_HEAD(, request) request_list;
 
-/* From a slab of requests. */
-request *request_new(slab *memory, const submission *what, tenant *t, int frontend, double now);
-void request_free(slab *memory, request *r);
+/* The request of an item of its queue; NULL for NULL. */
+static inline request *request_of(const wait_item *i)
+{
+    return i ? (request *)((char *)i - offsetof(request, order)) : NULL;
+}
+
+/* Where requests lie, and what they and GPUs point to. */
+typedef struct { slab *requests; slabs *rest; } request_memory;
+
+request *request_new(request_memory *memory, const submission *what, tenant *t, int frontend, double now);
+void request_free(request_memory *memory, request *r);
 
 static inline int request_n_output(const request *r)
 {
@@ -97,6 +116,6 @@ static inline room_kind request_room(const request *r)
 }
 
 /* Tokens have been reported: those of the prompt are counted, the others appended. How many these are. */
-int request_take(request *r, const int *token, int n);
+int request_take(request_memory *memory, request *r, const int *token, int n);
 
 #endif

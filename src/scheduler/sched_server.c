@@ -16,6 +16,7 @@
 #include "scheduler/signals.h"
 
 static const double OLDEST = 1e6;               /* seconds; no request waits for longer */
+static const double LONGEST_RETRY = 3600;       /* seconds; nobody is told to come again later than that */
 static const double PROBE_EVERY = 1;            /* seconds between probes of a slow GPU */
 static const double LONGEST_TICK = 0.25;        /* seconds between looks at the clock, also for the hook */
 enum { OUTBOX_FULL = 1 << 20, MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
@@ -218,8 +219,7 @@ static void put_end(sched_server *v, const command *c)
     out.id = c->id;
     out.why = c->why;
     out.message = (char *)(c->message ? c->message : "");
-    if (c->why == END_QUEUE_FULL || c->why == END_TOO_LATE)
-        out.retry_after = 1;
+    out.retry_after = c->why == END_QUEUE_FULL || c->why == END_TOO_LATE ? 1 : c->retry_after;
     add_part(v, v->frontends.at[c->frontend], RESULTS_ENDS, &out.base);
 }
 
@@ -495,7 +495,8 @@ static report_tokens tokens_of(const Tokens *t)
 
 static report_end end_of(const End *e)
 {
-    return (report_end){.id = e->id, .attempt = e->attempt, .why = (outcome)e->why, .message = e->message};
+    double later = e->retry_after > 0 && e->retry_after < LONGEST_RETRY ? e->retry_after : 0;
+    return (report_end){.id = e->id, .attempt = e->attempt, .why = (outcome)e->why, .message = e->message, .retry_after = later};
 }
 
 static void log_pace(const sched_server *v, int gpu, bool slow)

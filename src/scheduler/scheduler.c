@@ -27,7 +27,7 @@ scheduler_options scheduler_options_default(void)
 scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx)
 {
     scheduler *s = XNEW(scheduler);
-    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = slab_new(sizeof(request)), .prefixes = prefixes_new(o->max_prefixes),
+    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = {slab_new(sizeof(request)), slabs_new()}, .prefixes = prefixes_new(o->max_prefixes),
                      .none_since = -1};
     TAILQ_INIT(&s->may_be_late);
     TAILQ_INIT(&s->aside);
@@ -140,7 +140,7 @@ void scheduler_submit(scheduler *s, double now, int frontend, const submission *
         placement_fill(s, now);
         return;
     }
-    request *r = request_new(s->memory, what, shares_find(&s->newcomers, what->tenant, what->weight), frontend, now);
+    request *r = request_new(&s->memory, what, shares_find(&s->newcomers, what->tenant, what->weight), frontend, now);
     bool taken_on = r->taken_on;
     id_map_put(s->requests, what->id, r);
     TAILQ_INSERT_TAIL(&f->requests, r, siblings);
@@ -304,7 +304,7 @@ void scheduler_gpu_up(scheduler *s, double now, int number, const gpu_info *info
         s->gpus[s->n_gpus++] = NULL;
     if (s->gpus[number])
         remove_gpu(s, now, number, LOSS_LINK);
-    gpu *g = gpu_new(number, ++s->n_lives, info);
+    gpu *g = gpu_new(s->memory.rest, number, ++s->n_lives, info);
     set_rank(s, g);
     s->gpus[number] = g;
     if (gpu_capacity(g) > s->most_capacity)
@@ -380,7 +380,7 @@ static bool take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
     int have = request_n_told(r);
     if (t->index != have || t->n > request_most(r) - have)
         return false;
-    int n_output = request_take(r, t->token, t->n);
+    int n_output = request_take(&s->memory, r, t->token, t->n);
     shares_charge(&s->newcomers, r->tenant, (uint64_t)n_output * SHARES_OUTPUT);
     gpu_trust(g, r);
     s->sink(s->ctx, &(command){.kind = COMMAND_TOKENS, .id = t->id, .frontend = r->frontend, .tokens = t});
@@ -407,7 +407,7 @@ static void take_end(scheduler *s, gpu *g, const report_end *e, int *near)
     case OUTCOME_FAILED:
         break;
     }
-    placement_end(s, r, END_FAILED, "%s", e->message ? e->message : "the worker failed it without saying why");
+    placement_fail(s, r, e);
 }
 
 /* Whoever is one too many goes back in line, the newest first. */
@@ -442,11 +442,11 @@ bool scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
     g->host = r->host;
     placement_touch(s, g);
     int near = 0;
-    if (r->n_tokens > 1)
-        gpu_prefetch(g);
-    for (int i = 0; i < r->n_tokens; i++)
+    for (int i = 0; i < r->n_tokens; i++) {
+        gpu_prefetch(g, i);
         if (!take_tokens(s, g, &r->tokens[i], &near))
             return give_up(s, now, number);
+    }
     for (int i = 0; i < r->n_ends; i++)
         take_end(s, g, &r->ends[i], &near);
     shed(s, g);
@@ -579,7 +579,7 @@ void scheduler_free(scheduler *s)
         frontend_state *f = s->frontends[i];
         for (request *r; f && (r = TAILQ_FIRST(&f->requests));) {
             TAILQ_REMOVE(&f->requests, r, siblings);
-            request_free(s->memory, r);
+            request_free(&s->memory, r);
         }
         free(f);
     }
@@ -592,7 +592,8 @@ void scheduler_free(scheduler *s)
     wait_queue_deinit(&s->confined);
     wait_queue_deinit(&s->leaving);
     id_map_free(s->requests);
-    slab_free(s->memory);
+    slab_free(s->memory.requests);
+    slabs_free(s->memory.rest);
     prefixes_free(s->prefixes);
     free(s->frontends);
     free(s->gpus);
@@ -637,22 +638,22 @@ static void check_lines(const scheduler *s)
     const wait_queue *line[] = {&s->queue, &s->suspects, &s->leaving};
     const wait_item *blocker = NULL;
     wait_queue_check(&s->confined);
-    const request *alone = (const request *)wait_queue_first(&s->confined);
+    const request *alone = request_of(wait_queue_first(&s->confined));
     CHECK(!alone || !placement_find_room(s, ROOM_ALONE, alone));
     CHECK(!s->reserved || (alone && s->reserved->reserved));
     for (int i = 0; i < 3; i++) {
         const wait_item *first = wait_queue_first(line[i]);
         wait_queue_check(line[i]);
-        if (i < 2 && first && !placement_find_room(s, ROOM_ANY, (const request *)first) && (!blocker || wait_before(first, blocker)))
+        if (i < 2 && first && !placement_find_room(s, ROOM_ANY, request_of(first)) && (!blocker || wait_before(first, blocker)))
             blocker = first;
     }
     for (int i = 0; i < 3; i++) {
-        const request *r = (const request *)wait_queue_first(line[i]);
+        const request *r = request_of(wait_queue_first(line[i]));
         if (r && placement_find_room(s, request_room(r), r))
             CHECK(blocker && wait_before(blocker, &r->order));
     }
     shares_check(&s->newcomers);
-    const request *next = (const request *)shares_first(&s->newcomers);
+    const request *next = request_of(shares_first(&s->newcomers));
     CHECK(!next || blocker || !placement_find_room(s, ROOM_ANY, next));
 }
 

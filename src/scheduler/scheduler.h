@@ -48,19 +48,19 @@ scheduler_options scheduler_options_default(void);
 
 /* A request as a frontend submits it, for the first time or again after a lost link. Everything is copied. */
 typedef struct {
+    const int *token;           /* [n_tokens] prompt, then output the frontend already has */
+    int n_tokens, n_prompt;
+    int max_tokens;             /* of output, over all attempts */
+    int n_to_score, n_scored;   /* tokens of the prompt that are reported as if they were output, before it: so many; so many have been */
+    bool again;                 /* it was submitted before, as is clear where there is output: it has been taken on, and
+                                 * is not new. New ones alone are refused for a full queue or a long wait */
     uint64_t id;                /* unique in the cluster */
     double arrival;             /* when it first came, by the clock of `now`; towards GPUs: what their order is by */
     const char *adapter;        /* NULL: the base model */
     const void *digest;         /* [digest_bytes] of the adapter's content; handed on unread, 0 bytes: none */
     size_t digest_bytes;
-    const int *token;           /* [n_tokens] prompt, then output the frontend already has */
-    int n_tokens, n_prompt;
-    int max_tokens;             /* of output, over all attempts */
-    int n_to_score, n_scored;   /* tokens of the prompt that are reported as if they were output, before it: so many; so many have been */
     const void *how;            /* the rest of what the worker needs; handed on unread */
     size_t how_bytes;
-    bool again;                 /* it was submitted before, as is clear where there is output: it has been taken on, and
-                                 * is not new. New ones alone are refused for a full queue or a long wait */
     const char *tenant;         /* whose share of the GPUs it takes; NULL: of the one without a name */
     uint32_t weight;            /* of that tenant's share (shares.h) */
     int priority;               /* among those of its tenant that wait for their first GPU: lower is earlier */
@@ -79,7 +79,8 @@ typedef struct {
     uint32_t cached;            /* tokens of the prompt that did not have to be computed, handed on unread */
 } report_tokens;
 
-typedef struct { uint64_t id; uint32_t attempt; outcome why; const char *message; } report_end;
+/* retry_after: of a failure, seconds after which coming again may help; 0: never. Handed on. */
+typedef struct { uint64_t id; uint32_t attempt; outcome why; const char *message; double retry_after; } report_end;
 
 /* A GPU's pages in host memory: there now; gone there and come back since its worker was started. For metrics. */
 typedef struct { uint32_t n_pages; uint64_t saved, fetched; } host_pages;
@@ -120,6 +121,7 @@ typedef struct {
     const report_tokens *tokens;            /* TOKENS: to be appended at their index */
     end_reason why;             /* END */
     const char *message;        /* END; NULL for STOP and LENGTH */
+    double retry_after;         /* END_FAILED: as reported */
 } command;
 
 /* Called for every command, in order, from within the functions below; must not call them. */

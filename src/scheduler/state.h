@@ -34,7 +34,7 @@ struct scheduler {
     int64_t capacity;           /* the largest of theirs */
     int64_t most_capacity;      /* the largest ever */
     id_map *requests;           /* all, by id */
-    slab *memory;               /* of the requests */
+    request_memory memory;
     shares newcomers;           /* who waits for its first GPU */
     wait_queue queue, suspects, confined, leaving;      /* who has been on one */
     double last_turn;           /* given out: no two are equal (request.h) */

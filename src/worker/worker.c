@@ -23,6 +23,7 @@ static const double MASKS_SHOW = 0.5;   /* of a step's time */
 static const double LOADING = 0.001;    /* seconds between looks whether an adapter or grammar is there, when all wait for one */
 
 static const double FETCHING = 60;      /* seconds that a request waits for its adapter to come to this host: it has a place here meanwhile */
+static const double UNAVAILABLE = 5;    /* seconds after which whoever did not get its adapter may try again */
 enum { FETCHES = 3 };                   /* of one that is gone again when it is to be read */
 
 /* A request that is in the engine, or waits for its grammar to be compiled or for its adapter to come to this host. */
@@ -33,6 +34,7 @@ typedef struct {
     int n_logprobs, n_prompt_logprobs;
     unsigned char *waiting;             /* [waiting_bytes] the packed Request; NULL: it is in the engine */
     size_t waiting_bytes;
+    char *fetchable;                    /* the id of its adapter, if that has a source; else NULL */
     char *wanted;                       /* the id of the adapter it waits for; NULL: it is here */
     double wanted_at;
     bool has_come;
@@ -76,6 +78,13 @@ worker *worker_new(engine *g, const worker_setup *s)
     return w;
 }
 
+static void free_job(work *j)
+{
+    free(j->waiting);
+    free(j->fetchable);
+    free(j->wanted);
+}
+
 void worker_free(worker *w)
 {
     if (!w)
@@ -86,10 +95,8 @@ void worker_free(worker *w)
         buf_free(scratch[i]);
     free((char *)w->is.uuid);
     free((char *)w->is.device);
-    for (size_t i = 0; i < w->n_jobs; i++) {
-        free(w->jobs[i].waiting);
-        free(w->jobs[i].wanted);
-    }
+    for (size_t i = 0; i < w->n_jobs; i++)
+        free_job(&w->jobs[i]);
     free(w->jobs);
     free(w->token);
     free(w);
@@ -105,18 +112,28 @@ static work *find_job(worker *w, uint64_t id)
 
 static void remove_job(worker *w, work *j)
 {
-    free(j->waiting);
-    free(j->wanted);
+    free_job(j);
     *j = w->jobs[--w->n_jobs];
 }
 
-static void report_end(worker *w, uint64_t id, uint32_t attempt, Outcome why, const char *message)
+static void report_end(worker *w, uint64_t id, uint32_t attempt, Outcome why)
 {
     End end = END__INIT;
     end.id = id;
     end.attempt = attempt;
     end.why = why;
-    end.message = (char *)(message ? message : "");
+    pack_field(&w->parts, STEP_ENDS, &end.base);
+}
+
+/* retry_after: seconds after which its adapter may be there; 0: coming again is of no use. */
+static void report_failure(worker *w, uint64_t id, uint32_t attempt, const err *why, double retry_after)
+{
+    End end = END__INIT;
+    end.id = id;
+    end.attempt = attempt;
+    end.why = OUTCOME__FAILED;
+    end.message = (char *)why->msg;
+    end.retry_after = retry_after;
     pack_field(&w->parts, STEP_ENDS, &end.base);
 }
 
@@ -172,8 +189,13 @@ static int add_with(worker *w, const Request *r, const wire_sampling *how, err *
     return engine_add(w->g, &q, e);
 }
 
-/* ADD_LATER: its grammar is being compiled, or its adapter is on its way. */
-typedef enum { ADD_FAILED = -1, ADD_DONE, ADD_LATER } add_status;
+/* ADD_LATER: its grammar is being compiled, or its adapter is on its way. ADD_UNAVAILABLE: it failed since that does not come. */
+typedef enum { ADD_UNAVAILABLE = -2, ADD_FAILED, ADD_DONE, ADD_LATER } add_status;
+
+static double retry_after(add_status failed)
+{
+    return failed == ADD_UNAVAILABLE ? UNAVAILABLE : 0;
+}
 
 /* Nobody who hears it is noticed at the next Step. */
 static void send_want(worker *w, const Request *r, const wire_sampling *how)
@@ -191,10 +213,17 @@ static void send_want(worker *w, const Request *r, const wire_sampling *how)
     w->is.send(w->is.ctx, w->message.data, w->message.len);
 }
 
+static bool has_files(const worker *w, const work *j)
+{
+    return !w->is.has_adapter || w->is.has_adapter(w->is.ctx, j->fetchable);
+}
+
 /* Whether the adapter's files are on this host; if not, the runner is asked for them. */
 static add_status find_files(worker *w, const Request *r, const wire_sampling *how, work *j, err *e)
 {
-    if (!*how->adapter_source || !w->is.has_adapter || w->is.has_adapter(w->is.ctx, how->adapter_id)) {
+    if (*how->adapter_source && !j->fetchable)
+        j->fetchable = xstrdup(how->adapter_id);
+    if (!j->fetchable || has_files(w, j)) {
         free(j->wanted);
         j->wanted = NULL;
         return ADD_DONE;
@@ -204,11 +233,11 @@ static add_status find_files(worker *w, const Request *r, const wire_sampling *h
         if (now - j->wanted_at < FETCHING)
             return ADD_LATER;
         err_set(e, "adapter %s is still on its way to the host that is to serve it; try again later", r->adapter);
-        return ADD_FAILED;
+        return ADD_UNAVAILABLE;
     }
     if (j->n_wants++ == FETCHES) {
         err_set(e, "adapter %s: the disk cache of the host that is to serve it is too small to keep it", r->adapter);
-        return ADD_FAILED;
+        return ADD_UNAVAILABLE;
     }
     free(j->wanted);
     j->wanted = xstrdup(how->adapter_id);
@@ -288,9 +317,9 @@ static void take_add(worker *w, const Request *r)
     take_cancel(w, r->id);              /* an older attempt whose end has crossed this on the way */
     work j = {.id = r->id, .attempt = r->attempt, .n_told = (int)(r->n_scored + r->n_tokens - r->n_prompt)};
     add_status status = add_to_engine(w, r, &j, &e);
-    if (status == ADD_FAILED) {
-        report_end(w, r->id, r->attempt, OUTCOME__FAILED, e.msg);
-        free(j.wanted);
+    if (status < 0) {
+        report_failure(w, r->id, r->attempt, &e, retry_after(status));
+        free_job(&j);
         return;
     }
     if (status == ADD_LATER) {
@@ -333,8 +362,8 @@ static void add_waiting(worker *w)
         request__free_unpacked(r, NULL);
         if (status == ADD_LATER)
             continue;
-        if (status == ADD_FAILED) {
-            report_end(w, j->id, j->attempt, OUTCOME__FAILED, e.msg);
+        if (status < 0) {
+            report_failure(w, j->id, j->attempt, &e, retry_after(status));
             remove_job(w, j);
             i--;
             continue;
@@ -368,7 +397,7 @@ static void take_fetched(worker *w, const Fetched *f)
             continue;
         err e;
         err_set(&e, "the adapter cannot be fetched to the host that is to serve it: %s", f->error);
-        report_end(w, j->id, j->attempt, OUTCOME__FAILED, e.msg);
+        report_failure(w, j->id, j->attempt, &e, UNAVAILABLE);
         remove_job(w, j);
         i--;
     }
@@ -413,6 +442,13 @@ double worker_may_wait(const worker *w)
     return idle && !any_waits(w) ? HEARTBEAT : idle || w->is_loading ? LOADING : 0;
 }
 
+/* Whether a request failed because the disk cache gave its adapter's files away between our look for them and their reading. It is
+ * to be given to a GPU again, where they are fetched. */
+static bool lost_its_files(const worker *w, const work *j)
+{
+    return j->fetchable && !has_files(w, j);
+}
+
 /* The first of n events, and those behind it that are told with it. Returns how many. */
 static int take_events(worker *w, const event *ev, int n)
 {
@@ -431,13 +467,16 @@ static int take_events(worker *w, const event *ev, int n)
         report_tokens(w, j, ev, same);
         return same;
     case EVENT_FINISHED:
-        report_end(w, j->id, j->attempt, ev->why == FINISH_STOP ? OUTCOME__STOP : OUTCOME__LENGTH, NULL);
+        report_end(w, j->id, j->attempt, ev->why == FINISH_STOP ? OUTCOME__STOP : OUTCOME__LENGTH);
         break;
     case EVENT_EVICTED:
-        report_end(w, j->id, j->attempt, OUTCOME__EVICTED, NULL);
+        report_end(w, j->id, j->attempt, OUTCOME__EVICTED);
         break;
     case EVENT_FAILED:
-        report_end(w, j->id, j->attempt, OUTCOME__FAILED, ev->error.msg);
+        if (lost_its_files(w, j))
+            report_end(w, j->id, j->attempt, OUTCOME__EVICTED);
+        else
+            report_failure(w, j->id, j->attempt, &ev->error, 0);
         break;
     }
     remove_job(w, j);

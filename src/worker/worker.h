@@ -18,7 +18,7 @@ typedef struct {
     int max_batch, max_tokens;          /* requests at once; tokens of one, as the model allows */
     grammars *grammars;                 /* borrowed */
     bool tells_residents;               /* now and then it says which adapters are in memory */
-    bool (*has_adapter)(void *ctx, const char *id);             /* on this host's disk; NULL: all there are */
+    bool (*has_adapter)(void *ctx, const char *id);             /* on this host's disk, where asking is a use of it; NULL: all there are */
     int (*send)(void *ctx, const void *message, size_t n);      /* packed; -1: nobody listens any more */
     double (*now)(void *ctx);           /* seconds of any clock */
     void *ctx;

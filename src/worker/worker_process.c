@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "net/frames.h"
 #include "registry/adapter_files.h"
+#include "registry/disk_cache.h"
 #include "worker/adapter_store.h"
 #include "worker/worker.h"
 
@@ -37,11 +38,21 @@ static int send_frame(void *ctx, const void *message, size_t n)
     return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
 }
 
+/* Tokens of many requests are about to be told: whoever passes them on may be waking up meanwhile. */
+static void give_notice(void *ctx, int n)
+{
+    enum { MANY = 16 };
+    if (n >= MANY)
+        send_frame(ctx, NULL, 0);       /* if nobody reads it, nobody reads the step either */
+}
+
 static bool has_adapter(void *ctx, const char *id)
 {
     const worker_process *p = ctx;
     char *dir = p->opt->cache && adapter_id_is_valid(id) ? path_join(p->opt->cache, id) : NULL;
     bool has = dir && file_is_dir(dir);
+    if (has)
+        disk_cache_use(dir);
     free(dir);
     return has;
 }
@@ -89,14 +100,17 @@ static int open_all(worker_process *p, err *e)
     g.memory_share = o->memory_share > 0 ? o->memory_share : g.memory_share;
     g.max_len = o->max_len;
     g.n_adapter_slots = o->n_adapter_slots;
+    g.image_bytes = o->adapter_host_bytes ? o->adapter_host_bytes : g.image_bytes;
     g.itl_target = o->itl_target > 0 ? o->itl_target / 1e3 : g.itl_target;
     g.adapters = adapter_store_source(&p->adapters);
     g.never_waits = true;
     g.no_prefix_cache = o->no_prefix_cache;
     g.host_bytes = o->host_bytes;
     g.now = clock_reading;
+    g.drawn = give_notice;
+    g.drawn_ctx = p;
     p->g = engine_new(p->m, &g, e);
-    if (!p->g)
+    if (!p->g || engine_warm_up(p->g, e))
         return -1;
     p->vocabulary = (model_vocabulary){o->model_dir, p->m->config.vocab};
     p->grammars = grammars_new((vocabulary_source){model_vocabulary_read, &p->vocabulary}, jobs_threads_new(1));

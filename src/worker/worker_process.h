@@ -18,6 +18,7 @@ typedef struct {
     const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
     int n_adapters;
     int max_batch, threads, kv_pages, n_adapter_slots;          /* 0: as the engine likes */
+    size_t adapter_host_bytes;          /* the same */
     int itl_target;                     /* milliseconds; the same */
     bool no_prefix_cache;
     double memory_share;                /* the same */

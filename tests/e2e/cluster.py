@@ -11,7 +11,7 @@ import time
 import urllib.request
 
 import wire
-from conftest import PROGRAM, ROOT
+from program import PROGRAM, ROOT
 
 DEMO = ROOT / "demo"
 SECRET = "the secret of the tests"

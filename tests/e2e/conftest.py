@@ -8,14 +8,12 @@ import json
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
+from program import PROGRAM, ROOT
 from web_site import Site
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("PUNICA_BIN", ROOT / "build/dev/punica")).absolute()
 FAMILIES = sorted(p.parent for p in ROOT.glob("tests/golden/models/*/golden.json"))
 TIMEOUT_S = 300
 

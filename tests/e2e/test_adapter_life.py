@@ -9,7 +9,7 @@ from adapter_life import Life       # noqa: E402
 
 def test_every_answer_is_of_the_version_its_request_began_with(tmp_path):
     """More adapters than disks and devices have room for, changed all the time, and a worker killed."""
-    life = Life(tmp_path, 10, slots=3, kept=5)
+    life = Life(tmp_path, "cpu", 10, slots=3, host=4, kept=5)
     life.run(8, clients=3, changes=4, kill_every=3)
     life.end()
     assert life.counts["answers"] > 10 and life.counts["kills"] and sum(life.counts[k] for k in ("replace", "roll back", "unload", "loaded")) > 3

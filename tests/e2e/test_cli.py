@@ -9,7 +9,7 @@ import pytest
 
 from conftest import PROGRAM, ROOT
 
-EXPERIMENTS = [["bench", name] for name in ("textgen", "turns", "step", "layer", "op", "load", "comm")]
+EXPERIMENTS = [["bench", name] for name in ("textgen", "turns", "step", "layer", "op", "attention", "load", "comm")]
 COMMANDS = [["tenant"], ["tenant", "key", "add"], ["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
 
 
@@ -64,9 +64,10 @@ def test_forms_of_weights(punica, one_golden, tmp_path):
 
 @pytest.mark.parametrize("experiment, bad", [
     (["bench", "step"], ["--batch", "1,x"]), (["bench", "step"], ["--context", ","]), (["bench", "step"], ["--batch", "0"]),
-    (["bench", "step"], ["--prompt", "-1"]),
+    (["bench", "step"], ["--prompt", "-1"]), (["bench", "step"], ["--rank", "16,0"]), (["bench", "layer"], ["--rank", "513"]),
     (["bench", "layer"], ["--shape", "none"]), (["bench", "op"], ["--dims", "4096"]), (["bench", "op"], ["--dims", "8x0"]),
     (["bench", "op"], ["--rank", ""]), (["bench", "load"], ["--dtype", "int8"]), (["bench", "comm"], ["--tp", "1"]), (["bench", "comm"], ["--batch", "x"]),
+    (["bench", "attention"], ["--prompt", "0"]), (["bench", "attention"], ["--context", "-1"]), (["bench", "attention"], ["--shape", "none"]),
     (["bench", "textgen"], ["--workload", "some"]), (["bench", "turns"], ["--shape", "small", "--cache", "disk"]),
     (["bench", "turns"], ["--shape", "small", "--cache", ","]), (["bench", "turns"], ["--kv-host-bytes", "-1"])], ids=str)
 def test_bad_experiments(punica, experiment, bad):
@@ -77,7 +78,8 @@ def test_bad_experiments(punica, experiment, bad):
 def test_experiments_run(punica, tmp_path):
     """Each on the smallest shape: a row per point, and the same number of rows as CSV."""
     step = ["--shape", "small", "--batch", "1,2", "--context", "16", "--workload", "none,distinct"]
-    for what, args, n in [("step", [*step, "--prompt", "0,5"], 8), ("layer", step, 4), ("step", [*step, "--tp", "2", "--kv", "fp8", "--masked"], 4),
+    for what, args, n in [("step", [*step, "--prompt", "0,5"], 8), ("step", [*step, "--rank", "3,17"], 4), ("layer", step, 4), ("step", [*step, "--tp", "2", "--kv", "fp8", "--masked"], 4),
+                          ("attention", ["--shape", "small", "--prompt", "3,20", "--context", "0,17", "--prompts", "2"], 4),
                           ("comm", ["--tp", "3", "--hidden", "72", "--vocab", "1001", "--batch", "1,5"], 2),
                           ("op", ["--dims", "64x96,100x36", "--rank", "4", "--batch", "1,3", "--workload", "distinct"], 4)]:
         csv = tmp_path / f"{what}.csv"

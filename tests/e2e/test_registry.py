@@ -192,7 +192,8 @@ def test_a_source_that_is_slow_or_gone_holds_up_only_who_asks_for_it(hosts, site
     s.how[f"/french/{CONFIG}"] = lambda h, data: h.reply(404, b"")
     for asker in (ann, ann_two):                    # at a runner that does not have it, and at a frontend
         got = asker.ask("gone")
-        assert got.status_code in (500, 503) and "cannot be fetched" in got.json()["error"]["message"], got.text
+        assert got.status_code == 503 and "cannot be fetched" in got.json()["error"]["message"], got.text
+        assert int(got.headers["Retry-After"]) >= 1 and got.json()["error"]["code"] == "adapter_unavailable"
         assert "answered 404" in got.json()["error"]["message"]
     texts = {}
     waiting = [threading.Thread(target=lambda a=a, i=i: texts.update({i: a.text("slow")})) for i, a in enumerate((ann, ann_two))]
@@ -339,6 +340,48 @@ def test_a_tenant_loads_few_at_once(hosts, site):
     for one in loads:
         one.join(60)
     assert sorted(ann.names()) == ["x0", "x1"]
+
+
+def test_stalled_sources_of_many_tenants_hold_up_no_other(hosts, site):
+    """Four tenants, each with two adapters that a frontend waits for, two that a runner waits for, and two that they load: all places that are
+    shared are taken. A fifth loads and uses its own."""
+    here = hosts(n_runners=1, options=("--stall-seconds", "300"))
+    go, asked, late = threading.Event(), threading.Semaphore(0), []
+
+    def halt(handler, data):
+        asked.release()
+        late.append(not go.wait(50))
+        handler.whole_or_range(data)
+    s, plain = site(folders("sql")), files_of("sql")
+    for i in range(24):                             # all of different content
+        config = json.dumps({**json.loads(plain[CONFIG]), "lora_alpha": 64 + i}).encode()
+        s.files.update({f"/{i}/{name}": config if name == CONFIG else data for name, data in plain.items()})
+    tenants = [here.askers(here.store.tenant(f"t{i}", "--max-adapters", "9")) for i in range(4)]
+    for i, (one, _) in enumerate(tenants):
+        for k in range(4):
+            assert one.load(f"x{k}", f"{s.url}/{6 * i + k}").status_code == 200
+    soon(lambda: all("x3" in two.models() for _, two in tenants), "the other frontend knows them")
+    s.how.update({f"/{i}/{WEIGHTS}": halt for i in range(24)})
+    threads = []
+    for i, (one, two) in enumerate(tenants):
+        for k in range(2):
+            threads.append(threading.Thread(target=one.ask, args=(f"x{k}",)))               # whose files the first frontend has
+            threads.append(threading.Thread(target=two.ask, args=(f"x{2 + k}",)))
+            threads.append(threading.Thread(target=two.load, args=(f"y{k}", f"{s.url}/{6 * i + 4 + k}")))
+    for t in threads:
+        t.start()
+    try:
+        for _ in threads:
+            assert asked.acquire(timeout=60)
+        one, two = here.askers(here.store.tenant("fifth", "--max-adapters", "9"))
+        assert two.load("mine", f"{s.url}/sql").status_code == 200
+        soon(lambda: "mine" in one.models(), "the first frontend knows it")
+        assert one.text("mine") == two.text("mine")
+        assert not late, "it waited until the sources went on"
+    finally:
+        go.set()
+        for t in threads:
+            t.join(60)
 
 
 def test_where_an_adapter_is(hosts, site):

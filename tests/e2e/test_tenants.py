@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -15,34 +16,10 @@ import pytest
 from cluster import Cluster, wait_for
 from conftest import PROGRAM, ROOT
 from serving import Server, metric, raw
+from tenant_store import ADMIN, Store
 
 SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
 ADAPTERS = sorted(p.name for p in (ROOT / "demo/adapters").iterdir())
-ADMIN = "an operator's key of 32 letters!!"
-
-
-class Store:
-    """`punica tenant` on one store."""
-
-    def __init__(self, url):
-        self.url = str(url)
-
-    def __call__(self, *args):
-        done = subprocess.run([PROGRAM, "tenant", *map(str, args), "--store", self.url], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 and "Sanitizer" not in done.stderr, done.stderr
-        return done.stdout
-
-    def tenant(self, name, *settings, adapters=()):
-        """A new tenant with a key."""
-        self("add", name, *settings)
-        for adapter in adapters:
-            self("grant", name, adapter)
-        return self("key", "add", name, "main").strip()
-
-    def usage(self, *who):
-        """{(tenant, adapter): (requests, prompt, output)}"""
-        rows = [json.loads(line) for line in self("usage", *who, "--json").splitlines()]
-        return {(r["tenant"], r["adapter"]): (r["requests"], r["prompt_tokens"], r["completion_tokens"]) for r in rows}
 
 
 class Client:
@@ -313,22 +290,25 @@ def test_priority(store):
     clients = [own.tenant(name, adapters=["sql"]) for name in ("first", "second")]
     server = Server("--store", own.url, "--max-batch", 1)
     first, second = (Client(server.address, key) for key in clients)
-    done = []
+    tokens = {"late": 20, "usual": 21, "early": 22, "next": 23, "other": 24}         # which it is known by in the log
 
     def ask(client, name, **how):
-        assert client.ask("sql", max_tokens=2, ignore_eos=True, **how)[0] == 200
-        done.append(name)
+        assert client.ask("sql", max_tokens=tokens[name], ignore_eos=True, **how)[0] == 200
 
     with first.stream("sql", max_tokens=600) as read, ThreadPoolExecutor(6) as pool:
-        asked = []
+        asked, worker = [], server.children()[0]
+        os.kill(worker, signal.SIGSTOP)         # the stream must not end before all wait
         for i, (name, priority) in enumerate((("late", 7), ("usual", None), ("early", -7), ("next", 0))):
             asked.append(pool.submit(ask, first, name, **({} if priority is None else {"priority": priority})))
-            wait_for(lambda: server.metric("punica_live_requests") == i + 2, "it waits")
+            wait_for(lambda: server.metric("punica_requests_queued") == i + 1, "it waits")
         asked.append(pool.submit(ask, second, "other"))
-        wait_for(lambda: server.metric("punica_live_requests") == 6, "it waits")
+        wait_for(lambda: server.metric("punica_requests_queued") == 5, "it waits")
+        os.kill(worker, signal.SIGCONT)
         read()
         for one in asked:
             one.result()
+    output = [int(n) for n in re.findall(r" 200 .* output (\d+) ", server.log())]
+    done = [name for n in output for name in tokens if tokens[name] == n]
     assert [name for name in done if name != "other"] == ["early", "usual", "next", "late"] and done.index("other") < 2
     assert first.ask("sql", priority="high")[0] == 400
     assert server.stop() == 0

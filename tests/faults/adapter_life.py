@@ -4,10 +4,14 @@ own, one store, and a web server as source. Clients ask for adapters by Zipf's l
 back and unloaded, and workers are killed. An adapter's weights are random, made of its name and version, so that an answer tells
 which version made it; every answer must be, whole, that of a version that the name had when the request began.
 
-    PUNICA_BIN=build/punica build/venv/bin/python tests/faults/adapter_life.py [--adapters 300] [--slots 16] [--kept 64] [--rounds 4] [--seconds 20]
+    PUNICA_BIN=build/punica python3 tests/faults/adapter_life.py [--device cpu] [--adapters 300] [--slots 16] [--host 64] [--kept 64] [--rounds 4] [--seconds 20]
 
 Each round has a quiet half, with the same clients and nothing else, and one with changes and kills; the times between tokens of other streams,
-whose adapters nobody touches, are compared at the 99th percentile. --kept: adapters that a host's disk cache has room for.
+whose adapters nobody touches, are compared at the 99th percentile. Adapters that there is room for: --slots on a device, --host in a worker's host
+memory where the device has memory of its own, --kept in a host's disk cache. Needs nothing but Python's standard library.
+
+An answer is that of a version if its tokens and their log-probabilities are. On the CPU they do not depend on who shares a batch; on a GPU they do by
+rounding, which may turn a tie: where the first token differs, the expected one must be as likely as the one that was drawn, within TOLERANCE.
 """
 import argparse
 import http.client
@@ -15,6 +19,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -29,13 +34,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
 from cluster import DEMO, Cluster, wait_for         # noqa: E402
-from conftest import PROGRAM                        # noqa: E402
-from test_tenants import ADMIN, Store               # noqa: E402
+from program import PROGRAM                         # noqa: E402
+from tenant_store import ADMIN, Store               # noqa: E402
 from web_site import Site                           # noqa: E402
 
 PROMPT = "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them."
 RANK, HIDDEN, LAYERS, N_TOKENS = 4, 256, 6, 12
+IMAGE_BYTES = LAYERS * 2 * RANK * HIDDEN * 2            # of an adapter in host memory, where its parts have 16 bits
+SPECIAL = ("<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>")  # tokens that texts do not have
 GRACE_S = 5                     # what a frontend may know late on a busy machine; a second is what is promised
+TOLERANCE = {"cpu": 1e-4, "cuda": 0.15}                    # of log-probabilities
 
 
 def weights(seed):
@@ -56,16 +64,39 @@ def weights(seed):
     return {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": struct.pack("<Q", len(head)) + head + b"".join(data)}
 
 
-def expected_texts(folder, contents):
-    """{(name, content): text}, by `punica generate`."""
+class Expected:
+    """What `punica generate` answers with an adapter, and whether an answer of a server is that."""
+
+    def __init__(self, line, tolerance):
+        made = json.loads(line)
+        self.text, self.logprobs, self.tolerance = made["text"], [t["logprob"] for t in made["logprobs"]], tolerance
+
+    def goes_on(self, at, token):
+        return token in SPECIAL or self.text.startswith(token, at)
+
+    def is_answer(self, logprobs):
+        """logprobs: as /v1/completions has them, of the first tokens at least."""
+        at = 0
+        for token, said, top, wanted in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], self.logprobs):
+            if abs(said - wanted) > self.tolerance:
+                return False
+            if not self.goes_on(at, token):
+                return any(self.goes_on(at, other) and said - p <= self.tolerance for other, p in top.items())
+            at += 0 if token in SPECIAL else len(token)
+        return len(logprobs["tokens"]) >= N_TOKENS
+
+
+def expect(device, folder, contents):
+    """{(name, content): Expected}"""
     lines, args = [], []
     for name, content in contents:
         args += ["--adapter", f"{name}-{content}={folder / name / str(content)}"]
-        lines.append(json.dumps({"prompt": PROMPT, "adapter": f"{name}-{content}", "max_tokens": N_TOKENS, "temperature": 0, "ignore_eos": True}))
-    done = subprocess.run([PROGRAM, "generate", "--model", DEMO / "model", *args, "--prompts", "-", "--json"], input="\n".join(lines) + "\n",
-                          capture_output=True, text=True, timeout=900)
+        lines.append(json.dumps({"prompt": PROMPT, "adapter": f"{name}-{content}", "max_tokens": N_TOKENS, "temperature": 0, "ignore_eos": True,
+                                 "logprobs": 0}))
+    done = subprocess.run([PROGRAM, "generate", "--device", device, "--memory-share", "0.1", "--model", DEMO / "model", *args, "--prompts", "-", "--json"],
+                          input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
-    return {key: json.loads(line)["text"] for key, line in zip(contents, done.stdout.splitlines())}
+    return {key: Expected(line, TOLERANCE[device]) for key, line in zip(contents, done.stdout.splitlines())}
 
 
 def call(address, key, method, path, body=None):
@@ -99,18 +130,16 @@ class History:
 
 
 class Life:
-    def __init__(self, folder, n_adapters, slots, kept, n_contents=3, n_steady=2):
+    def __init__(self, folder, device, n_adapters, slots, host, kept, n_contents=3, n_steady=2):
         """n_contents: of each name; a change goes to one of them."""
-        self.n_contents, self.folder, self.rng, self.history = n_contents, folder, random.Random(1), History()
+        self.device, self.n_contents, self.folder, self.rng, self.history = device, n_contents, folder, random.Random(1), History()
         self.names = [f"a{i:03d}" for i in range(n_adapters)]
         self.steady = [f"steady{i}" for i in range(n_steady)]
         self.contents = [(name, c) for name in self.names for c in range(n_contents)] + [(name, 0) for name in self.steady]
         self.write_adapters()
-        self.expected = expected_texts(folder / "adapters", self.contents)
-        telling = sum(len({self.expected[name, c] for c in range(n_contents)}) == n_contents for name in self.names)
-        assert telling >= 0.9 * n_adapters, "answers tell their version"
+        self.expected = expect(device, folder / "adapters", self.contents)
         self.bad, self.counts, self.stop = [], Counter(), threading.Event()
-        self.start(slots, kept)
+        self.start(slots, host, kept)
 
     def write_adapters(self):
         files = {}
@@ -123,7 +152,7 @@ class Life:
         self.size = sum(len(d) for d in weights("x").values())
         self.site = Site(files)
 
-    def start(self, slots, kept):
+    def start(self, slots, host, kept):
         store, key = Store(self.folder / "store.db"), self.folder / "key"
         key.write_text(ADMIN)
         key.chmod(0o600)
@@ -131,7 +160,8 @@ class Life:
         self.cluster = Cluster(self.folder)
         self.cluster.scheduler()
         room = ("--allow-network", "127.0.0.1", "--cache-bytes", int(self.size * (kept + 0.5)))
-        self.runners = [self.cluster.runner("--cache", self.folder / f"runner{i}", "--adapter-slots", slots, *room) for i in range(2)]
+        worker = ("--device", self.device, "--memory-share", 0.1, "--adapter-slots", slots, "--adapter-host-bytes", IMAGE_BYTES * host)
+        self.runners = [self.cluster.runner("--cache", self.folder / f"runner{i}", *worker, *room) for i in range(2)]
         self.fronts = [self.cluster.frontend("--store", store.url, "--admin-key-file", key, "--cache", self.folder / f"front{i}", "--adapter-updates",
                                              *room).http for i in range(2)]
         self.cluster.wait_gpus(2)
@@ -140,7 +170,7 @@ class Life:
         wait_for(lambda: all(call(f, self.key, "POST", "/v1/completions", self.body(self.steady[-1]))[0] == 200 for f in self.fronts), "all is known")
 
     def body(self, name, **more):
-        return {"model": name, "prompt": PROMPT, "max_tokens": N_TOKENS, "temperature": 0, "ignore_eos": True, **more}
+        return {"model": name, "prompt": PROMPT, "max_tokens": N_TOKENS, "temperature": 0, "ignore_eos": True, "logprobs": 3, **more}
 
     # Changes
 
@@ -183,11 +213,13 @@ class Life:
         if status == 404 and None in could:
             self.counts["answered 404"] += 1
             return
-        said = json.loads(text)["choices"][0]["text"] if status == 200 else None
-        contents = {c for c in range(self.n_contents) if self.expected[name, c] == said}
-        if status != 200 or not contents & could:
+        said = json.loads(text)["choices"][0] if status == 200 else None
+        contents = {c for c in range(self.n_contents) if said and self.expected[name, c].is_answer(said["logprobs"])}
+        if not contents & could:
             self.bad.append(f"{name}: {status}, contents {contents}, could be {could}: {text[:300]}")
         self.counts["answers"] += 1
+        self.counts["answers to the letter"] += any(self.expected[name, c].text == said["text"] for c in contents)
+        self.counts["answers that two versions might give"] += len(contents) > 1
 
     def client(self, seed, until):
         rng = random.Random(seed)
@@ -216,25 +248,29 @@ class Life:
         for t in threads:
             t.join()
 
+    def memory(self):
+        """Adapters in the memory of GPUs and of their hosts, and how often they came there from where, as a frontend sees it."""
+        page = call(self.fronts[0], ADMIN, "GET", "/metrics")[1]
+        found = {tier: int(re.search(rf'adapters_in_memory{{tier="{tier}"}} (\d+)', page)[1]) for tier in ("device", "host")}
+        return found | {f"from {tier}": int(re.search(rf"adapter_load_from_{tier}_seconds_count (\d+)", page)[1]) for tier in ("host", "disk")}
+
     def end(self):
         self.site.end()
+        said = "".join(f"== {p.log_path.name}\n{p.log()[-2000:]}\n" for p in self.cluster.processes) if self.bad else ""
         self.cluster.close()
-        assert not self.bad, "\n".join(self.bad[:10])
+        assert not self.bad, said + "\n".join(self.bad[:10])
 
 
-def measure(address, key, name, expected_start, out, stop):
+def measure(address, key, body, expected, out, stop):
     """In a process of its own: one stream after the other, and when each of its tokens came."""
     while not stop.is_set():
         connection = http.client.HTTPConnection(address, timeout=120)
-        body = {"model": name, "prompt": PROMPT, "max_tokens": 400, "temperature": 0, "ignore_eos": True, "stream": True}
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Authorization": f"Bearer {key}"})
-        answer, text, times = connection.getresponse(), "", []
-        for line in answer:
-            if line.startswith(b"data: {"):
-                text += json.loads(line[6:])["choices"][0]["text"]
-                times.append(time.monotonic())
+        connection.request("POST", "/v1/completions", json.dumps({**body, "max_tokens": 400, "stream": True}), {"Authorization": f"Bearer {key}"})
+        came = [(line, time.monotonic()) for line in connection.getresponse() if line.startswith(b"data: {")]
         connection.close()
-        out.put((text.startswith(expected_start), times))
+        first = [json.loads(line[6:])["choices"][0]["logprobs"] for line, _ in came[:N_TOKENS]]
+        logprobs = {part: sum((f[part] for f in first), []) for part in ("tokens", "token_logprobs", "top_logprobs")}
+        out.put((expected.is_answer(logprobs), [at for _, at in came]))
 
 
 def percentile(values, p):
@@ -243,15 +279,16 @@ def percentile(values, p):
 
 def main():
     a = argparse.ArgumentParser()
-    for name, value in (("adapters", 300), ("slots", 16), ("kept", 64), ("rounds", 4), ("clients", 6), ("kill-every", 8), ("contents", 3)):
+    for name, value in (("adapters", 300), ("slots", 16), ("host", 64), ("kept", 64), ("rounds", 4), ("clients", 6), ("kill-every", 8), ("contents", 3)):
         a.add_argument(f"--{name}", type=int, default=value)
     a.add_argument("--seconds", type=float, default=20)
     a.add_argument("--changes", type=float, default=4)
+    a.add_argument("--device", choices=TOLERANCE, default="cpu")
     o = a.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        life = Life(Path(folder), o.adapters, o.slots, o.kept, o.contents)
+        life = Life(Path(folder), o.device, o.adapters, o.slots, o.host, o.kept, o.contents)
         out, stop = multiprocessing.Queue(), multiprocessing.Event()
-        streams = [multiprocessing.Process(target=measure, args=(life.fronts[i % 2], life.key, name, life.expected[name, 0], out, stop))
+        streams = [multiprocessing.Process(target=measure, args=(life.fronts[i % 2], life.key, life.body(name), life.expected[name, 0], out, stop))
                    for i, name in enumerate(life.steady)]
         for s in streams:
             s.start()
@@ -262,6 +299,7 @@ def main():
                 life.run(o.seconds, o.clients, o.changes if busy else 0, o.kill_every if busy else 0)
                 spans.append((busy, began, time.monotonic()))
         stop.set()
+        memory = life.memory()
         got = [out.get(timeout=60)]
         while any(s.is_alive() for s in streams) or not out.empty():
             try:
@@ -277,7 +315,7 @@ def main():
                         gaps[busy].append(y - x)
         life.end()
         p99 = {busy: percentile(g, 0.99) for busy, g in gaps.items()}
-        print(json.dumps({"counts": life.counts, "tokens": {("busy" if b else "quiet"): len(g) for b, g in gaps.items()},
+        print(json.dumps({"counts": life.counts, "memory": memory, "tokens": {("busy" if b else "quiet"): len(g) for b, g in gaps.items()},
                           "p50_ms": {("busy" if b else "quiet"): round(1000 * percentile(g, 0.5), 2) for b, g in gaps.items()},
                           "p99_ms": {("busy" if b else "quiet"): round(1000 * v, 2) for b, v in p99.items()},
                           "ratio": round(p99[True] / p99[False], 3)}))

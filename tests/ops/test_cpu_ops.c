@@ -1017,7 +1017,7 @@ static void count_item(void *arg, int item, int thread)
     ((int *)arg)[item]++;
 }
 
-/* Each item once, over many short loops, some after a pause long enough for workers to sleep. */
+/* Each item once, over many short loops, some after a pause long enough for workers to sleep, some after they were roused. */
 static void test_pool(void **state)
 {
     (void)state;
@@ -1032,6 +1032,8 @@ static void test_pool(void **state)
                 assert_int_equal(times[i], i < n);
             if (loop % 500 == 0)
                 nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+            if (loop % 250 == 0)
+                pool_rouse(p);
         }
         free(times);
         pool_free(p);

@@ -19,12 +19,14 @@
 #include "base/rng.h"
 #include "test.h"
 
-enum { SITES = 2, SITE = 1, PADDING = 40, MAX_ROWS = 256, MAX_SEQS = 80,
-       MAX_PAGES = 200, PAGE_LEN = 16, RANK_SUM = 384 };
+enum { SITES = 2, SITE = 1, PADDING = 40, MAX_ROWS = 256, MAX_SEQS = 256,
+       MAX_PAGES = 260, PAGE_LEN = 16, RANK_SUM = 384,
+       LONG_ROWS = 1600 };      /* of batches of prompts alone */
 
 static backend *cpu, *gpu[2];           /* one for each 16-bit type */
 static bool quick;
 static bool kv_fp8;             /* the caches of the tests at hand are F8 */
+static int page_len = PAGE_LEN, max_rows = MAX_ROWS;    /* of the tests at hand */
 static uint64_t seed, counter;
 
 static double uniform(void)             /* in [-1, 1) */
@@ -240,18 +242,18 @@ static void drop_lora(backend *be, both_lora *l)
 /* A batch with its arrays; the same for both sides but for the adapters. */
 typedef struct {
     batch cpu, gpu;
-    int token[MAX_ROWS], position[MAX_ROWS], out_row[MAX_ROWS];
+    int token[LONG_ROWS], position[LONG_ROWS], out_row[MAX_ROWS];
     int prefill_indptr[MAX_SEQS + 1], page_indptr[MAX_SEQS + 1], page[MAX_PAGES];
     int seg_indptr[MAX_ROWS + 2];
     const lora *seg_cpu[MAX_ROWS + 1], *seg_gpu[MAX_ROWS + 1];
 } both_batch;
 
-/* Runs of rows that share an adapter: none, single ones and long ones. */
+/* Runs of rows that share an adapter: none, single ones, long ones and some of more than a tile of any kind. */
 static void random_segments(both_batch *b, const both_lora *loras)
 {
     int n = 0;
     for (int row = 0; row < b->cpu.n_rows;) {
-        int len = below(3) == 0 ? below(40) : below(3), who = below(N_ADAPTERS + 2);
+        int len = below(20) == 0 ? below(200) : below(3) == 0 ? below(40) : below(3), who = below(N_ADAPTERS + 2);
         len = len < b->cpu.n_rows - row ? len : b->cpu.n_rows - row;
         if (n >= MAX_ROWS)
             len = b->cpu.n_rows - row;
@@ -282,12 +284,12 @@ static void make_batch(both_batch *b, int n_seqs, const int *n_rows, const int *
         n_prefills += n_rows[i] > 1;
         if (n_rows[i] > 1)
             b->prefill_indptr[n_prefills] = rows;
-        for (int p = 0; p * PAGE_LEN < n_before[i] + n_rows[i]; p++, pages++)
+        for (int p = 0; p * page_len < n_before[i] + n_rows[i]; p++, pages++)
             b->page[pages] = free_page[pages];
         b->page_indptr[i + 1] = pages;
         b->out_row[i] = rows - 1;
     }
-    assert_true(rows <= MAX_ROWS && pages <= MAX_PAGES && n_seqs <= MAX_SEQS);
+    assert_true(rows <= max_rows && pages <= MAX_PAGES && n_seqs <= MAX_SEQS);
     b->cpu = (batch){
         .n_rows = rows, .token = b->token, .position = b->position, .n_prefills = n_prefills,
         .n_decodes = n_seqs - n_prefills, .prefill_indptr = b->prefill_indptr, .page_indptr = b->page_indptr,
@@ -321,8 +323,8 @@ static void reserve(backend *be, heads h, int vocab)
 {
     err e;
     extent x = {
-        .max_rows = MAX_ROWS, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES,
-        .page_len = PAGE_LEN,
+        .max_rows = max_rows, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES,
+        .page_len = page_len,
         .max_rank_sum = RANK_SUM, .vocab = vocab, .n_sites = SITES, .kv_fp8 = kv_fp8, .h = h,
     };
     check(be->ops->reserve(be, &x, &e), &e);
@@ -477,20 +479,20 @@ static int linear_cols(const linear *w)
 
 static void linears_on(backend *be)
 {
-    static const struct { int in, n_parts, out[3], rows[4]; bool f32; } shapes[] = {
+    static const struct { int in, n_parts, out[3], rows[6]; bool f32; } shapes[] = {
         {60, 3, {60, 20, 20}, {1, 7, 33, 200}, false}, {72, 2, {136, 136}, {2, 16, 64, 129}, false},
         {100, 1, {60}, {1, 5, 31, 90}, false}, {136, 1, {72}, {3, 8, 65, 256}, false},
         {72, 1, {293}, {1, 12, 50, 70}, true},
-        {256, 3, {256, 128, 128}, {1, 9, 48, 256}, false}, {896, 2, {4864, 4864}, {1, 24, 64, 130}, false},
-        {4096, 3, {4096, 1024, 1024}, {1, 13, 33, 100}, false}, {11008, 1, {4096}, {4, 32, 63, 150}, false},
-        {4096, 1, {32000}, {1, 6, 32, 64}, true}, {1, 1, {1}, {1, 2, 3, 4}, false},
-        {4096, 2, {11008, 11008}, {1, 8, 40, 64}, false},
+        {256, 3, {256, 128, 128}, {1, 128, 9, 48, 256}, false}, {896, 2, {4864, 4864}, {100, 24, 64, 130, 1, 128}, false},
+        {4096, 3, {4096, 1024, 1024}, {1, 13, 33, 100, 64, 127}, false}, {11008, 1, {4096}, {4, 32, 63, 150, 65, 128}, false},
+        {4096, 1, {32000}, {1, 6, 32, 64, 96}, true}, {1, 1, {1}, {1, 2, 3, 4}, false},
+        {4096, 2, {11008, 11008}, {1, 8, 40, 64, 72, 128}, false},
     };
     int n_shapes = quick ? 6 : (int)(sizeof shapes / sizeof shapes[0]);
     for (int c = 0; c < n_shapes * N_STORED; c++) {
         int s = c / N_STORED;
         both_linear w = random_linear(be, shapes[s].n_parts, shapes[s].out, shapes[s].in, s % 2 == 0, (stored_as)(c % N_STORED));
-        for (int i = 0; i < (quick ? 2 : 4); i++) {
+        for (int i = 0; i < (quick ? 2 : 6) && shapes[s].rows[i] > 0; i++) {
             int rows = shapes[s].rows[i];
             both x = randoms(be, be->act, rows, shapes[s].in, 1);
             both y = blank(be, shapes[s].f32 ? DTYPE_F32 : be->act, rows, linear_cols(&w.cpu));
@@ -560,13 +562,13 @@ static size_t cache_bytes(const kv_cache *kv)
 /* Any numbers but NaN, under scales near 1 / 448. */
 static both_cache random_fp8_cache(backend *be, heads h)
 {
-    both_cache c = {.cpu = {NULL, DTYPE_F8, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim}};
+    both_cache c = {.cpu = {NULL, DTYPE_F8, MAX_PAGES, LAYERS, h.n_kv_heads, page_len, h.head_dim}};
     size_t bytes = cache_bytes(&c.cpu), block = kv_block_bytes(&c.cpu), numbers = kv_numbers_bytes(&c.cpu);
     uint8_t *data = xmalloc(bytes);
     for (size_t at = 0; at < bytes; at += block) {
         for (size_t i = 0; i < numbers; i++)
             data[at + i] = (uint8_t)(below(127) | below(2) << 7);
-        for (int i = 0; i < PAGE_LEN; i++)
+        for (int i = 0; i < page_len; i++)
             ((float *)(data + at + numbers))[i] = (float)((1 + 0.5 * uniform()) / 448);
     }
     c.gpu = c.cpu;
@@ -581,9 +583,9 @@ static both_cache random_cache(backend *be, heads h)
     both_cache c;
     if (kv_fp8)
         return random_fp8_cache(be, h);
-    c.rows = randoms(be, be->act, MAX_PAGES * LAYERS * 2 * h.n_kv_heads * PAGE_LEN, h.head_dim, 1);
-    c.cpu = (kv_cache){c.rows.cpu.data, DTYPE_F32, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim};
-    c.gpu = (kv_cache){c.rows.gpu.data, be->act, MAX_PAGES, LAYERS, h.n_kv_heads, PAGE_LEN, h.head_dim};
+    c.rows = randoms(be, be->act, MAX_PAGES * LAYERS * 2 * h.n_kv_heads * page_len, h.head_dim, 1);
+    c.cpu = (kv_cache){c.rows.cpu.data, DTYPE_F32, MAX_PAGES, LAYERS, h.n_kv_heads, page_len, h.head_dim};
+    c.gpu = (kv_cache){c.rows.gpu.data, be->act, MAX_PAGES, LAYERS, h.n_kv_heads, page_len, h.head_dim};
     return c;
 }
 
@@ -692,6 +694,85 @@ static void many_decodes(backend *be, heads h)
     make_decodes(&b, 40, 64, 300);
     random_segments(&b, NULL);
     attention_case(be, h, &b, 0, false);
+}
+
+/* Whatever no sequence has reached becomes NaN on the GPU: the ends of last pages, and pages that are nobody's. */
+static void poison_unused(backend *be, const both_cache *c, const batch *b)
+{
+    int used[MAX_PAGES] = {0}, n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills];
+    for (int i = 0; i < n_seqs; i++) {
+        int last = i < b->n_prefills ? b->prefill_indptr[i + 1] - 1 : first_decode + i - b->n_prefills;
+        for (int p = b->page_indptr[i], left = b->position[last] + 1; p < b->page_indptr[i + 1]; p++, left -= page_len)
+            used[b->page[p]] = left < page_len ? left : page_len;
+    }
+    size_t row = (size_t)c->gpu.head_dim * dtype_size(c->gpu.type), block = (size_t)page_len * row;
+    size_t blocks = kv_page_bytes(&c->gpu) / block, n = (size_t)MAX_PAGES * blocks;
+    char *bits = xmalloc(n * block);
+    tensor_convert(bits, c->gpu.type, &c->rows.cpu);
+    for (size_t i = 0; i < n; i++) {
+        size_t keep = (size_t)used[i / blocks] * row;
+        memset(bits + i * block + keep, 0xff, block - keep);
+    }
+    put(be, c->gpu.data, bits, n * block);
+    free(bits);
+}
+
+/* rope_append, then attention twice, over a cache whose unused rows are poisoned. */
+static void prefill_case(backend *be, heads h, both_batch *b, int window)
+{
+    int q = h.n_heads * h.head_dim, cols = q + 2 * h.n_kv_heads * h.head_dim;
+    both_cache c = random_cache(be, h);
+    both qkv = randoms(be, be->act, b->cpu.n_rows, cols, 2), y = blank(be, be->act, b->cpu.n_rows, q);
+    float *freq = inverse_frequencies(h.head_dim), *there = take(be, (size_t)h.head_dim * 2);
+    char what[160];
+    snprintf(what, sizeof what, "attention of prompts: %d/%d heads of %d, pages of %d, window %d, %d prompts (first: %d rows from %d)", h.n_heads,
+             h.n_kv_heads, h.head_dim, page_len, window, b->cpu.n_prefills, b->prefill_indptr[1], b->position[0]);
+    put(be, there, freq, (size_t)h.head_dim * 2);
+    poison_unused(be, &c, &b->cpu);
+    cpu->ops->rope_append(cpu, &qkv.cpu, h, freq, &b->cpu, &c.cpu, LAYER);
+    cpu->ops->attention(cpu, &y.cpu, &qkv.cpu, h, &b->cpu, &c.cpu, LAYER, window);
+    be->ops->begin(be, &b->gpu, &c);
+    be->ops->rope_append(be, &qkv.gpu, h, there, &b->gpu, &c.gpu, LAYER);
+    for (int k = 0; k < 2; k++) {               /* what the first left behind does not disturb the second */
+        poison(be, &y.gpu);
+        be->ops->attention(be, &y.gpu, &qkv.gpu, h, &b->gpu, &c.gpu, LAYER, window);
+        settle(be);
+        compare(be, what, &y, tolerance(be, 3));
+    }
+    be->ops->end(be);
+    be->ops->forget(be, &c);
+    be->ops->release(be, there);
+    free(freq);
+    drop(be, &qkv);
+    drop(be, &y);
+    drop_cache(be, &c);
+}
+
+/* Prompts around the sizes of tiles of rows and keys, alone and together, from the beginning or after cached positions, and
+ * decodes beside them. All have more rows than are taken as decodes. */
+static void prefills_on(backend *be)
+{
+    static const struct { int n, rows[7], before[7]; } lists[] = {
+        {5, {5, 200, 129, 2, 300}, {1000, 0, 640, 15, 16}},
+        {2, {63, 64}, {0, 5}}, {1, {127}, {0}}, {1, {128}, {0}}, {1, {129}, {0}}, {1, {193}, {128}}, {1, {1000}, {0}}, {1, {1300}, {77}},
+        {1, {512}, {2048}}, {5, {64, 191, 16, 1, 1}, {64, 1, 112, 300, 17}},
+    };
+    static const heads shapes[] = {{4, 4, 128}, {14, 2, 64}, {8, 2, 128}, {3, 3, 64}, {7, 1, 128}, {16, 2, 128}, {4, 1, 256}};
+    static const int windows[] = {0, 100, 0, 1, 0, 1000}, pages[] = {16, 32, 48};
+    enum { N_LISTS = sizeof lists / sizeof lists[0], N_SHAPES = sizeof shapes / sizeof shapes[0] };
+    static both_batch b;
+    max_rows = LONG_ROWS;
+    for (int i = 0, n = 0; i < (quick ? 2 : N_LISTS); i++)
+        for (int k = 0; k < (quick ? 2 : 4); k++, n++) {
+            heads h = shapes[n % N_SHAPES];
+            page_len = pages[below(3)];
+            reserve(be, h, 300);
+            make_batch(&b, lists[i].n, lists[i].rows, lists[i].before, 300);
+            random_segments(&b, NULL);
+            prefill_case(be, h, &b, windows[below(6)]);
+        }
+    max_rows = MAX_ROWS;
+    page_len = PAGE_LEN;
 }
 
 static void attention_on(backend *be)
@@ -829,11 +910,14 @@ static void chain_check(chain *c, int i, int n_prefill, int n_decodes)
 {
     static const char *const how[] = {"op by op", "recorded", "replayed"};
     static both_batch b;
+    int ranks = below(2) ? RANK_SUM : 0;        /* what adapters say they have: decides the grids of their own kernels */
+    for (int j = 0; j < N_ADAPTERS; j++)
+        c->lora[i][j].gpu.max_rank_sum = ranks;
     for (int k = 0; k < 3; k++) {
         if (n_prefill > 0)
             make_mixed(&b, n_prefill, n_decodes, 30, 300);
         else
-            make_decodes(&b, n_decodes, 30, 300);
+            make_decodes(&b, n_decodes, n_decodes <= MAX_PAGES / 2 ? 30 : PAGE_LEN - 1, 300);
         random_segments(&b, c->lora[i]);
         chain_set_rows(c, b.cpu.n_rows, MAX_ROWS);
         refill(c->be, &c->x, 1.7);
@@ -861,7 +945,7 @@ static void chains_on(backend *be)
         {{14, 2, 64}, 896, 4864, false}, {{4, 1, 256}, 136, 256, true},
         {{32, 8, 128}, 4096, 11008, false}, {{16, 8, 128}, 2560, 1000, true}, {{2, 2, 16}, 8192, 64, false},
     };
-    static const int sizes[] = {1, 2, 3, 5, 8, 13, 17, 31, 32, 33, 47, 63, 64, 70};
+    static const int sizes[] = {1, 2, 3, 5, 8, 13, 17, 31, 32, 33, 47, 63, 64, 65, 70, 96, 100, 127, 128, 129, 200, 256};
     enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
     int n_shapes = quick ? 2 : (int)(sizeof shapes / sizeof shapes[0]);
     for (int n = 0; n < 3 * n_shapes; n++) {
@@ -870,8 +954,10 @@ static void chains_on(backend *be)
         chain_init(&c, be, shapes[s].h, shapes[s].hidden, shapes[s].ffn, shapes[s].norm, (stored_as)(n % 3));
         for (int i = 0; i < 3; i++) {
             for (int k = s % 3; k < N_SIZES; k += quick ? 9 : 3)
-                chain_check(&c, i, 0, sizes[k]);
+                if (sizes[k] <= 64 || shapes[s].hidden * shapes[s].ffn <= 2560 * 1000)      /* or the CPU takes long */
+                    chain_check(&c, i, 0, sizes[k]);
             chain_check(&c, i, 2 + below(100), below(60));
+            chain_check(&c, i, 100 + below(60), below(60));
         }
         chain_deinit(&c);
     }
@@ -1181,6 +1267,7 @@ static void test_embed_and_gather(void **state) { (void)state; on_each_type(embe
 static void test_linear(void **state) { (void)state; on_each_type(linears_on); }
 static void test_sgmv(void **state) { (void)state; on_each_type(sgmv_on); }
 static void test_attention(void **state) { (void)state; on_each_type(attention_on); }
+static void test_prefill(void **state) { (void)state; on_each_type(prefills_on); }
 static void test_fp8_cache(void **state) { (void)state; on_each_type(fp8_cache_on); }
 static void test_fused_ops(void **state) { (void)state; on_each_type(chains_on); }
 static void test_sample(void **state) { (void)state; on_each_type(sample_on); }
@@ -1198,6 +1285,7 @@ int main(void)
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_sgmv),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_fp8_cache),
         cmocka_unit_test(test_fused_ops),
         cmocka_unit_test(test_comm),

@@ -4,7 +4,8 @@
  *
  * Opens that many streams of that many tokens and notes when each event arrives at its socket, by the kernel's clock:
  * how long one thread takes to read many sockets is not the server's delay. step_clock.c has noted when the
- * worker wrote each step; steps are far apart compared with the delay, so an event belongs to the last step before it.
+ * worker wrote each step, and when it had drawn its tokens; steps are far apart compared with the delay, so an event belongs to the
+ * last step before it.
  * What is told is over the time in which all streams run. See token_delay.sh. */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -104,7 +105,7 @@ static uint64_t last_before(const uint64_t *step, uint64_t n, uint64_t t)
     return low ? step[low - 1] : t;
 }
 
-static void tell(const stream *s, int n_streams, const uint64_t *step, uint64_t n_steps)
+static void tell(const stream *s, int n_streams, const char *from_what, const uint64_t *step, uint64_t n_steps)
 {
     uint64_t from = 0, until = UINT64_MAX, *delay = malloc(sizeof *delay * RING), n = 0;
     for (int i = 0; i < n_streams; i++) {
@@ -115,14 +116,16 @@ static void tell(const stream *s, int n_streams, const uint64_t *step, uint64_t 
         for (int k = 0; k < s[i].n_events; k++)
             if (s[i].at[k] > from && s[i].at[k] < until && n < RING)
                 delay[n++] = s[i].at[k] - last_before(step, n_steps, s[i].at[k]);
-    if (n == 0)
+    if (n == 0) {
+        free(delay);
         return;
+    }
     qsort(delay, n, sizeof *delay, compare);
     uint64_t steps = 0;
     for (uint64_t i = 0; i < n_steps; i++)
         steps += step[i] > from && step[i] < until;
-    printf("%d streams, %llu tokens, a step every %.2f ms: delay median %.0f us, 90 %% %.0f, 99 %% %.0f, 99.9 %% %.0f, largest %.0f\n", n_streams,
-           (unsigned long long)n, (double)(until - from) / 1e6 / (double)(steps ? steps : 1), (double)delay[n / 2] / 1e3,
+    printf("%d streams, %llu tokens, a step every %.2f ms: delay from %s: median %.0f us, 90 %% %.0f, 99 %% %.0f, 99.9 %% %.0f, largest %.0f\n", n_streams,
+           (unsigned long long)n, (double)(until - from) / 1e6 / (double)(steps ? steps : 1), from_what, (double)delay[n / 2] / 1e3,
            (double)delay[n * 9 / 10] / 1e3, (double)delay[n * 99 / 100] / 1e3, (double)delay[n * 999 / 1000] / 1e3, (double)delay[n - 1] / 1e3);
     free(delay);
 }
@@ -148,9 +151,11 @@ int main(int argc, char **argv)
             left -= take(ready[i].data.ptr, n_tokens + 2);
     }
     int file = open(argv[5], O_RDONLY);
-    const uint64_t *ring = mmap(NULL, (RING + 1) * sizeof *ring, PROT_READ, MAP_SHARED, file, 0);
+    const uint64_t *ring = mmap(NULL, 2 * (RING + 1) * sizeof *ring, PROT_READ, MAP_SHARED, file, 0);
     if (file < 0 || ring == MAP_FAILED)
         return 1;
-    tell(s, n_streams, ring + 1, ring[0]);
+    tell(s, n_streams, "the worker's write", ring + 1, ring[0]);
+    if (ring[RING + 1])
+        tell(s, n_streams, "the draw", ring + RING + 2, ring[RING + 1]);
     return 0;
 }

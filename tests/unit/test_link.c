@@ -37,6 +37,7 @@ typedef struct {
 
 typedef struct {
     event_loop *loop;
+    const char *at;                                 /* where one listens */
     link_options near_options, far_options;         /* of the listening and the connecting side */
     credentials near_own, far_own;                  /* theirs; secrets are not */
     witness near, far;
@@ -91,6 +92,7 @@ static int setup(void **state)
     log_set_level(LOG_ERROR);
     pair *p = XNEW(pair);
     p->loop = event_loop_new();
+    p->at = "127.0.0.1:0";
     link_options o = link_options_default();
     p->near_options = p->far_options = o;
     p->near_own = p->far_own = (credentials){.secret = {"open sesame"}};
@@ -104,6 +106,13 @@ static int setup(void **state)
     p->near.in_order = p->far.in_order = true;
     *state = p;
     return 0;
+}
+
+static int setup_inside(void **state)
+{
+    int status = setup(state);
+    ((pair *)*state)->at = LOOP_SELF;
+    return status;
 }
 
 static int teardown(void **state)
@@ -138,7 +147,7 @@ static void connect_to(pair *p, const char *at)
 
 static void bring_up(pair *p)
 {
-    listen_at(p, "127.0.0.1:0");
+    listen_at(p, p->at);
     connect_to(p, link_listener_address(p->listener));
     UNTIL(p->loop, p->near.n_up == 1 && p->far.n_up == 1);
 }
@@ -189,7 +198,7 @@ static void messages_come_whole_and_in_order(void **state)
 /* Neither side comes up, and the connecting one keeps trying. */
 static void expect_refusal(pair *p)
 {
-    listen_at(p, "127.0.0.1:0");
+    listen_at(p, p->at);
     connect_to(p, link_listener_address(p->listener));
     PASS(p->loop, 0.5);
     assert_int_equal(p->near.n_up + p->far.n_up, 0);
@@ -261,6 +270,14 @@ static void a_stale_socket_file_is_replaced(void **state)
     assert_null(link_listen(&p->loop->base, at, &p->near_options, &events, &e));       /* this one is in use */
 }
 
+static void roles_of_one_process_know_each_other(void **state)
+{
+    pair *p = *state;
+    bring_up(p);
+    assert_string_equal(link_peer(p->near.link), "runner far at self");
+    assert_string_equal(link_peer(p->far.link), "scheduler near at self");
+}
+
 static void addresses_are_checked(void **state)
 {
     pair *p = *state;
@@ -309,7 +326,7 @@ static void it_connects_again_when_the_listener_is_back(void **state)
 static void it_waits_for_a_listener_that_comes_later(void **state)
 {
     pair *p = *state;
-    listen_at(p, "127.0.0.1:0");
+    listen_at(p, p->at);
     char at[128];
     snprintf(at, sizeof at, "%s", link_listener_address(p->listener));
     link_listener_free(p->listener);
@@ -379,7 +396,7 @@ static void a_message_that_would_take_too_much_memory_loses_the_link(void **stat
     p->near_options.max_message = message.len + 1000;
     link_listener_free(p->listener);
     p->near.link = NULL;
-    listen_at(p, "127.0.0.1:0");
+    listen_at(p, p->at);
     link_free(p->link);
     p->far.link = NULL;
     connect_to(p, link_listener_address(p->listener));
@@ -1083,6 +1100,7 @@ static void tls_files_are_checked(void **state)
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define INSIDE(f) {"inside: " #f, f, setup_inside, teardown, NULL}
 
 int main(void)
 {
@@ -1131,6 +1149,20 @@ int main(void)
         TEST(two_secrets_are_believed_and_the_first_is_shown),
         TEST(a_link_ends_with_the_secret_it_was_made_by),
         TEST(tls_files_are_checked),
+        INSIDE(roles_of_one_process_know_each_other),
+        INSIDE(messages_come_whole_and_in_order),
+        INSIDE(a_wrong_secret_is_refused),
+        INSIDE(another_model_is_refused),
+        INSIDE(one_without_a_model_takes_any),
+        INSIDE(a_dropped_link_tells_both_sides_why_and_comes_back),
+        INSIDE(it_connects_again_when_the_listener_is_back),
+        INSIDE(it_waits_for_a_listener_that_comes_later),
+        INSIDE(a_link_may_be_freed_from_its_own_callback),
+        INSIDE(sending_on_a_link_that_is_not_up_does_nothing),
+        INSIDE(a_message_that_is_too_large_loses_the_link),
+        INSIDE(what_is_no_message_loses_the_link),
+        INSIDE(a_message_that_would_take_too_much_memory_loses_the_link),
+        INSIDE(pings_keep_an_idle_link_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

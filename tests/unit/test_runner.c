@@ -42,7 +42,7 @@ static void write_up(const char *uuid)
 }
 
 /* Mode echo: a Step for every command, with a token whose value is the request's id. An id of 13 kills it, 14 makes it
- * hang, 15 makes it write nonsense, 17 kills it after a long line; of 21 and 23 it is killed and stopped as if by others. n_requests: those of even id stay for ever. */
+ * hang, 15 makes it write nonsense, 31 makes it give notice first, 17 kills it after a long line; of 21 and 23 it is killed and stopped as if by others. n_requests: those of even id stay for ever. */
 static void answer(const Message *m, uint64_t *n_seen, uint32_t *reset, uint32_t *n_requests)
 {
     if (m->commands->reset) {
@@ -65,6 +65,8 @@ static void answer(const Message *m, uint64_t *n_seen, uint32_t *reset, uint32_t
         while (id == 14)
             pause();
         if (id == 15 && write(4, "\xff\xff\xff\xff", 4) != 4)
+            _exit(0);
+        if (id == 31 && write(4, "\0\0\0\0", 4) != 4)
             _exit(0);
         *n_requests += id % 2 == 0 ? (c->what_case == COMMAND__WHAT_ADD ? 1 : -1u) : 0;
         Tokens t = TOKENS__INIT, *tokens[] = {&t};
@@ -115,7 +117,7 @@ typedef struct {
     char address[128];
     runner *r;
     net_link *link;             /* NULL: down */
-    int n_links, n_drained;
+    int n_links, n_drained, n_stirred;
     Message *got[MAX_KEPT];
     int n_got;
 } scene;
@@ -147,6 +149,15 @@ static void on_down(void *ctx, net_link *l, const char *why)
     ((scene *)ctx)->link = NULL;
 }
 
+/* Before the step is told. */
+static void on_stir(void *ctx)
+{
+    scene *s = ctx;
+    for (int i = 0; i < s->n_got; i++)
+        assert_int_not_equal(s->got[i]->what_case, MESSAGE__WHAT_STEP);
+    s->n_stirred++;
+}
+
 static const credentials secret = {.secret = {"a secret"}};
 
 static void start_listening(scene *s)
@@ -175,6 +186,8 @@ static void start_runner(scene *s, const char *mode, int n_workers, double hang_
     o.n_worker_args = 2;
     o.hang_seconds = hang_seconds;
     o.drain_seconds = 2;
+    o.stir = on_stir;
+    o.stir_ctx = s;
     err e;
     s->r = runner_new(&s->loop->base, &o, &e);
     assert_non_null(s->r);
@@ -276,6 +289,17 @@ static void commands_go_down_and_steps_come_up(void **state)
     UNTIL(s->loop, has_step_of(s, 5));
     assert_int_equal(count(s, MESSAGE__WHAT_STEP), 5);
     assert_int_equal(last(s, MESSAGE__WHAT_STEP)->step->n_seen, 5);
+}
+
+static void whoever_waits_for_tokens_is_stirred_ahead_of_them(void **state)
+{
+    scene *s = *state;
+    start_runner(s, "echo", 1, 10);
+    UNTIL(s->loop, last(s, MESSAGE__WHAT_GPU_UP));
+    send_command(s, 0, last_start(s), 31, false);
+    UNTIL(s->loop, has_step_of(s, 31));
+    assert_int_equal(s->n_stirred, 1);
+    assert_int_equal(count(s, MESSAGE__WHAT_STEP), 1);
 }
 
 static void every_worker_is_spoken_to_by_its_number(void **state)
@@ -489,6 +513,7 @@ int main(int argc, char **argv)
         return be_worker(argv[argc - 1]);
     const struct CMUnitTest tests[] = {
         TEST(commands_go_down_and_steps_come_up),
+        TEST(whoever_waits_for_tokens_is_stirred_ahead_of_them),
         TEST(every_worker_is_spoken_to_by_its_number),
         TEST(workers_that_share_a_device_have_names_of_their_own),
         TEST(a_worker_alone_on_its_device_has_the_name_of_that),

@@ -42,7 +42,7 @@ static void ids_come_and_go(void **state)
     id_map_free(m);
 }
 
-static void slab_pieces_are_apart_and_zeroed(void **state)
+static void slab_pieces_are_apart(void **state)
 {
     (void)state;
     enum { PIECES = 20000, SIZE = 200 };
@@ -61,11 +61,40 @@ static void slab_pieces_are_apart_and_zeroed(void **state)
         }
         piece[k] = slab_take(s);
         assert_int_equal((uintptr_t)piece[k] % 64, 0);
-        for (int b = 0; b < SIZE; b++)
-            assert_int_equal(piece[k][b], 0);
         memset(piece[k], k % 251 + 1, SIZE);
     }
     slab_free(s);
+}
+
+static void slabs_grow_what_is_there(void **state)
+{
+    (void)state;
+    enum { PIECES = 2000 };
+    static unsigned char *piece[PIECES];
+    static size_t used[PIECES], room[PIECES];
+    uint64_t counter = 0;
+    slabs *s = slabs_new();
+    memset(piece, 0, sizeof piece);
+    for (int i = 0; i < 40000; i++) {
+        int k = draw(&counter, PIECES);
+        for (size_t b = 0; b < used[k]; b++)
+            assert_int_equal(piece[k][b], k % 251 + 1);         /* nobody else wrote there */
+        if (draw(&counter, 4) == 0) {
+            slabs_give(s, piece[k], room[k]);
+            piece[k] = NULL;
+            used[k] = room[k] = 0;
+            continue;
+        }
+        used[k] = 2 * used[k] + (size_t)draw(&counter, 3);
+        used[k] = used[k] > 10000 ? 1 : used[k];
+        piece[k] = slabs_grow(s, piece[k], &room[k], used[k]);
+        assert_true(room[k] >= used[k]);
+        if (piece[k])
+            memset(piece[k], k % 251 + 1, room[k]);
+    }
+    for (int k = 0; k < PIECES; k++)
+        slabs_give(s, piece[k], room[k]);
+    slabs_free(s);
 }
 
 static void the_first_of_the_queue_came_first(void **state)
@@ -206,7 +235,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_come_and_go),
-        cmocka_unit_test(slab_pieces_are_apart_and_zeroed),
+        cmocka_unit_test(slab_pieces_are_apart),
+        cmocka_unit_test(slabs_grow_what_is_there),
         cmocka_unit_test(the_first_of_the_queue_came_first),
         cmocka_unit_test(the_fullest_gpu_with_room_is_found),
         cmocka_unit_test(who_was_given_a_beginning_is_found),

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/devices.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -12,6 +13,7 @@
 #include "net/frames.h"
 #include "net/pack.h"
 #include "test.h"
+#include "worker/worker.h"
 #include "worker/worker_process.h"
 
 typedef struct {
@@ -147,10 +149,10 @@ typedef struct { uint64_t id; uint32_t attempt; const char *adapter; int n_token
 
 static Request request_of(const ask *a, uint8_t how[64])
 {
-    Sampling sampling = SAMPLING__INIT;
-    sampling.top_p = 1;
-    sampling.repetition_penalty = 1;
-    sampling.ignore_eos = 1;
+    Sampling drawn = SAMPLING__INIT;
+    drawn.top_p = 1;
+    drawn.repetition_penalty = 1;
+    drawn.ignore_eos = 1;
     Request r = REQUEST__INIT;
     r.id = a->id;
     r.attempt = a->attempt;
@@ -159,7 +161,7 @@ static Request request_of(const ask *a, uint8_t how[64])
     r.tokens = (uint32_t *)a->token;
     r.n_prompt = (uint32_t)a->n_prompt;
     r.max_tokens = (uint32_t)a->max_tokens;
-    r.how = (ProtobufCBinaryData){sampling__pack(&sampling, how), how};
+    r.how = (ProtobufCBinaryData){sampling__pack(&drawn, how), how};
     return r;
 }
 
@@ -466,6 +468,93 @@ static void a_model_that_is_not_there_is_an_error(void **state)
     assert_non_null(strstr(e.msg, "abacus"));
 }
 
+/* An adapter that is there when it is looked for, n_looks times, and cannot be read. */
+typedef struct { int n_looks; bool ended; Outcome why; unpacker *messages; } vanishing;
+
+static bool is_still_there(void *ctx, const char *id)
+{
+    vanishing *v = ctx;
+    assert_string_equal(id, "an id");
+    return v->n_looks-- > 0;
+}
+
+static int note_end(void *ctx, const void *message, size_t n)
+{
+    vanishing *v = ctx;
+    const Message *m = unpacker_read(v->messages, message, n);
+    assert_int_equal(m->what_case, MESSAGE__WHAT_STEP);
+    if (m->step->n_ends) {
+        v->ended = true;
+        v->why = m->step->ends[0]->why;
+    }
+    return 0;
+}
+
+static double no_time(void *ctx)
+{
+    (void)ctx;
+    return 1;
+}
+
+static lora *read_nothing(void *ctx, const char *name, err *e)
+{
+    (void)ctx;
+    err_set(e, "there is no adapter %s", name);
+    return NULL;
+}
+
+/* How a request ends whose adapter has a source, and whose files are gone after so many looks. */
+static Outcome end_of_unreadable(const scene *s, int n_looks)
+{
+    err e;
+    backend *be = backend_open("cpu", 1, DTYPE_F16, 1, &e);
+    model *m = model_load(be, s->model_dir, WEIGHTS_STORED, &e);
+    assert_non_null(m);
+    engine_options o = engine_options_default();
+    o.max_batch = 4;
+    o.never_waits = true;
+    o.adapters = (adapter_source){read_nothing, NULL};
+    engine *g = engine_new(m, &o, &e);
+    vanishing v = {.n_looks = n_looks, .messages = s->messages};
+    grammars *none = grammars_new((vocabulary_source){0}, jobs_threads_new(1));
+    worker *w = worker_new(g, &(worker_setup){.uuid = "u", .device = "d", .max_batch = 4, .max_tokens = 100, .grammars = none, .has_adapter = is_still_there,
+                                              .send = note_end, .now = no_time, .ctx = &v});
+    Sampling how = SAMPLING__INIT;
+    how.top_p = how.repetition_penalty = 1;
+    how.adapter_id = (char *)"an id";
+    how.adapter_source = (char *)"https://somewhere/adapter";
+    uint8_t packed_how[128], unused[64];
+    Request r = request_of(&(ask){.id = 1, .attempt = 1, .adapter = "a", .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 2}, unused);
+    r.how = (ProtobufCBinaryData){sampling__pack(&how, packed_how), packed_how};
+    Command add = COMMAND__INIT, *commands[] = {&add};
+    add.what_case = COMMAND__WHAT_ADD;
+    add.add = &r;
+    Commands all = COMMANDS__INIT;
+    all.n_commands = 1;
+    all.commands = commands;
+    Message message = MESSAGE__INIT;
+    message.what_case = MESSAGE__WHAT_COMMANDS;
+    message.commands = &all;
+    buf packed = {0};
+    pack_message(&packed, &message);
+    assert_int_equal(worker_take(w, packed.data, packed.len, &e), 0);
+    buf_free(&packed);
+    while (!v.ended)
+        assert_int_equal(worker_step(w, &e), WORKER_GOES_ON);
+    worker_free(w);
+    grammars_free(none);
+    engine_free(g);
+    model_free(m);
+    backend_close(be);
+    return v.why;
+}
+
+static void a_request_whose_adapter_vanished_from_the_disk_is_to_be_placed_again(void **state)
+{
+    assert_int_equal(end_of_unreadable(*state, 1), OUTCOME__EVICTED);
+    assert_int_equal(end_of_unreadable(*state, 2), OUTCOME__FAILED);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -482,6 +571,7 @@ int main(void)
         TEST(a_step_begins_when_there_is_something_to_do),
         TEST(a_probe_gives_way_to_a_request),
         TEST(an_idle_worker_says_that_it_lives),
+        TEST(a_request_whose_adapter_vanished_from_the_disk_is_to_be_placed_again),
         TEST(nonsense_on_the_pipe_ends_it),
         TEST(a_model_that_is_not_there_is_an_error),
     };

@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [op] [baselines] [layer] [step] [fp8] [kv] [tp] [mask] [load] [turns] [textgen]
+#   ./bench.sh FOLDER [op] [attention] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [turns] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- op baselines layer step fp8 kv tp mask load turns textgen
+[ $# -gt 0 ] || set -- op attention baselines layer step grid fp8 kv tp mask load turns textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -24,6 +24,12 @@ run() {
 for what; do
     case $what in
     op) run op bin/punica bench op --device cuda --rank 8,16,32,64,128 --dims 4096x4096,8192x8192 --csv "$to/op.csv" ;;
+    attention)
+        for shape in llama2-7b llama3-8b qwen2.5-7b; do
+            run attention-$shape bin/punica bench attention --device cuda --dtype bf16 --shape $shape --csv "$to/attention-$shape.csv"
+            run attention-chunk-$shape bin/punica bench attention --device cuda --dtype bf16 --shape $shape --prompt 2048 --context 30720 \
+                --csv "$to/attention-chunk-$shape.csv"
+        done ;;
     baselines)
         run op-baselines python3 op_baselines.py --csv "$to/baselines.csv"
         for shape in llama2-7b llama2-13b; do
@@ -34,6 +40,14 @@ for what; do
             run layer-$shape bin/punica bench layer --device cuda --shape $shape --csv "$to/layer-$shape.csv"
         done ;;
     step) run step bin/punica bench step --device cuda --csv "$to/step.csv" ;;
+    grid) # odd batches, and ranks of 1 to 128 in one batch
+        for shape in llama3-8b llama2-7b qwen2.5-7b llama2-13b; do
+            run grid-$shape-16 bin/punica bench step --device cuda --shape $shape --batch 1,7,17,32,33,48,64,65,96,127,128,200,256 \
+                --context 512,2048,4096 --workload none,identical,uniform,distinct --csv "$to/grid-$shape-16.csv"
+            run grid-$shape-mixed bin/punica bench step --device cuda --shape $shape --rank 1,3,7,17,33,50,96,128 \
+                --batch 1,7,17,32,33,48,64,65,96,127,128 --context 512 --workload none,identical,uniform,distinct \
+                --csv "$to/grid-$shape-mixed.csv"
+        done ;;
     fp8)
         run fp8-llama2-70b bin/punica bench step --device cuda --shape llama2-70b --weights fp8 --batch 1,8,17,32,48 --context 512 \
             --csv "$to/fp8-llama2-70b.csv"

@@ -3,7 +3,7 @@
 
     tools/gpu/plots.py RESULTS [OUT]        (OUT: RESULTS)
 
-Reads op.csv, baselines.csv, step.csv, layer-*.csv, fp8-*.csv, kv-*.csv, tp-*.csv, comm-*.csv and projected-*.csv, those that are there,
+Reads op.csv, baselines.csv, step.csv, grid-*.csv, layer-*.csv, fp8-*.csv, kv-*.csv, tp-*.csv, comm-*.csv and projected-*.csv, those that are there,
 and writes an SVG for each figure of the paper that they hold.
 """
 import csv
@@ -79,6 +79,20 @@ def draw_decodes(rows, name, unit, scale, out):
              "set logscale x 2\nset yrange [0:]")
 
 
+def draw_grid(source, shape, out):
+    """Over the floor by batch: contexts, workloads, and adapters of one rank beside those of many."""
+    curves = []
+    for color, ranks in enumerate(("16", "mixed")):
+        rows = read(source / f"grid-{shape}-{ranks}.csv")
+        for context in sorted({int(r["context"]) for r in rows}):
+            for w in ALL if context == 512 else ("none",):
+                points = pick(rows, "batch", "over_floor", context=context, workload=w)
+                if ranks == "16" or w != "none":
+                    curves.append((f"{w}, context {context}" + (", ranks mixed" if color else ""), points, bool(color)))
+    draw(out / f"grid-{shape}.svg", f"{shape}: a decode step over its floor, F16", "batch", "times the floor", curves,
+         "set logscale x 2\nset yrange [1:]")
+
+
 def draw_fp8(source, shape, out):
     """Steps with 16-bit weights and with FP8, and what their bytes need."""
     curves = []
@@ -150,6 +164,8 @@ def main():
     draw_ranks(op, out)
     draw_roofline(op, out)
     draw_decodes(read(source / "step.csv"), "step", "milliseconds", 1e-3, out)
+    for shape in ("llama3-8b", "llama2-7b", "qwen2.5-7b", "llama2-13b"):
+        draw_grid(source, shape, out)
     for shape in ("llama2-7b", "llama2-13b"):
         draw_fp8(source, shape, out)
     if (source / "fp8-llama2-70b.csv").exists():

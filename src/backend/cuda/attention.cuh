@@ -14,7 +14,7 @@ template <typename T> struct attention_call {
     heads h;
     int group;                  /* query heads that share a key/value head */
     int window;                 /* 0: none */
-    int page_len, qkv_cols;
+    int page_len, n_rows, qkv_cols;
     int page_tiles;             /* TILEs in a page, and what quotient_by_magic() divides by it with */
     unsigned page_magic;
     float scale;                /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
@@ -22,7 +22,8 @@ template <typename T> struct attention_call {
     size_t head_stride;         /* from a head's block to the next */
     size_t values;              /* from a head's keys to its values */
     const char *kv;             /* this layer's keys in page 0 */
-    const T *qkv;               /* [rows, qkv_cols] */
+    size_t kv_bytes;            /* from there to the end of the KvCache */
+    const T *qkv;               /* [n_rows, qkv_cols] */
     T *y;                       /* [rows, n_heads * head_dim] */
 };
 
@@ -75,27 +76,6 @@ template <int D, bool F8, typename T>
 __device__ __forceinline__ const char *tile_keys(const attention_call<T> &a, int page, int kv_head, int tile)
 {
     return a.kv + page * a.page_stride + kv_head * a.head_stride + tile_in_page(a, tile) * TILE * D * kv_size<F8, T>();
-}
-
-/* Keys, values and queries stand in shared memory as rows of D numbers, at multiples of a row's length. The
- * 16-byte chunks of a row are permuted by its number, so that eight rows' chunks of one column lie in different
- * banks. The offset of column c ^ x is that of c, exclusive-or 16 * x. */
-template <int D> __device__ __forceinline__ unsigned chunk_offset(int row, int column)
-{
-    return (unsigned)(row * D * 2 + ((column ^ (row & 7)) << 4));
-}
-
-/* Rows 0 to 15 and columns 0 and 1 as load_matrices() wants them: offsets that, exclusive-or 32 * k, are those of
- * columns 2 k and 2 k + 1. The four 8 x 8 matrices come by rows first: (0, 0), (8, 0), (0, 1), (8, 1), as the A
- * operand has them; or by columns first: (0, 0), (0, 1), (8, 0), (8, 1), as two B operands or a transposed A. */
-template <int D> __device__ __forceinline__ unsigned by_rows()
-{
-    return chunk_offset<D>(threadIdx.x % 16, threadIdx.x / 16 % 2);
-}
-
-template <int D> __device__ __forceinline__ unsigned by_columns()
-{
-    return chunk_offset<D>(threadIdx.x / 16 % 2 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2);
 }
 
 #endif

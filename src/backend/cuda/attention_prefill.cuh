@@ -236,8 +236,8 @@ __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &
     }
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one item and head, the last
- * items (which see most) first; a warp 16 rows. Shared memory: prefill_shared_bytes(D). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one item and head; a warp 16 rows. Shared
+ * memory: prefill_shared_bytes(D). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attention_call<T> a)
 {
@@ -246,8 +246,8 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attenti
     unsigned q = shared_address(shared), keys = q + PREFILL_TILE * D * 2, next = keys + STAGE_BYTES;
     wait_for_previous();
     let_next_start();
-    int item = a.s.n[COUNT_PREFILL_ITEMS] - 1 - (int)blockIdx.y;
-    if (item < 0)
+    int item = blockIdx.y;
+    if (item >= a.s.n[COUNT_PREFILL_ITEMS])
         return;
     prefill_unit w = prefill_unit_at(a, item, blockIdx.x);
     int row_position = w.first + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;

@@ -26,10 +26,11 @@ typedef struct {
     float scale[3];
 } lora_entry;
 
-/* Up to SGMV_TILE adjacent rows of one adapter. */
+/* Adjacent rows of one adapter: up to SGMV_TILE; in invocations with prompts up to PROMPT_TILE, and then tiles cover all rows. */
 #define SGMV_TILE 16
+#define PROMPT_TILE 64
 typedef struct {
-    const lora_entry *table;    /* [n_sites] */
+    const lora_entry *table;    /* [n_sites], NULL: rows of the base model */
     int row, n_rows;
 } sgmv_tile;
 
@@ -39,7 +40,7 @@ typedef struct {
  * sequence. */
 typedef struct { int row, len, fresh, pages, from, to, index, count; } decode_item;
 
-/* Up to PREFILL_TILE adjacent rows of one prefill. */
+/* Up to cuda_prefill_rows() adjacent rows of one prefill; those that see most come first. */
 #define PREFILL_TILE 64
 typedef struct { int seq, row, n_rows; } prefill_item;
 
@@ -72,8 +73,11 @@ typedef struct {
     bool decode_only;           /* every row is a decode, or taken as one; padded to a size that is recorded */
     bool fused;                 /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
                                  * leaves partial sums in v_parts; expand rides in the kernel that reads it */
-    bool any_lora;              /* false only when not decode_only and no row has an adapter */
+    bool any_lora;              /* false only when not fused and no row has an adapter */
+    bool prompt_tiles;          /* not decode_only, and rows have adapters: see sgmv_tile */
+    bool heavy;                 /* decode_only, not fused, and an adapter has over HEAVY_RANKS ranks at a site */
     int max_tiles, max_decode_items, n_prefill_items;   /* upper bounds to size grids with */
+    long prefill_positions;     /* of all prefills, cached ones too */
     int page_len;
 } step_shape;
 
@@ -111,16 +115,18 @@ typedef struct {
                                          * 16-bit copies of parts of them for cuBLASLt */
     struct blas *blas;                  /* cuda_blas.c */
     linear_plans *plans;
+    void *encode_map;                   /* the driver's cuTensorMapEncodeTiled; NULL but on Hopper */
 
     int v_expected;                     /* arrivals that the shrink queued last will make; 0: none are counted */
     float *v_parts;                     /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
-    float *attention_parts;             /* decode pieces, see decode_parts; zeroed when claimed */
+    float *attention_parts;             /* decode pieces, see decode_parts, and a unit_counter; zeroed when claimed */
     size_t attention_parts_bytes;
     sampler *sampler;
     copier *copier;
 } cuda_backend;
 
 #define FUSED_ROWS 64
+#define HEAVY_RANKS 96
 #define FP8_SCRATCH ((size_t)128 << 20)
 
 /* Whether an F8 matrix lies in slabs (fp8.cuh). */
@@ -173,6 +179,9 @@ void cuda_end(backend *);
 void cuda_forget(backend *, const void *owner);
 int cuda_step_reserve(cuda_backend *, const extent *, err *e);
 void cuda_step_free(cuda_backend *);
+
+/* The most rows of a prefill item. */
+int cuda_prefill_rows(const cuda_backend *cu, const extent *);
 
 /* cuda_copy.c: */
 int cuda_copy_open(cuda_backend *, err *e);
@@ -241,6 +250,11 @@ void cuda_expand_add_rms_norm(backend *, tensor *delta, tensor *y, tensor *x, co
                               const adapted *, const batch *);
 void cuda_expand_silu_mul(backend *, tensor *gate_up, tensor *y, const adapted *, const batch *);
 void cuda_expand(backend *, tensor *y, const adapted *, const batch *);
+/* cuda_prompt.cu: the same where there are prompt_tiles; false, with nothing done, for shapes they do not take */
+bool cuda_prompt_rope_append(cuda_backend *, tensor *qkv, heads, const head_norms *, const float *inv_freq, const adapted *,
+                             kv_cache *, int layer);
+bool cuda_prompt_add_rms_norm(cuda_backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps, const adapted *);
+bool cuda_prompt_silu_mul(cuda_backend *, tensor *gate_up, tensor *y, const adapted *);
 /* cuda_attention.cu: */
 void cuda_attention(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer, int window);
 /* Bytes of attention_parts that invocations up to this extent need. */

@@ -345,6 +345,8 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
         BY_ACT(run_rope, cu, qkv, job, a);
         return;
     }
+    if (cu->shape.prompt_tiles && cuda_prompt_rope_append(cu, qkv, h, norms, inv_freq, a, kv, layer))
+        return;
     expand_alone(be, qkv, a, b);
     if (q_w->data)
         cuda_head_norm(be, qkv, h, q_w, k_w, norms->eps);
@@ -441,6 +443,8 @@ void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, 
         BY_ACT(run_add_norm, cu, cluster, delta, y, x, w, eps, a);
         return;
     }
+    if (cu->shape.prompt_tiles && cuda_prompt_add_rms_norm(cu, delta, y, x, w, eps, a))
+        return;
     expand_alone(be, delta, a, b);
     cuda_add_rms_norm(be, y, x, delta, w, eps);
 }
@@ -549,6 +553,8 @@ void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted
         BY_ACT(run_silu, cu, gate_up, y, a);
         return;
     }
+    if (cu->shape.prompt_tiles && cuda_prompt_silu_mul(cu, gate_up, y, a))
+        return;
     expand_alone(be, gate_up, a, b);
     cuda_silu_mul(be, y, gate_up);
 }

@@ -11,10 +11,10 @@
  *
  * In fused invocations the shrink of the site's adapters rides in the skinny kernel; where that does not
  * fit it is a kernel of its own. Either way it leaves pieces of v in v_parts. */
-#include <cudaTypedefs.h>
 #include <stdlib.h>
 
 #include "backend/cuda/linear_skinny.cuh"
+#include "backend/cuda/tensor_map.cuh"
 
 extern "C" {
 #include "base/mem.h"
@@ -31,7 +31,6 @@ enum {
 };
 
 struct linear_plans {
-    PFN_cuTensorMapEncodeTiled_v12000 encode;
     int max_clusters[MAX_SPLITS + 1];   /* by size of cluster: how many run at once */
 };
 
@@ -103,53 +102,35 @@ static size_t choose_ring(weights_kind kind, skinny_job *job)
     return (size_t)(job->n_stages * stage + other);
 }
 
-/* An array of three dimensions, the first contiguous, the others so many bytes apart, that is copied in boxes. */
-typedef struct {
-    CUtensorMapDataType type;
-    cuuint64_t dims[3], strides[2];
-    cuuint32_t box[3];
-} array_3d;
-
-static CUtensorMap map_of(cuda_backend *cu, const void *data, const array_3d &a, CUtensorMapSwizzle swizzle)
-{
-    CUtensorMap map;
-    cuuint32_t steps[3] = {1, 1, 1};
-    CUresult status = cu->plans->encode(&map, a.type, 3, (void *)data, a.dims, a.strides, a.box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                        swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (status != CUDA_SUCCESS)
-        cuda_keep(cu, cudaErrorInvalidValue, "linear: tensor map");
-    return map;
-}
-
 /* A matrix [rows, k], seen as [k / 64, rows, 64], that is copied in boxes of [boxes, box_rows, 64]. */
 static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, int boxes, int box_rows)
 {
-    array_3d a = {cu->base.act == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    boxed_array a = {3, act_map_type(cu),
                   {BOX, (cuuint64_t)rows, (cuuint64_t)k / BOX},
                   {(cuuint64_t)k * 2, BOX_ROW},
                   {BOX, (cuuint32_t)box_rows, (cuuint32_t)boxes}};
-    return map_of(cu, data, a, CU_TENSOR_MAP_SWIZZLE_128B);
+    return map_of(cu, "linear", data, a, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
 /* An F8 matrix in slabs, [rows / 8, k / 64, 512 bytes], and its scales, [rows / 8, pieces, 8 floats], in boxes with the first
  * two dimensions changed about. */
 static CUtensorMap slab_map(cuda_backend *cu, const dense_product *p, int boxes, int box_rows)
 {
-    array_3d a = {CU_TENSOR_MAP_DATA_TYPE_INT32,
+    boxed_array a = {3, CU_TENSOR_MAP_DATA_TYPE_INT32,
                   {SLAB_BOX / 4, (cuuint64_t)p->n / SLAB, (cuuint64_t)p->k / BOX},
                   {(cuuint64_t)p->k * SLAB, SLAB_BOX},
                   {SLAB_BOX / 4, (cuuint32_t)box_rows / SLAB, (cuuint32_t)boxes}};
-    return map_of(cu, p->w, a, CU_TENSOR_MAP_SWIZZLE_NONE);
+    return map_of(cu, "linear", p->w, a, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 static CUtensorMap scale_map_of(cuda_backend *cu, const dense_product *p, int box_rows)
 {
     cuuint64_t bytes = SLAB * sizeof(float), pieces = (cuuint64_t)p->n_scales;
-    array_3d a = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    boxed_array a = {3, CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
                   {SLAB, (cuuint64_t)p->n / SLAB, pieces},
                   {pieces * bytes, bytes},
                   {SLAB, (cuuint32_t)box_rows / SLAB, 1}};
-    return map_of(cu, p->scale, a, CU_TENSOR_MAP_SWIZZLE_NONE);
+    return map_of(cu, "linear", p->scale, a, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 template <typename T, int M, weights_kind KIND>
@@ -522,7 +503,7 @@ template <typename T> static void prepare_type(cuda_backend *cu)
 static int init_skinny(cuda_backend *cu, err *e)
 {
     cudaDriverEntryPointQueryResult found;
-    if (cuda_keep(cu, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&cu->plans->encode, 12000,
+    if (cuda_keep(cu, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &cu->encode_map, 12000,
                                                        cudaEnableDefault, &found), "linear"))
         return cuda_report(cu, e);
     if (found != cudaDriverEntryPointSuccess)

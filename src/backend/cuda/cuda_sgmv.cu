@@ -1,9 +1,9 @@
 /* cuda_sgmv.cu - the adapters' products as ops of their own: v = scale * x A^T, then y += v B
  *
- * For invocations with prefills and for large batches; decodes of up to FUSED_ROWS rows have both in the
- * kernels around them. sgmv_shrink.cuh and sgmv_expand.cuh hold the kernels for rows of whole 16-byte vectors
- * (lora_place aligns matrices to more than that); the plain ones here take any shape. */
-#include "backend/cuda/sgmv_expand.cuh"
+ * For invocations with prompts and for large batches; decodes of up to FUSED_ROWS rows have both in the
+ * kernels around them. sgmv_shrink.cuh and sgmv_expand.cuh hold the kernels for decodes, sgmv_prompt.cuh those for steps with
+ * prompts, where rows are whole 16-byte vectors (lora_place aligns matrices to more than that); the plain ones here take any shape. */
+#include "backend/cuda/sgmv_prompt.cuh"
 #include "backend/cuda/sgmv_shrink.cuh"
 
 /* A block owns a tile, a warp one rank of one row at a time, a lane every 32nd input. */
@@ -14,6 +14,8 @@ static __global__ void shrink_plain(step s, int site, const T *x, int in, float 
     if ((int)blockIdx.x >= s.n[COUNT_TILES])
         return;
     sgmv_tile tile = s.tile[blockIdx.x];
+    if (!tile.table)
+        return;
     const lora_entry *e = tile.table + site;
     for (int part = 0; part < 3; part++)
         for (int i = warp_id(); i < e->rank[part] * tile.n_rows; i += SHRINK_WARPS) {
@@ -39,6 +41,8 @@ static __global__ void expand_plain(step s, int site, expand_columns c, T *y, co
     while (col < pick(c.col, part))
         part--;
     sgmv_tile tile = s.tile[blockIdx.y];
+    if (!tile.table)
+        return;
     const lora_entry *e = tile.table + site;
     int out = pick(c.out, part);
     const T *b = (const T *)e->b[part] + col - pick(c.col, part);
@@ -51,6 +55,29 @@ static __global__ void expand_plain(step s, int site, expand_columns c, T *y, co
         *to = from_float<T>(to_float(*to) + sum);
     }
 }
+
+/* Blocks for each tile of a prompt: as many as the SMs take at once, up to a cluster's. */
+static unsigned prompt_splits(const cuda_backend *cu)
+{
+    unsigned splits = cu->arch >= 90 ? PROMPT_CLUSTER : 1;
+    while (splits > 1 && (unsigned)cu->shape.max_tiles * splits > (unsigned)(SHRINK_BLOCKS * cu->n_sms))
+        splits /= 2;
+    return splits;
+}
+
+template <typename T>
+static void run_prompt_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
+{
+    unsigned splits = prompt_splits(cu);
+    cuda_keep(cu, cudaFuncSetAttribute(prompt_shrink<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, PROMPT_SHARED), "sgmv_shrink");
+    launch_clusters(cu, "sgmv_shrink", prompt_shrink<T>, dim3(splits, (unsigned)cu->shape.max_tiles), PROMPT_THREADS, PROMPT_SHARED,
+                    splits, cu->step.tile, site, x, in, v, v_cols);
+}
+
+/* Where adapters' ranks may differ much, work comes in pieces so small that multiprocessors even out by taking another when
+ * they are done: so many layers of a shrink's grid, which share a tile's ranks, and so many times the blocks of an expand
+ * that fit at once. */
+enum { HEAVY_LAYERS = 8, HEAVY_TURNS = 3 };
 
 /* Blocks for each tile, as a power of two: with few tiles many, so that all SMs have something to read. */
 static int shrink_split(const cuda_backend *cu)
@@ -70,8 +97,12 @@ static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int i
                v_cols);
         return;
     }
+    if (cu->shape.prompt_tiles) {
+        run_prompt_shrink(cu, v, v_cols, x, in, site);
+        return;
+    }
     int split = shrink_split(cu), cluster = split > 0 ? SHRINK_CLUSTER : 1, blocks = max_tiles << split;
-    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->n_sms / blocks;
+    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->shape.heavy ? HEAVY_LAYERS : cu->n_sms / blocks;
     dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
               (unsigned)(layers < 1 ? 1 : layers < groups ? layers : groups));
     launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)cluster, cu->step.tile,
@@ -88,12 +119,12 @@ static long divide_columns(expand_columns *c, int steps, const cuda_backend *cu)
     return blocks * cu->shape.max_tiles;
 }
 
-/* Steps such that the blocks are as many as fit on the SMs at once, or a little fewer; else few steps with few
+/* Of heavy batches: see above. Else steps such that the blocks are as many as fit on the SMs at once, or a little fewer; else few steps with few
  * tiles and four at most, as many short blocks are better than some that are left over. */
 static void choose_steps(expand_columns *c, const cuda_backend *cu)
 {
-    long fit = EXPAND_BLOCKS * cu->n_sms, least = fit * 9 / 10;
-    for (int steps = 1; steps <= 8; steps++) {
+    long fit = EXPAND_BLOCKS * cu->n_sms, least = cu->shape.heavy ? HEAVY_TURNS * fit : fit * 9 / 10;
+    for (int steps = 1; !cu->shape.heavy && steps <= 8; steps++) {
         long blocks = divide_columns(c, steps, cu);
         if (blocks >= least && blocks <= fit)
             return;
@@ -110,6 +141,13 @@ static void run_expand(cuda_backend *cu, T *y, const float *v, int v_cols, expan
     if (!wide) {
         dim3 grid((unsigned)(c->cols + EXPAND_THREADS - 1) / EXPAND_THREADS, max_tiles);
         launch(cu, "sgmv_expand", expand_plain<T>, grid, EXPAND_THREADS, 0, cu->step, site, *c, y, v, v_cols);
+        return;
+    }
+    if (cu->shape.prompt_tiles) {
+        for (int i = 0; i < c->n; i++)
+            c->blocks[i] = (c->out[i] + STRIP_COLS - 1) / STRIP_COLS;
+        dim3 grid((unsigned)(c->blocks[0] + c->blocks[1] + c->blocks[2]), max_tiles);
+        launch(cu, "sgmv_expand", prompt_expand<T>, grid, PROMPT_THREADS, 0, cu->step.tile, site, *c, y, v, v_cols);
         return;
     }
     choose_steps(c, cu);

@@ -6,9 +6,10 @@
  *
  *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | items, units ... | pages
  *
- * A batch of decodes only is padded to one of a few sizes. The first of a size runs op by op (so that
- * everything lazy is set up), the second is recorded into a CUDA graph, all later ones replay it. A short prompt
- * beside them is taken as so many decodes, which see one position more each. */
+ * A batch of decodes only is padded to one of a few sizes. Where adapters have kernels of their own, a size is of three
+ * kinds: no adapters and none of those kernels, with adapters, and with large ones, for which their grids are finer. The
+ * first of a kind runs op by op (so that everything lazy is set up), the second is recorded into a CUDA graph, all later ones
+ * replay it. A short prompt beside them is taken as so many decodes, which see one position more each. */
 #include "backend/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -35,7 +36,8 @@ typedef struct {
 typedef struct {
     const void *owner;
     int n_rows;
-    bool seen;                  /* one of this size has run op by op */
+    bool any_lora, heavy;       /* as of step_shape */
+    bool seen;                  /* one of this kind has run op by op */
     cudaGraphExec_t graph;      /* NULL: not recorded yet */
 } recording;
 
@@ -63,7 +65,7 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
     size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
     layout l = {
         .max_decode_items = cuda_decode_items(x),
-        .max_prefill_items = x->max_sequences + x->max_rows / PREFILL_TILE,
+        .max_prefill_items = x->max_sequences + x->max_rows / cuda_prefill_rows(cu, x),
     };
     l.n = claim(&end, N_COUNTS, sizeof(int));
     l.token = claim(&end, rows, sizeof(int));
@@ -182,6 +184,23 @@ static int by_length(const void *a, const void *b)
     return x->len != y->len ? y->len - x->len : x->row != y->row ? x->row - y->row : x->index - y->index;
 }
 
+/* Prompts' rows, up to so many at a time. Returns how many items. */
+static int add_tiles(prefill_item *to, int seq, int row, int n_rows, int tile)
+{
+    int n = 0;
+    for (int r = 0; r < n_rows; r += tile)
+        to[n++] = (prefill_item){seq, row + r, n_rows - r < tile ? n_rows - r : tile};
+    return n;
+}
+
+/* Those that see most first. position: of the rows. */
+static int by_last_position(const void *a, const void *b, void *position)
+{
+    const prefill_item *x = a, *y = b;
+    int last_x = ((const int *)position)[x->row + x->n_rows - 1], last_y = ((const int *)position)[y->row + y->n_rows - 1];
+    return last_x != last_y ? last_y - last_x : x->row - y->row;
+}
+
 /* The pieces of a row that sees it.len positions. Returns how many. */
 static int add_pieces(const cuda_backend *cu, decode_item *to, decode_item it)
 {
@@ -198,7 +217,7 @@ static int add_pieces(const cuda_backend *cu, decode_item *to, decode_item it)
 static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step_shape *shape, int *counts)
 {
     int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills], page_len = cu->limit.page_len;
-    int n_decode = 0, n_prefill = 0;
+    int n_decode = 0, n_prefill = 0, tile = cuda_prefill_rows(cu, &cu->limit);
     decode_item *decode = (decode_item *)h->decode;
     prefill_item *prefill = (prefill_item *)h->prefill;
     for (int s = 0; s < n_seqs; s++) {
@@ -207,13 +226,16 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
         int n_rows = is_prefill ? b->prefill_indptr[s + 1] - row : 1;
         fill_slots((int *)h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
         bool whole = is_prefill && !shape->decode_only;
-        for (int r = 0; whole && r < n_rows; r += PREFILL_TILE)
-            prefill[n_prefill++] = (prefill_item){s, row + r, n_rows - r < PREFILL_TILE ? n_rows - r : PREFILL_TILE};
+        if (whole) {
+            n_prefill += add_tiles(prefill + n_prefill, s, row, n_rows, tile);
+            shape->prefill_positions += b->position[row] + n_rows;
+        }
         for (int r = row; !whole && r < row + n_rows; r++)
             n_decode += add_pieces(cu, decode + n_decode, (decode_item){.row = r, .len = b->position[r] + 1,
                                                                        .fresh = b->position[row], .pages = b->page_indptr[s]});
     }
     qsort(decode, (size_t)n_decode, sizeof *decode, by_length);
+    qsort_r(prefill, (size_t)n_prefill, sizeof *prefill, by_last_position, (void *)b->position);
     CHECK(n_decode <= cu->store->at.max_decode_items && n_prefill <= cu->store->at.max_prefill_items);
     counts[COUNT_DECODE_ITEMS] = n_decode;
     counts[COUNT_PREFILL_ITEMS] = shape->n_prefill_items = n_prefill;
@@ -222,7 +244,8 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
     memcpy((int *)h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
 }
 
-static int fill_tiles(const segments *segs, int max_rank_sum, step *h)
+/* Tiles of so many rows at most; of all rows, or of those with adapters. */
+static int fill_tiles(const segments *segs, int max_rank_sum, int tile_rows, bool all, step *h)
 {
     const lora_entry **row_lora = (const lora_entry **)h->row_lora;
     sgmv_tile *tile = (sgmv_tile *)h->tile;
@@ -232,12 +255,20 @@ static int fill_tiles(const segments *segs, int max_rank_sum, step *h)
         CHECK(!table || segs->lora[i]->max_rank_sum <= max_rank_sum);
         for (int r = segs->indptr[i]; r < segs->indptr[i + 1]; r++)
             row_lora[r] = table;
-        for (int r = segs->indptr[i]; table && r < segs->indptr[i + 1]; r += SGMV_TILE) {
+        for (int r = segs->indptr[i]; (table || all) && r < segs->indptr[i + 1]; r += tile_rows) {
             int left = segs->indptr[i + 1] - r;
-            tile[n++] = (sgmv_tile){table, r, left < SGMV_TILE ? left : SGMV_TILE};
+            tile[n++] = (sgmv_tile){table, r, left < tile_rows ? left : tile_rows};
         }
     }
     return n;
+}
+
+static bool has_lora(const segments *segs)
+{
+    for (int i = 0; i < segs->n; i++)
+        if (segs->lora[i])
+            return true;
+    return false;
 }
 
 static void fill_padding(step *h, const batch *b, const step_shape *shape)
@@ -260,6 +291,16 @@ static bool runs_by_rows(const batch *b)
     return b->n_prefills == 0 ? b->n_out == b->n_rows : b->n_rows <= FUSED_ROWS && n_reads <= SHORT_READS;
 }
 
+/* The most ranks that an adapter of the batch has at a site, its parts taken together. */
+static int most_ranks(const segments *segs)
+{
+    int most = 0;
+    for (int i = 0; i < segs->n; i++)
+        if (segs->lora[i] && segs->lora[i]->max_rank_sum > most)
+            most = segs->lora[i]->max_rank_sum;
+    return most;
+}
+
 /* The batch into a host block; what decides grids into cu->shape. */
 static void fill(cuda_backend *cu, const batch *b, char *host)
 {
@@ -270,16 +311,20 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     memcpy((int *)h.position, b->position, (size_t)b->n_rows * sizeof(int));
     memcpy((int *)h.out_row, b->out_row, (size_t)b->n_out * sizeof(int));
     fill_sequences(cu, b, &h, &shape, counts);
-    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, cu->limit.max_rank_sum, &h);
+    shape.any_lora = has_lora(&b->segs);
+    shape.prompt_tiles = shape.any_lora && !shape.decode_only;
+    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, cu->limit.max_rank_sum, shape.prompt_tiles ? PROMPT_TILE : SGMV_TILE,
+                                                       shape.prompt_tiles, &h);
     counts[COUNT_ROWS] = b->n_rows;
     counts[COUNT_OUT] = b->n_out;
-    shape.any_lora = shape.max_tiles > 0;
     if (shape.decode_only) {
-        shape.n_rows = shape.max_tiles = padded_rows(b->n_rows, cu->limit.max_rows);
+        shape.n_rows = padded_rows(b->n_rows, cu->limit.max_rows);
         shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
         shape.max_decode_items = shape.n_rows * cuda_decode_pieces();
         shape.fused = shape.n_rows <= FUSED_ROWS;
-        shape.any_lora = true;
+        shape.heavy = !shape.fused && most_ranks(&b->segs) > HEAVY_RANKS;
+        shape.any_lora = shape.any_lora || shape.fused;
+        shape.max_tiles = shape.any_lora ? shape.n_rows : 0;
         fill_padding(&h, b, &shape);
     }
     cu->shape = shape;
@@ -302,11 +347,11 @@ static int find_recording(step_store *s, const void *owner, const step_shape *sh
 {
     for (int i = 0; i < s->n_recordings; i++) {
         const recording *r = &s->recordings[i];
-        if (r->owner == owner && r->n_rows == shape->n_rows)
+        if (r->owner == owner && r->n_rows == shape->n_rows && r->any_lora == shape->any_lora && r->heavy == shape->heavy)
             return i;
     }
     s->recordings = xgrow(s->recordings, &s->recordings_cap, (size_t)s->n_recordings + 1, sizeof *s->recordings);
-    s->recordings[s->n_recordings] = (recording){owner, shape->n_rows, false, NULL};
+    s->recordings[s->n_recordings] = (recording){owner, shape->n_rows, shape->any_lora, shape->heavy, false, NULL};
     return s->n_recordings++;
 }
 

@@ -6,7 +6,7 @@
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
 
-#include "backend/cuda/linear_hopper.cuh"
+#include "backend/cuda/hopper.cuh"
 
 typedef struct {
     const sgmv_tile *tile;

@@ -93,4 +93,25 @@ template <int N> __device__ __forceinline__ void copy_wait()
     asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
 }
 
+/* Matrices of 2-byte numbers stand in shared memory as rows of D numbers, at multiples of a row's length. The
+ * 16-byte chunks of a row are permuted by its number, so that eight rows' chunks of one column lie in different
+ * banks. The offset of column c ^ x is that of c, exclusive-or 16 * x. */
+template <int D> __device__ __forceinline__ unsigned chunk_offset(int row, int column)
+{
+    return (unsigned)(row * D * 2 + ((column ^ (row & 7)) << 4));
+}
+
+/* Rows 0 to 15 and columns 0 and 1 as load_matrices() wants them: offsets that, exclusive-or 32 * k, are those of
+ * columns 2 k and 2 k + 1. The four 8 x 8 matrices come by rows first: (0, 0), (8, 0), (0, 1), (8, 1), as the A
+ * operand has them; or by columns first: (0, 0), (0, 1), (8, 0), (8, 1), as two B operands or a transposed A. */
+template <int D> __device__ __forceinline__ unsigned by_rows()
+{
+    return chunk_offset<D>(threadIdx.x % 16, threadIdx.x / 16 % 2);
+}
+
+template <int D> __device__ __forceinline__ unsigned by_columns()
+{
+    return chunk_offset<D>(threadIdx.x / 16 % 2 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2);
+}
+
 #endif

@@ -1,10 +1,10 @@
-/* linear_hopper.cuh - instructions of sm_90a that the skinny product is made of, one per function
+/* hopper.cuh - instructions of sm_90a that the skinny product and attention of prompts are made of, one per function
  *
  * Tensor copies put boxes of a matrix into shared memory and count their bytes on a barrier there; the
  * warpgroup product (wgmma) reads its operands from there, or the first from registers. A box is some rows by 64 columns;
  * of 16-bit numbers (128 bytes) it is stored in the 128-byte swizzle and begins at a multiple of 1024. */
-#ifndef PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
-#define PUNICA_BACKEND_CUDA_LINEAR_HOPPER_CUH
+#ifndef PUNICA_BACKEND_CUDA_HOPPER_CUH
+#define PUNICA_BACKEND_CUDA_HOPPER_CUH
 
 #include <cuda.h>
 
@@ -90,60 +90,88 @@ static __device__ __forceinline__ void copy_boxes(void *to, const CUtensorMap *m
                  : "memory");
 }
 
-/* How wgmma finds an operand in a box: the address in units of 16 bytes, groups of 8 rows 1024 bytes
- * apart, 128-byte swizzle. The next 16 numbers along a row are 2 units on. */
+/* How wgmma finds an operand in shared memory: the address in units of 16 bytes, 128-byte swizzle. Of numbers that lie
+ * along k, groups of 8 rows are stride_bytes apart, and the next 16 numbers of a row 2 units on; of numbers that lie
+ * across k (the transposed B), groups of 8 along k are stride_bytes apart, and 64s of columns leading_bytes. */
+static __device__ __forceinline__ uint64_t operand_at(const void *at, int leading_bytes, int stride_bytes)
+{
+    unsigned address = shared_address(at);
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(leading_bytes >> 4) << 16 | (uint64_t)(stride_bytes >> 4) << 32 |
+           (uint64_t)1 << 62;
+}
+
+/* The same of a box, rows along k. */
 static __device__ __forceinline__ uint64_t operand(const void *box)
 {
-    unsigned address = shared_address(box);
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+    return operand_at(box, 16, 1024);
 }
 
 #define ACC4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define ACC16(d, i) ACC4(d, i), ACC4(d, i + 4), ACC4(d, i + 8), ACC4(d, i + 12)
+#define ACC8(d, i) ACC4(d, i), ACC4(d, i + 4)
+#define ACC16(d, i) ACC8(d, i), ACC8(d, i + 8)
+#define ACC32(d, i) ACC16(d, i), ACC16(d, i + 16)
 
-#define WGMMA_8(type, d, a, b)                                                                                  \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type " {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;" \
-                 : ACC4(d, 0) : "l"(a), "l"(b))
+/* Operands 0 to n - 1 of an instruction. */
+#define NAMES_4 "%0,%1,%2,%3"
+#define NAMES_16 NAMES_4 ",%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define NAMES_32 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_56 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
+#define NAMES_64 NAMES_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 
-#define WGMMA_32(type, d, a, b)                                                                                 \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                    \
-                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, 1, 1, 1, 0, 0;"           \
-                 : ACC16(d, 0) : "l"(a), "l"(b))
+#define WGMMA_8(type, d, a, b, add)                                                                             \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type " {" NAMES_4 "}, %4, %5, %6, 1, 1, 0, 0;" \
+                 : ACC4(d, 0) : "l"(a), "l"(b), "n"(add))
 
-#define WGMMA_64(type, d, a, b)                                                                                 \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                    \
-                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"     \
-                 "%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, 1, 1, 1, 0, 0;"                                   \
-                 : ACC16(d, 0), ACC16(d, 16) : "l"(a), "l"(b))
+#define WGMMA_32(type, d, a, b, add)                                                                            \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" NAMES_16 "}, %16, %17, %18, 1, 1, 0, 0;" \
+                 : ACC16(d, 0) : "l"(a), "l"(b), "n"(add))
 
-/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; N is 8, 32 or 64. Warp w, lane 4 g + t
- * holds of each 8 columns j: d[4 j ..] = (16 w + g, 8 j + 2 t), (.., + 1), (16 w + g + 8, ..), (.., + 1). */
-template <typename T, int N> static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
+#define WGMMA_64(type, d, a, b, add)                                                                            \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" NAMES_32 "}, %32, %33, %34, 1, 1, 0, 0;" \
+                 : ACC32(d, 0) : "l"(a), "l"(b), "n"(add))
+
+#define WGMMA_112(type, d, a, b, add)                                                                           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n112k16.f32." type "." type " {" NAMES_56 "}, %56, %57, %58, 1, 1, 0, 0;" \
+                 : ACC32(d, 0), ACC16(d, 32), ACC8(d, 48) : "l"(a), "l"(b), "n"(add))
+
+#define WGMMA_128(type, d, a, b, add)                                                                           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" NAMES_64 "}, %64, %65, %66, 1, 1, 0, 0;" \
+                 : ACC32(d, 0), ACC32(d, 32) : "l"(a), "l"(b), "n"(add))
+
+/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; = without ADD. N is 8, 32, 64, 112 or 128. Warp w, lane
+ * 4 g + t holds of each 8 columns j: d[4 j ..] = (16 w + g, 8 j + 2 t), (.., + 1), (16 w + g + 8, ..), (.., + 1). */
+template <typename T, int N, bool ADD = true> static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
 {
-    constexpr bool half = sizeof(T) == sizeof(f16) && __is_same(T, f16);
+    constexpr bool half = __is_same(T, f16);
     if constexpr (N == 8)
-        if constexpr (half) WGMMA_8("f16", d, a, b); else WGMMA_8("bf16", d, a, b);
+        if constexpr (half) WGMMA_8("f16", d, a, b, ADD); else WGMMA_8("bf16", d, a, b, ADD);
     else if constexpr (N == 32)
-        if constexpr (half) WGMMA_32("f16", d, a, b); else WGMMA_32("bf16", d, a, b);
+        if constexpr (half) WGMMA_32("f16", d, a, b, ADD); else WGMMA_32("bf16", d, a, b, ADD);
+    else if constexpr (N == 64)
+        if constexpr (half) WGMMA_64("f16", d, a, b, ADD); else WGMMA_64("bf16", d, a, b, ADD);
+    else if constexpr (N == 112)
+        if constexpr (half) WGMMA_112("f16", d, a, b, ADD); else WGMMA_112("bf16", d, a, b, ADD);
     else
-        if constexpr (half) WGMMA_64("f16", d, a, b); else WGMMA_64("bf16", d, a, b);
+        if constexpr (half) WGMMA_128("f16", d, a, b, ADD); else WGMMA_128("bf16", d, a, b, ADD);
 }
 
+#define REGISTERS(a) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+
 #define WGMMA_A_8(type, d, a, b)                                                                                \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type                                     \
-                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, 1, 1, 1, 0;"                                               \
-                 : ACC4(d, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type " {" NAMES_4 "}, {%4,%5,%6,%7}, %8, 1, 1, 1, 0;" \
+                 : ACC4(d, 0) : REGISTERS(a), "l"(b))
 
 #define WGMMA_A_32(type, d, a, b)                                                                               \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                    \
-                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, 1, 1, 1, 0;" \
-                 : ACC16(d, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" NAMES_16 "}, {%16,%17,%18,%19}, %20, 1, 1, 1, 0;" \
+                 : ACC16(d, 0) : REGISTERS(a), "l"(b))
 
-#define WGMMA_A_64(type, d, a, b)                                                                               \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                    \
-                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"     \
-                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 0;"                        \
-                 : ACC16(d, 0), ACC16(d, 16) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define WGMMA_A_64(type, d, a, b, transposed)                                                                   \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, %37;" \
+                 : ACC32(d, 0) : REGISTERS(a), "l"(b), "n"(transposed))
+
+#define WGMMA_A_128(type, d, a, b, transposed)                                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" NAMES_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, %69;" \
+                 : ACC32(d, 0), ACC32(d, 32) : REGISTERS(a), "l"(b), "n"(transposed))
 
 /* The same with A in registers, 16 rows to a warp, laid out as in mma.cuh. */
 template <typename T, int N> static __device__ __forceinline__ void wgmma_a(float *d, const unsigned *a, uint64_t b)
@@ -154,7 +182,17 @@ template <typename T, int N> static __device__ __forceinline__ void wgmma_a(floa
     else if constexpr (N == 32)
         if constexpr (half) WGMMA_A_32("f16", d, a, b); else WGMMA_A_32("bf16", d, a, b);
     else
-        if constexpr (half) WGMMA_A_64("f16", d, a, b); else WGMMA_A_64("bf16", d, a, b);
+        if constexpr (half) WGMMA_A_64("f16", d, a, b, 0); else WGMMA_A_64("bf16", d, a, b, 0);
+}
+
+/* The same with B across k; N is 64 or 128. */
+template <typename T, int N> static __device__ __forceinline__ void wgmma_a_t(float *d, const unsigned *a, uint64_t b)
+{
+    constexpr bool half = __is_same(T, f16);
+    if constexpr (N == 64)
+        if constexpr (half) WGMMA_A_64("f16", d, a, b, 1); else WGMMA_A_64("bf16", d, a, b, 1);
+    else
+        if constexpr (half) WGMMA_A_128("f16", d, a, b, 1); else WGMMA_A_128("bf16", d, a, b, 1);
 }
 
 static __device__ __forceinline__ void wgmma_fence()

@@ -1,0 +1,457 @@
+/* attention_hopper.cuh - many query positions of one sequence by warpgroup products and tensor copies (sm_90a)
+ *
+ *   producer    one warp: queries of a unit, then its keys and values tile by tile, from the pages into a ring
+ *   consumers   two or three warpgroups of 64 query rows: S = Q K^T, online softmax in registers, O += P V
+ *
+ * A unit is one item and head. Blocks stay and take units from a counter until there are no more, so that the
+ * producer brings the next one's queries and keys while the consumers end the last. A unit's tiles are taken from the
+ * last to the first: those that the diagonal cuts come first.
+ *
+ * Softmax takes nearly as long as the products, so they must overlap: a warpgroup begins the scores of the next tile
+ * before the sums of this one and computes its softmax under both, while the tensor cores also work for the other
+ * warpgroups. These need no turns among themselves: with them it was no faster.
+ *
+ * In shared memory a tile lies as [N / 8][D / 64][8 positions][64 numbers], 128-byte swizzle. */
+#ifndef PUNICA_BACKEND_CUDA_ATTENTION_HOPPER_CUH
+#define PUNICA_BACKEND_CUDA_ATTENTION_HOPPER_CUH
+
+#include "backend/cuda/attention.cuh"
+#include "backend/cuda/hopper.cuh"
+
+enum { Q_STAGES = 2, KV_STAGES = 2 };
+
+/* Warpgroups of 64 rows, and positions in a tile of keys: as many as the registers have room for. */
+static __host__ __device__ constexpr int hopper_groups(int head_dim)
+{
+    return head_dim == 64 ? 3 : 2;
+}
+
+static __host__ __device__ constexpr int hopper_keys(int head_dim)
+{
+    return head_dim == 64 ? 112 : 128;
+}
+
+static __host__ __device__ constexpr size_t hopper_shared_bytes(int head_dim)
+{
+    return (size_t)(Q_STAGES * 64 * hopper_groups(head_dim) + 2 * KV_STAGES * hopper_keys(head_dim)) * (size_t)head_dim * 2 + 256;
+}
+
+/* What blocks take units from; zeros between launches. */
+typedef struct { int taken, finished; } unit_counter;
+
+/* section: heads whose units come before those of others. */
+typedef struct { unit_counter *units; int section; } hopper_plan;
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+typedef struct {
+    int row, n_rows, head;      /* n_rows 0: there are no more */
+    int first, end;             /* positions of the rows: [first, end) */
+    int pages;                  /* the page_indptr of the sequence */
+} hopper_unit;
+
+template <int D> struct hopper_shared {
+    static constexpr int N = hopper_keys(D), GROUPS = hopper_groups(D);
+    char q[Q_STAGES][64 * GROUPS * D * 2];      /* [D / 64][64 * GROUPS][64] */
+    char k[KV_STAGES][N * D * 2], v[KV_STAGES][N * D * 2];
+    uint64_t q_full[Q_STAGES], q_free[Q_STAGES];
+    uint64_t k_full[KV_STAGES], k_free[KV_STAGES], v_full[KV_STAGES], v_free[KV_STAGES];
+    hopper_unit unit[Q_STAGES]; /* whose queries are there */
+};
+
+/* A box of keys or values: 16 positions from this group of 8 on. */
+static __device__ __forceinline__ void copy_positions(void *to, const CUtensorMap *map, int group, uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, %3}], [%4];"
+                 :: "r"(shared_address(to)), "l"(map), "r"(0), "r"(group), "r"(shared_address(barrier)) : "memory");
+}
+
+static __device__ __forceinline__ void copy_queries(void *to, const CUtensorMap *map, int row, int box, uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+                 :: "r"(shared_address(to)), "l"(map), "r"(0), "r"(row), "r"(box), "r"(shared_address(barrier)) : "memory");
+}
+
+/* Tiles of a unit: [from, to). */
+typedef struct { int from, to; } tile_range;
+
+template <int N> static __device__ __forceinline__ tile_range tiles_of(const hopper_unit &u, int window)
+{
+    return {first_seen(u.first, window) / N, (u.end + N - 1) / N};
+}
+
+/* The next unit for this block, the same in all lanes of the producer: section by section, item by item (those that
+ * see most first), head by head. */
+template <typename T> static __device__ __forceinline__ hopper_unit take_unit(const attention_call<T> &a, const hopper_plan &plan)
+{
+    int n_items = a.s.n[COUNT_PREFILL_ITEMS], i = 0;
+    if ((threadIdx.x & 31) == 0)
+        i = atomicAdd(&plan.units->taken, 1);
+    i = __shfl_sync(0xffffffffu, i, 0);
+    hopper_unit u = {};
+    if (i >= n_items * a.h.n_heads)
+        return u;
+    int section = i / (n_items * plan.section), within = i - section * n_items * plan.section, item = within / plan.section;
+    prefill_item it = a.s.prefill[item];
+    u.row = it.row;
+    u.n_rows = it.n_rows;
+    u.head = section * plan.section + within - item * plan.section;
+    u.first = a.s.position[it.row];
+    u.end = u.first + it.n_rows;
+    u.pages = a.s.page_indptr[it.seq];
+    return u;
+}
+
+enum { OUTSIDE = -64 };         /* what is not in the cache is copied as zeros */
+
+/* Where lane i's 16 positions of a tile have their keys, in groups of 8 positions from a.kv on. */
+template <int D, int N, typename T>
+static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, const hopper_unit &u, int tile)
+{
+    int lane = threadIdx.x & 31, at = tile * (N / TILE) + lane;
+    if (lane >= N / TILE || at * TILE >= u.end)
+        return OUTSIDE;
+    int page = a.s.page[u.pages + quotient_by_magic(at, a.page_magic)], page_groups = (int)(a.page_stride / (16 * D));
+    return page * page_groups + u.head / a.group * (a.page_len / 8) + tile_in_page(a, at) * (TILE / 8);
+}
+
+/* Bring a tile; at: where the lanes' positions lie. */
+template <int D, int N>
+static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CUtensorMap *map, int at, uint64_t *full, uint64_t *free,
+                                                 ring_place &place)
+{
+    int lane = threadIdx.x & 31, slot = place.slot;
+    barrier_wait(&free[slot], place.parity ^ 1);
+    if (lane == 0)
+        expect_bytes(&full[slot], N * D * 2);
+#pragma unroll
+    for (int i = 0; i < N / TILE; i++) {
+        int group = __shfl_sync(0xffffffffu, at, i);
+        if (lane == 0)
+            copy_positions(to[slot] + i * TILE * D * 2, map, group, &full[slot]);
+    }
+    step_on(place, KV_STAGES);
+}
+
+/* Hand the unit, with its queries, to the consumers. */
+template <int D>
+static __device__ __forceinline__ void give_unit(hopper_shared<D> &m, const CUtensorMap *map, const hopper_unit &u, ring_place &place)
+{
+    barrier_wait(&m.q_free[place.slot], place.parity ^ 1);
+    if ((threadIdx.x & 31) == 0) {
+        m.unit[place.slot] = u;
+        if (u.n_rows > 0) {
+            expect_bytes(&m.q_full[place.slot], (int)sizeof m.q[0]);
+            copy_queries(m.q[place.slot], map, u.row, u.head * (D / 64), &m.q_full[place.slot]);
+        } else
+            barrier_arrive(&m.q_full[place.slot]);
+    }
+    step_on(place, Q_STAGES);
+}
+
+/* The producer: one warp. Tiles come in the order in which consumers want them: the keys of the next one before the
+ * values of this one. The next unit is looked up while both rings are full. */
+template <int D, typename T>
+static __device__ void produce(const attention_call<T> &a, const hopper_plan &plan, const CUtensorMap *q_map, const CUtensorMap *kv_map,
+                               hopper_shared<D> &m)
+{
+    constexpr int N = hopper_keys(D);
+    int to_values = (int)(a.values / (16 * D));
+    ring_place q = {0, 0}, k = {0, 0}, v = {0, 0};
+    hopper_unit u = take_unit(a, plan);
+    while (u.n_rows > 0) {
+        tile_range tiles = tiles_of<N>(u, a.window);
+        hopper_unit next;
+        int at = keys_of_lane<D, N>(a, u, tiles.to - 1);
+        give_unit(m, q_map, u, q);
+        load_tile<D, N>(m.k, kv_map, at, m.k_full, m.k_free, k);
+        for (int tile = tiles.to - 1; tile >= tiles.from; tile--) {
+            int values = at == OUTSIDE ? OUTSIDE : at + to_values;
+            if (tile > tiles.from) {
+                at = keys_of_lane<D, N>(a, u, tile - 1);
+                load_tile<D, N>(m.k, kv_map, at, m.k_full, m.k_free, k);
+            }
+            load_tile<D, N>(m.v, kv_map, values, m.v_full, m.v_free, v);
+            if (tile == tiles.to - 1)
+                next = take_unit(a, plan);
+        }
+        u = next;
+    }
+    give_unit(m, q_map, u, q);
+    if ((threadIdx.x & 31) == 0 && atomicAdd(&plan.units->finished, 1) == (int)gridDim.x - 1)
+        *plan.units = {0, 0};           /* all blocks have found that there are no more */
+}
+
+template <int N> static __device__ __forceinline__ void fewer_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N));
+}
+
+template <int N> static __device__ __forceinline__ void more_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N));
+}
+
+/* Registers that a product was writing are read only after the wait for it. */
+template <int N> static __device__ __forceinline__ void settle(float (&x)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(x[i]) :: "memory");
+}
+
+/* A warp's 16 rows, as in mma.cuh; lane 4 * g + t has rows g and g + 8. l is only this lane's part of the sum. */
+template <int D, int N> struct hopper_state {
+    float o[D / 2];             /* 4 numbers for each 8 columns */
+    unsigned p[N / 16][4];      /* weights, as A of N / 16 products */
+    float m[2], l[2];
+};
+
+/* Begin s [64, N] = Q K^T. */
+template <typename T, int D, int N, int GROUPS>
+static __device__ __forceinline__ void begin_scores(float (&s)[N / 2], uint64_t q, uint64_t k)
+{
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+        int q_at = i / 4 * (64 * GROUPS * 128 / 16) + i % 4 * 2, k_at = i / 4 * (1024 / 16) + i % 4 * 2;
+        if (i == 0)
+            wgmma<T, N, false>(s, q + q_at, k + k_at);
+        else
+            wgmma<T, N>(s, q + q_at, k + k_at);
+    }
+    wgmma_commit();
+}
+
+/* Begin o [64, D] += P V. */
+template <typename T, int D, int N>
+static __device__ __forceinline__ void begin_values(hopper_state<D, N> &st, uint64_t v)
+{
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < N / 16; i++)
+        wgmma_a_t<T, D>(st.o, st.p[i], v + i * (16 * D * 2 / 16));
+    wgmma_commit();
+}
+
+/* Strike out what a row may not see: later positions, and those before its window. */
+template <int N> static __device__ __forceinline__ void strike_out(float (&s)[N / 2], int position, int row_position, int window)
+{
+    int t = threadIdx.x & 3;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        int key = position + i / 4 * 8 + 2 * t + (i & 1), query = row_position + (i & 2 ? 8 : 0);
+        if (key > query || key < first_seen(query, window))
+            s[i] = -INFINITY;
+    }
+}
+
+/* Scores become weights; by: what sums so far shrink by. A row that has seen nothing yet keeps maximum -inf, and 0 stands in for it. */
+template <int D, int N>
+static __device__ __forceinline__ void soften(hopper_state<D, N> &st, float (&s)[N / 2], float (&by)[2], float scale)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float top = st.m[r];
+#pragma unroll
+        for (int i = 2 * r; i < N / 2; i += 4)
+            top = fmaxf(top, fmaxf(s[i], s[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        float base = top == -INFINITY ? 0.0f : top * scale, sum = 0.0f;
+        by[r] = exp2_fast(st.m[r] * scale - base);
+        st.m[r] = top;
+#pragma unroll
+        for (int i = 2 * r; i < N / 2; i += 4) {
+            s[i] = exp2_fast(s[i] * scale - base);
+            s[i + 1] = exp2_fast(s[i + 1] * scale - base);
+            sum += s[i] + s[i + 1];
+        }
+        st.l[r] = st.l[r] * by[r] + sum;
+    }
+}
+
+template <typename T, int D, int N> static __device__ __forceinline__ void pack_weights(hopper_state<D, N> &st, const float (&s)[N / 2])
+{
+#pragma unroll
+    for (int i = 0; i < N / 4; i++)
+        st.p[i / 4][i % 4] = pack<T>(s[2 * i], s[2 * i + 1]);
+}
+
+template <int D, int N> static __device__ __forceinline__ void shrink_sums(hopper_state<D, N> &st, const float (&by)[2])
+{
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        st.o[i] *= by[i >> 1 & 1];
+}
+
+/* Values of a page past the unit's end are whatever was there before, and 0 times that need not be 0. Every warpgroup
+ * writes all the zeros that it needs. */
+template <int D> static __device__ void zero_values(char *v, int from, int to, int group)
+{
+    constexpr int ROW = D * 2 / 16;     /* 16-byte pieces */
+    for (int i = threadIdx.x & 127; i < (to - from) * ROW; i += 128) {
+        int row = from + i / ROW, piece = i % ROW;
+        *(uint4 *)(v + row / 8 * 8 * D * 2 + piece / 8 * 1024 + row % 8 * 128 + piece % 8 * 16) = make_uint4(0, 0, 0, 0);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync %0, 128;" :: "r"(1 + group) : "memory");      /* the warpgroup */
+}
+
+/* Of four lanes with four words each, lane i receives word i of all. */
+static __device__ __forceinline__ void transpose_quad(unsigned (&x)[4])
+{
+    int t = threadIdx.x & 3;
+#pragma unroll
+    for (int by = 1; by <= 2; by *= 2)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (!(i & by)) {
+                unsigned &keep = x[i], &other = x[i | by], sent = t & by ? keep : other;
+                unsigned got = __shfl_xor_sync(0xffffffffu, sent, by);
+                (t & by ? keep : other) = got;
+            }
+}
+
+template <int D, int N, typename T>
+static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, const attention_call<T> &a, const hopper_unit &u, int group)
+{
+    int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, warp = threadIdx.x >> 5 & 3;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = 64 * group + 16 * warp + g + 8 * r;
+        float sum = st.l[r];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        float by = 1.0f / sum;
+        T *y = a.y + ((size_t)(u.row + row) * a.h.n_heads + u.head) * D + 8 * t;
+#pragma unroll
+        for (int i = 0; i < D / 8; i += 4) {
+            unsigned x[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                x[j] = pack<T>(st.o[4 * (i + j) + 2 * r] * by, st.o[4 * (i + j) + 2 * r + 1] * by);
+            transpose_quad(x);
+            if (row < u.n_rows)
+                *(uint4 *)(y + 8 * i) = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+    }
+}
+
+/* A warp is done with a place in a ring. */
+static __device__ __forceinline__ void release(uint64_t *free, ring_place &place, int n_stages)
+{
+    if ((threadIdx.x & 31) == 0)
+        barrier_arrive(&free[place.slot]);
+    step_on(place, n_stages);
+}
+
+/* A consumer warpgroup: rows 64 * group .. of each unit. */
+template <int D, typename T> static __device__ void consume(const attention_call<T> &a, hopper_shared<D> &m, int group)
+{
+    constexpr int N = hopper_keys(D), GROUPS = hopper_groups(D);
+    constexpr int EIGHT = 8 * D * 2, STAGE = N * D * 2 / 16, Q_STAGE = 64 * GROUPS * D * 2 / 16;
+    uint64_t q_at = operand_at(m.q[0] + group * 64 * 128, 16, 1024);
+    uint64_t k_at = operand_at(m.k[0], 16, EIGHT), v_at = operand_at(m.v[0], 1024, EIGHT);
+    ring_place q = {0, 0}, k = {0, 0}, v = {0, 0};
+    for (;;) {
+        barrier_wait(&m.q_full[q.slot], q.parity);
+        hopper_unit u = m.unit[q.slot];
+        if (u.n_rows == 0)
+            break;
+        uint64_t queries = q_at + q.slot * Q_STAGE;
+        tile_range tiles = tiles_of<N>(u, a.window);
+        int tile = tiles.to - 1, first = u.first + 64 * group, seen_by_last = first_seen(first + 63, a.window);
+        int row_position = first + ((int)threadIdx.x >> 5 & 3) * 16 + ((int)threadIdx.x & 31) / 4;
+        hopper_state<D, N> st;
+        float s[N / 2], by[2];
+#pragma unroll
+        for (int i = 0; i < D / 2; i++)
+            st.o[i] = 0.0f;
+        st.m[0] = st.m[1] = -INFINITY;
+        st.l[0] = st.l[1] = 0.0f;
+
+        barrier_wait(&m.k_full[k.slot], k.parity);
+        begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
+        wgmma_wait<0>();
+        settle(s);
+        release(m.k_free, k, KV_STAGES);
+        strike_out<N>(s, tile * N, row_position, a.window);
+        soften(st, s, by, a.scale);
+        pack_weights<T>(st, s);
+        if (u.end % TILE != 0) {
+            barrier_wait(&m.v_full[v.slot], v.parity);
+            zero_values<D>(m.v[v.slot], u.end - tile * N, (u.end + TILE - 1) / TILE * TILE - tile * N, group);
+        }
+        for (tile--; tile >= tiles.from; tile--) {
+            barrier_wait(&m.k_full[k.slot], k.parity);
+            begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
+            barrier_wait(&m.v_full[v.slot], v.parity);
+            begin_values<T>(st, v_at + v.slot * STAGE);
+            wgmma_wait<1>();
+            settle(s);
+            release(m.k_free, k, KV_STAGES);
+            if ((tile + 1) * N > first + 1 || tile * N < seen_by_last)
+                strike_out<N>(s, tile * N, row_position, a.window);
+            soften(st, s, by, a.scale);
+            settle(s);                  /* before the wait, not after it */
+            wgmma_wait<0>();
+            settle(st.o);
+            release(m.v_free, v, KV_STAGES);
+            if (__any_sync(0xffffffffu, by[0] != 1.0f || by[1] != 1.0f))
+                shrink_sums(st, by);
+            pack_weights<T>(st, s);
+        }
+        release(m.q_free, q, Q_STAGES);
+        barrier_wait(&m.v_full[v.slot], v.parity);
+        begin_values<T>(st, v_at + v.slot * STAGE);
+        wgmma_wait<0>();
+        settle(st.o);
+        release(m.v_free, v, KV_STAGES);
+        write_rows(st, a, u, group);
+    }
+}
+
+#endif
+
+/* y[row, head] = softmax(scale q K^T) V for the rows of prefills, items of 64 rows for each consumer. Grid: any, best as many
+ * blocks as fit at once, one to a multiprocessor. Block: the consumers' threads and 128 more, of which 32 are the producer;
+ * consumers get most of their registers. Shared memory: hopper_shared_bytes(D). */
+template <typename T, int D>
+static __global__ void __launch_bounds__(hopper_groups(D) * 128 + 128, 1)
+hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap kv_map, attention_call<T> a, hopper_plan plan)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    constexpr int GROUPS = hopper_groups(D);
+    extern __shared__ __align__(1024) char memory[];
+    hopper_shared<D> &m = *(hopper_shared<D> *)memory;
+    static_assert(sizeof m <= hopper_shared_bytes(D), "shared memory");
+    int warp = warp_index();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < Q_STAGES; i++) {
+            barrier_set(&m.q_full[i], 1);
+            barrier_set(&m.q_free[i], 4 * GROUPS);
+        }
+        for (int i = 0; i < KV_STAGES; i++) {
+            barrier_set(&m.k_full[i], 1);
+            barrier_set(&m.v_full[i], 1);
+            barrier_set(&m.k_free[i], 4 * GROUPS);
+            barrier_set(&m.v_free[i], 4 * GROUPS);
+        }
+        barriers_set();
+    }
+    __syncthreads();
+    wait_for_previous();
+    let_next_start();
+    if (warp >= 4 * GROUPS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(GROUPS == 2 ? 40 : 32));
+        if (warp == 4 * GROUPS)
+            produce(a, plan, &q_map, &kv_map, m);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(GROUPS == 2 ? 232 : 160));
+        consume(a, m, warp / 4);
+    }
+#endif
+}
+
+#endif
