@@ -31,10 +31,10 @@ static int divide_up(int a, int b)
 }
 
 /* How many of n things each block takes one after the other, sharing what it has made for the first: as many as `most` while that
- * leaves a block for every place on the SMs. */
+ * leaves two blocks for every place on the SMs. */
 static int shared_by_block(const cuda_backend *cu, int n, int most)
 {
-    int each = most, enough = PROMPT_BLOCKS * cu->n_sms;
+    int each = most, enough = 2 * PROMPT_BLOCKS * cu->n_sms;
     while (each > 1 && divide_up(n, each) * cu->shape.max_tiles < enough)
         each /= 2;
     return each;
@@ -57,19 +57,13 @@ prompt_silu(T *y, const T *gate_up, int cols, int strips, prompt_expansion e)
     let_next_start();
     if (n_rows <= 0)
         return;
-    const T *from = gate_up + (size_t)(tile.row + row) * 2 * cols;
-    strip_raw<T> gate_raw, up_raw;
-    expand_piece b_gate, b_up;
-    auto load = [&] {
-        gate_raw = strip_load(from, 2 * (size_t)cols, n_rows, col, cols);
-        up_raw = strip_load(from + cols, 2 * (size_t)cols, n_rows, col, cols);
-        b_gate = strip_fetch(g, col, 0);
-        b_up = strip_fetch(u, col, 0);
-    };
-    load();
     strip_keep(kept[warp_id()][0], g);
     strip_keep(kept[warp_id()][1], u);
-    for (;;) {
+    const T *from = gate_up + (size_t)(tile.row + row) * 2 * cols;
+    for (; col < end; col += STRIP_COLS) {
+        strip_raw<T> gate_raw = strip_load(from, 2 * (size_t)cols, n_rows, col, cols);
+        strip_raw<T> up_raw = strip_load(from + cols, 2 * (size_t)cols, n_rows, col, cols);
+        expand_piece b_gate = strip_fetch(g, col, 0), b_up = strip_fetch(u, col, 0);
         float gate[4][8] = {}, up[4][8] = {};
         strip_take(gate, gate_raw);
         strip_add(gate, g, col, b_gate, kept[warp_id()][0]);
@@ -81,10 +75,6 @@ prompt_silu(T *y, const T *gate_up, int cols, int strips, prompt_expansion e)
             for (int j = 0; j < 8; j++)
                 up[i][j] *= silu(gate[i][j]);
         strip_store(y + (size_t)(tile.row + row) * cols, up, (size_t)cols, n_rows, col, cols);
-        col += STRIP_COLS;
-        if (col >= end)
-            return;
-        load();
     }
 }
 
@@ -105,8 +95,6 @@ bool cuda_prompt_silu_mul(cuda_backend *cu, tensor *gate_up, tensor *y, const ad
 
 enum { NORM_WARPS = 8, NORM_ACROSS = NORM_WARPS / TILE_STRIPS };
 
-static_assert(NORM_ACROSS * STRIP_ROWS == 32, "a lane for each of the sums that a warp's rows have in a block");
-
 /* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a tile; two warps of each of its blocks have the same 16
  * rows, and the strips of these rows go round all such warps of the cluster: once to add up, and, when the rows' sums of squares are
  * known, once more, from L2, to norm. Shared: v and sums, 32.5 KB. */
@@ -121,20 +109,14 @@ prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps,
     int begin = ((int)blockIdx.x * NORM_ACROSS + across) * STRIP_COLS, stride = (int)gridDim.x * NORM_ACROSS * STRIP_COLS;
     expand_part<T> p = part_of<T>(e, tile, 0, row, cols);
     size_t first = (size_t)(tile.row + row) * cols;
-    float squares[2] = {};
+    float squares[2] = {}, by[2];
     let_next_start();
     wait_for_previous();
-    strip_raw<float> old;
-    strip_raw<T> more;
-    expand_piece b;
-    auto load = [&](int col) {
-        old = strip_load(x + first, cols, n_rows, col, cols);
-        more = strip_load(delta + first, cols, n_rows, col, cols);
-        b = strip_fetch(p, col, 0);
-    };
-    load(begin);
     strip_keep(kept[warp_id()], p);
     for (int col = begin; col < cols && n_rows > 0; col += stride) {
+        strip_raw<float> old = strip_load(x + first, cols, n_rows, col, cols);
+        strip_raw<T> more = strip_load(delta + first, cols, n_rows, col, cols);
+        expand_piece b = strip_fetch(p, col, 0);
         float sum[4][8] = {};
         strip_take(sum, old);
         strip_take(sum, more);
@@ -145,7 +127,6 @@ prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps,
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 squares[i >> 1] += sum[i][j] * sum[i][j];
-        load(col + stride);
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -156,10 +137,14 @@ prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps,
     }
     cluster_arrive();
     cluster_wait();
-    float all = sum_of_peers(&sums[lane_id() / STRIP_ROWS][row + lane_id() % STRIP_ROWS], (int)gridDim.x);
-    all += __shfl_xor_sync(0xffffffffu, all, STRIP_ROWS);
-    all = 1.0f / sqrtf(all / cols + eps);       /* of row lane_id() % 16 */
-    float by[2] = {__shfl_sync(0xffffffffu, all, g), __shfl_sync(0xffffffffu, all, g + 8)};
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float sum = 0.0f;
+        for (unsigned peer = 0; peer < gridDim.x; peer++)
+            for (int j = 0; j < NORM_ACROSS; j++)
+                sum += load_from_peer(&sums[j][row + g + 8 * i], peer);
+        by[i] = 1.0f / sqrtf(sum / cols + eps);
+    }
     cluster_arrive();           /* no block ends before its sums were read: waited for below */
     for (int col = begin; col < cols && n_rows > 0; col += stride) {
         strip_raw<float> now = strip_load(x + first, cols, n_rows, col, cols), weight = strip_load(w, 0, n_rows, col, cols);
@@ -216,23 +201,13 @@ typedef struct {
     float angles[PROMPT_WARPS][STRIP_ROWS * ANGLES_ROW];
 } rope_shared;
 
-/* Cosine and sine by the fast instructions, which want an angle within a turn. Off by 1e-6, and by 6e-11 more for every turn that is
- * taken away: less than what rounding position * inv_freq has cost. */
-static __device__ __forceinline__ float2 cos_sin(float angle)
-{
-    float turns = rintf(angle * 0.159154943f);
-    float rest = fmaf(-turns, 6.28125f, angle);             /* 2 pi in two parts; the first has few bits: this is exact */
-    rest = fmaf(-turns, 1.93530717958648e-3f, rest);
-    return make_float2(__cosf(rest), __sinf(rest));
-}
-
 /* Cosine and sine of each of a strip's angles, in runs of 8 as strips are; by a warp for its own rows. */
 static __device__ __forceinline__ void make_angles(float *angles, const prompt_rope_job &job, int row, int n_rows)
 {
     for (int i = lane_id(); i < min(n_rows, (int)STRIP_ROWS) * STRIP_COLS; i += 32) {
         int pair = i % STRIP_COLS;
-        float2 *to = (float2 *)(angles + i / STRIP_COLS * ANGLES_ROW + pair / 8 * ANGLES_RUN + pair % 8 * 2);
-        *to = cos_sin((float)job.position[row + i / STRIP_COLS] * job.inv_freq[pair]);
+        float *to = angles + i / STRIP_COLS * ANGLES_ROW + pair / 8 * ANGLES_RUN + pair % 8 * 2;
+        sincosf((float)job.position[row + i / STRIP_COLS] * job.inv_freq[pair], &to[1], &to[0]);
     }
     __syncwarp();
 }
@@ -327,18 +302,12 @@ prompt_rope(T *qkv, int each, int q_blocks, int kv_blocks, prompt_rope_job job, 
     wait_for_previous();
     if (n_rows <= 0)
         return;
-    strip_raw<T> raw_lo, raw_hi;
-    expand_piece b_lo, b_hi;
-    auto load = [&](int col) {
-        raw_lo = strip_load(place, stride, n_rows, col, out);
-        raw_hi = strip_load(place, stride, n_rows, col + STRIP_COLS, out);
-        b_lo = strip_fetch(p, col, 0);
-        b_hi = strip_fetch(p, col + STRIP_COLS, 0);
-    };
-    load(head * ROPE_HEAD);
     strip_keep(sh->kept[warp_id()], p);
-    for (; head < end; load(++head * ROPE_HEAD)) {
+    for (; head < end; head++) {
         int col = head * ROPE_HEAD;
+        strip_raw<T> raw_lo = strip_load(place, stride, n_rows, col, out);
+        strip_raw<T> raw_hi = strip_load(place, stride, n_rows, col + STRIP_COLS, out);
+        expand_piece b_lo = strip_fetch(p, col, 0), b_hi = strip_fetch(p, col + STRIP_COLS, 0);
         float lo[4][8] = {}, hi[4][8] = {};
         strip_take(lo, raw_lo);
         strip_add(lo, p, col, b_lo, sh->kept[warp_id()]);

@@ -127,19 +127,6 @@ static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const 
 
 enum { PROMPT_CLUSTER = 8 };
 
-/* The sum of what n blocks of the cluster have at `at`. All are asked before the first has answered. */
-static __device__ __forceinline__ float sum_of_peers(const float *at, int n)
-{
-    float part[PROMPT_CLUSTER], sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < PROMPT_CLUSTER; i++)
-        part[i] = i < n ? load_from_peer(at, (unsigned)i) : 0.0f;
-#pragma unroll
-    for (int i = 0; i < PROMPT_CLUSTER; i++)
-        sum += part[i];
-    return sum;
-}
-
 /* The sum over the blocks of the cluster, each of which adds up some of the rows. */
 static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RANKS / 8][4], float *partial, float *v, int v_cols,
                                                      const sgmv_tile &tile, const prompt_parts &p, int from)
@@ -152,8 +139,12 @@ static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RAN
             partial[(16 * warp_id() + g + 8 * (j >> 1)) * PROMPT_RANKS + 8 * i + 2 * t + (j & 1)] = d[i][j];
     cluster_arrive();
     cluster_wait();
-    for (int i = (int)blockIdx.x * n + (int)threadIdx.x; i < ((int)blockIdx.x + 1) * n; i += PROMPT_THREADS)
-        prompt_store(v, v_cols, tile, p, i / PROMPT_RANKS, from + i % PROMPT_RANKS, sum_of_peers(partial + i, splits));
+    for (int i = (int)blockIdx.x * n + (int)threadIdx.x; i < ((int)blockIdx.x + 1) * n; i += PROMPT_THREADS) {
+        float sum = 0.0f;
+        for (int peer = 0; peer < splits; peer++)
+            sum += load_from_peer(partial + i, (unsigned)peer);
+        prompt_store(v, v_cols, tile, p, i / PROMPT_RANKS, from + i % PROMPT_RANKS, sum);
+    }
     cluster_arrive();
     cluster_wait();             /* before anybody's ring is filled again, or a block is gone */
 }
