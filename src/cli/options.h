@@ -15,7 +15,7 @@
 /* Of the KvCache, likewise. */
 #define NO_PREFIX_CACHE_HELP "compute every prompt anew, also where requests begin alike"
 #define KV_PAGES_HELP "KvCache pages of 16 tokens (as many as --memory-share and the batch allow)"
-#define KV_HOST_HELP "host memory of a worker, pinned, for prefixes that its device has no room for; 0: none (on a GPU an eighth of what is free, up to 16 GiB)"
+#define KV_HOST_HELP "host memory of a worker, pinned, for prefixes that its device has no room for; 0: none (on a GPU an eighth of what is free, up to 4 GiB)"
 #define MEMORY_SHARE_HELP "of a GPU's memory for weights and KvCache (0.9)"
 #define MAX_BATCH_HELP "requests running together on one device (as many as its memory has room for, up to 256; 32 on the CPU)"
 #define ITL_TARGET_HELP "milliseconds between tokens of running requests: so many rows of prompts are computed beside them (100)"

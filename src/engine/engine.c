@@ -172,7 +172,7 @@ static void choose_sizes(engine *g)
 /* Pinned memory is the host's to nobody else, and pinning it takes time. */
 static size_t host_bytes(const engine *g)
 {
-    static const size_t most = (size_t)16 << 30;
+    static const size_t most = (size_t)4 << 30;         /* pinned at a third of a second a GiB, each time a worker is started again */
     if (g->opt.no_prefix_cache || (g->opt.host_bytes == KV_HOST_AUTO && !is_gpu(g)))
         return 0;
     size_t share = mem_available() / 8;

@@ -40,8 +40,8 @@ typedef struct {
     bool no_prefix_cache;       /* requests that begin alike do not share pages, and nothing is kept of those that ended */
     int n_adapter_slots;        /* 0: 64, or max_batch if that is more */
     size_t host_bytes;          /* of host memory, pinned, for pages that the device has no room for any more; 0: none; KV_HOST_AUTO: where the
-                                 * device has memory of its own, an eighth of what the host can give, up to 16 GiB: that takes seconds to
-                                 * pin, which who serves for hours has */
+                                 * device has memory of its own, an eighth of what the host can give, up to 4 GiB: a worker that is started
+                                 * again after a crash has to pin it again */
     size_t image_bytes;         /* pinned host memory for adapters, where the device has memory of its own */
     adapter_source adapters;
     jobs *loaders;              /* who loads adapters, and nothing else; borrowed. NULL: threads of the engine's own */
