@@ -166,15 +166,6 @@ static int n_findable(const admission_item *it)
     return it->token && !it->is_scored ? it->n_tokens - 1 : 0;
 }
 
-/* Room in the batch, and pages for its tokens, the next one, and one more per running item. Pages that it will share with
- * those that run cost nothing. */
-static bool has_room(const admission *a, const admission_item *it)
-{
-    kv_found found = kv_pool_find(a->pool, it->root, it->token, n_findable(it));
-    int need = kv_pool_pages_for(a->pool, it->n_tokens + 1) - found.in_use + a->active.n;
-    return a->active.n < a->limit.max_batch && need <= kv_pool_free_pages(a->pool);
-}
-
 static int n_tokens(const admission_item *it)
 {
     return it->n_tokens + it->in_flight;
@@ -208,6 +199,15 @@ static int n_to_share(const admission *a, const admission_item *it)
 {
     kv_found f = kv_pool_find(a->pool, it->root, it->token, n_findable(it));
     return kv_pool_page_len(a->pool) * (f.n_far == 0 || comes_faster(a, &f) ? f.n_pages : f.n_near);
+}
+
+/* Room in the batch, and pages for its tokens, the next one, and one more per running item. Pages that it will share with
+ * those that run cost nothing. */
+static bool has_room(const admission *a, const admission_item *it)
+{
+    kv_found found = kv_pool_find(a->pool, it->root, it->token, n_to_share(a, it));
+    int need = kv_pool_pages_for(a->pool, it->n_tokens + 1) - found.in_use + a->active.n;
+    return a->active.n < a->limit.max_batch && need <= kv_pool_free_pages(a->pool);
 }
 
 static void activate(admission *a, admission_item *it)
@@ -319,9 +319,11 @@ void admission_learn(admission *a, const step_work *w, double seconds)
     row_budget_learn(&a->budget, w, seconds);
 }
 
-void admission_unlearn(admission *a)
+void admission_forget(admission *a)
 {
     row_budget_init(&a->budget, a->limit.itl_target);
+    a->pages_peak = 0;
+    a->evictions = 0;
 }
 
 void admission_learn_fetch(admission *a, double seconds)

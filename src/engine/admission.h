@@ -93,8 +93,8 @@ admission_step admission_choose_rows(admission *a);
 /* A step has taken so long: what later ones take is guessed from this. */
 void admission_learn(admission *a, const step_work *w, double seconds);
 
-/* Forgets what steps have taken. */
-void admission_unlearn(admission *a);
+/* Forgets what steps have taken, and what was counted. */
+void admission_forget(admission *a);
 
 /* A page on its way from the host to the device takes so long: prefixes come back where that is faster than computing them. */
 void admission_learn_fetch(admission *a, double seconds);

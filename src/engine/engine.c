@@ -794,11 +794,11 @@ int engine_warm_up(engine *g, err *e)
     bool shares_nothing = g->opt.no_prefix_cache;
     g->opt.no_prefix_cache = true;
     int status = run_for_nobody(g, e);
-    admission_unlearn(g->admission);    /* steps in which kernels were loaded */
+    admission_forget(g->admission);     /* steps in which kernels were loaded */
     if (status == 0)
         status = run_for_nobody(g, e);
     g->opt.no_prefix_cache = shares_nothing;
-    g->stats = (engine_stats){0};
+    g->stats = (engine_stats){.steps = g->stats.steps};     /* pages know steps by their numbers */
     return status;
 }
 

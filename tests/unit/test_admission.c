@@ -476,6 +476,48 @@ static void prefixes_come_back_where_that_is_faster(void **state)
     }
 }
 
+/* A longer text with the same beginning runs on pages that are known behind those of a shorter one, which is on the host only by now. Who is to
+ * compute that beginning anew shares none of them, and needs room for all. */
+static void what_is_not_shared_needs_room(void **state)
+{
+    (void)state;
+    enum { SHORT = 10 * PAGE_LEN + 1, LONG = 20 * PAGE_LEN + 1, OTHER = 3 * PAGE_LEN + 1, OTHERS = 12 };
+    static int text[LONG], other[OTHERS][OTHER];
+    for (int i = 0; i < LONG; i++)
+        text[i] = i;
+    for (int i = 0; i < OTHERS * OTHER; i++)
+        other[i / OTHER][i % OTHER] = 10000 + i;
+    start_with_host((admission_limits){4, 1000}, 40, 100, 1);
+    admission_learn_fetch(a, 1);                /* a page takes a second: nothing comes back */
+    add_text(0, text, SHORT);
+    add_text(1, text, LONG);
+    admission_admit(a, false);
+    assert_string_equal(running(), "0 1 ");
+    compute();
+    assert_true(item[0].n_done == SHORT && item[1].n_done == LONG);
+    admission_remove(a, &item[0]);
+    for (int i = 0; i < OTHERS; i++) {
+        for (int k = 0; k < 10; k++) {
+            kv_pool_save(pool, 4);
+            move_all();
+        }
+        add_text(2 + i, other[i], OTHER);
+        admission_admit(a, false);
+        while (item[2 + i].n_done < OTHER)
+            compute();
+        admission_remove(a, &item[2 + i]);
+    }
+    kv_found f = kv_pool_find(pool, (kv_key){{1, 1}}, text, LONG - 1);
+    assert_true(f.n_near == 0 && f.n_far == 10 && f.in_use == 10);
+    add_text(30, text, LONG);
+    admission_admit(a, false);
+    assert_string_equal(running(), "1 ");       /* 21 pages, of which 19 are free */
+    admission_remove(a, &item[1]);
+    admission_admit(a, false);
+    assert_string_equal(running(), "30 ");
+    stop();
+}
+
 static void cancel_in_every_state(void **state)
 {
     (void)state;
@@ -602,6 +644,7 @@ int main(void)
         cmocka_unit_test(rows_are_all_decodes_and_the_oldest_prompts),
         cmocka_unit_test(rows_of_prompts_keep_to_the_target),
         cmocka_unit_test(prefixes_come_back_where_that_is_faster),
+        cmocka_unit_test(what_is_not_shared_needs_room),
         cmocka_unit_test(cancel_in_every_state),
         cmocka_unit_test(nothing_is_lost),
     };
