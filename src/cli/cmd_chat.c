@@ -194,10 +194,14 @@ static int write_what_fits(talk *k, ids *out, err *e)
     return rc;
 }
 
+/* An answer may be as long as the context has room behind its prompt: the engine would evict what outgrows the pages. */
 static int add_request(talk *k, const ids *all, size_t n_prompt, err *e)
 {
+    sampling how = k->how;
+    int left = k->context > (int)n_prompt ? k->context - (int)n_prompt : 1;
+    how.max_tokens = how.max_tokens < left ? how.max_tokens : left;
     const engine_request r = {.id = k->turn, .arrival = k->turn, .adapter = k->l.adapters.n ? k->l.adapters.name[0] : NULL, .token = all->items,
-                              .n_tokens = (int)all->n, .n_prompt = (int)n_prompt, .how = k->how};
+                              .n_tokens = (int)all->n, .n_prompt = (int)n_prompt, .how = how};
     return engine_add(k->l.g, &r, e);
 }
 

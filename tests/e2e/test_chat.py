@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -61,6 +62,15 @@ def test_an_adapters_own_template_goes_first(punica, tmp_path):
     (tmp_path / "plain.jinja").write_text("{{ messages[-1]['content'] }}")
     done = punica("chat", "--adapter", f"sql={folder}", "--chat-template", tmp_path / "plain.jinja", "--temperature", 0, "--max-tokens", 4, stdin="this\n")
     assert done.returncode == 0 and done.stdout and done.stderr == "punica: the answer is cut off after 4 tokens\n"
+
+
+def test_an_answer_that_fills_the_context_is_cut_off_and_kept(punica, expect):
+    """64 tokens, and no limit for the answer but these: it must not be evicted."""
+    line = "Tell me of the market and all that was bought there"
+    done = punica("chat", "--temperature", 0, "--kv-pages", 4, stdin=f"{line}\n")
+    cut = re.fullmatch(r"punica: the answer is cut off after (\d+) tokens\n", done.stderr)
+    assert done.returncode == 0 and cut and 1 < int(cut[1]) < 64, done.stderr
+    assert done.stdout == expect([message("user", line)], n=int(cut[1])) + "\n"
 
 
 def test_the_oldest_is_left_out_when_the_context_is_full(punica, expect):
