@@ -13,6 +13,7 @@ set -u
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 touch "$work/results"
 
 # check NAME COMMAND...: run, say how it went, and what it wrote if it failed.
@@ -77,7 +78,7 @@ check "includes go down only" tests/includes.sh
 check "Python packages of the tests" make_venv &
 packages=$!
 check "build dev (ASan, UBSan)" build dev build/dev
-wait $packages
+wait $packages || echo FAIL >>"$work/results"
 (priority=19 && other_builds) &
 others=$!
 check "program tests, ASan and UBSan" pytest_with build/dev/punica
@@ -87,11 +88,12 @@ while [ ! -e "$work/release" ] && kill -0 $others; do sleep 1; done
 check "program tests, release" pytest_with build/punica
 check "faults in a cluster, release" faults_with build/punica
 check "C tests, release" ctest_dir build
-wait $others
+wait $others || echo FAIL >>"$work/results"
 check "C tests with threads, TSan" ctest_dir build/tsan -R "^($(echo "$threaded" | tr ' ' '|'))\$"
 check "fault simulation, 20 s" build/dev/punica simulate --faults --seeds 1:1000000 --seconds 20
 check "short fuzzing" tests/fuzz.sh 8
 
 failed=$(grep -c FAIL "$work/results")
+[ "$(wc -l <"$work/results")" -ge 15 ] || { echo "not all checks were made"; failed=$((failed + 1)); }
 echo "$(grep -c ok "$work/results") passed, $failed failed"
 [ "$failed" -eq 0 ]
