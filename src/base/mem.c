@@ -90,10 +90,12 @@ static bool read_number(const char *folder, const char *file, const char *name, 
 
 size_t mem_left_in_group(const char *folder)
 {
-    unsigned long long limit, used, files = 0;
+    unsigned long long limit, used, files = 0, shared = 0;
     if (!read_number(folder, "memory.max", "", &limit) || !read_number(folder, "memory.current", "", &used))
         return SIZE_MAX;
     read_number(folder, "memory.stat", "file ", &files);
+    read_number(folder, "memory.stat", "shmem ", &shared);          /* files in memory only, among the others: these stay */
+    files -= shared < files ? shared : files;
     used -= files < used ? files : used;
     return used < limit ? (size_t)(limit - used) : 0;
 }

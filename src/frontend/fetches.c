@@ -79,6 +79,8 @@ static void start_next(fetches *f)
 {
     fetching *g;
     TAILQ_FOREACH(g, &f->all, entry) {
+        if (f->n_running >= FAIR_PLACES_MOST)
+            return;
         if (g->runs || !fair_places_has(f->n_running, n_of_owner(f, g->owner), *g->owner))
             continue;
         g->runs = true;

@@ -92,8 +92,10 @@ bool cuda_copy_ended(backend *be, copy_lane way, bool wait, double *seconds)
     cuda_use(cu);
     copy_batch b = l->batch[0];
     cudaError_t status = wait ? cudaEventSynchronize(b.to) : cudaEventQuery(b.to);
-    if (status == cudaErrorNotReady)
+    if (status == cudaErrorNotReady) {
+        cudaGetLastError();             /* it is kept, and whoever asks next would take it for a failure */
         return false;
+    }
     if (!cuda_keep(cu, status, "copy"))
         cuda_keep(cu, cudaEventElapsedTime(&ms, b.from, b.to), "copy");
     memmove(l->batch, l->batch + 1, (size_t)(--l->n) * sizeof *l->batch);

@@ -69,6 +69,7 @@ template <typename T>
 static void run_prompt_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
 {
     unsigned splits = prompt_splits(cu);
+    cuda_use(cu);
     cuda_keep(cu, cudaFuncSetAttribute(prompt_shrink<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, PROMPT_SHARED), "sgmv_shrink");
     launch_clusters(cu, "sgmv_shrink", prompt_shrink<T>, dim3(splits, (unsigned)cu->shape.max_tiles), PROMPT_THREADS, PROMPT_SHARED,
                     splits, cu->step.tile, site, x, in, v, v_cols);
