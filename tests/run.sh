@@ -7,8 +7,8 @@
 #   5. a short fuzzing of every parser
 #
 # Program tests and faults mostly wait: for processes to start, for timeouts, for killed workers to come back. So several files of them run
-# at a time, and the builds that they do not need (CUDA is the longest) are made beside them at the lowest priority. What is counted
-# in seconds of work, simulation and fuzzing, runs when all is built.
+# at a time, and the builds that they do not need (CUDA is the longest) are made beside them at the lowest priority. What is fast, the release, and
+# what is counted in seconds of work, simulation and fuzzing, runs when all is built.
 set -u
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -49,9 +49,9 @@ make_venv() {
         cp tests/requirements.txt $wanted
 }
 
-# Those that wait are more than there are cores; a file stays together, for its tests share servers.
+# pytest_with PROGRAM N: N files of tests at a time for each core; a file stays together, for its tests share servers.
 pytest_with() {
-    PUNICA_BIN=$PWD/$1 build/venv/bin/python -m pytest -q -p no:cacheprovider -n $((2 * $(nproc))) --dist loadfile --no-loadscope-reorder tests/e2e
+    PUNICA_BIN=$PWD/$1 build/venv/bin/python -m pytest -q -p no:cacheprovider -n $(($2 * $(nproc))) --dist loadfile --no-loadscope-reorder tests/e2e
 }
 
 ctest_dir() {
@@ -67,7 +67,6 @@ threaded="test_cpu_ops test_engine test_queue test_jobs test_load test_worker te
 # shellcheck disable=SC2086
 other_builds() {
     check "build release" build release build
-    touch "$work/release"
     check "build tsan" build tsan build/tsan $threaded
     check "build fuzzers" build fuzz build/fuzz fuzzers
 }
@@ -81,14 +80,13 @@ check "build dev (ASan, UBSan)" build dev build/dev
 wait $packages || echo FAIL >>"$work/results"
 (priority=19 && other_builds) &
 others=$!
-check "program tests, ASan and UBSan" pytest_with build/dev/punica
+check "program tests, ASan and UBSan" pytest_with build/dev/punica 2
 check "faults in a cluster, ASan and UBSan" faults_with build/dev/punica
 check "C tests, ASan and UBSan" ctest_dir build/dev
-while [ ! -e "$work/release" ] && kill -0 $others; do sleep 1; done
-check "program tests, release" pytest_with build/punica
+wait $others || echo FAIL >>"$work/results"
+check "program tests, release" pytest_with build/punica 1
 check "faults in a cluster, release" faults_with build/punica
 check "C tests, release" ctest_dir build
-wait $others || echo FAIL >>"$work/results"
 check "C tests with threads, TSan" ctest_dir build/tsan -R "^($(echo "$threaded" | tr ' ' '|'))\$"
 check "fault simulation, 20 s" build/dev/punica simulate --faults --seeds 1:1000000 --seconds 20
 check "short fuzzing" tests/fuzz.sh 8

@@ -133,13 +133,16 @@ def test_company_and_evictions_do_not_matter(server, options):
     wanted = [ask(server, i) for i in range(12)]
     small = Server("--model", ROOT / "demo/model", "--adapters", ROOT / "demo/adapters", "--served-model-name", "demo", *options)
     try:
-        with ThreadPoolExecutor(8) as pool:
-            for want, got in zip(wanted, pool.map(lambda i: ask(small, i), range(12))):
-                assert got["text"] == want["text"]
-                if "prompt_logprobs" in want:
-                    assert values(got["prompt_logprobs"]) == pytest.approx(values(want["prompt_logprobs"]), abs=1e-4)
-        if "--kv-pages" in options:
-            assert small.metric("punica_requests_evicted_total") > 0
+        for _ in range(10):                     # on a busy machine requests may come too far apart to meet
+            with ThreadPoolExecutor(8) as pool:
+                for want, got in zip(wanted, pool.map(lambda i: ask(small, i), range(12))):
+                    assert got["text"] == want["text"]
+                    if "prompt_logprobs" in want:
+                        assert values(got["prompt_logprobs"]) == pytest.approx(values(want["prompt_logprobs"]), abs=1e-4)
+            if "--kv-pages" not in options or small.metric("punica_requests_evicted_total") > 0:
+                break
+        else:
+            pytest.fail("nothing was evicted")
         assert small.stop() == 0
     finally:
         small.end()
