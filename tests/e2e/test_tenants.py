@@ -458,17 +458,20 @@ def test_large_bodies_leave_room_for_others(tmp_path):
             pass                    # it was refused, which is to be read
         return s
 
-    held = [begin(keys[0], size - 1) for _ in range(10)]
-    wait_for(lambda: len(select.select(held, [], [], 0)[0]) >= 4, "some are refused")
-    time.sleep(0.5)
-    refused = select.select(held, [], [], 0)[0]
-    assert len(refused) < 10 and all(b" 503 " in s.recv(100) for s in refused)
-    with begin(keys[1], size - 2) as s:
-        s.sendall(b"[]")
-        assert s.recv(100).startswith(b"HTTP/1.1 400"), "the body was taken, and is none"
-    for s in held:
-        s.close()
-    assert server.stop() == 0
+    try:
+        held = [begin(keys[0], size - 1) for _ in range(10)]
+        wait_for(lambda: len(select.select(held, [], [], 0)[0]) >= 4, "some are refused")
+        time.sleep(0.5)
+        refused = select.select(held, [], [], 0)[0]
+        assert len(refused) < 10 and all(b" 503 " in s.recv(100) for s in refused)
+        with begin(keys[1], size - 2) as s:
+            s.sendall(b"[]")
+            assert s.recv(100).startswith(b"HTTP/1.1 400"), "the body was taken, and is none"
+        for s in held:
+            s.close()
+        assert server.stop() == 0
+    finally:
+        server.end()
 
 
 @pytest.fixture(scope="module")

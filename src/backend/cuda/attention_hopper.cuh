@@ -182,16 +182,6 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
         *plan.units = {0, 0};           /* all blocks have found that there are no more */
 }
 
-template <int N> static __device__ __forceinline__ void fewer_registers()
-{
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N));
-}
-
-template <int N> static __device__ __forceinline__ void more_registers()
-{
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N));
-}
-
 /* Registers that a product was writing are read only after the wait for it. */
 template <int N> static __device__ __forceinline__ void settle(float (&x)[N])
 {
