@@ -89,6 +89,19 @@ def soon(condition, what):
     return wait_for(condition, what, 10)
 
 
+@pytest.fixture
+def own_server():
+    """own_server(OPTION...): a server for one test, of which nothing is left however the test ends."""
+    made = []
+
+    def make(*options):
+        made.append(Server(*options))
+        return made[-1]
+    yield make
+    for server in made:
+        server.end()
+
+
 def test_no_key(server, store):
     for client in (Client(server.address), Client(server.address, "pk-" + "0" * 64), Client(server.address, "")):
         assert client.get("/v1/models")[0] == 401
@@ -285,11 +298,11 @@ def test_fair_share(server, store):
             one.result()
 
 
-def test_priority(store):
+def test_priority(store, own_server):
     """vLLM's field: within a tenant lower is earlier, and another tenant's request is not behind it."""
     own = Store(store.url + "-priority")
     clients = [own.tenant(name, adapters=["sql"]) for name in ("first", "second")]
-    server = Server("--store", own.url, "--max-batch", 1)
+    server = own_server("--store", own.url, "--max-batch", 1)
     first, second = (Client(server.address, key) for key in clients)
     tokens = {"late": 20, "usual": 21, "early": 22, "next": 23, "other": 24}         # which it is known by in the log
 
@@ -315,11 +328,11 @@ def test_priority(store):
     assert server.stop() == 0
 
 
-def test_connections_are_shared(store):
+def test_connections_are_shared(store, own_server):
     """A tenant with more calls than there may be connections does not keep others from coming in."""
     own = Store(store.url + "-connections")
     greedy, modest = own.tenant("greedy", adapters=["sql"]), own.tenant("modest", adapters=["sql"])
-    server = Server("--store", own.url, "--max-connections", 40)
+    server = own_server("--store", own.url, "--max-connections", 40)
     answers, crowd = [], Client(server.address, greedy)
 
     def ask(_):
@@ -420,11 +433,11 @@ def test_admin_api_says_what_is_wrong(server):
     assert admin("POST", "tenants", {"name": "twice"})[0] == 201 and admin("POST", "tenants", {"name": "twice"})[0] == 409
 
 
-def test_full_disk(store, admin_key):
+def test_full_disk(store, admin_key, own_server):
     """The store's disk is full for a while: requests go on, and what they used is written later."""
     own = Store(store.url + "-full")
     key = own.tenant("full", adapters=["sql"])
-    server = Server("--store", own.url)
+    server = own_server("--store", own.url)
     assert "tenants   1\n" in server.banner and "Bearer $KEY" in server.banner
     client = Client(server.address, key)
     assert client.ask("sql", max_tokens=3, ignore_eos=True)[0] == 200
@@ -440,11 +453,11 @@ def test_full_disk(store, admin_key):
     assert server.stop() == 0
 
 
-def test_large_bodies_leave_room_for_others(tmp_path):
+def test_large_bodies_leave_room_for_others(tmp_path, own_server):
     """A tenant that holds all the memory it is given for bodies does not shut another out of its own."""
     store, size = Store(tmp_path / "store.db"), 700 << 10
     keys = [store.tenant(name, "--base", "yes") for name in ("greedy", "modest")]
-    server = Server("--store", store.url, "--max-memory", 8 << 20)
+    server = own_server("--store", store.url, "--max-memory", 8 << 20)
     wait_for(lambda: server.metric("punica_live_requests") == 0, "it answers")
 
     def begin(key, n_sent):
@@ -458,20 +471,17 @@ def test_large_bodies_leave_room_for_others(tmp_path):
             pass                    # it was refused, which is to be read
         return s
 
-    try:
-        held = [begin(keys[0], size - 1) for _ in range(10)]
-        wait_for(lambda: len(select.select(held, [], [], 0)[0]) >= 4, "some are refused")
-        time.sleep(0.5)
-        refused = select.select(held, [], [], 0)[0]
-        assert len(refused) < 10 and all(b" 503 " in s.recv(100) for s in refused)
-        with begin(keys[1], size - 2) as s:
-            s.sendall(b"[]")
-            assert s.recv(100).startswith(b"HTTP/1.1 400"), "the body was taken, and is none"
-        for s in held:
-            s.close()
-        assert server.stop() == 0
-    finally:
-        server.end()
+    held = [begin(keys[0], size - 1) for _ in range(10)]
+    wait_for(lambda: len(select.select(held, [], [], 0)[0]) >= 4, "some are refused")
+    time.sleep(0.5)
+    refused = select.select(held, [], [], 0)[0]
+    assert len(refused) < 10 and all(b" 503 " in s.recv(100) for s in refused)
+    with begin(keys[1], size - 2) as s:
+        s.sendall(b"[]")
+        assert s.recv(100).startswith(b"HTTP/1.1 400"), "the body was taken, and is none"
+    for s in held:
+        s.close()
+    assert server.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -536,7 +546,7 @@ def test_postgres_goes_away(postgres, tmp_path):
         cluster.close()
 
 
-def test_listening_elsewhere(punica, tmp_path):
+def test_listening_elsewhere(punica, tmp_path, own_server):
     """Without keys it is open on this host only."""
     for where in (["--host", "0.0.0.0"], ["--listen", "[::]:0"], ["--listen", "192.0.2.1:80"]):
         said = punica.refuses("serve", *where)
@@ -545,7 +555,7 @@ def test_listening_elsewhere(punica, tmp_path):
     assert "of its own" in punica.refuses("serve", "--store", tmp_path / "x.db", "--api-key", "a-key-of-some-length")
     assert "--admin-key-file" in punica.refuses("serve", "--admin-key-file", tmp_path / "key")
     assert "needs a name" in punica.refuses("serve", "--store", "")
-    server = Server("--listen", "0.0.0.0:0", "--open")
+    server = own_server("--listen", "0.0.0.0:0", "--open")
     assert server.stop() == 0
 
 
