@@ -144,7 +144,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_conversation(tmp_path):
     answer = t.said[begun:again].removesuffix("\n> ").replace("^C", "")
     t.type("more\n")
     where = t.wait("seen: ", again)
-    t.wait("\n", where)
+    t.wait("\n> ", where)                   # Ctrl-C before the prompt is there would be one while it answers
     seen = int(t.said[where:].split(" (")[0])
     assert 0 < seen and abs(seen - len(answer)) <= 1, (seen, t.said)         # the answer so far is a message of the conversation
     t.type("half a li\x03")
