@@ -17,22 +17,24 @@ static const struct {
     {"chat", cmd_chat, "a conversation with a model or one of its adapters in the terminal, without a server"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"template", cmd_template, "conversations to prompts, by the model's chat template"},
-    {"adapter", cmd_adapter, "adapters: whether one fits a base model; from URLs into a disk cache; their names and versions"},
+    {"adapter", cmd_adapter,
+     "adapters: whether one fits a base model; from URLs into a disk cache; their names and versions"},
     {"tenant", cmd_tenant, "tenants, their keys, limits, adapters and usage: tenant add, key add, limit, usage, ..."},
     {"frontend", cmd_frontend, "of a cluster: OpenAI's API for clients, by way of the scheduler"},
     {"scheduler", cmd_scheduler, "of a cluster: gives the requests of frontends to the GPUs of runners"},
     {"runner", cmd_runner, "of a cluster: the GPUs of this host, a worker process each"},
     {"bench", cmd_bench, "the experiments: bench textgen, step, layer, op, load"},
     {"simulate", cmd_simulate, "a cluster in virtual time, with the real scheduler: the paper's hour, and faults"},
-    {"worker", cmd_worker, NULL},       /* for runners */
-    {"fetcher", cmd_fetcher, NULL},     /* the same */
+    {"worker", cmd_worker, NULL},   /* for runners */
+    {"fetcher", cmd_fetcher, NULL}, /* the same */
 };
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 
 static void print_help(FILE *out)
 {
-    fprintf(out, "punica " PUNICA_VERSION ": one base model, many LoRA adapters, one batch\n\nusage: punica COMMAND [options]\n\n");
+    fprintf(out, "punica " PUNICA_VERSION
+                 ": one base model, many LoRA adapters, one batch\n\nusage: punica COMMAND [options]\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (commands[i].help)
             fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);

@@ -22,15 +22,18 @@
 
 /* n (1 to 3) projections of one input; their outputs stand side by side in one row. */
 typedef struct {
-    tensor w;                   /* [out, in] */
-    int stride;                 /* elements from one row of w to the next, where w is some columns of a wider matrix that
-                                 * the CPU borrows; 0: no gaps */
-    tensor bias;                /* [1, out] or absent */
-    tensor scale;               /* of an F8 w, else absent: F32 [n, out]; each row of W is cut into n pieces of
-                                 * proj_scaled() columns, the last may be shorter, and
-                                 * W[i, j] = w[i, j] * scale[j / proj_scaled(), i] */
+    tensor w;     /* [out, in] */
+    int stride;   /* elements from one row of w to the next, where w is some columns of a wider matrix that
+                   * the CPU borrows; 0: no gaps */
+    tensor bias;  /* [1, out] or absent */
+    tensor scale; /* of an F8 w, else absent: F32 [n, out]; each row of W is cut into n pieces of
+                   * proj_scaled() columns, the last may be shorter, and
+                   * W[i, j] = w[i, j] * scale[j / proj_scaled(), i] */
 } proj;
-typedef struct linear { int n; proj part[3]; } linear;
+typedef struct linear {
+    int n;
+    proj part[3];
+} linear;
 
 static inline int proj_scaled(const proj *p)
 {
@@ -42,62 +45,80 @@ typedef struct { int n_heads, n_kv_heads, head_dim; } heads;
 
 /* A linear with its place among the model's linears (adapters file their parts under it), and the
  * scratch that carries v from its shrink to its expand. */
-typedef struct { const linear *w; int site; tensor *v; } adapted;
+typedef struct {
+    const linear *w;
+    int site;
+    tensor *v;
+} adapted;
 
 /* Norms of query and key heads; w absent: none. */
-typedef struct { tensor q_w, k_w; float eps; } head_norms;
+typedef struct {
+    tensor q_w, k_w;
+    float eps;
+} head_norms;
 
 /* How an invocation is to be run: see begin. */
-typedef struct { int n_rows, n_out; bool replayed; } invocation;
+typedef struct {
+    int n_rows, n_out;
+    bool replayed;
+} invocation;
 
 /* The largest invocation there will be. */
 typedef struct {
     int max_rows, max_out;
-    int max_sequences, max_pages, page_len;     /* pages: of all sequences of one invocation together */
+    int max_sequences, max_pages, page_len; /* pages: of all sequences of one invocation together */
     int max_rank_sum, vocab;
-    int n_sites;                /* linears that adapters file their parts under */
-    bool kv_fp8;                /* the KvCache is F8 */
+    int n_sites; /* linears that adapters file their parts under */
+    bool kv_fp8; /* the KvCache is F8 */
     heads h;
 } extent;
 
 /* What the sampler needs of one request. History lists each distinct token once. */
 typedef struct {
-    float temperature;          /* 0: greedy */
-    int top_k;                  /* 0: off */
-    float top_p, min_p;         /* 1 and 0: off */
-    float repetition_penalty;   /* 1: off; over prompt and output tokens */
-    float presence_penalty, frequency_penalty;      /* 0: off; over output tokens */
-    uint64_t seed, position;    /* the draw is rng_uniform(seed, position) */
-    int n_seen;                 /* distinct tokens of prompt and output so far */
-    const int *seen;            /* [n_seen] */
-    const int *seen_output;     /* [n_seen] how often each occurs in the output */
+    float temperature;                         /* 0: greedy */
+    int top_k;                                 /* 0: off */
+    float top_p, min_p;                        /* 1 and 0: off */
+    float repetition_penalty;                  /* 1: off; over prompt and output tokens */
+    float presence_penalty, frequency_penalty; /* 0: off; over output tokens */
+    uint64_t seed, position;                   /* the draw is rng_uniform(seed, position) */
+    int n_seen;                                /* distinct tokens of prompt and output so far */
+    const int *seen;                           /* [n_seen] */
+    const int *seen_output;                    /* [n_seen] how often each occurs in the output */
     int n_banned;
-    const int *banned;          /* tokens that may not be drawn (end tokens before min_tokens) */
-    const uint32_t *mask;       /* [(vocab + 31) / 32] bit i % 32 of word i / 32: token i may be drawn; NULL: all may */
+    const int *banned;    /* tokens that may not be drawn (end tokens before min_tokens) */
+    const uint32_t *mask; /* [(vocab + 31) / 32] bit i % 32 of word i / 32: token i may be drawn; NULL: all may */
     int n_bias;
-    const int *biased;          /* [n_bias] distinct tokens */
-    const float *bias;          /* [n_bias] added to their logits before penalties */
-    int n_logprobs;             /* -1: none; else the chosen token's, and this many most likely */
-    bool given;                 /* the token is there already, `token`: it is not drawn but scored. Nothing above counts but n_logprobs, 0 or more */
+    const int *biased; /* [n_bias] distinct tokens */
+    const float *bias; /* [n_bias] added to their logits before penalties */
+    int n_logprobs;    /* -1: none; else the chosen token's, and this many most likely */
+    bool given; /* the token is there already, `token`: it is not drawn but scored. Nothing above counts but n_logprobs,
+                   0 or more */
     int token;
 } sample_spec;
 
 #define MAX_LOGPROBS 20
 
-typedef struct { int token; float logprob; } token_logprob;
-
-/* logprobs are log softmax of the logits as the model gave them (before bias, penalties and temperature), over the tokens
- * that the mask allows. */
 typedef struct {
-    int token;                  /* -1: the logits were not finite */
+    int token;
     float logprob;
-    int rank;                   /* of a given token: 1 and how many are likelier; else 0 */
-    token_logprob top[MAX_LOGPROBS];    /* token -1 behind the last, where fewer are allowed */
+} token_logprob;
+
+/* logprobs are log softmax of the logits as the model gave them (before bias, penalties and temperature), over the
+ * tokens that the mask allows. */
+typedef struct {
+    int token; /* -1: the logits were not finite */
+    float logprob;
+    int rank;                        /* of a given token: 1 and how many are likelier; else 0 */
+    token_logprob top[MAX_LOGPROBS]; /* token -1 behind the last, where fewer are allowed */
 } sample_result;
 
 /* A copy between memory of alloc() and of alloc_host(), and the way it goes. */
-typedef struct { void *dst; const void *src; size_t bytes; } copy_piece;
-typedef enum { COPY_OUT, COPY_IN, N_COPY_LANES } copy_lane;     /* to the host, to the device */
+typedef struct {
+    void *dst;
+    const void *src;
+    size_t bytes;
+} copy_piece;
+typedef enum { COPY_OUT, COPY_IN, N_COPY_LANES } copy_lane; /* to the host, to the device */
 
 typedef struct backend backend;
 
@@ -111,7 +132,8 @@ typedef struct {
     /* Drop what was recorded for an owner. */
     void (*forget)(backend *, const void *owner);
 
-    /* y[row] = table[token of the row - first], zeros for a token that is not in this part of the vocabulary. y: F32. */
+    /* y[row] = table[token of the row - first], zeros for a token that is not in this part of the vocabulary. y: F32.
+     */
     void (*embed)(backend *, tensor *y, const tensor *table, int first, const batch *);
     /* y = x / sqrt(mean(x^2) + eps) * w; x: F32. */
     void (*rms_norm)(backend *, tensor *y, const tensor *x, const tensor *w, float eps);
@@ -132,7 +154,8 @@ typedef struct {
     void (*rope_append)(backend *, tensor *qkv, heads, const float *inv_freq, const batch *, kv_cache *, int layer);
     /* y[row, head] = softmax(q K^T / sqrt(head_dim)) V over positions max(0, p-window+1)..p of the
      * row's sequence; window 0: all. y [rows, n_heads * head_dim]. */
-    void (*attention)(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer, int window);
+    void (*attention)(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer,
+                      int window);
     /* y = silu(gate) * up, where x is [rows, gate | up]. */
     void (*silu_mul)(backend *, tensor *y, const tensor *x);
     /* y[i] = x[out_row[i]]. */
@@ -167,10 +190,10 @@ typedef struct {
     void (*release_host)(backend *, void *p);
     void (*upload)(backend *, void *dst, const void *src, size_t bytes);
     void (*download)(backend *, void *dst, const void *src, size_t bytes);
-    /* Copies beside the ops. copy_begin queues a batch, which with behind_ops starts when all ops queued before it are done; batches of a
-     * lane are done in order. copy_ended is asked for the oldest that it has not told of: whether that is done,
-     * or with wait, when it is; *seconds: how long it took by itself. copy_order has ops that are queued from now on wait for
-     * all batches. */
+    /* Copies beside the ops. copy_begin queues a batch, which with behind_ops starts when all ops queued before it are
+     * done; batches of a lane are done in order. copy_ended is asked for the oldest that it has not told of: whether
+     * that is done, or with wait, when it is; *seconds: how long it took by itself. copy_order has ops that are queued
+     * from now on wait for all batches. */
     void (*copy_begin)(backend *, copy_lane, const copy_piece *piece, int n, bool behind_ops);
     bool (*copy_ended)(backend *, copy_lane, bool wait, double *seconds);
     void (*copy_order)(backend *);
@@ -196,11 +219,11 @@ typedef struct {
 
 struct backend {
     const backend_ops *ops;
-    const char *name;           /* "cpu (avx512, 2 threads)" */
-    dtype act;                  /* type of activations and KvCache; of all matrices too but F8 ones, unless F32 */
-    bool owns_host_memory;      /* ops read host memory: nothing needs to be copied to this backend */
-    bool runs_ahead;            /* ops return before they are done; a batch may use tokens not collected yet */
-    struct group *group;        /* the ranks and devices that it stands for (group.h); NULL: it is one rank by itself */
+    const char *name;      /* "cpu (avx512, 2 threads)" */
+    dtype act;             /* type of activations and KvCache; of all matrices too but F8 ones, unless F32 */
+    bool owns_host_memory; /* ops read host memory: nothing needs to be copied to this backend */
+    bool runs_ahead;       /* ops return before they are done; a batch may use tokens not collected yet */
+    struct group *group;   /* the ranks and devices that it stands for (group.h); NULL: it is one rank by itself */
 };
 
 /* The type a backend holds matrices in that are stored as `stored`. */

@@ -13,11 +13,11 @@
 
 #include "backend/tensor.h"
 
-/* KvCache [n_pages, n_layers, 2, n_kv_heads] blocks of [page_len, head_dim] numbers; the 2 is keys, values. The type is the
- * backend's act type, or F8: then page_len scales, F32, stand behind the numbers of each block, one for each head's vector of a
- * position, whose largest number is 448 times its scale. */
+/* KvCache [n_pages, n_layers, 2, n_kv_heads] blocks of [page_len, head_dim] numbers; the 2 is keys, values. The type is
+ * the backend's act type, or F8: then page_len scales, F32, stand behind the numbers of each block, one for each head's
+ * vector of a position, whose largest number is 448 times its scale. */
 typedef struct {
-    void *data;                 /* backend memory */
+    void *data; /* backend memory */
     dtype type;
     int n_pages, n_layers, n_kv_heads, page_len, head_dim;
 } kv_cache;
@@ -40,36 +40,36 @@ static inline size_t kv_page_bytes(const kv_cache *kv)
     return (size_t)kv->n_layers * 2 * (size_t)kv->n_kv_heads * kv_block_bytes(kv);
 }
 
-#define LORA_MAX_RANK 512      /* larger adapters are refused when they are read */
+#define LORA_MAX_RANK 512 /* larger adapters are refused when they are read */
 
 /* One projection's low-rank addition: y += scale * (x A^T) B. rank 0: this projection is not adapted. */
 typedef struct {
     int rank;
     float scale;
-    tensor a;                   /* [rank, in], as PEFT stores lora_A */
-    tensor b;                   /* [rank, out], lora_B transposed, so that a row is contiguous */
+    tensor a; /* [rank, in], as PEFT stores lora_A */
+    tensor b; /* [rank, out], lora_B transposed, so that a row is contiguous */
 } lora_part;
 
 /* The additions to one `linear` (see backend.h): part i goes to its projection i. */
 typedef struct { lora_part part[3]; } lora_site;
 
-/* An adapter in backend memory. site: [n_sites], index as the model numbers its linears: those of one rank after those of
- * the other, where several are on the device. */
+/* An adapter in backend memory. site: [n_sites], index as the model numbers its linears: those of one rank after those
+ * of the other, where several are on the device. */
 typedef struct lora {
     int n_sites;
     lora_site *site;
-    int max_rank_sum;           /* over sites: the largest sum of the three ranks */
-    size_t bytes;               /* of backend memory held */
-    void *data;                 /* the one backend allocation all parts point into */
-    void *table;                /* the backend's own index of the sites; behind the parts in data */
-    struct lora *next;          /* the shares of the ranks on the next device of a group; NULL: there is none */
+    int max_rank_sum;  /* over sites: the largest sum of the three ranks */
+    size_t bytes;      /* of backend memory held */
+    void *data;        /* the one backend allocation all parts point into */
+    void *table;       /* the backend's own index of the sites; behind the parts in data */
+    struct lora *next; /* the shares of the ranks on the next device of a group; NULL: there is none */
 } lora;
 
 /* Rows [indptr[i], indptr[i+1]) use lora[i]; NULL is the base model. */
 typedef struct {
     int n;
-    const int *indptr;          /* [n + 1] */
-    const lora *const *lora;    /* [n], borrowed: until the invocation ends */
+    const int *indptr;       /* [n + 1] */
+    const lora *const *lora; /* [n], borrowed: until the invocation ends */
 } segments;
 
 /* A token known to the device only, on backends that run ahead. */
@@ -77,15 +77,16 @@ typedef struct {
 
 typedef struct {
     int n_rows;
-    const int *token;           /* [n_rows]; TOKEN_DRAWN(i): what the last sample draws for its row i */
-    const int *position;        /* [n_rows] place in its sequence, from 0 */
-    int n_prefills, n_decodes;  /* the paper's BatchLen: */
-    const int *prefill_indptr;  /* [n_prefills + 1] first row of each prefill; the last entry is the first decode's row */
-    const int *page_indptr;     /* [n_prefills + n_decodes + 1] into page */
-    const int *page;            /* pages of each sequence in order; cover all rows of this invocation */
+    const int *token;          /* [n_rows]; TOKEN_DRAWN(i): what the last sample draws for its row i */
+    const int *position;       /* [n_rows] place in its sequence, from 0 */
+    int n_prefills, n_decodes; /* the paper's BatchLen: */
+    const int
+        *prefill_indptr;    /* [n_prefills + 1] first row of each prefill; the last entry is the first decode's row */
+    const int *page_indptr; /* [n_prefills + n_decodes + 1] into page */
+    const int *page;        /* pages of each sequence in order; cover all rows of this invocation */
     segments segs;
     int n_out;
-    const int *out_row;         /* [n_out] rows whose logits are wanted */
+    const int *out_row; /* [n_out] rows whose logits are wanted */
 } batch;
 
 #endif

@@ -6,8 +6,8 @@
 #include "base/buf.h"
 
 /* A backend by name: "cpu", "cuda" (the first GPU), "cuda:N" or "cuda:N-M", for weights of this type (a GPU computes
- * in F16 for F16 weights, in BF16 for others). n_ranks: of tensor parallelism, 1 for none; they have a GPU each, or share the
- * one device that is named. n_threads: of the CPU, 0 for all cores. NULL with e set. */
+ * in F16 for F16 weights, in BF16 for others). n_ranks: of tensor parallelism, 1 for none; they have a GPU each, or
+ * share the one device that is named. n_threads: of the CPU, 0 for all cores. NULL with e set. */
 backend *backend_open(const char *device, int n_ranks, dtype weights, int n_threads, err *e);
 
 /* Free it with all of its group. be may be NULL. */

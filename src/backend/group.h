@@ -2,8 +2,8 @@
  *
  * Split over N ranks, a model has N shares of its weights, KvCache and adapters. The ranks run on N devices, or all on
  * one, whose ops then do one rank's work after the other's: so it is on the CPU, and on a single GPU for tests and to
- * measure what the split itself costs. One thread drives all ranks in lockstep: it queues some ops for each rank in turn,
- * then one of the communicator's, which adds up what each has a part of.
+ * measure what the split itself costs. One thread drives all ranks in lockstep: it queues some ops for each rank in
+ * turn, then one of the communicator's, which adds up what each has a part of.
  *
  * Everything else knows a group by its first device, whose backend names it; a backend without a group is one rank. */
 #ifndef PUNICA_BACKEND_GROUP_H
@@ -18,8 +18,8 @@ typedef struct group group;
 
 /* Arrays are by rank, from 0. All ranks get the same bits, since all take their sums in the same order.
  *
- * Where ranks read each other's memory, one may still be reading a part when another goes on from the op. All are known to
- * be done with it once the next op of the communicator is: what one op reads must not be written before. */
+ * Where ranks read each other's memory, one may still be reading a part when another goes on from the op. All are known
+ * to be done with it once the next op of the communicator is: what one op reads must not be written before. */
 typedef struct {
     /* y = the sum of all ranks' parts, for each rank. F32. */
     void (*all_reduce)(comm *, tensor *y, const tensor *part);
@@ -33,8 +33,8 @@ typedef struct {
 struct comm { const comm_ops *ops; };
 
 struct group {
-    int n_ranks, n_devices;             /* n_devices: n_ranks, or 1 */
-    backend *device[MAX_RANKS];         /* [n_devices] */
+    int n_ranks, n_devices;     /* n_devices: n_ranks, or 1 */
+    backend *device[MAX_RANKS]; /* [n_devices] */
     comm *sum;
     char name[160];
 };

@@ -7,11 +7,15 @@
 /* F8 is E4M3; only matrices of a base model are of it, beside their scales (backend.h). */
 typedef enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8 } dtype;
 
-#define SCALE_BLOCK 128         /* columns of an F8 matrix under one scale, where a row has several */
+#define SCALE_BLOCK 128 /* columns of an F8 matrix under one scale, where a row has several */
 
 /* [rows, cols], row-major, no gaps. A vector has rows = 1; an absent tensor has data = NULL. Who
  * owns data is said where the tensor is held. */
-typedef struct { void *data; dtype type; int rows, cols; } tensor;
+typedef struct {
+    void *data;
+    dtype type;
+    int rows, cols;
+} tensor;
 
 static inline size_t dtype_size(dtype t)
 {

@@ -12,7 +12,7 @@
 
 struct arena_block {
     arena_block *before;
-    size_t size, at;            /* of bytes; at: the first free one */
+    size_t size, at; /* of bytes; at: the first free one */
     alignas(max_align_t) char bytes[];
 };
 

@@ -9,14 +9,14 @@
 typedef struct arena_block arena_block;
 
 typedef struct {
-    arena_block *last;          /* where the next allocation is looked for; earlier blocks behind it */
-    size_t used;                /* bytes of all blocks */
-    size_t limit;               /* they may have together */
+    arena_block *last; /* where the next allocation is looked for; earlier blocks behind it */
+    size_t used;       /* bytes of all blocks */
+    size_t limit;      /* they may have together */
 } arena;
 
 /* n bytes, aligned for any type, not zeroed; valid until arena_free(). NULL when the limit would be passed. */
 void *arena_alloc(arena *a, size_t n);
 
-void arena_free(arena *a);      /* everything; the limit stays */
+void arena_free(arena *a); /* everything; the limit stays */
 
 #endif

@@ -7,17 +7,20 @@
 
 #include <stddef.h>
 
-typedef struct { char *data; size_t len, cap; } buf;
+typedef struct {
+    char *data;
+    size_t len, cap;
+} buf;
 
 void buf_add(buf *b, const void *bytes, size_t n);
 void buf_add_str(buf *b, const char *s);
 void buf_add_char(buf *b, char c);
-void buf_add_number(buf *b, size_t number, unsigned base);     /* in digits; base: 10 or 16 */
+void buf_add_number(buf *b, size_t number, unsigned base); /* in digits; base: 10 or 16 */
 void buf_printf(buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-char *buf_extend(buf *b, size_t n);        /* n bytes more, for the caller to fill; valid until the next append */
-void buf_drop(buf *b, size_t n);           /* the first n bytes go */
-void buf_clear(buf *b);                    /* len = 0, memory kept */
-void buf_free(buf *b);                     /* back to zero state */
-char *buf_take(buf *b);                    /* the string, owned by the caller; b back to zero state */
+char *buf_extend(buf *b, size_t n); /* n bytes more, for the caller to fill; valid until the next append */
+void buf_drop(buf *b, size_t n);    /* the first n bytes go */
+void buf_clear(buf *b);             /* len = 0, memory kept */
+void buf_free(buf *b);              /* back to zero state */
+char *buf_take(buf *b);             /* the string, owned by the caller; b back to zero state */
 
 #endif

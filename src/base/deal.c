@@ -6,7 +6,10 @@
 
 #include "base/mem.h"
 
-typedef struct { long load; int worker; } hand;
+typedef struct {
+    long load;
+    int worker;
+} hand;
 
 static bool has_less(const hand *a, const hand *b)
 {

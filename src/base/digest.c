@@ -34,10 +34,10 @@ void digest_of_parts(digest *d, const digest_part *part, int n)
 }
 
 struct digest_reader {
-    char **path;                /* [n] */
-    int n, at;                  /* the one that is being read */
-    int fd;                     /* -1: it is not open yet */
-    size_t left;                /* of it, in bytes */
+    char **path; /* [n] */
+    int n, at;   /* the one that is being read */
+    int fd;      /* -1: it is not open yet */
+    size_t left; /* of it, in bytes */
     EVP_MD_CTX *sum;
 };
 
@@ -112,6 +112,7 @@ int digest_from_hex(digest *d, const char *hex)
     if (strspn(hex, digits) != DIGEST_HEX - 1 || strlen(hex) != DIGEST_HEX - 1)
         return -1;
     for (int i = 0; i < DIGEST_BYTES; i++)
-        d->byte[i] = (unsigned char)((strchr(digits, hex[2 * i]) - digits) << 4 | (strchr(digits, hex[2 * i + 1]) - digits));
+        d->byte[i] =
+            (unsigned char)((strchr(digits, hex[2 * i]) - digits) << 4 | (strchr(digits, hex[2 * i + 1]) - digits));
     return 0;
 }

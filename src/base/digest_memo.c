@@ -9,14 +9,18 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-static const time_t MOMENT = 2;         /* seconds: more than any file system's clock is coarse */
+static const time_t MOMENT = 2; /* seconds: more than any file system's clock is coarse */
 
-typedef struct { memo_stamp is; digest d; bool for_good; } entry;
+typedef struct {
+    memo_stamp is;
+    digest d;
+    bool for_good;
+} entry;
 
 struct digest_memo {
-    pthread_mutex_t lock;       /* guards all below */
-    map *by_name;               /* of places in known */
-    entry *known;               /* [n] */
+    pthread_mutex_t lock; /* guards all below */
+    map *by_name;         /* of places in known */
+    entry *known;         /* [n] */
     size_t n, cap;
 };
 

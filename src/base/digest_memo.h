@@ -19,13 +19,15 @@ void digest_memo_free(digest_memo *m);
 /* -1: some file is not in the folder. */
 int memo_stamp_of(memo_stamp *is, const char *dir, const char *const name[MEMO_FILES]);
 
-/* Whether the files were left alone for a while: another write in the moment of the last one might leave the same stamp. */
+/* Whether the files were left alone for a while: another write in the moment of the last one might leave the same
+ * stamp. */
 bool memo_stamp_is_settled(const memo_stamp *is);
 
 /* The digest that is kept under a name with this stamp, or for good (is NULL). */
 bool digest_memo_find(digest_memo *m, const char *name, const memo_stamp *is, digest *d);
 
-/* Keep a digest in place of the one there was. is: as the files were before they were read and after; NULL: for good. */
+/* Keep a digest in place of the one there was. is: as the files were before they were read and after; NULL: for good.
+ */
 void digest_memo_keep(digest_memo *m, const char *name, const memo_stamp *is, const digest *d);
 
 #endif

@@ -49,7 +49,7 @@ void err_hide_folder(err *e, const char *dir)
         snprintf(text, sizeof text, "%s%s", rest == at + n ? "the folder" : "", rest);
         snprintf(at, sizeof e->msg - (size_t)(at - e->msg), "%s", text);
         if (rest == at + n && memmem("the folder", 10, dir, n))
-            return;             /* "t" as a folder would be found for ever */
+            return; /* "t" as a folder would be found for ever */
     }
 }
 

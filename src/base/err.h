@@ -14,8 +14,8 @@ int err_set(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Put "context: " before the message already there. Always returns -1. */
 int err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Take a folder's path out of the message, for those who must not know where things are: "DIR/file: why" becomes "file: why",
- * "DIR: why" becomes "why". */
+/* Take a folder's path out of the message, for those who must not know where things are: "DIR/file: why" becomes "file:
+ * why", "DIR: why" becomes "why". */
 void err_hide_folder(err *e, const char *dir);
 
 /* Abort with place and condition when our own reasoning was wrong. Kept in release builds. */

@@ -1,8 +1,9 @@
 /* fair_places.h - how many of whom may do at once what may take long through its owner's fault
  *
- * For fetching adapters: a tenant names its sources, and a source may stall. Of one tenant few are under way, and of all together some
- * more. The first of each tenant, and of those without one, begins even when these places are taken, up to a bound that keeps the host alive: so
- * nobody waits for others' slow sources as long as fewer than that are slow. */
+ * For fetching adapters: a tenant names its sources, and a source may stall. Of one tenant few are under way, and of
+ * all together some more. The first of each tenant, and of those without one, begins even when these places are taken,
+ * up to a bound that keeps the host alive: so nobody waits for others' slow sources as long as fewer than that are
+ * slow. */
 #ifndef PUNICA_BASE_FAIR_PLACES_H
 #define PUNICA_BASE_FAIR_PLACES_H
 

@@ -6,15 +6,18 @@
 
 #include "base/mem.h"
 
-#define NOWHERE SIZE_MAX                /* at: of an item that is in no heap */
+#define NOWHERE SIZE_MAX /* at: of an item that is in no heap */
 
-typedef struct { fair_item **item; size_t n, cap; } heap;
+typedef struct {
+    fair_item **item;
+    size_t n, cap;
+} heap;
 
 struct fair_queue {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    heap jobs[2];               /* [0]: short ones */
-    uint64_t begun;             /* bytes of all that were popped */
+    heap jobs[2];   /* [0]: short ones */
+    uint64_t begun; /* bytes of all that were popped */
     uint64_t n_pushed;
     bool closed;
 };
@@ -80,7 +83,7 @@ void fair_queue_push(fair_queue *q, fair_item *i)
     i->number = q->n_pushed++;
     h->item = xgrow(h->item, &h->cap, h->n + 1, sizeof *h->item);
     settle(h, h->n++, i);
-    pthread_cond_broadcast(&q->changed);        /* whom a signal would wake may want short ones only */
+    pthread_cond_broadcast(&q->changed); /* whom a signal would wake may want short ones only */
     pthread_mutex_unlock(&q->lock);
 }
 

@@ -16,7 +16,7 @@
 
 int file_open_regular(const char *path, size_t *size, err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);     /* a FIFO must not keep us waiting */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not keep us waiting */
     if (fd < 0)
         return err_set(e, "cannot open %s: %s", path, strerror(errno));
     struct stat st;
@@ -30,7 +30,11 @@ int file_open_regular(const char *path, size_t *size, err *e)
 
 /* What is mapped, for the signal handler: it can ask nobody else. Those beyond are not named. */
 enum { MAX_GUARDED = 1024 };
-static struct { const unsigned char *data; size_t size; char path[512]; } guarded[MAX_GUARDED];
+static struct {
+    const unsigned char *data;
+    size_t size;
+    char path[512];
+} guarded[MAX_GUARDED];
 static pthread_mutex_t guarded_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Put a mapping into a free place, or take it out of its own (path NULL). */
@@ -52,7 +56,7 @@ static void set_guarded(const file_map *m, const char *path)
 static void say(const char *text)
 {
     if (write(STDERR_FILENO, text, strlen(text)) < 0)
-        return;                 /* nobody is left to be told */
+        return; /* nobody is left to be told */
 }
 
 static void on_bus_error(int number, siginfo_t *info, void *context)
@@ -165,7 +169,11 @@ file_stamp file_stamp_of(const char *path)
     file_stamp is;
     memset(&is, 0, sizeof is);
     if (stat(path, &st) == 0)
-        is = (file_stamp){.device = st.st_dev, .inode = st.st_ino, .size = (uint64_t)st.st_size, .modified = st.st_mtim, .changed = st.st_ctim};
+        is = (file_stamp){.device = st.st_dev,
+                          .inode = st.st_ino,
+                          .size = (uint64_t)st.st_size,
+                          .modified = st.st_mtim,
+                          .changed = st.st_ctim};
     return is;
 }
 

@@ -23,7 +23,7 @@ static inline uint8_t e4m3_of_float(float f)
     uint32_t sign = bits_of_float(f) >> 24 & 0x80;
     float size = float_of_bits(bits_of_float(f) & 0x7fffffff);
     size = size > E4M3_MAX ? E4M3_MAX : size;
-    uint32_t bits = bits_of_float(size), tiny = bits_of_float(size * 0x1p9f + 0x1p23f) & 0xff;     /* units of 2^-9 */
+    uint32_t bits = bits_of_float(size), tiny = bits_of_float(size * 0x1p9f + 0x1p23f) & 0xff; /* units of 2^-9 */
     uint32_t normal = (bits - (120u << 23) + 0x7ffff + (bits >> 20 & 1)) >> 20;
     return (uint8_t)(sign | (size < 0x1p-6f ? tiny : normal));
 }
@@ -36,7 +36,7 @@ static inline void e4m3_quantise(uint8_t *out, float *scale, const float *x, int
         float size = float_of_bits(bits_of_float(x[i]) & 0x7fffffff);
         most = size > most ? size : most;
     }
-    *scale = most > 0x1p-100f ? most / E4M3_MAX : 1;         /* less than that is nothing */
+    *scale = most > 0x1p-100f ? most / E4M3_MAX : 1; /* less than that is nothing */
     for (int i = 0; i < n; i++)
         out[i] = e4m3_of_float(x[i] / *scale);
 }

@@ -30,7 +30,7 @@ static inline float bf16_to_float(uint16_t h)
 static inline uint16_t bf16_of_float(float f)
 {
     uint32_t bits = bits_of_float(f);
-    if ((bits & 0x7fffffff) > 0x7f800000)           /* NaN stays NaN */
+    if ((bits & 0x7fffffff) > 0x7f800000) /* NaN stays NaN */
         return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -52,9 +52,9 @@ static inline uint16_t f16_of_float(float f)
     uint32_t bits = bits_of_float(f), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     if (size > 0x7f800000)
         return (uint16_t)(sign | 0x7e00);
-    if (size >= 0x477ff000)                         /* rounds to 65536 or more */
+    if (size >= 0x477ff000) /* rounds to 65536 or more */
         return (uint16_t)(sign | 0x7c00);
-    if (size < 0x38800000)                          /* below the smallest normal: count units of 2^-24 */
+    if (size < 0x38800000) /* below the smallest normal: count units of 2^-24 */
         return (uint16_t)(sign | (uint32_t)(bits_of_float(float_of_bits(size) + 0.5f) - 0x3f000000u));
     return (uint16_t)(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
 }

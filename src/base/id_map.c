@@ -9,10 +9,13 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-typedef struct { uint64_t id; void *item; } slot;       /* item NULL: empty */
+typedef struct {
+    uint64_t id;
+    void *item;
+} slot; /* item NULL: empty */
 
 struct id_map {
-    slot *slots;            /* [n_slots] */
+    slot *slots; /* [n_slots] */
     size_t n_slots, count;
 };
 
@@ -86,7 +89,7 @@ void id_map_remove(id_map *m, uint64_t id)
     for (size_t i = (gap + 1) & mask; m->slots[i].item; i = (i + 1) & mask) {
         size_t from_home = (i - home(m, m->slots[i].id)) & mask, from_gap = (i - gap) & mask;
         if (from_home < from_gap)
-            continue;               /* it must stay at or behind its home */
+            continue; /* it must stay at or behind its home */
         m->slots[gap] = m->slots[i];
         gap = i;
     }

@@ -9,11 +9,11 @@
 #include "base/queue.h"
 
 typedef struct {
-    jobs base;                  /* first */
+    jobs base; /* first */
     queue *todo, *done;
-    int n_outstanding;          /* the caller's thread's: a wait for a job that nobody has would never end */
+    int n_outstanding; /* the caller's thread's: a wait for a job that nobody has would never end */
     int n_threads;
-    pthread_t thread[];         /* [n_threads] */
+    pthread_t thread[]; /* [n_threads] */
 } job_threads;
 
 static void *thread_main(void *arg)

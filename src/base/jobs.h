@@ -8,15 +8,15 @@
 #include <stdbool.h>
 
 typedef struct job job;
-struct job { void (*run)(job *j); };            /* may run on any thread, several jobs at a time */
+struct job { void (*run)(job *j); }; /* may run on any thread, several jobs at a time */
 
 typedef struct jobs jobs;
 
 typedef struct {
     void (*start)(jobs *, job *);
-    job *(*finished)(jobs *, bool wait);        /* one that has run, or NULL; wait: block for one that is outstanding */
-    job *(*take_back)(jobs *);                  /* one that has not begun, or NULL: it will not be run */
-    void (*free)(jobs *);                       /* none is outstanding */
+    job *(*finished)(jobs *, bool wait); /* one that has run, or NULL; wait: block for one that is outstanding */
+    job *(*take_back)(jobs *);           /* one that has not begun, or NULL: it will not be run */
+    void (*free)(jobs *);                /* none is outstanding */
 } jobs_ops;
 
 struct jobs { const jobs_ops *ops; };
@@ -24,9 +24,22 @@ struct jobs { const jobs_ops *ops; };
 /* n threads of its own. Free with jobs->ops->free(). */
 jobs *jobs_threads_new(int n);
 
-static inline void jobs_start(jobs *w, job *j) { w->ops->start(w, j); }
-static inline job *jobs_finished(jobs *w, bool wait) { return w->ops->finished(w, wait); }
-static inline job *jobs_take_back(jobs *w) { return w->ops->take_back(w); }
-static inline void jobs_free(jobs *w) { if (w) w->ops->free(w); }
+static inline void jobs_start(jobs *w, job *j)
+{
+    w->ops->start(w, j);
+}
+static inline job *jobs_finished(jobs *w, bool wait)
+{
+    return w->ops->finished(w, wait);
+}
+static inline job *jobs_take_back(jobs *w)
+{
+    return w->ops->take_back(w);
+}
+static inline void jobs_free(jobs *w)
+{
+    if (w)
+        w->ops->free(w);
+}
 
 #endif

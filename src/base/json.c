@@ -9,9 +9,13 @@
 #include "base/file.h"
 
 /* What jansson may use of memory while a stranger's text is read. It takes a refusal well: reading fails. */
-typedef struct { size_t left; const atomic_bool *stop; bool refused; } allowance;
+typedef struct {
+    size_t left;
+    const atomic_bool *stop;
+    bool refused;
+} allowance;
 
-static _Thread_local allowance *allowed;        /* NULL: as much as there is */
+static _Thread_local allowance *allowed; /* NULL: as much as there is */
 
 static void *allocate(size_t n)
 {

@@ -18,8 +18,8 @@
 json_t *json_read_file(const char *path, size_t max_size, err *e);
 json_t *json_read_text(const char *text, size_t n, err *e);
 
-/* The same of a stranger's text, which may become fifty times as large in memory. It is given up when it takes more than so
- * much, and *too_large is set; and soon after *stop has become true (NULL: never). */
+/* The same of a stranger's text, which may become fifty times as large in memory. It is given up when it takes more
+ * than so much, and *too_large is set; and soon after *stop has become true (NULL: never). */
 json_t *json_read_within(const char *text, size_t n, size_t memory, const atomic_bool *stop, bool *too_large, err *e);
 
 int json_get_bool(const json_t *obj, const char *key, bool *out, err *e);

@@ -1,11 +1,12 @@
 /* log.c - see log.h
  *
- * A line goes out at once if it can; only where it cannot is it put into `kept`, behind which all later ones queue up, and a
- * thread is started that ends when `kept` is empty again. So in good times there is no thread, and nothing is lost however
- * the process ends.
+ * A line goes out at once if it can; only where it cannot is it put into `kept`, behind which all later ones queue up,
+ * and a thread is started that ends when `kept` is empty again. So in good times there is no thread, and nothing is
+ * lost however the process ends.
  *
- * Not to wait is a property of an open file, which other processes share (a shell, the program at the other end): setting it
- * on standard error would change theirs. A pipe or a terminal is opened once more instead; a socket is told at each send. */
+ * Not to wait is a property of an open file, which other processes share (a shell, the program at the other end):
+ * setting it on standard error would change theirs. A pipe or a terminal is opened once more instead; a socket is told
+ * at each send. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -28,21 +29,24 @@
 enum { MAX_KEPT = 256 << 10, LAST_WAIT_MS = 500 };
 
 static _Atomic log_level limit = LOG_INFO;
-static struct { void (*take)(void *ctx, const char *text); void *ctx; } sink;   /* of one thread */
+static struct {
+    void (*take)(void *ctx, const char *text);
+    void *ctx;
+} sink; /* of one thread */
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;        /* of all that follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
 static struct {
-    dev_t device;               /* which file standard error was when it was last looked at */
+    dev_t device; /* which file standard error was when it was last looked at */
     ino_t inode;
-    bool is_socket, may_block;  /* may_block: it could not be opened once more, so it is asked before each line */
-    int fd;                     /* where lines are written; 0: not looked at yet */
+    bool is_socket, may_block; /* may_block: it could not be opened once more, so it is asked before each line */
+    int fd;                    /* where lines are written; 0: not looked at yet */
 } out;
 static struct {
     char at[MAX_KEPT];
     size_t n;
-    unsigned long long n_lost;  /* lines, since the last one that was kept */
+    unsigned long long n_lost; /* lines, since the last one that was kept */
     bool has_writer, flushed_at_exit;
 } kept;
 
@@ -103,7 +107,7 @@ static ssize_t write_some(const char *bytes, size_t n)
         return -1;
     }
     if (out.may_block && n > PIPE_BUF)
-        n = PIPE_BUF;           /* for which there is room in a pipe that is ready */
+        n = PIPE_BUF; /* for which there is room in a pipe that is ready */
     return write(out.fd, bytes, n);
 }
 
@@ -129,7 +133,7 @@ static bool write_kept(void)
         ssize_t sent = write_some(kept.at + done, n);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR))
             break;
-        kept.n_lost += sent < 0 && errno != EPIPE;      /* a full disk; nobody at the other end is nobody to be told */
+        kept.n_lost += sent < 0 && errno != EPIPE; /* a full disk; nobody at the other end is nobody to be told */
         done += sent < 0 ? n : (size_t)sent;
     }
     drop_first(done);
@@ -159,7 +163,8 @@ static size_t write_loss(char *line, size_t size)
     if (kept.n_lost == 0)
         return 0;
     size_t n = write_head(line, size, LOG_WARN);
-    return n + (size_t)snprintf(line + n, size - n, "%llu lines of this log were lost: nobody took them in time\n", kept.n_lost);
+    return n + (size_t)snprintf(line + n, size - n, "%llu lines of this log were lost: nobody took them in time\n",
+                                kept.n_lost);
 }
 
 /* Behind all that is kept; lost if there is no room for it. */
@@ -189,7 +194,7 @@ static void *write_later(void *unused)
         }
         int fd = out.fd;
         pthread_mutex_unlock(&lock);
-        is_ready(fd, 1000);     /* not for ever: standard error may have become another file by then */
+        is_ready(fd, 1000); /* not for ever: standard error may have become another file by then */
         pthread_mutex_lock(&lock);
         look_at_output();
     }
@@ -238,7 +243,8 @@ void log_flush(void)
     struct timespec start, now;
     clock_gettime(CLOCK_MONOTONIC, &start);
     now = start;
-    while (!write_kept() && (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < LAST_WAIT_MS) {
+    while (!write_kept() &&
+           (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < LAST_WAIT_MS) {
         is_ready(out.fd, LAST_WAIT_MS / 10);
         clock_gettime(CLOCK_MONOTONIC, &now);
     }
@@ -248,7 +254,7 @@ void log_flush(void)
 static void on_crash(int number)
 {
     log_flush();
-    raise(number);              /* the handler has been taken out again */
+    raise(number); /* the handler has been taken out again */
 }
 
 void log_catch_crashes(void)
@@ -257,7 +263,7 @@ void log_catch_crashes(void)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction was, on = {.sa_handler = on_crash, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
         if (sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler == SIG_DFL)
-            sigaction(numbers[i], &on, NULL);   /* a sanitizer's own says more */
+            sigaction(numbers[i], &on, NULL); /* a sanitizer's own says more */
     }
 }
 

@@ -2,10 +2,10 @@
  *
  *   2026-03-01T12:00:00.123Z info runner gpu3/812 at 10.0.0.3:40112 is up
  *
- * A line is written whole, so that lines of several processes do not mix, and never waits for a reader: where standard error
- * is a pipe, a socket or a terminal that takes nothing, up to 256 KiB of lines are kept, in order, and written by a thread
- * of their own once it does. What does not fit is lost, and how much is said in its place. (A disk may still be slow.)
- * Any thread. */
+ * A line is written whole, so that lines of several processes do not mix, and never waits for a reader: where standard
+ * error is a pipe, a socket or a terminal that takes nothing, up to 256 KiB of lines are kept, in order, and written by
+ * a thread of their own once it does. What does not fit is lost, and how much is said in its place. (A disk may still
+ * be slow.) Any thread. */
 #ifndef PUNICA_BASE_LOG_H
 #define PUNICA_BASE_LOG_H
 
@@ -21,8 +21,8 @@ void log_set_level(log_level level);
 /* "error", "warn", "info" or "debug"; -1 for anything else. */
 int log_parse_level(const char *name, log_level *level, err *e);
 
-/* Make path, which is appended to, the standard error of this process and of those it starts. Called again it is opened anew:
- * what was there may have been renamed. On -1 everything is as before. */
+/* Make path, which is appended to, the standard error of this process and of those it starts. Called again it is opened
+ * anew: what was there may have been renamed. On -1 everything is as before. */
 int log_open_file(const char *path, err *e);
 
 /* Where lines go instead of standard error, without time and level: the simulation's trace. NULL: there. */
@@ -33,8 +33,8 @@ void log_line(log_level level, const char *fmt, ...) __attribute__((format(print
 /* The n bytes of a line that is complete, its newline included, as they are; at most 4096 to be whole among others. */
 void log_write(const char *line, size_t n);
 
-/* Write what is kept, waiting half a second at most; the end of the process does this by itself, also an end by CHECK() and,
- * from log_catch_crashes() on, by a signal that means a mistake of ours, which then does what it always did. */
+/* Write what is kept, waiting half a second at most; the end of the process does this by itself, also an end by CHECK()
+ * and, from log_catch_crashes() on, by a signal that means a mistake of ours, which then does what it always did. */
 void log_flush(void);
 void log_catch_crashes(void);
 

@@ -8,12 +8,16 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-typedef struct { uint64_t hash; size_t key_at, key_len; int64_t value; } slot;   /* hash 0: empty */
+typedef struct {
+    uint64_t hash;
+    size_t key_at, key_len;
+    int64_t value;
+} slot; /* hash 0: empty */
 
 struct map {
-    slot *slots;            /* [n_slots] */
+    slot *slots; /* [n_slots] */
     size_t n_slots, count;
-    buf keys;               /* all keys, back to back */
+    buf keys; /* all keys, back to back */
 };
 
 static uint64_t hash_bytes(const void *key, size_t n)

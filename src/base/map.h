@@ -10,7 +10,7 @@
 
 typedef struct map map;
 
-map *map_new(size_t expected);                      /* expected entries; it grows as needed */
+map *map_new(size_t expected); /* expected entries; it grows as needed */
 void map_free(map *m);
 size_t map_count(const map *m);
 

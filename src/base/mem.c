@@ -69,7 +69,7 @@ void *mem_alloc_block(size_t bytes)
     if (posix_memalign(&p, align, bytes ? bytes : 1) != 0)
         return NULL;
     if (align == huge)
-        madvise(p, bytes / huge * huge, MADV_HUGEPAGE);     /* whole ones only: no memory is wasted */
+        madvise(p, bytes / huge * huge, MADV_HUGEPAGE); /* whole ones only: no memory is wasted */
     return p;
 }
 
@@ -94,7 +94,7 @@ size_t mem_left_in_group(const char *folder)
     if (!read_number(folder, "memory.max", "", &limit) || !read_number(folder, "memory.current", "", &used))
         return SIZE_MAX;
     read_number(folder, "memory.stat", "file ", &files);
-    read_number(folder, "memory.stat", "shmem ", &shared);          /* files in memory only, among the others: these stay */
+    read_number(folder, "memory.stat", "shmem ", &shared); /* files in memory only, among the others: these stay */
     files -= shared < files ? shared : files;
     used -= files < used ? files : used;
     return used < limit ? (size_t)(limit - used) : 0;

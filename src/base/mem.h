@@ -25,8 +25,8 @@ void *mem_alloc_block(size_t bytes);
 /* Bytes of memory this machine can still give without swapping, and the container that we are in, if it has a limit. */
 size_t mem_available(void);
 
-/* What a control group (cgroup v2, by its folder) may still take; what it has as cached files counts as not taken. SIZE_MAX: it has no
- * limit, or is none. */
+/* What a control group (cgroup v2, by its folder) may still take; what it has as cached files counts as not taken.
+ * SIZE_MAX: it has no limit, or is none. */
 size_t mem_left_in_group(const char *folder);
 
 /* Grow *items (element size `size`) so that `need` fit; *cap is updated. Doubles, so appends are

@@ -25,22 +25,25 @@
 #define SPIN_SECONDS 50e-6
 #define ROUSED_SECONDS 300e-6
 
-typedef struct { pool *pool; int index; } worker;
+typedef struct {
+    pool *pool;
+    int index;
+} worker;
 
 struct pool {
-    _Atomic uint64_t ticket;            /* job number << 32 | next item */
+    _Atomic uint64_t ticket; /* job number << 32 | next item */
     _Atomic int n_items;
     _Atomic(pool_fn *) fn;
     _Atomic(void *) arg;
-    _Alignas(64) _Atomic int n_done;    /* items of this job finished */
+    _Alignas(64) _Atomic int n_done; /* items of this job finished */
     _Alignas(64) _Atomic int n_asleep;
     _Atomic bool stop;
-    _Atomic double awake_until;         /* by clock_now(): workers spin until then */
-    pthread_mutex_t lock;               /* with woken: where workers sleep */
+    _Atomic double awake_until; /* by clock_now(): workers spin until then */
+    pthread_mutex_t lock;       /* with woken: where workers sleep */
     pthread_cond_t woken;
     int n_threads;
-    pthread_t *thread;                  /* [n_threads - 1] */
-    worker *worker;                     /* [n_threads - 1] */
+    pthread_t *thread; /* [n_threads - 1] */
+    worker *worker;    /* [n_threads - 1] */
 };
 
 static inline void pause_briefly(void)
@@ -150,7 +153,7 @@ pool *pool_new(int n_threads)
     p->worker = XNEW_ARRAY(worker, (size_t)p->n_threads);
     int wanted = p->n_threads;
     p->n_threads = 1;
-    for (int i = 1; i < wanted; i++) {          /* a thread that cannot be had is done without */
+    for (int i = 1; i < wanted; i++) { /* a thread that cannot be had is done without */
         p->worker[i - 1] = (worker){p, i};
         if (pthread_create(&p->thread[i - 1], NULL, worker_main, &p->worker[i - 1]) != 0)
             break;
@@ -199,7 +202,7 @@ void pool_run(pool *p, int n_items, pool_fn *fn, void *arg)
     work(p, 0);
     for (int spins = 0; atomic_load_explicit(&p->n_done, memory_order_acquire) < n_items; spins++) {
         pause_briefly();
-        if (spins > 1000)               /* a worker has lost its core: let it have ours */
+        if (spins > 1000) /* a worker has lost its core: let it have ours */
             sched_yield();
     }
 }

@@ -2,13 +2,13 @@
  *
  * pool_run calls fn once for each item 0..n_items-1, on any thread, in any order, and returns when
  * all are done; the caller works along as thread 0. Items are handed out one at a time, so uneven
- * ones balance themselves. Between loops the workers spin briefly, then sleep. Waking one that has slept for milliseconds takes longer
- * than many a loop, so who knows of a loop that is about to come may rouse them. */
+ * ones balance themselves. Between loops the workers spin briefly, then sleep. Waking one that has slept for
+ * milliseconds takes longer than many a loop, so who knows of a loop that is about to come may rouse them. */
 #ifndef PUNICA_BASE_POOL_H
 #define PUNICA_BASE_POOL_H
 
 typedef struct pool pool;
-typedef void pool_fn(void *arg, int item, int thread);      /* thread: 0..pool_size-1 */
+typedef void pool_fn(void *arg, int item, int thread); /* thread: 0..pool_size-1 */
 
 /* Cores this process may run on. */
 int pool_cores(void);

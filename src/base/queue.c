@@ -7,7 +7,10 @@
 
 #include "base/mem.h"
 
-typedef struct node { struct node *next; void *item; } node;
+typedef struct node {
+    struct node *next;
+    void *item;
+} node;
 
 struct queue {
     pthread_mutex_t lock;

@@ -9,10 +9,10 @@
 typedef struct queue queue;
 
 queue *queue_new(void);
-void queue_free(queue *q);              /* must be empty of owned items; nobody may be waiting */
-void queue_push(queue *q, void *item);  /* any thread */
-void *queue_try_pop(queue *q);          /* the oldest item, or NULL when there is none */
-void *queue_pop(queue *q);              /* waits; NULL once closed and empty */
-void queue_close(queue *q);             /* wakes all who wait */
+void queue_free(queue *q);             /* must be empty of owned items; nobody may be waiting */
+void queue_push(queue *q, void *item); /* any thread */
+void *queue_try_pop(queue *q);         /* the oldest item, or NULL when there is none */
+void *queue_pop(queue *q);             /* waits; NULL once closed and empty */
+void queue_close(queue *q);            /* wakes all who wait */
 
 #endif

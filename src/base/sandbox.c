@@ -1,8 +1,8 @@
 /* sandbox.c - see sandbox.h
  *
- * A filter is a list of what is refused: a worker lives beside libraries (CUDA's) whose system calls nobody can list, but nobody
- * there connects, starts programs or mounts. Filters are BPF, written out here: a comparison for each call of the list, all of
- * which jump to the same end. */
+ * A filter is a list of what is refused: a worker lives beside libraries (CUDA's) whose system calls nobody can list,
+ * but nobody there connects, starts programs or mounts. Filters are BPF, written out here: a comparison for each call
+ * of the list, all of which jump to the same end. */
 #include "base/sandbox.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "base/log.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#define TRACES_ITSELF 1         /* the search for leaks starts a process that traces this one */
+#define TRACES_ITSELF 1 /* the search for leaks starts a process that traces this one */
 #else
 #define TRACES_ITSELF 0
 #endif
@@ -42,15 +42,54 @@
 #define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14)
 #endif
 
-/* What nobody here does: other processes' memory, mounts, modules, clocks, the kernel's tools. io_uring would do what is refused
- * behind the filter's back. */
+/* What nobody here does: other processes' memory, mounts, modules, clocks, the kernel's tools. io_uring would do what
+ * is refused behind the filter's back. */
 static const int of_nobody[] = {
-    SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_setns, SYS_unshare,
-    SYS_kexec_load, SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_add_key,
-    SYS_request_key, SYS_keyctl, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_swapon, SYS_swapoff, SYS_reboot,
-    SYS_sethostname, SYS_setdomainname, SYS_acct, SYS_quotactl, SYS_settimeofday, SYS_clock_settime, SYS_adjtimex, SYS_clock_adjtime,
-    SYS_syslog, SYS_vhangup, SYS_open_by_handle_at, SYS_personality, SYS_move_mount, SYS_open_tree, SYS_fsopen, SYS_fsconfig, SYS_fsmount,
-    SYS_fspick, SYS_pidfd_getfd, SYS_mount_setattr,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_kcmp,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_setns,
+    SYS_unshare,
+    SYS_kexec_load,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_userfaultfd,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_keyctl,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_reboot,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_acct,
+    SYS_quotactl,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_adjtimex,
+    SYS_clock_adjtime,
+    SYS_syslog,
+    SYS_vhangup,
+    SYS_open_by_handle_at,
+    SYS_personality,
+    SYS_move_mount,
+    SYS_open_tree,
+    SYS_fsopen,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_fspick,
+    SYS_pidfd_getfd,
+    SYS_mount_setattr,
 #if !TRACES_ITSELF
     SYS_ptrace,
 #endif
@@ -58,25 +97,33 @@ static const int of_nobody[] = {
     SYS_kexec_file_load,
 #endif
 #ifdef SYS_iopl
-    SYS_iopl, SYS_ioperm, SYS_modify_ldt,
+    SYS_iopl,
+    SYS_ioperm,
+    SYS_modify_ldt,
 #endif
 };
 
 static const int starts_programs_by[] = {SYS_execve, SYS_execveat};
 
-static const int uses_network_by[] = {SYS_socket, SYS_socketpair, SYS_bind, SYS_connect, SYS_listen, SYS_accept, SYS_accept4};
+static const int uses_network_by[] = {SYS_socket, SYS_socketpair, SYS_bind,   SYS_connect,
+                                      SYS_listen, SYS_accept,     SYS_accept4};
 
 static const int of_no_worker[] = {
-    SYS_pidfd_send_signal, SYS_tkill,
+    SYS_pidfd_send_signal,
+    SYS_tkill,
 #if defined(SYS_fork) && !TRACES_ITSELF
-    SYS_fork, SYS_vfork,
+    SYS_fork,
+    SYS_vfork,
 #endif
 };
 
 enum { MAX_FILTER = 256 };
-typedef struct { struct sock_filter at[MAX_FILTER]; unsigned short n; } filter;
+typedef struct {
+    struct sock_filter at[MAX_FILTER];
+    unsigned short n;
+} filter;
 
-#define ARGUMENT(i) (offsetof(struct seccomp_data, args) + 8 * (i))     /* its lower half, on machines like ours */
+#define ARGUMENT(i) (offsetof(struct seccomp_data, args) + 8 * (i)) /* its lower half, on machines like ours */
 #define REFUSE(why) (SECCOMP_RET_ERRNO | (why))
 
 static void add(filter *f, struct sock_filter what)
@@ -116,7 +163,8 @@ static void refuse(filter *f, int number, uint32_t why)
 static void refuse_all(filter *f, const int *number, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        add(f, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number[i], (uint8_t)(n - 1 - i), i == n - 1));
+        add(f, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number[i], (uint8_t)(n - 1 - i),
+                                            i == n - 1));
     add_return(f, REFUSE(EPERM));
 }
 
@@ -133,7 +181,8 @@ static void refuse_for_others(filter *f, int number, bool zero_is_self)
     add_number(f);
 }
 
-/* Threads, but no processes. What clone3() is asked for lies in memory, which a filter cannot see: libc then uses clone(). */
+/* Threads, but no processes. What clone3() is asked for lies in memory, which a filter cannot see: libc then uses
+ * clone(). */
 static void refuse_processes(filter *f)
 {
     add_unless(f, SYS_clone, 4);

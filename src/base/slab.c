@@ -14,11 +14,11 @@
 typedef struct piece { struct piece *next; } piece;
 
 struct slab {
-    size_t size;            /* of a piece */
+    size_t size; /* of a piece */
     piece *unused;
-    char **block;           /* [n_blocks] */
+    char **block; /* [n_blocks] */
     size_t n_blocks, cap;
-    char *fresh, *end;      /* of the last block: never used yet */
+    char *fresh, *end; /* of the last block: never used yet */
 };
 
 slab *slab_new(size_t size)
@@ -71,7 +71,7 @@ void slab_give(slab *p, void *item)
     p->unused = i;
 }
 
-enum { SMALLEST = 64, N_SIZES = 5 };    /* of slabs: 64 bytes to 1 KB */
+enum { SMALLEST = 64, N_SIZES = 5 }; /* of slabs: 64 bytes to 1 KB */
 
 struct slabs { slab *of[N_SIZES]; };
 

@@ -10,21 +10,21 @@
 
 typedef struct slab slab;
 
-slab *slab_new(size_t size);            /* of each; they lie on 64-byte boundaries */
-void slab_free(slab *p);                /* and everything in it */
+slab *slab_new(size_t size); /* of each; they lie on 64-byte boundaries */
+void slab_free(slab *p);     /* and everything in it */
 
-void *slab_take(slab *p);               /* with anything in it */
+void *slab_take(slab *p); /* with anything in it */
 void slab_give(slab *p, void *item);
 
-/* Things of many sizes: a slab for each power of two up to 1 KB; what is larger lies by itself, so that its memory goes back when it is
- * given. */
+/* Things of many sizes: a slab for each power of two up to 1 KB; what is larger lies by itself, so that its memory goes
+ * back when it is given. */
 typedef struct slabs slabs;
 
 slabs *slabs_new(void);
-void slabs_free(slabs *p);              /* and everything in it but what lies by itself */
+void slabs_free(slabs *p); /* and everything in it but what lies by itself */
 
 void *slabs_take(slabs *p, size_t bytes);
-void slabs_give(slabs *p, void *item, size_t bytes);    /* for which it was taken; item may be NULL */
+void slabs_give(slabs *p, void *item, size_t bytes); /* for which it was taken; item may be NULL */
 
 /* Grow an item of *bytes (NULL, of 0) so that `need` fit; it has a power of two then. As xgrow(). */
 void *slabs_grow(slabs *p, void *item, size_t *bytes, size_t need);

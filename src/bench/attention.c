@@ -1,7 +1,8 @@
 /* attention.c - see attention.h
  *
- * One invocation is the same op some times over, as the layers of a step would queue it, on random queries, keys and values
- * in pages that are in no order. Operations are those of the pairs that are seen: 4 * head_dim for each query head. */
+ * One invocation is the same op some times over, as the layers of a step would queue it, on random queries, keys and
+ * values in pages that are in no order. Operations are those of the pairs that are seen: 4 * head_dim for each query
+ * head. */
 #include "bench/attention.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ typedef struct {
     backend *be;
     const attention_options *opt;
     heads h;
-    double peak;                /* operations per second of large products, see matrix_rate.h */
+    double peak; /* operations per second of large products, see matrix_rate.h */
     FILE *csv;
 } attention_bench;
 
@@ -42,8 +43,14 @@ typedef struct {
 
 attention_options attention_options_default(void)
 {
-    return (attention_options){.device = "cpu", .shape = "llama2-7b", .type = DTYPE_F16, .prompts = 1, .n_lengths = 7,
-                               .length = {512, 1024, 2048, 4096, 8192, 16384, 32768}, .n_contexts = 1, .context = {0}};
+    return (attention_options){.device = "cpu",
+                               .shape = "llama2-7b",
+                               .type = DTYPE_F16,
+                               .prompts = 1,
+                               .n_lengths = 7,
+                               .length = {512, 1024, 2048, 4096, 8192, 16384, 32768},
+                               .n_contexts = 1,
+                               .context = {0}};
 }
 
 static int make_tensor(backend *be, tensor *t, int rows, int cols, err *e)
@@ -63,8 +70,15 @@ static void drop_tensor(backend *be, tensor *t)
 
 static int reserve(backend *be, heads h, int rows, int sequences, int pages, err *e)
 {
-    extent x = {.max_rows = rows, .max_out = sequences, .max_sequences = sequences, .max_pages = pages, .page_len = PAGE_LEN,
-                .max_rank_sum = 1, .vocab = 1, .n_sites = 1, .h = h};
+    extent x = {.max_rows = rows,
+                .max_out = sequences,
+                .max_sequences = sequences,
+                .max_pages = pages,
+                .page_len = PAGE_LEN,
+                .max_rank_sum = 1,
+                .vocab = 1,
+                .n_sites = 1,
+                .h = h};
     return be->ops->reserve(be, &x, e);
 }
 
@@ -95,8 +109,16 @@ static void make_batch(const attention_bench *a, point *p)
     }
     p->segment[1] = rows;
     shuffle_pages(p->page, n * each);
-    p->b = (batch){.n_rows = rows, .token = p->zeros, .position = p->position, .n_prefills = n, .prefill_indptr = p->prefill_indptr,
-                   .page_indptr = p->page_indptr, .page = p->page, .segs = {1, p->segment, &none}, .n_out = n, .out_row = p->zeros};
+    p->b = (batch){.n_rows = rows,
+                   .token = p->zeros,
+                   .position = p->position,
+                   .n_prefills = n,
+                   .prefill_indptr = p->prefill_indptr,
+                   .page_indptr = p->page_indptr,
+                   .page = p->page,
+                   .segs = {1, p->segment, &none},
+                   .n_out = n,
+                   .out_row = p->zeros};
 }
 
 static int make_point(attention_bench *a, point *p, err *e)
@@ -105,7 +127,12 @@ static int make_point(attention_bench *a, point *p, err *e)
     heads h = a->h;
     make_batch(a, p);
     int n_pages = p->page_indptr[a->opt->prompts];
-    p->kv = (kv_cache){.type = be->act, .n_pages = n_pages, .n_layers = 1, .n_kv_heads = h.n_kv_heads, .page_len = PAGE_LEN, .head_dim = h.head_dim};
+    p->kv = (kv_cache){.type = be->act,
+                       .n_pages = n_pages,
+                       .n_layers = 1,
+                       .n_kv_heads = h.n_kv_heads,
+                       .page_len = PAGE_LEN,
+                       .head_dim = h.head_dim};
     size_t bytes = (size_t)n_pages * kv_page_bytes(&p->kv);
     if (reserve(be, h, p->b.n_rows, a->opt->prompts, n_pages, e) || !(p->kv.data = be->ops->alloc(be, bytes, e)) ||
         make_tensor(be, &p->qkv, p->b.n_rows, (h.n_heads + 2 * h.n_kv_heads) * h.head_dim, e) ||
@@ -148,7 +175,7 @@ static double time_ops(attention_bench *a, point *p, int n, err *e)
         if (i >= 0)
             seconds[i] = (clock_now() - start) / n;
     }
-    a->be->ops->forget(a->be, p);       /* a recording has n ops */
+    a->be->ops->forget(a->be, p); /* a recording has n ops */
     return median(seconds, N_RUNS);
 }
 
@@ -161,11 +188,12 @@ static double flops_of(const attention_bench *a, const point *p)
 static void print_point(const attention_bench *a, const point *p, double seconds)
 {
     double rate = flops_of(a, p) / seconds;
-    printf("%7d %8d %7d %11.1f %9.4g %7.0f %%\n", p->context, p->length, a->opt->prompts, seconds * 1e6, rate * 1e-12, 100 * rate / a->peak);
+    printf("%7d %8d %7d %11.1f %9.4g %7.0f %%\n", p->context, p->length, a->opt->prompts, seconds * 1e6, rate * 1e-12,
+           100 * rate / a->peak);
     fflush(stdout);
     if (a->csv)
-        fprintf(a->csv, "%s,%d,%d,%d,%d,%d,%d,%.2f,%.3f,%.3f\n", a->opt->shape, a->h.n_heads, a->h.n_kv_heads, a->h.head_dim, p->context,
-                p->length, a->opt->prompts, seconds * 1e6, rate * 1e-12, rate / a->peak);
+        fprintf(a->csv, "%s,%d,%d,%d,%d,%d,%d,%.2f,%.3f,%.3f\n", a->opt->shape, a->h.n_heads, a->h.n_kv_heads,
+                a->h.head_dim, p->context, p->length, a->opt->prompts, seconds * 1e6, rate * 1e-12, rate / a->peak);
 }
 
 static int run_point(attention_bench *a, point *p, err *e)
@@ -204,7 +232,8 @@ static int run_all(attention_bench *a, err *e)
     a->peak = matrix_rate(a->be, e);
     int status = a->peak > 0 ? 0 : -1;
     if (status == 0) {
-        printf("punica " PUNICA_VERSION " bench attention on %s\n%s: %d query heads, %d key/value heads of %d; large products run at %.4g TFLOP/s\n\n"
+        printf("punica " PUNICA_VERSION " bench attention on %s\n%s: %d query heads, %d key/value heads of %d; large "
+               "products run at %.4g TFLOP/s\n\n"
                " cached   prompt prompts          us   TFLOP/s  of that\n",
                a->be->name, o->shape, a->h.n_heads, a->h.n_kv_heads, a->h.head_dim, a->peak * 1e-12);
         status = run_points(a, e);

@@ -9,11 +9,11 @@
 
 typedef struct {
     const char *device, *shape;
-    dtype type;                 /* of activations and KvCache, on a GPU */
-    int n_lengths, length[MAX_ATTENTION_SIZES];         /* rows of a prompt */
-    int n_contexts, context[MAX_ATTENTION_SIZES];       /* positions cached before them */
-    int prompts;                /* side by side, all alike */
-    const char *csv;            /* file to write, NULL: none */
+    dtype type;                                   /* of activations and KvCache, on a GPU */
+    int n_lengths, length[MAX_ATTENTION_SIZES];   /* rows of a prompt */
+    int n_contexts, context[MAX_ATTENTION_SIZES]; /* positions cached before them */
+    int prompts;                                  /* side by side, all alike */
+    const char *csv;                              /* file to write, NULL: none */
 } attention_options;
 
 attention_options attention_options_default(void);

@@ -1,7 +1,7 @@
 /* comm.c - see comm.h
  *
- * One invocation is a row of the same op, as a step would queue them; a device that records invocations replays it. The parts of
- * two outputs take turns, so that nobody writes what another rank may still be reading. */
+ * One invocation is a row of the same op, as a step would queue them; a device that records invocations replays it. The
+ * parts of two outputs take turns, so that nobody writes what another rank may still be reading. */
 #include "bench/comm.h"
 
 #include <errno.h>
@@ -23,14 +23,19 @@ typedef struct {
     const comm_bench_options *opt;
     backend *be;
     int n_ranks, max_rows;
-    tensor x[MAX_RANKS], y[MAX_RANKS], out[2][MAX_RANKS], w[MAX_RANKS];         /* by rank */
-    tensor part[MAX_RANKS], logits[MAX_RANKS];                                  /* by rank, by device */
+    tensor x[MAX_RANKS], y[MAX_RANKS], out[2][MAX_RANKS], w[MAX_RANKS]; /* by rank */
+    tensor part[MAX_RANKS], logits[MAX_RANKS];                          /* by rank, by device */
     char owner[N_KINDS];
 } comm_bench;
 
 comm_bench_options comm_bench_options_default(void)
 {
-    return (comm_bench_options){.device = "cpu", .tp = 2, .type = DTYPE_F16, .hidden = 8192, .vocab = 32000, .n_batches = 7,
+    return (comm_bench_options){.device = "cpu",
+                                .tp = 2,
+                                .type = DTYPE_F16,
+                                .hidden = 8192,
+                                .vocab = 32000,
+                                .n_batches = 7,
                                 .batch = {1, 8, 16, 32, 64, 128, 256}};
 }
 
@@ -55,15 +60,25 @@ static int make_rank(comm_bench *c, int r, err *e)
     backend *be = group_device_of(c->be, r);
     int rows = c->max_rows, hidden = c->opt->hidden;
     return make(be, &c->x[r], DTYPE_F32, rows, hidden, e) || make(be, &c->y[r], be->act, rows, hidden, e) ||
-           make(be, &c->out[0][r], be->act, rows, hidden, e) || make(be, &c->out[1][r], be->act, rows, hidden, e) ||
-           make(be, &c->w[r], DTYPE_F32, 1, hidden, e) || make(be, &c->part[r], DTYPE_F32, rows, vocab_of(c, r), e) ? -1 : 0;
+                   make(be, &c->out[0][r], be->act, rows, hidden, e) ||
+                   make(be, &c->out[1][r], be->act, rows, hidden, e) || make(be, &c->w[r], DTYPE_F32, 1, hidden, e) ||
+                   make(be, &c->part[r], DTYPE_F32, rows, vocab_of(c, r), e)
+               ? -1
+               : 0;
 }
 
 static int make_device(comm_bench *c, int d, err *e)
 {
     backend *be = group_device(c->be, d);
-    extent x = {.max_rows = c->max_rows, .max_out = c->max_rows, .max_sequences = c->max_rows, .max_pages = c->max_rows, .page_len = 16,
-                .max_rank_sum = 1, .vocab = 1, .n_sites = 1, .h = {1, 1, 64}};
+    extent x = {.max_rows = c->max_rows,
+                .max_out = c->max_rows,
+                .max_sequences = c->max_rows,
+                .max_pages = c->max_rows,
+                .page_len = 16,
+                .max_rank_sum = 1,
+                .vocab = 1,
+                .n_sites = 1,
+                .h = {1, 1, 64}};
     return make(be, &c->logits[d], DTYPE_F32, c->max_rows, c->opt->vocab, e) || be->ops->reserve(be, &x, e) ? -1 : 0;
 }
 
@@ -151,8 +166,16 @@ static double time_ops(comm_bench *c, int rows, kind k, err *e)
     double seconds[N_RUNS];
     for (int i = 0; i <= rows; i++)
         count[i] = i;
-    batch b = {.n_rows = rows, .token = zeros, .position = zeros, .n_decodes = rows, .prefill_indptr = zeros, .page_indptr = count,
-               .page = count, .segs = {1, ends, &none}, .n_out = rows, .out_row = count};
+    batch b = {.n_rows = rows,
+               .token = zeros,
+               .position = zeros,
+               .n_decodes = rows,
+               .prefill_indptr = zeros,
+               .page_indptr = count,
+               .page = count,
+               .segs = {1, ends, &none},
+               .n_out = rows,
+               .out_row = count};
     for (int i = -3; i < N_RUNS; i++) {
         double start = clock_now();
         if (run_ops(c, &b, k, e))
@@ -174,8 +197,8 @@ static int run_batches(comm_bench *c, FILE *csv, err *e)
         printf("%5d %12.2f %12.2f %12.2f\n", o->batch[i], us[OF_ALL_RANKS], us[OF_ONE_RANK], us[LOGITS]);
         fflush(stdout);
         if (csv)
-            fprintf(csv, "%d,%d,%d,%d,%d,%.3f,%.3f,%.3f\n", c->n_ranks, group_devices(c->be), o->hidden, o->vocab, o->batch[i],
-                    us[OF_ALL_RANKS], us[OF_ONE_RANK], us[LOGITS]);
+            fprintf(csv, "%d,%d,%d,%d,%d,%.3f,%.3f,%.3f\n", c->n_ranks, group_devices(c->be), o->hidden, o->vocab,
+                    o->batch[i], us[OF_ALL_RANKS], us[OF_ONE_RANK], us[LOGITS]);
     }
     return 0;
 }
@@ -188,7 +211,8 @@ static int run_all(const comm_bench_options *o, FILE *csv, err *e)
     int status = make_all(&c, e);
     if (status == 0) {
         printf("punica " PUNICA_VERSION " bench comm on %s\nrows of %d numbers, a vocabulary of %d; us of one op\n\n"
-               "batch  sum and norm  one rank's    gather of\n       of all ranks        alone       logits\n", c.be->name, o->hidden, o->vocab);
+               "batch  sum and norm  one rank's    gather of\n       of all ranks        alone       logits\n",
+               c.be->name, o->hidden, o->vocab);
         status = run_batches(&c, csv, e);
     }
     for (int d = 0; d < group_devices(c.be); d++)

@@ -9,11 +9,11 @@
 
 typedef struct {
     const char *device;
-    int tp;                     /* ranks */
-    dtype type;                 /* of activations, on a GPU */
+    int tp;     /* ranks */
+    dtype type; /* of activations, on a GPU */
     int hidden, vocab;
     int n_batches, batch[MAX_COMM_SIZES];
-    const char *csv;            /* file to write, NULL: none */
+    const char *csv; /* file to write, NULL: none */
 } comm_bench_options;
 
 comm_bench_options comm_bench_options_default(void);

@@ -20,17 +20,18 @@
 enum { PAGE_LEN = 16, N_RUNS = 5 };
 
 struct decode_bench {
-    backend *be;                /* borrowed */
+    backend *be; /* borrowed */
     decode_options opt;
     model *m;
-    lora **adapter;             /* [max_batch] */
-    kv_cache kv[MAX_RANKS];     /* of each device, all alike */
+    lora **adapter;         /* [max_batch] */
+    kv_cache kv[MAX_RANKS]; /* of each device, all alike */
     kv_pool *pool;
     forward *fwd;
     batch_builder *builder;
 };
 
-/* Some of a cache's blocks, n in all, of ordinary numbers: zeros would be read as fast, but computed with less power. */
+/* Some of a cache's blocks, n in all, of ordinary numbers: zeros would be read as fast, but computed with less power.
+ */
 static void *random_blocks(const kv_cache *kv, size_t n)
 {
     size_t block = kv_block_bytes(kv), numbers = kv_numbers_bytes(kv);
@@ -44,19 +45,22 @@ static void *random_blocks(const kv_cache *kv, size_t n)
 
 static void fill_kv(decode_bench *d)
 {
-    size_t bytes = (size_t)d->kv->n_pages * kv_page_bytes(d->kv), block = kv_block_bytes(d->kv), some = ((size_t)32 << 20) / block + 1;
+    size_t bytes = (size_t)d->kv->n_pages * kv_page_bytes(d->kv), block = kv_block_bytes(d->kv),
+           some = ((size_t)32 << 20) / block + 1;
     void *bits = random_blocks(d->kv, some);
     for (int i = 0; i < group_devices(d->be); i++) {
         backend *be = group_device(d->be, i);
         for (size_t at = 0; at < bytes; at += some * block)
-            be->ops->upload(be, (char *)d->kv[i].data + at, bits, bytes - at < some * block ? bytes - at : some * block);
+            be->ops->upload(be, (char *)d->kv[i].data + at, bits,
+                            bytes - at < some * block ? bytes - at : some * block);
     }
     free(bits);
 }
 
 static int make_kv(decode_bench *d, err *e)
 {
-    d->kv[0] = forward_kv(d->m, d->opt.kv, (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1, PAGE_LEN);
+    d->kv[0] = forward_kv(d->m, d->opt.kv, (d->opt.max_positions + d->opt.max_prompt) / PAGE_LEN + d->opt.max_batch + 1,
+                          PAGE_LEN);
     if (forward_kv_alloc(d->m, d->kv, e))
         return err_wrap(e, "KvCache of %d positions", d->opt.max_positions);
     fill_kv(d);
@@ -98,7 +102,13 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
     decode_bench *d = XNEW(decode_bench);
     *d = (decode_bench){.be = be, .opt = *o, .builder = batch_builder_new()};
     if ((d->m = make_model(be, o, type, e)) && make_adapters(d, e) == 0 && make_kv(d, e) == 0) {
-        forward_limits l = {o->max_batch + o->max_prompt, o->max_batch + 1, o->max_batch + 1, d->kv->n_pages, PAGE_LEN, 3 * LORA_MAX_RANK, o->kv};       /* as the engine */
+        forward_limits l = {o->max_batch + o->max_prompt,
+                            o->max_batch + 1,
+                            o->max_batch + 1,
+                            d->kv->n_pages,
+                            PAGE_LEN,
+                            3 * LORA_MAX_RANK,
+                            o->kv}; /* as the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
             return d;
     }
@@ -128,21 +138,26 @@ const model *decode_model(const decode_bench *d)
     return d->m;
 }
 
-/* Operations of a row's projections, head and attention to so many positions; of its adapter, two for each of its numbers. */
+/* Operations of a row's projections, head and attention to so many positions; of its adapter, two for each of its
+ * numbers. */
 static double row_flops(const model_config *c, const lora *l, int n_positions)
 {
     double attention = 4.0 * c->n_layers * c->n_heads * c->head_dim * n_positions;
-    return shape_row_flops(c) + shape_head_flops(c) + attention + (l ? 2.0 * (double)l->bytes / (double)dtype_size(c->type) : 0);
+    return shape_row_flops(c) + shape_head_flops(c) + attention +
+           (l ? 2.0 * (double)l->bytes / (double)dtype_size(c->type) : 0);
 }
 
 static void count_work(const decode_bench *d, const batch *b, const decode_rows *r, decode_work *out)
 {
-    *out = (decode_work){.weights = (double)d->m->weight_bytes - (d->m->config.tie_embeddings ? 0 : model_embed_bytes(d->m))};
+    *out = (decode_work){.weights =
+                             (double)d->m->weight_bytes - (d->m->config.tie_embeddings ? 0 : model_embed_bytes(d->m))};
     for (int i = 0; i < b->segs.n; i++)
         out->adapters += b->segs.lora[i] ? (double)b->segs.lora[i]->bytes : 0;
     for (int i = 0; i < b->segs.n; i++)
-        out->flops += (b->segs.indptr[i + 1] - b->segs.indptr[i]) * row_flops(&d->m->config, b->segs.lora[i], r->context);
-    out->kv = ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(d->kv) * group_devices(d->be) / PAGE_LEN;
+        out->flops +=
+            (b->segs.indptr[i + 1] - b->segs.indptr[i]) * row_flops(&d->m->config, b->segs.lora[i], r->context);
+    out->kv =
+        ((double)r->batch * r->context + r->prompt) * (double)kv_page_bytes(d->kv) * group_devices(d->be) / PAGE_LEN;
 }
 
 /* Queue n steps over the same batch; each draw is collected when the next step is queued. */
@@ -162,16 +177,18 @@ static int run_steps(decode_bench *d, const batch *b, const sample_spec *spec, i
     return be->ops->sync(be, e);
 }
 
-/* Greedy draws. Where they are masked, half of the vocabulary is left in all. The specs, to be freed; *mask: what they point to. */
+/* Greedy draws. Where they are masked, half of the vocabulary is left in all. The specs, to be freed; *mask: what they
+ * point to. */
 static sample_spec *make_specs(const decode_bench *d, int n, uint32_t **mask)
 {
     size_t words = ((size_t)d->m->config.vocab + 31) / 32;
     sample_spec *spec = XNEW_ARRAY(sample_spec, (size_t)n);
-    *mask = d->opt.masked ? XNEW_ARRAY(uint32_t, words * (size_t)n) : NULL;
+    *mask = d->opt.masked ? XNEW_ARRAY(uint32_t, words *(size_t)n) : NULL;
     for (size_t i = 0; *mask && i < words * (size_t)n; i++)
         (*mask)[i] = (uint32_t)rng_u64(3, i);
     for (int i = 0; i < n; i++)
-        spec[i] = (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .mask = *mask ? *mask + words * (size_t)i : NULL};
+        spec[i] = (sample_spec){
+            .top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .mask = *mask ? *mask + words * (size_t)i : NULL};
     return spec;
 }
 
@@ -199,7 +216,11 @@ static double time_steps(decode_bench *d, const batch *b, err *e)
 static batch_item item_of(decode_bench *d, const int *token, int n_rows, int n_positions, int adapter, kv_seq *kv)
 {
     CHECK(kv_pool_reserve(d->pool, kv, n_positions) == 0);
-    return (batch_item){.token = token, .n_rows = n_rows, .position = n_positions - n_rows, .kv = kv, .n_out = 1,
+    return (batch_item){.token = token,
+                        .n_rows = n_rows,
+                        .position = n_positions - n_rows,
+                        .kv = kv,
+                        .n_out = 1,
                         .lora = adapter < 0 ? NULL : d->adapter[adapter]};
 }
 

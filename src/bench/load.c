@@ -24,7 +24,7 @@ enum { N_COPIES = 20, MAX_LOADS = 4096 };
 typedef struct {
     backend *be;
     const lora *image;
-    double interval;            /* seconds from the beginning of a load to that of the next */
+    double interval; /* seconds from the beginning of a load to that of the next */
     atomic_bool stop;
     double seconds[MAX_LOADS];
     int n;
@@ -34,14 +34,16 @@ typedef struct {
 
 load_options load_options_default(void)
 {
-    return (load_options){.device = "cpu", .tp = 1, .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .batch = 31, .context = 512};
+    return (load_options){
+        .device = "cpu", .tp = 1, .shape = "llama2-7b", .type = DTYPE_F16, .rank = 16, .batch = 31, .context = 512};
 }
 
 static void sleep_until(double when)
 {
     double left = when - clock_now();
     if (left > 0)
-        nanosleep(&(struct timespec){.tv_sec = (time_t)left, .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)}, NULL);
+        nanosleep(&(struct timespec){.tv_sec = (time_t)left, .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)},
+                  NULL);
 }
 
 static void *load_again_and_again(void *arg)
@@ -90,9 +92,10 @@ static int measure(const load_options *o, backend *be, decode_bench *d, loader *
     if (during < 0 || l->failed)
         return l->failed ? (*e = l->e, -1) : -1;
     double load = median(l->seconds, l->n), size = (double)l->image->bytes;
-    printf("adapter of %.1f MB; the copy alone takes %.3f ms (%.1f GB/s)\n", size * 1e-6, copy * 1e3, size / copy * 1e-9);
-    printf("step of %d decodes: %.3f ms; with an adapter loaded in every step: %.3f ms (%+.1f%%)\n", o->batch, before * 1e3,
-           during * 1e3, 100 * (during / before - 1));
+    printf("adapter of %.1f MB; the copy alone takes %.3f ms (%.1f GB/s)\n", size * 1e-6, copy * 1e3,
+           size / copy * 1e-9);
+    printf("step of %d decodes: %.3f ms; with an adapter loaded in every step: %.3f ms (%+.1f%%)\n", o->batch,
+           before * 1e3, during * 1e3, 100 * (during / before - 1));
     printf("load while decoding, median of %d: %.3f ms, %.2f times the copy\n", l->n, load * 1e3, load / copy);
     return 0;
 }
@@ -125,7 +128,12 @@ int load_run(const load_options *o, err *e)
     backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     if (!be)
         return -1;
-    decode_options opt = {.shape = o->shape, .n_ranks = 1, .rank = {o->rank}, .form = o->form, .max_batch = o->batch, .max_positions = o->batch * o->context,
+    decode_options opt = {.shape = o->shape,
+                          .n_ranks = 1,
+                          .rank = {o->rank},
+                          .form = o->form,
+                          .max_batch = o->batch,
+                          .max_positions = o->batch * o->context,
                           .samples = true};
     decode_bench *d = decode_new(be, &opt, o->type, e);
     int status = -1;

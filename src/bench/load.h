@@ -8,7 +8,7 @@
 
 typedef struct {
     const char *device, *shape;
-    int tp;                     /* ranks that the model is split over */
+    int tp; /* ranks that the model is split over */
     dtype type;
     weights_form form;
     int rank, batch, context;

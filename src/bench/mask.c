@@ -1,8 +1,8 @@
 /* mask.c - see mask.h
  *
- * The vocabulary is made up, like those of byte-level BPE in what matters: all bytes, some 100k words with and without a
- * blank before them, and thousands of pieces of punctuation such as `",` and `"}`. Each row of the batch draws at random
- * among the tokens of its mask, which leads through more different states than a model would. */
+ * The vocabulary is made up, like those of byte-level BPE in what matters: all bytes, some 100k words with and without
+ * a blank before them, and thousands of pieces of punctuation such as `",` and `"}`. Each row of the batch draws at
+ * random among the tokens of its mask, which leads through more different states than a model would. */
 #include "bench/mask.h"
 
 #include <stdio.h>
@@ -21,7 +21,10 @@ mask_options mask_options_default(void)
     return (mask_options){.vocab = 128256, .batch = 32, .threads = 8, .steps = 200};
 }
 
-typedef struct { buf text; uint64_t drawn; } word_maker;
+typedef struct {
+    buf text;
+    uint64_t drawn;
+} word_maker;
 
 static uint64_t draw(word_maker *w, uint64_t n)
 {
@@ -30,8 +33,10 @@ static uint64_t draw(word_maker *w, uint64_t n)
 
 static void make_word(word_maker *w, int id)
 {
-    static const char *const parts[] = {"th", "er", "in", "on", "an", "re", "at", "en", "ti", "or", "st", "ar", "nd", "es", "is", "ing", "ed", "al", "it", "ou",
-                                        "ment", "ation", "le", "co", "de", "pro", "com", "ver", "ly", "a", "e", "o", "s", "y", "\xc3\xa9", "\xe4\xb8\xad", "\xd0\xb0"};
+    static const char *const parts[] = {
+        "th",  "er",  "in",  "on", "an", "re", "at", "en",   "ti",       "or",           "st",      "ar", "nd",
+        "es",  "is",  "ing", "ed", "al", "it", "ou", "ment", "ation",    "le",           "co",      "de", "pro",
+        "com", "ver", "ly",  "a",  "e",  "o",  "s",  "y",    "\xc3\xa9", "\xe4\xb8\xad", "\xd0\xb0"};
     if (id % 3)
         buf_add_char(&w->text, ' ');
     size_t from = w->text.len;
@@ -43,7 +48,8 @@ static void make_word(word_maker *w, int id)
 
 static void make_marks(word_maker *w)
 {
-    static const char *const marks[] = {"\"", ",", ":", "{", "}", "[", "]", " ", "\n", ".", ")", "(", "'", ";", "-", "0", "1", "\\", "//", "="};
+    static const char *const marks[] = {"\"", ",", ":", "{", "}", "[", "]", " ",  "\n", ".",
+                                        ")",  "(", "'", ";", "-", "0", "1", "\\", "//", "="};
     for (uint64_t k = 1 + draw(w, 4); k > 0; k--)
         buf_add_str(&w->text, marks[draw(w, sizeof marks / sizeof *marks)]);
 }
@@ -67,9 +73,13 @@ static const char *token_of(void *ctx, int id, size_t *n)
 /* A schema of about 10 KB: objects in objects, strings, numbers, enumerations, arrays. */
 static void write_schema(buf *out, int depth, int *left)
 {
-    static const char *const leaves[] = {"{\"type\":\"string\"}", "{\"type\":\"integer\",\"minimum\":0,\"maximum\":100000}", "{\"enum\":[\"low\",\"medium\",\"high\"]}",
-                                         "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":40}}", "{\"type\":\"string\",\"format\":\"date-time\"}",
-                                         "{\"anyOf\":[{\"type\":\"number\"},{\"type\":\"null\"}]}", "{\"type\":\"string\",\"pattern\":\"^[A-Z]{3}-[0-9]{4}$\"}"};
+    static const char *const leaves[] = {"{\"type\":\"string\"}",
+                                         "{\"type\":\"integer\",\"minimum\":0,\"maximum\":100000}",
+                                         "{\"enum\":[\"low\",\"medium\",\"high\"]}",
+                                         "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":40}}",
+                                         "{\"type\":\"string\",\"format\":\"date-time\"}",
+                                         "{\"anyOf\":[{\"type\":\"number\"},{\"type\":\"null\"}]}",
+                                         "{\"type\":\"string\",\"pattern\":\"^[A-Z]{3}-[0-9]{4}$\"}"};
     buf_add_str(out, "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{");
     for (int i = 0; i < 8; i++) {
         buf_printf(out, "%s\"property_%d_%d\":", i ? "," : "", depth, i);
@@ -103,7 +113,10 @@ static int pick(const uint32_t *mask, int vocab, uint64_t x)
     }
 }
 
-typedef struct { guide_state **row; double *seconds; } masks;
+typedef struct {
+    guide_state **row;
+    double *seconds;
+} masks;
 
 static void fill(void *arg, int item, int thread)
 {
@@ -124,7 +137,7 @@ static void walk(const mask_options *o, const char *name, guide *g, pool *thread
 {
     int n = o->batch;
     guide_state **row = XNEW_ARRAY(guide_state *, (size_t)n);
-    double *each = XNEW_ARRAY(double, (size_t)n * (size_t)o->steps), *step = XNEW_ARRAY(double, (size_t)o->steps);
+    double *each = XNEW_ARRAY(double, (size_t)n *(size_t)o->steps), *step = XNEW_ARRAY(double, (size_t)o->steps);
     uint64_t drawn = 0;
     for (int i = 0; i < n; i++)
         row[i] = guide_state_new(g);
@@ -143,8 +156,8 @@ static void walk(const mask_options *o, const char *name, guide *g, pool *thread
     qsort(each, (size_t)n * (size_t)o->steps, sizeof *each, by_size);
     qsort(step, (size_t)o->steps, sizeof *step, by_size);
     size_t all = (size_t)n * (size_t)o->steps;
-    printf("%-28s %9.1f %9.1f %9.1f   %9.1f %9.1f %9.1f\n", name, each[all / 2] * 1e6, each[all * 99 / 100] * 1e6, each[all - 1] * 1e6,
-           step[o->steps / 2] * 1e6, step[o->steps * 99 / 100] * 1e6, step[o->steps - 1] * 1e6);
+    printf("%-28s %9.1f %9.1f %9.1f   %9.1f %9.1f %9.1f\n", name, each[all / 2] * 1e6, each[all * 99 / 100] * 1e6,
+           each[all - 1] * 1e6, step[o->steps / 2] * 1e6, step[o->steps * 99 / 100] * 1e6, step[o->steps - 1] * 1e6);
     for (int i = 0; i < n; i++)
         guide_state_free(row[i]);
     free(row);
@@ -152,7 +165,8 @@ static void walk(const mask_options *o, const char *name, guide *g, pool *thread
     free(step);
 }
 
-static void run_one(const mask_options *o, const char *name, grammar_kind kind, const char *text, const token_trie *t, pool *threads)
+static void run_one(const mask_options *o, const char *name, grammar_kind kind, const char *text, const token_trie *t,
+                    pool *threads)
 {
     err e;
     double start = clock_now();
@@ -164,8 +178,8 @@ static void run_one(const mask_options *o, const char *name, grammar_kind kind, 
     double compiled = clock_now();
     int n_states = g->n_states;
     guide *x = guide_new(g, t, NULL);
-    printf("%-28s %zu bytes, compiled in %.1f ms to %d states; masks ahead in %.1f ms\n", name, strlen(text), (compiled - start) * 1e3,
-           n_states, (clock_now() - compiled) * 1e3);
+    printf("%-28s %zu bytes, compiled in %.1f ms to %d states; masks ahead in %.1f ms\n", name, strlen(text),
+           (compiled - start) * 1e3, n_states, (clock_now() - compiled) * 1e3);
     walk(o, name, x, threads);
     guide_drop(x);
 }
@@ -175,19 +189,23 @@ void mask_run(const mask_options *o)
     word_maker w = {0};
     double start = clock_now();
     token_trie *t = token_trie_new(o->vocab, token_of, &w);
-    printf("%d tokens, %d nodes of their trie, made in %.0f ms; batch %d, %d threads, %d steps\n", o->vocab, t->n, (clock_now() - start) * 1e3,
-           o->batch, o->threads, o->steps);
-    printf("%-28s %29s   %29s\n%-28s %9s %9s %9s   %9s %9s %9s\n", "", "us a mask", "us a step", "", "median", "99 %", "most", "median", "99 %", "most");
+    printf("%d tokens, %d nodes of their trie, made in %.0f ms; batch %d, %d threads, %d steps\n", o->vocab, t->n,
+           (clock_now() - start) * 1e3, o->batch, o->threads, o->steps);
+    printf("%-28s %29s   %29s\n%-28s %9s %9s %9s   %9s %9s %9s\n", "", "us a mask", "us a step", "", "median", "99 %",
+           "most", "median", "99 %", "most");
     pool *threads = pool_new(o->threads);
     buf schema = {0};
     int left = 160;
     write_schema(&schema, 19, &left);
     run_one(o, "any JSON object", GRAMMAR_JSON, "", t, threads);
     run_one(o, "a schema of three fields", GRAMMAR_SCHEMA,
-            "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},\"tags\":{\"type\":\"array\",\"items\":{\"type\":"
-            "\"string\"}}},\"required\":[\"name\",\"age\",\"tags\"],\"additionalProperties\":false}", t, threads);
+            "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},"
+            "\"tags\":{\"type\":\"array\",\"items\":{\"type\":"
+            "\"string\"}}},\"required\":[\"name\",\"age\",\"tags\"],\"additionalProperties\":false}",
+            t, threads);
     run_one(o, "a schema of 10 KB", GRAMMAR_SCHEMA, schema.data, t, threads);
-    run_one(o, "strings of up to 500", GRAMMAR_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":500}}", t, threads);
+    run_one(o, "strings of up to 500", GRAMMAR_SCHEMA,
+            "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":500}}", t, threads);
     run_one(o, "a regular expression", GRAMMAR_REGEX, "([A-Z][a-z]+ ?){3,8}, [0-9]{5}", t, threads);
     buf_free(&schema);
     buf_free(&w.text);

@@ -3,7 +3,7 @@
 #define PUNICA_BENCH_MASK_H
 
 typedef struct {
-    int vocab;                  /* tokens of a made-up vocabulary */
+    int vocab; /* tokens of a made-up vocabulary */
     int batch, threads, steps;
 } mask_options;
 

@@ -41,7 +41,9 @@ static double time_size(backend *be, int n, err *e)
     square s = {0};
     double seconds[N_RUNS] = {0};
     int status = make_tensor(be, &s.x, n, e) || make_tensor(be, &s.w, n, e) || make_tensor(be, &s.y, n, e) ||
-                 time_product(be, &s, e) < 0 ? -1 : 0;
+                         time_product(be, &s, e) < 0
+                     ? -1
+                     : 0;
     for (int i = 0; i < N_RUNS && status == 0; i++)
         status = (seconds[i] = time_product(be, &s, e)) < 0 ? -1 : 0;
     drop(be, &s);

@@ -22,20 +22,24 @@ enum { N_RUNS = 7, MIN_PAIRS = 16, MAX_PAIRS = 512 };
 typedef struct {
     backend *be;
     const op_options *opt;
-    char *pool;                 /* random numbers */
+    char *pool; /* random numbers */
     size_t pool_bytes;
-    dtype type;                 /* of the adapters, as the backend holds them */
+    dtype type; /* of the adapters, as the backend holds them */
     double bandwidth;
     FILE *csv;
 } op_bench;
 
 /* One point of the figure. */
-typedef struct { op_dims d; int rank, n, n_adapters; workload w; } point;
+typedef struct {
+    op_dims d;
+    int rank, n, n_adapters;
+    workload w;
+} point;
 
 /* What it runs on. */
 typedef struct {
     lora *adapter;
-    char *tables;               /* of the adapters, backend memory */
+    char *tables; /* of the adapters, backend memory */
     const lora **of_seg;
     int *indptr, *row, n_pairs;
     batch b;
@@ -45,8 +49,14 @@ typedef struct {
 
 op_options op_options_default(void)
 {
-    return (op_options){.device = "cpu", .type = DTYPE_F16, .n_dims = 1, .dims = {{4096, 4096}}, .n_ranks = 1, .rank = {16},
-                        .n_batches = 7, .batch = {1, 2, 4, 8, 16, 32, 64}};
+    return (op_options){.device = "cpu",
+                        .type = DTYPE_F16,
+                        .n_dims = 1,
+                        .dims = {{4096, 4096}},
+                        .n_ranks = 1,
+                        .rank = {16},
+                        .n_batches = 7,
+                        .batch = {1, 2, 4, 8, 16, 32, 64}};
 }
 
 static size_t padded(size_t bytes)
@@ -103,12 +113,15 @@ static void place_adapter(const op_bench *o, const point *p, setup *s, int a)
     lora *l = &s->adapter[a];
     size_t bytes = site_bytes(o, p), places = o->pool_bytes / bytes;
     dtype type = o->type;
-    *l = (lora){.n_sites = s->n_pairs, .site = XNEW_ARRAY(lora_site, (size_t)s->n_pairs), .max_rank_sum = p->rank,
+    *l = (lora){.n_sites = s->n_pairs,
+                .site = XNEW_ARRAY(lora_site, (size_t)s->n_pairs),
+                .max_rank_sum = p->rank,
                 .bytes = bytes * (size_t)s->n_pairs};
     for (int i = 0; i < s->n_pairs; i++) {
         char *at = o->pool + ((size_t)i * (size_t)p->n_adapters + (size_t)a) % places * bytes;
         char *b = at + padded((size_t)p->rank * (size_t)p->d.in * dtype_size(type));
-        l->site[i].part[0] = (lora_part){.rank = p->rank, .scale = 1, .a = {at, type, p->rank, p->d.in}, .b = {b, type, p->rank, p->d.out}};
+        l->site[i].part[0] = (lora_part){
+            .rank = p->rank, .scale = 1, .a = {at, type, p->rank, p->d.in}, .b = {b, type, p->rank, p->d.out}};
     }
 }
 
@@ -143,8 +156,16 @@ static void make_batch(const point *p, setup *s, bench_request *who)
     }
     s->indptr[n_segs] = s->row[n] = n;
     static const int zeros[MAX_OP_ROWS];
-    s->b = (batch){.n_rows = n, .token = zeros, .position = zeros, .n_decodes = n, .prefill_indptr = zeros, .page_indptr = s->row,
-                   .page = s->row, .segs = {n_segs, s->indptr, s->of_seg}, .n_out = n, .out_row = s->row};
+    s->b = (batch){.n_rows = n,
+                   .token = zeros,
+                   .position = zeros,
+                   .n_decodes = n,
+                   .prefill_indptr = zeros,
+                   .page_indptr = s->row,
+                   .page = s->row,
+                   .segs = {n_segs, s->indptr, s->of_seg},
+                   .n_out = n,
+                   .out_row = s->row};
 }
 
 static int make_setup(op_bench *o, point *p, setup *s, err *e)
@@ -163,8 +184,15 @@ static int make_setup(op_bench *o, point *p, setup *s, err *e)
     make_batch(p, s, who);
     free(who);
     s->w = (linear){.n = 1, .part = {{.w = {NULL, o->be->act, p->d.out, p->d.in}}}};
-    extent x = {.max_rows = p->n, .max_out = p->n, .max_sequences = p->n, .max_pages = p->n, .page_len = 16,
-                .max_rank_sum = p->rank, .vocab = 1, .n_sites = s->n_pairs, .h = {1, 1, 64}};
+    extent x = {.max_rows = p->n,
+                .max_out = p->n,
+                .max_sequences = p->n,
+                .max_pages = p->n,
+                .page_len = 16,
+                .max_rank_sum = p->rank,
+                .vocab = 1,
+                .n_sites = s->n_pairs,
+                .h = {1, 1, 64}};
     if (!s->tables || o->be->ops->reserve(o->be, &x, e) || make_tensor(o, &s->x, o->be->act, p->n, p->d.in, e) ||
         make_tensor(o, &s->y, o->be->act, p->n, p->d.out, e) || make_tensor(o, &s->v, DTYPE_F32, p->n, p->rank, e))
         return -1;
@@ -221,12 +249,13 @@ static void print_point(const op_bench *o, const point *p, double seconds)
     double bytes = (double)site_bytes(o, p) * p->n_adapters;
     double flops = 2.0 * p->n * p->rank * (p->d.in + p->d.out);
     double io = bytes + (double)p->n * (p->d.in + 2.0 * p->d.out) * (double)dtype_size(o->be->act);
-    printf("%6d %6d %5d %5d %-10s %5d %9.2f %9.2f %8.2f %9.1f\n", p->d.in, p->d.out, p->rank, p->n, workload_name(p->w), p->n_adapters,
-           seconds * 1e6, bytes / o->bandwidth * 1e6, bytes / seconds * 1e-12, flops / seconds * 1e-9);
+    printf("%6d %6d %5d %5d %-10s %5d %9.2f %9.2f %8.2f %9.1f\n", p->d.in, p->d.out, p->rank, p->n, workload_name(p->w),
+           p->n_adapters, seconds * 1e6, bytes / o->bandwidth * 1e6, bytes / seconds * 1e-12, flops / seconds * 1e-9);
     fflush(stdout);
     if (o->csv)
-        fprintf(o->csv, "%d,%d,%s,%d,%d,%s,%d,%.3f,%.3f,%.1f,%.4f\n", p->d.in, p->d.out, dtype_name(o->type), p->rank, p->n,
-                workload_name(p->w), p->n_adapters, seconds * 1e6, bytes / o->bandwidth * 1e6, flops / seconds * 1e-9, flops / io);
+        fprintf(o->csv, "%d,%d,%s,%d,%d,%s,%d,%.3f,%.3f,%.1f,%.4f\n", p->d.in, p->d.out, dtype_name(o->type), p->rank,
+                p->n, workload_name(p->w), p->n_adapters, seconds * 1e6, bytes / o->bandwidth * 1e6,
+                flops / seconds * 1e-9, flops / io);
 }
 
 static int run_point(op_bench *o, point *p, err *e)
@@ -267,9 +296,10 @@ int op_run(const op_options *opt, err *e)
     int status = o.be ? fill_pool(&o, e) : -1;
     if (status == 0) {
         o.bandwidth = o.be->ops->read_bandwidth(o.be);
-        printf("punica " PUNICA_VERSION " bench op on %s, memory reads at %.2f TB/s\nshrink and expand of %s adapters, cold weights\n\n"
-               "    in    out  rank  rows workload   adapt        us  bytes us     TB/s   GFLOP/s\n", o.be->name, o.bandwidth * 1e-12,
-               dtype_name(o.type));
+        printf("punica " PUNICA_VERSION
+               " bench op on %s, memory reads at %.2f TB/s\nshrink and expand of %s adapters, cold weights\n\n"
+               "    in    out  rank  rows workload   adapt        us  bytes us     TB/s   GFLOP/s\n",
+               o.be->name, o.bandwidth * 1e-12, dtype_name(o.type));
         status = run_points(&o, e);
     }
     if (o.pool)

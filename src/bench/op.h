@@ -17,7 +17,7 @@ typedef struct {
     op_dims dims[MAX_OP_SIZES];
     int rank[MAX_OP_SIZES], batch[MAX_OP_SIZES];
     bool run[N_WORKLOADS];
-    const char *csv;            /* file to write, NULL: none */
+    const char *csv; /* file to write, NULL: none */
 } op_options;
 
 op_options op_options_default(void);

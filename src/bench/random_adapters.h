@@ -5,7 +5,11 @@
 #include "engine/engine.h"
 
 /* Adapters of one rank on all projections of a model, which is borrowed. */
-typedef struct { const model *m; int rank; dtype type; } random_adapters;
+typedef struct {
+    const model *m;
+    int rank;
+    dtype type;
+} random_adapters;
 
 adapter_source random_adapters_source(random_adapters *of);
 

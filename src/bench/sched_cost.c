@@ -15,22 +15,31 @@ enum { N_QUEUED = 100000, BATCH = 32, PROMPT = 32, CHUNK = 1000, ROUNDS = 100 };
 
 typedef enum { SUBMIT, CANCEL, REPORT_TOKENS, REPORT_END, N_KINDS } event_kind;
 
-typedef struct { uint64_t id; uint32_t attempt; int n_output; } seat;
-typedef struct { seat seat[BATCH]; int n; uint64_t n_seen; } load;
+typedef struct {
+    uint64_t id;
+    uint32_t attempt;
+    int n_output;
+} seat;
+typedef struct {
+    seat seat[BATCH];
+    int n;
+    uint64_t n_seen;
+} load;
 
 typedef struct { char name[32]; } tenant_name;
 
-/* Its own arrays are touched in no order, too: on large pages, so that what they cost is not taken for the scheduler's. */
+/* Its own arrays are touched in no order, too: on large pages, so that what they cost is not taken for the scheduler's.
+ */
 typedef struct {
     scheduler *s;
-    load *gpu;                  /* [n_gpus] */
-    tenant_name *tenant;        /* [n_tenants] */
+    load *gpu;           /* [n_gpus] */
+    tenant_name *tenant; /* [n_tenants] */
     int n_gpus, n_tenants;
-    uint64_t *queued;           /* [n_queued] ids, in no order */
-    size_t *place;              /* [last_id + 1] where each stands there */
+    uint64_t *queued; /* [n_queued] ids, in no order */
+    size_t *place;    /* [last_id + 1] where each stands there */
     size_t n_queued;
     uint64_t last_id, n_drawn;
-    double spent[N_KINDS];      /* seconds */
+    double spent[N_KINDS]; /* seconds */
 } cost;
 
 static uint64_t draw(cost *c, size_t n)
@@ -65,7 +74,14 @@ static void submit(cost *c)
     c->queued[c->n_queued] = id;
     c->place[id] = c->n_queued++;
     scheduler_submit(c->s, (double)id, 0,
-                     &(submission){.id = id, .arrival = (double)id, .tenant = tenant, .weight = 1 + id % 7, .token = prompt, .n_tokens = PROMPT, .n_prompt = PROMPT, .max_tokens = 1 << 20});
+                     &(submission){.id = id,
+                                   .arrival = (double)id,
+                                   .tenant = tenant,
+                                   .weight = 1 + id % 7,
+                                   .token = prompt,
+                                   .n_tokens = PROMPT,
+                                   .n_prompt = PROMPT,
+                                   .max_tokens = 1 << 20});
 }
 
 static void cancel(cost *c)
@@ -87,9 +103,14 @@ static void report_step_of(cost *c, int number)
     load *g = &c->gpu[number];
     report_tokens tokens[BATCH];
     for (int i = 0; i < g->n; i++)
-        tokens[i] = (report_tokens){.id = g->seat[i].id, .attempt = g->seat[i].attempt, .index = g->seat[i].n_output++, .n = 1, .token = &token};
-    scheduler_report(c->s, (double)c->last_id, number,
-                     &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_tokens = g->n, .tokens = tokens});
+        tokens[i] = (report_tokens){.id = g->seat[i].id,
+                                    .attempt = g->seat[i].attempt,
+                                    .index = g->seat[i].n_output++,
+                                    .n = 1,
+                                    .token = &token};
+    scheduler_report(
+        c->s, (double)c->last_id, number,
+        &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_tokens = g->n, .tokens = tokens});
 }
 
 static void report_step(cost *c)
@@ -104,8 +125,9 @@ static void report_an_end(cost *c)
     load *g = &c->gpu[number];
     int at = (int)draw(c, (size_t)g->n);
     report_end end = {.id = g->seat[at].id, .attempt = g->seat[at].attempt, .why = OUTCOME_STOP};
-    memmove(&g->seat[at], &g->seat[at + 1], (size_t)(--g->n - at) * sizeof g->seat[0]);     /* by arrival, as engines do */
-    scheduler_report(c->s, (double)c->last_id, number, &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_ends = 1, .ends = &end});
+    memmove(&g->seat[at], &g->seat[at + 1], (size_t)(--g->n - at) * sizeof g->seat[0]); /* by arrival, as engines do */
+    scheduler_report(c->s, (double)c->last_id, number,
+                     &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_ends = 1, .ends = &end});
 }
 
 /* Seconds of processor time: what others do on this machine does not count. */
@@ -137,8 +159,12 @@ static void set_up(cost *c, int n_gpus, int n_tenants)
     o.max_queue = 1 << 30;
     o.max_wait = 1e12;
     size_t most = (size_t)n_gpus * BATCH + N_QUEUED + (size_t)CHUNK * ROUNDS * 2 + 4 * CHUNK;
-    *c = (cost){.n_gpus = n_gpus, .n_tenants = n_tenants, .gpu = new_array((size_t)n_gpus, sizeof *c->gpu), .queued = new_array(most, sizeof *c->queued),
-                .place = new_array(most, sizeof *c->place), .tenant = new_array((size_t)n_tenants, sizeof *c->tenant)};
+    *c = (cost){.n_gpus = n_gpus,
+                .n_tenants = n_tenants,
+                .gpu = new_array((size_t)n_gpus, sizeof *c->gpu),
+                .queued = new_array(most, sizeof *c->queued),
+                .place = new_array(most, sizeof *c->place),
+                .tenant = new_array((size_t)n_tenants, sizeof *c->tenant)};
     for (int t = 0; t < n_tenants; t++)
         snprintf(c->tenant[t].name, sizeof c->tenant[t].name, "tenant-%d", t);
     c->s = scheduler_new(&o, obey, c);
@@ -151,7 +177,7 @@ static void set_up(cost *c, int n_gpus, int n_tenants)
     for (int i = 0; i < n_gpus * BATCH + N_QUEUED; i++)
         submit(c);
     for (int g = 0; g < n_gpus; g++)
-        report_step_of(c, g);           /* memory that is touched for the first time is the system's cost, not an event's */
+        report_step_of(c, g); /* memory that is touched for the first time is the system's cost, not an event's */
 }
 
 static void tear_down(cost *c)
@@ -176,8 +202,9 @@ static void measure(int n_gpus, int n_tenants)
     double all = 0, n = CHUNK * ROUNDS;
     for (int k = 0; k < N_KINDS; k++)
         all += c.spent[k];
-    printf("%6d %8d %8d %9.2f %9.2f %16.2f %18.2f %14.0f\n", n_gpus, n_tenants, (int)c.n_queued, c.spent[SUBMIT] / n / 2 * 1e6, c.spent[CANCEL] / n * 1e6,
-           c.spent[REPORT_END] / n * 1e6, c.spent[REPORT_TOKENS] / n * 1e6, 5 * n / all);
+    printf("%6d %8d %8d %9.2f %9.2f %16.2f %18.2f %14.0f\n", n_gpus, n_tenants, (int)c.n_queued,
+           c.spent[SUBMIT] / n / 2 * 1e6, c.spent[CANCEL] / n * 1e6, c.spent[REPORT_END] / n * 1e6,
+           c.spent[REPORT_TOKENS] / n * 1e6, 5 * n / all);
     tear_down(&c);
 }
 
@@ -185,7 +212,8 @@ void sched_cost_run(void)
 {
     static const struct { int gpus, tenants; } at[] = {{16, 1}, {256, 1}, {4096, 1}, {4096, 1000}};
     printf("microseconds of one core for each event, every GPU at its batch limit of %d\n\n", BATCH);
-    printf("%6s %8s %8s %9s %9s %16s %18s %14s\n", "GPUs", "tenants", "queued", "submit", "cancel", "end and next in", "step of 32 tokens", "events/s, mix");
+    printf("%6s %8s %8s %9s %9s %16s %18s %14s\n", "GPUs", "tenants", "queued", "submit", "cancel", "end and next in",
+           "step of 32 tokens", "events/s, mix");
     for (int i = 0; i < 4; i++)
         measure(at[i].gpus, at[i].tenants);
 }

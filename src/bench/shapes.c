@@ -20,7 +20,7 @@ static const shape shapes[] = {
     {"llama2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, 10000},
     {"llama2-13b", "llama", 40, 5120, 40, 40, 128, 13824, 32000, 10000},
     {"llama2-70b", "llama", 80, 8192, 64, 8, 128, 28672, 32000, 10000},
-    {"llama2-70b/8", "llama", 80, 8192, 8, 1, 128, 3584, 4000, 10000},          /* what one of 8 ranks holds of it */
+    {"llama2-70b/8", "llama", 80, 8192, 8, 1, 128, 3584, 4000, 10000}, /* what one of 8 ranks holds of it */
     {"llama3-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 500000},
     {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 1000000},
 };
@@ -44,10 +44,20 @@ int shape_find(const char *name, dtype type, model_config *c, err *e)
             s = &shapes[i];
     if (!s)
         return unknown(name, e);
-    *c = (model_config){.n_layers = s->n_layers, .hidden = s->hidden, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
-                        .head_dim = s->head_dim, .ffn = s->ffn, .vocab = s->vocab, .max_positions = 4096,
-                        .rms_eps = 1e-5f, .rope_theta = s->rope_theta, .type = type, .bos = -1,
-                        .qkv_bias = strcmp(s->family, "qwen2") == 0, .layer_slides = XNEW_ARRAY(bool, (size_t)s->n_layers)};
+    *c = (model_config){.n_layers = s->n_layers,
+                        .hidden = s->hidden,
+                        .n_heads = s->n_heads,
+                        .n_kv_heads = s->n_kv_heads,
+                        .head_dim = s->head_dim,
+                        .ffn = s->ffn,
+                        .vocab = s->vocab,
+                        .max_positions = 4096,
+                        .rms_eps = 1e-5f,
+                        .rope_theta = s->rope_theta,
+                        .type = type,
+                        .bos = -1,
+                        .qkv_bias = strcmp(s->family, "qwen2") == 0,
+                        .layer_slides = XNEW_ARRAY(bool, (size_t)s->n_layers)};
     snprintf(c->family, sizeof c->family, "%s", s->family);
     return 0;
 }

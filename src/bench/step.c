@@ -10,18 +10,31 @@
 #include "bench/matrix_rate.h"
 #include "bench/shapes.h"
 
-enum { SHALLOW = 4, DEEP = 12 };        /* depths whose difference gives a layer's time */
+enum { SHALLOW = 4, DEEP = 12 }; /* depths whose difference gives a layer's time */
 
 /* What the device can do: bytes and operations a second. */
 typedef struct { double bandwidth, flops; } ceilings;
 
 /* The benches of a run: the whole model, or one of each depth. */
-typedef struct { decode_bench *at[2]; int n; double layers; } benches;
+typedef struct {
+    decode_bench *at[2];
+    int n;
+    double layers;
+} benches;
 
 step_options step_options_default(bool per_layer)
 {
-    step_options o = {.device = "cpu", .tp = 1, .shape = "llama2-7b", .type = DTYPE_F16, .n_ranks = 1, .rank = {16}, .per_layer = per_layer,
-                      .n_batches = 5, .batch = {1, 8, 32, 64, 128}, .n_contexts = 2, .context = {512, 2048},
+    step_options o = {.device = "cpu",
+                      .tp = 1,
+                      .shape = "llama2-7b",
+                      .type = DTYPE_F16,
+                      .n_ranks = 1,
+                      .rank = {16},
+                      .per_layer = per_layer,
+                      .n_batches = 5,
+                      .batch = {1, 8, 32, 64, 128},
+                      .n_contexts = 2,
+                      .context = {512, 2048},
                       .n_prompts = 1};
     if (per_layer) {
         o.n_batches = 6;
@@ -65,7 +78,8 @@ static double positions_that_fit(const step_options *o, backend *be, const model
     double size = (double)dtype_size(o->type), matrices = shape_row_flops(c) / 2 * (o->form == WEIGHTS_FP8 ? 1 : size);
     double per_layer = (matrices + shape_lora_params(c, 1) * mean_rank(o) * max_batch * size) / c->n_layers;
     double weights = per_layer * n_layers + 2.0 * c->vocab * c->hidden * size;
-    double position = 2.0 * n_layers * c->n_kv_heads * c->head_dim * (o->kv == KV_FP8 ? 1 + 4.0 / c->head_dim : (double)dtype_size(be->act));
+    double position = 2.0 * n_layers * c->n_kv_heads * c->head_dim *
+                      (o->kv == KV_FP8 ? 1 + 4.0 / c->head_dim : (double)dtype_size(be->act));
     return ((double)be->ops->available(be) * 0.97 - weights - 2e9) / position;
 }
 
@@ -77,14 +91,23 @@ static int largest(const int *size, int n)
     return most;
 }
 
-static int open_benches(const step_options *o, backend *be, const model_config *c, benches *out, int *max_positions, err *e)
+static int open_benches(const step_options *o, backend *be, const model_config *c, benches *out, int *max_positions,
+                        err *e)
 {
     int max_batch = largest(o->batch, o->n_batches);
     double fit = positions_that_fit(o, be, c, o->per_layer ? SHALLOW + DEEP : c->n_layers, max_batch);
     if ((*max_positions = most_positions(o, fit)) == 0)
-        return err_set(e, "not enough memory on %s for %s with %d adapters of rank %s", be->name, o->shape, max_batch, rank_names(o));
-    decode_options d = {.shape = o->shape, .n_ranks = o->n_ranks, .form = o->form, .kv = o->kv, .max_batch = max_batch, .max_positions = *max_positions,
-                        .max_prompt = largest(o->prompt, o->n_prompts), .samples = !o->per_layer, .masked = o->masked};
+        return err_set(e, "not enough memory on %s for %s with %d adapters of rank %s", be->name, o->shape, max_batch,
+                       rank_names(o));
+    decode_options d = {.shape = o->shape,
+                        .n_ranks = o->n_ranks,
+                        .form = o->form,
+                        .kv = o->kv,
+                        .max_batch = max_batch,
+                        .max_positions = *max_positions,
+                        .max_prompt = largest(o->prompt, o->n_prompts),
+                        .samples = !o->per_layer,
+                        .masked = o->masked};
     memcpy(d.rank, o->rank, sizeof d.rank);
     *out = (benches){.n = o->per_layer ? 2 : 1, .layers = o->per_layer ? DEEP - SHALLOW : 1};
     for (int i = 0; i < out->n; i++) {
@@ -95,7 +118,8 @@ static int open_benches(const step_options *o, backend *be, const model_config *
     return 0;
 }
 
-/* Seconds of the whole model, or of one layer: where all are short and others use the machine, the difference may be below 0. */
+/* Seconds of the whole model, or of one layer: where all are short and others use the machine, the difference may be
+ * below 0. */
 static int measure(const benches *b, decode_rows r, double *seconds, decode_work *work, err *e)
 {
     *seconds = decode_time(b->at[b->n - 1], r, work, e);
@@ -119,21 +143,23 @@ static void print_row(const step_options *o, decode_rows r, double seconds, cons
 {
     double bytes = (work->weights + work->adapters + work->kv) / most.bandwidth, flops = work->flops / most.flops;
     double floor = bytes > flops ? bytes : flops, unit = o->per_layer ? 1e6 : 1e3;
-    printf("%5d %8d %-10s %6d %9.3f %9.3f %7.2f", r.batch, r.context, workload_name(r.w), r.prompt, seconds * unit, floor * unit,
-           seconds / floor);
+    printf("%5d %8d %-10s %6d %9.3f %9.3f %7.2f", r.batch, r.context, workload_name(r.w), r.prompt, seconds * unit,
+           floor * unit, seconds / floor);
     if (!o->per_layer)
         printf(" %9.0f", (r.batch + (r.prompt > 0)) / seconds);
     if (r.prompt > 0 && less.no_prompt > 0)
-        printf("  %+6.1f%%  %.1f us a token of the prompt", 100 * (seconds / less.no_prompt - 1), (seconds - less.no_prompt) * 1e6 / r.prompt);
+        printf("  %+6.1f%%  %.1f us a token of the prompt", 100 * (seconds / less.no_prompt - 1),
+               (seconds - less.no_prompt) * 1e6 / r.prompt);
     else if (less.no_adapters > 0 && r.w != WORKLOAD_NONE)
         printf("  %+6.1f%%  %.2f x the adapters' bytes", 100 * (seconds / less.no_adapters - 1),
                (seconds - less.no_adapters) / (work->adapters / most.bandwidth));
     putchar('\n');
     fflush(stdout);
     if (csv)
-        fprintf(csv, "%s,%s,%s,%s,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%s,%d,%d,%.0f,%.3f\n", o->per_layer ? "layer" : "step", o->shape,
-                weights_name(o->form, QUANT_NONE, o->type), rank_names(o), r.batch, r.context, workload_name(r.w), r.prompt, seconds * 1e6, floor * 1e6,
-                seconds / floor, work->weights, work->adapters, work->kv, o->kv == KV_FP8 ? "FP8" : "act", o->tp, o->masked, work->flops,
+        fprintf(csv, "%s,%s,%s,%s,%d,%d,%s,%d,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%s,%d,%d,%.0f,%.3f\n",
+                o->per_layer ? "layer" : "step", o->shape, weights_name(o->form, QUANT_NONE, o->type), rank_names(o),
+                r.batch, r.context, workload_name(r.w), r.prompt, seconds * 1e6, floor * 1e6, seconds / floor,
+                work->weights, work->adapters, work->kv, o->kv == KV_FP8 ? "FP8" : "act", o->tp, o->masked, work->flops,
                 flops * 1e6);
 }
 
@@ -175,10 +201,11 @@ static int measure_all(const step_options *o, const benches *b, int max_position
 
 static void print_heading(const step_options *o, const backend *be, ceilings most)
 {
-    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s, products at %.0f TFLOP/s\n%s, %s%s, adapters of rank %s on all seven projections%s\n\n",
-           o->per_layer ? "layer" : "step", be->name, most.bandwidth * 1e-12,
-           most.flops * 1e-12, o->shape, weights_name(o->form, QUANT_NONE, o->type),
-           o->kv == KV_FP8 ? " with a KvCache in FP8" : "", rank_names(o), o->masked ? ", draws masked" : "");
+    printf("punica " PUNICA_VERSION " bench %s on %s, memory reads at %.2f TB/s, products at %.0f TFLOP/s\n%s, %s%s, "
+           "adapters of rank %s on all seven projections%s\n\n",
+           o->per_layer ? "layer" : "step", be->name, most.bandwidth * 1e-12, most.flops * 1e-12, o->shape,
+           weights_name(o->form, QUANT_NONE, o->type), o->kv == KV_FP8 ? " with a KvCache in FP8" : "", rank_names(o),
+           o->masked ? ", draws masked" : "");
     printf("batch  context workload   prompt %9s %9s    over%s  over without\n", o->per_layer ? "us" : "ms", "floor",
            o->per_layer ? "" : "  tokens/s");
 }
@@ -189,7 +216,8 @@ static int run_shape(const step_options *o, const model_config *c, err *e)
     if (o->csv && !csv)
         return err_set(e, "cannot write %s: %s", o->csv, strerror(errno));
     if (csv)
-        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_bytes,kv_bytes,kv,tp,masked,flops,flops_us\n");
+        fprintf(csv, "what,shape,dtype,rank,batch,context,workload,prompt,us,floor_us,over_floor,weight_bytes,adapter_"
+                     "bytes,kv_bytes,kv,tp,masked,flops,flops_us\n");
     backend *be = backend_open(o->device, o->tp, o->type, 0, e);
     benches b = {.n = 0};
     int max_positions = 0, status = be ? 0 : -1;

@@ -1,6 +1,6 @@
 /* step.h - `punica bench step` and `punica bench layer`: how long a decode step takes, whole or per
- * layer, with and without rows of a prompt, against its floor: the time its bytes need at the memory's read bandwidth, or its
- * operations at the rate of large products, whichever is longer */
+ * layer, with and without rows of a prompt, against its floor: the time its bytes need at the memory's read bandwidth,
+ * or its operations at the rate of large products, whichever is longer */
 #ifndef PUNICA_BENCH_STEP_H
 #define PUNICA_BENCH_STEP_H
 
@@ -10,18 +10,18 @@
 
 typedef struct {
     const char *device, *shape;
-    int tp;                     /* ranks that the model is split over */
+    int tp; /* ranks that the model is split over */
     dtype type;
     weights_form form;
     kv_form kv;
-    int n_ranks, rank[MAX_DECODE_RANKS];        /* of the adapters, in turn */
+    int n_ranks, rank[MAX_DECODE_RANKS]; /* of the adapters, in turn */
     int n_batches, batch[MAX_STEP_SIZES];
     int n_contexts, context[MAX_STEP_SIZES];
-    int n_prompts, prompt[MAX_STEP_SIZES];      /* rows of a prompt that is taken in by the same step; 0: none */
+    int n_prompts, prompt[MAX_STEP_SIZES]; /* rows of a prompt that is taken in by the same step; 0: none */
     bool run[N_WORKLOADS];
-    bool masked;                /* tokens are drawn by masks, as of outputs that follow a grammar */
-    bool per_layer;             /* one layer, as the difference of two depths; nothing is sampled */
-    const char *csv;            /* file to write, NULL: none */
+    bool masked;     /* tokens are drawn by masks, as of outputs that follow a grammar */
+    bool per_layer;  /* one layer, as the difference of two depths; nothing is sampled */
+    const char *csv; /* file to write, NULL: none */
 } step_options;
 
 step_options step_options_default(bool per_layer);

@@ -25,8 +25,14 @@ typedef struct {
 
 textgen_options textgen_options_default(void)
 {
-    return (textgen_options){.device = "cpu", .tp = 1, .type = DTYPE_F16, .requests = 64, .batch = 32, .rank = 16,
-                             .prompt_len = 32, .gen_len = 64};
+    return (textgen_options){.device = "cpu",
+                             .tp = 1,
+                             .type = DTYPE_F16,
+                             .requests = 64,
+                             .batch = 32,
+                             .rank = 16,
+                             .prompt_len = 32,
+                             .gen_len = 64};
 }
 
 static engine *make_engine(const textgen_options *o, const model *m, const bench_request *r, int n_adapters,
@@ -57,8 +63,13 @@ static int add_requests(engine *g, const textgen_options *o, const model_config 
         for (int k = 0; k < r[i].prompt_len; k++)
             token[k] = (int)(rng_u64(o->seed + (uint64_t)i, (uint64_t)k) % (uint64_t)c->vocab);
         snprintf(name, sizeof name, "%d", r[i].adapter);
-        engine_request q = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = r[i].adapter < 0 ? NULL : name,
-                            .token = token, .n_tokens = r[i].prompt_len, .n_prompt = r[i].prompt_len, .how = sampling_default()};
+        engine_request q = {.id = (uint64_t)i,
+                            .arrival = (uint64_t)i,
+                            .adapter = r[i].adapter < 0 ? NULL : name,
+                            .token = token,
+                            .n_tokens = r[i].prompt_len,
+                            .n_prompt = r[i].prompt_len,
+                            .how = sampling_default()};
         q.how.max_tokens = r[i].gen_len;
         q.how.ignore_eos = true;
         status = engine_add(g, &q, e);
@@ -95,7 +106,10 @@ static int run_workload(const textgen_options *o, const model *m, workload w, re
     out->n_adapters = workload_make(w, o->requests, o->prompt_len, o->gen_len, limit, o->seed, r);
     random_adapters source = {.m = m, .rank = o->rank, .type = backend_weight_type(m->be, o->type)};
     engine *g = make_engine(o, m, r, out->n_adapters, &source, e);
-    int status = g && engine_warm_up(g, e) == 0 && preload(g, out->n_adapters, e) == 0 && add_requests(g, o, &m->config, r, e) == 0 ? 0 : -1;
+    int status = g && engine_warm_up(g, e) == 0 && preload(g, out->n_adapters, e) == 0 &&
+                         add_requests(g, o, &m->config, r, e) == 0
+                     ? 0
+                     : -1;
     if (status == 0) {
         double start = clock_now();
         status = step_until_idle(g, e);
@@ -130,8 +144,9 @@ static void print_row(const model *m, workload w, const result *r, double bandwi
     double rate = (double)r->stats.tokens / r->seconds, steps = (double)r->stats.steps;
     double bytes = run_bytes(m, r) / r->seconds;
     printf("%-10s %8d %8llu %8.2f %9.1f %8.2f %8.1f %8.1f %7.1f %5.0f%%", workload_name(w), r->n_adapters,
-           (unsigned long long)r->stats.tokens, r->seconds, rate, r->seconds / steps * 1e3, (double)r->stats.rows / steps,
-           run_flops(&m->config, r) / r->seconds * 1e-9, bytes * 1e-9, 100 * bytes / bandwidth);
+           (unsigned long long)r->stats.tokens, r->seconds, rate, r->seconds / steps * 1e3,
+           (double)r->stats.rows / steps, run_flops(&m->config, r) / r->seconds * 1e-9, bytes * 1e-9,
+           100 * bytes / bandwidth);
     if (backbone > 0 && w != WORKLOAD_NONE)
         printf("   %+.1f%% time over none", 100 * (backbone / rate - 1));
     putchar('\n');
@@ -141,10 +156,9 @@ static void print_row(const model *m, workload w, const result *r, double bandwi
 static void print_csv(FILE *csv, const textgen_options *o, const model *m, workload w, const result *r)
 {
     fprintf(csv, "%s,%s,%s,%d,%d,%d,%d,%d,%d,%llu,%.4f,%.2f,%llu,%llu,%.2f,%.2f\n", o->shape ? o->shape : o->model_dir,
-            weights_name(o->form, m->config.quant, m->config.type), workload_name(w), r->n_adapters, o->rank, o->requests, o->batch,
-            o->prompt_len, o->gen_len,
-            (unsigned long long)r->stats.tokens, r->seconds, (double)r->stats.tokens / r->seconds,
-            (unsigned long long)r->stats.steps, (unsigned long long)r->stats.rows,
+            weights_name(o->form, m->config.quant, m->config.type), workload_name(w), r->n_adapters, o->rank,
+            o->requests, o->batch, o->prompt_len, o->gen_len, (unsigned long long)r->stats.tokens, r->seconds,
+            (double)r->stats.tokens / r->seconds, (unsigned long long)r->stats.steps, (unsigned long long)r->stats.rows,
             run_flops(&m->config, r) / r->seconds * 1e-9, run_bytes(m, r) / r->seconds * 1e-9);
     fflush(csv);
 }
@@ -154,8 +168,9 @@ static void print_memory(const model *m, const result *largest)
 {
     double mb = 1024 * 1024, weights = (double)m->weight_bytes / mb, kv = (double)largest->kv_bytes / mb;
     double adapters = (double)largest->adapter_bytes / mb, budget = 1.15 * weights + kv + adapters + 200;
-    printf("\nresident memory, peak: %.0f MB; budget %.0f MB (1.15 x weights %.0f + KvCache %.0f + adapters %.0f + 200)\n",
-           (double)machine_resident_peak() / mb, budget, weights, kv, adapters);
+    printf(
+        "\nresident memory, peak: %.0f MB; budget %.0f MB (1.15 x weights %.0f + KvCache %.0f + adapters %.0f + 200)\n",
+        (double)machine_resident_peak() / mb, budget, weights, kv, adapters);
 }
 
 static model *make_model(const textgen_options *o, backend *be, err *e)
@@ -174,7 +189,8 @@ static FILE *open_csv(const char *path, err *e)
     if (!f)
         err_set(e, "cannot write %s: %s", path, strerror(errno));
     else
-        fprintf(f, "model,dtype,workload,adapters,rank,requests,batch,prompt_len,gen_len,tokens,seconds,tokens_per_s,steps,rows,"
+        fprintf(f, "model,dtype,workload,adapters,rank,requests,batch,prompt_len,gen_len,tokens,seconds,tokens_per_s,"
+                   "steps,rows,"
                    "gflop_per_s,gbyte_per_s\n");
     return f;
 }
@@ -197,8 +213,8 @@ static void print_heading(const textgen_options *o, const model *m, double secon
     machine_cpu_name(cpu, sizeof cpu);
     printf("punica " PUNICA_VERSION " bench textgen on %s, %s\n", cpu, m->be->name);
     printf("%s, %s weights of %.2f GB %s in %.2f s; memory reads at %.1f GB/s\n", o->shape ? o->shape : o->model_dir,
-           weights_name(o->form, m->config.quant, m->config.type), (double)m->weight_bytes * 1e-9, o->shape ? "made" : "loaded",
-           seconds, bandwidth * 1e-9);
+           weights_name(o->form, m->config.quant, m->config.type), (double)m->weight_bytes * 1e-9,
+           o->shape ? "made" : "loaded", seconds, bandwidth * 1e-9);
     printf("%d requests, batch %d, rank %d, ", o->requests, o->batch, o->rank);
     if (o->prompt_len)
         printf("prompt %d, output %d\n", o->prompt_len, o->gen_len);

@@ -9,19 +9,19 @@
 #include "model/model.h"
 
 typedef struct {
-    const char *shape;              /* random weights of this shape, made in memory, or */
-    const char *model_dir;          /* a real model directory */
-    dtype type;                     /* of random weights */
+    const char *shape;     /* random weights of this shape, made in memory, or */
+    const char *model_dir; /* a real model directory */
+    dtype type;            /* of random weights */
     weights_form form;
     kv_form kv;
     bool run[N_WORKLOADS];
-    const char *device;             /* "cpu", "cuda", "cuda:N", "cuda:N-M" */
-    int tp;                         /* ranks that the model is split over */
+    const char *device; /* "cpu", "cuda", "cuda:N", "cuda:N-M" */
+    int tp;             /* ranks that the model is split over */
     int requests, batch, rank, threads;
-    int prompt_len, gen_len;        /* 0: the paper's distribution */
-    int prefill_rows, itl_target;       /* milliseconds; 0: as the engine likes */
+    int prompt_len, gen_len;      /* 0: the paper's distribution */
+    int prefill_rows, itl_target; /* milliseconds; 0: as the engine likes */
     uint64_t seed;
-    const char *csv;                /* file to write, NULL: none */
+    const char *csv; /* file to write, NULL: none */
 } textgen_options;
 
 textgen_options textgen_options_default(void);

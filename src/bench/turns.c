@@ -17,29 +17,40 @@ static const char *const names[N_TURNS_MODES] = {"off", "device", "host"};
 
 /* A conversation: all that was said, and the turn that is being answered. */
 typedef struct {
-    int *token;                 /* [n_tokens] */
+    int *token; /* [n_tokens] */
     int n_tokens, n_prompt, n_turns;
     uint64_t arrival;
-    double asked, first;        /* when, by the clock; first: token of the answer, 0: none yet */
+    double asked, first; /* when, by the clock; first: token of the answer, 0: none yet */
 } talk;
 
 typedef struct {
     const turns_options *o;
     const model *m;
     engine *g;
-    talk *talks;                /* [conversations] */
-    int *queue;                 /* [conversations] whose turn is next, a ring */
+    talk *talks; /* [conversations] */
+    int *queue;  /* [conversations] whose turn is next, a ring */
     int n_queued, next;
     uint64_t n_asked;
-    double *waits;              /* [conversations * turns] times to first token */
+    double *waits; /* [conversations * turns] times to first token */
     int n_waits;
     double prompt_tokens, cached_tokens, ideal_tokens, output_tokens;
 } run;
 
 turns_options turns_options_default(void)
 {
-    return (turns_options){.device = "cpu", .tp = 1, .type = DTYPE_F16, .rank = 16, .conversations = 64, .turns = 4, .at_once = 16, .adapters = 4,
-                           .system_len = 512, .user_len = 64, .gen_len = 32, .host_bytes = KV_HOST_AUTO, .rounds = 1};
+    return (turns_options){.device = "cpu",
+                           .tp = 1,
+                           .type = DTYPE_F16,
+                           .rank = 16,
+                           .conversations = 64,
+                           .turns = 4,
+                           .at_once = 16,
+                           .adapters = 4,
+                           .system_len = 512,
+                           .user_len = 64,
+                           .gen_len = 32,
+                           .host_bytes = KV_HOST_AUTO,
+                           .rounds = 1};
 }
 
 int turns_modes_find(const char *list, bool wanted[N_TURNS_MODES], err *e)
@@ -67,7 +78,8 @@ static int adapter_of(const run *r, int i)
 static void say(const run *r, talk *t, uint64_t stream, int n)
 {
     for (int i = 0; i < n; i++)
-        t->token[t->n_tokens++] = (int)(rng_u64(rng_mix(r->o->seed) + stream, (uint64_t)i) % (uint64_t)r->m->config.vocab);
+        t->token[t->n_tokens++] =
+            (int)(rng_u64(rng_mix(r->o->seed) + stream, (uint64_t)i) % (uint64_t)r->m->config.vocab);
 }
 
 static int ask(run *r, int i, err *e)
@@ -75,15 +87,21 @@ static int ask(run *r, int i, err *e)
     talk *t = &r->talks[i];
     char name[16];
     snprintf(name, sizeof name, "%d", adapter_of(r, i));
-    engine_request q = {.id = (uint64_t)i, .arrival = t->arrival, .adapter = r->o->adapters ? name : NULL, .token = t->token,
-                        .n_tokens = t->n_tokens, .n_prompt = t->n_prompt, .how = sampling_default()};
+    engine_request q = {.id = (uint64_t)i,
+                        .arrival = t->arrival,
+                        .adapter = r->o->adapters ? name : NULL,
+                        .token = t->token,
+                        .n_tokens = t->n_tokens,
+                        .n_prompt = t->n_prompt,
+                        .how = sampling_default()};
     q.how.max_tokens = r->o->gen_len;
     q.how.ignore_eos = true;
     return engine_add(r->g, &q, e);
 }
 
-/* What a cache that forgets nothing has of a turn's prompt: the turn before, but for its last token, whose keys and values nobody needed;
- * of the first turn, the system prompt, if it is not the first with it. The last token of a prompt is computed in any case. */
+/* What a cache that forgets nothing has of a turn's prompt: the turn before, but for its last token, whose keys and
+ * values nobody needed; of the first turn, the system prompt, if it is not the first with it. The last token of a
+ * prompt is computed in any case. */
 static double ideal_of(const run *r, int i, const talk *t)
 {
     int page_len = engine_options_default().page_len, n_adapters = r->o->adapters ? r->o->adapters : 1;
@@ -129,16 +147,10 @@ static int take(run *r, const event *ev, err *e)
         t->token[t->n_tokens++] = ev->drawn.token;
         r->output_tokens++;
         return 0;
-    case EVENT_FINISHED:
-        end_turn(r, i);
-        return 0;
-    case EVENT_EVICTED:
-        return ask(r, i, e);
-    case EVENT_FAILED:
-        *e = ev->error;
-        return -1;
-    case EVENT_SCORE:
-        break;
+    case EVENT_FINISHED: end_turn(r, i); return 0;
+    case EVENT_EVICTED: return ask(r, i, e);
+    case EVENT_FAILED: *e = ev->error; return -1;
+    case EVENT_SCORE: break;
     }
     return 0;
 }
@@ -180,10 +192,11 @@ static engine *make_engine(const turns_options *o, turns_mode mode, const model 
 static void begin(run *r)
 {
     const turns_options *o = r->o;
-    size_t n = (size_t)o->conversations, longest = (size_t)o->system_len + (size_t)o->turns * (size_t)(o->user_len + o->gen_len);
+    size_t n = (size_t)o->conversations,
+           longest = (size_t)o->system_len + (size_t)o->turns * (size_t)(o->user_len + o->gen_len);
     r->talks = XNEW_ARRAY(talk, n);
     r->queue = XNEW_ARRAY(int, n);
-    r->waits = XNEW_ARRAY(double, n * (size_t)o->turns);
+    r->waits = XNEW_ARRAY(double, n *(size_t)o->turns);
     for (int i = 0; i < o->conversations; i++) {
         r->talks[i].token = XNEW_ARRAY(int, longest);
         say(r, &r->talks[i], (uint64_t)(adapter_of(r, i) + 1), o->system_len);
@@ -216,10 +229,12 @@ static void print_result(run *r, turns_mode mode, double ready, double seconds)
         sum += r->waits[i];
     qsort(r->waits, (size_t)r->n_waits, sizeof *r->waits, by_size);
     double rate = s.fetch_seconds > 0 ? (double)s.page_bytes / s.fetch_seconds * 1e-9 : 0;
-    printf("%-7s %8.2f %8.2f %9.1f %9.0f %9.1f %9.1f %8.1f%% %8.1f%% %8llu %8llu %6.1f %6d/%-6d %5llu\n", names[mode], ready, seconds, r->output_tokens / seconds,
-           (r->prompt_tokens + r->output_tokens) / seconds, sum / r->n_waits * 1e3, r->waits[(r->n_waits * 99 + 99) / 100 - 1] * 1e3,
-           100 * r->cached_tokens / r->prompt_tokens, 100 * r->ideal_tokens / r->prompt_tokens, (unsigned long long)s.pages_saved,
-           (unsigned long long)s.pages_fetched, rate, s.host_pages_used, s.host_pages, (unsigned long long)s.evictions);
+    printf("%-7s %8.2f %8.2f %9.1f %9.0f %9.1f %9.1f %8.1f%% %8.1f%% %8llu %8llu %6.1f %6d/%-6d %5llu\n", names[mode],
+           ready, seconds, r->output_tokens / seconds, (r->prompt_tokens + r->output_tokens) / seconds,
+           sum / r->n_waits * 1e3, r->waits[(r->n_waits * 99 + 99) / 100 - 1] * 1e3,
+           100 * r->cached_tokens / r->prompt_tokens, 100 * r->ideal_tokens / r->prompt_tokens,
+           (unsigned long long)s.pages_saved, (unsigned long long)s.pages_fetched, rate, s.host_pages_used,
+           s.host_pages, (unsigned long long)s.evictions);
     fflush(stdout);
 }
 
@@ -255,13 +270,16 @@ static int run_modes(const turns_options *o, const model *m, double seconds, err
     char cpu[128];
     machine_cpu_name(cpu, sizeof cpu);
     printf("punica " PUNICA_VERSION " bench turns on %s, %s\n", cpu, m->be->name);
-    printf("%s, %s, ready in %.1f s; %d conversations of %d turns, %d at once, %d adapters; system prompt %d, said %d, answered %d a turn; KvCache pages %d%s\n\n",
-           o->shape ? o->shape : o->model_dir, weights_name(o->form, m->config.quant, m->config.type), seconds, o->conversations, o->turns, o->at_once,
-           o->adapters, o->system_len, o->user_len, o->gen_len, o->kv_pages, o->kv_pages ? "" : " (as many as fit)");
+    printf("%s, %s, ready in %.1f s; %d conversations of %d turns, %d at once, %d adapters; system prompt %d, said %d, "
+           "answered %d a turn; KvCache pages %d%s\n\n",
+           o->shape ? o->shape : o->model_dir, weights_name(o->form, m->config.quant, m->config.type), seconds,
+           o->conversations, o->turns, o->at_once, o->adapters, o->system_len, o->user_len, o->gen_len, o->kv_pages,
+           o->kv_pages ? "" : " (as many as fit)");
     fflush(stdout);
     if (warm_up(o, m, e))
         return -1;
-    printf("cache    ready s  seconds  output/s     all/s  1st mean    1st 99%%   cached    ideal    saved  fetched   GB/s   host pages evicted\n");
+    printf("cache    ready s  seconds  output/s     all/s  1st mean    1st 99%%   cached    ideal    saved  fetched   "
+           "GB/s   host pages evicted\n");
     for (int round = 0; round < o->rounds; round++)
         for (int mode = 0; mode < N_TURNS_MODES; mode++)
             if (o->run[mode] && run_mode(o, m, mode, true, e))

@@ -1,28 +1,34 @@
 /* turns.h - `punica bench turns`: conversations on one device, with the prefix cache, with its host tier, and without
  *
- * Each conversation has an adapter, begins with that adapter's system prompt, and goes on for some turns: what the user says, then
- * what the model answers. After a turn its next comes when all other conversations have had theirs, so the cache has to hold them
- * all. Time to first token, throughput, and how much of the prompts was cached, of what a cache without bounds would have. */
+ * Each conversation has an adapter, begins with that adapter's system prompt, and goes on for some turns: what the user
+ * says, then what the model answers. After a turn its next comes when all other conversations have had theirs, so the
+ * cache has to hold them all. Time to first token, throughput, and how much of the prompts was cached, of what a cache
+ * without bounds would have. */
 #ifndef PUNICA_BENCH_TURNS_H
 #define PUNICA_BENCH_TURNS_H
 
 #include "model/model.h"
 
-typedef enum { TURNS_OFF, TURNS_DEVICE, TURNS_HOST, N_TURNS_MODES } turns_mode;     /* no cache; on the device; with the host */
+typedef enum {
+    TURNS_OFF,
+    TURNS_DEVICE,
+    TURNS_HOST,
+    N_TURNS_MODES
+} turns_mode; /* no cache; on the device; with the host */
 
 typedef struct {
-    const char *shape, *model_dir, *device;     /* random weights of this shape, or a model directory */
-    dtype type;                                 /* of random weights */
+    const char *shape, *model_dir, *device; /* random weights of this shape, or a model directory */
+    dtype type;                             /* of random weights */
     weights_form form;
     kv_form kv;
     int tp, threads, rank;
-    int conversations, turns, at_once;          /* at_once: requests that run together */
-    int adapters;                               /* that conversations share out; 0: the base model */
-    int system_len, user_len, gen_len;          /* tokens of a system prompt, of what is said in a turn, and of each answer */
-    int kv_pages;                               /* 0: as the engine likes */
-    size_t host_bytes;                          /* of the host tier */
+    int conversations, turns, at_once; /* at_once: requests that run together */
+    int adapters;                      /* that conversations share out; 0: the base model */
+    int system_len, user_len, gen_len; /* tokens of a system prompt, of what is said in a turn, and of each answer */
+    int kv_pages;                      /* 0: as the engine likes */
+    size_t host_bytes;                 /* of the host tier */
     bool run[N_TURNS_MODES];
-    int rounds;                                 /* how often each mode is run, in turn */
+    int rounds; /* how often each mode is run, in turn */
     uint64_t seed;
 } turns_options;
 

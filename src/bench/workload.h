@@ -6,12 +6,19 @@
 
 #include "base/err.h"
 
-typedef enum { WORKLOAD_NONE, WORKLOAD_IDENTICAL, WORKLOAD_UNIFORM, WORKLOAD_SKEWED, WORKLOAD_DISTINCT, N_WORKLOADS } workload;
+typedef enum {
+    WORKLOAD_NONE,
+    WORKLOAD_IDENTICAL,
+    WORKLOAD_UNIFORM,
+    WORKLOAD_SKEWED,
+    WORKLOAD_DISTINCT,
+    N_WORKLOADS
+} workload;
 
 const char *workload_name(workload w);
 int workload_find(const char *name, workload *w, err *e);
 
-typedef struct { int adapter, prompt_len, gen_len; } bench_request;       /* adapter -1: the base model */
+typedef struct { int adapter, prompt_len, gen_len; } bench_request; /* adapter -1: the base model */
 
 /* n requests: none: the base model; identical: one adapter; uniform: ceil(sqrt(n)) adapters, equally
  * often; skewed: each adapter 1.5 times as often as the next; distinct: each its own. The order is

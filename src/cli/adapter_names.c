@@ -15,10 +15,16 @@
 #include "frontend/adapter_names.h"
 
 /* Where the registry is: a store, or beside a cache. */
-typedef struct { const char *cache, *store; bool json; } place;
+typedef struct {
+    const char *cache, *store;
+    bool json;
+} place;
 
 /* A cache, and the registry. */
-typedef struct { disk_cache *cache; adapter_names names; } shelf;
+typedef struct {
+    disk_cache *cache;
+    adapter_names names;
+} shelf;
 
 static int shelf_open(shelf *s, const place *at, size_t max_bytes, err *e)
 {
@@ -60,11 +66,13 @@ static void print_json(json_t *o)
 static void print_fetched(const fetched *f, const char *dir, bool json)
 {
     if (json) {
-        print_json(json_pack("{s:s, s:s, s:i, s:I, s:s, s:s*}", "digest", f->digest, "id", f->id, "rank", f->rank, "bytes",
-                             (json_int_t)f->bytes, "folder", dir, "revision", f->revision[0] ? f->revision : NULL));
+        print_json(json_pack("{s:s, s:s, s:i, s:I, s:s, s:s*}", "digest", f->digest, "id", f->id, "rank", f->rank,
+                             "bytes", (json_int_t)f->bytes, "folder", dir, "revision",
+                             f->revision[0] ? f->revision : NULL));
         return;
     }
-    printf("%-12ssha256:%s\n%-12s%d\n%-12s%.3g MB\n", "digest", f->digest, "rank", f->rank, "files", (double)f->bytes / 1e6);
+    printf("%-12ssha256:%s\n%-12s%d\n%-12s%.3g MB\n", "digest", f->digest, "rank", f->rank, "files",
+           (double)f->bytes / 1e6);
     if (f->revision[0])
         printf("%-12s%s\n", "revision", f->revision);
     printf("%-12s%s\n", "folder", dir);
@@ -117,7 +125,8 @@ static int fetch(const fetch_args *f, err *e)
         return -1;
     int status = model_config_read(&base, f->model_dir, e);
     if (status == 0) {
-        status = shelf_open(&to, &(place){.cache = f->a.cache, .store = f->name ? f->store : NULL}, f->a.cache_bytes, e);
+        status =
+            shelf_open(&to, &(place){.cache = f->a.cache, .store = f->name ? f->store : NULL}, f->a.cache_bytes, e);
         if (status == 0)
             status = fetch_into(f, &to, &s, &base, e);
         shelf_close(&to);
@@ -148,7 +157,10 @@ static int run_fetch(fetch_args *f, const command_line *line, const char **word,
 #define BASE_OPTION(f) {"model", OPT_STRING, &(f)->model_dir, "DIR", "the base model; only its config.json is read"}
 #define JSON_OPTION(out) {"json", OPT_FLAG, out, NULL, "JSON instead of text"}
 #define CACHE_OPTION(out) {"cache", OPT_STRING, out, "DIR", "the host's disk cache of adapters"}
-#define STORE_OPTION(out) {"store", OPT_STRING, out, "URL", "where the registry is, if it is not the cache's: FILE (SQLite) or postgres://... (environment " STORE_ENVIRONMENT ")"}
+#define STORE_OPTION(out)                                                                \
+    {"store", OPT_STRING, out, "URL",                                                    \
+     "where the registry is, if it is not the cache's: FILE (SQLite) or postgres://... " \
+     "(environment " STORE_ENVIRONMENT ")"}
 #define PLACE_OPTIONS(at) CACHE_OPTION(&(at)->cache), STORE_OPTION(&(at)->store)
 
 static const char *store_of_environment(void)
@@ -161,7 +173,7 @@ static void init_fetch(fetch_args *f)
 {
     *f = (fetch_args){0};
     source_args_init(&f->a);
-    f->a.fetch.files_under = "/";       /* who calls this may read what they may read */
+    f->a.fetch.files_under = "/"; /* who calls this may read what they may read */
     log_set_level(LOG_WARN);
 }
 
@@ -173,8 +185,11 @@ int adapter_fetch(int argc, char **argv)
     const option options[] = {BASE_OPTION(&f), SOURCE_OPTIONS(&f.a), JSON_OPTION(&f.json), {0}};
     const command_line line = {
         .usage = "punica adapter fetch SOURCE --model DIR --cache DIR [options]",
-        .about = "Fetch an adapter, check it against the base, and put it into the disk cache. What broke off before is continued.\n" SOURCE_HELP,
-        .options = options, .n_positional = 1, .positional = word,
+        .about = "Fetch an adapter, check it against the base, and put it into the disk cache. What broke off before "
+                 "is continued.\n" SOURCE_HELP,
+        .options = options,
+        .n_positional = 1,
+        .positional = word,
     };
     return run_fetch(&f, &line, word, argc, argv);
 }
@@ -185,15 +200,22 @@ int adapter_add(int argc, char **argv)
     const char *word[2] = {NULL};
     init_fetch(&f);
     f.store = store_of_environment();
-    const option options[] = {
-        BASE_OPTION(&f), SOURCE_OPTIONS(&f.a), STORE_OPTION(&f.store),
-        {"replace", OPT_FLAG, &f.replace, NULL, "a name that is there gets a new version; what runs goes on with the old one"},
-        JSON_OPTION(&f.json), {0}};
+    const option options[] = {BASE_OPTION(&f),
+                              SOURCE_OPTIONS(&f.a),
+                              STORE_OPTION(&f.store),
+                              {"replace", OPT_FLAG, &f.replace, NULL,
+                               "a name that is there gets a new version; what runs goes on with the old one"},
+                              JSON_OPTION(&f.json),
+                              {0}};
     const command_line line = {
         .usage = "punica adapter add NAME SOURCE --model DIR --cache DIR [--replace] [options]",
-        .about = "Fetch an adapter, check it against the base, put it into the disk cache and give it a name: servers with this --cache\n"
-                 "serve it from then on, or with --store all servers with this store; there TENANT/NAME is a tenant's own.\n" SOURCE_HELP,
-        .options = options, .n_positional = 2, .positional = word,
+        .about = "Fetch an adapter, check it against the base, put it into the disk cache and give it a name: servers "
+                 "with this --cache\n"
+                 "serve it from then on, or with --store all servers with this store; there TENANT/NAME is a tenant's "
+                 "own.\n" SOURCE_HELP,
+        .options = options,
+        .n_positional = 2,
+        .positional = word,
     };
     return run_fetch(&f, &line, word, argc, argv);
 }
@@ -286,7 +308,9 @@ static int do_rollback(const adapter_names *names, const char *const *word, bool
     long number = word[1] ? strtol(word[1], &end, 10) : 0;
     if (word[1] && (*end || number < 1 || number > 1000000000))
         return err_set(e, "\"%s\" is not the number of a version", word[1]);
-    return adapter_names_rollback(names, user(), word[0], (int)number, e) == STORE_OK ? print_record(names, word[0], json, e) : -1;
+    return adapter_names_rollback(names, user(), word[0], (int)number, e) == STORE_OK
+               ? print_record(names, word[0], json, e)
+               : -1;
 }
 
 static int do_remove(const adapter_names *names, const char *const *word, bool json, err *e)
@@ -299,9 +323,10 @@ int adapter_list(int argc, char **argv)
 {
     place at = {.store = store_of_environment()};
     const option options[] = {PLACE_OPTIONS(&at), JSON_OPTION(&at.json), {0}};
-    const command_line line = {.usage = "punica adapter list (--cache DIR | --store URL) [--json]",
-                               .about = "The names of a cache: which version is served, its digest, rank, size, when it came and from where.",
-                               .options = options};
+    const command_line line = {
+        .usage = "punica adapter list (--cache DIR | --store URL) [--json]",
+        .about = "The names of a cache: which version is served, its digest, rank, size, when it came and from where.",
+        .options = options};
     return run_on_names(&line, do_list, &at, argc, argv);
 }
 
@@ -311,7 +336,10 @@ int adapter_show(int argc, char **argv)
     place at = {.store = store_of_environment()};
     const option options[] = {PLACE_OPTIONS(&at), JSON_OPTION(&at.json), {0}};
     const command_line line = {.usage = "punica adapter show NAME (--cache DIR | --store URL) [--json]",
-                               .about = "A name's versions, the newest first; * is served.", .options = options, .n_positional = 1, .positional = word};
+                               .about = "A name's versions, the newest first; * is served.",
+                               .options = options,
+                               .n_positional = 1,
+                               .positional = word};
     return run_on_names(&line, do_show, &at, argc, argv);
 }
 
@@ -321,9 +349,13 @@ int adapter_rollback(int argc, char **argv)
     place at = {.store = store_of_environment()};
     const option options[] = {PLACE_OPTIONS(&at), JSON_OPTION(&at.json), {0}};
     const command_line line = {.usage = "punica adapter rollback NAME [VERSION] (--cache DIR | --store URL)",
-                               .about = "Serve an earlier version of a name from now on, or a later one again; without VERSION the one before. What runs\n"
+                               .about = "Serve an earlier version of a name from now on, or a later one again; without "
+                                        "VERSION the one before. What runs\n"
                                         "goes on with what it began.",
-                               .options = options, .n_positional = 2, .n_optional = 1, .positional = word};
+                               .options = options,
+                               .n_positional = 2,
+                               .n_optional = 1,
+                               .positional = word};
     return run_on_names(&line, do_rollback, &at, argc, argv);
 }
 
@@ -332,8 +364,11 @@ int adapter_remove(int argc, char **argv)
     const char *word[1] = {NULL};
     place at = {.store = store_of_environment()};
     const option options[] = {PLACE_OPTIONS(&at), {0}};
-    const command_line line = {.usage = "punica adapter remove NAME (--cache DIR | --store URL)",
-                               .about = "Serve a name no more. Its files stay in the cache until their room is needed; what runs goes on.",
-                               .options = options, .n_positional = 1, .positional = word};
+    const command_line line = {
+        .usage = "punica adapter remove NAME (--cache DIR | --store URL)",
+        .about = "Serve a name no more. Its files stay in the cache until their room is needed; what runs goes on.",
+        .options = options,
+        .n_positional = 1,
+        .positional = word};
     return run_on_names(&line, do_remove, &at, argc, argv);
 }

@@ -1,4 +1,5 @@
-/* adapter_names.h - the subcommands of `punica adapter` that work on a host's disk cache and on names, of the cache or of a store
+/* adapter_names.h - the subcommands of `punica adapter` that work on a host's disk cache and on names, of the cache or
+ * of a store
  *
  * Each is a command of its own: argv[0] is its name, the result an exit code. */
 #ifndef PUNICA_CLI_ADAPTER_NAMES_H

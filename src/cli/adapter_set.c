@@ -36,7 +36,8 @@ static int open_one(adapter_set *s, const char *arg, const model_config *base, e
 
 int adapter_set_open(adapter_set *s, const option_list *args, const model_config *base, backend *be, err *e)
 {
-    *s = (adapter_set){.name = XNEW_ARRAY(char *, (size_t)args->n), .adapter = XNEW_ARRAY(adapter *, (size_t)args->n), .be = be};
+    *s = (adapter_set){
+        .name = XNEW_ARRAY(char *, (size_t)args->n), .adapter = XNEW_ARRAY(adapter *, (size_t)args->n), .be = be};
     for (int i = 0; i < args->n; i++)
         if (open_one(s, args->items[i], base, e)) {
             adapter_set_close(s);

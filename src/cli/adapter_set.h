@@ -12,9 +12,9 @@
 
 typedef struct {
     int n;
-    char **name;            /* [n] */
-    adapter **adapter;      /* [n] */
-    backend *be;            /* borrowed: must outlive the set */
+    char **name;       /* [n] */
+    adapter **adapter; /* [n] */
+    backend *be;       /* borrowed: must outlive the set */
 } adapter_set;
 
 /* -1 with nothing left open when an argument or an adapter is bad. */

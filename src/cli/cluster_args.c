@@ -40,7 +40,10 @@ int cluster_log(const char *file, const char *name, err *e)
 }
 
 /* A list of options being built; strings are owned. */
-typedef struct { const char **at; size_t n, cap; } strings;
+typedef struct {
+    const char **at;
+    size_t n, cap;
+} strings;
 
 static void add_string(strings *s, char *text)
 {
@@ -126,7 +129,8 @@ static void add_workers(strings *to, const char *device, int tp)
     if (n == 1)
         add_string(to, xstrdup(device));
     for (int i = 0; n > 1 && i + tp <= n; i += tp)
-        add_string(to, tp == 1 ? xasprintf("cuda:%d", first + i) : xasprintf("cuda:%d-%d", first + i, first + i + tp - 1));
+        add_string(to,
+                   tp == 1 ? xasprintf("cuda:%d", first + i) : xasprintf("cuda:%d-%d", first + i, first + i + tp - 1));
 }
 
 void worker_args_apply(const worker_args *a, runner_options *o)
@@ -182,7 +186,8 @@ void worker_args_release(runner_options *o)
     o->n_workers = o->n_worker_args = 0;
 }
 
-/* As libcuda does when it starts: nvidia-modprobe may do it for everybody. Where there is none, or it fails, CUDA says so. */
+/* As libcuda does when it starts: nvidia-modprobe may do it for everybody. Where there is none, or it fails, CUDA says
+ * so. */
 static void make_cuda_device(int number)
 {
     char node[32], text[12], how[32];
@@ -221,7 +226,11 @@ void cluster_raise_file_limit(void)
     }
 }
 
-typedef struct { struct event_base *loop; const cluster_role *role; bool draining, has_terminal; } signals;
+typedef struct {
+    struct event_base *loop;
+    const cluster_role *role;
+    bool draining, has_terminal;
+} signals;
 
 static void end_loop(void *loop)
 {
@@ -274,7 +283,7 @@ void cluster_run(struct event_base *loop, const cluster_role *role)
     struct event *taken[N];
     log_catch_crashes();
     for (int i = 0; i < N; i++) {
-        signal(number[i], SIG_IGN);     /* what libevent goes back to in the end: one more must not spoil the exit code */
+        signal(number[i], SIG_IGN); /* what libevent goes back to in the end: one more must not spoil the exit code */
         taken[i] = evsignal_new(loop, number[i], number[i] == SIGHUP ? take_hangup : take_end, &s);
         CHECK(taken[i]);
         event_add(taken[i], NULL);

@@ -18,11 +18,11 @@
 
 /* What is shown, in either form. */
 typedef struct {
-    char *name;                     /* last component of the adapter's directory */
+    char *name; /* last component of the adapter's directory */
     const model_config *base;
     const adapter *a;
     const adapter_info *info;
-    int tp;                         /* ranks that the base is split over */
+    int tp; /* ranks that the base is split over */
 } report;
 
 /* "mine" of "/adapters/mine/". */
@@ -92,8 +92,8 @@ static void print_text(const report *r)
     const adapter_info *f = r->info;
     print_foreign("adapter", r->name);
     print_foreign("made for", f->base_name[0] ? f->base_name : "(not said)");
-    printf("%-12syes: %s, %d layers, hidden %d, weights %s\n", "fits", r->base->family, r->base->n_layers, r->base->hidden,
-           weights_name(WEIGHTS_STORED, r->base->quant, r->base->type));
+    printf("%-12syes: %s, %d layers, hidden %d, weights %s\n", "fits", r->base->family, r->base->n_layers,
+           r->base->hidden, weights_name(WEIGHTS_STORED, r->base->quant, r->base->type));
     print_range("rank", f->rank_min, f->rank_max);
     printf("\n");
     print_range("scale", f->scale_min, f->scale_max);
@@ -103,7 +103,8 @@ static void print_text(const report *r)
     printf("%-12s%zu\n", "parameters", f->n_params);
     printf("%-12s%.3g MB", "memory", (double)f->bytes / 1e6);
     if (r->tp > 1)
-        printf(", of which each of %d ranks holds at most %.3g MB", r->tp, (double)adapter_rank_bytes(r->a, r->tp) / 1e6);
+        printf(", of which each of %d ranks holds at most %.3g MB", r->tp,
+               (double)adapter_rank_bytes(r->a, r->tp) / 1e6);
     printf("\n");
     printf("%-12s%s%s\n", "dtype", dtype_name(f->type), f->mixed_types ? " and others" : "");
     printf("%-12ssha256:%s\n", "digest", f->digest);
@@ -132,12 +133,12 @@ static void print_json(const report *r)
     const adapter_info *f = r->info;
     json_t *o = json_pack("{s:o*, s:s, s:b, s:s, s:i, s:i, s:f, s:f, s:b, s:i, s:i, s:o, s:I, s:I, s:I, s:s, s:b, s:s}",
                           "adapter", json_string(r->name), "base_model_name_or_path", f->base_name, "fits", 1,
-                          "base_weights", weights_name(WEIGHTS_STORED, r->base->quant, r->base->type),
-                          "rank_min", f->rank_min, "rank_max", f->rank_max, "scale_min", f->scale_min,
-                          "scale_max", f->scale_max, "rslora", f->rslora, "projections", f->n_projections,
-                          "layers", f->n_layers, "ranks", ranks_json(r), "parameters", (json_int_t)f->n_params,
-                          "bytes", (json_int_t)f->bytes, "rank_bytes", (json_int_t)adapter_rank_bytes(r->a, r->tp), "dtype", dtype_name(f->type), "mixed_dtypes", f->mixed_types,
-                          "digest", f->digest);
+                          "base_weights", weights_name(WEIGHTS_STORED, r->base->quant, r->base->type), "rank_min",
+                          f->rank_min, "rank_max", f->rank_max, "scale_min", f->scale_min, "scale_max", f->scale_max,
+                          "rslora", f->rslora, "projections", f->n_projections, "layers", f->n_layers, "ranks",
+                          ranks_json(r), "parameters", (json_int_t)f->n_params, "bytes", (json_int_t)f->bytes,
+                          "rank_bytes", (json_int_t)adapter_rank_bytes(r->a, r->tp), "dtype", dtype_name(f->type),
+                          "mixed_dtypes", f->mixed_types, "digest", f->digest);
     CHECK(o);
     json_dumpf(o, stdout, JSON_COMPACT);
     printf("\n");
@@ -178,7 +179,9 @@ static int cmd_check(int argc, char **argv)
         .usage = "punica adapter check DIR --model DIR [--tp N] [--json]",
         .about = "Whether the PEFT adapter in DIR can be served on a base model: its rank, scale, the\n"
                  "projections it adapts, its size. Exit code 0 if it can; else 2, and one line says why not.",
-        .options = options, .n_positional = 1, .positional = &dir,
+        .options = options,
+        .n_positional = 1,
+        .positional = &dir,
     };
     err e;
     int status = options_parse(&line, argc, argv, &e);
@@ -189,9 +192,12 @@ static int cmd_check(int argc, char **argv)
     return check(dir, model_dir, tp, json, &e) ? command_fail(e.msg) : 0;
 }
 
-static const struct { const char *name; int (*run)(int argc, char **argv); } commands[] = {
-    {"check", cmd_check}, {"fetch", adapter_fetch}, {"add", adapter_add}, {"list", adapter_list}, {"show", adapter_show},
-    {"rollback", adapter_rollback}, {"remove", adapter_remove},
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"check", cmd_check},   {"fetch", adapter_fetch},       {"add", adapter_add},       {"list", adapter_list},
+    {"show", adapter_show}, {"rollback", adapter_rollback}, {"remove", adapter_remove},
 };
 
 int cmd_adapter(int argc, char **argv)

@@ -54,7 +54,8 @@ static int textgen(int argc, char **argv)
     const char *workloads = "all", *type = "f16", *weights = "stored", *kv = "auto";
     bool paper = false;
     const option options[] = {
-        {"shape", OPT_STRING, &o.shape, "NAME", "small, tinyllama-1.1b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, qwen2.5-7b"},
+        {"shape", OPT_STRING, &o.shape, "NAME",
+         "small, tinyllama-1.1b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, qwen2.5-7b"},
         {"model", OPT_STRING, &o.model_dir, "DIR", "a model directory instead of random weights"},
         {"dtype", OPT_STRING, &type, "TYPE", "of random weights and adapters: f16, bf16, f32 (f16)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
@@ -65,7 +66,8 @@ static int textgen(int argc, char **argv)
         {"prompt-len", OPT_INT, &o.prompt_len, "N", "tokens of each prompt (32)", 1, 1e6},
         {"gen-len", OPT_INT, &o.gen_len, "N", "tokens made for each (64)", 1, 1e6},
         {"paper-lengths", OPT_FLAG, &paper, NULL, "the paper's length distribution instead"},
-        {"prefill-rows", OPT_INT, &o.prefill_rows, "N", "rows of prompts per invocation at most (what the device likes)", 1, 65536},
+        {"prefill-rows", OPT_INT, &o.prefill_rows, "N",
+         "rows of prompts per invocation at most (what the device likes)", 1, 65536},
         {"itl-target", OPT_INT, &o.itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
         {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
@@ -75,7 +77,8 @@ static int textgen(int argc, char **argv)
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
     const command_line c = {.usage = "punica bench textgen (--shape NAME | --model DIR) [options]",
-                            .about = "Text generation with many adapters in one batch: tokens per second for each workload.",
+                            .about =
+                                "Text generation with many adapters in one batch: tokens per second for each workload.",
                             .options = options};
     err e;
     int parsed = options_parse(&c, argc, argv, &e);
@@ -104,12 +107,14 @@ static int turns(int argc, char **argv)
         {"conversations", OPT_INT, &o.conversations, "N", "(64)", 1, 1e6},
         {"turns", OPT_INT, &o.turns, "N", "of each (4)", 1, 1e4},
         {"at-once", OPT_INT, &o.at_once, "N", "requests running together (16)", 1, 4096},
-        {"adapters", OPT_INT, &o.adapters, "N", "that conversations share out, each with a system prompt of its own; 0: the base model (4)", 0, 256},
+        {"adapters", OPT_INT, &o.adapters, "N",
+         "that conversations share out, each with a system prompt of its own; 0: the base model (4)", 0, 256},
         {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
         {"system-len", OPT_INT, &o.system_len, "N", "tokens of a system prompt (512)", 0, 1e6},
         {"user-len", OPT_INT, &o.user_len, "N", "tokens that are said in a turn (64)", 1, 1e6},
         {"gen-len", OPT_INT, &o.gen_len, "N", "tokens of each answer (32)", 1, 1e6},
-        {"cache", OPT_STRING, &modes, "LIST", "off, device, host or all: no prefix cache, one on the device, one with host memory (all)"},
+        {"cache", OPT_STRING, &modes, "LIST",
+         "off, device, host or all: no prefix cache, one on the device, one with host memory (all)"},
         {"rounds", OPT_INT, &o.rounds, "N", "how often each is run, by turns (1)", 1, 100},
         {"kv-pages", OPT_INT, &o.kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {"kv-host-bytes", OPT_SIZE, &o.host_bytes, "N", KV_HOST_HELP, 0, 1e15},
@@ -119,7 +124,8 @@ static int turns(int argc, char **argv)
         {"seed", OPT_U64, &o.seed, "N", "of weights and prompts (0)"},
         {NULL}};
     const command_line c = {.usage = "punica bench turns (--shape NAME | --model DIR) [options]",
-                            .about = "Conversations of several turns, with and without the prefix cache: time to first token, throughput, and how much\n"
+                            .about = "Conversations of several turns, with and without the prefix cache: time to first "
+                                     "token, throughput, and how much\n"
                                      "was cached of what a cache without bounds would have.",
                             .options = options};
     err e;
@@ -128,14 +134,15 @@ static int turns(int argc, char **argv)
         return 0;
     if (parsed == 0 && !o.shape == !o.model_dir)
         parsed = err_set(&e, "give either --shape NAME or --model DIR");
-    if (parsed || choose_dtype(&o.type, type, &e) || weights_form_find(weights, &o.form, &e) || kv_form_find(kv, &o.kv, &e) ||
-        turns_modes_find(modes, o.run, &e) || turns_run(&o, &e))
+    if (parsed || choose_dtype(&o.type, type, &e) || weights_form_find(weights, &o.form, &e) ||
+        kv_form_find(kv, &o.kv, &e) || turns_modes_find(modes, o.run, &e) || turns_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
 
 /* Numbers separated by commas. An empty list leaves the default. */
-static int choose_sizes(int *sizes, int *n, int most_sizes, const char *name, const char *list, long least, long most, err *e)
+static int choose_sizes(int *sizes, int *n, int most_sizes, const char *name, const char *list, long least, long most,
+                        err *e)
 {
     if (!list)
         return 0;
@@ -144,8 +151,8 @@ static int choose_sizes(int *sizes, int *n, int most_sizes, const char *name, co
         char *end;
         long value = strtol(at, &end, 10);
         if (end == at || (*end && *end != ',') || value < least || value > most || *n == most_sizes)
-            return err_set(e, "--%s takes up to %d numbers from %ld to %ld separated by commas, not \"%s\"", name, most_sizes,
-                           least, most, list);
+            return err_set(e, "--%s takes up to %d numbers from %ld to %ld separated by commas, not \"%s\"", name,
+                           most_sizes, least, most, list);
         sizes[(*n)++] = (int)value;
         at = *end ? end + 1 : end;
     }
@@ -161,9 +168,10 @@ static int choose_dims(op_options *o, const char *list, err *e)
     for (const char *at = list; *at;) {
         int n = 0;
         op_dims d;
-        if (o->n_dims == MAX_OP_SIZES || sscanf(at, "%dx%d%n", &d.in, &d.out, &n) != 2 || d.in < 1 || d.out < 1 || d.in > 1 << 20 ||
-            d.out > 1 << 20 || (at[n] && at[n] != ','))
-            return err_set(e, "--dims takes up to %d pairs such as 4096x4096 separated by commas, not \"%s\"", MAX_OP_SIZES, list);
+        if (o->n_dims == MAX_OP_SIZES || sscanf(at, "%dx%d%n", &d.in, &d.out, &n) != 2 || d.in < 1 || d.out < 1 ||
+            d.in > 1 << 20 || d.out > 1 << 20 || (at[n] && at[n] != ','))
+            return err_set(e, "--dims takes up to %d pairs such as 4096x4096 separated by commas, not \"%s\"",
+                           MAX_OP_SIZES, list);
         o->dims[o->n_dims++] = d;
         at += at[n] ? n + 1 : n;
     }
@@ -184,13 +192,15 @@ static int op(int argc, char **argv)
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
     const command_line c = {.usage = "punica bench op [options]",
-                            .about = "The LoRA operator by itself: SGMV shrink and expand, on weights that no cache holds.",
+                            .about =
+                                "The LoRA operator by itself: SGMV shrink and expand, on weights that no cache holds.",
                             .options = options};
     err e;
     int parsed = options_parse(&c, argc, argv, &e);
     if (parsed > 0)
         return 0;
-    if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) || choose_dims(&o, dims, &e) ||
+    if (parsed || choose_workloads(o.run, workloads, &e) || choose_dtype(&o.type, type, &e) ||
+        choose_dims(&o, dims, &e) ||
         choose_sizes(o.rank, &o.n_ranks, MAX_OP_SIZES, "rank", ranks, 1, LORA_MAX_RANK, &e) ||
         choose_sizes(o.batch, &o.n_batches, MAX_OP_SIZES, "batch", batches, 1, MAX_OP_ROWS, &e) || op_run(&o, &e))
         return command_fail(e.msg);
@@ -219,8 +229,9 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
         {NULL}};
     const command_line c = {
         .usage = per_layer ? "punica bench layer [options]" : "punica bench step [options]",
-        .about = per_layer ? "Time of one transformer layer in a decode step, over the time its bytes or operations need."
-                           : "Time of whole decode steps, tokens drawn, over the time their bytes or operations need.",
+        .about = per_layer
+                     ? "Time of one transformer layer in a decode step, over the time its bytes or operations need."
+                     : "Time of whole decode steps, tokens drawn, over the time their bytes or operations need.",
         .options = options};
     err e;
     int parsed = options_parse(&c, argc, argv, &e);
@@ -240,16 +251,15 @@ static int load(int argc, char **argv)
 {
     load_options o = load_options_default();
     const char *type = "f16", *weights = "stored";
-    const option options[] = {
-        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
-        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
-        {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
-        {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
-        {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
-        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
-        {"batch", OPT_INT, &o.batch, "N", "sequences that decode meanwhile (31)", 1, 4096},
-        {"context", OPT_INT, &o.context, "N", "cached positions of each (512)", 1, 131072},
-        {NULL}};
+    const option options[] = {{"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
+                              {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+                              {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
+                              {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
+                              {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
+                              {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
+                              {"batch", OPT_INT, &o.batch, "N", "sequences that decode meanwhile (31)", 1, 4096},
+                              {"context", OPT_INT, &o.context, "N", "cached positions of each (512)", 1, 131072},
+                              {NULL}};
     const command_line c = {.usage = "punica bench load [options]",
                             .about = "What loading an adapter costs those who decode meanwhile, and how long it takes.",
                             .options = options};
@@ -275,14 +285,16 @@ static int comm_ops_alone(int argc, char **argv)
         {"batch", OPT_STRING, &batches, "LIST", "rows (1,8,16,32,64,128,256)"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
-    const command_line c = {.usage = "punica bench comm [options]",
-                            .about = "What the ranks of a split model need to add up: at the end of a block, and for the logits.",
-                            .options = options};
+    const command_line c = {
+        .usage = "punica bench comm [options]",
+        .about = "What the ranks of a split model need to add up: at the end of a block, and for the logits.",
+        .options = options};
     err e;
     int parsed = options_parse(&c, argc, argv, &e);
     if (parsed > 0)
         return 0;
-    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.batch, &o.n_batches, MAX_COMM_SIZES, "batch", batches, 1, 4096, &e) || comm_bench_run(&o, &e))
+    if (parsed || choose_dtype(&o.type, type, &e) ||
+        choose_sizes(o.batch, &o.n_batches, MAX_COMM_SIZES, "batch", batches, 1, 4096, &e) || comm_bench_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -300,15 +312,18 @@ static int attention_alone(int argc, char **argv)
         {"prompts", OPT_INT, &o.prompts, "N", "such prompts in one step (1)", 1, 1024},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
-    const command_line c = {.usage = "punica bench attention [options]",
-                            .about = "Attention of prompts by itself: operations per second, beside those of large dense products.",
-                            .options = options};
+    const command_line c = {
+        .usage = "punica bench attention [options]",
+        .about = "Attention of prompts by itself: operations per second, beside those of large dense products.",
+        .options = options};
     err e;
     int parsed = options_parse(&c, argc, argv, &e);
     if (parsed > 0)
         return 0;
-    if (parsed || choose_dtype(&o.type, type, &e) || choose_sizes(o.length, &o.n_lengths, MAX_ATTENTION_SIZES, "prompt", lengths, 1, 131072, &e) ||
-        choose_sizes(o.context, &o.n_contexts, MAX_ATTENTION_SIZES, "context", contexts, 0, 131072, &e) || attention_run(&o, &e))
+    if (parsed || choose_dtype(&o.type, type, &e) ||
+        choose_sizes(o.length, &o.n_lengths, MAX_ATTENTION_SIZES, "prompt", lengths, 1, 131072, &e) ||
+        choose_sizes(o.context, &o.n_contexts, MAX_ATTENTION_SIZES, "context", contexts, 0, 131072, &e) ||
+        attention_run(&o, &e))
         return command_fail(e.msg);
     return 0;
 }
@@ -316,14 +331,14 @@ static int attention_alone(int argc, char **argv)
 static int mask(int argc, char **argv)
 {
     mask_options o = mask_options_default();
-    const option options[] = {
-        {"vocab", OPT_INT, &o.vocab, "N", "tokens of a made-up vocabulary (128256)", 300, 1e6},
-        {"batch", OPT_INT, &o.batch, "N", "outputs that follow a grammar together (32)", 1, 4096},
-        {"threads", OPT_INT, &o.threads, "N", "that compute masks (8)", 1, 64},
-        {"steps", OPT_INT, &o.steps, "N", "(200)", 1, 1e6},
-        {NULL}};
+    const option options[] = {{"vocab", OPT_INT, &o.vocab, "N", "tokens of a made-up vocabulary (128256)", 300, 1e6},
+                              {"batch", OPT_INT, &o.batch, "N", "outputs that follow a grammar together (32)", 1, 4096},
+                              {"threads", OPT_INT, &o.threads, "N", "that compute masks (8)", 1, 64},
+                              {"steps", OPT_INT, &o.steps, "N", "(200)", 1, 1e6},
+                              {NULL}};
     const command_line c = {.usage = "punica bench mask [options]",
-                            .about = "What following a grammar costs: compiling it, and the masks of a batch for each step.",
+                            .about =
+                                "What following a grammar costs: compiling it, and the masks of a batch for each step.",
                             .options = options};
     err e;
     int parsed = options_parse(&c, argc, argv, &e);
@@ -367,5 +382,6 @@ int cmd_bench(int argc, char **argv)
              "punica bench EXPERIMENT --help tells more.");
         return 0;
     }
-    return command_fail(argc < 2 ? "which experiment? see punica bench --help" : "unknown experiment; see punica bench --help");
+    return command_fail(argc < 2 ? "which experiment? see punica bench --help"
+                                 : "unknown experiment; see punica bench --help");
 }

@@ -1,7 +1,8 @@
 /* cmd_chat.c - `punica chat`: a conversation in the terminal, no server
  *
- * A line is a message; the answer is written as it comes. What was said is kept as messages and written anew by the chat template for
- * every turn; the engine's cache has the pages of all that begins alike, so a turn costs its own tokens only.
+ * A line is a message; the answer is written as it comes. What was said is kept as messages and written anew by the
+ * chat template for every turn; the engine's cache has the pages of all that begins alike, so a turn costs its own
+ * tokens only.
  *
  * Ctrl-C stops the answer, and what has come of it is part of the conversation; Ctrl-D ends. */
 #include <errno.h>
@@ -27,17 +28,17 @@
 typedef struct {
     local_engine_args engine;
     const char *system, *template_file;
-    sampling how;               /* below 0: as the model's makers say */
-    char *demo_model;           /* owned; NULL: another model */
+    sampling how;     /* below 0: as the model's makers say */
+    char *demo_model; /* owned; NULL: another model */
 } arguments;
 
 typedef struct {
     local_engine l;
-    chat_template *base, *own;  /* own: the adapter's, or NULL */
+    chat_template *base, *own; /* own: the adapter's, or NULL */
     sampling how;
     json_t *messages;
-    size_t n_fixed;             /* of messages: the system's, which stays when others are left out */
-    int context;                /* tokens */
+    size_t n_fixed; /* of messages: the system's, which stays when others are left out */
+    int context;    /* tokens */
     uint64_t turn;
 } talk;
 
@@ -79,12 +80,16 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"memory-share", OPT_DOUBLE, &l->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},
         {"kv-pages", OPT_INT, &l->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {NULL}};
-    const command_line c = {
-        .usage = "punica chat [DIR] [--adapter NAME=DIR] [--system TEXT] [options]",
-        .about = "Talk to a base model, or to one of its adapters. Every line is a message, and the answer is written as it comes.\n"
-                 "Ctrl-C stops an answer and keeps what there is of it, Ctrl-D ends the conversation. What does not fit into the\n"
-                 "model's context any more is left out, the oldest messages first.",
-        .options = options, .n_positional = 1, .n_optional = 1, .positional = &model_dir};
+    const command_line c = {.usage = "punica chat [DIR] [--adapter NAME=DIR] [--system TEXT] [options]",
+                            .about = "Talk to a base model, or to one of its adapters. Every line is a message, and "
+                                     "the answer is written as it comes.\n"
+                                     "Ctrl-C stops an answer and keeps what there is of it, Ctrl-D ends the "
+                                     "conversation. What does not fit into the\n"
+                                     "model's context any more is left out, the oldest messages first.",
+                            .options = options,
+                            .n_positional = 1,
+                            .n_optional = 1,
+                            .positional = &model_dir};
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
@@ -172,7 +177,8 @@ static int write_prompt(talk *k, ids *out, err *e)
     const chat_input in = {.messages = messages, .add_generation_prompt = true};
     int rc = chat_template_write(c, &in, time(NULL), &text, &own, e);
     if (rc == 0)
-        rc = tokenizer_encode_within(k->l.t, text.data, text.len, false, &(encode_limits){.max_ids = SIZE_MAX, .own = &own}, out, e);
+        rc = tokenizer_encode_within(k->l.t, text.data, text.len, false,
+                                     &(encode_limits){.max_ids = SIZE_MAX, .own = &own}, out, e);
     text_spans_free(&own);
     buf_free(&text);
     json_decref(messages);
@@ -184,24 +190,33 @@ static int write_what_fits(talk *k, ids *out, err *e)
 {
     size_t n_left_out = 0, room = (size_t)(k->how.max_tokens < k->context / 4 ? k->how.max_tokens : k->context / 4);
     int rc;
-    while ((rc = write_prompt(k, out, e)) == 0 && out->n + room > (size_t)k->context && json_array_size(k->messages) > k->n_fixed + 1) {
+    while ((rc = write_prompt(k, out, e)) == 0 && out->n + room > (size_t)k->context &&
+           json_array_size(k->messages) > k->n_fixed + 1) {
         for (int i = 0; i < 2 && json_array_size(k->messages) > k->n_fixed + 1; i++, n_left_out++)
             json_array_remove(k->messages, k->n_fixed);
         out->n = 0;
     }
     if (n_left_out && rc == 0)
-        fprintf(stderr, "punica: the oldest %zu messages do not fit into the context of %d tokens any more and are left out\n", n_left_out, k->context);
+        fprintf(stderr,
+                "punica: the oldest %zu messages do not fit into the context of %d tokens any more and are left out\n",
+                n_left_out, k->context);
     return rc;
 }
 
-/* An answer may be as long as the context has room behind its prompt: the engine would evict what outgrows the pages. */
+/* An answer may be as long as the context has room behind its prompt: the engine would evict what outgrows the pages.
+ */
 static int add_request(talk *k, const ids *all, size_t n_prompt, err *e)
 {
     sampling how = k->how;
     int left = k->context > (int)n_prompt ? k->context - (int)n_prompt : 1;
     how.max_tokens = how.max_tokens < left ? how.max_tokens : left;
-    const engine_request r = {.id = k->turn, .arrival = k->turn, .adapter = k->l.adapters.n ? k->l.adapters.name[0] : NULL, .token = all->items,
-                              .n_tokens = (int)all->n, .n_prompt = (int)n_prompt, .how = how};
+    const engine_request r = {.id = k->turn,
+                              .arrival = k->turn,
+                              .adapter = k->l.adapters.n ? k->l.adapters.name[0] : NULL,
+                              .token = all->items,
+                              .n_tokens = (int)all->n,
+                              .n_prompt = (int)n_prompt,
+                              .how = how};
     return engine_add(k->l.g, &r, e);
 }
 
@@ -225,25 +240,17 @@ static void show(detokenizer *d, const ids *all, size_t *shown, size_t end, buf 
 static int take_event(talk *k, const event *ev, ids *all, size_t n_prompt, finish_reason *why, err *e)
 {
     switch (ev->kind) {
-    case EVENT_SCORE:           /* nobody asks for it here */
-        return 0;
-    case EVENT_TOKEN:
-        ids_add(all, ev->drawn.token);
-        return 0;
-    case EVENT_EVICTED:
-        return add_request(k, all, n_prompt, e);
-    case EVENT_FAILED:
-        *e = ev->error;
-        return -1;
-    case EVENT_FINISHED:
-        *why = ev->why;
-        return 1;
+    case EVENT_SCORE: /* nobody asks for it here */ return 0;
+    case EVENT_TOKEN: ids_add(all, ev->drawn.token); return 0;
+    case EVENT_EVICTED: return add_request(k, all, n_prompt, e);
+    case EVENT_FAILED: *e = ev->error; return -1;
+    case EVENT_FINISHED: *why = ev->why; return 1;
     }
     return 0;
 }
 
-/* Step until the answer is complete, or nobody wants more of it. The last token is kept back: it may be the one that ends it. 1: the answer is
- * cut off by its length; -1 and -2 as answer(). */
+/* Step until the answer is complete, or nobody wants more of it. The last token is kept back: it may be the one that
+ * ends it. 1: the answer is cut off by its length; -1 and -2 as answer(). */
 static int run_answer(talk *k, ids *all, size_t n_prompt, detokenizer *d, buf *said, err *e)
 {
     finish_reason why = FINISH_STOP;
@@ -259,7 +266,7 @@ static int run_answer(talk *k, ids *all, size_t n_prompt, detokenizer *d, buf *s
         if (rc == 0 && all->n > n_prompt)
             show(d, all, &shown, all->n - 1, said);
     }
-    engine_cancel(k->l.g, k->turn);             /* if it is still there */
+    engine_cancel(k->l.g, k->turn); /* if it is still there */
     show(d, all, &shown, all->n - (rc == 1 && why == FINISH_STOP), said);
     return rc < 0 ? -1 : rc == 1 && why == FINISH_LENGTH;
 }
@@ -318,7 +325,7 @@ static int converse(talk *k, err *e)
             fputs("> ", stderr);
         ssize_t n = getline(&line, &cap, stdin);
         if (n < 0 && errno == EINTR && ferror(stdin)) {
-            clearerr(stdin);            /* Ctrl-C: what was typed is dropped */
+            clearerr(stdin); /* Ctrl-C: what was typed is dropped */
             fputs("\n(Ctrl-D ends)\n", stderr);
             continue;
         }
@@ -341,7 +348,8 @@ int cmd_chat(int argc, char **argv)
     err e;
     int parsed = parse(&a, argc, argv, &e), code = parsed > 0 ? 0 : 2;
     if (parsed == 0 && talk_open(&k, &a, &e) == 0) {
-        sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt}, NULL);      /* without SA_RESTART: it ends a wait for input */
+        sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt},
+                  NULL); /* without SA_RESTART: it ends a wait for input */
         code = converse(&k, &e) ? 2 : 0;
     }
     if (code == 2)

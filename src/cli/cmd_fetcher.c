@@ -13,17 +13,22 @@
 #include "net/frames.h"
 #include "net/pack.h"
 
-typedef struct { source_args sources; const char *model_dir; } arguments;
+typedef struct {
+    source_args sources;
+    const char *model_dir;
+} arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
     const option options[] = {
         {"model", OPT_STRING, &a->model_dir, "DIR", "the base model; only its config.json is read"},
-        {"adapter-files", OPT_STRING, &a->sources.fetch.files_under, "DIR", "file: sources may lie in this folder (none may)"},
+        {"adapter-files", OPT_STRING, &a->sources.fetch.files_under, "DIR",
+         "file: sources may lie in this folder (none may)"},
         SOURCE_OPTIONS(&a->sources),
         {NULL}};
     const command_line c = {.usage = "punica fetcher --model DIR --cache DIR [options] 3<WANT 4>FETCHED",
-                            .about = "Fetch one adapter. A runner starts this; see punica runner --help.", .options = options};
+                            .about = "Fetch one adapter. A runner starts this; see punica runner --help.",
+                            .options = options};
     int status = options_parse(&c, argc, argv, e);
     if (status == 0 && !a->model_dir)
         return err_set(e, "--model DIR is needed; see punica fetcher --help");
@@ -56,7 +61,8 @@ static int fetch(const arguments *a, const Want *want, err *e)
     if (model_config_read(&base, a->model_dir, e))
         return -1;
     disk_cache *cache = disk_cache_open(a->sources.cache, a->sources.cache_bytes, e);
-    int status = cache ? fetch_registered(cache, want->source, want->id, want->trusted, &a->sources.fetch, &base, &pin, e) : -1;
+    int status =
+        cache ? fetch_registered(cache, want->source, want->id, want->trusted, &a->sources.fetch, &base, &pin, e) : -1;
     if (status == 0)
         disk_cache_unpin(&pin);
     disk_cache_close(cache);
@@ -84,7 +90,7 @@ int cmd_fetcher(int argc, char **argv)
 {
     arguments a = {0};
     err e;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);           /* what it has is continued by the next */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* what it has is continued by the next */
     prctl(PR_SET_NAME, "punica-fetcher");
     signal(SIGPIPE, SIG_IGN);
     file_map_guard();

@@ -38,7 +38,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
         {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
         {"generation-config", OPT_STRING, &f->generation_config, "FROM", GENERATION_CONFIG_HELP},
-        {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
+        {"chat-template", OPT_STRING, &f->chat_template, "FILE",
+         "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &f->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"cache", OPT_STRING, &f->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &a->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -46,18 +47,23 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"Limits"},
         {"max-live", OPT_INT, &f->max_live, "N", "requests at once; more are refused (65536)", 1, 1 << 20},
         {"max-body", OPT_SIZE, &f->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
-        {"max-memory", OPT_SIZE, &f->max_memory, "BYTES", "of all large requests and answers together; more are refused (268435456)", 1 << 20, 1e12},
-        {"max-connections", OPT_INT, &f->max_connections, "N", "of clients (8192, or as many as the system allows)", 1, 1 << 20},
+        {"max-memory", OPT_SIZE, &f->max_memory, "BYTES",
+         "of all large requests and answers together; more are refused (268435456)", 1 << 20, 1e12},
+        {"max-connections", OPT_INT, &f->max_connections, "N", "of clients (8192, or as many as the system allows)", 1,
+         1 << 20},
         {"max-unsent", OPT_SIZE, &f->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
         {"client-timeout", OPT_DOUBLE, &f->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
         {"patience", OPT_DOUBLE, &f->patience, "SECONDS", "requests wait for a scheduler that is gone (60)", 0, 1e6},
-        {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
+        {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0,
+         1e6},
         {NULL}};
     const command_line line = {
         .usage = "punica frontend --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [options]",
-        .about = "Speak OpenAI's API with clients and tokens with the scheduler. Lost links and restarted schedulers are\n"
-                 "not noticed by clients. SIGTERM or SIGQUIT takes no new calls and exits when the last stream has ended, or\n"
-                 "after --drain-seconds. " SIGHUP_HELP,
+        .about =
+            "Speak OpenAI's API with clients and tokens with the scheduler. Lost links and restarted schedulers are\n"
+            "not noticed by clients. SIGTERM or SIGQUIT takes no new calls and exits when the last stream has ended, "
+            "or\n"
+            "after --drain-seconds. " SIGHUP_HELP,
         .options = options};
     int status = options_parse(&line, argc, argv, e);
     if (status)
@@ -91,7 +97,8 @@ static int run(arguments *a, err *e)
     cluster_raise_file_limit();
     sandbox_role(false);
     credentials own = {0};
-    if (credentials_load(&own, &a->role.files, e) == 0 && source_args_apply(&a->sources, a->front.cache, &m.config, &a->front, e) == 0) {
+    if (credentials_load(&own, &a->role.files, e) == 0 &&
+        source_args_apply(&a->sources, a->front.cache, &m.config, &a->front, e) == 0) {
         served_model_apply(&m, a->model_dir, &a->front);
         a->front.link.own = a->role.own = &own;
         loop = event_loop_new();

@@ -31,7 +31,7 @@ typedef struct {
     local_engine l;
     prompts in;
     completions out;
-    double seconds;             /* from the first step to the last */
+    double seconds; /* from the first step to the last */
 } job;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
@@ -66,11 +66,12 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {NULL}};
     const command_line c = {
         .usage = "punica generate --model DIR [--adapter NAME=DIR]... [--prompt TEXT | --prompts FILE]",
-        .about = "Complete prompts, each with the base model or any of the adapters, all in one batch. What is done is\n"
-                 "written at once, in the order of the prompts; Ctrl-C ends it with what there is.\n\n"
-                 "A line of a prompts file is an object: {\"adapter\": NAME or null, \"prompt\": TEXT or [ids]} and,\n"
-                 "optionally, max_tokens, min_tokens, ignore_eos, temperature, top_k, top_p, min_p, seed,\n"
-                 "repetition_penalty, presence_penalty, frequency_penalty, stop_token_ids, logprobs.",
+        .about =
+            "Complete prompts, each with the base model or any of the adapters, all in one batch. What is done is\n"
+            "written at once, in the order of the prompts; Ctrl-C ends it with what there is.\n\n"
+            "A line of a prompts file is an object: {\"adapter\": NAME or null, \"prompt\": TEXT or [ids]} and,\n"
+            "optionally, max_tokens, min_tokens, ignore_eos, temperature, top_k, top_p, min_p, seed,\n"
+            "repetition_penalty, presence_penalty, frequency_penalty, stop_token_ids, logprobs.",
         .options = options};
     int status = options_parse(&c, argc, argv, e);
     if (status)
@@ -106,8 +107,9 @@ static int add_input(job *j, const arguments *a, err *e)
     size_t n = text.len - 1;
     if (n > 0 && text.data[n - 1] == '\n')
         text.data[n - 1] = '\0';
-    int status = n == 0 ? err_set(e, NOTHING)
-                        : strlen(text.data) + 1 < n ? err_set(e, "standard input: a prompt has no NUL in it") : add_text(j, a, text.data, e);
+    int status = n == 0                      ? err_set(e, NOTHING)
+                 : strlen(text.data) + 1 < n ? err_set(e, "standard input: a prompt has no NUL in it")
+                                             : add_text(j, a, text.data, e);
     buf_free(&text);
     return status;
 }
@@ -134,7 +136,8 @@ static int check_adapters(const job *j, err *e)
     for (int i = 0; i < j->in.n; i++) {
         const char *name = j->in.at[i].adapter;
         if (name && !adapter_set_has(&j->l.adapters, name))
-            return err_set(e, "prompts line %d wants adapter \"%s\", which is not given (--adapter %s=DIR)", j->in.at[i].line, name, name);
+            return err_set(e, "prompts line %d wants adapter \"%s\", which is not given (--adapter %s=DIR)",
+                           j->in.at[i].line, name, name);
     }
     return 0;
 }
@@ -157,8 +160,13 @@ static void job_close(job *j)
 static int add_prompt(const job *j, int i, err *e)
 {
     const prompt *q = &j->in.at[i];
-    engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = q->adapter, .token = q->token,
-                        .n_tokens = q->n_tokens, .n_prompt = q->n_prompt, .how = q->how};
+    engine_request r = {.id = (uint64_t)i,
+                        .arrival = (uint64_t)i,
+                        .adapter = q->adapter,
+                        .token = q->token,
+                        .n_tokens = q->n_tokens,
+                        .n_prompt = q->n_prompt,
+                        .how = q->how};
     return engine_add(j->l.g, &r, e);
 }
 
@@ -177,8 +185,7 @@ static bool take_event(job *j, const event *ev)
     prompt *q = &j->in.at[ev->id];
     outcome *o = &j->out.out[ev->id];
     switch (ev->kind) {
-    case EVENT_SCORE:           /* nobody asks for it here */
-        return false;
+    case EVENT_SCORE: /* nobody asks for it here */ return false;
     case EVENT_TOKEN:
         prompt_append(q, ev->drawn.token);
         if (q->how.n_logprobs >= 0) {
@@ -186,9 +193,7 @@ static bool take_event(job *j, const event *ev)
             o->drawn[o->n_drawn++] = ev->drawn;
         }
         return false;
-    case EVENT_EVICTED:
-        o->done = o->failed = add_prompt(j, (int)ev->id, &o->error) != 0;
-        return o->done;
+    case EVENT_EVICTED: o->done = o->failed = add_prompt(j, (int)ev->id, &o->error) != 0; return o->done;
     case EVENT_FAILED:
         o->done = o->failed = true;
         o->error = ev->error;
@@ -206,7 +211,7 @@ static volatile sig_atomic_t interrupted;
 static void interrupt(int number)
 {
     interrupted = number;
-    signal(number, SIG_DFL);            /* once more: at once */
+    signal(number, SIG_DFL); /* once more: at once */
 }
 
 /* Steps until all is done, or until somebody does not want to wait any longer: what there is is kept. */
@@ -242,10 +247,9 @@ static int run(job *j, err *e)
 
 static void print_facts(const job *j, const engine_stats *s)
 {
-    printf("\n%d request%s, %d adapter%s, one base model: %llu tokens in %llu steps, %.2f s, %.0f tokens/s\n",
-           j->in.n, j->in.n == 1 ? "" : "s", j->l.adapters.n, j->l.adapters.n == 1 ? "" : "s",
-           (unsigned long long)s->tokens, (unsigned long long)s->steps, j->seconds,
-           j->seconds > 0 ? (double)s->tokens / j->seconds : 0);
+    printf("\n%d request%s, %d adapter%s, one base model: %llu tokens in %llu steps, %.2f s, %.0f tokens/s\n", j->in.n,
+           j->in.n == 1 ? "" : "s", j->l.adapters.n, j->l.adapters.n == 1 ? "" : "s", (unsigned long long)s->tokens,
+           (unsigned long long)s->steps, j->seconds, j->seconds > 0 ? (double)s->tokens / j->seconds : 0);
 }
 
 int cmd_generate(int argc, char **argv)

@@ -38,15 +38,18 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         RUNNER_SOURCE_OPTIONS(&a->sources),
         {"Workers"},
         WORKER_OPTIONS(w),
-        {"hang-seconds", OPT_DOUBLE, &a->runner.hang_seconds, "SECONDS", "a worker silent for so long is killed (10; cpu: 60)", 3, 1e9},
-        {"start-seconds", OPT_DOUBLE, &a->runner.start_seconds, "SECONDS", "the same while it loads its model (600)", 1, 1e9},
-        {"drain-seconds", OPT_DOUBLE, &a->runner.drain_seconds, "SECONDS", "SIGTERM waits so long for requests to move away (60)", 0, 1e9},
+        {"hang-seconds", OPT_DOUBLE, &a->runner.hang_seconds, "SECONDS",
+         "a worker silent for so long is killed (10; cpu: 60)", 3, 1e9},
+        {"start-seconds", OPT_DOUBLE, &a->runner.start_seconds, "SECONDS", "the same while it loads its model (600)", 1,
+         1e9},
+        {"drain-seconds", OPT_DOUBLE, &a->runner.drain_seconds, "SECONDS",
+         "SIGTERM waits so long for requests to move away (60)", 0, 1e9},
         {NULL}};
     const command_line c = {
         .usage = "punica runner --scheduler ADDRESS --secret-file FILE --model DIR [--adapters DIR] [--device NAME]...",
         .about = "Serve with the devices of this host: one worker process for each, started again when it dies.\n"
-                 "SIGTERM or SIGQUIT moves its requests to other runners and then exits; a second one exits at once.\n"
-                 SIGHUP_HELP,
+                 "SIGTERM or SIGQUIT moves its requests to other runners and then exits; a second one exits at "
+                 "once.\n" SIGHUP_HELP,
         .options = options};
     int status = options_parse(&c, argc, argv, e);
     if (status)
@@ -54,7 +57,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
     if (!a->runner.scheduler || !w->model_dir)
         return err_set(e, "--scheduler ADDRESS and --model DIR are needed; see punica runner --help");
     a->sources.cache = w->cache;
-    if (cluster_check_address(a->runner.scheduler, e) || worker_args_check(w, e) || (w->cache && source_args_check(&a->sources, e)))
+    if (cluster_check_address(a->runner.scheduler, e) || worker_args_check(w, e) ||
+        (w->cache && source_args_check(&a->sources, e)))
         return -1;
     return cluster_log(a->role.log_file, a->log_level, e);
 }
@@ -74,7 +78,8 @@ static int run(arguments *a, err *e)
         a->runner.link.own = a->role.own = &own;
         a->runner.link.model = model;
         worker_args_apply(&a->workers, &a->runner);
-        const char **list = source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &a->runner.n_fetcher_args);
+        const char **list =
+            source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &a->runner.n_fetcher_args);
         a->runner.fetcher_args = list;
         worker_args_settle(&a->workers);
         loop = event_loop_new();

@@ -27,13 +27,15 @@ typedef struct {
     const char *name, *log_level, *log_file;
     listen_args at;
     source_args sources;
-    char *demo_model, *demo_adapters;       /* owned; NULL: not the demo */
+    char *demo_model, *demo_adapters; /* owned; NULL: not the demo */
 } arguments;
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.at.port = -1, .front = frontend_options_default(), .sched = sched_server_options_default(),
-                       .workers = worker_args_default()};
+    *a = (arguments){.at.port = -1,
+                     .front = frontend_options_default(),
+                     .sched = sched_server_options_default(),
+                     .workers = worker_args_default()};
     source_args_init(&a->sources);
     frontend_options *f = &a->front;
     worker_args *w = &a->workers;
@@ -45,7 +47,8 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
         {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
         {"generation-config", OPT_STRING, &f->generation_config, "FROM", GENERATION_CONFIG_HELP},
-        {"chat-template", OPT_STRING, &f->chat_template, "FILE", "a Jinja program for conversations, instead of the model's own"},
+        {"chat-template", OPT_STRING, &f->chat_template, "FILE",
+         "a Jinja program for conversations, instead of the model's own"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
         {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
         {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
@@ -55,21 +58,31 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"Workers"},
         WORKER_OPTIONS(w),
         {"Limits"},
-        {"max-queue", OPT_INT, &a->sched.policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0, 1e9},
-        {"max-wait", OPT_DOUBLE, &a->sched.policy.max_wait, "SECONDS", "a request may wait for its first GPU (0: for ever)", 0, 1e9},
+        {"max-queue", OPT_INT, &a->sched.policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0,
+         1e9},
+        {"max-wait", OPT_DOUBLE, &a->sched.policy.max_wait, "SECONDS",
+         "a request may wait for its first GPU (0: for ever)", 0, 1e9},
         {"max-body", OPT_SIZE, &f->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
-        {"max-memory", OPT_SIZE, &f->max_memory, "BYTES", "of all large requests and answers together; more are refused (268435456)", 1 << 20, 1e12},
-        {"max-connections", OPT_INT, &f->max_connections, "N", "of clients (8192, or as many as the system allows)", 1, 1 << 20},
+        {"max-memory", OPT_SIZE, &f->max_memory, "BYTES",
+         "of all large requests and answers together; more are refused (268435456)", 1 << 20, 1e12},
+        {"max-connections", OPT_INT, &f->max_connections, "N", "of clients (8192, or as many as the system allows)", 1,
+         1 << 20},
         {"max-unsent", OPT_SIZE, &f->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
         {"client-timeout", OPT_DOUBLE, &f->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
-        {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0, 1e6},
+        {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0,
+         1e6},
         {NULL}};
     const command_line c = {
         .usage = "punica serve [DIR [--adapters DIR] [--adapter NAME=DIR]...] [--device NAME]... [options]",
-        .about = "Serve a base model and its adapters by OpenAI's API. \"model\" in a request names an adapter or the base;\n"
-                 "requests for different ones share each step. Without a model: the demo with its adapters, on the CPU.\n"
-                 "Ctrl-C takes no new requests and waits for those in hand, once more ends at once.",
-        .options = options, .n_positional = 1, .n_optional = 1, .positional = &model_dir};
+        .about =
+            "Serve a base model and its adapters by OpenAI's API. \"model\" in a request names an adapter or the "
+            "base;\n"
+            "requests for different ones share each step. Without a model: the demo with its adapters, on the CPU.\n"
+            "Ctrl-C takes no new requests and waits for those in hand, once more ends at once.",
+        .options = options,
+        .n_positional = 1,
+        .n_optional = 1,
+        .positional = &model_dir};
     int status = options_parse(&c, argc, argv, e);
     if (status)
         return status;
@@ -96,18 +109,18 @@ static int choose_demo(arguments *a, err *e)
 
 typedef struct {
     event_loop *loop;
-    credentials own;            /* a secret that nobody else knows */
+    credentials own; /* a secret that nobody else knows */
     sched_server *sched;
     frontend *front;
     runner *run;
-    struct event *ready;        /* looks whether all are there */
-    struct event *progress;     /* tells how many requests are left; NULL: it does not drain */
+    struct event *ready;    /* looks whether all are there */
+    struct event *progress; /* tells how many requests are left; NULL: it does not drain */
     double drain_seconds;
-    int n_left;                 /* as it was told */
-    const char *failure;        /* borrowed from the runner: there will be no worker; else NULL */
+    int n_left;          /* as it was told */
+    const char *failure; /* borrowed from the runner: there will be no worker; else NULL */
     bool is_demo, needs_key;
-    const served_model *model;  /* borrowed */
-    const char *weights;        /* what the base's layers are held as, "FP8" */
+    const served_model *model; /* borrowed */
+    const char *weights;       /* what the base's layers are held as, "FP8" */
 } session;
 
 /* For a model that was never seen before any words will do. */
@@ -116,8 +129,8 @@ static void print_try(const session *s, const char *name)
     const char *prompt = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.";
     printf("\nTry:\n  curl -s %s://%s/v1/completions -H 'Content-Type: application/json' %s\\\n"
            "    -d '{\"model\": \"%s\", \"prompt\": \"%s\", \"max_tokens\": 120, \"temperature\": 0}'\n",
-           frontend_scheme(s->front), frontend_address(s->front), s->needs_key ? "-H \"Authorization: Bearer $KEY\" " : "", name,
-           s->is_demo ? prompt : "Once upon a time");
+           frontend_scheme(s->front), frontend_address(s->front),
+           s->needs_key ? "-H \"Authorization: Bearer $KEY\" " : "", name, s->is_demo ? prompt : "Once upon a time");
 }
 
 static void print_names(const char *title, char **names, int n)
@@ -133,13 +146,15 @@ static void print_ready(const session *s)
     int n, all;
     char **names = frontend_adapters(s->front, &n, &all);
     printf("punica serves on %s://%s\n", frontend_scheme(s->front), frontend_address(s->front));
-    printf("  base      %s (%s, %d tokens of context)\n", s->model->name, s->model->config.family, frontend_context(s->front));
+    printf("  base      %s (%s, %d tokens of context)\n", s->model->name, s->model->config.family,
+           frontend_context(s->front));
     print_names("adapters", names, n);
     if (all > n)
-        print_names("failed", names + n, all - n);          /* the log has said why */
+        print_names("failed", names + n, all - n); /* the log has said why */
     int tenants = frontend_n_tenants(s->front);
     if (tenants >= 0)
-        printf("  tenants   %d%s\n", tenants, tenants ? "" : "; make one: punica tenant add NAME, punica tenant key add NAME KEY");
+        printf("  tenants   %d%s\n", tenants,
+               tenants ? "" : "; make one: punica tenant add NAME, punica tenant key add NAME KEY");
     const char *sql = n ? names[n / 2] : s->model->name;
     for (int i = 0; i < n && s->is_demo; i++)
         if (strcmp(names[i], "sql") == 0)
@@ -167,8 +182,10 @@ static void write_metrics(void *ctx, buf *out)
 {
     const session *s = ctx;
     sched_server_write_metrics(s->sched, out);
-    buf_printf(out, "# HELP punica_base_info The base model, and what its layers' weights are held as.\n"
-               "# TYPE punica_base_info gauge\npunica_base_info{family=\"%s\",weights=\"%s\"} 1\n", s->model->config.family, s->weights);
+    buf_printf(out,
+               "# HELP punica_base_info The base model, and what its layers' weights are held as.\n"
+               "# TYPE punica_base_info gauge\npunica_base_info{family=\"%s\",weights=\"%s\"} 1\n",
+               s->model->config.family, s->weights);
 }
 
 static int start_scheduler(session *s, arguments *a, err *e)
@@ -251,8 +268,8 @@ static void drain(void *ctx, void (*done)(void *), void *done_ctx)
     session *s = ctx;
     s->n_left = frontend_n_open(s->front);
     if (s->n_left > 0) {
-        fprintf(stderr, "punica: waiting for %d request%s to end, up to %g s; once more (Ctrl-C) ends at once\n", s->n_left, s->n_left == 1 ? "" : "s",
-                s->drain_seconds);
+        fprintf(stderr, "punica: waiting for %d request%s to end, up to %g s; once more (Ctrl-C) ends at once\n",
+                s->n_left, s->n_left == 1 ? "" : "s", s->drain_seconds);
         s->progress = event_new(s->loop->events, -1, EV_PERSIST, tell_progress, s);
         event_add(s->progress, &(struct timeval){.tv_usec = 500000});
     }
@@ -275,13 +292,17 @@ static int serve(arguments *a, err *e)
     worker_args_settle(&a->workers);
     weights_form form = WEIGHTS_STORED;
     if (a->workers.weights)
-        weights_form_find(a->workers.weights, &form, e);            /* known: it was checked */
-    session s = {.drain_seconds = a->front.drain_seconds, .loop = event_loop_new(), .model = &m, .is_demo = a->demo_model,
+        weights_form_find(a->workers.weights, &form, e); /* known: it was checked */
+    session s = {.drain_seconds = a->front.drain_seconds,
+                 .loop = event_loop_new(),
+                 .model = &m,
+                 .is_demo = a->demo_model,
                  .needs_key = a->front.store || a->front.n_keys,
                  .weights = weights_name(form, m.config.quant, m.config.type)};
     int status = start(&s, a, e);
     if (status == 0)
-        cluster_run(s.loop->events, &(cluster_role){.drain = drain, .reload = reload, .ctx = &s, .log_file = a->log_file});
+        cluster_run(s.loop->events,
+                    &(cluster_role){.drain = drain, .reload = reload, .ctx = &s, .log_file = a->log_file});
     if (s.failure)
         status = err_set(e, "no worker could start: %s", s.failure);
     if (s.ready)

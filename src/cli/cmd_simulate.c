@@ -44,27 +44,34 @@ int cmd_simulate(int argc, char **argv)
     const option options[] = {
         {"gpus", OPT_INT, &o.gpus, "N", "(16)", 1, 4096},
         {"hours", OPT_FLOAT, &o.hours, "H", "of arrivals (1)", 0.001, 1000},
-        {"rate", OPT_FLOAT, &o.rate, "R", "requests a second at the peak (nine tenths of what the GPUs can serve)", 0, 1e6},
-        {"turns", OPT_INT, &o.turns, "N", "requests are turns of conversations, N in each, over a prefix cache (0: by themselves)", 0, 100},
+        {"rate", OPT_FLOAT, &o.rate, "R", "requests a second at the peak (nine tenths of what the GPUs can serve)", 0,
+         1e6},
+        {"turns", OPT_INT, &o.turns, "N",
+         "requests are turns of conversations, N in each, over a prefix cache (0: by themselves)", 0, 100},
         {"batch", OPT_INT, &o.batch, "N", "batch limit of each GPU (32)", 1, 4096},
-        {"pages", OPT_INT, &o.pages, "N", "KvCache pages of 16 tokens of each GPU (2816: what a 7B model leaves of 40 GB)", 1, 1e8},
+        {"pages", OPT_INT, &o.pages, "N",
+         "KvCache pages of 16 tokens of each GPU (2816: what a 7B model leaves of 40 GB)", 1, 1e8},
         {"steps", OPT_STRING, &o.steps, "FILE", "measured step times (" STEPS ")"},
         {"seed", OPT_U64, &o.seed, "N", "of the arrivals (0)"},
         {"packed-only", OPT_FLAG, &o.only_packed, NULL, "without the policies to compare with"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write request rate, tokens per second and batch sizes over time there"},
         {"svg", OPT_STRING, &o.svg, "FILE", "draw them there"},
         {"Instead of the experiment", OPT_FLAG, NULL},
-        {"faults", OPT_FLAG, &faults, NULL, "the real roles over a simulated network: crashes, cut links, shortage; no client may notice"},
+        {"faults", OPT_FLAG, &faults, NULL,
+         "the real roles over a simulated network: crashes, cut links, shortage; no client may notice"},
         {"seeds", OPT_STRING, &seeds, "A:B", "of --faults, each a cluster and a history of its own (1:2000)"},
-        {"seconds", OPT_DOUBLE, &of_faults.seconds, "S", "of --faults: begin no more seeds after so long (0: all)", 0, 1e9},
+        {"seconds", OPT_DOUBLE, &of_faults.seconds, "S", "of --faults: begin no more seeds after so long (0: all)", 0,
+         1e9},
         {"first", OPT_FLAG, &of_faults.only_first, NULL, "of --faults: end with the first seed that fails"},
         {"trace", OPT_FLAG, &of_faults.trace, NULL, "of --faults: say everything that happens"},
         {"cost", OPT_FLAG, &cost, NULL, "events a second of the scheduler at 16, 256 and 4096 GPUs"},
         {NULL}};
-    const command_line c = {.usage = "punica simulate [options]",
-                            .about = "The paper's cluster experiment in virtual time, with the real scheduler: arrivals rise and fall over an\n"
-                                     "hour, adapters are popular by Skewed. Compared with spreading requests out and with one adapter per GPU.",
-                            .options = options};
+    const command_line c = {
+        .usage = "punica simulate [options]",
+        .about =
+            "The paper's cluster experiment in virtual time, with the real scheduler: arrivals rise and fall over an\n"
+            "hour, adapters are popular by Skewed. Compared with spreading requests out and with one adapter per GPU.",
+        .options = options};
     err e;
     int parsed = options_parse(&c, argc, argv, &e);
     if (parsed > 0)

@@ -12,7 +12,10 @@
 #include "frontend/json_text.h"
 #include "text/chat.h"
 
-typedef struct { const char *model, *file; double now; } settings;
+typedef struct {
+    const char *model, *file;
+    double now;
+} settings;
 
 /* true is the content; a string names another field. */
 static int read_continues(const json_t *line, const char **field, err *e)
@@ -27,8 +30,8 @@ static int read_continues(const json_t *line, const char **field, err *e)
 /* All members of the line that are not arguments of their own are variables. */
 static json_t *other_variables(const json_t *line)
 {
-    static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message",
-                                      "chat_template_kwargs"};
+    static const char *const own[] = {
+        "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template_kwargs"};
     json_t *more = json_copy((json_t *)line);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         json_object_del(more, own[i]);
@@ -43,7 +46,8 @@ static int write_prompt(const chat_template *c, time_t now, const json_t *line, 
     chat_input in = {0};
     if (!json_is_object(line))
         return err_set(e, "expected an object: {\"messages\": [...], ...}");
-    if (json_get_bool(line, "add_generation_prompt", &in.add_generation_prompt, e) || read_continues(line, &in.continues, e))
+    if (json_get_bool(line, "add_generation_prompt", &in.add_generation_prompt, e) ||
+        read_continues(line, &in.continues, e))
         return -1;
     json_t *more = other_variables(line);
     in.messages = json_object_get(line, "messages");
@@ -74,7 +78,7 @@ static void answer_line(const chat_template *c, const settings *s, const char *t
     json_t *line = parse_line(text, n, &e);
     int rc = line ? write_prompt(c, s->now >= 0 ? (time_t)s->now : time(NULL), line, &prompt, &e) : -1;
     json_t *answer = rc == 0 ? json_stringn(prompt.data, prompt.len) : json_pack("{s:o}", "error", json_text(e.msg));
-    char *dump = json_dumps(answer, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);      /* no U+2028, which ends a line for some */
+    char *dump = json_dumps(answer, JSON_ENCODE_ANY | JSON_ENSURE_ASCII); /* no U+2028, which ends a line for some */
     puts(dump);
     free(dump);
     json_decref(answer);
@@ -109,9 +113,11 @@ int cmd_template(int argc, char **argv)
         .about = "Writes conversations as the model's chat template does: what the model gets to see.\n\n"
                  "Reads one JSON object a line, with the arguments of Transformers' apply_chat_template:\n"
                  "  {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"add_generation_prompt\": true}\n"
-                 "Also known are \"tools\", \"documents\" and \"continue_final_message\"; every other member is a variable of the\n"
+                 "Also known are \"tools\", \"documents\" and \"continue_final_message\"; every other member is a "
+                 "variable of the\n"
                  "template (\"enable_thinking\": false), as are those of \"chat_template_kwargs\".\n\n"
-                 "Writes one line for each: the prompt as a JSON string, or {\"error\": \"...\"} where the template refuses.",
+                 "Writes one line for each: the prompt as a JSON string, or {\"error\": \"...\"} where the template "
+                 "refuses.",
         .options = options,
     };
     int rc = options_parse(&line, argc, argv, &e);

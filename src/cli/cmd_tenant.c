@@ -20,7 +20,7 @@ enum { AS_IT_IS = -1 };
 /* What any of the commands may be told. */
 typedef struct {
     const char *store;
-    const char *word[3];        /* what stands without dashes */
+    const char *word[3]; /* what stands without dashes */
     const char *base, *expires, *from, *to;
     int in_flight, waiting, weight, last;
     double requests, tokens, adapters, adapter_bytes;
@@ -31,14 +31,21 @@ typedef struct {
 #define STORE_OPTION(a) {"store", OPT_STRING, &(a)->store, "URL", STORE_HELP}
 #define JSON_OPTION(a) {"json", OPT_FLAG, &(a)->json, NULL, "as JSON"}
 #define SETTINGS(a)                                                                                                     \
-    {"base", OPT_STRING, &(a)->base, "yes|no", "whether it may use the base model (no)"},                                \
-    {"in-flight", OPT_INT, &(a)->in_flight, "N", "requests at once; each choice of a call is one (0: any number)", 0, 1e9}, \
-    {"waiting", OPT_INT, &(a)->waiting, "N", "of these, without a first token (0: any number)", 0, 1e9},                 \
-    {"requests-per-minute", OPT_DOUBLE, &(a)->requests, "N", "requests taken in (0: any number)", 0, 1e12},              \
-    {"tokens-per-minute", OPT_DOUBLE, &(a)->tokens, "N", "tokens of prompts and outputs (0: any number)", 0, 1e12},      \
-    {"max-adapters", OPT_DOUBLE, &(a)->adapters, "N", "adapters that it may bring itself (0: none)", 0, 1e12},               \
-    {"max-adapter-bytes", OPT_DOUBLE, &(a)->adapter_bytes, "N", "of all their versions that are kept (0: any number)", 0, 1e12}, \
-    {"weight", OPT_INT, &(a)->weight, "N", "its share where the cluster is full, against others' (1)", 1, 1000}
+    {"base", OPT_STRING, &(a)->base, "yes|no", "whether it may use the base model (no)"},                               \
+        {"in-flight", OPT_INT, &(a)->in_flight, "N", "requests at once; each choice of a call is one (0: any number)",  \
+         0,           1e9},                                                                                             \
+        {"waiting", OPT_INT, &(a)->waiting, "N", "of these, without a first token (0: any number)", 0, 1e9},            \
+        {"requests-per-minute", OPT_DOUBLE, &(a)->requests, "N", "requests taken in (0: any number)", 0, 1e12},         \
+        {"tokens-per-minute", OPT_DOUBLE, &(a)->tokens, "N", "tokens of prompts and outputs (0: any number)", 0, 1e12}, \
+        {"max-adapters", OPT_DOUBLE, &(a)->adapters, "N", "adapters that it may bring itself (0: none)", 0, 1e12},      \
+        {"max-adapter-bytes",                                                                                           \
+         OPT_DOUBLE,                                                                                                    \
+         &(a)->adapter_bytes,                                                                                           \
+         "N",                                                                                                           \
+         "of all their versions that are kept (0: any number)",                                                         \
+         0,                                                                                                             \
+         1e12},                                                                                                         \
+        {"weight", OPT_INT, &(a)->weight, "N", "its share where the cluster is full, against others' (1)", 1, 1000}
 
 /* Who is at the keyboard, for the audit log. */
 static void name_user(char *who, size_t n)
@@ -59,7 +66,8 @@ static int parse_expiry(const char *text, int64_t *at, err *e)
     if (strcmp(text, "never") == 0 || strcmp(text, "now") == 0)
         return 0;
     if (end == text || !unit || (*end && end[1]) || !(x >= 0 && x < 1e6))
-        return err_set(e, "a time is a number of seconds, or of m, h or d, as \"30d\", or \"now\" or \"never\"; not \"%s\"", text);
+        return err_set(
+            e, "a time is a number of seconds, or of m, h or d, as \"30d\", or \"now\" or \"never\"; not \"%s\"", text);
     *at += (int64_t)(x * (double)seconds[unit - units]);
     return 0;
 }
@@ -157,9 +165,11 @@ static void print_time(int64_t at)
 
 static void print_tenant(const store_directory *d, const store_tenant *t)
 {
-    printf("%s\n  base model           %s\n  weight               %lld\n", t->name, t->base ? "yes" : "no", (long long)t->weight);
-    printf("  in flight, waiting   %lld, %lld\n  requests per minute  %lld\n  tokens per minute    %lld\n", (long long)t->in_flight,
-           (long long)t->waiting, (long long)t->requests_per_minute, (long long)t->tokens_per_minute);
+    printf("%s\n  base model           %s\n  weight               %lld\n", t->name, t->base ? "yes" : "no",
+           (long long)t->weight);
+    printf("  in flight, waiting   %lld, %lld\n  requests per minute  %lld\n  tokens per minute    %lld\n",
+           (long long)t->in_flight, (long long)t->waiting, (long long)t->requests_per_minute,
+           (long long)t->tokens_per_minute);
     printf("  own adapters, bytes  %lld, %lld\n", (long long)t->max_adapters, (long long)t->max_adapter_bytes);
     for (size_t i = 0; i < d->n_adapters; i++)
         if (strcmp(d->adapter[i].owner, t->name) == 0)
@@ -219,7 +229,11 @@ static int key_revoke(store *s, const arguments *a, err *e)
 }
 
 /* Rows of usage, by hour or summed up over all hours. */
-typedef struct { const arguments *a; store_usage *sum; size_t n, cap; } usage_sums;
+typedef struct {
+    const arguments *a;
+    store_usage *sum;
+    size_t n, cap;
+} usage_sums;
 
 static void print_usage(const arguments *a, const store_usage *u)
 {
@@ -234,8 +248,9 @@ static void print_usage(const arguments *a, const store_usage *u)
         print_time(u->hour * 3600);
         printf("  ");
     }
-    printf("%-20s %-24s %-12.12s %10lld requests %12lld prompt %12lld cached %12lld output\n", u->tenant, u->adapter, u->digest[0] ? u->digest : "-",
-           (long long)u->requests, (long long)u->prompt, (long long)u->cached, (long long)u->output);
+    printf("%-20s %-24s %-12.12s %10lld requests %12lld prompt %12lld cached %12lld output\n", u->tenant, u->adapter,
+           u->digest[0] ? u->digest : "-", (long long)u->requests, (long long)u->prompt, (long long)u->cached,
+           (long long)u->output);
 }
 
 static void take_usage(void *ctx, const store_usage *u)
@@ -246,11 +261,13 @@ static void take_usage(void *ctx, const store_usage *u)
         return;
     }
     size_t i = 0;
-    while (i < s->n && (strcmp(s->sum[i].tenant, u->tenant) != 0 || strcmp(s->sum[i].adapter, u->adapter) != 0 || strcmp(s->sum[i].digest, u->digest) != 0))
+    while (i < s->n && (strcmp(s->sum[i].tenant, u->tenant) != 0 || strcmp(s->sum[i].adapter, u->adapter) != 0 ||
+                        strcmp(s->sum[i].digest, u->digest) != 0))
         i++;
     if (i == s->n) {
         s->sum = xgrow(s->sum, &s->cap, s->n + 1, sizeof *s->sum);
-        s->sum[s->n++] = (store_usage){.tenant = xstrdup(u->tenant), .adapter = xstrdup(u->adapter), .digest = xstrdup(u->digest)};
+        s->sum[s->n++] =
+            (store_usage){.tenant = xstrdup(u->tenant), .adapter = xstrdup(u->adapter), .digest = xstrdup(u->digest)};
     }
     s->sum[i].requests += u->requests;
     s->sum[i].prompt += u->prompt;
@@ -303,12 +320,15 @@ static const struct command {
     {"limit", "TENANT", "changes what is given, and leaves the rest", 1, 0, WITH_SETTINGS, limit},
     {"list", "", "all tenants", 0, 0, WITH_JSON, show},
     {"show", "TENANT", "its limits, adapters and keys; a key itself is shown by nobody", 1, 0, WITH_JSON, show},
-    {"remove", "TENANT", "with its keys and grants; what it used is kept, and streams go on to their end", 1, 0, NO_MORE, remove_one},
-    {"grant", "TENANT ADAPTER", "it sees and may use the adapter, or with a * behind the beginning of a name all such", 2, 0, NO_MORE, grant},
+    {"remove", "TENANT", "with its keys and grants; what it used is kept, and streams go on to their end", 1, 0,
+     NO_MORE, remove_one},
+    {"grant", "TENANT ADAPTER", "it sees and may use the adapter, or with a * behind the beginning of a name all such",
+     2, 0, NO_MORE, grant},
     {"ungrant", "TENANT ADAPTER", "takes a grant back", 2, 0, NO_MORE, ungrant},
     {"key add", "TENANT NAME", "a new key, printed once", 2, 0, WITH_EXPIRES, key_add},
     {"key list", "TENANT", "its keys, and when they expire", 1, 0, WITH_JSON, show},
-    {"key expire", "TENANT NAME", "at a time: to change a key, add another, and let the old one expire", 2, 0, WITH_IN, key_expire},
+    {"key expire", "TENANT NAME", "at a time: to change a key, add another, and let the old one expire", 2, 0, WITH_IN,
+     key_expire},
     {"key revoke", "TENANT NAME", "at once; streams that have begun go on", 2, 0, NO_MORE, key_revoke},
     {"usage", "[TENANT]", "tokens by tenant and version of adapter", 1, 1, WITH_PERIOD, usage},
     {"audit", "[TENANT]", "who changed what, the newest first", 1, 1, WITH_LAST, audit},
@@ -321,13 +341,18 @@ static int fill_options(const struct command *c, arguments *a, option *to)
     const option settings[] = {SETTINGS(a)}, json[] = {JSON_OPTION(a)},
                  expires[] = {{"expires", OPT_STRING, &a->expires, "TIME", "from now, as 30d or 12h (never)"}},
                  in[] = {{"in", OPT_STRING, &a->expires, "TIME", "from now, as 30d or 12h; now; never"}},
-                 period[] = {JSON_OPTION(a), {"by-hour", OPT_FLAG, &a->by_hour, NULL, "each hour by itself"},
+                 period[] = {JSON_OPTION(a),
+                             {"by-hour", OPT_FLAG, &a->by_hour, NULL, "each hour by itself"},
                              {"from", OPT_STRING, &a->from, "TIME", "2026-03-01 or 2026-03-01T12, UTC (the beginning)"},
                              {"to", OPT_STRING, &a->to, "TIME", "likewise, without that hour (now)"}},
                  last[] = {JSON_OPTION(a), {"last", OPT_INT, &a->last, "N", "how many (50)", 1, 1e6}};
-    const struct { const option *at; int n; } more[] = {
-        [NO_MORE] = {NULL, 0}, [WITH_SETTINGS] = {settings, sizeof settings / sizeof *settings}, [WITH_JSON] = {json, 1}, [WITH_EXPIRES] = {expires, 1}, [WITH_IN] = {in, 1},
-        [WITH_PERIOD] = {period, 4}, [WITH_LAST] = {last, 2}};
+    const struct {
+        const option *at;
+        int n;
+    } more[] = {[NO_MORE] = {NULL, 0},   [WITH_SETTINGS] = {settings, sizeof settings / sizeof *settings},
+                [WITH_JSON] = {json, 1}, [WITH_EXPIRES] = {expires, 1},
+                [WITH_IN] = {in, 1},     [WITH_PERIOD] = {period, 4},
+                [WITH_LAST] = {last, 2}};
     int n = more[c->extra].n;
     CHECK(n + 2 <= MAX_OPTIONS);
     to[0] = (option)STORE_OPTION(a);
@@ -339,12 +364,23 @@ static int fill_options(const struct command *c, arguments *a, option *to)
 
 static int run_command(const struct command *c, int argc, char **argv)
 {
-    arguments a = {.in_flight = AS_IT_IS, .waiting = AS_IT_IS, .weight = AS_IT_IS, .requests = AS_IT_IS, .tokens = AS_IT_IS, .adapters = AS_IT_IS, .adapter_bytes = AS_IT_IS,
-                   .last = 50, .store = getenv(STORE_ENVIRONMENT)};
+    arguments a = {.in_flight = AS_IT_IS,
+                   .waiting = AS_IT_IS,
+                   .weight = AS_IT_IS,
+                   .requests = AS_IT_IS,
+                   .tokens = AS_IT_IS,
+                   .adapters = AS_IT_IS,
+                   .adapter_bytes = AS_IT_IS,
+                   .last = 50,
+                   .store = getenv(STORE_ENVIRONMENT)};
     option options[MAX_OPTIONS];
     fill_options(c, &a, options);
     char *line = xasprintf("punica tenant %s %s --store URL [options]", c->name, c->words);
-    const command_line parsed = {.usage = line, .about = c->about, .options = options, .n_positional = c->n_words, .n_optional = c->n_optional,
+    const command_line parsed = {.usage = line,
+                                 .about = c->about,
+                                 .options = options,
+                                 .n_positional = c->n_words,
+                                 .n_optional = c->n_optional,
                                  .positional = a.word};
     err e;
     int status = options_parse(&parsed, argc, argv, &e);
@@ -373,11 +409,14 @@ static int names(const struct command *c, int argc, char **argv)
 static int help(int argc, char **argv)
 {
     buf about = {0};
-    buf_add_str(&about, "Tenants of a server or cluster, in its store. What is changed here, frontends know within a second.\n");
+    buf_add_str(
+        &about,
+        "Tenants of a server or cluster, in its store. What is changed here, frontends know within a second.\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         buf_printf(&about, "\n  %-11s %-16s %s", commands[i].name, commands[i].words, commands[i].about);
     const option options[] = {{0}};
-    const command_line line = {.usage = "punica tenant COMMAND --store URL [options]", .about = about.data, .options = options};
+    const command_line line = {
+        .usage = "punica tenant COMMAND --store URL [options]", .about = about.data, .options = options};
     err e;
     int status = options_parse(&line, argc, argv, &e);
     buf_free(&about);
@@ -394,7 +433,8 @@ int cmd_tenant(int argc, char **argv)
     if (argc > 1 && argv[1][0] != '-') {
         err unknown;
         bool key = strcmp(argv[1], "key") == 0 && argc > 2;
-        err_set(&unknown, "unknown command \"tenant %s%s%s\"; see punica tenant --help", argv[1], key ? " " : "", key ? argv[2] : "");
+        err_set(&unknown, "unknown command \"tenant %s%s%s\"; see punica tenant --help", argv[1], key ? " " : "",
+                key ? argv[2] : "");
         return command_fail(unknown.msg);
     }
     return help(argc, argv);

@@ -11,7 +11,10 @@
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
-typedef struct { const char *model; bool no_special, decode, keep_special; } settings;
+typedef struct {
+    const char *model;
+    bool no_special, decode, keep_special;
+} settings;
 
 /* A line as JSON, with bytes that are not UTF-8 replaced. NULL with e set. */
 static json_t *parse_line(const char *line, size_t n, err *e)
@@ -30,8 +33,7 @@ static int encode_line(const tokenizer *t, const settings *s, const json_t *valu
     if (!json_is_string(value))
         return err_set(e, "expected a JSON string");
     ids tokens = {0};
-    int rc = tokenizer_encode(t, json_string_value(value), json_string_length(value), !s->no_special, &tokens,
-                              e);
+    int rc = tokenizer_encode(t, json_string_value(value), json_string_length(value), !s->no_special, &tokens, e);
     buf_add_char(out, '[');
     for (size_t i = 0; i < tokens.n; i++)
         buf_printf(out, "%s%d", i ? ", " : "", tokens.items[i]);

@@ -17,7 +17,13 @@
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
 {
-    *w = (worker_options){.device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .host_bytes = KV_HOST_AUTO, .in = WORKER_IN_FD, .out = WORKER_OUT_FD};
+    *w = (worker_options){.device = "cpu",
+                          .weights = "stored",
+                          .kv = "auto",
+                          .tp = 1,
+                          .host_bytes = KV_HOST_AUTO,
+                          .in = WORKER_IN_FD,
+                          .out = WORKER_OUT_FD};
     const option options[] = {
         {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory"},
         {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
@@ -39,9 +45,9 @@ static int parse(worker_options *w, option_list *adapters, int argc, char **argv
         {"adapter-host-bytes", OPT_SIZE, &w->adapter_host_bytes, "N", ADAPTER_HOST_BYTES_HELP, 4096, 1e12},
         {"gpu", OPT_INT, &w->gpu, "N", "its number at its runner", 0, 65535},
         {NULL}};
-    const command_line c = {
-        .usage = "punica worker --model DIR [options] 3<COMMANDS 4>STEPS",
-        .about = "One device behind two pipes. A runner starts this; see punica runner --help.", .options = options};
+    const command_line c = {.usage = "punica worker --model DIR [options] 3<COMMANDS 4>STEPS",
+                            .about = "One device behind two pipes. A runner starts this; see punica runner --help.",
+                            .options = options};
     int status = options_parse(&c, argc, argv, e);
     w->adapter = adapters->items;
     w->n_adapters = adapters->n;
@@ -72,9 +78,9 @@ int cmd_worker(int argc, char **argv)
     worker_options w;
     option_list adapters = {0};
     err e;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);           /* whatever it is doing: without its runner it is of no use */
-    prctl(PR_SET_NAME, "punica-worker");        /* not "exe", by which the runner started it */
-    signal(SIGINT, SIG_IGN);                    /* of a terminal, or to all processes of a service: the runner's business */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);    /* whatever it is doing: without its runner it is of no use */
+    prctl(PR_SET_NAME, "punica-worker"); /* not "exe", by which the runner started it */
+    signal(SIGINT, SIG_IGN);             /* of a terminal, or to all processes of a service: the runner's business */
     signal(SIGTERM, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);

@@ -12,7 +12,8 @@
 
 void completions_init(completions *c, const prompts *in, const tokenizer *t, bool json)
 {
-    *c = (completions){.in = in, .t = t, .out = XNEW_ARRAY(outcome, (size_t)in->n), .json = json, .width = 6, .n_live = -1};
+    *c = (completions){
+        .in = in, .t = t, .out = XNEW_ARRAY(outcome, (size_t)in->n), .json = json, .width = 6, .n_live = -1};
     for (int i = 0; i < in->n; i++)
         if (in->at[i].adapter && (int)strlen(in->at[i].adapter) > c->width)
             c->width = (int)strlen(in->at[i].adapter);
@@ -66,8 +67,10 @@ static json_t *logprob_array(const outcome *o, int n_top)
         const sample_result *r = &o->drawn[i];
         json_t *top = json_array();
         for (int k = 0; k < n_top; k++)
-            json_array_append_new(top, json_pack("{s:i, s:f}", "token_id", r->top[k].token, "logprob", (double)r->top[k].logprob));
-        json_array_append_new(a, json_pack("{s:i, s:f, s:o}", "token_id", r->token, "logprob", (double)r->logprob, "top", top));
+            json_array_append_new(
+                top, json_pack("{s:i, s:f}", "token_id", r->top[k].token, "logprob", (double)r->top[k].logprob));
+        json_array_append_new(
+            a, json_pack("{s:i, s:f, s:o}", "token_id", r->token, "logprob", (double)r->logprob, "top", top));
     }
     return a;
 }

@@ -11,28 +11,28 @@
 
 /* How a prompt ended, and the logprobs of its output where asked for. */
 typedef struct {
-    bool done, failed;          /* neither: it was cut off */
+    bool done, failed; /* neither: it was cut off */
     err error;
     finish_reason why;
-    sample_result *drawn;       /* [output tokens] when logprobs are asked for */
+    sample_result *drawn; /* [output tokens] when logprobs are asked for */
     size_t n_drawn, drawn_cap;
 } outcome;
 
 typedef struct {
-    const prompts *in;          /* borrowed */
-    const tokenizer *t;         /* borrowed */
-    outcome *out;               /* [in->n] */
+    const prompts *in;  /* borrowed */
+    const tokenizer *t; /* borrowed */
+    outcome *out;       /* [in->n] */
     bool json;
     int n_written;
-    int width;                  /* of the names in front of texts */
-    detokenizer live;           /* of a single one: its text so far */
-    int n_live;                 /* tokens of it that are written; below 0: there is none to be written as it comes */
+    int width;        /* of the names in front of texts */
+    detokenizer live; /* of a single one: its text so far */
+    int n_live;       /* tokens of it that are written; below 0: there is none to be written as it comes */
 } completions;
 
 void completions_init(completions *c, const prompts *in, const tokenizer *t, bool json);
 void completions_deinit(completions *c);
 
-bool completions_has_news(const completions *c);        /* there is something to be written */
+bool completions_has_news(const completions *c); /* there is something to be written */
 
 /* Write what there is to be written. */
 void completions_write(completions *c);

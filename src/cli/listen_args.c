@@ -19,7 +19,8 @@ static int check_keys(const listen_args *a, err *e)
 {
     for (int i = 0; i < a->keys.n; i++)
         if (strlen(a->keys.items[i]) < MIN_KEY || strpbrk(a->keys.items[i], " \t\r\n"))
-            return err_set(e, "an API key has at least %d characters and no blanks; make one with: openssl rand -hex 32", MIN_KEY);
+            return err_set(
+                e, "an API key has at least %d characters and no blanks; make one with: openssl rand -hex 32", MIN_KEY);
     return 0;
 }
 
@@ -41,7 +42,9 @@ static int apply_store(listen_args *a, frontend_options *o, err *e)
     if (!a->store && everywhere && everywhere[0])
         a->store = everywhere;
     if (a->store && a->keys.n)
-        return err_set(e, "--api-key is for servers without --store: there each tenant has keys of its own (punica tenant key add)");
+        return err_set(
+            e,
+            "--api-key is for servers without --store: there each tenant has keys of its own (punica tenant key add)");
     if (a->admin_key_file && !a->store)
         return err_set(e, "--admin-key-file is for servers with --store");
     if (a->admin_key_file && secrets_read(a->admin_key_file, a->admin_key, e))
@@ -61,8 +64,12 @@ static int check_open(const listen_args *a, const frontend_options *o, err *e)
         return 0;
     if (address_parse(&at, o->listen, e))
         return err_wrap(e, "--listen");
-    return address_is_local(&at) ? 0 : err_set(e, "%s can be reached from other hosts, and nobody needs a key: give --store with tenants (punica tenant "
-                                               "--help) or --api-key, or --open to let everybody in", o->listen);
+    return address_is_local(&at) ? 0
+                                 : err_set(e,
+                                           "%s can be reached from other hosts, and nobody needs a key: give --store "
+                                           "with tenants (punica tenant "
+                                           "--help) or --api-key, or --open to let everybody in",
+                                           o->listen);
 }
 
 int listen_args_apply(listen_args *a, frontend_options *o, err *e)
@@ -85,7 +92,8 @@ int listen_args_apply(listen_args *a, frontend_options *o, err *e)
     if (!a->host && a->port < 0)
         return check_open(a, o, e);
     const char *host = a->host ? a->host : "127.0.0.1";
-    a->listen = xasprintf(strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host, a->port < 0 ? 8000 : a->port);
+    a->listen =
+        xasprintf(strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host, a->port < 0 ? 8000 : a->port);
     o->listen = a->listen;
     return check_open(a, o, e);
 }

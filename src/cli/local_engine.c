@@ -8,8 +8,8 @@ int local_engine_open(local_engine *l, const local_engine_args *a, err *e)
 {
     dtype type;
     weights_form form;
-    if (weights_form_find(a->weights ? a->weights : "stored", &form, e) || kv_form_find(a->kv ? a->kv : "auto", &l->kv, e) ||
-        model_weights_type(a->model_dir, &type, e))
+    if (weights_form_find(a->weights ? a->weights : "stored", &form, e) ||
+        kv_form_find(a->kv ? a->kv : "auto", &l->kv, e) || model_weights_type(a->model_dir, &type, e))
         return -1;
     if (!(l->be = backend_open(a->device ? a->device : "cpu", a->tp ? a->tp : 1, type, a->threads, e)))
         return -1;

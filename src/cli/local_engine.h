@@ -1,4 +1,5 @@
-/* local_engine.h - a model, its tokenizer and its adapters in an engine of this process: what commands without a server run
+/* local_engine.h - a model, its tokenizer and its adapters in an engine of this process: what commands without a server
+ * run
  *
  * Files first: local_engine_open() reads and checks all of them; local_engine_start() takes the memory. */
 #ifndef PUNICA_CLI_LOCAL_ENGINE_H
@@ -12,7 +13,7 @@
 /* What a command line says; 0 and NULL where it says nothing. Strings borrowed from argv. */
 typedef struct {
     const char *model_dir, *device, *weights, *kv;
-    option_list adapters;               /* items owned: free() */
+    option_list adapters; /* items owned: free() */
     int tp, max_batch, threads, kv_pages, itl_target;
     bool no_prefix_cache;
     double memory_share;
@@ -24,7 +25,7 @@ typedef struct {
     tokenizer *t;
     adapter_set adapters;
     kv_form kv;
-    engine *g;                          /* NULL until it is started */
+    engine *g; /* NULL until it is started */
 } local_engine;
 
 /* -1 with e set; local_engine_close() in any case. l is zero. */

@@ -15,12 +15,17 @@
 /* Of the KvCache, likewise. */
 #define NO_PREFIX_CACHE_HELP "compute every prompt anew, also where requests begin alike"
 #define KV_PAGES_HELP "KvCache pages of 16 tokens (as many as --memory-share and the batch allow)"
-#define KV_HOST_HELP "host memory of a worker, pinned, for prefixes that its device has no room for; 0: none (on a GPU an eighth of what is free, up to 4 GiB)"
+#define KV_HOST_HELP                                                                                                 \
+    "host memory of a worker, pinned, for prefixes that its device has no room for; 0: none (on a GPU an eighth of " \
+    "what is free, up to 4 GiB)"
 #define MEMORY_SHARE_HELP "of a GPU's memory for weights and KvCache (0.9)"
-#define MAX_BATCH_HELP "requests running together on one device (as many as its memory has room for, up to 256; 32 on the CPU)"
-#define ITL_TARGET_HELP "milliseconds between tokens of running requests: so many rows of prompts are computed beside them (100)"
+#define MAX_BATCH_HELP \
+    "requests running together on one device (as many as its memory has room for, up to 256; 32 on the CPU)"
+#define ITL_TARGET_HELP \
+    "milliseconds between tokens of running requests: so many rows of prompts are computed beside them (100)"
 #define ADAPTER_SLOTS_HELP "adapters in a device's memory at once (64, or --max-batch if that is more)"
-#define ADAPTER_HOST_BYTES_HELP "pinned host memory of each worker on a GPU for adapters that may come back (2147483648)"
+#define ADAPTER_HOST_BYTES_HELP \
+    "pinned host memory of each worker on a GPU for adapters that may come back (2147483648)"
 #define MAX_LEN_HELP "tokens of a request, which the KvCache must hold (what the model allows and the KvCache holds)"
 
 /* Of --cache, where adapters are served. */
@@ -33,24 +38,27 @@
 typedef enum { OPT_FLAG, OPT_INT, OPT_FLOAT, OPT_DOUBLE, OPT_SIZE, OPT_U64, OPT_STRING, OPT_LIST } option_kind;
 
 /* A list collects every use of the option. items borrowed from argv; the array owned. */
-typedef struct { const char **items; int n; } option_list;
+typedef struct {
+    const char **items;
+    int n;
+} option_list;
 
 typedef struct {
-    const char *name;           /* without the dashes; a heading in the help when out is NULL */
+    const char *name; /* without the dashes; a heading in the help when out is NULL */
     option_kind kind;
-    void *out;                  /* bool, int, float, double, size_t, uint64_t, const char *, option_list */
-    const char *arg;            /* what stands after it in the help, e.g. "DIR" */
+    void *out;       /* bool, int, float, double, size_t, uint64_t, const char *, option_list */
+    const char *arg; /* what stands after it in the help, e.g. "DIR" */
     const char *help;
-    double min, max;            /* for numbers; both 0: no limits */
+    double min, max; /* for numbers; both 0: no limits */
 } option;
 
 typedef struct {
-    const char *usage;          /* "punica tokenize --model DIR [options]" */
-    const char *about;          /* a paragraph */
-    const option *options;      /* ends with name NULL */
-    int n_positional;           /* how many words without dashes are expected */
-    int n_optional;             /* how many of them need not be there */
-    const char **positional;    /* [n_positional], filled */
+    const char *usage;       /* "punica tokenize --model DIR [options]" */
+    const char *about;       /* a paragraph */
+    const option *options;   /* ends with name NULL */
+    int n_positional;        /* how many words without dashes are expected */
+    int n_optional;          /* how many of them need not be there */
+    const char **positional; /* [n_positional], filled */
 } command_line;
 
 /* 0: go on. 1: --help was printed, exit 0. -1: e says what is wrong, exit 2. */

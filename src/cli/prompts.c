@@ -117,12 +117,25 @@ static int read_sampling(sampling *s, const json_t *line, err *e)
 /* A misspelt parameter must not go unnoticed. */
 static int check_keys(const json_t *line, err *e)
 {
-    static const char *const known[] = {
-        "adapter", "prompt", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-        "frequency_penalty", "max_tokens", "min_tokens", "ignore_eos", "logprobs", "seed", "stop_token_ids"};
+    static const char *const known[] = {"adapter",
+                                        "prompt",
+                                        "temperature",
+                                        "top_k",
+                                        "top_p",
+                                        "min_p",
+                                        "repetition_penalty",
+                                        "presence_penalty",
+                                        "frequency_penalty",
+                                        "max_tokens",
+                                        "min_tokens",
+                                        "ignore_eos",
+                                        "logprobs",
+                                        "seed",
+                                        "stop_token_ids"};
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)line, key, value) {
+    json_object_foreach((json_t *)line, key, value)
+    {
         bool found = false;
         for (size_t i = 0; i < sizeof known / sizeof known[0] && !found; i++)
             found = strcmp(key, known[i]) == 0;

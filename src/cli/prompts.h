@@ -11,18 +11,23 @@
 #include "text/tokenizer.h"
 
 typedef struct {
-    int line;               /* of the prompts file; 0: from the command line */
-    char *adapter;          /* NULL: the base model */
-    int *token;             /* [n_tokens] prompt, then output */
+    int line;      /* of the prompts file; 0: from the command line */
+    char *adapter; /* NULL: the base model */
+    int *token;    /* [n_tokens] prompt, then output */
     int n_tokens, n_prompt;
     size_t token_cap;
     sampling how;
 } prompt;
 
-typedef struct { prompt *at; int n; size_t cap; } prompts;
+typedef struct {
+    prompt *at;
+    int n;
+    size_t cap;
+} prompts;
 
 /* Append one prompt of the given text. */
-int prompts_add_text(prompts *p, const char *adapter, const char *text, const tokenizer *t, const sampling *how, err *e);
+int prompts_add_text(prompts *p, const char *adapter, const char *text, const tokenizer *t, const sampling *how,
+                     err *e);
 
 /* Append every line of the file; `defaults` hold where a line says nothing. Lines without a seed of
  * their own draw from defaults->seed and their place in the file. */

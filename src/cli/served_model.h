@@ -5,12 +5,13 @@
 #include "frontend/frontend.h"
 #include "model/config.h"
 
-#define GENERATION_CONFIG_HELP "sampling defaults: auto (the model's generation_config.json), none (OpenAI's), or a DIR with such a file (auto)"
+#define GENERATION_CONFIG_HELP \
+    "sampling defaults: auto (the model's generation_config.json), none (OpenAI's), or a DIR with such a file (auto)"
 
 typedef struct {
     model_config config;
-    char *name;                 /* what clients call it */
-    char *id;                   /* net/model_id.h */
+    char *name; /* what clients call it */
+    char *id;   /* net/model_id.h */
 } served_model;
 
 /* name: NULL for the directory's own. -1 with e set; m then needs no deinit. */

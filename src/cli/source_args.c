@@ -43,7 +43,10 @@ void source_args_deinit(source_args *a)
     free(a->networks.items);
 }
 
-typedef struct { const char **at; size_t n, cap; } strings;
+typedef struct {
+    const char **at;
+    size_t n, cap;
+} strings;
 
 static void add(strings *s, const char *name, const char *value)
 {

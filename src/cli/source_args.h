@@ -11,48 +11,60 @@ typedef struct {
     const char *cache;
     size_t cache_bytes;
     option_list networks;
-    fetch_options fetch;        /* .allowed is owned */
-    bool updates;               /* of a server: adapters may be changed by HTTP */
+    fetch_options fetch; /* .allowed is owned */
+    bool updates;        /* of a server: adapters may be changed by HTTP */
 } source_args;
 
-#define SOURCE_HELP                                                                                                    \
-    "SOURCE is file:PATH (a directory or an archive), http(s)://... (an archive .tar, .tar.gz, .zip, or a folder),\n"   \
-    "s3://BUCKET/KEY (endpoint, region and credentials from the usual AWS_ variables), or hf://OWNER/NAME[@REVISION]\n" \
+#define SOURCE_HELP                                                                                                   \
+    "SOURCE is file:PATH (a directory or an archive), http(s)://... (an archive .tar, .tar.gz, .zip, or a folder),\n" \
+    "s3://BUCKET/KEY (endpoint, region and credentials from the usual AWS_ variables), or "                           \
+    "hf://OWNER/NAME[@REVISION]\n"                                                                                    \
     "(HF_ENDPOINT, HF_TOKEN). #sha256=HEX behind it: its digest must be this."
 
 /* Rows of a table of options; a: a source_args * that source_args_init() has filled. */
-#define SOURCE_OPTIONS(a)                                                                                              \
-    {"cache", OPT_STRING, &(a)->cache, "DIR", "the host's disk cache of adapters"},                                     \
-    FETCH_OPTIONS(a)
+#define SOURCE_OPTIONS(a) \
+    {"cache", OPT_STRING, &(a)->cache, "DIR", "the host's disk cache of adapters"}, FETCH_OPTIONS(a)
 
 /* Of a runner; the cache itself is its own option. */
-#define RUNNER_SOURCE_OPTIONS(a)                                                                                       \
-    {"Adapters of the registry"},                                                                                       \
-    {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR", "file: sources of operators may lie in this folder (none may)"}, \
-    FETCH_OPTIONS(a)
+#define RUNNER_SOURCE_OPTIONS(a)                                          \
+    {"Adapters of the registry"},                                         \
+        {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR",     \
+         "file: sources of operators may lie in this folder (none may)"}, \
+        FETCH_OPTIONS(a)
 
 /* Of a server; the cache itself is its own option. */
-#define UPDATE_OPTIONS(a)                                                                                              \
-    {"Adapters of the registry"},                                                                                               \
-    {"adapter-updates", OPT_FLAG, &(a)->updates, NULL, "adapters may be added, replaced, rolled back and removed: by operators, and by tenants their own; by all where there are no tenants"}, \
-    {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR", "then file: sources may lie in this folder (none may)"}, \
-    FETCH_OPTIONS(a)
+#define UPDATE_OPTIONS(a)                                                                                            \
+    {"Adapters of the registry"},                                                                                    \
+        {"adapter-updates", OPT_FLAG, &(a)->updates, NULL,                                                           \
+         "adapters may be added, replaced, rolled back and removed: by operators, and by tenants their own; by all " \
+         "where there are no tenants"},                                                                              \
+        {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR",                                                \
+         "then file: sources may lie in this folder (none may)"},                                                    \
+        FETCH_OPTIONS(a)
 
-#define FETCH_OPTIONS(a)                                                                                               \
-    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)"},             \
-    {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (4294967296)"},         \
-    {"fetch-seconds", OPT_DOUBLE, &(a)->fetch.seconds, "S", "for fetching one (3600)", 0.1, 1e6},                       \
-    {"stall-seconds", OPT_DOUBLE, &(a)->fetch.stall_seconds, "S", "with less than 1 KB/s, then a try is given up (30)", 1, 1e5}, \
-    {"allow-network", OPT_LIST, &(a)->networks, "NET", "may be fetched from though it is not public, as 10.0.0.0/8; repeat for more"}
+#define FETCH_OPTIONS(a)                                                                                           \
+    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)"},         \
+        {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (4294967296)"}, \
+        {"fetch-seconds", OPT_DOUBLE, &(a)->fetch.seconds, "S", "for fetching one (3600)", 0.1, 1e6},              \
+        {"stall-seconds",                                                                                          \
+         OPT_DOUBLE,                                                                                               \
+         &(a)->fetch.stall_seconds,                                                                                \
+         "S",                                                                                                      \
+         "with less than 1 KB/s, then a try is given up (30)",                                                     \
+         1,                                                                                                        \
+         1e5},                                                                                                     \
+        {"allow-network", OPT_LIST, &(a)->networks, "NET",                                                         \
+         "may be fetched from though it is not public, as 10.0.0.0/8; repeat for more"}
 
 void source_args_init(source_args *a);
-int source_args_check(source_args *a, err *e);          /* once parsed; the cache must be given */
+int source_args_check(source_args *a, err *e); /* once parsed; the cache must be given */
 
 /* Of a server with this cache (NULL: none): what f is to know to fetch into it. f and base: borrowed, a outlives f. */
 int source_args_apply(source_args *a, const char *cache, const model_config *base, frontend_options *f, err *e);
 void source_args_deinit(source_args *a);
 
-/* The same as options of `punica fetcher`, for a runner with this cache and model. Owned by the caller, as are the strings. */
+/* The same as options of `punica fetcher`, for a runner with this cache and model. Owned by the caller, as are the
+ * strings. */
 const char **source_args_list(const source_args *a, const char *cache, const char *model_dir, int *n);
 void source_args_list_free(const char **list, int n);
 

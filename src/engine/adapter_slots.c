@@ -20,41 +20,41 @@
 enum { DEVICE_LOADERS = 4, HOST_LOADERS = 1 };
 
 struct adapter_slot {
-    char *name;                 /* NULL: the slot is empty */
+    char *name; /* NULL: the slot is empty */
     slot_state state;
-    lora *lora;                 /* when SLOT_READY */
-    err why;                    /* when SLOT_FAILED */
+    lora *lora; /* when SLOT_READY */
+    err why;    /* when SLOT_FAILED */
     int holders;
     uint64_t last_used;
-    double wanted_at;           /* of clock_now() */
-    double seconds;             /* when SLOT_READY: what loading took */
+    double wanted_at; /* of clock_now() */
+    double seconds;   /* when SLOT_READY: what loading took */
     adapter_tier from;
 };
 
 typedef struct load_job load_job;
 struct load_job {
-    job base;                   /* first */
-    adapter_slots *slots;       /* borrowed; a loader uses what does not change, and images under their lock */
-    adapter_slot *slot;         /* borrowed; the engine thread's */
+    job base;             /* first */
+    adapter_slots *slots; /* borrowed; a loader uses what does not change, and images under their lock */
+    adapter_slot *slot;   /* borrowed; the engine thread's */
     char *name;
-    lora *lora;                 /* what came of it */
+    lora *lora; /* what came of it */
     adapter_tier from;
-    bool no_room;               /* the adapter is fine, but did not get into the device's memory */
+    bool no_room; /* the adapter is fine, but did not get into the device's memory */
     err e;
     load_job *next_parked;
 };
 
 struct adapter_slots {
-    backend *be;                /* borrowed */
+    backend *be; /* borrowed */
     adapter_source source;
-    adapter_slot *slot;         /* [n_slots] */
-    int n_slots, n_loading;     /* n_loading: jobs out, those parked not counted */
-    load_job *parked;           /* wait for memory: tried again when a slot can be emptied */
+    adapter_slot *slot;     /* [n_slots] */
+    int n_slots, n_loading; /* n_loading: jobs out, those parked not counted */
+    load_job *parked;       /* wait for memory: tried again when a slot can be emptied */
     uint64_t clock;
     uint64_t n_changes;
-    jobs *loaders;              /* the caller's, or own_loaders */
-    jobs *own_loaders;          /* NULL: borrowed from the caller */
-    image_cache *images;        /* the loaders'; NULL where host memory is the device's own */
+    jobs *loaders;       /* the caller's, or own_loaders */
+    jobs *own_loaders;   /* NULL: borrowed from the caller */
+    image_cache *images; /* the loaders'; NULL where host memory is the device's own */
     pthread_mutex_t images_lock;
 };
 
@@ -90,7 +90,10 @@ static void run_load(job *j)
 adapter_slots *adapter_slots_new(backend *be, int n_slots, size_t image_bytes, adapter_source source, jobs *loaders)
 {
     adapter_slots *s = XNEW(adapter_slots);
-    *s = (adapter_slots){.be = be, .source = source, .n_slots = n_slots, .slot = XNEW_ARRAY(adapter_slot, (size_t)n_slots),
+    *s = (adapter_slots){.be = be,
+                         .source = source,
+                         .n_slots = n_slots,
+                         .slot = XNEW_ARRAY(adapter_slot, (size_t)n_slots),
                          .images = be->owns_host_memory ? NULL : image_cache_new(be, image_bytes)};
     pthread_mutex_init(&s->images_lock, NULL);
     if (!loaders)
@@ -297,7 +300,11 @@ uint64_t adapter_slots_changes(const adapter_slots *s)
     return s->n_changes;
 }
 
-typedef struct { adapter_slots *slots; void (*each)(void *ctx, const adapter_resident *r); void *ctx; } image_teller;
+typedef struct {
+    adapter_slots *slots;
+    void (*each)(void *ctx, const adapter_resident *r);
+    void *ctx;
+} image_teller;
 
 static void tell_image(void *ctx, const char *name)
 {
@@ -312,7 +319,8 @@ void adapter_slots_each(adapter_slots *s, void (*each)(void *ctx, const adapter_
     for (int i = 0; i < s->n_slots; i++) {
         const adapter_slot *slot = &s->slot[i];
         if (slot->name && slot->state == SLOT_READY)
-            each(ctx, &(adapter_resident){.name = slot->name, .tier = TIER_DEVICE, .from = slot->from, .seconds = slot->seconds});
+            each(ctx, &(adapter_resident){
+                          .name = slot->name, .tier = TIER_DEVICE, .from = slot->from, .seconds = slot->seconds});
     }
     if (!s->images || pthread_mutex_trylock(&s->images_lock))
         return;

@@ -22,7 +22,7 @@ typedef struct {
     void *ctx;
 } adapter_source;
 
-typedef struct jobs jobs;               /* base/jobs.h */
+typedef struct jobs jobs; /* base/jobs.h */
 typedef struct adapter_slots adapter_slots;
 typedef struct adapter_slot adapter_slot;
 
@@ -41,8 +41,8 @@ void adapter_slots_drop(adapter_slots *s, adapter_slot *slot);
 
 /* How a claimed slot stands now; e gets the reason when SLOT_FAILED. */
 slot_state adapter_slot_state(const adapter_slot *slot, err *e);
-const lora *adapter_slot_lora(const adapter_slot *slot);        /* when SLOT_READY */
-int adapter_slots_number(const adapter_slots *s, const adapter_slot *slot);     /* from 0 */
+const lora *adapter_slot_lora(const adapter_slot *slot);                    /* when SLOT_READY */
+int adapter_slots_number(const adapter_slots *s, const adapter_slot *slot); /* from 0 */
 
 /* Take in finished loads; with wait, block until at least one has finished, if any is under way. */
 void adapter_slots_poll(adapter_slots *s, bool wait);
@@ -53,10 +53,10 @@ bool adapter_slots_busy(const adapter_slots *s);
 /* Where adapters are: in the device's memory, or ready in the host's. */
 typedef enum { TIER_DEVICE, TIER_HOST, TIER_DISK } adapter_tier;
 typedef struct {
-    const char *name;           /* borrowed: during the call */
-    adapter_tier tier;          /* TIER_DEVICE or TIER_HOST */
-    adapter_tier from;          /* of one on the device: where it came from, */
-    double seconds;             /* and how long that took, from when it was first wanted */
+    const char *name;  /* borrowed: during the call */
+    adapter_tier tier; /* TIER_DEVICE or TIER_HOST */
+    adapter_tier from; /* of one on the device: where it came from, */
+    double seconds;    /* and how long that took, from when it was first wanted */
 } adapter_resident;
 
 /* Counts up when something has come to the device or gone from it. */

@@ -6,17 +6,21 @@
 
 #include "base/mem.h"
 
-typedef struct { admission_item **at; int n; size_t cap; } list;        /* by age, oldest first */
+typedef struct {
+    admission_item **at;
+    int n;
+    size_t cap;
+} list; /* by age, oldest first */
 
 struct admission {
     admission_limits limit;
-    kv_pool *pool;              /* borrowed */
-    adapter_slots *slots;       /* borrowed */
+    kv_pool *pool;        /* borrowed */
+    adapter_slots *slots; /* borrowed */
     admission_events events;
-    list waiting, active;       /* active.n <= max_batch */
-    admission_rows *prefill, *decode;       /* [max_batch] of the step that was chosen */
+    list waiting, active;             /* active.n <= max_batch */
+    admission_rows *prefill, *decode; /* [max_batch] of the step that was chosen */
     row_budget budget;
-    double fetch_seconds;       /* of a page from the host */
+    double fetch_seconds; /* of a page from the host */
     int pages_peak;
     uint64_t evictions, failures;
 };
@@ -159,8 +163,8 @@ static slot_state claim_adapter(admission *a, int i, err *why)
     return adapter_slot_state(it->slot, why);
 }
 
-/* How many of its tokens may come from the cache: the last is computed in any case, for what comes next, and where logits of the
- * prompt are wanted, all are. */
+/* How many of its tokens may come from the cache: the last is computed in any case, for what comes next, and where
+ * logits of the prompt are wanted, all are. */
 static int n_findable(const admission_item *it)
 {
     return it->token && !it->is_scored ? it->n_tokens - 1 : 0;
@@ -178,8 +182,8 @@ static int n_pending(const admission_item *it)
     return n - it->n_done;
 }
 
-/* Whether pages from the host are here before what they hold would be computed. They are copied beside the others' next step, behind
- * those that are on their way. Where no step was measured, there is nothing to compare with. */
+/* Whether pages from the host are here before what they hold would be computed. They are copied beside the others' next
+ * step, behind those that are on their way. Where no step was measured, there is nothing to compare with. */
 static bool comes_faster(const admission *a, const kv_found *f)
 {
     int from = f->n_near * kv_pool_page_len(a->pool), n = f->n_pages * kv_pool_page_len(a->pool) - from;
@@ -201,8 +205,8 @@ static int n_to_share(const admission *a, const admission_item *it)
     return kv_pool_page_len(a->pool) * (f.n_far == 0 || comes_faster(a, &f) ? f.n_pages : f.n_near);
 }
 
-/* Room in the batch, and pages for its tokens, the next one, and one more per running item. Pages that it will share with
- * those that run cost nothing. */
+/* Room in the batch, and pages for its tokens, the next one, and one more per running item. Pages that it will share
+ * with those that run cost nothing. */
 static bool has_room(const admission *a, const admission_item *it)
 {
     kv_found found = kv_pool_find(a->pool, it->root, it->token, n_to_share(a, it));
@@ -299,7 +303,7 @@ static void choose_prompts(const admission *a, admission_step *step)
             continue;
         int n = row_budget_take(&a->budget, &step->work, it->n_done, pending < room ? pending : room);
         if (n == 0)
-            return;             /* the others' turn is after it */
+            return; /* the others' turn is after it */
         step->prefill[step->n_prefills++] = (admission_rows){it, n, n == pending};
         rows_left -= n;
         scored_left -= it->is_scored ? n : 0;
@@ -334,15 +338,19 @@ void admission_learn_fetch(admission *a, double seconds)
 void admission_advance(admission *a, admission_item *it, int n_rows)
 {
     it->n_done += n_rows;
-    if (it->token)              /* the value of one in flight is not known yet */
+    if (it->token) /* the value of one in flight is not known yet */
         kv_pool_publish(a->pool, &it->kv, it->root, it->token, it->n_done < it->n_tokens ? it->n_done : it->n_tokens);
 }
 
 admission_stats admission_get_stats(const admission *a)
 {
-    admission_stats s = {.n_active = a->active.n, .n_waiting = a->waiting.n, .pages_total = kv_pool_total_pages(a->pool),
-                         .pages_free = kv_pool_free_pages(a->pool), .pages_cached = kv_pool_cached_pages(a->pool),
-                         .pages_peak = a->pages_peak, .evictions = a->evictions};
+    admission_stats s = {.n_active = a->active.n,
+                         .n_waiting = a->waiting.n,
+                         .pages_total = kv_pool_total_pages(a->pool),
+                         .pages_free = kv_pool_free_pages(a->pool),
+                         .pages_cached = kv_pool_cached_pages(a->pool),
+                         .pages_peak = a->pages_peak,
+                         .evictions = a->evictions};
     for (int i = 0; i < a->waiting.n; i++)
         s.pages_wanted += kv_pool_pages_for(a->pool, a->waiting.at[i]->n_tokens + 1);
     return s;

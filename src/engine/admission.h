@@ -3,7 +3,8 @@
  *   add ──▶ waiting ──admit──▶ active, at most max_batch ──▶ removed, evicted
  *              └──────▶ failed: its adapter did not load
  *
- * An item whose prefix comes back from the host is active, with its place and its pages, and has no rows until that has arrived.
+ * An item whose prefix comes back from the host is active, with its place and its pages, and has no rows until that has
+ * arrived.
  *
  * Everything that continuous batching decides by counting: whose turn it is, room in the batch, pages of the
  * KvCache, adapter slots. It knows nothing of models or of what tokens say, so that the engine and the
@@ -20,42 +21,50 @@
 
 /* What admission knows of a sequence; embedded in the caller's own, who owns it and moves the counts on. */
 typedef struct {
-    uint64_t id, arrival;       /* id: unique among those here; arrival: lower is older */
-    char *adapter;              /* NULL: the base model */
-    adapter_slot *slot;         /* held; NULL until claimed. Admission's */
-    kv_seq kv;                  /* admission's */
-    int *token;                 /* [n_tokens] the caller's; NULL where tokens are only counted: nothing is shared */
-    kv_key root;                /* what else its keys and values depend on (kv_pool.h) */
-    int n_cached;               /* tokens that were in the cache when it was admitted. Admission's */
-    int n_tokens;               /* prompt and output so far */
-    int in_flight;              /* 1: one more has been drawn whose value is not known yet */
-    int n_done;                 /* of these, how many have their keys and values in the cache; the others are pending */
-    int limit;                  /* tokens it may have; the last is not computed with */
-    bool is_scored;             /* the logits of all its prompt's rows may be wanted */
+    uint64_t id, arrival; /* id: unique among those here; arrival: lower is older */
+    char *adapter;        /* NULL: the base model */
+    adapter_slot *slot;   /* held; NULL until claimed. Admission's */
+    kv_seq kv;            /* admission's */
+    int *token;           /* [n_tokens] the caller's; NULL where tokens are only counted: nothing is shared */
+    kv_key root;          /* what else its keys and values depend on (kv_pool.h) */
+    int n_cached;         /* tokens that were in the cache when it was admitted. Admission's */
+    int n_tokens;         /* prompt and output so far */
+    int in_flight;        /* 1: one more has been drawn whose value is not known yet */
+    int n_done;           /* of these, how many have their keys and values in the cache; the others are pending */
+    int limit;            /* tokens it may have; the last is not computed with */
+    bool is_scored;       /* the logits of all its prompt's rows may be wanted */
 } admission_item;
 
 typedef struct {
-    int max_batch;              /* items running together */
-    int prefill_rows;           /* rows of prompts per step at most; longer prompts go in chunks */
-    int scored_rows;            /* of these, how many may be of prompts that are scored */
-    double itl_target;          /* seconds that steps are to take while streams run (row_budget.h); 0: however long */
+    int max_batch;     /* items running together */
+    int prefill_rows;  /* rows of prompts per step at most; longer prompts go in chunks */
+    int scored_rows;   /* of these, how many may be of prompts that are scored */
+    double itl_target; /* seconds that steps are to take while streams run (row_budget.h); 0: however long */
 } admission_limits;
 
 /* Called for an item that leaves without having been removed. Its pages and slot are given back already; it may be
  * freed. */
 typedef struct {
     void (*evicted)(void *ctx, admission_item *it);
-    void (*failed)(void *ctx, admission_item *it, const err *why);      /* its adapter did not load */
+    void (*failed)(void *ctx, admission_item *it, const err *why); /* its adapter did not load */
     void *ctx;
 } admission_events;
 
 /* The rows an item brings to a step: its pending tokens from n_done on, or the first of them. */
-typedef struct { admission_item *item; int n_rows; bool draws; } admission_rows;        /* draws: they are all that is pending */
-typedef struct { admission_rows *prefill, *decode; int n_prefills, n_decodes; step_work work; } admission_step;
+typedef struct {
+    admission_item *item;
+    int n_rows;
+    bool draws;
+} admission_rows; /* draws: they are all that is pending */
+typedef struct {
+    admission_rows *prefill, *decode;
+    int n_prefills, n_decodes;
+    step_work work;
+} admission_step;
 
 typedef struct {
-    int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak;         /* cached ones are free, too */
-    int pages_wanted;           /* what those waiting will take when they are admitted */
+    int n_active, n_waiting, pages_total, pages_free, pages_cached, pages_peak; /* cached ones are free, too */
+    int pages_wanted; /* what those waiting will take when they are admitted */
     uint64_t evictions;
 } admission_stats;
 
@@ -75,9 +84,9 @@ void admission_remove(admission *a, admission_item *it);
 /* What an item has computed may be wrong: nobody else shares it from now on. */
 void admission_spoil(admission *a, admission_item *it);
 
-admission_item *admission_find(const admission *a, uint64_t id);        /* NULL: unknown */
-admission_item *admission_last(const admission *a);     /* the newest that waits, else the newest that runs; NULL: none */
-admission_item *const *admission_active(const admission *a, int *n);    /* by age; valid until the next call */
+admission_item *admission_find(const admission *a, uint64_t id); /* NULL: unknown */
+admission_item *admission_last(const admission *a); /* the newest that waits, else the newest that runs; NULL: none */
+admission_item *const *admission_active(const admission *a, int *n); /* by age; valid until the next call */
 
 /* Take in adapters that have arrived and move waiting items into the batch. With may_wait, block for an adapter where
  * nothing else is left to do. */
@@ -86,8 +95,8 @@ void admission_admit(admission *a, bool may_wait);
 /* Have pages for all pending tokens of every active item; when pages run out, the newest are evicted. */
 void admission_make_room(admission *a);
 
-/* The rows of the next step: every decode, and of prompts, oldest first, as many as the limits and the target allow. Those whose
- * last token is in flight have none. Valid until the next choice. */
+/* The rows of the next step: every decode, and of prompts, oldest first, as many as the limits and the target allow.
+ * Those whose last token is in flight have none. Valid until the next choice. */
 admission_step admission_choose_rows(admission *a);
 
 /* A step has taken so long: what later ones take is guessed from this. */
@@ -96,7 +105,8 @@ void admission_learn(admission *a, const step_work *w, double seconds);
 /* Forgets what steps have taken, and what was counted. */
 void admission_forget(admission *a);
 
-/* A page on its way from the host to the device takes so long: prefixes come back where that is faster than computing them. */
+/* A page on its way from the host to the device takes so long: prefixes come back where that is faster than computing
+ * them. */
 void admission_learn_fetch(admission *a, double seconds);
 
 /* Its next n_rows pending tokens are computed, or will be before anything that is asked of the device from now on. */

@@ -8,7 +8,10 @@
 #include "base/mem.h"
 
 /* A growing array of ints. */
-typedef struct { int *at; size_t n, cap; } ints;
+typedef struct {
+    int *at;
+    size_t n, cap;
+} ints;
 
 struct batch_builder {
     batch b;
@@ -75,7 +78,8 @@ void batch_builder_free(batch_builder *bb)
 {
     if (!bb)
         return;
-    ints *all[] = {&bb->token, &bb->position, &bb->prefill_indptr, &bb->page_indptr, &bb->page, &bb->out_row, &bb->seg_indptr};
+    ints *all[] = {&bb->token, &bb->position, &bb->prefill_indptr, &bb->page_indptr,
+                   &bb->page,  &bb->out_row,  &bb->seg_indptr};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]->at);
     free(bb->seg_lora);
@@ -84,7 +88,8 @@ void batch_builder_free(batch_builder *bb)
 
 static void clear(batch_builder *bb)
 {
-    ints *all[] = {&bb->token, &bb->position, &bb->prefill_indptr, &bb->page_indptr, &bb->page, &bb->out_row, &bb->seg_indptr};
+    ints *all[] = {&bb->token, &bb->position, &bb->prefill_indptr, &bb->page_indptr,
+                   &bb->page,  &bb->out_row,  &bb->seg_indptr};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         all[i]->n = 0;
     bb->n_segs = 0;
@@ -107,11 +112,17 @@ const batch *batch_build(batch_builder *bb, batch_item *prefill, int n_prefills,
     push(&bb->seg_indptr, (int)bb->token.n);
 
     bb->b = (batch){
-        .n_rows = (int)bb->token.n, .token = bb->token.at, .position = bb->position.at,
-        .n_prefills = n_prefills, .n_decodes = n_decodes, .prefill_indptr = bb->prefill_indptr.at,
-        .page_indptr = bb->page_indptr.at, .page = bb->page.at,
+        .n_rows = (int)bb->token.n,
+        .token = bb->token.at,
+        .position = bb->position.at,
+        .n_prefills = n_prefills,
+        .n_decodes = n_decodes,
+        .prefill_indptr = bb->prefill_indptr.at,
+        .page_indptr = bb->page_indptr.at,
+        .page = bb->page.at,
         .segs = {.n = (int)bb->n_segs, .indptr = bb->seg_indptr.at, .lora = bb->seg_lora},
-        .n_out = (int)bb->out_row.n, .out_row = bb->out_row.at,
+        .n_out = (int)bb->out_row.n,
+        .out_row = bb->out_row.at,
     };
     return &bb->b;
 }

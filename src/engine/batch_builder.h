@@ -12,13 +12,13 @@
 
 /* The rows one sequence brings to an invocation. */
 typedef struct {
-    void *owner;                /* the caller's, untouched */
-    const int *token;           /* [n_rows] */
-    int n_rows, position;       /* of the first row */
+    void *owner;          /* the caller's, untouched */
+    const int *token;     /* [n_rows] */
+    int n_rows, position; /* of the first row */
     const kv_seq *kv;
-    const lora *lora;           /* NULL: the base model */
-    int place;                  /* of its adapter among the others: theirs is the order of segments */
-    int n_out;                  /* how many of its last rows' logits are wanted */
+    const lora *lora; /* NULL: the base model */
+    int place;        /* of its adapter among the others: theirs is the order of segments */
+    int n_out;        /* how many of its last rows' logits are wanted */
 } batch_item;
 
 typedef struct batch_builder batch_builder;

@@ -11,8 +11,8 @@
  * too many in the next step; its draw is dropped. Its pages and adapter can be given away at once, since
  * the device works in order.
  *
- * Penalties and grammars must know every token before the next is drawn. So where a step has a row of such a request, the
- * step before it is collected between the model and the draw: the masks are computed while the model runs. */
+ * Penalties and grammars must know every token before the next is drawn. So where a step has a row of such a request,
+ * the step before it is collected between the model and the draw: the masks are computed while the model runs. */
 #include "engine/engine.h"
 
 #include <limits.h>
@@ -30,54 +30,57 @@
 #include "engine/token_counts.h"
 #include "model/forward.h"
 
-enum { MASKERS = 8 };          /* threads for masks, at most */
-enum { MAX_SAVES = 256 };      /* pages on their way to the host at a time */
-enum { SCORED_ROWS = 128 };    /* of a step: logits of so many rows need memory, and time for which others wait */
+enum { MASKERS = 8 };       /* threads for masks, at most */
+enum { MAX_SAVES = 256 };   /* pages on their way to the host at a time */
+enum { SCORED_ROWS = 128 }; /* of a step: logits of so many rows need memory, and time for which others wait */
 
 typedef struct {
-    admission_item item;        /* first; item.adapter and item.token are owned */
+    admission_item item; /* first; item.adapter and item.token are owned */
     size_t token_cap;
     int n_prompt;
-    int next_score;             /* the token of the prompt that is scored first; n_prompt: none is */
-    int draw;                   /* of the token in flight: its place among the draws of the step */
-    int unknown;                /* what stands for it in a batch */
+    int next_score; /* the token of the prompt that is scored first; n_prompt: none is */
+    int draw;       /* of the token in flight: its place among the draws of the step */
+    int unknown;    /* what stands for it in a batch */
     sampling how;
-    int n_end, end[MAX_EOS + MAX_STOP_IDS];     /* tokens that end the output */
+    int n_end, end[MAX_EOS + MAX_STOP_IDS]; /* tokens that end the output */
     bool uses_history;
-    token_counts history;       /* when uses_history */
+    token_counts history; /* when uses_history */
     token_rules rules;
-    guide_state *state;         /* of the output in rules.grammar; NULL: none, or no token has been drawn yet */
-    uint32_t *mask;             /* [guide_mask_words()] for the next draw; NULL: rules need none */
-    bool only_end, stuck;       /* by the mask: the grammar must end here; no token may come */
+    guide_state *state;   /* of the output in rules.grammar; NULL: none, or no token has been drawn yet */
+    uint32_t *mask;       /* [guide_mask_words()] for the next draw; NULL: rules need none */
+    bool only_end, stuck; /* by the mask: the grammar must end here; no token may come */
 } sequence;
 
 /* A row of logits. owner NULL: nobody wants it any more. scores: which token of the prompt; 0: one is drawn. */
-typedef struct { sequence *owner; int scores; } draw;
+typedef struct {
+    sequence *owner;
+    int scores;
+} draw;
 
 /* A step whose draws are not collected yet. */
 typedef struct {
-    draw *at;                   /* [max_out()] */
+    draw *at; /* [max_out()] */
     int n;
     step_work work;
-    double queued;              /* when the host began with it */
+    double queued; /* when the host began with it */
 } flight;
 
 struct engine {
-    const model *m;             /* borrowed */
+    const model *m; /* borrowed */
     engine_options opt;
     kv_pool *pool;
-    kv_cache kv[MAX_RANKS];     /* of each device, all alike */
-    host_tier *tier;            /* NULL: none */
+    kv_cache kv[MAX_RANKS]; /* of each device, all alike */
+    host_tier *tier;        /* NULL: none */
     adapter_slots *slots;
     admission *admission;
     forward *fwd;
     batch_builder *builder;
-    batch_item *prefill, *decode;       /* [max_batch] scratch of a step */
-    sample_spec *spec;          /* [max_out()] */
-    pool *maskers;              /* threads that compute masks; NULL: nobody has asked for one yet */
-    flight flights[2];          /* oldest first */
+    batch_item *prefill, *decode; /* [max_batch] scratch of a step */
+    sample_spec *spec;            /* [max_out()] */
+    pool *maskers;                /* threads that compute masks; NULL: nobody has asked for one yet */
+    flight flights[2];            /* oldest first */
     int n_flights;
-    double collected;           /* when the last step was */
+    double collected; /* when the last step was */
     event *events;
     size_t n_events, events_cap;
     engine_stats stats;
@@ -88,15 +91,16 @@ engine_options engine_options_default(void)
     return (engine_options){.itl_target = 0.1, .page_len = 16, .memory_share = 0.9, .image_bytes = (size_t)2 << 30};
 }
 
-/* What serves a device well: on the CPU more requests at once make every one slower and all together no faster, and long steps
- * gain nothing over those of some hundred rows. */
+/* What serves a device well: on the CPU more requests at once make every one slower and all together no faster, and
+ * long steps gain nothing over those of some hundred rows. */
 typedef struct { int batch, rows; } device_sizes;
 static const device_sizes CPU_SIZES = {32, 1024}, GPU_SIZES = {256, GPU_PROMPT_ROWS};
 enum { FEWEST_BATCH = 8, FEWEST_ROWS = 256 };
-enum { USUAL_LEN = 1024 };     /* tokens of a request, by which room in the KvCache is counted */
+enum { USUAL_LEN = 1024 }; /* tokens of a request, by which room in the KvCache is counted */
 
-static const double SPARE = 0.05;       /* of a device, that must be left whoever has the rest: steps need some, and adapters */
-static const double SCRATCH = 0.02;     /* of a device, for the activations of a step */
+static const double SPARE =
+    0.05; /* of a device, that must be left whoever has the rest: steps need some, and adapters */
+static const double SCRATCH = 0.02; /* of a device, for the activations of a step */
 
 static bool is_gpu(const engine *g)
 {
@@ -166,13 +170,16 @@ static void choose_sizes(engine *g)
     o->max_batch = o->max_batch ? o->max_batch : default_batch(g, o->n_pages ? o->n_pages : fit);
     o->n_pages = o->n_pages ? o->n_pages : default_pages(g, fit);
     o->prefill_rows = o->prefill_rows ? o->prefill_rows : default_rows(g);
-    o->n_adapter_slots = o->n_adapter_slots ? o->n_adapter_slots : o->max_batch > USUAL_SLOTS ? o->max_batch : USUAL_SLOTS;
+    o->n_adapter_slots = o->n_adapter_slots           ? o->n_adapter_slots
+                         : o->max_batch > USUAL_SLOTS ? o->max_batch
+                                                      : USUAL_SLOTS;
 }
 
 /* Pinned memory is the host's to nobody else, and pinning it takes time. */
 static size_t host_bytes(const engine *g)
 {
-    static const size_t most = (size_t)4 << 30;         /* pinned at a third of a second a GiB, each time a worker is started again */
+    static const size_t most =
+        (size_t)4 << 30; /* pinned at a third of a second a GiB, each time a worker is started again */
     if (g->opt.no_prefix_cache || (g->opt.host_bytes == KV_HOST_AUTO && !is_gpu(g)))
         return 0;
     size_t share = mem_available() / 8;
@@ -183,20 +190,26 @@ static size_t host_bytes(const engine *g)
 static int explain_memory(const engine *g, err *e)
 {
     double gb = 1e9, page = (double)kv_page_bytes(g->kv), left = (double)g->m->be->ops->available(g->m->be);
-    return err_wrap(e, "a KvCache of %d pages (%.2f GB) does not fit on %s: the weights take %.2f GB and %.2f GB are left, room for "
-                    "%d pages beside nothing else; ask for fewer (--kv-pages), or a smaller batch (--max-batch)",
-                    g->kv->n_pages, g->kv->n_pages * page / gb, g->m->be->name, (double)g->m->weight_bytes / gb, left / gb,
-                    (int)(left * 0.95 / page));
+    return err_wrap(
+        e,
+        "a KvCache of %d pages (%.2f GB) does not fit on %s: the weights take %.2f GB and %.2f GB are left, room for "
+        "%d pages beside nothing else; ask for fewer (--kv-pages), or a smaller batch (--max-batch)",
+        g->kv->n_pages, g->kv->n_pages * page / gb, g->m->be->name, (double)g->m->weight_bytes / gb, left / gb,
+        (int)(left * 0.95 / page));
 }
 
 static int make_kv_cache(engine *g, err *e)
 {
     if (longest(g) > g->m->config.max_positions)
-        return err_set(e, "a request of %d tokens (--max-model-len) does not fit: the model allows %d", longest(g), g->m->config.max_positions);
+        return err_set(e, "a request of %d tokens (--max-model-len) does not fit: the model allows %d", longest(g),
+                       g->m->config.max_positions);
     g->kv[0].n_pages = g->opt.n_pages;
     if (g->opt.max_len > 0 && pages_of(g, longest(g)) > g->kv->n_pages)
-        return err_set(e, "a request of %d tokens does not fit: the KvCache has room for %lld on %s; allow fewer (--max-model-len), more memory "
-                       "(--memory-share, --kv-pages), or 8 bits (--kv fp8)", longest(g), (long long)g->kv->n_pages * g->opt.page_len, g->m->be->name);
+        return err_set(e,
+                       "a request of %d tokens does not fit: the KvCache has room for %lld on %s; allow fewer "
+                       "(--max-model-len), more memory "
+                       "(--memory-share, --kv-pages), or 8 bits (--kv fp8)",
+                       longest(g), (long long)g->kv->n_pages * g->opt.page_len, g->m->be->name);
     if (forward_kv_alloc(g->m, g->kv, e))
         return explain_memory(g, e);
     g->tier = host_tier_new(g->m->be, g->kv, host_bytes(g));
@@ -265,7 +278,13 @@ static forward_limits limits_of(const engine *g)
 {
     const engine_options *o = &g->opt;
     double pages = (double)o->max_batch * fmin(pages_of(g, longest(g)), o->n_pages);
-    return (forward_limits){o->prefill_rows + o->max_batch, o->max_batch, max_out(o), within(pages, 1, INT_MAX), o->page_len, 3 * LORA_MAX_RANK, o->kv};
+    return (forward_limits){o->prefill_rows + o->max_batch,
+                            o->max_batch,
+                            max_out(o),
+                            within(pages, 1, INT_MAX),
+                            o->page_len,
+                            3 * LORA_MAX_RANK,
+                            o->kv};
 }
 
 engine *engine_new(const model *m, const engine_options *o, err *e)
@@ -344,7 +363,8 @@ static int check_request(const engine *g, const engine_request *r, err *e)
     if (r->n_prompt < 1)
         return err_set(e, "the prompt is empty");
     if (r->n_scored < 0 || r->n_scored > n_to_score(r) || (n_output > 0 && r->n_scored < n_to_score(r)))
-        return err_set(e, "%d tokens of a prompt of %d cannot have been scored before %d were made", r->n_scored, r->n_prompt, n_output);
+        return err_set(e, "%d tokens of a prompt of %d cannot have been scored before %d were made", r->n_scored,
+                       r->n_prompt, n_output);
     if (n_output >= r->how.max_tokens && r->n_scored == n_to_score(r))
         return err_set(e, "the request has no tokens left to make");
     if (r->n_tokens >= limit)
@@ -354,7 +374,8 @@ static int check_request(const engine *g, const engine_request *r, err *e)
             return err_set(e, "token id %d is outside the vocabulary of %d", r->token[i], vocab);
     int need = kv_pool_pages_for(g->pool, r->n_tokens + 1), have = kv_pool_total_pages(g->pool);
     if (need > have)
-        return err_set(e, "%d tokens need %d KvCache pages; there are only %d (--kv-pages)", r->n_tokens + 1, need, have);
+        return err_set(e, "%d tokens need %d KvCache pages; there are only %d (--kv-pages)", r->n_tokens + 1, need,
+                       have);
     return sampling_check(&r->how, e) || token_rules_check(&r->rules, vocab, e) ? -1 : 0;
 }
 
@@ -396,7 +417,9 @@ int engine_add(engine *g, const engine_request *r, err *e)
     if (check_request(g, r, e))
         return -1;
     sequence *s = XNEW(sequence);
-    *s = (sequence){.item = {.id = r->id, .arrival = r->arrival, .limit = max_tokens_of(g, r)}, .n_prompt = r->n_prompt, .how = r->how};
+    *s = (sequence){.item = {.id = r->id, .arrival = r->arrival, .limit = max_tokens_of(g, r)},
+                    .n_prompt = r->n_prompt,
+                    .how = r->how};
     s->item.adapter = r->adapter ? xstrdup(r->adapter) : NULL;
     s->next_score = r->n_prompt - n_to_score(r) + r->n_scored;
     s->item.is_scored = s->next_score < s->n_prompt;
@@ -420,10 +443,12 @@ void engine_cancel(engine *g, uint64_t id)
         retire(g, (sequence *)it);
 }
 
-/* Of an item's rows, how many of the last have logits that are wanted: to score the token behind each, or to draw one. */
+/* Of an item's rows, how many of the last have logits that are wanted: to score the token behind each, or to draw one.
+ */
 static int n_out(const sequence *s, const admission_rows *r)
 {
-    int end = s->item.n_done + r->n_rows, from = s->next_score - 1 > s->item.n_done ? s->next_score - 1 : s->item.n_done;
+    int end = s->item.n_done + r->n_rows,
+        from = s->next_score - 1 > s->item.n_done ? s->next_score - 1 : s->item.n_done;
     return !s->item.is_scored ? r->draws : end > from ? end - from : 0;
 }
 
@@ -433,9 +458,14 @@ static batch_item item_of(const engine *g, const admission_rows *r)
     sequence *s = (sequence *)r->item;
     const adapter_slot *slot = s->item.slot;
     s->unknown = TOKEN_DRAWN(s->draw);
-    return (batch_item){.owner = s, .token = s->item.n_done < s->item.n_tokens ? s->item.token + s->item.n_done : &s->unknown,
-                        .n_rows = r->n_rows, .position = s->item.n_done, .kv = &s->item.kv, .n_out = n_out(s, r),
-                        .lora = slot ? adapter_slot_lora(slot) : NULL, .place = slot ? adapter_slots_number(g->slots, slot) : 0};
+    return (batch_item){.owner = s,
+                        .token = s->item.n_done < s->item.n_tokens ? s->item.token + s->item.n_done : &s->unknown,
+                        .n_rows = r->n_rows,
+                        .position = s->item.n_done,
+                        .kv = &s->item.kv,
+                        .n_out = n_out(s, r),
+                        .lora = slot ? adapter_slot_lora(slot) : NULL,
+                        .place = slot ? adapter_slots_number(g->slots, slot) : 0};
 }
 
 static const batch *build_batch(engine *g, const admission_step *step)
@@ -449,7 +479,11 @@ static const batch *build_batch(engine *g, const admission_step *step)
 
 static sample_spec spec_of_score(const sequence *s, int token)
 {
-    return (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = s->how.n_prompt_logprobs, .given = true, .token = s->item.token[token]};
+    return (sample_spec){.top_p = 1,
+                         .repetition_penalty = 1,
+                         .n_logprobs = s->how.n_prompt_logprobs,
+                         .given = true,
+                         .token = s->item.token[token]};
 }
 
 static sample_spec spec_of(const sequence *s)
@@ -458,12 +492,25 @@ static sample_spec spec_of(const sequence *s)
     int n_tokens = s->item.n_tokens + s->item.in_flight;
     bool too_early = n_tokens - s->n_prompt < h->min_tokens && !s->only_end;
     return (sample_spec){
-        .temperature = h->temperature, .top_k = h->top_k, .top_p = h->top_p, .min_p = h->min_p,
-        .repetition_penalty = h->repetition_penalty, .presence_penalty = h->presence_penalty,
-        .frequency_penalty = h->frequency_penalty, .seed = h->seed, .position = (uint64_t)n_tokens,
-        .n_seen = s->history.n, .seen = s->history.token, .seen_output = s->history.in_output,
-        .n_banned = too_early ? s->n_end : 0, .banned = s->end, .mask = s->mask, .n_bias = s->rules.n_bias,
-        .biased = s->rules.biased, .bias = s->rules.bias, .n_logprobs = h->n_logprobs,
+        .temperature = h->temperature,
+        .top_k = h->top_k,
+        .top_p = h->top_p,
+        .min_p = h->min_p,
+        .repetition_penalty = h->repetition_penalty,
+        .presence_penalty = h->presence_penalty,
+        .frequency_penalty = h->frequency_penalty,
+        .seed = h->seed,
+        .position = (uint64_t)n_tokens,
+        .n_seen = s->history.n,
+        .seen = s->history.token,
+        .seen_output = s->history.in_output,
+        .n_banned = too_early ? s->n_end : 0,
+        .banned = s->end,
+        .mask = s->mask,
+        .n_bias = s->rules.n_bias,
+        .biased = s->rules.biased,
+        .bias = s->rules.bias,
+        .n_logprobs = h->n_logprobs,
     };
 }
 
@@ -485,7 +532,9 @@ static void explain_failure(const sequence *s, err *e)
     if (s->state && guide_state_is_exhausted(s->state))
         err_set(e, "the grammar is too ambiguous: following it takes more time or memory than a request has");
     else if (s->stuck)
-        err_set(e, "no token of the vocabulary can follow the output so far, as the request's grammar or token lists demand");
+        err_set(
+            e,
+            "no token of the vocabulary can follow the output so far, as the request's grammar or token lists demand");
     else
         err_set(e, "the model produced numbers that are not finite%s%s", with, adapter);
 }
@@ -539,7 +588,8 @@ static void count_step(engine_stats *s, const batch *b)
     for (int i = 0; i < b->segs.n; i++)
         s->lora_bytes += b->segs.lora[i] ? b->segs.lora[i]->bytes : 0;
     for (int i = 0; i < b->n_prefills + b->n_decodes; i++) {
-        int last_row = i < b->n_prefills ? b->prefill_indptr[i + 1] - 1 : b->prefill_indptr[b->n_prefills] + i - b->n_prefills;
+        int last_row =
+            i < b->n_prefills ? b->prefill_indptr[i + 1] - 1 : b->prefill_indptr[b->n_prefills] + i - b->n_prefills;
         s->kv_positions += (uint64_t)b->position[last_row] + 1;
     }
 }
@@ -561,7 +611,8 @@ static void tell_steps(engine *g)
     kv_pool_tell_steps(g->pool, g->stats.steps, g->stats.steps - (uint64_t)g->n_flights);
 }
 
-/* Queue the model over the chosen rows. NULL when there are none: all that run are full and wait for their last token. */
+/* Queue the model over the chosen rows. NULL when there are none: all that run are full and wait for their last token.
+ */
 static const tensor *queue_model(engine *g)
 {
     double begun = now(g);
@@ -649,7 +700,10 @@ static void follow_output(sequence *s)
         guide_state_add(s->state, s->item.token[i]);
 }
 
-typedef struct { const engine *g; const flight *f; } mask_call;
+typedef struct {
+    const engine *g;
+    const flight *f;
+} mask_call;
 
 static void fill_mask(void *arg, int item, int thread)
 {
@@ -659,8 +713,8 @@ static void fill_mask(void *arg, int item, int thread)
     if (!s || !s->mask)
         return;
     follow_output(s);
-    s->stuck = !token_rules_fill(&s->rules, s->state, s->item.token, s->item.n_tokens, s->item.n_tokens - s->n_prompt, s->end, s->n_end,
-                                 c->g->m->config.vocab, s->mask, &s->only_end);
+    s->stuck = !token_rules_fill(&s->rules, s->state, s->item.token, s->item.n_tokens, s->item.n_tokens - s->n_prompt,
+                                 s->end, s->n_end, c->g->m->config.vocab, s->mask, &s->only_end);
 }
 
 /* Masks of all rows of a step, while the model runs. */
@@ -685,8 +739,9 @@ static void queue_draws(engine *g, const tensor *logits)
     fill_masks(g, f);
     for (int i = 0; i < f->n; i++) {
         const draw *d = &f->at[i];
-        g->spec[i] = !d->owner ? (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1}
-                   : d->scores ? spec_of_score(d->owner, d->scores) : spec_of(d->owner);
+        g->spec[i] = !d->owner   ? (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1}
+                     : d->scores ? spec_of_score(d->owner, d->scores)
+                                 : spec_of(d->owner);
     }
     forward_sample(g->fwd, logits, g->spec, f->n);
     for (int i = 0; i < f->n; i++)
@@ -720,8 +775,8 @@ static void move_pages(engine *g)
     host_tier_begin(g->tier, g->pool);
 }
 
-/* Have pages for the next step. It waits for moves only where one of them writes a page that it was given: that of a request which left
- * before its pages had come, while no others were free. */
+/* Have pages for the next step. It waits for moves only where one of them writes a page that it was given: that of a
+ * request which left before its pages had come, while no others were free. */
 static void make_room(engine *g)
 {
     admission_make_room(g->admission);
@@ -767,12 +822,18 @@ bool engine_is_idle(const engine *g)
 static int run_for_nobody(engine *g, err *e)
 {
     int room = within((double)g->opt.n_pages * g->opt.page_len / 2, 1, g->opt.prefill_rows);
-    int each = within(longest(g) / 2, 1, USUAL_LEN < room ? USUAL_LEN : room), n = within(room / each, 1, g->opt.max_batch), status = 0;
+    int each = within(longest(g) / 2, 1, USUAL_LEN < room ? USUAL_LEN : room),
+        n = within(room / each, 1, g->opt.max_batch), status = 0;
     int *token = XNEW_ARRAY(int, (size_t)each);
     for (int i = 0; i < each; i++)
         token[i] = i % g->m->config.vocab;
     for (int i = 0; i < n && status == 0; i++) {
-        engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .token = token, .n_tokens = each, .n_prompt = each, .how = sampling_default()};
+        engine_request r = {.id = (uint64_t)i,
+                            .arrival = (uint64_t)i,
+                            .token = token,
+                            .n_tokens = each,
+                            .n_prompt = each,
+                            .how = sampling_default()};
         r.how.max_tokens = 4;
         r.how.ignore_eos = true;
         status = engine_add(g, &r, e);
@@ -794,11 +855,11 @@ int engine_warm_up(engine *g, err *e)
     bool shares_nothing = g->opt.no_prefix_cache;
     g->opt.no_prefix_cache = true;
     int status = run_for_nobody(g, e);
-    admission_forget(g->admission);     /* steps in which kernels were loaded */
+    admission_forget(g->admission); /* steps in which kernels were loaded */
     if (status == 0)
         status = run_for_nobody(g, e);
     g->opt.no_prefix_cache = shares_nothing;
-    g->stats = (engine_stats){.steps = g->stats.steps};     /* pages know steps by their numbers */
+    g->stats = (engine_stats){.steps = g->stats.steps}; /* pages know steps by their numbers */
     return status;
 }
 

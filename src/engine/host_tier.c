@@ -8,20 +8,27 @@
 #include "base/mem.h"
 
 enum { PROBED_PAGES = 16, PROBES = 3 };
-static const double KEEP = 0.9;         /* of what is known of a page's time, per batch that ended */
+static const double KEEP = 0.9; /* of what is known of a page's time, per batch that ended */
 
-/* Batches of moves under way, the oldest first. Of that: which devices have done it, and how long the slowest of them took. */
-typedef struct { int *n_moves; size_t cap; int n; bool is_done[MAX_RANKS]; double slowest; } batches;
+/* Batches of moves under way, the oldest first. Of that: which devices have done it, and how long the slowest of them
+ * took. */
+typedef struct {
+    int *n_moves;
+    size_t cap;
+    int n;
+    bool is_done[MAX_RANKS];
+    double slowest;
+} batches;
 
 struct host_tier {
-    backend *first;             /* borrowed */
-    const kv_cache *kv;         /* borrowed; [devices] */
-    char *memory[MAX_RANKS];    /* of each device, [n_pages] */
+    backend *first;          /* borrowed */
+    const kv_cache *kv;      /* borrowed; [devices] */
+    char *memory[MAX_RANKS]; /* of each device, [n_pages] */
     int n_pages;
     batches lane[N_LANES];
-    copy_piece *piece;          /* scratch of a batch */
+    copy_piece *piece; /* scratch of a batch */
     size_t piece_cap;
-    double page_seconds;        /* of LANE_IN */
+    double page_seconds; /* of LANE_IN */
 };
 
 /* As many bytes as can be had on each of the devices, for `want` pages or half as many, and so on. */
@@ -30,7 +37,9 @@ static bool claim(host_tier *t, int want)
     int n_devices = group_devices(t->first);
     for (; want > 0; want /= 2) {
         int d = 0;
-        while (d < n_devices && (t->memory[d] = group_device(t->first, d)->ops->alloc_host(group_device(t->first, d), (size_t)want * kv_page_bytes(t->kv))))
+        while (d < n_devices &&
+               (t->memory[d] = group_device(t->first, d)
+                                   ->ops->alloc_host(group_device(t->first, d), (size_t)want * kv_page_bytes(t->kv))))
             d++;
         t->n_pages = want;
         if (d == n_devices)
@@ -44,7 +53,8 @@ static bool claim(host_tier *t, int want)
 static copy_piece piece_of(const host_tier *t, int device, kv_lane lane, const kv_move *m)
 {
     size_t bytes = kv_page_bytes(t->kv);
-    char *page = (char *)t->kv[device].data + (size_t)m->page * bytes, *host = t->memory[device] + (size_t)m->host * bytes;
+    char *page = (char *)t->kv[device].data + (size_t)m->page * bytes,
+         *host = t->memory[device] + (size_t)m->host * bytes;
     return lane == LANE_OUT ? (copy_piece){host, page, bytes} : (copy_piece){page, host, bytes};
 }
 
@@ -117,7 +127,7 @@ static void probe(host_tier *t)
         move[n] = (kv_move){n, n};
     for (int i = 0; i < PROBES; i++) {
         run_batch(t, LANE_OUT, move, n);
-        t->page_seconds = 0;    /* the first time memory is touched is another matter: the last probe counts */
+        t->page_seconds = 0; /* the first time memory is touched is another matter: the last probe counts */
         run_batch(t, LANE_IN, move, n);
     }
 }

@@ -1,9 +1,10 @@
 /* host_tier.h - pages of the KvCache in pinned host memory: where kv_pool's moves are done
  *
- *   kv_pool (what moves) ──▶ host_tier (memory, batches of copies, what they take) ──▶ backend copy ops, beside the steps
+ *   kv_pool (what moves) ──▶ host_tier (memory, batches of copies, what they take) ──▶ backend copy ops, beside the
+ * steps
  *
- * One region of host memory for each device of a group, claimed at the start; page i of all of them together is page i of the
- * host. A device has one tier: nobody else uses its copy ops. Engine thread only. */
+ * One region of host memory for each device of a group, claimed at the start; page i of all of them together is page i
+ * of the host. A device has one tier: nobody else uses its copy ops. Engine thread only. */
 #ifndef PUNICA_ENGINE_HOST_TIER_H
 #define PUNICA_ENGINE_HOST_TIER_H
 
@@ -13,10 +14,10 @@
 
 typedef struct host_tier host_tier;
 
-/* Room for up to `bytes` of pages of kv ([devices], whose content is lost), or for as many as the host has memory to pin for. kv is borrowed until
- * host_tier_free(). NULL: not for one. */
+/* Room for up to `bytes` of pages of kv ([devices], whose content is lost), or for as many as the host has memory to
+ * pin for. kv is borrowed until host_tier_free(). NULL: not for one. */
 host_tier *host_tier_new(backend *first, const kv_cache *kv, size_t bytes);
-void host_tier_free(host_tier *t);              /* waits for what is under way; t may be NULL */
+void host_tier_free(host_tier *t); /* waits for what is under way; t may be NULL */
 
 int host_tier_pages(const host_tier *t);
 

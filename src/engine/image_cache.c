@@ -9,20 +9,20 @@
 
 typedef struct {
     char *name;
-    lora *image;                /* its data lies in the region, at `at` */
+    lora *image; /* its data lies in the region, at `at` */
     size_t at, bytes;
     uint64_t last_used;
 } entry;
 
 struct image_cache {
-    backend *be;                /* borrowed */
-    char *region;               /* NULL: no pinned memory */
+    backend *be;  /* borrowed */
+    char *region; /* NULL: no pinned memory */
     size_t size;
-    entry *entries;             /* [n] by place in the region */
+    entry *entries; /* [n] by place in the region */
     int n;
     size_t cap;
     uint64_t clock;
-    lora *outside;              /* the last image that has no place in the region, or NULL */
+    lora *outside; /* the last image that has no place in the region, or NULL */
     char *outside_name;
 };
 
@@ -38,7 +38,7 @@ static void drop(image_cache *c, int i)
 {
     entry *e = &c->entries[i];
     free(e->name);
-    e->image->data = NULL;              /* the region's */
+    e->image->data = NULL; /* the region's */
     lora_free(e->image, NULL);
     memmove(e, e + 1, (size_t)(c->n - i - 1) * sizeof *e);
     c->n--;
@@ -110,7 +110,11 @@ const lora *image_cache_add(image_cache *c, const char *name, lora *host)
     c->entries = xgrow(c->entries, &c->cap, (size_t)c->n + 1, sizeof *c->entries);
     entry *e = &c->entries[before];
     memmove(e + 1, e, (size_t)(c->n++ - before) * sizeof *e);
-    *e = (entry){.name = xstrdup(name), .image = lora_index(host, c->region + at), .at = at, .bytes = bytes, .last_used = ++c->clock};
+    *e = (entry){.name = xstrdup(name),
+                 .image = lora_index(host, c->region + at),
+                 .at = at,
+                 .bytes = bytes,
+                 .last_used = ++c->clock};
     memcpy(c->region + at, host->data, host->bytes);
     lora_free(host, NULL);
     return e->image;

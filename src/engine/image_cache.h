@@ -12,7 +12,7 @@
 typedef struct image_cache image_cache;
 
 image_cache *image_cache_new(backend *be, size_t bytes);
-void image_cache_free(image_cache *c);                      /* c may be NULL */
+void image_cache_free(image_cache *c); /* c may be NULL */
 
 /* The image of this name, valid until the next add; NULL if there is none. */
 const lora *image_cache_find(image_cache *c, const char *name);

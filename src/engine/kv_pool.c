@@ -1,10 +1,10 @@
-/* kv_pool.c - see kv_pool.h: stacks of free page numbers, lists of cached pages by last use, and a hash table of all that can be
- * found
+/* kv_pool.c - see kv_pool.h: stacks of free page numbers, lists of cached pages by last use, and a hash table of all
+ * that can be found
  *
- * Pages of the host are numbered behind those of the device. A content that can be found has a serial number, which is what its
- * followers know it by; it is the same on both sides, and the page of the device is the one in the hash table where there are two. The
- * number dies with the content, so followers of one that is gone cannot be found any more; they go when they are the least
- * recently used, which is soon: a sequence gives its last pages back first. */
+ * Pages of the host are numbered behind those of the device. A content that can be found has a serial number, which is
+ * what its followers know it by; it is the same on both sides, and the page of the device is the one in the hash table
+ * where there are two. The number dies with the content, so followers of one that is gone cannot be found any more;
+ * they go when they are the least recently used, which is soon: a sequence gives its last pages back first. */
 #include "engine/kv_pool.h"
 
 #include <stdlib.h>
@@ -17,16 +17,16 @@
 enum { NONE = -1 };
 
 typedef struct {
-    int n_users;                /* sequences that have it; of the host: 0 */
-    uint64_t serial;            /* 0: it cannot be found */
-    kv_key before;              /* what its content follows; of a page that can be found */
-    int next_alike;             /* in its chain of the hash table */
-    int older, newer;           /* in the list of its side, while nobody uses it */
-    int twin;                   /* the page of the other side with the same content, or NONE */
-    uint64_t last_step;         /* on the device, while nobody has it: the last that may use it */
-    uint64_t busy;              /* the move of LANE_IN that writes it, or on the host reads it, last */
-    bool is_arriving;           /* on the host: a move of LANE_OUT writes it */
-    bool is_ahead;              /* on the device, cached: it has been seen by kv_pool_save() */
+    int n_users;        /* sequences that have it; of the host: 0 */
+    uint64_t serial;    /* 0: it cannot be found */
+    kv_key before;      /* what its content follows; of a page that can be found */
+    int next_alike;     /* in its chain of the hash table */
+    int older, newer;   /* in the list of its side, while nobody uses it */
+    int twin;           /* the page of the other side with the same content, or NONE */
+    uint64_t last_step; /* on the device, while nobody has it: the last that may use it */
+    uint64_t busy;      /* the move of LANE_IN that writes it, or on the host reads it, last */
+    bool is_arriving;   /* on the host: a move of LANE_OUT writes it */
+    bool is_ahead;      /* on the device, cached: it has been seen by kv_pool_save() */
 } page;
 
 typedef struct { int oldest, newest, n; } page_list;
@@ -37,7 +37,7 @@ typedef struct {
     size_t cap;
     int n, n_begun;
     uint64_t n_ended;
-    uint64_t last_step;         /* of those that have not begun: the last that may use one of their pages */
+    uint64_t last_step; /* of those that have not begun: the last that may use one of their pages */
 } move_queue;
 
 struct kv_pool {
@@ -47,10 +47,11 @@ struct kv_pool {
     int *chain;                 /* [n_chains] first page of each, or NONE */
     page_list cached;           /* pages of the device that nobody has */
     page_list kept;             /* pages of the host that have arrived */
-    int last_ahead, n_ahead;    /* of cached pages, the oldest ones that were seen by kv_pool_save(): the newest of them, and how many */
+    int last_ahead, n_ahead; /* of cached pages, the oldest ones that were seen by kv_pool_save(): the newest of them,
+                                and how many */
     int n_free, n_total, n_free_host, n_host, page_len;
-    unsigned n_chains;          /* a power of two */
-    uint64_t n_serials;         /* given out */
+    unsigned n_chains;  /* a power of two */
+    uint64_t n_serials; /* given out */
     uint64_t n_steps, n_steps_done;
     move_queue lane[N_LANES];
     bool must_wait;
@@ -60,17 +61,24 @@ kv_pool *kv_pool_new(int n_pages, int n_host, int page_len)
 {
     size_t n = (size_t)n_pages + (size_t)n_host;
     kv_pool *p = XNEW(kv_pool);
-    *p = (kv_pool){.n_free = n_pages, .n_total = n_pages, .n_free_host = n_host, .n_host = n_host, .page_len = page_len,
-                   .cached = {NONE, NONE, 0}, .kept = {NONE, NONE, 0}, .last_ahead = NONE, .n_chains = 16};
+    *p = (kv_pool){.n_free = n_pages,
+                   .n_total = n_pages,
+                   .n_free_host = n_host,
+                   .n_host = n_host,
+                   .page_len = page_len,
+                   .cached = {NONE, NONE, 0},
+                   .kept = {NONE, NONE, 0},
+                   .last_ahead = NONE,
+                   .n_chains = 16};
     while (p->n_chains < n)
         p->n_chains *= 2;
     p->pages = XNEW_ARRAY(page, n);
-    p->tokens = XNEW_ARRAY(int, n * (size_t)page_len);
+    p->tokens = XNEW_ARRAY(int, n *(size_t)page_len);
     p->free_page = XNEW_ARRAY(int, (size_t)n_pages);
     p->free_host = XNEW_ARRAY(int, (size_t)n_host);
     p->chain = XNEW_ARRAY(int, p->n_chains);
     for (int i = 0; i < n_pages; i++)
-        p->free_page[i] = n_pages - 1 - i;      /* low pages first: memory never needed is never touched */
+        p->free_page[i] = n_pages - 1 - i; /* low pages first: memory never needed is never touched */
     for (int i = 0; i < n_host; i++)
         p->free_host[i] = n_pages + n_host - 1 - i;
     for (size_t i = 0; i < n; i++)
@@ -133,7 +141,8 @@ static kv_key key_behind(const kv_pool *p, int number)
 static int find_page(const kv_pool *p, kv_key before, const int *token)
 {
     for (int i = *chain_of(p, before, token); i != NONE; i = p->pages[i].next_alike)
-        if (keys_equal(p->pages[i].before, before) && memcmp(tokens_of(p, i), token, (size_t)p->page_len * sizeof *token) == 0)
+        if (keys_equal(p->pages[i].before, before) &&
+            memcmp(tokens_of(p, i), token, (size_t)p->page_len * sizeof *token) == 0)
             return i;
     return NONE;
 }
@@ -324,7 +333,8 @@ static int fetch(kv_pool *p, int host)
     return number;
 }
 
-/* The copies on the host of what seq shares were used now; those of its beginning last, since what follows is of no use without. */
+/* The copies on the host of what seq shares were used now; those of its beginning last, since what follows is of no use
+ * without. */
 static void touch_twins(kv_pool *p, const kv_seq *seq)
 {
     for (int i = seq->n_pages - 1; i >= 0; i--) {
@@ -349,7 +359,8 @@ int kv_pool_share(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int n)
         append_page(seq, number);
         seq->last = key_behind(p, number);
     }
-    for (int i = 0; i < seq->n_pages; i++) {    /* when all those of the device are claimed: taking pages takes none of them */
+    for (int i = 0; i < seq->n_pages;
+         i++) { /* when all those of the device are claimed: taking pages takes none of them */
         if (is_on_host(p, seq->page[i]))
             seq->page[i] = fetch(p, seq->page[i]);
         uint64_t busy = p->pages[seq->page[i]].busy;
@@ -386,10 +397,10 @@ void kv_pool_publish(kv_pool *p, kv_seq *seq, kv_key root, const int *token, int
     for (; (seq->n_known + 1) * p->page_len <= n; seq->n_known++) {
         const int *of_page = token + seq->n_known * p->page_len;
         int number = find_page(p, seq->last, of_page), own = seq->page[seq->n_known];
-        if (number == NONE) {           /* else somebody has computed the same meanwhile: what follows is known behind theirs */
+        if (number == NONE) { /* else somebody has computed the same meanwhile: what follows is known behind theirs */
             number = own;
             publish_page(p, number, seq->last, of_page);
-        } else if (is_on_host(p, number)) {     /* computing it was faster than the copy */
+        } else if (is_on_host(p, number)) { /* computing it was faster than the copy */
             replace(p, number, own);
             join_twins(p, own, number);
             number = own;
@@ -426,7 +437,8 @@ void kv_pool_release(kv_pool *p, kv_seq *seq)
     *seq = (kv_seq){0};
 }
 
-/* A page of the host to write to, free or with the content that was not used for longest; NONE: all are being written or read. */
+/* A page of the host to write to, free or with the content that was not used for longest; NONE: all are being written
+ * or read. */
 static int take_host(kv_pool *p)
 {
     int host = p->kept.oldest;
@@ -452,8 +464,8 @@ static void save(kv_pool *p, int number, int host)
     add_move(p, LANE_OUT, number, host);
 }
 
-/* Free pages that can be taken without loss, or soon: so many that steps do not wait, so few that the host has more than copies of
- * what the device has. */
+/* Free pages that can be taken without loss, or soon: so many that steps do not wait, so few that the host has more
+ * than copies of what the device has. */
 static int goal_ahead(const kv_pool *p)
 {
     return p->n_total / 4 < p->n_host / 2 ? p->n_total / 4 : p->n_host / 2;

@@ -10,12 +10,13 @@
 #define MAX_STOP_IDS 16
 
 typedef struct {
-    float temperature;              /* 0: greedy */
-    int top_k;                      /* 0: off */
+    float temperature; /* 0: greedy */
+    int top_k;         /* 0: off */
     float top_p, min_p;
     float repetition_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;
-    int max_tokens, min_tokens;     /* of output, counted over all attempts of a request; none may be wanted of a prompt that is scored */
+    int max_tokens, min_tokens; /* of output, counted over all attempts of a request; none may be wanted of a prompt
+                                   that is scored */
     bool ignore_eos;
     int n_stop, stop[MAX_STOP_IDS]; /* further token ids that end the output */
     int n_logprobs;                 /* -1: none; 0: the chosen token's; n: and the n most likely */

@@ -10,10 +10,10 @@
 
 typedef struct {
     int n;
-    int *token, *in_output;     /* [n] */
+    int *token, *in_output; /* [n] */
     size_t cap;
-    int *index;                 /* hash table [n_index] of entry + 1; 0: empty */
-    int n_index;                /* power of two, more than 2 n */
+    int *index;  /* hash table [n_index] of entry + 1; 0: empty */
+    int n_index; /* power of two, more than 2 n */
 } token_counts;
 
 void token_counts_add(token_counts *c, int token, bool is_output);

@@ -51,7 +51,8 @@ int token_rules_check(const token_rules *r, int vocab, err *e)
         if (r->bad_indptr[i + 1] <= r->bad_indptr[i])
             return err_set(e, "bad_words: a word is empty");
     int n_bad = r->n_bad ? r->bad_indptr[r->n_bad] : 0;
-    return check_ids(r->biased, r->n_bias, vocab, "logit_bias", e) || check_ids(r->allowed, r->n_allowed, vocab, "allowed_token_ids", e) ||
+    return check_ids(r->biased, r->n_bias, vocab, "logit_bias", e) ||
+                   check_ids(r->allowed, r->n_allowed, vocab, "allowed_token_ids", e) ||
                    check_ids(r->bad, n_bad, vocab, "bad_words", e)
                ? -1
                : 0;
@@ -90,8 +91,8 @@ static bool is_empty(const uint32_t *mask, int words)
     return true;
 }
 
-bool token_rules_fill(const token_rules *r, guide_state *state, const int *token, int n, int n_output, const int *end, int n_end,
-                      int vocab, uint32_t *mask, bool *only_end)
+bool token_rules_fill(const token_rules *r, guide_state *state, const int *token, int n, int n_output, const int *end,
+                      int n_end, int vocab, uint32_t *mask, bool *only_end)
 {
     int words = guide_mask_words(vocab);
     *only_end = false;

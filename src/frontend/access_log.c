@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 
-static const double RATE = 1000, BURST = 2000;          /* lines a second; at once after a quiet time */
+static const double RATE = 1000, BURST = 2000; /* lines a second; at once after a quiet time */
 
 static void add_count(buf *out, const char *what, int64_t n)
 {

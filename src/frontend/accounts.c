@@ -1,6 +1,7 @@
 /* accounts.c - see accounts.h
  *
- * Every TICK the loop looks whether the thread is back from its last round, takes what it brought, and sends it on the next. */
+ * Every TICK the loop looks whether the thread is back from its last round, takes what it brought, and sends it on the
+ * next. */
 #include "frontend/accounts.h"
 
 #include <inttypes.h>
@@ -12,26 +13,29 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define TICK 0.25               /* seconds */
-#define SOON 0.005              /* seconds after which a round that an operator waits for is looked after */
-#define AFTER_FAILURE 1.0       /* seconds before a store that failed is tried again */
-#define HEARTBEAT 3.0           /* seconds after which others are told that what they were told still holds */
-#define MAX_TASKS 16            /* of a visit */
-#define MAX_ROWS 65536          /* of usage that is not written */
+#define TICK 0.25         /* seconds */
+#define SOON 0.005        /* seconds after which a round that an operator waits for is looked after */
+#define AFTER_FAILURE 1.0 /* seconds before a store that failed is tried again */
+#define HEARTBEAT 3.0     /* seconds after which others are told that what they were told still holds */
+#define MAX_TASKS 16      /* of a visit */
+#define MAX_ROWS 65536    /* of usage that is not written */
 
-typedef struct { store_load *at; size_t n, cap; } loads;
+typedef struct {
+    store_load *at;
+    size_t n, cap;
+} loads;
 
 /* One visit to the store. While it is under way all of it is the thread's, but for told, which nobody changes. */
 typedef struct {
-    job j;                      /* first */
+    job j; /* first */
     store *s;
-    const char *frontend;       /* borrowed */
-    bool flush, listen;         /* whether there is a batch; whether others' loads matter */
-    store_batch batch;          /* what is to be written, until it is: kept over rounds that fail. Owned */
-    int64_t change;             /* of the directory that is known; -1: none */
-    store_directory *news;      /* a later one, or NULL */
-    loads heard;                /* names are owned */
-    account_task *tasks;        /* in order */
+    const char *frontend;  /* borrowed */
+    bool flush, listen;    /* whether there is a batch; whether others' loads matter */
+    store_batch batch;     /* what is to be written, until it is: kept over rounds that fail. Owned */
+    int64_t change;        /* of the directory that is known; -1: none */
+    store_directory *news; /* a later one, or NULL */
+    loads heard;           /* names are owned */
+    account_task *tasks;   /* in order */
     bool failed;
     err why;
 } visit;
@@ -41,15 +45,15 @@ struct accounts {
     jobs *thread;
     store *s;
     loop_timer *timer;
-    char frontend[33];          /* this process's id */
+    char frontend[33]; /* this process's id */
     tenants *all;
     accounts_news news;
     ledger *used;
     visit v;
-    bool out;                   /* the visit is under way */
-    bool down;                  /* the last one failed */
+    bool out;  /* the visit is under way */
+    bool down; /* the last one failed */
     double last_flush, failed_at;
-    account_task *tasks, **last_task;           /* that wait for the next one */
+    account_task *tasks, **last_task; /* that wait for the next one */
     uint64_t n_failures;
 };
 
@@ -78,7 +82,8 @@ static void run_visit(job *j)
     v->failed = v->flush && store_flush(v->s, &v->batch, &v->why);
     for (account_task *t = v->tasks; t; t = t->next)
         t->run(t, v->s);
-    v->failed = v->failed || read_news(v) || (v->listen && store_read_load(v->s, v->frontend, v->batch.now, hear, &v->heard, &v->why));
+    v->failed = v->failed || read_news(v) ||
+                (v->listen && store_read_load(v->s, v->frontend, v->batch.now, hear, &v->heard, &v->why));
 }
 
 /* On the loop: the batch. */
@@ -228,9 +233,16 @@ accounts *accounts_new(net_loop *on, const char *url, const char *base, accounts
         return NULL;
     }
     accounts *a = XNEW(accounts);
-    *a = (accounts){.on = on, .s = s, .news = news, .all = tenants_new(base), .used = ledger_new(MAX_ROWS), .thread = jobs_threads_new(1), .last_task = &a->tasks};
+    *a = (accounts){.on = on,
+                    .s = s,
+                    .news = news,
+                    .all = tenants_new(base),
+                    .used = ledger_new(MAX_ROWS),
+                    .thread = jobs_threads_new(1),
+                    .last_task = &a->tasks};
     snprintf(a->frontend, sizeof a->frontend, "%016" PRIx64 "%016" PRIx64, loop_random_id(on), loop_random_id(on));
-    a->v = (visit){.j.run = run_visit, .s = s, .frontend = a->frontend, .change = d->change, .batch.frontend = a->frontend};
+    a->v = (visit){
+        .j.run = run_visit, .s = s, .frontend = a->frontend, .change = d->change, .batch.frontend = a->frontend};
     tenants_apply(a->all, d);
     if (news.tell)
         news.tell(news.ctx, d);
@@ -244,8 +256,10 @@ static void tell_lost(const store_batch *b)
 {
     for (size_t i = 0; i < b->n_usage; i++) {
         const store_usage *u = &b->usage[i];
-        log_error("usage that is not in the store: tenant %s adapter %s digest %s hour %" PRId64 " requests %" PRId64 " prompt %" PRId64
-                  " cached %" PRId64 " output %" PRId64, u->tenant, u->adapter, u->digest[0] ? u->digest : "-", u->hour, u->requests, u->prompt, u->cached, u->output);
+        log_error("usage that is not in the store: tenant %s adapter %s digest %s hour %" PRId64 " requests %" PRId64
+                  " prompt %" PRId64 " cached %" PRId64 " output %" PRId64,
+                  u->tenant, u->adapter, u->digest[0] ? u->digest : "-", u->hour, u->requests, u->prompt, u->cached,
+                  u->output);
     }
 }
 
@@ -299,7 +313,10 @@ tenants *accounts_tenants(accounts *a)
 
 void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t cached, int64_t output)
 {
-    const ledger_key k = {.tenant = tenant_name(of->who), .adapter = of->model, .version = of->version, .hour = (int64_t)loop_wall(a->on) / 3600};
+    const ledger_key k = {.tenant = tenant_name(of->who),
+                          .adapter = of->model,
+                          .version = of->version,
+                          .hour = (int64_t)loop_wall(a->on) / 3600};
     ledger_add(a->used, &of->place, &k, requests, prompt, cached, output);
     tenant_use(of->who, loop_now(a->on), prompt, output);
 }
@@ -314,9 +331,16 @@ void accounts_ask(accounts *a, account_task *t)
 
 void accounts_write_metrics(accounts *a, buf *out)
 {
-    buf_printf(out, "# HELP punica_store_up Whether the store answers.\n# TYPE punica_store_up gauge\npunica_store_up %d\n", !a->down);
-    buf_printf(out, "# HELP punica_store_failures_total Times it did not.\n# TYPE punica_store_failures_total counter\n"
-               "punica_store_failures_total %" PRIu64 "\n", a->n_failures);
-    buf_printf(out, "# HELP punica_usage_unwritten_rows Rows of usage that are not in the store yet.\n# TYPE punica_usage_unwritten_rows gauge\n"
-               "punica_usage_unwritten_rows %zu\n", ledger_n_rows(a->used) + a->v.batch.n_usage);
+    buf_printf(out,
+               "# HELP punica_store_up Whether the store answers.\n# TYPE punica_store_up gauge\npunica_store_up %d\n",
+               !a->down);
+    buf_printf(out,
+               "# HELP punica_store_failures_total Times it did not.\n# TYPE punica_store_failures_total counter\n"
+               "punica_store_failures_total %" PRIu64 "\n",
+               a->n_failures);
+    buf_printf(out,
+               "# HELP punica_usage_unwritten_rows Rows of usage that are not in the store yet.\n# TYPE "
+               "punica_usage_unwritten_rows gauge\n"
+               "punica_usage_unwritten_rows %zu\n",
+               ledger_n_rows(a->used) + a->v.batch.n_usage);
 }

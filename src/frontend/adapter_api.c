@@ -1,7 +1,7 @@
 /* adapter_api.c - see adapter_api.h
  *
- * A wish is read on the loop. Where the registry is the disk's, a thread does all of it; where it is the store's, the store's thread
- * says whether it may be, a thread fetches, and the store's thread writes it down. */
+ * A wish is read on the loop. Where the registry is the disk's, a thread does all of it; where it is the store's, the
+ * store's thread says whether it may be, a thread fetches, and the store's thread writes it down. */
 #include "frontend/adapter_api.h"
 
 #include <stddef.h>
@@ -26,38 +26,38 @@ enum { THREADS = FAIR_PLACES_MOST + FAIR_PLACES + 1 };
 struct adapter_api {
     adapter_api_options o;
     const catalog *models;
-    registry *names;            /* NULL: the registry is the store's */
+    registry *names; /* NULL: the registry is the store's */
     background *threads;
-    adapter_wish *loads;        /* of tenants, that are under way */
+    adapter_wish *loads; /* of tenants, that are under way */
 };
 
 typedef enum { WISH_LIST, WISH_SHOW, WISH_ADD, WISH_ROLLBACK, WISH_REMOVE, WISH_BAD } wish_kind;
-typedef enum { STAGE_BEFORE, STAGE_FETCH, STAGE_NAMES } wish_stage;     /* may it be; its files; the name itself */
+typedef enum { STAGE_BEFORE, STAGE_FETCH, STAGE_NAMES } wish_stage; /* may it be; its files; the name itself */
 
 /* Made on the loop, carried out on a thread or the store's. */
 struct adapter_wish {
-    task task;                  /* first */
+    task task; /* first */
     account_task at_store;
     adapter_api *api;
     wish_kind kind;
-    wish_stage stage;           /* of one for the store */
-    bool is_out;                /* at the store */
-    char *owner;                /* the tenant that asks; NULL: an operator */
-    char *name;                 /* whole: OWNER/NAME of a tenant's */
+    wish_stage stage; /* of one for the store */
+    bool is_out;      /* at the store */
+    char *owner;      /* the tenant that asks; NULL: an operator */
+    char *name;       /* whole: OWNER/NAME of a tenant's */
     char *source, *by;
     bool replace;
     int version;
-    int64_t room;               /* bytes that it may have */
+    int64_t room; /* bytes that it may have */
     fetched got;
-    disk_pin pin;               /* of what was fetched */
-    adapter_version made;       /* the same for the registry; url is owned */
-    char *shown;                /* its source without secrets */
-    int status;                 /* what is answered */
-    api_error why;              /* status >= 400 */
-    buf json;                   /* else */
-    void (*tell)(void *ctx, int status, const buf *json);       /* NULL: forgotten */
+    disk_pin pin;                                         /* of what was fetched */
+    adapter_version made;                                 /* the same for the registry; url is owned */
+    char *shown;                                          /* its source without secrets */
+    int status;                                           /* what is answered */
+    api_error why;                                        /* status >= 400 */
+    buf json;                                             /* else */
+    void (*tell)(void *ctx, int status, const buf *json); /* NULL: forgotten */
     void *ctx;
-    adapter_wish *next_load;    /* of api->loads */
+    adapter_wish *next_load; /* of api->loads */
 };
 
 /* Always -1. */
@@ -70,9 +70,15 @@ static int refuse(adapter_wish *w, int status, const char *param, const char *co
 /* Of what the registry said. */
 static int refuse_by(adapter_wish *w, store_result r, const char *param, const err *e)
 {
-    static const struct { int status; const char *code; } told[] = {
-        [STORE_BAD] = {400, NULL}, [STORE_ABSENT] = {404, "model_not_found"}, [STORE_TAKEN] = {400, "already_loaded"},
-        [STORE_TOO_MANY] = {403, "too_many_adapters"}, [STORE_TOO_LARGE] = {413, "adapters_too_large"}, [STORE_FAILED] = {503, "store_failed"}};
+    static const struct {
+        int status;
+        const char *code;
+    } told[] = {[STORE_BAD] = {400, NULL},
+                [STORE_ABSENT] = {404, "model_not_found"},
+                [STORE_TAKEN] = {400, "already_loaded"},
+                [STORE_TOO_MANY] = {403, "too_many_adapters"},
+                [STORE_TOO_LARGE] = {413, "adapters_too_large"},
+                [STORE_FAILED] = {503, "store_failed"}};
     return refuse(w, told[r].status, param, told[r].code, e->msg);
 }
 
@@ -163,7 +169,10 @@ static void run_show(adapter_wish *w, const adapter_names *n)
     adapter_record_deinit(&r);
 }
 
-typedef struct { const adapter_wish *w; json_t *all; } listing;
+typedef struct {
+    const adapter_wish *w;
+    json_t *all;
+} listing;
 
 static void add_name(void *ctx, const char *full, const adapter_record *r)
 {
@@ -194,8 +203,10 @@ static int check_foreign(adapter_wish *w, const adapter_names *n)
     if (is_ours)
         adapter_record_deinit(&r);
     bool is_base = strcmp(adapter_name_split(w->name, owner), catalog_base(models)) == 0;
-    if (is_base || (!is_ours && catalog_find(models, w->name) == CATALOG_ADAPTER && !catalog_is_registered(models, w->name)))
-        return refuse(w, 400, "lora_name", "already_loaded", "there is a model of this name that does not come from here");
+    if (is_base ||
+        (!is_ours && catalog_find(models, w->name) == CATALOG_ADAPTER && !catalog_is_registered(models, w->name)))
+        return refuse(w, 400, "lora_name", "already_loaded",
+                      "there is a model of this name that does not come from here");
     return 0;
 }
 
@@ -471,7 +482,8 @@ static int check_load(adapter_wish *w)
     for (const adapter_wish *o = w->api->loads; o; o = o->next_load, n++)
         n_own += strcmp(o->owner, w->owner) == 0;
     if (!fair_places_has(n, n_own, true))
-        return n_own ? refuse(w, 429, NULL, "too_many_loads", "other adapters of yours are being loaded; try again when they are")
+        return n_own ? refuse(w, 429, NULL, "too_many_loads",
+                              "other adapters of yours are being loaded; try again when they are")
                      : refuse(w, 503, NULL, "too_many_loads", "too many adapters are being loaded; try again later");
     w->next_load = w->api->loads;
     w->api->loads = w;
@@ -483,15 +495,21 @@ adapter_wish *adapter_api_ask(adapter_api *a, const http_head *head, const buf *
 {
     adapter_wish *w = XNEW(adapter_wish);
     *w = (adapter_wish){.task = {.turn.size = 1, .run = run_task, .done = task_done, .drop = drop_task},
-                        .at_store = {.run = run_at_store, .done = store_done, .drop = store_drop}, .api = a, .kind = WISH_BAD, .room = INT64_MAX,
-                        .owner = who->tenant ? xstrdup(who->tenant) : NULL, .tell = tell, .ctx = ctx};
-    w->by = who->tenant ? xasprintf("tenant:%s %s", who->tenant, who->address) : xasprintf(a->o.accounts ? "admin:%s" : "%s", who->address);
+                        .at_store = {.run = run_at_store, .done = store_done, .drop = store_drop},
+                        .api = a,
+                        .kind = WISH_BAD,
+                        .room = INT64_MAX,
+                        .owner = who->tenant ? xstrdup(who->tenant) : NULL,
+                        .tell = tell,
+                        .ctx = ctx};
+    w->by = who->tenant ? xasprintf("tenant:%s %s", who->tenant, who->address)
+                        : xasprintf(a->o.accounts ? "admin:%s" : "%s", who->address);
     if (strcmp(head->method, "POST") == 0 && strncmp(head->path, ADAPTERS_PATH, strlen(ADAPTERS_PATH)) != 0)
         read_body(w, head->path, body);
     else
         read_method(w, head, body);
     if (w->kind == WISH_ADD) {
-        w->task.turn.size = FAIR_SHORT + 1;             /* questions pass it */
+        w->task.turn.size = FAIR_SHORT + 1; /* questions pass it */
         if (check_load(w))
             w->kind = WISH_BAD;
     }

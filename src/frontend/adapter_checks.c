@@ -17,14 +17,17 @@ enum { N_FILES = sizeof files / sizeof files[0] };
 /* A file that is not there is all zeros. */
 typedef struct { file_stamp file[N_FILES]; } stamp;
 
-typedef struct { stamp is; char *why; } finding;        /* why: NULL: it can be served */
+typedef struct {
+    stamp is;
+    char *why;
+} finding; /* why: NULL: it can be served */
 
 struct adapter_checks {
-    const catalog *models;      /* borrowed */
+    const catalog *models; /* borrowed */
     adapter_checker by;
-    pthread_mutex_t lock;       /* guards all below */
-    map *by_name;               /* of places in known */
-    finding *known;             /* [n] */
+    pthread_mutex_t lock; /* guards all below */
+    map *by_name;         /* of places in known */
+    finding *known;       /* [n] */
     size_t n, cap;
 };
 
@@ -103,10 +106,10 @@ static check_state read_headers(adapter_checks *c, const char *adapter, const ch
 
 static check_state ask(adapter_checks *c, const char *adapter, bool reads, err *e)
 {
-    bool was_checked = c && catalog_is_registered(c->models, adapter);          /* before it was registered */
+    bool was_checked = c && catalog_is_registered(c->models, adapter); /* before it was registered */
     char *dir = c && c->by.check && !was_checked ? catalog_dir(c->models, adapter) : NULL;
     if (!dir)
-        return CHECK_GOOD;      /* whoever serves it knows */
+        return CHECK_GOOD; /* whoever serves it knows */
     stamp is = stamp_of(dir);
     check_state found = recall(c, adapter, &is, e);
     if (found == CHECK_UNKNOWN && reads)

@@ -1,15 +1,18 @@
 /* adapter_checks.h - which adapters cannot be served, and why
  *
- * A folder may hold what is no adapter of this base: a kind that is not served, other shapes, no weights. Its files' headers tell;
- * they are read once, and what was found is remembered as long as the files are the same by inode, size and times. What is wrong is
- * logged when it is found. Any thread may ask. */
+ * A folder may hold what is no adapter of this base: a kind that is not served, other shapes, no weights. Its files'
+ * headers tell; they are read once, and what was found is remembered as long as the files are the same by inode, size
+ * and times. What is wrong is logged when it is found. Any thread may ask. */
 #ifndef PUNICA_FRONTEND_ADAPTER_CHECKS_H
 #define PUNICA_FRONTEND_ADAPTER_CHECKS_H
 
 #include "frontend/catalog.h"
 
 /* -1 with e set when the folder holds nothing that can be served. Any thread. */
-typedef struct { int (*check)(void *ctx, const char *dir, err *e); void *ctx; } adapter_checker;
+typedef struct {
+    int (*check)(void *ctx, const char *dir, err *e);
+    void *ctx;
+} adapter_checker;
 
 typedef struct adapter_checks adapter_checks;
 

@@ -23,7 +23,7 @@ const char *adapter_name_split(const char *full, char owner[ADAPTER_OWNER])
 int adapter_names_check(const adapter_names *n, const char *full, err *e)
 {
     char owner[ADAPTER_OWNER];
-    json_t *utf8 = json_string(full);           /* NULL unless it is that */
+    json_t *utf8 = json_string(full); /* NULL unless it is that */
     json_decref(utf8);
     if (!utf8)
         return err_set(e, "an adapter's name is UTF-8");
@@ -42,12 +42,12 @@ static int read_record(const char *text, adapter_record *out, err *e)
 /* A change of a record in the store. */
 typedef struct {
     const char *full;
-    const adapter_version *add;         /* NULL: none is added */
+    const adapter_version *add; /* NULL: none is added */
     bool replace, remove;
-    bool asks, may;                     /* nothing is to be changed; it could have been */
+    bool asks, may; /* nothing is to be changed; it could have been */
     bool trusted;
     int64_t room;
-    int number;                         /* of a rollback */
+    int number; /* of a rollback */
 } edit;
 
 static store_result absent(const edit *d, err *e)
@@ -69,7 +69,8 @@ static store_result fit(const store_adapter_now *now, adapter_record *r, err *e)
         continue;
     if (adapter_record_bytes(r) <= now->room)
         return STORE_OK;
-    err_set(e, "it has %lld bytes, and the limit on bytes of adapters leaves room for %lld", (long long)adapter_record_bytes(r), (long long)now->room);
+    err_set(e, "it has %lld bytes, and the limit on bytes of adapters leaves room for %lld",
+            (long long)adapter_record_bytes(r), (long long)now->room);
     return STORE_TOO_LARGE;
 }
 
@@ -84,7 +85,7 @@ static store_result add_version(edit *d, const store_adapter_now *now, adapter_r
     if (d->asks) {
         d->may = true;
         d->room = d->trusted ? INT64_MAX : now->room;
-        return STORE_BAD;               /* so that nothing is changed */
+        return STORE_BAD; /* so that nothing is changed */
     }
     adapter_record_add(r, d->add);
     return d->trusted ? STORE_OK : fit(now, r, e);
@@ -121,7 +122,8 @@ static store_result edit_record(void *ctx, const store_adapter_now *now, store_a
         fill(&r, next);
     if (result == STORE_OK)
         next->detail = d->remove ? xstrdup(d->full)
-                                 : xasprintf("%s, version %d, %.12s, %s", d->full, r.version[r.current].number, r.version[r.current].id, r.version[r.current].source);
+                                 : xasprintf("%s, version %d, %.12s, %s", d->full, r.version[r.current].number,
+                                             r.version[r.current].id, r.version[r.current].source);
     adapter_record_deinit(&r);
     return result;
 }
@@ -135,7 +137,8 @@ static store_result change(const adapter_names *n, const char *who, const char *
     return store_change_adapter(n->store, who, action, owner, name, edit_record, d, e);
 }
 
-store_result adapter_names_may_add(const adapter_names *n, const char *full, bool replace, bool trusted, int64_t *room, err *e)
+store_result adapter_names_may_add(const adapter_names *n, const char *full, bool replace, bool trusted, int64_t *room,
+                                   err *e)
 {
     edit d = {.full = full, .replace = replace, .asks = true, .trusted = trusted};
     adapter_record record;
@@ -154,13 +157,14 @@ store_result adapter_names_may_add(const adapter_names *n, const char *full, boo
     return d.may ? STORE_OK : r;
 }
 
-store_result adapter_names_add(const adapter_names *n, const char *who, const char *full, const adapter_version *v, bool replace, err *e)
+store_result adapter_names_add(const adapter_names *n, const char *who, const char *full, const adapter_version *v,
+                               bool replace, err *e)
 {
     edit d = {.full = full, .add = v, .replace = replace, .trusted = v->trusted};
     if (n->store)
         return change(n, who, replace ? "adapter replace" : "adapter add", &d, e);
     adapter_version here = *v;
-    here.url = NULL;                    /* no other host reads it */
+    here.url = NULL; /* no other host reads it */
     return registry_add(n->disk, full, &here, replace, e) ? STORE_BAD : STORE_OK;
 }
 
@@ -181,7 +185,7 @@ store_result adapter_names_remove(const adapter_names *n, const char *who, const
 }
 
 typedef struct {
-    adapter_record *out;        /* of one; NULL: all are told */
+    adapter_record *out; /* of one; NULL: all are told */
     void (*each)(void *ctx, const char *full, const adapter_record *r);
     void *ctx;
     bool found, bad;
@@ -235,7 +239,8 @@ static int list_disk(const adapter_names *n, const reading *r)
     return status;
 }
 
-int adapter_names_list(const adapter_names *n, const char *owner, void (*each)(void *ctx, const char *full, const adapter_record *r), void *ctx, err *e)
+int adapter_names_list(const adapter_names *n, const char *owner,
+                       void (*each)(void *ctx, const char *full, const adapter_record *r), void *ctx, err *e)
 {
     reading r = {.each = each, .ctx = ctx, .e = e};
     if (!n->store)
@@ -244,11 +249,18 @@ int adapter_names_list(const adapter_names *n, const char *owner, void (*each)(v
 }
 
 /* Of a repository the very commit, whatever becomes of its branch. */
-adapter_version adapter_names_version(const source *s, const char *text, const fetched *got, const char *by, bool trusted)
+adapter_version adapter_names_version(const source *s, const char *text, const fetched *got, const char *by,
+                                      bool trusted)
 {
-    adapter_version v = {.source = s->shown, .revision = (char *)got->revision, .by = (char *)by, .at = time(NULL), .bytes = (int64_t)got->bytes,
-                         .rank = got->rank, .trusted = trusted};
+    adapter_version v = {.source = s->shown,
+                         .revision = (char *)got->revision,
+                         .by = (char *)by,
+                         .at = time(NULL),
+                         .bytes = (int64_t)got->bytes,
+                         .rank = got->rank,
+                         .trusted = trusted};
     memcpy(v.id, got->id, sizeof v.id);
-    v.url = s->kind == SOURCE_HUB ? xasprintf("hf://%s@%s", s->repository, got->revision) : xstrndup(text, strcspn(text, "#"));
+    v.url = s->kind == SOURCE_HUB ? xasprintf("hf://%s@%s", s->repository, got->revision)
+                                  : xstrndup(text, strcspn(text, "#"));
     return v;
 }

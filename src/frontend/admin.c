@@ -1,6 +1,7 @@
 /* admin.c - see admin.h
  *
- * A call is read on the loop as far as its form goes; run() is on the store's thread, and touches nothing but the call. */
+ * A call is read on the loop as far as its form goes; run() is on the store's thread, and touches nothing but the call.
+ */
 #include "frontend/admin.h"
 
 #include <stdio.h>
@@ -16,18 +17,18 @@
 enum { MAX_PARTS = 4 };
 
 struct admin_call {
-    account_task t;             /* first */
+    account_task t; /* first */
     char *method, *query;
-    char *part[MAX_PARTS + 1];  /* [n_parts] of the path behind ADMIN_PATH, decoded; owned */
+    char *part[MAX_PARTS + 1]; /* [n_parts] of the path behind ADMIN_PATH, decoded; owned */
     int n_parts;
-    char *usage_of;             /* NULL: an operator asks */
-    json_t *body;               /* NULL: there is none */
+    char *usage_of; /* NULL: an operator asks */
+    json_t *body;   /* NULL: there is none */
     char who[96];
-    bool broken;                /* error says why: it is not run */
+    bool broken; /* error says why: it is not run */
     api_error error;
-    json_t *answer;             /* NULL: error */
+    json_t *answer; /* NULL: error */
     int status;
-    void (*tell)(void *ctx, int status, const buf *json);       /* NULL: forgotten */
+    void (*tell)(void *ctx, int status, const buf *json); /* NULL: forgotten */
     void *ctx;
 };
 
@@ -42,9 +43,15 @@ static void fail(admin_call *c, int status, const char *code, const char *why)
 /* Of a call of the store. True: it went well. */
 static bool went(admin_call *c, store_result r, const err *e)
 {
-    static const struct { int status; const char *code; } told[] = {
-        [STORE_BAD] = {400, "invalid_value"}, [STORE_ABSENT] = {404, "not_found"}, [STORE_TAKEN] = {409, "already_there"},
-        [STORE_TOO_MANY] = {403, "too_many_adapters"}, [STORE_TOO_LARGE] = {413, "adapters_too_large"}, [STORE_FAILED] = {503, "store_failed"}};
+    static const struct {
+        int status;
+        const char *code;
+    } told[] = {[STORE_BAD] = {400, "invalid_value"},
+                [STORE_ABSENT] = {404, "not_found"},
+                [STORE_TAKEN] = {409, "already_there"},
+                [STORE_TOO_MANY] = {403, "too_many_adapters"},
+                [STORE_TOO_LARGE] = {413, "adapters_too_large"},
+                [STORE_FAILED] = {503, "store_failed"}};
     if (r != STORE_OK)
         fail(c, told[r].status, told[r].code, e->msg);
     return r == STORE_OK;
@@ -86,7 +93,8 @@ static int check_members(const json_t *body, const char *const *known, err *e)
     json_t *value;
     if (!json_is_object(body))
         return err_set(e, "the body is to be a JSON object");
-    json_object_foreach((json_t *)body, key, value) {
+    json_object_foreach((json_t *)body, key, value)
+    {
         const char *const *k = known;
         while (*k && strcmp(*k, key) != 0)
             k++;
@@ -98,11 +106,26 @@ static int check_members(const json_t *body, const char *const *known, err *e)
 
 static int read_settings(const json_t *body, store_tenant *t, err *e)
 {
-    static const char *const known[] = {"name", "base", "weight", "in_flight", "waiting", "requests_per_minute", "tokens_per_minute",
-                                        "max_adapters", "max_adapter_bytes", NULL};
-    const struct { const char *name; int64_t *to; } limit[] = {{"weight", &t->weight}, {"in_flight", &t->in_flight}, {"waiting", &t->waiting},
-        {"requests_per_minute", &t->requests_per_minute}, {"tokens_per_minute", &t->tokens_per_minute},
-        {"max_adapters", &t->max_adapters}, {"max_adapter_bytes", &t->max_adapter_bytes}};
+    static const char *const known[] = {"name",
+                                        "base",
+                                        "weight",
+                                        "in_flight",
+                                        "waiting",
+                                        "requests_per_minute",
+                                        "tokens_per_minute",
+                                        "max_adapters",
+                                        "max_adapter_bytes",
+                                        NULL};
+    const struct {
+        const char *name;
+        int64_t *to;
+    } limit[] = {{"weight", &t->weight},
+                 {"in_flight", &t->in_flight},
+                 {"waiting", &t->waiting},
+                 {"requests_per_minute", &t->requests_per_minute},
+                 {"tokens_per_minute", &t->tokens_per_minute},
+                 {"max_adapters", &t->max_adapters},
+                 {"max_adapter_bytes", &t->max_adapter_bytes}};
     if (check_members(body, known, e) || json_get_bool(body, "base", &t->base, e))
         return -1;
     for (size_t i = 0; i < sizeof limit / sizeof *limit; i++) {
@@ -196,7 +219,9 @@ static void remove_tenant(admin_call *c, store *s)
 static int read_expiry(const json_t *body, bool with_name, long *expires, err *e)
 {
     static const char *const known[] = {"expires", "name", NULL}, *const only[] = {"expires", NULL};
-    return check_members(body, with_name ? known : only, e) || json_get_int(body, "expires", 0, 1L << 40, expires, e) ? -1 : 0;
+    return check_members(body, with_name ? known : only, e) || json_get_int(body, "expires", 0, 1L << 40, expires, e)
+               ? -1
+               : 0;
 }
 
 static void add_key(admin_call *c, store *s)
@@ -209,7 +234,8 @@ static void add_key(admin_call *c, store *s)
     k.expires = expires;
     if (!went(c, good ? store_add_key(s, c->who, &k, text, &e) : STORE_BAD, &e))
         return;
-    c->answer = json_pack("{s:s, s:s, s:o}", "name", k.name, "key", text, "expires", expires ? json_integer(expires) : json_null());
+    c->answer = json_pack("{s:s, s:s, s:o}", "name", k.name, "key", text, "expires",
+                          expires ? json_integer(expires) : json_null());
     c->status = 201;
 }
 
@@ -254,7 +280,8 @@ static void show_usage(admin_call *c, store *s)
 {
     err e;
     char *whose = c->usage_of ? xstrdup(c->usage_of) : parameter(c, "tenant");
-    const store_period p = {.tenant = whose, .from = number_of(c, "from", 0) / 3600, .to = number_of(c, "to", INT64_MAX - 3600) / 3600};
+    const store_period p = {
+        .tenant = whose, .from = number_of(c, "from", 0) / 3600, .to = number_of(c, "to", INT64_MAX - 3600) / 3600};
     json_t *rows = json_array();
     if (went(c, store_read_usage(s, &p, take_usage, rows, &e) ? STORE_FAILED : STORE_OK, &e)) {
         c->answer = json_pack("{s:O}", "usage", rows);
@@ -275,7 +302,15 @@ static void show_audit(admin_call *c, store *s)
     char *whose = parameter(c, "tenant");
     int64_t last = number_of(c, "last", 50);
     json_t *rows = json_array();
-    if (went(c, store_read_audit(s, whose, last < 1 ? 1 : last > 10000 ? 10000 : (int)last, take_audit, rows, &e) ? STORE_FAILED : STORE_OK, &e)) {
+    if (went(c,
+             store_read_audit(s, whose,
+                              last < 1       ? 1
+                              : last > 10000 ? 10000
+                                             : (int)last,
+                              take_audit, rows, &e)
+                 ? STORE_FAILED
+                 : STORE_OK,
+             &e)) {
         c->answer = json_pack("{s:O}", "audit", rows);
         c->status = 200;
     }
@@ -284,7 +319,10 @@ static void show_audit(admin_call *c, store *s)
 }
 
 /* "*" is any part. */
-static const struct operation { const char *method, *part[MAX_PARTS]; void (*run)(admin_call *c, store *s); } operations[] = {
+static const struct operation {
+    const char *method, *part[MAX_PARTS];
+    void (*run)(admin_call *c, store *s);
+} operations[] = {
     {"GET", {"tenants"}, list_tenants},
     {"POST", {"tenants"}, add_tenant},
     {"GET", {"tenants", "*"}, show_tenant},
@@ -320,7 +358,8 @@ static const struct operation *find_operation(admin_call *c)
         if (strcmp(operations[i].method, c->method) == 0)
             return &operations[i];
     }
-    fail(c, path ? 405 : 404, path ? "method_not_allowed" : "unknown_url", path ? "this path does not take this method" : "there is nothing at this path");
+    fail(c, path ? 405 : 404, path ? "method_not_allowed" : "unknown_url",
+         path ? "this path does not take this method" : "there is nothing at this path");
     return NULL;
 }
 
@@ -367,7 +406,7 @@ static void drop(account_task *t)
 
 static bool is_text(const char *text)
 {
-    json_t *s = json_string(text);      /* NULL unless it is UTF-8 */
+    json_t *s = json_string(text); /* NULL unless it is UTF-8 */
     json_decref(s);
     return s != NULL;
 }
@@ -398,11 +437,16 @@ static void read_body(admin_call *c, const buf *body)
         fail(c, 400, NULL, e.msg);
 }
 
-admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ctx, int status, const buf *json), void *ctx)
+admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ctx, int status, const buf *json),
+                      void *ctx)
 {
     admin_call *c = XNEW(admin_call);
-    *c = (admin_call){.t = {.run = run, .done = done, .drop = drop}, .query = xstrdup(r->head->query ? r->head->query : ""), .tell = tell, .ctx = ctx,
-                      .method = xstrdup(strcmp(r->head->method, "HEAD") == 0 ? "GET" : r->head->method), .usage_of = r->usage_of ? xstrdup(r->usage_of) : NULL};
+    *c = (admin_call){.t = {.run = run, .done = done, .drop = drop},
+                      .query = xstrdup(r->head->query ? r->head->query : ""),
+                      .tell = tell,
+                      .ctx = ctx,
+                      .method = xstrdup(strcmp(r->head->method, "HEAD") == 0 ? "GET" : r->head->method),
+                      .usage_of = r->usage_of ? xstrdup(r->usage_of) : NULL};
     snprintf(c->who, sizeof c->who, "admin:%s", r->client);
     read_path(c, r->usage_of ? "usage" : r->head->path + strlen(ADMIN_PATH));
     read_body(c, r->body);

@@ -2,12 +2,11 @@
  *
  *   GET, POST            /admin/v1/tenants                      all; a new one {"name": ..., "tokens_per_minute": ...}
  *   GET, PATCH, DELETE   /admin/v1/tenants/TENANT
- *   POST                 /admin/v1/tenants/TENANT/keys          {"name": ..., "expires": seconds since the epoch}; its answer has the key
- *   PATCH, DELETE        /admin/v1/tenants/TENANT/keys/KEY      {"expires": ...}
- *   PUT, DELETE          /admin/v1/tenants/TENANT/adapters/NAME
- *   GET                  /admin/v1/usage?tenant=&from=&to=      times: seconds since the epoch
- *   GET                  /admin/v1/audit?tenant=&last=
- *   GET                  /v1/usage?from=&to=                    of who asks
+ *   POST                 /admin/v1/tenants/TENANT/keys          {"name": ..., "expires": seconds since the epoch}; its
+ * answer has the key PATCH, DELETE        /admin/v1/tenants/TENANT/keys/KEY      {"expires": ...} PUT, DELETE
+ * /admin/v1/tenants/TENANT/adapters/NAME GET                  /admin/v1/usage?tenant=&from=&to=      times: seconds
+ * since the epoch GET                  /admin/v1/audit?tenant=&last= GET                  /v1/usage?from=&to= of who
+ * asks
  *
  * Whoever calls has looked at the key already. The store is asked on its thread (accounts.h). */
 #ifndef PUNICA_FRONTEND_ADMIN_H
@@ -23,12 +22,13 @@ typedef struct admin_call admin_call;
 typedef struct {
     const http_head *head;
     const buf *body;
-    const char *client;         /* its address, for the audit log */
-    const char *usage_of;       /* a tenant that asks for its usage, whatever the path; NULL: an operator */
-} admin_request;                /* all borrowed, during admin_ask() */
+    const char *client;   /* its address, for the audit log */
+    const char *usage_of; /* a tenant that asks for its usage, whatever the path; NULL: an operator */
+} admin_request;          /* all borrowed, during admin_ask() */
 
 /* tell is called once, from the loop and not from within. */
-admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ctx, int status, const buf *json), void *ctx);
-void admin_forget(admin_call *c);       /* tell will not be called; what was asked for is done all the same */
+admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ctx, int status, const buf *json),
+                      void *ctx);
+void admin_forget(admin_call *c); /* tell will not be called; what was asked for is done all the same */
 
 #endif

@@ -68,7 +68,8 @@ static api_token part_of_char(const answer *a, int id, float logprob)
     for (size_t i = 0; i < bytes.len; i++)
         buf_printf(&text, "\\x%02x", (unsigned char)bytes.data[i]);
     size_t n = text.len, n_bytes = bytes.len;
-    return (api_token){.id = id, .text = buf_take(&text), .n = n, .bytes = buf_take(&bytes), .n_bytes = n_bytes, .logprob = logprob};
+    return (api_token){
+        .id = id, .text = buf_take(&text), .n = n, .bytes = buf_take(&bytes), .n_bytes = n_bytes, .logprob = logprob};
 }
 
 /* A token by itself, as it reads in the middle of a text. */
@@ -96,7 +97,8 @@ static size_t count_chars(answer *a)
 
 static api_logprob logprob_of(const answer *a, int token, const Logprobs *p)
 {
-    api_logprob to = {.token = token_of(a, token, p ? p->logprob : 0), .rank = p ? p->rank : 0, .n_top = p ? (int)p->n_top : 0};
+    api_logprob to = {
+        .token = token_of(a, token, p ? p->logprob : 0), .rank = p ? p->rank : 0, .n_top = p ? (int)p->n_top : 0};
     to.top = XNEW_ARRAY(api_token, (size_t)to.n_top + 1);
     for (int i = 0; i < to.n_top; i++)
         to.top[i] = token_of(a, p->top[i]->token, p->top[i]->logprob);
@@ -211,7 +213,8 @@ static void add_score(answer *a, int token, const Logprobs *p)
         answer_finish(a, ANSWER_LENGTH);
 }
 
-/* Whether it is a token that is hidden in text and says where a part begins or ends: then it is shown to who finds them. */
+/* Whether it is a token that is hidden in text and says where a part begins or ends: then it is shown to who finds
+ * them. */
 static bool add_mark(answer *a, int token)
 {
     int n;
@@ -232,7 +235,7 @@ void answer_add(answer *a, int token, const Logprobs *p)
         add_score(a, token, p);
         return;
     }
-    if (r->max_tokens == 0) {           /* nothing was to be made, but whoever makes tokens makes at least one */
+    if (r->max_tokens == 0) { /* nothing was to be made, but whoever makes tokens makes at least one */
         answer_finish(a, ANSWER_LENGTH);
         return;
     }
@@ -240,7 +243,7 @@ void answer_add(answer *a, int token, const Logprobs *p)
     a->sum_logprobs += p ? (double)p->logprob : 0;
     if (is_end(r, token)) {
         if (r->logprobs && r->n_echoed >= 0)
-            add_logprob(a, token, p);           /* whoever scores prompts counts from the end */
+            add_logprob(a, token, p); /* whoever scores prompts counts from the end */
         answer_finish(a, ANSWER_STOP);
         return;
     }
@@ -270,7 +273,8 @@ static size_t content_of(const answer *a, const char **text)
 static bool calls_go_on(const answer *a)
 {
     const output_parts *p = &a->parts;
-    return p->n_calls > a->calls_given || (p->n_calls > 0 && p->call[p->n_calls - 1].arguments.len > a->arguments_given);
+    return p->n_calls > a->calls_given ||
+           (p->n_calls > 0 && p->call[p->n_calls - 1].arguments.len > a->arguments_given);
 }
 
 double answer_likelihood(const answer *a)
@@ -281,13 +285,15 @@ double answer_likelihood(const answer *a)
 bool answer_has_news(const answer *a)
 {
     const char *text;
-    return content_of(a, &text) > a->given || a->parts.reasoning.len > a->reasoning_given || calls_go_on(a) || a->state != ANSWER_OPEN;
+    return content_of(a, &text) > a->given || a->parts.reasoning.len > a->reasoning_given || calls_go_on(a) ||
+           a->state != ANSWER_OPEN;
 }
 
 size_t answer_size(const answer *a)
 {
-    enum { PER_TOKEN = sizeof(api_token) + 64 };        /* its text is an allocation of its own */
-    size_t top = a->n_logprobs ? (size_t)a->logprob[0].n_top : 0, prompt_top = a->n_prompt > 1 ? (size_t)a->prompt[1].n_top : 0;
+    enum { PER_TOKEN = sizeof(api_token) + 64 }; /* its text is an allocation of its own */
+    size_t top = a->n_logprobs ? (size_t)a->logprob[0].n_top : 0,
+           prompt_top = a->n_prompt > 1 ? (size_t)a->prompt[1].n_top : 0;
     size_t parts = has_parts(a->rules) ? a->text.cap : 0;
     return a->text.cap + parts + (size_t)a->n_logprobs * (sizeof *a->logprob + (top + 1) * PER_TOKEN) +
            (size_t)a->n_prompt * (sizeof *a->prompt + (prompt_top + 1) * PER_TOKEN);
@@ -333,7 +339,10 @@ static int list_calls(answer *a, int named, size_t arguments)
         int number = first + i;
         size_t told = number < named ? arguments : 0;
         const tool_call *c = &p->call[number];
-        a->call[i] = (api_call){.number = number, .goes_on = number < named, .name = c->name, .arguments = c->arguments.data + told,
+        a->call[i] = (api_call){.number = number,
+                                .goes_on = number < named,
+                                .name = c->name,
+                                .arguments = c->arguments.data + told,
                                 .n = c->arguments.len - told};
         name_call(&a->call[i], a->rules, number);
     }
@@ -346,12 +355,21 @@ static api_choice choice_from(answer *a, size_t content, size_t reasoning, int n
     bool scored = a->prompt && !a->prompt_given;
     size_t n = content_of(a, &text);
     int n_calls = list_calls(a, named, arguments);
-    return (api_choice){.text = text + content, .n = n - content, .finish = finish_of(a), .stop = a->n_stop ? a->text.data + a->stop_at : NULL, .n_stop = a->n_stop,
+    return (api_choice){.text = text + content,
+                        .n = n - content,
+                        .finish = finish_of(a),
+                        .stop = a->n_stop ? a->text.data + a->stop_at : NULL,
+                        .n_stop = a->n_stop,
                         .reasoning = a->parts.reasoning.data ? a->parts.reasoning.data + reasoning : "",
-                        .n_reasoning = a->parts.reasoning.len - reasoning, .call = a->call, .n_calls = n_calls,
-                        .has_logprobs = a->rules->logprobs, .logprob = a->logprob ? a->logprob + logprob : NULL,
+                        .n_reasoning = a->parts.reasoning.len - reasoning,
+                        .call = a->call,
+                        .n_calls = n_calls,
+                        .has_logprobs = a->rules->logprobs,
+                        .logprob = a->logprob ? a->logprob + logprob : NULL,
                         .n_logprobs = n_logprobs_certain(a) - logprob,
-                        .prompt = {.at = a->prompt, .n = a->n_prompt, .n_echoed = scored ? a->rules->n_echoed : -1,
+                        .prompt = {.at = a->prompt,
+                                   .n = a->n_prompt,
+                                   .n_echoed = scored ? a->rules->n_echoed : -1,
                                    .n_listed = scored ? a->rules->n_listed : -1}};
 }
 

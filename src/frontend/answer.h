@@ -20,57 +20,59 @@
 
 /* What ends an output. Borrowed by the answer while it lives. */
 typedef struct {
-    const stop_string *stop;    /* [n_stops] */
+    const stop_string *stop; /* [n_stops] */
     int n_stops;
     int end_id[MAX_END_IDS];
     int n_end_ids;
     int max_tokens, min_tokens; /* of output; before min_tokens nothing but length ends it */
     bool logprobs;
-    int n_to_score;             /* the first tokens that come are the prompt's last, with their logprobs */
-    int n_echoed, n_listed;     /* api_prompt_logprobs */
-    parts_rules parts;          /* all zero: all is content */
-    int mark_id[MAX_MARKS];     /* output_marks() that are tokens and hidden otherwise; 0: not so */
-    uint64_t call_seed;         /* what ids of calls are made of */
-    bool include_stop;          /* a stop string is shown */
-    bool whole_chars;           /* a character that is cut off by length is left out: what is shown is then the beginning of
-                                 * something that obeys the request's grammar */
+    int n_to_score;         /* the first tokens that come are the prompt's last, with their logprobs */
+    int n_echoed, n_listed; /* api_prompt_logprobs */
+    parts_rules parts;      /* all zero: all is content */
+    int mark_id[MAX_MARKS]; /* output_marks() that are tokens and hidden otherwise; 0: not so */
+    uint64_t call_seed;     /* what ids of calls are made of */
+    bool include_stop;      /* a stop string is shown */
+    bool whole_chars;       /* a character that is cut off by length is left out: what is shown is then the beginning of
+                             * something that obeys the request's grammar */
 } answer_rules;
 
 typedef enum { ANSWER_OPEN, ANSWER_STOP, ANSWER_LENGTH } answer_state;
 
 typedef struct {
     const answer_rules *rules;
-    const tokenizer *t;         /* borrowed */
-    int plain_id;               /* some token of plain text */
+    const tokenizer *t; /* borrowed */
+    int plain_id;       /* some token of plain text */
     detokenizer d;
     answer_state state;
     int n_tokens;
-    double sum_logprobs;        /* of these, as far as they came */
-    buf text;                   /* all of it, whole characters */
-    output_parts parts;         /* where the output has any */
-    int reasoning_tokens;       /* of n_tokens */
-    size_t stop_at, n_stop;     /* the stop string that ended it, in text; n_stop 0: none did */
-    size_t given, reasoning_given;      /* how much of content (text, where all is content) and of reasoning has been taken */
-    int calls_given;            /* how many calls have been named, */
-    size_t arguments_given;     /* and how much was told of the last one's arguments */
-    api_call *call;             /* what the last answer_take() or answer_all() told */
+    double sum_logprobs;    /* of these, as far as they came */
+    buf text;               /* all of it, whole characters */
+    output_parts parts;     /* where the output has any */
+    int reasoning_tokens;   /* of n_tokens */
+    size_t stop_at, n_stop; /* the stop string that ended it, in text; n_stop 0: none did */
+    size_t given,
+        reasoning_given;    /* how much of content (text, where all is content) and of reasoning has been taken */
+    int calls_given;        /* how many calls have been named, */
+    size_t arguments_given; /* and how much was told of the last one's arguments */
+    api_call *call;         /* what the last answer_take() or answer_all() told */
     size_t call_cap;
-    size_t end;                 /* how much of text may be taken now: an echo, and what no stop string can begin in */
-    size_t counted, chars;      /* characters of the first bytes of text */
-    api_logprob *logprob;       /* [n_logprobs] one for every token that is shown */
+    size_t end;            /* how much of text may be taken now: an echo, and what no stop string can begin in */
+    size_t counted, chars; /* characters of the first bytes of text */
+    api_logprob *logprob;  /* [n_logprobs] one for every token that is shown */
     int n_logprobs, logprobs_given;
     size_t logprob_cap;
-    api_logprob *prompt;        /* [n_prompt] of the prompt's tokens; NULL: it is not scored */
+    api_logprob *prompt; /* [n_prompt] of the prompt's tokens; NULL: it is not scored */
     int n_prompt, n_scored;
     size_t prompt_cap;
-    detokenizer prompt_d;       /* while it is scored */
-    buf prompt_text;            /* of its last token */
-    size_t prompt_chars;        /* of those so far */
+    detokenizer prompt_d; /* while it is scored */
+    buf prompt_text;      /* of its last token */
+    size_t prompt_chars;  /* of those so far */
     bool prompt_given;
 } answer;
 
 /* plain_id: of any token that is ordinary text, after which others show their blanks. */
-void answer_init(answer *a, const answer_rules *r, const tokenizer *t, int plain_id, const int *prompt, size_t n_prompt);
+void answer_init(answer *a, const answer_rules *r, const tokenizer *t, int plain_id, const int *prompt,
+                 size_t n_prompt);
 void answer_deinit(answer *a);
 
 /* Before any token: the prompt's text, which is to be shown first. */
@@ -79,7 +81,8 @@ void answer_echo(answer *a, const buf *prompt);
 /* Before any token: the prompt is to be scored; its first token, of which nothing can be said. */
 void answer_begin_scores(answer *a, int first);
 
-/* The next token, of the prompt where that is scored, then of output; p: its logprobs, NULL if none came. Not once it has ended. */
+/* The next token, of the prompt where that is scored, then of output; p: its logprobs, NULL if none came. Not once it
+ * has ended. */
 void answer_add(answer *a, int token, const Logprobs *p);
 
 /* Whoever made the tokens says that there are no more. */

@@ -30,11 +30,12 @@ int api_error_bad(api_error *e, const char *param)
 
 int api_error_no_model(api_error *e, const char *name)
 {
-    return api_error_set(e, 404, "model", "model_not_found", "there is no model \"%s\" here (GET /v1/models lists them)", name);
+    return api_error_set(e, 404, "model", "model_not_found",
+                         "there is no model \"%s\" here (GET /v1/models lists them)", name);
 }
 
 void api_error_write(const api_error *e, buf *out)
 {
-    json_add_take(out, json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", json_text(e->what.msg),
-                                 "type", e->type, "param", e->param, "code", e->code));
+    json_add_take(out, json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", json_text(e->what.msg), "type",
+                                 e->type, "param", e->param, "code", e->code));
 }

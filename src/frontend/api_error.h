@@ -6,9 +6,9 @@
 #include "base/err.h"
 
 typedef struct {
-    int status;                             /* of HTTP */
-    const char *type, *code, *param;        /* static strings; code and param may be NULL */
-    double retry_after;                     /* seconds; 0: nothing is said */
+    int status;                      /* of HTTP */
+    const char *type, *code, *param; /* static strings; code and param may be NULL */
+    double retry_after;              /* seconds; 0: nothing is said */
     err what;
 } api_error;
 

@@ -7,7 +7,10 @@
 #include "base/digest.h"
 #include "net/http_parser.h"
 
-typedef struct { digest *key; int n; } api_keys;        /* n 0: everybody may */
+typedef struct {
+    digest *key;
+    int n;
+} api_keys; /* n 0: everybody may */
 
 void api_keys_init(api_keys *k, const char *const *key, int n);
 void api_keys_deinit(api_keys *k);

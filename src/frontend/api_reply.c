@@ -17,8 +17,8 @@ static json_t *string_of(const char *text, size_t n)
 static json_t *head(const api_head *h, bool chunk)
 {
     const char *kind = !h->chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
-    return json_pack("{s:s, s:s, s:I, s:s}", "id", h->id, "object", kind, "created", (json_int_t)h->created,
-                     "model", h->model);
+    return json_pack("{s:s, s:s, s:I, s:s}", "id", h->id, "object", kind, "created", (json_int_t)h->created, "model",
+                     h->model);
 }
 
 static void add_likely(json_t *to, const api_token *t)
@@ -67,7 +67,9 @@ static void list_token(json_t *to, const api_token *t, int rank)
 {
     char id[16];
     snprintf(id, sizeof id, "%d", t->id);
-    json_object_set_new(to, id, json_pack("{s:f, s:i, s:o}", "logprob", (double)t->logprob, "rank", rank, "decoded_token", string_of(t->text, t->n)));
+    json_object_set_new(to, id,
+                        json_pack("{s:f, s:i, s:o}", "logprob", (double)t->logprob, "rank", rank, "decoded_token",
+                                  string_of(t->text, t->n)));
 }
 
 /* As vLLM tells them: by id, the prompt's own token first. */
@@ -93,7 +95,8 @@ static json_t *chat_token(const api_token *t)
     const char *from = t->bytes ? t->bytes : t->text;
     for (size_t i = 0; i < (t->bytes ? t->n_bytes : t->n); i++)
         json_array_append_new(bytes, json_integer((unsigned char)from[i]));
-    return json_pack("{s:o, s:f, s:o}", "token", string_of(t->text, t->n), "logprob", (double)t->logprob, "bytes", bytes);
+    return json_pack("{s:o, s:f, s:o}", "token", string_of(t->text, t->n), "logprob", (double)t->logprob, "bytes",
+                     bytes);
 }
 
 static json_t *chat_logprobs(const api_logprob *p, int n)
@@ -126,10 +129,11 @@ static json_t *choice(const api_head *h, const api_choice *c, const char *name, 
 static json_t *usage(const api_usage *u)
 {
     json_t *all = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u->prompt, "completion_tokens",
-                            (json_int_t)u->completion, "total_tokens", (json_int_t)(u->prompt + u->completion), "prompt_tokens_details",
-                            "cached_tokens", (json_int_t)u->cached);
+                            (json_int_t)u->completion, "total_tokens", (json_int_t)(u->prompt + u->completion),
+                            "prompt_tokens_details", "cached_tokens", (json_int_t)u->cached);
     if (u->reasoning)
-        json_object_set_new(all, "completion_tokens_details", json_pack("{s:I}", "reasoning_tokens", (json_int_t)u->reasoning));
+        json_object_set_new(all, "completion_tokens_details",
+                            json_pack("{s:I}", "reasoning_tokens", (json_int_t)u->reasoning));
     return all;
 }
 
@@ -138,8 +142,8 @@ static json_t *tool_call_of(const api_call *k)
     json_t *arguments = string_of(k->arguments, k->n);
     if (k->goes_on)
         return json_pack("{s:{s:o}}", "function", "arguments", arguments);
-    return json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", k->id, "type", "function", "function", "name", string_of(k->name, strlen(k->name)),
-                     "arguments", arguments);
+    return json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", k->id, "type", "function", "function", "name",
+                     string_of(k->name, strlen(k->name)), "arguments", arguments);
 }
 
 /* numbered: as a chunk tells it. */
@@ -186,7 +190,7 @@ void api_stream_init(api_stream *s, const api_head *h, bool null_usage)
     *s = (api_stream){.chat = h->chat, .closing = null_usage ? ",\"usage\":null}\n\n" : "}\n\n"};
     buf_add_str(&s->opening, "data: ");
     json_add_take(&s->opening, head(h, true));
-    s->opening.len--;                           /* the closing brace */
+    s->opening.len--; /* the closing brace */
     buf_add_str(&s->opening, ",\"choices\":[");
 }
 
@@ -256,7 +260,7 @@ void api_write_chunk(buf *out, const api_stream *s, const api_choice *c)
     if (c->has_logprobs)
         json_add_take(out, logprobs(s->chat, c));
     else
-        buf_add_str(out, "null");       /* most tokens: no document is built for them */
+        buf_add_str(out, "null"); /* most tokens: no document is built for them */
     end_choice(out, s, c->finish);
 }
 
@@ -283,8 +287,9 @@ void api_write_done(buf *out)
 static json_t *model(const char *name, const char *base, int64_t created, int context)
 {
     bool is_base = !base;
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s?, s:i}", "id", name, "object", "model", "created", (json_int_t)created,
-                     "owned_by", "punica", "root", is_base ? name : base, "parent", base, "max_model_len", context);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s?, s:i}", "id", name, "object", "model", "created",
+                     (json_int_t)created, "owned_by", "punica", "root", is_base ? name : base, "parent", base,
+                     "max_model_len", context);
 }
 
 void api_write_model(buf *out, const char *name, const char *base, int64_t created, int context)
@@ -292,7 +297,8 @@ void api_write_model(buf *out, const char *name, const char *base, int64_t creat
     json_add_take(out, model(name, base, created, context));
 }
 
-void api_write_models(buf *out, const char *base, bool with_base, char *const *adapter, int n_adapters, int64_t created, int context)
+void api_write_models(buf *out, const char *base, bool with_base, char *const *adapter, int n_adapters, int64_t created,
+                      int context)
 {
     json_t *list = json_array();
     if (with_base)

@@ -14,26 +14,26 @@
 /* A token with its probability, and the likeliest in its place. */
 typedef struct {
     int id;
-    char *text;                 /* [n] valid UTF-8 */
+    char *text; /* [n] valid UTF-8 */
     size_t n;
-    char *bytes;                /* [n_bytes] what the token stands for, where that is no text by itself; else NULL */
+    char *bytes; /* [n_bytes] what the token stands for, where that is no text by itself; else NULL */
     size_t n_bytes;
     float logprob;
 } api_token;
 typedef struct {
-    api_token token, *top;      /* top: [n_top] */
+    api_token token, *top; /* top: [n_top] */
     int n_top;
-    size_t offset, chars;       /* where its text begins: in bytes, in characters */
-    bool unknown;               /* of a prompt's first token: nothing stands before it */
-    int rank;                   /* of a prompt's token: 1 and how many are likelier */
+    size_t offset, chars; /* where its text begins: in bytes, in characters */
+    bool unknown;         /* of a prompt's first token: nothing stands before it */
+    int rank;             /* of a prompt's token: 1 and how many are likelier */
 } api_logprob;
 
 /* The tokens of a prompt that was scored. */
 typedef struct {
-    const api_logprob *at;      /* [n] */
+    const api_logprob *at; /* [n] */
     int n;
-    int n_echoed;               /* -1: none are; else they stand before the output's logprobs, with so many likely ones each */
-    int n_listed;               /* -1: none are; else they are listed as vLLM's "prompt_logprobs", with so many likely ones each */
+    int n_echoed; /* -1: none are; else they stand before the output's logprobs, with so many likely ones each */
+    int n_listed; /* -1: none are; else they are listed as vLLM's "prompt_logprobs", with so many likely ones each */
 } api_prompt_logprobs;
 
 /* What all messages of a call begin with. */
@@ -41,32 +41,32 @@ typedef struct {
     bool chat;
     const char *id, *model;
     int64_t created;
-    bool include_usage;         /* of a stream, at its end */
-    const char *repeated;       /* what the answer repeats of its request (api_shape.h); may be NULL */
+    bool include_usage;   /* of a stream, at its end */
+    const char *repeated; /* what the answer repeats of its request (api_shape.h); may be NULL */
 } api_head;
 
 /* A function that is called, or the part of a call that a chunk tells. */
 typedef struct {
-    int number;                 /* in its choice */
-    bool goes_on;               /* id and name have been told, and some of the arguments */
+    int number;   /* in its choice */
+    bool goes_on; /* id and name have been told, and some of the arguments */
     char id[24];
     const char *name;
-    const char *arguments;      /* [n] of a JSON text */
+    const char *arguments; /* [n] of a JSON text */
     size_t n;
 } api_call;
 
 /* A choice, or the part of one that a chunk tells. */
 typedef struct {
     int index;
-    const char *text;           /* [n] */
+    const char *text; /* [n] */
     size_t n;
-    bool first;                 /* of a stream: nothing of it has been told */
-    const char *finish;         /* NULL: it goes on */
-    const char *stop;           /* [n_stop] the stop string that ended it; NULL: none did */
+    bool first;         /* of a stream: nothing of it has been told */
+    const char *finish; /* NULL: it goes on */
+    const char *stop;   /* [n_stop] the stop string that ended it; NULL: none did */
     size_t n_stop;
-    const char *reasoning;      /* [n_reasoning] */
+    const char *reasoning; /* [n_reasoning] */
     size_t n_reasoning;
-    const api_call *call;       /* [n_calls] */
+    const api_call *call; /* [n_calls] */
     int n_calls;
     bool has_logprobs;
     const api_logprob *logprob; /* [n_logprobs] */
@@ -74,15 +74,21 @@ typedef struct {
     api_prompt_logprobs prompt;
 } api_choice;
 
-typedef struct { int64_t prompt, cached, completion, reasoning; } api_usage;    /* tokens; cached: of the prompt, that were not computed;
-                                                                                 * reasoning: of completion */
+typedef struct {
+    int64_t prompt, cached, completion, reasoning;
+} api_usage; /* tokens; cached: of the prompt, that were not computed;
+              * reasoning: of completion */
 
 /* Append the body of a whole response. */
 void api_write_response(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);
 
 /* The events of a stream. What all of them begin and end with is written once: a token's event is then little more
  * than its text. */
-typedef struct { bool chat; buf opening; const char *closing; } api_stream;
+typedef struct {
+    bool chat;
+    buf opening;
+    const char *closing;
+} api_stream;
 
 /* null_usage: every event says "usage": null, as clients expect that asked for usage at the end. */
 void api_stream_init(api_stream *s, const api_head *h, bool null_usage);
@@ -96,7 +102,8 @@ void api_write_stream_error(buf *out, const api_error *e);
 void api_write_done(buf *out);
 
 /* Append the list of models, the base first if it is to be among them, or one of them. */
-void api_write_models(buf *out, const char *base, bool with_base, char *const *adapter, int n_adapters, int64_t created, int context);
+void api_write_models(buf *out, const char *base, bool with_base, char *const *adapter, int n_adapters, int64_t created,
+                      int context);
 void api_write_model(buf *out, const char *name, const char *base, int64_t created, int context);
 
 #endif

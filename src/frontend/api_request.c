@@ -15,7 +15,7 @@ typedef enum { NUMBER_FLOAT, NUMBER_INT } number_kind;
 static const struct number {
     const char *name;
     number_kind kind;
-    size_t at;                  /* in api_request */
+    size_t at; /* in api_request */
     double min, max;
 } numbers[] = {
     {"temperature", NUMBER_FLOAT, offsetof(api_request, how.temperature), 0, 100},
@@ -45,7 +45,8 @@ static int parse_number(api_request *r, const struct number *f, api_error *e)
     if (json_get_double(r->input, f->name, &x, &e->what))
         return api_error_bad(e, f->name);
     if (!(x >= f->min && x <= f->max))
-        return api_error_set(e, 400, f->name, NULL, "\"%s\" is %g; it must be between %g and %g", f->name, x, f->min, f->max);
+        return api_error_set(e, 400, f->name, NULL, "\"%s\" is %g; it must be between %g and %g", f->name, x, f->min,
+                             f->max);
     *(float *)out = (float)x;
     return 0;
 }
@@ -65,8 +66,8 @@ static int parse_numbers(api_request *r, api_error *e)
         r->max_tokens = r->most_tokens;
     if (r->max_tokens >= 0 && r->how.min_tokens > r->max_tokens)
         return api_error_set(e, 400, "min_tokens", NULL,
-                             "\"min_tokens\" is %d, more than the %d that may be made (max_tokens)",
-                             r->how.min_tokens, r->max_tokens);
+                             "\"min_tokens\" is %d, more than the %d that may be made (max_tokens)", r->how.min_tokens,
+                             r->max_tokens);
     return 0;
 }
 
@@ -90,7 +91,8 @@ static int parse_cache_salt(api_request *r, api_error *e)
     if (json_get_string(r->input, "cache_salt", &salt, &e->what))
         return api_error_bad(e, "cache_salt");
     if (salt && strlen(salt) > MAX_SALT)
-        return api_error_set(e, 400, "cache_salt", NULL, "\"cache_salt\" has %zu bytes; %d are the most", strlen(salt), MAX_SALT);
+        return api_error_set(e, 400, "cache_salt", NULL, "\"cache_salt\" has %zu bytes; %d are the most", strlen(salt),
+                             MAX_SALT);
     if (salt)
         r->how.cache_salt = r->cache_salt = xstrdup(salt);
     return 0;
@@ -106,7 +108,8 @@ static int parse_flags(api_request *r, api_error *e)
     if (json_get_bool(r->input, "echo", &r->echo, &e->what))
         return api_error_bad(e, "echo");
     if (r->echo && r->chat)
-        return api_error_set(e, 400, "echo", "unsupported_parameter", "\"echo\" is for prompts (/v1/completions), not for chats");
+        return api_error_set(e, 400, "echo", "unsupported_parameter",
+                             "\"echo\" is for prompts (/v1/completions), not for chats");
     if (json_get_bool(r->input, "return_token_strs", &r->token_strings, &e->what))
         return api_error_bad(e, "return_token_strs");
     if (json_get_bool(r->input, "add_special_tokens", &r->add_special, &e->what))
@@ -134,15 +137,19 @@ static int parse_prompt_logprobs(api_request *r, api_error *e)
     if (json_get_int(r->input, "prompt_logprobs", 0, MAX_TOP, &n, &e->what))
         return api_error_bad(e, "prompt_logprobs");
     if (n >= 0 && r->stream)
-        return api_error_set(e, 400, "prompt_logprobs", NULL, "\"prompt_logprobs\" are not for streams (\"stream\": true)");
+        return api_error_set(e, 400, "prompt_logprobs", NULL,
+                             "\"prompt_logprobs\" are not for streams (\"stream\": true)");
     r->prompt_logprobs = (int)n;
     r->how.n_prompt_logprobs = (int)n + 1;
     if (r->echo && r->how.n_logprobs > r->how.n_prompt_logprobs)
         r->how.n_prompt_logprobs = r->how.n_logprobs;
-    const char *most = r->chat && json_member(r->input, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+    const char *most =
+        r->chat && json_member(r->input, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     if (r->max_tokens == 0 && !r->echo && n < 0)
-        return api_error_set(e, 400, most, NULL, "\"%s\" is 0; it must be 1 or more, unless the prompt is all that is wanted: "
-                             "with \"echo\" or \"prompt_logprobs\"", most);
+        return api_error_set(e, 400, most, NULL,
+                             "\"%s\" is 0; it must be 1 or more, unless the prompt is all that is wanted: "
+                             "with \"echo\" or \"prompt_logprobs\"",
+                             most);
     return 0;
 }
 
@@ -198,7 +205,7 @@ static int parse_stops(api_request *r, api_error *e)
 /* A token id as a number, or -1. Whether the model has it is for the caller to say. */
 static int id_of(const json_t *v)
 {
-    double x = json_number_value(v);        /* ids are reals in a document with a number too large for an integer */
+    double x = json_number_value(v); /* ids are reals in a document with a number too large for an integer */
     return json_is_number(v) && x >= 0 && x <= INT32_MAX && x == floor(x) ? (int)x : -1;
 }
 
@@ -224,15 +231,19 @@ static int parse_bias(api_request *r, api_error *e)
     const char *key;
     json_t *value;
     if (list && (!json_is_object(list) || json_object_size(list) > MAX_BIASED))
-        return api_error_set(e, 400, "logit_bias", NULL, "\"logit_bias\" must be an object of at most %d token ids with numbers", MAX_BIASED);
+        return api_error_set(e, 400, "logit_bias", NULL,
+                             "\"logit_bias\" must be an object of at most %d token ids with numbers", MAX_BIASED);
     r->how.biased = XNEW_ARRAY(int32_t, json_object_size(list) + 1);
     r->how.bias = XNEW_ARRAY(float, json_object_size(list) + 1);
-    json_object_foreach((json_t *)list, key, value) {
+    json_object_foreach((json_t *)list, key, value)
+    {
         char *end;
         long id = strtol(key, &end, 10);
         double bias = json_number_value(value);
         if (!*key || *end || id < 0 || id > INT32_MAX || !json_is_number(value) || !(bias >= -100 && bias <= 100))
-            return api_error_set(e, 400, "logit_bias", NULL, "\"logit_bias\": \"%.40s\" must be a token id, and its bias between -100 and 100", key);
+            return api_error_set(e, 400, "logit_bias", NULL,
+                                 "\"logit_bias\": \"%.40s\" must be a token id, and its bias between -100 and 100",
+                                 key);
         r->how.biased[r->how.n_biased++] = (int32_t)id;
         r->how.bias[r->how.n_bias++] = (float)bias;
     }
@@ -245,11 +256,13 @@ static int parse_allowed(api_request *r, api_error *e)
     if (!list)
         return 0;
     if (!json_is_array(list) || json_array_size(list) == 0)
-        return api_error_set(e, 400, "allowed_token_ids", NULL, "\"allowed_token_ids\" must be a list of at least one token id");
+        return api_error_set(e, 400, "allowed_token_ids", NULL,
+                             "\"allowed_token_ids\" must be a list of at least one token id");
     r->how.allowed_ids = XNEW_ARRAY(int32_t, json_array_size(list));
     for (size_t i = 0; i < json_array_size(list); i++)
         if ((r->how.allowed_ids[r->how.n_allowed_ids++] = id_of(json_array_get(list, i))) < 0)
-            return api_error_set(e, 400, "allowed_token_ids", NULL, "\"allowed_token_ids\" must be a list of token ids");
+            return api_error_set(e, 400, "allowed_token_ids", NULL,
+                                 "\"allowed_token_ids\" must be a list of token ids");
     return 0;
 }
 
@@ -263,7 +276,8 @@ static int parse_bad_words(api_request *r, api_error *e)
     }
     if (ok)
         return 0;
-    return api_error_set(e, 400, "bad_words", NULL, "\"bad_words\" must be a list of at most %d strings of 1 to %d bytes", MAX_BAD_WORDS,
+    return api_error_set(e, 400, "bad_words", NULL,
+                         "\"bad_words\" must be a list of at most %d strings of 1 to %d bytes", MAX_BAD_WORDS,
                          MAX_STOP_LEN);
 }
 
@@ -273,7 +287,8 @@ static int parse_truncation(api_request *r, api_error *e)
     if (json_get_int(r->input, "truncate_prompt_tokens", -1, INT32_MAX, &n, &e->what))
         return api_error_bad(e, "truncate_prompt_tokens");
     if (n == 0 && json_member(r->input, "truncate_prompt_tokens"))
-        return api_error_set(e, 400, "truncate_prompt_tokens", NULL, "\"truncate_prompt_tokens\" must be -1, or 1 or more");
+        return api_error_set(e, 400, "truncate_prompt_tokens", NULL,
+                             "\"truncate_prompt_tokens\" must be -1, or 1 or more");
     r->truncate = (int)n;
     return 0;
 }
@@ -289,14 +304,16 @@ static int set_grammar(api_request *r, const char *field, grammar_kind kind, cha
 {
     if (r->grammar) {
         free(text);
-        return api_error_set(e, 400, field, NULL, "\"%s\" and \"%s\" cannot both say what the output must be", r->grammar_field, field);
+        return api_error_set(e, 400, field, NULL, "\"%s\" and \"%s\" cannot both say what the output must be",
+                             r->grammar_field, field);
     }
     r->grammar = text;
     r->grammar_field = field;
     r->how.grammar_kind = kind;
     r->how.grammar = (ProtobufCBinaryData){n, (uint8_t *)text};
     if (r->how.ignore_eos)
-        return api_error_set(e, 400, "ignore_eos", NULL, "\"ignore_eos\" does not go with \"%s\": the output ends where its grammar does", field);
+        return api_error_set(e, 400, "ignore_eos", NULL,
+                             "\"ignore_eos\" does not go with \"%s\": the output ends where its grammar does", field);
     return 0;
 }
 
@@ -329,7 +346,8 @@ static int set_schema(api_request *r, const char *field, const json_t *v, api_er
 static int parse_response_format(api_request *r, api_error *e)
 {
     const char *field = "response_format";
-    const json_t *format = json_member(r->input, field), *type = json_member(format, "type"), *schema = json_member(format, "schema");
+    const json_t *format = json_member(r->input, field), *type = json_member(format, "type"),
+                 *schema = json_member(format, "schema");
     const char *name = json_string_value(type);
     if (!format || (name && strcmp(name, "text") == 0))
         return 0;
@@ -375,22 +393,27 @@ static int parse_structured_outputs(api_request *r, api_error *e)
         return api_error_set(e, 400, "structured_outputs", NULL, "\"structured_outputs\" must be an object");
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)in, key, v) {
+    json_object_foreach((json_t *)in, key, v)
+    {
         bool ok = json_is_null(v) || json_is_false(v);
         for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
             ok = ok || strcmp(key, known[i]) == 0;
         if (!ok)
-            return api_error_set(e, 400, "structured_outputs", "unsupported_parameter", "\"structured_outputs\": \"%.40s\" is not served here", key);
+            return api_error_set(e, 400, "structured_outputs", "unsupported_parameter",
+                                 "\"structured_outputs\": \"%.40s\" is not served here", key);
     }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (parse_guided(r, in, known[i], "structured_outputs", e))
             return -1;
-    return r->grammar ? 0 : api_error_set(e, 400, "structured_outputs", NULL, "\"structured_outputs\" says nothing of the output");
+    return r->grammar
+               ? 0
+               : api_error_set(e, 400, "structured_outputs", NULL, "\"structured_outputs\" says nothing of the output");
 }
 
 static int parse_grammar(api_request *r, api_error *e)
 {
-    static const char *const guided[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_json_object"};
+    static const char *const guided[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
+                                         "guided_json_object"};
     const json_t *gbnf = json_member(r->input, "grammar"), *schema = json_member(r->input, "json_schema");
     if (parse_response_format(r, e) || parse_structured_outputs(r, e))
         return -1;
@@ -415,44 +438,76 @@ static bool is_idle(const json_t *v, idle kind)
     case IDLE_EMPTY:
         return (json_is_string(v) && json_string_length(v) == 0) || (json_is_array(v) && json_array_size(v) == 0) ||
                (json_is_object(v) && json_object_size(v) == 0);
-    case IDLE_FALSE:
-        return json_is_false(v);
-    case IDLE_TRUE:
-        return json_is_true(v);
-    case IDLE_ZERO:
-        return json_is_number(v) && json_number_value(v) == 0;
-    case IDLE_ONE:
-        return json_is_number(v) && json_number_value(v) == 1;
-    case IDLE_BELOW:
-        return json_is_number(v) && json_number_value(v) <= 0;
+    case IDLE_FALSE: return json_is_false(v);
+    case IDLE_TRUE: return json_is_true(v);
+    case IDLE_ZERO: return json_is_number(v) && json_number_value(v) == 0;
+    case IDLE_ONE: return json_is_number(v) && json_number_value(v) == 1;
+    case IDLE_BELOW: return json_is_number(v) && json_number_value(v) <= 0;
     }
     return false;
 }
 
 static int refuse_unserved(const api_request *r, api_error *e)
 {
-    static const struct { const char *name; idle kind; } fields[] = {
-        {"suffix", IDLE_EMPTY}, {"functions", IDLE_EMPTY}, {"audio", IDLE_EMPTY}, {"chat_template", IDLE_EMPTY},
-        {"lora", IDLE_EMPTY}, {"logits_processors", IDLE_EMPTY}, {"prompt_embeds", IDLE_EMPTY}, {"guided_whitespace_pattern", IDLE_EMPTY},
-        {"structural_tag", IDLE_EMPTY}, {"web_search_options", IDLE_EMPTY}, {"dry_sequence_breakers", IDLE_EMPTY},
-        {"use_beam_search", IDLE_FALSE}, {"return_tokens_as_token_ids", IDLE_FALSE}, {"return_token_ids", IDLE_FALSE},
-        {"skip_special_tokens", IDLE_TRUE}, {"mirostat", IDLE_ZERO}, {"xtc_probability", IDLE_ZERO}, {"dry_multiplier", IDLE_ZERO},
-        {"dynatemp_range", IDLE_ZERO}, {"top_a", IDLE_ZERO}, {"tfs_z", IDLE_ONE}, {"typical_p", IDLE_ONE}, {"length_penalty", IDLE_ONE},
-        {"repeat_penalty", IDLE_ONE}, {"n_predict", IDLE_BELOW}, {"top_n_sigma", IDLE_BELOW}, {"t_max_predict_ms", IDLE_BELOW},
-        {"n_indent", IDLE_BELOW}, {"samplers", IDLE_EMPTY}, {"num_beams", IDLE_ONE}, {"no_repeat_ngram_size", IDLE_ZERO},
-        {"epsilon_cutoff", IDLE_ZERO}, {"eta_cutoff", IDLE_ZERO}, {"smoothing_factor", IDLE_ZERO}, {"penalty_alpha", IDLE_ZERO},
-        {"regex", IDLE_EMPTY}, {"ebnf", IDLE_EMPTY}, {"stop_regex", IDLE_EMPTY}, {"custom_logit_processor", IDLE_EMPTY},
-        {"lora_path", IDLE_EMPTY}, {"adapter_id", IDLE_EMPTY}, {"watermark", IDLE_FALSE}, {"repetition_detection", IDLE_EMPTY},
+    static const struct {
+        const char *name;
+        idle kind;
+    } fields[] = {
+        {"suffix", IDLE_EMPTY},
+        {"functions", IDLE_EMPTY},
+        {"audio", IDLE_EMPTY},
+        {"chat_template", IDLE_EMPTY},
+        {"lora", IDLE_EMPTY},
+        {"logits_processors", IDLE_EMPTY},
+        {"prompt_embeds", IDLE_EMPTY},
+        {"guided_whitespace_pattern", IDLE_EMPTY},
+        {"structural_tag", IDLE_EMPTY},
+        {"web_search_options", IDLE_EMPTY},
+        {"dry_sequence_breakers", IDLE_EMPTY},
+        {"use_beam_search", IDLE_FALSE},
+        {"return_tokens_as_token_ids", IDLE_FALSE},
+        {"return_token_ids", IDLE_FALSE},
+        {"skip_special_tokens", IDLE_TRUE},
+        {"mirostat", IDLE_ZERO},
+        {"xtc_probability", IDLE_ZERO},
+        {"dry_multiplier", IDLE_ZERO},
+        {"dynatemp_range", IDLE_ZERO},
+        {"top_a", IDLE_ZERO},
+        {"tfs_z", IDLE_ONE},
+        {"typical_p", IDLE_ONE},
+        {"length_penalty", IDLE_ONE},
+        {"repeat_penalty", IDLE_ONE},
+        {"n_predict", IDLE_BELOW},
+        {"top_n_sigma", IDLE_BELOW},
+        {"t_max_predict_ms", IDLE_BELOW},
+        {"n_indent", IDLE_BELOW},
+        {"samplers", IDLE_EMPTY},
+        {"num_beams", IDLE_ONE},
+        {"no_repeat_ngram_size", IDLE_ZERO},
+        {"epsilon_cutoff", IDLE_ZERO},
+        {"eta_cutoff", IDLE_ZERO},
+        {"smoothing_factor", IDLE_ZERO},
+        {"penalty_alpha", IDLE_ZERO},
+        {"regex", IDLE_EMPTY},
+        {"ebnf", IDLE_EMPTY},
+        {"stop_regex", IDLE_EMPTY},
+        {"custom_logit_processor", IDLE_EMPTY},
+        {"lora_path", IDLE_EMPTY},
+        {"adapter_id", IDLE_EMPTY},
+        {"watermark", IDLE_FALSE},
+        {"repetition_detection", IDLE_EMPTY},
         {"thinking_token_budget", IDLE_BELOW},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const json_t *v = json_member(r->input, fields[i].name);
         if (v && !is_idle(v, fields[i].kind))
-            return api_error_set(e, 400, fields[i].name, "unsupported_parameter", "\"%s\" is not served here", fields[i].name);
+            return api_error_set(e, 400, fields[i].name, "unsupported_parameter", "\"%s\" is not served here",
+                                 fields[i].name);
     }
     const json_t *tools = json_member(r->input, "tools");
     if (tools && !r->chat && !is_idle(tools, IDLE_EMPTY))
-        return api_error_set(e, 400, "tools", "unsupported_parameter", "\"tools\" are for chats (/v1/chat/completions)");
+        return api_error_set(e, 400, "tools", "unsupported_parameter",
+                             "\"tools\" are for chats (/v1/chat/completions)");
     return 0;
 }
 
@@ -463,9 +518,11 @@ static int parse_best_of(api_request *r, api_error *e)
     if (json_get_int(r->input, "best_of", 1, MAX_CHOICES, &best_of, &e->what))
         return api_error_bad(e, "best_of");
     if (best_of < r->n)
-        return api_error_set(e, 400, "best_of", NULL, "\"best_of\" is %ld, less than the %d choices that are wanted (n)", best_of, r->n);
+        return api_error_set(e, 400, "best_of", NULL,
+                             "\"best_of\" is %ld, less than the %d choices that are wanted (n)", best_of, r->n);
     if (best_of > r->n && r->stream)
-        return api_error_set(e, 400, "best_of", NULL, "\"best_of\" more than \"n\" is not for streams (\"stream\": true)");
+        return api_error_set(e, 400, "best_of", NULL,
+                             "\"best_of\" more than \"n\" is not for streams (\"stream\": true)");
     r->best_of = (int)best_of;
     return 0;
 }
@@ -474,8 +531,9 @@ static int parse_model(api_request *r, api_error *e)
 {
     const json_t *model = json_member(r->input, "model");
     if (!json_is_string(model))
-        return api_error_set(e, 400, "model", NULL,
-                             "\"model\" is needed: the name of an adapter or of the base model (GET /v1/models lists them)");
+        return api_error_set(
+            e, 400, "model", NULL,
+            "\"model\" is needed: the name of an adapter or of the base model (GET /v1/models lists them)");
     if (strlen(json_string_value(model)) != json_string_length(model))
         return api_error_set(e, 404, "model", "model_not_found", "there is no such model");
     r->model = xstrdup(json_string_value(model));
@@ -515,7 +573,8 @@ static int parse_prompts(api_request *r, api_error *e)
     size_t n = many ? json_array_size(v) : 1;
     if (n * (size_t)r->best_of > MAX_CHOICES)
         return api_error_set(e, 400, "prompt", NULL,
-                             "%zu prompts with %d choices each are more than the %d choices of a call", n, r->best_of, MAX_CHOICES);
+                             "%zu prompts with %d choices each are more than the %d choices of a call", n, r->best_of,
+                             MAX_CHOICES);
     r->prompt = XNEW_ARRAY(api_prompt, n);
     while (r->n_prompts < (int)n) {
         int i = r->n_prompts++;
@@ -525,16 +584,19 @@ static int parse_prompts(api_request *r, api_error *e)
     return 0;
 }
 
-/* Messages: what they say is for the chat template to judge, but for this: there is a role, and content is a text, a list
- * of text parts, or nothing. */
+/* Messages: what they say is for the chat template to judge, but for this: there is a role, and content is a text, a
+ * list of text parts, or nothing. */
 
 static int check_parts(const json_t *content, size_t number, api_error *e)
 {
     for (size_t i = 0; i < json_array_size(content); i++) {
         const json_t *part = json_array_get(content, i), *type = json_member(part, "type");
-        if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 || !json_is_string(json_member(part, "text")))
-            return api_error_set(e, 400, "messages", NULL, "message %zu: only parts {\"type\": \"text\", \"text\": ...} are "
-                                 "served in a \"content\"", number);
+        if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 ||
+            !json_is_string(json_member(part, "text")))
+            return api_error_set(e, 400, "messages", NULL,
+                                 "message %zu: only parts {\"type\": \"text\", \"text\": ...} are "
+                                 "served in a \"content\"",
+                                 number);
     }
     return 0;
 }
@@ -546,15 +608,19 @@ static int check_calls(const json_t *calls, size_t number, api_error *e)
         ok = json_is_object(json_member(json_array_get(calls, i), "function"));
     if (ok)
         return 0;
-    return api_error_set(e, 400, "messages", NULL, "message %zu: \"tool_calls\" must be a list of {\"id\": ..., \"type\": \"function\", \"function\": "
-                         "{\"name\": ..., \"arguments\": ...}}", number);
+    return api_error_set(
+        e, 400, "messages", NULL,
+        "message %zu: \"tool_calls\" must be a list of {\"id\": ..., \"type\": \"function\", \"function\": "
+        "{\"name\": ..., \"arguments\": ...}}",
+        number);
 }
 
 static int check_message(const json_t *v, size_t number, api_error *e)
 {
     const json_t *role = json_member(v, "role"), *content = json_member(v, "content");
     if (!json_is_string(role) || json_string_length(role) == 0)
-        return api_error_set(e, 400, "messages", NULL, "message %zu needs a \"role\": system, user, assistant, ...", number);
+        return api_error_set(e, 400, "messages", NULL, "message %zu needs a \"role\": system, user, assistant, ...",
+                             number);
     if (content && !json_is_string(content) && !json_is_array(content))
         return api_error_set(e, 400, "messages", NULL,
                              "the \"content\" of message %zu must be a string or a list of parts", number);
@@ -630,8 +696,8 @@ static int parse_conversation(api_request *r, api_error *e)
 static int parse_fields(api_request *r, api_error *e)
 {
     if (parse_model(r, e) || parse_numbers(r, e) || parse_seed(r, e) || parse_flags(r, e) || parse_logprobs(r, e) ||
-        parse_stops(r, e) || parse_stop_ids(r, e) || parse_token_lists(r, e) || parse_grammar(r, e) || refuse_unserved(r, e) ||
-        parse_best_of(r, e))
+        parse_stops(r, e) || parse_stop_ids(r, e) || parse_token_lists(r, e) || parse_grammar(r, e) ||
+        refuse_unserved(r, e) || parse_best_of(r, e))
         return -1;
     return r->chat ? parse_conversation(r, e) : parse_prompts(r, e);
 }
@@ -657,7 +723,8 @@ static void set_defaults(api_request *r, const sampling_defaults *d)
 
 int api_request_take(api_request *r, bool chat, json_t *input, const sampling_defaults *d, api_error *e)
 {
-    *r = (api_request){.chat = chat, .n = 1, .best_of = 1, .max_tokens = chat ? -1 : 16, .add_special = !chat, .how = SAMPLING__INIT};
+    *r = (api_request){
+        .chat = chat, .n = 1, .best_of = 1, .max_tokens = chat ? -1 : 16, .add_special = !chat, .how = SAMPLING__INIT};
     const sampling_defaults usual = sampling_defaults_openai();
     set_defaults(r, d ? d : &usual);
     r->how.stop_ids = r->stop_id;

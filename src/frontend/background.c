@@ -10,14 +10,18 @@
 #include "base/mem.h"
 #include "base/queue.h"
 
-typedef struct { background *of; bool only_short; pthread_t thread; } helper;
+typedef struct {
+    background *of;
+    bool only_short;
+    pthread_t thread;
+} helper;
 
 struct background {
     fair_queue *todo;
     queue *ready;
-    int wake;                   /* eventfd: something is ready */
+    int wake; /* eventfd: something is ready */
     struct event *awake;
-    helper *helpers;            /* [n_helpers] */
+    helper *helpers; /* [n_helpers] */
     int n_helpers;
 };
 
@@ -50,7 +54,9 @@ static void on_ready(evutil_socket_t fd, short what, void *ctx)
 background *background_new(struct event_base *loop, int n_threads)
 {
     background *b = XNEW(background);
-    *b = (background){.todo = fair_queue_new(), .ready = queue_new(), .wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
+    *b = (background){.todo = fair_queue_new(),
+                      .ready = queue_new(),
+                      .wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
                       .n_helpers = n_threads < 2 ? 2 : n_threads};
     CHECK(b->wake >= 0);
     b->awake = event_new(loop, b->wake, EV_READ | EV_PERSIST, on_ready, b);

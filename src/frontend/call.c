@@ -11,56 +11,56 @@
 #include "frontend/answer.h"
 #include "frontend/fetches.h"
 
-#define MAX_PREPARED_AT_ONCE (16 << 10)         /* bytes of a body: some 2 ms */
-#define OUTPUT_PIECE (64u << 10)                /* bytes of an output that are paid for at once */
+#define MAX_PREPARED_AT_ONCE (16 << 10) /* bytes of a body: some 2 ms */
+#define OUTPUT_PIECE (64u << 10)        /* bytes of an output that are paid for at once */
 
 typedef struct call call;
 
 typedef struct {
-    call *owner;                /* borrowed: a choice is part of its call */
-    uint64_t id;                /* at the scheduler; 0: not there */
-    int index, prompt;          /* number of the prompt it belongs to */
-    bool in_hand, waits;        /* its tenant has it among those in flight; and without a token */
+    call *owner;         /* borrowed: a choice is part of its call */
+    uint64_t id;         /* at the scheduler; 0: not there */
+    int index, prompt;   /* number of the prompt it belongs to */
+    bool in_hand, waits; /* its tenant has it among those in flight; and without a token */
     answer_rules rules;
     answer a;
-    bool told;                  /* of a stream: something of it */
-    int n_counted;              /* tokens */
-    int64_t n_cached;           /* of its prompt */
-    size_t taken;               /* from the budget, for what a holds */
-    double last;                /* when the last of them came */
+    bool told;        /* of a stream: something of it */
+    int n_counted;    /* tokens */
+    int64_t n_cached; /* of its prompt */
+    size_t taken;     /* from the budget, for what a holds */
+    double last;      /* when the last of them came */
 } choice;
 
 struct call {
-    service *s;                 /* borrowed */
-    tenant *who;                /* kept; NULL: where there are none */
-    account_entry bill;         /* of who */
-    int64_t *unbilled;          /* [prompts] tokens of prompts that were not computed yet, as far as is known */
+    service *s;         /* borrowed */
+    tenant *who;        /* kept; NULL: where there are none */
+    account_entry bill; /* of who */
+    int64_t *unbilled;  /* [prompts] tokens of prompts that were not computed yet, as far as is known */
     reply *to;
     const api_shape *shape;
-    prepare_job *preparing;     /* NULL: it is prepared */
-    fetch_wait *fetching;       /* its adapter comes to this host; NULL: it does not wait for that */
-    charged_buf body;           /* meanwhile */
+    prepare_job *preparing; /* NULL: it is prepared */
+    fetch_wait *fetching;   /* its adapter comes to this host; NULL: it does not wait for that */
+    charged_buf body;       /* meanwhile */
     int n_fetches;
-    prepared *p;                /* NULL: not yet */
-    const char *route;          /* for the counts; static */
+    prepared *p;       /* NULL: not yet */
+    const char *route; /* for the counts; static */
     catalog_kind kind;
-    char name[48];              /* "cmpl-..." */
-    char client[64];            /* its address */
+    char name[48];   /* "cmpl-..." */
+    char client[64]; /* its address */
     api_head head;
-    void *events;               /* of a stream: what its shape keeps; NULL: nothing is begun */
-    buf text;                   /* scratch of a stream */
-    choice *choice;             /* [n_choices] */
+    void *events;   /* of a stream: what its shape keeps; NULL: nothing is begun */
+    buf text;       /* scratch of a stream */
+    choice *choice; /* [n_choices] */
     int n_choices, n_open;
     int64_t prompt_tokens, cached_tokens;
-    bool begun;                 /* of a stream: something has been sent */
-    loop_timer *quiet;          /* of a stream: looks whether anything has been; NULL: nobody wants to know */
-    double start, first;        /* when it came, and its first token; first 0: none yet */
-    budget *memory;             /* borrowed: the tenant's part; NULL: no limit */
-    size_t taken;               /* from it */
+    bool begun;          /* of a stream: something has been sent */
+    loop_timer *quiet;   /* of a stream: looks whether anything has been; NULL: nobody wants to know */
+    double start, first; /* when it came, and its first token; first 0: none yet */
+    budget *memory;      /* borrowed: the tenant's part; NULL: no limit */
+    size_t taken;        /* from it */
 };
 
-/* What a tenant is billed for: the tokens of output that came here before the request was over, and with the first of them the
- * prompt, once for all its choices. A request that ends without one costs nothing, whoever ended it. */
+/* What a tenant is billed for: the tokens of output that came here before the request was over, and with the first of
+ * them the prompt, once for all its choices. A request that ends without one costs nothing, whoever ended it. */
 static void bill(call *c, choice *k, int n_tokens)
 {
     if (!c->who)
@@ -105,7 +105,7 @@ static void close_choice(call *c, choice *k)
 static void call_free(call *c)
 {
     for (int i = 0; i < c->n_choices; i++) {
-        count_tokens(c, &c->choice[i]);         /* some may have come with what ended another */
+        count_tokens(c, &c->choice[i]); /* some may have come with what ended another */
         close_choice(c, &c->choice[i]);
         answer_deinit(&c->choice[i].a);
     }
@@ -139,16 +139,24 @@ static api_usage usage_of(const call *c)
 
 static void count(call *c, int status)
 {
-    static const char *const kinds[] = {[CATALOG_NOTHING] = "none", [CATALOG_BASE] = "base", [CATALOG_ADAPTER] = "adapter"};
+    static const char *const kinds[] = {
+        [CATALOG_NOTHING] = "none", [CATALOG_BASE] = "base", [CATALOG_ADAPTER] = "adapter"};
     api_usage u = usage_of(c);
     double now = loop_now(c->s->on);
     metrics_count_answer(c->s->counts, c->route, kinds[c->kind], status);
     if (c->n_choices)
         metrics_count_model(c->s->counts, prepared_model(c->p), u.prompt, u.completion);
-    access_log_write(c->s->log, now, &(access_line){
-        .method = "POST", .path = c->route, .status = status, .client = c->client, .key = c->who ? tenant_name(c->who) : NULL,
-        .adapter = c->kind == CATALOG_NOTHING || !c->p ? NULL : prepared_model(c->p), .prompt = c->n_choices ? u.prompt : -1,
-        .output = c->n_choices ? u.completion : -1, .first = c->first ? c->first - c->start : -1, .total = now - c->start});
+    access_log_write(c->s->log, now,
+                     &(access_line){.method = "POST",
+                                    .path = c->route,
+                                    .status = status,
+                                    .client = c->client,
+                                    .key = c->who ? tenant_name(c->who) : NULL,
+                                    .adapter = c->kind == CATALOG_NOTHING || !c->p ? NULL : prepared_model(c->p),
+                                    .prompt = c->n_choices ? u.prompt : -1,
+                                    .output = c->n_choices ? u.completion : -1,
+                                    .first = c->first ? c->first - c->start : -1,
+                                    .total = now - c->start});
 }
 
 static void count_loss(call *c, reply_loss why)
@@ -159,7 +167,7 @@ static void count_loss(call *c, reply_loss why)
     } else {
         c->s->counts->disconnects++;
     }
-    count(c, 499);              /* as nginx counts clients that close */
+    count(c, 499); /* as nginx counts clients that close */
 }
 
 static void on_client_gone(void *ctx, reply_loss why)
@@ -289,7 +297,7 @@ static void tell(call *c, choice *k)
     if (k->a.state == ANSWER_OPEN)
         return;
     if (k->waits)
-        bill(c, k, 0);          /* nothing but the prompt was wanted */
+        bill(c, k, 0); /* nothing but the prompt was wanted */
     close_choice(c, k);
     if (--c->n_open == 0)
         finish(c);
@@ -350,7 +358,10 @@ static void on_settle(void *ctx)
 /* What a client is told of a request that did not come to its end. */
 static void error_of(api_error *e, EndReason why, const char *message, double retry_after)
 {
-    static const struct { int status; const char *code, *message; } told[] = {
+    static const struct {
+        int status;
+        const char *code, *message;
+    } told[] = {
         [END_REASON__BY_FAILURE] = {500, "generation_failed", "the request failed"},
         [END_REASON__QUEUE_FULL] = {429, "queue_full", "too many requests are waiting; try again later"},
         [END_REASON__TOO_LATE] = {503, "too_late", "the request has waited for too long; try again later"},
@@ -420,11 +431,16 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
     int room = c->p->context - (int)n_prompt;
-    answer_rules rules = {.stop = r->stop, .n_stops = r->n_stops, .include_stop = r->include_stop,
-                          .whole_chars = r->how.grammar_kind != 0, .parts = r->parts,
-                          .call_seed = r->parts.tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0, .logprobs = r->how.n_logprobs > 0,
+    answer_rules rules = {.stop = r->stop,
+                          .n_stops = r->n_stops,
+                          .include_stop = r->include_stop,
+                          .whole_chars = r->how.grammar_kind != 0,
+                          .parts = r->parts,
+                          .call_seed = r->parts.tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0,
+                          .logprobs = r->how.n_logprobs > 0,
                           .n_to_score = r->how.n_prompt_logprobs ? (int)n_prompt - 1 : 0,
-                          .n_echoed = r->echo ? r->how.n_logprobs - 1 : -1, .n_listed = r->prompt_logprobs,
+                          .n_echoed = r->echo ? r->how.n_logprobs - 1 : -1,
+                          .n_listed = r->prompt_logprobs,
                           .max_tokens = r->max_tokens >= 0 && r->max_tokens < room ? r->max_tokens : room,
                           .min_tokens = r->how.min_tokens};
     for (int i = 0; i < c->s->n_eos && !r->how.ignore_eos; i++)
@@ -436,7 +452,8 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
     return rules;
 }
 
-/* Tenants share no pages of the KvCache, whatever they ask: how soon an answer comes would tell one what another has asked. */
+/* Tenants share no pages of the KvCache, whatever they ask: how soon an answer comes would tell one what another has
+ * asked. */
 static void keep_apart(call *c)
 {
     api_request *r = &c->p->asked;
@@ -456,7 +473,12 @@ static void add_choices(call *c, int number, uint64_t seed)
     c->unbilled[number] = (int64_t)prompt->n;
     for (int i = 0; i < c->p->asked.best_of; i++) {
         choice *k = &c->choice[c->n_choices];
-        *k = (choice){.owner = c, .index = c->n_choices++, .prompt = number, .in_hand = c->who, .waits = c->who, .rules = rules_of(c, prompt->n)};
+        *k = (choice){.owner = c,
+                      .index = c->n_choices++,
+                      .prompt = number,
+                      .in_hand = c->who,
+                      .waits = c->who,
+                      .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
         if (c->p->asked.echo)
             answer_echo(&k->a, &c->p->echo[number]);
@@ -471,11 +493,16 @@ static void add_choices(call *c, int number, uint64_t seed)
         }
         how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
-        const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL, .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
-                                    .priority = c->p->asked.priority, .adapter = c->kind == CATALOG_ADAPTER ? prepared_model(c->p) : NULL,
-                                    .version = c->p->has_version ? &c->p->version : NULL, .token = prompt->items,
-                                    .n_tokens = (int)prompt->n, .n_to_score = n_to_score,
-                                    .max_tokens = max_tokens || n_to_score ? max_tokens : 1, .how = &how};
+        const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL,
+                                    .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
+                                    .priority = c->p->asked.priority,
+                                    .adapter = c->kind == CATALOG_ADAPTER ? prepared_model(c->p) : NULL,
+                                    .version = c->p->has_version ? &c->p->version : NULL,
+                                    .token = prompt->items,
+                                    .n_tokens = (int)prompt->n,
+                                    .n_to_score = n_to_score,
+                                    .max_tokens = max_tokens || n_to_score ? max_tokens : 1,
+                                    .how = &how};
         if (c->who)
             tenant_begin(c->who, loop_now(c->s->on), 1, i == 0 ? (int64_t)prompt->n : 0);
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
@@ -486,7 +513,9 @@ static void add_choices(call *c, int number, uint64_t seed)
 static int find_model(call *c, api_error *e)
 {
     bool is_unnamed = c->p->asked.only_prompt && !*c->p->asked.model;
-    c->kind = is_unnamed ? CATALOG_BASE : c->p->is_registered ? CATALOG_ADAPTER : catalog_find(c->s->models, c->p->asked.model);
+    c->kind = is_unnamed            ? CATALOG_BASE
+              : c->p->is_registered ? CATALOG_ADAPTER
+                                    : catalog_find(c->s->models, c->p->asked.model);
     return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
@@ -509,7 +538,8 @@ static int submit_all(call *c, api_error *e)
     uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->best_of));
     c->unbilled = XNEW_ARRAY(int64_t, (size_t)c->p->n_prompts);
-    c->bill = (account_entry){.who = c->who, .model = prepared_model(c->p), .version = c->p->has_version ? &c->p->version : NULL};
+    c->bill = (account_entry){
+        .who = c->who, .model = prepared_model(c->p), .version = c->p->has_version ? &c->p->version : NULL};
     for (int i = 0; i < c->p->n_prompts; i++)
         add_choices(c, i, seed);
     if (c->n_open == c->n_choices)
@@ -520,7 +550,8 @@ static int submit_all(call *c, api_error *e)
 /* what: why the adapter that is asked for cannot be served. */
 static int refuse_adapter(const call *c, const err *what, api_error *e)
 {
-    return api_error_set(e, 400, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", c->p->asked.model, what->msg);
+    return api_error_set(e, 400, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s",
+                         c->p->asked.model, what->msg);
 }
 
 static void add_header(void *ctx, const char *name, const char *value)
@@ -560,8 +591,12 @@ static void on_version(void *ctx, prepared *p)
         return;
     }
     prepared_drop_prompts(p);
-    c->head = (api_head){.chat = c->shape->chat, .id = c->name, .model = p->asked.model, .created = (int64_t)loop_wall(c->s->on),
-                         .include_usage = p->asked.include_usage, .repeated = p->asked.repeated};
+    c->head = (api_head){.chat = c->shape->chat,
+                         .id = c->name,
+                         .model = p->asked.model,
+                         .created = (int64_t)loop_wall(c->s->on),
+                         .include_usage = p->asked.include_usage,
+                         .repeated = p->asked.repeated};
     if (!p->asked.stream || c->s->keep_alive <= 0)
         return;
     c->quiet = loop_timer_new(c->s->on, on_quiet, c);
@@ -594,7 +629,8 @@ static void on_fetched(void *ctx, const err *why)
     api_error e;
     c->fetching = NULL;
     if (why) {
-        api_error_set(&e, 503, "model", "adapter_unavailable", "the adapter cannot be fetched to this host: %s", why->msg);
+        api_error_set(&e, 503, "model", "adapter_unavailable", "the adapter cannot be fetched to this host: %s",
+                      why->msg);
         fail(c, &e);
         return;
     }
@@ -606,14 +642,15 @@ static void on_fetched(void *ctx, const err *why)
 /* Prepare it again when the adapter's files are here. */
 static void wait_for_files(call *c, prepared *p)
 {
-    enum { TRIES = 3 };         /* of a cache that is too small for what is wanted of it */
+    enum { TRIES = 3 }; /* of a cache that is too small for what is wanted of it */
     api_error e;
     c->p = NULL;
     c->body = p->body;
     p->body = (charged_buf){0};
     if (!c->s->fetches || ++c->n_fetches > TRIES) {
-        api_error_set(&e, 503, "model", "adapter_unavailable", c->s->fetches ? "the disk cache of this host is too small to keep the adapter"
-                      : "this frontend has no disk cache (--cache), which registered adapters need");
+        api_error_set(&e, 503, "model", "adapter_unavailable",
+                      c->s->fetches ? "the disk cache of this host is too small to keep the adapter"
+                                    : "this frontend has no disk cache (--cache), which registered adapters need");
         prepared_free(p);
         fail(c, &e);
         return;
@@ -640,11 +677,14 @@ static void on_prepared(void *ctx, prepared *p)
         send_count(c);
         return;
     }
-    check_state files = c->kind == CATALOG_ADAPTER && !p->is_registered ? adapter_checks_know(c->s->tools.checks, p->asked.model, &p->error.what) : CHECK_GOOD;
+    check_state files = c->kind == CATALOG_ADAPTER && !p->is_registered
+                            ? adapter_checks_know(c->s->tools.checks, p->asked.model, &p->error.what)
+                            : CHECK_GOOD;
     p->is_bad = files == CHECK_BAD;
     if (p->is_registered)
         p->version = p->what.version;
-    p->has_version = p->is_registered || (c->kind == CATALOG_ADAPTER && files == CHECK_GOOD && versions_know(c->s->tools.adapters, p->asked.model, &p->version));
+    p->has_version = p->is_registered || (c->kind == CATALOG_ADAPTER && files == CHECK_GOOD &&
+                                          versions_know(c->s->tools.adapters, p->asked.model, &p->version));
     if (c->kind == CATALOG_BASE || p->has_version || p->is_bad) {
         on_version(c, p);
         return;
@@ -672,11 +712,13 @@ static void read_body(call *c, charged_buf *body)
     prepared *p = NULL;
     if (check_call(c->s, &e)) {
         fail(c, &e);
-    } else if (c->who && (tenant_check_calls(c->who, c->s->max_calls, &e) || tenant_check(c->who, loop_now(c->s->on), 1, 0, &e))) {
-        tell_limits(c);         /* before a body costs anything */
+    } else if (c->who && (tenant_check_calls(c->who, c->s->max_calls, &e) ||
+                          tenant_check(c->who, loop_now(c->s->on), 1, 0, &e))) {
+        tell_limits(c); /* before a body costs anything */
         fail(c, &e);
-    } else if (n <= MAX_PREPARED_AT_ONCE && (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)
-                                                                : prepare(&c->s->tools, seen, c->shape, text, n, NULL))) {
+    } else if (n <= MAX_PREPARED_AT_ONCE &&
+               (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)
+                                   : prepare(&c->s->tools, seen, c->shape, text, n, NULL))) {
         if (p->is_missing) {
             p->body = *body;
             *body = (charged_buf){0};
@@ -688,10 +730,16 @@ static void read_body(call *c, charged_buf *body)
     charged_buf_free(body);
 }
 
-void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id)
+void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route,
+                const char *request_id)
 {
     call *c = XNEW(call);
-    *c = (call){.s = s, .who = tenant_keep(who), .to = to, .shape = shape, .route = route, .start = loop_now(s->on),
+    *c = (call){.s = s,
+                .who = tenant_keep(who),
+                .to = to,
+                .shape = shape,
+                .route = route,
+                .start = loop_now(s->on),
                 .memory = shared_budget_part(s->memory, who ? tenant_name(who) : NULL)};
     snprintf(c->client, sizeof c->client, "%s", to->client && *to->client ? to->client : "-");
     snprintf(c->name, sizeof c->name, "%s%016llx", shape->id_prefix, (unsigned long long)loop_random_id(s->on));

@@ -16,7 +16,7 @@
 #include "frontend/reply.h"
 #include "net/loop.h"
 
-typedef struct fetches fetches;         /* fetches.h */
+typedef struct fetches fetches; /* fetches.h */
 
 /* What calls work with. Outlives them. */
 typedef struct {
@@ -25,21 +25,23 @@ typedef struct {
     catalog *models;
     prepare_tools tools;
     preparer *preparer;
-    fetches *fetches;           /* NULL: there is no disk cache */
+    fetches *fetches; /* NULL: there is no disk cache */
     metrics *counts;
-    accounts *accounts;         /* NULL: there are no tenants, or nobody counts what they use */
-    access_log *log;            /* NULL: none */
-    shared_budget *memory;      /* that prompts and outputs are taken from; NULL: no limit */
-    const int *eos;             /* [n_eos] */
+    accounts *accounts;    /* NULL: there are no tenants, or nobody counts what they use */
+    access_log *log;       /* NULL: none */
+    shared_budget *memory; /* that prompts and outputs are taken from; NULL: no limit */
+    const int *eos;        /* [n_eos] */
     int n_eos;
-    int plain_id;               /* answer.h */
-    int max_calls;              /* at once, as there are connections; 0: no limit */
-    double keep_alive;          /* seconds without a token after which a stream's client is sent a comment; 0: never */
-    bool draining;              /* no new calls */
+    int plain_id;      /* answer.h */
+    int max_calls;     /* at once, as there are connections; 0: no limit */
+    double keep_alive; /* seconds without a token after which a stream's client is sent a comment; 0: never */
+    bool draining;     /* no new calls */
 } service;
 
-/* Answer a body of who (NULL: where there are no tenants); it and `to` are the call's from now on. route: for counts and log. request_id: of the x-request-id header;
+/* Answer a body of who (NULL: where there are no tenants); it and `to` are the call's from now on. route: for counts
+ * and log. request_id: of the x-request-id header;
  * "": none. */
-void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route, const char *request_id);
+void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route,
+                const char *request_id);
 
 #endif

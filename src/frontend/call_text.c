@@ -95,9 +95,9 @@ static bool add_string(buf *out, const char *from, const char *to)
 
 /* What the members of an object have shown. */
 typedef struct {
-    bool named, other;          /* other: members that calls do not have */
-    const char *from, *to;      /* the arguments; NULL: none yet */
-    bool whole;                 /* all of them */
+    bool named, other;     /* other: members that calls do not have */
+    const char *from, *to; /* the arguments; NULL: none yet */
+    bool whole;            /* all of them */
 } members;
 
 static call_state scan_member(scan *s, members *m, call_text *out)
@@ -121,7 +121,7 @@ static call_state scan_member(scan *s, members *m, call_text *out)
             if (state == CALL_DONE && !m->named && !(m->named = add_string(&out->name, from, s->at)))
                 state = CALL_BAD;
         } else if (!m->from && (strcmp(name, "arguments") == 0 || strcmp(name, "parameters") == 0)) {
-            m->from = from;             /* the first: it may have been told */
+            m->from = from; /* the first: it may have been told */
             m->to = s->at;
             m->whole = state == CALL_DONE;
         } else {
@@ -161,7 +161,7 @@ call_state call_read_object(const char *text, size_t n, call_text *out)
     out->end = (size_t)(s.at - text);
     out->begun = m.named && m.from && add_arguments(&m, out);
     if (state == CALL_BAD && out->begun && m.whole)
-        return CALL_DONE;       /* what stands behind its arguments does not unmake a call */
+        return CALL_DONE; /* what stands behind its arguments does not unmake a call */
     if (state != CALL_DONE || out->begun)
         return state;
     bool bare = m.named && !m.from && !m.other;
@@ -184,7 +184,12 @@ call_state call_read_arguments(const char *text, size_t n, call_text *out)
 }
 
 /* Python: literals, as far as calls have them, written as JSON. */
-typedef struct { const char *at, *end; buf out; bool ok; int depth; } python;
+typedef struct {
+    const char *at, *end;
+    buf out;
+    bool ok;
+    int depth;
+} python;
 
 static void skip_space(python *p)
 {
@@ -204,7 +209,7 @@ static bool take_word(python *p, const char *word, const char *json)
 {
     size_t n = strlen(word), left = (size_t)(p->end - p->at);
     if (left < n && memcmp(p->at, word, left) == 0) {
-        p->at = p->end;         /* the rest may come */
+        p->at = p->end; /* the rest may come */
         p->ok = false;
         return true;
     }
@@ -234,7 +239,8 @@ static void read_code(python *p, int n)
             p->ok = false;
             return;
         }
-        code = code * 16 + (uint32_t)(isdigit((unsigned char)*p->at) ? *p->at - '0' : tolower((unsigned char)*p->at) - 'a' + 10);
+        code = code * 16 +
+               (uint32_t)(isdigit((unsigned char)*p->at) ? *p->at - '0' : tolower((unsigned char)*p->at) - 'a' + 10);
     }
     if (code < 0x80)
         add_escaped(&p->out, (char)code);

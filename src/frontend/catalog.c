@@ -13,15 +13,15 @@
 
 struct catalog {
     char *base;
-    char *dir[2];               /* [n_dirs] */
+    char *dir[2]; /* [n_dirs] */
     int n_dirs;
-    char **name, **given_dir;   /* [n] given one by one */
+    char **name, **given_dir; /* [n] given one by one */
     int n;
-    pthread_mutex_t lock;       /* guards all below: the store's registry */
-    char *cache;                /* NULL: there is none */
-    registered *all;            /* [n_all] without dir */
+    pthread_mutex_t lock; /* guards all below: the store's registry */
+    char *cache;          /* NULL: there is none */
+    registered *all;      /* [n_all] without dir */
     size_t n_all;
-    map *by_name;               /* of places in all */
+    map *by_name; /* of places in all */
 };
 
 void registered_deinit(registered *r)
@@ -46,7 +46,9 @@ static void forget_registered(catalog *c)
 static catalog *new_catalog(const char *base, int n)
 {
     catalog *c = XNEW(catalog);
-    *c = (catalog){.base = xstrdup(base), .name = XNEW_ARRAY(char *, (size_t)n + 1), .given_dir = XNEW_ARRAY(char *, (size_t)n + 1)};
+    *c = (catalog){.base = xstrdup(base),
+                   .name = XNEW_ARRAY(char *, (size_t)n + 1),
+                   .given_dir = XNEW_ARRAY(char *, (size_t)n + 1)};
     CHECK(pthread_mutex_init(&c->lock, NULL) == 0);
     return c;
 }
@@ -194,7 +196,7 @@ void catalog_register(catalog *c, const char *cache, const store_adapter *a, siz
 /* A copy of what is registered under the whole name; false: nothing. */
 static bool copy_registered(const catalog *c, const char *full, registered *out)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&c->lock;        /* who only asks takes it too */
+    pthread_mutex_t *lock = (pthread_mutex_t *)&c->lock; /* who only asks takes it too */
     int64_t at;
     pthread_mutex_lock(lock);
     bool found = c->by_name && map_get(c->by_name, full, strlen(full), &at);
@@ -246,7 +248,11 @@ char *catalog_dir(const catalog *c, const char *name)
     return folder;
 }
 
-typedef struct { char **name; int n; size_t cap; } name_list;
+typedef struct {
+    char **name;
+    int n;
+    size_t cap;
+} name_list;
 
 static void add_name(name_list *l, const char *name)
 {

@@ -10,11 +10,11 @@
 #include "grammar/grammar.h"
 
 enum { KNOWN = 512 };
-#define MAX_TEXT (256u << 10)   /* it travels with every choice */
+#define MAX_TEXT (256u << 10) /* it travels with every choice */
 
 struct grammar_checks {
     pthread_mutex_t lock;
-    digest good[KNOWN];         /* a ring */
+    digest good[KNOWN]; /* a ring */
     int n, next;
 };
 
@@ -62,10 +62,11 @@ static int check_grammar(const api_request *r, grammar_checks *known, bool soon,
     if (how->grammar_kind == GRAMMAR_NONE)
         return 0;
     if (how->grammar.len > MAX_TEXT)
-        return api_error_set(e, 400, r->grammar_field, NULL, "\"%s\" has %zu bytes; at most %u are taken", r->grammar_field,
-                             how->grammar.len, MAX_TEXT);
+        return api_error_set(e, 400, r->grammar_field, NULL, "\"%s\" has %zu bytes; at most %u are taken",
+                             r->grammar_field, how->grammar.len, MAX_TEXT);
     digest d;
-    digest_of_parts(&d, (digest_part[]){{&how->grammar_kind, sizeof how->grammar_kind}, {how->grammar.data, how->grammar.len}}, 2);
+    digest_of_parts(
+        &d, (digest_part[]){{&how->grammar_kind, sizeof how->grammar_kind}, {how->grammar.data, how->grammar.len}}, 2);
     if (is_known(known, &d))
         return 0;
     err why;
@@ -73,7 +74,8 @@ static int check_grammar(const api_request *r, grammar_checks *known, bool soon,
     grammar_kind kind = (grammar_kind)how->grammar_kind;
     const char *text = (const char *)how->grammar.data;
     size_t n = how->grammar.len;
-    grammar *g = soon ? grammar_compile_soon(kind, text, n, &takes_long, &why) : grammar_compile(kind, text, n, stop, &why);
+    grammar *g =
+        soon ? grammar_compile_soon(kind, text, n, &takes_long, &why) : grammar_compile(kind, text, n, stop, &why);
     if (takes_long)
         return 1;
     if (!g)
@@ -87,7 +89,8 @@ static int check_ids(const int32_t *id, size_t n, int vocab, const char *field, 
 {
     for (size_t i = 0; i < n; i++)
         if (id[i] >= vocab)
-            return api_error_set(e, 400, field, NULL, "\"%s\": token id %d is outside the vocabulary of %d", field, id[i], vocab);
+            return api_error_set(e, 400, field, NULL, "\"%s\": token id %d is outside the vocabulary of %d", field,
+                                 id[i], vocab);
     return 0;
 }
 
@@ -128,10 +131,12 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
     return 0;
 }
 
-int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, bool soon, const atomic_bool *stop, api_error *e)
+int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, bool soon, const atomic_bool *stop,
+              api_error *e)
 {
     if (r->how.n_allowed_ids > (size_t)vocab)
-        return api_error_set(e, 400, "allowed_token_ids", NULL, "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", r->how.n_allowed_ids, vocab);
+        return api_error_set(e, 400, "allowed_token_ids", NULL,
+                             "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", r->how.n_allowed_ids, vocab);
     if (check_ids(r->how.stop_ids, r->how.n_stop_ids, vocab, "stop_token_ids", e) ||
         check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
         check_ids(r->how.allowed_ids, r->how.n_allowed_ids, vocab, "allowed_token_ids", e) || tokenize_words(r, t, e))

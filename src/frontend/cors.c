@@ -36,7 +36,8 @@ static void add_preflight(const http_head *h, http_exchange *x)
     if (!http_field_of(h, "Access-Control-Request-Method"))
         return;
     http_exchange_add_header(x, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
-    http_exchange_add_header(x, "Access-Control-Allow-Headers", headers ? headers : "Authorization, Content-Type, x-api-key");
+    http_exchange_add_header(x, "Access-Control-Allow-Headers",
+                             headers ? headers : "Authorization, Content-Type, x-api-key");
     http_exchange_add_header(x, "Access-Control-Max-Age", "600");
 }
 

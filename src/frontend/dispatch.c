@@ -10,27 +10,27 @@
 #include "base/mem.h"
 #include "base/pool.h"
 
-#define MIN_SHARED 16                   /* requests with tokens at once: fewer are not worth waking threads for */
+#define MIN_SHARED 16 /* requests with tokens at once: fewer are not worth waking threads for */
 
 typedef struct live {
     uint64_t id;
-    const dispatch_events *events;      /* borrowed: static */
+    const dispatch_events *events; /* borrowed: static */
     void *ctx;
-    double arrival;                     /* by the loop's clock */
-    char *tenant;                       /* "": the one without a name */
+    double arrival; /* by the loop's clock */
+    char *tenant;   /* "": the one without a name */
     uint32_t weight;
     int priority;
-    char *adapter;                      /* "": the base model */
-    digest version;                     /* of the adapter */
+    char *adapter;  /* "": the base model */
+    digest version; /* of the adapter */
     bool has_version;
-    uint32_t *token;                    /* [n_tokens] prompt, then output */
+    uint32_t *token; /* [n_tokens] prompt, then output */
     size_t n_tokens, n_prompt, token_cap;
     int max_tokens;
-    size_t n_to_score, n_scored;        /* tokens of the prompt that are told before output: so many; so many have come */
-    unsigned char *how;                 /* [how_bytes] a packed Sampling */
+    size_t n_to_score, n_scored; /* tokens of the prompt that are told before output: so many; so many have come */
+    unsigned char *how;          /* [how_bytes] a packed Sampling */
     size_t how_bytes;
-    bool submitted;                     /* over this link or one that was lost */
-    bool arriving;                      /* its owner is to be told of tokens */
+    bool submitted; /* over this link or one that was lost */
+    bool arriving;  /* its owner is to be told of tokens */
     TAILQ_ENTRY(live) order;
 } live;
 
@@ -41,29 +41,29 @@ typedef struct {
     uint64_t id;
     const dispatch_events *events;
     void *ctx;
-    const Tokens *t;                    /* of the message that is being read */
-    size_t skip;                        /* the first of them it had already */
+    const Tokens *t; /* of the message that is being read */
+    size_t skip;     /* the first of them it had already */
 } arrival;
 
 struct dispatch {
-    net_loop *on;                           /* borrowed */
+    net_loop *on; /* borrowed */
     net_link *link;
     bool up, ever_up, patient;
-    loop_timer *patience;               /* fires when the scheduler has been gone for too long */
+    loop_timer *patience; /* fires when the scheduler has been gone for too long */
     double patience_seconds;
-    uint32_t n_gpus;                    /* as the scheduler said; 0 while it is gone */
-    held_versions *held;                /* borrowed; NULL: there is no disk cache */
+    uint32_t n_gpus;     /* as the scheduler said; 0 while it is gone */
+    held_versions *held; /* borrowed; NULL: there is no disk cache */
     void (*residents)(void *ctx, const Residents *r);
     void *residents_ctx;
-    atomic_int *context;                /* borrowed; NULL: nobody wants to know */
-    int model_context;                  /* what it was at first */
+    atomic_int *context; /* borrowed; NULL: nobody wants to know */
+    int model_context;   /* what it was at first */
     int max_live;
-    id_map *by_id;                      /* of live */
+    id_map *by_id; /* of live */
     live_list by_arrival;
     pool *threads;
-    arrival *arrived;                   /* [n_arrived] of different requests */
+    arrival *arrived; /* [n_arrived] of different requests */
     size_t n_arrived, arrived_cap;
-    uint64_t next;                      /* the next id: they count up from a random start */
+    uint64_t next; /* the next id: they count up from a random start */
     uint64_t reconnections;
 };
 
@@ -143,7 +143,7 @@ static void on_up(void *ctx, net_link *link, const Hello *hello)
     loop_timer_stop(d->patience);
     live *l;
     TAILQ_FOREACH(l, &d->by_arrival, order)
-        send_submit(d, l);
+    send_submit(d, l);
 }
 
 static void on_down(void *ctx, net_link *link, const char *why)
@@ -183,7 +183,8 @@ static void tell_owner(void *arrivals, int i, int thread)
     const Tokens *t = a->t;
     LogprobList *list = t->logprobs.len ? logprob_list__unpack(NULL, t->logprobs.len, t->logprobs.data) : NULL;
     bool whole = list && list->n_tokens == t->n_tokens;
-    a->events->tokens(a->ctx, (const int *)t->tokens + a->skip, (int)(t->n_tokens - a->skip), whole ? list->tokens + a->skip : NULL);
+    a->events->tokens(a->ctx, (const int *)t->tokens + a->skip, (int)(t->n_tokens - a->skip),
+                      whole ? list->tokens + a->skip : NULL);
     logprob_list__free_unpacked(list, NULL);
 }
 
@@ -221,7 +222,7 @@ static void keep(live *l, const uint32_t *token, size_t n)
 static bool take_tokens(dispatch *d, const Tokens *t)
 {
     live *l = find(d, t->id);
-    if (l && l->arriving) {             /* twice in one message: its owner is told of the first before the second */
+    if (l && l->arriving) { /* twice in one message: its owner is told of the first before the second */
         tell_owners(d);
         l = find(d, t->id);
     }
@@ -235,7 +236,8 @@ static bool take_tokens(dispatch *d, const Tokens *t)
         l->events->cached(l->ctx, t->cached);
     keep(l, t->tokens + skip, n);
     d->arrived = xgrow(d->arrived, &d->arrived_cap, d->n_arrived + 1, sizeof *d->arrived);
-    d->arrived[d->n_arrived++] = (arrival){.id = l->id, .events = l->events, .ctx = l->ctx, .t = t, .skip = (size_t)skip};
+    d->arrived[d->n_arrived++] =
+        (arrival){.id = l->id, .events = l->events, .ctx = l->ctx, .t = t, .skip = (size_t)skip};
     l->arriving = true;
     return true;
 }
@@ -282,7 +284,7 @@ static void on_message(void *ctx, net_link *link, const Message *m)
     }
     if (!take_all(d, m->results)) {
         link_drop(link, "tokens are missing");
-        return;                 /* the ends in here may be of tokens we have not got */
+        return; /* the ends in here may be of tokens we have not got */
     }
     for (size_t i = 0; i < m->results->n_ends; i++)
         take_end(d, m->results->ends[i]);
@@ -347,10 +349,18 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
     if (dispatch_n_live(d) >= d->max_live)
         return 0;
     live *l = XNEW(live);
-    *l = (live){.id = d->next++, .events = events, .ctx = ctx, .arrival = loop_now(d->on),
-                .tenant = xstrdup(r->tenant ? r->tenant : ""), .weight = r->weight, .priority = r->priority,
-                .adapter = xstrdup(r->adapter ? r->adapter : ""), .max_tokens = r->max_tokens, .n_to_score = (size_t)r->n_to_score,
-                .has_version = r->version, .how_bytes = sampling__get_packed_size(r->how)};
+    *l = (live){.id = d->next++,
+                .events = events,
+                .ctx = ctx,
+                .arrival = loop_now(d->on),
+                .tenant = xstrdup(r->tenant ? r->tenant : ""),
+                .weight = r->weight,
+                .priority = r->priority,
+                .adapter = xstrdup(r->adapter ? r->adapter : ""),
+                .max_tokens = r->max_tokens,
+                .n_to_score = (size_t)r->n_to_score,
+                .has_version = r->version,
+                .how_bytes = sampling__get_packed_size(r->how)};
     if (r->version) {
         l->version = *r->version;
         held_versions_hold(d->held, &l->version);

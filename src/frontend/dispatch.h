@@ -18,15 +18,15 @@
 #include "net/link.h"
 
 typedef struct {
-    const char *scheduler;      /* address */
-    link_options link;          /* credentials, model; the role is set here */
-    int max_live;               /* requests; more are refused */
-    int threads;                /* on which owners are told of tokens */
-    double patience;            /* seconds without a scheduler after which live requests end with TOO_LATE */
-    atomic_int *context;        /* borrowed: tokens of prompt and output together that a request may have, as the model allows; kept
-                                 * at what the GPUs hold where that is less. NULL: nobody wants to know */
-    held_versions *held;        /* borrowed; NULL: there is no disk cache */
-    void (*residents)(void *ctx, const Residents *r);           /* a GPU has these adapters; NULL: nobody wants to know */
+    const char *scheduler; /* address */
+    link_options link;     /* credentials, model; the role is set here */
+    int max_live;          /* requests; more are refused */
+    int threads;           /* on which owners are told of tokens */
+    double patience;       /* seconds without a scheduler after which live requests end with TOO_LATE */
+    atomic_int *context; /* borrowed: tokens of prompt and output together that a request may have, as the model allows;
+                          * kept at what the GPUs hold where that is less. NULL: nobody wants to know */
+    held_versions *held; /* borrowed; NULL: there is no disk cache */
+    void (*residents)(void *ctx, const Residents *r); /* a GPU has these adapters; NULL: nobody wants to know */
     void *residents_ctx;
 } dispatch_options;
 
@@ -34,22 +34,23 @@ typedef struct dispatch dispatch;
 
 /* What a request needs to be served. Everything is copied. */
 typedef struct {
-    const char *tenant;         /* whose share of the GPUs it takes; NULL: of the one without a name */
-    uint32_t weight;            /* of that share; 0: 1 */
-    int priority;               /* among those of its tenant that wait: lower is earlier */
-    const char *adapter;        /* NULL: the base model */
-    const digest *version;      /* of the adapter, that all of it is to be served with; NULL: whatever it is */
-    const int *token;           /* [n_tokens] the prompt */
+    const char *tenant;    /* whose share of the GPUs it takes; NULL: of the one without a name */
+    uint32_t weight;       /* of that share; 0: 1 */
+    int priority;          /* among those of its tenant that wait: lower is earlier */
+    const char *adapter;   /* NULL: the base model */
+    const digest *version; /* of the adapter, that all of it is to be served with; NULL: whatever it is */
+    const int *token;      /* [n_tokens] the prompt */
     int n_tokens, max_tokens;
-    int n_to_score;             /* the last so many tokens of the prompt come back with their logprobs, before any output */
+    int n_to_score; /* the last so many tokens of the prompt come back with their logprobs, before any output */
     const Sampling *how;
 } dispatch_request;
 
-/* tokens: some have come, of the prompt where it is scored, then of output; p: [n] their logprobs, or NULL. On any thread, while others may be told of other requests:
- * it must touch nothing but its own and call nothing of dispatch. settle: behind each of these, on the loop's thread,
- * unless the request has been cancelled in between. cached: how many tokens of its prompt did not have to be computed, before its
- * first token, on the loop's thread; nobody says so where it is none. end: there will be no more; the id is not valid any more. Settle
- * and end may cancel any request, also their own. */
+/* tokens: some have come, of the prompt where it is scored, then of output; p: [n] their logprobs, or NULL. On any
+ * thread, while others may be told of other requests: it must touch nothing but its own and call nothing of dispatch.
+ * settle: behind each of these, on the loop's thread, unless the request has been cancelled in between. cached: how
+ * many tokens of its prompt did not have to be computed, before its first token, on the loop's thread; nobody says so
+ * where it is none. end: there will be no more; the id is not valid any more. Settle and end may cancel any request,
+ * also their own. */
 typedef struct {
     void (*tokens)(void *ctx, const int *token, int n, Logprobs *const *p);
     void (*settle)(void *ctx);
@@ -59,7 +60,7 @@ typedef struct {
 
 /* NULL with e set when the address or the TLS files are bad. */
 dispatch *dispatch_new(net_loop *on, const dispatch_options *o, err *e);
-void dispatch_free(dispatch *d);        /* cancels nothing: the scheduler notices the lost link */
+void dispatch_free(dispatch *d); /* cancels nothing: the scheduler notices the lost link */
 
 /* The request's id, or 0 when too many are live. Nothing is called from within. */
 uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_events *events, void *ctx);
@@ -67,9 +68,9 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
 /* Forget the request; the scheduler frees what it holds. Unknown ids are ignored. */
 void dispatch_cancel(dispatch *d, uint64_t id);
 
-bool dispatch_is_up(const dispatch *d);         /* the scheduler is there */
-bool dispatch_is_patient(const dispatch *d);    /* or has not been gone for long */
-int dispatch_n_gpus(const dispatch *d);         /* that take requests, as the scheduler says; 0 without one */
+bool dispatch_is_up(const dispatch *d);      /* the scheduler is there */
+bool dispatch_is_patient(const dispatch *d); /* or has not been gone for long */
+int dispatch_n_gpus(const dispatch *d);      /* that take requests, as the scheduler says; 0 without one */
 int dispatch_n_live(const dispatch *d);
 uint64_t dispatch_n_reconnections(const dispatch *d);
 

@@ -17,7 +17,7 @@
 struct fetch_wait {
     void (*done)(void *ctx, const err *why);
     void *ctx;
-    struct fetch_list *of;      /* that it is in */
+    struct fetch_list *of; /* that it is in */
     TAILQ_ENTRY(fetch_wait) entry;
 };
 
@@ -25,7 +25,7 @@ typedef TAILQ_HEAD(fetch_list, fetch_wait) fetch_list;
 
 /* One adapter on its way. While it runs, what is below the line is its thread's. */
 typedef struct fetching {
-    task t;                     /* first */
+    task t; /* first */
     fetches *of;
     char owner[ADAPTER_OWNER];
     bool runs;
@@ -46,7 +46,7 @@ struct fetches {
     TAILQ_HEAD(, fetching) all; /* by the time they were asked for */
     int n_running;
     uint64_t n_failed;
-    histogram times;            /* of those that came */
+    histogram times; /* of those that came */
 };
 
 static void free_fetching(fetching *g)
@@ -71,14 +71,15 @@ static int n_of_owner(const fetches *f, const char *owner)
     const fetching *g;
     int n = 0;
     TAILQ_FOREACH(g, &f->all, entry)
-        n += g->runs && strcmp(g->owner, owner) == 0;
+    n += g->runs && strcmp(g->owner, owner) == 0;
     return n;
 }
 
 static void start_next(fetches *f)
 {
     fetching *g;
-    TAILQ_FOREACH(g, &f->all, entry) {
+    TAILQ_FOREACH(g, &f->all, entry)
+    {
         if (f->n_running >= FAIR_PLACES_MOST)
             return;
         if (g->runs || !fair_places_has(f->n_running, n_of_owner(f, g->owner), *g->owner))
@@ -156,16 +157,19 @@ static fetching *find(const fetches *f, const char *id)
 {
     fetching *g;
     TAILQ_FOREACH(g, &f->all, entry)
-        if (strcmp(g->id, id) == 0)
-            return g;
+    if (strcmp(g->id, id) == 0)
+        return g;
     return NULL;
 }
 
 static fetching *add(fetches *f, const registered *what)
 {
     fetching *g = XNEW(fetching);
-    *g = (fetching){.t = {.turn.size = FAIR_SHORT + 1, .run = run, .done = done, .drop = drop}, .of = f, .name = xstrdup(what->name),
-                    .source = xstrdup(what->source), .trusted = what->trusted};
+    *g = (fetching){.t = {.turn.size = FAIR_SHORT + 1, .run = run, .done = done, .drop = drop},
+                    .of = f,
+                    .name = xstrdup(what->name),
+                    .source = xstrdup(what->source),
+                    .trusted = what->trusted};
     memcpy(g->id, what->id, sizeof g->id);
     adapter_name_split(what->name, g->owner);
     TAILQ_INIT(&g->waiting);
@@ -192,7 +196,11 @@ void fetches_forget(fetch_wait *w)
 
 void fetches_write_metrics(const fetches *f, buf *out)
 {
-    metrics_write_histogram(out, "adapter_fetch_seconds", "Time to fetch a registered adapter from its source to this host's disk.", &f->times);
-    buf_printf(out, "# HELP punica_adapter_fetch_failures_total Fetches that failed.\n# TYPE punica_adapter_fetch_failures_total counter\n"
-               "punica_adapter_fetch_failures_total %" PRIu64 "\n", f->n_failed);
+    metrics_write_histogram(out, "adapter_fetch_seconds",
+                            "Time to fetch a registered adapter from its source to this host's disk.", &f->times);
+    buf_printf(out,
+               "# HELP punica_adapter_fetch_failures_total Fetches that failed.\n# TYPE "
+               "punica_adapter_fetch_failures_total counter\n"
+               "punica_adapter_fetch_failures_total %" PRIu64 "\n",
+               f->n_failed);
 }

@@ -20,12 +20,12 @@
 #include "registry/registry.h"
 #include "text/token_bytes.h"
 
-#define KEPT_FILES 256                  /* file descriptors that clients do not get */
-#define RESERVE 32                      /* connections for operators when clients have all others */
+#define KEPT_FILES 256 /* file descriptors that clients do not get */
+#define RESERVE 32     /* connections for operators when clients have all others */
 
 struct frontend {
-    atomic_int context;         /* tokens of prompt and output together: the model's, or what the GPUs hold */
-    event_loop *loop;                   /* borrowed */
+    atomic_int context; /* tokens of prompt and output together: the model's, or what the GPUs hold */
+    event_loop *loop;   /* borrowed */
     http_server *http;
     shared_budget memory;
     metrics counts;
@@ -35,16 +35,16 @@ struct frontend {
     templates *chat;
     versions *versions;
     adapter_checks *checks;
-    disk_cache *cache;                  /* NULL: there is none, */
-    char *cache_dir;                    /* nor its folder */
-    held_versions *held;                /* nor this */
+    disk_cache *cache;   /* NULL: there is none, */
+    char *cache_dir;     /* nor its folder */
+    held_versions *held; /* nor this */
     tiers *tiers;
     grammar_checks *grammars;
     sampling_defaults defaults;
     int *eos;
-    char *tls_cert, *tls_key;           /* files; NULL: no TLS */
+    char *tls_cert, *tls_key; /* files; NULL: no TLS */
     routes routes;
-    struct event *drain;                /* looks whether all calls are answered */
+    struct event *drain; /* looks whether all calls are answered */
     double drain_seconds, drain_until;
     void (*drained)(void *ctx);
     void *drained_ctx;
@@ -59,9 +59,20 @@ static int default_threads(void)
 
 frontend_options frontend_options_default(void)
 {
-    return (frontend_options){.listen = "127.0.0.1:8000", .generation_config = "auto", .link = link_options_default(), .max_body = 8u << 20,
-                              .max_memory = 256u << 20, .max_connections = 8192, .max_unsent = 256u << 10, .send_buffer = 256u << 10, .client_timeout = 30, .patience = 60,
-                              .keep_alive = 10, .drain_seconds = 60, .max_live = 65536, .threads = default_threads()};
+    return (frontend_options){.listen = "127.0.0.1:8000",
+                              .generation_config = "auto",
+                              .link = link_options_default(),
+                              .max_body = 8u << 20,
+                              .max_memory = 256u << 20,
+                              .max_connections = 8192,
+                              .max_unsent = 256u << 10,
+                              .send_buffer = 256u << 10,
+                              .client_timeout = 30,
+                              .patience = 60,
+                              .keep_alive = 10,
+                              .drain_seconds = 60,
+                              .max_live = 65536,
+                              .threads = default_threads()};
 }
 
 /* Connections for clients: of the files that the system lets us have, some are kept for links, workers and adapters. */
@@ -69,13 +80,14 @@ static int room_for_clients(int wanted)
 {
     struct rlimit files;
     int kept = KEPT_FILES + RESERVE;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY || files.rlim_cur >= (rlim_t)(wanted + kept))
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY ||
+        files.rlim_cur >= (rlim_t)(wanted + kept))
         return wanted;
     return files.rlim_cur > (rlim_t)(2 * kept) ? (int)files.rlim_cur - kept : (int)files.rlim_cur / 2;
 }
 
-/* What clients send and are sent comes and goes in large pieces. The allocator would learn from that to keep them: a fixed
- * threshold gives them back to the system as they are freed. */
+/* What clients send and are sent comes and goes in large pieces. The allocator would learn from that to keep them: a
+ * fixed threshold gives them back to the system as they are freed. */
 static void return_large_pieces(void)
 {
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
@@ -84,8 +96,13 @@ static void return_large_pieces(void)
 
 static int start_http(frontend *f, const frontend_options *o, err *e)
 {
-    const http_options h = {.listen = o->listen, .timeout = o->client_timeout, .max_unsent = o->max_unsent, .send_buffer = o->send_buffer,
-                            .max_connections = room_for_clients(o->max_connections), .reserve = RESERVE, .memory = &f->memory.whole};
+    const http_options h = {.listen = o->listen,
+                            .timeout = o->client_timeout,
+                            .max_unsent = o->max_unsent,
+                            .send_buffer = o->send_buffer,
+                            .max_connections = room_for_clients(o->max_connections),
+                            .reserve = RESERVE,
+                            .memory = &f->memory.whole};
     http_events events = routes_events(&f->routes);
     f->routes.calls.max_calls = h.max_connections;
     f->http = http_server_new(f->loop, &h, &events, e);
@@ -114,8 +131,15 @@ static void hear_residents(void *ctx, const Residents *r)
 
 static int start_dispatch(frontend *f, const frontend_options *o, err *e)
 {
-    const dispatch_options d = {.scheduler = o->scheduler, .link = o->link, .max_live = o->max_live, .threads = o->threads,
-                                .patience = o->patience, .context = &f->context, .held = f->held, .residents = hear_residents, .residents_ctx = f};
+    const dispatch_options d = {.scheduler = o->scheduler,
+                                .link = o->link,
+                                .max_live = o->max_live,
+                                .threads = o->threads,
+                                .patience = o->patience,
+                                .context = &f->context,
+                                .held = f->held,
+                                .residents = hear_residents,
+                                .residents_ctx = f};
     f->routes.calls.at_scheduler = dispatch_new(&f->loop->base, &d, e);
     return f->routes.calls.at_scheduler ? 0 : -1;
 }
@@ -141,7 +165,8 @@ static int open_cache(frontend *f, const frontend_options *o, err *e)
     if (!(f->held = held_versions_new(o->cache, e)) || !(f->cache = disk_cache_open(o->cache, o->cache_bytes, e)))
         return err_wrap(e, "--cache");
     if (o->store) {
-        f->routes.calls.fetches = fetches_new(f->loop->events, &(fetches_options){.cache = f->cache, .fetch = o->fetch, .base = o->base});
+        f->routes.calls.fetches =
+            fetches_new(f->loop->events, &(fetches_options){.cache = f->cache, .fetch = o->fetch, .base = o->base});
         return 0;
     }
     char *names = registry_names_dir(o->cache);
@@ -161,7 +186,12 @@ static int open_adapter_api(frontend *f, const frontend_options *o, err *e)
 {
     if (!o->adapter_updates)
         return 0;
-    const adapter_api_options a = {.cache = f->cache, .dir = f->cache_dir, .tiers = f->tiers, .fetch = o->fetch, .base = o->base, .accounts = f->routes.calls.accounts};
+    const adapter_api_options a = {.cache = f->cache,
+                                   .dir = f->cache_dir,
+                                   .tiers = f->tiers,
+                                   .fetch = o->fetch,
+                                   .base = o->base,
+                                   .accounts = f->routes.calls.accounts};
     f->routes.adapters = adapter_api_new(f->loop->events, &a, f->routes.calls.models, e);
     return f->routes.adapters ? 0 : -1;
 }
@@ -181,8 +211,15 @@ static int load(frontend *f, const frontend_options *o, err *e)
     f->versions = versions_new(s->models);
     f->checks = adapter_checks_new(s->models, o->checker);
     atomic_init(&f->context, o->context);
-    s->tools = (prepare_tools){.t = f->t, .chat = f->chat, .models = s->models, .adapters = f->versions, .checks = f->checks, .grammars = f->grammars = grammar_checks_new(),
-                               .context = &f->context, .vocab = o->vocab, .defaults = &f->defaults};
+    s->tools = (prepare_tools){.t = f->t,
+                               .chat = f->chat,
+                               .models = s->models,
+                               .adapters = f->versions,
+                               .checks = f->checks,
+                               .grammars = f->grammars = grammar_checks_new(),
+                               .context = &f->context,
+                               .vocab = o->vocab,
+                               .defaults = &f->defaults};
     f->threads = background_new(f->loop->events, o->threads / 2 + 1);
     s->preparer = preparer_new(f->threads, &s->tools);
     f->routes.list = model_list_new(f->threads, s->models, f->checks, f->routes.created, &f->context);
@@ -194,7 +231,8 @@ static int open_accounts(frontend *f, const frontend_options *o, err *e)
 {
     if (!o->store)
         return 0;
-    f->routes.calls.accounts = accounts_new(&f->loop->base, o->store, o->model_name, (accounts_news){take_registry, f}, e);
+    f->routes.calls.accounts =
+        accounts_new(&f->loop->base, o->store, o->model_name, (accounts_news){take_registry, f}, e);
     return f->routes.calls.accounts ? 0 : err_wrap(e, "--store");
 }
 
@@ -209,14 +247,23 @@ frontend *frontend_new(event_loop *l, const frontend_options *o, err *e)
     return_large_pieces();
     f->eos = XNEW_ARRAY(int, (size_t)o->n_eos + 1);
     memcpy(f->eos, o->eos, (size_t)o->n_eos * sizeof *f->eos);
-    f->routes = (routes){
-        .calls = {.on = &l->base, .counts = &f->counts, .log = &f->log, .memory = &f->memory, .eos = f->eos, .n_eos = o->n_eos,
-                  .keep_alive = o->keep_alive},
-        .tiers = f->tiers, .max_body = o->max_body, .created = time(NULL), .more_metrics = o->more_metrics, .metrics_ctx = o->metrics_ctx};
+    f->routes = (routes){.calls = {.on = &l->base,
+                                   .counts = &f->counts,
+                                   .log = &f->log,
+                                   .memory = &f->memory,
+                                   .eos = f->eos,
+                                   .n_eos = o->n_eos,
+                                   .keep_alive = o->keep_alive},
+                         .tiers = f->tiers,
+                         .max_body = o->max_body,
+                         .created = time(NULL),
+                         .more_metrics = o->more_metrics,
+                         .metrics_ctx = o->metrics_ctx};
     api_keys_init(&f->routes.keys, o->key, o->n_keys);
     api_keys_init(&f->routes.admin, o->admin_key, o->n_admin_keys);
     cors_init(&f->routes.cors, o->origin, o->n_origins);
-    if (load(f, o, e) == 0 && open_accounts(f, o, e) == 0 && open_adapter_api(f, o, e) == 0 && start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0) {
+    if (load(f, o, e) == 0 && open_accounts(f, o, e) == 0 && open_adapter_api(f, o, e) == 0 &&
+        start_dispatch(f, o, e) == 0 && start_http(f, o, e) == 0) {
         model_list_look(f->routes.list);
         return f;
     }
@@ -318,7 +365,8 @@ void frontend_drain(frontend *f, void (*done)(void *ctx), void *ctx)
     f->drained = done;
     f->drained_ctx = ctx;
     f->drain_until = clock_now() + f->drain_seconds;
-    log_info("frontend: %d calls are to be answered to their end, for up to %g s", frontend_n_open(f), f->drain_seconds);
+    log_info("frontend: %d calls are to be answered to their end, for up to %g s", frontend_n_open(f),
+             f->drain_seconds);
     http_server_stop(f->http);
     f->drain = event_new(f->loop->events, -1, EV_PERSIST, on_drain, f);
     event_add(f->drain, &(struct timeval){.tv_usec = 20000});

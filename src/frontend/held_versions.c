@@ -8,12 +8,15 @@
 #include "base/mem.h"
 #include "registry/disk_cache.h"
 
-typedef struct { int n_holders; disk_pin pin; } held;   /* pin: all zero if the cache does not have it */
+typedef struct {
+    int n_holders;
+    disk_pin pin;
+} held; /* pin: all zero if the cache does not have it */
 
 struct held_versions {
     disk_cache *cache;
-    map *by_digest;             /* of places in all */
-    held *all;                  /* [n] every version that ever was held */
+    map *by_digest; /* of places in all */
+    held *all;      /* [n] every version that ever was held */
     size_t n, cap;
 };
 

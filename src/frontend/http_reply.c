@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 typedef struct {
-    reply base;                 /* first */
+    reply base; /* first */
     http_exchange *x;
 } http_reply;
 
@@ -59,7 +59,8 @@ static bool end(reply *base)
 
 reply *http_reply_new(http_exchange *x)
 {
-    static const reply_ops ops = {.add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
+    static const reply_ops ops = {
+        .add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
     http_reply *r = XNEW(http_reply);
     *r = (http_reply){.base = {.ops = &ops, .client = http_exchange_client(x)}, .x = x};
     http_exchange_set_gone(x, on_gone, r);

@@ -36,7 +36,7 @@ static const char *escape_of(unsigned char c, char code[8])
 
 void json_add_string(buf *out, const char *text, size_t n)
 {
-    size_t plain = 0;           /* text[plain..i) stands for itself */
+    size_t plain = 0; /* text[plain..i) stands for itself */
     char code[8];
     buf_add_char(out, '"');
     for (size_t i = 0; i < n; i++) {

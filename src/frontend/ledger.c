@@ -10,9 +10,9 @@
 #include "base/mem.h"
 
 struct ledger {
-    uint64_t generation;        /* counts up when rows are taken; from 1 */
+    uint64_t generation; /* counts up when rows are taken; from 1 */
     size_t max_rows;
-    store_usage *row;           /* [n_rows] strings are owned */
+    store_usage *row; /* [n_rows] strings are owned */
     size_t n_rows, cap;
     map *by_key;
 };
@@ -59,7 +59,8 @@ static size_t find_row(ledger *l, const ledger_key *k)
     if (!map_get(l->by_key, key.data, key.len, &row)) {
         map_put(l->by_key, key.data, key.len, row);
         l->row = xgrow(l->row, &l->cap, l->n_rows + 1, sizeof *l->row);
-        l->row[l->n_rows++] = (store_usage){.tenant = xstrdup(k->tenant), .adapter = xstrdup(k->adapter), .digest = xstrdup(hex), .hour = k->hour};
+        l->row[l->n_rows++] = (store_usage){
+            .tenant = xstrdup(k->tenant), .adapter = xstrdup(k->adapter), .digest = xstrdup(hex), .hour = k->hour};
     }
     buf_free(&key);
     return (size_t)row;
@@ -72,7 +73,8 @@ static size_t row_of(ledger *l, const ledger_key *k)
     return find_row(l, l->n_rows < l->max_rows ? k : &rest);
 }
 
-void ledger_add(ledger *l, ledger_place *at, const ledger_key *k, int64_t requests, int64_t prompt, int64_t cached, int64_t output)
+void ledger_add(ledger *l, ledger_place *at, const ledger_key *k, int64_t requests, int64_t prompt, int64_t cached,
+                int64_t output)
 {
     if (at->generation != l->generation || l->row[at->row].hour != k->hour)
         *at = (ledger_place){l->generation, row_of(l, k)};

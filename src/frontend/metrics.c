@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-enum { MAX_MODELS = 65536, MODEL_LABELS = 20 };         /* that are counted by name; and shown */
+enum { MAX_MODELS = 65536, MODEL_LABELS = 20 }; /* that are counted by name; and shown */
 
 /* From a fast GPU's step to a long wait in the queue. */
 static const double bounds[HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15,
@@ -99,7 +99,8 @@ static void write_label(buf *out, const char *name)
     }
 }
 
-static void write_models(buf *out, const char *name, const char *help, const metrics_model *top, size_t n, size_t offset)
+static void write_models(buf *out, const char *name, const char *help, const metrics_model *top, size_t n,
+                         size_t offset)
 {
     uint64_t rest = 0;
     write_head(out, name, "counter", help);
@@ -123,9 +124,12 @@ void metrics_write_models(const metrics *m, buf *out)
         memcpy(top, m->model, m->n_models * sizeof *top);
         qsort(top, m->n_models, sizeof *top, by_use);
     }
-    write_models(out, "model_calls_total", "Calls that were answered, by adapter or base.", top, m->n_models, offsetof(metrics_model, calls));
-    write_models(out, "model_prompt_tokens_total", "Tokens of their prompts.", top, m->n_models, offsetof(metrics_model, prompt));
-    write_models(out, "model_output_tokens_total", "Tokens of their outputs.", top, m->n_models, offsetof(metrics_model, output));
+    write_models(out, "model_calls_total", "Calls that were answered, by adapter or base.", top, m->n_models,
+                 offsetof(metrics_model, calls));
+    write_models(out, "model_prompt_tokens_total", "Tokens of their prompts.", top, m->n_models,
+                 offsetof(metrics_model, prompt));
+    write_models(out, "model_output_tokens_total", "Tokens of their outputs.", top, m->n_models,
+                 offsetof(metrics_model, output));
     free(top);
 }
 
@@ -133,20 +137,24 @@ void metrics_write(const metrics *m, buf *out)
 {
     write_head(out, "http_requests_total", "counter", "Answers by route, kind of model and HTTP status.");
     for (size_t i = 0; i < m->n_answers; i++)
-        buf_printf(out, "punica_http_requests_total{route=\"%s\",kind=\"%s\",status=\"%d\"} %llu\n", m->answers[i].route,
-                   m->answers[i].kind, m->answers[i].status, (unsigned long long)m->answers[i].n);
+        buf_printf(out, "punica_http_requests_total{route=\"%s\",kind=\"%s\",status=\"%d\"} %llu\n",
+                   m->answers[i].route, m->answers[i].kind, m->answers[i].status, (unsigned long long)m->answers[i].n);
     write_number(out, "prompt_tokens_total", "counter", "Tokens of prompts taken in.", m->prompt_tokens);
-    write_number(out, "cached_tokens_total", "counter", "Tokens of prompts that were in the KvCache already.", m->cached_tokens);
+    write_number(out, "cached_tokens_total", "counter", "Tokens of prompts that were in the KvCache already.",
+                 m->cached_tokens);
     write_number(out, "completion_tokens_total", "counter", "Tokens of output received.", m->completion_tokens);
     write_number(out, "live_calls", "gauge", "Calls of clients that are being answered.", (uint64_t)m->live_calls);
     write_number(out, "live_requests", "gauge", "Requests at the scheduler: one for each choice of a call.",
                  (uint64_t)m->live_requests);
     write_number(out, "http_connections", "gauge", "Connections of clients.", (uint64_t)m->connections);
-    write_number(out, "request_memory_bytes", "gauge", "Memory of large requests and answers, of --max-memory.", m->memory);
-    write_number(out, "client_disconnects_total", "counter", "Clients that left before their answer's end.", m->disconnects);
+    write_number(out, "request_memory_bytes", "gauge", "Memory of large requests and answers, of --max-memory.",
+                 m->memory);
+    write_number(out, "client_disconnects_total", "counter", "Clients that left before their answer's end.",
+                 m->disconnects);
     write_number(out, "clients_cut_off_total", "counter", "Clients cut off because they did not read.", m->cut_off);
     write_number(out, "scheduler_reconnections_total", "counter", "Times a lost link to the scheduler came back.",
                  m->reconnections);
-    metrics_write_histogram(out, "time_to_first_token_seconds", "From a request's arrival to its first token.", &m->first_token);
+    metrics_write_histogram(out, "time_to_first_token_seconds", "From a request's arrival to its first token.",
+                            &m->first_token);
     metrics_write_histogram(out, "inter_token_seconds", "Between tokens of a request.", &m->next_token);
 }

@@ -10,28 +10,38 @@
 
 #define HISTOGRAM_BUCKETS 16
 
-typedef struct { uint64_t count[HISTOGRAM_BUCKETS + 1]; double sum; } histogram;    /* the last: above all bounds */
+typedef struct {
+    uint64_t count[HISTOGRAM_BUCKETS + 1];
+    double sum;
+} histogram; /* the last: above all bounds */
 
 /* Answers by route, by what was asked ("base", "adapter", "none") and HTTP status. */
-typedef struct { const char *route, *kind; int status; uint64_t n; } metrics_answers;
+typedef struct {
+    const char *route, *kind;
+    int status;
+    uint64_t n;
+} metrics_answers;
 
 /* What was asked of one model. */
-typedef struct { char *name; uint64_t calls, prompt, output; } metrics_model;
+typedef struct {
+    char *name;
+    uint64_t calls, prompt, output;
+} metrics_model;
 
 /* Zero-initialise; metrics_deinit() frees. */
 typedef struct {
-    metrics_model *model;               /* [n_models] */
+    metrics_model *model; /* [n_models] */
     size_t n_models, models_cap;
-    map *by_name;                       /* of model; NULL: none yet */
-    metrics_answers *answers;           /* [n_answers] */
+    map *by_name;             /* of model; NULL: none yet */
+    metrics_answers *answers; /* [n_answers] */
     size_t n_answers, answers_cap;
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
-    uint64_t disconnects, cut_off;      /* clients that went, or did not read, before their answer's end */
-    uint64_t reconnections;             /* to the scheduler */
+    uint64_t disconnects, cut_off; /* clients that went, or did not read, before their answer's end */
+    uint64_t reconnections;        /* to the scheduler */
     int live_requests, live_calls;
-    int connections;                    /* of clients */
-    size_t memory;                      /* bytes that requests have taken of their budget */
-    histogram first_token, next_token;  /* seconds */
+    int connections;                   /* of clients */
+    size_t memory;                     /* bytes that requests have taken of their budget */
+    histogram first_token, next_token; /* seconds */
 } metrics;
 
 void metrics_deinit(metrics *m);

@@ -8,30 +8,30 @@
 #include "base/mem.h"
 #include "frontend/api_reply.h"
 
-#define SIZE (1u << 20)                 /* what it counts as among bodies that are prepared */
+#define SIZE (1u << 20) /* what it counts as among bodies that are prepared */
 
 struct model_asker {
     void (*tell)(void *ctx, const buf *json);
     void *ctx;
-    model_view *seen;           /* kept; NULL: everything */
+    model_view *seen; /* kept; NULL: everything */
     TAILQ_ENTRY(model_asker) entry;
-    bool is_next;               /* in next */
+    bool is_next; /* in next */
 };
 
 typedef TAILQ_HEAD(asker_list, model_asker) asker_list;
 
 struct model_list {
-    task t;                     /* first */
+    task t; /* first */
     background *threads;
     const catalog *models;
     adapter_checks *checks;
     int64_t created;
     const atomic_int *context;
     bool running;
-    buf json;                   /* of everything. While it runs, its thread's, as are */
-    char **names;               /* [n_names] the adapters' */
+    buf json;     /* of everything. While it runs, its thread's, as are */
+    char **names; /* [n_names] the adapters' */
     int n_names;
-    asker_list now, next;       /* who is told when it is done, and when it has been done once more */
+    asker_list now, next; /* who is told when it is done, and when it has been done once more */
 };
 
 static void run(task *t)
@@ -39,7 +39,8 @@ static void run(task *t)
     model_list *l = (model_list *)t;
     l->names = catalog_list(l->models, &l->n_names);
     l->n_names = adapter_checks_filter(l->checks, l->names, l->n_names);
-    api_write_models(&l->json, catalog_base(l->models), true, l->names, l->n_names, l->created, atomic_load(l->context));
+    api_write_models(&l->json, catalog_base(l->models), true, l->names, l->n_names, l->created,
+                     atomic_load(l->context));
 }
 
 /* What a tenant calls it: its own without its name before it. */
@@ -68,7 +69,8 @@ static void write_seen(const model_list *l, const model_view *seen, buf *out)
     for (int i = 0; i < n_seen; i++)
         if (n == 0 || strcmp(names[i], names[n - 1]) != 0)
             names[n++] = names[i];
-    api_write_models(out, catalog_base(l->models), model_view_has_base(seen), names, n, l->created, atomic_load(l->context));
+    api_write_models(out, catalog_base(l->models), model_view_has_base(seen), names, n, l->created,
+                     atomic_load(l->context));
     free(names);
 }
 
@@ -92,7 +94,7 @@ static void start(model_list *l)
     model_asker *a;
     TAILQ_CONCAT(&l->now, &l->next, entry);
     TAILQ_FOREACH(a, &l->now, entry)
-        a->is_next = false;
+    a->is_next = false;
     l->running = true;
     background_start(l->threads, &l->t);
 }
@@ -124,7 +126,8 @@ static void drop(task *t)
     (void)t;
 }
 
-model_list *model_list_new(background *threads, const catalog *models, adapter_checks *checks, int64_t created, const atomic_int *context)
+model_list *model_list_new(background *threads, const catalog *models, adapter_checks *checks, int64_t created,
+                           const atomic_int *context)
 {
     model_list *l = XNEW(model_list);
     l->t.turn.size = SIZE;

@@ -12,10 +12,10 @@ struct model_view {
     char *owner;
     char *base;
     bool may_base;
-    char *given;                /* all grants, each with its NUL, in the order they came in */
+    char *given; /* all grants, each with its NUL, in the order they came in */
     size_t given_len;
-    char **name;                /* [n_names] sorted, whole */
-    char **pattern;             /* [n_patterns] that end with a star */
+    char **name;    /* [n_names] sorted, whole */
+    char **pattern; /* [n_patterns] that end with a star */
     size_t n_names, n_patterns;
 };
 
@@ -27,7 +27,12 @@ static int by_text(const void *a, const void *b)
 model_view *model_view_new(const char *owner, const char *base, bool may, const store_grant *grant, size_t n)
 {
     model_view *v = XNEW(model_view);
-    *v = (model_view){.n_keepers = 1, .owner = xstrdup(owner), .base = xstrdup(base), .may_base = may, .name = XNEW_ARRAY(char *, n + 1), .pattern = XNEW_ARRAY(char *, n + 1)};
+    *v = (model_view){.n_keepers = 1,
+                      .owner = xstrdup(owner),
+                      .base = xstrdup(base),
+                      .may_base = may,
+                      .name = XNEW_ARRAY(char *, n + 1),
+                      .pattern = XNEW_ARRAY(char *, n + 1)};
     buf given = {0};
     for (size_t i = 0; i < n; i++) {
         const char *text = grant[i].adapter;

@@ -11,16 +11,16 @@
 
 typedef struct model_view model_view;
 
-/* owner: the tenant, who sees all of its own, TENANT/NAME. grant: [n] of the tenant. base: what clients call the base model; may: the tenant too. All is copied. Released by its last
- * keeper, of which the caller is one. */
+/* owner: the tenant, who sees all of its own, TENANT/NAME. grant: [n] of the tenant. base: what clients call the base
+ * model; may: the tenant too. All is copied. Released by its last keeper, of which the caller is one. */
 model_view *model_view_new(const char *owner, const char *base, bool may, const store_grant *grant, size_t n);
 /* Whether a new one would be the same. */
 bool model_view_is(const model_view *v, bool may, const store_grant *grant, size_t n);
 
-model_view *model_view_keep(model_view *v);     /* v; NULL stays NULL */
+model_view *model_view_keep(model_view *v); /* v; NULL stays NULL */
 void model_view_release(model_view *v);
 
-const char *model_view_owner(const model_view *v);      /* borrowed; NULL: nobody's, it is everything */
+const char *model_view_owner(const model_view *v); /* borrowed; NULL: nobody's, it is everything */
 
 /* v NULL: everything may be named. */
 bool model_view_has(const model_view *v, const char *name);

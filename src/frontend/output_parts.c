@@ -21,7 +21,12 @@
 #define MISTRAL_ID "[CALL_ID]"
 #define LLAMA "<|python_tag|>"
 
-typedef struct { const parts_rules *r; const char *text; size_t n; bool whole; } input;
+typedef struct {
+    const parts_rules *r;
+    const char *text;
+    size_t n;
+    bool whole;
+} input;
 
 void output_parts_free(output_parts *p)
 {
@@ -103,7 +108,7 @@ static bool read_reasoning(output_parts *p, const input *in)
     if (p->reasoning.len == 0)
         p->at = skip_blanks(in, p->at);
     if (p->reasoning.len == 0 && begins(in, p->at, THINK)) {
-        p->at += strlen(THINK);         /* once more, though the prompt has it */
+        p->at += strlen(THINK); /* once more, though the prompt has it */
         return true;
     }
     if (p->reasoning.len == 0 && may_begin(in, p->at, THINK))
@@ -206,15 +211,15 @@ static void tell_call(output_parts *p, const parts_rules *r, const call_text *c,
     p->open = p->open && !complete;
 }
 
-typedef enum { UNIT_MORE, UNIT_DONE, UNIT_BAD, UNIT_CUT } unit;         /* CUT: the output ended in it, and it was not told */
+typedef enum { UNIT_MORE, UNIT_DONE, UNIT_BAD, UNIT_CUT } unit; /* CUT: the output ended in it, and it was not told */
 
 static unit incomplete(const input *in)
 {
     return in->whole ? UNIT_CUT : UNIT_MORE;
 }
 
-/* It is no call: its mark, or its first character, is content, and so may be what follows. Behind calls, what was cut off is
- * nothing. */
+/* It is no call: its mark, or its first character, is content, and so may be what follows. Behind calls, what was cut
+ * off is nothing. */
 static bool give_up(output_parts *p, const input *in, unit why)
 {
     const char *mark = mark_of(in->r->tools);
@@ -295,7 +300,7 @@ static unit read_hermes(output_parts *p, const input *in)
     if (!p->goes_on) {
         size_t from = skip_blanks(in, p->at + strlen(HERMES));
         unit u = read_object(p, in, from);
-        p->goes_on = u == UNIT_DONE;            /* its end tag is to come */
+        p->goes_on = u == UNIT_DONE; /* its end tag is to come */
         if (u != UNIT_DONE)
             return u;
     }
@@ -328,7 +333,7 @@ static unit read_llama(output_parts *p, const input *in)
 {
     if (!p->goes_on) {
         unit u = read_object(p, in, skip_blanks(in, begins(in, p->at, LLAMA) ? p->at + strlen(LLAMA) : p->at));
-        p->goes_on = u == UNIT_DONE;            /* a semicolon is to come */
+        p->goes_on = u == UNIT_DONE; /* a semicolon is to come */
         if (u != UNIT_DONE)
             return u;
     }

@@ -2,9 +2,9 @@
  *
  *   <think> reasoning </think> content <tool_call> a call </tool_call> ...
  *
- * Text comes piece by piece, and what has been told of it stays: the parts are the same however the text was cut. Each part only grows. A
- * call's arguments are told as they come; a call that is cut off is told as far as it went. What looks like a call and is none is
- * content, letter by letter. Blanks around reasoning and calls belong to nobody. */
+ * Text comes piece by piece, and what has been told of it stays: the parts are the same however the text was cut. Each
+ * part only grows. A call's arguments are told as they come; a call that is cut off is told as far as it went. What
+ * looks like a call and is none is content, letter by letter. Blanks around reasoning and calls belong to nobody. */
 #ifndef PUNICA_FRONTEND_OUTPUT_PARTS_H
 #define PUNICA_FRONTEND_OUTPUT_PARTS_H
 
@@ -12,25 +12,28 @@
 #include "frontend/tools.h"
 
 typedef struct {
-    tools_format tools;         /* TOOLS_NONE: there are no calls */
-    const char *tool_name;      /* of TOOLS_NAMED */
-    bool one_call;              /* calls behind the first are dropped */
-    enum { THINKS_NOT, THINKS, THINKS_ALREADY } thinks;         /* ALREADY: the prompt has opened <think> */
+    tools_format tools;                                 /* TOOLS_NONE: there are no calls */
+    const char *tool_name;                              /* of TOOLS_NAMED */
+    bool one_call;                                      /* calls behind the first are dropped */
+    enum { THINKS_NOT, THINKS, THINKS_ALREADY } thinks; /* ALREADY: the prompt has opened <think> */
 } parts_rules;
 
-typedef struct { char *name; buf arguments; } tool_call;        /* arguments: JSON */
+typedef struct {
+    char *name;
+    buf arguments;
+} tool_call; /* arguments: JSON */
 
 typedef struct {
     buf reasoning, content;
-    tool_call *call;            /* [n_calls] */
+    tool_call *call; /* [n_calls] */
     int n_calls;
     size_t calls_cap;
-    size_t at;                  /* how much of the text is told, or belongs to nobody */
+    size_t at; /* how much of the text is told, or belongs to nobody */
     enum { IN_BEGINNING, IN_REASONING, BEHIND_REASONING, IN_CONTENT, IN_CALL } in;
-    size_t doubtful;            /* in a call: where content goes on if this is none: at blanks before it */
-    bool goes_on;               /* in a call: one is complete, what belongs to it is to come: an end tag, a list's next element */
-    bool any_content;           /* something but blanks stands before: calls without a mark cannot begin any more */
-    bool open;                  /* the last call is not complete */
+    size_t doubtful;  /* in a call: where content goes on if this is none: at blanks before it */
+    bool goes_on;     /* in a call: one is complete, what belongs to it is to come: an end tag, a list's next element */
+    bool any_content; /* something but blanks stands before: calls without a mark cannot begin any more */
+    bool open;        /* the last call is not complete */
 } output_parts;
 
 void output_parts_free(output_parts *p);

@@ -10,23 +10,26 @@
 #include "base/mem.h"
 #include "frontend/conversation.h"
 
-#define MAX_JSON ((size_t)64 << 20)     /* bytes of memory that a body may take when it is read */
-#define TRIM_AFTER ((size_t)1 << 20)    /* bytes of a body after which memory goes back to the system */
-#define LONG_SIZE ((size_t)2 << 20)     /* what a body counts as that takes long, beside its own size */
-#define VERSION_PIECE ((size_t)4 << 20) /* bytes of an adapter's files that are read before it is somebody else's turn */
+#define MAX_JSON ((size_t)64 << 20)  /* bytes of memory that a body may take when it is read */
+#define TRIM_AFTER ((size_t)1 << 20) /* bytes of a body after which memory goes back to the system */
+#define LONG_SIZE ((size_t)2 << 20)  /* what a body counts as that takes long, beside its own size */
+#define VERSION_PIECE \
+    ((size_t)4 << 20) /* bytes of an adapter's files that are read before it is somebody else's turn */
 
-#define CONTEXT_IS "This model's maximum context length is %d tokens, for prompt and output together. However, "       /* by which clients know it */
+#define CONTEXT_IS                                                                                                    \
+    "This model's maximum context length is %d tokens, for prompt and output together. However, " /* by which clients \
+                                                                                                     know it */
 
 /* What prepares one body. */
 typedef struct {
     const prepare_tools *tools;
-    const atomic_bool *stop;    /* NULL: never */
+    const atomic_bool *stop; /* NULL: never */
     int context;
-    bool soon;                  /* others wait for it: what takes long is left for later */
+    bool soon; /* others wait for it: what takes long is left for later */
 } preparing;
 
-/* Whether the output may begin with reasoning: the template knows of it, and the prompt may end within it. A grammar is one of the
- * whole output, so that there is none before it. */
+/* Whether the output may begin with reasoning: the template knows of it, and the prompt may end within it. A grammar is
+ * one of the whole output, so that there is none before it. */
 static int thinking_of(const api_request *r, const chat_template *t, const buf *prompt)
 {
     static const char think[] = "<think>";
@@ -35,7 +38,8 @@ static int thinking_of(const api_request *r, const chat_template *t, const buf *
         return THINKS_NOT;
     while (n > 0 && strchr(" \n", prompt->data[n - 1]))
         n--;
-    bool open = r->conversation.add_generation_prompt && n >= strlen(think) && memcmp(prompt->data + n - strlen(think), think, strlen(think)) == 0;
+    bool open = r->conversation.add_generation_prompt && n >= strlen(think) &&
+                memcmp(prompt->data + n - strlen(think), think, strlen(think)) == 0;
     return !open ? THINKS : r->how.grammar_kind != 0 ? THINKS_NOT : THINKS_ALREADY;
 }
 
@@ -53,8 +57,9 @@ static int chat_text(const prepare_tools *w, prepared *p, buf *out, text_spans *
         return -1;
     if (r->tool_choice == CHOICE_AUTO && (r->parts.tools = tools_format_of(t)) == TOOLS_NONE) {
         templates_give(w->chat, t);
-        return err_set(e, "this model's chat template shows no way to call \"tools\" that is known here; \"tool_choice\" required, or a "
-                       "function's name, does without");
+        return err_set(e, "this model's chat template shows no way to call \"tools\" that is known here; "
+                          "\"tool_choice\" required, or a "
+                          "function's name, does without");
     }
     chat_input in = r->conversation;
     json_t *messages = conversation_for(t, in.messages);
@@ -67,10 +72,10 @@ static int chat_text(const prepare_tools *w, prepared *p, buf *out, text_spans *
     return rc;
 }
 
-/* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. own: of a
- * conversation, where special tokens may stand; NULL: of a prompt, which may have them anywhere. */
-static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, bool add_special, const char *field, ids *out,
-                  api_error *e)
+/* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. own:
+ * of a conversation, where special tokens may stand; NULL: of a prompt, which may have them anywhere. */
+static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, bool add_special,
+                  const char *field, ids *out, api_error *e)
 {
     const encode_limits l = {.max_ids = 2 * (size_t)w->context, .stop = w->stop, .own = own};
     int rc = tokenizer_encode_within(w->tools->t, text, n, add_special, &l, out, &e->what);
@@ -125,7 +130,8 @@ static int check_ids(const preparing *w, const char *field, const ids *x, api_er
 {
     for (size_t i = 0; i < x->n; i++)
         if (x->items[i] >= w->tools->vocab)
-            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i], w->tools->vocab);
+            return api_error_set(e, 400, field, NULL, "token id %d is outside the vocabulary of %d", x->items[i],
+                                 w->tools->vocab);
     return 0;
 }
 
@@ -139,7 +145,8 @@ static int check_tokens(const preparing *w, const api_request *r, const ids *x, 
         return api_error_set(e, 400, field, NULL, "the prompt is empty");
     if (x->n >= (size_t)w->context)
         return api_error_set(e, 400, field, "context_length_exceeded",
-                             CONTEXT_IS "your prompt has %zu tokens, and there must be room for one more", w->context, x->n);
+                             CONTEXT_IS "your prompt has %zu tokens, and there must be room for one more", w->context,
+                             x->n);
     if (check_ids(w, field, x, e))
         return -1;
     int room = w->context - (int)x->n;
@@ -184,7 +191,8 @@ static int read_body(prepared *p, const preparing *w, const api_shape *shape, co
     bool too_large;
     json_t *input = json_read_within(body, n, MAX_JSON, w->stop, &too_large, &e->what);
     if (too_large)
-        return api_error_set(e, 413, NULL, "body_too_large", "the body takes more than %zu MB of memory when it is read", MAX_JSON >> 20);
+        return api_error_set(e, 413, NULL, "body_too_large",
+                             "the body takes more than %zu MB of memory when it is read", MAX_JSON >> 20);
     if (!input)
         return api_error_bad(e, NULL);
     char *repeated = NULL;
@@ -202,13 +210,14 @@ static int read_body(prepared *p, const preparing *w, const api_shape *shape, co
     return rc;
 }
 
-/* Before templates or tokens are looked at: nothing of a model may show in how others are refused. What a registered name is, is
- * settled here for the whole request. */
+/* Before templates or tokens are looked at: nothing of a model may show in how others are refused. What a registered
+ * name is, is settled here for the whole request. */
 static int check_model(const prepare_tools *tools, prepared *p, const model_view *seen, api_error *e)
 {
     const api_request *r = &p->asked;
     bool is_unnamed = r->only_prompt && !*r->model;
-    p->is_registered = !is_unnamed && tools->models && catalog_lookup(tools->models, model_view_owner(seen), r->model, &p->what);
+    p->is_registered =
+        !is_unnamed && tools->models && catalog_lookup(tools->models, model_view_owner(seen), r->model, &p->what);
     if (!(is_unnamed ? model_view_has_base(seen) : model_view_has(seen, prepared_model(p))))
         return api_error_no_model(e, r->model);
     p->is_missing = p->is_registered && !file_is_dir(p->what.dir);
@@ -229,34 +238,41 @@ static prepared *go_on(const preparing *w, prepared *p)
     const prepare_tools *tools = w->tools;
     if (p->is_missing && !p->failed)
         return p;
-    int status = p->failed ? -1 : constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->soon, w->stop, &p->error);
+    int status =
+        p->failed ? -1 : constrain(&p->asked, tools->t, tools->vocab, tools->grammars, w->soon, w->stop, &p->error);
     if (status > 0) {
         prepared_free(p);
         return NULL;
     }
     p->failed = status || encode_all(w, p, &p->error);
-    p->is_missing = p->is_registered && !file_is_dir(p->what.dir);      /* it was removed while its template was looked for */
+    p->is_missing =
+        p->is_registered && !file_is_dir(p->what.dir); /* it was removed while its template was looked for */
     api_request_drop_input(&p->asked);
     return p;
 }
 
-prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
+prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
+                  size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context), false};
     return go_on(&w, begin(&w, seen, shape, body, n));
 }
 
-prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n, const atomic_bool *stop)
+prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
+                       size_t n, const atomic_bool *stop)
 {
     const preparing w = {tools, stop, atomic_load(tools->context), true};
     return go_on(&w, begin(&w, seen, shape, body, n));
 }
 
-prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body, size_t n)
+prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
+                          size_t n)
 {
     const preparing w = {tools, NULL, atomic_load(tools->context), true};
     prepared *p = begin(&w, seen, shape, body, n);
-    bool slow = !p->failed && !p->is_missing && (constrain_takes_long(&p->asked) || (p->asked.chat && templates_may_be_own(tools->chat, prepared_model(p), p->what.dir)));
+    bool slow = !p->failed && !p->is_missing &&
+                (constrain_takes_long(&p->asked) ||
+                 (p->asked.chat && templates_may_be_own(tools->chat, prepared_model(p), p->what.dir)));
     if (!slow)
         return go_on(&w, p);
     prepared_free(p);
@@ -287,24 +303,25 @@ void prepared_free(prepared *p)
     free(p);
 }
 
-/* On the threads. Between start and done a job's body and result are its thread's; done and ctx are the loop's all along. */
+/* On the threads. Between start and done a job's body and result are its thread's; done and ctx are the loop's all
+ * along. */
 
 struct prepare_job {
-    task t;                     /* first */
-    preparer *of;               /* borrowed */
+    task t;       /* first */
+    preparer *of; /* borrowed */
     bool takes_long;
     const api_shape *shape;
-    model_view *seen;           /* kept; NULL: everything */
+    model_view *seen; /* kept; NULL: everything */
     charged_buf body;
-    prepared *result;           /* NULL: there is none yet */
-    version_reading *reading;   /* of one that finds a version; NULL: it has */
+    prepared *result;         /* NULL: there is none yet */
+    version_reading *reading; /* of one that finds a version; NULL: it has */
     void (*done)(void *ctx, prepared *result);
     void *ctx;
 };
 
 struct preparer {
     prepare_tools tools;
-    background *threads;        /* borrowed */
+    background *threads; /* borrowed */
 };
 
 static void job_free(prepare_job *j)
@@ -341,7 +358,8 @@ static void run_prepare(task *t)
 {
     prepare_job *j = (prepare_job *)t;
     size_t n = j->body.bytes.len;
-    j->result = (j->takes_long ? prepare : prepare_soon)(&j->of->tools, j->seen, j->shape, j->body.bytes.data, n, &t->abandoned);
+    j->result = (j->takes_long ? prepare : prepare_soon)(&j->of->tools, j->seen, j->shape, j->body.bytes.data, n,
+                                                         &t->abandoned);
     j->takes_long = !j->result;
     if (j->takes_long)
         return;
@@ -368,7 +386,7 @@ static void run_find_version(task *t)
     }
     int status = versions_read(j->reading, VERSION_PIECE, &j->result->version, &e);
     if (status > 0)
-        return;                 /* goes on when others have had their turn */
+        return; /* goes on when others have had their turn */
     j->result->has_version = status == 0;
     version_reading_free(j->reading);
     j->reading = NULL;
@@ -386,7 +404,8 @@ void preparer_free(preparer *p)
     free(p);
 }
 
-static prepare_job *new_job(preparer *p, size_t size, void (*run)(task *), void (*done)(void *ctx, prepared *result), void *ctx)
+static prepare_job *new_job(preparer *p, size_t size, void (*run)(task *), void (*done)(void *ctx, prepared *result),
+                            void *ctx)
 {
     prepare_job *j = XNEW(prepare_job);
     j->t.turn.size = size;
@@ -399,7 +418,8 @@ static prepare_job *new_job(preparer *p, size_t size, void (*run)(task *), void 
     return j;
 }
 
-prepare_job *preparer_start(preparer *p, model_view *seen, const api_shape *shape, charged_buf *body, void (*done)(void *ctx, prepared *result), void *ctx)
+prepare_job *preparer_start(preparer *p, model_view *seen, const api_shape *shape, charged_buf *body,
+                            void (*done)(void *ctx, prepared *result), void *ctx)
 {
     prepare_job *j = new_job(p, body->bytes.len, run_prepare, done, ctx);
     j->shape = shape;

@@ -23,11 +23,11 @@ typedef struct {
     bool (*end)(reply *);
 } reply_ops;
 
-/* client: its address, for the log; "": not known. gone: the client is lost; the reply is freed, and not to be used from within the call. It is not called once the
- * reply has been sent or ended. Its owner sets gone and ctx. */
+/* client: its address, for the log; "": not known. gone: the client is lost; the reply is freed, and not to be used
+ * from within the call. It is not called once the reply has been sent or ended. Its owner sets gone and ctx. */
 struct reply {
     const reply_ops *ops;
-    const char *client;         /* borrowed: while the reply lives */
+    const char *client; /* borrowed: while the reply lives */
     void (*gone)(void *ctx, reply_loss why);
     void *ctx;
 };

@@ -10,11 +10,16 @@ typedef enum { ITEM_REASONING, ITEM_TEXT, ITEM_CALL } item_kind;
 
 typedef struct {
     item_kind kind;
-    buf text;                   /* of a call: its arguments */
-    char *name, id[24];         /* of a call */
+    buf text;           /* of a call: its arguments */
+    char *name, id[24]; /* of a call */
 } reply_item;
 
-typedef struct { reply_item *at; int n; size_t cap; bool open; } reply_items;
+typedef struct {
+    reply_item *at;
+    int n;
+    size_t cap;
+    bool open;
+} reply_items;
 
 /* What happens to item number i. NULL: nobody wants to know. */
 typedef struct {

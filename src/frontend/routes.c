@@ -14,7 +14,7 @@
 
 #define JSON_TYPE "application/json"
 #define MAX_REQUEST_ID 128
-#define MAX_OTHER_BODY (16u << 10)              /* bytes of a body that nobody asked for */
+#define MAX_OTHER_BODY (16u << 10) /* bytes of a body that nobody asked for */
 
 /* The client's own x-request-id, if it can stand in a header and in a log; else "". */
 static const char *request_id(const http_exchange *x)
@@ -50,8 +50,15 @@ static void send_body(routes *r, http_exchange *x, const char *route, int status
     const char *id = h->text ? request_id(x) : "";
     double now = loop_now(r->calls.on), start = http_exchange_start(x);
     metrics_count_answer(r->calls.counts, route, "none", status);
-    access_log_write(r->calls.log, now, &(access_line){.method = h->method, .path = h->path, .status = status, .client = http_exchange_client(x),
-                                                       .prompt = -1, .output = -1, .first = -1, .total = start ? now - start : 0});
+    access_log_write(r->calls.log, now,
+                     &(access_line){.method = h->method,
+                                    .path = h->path,
+                                    .status = status,
+                                    .client = http_exchange_client(x),
+                                    .prompt = -1,
+                                    .output = -1,
+                                    .first = -1,
+                                    .total = start ? now - start : 0});
     if (id[0])
         http_exchange_add_header(x, "x-request-id", id);
     if (status == 401)
@@ -98,7 +105,10 @@ static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, c
     (void)x;
     (void)rest;
     const dispatch *d = r->calls.at_scheduler;
-    const char *why = r->calls.draining ? "shutting down" : !dispatch_is_up(d) ? "no scheduler" : !dispatch_n_gpus(d) ? "no GPU" : NULL;
+    const char *why = r->calls.draining     ? "shutting down"
+                      : !dispatch_is_up(d)  ? "no scheduler"
+                      : !dispatch_n_gpus(d) ? "no GPU"
+                                            : NULL;
     *type = JSON_TYPE;
     buf_printf(body, "{\"status\":\"%s\"}", why ? why : "ready");
     return why ? 503 : 200;
@@ -144,16 +154,20 @@ static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, c
     int status = 200;
     api_error bad;
     *type = JSON_TYPE;
-    if (kind == CATALOG_ADAPTER && !known && adapter_checks_look(r->calls.tools.checks, name.data, &bad.what) == CHECK_BAD) {
+    if (kind == CATALOG_ADAPTER && !known &&
+        adapter_checks_look(r->calls.tools.checks, name.data, &bad.what) == CHECK_BAD) {
         err why = bad.what;
-        api_error_set(&bad, status = 404, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s", name.data, why.msg);
+        api_error_set(&bad, status = 404, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s",
+                      name.data, why.msg);
         api_error_write(&bad, body);
     } else if (kind == CATALOG_NOTHING) {
         api_error e;
-        api_error_set(&e, status = 404, "model", "model_not_found", "there is no model \"%s\" here", readable ? name.data : "");
+        api_error_set(&e, status = 404, "model", "model_not_found", "there is no model \"%s\" here",
+                      readable ? name.data : "");
         api_error_write(&e, body);
     } else {
-        api_write_model(body, name.data, kind == CATALOG_BASE ? NULL : catalog_base(r->calls.models), r->created, atomic_load(r->calls.tools.context));
+        api_write_model(body, name.data, kind == CATALOG_BASE ? NULL : catalog_base(r->calls.models), r->created,
+                        atomic_load(r->calls.tools.context));
     }
     buf_free(&name);
     return status;
@@ -161,7 +175,11 @@ static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, c
 
 /* The list comes later. */
 
-typedef struct { routes *r; http_exchange *x; model_asker *asks; } list_wish;
+typedef struct {
+    routes *r;
+    http_exchange *x;
+    model_asker *asks;
+} list_wish;
 
 static const char list_route[] = "/v1/models";
 
@@ -171,7 +189,7 @@ static void tell_list(void *ctx, const buf *json)
     routes *r = w->r;
     budget *memory = shared_budget_part(r->calls.memory, NULL);
     if (budget_take(memory, json->len)) {
-        budget_give(memory, json->len);        /* what is not sent at once is charged */
+        budget_give(memory, json->len); /* what is not sent at once is charged */
         send_body(r, w->x, list_route, 200, JSON_TYPE, json);
     } else {
         api_error e;
@@ -202,7 +220,12 @@ struct route;
 
 /* What operators ask of the store, and tenants of their usage, comes later too. */
 
-typedef struct { routes *r; http_exchange *x; const char *route; admin_call *asked; } store_wish;
+typedef struct {
+    routes *r;
+    http_exchange *x;
+    const char *route;
+    admin_call *asked;
+} store_wish;
 
 static void tell_stored(void *ctx, int status, const buf *json)
 {
@@ -228,8 +251,12 @@ static void ask_store(routes *r, http_exchange *x, const char *route, const char
     charged_buf body = http_exchange_take_body(x);
     *w = (store_wish){.r = r, .x = x, .route = route};
     http_exchange_set_gone(x, on_wish_gone, w);
-    w->asked = admin_ask(r->calls.accounts, &(admin_request){.head = http_exchange_head(x), .body = &body.bytes, .client = http_exchange_client(x),
-                                                             .usage_of = tenant_only}, tell_stored, w);
+    w->asked = admin_ask(r->calls.accounts,
+                         &(admin_request){.head = http_exchange_head(x),
+                                          .body = &body.bytes,
+                                          .client = http_exchange_client(x),
+                                          .usage_of = tenant_only},
+                         tell_stored, w);
     charged_buf_free(&body);
 }
 
@@ -249,12 +276,17 @@ static void ask_usage(routes *r, http_exchange *x)
     if (t)
         ask_store(r, x, usage_route, tenant_name(t));
     else
-        refuse(r, x, NULL);             /* where there are no tenants there is no usage */
+        refuse(r, x, NULL); /* where there are no tenants there is no usage */
 }
 
 /* So do changes of adapters. */
 
-typedef struct { routes *r; http_exchange *x; const char *route; adapter_wish *asked; } adapter_change;
+typedef struct {
+    routes *r;
+    http_exchange *x;
+    const char *route;
+    adapter_wish *asked;
+} adapter_change;
 
 static void tell_changed(void *ctx, int status, const buf *json)
 {
@@ -281,7 +313,11 @@ static void change_adapter(routes *r, http_exchange *x)
     }
     adapter_change *w = XNEW(adapter_change);
     charged_buf body = http_exchange_take_body(x);
-    *w = (adapter_change){.r = r, .x = x, .route = strcmp(h->path, LOAD_PATH) == 0 ? LOAD_PATH : strcmp(h->path, UNLOAD_PATH) == 0 ? UNLOAD_PATH : ADAPTERS_PATH};
+    *w = (adapter_change){.r = r,
+                          .x = x,
+                          .route = strcmp(h->path, LOAD_PATH) == 0     ? LOAD_PATH
+                                   : strcmp(h->path, UNLOAD_PATH) == 0 ? UNLOAD_PATH
+                                                                       : ADAPTERS_PATH};
     http_exchange_set_gone(x, on_changer_gone, w);
     const tenant *t = asker(r, h);
     const adapter_asker who = {.tenant = t ? tenant_name(t) : NULL, .address = http_exchange_client(x)};
@@ -294,10 +330,10 @@ static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body,
 /* What answers. A path that ends with / stands for all that begin with it; method NULL: any. */
 static const struct route {
     const char *path, *method;
-    int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);      /* returns the status */
-    void (*start)(routes *r, http_exchange *x);                                 /* get NULL: it answers later; NULL: a call */
-    const api_shape *shape;                                                     /* of calls; else NULL */
-    bool for_operators;                                                         /* answered whatever else is going on */
+    int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type); /* returns the status */
+    void (*start)(routes *r, http_exchange *x); /* get NULL: it answers later; NULL: a call */
+    const api_shape *shape;                     /* of calls; else NULL */
+    bool for_operators;                         /* answered whatever else is going on */
 } table[] = {
     {"/v1/completions", "POST", NULL, NULL, &shape_completions, false},
     {"/v1/chat/completions", "POST", NULL, NULL, &shape_chat, false},
@@ -375,12 +411,15 @@ static bool is_one_of(const char *word, const char *const *words)
 /* What can be got can be asked for its head. */
 static bool takes(const struct route *to, const char *method)
 {
-    return !to->method || strcmp(method, to->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
+    return !to->method || strcmp(method, to->method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(to->method, "GET") == 0);
 }
 
 static const char *methods_of(const struct route *to)
 {
-    return !to->method ? "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" : strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    return !to->method                      ? "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+           : strcmp(to->method, "GET") == 0 ? "GET, HEAD, OPTIONS"
+                                            : "POST, OPTIONS";
 }
 
 static void answer_get(routes *r, http_exchange *x, const struct route *to)
@@ -443,7 +482,8 @@ static bool may_ask(const routes *r, const http_head *h)
     return r->calls.accounts ? asker(r, h) != NULL : api_keys_open(&r->keys, h);
 }
 
-static const http_fault no_key = {401, "invalid_api_key", "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
+static const http_fault no_key = {401, "invalid_api_key",
+                                  "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
 
 /* The key has expired since the head came. */
 static void refuse_key(routes *r, http_exchange *x, const struct route *to)

@@ -13,15 +13,15 @@
 typedef struct {
     service calls;
     model_list *list;
-    tiers *tiers;                                   /* where adapters are */
-    adapter_api *adapters;                          /* NULL: they are not changed here */
-    api_keys keys;                                  /* for all below /v1/, where there are no tenants */
-    api_keys admin;                                 /* for operators; none: nobody is one */
+    tiers *tiers;          /* where adapters are */
+    adapter_api *adapters; /* NULL: they are not changed here */
+    api_keys keys;         /* for all below /v1/, where there are no tenants */
+    api_keys admin;        /* for operators; none: nobody is one */
     cors cors;
-    size_t max_body;                                /* bytes of a call's body */
-    int64_t created;                                /* seconds since the epoch, for lists of models */
-    const http_server *server;                      /* NULL: not yet */
-    void (*more_metrics)(void *ctx, buf *out);      /* appends to the metrics page; may be NULL */
+    size_t max_body;                           /* bytes of a call's body */
+    int64_t created;                           /* seconds since the epoch, for lists of models */
+    const http_server *server;                 /* NULL: not yet */
+    void (*more_metrics)(void *ctx, buf *out); /* appends to the metrics page; may be NULL */
     void *metrics_ctx;
 } routes;
 

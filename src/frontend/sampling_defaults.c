@@ -38,7 +38,8 @@ static int read_values(sampling_defaults *d, const json_t *doc, err *e)
     if (!json_is_object(doc))
         return err_set(e, "it is no JSON object");
     if (read_float(doc, "temperature", 0, 100, &d->temperature, e) || read_float(doc, "top_p", 1e-6, 1, &d->top_p, e) ||
-        read_float(doc, "min_p", 0, 1, &d->min_p, e) || read_float(doc, "repetition_penalty", 1e-6, 100, &d->repetition_penalty, e) ||
+        read_float(doc, "min_p", 0, 1, &d->min_p, e) ||
+        read_float(doc, "repetition_penalty", 1e-6, 100, &d->repetition_penalty, e) ||
         read_int(doc, "top_k", -1, &d->top_k, e) || read_int(doc, "max_new_tokens", 1, &d->max_tokens, e))
         return -1;
     d->top_k = d->top_k < 0 ? 0 : d->top_k;
@@ -68,10 +69,16 @@ int sampling_defaults_read(sampling_defaults *d, const char *from, const char *m
 void sampling_defaults_write(const sampling_defaults *d, buf *out)
 {
     const sampling_defaults usual = sampling_defaults_openai();
-    const struct { const char *name; double is, usual; } all[] = {
-        {"temperature", (double)d->temperature, (double)usual.temperature}, {"top_p", (double)d->top_p, (double)usual.top_p},
-        {"top_k", d->top_k, usual.top_k}, {"min_p", (double)d->min_p, (double)usual.min_p},
-        {"repetition_penalty", (double)d->repetition_penalty, (double)usual.repetition_penalty}, {"max_tokens", d->max_tokens, usual.max_tokens},
+    const struct {
+        const char *name;
+        double is, usual;
+    } all[] = {
+        {"temperature", (double)d->temperature, (double)usual.temperature},
+        {"top_p", (double)d->top_p, (double)usual.top_p},
+        {"top_k", d->top_k, usual.top_k},
+        {"min_p", (double)d->min_p, (double)usual.min_p},
+        {"repetition_penalty", (double)d->repetition_penalty, (double)usual.repetition_penalty},
+        {"max_tokens", d->max_tokens, usual.max_tokens},
     };
     buf_add_str(out, "");
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)

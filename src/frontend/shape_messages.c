@@ -1,6 +1,7 @@
 /* shape_messages.c - Anthropic's Messages (/v1/messages, /v1/messages/count_tokens)
  *
- *   system, messages of blocks ─▶ messages        tools, tool_choice, stop_sequences, output_format, thinking ─▶ a chat's
+ *   system, messages of blocks ─▶ messages        tools, tool_choice, stop_sequences, output_format, thinking ─▶ a
+ * chat's
  *
  * One message may become several of a chat: results of tools stand for themselves there. An answer is a list of blocks
  * (reply_items.h): thinking, text, tool_use. A last message of the assistant is continued. */
@@ -79,7 +80,8 @@ static int add_use(json_t *messages, const json_t *block, size_t number, api_err
 static void add_text(json_t *messages, const char *role, json_t *text, bool new_message)
 {
     size_t n = json_array_size(messages);
-    json_t *last = n ? json_array_get(messages, n - 1) : NULL, *content = last ? json_object_get(last, "content") : NULL;
+    json_t *last = n ? json_array_get(messages, n - 1) : NULL,
+           *content = last ? json_object_get(last, "content") : NULL;
     bool goes_on = !new_message && last && json_says(json_object_get(last, "role"), role);
     if (!goes_on)
         content = json_object_get(add_message(messages, role, json_array()), "content");
@@ -108,14 +110,19 @@ static int add_block(json_t *messages, const char *role, const json_t *block, bo
     }
     if (json_says(type, "redacted_thinking"))
         return 0;
-    return bad_content(number, "only blocks of the types text, thinking, tool_use (of the assistant) and tool_result (of the user) are served", e);
+    return bad_content(
+        number,
+        "only blocks of the types text, thinking, tool_use (of the assistant) and tool_result (of the user) are served",
+        e);
 }
 
 static int add_one(json_t *messages, const json_t *message, size_t number, api_error *e)
 {
     const json_t *role = json_member(message, "role"), *content = json_member(message, "content");
     if (!json_says(role, "user") && !json_says(role, "assistant"))
-        return api_error_set(e, 400, "messages", NULL, "messages.%zu.role: must be user or assistant; \"system\" is a field of the request", number);
+        return api_error_set(e, 400, "messages", NULL,
+                             "messages.%zu.role: must be user or assistant; \"system\" is a field of the request",
+                             number);
     if (json_is_string(content)) {
         add_message(messages, json_string_value(role), json_incref((json_t *)content));
         return 0;
@@ -154,13 +161,15 @@ static int translate_tools(json_t *body, api_error *e)
     json_t *tools = json_array();
     for (size_t i = 0; i < json_array_size(given); i++) {
         const json_t *tool = json_array_get(given, i), *type = json_member(tool, "type");
-        json_t *name = json_member(tool, "name"), *schema = json_member(tool, "input_schema"), *about = json_member(tool, "description");
+        json_t *name = json_member(tool, "name"), *schema = json_member(tool, "input_schema"),
+               *about = json_member(tool, "description");
         if ((type && !json_says(type, "custom")) || !json_is_string(name) || !json_is_object(schema)) {
             json_decref(tools);
-            return api_error_set(e, 400, "tools", NULL, "tools.%zu: only tools with a \"name\" and an \"input_schema\" are served", i);
+            return api_error_set(e, 400, "tools", NULL,
+                                 "tools.%zu: only tools with a \"name\" and an \"input_schema\" are served", i);
         }
-        json_array_append_new(tools, json_pack("{s:s, s:{s:O, s:O*, s:O}}", "type", "function", "function", "name", name, "description", about,
-                                               "parameters", schema));
+        json_array_append_new(tools, json_pack("{s:s, s:{s:O, s:O*, s:O}}", "type", "function", "function", "name",
+                                               name, "description", about, "parameters", schema));
     }
     if (given)
         json_object_set(body, "tools", tools);
@@ -183,7 +192,8 @@ static int translate_choice(json_t *body, api_error *e)
     else if (json_says(type, "tool") && json_is_string(json_member(choice, "name")))
         made = json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", json_member(choice, "name"));
     else
-        return api_error_set(e, 400, "tool_choice", NULL, "tool_choice: its \"type\" must be auto, any, none, or tool with a \"name\"");
+        return api_error_set(e, 400, "tool_choice", NULL,
+                             "tool_choice: its \"type\" must be auto, any, none, or tool with a \"name\"");
     json_object_set_new(body, "tool_choice", made);
     return 0;
 }
@@ -198,9 +208,11 @@ static int translate_format(json_t *body, api_error *e)
         format = json_member(config, "format");
     json_t *schema = json_member(format, "schema");
     if (format && (!json_says(json_member(format, "type"), "json_schema") || !schema))
-        return api_error_set(e, 400, "output_format", NULL, "output_format: must be {\"type\": \"json_schema\", \"schema\": ...}");
+        return api_error_set(e, 400, "output_format", NULL,
+                             "output_format: must be {\"type\": \"json_schema\", \"schema\": ...}");
     if (format)
-        json_object_set_new(body, "response_format", json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema", schema));
+        json_object_set_new(body, "response_format",
+                            json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema", schema));
     return 0;
 }
 
@@ -231,12 +243,14 @@ static int refuse_unserved(const json_t *body, api_error *e)
 
 static int translate_prompt(json_t *body, char **repeated, api_error *e)
 {
-    static const char *const of_chats[] = {"n", "logprobs", "top_logprobs", "prompt_logprobs", "echo", "response_format", "max_completion_tokens", NULL};
+    static const char *const of_chats[] = {"n",    "logprobs",        "top_logprobs",          "prompt_logprobs",
+                                           "echo", "response_format", "max_completion_tokens", NULL};
     (void)repeated;
     json_object_del(body, "stream_options");
     json_rename(body, "stop_sequences", "stop");
-    if (refuse_fields_of_chats(body, of_chats, e) || refuse_unserved(body, e) || translate_messages(body, e) || translate_tools(body, e) || translate_choice(body, e) ||
-        translate_format(body, e) || translate_thinking(body, e))
+    if (refuse_fields_of_chats(body, of_chats, e) || refuse_unserved(body, e) || translate_messages(body, e) ||
+        translate_tools(body, e) || translate_choice(body, e) || translate_format(body, e) ||
+        translate_thinking(body, e))
         return -1;
     return 0;
 }
@@ -250,9 +264,12 @@ static int translate(json_t *body, char **repeated, api_error *e)
 
 static json_t *error_json(const api_error *e)
 {
-    static const struct { int status; const char *type; } types[] = {
-        {400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {413, "request_too_large"},
-        {429, "rate_limit_error"}, {503, "overloaded_error"}};
+    static const struct {
+        int status;
+        const char *type;
+    } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"},
+                 {404, "not_found_error"},       {413, "request_too_large"},    {429, "rate_limit_error"},
+                 {503, "overloaded_error"}};
     const char *type = e->status >= 500 ? "api_error" : "invalid_request_error";
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (types[i].status == e->status)
@@ -270,17 +287,21 @@ static void write_error(const api_error *e, buf *out)
 typedef struct {
     const api_head *h;
     reply_items items;
-    const char *finish;         /* static; NULL: not yet */
-    char *stop;                 /* the string that ended it; NULL: none did */
+    const char *finish; /* static; NULL: not yet */
+    char *stop;         /* the string that ended it; NULL: none did */
     int64_t n_prompt;
     bool begun;
-    buf *out;                   /* where events go */
+    buf *out; /* where events go */
 } message;
 
 static const char *reason_of(const message *m)
 {
     bool calls = m->items.n && m->items.at[m->items.n - 1].kind == ITEM_CALL;
-    return !m->finish ? NULL : strcmp(m->finish, "length") == 0 ? "max_tokens" : calls ? "tool_use" : m->stop ? "stop_sequence" : "end_turn";
+    return !m->finish                         ? NULL
+           : strcmp(m->finish, "length") == 0 ? "max_tokens"
+           : calls                            ? "tool_use"
+           : m->stop                          ? "stop_sequence"
+                                              : "end_turn";
 }
 
 /* whole: with what it says; else as it is announced. */
@@ -293,7 +314,8 @@ static json_t *block_json(const reply_item *x, bool whole)
         return json_pack("{s:s, s:o}", "type", "text", "text", text);
     json_t *input = whole ? json_loadb(x->text.data, x->text.len, JSON_ALLOW_NUL, NULL) : NULL;
     json_decref(text);
-    return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", x->id, "name", x->name, "input", json_is_object(input) ? input : json_object());
+    return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", x->id, "name", x->name, "input",
+                     json_is_object(input) ? input : json_object());
 }
 
 static json_t *message_json(const message *m, int64_t n_output)
@@ -301,9 +323,9 @@ static json_t *message_json(const message *m, int64_t n_output)
     json_t *blocks = json_array();
     for (int i = 0; i < m->items.n; i++)
         json_array_append_new(blocks, block_json(&m->items.at[i], true));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:{s:I, s:I}}", "id", m->h->id, "type", "message", "role", "assistant", "model", m->h->model,
-                     "content", blocks, "stop_reason", reason_of(m), "stop_sequence", m->stop, "usage", "input_tokens", (json_int_t)m->n_prompt,
-                     "output_tokens", (json_int_t)n_output);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:{s:I, s:I}}", "id", m->h->id, "type", "message", "role",
+                     "assistant", "model", m->h->model, "content", blocks, "stop_reason", reason_of(m), "stop_sequence",
+                     m->stop, "usage", "input_tokens", (json_int_t)m->n_prompt, "output_tokens", (json_int_t)n_output);
 }
 
 static void take_finish(message *m, const api_choice *c)
@@ -337,18 +359,21 @@ static void write_count(buf *out, const api_head *h, const api_choice *c, int n,
 static void begin_block(void *ctx, int i)
 {
     message *m = ctx;
-    add_event(m->out, "content_block_start", json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", i, "content_block",
-                                                       block_json(&m->items.at[i], false)));
+    add_event(m->out, "content_block_start",
+              json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", i, "content_block",
+                        block_json(&m->items.at[i], false)));
 }
 
 static void more_of_block(void *ctx, int i, const char *text, size_t n)
 {
-    static const char *const names[][2] = {[ITEM_REASONING] = {"thinking_delta", "thinking"}, [ITEM_TEXT] = {"text_delta", "text"},
+    static const char *const names[][2] = {[ITEM_REASONING] = {"thinking_delta", "thinking"},
+                                           [ITEM_TEXT] = {"text_delta", "text"},
                                            [ITEM_CALL] = {"input_json_delta", "partial_json"}};
     message *m = ctx;
     const char *const *name = names[m->items.at[i].kind];
-    add_event(m->out, "content_block_delta", json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", i, "delta", "type", name[0],
-                                                       name[1], json_stringn_nocheck(text, n)));
+    add_event(m->out, "content_block_delta",
+              json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", i, "delta", "type", name[0],
+                        name[1], json_stringn_nocheck(text, n)));
 }
 
 static void end_block(void *ctx, int i)
@@ -371,7 +396,8 @@ static void stream_add(void *ctx, buf *out, const api_choice *news)
     message *m = ctx;
     m->out = out;
     if (!m->begun)
-        add_event(out, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message", message_json(m, 0)));
+        add_event(out, "message_start",
+                  json_pack("{s:s, s:o}", "type", "message_start", "message", message_json(m, 0)));
     m->begun = true;
     take_finish(m, news);
     reply_items_add(&m->items, news, &events, m);
@@ -382,8 +408,9 @@ static void stream_end(void *ctx, buf *out, const api_usage *u)
     message *m = ctx;
     m->out = out;
     reply_items_close(&m->items, &events, m);
-    add_event(out, "message_delta", json_pack("{s:s, s:{s:s?, s:s?}, s:{s:I}}", "type", "message_delta", "delta", "stop_reason", reason_of(m),
-                                              "stop_sequence", m->stop, "usage", "output_tokens", (json_int_t)u->completion));
+    add_event(out, "message_delta",
+              json_pack("{s:s, s:{s:s?, s:s?}, s:{s:I}}", "type", "message_delta", "delta", "stop_reason", reason_of(m),
+                        "stop_sequence", m->stop, "usage", "output_tokens", (json_int_t)u->completion));
     add_event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 
@@ -401,8 +428,19 @@ static void stream_free(void *ctx)
     free(m);
 }
 
-const api_shape shape_messages = {.id_prefix = "msg_", .chat = true, .translate = translate, .write = write_whole, .write_error = write_error,
-                                  .stream_new = stream_new, .stream_add = stream_add, .stream_end = stream_end, .stream_fail = stream_fail,
+const api_shape shape_messages = {.id_prefix = "msg_",
+                                  .chat = true,
+                                  .translate = translate,
+                                  .write = write_whole,
+                                  .write_error = write_error,
+                                  .stream_new = stream_new,
+                                  .stream_add = stream_add,
+                                  .stream_end = stream_end,
+                                  .stream_fail = stream_fail,
                                   .stream_free = stream_free};
-const api_shape shape_count_tokens = {.id_prefix = "msg_", .chat = true, .counts = true, .translate = translate_prompt, .write = write_count,
+const api_shape shape_count_tokens = {.id_prefix = "msg_",
+                                      .chat = true,
+                                      .counts = true,
+                                      .translate = translate_prompt,
+                                      .write = write_count,
                                       .write_error = write_error};

@@ -4,7 +4,10 @@
 #include "base/mem.h"
 #include "frontend/api_shape.h"
 
-typedef struct { api_stream events; bool include_usage; } stream;
+typedef struct {
+    api_stream events;
+    bool include_usage;
+} stream;
 
 static void *stream_new(const api_head *h, const api_usage *u)
 {
@@ -44,8 +47,9 @@ static void stream_fail(void *ctx, buf *out, const api_error *e)
     api_write_stream_error(out, e);
 }
 
-#define AS_IT_IS .write = api_write_response, .write_error = api_error_write, .stream_new = stream_new, .stream_add = stream_add, \
-                 .stream_end = stream_end, .stream_fail = stream_fail, .stream_free = stream_free
+#define AS_IT_IS                                                                                                     \
+    .write = api_write_response, .write_error = api_error_write, .stream_new = stream_new, .stream_add = stream_add, \
+    .stream_end = stream_end, .stream_fail = stream_fail, .stream_free = stream_free
 
 const api_shape shape_completions = {.id_prefix = "cmpl-", AS_IT_IS};
 const api_shape shape_chat = {.id_prefix = "chatcmpl-", .chat = true, AS_IT_IS};

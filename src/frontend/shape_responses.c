@@ -2,8 +2,8 @@
  *
  *   instructions, input items ─▶ messages        text.format ─▶ response_format        tools, tool_choice ─▶ a chat's
  *
- * An answer is a list of items (reply_items.h): reasoning, a message, function calls. In a stream each of them is announced,
- * told piece by piece, and told once more when it is whole. */
+ * An answer is a list of items (reply_items.h): reasoning, a message, function calls. In a stream each of them is
+ * announced, told piece by piece, and told once more when it is whole. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,19 +22,24 @@ static int check_stateless(const json_t *body, api_error *e)
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++)
         if (json_member(body, asks[i]))
             return api_error_set(e, 400, asks[i], "unsupported_parameter",
-                                 "\"%s\" asks for something that was stored, and this server is stateless: it stores nothing. Send the whole conversation as \"input\"", asks[i]);
+                                 "\"%s\" asks for something that was stored, and this server is stateless: it stores "
+                                 "nothing. Send the whole conversation as \"input\"",
+                                 asks[i]);
     if (json_is_true(json_member(body, "background")))
-        return api_error_set(e, 400, "background", "unsupported_parameter",
-                             "\"background\" asks for an answer that is stored, and this server is stateless: it stores nothing");
+        return api_error_set(
+            e, 400, "background", "unsupported_parameter",
+            "\"background\" asks for an answer that is stored, and this server is stateless: it stores nothing");
     const json_t *top = json_member(body, "top_logprobs"), *cut = json_member(body, "truncation");
     if (top && json_integer_value(top) != 0)
-        return api_error_set(e, 400, "top_logprobs", "unsupported_parameter", "\"top_logprobs\" is not served here; /v1/chat/completions has it");
+        return api_error_set(e, 400, "top_logprobs", "unsupported_parameter",
+                             "\"top_logprobs\" is not served here; /v1/chat/completions has it");
     const json_t *include = json_member(body, "include");
     if (include && !json_is_array(include))
         return api_error_set(e, 400, "include", NULL, "\"include\" must be a list");
     for (size_t i = 0; i < json_array_size(include); i++)
         if (json_says(json_array_get(include, i), "message.output_text.logprobs"))
-            return api_error_set(e, 400, "include", "unsupported_parameter", "\"include\": logprobs are not served here; /v1/chat/completions has them");
+            return api_error_set(e, 400, "include", "unsupported_parameter",
+                                 "\"include\": logprobs are not served here; /v1/chat/completions has them");
     if (cut && !json_says(cut, "disabled"))
         return api_error_set(e, 400, "truncation", "unsupported_parameter", "\"truncation\" must be \"disabled\"");
     return 0;
@@ -49,10 +54,14 @@ static json_t *content_of(const json_t *v, size_t number, api_error *e)
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *part = json_array_get(v, i), *type = json_member(part, "type");
         json_t *text = json_member(part, json_says(type, "refusal") ? "refusal" : "text");
-        bool known = json_says(type, "input_text") || json_says(type, "output_text") || json_says(type, "text") || json_says(type, "refusal");
+        bool known = json_says(type, "input_text") || json_says(type, "output_text") || json_says(type, "text") ||
+                     json_says(type, "refusal");
         if (!known || !json_is_string(text)) {
             json_decref(parts);
-            api_error_set(e, 400, "input", NULL, "item %zu of \"input\": of \"content\", only texts are served: {\"type\": \"input_text\", \"text\": ...}", number);
+            api_error_set(e, 400, "input", NULL,
+                          "item %zu of \"input\": of \"content\", only texts are served: {\"type\": \"input_text\", "
+                          "\"text\": ...}",
+                          number);
             return NULL;
         }
         json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
@@ -60,23 +69,27 @@ static json_t *content_of(const json_t *v, size_t number, api_error *e)
     if (json_is_array(v))
         return parts;
     json_decref(parts);
-    api_error_set(e, 400, "input", NULL, "item %zu of \"input\" needs a \"content\": a string, or a list of parts", number);
+    api_error_set(e, 400, "input", NULL, "item %zu of \"input\" needs a \"content\": a string, or a list of parts",
+                  number);
     return NULL;
 }
 
 static int add_text_item(json_t *messages, const json_t *item, size_t number, api_error *e)
 {
     const json_t *role = json_member(item, "role");
-    if (!json_says(role, "user") && !json_says(role, "assistant") && !json_says(role, "system") && !json_says(role, "developer"))
-        return api_error_set(e, 400, "input", NULL, "item %zu of \"input\" needs a \"role\": user, assistant, system or developer", number);
+    if (!json_says(role, "user") && !json_says(role, "assistant") && !json_says(role, "system") &&
+        !json_says(role, "developer"))
+        return api_error_set(e, 400, "input", NULL,
+                             "item %zu of \"input\" needs a \"role\": user, assistant, system or developer", number);
     json_t *content = content_of(json_member(item, "content"), number, e);
     if (!content)
         return -1;
     const char *name = json_says(role, "developer") ? "system" : json_string_value(role);
     size_t n = json_array_size(messages);
     json_t *last = n ? json_array_get(messages, n - 1) : NULL;
-    if (json_says(role, "assistant") && last && json_object_get(last, "reasoning_content") && !json_object_get(last, "tool_calls"))
-        json_object_set_new(last, "content", content);          /* the reasoning before it was this message's */
+    if (json_says(role, "assistant") && last && json_object_get(last, "reasoning_content") &&
+        !json_object_get(last, "tool_calls"))
+        json_object_set_new(last, "content", content); /* the reasoning before it was this message's */
     else
         add_message(messages, name, content);
     return 0;
@@ -84,9 +97,13 @@ static int add_text_item(json_t *messages, const json_t *item, size_t number, ap
 
 static int add_call_item(json_t *messages, const json_t *item, size_t number, api_error *e)
 {
-    json_t *id = json_member(item, "call_id"), *name = json_member(item, "name"), *arguments = json_member(item, "arguments");
+    json_t *id = json_member(item, "call_id"), *name = json_member(item, "name"),
+           *arguments = json_member(item, "arguments");
     if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
-        return api_error_set(e, 400, "input", NULL, "item %zu of \"input\": a function_call needs \"call_id\", \"name\" and \"arguments\", all strings", number);
+        return api_error_set(
+            e, 400, "input", NULL,
+            "item %zu of \"input\": a function_call needs \"call_id\", \"name\" and \"arguments\", all strings",
+            number);
     add_tool_call(assistant_turn(messages), id, name, json_incref(arguments));
     return 0;
 }
@@ -95,7 +112,8 @@ static int add_output_item(json_t *messages, const json_t *item, size_t number, 
 {
     json_t *id = json_member(item, "call_id"), *content = NULL;
     if (!json_is_string(id))
-        return api_error_set(e, 400, "input", NULL, "item %zu of \"input\": a function_call_output needs a \"call_id\"", number);
+        return api_error_set(e, 400, "input", NULL, "item %zu of \"input\": a function_call_output needs a \"call_id\"",
+                             number);
     if (!(content = content_of(json_member(item, "output"), number, e)))
         return -1;
     json_object_set(add_message(messages, "tool", content), "tool_call_id", id);
@@ -112,7 +130,8 @@ static void add_reasoning_item(json_t *messages, const json_t *item)
         buf_add(&all, json_string_value(text), json_string_length(text));
     }
     if (all.len)
-        json_object_set_new(add_message(messages, "assistant", json_string("")), "reasoning_content", json_stringn(all.data, all.len));
+        json_object_set_new(add_message(messages, "assistant", json_string("")), "reasoning_content",
+                            json_stringn(all.data, all.len));
     buf_free(&all);
 }
 
@@ -120,7 +139,8 @@ static int add_item(json_t *messages, const json_t *item, size_t number, api_err
 {
     const json_t *type = json_member(item, "type");
     if (!json_is_object(item) || (type && !json_is_string(type)))
-        return api_error_set(e, 400, "input", NULL, "item %zu of \"input\" must be an object with a \"type\", or a message", number);
+        return api_error_set(e, 400, "input", NULL,
+                             "item %zu of \"input\" must be an object with a \"type\", or a message", number);
     if (!type || json_says(type, "message"))
         return add_text_item(messages, item, number, e);
     if (json_says(type, "function_call"))
@@ -132,8 +152,12 @@ static int add_item(json_t *messages, const json_t *item, size_t number, api_err
         return 0;
     }
     if (json_says(type, "item_reference"))
-        return api_error_set(e, 400, "input", NULL, "item %zu of \"input\" refers to one that was stored, and this server is stateless: it stores nothing", number);
-    return api_error_set(e, 400, "input", NULL, "item %zu of \"input\": \"%.40s\" is not served here", number, json_string_value(type));
+        return api_error_set(
+            e, 400, "input", NULL,
+            "item %zu of \"input\" refers to one that was stored, and this server is stateless: it stores nothing",
+            number);
+    return api_error_set(e, 400, "input", NULL, "item %zu of \"input\": \"%.40s\" is not served here", number,
+                         json_string_value(type));
 }
 
 static int translate_input(json_t *body, api_error *e)
@@ -164,7 +188,8 @@ static int translate_tools(json_t *body, api_error *e)
         if (!json_says(json_member(tool, "type"), "function")) {
             const char *type = json_string_value(json_member(tool, "type"));
             json_decref(tools);
-            return api_error_set(e, 400, "tools", "unsupported_parameter", "tool %zu: \"%.40s\" is not served here; functions are", i, type ? type : "");
+            return api_error_set(e, 400, "tools", "unsupported_parameter",
+                                 "tool %zu: \"%.40s\" is not served here; functions are", i, type ? type : "");
         }
         function = json_copy(tool);
         json_object_del(function, "type");
@@ -174,9 +199,12 @@ static int translate_tools(json_t *body, api_error *e)
         json_object_set(body, "tools", tools);
     json_decref(tools);
     if (json_is_object(choice) && json_says(json_member(choice, "type"), "function"))
-        json_object_set_new(body, "tool_choice", json_pack("{s:s, s:{s:O*}}", "type", "function", "function", "name", json_member(choice, "name")));
+        json_object_set_new(
+            body, "tool_choice",
+            json_pack("{s:s, s:{s:O*}}", "type", "function", "function", "name", json_member(choice, "name")));
     else if (json_is_object(choice))
-        return api_error_set(e, 400, "tool_choice", NULL, "\"tool_choice\" must be none, auto, required or {\"type\": \"function\", \"name\": ...}");
+        return api_error_set(e, 400, "tool_choice", NULL,
+                             "\"tool_choice\" must be none, auto, required or {\"type\": \"function\", \"name\": ...}");
     return 0;
 }
 
@@ -188,7 +216,8 @@ static int translate_format(json_t *body, api_error *e)
     if (format && !json_is_object(format))
         return api_error_set(e, 400, "text.format", NULL, "\"text.format\" must be an object");
     if (json_says(json_member(format, "type"), "json_schema"))
-        json_object_set_new(body, "response_format", json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format));
+        json_object_set_new(body, "response_format",
+                            json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format));
     else if (format)
         json_object_set(body, "response_format", format);
     json_object_del(body, "text");
@@ -209,9 +238,19 @@ static int translate_reasoning(json_t *body, api_error *e)
 /* What a response repeats of its request, as members of an object. */
 static char *repeated_of(const json_t *body)
 {
-    static const struct { const char *name, *otherwise; } fields[] = {
-        {"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"}, {"parallel_tool_calls", "true"}, {"reasoning", "null"},
-        {"temperature", "1.0"}, {"text", "{\"format\":{\"type\":\"text\"}}"}, {"tool_choice", "\"auto\""}, {"tools", "[]"}, {"top_p", "1.0"}, {"user", "null"}};
+    static const struct {
+        const char *name, *otherwise;
+    } fields[] = {{"instructions", "null"},
+                  {"max_output_tokens", "null"},
+                  {"metadata", "{}"},
+                  {"parallel_tool_calls", "true"},
+                  {"reasoning", "null"},
+                  {"temperature", "1.0"},
+                  {"text", "{\"format\":{\"type\":\"text\"}}"},
+                  {"tool_choice", "\"auto\""},
+                  {"tools", "[]"},
+                  {"top_p", "1.0"},
+                  {"user", "null"}};
     buf out = {0};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         json_t *v = json_member(body, fields[i].name);
@@ -225,12 +264,14 @@ static char *repeated_of(const json_t *body)
 
 static int translate(json_t *body, char **repeated, api_error *e)
 {
-    static const char *const of_chats[] = {"n", "logprobs", "prompt_logprobs", "echo", "messages", "response_format", NULL};
+    static const char *const of_chats[] = {"n", "logprobs", "prompt_logprobs", "echo", "messages", "response_format",
+                                           NULL};
     if (refuse_fields_of_chats(body, of_chats, e))
         return -1;
     json_object_del(body, "stream_options");
     *repeated = repeated_of(body);
-    if (check_stateless(body, e) || translate_input(body, e) || translate_tools(body, e) || translate_format(body, e) || translate_reasoning(body, e))
+    if (check_stateless(body, e) || translate_input(body, e) || translate_tools(body, e) || translate_format(body, e) ||
+        translate_reasoning(body, e))
         return -1;
     json_object_del(body, "max_tokens");
     json_object_del(body, "top_logprobs");
@@ -241,7 +282,9 @@ static int translate(json_t *body, char **repeated, api_error *e)
 /* Fields by the names that clients gave them. */
 static void write_error(const api_error *e, buf *out)
 {
-    static const char *const names[][2] = {{"messages", "input"}, {"response_format", "text.format"}, {"max_completion_tokens", "max_output_tokens"},
+    static const char *const names[][2] = {{"messages", "input"},
+                                           {"response_format", "text.format"},
+                                           {"max_completion_tokens", "max_output_tokens"},
                                            {"max_tokens", "max_output_tokens"}};
     api_error own = *e;
     for (size_t i = 0; e->param && i < sizeof names / sizeof names[0]; i++)
@@ -255,9 +298,9 @@ static void write_error(const api_error *e, buf *out)
 typedef struct {
     const api_head *h;
     reply_items items;
-    const char *finish;         /* static; NULL: not yet */
-    int sequence;               /* number of the next event */
-    buf *out;                   /* where events go */
+    const char *finish; /* static; NULL: not yet */
+    int sequence;       /* number of the next event */
+    buf *out;           /* where events go */
 } response;
 
 /* Ids of items are those of their response, with a number. */
@@ -289,19 +332,22 @@ static json_t *item_json(const response *r, int i, bool whole)
     char id[48];
     item_id(r, i, id);
     if (x->kind == ITEM_CALL)
-        return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "function_call", "status", status, "call_id", x->id, "name", x->name,
-                         "arguments", whole ? string_of(&x->text) : json_string(""));
+        return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "function_call", "status", status,
+                         "call_id", x->id, "name", x->name, "arguments", whole ? string_of(&x->text) : json_string(""));
     json_t *content = whole ? json_pack("[o]", part_of(x, true)) : json_array();
     if (x->kind == ITEM_REASONING)
-        return json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status", status, "summary", "content", content);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role", "assistant", "content", content);
+        return json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status", status, "summary",
+                         "content", content);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role", "assistant",
+                     "content", content);
 }
 
 static json_t *usage_json(const api_usage *u)
 {
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->prompt, "input_tokens_details", "cached_tokens", (json_int_t)u->cached,
-                     "output_tokens", (json_int_t)u->completion, "output_tokens_details", "reasoning_tokens", (json_int_t)u->reasoning,
-                     "total_tokens", (json_int_t)(u->prompt + u->completion));
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->prompt, "input_tokens_details",
+                     "cached_tokens", (json_int_t)u->cached, "output_tokens", (json_int_t)u->completion,
+                     "output_tokens_details", "reasoning_tokens", (json_int_t)u->reasoning, "total_tokens",
+                     (json_int_t)(u->prompt + u->completion));
 }
 
 /* Append the response as it stands. u: of one that is over; e: of one that failed. */
@@ -309,14 +355,18 @@ static void write_response(const response *r, buf *out, const api_usage *u, cons
 {
     bool cut = u && r->finish && strcmp(r->finish, "length") == 0;
     const char *status = e ? "failed" : !u ? "in_progress" : cut ? "incomplete" : "completed";
-    json_t *items = json_array(), *error = e ? json_pack("{s:s, s:o}", "code", "server_error", "message", json_text(e->what.msg)) : json_null();
+    json_t *items = json_array(),
+           *error =
+               e ? json_pack("{s:s, s:o}", "code", "server_error", "message", json_text(e->what.msg)) : json_null();
     for (int i = 0; u && i < r->items.n; i++)
         json_array_append_new(items, item_json(r, i, true));
-    json_add_take(out, json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:o, s:n, s:b, s:s, s:o}", "id", r->h->id, "object", "response", "created_at",
-                                 (json_int_t)r->h->created, "status", status, "error", error, "incomplete_details",
-                                 cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", r->h->model, "output", items,
-                                 "previous_response_id", "store", 0, "truncation", "disabled", "usage", u ? usage_json(u) : json_null()));
-    out->len--;                         /* the closing brace */
+    json_add_take(out,
+                  json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:o, s:n, s:b, s:s, s:o}", "id", r->h->id, "object",
+                            "response", "created_at", (json_int_t)r->h->created, "status", status, "error", error,
+                            "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(),
+                            "model", r->h->model, "output", items, "previous_response_id", "store", 0, "truncation",
+                            "disabled", "usage", u ? usage_json(u) : json_null()));
+    out->len--; /* the closing brace */
     buf_add_str(out, r->h->repeated ? r->h->repeated : "");
     buf_add_str(out, "}");
 }
@@ -348,7 +398,8 @@ static void tell(response *r, const char *type, int i, json_t *data)
 
 static void tell_response(response *r, const char *type, const api_usage *u, const api_error *e)
 {
-    buf_printf(r->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%d,\"response\":", type, type, r->sequence++);
+    buf_printf(r->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%d,\"response\":", type, type,
+               r->sequence++);
     write_response(r, r->out, u, e);
     buf_add_str(r->out, "}\n\n");
 }
@@ -363,7 +414,8 @@ static void begin_item(void *ctx, int i)
 
 static void more_of_item(void *ctx, int i, const char *text, size_t n)
 {
-    static const char *const types[] = {[ITEM_REASONING] = "response.reasoning_text.delta", [ITEM_TEXT] = "response.output_text.delta",
+    static const char *const types[] = {[ITEM_REASONING] = "response.reasoning_text.delta",
+                                        [ITEM_TEXT] = "response.output_text.delta",
                                         [ITEM_CALL] = "response.function_call_arguments.delta"};
     response *r = ctx;
     item_kind kind = r->items.at[i].kind;
@@ -375,7 +427,8 @@ static void more_of_item(void *ctx, int i, const char *text, size_t n)
 
 static void end_item(void *ctx, int i)
 {
-    static const char *const types[] = {[ITEM_REASONING] = "response.reasoning_text.done", [ITEM_TEXT] = "response.output_text.done",
+    static const char *const types[] = {[ITEM_REASONING] = "response.reasoning_text.done",
+                                        [ITEM_TEXT] = "response.output_text.done",
                                         [ITEM_CALL] = "response.function_call_arguments.done"};
     response *r = ctx;
     const reply_item *x = &r->items.at[i];
@@ -441,6 +494,13 @@ static void stream_free(void *ctx)
     free(r);
 }
 
-const api_shape shape_responses = {.id_prefix = "resp_", .chat = true, .translate = translate, .write = write_whole, .write_error = write_error,
-                                   .stream_new = stream_new, .stream_add = stream_add, .stream_end = stream_end, .stream_fail = stream_fail,
+const api_shape shape_responses = {.id_prefix = "resp_",
+                                   .chat = true,
+                                   .translate = translate,
+                                   .write = write_whole,
+                                   .write_error = write_error,
+                                   .stream_new = stream_new,
+                                   .stream_add = stream_add,
+                                   .stream_end = stream_end,
+                                   .stream_fail = stream_fail,
                                    .stream_free = stream_free};

@@ -24,9 +24,11 @@ int refuse_fields_of_chats(json_t *body, const char *const *fields, api_error *e
 {
     for (; *fields; fields++) {
         const json_t *v = json_member(body, *fields);
-        bool idle = !v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 1 && strcmp(*fields, "n") == 0);
+        bool idle =
+            !v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 1 && strcmp(*fields, "n") == 0);
         if (!idle)
-            return api_error_set(e, 400, *fields, "unsupported_parameter", "\"%s\" is a field of /v1/chat/completions, and not served here", *fields);
+            return api_error_set(e, 400, *fields, "unsupported_parameter",
+                                 "\"%s\" is a field of /v1/chat/completions, and not served here", *fields);
         json_object_del(body, *fields);
     }
     return 0;
@@ -43,7 +45,9 @@ json_t *assistant_turn(json_t *messages)
 {
     size_t n = json_array_size(messages);
     json_t *last = n ? json_array_get(messages, n - 1) : NULL;
-    return last && json_says(json_object_get(last, "role"), "assistant") ? last : add_message(messages, "assistant", json_string(""));
+    return last && json_says(json_object_get(last, "role"), "assistant")
+               ? last
+               : add_message(messages, "assistant", json_string(""));
 }
 
 void add_tool_call(json_t *message, json_t *id, json_t *name, json_t *arguments)
@@ -51,7 +55,8 @@ void add_tool_call(json_t *message, json_t *id, json_t *name, json_t *arguments)
     json_t *calls = json_object_get(message, "tool_calls");
     if (!calls)
         json_object_set_new(message, "tool_calls", calls = json_array());
-    json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name", name, "arguments", arguments));
+    json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name",
+                                           name, "arguments", arguments));
 }
 
 void add_event(buf *out, const char *name, json_t *data)

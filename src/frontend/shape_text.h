@@ -14,8 +14,8 @@ bool json_says(const json_t *v, const char *text);
 /* Move a member to another name; where it is not there, or null, neither is. */
 void json_rename(json_t *object, const char *from, const char *to);
 
-/* -1 with e set where the body has a field of chats that this shape has not, and that asks for something: it must neither be ignored nor
- * reach the chat. Those that ask for nothing are removed. fields: ends with NULL. */
+/* -1 with e set where the body has a field of chats that this shape has not, and that asks for something: it must
+ * neither be ignored nor reach the chat. Those that ask for nothing are removed. fields: ends with NULL. */
 int refuse_fields_of_chats(json_t *body, const char *const *fields, api_error *e);
 
 /* A message, appended to the list; content is taken. Borrowed. */

@@ -60,8 +60,8 @@ static void write_ids(buf *out, const tokenizer *t, const ids *x, int context, b
     json_t *tokens = json_array();
     for (size_t i = 0; i < x->n; i++)
         json_array_append_new(tokens, json_integer(x->items[i]));
-    json_add_take(out, json_pack("{s:I, s:i, s:o, s:o}", "count", (json_int_t)x->n, "max_model_len", context, "tokens", tokens,
-                                 "token_strs", strings ? strings_of(t, x) : json_null()));
+    json_add_take(out, json_pack("{s:I, s:i, s:o, s:o}", "count", (json_int_t)x->n, "max_model_len", context, "tokens",
+                                 tokens, "token_strs", strings ? strings_of(t, x) : json_null()));
 }
 
 static void write_text(buf *out, const tokenizer *t, const ids *x, int context, bool strings)
@@ -74,7 +74,13 @@ static void write_text(buf *out, const tokenizer *t, const ids *x, int context, 
     buf_free(&text);
 }
 
-const api_shape shape_tokenize = {.id_prefix = "tok-", .counts = true, .write_prompt = write_ids, .translate = translate_text,
+const api_shape shape_tokenize = {.id_prefix = "tok-",
+                                  .counts = true,
+                                  .write_prompt = write_ids,
+                                  .translate = translate_text,
                                   .write_error = api_error_write};
-const api_shape shape_detokenize = {.id_prefix = "tok-", .counts = true, .write_prompt = write_text, .translate = translate_tokens,
+const api_shape shape_detokenize = {.id_prefix = "tok-",
+                                    .counts = true,
+                                    .write_prompt = write_text,
+                                    .translate = translate_tokens,
                                     .write_error = api_error_write};

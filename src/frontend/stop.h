@@ -8,7 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef struct { char *text; size_t n; } stop_string;       /* text: [n], n >= 1 */
+typedef struct {
+    char *text;
+    size_t n;
+} stop_string; /* text: [n], n >= 1 */
 
 /* Whether one of the stop strings is in text[from..n), and where the first one begins and ends. */
 bool stop_find(const stop_string *s, int n_stops, const char *text, size_t from, size_t n, size_t *at, size_t *end);

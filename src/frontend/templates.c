@@ -9,31 +9,32 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { MAX_KEPT = 64 };         /* adapters' templates; the one that was asked for longest ago gives way */
+enum { MAX_KEPT = 64 }; /* adapters' templates; the one that was asked for longest ago gives way */
 
 static const char *const files[] = {"chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json",
-                                    "additional_chat_templates/default.jinja", "additional_chat_templates/tool_use.jinja"};
+                                    "additional_chat_templates/default.jinja",
+                                    "additional_chat_templates/tool_use.jinja"};
 enum { N_FILES = sizeof files / sizeof files[0] };
 
 /* What tells that a folder's files are still the same. */
 typedef struct { file_stamp file[N_FILES]; } fingerprint;
 
 typedef struct {
-    char *name;                 /* of the adapter; NULL: this place is free */
+    char *name; /* of the adapter; NULL: this place is free */
     fingerprint print;
-    chat_template *own;         /* NULL: it has none, the base's is used */
-    char *problem;              /* its files are bad; else NULL */
+    chat_template *own; /* NULL: it has none, the base's is used */
+    char *problem;      /* its files are bad; else NULL */
     int n_takers;
-    long asked;                 /* when, in calls of templates_take() */
+    long asked; /* when, in calls of templates_take() */
 } entry;
 
 struct templates {
     const catalog *models;
     chat_template *base;
     bool only_base;
-    pthread_mutex_t lock;       /* guards all below */
+    pthread_mutex_t lock; /* guards all below */
     entry kept[MAX_KEPT];
-    entry *leaving;             /* [n_leaving] replaced while somebody had them */
+    entry *leaving; /* [n_leaving] replaced while somebody had them */
     size_t n_leaving, cap_leaving;
     long n_asked;
 };

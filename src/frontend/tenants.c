@@ -13,35 +13,39 @@
 #include "base/mem.h"
 #include "frontend/rate.h"
 
-enum { MAX_LABELS = 20 };       /* tenants by name on the page of metrics */
+enum { MAX_LABELS = 20 }; /* tenants by name on the page of metrics */
 
 struct tenant {
-    tenants *in;                /* borrowed */
+    tenants *in; /* borrowed */
     char *name;
-    store_tenant now;           /* without its name */
+    store_tenant now; /* without its name */
     model_view *view;
-    bool gone;                  /* not in the store any more: freed by its last keeper */
-    int n_keepers;              /* its calls */
-    int in_flight, waiting;     /* here */
+    bool gone;              /* not in the store any more: freed by its last keeper */
+    int n_keepers;          /* its calls */
+    int in_flight, waiting; /* here */
     int64_t in_flight_elsewhere, waiting_elsewhere;
     rate requests, tokens;
-    int64_t spent_requests, spent_tokens;       /* the store was not told of yet */
-    int64_t all_requests, all_tokens;           /* what it said of all frontends; all_requests -1: nothing yet */
+    int64_t spent_requests, spent_tokens; /* the store was not told of yet */
+    int64_t all_requests, all_tokens;     /* what it said of all frontends; all_requests -1: nothing yet */
     int told_in_flight, told_waiting;
-    uint64_t n_requests, n_prompt, n_output, n_refused;         /* for the metrics */
+    uint64_t n_requests, n_prompt, n_output, n_refused; /* for the metrics */
 };
 
-typedef struct { digest is; tenant *of; int64_t expires; } key;
+typedef struct {
+    digest is;
+    tenant *of;
+    int64_t expires;
+} key;
 
 struct tenants {
     char *base;
-    tenant **tenant;            /* [n] sorted by name, none of them gone */
+    tenant **tenant; /* [n] sorted by name, none of them gone */
     size_t n;
-    key *key;                   /* [n_keys] */
-    map *by_mark;               /* indices of key, by what mark_of() says of its digest */
-    unsigned char secret[32];   /* of this process */
-    int n_calls, n_callers;     /* of all; tenants with any */
-    uint64_t n_requests_gone, n_prompt_gone, n_output_gone, n_refused_gone;     /* of those that are gone */
+    key *key;                 /* [n_keys] */
+    map *by_mark;             /* indices of key, by what mark_of() says of its digest */
+    unsigned char secret[32]; /* of this process */
+    int n_calls, n_callers;   /* of all; tenants with any */
+    uint64_t n_requests_gone, n_prompt_gone, n_output_gone, n_refused_gone; /* of those that are gone */
 };
 
 tenants *tenants_new(const char *base)
@@ -131,7 +135,8 @@ static void lose(tenants *all, tenant *t)
         tenant_free(t);
 }
 
-/* What keys are looked up by. Nobody outside can tell it, so that how long looking takes tells nothing of the digests that are there. */
+/* What keys are looked up by. Nobody outside can tell it, so that how long looking takes tells nothing of the digests
+ * that are there. */
 static digest mark_of(const tenants *all, const digest *d)
 {
     digest mark;
@@ -229,8 +234,8 @@ model_view *tenant_view(const tenant *t)
 static int too_many(tenant *t, api_error *e, double wait, const char *what, int64_t limit)
 {
     t->n_refused++;
-    api_error_set(e, 429, NULL, "rate_limit_exceeded", "Rate limit reached: %" PRId64 " %s. Please try again in %.3gs", limit, what,
-                  wait < 0.001 ? 0.001 : wait);
+    api_error_set(e, 429, NULL, "rate_limit_exceeded", "Rate limit reached: %" PRId64 " %s. Please try again in %.3gs",
+                  limit, what, wait < 0.001 ? 0.001 : wait);
     e->retry_after = ceil(wait < 1 ? 1 : wait);
     return -1;
 }
@@ -241,8 +246,10 @@ int tenant_check_calls(tenant *t, int most, api_error *e)
     if (most <= 0 || 4 * calls <= 3 * (int64_t)most || t->n_keepers * (callers + 1) <= most)
         return 0;
     t->n_refused++;
-    api_error_set(e, 429, NULL, "too_many_calls", "%d calls of yours are being answered, which is more than your part while there are so many; try again later",
-                  t->n_keepers - 1);
+    api_error_set(
+        e, 429, NULL, "too_many_calls",
+        "%d calls of yours are being answered, which is more than your part while there are so many; try again later",
+        t->n_keepers - 1);
     e->retry_after = 1;
     return -1;
 }
@@ -252,7 +259,8 @@ int tenant_check(tenant *t, double now, int n, int64_t prompt, api_error *e)
     const store_tenant *l = &t->now;
     int64_t at_once = l->in_flight && (!l->waiting || l->in_flight < l->waiting) ? l->in_flight : l->waiting;
     if (at_once && n > at_once)
-        return api_error_set(e, 400, "n", "too_many_choices", "this call makes %d requests; %" PRId64 " at once are allowed", n, at_once);
+        return api_error_set(e, 400, "n", "too_many_choices",
+                             "this call makes %d requests; %" PRId64 " at once are allowed", n, at_once);
     if (l->in_flight && t->in_flight + t->in_flight_elsewhere + n > l->in_flight)
         return too_many(t, e, 1, "requests at once", l->in_flight);
     if (l->waiting && t->waiting + t->waiting_elsewhere + n > l->waiting)
@@ -260,7 +268,9 @@ int tenant_check(tenant *t, double now, int n, int64_t prompt, api_error *e)
     double wait = l->requests_per_minute ? rate_wait(&t->requests, (double)l->requests_per_minute, now, n) : 0;
     if (wait > 0)
         return too_many(t, e, wait, "requests per minute", l->requests_per_minute);
-    wait = l->tokens_per_minute ? rate_wait(&t->tokens, (double)l->tokens_per_minute, now, prompt > 1 ? (double)prompt : 1) : 0;
+    wait = l->tokens_per_minute
+               ? rate_wait(&t->tokens, (double)l->tokens_per_minute, now, prompt > 1 ? (double)prompt : 1)
+               : 0;
     return wait > 0 ? too_many(t, e, wait, "tokens per minute", l->tokens_per_minute) : 0;
 }
 
@@ -312,7 +322,10 @@ static void write_time(char *text, size_t n, double seconds)
         snprintf(text, n, "%.0fm%.0fs", floor(seconds / 60), fmod(seconds, 60));
 }
 
-typedef struct { void (*add)(void *ctx, const char *name, const char *value); void *ctx; } header_taker;
+typedef struct {
+    void (*add)(void *ctx, const char *name, const char *value);
+    void *ctx;
+} header_taker;
 
 static void add_headers(const header_taker *to, const char *of, rate *r, int64_t limit, double now)
 {
@@ -366,9 +379,13 @@ store_load *tenants_tell(tenants *all, size_t *n)
     *n = 0;
     for (size_t i = 0; i < all->n; i++) {
         tenant *t = all->tenant[i];
-        if (has_limits(t) && (t->spent_requests || t->spent_tokens || t->in_flight != t->told_in_flight || t->waiting != t->told_waiting)) {
-            told[(*n)++] = (store_load){.tenant = t->name, .requests = t->spent_requests, .tokens = t->spent_tokens,
-                                        .in_flight = t->in_flight, .waiting = t->waiting};
+        if (has_limits(t) && (t->spent_requests || t->spent_tokens || t->in_flight != t->told_in_flight ||
+                              t->waiting != t->told_waiting)) {
+            told[(*n)++] = (store_load){.tenant = t->name,
+                                        .requests = t->spent_requests,
+                                        .tokens = t->spent_tokens,
+                                        .in_flight = t->in_flight,
+                                        .waiting = t->waiting};
             t->told_in_flight = t->in_flight;
             t->told_waiting = t->waiting;
         }
@@ -400,7 +417,8 @@ static int by_use(const void *pa, const void *pb)
     return x < y ? 1 : x > y ? -1 : strcmp(a->name, b->name);
 }
 
-static void write_metric(buf *out, const char *name, const char *help, tenant *const *t, size_t n, size_t offset, uint64_t rest)
+static void write_metric(buf *out, const char *name, const char *help, tenant *const *t, size_t n, size_t offset,
+                         uint64_t rest)
 {
     buf_printf(out, "# HELP punica_tenant_%s_total %s\n# TYPE punica_tenant_%s_total counter\n", name, help, name);
     for (size_t i = 0; i < n; i++) {
@@ -420,8 +438,11 @@ void tenants_write_metrics(tenants *all, buf *out)
     if (all->n)
         qsort(t, all->n, sizeof *t, by_use);
     write_metric(out, "requests", "Requests taken in.", t, all->n, offsetof(tenant, n_requests), all->n_requests_gone);
-    write_metric(out, "prompt_tokens", "Tokens of prompts computed.", t, all->n, offsetof(tenant, n_prompt), all->n_prompt_gone);
-    write_metric(out, "output_tokens", "Tokens of output received.", t, all->n, offsetof(tenant, n_output), all->n_output_gone);
-    write_metric(out, "refused", "Calls refused for a limit.", t, all->n, offsetof(tenant, n_refused), all->n_refused_gone);
+    write_metric(out, "prompt_tokens", "Tokens of prompts computed.", t, all->n, offsetof(tenant, n_prompt),
+                 all->n_prompt_gone);
+    write_metric(out, "output_tokens", "Tokens of output received.", t, all->n, offsetof(tenant, n_output),
+                 all->n_output_gone);
+    write_metric(out, "refused", "Calls refused for a limit.", t, all->n, offsetof(tenant, n_refused),
+                 all->n_refused_gone);
     free(t);
 }

@@ -10,24 +10,28 @@
 #include "base/mem.h"
 #include "frontend/metrics.h"
 
-enum { TIER_DEVICE, TIER_HOST, TIER_DISK, N_TIERS };            /* as wire.proto has them */
+enum { TIER_DEVICE, TIER_HOST, TIER_DISK, N_TIERS }; /* as wire.proto has them */
 static const char *const tier_name[] = {"device", "host", "disk"};
-#define FORGET_AFTER 30.0       /* seconds */
+#define FORGET_AFTER 30.0 /* seconds */
 
-typedef struct { digest of; unsigned tier, from; double seconds; } resident;
+typedef struct {
+    digest of;
+    unsigned tier, from;
+    double seconds;
+} resident;
 
 typedef struct {
     char *uuid;
     double heard;
-    resident *has;              /* [n] by digest */
+    resident *has; /* [n] by digest */
     size_t n;
 } gpu;
 
 struct tiers {
-    pthread_mutex_t lock;       /* guards all below */
-    gpu *gpus;                  /* [n] */
+    pthread_mutex_t lock; /* guards all below */
+    gpu *gpus;            /* [n] */
     size_t n, cap;
-    histogram loads[N_TIERS];   /* by where they came from; of the host and the disk */
+    histogram loads[N_TIERS]; /* by where they came from; of the host and the disk */
 };
 
 tiers *tiers_new(void)
@@ -165,11 +169,13 @@ void tiers_write_metrics(tiers *t, buf *out)
     pthread_mutex_lock(&t->lock);
     forget_silent(t, clock_now());
     buf_printf(out, "# HELP punica_adapters_in_memory Different adapters that some GPU, or its host, has in memory.\n"
-               "# TYPE punica_adapters_in_memory gauge\n");
+                    "# TYPE punica_adapters_in_memory gauge\n");
     for (unsigned i = TIER_DEVICE; i <= TIER_HOST; i++)
         buf_printf(out, "punica_adapters_in_memory{tier=\"%s\"} %zu\n", tier_name[i], count(t, i));
-    metrics_write_histogram(out, "adapter_load_from_host_seconds", "From when an adapter was wanted until a GPU had it, from its host's memory.",
+    metrics_write_histogram(out, "adapter_load_from_host_seconds",
+                            "From when an adapter was wanted until a GPU had it, from its host's memory.",
                             &t->loads[TIER_HOST]);
-    metrics_write_histogram(out, "adapter_load_from_disk_seconds", "The same from its host's disk.", &t->loads[TIER_DISK]);
+    metrics_write_histogram(out, "adapter_load_from_disk_seconds", "The same from its host's disk.",
+                            &t->loads[TIER_DISK]);
     pthread_mutex_unlock(&t->lock);
 }

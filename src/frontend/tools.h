@@ -8,7 +8,8 @@
  *   Mistral           [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...], or [TOOL_CALLS]name[ARGS]{...},
  *                     several behind each other
  *
- * Where a call is demanded (tool_choice "required", or a function's name) the output follows a grammar, and is a list of
+ * Where a call is demanded (tool_choice "required", or a function's name) the output follows a grammar, and is a list
+ * of
  * {"name": ..., "parameters": {...}}, or the arguments alone. output_parts.h finds calls in outputs. Pure functions. */
 #ifndef PUNICA_FRONTEND_TOOLS_H
 #define PUNICA_FRONTEND_TOOLS_H
@@ -21,7 +22,15 @@
 #include "frontend/api_error.h"
 #include "text/chat.h"
 
-typedef enum { TOOLS_NONE, TOOLS_HERMES, TOOLS_LLAMA, TOOLS_PYTHONIC, TOOLS_MISTRAL, TOOLS_REQUIRED, TOOLS_NAMED } tools_format;
+typedef enum {
+    TOOLS_NONE,
+    TOOLS_HERMES,
+    TOOLS_LLAMA,
+    TOOLS_PYTHONIC,
+    TOOLS_MISTRAL,
+    TOOLS_REQUIRED,
+    TOOLS_NAMED
+} tools_format;
 
 /* What a chat template's model writes; TOOLS_NONE: nothing that is known. */
 tools_format tools_format_of(const chat_template *c);

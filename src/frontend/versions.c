@@ -12,7 +12,7 @@ static const char *const files[MEMO_FILES] = {"adapter_config.json", "adapter_mo
 
 struct versions {
     const catalog *models;
-    digest_memo *known;         /* by the adapters' names */
+    digest_memo *known; /* by the adapters' names */
 };
 
 versions *versions_new(const catalog *models)
@@ -42,8 +42,8 @@ bool versions_know(versions *v, const char *adapter, digest *d)
 }
 
 struct version_reading {
-    versions *of;               /* borrowed: until version_reading_free() */
-    char *adapter, *dir;        /* dir NULL: there is no such adapter */
+    versions *of;        /* borrowed: until version_reading_free() */
+    char *adapter, *dir; /* dir NULL: there is no such adapter */
     memo_stamp before;
     bool has_stamp;
     digest_reader *files;
@@ -92,7 +92,7 @@ int versions_read(version_reading *r, size_t most, digest *d, err *e)
     if (!r->dir)
         return err_set(e, "there is no such adapter any more");
     if (versions_know(r->of, r->adapter, d))
-        return 0;               /* another has found it out meanwhile */
+        return 0; /* another has found it out meanwhile */
     int status = digest_reader_go_on(r->files, most, d, e);
     if (status == 0)
         remember_if_same(r, d);

@@ -1,8 +1,8 @@
 /* versions.h - what an adapter is at present: the digest of its files
  *
- * A request is served with the weights its adapter had when it was taken in, wherever it goes; so its digest must be known
- * then. Reading the files takes a while, and is done once: a digest is remembered as long as the files are the same by
- * inode, size and times. Any thread may ask. */
+ * A request is served with the weights its adapter had when it was taken in, wherever it goes; so its digest must be
+ * known then. Reading the files takes a while, and is done once: a digest is remembered as long as the files are the
+ * same by inode, size and times. Any thread may ask. */
 #ifndef PUNICA_FRONTEND_VERSIONS_H
 #define PUNICA_FRONTEND_VERSIONS_H
 
@@ -11,7 +11,7 @@
 
 typedef struct versions versions;
 
-versions *versions_new(const catalog *models);          /* borrowed: until versions_free() */
+versions *versions_new(const catalog *models); /* borrowed: until versions_free() */
 void versions_free(versions *v);
 
 /* Without reading anything but times: whether the digest is known. */

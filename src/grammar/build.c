@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define MAX_DEPTH 500
-#define LOOK_EVERY 100000       /* steps */
+#define LOOK_EVERY 100000 /* steps */
 
 void *build_alloc(build *b, size_t n)
 {
@@ -60,7 +60,7 @@ const json_t *build_read_json(build *b, const char *text, size_t n)
     json_error_t where;
     CHECK(!b->document);
     b->document = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
-    if (!b->document)           /* unlike elsewhere, an integer of more than 64 bits is refused: it must be exact */
+    if (!b->document) /* unlike elsewhere, an integer of more than 64 bits is refused: it must be exact */
         build_fail(b, "not valid JSON: %s (line %d, column %d)", where.text, where.line, where.column);
     return b->document;
 }

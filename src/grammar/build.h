@@ -16,12 +16,12 @@
 
 typedef struct {
     arena memory;
-    long steps_left, look_at;   /* when so many are left, it looks whether it is to stop */
-    const atomic_bool *stop;    /* NULL: never */
+    long steps_left, look_at; /* when so many are left, it looks whether it is to stop */
+    const atomic_bool *stop;  /* NULL: never */
     bool took_too_long;
-    int depth;                  /* of what is read now: schemas in schemas, groups in groups */
-    json_t *document;           /* what is read, where it is JSON */
-    json_t *made;               /* a list of further values, freed with it */
+    int depth;        /* of what is read now: schemas in schemas, groups in groups */
+    json_t *document; /* what is read, where it is JSON */
+    json_t *made;     /* a list of further values, freed with it */
     err *e;
     jmp_buf failed;
 } build;
@@ -34,7 +34,7 @@ void *build_alloc(build *b, size_t n);
 /* Room for `need` items of `size` bytes; the old ones stay in the arena. *cap is updated. */
 void *build_grow(build *b, void *items, int *cap, int need, size_t size);
 
-char *build_text(build *b, const char *text, size_t n);         /* a copy, with a NUL behind it */
+char *build_text(build *b, const char *text, size_t n); /* a copy, with a NUL behind it */
 
 /* Ends the build with this message. */
 _Noreturn void build_fail(build *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -50,10 +50,13 @@ static inline void build_step(build *b, long n)
 /* The text as JSON; it lives as long as the build. */
 const json_t *build_read_json(build *b, const char *text, size_t n);
 
-const json_t *build_string(build *b, const char *text, size_t n);      /* a JSON string that lives as long */
+const json_t *build_string(build *b, const char *text, size_t n); /* a JSON string that lives as long */
 
 /* Around whatever may call itself. */
 void build_enter(build *b);
-static inline void build_leave(build *b) { b->depth--; }
+static inline void build_leave(build *b)
+{
+    b->depth--;
+}
 
 #endif

@@ -7,12 +7,16 @@
 /* The NFA: one entry, one exit, edges in lists. */
 
 typedef enum { EDGE_NOTHING, EDGE_BYTES, EDGE_CALL } edge_kind;
-typedef struct { edge_kind kind; uint8_t lo, hi; int rule, to, next; } nfa_edge;        /* next: of the same node, or -1 */
+typedef struct {
+    edge_kind kind;
+    uint8_t lo, hi;
+    int rule, to, next;
+} nfa_edge; /* next: of the same node, or -1 */
 
 struct nfa {
     build *b;
-    int n, cap;                 /* nodes */
-    int *first;                 /* [n] its first edge, or -1 */
+    int n, cap; /* nodes */
+    int *first; /* [n] its first edge, or -1 */
     nfa_edge *edge;
     int n_edges, edge_cap;
     int start, end;
@@ -99,7 +103,8 @@ static void write_dfa(nfa *a, const dfa *d, int from, int to)
     skip(a, from, base);
     for (int i = 0; i < d->n; i++) {
         for (int k = d->arc_indptr[i]; k < d->arc_indptr[i + 1]; k++)
-            add_edge(a, base + i, (nfa_edge){.kind = EDGE_BYTES, .lo = d->arc[k].lo, .hi = d->arc[k].hi, .to = base + d->arc[k].to});
+            add_edge(a, base + i,
+                     (nfa_edge){.kind = EDGE_BYTES, .lo = d->arc[k].lo, .hi = d->arc[k].hi, .to = base + d->arc[k].to});
         if (d->accepts[i])
             skip(a, base + i, to);
     }
@@ -109,33 +114,18 @@ static void write_expr(nfa *a, const expr *x, int from, int to)
 {
     build_enter(a->b);
     switch (x->kind) {
-    case EXPR_NEVER:
-        break;
-    case EXPR_EMPTY:
-        skip(a, from, to);
-        break;
-    case EXPR_BYTES:
-        add_edge(a, from, (nfa_edge){.kind = EDGE_BYTES, .lo = x->lo, .hi = x->hi, .to = to});
-        break;
-    case EXPR_SEQUENCE:
-        write_sequence(a, x, from, to);
-        break;
+    case EXPR_NEVER: break;
+    case EXPR_EMPTY: skip(a, from, to); break;
+    case EXPR_BYTES: add_edge(a, from, (nfa_edge){.kind = EDGE_BYTES, .lo = x->lo, .hi = x->hi, .to = to}); break;
+    case EXPR_SEQUENCE: write_sequence(a, x, from, to); break;
     case EXPR_CHOICE:
         for (int i = 0; i < x->n; i++)
             write_expr(a, x->part[i], from, to);
         break;
-    case EXPR_REPEAT:
-        write_repeat(a, x, from, to);
-        break;
-    case EXPR_RULE:
-        add_edge(a, from, (nfa_edge){.kind = EDGE_CALL, .rule = x->rule, .to = to});
-        break;
-    case EXPR_DFA:
-        write_dfa(a, x->automaton, from, to);
-        break;
-    case EXPR_GRAPH:
-        write_graph(a, x, from, to);
-        break;
+    case EXPR_REPEAT: write_repeat(a, x, from, to); break;
+    case EXPR_RULE: add_edge(a, from, (nfa_edge){.kind = EDGE_CALL, .rule = x->rule, .to = to}); break;
+    case EXPR_DFA: write_dfa(a, x->automaton, from, to); break;
+    case EXPR_GRAPH: write_graph(a, x, from, to); break;
     }
     build_leave(a->b);
 }
@@ -154,9 +144,9 @@ nfa *nfa_of(build *b, const expr *x)
 
 typedef struct {
     const nfa *a;
-    const bool *empty;          /* rules that may be; NULL: there are none */
-    int *mark, round;           /* [n] the round in which a node was met */
-    int *set, n;                /* [n] */
+    const bool *empty; /* rules that may be; NULL: there are none */
+    int *mark, round;  /* [n] the round in which a node was met */
+    int *set, n;       /* [n] */
 } closure;
 
 static closure closure_new(build *b, const nfa *a, const bool *empty)
@@ -211,11 +201,11 @@ typedef struct {
     build *b;
     const nfa *a;
     closure c;
-    node_set *state;            /* [d->n] */
-    int state_cap, *table, n_table;     /* hash table of state + 1 */
+    node_set *state;                /* [d->n] */
+    int state_cap, *table, n_table; /* hash table of state + 1 */
     dfa *d;
     int arcs, arc_cap, calls, call_cap, ptr_cap, call_ptr_cap, accept_cap;
-    int *seed;                  /* scratch [n] */
+    int *seed; /* scratch [n] */
 } subset;
 
 static uint64_t hash_of(const int *set, int n)
@@ -269,7 +259,11 @@ static void add_arc(subset *s, int lo, int hi, int to)
     s->d->arc[s->arcs++] = (dfa_arc){(uint8_t)lo, (uint8_t)hi, to};
 }
 
-typedef struct { int n_bytes, n_calls; const nfa_edge **bytes, **calls; int cap_bytes, cap_calls; } leaving;
+typedef struct {
+    int n_bytes, n_calls;
+    const nfa_edge **bytes, **calls;
+    int cap_bytes, cap_calls;
+} leaving;
 
 static void gather(subset *s, int state, leaving *l)
 {
@@ -292,7 +286,7 @@ static void gather(subset *s, int state, leaving *l)
 static void add_arcs(subset *s, const leaving *l)
 {
     bool cut[257] = {false};
-    int last = -1;              /* the arc before this piece, if it ends where this begins */
+    int last = -1; /* the arc before this piece, if it ends where this begins */
     for (int i = 0; i < l->n_bytes; i++)
         cut[l->bytes[i]->lo] = cut[l->bytes[i]->hi + 1] = true;
     for (int lo = 0, hi; lo < 256; lo = hi + 1) {
@@ -410,8 +404,11 @@ static const dfa *trim(build *b, const dfa *x)
     for (int i = 0; i < x->n; i++)
         number[i] = lives[i] ? n++ : -1;
     dfa *d = BUILD_NEW(b, dfa);
-    *d = (dfa){.n = n, .arc_indptr = BUILD_ARRAY(b, int, n + 1), .arc = BUILD_ARRAY(b, dfa_arc, x->arc_indptr[x->n]),
-               .call_indptr = BUILD_ARRAY(b, int, n + 1), .accepts = BUILD_ARRAY(b, bool, n)};
+    *d = (dfa){.n = n,
+               .arc_indptr = BUILD_ARRAY(b, int, n + 1),
+               .arc = BUILD_ARRAY(b, dfa_arc, x->arc_indptr[x->n]),
+               .call_indptr = BUILD_ARRAY(b, int, n + 1),
+               .accepts = BUILD_ARRAY(b, bool, n)};
     for (int i = 0; i < x->n; i++) {
         if (!lives[i])
             continue;

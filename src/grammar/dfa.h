@@ -1,24 +1,27 @@
 /* dfa.h - deterministic automata over bytes, and over calls of rules
  *
- * An expression becomes an NFA (Thompson), then a DFA (subset construction). A rule of a grammar may call others: a call is
- * an arc with the rule's number on it. An automaton without calls is a regular language, and languages can be intersected
- * and subtracted: that is how a pattern, a length and a list of forbidden names become one automaton. */
+ * An expression becomes an NFA (Thompson), then a DFA (subset construction). A rule of a grammar may call others: a
+ * call is an arc with the rule's number on it. An automaton without calls is a regular language, and languages can be
+ * intersected and subtracted: that is how a pattern, a length and a list of forbidden names become one automaton. */
 #ifndef PUNICA_GRAMMAR_DFA_H
 #define PUNICA_GRAMMAR_DFA_H
 
 #include "grammar/expr.h"
 
-typedef struct { uint8_t lo, hi; int to; } dfa_arc;
+typedef struct {
+    uint8_t lo, hi;
+    int to;
+} dfa_arc;
 typedef struct { int rule, to; } dfa_call;
 
 /* State 0 is the start. What has no arc is refused. */
 struct dfa {
-    int n;                      /* states */
-    int *arc_indptr;            /* [n + 1] */
-    dfa_arc *arc;               /* of a state by lo, apart from each other */
-    int *call_indptr;           /* [n + 1] */
-    dfa_call *call;             /* at most one of a state for each rule */
-    bool *accepts;              /* [n] */
+    int n;            /* states */
+    int *arc_indptr;  /* [n + 1] */
+    dfa_arc *arc;     /* of a state by lo, apart from each other */
+    int *call_indptr; /* [n + 1] */
+    dfa_call *call;   /* at most one of a state for each rule */
+    bool *accepts;    /* [n] */
 };
 
 /* An expression as an NFA: dfa_of() in two parts, since whether a rule may be empty must be known between them. */

@@ -174,7 +174,10 @@ static int encode(uint32_t c, uint8_t out[4])
     return n;
 }
 
-typedef struct { const expr **part; int n, cap; } parts;
+typedef struct {
+    const expr **part;
+    int n, cap;
+} parts;
 
 /* lo and hi have encodings of one length that differ only in a first byte and are free behind it. */
 static void add_same_length(build *b, parts *out, uint32_t lo, uint32_t hi)

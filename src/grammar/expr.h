@@ -1,7 +1,8 @@
 /* expr.h - what a text may be, as an expression over bytes
  *
- * Schemas, regular expressions and GBNF all become these. Characters are written as their UTF-8, so that whatever matches
- * is valid UTF-8 and tokens may cut characters anywhere. Expressions are immutable and live in the build's arena. */
+ * Schemas, regular expressions and GBNF all become these. Characters are written as their UTF-8, so that whatever
+ * matches is valid UTF-8 and tokens may cut characters anywhere. Expressions are immutable and live in the build's
+ * arena. */
 #ifndef PUNICA_GRAMMAR_EXPR_H
 #define PUNICA_GRAMMAR_EXPR_H
 
@@ -11,31 +12,35 @@
 #include "grammar/build.h"
 
 typedef enum {
-    EXPR_NEVER,                 /* nothing matches */
+    EXPR_NEVER, /* nothing matches */
     EXPR_EMPTY,
-    EXPR_BYTES,                 /* one byte of lo..hi */
-    EXPR_SEQUENCE, EXPR_CHOICE, /* of part[n] */
-    EXPR_REPEAT,                /* part[0], min to max times; max REPEAT_ANY: without end */
-    EXPR_RULE,                  /* what a rule of the grammar matches, by number */
-    EXPR_DFA,                   /* what an automaton without calls accepts */
-    EXPR_GRAPH,                 /* the ways from node 0 to node 1 */
+    EXPR_BYTES, /* one byte of lo..hi */
+    EXPR_SEQUENCE,
+    EXPR_CHOICE, /* of part[n] */
+    EXPR_REPEAT, /* part[0], min to max times; max REPEAT_ANY: without end */
+    EXPR_RULE,   /* what a rule of the grammar matches, by number */
+    EXPR_DFA,    /* what an automaton without calls accepts */
+    EXPR_GRAPH,  /* the ways from node 0 to node 1 */
 } expr_kind;
 
 #define REPEAT_ANY (-1)
 
 typedef struct expr expr;
 typedef struct dfa dfa;
-typedef struct { int from, to; const expr *label; } expr_edge;       /* label NULL: nothing is matched on it */
+typedef struct {
+    int from, to;
+    const expr *label;
+} expr_edge; /* label NULL: nothing is matched on it */
 
 struct expr {
     expr_kind kind;
     uint8_t lo, hi;
     int min, max, rule;
-    int n;                      /* parts, or edges */
+    int n; /* parts, or edges */
     const expr **part;
     const dfa *automaton;
     int n_nodes;
-    expr_edge *edge;            /* EXPR_GRAPH: [n] */
+    expr_edge *edge; /* EXPR_GRAPH: [n] */
 };
 
 const expr *expr_never(build *b);
@@ -48,22 +53,29 @@ const expr *expr_choice(build *b, int n, const expr *const *part);
 const expr *expr_repeat(build *b, const expr *x, int min, int max);
 const expr *expr_rule(build *b, int rule);
 const expr *expr_dfa(build *b, const dfa *a);
-const expr *expr_both(build *b, const expr *x, const expr *y);          /* x, then y */
-const expr *expr_either(build *b, const expr *x, const expr *y);        /* NULL counts as never */
+const expr *expr_both(build *b, const expr *x, const expr *y);   /* x, then y */
+const expr *expr_either(build *b, const expr *x, const expr *y); /* NULL counts as never */
 
 /* A graph is made edge by edge. */
-typedef struct { build *b; int n_nodes, n, cap; expr_edge *edge; } graph;
-graph graph_new(build *b);                                              /* with nodes 0 and 1 */
+typedef struct {
+    build *b;
+    int n_nodes, n, cap;
+    expr_edge *edge;
+} graph;
+graph graph_new(build *b); /* with nodes 0 and 1 */
 int graph_node(graph *g);
 void graph_edge(graph *g, int from, int to, const expr *label);
 const expr *graph_done(graph *g);
 
 /* A set of characters. */
 typedef struct { uint32_t lo, hi; } char_range;
-typedef struct { char_range *range; int n, cap; } char_set;
+typedef struct {
+    char_range *range;
+    int n, cap;
+} char_set;
 void char_set_add(build *b, char_set *s, uint32_t lo, uint32_t hi);
-void char_set_invert(build *b, char_set *s);            /* among all characters; surrogates are none */
-const expr *expr_chars(build *b, const char_set *s);    /* one character of the set, as UTF-8 */
+void char_set_invert(build *b, char_set *s);         /* among all characters; surrogates are none */
+const expr *expr_chars(build *b, const char_set *s); /* one character of the set, as UTF-8 */
 const expr *expr_any_char(build *b);
 
 /* The character at *s of n bytes of text; -1 when it is no UTF-8. *s moves past it. */

@@ -1,7 +1,7 @@
 /* format.c - see format.h
  *
- * Where a format allows more than anybody writes (hosts of 253 characters, internationalised names), some of it is left out:
- * what is made is of the format, though not everything of the format is made. */
+ * Where a format allows more than anybody writes (hosts of 253 characters, internationalised names), some of it is left
+ * out: what is made is of the format, though not everything of the format is made. */
 #include "grammar/format.h"
 
 #include <string.h>
@@ -10,9 +10,9 @@
 
 #define YEAR "(?:[1-9]\\d{3}|0\\d\\d[1-9]|0\\d[1-9]0|0[1-9]00)"
 #define LEAP_YEAR "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
-#define DATE                                                                                                                       \
-    "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))|"    \
-    LEAP_YEAR "-02-29)"
+#define DATE                                                                                                       \
+    "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|" \
+    "1\\d|2[0-8]))|" LEAP_YEAR "-02-29)"
 #define TIME "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
 #define HOURS "(?:\\d{1,4}H(?:\\d{1,4}M(?:\\d{1,4}S)?)?|\\d{1,4}M(?:\\d{1,4}S)?|\\d{1,4}S)"
 #define DAYS "(?:\\d{1,4}Y(?:\\d{1,4}M(?:\\d{1,4}D)?)?|\\d{1,4}M(?:\\d{1,4}D)?|\\d{1,4}D)"
@@ -24,10 +24,11 @@
 #define IPV4 BYTE "(?:\\." BYTE "){3}"
 #define H16 "[0-9A-Fa-f]{1,4}"
 #define LS32 "(?:" H16 ":" H16 "|" IPV4 ")"
-#define IPV6                                                                                                                       \
-    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16 ":){0,1}" H16            \
-    ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32 "|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":"    \
-    LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16 ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
+#define IPV6                                                                                                         \
+    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16          \
+    ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32 "|(?:(?:" H16    \
+    ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16 ":){0,5}" H16 ")?::" H16 \
+    "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
 #define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 #define URI_REST "(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR "|[/?])*)?"
 #define PATH "(?:/" PCHAR "*)*"
@@ -36,7 +37,9 @@
 #define REFERENCE "(?:" URI "|" AUTHORITY PATH URI_REST "|/(?:" PCHAR "+" PATH ")?" URI_REST "|" URI_REST ")"
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
 
-static const struct { const char *name, *regex; } formats[] = {
+static const struct {
+    const char *name, *regex;
+} formats[] = {
     {"date", DATE},
     {"time", TIME},
     {"date-time", DATE "T" TIME},

@@ -6,7 +6,12 @@
 
 #define MAX_TIMES 10000
 
-typedef struct { rules *to; build *b; const char *at, *end, *start; int first; } reader;     /* first: of our rules */
+typedef struct {
+    rules *to;
+    build *b;
+    const char *at, *end, *start;
+    int first;
+} reader; /* first: of our rules */
 
 static _Noreturn void fail(const reader *r, const char *what)
 {
@@ -93,10 +98,13 @@ static uint32_t read_char(reader *r)
     case 't': return '\t';
     case 'r': return '\r';
     case 'n': return '\n';
-    case '\\': case '"': case '[': case ']': case '-': case '^':
-        return (uint32_t)c;
-    default:
-        fail(r, "this escape is not known");
+    case '\\':
+    case '"':
+    case '[':
+    case ']':
+    case '-':
+    case '^': return (uint32_t)c;
+    default: fail(r, "this escape is not known");
     }
 }
 

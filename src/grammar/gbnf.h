@@ -1,6 +1,7 @@
 /* gbnf.h - llama.cpp's notation for grammars
  *
- * name ::= alternatives; "text", [classes], ., (groups), * + ? {m,n}, # comments. The rule `root` is where it begins. */
+ * name ::= alternatives; "text", [classes], ., (groups), * + ? {m,n}, # comments. The rule `root` is where it begins.
+ */
 #ifndef PUNICA_GRAMMAR_GBNF_H
 #define PUNICA_GRAMMAR_GBNF_H
 

@@ -1,7 +1,8 @@
 /* grammar.c - see grammar.h
  *
- * Rules that may be empty are settled here: a call of one may be left out, and who is called always matches something. So
- * whoever follows calls without reading a byte comes to an end, provided that no rule begins with a call of itself. */
+ * Rules that may be empty are settled here: a call of one may be left out, and who is called always matches something.
+ * So whoever follows calls without reading a byte comes to an end, provided that no rule begins with a call of itself.
+ */
 #include "grammar/grammar.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "grammar/rules.h"
 #include "grammar/schema.h"
 
-#define MAX_STEPS 10000000      /* some 300 ms */
+#define MAX_STEPS 10000000 /* some 300 ms */
 #define FEW_STEPS 1000000
 #define MAX_MEMORY (256u << 20)
 
@@ -37,18 +38,12 @@ static const expr *read_choices(build *b, const char *text, size_t n)
 static const expr *read_grammar(rules *r, grammar_kind kind, const char *text, size_t n)
 {
     switch (kind) {
-    case GRAMMAR_JSON:
-        return schema_any_object(r);
-    case GRAMMAR_SCHEMA:
-        return schema_read(r, text, n);
-    case GRAMMAR_REGEX:
-        return expr_dfa(r->b, regex_language(r->b, text, n, REGEX_WHOLE));
-    case GRAMMAR_CHOICE:
-        return read_choices(r->b, text, n);
-    case GRAMMAR_GBNF:
-        return gbnf_read(r, text, n);
-    case GRAMMAR_NONE:
-        break;
+    case GRAMMAR_JSON: return schema_any_object(r);
+    case GRAMMAR_SCHEMA: return schema_read(r, text, n);
+    case GRAMMAR_REGEX: return expr_dfa(r->b, regex_language(r->b, text, n, REGEX_WHOLE));
+    case GRAMMAR_CHOICE: return read_choices(r->b, text, n);
+    case GRAMMAR_GBNF: return gbnf_read(r, text, n);
+    case GRAMMAR_NONE: break;
     }
     build_fail(r->b, "there is no grammar of kind %d", (int)kind);
 }
@@ -67,7 +62,12 @@ static bool *find_empty(build *b, nfa **a, int n)
 }
 
 /* The states of all rules in one row; base[i]: where rule i's begin. */
-typedef struct { build *b; const dfa **of; int n, n_states, *base; bool *lives; } network;
+typedef struct {
+    build *b;
+    const dfa **of;
+    int n, n_states, *base;
+    bool *lives;
+} network;
 
 /* A state lives if an end can be reached from it, over calls of rules whose start lives. */
 static bool state_lives(const network *w, int rule, int i)
@@ -92,7 +92,8 @@ static void find_living(network *w)
         for (int r = w->n - 1; r >= 0; r--)
             for (int i = w->of[r]->n - 1; i >= 0; i--) {
                 const dfa *d = w->of[r];
-                build_step(w->b, 1 + d->arc_indptr[i + 1] - d->arc_indptr[i] + d->call_indptr[i + 1] - d->call_indptr[i]);
+                build_step(w->b,
+                           1 + d->arc_indptr[i + 1] - d->arc_indptr[i] + d->call_indptr[i + 1] - d->call_indptr[i]);
                 if (!w->lives[w->base[r] + i] && state_lives(w, r, i))
                     more = w->lives[w->base[r] + i] = true;
             }
@@ -100,7 +101,11 @@ static void find_living(network *w)
 }
 
 /* Rules in an order in which each is before those it begins by calling. */
-typedef struct { const network *w; const rules *names; int *rank, *state, next; } ranking;   /* state: 0 new, 1 open, 2 done */
+typedef struct {
+    const network *w;
+    const rules *names;
+    int *rank, *state, next;
+} ranking; /* state: 0 new, 1 open, 2 done */
 
 static void rank_rule(ranking *k, int rule)
 {
@@ -112,7 +117,8 @@ static void rank_rule(ranking *k, int rule)
         if (!k->w->lives[k->w->base[other]])
             continue;
         if (k->state[other] == 1)
-            build_fail(k->w->b, "%s begins with itself (left recursion), which is not served", k->names->at[other].name);
+            build_fail(k->w->b, "%s begins with itself (left recursion), which is not served",
+                       k->names->at[other].name);
         if (k->state[other] == 0)
             rank_rule(k, other);
     }
@@ -123,7 +129,11 @@ static void rank_rule(ranking *k, int rule)
 
 static int *rank_rules(const network *w, const rules *names)
 {
-    ranking k = {.w = w, .names = names, .rank = BUILD_ARRAY(w->b, int, w->n), .state = BUILD_ARRAY(w->b, int, w->n), .next = w->n - 1};
+    ranking k = {.w = w,
+                 .names = names,
+                 .rank = BUILD_ARRAY(w->b, int, w->n),
+                 .state = BUILD_ARRAY(w->b, int, w->n),
+                 .next = w->n - 1};
     for (int i = 0; i < w->n; i++)
         if (k.state[i] == 0)
             rank_rule(&k, i);
@@ -147,10 +157,16 @@ static grammar *pack(const network *w, const int *rank, int root)
         n_arcs += w->of[r]->arc_indptr[w->of[r]->n];
         n_calls += w->of[r]->call_indptr[w->of[r]->n];
     }
-    *g = (grammar){.n_states = w->n_states, .n_rules = w->n, .root = root, .rank = copy_of(rank, (size_t)w->n, sizeof *rank),
-                   .start = copy_of(w->base, (size_t)w->n, sizeof *w->base), .accepts = XNEW_ARRAY(bool, (size_t)w->n_states),
-                   .arc_indptr = XNEW_ARRAY(int, (size_t)w->n_states + 1), .arc = XNEW_ARRAY(grammar_arc, (size_t)n_arcs + 1),
-                   .call_indptr = XNEW_ARRAY(int, (size_t)w->n_states + 1), .call = XNEW_ARRAY(grammar_call, (size_t)n_calls + 1)};
+    *g = (grammar){.n_states = w->n_states,
+                   .n_rules = w->n,
+                   .root = root,
+                   .rank = copy_of(rank, (size_t)w->n, sizeof *rank),
+                   .start = copy_of(w->base, (size_t)w->n, sizeof *w->base),
+                   .accepts = XNEW_ARRAY(bool, (size_t)w->n_states),
+                   .arc_indptr = XNEW_ARRAY(int, (size_t)w->n_states + 1),
+                   .arc = XNEW_ARRAY(grammar_arc, (size_t)n_arcs + 1),
+                   .call_indptr = XNEW_ARRAY(int, (size_t)w->n_states + 1),
+                   .call = XNEW_ARRAY(grammar_call, (size_t)n_calls + 1)};
     n_arcs = n_calls = 0;
     for (int r = 0; r < w->n; r++)
         for (int i = 0; i < w->of[r]->n; i++) {
@@ -189,7 +205,8 @@ static grammar *make_network(rules *r, int root)
     return pack(&w, rank, root);
 }
 
-static grammar *compile_within(long steps, grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, bool *took_too_long, err *e)
+static grammar *compile_within(long steps, grammar_kind kind, const char *text, size_t n, const atomic_bool *stop,
+                               bool *took_too_long, err *e)
 {
     build *b = XNEW(build);
     grammar *volatile g = NULL;

@@ -1,8 +1,8 @@
 /* grammar.h - what an output may be: a text of one of five kinds, compiled into rules over bytes
  *
  *   JSON Schema ─┐
- *   regex, GBNF ─┼─▶ expressions (expr.h) ─▶ one automaton for each rule (dfa.h) ─▶ grammar ─▶ guide.h: masks over tokens
- *   choice      ─┘
+ *   regex, GBNF ─┼─▶ expressions (expr.h) ─▶ one automaton for each rule (dfa.h) ─▶ grammar ─▶ guide.h: masks over
+ * tokens choice      ─┘
  *
  * A grammar is a recursive transition network: automata over bytes that call each other. It is immutable; any number of
  * threads may read it. */
@@ -19,37 +19,40 @@
 /* The numbers cross the wire. */
 typedef enum {
     GRAMMAR_NONE = 0,
-    GRAMMAR_JSON = 1,           /* any JSON object; no text */
-    GRAMMAR_SCHEMA = 2,         /* JSON Schema, as JSON */
-    GRAMMAR_REGEX = 3,          /* all of the output matches */
-    GRAMMAR_CHOICE = 4,         /* a JSON list of strings, one of which is the output */
+    GRAMMAR_JSON = 1,   /* any JSON object; no text */
+    GRAMMAR_SCHEMA = 2, /* JSON Schema, as JSON */
+    GRAMMAR_REGEX = 3,  /* all of the output matches */
+    GRAMMAR_CHOICE = 4, /* a JSON list of strings, one of which is the output */
     GRAMMAR_GBNF = 5,
 } grammar_kind;
 
-#define GRAMMAR_MAX_TEXT (1u << 20)     /* bytes */
+#define GRAMMAR_MAX_TEXT (1u << 20) /* bytes */
 
-typedef struct { uint8_t lo, hi; int to; } grammar_arc;
+typedef struct {
+    uint8_t lo, hi;
+    int to;
+} grammar_arc;
 typedef struct { int rule, to; } grammar_call;
 
 typedef struct {
     int n_states, n_rules, root;
-    int *arc_indptr;            /* [n_states + 1] */
+    int *arc_indptr; /* [n_states + 1] */
     grammar_arc *arc;
-    int *call_indptr;           /* [n_states + 1] */
+    int *call_indptr; /* [n_states + 1] */
     grammar_call *call;
-    bool *accepts;              /* [n_states] the rule may end here */
-    int *start;                 /* [n_rules] its first state */
-    int *rank;                  /* [n_rules] a rule that begins by calling another is before it */
+    bool *accepts; /* [n_states] the rule may end here */
+    int *start;    /* [n_rules] its first state */
+    int *rank;     /* [n_rules] a rule that begins by calling another is before it */
 } grammar;
 
-/* NULL with e set when the text is wrong, asks for something that is not served (e names it), matches nothing, or is too
- * large. stop, unless NULL: it fails soon after that has become true. */
+/* NULL with e set when the text is wrong, asks for something that is not served (e names it), matches nothing, or is
+ * too large. stop, unless NULL: it fails soon after that has become true. */
 grammar *grammar_compile(grammar_kind kind, const char *text, size_t n, const atomic_bool *stop, err *e);
 
 /* The same where others wait: NULL with *takes_long set when it takes longer than most do, some 30 ms. */
 grammar *grammar_compile_soon(grammar_kind kind, const char *text, size_t n, bool *takes_long, err *e);
 
-size_t grammar_bytes(const grammar *g);         /* of memory */
+size_t grammar_bytes(const grammar *g); /* of memory */
 void grammar_free(grammar *g);
 
 #endif

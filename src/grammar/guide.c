@@ -10,29 +10,29 @@
 #include "base/rng.h"
 #include "grammar/machine.h"
 
-#define SPARSE 1024             /* up to so many tokens are kept as a list */
-#define MAX_MACHINE (4u << 20)  /* bytes; a machine that has grown larger forgets what is past */
-#define MAX_LIVE (2u << 20)     /* bytes that are left then; an output that needs more is too ambiguous */
-#define MAX_WARM 16             /* states whose masks are computed ahead */
-#define MAX_KEPT (48u << 20)    /* bytes of masks that a guide keeps; further ones are computed each time */
+#define SPARSE 1024            /* up to so many tokens are kept as a list */
+#define MAX_MACHINE (4u << 20) /* bytes; a machine that has grown larger forgets what is past */
+#define MAX_LIVE (2u << 20)    /* bytes that are left then; an output that needs more is too ambiguous */
+#define MAX_WARM 16            /* states whose masks are computed ahead */
+#define MAX_KEPT (48u << 20)   /* bytes of masks that a guide keeps; further ones are computed each time */
 
 /* Work is bounded, in steps of some 10 ns (machine.h); walking over a node of the trie is one. An output has a share of
- * them, each mask takes from it, and a sixteenth is added until it is full again: about half a walk over the vocabulary. So
- * a mask may now and then take a few ms, and one or two on average. What is kept for everybody is not the output's to pay:
- * each piece has a bound of its own, and a mask makes few. */
-#define MASK_STEPS 200000       /* for a mask, besides walking over the vocabulary */
-#define SHARE 8                 /* masks */
-#define ADD_STEPS 50000         /* to follow a token */
-#define LOCAL_STEPS 200000      /* for what is kept of a state, besides a walk */
-#define MAX_COLD 2              /* states whose masks are computed for a mask; if more are missing, it is walked as a whole */
-#define ALIKE_STEPS 50000000    /* to find states that are alike */
+ * them, each mask takes from it, and a sixteenth is added until it is full again: about half a walk over the
+ * vocabulary. So a mask may now and then take a few ms, and one or two on average. What is kept for everybody is not
+ * the output's to pay: each piece has a bound of its own, and a mask makes few. */
+#define MASK_STEPS 200000  /* for a mask, besides walking over the vocabulary */
+#define SHARE 8            /* masks */
+#define ADD_STEPS 50000    /* to follow a token */
+#define LOCAL_STEPS 200000 /* for what is kept of a state, besides a walk */
+#define MAX_COLD 2 /* states whose masks are computed for a mask; if more are missing, it is walked as a whole */
+#define ALIKE_STEPS 50000000 /* to find states that are alike */
 
 /* What may come next in a state, wherever its rule was called from. */
 typedef struct {
-    int *token, n_tokens;       /* [n_tokens] if mask is NULL */
+    int *token, n_tokens; /* [n_tokens] if mask is NULL */
     uint32_t *mask;
-    int *exit, n_exits;         /* nodes of the trie, with others below, at which the rule may have ended */
-    bool exhausted;             /* it took too many steps to find out; the rest is not known */
+    int *exit, n_exits; /* nodes of the trie, with others below, at which the rule may have ended */
+    bool exhausted;     /* it took too many steps to find out; the rest is not known */
 } local;
 
 typedef enum { LOCAL_UNKNOWN, LOCAL_BUSY, LOCAL_READY } local_status;
@@ -41,23 +41,23 @@ struct guide {
     grammar *g;
     const token_trie *t;
     atomic_int holders;
-    pthread_mutex_t lock;       /* of status and the waiting for it */
+    pthread_mutex_t lock; /* of status and the waiting for it */
     pthread_cond_t ready;
-    unsigned char *status;      /* [n_states] local_status */
-    size_t bytes, kept;         /* of memory: all; of that, what the masks take */
-    atomic_size_t *all;         /* see guide_new() */
-    local **of;                 /* [n_states] immutable once ready */
-    int *like;                  /* [n_states] the first state in which the same tokens may come: see find_alike */
+    unsigned char *status; /* [n_states] local_status */
+    size_t bytes, kept;    /* of memory: all; of that, what the masks take */
+    atomic_size_t *all;    /* see guide_new() */
+    local **of;            /* [n_states] immutable once ready */
+    int *like;             /* [n_states] the first state in which the same tokens may come: see find_alike */
 };
 
 struct guide_state {
     guide *of;
     machine *m;
     int place;
-    long steps;                 /* that the next mask may take without adding any */
-    bool exhausted;             /* the grammar is too ambiguous to be followed further */
+    long steps;     /* that the next mask may take without adding any */
+    bool exhausted; /* the grammar is too ambiguous to be followed further */
     uint32_t *mask;
-    int masked;                 /* the place that mask is of, or PLACE_NONE - 1 */
+    int masked; /* the place that mask is of, or PLACE_NONE - 1 */
 };
 
 /* Walking the trie. */
@@ -65,12 +65,12 @@ struct guide_state {
 typedef struct {
     const token_trie *t;
     machine *m;
-    uint32_t *mask;             /* found tokens are set here */
+    uint32_t *mask; /* found tokens are set here */
     int n_found;
-    int *exit, n_exits;         /* and exits put here, if leaving is looked for */
+    int *exit, n_exits; /* and exits put here, if leaving is looked for */
     size_t exit_cap;
     bool looks_for_exits;
-    int n_walked;               /* nodes */
+    int n_walked; /* nodes */
 } walk;
 
 static void found(walk *w, int token)
@@ -166,8 +166,8 @@ static void count_bytes(guide *g, size_t n)
         atomic_fetch_add(g->all, n);
 }
 
-/* Computed by whoever comes first; others wait for it. *own: there was no room to keep it, and the caller frees it. *cold: how
- * many the caller may compute, counted down; NULL when there are none left and this is one. */
+/* Computed by whoever comes first; others wait for it. *own: there was no room to keep it, and the caller frees it.
+ * *cold: how many the caller may compute, counted down; NULL when there are none left and this is one. */
 static const local *local_of(guide *g, int state, int *cold, local **own)
 {
     state = g->like[state];
@@ -198,9 +198,9 @@ static const local *local_of(guide *g, int state, int *cold, local **own)
 }
 
 /* Two states are alike if the same bytes can be read from them, as far as the longest token goes. After k rounds, equal
- * numbers say so for k bytes: a number is made of the state's arcs and calls with the numbers, one round before, of where
- * they lead. (A call reads one byte at least.) So of the thousands of states that count the characters of a string, all
- * that are far from its limits share one mask. */
+ * numbers say so for k bytes: a number is made of the state's arcs and calls with the numbers, one round before, of
+ * where they lead. (A call reads one byte at least.) So of the thousands of states that count the characters of a
+ * string, all that are far from its limits share one mask. */
 
 static uint64_t mix(uint64_t h, uint64_t x)
 {
@@ -209,7 +209,7 @@ static uint64_t mix(uint64_t h, uint64_t x)
 
 static uint64_t number_of(const grammar *g, int state, const uint64_t *before)
 {
-    uint64_t h = 2u + g->accepts[state];        /* not 0, nor are arcs: of zeros the mix is 0 */
+    uint64_t h = 2u + g->accepts[state]; /* not 0, nor are arcs: of zeros the mix is 0 */
     for (int k = g->arc_indptr[state]; k < g->arc_indptr[state + 1]; k++)
         h = mix(mix(h, 1u << 17 | (uint64_t)g->arc[k].lo << 8 | g->arc[k].hi), before[g->arc[k].to]);
     for (int k = g->call_indptr[state]; k < g->call_indptr[state + 1]; k++)
@@ -217,7 +217,10 @@ static uint64_t number_of(const grammar *g, int state, const uint64_t *before)
     return h;
 }
 
-typedef struct { uint64_t number; int state; } numbered;
+typedef struct {
+    uint64_t number;
+    int state;
+} numbered;
 
 static int by_number(const void *x, const void *y)
 {
@@ -263,7 +266,7 @@ static int *find_alike(const grammar *g, int rounds)
             continue;
         int found = group(now, n, scratch, like);
         if (found == groups)
-            break;                              /* they will not be told apart any more */
+            break; /* they will not be told apart any more */
         groups = found;
     }
     group(now, n, scratch, like);
@@ -340,7 +343,10 @@ static long share_of(const guide *g)
 guide_state *guide_state_new(guide *g)
 {
     guide_state *s = XNEW(guide_state);
-    *s = (guide_state){.of = guide_hold(g), .m = machine_new(g->g), .steps = share_of(g), .masked = PLACE_NONE - 1,
+    *s = (guide_state){.of = guide_hold(g),
+                       .m = machine_new(g->g),
+                       .steps = share_of(g),
+                       .masked = PLACE_NONE - 1,
                        .mask = XNEW_ARRAY(uint32_t, (size_t)guide_mask_words(g->t->vocab) + 1)};
     s->place = machine_begin(s->m);
     return s;
@@ -395,8 +401,8 @@ static void add_local(walk *w, const local *l)
         w->mask[i] |= l->mask[i];
 }
 
-/* Adds what an item allows. False: it is better to walk over the whole vocabulary for all items at once, since this one's
- * mask would have to be computed, and no more may be, or since the rule may end nearly everywhere. */
+/* Adds what an item allows. False: it is better to walk over the whole vocabulary for all items at once, since this
+ * one's mask would have to be computed, and no more may be, or since the rule may end nearly everywhere. */
 static bool walk_item(guide_state *s, walk *w, machine_item x, int *cold)
 {
     const token_trie *t = w->t;
@@ -407,7 +413,8 @@ static bool walk_item(guide_state *s, walk *w, machine_item x, int *cold)
     s->exhausted = s->exhausted || l->exhausted;
     add_local(w, l);
     int after = l->n_exits ? machine_after(s->m, x.context) : PLACE_NONE;
-    for (int k = 0; after != PLACE_NONE && k < l->n_exits && w->n_walked < t->n / 2 && machine_steps_left(s->m) >= 0; k++)
+    for (int k = 0; after != PLACE_NONE && k < l->n_exits && w->n_walked < t->n / 2 && machine_steps_left(s->m) >= 0;
+         k++)
         walk_nodes(w, l->exit[k] + 1, t->end[l->exit[k]], t->depth[l->exit[k]], after);
     local_free(own);
     return w->n_walked < t->n / 2;
@@ -419,7 +426,7 @@ static void walk_place(guide_state *s)
     int n, cold = MAX_COLD;
     machine_items(s->m, s->place, &n);
     for (int i = 0; i < n && !s->exhausted && machine_steps_left(s->m) >= 0; i++) {
-        machine_item x = machine_items(s->m, s->place, &n)[i];          /* they move when places are added */
+        machine_item x = machine_items(s->m, s->place, &n)[i]; /* they move when places are added */
         if (!walk_item(s, &w, x, &cold)) {
             walk_nodes(&w, 0, w.t->n, 0, s->place);
             return;

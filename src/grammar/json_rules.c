@@ -27,7 +27,8 @@ static const expr *sequence(build *b, const expr *x, const expr *y, const expr *
 static const expr *make_blank(json_rules *j)
 {
     build *b = j->r->b;
-    const expr *spaces = expr_repeat(b, expr_str(b, " "), 0, MAX_INDENT), *tabs = expr_repeat(b, expr_str(b, "\t"), 0, MAX_INDENT / 2);
+    const expr *spaces = expr_repeat(b, expr_str(b, " "), 0, MAX_INDENT),
+               *tabs = expr_repeat(b, expr_str(b, "\t"), 0, MAX_INDENT / 2);
     const expr *line = expr_both(b, expr_str(b, "\n"), expr_either(b, spaces, tabs));
     return expr_choice(b, 3, (const expr *[]){expr_empty(b), expr_str(b, " "), line});
 }
@@ -39,7 +40,8 @@ const expr *json_rule_blank(json_rules *j)
 
 static const expr *hex(build *b)
 {
-    return expr_choice(b, 3, (const expr *[]){expr_bytes(b, '0', '9'), expr_bytes(b, 'a', 'f'), expr_bytes(b, 'A', 'F')});
+    return expr_choice(b, 3,
+                       (const expr *[]){expr_bytes(b, '0', '9'), expr_bytes(b, 'a', 'f'), expr_bytes(b, 'A', 'F')});
 }
 
 static const expr *letter(build *b, char c)
@@ -51,10 +53,14 @@ static const expr *letter(build *b, char c)
 static const expr *unicode_escape(build *b)
 {
     const expr *h = hex(b), *two = expr_both(b, h, h);
-    const expr *not_d = expr_choice(b, 4, (const expr *[]){expr_bytes(b, '0', '9'), expr_bytes(b, 'a', 'c'), expr_bytes(b, 'A', 'C'),
-                                    expr_either(b, letter(b, 'e'), letter(b, 'f'))});
-    const expr *plain = expr_either(b, sequence(b, not_d, h, two), sequence(b, letter(b, 'd'), expr_bytes(b, '0', '7'), two));
-    const expr *eight_to_b = expr_choice(b, 3, (const expr *[]){expr_bytes(b, '8', '9'), letter(b, 'a'), letter(b, 'b')});
+    const expr *not_d =
+        expr_choice(b, 4,
+                    (const expr *[]){expr_bytes(b, '0', '9'), expr_bytes(b, 'a', 'c'), expr_bytes(b, 'A', 'C'),
+                                     expr_either(b, letter(b, 'e'), letter(b, 'f'))});
+    const expr *plain =
+        expr_either(b, sequence(b, not_d, h, two), sequence(b, letter(b, 'd'), expr_bytes(b, '0', '7'), two));
+    const expr *eight_to_b =
+        expr_choice(b, 3, (const expr *[]){expr_bytes(b, '8', '9'), letter(b, 'a'), letter(b, 'b')});
     const expr *c_to_f = expr_either(b, expr_bytes(b, 'c', 'f'), expr_bytes(b, 'C', 'F'));
     const expr *high = sequence(b, letter(b, 'd'), eight_to_b, two), *low = sequence(b, letter(b, 'd'), c_to_f, two);
     return expr_either(b, plain, sequence(b, high, expr_str(b, "\\u"), low));
@@ -165,8 +171,10 @@ const expr *json_rule_array(json_rules *j)
 static const expr *make_value(json_rules *j)
 {
     build *b = j->r->b;
-    return expr_choice(b, 7, (const expr *[]){json_rule_object(j), json_rule_array(j), json_rule_string(j), json_rule_number(j), expr_str(b, "true"),
-                       expr_str(b, "false"), expr_str(b, "null")});
+    return expr_choice(b, 7,
+                       (const expr *[]){json_rule_object(j), json_rule_array(j), json_rule_string(j),
+                                        json_rule_number(j), expr_str(b, "true"), expr_str(b, "false"),
+                                        expr_str(b, "null")});
 }
 
 const expr *json_rule_value(json_rules *j)
@@ -183,7 +191,8 @@ const dfa *json_rule_all_texts(build *b)
 static char short_escape(int byte)
 {
     switch (byte) {
-    case '"': case '\\': return (char)byte;
+    case '"':
+    case '\\': return (char)byte;
     case '\b': return 'b';
     case '\f': return 'f';
     case '\n': return 'n';

@@ -7,24 +7,24 @@
 
 #include "base/mem.h"
 
-#define MAX_ITEMS 4096          /* of a place; what is more ambiguous than this is not followed further */
-#define MAX_BYTES (32u << 20)   /* of memory */
+#define MAX_ITEMS 4096        /* of a place; what is more ambiguous than this is not followed further */
+#define MAX_BYTES (32u << 20) /* of memory */
 
 /* What things cost, in units of an item that is handled: some 10 ns. */
 enum { COST_PLACE = 16, COST_TABLE = 32 };
 
-enum { RETURN_END = -1, RETURN_OPEN = -2 };     /* in place of a state to return to */
+enum { RETURN_END = -1, RETURN_OPEN = -2 }; /* in place of a state to return to */
 
 /* A set of (state, context) pairs, sorted; of a context: where to return to. */
-typedef struct { int from, n; } item_set;       /* in m->item */
+typedef struct { int from, n; } item_set; /* in m->item */
 
 typedef struct {
-    item_set kernel, all;       /* as reached; with those that calls lead to. all.n -1: not known */
+    item_set kernel, all; /* as reached; with those that calls lead to. all.n -1: not known */
     bool may_end, leaves;
-    int *next;                  /* [256] or NULL: no step has been looked up */
+    int *next; /* [256] or NULL: no step has been looked up */
 } place;
 
-typedef struct { int *slot, n; } hash_table;    /* of number + 1 */
+typedef struct { int *slot, n; } hash_table; /* of number + 1 */
 
 struct machine {
     const grammar *g;
@@ -35,11 +35,17 @@ struct machine {
     place *place;
     size_t n_places, place_cap, n_tables;
     hash_table contexts, places;
-    machine_item *work;         /* scratch */
+    machine_item *work; /* scratch */
     size_t n_work, work_cap;
-    struct pending { int rule; machine_item back; } *pending;   /* calls to be made */
+    struct pending {
+        int rule;
+        machine_item back;
+    } *pending; /* calls to be made */
     size_t n_pending, pending_cap;
-    struct seen { machine_item x; unsigned round; } *seen;      /* [n_seen] hash table of what is in work, of this round */
+    struct seen {
+        machine_item x;
+        unsigned round;
+    } *seen; /* [n_seen] hash table of what is in work, of this round */
     size_t n_seen;
     unsigned round;
     long steps_left;
@@ -233,7 +239,8 @@ static int place_of_work(machine *m, bool may_end, bool leaves)
             return at - 1;
     }
     m->place = xgrow(m->place, &m->place_cap, m->n_places + 1, sizeof *m->place);
-    m->place[m->n_places] = (place){.kernel = keep_items(m, m->work, m->n_work), .all = {0, -1}, .may_end = may_end, .leaves = leaves};
+    m->place[m->n_places] =
+        (place){.kernel = keep_items(m, m->work, m->n_work), .all = {0, -1}, .may_end = may_end, .leaves = leaves};
     m->places.slot[h & (uint64_t)(m->places.n - 1)] = (int)m->n_places + 1;
     spend(m, COST_PLACE);
     return (int)m->n_places++;
@@ -242,7 +249,8 @@ static int place_of_work(machine *m, bool may_end, bool leaves)
 /* Whether nothing is left of a rule in this state but its end. */
 static bool is_last(const grammar *g, int state)
 {
-    return g->accepts[state] && g->arc_indptr[state] == g->arc_indptr[state + 1] && g->call_indptr[state] == g->call_indptr[state + 1];
+    return g->accepts[state] && g->arc_indptr[state] == g->arc_indptr[state + 1] &&
+           g->call_indptr[state] == g->call_indptr[state + 1];
 }
 
 static void add_pending(machine *m, int rule, machine_item back)
@@ -312,7 +320,8 @@ static void follow_calls(machine *m, int at)
         make_call(m);
     if (m->steps_left < 0)
         return;
-    m->place[at].all = m->n_work == (size_t)m->place[at].kernel.n ? m->place[at].kernel : keep_items(m, m->work, m->n_work);
+    m->place[at].all =
+        m->n_work == (size_t)m->place[at].kernel.n ? m->place[at].kernel : keep_items(m, m->work, m->n_work);
 }
 
 typedef struct { int lo, hi; } byte_range;
@@ -435,8 +444,8 @@ void machine_free(machine *m)
     free(m);
 }
 
-/* Numbers, in the machine to be, for the contexts that can be reached from a place; -1: not reached. A context is made of
- * older ones: numbers stay in order, and so do the items that hold them. */
+/* Numbers, in the machine to be, for the contexts that can be reached from a place; -1: not reached. A context is made
+ * of older ones: numbers stay in order, and so do the items that hold them. */
 static int *number_contexts(const machine *m, item_set kernel)
 {
     int *number = XNEW_ARRAY(int, m->n_contexts), next = 0;

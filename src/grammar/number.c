@@ -70,7 +70,8 @@ static const expr *optional(build *b, const expr *x)
 
 static const expr *whole_part(build *b, int max_digits)
 {
-    return expr_either(b, expr_str(b, "0"), expr_both(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, max_digits - 1)));
+    return expr_either(b, expr_str(b, "0"),
+                       expr_both(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, max_digits - 1)));
 }
 
 /* "." and at least n digits. */
@@ -81,10 +82,12 @@ static const expr *fraction(build *b, int n)
 
 static const dfa *syntax(build *b, int max_whole, int max_fraction)
 {
-    const expr *behind = expr_sequence(b, 3, (const expr *[]){expr_str(b, "."), expr_repeat(b, digit(b), 0, max_fraction - 1),
-                                       expr_bytes(b, '1', '9')});
-    const expr *x = expr_sequence(b, 3, (const expr *[]){optional(b, expr_str(b, "-")), whole_part(b, max_whole),
-                                  max_fraction ? optional(b, behind) : expr_empty(b)});
+    const expr *behind = expr_sequence(
+        b, 3,
+        (const expr *[]){expr_str(b, "."), expr_repeat(b, digit(b), 0, max_fraction - 1), expr_bytes(b, '1', '9')});
+    const expr *x = expr_sequence(b, 3,
+                                  (const expr *[]){optional(b, expr_str(b, "-")), whole_part(b, max_whole),
+                                                   max_fraction ? optional(b, behind) : expr_empty(b)});
     return dfa_minus(b, dfa_of(b, x), dfa_of(b, expr_str(b, "-0")));
 }
 
@@ -128,14 +131,17 @@ static const expr *same_whole(build *b, const decimal *d, int sign, bool strict)
         int lo = sign > 0 ? f[i] + 1 : '0', hi = sign > 0 ? '9' : f[i] - 1;
         const expr *other = lo <= hi ? expr_both(b, expr_bytes(b, lo, hi), rest) : expr_never(b);
         x = expr_either(b, x, expr_both(b, expr_str(b, "."), prefix(b, f, i, other)));
-        if (sign < 0)                           /* what ends earlier is smaller */
+        if (sign < 0) /* what ends earlier is smaller */
             x = expr_either(b, x, i ? expr_both(b, expr_str(b, "."), expr_text(b, f, (size_t)i)) : expr_empty(b));
     }
     if (!strict)
         x = expr_either(b, x, n ? expr_both(b, expr_str(b, "."), expr_str(b, f)) : expr_empty(b));
-    if (sign > 0)                               /* what goes on is larger */
-        x = expr_either(b, x, n ? expr_sequence(b, 3, (const expr *[]){expr_str(b, "."), expr_str(b, f), expr_repeat(b, digit(b), 1, REPEAT_ANY)})
-                                : fraction(b, 1));
+    if (sign > 0) /* what goes on is larger */
+        x = expr_either(
+            b, x,
+            n ? expr_sequence(
+                    b, 3, (const expr *[]){expr_str(b, "."), expr_str(b, f), expr_repeat(b, digit(b), 1, REPEAT_ANY)})
+              : fraction(b, 1));
     return expr_both(b, expr_str(b, d->whole), x);
 }
 
@@ -149,11 +155,15 @@ static const expr *beyond(build *b, const decimal *d, int sign, bool strict)
         int lo = sign > 0 ? w[i] + 1 : i == 0 && n > 1 ? '1' : '0', hi = sign > 0 ? '9' : w[i] - 1;
         if (lo > hi)
             continue;
-        const expr *other = expr_sequence(b, 3, (const expr *[]){expr_bytes(b, lo, hi), expr_repeat(b, digit(b), n - i - 1, n - i - 1), tail});
+        const expr *other = expr_sequence(
+            b, 3, (const expr *[]){expr_bytes(b, lo, hi), expr_repeat(b, digit(b), n - i - 1, n - i - 1), tail});
         x = expr_either(b, x, prefix(b, w, i, other));
     }
     if (sign > 0)
-        x = expr_either(b, x, expr_sequence(b, 3, (const expr *[]){expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), n, REPEAT_ANY), tail}));
+        x = expr_either(
+            b, x,
+            expr_sequence(b, 3,
+                          (const expr *[]){expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), n, REPEAT_ANY), tail}));
     else if (n > 1)
         x = expr_either(b, x, expr_both(b, whole_part(b, n - 1), tail));
     return x;
@@ -167,23 +177,27 @@ const dfa *number_bounded(build *b, const json_t *bound, int sign, bool strict, 
     decimal d = split(text + negative);
     if (strlen(d.whole) > 40 || strlen(d.fraction) > 40)
         build_fail(b, "\"%s\" is out of the range that is served", keyword);
-    const expr *any = expr_both(b, expr_either(b, expr_str(b, "0"), expr_both(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, REPEAT_ANY))),
-                                optional(b, fraction(b, 1)));
+    const expr *any =
+        expr_both(b,
+                  expr_either(b, expr_str(b, "0"),
+                              expr_both(b, expr_bytes(b, '1', '9'), expr_repeat(b, digit(b), 0, REPEAT_ANY))),
+                  optional(b, fraction(b, 1)));
     const expr *minus = expr_str(b, "-"), *x;
     if (sign > 0)
         x = negative ? expr_either(b, any, expr_both(b, minus, beyond(b, &d, -1, strict))) : beyond(b, &d, 1, strict);
     else
-        x = negative ? expr_both(b, minus, beyond(b, &d, 1, strict)) : expr_either(b, expr_both(b, minus, any), beyond(b, &d, -1, strict));
-    const dfa *near = syntax(b, (int)strlen(d.whole), (int)strlen(d.fraction) + 1);       /* the bound itself may be longer */
+        x = negative ? expr_both(b, minus, beyond(b, &d, 1, strict))
+                     : expr_either(b, expr_both(b, minus, any), beyond(b, &d, -1, strict));
+    const dfa *near = syntax(b, (int)strlen(d.whole), (int)strlen(d.fraction) + 1); /* the bound itself may be longer */
     return dfa_and(b, dfa_or(b, number_all(b), near), dfa_of(b, x));
 }
 
-/* The nodes of numbers with `behind` digits behind the point, of at most `places`: one for each remainder modulo m of the
- * digits without the point. */
+/* The nodes of numbers with `behind` digits behind the point, of at most `places`: one for each remainder modulo m of
+ * the digits without the point. */
 static void add_remainders(graph *g, int first, long m, int behind, int places)
 {
     build *b = g->b;
-    long missing = 1;                           /* 10 to the power of the digits that could still come */
+    long missing = 1; /* 10 to the power of the digits that could still come */
     for (int i = behind; i < places; i++)
         missing = missing * 10 % m;
     for (long r = 0; r < m; r++) {
@@ -194,7 +208,8 @@ static void add_remainders(graph *g, int first, long m, int behind, int places)
             if (behind == 0)
                 graph_edge(g, node, first + (int)next, text);
             if (behind < places)
-                graph_edge(g, node, first + (int)((behind + 1) * m + next), behind ? text : expr_both(b, expr_str(b, "."), text));
+                graph_edge(g, node, first + (int)((behind + 1) * m + next),
+                           behind ? text : expr_both(b, expr_str(b, "."), text));
         }
         if (r * missing % m == 0)
             graph_edge(g, node, 1, NULL);

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "grammar/dfa.h"
 
-const dfa *number_all(build *b);                /* of up to 15 digits */
+const dfa *number_all(build *b); /* of up to 15 digits */
 const dfa *number_integers(build *b);
 
 /* The numbers that are at least (sign 1) or at most (sign -1) the bound, or beyond it (strict). keyword: for errors. */

@@ -1,7 +1,8 @@
 /* regex.c - see regex.h
  *
- * Anchors: the text is thought of as standing between two bytes that no UTF-8 has, and ^ and $ match these. The language
- * over texts with the two bytes around them is an automaton like any other; in the end the two are taken off it. */
+ * Anchors: the text is thought of as standing between two bytes that no UTF-8 has, and ^ and $ match these. The
+ * language over texts with the two bytes around them is an automaton like any other; in the end the two are taken off
+ * it. */
 #include "grammar/regex.h"
 
 #include <string.h>
@@ -9,7 +10,10 @@
 enum { BEGIN = 0xfe, END = 0xff };
 #define MAX_TIMES 10000
 
-typedef struct { build *b; const char *at, *end, *start; } reader;
+typedef struct {
+    build *b;
+    const char *at, *end, *start;
+} reader;
 
 static _Noreturn void fail(const reader *r, const char *what)
 {
@@ -49,7 +53,10 @@ static uint32_t read_hex(reader *r, int n)
     uint32_t x = 0;
     for (int i = 0; i < n; i++) {
         char c = r->at < r->end ? *r->at : 0;
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         if (digit < 0)
             fail(r, "a hexadecimal digit is missing");
         x = x << 4 | (uint32_t)digit;
@@ -82,8 +89,9 @@ static uint32_t read_unicode(reader *r)
 
 static void add_spaces(build *b, char_set *s)
 {
-    static const char_range spaces[] = {{9, 13}, {' ', ' '}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
-                                        {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+    static const char_range spaces[] = {{9, 13},          {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
+                                        {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                                        {0x3000, 0x3000}, {0xfeff, 0xfeff}};
     for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
         char_set_add(b, s, spaces[i].lo, spaces[i].hi);
 }
@@ -93,20 +101,15 @@ static bool add_class(build *b, char_set *s, char c)
 {
     char_set own = {0};
     switch (c | 0x20) {
-    case 'd':
-        char_set_add(b, &own, '0', '9');
-        break;
+    case 'd': char_set_add(b, &own, '0', '9'); break;
     case 'w':
         char_set_add(b, &own, '0', '9');
         char_set_add(b, &own, 'A', 'Z');
         char_set_add(b, &own, '_', '_');
         char_set_add(b, &own, 'a', 'z');
         break;
-    case 's':
-        add_spaces(b, &own);
-        break;
-    default:
-        return false;
+    case 's': add_spaces(b, &own); break;
+    default: return false;
     }
     if (!(c & 0x20))
         char_set_invert(b, &own);
@@ -130,12 +133,11 @@ static uint32_t read_escape(reader *r)
     case 'x': return read_hex(r, 2);
     case 'u': return read_unicode(r);
     case 'c': return next_char(r) & 31;
-    case 'b': case 'B':
-        fail(r, "word borders (\\b) are not served");
-    case 'p': case 'P':
-        fail(r, "Unicode properties (\\p) are not served");
-    case 'k':
-        fail(r, "back references are not served");
+    case 'b':
+    case 'B': fail(r, "word borders (\\b) are not served");
+    case 'p':
+    case 'P': fail(r, "Unicode properties (\\p) are not served");
+    case 'k': fail(r, "back references are not served");
     default:
         if (c >= '1' && c <= '9')
             fail(r, "back references are not served");
@@ -330,14 +332,15 @@ static const dfa *without_anchors(build *b, const dfa *x)
     int start = dfa_next(x, 0, BEGIN);
     if (start < 0)
         return dfa_of(b, expr_never(b));
-    graph g = graph_new(b);     /* from state `start` on, and no anchor any more */
+    graph g = graph_new(b); /* from state `start` on, and no anchor any more */
     for (int i = 0; i < x->n; i++)
         graph_node(&g);
     graph_edge(&g, 0, 2 + start, NULL);
     for (int i = 0; i < x->n; i++) {
         for (int k = x->arc_indptr[i]; k < x->arc_indptr[i + 1]; k++)
             if (x->arc[k].lo < BEGIN)
-                graph_edge(&g, 2 + i, 2 + x->arc[k].to, expr_bytes(b, x->arc[k].lo, x->arc[k].hi < BEGIN ? x->arc[k].hi : BEGIN - 1));
+                graph_edge(&g, 2 + i, 2 + x->arc[k].to,
+                           expr_bytes(b, x->arc[k].lo, x->arc[k].hi < BEGIN ? x->arc[k].hi : BEGIN - 1));
         int last = dfa_next(x, i, END);
         if (last >= 0 && x->accepts[last])
             graph_edge(&g, 2 + i, 1, NULL);

@@ -6,8 +6,15 @@
 
 #include "grammar/expr.h"
 
-typedef struct { const char *name; const expr *is; } grammar_rule;      /* is NULL: not known yet */
-typedef struct { build *b; grammar_rule *at; int n, cap; } rules;
+typedef struct {
+    const char *name;
+    const expr *is;
+} grammar_rule; /* is NULL: not known yet */
+typedef struct {
+    build *b;
+    grammar_rule *at;
+    int n, cap;
+} rules;
 
 static inline int rules_add(rules *r, const char *name, const expr *is)
 {

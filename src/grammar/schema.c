@@ -69,18 +69,18 @@ static const json_t *step_to(schema *s, const json_t *from, const char *name, si
 static const json_t *find_anchor(schema *s, const json_t *in, const char *name)
 {
     const json_t *found = NULL;
-    const char *key, *anchor = json_string_value(json_object_get(in, "$anchor")), *id = json_string_value(json_object_get(in, "$id"));
+    const char *key, *anchor = json_string_value(json_object_get(in, "$anchor")),
+                     *id = json_string_value(json_object_get(in, "$id"));
     build_enter(s->b);
-    if ((anchor && strcmp(anchor, name) == 0) || (id && (strcmp(id, name) == 0 || (id[0] == '#' && strcmp(id + 1, name) == 0))))
+    if ((anchor && strcmp(anchor, name) == 0) ||
+        (id && (strcmp(id, name) == 0 || (id[0] == '#' && strcmp(id + 1, name) == 0))))
         found = in;
     json_t *child;
     size_t i;
     if (json_is_object(in))
-        json_object_foreach((json_t *)in, key, child)
-            found = found ? found : find_anchor(s, child, name);
+        json_object_foreach((json_t *)in, key, child) found = found ? found : find_anchor(s, child, name);
     if (json_is_array(in))
-        json_array_foreach((json_t *)in, i, child)
-            found = found ? found : find_anchor(s, child, name);
+        json_array_foreach((json_t *)in, i, child) found = found ? found : find_anchor(s, child, name);
     build_leave(s->b);
     return found;
 }
@@ -138,20 +138,48 @@ static bool flatten(schema *s, const all_of *list, all_of *out)
 
 /* Keywords. */
 
-static const struct { const char *name; unsigned types; bool served; } keywords[] = {
-    {"type", 0, true}, {"enum", 0, true}, {"const", 0, true},
-    {"minimum", TYPE_NUMBER, true}, {"maximum", TYPE_NUMBER, true}, {"exclusiveMinimum", TYPE_NUMBER, true},
-    {"exclusiveMaximum", TYPE_NUMBER, true}, {"multipleOf", TYPE_NUMBER, true},
-    {"minLength", TYPE_STRING, true}, {"maxLength", TYPE_STRING, true}, {"pattern", TYPE_STRING, true}, {"format", TYPE_STRING, true},
-    {"items", TYPE_ARRAY, true}, {"prefixItems", TYPE_ARRAY, true}, {"additionalItems", TYPE_ARRAY, true},
-    {"minItems", TYPE_ARRAY, true}, {"maxItems", TYPE_ARRAY, true}, {"uniqueItems", TYPE_ARRAY, true},
-    {"properties", TYPE_OBJECT, true}, {"required", TYPE_OBJECT, true}, {"additionalProperties", TYPE_OBJECT, true},
-    {"patternProperties", TYPE_OBJECT, true}, {"propertyNames", TYPE_OBJECT, true}, {"minProperties", TYPE_OBJECT, true},
+static const struct {
+    const char *name;
+    unsigned types;
+    bool served;
+} keywords[] = {
+    {"type", 0, true},
+    {"enum", 0, true},
+    {"const", 0, true},
+    {"minimum", TYPE_NUMBER, true},
+    {"maximum", TYPE_NUMBER, true},
+    {"exclusiveMinimum", TYPE_NUMBER, true},
+    {"exclusiveMaximum", TYPE_NUMBER, true},
+    {"multipleOf", TYPE_NUMBER, true},
+    {"minLength", TYPE_STRING, true},
+    {"maxLength", TYPE_STRING, true},
+    {"pattern", TYPE_STRING, true},
+    {"format", TYPE_STRING, true},
+    {"items", TYPE_ARRAY, true},
+    {"prefixItems", TYPE_ARRAY, true},
+    {"additionalItems", TYPE_ARRAY, true},
+    {"minItems", TYPE_ARRAY, true},
+    {"maxItems", TYPE_ARRAY, true},
+    {"uniqueItems", TYPE_ARRAY, true},
+    {"properties", TYPE_OBJECT, true},
+    {"required", TYPE_OBJECT, true},
+    {"additionalProperties", TYPE_OBJECT, true},
+    {"patternProperties", TYPE_OBJECT, true},
+    {"propertyNames", TYPE_OBJECT, true},
+    {"minProperties", TYPE_OBJECT, true},
     {"maxProperties", TYPE_OBJECT, true},
-    {"contains", TYPE_ARRAY, false}, {"minContains", TYPE_ARRAY, false}, {"maxContains", TYPE_ARRAY, false},
-    {"unevaluatedItems", TYPE_ARRAY, false}, {"dependentRequired", TYPE_OBJECT, false}, {"dependentSchemas", TYPE_OBJECT, false},
-    {"dependencies", TYPE_OBJECT, false}, {"unevaluatedProperties", TYPE_OBJECT, false},
-    {"if", TYPE_ALL, false}, {"$dynamicRef", TYPE_ALL, false}, {"$recursiveRef", TYPE_ALL, false}, {"extends", TYPE_ALL, false},
+    {"contains", TYPE_ARRAY, false},
+    {"minContains", TYPE_ARRAY, false},
+    {"maxContains", TYPE_ARRAY, false},
+    {"unevaluatedItems", TYPE_ARRAY, false},
+    {"dependentRequired", TYPE_OBJECT, false},
+    {"dependentSchemas", TYPE_OBJECT, false},
+    {"dependencies", TYPE_OBJECT, false},
+    {"unevaluatedProperties", TYPE_OBJECT, false},
+    {"if", TYPE_ALL, false},
+    {"$dynamicRef", TYPE_ALL, false},
+    {"$recursiveRef", TYPE_ALL, false},
+    {"extends", TYPE_ALL, false},
     {"disallow", TYPE_ALL, false},
 };
 
@@ -184,9 +212,11 @@ static unsigned implied_types(const json_t *member)
 
 static unsigned type_named(schema *s, const json_t *name)
 {
-    static const struct { const char *name; unsigned type; } types[] = {
-        {"null", TYPE_NULL}, {"boolean", TYPE_BOOLEAN}, {"integer", TYPE_INTEGER}, {"number", TYPE_NUMBER}, {"string", TYPE_STRING},
-        {"array", TYPE_ARRAY}, {"object", TYPE_OBJECT}, {"any", TYPE_ALL}};
+    static const struct {
+        const char *name;
+        unsigned type;
+    } types[] = {{"null", TYPE_NULL},     {"boolean", TYPE_BOOLEAN}, {"integer", TYPE_INTEGER}, {"number", TYPE_NUMBER},
+                 {"string", TYPE_STRING}, {"array", TYPE_ARRAY},     {"object", TYPE_OBJECT},   {"any", TYPE_ALL}};
     for (size_t i = 0; json_is_string(name) && i < sizeof types / sizeof *types; i++)
         if (strcmp(json_string_value(name), types[i].name) == 0)
             return types[i].type;
@@ -206,7 +236,8 @@ unsigned schema_type_of(const json_t *v)
 {
     switch (json_typeof(v)) {
     case JSON_NULL: return TYPE_NULL;
-    case JSON_TRUE: case JSON_FALSE: return TYPE_BOOLEAN;
+    case JSON_TRUE:
+    case JSON_FALSE: return TYPE_BOOLEAN;
     case JSON_INTEGER: return TYPE_INTEGER;
     case JSON_REAL: return json_real_value(v) == floor(json_real_value(v)) ? TYPE_INTEGER : TYPE_FRACTION;
     case JSON_STRING: return TYPE_STRING;
@@ -230,18 +261,21 @@ static const expr *given_list(schema *s, const json_t *v)
     build *b = s->b;
     bool object = json_is_object(v);
     const expr *x = expr_both(b, expr_str(b, object ? "{" : "["), json_rule_blank(&s->json)), *comma = expr_empty(b);
-    const expr *next = expr_both(b, expr_str(b, ","), json_rule_blank(&s->json)), *colon = expr_both(b, expr_str(b, ":"), json_rule_blank(&s->json));
+    const expr *next = expr_both(b, expr_str(b, ","), json_rule_blank(&s->json)),
+               *colon = expr_both(b, expr_str(b, ":"), json_rule_blank(&s->json));
     const char *key;
     size_t len, i;
     json_t *member;
     if (object)
-        json_object_keylen_foreach((json_t *)v, key, len, member) {
+        json_object_keylen_foreach((json_t *)v, key, len, member)
+        {
             const expr *name = schema_text(s, key, len);
             x = expr_sequence(b, 5, (const expr *[]){x, comma, name, colon, given_value(s, member)});
             comma = next;
         }
     else
-        json_array_foreach((json_t *)v, i, member) {
+        json_array_foreach((json_t *)v, i, member)
+        {
             x = expr_sequence(b, 3, (const expr *[]){x, comma, given_value(s, member)});
             comma = next;
         }
@@ -260,7 +294,8 @@ static const expr *given_value(schema *s, const json_t *v)
     case JSON_TRUE: x = expr_str(s->b, "true"); break;
     case JSON_FALSE: x = expr_str(s->b, "false"); break;
     case JSON_STRING: x = schema_text(s, json_string_value(v), json_string_length(v)); break;
-    case JSON_INTEGER: case JSON_REAL:
+    case JSON_INTEGER:
+    case JSON_REAL:
         number_text(v, text);
         x = expr_str(s->b, text);
         break;
@@ -412,14 +447,16 @@ static bool are_apart(schema *s, const json_t *made, const json_t *other)
         s->any_format = false;
     }
     for (int i = 0; i < o.n && !apart && both == TYPE_OBJECT; i++) {
-        const json_t *names = json_object_get(o.at[i].s, "required"), *properties = json_object_get(o.at[i].s, "properties");
+        const json_t *names = json_object_get(o.at[i].s, "required"),
+                     *properties = json_object_get(o.at[i].s, "properties");
         for (size_t k = 0; k < json_array_size(names) && !apart; k++) {
             const char *name = json_string_value(json_array_get(names, k));
             apart = name && is_closed(&m) && !property_of(&m, name) && !requires(&m, name);
         }
         const char *name;
         json_t *theirs;
-        json_object_foreach((json_t *)properties, name, theirs) {
+        json_object_foreach((json_t *)properties, name, theirs)
+        {
             const json_t *ours = property_of(&m, name);
             apart = apart || (ours && requires(&m, name) && are_apart(s, ours, theirs));
         }
@@ -435,7 +472,8 @@ static bool are_apart(schema *s, const json_t *made, const json_t *other)
     return apart;
 }
 
-/* One list for each member, with all the rest. Of "oneOf" no two may hold: where that is not plain, the others must not. */
+/* One list for each member, with all the rest. Of "oneOf" no two may hold: where that is not plain, the others must
+ * not. */
 static const expr *deal_out(schema *s, const all_of *list, int at, const char *keyword, unsigned flag)
 {
     const json_t *members = json_object_get(list->at[at].s, keyword);
@@ -480,11 +518,13 @@ static unsigned without_negated(schema *s, const part *p, unsigned types)
     for (int i = 0; i < flat.n; i++) {
         if (combination(&flat.at[i], &flag) || json_object_get(flat.at[i].s, "not"))
             build_fail(s->b, "\"%s\" is served where it can be told apart, which is not so here", p->not_by);
-        says |= json_object_get(flat.at[i].s, "enum") || json_object_get(flat.at[i].s, "const") ? of : implied_types(flat.at[i].s);
+        says |= json_object_get(flat.at[i].s, "enum") || json_object_get(flat.at[i].s, "const")
+                    ? of
+                    : implied_types(flat.at[i].s);
     }
     if (says & of & (TYPE_ARRAY | TYPE_OBJECT))
         build_fail(s->b, "\"%s\" is served where it can be told apart, which is not so here", p->not_by);
-    return types & ~(of & ~says);               /* types of which nothing more is said go entirely */
+    return types & ~(of & ~says); /* types of which nothing more is said go entirely */
 }
 
 /* The types a value may have. */

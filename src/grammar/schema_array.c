@@ -4,9 +4,9 @@
 #define ANY_COUNT 1000000000
 
 typedef struct {
-    int min, max;               /* items */
-    int n_first;                /* items that have schemas of their own */
-    bool said;                  /* what the others must be */
+    int min, max; /* items */
+    int n_first;  /* items that have schemas of their own */
+    bool said;    /* what the others must be */
 } extent;
 
 /* The list of schemas for the first items: "prefixItems", or "items" in old drafts. */
@@ -37,7 +37,8 @@ static extent extent_of(schema *s, const all_of *list)
             continue;
         if (first && !json_is_array(first))
             build_fail(s->b, "\"prefixItems\" must be a list of schemas");
-        int lo = schema_count(s, m, "minItems", 0), hi = schema_count(s, m, "maxItems", ANY_COUNT), n = (int)json_array_size(first);
+        int lo = schema_count(s, m, "minItems", 0), hi = schema_count(s, m, "maxItems", ANY_COUNT),
+            n = (int)json_array_size(first);
         x.min = lo > x.min ? lo : x.min;
         x.max = hi < x.max ? hi : x.max;
         x.n_first = n > x.n_first ? n : x.n_first;
@@ -46,7 +47,7 @@ static extent extent_of(schema *s, const all_of *list)
     for (int i = 0; i < list->n; i++)
         refuse_unique(s, list->at[i].s, list->at[i].not_by ? 0 : x.max);
     if (x.n_first > 0 && !x.said && x.min <= x.n_first && x.max > x.n_first)
-        x.max = x.n_first;                      /* nobody asked for more */
+        x.max = x.n_first; /* nobody asked for more */
     return x;
 }
 
@@ -67,7 +68,11 @@ static all_of item_of(schema *s, const all_of *list, int k, bool *never)
 }
 
 /* Nodes: after k items. The separator stands before each but the first. */
-typedef struct { schema *s; graph g; const expr *separator; } writer;
+typedef struct {
+    schema *s;
+    graph g;
+    const expr *separator;
+} writer;
 
 static int add_item(writer *w, int after, bool first, const expr *item)
 {

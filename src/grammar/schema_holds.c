@@ -22,23 +22,26 @@ static bool string_holds(schema *s, const json_t *m, const json_t *v)
     if (n < schema_count(s, m, "minLength", 0) || n > schema_count(s, m, "maxLength", 1000000000))
         return false;
     if (json_is_string(pattern) &&
-        !dfa_matches(regex_language(s->b, json_string_value(pattern), json_string_length(pattern), REGEX_SOMEWHERE), json_string_value(v),
-                     json_string_length(v)))
+        !dfa_matches(regex_language(s->b, json_string_value(pattern), json_string_length(pattern), REGEX_SOMEWHERE),
+                     json_string_value(v), json_string_length(v)))
         return false;
-    const dfa *known = json_is_string(format) && !s->any_format ? format_language(s->b, json_string_value(format)) : NULL;
+    const dfa *known =
+        json_is_string(format) && !s->any_format ? format_language(s->b, json_string_value(format)) : NULL;
     return !known || dfa_matches(known, json_string_value(v), json_string_length(v));
 }
 
 static bool number_holds(const json_t *m, const json_t *v)
 {
     double x = json_number_value(v);
-    const json_t *min = json_object_get(m, "minimum"), *max = json_object_get(m, "maximum"), *of = json_object_get(m, "multipleOf");
+    const json_t *min = json_object_get(m, "minimum"), *max = json_object_get(m, "maximum"),
+                 *of = json_object_get(m, "multipleOf");
     const json_t *above = json_object_get(m, "exclusiveMinimum"), *below = json_object_get(m, "exclusiveMaximum");
     if (json_is_number(min) && (x < json_number_value(min) || (json_is_true(above) && x == json_number_value(min))))
         return false;
     if (json_is_number(max) && (x > json_number_value(max) || (json_is_true(below) && x == json_number_value(max))))
         return false;
-    if ((json_is_number(above) && x <= json_number_value(above)) || (json_is_number(below) && x >= json_number_value(below)))
+    if ((json_is_number(above) && x <= json_number_value(above)) ||
+        (json_is_number(below) && x >= json_number_value(below)))
         return false;
     double quotient = json_is_number(of) && json_number_value(of) > 0 ? x / json_number_value(of) : 0;
     return fabs(quotient - round(quotient)) <= 1e-12 * fabs(quotient);
@@ -68,7 +71,8 @@ static bool array_holds(schema *s, const json_t *m, const json_t *v)
 
 static bool property_holds(schema *s, const json_t *m, const char *name, size_t n, const json_t *value)
 {
-    const json_t *own = json_object_getn(json_object_get(m, "properties"), name, n), *patterns = json_object_get(m, "patternProperties");
+    const json_t *own = json_object_getn(json_object_get(m, "properties"), name, n),
+                 *patterns = json_object_get(m, "patternProperties");
     const json_t *others = json_object_get(m, "additionalProperties");
     bool named = own != NULL;
     if (own && !schema_holds(s, own, value))
@@ -76,12 +80,13 @@ static bool property_holds(schema *s, const json_t *m, const char *name, size_t 
     const char *text;
     size_t len;
     json_t *is;
-    json_object_keylen_foreach((json_t *)patterns, text, len, is)
-        if (dfa_matches(regex_language(s->b, text, len, REGEX_SOMEWHERE), name, n)) {
-            named = true;
-            if (!schema_holds(s, is, value))
-                return false;
-        }
+    json_object_keylen_foreach((json_t *)patterns, text, len,
+                               is) if (dfa_matches(regex_language(s->b, text, len, REGEX_SOMEWHERE), name, n))
+    {
+        named = true;
+        if (!schema_holds(s, is, value))
+            return false;
+    }
     return named || !others || schema_holds(s, others, value);
 }
 
@@ -99,9 +104,7 @@ static bool object_holds(schema *s, const json_t *m, const json_t *v)
     const char *name;
     size_t n;
     json_t *member;
-    json_object_keylen_foreach((json_t *)v, name, n, member)
-        if (!property_holds(s, m, name, n, member))
-            return false;
+    json_object_keylen_foreach((json_t *)v, name, n, member) if (!property_holds(s, m, name, n, member)) return false;
     return true;
 }
 
@@ -152,8 +155,9 @@ static bool given_holds(schema *s, const json_t *m, const json_t *v)
 
 static void refuse(schema *s, const json_t *m)
 {
-    static const char *const names[] = {"if", "contains", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems",
-                                        "unevaluatedProperties", "propertyNames", "$dynamicRef", "$recursiveRef"};
+    static const char *const names[] = {"if",           "contains",         "dependentRequired",     "dependentSchemas",
+                                        "dependencies", "unevaluatedItems", "unevaluatedProperties", "propertyNames",
+                                        "$dynamicRef",  "$recursiveRef"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (json_object_get(m, names[i]))
             build_fail(s->b, "\"%s\" is not served together with values that are given", names[i]);

@@ -1,14 +1,14 @@
 /* schema_object.c - objects of a schema: see schema_parts.h
  *
- * Properties come in the schema's order; those that are not required may be left out. Behind them come others, where the
- * schema allows others. A name that is declared is not among these: its language is taken out of theirs. */
+ * Properties come in the schema's order; those that are not required may be left out. Behind them come others, where
+ * the schema allows others. A name that is declared is not among these: its language is taken out of theirs. */
 #include <string.h>
 
 #include "grammar/regex.h"
 #include "grammar/schema_parts.h"
 
 #define ANY_COUNT 1000000000
-#define MAX_PATTERNS 4          /* every set of them is a class of names */
+#define MAX_PATTERNS 4 /* every set of them is a class of names */
 
 typedef struct {
     const char *name;
@@ -17,17 +17,20 @@ typedef struct {
     all_of must;
 } property;
 
-typedef struct { const json_t *owner, *is; const dfa *names; } pattern;         /* owner: the schema that has it */
+typedef struct {
+    const json_t *owner, *is;
+    const dfa *names;
+} pattern; /* owner: the schema that has it */
 
 typedef struct {
     schema *s;
     const all_of *list;
-    property *at;               /* [n] in order */
+    property *at; /* [n] in order */
     int n, cap;
     pattern pattern[MAX_PATTERNS];
     int n_patterns;
-    int min, max;               /* properties */
-    bool open;                  /* others are asked for, or nothing is said of any */
+    int min, max; /* properties */
+    bool open;    /* others are asked for, or nothing is said of any */
 } object;
 
 static property *find(object *o, const char *name, size_t n)
@@ -56,8 +59,7 @@ static void read_names(object *o, const json_t *m)
     const char *name;
     size_t n;
     json_t *ignored;
-    json_object_keylen_foreach((json_t *)properties, name, n, ignored)
-        find(o, name, n);
+    json_object_keylen_foreach((json_t *)properties, name, n, ignored) find(o, name, n);
     for (size_t i = 0; i < json_array_size(required); i++)
         if (!json_is_string(json_array_get(required, i)))
             build_fail(o->s->b, "\"required\" must be a list of names");
@@ -78,7 +80,8 @@ static void read_patterns(object *o, const json_t *m)
     const char *text;
     size_t n;
     json_t *is;
-    json_object_keylen_foreach((json_t *)patterns, text, n, is) {
+    json_object_keylen_foreach((json_t *)patterns, text, n, is)
+    {
         if (o->n_patterns == MAX_PATTERNS)
             build_fail(o->s->b, "more than %d \"patternProperties\" are not served", MAX_PATTERNS);
         o->pattern[o->n_patterns++] = (pattern){m, is, regex_language(o->s->b, text, n, REGEX_SOMEWHERE)};
@@ -165,9 +168,11 @@ static const dfa *names_of(object *o, unsigned set)
         if (json_is_false(names))
             return dfa_of(b, expr_never(b));
         all_of one = all_of_one(o->s, json_object_get(names, "$ref") ? schema_refer(o->s, names) : names);
-        if (json_object_get(one.at[0].s, "enum") || json_object_get(one.at[0].s, "const") || json_object_get(one.at[0].s, "anyOf") ||
-            json_object_get(one.at[0].s, "oneOf") || json_object_get(one.at[0].s, "allOf") || json_object_get(one.at[0].s, "not"))
-            build_fail(b, "\"propertyNames\" is served with \"pattern\", \"format\", \"minLength\" and \"maxLength\" only");
+        if (json_object_get(one.at[0].s, "enum") || json_object_get(one.at[0].s, "const") ||
+            json_object_get(one.at[0].s, "anyOf") || json_object_get(one.at[0].s, "oneOf") ||
+            json_object_get(one.at[0].s, "allOf") || json_object_get(one.at[0].s, "not"))
+            build_fail(
+                b, "\"propertyNames\" is served with \"pattern\", \"format\", \"minLength\" and \"maxLength\" only");
         const dfa *own = schema_texts(o->s, &one);
         x = own ? dfa_and(b, x ? x : json_rule_all_texts(b), own) : x;
     }
@@ -224,7 +229,13 @@ static const expr *others_of(object *o)
 }
 
 /* The ways through the properties. Nodes say how many have come, up to `cap`, from where on it does not matter. */
-typedef struct { object *o; graph g; const expr *separator; int cap; int *at; } writer;         /* at: [cap + 1] nodes */
+typedef struct {
+    object *o;
+    graph g;
+    const expr *separator;
+    int cap;
+    int *at;
+} writer; /* at: [cap + 1] nodes */
 
 /* Each node goes on over an edge with the label to that of one more. */
 static void take(writer *w, const expr *label, int *next)
@@ -232,7 +243,7 @@ static void take(writer *w, const expr *label, int *next)
     int begin = -1, done = -1;
     for (int c = 0; c <= w->cap; c++) {
         int to = c < w->cap ? c + 1 : c;
-        if (w->cap > 1) {                       /* counted: a label for each, which is a call */
+        if (w->cap > 1) { /* counted: a label for each, which is a call */
             graph_edge(&w->g, w->at[c], next[to], c ? expr_both(w->o->s->b, w->separator, label) : label);
             continue;
         }
@@ -282,7 +293,7 @@ static void write_others(writer *w, const expr *others, int end)
         graph_edge(&w->g, begin, done, one);
         graph_edge(&w->g, done, begin, w->separator);
         graph_edge(&w->g, done, end, NULL);
-        if (c == 0 && w->cap == 1) {            /* the same loop serves both */
+        if (c == 0 && w->cap == 1) { /* the same loop serves both */
             graph_edge(&w->g, w->at[1], begin, w->separator);
             break;
         }
@@ -310,7 +321,8 @@ static void check_counts(object *o, const expr *others)
         required += o->at[i].required;
     }
     if (o->min > most)
-        build_fail(o->s->b, "\"minProperties\" %d is not served: at most %d properties are sure to be different", o->min, most);
+        build_fail(o->s->b, "\"minProperties\" %d is not served: at most %d properties are sure to be different",
+                   o->min, most);
     if (o->max != ANY_COUNT && o->max > 1000 && others)
         build_fail(o->s->b, "\"maxProperties\" is served up to 1000");
     if (o->min <= required)

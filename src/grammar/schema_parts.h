@@ -1,9 +1,9 @@
 /* schema_parts.h - what the files of the schema compiler share
  *
- * A value often has to obey several schemas at once: those of "allOf", of a "$ref" and what stands beside it, of a property
- * named in two of them. So what is compiled is always a list of schemas, of which all must hold (`all_of`). "anyOf" and
- * "oneOf" are dealt out: one list for each member, with the rest. What is left then says something of types, numbers,
- * strings, arrays and objects, and each of these is put together from all schemas of the list.
+ * A value often has to obey several schemas at once: those of "allOf", of a "$ref" and what stands beside it, of a
+ * property named in two of them. So what is compiled is always a list of schemas, of which all must hold (`all_of`).
+ * "anyOf" and "oneOf" are dealt out: one list for each member, with the rest. What is left then says something of
+ * types, numbers, strings, arrays and objects, and each of these is put together from all schemas of the list.
  *
  *   schema.c        references, combinations, types, enumerations       schema_holds.c   whether a value obeys a schema
  *   schema_object.c, schema_array.c, schema_scalar.c                    one kind of value each */
@@ -16,32 +16,42 @@
 enum { DONE_REF = 1, DONE_ALL = 2, DONE_ANY = 4, DONE_ONE = 8, DONE_NOT = 16 };
 
 typedef struct {
-    const json_t *s;            /* an object, or false */
+    const json_t *s; /* an object, or false */
     unsigned done;
-    const char *not_by;         /* NULL, or the keyword by which it must not hold */
+    const char *not_by; /* NULL, or the keyword by which it must not hold */
 } part;
 typedef struct {
     part *at;
     int n, cap;
-    bool in_circle;             /* a member of a combination asked for the combination itself: what obeys it so does without */
+    bool in_circle; /* a member of a combination asked for the combination itself: what obeys it so does without */
 } all_of;
 
 /* Types of values; a number without a fraction is an integer. */
 enum {
-    TYPE_NULL = 1, TYPE_BOOLEAN = 2, TYPE_INTEGER = 4, TYPE_FRACTION = 8, TYPE_STRING = 16, TYPE_ARRAY = 32, TYPE_OBJECT = 64,
-    TYPE_NUMBER = TYPE_INTEGER | TYPE_FRACTION, TYPE_ALL = 127,
+    TYPE_NULL = 1,
+    TYPE_BOOLEAN = 2,
+    TYPE_INTEGER = 4,
+    TYPE_FRACTION = 8,
+    TYPE_STRING = 16,
+    TYPE_ARRAY = 32,
+    TYPE_OBJECT = 64,
+    TYPE_NUMBER = TYPE_INTEGER | TYPE_FRACTION,
+    TYPE_ALL = 127,
 };
 
-typedef struct { all_of key; int rule; } known_rule;
+typedef struct {
+    all_of key;
+    int rule;
+} known_rule;
 
 typedef struct {
     build *b;
     rules *r;
     json_rules json;
     const json_t *root;
-    known_rule *known;          /* lists that were compiled into rules: what references lead to */
+    known_rule *known; /* lists that were compiled into rules: what references lead to */
     int n_known, known_cap;
-    bool any_format;            /* schema_holds() takes every text to be of every format */
+    bool any_format; /* schema_holds() takes every text to be of every format */
 } schema;
 
 void all_of_add(schema *s, all_of *list, part p);
@@ -49,28 +59,28 @@ all_of all_of_one(schema *s, const json_t *member);
 
 /* What obeys all of them. */
 const expr *schema_value(schema *s, const all_of *list);
-const expr *schema_rule(schema *s, const all_of *list);         /* the same behind one call, for what is used many times */
+const expr *schema_rule(schema *s, const all_of *list); /* the same behind one call, for what is used many times */
 
 /* Each of one type, from lists without combinations. */
 const expr *schema_object(schema *s, const all_of *list);
 const expr *schema_array(schema *s, const all_of *list);
 const expr *schema_string(schema *s, const all_of *list);
-const expr *schema_number(schema *s, const all_of *list, unsigned types);       /* of TYPE_NUMBER */
+const expr *schema_number(schema *s, const all_of *list, unsigned types); /* of TYPE_NUMBER */
 
 /* The values of strings that obey the list, all of them; NULL: any. */
 const dfa *schema_texts(schema *s, const all_of *list);
 
-/* Whether a value obeys a schema, but for keywords that have been dealt with. Formats count where a language is known for
- * them. */
+/* Whether a value obeys a schema, but for keywords that have been dealt with. Formats count where a language is known
+ * for them. */
 bool schema_holds_but(schema *s, const json_t *member, unsigned done, const json_t *value);
 static inline bool schema_holds(schema *s, const json_t *member, const json_t *value)
 {
     return schema_holds_but(s, member, 0, value);
 }
 
-unsigned schema_types(schema *s, const json_t *member);         /* that "type" allows; TYPE_ALL without it */
+unsigned schema_types(schema *s, const json_t *member); /* that "type" allows; TYPE_ALL without it */
 unsigned schema_type_of(const json_t *value);
-const json_t *schema_refer(schema *s, const json_t *member);    /* what its "$ref" means */
+const json_t *schema_refer(schema *s, const json_t *member); /* what its "$ref" means */
 
 /* A keyword's value as a count; absent: `otherwise`. */
 int schema_count(schema *s, const json_t *member, const char *keyword, int otherwise);

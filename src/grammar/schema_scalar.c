@@ -32,7 +32,8 @@ static const dfa *forms(schema *s, const all_of *list)
 {
     const dfa *x = NULL;
     for (int i = 0; i < list->n; i++) {
-        const json_t *pattern = json_object_get(list->at[i].s, "pattern"), *format = json_object_get(list->at[i].s, "format");
+        const json_t *pattern = json_object_get(list->at[i].s, "pattern"),
+                     *format = json_object_get(list->at[i].s, "format");
         if (list->at[i].not_by)
             continue;
         x = pattern ? both(s->b, x, pattern_of(s, pattern)) : x;
@@ -48,7 +49,8 @@ static void lengths(schema *s, const all_of *list, int *min, int *max)
     for (int i = 0; i < list->n; i++) {
         if (list->at[i].not_by)
             continue;
-        int lo = schema_count(s, list->at[i].s, "minLength", 0), hi = schema_count(s, list->at[i].s, "maxLength", ANY_LENGTH);
+        int lo = schema_count(s, list->at[i].s, "minLength", 0),
+            hi = schema_count(s, list->at[i].s, "maxLength", ANY_LENGTH);
         *min = lo > *min ? lo : *min;
         *max = hi < *max ? hi : *max;
     }
@@ -81,7 +83,7 @@ static const dfa *negated_texts(schema *s, const json_t *m)
     if (!json_is_object(m) || !(schema_types(s, m) & TYPE_STRING))
         return NULL;
     all_of one = all_of_one(s, json_object_get(m, "$ref") ? schema_refer(s, m) : m);
-    if (json_object_get(one.at[0].s, "format"))         /* our languages do not have all texts of a format */
+    if (json_object_get(one.at[0].s, "format")) /* our languages do not have all texts of a format */
         build_fail(s->b, "\"format\" is not served in a schema that must not hold (\"not\", \"oneOf\")");
     const dfa *x = both(s->b, given_texts(s, one.at[0].s), schema_texts(s, &one));
     return x ? x : json_rule_all_texts(s->b);
@@ -122,7 +124,8 @@ const expr *schema_string(schema *s, const all_of *list)
     }
     if (min == 0 && max == ANY_LENGTH)
         return json_rule_string(&s->json);
-    return expr_sequence(b, 3, (const expr *[]){expr_str(b, "\""), times(s, json_rule_char(&s->json), min, max), expr_str(b, "\"")});
+    return expr_sequence(
+        b, 3, (const expr *[]){expr_str(b, "\""), times(s, json_rule_char(&s->json), min, max), expr_str(b, "\"")});
 }
 
 /* Numbers. */
@@ -139,14 +142,16 @@ static const json_t *number_member(schema *s, const json_t *m, const char *keywo
 static const dfa *bound_of(schema *s, const json_t *m, const char *keyword, const char *exclusive, int sign)
 {
     const json_t *flag = json_object_get(m, exclusive);
-    const json_t *v = number_member(s, m, keyword), *beyond = json_is_boolean(flag) ? NULL : number_member(s, m, exclusive);
+    const json_t *v = number_member(s, m, keyword),
+                 *beyond = json_is_boolean(flag) ? NULL : number_member(s, m, exclusive);
     const dfa *x = v ? number_bounded(s->b, v, sign, json_is_true(flag), keyword) : NULL;
     return both(s->b, x, beyond ? number_bounded(s->b, beyond, sign, true, exclusive) : NULL);
 }
 
 static const dfa *numbers_of(schema *s, const json_t *m)
 {
-    const dfa *x = both(s->b, bound_of(s, m, "minimum", "exclusiveMinimum", 1), bound_of(s, m, "maximum", "exclusiveMaximum", -1));
+    const dfa *x =
+        both(s->b, bound_of(s, m, "minimum", "exclusiveMinimum", 1), bound_of(s, m, "maximum", "exclusiveMaximum", -1));
     const json_t *of = number_member(s, m, "multipleOf");
     return both(s->b, x, of ? number_multiples(s->b, of) : NULL);
 }

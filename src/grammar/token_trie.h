@@ -8,19 +8,20 @@
 #include <stdint.h>
 
 typedef struct {
-    int vocab;                  /* ids are below it */
-    int n;                      /* nodes; the root is not one */
-    uint8_t *byte;              /* [n] on the edge to the node */
-    uint16_t *depth;            /* [n] 1: below the root */
-    int *end;                   /* [n] behind its subtree */
-    int *token;                 /* [n] a token that ends here, or -1 */
-    int *same;                  /* [vocab] another token of the same bytes, or -1 */
+    int vocab;       /* ids are below it */
+    int n;           /* nodes; the root is not one */
+    uint8_t *byte;   /* [n] on the edge to the node */
+    uint16_t *depth; /* [n] 1: below the root */
+    int *end;        /* [n] behind its subtree */
+    int *token;      /* [n] a token that ends here, or -1 */
+    int *same;       /* [vocab] another token of the same bytes, or -1 */
     int max_depth;
-    uint32_t *text_indptr;      /* [vocab + 1] */
-    char *text;                 /* all tokens' bytes, by id */
+    uint32_t *text_indptr; /* [vocab + 1] */
+    char *text;            /* all tokens' bytes, by id */
 } token_trie;
 
-/* Bytes of token id, *n of them; 0: it can be no part of a text (a special token, an unused id). Valid until the next call. */
+/* Bytes of token id, *n of them; 0: it can be no part of a text (a special token, an unused id). Valid until the next
+ * call. */
 typedef const char *token_bytes_fn(void *ctx, int id, size_t *n);
 
 token_trie *token_trie_new(int vocab, token_bytes_fn *bytes, void *ctx);

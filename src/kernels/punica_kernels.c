@@ -16,15 +16,15 @@
 typedef struct { size_t tiles, tables, bytes; } layout;
 
 struct punica_sgmv_plan {
-    cuda_backend cu;            /* of which only what launches need is set */
+    cuda_backend cu; /* of which only what launches need is set */
     punica_sgmv_shape shape;
     layout at;
-    char *device;               /* [at.bytes] */
-    char *host;                 /* [at.bytes] pinned */
-    cudaEvent_t copied;         /* host to device */
-    float *v;                   /* [max_rows, v_cols] for lora_add */
-    linear w;                   /* outs only */
-    int n_tiles;                /* as set last */
+    char *device;       /* [at.bytes] */
+    char *host;         /* [at.bytes] pinned */
+    cudaEvent_t copied; /* host to device */
+    float *v;           /* [max_rows, v_cols] for lora_add */
+    linear w;           /* outs only */
+    int n_tiles;        /* as set last */
 };
 
 static _Thread_local err last;
@@ -86,8 +86,7 @@ static int open_device(cuda_backend *cu)
     cu->arch = 10 * p.major + p.minor;
     cu->n_sms = p.multiProcessorCount;
     if (p.major < 8)
-        return err_set(&last, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major,
-                       p.minor);
+        return err_set(&last, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major, p.minor);
     return 0;
 }
 

@@ -36,19 +36,19 @@ typedef struct punica_sgmv_plan punica_sgmv_plan;
 typedef struct {
     punica_dtype type;
     int in;
-    int n_parts;                /* projections, 1 to 3 */
+    int n_parts; /* projections, 1 to 3 */
     int out[3];
     int max_rows, max_segments;
-    int max_rank;               /* of one part */
+    int max_rank; /* of one part */
 } punica_sgmv_shape;
 
 /* An adapter's addition to one projection. rank 0: it has none, and the rest is not looked at. */
 typedef struct {
-    const void *a;              /* [rank, in] in device memory, aligned to 16 bytes; borrowed: until it was set again and what
-                                 * was queued before that has run */
-    const void *b;              /* [rank, out], likewise */
+    const void *a; /* [rank, in] in device memory, aligned to 16 bytes; borrowed: until it was set again and what
+                    * was queued before that has run */
+    const void *b; /* [rank, out], likewise */
     int rank;
-    float scale;                /* lora_alpha / rank, as a rule */
+    float scale; /* lora_alpha / rank, as a rule */
 } punica_lora;
 
 /* Free with punica_sgmv_plan_free(). */

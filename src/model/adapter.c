@@ -24,7 +24,7 @@
 static const char *const files[MEMO_FILES] = {"adapter_config.json", "adapter_model.safetensors"};
 
 #define MAX_CONFIG_FILE ((size_t)4 << 20)
-#define MAX_HEADER ((size_t)16 << 20)   /* of a weights file, and what may lie unused in it */
+#define MAX_HEADER ((size_t)16 << 20) /* of a weights file, and what may lie unused in it */
 
 /* One projection's two tensors, A [rank, in] and B [out, rank]. rank 0: not adapted. */
 typedef struct {
@@ -36,13 +36,13 @@ typedef struct {
 struct adapter {
     adapter_info info;
     char *base_name;
-    unsigned char *bytes;           /* of the weights' file: read, not mapped, since others may change it; NULL: borrowed */
+    unsigned char *bytes; /* of the weights' file: read, not mapped, since others may change it; NULL: borrowed */
     safetensors *weights;
-    model_config base;              /* its shape; layer_slides is not set */
-    bool headers_only;              /* the weights have not been read */
-    const digest *known;            /* its digest, borrowed while it is opened; NULL: it must be computed */
+    model_config base;   /* its shape; layer_slides is not set */
+    bool headers_only;   /* the weights have not been read */
+    const digest *known; /* its digest, borrowed while it is opened; NULL: it must be computed */
     int n_layers;
-    pair (*site)[3];                /* [n_layers * N_SITES] as the model numbers them */
+    pair (*site)[3]; /* [n_layers * N_SITES] as the model numbers them */
 };
 
 static char *module_name(int layer, int site, int part)
@@ -55,7 +55,9 @@ static char *module_name(int layer, int site, int part)
 /* Why a tensor that is no projection's lora_A or lora_B cannot be used, by a part of its name. */
 static const char *why_unusable(const char *name)
 {
-    static const struct { const char *part, *why; } reasons[] = {
+    static const struct {
+        const char *part, *why;
+    } reasons[] = {
         {"lora_embedding_", "adapts an embedding, which is not supported"},
         {"lora_magnitude_vector", "belongs to DoRA, which is not supported"},
         {"modules_to_save", "replaces a whole module, which is not supported"},
@@ -123,8 +125,7 @@ static int file_tensor(adapter *a, const safetensors_entry *t, err *e)
     if (!(is_a || is_b) || !is_weight(s))
         return err_set(e, "tensor \"%.160s\" %s", t->name, why_unusable(t->name));
     if (layer >= a->n_layers)
-        return err_set(e, "tensor \"%.160s\" is for layer %d, but the base has %d layers", t->name, layer,
-                       a->n_layers);
+        return err_set(e, "tensor \"%.160s\" is for layer %d, but the base has %d layers", t->name, layer, a->n_layers);
     pair *p = &a->site[layer * N_SITES + site][part];
     const safetensors_entry **slot = is_a ? &p->a : &p->b;
     if (*slot)
@@ -153,7 +154,9 @@ static int check_pair(pair *p, const peft_module *m, const char *module, int in,
         return 0;
     if (!p->a || !p->b)
         return err_set(e, "adapter_config.json targets %s, but %s missing", module,
-                       p->a ? "its lora_B is" : p->b ? "its lora_A is" : "its lora_A and lora_B are");
+                       p->a   ? "its lora_B is"
+                       : p->b ? "its lora_A is"
+                              : "its lora_A and lora_B are");
     p->rank = m->rank;
     p->scale = m->scale;
     return check_shape(p->a, p->rank, in, p->rank, e) || check_shape(p->b, out, p->rank, p->rank, e) ? -1 : 0;
@@ -294,8 +297,8 @@ adapter *adapter_open_memory(const char *name, const char *config, size_t n_conf
     return NULL;
 }
 
-/* No adapter of this base is larger: all projections at the highest rank, in 32 bits. Whoever may write a folder must not take the
- * memory of all. */
+/* No adapter of this base is larger: all projections at the highest rank, in 32 bits. Whoever may write a folder must
+ * not take the memory of all. */
 static size_t largest_file(const model_config *base)
 {
     size_t n = 0;
@@ -308,8 +311,10 @@ static size_t largest_file(const model_config *base)
     return MAX_HEADER + n * (size_t)base->n_layers * LORA_MAX_RANK * sizeof(float);
 }
 
-/* Where a file's header ends is in its first 8 bytes. Of weights nothing is read where headers are all that is wanted. */
-static unsigned char *load_weights(const adapter *a, const char *path, const model_config *base, size_t *n_bytes, err *e)
+/* Where a file's header ends is in its first 8 bytes. Of weights nothing is read where headers are all that is wanted.
+ */
+static unsigned char *load_weights(const adapter *a, const char *path, const model_config *base, size_t *n_bytes,
+                                   err *e)
 {
     unsigned char *first = a->headers_only ? file_load_head(path, 8, largest_file(base), n_bytes, e) : NULL;
     uint64_t n = 0;
@@ -329,8 +334,8 @@ static bool is_unchanged(const char *dir, const memo_stamp *before)
 }
 
 /* The digest of what is read between two looks at the files' stamps is that of other times with this stamp. */
-static int open_remembered(adapter *a, const char *dir, const char *config, size_t n_config, size_t n_weights, const memo_stamp *before,
-                           digest_memo *memo, const model_config *base, err *e)
+static int open_remembered(adapter *a, const char *dir, const char *config, size_t n_config, size_t n_weights,
+                           const memo_stamp *before, digest_memo *memo, const model_config *base, err *e)
 {
     digest d;
     bool same = memo && is_unchanged(dir, before);
@@ -424,7 +429,8 @@ size_t adapter_rank_bytes(const adapter *a, int n_ranks)
             const pair *p = &a->site[i / 3][i % 3];
             if (!p->rank)
                 continue;
-            lora_part part = lora_part_of(&a->base, (split){r, n_ranks}, i / 3 % N_SITES, i % 3, p->rank, p->a->t.type, p->b->t.type);
+            lora_part part = lora_part_of(&a->base, (split){r, n_ranks}, i / 3 % N_SITES, i % 3, p->rank, p->a->t.type,
+                                          p->b->t.type);
             bytes += tensor_bytes(&part.a) + tensor_bytes(&part.b);
         }
         most = bytes > most ? bytes : most;
@@ -432,8 +438,8 @@ size_t adapter_rank_bytes(const adapter *a, int n_ranks)
     return most;
 }
 
-/* out[c, r] = in[r, c] of a square as wide as a vector: each round interleaves the first half of the rows with the second, and
- * as many rounds as a row's place has bits exchange rows and columns. */
+/* out[c, r] = in[r, c] of a square as wide as a vector: each round interleaves the first half of the rows with the
+ * second, and as many rounds as a row's place has bits exchange rows and columns. */
 typedef uint16_t vec16 __attribute__((vector_size(16)));
 typedef uint32_t vec32 __attribute__((vector_size(16)));
 
@@ -469,20 +475,20 @@ static void transpose_square32(uint32_t *restrict out, size_t out_stride, const 
         memcpy(out + (size_t)i * out_stride, &x[i], sizeof x[i]);
 }
 
-/* The same of any matrix: strips of rows, of which each square column of output is written a cache line at a time; what is left at
- * the borders goes by elements. */
-#define TRANSPOSE(bits, n)                                                                                              \
-    static void transpose##bits(uint##bits##_t *restrict out, const uint##bits##_t *restrict in, int rows, int cols)    \
-    {                                                                                                                   \
-        int whole_rows = rows / (n) * (n), whole_cols = cols / (n) * (n), strip = 512 / (bits);                         \
-        size_t from = (size_t)cols, to = (size_t)rows;                                                                  \
-        for (int r0 = 0; r0 < whole_rows; r0 += strip)                                                                  \
-            for (int c = 0; c < whole_cols; c += (n))                                                                   \
-                for (int r = r0; r < r0 + strip && r < whole_rows; r += (n))                                            \
-                    transpose_square##bits(out + (size_t)c * to + r, to, in + (size_t)r * from + c, from);              \
-        for (int r = 0; r < rows; r++)                                                                                  \
-            for (int c = r < whole_rows ? whole_cols : 0; c < cols; c++)                                                \
-                out[(size_t)c * to + (size_t)r] = in[(size_t)r * from + (size_t)c];                                     \
+/* The same of any matrix: strips of rows, of which each square column of output is written a cache line at a time; what
+ * is left at the borders goes by elements. */
+#define TRANSPOSE(bits, n)                                                                                           \
+    static void transpose##bits(uint##bits##_t *restrict out, const uint##bits##_t *restrict in, int rows, int cols) \
+    {                                                                                                                \
+        int whole_rows = rows / (n) * (n), whole_cols = cols / (n) * (n), strip = 512 / (bits);                      \
+        size_t from = (size_t)cols, to = (size_t)rows;                                                               \
+        for (int r0 = 0; r0 < whole_rows; r0 += strip)                                                               \
+            for (int c = 0; c < whole_cols; c += (n))                                                                \
+                for (int r = r0; r < r0 + strip && r < whole_rows; r += (n))                                         \
+                    transpose_square##bits(out + (size_t)c * to + r, to, in + (size_t)r * from + c, from);           \
+        for (int r = 0; r < rows; r++)                                                                               \
+            for (int c = r < whole_rows ? whole_cols : 0; c < cols; c++)                                             \
+                out[(size_t)c * to + (size_t)r] = in[(size_t)r * from + (size_t)c];                                  \
     }
 TRANSPOSE(16, 8)
 TRANSPOSE(32, 4)
@@ -513,7 +519,8 @@ static void put_columns(const tensor *to, const tensor *from, int first, void *r
     size_t size = dtype_size(from->type), row = (size_t)to->cols * size;
     tensor packed = {.data = room, .type = from->type, .rows = to->rows, .cols = to->cols};
     for (int i = 0; i < to->rows; i++)
-        memcpy((char *)room + (size_t)i * row, (const char *)from->data + ((size_t)i * (size_t)from->cols + (size_t)first) * size, row);
+        memcpy((char *)room + (size_t)i * row,
+               (const char *)from->data + ((size_t)i * (size_t)from->cols + (size_t)first) * size, row);
     put(to, &packed);
 }
 
@@ -522,7 +529,8 @@ static void put_transposed(const tensor *to, const tensor *from, int first, void
 {
     const char *at = (const char *)from->data + (size_t)first * (size_t)from->cols * dtype_size(from->type);
     tensor rows = {.data = (void *)at, .type = from->type, .rows = to->cols, .cols = to->rows};
-    tensor turned = {.data = from->type == to->type ? to->data : room, .type = from->type, .rows = to->rows, .cols = to->cols};
+    tensor turned = {
+        .data = from->type == to->type ? to->data : room, .type = from->type, .rows = to->rows, .cols = to->cols};
     transpose(turned.data, &rows);
     if (turned.data == room)
         put(to, &turned);
@@ -546,7 +554,7 @@ lora *adapter_to_lora(const adapter *a, const backend *be)
 {
     int n_ranks = group_ranks(be), n_sites = a->n_layers * N_SITES;
     lora *l = lora_new(a->n_layers * n_ranks);
-    size_t largest = 0;             /* tensor, as stored */
+    size_t largest = 0; /* tensor, as stored */
     for (int i = 0; i < l->n_sites * 3; i++) {
         int site = i / 3 % n_sites;
         const pair *p = &a->site[site][i % 3];
@@ -556,7 +564,8 @@ lora *adapter_to_lora(const adapter *a, const backend *be)
         *to = lora_part_of(&a->base, (split){i / 3 / n_sites, n_ranks}, site % N_SITES, i % 3, p->rank,
                            backend_weight_type(be, p->a->t.type), backend_weight_type(be, p->b->t.type));
         to->scale = (float)p->scale;
-        size_t bytes = tensor_bytes(&p->b->t) > tensor_bytes(&p->a->t) ? tensor_bytes(&p->b->t) : tensor_bytes(&p->a->t);
+        size_t bytes =
+            tensor_bytes(&p->b->t) > tensor_bytes(&p->a->t) ? tensor_bytes(&p->b->t) : tensor_bytes(&p->a->t);
         largest = bytes > largest ? bytes : largest;
     }
     lora_place(l);

@@ -18,23 +18,23 @@ typedef struct adapter adapter;
 /* What `punica adapter check` shows. */
 typedef struct {
     int rank_min, rank_max;
-    double scale_min, scale_max;        /* lora_alpha / rank, or / sqrt(rank) with rsLoRA */
+    double scale_min, scale_max; /* lora_alpha / rank, or / sqrt(rank) with rsLoRA */
     bool rslora;
-    int n_projections, n_layers;        /* adapted projections in all, layers that have any */
-    bool has[4][3];                     /* [site][part] adapted in some layer */
-    size_t n_params, bytes;             /* true ranks, stored dtype */
+    int n_projections, n_layers; /* adapted projections in all, layers that have any */
+    bool has[4][3];              /* [site][part] adapted in some layer */
+    size_t n_params, bytes;      /* true ranks, stored dtype */
     dtype type;
-    bool mixed_types;                   /* some tensors are of other types than `type` */
-    char digest[DIGEST_HEX];            /* sha256 of configuration and then weights, hex */
-    const char *base_name;              /* base_model_name_or_path or "", borrowed */
+    bool mixed_types;        /* some tensors are of other types than `type` */
+    char digest[DIGEST_HEX]; /* sha256 of configuration and then weights, hex */
+    const char *base_name;   /* base_model_name_or_path or "", borrowed */
 } adapter_info;
 
 /* Read DIR/adapter_config.json and DIR/adapter_model.safetensors and check them against the base's
  * shape. NULL with e set. */
 adapter *adapter_open(const char *dir, const model_config *base, err *e);
 
-/* The same; the digest of files that have not changed since memo saw them is not computed again, which is most of the work. memo
- * may be NULL. */
+/* The same; the digest of files that have not changed since memo saw them is not computed again, which is most of the
+ * work. memo may be NULL. */
 adapter *adapter_open_again(const char *dir, const model_config *base, digest_memo *memo, err *e);
 void adapter_close(adapter *a);
 

@@ -1,8 +1,8 @@
 /* adopt.c - weights to the backends that compute with them
  *
- * A model is whole in host memory, mapped for the most part. Layer by layer each rank's backend adopts its share: the CPU
- * borrows it, a GPU copies it. So no rank ever holds more than its own, and beside the mapping the host needs memory for one
- * linear at a time: for the share of a matrix that has gaps, or for one that is quantised on the way. */
+ * A model is whole in host memory, mapped for the most part. Layer by layer each rank's backend adopts its share: the
+ * CPU borrows it, a GPU copies it. So no rank ever holds more than its own, and beside the mapping the host needs
+ * memory for one linear at a time: for the share of a matrix that has gaps, or for one that is quantised on the way. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -117,7 +117,9 @@ static double proj_bytes(const model *m, const proj *p, stretch rows, stretch co
 {
     bool quantises = to_fp8 && p->w.type != DTYPE_F8;
     dtype held = quantises ? DTYPE_F8 : backend_weight_type(m->be, p->w.type);
-    double scales = quantises ? 1 : p->scale.data ? p->scale.rows > 1 ? (cols.n + SCALE_BLOCK - 1) / SCALE_BLOCK : 1 : 0;
+    double scales = quantises       ? 1
+                    : p->scale.data ? p->scale.rows > 1 ? (cols.n + SCALE_BLOCK - 1) / SCALE_BLOCK : 1
+                                    : 0;
     return (double)rows.n * cols.n * (double)dtype_size(held) + 4.0 * rows.n * (scales + (p->bias.data ? 1 : 0));
 }
 
@@ -129,7 +131,8 @@ static double layer_bytes(const model *m, const model_layer *l, split s)
         bytes += norms[i]->data ? (double)tensor_bytes(norms[i]) : 0;
     for (int site = 0; site < N_SITES; site++)
         for (int part = 0; part < l->site[site].n; part++)
-            bytes += proj_bytes(m, &l->site[site].part[part], split_out(&m->config, s, site, part), split_in(&m->config, s, site), m->to_fp8);
+            bytes += proj_bytes(m, &l->site[site].part[part], split_out(&m->config, s, site, part),
+                                split_in(&m->config, s, site), m->to_fp8);
     return bytes;
 }
 
@@ -152,7 +155,8 @@ static int check_room(const model *m, double rank, err *e)
 {
     for (int d = 0; d < group_devices(m->be); d++) {
         backend *be = group_device(m->be, d);
-        double left = be->owns_host_memory ? INFINITY : (double)be->ops->available(be), need = rank * group_ranks_per_device(m->be);
+        double left = be->owns_host_memory ? INFINITY : (double)be->ops->available(be),
+               need = rank * group_ranks_per_device(m->be);
         if (need > left)
             return err_set(e, "the weights are %.2f GB; %s has %.2f GB free", need * 1e-9, be->name, left * 1e-9);
     }
@@ -177,7 +181,8 @@ static int adopt_ends(model *m, int rank, const model_rank *whole, err *e)
     model_rank *to = &m->rank[rank];
     stretch vocab = split_vocab(&m->config, split_of(m, rank));
     size_t row = (size_t)whole->embed.cols * dtype_size(whole->embed.type);
-    to->embed = (tensor){(char *)whole->embed.data + (size_t)vocab.from * row, whole->embed.type, vocab.n, whole->embed.cols};
+    to->embed =
+        (tensor){(char *)whole->embed.data + (size_t)vocab.from * row, whole->embed.type, vocab.n, whole->embed.cols};
     to->final_norm = whole->final_norm;
     if (be->ops->adopt(be, &to->embed, e) || be->ops->adopt(be, &to->final_norm, e))
         return err_wrap(e, "embedding");

@@ -25,19 +25,19 @@
 /* What a family does whatever its config says, and what it takes from it. */
 typedef struct {
     const char *name;
-    bool qkv_bias;                      /* always */
+    bool qkv_bias; /* always */
     bool reads_attention_bias, reads_mlp_bias;
     bool qk_norm;
-    bool slides_on_request;             /* sliding_window counts only with use_sliding_window */
-    int head_dim, max_positions, window;        /* defaults; 0: derived, or none */
-    int bos, eos;                       /* defaults; -1: none */
+    bool slides_on_request;              /* sliding_window counts only with use_sliding_window */
+    int head_dim, max_positions, window; /* defaults; 0: derived, or none */
+    int bos, eos;                        /* defaults; -1: none */
 } family;
 
 static const family families[] = {
     {"llama", .reads_attention_bias = true, .reads_mlp_bias = true, .max_positions = 2048, .bos = 1, .eos = 2},
     {"mistral", .max_positions = 131072, .window = 4096, .bos = 1, .eos = 2},
-    {"qwen2", .qkv_bias = true, .slides_on_request = true, .max_positions = 32768, .window = 4096,
-     .bos = -1, .eos = -1},
+    {"qwen2", .qkv_bias = true, .slides_on_request = true, .max_positions = 32768, .window = 4096, .bos = -1,
+     .eos = -1},
     {"qwen3", .reads_attention_bias = true, .qk_norm = true, .slides_on_request = true, .head_dim = 128,
      .max_positions = 32768, .window = 4096, .bos = -1, .eos = -1},
 };
@@ -95,8 +95,10 @@ static int read_heads(model_config *c, const json_t *doc, const family *f, err *
         get_int(doc, "head_dim", 2, MAX_HEAD_DIM, &c->head_dim, e))
         return -1;
     if (c->head_dim == 0 && c->hidden % c->n_heads)
-        return err_set(e, "\"hidden_size\" %d is not a multiple of \"num_attention_heads\" %d, and there is no "
-                       "\"head_dim\"", c->hidden, c->n_heads);
+        return err_set(e,
+                       "\"hidden_size\" %d is not a multiple of \"num_attention_heads\" %d, and there is no "
+                       "\"head_dim\"",
+                       c->hidden, c->n_heads);
     if (c->head_dim == 0)
         c->head_dim = c->hidden / c->n_heads;
     if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
@@ -140,7 +142,8 @@ static int check_block(const json_t *block, const char *key, err *e)
     return 0;
 }
 
-/* How a group of compressed-tensors stores its weights: 8-bit floats, symmetric, under one scale each, a row or a block. */
+/* How a group of compressed-tensors stores its weights: 8-bit floats, symmetric, under one scale each, a row or a
+ * block. */
 static int read_group_weights(model_config *c, const json_t *weights, err *e)
 {
     const char *type = "", *strategy = "";
@@ -152,8 +155,8 @@ static int read_group_weights(model_config *c, const json_t *weights, err *e)
         get_int(weights, "num_bits", 0, 64, &bits, e) || json_get_bool(weights, "symmetric", &symmetric, e))
         return -1;
     if (strcmp(type, "float") != 0 || bits != 8 || !symmetric)
-        return err_set(e, "weights of type \"%.40s\" and %d bits%s are not supported; symmetric floats of 8 bits are", type, bits,
-                       symmetric ? "" : ", not symmetric");
+        return err_set(e, "weights of type \"%.40s\" and %d bits%s are not supported; symmetric floats of 8 bits are",
+                       type, bits, symmetric ? "" : ", not symmetric");
     if (strcmp(strategy, "tensor") == 0)
         c->quant = QUANT_TENSOR;
     else if (strcmp(strategy, "channel") == 0)
@@ -161,7 +164,8 @@ static int read_group_weights(model_config *c, const json_t *weights, err *e)
     else if (strcmp(strategy, "block") == 0)
         c->quant = QUANT_BLOCK;
     else
-        return err_set(e, "\"strategy\" \"%.40s\" of weights is not supported; tensor, channel and block are", strategy);
+        return err_set(e, "\"strategy\" \"%.40s\" of weights is not supported; tensor, channel and block are",
+                       strategy);
     return c->quant == QUANT_BLOCK ? check_block(json_member(weights, "block_structure"), "block_structure", e) : 0;
 }
 
@@ -175,7 +179,8 @@ static int read_compressed_tensors(model_config *c, const json_t *q, err *e)
     if (strcmp(format, "float-quantized") != 0)
         return err_set(e, "format \"%.40s\" is not supported; float-quantized is", format);
     if (json_member(q, "kv_cache_scheme"))
-        return err_set(e, "\"kv_cache_scheme\" is not supported: keys and values have no scales of the checkpoint here");
+        return err_set(e,
+                       "\"kv_cache_scheme\" is not supported: keys and values have no scales of the checkpoint here");
     if (!json_is_object(groups) || json_object_size(groups) != 1)
         return err_set(e, "\"config_groups\" must be one group; several are not supported");
     group = json_object_iter_value(json_object_iter((json_t *)groups));
@@ -249,9 +254,8 @@ static int find_rope(const json_t *doc, const json_t **rope, err *e)
     }
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)*rope, key, value)
-        if (json_is_object(value))
-            return err_set(e, "rope parameters by layer type (\"%.40s\") are not supported", key);
+    json_object_foreach((json_t *)*rope, key, value) if (json_is_object(value)) return err_set(
+        e, "rope parameters by layer type (\"%.40s\") are not supported", key);
     return 0;
 }
 
@@ -381,9 +385,7 @@ static int read_eos(model_config *c, const json_t *doc, err *e)
     size_t i;
     if (ids && !json_is_array(ids))
         return add_eos(c, ids, e);
-    json_array_foreach((json_t *)ids, i, id)
-        if (add_eos(c, id, e))
-            return -1;
+    json_array_foreach((json_t *)ids, i, id) if (add_eos(c, id, e)) return -1;
     return 0;
 }
 
@@ -405,7 +407,8 @@ static int read_config(model_config *c, const json_t *doc, err *e)
         return -1;
     strcpy(c->family, f->name);
     if (refuse_unsupported(doc, e) || read_sizes(c, doc, f, e) || read_heads(c, doc, f, e) ||
-        read_biases(c, doc, f, e) || read_quantization(c, doc, e) || read_rope(c, doc, e) || read_window(c, doc, f, e) || read_dtype(c, doc, e))
+        read_biases(c, doc, f, e) || read_quantization(c, doc, e) || read_rope(c, doc, e) ||
+        read_window(c, doc, f, e) || read_dtype(c, doc, e))
         return -1;
     c->bos = json_object_get(doc, "bos_token_id") ? -1 : f->bos;
     return read_bos(c, doc, e) || read_eos(c, doc, e) ? -1 : 0;

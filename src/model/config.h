@@ -17,20 +17,20 @@ typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } rope_kind;
 typedef enum { QUANT_NONE, QUANT_TENSOR, QUANT_CHANNEL, QUANT_BLOCK } quant_kind;
 
 typedef struct {
-    char family[16];                    /* "llama", "mistral", "qwen2", "qwen3" */
+    char family[16]; /* "llama", "mistral", "qwen2", "qwen3" */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
     int max_positions;
     float rms_eps;
     double rope_theta;
     rope_kind rope;
-    double rope_factor, rope_low, rope_high, rope_original;     /* linear: factor; llama3: all */
+    double rope_factor, rope_low, rope_high, rope_original; /* linear: factor; llama3: all */
     bool tie_embeddings, qkv_bias, o_bias, mlp_bias, qk_norm;
-    int window;                         /* sliding window of attention, 0: none */
-    bool *layer_slides;                 /* [n_layers], owned: which layers use the window */
-    dtype type;                         /* what config.json says the weights are; tensors may differ */
-    quant_kind quant;                   /* of the matrices that are FP8; which ones are the files tell */
-    const char *quant_scale;            /* their scales are named MODULE.quant_scale */
-    int bos, n_eos, eos[MAX_EOS];       /* bos -1: none. eos of both files, each once; all are below vocab */
+    int window;                   /* sliding window of attention, 0: none */
+    bool *layer_slides;           /* [n_layers], owned: which layers use the window */
+    dtype type;                   /* what config.json says the weights are; tensors may differ */
+    quant_kind quant;             /* of the matrices that are FP8; which ones are the files tell */
+    const char *quant_scale;      /* their scales are named MODULE.quant_scale */
+    int bos, n_eos, eos[MAX_EOS]; /* bos -1: none. eos of both files, each once; all are below vocab */
 } model_config;
 
 /* Read dir/config.json and, if present, dir/generation_config.json. On failure c needs no deinit. */

@@ -14,13 +14,18 @@
 #define PIECE_BYTES ((size_t)4 << 20)
 #define MAX_THREADS 16
 
-typedef struct { const char *data; size_t bytes; dtype type; int owner; } piece;
+typedef struct {
+    const char *data;
+    size_t bytes;
+    dtype type;
+    int owner;
+} piece;
 
 typedef struct {
     const piece *pieces;
     int n_pieces;
-    atomic_int next;                /* piece to take */
-    atomic_int bad;                 /* lowest tensor found bad so far, or INT32_MAX */
+    atomic_int next; /* piece to take */
+    atomic_int bad;  /* lowest tensor found bad so far, or INT32_MAX */
 } scan;
 
 /* A float is not finite exactly when all bits of its exponent are set. The loops have no exit, so
@@ -83,7 +88,9 @@ static piece *cut(const tensor *const *t, int n, int *n_pieces)
         for (size_t at = 0, bytes = tensor_bytes(t[i]); at < bytes; at += PIECE_BYTES) {
             size_t left = bytes - at;
             pieces = xgrow(pieces, &cap, count + 1, sizeof *pieces);
-            pieces[count++] = (piece){.data = (const char *)t[i]->data + at, .type = t[i]->type, .owner = i,
+            pieces[count++] = (piece){.data = (const char *)t[i]->data + at,
+                                      .type = t[i]->type,
+                                      .owner = i,
                                       .bytes = left < PIECE_BYTES ? left : PIECE_BYTES};
         }
     *n_pieces = (int)count;

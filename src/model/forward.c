@@ -2,14 +2,15 @@
  *
  *   x ── norm ── q|k|v ── (head norm) ── rope, append ── attention ── o ──┐
  *   ├──────────────────────────────────────────────────────────────────── + ── norm ── gate|up ── silu·mul ── down ──┐
- *   │                                                                     ├──────────────────────────────────────── + ── next layer
+ *   │                                                                     ├──────────────────────────────────────── +
+ * ── next layer
  *
  * Every projection is linear_shrink, the dense product of all rows beside the first half of each row's
  * own adapter, and an expand_ op, which adds the second half and does what comes next. Families differ
  * only in which optional weights are present.
  *
- * Split over ranks, each does the same with its share of the heads and of the feed-forward width, one after the other. At the
- * two plusses each has a part of the sum, B's included, and the communicator adds them up. */
+ * Split over ranks, each does the same with its share of the heads and of the feed-forward width, one after the other.
+ * At the two plusses each has a part of the sum, B's included, and the communicator adds them up. */
 #include "model/forward.h"
 
 #include <stdlib.h>
@@ -19,16 +20,16 @@
 #include "model/split.h"
 
 struct forward {
-    const model *m;             /* borrowed */
+    const model *m; /* borrowed */
     int n_ranks, n_devices;
     int max_rows, max_out, max_sequences, max_pages;
     /* Activations, by rank: */
-    tensor x[MAX_RANKS];        /* [rows, hidden] the residual stream, F32 */
-    tensor h[MAX_RANKS];        /* [rows, hidden] normed input of a block */
-    tensor qkv[MAX_RANKS];      /* [rows, (heads + 2 kv heads) * head_dim] */
-    tensor attn[MAX_RANKS];     /* [rows, heads * head_dim] */
-    tensor gate_up[MAX_RANKS], act[MAX_RANKS];      /* [rows, 2 ffn], [rows, ffn] */
-    tensor out[MAX_RANKS], down[MAX_RANKS];         /* [rows, hidden] the two blocks' output, added to x by the next norm */
+    tensor x[MAX_RANKS];                       /* [rows, hidden] the residual stream, F32 */
+    tensor h[MAX_RANKS];                       /* [rows, hidden] normed input of a block */
+    tensor qkv[MAX_RANKS];                     /* [rows, (heads + 2 kv heads) * head_dim] */
+    tensor attn[MAX_RANKS];                    /* [rows, heads * head_dim] */
+    tensor gate_up[MAX_RANKS], act[MAX_RANKS]; /* [rows, 2 ffn], [rows, ffn] */
+    tensor out[MAX_RANKS], down[MAX_RANKS];    /* [rows, hidden] the two blocks' output, added to x by the next norm */
     tensor v[MAX_RANKS];        /* [rows, largest sum of ranks at a site] between shrink and expand, F32 */
     tensor last[MAX_RANKS];     /* [out, hidden] */
     tensor embedded[MAX_RANKS]; /* [rows, hidden] F32, of its tokens; this and the next where there are several ranks */
@@ -78,11 +79,14 @@ static int make_rank(forward *f, int r, const forward_limits *l, err *e)
                            scratch(f, r, &f->part[r], DTYPE_F32, l->out, split_vocab(c, s).n, e)))
         return -1;
     return scratch(f, r, &f->x[r], DTYPE_F32, rows, c->hidden, e) || scratch(f, r, &f->h[r], act, rows, c->hidden, e) ||
-           scratch(f, r, &f->qkv[r], act, rows, q + 2 * kv, e) || scratch(f, r, &f->attn[r], act, rows, q, e) ||
-           scratch(f, r, &f->gate_up[r], act, rows, 2 * ffn, e) || scratch(f, r, &f->act[r], act, rows, ffn, e) ||
-           scratch(f, r, &f->out[r], act, rows, c->hidden, e) || scratch(f, r, &f->down[r], act, rows, c->hidden, e) ||
-           scratch(f, r, &f->v[r], DTYPE_F32, rows, l->rank_sum, e) ||
-           scratch(f, r, &f->last[r], act, l->out, c->hidden, e) ? -1 : 0;
+                   scratch(f, r, &f->qkv[r], act, rows, q + 2 * kv, e) || scratch(f, r, &f->attn[r], act, rows, q, e) ||
+                   scratch(f, r, &f->gate_up[r], act, rows, 2 * ffn, e) ||
+                   scratch(f, r, &f->act[r], act, rows, ffn, e) || scratch(f, r, &f->out[r], act, rows, c->hidden, e) ||
+                   scratch(f, r, &f->down[r], act, rows, c->hidden, e) ||
+                   scratch(f, r, &f->v[r], DTYPE_F32, rows, l->rank_sum, e) ||
+                   scratch(f, r, &f->last[r], act, l->out, c->hidden, e)
+               ? -1
+               : 0;
 }
 
 static int make_device(forward *f, int d, const forward_limits *l, err *e)
@@ -90,18 +94,31 @@ static int make_device(forward *f, int d, const forward_limits *l, err *e)
     const model_config *c = &f->m->config;
     backend *be = group_device(f->m->be, d);
     int per_device = f->n_ranks / f->n_devices;
-    extent x = {.max_rows = l->rows, .max_out = l->out, .max_sequences = l->sequences, .max_pages = l->pages,
-                .page_len = l->page_len, .max_rank_sum = l->rank_sum, .vocab = c->vocab,
-                .n_sites = c->n_layers * N_SITES * per_device, .kv_fp8 = l->kv == KV_FP8, .h = heads_of(f)};
-    return scratch(f, d * per_device, &f->logits[d], DTYPE_F32, l->out, c->vocab, e) || be->ops->reserve(be, &x, e) ? -1 : 0;
+    extent x = {.max_rows = l->rows,
+                .max_out = l->out,
+                .max_sequences = l->sequences,
+                .max_pages = l->pages,
+                .page_len = l->page_len,
+                .max_rank_sum = l->rank_sum,
+                .vocab = c->vocab,
+                .n_sites = c->n_layers * N_SITES * per_device,
+                .kv_fp8 = l->kv == KV_FP8,
+                .h = heads_of(f)};
+    return scratch(f, d * per_device, &f->logits[d], DTYPE_F32, l->out, c->vocab, e) || be->ops->reserve(be, &x, e) ? -1
+                                                                                                                    : 0;
 }
 
 forward *forward_new(const model *m, const forward_limits *l, err *e)
 {
     forward *f = XNEW(forward);
-    *f = (forward){.m = m, .n_ranks = group_ranks(m->be), .n_devices = group_devices(m->be), .max_rows = l->rows, .max_out = l->out,
-                   .max_sequences = l->sequences, .max_pages = l->pages};
-    f->loras = XNEW_ARRAY(const lora *, (size_t)f->n_devices * (size_t)l->rows);
+    *f = (forward){.m = m,
+                   .n_ranks = group_ranks(m->be),
+                   .n_devices = group_devices(m->be),
+                   .max_rows = l->rows,
+                   .max_out = l->out,
+                   .max_sequences = l->sequences,
+                   .max_pages = l->pages};
+    f->loras = XNEW_ARRAY(const lora *, (size_t)f->n_devices *(size_t)l->rows);
     int status = 0;
     for (int r = 0; r < f->n_ranks && status == 0; r++)
         status = make_rank(f, r, l, e);
@@ -124,8 +141,8 @@ void forward_free(forward *f)
     if (!f)
         return;
     for (int r = 0; r < f->n_ranks; r++) {
-        tensor *all[] = {&f->x[r], &f->h[r], &f->qkv[r], &f->attn[r], &f->gate_up[r], &f->act[r], &f->out[r], &f->down[r], &f->v[r],
-                         &f->last[r], &f->embedded[r], &f->part[r]};
+        tensor *all[] = {&f->x[r],   &f->h[r],    &f->qkv[r], &f->attn[r], &f->gate_up[r],  &f->act[r],
+                         &f->out[r], &f->down[r], &f->v[r],   &f->last[r], &f->embedded[r], &f->part[r]};
         for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
             drop(backend_of(f, r), all[i]);
     }
@@ -141,8 +158,12 @@ void forward_free(forward *f)
 kv_cache forward_kv(const model *m, kv_form form, int n_pages, int page_len)
 {
     heads h = split_heads(&m->config, (split){0, group_ranks(m->be)});
-    return (kv_cache){.type = form == KV_FP8 ? DTYPE_F8 : m->be->act, .n_pages = n_pages, .n_layers = m->config.n_layers * group_ranks_per_device(m->be),
-                      .n_kv_heads = h.n_kv_heads, .page_len = page_len, .head_dim = h.head_dim};
+    return (kv_cache){.type = form == KV_FP8 ? DTYPE_F8 : m->be->act,
+                      .n_pages = n_pages,
+                      .n_layers = m->config.n_layers * group_ranks_per_device(m->be),
+                      .n_kv_heads = h.n_kv_heads,
+                      .page_len = page_len,
+                      .head_dim = h.head_dim};
 }
 
 int forward_kv_alloc(const model *m, kv_cache *kv, err *e)
@@ -169,8 +190,8 @@ void forward_kv_release(const model *m, kv_cache *kv)
 static void set_rows(forward *f, int rows, int out)
 {
     for (int r = 0; r < f->n_ranks; r++) {
-        tensor *by_row[] = {&f->x[r], &f->h[r], &f->qkv[r], &f->attn[r], &f->gate_up[r], &f->act[r], &f->out[r], &f->down[r],
-                            &f->v[r], &f->embedded[r]};
+        tensor *by_row[] = {&f->x[r],   &f->h[r],   &f->qkv[r],  &f->attn[r], &f->gate_up[r],
+                            &f->act[r], &f->out[r], &f->down[r], &f->v[r],    &f->embedded[r]};
         for (size_t i = 0; i < sizeof by_row / sizeof by_row[0]; i++)
             by_row[i]->rows = rows;
         f->last[r].rows = f->part[r].rows = out;
@@ -187,7 +208,9 @@ static int layer_number(const forward *f, int rank, int layer)
 
 static adapted site_of(forward *f, int rank, int layer, int site)
 {
-    return (adapted){.w = &f->m->rank[rank].layer[layer].site[site], .site = layer_number(f, rank, layer) * N_SITES + site, .v = &f->v[rank]};
+    return (adapted){.w = &f->m->rank[rank].layer[layer].site[site],
+                     .site = layer_number(f, rank, layer) * N_SITES + site,
+                     .v = &f->v[rank]};
 }
 
 /* A rank's share of a block's last projection: all of it but the second half of the adapters', or a part of the sum. */
@@ -264,7 +287,8 @@ static void run_embedding(forward *f, const batch *b)
     int per_device = f->n_ranks / f->n_devices;
     for (int r = 0; r < f->n_ranks; r++) {
         backend *be = backend_of(f, r);
-        be->ops->embed(be, f->n_ranks > 1 ? &f->embedded[r] : &f->x[r], &m->rank[r].embed, split_vocab(&m->config, (split){r, f->n_ranks}).from, &b[r / per_device]);
+        be->ops->embed(be, f->n_ranks > 1 ? &f->embedded[r] : &f->x[r], &m->rank[r].embed,
+                       split_vocab(&m->config, (split){r, f->n_ranks}).from, &b[r / per_device]);
     }
     if (f->n_ranks > 1)
         m->be->group->sum->ops->all_reduce(m->be->group->sum, f->x, f->embedded);
@@ -312,11 +336,12 @@ static void deal_batch(forward *f, const batch *b)
 const tensor *forward_run(forward *f, const batch *b, kv_cache *kv)
 {
     invocation v = {0};
-    CHECK(b->n_prefills + b->n_decodes <= f->max_sequences && b->page_indptr[b->n_prefills + b->n_decodes] <= f->max_pages);
+    CHECK(b->n_prefills + b->n_decodes <= f->max_sequences &&
+          b->page_indptr[b->n_prefills + b->n_decodes] <= f->max_pages);
     deal_batch(f, b);
     for (int d = 0; d < f->n_devices; d++) {
         backend *be = group_device(f->m->be, d);
-        v = be->ops->begin(be, &f->of_device[d], f);        /* of one size and history: the same on each */
+        v = be->ops->begin(be, &f->of_device[d], f); /* of one size and history: the same on each */
     }
     CHECK(v.n_rows <= f->max_rows && v.n_out <= f->max_out);
     set_rows(f, v.n_rows, v.n_out);

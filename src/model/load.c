@@ -21,24 +21,27 @@ typedef struct {
     tensor *t;
     const safetensors_entry *from;
     slot_kind kind;
-    const tensor *scaled;           /* of a SLOT_SCALE: the matrix it belongs to */
+    const tensor *scaled; /* of a SLOT_SCALE: the matrix it belongs to */
 } slot;
 
 typedef struct {
     model *m;
-    model_rank whole;               /* the weights in host memory */
+    model_rank whole; /* the weights in host memory */
     const char *dir;
-    const char *prefix;             /* of tensor names: "model." or "" */
-    slot *slots;                    /* [n_slots] */
+    const char *prefix; /* of tensor names: "model." or "" */
+    slot *slots;        /* [n_slots] */
     size_t n_slots, cap_slots;
-    bool *used;                     /* [entries in the files] */
+    bool *used; /* [entries in the files] */
 } loader;
 
-typedef struct { const char *name, *block; int site, part; } projection;
+typedef struct {
+    const char *name, *block;
+    int site, part;
+} projection;
 
 static const projection projections[] = {
-    {"q_proj", "self_attn", SITE_QKV, 0}, {"k_proj", "self_attn", SITE_QKV, 1}, {"v_proj", "self_attn", SITE_QKV, 2},
-    {"o_proj", "self_attn", SITE_O, 0}, {"gate_proj", "mlp", SITE_GATE_UP, 0}, {"up_proj", "mlp", SITE_GATE_UP, 1},
+    {"q_proj", "self_attn", SITE_QKV, 0}, {"k_proj", "self_attn", SITE_QKV, 1},  {"v_proj", "self_attn", SITE_QKV, 2},
+    {"o_proj", "self_attn", SITE_O, 0},   {"gate_proj", "mlp", SITE_GATE_UP, 0}, {"up_proj", "mlp", SITE_GATE_UP, 1},
     {"down_proj", "mlp", SITE_DOWN, 0},
 };
 
@@ -91,8 +94,8 @@ static int check_dtype(const safetensors_entry *t, bool may_be_f8, err *e)
 {
     if (t->usable && (may_be_f8 || t->t.type != DTYPE_F8))
         return 0;
-    return err_set(e, "%s: tensor \"%s\" is %s; only F32, F16 and BF16%s are supported", t->file, t->name, t->dtype_text,
-                   may_be_f8 ? ", and F8_E4M3 in quantised models," : "");
+    return err_set(e, "%s: tensor \"%s\" is %s; only F32, F16 and BF16%s are supported", t->file, t->name,
+                   t->dtype_text, may_be_f8 ? ", and F8_E4M3 in quantised models," : "");
 }
 
 /* The entry MODULE.what, NULL with e set. */
@@ -153,7 +156,8 @@ static int bind_scale(loader *l, proj *p, const char *module, err *e)
         snprintf(wanted, sizeof wanted, "[%d, 1]", w->rows);
     else if (c->quant == QUANT_BLOCK)
         snprintf(wanted, sizeof wanted, "[%d, %d]", divide_up(w->rows, SCALE_BLOCK), divide_up(w->cols, SCALE_BLOCK));
-    if (!from || ((c->quant != QUANT_TENSOR || from->n_dims != 0) && check_shape(from, wanted, e)) || check_dtype(from, false, e))
+    if (!from || ((c->quant != QUANT_TENSOR || from->n_dims != 0) && check_shape(from, wanted, e)) ||
+        check_dtype(from, false, e))
         return -1;
     add_slot(l, (slot){.t = &p->scale, .from = from, .kind = SLOT_SCALE, .scaled = w});
     return 0;
@@ -237,7 +241,8 @@ static bool ends_with(const char *text, const char *end)
  * it is tied to, and scales for activations, which stay in 16 bits. */
 static bool is_redundant(const safetensors_entry *t, const model_config *c)
 {
-    if (ends_with(t->name, "rotary_emb.inv_freq") || (c->quant != QUANT_NONE && ends_with(t->name, "_proj.input_scale")))
+    if (ends_with(t->name, "rotary_emb.inv_freq") ||
+        (c->quant != QUANT_NONE && ends_with(t->name, "_proj.input_scale")))
         return true;
     return c->tie_embeddings && strcmp(t->name, "lm_head.weight") == 0;
 }
@@ -248,8 +253,10 @@ static int check_none_left(const loader *l, err *e)
     for (int i = 0; i < safetensors_count(l->m->files); i++) {
         const safetensors_entry *t = safetensors_at(l->m->files, i);
         if (!l->used[i] && !is_redundant(t, c))
-            return err_set(e, "%s: tensor \"%.120s\" has no place in the %s model of %d layers that config.json "
-                           "describes", t->file, t->name, c->family, c->n_layers);
+            return err_set(e,
+                           "%s: tensor \"%.120s\" has no place in the %s model of %d layers that config.json "
+                           "describes",
+                           t->file, t->name, c->family, c->n_layers);
     }
     return 0;
 }
@@ -272,14 +279,17 @@ static void spread_scales(float *out, quant_kind kind, const float *scale, const
     int n_blocks = divide_up(w->cols, SCALE_BLOCK), n = kind == QUANT_BLOCK ? n_blocks : 1;
     for (int k = 0; k < n; k++)
         for (int row = 0; row < w->rows; row++)
-            *out++ = kind == QUANT_TENSOR ? scale[0] : kind == QUANT_CHANNEL ? scale[row] : scale[row / SCALE_BLOCK * n_blocks + k];
+            *out++ = kind == QUANT_TENSOR    ? scale[0]
+                     : kind == QUANT_CHANNEL ? scale[row]
+                                             : scale[row / SCALE_BLOCK * n_blocks + k];
 }
 
 /* The shape of a small tensor as ops read it. */
 static tensor widened(const loader *l, const slot *s)
 {
     bool blocks = s->kind == SLOT_SCALE && l->m->config.quant == QUANT_BLOCK;
-    return (tensor){.type = DTYPE_F32, .rows = blocks ? divide_up(s->scaled->cols, SCALE_BLOCK) : 1,
+    return (tensor){.type = DTYPE_F32,
+                    .rows = blocks ? divide_up(s->scaled->cols, SCALE_BLOCK) : 1,
                     .cols = s->kind == SLOT_SCALE ? s->scaled->rows : s->t->cols};
 }
 
@@ -290,7 +300,7 @@ static void widen_slot(const loader *l, slot *s, float *at)
     if (s->kind == SLOT_VECTOR) {
         tensor_convert(at, DTYPE_F32, s->t);
     } else {
-        float *stored = XNEW_ARRAY(float, (size_t)s->t->rows * (size_t)s->t->cols);
+        float *stored = XNEW_ARRAY(float, (size_t)s->t->rows *(size_t)s->t->cols);
         tensor_convert(stored, DTYPE_F32, s->t);
         spread_scales(at, l->m->config.quant, stored, s->scaled);
         free(stored);
@@ -365,8 +375,8 @@ int model_weights_type(const char *dir, dtype *type, err *e)
 model *model_load(backend *be, const char *dir, weights_form form, err *e)
 {
     model *m = XNEW(model);
-    if (read_config(&m->config, dir, e) == 0 && model_init(m, be, form, e) == 0 && (m->files = safetensors_open_dir(dir, e)) &&
-        load_weights(m, dir, e) == 0)
+    if (read_config(&m->config, dir, e) == 0 && model_init(m, be, form, e) == 0 &&
+        (m->files = safetensors_open_dir(dir, e)) && load_weights(m, dir, e) == 0)
         return m;
     model_free(m);
     return NULL;

@@ -135,13 +135,15 @@ lora *lora_random(const model_config *base, int n_ranks, int rank, dtype type, u
     lora *l = lora_new(base->n_layers * n_ranks);
     for (int i = 0; i < l->n_sites; i++)
         for (int part = 0; part < model_site_parts(i % N_SITES); part++)
-            l->site[i].part[part] = lora_part_of(base, (split){i / (base->n_layers * N_SITES), n_ranks}, i % N_SITES, part, rank, type, type);
+            l->site[i].part[part] = lora_part_of(base, (split){i / (base->n_layers * N_SITES), n_ranks}, i % N_SITES,
+                                                 part, rank, type, type);
     lora_place(l);
     for (int i = 0; i < l->n_sites * 3; i++) {
         const lora_part *p = &l->site[i / 3].part[i % 3];
         if (!p->rank)
             continue;
-        random_fill(p->a.data, (tensor_bytes(&p->a) + 7) / 8, type, exponent_for(p->a.cols), rng_u64(seed, 2 * (uint64_t)i));
+        random_fill(p->a.data, (tensor_bytes(&p->a) + 7) / 8, type, exponent_for(p->a.cols),
+                    rng_u64(seed, 2 * (uint64_t)i));
         random_fill(p->b.data, (tensor_bytes(&p->b) + 7) / 8, type, -8, rng_u64(seed, 2 * (uint64_t)i + 1));
     }
     return l;

@@ -10,8 +10,8 @@
 #include "model/config.h"
 #include "model/split.h"
 
-/* Sites for n_layers layers, of all ranks together, none adapted. To build an adapter: set rank, scale, and type and shape of
- * a and b where it adapts; lora_place; write to where a and b then point. */
+/* Sites for n_layers layers, of all ranks together, none adapted. To build an adapter: set rank, scale, and type and
+ * shape of a and b where it adapts; lora_place; write to where a and b then point. */
 lora *lora_new(int n_layers);
 
 /* Claim host memory for all parts and give each its place; what lies between them is zeroed. */

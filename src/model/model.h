@@ -15,30 +15,30 @@ enum { SITE_QKV, SITE_O, SITE_GATE_UP, SITE_DOWN, N_SITES };
 
 /* Norms and biases are F32 vectors, whatever the checkpoint stores them as; matrices keep their type. */
 typedef struct {
-    tensor attn_norm, q_norm, k_norm, mlp_norm;     /* q_norm, k_norm absent unless config.qk_norm */
-    linear site[N_SITES];                           /* q|k|v, o, gate|up, down */
+    tensor attn_norm, q_norm, k_norm, mlp_norm; /* q_norm, k_norm absent unless config.qk_norm */
+    linear site[N_SITES];                       /* q|k|v, o, gate|up, down */
 } model_layer;
 
 /* What one rank holds: the whole model, or its share of one that is split (split.h). */
 typedef struct {
-    tensor embed;                   /* [its stretch of the vocabulary, hidden] */
+    tensor embed; /* [its stretch of the vocabulary, hidden] */
     tensor final_norm;
-    linear lm_head;                 /* one part; the same data as embed when tied */
-    model_layer *layer;             /* [n_layers] */
-    float *inv_freq;                /* [head_dim/2], backend memory */
+    linear lm_head;     /* one part; the same data as embed when tied */
+    model_layer *layer; /* [n_layers] */
+    float *inv_freq;    /* [head_dim/2], backend memory */
 } model_rank;
 
 typedef struct {
     model_config config;
-    backend *be;                    /* borrowed: must outlive the model. Of a group: the first */
-    model_rank *rank;               /* [group_ranks(be)] */
-    safetensors *files;             /* the mapped weights, or NULL for a random model */
-    float *vectors;                 /* norms and biases converted from files, or NULL */
-    void *random;                   /* a random model's weights, or NULL */
-    bool to_fp8;                    /* the layers' matrices that are not F8 yet are quantised when they are adopted */
-    void **made;                    /* [n_made] memory of weights that were quantised or packed, where the backend borrows it */
+    backend *be;        /* borrowed: must outlive the model. Of a group: the first */
+    model_rank *rank;   /* [group_ranks(be)] */
+    safetensors *files; /* the mapped weights, or NULL for a random model */
+    float *vectors;     /* norms and biases converted from files, or NULL */
+    void *random;       /* a random model's weights, or NULL */
+    bool to_fp8;        /* the layers' matrices that are not F8 yet are quantised when they are adopted */
+    void **made;        /* [n_made] memory of weights that were quantised or packed, where the backend borrows it */
     size_t n_made, made_cap;
-    size_t weight_bytes;            /* as the backends hold them, of all ranks */
+    size_t weight_bytes; /* as the backends hold them, of all ranks */
 } model;
 
 /* How a model's layers are to be held: as they are stored, or in FP8, quantised row by row while they are loaded (what
@@ -76,7 +76,8 @@ void model_free(model *m);
 /* A model without weights, ready for model_adopt(); -1 when it cannot be split as the backend's group wants it. */
 int model_init(model *m, backend *be, weights_form form, err *e);
 
-/* Hand all weights, so far whole and in host memory, to the backends, each rank its share; whole is of no more use then. */
+/* Hand all weights, so far whole and in host memory, to the backends, each rank its share; whole is of no more use
+ * then. */
 int model_adopt(model *m, const model_rank *whole, err *e);
 
 /* Of the embedding, of which a step reads next to nothing. */

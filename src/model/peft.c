@@ -31,18 +31,30 @@
 #define MAX_EXPRESSION ((size_t)64 << 10)
 
 /* Modules by list (names) or by expression; both NULL: none. */
-typedef struct { map *names; pcre2_code *expression; bool all_linear; } module_set;
+typedef struct {
+    map *names;
+    pcre2_code *expression;
+    bool all_linear;
+} module_set;
 
 /* A key of rank_pattern or alpha_pattern. Keys of letters, digits, '_', '-' and '.' alone are
  * compared without the regex engine (expression NULL): there may be one for each module. */
-typedef struct { const char *key; size_t key_len; pcre2_code *expression; double value; } pattern;
-typedef struct { pattern *items; size_t n; } pattern_list;
+typedef struct {
+    const char *key;
+    size_t key_len;
+    pcre2_code *expression;
+    double value;
+} pattern;
+typedef struct {
+    pattern *items;
+    size_t n;
+} pattern_list;
 
 struct peft_config {
     json_t *doc;
     module_set targets, excluded;
-    bool by_layer, layers[MAX_LAYERS];          /* layers_to_transform, when by_layer */
-    pcre2_code **layer_expressions;             /* [n_layer_expressions]; none: any component */
+    bool by_layer, layers[MAX_LAYERS]; /* layers_to_transform, when by_layer */
+    pcre2_code **layer_expressions;    /* [n_layer_expressions]; none: any component */
     size_t n_layer_expressions;
     int rank;
     double alpha;
@@ -53,7 +65,9 @@ struct peft_config {
     double deadline;
 };
 
-static const struct { const char *key, *why; } refused[] = {
+static const struct {
+    const char *key, *why;
+} refused[] = {
     {"use_dora", "DoRA is not supported"},
     {"modules_to_save", "it replaces whole modules of the base, which is not supported"},
     {"lora_bias", "a bias in lora_B is not supported"},
@@ -74,14 +88,22 @@ static const struct { const char *key, *why; } refused[] = {
  * trained or initialised (init_lora_weights is looked at on its own), or parameters of features that
  * are switched on by a key above. */
 static const char *const harmless[] = {
-    "auto_mapping", "base_model_name_or_path", "corda_config", "ensure_weight_tying", "eva_config",
-    "inference_mode", "loftq_config", "lora_dropout", "lora_ga_config", "megatron_core", "merge_weights",
-    "peft_version", "qalora_group_size", "revision", "runtime_config", "task_type", "velora_config",
+    "auto_mapping",      "base_model_name_or_path",
+    "corda_config",      "ensure_weight_tying",
+    "eva_config",        "inference_mode",
+    "loftq_config",      "lora_dropout",
+    "lora_ga_config",    "megatron_core",
+    "merge_weights",     "peft_version",
+    "qalora_group_size", "revision",
+    "runtime_config",    "task_type",
+    "velora_config",
 };
 
 static const char *const understood[] = {
-    "alpha_pattern", "bias", "exclude_modules", "init_lora_weights", "layers_pattern", "layers_to_transform",
-    "lora_alpha", "peft_type", "r", "rank_pattern", "target_modules", "use_rslora",
+    "alpha_pattern",     "bias",           "exclude_modules",
+    "init_lora_weights", "layers_pattern", "layers_to_transform",
+    "lora_alpha",        "peft_type",      "r",
+    "rank_pattern",      "target_modules", "use_rslora",
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
@@ -98,7 +120,8 @@ static bool is_in(const char *key, const char *const *list, size_t n)
 static bool is_set(const json_t *v)
 {
     switch (json_typeof(v)) {
-    case JSON_NULL: case JSON_FALSE: return false;
+    case JSON_NULL:
+    case JSON_FALSE: return false;
     case JSON_STRING: return json_string_length(v) > 0;
     case JSON_ARRAY: return json_array_size(v) > 0;
     case JSON_OBJECT: return json_object_size(v) > 0;
@@ -120,9 +143,7 @@ static int check_keys(const json_t *doc, err *e)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)doc, key, value)
-        if (check_key(key, value, e))
-            return -1;
+    json_object_foreach((json_t *)doc, key, value) if (check_key(key, value, e)) return -1;
     return 0;
 }
 
@@ -153,8 +174,10 @@ static int check_init(const json_t *doc, err *e)
     for (size_t i = 0; i < LENGTH(plain); i++)
         if (strcasecmp(name, plain[i]) == 0)
             return 0;
-    return err_set(e, "\"init_lora_weights\" \"%.40s\" changes the base weights; save the adapter with "
-                   "path_initial_model_for_weight_conversion to make it fit the plain base", name);
+    return err_set(e,
+                   "\"init_lora_weights\" \"%.40s\" changes the base weights; save the adapter with "
+                   "path_initial_model_for_weight_conversion to make it fit the plain base",
+                   name);
 }
 
 static pcre2_code *compile(const char *text, size_t n, uint32_t options, const char *key, err *e)
@@ -189,7 +212,7 @@ static int match(const peft_config *c, const pcre2_code *re, const char *name, l
     if (found >= 0 && group) {
         PCRE2_UCHAR digits[16];
         PCRE2_SIZE n = sizeof digits;
-        bool fits = pcre2_substring_copy_byname(m, (PCRE2_SPTR)"idx", digits, &n) == 0;
+        bool fits = pcre2_substring_copy_byname(m, (PCRE2_SPTR) "idx", digits, &n) == 0;
         *group = fits ? strtol((const char *)digits, NULL, 10) : -1;
     }
     pcre2_match_data_free(m);
@@ -210,7 +233,8 @@ static int read_module_list(module_set *s, const json_t *list, const char *key, 
     size_t i;
     const json_t *item;
     s->names = map_new(json_array_size(list));
-    json_array_foreach((json_t *)list, i, item) {
+    json_array_foreach((json_t *)list, i, item)
+    {
         const char *name = plain_string(item);
         if (!name)
             return err_set(e, "\"%s\" must be a list of module names, or one string", key);
@@ -268,9 +292,7 @@ static int read_layers(peft_config *c, err *e)
     if (!json_is_array(v))
         return read_layer_number(c, v, e);
     size_t i;
-    json_array_foreach((json_t *)v, i, item)
-        if (read_layer_number(c, item, e))
-            return -1;
+    json_array_foreach((json_t *)v, i, item) if (read_layer_number(c, item, e)) return -1;
     return 0;
 }
 
@@ -299,9 +321,7 @@ static int read_layers_pattern(peft_config *c, err *e)
     c->layer_expressions = XNEW_ARRAY(pcre2_code *, n);
     if (!json_is_array(v))
         return add_layer_expression(c, v, e);
-    json_array_foreach((json_t *)v, i, item)
-        if (add_layer_expression(c, item, e))
-            return -1;
+    json_array_foreach((json_t *)v, i, item) if (add_layer_expression(c, item, e)) return -1;
     return 0;
 }
 
@@ -330,9 +350,7 @@ static int read_patterns(pattern_list *l, const json_t *doc, const char *where, 
         return err_set(e, "\"%s\" must be an object", where);
     l->items = XNEW_ARRAY(pattern, json_object_size(all));
     const char *key;
-    json_object_foreach(all, key, value)
-        if (read_pattern(&l->items[l->n++], key, value, where, e))
-            return -1;
+    json_object_foreach(all, key, value) if (read_pattern(&l->items[l->n++], key, value, where, e)) return -1;
     return 0;
 }
 
@@ -340,9 +358,9 @@ static int read_scale(peft_config *c, err *e)
 {
     long rank = 8;
     c->alpha = 8;
-    if (json_get_int(c->doc, "r", 1, LORA_MAX_RANK, &rank, e) ||
-        json_get_double(c->doc, "lora_alpha", &c->alpha, e) || json_get_bool(c->doc, "use_rslora", &c->rslora, e) ||
-        read_patterns(&c->ranks, c->doc, "rank_pattern", e) || read_patterns(&c->alphas, c->doc, "alpha_pattern", e))
+    if (json_get_int(c->doc, "r", 1, LORA_MAX_RANK, &rank, e) || json_get_double(c->doc, "lora_alpha", &c->alpha, e) ||
+        json_get_bool(c->doc, "use_rslora", &c->rslora, e) || read_patterns(&c->ranks, c->doc, "rank_pattern", e) ||
+        read_patterns(&c->alphas, c->doc, "alpha_pattern", e))
         return -1;
     c->rank = (int)rank;
     for (size_t i = 0; i < c->ranks.n; i++) {

@@ -14,7 +14,11 @@
 typedef struct peft_config peft_config;
 
 /* rank and scale mean something only when the module is adapted. */
-typedef struct { bool adapted; int rank; double scale; } peft_module;
+typedef struct {
+    bool adapted;
+    int rank;
+    double scale;
+} peft_module;
 
 /* From the text of the file. NULL with e set; free with peft_config_free. */
 peft_config *peft_config_parse(const char *text, size_t n, err *e);
@@ -25,6 +29,6 @@ void peft_config_free(peft_config *c);
 int peft_config_lookup(const peft_config *c, const char *module, peft_module *out, err *e);
 
 bool peft_config_rslora(const peft_config *c);
-const char *peft_config_base_name(const peft_config *c);    /* or "". Borrowed: while c lives */
+const char *peft_config_base_name(const peft_config *c); /* or "". Borrowed: while c lives */
 
 #endif

@@ -9,7 +9,12 @@
 
 enum { ROWS_PER_ITEM = 16 };
 
-typedef struct { const tensor *from; uint8_t *w; float *scale; float *row; } job;
+typedef struct {
+    const tensor *from;
+    uint8_t *w;
+    float *scale;
+    float *row;
+} job;
 
 static void quantise_rows(void *arg, int item, int thread)
 {
@@ -17,8 +22,10 @@ static void quantise_rows(void *arg, int item, int thread)
     size_t n = (size_t)j->from->cols;
     float *row = j->row + (size_t)thread * n;
     for (int r = item * ROWS_PER_ITEM; r < (item + 1) * ROWS_PER_ITEM && r < j->from->rows; r++) {
-        const tensor one = {.data = (char *)j->from->data + (size_t)r * n * dtype_size(j->from->type), .type = j->from->type,
-                            .rows = 1, .cols = (int)n};
+        const tensor one = {.data = (char *)j->from->data + (size_t)r * n * dtype_size(j->from->type),
+                            .type = j->from->type,
+                            .rows = 1,
+                            .cols = (int)n};
         tensor_convert(row, DTYPE_F32, &one);
         e4m3_quantise(j->w + (size_t)r * n, &j->scale[r], row, (int)n);
     }
@@ -51,7 +58,8 @@ void *quantise_linear(linear *w, pool *cores)
             continue;
         tensor from = p->w;
         p->w = (tensor){.data = at, .type = DTYPE_F8, .rows = from.rows, .cols = from.cols};
-        p->scale = (tensor){.data = at + aligned_bytes(tensor_bytes(&p->w)), .type = DTYPE_F32, .rows = 1, .cols = from.rows};
+        p->scale =
+            (tensor){.data = at + aligned_bytes(tensor_bytes(&p->w)), .type = DTYPE_F32, .rows = 1, .cols = from.rows};
         pool_run(cores, (from.rows + ROWS_PER_ITEM - 1) / ROWS_PER_ITEM, quantise_rows,
                  &(job){.from = &from, .w = p->w.data, .scale = p->scale.data, .row = rows});
         at += part_bytes(&from);

@@ -11,7 +11,11 @@
 #include "model/random.h"
 
 /* All weights come from one block of host memory, handed out front to back. */
-typedef struct { char *base; size_t used, size; uint64_t seed; } region;
+typedef struct {
+    char *base;
+    size_t used, size;
+    uint64_t seed;
+} region;
 
 void random_fill(uint64_t *bits, size_t n, dtype type, int exponent, uint64_t seed)
 {
@@ -54,7 +58,7 @@ static tensor take(region *r, dtype t, int rows, int cols)
     size_t bytes = (tensor_bytes(&out) + 63) / 64 * 64;
     CHECK(r->used + bytes <= r->size);
     if (rows > 1 || t != DTYPE_F32)
-        random_fill(out.data, bytes / 8, t, -6, r->seed + r->used);     /* near a trained layer of width 2048 */
+        random_fill(out.data, bytes / 8, t, -6, r->seed + r->used); /* near a trained layer of width 2048 */
     else
         for (int i = 0; i < cols; i++)
             ((float *)out.data)[i] = 1;

@@ -25,29 +25,39 @@
 
 typedef struct {
     char *path;
-    file_map mapping;               /* closed with the shard; size 0 when the bytes are borrowed */
-    json_t *header;                 /* owns the names that entries point to */
+    file_map mapping; /* closed with the shard; size 0 when the bytes are borrowed */
+    json_t *header;   /* owns the names that entries point to */
 } shard;
 
 struct safetensors {
-    shard *shards;                  /* [n_shards] */
+    shard *shards; /* [n_shards] */
     size_t n_shards, cap_shards;
-    safetensors_entry *entries;     /* [n_entries] */
+    safetensors_entry *entries; /* [n_entries] */
     size_t n_entries, cap_entries;
-    map *by_name;                   /* name -> index into entries */
+    map *by_name; /* name -> index into entries */
 };
 
 /* Where a tensor says it lies, for the check that the file is covered exactly once. */
-typedef struct { uint64_t begin, end; const char *name; } extent;
+typedef struct {
+    uint64_t begin, end;
+    const char *name;
+} extent;
 
 /* The bytes of one file, and how messages call it. */
-typedef struct { const unsigned char *data; size_t size; const char *path; } source;
+typedef struct {
+    const unsigned char *data;
+    size_t size;
+    const char *path;
+} source;
 
-static const struct { const char *name; unsigned bits; } known_dtypes[] = {
-    {"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F64", 64}, {"BOOL", 8}, {"U8", 8}, {"I8", 8}, {"U16", 16},
-    {"I16", 16}, {"U32", 32}, {"I32", 32}, {"U64", 64}, {"I64", 64}, {"C64", 64}, {"F8_E4M3", 8},
-    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6},
-    {"F4", 4},
+static const struct {
+    const char *name;
+    unsigned bits;
+} known_dtypes[] = {
+    {"F32", 32},        {"F16", 16},    {"BF16", 16},   {"F64", 64},    {"BOOL", 8},    {"U8", 8},
+    {"I8", 8},          {"U16", 16},    {"I16", 16},    {"U32", 32},    {"I32", 32},    {"U64", 64},
+    {"I64", 64},        {"C64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
 };
 
 static unsigned dtype_bits(const char *name)
@@ -109,8 +119,10 @@ static int read_extent(extent *x, const json_t *info, uint64_t bytes, uint64_t d
     if ((uint64_t)n > data_size)
         return bad_tensor(src, x->name, e, "lies out of range of the file; is the file truncated?");
     if ((uint64_t)(n - b) != bytes)
-        return err_set(e, "%s: tensor \"%.120s\" takes %llu bytes by its dtype and shape, but %llu by its "
-                       "data_offsets", src->path, x->name, (unsigned long long)bytes, (unsigned long long)(n - b));
+        return err_set(e,
+                       "%s: tensor \"%.120s\" takes %llu bytes by its dtype and shape, but %llu by its "
+                       "data_offsets",
+                       src->path, x->name, (unsigned long long)bytes, (unsigned long long)(n - b));
     x->begin = (uint64_t)b;
     x->end = (uint64_t)n;
     return 0;
@@ -126,7 +138,8 @@ static int bind_data(safetensors_entry *t, const unsigned char *data, const sour
     if (type > DTYPE_F8 || t->n_dims > 2 || rows < 1 || cols < 1 || rows > INT_MAX || cols > INT_MAX)
         return 0;
     if ((uintptr_t)data % dtype_size(type))
-        return bad_tensor(src, t->name, e, "is not aligned to its type; save the file again with a current "
+        return bad_tensor(src, t->name, e,
+                          "is not aligned to its type; save the file again with a current "
                           "safetensors library");
     t->usable = 1;
     t->t = (tensor){.data = (void *)data, .type = type, .rows = (int)rows, .cols = (int)cols};
@@ -177,9 +190,8 @@ static int check_metadata(const json_t *metadata, const source *src, err *e)
     json_t *value;
     if (!json_is_object(metadata))
         return err_set(e, "%s: __metadata__ is not an object", src->path);
-    json_object_foreach((json_t *)metadata, key, value)
-        if (!json_is_string(value))
-            return err_set(e, "%s: __metadata__ \"%.120s\" is not a string", src->path, key);
+    json_object_foreach((json_t *)metadata, key, value) if (!json_is_string(value)) return err_set(
+        e, "%s: __metadata__ \"%.120s\" is not a string", src->path, key);
     return 0;
 }
 
@@ -192,7 +204,8 @@ static int read_tensors(safetensors *s, const json_t *header, size_t data_at, co
     const char *key;
     json_t *info;
     int status = 0;
-    json_object_foreach((json_t *)header, key, info) {
+    json_object_foreach((json_t *)header, key, info)
+    {
         if (strcmp(key, "__metadata__") == 0) {
             status = check_metadata(info, src, e);
         } else {
@@ -317,9 +330,8 @@ static int check_weight_map(const json_t *weight_map, err *e)
         return err_set(e, "no weight_map");
     const char *tensor_name;
     json_t *value;
-    json_object_foreach((json_t *)weight_map, tensor_name, value)
-        if (check_shard_name(value, tensor_name, e))
-            return -1;
+    json_object_foreach((json_t *)weight_map, tensor_name,
+                        value) if (check_shard_name(value, tensor_name, e)) return -1;
     return 0;
 }
 
@@ -330,7 +342,8 @@ static int add_listed_shards(safetensors *s, const char *dir, const json_t *weig
     const char *tensor_name;
     json_t *value;
     int status = 0;
-    json_object_foreach((json_t *)weight_map, tensor_name, value) {
+    json_object_foreach((json_t *)weight_map, tensor_name, value)
+    {
         const char *name = json_string_value(value);
         if (map_get(seen, name, strlen(name), NULL))
             continue;
@@ -354,10 +367,8 @@ static int check_all_found(const safetensors *s, const json_t *weight_map, err *
         return 0;
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)weight_map, name, value)
-        if (!safetensors_find(s, name))
-            return err_set(e, "the index lists tensor \"%.120s\" in %.120s, but it is not there", name,
-                           json_string_value(value));
+    json_object_foreach((json_t *)weight_map, name, value) if (!safetensors_find(s, name)) return err_set(
+        e, "the index lists tensor \"%.120s\" in %.120s, but it is not there", name, json_string_value(value));
     CHECK(!"every listed tensor was found, yet the counts differ");
     return -1;
 }

@@ -18,13 +18,13 @@ typedef struct safetensors safetensors;
 /* One tensor as the file has it. 1-D tensors are [1, n], scalars [1, 1]. Only F32, F16, BF16 and F8_E4M3 of up to
  * two dimensions, none of them zero, can be used; others are listed with usable = 0. */
 typedef struct {
-    const char *name;               /* borrowed: while the safetensors lives, as all below */
-    const char *file;               /* path of the file it lies in */
-    const char *dtype_text;         /* as written, e.g. "I64" */
+    const char *name;       /* borrowed: while the safetensors lives, as all below */
+    const char *file;       /* path of the file it lies in */
+    const char *dtype_text; /* as written, e.g. "I64" */
     int n_dims;
     int64_t dim[SAFETENSORS_MAX_DIMS];
     int usable;
-    tensor t;                       /* data: the mapping; aligned to its type */
+    tensor t; /* data: the mapping; aligned to its type */
 } safetensors_entry;
 
 /* One file. NULL with e set. */
@@ -42,7 +42,7 @@ void safetensors_close(safetensors *s);
 /* Entries stand in one array, so `entry - safetensors_at(s, 0)` is an entry's index. */
 int safetensors_count(const safetensors *s);
 const safetensors_entry *safetensors_at(const safetensors *s, int i);
-const safetensors_entry *safetensors_find(const safetensors *s, const char *name);    /* or NULL */
+const safetensors_entry *safetensors_find(const safetensors *s, const char *name); /* or NULL */
 
 /* "[4, 16]", for messages. Returns text. */
 #define SAFETENSORS_SHAPE_TEXT 180

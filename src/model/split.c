@@ -36,16 +36,22 @@ int split_check(const model_config *c, int n_ranks, err *e)
     if (n_ranks == 1)
         return 0;
     if (c->n_heads % n_ranks != 0)
-        return err_set(e, "the model has %d attention heads, which cannot be split evenly over %d ranks (--tp)", c->n_heads, n_ranks);
+        return err_set(e, "the model has %d attention heads, which cannot be split evenly over %d ranks (--tp)",
+                       c->n_heads, n_ranks);
     if (c->n_kv_heads % n_ranks != 0 && n_ranks % c->n_kv_heads != 0)
-        return err_set(e, "the model has %d key and value heads: %d ranks (--tp) can neither have as many each nor share them evenly",
-                       c->n_kv_heads, n_ranks);
+        return err_set(
+            e,
+            "the model has %d key and value heads: %d ranks (--tp) can neither have as many each nor share them evenly",
+            c->n_kv_heads, n_ranks);
     if (divide_up(c->ffn, ffn_unit(c, n_ranks)) < n_ranks || divide_up(c->vocab, VOCAB_UNIT) < n_ranks)
-        return err_set(e, "the model is too small for %d ranks (--tp): its feed-forward width is %d, in units of %d", n_ranks, c->ffn,
-                       ffn_unit(c, n_ranks));
+        return err_set(e, "the model is too small for %d ranks (--tp): its feed-forward width is %d, in units of %d",
+                       n_ranks, c->ffn, ffn_unit(c, n_ranks));
     if (c->quant == QUANT_BLOCK && q % SCALE_BLOCK != 0)
-        return err_set(e, "the heads of one of %d ranks (--tp) are %d inputs of o_proj, which cut through the %d x %d blocks of its FP8 "
-                       "scales", n_ranks, q, SCALE_BLOCK, SCALE_BLOCK);
+        return err_set(e,
+                       "the heads of one of %d ranks (--tp) are %d inputs of o_proj, which cut through the %d x %d "
+                       "blocks of its FP8 "
+                       "scales",
+                       n_ranks, q, SCALE_BLOCK, SCALE_BLOCK);
     return 0;
 }
 
@@ -109,7 +115,8 @@ static bool has_blocks(const proj *p)
 static size_t copied_bytes(const proj *p, stretch rows, stretch cols, bool borrow)
 {
     size_t bytes = cols.n < p->w.cols && !borrow ? aligned((size_t)rows.n * (size_t)cols.n * dtype_size(p->w.type)) : 0;
-    return bytes + (has_blocks(p) ? aligned((size_t)divide_up(cols.n, SCALE_BLOCK) * (size_t)rows.n * sizeof(float)) : 0);
+    return bytes +
+           (has_blocks(p) ? aligned((size_t)divide_up(cols.n, SCALE_BLOCK) * (size_t)rows.n * sizeof(float)) : 0);
 }
 
 /* Rows of `bytes` bytes, stride apart, one behind the other. */
@@ -144,8 +151,8 @@ static void slice_scale(proj *out, const proj *p, stretch rows, stretch cols, ch
         return;
     out->scale.rows = divide_up(cols.n, SCALE_BLOCK);
     out->scale.data = *room;
-    pack_rows(*room, (const char *)(from + (size_t)(cols.from / SCALE_BLOCK) * stride), out->scale.rows, (size_t)rows.n * sizeof(float),
-              stride * sizeof(float));
+    pack_rows(*room, (const char *)(from + (size_t)(cols.from / SCALE_BLOCK) * stride), out->scale.rows,
+              (size_t)rows.n * sizeof(float), stride * sizeof(float));
     *room += aligned(tensor_bytes(&out->scale));
 }
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "net/timer.h"
 
-static const double REST = 1;           /* seconds */
+static const double REST = 1; /* seconds */
 
 static void on_error(struct evconnlistener *l, void *ctx)
 {

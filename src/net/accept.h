@@ -6,8 +6,8 @@
 #include <event2/listener.h>
 #include <sys/socket.h>
 
-/* Connections that the kernel keeps until they are accepted. Whoever comes when it is full tries again after a second, so it
- * is as long as the system allows (net.core.somaxconn). */
+/* Connections that the kernel keeps until they are accepted. Whoever comes when it is full tries again after a second,
+ * so it is as long as the system allows (net.core.somaxconn). */
 enum { ACCEPT_BACKLOG = SOMAXCONN };
 
 /* Make l log an error of accept() and then rest for up to a second, where it would try again and again: those who want

@@ -12,9 +12,9 @@
 
 typedef struct {
     bool is_unix;
-    char host[256], port[8];            /* when not is_unix; host without brackets */
-    struct sockaddr_un path;            /* when is_unix; sun_path begins with NUL for @NAME */
-    socklen_t path_len;                 /* of all of it */
+    char host[256], port[8]; /* when not is_unix; host without brackets */
+    struct sockaddr_un path; /* when is_unix; sun_path begins with NUL for @NAME */
+    socklen_t path_len;      /* of all of it */
 } address;
 
 int address_parse(address *a, const char *text, err *e);
@@ -28,8 +28,8 @@ void address_print(const struct sockaddr *s, socklen_t len, char *text, size_t n
 /* Whether only this host can reach it. */
 bool address_is_local(const address *a);
 
-/* A number for the network of a printed address, of which one party may have all addresses: an IPv4 address, or the first half of
- * an IPv6 address. 0 for all others. */
+/* A number for the network of a printed address, of which one party may have all addresses: an IPv4 address, or the
+ * first half of an IPv6 address. 0 for all others. */
 uint64_t address_network(const char *printed);
 
 #endif

@@ -13,7 +13,7 @@
 #include "net/timer.h"
 
 typedef struct {
-    loop_timer base;            /* first */
+    loop_timer base; /* first */
     void (*fire)(void *ctx);
     void *ctx;
     struct event *event;
@@ -77,13 +77,15 @@ static dialer *dialer_new(net_loop *l, const char *address, const credentials *o
     return strcmp(address, LOOP_SELF) == 0 ? inner_dialer_new((event_loop *)l) : socket_dialer_new(l, address, own, e);
 }
 
-static acceptor *acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events, err *e)
+static acceptor *acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events,
+                              err *e)
 {
-    return strcmp(address, LOOP_SELF) == 0 ? inner_acceptor_new((event_loop *)l, events) : socket_acceptor_new(l, address, own, events, e);
+    return strcmp(address, LOOP_SELF) == 0 ? inner_acceptor_new((event_loop *)l, events)
+                                           : socket_acceptor_new(l, address, own, events, e);
 }
 
-/* libevent runs an event that is made active from within a callback before it polls or looks at timers: one connection that always has
- * something to do would stop everybody else. So it looks again after a while. */
+/* libevent runs an event that is made active from within a callback before it polls or looks at timers: one connection
+ * that always has something to do would stop everybody else. So it looks again after a while. */
 static struct event_base *new_events(void)
 {
     static const struct timeval AT_ONCE = {.tv_usec = 5000};
@@ -96,11 +98,17 @@ static struct event_base *new_events(void)
 
 event_loop *event_loop_new(void)
 {
-    static const loop_ops ops = {.now = now, .wall = wall, .random = get_random, .timer_new = timer_new, .timer_set = set_timer,
-                                 .timer_stop = stop_timer, .timer_free = free_timer, .dialer_new = dialer_new,
+    static const loop_ops ops = {.now = now,
+                                 .wall = wall,
+                                 .random = get_random,
+                                 .timer_new = timer_new,
+                                 .timer_set = set_timer,
+                                 .timer_stop = stop_timer,
+                                 .timer_free = free_timer,
+                                 .dialer_new = dialer_new,
                                  .acceptor_new = acceptor_new};
-    signal(SIGPIPE, SIG_IGN);   /* a peer that is gone must be an error of write(), not the end of the process */
-    signal(SIGXFSZ, SIG_IGN);   /* likewise a file that may not grow */
+    signal(SIGPIPE, SIG_IGN); /* a peer that is gone must be an error of write(), not the end of the process */
+    signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
     event_loop *l = XNEW(event_loop);
     *l = (event_loop){.base.ops = &ops, .events = new_events()};
     CHECK(l->events);

@@ -50,7 +50,9 @@ int frame_reader_fill(frame_reader *r, err *e)
         return errno == EINTR || errno == EAGAIN ? 0 : err_set(e, "cannot read the pipe: %s", strerror(errno));
     if (n == 0)
         return err_set(e, "the pipe is closed");
-    return r->in.len >= FRAME_HEAD && frame_length(r->in.data) < 0 ? err_set(e, "a frame of more than %zu bytes", FRAME_MAX) : 1;
+    return r->in.len >= FRAME_HEAD && frame_length(r->in.data) < 0
+               ? err_set(e, "a frame of more than %zu bytes", FRAME_MAX)
+               : 1;
 }
 
 const void *frame_reader_next(frame_reader *r, size_t *n)

@@ -10,15 +10,19 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-enum { WORKER_IN_FD = 3, WORKER_OUT_FD = 4 };   /* where a worker finds its pipes */
+enum { WORKER_IN_FD = 3, WORKER_OUT_FD = 4 }; /* where a worker finds its pipes */
 
-#define FRAME_MAX ((size_t)64 << 20)            /* bytes of a message at most */
+#define FRAME_MAX ((size_t)64 << 20) /* bytes of a message at most */
 
 /* Append a frame with these bytes. */
 void frame_add(buf *out, const void *bytes, size_t n);
 
 /* Incoming bytes are collected until frames are whole. */
-typedef struct { int fd; buf in; size_t start; } frame_reader;      /* start: of what is not yet handed out */
+typedef struct {
+    int fd;
+    buf in;
+    size_t start;
+} frame_reader; /* start: of what is not yet handed out */
 
 /* Whether there are bytes to read, now or within so many seconds. */
 bool frame_reader_wait(const frame_reader *r, double seconds);

@@ -3,9 +3,10 @@
  *   HEAD ── BODY ── ANSWER ── HEAD ...                  a request after the other
  *     └──────┴────────┴────▶ CLOSING ──▶ gone           the last answer is sent; what still comes is dropped
  *
- * The socket is watched once for all, edge-triggered: the event says that something has changed, and bytes are read when
- * the phase wants them. So neither a request nor a token costs a system call but its own recv() or send(), with TLS or without. A connection is
- * freed from its own event or timer only; whatever goes wrong elsewhere wakes the timer. */
+ * The socket is watched once for all, edge-triggered: the event says that something has changed, and bytes are read
+ * when the phase wants them. So neither a request nor a token costs a system call but its own recv() or send(), with
+ * TLS or without. A connection is freed from its own event or timer only; whatever goes wrong elsewhere wakes the
+ * timer. */
 #include "net/http_conn.h"
 
 #include <errno.h>
@@ -23,11 +24,11 @@
 #include "net/timer.h"
 #include "net/tls.h"
 
-#define MIN_RATE 65536.0                /* bytes a second that a body must come with on average, beside the timeout */
-#define SENT_BEFORE_ALL_IS_RESERVED (64u << 10)       /* bytes of a body */
-#define LINGER 5.0                      /* seconds in which a client may take its last answer */
-#define PROBE_AFTER 0.5                 /* seconds after a client closed its half that it is asked whether it lives */
-#define MAX_PER_TURN 16                 /* reads and requests until other connections have their turn */
+#define MIN_RATE 65536.0 /* bytes a second that a body must come with on average, beside the timeout */
+#define SENT_BEFORE_ALL_IS_RESERVED (64u << 10) /* bytes of a body */
+#define LINGER 5.0                              /* seconds in which a client may take its last answer */
+#define PROBE_AFTER 0.5 /* seconds after a client closed its half that it is asked whether it lives */
+#define MAX_PER_TURN 16 /* reads and requests until other connections have their turn */
 
 typedef enum { PHASE_HEAD, PHASE_BODY, PHASE_ANSWER, PHASE_CLOSING } http_phase;
 
@@ -39,34 +40,34 @@ struct http_exchange {
     double start;
     void (*gone)(void *ctx, http_loss why);
     void *ctx;
-    buf headers;                /* of the answer, beside those that every answer has */
+    buf headers; /* of the answer, beside those that every answer has */
     bool begun, chunked, complete;
 };
 
 struct http_conn {
-    http_exchange x;            /* first: the request in hand */
-    http_shared *s;             /* borrowed */
+    http_exchange x; /* first: the request in hand */
+    http_shared *s;  /* borrowed */
     int fd;
-    SSL *tls;                   /* NULL: none */
+    SSL *tls; /* NULL: none */
     bool reserve;
-    bool is_waiting;            /* in s->waiting */
-    bool readable;              /* there may be bytes to read */
-    bool half_closed;           /* the client sends no more */
-    bool probed;                /* since then */
-    bool broken;                /* it cannot be written to */
-    bool stuck;                 /* it has too much unread, or has read nothing for too long */
-    bool stalled;               /* the kernel has not taken all of out */
-    bool timed;                 /* and the timer knows */
-    bool in_turn;               /* its own event is being handled */
-    bool lingers;               /* our half is closed */
+    bool is_waiting;  /* in s->waiting */
+    bool readable;    /* there may be bytes to read */
+    bool half_closed; /* the client sends no more */
+    bool probed;      /* since then */
+    bool broken;      /* it cannot be written to */
+    bool stuck;       /* it has too much unread, or has read nothing for too long */
+    bool stalled;     /* the kernel has not taken all of out */
+    bool timed;       /* and the timer knows */
+    bool in_turn;     /* its own event is being handled */
+    bool lingers;     /* our half is closed */
     http_phase phase;
-    double since;               /* when this phase began, or the request's first byte came */
-    double progress;            /* when some of what waits was sent, or began to wait */
-    size_t received;            /* bytes of this body as they came */
-    buf in;                     /* bytes that have come and are not used */
+    double since;    /* when this phase began, or the request's first byte came */
+    double progress; /* when some of what waits was sent, or began to wait */
+    size_t received; /* bytes of this body as they came */
+    buf in;          /* bytes that have come and are not used */
     http_finder finder;
-    buf out;                    /* bytes to send */
-    size_t sent, charged;       /* of out; charged to the budget for it */
+    buf out;              /* bytes to send */
+    size_t sent, charged; /* of out; charged to the budget for it */
     struct event *event, *timer;
     char client[64];
     TAILQ_ENTRY(http_conn) entry;
@@ -192,7 +193,8 @@ static void await_head(http_conn *c)
     enter(c, PHASE_HEAD);
 }
 
-/* Send what there is, then close our half: with bytes of the client unread, closing all would take the answer from it. */
+/* Send what there is, then close our half: with bytes of the client unread, closing all would take the answer from it.
+ */
 static void linger(http_conn *c)
 {
     enter(c, PHASE_CLOSING);
@@ -257,12 +259,13 @@ static void flush(http_conn *c)
 static void add_date(buf *out)
 {
     static const char *const days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
-    static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
     time_t t = time(NULL);
     struct tm utc;
     gmtime_r(&t, &utc);
-    buf_printf(out, "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n", days[utc.tm_wday], utc.tm_mday, months[utc.tm_mon], utc.tm_year + 1900,
-               utc.tm_hour, utc.tm_min, utc.tm_sec);
+    buf_printf(out, "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n", days[utc.tm_wday], utc.tm_mday, months[utc.tm_mon],
+               utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
 static void write_head(http_conn *c, int status, const char *type)
@@ -317,7 +320,7 @@ void http_exchange_begin(http_exchange *x, const char *type)
     if (x->chunked)
         http_exchange_add_header(x, "Transfer-Encoding", "chunked");
     write_head(c, 200, type);
-    buf_add_str(&c->out, "\r\n");       /* goes with the first bytes of the stream */
+    buf_add_str(&c->out, "\r\n"); /* goes with the first bytes of the stream */
     c->progress = now_of(c);
 }
 
@@ -371,7 +374,7 @@ bool http_exchange_end(http_exchange *x)
     http_conn *c = conn_of(x);
     http_exchange_settle(x);
     if (c->stuck) {
-        x->gone = NULL;         /* the caller knows */
+        x->gone = NULL; /* the caller knows */
         return false;
     }
     if (x->chunked)
@@ -468,7 +471,7 @@ static void take_head(http_conn *c)
     } else if (x->head.framing == HTTP_LENGTH && x->head.length > x->max_body) {
         too_large(c);
     } else if (!budget_take(x->body.of, length)) {
-        no_memory(c);           /* now already, rather than in the middle */
+        no_memory(c); /* now already, rather than in the middle */
     } else {
         budget_give(x->body.of, length);
         begin_body(c);
@@ -507,8 +510,8 @@ static size_t expected_body(const http_conn *c)
     return c->x.head.framing == HTTP_LENGTH ? (size_t)c->x.head.length : c->x.max_body;
 }
 
-/* Whoever has sent a good part of a body is given the memory for all of it, if there is: were it taken piece by piece, many at once
- * would have it all, and none enough. */
+/* Whoever has sent a good part of a body is given the memory for all of it, if there is: were it taken piece by piece,
+ * many at once would have it all, and none enough. */
 static bool make_room(http_conn *c)
 {
     bool is_begun = c->x.head.framing == HTTP_LENGTH && c->x.body.bytes.len > SENT_BEFORE_ALL_IS_RESERVED;
@@ -542,7 +545,7 @@ static bool use(http_conn *c)
         return c->in.len == 0 || use_head(c);
     size_t used = 0;
     bool more = use_body(c, c->in.len ? c->in.data : "", c->in.len, &used);
-    buf_drop(&c->in, used < c->in.len ? used : c->in.len);      /* a fault has dropped all of it */
+    buf_drop(&c->in, used < c->in.len ? used : c->in.len); /* a fault has dropped all of it */
     return more;
 }
 
@@ -560,7 +563,8 @@ static void on_half_closed(http_conn *c)
 static size_t read_size(const http_conn *c)
 {
     size_t most = CHARGED_BUF_FREE;
-    if (c->phase == PHASE_CLOSING || (c->phase == PHASE_BODY && c->x.head.framing == HTTP_LENGTH && c->x.framing.left > HTTP_SCRATCH))
+    if (c->phase == PHASE_CLOSING ||
+        (c->phase == PHASE_BODY && c->x.head.framing == HTTP_LENGTH && c->x.framing.left > HTTP_SCRATCH))
         most = HTTP_SCRATCH;
     return most;
 }
@@ -568,7 +572,8 @@ static size_t read_size(const http_conn *c)
 /* Read once. Whether there was something. */
 static bool read_some(http_conn *c)
 {
-    ssize_t n = c->tls ? tls_recv(c->tls, c->s->scratch, read_size(c)) : recv(c->fd, c->s->scratch, read_size(c), MSG_DONTWAIT);
+    ssize_t n =
+        c->tls ? tls_recv(c->tls, c->s->scratch, read_size(c)) : recv(c->fd, c->s->scratch, read_size(c), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR)
         return true;
     c->readable = n > 0;
@@ -628,14 +633,15 @@ static void on_event(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     http_conn *c = ctx;
-    if ((what & (EV_READ | EV_CLOSED)) || c->tls)       /* TLS may have waited to write in order to read, or to read in order to write */
+    if ((what & (EV_READ | EV_CLOSED)) ||
+        c->tls) /* TLS may have waited to write in order to read, or to read in order to write */
         c->readable = true;
     if (((what & EV_WRITE) || c->tls) && n_unsent(c) > 0)
         flush(c);
     if (wants_bytes(c))
         take_turn(c);
     if (c->phase == PHASE_ANSWER && (what & (EV_READ | EV_CLOSED)))
-        look_at_client(c);      /* its request and its end may have come together */
+        look_at_client(c); /* its request and its end may have come together */
 }
 
 /* Something that a client skips and whoever has gone answers with a reset. A stream's own bytes do the same. */

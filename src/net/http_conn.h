@@ -14,16 +14,16 @@ typedef TAILQ_HEAD(http_conn_list, http_conn) http_conn_list;
 
 /* What connections share with their server. */
 typedef struct {
-    event_loop *loop;           /* borrowed */
+    event_loop *loop; /* borrowed */
     http_options options;
     http_events events;
-    http_conn_list waiting[2];  /* for their clients' bytes, who waits longest first; [1]: those in reserve */
-    http_conn_list busy[2];     /* the others */
-    int n[2];                   /* connections */
+    http_conn_list waiting[2]; /* for their clients' bytes, who waits longest first; [1]: those in reserve */
+    http_conn_list busy[2];    /* the others */
+    int n[2];                  /* connections */
     int n_leaving;
-    SSL_CTX *tls;               /* of new connections; NULL: none */
-    bool stopping;              /* connections are not used again */
-    char *scratch;              /* [HTTP_SCRATCH] where bytes are read to */
+    SSL_CTX *tls;  /* of new connections; NULL: none */
+    bool stopping; /* connections are not used again */
+    char *scratch; /* [HTTP_SCRATCH] where bytes are read to */
 } http_shared;
 
 #define HTTP_SCRATCH (64u << 10)

@@ -92,7 +92,7 @@ static bool end_line(http_finder *s)
         return false;
     if (s->at != 1)
         return true;
-    s->skip = 2;                /* one empty line before a request is ignored (2.2) */
+    s->skip = 2; /* one empty line before a request is ignored (2.2) */
     return false;
 }
 
@@ -152,7 +152,7 @@ static char *path_of_absolute(char *target)
         return NULL;
     if (*path == '/')
         return path;
-    path[-1] = '/';             /* the host is not needed */
+    path[-1] = '/'; /* the host is not needed */
     return path - 1;
 }
 
@@ -271,7 +271,8 @@ static int parse_length(const char *s, uint64_t *n, http_fault *f)
 static int find_framing(http_head *h, http_fault *f)
 {
     const char *length = NULL, *coding = NULL;
-    int n_lengths = count_fields(h, "Content-Length", &length), n_codings = count_fields(h, "Transfer-Encoding", &coding);
+    int n_lengths = count_fields(h, "Content-Length", &length),
+        n_codings = count_fields(h, "Transfer-Encoding", &coding);
     if (n_lengths && n_codings)
         return bad_framing(f, "there are both Content-Length and Transfer-Encoding");
     if (n_lengths > 1)
@@ -290,7 +291,8 @@ static int find_framing(http_head *h, http_fault *f)
 static bool connection_has(const http_head *h, const char *token)
 {
     for (int i = 0; i < h->n_fields; i++)
-        if (strcasecmp(h->text + h->field[i].name, "Connection") == 0 && http_list_has(h->text + h->field[i].value, token))
+        if (strcasecmp(h->text + h->field[i].name, "Connection") == 0 &&
+            http_list_has(h->text + h->field[i].value, token))
             return true;
     return false;
 }
@@ -477,7 +479,8 @@ static http_body_step read_lines(http_body *b, const char *data, size_t n, size_
     return HTTP_BODY_MORE;
 }
 
-http_body_step http_body_next(http_body *b, const char *data, size_t n, size_t *used, const char **piece, size_t *n_piece, http_fault *f)
+http_body_step http_body_next(http_body *b, const char *data, size_t n, size_t *used, const char **piece,
+                              size_t *n_piece, http_fault *f)
 {
     *used = 0;
     if (b->framing == HTTP_NO_BODY || (b->framing == HTTP_LENGTH && b->left == 0))

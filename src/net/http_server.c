@@ -17,8 +17,8 @@
 
 struct http_server {
     http_shared s;
-    struct evconnlistener *socket;      /* NULL once it is stopped */
-    struct event *resting;              /* of socket */
+    struct evconnlistener *socket; /* NULL once it is stopped */
+    struct event *resting;         /* of socket */
     char address[128];
 };
 
@@ -48,8 +48,8 @@ static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct 
     http_conn_new(s, fd, client, reserve);
 }
 
-/* On connections answers leave at once, the kernel keeps a bounded part of them, and clients that have vanished are noticed;
- * they inherit this from the socket that they came by. */
+/* On connections answers leave at once, the kernel keeps a bounded part of them, and clients that have vanished are
+ * noticed; they inherit this from the socket that they came by. */
 static void set_up_socket(int fd, size_t send_buffer)
 {
     int one = 1, idle = 60, every = 15, size = (int)send_buffer;
@@ -73,7 +73,8 @@ static int open_socket(http_server *v, const char *at, err *e)
     if (address_resolve(&a, &where, &len, e))
         return -1;
     const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
-    v->socket = evconnlistener_new_bind(v->s.loop->events, on_accept, v, flags, ACCEPT_BACKLOG, (struct sockaddr *)&where, (int)len);
+    v->socket = evconnlistener_new_bind(v->s.loop->events, on_accept, v, flags, ACCEPT_BACKLOG,
+                                        (struct sockaddr *)&where, (int)len);
     if (!v->socket)
         return err_set(e, "cannot listen on %s: %s%s", at, strerror(errno),
                        errno == EADDRINUSE ? "; stop what is there or choose another port" : "");

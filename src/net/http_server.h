@@ -6,8 +6,8 @@
  *   time     a head, and a body at 64 KB a second, must be there `timeout` seconds after the request's first byte; a
  *            connection that is not used, or an answer of which nothing is read, lasts as long
  *   memory   a body of more than 16 KB, and what waits to be sent, is taken from a budget
- *   number   when there are max_connections, a new one takes the place of whoever has kept us waiting longest; if all are
- *            being answered, it is one of a few in reserve, on which the owner answers operators only
+ *   number   when there are max_connections, a new one takes the place of whoever has kept us waiting longest; if all
+ * are being answered, it is one of a few in reserve, on which the owner answers operators only
  *
  * A client that closes its half of the connection still gets its answer. It looks like one that has gone, until
  * something is sent to it: so, after a moment, it is sent "100 Continue", which clients skip, and whoever has gone
@@ -24,24 +24,24 @@
 #include "net/http_parser.h"
 
 typedef struct http_server http_server;
-typedef struct http_exchange http_exchange;     /* one request and its answer */
+typedef struct http_exchange http_exchange; /* one request and its answer */
 
 typedef struct {
-    const char *listen;         /* "HOST:PORT"; port 0: any */
-    double timeout;             /* seconds */
-    size_t max_unsent;          /* bytes of a stream that may wait for its client; more: it is cut off */
-    size_t send_buffer;         /* bytes of an answer that the kernel keeps; 0: as it likes */
+    const char *listen; /* "HOST:PORT"; port 0: any */
+    double timeout;     /* seconds */
+    size_t max_unsent;  /* bytes of a stream that may wait for its client; more: it is cut off */
+    size_t send_buffer; /* bytes of an answer that the kernel keeps; 0: as it likes */
     int max_connections, reserve;
-    budget *memory;             /* borrowed; NULL: no limit */
+    budget *memory; /* borrowed; NULL: no limit */
 } http_options;
 
 /* Why an exchange is over before its answer's end. */
 typedef enum { HTTP_CLIENT_LEFT, HTTP_CLIENT_DOES_NOT_READ } http_loss;
 
-/* judge: a head has come; how many bytes its body may have. Where f->status is set, the request is refused for that fault before
- * its body comes. request: all of it is there; the owner answers, now or later.
- * fault: what came is no request, or too much, or took too long; the owner sends an answer with why->status at once, and
- * the connection is closed behind it. The head may be empty then. */
+/* judge: a head has come; how many bytes its body may have. Where f->status is set, the request is refused for that
+ * fault before its body comes. request: all of it is there; the owner answers, now or later. fault: what came is no
+ * request, or too much, or took too long; the owner sends an answer with why->status at once, and the connection is
+ * closed behind it. The head may be empty then. */
 typedef struct {
     size_t (*judge)(void *ctx, http_exchange *x, http_fault *f);
     void (*request)(void *ctx, http_exchange *x);
@@ -58,16 +58,16 @@ void http_server_set_tls(http_server *s, SSL_CTX *tls);
 /* Closes all connections; gone is called for exchanges that are not answered. */
 void http_server_free(http_server *s);
 
-const char *http_server_address(const http_server *s);          /* "HOST:PORT" */
-void http_server_stop(http_server *s);          /* take no more connections, and close those without a request */
+const char *http_server_address(const http_server *s); /* "HOST:PORT" */
+void http_server_stop(http_server *s);                 /* take no more connections, and close those without a request */
 int http_server_n_connections(const http_server *s);
-int http_server_n_leaving(const http_server *s);                /* answers that are complete and not yet with their clients */
+int http_server_n_leaving(const http_server *s); /* answers that are complete and not yet with their clients */
 
 /* The request. All of it is valid until the answer is complete. */
-const http_head *http_exchange_head(const http_exchange *x);    /* method NULL: there is none */
-const char *http_exchange_client(const http_exchange *x);       /* its address */
-bool http_exchange_is_reserve(const http_exchange *x);          /* all other connections are in use */
-double http_exchange_start(const http_exchange *x);             /* when its first byte came, by the loop's clock */
+const http_head *http_exchange_head(const http_exchange *x); /* method NULL: there is none */
+const char *http_exchange_client(const http_exchange *x);    /* its address */
+bool http_exchange_is_reserve(const http_exchange *x);       /* all other connections are in use */
+double http_exchange_start(const http_exchange *x);          /* when its first byte came, by the loop's clock */
 
 /* The body, the caller's from now on. */
 charged_buf http_exchange_take_body(http_exchange *x);

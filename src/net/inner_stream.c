@@ -1,7 +1,8 @@
 /* inner_stream.c - streams between two roles of one process; see stream.h, event_loop.h
  *
- * What one end writes is in the other's buffer at once, and the other is told within the same turn of the loop: no system call, no
- * copy through the kernel. Nothing waits to be sent, so the one bound is what a role writes before it returns to the loop. */
+ * What one end writes is in the other's buffer at once, and the other is told within the same turn of the loop: no
+ * system call, no copy through the kernel. Nothing waits to be sent, so the one bound is what a role writes before it
+ * returns to the loop. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,23 +12,23 @@
 
 typedef struct inner_stream inner_stream;
 struct inner_stream {
-    net_stream base;            /* first */
-    event_loop *on;             /* borrowed */
-    inner_stream *peer;         /* borrowed; NULL: not there yet, or closed */
-    buf in;                     /* what has come; from `at` on it is not read */
+    net_stream base;    /* first */
+    event_loop *on;     /* borrowed */
+    inner_stream *peer; /* borrowed; NULL: not there yet, or closed */
+    buf in;             /* what has come; from `at` on it is not read */
     size_t at;
-    struct event *news;         /* active: there is something to tell the owner, of these: */
+    struct event *news; /* active: there is something to tell the owner, of these: */
     bool opens, has_bytes, has_ended;
-    bool finishing;             /* what comes is dropped */
+    bool finishing; /* what comes is dropped */
 };
 
 typedef struct {
-    dialer base;                /* first */
+    dialer base; /* first */
     event_loop *on;
 } inner_dialer;
 
 struct inner_acceptor {
-    acceptor base;              /* first */
+    acceptor base; /* first */
     event_loop *on;
     acceptor_events events;
 };
@@ -148,10 +149,15 @@ static void on_news(evutil_socket_t fd, short what, void *ctx)
 
 static inner_stream *stream_new(event_loop *on)
 {
-    static const stream_ops ops = {.write = write_bytes, .unsent = unsent, .peek = peek, .read = read_bytes, .finish = finish,
+    static const stream_ops ops = {.write = write_bytes,
+                                   .unsent = unsent,
+                                   .peek = peek,
+                                   .read = read_bytes,
+                                   .finish = finish,
                                    .free = free_stream};
     inner_stream *s = XNEW(inner_stream);
-    *s = (inner_stream){.base = {.ops = &ops, .is_private = true}, .on = on, .news = event_new(on->events, -1, 0, on_news, s)};
+    *s = (inner_stream){
+        .base = {.ops = &ops, .is_private = true}, .on = on, .news = event_new(on->events, -1, 0, on_news, s)};
     CHECK(s->news);
     return s;
 }

@@ -24,45 +24,53 @@
 #include "net/pack.h"
 #include "net/session.h"
 
-enum { MAX_STRANGERS = 1024,            /* connections that have not proved themselves yet: of all networks, */
-       MAX_OF_NETWORK = 256,            /* and of one */
-       N_SAID = 64 };
+enum {
+    MAX_STRANGERS = 1024, /* connections that have not proved themselves yet: of all networks, */
+    MAX_OF_NETWORK = 256, /* and of one */
+    N_SAID = 64
+};
 static const double FIRST_PAUSE = 0.05, LONGEST_PAUSE = 2, STABLE_AFTER = 2, PARTING_SECONDS = 1, SAME_LINE_AGAIN = 60;
-static const double UNFINISHED = 6;     /* times `silence` that a message may take: bytes that come need not make sense */
+static const double UNFINISHED = 6; /* times `silence` that a message may take: bytes that come need not make sense */
 
 typedef enum { LINK_PAUSING, LINK_CONNECTING, LINK_TALKING, LINK_LOST } link_state;
 
 /* What all links of a listener share, and a connecting link has for itself. */
 typedef struct {
-    net_loop *on;                   /* borrowed: outlives it */
-    link_options opt;           /* its strings are owned */
+    net_loop *on;     /* borrowed: outlives it */
+    link_options opt; /* its strings are owned */
     link_events events;
     proof_side side;
-    struct { char what[480]; double at; } said[N_SAID];     /* refusals in the log, and when: not to repeat them all the time */
+    struct {
+        char what[480];
+        double at;
+    } said[N_SAID]; /* refusals in the log, and when: not to repeat them all the time */
 } endpoint;
 
 /* Where links come from (address_network()). */
-typedef struct { uint64_t id; int n_links, n_strangers; } network;
+typedef struct {
+    uint64_t id;
+    int n_links, n_strangers;
+} network;
 
 struct net_link {
-    endpoint *end;              /* owned by the connecting side, else the listener's */
-    link_listener *listener;    /* NULL: the connecting side */
-    net_link *prev, *next;      /* of the listener's */
-    network *from;              /* borrowed: of the listener's */
-    uint64_t number;            /* that they came in */
+    endpoint *end;           /* owned by the connecting side, else the listener's */
+    link_listener *listener; /* NULL: the connecting side */
+    net_link *prev, *next;   /* of the listener's */
+    network *from;           /* borrowed: of the listener's */
+    uint64_t number;         /* that they came in */
     link_state state;
-    bool was_up, freed;         /* freed: by its owner from within a callback; finish() does it */
-    bool welcoming;             /* within `up` of an accepted link */
-    int depth;                  /* callbacks we are within */
-    const char *how;            /* LINK_LOST: "lost %s: %s" and so on */
+    bool was_up, freed; /* freed: by its owner from within a callback; finish() does it */
+    bool welcoming;     /* within `up` of an accepted link */
+    int depth;          /* callbacks we are within */
+    const char *how;    /* LINK_LOST: "lost %s: %s" and so on */
     char why[256];
-    net_stream *way;                /* NULL when pausing, or when there is none to be had */
-    session *talk;              /* as long as way */
+    net_stream *way; /* NULL when pausing, or when there is none to be had */
+    session *talk;   /* as long as way */
     net_stream *parting;
     char where[128], peer[400]; /* the peer's address; the peer in words */
     double last_heard, up_since;
     loop_timer *timer, *finish;
-    buf out;                    /* a message being sent */
+    buf out; /* a message being sent */
     void *data;
     /* connecting side only */
     dialer *to;
@@ -74,7 +82,7 @@ struct link_listener {
     endpoint end;
     acceptor *door;
     net_link *links;
-    id_map *networks;           /* of network *, owned */
+    id_map *networks; /* of network *, owned */
     uint64_t n_accepted;
 };
 
@@ -84,7 +92,8 @@ static const char LOST[] = "lost %s: %s", REFUSED[] = "refused %s: %s", REFUSED_
 
 link_options link_options_default(void)
 {
-    return (link_options){.ping_every = 1, .silence = 5, .max_message = (size_t)64 << 20, .max_unsent = (size_t)128 << 20};
+    return (link_options){
+        .ping_every = 1, .silence = 5, .max_message = (size_t)64 << 20, .max_unsent = (size_t)128 << 20};
 }
 
 static char *own_name(void)
@@ -341,7 +350,7 @@ static void on_timer(void *ctx)
     if (l->state == LINK_PAUSING)
         start_connecting(l);
     else if (l->state == LINK_LOST)
-        destroy(l);             /* it has been parting for long enough */
+        destroy(l); /* it has been parting for long enough */
     else if (l->was_up)
         check_peer(l);
     else
@@ -456,8 +465,8 @@ static bool is_stranger(const net_link *l)
     return !l->was_up;
 }
 
-/* Whom to hang up on first: who has been refused already; else of the network with the most strangers, the one who has had the
- * most time. Whoever is in earnest needs only a moment, and nobody takes the places of another network. */
+/* Whom to hang up on first: who has been refused already; else of the network with the most strangers, the one who has
+ * had the most time. Whoever is in earnest needs only a moment, and nobody takes the places of another network. */
 static bool is_missed_less(const net_link *a, const net_link *b)
 {
     if ((a->state == LINK_LOST) != (b->state == LINK_LOST))

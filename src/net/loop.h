@@ -14,17 +14,17 @@
 #include "net/stream.h"
 
 typedef struct net_loop net_loop;
-typedef struct loop_timer { net_loop *on; } loop_timer;     /* what implementations begin theirs with */
+typedef struct loop_timer { net_loop *on; } loop_timer; /* what implementations begin theirs with */
 
 typedef struct {
-    double (*now)(net_loop *);                              /* see the functions below */
+    double (*now)(net_loop *); /* see the functions below */
     double (*wall)(net_loop *);
     void (*random)(net_loop *, void *to, size_t n);
     loop_timer *(*timer_new)(net_loop *, void (*fire)(void *ctx), void *ctx);
     void (*timer_set)(loop_timer *, double seconds);
     void (*timer_stop)(loop_timer *);
     void (*timer_free)(loop_timer *);
-    dialer *(*dialer_new)(net_loop *, const char *address, const credentials *, err *);         /* borrow the credentials */
+    dialer *(*dialer_new)(net_loop *, const char *address, const credentials *, err *); /* borrow the credentials */
     acceptor *(*acceptor_new)(net_loop *, const char *address, const credentials *, const acceptor_events *, err *);
 } loop_ops;
 

@@ -76,7 +76,8 @@ bool pack_peek_step(const void *bytes, size_t n, step_numbers *out)
     packed p = {bytes, (const uint8_t *)bytes + n};
     uint64_t field, value;
     bool is_bytes;
-    if (n == 0 || !read_field(&p, &field, &is_bytes, &value) || field != MESSAGE__WHAT_STEP || !is_bytes || p.at != p.end)
+    if (n == 0 || !read_field(&p, &field, &is_bytes, &value) || field != MESSAGE__WHAT_STEP || !is_bytes ||
+        p.at != p.end)
         return false;
     p.at -= value;
     *out = (step_numbers){0};
@@ -95,13 +96,16 @@ bool pack_peek_step(const void *bytes, size_t n, step_numbers *out)
 
 /* Memory is handed out from front to back and taken back all at once. A message that needs more than the block
  * gets further blocks for itself; the next one finds a larger block, within what is usual. */
-typedef struct block { struct block *next; _Alignas(16) char data[]; } block;
+typedef struct block {
+    struct block *next;
+    _Alignas(16) char data[];
+} block;
 
 struct unpacker {
     ProtobufCAllocator allocator;
-    char *data;                 /* [cap] */
-    size_t cap, used;           /* used: of data, may be more than cap */
-    block *extra;               /* what did not fit */
+    char *data;       /* [cap] */
+    size_t cap, used; /* used: of data, may be more than cap */
+    block *extra;     /* what did not fit */
     size_t limit;
 };
 

@@ -11,8 +11,17 @@
 #include "net/wire.pb-c.h"
 
 /* Fields of wire.proto that are packed or read piece by piece. Those of Message are MESSAGE__WHAT_*. */
-enum { COMMANDS_COMMANDS = 2, STEP_N_SEEN = 2, STEP_TOKENS = 4, STEP_ENDS = 5, STEP_RESET = 6, STEP_N_REQUESTS = 7, STEP_RESIDENTS = 11,
-       RESULTS_TOKENS = 1, RESULTS_ENDS = 2 };
+enum {
+    COMMANDS_COMMANDS = 2,
+    STEP_N_SEEN = 2,
+    STEP_TOKENS = 4,
+    STEP_ENDS = 5,
+    STEP_RESET = 6,
+    STEP_N_REQUESTS = 7,
+    STEP_RESIDENTS = 11,
+    RESULTS_TOKENS = 1,
+    RESULTS_ENDS = 2
+};
 
 /* Append a whole message. */
 void pack_message(buf *out, const Message *m);
@@ -24,7 +33,10 @@ void pack_field(buf *out, unsigned field, const ProtobufCMessage *part);
 void pack_bytes(buf *out, unsigned field, const void *bytes, size_t n);
 
 /* The numbers of a Step. */
-typedef struct { uint64_t n_seen; uint32_t reset, n_requests; } step_numbers;
+typedef struct {
+    uint64_t n_seen;
+    uint32_t reset, n_requests;
+} step_numbers;
 
 /* Look into a packed message without unpacking it: whether it is a well-formed Step, and its numbers. */
 bool pack_peek_step(const void *bytes, size_t n, step_numbers *out);

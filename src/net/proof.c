@@ -16,7 +16,8 @@ static void add_counted(buf *out, const buf *part)
 }
 
 /* What only those who know the secret can make of the two Hellos, for this purpose. */
-static void derive(const char *secret, const char *purpose, proof_side speaker, const buf hello[2], uint8_t mac[PROOF_BYTES])
+static void derive(const char *secret, const char *purpose, proof_side speaker, const buf hello[2],
+                   uint8_t mac[PROOF_BYTES])
 {
     buf text = {0};
     buf_printf(&text, "%s: %s", purpose, speaker == SIDE_CONNECTING ? "connecting" : "listening");

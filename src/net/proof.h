@@ -18,7 +18,8 @@
 typedef enum { SIDE_CONNECTING, SIDE_LISTENING } proof_side;
 
 /* hello[side]: the packed Hello of that side. */
-void proof_make_key(const char *secret, proof_side speaker, const buf hello[2], uint8_t key[PROOF_BYTES]);      /* of its messages: seal.h */
+void proof_make_key(const char *secret, proof_side speaker, const buf hello[2],
+                    uint8_t key[PROOF_BYTES]); /* of its messages: seal.h */
 void proof_make(const char *secret, proof_side speaker, const buf hello[2], uint8_t mac[PROOF_BYTES]);
 
 /* Takes the same time wherever the first difference is. */

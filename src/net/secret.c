@@ -15,7 +15,7 @@ enum { MIN_LENGTH = 16, MAX_FILE = 4096 };
 static const double MIN_BITS = 40;
 #define MAKE_ONE "make one with: openssl rand -hex 32"
 
-static char *of_environment;            /* owned; NULL: there was none */
+static char *of_environment; /* owned; NULL: there was none */
 
 void secret_hide_environment(void)
 {
@@ -24,7 +24,7 @@ void secret_hide_environment(void)
         return;
     free(of_environment);
     of_environment = xstrdup(value);
-    OPENSSL_cleanse(value, strlen(value));      /* where /proc/PID/environ shows it */
+    OPENSSL_cleanse(value, strlen(value)); /* where /proc/PID/environ shows it */
     unsetenv("PUNICA_SECRET");
 }
 
@@ -72,8 +72,11 @@ static int check_mode(const char *file, err *e)
 {
     struct stat is;
     if (stat(file, &is) == 0 && is.st_mode & (S_IROTH | S_IWOTH | S_IWGRP))
-        return err_set(e, "the secret in %s lies open: others may read or change it (mode %03o); chmod 600 it, and if they are not to be "
-                       "trusted " MAKE_ONE, file, (unsigned)is.st_mode & 0777);
+        return err_set(e,
+                       "the secret in %s lies open: others may read or change it (mode %03o); chmod 600 it, and if "
+                       "they are not to be "
+                       "trusted " MAKE_ONE,
+                       file, (unsigned)is.st_mode & 0777);
     return 0;
 }
 
@@ -84,7 +87,8 @@ static int split(char *text, const char *from, char *secret[MAX_SECRETS], err *e
     int n = 0, status = 0;
     for (char *line = strtok_r(text, "\r\n", &rest); line && status == 0; line = strtok_r(NULL, "\r\n", &rest)) {
         if (n == MAX_SECRETS)
-            status = err_set(e, "%s has more than %d lines: the secret, and below it the one it is changed from or to", from, MAX_SECRETS);
+            status = err_set(e, "%s has more than %d lines: the secret, and below it the one it is changed from or to",
+                             from, MAX_SECRETS);
         else if ((status = secret_check(line, from, e)) == 0)
             secret[n++] = xstrdup(line);
     }

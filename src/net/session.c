@@ -15,10 +15,10 @@
 #include "net/upgrade.h"
 
 enum {
-    MAX_STRANGER_MESSAGE = 4096,        /* bytes of a message before the peer has proved itself */
-    MAX_STRANGER_UNSENT = 64 << 10,     /* bytes waiting for it until then */
+    MAX_STRANGER_MESSAGE = 4096,    /* bytes of a message before the peer has proved itself */
+    MAX_STRANGER_UNSENT = 64 << 10, /* bytes waiting for it until then */
     MAX_NAME = 200,
-    UNPACKED_PER_BYTE = 16,             /* memory that a received byte may cost */
+    UNPACKED_PER_BYTE = 16, /* memory that a received byte may cost */
     CLOSE_CODE = WSLAY_CODE_POLICY_VIOLATION,
     CLOSE_REASON_MAX = 122
 };
@@ -26,29 +26,31 @@ enum {
 typedef enum { STAGE_CONNECTING, STAGE_UPGRADING, STAGE_GREETING, STAGE_PROVING, STAGE_UP, STAGE_OVER } stage;
 
 struct session {
-    net_loop *on;                   /* borrowed */
-    net_stream *way;                /* borrowed */
-    const link_options *opt;    /* borrowed */
+    net_loop *on;            /* borrowed */
+    net_stream *way;         /* borrowed */
+    const link_options *opt; /* borrowed */
     proof_side side;
     session_events events;
     stage stage;
     wslay_event_context_ptr ws; /* from greeting on; NULL on a private way */
     char key[UPGRADE_KEY_SIZE];
-    buf hello[2];               /* by side: as sent and received */
-    Message *greeting;          /* the peer's Hello; NULL: not yet */
-    char *secret;               /* by which both prove themselves: of the credentials, or the TLS channel's key; NULL: not known yet */
+    buf hello[2];      /* by side: as sent and received */
+    Message *greeting; /* the peer's Hello; NULL: not yet */
+    char
+        *secret; /* by which both prove themselves: of the credentials, or the TLS channel's key; NULL: not known yet */
     char peer[MAX_NAME + 32];
-    unpacker *in;               /* when up */
-    seal *seals[2];             /* by side, when up: of the messages it sends */
-    double framed_at;           /* the last frame was complete */
-    buf out, frames;            /* a message being sent; as it goes out */
+    unpacker *in;     /* when up */
+    seal *seals[2];   /* by side, when up: of the messages it sends */
+    double framed_at; /* the last frame was complete */
+    buf out, frames;  /* a message being sent; as it goes out */
     uint64_t mask_seed, n_masks;
 };
 
 static const char *const role_names[] = {"frontend", "runner", "scheduler"};
 #define N_ROLES (sizeof role_names / sizeof *role_names)
 
-session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side, const session_events *events)
+session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side,
+                     const session_events *events)
 {
     session *s = XNEW(session);
     *s = (session){.on = on, .way = way, .opt = o, .side = side, .events = *events, .framed_at = loop_now(on)};
@@ -82,7 +84,10 @@ void session_free(session *s)
 }
 
 /* What a frame of a private way begins with. */
-typedef struct { size_t n; bool is_goodbye; } private_head;        /* bytes behind it; they say why we go */
+typedef struct {
+    size_t n;
+    bool is_goodbye;
+} private_head; /* bytes behind it; they say why we go */
 
 static void send_private(session *s, bool is_goodbye, const void *bytes, size_t n)
 {
@@ -246,7 +251,8 @@ static void take_hello(session *s, const uint8_t *bytes, size_t n)
     }
     const Hello *h = s->greeting->hello;
     char why[200];
-    snprintf(s->peer, sizeof s->peer, "%s %.*s", (size_t)h->role < N_ROLES ? role_names[h->role] : "peer", MAX_NAME, h->name);
+    snprintf(s->peer, sizeof s->peer, "%s %.*s", (size_t)h->role < N_ROLES ? role_names[h->role] : "peer", MAX_NAME,
+             h->name);
     if (is_misfit(s, h, why, sizeof why)) {
         end(s, OVER_BY_US, why);
         return;
@@ -258,7 +264,8 @@ static void take_hello(session *s, const uint8_t *bytes, size_t n)
         send_proof(s);
 }
 
-/* Whether the proof is right, by the secret that was shown or, listening, by any that is believed: which then is the session's. */
+/* Whether the proof is right, by the secret that was shown or, listening, by any that is believed: which then is the
+ * session's. */
 static bool believe(session *s, const uint8_t *mac, size_t n)
 {
     if (s->secret)
@@ -403,8 +410,10 @@ static int make_mask(wslay_event_context_ptr ws, uint8_t *to, size_t n, void *ct
 /* The HTTP exchange is done: frames from now on. */
 static void start_frames(session *s)
 {
-    static const struct wslay_event_callbacks callbacks = {.recv_callback = give_bytes, .send_callback = take_bytes,
-                                                           .genmask_callback = make_mask, .on_msg_recv_callback = on_message};
+    static const struct wslay_event_callbacks callbacks = {.recv_callback = give_bytes,
+                                                           .send_callback = take_bytes,
+                                                           .genmask_callback = make_mask,
+                                                           .on_msg_recv_callback = on_message};
     int status = s->side == SIDE_LISTENING ? wslay_event_context_server_init(&s->ws, &callbacks, s)
                                            : wslay_event_context_client_init(&s->ws, &callbacks, s);
     CHECK(status == 0);

@@ -8,7 +8,8 @@
  *     up  ◀──────────────────────────────── Proof
  *     ◀──── messages and pings, both ways ──────▶                      each message behind its seal (seal.h)
  *
- * On a private stream (stream.h) there is neither upgrade nor WebSocket nor seal: a frame is a length and its bytes. The rest is the same.
+ * On a private stream (stream.h) there is neither upgrade nor WebSocket nor seal: a frame is a length and its bytes.
+ * The rest is the same.
  *
  * It works on a stream that its owner has opened and closes. When the session is over, for
  * whatever reason, it says so once and does nothing any more. */
@@ -35,22 +36,23 @@ typedef struct {
 } session_events;
 
 /* way and o are borrowed. */
-session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side, const session_events *events);
-void session_free(session *s);          /* leaves way alone */
+session *session_new(net_loop *on, net_stream *way, const link_options *o, proof_side side,
+                     const session_events *events);
+void session_free(session *s); /* leaves way alone */
 
 /* The connection is there; host: what the connecting side asks for. */
 void session_begin(session *s, const char *host);
 
-void session_read(session *s);          /* way has bytes */
-void session_send(session *s, const void *message, size_t n);           /* packed; when up */
+void session_read(session *s);                                /* way has bytes */
+void session_send(session *s, const void *message, size_t n); /* packed; when up */
 
-/* When up: a ping, and an empty message with it. Seals are numbered, so a message before it that did not come, since noise made
- * something else of its frame, is missed then at the latest, also where no other would follow. */
+/* When up: a ping, and an empty message with it. Seals are numbered, so a message before it that did not come, since
+ * noise made something else of its frame, is missed then at the latest, also where no other would follow. */
 void session_ping(session *s);
 
 /* End it: tell the peer why if it is far enough for that, and say nothing more. over is not called. */
 void session_close(session *s, const char *why);
-void session_stop(session *s);          /* the same, but the peer is not told */
+void session_stop(session *s); /* the same, but the peer is not told */
 
 bool session_is_up(const session *s);
 

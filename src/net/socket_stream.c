@@ -26,32 +26,32 @@
 enum { DESCRIPTORS_KEPT = 32, ACCEPTED_PER_TURN = 32 };
 
 typedef struct {
-    net_stream base;                /* first */
+    net_stream base; /* first */
     net_loop *on;
     struct bufferevent *bev;
-    bool is_plain;              /* may be written to directly */
+    bool is_plain; /* may be written to directly */
     bool finishing;
 } socket_stream;
 
 typedef struct {
-    dialer base;                /* first */
+    dialer base; /* first */
     event_loop *on;
     address to;
-    const credentials *own;     /* borrowed */
-    struct evdns_base *dns;     /* NULL for numeric addresses */
+    const credentials *own; /* borrowed */
+    struct evdns_base *dns; /* NULL for numeric addresses */
 } socket_dialer;
 
 typedef struct {
-    acceptor base;              /* first */
+    acceptor base; /* first */
     event_loop *on;
     acceptor_events events;
-    const credentials *own;     /* borrowed */
+    const credentials *own; /* borrowed */
     struct evconnlistener *socket;
-    struct event *resting;      /* of socket */
-    struct event *next_turn;    /* when it takes connections again; pending: it has taken enough in this one */
-    int n_taken;                /* in this turn of the loop */
+    struct event *resting;   /* of socket */
+    struct event *next_turn; /* when it takes connections again; pending: it has taken enough in this one */
+    int n_taken;             /* in this turn of the loop */
     char address[128];
-    struct sockaddr_un path;    /* sun_path "" unless a unix socket with a file */
+    struct sockaddr_un path; /* sun_path "" unless a unix socket with a file */
 } socket_acceptor;
 
 /* What went wrong with the connection, in words. */
@@ -73,7 +73,8 @@ static void explain(const socket_stream *s, short what, char *why, size_t n)
 static void set_open(socket_stream *s)
 {
     int on = 1;
-    setsockopt(bufferevent_getfd(s->bev), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);    /* a unix socket has no need of it */
+    setsockopt(bufferevent_getfd(s->bev), IPPROTO_TCP, TCP_NODELAY, &on,
+               sizeof on); /* a unix socket has no need of it */
     s->base.is_open = true;
 }
 
@@ -195,8 +196,14 @@ static bool channel_key(net_stream *base, uint8_t key[32])
 
 static socket_stream *stream_over(net_loop *l, struct bufferevent *bev, bool is_plain)
 {
-    static const stream_ops ops = {.write = write_bytes, .unsent = unsent, .peek = peek, .read = read_bytes, .finish = finish,
-                                   .free = free_stream, .peer_has_role = peer_has_role, .channel_key = channel_key};
+    static const stream_ops ops = {.write = write_bytes,
+                                   .unsent = unsent,
+                                   .peek = peek,
+                                   .read = read_bytes,
+                                   .finish = finish,
+                                   .free = free_stream,
+                                   .peer_has_role = peer_has_role,
+                                   .channel_key = channel_key};
     CHECK(bev);
     socket_stream *s = XNEW(socket_stream);
     *s = (socket_stream){.base.ops = &ops, .on = l, .bev = bev, .is_plain = is_plain};
@@ -224,9 +231,9 @@ static net_stream *dial(dialer *base, const stream_events *events, err *e)
     socket_dialer *d = (socket_dialer *)base;
     struct event_base *on = d->on->events;
     SSL_CTX *tls = d->own->tls;
-    struct bufferevent *bev =
-        tls ? bufferevent_openssl_socket_new(on, -1, tls_connection_to(tls, d->to.host), BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE)
-            : bufferevent_socket_new(on, -1, BEV_OPT_CLOSE_ON_FREE);
+    struct bufferevent *bev = tls ? bufferevent_openssl_socket_new(on, -1, tls_connection_to(tls, d->to.host),
+                                                                   BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE)
+                                  : bufferevent_socket_new(on, -1, BEV_OPT_CLOSE_ON_FREE);
     socket_stream *s = stream_over(&d->on->base, bev, !tls);
     if (start_connecting(d, s, e)) {
         free_stream(&s->base);
@@ -275,15 +282,16 @@ dialer *socket_dialer_new(net_loop *l, const char *to, const credentials *own, e
     return NULL;
 }
 
-/* Whether the descriptor, the lowest there was, is among the last that this process can have: those are kept for what it opens
- * itself, and for peers that prove themselves. */
+/* Whether the descriptor, the lowest there was, is among the last that this process can have: those are kept for what
+ * it opens itself, and for peers that prove themselves. */
 static bool is_scarce(int fd)
 {
     struct rlimit files;
     return getrlimit(RLIMIT_NOFILE, &files) == 0 && (rlim_t)fd + DESCRIPTORS_KEPT >= files.rlim_cur;
 }
 
-/* libevent takes all that have come before it turns to anything else: many that come at once would keep everybody waiting. */
+/* libevent takes all that have come before it turns to anything else: many that come at once would keep everybody
+ * waiting. */
 static void count_accepted(socket_acceptor *a)
 {
     if (++a->n_taken < ACCEPTED_PER_TURN)
@@ -306,9 +314,9 @@ static void on_accept_error(struct evconnlistener *socket, void *ctx)
     socket_acceptor *a = ctx;
     int why = errno;
     if ((why == EMFILE || why == ENFILE) && a->events.spare(a->events.ctx))
-        return;                 /* it is tried again on the next turn */
+        return; /* it is tried again on the next turn */
     log_warn("cannot take a connection: %s", strerror(why));
-    evconnlistener_disable(socket);         /* `resting` wakes it */
+    evconnlistener_disable(socket); /* `resting` wakes it */
 }
 
 static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct sockaddr *from, int from_len, void *ctx)
@@ -319,8 +327,9 @@ static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct 
     if (is_scarce(fd))
         a->events.spare(a->events.ctx);
     SSL_CTX *tls = a->own->tls;
-    struct bufferevent *bev = tls ? bufferevent_openssl_socket_new(on, fd, SSL_new(tls), BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
-                                  : bufferevent_socket_new(on, fd, BEV_OPT_CLOSE_ON_FREE);
+    struct bufferevent *bev =
+        tls ? bufferevent_openssl_socket_new(on, fd, SSL_new(tls), BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
+            : bufferevent_socket_new(on, fd, BEV_OPT_CLOSE_ON_FREE);
     socket_stream *s = stream_over(&a->on->base, bev, !tls);
     if (!tls)
         set_open(s);
@@ -353,7 +362,8 @@ static int open_socket(socket_acceptor *s, const char *at, err *e)
     if (has_file)
         remove_stale(&a.path);
     unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
-    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, ACCEPT_BACKLOG, (struct sockaddr *)&where, (int)len);
+    s->socket = evconnlistener_new_bind(s->on->events, on_accept, s, flags, ACCEPT_BACKLOG, (struct sockaddr *)&where,
+                                        (int)len);
     if (!s->socket)
         return err_set(e, "cannot listen on %s: %s", at, strerror(errno));
     s->resting = accept_rest(s->socket);
@@ -382,7 +392,8 @@ static void free_acceptor(acceptor *base)
     free(a);
 }
 
-acceptor *socket_acceptor_new(net_loop *l, const char *at, const credentials *own, const acceptor_events *events, err *e)
+acceptor *socket_acceptor_new(net_loop *l, const char *at, const credentials *own, const acceptor_events *events,
+                              err *e)
 {
     socket_acceptor *a = XNEW(socket_acceptor);
     *a = (socket_acceptor){.base.free = free_acceptor, .on = (event_loop *)l, .own = own, .events = *events};

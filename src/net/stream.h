@@ -31,16 +31,16 @@ typedef struct {
     size_t (*read)(net_stream *, void *to, size_t n);
     void (*finish)(net_stream *);
     void (*free)(net_stream *);
-    bool (*peer_has_role)(net_stream *, const char *role);      /* NULL, as the next: there is no TLS here */
+    bool (*peer_has_role)(net_stream *, const char *role); /* NULL, as the next: there is no TLS here */
     bool (*channel_key)(net_stream *, uint8_t key[32]);
 } stream_ops;
 
 struct net_stream {
     const stream_ops *ops;
-    stream_events events;       /* its owner sets them; all NULL: nobody listens any more */
+    stream_events events; /* its owner sets them; all NULL: nobody listens any more */
     bool is_open;
-    bool is_private;            /* both ends are in this process: nobody else can read or change what it carries */
-    double drained_at;          /* when some of what waits to be sent was taken, or began to wait */
+    bool is_private;   /* both ends are in this process: nobody else can read or change what it carries */
+    double drained_at; /* when some of what waits to be sent was taken, or began to wait */
 };
 
 /* Queue bytes to be sent. */
@@ -100,7 +100,7 @@ typedef struct {
 
 struct dialer {
     const dialer_ops *ops;
-    const char *host;           /* what the peer is called in an HTTP request */
+    const char *host; /* what the peer is called in an HTTP request */
 };
 
 /* Start a connection; open or lost follows. NULL with e set when it cannot even be tried. */
@@ -115,8 +115,8 @@ static inline void dialer_free(dialer *d)
         d->ops->free(d);
 }
 
-/* accepted: one has come; the stream is the receiver's, which sets its events. from: its address in words. spare: file descriptors
- * are running out, so close a connection that can be missed; false when there is none. */
+/* accepted: one has come; the stream is the receiver's, which sets its events. from: its address in words. spare: file
+ * descriptors are running out, so close a connection that can be missed; false when there is none. */
 typedef struct {
     void (*accepted)(void *ctx, net_stream *s, const char *from);
     bool (*spare)(void *ctx);
@@ -125,7 +125,7 @@ typedef struct {
 
 struct acceptor {
     void (*free)(acceptor *);
-    const char *address;        /* that others can connect to */
+    const char *address; /* that others can connect to */
 };
 
 static inline void acceptor_free(acceptor *a)

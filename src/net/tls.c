@@ -105,7 +105,8 @@ bool tls_peer_has_role(const SSL *s, const char *role)
     char wanted[64];
     int n = snprintf(wanted, sizeof wanted, "punica:%s", role);
     X509 *peer = SSL_get0_peer_certificate(s);
-    GENERAL_NAMES *names = peer && SSL_get_verify_result(s) == X509_V_OK ? X509_get_ext_d2i(peer, NID_subject_alt_name, NULL, NULL) : NULL;
+    GENERAL_NAMES *names =
+        peer && SSL_get_verify_result(s) == X509_V_OK ? X509_get_ext_d2i(peer, NID_subject_alt_name, NULL, NULL) : NULL;
     bool has = false;
     for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
         const GENERAL_NAME *g = sk_GENERAL_NAME_value(names, i);

@@ -10,13 +10,17 @@
 #include "base/err.h"
 
 /* NULL with e set when a file is missing or bad; e names it. Free with SSL_CTX_free(). */
-SSL_CTX *tls_listening(const char *cert, const char *key, const char *ca, err *e);     /* ca: whose certificates peers must show; may be NULL */
-SSL_CTX *tls_connecting(const char *ca, const char *cert, const char *key, err *e);    /* cert and key: our own; may be NULL */
+SSL_CTX *tls_listening(const char *cert, const char *key, const char *ca,
+                       err *e); /* ca: whose certificates peers must show; may be NULL */
+SSL_CTX *tls_connecting(const char *ca, const char *cert, const char *key,
+                        err *e); /* cert and key: our own; may be NULL */
 
-/* For clients of HTTP, which show no certificate. On a socket that does not block, writing again may be from another buffer. */
+/* For clients of HTTP, which show no certificate. On a socket that does not block, writing again may be from another
+ * buffer. */
 SSL_CTX *tls_serving(const char *cert, const char *key, err *e);
 
-/* recv() and send() over it: -1 with errno EAGAIN when it has to wait for the socket, whichever way; 0: the peer sends no more. */
+/* recv() and send() over it: -1 with errno EAGAIN when it has to wait for the socket, whichever way; 0: the peer sends
+ * no more. */
 ssize_t tls_recv(SSL *s, void *to, size_t n);
 ssize_t tls_send(SSL *s, const void *bytes, size_t n);
 

@@ -44,22 +44,28 @@ static void accept_of(const char *key, char out[UPGRADE_ACCEPT_SIZE])
 
 void upgrade_write_request(buf *out, const char *host, const char *key)
 {
-    buf_printf(out, "GET " PATH " HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-               "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n\r\n", host, key);
+    buf_printf(out,
+               "GET " PATH " HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+               "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n\r\n",
+               host, key);
 }
 
 void upgrade_write_response(buf *out, const char *key)
 {
     char accept[UPGRADE_ACCEPT_SIZE];
     accept_of(key, accept);
-    buf_printf(out, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-               "Sec-WebSocket-Accept: %s\r\n\r\n", accept);
+    buf_printf(out,
+               "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+               "Sec-WebSocket-Accept: %s\r\n\r\n",
+               accept);
 }
 
 void upgrade_write_refusal(buf *out, const char *why)
 {
-    buf_printf(out, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n%s\n",
-               strlen(why) + 1, why);
+    buf_printf(
+        out,
+        "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n%s\n",
+        strlen(why) + 1, why);
 }
 
 /* Where the line ends; every line of a head does. */
@@ -132,7 +138,8 @@ int upgrade_check_response(const char *head, size_t n, const char *key, err *e)
         return err_set(e, "it answers \"%.*s\": no scheduler?", to ? (int)(to - head) : 0, head);
     if (!field_is(head, n, "Upgrade", "websocket") || !field_is(head, n, "Connection", "Upgrade"))
         return err_set(e, "its answer does not upgrade to WebSocket");
-    if (!find_field(head, n, "Sec-WebSocket-Accept", &value, &len) || len != strlen(expected) || memcmp(value, expected, len) != 0)
+    if (!find_field(head, n, "Sec-WebSocket-Accept", &value, &len) || len != strlen(expected) ||
+        memcmp(value, expected, len) != 0)
         return err_set(e, "its Sec-WebSocket-Accept does not fit our key");
     return 0;
 }

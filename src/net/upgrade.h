@@ -11,9 +11,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#define UPGRADE_MAX_HEAD 4096           /* bytes of a request or response at most */
+#define UPGRADE_MAX_HEAD 4096 /* bytes of a request or response at most */
 #define UPGRADE_KEY_BYTES 16
-#define UPGRADE_KEY_SIZE 25             /* these in base64, and a NUL */
+#define UPGRADE_KEY_SIZE 25 /* these in base64, and a NUL */
 #define UPGRADE_ACCEPT_SIZE 29
 
 /* Bytes of the head that ends in an empty line; 0: more must come; -1: it will never be one: it does not begin as a

@@ -11,11 +11,16 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-#define MAX_TEXT ((size_t)4 << 20)      /* model/adapter.c and text/chat.c read no more */
+#define MAX_TEXT ((size_t)4 << 20) /* model/adapter.c and text/chat.c read no more */
 
 const char *const adapter_file_name[N_ADAPTER_FILES] = {
-    "adapter_config.json", "adapter_model.safetensors", "chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json",
-    "additional_chat_templates/default.jinja", "additional_chat_templates/tool_use.jinja",
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "chat_template.jinja",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "additional_chat_templates/default.jinja",
+    "additional_chat_templates/tool_use.jinja",
 };
 
 int adapter_file_find(const char *path)

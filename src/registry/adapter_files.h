@@ -22,8 +22,8 @@ int adapter_file_make_folder(const char *path, err *e);
 /* No text is larger; of the weights at most so much as of the whole. */
 size_t adapter_file_limit(int file, size_t whole);
 
-/* An adapter's folder among others of a cache: its digest (as model/adapter.h has it) and, if it brings a chat template, "+" and a
- * digest of the files of that; the same weights with two templates are two adapters. */
+/* An adapter's folder among others of a cache: its digest (as model/adapter.h has it) and, if it brings a chat
+ * template, "+" and a digest of the files of that; the same weights with two templates are two adapters. */
 enum { ADAPTER_ID = DIGEST_HEX + 1 + 16 };
 int adapter_id_make(char id[ADAPTER_ID], const char *dir, const char *digest_hex, err *e);
 bool adapter_id_is_valid(const char *id);

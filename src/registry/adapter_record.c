@@ -96,8 +96,9 @@ bool adapter_record_forget(adapter_record *r)
 
 static json_t *version_to_json(const adapter_version *v, bool to_keep)
 {
-    json_t *o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "version", v->number, "id", v->id, "source", v->source, "revision",
-                          v->revision, "by", v->by, "at", (json_int_t)v->at, "bytes", (json_int_t)v->bytes, "rank", v->rank);
+    json_t *o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "version", v->number, "id", v->id, "source",
+                          v->source, "revision", v->revision, "by", v->by, "at", (json_int_t)v->at, "bytes",
+                          (json_int_t)v->bytes, "rank", v->rank);
     CHECK(o);
     if (to_keep && v->url[0]) {
         json_object_set_new(o, "url", json_string(v->url));
@@ -121,14 +122,23 @@ static int add_json(adapter_record *r, const json_t *o, err *e)
     const char *id = "", *source = "", *revision = "", *by = "", *url = "";
     bool trusted = false;
     long number = 0, at = 0, bytes = 0, rank = 0, last = r->n ? r->version[r->n - 1].number : 0;
-    if (json_get_string(o, "id", &id, e) || json_get_string(o, "source", &source, e) || json_get_string(o, "revision", &revision, e) ||
-        json_get_string(o, "by", &by, e) || json_get_int(o, "version", 1, INT32_MAX - 1, &number, e) ||
-        json_get_int(o, "at", 0, INT64_MAX, &at, e) || json_get_int(o, "bytes", 0, INT64_MAX, &bytes, e) ||
-        json_get_int(o, "rank", 0, INT32_MAX, &rank, e) || json_get_string(o, "url", &url, e) || json_get_bool(o, "trusted", &trusted, e))
+    if (json_get_string(o, "id", &id, e) || json_get_string(o, "source", &source, e) ||
+        json_get_string(o, "revision", &revision, e) || json_get_string(o, "by", &by, e) ||
+        json_get_int(o, "version", 1, INT32_MAX - 1, &number, e) || json_get_int(o, "at", 0, INT64_MAX, &at, e) ||
+        json_get_int(o, "bytes", 0, INT64_MAX, &bytes, e) || json_get_int(o, "rank", 0, INT32_MAX, &rank, e) ||
+        json_get_string(o, "url", &url, e) || json_get_bool(o, "trusted", &trusted, e))
         return -1;
     if (!adapter_id_is_valid(id) || number <= last)
         return err_set(e, "version %ld is not valid", number);
-    adapter_version v = {.number = (int)number, .source = (char *)source, .url = (char *)url, .trusted = trusted, .revision = (char *)revision, .by = (char *)by, .at = at, .bytes = bytes, .rank = (int)rank};
+    adapter_version v = {.number = (int)number,
+                         .source = (char *)source,
+                         .url = (char *)url,
+                         .trusted = trusted,
+                         .revision = (char *)revision,
+                         .by = (char *)by,
+                         .at = at,
+                         .bytes = bytes,
+                         .rank = (int)rank};
     snprintf(v.id, sizeof v.id, "%s", id);
     append(r, &v);
     return 0;
@@ -143,9 +153,7 @@ int adapter_record_from_json(adapter_record *r, const json_t *o, err *e)
     int status = json_get_int(o, "current", 1, INT32_MAX - 1, &current, e);
     if (status == 0 && (!json_is_array(all) || !json_array_size(all) || !current))
         status = err_set(e, "it has no versions");
-    json_array_foreach(all, i, one)
-        if (status == 0)
-            status = add_json(r, one, e);
+    json_array_foreach(all, i, one) if (status == 0) status = add_json(r, one, e);
     if (status == 0)
         status = adapter_record_rollback(r, (int)current, e);
     if (status)

@@ -13,31 +13,32 @@
 #include "registry/adapter_files.h"
 
 typedef struct {
-    int number;                 /* 1, 2, ... of this name, never used twice */
-    char id[ADAPTER_ID];        /* its folder in a disk cache; the digest is its beginning */
-    char *source;               /* without secrets */
-    char *url;                  /* the source with its secrets, for other hosts to fetch it from; "": there are none */
-    bool trusted;               /* brought by an operator: fetched with the cluster's credentials, and from files */
-    char *revision;             /* of the hub: the commit; else "" */
-    char *by;                   /* who brought it */
-    int64_t at;                 /* when, in seconds since the epoch */
+    int number;          /* 1, 2, ... of this name, never used twice */
+    char id[ADAPTER_ID]; /* its folder in a disk cache; the digest is its beginning */
+    char *source;        /* without secrets */
+    char *url;           /* the source with its secrets, for other hosts to fetch it from; "": there are none */
+    bool trusted;        /* brought by an operator: fetched with the cluster's credentials, and from files */
+    char *revision;      /* of the hub: the commit; else "" */
+    char *by;            /* who brought it */
+    int64_t at;          /* when, in seconds since the epoch */
     int64_t bytes;
     int rank;
 } adapter_version;
 
 typedef struct {
-    adapter_version *version;   /* [n] by number */
+    adapter_version *version; /* [n] by number */
     size_t n, cap;
-    size_t current;             /* place of the one that is served; n > 0 */
+    size_t current; /* place of the one that is served; n > 0 */
 } adapter_record;
 
-enum { RECORD_VERSIONS = 5 };   /* are kept: the current one and the newest others */
+enum { RECORD_VERSIONS = 5 }; /* are kept: the current one and the newest others */
 
-/* Letters, digits and what else may stand in a file's name, no longer than 200 bytes: valid UTF-8 or not is the asker's business. */
+/* Letters, digits and what else may stand in a file's name, no longer than 200 bytes: valid UTF-8 or not is the asker's
+ * business. */
 int adapter_name_check(const char *name, err *e);
 
-/* A new version is the current one from now on; strings are copied. Nothing changes if the current one has the same id. What is
- * too old is forgotten. */
+/* A new version is the current one from now on; strings are copied. Nothing changes if the current one has the same id.
+ * What is too old is forgotten. */
 void adapter_record_add(adapter_record *r, const adapter_version *v);
 
 /* An earlier version, or a later one again, is the current one; number 0: the one before the current one. */

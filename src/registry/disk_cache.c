@@ -1,7 +1,7 @@
 /* disk_cache.c - see disk_cache.h
  *
- * Locks: .lock first, then a folder's own. A pin is a shared lock on the adapter's folder, work an exclusive one; both are
- * taken on a folder that is open already, so whoever has it looks again whether it is still in its place. */
+ * Locks: .lock first, then a folder's own. A pin is a shared lock on the adapter's folder, work an exclusive one; both
+ * are taken on a folder that is open already, so whoever has it looks again whether it is still in its place. */
 #include "registry/disk_cache.h"
 
 #include <dirent.h>
@@ -23,12 +23,12 @@
 #include "base/mem.h"
 #include "registry/adapter_files.h"
 
-enum { PATIENCE_S = 24 * 3600 };        /* for work that was left */
+enum { PATIENCE_S = 24 * 3600 }; /* for work that was left */
 
 struct disk_cache {
     char *dir, *downloads, *trash;
     size_t max_bytes;
-    int fd;                             /* of dir, to be synced */
+    int fd; /* of dir, to be synced */
     map *(*kept)(void *ctx);
     void *keeper;
 };
@@ -66,7 +66,8 @@ static int lock_all(const disk_cache *c, err *e)
 static bool is_in_place(int fd, const char *path)
 {
     struct stat open_one, there;
-    return fstat(fd, &open_one) == 0 && stat(path, &there) == 0 && open_one.st_dev == there.st_dev && open_one.st_ino == there.st_ino;
+    return fstat(fd, &open_one) == 0 && stat(path, &there) == 0 && open_one.st_dev == there.st_dev &&
+           open_one.st_ino == there.st_ino;
 }
 
 /* An open folder with a lock of this kind on it, or -1: it is not there, or another has it. */
@@ -88,7 +89,7 @@ static bool drop(const disk_cache *c, const char *path)
     if (fd < 0)
         return !file_exists(path);
     char *grave = xasprintf("%s/%s", c->trash, strrchr(path, '/') + 1);
-    remove_tree(grave);                 /* of one that died in the middle of this */
+    remove_tree(grave); /* of one that died in the middle of this */
     bool gone = rename(path, grave) == 0;
     if (gone)
         remove_tree(grave);
@@ -98,10 +99,18 @@ static bool drop(const disk_cache *c, const char *path)
 }
 
 /* What may be removed, and what it is. */
-typedef struct { char *path; const char *id; size_t bytes; struct timespec used; } item;
-typedef struct { item *at; size_t n, cap, bytes; } item_list;
+typedef struct {
+    char *path;
+    const char *id;
+    size_t bytes;
+    struct timespec used;
+} item;
+typedef struct {
+    item *at;
+    size_t n, cap, bytes;
+} item_list;
 
-static _Thread_local size_t tree_bytes;         /* nftw() has no argument for it */
+static _Thread_local size_t tree_bytes; /* nftw() has no argument for it */
 
 static int add_bytes(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
@@ -120,7 +129,8 @@ static void add_item(item_list *l, char *path, bool is_adapter)
         return;
     }
     l->at = xgrow(l->at, &l->cap, l->n + 1, sizeof *l->at);
-    l->at[l->n++] = (item){.path = path, .id = is_adapter ? strrchr(path, '/') + 1 : NULL, .bytes = tree_bytes, .used = st.st_mtim};
+    l->at[l->n++] =
+        (item){.path = path, .id = is_adapter ? strrchr(path, '/') + 1 : NULL, .bytes = tree_bytes, .used = st.st_mtim};
     l->bytes += tree_bytes;
 }
 
@@ -176,7 +186,9 @@ static int make_room(const disk_cache *c, err *e)
             log_info("adapter %.12s left the disk cache", id);
     }
     int status = c->max_bytes && l.bytes > c->max_bytes
-                     ? err_set(e, "the disk cache %s is full: %zu bytes are in use, and its limit is %zu", c->dir, l.bytes, c->max_bytes) : 0;
+                     ? err_set(e, "the disk cache %s is full: %zu bytes are in use, and its limit is %zu", c->dir,
+                               l.bytes, c->max_bytes)
+                     : 0;
     free_items(&l);
     map_free(kept);
     return status;
@@ -204,8 +216,11 @@ static int make_folder(const char *path, err *e)
 disk_cache *disk_cache_open(const char *dir, size_t max_bytes, err *e)
 {
     disk_cache *c = XNEW(disk_cache);
-    *c = (disk_cache){.dir = xstrdup(dir), .downloads = path_join(dir, ".downloads"), .trash = path_join(dir, ".trash"),
-                      .max_bytes = max_bytes, .fd = -1};
+    *c = (disk_cache){.dir = xstrdup(dir),
+                      .downloads = path_join(dir, ".downloads"),
+                      .trash = path_join(dir, ".trash"),
+                      .max_bytes = max_bytes,
+                      .fd = -1};
     int lock = -1;
     if (make_folder(c->dir, e) == 0 && make_folder(c->downloads, e) == 0 && make_folder(c->trash, e) == 0)
         lock = lock_all(c, e);
@@ -277,7 +292,8 @@ static bool is_over(double deadline, const atomic_bool *stop)
     return clock_now() > deadline || (stop && atomic_load(stop));
 }
 
-int disk_cache_begin(const disk_cache *c, const char *key, double deadline, const atomic_bool *stop, disk_work *w, err *e)
+int disk_cache_begin(const disk_cache *c, const char *key, double deadline, const atomic_bool *stop, disk_work *w,
+                     err *e)
 {
     char *path = path_join(c->downloads, key);
     int fd = -1, lock = lock_all(c, e), made = -1;
@@ -286,7 +302,7 @@ int disk_cache_begin(const disk_cache *c, const char *key, double deadline, cons
         return -1;
     }
     err full;
-    make_room(c, &full);                /* of what others have left; whether ours fits is seen at its end */
+    make_room(c, &full); /* of what others have left; whether ours fits is seen at its end */
     close(lock);
     while ((made = make_folder(path, e)) == 0 && (fd = lock_folder(path, LOCK_EX)) < 0 && !is_over(deadline, stop))
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
@@ -364,7 +380,8 @@ static int put_in_place(const disk_cache *c, const char *tree, const char *id, e
     if (file_exists(path) && is_sound(path, id))
         remove_tree(tree);
     else if ((file_exists(path) && !drop(c, path)) || rename(tree, path) || fsync(c->fd))
-        status = err_set(e, "cannot put the adapter into the disk cache at %s: %s", path, file_exists(path) ? "it is broken there, and in use" : strerror(errno));
+        status = err_set(e, "cannot put the adapter into the disk cache at %s: %s", path,
+                         file_exists(path) ? "it is broken there, and in use" : strerror(errno));
     free(path);
     return status;
 }
@@ -372,7 +389,7 @@ static int put_in_place(const disk_cache *c, const char *tree, const char *id, e
 int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const char *id, disk_pin *p, err *e)
 {
     size_t bytes = adapter_files_bytes(tree);
-    if (c->max_bytes && bytes > c->max_bytes)           /* nothing has to go for what does not fit anyway */
+    if (c->max_bytes && bytes > c->max_bytes) /* nothing has to go for what does not fit anyway */
         return err_set(e, "it is %zu bytes, and the disk cache %s has %zu in all", bytes, c->dir, c->max_bytes);
     if (sync_tree(tree, e))
         return -1;
@@ -380,7 +397,7 @@ int disk_cache_keep(const disk_cache *c, disk_work *w, const char *tree, const c
     if (lock < 0)
         return -1;
     int status = make_room(c, e) || put_in_place(c, tree, id, e) ? -1 : 0;
-    if (status == 0 && !disk_cache_pin(c, id, p))       /* who removes needs .lock: it is there */
+    if (status == 0 && !disk_cache_pin(c, id, p)) /* who removes needs .lock: it is there */
         status = err_set(e, "cannot open %s/%s: %s", c->dir, id, strerror(errno));
     close(lock);
     if (status == 0)
@@ -429,5 +446,5 @@ char *disk_cache_find(const char *dir, const char *digest_hex)
 
 void disk_cache_use(const char *adapter_dir)
 {
-    utimensat(AT_FDCWD, adapter_dir, NULL, 0);          /* a folder that we may not touch is only thought to be older */
+    utimensat(AT_FDCWD, adapter_dir, NULL, 0); /* a folder that we may not touch is only thought to be older */
 }

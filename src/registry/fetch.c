@@ -20,13 +20,13 @@
 #include "registry/transfer.h"
 #include "registry/unpack.h"
 
-#define MAX_LISTING ((size_t)8 << 20)   /* of the hub: what a repository has */
+#define MAX_LISTING ((size_t)8 << 20) /* of the hub: what a repository has */
 
 typedef struct {
     const source *s;
     const fetch_options *o;
     double deadline;
-    char *dir, *tree;           /* of the work */
+    char *dir, *tree; /* of the work */
     char revision[64];
 } fetching;
 
@@ -40,12 +40,18 @@ static const char *from_environment(const char *name, const char *other)
 
 fetch_options fetch_options_default(void)
 {
-    const char *region = from_environment("AWS_REGION", "AWS_DEFAULT_REGION"), *hub = from_environment("HF_ENDPOINT", NULL);
+    const char *region = from_environment("AWS_REGION", "AWS_DEFAULT_REGION"),
+               *hub = from_environment("HF_ENDPOINT", NULL);
     return (fetch_options){
-        .max_bytes = (size_t)4 << 30, .seconds = 3600, .stall_seconds = 30,
-        .s3_endpoint = from_environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), .s3_region = region ? region : "us-east-1",
-        .s3_key = from_environment("AWS_ACCESS_KEY_ID", NULL), .s3_secret = from_environment("AWS_SECRET_ACCESS_KEY", NULL),
-        .s3_session = from_environment("AWS_SESSION_TOKEN", NULL), .hub_endpoint = hub ? hub : "https://huggingface.co",
+        .max_bytes = (size_t)4 << 30,
+        .seconds = 3600,
+        .stall_seconds = 30,
+        .s3_endpoint = from_environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        .s3_region = region ? region : "us-east-1",
+        .s3_key = from_environment("AWS_ACCESS_KEY_ID", NULL),
+        .s3_secret = from_environment("AWS_SECRET_ACCESS_KEY", NULL),
+        .s3_session = from_environment("AWS_SESSION_TOKEN", NULL),
+        .hub_endpoint = hub ? hub : "https://huggingface.co",
         .hub_token = from_environment("HF_TOKEN", NULL),
     };
 }
@@ -62,11 +68,17 @@ static unpack_limits limits_of(const fetching *f)
     return (unpack_limits){.max_bytes = f->o->max_bytes, .deadline = f->deadline, .stop = f->o->stop};
 }
 
-static transfer_result get(const fetching *f, const char *url, const char *name, size_t max_bytes, const char *path, err *e)
+static transfer_result get(const fetching *f, const char *url, const char *name, size_t max_bytes, const char *path,
+                           err *e)
 {
     const fetch_options *o = f->o;
-    transfer_signing signing = {.key = o->s3_key, .secret = o->s3_secret, .session = o->s3_session, .region = o->s3_region};
-    transfer_rules rules = {.allowed = o->allowed, .n_allowed = o->n_allowed, .deadline = f->deadline, .stall_s = o->stall_seconds, .stop = o->stop,
+    transfer_signing signing = {
+        .key = o->s3_key, .secret = o->s3_secret, .session = o->s3_session, .region = o->s3_region};
+    transfer_rules rules = {.allowed = o->allowed,
+                            .n_allowed = o->n_allowed,
+                            .deadline = f->deadline,
+                            .stall_s = o->stall_seconds,
+                            .stop = o->stop,
                             .bearer = f->s->kind == SOURCE_HUB ? o->hub_token : NULL,
                             .signing = f->s->kind == SOURCE_S3 && o->s3_key && o->s3_secret ? &signing : NULL};
     char *shown = name ? xasprintf("%s: %s", f->s->shown, name) : xstrdup(f->s->shown);
@@ -107,7 +119,8 @@ static int fetch_archive(fetching *f, const char *url, err *e)
 {
     char *path = path_join(f->dir, "archive");
     unpack_limits l = limits_of(f);
-    int status = get(f, url, NULL, f->o->max_bytes, path, e) == TRANSFER_DONE ? unpack_adapter(path, f->tree, &l, e) : -1;
+    int status =
+        get(f, url, NULL, f->o->max_bytes, path, e) == TRANSFER_DONE ? unpack_adapter(path, f->tree, &l, e) : -1;
     if (status && file_exists(path))
         err_wrap(e, "%s", f->s->shown);
     unlink(path);
@@ -186,7 +199,8 @@ static int check_tree(const fetching *f, const model_config *base, fetched *out,
     memcpy(out->revision, f->revision, sizeof out->revision);
     adapter_close(a);
     if (f->s->want[0] && strcmp(f->s->want, out->digest) != 0)
-        return err_set(e, "%s: its digest is sha256:%s, not the sha256:%s that was asked for", f->s->shown, out->digest, f->s->want);
+        return err_set(e, "%s: its digest is sha256:%s, not the sha256:%s that was asked for", f->s->shown, out->digest,
+                       f->s->want);
     return adapter_id_make(out->id, f->tree, out->digest, e);
 }
 
@@ -202,9 +216,10 @@ static bool has_part(const fetching *f)
     return has;
 }
 
-/* A source that has been fetched before is fetched again, even if its digest is known: who knows a digest need not have the right to
- * what it is of. */
-int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const model_config *base, fetched *out, disk_pin *pin, err *e)
+/* A source that has been fetched before is fetched again, even if its digest is known: who knows a digest need not have
+ * the right to what it is of. */
+int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const model_config *base, fetched *out,
+                  disk_pin *pin, err *e)
 {
     fetching f = {.s = s, .o = o, .deadline = clock_now() + o->seconds};
     disk_work work;
@@ -220,15 +235,15 @@ int fetch_adapter(disk_cache *c, const source *s, const fetch_options *o, const 
     if (status == 0)
         status = disk_cache_keep(c, &work, f.tree, out->id, pin, e);
     if (status)
-        disk_cache_leave(c, &work, got == 0 || !has_part(&f));          /* what is whole and bad is of no use */
+        disk_cache_leave(c, &work, got == 0 || !has_part(&f)); /* what is whole and bad is of no use */
     free(f.tree);
     free(f.dir);
     return status;
 }
 
 /* The digest is checked where all digests are; what is behind it in the id is the chat template's. */
-int fetch_registered(disk_cache *c, const char *source_text, const char *id, bool trusted, const fetch_options *o, const model_config *base,
-                     disk_pin *pin, err *e)
+int fetch_registered(disk_cache *c, const char *source_text, const char *id, bool trusted, const fetch_options *o,
+                     const model_config *base, disk_pin *pin, err *e)
 {
     source s;
     fetched got;

@@ -32,7 +32,8 @@ static char *url_in(const char *url, const char *name)
     if (curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK && curl_url_get(u, CURLUPART_PATH, &path, 0) == CURLUE_OK) {
         size_t n = strlen(path);
         char *longer = xasprintf("%s%s%s", path, n && path[n - 1] == '/' ? "" : "/", name);
-        if (curl_url_set(u, CURLUPART_PATH, longer, 0) == CURLUE_OK && curl_url_get(u, CURLUPART_URL, &text, 0) == CURLUE_OK)
+        if (curl_url_set(u, CURLUPART_PATH, longer, 0) == CURLUE_OK &&
+            curl_url_get(u, CURLUPART_URL, &text, 0) == CURLUE_OK)
             result = xstrdup(text);
         free(longer);
     }
@@ -59,7 +60,8 @@ int places_of_s3(places *p, const source *s, const char *endpoint, const char *r
     if (endpoint)
         buf_printf(&url, "%s%s%s/", endpoint, endpoint[strlen(endpoint) - 1] == '/' ? "" : "/", s->bucket);
     else if (strchr(s->bucket, '.'))
-        buf_printf(&url, "https://s3.%s.amazonaws.com/%s/", region, s->bucket);         /* no certificate has a name with more dots */
+        buf_printf(&url, "https://s3.%s.amazonaws.com/%s/", region,
+                   s->bucket); /* no certificate has a name with more dots */
     else
         buf_printf(&url, "https://%s.s3.%s.amazonaws.com/", s->bucket, region);
     add_encoded(&url, s->key, true);
@@ -73,11 +75,13 @@ int places_of_s3(places *p, const source *s, const char *endpoint, const char *r
     return 0;
 }
 
-static char *hub_url(const char *endpoint, const char *before, const char *repository, const char *between, const char *revision, const char *file)
+static char *hub_url(const char *endpoint, const char *before, const char *repository, const char *between,
+                     const char *revision, const char *file)
 {
     buf url = {0};
     size_t n = strlen(endpoint);
-    buf_printf(&url, "%.*s/%s%s%s", (int)(n && endpoint[n - 1] == '/' ? n - 1 : n), endpoint, before, repository, between);
+    buf_printf(&url, "%.*s/%s%s%s", (int)(n && endpoint[n - 1] == '/' ? n - 1 : n), endpoint, before, repository,
+               between);
     add_encoded(&url, revision, false);
     if (file)
         buf_printf(&url, "/%s", file);
@@ -109,7 +113,8 @@ static int read_listing(places *p, const source *s, const char *endpoint, const 
         return -1;
     if (!json_is_array(all))
         return err_set(e, "the hub's answer lists no files");
-    json_array_foreach(all, i, file) {
+    json_array_foreach(all, i, file)
+    {
         const char *name = json_string_value(json_object_get(file, "rfilename"));
         int which = name ? adapter_file_find(name) : -1;
         if (which >= 0 && !p->url[which])
@@ -118,7 +123,8 @@ static int read_listing(places *p, const source *s, const char *endpoint, const 
     return 0;
 }
 
-int places_of_hub(places *p, const source *s, const char *endpoint, const char *listing, size_t n, char revision[64], err *e)
+int places_of_hub(places *p, const source *s, const char *endpoint, const char *listing, size_t n, char revision[64],
+                  err *e)
 {
     *p = (places){0};
     json_t *o = json_read_text(listing, n, e);

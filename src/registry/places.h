@@ -7,7 +7,7 @@
 
 /* url[i]: of the file i, NULL: the source has none. Owned. */
 typedef struct {
-    char *archive;                      /* or NULL, then: */
+    char *archive; /* or NULL, then: */
     char *url[N_ADAPTER_FILES];
 } places;
 
@@ -18,8 +18,9 @@ int places_of_http(places *p, const source *s, err *e);
 int places_of_s3(places *p, const source *s, const char *endpoint, const char *region, err *e);
 
 /* The hub's two calls: which files a revision has, and where they are. */
-char *places_hub_listing(const char *endpoint, const source *s);               /* URL, owned by the caller */
-int places_of_hub(places *p, const source *s, const char *endpoint, const char *listing, size_t n, char revision[64], err *e);
+char *places_hub_listing(const char *endpoint, const source *s); /* URL, owned by the caller */
+int places_of_hub(places *p, const source *s, const char *endpoint, const char *listing, size_t n, char revision[64],
+                  err *e);
 
 void places_deinit(places *p);
 

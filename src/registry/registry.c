@@ -183,7 +183,8 @@ static map *named_ids(void *ctx)
 registry *registry_open(const char *dir, disk_cache *c, err *e)
 {
     registry *r = XNEW(registry);
-    *r = (registry){.dir = xstrdup(dir), .names = registry_names_dir(dir), .versions = path_join(dir, "versions"), .cache = c};
+    *r = (registry){
+        .dir = xstrdup(dir), .names = registry_names_dir(dir), .versions = path_join(dir, "versions"), .cache = c};
     const char *const made[] = {r->names, r->versions};
     int lock = -1;
     bool good = true;

@@ -3,9 +3,9 @@
  *   DIR/versions/<name>.json   what the name is and was (adapter_record.h)
  *   DIR/names/<name>           a link to the folder of the version that is served
  *
- * Servers look into names/ as into any directory of adapters, so a name that is added, replaced, rolled back or removed is so for the
- * next request of every process on the host; what runs goes on with what it began. Each change is one rename. The versions of a
- * record stay in the cache. Any thread, any process; calls may block on the disk. */
+ * Servers look into names/ as into any directory of adapters, so a name that is added, replaced, rolled back or removed
+ * is so for the next request of every process on the host; what runs goes on with what it began. Each change is one
+ * rename. The versions of a record stay in the cache. Any thread, any process; calls may block on the disk. */
 #ifndef PUNICA_REGISTRY_REGISTRY_H
 #define PUNICA_REGISTRY_REGISTRY_H
 
@@ -17,9 +17,10 @@ typedef struct registry registry;
 /* dir: the cache's, where all is made that is not there. From now on the cache keeps what has a name. A change that was
  * interrupted is finished. c is borrowed: until registry_close(). NULL with e set. */
 registry *registry_open(const char *dir, disk_cache *c, err *e);
-void registry_close(registry *r);               /* r may be NULL */
+void registry_close(registry *r); /* r may be NULL */
 
-/* The name is this version from now on, which must be pinned in the cache. A name that is there: refused, unless it is to be replaced. */
+/* The name is this version from now on, which must be pinned in the cache. A name that is there: refused, unless it is
+ * to be replaced. */
 int registry_add(registry *r, const char *name, const adapter_version *v, bool replace, err *e);
 
 /* To an earlier version, or a later one again; number 0: the one before the current. */

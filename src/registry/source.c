@@ -123,7 +123,11 @@ static int parse_file(source *s, err *e)
 
 static int parse_kind(source *s, err *e)
 {
-    static const struct { const char *begin; source_kind kind; int (*parse)(source *, err *); } kinds[] = {
+    static const struct {
+        const char *begin;
+        source_kind kind;
+        int (*parse)(source *, err *);
+    } kinds[] = {
         {"http://", SOURCE_HTTP, parse_http}, {"https://", SOURCE_HTTP, parse_http}, {"s3://", SOURCE_S3, parse_s3},
         {"hf://", SOURCE_HUB, parse_hub},     {"file:", SOURCE_FILE, parse_file},    {"/", SOURCE_FILE, parse_file},
     };

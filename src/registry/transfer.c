@@ -27,18 +27,18 @@ typedef struct {
     const char *url, *shown, *path;
     size_t max_bytes;
     char *part, *etag_path;
-    int fd;                             /* of the part */
-    size_t at;                          /* bytes it has */
-    size_t most;                        /* it ever had */
-    char etag[MAX_ETAG];                /* of what the part is of; "": nobody knows, or it is a weak one */
+    int fd;              /* of the part */
+    size_t at;           /* bytes it has */
+    size_t most;         /* it ever had */
+    char etag[MAX_ETAG]; /* of what the part is of; "": nobody knows, or it is a weak one */
 
     /* Of the reply that is being read. */
     long status;
-    bool is_final;                      /* its head has ended, and it is no redirect */
+    bool is_final; /* its head has ended, and it is no redirect */
     char new_etag[MAX_ETAG];
-    curl_off_t length, from, total;     /* -1: not said */
-    char refused[INET6_ADDRSTRLEN];     /* the address that we may not connect to; "": none */
-    bool has_why;                       /* why we ended it ourselves: */
+    curl_off_t length, from, total; /* -1: not said */
+    char refused[INET6_ADDRSTRLEN]; /* the address that we may not connect to; "": none */
+    bool has_why;                   /* why we ended it ourselves: */
     err why;
 } transfer;
 
@@ -106,7 +106,7 @@ static int begin_body(transfer *t)
 
 static void copy_value(char *to, size_t n, const char *value, size_t len)
 {
-    len = len < n ? len : 0;            /* one that is too long is of no use */
+    len = len < n ? len : 0; /* one that is too long is of no use */
     memcpy(to, value, len);
     to[len] = 0;
 }
@@ -167,7 +167,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *ctx)
     else if (len <= 2 && t->status >= 200 && (t->status < 300 || t->status >= 400)) {
         if (!t->is_final && begin_body(t))
             return 0;
-        t->is_final = true;             /* fields behind the body say nothing any more */
+        t->is_final = true; /* fields behind the body say nothing any more */
     } else if (!t->is_final)
         read_field(t, line, len);
     return len;
@@ -189,7 +189,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
     transfer *t = ctx;
     size_t n = size * count;
     if (t->status != 200 && t->status != 206)
-        return 0;                       /* what an error page says does not matter */
+        return 0; /* what an error page says does not matter */
     if (n > t->max_bytes - t->at) {
         t->has_why = true;
         err_set(&t->why, "it is larger than the %zu bytes that are accepted", t->max_bytes);
@@ -244,7 +244,8 @@ static struct curl_slist *add_line(struct curl_slist *list, const char *name, co
 
 static struct curl_slist *make_headers(const transfer *t)
 {
-    static const char nothing[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";    /* SHA-256 of no body */
+    static const char nothing[] =
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"; /* SHA-256 of no body */
     const transfer_signing *s = t->rules->signing;
     struct curl_slist *list = NULL;
     if (s)
@@ -267,7 +268,7 @@ static void set_credentials(const transfer *t, CURL *c)
         free(scheme);
     } else if (t->rules->bearer) {
         curl_easy_setopt(c, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
-        curl_easy_setopt(c, CURLOPT_XOAUTH2_BEARER, t->rules->bearer);      /* not sent to other hosts by redirects */
+        curl_easy_setopt(c, CURLOPT_XOAUTH2_BEARER, t->rules->bearer); /* not sent to other hosts by redirects */
     }
 }
 
@@ -318,7 +319,7 @@ static CURLcode try_once(transfer *t, double left, char problem[CURL_ERROR_SIZE]
     t->is_final = t->has_why = false;
     t->refused[0] = problem[0] = 0;
     if (!t->etag[0])
-        t->at = 0;                      /* of which version the part is cannot be told */
+        t->at = 0; /* of which version the part is cannot be told */
     char range[32];
     snprintf(range, sizeof range, "%zu-", t->at);
     struct curl_slist *headers = make_headers(t);
@@ -328,7 +329,7 @@ static CURLcode try_once(transfer *t, double left, char problem[CURL_ERROR_SIZE]
     set_receivers(t, c, problem);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
     if (t->at > 0)
-        curl_easy_setopt(c, CURLOPT_RANGE, range);      /* the reply is judged by on_header(): 200 is as good */
+        curl_easy_setopt(c, CURLOPT_RANGE, range); /* the reply is judged by on_header(): 200 is as good */
     CURLcode code = curl_easy_perform(c);
     curl_slist_free_all(headers);
     curl_easy_cleanup(c);
@@ -344,8 +345,9 @@ static bool is_whole(const transfer *t, CURLcode code)
 static bool is_passing(const transfer *t, CURLcode code)
 {
     static const long statuses[] = {408, 416, 429, 500, 502, 503, 504};
-    static const CURLcode codes[] = {CURLE_PARTIAL_FILE, CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_GOT_NOTHING, CURLE_COULDNT_CONNECT,
-                                     CURLE_OPERATION_TIMEDOUT, CURLE_HTTP2, CURLE_HTTP2_STREAM};
+    static const CURLcode codes[] = {CURLE_PARTIAL_FILE, CURLE_RECV_ERROR,      CURLE_SEND_ERROR,
+                                     CURLE_GOT_NOTHING,  CURLE_COULDNT_CONNECT, CURLE_OPERATION_TIMEDOUT,
+                                     CURLE_HTTP2,        CURLE_HTTP2_STREAM};
     if (t->has_why || t->refused[0])
         return false;
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
@@ -354,7 +356,7 @@ static bool is_passing(const transfer *t, CURLcode code)
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
         if (code == codes[i])
             return true;
-    return code == CURLE_OK && t->status == 206;        /* it ended before its total */
+    return code == CURLE_OK && t->status == 206; /* it ended before its total */
 }
 
 static int describe(const transfer *t, CURLcode code, const char *problem, err *e)
@@ -368,13 +370,16 @@ static int describe(const transfer *t, CURLcode code, const char *problem, err *
     if (t->is_final && t->status >= 400)
         return err_set(e, "%s: the server answered %ld", t->shown, t->status);
     if (t->status >= 300 && t->status < 400 && code == CURLE_OK)
-        return err_set(e, "%s: the server answered %ld, a redirect, which is not followed here (is the region right?)", t->shown, t->status);
+        return err_set(e, "%s: the server answered %ld, a redirect, which is not followed here (is the region right?)",
+                       t->shown, t->status);
     if (code == CURLE_PARTIAL_FILE || (code == CURLE_OK && t->status == 206))
-        return err_set(e, "%s: the connection ended after %zu bytes, before all that the server had promised", t->shown, t->at);
+        return err_set(e, "%s: the connection ended after %zu bytes, before all that the server had promised", t->shown,
+                       t->at);
     if (code == CURLE_OK)
         return err_set(e, "%s: the server answered %ld", t->shown, t->status);
     if (code == CURLE_OPERATION_TIMEDOUT && clock_now() < t->rules->deadline && t->status)
-        return err_set(e, "%s: the server is too slow: less than %d bytes a second for %.0f s, after %zu bytes", t->shown, SLOW_BYTES, t->rules->stall_s, t->at);
+        return err_set(e, "%s: the server is too slow: less than %d bytes a second for %.0f s, after %zu bytes",
+                       t->shown, SLOW_BYTES, t->rules->stall_s, t->at);
     return err_set(e, "%s: %s", t->shown, problem[0] ? problem : curl_easy_strerror(code));
 }
 
@@ -397,7 +402,8 @@ static transfer_result run(transfer *t, err *e)
     for (int fruitless = 0;;) {
         double left = t->rules->deadline - clock_now();
         if (left <= 0 || is_stopped(t)) {
-            err_set(e, "%s: %s after %zu bytes", t->shown, left <= 0 ? "the time allowed for it was over" : "stopped", t->at);
+            err_set(e, "%s: %s after %zu bytes", t->shown, left <= 0 ? "the time allowed for it was over" : "stopped",
+                    t->at);
             return TRANSFER_FAILED;
         }
         CURLcode code = try_once(t, left, problem);
@@ -411,7 +417,7 @@ static transfer_result run(transfer *t, err *e)
             return TRANSFER_FAILED;
         t->most = t->at > t->most ? t->at : t->most;
         if (t->is_final && t->status == 416)
-            forget_etag(t);             /* what we have is no beginning of what is there */
+            forget_etag(t); /* what we have is no beginning of what is there */
         pause_before(fruitless);
     }
 }
@@ -432,10 +438,17 @@ static int open_part(transfer *t, err *e)
     return 0;
 }
 
-transfer_result transfer_file(const transfer_rules *r, const char *url, const char *shown, size_t max_bytes, const char *path, err *e)
+transfer_result transfer_file(const transfer_rules *r, const char *url, const char *shown, size_t max_bytes,
+                              const char *path, err *e)
 {
-    transfer t = {.rules = r, .url = url, .shown = shown, .path = path, .max_bytes = max_bytes, .part = xasprintf("%s.part", path),
-                  .etag_path = xasprintf("%s.etag", path), .fd = -1};
+    transfer t = {.rules = r,
+                  .url = url,
+                  .shown = shown,
+                  .path = path,
+                  .max_bytes = max_bytes,
+                  .part = xasprintf("%s.part", path),
+                  .etag_path = xasprintf("%s.etag", path),
+                  .fd = -1};
     transfer_result result = open_part(&t, e) ? TRANSFER_FAILED : run(&t, e);
     if (t.fd >= 0)
         close(t.fd);

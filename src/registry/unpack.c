@@ -22,7 +22,7 @@ enum { MAX_ENTRIES = 10000, READ_BYTES = 1 << 16 };
 typedef struct {
     struct archive *in;
     const unpack_limits *limits;
-    size_t bytes;               /* unpacked so far, all entries together */
+    size_t bytes; /* unpacked so far, all entries together */
     int n_entries;
 } reading;
 
@@ -145,7 +145,8 @@ static void note_folder(char **folder, bool *again, const char *path)
     *folder = xstrndup(path, n - k);
 }
 
-/* The folder of the archive that the adapter is in, with its slash; "" for none of its own. Owned by the caller; NULL with e set. */
+/* The folder of the archive that the adapter is in, with its slash; "" for none of its own. Owned by the caller; NULL
+ * with e set. */
 static char *find_folder(const char *archive, const unpack_limits *l, err *e)
 {
     reading r;

@@ -14,16 +14,16 @@
 
 typedef struct wanted {
     fetcher *of;
-    Want want;                  /* its strings are owned */
-    process *p;                 /* NULL: it waits its turn */
-    bool told;                  /* what became of it: */
+    Want want;  /* its strings are owned */
+    process *p; /* NULL: it waits its turn */
+    bool told;  /* what became of it: */
     char error[sizeof(err)];
     TAILQ_ENTRY(wanted) entry;
 } wanted;
 
 struct fetcher {
     fetcher_options o;
-    TAILQ_HEAD(, wanted) all;   /* in the order they were wanted */
+    TAILQ_HEAD(, wanted) all; /* in the order they were wanted */
     int n_running;
 };
 
@@ -72,7 +72,7 @@ static int n_of_owner(const wanted *w)
     const wanted *other;
     int n = 0;
     TAILQ_FOREACH(other, &w->of->all, entry)
-        n += other->p && is_same_owner(w, other);
+    n += other->p && is_same_owner(w, other);
     return n;
 }
 
@@ -162,8 +162,8 @@ void fetcher_want(fetcher *f, const Want *want)
 {
     wanted *w;
     TAILQ_FOREACH(w, &f->all, entry)
-        if (strcmp(w->want.id, want->id) == 0)
-            return;
+    if (strcmp(w->want.id, want->id) == 0)
+        return;
     if (f->o.n_args == 0) {
         f->o.done(f->o.ctx, want->id, "that host has no disk cache of adapters (--cache)");
         return;

@@ -12,8 +12,8 @@
 typedef struct process process;
 
 /* message: one has come, packed, valid during the call; false: it is none, and the process is killed. ended: no more
- * of it; why in words; from_outside: neither its own doing nor that of process_kill(), unless somebody had stopped it before
- * that. The process may be freed from within ended, not from within message. */
+ * of it; why in words; from_outside: neither its own doing nor that of process_kill(), unless somebody had stopped it
+ * before that. The process may be freed from within ended, not from within message. */
 typedef struct {
     bool (*message)(void *ctx, const void *bytes, size_t n);
     void (*ended)(void *ctx, const char *why, bool from_outside);
@@ -28,7 +28,7 @@ typedef struct {
 
 struct process {
     const process_ops *ops;
-    int pid;                    /* for logs */
+    int pid; /* for logs */
 };
 
 /* Who starts processes. argv ends with NULL; argv[0] is what it is called. NULL with e set. */

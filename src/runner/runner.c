@@ -18,44 +18,44 @@
 
 static const double FIRST_PAUSE = 0.1, STABLE_AFTER = 10, LOOK_EVERY = 0.5;
 static const double VIGIL = 200e-6;
-static const double LONGEST_PAUSE = 30,         /* of a worker that never becomes ready */
-                    LONGEST_READY = 2;          /* of one that does: others wait for it, whoever killed it */
+static const double LONGEST_PAUSE = 30, /* of a worker that never becomes ready */
+    LONGEST_READY = 2;                  /* of one that does: others wait for it, whoever killed it */
 
 typedef struct {
     runner *r;
     int number;
-    char *name;                 /* in place of the uuid of a device that has none */
-    bool shares_device;         /* with another worker: the uuid alone would not tell them apart */
-    process *p;                 /* NULL: waits to be started again */
-    Message *up;                /* its GpuUp; NULL: not ready yet */
+    char *name;         /* in place of the uuid of a device that has none */
+    bool shares_device; /* with another worker: the uuid alone would not tell them apart */
+    process *p;         /* NULL: waits to be started again */
+    Message *up;        /* its GpuUp; NULL: not ready yet */
     bool announced;
     double ready_at, last_heard, pause;
     bool hung, has_ended;
-    bool overdue;               /* it was silent for too long when last looked at */
-    uint32_t reset;             /* number of its last reset */
-    uint64_t n_sent, n_seen;    /* commands since then: sent down, and reported as taken in */
-    uint32_t n_requests;        /* it last reported */
+    bool overdue;            /* it was silent for too long when last looked at */
+    uint32_t reset;          /* number of its last reset */
+    uint64_t n_sent, n_seen; /* commands since then: sent down, and reported as taken in */
+    uint32_t n_requests;     /* it last reported */
     loop_timer *start;
 } place;
 
 struct runner {
-    net_loop *on;                   /* borrowed */
-    runner_options opt;         /* device and worker_args are owned; scheduler and link are not looked at again */
+    net_loop *on;       /* borrowed */
+    runner_options opt; /* device and worker_args are owned; scheduler and link are not looked at again */
     net_link *link;
     fetcher *fetcher;
     bool link_up;
-    place *places;              /* [opt.n_workers] */
-    loop_timer *look;           /* are they all alive? */
+    place *places;    /* [opt.n_workers] */
+    loop_timer *look; /* are they all alive? */
     double looked_at;
-    loop_timer *vigil;          /* keeps the loop awake */
+    loop_timer *vigil; /* keeps the loop awake */
     double vigil_until;
-    bool was_ready;             /* some worker, at some time */
-    char last_end[sizeof(err) + 64];        /* why a worker ended */
+    bool was_ready;                  /* some worker, at some time */
+    char last_end[sizeof(err) + 64]; /* why a worker ended */
     bool draining;
-    loop_timer *drained;        /* the latest, or at once */
+    loop_timer *drained; /* the latest, or at once */
     void (*done)(void *ctx);
     void *done_ctx;
-    buf out;                    /* scratch */
+    buf out; /* scratch */
 };
 
 runner_options runner_options_default(void)
@@ -288,8 +288,9 @@ static void check_alive(place *w, double now)
     bool was_overdue = w->overdue;
     w->overdue = w->p && !w->hung && now - w->last_heard > limit;
     if (!w->overdue || !was_overdue)
-        return;                 /* what it has said may still wait to be read: seen twice, it does not */
-    log_warn("worker %d (process %d) has said nothing for %.1f s; it is killed", w->number, w->p->pid, now - w->last_heard);
+        return; /* what it has said may still wait to be read: seen twice, it does not */
+    log_warn("worker %d (process %d) has said nothing for %.1f s; it is killed", w->number, w->p->pid,
+             now - w->last_heard);
     w->hung = true;
     process_kill(w->p);
 }
@@ -334,13 +335,14 @@ static void link_is_down(void *ctx, net_link *l, const char *why)
 static void link_message(void *ctx, net_link *l, const Message *m)
 {
     runner *r = ctx;
-    if (m->what_case != MESSAGE__WHAT_COMMANDS || m->commands->gpu >= (uint32_t)r->opt.n_workers || m->commands->reset) {
+    if (m->what_case != MESSAGE__WHAT_COMMANDS || m->commands->gpu >= (uint32_t)r->opt.n_workers ||
+        m->commands->reset) {
         link_drop(l, "it sent what a runner does not understand");
         return;
     }
     place *w = &r->places[m->commands->gpu];
     if (!w->announced || m->commands->start != w->reset)
-        return;                 /* the worker they are for has died; the scheduler is about to hear of it */
+        return; /* the worker they are for has died; the scheduler is about to hear of it */
     w->n_sent += m->commands->n_commands;
     send_down(w, m);
 }
@@ -401,8 +403,11 @@ runner *runner_new(net_loop *on, const runner_options *o, err *e)
     r->opt.device = copy_strings(o->device, o->n_workers);
     r->opt.worker_args = copy_strings(o->worker_args, o->n_worker_args);
     r->opt.fetcher_args = copy_strings(o->fetcher_args, o->n_fetcher_args);
-    r->fetcher = fetcher_new(&(fetcher_options){.processes = o->processes, .args = r->opt.fetcher_args, .n_args = o->n_fetcher_args,
-                                                .done = tell_fetched, .ctx = r});
+    r->fetcher = fetcher_new(&(fetcher_options){.processes = o->processes,
+                                                .args = r->opt.fetcher_args,
+                                                .n_args = o->n_fetcher_args,
+                                                .done = tell_fetched,
+                                                .ctx = r});
     r->look = loop_timer_new(on, look, r);
     r->vigil = loop_timer_new(on, keep_vigil, r);
     r->drained = loop_timer_new(on, drain_is_over, r);
@@ -417,7 +422,7 @@ void runner_free(runner *r)
 {
     if (!r)
         return;
-    link_free(r->link);         /* first: the scheduler need not wait for the workers to be gone */
+    link_free(r->link); /* first: the scheduler need not wait for the workers to be gone */
     for (int i = 0; i < r->opt.n_workers; i++) {
         place *w = &r->places[i];
         process_free(w->p);

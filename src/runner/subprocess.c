@@ -21,16 +21,16 @@
 enum { FIRST_FREE_FD = 10, MAX_LINE = 1000 };
 
 typedef struct {
-    process base;               /* first */
+    process base; /* first */
     process_events events;
     child c;
-    frame_reader in;            /* what it writes */
-    struct bufferevent *out;    /* what it reads */
+    frame_reader in;         /* what it writes */
+    struct bufferevent *out; /* what it reads */
     int err_fd;
-    buf line;                   /* of its standard error, begun */
-    char last_line[sizeof(err) + 16];       /* room for a whole message of ours */
-    bool broken;                /* what it wrote was no message: it has been killed */
-    bool given_up;              /* it has been killed for being of no use, and nobody had stopped it */
+    buf line;                         /* of its standard error, begun */
+    char last_line[sizeof(err) + 16]; /* room for a whole message of ours */
+    bool broken;                      /* what it wrote was no message: it has been killed */
+    bool given_up;                    /* it has been killed for being of no use, and nobody had stopped it */
     struct event *on_message, *on_error, *on_end;
 } subprocess;
 
@@ -103,7 +103,7 @@ static bool read_messages(subprocess *p)
     if (got < 0) {
         log_debug("worker process %d: %s", (int)p->c.pid, e.msg);
         event_del(p->on_message);
-        child_kill(&p->c);                /* it has ended, or is of no more use */
+        child_kill(&p->c); /* it has ended, or is of no more use */
     }
     size_t n;
     for (const void *bytes; got > 0 && !p->broken && (bytes = frame_reader_next(&p->in, &n));)
@@ -196,7 +196,9 @@ static process *start(void *loop, char *const argv[], const process_events *even
     static const process_ops ops = {.send = send_message, .kill = kill_process, .free = free_process};
     int down[2] = {-1, -1}, up[2] = {-1, -1}, errors[2] = {-1, -1};
     child c;
-    int status = make_pipe(down) || make_pipe(up) || make_pipe(errors) ? err_set(e, "cannot make a pipe: %s", strerror(errno)) : 0;
+    int status = make_pipe(down) || make_pipe(up) || make_pipe(errors)
+                     ? err_set(e, "cannot make a pipe: %s", strerror(errno))
+                     : 0;
     const child_fd fds[] = {{down[0], WORKER_IN_FD}, {up[1], WORKER_OUT_FD}, {errors[1], STDERR_FILENO}};
     if (status || child_start(&c, "/proc/self/exe", argv, fds, sizeof fds / sizeof *fds, e)) {
         close_pipe(down);

@@ -11,7 +11,12 @@
 gpu *gpu_new(slabs *memory, int number, uint32_t life, const gpu_info *info)
 {
     gpu *g = slabs_take(memory, sizeof *g);
-    *g = (gpu){.number = number, .life = life, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation, .memory = memory};
+    *g = (gpu){.number = number,
+               .life = life,
+               .info = *info,
+               .pages_free = info->n_pages,
+               .slow = info->on_probation,
+               .memory = memory};
     g->info.uuid = xstrdup(info->uuid);
     g->info.device = xstrdup(info->device ? info->device : "");
     g->order.priority = rng_mix((uint64_t)number + 1);
@@ -39,7 +44,8 @@ request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near)
     return NULL;
 }
 
-/* Prefetches under way: a processor has room for about so many. First a request, then, when that is here, the end of its tokens. */
+/* Prefetches under way: a processor has room for about so many. First a request, then, when that is here, the end of
+ * its tokens. */
 enum { AHEAD = 16, TOKENS_AHEAD = 8 };
 
 static void prefetch_request(const gpu *g, int at)
@@ -219,7 +225,8 @@ void gpu_check(const gpu *g)
         n_suspects += g->running[i].r->suspect;
         n_confined += g->running[i].r->confined;
         CHECK(g->running[i].r->suspect || !g->running[i].r->confined);
-        CHECK(g->running[i].id == g->running[i].r->what.id && g->running[i].turn == g->running[i].r->order.arrival && g->running[i].r->order.priority == 0);
+        CHECK(g->running[i].id == g->running[i].r->what.id && g->running[i].turn == g->running[i].r->order.arrival &&
+              g->running[i].r->order.priority == 0);
     }
     for (size_t i = 0; i < n_unseen(g); i++)
         coming += g->unseen[i].undoes ? 0 : g->unseen[i].pages;

@@ -11,34 +11,38 @@
 /* A command on its way. An add: pages are what its request will take, 0 once that is cancelled. A cancel: pages
  * are what it gives back, once the add it undoes has been taken in. */
 typedef struct {
-    uint64_t undoes;            /* number of the add; 0: this is an add */
+    uint64_t undoes; /* number of the add; 0: this is an add */
     int pages;
 } unseen_command;
 
-typedef struct { uint64_t id; double turn; request *r; } seat;          /* what it is looked for by beside it, so that not all are touched */
+typedef struct {
+    uint64_t id;
+    double turn;
+    request *r;
+} seat; /* what it is looked for by beside it, so that not all are touched */
 
 typedef struct gpu {
-    gpu_node order;             /* first: a gpu_node of ours is a gpu */
+    gpu_node order; /* first: a gpu_node of ours is a gpu */
     int number;
-    uint32_t life;              /* from 1; of all GPUs that ever came up no two have the same: a number is used again */
-    bool touched;               /* its place in the order is to be set again */
-    bool draining;              /* its runner wants it empty, for good */
-    bool slow;                  /* it takes much longer than it should */
-    bool shunned;               /* is slow, and another is open that is not */
-    bool closed;                /* being emptied by consolidation: takes nobody */
-    bool reserved;              /* for those who must be alone; others leave, and none come */
-    int pages_free;             /* as reported */
-    host_pages host;            /* the same */
-    int64_t pages_coming;       /* of adds not taken in yet */
-    uint64_t n_sent, n_seen;    /* commands */
-    seat *running;              /* [n_running] by turn */
-    int n_running, n_suspects, n_confined;      /* confined ones are suspects, too */
-    int n_promised, n_promised_suspects;        /* places and pages that a plan of consolidation has spoken for */
+    uint32_t life;           /* from 1; of all GPUs that ever came up no two have the same: a number is used again */
+    bool touched;            /* its place in the order is to be set again */
+    bool draining;           /* its runner wants it empty, for good */
+    bool slow;               /* it takes much longer than it should */
+    bool shunned;            /* is slow, and another is open that is not */
+    bool closed;             /* being emptied by consolidation: takes nobody */
+    bool reserved;           /* for those who must be alone; others leave, and none come */
+    int pages_free;          /* as reported */
+    host_pages host;         /* the same */
+    int64_t pages_coming;    /* of adds not taken in yet */
+    uint64_t n_sent, n_seen; /* commands */
+    seat *running;           /* [n_running] by turn */
+    int n_running, n_suspects, n_confined; /* confined ones are suspects, too */
+    int n_promised, n_promised_suspects;   /* places and pages that a plan of consolidation has spoken for */
     int64_t pages_promised;
-    unseen_command *unseen;     /* [n_sent - n_seen] from number n_seen + 1 on */
-    gpu_info info;              /* its strings are owned */
+    unseen_command *unseen; /* [n_sent - n_seen] from number n_seen + 1 on */
+    gpu_info info;          /* its strings are owned */
     size_t running_bytes, unseen_bytes;
-    slabs *memory;              /* borrowed: where it and its arrays lie */
+    slabs *memory; /* borrowed: where it and its arrays lie */
 } gpu;
 
 gpu *gpu_new(slabs *memory, int number, uint32_t life, const gpu_info *info);
@@ -54,8 +58,8 @@ static inline bool gpu_is_open(const gpu *g)
  * in our order is read off in one pass. */
 request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near);
 
-/* Its requests are spread over memory. To be called before those of a report in our order are touched in turn, with 0, 1, 2 and so on:
- * fetches those that come soon. */
+/* Its requests are spread over memory. To be called before those of a report in our order are touched in turn, with 0,
+ * 1, 2 and so on: fetches those that come soon. */
 void gpu_prefetch(const gpu *g, int at);
 
 /* Tokens of prompt and output that it could ever hold of one request. */
@@ -90,7 +94,7 @@ void gpu_saw(gpu *g, uint64_t n_seen, int pages_free);
 /* Pages left over when all commands on their way are taken in. */
 int64_t gpu_balance(const gpu *g);
 
-bool gpu_is_light(const gpu *g, double light_share);        /* and open, not idle or reserved */
+bool gpu_is_light(const gpu *g, double light_share); /* and open, not idle or reserved */
 
 void gpu_check(const gpu *g);
 

@@ -1,8 +1,8 @@
 /* gpu_order.h - GPUs by working set, and which of the fullest has room
  *
- * A treap keyed by (working set, rank of the uuid) in which every node knows the largest room below it, so that "the GPU with
- * the largest working set that has room for n tokens, ties to the highest uuid" is one walk from the root. Nodes
- * are embedded in what is ordered, and borrowed while they are in. */
+ * A treap keyed by (working set, rank of the uuid) in which every node knows the largest room below it, so that "the
+ * GPU with the largest working set that has room for n tokens, ties to the highest uuid" is one walk from the root.
+ * Nodes are embedded in what is ordered, and borrowed while they are in. */
 #ifndef PUNICA_SCHEDULER_GPU_ORDER_H
 #define PUNICA_SCHEDULER_GPU_ORDER_H
 
@@ -15,14 +15,14 @@ typedef enum { ROOM_ANY, ROOM_SUSPECT, ROOM_ALONE, N_ROOMS } room_kind;
 typedef struct gpu_node gpu_node;
 struct gpu_node {
     int n_running;
-    uint64_t rank;              /* of its uuid: higher for a higher one */
-    int64_t room[N_ROOMS];      /* tokens it could take in one more request; 0: none */
-    int64_t most[N_ROOMS];      /* largest room in its subtree */
+    uint64_t rank;         /* of its uuid: higher for a higher one */
+    int64_t room[N_ROOMS]; /* tokens it could take in one more request; 0: none */
+    int64_t most[N_ROOMS]; /* largest room in its subtree */
     uint64_t priority;
     gpu_node *left, *right;
 };
 
-typedef struct { gpu_node *root; } gpu_order;       /* zero-initialise */
+typedef struct { gpu_node *root; } gpu_order; /* zero-initialise */
 
 /* Working set and room of a GPU are now these. Who has no room is not kept in the tree: in a full cluster it is all
  * but empty. Rank and priority (any number, for the balance) are set before the first call; ranks may change later as

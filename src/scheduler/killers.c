@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 
-static const double KNOWN_FOR = 600;    /* seconds */
+static const double KNOWN_FOR = 600; /* seconds */
 
 /* Two hashes of prompt and adapter, with its content. */
 static void mark_of(const submission *what, uint64_t mark[2])

@@ -1,4 +1,5 @@
-/* killers.h - requests that were ended for killing workers, to be known when they come again (internal to the scheduler) */
+/* killers.h - requests that were ended for killing workers, to be known when they come again (internal to the
+ * scheduler) */
 #ifndef PUNICA_SCHEDULER_KILLERS_H
 #define PUNICA_SCHEDULER_KILLERS_H
 

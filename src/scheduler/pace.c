@@ -10,40 +10,43 @@
 
 /* Within one size of step, which spans a factor of two in rows and in context, times differ by two or three; on busy
  * machines by more, but not for long. */
-static const double SLOW = 8, WELL = 4;         /* times as long as usual */
-static const double NOTICED = 0.025;            /* seconds of a step; nobody notices what is shorter */
-static const double STRETCH = 0.5;              /* seconds of a stretch, */
-enum { FEWEST_STEPS = 2, STRETCH_STEPS = 16 };  /* which has so many steps at least; this many are enough */
+static const double SLOW = 8, WELL = 4;        /* times as long as usual */
+static const double NOTICED = 0.025;           /* seconds of a step; nobody notices what is shorter */
+static const double STRETCH = 0.5;             /* seconds of a stretch, */
+enum { FEWEST_STEPS = 2, STRETCH_STEPS = 16 }; /* which has so many steps at least; this many are enough */
 enum { SLOW_STRETCHES = 2, WELL_STRETCHES = 4 };
-static const double SILENCE = 2;                /* seconds that are never too long */
-static const double TIMELY = 1;                 /* seconds between looks at which silence is believed */
-static const double STALE = 5;                  /* seconds without a step, after which the steps before say nothing of now */
+static const double SILENCE = 2; /* seconds that are never too long */
+static const double TIMELY = 1;  /* seconds between looks at which silence is believed */
+static const double STALE = 5;   /* seconds without a step, after which the steps before say nothing of now */
 
-enum { ROW_SIZES = 20, CONTEXT_SIZES = 32 };    /* powers of two */
+enum { ROW_SIZES = 20, CONTEXT_SIZES = 32 }; /* powers of two */
 
 /* Devices of one name. */
 typedef struct {
     char *name;
-    float usual[ROW_SIZES][CONTEXT_SIZES];      /* the fastest stretch of steps of at least this size; 0: none yet */
-    double longest;             /* step of any size, on devices that were well; 0: none yet */
+    float usual[ROW_SIZES][CONTEXT_SIZES]; /* the fastest stretch of steps of at least this size; 0: none yet */
+    double longest;                        /* step of any size, on devices that were well; 0: none yet */
 } device_kind;
 
-typedef struct { int n_steps, rows, context; double seconds, usual, longest; } stretch;         /* sizes of the smallest */
+typedef struct {
+    int n_steps, rows, context;
+    double seconds, usual, longest;
+} stretch; /* sizes of the smallest */
 
 typedef struct {
-    device_kind *kind;          /* borrowed; NULL: there is no such GPU */
+    device_kind *kind; /* borrowed; NULL: there is no such GPU */
     bool slow;
-    int n_slow, n_well;         /* stretches in a row */
+    int n_slow, n_well; /* stretches in a row */
     stretch now;
-    bool in_step;               /* the last that was heard of it is that it goes on */
-    bool overdue;               /* at the last look */
-    double heard, looked, stepped;      /* when: anything, a look, the last step's end */
+    bool in_step;                  /* the last that was heard of it is that it goes on */
+    bool overdue;                  /* at the last look */
+    double heard, looked, stepped; /* when: anything, a look, the last step's end */
     pace_times last;
 } member;
 
 struct pace {
-    device_kind **kinds;        /* [n_kinds] owned */
-    member *members;            /* [n_members] by number */
+    device_kind **kinds; /* [n_kinds] owned */
+    member *members;     /* [n_members] by number */
     size_t n_kinds, kinds_cap, n_members, members_cap;
 };
 
@@ -87,7 +90,11 @@ void pace_gpu_up(pace *p, double now, int gpu, const char *kind, bool on_probati
     p->members = xgrow(p->members, &p->members_cap, (size_t)gpu + 1, sizeof *p->members);
     while (p->n_members <= (size_t)gpu)
         p->members[p->n_members++] = (member){0};
-    p->members[gpu] = (member){.kind = find_kind(p, kind), .heard = now, .looked = now, .stepped = now, .slow = on_probation,
+    p->members[gpu] = (member){.kind = find_kind(p, kind),
+                               .heard = now,
+                               .looked = now,
+                               .stepped = now,
+                               .slow = on_probation,
                                .n_well = on_probation ? WELL_STRETCHES - 1 : 0};
 }
 

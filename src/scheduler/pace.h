@@ -19,8 +19,8 @@ typedef enum { PACE_SAME, PACE_SLOW, PACE_WELL } pace_news;
 pace *pace_new(void);
 void pace_free(pace *p);
 
-/* GPUs by the scheduler's numbers; kind: the device in words, copied. A GPU that is up is taken to be well, or, on probation, to be
- * slow until a stretch of steps has shown that it is not. */
+/* GPUs by the scheduler's numbers; kind: the device in words, copied. A GPU that is up is taken to be well, or, on
+ * probation, to be slow until a stretch of steps has shown that it is not. */
 void pace_gpu_up(pace *p, double now, int gpu, const char *kind, bool on_probation);
 void pace_gpu_gone(pace *p, int gpu);
 

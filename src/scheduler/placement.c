@@ -11,7 +11,7 @@ void placement_touch(scheduler *s, gpu *g)
     if (g->touched)
         return;
     g->touched = true;
-    __builtin_prefetch(&g->order, 1);           /* for placement_settle() */
+    __builtin_prefetch(&g->order, 1); /* for placement_settle() */
     s->touched = xgrow(s->touched, &s->touched_cap, s->n_touched + 1, sizeof *s->touched);
     s->touched[s->n_touched++] = g;
 }
@@ -24,7 +24,10 @@ void placement_settle(scheduler *s)
 
 static void tell_gpu(scheduler *s, command_kind kind, const gpu *g, const request *r)
 {
-    s->sink(s->ctx, &(command){.kind = kind, .id = r->what.id, .gpu = g->number, .attempt = r->attempt,
+    s->sink(s->ctx, &(command){.kind = kind,
+                               .id = r->what.id,
+                               .gpu = g->number,
+                               .attempt = r->attempt,
                                .what = kind == COMMAND_ADD ? &r->what : NULL});
 }
 
@@ -86,7 +89,8 @@ int placement_n_waiting(const scheduler *s)
     return (int)(s->newcomers.n_requests + s->queue.n + s->suspects.n + s->confined.n) + s->n_aside;
 }
 
-/* It is given to a GPU for the first time: its turn. Turns are at least a microsecond apart, which is what workers tell apart. */
+/* It is given to a GPU for the first time: its turn. Turns are at least a microsecond apart, which is what workers tell
+ * apart. */
 static void take_on(scheduler *s, double now, request *r)
 {
     s->last_turn = now > s->last_turn + 1e-6 ? now : s->last_turn + 1e-6;
@@ -147,13 +151,10 @@ static uint64_t *counter_of(scheduler *s, end_reason why)
 {
     switch (why) {
     case END_STOP:
-    case END_LENGTH:
-        return &s->stats.finished;
+    case END_LENGTH: return &s->stats.finished;
     case END_QUEUE_FULL:
-    case END_TOO_LATE:
-        return &s->stats.refused;
-    default:
-        return &s->stats.failed;
+    case END_TOO_LATE: return &s->stats.refused;
+    default: return &s->stats.failed;
     }
 }
 
@@ -172,7 +173,12 @@ void placement_fail(scheduler *s, request *r, const report_end *e)
 {
     char message[512];
     snprintf(message, sizeof message, "%s", e->message ? e->message : "the worker failed it without saying why");
-    tell_end(s, &(command){.kind = COMMAND_END, .id = r->what.id, .frontend = r->frontend, .why = END_FAILED, .message = message, .retry_after = e->retry_after});
+    tell_end(s, &(command){.kind = COMMAND_END,
+                           .id = r->what.id,
+                           .frontend = r->frontend,
+                           .why = END_FAILED,
+                           .message = message,
+                           .retry_after = e->retry_after});
     placement_drop(s, r);
 }
 
@@ -207,8 +213,9 @@ bool placement_is_hopeless(const scheduler *s, const request *r)
 
 void placement_end_too_large(scheduler *s, request *r)
 {
-    placement_end(s, r, END_TOO_LARGE, "%d tokens and one more do not fit: the largest open GPU holds %lld of a request", r->what.n_tokens,
-        (long long)s->capacity);
+    placement_end(s, r, END_TOO_LARGE,
+                  "%d tokens and one more do not fit: the largest open GPU holds %lld of a request", r->what.n_tokens,
+                  (long long)s->capacity);
 }
 
 void placement_enqueue(scheduler *s, request *r)
@@ -250,7 +257,7 @@ static void reserve(scheduler *s, const request *r)
         return;
     g->reserved = true;
     for (int i = 0; i < g->n_running; i++) {
-        g->running[i].r->was_confined = false;          /* it has been there among others since */
+        g->running[i].r->was_confined = false; /* it has been there among others since */
         if (!g->running[i].r->confined)
             join(s, g->running[i].r, &s->leaving);
     }
@@ -315,23 +322,24 @@ static void serve_confined(scheduler *s, double now)
 static request *first_in_line(scheduler *s, bool suspects, bool leaving)
 {
     wait_item *first = wait_queue_first(&s->queue);
-    wait_item *other[2] = {suspects ? wait_queue_first(&s->suspects) : NULL, leaving ? wait_queue_first(&s->leaving) : NULL};
+    wait_item *other[2] = {suspects ? wait_queue_first(&s->suspects) : NULL,
+                           leaving ? wait_queue_first(&s->leaving) : NULL};
     for (int i = 0; i < 2; i++)
         if (other[i] && (!first || wait_before(other[i], first)))
             first = other[i];
     return request_of(first ? first : shares_first(&s->newcomers));
 }
 
-/* Whether a request may go to g instead of the fullest that has room: as long as it is not lightly loaded, nobody wants it to run
- * empty. */
+/* Whether a request may go to g instead of the fullest that has room: as long as it is not lightly loaded, nobody wants
+ * it to run empty. */
 static bool is_as_good(const scheduler *s, const gpu *g, const gpu *fullest)
 {
     int n = g->order.n_running;
     return n == fullest->order.n_running || (n > 0 && n >= s->opt.light_share * g->info.max_batch);
 }
 
-/* The GPU for a request: of those as good as the fullest that has room, the one that was last given its longest known beginning.
- * NULL: none has room; else marks are its own. */
+/* The GPU for a request: of those as good as the fullest that has room, the one that was last given its longest known
+ * beginning. NULL: none has room; else marks are its own. */
 static gpu *choose(const scheduler *s, const request *r, prefix_marks *marks)
 {
     gpu *fullest = placement_find_room(s, request_room(r), r);
@@ -356,14 +364,14 @@ static void serve_lines(scheduler *s, double now)
         prefix_marks marks;
         gpu *g = choose(s, r, &marks);
         if (r->on && request_is_spent(r)) {
-            placement_end(s, r, END_LENGTH, NULL);      /* it is about to end where it is */
+            placement_end(s, r, END_LENGTH, NULL); /* it is about to end where it is */
         } else if (g) {
             if (r->on) {
                 s->stats.moved++;
                 placement_take_off(s, r, true);
             }
             put_on(s, now, r, g, &marks);
-            suspects = true;            /* what one waits for may be more than before */
+            suspects = true; /* what one waits for may be more than before */
         } else if (placement_is_hopeless(s, r)) {
             placement_end_too_large(s, r);
         } else if (placement_is_too_large(s, r)) {
@@ -390,5 +398,5 @@ void placement_fill(scheduler *s, double now)
     do {
         serve_confined(s, now);
         serve_lines(s, now);
-    } while (can_be_alone(s));          /* the last to leave a reserved GPU has left */
+    } while (can_be_alone(s)); /* the last to leave a reserved GPU has left */
 }

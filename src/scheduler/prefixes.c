@@ -8,13 +8,17 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-typedef struct { uint64_t mark; uint32_t life; int gpu; } given;         /* life 0: none */
+typedef struct {
+    uint64_t mark;
+    uint32_t life;
+    int gpu;
+} given; /* life 0: none */
 
-enum { WAYS = 4 };              /* of a set: 64 bytes */
+enum { WAYS = 4 }; /* of a set: 64 bytes */
 
 struct prefixes {
-    size_t n_sets;              /* a power of two, or 0 */
-    given *at;                  /* [n_sets, WAYS] a mark is in one set; of each the last given comes first */
+    size_t n_sets; /* a power of two, or 0 */
+    given *at;     /* [n_sets, WAYS] a mark is in one set; of each the last given comes first */
 };
 
 prefixes *prefixes_new(size_t most)

@@ -1,24 +1,28 @@
 /* prefixes.h - which GPU was last given a request that begins alike (internal to the scheduler)
  *
- * Workers keep keys and values that they have computed (engine/kv_pool.h), so a request costs less where its beginning has been
- * before. Which pages they still have the scheduler is not told; it remembers what it gave to whom. Of every request that is
- * placed it keeps marks, hashes of the first 1, 2, 4, 8, ... units of its tokens and of all its whole units, beside adapter,
- * its content and tenant, as tenants share no pages. So the next turn of a conversation is found by the last one's tokens, and
- * whoever has a beginning in common with others by a power of two of it. Marks are hints: a wrong one costs time and nothing
- * else. There is room for so many; each has a few places, and the last given there make the others be forgotten. */
+ * Workers keep keys and values that they have computed (engine/kv_pool.h), so a request costs less where its beginning
+ * has been before. Which pages they still have the scheduler is not told; it remembers what it gave to whom. Of every
+ * request that is placed it keeps marks, hashes of the first 1, 2, 4, 8, ... units of its tokens and of all its whole
+ * units, beside adapter, its content and tenant, as tenants share no pages. So the next turn of a conversation is found
+ * by the last one's tokens, and whoever has a beginning in common with others by a power of two of it. Marks are hints:
+ * a wrong one costs time and nothing else. There is room for so many; each has a few places, and the last given there
+ * make the others be forgotten. */
 #ifndef PUNICA_SCHEDULER_PREFIXES_H
 #define PUNICA_SCHEDULER_PREFIXES_H
 
 #include "scheduler/gpu.h"
 
-enum { PREFIX_UNIT = 16, PREFIX_UNITS = 256 };          /* tokens of a unit, as pages usually have; units that are looked at */
+enum { PREFIX_UNIT = 16, PREFIX_UNITS = 256 }; /* tokens of a unit, as pages usually have; units that are looked at */
 
 typedef struct prefixes prefixes;
 
 /* Of the n whole units that a request begins with; mark[i] of i + 1 of them. */
-typedef struct { uint64_t mark[PREFIX_UNITS]; int n; } prefix_marks;
+typedef struct {
+    uint64_t mark[PREFIX_UNITS];
+    int n;
+} prefix_marks;
 
-prefixes *prefixes_new(size_t most);                    /* marks; 0: nothing is remembered */
+prefixes *prefixes_new(size_t most); /* marks; 0: nothing is remembered */
 void prefixes_free(prefixes *p);
 
 void prefixes_mark(const prefixes *p, const request *r, prefix_marks *out);

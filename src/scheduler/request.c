@@ -53,8 +53,13 @@ request *request_new(request_memory *memory, const submission *what, tenant *t, 
 {
     request *r = slab_take(memory->requests);
     bool taken_on = what->again || what->n_tokens > what->n_prompt || what->n_scored > 0;
-    *r = (request){.order = {what->arrival, what->id, 0, taken_on ? 0 : what->priority}, .tenant = t, .what = *what, .frontend = frontend,
-                   .since = now, .placed_again = -HUGE_VAL, .taken_on = taken_on};
+    *r = (request){.order = {what->arrival, what->id, 0, taken_on ? 0 : what->priority},
+                   .tenant = t,
+                   .what = *what,
+                   .frontend = frontend,
+                   .since = now,
+                   .placed_again = -HUGE_VAL,
+                   .taken_on = taken_on};
     r->what.tenant = NULL;
     copy_strings(memory, &r->what);
     r->what.token = NULL;

@@ -9,18 +9,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-static const double HOLDS_FOR = 2;      /* seconds until a wish is believed */
+static const double HOLDS_FOR = 2; /* seconds until a wish is believed */
 
 struct scale_hook {
-    struct event_base *loop;    /* borrowed */
+    struct event_base *loop; /* borrowed */
     char *command;
     double every;
-    char *wish;                 /* the last one said */
-    double wished_at;           /* since when */
+    char *wish;       /* the last one said */
+    double wished_at; /* since when */
     double ran_at;
     bool has_run;
-    child c;                    /* the command while it runs */
-    struct event *ended;        /* NULL: it does not */
+    child c;             /* the command while it runs */
+    struct event *ended; /* NULL: it does not */
 };
 
 scale_hook *scale_hook_new(struct event_base *loop, const char *command, double every)

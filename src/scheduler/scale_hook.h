@@ -10,7 +10,7 @@
 typedef struct scale_hook scale_hook;
 
 scale_hook *scale_hook_new(struct event_base *loop, const char *command, double every);
-void scale_hook_free(scale_hook *h);            /* a command that is running goes on */
+void scale_hook_free(scale_hook *h); /* a command that is running goes on */
 
 /* Say what the wish is now ("up", "down UUID...", ""): to be called a few times a second. now: any clock, seconds. */
 void scale_hook_wish(scale_hook *h, double now, const char *wish);

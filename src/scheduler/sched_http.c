@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "net/http_server.h"
 
-/* Few come here, and each wants one page: a port that strangers reach must not cost the links their file descriptors. */
+/* Few come here, and each wants one page: a port that strangers reach must not cost the links their file descriptors.
+ */
 enum { MAX_CONNECTIONS = 64, MAX_BODY = 1 << 10, MAX_SECONDS = 5 };
 
 struct sched_http {
@@ -20,8 +21,8 @@ struct sched_http {
 static void refuse(http_exchange *x, int status, const char *code, const char *why)
 {
     buf text = {0};
-    json_t *e = json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", why, "type", status < 500 ? "invalid_request_error" : "server_error",
-                          "param", "code", code);
+    json_t *e = json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", why, "type",
+                          status < 500 ? "invalid_request_error" : "server_error", "param", "code", code);
     CHECK(e);
     char *line = json_dumps(e, JSON_COMPACT);
     buf_add_str(&text, line);

@@ -15,69 +15,74 @@
 #include "scheduler/pace.h"
 #include "scheduler/signals.h"
 
-static const double OLDEST = 1e6;               /* seconds; no request waits for longer */
-static const double LONGEST_RETRY = 3600;       /* seconds; nobody is told to come again later than that */
-static const double PROBE_EVERY = 1;            /* seconds between probes of a slow GPU */
-static const double LONGEST_TICK = 0.25;        /* seconds between looks at the clock, also for the hook */
+static const double OLDEST = 1e6;         /* seconds; no request waits for longer */
+static const double LONGEST_RETRY = 3600; /* seconds; nobody is told to come again later than that */
+static const double PROBE_EVERY = 1;      /* seconds between probes of a slow GPU */
+static const double LONGEST_TICK = 0.25;  /* seconds between looks at the clock, also for the hook */
 enum { OUTBOX_FULL = 1 << 20, MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
 
 _Static_assert((int)OUTCOME__FAILED == (int)OUTCOME_FAILED && (int)OUTCOME__EVICTED == (int)OUTCOME_EVICTED,
                "outcomes as on the wire");
-_Static_assert((int)END_REASON__KILLS_WORKERS == (int)END_KILLS_WORKERS && (int)END_REASON__TOO_LATE == (int)END_TOO_LATE,
+_Static_assert((int)END_REASON__KILLS_WORKERS == (int)END_KILLS_WORKERS &&
+                   (int)END_REASON__TOO_LATE == (int)END_TOO_LATE,
                "end reasons as on the wire");
 
 typedef struct peer peer;
 
 /* Packed parts of a message to be. A frontend or a GPU has one, under its number. */
 typedef struct {
-    peer *to;                   /* NULL: the number is free */
+    peer *to; /* NULL: the number is free */
     int number;
-    uint32_t local, start;      /* of a GPU: what its runner calls it; of its GpuUp */
-    double probed;              /* of a GPU: when it was last asked to show how fast it is */
+    uint32_t local, start; /* of a GPU: what its runner calls it; of its GpuUp */
+    double probed;         /* of a GPU: when it was last asked to show how fast it is */
     buf parts;
-    bool waiting;               /* is in the list of those to be sent */
+    bool waiting; /* is in the list of those to be sent */
 } outbox;
 
-typedef struct { outbox **at; size_t n, cap; } outbox_list;     /* by number; entries are owned */
+typedef struct {
+    outbox **at;
+    size_t n, cap;
+} outbox_list; /* by number; entries are owned */
 
 struct peer {
     sched_server *server;
     net_link *link;
     uint64_t instance;
-    char *model;                /* "": it does not say */
-    int frontend;               /* its number; -1: it is a runner */
-    int n_gpus_told;            /* of a frontend; -1: it has not been told yet */
+    char *model;     /* "": it does not say */
+    int frontend;    /* its number; -1: it is a runner */
+    int n_gpus_told; /* of a frontend; -1: it has not been told yet */
     int64_t capacity_told;
-    outbox **gpu;               /* [n_gpus] a runner's, by what it calls them; NULL: not ready */
+    outbox **gpu; /* [n_gpus] a runner's, by what it calls them; NULL: not ready */
     size_t n_gpus, gpus_cap;
-    bool *crashed;              /* [n_gpus] its last worker did, and it has not been seen to be well since */
+    bool *crashed; /* [n_gpus] its last worker did, and it has not been seen to be well since */
     size_t crashed_cap;
     bool draining;
     peer *prev, *next;
 };
 
 struct sched_server {
-    net_loop *on;                   /* borrowed */
+    net_loop *on; /* borrowed */
     scheduler *s;
     pace *pace;
     link_listener *listener;
     peer *peers;
-    char *model;                /* that the frontends serve; "": nobody has said yet */
+    char *model; /* that the frontends serve; "": nobody has said yet */
     outbox_list frontends, gpus;
-    outbox **dirty;             /* [n_dirty] those with parts, in order; borrowed */
+    outbox **dirty; /* [n_dirty] those with parts, in order; borrowed */
     size_t n_dirty, dirty_cap;
-    report_tokens *tokens;      /* scratch of a report */
+    report_tokens *tokens; /* scratch of a report */
     report_end *ends;
     size_t tokens_cap, ends_cap;
-    buf body, message;          /* scratch */
+    buf body, message; /* scratch */
     loop_timer *tick;
-    scale_hook *hook;           /* borrowed; NULL: none */
-    double epoch;               /* what to add to the monotonic clock */
+    scale_hook *hook; /* borrowed; NULL: none */
+    double epoch;     /* what to add to the monotonic clock */
 };
 
 sched_server_options sched_server_options_default(void)
 {
-    sched_server_options o = {.listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default()};
+    sched_server_options o = {
+        .listen = "127.0.0.1:7000", .link = link_options_default(), .policy = scheduler_options_default()};
     o.link.max_message /= 4;
     return o;
 }
@@ -228,15 +233,9 @@ static void take_command(void *ctx, const command *c)
     sched_server *v = ctx;
     switch (c->kind) {
     case COMMAND_ADD:
-    case COMMAND_CANCEL:
-        put_gpu_command(v, c);
-        return;
-    case COMMAND_TOKENS:
-        put_tokens(v, c);
-        return;
-    case COMMAND_END:
-        put_end(v, c);
-        return;
+    case COMMAND_CANCEL: put_gpu_command(v, c); return;
+    case COMMAND_TOKENS: put_tokens(v, c); return;
+    case COMMAND_END: put_end(v, c); return;
     }
 }
 
@@ -370,7 +369,12 @@ static void link_is_up(void *ctx, net_link *l, const Hello *hello)
     if (!check_model(v, l, hello))
         return;
     peer *p = XNEW(peer);
-    *p = (peer){.server = v, .link = l, .instance = hello->instance, .model = xstrdup(hello->model), .frontend = -1, .n_gpus_told = -1,
+    *p = (peer){.server = v,
+                .link = l,
+                .instance = hello->instance,
+                .model = xstrdup(hello->model),
+                .frontend = -1,
+                .n_gpus_told = -1,
                 .next = v->peers};
     if (p->next)
         p->next->prev = p;
@@ -408,11 +412,23 @@ static void take_submit(peer *p, const Request *r)
         link_drop(p->link, "a request with more tokens than can be counted");
         return;
     }
-    submission what = {.id = r->id, .arrival = arrival_of(p->server, r->age), .adapter = *r->adapter ? r->adapter : NULL,
-                       .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = int_of(r->n_prompt),
-                       .max_tokens = int_of(r->max_tokens), .n_to_score = int_of(r->n_to_score), .n_scored = int_of(r->n_scored),
-                       .how = r->how.data, .how_bytes = r->how.len, .digest = r->digest.data, .digest_bytes = r->digest.len,
-                       .tenant = *r->tenant ? r->tenant : NULL, .weight = r->weight, .priority = r->priority, .again = r->again};
+    submission what = {.id = r->id,
+                       .arrival = arrival_of(p->server, r->age),
+                       .adapter = *r->adapter ? r->adapter : NULL,
+                       .token = (const int *)r->tokens,
+                       .n_tokens = (int)r->n_tokens,
+                       .n_prompt = int_of(r->n_prompt),
+                       .max_tokens = int_of(r->max_tokens),
+                       .n_to_score = int_of(r->n_to_score),
+                       .n_scored = int_of(r->n_scored),
+                       .how = r->how.data,
+                       .how_bytes = r->how.len,
+                       .digest = r->digest.data,
+                       .digest_bytes = r->digest.len,
+                       .tenant = *r->tenant ? r->tenant : NULL,
+                       .weight = r->weight,
+                       .priority = r->priority,
+                       .again = r->again};
     scheduler_submit(p->server->s, now_of(p->server), p->frontend, &what);
 }
 
@@ -443,8 +459,8 @@ static void probe(sched_server *v, outbox *o)
 static void take_gpu_up(peer *p, const GpuUp *up)
 {
     sched_server *v = p->server;
-    if (up->gpu >= MAX_GPUS_OF_RUNNER || !*up->uuid || up->max_batch < 1 || up->max_batch > MAX_BATCH || up->n_pages < 1 ||
-        up->page_len < 1 || up->page_len > MAX_PAGE_LEN || up->max_tokens < 1) {
+    if (up->gpu >= MAX_GPUS_OF_RUNNER || !*up->uuid || up->max_batch < 1 || up->max_batch > MAX_BATCH ||
+        up->n_pages < 1 || up->page_len < 1 || up->page_len > MAX_PAGE_LEN || up->max_tokens < 1) {
         link_drop(p->link, "a GPU that cannot be: its numbers make no sense");
         return;
     }
@@ -458,11 +474,17 @@ static void take_gpu_up(peer *p, const GpuUp *up)
     outbox *o = p->gpu[up->gpu] = take_number(&v->gpus, p);
     o->local = up->gpu;
     o->start = up->start;
-    gpu_info info = {.uuid = up->uuid, .device = up->device, .max_batch = int_of(up->max_batch), .n_pages = int_of(up->n_pages),
-                     .page_len = int_of(up->page_len), .max_tokens = int_of(up->max_tokens), .on_probation = p->crashed[up->gpu]};
+    gpu_info info = {.uuid = up->uuid,
+                     .device = up->device,
+                     .max_batch = int_of(up->max_batch),
+                     .n_pages = int_of(up->n_pages),
+                     .page_len = int_of(up->page_len),
+                     .max_tokens = int_of(up->max_tokens),
+                     .on_probation = p->crashed[up->gpu]};
     /* Within one process the runner has said it already. */
-    log_line(link_is_within(p->link) && !info.on_probation ? LOG_DEBUG : LOG_INFO, "GPU %s (%s) of %s is ready%s", up->uuid, up->device,
-             link_peer(p->link), info.on_probation ? "; as its last worker crashed, it is tried out first" : "");
+    log_line(link_is_within(p->link) && !info.on_probation ? LOG_DEBUG : LOG_INFO, "GPU %s (%s) of %s is ready%s",
+             up->uuid, up->device, link_peer(p->link),
+             info.on_probation ? "; as its last worker crashed, it is tried out first" : "");
     pace_gpu_up(v->pace, now_of(v), o->number, up->device, info.on_probation);
     scheduler_gpu_up(v->s, now_of(v), o->number, &info);
     probe(v, o);
@@ -490,14 +512,21 @@ static void take_drain(peer *p)
 
 static report_tokens tokens_of(const Tokens *t)
 {
-    return (report_tokens){.id = t->id, .attempt = t->attempt, .index = int_of(t->index), .n = (int)t->n_tokens,
-                           .token = (const int *)t->tokens, .extra = t->logprobs.data, .extra_bytes = t->logprobs.len, .cached = t->cached};
+    return (report_tokens){.id = t->id,
+                           .attempt = t->attempt,
+                           .index = int_of(t->index),
+                           .n = (int)t->n_tokens,
+                           .token = (const int *)t->tokens,
+                           .extra = t->logprobs.data,
+                           .extra_bytes = t->logprobs.len,
+                           .cached = t->cached};
 }
 
 static report_end end_of(const End *e)
 {
     double later = e->retry_after > 0 && e->retry_after < LONGEST_RETRY ? e->retry_after : 0;
-    return (report_end){.id = e->id, .attempt = e->attempt, .why = (outcome)e->why, .message = e->message, .retry_after = later};
+    return (report_end){
+        .id = e->id, .attempt = e->attempt, .why = (outcome)e->why, .message = e->message, .retry_after = later};
 }
 
 static void log_pace(const sched_server *v, int gpu, bool slow)
@@ -506,8 +535,9 @@ static void log_pace(const sched_server *v, int gpu, bool slow)
     pace_times last = pace_last(v->pace, gpu);
     scheduler_get_gpu(v->s, gpu, &g);
     if (slow)
-        log_warn("GPU %s is slow: a step takes %.3g s, where %.2g s are usual; it gets nothing new while others are open", g.uuid, last.took,
-                 last.usual);
+        log_warn(
+            "GPU %s is slow: a step takes %.3g s, where %.2g s are usual; it gets nothing new while others are open",
+            g.uuid, last.took, last.usual);
     else
         log_info("GPU %s is as fast as it should be again: a step takes %.3g s", g.uuid, last.took);
 }
@@ -535,9 +565,13 @@ static bool read_step(sched_server *v, const Step *step, gpu_report *r)
             return false;
         v->ends[i] = end_of(step->ends[i]);
     }
-    *r = (gpu_report){.n_seen = step->n_seen, .pages_free = step->pages_free,
-                      .host = {step->host_pages, step->pages_saved, step->pages_fetched}, .n_tokens = (int)step->n_tokens, .n_ends = (int)step->n_ends,
-                      .tokens = v->tokens, .ends = v->ends};
+    *r = (gpu_report){.n_seen = step->n_seen,
+                      .pages_free = step->pages_free,
+                      .host = {step->host_pages, step->pages_saved, step->pages_fetched},
+                      .n_tokens = (int)step->n_tokens,
+                      .n_ends = (int)step->n_ends,
+                      .tokens = v->tokens,
+                      .ends = v->ends};
     return true;
 }
 
@@ -570,26 +604,18 @@ static void take_step(peer *p, const Step *step)
         return;
     }
     double seconds = step->micros ? (double)step->micros * 1e-6 : -1;
-    take_news(v, number, pace_step(v->pace, now_of(v), number, step->rows, (int64_t)step->context, seconds, step->n_requests > 0));
+    take_news(v, number,
+              pace_step(v->pace, now_of(v), number, step->rows, (int64_t)step->context, seconds, step->n_requests > 0));
 }
 
 static void take_runner_message(peer *p, const Message *m)
 {
     switch (m->what_case) {
-    case MESSAGE__WHAT_STEP:
-        take_step(p, m->step);
-        return;
-    case MESSAGE__WHAT_GPU_UP:
-        take_gpu_up(p, m->gpu_up);
-        return;
-    case MESSAGE__WHAT_GPU_GONE:
-        take_gpu_gone(p, m->gpu_gone);
-        return;
-    case MESSAGE__WHAT_DRAIN:
-        take_drain(p);
-        return;
-    default:
-        link_drop(p->link, "a runner does not send this");
+    case MESSAGE__WHAT_STEP: take_step(p, m->step); return;
+    case MESSAGE__WHAT_GPU_UP: take_gpu_up(p, m->gpu_up); return;
+    case MESSAGE__WHAT_GPU_GONE: take_gpu_gone(p, m->gpu_gone); return;
+    case MESSAGE__WHAT_DRAIN: take_drain(p); return;
+    default: link_drop(p->link, "a runner does not send this");
     }
 }
 
@@ -598,7 +624,7 @@ static void link_message(void *ctx, net_link *l, const Message *m)
     sched_server *v = ctx;
     peer *p = link_data(l);
     if (!p)
-        return;                 /* it is being dropped */
+        return; /* it is being dropped */
     if (p->frontend >= 0)
         take_frontend_message(p, m);
     else
@@ -634,8 +660,8 @@ static void look_at_pace(sched_server *v)
         if (!o->to)
             continue;
         take_news(v, o->number, pace_look(v->pace, now_of(v), o->number));
-        if (pace_is_slow(v->pace, o->number) && now_of(v) - o->probed >= PROBE_EVERY && scheduler_get_gpu(v->s, o->number, &g) &&
-            g.n_running == 0)
+        if (pace_is_slow(v->pace, o->number) && now_of(v) - o->probed >= PROBE_EVERY &&
+            scheduler_get_gpu(v->s, o->number, &g) && g.n_running == 0)
             probe(v, o);
     }
 }

@@ -15,19 +15,31 @@
 #include "scheduler/killers.h"
 #include "scheduler/placement.h"
 
-#define LONG_WAIT 3600.0        /* seconds between ticks when nothing needs them */
+#define LONG_WAIT 3600.0 /* seconds between ticks when nothing needs them */
 
 scheduler_options scheduler_options_default(void)
 {
-    return (scheduler_options){.max_queue = 10000, .max_wait = 0, .max_no_gpu = 60, .max_aside = 60, .consolidate_every = 1, .move_again_after = 30,
-                               .light_share = 0.25, .prefill_rate = 20000, .step_time = 0.006,
+    return (scheduler_options){.max_queue = 10000,
+                               .max_wait = 0,
+                               .max_no_gpu = 60,
+                               .max_aside = 60,
+                               .consolidate_every = 1,
+                               .move_again_after = 30,
+                               .light_share = 0.25,
+                               .prefill_rate = 20000,
+                               .step_time = 0.006,
                                .max_prefixes = 1 << 17};
 }
 
 scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *ctx)
 {
     scheduler *s = XNEW(scheduler);
-    *s = (scheduler){.opt = *o, .sink = sink, .ctx = ctx, .requests = id_map_new(), .memory = {slab_new(sizeof(request)), slabs_new()}, .prefixes = prefixes_new(o->max_prefixes),
+    *s = (scheduler){.opt = *o,
+                     .sink = sink,
+                     .ctx = ctx,
+                     .requests = id_map_new(),
+                     .memory = {slab_new(sizeof(request)), slabs_new()},
+                     .prefixes = prefixes_new(o->max_prefixes),
                      .none_since = -1};
     TAILQ_INIT(&s->may_be_late);
     TAILQ_INIT(&s->aside);
@@ -35,7 +47,11 @@ scheduler *scheduler_new(const scheduler_options *o, command_sink *sink, void *c
 }
 
 /* Tell whoever looks on of an event. */
-#define TAP(s, event, ...) do { if ((s)->tap) (s)->tap->event((s)->tap->ctx, __VA_ARGS__); } while (0)
+#define TAP(s, event, ...)                               \
+    do {                                                 \
+        if ((s)->tap)                                    \
+            (s)->tap->event((s)->tap->ctx, __VA_ARGS__); \
+    } while (0)
 
 static void tapped_sink(void *ctx, const command *c)
 {
@@ -103,14 +119,15 @@ static const char *find_fault(const submission *r)
     return NULL;
 }
 
-/* Whether it is refused: the frontend may not have this id, the request makes no sense, or it has killed workers before.
- * It has then been told. */
+/* Whether it is refused: the frontend may not have this id, the request makes no sense, or it has killed workers
+ * before. It has then been told. */
 static bool refuse(scheduler *s, double now, int frontend, const submission *what)
 {
     request *same = id_map_get(s->requests, what->id);
     const char *fault = same ? "a request of this id is there already" : find_fault(what);
     if (!fault && killers_know(s, now, what)) {
-        placement_tell_end(s, frontend, what->id, END_KILLS_WORKERS, "this prompt ended several workers a short while ago");
+        placement_tell_end(s, frontend, what->id, END_KILLS_WORKERS,
+                           "this prompt ended several workers a short while ago");
         return true;
     }
     if (!fault)
@@ -123,11 +140,12 @@ static bool refuse(scheduler *s, double now, int frontend, const submission *wha
     return true;
 }
 
-/* Whether the queue is full for this newcomer: whoever has less than an equal part of it may come in all the same, so that no
- * tenant shuts others out. At most twice max_queue wait. */
+/* Whether the queue is full for this newcomer: whoever has less than an equal part of it may come in all the same, so
+ * that no tenant shuts others out. At most twice max_queue wait. */
 static bool is_one_too_many(const scheduler *s, const request *r)
 {
-    size_t n_waiting = (size_t)placement_n_waiting(s), others = n_waiting - s->newcomers.n_requests, most = (size_t)s->opt.max_queue;
+    size_t n_waiting = (size_t)placement_n_waiting(s), others = n_waiting - s->newcomers.n_requests,
+           most = (size_t)s->opt.max_queue;
     return n_waiting > most && r->tenant->line.n * s->newcomers.n_waiting + others > most;
 }
 
@@ -244,18 +262,22 @@ static void convict(scheduler *s, double now, request *r, const char *uuid, gpu_
 {
     killers_add(s, now, &r->what);
     if (how != LOSS_LINK)
-        placement_end(s, r, END_KILLS_WORKERS, "%d workers in a row ended while they ran this request and nothing else, the last on GPU %s",
+        placement_end(s, r, END_KILLS_WORKERS,
+                      "%d workers in a row ended while they ran this request and nothing else, the last on GPU %s",
                       r->deaths[how].alone, uuid);
     else
-        placement_end(s, r, END_KILLS_WORKERS, "%d links to runners in a row were lost while this request was on its way, the last to that of GPU %s",
-                      r->n_lost, uuid);
+        placement_end(
+            s, r, END_KILLS_WORKERS,
+            "%d links to runners in a row were lost while this request was on its way, the last to that of GPU %s",
+            r->n_lost, uuid);
 }
 
-/* Its requests go back in line. Those it may have died of are suspects: a worker of those that it had taken in, a runner of
- * those that it had not passed on. */
+/* Its requests go back in line. Those it may have died of are suspects: a worker of those that it had taken in, a
+ * runner of those that it had not passed on. */
 static void abandon(scheduler *s, double now, gpu *g, gpu_loss how)
 {
-    bool alone = g->n_running == 1 && g->running[0].r->add == g->n_sent;       /* nobody came after it, not even to leave again */
+    bool alone =
+        g->n_running == 1 && g->running[0].r->add == g->n_sent; /* nobody came after it, not even to leave again */
     while (g->n_running > 0) {
         request *r = g->running[0].r;
         bool blamed = (how != LOSS_LINK) == (r->add <= g->n_seen);
@@ -394,18 +416,13 @@ static void take_end(scheduler *s, gpu *g, const report_end *e, int *near)
         return;
     placement_take_off(s, r, false);
     switch (e->why) {
-    case OUTCOME_STOP:
-        placement_end(s, r, END_STOP, NULL);
-        return;
-    case OUTCOME_LENGTH:
-        placement_end(s, r, END_LENGTH, NULL);
-        return;
+    case OUTCOME_STOP: placement_end(s, r, END_STOP, NULL); return;
+    case OUTCOME_LENGTH: placement_end(s, r, END_LENGTH, NULL); return;
     case OUTCOME_EVICTED:
         s->stats.evicted++;
         placement_enqueue(s, r);
         return;
-    case OUTCOME_FAILED:
-        break;
+    case OUTCOME_FAILED: break;
     }
     placement_fail(s, r, e);
 }
@@ -470,7 +487,7 @@ static void end_late(scheduler *s, double now)
 static void end_stranded(scheduler *s, double now)
 {
     if (s->n_open == 0 && s->none_since < 0)
-        s->none_since = now;            /* none has ever been there */
+        s->none_since = now; /* none has ever been there */
     if (s->n_open > 0 || s->opt.max_no_gpu <= 0)
         return;
     for (request *r; (r = TAILQ_FIRST(&s->may_be_late)) && now - later(r->since, s->none_since) >= s->opt.max_no_gpu;)
@@ -480,10 +497,11 @@ static void end_stranded(scheduler *s, double now)
 /* One that runs meanwhile, on a GPU that is not open, has all the time it needs. */
 static void end_aside(scheduler *s, double now)
 {
-    for (request *r = TAILQ_FIRST(&s->aside), *next; s->opt.max_aside > 0 && r && now - r->aside_since >= s->opt.max_aside; r = next) {
+    for (request *r = TAILQ_FIRST(&s->aside), *next;
+         s->opt.max_aside > 0 && r && now - r->aside_since >= s->opt.max_aside; r = next) {
         next = TAILQ_NEXT(r, beside);
         if (!r->on && request_n_output(r) > 0)
-            placement_end(s, r, END_LENGTH, NULL);      /* what it has is not lost */
+            placement_end(s, r, END_LENGTH, NULL); /* what it has is not lost */
         else if (!r->on)
             placement_end_too_large(s, r);
     }
@@ -535,7 +553,7 @@ scheduler_stats scheduler_get_stats(const scheduler *s)
     t.n_suspects = (int)(s->suspects.n + s->confined.n);
     const request *r;
     TAILQ_FOREACH(r, &s->aside, beside)
-        t.n_suspects += r->suspect && !r->on;
+    t.n_suspects += r->suspect && !r->on;
     for (size_t i = 0; i < s->n_gpus; i++) {
         const gpu *g = s->gpus[i];
         if (!g)
@@ -565,9 +583,16 @@ bool scheduler_get_gpu(const scheduler *s, int number, gpu_state *state)
 {
     const gpu *g = gpu_at(s, number);
     if (g)
-        *state = (gpu_state){.uuid = g->info.uuid, .n_running = g->n_running, .max_batch = g->info.max_batch, .pages_free = g->pages_free,
-                             .n_pages = g->info.n_pages, .page_len = g->info.page_len, .draining = g->draining, .slow = g->slow,
-                             .device = g->info.device, .host = g->host};
+        *state = (gpu_state){.uuid = g->info.uuid,
+                             .n_running = g->n_running,
+                             .max_batch = g->info.max_batch,
+                             .pages_free = g->pages_free,
+                             .n_pages = g->info.n_pages,
+                             .page_len = g->info.page_len,
+                             .draining = g->draining,
+                             .slow = g->slow,
+                             .device = g->info.device,
+                             .host = g->host};
     return g != NULL;
 }
 
@@ -601,11 +626,14 @@ void scheduler_free(scheduler *s)
     free(s);
 }
 
-/* A request is in one line, or on a GPU; on one that is not open, and only there, it is in the line of those leaving. Who is
- * aside is too large, and in no line. */
+/* A request is in one line, or on a GPU; on one that is not open, and only there, it is in the line of those leaving.
+ * Who is aside is too large, and in no line. */
 static void check_request(const scheduler *s, const request *r)
 {
-    const wait_queue *waits = !r->taken_on ? &r->tenant->line : r->confined ? &s->confined : r->suspect ? &s->suspects : &s->queue;
+    const wait_queue *waits = !r->taken_on  ? &r->tenant->line
+                              : r->confined ? &s->confined
+                              : r->suspect  ? &s->suspects
+                                            : &s->queue;
     bool leaves = r->on && (!gpu_is_open(r->on) || (r->on->reserved && !r->confined && !r->was_confined));
     const wait_queue *line = !r->on ? waits : leaves ? &s->leaving : NULL;
     CHECK(r->aside ? line && !r->line && placement_is_too_large(s, r) : r->line == line);
@@ -613,7 +641,8 @@ static void check_request(const scheduler *s, const request *r)
     CHECK(r->taken_on || !r->suspect);
     CHECK(id_map_get(s->requests, r->what.id) == r);
     CHECK(r->may_be_late == !r->taken_on);
-    CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens && r->what.n_scored <= r->what.n_to_score);
+    CHECK(request_n_output(r) >= 0 && request_n_output(r) <= r->what.max_tokens &&
+          r->what.n_scored <= r->what.n_to_score);
     CHECK(!r->on || r->taken_on);
 }
 
@@ -623,7 +652,8 @@ static size_t check_frontends(const scheduler *s)
     for (size_t f = 0; f < s->n_frontends; f++) {
         const request *r;
         if (s->frontends[f])
-            TAILQ_FOREACH(r, &s->frontends[f]->requests, siblings) {
+            TAILQ_FOREACH(r, &s->frontends[f]->requests, siblings)
+            {
                 CHECK(r->frontend == (int)f);
                 check_request(s, r);
                 n++;
@@ -644,7 +674,8 @@ static void check_lines(const scheduler *s)
     for (int i = 0; i < 3; i++) {
         const wait_item *first = wait_queue_first(line[i]);
         wait_queue_check(line[i]);
-        if (i < 2 && first && !placement_find_room(s, ROOM_ANY, request_of(first)) && (!blocker || wait_before(first, blocker)))
+        if (i < 2 && first && !placement_find_room(s, ROOM_ANY, request_of(first)) &&
+            (!blocker || wait_before(first, blocker)))
             blocker = first;
     }
     for (int i = 0; i < 3; i++) {
@@ -662,7 +693,8 @@ static void check_aside(const scheduler *s)
     int n = 0;
     double since = -HUGE_VAL;
     const request *r;
-    TAILQ_FOREACH(r, &s->aside, beside) {
+    TAILQ_FOREACH(r, &s->aside, beside)
+    {
         CHECK(r->aside && r->aside_since >= since);
         since = r->aside_since;
         n += !r->on;

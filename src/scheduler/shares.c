@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#define SCALE ((uint64_t)1 << 20)       /* of a unit: so fine that dividing by a weight loses less than 1 % */
-#define HIGH ((uint64_t)1 << 62)        /* a counter beyond this has all of them lowered: within days on thousands of GPUs */
+#define SCALE ((uint64_t)1 << 20) /* of a unit: so fine that dividing by a weight loses less than 1 % */
+#define HIGH ((uint64_t)1 << 62)  /* a counter beyond this has all of them lowered: within days on thousands of GPUs */
 
 void shares_deinit(shares *s)
 {
@@ -134,7 +134,8 @@ wait_item *shares_first(const shares *s)
     return s->n_waiting ? wait_queue_first(&s->heap[0].of->line) : NULL;
 }
 
-/* Lower all counters by that of a tenant that comes back. The order of those that wait stays, and who is below would be lifted. */
+/* Lower all counters by that of a tenant that comes back. The order of those that wait stays, and who is below would be
+ * lifted. */
 static void lower_all(shares *s)
 {
     uint64_t by = floor_of(s);
@@ -161,7 +162,8 @@ void shares_check(const shares *s)
         wait_queue_check(&t->line);
         n_requests += t->line.n;
         n_waiting += t->line.n > 0;
-        CHECK(t->line.n == 0 || (t->at < s->n_waiting && s->heap[t->at].of == t && s->heap[t->at].counter <= t->counter));
+        CHECK(t->line.n == 0 ||
+              (t->at < s->n_waiting && s->heap[t->at].of == t && s->heap[t->at].counter <= t->counter));
     }
     CHECK(n_requests == s->n_requests && n_waiting == s->n_waiting);
     CHECK(n_waiting == 0 || s->heap[0].counter == s->heap[0].of->counter);

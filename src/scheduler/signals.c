@@ -13,8 +13,8 @@ static int by_uuid(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The idle GPUs that can go, slow ones first, by uuid: [*n], owned by the caller. The scheduler prefers the highest uuid, so that one
- * stays where no other has room. */
+/* The idle GPUs that can go, slow ones first, by uuid: [*n], owned by the caller. The scheduler prefers the highest
+ * uuid, so that one stays where no other has room. */
 static const char **spare_gpus(const scheduler *s, int n_numbers, int *n)
 {
     const char **uuid = XNEW_ARRAY(const char *, (size_t)n_numbers + 1);
@@ -51,9 +51,9 @@ static json_t *gpu_list(const scheduler *s, int n_numbers)
     gpu_state g;
     for (int i = 0; i < n_numbers; i++)
         if (scheduler_get_gpu(s, i, &g))
-            json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:i, s:i, s:b, s:b}", "uuid", g.uuid, "running", g.n_running,
-                                                  "max_batch", g.max_batch, "pages_free", g.pages_free, "pages", g.n_pages,
-                                                  "draining", g.draining, "slow", g.slow));
+            json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:i, s:i, s:b, s:b}", "uuid", g.uuid, "running",
+                                                  g.n_running, "max_batch", g.max_batch, "pages_free", g.pages_free,
+                                                  "pages", g.n_pages, "draining", g.draining, "slow", g.slow));
     return list;
 }
 
@@ -71,8 +71,9 @@ static json_t *spare_list(const scheduler *s, int n_numbers)
 void signals_write_json(buf *out, const scheduler *s, int n_numbers, int n_frontends)
 {
     scheduler_stats t = scheduler_get_stats(s);
-    json_t *all = json_pack("{s:b, s:o, s:i, s:i, s:i, s:o}", "scale_up", t.wants_more, "scale_down", spare_list(s, n_numbers),
-                            "queued", t.n_queued, "running", t.n_running, "frontends", n_frontends, "gpus", gpu_list(s, n_numbers));
+    json_t *all = json_pack("{s:b, s:o, s:i, s:i, s:i, s:o}", "scale_up", t.wants_more, "scale_down",
+                            spare_list(s, n_numbers), "queued", t.n_queued, "running", t.n_running, "frontends",
+                            n_frontends, "gpus", gpu_list(s, n_numbers));
     CHECK(all);
     char *text = json_dumps(all, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
     buf_printf(out, "%s\n", text);
@@ -139,8 +140,8 @@ static void add_label(buf *out, const char *value)
     }
 }
 
-static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char *type, const char *name, const char *help,
-                        int64_t (*value)(const gpu_state *))
+static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char *type, const char *name,
+                        const char *help, int64_t (*value)(const gpu_state *))
 {
     gpu_state g;
     buf_printf(out, "# HELP punica_gpu_%s %s\n# TYPE punica_gpu_%s %s\n", name, help, name, type);
@@ -184,7 +185,8 @@ void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_fr
     add_gauge(out, "requests_suspect", "requests whose worker died and that have made no token since", t.n_suspects);
     add_gauge(out, "scale_up_wanted", "1 when no lightly loaded GPU is left", t.wants_more);
     add_gauge(out, "scale_down_possible", "idle GPUs that can go", n_spare);
-    add_counter(out, "requests_submitted", "requests that frontends have submitted, again or for the first time", t.submitted);
+    add_counter(out, "requests_submitted", "requests that frontends have submitted, again or for the first time",
+                t.submitted);
     add_counter(out, "requests_finished", "requests that ran to their end", t.finished);
     add_counter(out, "requests_failed", "requests that ended with an error", t.failed);
     add_counter(out, "requests_refused", "requests refused for a full queue or a long wait", t.refused);
@@ -198,6 +200,8 @@ void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_fr
     add_per_gpu(out, s, n_numbers, "gauge", "pages_free", "free KvCache pages", gpu_pages_free);
     add_per_gpu(out, s, n_numbers, "gauge", "host_pages", "pages of the prefix cache in host memory", gpu_host_pages);
     add_per_gpu(out, s, n_numbers, "counter", "host_pages_saved_total", "pages copied to host memory", gpu_saved);
-    add_per_gpu(out, s, n_numbers, "counter", "host_pages_fetched_total", "pages that came back from host memory", gpu_fetched);
-    add_per_gpu(out, s, n_numbers, "counter", "host_cached_tokens_total", "tokens in pages that came back from host memory", gpu_fetched_tokens);
+    add_per_gpu(out, s, n_numbers, "counter", "host_pages_fetched_total", "pages that came back from host memory",
+                gpu_fetched);
+    add_per_gpu(out, s, n_numbers, "counter", "host_cached_tokens_total",
+                "tokens in pages that came back from host memory", gpu_fetched_tokens);
 }

@@ -78,8 +78,8 @@ bool wait_queue_has(const wait_queue *q, const wait_item *i)
 void wait_queue_check(const wait_queue *q)
 {
     for (size_t i = 0; i < q->n; i++) {
-        CHECK(q->slot[i].item->at == i && q->slot[i].item->id == q->slot[i].id && q->slot[i].item->arrival == q->slot[i].arrival &&
-              q->slot[i].item->priority == q->slot[i].priority);
+        CHECK(q->slot[i].item->at == i && q->slot[i].item->id == q->slot[i].id &&
+              q->slot[i].item->arrival == q->slot[i].arrival && q->slot[i].item->priority == q->slot[i].priority);
         CHECK(i == 0 || !before(&q->slot[i], &q->slot[(i - 1) / 2]));
     }
 }

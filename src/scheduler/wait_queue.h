@@ -12,14 +12,22 @@
 typedef struct {
     double arrival;
     uint64_t id;
-    size_t at;              /* its place in the heap, while it is there */
-    int priority;           /* lower is earlier */
+    size_t at;    /* its place in the heap, while it is there */
+    int priority; /* lower is earlier */
 } wait_item;
 
 /* The order beside the item: to compare without touching what waits. */
-typedef struct { double arrival; uint64_t id; int priority; wait_item *item; } wait_slot;
+typedef struct {
+    double arrival;
+    uint64_t id;
+    int priority;
+    wait_item *item;
+} wait_slot;
 
-typedef struct { wait_slot *slot; size_t n, cap; } wait_queue;         /* zero-initialise */
+typedef struct {
+    wait_slot *slot;
+    size_t n, cap;
+} wait_queue; /* zero-initialise */
 
 /* Whether a came before b, whatever their priorities. */
 static inline bool wait_earlier(const wait_item *a, const wait_item *b)
@@ -35,9 +43,9 @@ static inline bool wait_before(const wait_item *a, const wait_item *b)
 
 void wait_queue_deinit(wait_queue *q);
 void wait_queue_put(wait_queue *q, wait_item *i);
-void wait_queue_remove(wait_queue *q, wait_item *i);        /* must be there */
-wait_item *wait_queue_first(const wait_queue *q);           /* NULL: empty */
+void wait_queue_remove(wait_queue *q, wait_item *i); /* must be there */
+wait_item *wait_queue_first(const wait_queue *q);    /* NULL: empty */
 bool wait_queue_has(const wait_queue *q, const wait_item *i);
-void wait_queue_check(const wait_queue *q);                 /* abort unless it is a heap */
+void wait_queue_check(const wait_queue *q); /* abort unless it is a heap */
 
 #endif

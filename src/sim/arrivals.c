@@ -41,7 +41,8 @@ static arrival next_turn(const arrivals_options *o, const arrival *last, uint64_
     uint64_t key = (uint64_t)last->conversation * (uint64_t)o->turns + turn;
     arrival a = *last;
     bench_request drawn;
-    workload_make(WORKLOAD_NONE, 1, 0, 0, (o->max_len - SYSTEM_PROMPT) / o->turns, rng_u64(o->seed ^ 0x7475726e, key), &drawn);
+    workload_make(WORKLOAD_NONE, 1, 0, 0, (o->max_len - SYSTEM_PROMPT) / o->turns, rng_u64(o->seed ^ 0x7475726e, key),
+                  &drawn);
     a.n_known = turn == 0 ? SYSTEM_PROMPT : last->what.prompt_len + last->what.gen_len;
     a.what.prompt_len = a.n_known + drawn.prompt_len;
     a.what.gen_len = drawn.gen_len;

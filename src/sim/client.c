@@ -20,8 +20,8 @@ static void end_with(client *c, client_state s)
 {
     c->state = s;
     c->ended_at = c->in->now;
-    world_say(c->in, "client %d: %s, HTTP %d%s%s, \"%s\"", c->number, s == CLIENT_ANSWERED ? "is answered" : "leaves", c->status,
-              *c->error ? ", " : "", c->error, c->text[0].len ? c->text[0].data : "");
+    world_say(c->in, "client %d: %s, HTTP %d%s%s, \"%s\"", c->number, s == CLIENT_ANSWERED ? "is answered" : "leaves",
+              c->status, *c->error ? ", " : "", c->error, c->text[0].len ? c->text[0].data : "");
 }
 
 static void take_error(client *c, const json_t *error)
@@ -48,7 +48,8 @@ static bool scores_are_right(const client *c, const json_t *list)
 static void take_choice(client *c, const json_t *choice)
 {
     json_int_t i = json_integer_value(json_object_get(choice, "index"));
-    const char *text = json_string_value(json_object_get(choice, "text")), *why = json_string_value(json_object_get(choice, "finish_reason"));
+    const char *text = json_string_value(json_object_get(choice, "text")),
+               *why = json_string_value(json_object_get(choice, "finish_reason"));
     if (i < 0 || i >= c->wish.n_choices || !text || *c->reason[i]) {
         world_violate(c->in, "client %d got a choice that cannot be", c->number);
         return;
@@ -96,7 +97,7 @@ static void begin(reply *r, const char *type)
 static void take_event(client *c, const char *text, size_t n)
 {
     if (n > 0 && text[0] == ':')
-        return;                 /* a comment */
+        return; /* a comment */
     if (n < 6 || strncmp(text, "data: ", 6) != 0 || c->done)
         world_violate(c->in, "client %d got what is no event, or one after the last: %.*s", c->number, (int)n, text);
     else if (n == 12 && strncmp(text + 6, "[DONE]", 6) == 0)
@@ -138,8 +139,8 @@ static void write_body(const client *c, buf *body)
     buf_printf(body, "{\"model\":\"%s\",\"prompt\":[", w->adapter < 0 ? "toy" : sim_adapter_name(w->adapter));
     for (int i = 0; i < w->n_prompt; i++)
         buf_printf(body, "%s%d", i ? "," : "", w->prompt[i]);
-    buf_printf(body, "],\"max_tokens\":%d,\"n\":%d,\"seed\":%llu,\"stream\":%s", w->max_tokens, w->n_choices, (unsigned long long)w->seed,
-               w->stream ? "true" : "false");
+    buf_printf(body, "],\"max_tokens\":%d,\"n\":%d,\"seed\":%llu,\"stream\":%s", w->max_tokens, w->n_choices,
+               (unsigned long long)w->seed, w->stream ? "true" : "false");
     if (*w->stop)
         buf_printf(body, ",\"stop\":\"%s\"", w->stop);
     if (w->penalized)
@@ -157,15 +158,18 @@ static void write_body(const client *c, buf *body)
 
 void client_ask(client *c, service *s, tenant *who, uint64_t content)
 {
-    static const reply_ops ops = {.add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
+    static const reply_ops ops = {
+        .add_header = add_header, .send = send_whole, .begin = begin, .add = add, .settle = settle, .end = end};
     charged_buf body = {0};
     c->base.ops = &ops;
     c->state = CLIENT_LIVE;
     c->asked_at = c->in->now;
     c->content = content;
     write_body(c, &body.bytes);
-    world_say(c->in, "client %d%s%s asks %s for %d tokens after %d%s%s", c->number, who ? " of " : "", who ? tenant_name(who) : "", c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
-              c->wish.max_tokens, c->wish.n_prompt, c->wish.is_killer ? ", a killer" : "", c->wish.stream ? ", as a stream" : "");
+    world_say(c->in, "client %d%s%s asks %s for %d tokens after %d%s%s", c->number, who ? " of " : "",
+              who ? tenant_name(who) : "", c->wish.adapter < 0 ? "the base" : sim_adapter_name(c->wish.adapter),
+              c->wish.max_tokens, c->wish.n_prompt, c->wish.is_killer ? ", a killer" : "",
+              c->wish.stream ? ", as a stream" : "");
     call_start(s, who, &c->base, &body, &shape_completions, "/v1/completions", "");
 }
 
@@ -181,13 +185,15 @@ typedef struct {
     const client_wish *w;
     toy_how how;
     uint64_t content;
-    int token[TOY_CONTEXT], n;  /* prompt, then output so far */
+    int token[TOY_CONTEXT], n; /* prompt, then output so far */
 } speech;
 
 static speech speech_of(const client *c, int choice)
 {
     const client_wish *w = &c->wish;
-    toy_how how = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice), .penalized = w->penalized, .alternates = w->alternates,
+    toy_how how = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice),
+                   .penalized = w->penalized,
+                   .alternates = w->alternates,
                    .min_tokens = w->min_tokens};
     speech s = {.w = w, .how = how, .content = c->content, .n = w->n_prompt};
     memcpy(s.token, w->prompt, sizeof *s.token * (size_t)w->n_prompt);
@@ -215,7 +221,8 @@ static bool check_text(client *c, int choice, speech *s)
     const buf *text = &c->text[choice];
     for (size_t i = 0; i < text->len; i++)
         if (s->n - c->wish.n_prompt >= client_most_output(&c->wish) || !may_say(s, (unsigned char)text->data[i])) {
-            world_violate(c->in, "client %d: choice %d is wrong at character %zu: \"%s\"", c->number, choice, i, text->data);
+            world_violate(c->in, "client %d: choice %d is wrong at character %zu: \"%s\"", c->number, choice, i,
+                          text->data);
             return false;
         }
     return true;
@@ -240,12 +247,13 @@ static void check_choice(client *c, int choice, bool may_be_short)
     if (!check_text(c, choice, &s))
         return;
     int n_output = s.n - c->wish.n_prompt;
-    bool right = strcmp(why, "length") == 0 ? n_output == client_most_output(&c->wish) || (may_be_short && n_output > 0) : strcmp(why, "stop") == 0 && may_stop(&s);
+    bool right = strcmp(why, "length") == 0 ? n_output == client_most_output(&c->wish) || (may_be_short && n_output > 0)
+                                            : strcmp(why, "stop") == 0 && may_stop(&s);
     if (c->wish.scored && !c->has_scores[choice])
         world_violate(c->in, "client %d: choice %d has wrong logprobs of its prompt", c->number, choice);
     if (!right)
-        world_violate(c->in, "client %d: choice %d ends with \"%s\" after %d of %d tokens", c->number, choice, why, n_output,
-                      client_most_output(&c->wish));
+        world_violate(c->in, "client %d: choice %d ends with \"%s\" after %d of %d tokens", c->number, choice, why,
+                      n_output, client_most_output(&c->wish));
     if (*c->wish.stop && c->text[choice].len && strstr(c->text[choice].data, c->wish.stop))
         world_violate(c->in, "client %d: choice %d goes on after its stop string", c->number, choice);
 }

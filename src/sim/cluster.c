@@ -109,8 +109,8 @@ static void saw_frontend_gone(void *ctx, double now, int frontend)
         naive_frontend_gone(s->naive, now, frontend);
 }
 
-/* The machine of a GPU, if a scheduler knows that it drains. Only in the machine's first life: later ones, a scheduler may
- * know an earlier life's GPUs still. NULL: it may be used. */
+/* The machine of a GPU, if a scheduler knows that it drains. Only in the machine's first life: later ones, a scheduler
+ * may know an earlier life's GPUs still. NULL: it may be used. */
 static run_member *draining_machine(sched_member *s, int gpu)
 {
     run_member *r = &s->m.in->run[s->machine[gpu]];
@@ -163,8 +163,8 @@ static void saw_gpu_pace(void *ctx, double now, int gpu, bool slow)
         naive_gpu_pace(s->naive, now, gpu, slow);
 }
 
-/* What a client has got, its frontend has: it asks for what comes behind it. A text has a character for each token; a client is
- * known by its prompt, if that is long enough to be its own. */
+/* What a client has got, its frontend has: it asks for what comes behind it. A text has a character for each token; a
+ * client is known by its prompt, if that is long enough to be its own. */
 static void check_output(cluster *c, const submission *r)
 {
     for (int i = 0; i < c->n_clients && r->again && r->n_prompt > 5; i++) {
@@ -172,8 +172,8 @@ static void check_output(cluster *c, const submission *r)
         bool is_its = q->state == CLIENT_LIVE && q->wish.n_choices == 1 && q->wish.n_prompt == r->n_prompt &&
                       memcmp(q->wish.prompt, r->token, (size_t)r->n_prompt * sizeof *r->token) == 0;
         if (is_its && (size_t)(r->n_tokens - r->n_prompt) < q->text[0].len)
-            world_violate(&c->w, "client %d has %zu tokens, and its frontend asks for what comes behind %d", i, q->text[0].len,
-                          r->n_tokens - r->n_prompt);
+            world_violate(&c->w, "client %d has %zu tokens, and its frontend asks for what comes behind %d", i,
+                          q->text[0].len, r->n_tokens - r->n_prompt);
     }
 }
 
@@ -242,8 +242,9 @@ static void start_scheduler(void *ctx)
     s->naive = XNEW(naive);
     s->naive->opt = c->policy;
     s->naive->none_since = -1;
-    s->tap = (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpus_drain, saw_gpu_pace, saw_submit, saw_cancel, saw_report,
-                             saw_tick, saw_command, s};
+    s->tap =
+        (scheduler_tap){saw_frontend_up, saw_frontend_gone, saw_gpu_up, saw_gpus_gone, saw_gpus_drain, saw_gpu_pace,
+                        saw_submit,      saw_cancel,        saw_report, saw_tick,      saw_command,    s};
     sched_server_options o = sched_server_options_default();
     err e;
     o.listen = SCHEDULER;
@@ -269,11 +270,13 @@ static void end_scheduler(cluster *c, bool silent)
 
 /* Frontends. */
 
-/* Without a scheduler for longer than it is patient: nobody may still wait for it. (One that was stopped needs a moment.) */
+/* Without a scheduler for longer than it is patient: nobody may still wait for it. (One that was stopped needs a
+ * moment.) */
 static void check_patience(const cluster *c, const front_member *f)
 {
     double over = fmax(f->outages.at[f->outages.n - 1].from + c->patience, f->m.p.stopped_until) + 0.1;
-    if (spans_last(&f->outages) && c->w.now > over && (dispatch_is_patient(f->at_scheduler) || dispatch_n_live(f->at_scheduler)))
+    if (spans_last(&f->outages) && c->w.now > over &&
+        (dispatch_is_patient(f->at_scheduler) || dispatch_n_live(f->at_scheduler)))
         world_violate(f->m.p.in, "%s still waits for the scheduler", f->m.p.name);
 }
 
@@ -283,7 +286,8 @@ static void check_in_flight(cluster *c, const front_member *f)
     int n[MOST_TENANTS] = {0};
     for (int i = 0; i < c->n_clients; i++) {
         const client *q = &c->client[i];
-        bool counts = q->state == CLIENT_LIVE && &c->front[q->frontend] == f && q->wish.n_choices == 1 && q->wish.tenant >= 0;
+        bool counts =
+            q->state == CLIENT_LIVE && &c->front[q->frontend] == f && q->wish.n_choices == 1 && q->wish.tenant >= 0;
         if (counts && ++n[q->wish.tenant] > c->tenant[q->wish.tenant].in_flight && c->tenant[q->wish.tenant].in_flight)
             world_violate(&c->w, "%s has more requests of client %d's tenant in flight than it may", f->m.p.name, i);
     }
@@ -300,7 +304,8 @@ static void look_at_front(cluster *c, front_member *f)
     if (c->n_tenants)
         check_in_flight(c, f);
     if (dispatch_n_live(f->at_scheduler) > c->max_live)
-        world_violate(&c->w, "%s has %d requests, more than the %d it may", f->m.p.name, dispatch_n_live(f->at_scheduler), c->max_live);
+        world_violate(&c->w, "%s has %d requests, more than the %d it may", f->m.p.name,
+                      dispatch_n_live(f->at_scheduler), c->max_live);
 }
 
 static void start_front(void *ctx)
@@ -313,7 +318,8 @@ static void start_front(void *ctx)
     begin_member(&f->m, "frontend");
     for (int i = 0; i < N_ADAPTERS; i++)
         names[i] = sim_adapter_name(i);
-    dispatch_options o = {.scheduler = SCHEDULER, .link = c->link, .max_live = c->max_live, .threads = 1, .patience = c->patience};
+    dispatch_options o = {
+        .scheduler = SCHEDULER, .link = c->link, .max_live = c->max_live, .threads = 1, .patience = c->patience};
     o.link.name = f->m.p.name;
     o.link.model = "toy";
     f->at_scheduler = dispatch_new(&f->m.p.base, &o, &e);
@@ -327,9 +333,16 @@ static void start_front(void *ctx)
     f->tenants = c->n_tenants ? sim_tenants_new(c->tenant, c->n_tenants, "toy") : NULL;
     f->counts = (metrics){0};
     atomic_init(&f->context, TOY_CONTEXT);
-    f->s = (service){.on = &f->m.p.base, .at_scheduler = f->at_scheduler, .models = f->models, .counts = &f->counts,
-                     .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = &f->context, .vocab = TOY_VOCAB}, .eos = eos, .n_eos = 1,
-                     .plain_id = 'a', .keep_alive = c->keep_alive};
+    f->s =
+        (service){.on = &f->m.p.base,
+                  .at_scheduler = f->at_scheduler,
+                  .models = f->models,
+                  .counts = &f->counts,
+                  .tools = {.t = toy_tokenizer(), .adapters = f->versions, .context = &f->context, .vocab = TOY_VOCAB},
+                  .eos = eos,
+                  .n_eos = 1,
+                  .plain_id = 'a',
+                  .keep_alive = c->keep_alive};
     spans_end(&f->outages, c->w.now);
     spans_begin(&f->outages, c->w.now);
 }
@@ -422,7 +435,8 @@ static bool is_idle(const run_member *r)
 {
     bool idle = r->m.p.stopped_until <= r->m.in->w.now;
     for (int i = 0; i < r->n_workers; i++)
-        idle &= !r->machine.worker[i] || (sim_worker_is_empty(r->machine.worker[i]) && !sim_worker_is_held(r->machine.worker[i]));
+        idle &= !r->machine.worker[i] ||
+                (sim_worker_is_empty(r->machine.worker[i]) && !sim_worker_is_held(r->machine.worker[i]));
     return idle;
 }
 
@@ -599,21 +613,24 @@ static void check_front(cluster *c, front_member *f)
 {
     int n_calls = f->counts.live_calls, n_live = dispatch_n_live(f->at_scheduler);
     if (n_calls || n_live)
-        world_violate(&c->w, "%s still has %d calls and %d requests after all are answered", f->m.p.name, n_calls, n_live);
+        world_violate(&c->w, "%s still has %d calls and %d requests after all are answered", f->m.p.name, n_calls,
+                      n_live);
 }
 
 static void check_machine(cluster *c, run_member *r)
 {
     for (int k = 0; k < r->n_workers; k++)
         if (r->machine.worker[k] && !sim_worker_is_empty(r->machine.worker[k]))
-            world_violate(&c->w, "worker %d of %s still has requests, pages or messages after all are answered", k, r->m.p.name);
+            world_violate(&c->w, "worker %d of %s still has requests, pages or messages after all are answered", k,
+                          r->m.p.name);
 }
 
 void cluster_check_nothing_left(cluster *c)
 {
     scheduler_stats t = c->sched.m.is_up ? sched_server_stats(c->sched.server) : (scheduler_stats){0};
     if (t.n_running + t.n_queued)
-        world_violate(&c->w, "the scheduler still has %d running and %d waiting requests after all are answered", t.n_running, t.n_queued);
+        world_violate(&c->w, "the scheduler still has %d running and %d waiting requests after all are answered",
+                      t.n_running, t.n_queued);
     for (int i = 0; i < c->n_fronts; i++)
         if (c->front[i].m.is_up)
             check_front(c, &c->front[i]);

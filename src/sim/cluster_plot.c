@@ -16,10 +16,11 @@ enum { WIDTH = 900, LEFT = 84, RIGHT = 96, TOP = 44, PANEL = 130, GAP = 34, ROW 
 
 cluster_series cluster_series_new(int n_gpus, int max_batch, double seconds)
 {
-    cluster_series s = {.n_gpus = n_gpus, .max_batch = max_batch, .n_bins = N_BINS, .seconds_per_bin = seconds / N_BINS};
+    cluster_series s = {
+        .n_gpus = n_gpus, .max_batch = max_batch, .n_bins = N_BINS, .seconds_per_bin = seconds / N_BINS};
     s.requests = XNEW_ARRAY(double, N_BINS);
     s.tokens = XNEW_ARRAY(double, N_BINS);
-    s.batch = XNEW_ARRAY(double, (size_t)n_gpus * N_BINS);
+    s.batch = XNEW_ARRAY(double, (size_t)n_gpus *N_BINS);
     return s;
 }
 
@@ -99,7 +100,8 @@ static void draw_title(FILE *f, double y, const char *title)
 }
 
 /* A line over time with its scale; y is the panel's top. */
-static void draw_line(FILE *f, const cluster_series *s, double y, const double *value, const char *title, const char *colour)
+static void draw_line(FILE *f, const cluster_series *s, double y, const double *value, const char *title,
+                      const char *colour)
 {
     double most = 0, width = WIDTH - LEFT - RIGHT;
     for (int b = 0; b < s->n_bins; b++)
@@ -143,8 +145,8 @@ static void draw_row(FILE *f, const cluster_series *s, int gpu, double y, double
             if (strcmp(colour, other) != 0)
                 break;
         }
-        fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"/>", LEFT + b * width, y, (end - b) * width + 0.05,
-                height, colour);
+        fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"/>", LEFT + b * width, y,
+                (end - b) * width + 0.05, height, colour);
     }
     fprintf(f, "\n");
 }
@@ -155,10 +157,12 @@ static void draw_legend(FILE *f, const cluster_series *s, double y, double heigh
     for (int i = 0; i < 64; i++) {
         char colour[8];
         colour_of((63 - i) / 63.0, colour);
-        fprintf(f, "<rect x=\"%d\" y=\"%.2f\" width=\"14\" height=\"%.2f\" fill=\"%s\"/>", x, y + height * i / 64, height / 64 + 0.3, colour);
+        fprintf(f, "<rect x=\"%d\" y=\"%.2f\" width=\"14\" height=\"%.2f\" fill=\"%s\"/>", x, y + height * i / 64,
+                height / 64 + 0.3, colour);
     }
     for (int i = 0; i <= 4; i++)
-        fprintf(f, "<text x=\"%d\" y=\"%.1f\">%g</text>\n", x + 20, y + height * (4 - i) / 4 + 4, s->max_batch * i / 4.0);
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\">%g</text>\n", x + 20, y + height * (4 - i) / 4 + 4,
+                s->max_batch * i / 4.0);
 }
 
 static void draw_batches(FILE *f, const cluster_series *s, double y, double row)
@@ -178,14 +182,17 @@ static void draw_batches(FILE *f, const cluster_series *s, double y, double row)
 
 static void draw_time(FILE *f, const cluster_series *s, double top, double bottom)
 {
-    double minutes = s->n_bins * s->seconds_per_bin / 60, step = minutes > 30 && minutes <= 120 ? 10 : round_step(minutes, 6);
+    double minutes = s->n_bins * s->seconds_per_bin / 60,
+           step = minutes > 30 && minutes <= 120 ? 10 : round_step(minutes, 6);
     for (double t = 0; t <= minutes * 1.001; t += step) {
         double x = LEFT + (WIDTH - LEFT - RIGHT) * t / minutes;
         fprintf(f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" class=\"tick\"/>", x, x, bottom, bottom + 5);
-        fprintf(f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" class=\"grid\"/>", x, x, top, top + 2 * PANEL + GAP);
+        fprintf(f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" class=\"grid\"/>", x, x, top,
+                top + 2 * PANEL + GAP);
         fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%g</text>\n", x, bottom + 19, t);
     }
-    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">time (minutes)</text>\n", (LEFT + WIDTH - RIGHT) / 2.0, bottom + 38);
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">time (minutes)</text>\n",
+            (LEFT + WIDTH - RIGHT) / 2.0, bottom + 38);
 }
 
 int cluster_series_write_svg(const cluster_series *s, const char *path, const char *about, err *e)
@@ -195,9 +202,12 @@ int cluster_series_write_svg(const cluster_series *s, const char *path, const ch
         return -1;
     double row = s->n_gpus <= 32 ? ROW : 32.0 * ROW / s->n_gpus, rows = row * s->n_gpus;
     double second = TOP + PANEL + GAP, third = second + PANEL + GAP, bottom = third + rows;
-    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" font-family=\"sans-serif\" font-size=\"11\">\n",
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" font-family=\"sans-serif\" "
+            "font-size=\"11\">\n",
             WIDTH, bottom + 66, WIDTH);
-    fprintf(f, "<style>.grid{stroke:#e4e4e4;stroke-width:1}.tick{stroke:#444}.title{font-size:13px;font-weight:bold}text{fill:#222}</style>\n"
+    fprintf(f, "<style>.grid{stroke:#e4e4e4;stroke-width:1}.tick{stroke:#444}.title{font-size:13px;font-weight:bold}"
+               "text{fill:#222}</style>\n"
                "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
     draw_time(f, s, TOP, bottom);
     draw_line(f, s, TOP, s->requests, "requests per second", "#c0392b");

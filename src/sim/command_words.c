@@ -3,7 +3,8 @@
 
 #include "base/err.h"
 
-void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt, int max_tokens, int n_scored)
+void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt, int max_tokens,
+             int n_scored)
 {
     buf_printf(b, "add %llu to %d as #%u, %d of %d", (unsigned long long)id, gpu, attempt, n_prompt, max_tokens);
     if (n_scored)
@@ -22,7 +23,8 @@ void say_tokens(buf *b, uint64_t id, int frontend, int index, const int *token, 
     buf_add_str(b, "\n");
 }
 
-static const char *const end_names[] = {"stop", "length", "failed", "queue full", "too late", "too large", "kills workers"};
+static const char *const end_names[] = {"stop",     "length",    "failed",       "queue full",
+                                        "too late", "too large", "kills workers"};
 
 void say_end(buf *b, uint64_t id, int frontend, end_reason why)
 {
@@ -41,9 +43,7 @@ void write_down(void *ctx, const command *c)
     case COMMAND_CANCEL:
         buf_printf(b, "cancel %llu on %d, #%u\n", (unsigned long long)c->id, c->gpu, c->attempt);
         break;
-    case COMMAND_TOKENS:
-        say_tokens(b, c->id, c->frontend, c->tokens->index, c->tokens->token, c->tokens->n);
-        break;
+    case COMMAND_TOKENS: say_tokens(b, c->id, c->frontend, c->tokens->index, c->tokens->token, c->tokens->n); break;
     case COMMAND_END:
         CHECK((c->message != NULL) == (c->why != END_STOP && c->why != END_LENGTH));
         say_end(b, c->id, c->frontend, c->why);

@@ -5,7 +5,8 @@
 #include "base/buf.h"
 #include "scheduler/scheduler.h"
 
-void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt, int max_tokens, int n_scored);
+void say_add(buf *b, uint64_t id, int gpu, uint32_t attempt, const int *token, int n, int n_prompt, int max_tokens,
+             int n_scored);
 void say_tokens(buf *b, uint64_t id, int frontend, int index, const int *token, int n);
 void say_end(buf *b, uint64_t id, int frontend, end_reason why);
 

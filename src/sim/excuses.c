@@ -21,19 +21,22 @@ static bool was_given_up(const cluster *c, const client *q)
 static bool has_waited(const cluster *c, const client *q)
 {
     double seconds = q->ended_at - q->asked_at;
-    return (c->policy.max_wait > 0 && seconds >= c->policy.max_wait) || (c->policy.max_no_gpu > 0 && seconds >= c->policy.max_no_gpu);
+    return (c->policy.max_wait > 0 && seconds >= c->policy.max_wait) ||
+           (c->policy.max_no_gpu > 0 && seconds >= c->policy.max_no_gpu);
 }
 
 /* Its adapter could not be read while it waited, or was replaced, or is of no use. */
 static bool may_fail(const cluster *c, const client *q)
 {
-    return c->poisoned[q->wish.adapter] || (c->replaced[q->wish.adapter] && !q->comes_late) || spans_touch(&c->bad_files[q->wish.adapter], q->asked_at, q->ended_at);
+    return c->poisoned[q->wish.adapter] || (c->replaced[q->wish.adapter] && !q->comes_late) ||
+           spans_touch(&c->bad_files[q->wish.adapter], q->asked_at, q->ended_at);
 }
 
 /* No GPU could hold all of it, or the largest had not been met yet, or not for some time. */
 static bool is_too_large(const cluster *c, const client *q, bool has_text)
 {
-    return q->wish.n_prompt + q->wish.max_tokens >= cluster_capacity(c) || (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
+    return q->wish.n_prompt + q->wish.max_tokens >= cluster_capacity(c) ||
+           (c->n_machines > 1 && (!has_text || c->policy.max_aside < 60));
 }
 
 bool excuse_for_end(const cluster *c, const client *q)
@@ -41,7 +44,8 @@ bool excuse_for_end(const cluster *c, const client *q)
     return is_too_large(c, q, true);
 }
 
-/* There were so many deaths of workers that looked like one request's doing. That it was alone is the watch's business. */
+/* There were so many deaths of workers that looked like one request's doing. That it was alone is the watch's business.
+ */
 static bool may_seem_a_killer(const cluster *c)
 {
     int n_killed = 0;
@@ -52,7 +56,7 @@ static bool may_seem_a_killer(const cluster *c)
 
 bool excuse_is_good(const cluster *c, const client *q)
 {
-    bool has_text = q->wish.n_choices == 1 && q->text[0].len;   /* of two, one may have begun */
+    bool has_text = q->wish.n_choices == 1 && q->text[0].len; /* of two, one may have begun */
     if (is_code(q, "queue_full"))
         return (c->policy.max_queue < 1000 || c->max_live < 1000) && !has_text;
     if (is_code(q, "rate_limit_exceeded"))

@@ -5,14 +5,39 @@
 
 #include "base/rng.h"
 
-static const char *const names[N_FAULTS] = {
-    "link is cut", "link goes silent", "link goes silent in one direction", "link stalls", "link is read slowly", "link garbles a bit",
-    "process is cut off",
-    "worker crashes", "worker is killed", "worker hangs", "worker is slow", "worker is stopped", "runner crashes", "runner is stopped", "machine is lost",
-    "runner drains", "scheduler crashes", "scheduler is stopped", "scheduler's machine is lost", "frontend crashes", "frontend is stopped",
-    "frontend's machine is lost", "clock jumps", "adapter is replaced", "adapter is missing", "adapter is broken",
-    "adapter is poisoned", "adapter is back",
-    "disk is slow", "no processes can be started", "a stranger comes", "client leaves", "client does not read"};
+static const char *const names[N_FAULTS] = {"link is cut",
+                                            "link goes silent",
+                                            "link goes silent in one direction",
+                                            "link stalls",
+                                            "link is read slowly",
+                                            "link garbles a bit",
+                                            "process is cut off",
+                                            "worker crashes",
+                                            "worker is killed",
+                                            "worker hangs",
+                                            "worker is slow",
+                                            "worker is stopped",
+                                            "runner crashes",
+                                            "runner is stopped",
+                                            "machine is lost",
+                                            "runner drains",
+                                            "scheduler crashes",
+                                            "scheduler is stopped",
+                                            "scheduler's machine is lost",
+                                            "frontend crashes",
+                                            "frontend is stopped",
+                                            "frontend's machine is lost",
+                                            "clock jumps",
+                                            "adapter is replaced",
+                                            "adapter is missing",
+                                            "adapter is broken",
+                                            "adapter is poisoned",
+                                            "adapter is back",
+                                            "disk is slow",
+                                            "no processes can be started",
+                                            "a stranger comes",
+                                            "client leaves",
+                                            "client does not read"};
 
 /* Which kinds a story has: the favourite alone, in quick succession; a few; or many. */
 static int draw_kinds(world *w, fault_kind favourite, fault_kind *kind, double *every)
@@ -35,7 +60,7 @@ void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite)
     int n_kinds = draw_kinds(w, favourite, kind, &every);
     l->n = 0;
     while (l->n < MOST_FAULTS) {
-        if (!world_chance(w, CHANCE_FAULTS, 0.15))      /* else: at the same time as the one before */
+        if (!world_chance(w, CHANCE_FAULTS, 0.15)) /* else: at the same time as the one before */
             at += world_uniform(w, CHANCE_FAULTS, 0, 2 * every);
         if (at > seconds)
             return;
@@ -167,7 +192,7 @@ static void replace_adapter(const fault *f, cluster *c, int adapter)
 
 static void fault_in_adapter(const fault *f, cluster *c)
 {
-    static const file_state state_of[] = {FILE_MISSING, FILE_BROKEN, FILE_POISONED, FILE_FINE};         /* as the faults */
+    static const file_state state_of[] = {FILE_MISSING, FILE_BROKEN, FILE_POISONED, FILE_FINE}; /* as the faults */
     int adapter = (int)(f->which / 5 % N_ADAPTERS), machine = (int)(f->which % (uint64_t)c->n_machines);
     world_say(&c->w, "%s", sim_adapter_name(adapter));
     if (f->kind == FAULT_ADAPTER_REPLACED)
@@ -180,7 +205,8 @@ static void fault_in_client(const fault *f, cluster *c)
 {
     client *q = &c->client[f->which % (uint64_t)c->n_clients];
     if (q->state == CLIENT_LIVE)
-        AS_PROCESS(&c->front[q->frontend].m.p, client_leave(q, f->kind == FAULT_CLIENT_LEAVES ? CLIENT_LEFT : CLIENT_DOES_NOT_READ));
+        AS_PROCESS(&c->front[q->frontend].m.p,
+                   client_leave(q, f->kind == FAULT_CLIENT_LEAVES ? CLIENT_LEFT : CLIENT_DOES_NOT_READ));
 }
 
 void fault_inject(const fault *f, cluster *c)

@@ -7,31 +7,57 @@
 #include "sim/cluster.h"
 
 typedef enum {
-    FAULT_LINK_RESET, FAULT_LINK_SILENT, FAULT_LINK_HALF, FAULT_LINK_STALL, FAULT_LINK_SLOW, FAULT_LINK_NOISE,
-                                /* of a frontend or runner; as network_cut */
-    FAULT_ISOLATION,            /* a process reaches nobody for a while */
-    FAULT_WORKER_CRASH, FAULT_WORKER_KILLED, FAULT_WORKER_HANG, FAULT_WORKER_SLOW, FAULT_WORKER_STOP,
-                                /* killed: from outside, once, or for a while all of a machine as soon as they have something to do */
-    FAULT_RUNNER_CRASH, FAULT_RUNNER_STOP, FAULT_MACHINE_LOST, FAULT_DRAIN,
-    FAULT_SCHEDULER_CRASH, FAULT_SCHEDULER_STOP, FAULT_SCHEDULER_LOST,
-    FAULT_FRONTEND_CRASH, FAULT_FRONTEND_STOP, FAULT_FRONTEND_LOST,
-    FAULT_CLOCK,                /* a wall clock jumps */
-    FAULT_ADAPTER_REPLACED, FAULT_ADAPTER_MISSING, FAULT_ADAPTER_BROKEN, FAULT_ADAPTER_POISONED, FAULT_ADAPTER_BACK,    /* on one machine's disk */
-    FAULT_DISK_SLOW, FAULT_NO_PROCESSES, FAULT_STRANGER,
-    FAULT_CLIENT_LEAVES, FAULT_CLIENT_STUCK,
+    FAULT_LINK_RESET,
+    FAULT_LINK_SILENT,
+    FAULT_LINK_HALF,
+    FAULT_LINK_STALL,
+    FAULT_LINK_SLOW,
+    FAULT_LINK_NOISE,
+    /* of a frontend or runner; as network_cut */
+    FAULT_ISOLATION, /* a process reaches nobody for a while */
+    FAULT_WORKER_CRASH,
+    FAULT_WORKER_KILLED,
+    FAULT_WORKER_HANG,
+    FAULT_WORKER_SLOW,
+    FAULT_WORKER_STOP,
+    /* killed: from outside, once, or for a while all of a machine as soon as they have something to do */
+    FAULT_RUNNER_CRASH,
+    FAULT_RUNNER_STOP,
+    FAULT_MACHINE_LOST,
+    FAULT_DRAIN,
+    FAULT_SCHEDULER_CRASH,
+    FAULT_SCHEDULER_STOP,
+    FAULT_SCHEDULER_LOST,
+    FAULT_FRONTEND_CRASH,
+    FAULT_FRONTEND_STOP,
+    FAULT_FRONTEND_LOST,
+    FAULT_CLOCK, /* a wall clock jumps */
+    FAULT_ADAPTER_REPLACED,
+    FAULT_ADAPTER_MISSING,
+    FAULT_ADAPTER_BROKEN,
+    FAULT_ADAPTER_POISONED,
+    FAULT_ADAPTER_BACK, /* on one machine's disk */
+    FAULT_DISK_SLOW,
+    FAULT_NO_PROCESSES,
+    FAULT_STRANGER,
+    FAULT_CLIENT_LEAVES,
+    FAULT_CLIENT_STUCK,
     N_FAULTS
 } fault_kind;
 
 typedef struct {
-    double at;                  /* seconds from the beginning */
+    double at; /* seconds from the beginning */
     fault_kind kind;
-    uint64_t which;             /* of those it can happen to */
-    double much;                /* 0 to 1: how long, how far */
+    uint64_t which; /* of those it can happen to */
+    double much;    /* 0 to 1: how long, how far */
 } fault;
 
 enum { MOST_FAULTS = 256 };
 
-typedef struct { fault fault[MOST_FAULTS]; int n; } fault_list;
+typedef struct {
+    fault fault[MOST_FAULTS];
+    int n;
+} fault_list;
 
 /* Draw the faults of `seconds`: of a few kinds or many, and of one kind more than of the others. */
 void faults_draw(fault_list *l, world *w, double seconds, fault_kind favourite);

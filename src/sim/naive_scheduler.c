@@ -167,8 +167,8 @@ static void naive_remember(naive *s, const naive_request *r, int gpu)
     }
 }
 
-/* The same as naive_choose(), or a GPU as good that was last given a request that begins alike: one with as many requests, or
- * that is not lightly loaded. */
+/* The same as naive_choose(), or a GPU as good that was last given a request that begins alike: one with as many
+ * requests, or that is not lightly loaded. */
 static int naive_choose_known(naive *s, const naive_request *r)
 {
     int best = naive_choose(s, r, true);
@@ -206,8 +206,8 @@ static void naive_leave(naive *s, const naive_request *r)
         s->last = r->tenant + 1;
 }
 
-/* Into its tenant's line. A tenant of which nobody else is there has at least what the least of the others has, or if there
- * are none, whoever left last. */
+/* Into its tenant's line. A tenant of which nobody else is there has at least what the least of the others has, or if
+ * there are none, whoever left last. */
 static void naive_join(naive *s, naive_request *r)
 {
     uint64_t least = UINT64_MAX;
@@ -386,7 +386,7 @@ static bool naive_serve(naive *s, double now)
         }
         if (naive_too_large(s, r)) {
             naive_step_aside(s, now, r);
-            return true;        /* its tenant may have nobody else in line */
+            return true; /* its tenant may have nobody else in line */
         }
         if (leaves)
             leaver_waits = true;
@@ -414,7 +414,8 @@ static void naive_reserve(naive *s, const naive_request *r)
 {
     for (int g = 0; g < NAIVE_GPUS; g++) {
         const naive_gpu *i = &s->gpu[g];
-        bool fits = naive_open(s, g) && naive_pages(i, r->n_tokens) <= i->info.n_pages && r->n_tokens + 1 <= i->info.max_tokens;
+        bool fits =
+            naive_open(s, g) && naive_pages(i, r->n_tokens) <= i->info.n_pages && r->n_tokens + 1 <= i->info.max_tokens;
         if (fits && (!s->reserved || naive_above(s, s->reserved - 1, g)))
             s->reserved = g + 1;
     }
@@ -516,14 +517,16 @@ static bool naive_one_too_many(const naive *s, const naive_request *r)
             tenants += n[s->request[i].tenant]++ == 0;
             newcomers++;
         }
-    return naive_waiting(s) > s->opt.max_queue && n[r->tenant] * tenants + naive_waiting(s) - newcomers > s->opt.max_queue;
+    return naive_waiting(s) > s->opt.max_queue &&
+           n[r->tenant] * tenants + naive_waiting(s) - newcomers > s->opt.max_queue;
 }
 
 void naive_submit(naive *s, double now, int frontend, const submission *w)
 {
     naive_request *same = naive_find(s, w->id), *r = NULL;
-    if (same || w->n_prompt < 1 || w->n_tokens < w->n_prompt || w->max_tokens < (w->n_to_score ? 0 : 1) || w->n_to_score >= w->n_prompt ||
-        w->n_scored > w->n_to_score || (w->n_tokens > w->n_prompt && w->n_scored < w->n_to_score)) {
+    if (same || w->n_prompt < 1 || w->n_tokens < w->n_prompt || w->max_tokens < (w->n_to_score ? 0 : 1) ||
+        w->n_to_score >= w->n_prompt || w->n_scored > w->n_to_score ||
+        (w->n_tokens > w->n_prompt && w->n_scored < w->n_to_score)) {
         say_end(&s->said, w->id, frontend, END_FAILED);
         if (same && same->frontend == frontend)
             naive_drop(s, same);
@@ -540,9 +543,21 @@ void naive_submit(naive *s, double now, int frontend, const submission *w)
             r = &s->request[i];
     CHECK(r != NULL && w->n_tokens + w->max_tokens <= NAIVE_TOKENS);
     bool taken_on = w->again || w->n_tokens > w->n_prompt || w->n_scored;
-    *r = (naive_request){.id = w->id, .arrival = w->arrival, .since = now, .moved = -1e9, .frontend = frontend, .n_tokens = w->n_tokens,
-                         .n_prompt = w->n_prompt, .max_tokens = w->max_tokens, .n_to_score = w->n_to_score, .n_scored = w->n_scored, .gpu = -1, .taken_on = taken_on,
-                         .tenant = naive_tenant_of(s, w), .priority = taken_on ? 0 : w->priority, .aside = 0,
+    *r = (naive_request){.id = w->id,
+                         .arrival = w->arrival,
+                         .since = now,
+                         .moved = -1e9,
+                         .frontend = frontend,
+                         .n_tokens = w->n_tokens,
+                         .n_prompt = w->n_prompt,
+                         .max_tokens = w->max_tokens,
+                         .n_to_score = w->n_to_score,
+                         .n_scored = w->n_scored,
+                         .gpu = -1,
+                         .taken_on = taken_on,
+                         .tenant = naive_tenant_of(s, w),
+                         .priority = taken_on ? 0 : w->priority,
+                         .aside = 0,
                          .serial = ++s->n_submitted};
     memcpy(r->token, w->token, (size_t)w->n_tokens * sizeof *r->token);
     snprintf(r->adapter, sizeof r->adapter, "%s", w->adapter ? w->adapter : "");
@@ -624,8 +639,9 @@ static bool naive_is_killer(naive_request *r, gpu_loss how, bool alone)
     return ++r->n_lost >= 16;
 }
 
-/* Its worker crashed: a suspect; the second time confined; three times in a row alone, or alone after 16 crashes, a killer. Or
- * it was killed from outside, or its link was lost: the same, but it takes more of these to make a killer. */
+/* Its worker crashed: a suspect; the second time confined; three times in a row alone, or alone after 16 crashes, a
+ * killer. Or it was killed from outside, or its link was lost: the same, but it takes more of these to make a killer.
+ */
 static void naive_blame(naive *s, double now, naive_request *r, gpu_loss how, bool alone)
 {
     if (naive_is_killer(r, how, alone)) {
@@ -673,7 +689,8 @@ void naive_gpus_gone(naive *s, double now, const int *gpu, int n, gpu_loss how)
 void naive_gpu_up(naive *s, double now, int gpu, const gpu_info *info)
 {
     naive_gpu *g = &s->gpu[gpu];
-    *g = (naive_gpu){.up = true, .life = ++s->n_lives, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
+    *g = (naive_gpu){
+        .up = true, .life = ++s->n_lives, .info = *info, .pages_free = info->n_pages, .slow = info->on_probation};
     snprintf(g->uuid, sizeof g->uuid, "%s", info->uuid);
     int most = info->n_pages * info->page_len < info->max_tokens ? info->n_pages * info->page_len : info->max_tokens;
     s->most_tokens = most > s->most_tokens ? most : s->most_tokens;
@@ -756,7 +773,8 @@ void naive_report(naive *s, double now, int gpu, const gpu_report *p)
         }
     for (int i = 0; i < p->n_ends; i++)
         naive_report_end(s, gpu, &p->ends[i]);
-    for (naive_request *r; g->pages_free - naive_coming(s, gpu) + naive_going(g) < 0 && (r = naive_extreme(s, gpu, false));) {
+    for (naive_request *r;
+         g->pages_free - naive_coming(s, gpu) + naive_going(g) < 0 && (r = naive_extreme(s, gpu, false));) {
         naive_send(s, gpu, false, r);
         naive_put_back(s, r);
     }
@@ -803,7 +821,7 @@ static void naive_empty(naive *s, int gpu, double now)
     for (naive_request *r; fits && (r = naive_extreme(copy, gpu, true));) {
         int to = naive_choose(copy, r, true);
         int before = naive_running(s, gpu), there = to < 0 ? -1 : naive_running(copy, to);
-        int c = to < 0 ? 0 : strcmp(copy->gpu[to].uuid, s->gpu[gpu].uuid);      /* 0: one that was lost, and is back */
+        int c = to < 0 ? 0 : strcmp(copy->gpu[to].uuid, s->gpu[gpu].uuid); /* 0: one that was lost, and is back */
         fits = there > before || (there == before && (c > 0 || (c == 0 && to > gpu)));
         if (fits)
             naive_place(copy, now, r, to);
@@ -842,7 +860,8 @@ static naive_request *naive_first_overdue(naive *s, double now)
     naive_request *first = NULL;
     for (int i = 0; i < NAIVE_REQUESTS && s->opt.max_aside > 0; i++) {
         naive_request *r = &s->request[i];
-        if (r->id && r->gpu < 0 && r->aside >= 0 && now - r->aside >= s->opt.max_aside && (!first || r->turn < first->turn))
+        if (r->id && r->gpu < 0 && r->aside >= 0 && now - r->aside >= s->opt.max_aside &&
+            (!first || r->turn < first->turn))
             first = r;
     }
     return first;

@@ -17,55 +17,58 @@ static const double SLOW_EVERY = 0.02;
 typedef struct connection connection;
 
 typedef struct {
-    net_stream base;            /* first */
+    net_stream base; /* first */
     connection *of;
-    int side;                   /* 0: dialed, 1: accepted */
-    sim_process *at;            /* borrowed; NULL: the end is not there yet, or has been freed */
+    int side;        /* 0: dialed, 1: accepted */
+    sim_process *at; /* borrowed; NULL: the end is not there yet, or has been freed */
     buf in, out;
-    sim_task delivery;          /* of what it wrote */
-    sim_task loss;              /* it learns that the connection is gone */
-    const char *why;            /* static; NULL: it is not to learn of any loss */
-    bool lost;                  /* it has learnt of it */
-    bool finishing;             /* whatever comes is dropped */
-    bool closes;                /* when out is empty the other end learns that this one is closed */
-    bool mute;                  /* what it writes goes nowhere */
-    bool noisy;                 /* a bit of the next that arrives is wrong */
-    bool unheard;               /* and is kept, for nobody says that it came */
-    bool mourned;               /* its process has died, and what is left of its bytes is decided */
+    sim_task delivery; /* of what it wrote */
+    sim_task loss;     /* it learns that the connection is gone */
+    const char *why;   /* static; NULL: it is not to learn of any loss */
+    bool lost;         /* it has learnt of it */
+    bool finishing;    /* whatever comes is dropped */
+    bool closes;       /* when out is empty the other end learns that this one is closed */
+    bool mute;         /* what it writes goes nowhere */
+    bool noisy;        /* a bit of the next that arrives is wrong */
+    bool unheard;      /* and is kept, for nobody says that it came */
+    bool mourned;      /* its process has died, and what is left of its bytes is decided */
 } end;
 
 struct connection {
     network *in;
     end end[2];
-    sim_task opening;           /* the dialed end's way to the acceptor and back */
-    int stage;                  /* of opening */
+    sim_task opening; /* the dialed end's way to the acceptor and back */
+    int stage;        /* of opening */
     char to[32];
     bool choppy;
-    int n_single;               /* deliveries of one byte so far */
+    int n_single; /* deliveries of one byte so far */
     double stalled_until, slow_until;
-    int slow_side;              /* who reads slowly */
+    int slow_side; /* who reads slowly */
     connection *prev, *next;
 };
 
 typedef struct sim_acceptor {
-    acceptor base;              /* first */
-    sim_process *at;            /* borrowed */
+    acceptor base;   /* first */
+    sim_process *at; /* borrowed */
     acceptor_events events;
     struct sim_acceptor *next;
 } sim_acceptor;
 
 typedef struct {
-    dialer base;                /* first */
-    sim_process *at;            /* borrowed */
+    dialer base;     /* first */
+    sim_process *at; /* borrowed */
     char to[32];
 } sim_dialer;
 
-typedef struct isolation { const sim_process *p; double until; } isolation;
+typedef struct isolation {
+    const sim_process *p;
+    double until;
+} isolation;
 
 struct network {
-    world *w;                   /* borrowed */
+    world *w; /* borrowed */
     network_weather weather;
-    connection *all;            /* newest first */
+    connection *all; /* newest first */
     sim_acceptor *acceptors;
     isolation isolated[16];
 };
@@ -98,7 +101,8 @@ static bool is_isolated(const network *n, const sim_process *p)
 static double some_delay(network *n)
 {
     double late = -log(1 - world_uniform(n->w, CHANCE_NETWORK, 0, 1)) * n->weather.delay;
-    return world_chance(n->w, CHANCE_NETWORK, n->weather.spikes) ? late + world_uniform(n->w, CHANCE_NETWORK, 0.05, 1) : late;
+    return world_chance(n->w, CHANCE_NETWORK, n->weather.spikes) ? late + world_uniform(n->w, CHANCE_NETWORK, 0.05, 1)
+                                                                 : late;
 }
 
 static void connection_free(connection *c)
@@ -136,7 +140,8 @@ static end *other(end *e)
 /* Both ends are freed, and nothing is under way. */
 static void free_if_over(connection *c)
 {
-    bool busy = c->end[0].at || c->end[1].at || c->end[0].delivery.planned || c->end[1].delivery.planned || c->opening.planned;
+    bool busy =
+        c->end[0].at || c->end[1].at || c->end[0].delivery.planned || c->end[1].delivery.planned || c->opening.planned;
     if (!busy)
         connection_free(c);
 }
@@ -144,7 +149,8 @@ static void free_if_over(connection *c)
 static void plan_delivery(end *e)
 {
     network *n = e->of->in;
-    double stall = e->of->stalled_until - n->w->now, slow = e->of->slow_until > n->w->now && e->of->slow_side != e->side ? SLOW_EVERY : 0;
+    double stall = e->of->stalled_until - n->w->now,
+           slow = e->of->slow_until > n->w->now && e->of->slow_side != e->side ? SLOW_EVERY : 0;
     world_plan(n->w, &e->delivery, fmax(fmax(some_delay(n), slow), stall));
 }
 
@@ -198,7 +204,8 @@ static void on_delivery(void *ctx)
     connection *c = e->of;
     size_t n = piece_of(e);
     bool heard = to->at && !to->at->dead && !to->lost;
-    if (n > 0 && (e->noisy || (c->in->weather.noise > 0 && world_chance(c->in->w, CHANCE_NETWORK, c->in->weather.noise))))
+    if (n > 0 &&
+        (e->noisy || (c->in->weather.noise > 0 && world_chance(c->in->w, CHANCE_NETWORK, c->in->weather.noise))))
         garble(e, n);
     if (heard && !to->finishing)
         buf_add(&to->in, e->out.data, n);
@@ -230,7 +237,8 @@ static void write_bytes(net_stream *s, const void *bytes, size_t n)
     end *e = (end *)s;
     if (e->unheard && e->at && !e->lost)
         buf_add(&e->out, bytes, n);
-    if (!e->at || e->at->dead || e->mute || e->lost || is_isolated(e->of->in, e->at) || (other(e)->at && is_isolated(e->of->in, other(e)->at)))
+    if (!e->at || e->at->dead || e->mute || e->lost || is_isolated(e->of->in, e->at) ||
+        (other(e)->at && is_isolated(e->of->in, other(e)->at)))
         return;
     if (e->out.len == 0)
         e->base.drained_at = e->of->in->w->now;
@@ -242,7 +250,8 @@ static void write_bytes(net_stream *s, const void *bytes, size_t n)
 static size_t unsent(net_stream *s)
 {
     end *e = (end *)s;
-    size_t room = e->of->slow_until > e->of->in->w->now && e->of->slow_side != e->side ? SLOW_BUFFER : e->of->in->weather.buffer;
+    size_t room =
+        e->of->slow_until > e->of->in->w->now && e->of->slow_side != e->side ? SLOW_BUFFER : e->of->in->weather.buffer;
     return e->out.len > room ? e->out.len - room : 0;
 }
 
@@ -305,7 +314,8 @@ static void free_end(net_stream *s)
 
 static void init_end(connection *c, int side, sim_process *at)
 {
-    static const stream_ops ops = {.write = write_bytes, .unsent = unsent, .peek = peek, .read = read_bytes, .finish = finish, .free = free_end};
+    static const stream_ops ops = {
+        .write = write_bytes, .unsent = unsent, .peek = peek, .read = read_bytes, .finish = finish, .free = free_end};
     end *e = &c->end[side];
     e->base = (net_stream){.ops = &ops, .drained_at = c->in->w->now};
     e->of = c;
@@ -328,7 +338,7 @@ static void reach_acceptor(connection *c)
     network *n = c->in;
     sim_acceptor *a = find_acceptor(n, c->to);
     if (is_isolated(n, c->end[0].at) || (a && is_isolated(n, a->at)))
-        return;                 /* nobody ever answers */
+        return; /* nobody ever answers */
     if (!a) {
         lose(&c->end[0], "connection refused", some_delay(n));
         return;
@@ -436,7 +446,7 @@ static void cut(connection *c, network_cut how)
     case CUT_RESET:
         for (int i = 0; i < 2; i++) {
             truncate_out(&c->end[i]);
-            c->end[i].mute = true;      /* what is left of it arrives, no more */
+            c->end[i].mute = true; /* what is left of it arrives, no more */
             lose(&c->end[i], "connection reset", world_uniform(w, CHANCE_NETWORK, 0, i == side ? 0.1 : 4));
         }
         break;
@@ -444,18 +454,10 @@ static void cut(connection *c, network_cut how)
         go_mute(&c->end[0]);
         go_mute(&c->end[1]);
         break;
-    case CUT_HALF:
-        go_mute(&c->end[side]);
-        break;
-    case CUT_STALL:
-        c->stalled_until = w->now + world_uniform(w, CHANCE_NETWORK, 0.5, 7);
-        break;
-    case CUT_NOISE:
-        c->end[side].noisy = true;
-        break;
-    default:
-        c->slow_until = w->now + world_uniform(w, CHANCE_NETWORK, 1, 8);
-        c->slow_side = side;
+    case CUT_HALF: go_mute(&c->end[side]); break;
+    case CUT_STALL: c->stalled_until = w->now + world_uniform(w, CHANCE_NETWORK, 0.5, 7); break;
+    case CUT_NOISE: c->end[side].noisy = true; break;
+    default: c->slow_until = w->now + world_uniform(w, CHANCE_NETWORK, 1, 8); c->slow_side = side;
     }
 }
 

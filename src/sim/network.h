@@ -12,20 +12,20 @@ typedef struct network network;
 
 /* How it is when nothing is wrong. */
 typedef struct {
-    double delay;               /* seconds, typical */
-    double spikes;              /* share of deliveries that are much later */
-    double choppy;              /* share of connections whose bytes come in small pieces */
-    size_t buffer;              /* bytes on their way at most; what is beyond has not been sent */
-    double noise;               /* share of deliveries in which a bit is wrong */
+    double delay;  /* seconds, typical */
+    double spikes; /* share of deliveries that are much later */
+    double choppy; /* share of connections whose bytes come in small pieces */
+    size_t buffer; /* bytes on their way at most; what is beyond has not been sent */
+    double noise;  /* share of deliveries in which a bit is wrong */
 } network_weather;
 
 typedef enum {
-    CUT_RESET,                  /* both sides learn of it soon; of what was under way a part arrives */
-    CUT_SILENT,                 /* nothing arrives any more, and nobody is told */
-    CUT_HALF,                   /* the same in one direction */
-    CUT_STALL,                  /* nothing arrives for some seconds, then all of it */
-    CUT_SLOW,                   /* one side reads a few bytes at a time for some seconds */
-    CUT_NOISE,                  /* of what one side sends next, a bit is changed on the way */
+    CUT_RESET,  /* both sides learn of it soon; of what was under way a part arrives */
+    CUT_SILENT, /* nothing arrives any more, and nobody is told */
+    CUT_HALF,   /* the same in one direction */
+    CUT_STALL,  /* nothing arrives for some seconds, then all of it */
+    CUT_SLOW,   /* one side reads a few bytes at a time for some seconds */
+    CUT_NOISE,  /* of what one side sends next, a bit is changed on the way */
     N_CUTS
 } network_cut;
 

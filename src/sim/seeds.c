@@ -23,13 +23,16 @@ enum { MOST_FAILURES = 10, MOST_SECONDS_OF_A_SEED = 60 };
 /* Shared with the child. */
 typedef struct {
     uint64_t seed, n_done;
-    bool failed;                /* the last one did, by a violation */
-    int n_faults;               /* of it */
+    bool failed;  /* the last one did, by a violation */
+    int n_faults; /* of it */
     char violation[400];
     story_stats stats;
 } progress;
 
-typedef struct { const seeds_options *opt; double give_up, shown; } range;
+typedef struct {
+    const seeds_options *opt;
+    double give_up, shown;
+} range;
 
 static void show_progress(const progress *p, range *r)
 {
@@ -147,12 +150,15 @@ static void summarise(const progress *p, int n_failed, double seconds)
 {
     const story_stats *t = &p->stats;
     const cluster_counts *c = &t->counts;
-    printf("%llu seeds, %d failed, in %.1f s: %llu tasks, %llu faults, %llu clients (%llu answered, %llu refused, %llu left, %llu requests ended "
-           "as killers, of %llu clients that are none), %llu tokens; %llu evicted, %llu moved, %llu recovered, %llu stale\n",
-           (unsigned long long)p->n_done, n_failed, seconds, (unsigned long long)t->tasks, (unsigned long long)t->faults,
-           (unsigned long long)t->clients, (unsigned long long)c->finished, (unsigned long long)c->refused, (unsigned long long)c->cancelled,
-           (unsigned long long)c->killers, (unsigned long long)c->innocents, (unsigned long long)c->tokens, (unsigned long long)c->evicted, (unsigned long long)c->moved,
-           (unsigned long long)c->recovered, (unsigned long long)c->stale);
+    printf("%llu seeds, %d failed, in %.1f s: %llu tasks, %llu faults, %llu clients (%llu answered, %llu refused, %llu "
+           "left, %llu requests ended "
+           "as killers, of %llu clients that are none), %llu tokens; %llu evicted, %llu moved, %llu recovered, %llu "
+           "stale\n",
+           (unsigned long long)p->n_done, n_failed, seconds, (unsigned long long)t->tasks,
+           (unsigned long long)t->faults, (unsigned long long)t->clients, (unsigned long long)c->finished,
+           (unsigned long long)c->refused, (unsigned long long)c->cancelled, (unsigned long long)c->killers,
+           (unsigned long long)c->innocents, (unsigned long long)c->tokens, (unsigned long long)c->evicted,
+           (unsigned long long)c->moved, (unsigned long long)c->recovered, (unsigned long long)c->stale);
 }
 
 int seeds_run(const seeds_options *o)

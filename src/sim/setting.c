@@ -45,7 +45,7 @@ static sim_machine draw_machine(setting *s)
     m.load_time = world_uniform(w, c, 0.01, often(s, c, 0.7) ? 0.5 : 2);
     m.device_room = often(s, c, 0.5) ? 1 + (int)draw(s, c, 3) : 0;
     m.n_images = 1 + (int)draw(s, c, N_ADAPTERS);
-    uint64_t more = (uint64_t)(m.step_time * 1e12);     /* as good as another draw, and later ones stay what they were */
+    uint64_t more = (uint64_t)(m.step_time * 1e12); /* as good as another draw, and later ones stay what they were */
     m.host_pages = more % 2 ? (int)(more / 2 % 50) : 0;
     if (m.max_batch > 6)
         m.n_pages += 8 * m.max_batch;
@@ -61,7 +61,7 @@ static void make_machines(setting *s)
     sim_machine like = draw_machine(s);
     if (s->uneven)
         like.n_pages = 9;
-    int differ = often(s, c, 0.5) ? 1 : often(s, c, 0.5) ? 20 : 60;     /* pages */
+    int differ = often(s, c, 0.5) ? 1 : often(s, c, 0.5) ? 20 : 60; /* pages */
     for (int i = 0; i < s->c->n_machines; i++) {
         make_machine(s, i, &like);
         s->c->run[i].n_workers = n_workers;
@@ -151,7 +151,8 @@ static void make_wish(setting *s, client_wish *q, int most, bool killers, bool l
     most = most < TOY_CONTEXT ? most : TOY_CONTEXT - 1;
     q->is_killer = killers && often(s, c, 0.08);
     q->n_prompt = 2 + (int)draw(s, c, (uint64_t)(often(s, c, s->uneven ? 0.5 : 0.2) ? most - 3 : most / 2));
-    int n_common = often(s, c, 0.4) ? (int)draw(s, c, (uint64_t)q->n_prompt + 1) : 0;   /* that it begins with as others do */
+    int n_common =
+        often(s, c, 0.4) ? (int)draw(s, c, (uint64_t)q->n_prompt + 1) : 0; /* that it begins with as others do */
     for (int i = 0; i < q->n_prompt; i++)
         q->prompt[i] = i < n_common ? 'a' + i % 26 : ' ' + 1 + (int)draw(s, c, 90);
     q->prompt[0] = 'A';

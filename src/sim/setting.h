@@ -4,14 +4,14 @@
 
 #include "sim/cluster.h"
 
-enum { LATE_CLIENTS = N_ADAPTERS + 3 };         /* one for the base and each adapter, and some that leave */
+enum { LATE_CLIENTS = N_ADAPTERS + 3 }; /* one for the base and each adapter, and some that leave */
 
 typedef struct {
-    cluster *c;                 /* borrowed */
-    bool choppy;                /* the network delivers in small pieces */
-    bool noisy;                 /* and changes bits now and then */
-    bool uneven;                /* one machine is large, and clients ask for much */
-    int n_early;                /* clients that come while things break; the others come afterwards */
+    cluster *c;  /* borrowed */
+    bool choppy; /* the network delivers in small pieces */
+    bool noisy;  /* and changes bits now and then */
+    bool uneven; /* one machine is large, and clients ask for much */
+    int n_early; /* clients that come while things break; the others come afterwards */
 } setting;
 
 /* Everything of the cluster that is set before it is started. */

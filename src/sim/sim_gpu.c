@@ -11,14 +11,17 @@
 #include "sim/sim_loaders.h"
 
 typedef struct {
-    admission_item item;        /* first */
+    admission_item item; /* first */
     int adapter, n_prompt;
     uint32_t attempt;
-    bool seen;                  /* it has had rows */
+    bool seen; /* it has had rows */
     char adapter_name[16];
 } row;
 
-typedef struct { bool add; sim_request what; } sim_command;
+typedef struct {
+    bool add;
+    sim_request what;
+} sim_command;
 
 struct sim_gpu {
     sim_gpu_setup is;
@@ -26,16 +29,16 @@ struct sim_gpu {
     sim_loaders loaders;
     adapter_slots *slots;
     admission *admission;
-    admission_step step;        /* when running */
-    double seconds;             /* that it takes */
+    admission_step step; /* when running */
+    double seconds;      /* that it takes */
     bool running;
-    sim_command *inbox;         /* [n_inbox] */
+    sim_command *inbox; /* [n_inbox] */
     size_t n_inbox, inbox_cap;
-    int n_coming;               /* adds less cancels of the inbox */
-    int *last_step;             /* [n_adapters] when it was last counted */
+    int n_coming;   /* adds less cancels of the inbox */
+    int *last_step; /* [n_adapters] when it was last counted */
     int n_steps;
-    report_tokens *tokens;      /* of the report */
-    int *drawn;                 /* what they are */
+    report_tokens *tokens; /* of the report */
+    int *drawn;            /* what they are */
     report_end *ends;
     size_t tokens_cap, drawn_cap, ends_cap;
     gpu_report report;
@@ -143,8 +146,13 @@ static void add_row(sim_gpu *g, const sim_request *q)
 {
     row *r = XNEW(row);
     int n_prompt = q->n_tokens - q->n_output;
-    *r = (row){.item = {.id = (uint64_t)q->id, .arrival = (uint64_t)q->id, .n_tokens = q->n_tokens, .limit = n_prompt + q->n_total},
-               .adapter = q->adapter, .n_prompt = n_prompt, .attempt = q->attempt};
+    *r = (row){.item = {.id = (uint64_t)q->id,
+                        .arrival = (uint64_t)q->id,
+                        .n_tokens = q->n_tokens,
+                        .limit = n_prompt + q->n_total},
+               .adapter = q->adapter,
+               .n_prompt = n_prompt,
+               .attempt = q->attempt};
     snprintf(r->adapter_name, sizeof r->adapter_name, "%d", q->adapter);
     r->item.adapter = r->adapter_name;
     r->item.root = (kv_key){{(uint64_t)q->adapter + 1, 0}};
@@ -216,8 +224,8 @@ static void make_token(sim_gpu *g, row *r)
     g->drawn = xgrow(g->drawn, &g->drawn_cap, (size_t)g->report.n_tokens + 1, sizeof *g->drawn);
     g->drawn[g->report.n_tokens] = r->item.token ? r->item.token[r->item.n_tokens] : 0;
     g->tokens = xgrow(g->tokens, &g->tokens_cap, (size_t)g->report.n_tokens + 1, sizeof *g->tokens);
-    g->tokens[g->report.n_tokens++] = (report_tokens){.id = r->item.id, .attempt = r->attempt, .index = r->item.n_tokens - r->n_prompt,
-                                                      .n = 1};
+    g->tokens[g->report.n_tokens++] =
+        (report_tokens){.id = r->item.id, .attempt = r->attempt, .index = r->item.n_tokens - r->n_prompt, .n = 1};
     if (++r->item.n_tokens < r->item.limit)
         return;
     add_end(g, r, OUTCOME_LENGTH);

@@ -10,24 +10,27 @@
 #include "sim/step_model.h"
 
 typedef struct {
-    int id;                     /* lower is older */
+    int id; /* lower is older */
     int adapter;
     uint32_t attempt;
-    int n_tokens, n_output;     /* so far, with those of earlier attempts; n_tokens with the prompt */
-    int n_total;                /* of output, when it ends */
-    const arrival *says;        /* borrowed while it is there: its tokens, for the prefix cache; NULL: they are only counted */
+    int n_tokens, n_output; /* so far, with those of earlier attempts; n_tokens with the prompt */
+    int n_total;            /* of output, when it ends */
+    const arrival *says; /* borrowed while it is there: its tokens, for the prefix cache; NULL: they are only counted */
 } sim_request;
 
 typedef struct sim_gpu sim_gpu;
 
 /* GPUs that did nothing and have been sent a command since. */
-typedef struct { int *gpu; int n; } sim_wakeups;        /* room for all GPUs */
+typedef struct {
+    int *gpu;
+    int n;
+} sim_wakeups; /* room for all GPUs */
 
 typedef struct {
     int number;
     int max_batch, n_pages, page_len, n_adapters;
-    const step_model *model;    /* borrowed */
-    sim_wakeups *wakeups;       /* borrowed */
+    const step_model *model; /* borrowed */
+    sim_wakeups *wakeups;    /* borrowed */
 } sim_gpu_setup;
 
 sim_gpu *sim_gpu_new(const sim_gpu_setup *s);
@@ -41,13 +44,13 @@ void sim_gpu_cancel(sim_gpu *g, int id, uint32_t attempt);
  * at once, reports commands that left nothing to do. Not while one runs. */
 double sim_gpu_start(sim_gpu *g, double now);
 bool sim_gpu_is_running(const sim_gpu *g);
-int sim_gpu_batch(const sim_gpu *g);            /* requests with rows in the step that runs */
+int sim_gpu_batch(const sim_gpu *g); /* requests with rows in the step that runs */
 
 /* What the step did; valid until the next call. */
 const gpu_report *sim_gpu_end(sim_gpu *g);
 
-uint64_t sim_gpu_n_cached(const sim_gpu *g);    /* tokens so far that were in the prefix cache when they were wanted */
-int sim_gpu_n_requests(const sim_gpu *g);       /* all it has been given and not ended */
+uint64_t sim_gpu_n_cached(const sim_gpu *g); /* tokens so far that were in the prefix cache when they were wanted */
+int sim_gpu_n_requests(const sim_gpu *g);    /* all it has been given and not ended */
 
 /* For policies that look into the GPU: whether one more request of so many tokens has room, as the scheduler counts. */
 bool sim_gpu_has_room(const sim_gpu *g, int n_tokens);

@@ -6,17 +6,20 @@
 
 #include "base/jobs.h"
 
-typedef struct { job *j; double end; } sim_load;
+typedef struct {
+    job *j;
+    double end;
+} sim_load;
 
 typedef struct {
-    jobs base;                  /* first */
-    double now;                 /* set by the caller; whoever waits for a job moves it on to that job's end */
-    double seconds;             /* that a job takes which is started now; the caller may change it */
-    sim_load *load;             /* [n_loads] by end */
+    jobs base;      /* first */
+    double now;     /* set by the caller; whoever waits for a job moves it on to that job's end */
+    double seconds; /* that a job takes which is started now; the caller may change it */
+    sim_load *load; /* [n_loads] by end */
     size_t n_loads, load_cap;
 } sim_loaders;
 
 void sim_loaders_init(sim_loaders *s, double seconds);
-void sim_loaders_deinit(sim_loaders *s);        /* none is outstanding */
+void sim_loaders_deinit(sim_loaders *s); /* none is outstanding */
 
 #endif

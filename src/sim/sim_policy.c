@@ -11,15 +11,15 @@
 struct policy {
     policy_kind kind;
     policy_setup setup;
-    scheduler *s;               /* packed */
-    int *prompt;                /* [max_tokens] of the request that comes */
-    uint32_t n_attempts;        /* spread, dedicated: from here on */
+    scheduler *s;        /* packed */
+    int *prompt;         /* [max_tokens] of the request that comes */
+    uint32_t n_attempts; /* spread, dedicated: from here on */
     uint64_t n_evicted;
-    wait_item *item;            /* [n_requests] */
-    int *n_output;              /* [n_requests] tokens made so far */
-    wait_queue *lane;           /* [n_lanes] who waits: one for all, or one for each adapter */
+    wait_item *item;  /* [n_requests] */
+    int *n_output;    /* [n_requests] tokens made so far */
+    wait_queue *lane; /* [n_lanes] who waits: one for all, or one for each adapter */
     int n_lanes;
-    int *adapter;               /* [n_gpus] that it serves, or served last */
+    int *adapter; /* [n_gpus] that it serves, or served last */
 };
 
 const char *policy_name(policy_kind k)
@@ -31,8 +31,12 @@ const char *policy_name(policy_kind k)
 static void add_to_gpu(policy *p, int gpu, int request, uint32_t attempt, int n_output)
 {
     const bench_request *w = &p->setup.request[request].what;
-    sim_gpu_add(p->setup.gpu[gpu], &(sim_request){.id = request, .adapter = w->adapter, .attempt = attempt,
-                                                  .n_tokens = w->prompt_len + n_output, .n_output = n_output, .n_total = w->gen_len,
+    sim_gpu_add(p->setup.gpu[gpu], &(sim_request){.id = request,
+                                                  .adapter = w->adapter,
+                                                  .attempt = attempt,
+                                                  .n_tokens = w->prompt_len + n_output,
+                                                  .n_output = n_output,
+                                                  .n_total = w->gen_len,
                                                   .says = p->setup.has_cache ? &p->setup.request[request] : NULL});
 }
 
@@ -114,7 +118,8 @@ static int choose(const policy *p, int request)
     for (int g = 0; g < p->setup.n_gpus; g++) {
         const sim_gpu *gpu = p->setup.gpu[g];
         bool taken = p->kind == POLICY_DEDICATED && sim_gpu_n_requests(gpu) > 0 && p->adapter[g] != w->adapter;
-        if (!taken && sim_gpu_has_room(gpu, w->prompt_len + p->n_output[request]) && (best < 0 || is_better(p, g, best, w->adapter)))
+        if (!taken && sim_gpu_has_room(gpu, w->prompt_len + p->n_output[request]) &&
+            (best < 0 || is_better(p, g, best, w->adapter)))
             best = g;
     }
     return best;
@@ -150,8 +155,12 @@ void policy_arrive(policy *p, double now, int request)
         for (int i = 0; i < a->what.prompt_len; i++)
             p->prompt[i] = arrival_token(a, i);
         scheduler_submit(p->s, now, 0,
-                         &(submission){.id = (uint64_t)request, .arrival = a->arrival, .token = p->prompt, .n_tokens = a->what.prompt_len,
-                                       .n_prompt = a->what.prompt_len, .max_tokens = a->what.gen_len});
+                         &(submission){.id = (uint64_t)request,
+                                       .arrival = a->arrival,
+                                       .token = p->prompt,
+                                       .n_tokens = a->what.prompt_len,
+                                       .n_prompt = a->what.prompt_len,
+                                       .max_tokens = a->what.gen_len});
         return;
     }
     wait_in_lane(p, request);

@@ -21,10 +21,10 @@ typedef struct policy policy;
 
 typedef struct {
     int n_gpus, n_requests, n_adapters;
-    sim_gpu **gpu;              /* [n_gpus] borrowed */
-    const arrival *request;     /* [n_requests] borrowed */
+    sim_gpu **gpu;          /* [n_gpus] borrowed */
+    const arrival *request; /* [n_requests] borrowed */
     int max_batch, n_pages, page_len, max_tokens;
-    bool has_cache;             /* GPUs have a prefix cache */
+    bool has_cache; /* GPUs have a prefix cache */
     scheduler_options scheduling;
 } policy_setup;
 
@@ -33,9 +33,9 @@ void policy_free(policy *p);
 
 void policy_arrive(policy *p, double now, int request);
 void policy_report(policy *p, double now, int gpu, const gpu_report *r);
-double policy_tick(policy *p, double now);              /* seconds until the next */
+double policy_tick(policy *p, double now); /* seconds until the next */
 
-uint64_t policy_moved(const policy *p);                 /* requests moved from GPU to GPU, evictions not counted */
+uint64_t policy_moved(const policy *p); /* requests moved from GPU to GPU, evictions not counted */
 uint64_t policy_evicted(const policy *p);
 
 #endif

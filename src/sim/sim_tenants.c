@@ -5,14 +5,15 @@
 
 #include "base/err.h"
 
-static const char *const names[MOST_TENANTS] = {"acme", "busy", "calm", "dull"};        /* also their keys */
+static const char *const names[MOST_TENANTS] = {"acme", "busy", "calm", "dull"}; /* also their keys */
 
 tenants *sim_tenants_new(const sim_tenant *at, int n, const char *base)
 {
     store_tenant of[MOST_TENANTS];
     store_key key[MOST_TENANTS];
     store_grant grant[MOST_TENANTS];
-    store_directory d = {.tenant = of, .key = key, .grant = grant, .n_tenants = (size_t)n, .n_keys = (size_t)n, .n_grants = (size_t)n};
+    store_directory d = {
+        .tenant = of, .key = key, .grant = grant, .n_tenants = (size_t)n, .n_keys = (size_t)n, .n_grants = (size_t)n};
     for (int i = 0; i < n; i++) {
         of[i] = (store_tenant){.name = names[i], .base = true, .weight = at[i].weight, .in_flight = at[i].in_flight};
         key[i] = (store_key){.tenant = names[i], .name = "main"};

@@ -17,23 +17,23 @@
 typedef struct { buf bytes; } message_list;
 
 struct sim_worker {
-    process base;               /* first */
-    process_events events;      /* the runner's */
-    sim_machine *on;            /* borrowed */
+    process base;          /* first */
+    process_events events; /* the runner's */
+    sim_machine *on;       /* borrowed */
     sim_process self;
     int gpu;
     toy *device;
     grammars *grammars;
     engine *g;
-    worker *w;                  /* NULL: the model is being loaded, or it is dead */
+    worker *w; /* NULL: the model is being loaded, or it is dead */
     sim_loaders loaders;
     message_list in, out;
     sim_task turn, step, delivery, notice;
     bool in_step, hung;
     double slow;
-    double held_until;          /* it may be silent */
+    double held_until; /* it may be silent */
     char why[sizeof(err) + 32];
-    bool from_outside;          /* somebody killed it */
+    bool from_outside; /* somebody killed it */
 };
 
 const char *sim_adapter_name(int i)
@@ -109,7 +109,7 @@ static void on_delivery(void *ctx)
         at += sizeof n + n;
     }
     buf_free(&all);
-    CHECK(right);               /* the worker writes messages only */
+    CHECK(right); /* the worker writes messages only */
 }
 
 static int send_up(void *ctx, const void *message, size_t n)
@@ -197,7 +197,8 @@ static void on_step(void *ctx)
         return;
     }
     double wait = worker_may_wait(w->w);
-    if (wait > 0 && !engine_is_idle(w->g) && !toy_is_copying(w->device))        /* it polls for adapters: nothing happens before the next is there */
+    if (wait > 0 && !engine_is_idle(w->g) &&
+        !toy_is_copying(w->device)) /* it polls for adapters: nothing happens before the next is there */
         wait = fmin(1, fmax(time_to_adapter(w), wait));
     plan_turn(w, w->in.bytes.len ? 0 : wait);
 }
@@ -239,7 +240,7 @@ static void on_ready(void *ctx)
     o.page_len = m->page_len;
     o.host_bytes = (size_t)m->host_pages * (size_t)m->page_len * TOY_KV_BYTES;
     o.n_adapter_slots = m->n_slots;
-    o.image_bytes = (size_t)m->n_images * 4096;         /* a page of memory each */
+    o.image_bytes = (size_t)m->n_images * 4096; /* a page of memory each */
     o.prefill_rows = m->prefill_rows;
     o.itl_target = m->itl_target;
     o.now = now;
@@ -254,9 +255,16 @@ static void on_ready(void *ctx)
     w->grammars = grammars_new((vocabulary_source){.read = toy_vocabulary}, NULL);
     char uuid[64], kind[32];
     snprintf(uuid, sizeof uuid, "gpu-%s-%d", m->name, w->gpu);
-    snprintf(kind, sizeof kind, "toy of %.16s", m->name);       /* machines are not equally fast */
-    w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu, .uuid = uuid, .device = kind, .max_batch = m->max_batch, .grammars = w->grammars,
-                                            .max_tokens = TOY_CONTEXT, .send = send_up, .now = now, .ctx = w});
+    snprintf(kind, sizeof kind, "toy of %.16s", m->name); /* machines are not equally fast */
+    w->w = worker_new(w->g, &(worker_setup){.gpu = w->gpu,
+                                            .uuid = uuid,
+                                            .device = kind,
+                                            .max_batch = m->max_batch,
+                                            .grammars = w->grammars,
+                                            .max_tokens = TOY_CONTEXT,
+                                            .send = send_up,
+                                            .now = now,
+                                            .ctx = w});
     w->turn.run = on_turn;
     worker_greet(w->w);
     plan_turn(w, 0);
@@ -283,7 +291,7 @@ static void send_down(process *p, const void *message, size_t n)
     if (w->self.dead)
         return;
     if (kills_runner(message, n)) {
-        w->on->runner->n_acts_left = 1;         /* it dies of this one */
+        w->on->runner->n_acts_left = 1; /* it dies of this one */
         return;
     }
     list_add(&w->in, message, n);
@@ -380,5 +388,5 @@ bool sim_worker_is_empty(const sim_worker *w)
 
 bool sim_worker_is_held(const sim_worker *w)
 {
-    return w->held_until > w->self.in->now - 0.1;       /* what it says then has to be read, too */
+    return w->held_until > w->self.in->now - 0.1; /* what it says then has to be read, too */
 }

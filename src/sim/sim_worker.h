@@ -14,26 +14,30 @@ enum { MOST_WORKERS = 2, N_ADAPTERS = 4 };
 
 /* An adapter on a disk. */
 typedef enum { FILE_FINE, FILE_MISSING, FILE_BROKEN, FILE_POISONED } file_state;
-typedef struct { uint64_t content; file_state state; } disk_file;
+typedef struct {
+    uint64_t content;
+    file_state state;
+} disk_file;
 
 typedef struct sim_worker sim_worker;
 
 /* What the workers of one machine share. Outlives them. */
 typedef struct {
-    sim_process *runner;        /* borrowed: whose processes these are */
+    sim_process *runner; /* borrowed: whose processes these are */
     char name[24];
     int max_batch, n_pages, page_len, n_slots, prefill_rows;
     bool runs_ahead;
-    int host_pages;             /* of the prefix cache's second tier */
-    int device_room, n_images;  /* adapters in device memory, and of those in host memory; 0: the device uses host memory */
+    int host_pages; /* of the prefix cache's second tier */
+    int device_room,
+        n_images; /* adapters in device memory, and of those in host memory; 0: the device uses host memory */
     double step_time, load_time;
     double itl_target;
-    double disk_slow;           /* 1, or so many times slower */
-    double starts_fail_until;   /* no process can be started before */
-    double kills_until;         /* whoever has been given something to do is killed from outside before */
-    int n_killed;               /* so far */
+    double disk_slow;         /* 1, or so many times slower */
+    double starts_fail_until; /* no process can be started before */
+    double kills_until;       /* whoever has been given something to do is killed from outside before */
+    int n_killed;             /* so far */
     disk_file disk[N_ADAPTERS];
-    sim_worker *worker[MOST_WORKERS];       /* borrowed; NULL: none is running */
+    sim_worker *worker[MOST_WORKERS]; /* borrowed; NULL: none is running */
 } sim_machine;
 
 const char *sim_adapter_name(int i);
@@ -41,10 +45,10 @@ digest sim_digest(uint64_t content);
 
 process_starter sim_worker_starter(sim_machine *m);
 
-void sim_worker_crash(sim_worker *w);                   /* as of what it runs */
-void sim_worker_kill(sim_worker *w);                    /* from outside */
-void sim_worker_hang(sim_worker *w);                    /* for ever */
-void sim_worker_slow(sim_worker *w, double times);      /* 1: as it was */
+void sim_worker_crash(sim_worker *w);              /* as of what it runs */
+void sim_worker_kill(sim_worker *w);               /* from outside */
+void sim_worker_hang(sim_worker *w);               /* for ever */
+void sim_worker_slow(sim_worker *w, double times); /* 1: as it was */
 void sim_worker_stop(sim_worker *w, double seconds);
 
 /* Whether it holds nothing: no request, no page, no message. */

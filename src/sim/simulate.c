@@ -16,21 +16,24 @@
 /* One policy's run. */
 typedef struct {
     policy *p;
-    sim_gpu **gpu;              /* [gpus] */
+    sim_gpu **gpu; /* [gpus] */
     sim_wakeups wakeups;
-    wait_item *step_end;        /* [gpus] */
-    wait_queue events;          /* steps that run, by when they end */
-    double *since;              /* [gpus] when the step that runs began */
-    const arrival *request;     /* [n_requests] */
+    wait_item *step_end;    /* [gpus] */
+    wait_queue events;      /* steps that run, by when they end */
+    double *since;          /* [gpus] when the step that runs began */
+    const arrival *request; /* [n_requests] */
     int n_requests, n_arrived, n_ended;
-    double *first_token;        /* [n_requests] seconds from arrival, or 0 */
+    double *first_token; /* [n_requests] seconds from arrival, or 0 */
     cluster_series series;
-    double busy, batch_time;    /* GPU-seconds, and requests times GPU-seconds */
+    double busy, batch_time; /* GPU-seconds, and requests times GPU-seconds */
     double now;
     uint64_t n_tokens;
 } simulation;
 
-typedef struct { double mean_batch, gpu_hours, seconds, tokens_per_s, wait_mean, wait_p99, cached; uint64_t moved, evicted; } outcome_summary;
+typedef struct {
+    double mean_batch, gpu_hours, seconds, tokens_per_s, wait_mean, wait_p99, cached;
+    uint64_t moved, evicted;
+} outcome_summary;
 
 simulate_options simulate_options_default(void)
 {
@@ -149,14 +152,18 @@ static outcome_summary summarise(simulation *s)
         sum += s->first_token[i];
     sort_times(s->first_token, s->n_requests);
     int n = s->n_requests;
-    return (outcome_summary){.mean_batch = s->busy > 0 ? s->batch_time / s->busy : 0, .gpu_hours = s->busy / 3600, .seconds = s->now,
-                             .tokens_per_s = s->now > 0 ? (double)s->n_tokens / s->now : 0, .wait_mean = n ? sum / n : 0,
-                             .wait_p99 = n ? s->first_token[(n - 1) * 99 / 100] : 0, .moved = policy_moved(s->p),
+    return (outcome_summary){.mean_batch = s->busy > 0 ? s->batch_time / s->busy : 0,
+                             .gpu_hours = s->busy / 3600,
+                             .seconds = s->now,
+                             .tokens_per_s = s->now > 0 ? (double)s->n_tokens / s->now : 0,
+                             .wait_mean = n ? sum / n : 0,
+                             .wait_p99 = n ? s->first_token[(n - 1) * 99 / 100] : 0,
+                             .moved = policy_moved(s->p),
                              .evicted = policy_evicted(s->p)};
 }
 
-static outcome_summary simulate_policy(const simulate_options *o, const step_model *m, policy_kind kind, const arrival *a, int n,
-                                       int n_adapters, cluster_series *series)
+static outcome_summary simulate_policy(const simulate_options *o, const step_model *m, policy_kind kind,
+                                       const arrival *a, int n, int n_adapters, cluster_series *series)
 {
     simulation s = {.request = a, .n_requests = n};
     size_t gpus = (size_t)o->gpus;
@@ -168,8 +175,16 @@ static outcome_summary simulate_policy(const simulate_options *o, const step_mod
     s.wakeups.gpu = XNEW_ARRAY(int, gpus);
     for (int g = 0; g < o->gpus; g++)
         s.gpu[g] = sim_gpu_new(&(sim_gpu_setup){g, o->batch, o->pages, o->page_len, n_adapters, m, &s.wakeups});
-    policy_setup setup = {.n_gpus = o->gpus, .n_requests = n, .n_adapters = n_adapters, .gpu = s.gpu, .request = a, .max_batch = o->batch,
-                          .n_pages = o->pages, .page_len = o->page_len, .max_tokens = o->max_len, .scheduling = scheduler_options_default()};
+    policy_setup setup = {.n_gpus = o->gpus,
+                          .n_requests = n,
+                          .n_adapters = n_adapters,
+                          .gpu = s.gpu,
+                          .request = a,
+                          .max_batch = o->batch,
+                          .n_pages = o->pages,
+                          .page_len = o->page_len,
+                          .max_tokens = o->max_len,
+                          .scheduling = scheduler_options_default()};
     setup.has_cache = o->turns > 0;
     setup.scheduling.max_queue = n;
     setup.scheduling.prefill_rate = 1 / m->prefill_token_time;
@@ -201,14 +216,15 @@ static int write_files(const simulate_options *o, const cluster_series *s, const
 static int simulate_policies(const simulate_options *o, const step_model *m, double peak, err *e)
 {
     int n, n_adapters, status = 0;
-    arrivals_options of = {.seconds = o->hours * 3600.0, .peak = peak, .max_len = o->max_len, .turns = o->turns, .seed = o->seed};
+    arrivals_options of = {
+        .seconds = o->hours * 3600.0, .peak = peak, .max_len = o->max_len, .turns = o->turns, .seed = o->seed};
     arrival *a = arrivals_make(&of, &n, &n_adapters);
-    printf("%d GPUs, batch limit %d, %d pages of %d tokens; %.3g h, peak %.3g requests/s: %d requests of %d adapters\n", o->gpus, o->batch,
-           o->pages, o->page_len, o->hours, peak, n, n_adapters);
-    printf("steps: %s\n\n%-10s %10s %10s %9s %12s %15s %12s %8s %8s%s\n", m->about, "policy", "mean batch", "GPU-hours", "done in", "tokens/s",
-           "1st token mean", "and p99", "moved", "evicted", o->turns ? "  known cached" : "");
+    printf("%d GPUs, batch limit %d, %d pages of %d tokens; %.3g h, peak %.3g requests/s: %d requests of %d adapters\n",
+           o->gpus, o->batch, o->pages, o->page_len, o->hours, peak, n, n_adapters);
+    printf("steps: %s\n\n%-10s %10s %10s %9s %12s %15s %12s %8s %8s%s\n", m->about, "policy", "mean batch", "GPU-hours",
+           "done in", "tokens/s", "1st token mean", "and p99", "moved", "evicted", o->turns ? "  known cached" : "");
     fflush(stdout);
-    double known = 0;           /* tokens of prompts that a cache without end, of all GPUs together, would have */
+    double known = 0; /* tokens of prompts that a cache without end, of all GPUs together, would have */
     for (int i = 0; i < n; i++)
         known += a[i].n_known / o->page_len * o->page_len;
     for (int k = 0; k < N_POLICIES && status == 0 && !(o->only_packed && k > POLICY_FORGETFUL); k++) {
@@ -216,8 +232,9 @@ static int simulate_policies(const simulate_options *o, const step_model *m, dou
         if (k == POLICY_FORGETFUL && !o->turns)
             continue;
         outcome_summary r = simulate_policy(o, m, (policy_kind)k, a, n, n_adapters, &series);
-        printf("%-10s %10.1f %10.3f %7.1f m %12.0f %13.3f s %10.3f s %8llu %8llu", policy_name((policy_kind)k), r.mean_batch, r.gpu_hours,
-               r.seconds / 60, r.tokens_per_s, r.wait_mean, r.wait_p99, (unsigned long long)r.moved, (unsigned long long)r.evicted);
+        printf("%-10s %10.1f %10.3f %7.1f m %12.0f %13.3f s %10.3f s %8llu %8llu", policy_name((policy_kind)k),
+               r.mean_batch, r.gpu_hours, r.seconds / 60, r.tokens_per_s, r.wait_mean, r.wait_p99,
+               (unsigned long long)r.moved, (unsigned long long)r.evicted);
         if (o->turns)
             printf(" %12.1f %%", 100 * r.cached / known);
         printf("\n");
@@ -237,8 +254,8 @@ int simulate_run(const simulate_options *o, err *e)
         return err_wrap(e, "measured step times (--steps)");
     int longest = (o->max_len + o->page_len) / o->page_len;
     if (o->pages < longest)
-        return err_set(e, "--pages %d of %d tokens do not hold one request of %d tokens; at least %d do", o->pages, o->page_len, o->max_len,
-                       longest);
+        return err_set(e, "--pages %d of %d tokens do not hold one request of %d tokens; at least %d do", o->pages,
+                       o->page_len, o->max_len, longest);
     double peak = o->rate > 0 ? o->rate : 0.9 * rate_served(o, &m);
     return simulate_policies(o, &m, peak, e);
 }

@@ -34,9 +34,7 @@ static int read_points(step_model *m, const json_t *doc, err *e)
     size_t i, n = json_is_array(steps) ? json_array_size(steps) : 0;
     if (n < 2 || n > MAX_STEP_POINTS)
         return err_set(e, "\"steps\" must be a list of 2 to %d measured steps", MAX_STEP_POINTS);
-    json_array_foreach(steps, i, step)
-        if (read_point(m, step, e))
-            return -1;
+    json_array_foreach(steps, i, step) if (read_point(m, step, e)) return -1;
     return 0;
 }
 
@@ -46,7 +44,8 @@ static int read_model(step_model *m, const json_t *doc, err *e)
     const char *about = "";
     if (get_positive(doc, "context", &m->context, e) || read_points(m, doc, e) ||
         get_positive(doc, "kv_bytes_per_token", &bytes, e) || get_positive(doc, "bytes_per_second", &bandwidth, e) ||
-        get_positive(doc, "prefill_ms", &prefill, e) || get_positive(doc, "prefill_tokens_per_second", &prefill_rate, e) ||
+        get_positive(doc, "prefill_ms", &prefill, e) ||
+        get_positive(doc, "prefill_tokens_per_second", &prefill_rate, e) ||
         get_positive(doc, "adapter_load_ms", &load, e) || json_get_string(doc, "about", &about, e))
         return -1;
     m->kv_token_time = bytes / bandwidth;
@@ -78,7 +77,7 @@ double step_model_time(const step_model *m, int batch, int n_adapters, double n_
     double distinct = p[0].distinct + at * (p[1].distinct - p[0].distinct);
     double mix = batch > 1 ? (n_adapters - 1.0) / (batch - 1.0) : 0;
     double time = identical + mix * (distinct - identical) + (n_positions - batch * m->context) * m->kv_token_time;
-    double least = 0.25 * m->point[0].identical;        /* beyond what was measured */
+    double least = 0.25 * m->point[0].identical; /* beyond what was measured */
     double prefill = n_prefill > 0 ? m->prefill_time + n_prefill * m->prefill_token_time : 0;
     return (time > least ? time : least) + prefill;
 }

@@ -10,16 +10,16 @@
 
 #define MAX_STEP_POINTS 32
 
-typedef struct { double batch, identical, distinct; } step_point;          /* seconds */
+typedef struct { double batch, identical, distinct; } step_point; /* seconds */
 
 typedef struct {
-    step_point point[MAX_STEP_POINTS];      /* [n_points], by batch */
+    step_point point[MAX_STEP_POINTS]; /* [n_points], by batch */
     int n_points;
-    double context;             /* of each request, when they were measured */
-    double kv_token_time;       /* seconds to read one more position */
-    double prefill_time, prefill_token_time;        /* of a step that takes prompts in, and of each token of theirs */
+    double context;                          /* of each request, when they were measured */
+    double kv_token_time;                    /* seconds to read one more position */
+    double prefill_time, prefill_token_time; /* of a step that takes prompts in, and of each token of theirs */
     double adapter_load_time;
-    char about[256];            /* what was measured, in words */
+    char about[256]; /* what was measured, in words */
 } step_model;
 
 int step_model_load(step_model *m, const char *path, err *e);

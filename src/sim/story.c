@@ -12,22 +12,26 @@
 #include "sim/setting.h"
 
 enum { MOST_TASKS = 500000 };
-static const double MOST_SECONDS = 400,         /* after the last fault, until all have their answers */
-                    REST = 12,                  /* after the last answer, until nothing is left: a lost link is noticed by then */
-                    LATE_REST = 5,              /* the same when no link is lost */
-                    LATE_LEAVE = 1;             /* clients that come late and leave do so within */
+static const double MOST_SECONDS = 400, /* after the last fault, until all have their answers */
+    REST = 12,      /* after the last answer, until nothing is left: a lost link is noticed by then */
+    LATE_REST = 5,  /* the same when no link is lost */
+    LATE_LEAVE = 1; /* clients that come late and leave do so within */
 
 typedef struct story story;
 
 /* Something that happens at its time: a client comes, a client leaves, a fault. */
-typedef struct { story *in; int number; sim_task task; } happening;
+typedef struct {
+    story *in;
+    int number;
+    sim_task task;
+} happening;
 
 struct story {
     cluster c;
-    double begin, seconds;      /* of faults and of new clients */
+    double begin, seconds; /* of faults and of new clients */
     fault_list faults;
     setting set;
-    happening *event;           /* [n_events] */
+    happening *event; /* [n_events] */
     int n_events;
 };
 
@@ -50,9 +54,11 @@ static void on_arrival(void *ctx)
     client *q = &c->client[h->number];
     front_member *f = &c->front[q->frontend];
     if (!f->m.is_up)
-        q->state = CLIENT_LOST;         /* connection refused */
+        q->state = CLIENT_LOST; /* connection refused */
     else
-        AS_PROCESS(&f->m.p, client_ask(q, &f->s, q->wish.tenant < 0 ? NULL : sim_tenants_find(f->tenants, q->wish.tenant), q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
+        AS_PROCESS(&f->m.p,
+                   client_ask(q, &f->s, q->wish.tenant < 0 ? NULL : sim_tenants_find(f->tenants, q->wish.tenant),
+                              q->wish.adapter < 0 ? 0 : f->content[q->wish.adapter]));
 }
 
 static void on_departure(void *ctx)
@@ -111,7 +117,7 @@ static void make_story(story *s, const fault_mask *without)
     s->event = XNEW_ARRAY(happening, (size_t)(2 * k->n_clients + s->faults.n + 1));
     if (often(s, CHANCE_CLUSTER, 0.4))
         publish_late(s, (int)draw(s, CHANCE_CLUSTER, N_ADAPTERS));
-    double within = often(s, c, 0.2) ? 0.5 : s->seconds;        /* all at once, or one after the other */
+    double within = often(s, c, 0.2) ? 0.5 : s->seconds; /* all at once, or one after the other */
     for (int i = 0; i < s->set.n_early; i++) {
         double at = world_uniform(&k->w, c, 0, within);
         plan(s, on_arrival, i, at);
@@ -123,8 +129,8 @@ static void make_story(story *s, const fault_mask *without)
             plan(s, on_fault, i, s->faults.fault[i].at);
 }
 
-/* After the last fault the machines are as they should be: disks whole and all the same, but for an adapter that is gone;
- * clocks as they are. */
+/* After the last fault the machines are as they should be: disks whole and all the same, but for an adapter that is
+ * gone; clocks as they are. */
 static void heal(story *s)
 {
     network_stop_noise(s->c.w.net);
@@ -154,8 +160,8 @@ static void heal(story *s)
 static void check_error(story *s, client *q)
 {
     if (!excuse_is_good(&s->c, q))
-        world_violate(&s->c.w, "client %d got error %d \"%s\" after %zu tokens%s", q->number, q->status, q->error, q->text[0].len,
-                      q->comes_late ? ", when everything was in order" : "");
+        world_violate(&s->c.w, "client %d got error %d \"%s\" after %zu tokens%s", q->number, q->status, q->error,
+                      q->text[0].len, q->comes_late ? ", when everything was in order" : "");
     s->c.counts.refused++;
     s->c.counts.innocents += strcmp(q->error, "worker_died") == 0 && !q->wish.is_killer;
 }
@@ -199,7 +205,8 @@ static bool go_on(story *s)
 
 static void rest(story *s, double seconds)
 {
-    for (double until = s->c.w.now + seconds; s->c.w.now < until && go_on(s);) {}
+    for (double until = s->c.w.now + seconds; s->c.w.now < until && go_on(s);) {
+    }
 }
 
 /* Until the clients of these numbers have their answers. */
@@ -252,7 +259,8 @@ static void drain_all(story *s)
 static void play(story *s)
 {
     double quiet_at = s->begin + s->seconds;
-    while (s->c.w.now < quiet_at && go_on(s)) {}
+    while (s->c.w.now < quiet_at && go_on(s)) {
+    }
     heal(s);
     wait_for_answers(s, 0, s->set.n_early);
     rest(s, REST);
@@ -291,8 +299,8 @@ static bool has_noise(const story *s)
     return false;
 }
 
-/* Those who belong here speak the same protocol and know the secret: only an older link of the same process is sent away,
- * if no bit is changed on the way. */
+/* Those who belong here speak the same protocol and know the secret: only an older link of the same process is sent
+ * away, if no bit is changed on the way. */
 static void take_log(void *ctx, const char *text)
 {
     story *s = ctx;
@@ -356,9 +364,10 @@ int story_run(uint64_t seed, const fault_mask *without, bool trace, story_stats 
     log_set_sink(take_log, s);
     log_set_level(trace ? LOG_INFO : LOG_WARN);
     make_story(s, without);
-    world_say(w, "%d frontends, %d machines of %d workers, batch %d, %d pages of %d, %d slots; %d clients, %d faults", s->c.n_fronts,
-              s->c.n_machines, s->c.run[0].n_workers, s->c.run[0].machine.max_batch, s->c.run[0].machine.n_pages, s->c.run[0].machine.page_len,
-              s->c.run[0].machine.n_slots, s->c.n_clients, s->faults.n);
+    world_say(w, "%d frontends, %d machines of %d workers, batch %d, %d pages of %d, %d slots; %d clients, %d faults",
+              s->c.n_fronts, s->c.n_machines, s->c.run[0].n_workers, s->c.run[0].machine.max_batch,
+              s->c.run[0].machine.n_pages, s->c.run[0].machine.page_len, s->c.run[0].machine.n_slots, s->c.n_clients,
+              s->faults.n);
     cluster_start(&s->c);
     play(s);
     if (w->violation.len)

@@ -28,7 +28,8 @@ static void leave(void *ctx)
     stranger_leave(ctx);
 }
 
-void stranger_knock(stranger *s, world *w, const char *door, const link_options *like, stranger_kind kind, double seconds)
+void stranger_knock(stranger *s, world *w, const char *door, const link_options *like, stranger_kind kind,
+                    double seconds)
 {
     if (s->link)
         return;

@@ -43,7 +43,8 @@ static const char *compare(const submissions *l, const submitted *before, const 
         return "submitted again, and said to be new";
     if (fabs(came - before->came) > l->lateness)
         return "submitted again with another arrival";
-    if (s->n_prompt != before->n_prompt || s->n_tokens < before->n_tokens || hash(s->token, before->n_tokens) != before->tokens)
+    if (s->n_prompt != before->n_prompt || s->n_tokens < before->n_tokens ||
+        hash(s->token, before->n_tokens) != before->tokens)
         return "submitted again with other tokens";
     if (hash_name(s->tenant) != before->tenant)
         return "submitted again for another tenant";

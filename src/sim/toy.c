@@ -8,27 +8,35 @@
 #include "base/rng.h"
 #include "model/lora.h"
 
-enum { EOS_EVERY = 28 };        /* tokens, on the average */
-static const uint64_t NOT_FINITE = 0;           /* in place of a hash or a record */
+enum { EOS_EVERY = 28 };              /* tokens, on the average */
+static const uint64_t NOT_FINITE = 0; /* in place of a hash or a record */
 
 /* Batches of copies not ended yet, in order. They are done at the end: what happened to their pages meanwhile shows. */
-typedef struct { copy_piece *piece; size_t piece_cap; int n_pieces; int *size; size_t size_cap; int n; int n_copied; } copy_queue;
+typedef struct {
+    copy_piece *piece;
+    size_t piece_cap;
+    int n_pieces;
+    int *size;
+    size_t size_cap;
+    int n;
+    int n_copied;
+} copy_queue;
 
 struct toy {
-    backend be;                 /* first */
+    backend be; /* first */
     model m;
-    bool slides;                /* of its one layer: it does not */
+    bool slides; /* of its one layer: it does not */
     bool broken;
-    int room;                   /* for adapters, where memory is limited; -1: it is not */
-    const batch *b;             /* of the invocation */
-    uint64_t *state;            /* [n_state] hash of each row whose logits are wanted */
+    int room;        /* for adapters, where memory is limited; -1: it is not */
+    const batch *b;  /* of the invocation */
+    uint64_t *state; /* [n_state] hash of each row whose logits are wanted */
     size_t n_state, state_cap;
-    sample_result *drawn[2];    /* of the samples not collected, oldest first; then of the last collected */
+    sample_result *drawn[2]; /* of the samples not collected, oldest first; then of the last collected */
     int n_drawn[2];
     size_t drawn_cap[2];
     int n_outstanding;
     copy_queue copies[N_COPY_LANES];
-    uint64_t n_asked;           /* whether a batch has ended */
+    uint64_t n_asked; /* whether a batch has ended */
 };
 
 static toy *toy_of(backend *be)
@@ -88,7 +96,9 @@ int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_
     state += how->penalized ? marks_of(token, n, n_prompt) : 0;
     bool odd = how->alternates && (n - n_prompt) % 2;
     return token_of(state, how->seed, (uint64_t)n, n - n_prompt >= how->min_tokens && !odd,
-                    !how->alternates ? ALL_LETTERS : odd ? ALL_LETTERS & ~FIRST_HALF : FIRST_HALF);
+                    !how->alternates ? ALL_LETTERS
+                    : odd            ? ALL_LETTERS & ~FIRST_HALF
+                                     : FIRST_HALF);
 }
 
 /* A number that a float holds exactly. */
@@ -115,7 +125,10 @@ static invocation begin(backend *be, const batch *b, const void *owner)
 }
 
 /* One position of a page: room for the token, for the killer's sake, and the record. */
-typedef struct { uint64_t record; int64_t token; } slot;
+typedef struct {
+    uint64_t record;
+    int64_t token;
+} slot;
 
 static slot *slot_at(const kv_cache *kv, const batch *b, int sequence, int position)
 {
@@ -133,16 +146,18 @@ static uint64_t content_of(const batch *b, int row)
 
 static bool kills(const kv_cache *kv, const batch *b, int sequence, int position)
 {
-    return position > 0 && slot_at(kv, b, sequence, 0)->token == TOY_KILLER && slot_at(kv, b, sequence, 1)->token == position;
+    return position > 0 && slot_at(kv, b, sequence, 0)->token == TOY_KILLER &&
+           slot_at(kv, b, sequence, 1)->token == position;
 }
 
 static void compute_row(toy *t, const batch *b, const kv_cache *kv, int sequence, int row)
 {
     int position = b->position[row], token = b->token[row];
-    if (token < 0)              /* drawn by the sample before this one */
+    if (token < 0) /* drawn by the sample before this one */
         token = t->drawn[t->n_outstanding - 1][-1 - token].token;
     uint64_t content = content_of(b, row);
-    *slot_at(kv, b, sequence, position) = (slot){content == TOY_POISON ? NOT_FINITE : record_of(token, position, content), token};
+    *slot_at(kv, b, sequence, position) =
+        (slot){content == TOY_POISON ? NOT_FINITE : record_of(token, position, content), token};
     t->broken |= kills(kv, b, sequence, position);
 }
 
@@ -159,8 +174,8 @@ static void hash_row(toy *t, const batch *b, const kv_cache *kv, int sequence, i
     t->state[t->n_state++] = finite ? state : NOT_FINITE;
 }
 
-static void attend(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq, const adapted *a, const batch *b,
-                   kv_cache *kv, int layer)
+static void attend(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq, const adapted *a,
+                   const batch *b, kv_cache *kv, int layer)
 {
     (void)qkv, (void)h, (void)norms, (void)inv_freq, (void)a, (void)layer;
     toy *t = toy_of(be);
@@ -202,7 +217,8 @@ static int draw(uint64_t state, const sample_spec *s)
     unsigned letters = 0;
     for (int i = 0; i < 26; i++)
         letters |= (unsigned)is_allowed(s, 'a' + i) << i;
-    return letters ? token_of(state, s->seed, s->position, !is_banned(s, TOY_EOS) && is_allowed(s, TOY_EOS), letters) : -1;
+    return letters ? token_of(state, s->seed, s->position, !is_banned(s, TOY_EOS) && is_allowed(s, TOY_EOS), letters)
+                   : -1;
 }
 
 static sample_result result_of(uint64_t state, const sample_spec *s)
@@ -270,7 +286,8 @@ static void linear_of(backend *be, tensor *y, const tensor *x, const struct line
     (void)be, (void)y, (void)x, (void)w;
 }
 
-static void attention(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv, int layer, int window)
+static void attention(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv, int layer,
+                      int window)
 {
     (void)be, (void)y, (void)qkv, (void)h, (void)b, (void)kv, (void)layer, (void)window;
 }
@@ -285,7 +302,8 @@ static void linear_shrink(backend *be, tensor *y, const tensor *x, const adapted
     (void)be, (void)y, (void)x, (void)a, (void)b;
 }
 
-static void expand_add(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps, const adapted *a, const batch *b)
+static void expand_add(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps, const adapted *a,
+                       const batch *b)
 {
     (void)be, (void)delta, (void)y, (void)x, (void)w, (void)eps, (void)a, (void)b;
 }
@@ -400,23 +418,54 @@ static size_t available(backend *be)
     return (size_t)1 << 40;
 }
 
-static const backend_ops ops = {
-    .begin = begin, .end = end, .forget = forget, .embed = embed, .rms_norm = rms_norm, .linear = linear_of, .attention = attention,
-    .gather = gather, .linear_shrink = linear_shrink, .expand_rope_append = attend, .expand_add_rms_norm = expand_add,
-    .expand_silu_mul = expand_silu, .sample = sample, .collect = collect, .reserve = reserve, .alloc = alloc, .release = release,
-    .available = available, .memory = memory, .alloc_host = alloc_host, .release_host = release_host, .upload = upload,
-    .copy_begin = copy_begin, .copy_ended = copy_ended, .copy_order = copy_order,
-    .lora_table_bytes = lora_table_bytes, .bind_lora = bind_lora};
+static const backend_ops ops = {.begin = begin,
+                                .end = end,
+                                .forget = forget,
+                                .embed = embed,
+                                .rms_norm = rms_norm,
+                                .linear = linear_of,
+                                .attention = attention,
+                                .gather = gather,
+                                .linear_shrink = linear_shrink,
+                                .expand_rope_append = attend,
+                                .expand_add_rms_norm = expand_add,
+                                .expand_silu_mul = expand_silu,
+                                .sample = sample,
+                                .collect = collect,
+                                .reserve = reserve,
+                                .alloc = alloc,
+                                .release = release,
+                                .available = available,
+                                .memory = memory,
+                                .alloc_host = alloc_host,
+                                .release_host = release_host,
+                                .upload = upload,
+                                .copy_begin = copy_begin,
+                                .copy_ended = copy_ended,
+                                .copy_order = copy_order,
+                                .lora_table_bytes = lora_table_bytes,
+                                .bind_lora = bind_lora};
 
 toy *toy_new(bool runs_ahead, bool own_memory)
 {
     toy *t = XNEW(toy);
-    t->be = (backend){.ops = &ops, .name = "toy", .act = DTYPE_F32, .owns_host_memory = !own_memory, .runs_ahead = runs_ahead};
+    t->be = (backend){
+        .ops = &ops, .name = "toy", .act = DTYPE_F32, .owns_host_memory = !own_memory, .runs_ahead = runs_ahead};
     t->room = -1;
     t->m = (model){.be = &t->be, .rank = XNEW(model_rank)};
     t->m.rank->layer = XNEW(model_layer);
-    t->m.config = (model_config){.family = "toy", .n_layers = 1, .hidden = 1, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .ffn = 1,
-                                 .vocab = TOY_VOCAB, .max_positions = TOY_CONTEXT, .layer_slides = &t->slides, .bos = -1, .n_eos = 1,
+    t->m.config = (model_config){.family = "toy",
+                                 .n_layers = 1,
+                                 .hidden = 1,
+                                 .n_heads = 1,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 2,
+                                 .ffn = 1,
+                                 .vocab = TOY_VOCAB,
+                                 .max_positions = TOY_CONTEXT,
+                                 .layer_slides = &t->slides,
+                                 .bos = -1,
+                                 .n_eos = 1,
                                  .eos = {TOY_EOS}};
     return t;
 }
@@ -490,10 +539,14 @@ const tokenizer *toy_tokenizer(void)
         return made;
     buf json = {0};
     int n_others = 0;
-    buf_printf(&json, "{\"added_tokens\":[{\"id\":%d,\"content\":\"<end>\",\"special\":true,\"single_word\":false,\"lstrip\":false,"
-               "\"rstrip\":false,\"normalized\":false}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
-               "\"trim_offsets\":true,\"use_regex\":false},\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},"
-               "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{", TOY_EOS);
+    buf_printf(
+        &json,
+        "{\"added_tokens\":[{\"id\":%d,\"content\":\"<end>\",\"special\":true,\"single_word\":false,\"lstrip\":false,"
+        "\"rstrip\":false,\"normalized\":false}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_"
+        "prefix_space\":false,"
+        "\"trim_offsets\":true,\"use_regex\":false},\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{",
+        TOY_EOS);
     for (int byte = 0; byte < 256; byte++) {
         buf_add_str(&json, byte ? ",\"" : "\"");
         add_byte_name(&json, byte, &n_others);

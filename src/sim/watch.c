@@ -11,43 +11,46 @@
 #include "base/rng.h"
 
 enum { MOST_WATCHED_TENANTS = 8 };
-static const double ROUNDING = 0.25;            /* tokens: the scheduler's counters are whole numbers */
+static const double ROUNDING = 0.25; /* tokens: the scheduler's counters are whole numbers */
 
 typedef struct {
     uint64_t id;
-    bool there;                 /* submitted, and neither ended nor cancelled */
+    bool there; /* submitted, and neither ended nor cancelled */
     int frontend;
-    double arrival, since;      /* arrival: from its first GPU on, its turn */
-    int tenant;                 /* which */
-    int priority;               /* until it has been on a GPU */
+    double arrival, since; /* arrival: from its first GPU on, its turn */
+    int tenant;            /* which */
+    int priority;          /* until it has been on a GPU */
     int n_tokens, n_prompt, max_tokens, n_to_score, n_scored;
-    uint64_t mark;              /* hash of the prompt */
-    bool taken_on;              /* placed before, or comes again */
-    double held;                /* when it last was on a GPU, or one was open that could hold it, or none at all */
-    int gpu;                    /* -1: waits */
+    uint64_t mark; /* hash of the prompt */
+    bool taken_on; /* placed before, or comes again */
+    double held;   /* when it last was on a GPU, or one was open that could hold it, or none at all */
+    int gpu;       /* -1: waits */
     uint32_t attempt;
-    uint64_t add;               /* number of its add among that GPU's commands */
-    int pages;                  /* that it takes there, until the add is seen */
+    uint64_t add; /* number of its add among that GPU's commands */
+    int pages;    /* that it takes there, until the add is seen */
     bool suspect, confined;
-    int n_crashed, n_alone, n_killed, n_killed_alone, n_lost;   /* as in scheduler/request.h */
-    bool must_end;              /* it has been alone on three workers in a row that crashed, or seen too many die */
-    bool killed;                /* was ended for it */
-    bool doubled;               /* was submitted while it was there */
-    bool failed;                /* as its GPU has just reported */
+    int n_crashed, n_alone, n_killed, n_killed_alone, n_lost; /* as in scheduler/request.h */
+    bool must_end; /* it has been alone on three workers in a row that crashed, or seen too many die */
+    bool killed;   /* was ended for it */
+    bool doubled;  /* was submitted while it was there */
+    bool failed;   /* as its GPU has just reported */
 } watched;
 
 /* A tenant, and what it was given: tokens of prompts taken on and twice those of output, by its weight. */
 typedef struct {
-    uint64_t name;              /* hash */
+    uint64_t name; /* hash */
     double weight, service;
-    bool waits;                 /* a newcomer of its could be taken on if there were room */
-    double longest_prompt, most_promised;       /* tokens; of output that those taken on at one time might make at most */
-    double promised_again;      /* the same of those that came again: they were taken on by another scheduler */
+    bool waits;                           /* a newcomer of its could be taken on if there were room */
+    double longest_prompt, most_promised; /* tokens; of output that those taken on at one time might make at most */
+    double promised_again; /* the same of those that came again: they were taken on by another scheduler */
 } watched_tenant;
 
-/* Two tenants of which some wait all the time since `began`. What a has been given beyond b since then, each time that one of a's or
- * one of b's was taken on. */
-typedef struct { bool on; double began, most_at_a, least_at_b; } rivalry;
+/* Two tenants of which some wait all the time since `began`. What a has been given beyond b since then, each time that
+ * one of a's or one of b's was taken on. */
+typedef struct {
+    bool on;
+    double began, most_at_a, least_at_b;
+} rivalry;
 
 typedef struct {
     bool up, draining, slow;
@@ -58,20 +61,20 @@ typedef struct {
 
 struct watch {
     scheduler_options opt;
-    watched *request;           /* [n_requests] all there ever were */
+    watched *request; /* [n_requests] all there ever were */
     size_t n_requests, requests_cap;
     watched_gpu gpu[MOST_GPUS];
     watched_tenant tenant[MOST_WATCHED_TENANTS];
     int n_tenants;
-    rivalry rival[MOST_WATCHED_TENANTS][MOST_WATCHED_TENANTS];         /* [a][b], b < a */
-    int capacity;               /* of the largest GPU so far */
+    rivalry rival[MOST_WATCHED_TENANTS][MOST_WATCHED_TENANTS]; /* [a][b], b < a */
+    int capacity;                                              /* of the largest GPU so far */
     uint32_t last_attempt;
-    double last_turn;           /* that a request got on its first GPU */
-    uint64_t leaving;           /* id of the last command, when that was a cancel */
-    bool put_back_early;        /* it was not the newest on its GPU, in a report */
-    bool in_report;             /* the event is a report */
-    bool unsettled;             /* something has happened */
-    double now;                 /* when */
+    double last_turn;    /* that a request got on its first GPU */
+    uint64_t leaving;    /* id of the last command, when that was a cancel */
+    bool put_back_early; /* it was not the newest on its GPU, in a report */
+    bool in_report;      /* the event is a report */
+    bool unsettled;      /* something has happened */
+    double now;          /* when */
     buf violation;
 };
 
@@ -223,13 +226,27 @@ void watch_submit(watch *w, double now, int frontend, const submission *s)
         w->request = xgrow(w->request, &w->requests_cap, w->n_requests + 1, sizeof *w->request);
         r = &w->request[w->n_requests++];
     } else if (r->there) {
-        r->doubled = true;      /* an error of the frontend: both are ended */
+        r->doubled = true; /* an error of the frontend: both are ended */
         return;
     }
     bool taken_on = s->again || s->n_tokens > s->n_prompt || s->n_scored;
-    *r = (watched){.id = s->id, .killed = killed, .there = true, .frontend = frontend, .arrival = s->arrival, .since = now, .n_tokens = s->n_tokens,
-                   .n_prompt = s->n_prompt, .max_tokens = s->max_tokens, .n_to_score = s->n_to_score, .n_scored = s->n_scored, .gpu = -1, .tenant = tenant_of(w, s),
-                   .priority = taken_on ? 0 : s->priority, .mark = mark_of(s), .taken_on = taken_on, .held = now};
+    *r = (watched){.id = s->id,
+                   .killed = killed,
+                   .there = true,
+                   .frontend = frontend,
+                   .arrival = s->arrival,
+                   .since = now,
+                   .n_tokens = s->n_tokens,
+                   .n_prompt = s->n_prompt,
+                   .max_tokens = s->max_tokens,
+                   .n_to_score = s->n_to_score,
+                   .n_scored = s->n_scored,
+                   .gpu = -1,
+                   .tenant = tenant_of(w, s),
+                   .priority = taken_on ? 0 : s->priority,
+                   .mark = mark_of(s),
+                   .taken_on = taken_on,
+                   .held = now};
     if (taken_on)
         w->tenant[r->tenant].promised_again += s->max_tokens;
 }
@@ -380,8 +397,8 @@ static bool is_too_large(const watch *w, const watched *r)
     return any;
 }
 
-/* What a tenant may be given beyond another that waits, from when one of its own was taken on because it had no more: that
- * one's prompt, and all output of those that it has (the paper's U, for this tenant and by its weight). */
+/* What a tenant may be given beyond another that waits, from when one of its own was taken on because it had no more:
+ * that one's prompt, and all output of those that it has (the paper's U, for this tenant and by its weight). */
 static double most_lead(const watched_tenant *t)
 {
     return (t->longest_prompt + 2 * (t->most_promised + t->promised_again)) / t->weight;
@@ -392,7 +409,8 @@ static void check_bound(watch *w, int a, int b)
 {
     double lead = w->tenant[a].service - w->tenant[b].service - w->rival[a][b].began;
     if (fabs(lead) > most_lead(&w->tenant[a]) + most_lead(&w->tenant[b]) + ROUNDING && !w->violation.len)
-        buf_printf(&w->violation, "of two tenants that wait one was given %.0f tokens more by weight than the other", fabs(lead));
+        buf_printf(&w->violation, "of two tenants that wait one was given %.0f tokens more by weight than the other",
+                   fabs(lead));
 }
 
 /* Who waits now; rivalries begin and end. */
@@ -422,8 +440,8 @@ static void look_at_tenants(watch *w)
     }
 }
 
-/* A newcomer is taken on: its tenant had no more than any other that waits. How much each had before they both waited is not known, but
- * that stays as it was: who was next with some lead is not passed over with less. */
+/* A newcomer is taken on: its tenant had no more than any other that waits. How much each had before they both waited
+ * is not known, but that stays as it was: who was next with some lead is not passed over with less. */
 static void check_share(watch *w, const watched *r)
 {
     look_at_tenants(w);
@@ -442,8 +460,8 @@ static void check_share(watch *w, const watched *r)
         }
 }
 
-/* From the queue only the first may go, of newcomers the first of a tenant when nobody is in the queue; suspects have a line of
- * their own, and who is too large waits aside. */
+/* From the queue only the first may go, of newcomers the first of a tenant when nobody is in the queue; suspects have a
+ * line of their own, and who is too large waits aside. */
 static void check_turn(watch *w, const watched *r)
 {
     for (size_t i = 0; i < w->n_requests; i++) {
@@ -484,7 +502,8 @@ static void check_add(watch *w, const command *c)
     bool moves = w->leaving == c->id;
     if (!r->there || r->gpu >= 0)
         violate(w, r->there ? "placed twice" : "placed, but it is not there", c->id);
-    if (s->n_tokens != r->n_tokens || s->n_scored != r->n_scored || s->n_to_score != r->n_to_score || s->n_prompt != r->n_prompt || s->max_tokens != r->max_tokens || (r->taken_on && s->arrival != r->arrival))
+    if (s->n_tokens != r->n_tokens || s->n_scored != r->n_scored || s->n_to_score != r->n_to_score ||
+        s->n_prompt != r->n_prompt || s->max_tokens != r->max_tokens || (r->taken_on && s->arrival != r->arrival))
         violate(w, "placed with other tokens, budget or turn than it has", c->id);
     if (c->attempt <= w->last_attempt)
         violate(w, "an attempt's number was used before", c->id);
@@ -548,7 +567,8 @@ static bool has_waited(const watch *w, double seconds)
     bool any = false;
     for (int i = 0; i < MOST_GPUS; i++)
         any |= is_open(w, i);
-    return (w->opt.max_wait > 0 && seconds >= w->opt.max_wait) || (!any && w->opt.max_no_gpu > 0 && seconds >= w->opt.max_no_gpu);
+    return (w->opt.max_wait > 0 && seconds >= w->opt.max_wait) ||
+           (!any && w->opt.max_no_gpu > 0 && seconds >= w->opt.max_no_gpu);
 }
 
 static bool may_be_too_large(const watch *w, double now, const watched *r)
@@ -568,7 +588,8 @@ static void check_end(watch *w, const command *c)
     if (!r->there || r->frontend != c->frontend)
         violate(w, "the end of a request that is not there", c->id);
     if ((c->why == END_KILLS_WORKERS) != r->must_end && !(c->why == END_KILLS_WORKERS && is_known(w, r)))
-        violate(w, r->must_end ? "not ended, though it kills workers" : "ended for killing workers, which it did not", c->id);
+        violate(w, r->must_end ? "not ended, though it kills workers" : "ended for killing workers, which it did not",
+                c->id);
     r->killed |= c->why == END_KILLS_WORKERS;
     if (c->why == END_FAILED && !r->failed)
         violate(w, "ended as failed, which it did not", c->id);
@@ -595,24 +616,16 @@ void watch_command(watch *w, const command *c)
 {
     check_put_back(w, c->kind == COMMAND_ADD && c->id == w->leaving);
     switch (c->kind) {
-    case COMMAND_ADD:
-        check_add(w, c);
-        break;
-    case COMMAND_CANCEL:
-        check_cancel(w, c);
-        break;
-    case COMMAND_TOKENS:
-        check_tokens(w, c);
-        break;
-    case COMMAND_END:
-        check_end(w, c);
-        break;
+    case COMMAND_ADD: check_add(w, c); break;
+    case COMMAND_CANCEL: check_cancel(w, c); break;
+    case COMMAND_TOKENS: check_tokens(w, c); break;
+    case COMMAND_END: check_end(w, c); break;
     }
     w->leaving = c->kind == COMMAND_CANCEL ? c->id : UINT64_MAX;
 }
 
-/* An idle GPU that has told all it has: whoever is next would not fit. Those who must be alone come first, then those who have
- * been on a GPU; of several tenants' newcomers any may be next. */
+/* An idle GPU that has told all it has: whoever is next would not fit. Those who must be alone come first, then those
+ * who have been on a GPU; of several tenants' newcomers any may be next. */
 static void check_idle(watch *w, int gpu, const watched *first)
 {
     const watched_gpu *g = &w->gpu[gpu];

@@ -6,18 +6,19 @@
  *   - whoever leaves the queue is the first of those who wait, suspects aside; who is moved for lack of pages is the
  *     newest on its GPU;
  *   - tokens pass once, in order; nothing passes for a request that has ended or was cancelled;
- *   - a suspect whose worker died again runs alone; who ends for killing workers was alone on three that crashed, or 16 that
- *     were killed, one after the other, and made no token between, or comes again after that;
+ *   - a suspect whose worker died again runs alone; who ends for killing workers was alone on three that crashed, or 16
+ * that were killed, one after the other, and made no token between, or comes again after that;
  *   - who ends as too large was so for all GPUs open during max_aside or, if new, for all that ever were;
  *   - no idle GPU is left while somebody waits whom it could hold;
- *   - of tenants' newcomers the next is of the one that had least by its weight, as far as can be told without knowing what each
- *     had before, and over any time in which two of them wait neither is given more than the paper's bound beyond the other. */
+ *   - of tenants' newcomers the next is of the one that had least by its weight, as far as can be told without knowing
+ * what each had before, and over any time in which two of them wait neither is given more than the paper's bound beyond
+ * the other. */
 #ifndef PUNICA_SIM_WATCH_H
 #define PUNICA_SIM_WATCH_H
 
 #include "scheduler/scheduler.h"
 
-enum { MOST_GPUS = 64 };        /* GPU numbers are below */
+enum { MOST_GPUS = 64 }; /* GPU numbers are below */
 
 typedef struct watch watch;
 
@@ -38,7 +39,7 @@ void watch_tick(watch *w, double now);
 /* Every command; and when the scheduler has done all that the events were to it. */
 void watch_command(watch *w, const command *c);
 void watch_settle(watch *w);
-bool watch_has_news(const watch *w);            /* since it was settled */
+bool watch_has_news(const watch *w); /* since it was settled */
 
 /* The first violation, or NULL. */
 const char *watch_violation(const watch *w);

@@ -11,10 +11,10 @@
 #include "base/rng.h"
 #include "sim/network.h"
 
-static const double BEGIN = 1000, EPOCH = 1.7e9;        /* what the clocks say at the start */
+static const double BEGIN = 1000, EPOCH = 1.7e9; /* what the clocks say at the start */
 
 typedef struct {
-    loop_timer base;            /* first */
+    loop_timer base; /* first */
     sim_task task;
     void (*fire)(void *ctx);
     void *ctx;
@@ -71,7 +71,7 @@ void world_cancel(world *w, sim_task *t)
 
 static void run(world *w, sim_task *t)
 {
-    sim_process *of = t->of;            /* the task may be gone when it has run */
+    sim_process *of = t->of; /* the task may be gone when it has run */
     w->n_run++;
     w->speaker = of ? of->name : NULL;
     t->run(t->ctx);
@@ -91,7 +91,7 @@ bool world_run_next(world *w)
     if (t->of && t->of->dead)
         return true;
     if (t->of && t->of->stopped_until > w->now) {
-        t->order.arrival = t->of->stopped_until;        /* behind those that were due before it */
+        t->order.arrival = t->of->stopped_until; /* behind those that were due before it */
         t->planned = true;
         wait_queue_put(&w->due, &t->order);
         return true;
@@ -156,7 +156,8 @@ static void fire(void *ctx)
 static loop_timer *timer_new(net_loop *l, void (*callback)(void *ctx), void *ctx)
 {
     sim_timer *t = XNEW(sim_timer);
-    *t = (sim_timer){.base.on = l, .task = {.of = (sim_process *)l, .run = fire, .ctx = t}, .fire = callback, .ctx = ctx};
+    *t = (sim_timer){
+        .base.on = l, .task = {.of = (sim_process *)l, .run = fire, .ctx = t}, .fire = callback, .ctx = ctx};
     return &t->base;
 }
 
@@ -178,8 +179,14 @@ static void timer_free(loop_timer *t)
 
 void sim_process_init(sim_process *p, world *w, const char *name, double skew)
 {
-    static const loop_ops ops = {.now = now, .wall = wall, .random = get_random, .timer_new = timer_new, .timer_set = timer_set,
-                                 .timer_stop = timer_stop, .timer_free = timer_free, .dialer_new = network_dialer_new,
+    static const loop_ops ops = {.now = now,
+                                 .wall = wall,
+                                 .random = get_random,
+                                 .timer_new = timer_new,
+                                 .timer_set = timer_set,
+                                 .timer_stop = timer_stop,
+                                 .timer_free = timer_free,
+                                 .dialer_new = network_dialer_new,
                                  .acceptor_new = network_acceptor_new};
     *p = (sim_process){.base.ops = &ops, .in = w, .skew = skew};
     snprintf(p->name, sizeof p->name, "%s", name);

@@ -1,23 +1,25 @@
 /* schema.c - see schema.h
  *
- * A migration is never changed once it has been released; what is new is a further one. Both databases take every statement
- * as it stands: numbers are BIGINT, digests are text in hex, times are seconds since the epoch. */
+ * A migration is never changed once it has been released; what is new is a further one. Both databases take every
+ * statement as it stands: numbers are BIGINT, digests are text in hex, times are seconds since the epoch. */
 #include "store/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Limits of 0 are none. expires 0: never. usage's cached is a part of prompt; hour: of the epoch. spent: of all frontends
- * together, ever growing. live: what each frontend has in hand at present. */
+/* Limits of 0 are none. expires 0: never. usage's cached is a part of prompt; hour: of the epoch. spent: of all
+ * frontends together, ever growing. live: what each frontend has in hand at present. */
 static const char *const first[] = {
     "CREATE TABLE counter (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
     "INSERT INTO counter (name, value) VALUES ('change', 0)",
     "CREATE TABLE tenant (name TEXT PRIMARY KEY, base BIGINT NOT NULL, weight BIGINT NOT NULL, "
-    "in_flight BIGINT NOT NULL, waiting BIGINT NOT NULL, requests_per_minute BIGINT NOT NULL, tokens_per_minute BIGINT NOT NULL, "
+    "in_flight BIGINT NOT NULL, waiting BIGINT NOT NULL, requests_per_minute BIGINT NOT NULL, tokens_per_minute BIGINT "
+    "NOT NULL, "
     "created BIGINT NOT NULL)",
     "CREATE TABLE api_key (tenant TEXT NOT NULL REFERENCES tenant (name) ON DELETE CASCADE, name TEXT NOT NULL, "
     "digest TEXT NOT NULL UNIQUE, created BIGINT NOT NULL, expires BIGINT NOT NULL, PRIMARY KEY (tenant, name))",
-    "CREATE TABLE adapter_grant (tenant TEXT NOT NULL REFERENCES tenant (name) ON DELETE CASCADE, adapter TEXT NOT NULL, "
+    "CREATE TABLE adapter_grant (tenant TEXT NOT NULL REFERENCES tenant (name) ON DELETE CASCADE, adapter TEXT NOT "
+    "NULL, "
     "PRIMARY KEY (tenant, adapter))",
     "CREATE TABLE frontend (id TEXT PRIMARY KEY, flushed BIGINT NOT NULL, seen BIGINT NOT NULL)",
     "CREATE TABLE usage (tenant TEXT NOT NULL, adapter TEXT NOT NULL, digest TEXT NOT NULL, hour BIGINT NOT NULL, "
@@ -30,15 +32,15 @@ static const char *const first[] = {
     "tenant TEXT NOT NULL, detail TEXT NOT NULL)",
     NULL};
 
-/* The registry of adapters. owner "": the operators'. record is a document of the name's versions, as registry/adapter_record.h
- * writes it; id, source and trusted are of the version that is served, bytes of all that are kept. trusted: it was brought by an
- * operator, and is fetched with the cluster's credentials. */
-static const char *const adapters[] = {
-    "ALTER TABLE tenant ADD COLUMN max_adapters BIGINT NOT NULL DEFAULT 0",
-    "ALTER TABLE tenant ADD COLUMN max_adapter_bytes BIGINT NOT NULL DEFAULT 0",
-    "CREATE TABLE adapter (owner TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT NULL, source TEXT NOT NULL, trusted BIGINT NOT NULL, "
-    "bytes BIGINT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (owner, name))",
-    NULL};
+/* The registry of adapters. owner "": the operators'. record is a document of the name's versions, as
+ * registry/adapter_record.h writes it; id, source and trusted are of the version that is served, bytes of all that are
+ * kept. trusted: it was brought by an operator, and is fetched with the cluster's credentials. */
+static const char *const adapters[] = {"ALTER TABLE tenant ADD COLUMN max_adapters BIGINT NOT NULL DEFAULT 0",
+                                       "ALTER TABLE tenant ADD COLUMN max_adapter_bytes BIGINT NOT NULL DEFAULT 0",
+                                       "CREATE TABLE adapter (owner TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT "
+                                       "NULL, source TEXT NOT NULL, trusted BIGINT NOT NULL, "
+                                       "bytes BIGINT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (owner, name))",
+                                       NULL};
 
 static const char *const *const migrations[] = {first, adapters};
 
@@ -62,14 +64,17 @@ static int bring_up(sql *db, err *e)
     long version = 0;
     char number[24];
     const char *param[] = {number};
-    if (sql_run(db, "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT PRIMARY KEY)", NULL, 0, NULL, NULL, e) < 0 ||
+    if (sql_run(db, "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT PRIMARY KEY)", NULL, 0, NULL, NULL, e) <
+            0 ||
         sql_run(db, "SELECT coalesce(max(version), 0) FROM schema_version", NULL, 0, take_version, &version, e) < 0)
         return -1;
     if (version > N_MIGRATIONS)
-        return err_set(e, "the store's tables are of version %ld; this release knows up to %d: run a later one", version, N_MIGRATIONS);
+        return err_set(e, "the store's tables are of version %ld; this release knows up to %d: run a later one",
+                       version, N_MIGRATIONS);
     for (; version < N_MIGRATIONS; version++) {
         snprintf(number, sizeof number, "%ld", version + 1);
-        if (run_all(db, migrations[version], e) || sql_run(db, "INSERT INTO schema_version (version) VALUES ($1)", param, 1, NULL, NULL, e) < 0)
+        if (run_all(db, migrations[version], e) ||
+            sql_run(db, "INSERT INTO schema_version (version) VALUES ($1)", param, 1, NULL, NULL, e) < 0)
             return -1;
     }
     return 0;

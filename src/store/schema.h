@@ -4,8 +4,8 @@
 
 #include "store/sql.h"
 
-/* Makes or changes tables until they are those of this release; all at once or not at all. -1 too where the store is of a
- * later release. */
+/* Makes or changes tables until they are those of this release; all at once or not at all. -1 too where the store is of
+ * a later release. */
 int schema_migrate(sql *db, err *e);
 
 #endif

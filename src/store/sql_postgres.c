@@ -1,7 +1,7 @@
 /* sql_postgres.c - PostgreSQL: the store of a cluster, over libpq
  *
- * Passwords come the ways libpq knows: in the URL, PGPASSWORD, PGPASSFILE, a service file. A server that does not answer is
- * given up after 10 s, whether it is being connected to or asked. */
+ * Passwords come the ways libpq knows: in the URL, PGPASSWORD, PGPASSFILE, a service file. A server that does not
+ * answer is given up after 10 s, whether it is being connected to or asked. */
 #include <errno.h>
 #include <libpq-fe.h>
 #include <poll.h>
@@ -16,7 +16,10 @@
 enum { MAX_COLUMNS = 16 };
 #define MAX_SECONDS 10.0
 
-typedef struct { sql base; PGconn *db; } postgres;
+typedef struct {
+    sql base;
+    PGconn *db;
+} postgres;
 
 /* libpq's messages have several lines. */
 static int fail(const char *message, err *e)
@@ -53,15 +56,15 @@ static bool wait_for_result(PGconn *db, double until)
     return true;
 }
 
-/* As PQexecParams(), which would wait for ever for a server that is there and says nothing: its host hangs, or it is stopped. NULL: no
- * answer came in time, and the connection is of no use any more. */
+/* As PQexecParams(), which would wait for ever for a server that is there and says nothing: its host hangs, or it is
+ * stopped. NULL: no answer came in time, and the connection is of no use any more. */
 static PGresult *ask(PGconn *db, const char *statement, const char *const *param, int n)
 {
     double until = clock_now() + MAX_SECONDS;
     PGresult *last = NULL;
     if (!PQsendQueryParams(db, statement, n, NULL, param, NULL, NULL, 0))
         return NULL;
-    for (PGresult *r; ; last = r) {
+    for (PGresult *r;; last = r) {
         bool there = wait_for_result(db, until);
         r = there ? PQgetResult(db) : NULL;
         if (there && !r)

@@ -12,7 +12,11 @@
 
 enum { BUSY_MS = 5000, MAX_COLUMNS = 16 };
 
-typedef struct { sql base; sqlite3 *db; char *file; } sqlite;
+typedef struct {
+    sql base;
+    sqlite3 *db;
+    char *file;
+} sqlite;
 
 static int fail(const sqlite *s, err *e)
 {
@@ -70,8 +74,9 @@ static void close_it(sql *base)
 sql *sql_open_sqlite(const char *file, err *e)
 {
     static const sql_ops ops = {.run = run, .close = close_it};
-    static const char *const setup[] = {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"};
-    if (!file[0]) {             /* which SQLite would take for a file that nobody else sees */
+    static const char *const setup[] = {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL",
+                                        "PRAGMA foreign_keys = ON"};
+    if (!file[0]) { /* which SQLite would take for a file that nobody else sees */
         err_set(e, "a store needs a name: FILE, or postgres://...");
         return NULL;
     }

@@ -114,7 +114,10 @@ static const char *keep(store_directory *d, const char *text)
     return memcpy(kept, text, n);
 }
 
-typedef struct { store_directory *d; size_t tenant_cap, key_cap, grant_cap, adapter_cap; } reading;
+typedef struct {
+    store_directory *d;
+    size_t tenant_cap, key_cap, grant_cap, adapter_cap;
+} reading;
 
 static void take_change(void *ctx, const char *const *c)
 {
@@ -126,10 +129,16 @@ static void take_tenant(void *ctx, const char *const *c)
     reading *r = ctx;
     store_directory *d = r->d;
     d->tenant = xgrow(d->tenant, &r->tenant_cap, d->n_tenants + 1, sizeof *d->tenant);
-    d->tenant[d->n_tenants++] = (store_tenant){
-        .name = keep(d, c[0]), .base = number(c[1]), .weight = number(c[2]), .in_flight = number(c[3]),
-        .waiting = number(c[4]), .requests_per_minute = number(c[5]), .tokens_per_minute = number(c[6]), .created = number(c[7]),
-        .max_adapters = number(c[8]), .max_adapter_bytes = number(c[9])};
+    d->tenant[d->n_tenants++] = (store_tenant){.name = keep(d, c[0]),
+                                               .base = number(c[1]),
+                                               .weight = number(c[2]),
+                                               .in_flight = number(c[3]),
+                                               .waiting = number(c[4]),
+                                               .requests_per_minute = number(c[5]),
+                                               .tokens_per_minute = number(c[6]),
+                                               .created = number(c[7]),
+                                               .max_adapters = number(c[8]),
+                                               .max_adapter_bytes = number(c[9])};
 }
 
 static void take_key(void *ctx, const char *const *c)
@@ -138,7 +147,7 @@ static void take_key(void *ctx, const char *const *c)
     store_directory *d = r->d;
     store_key k = {.tenant = keep(d, c[0]), .name = keep(d, c[1]), .created = number(c[3]), .expires = number(c[4])};
     if (digest_from_hex(&k.of, c[2]))
-        return;                 /* not of our making: nobody can show it */
+        return; /* not of our making: nobody can show it */
     d->key = xgrow(d->key, &r->key_cap, d->n_keys + 1, sizeof *d->key);
     d->key[d->n_keys++] = k;
 }
@@ -156,22 +165,33 @@ static void take_adapter(void *ctx, const char *const *c)
     reading *r = ctx;
     store_directory *d = r->d;
     d->adapter = xgrow(d->adapter, &r->adapter_cap, d->n_adapters + 1, sizeof *d->adapter);
-    d->adapter[d->n_adapters++] = (store_adapter){.owner = keep(d, c[0]), .name = keep(d, c[1]), .id = keep(d, c[2]), .source = keep(d, c[3]),
-                                                  .trusted = number(c[4]), .bytes = number(c[5])};
+    d->adapter[d->n_adapters++] = (store_adapter){.owner = keep(d, c[0]),
+                                                  .name = keep(d, c[1]),
+                                                  .id = keep(d, c[2]),
+                                                  .source = keep(d, c[3]),
+                                                  .trusted = number(c[4]),
+                                                  .bytes = number(c[5])};
 }
 
 static const char read_change[] = "SELECT value FROM counter WHERE name = 'change'";
 
-/* PostgreSQL shows each statement what was committed before it. The change is read first: what has come since is read again. */
+/* PostgreSQL shows each statement what was committed before it. The change is read first: what has come since is read
+ * again. */
 static store_result read_all(sql *db, void *ctx, err *e)
 {
     reading *r = ctx;
-    bool good = sql_run(db, read_change, NULL, 0, take_change, &r->d->change, e) >= 0 &&
-                sql_run(db, "SELECT name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, "
-                        "max_adapters, max_adapter_bytes FROM tenant ORDER BY name", NULL, 0, take_tenant, r, e) >= 0 &&
-                sql_run(db, "SELECT tenant, name, digest, created, expires FROM api_key ORDER BY tenant, name", NULL, 0, take_key, r, e) >= 0 &&
-                sql_run(db, "SELECT tenant, adapter FROM adapter_grant ORDER BY tenant, adapter", NULL, 0, take_grant, r, e) >= 0 &&
-                sql_run(db, "SELECT owner, name, id, source, trusted, bytes FROM adapter ORDER BY owner, name", NULL, 0, take_adapter, r, e) >= 0;
+    bool good =
+        sql_run(db, read_change, NULL, 0, take_change, &r->d->change, e) >= 0 &&
+        sql_run(db,
+                "SELECT name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, "
+                "max_adapters, max_adapter_bytes FROM tenant ORDER BY name",
+                NULL, 0, take_tenant, r, e) >= 0 &&
+        sql_run(db, "SELECT tenant, name, digest, created, expires FROM api_key ORDER BY tenant, name", NULL, 0,
+                take_key, r, e) >= 0 &&
+        sql_run(db, "SELECT tenant, adapter FROM adapter_grant ORDER BY tenant, adapter", NULL, 0, take_grant, r, e) >=
+            0 &&
+        sql_run(db, "SELECT owner, name, id, source, trusted, bytes FROM adapter ORDER BY owner, name", NULL, 0,
+                take_adapter, r, e) >= 0;
     return good ? STORE_OK : STORE_FAILED;
 }
 

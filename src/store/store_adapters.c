@@ -1,7 +1,7 @@
 /* store_adapters.c - the store: the registry of adapters, and what of it a tenant may have
  *
- * A change reads the name's row, lets the caller make the next one of it, and writes that, all in one transaction that holds the
- * counter's row: two frontends that change a name change it one after the other. */
+ * A change reads the name's row, lets the caller make the next one of it, and writes that, all in one transaction that
+ * holds the counter's row: two frontends that change a name change it one after the other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,10 @@ static void take_record(void *ctx, const char *const *c)
 }
 
 /* A tenant's limits, and what it has beside the name that is changed. */
-typedef struct { bool is_there; int64_t max_n, max_bytes, n, bytes; } holdings;
+typedef struct {
+    bool is_there;
+    int64_t max_n, max_bytes, n, bytes;
+} holdings;
 
 static void take_limits(void *ctx, const char *const *c)
 {
@@ -48,14 +51,16 @@ static store_result read_holdings(sql *db, const adapter_change *c, holdings *h,
 {
     params p = {0};
     params_text(&p, c->owner);
-    if (sql_run(db, "SELECT max_adapters, max_adapter_bytes FROM tenant WHERE name = $1", p.at, p.n, take_limits, h, e) < 0)
+    if (sql_run(db, "SELECT max_adapters, max_adapter_bytes FROM tenant WHERE name = $1", p.at, p.n, take_limits, h,
+                e) < 0)
         return STORE_FAILED;
     if (!h->is_there) {
         err_set(e, "there is no tenant \"%s\"", c->owner);
         return STORE_ABSENT;
     }
     params_text(&p, c->name);
-    bool good = sql_run(db, "SELECT count(*), coalesce(sum(bytes), 0) FROM adapter WHERE owner = $1 AND name <> $2", p.at, p.n, take_holdings, h, e) >= 0;
+    bool good = sql_run(db, "SELECT count(*), coalesce(sum(bytes), 0) FROM adapter WHERE owner = $1 AND name <> $2",
+                        p.at, p.n, take_holdings, h, e) >= 0;
     return good ? STORE_OK : STORE_FAILED;
 }
 
@@ -89,9 +94,15 @@ static store_result write_next(sql *db, const adapter_change *c, const store_ada
     params_number(&p, next->trusted);
     params_number(&p, next->bytes);
     params_text(&p, next->record);
-    return run(db, "INSERT INTO adapter (owner, name, id, source, trusted, bytes, record) VALUES ($1, $2, $3, $4, $5, $6, $7) "
-               "ON CONFLICT (owner, name) DO UPDATE SET id = excluded.id, source = excluded.source, trusted = excluded.trusted, "
-               "bytes = excluded.bytes, record = excluded.record", &p, e) == 1 ? STORE_OK : STORE_FAILED;
+    return run(db,
+               "INSERT INTO adapter (owner, name, id, source, trusted, bytes, record) VALUES ($1, $2, $3, $4, $5, $6, "
+               "$7) "
+               "ON CONFLICT (owner, name) DO UPDATE SET id = excluded.id, source = excluded.source, trusted = "
+               "excluded.trusted, "
+               "bytes = excluded.bytes, record = excluded.record",
+               &p, e) == 1
+               ? STORE_OK
+               : STORE_FAILED;
 }
 
 static store_result change_one(sql *db, void *ctx, err *e)
@@ -116,22 +127,28 @@ static store_result change_one(sql *db, void *ctx, err *e)
     return r;
 }
 
-store_result store_change_adapter(store *s, const char *who, const char *action, const char *owner, const char *name, store_adapter_edit *edit, void *ctx, err *e)
+store_result store_change_adapter(store *s, const char *who, const char *action, const char *owner, const char *name,
+                                  store_adapter_edit *edit, void *ctx, err *e)
 {
     adapter_change c = {.who = who, .action = action, .owner = owner, .name = name, .edit = edit, .ctx = ctx};
     return transaction(s, change_one, &c, e);
 }
 
-typedef struct { void (*each)(void *ctx, const store_adapter *a, const char *record); void *ctx; } record_reader;
+typedef struct {
+    void (*each)(void *ctx, const store_adapter *a, const char *record);
+    void *ctx;
+} record_reader;
 
 static void take_row(void *ctx, const char *const *c)
 {
     const record_reader *r = ctx;
-    const store_adapter a = {.owner = c[0], .name = c[1], .id = c[2], .source = c[3], .trusted = number(c[4]), .bytes = number(c[5])};
+    const store_adapter a = {
+        .owner = c[0], .name = c[1], .id = c[2], .source = c[3], .trusted = number(c[4]), .bytes = number(c[5])};
     r->each(r->ctx, &a, c[6]);
 }
 
-int store_read_records(store *s, const char *owner, const char *name, void (*each)(void *ctx, const store_adapter *a, const char *record), void *ctx, err *e)
+int store_read_records(store *s, const char *owner, const char *name,
+                       void (*each)(void *ctx, const store_adapter *a, const char *record), void *ctx, err *e)
 {
     record_reader r = {each, ctx};
     params p = {0};
@@ -139,8 +156,9 @@ int store_read_records(store *s, const char *owner, const char *name, void (*eac
         params_text(&p, owner);
     if (name)
         params_text(&p, name);
-    const char *statement = name ? "SELECT owner, name, id, source, trusted, bytes, record FROM adapter WHERE owner = $1 AND name = $2"
-                          : owner ? "SELECT owner, name, id, source, trusted, bytes, record FROM adapter WHERE owner = $1 ORDER BY name"
-                                  : "SELECT owner, name, id, source, trusted, bytes, record FROM adapter ORDER BY owner, name";
+    const char *statement =
+        name    ? "SELECT owner, name, id, source, trusted, bytes, record FROM adapter WHERE owner = $1 AND name = $2"
+        : owner ? "SELECT owner, name, id, source, trusted, bytes, record FROM adapter WHERE owner = $1 ORDER BY name"
+                : "SELECT owner, name, id, source, trusted, bytes, record FROM adapter ORDER BY owner, name";
     return read_rows(s, statement, &p, take_row, &r, e);
 }

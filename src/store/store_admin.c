@@ -1,7 +1,7 @@
 /* store_admin.c - the store: changes of tenants, keys and grants, and the audit log
  *
- * Every change begins by counting up the counter, whose row it then holds: changes happen one after the other, whoever makes
- * them, and the count is the number of their line in the log. Frontends look at it to know that there is news. */
+ * Every change begins by counting up the counter, whose row it then holds: changes happen one after the other, whoever
+ * makes them, and the count is the number of their line in the log. Frontends look at it to know that there is news. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <openssl/rand.h>
@@ -19,10 +19,10 @@ enum { MAX_NAME = 64, MAX_ADAPTER = 256, MAX_WEIGHT = 1000 };
 /* What is changed, and what is said of it. */
 typedef struct {
     const char *who, *action, *tenant;
-    const char *name;           /* of a key; or an adapter */
+    const char *name; /* of a key; or an adapter */
     const store_tenant *settings;
     const store_key *key;
-    int64_t at;                 /* of an expiry */
+    int64_t at; /* of an expiry */
     buf detail;
 } change;
 
@@ -39,10 +39,14 @@ static void take_number(void *ctx, const char *const *c)
 
 int begin_change(sql *db, int64_t *number, err *e)
 {
-    return sql_run(db, "UPDATE counter SET value = value + 1 WHERE name = 'change' RETURNING value", NULL, 0, take_number, number, e) == 1 ? 0 : -1;
+    return sql_run(db, "UPDATE counter SET value = value + 1 WHERE name = 'change' RETURNING value", NULL, 0,
+                   take_number, number, e) == 1
+               ? 0
+               : -1;
 }
 
-store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant, const char *detail, err *e)
+store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant,
+                        const char *detail, err *e)
 {
     params p = {0};
     params_number(&p, number);
@@ -51,7 +55,10 @@ store_result end_change(sql *db, int64_t number, const char *who, const char *ac
     params_text(&p, action);
     params_text(&p, tenant);
     params_text(&p, detail ? detail : "");
-    return run(db, "INSERT INTO audit (number, at, who, action, tenant, detail) VALUES ($1, $2, $3, $4, $5, $6)", &p, e) == 1 ? STORE_OK : STORE_FAILED;
+    return run(db, "INSERT INTO audit (number, at, who, action, tenant, detail) VALUES ($1, $2, $3, $4, $5, $6)", &p,
+               e) == 1
+               ? STORE_OK
+               : STORE_FAILED;
 }
 
 static long count(sql *db, const char *statement, const params *p, err *e)
@@ -75,7 +82,8 @@ static params pair(const char *a, const char *b)
 }
 
 /* One statement that changes one row; none: what it is where it changes no row, for which what and name say why. */
-static store_result run_one(sql *db, const char *statement, const params *p, store_result none, const char *what, const char *name, err *e)
+static store_result run_one(sql *db, const char *statement, const params *p, store_result none, const char *what,
+                            const char *name, err *e)
 {
     long n = run(db, statement, p, e);
     return n < 0 ? STORE_FAILED : n == 0 ? refuse(none, e, what, name) : STORE_OK;
@@ -91,12 +99,16 @@ static store_result add_tenant(sql *db, const change *c, err *e)
         return there < 0 ? STORE_FAILED : refuse(STORE_TAKEN, e, "there is a tenant \"%s\" already", t->name);
     params p = {0};
     params_text(&p, t->name);
-    const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, time(NULL),
-                              t->max_adapters, t->max_adapter_bytes};
+    const int64_t number[] = {
+        t->base,    t->weight,       t->in_flight,        t->waiting, t->requests_per_minute, t->tokens_per_minute,
+        time(NULL), t->max_adapters, t->max_adapter_bytes};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
-    return run_one(db, "INSERT INTO tenant (name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, "
-                   "max_adapters, max_adapter_bytes) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", &p, STORE_FAILED, "%s", "", e);
+    return run_one(
+        db,
+        "INSERT INTO tenant (name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, "
+        "max_adapters, max_adapter_bytes) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        &p, STORE_FAILED, "%s", "", e);
 }
 
 static store_result change_tenant(sql *db, const change *c, err *e)
@@ -104,12 +116,15 @@ static store_result change_tenant(sql *db, const change *c, err *e)
     const store_tenant *t = c->settings;
     params p = {0};
     params_text(&p, t->name);
-    const int64_t number[] = {t->base, t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute,
-                              t->max_adapters, t->max_adapter_bytes};
+    const int64_t number[] = {
+        t->base,         t->weight,           t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute,
+        t->max_adapters, t->max_adapter_bytes};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
-    return run_one(db, "UPDATE tenant SET base = $2, weight = $3, in_flight = $4, waiting = $5, requests_per_minute = $6, "
-                   "tokens_per_minute = $7, max_adapters = $8, max_adapter_bytes = $9 WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", t->name, e);
+    return run_one(db,
+                   "UPDATE tenant SET base = $2, weight = $3, in_flight = $4, waiting = $5, requests_per_minute = $6, "
+                   "tokens_per_minute = $7, max_adapters = $8, max_adapter_bytes = $9 WHERE name = $1",
+                   &p, STORE_ABSENT, "there is no tenant \"%s\"", t->name, e);
 }
 
 static store_result remove_tenant(sql *db, const change *c, err *e)
@@ -118,7 +133,8 @@ static store_result remove_tenant(sql *db, const change *c, err *e)
     params_text(&p, c->tenant);
     if (run(db, "DELETE FROM adapter WHERE owner = $1", &p, e) < 0)
         return STORE_FAILED;
-    return run_one(db, "DELETE FROM tenant WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", c->tenant, e);
+    return run_one(db, "DELETE FROM tenant WHERE name = $1", &p, STORE_ABSENT, "there is no tenant \"%s\"", c->tenant,
+                   e);
 }
 
 static store_result add_key(sql *db, const change *c, err *e)
@@ -136,20 +152,23 @@ static store_result add_key(sql *db, const change *c, err *e)
     params_text(&p, hex);
     params_number(&p, time(NULL));
     params_number(&p, k->expires);
-    return run_one(db, "INSERT INTO api_key (tenant, name, digest, created, expires) VALUES ($1, $2, $3, $4, $5)", &p, STORE_FAILED, "%s", "", e);
+    return run_one(db, "INSERT INTO api_key (tenant, name, digest, created, expires) VALUES ($1, $2, $3, $4, $5)", &p,
+                   STORE_FAILED, "%s", "", e);
 }
 
 static store_result expire_key(sql *db, const change *c, err *e)
 {
     params p = pair(c->tenant, c->name);
     params_number(&p, c->at);
-    return run_one(db, "UPDATE api_key SET expires = $3 WHERE tenant = $1 AND name = $2", &p, STORE_ABSENT, "there is no such key: \"%s\"", c->name, e);
+    return run_one(db, "UPDATE api_key SET expires = $3 WHERE tenant = $1 AND name = $2", &p, STORE_ABSENT,
+                   "there is no such key: \"%s\"", c->name, e);
 }
 
 static store_result remove_key(sql *db, const change *c, err *e)
 {
     params p = pair(c->tenant, c->name);
-    return run_one(db, "DELETE FROM api_key WHERE tenant = $1 AND name = $2", &p, STORE_ABSENT, "there is no such key: \"%s\"", c->name, e);
+    return run_one(db, "DELETE FROM api_key WHERE tenant = $1 AND name = $2", &p, STORE_ABSENT,
+                   "there is no such key: \"%s\"", c->name, e);
 }
 
 static store_result add_grant(sql *db, const change *c, err *e)
@@ -158,21 +177,26 @@ static store_result add_grant(sql *db, const change *c, err *e)
     long tenant = has_tenant(db, c->tenant, e);
     if (tenant <= 0)
         return tenant < 0 ? STORE_FAILED : refuse(STORE_ABSENT, e, "there is no tenant \"%s\"", c->tenant);
-    return run_one(db, "INSERT INTO adapter_grant (tenant, adapter) VALUES ($1, $2) ON CONFLICT (tenant, adapter) DO NOTHING", &p, STORE_TAKEN,
-                   "it has been granted \"%s\" already", c->name, e);
+    return run_one(
+        db, "INSERT INTO adapter_grant (tenant, adapter) VALUES ($1, $2) ON CONFLICT (tenant, adapter) DO NOTHING", &p,
+        STORE_TAKEN, "it has been granted \"%s\" already", c->name, e);
 }
 
 static store_result remove_grant(sql *db, const change *c, err *e)
 {
     params p = pair(c->tenant, c->name);
-    return run_one(db, "DELETE FROM adapter_grant WHERE tenant = $1 AND adapter = $2", &p, STORE_ABSENT, "it has not been granted \"%s\"", c->name, e);
+    return run_one(db, "DELETE FROM adapter_grant WHERE tenant = $1 AND adapter = $2", &p, STORE_ABSENT,
+                   "it has not been granted \"%s\"", c->name, e);
 }
 
 /* In this order: their names are what the log says. */
-static const struct { const char *action; store_result (*make)(sql *db, const change *c, err *e); } kinds[] = {
+static const struct {
+    const char *action;
+    store_result (*make)(sql *db, const change *c, err *e);
+} kinds[] = {
     {"tenant add", add_tenant}, {"tenant change", change_tenant}, {"tenant remove", remove_tenant},
-    {"key add", add_key}, {"key expire", expire_key}, {"key remove", remove_key},
-    {"grant add", add_grant}, {"grant remove", remove_grant},
+    {"key add", add_key},       {"key expire", expire_key},       {"key remove", remove_key},
+    {"grant add", add_grant},   {"grant remove", remove_grant},
 };
 
 static store_result make_change(sql *db, void *ctx, err *e)
@@ -216,7 +240,8 @@ static store_result check_name(const char *what, const char *text, err *e)
 
 static store_result check_tenant(const store_tenant *t, err *e)
 {
-    const int64_t limit[] = {t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, t->max_adapters, t->max_adapter_bytes};
+    const int64_t limit[] = {t->in_flight,         t->waiting,      t->requests_per_minute,
+                             t->tokens_per_minute, t->max_adapters, t->max_adapter_bytes};
     if (check_name("tenant", t->name, e))
         return STORE_BAD;
     for (size_t i = 0; i < sizeof limit / sizeof *limit; i++)
@@ -231,22 +256,25 @@ static store_result check_pattern(const char *text, err *e)
 {
     size_t n = strlen(text);
     const char *star = strchr(text, '*');
-    json_t *utf8 = json_string(text);           /* NULL unless it is that */
+    json_t *utf8 = json_string(text); /* NULL unless it is that */
     bool plain = utf8 && n > 0 && n <= MAX_ADAPTER && (!star || star[1] == '\0');
     for (size_t i = 0; i < n; i++)
         plain &= (unsigned char)text[i] >= ' ' && text[i] != 127;
     json_decref(utf8);
     if (plain)
         return STORE_OK;
-    return refuse(STORE_BAD, e, "an adapter is granted by its name, or by the beginning of names and a * behind it, not by \"%.100s\"", text);
+    return refuse(
+        STORE_BAD, e,
+        "an adapter is granted by its name, or by the beginning of names and a * behind it, not by \"%.100s\"", text);
 }
 
 static void describe(buf *out, const store_tenant *t)
 {
-    buf_printf(out, "base %s, weight %" PRId64 ", in_flight %" PRId64 ", waiting %" PRId64
-               ", requests_per_minute %" PRId64 ", tokens_per_minute %" PRId64 ", max_adapters %" PRId64 ", max_adapter_bytes %" PRId64,
-               t->base ? "yes" : "no", t->weight, t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute, t->max_adapters,
-               t->max_adapter_bytes);
+    buf_printf(out,
+               "base %s, weight %" PRId64 ", in_flight %" PRId64 ", waiting %" PRId64 ", requests_per_minute %" PRId64
+               ", tokens_per_minute %" PRId64 ", max_adapters %" PRId64 ", max_adapter_bytes %" PRId64,
+               t->base ? "yes" : "no", t->weight, t->in_flight, t->waiting, t->requests_per_minute,
+               t->tokens_per_minute, t->max_adapters, t->max_adapter_bytes);
 }
 
 /* The interface. */
@@ -278,7 +306,7 @@ store_result store_remove_tenant(store *s, const char *who, const char *name, er
 
 store_result store_add_key(store *s, const char *who, const store_key *k, char text[STORE_KEY_TEXT], err *e)
 {
-    digest secret;              /* its form alone: 32 bytes, as hex */
+    digest secret; /* its form alone: 32 bytes, as hex */
     CHECK(RAND_bytes(secret.byte, sizeof secret.byte) == 1);
     memcpy(text, "pk-", 3);
     digest_to_hex(&secret, text + 3);
@@ -298,7 +326,8 @@ store_result store_expire_key(store *s, const char *who, const char *tenant, con
     return make(s, &c, e);
 }
 
-static store_result set_name(store *s, const char *who, const char *action, const char *tenant, const char *name, err *e)
+static store_result set_name(store *s, const char *who, const char *action, const char *tenant, const char *name,
+                             err *e)
 {
     change c = {.who = who, .action = action, .tenant = tenant, .name = name};
     buf_add_str(&c.detail, name);
@@ -330,23 +359,36 @@ bool store_grant_covers(const char *pattern, const char *adapter)
 
 /* The audit log. */
 
-typedef struct { void (*each)(void *ctx, const store_audit *a); void *ctx; } audit_reader;
+typedef struct {
+    void (*each)(void *ctx, const store_audit *a);
+    void *ctx;
+} audit_reader;
 
 static void take_audit(void *ctx, const char *const *c)
 {
     const audit_reader *r = ctx;
-    const store_audit a = {.number = strtoll(c[0], NULL, 10), .at = strtoll(c[1], NULL, 10), .who = c[2], .action = c[3], .tenant = c[4], .detail = c[5]};
+    const store_audit a = {.number = strtoll(c[0], NULL, 10),
+                           .at = strtoll(c[1], NULL, 10),
+                           .who = c[2],
+                           .action = c[3],
+                           .tenant = c[4],
+                           .detail = c[5]};
     r->each(r->ctx, &a);
 }
 
-int store_read_audit(store *s, const char *tenant, int n, void (*each)(void *ctx, const store_audit *a), void *ctx, err *e)
+int store_read_audit(store *s, const char *tenant, int n, void (*each)(void *ctx, const store_audit *a), void *ctx,
+                     err *e)
 {
     audit_reader r = {each, ctx};
     params p = {0};
     params_number(&p, n);
     if (tenant)
         params_text(&p, tenant);
-    return read_rows(s, tenant ? "SELECT number, at, who, action, tenant, detail FROM audit WHERE tenant = $2 ORDER BY number DESC LIMIT CAST($1 AS BIGINT)"
-                               : "SELECT number, at, who, action, tenant, detail FROM audit ORDER BY number DESC LIMIT CAST($1 AS BIGINT)",
-                     &p, take_audit, &r, e);
+    return read_rows(
+        s,
+        tenant
+            ? "SELECT number, at, who, action, tenant, detail FROM audit WHERE tenant = $2 ORDER BY number DESC LIMIT "
+              "CAST($1 AS BIGINT)"
+            : "SELECT number, at, who, action, tenant, detail FROM audit ORDER BY number DESC LIMIT CAST($1 AS BIGINT)",
+        &p, take_audit, &r, e);
 }

@@ -26,22 +26,24 @@ json_t *store_tenant_json(const store_directory *d, const store_tenant *t)
     for (size_t i = 0; i < d->n_grants; i++)
         if (strcmp(d->grant[i].tenant, t->name) == 0)
             json_array_append_new(grants, json_string(d->grant[i].adapter));
-    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name", t->name, "base", t->base, "weight", (json_int_t)t->weight,
-                     "in_flight", (json_int_t)t->in_flight, "waiting", (json_int_t)t->waiting,
-                     "requests_per_minute", (json_int_t)t->requests_per_minute, "tokens_per_minute", (json_int_t)t->tokens_per_minute,
-                     "max_adapters", (json_int_t)t->max_adapters, "max_adapter_bytes", (json_int_t)t->max_adapter_bytes,
-                     "created", (json_int_t)t->created, "adapters", grants, "keys", keys);
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name", t->name, "base", t->base,
+                     "weight", (json_int_t)t->weight, "in_flight", (json_int_t)t->in_flight, "waiting",
+                     (json_int_t)t->waiting, "requests_per_minute", (json_int_t)t->requests_per_minute,
+                     "tokens_per_minute", (json_int_t)t->tokens_per_minute, "max_adapters", (json_int_t)t->max_adapters,
+                     "max_adapter_bytes", (json_int_t)t->max_adapter_bytes, "created", (json_int_t)t->created,
+                     "adapters", grants, "keys", keys);
 }
 
 json_t *store_usage_json(const store_usage *u)
 {
-    return json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I}", "tenant", u->tenant, "adapter", u->adapter, "digest", u->digest[0] ? u->digest : NULL,
-                     "hour", (json_int_t)(u->hour * 3600), "requests", (json_int_t)u->requests, "prompt_tokens", (json_int_t)u->prompt,
-                     "cached_tokens", (json_int_t)u->cached, "completion_tokens", (json_int_t)u->output);
+    return json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I}", "tenant", u->tenant, "adapter", u->adapter, "digest",
+                     u->digest[0] ? u->digest : NULL, "hour", (json_int_t)(u->hour * 3600), "requests",
+                     (json_int_t)u->requests, "prompt_tokens", (json_int_t)u->prompt, "cached_tokens",
+                     (json_int_t)u->cached, "completion_tokens", (json_int_t)u->output);
 }
 
 json_t *store_audit_json(const store_audit *a)
 {
-    return json_pack("{s:I, s:I, s:s, s:s, s:s, s:s}", "number", (json_int_t)a->number, "at", (json_int_t)a->at, "who", a->who, "action", a->action,
-                     "tenant", a->tenant, "detail", a->detail);
+    return json_pack("{s:I, s:I, s:s, s:s, s:s, s:s}", "number", (json_int_t)a->number, "at", (json_int_t)a->at, "who",
+                     a->who, "action", a->action, "tenant", a->tenant, "detail", a->detail);
 }

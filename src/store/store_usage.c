@@ -1,13 +1,13 @@
 /* store_usage.c - the store: what tenants have used, and what frontends tell each other of it
  *
- * A frontend's row says which of its batches was the last one; a batch is applied by whoever moves that on by one, in the same
- * transaction. So a batch whose commit was not confirmed can be sent again: it is applied once. */
+ * A frontend's row says which of its batches was the last one; a batch is applied by whoever moves that on by one, in
+ * the same transaction. So a batch whose commit was not confirmed can be sent again: it is applied once. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/transaction.h"
 
-enum { SILENT_S = 10, FORGOTTEN_S = 7 * 24 * 3600 };    /* after which a frontend has nothing in hand; and is forgotten */
+enum { SILENT_S = 10, FORGOTTEN_S = 7 * 24 * 3600 }; /* after which a frontend has nothing in hand; and is forgotten */
 
 static store_result known(long rows)
 {
@@ -19,8 +19,8 @@ static void take_flushed(void *ctx, const char *const *c)
     *(int64_t *)ctx = strtoll(c[0], NULL, 10);
 }
 
-/* Whether the batch is still to be applied, into *fresh. Its frontend's row is held from now on. One that is not known is new, or has
- * been silent for so long that it was forgotten. */
+/* Whether the batch is still to be applied, into *fresh. Its frontend's row is held from now on. One that is not known
+ * is new, or has been silent for so long that it was forgotten. */
 static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
 {
     params id = {0}, next = {0};
@@ -33,7 +33,8 @@ static store_result claim(sql *db, const store_batch *b, bool *fresh, err *e)
     int64_t flushed = -1;
     if (run(db, "INSERT INTO frontend (id, flushed, seen) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING", &id, e) < 0)
         return STORE_FAILED;
-    long n = run(db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed = CAST($2 AS BIGINT) - 1", &next, e);
+    long n = run(db, "UPDATE frontend SET flushed = $2, seen = $3 WHERE id = $1 AND flushed = CAST($2 AS BIGINT) - 1",
+                 &next, e);
     *fresh = n == 1;
     if (n)
         return known(n);
@@ -54,11 +55,14 @@ static store_result add_usage(sql *db, const store_usage *u, err *e)
     const int64_t number[] = {u->hour, u->requests, u->prompt, u->cached, u->output};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         params_number(&p, number[i]);
-    return known(run(db, "INSERT INTO usage (tenant, adapter, digest, hour, requests, prompt, cached, output) VALUES ($1, $2, $3, "
-                     "CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT), CAST($8 AS BIGINT)) "
-                     "ON CONFLICT (tenant, adapter, digest, hour) DO UPDATE SET requests = usage.requests + excluded.requests, "
-                     "prompt = usage.prompt + excluded.prompt, cached = usage.cached + excluded.cached, output = usage.output + excluded.output",
-                     &p, e));
+    return known(
+        run(db,
+            "INSERT INTO usage (tenant, adapter, digest, hour, requests, prompt, cached, output) VALUES ($1, $2, $3, "
+            "CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT), CAST($8 AS BIGINT)) "
+            "ON CONFLICT (tenant, adapter, digest, hour) DO UPDATE SET requests = usage.requests + excluded.requests, "
+            "prompt = usage.prompt + excluded.prompt, cached = usage.cached + excluded.cached, output = usage.output + "
+            "excluded.output",
+            &p, e));
 }
 
 static store_result add_load(sql *db, const char *frontend, const store_load *l, err *e)
@@ -71,11 +75,18 @@ static store_result add_load(sql *db, const char *frontend, const store_load *l,
     params_text(&live, l->tenant);
     params_number(&live, l->in_flight);
     params_number(&live, l->waiting);
-    if (run(db, "INSERT INTO spent (tenant, requests, tokens) VALUES ($1, CAST($2 AS BIGINT), CAST($3 AS BIGINT)) ON CONFLICT (tenant) "
-            "DO UPDATE SET requests = spent.requests + excluded.requests, tokens = spent.tokens + excluded.tokens", &spent, e) < 0)
+    if (run(db,
+            "INSERT INTO spent (tenant, requests, tokens) VALUES ($1, CAST($2 AS BIGINT), CAST($3 AS BIGINT)) ON "
+            "CONFLICT (tenant) "
+            "DO UPDATE SET requests = spent.requests + excluded.requests, tokens = spent.tokens + excluded.tokens",
+            &spent, e) < 0)
         return STORE_FAILED;
-    return known(run(db, "INSERT INTO live (frontend, tenant, in_flight, waiting) VALUES ($1, $2, CAST($3 AS BIGINT), CAST($4 AS BIGINT)) "
-                     "ON CONFLICT (frontend, tenant) DO UPDATE SET in_flight = excluded.in_flight, waiting = excluded.waiting", &live, e));
+    return known(
+        run(db,
+            "INSERT INTO live (frontend, tenant, in_flight, waiting) VALUES ($1, $2, CAST($3 AS BIGINT), CAST($4 AS "
+            "BIGINT)) "
+            "ON CONFLICT (frontend, tenant) DO UPDATE SET in_flight = excluded.in_flight, waiting = excluded.waiting",
+            &live, e));
 }
 
 /* Frontends that have not been heard of for days: their batches will not come any more. */
@@ -105,43 +116,66 @@ int store_flush(store *s, const store_batch *b, err *e)
     return transaction(s, apply, (void *)b, e) == STORE_OK ? 0 : -1;
 }
 
-typedef struct { void (*each)(void *ctx, const store_load *l); void *ctx; } load_reader;
+typedef struct {
+    void (*each)(void *ctx, const store_load *l);
+    void *ctx;
+} load_reader;
 
 static void take_load(void *ctx, const char *const *c)
 {
     const load_reader *r = ctx;
-    const store_load l = {.tenant = c[0], .requests = strtoll(c[1], NULL, 10), .tokens = strtoll(c[2], NULL, 10),
-                          .in_flight = strtoll(c[3], NULL, 10), .waiting = strtoll(c[4], NULL, 10)};
+    const store_load l = {.tenant = c[0],
+                          .requests = strtoll(c[1], NULL, 10),
+                          .tokens = strtoll(c[2], NULL, 10),
+                          .in_flight = strtoll(c[3], NULL, 10),
+                          .waiting = strtoll(c[4], NULL, 10)};
     r->each(r->ctx, &l);
 }
 
-int store_read_load(store *s, const char *frontend, int64_t now, void (*each)(void *ctx, const store_load *l), void *ctx, err *e)
+int store_read_load(store *s, const char *frontend, int64_t now, void (*each)(void *ctx, const store_load *l),
+                    void *ctx, err *e)
 {
     load_reader r = {each, ctx};
     params p = {0};
     params_text(&p, frontend);
     params_number(&p, now - SILENT_S);
-    return read_rows(s, "SELECT spent.tenant, max(spent.requests), max(spent.tokens), coalesce(sum(others.in_flight), 0), "
-                     "coalesce(sum(others.waiting), 0) FROM spent LEFT JOIN (SELECT live.tenant, live.in_flight, live.waiting FROM live "
-                     "JOIN frontend ON frontend.id = live.frontend WHERE live.frontend <> $1 AND frontend.seen >= CAST($2 AS BIGINT)) AS others "
-                     "ON others.tenant = spent.tenant GROUP BY spent.tenant ORDER BY spent.tenant", &p, take_load, &r, e);
+    return read_rows(s,
+                     "SELECT spent.tenant, max(spent.requests), max(spent.tokens), coalesce(sum(others.in_flight), 0), "
+                     "coalesce(sum(others.waiting), 0) FROM spent LEFT JOIN (SELECT live.tenant, live.in_flight, "
+                     "live.waiting FROM live "
+                     "JOIN frontend ON frontend.id = live.frontend WHERE live.frontend <> $1 AND frontend.seen >= "
+                     "CAST($2 AS BIGINT)) AS others "
+                     "ON others.tenant = spent.tenant GROUP BY spent.tenant ORDER BY spent.tenant",
+                     &p, take_load, &r, e);
 }
 
-typedef struct { void (*each)(void *ctx, const store_usage *u); void *ctx; } usage_reader;
+typedef struct {
+    void (*each)(void *ctx, const store_usage *u);
+    void *ctx;
+} usage_reader;
 
 static void take_usage(void *ctx, const char *const *c)
 {
     const usage_reader *r = ctx;
-    const store_usage u = {.tenant = c[0], .adapter = c[1], .digest = c[2], .hour = strtoll(c[3], NULL, 10), .requests = strtoll(c[4], NULL, 10),
-                           .prompt = strtoll(c[5], NULL, 10), .cached = strtoll(c[6], NULL, 10), .output = strtoll(c[7], NULL, 10)};
+    const store_usage u = {.tenant = c[0],
+                           .adapter = c[1],
+                           .digest = c[2],
+                           .hour = strtoll(c[3], NULL, 10),
+                           .requests = strtoll(c[4], NULL, 10),
+                           .prompt = strtoll(c[5], NULL, 10),
+                           .cached = strtoll(c[6], NULL, 10),
+                           .output = strtoll(c[7], NULL, 10)};
     r->each(r->ctx, &u);
 }
 
-#define READ_USAGE "SELECT tenant, adapter, digest, hour, requests, prompt, cached, output FROM usage WHERE hour >= CAST($1 AS BIGINT) " \
-                   "AND hour < CAST($2 AS BIGINT)"
+#define READ_USAGE                                                                                                \
+    "SELECT tenant, adapter, digest, hour, requests, prompt, cached, output FROM usage WHERE hour >= CAST($1 AS " \
+    "BIGINT) "                                                                                                    \
+    "AND hour < CAST($2 AS BIGINT)"
 #define USAGE_ORDER " ORDER BY tenant, hour, adapter, digest"
 
-int store_read_usage(store *s, const store_period *period, void (*each)(void *ctx, const store_usage *u), void *ctx, err *e)
+int store_read_usage(store *s, const store_period *period, void (*each)(void *ctx, const store_usage *u), void *ctx,
+                     err *e)
 {
     usage_reader r = {each, ctx};
     params p = {0};
@@ -149,5 +183,6 @@ int store_read_usage(store *s, const store_period *period, void (*each)(void *ct
     params_number(&p, period->to);
     if (period->tenant)
         params_text(&p, period->tenant);
-    return read_rows(s, period->tenant ? READ_USAGE " AND tenant = $3 " USAGE_ORDER : READ_USAGE USAGE_ORDER, &p, take_usage, &r, e);
+    return read_rows(s, period->tenant ? READ_USAGE " AND tenant = $3 " USAGE_ORDER : READ_USAGE USAGE_ORDER, &p,
+                     take_usage, &r, e);
 }

@@ -1,4 +1,5 @@
-/* transaction.h - for the files of the store: statements in transactions, on a connection that may have to be made anew */
+/* transaction.h - for the files of the store: statements in transactions, on a connection that may have to be made anew
+ */
 #ifndef PUNICA_STORE_TRANSACTION_H
 #define PUNICA_STORE_TRANSACTION_H
 
@@ -7,11 +8,15 @@
 
 struct store {
     char *url;
-    sql *db;                    /* NULL: lost, or not opened yet */
+    sql *db; /* NULL: lost, or not opened yet */
 };
 
 /* Parameters of one statement: text is borrowed, numbers are kept here. Zero-initialise. */
-typedef struct { const char *at[SQL_MAX_PARAMS]; char number[SQL_MAX_PARAMS][24]; int n; } params;
+typedef struct {
+    const char *at[SQL_MAX_PARAMS];
+    char number[SQL_MAX_PARAMS][24];
+    int n;
+} params;
 void params_text(params *p, const char *text);
 void params_number(params *p, int64_t x);
 
@@ -29,6 +34,7 @@ long run(sql *db, const char *statement, const params *p, err *e);
 
 /* A change begins with its number, and ends with its line in the audit log. */
 int begin_change(sql *db, int64_t *number, err *e);
-store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant, const char *detail, err *e);
+store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant,
+                        const char *detail, err *e);
 
 #endif

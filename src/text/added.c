@@ -14,23 +14,23 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-#define MAX_ADDED_LEN 1024      /* bytes; a search step costs at most this much */
+#define MAX_ADDED_LEN 1024 /* bytes; a search step costs at most this much */
 
 typedef struct {
     const added_token **sorted; /* [n] by what is sought; tokens borrowed from added_tokens */
     size_t n;
-    size_t first[257];          /* those starting with byte b are [first[b], first[b + 1]) */
+    size_t first[257]; /* those starting with byte b are [first[b], first[b + 1]) */
 } token_index;
 
 struct added_tokens {
-    added_token *token;         /* [n] */
+    added_token *token; /* [n] */
     size_t n, cap;
-    map *by_content;            /* index into token */
-    uint32_t *by_id;            /* [n_ids] index into token, plus 1; 0: not an added token */
+    map *by_content; /* index into token */
+    uint32_t *by_id; /* [n_ids] index into token, plus 1; 0: not an added token */
     size_t n_ids;
-    size_t next_id;             /* for the next token that is not in the vocabulary */
+    size_t next_id; /* for the next token that is not in the vocabulary */
     token_index plain, normalized;
-    pattern *word;              /* matches one word character */
+    pattern *word; /* matches one word character */
 };
 
 static int read_token(added_token *t, long *id, const json_t *spec, err *e)
@@ -41,8 +41,7 @@ static int read_token(added_token *t, long *id, const json_t *spec, err *e)
     if (!json_is_object(spec))
         return err_set(e, "must be an object");
     if (component_keys(spec, "id content single_word lstrip rstrip normalized special", e) ||
-        component_text(spec, "content", &content, &t->n, e) ||
-        json_get_int(spec, "id", 0, INT32_MAX - 1, id, e) ||
+        component_text(spec, "content", &content, &t->n, e) || json_get_int(spec, "id", 0, INT32_MAX - 1, id, e) ||
         json_get_bool(spec, "single_word", &t->single_word, e) || json_get_bool(spec, "lstrip", &t->lstrip, e) ||
         json_get_bool(spec, "rstrip", &t->rstrip, e) || json_get_bool(spec, "special", &t->special, e) ||
         json_get_bool(spec, "normalized", &t->normalized, e))
@@ -80,8 +79,7 @@ static int check_id(added_tokens *a, const added_token *t, long id, const vocab 
     if (expected < 0)
         expected = (long)a->next_id++;
     if (id != expected)
-        return err_set(e, "\"%s\" has id %ld, but by its place in the vocabulary it is %ld", t->content, id,
-                       expected);
+        return err_set(e, "\"%s\" has id %ld, but by its place in the vocabulary it is %ld", t->content, id, expected);
     return 0;
 }
 
@@ -105,8 +103,7 @@ static void put_token(added_tokens *a, added_token t)
         a->n_ids = (size_t)t.id + 1;
 }
 
-static int add_token(added_tokens *a, const json_t *spec, const vocab *v, const normalizer *z, matcher *m,
-                     err *e)
+static int add_token(added_tokens *a, const json_t *spec, const vocab *v, const normalizer *z, matcher *m, err *e)
 {
     added_token t;
     long id;
@@ -276,8 +273,7 @@ static const added_token *longest_at(const added_scan *s, const token_index *x, 
     return best;
 }
 
-void added_scan_begin(added_scan *s, const added_tokens *a, bool normalized, matcher *m, const char *text,
-                      size_t n)
+void added_scan_begin(added_scan *s, const added_tokens *a, bool normalized, matcher *m, const char *text, size_t n)
 {
     *s = (added_scan){.a = a, .normalized = normalized, .m = m, .text = text, .n = n};
 }

@@ -16,9 +16,9 @@
 #include "text/vocab.h"
 
 typedef struct {
-    char *content;              /* [n] as the file has it */
+    char *content; /* [n] as the file has it */
     size_t n;
-    char *sought;               /* [n_sought] what is looked for: content, normalised if need be */
+    char *sought; /* [n_sought] what is looked for: content, normalised if need be */
     size_t n_sought;
     int id;
     bool single_word, lstrip, rstrip, normalized, special;
@@ -36,26 +36,28 @@ size_t added_tokens_longest(const added_tokens *a);
 /* Whether some are special and looked for in the normalised text. */
 bool added_tokens_has_normalized_special(const added_tokens *a);
 
-size_t added_tokens_n_ids(const added_tokens *a);                           /* largest id + 1; 0: none */
-const added_token *added_tokens_by_id(const added_tokens *a, int id);       /* or NULL */
-const added_token *added_tokens_find(const added_tokens *a, const char *content, size_t n);  /* or NULL */
+size_t added_tokens_n_ids(const added_tokens *a);                     /* largest id + 1; 0: none */
+const added_token *added_tokens_by_id(const added_tokens *a, int id); /* or NULL */
+const added_token *added_tokens_find(const added_tokens *a, const char *content, size_t n); /* or NULL */
 
 /* Cutting a text into added tokens and what lies between them. */
 typedef struct {
     const added_tokens *a;
-    bool normalized;            /* which of the two kinds is looked for */
+    bool normalized; /* which of the two kinds is looked for */
     matcher *m;
-    const char *text;           /* borrowed: until the scan ends */
-    size_t n, from, done;       /* searched up to from; given out up to done */
-    const added_token *found;   /* given out next, after the text before it */
+    const char *text;         /* borrowed: until the scan ends */
+    size_t n, from, done;     /* searched up to from; given out up to done */
+    const added_token *found; /* given out next, after the text before it */
     size_t found_start, found_end;
-    const text_spans *own;      /* special tokens are found only within these, which its user sets; NULL: anywhere */
+    const text_spans *own; /* special tokens are found only within these, which its user sets; NULL: anywhere */
 } added_scan;
 
-typedef struct { const added_token *token; size_t start, end; } added_span;     /* token NULL: text */
+typedef struct {
+    const added_token *token;
+    size_t start, end;
+} added_span; /* token NULL: text */
 
-void added_scan_begin(added_scan *s, const added_tokens *a, bool normalized, matcher *m, const char *text,
-                      size_t n);
+void added_scan_begin(added_scan *s, const added_tokens *a, bool normalized, matcher *m, const char *text, size_t n);
 bool added_scan_next(added_scan *s, added_span *span);
 
 #endif

@@ -18,33 +18,37 @@
 #include "text/utf8.h"
 
 #define NO_RANK UINT32_MAX
-#define SMALL 40                /* symbols up to which the array is faster than the heap */
-#define N_DIRECT 0x3000         /* code points whose token is looked up in an array */
+#define SMALL 40        /* symbols up to which the array is faster than the heap */
+#define N_DIRECT 0x3000 /* code points whose token is looked up in an array */
 #define JOIN_BITS 20
 
-typedef struct { uint32_t left, right, rank, id; } merge;       /* rank NO_RANK: empty slot */
+typedef struct { uint32_t left, right, rank, id; } merge; /* rank NO_RANK: empty slot */
 
 enum { SELF_UNKNOWN, SELF_YES, SELF_NO };
 
 struct bpe {
     vocab v;
-    merge *merges;              /* [mask + 1], open addressing */
+    merge *merges; /* [mask + 1], open addressing */
     size_t mask;
-    uint8_t *joinable;          /* [2^JOIN_BITS bits] pairs of characters some merge may join, by hash */
-    int direct[N_DIRECT];       /* token of a code point, or -1 */
-    int byte_id[256];           /* <0xNN>, or -1 */
-    int unk_id;                 /* -1: there is none */
-    char *unk_token;            /* or NULL */
+    uint8_t *joinable;    /* [2^JOIN_BITS bits] pairs of characters some merge may join, by hash */
+    int direct[N_DIRECT]; /* token of a code point, or -1 */
+    int byte_id[256];     /* <0xNN>, or -1 */
+    int unk_id;           /* -1: there is none */
+    char *unk_token;      /* or NULL */
     bool fuse_unk, byte_fallback, ignore_merges;
-    _Atomic unsigned char *self;    /* [n_ids] whether a token's text encodes to that token alone */
+    _Atomic unsigned char *self; /* [n_ids] whether a token's text encodes to that token alone */
 };
 
-typedef struct { int id; uint32_t rank, merged; int prev, next; } symbol;   /* rank: of the merge with next */
+typedef struct {
+    int id;
+    uint32_t rank, merged;
+    int prev, next;
+} symbol; /* rank: of the merge with next */
 
 struct bpe_scratch {
-    symbol *symbols;            /* of one pre-token */
+    symbol *symbols; /* of one pre-token */
     size_t n, cap;
-    uint64_t *heap;             /* rank << 32 | position */
+    uint64_t *heap; /* rank << 32 | position */
     size_t n_heap, heap_cap;
 };
 
@@ -80,7 +84,10 @@ static int char_id(const bpe *b, uint32_t cp, const char *s, size_t n)
     return cp < N_DIRECT ? b->direct[cp] : vocab_find(&b->v, s, n);
 }
 
-typedef struct { const char *left, *right; size_t n_left, n_right; } merge_text;
+typedef struct {
+    const char *left, *right;
+    size_t n_left, n_right;
+} merge_text;
 
 /* A merge is "left right" or ["left", "right"]. */
 static int read_merge(merge_text *m, const json_t *spec, err *e)
@@ -189,12 +196,13 @@ static int load_options(bpe *b, const json_t *model, err *e)
 {
     const char *type = "BPE", *unk = NULL, *prefix = "", *suffix = "";
     double dropout = 0;
-    if (component_keys(model, "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
-                              "byte_fallback ignore_merges vocab merges", e) ||
+    if (component_keys(model,
+                       "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
+                       "byte_fallback ignore_merges vocab merges",
+                       e) ||
         json_get_string(model, "type", &type, e) || json_get_string(model, "unk_token", &unk, e) ||
         json_get_string(model, "continuing_subword_prefix", &prefix, e) ||
-        json_get_string(model, "end_of_word_suffix", &suffix, e) ||
-        json_get_double(model, "dropout", &dropout, e) ||
+        json_get_string(model, "end_of_word_suffix", &suffix, e) || json_get_double(model, "dropout", &dropout, e) ||
         json_get_bool(model, "fuse_unk", &b->fuse_unk, e) ||
         json_get_bool(model, "byte_fallback", &b->byte_fallback, e) ||
         json_get_bool(model, "ignore_merges", &b->ignore_merges, e))
@@ -412,7 +420,10 @@ static size_t merge_large(const bpe *b, bpe_scratch *s, symbol *x, size_t n)
 
 /* A stretch of a pre-token, whose symbols lie in the scratch. Plain: they are the characters of
  * its text, one by one. */
-typedef struct { const char *text; bool plain; } piece;
+typedef struct {
+    const char *text;
+    bool plain;
+} piece;
 
 static void add_symbol(bpe_scratch *s, int id)
 {
@@ -482,9 +493,9 @@ static int add_unknown(const bpe *b, bpe_scratch *s, bool *pending, err *e)
 static int encode_pieces(const bpe *b, bpe_scratch *s, const char *text, size_t n, ids *out, err *e)
 {
     piece p = {.text = text, .plain = true};
-    bool unknown = false;               /* an unknown symbol is pending */
+    bool unknown = false; /* an unknown symbol is pending */
     uint32_t before = 0;
-    bool has_before = false;            /* the last symbol is the plain character `before` */
+    bool has_before = false; /* the last symbol is the plain character `before` */
     s->n = 0;
     for (const char *at = text; at < text + n;) {
         const char *start = at;

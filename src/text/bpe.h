@@ -15,14 +15,14 @@
 #include "text/vocab.h"
 
 typedef struct bpe bpe;
-typedef struct bpe_scratch bpe_scratch;     /* what one thread needs while encoding */
+typedef struct bpe_scratch bpe_scratch; /* what one thread needs while encoding */
 
 /* From tokenizer.json's "model". NULL with e set. */
 bpe *bpe_new(const json_t *model, err *e);
 void bpe_free(bpe *b);
 const vocab *bpe_vocab(const bpe *b);
 
-int bpe_unknown(const bpe *b);              /* the id of what is unknown; -1: there is none */
+int bpe_unknown(const bpe *b); /* the id of what is unknown; -1: there is none */
 
 /* Whether every character becomes tokens of its own, so that no id stands for more bytes than its string has (or four,
  * of a character that is not known). bytes_only: of texts in the alphabet of byte_level.h. */

@@ -5,7 +5,7 @@
 
 #include "text/utf8.h"
 
-#define N_SHIFTED 68            /* bytes without a printable character of their own */
+#define N_SHIFTED 68 /* bytes without a printable character of their own */
 
 static bool is_own(unsigned b)
 {

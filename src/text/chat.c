@@ -14,21 +14,21 @@
 #define MAX_FILE (16u << 20)
 
 typedef struct {
-    char *name;                 /* "default", "tool_use", ... */
-    char *source;               /* [n_source] */
+    char *name;   /* "default", "tool_use", ... */
+    char *source; /* [n_source] */
     size_t n_source;
-    jinja *code;                /* NULL: it is bad, */
-    char *problem;              /* for this reason */
+    jinja *code;   /* NULL: it is bad, */
+    char *problem; /* for this reason */
 } program;
 
-static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
-                                          "mask_token"};
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
 enum { N_TOKENS = sizeof token_names / sizeof token_names[0] };
 
 struct chat_template {
-    program *program;           /* [n_programs] */
+    program *program; /* [n_programs] */
     size_t n_programs, cap;
-    char *token[N_TOKENS];      /* NULL: there is none */
+    char *token[N_TOKENS]; /* NULL: there is none */
     bool takes_parts, wants_parts;
 };
 
@@ -39,7 +39,8 @@ static void add_program(chat_template *c, const char *name, const char *source, 
     err e;
     c->program = xgrow(c->program, &c->cap, c->n_programs + 1, sizeof *c->program);
     program *p = &c->program[c->n_programs++];
-    *p = (program){.name = xstrdup(name), .source = xstrndup(source, n), .n_source = n, .code = jinja_compile(source, n, &e)};
+    *p = (program){
+        .name = xstrdup(name), .source = xstrndup(source, n), .n_source = n, .code = jinja_compile(source, n, &e)};
     if (!p->code)
         p->problem = xasprintf("the model's chat template (%s) cannot be used: %s", name, e.msg);
 }
@@ -176,8 +177,8 @@ static bool shows(const chat_template *c, const char *messages)
     buf out = {0};
     json_t *list = json_read_text(messages, strlen(messages), &e);
     const chat_input in = {.messages = list, .add_generation_prompt = true};
-    bool is = chat_template_write(c, &in, 0, &out, NULL, &e) == 0 && strstr(out.data, WORDS) && !strstr(out.data, "'type'") &&
-              !strstr(out.data, "\"type\"");
+    bool is = chat_template_write(c, &in, 0, &out, NULL, &e) == 0 && strstr(out.data, WORDS) &&
+              !strstr(out.data, "'type'") && !strstr(out.data, "\"type\"");
     json_decref(list);
     buf_free(&out);
     return is;
@@ -282,8 +283,11 @@ static const program *choose_program(const chat_template *c, bool has_tools, con
     const program *p = has_tools ? find_program(c, "tool_use") : NULL;
     if (!p)
         p = find_program(c, "default");
-    *problem = p ? p->problem : c->n_programs ? "this model has several chat templates, and none is named \"default\""
-               : "this model has no chat template: use /v1/completions, or put a chat_template.jinja into its directory";
+    *problem =
+        p ? p->problem
+        : c->n_programs
+            ? "this model has several chat templates, and none is named \"default\""
+            : "this model has no chat template: use /v1/completions, or put a chat_template.jinja into its directory";
     return p;
 }
 
@@ -325,9 +329,9 @@ static int check_input(const chat_input *in, err *e)
 static const char *const reasoning[] = {"reasoning_content", "thinking", "reasoning"};
 enum { N_REASONING = 3 };
 
-/* The message as templates get it, owned by the caller. A member that is null is left out: clients send "content": null beside
- * calls of functions, which many templates would write as "None", and they know what to do without. Its reasoning goes by
- * several names: templates find it under the two that are read. */
+/* The message as templates get it, owned by the caller. A member that is null is left out: clients send "content": null
+ * beside calls of functions, which many templates would write as "None", and they know what to do without. Its
+ * reasoning goes by several names: templates find it under the two that are read. */
 static json_t *message_for_template(json_t *message)
 {
     const json_t *found = NULL;
@@ -337,9 +341,7 @@ static json_t *message_for_template(json_t *message)
     const char *key;
     if (found)
         json_object_set(copy, "thinking", (json_t *)found);
-    json_object_foreach(message, key, value)
-        if (!json_is_null(value))
-            json_object_set(copy, key, value);
+    json_object_foreach(message, key, value) if (!json_is_null(value)) json_object_set(copy, key, value);
     if (found)
         json_object_set(copy, "reasoning_content", (json_t *)found);
     return copy;
@@ -457,7 +459,7 @@ static int cut_open_end(buf *text, const buf *was, err *e)
     if (!end || (to > from && !memmem(text->data, text->len, was->data + from, to - from)))
         return err_set(e, "the last message cannot be continued: the chat template does not write it as it is");
     size_t n = (size_t)(end - text->data);
-    if (text->data[n + strlen(OPEN_END)] != ' ')        /* it trims: then the text ends at its last word */
+    if (text->data[n + strlen(OPEN_END)] != ' ') /* it trims: then the text ends at its last word */
         bounds_of(text->data, n, false, &from, &n);
     text->len = n;
     text->data[n] = '\0';
@@ -518,8 +520,9 @@ int chat_template_write(const chat_template *c, const chat_input *in, time_t now
     }
     if (rc == 0 && in->continues)
         rc = cut_open_end(&text, &was, e);
-    for (size_t i = 0; rc == 0 && own && i < parts.n && parts.at[i].from < text.len; i++)       /* it may have been cut off */
-        text_spans_add(own, out->len + parts.at[i].from, out->len + (parts.at[i].to < text.len ? parts.at[i].to : text.len));
+    for (size_t i = 0; rc == 0 && own && i < parts.n && parts.at[i].from < text.len; i++) /* it may have been cut off */
+        text_spans_add(own, out->len + parts.at[i].from,
+                       out->len + (parts.at[i].to < text.len ? parts.at[i].to : text.len));
     if (rc == 0)
         buf_add(out, text.data, text.len);
     text_spans_free(&parts);

@@ -18,12 +18,12 @@
 
 typedef struct chat_template chat_template;
 
-/* The programs of a directory: chat_template.jinja and additional_chat_templates/NAME.jinja; if there are none of these,
- * what "chat_template" in tokenizer_config.json says, one or several by name. file, unless NULL, is the one program used
- * instead. Tokens are those of the directory in any case.
+/* The programs of a directory: chat_template.jinja and additional_chat_templates/NAME.jinja; if there are none of
+ * these, what "chat_template" in tokenizer_config.json says, one or several by name. file, unless NULL, is the one
+ * program used instead. Tokens are those of the directory in any case.
  *
- * A directory without a program, or with a bad one, still gives a chat_template: writing with it fails and says why. NULL
- * with e set when a file is there and cannot be read, and when `file` is bad. */
+ * A directory without a program, or with a bad one, still gives a chat_template: writing with it fails and says why.
+ * NULL with e set when a file is there and cannot be read, and when `file` is bad. */
 chat_template *chat_template_load(const char *dir, const char *file, err *e);
 
 /* The same from a text (NULL: none) and the tokens it calls bos_token and eos_token. */
@@ -48,16 +48,17 @@ bool chat_template_mentions(const chat_template *c, const char *text);
 
 /* What the program is given. All JSON is borrowed. */
 typedef struct {
-    const json_t *messages;             /* a list of objects */
-    const json_t *tools, *documents;    /* lists of objects; NULL or null: none */
-    const json_t *more;                 /* an object with other variables; or NULL */
+    const json_t *messages;          /* a list of objects */
+    const json_t *tools, *documents; /* lists of objects; NULL or null: none */
+    const json_t *more;              /* an object with other variables; or NULL */
     bool add_generation_prompt;
-    const char *continues;              /* the field of the last message that is left open ("content"); NULL: none */
+    const char *continues; /* the field of the last message that is left open ("content"); NULL: none */
 } chat_input;
 
-/* Append the conversation to out, and to own, unless NULL, which parts of out are the template's own: special tokens stand only there
- * (encode_limits of tokenizer.h); what the conversation says is text, whatever it looks like. now: for templates
- * that tell today's date. -1, with out and own as before and e set, when the template refuses it, or fails. */
+/* Append the conversation to out, and to own, unless NULL, which parts of out are the template's own: special tokens
+ * stand only there (encode_limits of tokenizer.h); what the conversation says is text, whatever it looks like. now: for
+ * templates that tell today's date. -1, with out and own as before and e set, when the template refuses it, or fails.
+ */
 int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, text_spans *own, err *e);
 
 #endif

@@ -14,7 +14,7 @@ static bool is_listed(const char *names, const char *name)
 
 int component_keys(const json_t *spec, const char *names, err *e)
 {
-    json_t *iterated = (json_t *)spec;          /* jansson's iterators take no const */
+    json_t *iterated = (json_t *)spec; /* jansson's iterators take no const */
     for (void *it = json_object_iter(iterated); it; it = json_object_iter_next(iterated, it))
         if (!is_listed(names, json_object_iter_key(it)))
             return err_set(e, "unknown member \"%s\"", json_object_iter_key(it));
@@ -31,7 +31,12 @@ int component_text(const json_t *spec, const char *key, const char **text, size_
     return 0;
 }
 
-typedef struct { const char *kind, *list_key; component_add add; void *self; int n_steps; } walk;
+typedef struct {
+    const char *kind, *list_key;
+    component_add add;
+    void *self;
+    int n_steps;
+} walk;
 
 static int visit(walk *w, const json_t *spec, int depth, err *e)
 {
@@ -54,8 +59,7 @@ static int visit(walk *w, const json_t *spec, int depth, err *e)
     return 0;
 }
 
-int component_each(const json_t *spec, const char *kind, const char *list_key, component_add add, void *self,
-                   err *e)
+int component_each(const json_t *spec, const char *kind, const char *list_key, component_add add, void *self, err *e)
 {
     walk w = {.kind = kind, .list_key = list_key, .add = add, .self = self};
     return visit(&w, spec, 0, e);

@@ -19,8 +19,7 @@ int component_text(const json_t *spec, const char *key, const char **text, size_
  * list_key) in order, however nested. null: no call. Errors are prefixed with kind and type. At
  * most MAX_STEPS calls. */
 typedef int (*component_add)(void *self, const char *type, const json_t *spec, err *e);
-int component_each(const json_t *spec, const char *kind, const char *list_key, component_add add, void *self,
-                   err *e);
+int component_each(const json_t *spec, const char *kind, const char *list_key, component_add add, void *self, err *e);
 
 #define MAX_STEPS 16
 

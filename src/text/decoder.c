@@ -8,30 +8,28 @@
 #include "text/byte_level.h"
 #include "text/pattern.h"
 
-#define MAX_GROWTH 4096         /* how many times longer Replace steps may make a token */
+#define MAX_GROWTH 4096 /* how many times longer Replace steps may make a token */
 
-typedef enum {
-    STEP_REPLACE, STEP_METASPACE, STEP_BYTE_FALLBACK, STEP_STRIP, STEP_FUSE, STEP_BYTE_LEVEL
-} step_kind;
+typedef enum { STEP_REPLACE, STEP_METASPACE, STEP_BYTE_FALLBACK, STEP_STRIP, STEP_FUSE, STEP_BYTE_LEVEL } step_kind;
 
 typedef struct {
     step_kind kind;
-    pattern *pattern;           /* Replace: owned */
-    char *text;                 /* what Replace puts in, the mark of Metaspace, what Strip cuts: owned */
+    pattern *pattern; /* Replace: owned */
+    char *text;       /* what Replace puts in, the mark of Metaspace, what Strip cuts: owned */
     size_t n;
-    bool prepended;             /* Metaspace: the first token began with a mark that was put there */
-    size_t start, stop;         /* Strip: how many characters at most */
+    bool prepended;     /* Metaspace: the first token began with a mark that was put there */
+    size_t start, stop; /* Strip: how many characters at most */
 } step;
 
 struct decoder {
     step steps[MAX_STEPS];
     int n_steps;
-    bool fused;                 /* a Fuse or ByteLevel has come: from there on it is one text */
-    bool spaces;                /* no decoder at all: tokens with spaces between */
+    bool fused;  /* a Fuse or ByteLevel has come: from there on it is one text */
+    bool spaces; /* no decoder at all: tokens with spaces between */
     size_t growth;
 };
 
-static const char replacement[] = "\xef\xbf\xbd";      /* U+FFFD */
+static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
 static int read_text(step *s, const json_t *spec, const char *key, bool one_char, err *e)
 {
@@ -59,7 +57,7 @@ static int read_replace(decoder *d, step *s, const json_t *spec, err *e)
 static int read_metaspace(step *s, const json_t *spec, err *e)
 {
     const char *scheme = "always";
-    bool add = true, split;     /* split is the pre-tokenizer's business */
+    bool add = true, split; /* split is the pre-tokenizer's business */
     s->kind = STEP_METASPACE;
     if (component_keys(spec, "type replacement add_prefix_space prepend_scheme split str_rep", e) ||
         read_text(s, spec, "replacement", true, e) || json_get_string(spec, "prepend_scheme", &scheme, e) ||
@@ -147,7 +145,10 @@ void decoder_free(decoder *d)
 }
 
 /* One token, or a stretch of the fused text, on its way out. */
-typedef struct { const char *text; size_t n; } span;
+typedef struct {
+    const char *text;
+    size_t n;
+} span;
 
 static bool starts_with(span x, const step *s)
 {
@@ -289,16 +290,12 @@ static void feed_token(const decoder *d, decoder_state *s, int i, span x, buf *o
         const step *st = &d->steps[i];
         bool first = !s->started[i];
         switch (st->kind) {
-        case STEP_REPLACE:
-            x = replace(st, x, &s->scratch[i]);
-            break;
+        case STEP_REPLACE: x = replace(st, x, &s->scratch[i]); break;
         case STEP_METASPACE:
             s->started[i] = true;
             x = metaspace(st, first, x, &s->scratch[i]);
             break;
-        case STEP_STRIP:
-            x = strip_token(st, x);
-            break;
+        case STEP_STRIP: x = strip_token(st, x); break;
         case STEP_BYTE_FALLBACK: {
             int byte = byte_of_token(x);
             if (byte >= 0) {
@@ -308,12 +305,8 @@ static void feed_token(const decoder *d, decoder_state *s, int i, span x, buf *o
             end_run(d, s, i, out);
             break;
         }
-        case STEP_FUSE:
-            feed_stretch(d, s, i + 1, x, out);
-            return;
-        case STEP_BYTE_LEVEL:
-            feed_byte_level(d, s, i, x, out);
-            return;
+        case STEP_FUSE: feed_stretch(d, s, i + 1, x, out); return;
+        case STEP_BYTE_LEVEL: feed_byte_level(d, s, i, x, out); return;
         }
     }
     buf_add(out, x.text, x.n);

@@ -21,12 +21,12 @@ typedef struct decoder decoder;
 
 /* Zero-initialise; decoder_state_deinit when done. */
 typedef struct {
-    bool any;                       /* a token has come */
-    bool started[MAX_STEPS];        /* the step has seen a token */
-    size_t cut[MAX_STEPS];          /* Strip of the whole text: characters cut off its start */
-    size_t held[MAX_STEPS];         /* and those held back at its end */
-    buf run;                        /* bytes of the <0xNN> tokens since the last other token */
-    utf8_tail tail;                 /* an incomplete character of byte-level tokens */
+    bool any;                /* a token has come */
+    bool started[MAX_STEPS]; /* the step has seen a token */
+    size_t cut[MAX_STEPS];   /* Strip of the whole text: characters cut off its start */
+    size_t held[MAX_STEPS];  /* and those held back at its end */
+    buf run;                 /* bytes of the <0xNN> tokens since the last other token */
+    utf8_tail tail;          /* an incomplete character of byte-level tokens */
     buf scratch[MAX_STEPS];
 } decoder_state;
 

@@ -10,7 +10,7 @@
 #include "text/tokenizer.h"
 
 typedef struct {
-    const tokenizer *t;         /* borrowed: until deinit */
+    const tokenizer *t; /* borrowed: until deinit */
     bool skip_special;
     decoder_state state;
 } detokenizer;

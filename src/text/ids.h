@@ -9,7 +9,10 @@
 
 #include "base/mem.h"
 
-typedef struct { int *items; size_t n, cap; } ids;
+typedef struct {
+    int *items;
+    size_t n, cap;
+} ids;
 
 static inline void ids_add(ids *x, int id)
 {

@@ -10,8 +10,8 @@
 #include "text/jinja_scope.h"
 #include "text/utf8.h"
 
-#define MAX_SOURCE (4u << 20)           /* bytes of a template */
-#define MAX_PROGRAM (256u << 20)        /* bytes of its tree */
+#define MAX_SOURCE (4u << 20)    /* bytes of a template */
+#define MAX_PROGRAM (256u << 20) /* bytes of its tree */
 #define COMPILE_STEPS 100000000
 
 const jinja_limits jinja_default_limits = {.steps = 1000000, .memory = 64u << 20, .output = 32u << 20};
@@ -23,7 +23,7 @@ jinja *jinja_compile(const char *source, size_t n, err *e)
         return NULL;
     }
     jinja *p = XNEW(jinja);
-    run *r = XNEW(run);                 /* on the heap: not changed by longjmp */
+    run *r = XNEW(run); /* on the heap: not changed by longjmp */
     *r = (run){.mem = {.limit = MAX_PROGRAM}, .e = e, .steps = COMPILE_STEPS, .line = 1};
     if (setjmp(r->left)) {
         arena_free(&r->mem);
@@ -50,7 +50,11 @@ void jinja_free(jinja *p)
 int jinja_render(const jinja *p, const jinja_input *in, const jinja_limits *limits, buf *out, text_spans *own, err *e)
 {
     run *r = XNEW(run);
-    *r = (run){.mem = {.limit = limits->memory}, .e = e, .steps = limits->steps, .line = 1, .max_output = limits->output,
+    *r = (run){.mem = {.limit = limits->memory},
+               .e = e,
+               .steps = limits->steps,
+               .line = 1,
+               .max_output = limits->output,
                .now = in->now};
     int rc = -1;
     if (setjmp(r->left) == 0) {

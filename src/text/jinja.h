@@ -5,7 +5,8 @@
  * Values behave as Python's do, strings are sequences of code points. Left out, with an error that says so: include,
  * import, extends, blocks, autoescape, integers beyond 64 bits, and the filters that no prompt needs (jinja_filters.c).
  *
- *   source ─ jinja_lex ─▶ tokens ─ jinja_parse, jinja_expr ─▶ tree ─ jinja_scope ─▶ its names settled ─ jinja_eval ─▶ text
+ *   source ─ jinja_lex ─▶ tokens ─ jinja_parse, jinja_expr ─▶ tree ─ jinja_scope ─▶ its names settled ─ jinja_eval ─▶
+ * text
  *
  *   jinja_eval, jinja_loop, jinja_macro                    statements and expressions; for, macro, call
  *   jinja_ops, jinja_methods, jinja_globals                operators and attributes, methods, functions
@@ -34,20 +35,23 @@ void jinja_free(jinja *p);
 
 /* What a render may use. */
 typedef struct {
-    long steps;                 /* nodes of the tree evaluated, and items or bytes looked at inside of one */
-    size_t memory;              /* bytes */
-    size_t output;              /* bytes */
+    long steps;    /* nodes of the tree evaluated, and items or bytes looked at inside of one */
+    size_t memory; /* bytes */
+    size_t output; /* bytes */
 } jinja_limits;
 
 extern const jinja_limits jinja_default_limits;
 
-/* What a program is given: variables, a JSON object; texts that are the template's own (jinja_own.h), another one or NULL, which
- * counts where the first has no such name; the time, for strftime_now. */
-typedef struct { const json_t *variables, *own; time_t now; } jinja_input;
+/* What a program is given: variables, a JSON object; texts that are the template's own (jinja_own.h), another one or
+ * NULL, which counts where the first has no such name; the time, for strftime_now. */
+typedef struct {
+    const json_t *variables, *own;
+    time_t now;
+} jinja_input;
 
-/* Append what the program writes to out, and to own, unless NULL, which parts of that are the template's own, counted from where
- * out ended. -1 with e set, and out and own as before: e names line and construct; for raise_exception it has the template's own
- * message. */
+/* Append what the program writes to out, and to own, unless NULL, which parts of that are the template's own, counted
+ * from where out ended. -1 with e set, and out and own as before: e names line and construct; for raise_exception it
+ * has the template's own message. */
 int jinja_render(const jinja *p, const jinja_input *in, const jinja_limits *limits, buf *out, text_spans *own, err *e);
 
 #endif

@@ -4,9 +4,9 @@
 #include <stdio.h>
 
 static const char *const ops[] = {
-    [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**",
-    [OP_EQ] = "==", [OP_NE] = "!=", [OP_LT] = "<", [OP_LE] = "<=", [OP_GT] = ">", [OP_GE] = ">=", [OP_IN] = "in",
-    [OP_NOT_IN] = "not in",
+    [OP_ADD] = "+", [OP_SUB] = "-",  [OP_MUL] = "*", [OP_DIV] = "/", [OP_FLOORDIV] = "//",
+    [OP_MOD] = "%", [OP_POW] = "**", [OP_EQ] = "==", [OP_NE] = "!=", [OP_LT] = "<",
+    [OP_LE] = "<=", [OP_GT] = ">",   [OP_GE] = ">=", [OP_IN] = "in", [OP_NOT_IN] = "not in",
 };
 
 /* What a call calls, as far as it has a name. */
@@ -26,13 +26,33 @@ static void describe_named(const char *what, const str *name, char *out, size_t 
 void node_describe(const node *n, char *out, size_t size)
 {
     static const char *const words[] = {
-        [EXPR_CONST] = "a constant", [EXPR_LIST] = "a list", [EXPR_TUPLE] = "a tuple", [EXPR_DICT] = "a dict",
-        [EXPR_COND] = "if ... else", [EXPR_OR] = "or", [EXPR_AND] = "and", [EXPR_NOT] = "not", [EXPR_NEGATIVE] = "-",
-        [EXPR_POSITIVE] = "+", [EXPR_CONCAT] = "~", [EXPR_ITEM] = "[...]", [EXPR_SLICE] = "[...]", [STMT_TEXT] = "text",
-        [STMT_PRINT] = "{{ ... }}", [STMT_IF] = "{% if %}", [STMT_FOR] = "{% for %}", [STMT_SET] = "{% set %}",
-        [STMT_SET_BLOCK] = "{% set %}", [STMT_MACRO] = "{% macro %}", [STMT_CALL_BLOCK] = "{% call %}",
-        [STMT_FILTER_BLOCK] = "{% filter %}", [STMT_WITH] = "{% with %}", [STMT_SCOPE] = "a block",
-        [STMT_BREAK] = "{% break %}", [STMT_CONTINUE] = "{% continue %}", [TARGET_ATTRIBUTE] = "{% set %}",
+        [EXPR_CONST] = "a constant",
+        [EXPR_LIST] = "a list",
+        [EXPR_TUPLE] = "a tuple",
+        [EXPR_DICT] = "a dict",
+        [EXPR_COND] = "if ... else",
+        [EXPR_OR] = "or",
+        [EXPR_AND] = "and",
+        [EXPR_NOT] = "not",
+        [EXPR_NEGATIVE] = "-",
+        [EXPR_POSITIVE] = "+",
+        [EXPR_CONCAT] = "~",
+        [EXPR_ITEM] = "[...]",
+        [EXPR_SLICE] = "[...]",
+        [STMT_TEXT] = "text",
+        [STMT_PRINT] = "{{ ... }}",
+        [STMT_IF] = "{% if %}",
+        [STMT_FOR] = "{% for %}",
+        [STMT_SET] = "{% set %}",
+        [STMT_SET_BLOCK] = "{% set %}",
+        [STMT_MACRO] = "{% macro %}",
+        [STMT_CALL_BLOCK] = "{% call %}",
+        [STMT_FILTER_BLOCK] = "{% filter %}",
+        [STMT_WITH] = "{% with %}",
+        [STMT_SCOPE] = "a block",
+        [STMT_BREAK] = "{% break %}",
+        [STMT_CONTINUE] = "{% continue %}",
+        [TARGET_ATTRIBUTE] = "{% set %}",
     };
     if (!n) {
         out[0] = '\0';
@@ -44,7 +64,8 @@ void node_describe(const node *n, char *out, size_t size)
     case EXPR_FILTER: describe_named("filter", n->name, out, size); break;
     case EXPR_TEST: describe_named("test", n->name, out, size); break;
     case EXPR_CALL: describe_named("call of", name_called(n), out, size); break;
-    case EXPR_BINARY: case EXPR_COMPARE: snprintf(out, size, "operator %s", ops[n->op[0]]); break;
+    case EXPR_BINARY:
+    case EXPR_COMPARE: snprintf(out, size, "operator %s", ops[n->op[0]]); break;
     default: snprintf(out, size, "%s", words[n->kind]);
     }
 }

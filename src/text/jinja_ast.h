@@ -6,72 +6,99 @@
 #include "text/jinja_value.h"
 
 typedef struct node node;
-typedef struct { node **at; int n; } node_list;
+typedef struct {
+    node **at;
+    int n;
+} node_list;
 
 /* What each kind has in which field of a node. */
 typedef enum {
-    EXPR_CONST,                 /* constant */
-    EXPR_NAME,                  /* symbol */
-    EXPR_LIST, EXPR_TUPLE,      /* list */
-    EXPR_DICT,                  /* list: keys and values in turn */
-    EXPR_COND,                  /* b if a else c (or NULL) */
-    EXPR_OR, EXPR_AND,          /* a, b */
-    EXPR_NOT, EXPR_NEGATIVE, EXPR_POSITIVE,     /* a */
-    EXPR_COMPARE,               /* a, list: the other operands, op: what stands before each */
-    EXPR_BINARY,                /* a, op[0], b */
-    EXPR_CONCAT,                /* list */
-    EXPR_ATTRIBUTE,             /* a, name */
-    EXPR_ITEM,                  /* a[b] */
-    EXPR_SLICE,                 /* only as b of an item: a:b:c, NULL where nothing stands */
-    EXPR_CALL,                  /* a, args */
-    EXPR_FILTER,                /* a (NULL: the text of a block), name, filter, args */
-    EXPR_TEST,                  /* a, name, test, args */
-    TARGET_ATTRIBUTE,           /* symbol, name: of a namespace */
-    STMT_TEXT,                  /* constant */
-    STMT_PRINT,                 /* a */
-    STMT_IF,                    /* a, body, other: an elif is an if in there */
-    STMT_FOR,                   /* target, a, b (its condition, or NULL), body, other, recursive */
-    STMT_SET,                   /* target, a */
-    STMT_SET_BLOCK,             /* target, a (filters, or NULL), body */
-    STMT_MACRO,                 /* symbol, macro */
-    STMT_CALL_BLOCK,            /* a (the call), macro: what the caller runs */
-    STMT_FILTER_BLOCK,          /* a, body */
-    STMT_WITH,                  /* list: targets and values in turn, body */
-    STMT_SCOPE,                 /* body: of {% generation %} and {% autoescape false %} */
-    STMT_BREAK, STMT_CONTINUE,
+    EXPR_CONST, /* constant */
+    EXPR_NAME,  /* symbol */
+    EXPR_LIST,
+    EXPR_TUPLE, /* list */
+    EXPR_DICT,  /* list: keys and values in turn */
+    EXPR_COND,  /* b if a else c (or NULL) */
+    EXPR_OR,
+    EXPR_AND, /* a, b */
+    EXPR_NOT,
+    EXPR_NEGATIVE,
+    EXPR_POSITIVE,     /* a */
+    EXPR_COMPARE,      /* a, list: the other operands, op: what stands before each */
+    EXPR_BINARY,       /* a, op[0], b */
+    EXPR_CONCAT,       /* list */
+    EXPR_ATTRIBUTE,    /* a, name */
+    EXPR_ITEM,         /* a[b] */
+    EXPR_SLICE,        /* only as b of an item: a:b:c, NULL where nothing stands */
+    EXPR_CALL,         /* a, args */
+    EXPR_FILTER,       /* a (NULL: the text of a block), name, filter, args */
+    EXPR_TEST,         /* a, name, test, args */
+    TARGET_ATTRIBUTE,  /* symbol, name: of a namespace */
+    STMT_TEXT,         /* constant */
+    STMT_PRINT,        /* a */
+    STMT_IF,           /* a, body, other: an elif is an if in there */
+    STMT_FOR,          /* target, a, b (its condition, or NULL), body, other, recursive */
+    STMT_SET,          /* target, a */
+    STMT_SET_BLOCK,    /* target, a (filters, or NULL), body */
+    STMT_MACRO,        /* symbol, macro */
+    STMT_CALL_BLOCK,   /* a (the call), macro: what the caller runs */
+    STMT_FILTER_BLOCK, /* a, body */
+    STMT_WITH,         /* list: targets and values in turn, body */
+    STMT_SCOPE,        /* body: of {% generation %} and {% autoescape false %} */
+    STMT_BREAK,
+    STMT_CONTINUE,
 } node_kind;
 
 typedef enum {
-    OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW,
-    OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN,
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOT_IN,
 } op_kind;
 
 /* A filter, or a test; both get what stands before the bar or the "is". */
 typedef value filter_body(run *r, value in, const arguments *a);
 typedef bool test_body(run *r, value in, const arguments *a);
 
-typedef struct { const str *name; node *value; } named_node;
+typedef struct {
+    const str *name;
+    node *value;
+} named_node;
 
 typedef struct {
     node_list at;
-    named_node *named;          /* [n_named] */
+    named_node *named; /* [n_named] */
     int n_named;
-    node *star, *star_star;     /* *args, **kwargs; or NULL */
+    node *star, *star_star; /* *args, **kwargs; or NULL */
 } call_args;
 
 /* The names that a scope sets and no one outside of it knows: unset when it is entered, whatever the variables of the
  * render are called. */
-typedef struct { int *at; int n; } symbol_list;
+typedef struct {
+    int *at;
+    int n;
+} symbol_list;
 
 typedef struct {
-    const str *name;            /* NULL: a call block's */
-    int *param;                 /* [n_params] symbols */
+    const str *name; /* NULL: a call block's */
+    int *param;      /* [n_params] symbols */
     const str **param_name;
     int n_params;
-    node **preset;              /* [n_presets] of the last parameters */
+    node **preset; /* [n_presets] of the last parameters */
     int n_presets;
     bool uses_caller, uses_kwargs, uses_varargs;
-    int caller, kwargs, varargs;                /* symbols of these names */
+    int caller, kwargs, varargs; /* symbols of these names */
     node_list body;
     symbol_list unset;
 } macro_code;
@@ -80,23 +107,23 @@ struct node {
     node_kind kind;
     int line;
     value constant;
-    int symbol;                 /* index of a name in the program's table */
+    int symbol; /* index of a name in the program's table */
     const str *name;
     node *a, *b, *c, *target;
     node_list list, body, other;
-    op_kind *op;                /* [list.n], or one */
+    op_kind *op; /* [list.n], or one */
     call_args *args;
-    filter_body *filter;        /* NULL: there is none of this name */
+    filter_body *filter; /* NULL: there is none of this name */
     test_body *test;
     macro_code *macro;
     bool recursive;
-    int loop;                   /* symbol "loop", of a for */
-    symbol_list unset, other_unset;             /* of body and other, where these are scopes */
+    int loop;                       /* symbol "loop", of a for */
+    symbol_list unset, other_unset; /* of body and other, where these are scopes */
 };
 
 struct jinja {
     arena mem;
-    const str **symbol;         /* [n_symbols] names */
+    const str **symbol; /* [n_symbols] names */
     int n_symbols;
     node_list body;
     symbol_list unset;

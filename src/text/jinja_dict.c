@@ -19,7 +19,7 @@ value value_dict(const dict *d)
 
 static uint64_t hash_bytes(const void *bytes, size_t n)
 {
-    uint64_t h = 0xcbf29ce484222325u;           /* FNV-1a */
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
     for (const unsigned char *p = bytes; n > 0; n--)
         h = (h ^ *p++) * 0x100000001b3u;
     return h;
@@ -30,28 +30,27 @@ static uint64_t hash(run *r, value v)
 {
     uint64_t h = 0;
     switch (v.kind) {
-    case VALUE_STRING:
-        run_spend(r, v.s->n / 64);
-        return hash_bytes(v.s->s, v.s->n);
+    case VALUE_STRING: run_spend(r, v.s->n / 64); return hash_bytes(v.s->s, v.s->n);
     case VALUE_FLOAT:
         if (v.f == floor(v.f) && fabs(v.f) < 0x1p63)
             return hash(r, value_int((int64_t)v.f));
         return hash_bytes(&v.f, sizeof v.f);
-    case VALUE_BOOL: case VALUE_INT:
-        h = (uint64_t)value_whole(v);
-        return hash_bytes(&h, sizeof h);
+    case VALUE_BOOL:
+    case VALUE_INT: h = (uint64_t)value_whole(v); return hash_bytes(&h, sizeof h);
     case VALUE_TUPLE:
         run_enter(r);
         for (size_t i = 0; i < v.list->n; i++)
             h = h * 31 + hash(r, v.list->at[i]);
         run_leave(r);
         return h;
-    case VALUE_LIST: case VALUE_DICT: case VALUE_KEYS: case VALUE_ITEMS: case VALUE_NAMESPACE:
-        run_fail(r, "unhashable type: '%s'", value_type(v));
-    case VALUE_UNDEFINED: case VALUE_NONE:
-        return hash_bytes(&v.kind, sizeof v.kind);
-    default:
-        return hash_bytes(&v.list, sizeof v.list);
+    case VALUE_LIST:
+    case VALUE_DICT:
+    case VALUE_KEYS:
+    case VALUE_ITEMS:
+    case VALUE_NAMESPACE: run_fail(r, "unhashable type: '%s'", value_type(v));
+    case VALUE_UNDEFINED:
+    case VALUE_NONE: return hash_bytes(&v.kind, sizeof v.kind);
+    default: return hash_bytes(&v.list, sizeof v.list);
     }
 }
 
@@ -123,7 +122,7 @@ void dict_put(run *r, dict *d, value key, value v)
 
 bool dict_get(run *r, const dict *d, value key, value *out)
 {
-    size_t i = find(r, (dict *)d, key);         /* which may make the index */
+    size_t i = find(r, (dict *)d, key); /* which may make the index */
     if (i == d->n)
         return false;
     *out = d->at[i].value;
@@ -141,7 +140,8 @@ value dict_view(run *r, const dict *d, value_kind kind)
     value *at = RUN_NEW_ARRAY(r, value, d->n);
     run_spend(r, d->n);
     for (size_t i = 0; i < d->n; i++)
-        at[i] = kind == VALUE_VALUES ? d->at[i].value : kind == VALUE_ITEMS ? value_pair(r, d->at[i].key, d->at[i].value)
-                                                                            : d->at[i].key;
+        at[i] = kind == VALUE_VALUES  ? d->at[i].value
+                : kind == VALUE_ITEMS ? value_pair(r, d->at[i].key, d->at[i].value)
+                                      : d->at[i].key;
     return value_list(r, kind, at, d->n);
 }

@@ -147,8 +147,9 @@ static value eval_unary(run *r, const node *n)
 {
     value v = eval_node(r, n->a);
     eval_at(r, n);
-    return n->kind == EXPR_NEGATIVE ? op_negative(r, v) : n->kind == EXPR_POSITIVE ? op_positive(r, v)
-                                                                                    : value_bool(!value_is_true(r, v));
+    return n->kind == EXPR_NEGATIVE   ? op_negative(r, v)
+           : n->kind == EXPR_POSITIVE ? op_positive(r, v)
+                                      : value_bool(!value_is_true(r, v));
 }
 
 static value eval_call_node(run *r, const node *n, keyword extra)
@@ -189,8 +190,11 @@ static value eval_inside(run *r, const node *n)
     case EXPR_TUPLE: return eval_list(r, n, VALUE_TUPLE);
     case EXPR_DICT: return eval_dict(r, n);
     case EXPR_COND: return eval_cond(r, n);
-    case EXPR_OR: case EXPR_AND: return eval_logic(r, n);
-    case EXPR_NOT: case EXPR_NEGATIVE: case EXPR_POSITIVE: return eval_unary(r, n);
+    case EXPR_OR:
+    case EXPR_AND: return eval_logic(r, n);
+    case EXPR_NOT:
+    case EXPR_NEGATIVE:
+    case EXPR_POSITIVE: return eval_unary(r, n);
     case EXPR_COMPARE: return eval_compare(r, n);
     case EXPR_BINARY: return eval_binary(r, n);
     case EXPR_CONCAT: return eval_concat(r, n);
@@ -320,36 +324,19 @@ static flow exec(run *r, const node *n)
     run_spend(r, 1);
     eval_at(r, n);
     switch (n->kind) {
-    case STMT_TEXT:
-        text_add_str(r->render->out, n->constant.s);
-        break;
-    case STMT_PRINT:
-        value_write(r->render->out, eval_node(r, n->a));
-        break;
-    case STMT_IF:
-        return eval_body(r, value_is_true(r, eval_node(r, n->a)) ? &n->body : &n->other);
-    case STMT_FOR:
-        return loop_run(r, n);
-    case STMT_SET:
-        eval_assign(r, n->target, eval_node(r, n->a));
-        break;
-    case STMT_SET_BLOCK: case STMT_FILTER_BLOCK:
-        return exec_collected(r, n);
-    case STMT_MACRO:
-        scope_set(r, r->render->scope, n->symbol, macro_new(r, n->macro));
-        break;
-    case STMT_CALL_BLOCK:
-        exec_call_block(r, n);
-        break;
-    case STMT_WITH:
-        return exec_with(r, n);
-    case STMT_SCOPE:
-        return exec_scope(r, n);
-    case STMT_BREAK:
-        return FLOW_BREAK;
-    default:
-        CHECK(n->kind == STMT_CONTINUE);
-        return FLOW_CONTINUE;
+    case STMT_TEXT: text_add_str(r->render->out, n->constant.s); break;
+    case STMT_PRINT: value_write(r->render->out, eval_node(r, n->a)); break;
+    case STMT_IF: return eval_body(r, value_is_true(r, eval_node(r, n->a)) ? &n->body : &n->other);
+    case STMT_FOR: return loop_run(r, n);
+    case STMT_SET: eval_assign(r, n->target, eval_node(r, n->a)); break;
+    case STMT_SET_BLOCK:
+    case STMT_FILTER_BLOCK: return exec_collected(r, n);
+    case STMT_MACRO: scope_set(r, r->render->scope, n->symbol, macro_new(r, n->macro)); break;
+    case STMT_CALL_BLOCK: exec_call_block(r, n); break;
+    case STMT_WITH: return exec_with(r, n);
+    case STMT_SCOPE: return exec_scope(r, n);
+    case STMT_BREAK: return FLOW_BREAK;
+    default: CHECK(n->kind == STMT_CONTINUE); return FLOW_CONTINUE;
     }
     check_output(r);
     return FLOW_ON;

@@ -13,7 +13,7 @@ value loop_attribute(run *r, loop *l, const str *name);
 value macro_attribute(run *r, const macro *m, const str *name);
 int64_t loop_length(run *r, loop *l);
 
-void object_write(text *t, value v);            /* repr() of what is no plain data */
+void object_write(text *t, value v); /* repr() of what is no plain data */
 
 /* Binds the arguments to parameters: names is a list with blanks between, of which the first n_needed must be given;
  * out: [as many as names], MISSING for what is not given. Fails, naming what, for anything else. The second takes no

@@ -13,7 +13,7 @@ static node *make_const(parser *p, int line, value v)
     node *n = node_new(p, EXPR_CONST, line);
     n->constant = v;
     if (v.kind == VALUE_STRING)
-        str_chars(v.s);                 /* counted now: the program is read by several threads */
+        str_chars(v.s); /* counted now: the program is read by several threads */
     return n;
 }
 
@@ -67,7 +67,10 @@ static node *parse_or(parser *p)
     return n;
 }
 
-typedef struct { const char *text; op_kind op; } op_name;
+typedef struct {
+    const char *text;
+    op_kind op;
+} op_name;
 
 /* The operator of the table that stands here, and goes; -1. */
 static int take_op(parser *p, const op_name *ops, int n)
@@ -80,7 +83,8 @@ static int take_op(parser *p, const op_name *ops, int n)
 
 static int take_comparison(parser *p)
 {
-    static const op_name ops[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT}, {"<=", OP_LE}, {">", OP_GT}, {">=", OP_GE}};
+    static const op_name ops[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT},
+                                  {"<=", OP_LE}, {">", OP_GT},  {">=", OP_GE}};
     if (parser_skip_name(p, "in"))
         return OP_IN;
     if (parser_at_name(p, "not") && token_is(p->t + 1, TOKEN_NAME, "in")) {
@@ -257,12 +261,11 @@ node *parse_filter(parser *p, node *in)
 static bool begins_test_argument(const parser *p)
 {
     switch (p->t->kind) {
-    case TOKEN_STRING: case TOKEN_INT: case TOKEN_FLOAT:
-        return true;
-    case TOKEN_NAME:
-        return !parser_at_name(p, "else") && !parser_at_name(p, "or") && !parser_at_name(p, "and");
-    default:
-        return parser_at_op(p, "[") || parser_at_op(p, "{");
+    case TOKEN_STRING:
+    case TOKEN_INT:
+    case TOKEN_FLOAT: return true;
+    case TOKEN_NAME: return !parser_at_name(p, "else") && !parser_at_name(p, "or") && !parser_at_name(p, "and");
+    default: return parser_at_op(p, "[") || parser_at_op(p, "{");
     }
 }
 
@@ -386,9 +389,13 @@ static node *parse_unary(parser *p, bool with_filters)
 
 node *parse_word(parser *p)
 {
-    static const struct { const char *name; value_kind kind; bool b; } words[] = {
-        {"true", VALUE_BOOL, true}, {"True", VALUE_BOOL, true}, {"false", VALUE_BOOL, false}, {"False", VALUE_BOOL, false},
-        {"none", VALUE_NONE, false}, {"None", VALUE_NONE, false},
+    static const struct {
+        const char *name;
+        value_kind kind;
+        bool b;
+    } words[] = {
+        {"true", VALUE_BOOL, true},   {"True", VALUE_BOOL, true},  {"false", VALUE_BOOL, false},
+        {"False", VALUE_BOOL, false}, {"none", VALUE_NONE, false}, {"None", VALUE_NONE, false},
     };
     const token *t = parser_next(p);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -441,16 +448,14 @@ static node *parse_dict(parser *p)
 static node *parse_primary(parser *p)
 {
     switch (p->t->kind) {
-    case TOKEN_NAME:
-        return parse_word(p);
-    case TOKEN_STRING:
-        return parse_string(p);
-    case TOKEN_INT: case TOKEN_FLOAT: {
+    case TOKEN_NAME: return parse_word(p);
+    case TOKEN_STRING: return parse_string(p);
+    case TOKEN_INT:
+    case TOKEN_FLOAT: {
         const token *t = parser_next(p);
         return make_const(p, t->line, t->constant);
     }
-    default:
-        break;
+    default: break;
     }
     if (parser_at_op(p, "["))
         return parse_list(p);
@@ -465,7 +470,8 @@ static node *parse_primary(parser *p)
 
 static bool at_tuple_end(const parser *p)
 {
-    return p->t->kind == TOKEN_PRINT_END || p->t->kind == TOKEN_BLOCK_END || parser_at_op(p, ")") || parser_at_name(p, "recursive");
+    return p->t->kind == TOKEN_PRINT_END || p->t->kind == TOKEN_BLOCK_END || parser_at_op(p, ")") ||
+           parser_at_name(p, "recursive");
 }
 
 /* An expression, or several with commas. */

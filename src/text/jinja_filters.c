@@ -46,7 +46,8 @@ static value filter_capitalize(run *r, value in, const arguments *a)
 
 static bool begins_word(uint32_t before)
 {
-    return unicode_is_blank(before) || before == '-' || before == '(' || before == '{' || before == '[' || before == '<';
+    return unicode_is_blank(before) || before == '-' || before == '(' || before == '{' || before == '[' ||
+           before == '<';
 }
 
 /* Jinja's own: a word begins behind a blank, a hyphen or an opening bracket. */
@@ -432,16 +433,43 @@ static value filter_not_served(run *r, value in, const arguments *a)
 
 filter_body *filter_find(const str *name)
 {
-    static const struct { const char *name; filter_body *call; } filters[] = {
-        {"abs", filter_abs}, {"attr", filter_attr}, {"capitalize", filter_capitalize}, {"center", filter_center},
-        {"count", filter_length}, {"d", filter_default}, {"default", filter_default}, {"e", filter_escape},
-        {"escape", filter_escape}, {"float", filter_float}, {"forceescape", filter_forceescape}, {"format", filter_format},
-        {"indent", filter_indent}, {"int", filter_int}, {"length", filter_length}, {"lower", filter_lower},
-        {"replace", filter_replace}, {"round", filter_round}, {"safe", filter_safe}, {"string", filter_string},
-        {"title", filter_title}, {"tojson", filter_tojson}, {"trim", filter_trim}, {"truncate", filter_truncate},
-        {"upper", filter_upper}, {"urlencode", filter_urlencode}, {"wordcount", filter_wordcount},
-        {"filesizeformat", filter_not_served}, {"pprint", filter_not_served}, {"random", filter_not_served},
-        {"striptags", filter_not_served}, {"urlize", filter_not_served}, {"wordwrap", filter_not_served},
+    static const struct {
+        const char *name;
+        filter_body *call;
+    } filters[] = {
+        {"abs", filter_abs},
+        {"attr", filter_attr},
+        {"capitalize", filter_capitalize},
+        {"center", filter_center},
+        {"count", filter_length},
+        {"d", filter_default},
+        {"default", filter_default},
+        {"e", filter_escape},
+        {"escape", filter_escape},
+        {"float", filter_float},
+        {"forceescape", filter_forceescape},
+        {"format", filter_format},
+        {"indent", filter_indent},
+        {"int", filter_int},
+        {"length", filter_length},
+        {"lower", filter_lower},
+        {"replace", filter_replace},
+        {"round", filter_round},
+        {"safe", filter_safe},
+        {"string", filter_string},
+        {"title", filter_title},
+        {"tojson", filter_tojson},
+        {"trim", filter_trim},
+        {"truncate", filter_truncate},
+        {"upper", filter_upper},
+        {"urlencode", filter_urlencode},
+        {"wordcount", filter_wordcount},
+        {"filesizeformat", filter_not_served},
+        {"pprint", filter_not_served},
+        {"random", filter_not_served},
+        {"striptags", filter_not_served},
+        {"urlize", filter_not_served},
+        {"wordwrap", filter_not_served},
         {"xmlattr", filter_not_served},
     };
     for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)

@@ -4,6 +4,6 @@
 
 #include "text/jinja_ast.h"
 
-filter_body *filter_find(const str *name);      /* NULL: there is none of this name */
+filter_body *filter_find(const str *name); /* NULL: there is none of this name */
 
 #endif

@@ -14,12 +14,12 @@ enum { MAX_WIDTH = 100000, MAX_PRECISION = 100 };
 
 /* How one value is to be written; both languages are read into this. */
 typedef struct {
-    uint32_t fill, align;       /* align: '<' '>' '^' '='; 0: as the value's kind has it */
-    char sign;                  /* '+', ' '; 0: only minus */
-    bool alternate;             /* # */
-    int64_t width, precision;   /* precision -1: none */
-    char group;                 /* ',' or '_'; 0: none */
-    char type;                  /* 0: none */
+    uint32_t fill, align;     /* align: '<' '>' '^' '='; 0: as the value's kind has it */
+    char sign;                /* '+', ' '; 0: only minus */
+    bool alternate;           /* # */
+    int64_t width, precision; /* precision -1: none */
+    char group;               /* ',' or '_'; 0: none */
+    char type;                /* 0: none */
 } spec;
 
 static void add_fill(text *out, uint32_t fill, int64_t n)
@@ -93,11 +93,15 @@ static void add_whole(text *out, const spec *s, int64_t i)
     uint64_t magnitude = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
     char digits[72], prefix[4];
     digits_in_base(magnitude, base, s->type == 'X', digits);
-    const char *mark = !s->alternate || base == 10 ? "" : base == 8 ? "0o" : base == 2 ? "0b" : s->type == 'X' ? "0X" : "0x";
+    const char *mark = !s->alternate || base == 10 ? ""
+                       : base == 8                 ? "0o"
+                       : base == 2                 ? "0b"
+                       : s->type == 'X'            ? "0X"
+                                                   : "0x";
     snprintf(prefix, sizeof prefix, "%s%s", sign_of(s, i < 0), mark);
     const str *body = grouped(out->r, digits, s->group, base == 10 ? 3 : 4);
     text zeros = {.r = out->r};
-    for (int64_t n = s->precision - (int64_t)strlen(digits); n > 0; n--)        /* "%.5d" */
+    for (int64_t n = s->precision - (int64_t)strlen(digits); n > 0; n--) /* "%.5d" */
         text_add_cstr(&zeros, "0");
     text_add_str(&zeros, body);
     add_padded(out, s, prefix, text_value(&zeros).s, '>');
@@ -154,7 +158,7 @@ typedef struct {
     const str *format;
     size_t at;
     value with;
-    int n_used;                 /* of a tuple; of anything else, 1 when it was used */
+    int n_used; /* of a tuple; of anything else, 1 when it was used */
     bool by_name;
 } percent;
 
@@ -260,7 +264,8 @@ static void add_percent_char(percent *p, text *out, const spec *s, value v)
 {
     text one = {.r = p->r};
     bool is_char = v.kind == VALUE_STRING && str_chars(v.s) == 1;
-    bool is_code = value_is_whole(v) && value_whole(v) >= 0 && value_whole(v) < 0x110000 && value_whole(v) >> 11 != 0x1b;
+    bool is_code =
+        value_is_whole(v) && value_whole(v) >= 0 && value_whole(v) < 0x110000 && value_whole(v) >> 11 != 0x1b;
     if (!is_char && !is_code)
         run_fail(p->r, "%%c writes one character");
     if (is_char)
@@ -324,7 +329,7 @@ value format_percent(run *r, const str *format, value with)
 typedef struct {
     run *r;
     const arguments *a;
-    int n_auto;                 /* {} seen; -1: fields are numbered */
+    int n_auto; /* {} seen; -1: fields are numbered */
     bool markup;
 } braces;
 
@@ -437,7 +442,7 @@ static void add_field(braces *b, text *out, value v, const str *how)
     spec s = read_brace_spec(r, how);
     if (v.kind == VALUE_STRING) {
         if (s.align == '=' && s.fill == '0')
-            s.align = '<';              /* "{:05}" of a string fills on its right */
+            s.align = '<'; /* "{:05}" of a string fills on its right */
         if ((s.type && s.type != 's') || s.sign || s.group || s.align == '=')
             run_fail(r, "this way to write a value is none for a str");
         add_text(out, &s, b->markup ? str_escape(r, v.s) : v.s, '<');

@@ -7,7 +7,7 @@
 #include "text/jinja_eval.h"
 #include "text/jinja_str.h"
 
-#define MAX_RANGE 100000        /* as in Jinja's sandbox */
+#define MAX_RANGE 100000 /* as in Jinja's sandbox */
 
 static int64_t whole_argument(run *r, value v)
 {
@@ -68,8 +68,7 @@ static value call_dict(run *r, function *f, const arguments *a)
 static void check_name(run *r, value name)
 {
     if (name.kind == VALUE_STRING && name.s->n && name.s->s[0] == '_')
-        run_fail(r, "a namespace takes no names with an underscore before them: '%.*s'",
-                 (int)name.s->n, name.s->s);
+        run_fail(r, "a namespace takes no names with an underscore before them: '%.*s'", (int)name.s->n, name.s->s);
 }
 
 static value call_namespace(run *r, function *f, const arguments *a)
@@ -160,9 +159,18 @@ static value call_lipsum(run *r, function *f, const arguments *a)
 
 value global_find(run *r, const str *name)
 {
-    static const struct { const char *name; function_body *call; } globals[] = {
-        {"range", call_range}, {"dict", call_dict}, {"namespace", call_namespace}, {"cycler", call_cycler},
-        {"joiner", call_joiner}, {"raise_exception", call_raise}, {"strftime_now", call_strftime_now}, {"lipsum", call_lipsum},
+    static const struct {
+        const char *name;
+        function_body *call;
+    } globals[] = {
+        {"range", call_range},
+        {"dict", call_dict},
+        {"namespace", call_namespace},
+        {"cycler", call_cycler},
+        {"joiner", call_joiner},
+        {"raise_exception", call_raise},
+        {"strftime_now", call_strftime_now},
+        {"lipsum", call_lipsum},
     };
     for (size_t i = 0; i < sizeof globals / sizeof globals[0]; i++)
         if (str_is(name, globals[i].name))

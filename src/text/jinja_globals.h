@@ -4,7 +4,7 @@
 
 #include "text/jinja_value.h"
 
-value global_find(run *r, const str *name);     /* MISSING: there is none of this name */
+value global_find(run *r, const str *name); /* MISSING: there is none of this name */
 
 /* {% set of.name = v %} */
 void namespace_set(run *r, value of, const str *name, value v);

@@ -15,7 +15,7 @@
 typedef struct {
     text out;
     bool ascii, sorted;
-    const str *indent;          /* NULL: all in one line */
+    const str *indent; /* NULL: all in one line */
     const str *comma, *colon;
     int depth;
 } dump;
@@ -126,29 +126,15 @@ static void write_value(dump *d, value v)
     run_enter(r);
     run_spend(r, 1);
     switch (v.kind) {
-    case VALUE_NONE:
-        text_add_cstr(&d->out, "null");
-        break;
-    case VALUE_BOOL:
-        text_add_cstr(&d->out, v.b ? "true" : "false");
-        break;
-    case VALUE_INT:
-        text_printf(&d->out, "%lld", (long long)v.i);
-        break;
-    case VALUE_FLOAT:
-        write_float(d, v.f);
-        break;
-    case VALUE_STRING:
-        write_string(d, v.s);
-        break;
-    case VALUE_LIST: case VALUE_TUPLE:
-        write_array(d, v.list);
-        break;
-    case VALUE_DICT:
-        write_object(d, v.dict);
-        break;
-    default:
-        run_fail(r, "'%s' cannot be written as JSON", value_type(v));
+    case VALUE_NONE: text_add_cstr(&d->out, "null"); break;
+    case VALUE_BOOL: text_add_cstr(&d->out, v.b ? "true" : "false"); break;
+    case VALUE_INT: text_printf(&d->out, "%lld", (long long)v.i); break;
+    case VALUE_FLOAT: write_float(d, v.f); break;
+    case VALUE_STRING: write_string(d, v.s); break;
+    case VALUE_LIST:
+    case VALUE_TUPLE: write_array(d, v.list); break;
+    case VALUE_DICT: write_object(d, v.dict); break;
+    default: run_fail(r, "'%s' cannot be written as JSON", value_type(v));
     }
     run_leave(r);
 }
@@ -180,7 +166,10 @@ value filter_tojson(run *r, value in, const arguments *a)
 {
     value v[4];
     args_bind(r, "tojson", a, 0, "ensure_ascii indent separators sort_keys", v);
-    dump d = {.out = {.r = r}, .ascii = value_is_true(r, v[0]), .sorted = value_is_true(r, v[3]), .indent = indent_of(r, v[1])};
+    dump d = {.out = {.r = r},
+              .ascii = value_is_true(r, v[0]),
+              .sorted = value_is_true(r, v[3]),
+              .indent = indent_of(r, v[1])};
     d.comma = str_of(r, d.indent ? "," : ", ");
     d.colon = str_of(r, ": ");
     set_separators(&d, v[2]);
@@ -199,11 +188,12 @@ static value array_from_json(run *r, const json_t *v)
     return value_list(r, VALUE_LIST, at, n);
 }
 
-/* Who speaks, in the words that templates know: they make tokens of them ("<|" + role + "|>"). None of these ends a turn. */
+/* Who speaks, in the words that templates know: they make tokens of them ("<|" + role + "|>"). None of these ends a
+ * turn. */
 static bool is_known_role(const str *s)
 {
-    static const char *const known[] = {"system", "developer", "user", "assistant", "tool", "function", "model", "ipython",
-                                        "observation", "environment", "documents"};
+    static const char *const known[] = {"system", "developer", "user",        "assistant",   "tool",     "function",
+                                        "model",  "ipython",   "observation", "environment", "documents"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_is(s, known[i]))
             return true;
@@ -224,7 +214,8 @@ static value object_from_json(run *r, const json_t *v)
     dict *d = dict_new(r, json_object_size(v));
     for (void *i = json_object_iter((json_t *)v); i; i = json_object_iter_next((json_t *)v, i)) {
         const char *key = json_object_iter_key(i);
-        dict_add(r, d, value_text(r, key, json_object_iter_key_len(i)), member_from_json(r, key, json_object_iter_value(i)));
+        dict_add(r, d, value_text(r, key, json_object_iter_key_len(i)),
+                 member_from_json(r, key, json_object_iter_value(i)));
     }
     return value_dict(d);
 }
@@ -235,26 +226,14 @@ value value_from_json(run *r, const json_t *v)
     run_enter(r);
     run_spend(r, 1);
     switch (json_typeof(v)) {
-    case JSON_OBJECT:
-        made = object_from_json(r, v);
-        break;
-    case JSON_ARRAY:
-        made = array_from_json(r, v);
-        break;
-    case JSON_STRING:
-        made = value_text(r, json_string_value(v), json_string_length(v));
-        break;
-    case JSON_INTEGER:
-        made = value_int(json_integer_value(v));
-        break;
-    case JSON_REAL:
-        made = value_float(json_real_value(v));
-        break;
-    case JSON_TRUE: case JSON_FALSE:
-        made = value_bool(json_is_true(v));
-        break;
-    default:
-        made = value_none();
+    case JSON_OBJECT: made = object_from_json(r, v); break;
+    case JSON_ARRAY: made = array_from_json(r, v); break;
+    case JSON_STRING: made = value_text(r, json_string_value(v), json_string_length(v)); break;
+    case JSON_INTEGER: made = value_int(json_integer_value(v)); break;
+    case JSON_REAL: made = value_float(json_real_value(v)); break;
+    case JSON_TRUE:
+    case JSON_FALSE: made = value_bool(json_is_true(v)); break;
+    default: made = value_none();
     }
     run_leave(r);
     return made;

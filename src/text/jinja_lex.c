@@ -14,11 +14,11 @@
 
 typedef struct {
     run *r;
-    const char *s;              /* [n] the source, newlines as \n */
+    const char *s; /* [n] the source, newlines as \n */
     size_t n, at;
     int line;
-    bool starts_line;           /* what was read last ended with a newline, or nothing was */
-    char open[256];             /* brackets that are open */
+    bool starts_line; /* what was read last ended with a newline, or nothing was */
+    char open[256];   /* brackets that are open */
     int n_open;
     token *token;
     size_t n_tokens, cap;
@@ -143,7 +143,7 @@ static size_t end_of_tag(const lexer *x, size_t at, const char *close, bool trim
 static void skip_comment(lexer *x, size_t at)
 {
     size_t end = find(x, at, "#}");
-    if (end == x->n && at == x->n) {            /* Jinja misses the end only of what has begun */
+    if (end == x->n && at == x->n) { /* Jinja misses the end only of what has begun */
         advance(x, at);
         return;
     }
@@ -253,7 +253,10 @@ static void add_int(lexer *x, size_t from, size_t to, int base)
 
 static void read_number(lexer *x)
 {
-    static const struct { char letter; int base; } bases[] = {{'x', 16}, {'o', 8}, {'b', 2}};
+    static const struct {
+        char letter;
+        int base;
+    } bases[] = {{'x', 16}, {'o', 8}, {'b', 2}};
     size_t at = x->at;
     char second = x->s[at] == '0' && at + 1 < x->n ? (char)(x->s[at + 1] | 32) : 0;
     for (int i = 0; i < 3; i++)
@@ -268,13 +271,13 @@ static void read_number(lexer *x)
     if (end + 1 < x->n && x->s[end] == '.' && is_digit(x->s[end + 1], 10))
         fraction = skip_digits(x, end + 1, 10);
     size_t whole = skip_exponent(x, fraction);
-    bool behind_dot = at > 0 && x->s[at - 1] == '.';        /* a.0.1 is two subscripts */
+    bool behind_dot = at > 0 && x->s[at - 1] == '.'; /* a.0.1 is two subscripts */
     if (whole > end && !behind_dot) {
         add_token(x, TOKEN_FLOAT)->constant = value_float(strtod(digits_of(x, at, whole), NULL));
         advance(x, whole);
         return;
     }
-    if (x->s[at] == '0')                                    /* 0, 00, but not 01 */
+    if (x->s[at] == '0') /* 0, 00, but not 01 */
         for (end = at + 1; end < x->n && x->s[end] == '0';)
             end++;
     add_int(x, at, end, 10);
@@ -311,7 +314,7 @@ static void add_escape(lexer *x, text *out, size_t *at)
         text_add_char(out, cp);
     } else if (c == 'N') {
         fail_at(x, "a string has \\N, which is not served here");
-    } else if (c != '\n') {                                 /* a backslash at the end of a line joins lines */
+    } else if (c != '\n') { /* a backslash at the end of a line joins lines */
         text_add(out, "\\", 1);
         text_add(out, &c, 1);
     }

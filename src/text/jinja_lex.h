@@ -5,15 +5,24 @@
 #include "text/jinja_value.h"
 
 typedef enum {
-    TOKEN_END, TOKEN_DATA, TOKEN_PRINT_BEGIN, TOKEN_PRINT_END, TOKEN_BLOCK_BEGIN, TOKEN_BLOCK_END,
-    TOKEN_NAME, TOKEN_STRING, TOKEN_INT, TOKEN_FLOAT, TOKEN_OPERATOR,
+    TOKEN_END,
+    TOKEN_DATA,
+    TOKEN_PRINT_BEGIN,
+    TOKEN_PRINT_END,
+    TOKEN_BLOCK_BEGIN,
+    TOKEN_BLOCK_END,
+    TOKEN_NAME,
+    TOKEN_STRING,
+    TOKEN_INT,
+    TOKEN_FLOAT,
+    TOKEN_OPERATOR,
 } token_kind;
 
 typedef struct {
     token_kind kind;
     int line;
-    value constant;             /* DATA, STRING, INT, FLOAT */
-    const char *s;              /* [n] a name, or an operator; borrowed: from the source */
+    value constant; /* DATA, STRING, INT, FLOAT */
+    const char *s;  /* [n] a name, or an operator; borrowed: from the source */
     size_t n;
 } token;
 

@@ -1,22 +1,22 @@
 /* jinja_loop.c - {% for %} and its `loop`
  *
- * Items are taken one by one, and the loop's condition is asked when an item is taken: what the body sets in a namespace
- * counts for the next one. Only loop.last, loop.nextitem and loop.length look ahead. */
+ * Items are taken one by one, and the loop's condition is asked when an item is taken: what the body sets in a
+ * namespace counts for the next one. Only loop.last, loop.nextitem and loop.length look ahead. */
 #include "text/jinja_eval.h"
 #include "text/jinja_render.h"
 #include "text/jinja_str.h"
 
 struct loop {
     const node *code;
-    scope *around;              /* where the for stands */
+    scope *around; /* where the for stands */
     value over;
     iter *items;
-    bool all_taken;             /* items is a list of those that are left: their condition has been asked */
-    value ahead;                /* the item that was looked at before its turn; MISSING: none */
-    value before, current;      /* MISSING: none yet */
-    int64_t index0, length;     /* length -1: not known yet */
+    bool all_taken;         /* items is a list of those that are left: their condition has been asked */
+    value ahead;            /* the item that was looked at before its turn; MISSING: none */
+    value before, current;  /* MISSING: none yet */
+    int64_t index0, length; /* length -1: not known yet */
     int64_t depth0;
-    value changed;              /* what loop.changed() was last given; MISSING: it was not called */
+    value changed; /* what loop.changed() was last given; MISSING: it was not called */
 };
 
 /* Whether the loop's condition holds for an item. */
@@ -106,21 +106,32 @@ static value call_changed(run *r, function *f, const arguments *a)
 value loop_attribute(run *r, loop *l, const str *name)
 {
     value self = {.kind = VALUE_LOOP, .loop = l};
-    if (str_is(name, "index0")) return value_int(l->index0);
-    if (str_is(name, "index")) return value_int(l->index0 + 1);
-    if (str_is(name, "first")) return value_bool(l->index0 == 0);
-    if (str_is(name, "last")) return value_bool(!look_ahead(r, l));
-    if (str_is(name, "length")) return value_int(loop_length(r, l));
-    if (str_is(name, "revindex0")) return value_int(loop_length(r, l) - l->index0 - 1);
-    if (str_is(name, "revindex")) return value_int(loop_length(r, l) - l->index0);
-    if (str_is(name, "depth0")) return value_int(l->depth0);
-    if (str_is(name, "depth")) return value_int(l->depth0 + 1);
+    if (str_is(name, "index0"))
+        return value_int(l->index0);
+    if (str_is(name, "index"))
+        return value_int(l->index0 + 1);
+    if (str_is(name, "first"))
+        return value_bool(l->index0 == 0);
+    if (str_is(name, "last"))
+        return value_bool(!look_ahead(r, l));
+    if (str_is(name, "length"))
+        return value_int(loop_length(r, l));
+    if (str_is(name, "revindex0"))
+        return value_int(loop_length(r, l) - l->index0 - 1);
+    if (str_is(name, "revindex"))
+        return value_int(loop_length(r, l) - l->index0);
+    if (str_is(name, "depth0"))
+        return value_int(l->depth0);
+    if (str_is(name, "depth"))
+        return value_int(l->depth0 + 1);
     if (str_is(name, "previtem"))
         return l->index0 == 0 ? value_undefined(r, "there is no previous item") : l->before;
     if (str_is(name, "nextitem"))
         return look_ahead(r, l) ? l->ahead : value_undefined(r, "there is no next item");
-    if (str_is(name, "cycle")) return value_function(r, "cycle", call_cycle, self);
-    if (str_is(name, "changed")) return value_function(r, "changed", call_changed, self);
+    if (str_is(name, "cycle"))
+        return value_function(r, "cycle", call_cycle, self);
+    if (str_is(name, "changed"))
+        return value_function(r, "changed", call_changed, self);
     return value_missing();
 }
 
@@ -128,7 +139,12 @@ value loop_attribute(run *r, loop *l, const str *name)
 static flow run_loop(run *r, const node *code, scope *around, value over, int64_t depth0)
 {
     loop *l = RUN_NEW(r, loop);
-    *l = (loop){.code = code, .around = around, .over = over, .items = value_iter(r, over), .index0 = -1, .length = -1,
+    *l = (loop){.code = code,
+                .around = around,
+                .over = over,
+                .items = value_iter(r, over),
+                .index0 = -1,
+                .length = -1,
                 .depth0 = depth0};
     scope *s = scope_enter(r, around, &code->unset);
     bool completed = false;

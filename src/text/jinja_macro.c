@@ -135,7 +135,7 @@ static void bind_parameters(run *r, const macro_code *m, scope *s, const argumen
 {
     for (int i = 0; i < m->n_params; i++)
         scope_set(r, s, m->param[i], i < a->n ? a->at[i] : take_keyword(a, taken, m->param_name[i]));
-    for (int i = 0; i < m->n_params; i++) {             /* a default may use the parameters before it */
+    for (int i = 0; i < m->n_params; i++) { /* a default may use the parameters before it */
         value *v = NULL;
         for (int k = 0; k < s->n; k++)
             if (s->at[k].symbol == m->param[i])
@@ -162,7 +162,8 @@ static void bind_rest(run *r, const macro_code *m, scope *s, const arguments *a,
 {
     if (m->uses_caller && !has_parameter(m, m->caller)) {
         value caller = take_keyword(a, taken, str_of(r, "caller"));
-        scope_set(r, s, m->caller, caller.kind == VALUE_MISSING ? value_undefined(r, "the macro was not called by {% call %}") : caller);
+        scope_set(r, s, m->caller,
+                  caller.kind == VALUE_MISSING ? value_undefined(r, "the macro was not called by {% call %}") : caller);
     }
     dict *kwargs = dict_new(r, (size_t)a->n_keywords);
     for (int i = 0; i < a->n_keywords; i++)
@@ -199,11 +200,16 @@ value macro_call(run *r, const macro *m, const arguments *a)
 value macro_attribute(run *r, const macro *m, const str *name)
 {
     const macro_code *code = m->code;
-    if (str_is(name, "name")) return code->name ? value_str(code->name) : value_none();
-    if (str_is(name, "catch_kwargs")) return value_bool(code->uses_kwargs);
-    if (str_is(name, "catch_varargs")) return value_bool(code->uses_varargs);
-    if (str_is(name, "caller")) return value_bool(code->uses_caller);
-    if (!str_is(name, "arguments")) return value_missing();
+    if (str_is(name, "name"))
+        return code->name ? value_str(code->name) : value_none();
+    if (str_is(name, "catch_kwargs"))
+        return value_bool(code->uses_kwargs);
+    if (str_is(name, "catch_varargs"))
+        return value_bool(code->uses_varargs);
+    if (str_is(name, "caller"))
+        return value_bool(code->uses_caller);
+    if (!str_is(name, "arguments"))
+        return value_missing();
     value *names = RUN_NEW_ARRAY(r, value, (size_t)code->n_params);
     for (int i = 0; i < code->n_params; i++)
         names[i] = value_str(code->param_name[i]);

@@ -49,9 +49,18 @@ static value strip(run *r, function *f, const arguments *a, side where)
     return value_str(str_strip(r, f->self.s, optional_text(r, f->name, chars), where));
 }
 
-static value str_m_strip(run *r, function *f, const arguments *a) { return strip(r, f, a, SIDE_BOTH); }
-static value str_m_lstrip(run *r, function *f, const arguments *a) { return strip(r, f, a, SIDE_LEFT); }
-static value str_m_rstrip(run *r, function *f, const arguments *a) { return strip(r, f, a, SIDE_RIGHT); }
+static value str_m_strip(run *r, function *f, const arguments *a)
+{
+    return strip(r, f, a, SIDE_BOTH);
+}
+static value str_m_lstrip(run *r, function *f, const arguments *a)
+{
+    return strip(r, f, a, SIDE_LEFT);
+}
+static value str_m_rstrip(run *r, function *f, const arguments *a)
+{
+    return strip(r, f, a, SIDE_RIGHT);
+}
 
 static value in_case(run *r, function *f, const arguments *a, str_case to)
 {
@@ -59,12 +68,30 @@ static value in_case(run *r, function *f, const arguments *a, str_case to)
     return value_str(str_in_case(r, f->self.s, to));
 }
 
-static value str_m_upper(run *r, function *f, const arguments *a) { return in_case(r, f, a, CASE_UPPER); }
-static value str_m_lower(run *r, function *f, const arguments *a) { return in_case(r, f, a, CASE_LOWER); }
-static value str_m_title(run *r, function *f, const arguments *a) { return in_case(r, f, a, CASE_TITLE); }
-static value str_m_capitalize(run *r, function *f, const arguments *a) { return in_case(r, f, a, CASE_CAPITALIZED); }
-static value str_m_swapcase(run *r, function *f, const arguments *a) { return in_case(r, f, a, CASE_SWAPPED); }
-static value str_m_casefold(run *r, function *f, const arguments *a) { return in_case(r, f, a, CASE_FOLDED); }
+static value str_m_upper(run *r, function *f, const arguments *a)
+{
+    return in_case(r, f, a, CASE_UPPER);
+}
+static value str_m_lower(run *r, function *f, const arguments *a)
+{
+    return in_case(r, f, a, CASE_LOWER);
+}
+static value str_m_title(run *r, function *f, const arguments *a)
+{
+    return in_case(r, f, a, CASE_TITLE);
+}
+static value str_m_capitalize(run *r, function *f, const arguments *a)
+{
+    return in_case(r, f, a, CASE_CAPITALIZED);
+}
+static value str_m_swapcase(run *r, function *f, const arguments *a)
+{
+    return in_case(r, f, a, CASE_SWAPPED);
+}
+static value str_m_casefold(run *r, function *f, const arguments *a)
+{
+    return in_case(r, f, a, CASE_FOLDED);
+}
 
 static value split(run *r, function *f, const arguments *a, bool from_right)
 {
@@ -73,8 +100,14 @@ static value split(run *r, function *f, const arguments *a, bool from_right)
     return str_split(r, f->self.s, optional_text(r, f->name, v[0]), whole_or(r, f->name, v[1], -1), from_right);
 }
 
-static value str_m_split(run *r, function *f, const arguments *a) { return split(r, f, a, false); }
-static value str_m_rsplit(run *r, function *f, const arguments *a) { return split(r, f, a, true); }
+static value str_m_split(run *r, function *f, const arguments *a)
+{
+    return split(r, f, a, false);
+}
+static value str_m_rsplit(run *r, function *f, const arguments *a)
+{
+    return split(r, f, a, true);
+}
 
 static value str_m_splitlines(run *r, function *f, const arguments *a)
 {
@@ -118,8 +151,14 @@ static value starts_or_ends(run *r, function *f, const arguments *a, bool starts
     return value_bool(false);
 }
 
-static value str_m_startswith(run *r, function *f, const arguments *a) { return starts_or_ends(r, f, a, true); }
-static value str_m_endswith(run *r, function *f, const arguments *a) { return starts_or_ends(r, f, a, false); }
+static value str_m_startswith(run *r, function *f, const arguments *a)
+{
+    return starts_or_ends(r, f, a, true);
+}
+static value str_m_endswith(run *r, function *f, const arguments *a)
+{
+    return starts_or_ends(r, f, a, false);
+}
 
 static value find(run *r, function *f, const arguments *a, bool last, bool must)
 {
@@ -133,10 +172,22 @@ static value find(run *r, function *f, const arguments *a, bool last, bool must)
     return value_int(at == STR_NOT_FOUND ? -1 : (int64_t)str_chars_before(f->self.s, at));
 }
 
-static value str_m_find(run *r, function *f, const arguments *a) { return find(r, f, a, false, false); }
-static value str_m_rfind(run *r, function *f, const arguments *a) { return find(r, f, a, true, false); }
-static value str_m_index(run *r, function *f, const arguments *a) { return find(r, f, a, false, true); }
-static value str_m_rindex(run *r, function *f, const arguments *a) { return find(r, f, a, true, true); }
+static value str_m_find(run *r, function *f, const arguments *a)
+{
+    return find(r, f, a, false, false);
+}
+static value str_m_rfind(run *r, function *f, const arguments *a)
+{
+    return find(r, f, a, true, false);
+}
+static value str_m_index(run *r, function *f, const arguments *a)
+{
+    return find(r, f, a, false, true);
+}
+static value str_m_rindex(run *r, function *f, const arguments *a)
+{
+    return find(r, f, a, true, true);
+}
 
 static value str_m_count(run *r, function *f, const arguments *a)
 {
@@ -190,8 +241,14 @@ static value without(run *r, function *f, const arguments *a, bool prefix)
     return value_str(str_like(r, s, prefix ? s->s + affix->n : s->s, s->n - affix->n));
 }
 
-static value str_m_removeprefix(run *r, function *f, const arguments *a) { return without(r, f, a, true); }
-static value str_m_removesuffix(run *r, function *f, const arguments *a) { return without(r, f, a, false); }
+static value str_m_removeprefix(run *r, function *f, const arguments *a)
+{
+    return without(r, f, a, true);
+}
+static value str_m_removesuffix(run *r, function *f, const arguments *a)
+{
+    return without(r, f, a, false);
+}
 
 static value partition(run *r, function *f, const arguments *a, bool last)
 {
@@ -209,8 +266,14 @@ static value partition(run *r, function *f, const arguments *a, bool last)
     return value_list(r, VALUE_TUPLE, parts, 3);
 }
 
-static value str_m_partition(run *r, function *f, const arguments *a) { return partition(r, f, a, false); }
-static value str_m_rpartition(run *r, function *f, const arguments *a) { return partition(r, f, a, true); }
+static value str_m_partition(run *r, function *f, const arguments *a)
+{
+    return partition(r, f, a, false);
+}
+static value str_m_rpartition(run *r, function *f, const arguments *a)
+{
+    return partition(r, f, a, true);
+}
 
 /* left and right: how many of the fill characters on each side. */
 static value padded(run *r, const str *s, const str *fill, int64_t left, int64_t right)
@@ -234,9 +297,18 @@ static value pad(run *r, function *f, const arguments *a, int sides)
     return padded(r, f->self.s, fill, left, more - left);
 }
 
-static value str_m_center(run *r, function *f, const arguments *a) { return pad(r, f, a, SIDE_BOTH); }
-static value str_m_ljust(run *r, function *f, const arguments *a) { return pad(r, f, a, SIDE_RIGHT); }
-static value str_m_rjust(run *r, function *f, const arguments *a) { return pad(r, f, a, SIDE_LEFT); }
+static value str_m_center(run *r, function *f, const arguments *a)
+{
+    return pad(r, f, a, SIDE_BOTH);
+}
+static value str_m_ljust(run *r, function *f, const arguments *a)
+{
+    return pad(r, f, a, SIDE_RIGHT);
+}
+static value str_m_rjust(run *r, function *f, const arguments *a)
+{
+    return pad(r, f, a, SIDE_LEFT);
+}
 
 static value str_m_zfill(run *r, function *f, const arguments *a)
 {
@@ -283,7 +355,10 @@ static bool is_alpha(uint32_t cp)
     return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
 }
 
-static bool is_decimal(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND; }
+static bool is_decimal(uint32_t cp)
+{
+    return category(cp) == UTF8PROC_CATEGORY_ND;
+}
 
 static bool is_digit(uint32_t cp)
 {
@@ -297,8 +372,14 @@ static bool is_numeric(uint32_t cp)
     return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
 }
 
-static bool is_alnum(uint32_t cp) { return is_alpha(cp) || is_numeric(cp); }
-static bool is_ascii(uint32_t cp) { return cp < 0x80; }
+static bool is_alnum(uint32_t cp)
+{
+    return is_alpha(cp) || is_numeric(cp);
+}
+static bool is_ascii(uint32_t cp)
+{
+    return cp < 0x80;
+}
 
 /* Whether all characters are so, and there is one; of isascii also if there is none. */
 static value all_are(run *r, function *f, const arguments *a, bool (*is)(uint32_t))
@@ -311,13 +392,34 @@ static value all_are(run *r, function *f, const arguments *a, bool (*is)(uint32_
     return value_bool(f->self.s->n > 0 || is == is_ascii);
 }
 
-static value str_m_isalpha(run *r, function *f, const arguments *a) { return all_are(r, f, a, is_alpha); }
-static value str_m_isdigit(run *r, function *f, const arguments *a) { return all_are(r, f, a, is_digit); }
-static value str_m_isdecimal(run *r, function *f, const arguments *a) { return all_are(r, f, a, is_decimal); }
-static value str_m_isnumeric(run *r, function *f, const arguments *a) { return all_are(r, f, a, is_numeric); }
-static value str_m_isalnum(run *r, function *f, const arguments *a) { return all_are(r, f, a, is_alnum); }
-static value str_m_isspace(run *r, function *f, const arguments *a) { return all_are(r, f, a, unicode_is_blank); }
-static value str_m_isascii(run *r, function *f, const arguments *a) { return all_are(r, f, a, is_ascii); }
+static value str_m_isalpha(run *r, function *f, const arguments *a)
+{
+    return all_are(r, f, a, is_alpha);
+}
+static value str_m_isdigit(run *r, function *f, const arguments *a)
+{
+    return all_are(r, f, a, is_digit);
+}
+static value str_m_isdecimal(run *r, function *f, const arguments *a)
+{
+    return all_are(r, f, a, is_decimal);
+}
+static value str_m_isnumeric(run *r, function *f, const arguments *a)
+{
+    return all_are(r, f, a, is_numeric);
+}
+static value str_m_isalnum(run *r, function *f, const arguments *a)
+{
+    return all_are(r, f, a, is_alnum);
+}
+static value str_m_isspace(run *r, function *f, const arguments *a)
+{
+    return all_are(r, f, a, unicode_is_blank);
+}
+static value str_m_isascii(run *r, function *f, const arguments *a)
+{
+    return all_are(r, f, a, is_ascii);
+}
 
 static value str_m_isupper(run *r, function *f, const arguments *a)
 {
@@ -354,14 +456,23 @@ static value view(run *r, function *f, const arguments *a, value_kind kind)
     return dict_view(r, f->self.dict, kind);
 }
 
-static value dict_m_keys(run *r, function *f, const arguments *a) { return view(r, f, a, VALUE_KEYS); }
-static value dict_m_values(run *r, function *f, const arguments *a) { return view(r, f, a, VALUE_VALUES); }
-static value dict_m_items(run *r, function *f, const arguments *a) { return view(r, f, a, VALUE_ITEMS); }
+static value dict_m_keys(run *r, function *f, const arguments *a)
+{
+    return view(r, f, a, VALUE_KEYS);
+}
+static value dict_m_values(run *r, function *f, const arguments *a)
+{
+    return view(r, f, a, VALUE_VALUES);
+}
+static value dict_m_items(run *r, function *f, const arguments *a)
+{
+    return view(r, f, a, VALUE_ITEMS);
+}
 
 static value m_copy(run *r, function *f, const arguments *a)
 {
     args_none(r, f->name, a);
-    return f->self;                     /* nothing can tell it from a copy */
+    return f->self; /* nothing can tell it from a copy */
 }
 
 static value list_m_index(run *r, function *f, const arguments *a)
@@ -411,27 +522,81 @@ static value cycler_m_reset(run *r, function *f, const arguments *a)
 
 /* The tables. */
 
-typedef struct { const char *name; function_body *call; } method;
+typedef struct {
+    const char *name;
+    function_body *call;
+} method;
 
 static const method str_methods[] = {
-    {"strip", str_m_strip}, {"lstrip", str_m_lstrip}, {"rstrip", str_m_rstrip}, {"upper", str_m_upper}, {"lower", str_m_lower},
-    {"title", str_m_title}, {"capitalize", str_m_capitalize}, {"swapcase", str_m_swapcase}, {"casefold", str_m_casefold},
-    {"split", str_m_split}, {"rsplit", str_m_rsplit}, {"splitlines", str_m_splitlines}, {"startswith", str_m_startswith},
-    {"endswith", str_m_endswith}, {"find", str_m_find}, {"rfind", str_m_rfind}, {"index", str_m_index}, {"rindex", str_m_rindex},
-    {"count", str_m_count}, {"replace", str_m_replace}, {"join", str_m_join}, {"format", str_m_format},
-    {"removeprefix", str_m_removeprefix}, {"removesuffix", str_m_removesuffix}, {"partition", str_m_partition},
-    {"rpartition", str_m_rpartition}, {"center", str_m_center}, {"ljust", str_m_ljust}, {"rjust", str_m_rjust},
-    {"zfill", str_m_zfill}, {"expandtabs", str_m_expandtabs}, {"isalpha", str_m_isalpha}, {"isdigit", str_m_isdigit},
-    {"isdecimal", str_m_isdecimal}, {"isnumeric", str_m_isnumeric}, {"isalnum", str_m_isalnum}, {"isspace", str_m_isspace},
-    {"isascii", str_m_isascii}, {"isupper", str_m_isupper}, {"islower", str_m_islower}, {"istitle", str_m_istitle}, {NULL},
+    {"strip", str_m_strip},
+    {"lstrip", str_m_lstrip},
+    {"rstrip", str_m_rstrip},
+    {"upper", str_m_upper},
+    {"lower", str_m_lower},
+    {"title", str_m_title},
+    {"capitalize", str_m_capitalize},
+    {"swapcase", str_m_swapcase},
+    {"casefold", str_m_casefold},
+    {"split", str_m_split},
+    {"rsplit", str_m_rsplit},
+    {"splitlines", str_m_splitlines},
+    {"startswith", str_m_startswith},
+    {"endswith", str_m_endswith},
+    {"find", str_m_find},
+    {"rfind", str_m_rfind},
+    {"index", str_m_index},
+    {"rindex", str_m_rindex},
+    {"count", str_m_count},
+    {"replace", str_m_replace},
+    {"join", str_m_join},
+    {"format", str_m_format},
+    {"removeprefix", str_m_removeprefix},
+    {"removesuffix", str_m_removesuffix},
+    {"partition", str_m_partition},
+    {"rpartition", str_m_rpartition},
+    {"center", str_m_center},
+    {"ljust", str_m_ljust},
+    {"rjust", str_m_rjust},
+    {"zfill", str_m_zfill},
+    {"expandtabs", str_m_expandtabs},
+    {"isalpha", str_m_isalpha},
+    {"isdigit", str_m_isdigit},
+    {"isdecimal", str_m_isdecimal},
+    {"isnumeric", str_m_isnumeric},
+    {"isalnum", str_m_isalnum},
+    {"isspace", str_m_isspace},
+    {"isascii", str_m_isascii},
+    {"isupper", str_m_isupper},
+    {"islower", str_m_islower},
+    {"istitle", str_m_istitle},
+    {NULL},
 };
 static const method dict_methods[] = {
-    {"get", dict_m_get}, {"keys", dict_m_keys}, {"values", dict_m_values}, {"items", dict_m_items}, {"copy", m_copy},
-    {"clear"}, {"pop"}, {"popitem"}, {"setdefault"}, {"update"}, {NULL},
+    {"get", dict_m_get},
+    {"keys", dict_m_keys},
+    {"values", dict_m_values},
+    {"items", dict_m_items},
+    {"copy", m_copy},
+    {"clear"},
+    {"pop"},
+    {"popitem"},
+    {"setdefault"},
+    {"update"},
+    {NULL},
 };
 static const method list_methods[] = {
-    {"index", list_m_index}, {"count", list_m_count}, {"copy", m_copy}, {"append"}, {"clear"}, {"pop"}, {"reverse"}, {"insert"},
-    {"sort"}, {"extend"}, {"remove"}, {NULL},
+    {"index", list_m_index},
+    {"count", list_m_count},
+    {"copy", m_copy},
+    {"append"},
+    {"clear"},
+    {"pop"},
+    {"reverse"},
+    {"insert"},
+    {"sort"},
+    {"extend"},
+    {"remove"},
+    {NULL},
 };
 static const method tuple_methods[] = {{"index", list_m_index}, {"count", list_m_count}, {NULL}};
 static const method float_methods[] = {{"is_integer", float_m_is_integer}, {NULL}};

@@ -52,26 +52,16 @@ static value whole(run *r, op_kind op, int64_t a, int64_t b)
     int64_t x = 0;
     bool over = false;
     switch (op) {
-    case OP_ADD:
-        over = __builtin_add_overflow(a, b, &x);
-        break;
-    case OP_SUB:
-        over = __builtin_sub_overflow(a, b, &x);
-        break;
-    case OP_MUL:
-        over = __builtin_mul_overflow(a, b, &x);
-        break;
-    case OP_DIV:
-        return value_float((double)a / (double)b);
+    case OP_ADD: over = __builtin_add_overflow(a, b, &x); break;
+    case OP_SUB: over = __builtin_sub_overflow(a, b, &x); break;
+    case OP_MUL: over = __builtin_mul_overflow(a, b, &x); break;
+    case OP_DIV: return value_float((double)a / (double)b);
     case OP_FLOORDIV:
         over = a == INT64_MIN && b == -1;
         x = over ? 0 : floor_div(a, b);
         break;
-    case OP_MOD:
-        x = b == -1 ? 0 : a - floor_div(a, b) * b;
-        break;
-    default:
-        return b < 0 ? value_float(pow((double)a, (double)b)) : whole_power(r, a, b);
+    case OP_MOD: x = b == -1 ? 0 : a - floor_div(a, b) * b; break;
+    default: return b < 0 ? value_float(pow((double)a, (double)b)) : whole_power(r, a, b);
     }
     if (over)
         fail_overflow(r);
@@ -296,7 +286,7 @@ static value slice_range(run *r, const range *x, int64_t from, int64_t to, int64
     range *made = RUN_NEW(r, range);
     if (__builtin_mul_overflow(x->step, by, &made->step))
         fail_overflow(r);
-    made->start = x->start + from * x->step;            /* a range is short, and so are its bounds */
+    made->start = x->start + from * x->step; /* a range is short, and so are its bounds */
     made->stop = x->start + to * x->step;
     return (value){.kind = VALUE_RANGE, .range = made};
 }
@@ -307,7 +297,8 @@ value op_slice(run *r, value of, value start, value stop, value step)
         value_fail_undefined(r, of);
     if (of.kind != VALUE_STRING && !value_is_sequence(of) && of.kind != VALUE_RANGE)
         run_fail(r, "'%s' cannot be sliced", value_type(of));
-    int64_t by = step.kind == VALUE_MISSING || step.kind == VALUE_NONE ? 1 : bound(r, step, 0, INT64_MIN + 1, INT64_MAX, 1);
+    int64_t by =
+        step.kind == VALUE_MISSING || step.kind == VALUE_NONE ? 1 : bound(r, step, 0, INT64_MIN + 1, INT64_MAX, 1);
     if (by == 0)
         run_fail(r, "the step of a slice cannot be 0");
     int64_t n = value_length(r, of);

@@ -4,13 +4,13 @@
 
 #include "text/jinja_ast.h"
 
-value op_binary(run *r, op_kind op, value a, value b);          /* + - * / // % ** */
-bool op_compare(run *r, op_kind op, value a, value b);          /* == != < <= > >= in, not in */
+value op_binary(run *r, op_kind op, value a, value b); /* + - * / // % ** */
+bool op_compare(run *r, op_kind op, value a, value b); /* == != < <= > >= in, not in */
 value op_negative(run *r, value v);
 value op_positive(run *r, value v);
 
-/* of.name and of[key] of the sandbox: the first prefers attributes, the second elements. What is not there is undefined;
- * to ask an undefined value fails. */
+/* of.name and of[key] of the sandbox: the first prefers attributes, the second elements. What is not there is
+ * undefined; to ask an undefined value fails. */
 value op_attribute(run *r, value of, const str *name);
 value op_item(run *r, value of, value key);
 

@@ -8,7 +8,7 @@ const own_list own_all;
 static void push(run *r, own_list *l, size_t from, size_t to)
 {
     if (l->n && l->at[l->n - 1].to == from) {
-        l->at[l->n - 1].to = to;        /* who has only the bytes before it looks no further */
+        l->at[l->n - 1].to = to; /* who has only the bytes before it looks no further */
         return;
     }
     if (l->n == l->cap) {
@@ -34,7 +34,7 @@ void own_add(run *r, own_list *to, size_t len, const str *s, size_t at, size_t n
     size_t i = text_spans_find(&(text_spans){.at = s->own->at, .n = n_spans}, start);
     run_spend(r, 1);
     for (; i < n_spans && s->own->at[i].from < end; i++) {
-        const text_span x = s->own->at[i];      /* a copy: `to` may be the same list, which grows */
+        const text_span x = s->own->at[i]; /* a copy: `to` may be the same list, which grows */
         run_spend(r, i % 16 == 0);
         push(r, to, len + (x.from > start ? x.from : start) - start, len + (x.to < end ? x.to : end) - start);
     }
@@ -50,7 +50,7 @@ void own_part(str *x, const str *s, size_t at)
 static own_list *list_for(run *r, const str *a)
 {
     if (a->own && a->own != &own_all && a->own_at + a->n == a->own->len)
-        return (own_list *)a->own;              /* nobody has added to it: it grows in place */
+        return (own_list *)a->own; /* nobody has added to it: it grows in place */
     own_list *l = RUN_NEW(r, own_list);
     *l = (own_list){.len = a->n};
     own_add(r, l, 0, a, 0, a->n);

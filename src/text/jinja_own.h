@@ -1,9 +1,9 @@
 /* jinja_own.h - which bytes of a string are the template's own
  *
- * What stands in the program is its own, and so are the tokens it is given by name; what comes from a conversation is not. A string
- * that is made of both knows which of its bytes are whose, through everything that templates do with text: adding, slicing,
- * stripping, replacing, joining, formatting, macros and blocks. Whatever makes text in another way makes text that is not the
- * template's own: then a special token in it is text, which is the safe side.
+ * What stands in the program is its own, and so are the tokens it is given by name; what comes from a conversation is
+ * not. A string that is made of both knows which of its bytes are whose, through everything that templates do with
+ * text: adding, slicing, stripping, replacing, joining, formatting, macros and blocks. Whatever makes text in another
+ * way makes text that is not the template's own: then a special token in it is text, which is the safe side.
  *
  * Strings share their lists as they share their bytes: a list may go on behind the end of a string. */
 #ifndef PUNICA_TEXT_JINJA_OWN_H
@@ -11,7 +11,7 @@
 
 #include "text/jinja_value.h"
 
-extern const own_list own_all;          /* of a string that is the template's own as a whole */
+extern const own_list own_all; /* of a string that is the template's own as a whole */
 
 /* What str_concat(a, b) has: sets own and own_at of x. */
 void own_concat(run *r, str *x, const str *a, const str *b);

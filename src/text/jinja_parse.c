@@ -150,7 +150,9 @@ static node *parse_set(parser *p)
 static macro_code *new_macro(parser *p, const str *name)
 {
     macro_code *m = RUN_NEW(p->r, macro_code);
-    *m = (macro_code){.name = name, .caller = parser_symbol_named(p, "caller"), .kwargs = parser_symbol_named(p, "kwargs"),
+    *m = (macro_code){.name = name,
+                      .caller = parser_symbol_named(p, "caller"),
+                      .kwargs = parser_symbol_named(p, "kwargs"),
                       .varargs = parser_symbol_named(p, "varargs")};
     return m;
 }
@@ -280,18 +282,30 @@ static node *parse_statement(parser *p)
 {
     if (p->t->kind != TOKEN_NAME)
         parser_fail_expected(p, "a tag's name");
-    if (parser_at_name(p, "if")) return parse_if(p);
-    if (parser_at_name(p, "for")) return parse_for(p);
-    if (parser_at_name(p, "set")) return parse_set(p);
-    if (parser_at_name(p, "macro")) return parse_macro(p);
-    if (parser_at_name(p, "call")) return parse_call_block(p);
-    if (parser_at_name(p, "filter")) return parse_filter_block(p);
-    if (parser_at_name(p, "with")) return parse_with(p);
-    if (parser_at_name(p, "print")) return parse_print(p);
-    if (parser_at_name(p, "generation")) return parse_scope(p, "endgeneration");
-    if (parser_at_name(p, "autoescape")) return parse_autoescape(p);
-    if (parser_at_name(p, "break")) return parse_loop_control(p, STMT_BREAK);
-    if (parser_at_name(p, "continue")) return parse_loop_control(p, STMT_CONTINUE);
+    if (parser_at_name(p, "if"))
+        return parse_if(p);
+    if (parser_at_name(p, "for"))
+        return parse_for(p);
+    if (parser_at_name(p, "set"))
+        return parse_set(p);
+    if (parser_at_name(p, "macro"))
+        return parse_macro(p);
+    if (parser_at_name(p, "call"))
+        return parse_call_block(p);
+    if (parser_at_name(p, "filter"))
+        return parse_filter_block(p);
+    if (parser_at_name(p, "with"))
+        return parse_with(p);
+    if (parser_at_name(p, "print"))
+        return parse_print(p);
+    if (parser_at_name(p, "generation"))
+        return parse_scope(p, "endgeneration");
+    if (parser_at_name(p, "autoescape"))
+        return parse_autoescape(p);
+    if (parser_at_name(p, "break"))
+        return parse_loop_control(p, STMT_BREAK);
+    if (parser_at_name(p, "continue"))
+        return parse_loop_control(p, STMT_CONTINUE);
     p->r->line = p->t->line;
     if (is_one_of(p->t, "include import from extends block"))
         run_fail(p->r, "{%% %.*s %%} is not served here: a chat template is one file", (int)p->t->n, p->t->s);

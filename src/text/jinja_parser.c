@@ -9,8 +9,14 @@
 static const char *describe(const token *t, char out[64])
 {
     static const char *const words[] = {
-        [TOKEN_END] = "the end of the template", [TOKEN_DATA] = "text", [TOKEN_PRINT_BEGIN] = "{{", [TOKEN_PRINT_END] = "}}",
-        [TOKEN_BLOCK_BEGIN] = "{%", [TOKEN_BLOCK_END] = "%}", [TOKEN_STRING] = "a string", [TOKEN_INT] = "a number",
+        [TOKEN_END] = "the end of the template",
+        [TOKEN_DATA] = "text",
+        [TOKEN_PRINT_BEGIN] = "{{",
+        [TOKEN_PRINT_END] = "}}",
+        [TOKEN_BLOCK_BEGIN] = "{%",
+        [TOKEN_BLOCK_END] = "%}",
+        [TOKEN_STRING] = "a string",
+        [TOKEN_INT] = "a number",
         [TOKEN_FLOAT] = "a number",
     };
     if (t->kind != TOKEN_NAME && t->kind != TOKEN_OPERATOR)

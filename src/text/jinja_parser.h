@@ -10,20 +10,20 @@
 typedef struct {
     run *r;
     jinja *p;
-    const token *t;             /* the current one */
-    dict *symbols;              /* names to numbers */
+    const token *t; /* the current one */
+    dict *symbols;  /* names to numbers */
     size_t cap_symbols;
-    int loops;                  /* {% for %} around this place, in the same macro */
+    int loops; /* {% for %} around this place, in the same macro */
 } parser;
 
 /* Tokens. */
 
-_Noreturn void parser_fail_expected(parser *p, const char *what);      /* "expected WHAT, got ..." */
-const token *parser_next(parser *p);            /* the current token, which goes; the last one stays */
+_Noreturn void parser_fail_expected(parser *p, const char *what); /* "expected WHAT, got ..." */
+const token *parser_next(parser *p); /* the current token, which goes; the last one stays */
 bool token_is(const token *t, token_kind kind, const char *s);
 bool parser_at_op(const parser *p, const char *op);
 bool parser_at_name(const parser *p, const char *name);
-bool parser_skip_op(parser *p, const char *op);        /* it goes, if it is there */
+bool parser_skip_op(parser *p, const char *op); /* it goes, if it is there */
 bool parser_skip_name(parser *p, const char *name);
 void parser_expect_op(parser *p, const char *op);
 const token *parser_expect(parser *p, token_kind kind, const char *what);
@@ -33,15 +33,15 @@ const token *parser_expect(parser *p, token_kind kind, const char *what);
 node *node_new(parser *p, node_kind kind, int line);
 node *node_new2(parser *p, node_kind kind, int line, node *a, node *b);
 void node_list_add(parser *p, node_list *l, node *n);
-int parser_symbol(parser *p, const str *name);      /* the name's number, which is a new one if need be */
+int parser_symbol(parser *p, const str *name); /* the name's number, which is a new one if need be */
 int parser_symbol_named(parser *p, const char *name);
 const str *parser_name(parser *p, const token *t);
 
 /* Expressions. */
 
 node *parse_expression(parser *p);
-node *parse_tuple(parser *p, bool with_cond, bool in_parentheses);      /* an expression, or several with commas */
-node *parse_filter(parser *p, node *in);        /* the filter whose name comes next, on `in` */
-node *parse_word(parser *p);                    /* a name, or true, false, none */
+node *parse_tuple(parser *p, bool with_cond, bool in_parentheses); /* an expression, or several with commas */
+node *parse_filter(parser *p, node *in);                           /* the filter whose name comes next, on `in` */
+node *parse_word(parser *p);                                       /* a name, or true, false, none */
 
 #endif

@@ -4,30 +4,36 @@
 
 #include "text/jinja_ast.h"
 
-typedef struct { int symbol; value value; } binding;
+typedef struct {
+    int symbol;
+    value value;
+} binding;
 
 /* Names set in one place: the program, a macro's call, a loop's body. */
 typedef struct scope scope;
 struct scope {
     scope *around;
-    binding *at;                /* [n] */
+    binding *at; /* [n] */
     int n, cap;
 };
 
 typedef struct render {
     const jinja *p;
-    value *variable;            /* [n_symbols] the render's own and the global functions; MISSING: none */
-    scope *scope;               /* the innermost */
-    text *out;                  /* where output goes: the prompt, or what a macro or block is collecting */
+    value *variable; /* [n_symbols] the render's own and the global functions; MISSING: none */
+    scope *scope;    /* the innermost */
+    text *out;       /* where output goes: the prompt, or what a macro or block is collecting */
 } render;
 
 typedef enum { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
 
-struct macro { const macro_code *code; scope *around; };
+struct macro {
+    const macro_code *code;
+    scope *around;
+};
 
 void scope_set(run *r, scope *s, int symbol, value v);
-scope *scope_enter(run *r, scope *around, const symbol_list *unset);    /* a new one; it is the innermost then */
-void scope_restart(run *r, scope *s, const symbol_list *unset);         /* empty again */
+scope *scope_enter(run *r, scope *around, const symbol_list *unset); /* a new one; it is the innermost then */
+void scope_restart(run *r, scope *s, const symbol_list *unset);      /* empty again */
 
 /* Errors are told of this node from here on. */
 static inline void eval_at(run *r, const node *n)
@@ -38,7 +44,7 @@ static inline void eval_at(run *r, const node *n)
 
 value eval_node(run *r, const node *n);
 flow eval_body(run *r, const node_list *body);
-void eval_assign(run *r, const node *target, value v);       /* in the innermost scope */
+void eval_assign(run *r, const node *target, value v); /* in the innermost scope */
 
 /* Output from here on is collected in t; gives where it went before, for eval_collect_end(). */
 text *eval_collect(run *r, text *t);

@@ -79,7 +79,7 @@ value text_value(const text *t)
     str *s = (str *)v.s;
     own_list *own = RUN_NEW(t->r, own_list);
     *own = t->own;
-    own->cap = own->n;          /* what is added to it must not be written into the text's own list */
+    own->cap = own->n; /* what is added to it must not be written into the text's own list */
     own->len = t->n;
     s->own = own->n == 1 && own->at[0].from == 0 && own->at[0].to == t->n ? &own_all : own;
     return v;
@@ -89,7 +89,8 @@ value text_value(const text *t)
 static int shortest_digits(double x, char digits[20])
 {
     char s[32];
-    for (int precision = x < DBL_MIN ? 0 : 14; precision <= 16; precision++) {          /* 15 digits always read back as written */
+    for (int precision = x < DBL_MIN ? 0 : 14; precision <= 16;
+         precision++) { /* 15 digits always read back as written */
         snprintf(s, sizeof s, "%.*e", precision, x);
         if (strtod(s, NULL) == x)
             break;
@@ -127,11 +128,15 @@ static bool is_printable(uint32_t cp)
     if (cp < 0x7f)
         return cp >= 0x20;
     switch (utf8proc_category((utf8proc_int32_t)cp)) {
-    case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS: case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: case UTF8PROC_CATEGORY_ZS:
-        return false;
-    default:
-        return true;
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS: return false;
+    default: return true;
     }
 }
 
@@ -203,44 +208,29 @@ void value_write_repr(text *t, value v)
     run_enter(t->r);
     run_spend(t->r, 1);
     switch (v.kind) {
-    case VALUE_STRING:
-        write_str_repr(t, v.s);
-        break;
-    case VALUE_NONE:
-        text_add_cstr(t, "None");
-        break;
-    case VALUE_BOOL:
-        text_add_cstr(t, v.b ? "True" : "False");
-        break;
-    case VALUE_INT: case VALUE_FLOAT:
-        write_number(t, v);
-        break;
-    case VALUE_LIST:
-        write_list(t, v.list, "[", "]");
-        break;
-    case VALUE_TUPLE:
-        write_list(t, v.list, "(", v.list->n == 1 ? ",)" : ")");
-        break;
-    case VALUE_KEYS: case VALUE_VALUES: case VALUE_ITEMS:
+    case VALUE_STRING: write_str_repr(t, v.s); break;
+    case VALUE_NONE: text_add_cstr(t, "None"); break;
+    case VALUE_BOOL: text_add_cstr(t, v.b ? "True" : "False"); break;
+    case VALUE_INT:
+    case VALUE_FLOAT: write_number(t, v); break;
+    case VALUE_LIST: write_list(t, v.list, "[", "]"); break;
+    case VALUE_TUPLE: write_list(t, v.list, "(", v.list->n == 1 ? ",)" : ")"); break;
+    case VALUE_KEYS:
+    case VALUE_VALUES:
+    case VALUE_ITEMS:
         text_printf(t, "%s(", value_type(v));
         write_list(t, v.list, "[", "])");
         break;
-    case VALUE_DICT:
-        write_dict(t, v.dict);
-        break;
+    case VALUE_DICT: write_dict(t, v.dict); break;
     case VALUE_NAMESPACE:
         text_add_cstr(t, "<Namespace ");
         write_dict(t, v.dict);
         text_add_cstr(t, ">");
         break;
-    case VALUE_RANGE:
-        write_range(t, v.range);
-        break;
-    case VALUE_UNDEFINED: case VALUE_MISSING:
-        text_add_cstr(t, "Undefined");
-        break;
-    default:
-        object_write(t, v);
+    case VALUE_RANGE: write_range(t, v.range); break;
+    case VALUE_UNDEFINED:
+    case VALUE_MISSING: text_add_cstr(t, "Undefined"); break;
+    default: object_write(t, v);
     }
     run_leave(t->r);
 }

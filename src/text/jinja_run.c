@@ -19,7 +19,8 @@ _Noreturn void run_fail(run *r, const char *fmt, ...)
 
 _Noreturn void run_raise(run *r, const str *message)
 {
-    err_set(r->e, "%.*s (raised by the chat template in line %d)", (int)(message->n < 400 ? message->n : 400), message->s, r->line);
+    err_set(r->e, "%.*s (raised by the chat template in line %d)", (int)(message->n < 400 ? message->n : 400),
+            message->s, r->line);
     longjmp(r->left, 1);
 }
 

@@ -8,10 +8,10 @@ struct level {
     run *r;
     const jinja *p;
     const level *around;
-    bool *mentions;             /* [n_symbols] read or set here */
+    bool *mentions; /* [n_symbols] read or set here */
     symbol_list *unset;
-    bool soft;                  /* inside of an if */
-    macro_code *macro;          /* whose body this is part of; or NULL */
+    bool soft;         /* inside of an if */
+    macro_code *macro; /* whose body this is part of; or NULL */
 };
 
 static bool is_known(const level *l, int symbol)
@@ -123,12 +123,8 @@ static void visit(level *l, const node *n)
 {
     run_enter(l->r);
     switch (n->kind) {
-    case EXPR_NAME:
-        visit_name(l, n);
-        break;
-    case EXPR_COND:
-        visit_soft(l, n->a, n->b, n->c);
-        break;
+    case EXPR_NAME: visit_name(l, n); break;
+    case EXPR_COND: visit_soft(l, n->a, n->b, n->c); break;
     case STMT_IF: {
         bool soft = l->soft;
         l->soft = true;
@@ -138,24 +134,19 @@ static void visit(level *l, const node *n)
         l->soft = soft;
         break;
     }
-    case STMT_FOR:
-        visit(l, n->a);
-        break;
+    case STMT_FOR: visit(l, n->a); break;
     case STMT_SET:
         visit(l, n->a);
         visit_target(l, n->target);
         break;
-    case STMT_SET_BLOCK:
-        visit_target(l, n->target);
-        break;
-    case STMT_MACRO:
-        mention(l, n->symbol, true);
-        break;
+    case STMT_SET_BLOCK: visit_target(l, n->target); break;
+    case STMT_MACRO: mention(l, n->symbol, true); break;
     case STMT_WITH:
         for (int i = 1; i < n->list.n; i += 2)
             visit(l, n->list.at[i]);
         break;
-    case EXPR_FILTER: case EXPR_TEST:
+    case EXPR_FILTER:
+    case EXPR_TEST:
         check_exists(l, n);
         if (n->a)
             visit(l, n->a);
@@ -213,7 +204,7 @@ static void enter_macro(level *around, macro_code *m)
         around->macro->uses_kwargs |= m->uses_kwargs;
         around->macro->uses_varargs |= m->uses_varargs;
     }
-    for (int i = 0; i < m->n_params; i++) {             /* a parameter of that name is an ordinary one */
+    for (int i = 0; i < m->n_params; i++) { /* a parameter of that name is an ordinary one */
         m->uses_kwargs &= m->param[i] != m->kwargs;
         m->uses_varargs &= m->param[i] != m->varargs;
     }
@@ -240,17 +231,14 @@ static void enter_all(level *l, const node_list *nodes)
             enter_all(l, &n->body);
             enter_all(l, &n->other);
             break;
-        case STMT_FOR:
-            enter_for(l, n);
-            break;
-        case STMT_MACRO: case STMT_CALL_BLOCK:
-            enter_macro(l, n->macro);
-            break;
-        case STMT_SET_BLOCK: case STMT_FILTER_BLOCK: case STMT_WITH: case STMT_SCOPE:
-            enter_block(l, n);
-            break;
-        default:
-            break;
+        case STMT_FOR: enter_for(l, n); break;
+        case STMT_MACRO:
+        case STMT_CALL_BLOCK: enter_macro(l, n->macro); break;
+        case STMT_SET_BLOCK:
+        case STMT_FILTER_BLOCK:
+        case STMT_WITH:
+        case STMT_SCOPE: enter_block(l, n); break;
+        default: break;
         }
     }
     run_leave(l->r);

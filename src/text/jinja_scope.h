@@ -1,9 +1,9 @@
 /* jinja_scope.h - what names mean, settled once at compile time
  *
- * A for loop, a macro and a few others have a scope of their own: what is set inside is gone behind it. A name is looked
- * up from the innermost scope outwards, then among the variables of the render. Jinja decides per scope, before anything
- * runs, which names are its own: one that is set there, that was not read before in it, and that no scope around it
- * mentions, is unset when the scope is entered, even if a variable of the render has that name. */
+ * A for loop, a macro and a few others have a scope of their own: what is set inside is gone behind it. A name is
+ * looked up from the innermost scope outwards, then among the variables of the render. Jinja decides per scope, before
+ * anything runs, which names are its own: one that is set there, that was not read before in it, and that no scope
+ * around it mentions, is unset when the scope is entered, even if a variable of the render has that name. */
 #ifndef PUNICA_TEXT_JINJA_SCOPE_H
 #define PUNICA_TEXT_JINJA_SCOPE_H
 

@@ -192,18 +192,24 @@ static value best(run *r, value in, const arguments *a, const char *name, int si
     return found.kind == VALUE_MISSING ? value_undefined(r, "min or max of nothing") : found;
 }
 
-static value filter_min(run *r, value in, const arguments *a) { return best(r, in, a, "min", -1); }
-static value filter_max(run *r, value in, const arguments *a) { return best(r, in, a, "max", 1); }
+static value filter_min(run *r, value in, const arguments *a)
+{
+    return best(r, in, a, "min", -1);
+}
+static value filter_max(run *r, value in, const arguments *a)
+{
+    return best(r, in, a, "max", 1);
+}
 
 /* Generators. */
 
 typedef struct {
-    value over;                 /* not yet iterated; MISSING: it is */
-    arguments a;                /* of map or select, the rest of them */
-    value attribute, preset;    /* MISSING: none */
-    const str *name;            /* of the filter or test; NULL: none */
-    bool wanted;                /* select: true, reject: false */
-    dict *seen;                 /* of unique */
+    value over;              /* not yet iterated; MISSING: it is */
+    arguments a;             /* of map or select, the rest of them */
+    value attribute, preset; /* MISSING: none */
+    const str *name;         /* of the filter or test; NULL: none */
+    bool wanted;             /* select: true, reject: false */
+    dict *seen;              /* of unique */
     bool ignores_case;
 } generator;
 
@@ -301,10 +307,22 @@ static value select_items(run *r, value in, const arguments *a, bool by_attribut
     return make_generator(r, next_selected, &g);
 }
 
-static value filter_select(run *r, value in, const arguments *a) { return select_items(r, in, a, false, true); }
-static value filter_reject(run *r, value in, const arguments *a) { return select_items(r, in, a, false, false); }
-static value filter_selectattr(run *r, value in, const arguments *a) { return select_items(r, in, a, true, true); }
-static value filter_rejectattr(run *r, value in, const arguments *a) { return select_items(r, in, a, true, false); }
+static value filter_select(run *r, value in, const arguments *a)
+{
+    return select_items(r, in, a, false, true);
+}
+static value filter_reject(run *r, value in, const arguments *a)
+{
+    return select_items(r, in, a, false, false);
+}
+static value filter_selectattr(run *r, value in, const arguments *a)
+{
+    return select_items(r, in, a, true, true);
+}
+static value filter_rejectattr(run *r, value in, const arguments *a)
+{
+    return select_items(r, in, a, true, false);
+}
 
 static bool next_unique(run *r, iter *it, value *out)
 {
@@ -457,12 +475,30 @@ static value filter_sum(run *r, value in, const arguments *a)
 
 filter_body *sequence_filter_find(const str *name)
 {
-    static const struct { const char *name; filter_body *call; } filters[] = {
-        {"batch", filter_batch}, {"dictsort", filter_dictsort}, {"first", filter_first}, {"groupby", filter_groupby},
-        {"items", filter_items}, {"join", filter_join}, {"last", filter_last}, {"list", filter_list}, {"map", filter_map},
-        {"max", filter_max}, {"min", filter_min}, {"reject", filter_reject}, {"rejectattr", filter_rejectattr},
-        {"reverse", filter_reverse}, {"select", filter_select}, {"selectattr", filter_selectattr}, {"slice", filter_slice},
-        {"sort", filter_sort}, {"sum", filter_sum}, {"unique", filter_unique},
+    static const struct {
+        const char *name;
+        filter_body *call;
+    } filters[] = {
+        {"batch", filter_batch},
+        {"dictsort", filter_dictsort},
+        {"first", filter_first},
+        {"groupby", filter_groupby},
+        {"items", filter_items},
+        {"join", filter_join},
+        {"last", filter_last},
+        {"list", filter_list},
+        {"map", filter_map},
+        {"max", filter_max},
+        {"min", filter_min},
+        {"reject", filter_reject},
+        {"rejectattr", filter_rejectattr},
+        {"reverse", filter_reverse},
+        {"select", filter_select},
+        {"selectattr", filter_selectattr},
+        {"slice", filter_slice},
+        {"sort", filter_sort},
+        {"sum", filter_sum},
+        {"unique", filter_unique},
     };
     for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
         if (str_is(name, filters[i].name))

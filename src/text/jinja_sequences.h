@@ -6,9 +6,9 @@
 
 /* What items are compared by. */
 typedef struct {
-    value attribute;            /* a path ("a.b"), or with several: paths ("a,b"); MISSING or none: the item itself */
+    value attribute; /* a path ("a.b"), or with several: paths ("a,b"); MISSING or none: the item itself */
     bool several, ignores_case;
-    value preset;               /* for an attribute that is undefined; MISSING or none: it stays so */
+    value preset; /* for an attribute that is undefined; MISSING or none: it stays so */
 } sort_key;
 
 /* A list of them in order; stable. key NULL: as they are. */

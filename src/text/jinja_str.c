@@ -11,12 +11,12 @@
  * ends at `used` may grow in place. */
 struct str_room { size_t used, cap; };
 
-enum { MIN_ROOM = 256 };        /* bytes of a string that gets any */
+enum { MIN_ROOM = 256 }; /* bytes of a string that gets any */
 
 static str *make(run *r, const char *s, size_t n)
 {
     str *x = RUN_NEW(r, str);
-    *x = (str){.s = s, .n = n, .n_chars = UNCOUNTED, .own = r->render ? NULL : &own_all};       /* of the program, or not */
+    *x = (str){.s = s, .n = n, .n_chars = UNCOUNTED, .own = r->render ? NULL : &own_all}; /* of the program, or not */
     return x;
 }
 
@@ -302,7 +302,7 @@ const str *str_replace(run *r, const str *s, const str *what, const str *by, int
             at = found + what->n;
             continue;
         }
-        text_add_str(&out, by);                 /* nothing stands before every character, and at the end */
+        text_add_str(&out, by); /* nothing stands before every character, and at the end */
         if (at == s->n)
             break;
         const char *next = s->s + at;
@@ -317,7 +317,10 @@ const str *str_replace(run *r, const str *s, const str *what, const str *by, int
     return s->markup ? str_mark(r, v.s) : v.s;
 }
 
-typedef struct { value *at; size_t n, cap; } parts;
+typedef struct {
+    value *at;
+    size_t n, cap;
+} parts;
 
 static void add_part(run *r, parts *p, const str *s, size_t from, size_t to)
 {

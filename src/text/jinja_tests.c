@@ -147,13 +147,34 @@ static bool compare(run *r, op_kind op, value in, const arguments *a)
     return op_compare(r, op, in, other);
 }
 
-static bool test_eq(run *r, value in, const arguments *a) { return compare(r, OP_EQ, in, a); }
-static bool test_ne(run *r, value in, const arguments *a) { return compare(r, OP_NE, in, a); }
-static bool test_lt(run *r, value in, const arguments *a) { return compare(r, OP_LT, in, a); }
-static bool test_le(run *r, value in, const arguments *a) { return compare(r, OP_LE, in, a); }
-static bool test_gt(run *r, value in, const arguments *a) { return compare(r, OP_GT, in, a); }
-static bool test_ge(run *r, value in, const arguments *a) { return compare(r, OP_GE, in, a); }
-static bool test_in(run *r, value in, const arguments *a) { return compare(r, OP_IN, in, a); }
+static bool test_eq(run *r, value in, const arguments *a)
+{
+    return compare(r, OP_EQ, in, a);
+}
+static bool test_ne(run *r, value in, const arguments *a)
+{
+    return compare(r, OP_NE, in, a);
+}
+static bool test_lt(run *r, value in, const arguments *a)
+{
+    return compare(r, OP_LT, in, a);
+}
+static bool test_le(run *r, value in, const arguments *a)
+{
+    return compare(r, OP_LE, in, a);
+}
+static bool test_gt(run *r, value in, const arguments *a)
+{
+    return compare(r, OP_GT, in, a);
+}
+static bool test_ge(run *r, value in, const arguments *a)
+{
+    return compare(r, OP_GE, in, a);
+}
+static bool test_in(run *r, value in, const arguments *a)
+{
+    return compare(r, OP_IN, in, a);
+}
 
 static bool test_sameas(run *r, value in, const arguments *a)
 {
@@ -176,16 +197,49 @@ static bool test_test(run *r, value in, const arguments *a)
 
 test_body *test_find(const str *name)
 {
-    static const struct { const char *name; test_body *call; } tests[] = {
-        {"defined", test_defined}, {"undefined", test_undefined}, {"none", test_none}, {"boolean", test_boolean},
-        {"true", test_true}, {"false", test_false}, {"integer", test_integer}, {"float", test_float}, {"number", test_number},
-        {"string", test_string}, {"mapping", test_mapping}, {"iterable", test_iterable}, {"sequence", test_sequence},
-        {"callable", test_callable}, {"escaped", test_escaped}, {"lower", test_lower}, {"upper", test_upper},
-        {"odd", test_odd}, {"even", test_even}, {"divisibleby", test_divisibleby}, {"in", test_in}, {"sameas", test_sameas},
-        {"==", test_eq}, {"eq", test_eq}, {"equalto", test_eq}, {"!=", test_ne}, {"ne", test_ne},
-        {"<", test_lt}, {"lt", test_lt}, {"lessthan", test_lt}, {"<=", test_le}, {"le", test_le},
-        {">", test_gt}, {"gt", test_gt}, {"greaterthan", test_gt}, {">=", test_ge}, {"ge", test_ge},
-        {"filter", test_filter}, {"test", test_test},
+    static const struct {
+        const char *name;
+        test_body *call;
+    } tests[] = {
+        {"defined", test_defined},
+        {"undefined", test_undefined},
+        {"none", test_none},
+        {"boolean", test_boolean},
+        {"true", test_true},
+        {"false", test_false},
+        {"integer", test_integer},
+        {"float", test_float},
+        {"number", test_number},
+        {"string", test_string},
+        {"mapping", test_mapping},
+        {"iterable", test_iterable},
+        {"sequence", test_sequence},
+        {"callable", test_callable},
+        {"escaped", test_escaped},
+        {"lower", test_lower},
+        {"upper", test_upper},
+        {"odd", test_odd},
+        {"even", test_even},
+        {"divisibleby", test_divisibleby},
+        {"in", test_in},
+        {"sameas", test_sameas},
+        {"==", test_eq},
+        {"eq", test_eq},
+        {"equalto", test_eq},
+        {"!=", test_ne},
+        {"ne", test_ne},
+        {"<", test_lt},
+        {"lt", test_lt},
+        {"lessthan", test_lt},
+        {"<=", test_le},
+        {"le", test_le},
+        {">", test_gt},
+        {"gt", test_gt},
+        {"greaterthan", test_gt},
+        {">=", test_ge},
+        {"ge", test_ge},
+        {"filter", test_filter},
+        {"test", test_test},
     };
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
         if (str_is(name, tests[i].name))

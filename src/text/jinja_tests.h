@@ -4,6 +4,6 @@
 
 #include "text/jinja_ast.h"
 
-test_body *test_find(const str *name);          /* NULL: there is none of this name */
+test_body *test_find(const str *name); /* NULL: there is none of this name */
 
 #endif

@@ -64,18 +64,32 @@ _Noreturn void value_fail_undefined(run *r, value v)
     value_write_repr(&name, u->name);
     if (u->of.kind == VALUE_MISSING)
         run_fail(r, "%.*s is undefined", (int)name.n, name.data);
-    run_fail(r, "'%s' has no %s %.*s", value_type(u->of), u->name.kind == VALUE_STRING ? "attribute" : "element", (int)name.n,
-             name.data);
+    run_fail(r, "'%s' has no %s %.*s", value_type(u->of), u->name.kind == VALUE_STRING ? "attribute" : "element",
+             (int)name.n, name.data);
 }
 
 const char *value_type(value v)
 {
     static const char *const names[] = {
-        [VALUE_MISSING] = "missing", [VALUE_UNDEFINED] = "Undefined", [VALUE_NONE] = "NoneType", [VALUE_BOOL] = "bool",
-        [VALUE_INT] = "int", [VALUE_FLOAT] = "float", [VALUE_STRING] = "str", [VALUE_LIST] = "list", [VALUE_TUPLE] = "tuple",
-        [VALUE_KEYS] = "dict_keys", [VALUE_VALUES] = "dict_values", [VALUE_ITEMS] = "dict_items", [VALUE_DICT] = "dict",
-        [VALUE_RANGE] = "range", [VALUE_NAMESPACE] = "Namespace", [VALUE_LOOP] = "LoopContext", [VALUE_MACRO] = "Macro",
-        [VALUE_FUNCTION] = "function", [VALUE_CYCLER] = "Cycler",
+        [VALUE_MISSING] = "missing",
+        [VALUE_UNDEFINED] = "Undefined",
+        [VALUE_NONE] = "NoneType",
+        [VALUE_BOOL] = "bool",
+        [VALUE_INT] = "int",
+        [VALUE_FLOAT] = "float",
+        [VALUE_STRING] = "str",
+        [VALUE_LIST] = "list",
+        [VALUE_TUPLE] = "tuple",
+        [VALUE_KEYS] = "dict_keys",
+        [VALUE_VALUES] = "dict_values",
+        [VALUE_ITEMS] = "dict_items",
+        [VALUE_DICT] = "dict",
+        [VALUE_RANGE] = "range",
+        [VALUE_NAMESPACE] = "Namespace",
+        [VALUE_LOOP] = "LoopContext",
+        [VALUE_MACRO] = "Macro",
+        [VALUE_FUNCTION] = "function",
+        [VALUE_CYCLER] = "Cycler",
     };
     if (v.kind == VALUE_ITERATOR)
         return v.iter->type;
@@ -85,11 +99,17 @@ const char *value_type(value v)
 bool value_has_length(value v)
 {
     switch (v.kind) {
-    case VALUE_UNDEFINED: case VALUE_STRING: case VALUE_LIST: case VALUE_TUPLE: case VALUE_KEYS: case VALUE_VALUES:
-    case VALUE_ITEMS: case VALUE_DICT: case VALUE_RANGE: case VALUE_LOOP:
-        return true;
-    default:
-        return false;
+    case VALUE_UNDEFINED:
+    case VALUE_STRING:
+    case VALUE_LIST:
+    case VALUE_TUPLE:
+    case VALUE_KEYS:
+    case VALUE_VALUES:
+    case VALUE_ITEMS:
+    case VALUE_DICT:
+    case VALUE_RANGE:
+    case VALUE_LOOP: return true;
+    default: return false;
     }
 }
 
@@ -106,40 +126,34 @@ int64_t range_length(const range *x)
 int64_t value_length(run *r, value v)
 {
     switch (v.kind) {
-    case VALUE_UNDEFINED:
-        return 0;
+    case VALUE_UNDEFINED: return 0;
     case VALUE_STRING:
         if (v.s->n_chars == UNCOUNTED)
             run_spend(r, v.s->n / 64);
         return (int64_t)str_chars(v.s);
-    case VALUE_LIST: case VALUE_TUPLE: case VALUE_KEYS: case VALUE_VALUES: case VALUE_ITEMS:
-        return (int64_t)v.list->n;
-    case VALUE_DICT:
-        return (int64_t)v.dict->n;
-    case VALUE_RANGE:
-        return range_length(v.range);
-    case VALUE_LOOP:
-        return loop_length(r, v.loop);
-    default:
-        run_fail(r, "'%s' has no length", value_type(v));
+    case VALUE_LIST:
+    case VALUE_TUPLE:
+    case VALUE_KEYS:
+    case VALUE_VALUES:
+    case VALUE_ITEMS: return (int64_t)v.list->n;
+    case VALUE_DICT: return (int64_t)v.dict->n;
+    case VALUE_RANGE: return range_length(v.range);
+    case VALUE_LOOP: return loop_length(r, v.loop);
+    default: run_fail(r, "'%s' has no length", value_type(v));
     }
 }
 
 bool value_is_true(run *r, value v)
 {
     switch (v.kind) {
-    case VALUE_MISSING: case VALUE_UNDEFINED: case VALUE_NONE:
-        return false;
-    case VALUE_BOOL:
-        return v.b;
-    case VALUE_INT:
-        return v.i != 0;
-    case VALUE_FLOAT:
-        return v.f != 0;
-    case VALUE_STRING:
-        return v.s->n != 0;
-    default:
-        return !value_has_length(v) || value_length(r, v) != 0;
+    case VALUE_MISSING:
+    case VALUE_UNDEFINED:
+    case VALUE_NONE: return false;
+    case VALUE_BOOL: return v.b;
+    case VALUE_INT: return v.i != 0;
+    case VALUE_FLOAT: return v.f != 0;
+    case VALUE_STRING: return v.s->n != 0;
+    default: return !value_has_length(v) || value_length(r, v) != 0;
     }
 }
 
@@ -171,7 +185,7 @@ static bool numbers_equal(value a, value b)
 {
     if (value_is_whole(a) && value_is_whole(b))
         return value_whole(a) == value_whole(b);
-    long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_whole(a);     /* exact for both */
+    long double x = a.kind == VALUE_FLOAT ? (long double)a.f : (long double)value_whole(a); /* exact for both */
     long double y = b.kind == VALUE_FLOAT ? (long double)b.f : (long double)value_whole(b);
     return x == y;
 }
@@ -186,24 +200,19 @@ bool value_equal(run *r, value a, value b)
     bool same;
     run_enter(r);
     switch (a.kind) {
-    case VALUE_UNDEFINED: case VALUE_NONE:
-        same = true;
-        break;
+    case VALUE_UNDEFINED:
+    case VALUE_NONE: same = true; break;
     case VALUE_STRING:
         run_spend(r, a.s->n / 256);
         same = str_equal(a.s, b.s);
         break;
-    case VALUE_LIST: case VALUE_TUPLE: case VALUE_KEYS: case VALUE_ITEMS:
-        same = lists_equal(r, a.list, b.list);
-        break;
-    case VALUE_DICT:
-        same = dicts_equal(r, a.dict, b.dict);
-        break;
-    case VALUE_RANGE:
-        same = ranges_equal(a.range, b.range);
-        break;
-    default:
-        same = value_is_same(a, b);
+    case VALUE_LIST:
+    case VALUE_TUPLE:
+    case VALUE_KEYS:
+    case VALUE_ITEMS: same = lists_equal(r, a.list, b.list); break;
+    case VALUE_DICT: same = dicts_equal(r, a.dict, b.dict); break;
+    case VALUE_RANGE: same = ranges_equal(a.range, b.range); break;
+    default: same = value_is_same(a, b);
     }
     run_leave(r);
     return same;
@@ -219,7 +228,7 @@ bool value_is_same(value a, value b)
     case VALUE_INT: return a.i == b.i;
     case VALUE_FLOAT: return a.f == b.f;
     case VALUE_STRING: return str_equal(a.s, b.s);
-    default: return a.list == b.list;           /* all others are pointers */
+    default: return a.list == b.list; /* all others are pointers */
     }
 }
 
@@ -234,7 +243,7 @@ static int compare_lists(run *r, const list *a, const list *b, const char *op)
 static int compare_strings(const str *a, const str *b)
 {
     size_t n = a->n < b->n ? a->n : b->n;
-    int c = n ? memcmp(a->s, b->s, n) : 0;      /* UTF-8 sorts as its code points do */
+    int c = n ? memcmp(a->s, b->s, n) : 0; /* UTF-8 sorts as its code points do */
     return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 
@@ -280,12 +289,9 @@ bool value_contains(run *r, value in, value what)
         if (what.kind != VALUE_STRING)
             run_fail(r, "only a string can be in a string, not '%s'", value_type(what));
         return str_find(r, in.s, what.s, 0, in.s->n) != STR_NOT_FOUND;
-    case VALUE_DICT:
-        return dict_get(r, in.dict, what, &item);
-    case VALUE_RANGE:
-        return range_contains(in.range, what);
-    default:
-        break;
+    case VALUE_DICT: return dict_get(r, in.dict, what, &item);
+    case VALUE_RANGE: return range_contains(in.range, what);
+    default: break;
     }
     if (!value_is_iterable(in))
         run_fail(r, "nothing can be in '%s'", value_type(in));

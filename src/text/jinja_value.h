@@ -22,26 +22,45 @@
 typedef struct run run;
 
 typedef enum {
-    VALUE_MISSING,              /* an argument that was not given, a name that was not set: no template sees it */
-    VALUE_UNDEFINED, VALUE_NONE, VALUE_BOOL, VALUE_INT, VALUE_FLOAT, VALUE_STRING,
-    VALUE_LIST, VALUE_TUPLE, VALUE_KEYS, VALUE_VALUES, VALUE_ITEMS,         /* the last three: a dict's views */
-    VALUE_DICT, VALUE_RANGE, VALUE_ITERATOR, VALUE_NAMESPACE, VALUE_LOOP, VALUE_MACRO, VALUE_FUNCTION, VALUE_CYCLER,
+    VALUE_MISSING, /* an argument that was not given, a name that was not set: no template sees it */
+    VALUE_UNDEFINED,
+    VALUE_NONE,
+    VALUE_BOOL,
+    VALUE_INT,
+    VALUE_FLOAT,
+    VALUE_STRING,
+    VALUE_LIST,
+    VALUE_TUPLE,
+    VALUE_KEYS,
+    VALUE_VALUES,
+    VALUE_ITEMS, /* the last three: a dict's views */
+    VALUE_DICT,
+    VALUE_RANGE,
+    VALUE_ITERATOR,
+    VALUE_NAMESPACE,
+    VALUE_LOOP,
+    VALUE_MACRO,
+    VALUE_FUNCTION,
+    VALUE_CYCLER,
 } value_kind;
 
 #define UNCOUNTED SIZE_MAX
 
 /* Which bytes of a text are the template's own (jinja_own.h). */
-typedef struct { text_span *at; size_t n, cap, len; } own_list;         /* len: bytes of the text */
+typedef struct {
+    text_span *at;
+    size_t n, cap, len;
+} own_list; /* len: bytes of the text */
 
 /* Text: valid UTF-8. */
 typedef struct {
-    const char *s;              /* [n] not NUL-terminated */
+    const char *s; /* [n] not NUL-terminated */
     size_t n;
-    size_t n_chars;             /* code points, or UNCOUNTED */
-    struct str_room *room;      /* see str_concat(); NULL: none */
-    const own_list *own;        /* NULL: nothing of it is the template's own */
-    size_t own_at;              /* where it begins in what `own` is about */
-    bool markup;                /* Markup: what is added to it gets escaped */
+    size_t n_chars;        /* code points, or UNCOUNTED */
+    struct str_room *room; /* see str_concat(); NULL: none */
+    const own_list *own;   /* NULL: nothing of it is the template's own */
+    size_t own_at;         /* where it begins in what `own` is about */
+    bool markup;           /* Markup: what is added to it gets escaped */
 } str;
 
 typedef struct list list;
@@ -61,78 +80,98 @@ typedef struct {
         int64_t i;
         double f;
         const str *s;
-        const list *list;       /* LIST, TUPLE, KEYS, VALUES, ITEMS */
-        dict *dict;             /* DICT, NAMESPACE */
+        const list *list; /* LIST, TUPLE, KEYS, VALUES, ITEMS */
+        dict *dict;       /* DICT, NAMESPACE */
         const range *range;
         iter *iter;
         loop *loop;
         const macro *macro;
         function *function;
         cycler *cycler;
-        const undefined *undefined;     /* may be NULL */
+        const undefined *undefined; /* may be NULL */
     };
 } value;
 
-struct list { const value *at; size_t n; bool is_group; };      /* is_group: groupby's tuple, with names for its two */
+struct list {
+    const value *at;
+    size_t n;
+    bool is_group;
+}; /* is_group: groupby's tuple, with names for its two */
 
 /* Why something is undefined; said when it is used. */
 struct undefined {
-    const char *hint;           /* the whole message; NULL: made of the others */
-    value of, name;             /* of: whose attribute or element; MISSING: it is a variable */
+    const char *hint; /* the whole message; NULL: made of the others */
+    value of, name;   /* of: whose attribute or element; MISSING: it is a variable */
 };
 
 /* In order of insertion. */
 struct dict {
-    struct { value key, value; } *at;       /* [n] */
+    struct { value key, value; } *at; /* [n] */
     size_t n, cap;
-    int32_t *index;             /* [index_size] into at, by hash; -1: free. NULL: look through all */
+    int32_t *index; /* [index_size] into at, by hash; -1: free. NULL: look through all */
     size_t index_size;
 };
 
 /* What a for loop or a filter walks over. next: false at the end. */
 struct iter {
     bool (*next)(run *r, iter *it, value *out);
-    value over;                 /* what is walked over; for iterators that wrap one: its list, or anything */
+    value over; /* what is walked over; for iterators that wrap one: its list, or anything */
     size_t at;
-    const char *type;           /* Python's name of it */
-    struct iter *inner;         /* of one that takes its items from another */
+    const char *type;   /* Python's name of it */
+    struct iter *inner; /* of one that takes its items from another */
     void *state;
 };
 
 /* Arguments of a call. */
-typedef struct { const str *name; value value; } keyword;
-typedef struct { const value *at; int n; const keyword *keyword; int n_keywords; } arguments;
+typedef struct {
+    const str *name;
+    value value;
+} keyword;
+typedef struct {
+    const value *at;
+    int n;
+    const keyword *keyword;
+    int n_keywords;
+} arguments;
 
 typedef value function_body(run *r, function *f, const arguments *a);
-struct function { const char *name; function_body *call; value self; int n_calls; };
+struct function {
+    const char *name;
+    function_body *call;
+    value self;
+    int n_calls;
+};
 
-struct cycler { list items; size_t at; };
+struct cycler {
+    list items;
+    size_t at;
+};
 
 /* The run. */
 
-#define MAX_DEPTH 1000          /* of nested evaluation: a frame each on the C stack */
+#define MAX_DEPTH 1000 /* of nested evaluation: a frame each on the C stack */
 
 struct run {
     arena mem;
-    jmp_buf left;               /* where run_fail() goes */
+    jmp_buf left; /* where run_fail() goes */
     err *e;
-    long steps;                 /* left */
+    long steps; /* left */
     int depth;
-    int line;                   /* of the node being evaluated */
-    const struct node *at;      /* that node; NULL while compiling */
+    int line;              /* of the node being evaluated */
+    const struct node *at; /* that node; NULL while compiling */
     size_t max_output;
     time_t now;
-    struct render *render;      /* jinja_eval.c; NULL while compiling */
+    struct render *render; /* jinja_eval.c; NULL while compiling */
 };
 
 /* Ends the run: "line 12: WHAT: message". */
 _Noreturn void run_fail(run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-_Noreturn void run_raise(run *r, const str *message);       /* raise_exception: the message is the template's */
+_Noreturn void run_raise(run *r, const str *message); /* raise_exception: the message is the template's */
 
-void *run_alloc(run *r, size_t n);              /* never NULL */
+void *run_alloc(run *r, size_t n); /* never NULL */
 void *run_alloc_array(run *r, size_t n, size_t size);
-void run_spend(run *r, size_t steps);           /* fails when there are none left */
-void run_enter(run *r);                         /* one level deeper; fails at MAX_DEPTH */
+void run_spend(run *r, size_t steps); /* fails when there are none left */
+void run_enter(run *r);               /* one level deeper; fails at MAX_DEPTH */
 void run_leave(run *r);
 
 #define RUN_NEW(r, type) ((type *)run_alloc((r), sizeof(type)))
@@ -140,49 +179,91 @@ void run_leave(run *r);
 
 /* Making values. */
 
-static inline value value_none(void) { return (value){.kind = VALUE_NONE}; }
-static inline value value_missing(void) { return (value){.kind = VALUE_MISSING}; }
-static inline value value_bool(bool b) { return (value){.kind = VALUE_BOOL, .b = b}; }
-static inline value value_int(int64_t i) { return (value){.kind = VALUE_INT, .i = i}; }
-static inline value value_float(double f) { return (value){.kind = VALUE_FLOAT, .f = f}; }
-static inline value value_str(const str *s) { return (value){.kind = VALUE_STRING, .s = s}; }
+static inline value value_none(void)
+{
+    return (value){.kind = VALUE_NONE};
+}
+static inline value value_missing(void)
+{
+    return (value){.kind = VALUE_MISSING};
+}
+static inline value value_bool(bool b)
+{
+    return (value){.kind = VALUE_BOOL, .b = b};
+}
+static inline value value_int(int64_t i)
+{
+    return (value){.kind = VALUE_INT, .i = i};
+}
+static inline value value_float(double f)
+{
+    return (value){.kind = VALUE_FLOAT, .f = f};
+}
+static inline value value_str(const str *s)
+{
+    return (value){.kind = VALUE_STRING, .s = s};
+}
 
-value value_text(run *r, const char *s, size_t n);      /* borrows s */
-value value_list(run *r, value_kind kind, const value *at, size_t n);   /* borrows at */
-value value_pair(run *r, value a, value b);             /* a tuple */
+value value_text(run *r, const char *s, size_t n);                    /* borrows s */
+value value_list(run *r, value_kind kind, const value *at, size_t n); /* borrows at */
+value value_pair(run *r, value a, value b);                           /* a tuple */
 value value_function(run *r, const char *name, function_body *call, value self);
 value value_iterator(run *r, const char *type, bool (*next)(run *, iter *, value *), iter *inner, void *state);
-value value_iterate_list(run *r, const char *type, value list);         /* an iterator over it */
+value value_iterate_list(run *r, const char *type, value list); /* an iterator over it */
 
 value value_undefined(run *r, const char *hint);
 value value_undefined_of(run *r, value of, value name);
 
 /* Asking them. */
 
-const char *value_type(value v);                /* Python's name: "str" */
+const char *value_type(value v); /* Python's name: "str" */
 bool value_is_true(run *r, value v);
 bool value_equal(run *r, value a, value b);
-int value_compare(run *r, value a, value b, const char *op);    /* < 0, 0, > 0; fails where Python does. op: for the message */
-bool value_is_same(value a, value b);           /* Python's `is` */
+int value_compare(run *r, value a, value b,
+                  const char *op);    /* < 0, 0, > 0; fails where Python does. op: for the message */
+bool value_is_same(value a, value b); /* Python's `is` */
 bool value_contains(run *r, value in, value what);
-int64_t value_length(run *r, value v);          /* len(); fails for what has none */
+int64_t value_length(run *r, value v); /* len(); fails for what has none */
 bool value_has_length(value v);
 
-static inline bool value_is(value v, value_kind kind) { return v.kind == kind; }
-static inline bool value_is_number(value v) { return v.kind == VALUE_BOOL || v.kind == VALUE_INT || v.kind == VALUE_FLOAT; }
-static inline bool value_is_whole(value v) { return v.kind == VALUE_BOOL || v.kind == VALUE_INT; }
-static inline bool value_is_sequence(value v) { return v.kind == VALUE_LIST || v.kind == VALUE_TUPLE; }
-static inline int64_t value_whole(value v) { return v.kind == VALUE_BOOL ? v.b : v.i; }
-static inline double value_number(value v) { return v.kind == VALUE_FLOAT ? v.f : (double)value_whole(v); }
+static inline bool value_is(value v, value_kind kind)
+{
+    return v.kind == kind;
+}
+static inline bool value_is_number(value v)
+{
+    return v.kind == VALUE_BOOL || v.kind == VALUE_INT || v.kind == VALUE_FLOAT;
+}
+static inline bool value_is_whole(value v)
+{
+    return v.kind == VALUE_BOOL || v.kind == VALUE_INT;
+}
+static inline bool value_is_sequence(value v)
+{
+    return v.kind == VALUE_LIST || v.kind == VALUE_TUPLE;
+}
+static inline int64_t value_whole(value v)
+{
+    return v.kind == VALUE_BOOL ? v.b : v.i;
+}
+static inline double value_number(value v)
+{
+    return v.kind == VALUE_FLOAT ? v.f : (double)value_whole(v);
+}
 
 /* Fails: the undefined was used. */
 _Noreturn void value_fail_undefined(run *r, value v);
 
 /* Text of values. */
 
-typedef struct { run *r; char *data; size_t n, cap; own_list own; } text;       /* a growing string in the arena */
+typedef struct {
+    run *r;
+    char *data;
+    size_t n, cap;
+    own_list own;
+} text; /* a growing string in the arena */
 
-void text_add(text *t, const char *s, size_t n);                /* bytes that are nobody's own */
+void text_add(text *t, const char *s, size_t n); /* bytes that are nobody's own */
 void text_add_str(text *t, const str *s);
 void text_add_part(text *t, const str *s, size_t at, size_t n); /* n bytes of s */
 void text_add_cstr(text *t, const char *s);
@@ -190,24 +271,24 @@ void text_add_char(text *t, uint32_t cp);
 void text_printf(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 value text_value(const text *t);
 
-void value_write(text *t, value v);             /* str() */
-void value_write_repr(text *t, value v);        /* repr() */
-const str *value_to_str(run *r, value v);       /* str(); a string is itself, Markup too */
+void value_write(text *t, value v);       /* str() */
+void value_write_repr(text *t, value v);  /* repr() */
+const str *value_to_str(run *r, value v); /* str(); a string is itself, Markup too */
 
 /* Dicts and iteration. */
 
 dict *dict_new(run *r, size_t cap);
-void dict_put(run *r, dict *d, value key, value v);             /* fails for a key that cannot be one */
-void dict_add(run *r, dict *d, value key, value v);             /* a key that is known to be new */
+void dict_put(run *r, dict *d, value key, value v); /* fails for a key that cannot be one */
+void dict_add(run *r, dict *d, value key, value v); /* a key that is known to be new */
 bool dict_get(run *r, const dict *d, value key, value *out);
 bool dict_get_name(run *r, const dict *d, const char *key, value *out);
 value value_dict(const dict *d);
-value dict_view(run *r, const dict *d, value_kind kind);        /* KEYS, VALUES, ITEMS, or LIST: of its keys */
+value dict_view(run *r, const dict *d, value_kind kind); /* KEYS, VALUES, ITEMS, or LIST: of its keys */
 
-iter *value_iter(run *r, value v);              /* fails for what cannot be iterated */
+iter *value_iter(run *r, value v); /* fails for what cannot be iterated */
 bool value_is_iterable(value v);
 bool iter_next(run *r, iter *it, value *out);
-const list *value_to_list(run *r, value v);     /* all that is left of it */
+const list *value_to_list(run *r, value v); /* all that is left of it */
 
 int64_t range_length(const range *x);
 
@@ -215,6 +296,6 @@ value value_from_json(run *r, const json_t *v); /* borrows its strings */
 
 /* Numbers. */
 
-size_t float_repr(double x, char out[32]);      /* as repr() */
+size_t float_repr(double x, char out[32]); /* as repr() */
 
 #endif

@@ -11,16 +11,14 @@
 
 #define MAX_NORMALIZED ((size_t)256 << 20)
 
-typedef enum {
-    STEP_FORM, STEP_LOWERCASE, STEP_STRIP, STEP_STRIP_ACCENTS, STEP_PREPEND, STEP_REPLACE
-} step_kind;
+typedef enum { STEP_FORM, STEP_LOWERCASE, STEP_STRIP, STEP_STRIP_ACCENTS, STEP_PREPEND, STEP_REPLACE } step_kind;
 
 typedef struct {
     step_kind kind;
     unicode_form form;
-    bool left, right;           /* strip */
-    pattern *pattern;           /* replace: owned */
-    char *text;                 /* prepend, replace: owned */
+    bool left, right; /* strip */
+    pattern *pattern; /* replace: owned */
+    char *text;       /* prepend, replace: owned */
     size_t n;
 } step;
 
@@ -32,7 +30,7 @@ struct normalizer {
 /* One text on its way through the steps. */
 typedef struct {
     matcher *m;
-    size_t limit;               /* bytes it may grow to: a file must not turn a word into gigabytes */
+    size_t limit; /* bytes it may grow to: a file must not turn a word into gigabytes */
     bool head_lost;
     err *e;
 } pass;
@@ -41,8 +39,8 @@ static int read_strip(step *s, const json_t *spec, err *e)
 {
     s->kind = STEP_STRIP;
     s->left = s->right = true;
-    if (component_keys(spec, "type strip_left strip_right", e) ||
-        json_get_bool(spec, "strip_left", &s->left, e) || json_get_bool(spec, "strip_right", &s->right, e))
+    if (component_keys(spec, "type strip_left strip_right", e) || json_get_bool(spec, "strip_left", &s->left, e) ||
+        json_get_bool(spec, "strip_right", &s->right, e))
         return -1;
     return 0;
 }
@@ -67,10 +65,13 @@ static int read_replace(step *s, const json_t *spec, err *e)
 
 static int add_step(void *self, const char *type, const json_t *spec, err *e)
 {
-    static const struct { const char *type; step_kind kind; unicode_form form; } plain[] = {
-        {"NFC", STEP_FORM, FORM_NFC}, {"NFD", STEP_FORM, FORM_NFD},
-        {"NFKC", STEP_FORM, FORM_NFKC}, {"NFKD", STEP_FORM, FORM_NFKD},
-        {"Lowercase", STEP_LOWERCASE, 0}, {"StripAccents", STEP_STRIP_ACCENTS, 0},
+    static const struct {
+        const char *type;
+        step_kind kind;
+        unicode_form form;
+    } plain[] = {
+        {"NFC", STEP_FORM, FORM_NFC},   {"NFD", STEP_FORM, FORM_NFD},     {"NFKC", STEP_FORM, FORM_NFKC},
+        {"NFKD", STEP_FORM, FORM_NFKD}, {"Lowercase", STEP_LOWERCASE, 0}, {"StripAccents", STEP_STRIP_ACCENTS, 0},
     };
     normalizer *z = self;
     step *s = &z->steps[z->n_steps++];
@@ -110,8 +111,8 @@ void normalizer_free(normalizer *z)
     free(z);
 }
 
-/* NFC makes a syllable of three bytes of three letters of three; the compatibility forms, besides, one byte of a letter of
- * four. Lower case of the Kelvin sign is a k. */
+/* NFC makes a syllable of three bytes of three letters of three; the compatibility forms, besides, one byte of a letter
+ * of four. Lower case of the Kelvin sign is a k. */
 static size_t step_shrink(const step *s)
 {
     switch (s->kind) {
@@ -197,31 +198,21 @@ static int replace(const step *s, pass *p, const char *text, size_t n, buf *out)
 static int apply_step(const step *s, pass *p, const char *text, size_t n, buf *out)
 {
     switch (s->kind) {
-    case STEP_FORM:
-        unicode_normalize(s->form, text, n, out);
-        return 0;
-    case STEP_LOWERCASE:
-        unicode_lowercase(text, n, out);
-        return 0;
-    case STEP_STRIP:
-        strip(s, p, text, n, out);
-        return 0;
-    case STEP_STRIP_ACCENTS:
-        strip_accents(p, text, n, out);
-        return 0;
+    case STEP_FORM: unicode_normalize(s->form, text, n, out); return 0;
+    case STEP_LOWERCASE: unicode_lowercase(text, n, out); return 0;
+    case STEP_STRIP: strip(s, p, text, n, out); return 0;
+    case STEP_STRIP_ACCENTS: strip_accents(p, text, n, out); return 0;
     case STEP_PREPEND:
         if (n > 0)
             buf_add(out, s->text, s->n);
         buf_add(out, text, n);
         return 0;
-    case STEP_REPLACE:
-        return replace(s, p, text, n, out);
+    case STEP_REPLACE: return replace(s, p, text, n, out);
     }
     return 0;
 }
 
-int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n, buf *out, bool *head_lost,
-                     err *e)
+int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e)
 {
     buf in = {0};
     int rc = 0;

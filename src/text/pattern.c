@@ -18,13 +18,13 @@
 #include "text/utf8.h"
 
 #define MAX_PATTERN 65536
-#define MATCH_LIMIT 10000000        /* backtracking steps of one search */
-#define HEAP_LIMIT_KB (64 * 1024)   /* of one search by the interpreter */
+#define MATCH_LIMIT 10000000      /* backtracking steps of one search */
+#define HEAP_LIMIT_KB (64 * 1024) /* of one search by the interpreter */
 #define CALLS_PER_CLOCK 64
-#define SHORT_LITERAL 4             /* bytes */
+#define SHORT_LITERAL 4 /* bytes */
 
 struct pattern {
-    char *literal;                  /* [n], or NULL for a regular expression */
+    char *literal; /* [n], or NULL for a regular expression */
     size_t n;
     pcre2_code *code;
     bool jit;
@@ -38,7 +38,12 @@ struct matcher {
 };
 
 /* The translation in progress. */
-typedef struct { const char *at, *start, *end; buf out; bool in_class; err *e; } translation;
+typedef struct {
+    const char *at, *start, *end;
+    buf out;
+    bool in_class;
+    err *e;
+} translation;
 
 /* Refuse the expression; what names the construct at t->at. */
 static int refuse(const translation *t, const char *what)
@@ -114,11 +119,11 @@ static int translate_escape(translation *t)
         return translate_hex(t);
     /* Letters of one meaning in both engines; anchors make no sense in a class. */
     const char *same = t->in_class ? "sSdDnrtfae" : "sSdDnrtfaeAzZ";
-    if (c == 'v')                               /* PCRE2: any vertical space */
+    if (c == 'v') /* PCRE2: any vertical space */
         buf_add_str(&t->out, "\\x{0b}");
     else if (c == 'b' && t->in_class)
         buf_add_str(&t->out, "\\x{08}");
-    else if (c == 'w')                          /* PCRE2: letters, numbers, underscore */
+    else if (c == 'w') /* PCRE2: letters, numbers, underscore */
         buf_printf(&t->out, "%s\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}%s",
                    t->in_class ? "" : "[", t->in_class ? "" : "]");
     else if (isalnum((unsigned char)c) ? strchr(same, c) != NULL : (unsigned char)c < 0x80 && c != 0)
@@ -185,7 +190,7 @@ static int translate_one(translation *t)
         return refuse(t, "a NUL character");
     if (c == '\\')
         return translate_escape(t);
-    if (t->in_class && c == '[')                /* a set in a set, or [:name:] */
+    if (t->in_class && c == '[') /* a set in a set, or [:name:] */
         return refuse(t, "[ inside a class");
     if (t->in_class && c == '&' && t->end - t->at > 1 && t->at[1] == '&')
         return refuse(t, "&& inside a class");
@@ -242,7 +247,7 @@ pattern *pattern_new_regex(const char *text, size_t n, err *e)
     if (translate(&expression, text, n, e) == 0 && (code = compile(&expression, e))) {
         p = XNEW(pattern);
         p->code = code;
-        p->jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;      /* if not, it is slower */
+        p->jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0; /* if not, it is slower */
     } else {
         err_wrap(e, "regex \"%.*s%s\"", n > 80 ? 80 : (int)n, text, n > 80 ? "..." : "");
     }
@@ -300,7 +305,7 @@ matcher *matcher_new(size_t text_len)
     CHECK(m->data && m->context);
     pcre2_set_match_limit(m->context, MATCH_LIMIT);
     pcre2_set_heap_limit(m->context, HEAP_LIMIT_KB);
-    m->deadline = clock_now() + 3 + 20e-6 * (double)text_len;       /* ordinary text needs 0.1e-6 a byte */
+    m->deadline = clock_now() + 3 + 20e-6 * (double)text_len; /* ordinary text needs 0.1e-6 a byte */
     return m;
 }
 
@@ -356,9 +361,8 @@ static int search(pattern_scan *s, size_t from)
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (s->p->jit)
         rc = pcre2_jit_match(s->p->code, seen, s->n, from, 0, s->m->data, s->m->context);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)       /* the interpreter keeps its stack on the heap */
-        rc = pcre2_match(s->p->code, seen, s->n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->m->data,
-                         s->m->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter keeps its stack on the heap */
+        rc = pcre2_match(s->p->code, seen, s->n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->m->data, s->m->context);
     return rc;
 }
 

@@ -24,10 +24,10 @@ typedef struct matcher matcher;
 /* NULL with e set. Empty patterns are refused. */
 pattern *pattern_new_literal(const char *text, size_t n, err *e);
 pattern *pattern_new_regex(const char *text, size_t n, err *e);
-pattern *pattern_from_json(const json_t *spec, err *e);     /* {"String": ...} or {"Regex": ...} */
+pattern *pattern_from_json(const json_t *spec, err *e); /* {"String": ...} or {"Regex": ...} */
 void pattern_free(pattern *p);
-bool pattern_is_literal(const pattern *p);      /* its scans need no matcher */
-size_t pattern_literal_length(const pattern *p);        /* bytes; 0: it is a regular expression */
+bool pattern_is_literal(const pattern *p);       /* its scans need no matcher */
+size_t pattern_literal_length(const pattern *p); /* bytes; 0: it is a regular expression */
 
 /* text_len: of the text to encode. It sets the time all searches with this matcher may take
  * together, so that no pattern, however written, can hang a thread. */
@@ -39,10 +39,10 @@ void matcher_free(matcher *m);
 typedef struct {
     const pattern *p;
     matcher *m;
-    const char *text;           /* borrowed: until the scan ends */
-    size_t n, from, last_end;   /* last_end is SIZE_MAX before the first match */
-    buf shadow;                 /* owned: text as the regex sees it, if it differs */
-    const char *seen;           /* text or shadow */
+    const char *text;         /* borrowed: until the scan ends */
+    size_t n, from, last_end; /* last_end is SIZE_MAX before the first match */
+    buf shadow;               /* owned: text as the regex sees it, if it differs */
+    const char *seen;         /* text or shadow */
 } pattern_scan;
 
 void pattern_scan_begin(pattern_scan *s, const pattern *p, matcher *m, const char *text, size_t n);

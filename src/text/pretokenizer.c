@@ -17,17 +17,15 @@
 #define MAX_PRIMITIVES (3 * MAX_STEPS)
 
 typedef enum { STEP_SPLIT, STEP_PREFIX, STEP_SPACES, STEP_BYTES } step_kind;
-typedef enum {
-    SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_CONTIGUOUS, SPLIT_WITH_PREVIOUS, SPLIT_WITH_NEXT
-} split_mode;
+typedef enum { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_CONTIGUOUS, SPLIT_WITH_PREVIOUS, SPLIT_WITH_NEXT } split_mode;
 typedef enum { PREFIX_ALWAYS, PREFIX_FIRST, PREFIX_NEVER } prefix_mode;
 
 typedef struct {
     step_kind kind;
-    pattern *pattern;           /* split: owned */
+    pattern *pattern; /* split: owned */
     split_mode mode;
-    bool invert;                /* split: what does not match is the delimiter */
-    char *text;                 /* prefix; what spaces become: owned */
+    bool invert; /* split: what does not match is the delimiter */
+    char *text;  /* prefix; what spaces become: owned */
     size_t n;
     prefix_mode prefix;
 } step;
@@ -82,8 +80,9 @@ static int add_regex(pretokenizer *p, const char *regex, split_mode mode, bool i
 static int read_mode(const json_t *spec, split_mode *mode, err *e)
 {
     static const char *const names[] = {
-        [SPLIT_REMOVED] = "Removed", [SPLIT_ISOLATED] = "Isolated", [SPLIT_CONTIGUOUS] = "Contiguous",
-        [SPLIT_WITH_PREVIOUS] = "MergedWithPrevious", [SPLIT_WITH_NEXT] = "MergedWithNext",
+        [SPLIT_REMOVED] = "Removed",          [SPLIT_ISOLATED] = "Isolated",
+        [SPLIT_CONTIGUOUS] = "Contiguous",    [SPLIT_WITH_PREVIOUS] = "MergedWithPrevious",
+        [SPLIT_WITH_NEXT] = "MergedWithNext",
     };
     const char *name = names[*mode];
     if (json_get_string(spec, "behavior", &name, e))
@@ -108,7 +107,7 @@ static int read_split(pretokenizer *p, const json_t *spec, err *e)
 
 static int read_byte_level(pretokenizer *p, const json_t *spec, err *e)
 {
-    bool prefix = true, regex = true, trim;     /* trim_offsets is about offsets, which we do not give */
+    bool prefix = true, regex = true, trim; /* trim_offsets is about offsets, which we do not give */
     if (component_keys(spec, "type add_prefix_space trim_offsets use_regex", e) ||
         json_get_bool(spec, "add_prefix_space", &prefix, e) || json_get_bool(spec, "use_regex", &regex, e) ||
         json_get_bool(spec, "trim_offsets", &trim, e))
@@ -156,8 +155,7 @@ static int read_metaspace(pretokenizer *p, const json_t *spec, err *e)
 static int read_digits(pretokenizer *p, const json_t *spec, err *e)
 {
     bool individual = false;
-    if (component_keys(spec, "type individual_digits", e) ||
-        json_get_bool(spec, "individual_digits", &individual, e))
+    if (component_keys(spec, "type individual_digits", e) || json_get_bool(spec, "individual_digits", &individual, e))
         return -1;
     return add_regex(p, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false, e);
 }
@@ -249,7 +247,11 @@ typedef struct {
     err *e;
 } run;
 
-typedef struct { const char *text; size_t n; bool at_start; } piece;
+typedef struct {
+    const char *text;
+    size_t n;
+    bool at_start;
+} piece;
 
 static int run_from(const run *r, int i, piece x);
 
@@ -257,7 +259,7 @@ static int run_from(const run *r, int i, piece x);
  * last span waits in [start, end) until it is known whether the next one joins it. */
 typedef struct {
     const run *r;
-    int next;                   /* the step that gets the pieces */
+    int next; /* the step that gets the pieces */
     piece x;
     split_mode mode;
     size_t start, end;
@@ -282,14 +284,10 @@ static int emit_waiting(splitter *s)
 static bool joins(const splitter *s, bool is_match)
 {
     switch (s->mode) {
-    case SPLIT_CONTIGUOUS:
-        return s->is_match == is_match;
-    case SPLIT_WITH_PREVIOUS:
-        return !s->is_match && is_match;
-    case SPLIT_WITH_NEXT:
-        return s->is_match && !is_match;
-    default:
-        return false;
+    case SPLIT_CONTIGUOUS: return s->is_match == is_match;
+    case SPLIT_WITH_PREVIOUS: return !s->is_match && is_match;
+    case SPLIT_WITH_NEXT: return s->is_match && !is_match;
+    default: return false;
     }
 }
 

@@ -5,8 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef struct { size_t from, to; } text_span;                          /* [from, to) */
-typedef struct { text_span *at; size_t n, cap; } text_spans;            /* in order; none touches the next */
+typedef struct { size_t from, to; } text_span; /* [from, to) */
+typedef struct {
+    text_span *at;
+    size_t n, cap;
+} text_spans; /* in order; none touches the next */
 
 /* Append one that begins where the last ends or behind it; nothing is added for an empty one. */
 void text_spans_add(text_spans *s, size_t from, size_t to);

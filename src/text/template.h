@@ -8,9 +8,9 @@
 #include "base/json.h"
 #include "text/ids.h"
 
-#define TEMPLATE_TEXT (-1)      /* stands for the ids of the text */
+#define TEMPLATE_TEXT (-1) /* stands for the ids of the text */
 
-typedef struct { ids items; } template;     /* token ids and TEMPLATE_TEXT; owned */
+typedef struct { ids items; } template; /* token ids and TEMPLATE_TEXT; owned */
 
 /* On failure too the template may be (and need not be) deinitialised. */
 int template_init(template *t, const json_t *spec, err *e);

@@ -27,7 +27,7 @@ struct tokenizer {
     pretokenizer *pretokenize;
     decoder *decode;
     template around;
-    size_t longest;             /* see tokenizer_longest() */
+    size_t longest; /* see tokenizer_longest() */
 };
 
 /* truncation and padding prepare batches for training; Transformers switches both off unless a
@@ -37,8 +37,10 @@ static int load_parts(tokenizer *t, const json_t *doc, err *e)
     const char *version = "1.0";
     if (!json_is_object(doc))
         return err_set(e, "must be a JSON object");
-    if (component_keys(doc, "version truncation padding added_tokens normalizer pre_tokenizer post_processor "
-                            "decoder model", e) ||
+    if (component_keys(doc,
+                       "version truncation padding added_tokens normalizer pre_tokenizer post_processor "
+                       "decoder model",
+                       e) ||
         json_get_string(doc, "version", &version, e))
         return -1;
     if (strcmp(version, "1.0") != 0)
@@ -48,8 +50,7 @@ static int load_parts(tokenizer *t, const json_t *doc, err *e)
     if (!(t->normalize = normalizer_new(json_object_get(doc, "normalizer"), e)) ||
         !(t->pretokenize = pretokenizer_new(json_object_get(doc, "pre_tokenizer"), e)) ||
         !(t->decode = decoder_new(json_object_get(doc, "decoder"), e)) ||
-        !(t->added = added_tokens_new(json_object_get(doc, "added_tokens"), bpe_vocab(t->model), t->normalize,
-                                      e)))
+        !(t->added = added_tokens_new(json_object_get(doc, "added_tokens"), bpe_vocab(t->model), t->normalize, e)))
         return -1;
     return template_init(&t->around, json_object_get(doc, "post_processor"), e);
 }
@@ -76,8 +77,7 @@ static int apply_config(tokenizer *t, const json_t *config, err *e)
         return 0;
     int bos = config_token(t, config, "bos_token"), eos = config_token(t, config, "eos_token");
     bool add_bos = false, add_eos = false;
-    if (json_get_bool(config, "add_bos_token", &add_bos, e) ||
-        json_get_bool(config, "add_eos_token", &add_eos, e))
+    if (json_get_bool(config, "add_bos_token", &add_bos, e) || json_get_bool(config, "add_eos_token", &add_eos, e))
         return -1;
     if (bos >= 0 && json_member(config, "add_bos_token"))
         template_set_first(&t->around, bos, add_bos);
@@ -88,8 +88,10 @@ static int apply_config(tokenizer *t, const json_t *config, err *e)
 
 static size_t find_longest(const tokenizer *t)
 {
-    size_t shrink = normalizer_most_shrink(t->normalize), added = added_tokens_longest(t->added), longest = bpe_vocab(t->model)->max_len;
-    if (!pretokenizer_keeps_all(t->pretokenize) || !bpe_keeps_all(t->model, pretokenizer_makes_bytes(t->pretokenize)) || !added)
+    size_t shrink = normalizer_most_shrink(t->normalize), added = added_tokens_longest(t->added),
+           longest = bpe_vocab(t->model)->max_len;
+    if (!pretokenizer_keeps_all(t->pretokenize) || !bpe_keeps_all(t->model, pretokenizer_makes_bytes(t->pretokenize)) ||
+        !added)
         return 0;
     longest = longest > added ? longest : added;
     return (longest > 4 ? longest : 4) * shrink;
@@ -133,7 +135,7 @@ tokenizer *tokenizer_load(const char *dir, err *e)
     }
     if (doc && !(t = make(doc, config, e)))
         err_wrap(e, "%s", path);
-    malloc_trim(0);             /* the parsed file took several times what the tokenizer keeps */
+    malloc_trim(0); /* the parsed file took several times what the tokenizer keeps */
     free(path);
     free(config_path);
     return t;
@@ -160,10 +162,10 @@ typedef struct {
     pretokenizer_scratch *pieces;
     buf normalized;
     ids *out;
-    const encode_limits *limits;        /* NULL: none */
-    const text_spans *own;      /* where special tokens may stand; NULL: anywhere */
-    bool guards_normalized;     /* that also of those that are looked for in the normalised text */
-    size_t max_n;               /* of out */
+    const encode_limits *limits; /* NULL: none */
+    const text_spans *own;       /* where special tokens may stand; NULL: anywhere */
+    bool guards_normalized;      /* that also of those that are looked for in the normalised text */
+    size_t max_n;                /* of out */
     bool stopped;
 } encoding;
 
@@ -278,7 +280,8 @@ static int find_own_normalized(encoding *c, const char *text, size_t n, size_t s
 static void copy_spans(const text_spans *all, size_t start, size_t n, text_spans *out)
 {
     for (size_t i = text_spans_find(all, start); i < all->n && all->at[i].from < start + n; i++) {
-        size_t from = all->at[i].from > start ? all->at[i].from : start, to = all->at[i].to < start + n ? all->at[i].to : start + n;
+        size_t from = all->at[i].from > start ? all->at[i].from : start,
+               to = all->at[i].to < start + n ? all->at[i].to : start + n;
         text_spans_add(out, from - start, to - start);
     }
 }
@@ -307,7 +310,8 @@ static int encode_between(encoding *c, const char *text, size_t n, size_t start,
     while (rc == 0 && added_scan_next(&scan, &span)) {
         bool first = at_start && !head_lost && span.start == 0;
         rc = span.token ? add_one(c, span.token->id)
-                        : pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start, span.end - span.start, first, encode_piece, c, e);
+                        : pretokenizer_run(c->t->pretokenize, c->pieces, c->m, text + span.start, span.end - span.start,
+                                           first, encode_piece, c, e);
     }
     text_spans_free(&own);
     return rc;
@@ -320,7 +324,8 @@ static int encode_text(encoding *c, const char *text, size_t n, err *e)
     added_scan_begin(&scan, c->t->added, false, c->m, text, n);
     scan.own = c->own;
     while (added_scan_next(&scan, &span)) {
-        if (span.token ? add_one(c, span.token->id) : encode_between(c, text + span.start, span.end - span.start, span.start, e))
+        if (span.token ? add_one(c, span.token->id)
+                       : encode_between(c, text + span.start, span.end - span.start, span.start, e))
             return -1;
     }
     return 0;
@@ -345,16 +350,17 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_sp
     return tokenizer_encode_within(t, text, n, add_special, NULL, out, e);
 }
 
-int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool add_special, const encode_limits *l, ids *out, err *e)
+int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool add_special, const encode_limits *l,
+                            ids *out, err *e)
 {
     if (l && t->longest && n / t->longest > l->max_ids)
-        return 1;               /* without a look at it */
+        return 1; /* without a look at it */
     if (n > MAX_TEXT)
         return err_set(e, "the text has %zu bytes; at most %zu can be encoded", n, MAX_TEXT);
     buf repaired = {0};
     const text_spans none = {0}, *own = l ? l->own : NULL;
     if (!utf8_is_valid(text, n)) {
-        own = own ? &none : NULL;       /* its places are others now */
+        own = own ? &none : NULL; /* its places are others now */
         utf8_tail tail = {0};
         utf8_repair(&tail, text, n, &repaired);
         utf8_repair_end(&tail, &repaired);
@@ -362,7 +368,8 @@ int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool
         n = repaired.len;
     }
     size_t before = out->n;
-    encoding c = {.t = t, .m = matcher_new(n), .out = out, .limits = l, .own = own, .max_n = before + (l ? l->max_ids : 0)};
+    encoding c = {
+        .t = t, .m = matcher_new(n), .out = out, .limits = l, .own = own, .max_n = before + (l ? l->max_ids : 0)};
     c.guards_normalized = own && added_tokens_has_normalized_special(t->added);
     c.bpe = bpe_scratch_new();
     c.pieces = pretokenizer_scratch_new();

@@ -33,21 +33,22 @@ void tokenizer_free(tokenizer *t);
  * a text (BOS). On failure out is as before. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, ids *out, err *e);
 
-/* The same for texts of any length: no more is done than the limits say. 1: it is more than max_ids ids, or stop has become
- * true; out is then as before.
+/* The same for texts of any length: no more is done than the limits say. 1: it is more than max_ids ids, or stop has
+ * become true; out is then as before.
  *
- * own: the parts of the text where special tokens may stand. What looks like one anywhere else, or only in part lies in them, is
- * text: its characters are encoded as any others, and none of its ids is that of a special token. A text without such a thing
- * has the same ids as without own. */
+ * own: the parts of the text where special tokens may stand. What looks like one anywhere else, or only in part lies in
+ * them, is text: its characters are encoded as any others, and none of its ids is that of a special token. A text
+ * without such a thing has the same ids as without own. */
 typedef struct {
     size_t max_ids;
-    const atomic_bool *stop;    /* NULL: never */
-    const text_spans *own;      /* NULL: all of it */
+    const atomic_bool *stop; /* NULL: never */
+    const text_spans *own;   /* NULL: all of it */
 } encode_limits;
-int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool add_special, const encode_limits *l, ids *out, err *e);
+int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool add_special, const encode_limits *l,
+                            ids *out, err *e);
 
-/* Bytes of text that one id can stand for at most, so that a text has at least so many ids as its bytes divided by this;
- * 0: any number, the tokenizer may drop text. */
+/* Bytes of text that one id can stand for at most, so that a text has at least so many ids as its bytes divided by
+ * this; 0: any number, the tokenizer may drop text. */
 size_t tokenizer_longest(const tokenizer *t);
 
 /* Append the text of the ids, always valid UTF-8. Ids without a token (a model's vocabulary may be

@@ -14,9 +14,9 @@
 
 typedef enum { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD } unicode_form;
 
-bool unicode_is_space(uint32_t cp);     /* the White_Space property */
-bool unicode_is_blank(uint32_t cp);     /* Python's str.isspace(): that, and U+001C to U+001F */
-bool unicode_is_mark(uint32_t cp);      /* a combining mark, general category M */
+bool unicode_is_space(uint32_t cp); /* the White_Space property */
+bool unicode_is_blank(uint32_t cp); /* Python's str.isspace(): that, and U+001C to U+001F */
+bool unicode_is_mark(uint32_t cp);  /* a combining mark, general category M */
 
 /* Append the text in this normalisation form. Linear in n, also for long runs of marks. */
 void unicode_normalize(unicode_form form, const char *text, size_t n, buf *out);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static const char replacement[] = "\xef\xbf\xbd";      /* U+FFFD */
+static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
 /* How long the character is that this byte starts; 0 if it starts none. */
 static size_t length_from_lead(unsigned char lead)

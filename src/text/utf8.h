@@ -13,7 +13,10 @@
 #include "base/buf.h"
 
 /* Bytes of a character whose rest has not come yet. Zero-initialise. */
-typedef struct { unsigned char bytes[4]; size_t n; } utf8_tail;
+typedef struct {
+    unsigned char bytes[4];
+    size_t n;
+} utf8_tail;
 
 /* Append the repaired text to out, holding back an incomplete character at its end. */
 void utf8_repair(utf8_tail *tail, const char *text, size_t n, buf *out);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-#define MAX_GAP 1000000         /* how far ids may run past the number of tokens */
+#define MAX_GAP 1000000 /* how far ids may run past the number of tokens */
 #define MAX_TEXT ((size_t)1 << 30)
 
 static uint32_t hash_bytes(const char *s, size_t n)
@@ -105,7 +105,7 @@ int vocab_init(vocab *v, const json_t *tokens, err *e)
     *v = (vocab){0};
     if (!json_is_object(tokens))
         return err_set(e, "\"vocab\" must be an object of token strings and ids");
-    json_t *iterated = (json_t *)tokens;        /* jansson's iterators take no const */
+    json_t *iterated = (json_t *)tokens; /* jansson's iterators take no const */
     if (measure(v, iterated, e))
         return -1;
     alloc_tables(v, json_object_size(tokens));

@@ -12,15 +12,15 @@
 #include "base/err.h"
 #include "base/json.h"
 
-typedef struct { uint32_t hash, id; } vocab_slot;       /* id UINT32_MAX: empty */
-typedef struct { uint32_t start, len; } vocab_entry;    /* len UINT32_MAX: no token has this id */
+typedef struct { uint32_t hash, id; } vocab_slot;    /* id UINT32_MAX: empty */
+typedef struct { uint32_t start, len; } vocab_entry; /* len UINT32_MAX: no token has this id */
 
 typedef struct {
-    char *text;                 /* all strings */
-    vocab_entry *entry;         /* [n_ids] where each token's string is in text */
-    size_t n_ids, n_tokens;     /* largest id + 1; how many tokens there are */
-    size_t max_len;             /* bytes of the longest token */
-    vocab_slot *slots;          /* [mask + 1], open addressing */
+    char *text;             /* all strings */
+    vocab_entry *entry;     /* [n_ids] where each token's string is in text */
+    size_t n_ids, n_tokens; /* largest id + 1; how many tokens there are */
+    size_t max_len;         /* bytes of the longest token */
+    vocab_slot *slots;      /* [mask + 1], open addressing */
     size_t mask;
 } vocab;
 

@@ -48,8 +48,11 @@ static adapter *open_version(const adapter_store *s, const char *dir, const char
     adapter *a = adapter_open_again(dir, s->base, s->digests, e);
     if (!a || !hex || strcmp(adapter_describe(a)->digest, hex) == 0)
         return a;
-    err_set(e, "it was replaced since the request began: the weights the request was begun with (%.12s) are not on this host any "
-            "more, those of now are %.12s", hex, adapter_describe(a)->digest);
+    err_set(e,
+            "it was replaced since the request began: the weights the request was begun with (%.12s) are not on this "
+            "host any "
+            "more, those of now are %.12s",
+            hex, adapter_describe(a)->digest);
     adapter_close(a);
     return NULL;
 }
@@ -78,7 +81,7 @@ static adapter *open_named(const adapter_store *s, const char *name, const char 
     adapter *a = open_version(s, dir, hex, e);
     if (!a) {
         log_warn("adapter %s: %s", name, e->msg);
-        err_hide_folder(e, dir);        /* it is told to clients */
+        err_hide_folder(e, dir); /* it is told to clients */
         err_wrap(e, "adapter %s", name);
     }
     free(dir);

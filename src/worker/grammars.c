@@ -8,33 +8,39 @@
 #include "base/mem.h"
 #include "text/token_bytes.h"
 
-#define MAX_KEPT 128            /* grammars that nobody uses at the moment, and those that somebody does; they take no more than GUIDES_MAX_BYTES */
+#define MAX_KEPT                                                                                         \
+    128 /* grammars that nobody uses at the moment, and those that somebody does; they take no more than \
+           GUIDES_MAX_BYTES */
 
 /* One text. Between jobs_start() and its return it belongs to the compiling thread, but for key and used. */
 typedef struct entry {
-    job job;                    /* first */
+    job job; /* first */
     grammars *of;
     grammar_kind kind;
-    char *text;                 /* [n] */
+    char *text; /* [n] */
     size_t n;
     bool busy;
-    uint64_t used;              /* when it was last asked for */
-    guide *is;                  /* NULL: failed, or busy */
+    uint64_t used; /* when it was last asked for */
+    guide *is;     /* NULL: failed, or busy */
     err why;
 } entry;
 
 struct grammars {
     vocabulary_source from;
     jobs *compilers;
-    token_trie *vocabulary;     /* the compiling thread's until the first guide is made; immutable then */
-    entry **at;                 /* [n] */
+    token_trie *vocabulary; /* the compiling thread's until the first guide is made; immutable then */
+    entry **at;             /* [n] */
     size_t n, cap;
     uint64_t clock;
     uint64_t n_compiled;
-    atomic_size_t bytes;        /* that all guides take */
+    atomic_size_t bytes; /* that all guides take */
 };
 
-typedef struct { const tokenizer *t; int plain; buf text; } vocabulary_reader;
+typedef struct {
+    const tokenizer *t;
+    int plain;
+    buf text;
+} vocabulary_reader;
 
 static const char *bytes_of(void *ctx, int id, size_t *n)
 {
@@ -109,13 +115,14 @@ static void collect(grammars *g)
         ((entry *)j)->busy = false;
 }
 
-/* The one that was asked for longest ago goes; of unused ones, if only these. False: there is none. Whoever uses its guide
- * still holds it. */
+/* The one that was asked for longest ago goes; of unused ones, if only these. False: there is none. Whoever uses its
+ * guide still holds it. */
 static bool forget_oldest(grammars *g, bool unused)
 {
     size_t oldest = g->n;
     for (size_t i = 0; i < g->n; i++)
-        if (!g->at[i]->busy && !(unused && g->at[i]->is && guide_is_shared(g->at[i]->is)) && (oldest == g->n || g->at[i]->used < g->at[oldest]->used))
+        if (!g->at[i]->busy && !(unused && g->at[i]->is && guide_is_shared(g->at[i]->is)) &&
+            (oldest == g->n || g->at[i]->used < g->at[oldest]->used))
             oldest = i;
     if (oldest == g->n)
         return false;

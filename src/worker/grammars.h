@@ -1,7 +1,7 @@
 /* grammars.h - the grammars of a worker's requests: compiled beside the engine, and kept
  *
- * The vocabulary is read when a grammar is first wanted. One thread calls all functions; compiling is done on another, or
- * at once in the simulation. */
+ * The vocabulary is read when a grammar is first wanted. One thread calls all functions; compiling is done on another,
+ * or at once in the simulation. */
 #ifndef PUNICA_WORKER_GRAMMARS_H
 #define PUNICA_WORKER_GRAMMARS_H
 
@@ -17,12 +17,15 @@ typedef struct {
 } vocabulary_source;
 
 /* From a model's tokenizer; ctx is a model_vocabulary. */
-typedef struct { const char *model_dir; int vocab; } model_vocabulary;
+typedef struct {
+    const char *model_dir;
+    int vocab;
+} model_vocabulary;
 token_trie *model_vocabulary_read(void *ctx, err *e);
 
 /* compilers: who compiles, and nothing else; taken. NULL: whoever asks. */
 grammars *grammars_new(vocabulary_source from, jobs *compilers);
-void grammars_free(grammars *g);        /* when no guide of its is held any more */
+void grammars_free(grammars *g); /* when no guide of its is held any more */
 
 typedef enum { GRAMMAR_READY, GRAMMAR_COMPILING, GRAMMAR_FAILED } grammar_status;
 

@@ -13,12 +13,19 @@ static int convert(sampling *out, const Sampling *s, uint32_t max_tokens, err *e
     if (s->n_stop_ids > MAX_STOP_IDS)
         return err_set(e, "at most %d stop token ids are accepted", MAX_STOP_IDS);
     *out = (sampling){
-        .temperature = s->temperature, .top_k = s->top_k, .top_p = s->top_p, .min_p = s->min_p,
-        .repetition_penalty = s->repetition_penalty, .presence_penalty = s->presence_penalty,
-        .frequency_penalty = s->frequency_penalty, .seed = s->seed,
-        .max_tokens = max_tokens < INT_MAX ? (int)max_tokens : INT_MAX, .min_tokens = s->min_tokens,
-        .ignore_eos = s->ignore_eos, .n_stop = (int)s->n_stop_ids,
-        .n_logprobs = s->n_logprobs < 0 ? INT_MIN : s->n_logprobs - 1,          /* for the check to find */
+        .temperature = s->temperature,
+        .top_k = s->top_k,
+        .top_p = s->top_p,
+        .min_p = s->min_p,
+        .repetition_penalty = s->repetition_penalty,
+        .presence_penalty = s->presence_penalty,
+        .frequency_penalty = s->frequency_penalty,
+        .seed = s->seed,
+        .max_tokens = max_tokens < INT_MAX ? (int)max_tokens : INT_MAX,
+        .min_tokens = s->min_tokens,
+        .ignore_eos = s->ignore_eos,
+        .n_stop = (int)s->n_stop_ids,
+        .n_logprobs = s->n_logprobs < 0 ? INT_MIN : s->n_logprobs - 1, /* for the check to find */
         .n_prompt_logprobs = s->n_prompt_logprobs < 0 ? INT_MIN : s->n_prompt_logprobs - 1,
     };
     if (s->n_stop_ids)
@@ -52,7 +59,8 @@ static int read_bad_words(token_rules *r, const Sampling *s, err *e)
 static int read_rules(wire_sampling *out, const Sampling *s, err *e)
 {
     token_rules *r = &out->rules;
-    if (s->n_biased != s->n_bias || s->n_bias > INT_MAX / 4 || s->n_allowed_ids > INT_MAX / 4 || s->n_bad_ids > INT_MAX / 4)
+    if (s->n_biased != s->n_bias || s->n_bias > INT_MAX / 4 || s->n_allowed_ids > INT_MAX / 4 ||
+        s->n_bad_ids > INT_MAX / 4)
         return err_set(e, "the request's token lists cannot be read");
     r->n_bias = (int)s->n_bias;
     r->biased = copy_of(s->biased, s->n_biased, sizeof *r->biased);

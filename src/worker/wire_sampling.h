@@ -10,12 +10,12 @@
 /* What a request says of its tokens. */
 typedef struct {
     sampling how;
-    token_rules rules;          /* its grammar is not compiled here: */
+    token_rules rules; /* its grammar is not compiled here: */
     grammar_kind kind;
-    char *grammar;              /* [n_grammar] its text */
+    char *grammar; /* [n_grammar] its text */
     size_t n_grammar;
     char *cache_salt;
-    char *adapter_id, *adapter_source;          /* "": it is on every host, or nowhere else */
+    char *adapter_id, *adapter_source; /* "": it is on every host, or nowhere else */
     bool trusted_source;
 } wire_sampling;
 

@@ -14,58 +14,61 @@
 #include "worker/adapter_key.h"
 #include "worker/wire_sampling.h"
 
-static const double RESIDENTS_SOON = 1, RESIDENTS_AGAIN = 5;    /* seconds between lists of adapters in memory: that changed, or did not */
+static const double RESIDENTS_SOON = 1,
+                    RESIDENTS_AGAIN = 5; /* seconds between lists of adapters in memory: that changed, or did not */
 enum { MAX_RESIDENTS = 1024 };
-static const double HEARTBEAT = 1;      /* seconds between Steps of a worker that has nothing to do */
-static const uint64_t PROBE = UINT64_MAX;               /* the id of the request that is nobody's */
+static const double HEARTBEAT = 1;        /* seconds between Steps of a worker that has nothing to do */
+static const uint64_t PROBE = UINT64_MAX; /* the id of the request that is nobody's */
 enum { PROBE_TOKENS = 16 };
-static const double MASKS_SHOW = 0.5;   /* of a step's time */
-static const double LOADING = 0.001;    /* seconds between looks whether an adapter or grammar is there, when all wait for one */
+static const double MASKS_SHOW = 0.5; /* of a step's time */
+static const double LOADING =
+    0.001; /* seconds between looks whether an adapter or grammar is there, when all wait for one */
 
-static const double FETCHING = 60;      /* seconds that a request waits for its adapter to come to this host: it has a place here meanwhile */
-static const double UNAVAILABLE = 5;    /* seconds after which whoever did not get its adapter may try again */
-enum { FETCHES = 3 };                   /* of one that is gone again when it is to be read */
+static const double FETCHING =
+    60; /* seconds that a request waits for its adapter to come to this host: it has a place here meanwhile */
+static const double UNAVAILABLE = 5; /* seconds after which whoever did not get its adapter may try again */
+enum { FETCHES = 3 };                /* of one that is gone again when it is to be read */
 
 /* A request that is in the engine, or waits for its grammar to be compiled or for its adapter to come to this host. */
 typedef struct {
     uint64_t id;
     uint32_t attempt;
-    int n_told;                         /* tokens that have been reported: of the prompt, where it is scored, and of output */
+    int n_told; /* tokens that have been reported: of the prompt, where it is scored, and of output */
     int n_logprobs, n_prompt_logprobs;
-    unsigned char *waiting;             /* [waiting_bytes] the packed Request; NULL: it is in the engine */
+    unsigned char *waiting; /* [waiting_bytes] the packed Request; NULL: it is in the engine */
     size_t waiting_bytes;
-    char *fetchable;                    /* the id of its adapter, if that has a source; else NULL */
-    char *wanted;                       /* the id of the adapter it waits for; NULL: it is here */
+    char *fetchable; /* the id of its adapter, if that has a source; else NULL */
+    char *wanted;    /* the id of the adapter it waits for; NULL: it is here */
     double wanted_at;
     bool has_come;
     int n_wants;
 } work;
 
 struct worker {
-    worker_setup is;                    /* its strings are owned */
-    engine *g;                          /* borrowed */
+    worker_setup is; /* its strings are owned */
+    engine *g;       /* borrowed */
     unpacker *messages;
-    work *jobs;                         /* [n_jobs] */
+    work *jobs; /* [n_jobs] */
     size_t n_jobs, jobs_cap;
-    uint64_t n_seen;                    /* commands since the last reset */
-    uint64_t n_told;                    /* of them, as of the last Step */
-    bool has_new;                       /* requests that the scheduler does not know to be here */
-    bool has_come;                      /* some adapter that was waited for, or a wait is over */
-    uint64_t n_compiled;                /* grammars, when those waiting were last looked through */
-    bool is_loading;                    /* all requests wait for their adapters or grammars */
+    uint64_t n_seen;     /* commands since the last reset */
+    uint64_t n_told;     /* of them, as of the last Step */
+    bool has_new;        /* requests that the scheduler does not know to be here */
+    bool has_come;       /* some adapter that was waited for, or a wait is over */
+    uint64_t n_compiled; /* grammars, when those waiting were last looked through */
+    bool is_loading;     /* all requests wait for their adapters or grammars */
     bool is_probing;
-    bool is_busy;                       /* the last step left requests that run */
-    double busy_since;                  /* when the step began */
-    uint64_t rows, context;             /* of the last, and its time; 0 rows: it has been reported */
+    bool is_busy;           /* the last step left requests that run */
+    double busy_since;      /* when the step began */
+    uint64_t rows, context; /* of the last, and its time; 0 rows: it has been reported */
     double seconds;
-    double residents_at;                /* when it last said which adapters are in memory, */
-    uint64_t residents_told;            /* and adapter_slots_changes() then */
-    double sent_at;                     /* the last Step */
-    bool told_of_rows;                  /* by the last Step: whoever hears no more may think that another such goes on */
+    double residents_at;     /* when it last said which adapters are in memory, */
+    uint64_t residents_told; /* and adapter_slots_changes() then */
+    double sent_at;          /* the last Step */
+    bool told_of_rows;       /* by the last Step: whoever hears no more may think that another such goes on */
     uint32_t reset;
-    buf parts;                          /* tokens and ends of the next Step, packed */
-    buf body, message, logprobs, key;   /* scratch */
-    uint32_t *token;                    /* [token_cap] scratch */
+    buf parts;                        /* tokens and ends of the next Step, packed */
+    buf body, message, logprobs, key; /* scratch */
+    uint32_t *token;                  /* [token_cap] scratch */
     size_t token_cap;
 };
 
@@ -182,14 +185,21 @@ static int check_request(const Request *r, err *e)
 static int add_with(worker *w, const Request *r, const wire_sampling *how, err *e)
 {
     adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
-    engine_request q = {.id = r->id, .arrival = arrival_of(r->arrival), .adapter = *r->adapter ? w->key.data : NULL,
-                        .cache_salt = how->cache_salt, .token = (const int *)r->tokens, .n_tokens = (int)r->n_tokens, .n_prompt = (int)r->n_prompt,
-                        .n_scored = (int)r->n_scored, .how = how->how,
+    engine_request q = {.id = r->id,
+                        .arrival = arrival_of(r->arrival),
+                        .adapter = *r->adapter ? w->key.data : NULL,
+                        .cache_salt = how->cache_salt,
+                        .token = (const int *)r->tokens,
+                        .n_tokens = (int)r->n_tokens,
+                        .n_prompt = (int)r->n_prompt,
+                        .n_scored = (int)r->n_scored,
+                        .how = how->how,
                         .rules = how->rules};
     return engine_add(w->g, &q, e);
 }
 
-/* ADD_LATER: its grammar is being compiled, or its adapter is on its way. ADD_UNAVAILABLE: it failed since that does not come. */
+/* ADD_LATER: its grammar is being compiled, or its adapter is on its way. ADD_UNAVAILABLE: it failed since that does
+ * not come. */
 typedef enum { ADD_UNAVAILABLE = -2, ADD_FAILED, ADD_DONE, ADD_LATER } add_status;
 
 static double retry_after(add_status failed)
@@ -280,7 +290,7 @@ static void take_cancel(worker *w, uint64_t id)
         return;
     engine_cancel(w->g, id);
     remove_job(w, j);
-    w->is_busy = w->is_busy && !engine_is_idle(w->g);   /* what comes next begins when it comes */
+    w->is_busy = w->is_busy && !engine_is_idle(w->g); /* what comes next begins when it comes */
 }
 
 static bool any_waits(const worker *w)
@@ -291,7 +301,8 @@ static bool any_waits(const worker *w)
     return false;
 }
 
-/* Make tokens for nobody, unless there is something to do. Whoever comes has all the room: it is as if there were no probe. */
+/* Make tokens for nobody, unless there is something to do. Whoever comes has all the room: it is as if there were no
+ * probe. */
 static void begin_probe(worker *w)
 {
     err e;
@@ -314,7 +325,7 @@ static void take_add(worker *w, const Request *r)
 {
     err e;
     end_probe(w);
-    take_cancel(w, r->id);              /* an older attempt whose end has crossed this on the way */
+    take_cancel(w, r->id); /* an older attempt whose end has crossed this on the way */
     work j = {.id = r->id, .attempt = r->attempt, .n_told = (int)(r->n_scored + r->n_tokens - r->n_prompt)};
     add_status status = add_to_engine(w, r, &j, &e);
     if (status < 0) {
@@ -411,7 +422,7 @@ static void take_reset(worker *w, uint32_t number)
         take_cancel(w, w->jobs[w->n_jobs - 1].id);
     buf_clear(&w->parts);
     w->n_seen = 0;
-    w->n_told = UINT64_MAX;             /* the next Step is news */
+    w->n_told = UINT64_MAX; /* the next Step is news */
     w->reset = number;
 }
 
@@ -442,8 +453,8 @@ double worker_may_wait(const worker *w)
     return idle && !any_waits(w) ? HEARTBEAT : idle || w->is_loading ? LOADING : 0;
 }
 
-/* Whether a request failed because the disk cache gave its adapter's files away between our look for them and their reading. It is
- * to be given to a GPU again, where they are fetched. */
+/* Whether a request failed because the disk cache gave its adapter's files away between our look for them and their
+ * reading. It is to be given to a GPU again, where they are fetched. */
 static bool lost_its_files(const worker *w, const work *j)
 {
     return j->fetchable && !has_files(w, j);
@@ -458,7 +469,7 @@ static int take_events(worker *w, const event *ev, int n)
         return 1;
     }
     work *j = find_job(w, ev->id);
-    CHECK(j);                           /* the engine says nothing of what was cancelled */
+    CHECK(j); /* the engine says nothing of what was cancelled */
     switch (ev->kind) {
     case EVENT_SCORE:
     case EVENT_TOKEN:
@@ -469,9 +480,7 @@ static int take_events(worker *w, const event *ev, int n)
     case EVENT_FINISHED:
         report_end(w, j->id, j->attempt, ev->why == FINISH_STOP ? OUTCOME__STOP : OUTCOME__LENGTH);
         break;
-    case EVENT_EVICTED:
-        report_end(w, j->id, j->attempt, OUTCOME__EVICTED);
-        break;
+    case EVENT_EVICTED: report_end(w, j->id, j->attempt, OUTCOME__EVICTED); break;
     case EVENT_FAILED:
         if (lost_its_files(w, j))
             report_end(w, j->id, j->attempt, OUTCOME__EVICTED);
@@ -483,8 +492,8 @@ static int take_events(worker *w, const event *ev, int n)
     return 1;
 }
 
-/* How large the step was, and how long it took. Where masks were a good part of that, it says nothing of the device: how
- * much of their time the model was busy too is not known here. */
+/* How large the step was, and how long it took. Where masks were a good part of that, it says nothing of the device:
+ * how much of their time the model was busy too is not known here. */
 static void measure(worker *w, const engine_stats *before, const engine_stats *after)
 {
     double now = w->is.now(w->is.ctx);
@@ -513,7 +522,7 @@ static int run_step(worker *w, err *e)
     for (int i = 0; i < n;)
         i += take_events(w, &events[i], n - i);
     engine_stats after = engine_get_stats(w->g);
-    w->is_loading = n == 0 && after.rows == before.rows;        /* adapters, or pages of a prefix: nothing was computed */
+    w->is_loading = n == 0 && after.rows == before.rows; /* adapters, or pages of a prefix: nothing was computed */
     measure(w, &before, &after);
     return 0;
 }
@@ -524,7 +533,12 @@ static worker_status send_message(worker *w)
 }
 
 /* A list of residents being made. */
-typedef struct { Resident *at; Resident **list; digest *of; size_t n; } resident_list;
+typedef struct {
+    Resident *at;
+    Resident **list;
+    digest *of;
+    size_t n;
+} resident_list;
 
 static void add_resident(void *ctx, const adapter_resident *r)
 {
@@ -549,7 +563,9 @@ static void report_residents(worker *w)
     uint64_t changes = w->is.tells_residents ? adapter_slots_changes(engine_adapters(w->g)) : 0;
     if (!w->is.tells_residents || since < RESIDENTS_SOON || (since < RESIDENTS_AGAIN && changes == w->residents_told))
         return;
-    resident_list l = {.at = XNEW_ARRAY(Resident, MAX_RESIDENTS), .list = XNEW_ARRAY(Resident *, MAX_RESIDENTS), .of = XNEW_ARRAY(digest, MAX_RESIDENTS)};
+    resident_list l = {.at = XNEW_ARRAY(Resident, MAX_RESIDENTS),
+                       .list = XNEW_ARRAY(Resident *, MAX_RESIDENTS),
+                       .of = XNEW_ARRAY(digest, MAX_RESIDENTS)};
     adapter_slots_each(engine_adapters(w->g), add_resident, &l);
     Residents all = RESIDENTS__INIT;
     all.n_adapters = l.n;
@@ -624,6 +640,7 @@ worker_status worker_step(worker *w, err *e)
 {
     if (run_step(w, e))
         return WORKER_FAILED;
-    bool nothing_new = w->is_loading && w->parts.len == 0 && !w->told_of_rows && w->n_seen == w->n_told && w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
+    bool nothing_new = w->is_loading && w->parts.len == 0 && !w->told_of_rows && w->n_seen == w->n_told &&
+                       w->is.now(w->is.ctx) - w->sent_at < HEARTBEAT;
     return nothing_new ? WORKER_GOES_ON : send_step(w);
 }

@@ -3,8 +3,9 @@
  *   commands ──▶ worker_take ──▶ worker_report_news ──▶ worker_step: one engine step, one Step out ──▶ ...
  *
  * A Step goes out at the end of each engine step, and one a second when there is nothing to do, so that the runner sees
- * that it lives. It says how large each step was and how long it took, so that the scheduler sees who is slow; when asked
- * to show it with nothing to do, it makes a few tokens for nobody. No files, no pipes, no clock of its own: worker_process.c has those, and the simulation others. */
+ * that it lives. It says how large each step was and how long it took, so that the scheduler sees who is slow; when
+ * asked to show it with nothing to do, it makes a few tokens for nobody. No files, no pipes, no clock of its own:
+ * worker_process.c has those, and the simulation others. */
 #ifndef PUNICA_WORKER_WORKER_H
 #define PUNICA_WORKER_WORKER_H
 
@@ -13,24 +14,25 @@
 #include "worker/grammars.h"
 
 typedef struct {
-    int gpu;                            /* its number at its runner */
-    const char *uuid, *device;          /* of the device, and the device in words; copied */
-    int max_batch, max_tokens;          /* requests at once; tokens of one, as the model allows */
-    grammars *grammars;                 /* borrowed */
-    bool tells_residents;               /* now and then it says which adapters are in memory */
-    bool (*has_adapter)(void *ctx, const char *id);             /* on this host's disk, where asking is a use of it; NULL: all there are */
-    int (*send)(void *ctx, const void *message, size_t n);      /* packed; -1: nobody listens any more */
-    double (*now)(void *ctx);           /* seconds of any clock */
+    int gpu;                   /* its number at its runner */
+    const char *uuid, *device; /* of the device, and the device in words; copied */
+    int max_batch, max_tokens; /* requests at once; tokens of one, as the model allows */
+    grammars *grammars;        /* borrowed */
+    bool tells_residents;      /* now and then it says which adapters are in memory */
+    bool (*has_adapter)(void *ctx,
+                        const char *id); /* on this host's disk, where asking is a use of it; NULL: all there are */
+    int (*send)(void *ctx, const void *message, size_t n); /* packed; -1: nobody listens any more */
+    double (*now)(void *ctx);                              /* seconds of any clock */
     void *ctx;
 } worker_setup;
 
 typedef struct worker worker;
 
-typedef enum { WORKER_GOES_ON, WORKER_UNHEARD, WORKER_FAILED } worker_status;   /* nobody listens; the device failed */
+typedef enum { WORKER_GOES_ON, WORKER_UNHEARD, WORKER_FAILED } worker_status; /* nobody listens; the device failed */
 
 /* The engine is borrowed; its never_waits is set. */
 worker *worker_new(engine *g, const worker_setup *s);
-void worker_free(worker *w);            /* w may be NULL */
+void worker_free(worker *w); /* w may be NULL */
 
 /* Say that the device is ready, first of all. */
 worker_status worker_greet(worker *w);

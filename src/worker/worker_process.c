@@ -18,7 +18,7 @@
 #include "worker/adapter_store.h"
 #include "worker/worker.h"
 
-enum { SPARE_CORES = 4 };               /* of a machine where waking another process does not take the core from this one */
+enum { SPARE_CORES = 4 }; /* of a machine where waking another process does not take the core from this one */
 
 typedef struct {
     const worker_options *opt;
@@ -30,7 +30,7 @@ typedef struct {
     engine *g;
     worker *w;
     frame_reader in;
-    buf frame;                          /* scratch */
+    buf frame; /* scratch */
 } worker_process;
 
 static int send_frame(void *ctx, const void *message, size_t n)
@@ -41,12 +41,13 @@ static int send_frame(void *ctx, const void *message, size_t n)
     return frame_write_all(p->opt->out, p->frame.data, p->frame.len);
 }
 
-/* Tokens of many requests are about to be told: whoever passes them on may be waking up meanwhile, on a core that we do not need. */
+/* Tokens of many requests are about to be told: whoever passes them on may be waking up meanwhile, on a core that we do
+ * not need. */
 static void give_notice(void *ctx, int n)
 {
     enum { MANY = 16 };
     if (n >= MANY)
-        send_frame(ctx, NULL, 0);       /* if nobody reads it, nobody reads the step either */
+        send_frame(ctx, NULL, 0); /* if nobody reads it, nobody reads the step either */
 }
 
 static bool has_adapter(void *ctx, const char *id)
@@ -81,7 +82,8 @@ static int longest(const worker_process *p)
     int limit = p->m->config.max_positions, asked = p->opt->max_len > 0 ? p->opt->max_len : limit;
     long long held = (long long)s.pages_total * s.page_len;
     if (held < asked)
-        log_info("the KvCache holds %lld tokens: no request may have more, of the %d that the model allows", held, limit);
+        log_info("the KvCache holds %lld tokens: no request may have more, of the %d that the model allows", held,
+                 limit);
     return held < asked ? (int)held : asked;
 }
 
@@ -91,11 +93,17 @@ static int open_all(worker_process *p, err *e)
     dtype type;
     weights_form form;
     kv_form kv;
-    if (weights_form_find(o->weights, &form, e) || kv_form_find(o->kv, &kv, e) || model_weights_type(o->model_dir, &type, e) ||
-        !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) || !(p->m = model_load(p->be, o->model_dir, form, e)))
+    if (weights_form_find(o->weights, &form, e) || kv_form_find(o->kv, &kv, e) ||
+        model_weights_type(o->model_dir, &type, e) || !(p->be = backend_open(o->device, o->tp, type, o->threads, e)) ||
+        !(p->m = model_load(p->be, o->model_dir, form, e)))
         return -1;
-    p->adapters = (adapter_store){.dir = o->adapters_dir, .cache = o->cache, .named = o->adapter, .n_named = o->n_adapters,
-                                  .base = &p->m->config, .be = p->be, .digests = digest_memo_new()};
+    p->adapters = (adapter_store){.dir = o->adapters_dir,
+                                  .cache = o->cache,
+                                  .named = o->adapter,
+                                  .n_named = o->n_adapters,
+                                  .base = &p->m->config,
+                                  .be = p->be,
+                                  .digests = digest_memo_new()};
     engine_options g = engine_options_default();
     g.max_batch = o->max_batch;
     g.n_pages = o->kv_pages;
@@ -119,11 +127,19 @@ static int open_all(worker_process *p, err *e)
     p->grammars = grammars_new((vocabulary_source){model_vocabulary_read, &p->vocabulary}, jobs_threads_new(1));
     char uuid[64], device[256];
     backend_device_uuid(o->device, uuid, sizeof uuid);
-    snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name, weights_name(form, p->m->config.quant, p->m->config.type),
-             kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
-    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu, .uuid = uuid, .device = device, .max_batch = engine_get_stats(p->g).max_batch,
-                                            .max_tokens = longest(p), .grammars = p->grammars, .has_adapter = has_adapter, .tells_residents = true,
-                                            .send = send_frame, .now = clock_reading, .ctx = p});
+    snprintf(device, sizeof device, "%s, weights %s, KvCache %s", p->be->name,
+             weights_name(form, p->m->config.quant, p->m->config.type), kv == KV_FP8 ? "FP8" : dtype_name(p->be->act));
+    p->w = worker_new(p->g, &(worker_setup){.gpu = o->gpu,
+                                            .uuid = uuid,
+                                            .device = device,
+                                            .max_batch = engine_get_stats(p->g).max_batch,
+                                            .max_tokens = longest(p),
+                                            .grammars = p->grammars,
+                                            .has_adapter = has_adapter,
+                                            .tells_residents = true,
+                                            .send = send_frame,
+                                            .now = clock_reading,
+                                            .ctx = p});
     p->in.fd = o->in;
     return 0;
 }

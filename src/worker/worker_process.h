@@ -11,21 +11,21 @@
 
 typedef struct {
     const char *model_dir, *device;
-    int tp;                             /* ranks that the model is split over */
-    const char *weights, *kv;           /* weights_form_find(), kv_form_find() */
-    const char *adapters_dir;           /* NULL: none */
-    const char *cache;                  /* the disk cache's folder; NULL: none */
-    const char *const *adapter;         /* [n_adapters] "NAME=DIR" */
+    int tp;                     /* ranks that the model is split over */
+    const char *weights, *kv;   /* weights_form_find(), kv_form_find() */
+    const char *adapters_dir;   /* NULL: none */
+    const char *cache;          /* the disk cache's folder; NULL: none */
+    const char *const *adapter; /* [n_adapters] "NAME=DIR" */
     int n_adapters;
-    int max_batch, threads, kv_pages, n_adapter_slots;          /* 0: as the engine likes */
-    size_t adapter_host_bytes;          /* the same */
-    int itl_target;                     /* milliseconds; the same */
+    int max_batch, threads, kv_pages, n_adapter_slots; /* 0: as the engine likes */
+    size_t adapter_host_bytes;                         /* the same */
+    int itl_target;                                    /* milliseconds; the same */
     bool no_prefix_cache;
-    double memory_share;                /* the same */
-    size_t host_bytes;                  /* engine_options */
-    int max_len;                        /* tokens of a request; 0: as many as the model allows and the KvCache holds */
-    int gpu;                            /* its number at its runner */
-    int in, out;                        /* file descriptors */
+    double memory_share; /* the same */
+    size_t host_bytes;   /* engine_options */
+    int max_len;         /* tokens of a request; 0: as many as the model allows and the KvCache holds */
+    int gpu;             /* its number at its runner */
+    int in, out;         /* file descriptors */
 } worker_options;
 
 /* Returns 0 when the pipe is closed, -1 when the model cannot be loaded or the device fails. */

@@ -9,7 +9,7 @@
 
 enum { WORKER_IN = 3, WORKER_OUT = 4, MAX_BYTES = 64 };
 
-static int n_writes_left = -1;          /* -1: nothing deadly has come */
+static int n_writes_left = -1; /* -1: nothing deadly has come */
 
 static size_t deadly_bytes(unsigned char *out)
 {

@@ -10,8 +10,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const model_config base = {.family = "llama", .n_layers = 2, .hidden = 4, .n_heads = 2, .n_kv_heads = 1,
-                                  .head_dim = 2, .ffn = 6, .vocab = 8};
+static const model_config base = {
+    .family = "llama", .n_layers = 2, .hidden = 4, .n_heads = 2, .n_kv_heads = 1, .head_dim = 2, .ffn = 6, .vocab = 8};
 
 static buf default_weights(void)
 {

@@ -1,5 +1,6 @@
-/* fuzz_grammar.c - any bytes as a grammar: the first says of which kind. What compiles is followed for a while: from every
- * place that is reached, a way must lead on or the text may end, and masks must agree with trying a token's bytes. */
+/* fuzz_grammar.c - any bytes as a grammar: the first says of which kind. What compiles is followed for a while: from
+ * every place that is reached, a way must lead on or the text may end, and masks must agree with trying a token's
+ * bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *const words[] = {"\"", "\":", "\",", "{\"", "}", "]", "[", " ", "\n ", "abc", "\\u00", "12", "true", "\xc3", "\xc3\xa9", "\xa9"};
+static const char *const words[] = {"\"",  "\":", "\",",   "{\"", "}",    "]",    "[",        " ",
+                                    "\n ", "abc", "\\u00", "12",  "true", "\xc3", "\xc3\xa9", "\xa9"};
 enum { N_WORDS = sizeof words / sizeof *words, VOCAB = 256 + N_WORDS };
 
 static const char *text_of(void *ctx, int id, size_t *n)
@@ -66,8 +68,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     static const grammar_kind kinds[] = {GRAMMAR_SCHEMA, GRAMMAR_REGEX, GRAMMAR_GBNF, GRAMMAR_CHOICE};
-    grammar_kind kind = data[0] == 's' ? GRAMMAR_SCHEMA : data[0] == 'r' ? GRAMMAR_REGEX : data[0] == 'g' ? GRAMMAR_GBNF : kinds[data[0] % 4];
-    char *text = xmalloc(size);         /* of exactly this size, so that reading past its end is seen */
+    grammar_kind kind = data[0] == 's'   ? GRAMMAR_SCHEMA
+                        : data[0] == 'r' ? GRAMMAR_REGEX
+                        : data[0] == 'g' ? GRAMMAR_GBNF
+                                         : kinds[data[0] % 4];
+    char *text = xmalloc(size); /* of exactly this size, so that reading past its end is seen */
     err e;
     memcpy(text, data + 1, size - 1);
     grammar *g = grammar_compile(kind, text, size - 1, NULL, &e);

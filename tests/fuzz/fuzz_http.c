@@ -1,9 +1,9 @@
 /* fuzz_http.c - what may come over a client's connection
  *
- * The first byte says how the rest comes: in pieces of which size, and how the client ends. The bytes go through a whole connection
- * (http_conn.h), with pipelining, bodies, and answers at once, as streams and later, twice: in one piece and in several. Both
- * times the same requests must be found and every one of them answered once; nothing may be left of the budget or
- * the connection. */
+ * The first byte says how the rest comes: in pieces of which size, and how the client ends. The bytes go through a
+ * whole connection (http_conn.h), with pipelining, bodies, and answers at once, as streams and later, twice: in one
+ * piece and in several. Both times the same requests must be found and every one of them answered once; nothing may be
+ * left of the budget or the connection. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -21,9 +21,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { MAX_BODY = 64 << 10, MAX_PIECES = 256 };
 
 typedef struct {
-    uint64_t print;             /* of all requests and faults, in order */
+    uint64_t print; /* of all requests and faults, in order */
     int n_requests, n_faults, n_answers, n_gone;
-    http_exchange *later;       /* to be answered later */
+    http_exchange *later; /* to be answered later */
 } story;
 
 static event_loop *loop;
@@ -123,7 +123,7 @@ static void say(story *s, int fd, const uint8_t *data, size_t size, size_t step)
         ssize_t k = write(fd, data + done, n);
         done += k > 0 ? (size_t)k : 0;
         if (k < 0 && errno != EAGAIN)
-            return;                             /* it has closed */
+            return; /* it has closed */
         turn(s, fd, 1);
     }
 }
@@ -133,8 +133,10 @@ static story play(const uint8_t *data, size_t size, size_t step, bool half_close
     story s = {0};
     budget memory = {.limit = 1 << 20};
     char scratch[HTTP_SCRATCH];
-    http_shared shared = {.loop = loop, .options = {.timeout = 30, .max_unsent = 1 << 20, .max_connections = 1, .memory = &memory},
-                          .events = {.judge = on_head, .request = on_request, .fault = on_fault, .ctx = &s}, .scratch = scratch};
+    http_shared shared = {.loop = loop,
+                          .options = {.timeout = 30, .max_unsent = 1 << 20, .max_connections = 1, .memory = &memory},
+                          .events = {.judge = on_head, .request = on_request, .fault = on_fault, .ctx = &s},
+                          .scratch = scratch};
     for (int i = 0; i < 2; i++) {
         TAILQ_INIT(&shared.waiting[i]);
         TAILQ_INIT(&shared.busy[i]);

@@ -1,9 +1,9 @@
 /* fuzz_link.c - what may come to a scheduler's port
  *
  * The first byte says from whom: a stranger (the rest are the bytes of a connection), or a frontend or a runner that
- * has proved itself (the rest are messages, each behind two bytes of length); and whether there are seconds between them, so
- * that timers fire. Whatever comes, the scheduler goes on and answers the next who comes. Network and time are the
- * simulation's: an execution makes no system call and waits for nothing, and the same bytes always do the same. */
+ * has proved itself (the rest are messages, each behind two bytes of length); and whether there are seconds between
+ * them, so that timers fire. Whatever comes, the scheduler goes on and answers the next who comes. Network and time are
+ * the simulation's: an execution makes no system call and waits for nothing, and the same bytes always do the same. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct {
     world w;
     sim_process scheduler, peer;
     sched_server *server;
-    double pause;               /* seconds after each message */
+    double pause; /* seconds after each message */
     bool is_up, is_down;
 } scene;
 

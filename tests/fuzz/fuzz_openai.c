@@ -16,8 +16,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_sampling(const api_request *r)
 {
     const Sampling *h = &r->how;
-    CHECK(h->temperature >= 0 && h->temperature <= 100 && h->top_p > 0 && h->top_p <= 1 && h->min_p >= 0 && h->min_p <= 1);
-    CHECK(h->repetition_penalty > 0 && fabsf(h->presence_penalty) <= 2 && fabsf(h->frequency_penalty) <= 2 && h->top_k >= 0);
+    CHECK(h->temperature >= 0 && h->temperature <= 100 && h->top_p > 0 && h->top_p <= 1 && h->min_p >= 0 &&
+          h->min_p <= 1);
+    CHECK(h->repetition_penalty > 0 && fabsf(h->presence_penalty) <= 2 && fabsf(h->frequency_penalty) <= 2 &&
+          h->top_k >= 0);
     CHECK(h->n_logprobs >= 0 && h->n_logprobs <= MAX_TOP + 1 && h->n_stop_ids <= MAX_STOPS && h->min_tokens >= 0);
     CHECK(r->max_tokens >= (r->chat ? -1 : 0) && r->n >= 1 && r->n_stops <= MAX_STOPS && strlen(r->model) < SIZE_MAX);
     for (int i = 0; i < r->n_stops; i++)
@@ -26,7 +28,8 @@ static void check_sampling(const api_request *r)
 
 static void check_input(const api_request *r)
 {
-    CHECK(r->chat ? json_array_size(r->conversation.messages) >= 1 : r->n_prompts >= 1 && r->n_prompts * r->n <= MAX_CHOICES);
+    CHECK(r->chat ? json_array_size(r->conversation.messages) >= 1
+                  : r->n_prompts >= 1 && r->n_prompts * r->n <= MAX_CHOICES);
     for (int i = 0; i < r->n_prompts; i++) {
         const api_prompt *p = &r->prompt[i];
         CHECK(!p->text || utf8_is_valid(p->text, p->n));
@@ -43,9 +46,11 @@ static void write_chat(const api_request *r)
 {
     static const char *const programs[] = {
         "{% for m in messages %}{{ '<' + m.role + '>' + m.content | trim }}{% endfor %}",
-        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}"
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text "
+        "}}"
         "{% endfor %}{% endif %}{% endfor %}",
-        "{{ messages | tojson(indent=1) }}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments | items | list }}"
+        "{{ messages | tojson(indent=1) }}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ "
+        "c.function.arguments | items | list }}"
         "{% endfor %}{{ m }}{% endfor %}{{ documents }}{{ add_generation_prompt }}",
     };
     for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
@@ -86,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     api_request r;
     api_error e;
-    char *body = xmalloc(size);         /* of exactly this size, so that reading past its end is seen */
+    char *body = xmalloc(size); /* of exactly this size, so that reading past its end is seen */
     memcpy(body, data + 1, size - 1);
     const api_shape *shape = shapes[data[0] % 4];
     if (parse(&r, shape, body, size - 1, &e)) {

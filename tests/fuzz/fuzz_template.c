@@ -1,5 +1,6 @@
 /* fuzz_template.c - any bytes as a chat template, with variables of our own or, behind a NUL, of the input's. What
- * compiles must run within its bounds; what it writes is UTF-8, the same each time, and what of it is the template's own lies in it. */
+ * compiles must run within its bounds; what it writes is UTF-8, the same each time, and what of it is the template's
+ * own lies in it. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char usual[] =
-    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be \xc3\xa4 brief. \"}, {\"role\": \"user\", \"content\": \" a\\nb \"},"
-    " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1, \"y\": [1.5, true]}}}]}],"
-    " \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}], \"documents\": null, \"add_generation_prompt\": true,"
-    " \"bos_token\": \"<s>\", \"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": \"x\"}, \"n\": -7, \"f\": 2.5, \"s\": \"\xf0\x9f\xaa\x81 text\"}";
+static const char usual[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"Be \xc3\xa4 brief. \"}, {\"role\": "
+                            "\"user\", \"content\": \" a\\nb \"},"
+                            " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": "
+                            "\"f\", \"arguments\": {\"x\": 1, \"y\": [1.5, true]}}}]}],"
+                            " \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}], \"documents\": "
+                            "null, \"add_generation_prompt\": true,"
+                            " \"bos_token\": \"<s>\", \"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": \"x\"}, \"n\": -7, "
+                            "\"f\": 2.5, \"s\": \"\xf0\x9f\xaa\x81 text\"}";
 
 static void render(const jinja *p, const json_t *variables)
 {
@@ -26,7 +30,8 @@ static void render(const jinja *p, const json_t *variables)
     int rc = jinja_render(p, &in, &limits, &first, &own, &e);
     CHECK(rc != 0 || (utf8_is_valid(first.data, first.len) && first.len <= (2u << 20)));
     for (size_t i = 0; i < own.n; i++)
-        CHECK(own.at[i].from < own.at[i].to && own.at[i].to <= first.len && (i == 0 || own.at[i].from > own.at[i - 1].to));
+        CHECK(own.at[i].from < own.at[i].to && own.at[i].to <= first.len &&
+              (i == 0 || own.at[i].from > own.at[i - 1].to));
     text_spans_free(&own);
     CHECK(jinja_render(p, &in, &limits, &again, NULL, &e) == rc);
     CHECK(first.len == again.len && (first.len == 0 || memcmp(first.data, again.data, first.len) == 0));
@@ -38,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *nul = size ? memchr(data, 0, size) : NULL;
     size_t n = nul ? (size_t)(nul - data) : size;
-    char *source = xmalloc(n);          /* of exactly this size, so that reading past its end is seen */
+    char *source = xmalloc(n); /* of exactly this size, so that reading past its end is seen */
     err e;
     if (n)
         memcpy(source, data, n);
@@ -46,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(source);
     if (!p)
         return 0;
-    json_t *variables = nul ? json_read_text((const char *)nul + 1, size - n - 1, &e) : json_read_text(usual, strlen(usual), &e);
+    json_t *variables =
+        nul ? json_read_text((const char *)nul + 1, size - n - 1, &e) : json_read_text(usual, strlen(usual), &e);
     if (json_is_object(variables))
         render(p, variables);
     json_decref(variables);

@@ -21,7 +21,10 @@ static void round_trip(const tokenizer *t, const char *text, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const texts[] = {
-        "", " ", "Hello, world! It's 2024.\r\n\n  x", "<s>[INST] a\tb </s>",
+        "",
+        " ",
+        "Hello, world! It's 2024.\r\n\n  x",
+        "<s>[INST] a\tb </s>",
         "a\xcc\x81\xe2\x82\xac\xf0\x9f\x99\x82\xff\xe2\x82",
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     };

@@ -3,8 +3,8 @@
  *   grammar_walk N SEED <lines.jsonl
  *
  * A line is {"kind": "json"|"schema"|"regex"|"choice"|"gbnf", "text": ...}; the text of a schema or a choice may also
- * stand there as JSON. For each line one line of output: {"error": ...}, or {"texts": [...], "cut": [...]} with N texts in
- * all: those that came to an end, and those that were cut off since they did not. */
+ * stand there as JSON. For each line one line of output: {"error": ...}, or {"texts": [...], "cut": [...]} with N texts
+ * in all: those that came to an end, and those that were cut off since they did not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static int choose(machine *m, int place, size_t len)
     for (const char *c = "\"]}"; len > LONG && *c; c++)
         if (machine_next(m, place, (uint8_t)*c) != PLACE_NONE && below(2))
             return *c;
-    for (unsigned i = 0; i < 3 && n; i++) {             /* ASCII rather than the many ways into other characters */
+    for (unsigned i = 0; i < 3 && n; i++) { /* ASCII rather than the many ways into other characters */
         int c = can[below(n)];
         if (c < 0x80)
             return c;
@@ -55,7 +55,7 @@ static bool one_text(machine *m, buf *out)
         int c = end && below(out->len > LONG ? 2 : 4) == 0 ? -1 : choose(m, place, out->len);
         if (c < 0) {
             if (!end)
-                abort();                                /* a place from which no way leads on must not be */
+                abort(); /* a place from which no way leads on must not be */
             return true;
         }
         buf_add_char(out, (char)c);
@@ -81,7 +81,8 @@ static json_t *answer(const json_t *line, int n)
     const char *source = dumped ? dumped : json_string_value(text);
     err e;
     double start = clock_now();
-    grammar *g = grammar_compile(kind, source ? source : "", dumped ? strlen(dumped) : json_string_length(text), NULL, &e);
+    grammar *g =
+        grammar_compile(kind, source ? source : "", dumped ? strlen(dumped) : json_string_length(text), NULL, &e);
     double seconds = clock_now() - start;
     free(dumped);
     if (!g)
@@ -91,13 +92,14 @@ static json_t *answer(const json_t *line, int n)
     json_t *texts = json_array(), *cut = json_array();
     for (int i = 0; i < n; i++) {
         bool whole = one_text(m, &out);
-        json_t *v = json_stringn(out.data, out.len);    /* NULL where it is cut within a character */
+        json_t *v = json_stringn(out.data, out.len); /* NULL where it is cut within a character */
         if (v)
             json_array_append_new(whole ? texts : cut, v);
         else if (whole)
             abort();
     }
-    json_t *result = json_pack("{s:o, s:o, s:f, s:i}", "texts", texts, "cut", cut, "seconds", seconds, "states", g->n_states);
+    json_t *result =
+        json_pack("{s:o, s:o, s:f, s:i}", "texts", texts, "cut", cut, "seconds", seconds, "states", g->n_states);
     buf_free(&out);
     machine_free(m);
     grammar_free(g);

@@ -27,7 +27,7 @@ enum { N_ISAS = 3 };
 
 static uint64_t counter;
 
-static double uniform(void)             /* in [-1, 1) */
+static double uniform(void) /* in [-1, 1) */
 {
     return 2 * rng_uniform(7, counter++) - 1;
 }
@@ -155,7 +155,8 @@ static linear random_linear(int n_parts, const int *out, int in, int kind, bool 
     for (int i = 0; i < n_parts; i++) {
         w.part[i].w = randoms(kind < DTYPE_F8 ? (dtype)kind : DTYPE_F8, out[i], in);
         if (kind >= DTYPE_F8)
-            w.part[i].scale = randoms(DTYPE_F32, kind == KIND_F8_BLOCKS ? (in + SCALE_BLOCK - 1) / SCALE_BLOCK : 1, out[i]);
+            w.part[i].scale =
+                randoms(DTYPE_F32, kind == KIND_F8_BLOCKS ? (in + SCALE_BLOCK - 1) / SCALE_BLOCK : 1, out[i]);
         if (bias && i != 1)
             w.part[i].bias = randoms((dtype)((kind + 1) % 3), 1, out[i]);
     }
@@ -206,11 +207,14 @@ static void check_linear(const tensor *y, const tensor *x, const linear *w)
 static void test_linear(void **state)
 {
     (void)state;
-    static const struct { int m, k, n_parts, out[3]; } shapes[] = {
-        {1, 1, 1, {1}}, {1, 16, 1, {16}}, {1, 37, 2, {5, 33}}, {2, 64, 3, {40, 8, 8}}, {3, 100, 1, {1}},
-        {4, 15, 1, {7}}, {5, 48, 2, {31, 1}}, {6, 33, 1, {65}}, {7, 130, 3, {17, 3, 64}}, {8, 31, 1, {32}},
-        {9, 64, 1, {33}}, {11, 20, 2, {64, 2}}, {13, 513, 1, {35}}, {17, 1040, 1, {18}}, {23, 96, 3, {9, 10, 11}},
-        {32, 530, 1, {40}}, {40, 17, 2, {50, 14}}, {103, 700, 1, {33}},
+    static const struct {
+        int m, k, n_parts, out[3];
+    } shapes[] = {
+        {1, 1, 1, {1}},           {1, 16, 1, {16}},    {1, 37, 2, {5, 33}},      {2, 64, 3, {40, 8, 8}},
+        {3, 100, 1, {1}},         {4, 15, 1, {7}},     {5, 48, 2, {31, 1}},      {6, 33, 1, {65}},
+        {7, 130, 3, {17, 3, 64}}, {8, 31, 1, {32}},    {9, 64, 1, {33}},         {11, 20, 2, {64, 2}},
+        {13, 513, 1, {35}},       {17, 1040, 1, {18}}, {23, 96, 3, {9, 10, 11}}, {32, 530, 1, {40}},
+        {40, 17, 2, {50, 14}},    {103, 700, 1, {33}},
     };
     for (int i = 0; i < N_ISAS; i++) {
         backend *be = open_backend(isas[i], 2);
@@ -414,7 +418,7 @@ static void test_sgmv_leaves_other_rows_alone(void **state)
     tensor y_before = copy_of(&y), v_before = copy_of(&v);
     segments segs = {3, (const int[]){0, 2, 3, 6}, of_seg};
     batch b = {.n_rows = 6, .segs = segs};
-    be->ops->sgmv_shrink(be, &v, &x, &b, 0);             /* site 0 is not adapted */
+    be->ops->sgmv_shrink(be, &v, &x, &b, 0); /* site 0 is not adapted */
     be->ops->sgmv_expand(be, &y, &v, &b, 0, &w);
     check_same_bits("site not adapted, v", &v, &v_before);
     check_same_bits("site not adapted, y", &y, &y_before);
@@ -439,8 +443,8 @@ enum { MAX_SEQS = 6 };
 typedef struct {
     heads h;
     int n_seqs, len[MAX_SEQS], window, page_len, layers, layer;
-    tensor qkv[MAX_SEQS];               /* [len, q | k | v] */
-    tensor y[MAX_SEQS];                 /* [len, n_heads * head_dim] as the op computed it */
+    tensor qkv[MAX_SEQS]; /* [len, q | k | v] */
+    tensor y[MAX_SEQS];   /* [len, n_heads * head_dim] as the op computed it */
     float *inv_freq;
     kv_cache kv;
     int page[MAX_SEQS][64];
@@ -464,14 +468,18 @@ static void world_init(world *w, heads h, dtype kv, int page_len, int window, in
         w->y[s] = zeros(len[s], h.n_heads * h.head_dim);
         n_pages += (len[s] + page_len - 1) / page_len;
     }
-    for (int s = 0, next = n_pages; s < n_seqs; s++)         /* handed out from the end: not in order */
+    for (int s = 0, next = n_pages; s < n_seqs; s++) /* handed out from the end: not in order */
         for (int i = 0; i < (len[s] + page_len - 1) / page_len; i++)
             w->page[s][i] = --next;
-    w->kv = (kv_cache){.type = kv, .n_pages = n_pages, .n_layers = w->layers, .n_kv_heads = h.n_kv_heads,
-                       .page_len = page_len, .head_dim = h.head_dim};
+    w->kv = (kv_cache){.type = kv,
+                       .n_pages = n_pages,
+                       .n_layers = w->layers,
+                       .n_kv_heads = h.n_kv_heads,
+                       .page_len = page_len,
+                       .head_dim = h.head_dim};
     size_t bytes = (size_t)n_pages * kv_page_bytes(&w->kv);
     w->kv.data = xmalloc(bytes);
-    memset(w->kv.data, 0xff, bytes);                        /* NaN: what is not written must not be read */
+    memset(w->kv.data, 0xff, bytes); /* NaN: what is not written must not be read */
 }
 
 static void world_deinit(world *w)
@@ -507,8 +515,13 @@ static void world_step(world *w, backend *be, int *done, const int *step)
         page_indptr[i + 1] = n_pages;
     }
     qkv.rows = n_rows;
-    batch b = {.n_rows = n_rows, .position = position, .n_prefills = n_prefills, .n_decodes = n - n_prefills,
-               .prefill_indptr = prefill_indptr, .page_indptr = page_indptr, .page = page};
+    batch b = {.n_rows = n_rows,
+               .position = position,
+               .n_prefills = n_prefills,
+               .n_decodes = n - n_prefills,
+               .prefill_indptr = prefill_indptr,
+               .page_indptr = page_indptr,
+               .page = page};
     tensor y = zeros(n_rows, w->h.n_heads * w->h.head_dim);
     be->ops->rope_append(be, &qkv, w->h, w->inv_freq, &b, &w->kv, w->layer);
     be->ops->attention(be, &y, &qkv, w->h, &b, &w->kv, w->layer, w->window);
@@ -553,7 +566,9 @@ static void as_held(const world *w, int seq, int position, int kind, int kv_head
     if (w->kv.type != DTYPE_F8)
         return;
     int page = w->page[seq][position / w->page_len], place = position % w->page_len, d = w->h.head_dim;
-    size_t block = (((size_t)page * (size_t)w->layers + (size_t)w->layer) * 2 + (size_t)kind) * (size_t)w->h.n_kv_heads + (size_t)kv_head;
+    size_t block =
+        (((size_t)page * (size_t)w->layers + (size_t)w->layer) * 2 + (size_t)kind) * (size_t)w->h.n_kv_heads +
+        (size_t)kv_head;
     const uint8_t *at = (const uint8_t *)w->kv.data + block * kv_block_bytes(&w->kv);
     float scale = ((const float *)(at + kv_numbers_bytes(&w->kv)))[place];
     for (int i = 0; i < d; i++) {
@@ -765,11 +780,31 @@ static void gather_on(backend *be)
     free(y.data);
 }
 
-static void test_norms(void **state) { (void)state; on_each_isa(norms_on); }
-static void test_head_norm(void **state) { (void)state; on_each_isa(head_norm_on); }
-static void test_silu_mul(void **state) { (void)state; on_each_isa(silu_on); }
-static void test_embed(void **state) { (void)state; on_each_isa(embed_on); }
-static void test_gather(void **state) { (void)state; on_each_isa(gather_on); }
+static void test_norms(void **state)
+{
+    (void)state;
+    on_each_isa(norms_on);
+}
+static void test_head_norm(void **state)
+{
+    (void)state;
+    on_each_isa(head_norm_on);
+}
+static void test_silu_mul(void **state)
+{
+    (void)state;
+    on_each_isa(silu_on);
+}
+static void test_embed(void **state)
+{
+    (void)state;
+    on_each_isa(embed_on);
+}
+static void test_gather(void **state)
+{
+    (void)state;
+    on_each_isa(gather_on);
+}
 
 static const sample_spec plain_greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
 
@@ -796,7 +831,7 @@ static void greedy_on(backend *be)
     s.banned = (const int[]){17, 5000, -1};
     assert_int_equal(sample_one(be, &x, s).token, 500);
 
-    s = plain_greedy;                       /* 17 and 500 fall to 1.5 and 1, 1001 to 3 - 0.5 - 2 * 0.25 */
+    s = plain_greedy; /* 17 and 500 fall to 1.5 and 1, 1001 to 3 - 0.5 - 2 * 0.25 */
     l[500] = 2;
     l[3] = 2.25f;
     s.n_seen = 4;
@@ -808,13 +843,17 @@ static void greedy_on(backend *be)
     s.presence_penalty = 0.5f;
     s.frequency_penalty = 0.25f;
     assert_int_equal(sample_one(be, &x, s).token, 17);
-    s.repetition_penalty = 0.5f;            /* below 1 rewards; 17: 6, 1001: 6 - 1 */
+    s.repetition_penalty = 0.5f; /* below 1 rewards; 17: 6, 1001: 6 - 1 */
     assert_int_equal(sample_one(be, &x, s).token, 17);
-    for (int i = 0; i < x.cols; i++)        /* of negative logits a penalty above 1 makes them smaller */
+    for (int i = 0; i < x.cols; i++) /* of negative logits a penalty above 1 makes them smaller */
         l[i] = -1 - fabsf(l[i]);
     l[17] = -0.5f;
     l[600] = -0.75f;
-    s = (sample_spec){.top_p = 1, .repetition_penalty = 2, .n_logprobs = -1, .n_seen = 1, .seen = (const int[]){17},
+    s = (sample_spec){.top_p = 1,
+                      .repetition_penalty = 2,
+                      .n_logprobs = -1,
+                      .n_seen = 1,
+                      .seen = (const int[]){17},
                       .seen_output = (const int[]){0}};
     assert_int_equal(sample_one(be, &x, s).token, 600);
     free(x.data);
@@ -867,14 +906,15 @@ static void logprobs_on(backend *be)
             likelier += l[j] > l[out.top[i].token] || (l[j] == l[out.top[i].token] && j < out.top[i].token);
         assert_int_equal(likelier, i);
     }
-    s.given = true;             /* whatever else is asked for */
+    s.given = true; /* whatever else is asked for */
     s.temperature = 1;
     for (s.token = 0; s.token < x.cols; s.token += 997) {
         sample_result given = sample_one(be, &x, s);
         int rank = 1;
         for (int i = 0; i < x.cols; i++)
             rank += l[i] > l[s.token];
-        assert_true(given.token == s.token && given.rank == rank && fabs(given.logprob - (l[s.token] - log(sum))) < 1e-5);
+        assert_true(given.token == s.token && given.rank == rank &&
+                    fabs(given.logprob - (l[s.token] - log(sum))) < 1e-5);
         assert_memory_equal(given.top, out.top, sizeof out.top);
     }
     s.given = false;
@@ -922,7 +962,10 @@ static void mask_on(backend *be)
 }
 
 /* Which tokens the filters leave, computed by sorting. */
-typedef struct { double p; int id; } candidate;
+typedef struct {
+    double p;
+    int id;
+} candidate;
 
 static int by_probability(const void *a, const void *b)
 {
@@ -983,9 +1026,24 @@ static void check_draws(backend *be, const tensor *logits, sample_spec s)
 
 static void draws_on(backend *be)
 {
-    static const struct { float temperature; int top_k; float top_p, min_p; } cases[] = {
-        {1, 0, 1, 0}, {0.5f, 0, 1, 0}, {1, 1, 1, 0}, {1, 5, 1, 0}, {1, 0, 0.5f, 0}, {2, 0, 0.9f, 0}, {1, 0, 1, 0.3f},
-        {1, 10, 0.7f, 0.05f}, {1, 0, 0, 0}, {1, 3, 0.999f, 0}, {1, 0, 1, 1}, {1e-6f, 0, 1, 0}, {5, 1000, 0.99f, 0.01f},
+    static const struct {
+        float temperature;
+        int top_k;
+        float top_p, min_p;
+    } cases[] = {
+        {1, 0, 1, 0},
+        {0.5f, 0, 1, 0},
+        {1, 1, 1, 0},
+        {1, 5, 1, 0},
+        {1, 0, 0.5f, 0},
+        {2, 0, 0.9f, 0},
+        {1, 0, 1, 0.3f},
+        {1, 10, 0.7f, 0.05f},
+        {1, 0, 0, 0},
+        {1, 3, 0.999f, 0},
+        {1, 0, 1, 1},
+        {1e-6f, 0, 1, 0},
+        {5, 1000, 0.99f, 0.01f},
     };
     tensor x = randoms(DTYPE_F32, 1, 61);
     float *l = x.data;
@@ -1005,11 +1063,31 @@ static void draws_on(backend *be)
     free(x.data);
 }
 
-static void test_greedy(void **state) { (void)state; on_each_isa(greedy_on); }
-static void test_bad_logits(void **state) { (void)state; on_each_isa(bad_logits_on); }
-static void test_logprobs(void **state) { (void)state; on_each_isa(logprobs_on); }
-static void test_mask_and_bias(void **state) { (void)state; on_each_isa(mask_on); }
-static void test_draws(void **state) { (void)state; on_each_isa(draws_on); }
+static void test_greedy(void **state)
+{
+    (void)state;
+    on_each_isa(greedy_on);
+}
+static void test_bad_logits(void **state)
+{
+    (void)state;
+    on_each_isa(bad_logits_on);
+}
+static void test_logprobs(void **state)
+{
+    (void)state;
+    on_each_isa(logprobs_on);
+}
+static void test_mask_and_bias(void **state)
+{
+    (void)state;
+    on_each_isa(mask_on);
+}
+static void test_draws(void **state)
+{
+    (void)state;
+    on_each_isa(draws_on);
+}
 
 static void count_item(void *arg, int item, int thread)
 {
@@ -1017,7 +1095,8 @@ static void count_item(void *arg, int item, int thread)
     ((int *)arg)[item]++;
 }
 
-/* Each item once, over many short loops, some after a pause long enough for workers to sleep, some after they were roused. */
+/* Each item once, over many short loops, some after a pause long enough for workers to sleep, some after they were
+ * roused. */
 static void test_pool(void **state)
 {
     (void)state;

@@ -19,17 +19,25 @@
 #include "base/rng.h"
 #include "test.h"
 
-enum { SITES = 2, SITE = 1, PADDING = 40, MAX_ROWS = 256, MAX_SEQS = 256,
-       MAX_PAGES = 260, PAGE_LEN = 16, RANK_SUM = 384,
-       LONG_ROWS = 1600 };      /* of batches of prompts alone */
+enum {
+    SITES = 2,
+    SITE = 1,
+    PADDING = 40,
+    MAX_ROWS = 256,
+    MAX_SEQS = 256,
+    MAX_PAGES = 260,
+    PAGE_LEN = 16,
+    RANK_SUM = 384,
+    LONG_ROWS = 1600
+}; /* of batches of prompts alone */
 
-static backend *cpu, *gpu[2];           /* one for each 16-bit type */
+static backend *cpu, *gpu[2]; /* one for each 16-bit type */
 static bool quick;
-static bool kv_fp8;             /* the caches of the tests at hand are F8 */
-static int page_len = PAGE_LEN, max_rows = MAX_ROWS;    /* of the tests at hand */
+static bool kv_fp8;                                  /* the caches of the tests at hand are F8 */
+static int page_len = PAGE_LEN, max_rows = MAX_ROWS; /* of the tests at hand */
 static uint64_t seed, counter;
 
-static double uniform(void)             /* in [-1, 1) */
+static double uniform(void) /* in [-1, 1) */
 {
     return 2 * rng_uniform(seed, counter++) - 1;
 }
@@ -60,7 +68,7 @@ static void *take(backend *be, size_t bytes)
 static void put(backend *be, void *to, const void *from, size_t bytes)
 {
     err e;
-    check(be->ops->sync(be, &e), &e);           /* uploads do not wait for ops */
+    check(be->ops->sync(be, &e), &e); /* uploads do not wait for ops */
     be->ops->upload(be, to, from, bytes);
 }
 
@@ -159,10 +167,9 @@ static void compare_columns(backend *be, const char *what, const both *t, int fr
         }
     }
     double mean = sqrt(size / ((double)t->cpu.rows * (to - from)));
-    if (!(sqrt(off) <= tol * sqrt(size) + 1e-30) ||
-        !(most <= 12 * tol * (fabs((double)want[worst]) + mean) + 1e-30))
-        fail_msg("%s, %s [%d, %d]: off by %.3g of %.3g allowed; worst at [%zu, %zu]: %g, expected %g (seed %llu)",
-                 what, dtype_name(be->act), t->cpu.rows, cols, sqrt(off / size), tol, worst / (size_t)cols,
+    if (!(sqrt(off) <= tol * sqrt(size) + 1e-30) || !(most <= 12 * tol * (fabs((double)want[worst]) + mean) + 1e-30))
+        fail_msg("%s, %s [%d, %d]: off by %.3g of %.3g allowed; worst at [%zu, %zu]: %g, expected %g (seed %llu)", what,
+                 dtype_name(be->act), t->cpu.rows, cols, sqrt(off / size), tol, worst / (size_t)cols,
                  worst % (size_t)cols, (double)got[worst], (double)want[worst], (unsigned long long)seed);
     free(got);
 }
@@ -188,8 +195,8 @@ static tensor host_bits(dtype type, int rows, int cols, double scale)
 /* Adapters, with parts left out here and there; site 0 of each is not adapted. */
 enum { N_ADAPTERS = 10 };
 static const int adapter_rank[N_ADAPTERS][3] = {
-    {16, 16, 16}, {1, 0, 4}, {8, 12, 0}, {64, 16, 8}, {0, 128, 4}, {0, 0, 0}, {4, 4, 4}, {33, 1, 17}, {16, 8, 64},
-    {128, 128, 128},
+    {16, 16, 16}, {1, 0, 4}, {8, 12, 0},  {64, 16, 8}, {0, 128, 4},
+    {0, 0, 0},    {4, 4, 4}, {33, 1, 17}, {16, 8, 64}, {128, 128, 128},
 };
 
 typedef struct { lora cpu, gpu; } both_lora;
@@ -291,9 +298,16 @@ static void make_batch(both_batch *b, int n_seqs, const int *n_rows, const int *
     }
     assert_true(rows <= max_rows && pages <= MAX_PAGES && n_seqs <= MAX_SEQS);
     b->cpu = (batch){
-        .n_rows = rows, .token = b->token, .position = b->position, .n_prefills = n_prefills,
-        .n_decodes = n_seqs - n_prefills, .prefill_indptr = b->prefill_indptr, .page_indptr = b->page_indptr,
-        .page = b->page, .n_out = n_seqs, .out_row = b->out_row,
+        .n_rows = rows,
+        .token = b->token,
+        .position = b->position,
+        .n_prefills = n_prefills,
+        .n_decodes = n_seqs - n_prefills,
+        .prefill_indptr = b->prefill_indptr,
+        .page_indptr = b->page_indptr,
+        .page = b->page,
+        .n_out = n_seqs,
+        .out_row = b->out_row,
     };
     b->gpu = b->cpu;
 }
@@ -323,9 +337,16 @@ static void reserve(backend *be, heads h, int vocab)
 {
     err e;
     extent x = {
-        .max_rows = max_rows, .max_out = MAX_ROWS, .max_sequences = MAX_SEQS, .max_pages = MAX_PAGES,
+        .max_rows = max_rows,
+        .max_out = MAX_ROWS,
+        .max_sequences = MAX_SEQS,
+        .max_pages = MAX_PAGES,
         .page_len = page_len,
-        .max_rank_sum = RANK_SUM, .vocab = vocab, .n_sites = SITES, .kv_fp8 = kv_fp8, .h = h,
+        .max_rank_sum = RANK_SUM,
+        .vocab = vocab,
+        .n_sites = SITES,
+        .kv_fp8 = kv_fp8,
+        .h = h,
     };
     check(be->ops->reserve(be, &x, &e), &e);
     check(cpu->ops->reserve(cpu, &x, &e), &e);
@@ -479,19 +500,28 @@ static int linear_cols(const linear *w)
 
 static void linears_on(backend *be)
 {
-    static const struct { int in, n_parts, out[3], rows[6]; bool f32; } shapes[] = {
-        {60, 3, {60, 20, 20}, {1, 7, 33, 200}, false}, {72, 2, {136, 136}, {2, 16, 64, 129}, false},
-        {100, 1, {60}, {1, 5, 31, 90}, false}, {136, 1, {72}, {3, 8, 65, 256}, false},
+    static const struct {
+        int in, n_parts, out[3], rows[6];
+        bool f32;
+    } shapes[] = {
+        {60, 3, {60, 20, 20}, {1, 7, 33, 200}, false},
+        {72, 2, {136, 136}, {2, 16, 64, 129}, false},
+        {100, 1, {60}, {1, 5, 31, 90}, false},
+        {136, 1, {72}, {3, 8, 65, 256}, false},
         {72, 1, {293}, {1, 12, 50, 70}, true},
-        {256, 3, {256, 128, 128}, {1, 128, 9, 48, 256}, false}, {896, 2, {4864, 4864}, {100, 24, 64, 130, 1, 128}, false},
-        {4096, 3, {4096, 1024, 1024}, {1, 13, 33, 100, 64, 127}, false}, {11008, 1, {4096}, {4, 32, 63, 150, 65, 128}, false},
-        {4096, 1, {32000}, {1, 6, 32, 64, 96}, true}, {1, 1, {1}, {1, 2, 3, 4}, false},
+        {256, 3, {256, 128, 128}, {1, 128, 9, 48, 256}, false},
+        {896, 2, {4864, 4864}, {100, 24, 64, 130, 1, 128}, false},
+        {4096, 3, {4096, 1024, 1024}, {1, 13, 33, 100, 64, 127}, false},
+        {11008, 1, {4096}, {4, 32, 63, 150, 65, 128}, false},
+        {4096, 1, {32000}, {1, 6, 32, 64, 96}, true},
+        {1, 1, {1}, {1, 2, 3, 4}, false},
         {4096, 2, {11008, 11008}, {1, 8, 40, 64, 72, 128}, false},
     };
     int n_shapes = quick ? 6 : (int)(sizeof shapes / sizeof shapes[0]);
     for (int c = 0; c < n_shapes * N_STORED; c++) {
         int s = c / N_STORED;
-        both_linear w = random_linear(be, shapes[s].n_parts, shapes[s].out, shapes[s].in, s % 2 == 0, (stored_as)(c % N_STORED));
+        both_linear w =
+            random_linear(be, shapes[s].n_parts, shapes[s].out, shapes[s].in, s % 2 == 0, (stored_as)(c % N_STORED));
         for (int i = 0; i < (quick ? 2 : 6) && shapes[s].rows[i] > 0; i++) {
             int rows = shapes[s].rows[i];
             both x = randoms(be, be->act, rows, shapes[s].in, 1);
@@ -499,7 +529,8 @@ static void linears_on(backend *be)
             cpu->ops->linear(cpu, &y.cpu, &x.cpu, &w.cpu);
             be->ops->linear(be, &y.gpu, &x.gpu, &w.gpu);
             char what[80];
-            snprintf(what, sizeof what, "linear, %d in, %d rows, weights stored as %d", shapes[s].in, rows, c % N_STORED);
+            snprintf(what, sizeof what, "linear, %d in, %d rows, weights stored as %d", shapes[s].in, rows,
+                     c % N_STORED);
             compare(be, what, &y, shapes[s].f32 ? 2e-5 : tolerance(be, 1));
             drop(be, &x);
             drop(be, &y);
@@ -510,9 +541,12 @@ static void linears_on(backend *be)
 
 static void sgmv_on(backend *be)
 {
-    static const struct { int in, n_parts, out[3]; } shapes[] = {
-        {60, 3, {60, 20, 20}}, {72, 2, {136, 136}}, {136, 1, {72}}, {67, 3, {64, 19, 1}}, {256, 3, {256, 128, 128}},
-        {4096, 3, {4096, 1024, 1024}}, {4096, 2, {11008, 11008}}, {11008, 1, {4096}},
+    static const struct {
+        int in, n_parts, out[3];
+    } shapes[] = {
+        {60, 3, {60, 20, 20}},     {72, 2, {136, 136}},       {136, 1, {72}},
+        {67, 3, {64, 19, 1}},      {256, 3, {256, 128, 128}}, {4096, 3, {4096, 1024, 1024}},
+        {4096, 2, {11008, 11008}}, {11008, 1, {4096}},
     };
     static both_batch b;
     for (size_t s = 0; s < (quick ? 4 : sizeof shapes / sizeof shapes[0]); s++) {
@@ -548,9 +582,12 @@ static void sgmv_on(backend *be)
     }
 }
 
-/* A cache with the same random history on both sides. As a matrix: a row is one position of one head. Of an F8 one there is no
- * such matrix. */
-typedef struct { both rows; kv_cache cpu, gpu; } both_cache;
+/* A cache with the same random history on both sides. As a matrix: a row is one position of one head. Of an F8 one
+ * there is no such matrix. */
+typedef struct {
+    both rows;
+    kv_cache cpu, gpu;
+} both_cache;
 
 enum { LAYERS = 2, LAYER = 1 };
 
@@ -599,7 +636,8 @@ static void drop_cache(backend *be, both_cache *c)
     be->ops->release(be, c->gpu.data);
 }
 
-/* Of F8 caches the numbers, scales counted, must agree but where rounding went the other way; the CPU's then becomes the GPU's. */
+/* Of F8 caches the numbers, scales counted, must agree but where rounding went the other way; the CPU's then becomes
+ * the GPU's. */
 static void compare_cache(backend *be, const char *what, both_cache *c, double tol)
 {
     if (!kv_fp8) {
@@ -618,7 +656,8 @@ static void compare_cache(backend *be, const char *what, both_cache *c, double t
             off += (a - b) * (a - b);
             size += b * b;
             if (!(fabs(a - b) <= 0.13 * fabs(b) + 0.01))
-                fail_msg("%s: number %zu of a block at %zu is %g, expected %g (seed %llu)", what, i, at, a, b, (unsigned long long)seed);
+                fail_msg("%s: number %zu of a block at %zu is %g, expected %g (seed %llu)", what, i, at, a, b,
+                         (unsigned long long)seed);
         }
     if (!(sqrt(off) <= (tol + 0.02) * sqrt(size)))
         fail_msg("%s: off by %.3g (seed %llu)", what, sqrt(off / size), (unsigned long long)seed);
@@ -725,15 +764,17 @@ static void prefill_case(backend *be, heads h, both_batch *b, int window)
     both qkv = randoms(be, be->act, b->cpu.n_rows, cols, 2), y = blank(be, be->act, b->cpu.n_rows, q);
     float *freq = inverse_frequencies(h.head_dim), *there = take(be, (size_t)h.head_dim * 2);
     char what[160];
-    snprintf(what, sizeof what, "attention of prompts: %d/%d heads of %d, pages of %d, window %d, %d prompts (first: %d rows from %d)", h.n_heads,
-             h.n_kv_heads, h.head_dim, page_len, window, b->cpu.n_prefills, b->prefill_indptr[1], b->position[0]);
+    snprintf(what, sizeof what,
+             "attention of prompts: %d/%d heads of %d, pages of %d, window %d, %d prompts (first: %d rows from %d)",
+             h.n_heads, h.n_kv_heads, h.head_dim, page_len, window, b->cpu.n_prefills, b->prefill_indptr[1],
+             b->position[0]);
     put(be, there, freq, (size_t)h.head_dim * 2);
     poison_unused(be, &c, &b->cpu);
     cpu->ops->rope_append(cpu, &qkv.cpu, h, freq, &b->cpu, &c.cpu, LAYER);
     cpu->ops->attention(cpu, &y.cpu, &qkv.cpu, h, &b->cpu, &c.cpu, LAYER, window);
     be->ops->begin(be, &b->gpu, &c);
     be->ops->rope_append(be, &qkv.gpu, h, there, &b->gpu, &c.gpu, LAYER);
-    for (int k = 0; k < 2; k++) {               /* what the first left behind does not disturb the second */
+    for (int k = 0; k < 2; k++) { /* what the first left behind does not disturb the second */
         poison(be, &y.gpu);
         be->ops->attention(be, &y.gpu, &qkv.gpu, h, &b->gpu, &c.gpu, LAYER, window);
         settle(be);
@@ -748,16 +789,26 @@ static void prefill_case(backend *be, heads h, both_batch *b, int window)
     drop_cache(be, &c);
 }
 
-/* Prompts around the sizes of tiles of rows and keys, alone and together, from the beginning or after cached positions, and
- * decodes beside them. All have more rows than are taken as decodes. */
+/* Prompts around the sizes of tiles of rows and keys, alone and together, from the beginning or after cached positions,
+ * and decodes beside them. All have more rows than are taken as decodes. */
 static void prefills_on(backend *be)
 {
-    static const struct { int n, rows[7], before[7]; } lists[] = {
+    static const struct {
+        int n, rows[7], before[7];
+    } lists[] = {
         {5, {5, 200, 129, 2, 300}, {1000, 0, 640, 15, 16}},
-        {2, {63, 64}, {0, 5}}, {1, {127}, {0}}, {1, {128}, {0}}, {1, {129}, {0}}, {1, {193}, {128}}, {1, {1000}, {0}}, {1, {1300}, {77}},
-        {1, {512}, {2048}}, {5, {64, 191, 16, 1, 1}, {64, 1, 112, 300, 17}},
+        {2, {63, 64}, {0, 5}},
+        {1, {127}, {0}},
+        {1, {128}, {0}},
+        {1, {129}, {0}},
+        {1, {193}, {128}},
+        {1, {1000}, {0}},
+        {1, {1300}, {77}},
+        {1, {512}, {2048}},
+        {5, {64, 191, 16, 1, 1}, {64, 1, 112, 300, 17}},
     };
-    static const heads shapes[] = {{4, 4, 128}, {14, 2, 64}, {8, 2, 128}, {3, 3, 64}, {7, 1, 128}, {16, 2, 128}, {4, 1, 256}};
+    static const heads shapes[] = {{4, 4, 128}, {14, 2, 64},  {8, 2, 128}, {3, 3, 64},
+                                   {7, 1, 128}, {16, 2, 128}, {4, 1, 256}};
     static const int windows[] = {0, 100, 0, 1, 0, 1000}, pages[] = {16, 32, 48};
     enum { N_LISTS = sizeof lists / sizeof lists[0], N_SHAPES = sizeof shapes / sizeof shapes[0] };
     static both_batch b;
@@ -806,7 +857,7 @@ typedef struct {
     heads h;
     int hidden, ffn;
     bool norm;
-    both_linear w[3];                   /* qkv, o, gate and up */
+    both_linear w[3]; /* qkv, o, gate and up */
     both_lora lora[3][N_ADAPTERS];
     both x, residual, qkv, delta, y, gate_up, act, v;
     both q_w, k_w, norm_w;
@@ -844,8 +895,8 @@ static void chain_init(chain *c, backend *be, heads h, int hidden, int ffn, bool
 
 static void chain_deinit(chain *c)
 {
-    both *all[] = {&c->x, &c->residual, &c->qkv, &c->delta, &c->y, &c->gate_up, &c->act, &c->v, &c->q_w,
-                   &c->k_w, &c->norm_w};
+    both *all[] = {&c->x,   &c->residual, &c->qkv, &c->delta, &c->y,     &c->gate_up,
+                   &c->act, &c->v,        &c->q_w, &c->k_w,   &c->norm_w};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         drop(c->be, all[i]);
     for (int i = 0; i < 3; i++) {
@@ -910,7 +961,7 @@ static void chain_check(chain *c, int i, int n_prefill, int n_decodes)
 {
     static const char *const how[] = {"op by op", "recorded", "replayed"};
     static both_batch b;
-    int ranks = below(2) ? RANK_SUM : 0;        /* what adapters say they have: decides the grids of their own kernels */
+    int ranks = below(2) ? RANK_SUM : 0; /* what adapters say they have: decides the grids of their own kernels */
     for (int j = 0; j < N_ADAPTERS; j++)
         c->lora[i][j].gpu.max_rank_sum = ranks;
     for (int k = 0; k < 3; k++) {
@@ -940,12 +991,17 @@ static void chain_check(chain *c, int i, int n_prefill, int n_decodes)
 
 static void chains_on(backend *be)
 {
-    static const struct { heads h; int hidden, ffn; bool norm; } shapes[] = {
-        {{5, 5, 12}, 60, 100, false}, {{6, 2, 32}, 192, 512, true}, {{4, 2, 32}, 72, 136, true},
-        {{14, 2, 64}, 896, 4864, false}, {{4, 1, 256}, 136, 256, true},
-        {{32, 8, 128}, 4096, 11008, false}, {{16, 8, 128}, 2560, 1000, true}, {{2, 2, 16}, 8192, 64, false},
+    static const struct {
+        heads h;
+        int hidden, ffn;
+        bool norm;
+    } shapes[] = {
+        {{5, 5, 12}, 60, 100, false},     {{6, 2, 32}, 192, 512, true},  {{4, 2, 32}, 72, 136, true},
+        {{14, 2, 64}, 896, 4864, false},  {{4, 1, 256}, 136, 256, true}, {{32, 8, 128}, 4096, 11008, false},
+        {{16, 8, 128}, 2560, 1000, true}, {{2, 2, 16}, 8192, 64, false},
     };
-    static const int sizes[] = {1, 2, 3, 5, 8, 13, 17, 31, 32, 33, 47, 63, 64, 65, 70, 96, 100, 127, 128, 129, 200, 256};
+    static const int sizes[] = {1,  2,  3,  5,  8,  13,  17,  31,  32,  33,  47,
+                                63, 64, 65, 70, 96, 100, 127, 128, 129, 200, 256};
     enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
     int n_shapes = quick ? 2 : (int)(sizeof shapes / sizeof shapes[0]);
     for (int n = 0; n < 3 * n_shapes; n++) {
@@ -954,7 +1010,7 @@ static void chains_on(backend *be)
         chain_init(&c, be, shapes[s].h, shapes[s].hidden, shapes[s].ffn, shapes[s].norm, (stored_as)(n % 3));
         for (int i = 0; i < 3; i++) {
             for (int k = s % 3; k < N_SIZES; k += quick ? 9 : 3)
-                if (sizes[k] <= 64 || shapes[s].hidden * shapes[s].ffn <= 2560 * 1000)      /* or the CPU takes long */
+                if (sizes[k] <= 64 || shapes[s].hidden * shapes[s].ffn <= 2560 * 1000) /* or the CPU takes long */
                     chain_check(&c, i, 0, sizes[k]);
             chain_check(&c, i, 2 + below(100), below(60));
             chain_check(&c, i, 100 + below(60), below(60));
@@ -966,8 +1022,15 @@ static void chains_on(backend *be)
 /* The op that appends to an F8 cache. */
 static void fp8_chains_on(backend *be)
 {
-    static const struct { heads h; int hidden; bool norm; } shapes[] = {
-        {{5, 5, 12}, 60, false}, {{6, 2, 32}, 192, true}, {{14, 2, 64}, 896, false}, {{32, 8, 128}, 1024, true}, {{4, 1, 256}, 136, false}};
+    static const struct {
+        heads h;
+        int hidden;
+        bool norm;
+    } shapes[] = {{{5, 5, 12}, 60, false},
+                  {{6, 2, 32}, 192, true},
+                  {{14, 2, 64}, 896, false},
+                  {{32, 8, 128}, 1024, true},
+                  {{4, 1, 256}, 136, false}};
     for (size_t s = 0; s < (quick ? 2 : sizeof shapes / sizeof shapes[0]); s++) {
         chain c;
         chain_init(&c, be, shapes[s].h, shapes[s].hidden, 64, shapes[s].norm, (stored_as)0);
@@ -1051,7 +1114,7 @@ static sample_spec random_spec(int vocab, int *lists)
             ((float *)(lists + 4 * vocab))[s.n_bias] = (float)(20 * uniform());
         }
     }
-    if (below(3) == 0) {                        /* few, many or no tokens are allowed */
+    if (below(3) == 0) { /* few, many or no tokens are allowed */
         uint32_t *mask = (uint32_t *)(lists + 5 * vocab);
         int kind = below(8);
         for (int i = 0; i < vocab; i++)
@@ -1067,14 +1130,15 @@ static sample_spec random_spec(int vocab, int *lists)
     return s;
 }
 
-static void compare_sample(const backend *be, const sample_spec *s, const sample_result *got,
-                           const sample_result *want, int vocab)
+static void compare_sample(const backend *be, const sample_spec *s, const sample_result *got, const sample_result *want,
+                           int vocab)
 {
     if (got->token != want->token)
         fail_msg("%s, vocab %d: token %d, expected %d (temperature %g, top_k %d, top_p %g, min_p %g, %d seen, "
                  "%d banned, %d biased%s; seed %llu)",
-                 be->name, vocab, got->token, want->token, (double)s->temperature, s->top_k,
-                 (double)s->top_p, (double)s->min_p, s->n_seen, s->n_banned, s->n_bias, s->mask ? ", masked" : "", (unsigned long long)seed);
+                 be->name, vocab, got->token, want->token, (double)s->temperature, s->top_k, (double)s->top_p,
+                 (double)s->min_p, s->n_seen, s->n_banned, s->n_bias, s->mask ? ", masked" : "",
+                 (unsigned long long)seed);
     if (want->token < 0 || s->n_logprobs < 0)
         return;
     assert_true(fabs((double)got->logprob - want->logprob) < 2e-5 * (1 + fabs((double)want->logprob)));
@@ -1127,13 +1191,14 @@ static void sample_on(backend *be)
     }
 }
 
-/* Ranks that share a GPU, or (many) NCCL's with one rank, against the CPU's. The residual stream is added to several times,
- * so that one op's parts are written while nobody may still read them. */
+/* Ranks that share a GPU, or (many) NCCL's with one rank, against the CPU's. The residual stream is added to several
+ * times, so that one op's parts are written while nobody may still read them. */
 static void comm_case(backend *be, comm *sum, int n, int rows, int cols)
 {
     enum { TIMES = 3 };
-    both x[MAX_RANKS], y[MAX_RANKS], part[TIMES][MAX_RANKS], w[MAX_RANKS], embedded[MAX_RANKS], logits = blank(be, DTYPE_F32, rows, n * cols);
-    tensor on[2][5][MAX_RANKS];                 /* [CPU, GPU]: x, y, embedded, and room */
+    both x[MAX_RANKS], y[MAX_RANKS], part[TIMES][MAX_RANKS], w[MAX_RANKS], embedded[MAX_RANKS],
+        logits = blank(be, DTYPE_F32, rows, n * cols);
+    tensor on[2][5][MAX_RANKS]; /* [CPU, GPU]: x, y, embedded, and room */
     const tensor *norm[2][MAX_RANKS];
     for (int r = 0; r < n; r++) {
         x[r] = blank(be, DTYPE_F32, rows, cols);
@@ -1188,8 +1253,8 @@ static void comm_on(backend *be)
     }
 }
 
-/* One rank is all that one GPU can have: the sum is the part itself. Not under a sanitizer, which reports NCCL's own way to find out
- * which of its kernels a GPU can run. */
+/* One rank is all that one GPU can have: the sum is the part itself. Not under a sanitizer, which reports NCCL's own
+ * way to find out which of its kernels a GPU can run. */
 static void nccl_on(backend *be)
 {
     err e;
@@ -1201,7 +1266,7 @@ static void nccl_on(backend *be)
         return;
     }
     comm_case(be, sum, 1, 5, 4096);
-    comm_case(be, sum, 1, 300, 4096);           /* through NCCL */
+    comm_case(be, sum, 1, 300, 4096); /* through NCCL */
     sum->ops->free(sum);
 }
 
@@ -1210,11 +1275,11 @@ static void wait_for_copy(backend *be, copy_lane lane)
     double seconds = -1;
     assert_true(be->ops->copy_ended(be, lane, true, &seconds));
     assert_true(seconds >= 0 && seconds < 10);
-    assert_false(be->ops->copy_ended(be, lane, false, &seconds));       /* told once */
+    assert_false(be->ops->copy_ended(be, lane, false, &seconds)); /* told once */
 }
 
-/* Copies beside the ops: in several pieces there and back, behind the ops that were queued before, ahead of those that were told to
- * wait. */
+/* Copies beside the ops: in several pieces there and back, behind the ops that were queued before, ahead of those that
+ * were told to wait. */
 static void copies_on(backend *be)
 {
     enum { PIECES = 5, ROWS = 512, COLS = 4096, OPS = 50 };
@@ -1229,10 +1294,11 @@ static void copies_on(backend *be)
     put(be, w.data, want, COLS * sizeof(float));
     put(be, delta.data, want, bytes / 4);
     for (int i = 0; i < OPS; i++)
-        be->ops->add_rms_norm(be, &y, &x, &delta, &w, 1e-5f);   /* x moves on each time */
+        be->ops->add_rms_norm(be, &y, &x, &delta, &w, 1e-5f); /* x moves on each time */
     copy_piece out[PIECES], in[PIECES];
     for (int i = 0; i < PIECES; i++) {
-        size_t from = bytes / PIECES / 64 * 64 * (size_t)i, n = i + 1 < PIECES ? bytes / PIECES / 64 * 64 : bytes - from;
+        size_t from = bytes / PIECES / 64 * 64 * (size_t)i,
+               n = i + 1 < PIECES ? bytes / PIECES / 64 * 64 : bytes - from;
         out[i] = (copy_piece){host + from, (char *)x.data + from, n};
         in[PIECES - 1 - i] = (copy_piece){back + from, host + from, n};
     }
@@ -1242,10 +1308,10 @@ static void copies_on(backend *be)
     assert_memory_equal(host, want, bytes);
     be->ops->copy_begin(be, COPY_IN, in, PIECES, false);
     be->ops->copy_order(be);
-    be->ops->download(be, got, back, bytes);                    /* in order with the ops */
+    be->ops->download(be, got, back, bytes); /* in order with the ops */
     assert_memory_equal(got, want, bytes);
     wait_for_copy(be, COPY_IN);
-    for (int i = 0; i < 100; i++)                               /* many batches at a time, in order */
+    for (int i = 0; i < 100; i++) /* many batches at a time, in order */
         be->ops->copy_begin(be, COPY_IN, &(copy_piece){back, host + 64 * i, 64}, 1, i % 2);
     for (int i = 0; i < 100; i++) {
         double seconds;
@@ -1261,35 +1327,81 @@ static void copies_on(backend *be)
     free(got);
 }
 
-static void test_norms(void **state) { (void)state; on_each_type(norms_on); }
-static void test_silu_mul(void **state) { (void)state; on_each_type(silu_on); }
-static void test_embed_and_gather(void **state) { (void)state; on_each_type(embed_on); }
-static void test_linear(void **state) { (void)state; on_each_type(linears_on); }
-static void test_sgmv(void **state) { (void)state; on_each_type(sgmv_on); }
-static void test_attention(void **state) { (void)state; on_each_type(attention_on); }
-static void test_prefill(void **state) { (void)state; on_each_type(prefills_on); }
-static void test_fp8_cache(void **state) { (void)state; on_each_type(fp8_cache_on); }
-static void test_fused_ops(void **state) { (void)state; on_each_type(chains_on); }
-static void test_sample(void **state) { (void)state; on_each_type(sample_on); }
-static void test_comm(void **state) { (void)state; on_each_type(comm_on); }
-static void test_copies(void **state) { (void)state; on_each_type(copies_on); }
-static void test_nccl(void **state) { (void)state; on_each_type(nccl_on); }
+static void test_norms(void **state)
+{
+    (void)state;
+    on_each_type(norms_on);
+}
+static void test_silu_mul(void **state)
+{
+    (void)state;
+    on_each_type(silu_on);
+}
+static void test_embed_and_gather(void **state)
+{
+    (void)state;
+    on_each_type(embed_on);
+}
+static void test_linear(void **state)
+{
+    (void)state;
+    on_each_type(linears_on);
+}
+static void test_sgmv(void **state)
+{
+    (void)state;
+    on_each_type(sgmv_on);
+}
+static void test_attention(void **state)
+{
+    (void)state;
+    on_each_type(attention_on);
+}
+static void test_prefill(void **state)
+{
+    (void)state;
+    on_each_type(prefills_on);
+}
+static void test_fp8_cache(void **state)
+{
+    (void)state;
+    on_each_type(fp8_cache_on);
+}
+static void test_fused_ops(void **state)
+{
+    (void)state;
+    on_each_type(chains_on);
+}
+static void test_sample(void **state)
+{
+    (void)state;
+    on_each_type(sample_on);
+}
+static void test_comm(void **state)
+{
+    (void)state;
+    on_each_type(comm_on);
+}
+static void test_copies(void **state)
+{
+    (void)state;
+    on_each_type(copies_on);
+}
+static void test_nccl(void **state)
+{
+    (void)state;
+    on_each_type(nccl_on);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_silu_mul),
-        cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_embed_and_gather),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_sgmv),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_prefill),
-        cmocka_unit_test(test_fp8_cache),
-        cmocka_unit_test(test_fused_ops),
-        cmocka_unit_test(test_comm),
-        cmocka_unit_test(test_nccl),
+        cmocka_unit_test(test_norms),     cmocka_unit_test(test_silu_mul),
+        cmocka_unit_test(test_sample),    cmocka_unit_test(test_embed_and_gather),
+        cmocka_unit_test(test_linear),    cmocka_unit_test(test_sgmv),
+        cmocka_unit_test(test_attention), cmocka_unit_test(test_prefill),
+        cmocka_unit_test(test_fp8_cache), cmocka_unit_test(test_fused_ops),
+        cmocka_unit_test(test_comm),      cmocka_unit_test(test_nccl),
         cmocka_unit_test(test_copies),
     };
     const char *wish = getenv("PUNICA_TEST_SEED");

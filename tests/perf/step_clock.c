@@ -1,8 +1,8 @@
 /* step_clock.c - preloaded into punica: when does a worker write to its pipe?
  *
- * Every step that is written to the worker's output is stamped into the file of environment STEP_CLOCK, a ring of monotonic times in
- * nanoseconds behind their count. A second ring behind it has the notices (net/frames.h): when the step's tokens had been drawn. Only
- * processes called "worker" are looked at. For token_delay.c. */
+ * Every step that is written to the worker's output is stamped into the file of environment STEP_CLOCK, a ring of
+ * monotonic times in nanoseconds behind their count. A second ring behind it has the notices (net/frames.h): when the
+ * step's tokens had been drawn. Only processes called "worker" are looked at. For token_delay.c. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>

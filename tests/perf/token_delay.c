@@ -4,9 +4,8 @@
  *
  * Opens that many streams of that many tokens and notes when each event arrives at its socket, by the kernel's clock:
  * how long one thread takes to read many sockets is not the server's delay. step_clock.c has noted when the
- * worker wrote each step, and when it had drawn its tokens; steps are far apart compared with the delay, so an event belongs to the
- * last step before it.
- * What is told is over the time in which all streams run. See token_delay.sh. */
+ * worker wrote each step, and when it had drawn its tokens; steps are far apart compared with the delay, so an event
+ * belongs to the last step before it. What is told is over the time in which all streams run. See token_delay.sh. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -22,7 +21,11 @@
 
 enum { RING = 1 << 20, MAX_STREAMS = 4096 };
 
-typedef struct { int fd; int n_events; uint64_t *at; } stream;
+typedef struct {
+    int fd;
+    int n_events;
+    uint64_t *at;
+} stream;
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -61,9 +64,12 @@ static int open_stream(const char *host, int port, int n_tokens)
         exit(1);
     }
     /* ignore_eos: all streams run to their length */
-    int n = snprintf(body, sizeof body, "{\"model\":\"demo\",\"prompt\":\"On March 5, 2021, Eva from Rome bought 3 green lamps.\","
-                                        "\"max_tokens\":%d,\"ignore_eos\":true,\"stream\":true,\"temperature\":0}", n_tokens);
-    n = snprintf(request, sizeof request, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n, body);
+    int n = snprintf(body, sizeof body,
+                     "{\"model\":\"demo\",\"prompt\":\"On March 5, 2021, Eva from Rome bought 3 green lamps.\","
+                     "\"max_tokens\":%d,\"ignore_eos\":true,\"stream\":true,\"temperature\":0}",
+                     n_tokens);
+    n = snprintf(request, sizeof request, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n,
+                 body);
     if (write(fd, request, (size_t)n) != n)
         exit(1);
     fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -124,9 +130,11 @@ static void tell(const stream *s, int n_streams, const char *from_what, const ui
     uint64_t steps = 0;
     for (uint64_t i = 0; i < n_steps; i++)
         steps += step[i] > from && step[i] < until;
-    printf("%d streams, %llu tokens, a step every %.2f ms: delay from %s: median %.0f us, 90 %% %.0f, 99 %% %.0f, 99.9 %% %.0f, largest %.0f\n", n_streams,
-           (unsigned long long)n, (double)(until - from) / 1e6 / (double)(steps ? steps : 1), from_what, (double)delay[n / 2] / 1e3,
-           (double)delay[n * 9 / 10] / 1e3, (double)delay[n * 99 / 100] / 1e3, (double)delay[n * 999 / 1000] / 1e3, (double)delay[n - 1] / 1e3);
+    printf("%d streams, %llu tokens, a step every %.2f ms: delay from %s: median %.0f us, 90 %% %.0f, 99 %% %.0f, 99.9 "
+           "%% %.0f, largest %.0f\n",
+           n_streams, (unsigned long long)n, (double)(until - from) / 1e6 / (double)(steps ? steps : 1), from_what,
+           (double)delay[n / 2] / 1e3, (double)delay[n * 9 / 10] / 1e3, (double)delay[n * 99 / 100] / 1e3,
+           (double)delay[n * 999 / 1000] / 1e3, (double)delay[n - 1] / 1e3);
     free(delay);
 }
 
@@ -139,7 +147,8 @@ int main(int argc, char **argv)
     int n_streams = atoi(argv[3]), n_tokens = atoi(argv[4]), left = n_streams, epoll = epoll_create1(0);
     static stream s[MAX_STREAMS];
     for (int i = 0; i < n_streams; i++) {
-        s[i] = (stream){.fd = open_stream(argv[1], atoi(argv[2]), n_tokens), .at = calloc((size_t)n_tokens + 2, sizeof *s[i].at)};
+        s[i] = (stream){.fd = open_stream(argv[1], atoi(argv[2]), n_tokens),
+                        .at = calloc((size_t)n_tokens + 2, sizeof *s[i].at)};
         epoll_ctl(epoll, EPOLL_CTL_ADD, s[i].fd, &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s[i]});
     }
     while (left > 0) {

@@ -21,7 +21,13 @@
 
 /* token: prompt, then the greedy tokens of the reference. row: of its first token in golden_run's logits,
  * which are in the order of the cases. */
-typedef struct { int *token, n_tokens, n_prompt, row; const char *adapter; lora *lora; kv_seq kv; const json_t *doc; } golden_case;
+typedef struct {
+    int *token, n_tokens, n_prompt, row;
+    const char *adapter;
+    lora *lora;
+    kv_seq kv;
+    const json_t *doc;
+} golden_case;
 
 /* What the sets' KvCaches hold. */
 static kv_form golden_kv;
@@ -31,9 +37,9 @@ typedef struct {
     backend *be;
     model *m;
     json_t *doc;
-    int n, n_rows;              /* cases, and tokens of them all */
-    golden_case *at;            /* [n] */
-    kv_cache kv[MAX_RANKS];     /* of each device */
+    int n, n_rows;          /* cases, and tokens of them all */
+    golden_case *at;        /* [n] */
+    kv_cache kv[MAX_RANKS]; /* of each device */
     kv_pool *pool;
 } golden_set;
 
@@ -132,17 +138,24 @@ static inline float *golden_run(golden_set *g)
     batch_item *items = XNEW_ARRAY(batch_item, (size_t)g->n + 1);
     int *out_row = XNEW_ARRAY(int, (size_t)g->n_rows);
     for (int i = 0; i < g->n; i++)
-        items[i] = (batch_item){.owner = &g->at[i], .token = g->at[i].token, .n_rows = g->at[i].n_tokens, .kv = &g->at[i].kv, .lora = g->at[i].lora};
+        items[i] = (batch_item){.owner = &g->at[i],
+                                .token = g->at[i].token,
+                                .n_rows = g->at[i].n_tokens,
+                                .kv = &g->at[i].kv,
+                                .lora = g->at[i].lora};
     batch_builder *bb = batch_builder_new();
     batch b = *batch_build(bb, items, g->n, items + g->n, 0);
-    for (int i = 0; i < g->n; i++) {            /* the builder has sorted the items by adapter */
+    for (int i = 0; i < g->n; i++) { /* the builder has sorted the items by adapter */
         const golden_case *c = items[i].owner;
         for (int k = 0; k < c->n_tokens; k++)
             out_row[c->row + k] = b.prefill_indptr[i] + k;
     }
     b.n_out = g->n_rows;
     b.out_row = out_row;
-    forward *f = forward_new(g->m, &(forward_limits){g->n_rows, g->n_rows, g->n_rows, g->kv->n_pages, g->kv->page_len, 3 * LORA_MAX_RANK, golden_kv}, &e);
+    forward *f = forward_new(g->m,
+                             &(forward_limits){g->n_rows, g->n_rows, g->n_rows, g->kv->n_pages, g->kv->page_len,
+                                               3 * LORA_MAX_RANK, golden_kv},
+                             &e);
     if (!f)
         fail_msg("%s", e.msg);
     size_t bytes = (size_t)g->n_rows * (size_t)g->m->config.vocab * sizeof(float);

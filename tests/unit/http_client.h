@@ -14,11 +14,12 @@
 #include "base/mem.h"
 #include "test.h"
 
-static char server_address[64];         /* "HOST:PORT" on this host */
+static char server_address[64]; /* "HOST:PORT" on this host */
 
 static int dial(int receive_buffer)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                              .sin_port = htons((uint16_t)atoi(strrchr(server_address, ':') + 1))};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct timeval patience = {.tv_sec = 20};
@@ -43,7 +44,8 @@ static void say(int fd, const char *text, size_t n)
 static void post(int fd, const char *path, const char *body, const char *headers)
 {
     buf request = {0};
-    buf_printf(&request, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n%s", path, headers, strlen(body), body);
+    buf_printf(&request, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n%s", path, headers, strlen(body),
+               body);
     say(fd, request.data, request.len);
     buf_free(&request);
 }

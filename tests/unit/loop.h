@@ -23,21 +23,21 @@ static inline void loop_turn(event_loop *loop)
 }
 
 /* Turn the loop until the condition holds; the test fails after 10 seconds. */
-#define UNTIL(loop, condition)                                          \
-    do {                                                                \
-        double give_up = clock_now() + 10;                              \
-        while (!(condition)) {                                          \
-            loop_turn(loop);                                            \
-            if (clock_now() > give_up)                                  \
-                fail_msg("10 s passed, and still not %s", #condition);  \
-        }                                                               \
+#define UNTIL(loop, condition)                                         \
+    do {                                                               \
+        double give_up = clock_now() + 10;                             \
+        while (!(condition)) {                                         \
+            loop_turn(loop);                                           \
+            if (clock_now() > give_up)                                 \
+                fail_msg("10 s passed, and still not %s", #condition); \
+        }                                                              \
     } while (0)
 
 /* Let so much time pass. */
-#define PASS(loop, seconds)                                             \
-    do {                                                                \
-        double until = clock_now() + (seconds);                         \
-        UNTIL(loop, clock_now() > until);                               \
+#define PASS(loop, seconds)                     \
+    do {                                        \
+        double until = clock_now() + (seconds); \
+        UNTIL(loop, clock_now() > until);       \
     } while (0)
 
 #endif

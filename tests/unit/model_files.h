@@ -171,8 +171,13 @@ static inline void holding_bind_lora(backend *be, lora *l, void *memory)
 }
 
 static const backend_ops holding_ops = {
-    .alloc = holding_alloc, .release = holding_release, .upload = holding_copy, .download = holding_copy,
-    .adopt = holding_adopt, .adopt_linear = holding_adopt_linear, .lora_table_bytes = holding_table_bytes,
+    .alloc = holding_alloc,
+    .release = holding_release,
+    .upload = holding_copy,
+    .download = holding_copy,
+    .adopt = holding_adopt,
+    .adopt_linear = holding_adopt_linear,
+    .lora_table_bytes = holding_table_bytes,
     .bind_lora = holding_bind_lora,
 };
 

@@ -1,9 +1,9 @@
 /* stand_in.h - a frontend and a stand-in for its scheduler on one event loop in a thread, for tests to be clients of
  *
  * The stand-in answers by the adapter's name: "parrot" repeats the prompt's tokens, one or two a message, "flood" does
- * so as fast as it can, "burst" does it in one message that ends it, with logprobs, "mute" says nothing, "full", "late",
- * "large", "failed" and "deadly" end at once for that reason, and "gap" leaves out a token once. `it` counts what it is
- * asked. The frontend has three more threads to write, and small buffers. */
+ * so as fast as it can, "burst" does it in one message that ends it, with logprobs, "mute" says nothing, "full",
+ * "late", "large", "failed" and "deadly" end at once for that reason, and "gap" leaves out a token once. `it` counts
+ * what it is asked. The frontend has three more threads to write, and small buffers. */
 #ifndef PUNICA_TESTS_STAND_IN_H
 #define PUNICA_TESTS_STAND_IN_H
 
@@ -30,13 +30,14 @@ const char *__tsan_default_suppressions(void)
     return "race:epoll_ctl\n";
 }
 
-static const char *const adapters[] = {"parrot", "flood", "burst", "mute", "full", "late", "large", "failed", "deadly", "gap"};
+static const char *const adapters[] = {"parrot", "flood", "burst",  "mute",   "full",
+                                       "late",   "large", "failed", "deadly", "gap"};
 
 /* A request the stand-in goes on with. */
 typedef struct playing {
     uint64_t id;
     uint32_t *token;
-    size_t n, n_prompt, max, next;      /* next: index of the next token of output */
+    size_t n, n_prompt, max, next; /* next: index of the next token of output */
     bool flood;
     struct playing *after;
 } playing;
@@ -86,7 +87,11 @@ static void forget(uint64_t id)
 }
 
 /* The tokens of a message in the making, and the ends behind them. */
-static struct { Tokens *t; End *end; size_t n, cap, n_ends, ends_cap; } step;
+static struct {
+    Tokens *t;
+    End *end;
+    size_t n, cap, n_ends, ends_cap;
+} step;
 
 static void play(playing *p)
 {
@@ -180,8 +185,11 @@ static void burst(const Request *r)
 
 static void on_submit(const Request *r)
 {
-    static const char *const ends[] = {[END_REASON__BY_FAILURE] = "failed", [END_REASON__QUEUE_FULL] = "full", [END_REASON__TOO_LATE] = "late",
-                                       [END_REASON__TOO_LARGE] = "large", [END_REASON__KILLS_WORKERS] = "deadly"};
+    static const char *const ends[] = {[END_REASON__BY_FAILURE] = "failed",
+                                       [END_REASON__QUEUE_FULL] = "full",
+                                       [END_REASON__TOO_LATE] = "late",
+                                       [END_REASON__TOO_LARGE] = "large",
+                                       [END_REASON__KILLS_WORKERS] = "deadly"};
     it.n_submits++;
     it.n_resubmits += r->n_tokens > r->n_prompt;
     it.n_again += r->again;
@@ -200,8 +208,13 @@ static void on_submit(const Request *r)
     if (strcmp(r->adapter, "burst") == 0 || strcmp(r->adapter, "mute") == 0)
         return;
     playing *p = XNEW(playing);
-    *p = (playing){.id = r->id, .n = r->n_tokens, .n_prompt = r->n_prompt, .max = r->max_tokens, .next = r->n_tokens - r->n_prompt,
-                   .flood = strcmp(r->adapter, "flood") == 0, .after = it.list};
+    *p = (playing){.id = r->id,
+                   .n = r->n_tokens,
+                   .n_prompt = r->n_prompt,
+                   .max = r->max_tokens,
+                   .next = r->n_tokens - r->n_prompt,
+                   .flood = strcmp(r->adapter, "flood") == 0,
+                   .after = it.list};
     p->token = XNEW_ARRAY(uint32_t, p->n);
     memcpy(p->token, r->tokens, p->n * sizeof *p->token);
     if (strcmp(r->adapter, "gap") == 0 && !it.gap_done && p->next == 0) {

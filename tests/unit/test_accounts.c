@@ -14,13 +14,14 @@
 static char folder[] = "/tmp/punica-accounts-XXXXXX";
 static char *url;
 static event_loop *loop;
-static store *s;                /* another process's, so to speak */
+static store *s; /* another process's, so to speak */
 static err e;
 
 static char *add_tenant(const char *name, int64_t in_flight)
 {
     static char key[STORE_KEY_TEXT];
-    assert_int_equal(store_add_tenant(s, "test", &(store_tenant){.name = name, .weight = 1, .in_flight = in_flight}, &e), STORE_OK);
+    assert_int_equal(
+        store_add_tenant(s, "test", &(store_tenant){.name = name, .weight = 1, .in_flight = in_flight}, &e), STORE_OK);
     assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = name, .name = "k"}, key, &e), STORE_OK);
     return key;
 }
@@ -69,7 +70,7 @@ static void test_both_ways(void **state)
     UNTIL(loop, written("both") == n);
     assert_int_equal(store_remove_key(s, "test", "both", "k", &e), STORE_OK);
     UNTIL(loop, !find(a, key));
-    accounts_count(a, &bill, 0, 0, 0, 17);         /* a stream that has begun */
+    accounts_count(a, &bill, 0, 0, 0, 17); /* a stream that has begun */
     accounts_free(a);
     assert_int_equal(written("both"), n + 17);
 }
@@ -132,7 +133,10 @@ static void test_two(void **state)
     accounts_free(b);
 }
 
-typedef struct { account_task t; int ran, done, dropped; } asked;
+typedef struct {
+    account_task t;
+    int ran, done, dropped;
+} asked;
 
 static void run(account_task *t, store *of)
 {
@@ -186,8 +190,9 @@ static void test_no_store(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_both_ways), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_two),
-                                       cmocka_unit_test(test_tasks), cmocka_unit_test(test_no_store)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_both_ways), cmocka_unit_test(test_full_disk),
+                                       cmocka_unit_test(test_two), cmocka_unit_test(test_tasks),
+                                       cmocka_unit_test(test_no_store)};
     CHECK(mkdtemp(folder));
     url = xasprintf("%s/store.db", folder);
     loop = event_loop_new();

@@ -8,18 +8,24 @@
 
 enum { HIDDEN = 8, HEADS = 4, KV = 2, DIM = 6, FFN = 10, LAYERS = 3 };
 
-static const model_config base = {.family = "llama", .n_layers = LAYERS, .hidden = HIDDEN, .n_heads = HEADS,
-                                  .n_kv_heads = KV, .head_dim = DIM, .ffn = FFN, .vocab = 16};
+static const model_config base = {.family = "llama",
+                                  .n_layers = LAYERS,
+                                  .hidden = HIDDEN,
+                                  .n_heads = HEADS,
+                                  .n_kv_heads = KV,
+                                  .head_dim = DIM,
+                                  .ffn = FFN,
+                                  .vocab = 16};
 
 /* Tensors of an adapter of the modules whose "layer.name" stands in `modules`, comma separated;
  * "1.q_proj:4" gives rank 4 instead of 2. */
 typedef struct {
     const char *modules;
-    const char *extra;              /* name of one more tensor, [2] */
-    const char *leave_out;          /* the end of a tensor's name that is not written */
-    const char *a, *b;              /* NULL: "lora_A.weight", "lora_B.weight" */
+    const char *extra;     /* name of one more tensor, [2] */
+    const char *leave_out; /* the end of a tensor's name that is not written */
+    const char *a, *b;     /* NULL: "lora_A.weight", "lora_B.weight" */
     dtype type;
-    bool wrong_shape, not_finite;   /* the first tensor */
+    bool wrong_shape, not_finite; /* the first tensor */
 } weights;
 
 static void add(st_file *f, const weights *w, const char *module, const char *suffix, int rows, int cols)
@@ -115,7 +121,7 @@ static void target_modules(void **state)
             "0.q_proj:2 0.k_proj:2 0.v_proj:2 0.o_proj:2 0.gate_proj:2 0.up_proj:2 0.down_proj:2 ");
     refuses("'r': 2, 'target_modules': ['q_proj']", &qv, "does not target");
     refuses("'r': 2, 'target_modules': ['q_proj', 'v_proj', 'o_proj']", &qv, "lora_A and lora_B are missing");
-    refuses("'r': 2, 'target_modules': '(q|v)_proj'", &qv, "does not target");        /* not the whole name */
+    refuses("'r': 2, 'target_modules': '(q|v)_proj'", &qv, "does not target"); /* not the whole name */
     refuses("'r': 2, 'target_modules': ['proj']", &qv, "does not target");
     refuses("'r': 2, 'target_modules': ['q_proj', 'v_proj', 'lm_head']", &qv, "targets lm_head");
     refuses("'r': 2, 'target_modules': ['q_proj', 'v_proj', 'embed_tokens']", &qv, "embed_tokens");
@@ -168,8 +174,9 @@ static void patterns(void **state)
         free(members);
     }
     char *members = xasprintf("%s, 'rank_pattern': {'q_proj': 4, '1.self_attn.v_proj': 3, "
-                              "'layers.2.self_attn.q_proj': 5}", qv);
-    refuses(members, &w, "rank 4 make it [4, 8]");      /* the first that matches counts */
+                              "'layers.2.self_attn.q_proj': 5}",
+                              qv);
+    refuses(members, &w, "rank 4 make it [4, 8]"); /* the first that matches counts */
     free(members);
     refuses("'target_modules': ['q_proj'], 'rank_pattern': {'q_proj': 0}", &w, "between 1 and 512");
     refuses("'target_modules': ['q_proj'], 'rank_pattern': {'q_proj': 2.5}", &w, "between 1 and 512");
@@ -184,10 +191,13 @@ static void scales(void **state)
 {
     (void)state;
     weights w = {.modules = "0.q_proj:4,1.q_proj:4,2.q_proj:4"};
-    static const struct { const char *members; double min, max; } cases[] = {
+    static const struct {
+        const char *members;
+        double min, max;
+    } cases[] = {
         {"'lora_alpha': 16", 4, 4},
         {"'lora_alpha': 1.5", 0.375, 0.375},
-        {"'task_type': 'CAUSAL_LM'", 2, 2},                 /* PEFT's default alpha of 8 */
+        {"'task_type': 'CAUSAL_LM'", 2, 2}, /* PEFT's default alpha of 8 */
         {"'lora_alpha': 16, 'use_rslora': true", 8, 8},
         {"'lora_alpha': 16, 'alpha_pattern': {'layers.1.self_attn.q_proj': 2, '0.*': 32}", 0.5, 8},
     };
@@ -212,20 +222,34 @@ static void refused_configurations(void **state)
 {
     (void)state;
     weights w = {.modules = "0.q_proj,1.q_proj,2.q_proj"};
-    static const struct { const char *member, *why; } cases[] = {
-        {"'use_dora': true", "DoRA"}, {"'modules_to_save': ['lm_head']", "modules_to_save"},
-        {"'bias': 'all'", "bias"}, {"'lora_bias': true", "lora_bias"}, {"'fan_in_fan_out': true", "fan_in_fan_out"},
+    static const struct {
+        const char *member, *why;
+    } cases[] = {
+        {"'use_dora': true", "DoRA"},
+        {"'modules_to_save': ['lm_head']", "modules_to_save"},
+        {"'bias': 'all'", "bias"},
+        {"'lora_bias': true", "lora_bias"},
+        {"'fan_in_fan_out': true", "fan_in_fan_out"},
         {"'trainable_token_indices': [1]", "trainable_token_indices"},
         {"'layer_replication': [[0, 1]]", "layer_replication"},
-        {"'megatron_config': {'a': 1}", "megatron_config"}, {"'use_qalora': true", "QALoRA"},
+        {"'megatron_config': {'a': 1}", "megatron_config"},
+        {"'use_qalora': true", "QALoRA"},
         {"'alora_invocation_tokens': [5]", "alora_invocation_tokens"},
         {"'target_parameters': ['a']", "target_parameters"},
-        {"'arrow_config': {'top_k': 3}", "arrow_config"}, {"'use_bdlora': {'nblocks': 2}", "use_bdlora"},
-        {"'init_lora_weights': 'pissa_niter_16'", "pissa_niter_16"}, {"'init_lora_weights': 'olora'", "olora"},
-        {"'init_lora_weights': 'loftq'", "loftq"}, {"'init_lora_weights': 1", "init_lora_weights"},
-        {"'some_new_feature': true", "some_new_feature"}, {"'some_number': 0.5", "some_number"},
-        {"'r': 0", "between 1 and 512"}, {"'r': 100000", "between 1 and 512"}, {"'r': 99999999999999999999", "between 1 and 512"},
-        {"'r': '8'", "integer"}, {"'use_rslora': 1", "use_rslora"}, {"'peft_type': 'LOHA'", "duplicate"},
+        {"'arrow_config': {'top_k': 3}", "arrow_config"},
+        {"'use_bdlora': {'nblocks': 2}", "use_bdlora"},
+        {"'init_lora_weights': 'pissa_niter_16'", "pissa_niter_16"},
+        {"'init_lora_weights': 'olora'", "olora"},
+        {"'init_lora_weights': 'loftq'", "loftq"},
+        {"'init_lora_weights': 1", "init_lora_weights"},
+        {"'some_new_feature': true", "some_new_feature"},
+        {"'some_number': 0.5", "some_number"},
+        {"'r': 0", "between 1 and 512"},
+        {"'r': 100000", "between 1 and 512"},
+        {"'r': 99999999999999999999", "between 1 and 512"},
+        {"'r': '8'", "integer"},
+        {"'use_rslora': 1", "use_rslora"},
+        {"'peft_type': 'LOHA'", "duplicate"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *members = xasprintf("'target_modules': ['q_proj'], %s", cases[i].member);
@@ -236,8 +260,8 @@ static void refused_configurations(void **state)
             "'trainable_token_indices': null, 'loftq_config': {}, 'eva_config': null, "
             "'megatron_core': 'megatron.core', 'lora_dropout': 0.1, 'init_lora_weights': 'gaussian', "
             "'peft_version': '0.21', 'newer': null, "
-            "'qalora_group_size': 16, 'auto_mapping': {'a': 'b'}, 'inference_mode': true", &w,
-            "0.q_proj:2 1.q_proj:2 2.q_proj:2 ");
+            "'qalora_group_size': 16, 'auto_mapping': {'a': 'b'}, 'inference_mode': true",
+            &w, "0.q_proj:2 1.q_proj:2 2.q_proj:2 ");
 }
 
 static void refused_weights(void **state)
@@ -245,7 +269,9 @@ static void refused_weights(void **state)
     (void)state;
     const char *q = "'r': 2, 'target_modules': ['q_proj']";
     const char *all = "0.q_proj,1.q_proj,2.q_proj";
-    static const struct { const char *name, *why; } extras[] = {
+    static const struct {
+        const char *name, *why;
+    } extras[] = {
         {"base_model.model.model.embed_tokens.lora_embedding_A", "embedding"},
         {"base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", "DoRA"},
         {"base_model.model.lm_head.weight", "lm_head"},
@@ -327,7 +353,8 @@ static void backend_form(void **state)
         err e = {{0}};
         char *modules = xasprintf("1.q_proj,1.v_proj:%d,1.down_proj", rank);
         char *members = xasprintf("'r': 2, 'target_modules': ['q_proj', 'v_proj', 'down_proj'], 'lora_alpha': 4, "
-                                  "'layers_to_transform': [1], 'rank_pattern': {'v_proj': %d}", rank);
+                                  "'layers_to_transform': [1], 'rank_pattern': {'v_proj': %d}",
+                                  rank);
         weights w = {.modules = modules, .type = (dtype)type};
         adapter *a = open_adapter(members, &w, &file, &e);
         if (!a)
@@ -344,7 +371,8 @@ static void backend_form(void **state)
         assert_true(v->b.rows == rank && v->b.cols == KV * DIM && v->a.rows == rank && v->a.cols == HIDDEN);
         assert_int_equal((uintptr_t)v->a.data % 64 + (uintptr_t)v->b.data % 64, 0);
         /* in the file lora_A and lora_B of q come first, then lora_A of v, then its lora_B */
-        size_t size = dtype_size(w.type), a_at = (2 * HIDDEN + HEADS * DIM * 2) * size, b_at = a_at + (size_t)rank * HIDDEN * size;
+        size_t size = dtype_size(w.type), a_at = (2 * HIDDEN + HEADS * DIM * 2) * size,
+               b_at = a_at + (size_t)rank * HIDDEN * size;
         for (size_t r = 0; r < (size_t)rank; r++) {
             for (size_t c = 0; c < KV * DIM; c++)
                 assert_float_equal(element(&v->b, r, c), value(c * (size_t)rank + r, b_at), 1e-6);
@@ -404,8 +432,8 @@ static void directories(void **state)
     drop_dir(dir);
 }
 
-/* A digest that is remembered is not computed again, for as long as the files are the same; of files that were written a moment ago
- * none is remembered. */
+/* A digest that is remembered is not computed again, for as long as the files are the same; of files that were written
+ * a moment ago none is remembered. */
 static void known_digests(void **state)
 {
     (void)state;
@@ -413,7 +441,8 @@ static void known_digests(void **state)
     char *dir = make_dir();
     err e = {{0}};
     put_text(dir, names[0], "{'peft_type': 'LORA', 'r': 2, 'target_modules': ['q_proj']}");
-    buf file = make_weights(&(weights){.modules = "0.q_proj,1.q_proj,2.q_proj"}), other = make_weights(&(weights){.modules = "0.q_proj,1.q_proj,2.q_proj", .type = DTYPE_F16});
+    buf file = make_weights(&(weights){.modules = "0.q_proj,1.q_proj,2.q_proj"}),
+        other = make_weights(&(weights){.modules = "0.q_proj,1.q_proj,2.q_proj", .type = DTYPE_F16});
     put_file(dir, names[1], file.data, file.len);
     digest_memo *memo = digest_memo_new();
     digest d, marked = {{1, 2, 3}};
@@ -445,10 +474,17 @@ static void known_digests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(target_modules),         cmocka_unit_test(layers),          cmocka_unit_test(patterns),
-        cmocka_unit_test(scales),                 cmocka_unit_test(refused_configurations),
-        cmocka_unit_test(refused_weights),        cmocka_unit_test(described),       cmocka_unit_test(backend_form),
-        cmocka_unit_test(random_adapters),        cmocka_unit_test(directories),       cmocka_unit_test(known_digests),
+        cmocka_unit_test(target_modules),
+        cmocka_unit_test(layers),
+        cmocka_unit_test(patterns),
+        cmocka_unit_test(scales),
+        cmocka_unit_test(refused_configurations),
+        cmocka_unit_test(refused_weights),
+        cmocka_unit_test(described),
+        cmocka_unit_test(backend_form),
+        cmocka_unit_test(random_adapters),
+        cmocka_unit_test(directories),
+        cmocka_unit_test(known_digests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

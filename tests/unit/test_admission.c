@@ -16,7 +16,7 @@ static told_loaders loaders;
 static kv_pool *pool;
 static adapter_slots *slots;
 static admission *a;
-static admission_item item[MAX_ITEMS];          /* by id */
+static admission_item item[MAX_ITEMS]; /* by id */
 static int evicted[MAX_ITEMS], n_evicted, failed[MAX_ITEMS], n_failed;
 static err last_error;
 
@@ -85,7 +85,10 @@ static void stop(void)
 
 static void add(int id, int arrival, const char *adapter, int n_tokens)
 {
-    item[id] = (admission_item){.id = (uint64_t)id, .arrival = (uint64_t)arrival, .adapter = (char *)adapter, .n_tokens = n_tokens,
+    item[id] = (admission_item){.id = (uint64_t)id,
+                                .arrival = (uint64_t)arrival,
+                                .adapter = (char *)adapter,
+                                .n_tokens = n_tokens,
                                 .limit = 10000};
     admission_add(a, &item[id]);
 }
@@ -128,7 +131,7 @@ static void order_is_by_arrival_then_id(void **state)
     admission_remove(a, &item[3]);
     admission_admit(a, false);
     assert_string_equal(running(), "9 5 7 ");
-    add(2, 1, NULL, 10);                        /* older than all: next, and before them in the batch */
+    add(2, 1, NULL, 10); /* older than all: next, and before them in the batch */
     admission_remove(a, &item[9]);
     admission_admit(a, false);
     assert_string_equal(running(), "2 5 7 ");
@@ -187,13 +190,13 @@ static void one_whose_adapter_loads_blocks_nobody(void **state)
     start((admission_limits){8, 256}, 100, 4);
     add(0, 0, "x", 10);
     add(1, 1, NULL, 10);
-    admission_admit(a, true);                   /* there is something to do: nobody waits */
+    admission_admit(a, true); /* there is something to do: nobody waits */
     assert_string_equal(running(), "1 ");
     assert_int_equal(loaders.n_todo, 1);
     told_run(&loaders, 1);
     admission_admit(a, false);
     assert_string_equal(running(), "0 1 ");
-    add(2, 2, "x", 10);                         /* it is there */
+    add(2, 2, "x", 10); /* it is there */
     admission_admit(a, false);
     assert_string_equal(running(), "0 1 2 ");
     stop();
@@ -209,7 +212,7 @@ static void it_waits_for_adapters_only_when_told_to(void **state)
     assert_string_equal(running(), "");
     admission_admit(a, true);
     assert_string_equal(running(), "0 ");
-    assert_int_equal(loaders.n_todo, 1);        /* the first is enough */
+    assert_int_equal(loaders.n_todo, 1); /* the first is enough */
     stop();
 }
 
@@ -227,7 +230,7 @@ static void a_broken_adapter_fails_its_own(void **state)
     assert_int_equal(n_failed, 2);
     assert_true(failed[0] == 0 && failed[1] == 2);
     assert_string_equal(last_error.msg, "it is broken");
-    add(3, 3, "broken", 10);                    /* tried again, not remembered */
+    add(3, 3, "broken", 10); /* tried again, not remembered */
     admission_admit(a, false);
     assert_int_equal(loaders.n_todo, 1);
     stop();
@@ -255,24 +258,24 @@ static void claims_ahead_of_time_are_taken_back(void **state)
     add(2, 2, NULL, 10);
     add(8, 8, "x", 10);
     add(9, 9, "y", 10);
-    admission_admit(a, false);                  /* the two of the base fill the batch */
+    admission_admit(a, false); /* the two of the base fill the batch */
     admission_admit(a, false);
     told_run(&loaders, 2);
     admission_admit(a, false);
     assert_true(item[8].slot && item[9].slot);
     add(5, 5, "z", 10);
     admission_admit(a, false);
-    assert_true(item[5].slot && item[8].slot && !item[9].slot);         /* the newest gave way */
+    assert_true(item[5].slot && item[8].slot && !item[9].slot); /* the newest gave way */
     told_run(&loaders, 1);
     admission_remove(a, &item[1]);
     admission_remove(a, &item[2]);
     admission_admit(a, false);
     assert_string_equal(running(), "5 8 ");
     admission_admit(a, false);
-    assert_null(item[9].slot);                  /* those that run keep theirs */
+    assert_null(item[9].slot); /* those that run keep theirs */
     admission_remove(a, &item[5]);
     admission_admit(a, false);
-    told_run(&loaders, 1);                      /* y, in z's place */
+    told_run(&loaders, 1); /* y, in z's place */
     admission_admit(a, false);
     assert_string_equal(running(), "8 9 ");
     stop();
@@ -289,11 +292,11 @@ static void the_newest_are_evicted(void **state)
     told_run(&loaders, 1);
     admission_admit(a, false);
     assert_string_equal(running(), "1 2 3 ");
-    for (int i = 0; i < 17; i++)                /* up to 33 tokens, with two pages for 32 each: six of eight */
+    for (int i = 0; i < 17; i++) /* up to 33 tokens, with two pages for 32 each: six of eight */
         step();
     assert_int_equal(n_evicted, 0);
     assert_int_equal(item[1].n_tokens, 33);
-    step();                                     /* 1 and 2 get the last two pages, 3 has to go */
+    step(); /* 1 and 2 get the last two pages, 3 has to go */
     assert_string_equal(running(), "1 2 ");
     assert_true(n_evicted == 1 && evicted[0] == 3);
     for (int i = 0; i < 32; i++)
@@ -303,7 +306,7 @@ static void the_newest_are_evicted(void **state)
     admission_stats s = admission_get_stats(a);
     assert_int_equal(s.evictions, 2);
     assert_int_equal(s.pages_peak, 8);
-    add(2, 2, "x", 65);                         /* back, with what it has: five pages and one for 1 are not there */
+    add(2, 2, "x", 65); /* back, with what it has: five pages and one for 1 are not there */
     admission_admit(a, false);
     assert_string_equal(running(), "1 ");
     stop();
@@ -326,7 +329,7 @@ static void the_last_token_needs_nothing(void **state)
         admission_step s = admission_choose_rows(a);
         assert_int_equal(s.n_prefills + s.n_decodes, 0);
         item[0].limit = 34;
-        admission_make_room(a);                 /* a third page, of two */
+        admission_make_room(a); /* a third page, of two */
         assert_int_equal(n_evicted, 1);
         stop();
     }
@@ -343,7 +346,7 @@ static void rows_are_all_decodes_and_the_oldest_prompts(void **state)
 {
     (void)state;
     start((admission_limits){8, 40}, 100, 4);
-    add(0, 0, NULL, 1);                         /* a prompt of one token is a row like a decode's */
+    add(0, 0, NULL, 1); /* a prompt of one token is a row like a decode's */
     add(1, 1, NULL, 30);
     add(2, 2, NULL, 25);
     add(3, 3, NULL, 5);
@@ -353,7 +356,7 @@ static void rows_are_all_decodes_and_the_oldest_prompts(void **state)
     assert_true(s.n_decodes == 1 && s.n_prefills == 2);
     check_rows(&s.decode[0], 0, 1, true);
     check_rows(&s.prefill[0], 1, 30, true);
-    check_rows(&s.prefill[1], 2, 10, false);    /* the rest of the 40 */
+    check_rows(&s.prefill[1], 2, 10, false); /* the rest of the 40 */
     step();
     s = admission_choose_rows(a);
     assert_true(s.n_decodes == 2 && s.n_prefills == 3);
@@ -363,7 +366,7 @@ static void rows_are_all_decodes_and_the_oldest_prompts(void **state)
     check_rows(&s.prefill[2], 4, 5, true);
     assert_true(s.work.n_decodes == 2 && s.work.n_rows == 25);
     step();
-    item[3].n_tokens--;                         /* its value is not known yet */
+    item[3].n_tokens--; /* its value is not known yet */
     item[3].in_flight = 1;
     s = admission_choose_rows(a);
     assert_true(s.n_decodes == 5 && s.n_prefills == 0);
@@ -419,7 +422,8 @@ static void compute(void)
 
 static void add_text(int id, int *token, int n)
 {
-    item[id] = (admission_item){.id = (uint64_t)id, .arrival = (uint64_t)id, .n_tokens = n, .limit = 10000, .token = token, .root = {{1, 1}}};
+    item[id] = (admission_item){
+        .id = (uint64_t)id, .arrival = (uint64_t)id, .n_tokens = n, .limit = 10000, .token = token, .root = {{1, 1}}};
     admission_add(a, &item[id]);
 }
 
@@ -433,14 +437,14 @@ static void prefixes_come_back_where_that_is_faster(void **state)
     for (int slow = 0; slow < 2; slow++) {
         start_with_host((admission_limits){4, 1000}, 60, 100, 1);
         admission_learn_fetch(a, (slow ? 1.1e-3 : 0.9e-3) * PAGE_LEN);
-        for (int round = 0; round < TEXTS; round++) {             /* text 0 is computed, and loses its pages to the others */
+        for (int round = 0; round < TEXTS; round++) { /* text 0 is computed, and loses its pages to the others */
             add_text(round, text[round], LEN);
             admission_admit(a, false);
             assert_int_equal(item[round].n_cached, 0);
             for (int i = 0; item[round].n_done < LEN; i++)
                 compute();
             admission_remove(a, &item[round]);
-            for (int i = 0; i < 10; i++) {                      /* pages that will be taken next, a few at a time */
+            for (int i = 0; i < 10; i++) { /* pages that will be taken next, a few at a time */
                 kv_pool_save(pool, 4);
                 assert_int_equal(move_all(), 0);
             }
@@ -451,7 +455,7 @@ static void prefixes_come_back_where_that_is_faster(void **state)
         admission_admit(a, false);
         assert_int_equal(item[20].n_cached, slow ? 0 : f.n_pages * PAGE_LEN);
         admission_step s = admission_choose_rows(a);
-        assert_int_equal(s.n_prefills + s.n_decodes, slow);     /* nothing of it is computed before its prefix is there */
+        assert_int_equal(s.n_prefills + s.n_decodes, slow); /* nothing of it is computed before its prefix is there */
         assert_int_equal(move_all(), slow ? 0 : f.n_pages);
         s = admission_choose_rows(a);
         assert_int_equal(s.n_prefills + s.n_decodes, 1);
@@ -459,9 +463,9 @@ static void prefixes_come_back_where_that_is_faster(void **state)
             compute();
         admission_remove(a, &item[20]);
         f = kv_pool_find(pool, (kv_key){{1, 1}}, text[0], LEN - 1);
-        assert_true(f.n_near == f.n_pages && f.n_pages == 10);  /* on the device again, either way */
+        assert_true(f.n_near == f.n_pages && f.n_pages == 10); /* on the device again, either way */
 
-        add_text(21, other, 1);                                  /* one that decodes: what comes back waits for its step, too */
+        add_text(21, other, 1); /* one that decodes: what comes back waits for its step, too */
         admission_admit(a, false);
         compute();
         item[21].n_tokens++;
@@ -476,8 +480,8 @@ static void prefixes_come_back_where_that_is_faster(void **state)
     }
 }
 
-/* A longer text with the same beginning runs on pages that are known behind those of a shorter one, which is on the host only by now. Who is to
- * compute that beginning anew shares none of them, and needs room for all. */
+/* A longer text with the same beginning runs on pages that are known behind those of a shorter one, which is on the
+ * host only by now. Who is to compute that beginning anew shares none of them, and needs room for all. */
 static void what_is_not_shared_needs_room(void **state)
 {
     (void)state;
@@ -488,7 +492,7 @@ static void what_is_not_shared_needs_room(void **state)
     for (int i = 0; i < OTHERS * OTHER; i++)
         other[i / OTHER][i % OTHER] = 10000 + i;
     start_with_host((admission_limits){4, 1000}, 40, 100, 1);
-    admission_learn_fetch(a, 1);                /* a page takes a second: nothing comes back */
+    admission_learn_fetch(a, 1); /* a page takes a second: nothing comes back */
     add_text(0, text, SHORT);
     add_text(1, text, LONG);
     admission_admit(a, false);
@@ -511,7 +515,7 @@ static void what_is_not_shared_needs_room(void **state)
     assert_true(f.n_near == 0 && f.n_far == 10 && f.in_use == 10);
     add_text(30, text, LONG);
     admission_admit(a, false);
-    assert_string_equal(running(), "1 ");       /* 21 pages, of which 19 are free */
+    assert_string_equal(running(), "1 "); /* 21 pages, of which 19 are free */
     admission_remove(a, &item[1]);
     admission_admit(a, false);
     assert_string_equal(running(), "30 ");
@@ -522,19 +526,19 @@ static void cancel_in_every_state(void **state)
 {
     (void)state;
     start((admission_limits){4, 16}, 18, 3);
-    add(0, 0, NULL, 20);                        /* runs: will decode, a token in flight */
-    add(1, 1, "x", 40);                         /* runs: half of its prompt is done */
-    add(2, 2, "y", 200);                        /* waits for pages; its adapter is there */
-    add(3, 3, "z", 10);                         /* waits; its adapter loads */
-    add(4, 4, "x", 10);                         /* waits; shares an adapter */
-    add(5, 5, "q", 10);                         /* waits; not near enough to the front to claim a slot */
+    add(0, 0, NULL, 20); /* runs: will decode, a token in flight */
+    add(1, 1, "x", 40);  /* runs: half of its prompt is done */
+    add(2, 2, "y", 200); /* waits for pages; its adapter is there */
+    add(3, 3, "z", 10);  /* waits; its adapter loads */
+    add(4, 4, "x", 10);  /* waits; shares an adapter */
+    add(5, 5, "q", 10);  /* waits; not near enough to the front to claim a slot */
     admission_admit(a, false);
     told_run(&loaders, 2);
     admission_admit(a, false);
     assert_string_equal(running(), "0 1 ");
     for (int i = 0; i < 3; i++)
         step();
-    item[0].n_tokens--;                         /* its value is not known yet */
+    item[0].n_tokens--; /* its value is not known yet */
     item[0].in_flight = 1;
     assert_true(item[0].n_done == 21 && item[1].n_done > 0 && item[1].n_done < 40);
     assert_true(item[2].slot && item[3].slot && item[4].slot && !item[5].slot);
@@ -543,13 +547,13 @@ static void cancel_in_every_state(void **state)
         assert_int_equal(held > 0, i < 2);
         assert_ptr_equal(admission_find(a, (uint64_t)i), &item[i]);
         admission_remove(a, &item[i]);
-        assert_int_equal(kv_pool_free_pages(pool), before + held);      /* at once */
+        assert_int_equal(kv_pool_free_pages(pool), before + held); /* at once */
         assert_null(admission_find(a, (uint64_t)i));
         assert_true(!item[i].slot && !item[i].kv.page);
     }
-    told_run(&loaders, 1);                      /* z, which nobody wants any more */
+    told_run(&loaders, 1); /* z, which nobody wants any more */
     admission_admit(a, false);
-    add(6, 6, "r", 10);                         /* no claim is left over: all three slots can be had */
+    add(6, 6, "r", 10); /* no claim is left over: all three slots can be had */
     add(7, 7, "s", 10);
     add(8, 8, "t", 10);
     admission_admit(a, false);

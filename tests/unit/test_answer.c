@@ -46,7 +46,7 @@ static void test_safe(void **state)
     int n = set_stops("ababc", "bd");
     assert_int_equal(safe("xyz", 0, n), 3);
     assert_int_equal(safe("xyza", 0, n), 3);
-    assert_int_equal(safe("xababa", 0, n), 3);      /* "aba" may go on to "ababc" */
+    assert_int_equal(safe("xababa", 0, n), 3); /* "aba" may go on to "ababc" */
     assert_int_equal(safe("xabab", 0, n), 1);
     assert_int_equal(safe("b", 0, n), 0);
     assert_int_equal(safe("b", 1, n), 1);
@@ -81,7 +81,10 @@ static void test_safe_random(void **state)
     }
 }
 
-typedef struct { ids tokens; buf text; } script;
+typedef struct {
+    ids tokens;
+    buf text;
+} script;
 
 static script script_of(const tokenizer *t, const char *text)
 {
@@ -273,7 +276,7 @@ static void test_bytes(void **state)
             parts += token->bytes != NULL;
         }
         assert_true(parts > 2);
-        const char *from = all.data + (all.data[0] == ' ' && s.text.data[0] != ' ');     /* the blank llama2 begins with */
+        const char *from = all.data + (all.data[0] == ' ' && s.text.data[0] != ' '); /* the blank llama2 begins with */
         assert_string_equal(from, s.text.data);
         buf_free(&all);
         answer_deinit(&a);
@@ -305,8 +308,8 @@ static void test_echo(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),       cmocka_unit_test(test_safe),     cmocka_unit_test(test_safe_random),
-        cmocka_unit_test(test_every_stop), cmocka_unit_test(test_ends),     cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_find),       cmocka_unit_test(test_safe), cmocka_unit_test(test_safe_random),
+        cmocka_unit_test(test_every_stop), cmocka_unit_test(test_ends), cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_bytes),      cmocka_unit_test(test_echo),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_base.c - memory that is left, buffers, arenas, maps, JSON members, errors, 16-bit and 8-bit numbers, jobs dealt out */
+/* test_base.c - memory that is left, buffers, arenas, maps, JSON members, errors, 16-bit and 8-bit numbers, jobs dealt
+ * out */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,7 +150,7 @@ static void fp8_numbers(void **state)
         assert_int_equal(e4m3_of_float(-(float)value), i | 0x80);
         float next = i < 126 ? e4m3_to_float((uint8_t)(i + 1)) : 480, middle = ((float)value + next) / 2;
         assert_int_equal(e4m3_of_float(nextafterf(middle, 0)), i);
-        assert_int_equal(e4m3_of_float(middle), i < 126 ? i + (i & 1) : i);             /* ties to even */
+        assert_int_equal(e4m3_of_float(middle), i < 126 ? i + (i & 1) : i); /* ties to even */
         assert_int_equal(e4m3_of_float(nextafterf(middle, 500)), i < 126 ? i + 1 : i);
     }
     assert_int_equal(e4m3_of_float(-1e30f), 0xfe);
@@ -166,17 +167,28 @@ static void half_numbers(void **state)
         if ((h & 0x7fff) <= 0x7f80)
             assert_int_equal(bf16_of_float(b), h);
     }
-    static const struct { float x; uint16_t f16, bf16; } cases[] = {
-        {1, 0x3c00, 0x3f80},          {-2.5f, 0xc100, 0xc020},      {1 + 0x1p-11f, 0x3c00, 0x3f80},
-        {1 + 0x3p-11f, 0x3c02, 0x3f80}, {65519.996f, 0x7bff, 0x4780}, {65520, 0x7c00, 0x4780},
-        {0x1p-25f, 0x0000, 0x3300},   {0x1.8p-25f, 0x0001, 0x3340}, {1 + 0x1p-8f, 0x3c04, 0x3f80},
-        {1 + 0x3p-8f, 0x3c0c, 0x3f82}, {-1e30f, 0xfc00, 0xf14a},
+    static const struct {
+        float x;
+        uint16_t f16, bf16;
+    } cases[] = {
+        {1, 0x3c00, 0x3f80},
+        {-2.5f, 0xc100, 0xc020},
+        {1 + 0x1p-11f, 0x3c00, 0x3f80},
+        {1 + 0x3p-11f, 0x3c02, 0x3f80},
+        {65519.996f, 0x7bff, 0x4780},
+        {65520, 0x7c00, 0x4780},
+        {0x1p-25f, 0x0000, 0x3300},
+        {0x1.8p-25f, 0x0001, 0x3340},
+        {1 + 0x1p-8f, 0x3c04, 0x3f80},
+        {1 + 0x3p-8f, 0x3c0c, 0x3f82},
+        {-1e30f, 0xfc00, 0xf14a},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(f16_of_float(cases[i].x), cases[i].f16);
         assert_int_equal(bf16_of_float(cases[i].x), cases[i].bf16);
     }
-    assert_true(f16_of_float(NAN) > 0x7c00 && bf16_of_float(NAN) > 0x7f80 && f16_to_float(0x7e00) != f16_to_float(0x7e00));
+    assert_true(f16_of_float(NAN) > 0x7c00 && bf16_of_float(NAN) > 0x7f80 &&
+                f16_to_float(0x7e00) != f16_to_float(0x7e00));
 }
 
 /* Against the rule itself, a search through all workers for each job: who has what, in which order, each job once. */
@@ -208,7 +220,8 @@ static void jobs_go_to_who_has_least(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 200; seed++)
-        check_deal((int)(rng_u64(seed, 1000) % 257), 1 + (int)(rng_u64(seed, 1001) % 64), 1 + (int)(rng_u64(seed, 1002) % 8), seed);
+        check_deal((int)(rng_u64(seed, 1000) % 257), 1 + (int)(rng_u64(seed, 1001) % 64),
+                   1 + (int)(rng_u64(seed, 1002) % 8), seed);
     deal(NULL, 1, 0, 0, NULL, NULL);
 }
 
@@ -231,7 +244,7 @@ static void arenas_are_bounded(void **state)
     assert_null(arena_alloc(&a, SIZE_MAX));
     arena_free(&a);
     assert_int_equal(a.used, 0);
-    assert_non_null(arena_alloc(&a, 1 << 20));          /* all of it in one piece */
+    assert_non_null(arena_alloc(&a, 1 << 20)); /* all of it in one piece */
     assert_null(arena_alloc(&a, 1));
     arena_free(&a);
 }
@@ -268,7 +281,7 @@ static void memory_left_is_a_containers_too(void **state)
     (void)state;
     char dir[] = "/tmp/punica-group-XXXXXX";
     assert_non_null(mkdtemp(dir));
-    assert_true(mem_left_in_group(dir) == SIZE_MAX);            /* there are no such files */
+    assert_true(mem_left_in_group(dir) == SIZE_MAX); /* there are no such files */
     assert_int_equal(chdir(dir), 0);
     write_file("memory.max", "max\n");
     write_file("memory.current", "700\n");
@@ -290,12 +303,18 @@ static void memory_left_is_a_containers_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hidden_folders),            cmocka_unit_test(memory_left_is_a_containers_too),
-        cmocka_unit_test(err_keeps_messages_to_one_line), cmocka_unit_test(buf_grows_and_stays_terminated),
-        cmocka_unit_test(map_agrees_with_an_array),       cmocka_unit_test(json_members_are_typed),
-        cmocka_unit_test(deep_json_is_an_error),          cmocka_unit_test(huge_integers_are_numbers),
-        cmocka_unit_test(half_numbers),                   cmocka_unit_test(rng_is_a_function_of_seed_and_counter),
-        cmocka_unit_test(jobs_go_to_who_has_least),       cmocka_unit_test(arenas_are_bounded),
+        cmocka_unit_test(test_hidden_folders),
+        cmocka_unit_test(memory_left_is_a_containers_too),
+        cmocka_unit_test(err_keeps_messages_to_one_line),
+        cmocka_unit_test(buf_grows_and_stays_terminated),
+        cmocka_unit_test(map_agrees_with_an_array),
+        cmocka_unit_test(json_members_are_typed),
+        cmocka_unit_test(deep_json_is_an_error),
+        cmocka_unit_test(huge_integers_are_numbers),
+        cmocka_unit_test(half_numbers),
+        cmocka_unit_test(rng_is_a_function_of_seed_and_counter),
+        cmocka_unit_test(jobs_go_to_who_has_least),
+        cmocka_unit_test(arenas_are_bounded),
         cmocka_unit_test(fp8_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,8 +20,14 @@ static batch_item random_item(uint64_t seed, int i, int n_rows)
     for (int k = 0; k < kvs[i].n_pages; k++)
         pages[i][k] = i * 10 + k;
     int which = (int)(rng_u64(seed, (uint64_t)i) % 5);
-    return (batch_item){.owner = &kvs[i], .token = tokens[i], .n_rows = n_rows, .position = i, .kv = &kvs[i],
-                        .lora = which == 4 ? NULL : &adapters[which], .place = 10 - which, .n_out = (int)(rng_u64(seed, 50 + (uint64_t)i) % 3) % (n_rows + 1)};
+    return (batch_item){.owner = &kvs[i],
+                        .token = tokens[i],
+                        .n_rows = n_rows,
+                        .position = i,
+                        .kv = &kvs[i],
+                        .lora = which == 4 ? NULL : &adapters[which],
+                        .place = 10 - which,
+                        .n_out = (int)(rng_u64(seed, 50 + (uint64_t)i) % 3) % (n_rows + 1)};
 }
 
 static void check_rows(const batch *b, const batch_item *it, int seq, int *row, int *out)

@@ -1,5 +1,5 @@
-/* test_chat.c - conversations are written as Transformers writes them (tests/golden/chat.json), with the program and the
- * tokens that a directory has, and what cannot be written is refused with a reason */
+/* test_chat.c - conversations are written as Transformers writes them (tests/golden/chat.json), with the program and
+ * the tokens that a directory has, and what cannot be written is refused with a reason */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,23 +21,28 @@ static json_t *goldens(void)
 /* The arguments of a golden case; all other members are variables. more: owned by the caller. */
 static chat_input input_of(const json_t *asked, json_t **more)
 {
-    static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"};
+    static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt",
+                                      "continue_final_message"};
     const json_t *continues = json_object_get(asked, "continue_final_message");
     *more = json_copy((json_t *)asked);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         json_object_del(*more, own[i]);
-    return (chat_input){.messages = json_object_get(asked, "messages"), .tools = json_object_get(asked, "tools"),
-                        .documents = json_object_get(asked, "documents"), .more = *more,
+    return (chat_input){.messages = json_object_get(asked, "messages"),
+                        .tools = json_object_get(asked, "tools"),
+                        .documents = json_object_get(asked, "documents"),
+                        .more = *more,
                         .add_generation_prompt = json_is_true(json_object_get(asked, "add_generation_prompt")),
                         .continues = json_is_string(continues) ? json_string_value(continues)
-                                     : json_is_true(continues) ? "content" : NULL};
+                                     : json_is_true(continues) ? "content"
+                                                               : NULL};
 }
 
 static void check(const json_t *doc, const json_t *named, const json_t *asked, const json_t *want)
 {
     const char *name = json_string_value(json_object_get(named, "name"));
     chat_template *t = chat_template_new(json_string_value(json_object_get(named, "program")),
-                                         json_string_value(json_object_get(doc, "bos")), json_string_value(json_object_get(doc, "eos")));
+                                         json_string_value(json_object_get(doc, "bos")),
+                                         json_string_value(json_object_get(doc, "eos")));
     json_t *more;
     const chat_input in = input_of(asked, &more);
     buf out = {0};
@@ -177,11 +182,13 @@ static void test_where_programs_come_from(void **state)
                                  "\"one {{ bos_token }}{{ eos_token }}{{ pad_token }}\"}");
     put("special_tokens_map.json", "{\"pad_token\": \"<P>\", \"eos_token\": \"<other>\"}");
     expect_load(NULL, NULL, "one <B><other><P>");
-    put("tokenizer_config.json", "{\"bos_token\": {\"content\": \"<B>\"}, \"eos_token\": \"<E>\", \"added_tokens_decoder\": {}, "
-                                 "\"chat_template\": \"two {{ bos_token }}{{ eos_token }}{{ pad_token }}\"}");
+    put("tokenizer_config.json",
+        "{\"bos_token\": {\"content\": \"<B>\"}, \"eos_token\": \"<E>\", \"added_tokens_decoder\": {}, "
+        "\"chat_template\": \"two {{ bos_token }}{{ eos_token }}{{ pad_token }}\"}");
     expect_load(NULL, NULL, "two <B><E>");
-    put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"no\"}, {\"name\": \"tool_use\", "
-                                 "\"template\": \"with tools\"}, {\"name\": \"default\", \"template\": \"default {{ bos_token }}\"}]}");
+    put("tokenizer_config.json",
+        "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"no\"}, {\"name\": \"tool_use\", "
+        "\"template\": \"with tools\"}, {\"name\": \"default\", \"template\": \"default {{ bos_token }}\"}]}");
     expect_load(NULL, NULL, "default ");
     expect_load(NULL, tools, "with tools");
     expect_load(NULL, none, "with tools");
@@ -259,7 +266,8 @@ static void test_bad_arguments(void **state)
 {
     (void)state;
     json_t *no_list = json_object(), *empty = json_array(), *strings = json_pack("[s]", "a");
-    json_t *hello = json_pack("[{s:s, s:s}]", "role", "user", "content", "hello"), *own = json_pack("{s:[]}", "messages");
+    json_t *hello = json_pack("[{s:s, s:s}]", "role", "user", "content", "hello"),
+           *own = json_pack("{s:[]}", "messages");
     expect_refusal(&(chat_input){0}, "\"messages\" must be a list");
     expect_refusal(&(chat_input){.messages = no_list}, "\"messages\" must be a list");
     expect_refusal(&(chat_input){.messages = empty}, "at least one message");
@@ -267,7 +275,8 @@ static void test_bad_arguments(void **state)
     expect_refusal(&(chat_input){.messages = hello, .tools = strings}, "element 0 of \"tools\"");
     expect_refusal(&(chat_input){.messages = hello, .documents = no_list}, "\"documents\" must be a list");
     expect_refusal(&(chat_input){.messages = hello, .more = own}, "\"messages\" cannot be a variable");
-    expect_refusal(&(chat_input){.messages = hello, .continues = "content", .add_generation_prompt = true}, "do not go together");
+    expect_refusal(&(chat_input){.messages = hello, .continues = "content", .add_generation_prompt = true},
+                   "do not go together");
     expect_refusal(&(chat_input){.messages = hello, .continues = "reasoning"}, "has no \"reasoning\"");
     json_decref(no_list);
     json_decref(empty);
@@ -290,7 +299,8 @@ static void test_parts(void **state)
     expect_parts("{{ messages[0].content + '' }}", false, false);
     expect_parts("{{ messages[0].content | trim }}", false, false);
     expect_parts("{{ messages[0].content | tojson }}", false, false);
-    expect_parts("{% set c = messages[0].content %}{% if c is string %}{{ c }}{% else %}{{ c[0].text }}{% endif %}", true, false);
+    expect_parts("{% set c = messages[0].content %}{% if c is string %}{{ c }}{% else %}{{ c[0].text }}{% endif %}",
+                 true, false);
     expect_parts("{% for p in messages[0].content %}{{ p.text }}{% endfor %}", true, true);
     expect_parts("{{ raise_exception('no') }}", false, false);
     expect_parts("{{", false, false);

@@ -55,8 +55,9 @@ static void families(void **state)
 {
     (void)state;
     model_config c = good(LLAMA ", 'num_key_value_heads': 2, 'head_dim': 24, 'attention_bias': true, "
-                          "'mlp_bias': true, 'tie_word_embeddings': true, 'rms_norm_eps': 1e-05, "
-                          "'torch_dtype': 'bfloat16'", NULL);
+                                "'mlp_bias': true, 'tie_word_embeddings': true, 'rms_norm_eps': 1e-05, "
+                                "'torch_dtype': 'bfloat16'",
+                          NULL);
     assert_true(c.n_kv_heads == 2 && c.head_dim == 24 && c.qkv_bias && c.o_bias && c.mlp_bias && c.tie_embeddings);
     assert_true(c.type == DTYPE_BF16 && c.rms_eps == 1e-5f);
     model_config_deinit(&c);
@@ -76,7 +77,11 @@ static void sliding_windows(void **state)
     (void)state;
 #define MISTRAL "'model_type': 'mistral', 'num_attention_heads': 4, " SIZES
 #define QWEN "'model_type': 'qwen2', 'num_attention_heads': 4, " SIZES
-    static const struct { const char *members; int window; const char *slides; } cases[] = {
+    static const struct {
+        const char *members;
+        int window;
+        const char *slides;
+    } cases[] = {
         {MISTRAL, 4096, "1111"},
         {MISTRAL ", 'sliding_window': null", 0, "0000"},
         {MISTRAL ", 'sliding_window': 7", 7, "1111"},
@@ -84,7 +89,8 @@ static void sliding_windows(void **state)
         {QWEN ", 'sliding_window': 7, 'use_sliding_window': true", 7, "0000"},
         {QWEN ", 'sliding_window': 7, 'use_sliding_window': true, 'max_window_layers': 3", 7, "0001"},
         {QWEN ", 'sliding_window': 7, 'use_sliding_window': true, 'max_window_layers': 3, "
-         "'layer_types': ['sliding_attention', 'full_attention', 'full_attention', 'sliding_attention']", 7, "1001"},
+              "'layer_types': ['sliding_attention', 'full_attention', 'full_attention', 'sliding_attention']",
+         7, "1001"},
         {QWEN ", 'layer_types': ['full_attention', 'full_attention', 'full_attention', 'full_attention']", 0, "0000"},
         {LLAMA ", 'sliding_window': 7", 0, "0000"},
     };
@@ -107,12 +113,13 @@ static void both_generations_of_rope(void **state)
 {
     (void)state;
     static const char *const same[] = {
-        LLAMA ", 'rope_theta': 500000.0, 'max_position_embeddings': 131072, 'rope_scaling': {'rope_type': 'llama3', "
+        LLAMA
+        ", 'rope_theta': 500000.0, 'max_position_embeddings': 131072, 'rope_scaling': {'rope_type': 'llama3', "
         "'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0, 'original_max_position_embeddings': 8192}",
         LLAMA ", 'rope_theta': 500000, 'rope_scaling': {'type': 'llama3', 'factor': 8, 'low_freq_factor': 1, "
-        "'high_freq_factor': 4, 'original_max_position_embeddings': 8192}",
+              "'high_freq_factor': 4, 'original_max_position_embeddings': 8192}",
         LLAMA ", 'max_position_embeddings': 8192, 'rope_parameters': {'rope_type': 'llama3', 'rope_theta': 500000.0, "
-        "'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0}",
+              "'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0}",
     };
     for (int i = 0; i < 3; i++) {
         model_config c = good(same[i], NULL);
@@ -121,20 +128,28 @@ static void both_generations_of_rope(void **state)
         model_config_deinit(&c);
     }
     model_config c = good(LLAMA ", 'rope_parameters': {'rope_type': 'default', 'rope_theta': 7000}, "
-                          "'rope_scaling': null", NULL);
+                                "'rope_scaling': null",
+                          NULL);
     assert_true(c.rope == ROPE_PLAIN && c.rope_theta == 7000);
     model_config_deinit(&c);
     c = good(LLAMA ", 'rope_scaling': {'type': 'linear', 'factor': 2.5}", NULL);
     assert_true(c.rope == ROPE_LINEAR && c.rope_factor == 2.5);
     model_config_deinit(&c);
-    static const struct { const char *rope, *why; } bad[] = {
-        {"{'type': 'yarn', 'factor': 4}", "'yarn'"}, {"{'rope_type': 'dynamic', 'factor': 4}", "'dynamic'"},
-        {"{'rope_type': 'longrope'}", "'longrope'"}, {"{'rope_type': 'linear'}", "needs 'factor'"},
-        {"{'rope_type': 'linear', 'factor': 0}", "factor"}, {"{'rope_type': 'linear', 'factor': '2'}", "factor"},
+    static const struct {
+        const char *rope, *why;
+    } bad[] = {
+        {"{'type': 'yarn', 'factor': 4}", "'yarn'"},
+        {"{'rope_type': 'dynamic', 'factor': 4}", "'dynamic'"},
+        {"{'rope_type': 'longrope'}", "'longrope'"},
+        {"{'rope_type': 'linear'}", "needs 'factor'"},
+        {"{'rope_type': 'linear', 'factor': 0}", "factor"},
+        {"{'rope_type': 'linear', 'factor': '2'}", "factor"},
         {"{'rope_type': 'llama3', 'factor': 8}", "low_freq_factor"},
         {"{'rope_type': 'llama3', 'factor': 8, 'low_freq_factor': 4, 'high_freq_factor': 4}", "must be larger"},
-        {"{'rope_theta': -1}", "rope_theta"}, {"{'partial_rotary_factor': 0.5}", "partial_rotary_factor"},
-        {"{'full_attention': {'rope_theta': 1}}", "by layer type"}, {"7", "must be an object"},
+        {"{'rope_theta': -1}", "rope_theta"},
+        {"{'partial_rotary_factor': 0.5}", "partial_rotary_factor"},
+        {"{'full_attention': {'rope_theta': 1}}", "by layer type"},
+        {"7", "must be an object"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char *members = xasprintf("%s, '%s': %s", LLAMA, i % 2 ? "rope_scaling" : "rope_parameters", bad[i].rope);
@@ -148,13 +163,32 @@ static void both_generations_of_rope(void **state)
 static void frequencies(void **state)
 {
     (void)state;
-    static const struct { int i; double value; } wanted[] = {
-        {0, 1.0}, {1, 0.814617217}, {20, 0.0165604409}, {28, 0.00321144611}, {29, 0.00216657063}, {30, 0.00137189368},
-        {31, 0.00085675146}, {32, 0.000524846022}, {33, 0.00031269365}, {34, 0.000178507791}, {35, 9.5562129e-05},
-        {36, 7.78465546e-05}, {40, 3.42810235e-05}, {63, 3.06892588e-07},
+    static const struct {
+        int i;
+        double value;
+    } wanted[] = {
+        {0, 1.0},
+        {1, 0.814617217},
+        {20, 0.0165604409},
+        {28, 0.00321144611},
+        {29, 0.00216657063},
+        {30, 0.00137189368},
+        {31, 0.00085675146},
+        {32, 0.000524846022},
+        {33, 0.00031269365},
+        {34, 0.000178507791},
+        {35, 9.5562129e-05},
+        {36, 7.78465546e-05},
+        {40, 3.42810235e-05},
+        {63, 3.06892588e-07},
     };
-    model_config c = {.head_dim = 128, .rope_theta = 500000, .rope = ROPE_LLAMA3, .rope_factor = 8, .rope_low = 1,
-                      .rope_high = 4, .rope_original = 8192};
+    model_config c = {.head_dim = 128,
+                      .rope_theta = 500000,
+                      .rope = ROPE_LLAMA3,
+                      .rope_factor = 8,
+                      .rope_low = 1,
+                      .rope_high = 4,
+                      .rope_original = 8192};
     float f[64], plain[64];
     model_config_inv_freq(&c, f);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
@@ -171,8 +205,8 @@ static void frequencies(void **state)
 static void end_tokens(void **state)
 {
     (void)state;
-    model_config c = good(LLAMA ", 'bos_token_id': 5, 'eos_token_id': [7, 8]",
-                          "{'eos_token_id': [8, 9, 400], 'bos_token_id': 6}");
+    model_config c =
+        good(LLAMA ", 'bos_token_id': 5, 'eos_token_id': [7, 8]", "{'eos_token_id': [8, 9, 400], 'bos_token_id': 6}");
     assert_true(c.bos == 6 && c.n_eos == 3 && c.eos[0] == 7 && c.eos[1] == 8 && c.eos[2] == 9);
     model_config_deinit(&c);
     c = good(LLAMA ", 'bos_token_id': null, 'eos_token_id': null", "{}");
@@ -194,7 +228,9 @@ static void end_tokens(void **state)
 static void bad_numbers(void **state)
 {
     (void)state;
-    static const struct { const char *members, *why; } cases[] = {
+    static const struct {
+        const char *members, *why;
+    } cases[] = {
         {"'num_attention_heads': 0", "num_attention_heads"},
         {"'num_attention_heads': '4'", "integer"},
         {"'num_attention_heads': 5", "not a multiple of 'num_attention_heads'"},
@@ -224,19 +260,26 @@ static void bad_numbers(void **state)
     refuses("'model_type': 'llama', 'hidden_size': 2000000", "between 1 and 1048576");
 }
 
-#define CT(group, more) "'quantization_config': {'quant_method': 'compressed-tensors', 'config_groups': {'group_0': {" group "}}" more "}"
+#define CT(group, more) \
+    "'quantization_config': {'quant_method': 'compressed-tensors', 'config_groups': {'group_0': {" group "}}" more "}"
 #define FLOATS "'weights': {'num_bits': 8, 'type': 'float', 'symmetric': true, 'strategy': "
 #define FORMAT ", 'format': 'float-quantized', 'ignore': ['lm_head']"
 
 static void quantisation(void **state)
 {
     (void)state;
-    static const struct { const char *members; quant_kind kind; const char *scale; } good[] = {
+    static const struct {
+        const char *members;
+        quant_kind kind;
+        const char *scale;
+    } good[] = {
         {"'quantization_config': null", QUANT_NONE, NULL},
         {CT(FLOATS "'tensor'}, 'input_activations': {'dynamic': false}", FORMAT), QUANT_TENSOR, "weight_scale"},
-        {CT(FLOATS "'channel'}, 'output_activations': null", FORMAT ", 'kv_cache_scheme': null"), QUANT_CHANNEL, "weight_scale"},
+        {CT(FLOATS "'channel'}, 'output_activations': null", FORMAT ", 'kv_cache_scheme': null"), QUANT_CHANNEL,
+         "weight_scale"},
         {CT(FLOATS "'block', 'block_structure': [128, 128]}", FORMAT), QUANT_BLOCK, "weight_scale"},
-        {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128], 'activation_scheme': 'dynamic', 'fmt': 'e4m3'}",
+        {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128], 'activation_scheme': "
+         "'dynamic', 'fmt': 'e4m3'}",
          QUANT_BLOCK, "weight_scale_inv"},
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -250,24 +293,30 @@ static void quantisation(void **state)
         model_config_deinit(&c);
         free(members);
     }
-    static const struct { const char *members, *why; } bad[] = {
+    static const struct {
+        const char *members, *why;
+    } bad[] = {
         {"'quantization_config': 8", "must be an object"},
         {"'quantization_config': {'bits': 4}", "'quant_method' '' is not supported"},
-        {"'quantization_config': {'quant_method': 'awq', 'bits': 4}", "'quantization_config': 'quant_method' 'awq' is not supported"},
+        {"'quantization_config': {'quant_method': 'awq', 'bits': 4}",
+         "'quantization_config': 'quant_method' 'awq' is not supported"},
         {CT(FLOATS "'channel'}", ", 'format': 'int-quantized'"), "format 'int-quantized'"},
         {CT(FLOATS "'group', 'group_size': 128}", FORMAT), "'strategy' 'group'"},
         {CT(FLOATS "'block', 'block_structure': [64, 128]}", FORMAT), "'block_structure' must be [128, 128]"},
         {CT(FLOATS "'block'}", FORMAT), "'block_structure' must be [128, 128]"},
         {CT("'weights': {'num_bits': 4, 'type': 'float', 'strategy': 'channel'}", FORMAT), "4 bits"},
         {CT("'weights': {'num_bits': 8, 'type': 'int', 'strategy': 'channel'}", FORMAT), "'int'"},
-        {CT("'weights': {'num_bits': 8, 'type': 'float', 'symmetric': false, 'strategy': 'channel'}", FORMAT), "not symmetric"},
+        {CT("'weights': {'num_bits': 8, 'type': 'float', 'symmetric': false, 'strategy': 'channel'}", FORMAT),
+         "not symmetric"},
         {CT("'weights': null", FORMAT), "'weights' must be an object"},
         {CT(FLOATS "'channel'}, 'output_activations': {'num_bits': 8}", FORMAT), "output_activations"},
         {CT(FLOATS "'channel'}", FORMAT ", 'kv_cache_scheme': {'num_bits': 8}"), "kv_cache_scheme"},
         {"'quantization_config': {'quant_method': 'compressed-tensors', 'format': 'float-quantized'}", "config_groups"},
         {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [64, 64]}", "must be [128, 128]"},
         {"'quantization_config': {'quant_method': 'fp8'}", "'weight_block_size' must be [128, 128]"},
-        {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128], 'activation_scheme': 'static'}", "'static'"},
+        {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128], 'activation_scheme': "
+         "'static'}",
+         "'static'"},
         {"'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128], 'fmt': 'e5m2'}", "e5m2"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -304,9 +353,11 @@ static void files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),    cmocka_unit_test(families),   cmocka_unit_test(sliding_windows),
-        cmocka_unit_test(both_generations_of_rope), cmocka_unit_test(frequencies), cmocka_unit_test(end_tokens),
-        cmocka_unit_test(bad_numbers), cmocka_unit_test(quantisation), cmocka_unit_test(files),
+        cmocka_unit_test(defaults),        cmocka_unit_test(families),
+        cmocka_unit_test(sliding_windows), cmocka_unit_test(both_generations_of_rope),
+        cmocka_unit_test(frequencies),     cmocka_unit_test(end_tokens),
+        cmocka_unit_test(bad_numbers),     cmocka_unit_test(quantisation),
+        cmocka_unit_test(files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

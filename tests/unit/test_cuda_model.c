@@ -13,9 +13,9 @@
 #include "model/split.h"
 
 /* How far a logit may be off, in parts of the row's largest, and how far all of them in the mean. These models
- * have random weights, which carry rounding further than trained ones do. A number of an FP8 KvCache that is rounded the other
- * way than the CPU's is a sixteenth off, and the coarser the GPU's type the more are; on the CPU an FP8 KvCache by itself changes these
- * models' logits by 0.05 to 0.11 in the mean. */
+ * have random weights, which carry rounding further than trained ones do. A number of an FP8 KvCache that is rounded
+ * the other way than the CPU's is a sixteenth off, and the coarser the GPU's type the more are; on the CPU an FP8
+ * KvCache by itself changes these models' logits by 0.05 to 0.11 in the mean. */
 static double tolerance(dtype act)
 {
     return act == DTYPE_F16 ? golden_kv == KV_FP8 ? 0.3 : 0.02 : golden_kv == KV_FP8 ? 0.6 : 0.15;
@@ -124,7 +124,8 @@ static void check_prompts(const char *dir, const char *family)
             assert_int_equal(best_of(b, (int)vocab), best_of(a, (int)vocab));
         }
     }
-    printf("%s: %s, %d positions, logits differ by %.2g of the largest at most, %.2g in the mean; %d clear choices the same\n",
+    printf("%s: %s, %d positions, logits differ by %.2g of the largest at most, %.2g in the mean; %d clear choices the "
+           "same\n",
            family, dtype_name(be->act), g.n_rows, worst, sqrt(squares / total), clear);
     assert_true(worst < tolerance(be->act) && sqrt(squares / total) < mean_tolerance(be->act));
     free(want);
@@ -143,8 +144,13 @@ static void add_case(engine *eng, const golden_set *g, int i)
 {
     err e;
     const golden_case *c = &g->at[i];
-    engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = c->adapter, .token = c->token,
-                        .n_tokens = c->n_prompt, .n_prompt = c->n_prompt, .how = sampling_default()};
+    engine_request r = {.id = (uint64_t)i,
+                        .arrival = (uint64_t)i,
+                        .adapter = c->adapter,
+                        .token = c->token,
+                        .n_tokens = c->n_prompt,
+                        .n_prompt = c->n_prompt,
+                        .how = sampling_default()};
     r.how.max_tokens = c->n_tokens - c->n_prompt;
     r.how.ignore_eos = true;
     if (engine_add(eng, &r, &e))
@@ -194,7 +200,8 @@ static int check_case(const golden_case *c, const int *made, int n_made, const f
         double scale;
         margin_of(row, vocab, &scale);
         if (row[made[i]] < row[top] - tolerance(act) * scale)
-            fail_msg("token %d is %d (%g), the CPU says %d (%g)", i, made[i], (double)row[made[i]], top, (double)row[top]);
+            fail_msg("token %d is %d (%g), the CPU says %d (%g)", i, made[i], (double)row[made[i]], top,
+                     (double)row[top]);
         best += made[i] == top;
     }
     return best;
@@ -236,8 +243,8 @@ static void check_engine(const char *dir, const char *family)
     backend_close(be);
 }
 
-/* Split over 1, 2, 3 and 4 ranks, those that can be; whole, and over 2, with an FP8 KvCache as well. PUNICA_TEST_SPLIT names one of
- * these six by its number, from 0. */
+/* Split over 1, 2, 3 and 4 ranks, those that can be; whole, and over 2, with an FP8 KvCache as well. PUNICA_TEST_SPLIT
+ * names one of these six by its number, from 0. */
 static void each_split(void (*check)(const char *dir, const char *family))
 {
     const char *only = getenv("PUNICA_TEST_SPLIT");
@@ -264,16 +271,21 @@ static void the_engine_makes_the_cpus_tokens(void **state)
     each_split(check_engine);
 }
 
-/* Conversations, one at a time, on a KvCache that holds all of them and on one that holds few, with the host behind it. */
+/* Conversations, one at a time, on a KvCache that holds all of them and on one that holds few, with the host behind it.
+ */
 enum { TALKS = 12, TURNS = 3, SAID = 150, MADE = 9, TALK_LEN = TURNS * (SAID + MADE) };
-typedef struct { int token[TALK_LEN], n_tokens, n_cached[TURNS]; float logprob[TURNS * MADE]; } gpu_talk;
+typedef struct {
+    int token[TALK_LEN], n_tokens, n_cached[TURNS];
+    float logprob[TURNS * MADE];
+} gpu_talk;
 
 static void answer(engine *g, gpu_talk *t, int turn)
 {
     const event *events;
     int n, n_made = 0;
     err e;
-    engine_request r = {.id = 1, .token = t->token, .n_tokens = t->n_tokens, .n_prompt = t->n_tokens, .how = sampling_default()};
+    engine_request r = {
+        .id = 1, .token = t->token, .n_tokens = t->n_tokens, .n_prompt = t->n_tokens, .how = sampling_default()};
     r.how.max_tokens = MADE;
     r.how.ignore_eos = true;
     r.how.n_logprobs = 0;
@@ -312,14 +324,25 @@ static engine_stats converse(const model *m, gpu_talk *all, int n_pages, size_t 
     return s;
 }
 
-/* What comes back from the host is bit for bit what went there: where as much of a prompt was cached, all that follows is the same. */
+/* What comes back from the host is bit for bit what went there: where as much of a prompt was cached, all that follows
+ * is the same. */
 static void pages_come_back_from_the_host(void **state)
 {
     (void)state;
     static gpu_talk near[TALKS], far[TALKS];
     err e;
-    model_config c = {.n_layers = 4, .hidden = 256, .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .ffn = 512, .vocab = 512,
-                      .max_positions = 1024, .rms_eps = 1e-5f, .rope_theta = 10000, .type = DTYPE_F16, .bos = -1};
+    model_config c = {.n_layers = 4,
+                      .hidden = 256,
+                      .n_heads = 4,
+                      .n_kv_heads = 2,
+                      .head_dim = 64,
+                      .ffn = 512,
+                      .vocab = 512,
+                      .max_positions = 1024,
+                      .rms_eps = 1e-5f,
+                      .rope_theta = 10000,
+                      .type = DTYPE_F16,
+                      .bos = -1};
     c.layer_slides = XNEW_ARRAY(bool, 4);
     snprintf(c.family, sizeof c.family, "llama");
     backend *be = backend_cuda_new(0, DTYPE_F16, &e);
@@ -336,8 +359,8 @@ static void pages_come_back_from_the_host(void **state)
             assert_memory_equal(near[i].logprob + turn * MADE, far[i].logprob + turn * MADE, MADE * sizeof(float));
             n_same += turn > 0;
         }
-    printf("%llu pages saved, %llu fetched; %d of %d turns found as much as on the device alone\n", (unsigned long long)s.pages_saved,
-           (unsigned long long)s.pages_fetched, n_same, TALKS * (TURNS - 1));
+    printf("%llu pages saved, %llu fetched; %d of %d turns found as much as on the device alone\n",
+           (unsigned long long)s.pages_saved, (unsigned long long)s.pages_fetched, n_same, TALKS * (TURNS - 1));
     assert_true(s.pages_fetched > 50 && n_same > TALKS * (TURNS - 1) / 2);
     model_free(m);
     be->ops->free(be);

@@ -51,8 +51,8 @@ static void check_ids(const tokenizer *t, const int *id, size_t n, uint64_t seed
 static void test_random_ids(void **state)
 {
     (void)state;
-    static const char *const names[] = {"llama2", "llama2_metaspace", "mistral", "llama3", "qwen2", "gpt2",
-                                        "unknown", "words"};
+    static const char *const names[] = {"llama2", "llama2_metaspace", "mistral", "llama3", "qwen2",
+                                        "gpt2",   "unknown",          "words"};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         tokenizer *t = load_golden(names[k]);
         uint64_t size = (uint64_t)tokenizer_vocab_size(t) + 20;
@@ -93,7 +93,7 @@ static void test_byte_level(void **state)
     (void)state;
     tokenizer *t = load_golden("llama3");
     int e2 = tokenizer_token_id(t, "â"), b82 = tokenizer_token_id(t, "Ĥ"), ac = tokenizer_token_id(t, "¬"),
-    a = tokenizer_token_id(t, "a");
+        a = tokenizer_token_id(t, "a");
     assert_true(e2 >= 0 && b82 >= 0 && ac >= 0 && a >= 0);
     detokenizer d;
     detokenizer_init(&d, t, true, NULL, 0);
@@ -101,7 +101,7 @@ static void test_byte_level(void **state)
     expect(&d, b82, "");
     expect(&d, ac, "€");
     expect(&d, e2, "");
-    expect(&d, a, "\ufffda");               /* it can never be completed: one U+FFFD */
+    expect(&d, a, "\ufffda"); /* it can never be completed: one U+FFFD */
     expect(&d, b82, "\ufffd");
     expect(&d, e2, "");
     expect_end(&d, "\ufffd");
@@ -118,13 +118,12 @@ static void test_byte_fallback(void **state)
     (void)state;
     tokenizer *t = load_golden("llama2");
     int e2 = tokenizer_token_id(t, "<0xE2>"), b82 = tokenizer_token_id(t, "<0x82>"),
-    ac = tokenizer_token_id(t, "<0xAC>");
-    int a = tokenizer_token_id(t, "a"), blank = tokenizer_token_id(t, "▁"), bos = tokenizer_token_id(t,
-                                                                                                     "<s>");
+        ac = tokenizer_token_id(t, "<0xAC>");
+    int a = tokenizer_token_id(t, "a"), blank = tokenizer_token_id(t, "▁"), bos = tokenizer_token_id(t, "<s>");
     detokenizer d;
     detokenizer_init(&d, t, true, NULL, 0);
     expect(&d, bos, "");
-    expect(&d, blank, "");                  /* the blank that encoding put in front */
+    expect(&d, blank, ""); /* the blank that encoding put in front */
     expect(&d, blank, " ");
     expect(&d, e2, "");
     expect(&d, b82, "");
@@ -146,7 +145,9 @@ static void test_byte_fallback(void **state)
 static void check_decoder(const char *decoder_json, const int *id, size_t n, const char *text)
 {
     err e = {{0}};
-    char *json = xasprintf("{\"decoder\":%s,\"model\":{\"vocab\":{\"a\":0,\"_\":1,\"__a__\":2,\"___\":3,\"<0x5F>\":4},\"merges\":[]}}", decoder_json);
+    char *json = xasprintf(
+        "{\"decoder\":%s,\"model\":{\"vocab\":{\"a\":0,\"_\":1,\"__a__\":2,\"___\":3,\"<0x5F>\":4},\"merges\":[]}}",
+        decoder_json);
     tokenizer *t = tokenizer_from_json(json, strlen(json), NULL, 0, &e);
     if (!t)
         fail_msg("%s", e.msg);
@@ -174,28 +175,19 @@ static void test_steps(void **state)
     (void)state;
     check_decoder("null", IDS(0, 0, 9, 1), "a a _");
     check_decoder(STRIP(1, 1), IDS(2, 1, 3), "_a__");
-    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}," STRIP(1, 0) "]}", IDS(1, 1, 0,
-                                                                                                    1),
-                                                                                                    "_a_");
-    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}," STRIP(2, 3) "]}", IDS(3, 2, 1,
-                                                                                                    1, 1),
-                                                                                                    "___a__");
-    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}," STRIP(0, 4) "]}", IDS(0, 1, 1,
-                                                                                                    0, 1,
-                                                                                                    1),
-                                                                                                    "a__a");
-    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}," STRIP(1, 1) "," STRIP(1,
-                                                                                                    1) "]}",
-                                                                                                    IDS(3,
-                                                                                                        0,
-                                                                                                        3),
-                                                                                                        "_a_");
+    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}," STRIP(1, 0) "]}", IDS(1, 1, 0, 1), "_a_");
+    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}," STRIP(2, 3) "]}", IDS(3, 2, 1, 1, 1),
+                  "___a__");
+    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}," STRIP(0, 4) "]}", IDS(0, 1, 1, 0, 1, 1),
+                  "a__a");
+    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}," STRIP(1, 1) "," STRIP(1, 1) "]}",
+                  IDS(3, 0, 3), "_a_");
     check_decoder("{\"type\":\"Metaspace\",\"replacement\":\"_\"}", IDS(2, 2), "a  a  ");
-    check_decoder("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"never\"}", IDS(2, 1),
-                  "  a   ");
-    check_decoder("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"_+\"},\"content\":\"-\"}", IDS(2, 3),
-                  "-a--");
-    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\"+\"}]}", IDS(4, 4, 0, 4), "++a+");
+    check_decoder("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"never\"}", IDS(2, 1), "  a   ");
+    check_decoder("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"_+\"},\"content\":\"-\"}", IDS(2, 3), "-a--");
+    check_decoder("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Replace\",\"pattern\":{"
+                  "\"String\":\"_\"},\"content\":\"+\"}]}",
+                  IDS(4, 4, 0, 4), "++a+");
     check_decoder("{\"type\":\"ByteLevel\"}", IDS(0, 4, 3), "a<0x5F>___");
     check_decoder("{\"type\":\"Sequence\",\"decoders\":[]}", IDS(0, 3), "a___");
 }

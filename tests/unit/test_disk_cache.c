@@ -57,7 +57,7 @@ static void add_unpinned(disk_cache *c, int number, char id[ADAPTER_ID])
     err e;
     assert_int_equal(add(c, number, id, &p, &e), 0);
     disk_cache_unpin(&p);
-    usleep(2000);               /* times of use are those of the file system, which counts in milliseconds */
+    usleep(2000); /* times of use are those of the file system, which counts in milliseconds */
 }
 
 static bool is_there(const disk_cache *c, const char *id)
@@ -91,7 +91,7 @@ static void what_was_used_longest_ago_goes_and_what_is_pinned_stays(void **state
     add_unpinned(c, 3, id[3]);
     assert_true(is_on_disk(dir, id[0]) && !is_on_disk(dir, id[1]) && is_on_disk(dir, id[2]));
     usleep(2000);
-    assert_true(is_there(c, id[2]));            /* a use */
+    assert_true(is_there(c, id[2])); /* a use */
     usleep(2000);
     add_unpinned(c, 4, id[4]);
     assert_true(is_on_disk(dir, id[0]) && is_on_disk(dir, id[2]) && !is_on_disk(dir, id[3]) && is_on_disk(dir, id[4]));
@@ -102,7 +102,7 @@ static void what_was_used_longest_ago_goes_and_what_is_pinned_stays(void **state
     disk_usage u = disk_cache_usage(c);
     assert_int_equal(u.n_adapters, 2);
     assert_true(u.bytes > 2000 && u.bytes <= 3500);
-    add_unpinned(c, 2, id[5]);                  /* what is there already is as good */
+    add_unpinned(c, 2, id[5]); /* what is there already is as good */
     assert_string_equal(id[2], id[5]);
     assert_int_equal(disk_cache_usage(c).n_adapters, 2);
     assert_false(disk_cache_pin(c, "../x", &p));
@@ -189,7 +189,7 @@ static void work_is_one_processs_and_is_found_again(void **state)
     assert_int_equal(utimensat(AT_FDCWD, folder, old, 0), 0);
     disk_cache_close(c);
     c = disk_cache_open(dir, 0, &e);
-    assert_false(file_exists(folder));          /* nobody came back for it in a day */
+    assert_false(file_exists(folder)); /* nobody came back for it in a day */
     free(part);
     free(folder);
     disk_cache_close(c);
@@ -269,12 +269,12 @@ static void processes_that_die_anywhere_leave_whole_adapters_only(void **state)
         assert_non_null(c);
         assert_true(is_empty(dir, ".trash"));
         char id[ADAPTER_ID];
-        add_unpinned(c, 100 + round, id);       /* it works, and within its limit */
+        add_unpinned(c, 100 + round, id); /* it works, and within its limit */
         assert_true(is_there(c, id));
         assert_true(disk_cache_usage(c).bytes <= 3500);
         disk_cache_close(c);
     }
-    assert_true(most >= 2);                     /* else nothing was tried */
+    assert_true(most >= 2); /* else nothing was tried */
     drop_dir(dir);
 }
 

@@ -16,7 +16,7 @@ enum { N_ADAPTERS = 5, N_REQUESTS = 24, MAX_LEN = 160, VOCAB = 96 };
 
 typedef struct {
     int token[MAX_LEN], n_tokens, n_prompt, evictions, n_scored;
-    sample_result score[MAX_LEN];       /* [n_scored] of the prompt's tokens behind the first */
+    sample_result score[MAX_LEN]; /* [n_scored] of the prompt's tokens behind the first */
     bool finished, failed;
     finish_reason why;
 } track;
@@ -25,12 +25,22 @@ static backend *be;
 static model *m;
 static int loads[N_ADAPTERS];
 static size_t image_bytes = 1 << 20;
-static bool penalties = true;           /* whether some requests have them */
+static bool penalties = true; /* whether some requests have them */
 
 static model_config tiny_config(void)
 {
-    model_config c = {.n_layers = 2, .hidden = 40, .n_heads = 4, .n_kv_heads = 2, .head_dim = 10, .ffn = 56, .vocab = VOCAB,
-                      .max_positions = 150, .rms_eps = 1e-5f, .rope_theta = 10000, .type = DTYPE_F16, .bos = -1};
+    model_config c = {.n_layers = 2,
+                      .hidden = 40,
+                      .n_heads = 4,
+                      .n_kv_heads = 2,
+                      .head_dim = 10,
+                      .ffn = 56,
+                      .vocab = VOCAB,
+                      .max_positions = 150,
+                      .rms_eps = 1e-5f,
+                      .rope_theta = 10000,
+                      .type = DTYPE_F16,
+                      .bos = -1};
     c.layer_slides = XNEW_ARRAY(bool, 2);
     snprintf(c.family, sizeof c.family, "llama");
     return c;
@@ -109,7 +119,7 @@ static sampling how_of(int i)
     s.frequency_penalty = penalties && i % 7 == 3 ? 0.5f : 0;
     s.seed = (uint64_t)i;
     s.n_prompt_logprobs = i % 5 == 1 ? 3 : -1;
-    s.max_tokens = i % 10 == 1 ? 0 : s.max_tokens;      /* nothing but scores */
+    s.max_tokens = i % 10 == 1 ? 0 : s.max_tokens; /* nothing but scores */
     return s;
 }
 
@@ -117,8 +127,14 @@ static int add(engine *g, int i, const track *t, err *e)
 {
     char name[16];
     snprintf(name, sizeof name, "%d", i % 6);
-    engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = i % 6 == 5 ? NULL : name, .token = t->token,
-                        .n_tokens = t->n_tokens, .n_prompt = t->n_prompt, .n_scored = t->n_scored, .how = how_of(i)};
+    engine_request r = {.id = (uint64_t)i,
+                        .arrival = (uint64_t)i,
+                        .adapter = i % 6 == 5 ? NULL : name,
+                        .token = t->token,
+                        .n_tokens = t->n_tokens,
+                        .n_prompt = t->n_prompt,
+                        .n_scored = t->n_scored,
+                        .how = how_of(i)};
     return engine_add(g, &r, e);
 }
 
@@ -133,16 +149,12 @@ static void take(engine *g, track *all, const event *ev)
         assert_int_equal(t->n_tokens, t->n_prompt);
         t->score[t->n_scored++] = ev->drawn;
         break;
-    case EVENT_TOKEN:
-        t->token[t->n_tokens++] = ev->drawn.token;
-        break;
+    case EVENT_TOKEN: t->token[t->n_tokens++] = ev->drawn.token; break;
     case EVENT_FINISHED:
         t->finished = true;
         t->why = ev->why;
         break;
-    case EVENT_FAILED:
-        t->failed = true;
-        break;
+    case EVENT_FAILED: t->failed = true; break;
     case EVENT_EVICTED:
         t->evictions++;
         assert_int_equal(add(g, (int)ev->id, t, &e), 0);
@@ -236,9 +248,9 @@ static void company_does_not_matter(void **state)
     for (int threads = 1; threads <= 3; threads++) {
         use_backend(threads);
         assert_int_equal(run_staggered(alone, 8, 256, 100, 8), 0);
-        run_staggered(alone, 24, 16, 200, 5);   /* chunked prompts, several a step */
-        run_staggered(alone, 6, 7, 100, 2);     /* fewer slots than adapters */
-        assert_true(run_staggered(alone, 16, 64, 10, 8) > 0);        /* pages run out */
+        run_staggered(alone, 24, 16, 200, 5);                 /* chunked prompts, several a step */
+        run_staggered(alone, 6, 7, 100, 2);                   /* fewer slots than adapters */
+        assert_true(run_staggered(alone, 16, 64, 10, 8) > 0); /* pages run out */
         drop_backend();
     }
 }
@@ -324,7 +336,7 @@ static void the_caller_may_bring_loaders(void **state)
         step(g, all);
     assert_int_equal(engine_get_stats(g).n_waiting, 3);
     told_run(&loaders, 1);
-    engine_free(g);                             /* with one load finished and two not begun */
+    engine_free(g); /* with one load finished and two not begun */
     assert_int_equal(loaders.n_todo + loaders.n_done, 0);
     drop_backend();
 }
@@ -365,9 +377,9 @@ static void memory_limits_adapters_too(void **state)
     be->ops = &small_ops;
     be->owns_host_memory = false;
     max_blocks = 1000;
-    n_blocks = 1;                               /* the model's frequencies, from before */
+    n_blocks = 1; /* the model's frequencies, from before */
     engine *g = start(4, 64, 100, 5);
-    max_blocks = n_blocks + 2;                  /* room for two of the five adapters */
+    max_blocks = n_blocks + 2; /* room for two of the five adapters */
     for (int i = 0; i < N_REQUESTS; i++) {
         all[i] = first_track(i);
         assert_int_equal(add(g, i, &all[i], &e), 0);
@@ -377,7 +389,7 @@ static void memory_limits_adapters_too(void **state)
         assert_true(all[i].finished);
         assert_memory_equal(all[i].token, alone[i].token, (size_t)alone[i].n_tokens * sizeof(int));
     }
-    assert_int_not_equal(engine_preload(g, "7", &e), 0);        /* broken: fails whatever the memory */
+    assert_int_not_equal(engine_preload(g, "7", &e), 0); /* broken: fails whatever the memory */
     max_blocks = 0;
     assert_int_not_equal(engine_preload(g, "1", &e) + engine_preload(g, "2", &e) + engine_preload(g, "3", &e), 0);
     engine_free(g);
@@ -423,7 +435,7 @@ static void the_last_token_needs_no_page(void **state)
         engine *g = start(2, 256, 2, 1);
         all[1] = (track){.n_prompt = 16, .n_tokens = 16};
         engine_request r = {.id = 1, .token = all[1].token, .n_tokens = 16, .n_prompt = 16, .how = sampling_default()};
-        r.how.max_tokens = 17;                  /* 33 tokens, of which 32 fill the two pages */
+        r.how.max_tokens = 17; /* 33 tokens, of which 32 fill the two pages */
         assert_int_equal(engine_add(g, &r, &e), 0);
         run_all(g, all);
         assert_true(all[1].finished && all[1].evictions == 0 && all[1].n_tokens == 33);
@@ -513,8 +525,13 @@ static void a_bad_adapter_fails_its_own_requests_only(void **state)
     all[0] = first_track(0);
     all[1] = first_track(1);
     assert_int_equal(add(g, 0, &all[0], &e), 0);
-    engine_request bad = {.id = 1, .arrival = 1, .adapter = "77", .token = all[1].token, .n_tokens = all[1].n_tokens,
-                          .n_prompt = all[1].n_prompt, .how = how_of(1)};
+    engine_request bad = {.id = 1,
+                          .arrival = 1,
+                          .adapter = "77",
+                          .token = all[1].token,
+                          .n_tokens = all[1].n_tokens,
+                          .n_prompt = all[1].n_prompt,
+                          .how = how_of(1)};
     assert_int_equal(engine_add(g, &bad, &e), 0);
     run_all(g, all);
     assert_true(all[0].finished);
@@ -534,7 +551,7 @@ static void claims_made_ahead_give_way_to_older_requests(void **state)
     err e;
     use_backend(1);
     engine *g = start(2, 256, 64, 2);
-    const int order[] = {5, 11, 12, 13, 2};         /* two of the base, then adapters 0 and 1, then 2 */
+    const int order[] = {5, 11, 12, 13, 2}; /* two of the base, then adapters 0 and 1, then 2 */
     for (int i = 0; i < 5; i++) {
         all[order[i]] = first_track(order[i]);
         assert_int_equal(add(g, order[i], &all[order[i]], &e), 0);
@@ -557,7 +574,7 @@ static void slots_keep_the_recently_used(void **state)
     use_backend(1);
     engine *g = start(4, 256, 64, 2);
     memset(loads, 0, sizeof loads);
-    const char *order[] = {"0", "1", "0", "2", "0", "1"};       /* 2 displaces 1, then 1 displaces 2 */
+    const char *order[] = {"0", "1", "0", "2", "0", "1"}; /* 2 displaces 1, then 1 displaces 2 */
     for (int i = 0; i < 6; i++)
         assert_int_equal(engine_preload(g, order[i], &e), 0);
     assert_int_equal(loads[0], 1);
@@ -582,7 +599,7 @@ static void hopeless_requests_are_refused(void **state)
     engine *g = start(4, 256, 4, 2);
     engine_request r = plain_request(token, 0);
     assert_int_equal(engine_add(g, &r, &e), -1);
-    r = plain_request(token, 64);       /* 65 tokens need five pages of four */
+    r = plain_request(token, 64); /* 65 tokens need five pages of four */
     assert_int_equal(engine_add(g, &r, &e), -1);
     assert_non_null(strstr(e.msg, "pages"));
     r = plain_request(token, 200);
@@ -754,15 +771,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_may_begin_with_a_chunk),
-        cmocka_unit_test(company_does_not_matter),       cmocka_unit_test(the_newest_is_evicted),
-        cmocka_unit_test(cancel_frees_pages_at_once),    cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
-        cmocka_unit_test(slots_keep_the_recently_used),  cmocka_unit_test(hopeless_requests_are_refused),
-        cmocka_unit_test(the_last_token_needs_no_page),  cmocka_unit_test(a_cancel_with_steps_in_flight),
-        cmocka_unit_test(memory_limits_adapters_too),    cmocka_unit_test(adapters_load_side_by_side),
-        cmocka_unit_test(adapters_come_from_images),     cmocka_unit_test(running_ahead_does_not_matter),
+        cmocka_unit_test(company_does_not_matter),
+        cmocka_unit_test(the_newest_is_evicted),
+        cmocka_unit_test(cancel_frees_pages_at_once),
+        cmocka_unit_test(a_bad_adapter_fails_its_own_requests_only),
+        cmocka_unit_test(slots_keep_the_recently_used),
+        cmocka_unit_test(hopeless_requests_are_refused),
+        cmocka_unit_test(the_last_token_needs_no_page),
+        cmocka_unit_test(a_cancel_with_steps_in_flight),
+        cmocka_unit_test(memory_limits_adapters_too),
+        cmocka_unit_test(adapters_load_side_by_side),
+        cmocka_unit_test(adapters_come_from_images),
+        cmocka_unit_test(running_ahead_does_not_matter),
         cmocka_unit_test(the_caller_may_bring_loaders),
-        cmocka_unit_test(stop_ids_outside_the_vocabulary_are_never_drawn), cmocka_unit_test(an_ambiguous_grammar_fails_its_request),
-        cmocka_unit_test(outputs_end_where_they_should), cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
+        cmocka_unit_test(stop_ids_outside_the_vocabulary_are_never_drawn),
+        cmocka_unit_test(an_ambiguous_grammar_fails_its_request),
+        cmocka_unit_test(outputs_end_where_they_should),
+        cmocka_unit_test(claims_made_ahead_give_way_to_older_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,7 +111,7 @@ static void test_budget(void **state)
     charged_buf small = {.of = &b}, large = {.of = &b}, more = {.of = &b}, free_one = {0};
     char bytes[60000] = {0};
     assert_true(charged_buf_add(&small, bytes, 16000, 16000));
-    assert_int_equal(b.used, 0);                        /* what everybody is given */
+    assert_int_equal(b.used, 0); /* what everybody is given */
     assert_true(charged_buf_add(&large, bytes, 60000, 60000));
     assert_int_equal(b.used, 60001);
     assert_false(charged_buf_add(&more, bytes, 60000, 60000));
@@ -129,7 +129,7 @@ static void test_budget(void **state)
     charged_buf_free(&free_one);
     assert_false(budget_take(&b, SIZE_MAX));
     assert_true(budget_take(&b, 75000) && !budget_take(&b, 1));
-    assert_true(budget_take_more(&b, 25000) && !budget_take_more(&b, 1));       /* for what runs */
+    assert_true(budget_take_more(&b, 25000) && !budget_take_more(&b, 1)); /* for what runs */
 }
 
 /* One who takes all it gets leaves room for others, who leave room for more. What runs has no such bound. */
@@ -137,7 +137,7 @@ static void test_parts(void **state)
 {
     (void)state;
     shared_budget *b = XNEW(shared_budget);
-    shared_budget_init(b, 160000);                      /* of which something new may have 120000 */
+    shared_budget_init(b, 160000); /* of which something new may have 120000 */
     budget *greedy = shared_budget_part(b, "greedy"), *other = shared_budget_part(b, "other");
     assert_true(greedy != other && greedy == shared_budget_part(b, "greedy"));
     assert_true(shared_budget_part(b, NULL) == &b->whole && !shared_budget_part(NULL, "greedy"));
@@ -146,10 +146,10 @@ static void test_parts(void **state)
     assert_int_equal(greedy->used, 90000);
     while (budget_take(other, 1000))
         ;
-    assert_int_equal(other->used, 30000);               /* less than a third, and all there is */
+    assert_int_equal(other->used, 30000); /* less than a third, and all there is */
     assert_int_equal(b->whole.used, 120000);
     budget_give(greedy, 50000);
-    assert_false(budget_take(greedy, 20001));           /* it has an equal part, one more counted in */
+    assert_false(budget_take(greedy, 20001)); /* it has an equal part, one more counted in */
     assert_true(budget_take(other, 10000) && budget_take(&b->whole, 40000));
     assert_true(budget_take_more(greedy, 40000) && !budget_take_more(greedy, 1));
     budget_give(greedy, 80000);
@@ -203,8 +203,9 @@ static void test_json_within(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_short_pass), cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_random),
-                                       cmocka_unit_test(test_wakes),      cmocka_unit_test(test_budget),         cmocka_unit_test(test_parts),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_short_pass), cmocka_unit_test(test_nobody_starves),
+                                       cmocka_unit_test(test_random),     cmocka_unit_test(test_wakes),
+                                       cmocka_unit_test(test_budget),     cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_growth),     cmocka_unit_test(test_json_within)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,29 +56,43 @@ static void wait_for_metric(const char *name, long value)
 static void test_whole(void **state)
 {
     (void)state;
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"On March 5, Eva\",\"max_tokens\":500}", 200, "\"text\":\"On March 5, EvaOn March 5, Eva");
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"On March 5, Eva bought\",\"max_tokens\":500,\"stop\":[\"Eva b\", \"zz\"]}", 200,
-           "\"text\":\"On March 5, \",\"logprobs\":null,\"finish_reason\":\"stop\"");
+    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"On March 5, Eva\",\"max_tokens\":500}", 200,
+           "\"text\":\"On March 5, EvaOn March 5, Eva");
+    expect(
+        COMPLETIONS,
+        "{\"model\":\"parrot\",\"prompt\":\"On March 5, Eva bought\",\"max_tokens\":500,\"stop\":[\"Eva b\", \"zz\"]}",
+        200, "\"text\":\"On March 5, \",\"logprobs\":null,\"finish_reason\":\"stop\"");
     expect(COMPLETIONS, "{\"model\":\"base\",\"prompt\":[\"a\",\"b\"],\"n\":2,\"max_tokens\":2}", 200, "\"index\":3");
-    expect(COMPLETIONS, "{\"model\":\"base\",\"prompt\":[22,23],\"max_tokens\":3}", 200, "\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":3,\"total_tokens\":5,");
-    expect(CHAT, "{\"model\":\"parrot\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}],\"max_tokens\":12}", 200, "\"role\":\"assistant\"");
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,1,23],\"max_tokens\":9}", 200, "\"completion_tokens\":2");     /* 1 ends it */
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,1,23],\"max_tokens\":9,\"ignore_eos\":true}", 200, "\"completion_tokens\":9");
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"Eva\",\"echo\":true,\"max_tokens\":1}", 200, "\"text\":\"Eva");
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"<|im_start|>Eva\",\"echo\":true,\"max_tokens\":1}", 200, "\"text\":\"<|im_start|>Eva");
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"echo\":true,\"max_tokens\":2,\"ignore_eos\":true}", 200, "\"prompt_tokens\":2");
+    expect(COMPLETIONS, "{\"model\":\"base\",\"prompt\":[22,23],\"max_tokens\":3}", 200,
+           "\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":3,\"total_tokens\":5,");
+    expect(CHAT, "{\"model\":\"parrot\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}],\"max_tokens\":12}", 200,
+           "\"role\":\"assistant\"");
+    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,1,23],\"max_tokens\":9}", 200,
+           "\"completion_tokens\":2"); /* 1 ends it */
+    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,1,23],\"max_tokens\":9,\"ignore_eos\":true}", 200,
+           "\"completion_tokens\":9");
+    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"Eva\",\"echo\":true,\"max_tokens\":1}", 200,
+           "\"text\":\"Eva");
+    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"<|im_start|>Eva\",\"echo\":true,\"max_tokens\":1}", 200,
+           "\"text\":\"<|im_start|>Eva");
+    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"echo\":true,\"max_tokens\":2,\"ignore_eos\":true}",
+           200, "\"prompt_tokens\":2");
     expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"Eva\",\"max_tokens\":5000}", 200, "\"total_tokens\":1024");
 }
 
 static void test_stream(void **state)
 {
     (void)state;
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3,\"stream\":true}", 200, "data: [DONE]");
-    buf a = ask(CHAT, "{\"model\":\"parrot\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}],\"max_tokens\":12,\"stream\":true,\"n\":2,"
+    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3,\"stream\":true}", 200,
+           "data: [DONE]");
+    buf a = ask(CHAT, "{\"model\":\"parrot\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}],\"max_tokens\":12,"
+                      "\"stream\":true,\"n\":2,"
                       "\"stream_options\":{\"include_usage\":true}}");
     assert_int_equal(status_of(&a), 200);
-    assert_true(has(&a, "text/event-stream") && has(&a, "no-cache") && has(&a, "x-request-id: chatcmpl-") && has(&a, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}"));
-    assert_true(has(&a, "\"index\":1") && has(&a, "\"completion_tokens\":24") && has(&a, "\"finish_reason\":\"length\""));
+    assert_true(has(&a, "text/event-stream") && has(&a, "no-cache") && has(&a, "x-request-id: chatcmpl-") &&
+                has(&a, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}"));
+    assert_true(has(&a, "\"index\":1") && has(&a, "\"completion_tokens\":24") &&
+                has(&a, "\"finish_reason\":\"length\""));
     buf_free(&a);
 }
 
@@ -99,8 +113,10 @@ enum { MANY = 48 };
 
 static char *nth_request(int i, bool stream)
 {
-    return xasprintf("{\"model\":\"parrot\",\"prompt\":\"On March %d, Eva\",\"max_tokens\":%d,\"stream\":%s%s%s}", i, 40 + 7 * i,
-                     stream ? "true" : "false", i % 5 == 1 ? ",\"stop\":\"EvaOn March\",\"min_tokens\":30" : "", i % 7 == 2 ? ",\"logprobs\":2" : "");
+    return xasprintf("{\"model\":\"parrot\",\"prompt\":\"On March %d, Eva\",\"max_tokens\":%d,\"stream\":%s%s%s}", i,
+                     40 + 7 * i, stream ? "true" : "false",
+                     i % 5 == 1 ? ",\"stop\":\"EvaOn March\",\"min_tokens\":30" : "",
+                     i % 7 == 2 ? ",\"logprobs\":2" : "");
 }
 
 static int send_nth(int i, bool stream)
@@ -112,7 +128,8 @@ static int send_nth(int i, bool stream)
     return to;
 }
 
-/* So many that several threads write: a stream's pieces are the whole answer, though others leave or have two choices. */
+/* So many that several threads write: a stream's pieces are the whole answer, though others leave or have two choices.
+ */
 static void test_many_streams(void **state)
 {
     (void)state;
@@ -122,11 +139,13 @@ static void test_many_streams(void **state)
         streamed[i] = send_nth(i, true);
         whole[i] = send_nth(i, false);
         leaving[i] = send_nth(i, true);
-        post(pair[i] = dial(0), COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"x\",\"n\":2,\"stream\":true,\"max_tokens\":50}", "Connection: close\r\n");
+        post(pair[i] = dial(0), COMPLETIONS,
+             "{\"model\":\"parrot\",\"prompt\":\"x\",\"n\":2,\"stream\":true,\"max_tokens\":50}",
+             "Connection: close\r\n");
     }
     for (int i = 0; i < MANY; i++)
         close(leaving[i]);
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);          /* until sockets are full */
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* until sockets are full */
     read_many(fd, answer, 3 * MANY);
     for (int i = 0; i < MANY; i++) {
         const buf *pieces = &answer[i], *all = &answer[MANY + i], *two = &answer[2 * MANY + i];
@@ -154,14 +173,16 @@ static void test_errors(void **state)
     expect(COMPLETIONS, "{\"model\":\"deadly\",\"prompt\":\"x\"}", 500, "worker");
     expect(COMPLETIONS, "{\"model\":\"nobody\",\"prompt\":\"x\"}", 404, "\"code\":\"model_not_found\"");
     expect(COMPLETIONS, "{\"model\":\"../escape\",\"prompt\":\"x\"}", 404, "model_not_found");
-    char *way_out = xasprintf("{\"model\":\"..%s/parrot\",\"prompt\":\"x\"}", strrchr(it.dir, '/'));     /* which is there */
+    char *way_out =
+        xasprintf("{\"model\":\"..%s/parrot\",\"prompt\":\"x\"}", strrchr(it.dir, '/')); /* which is there */
     expect(COMPLETIONS, way_out, 404, "model_not_found");
     free(way_out);
     expect(COMPLETIONS, "{\"model\":\"\",\"prompt\":\"x\"}", 404, "model_not_found");
     expect(COMPLETIONS, "{\"model\":\"base\",\"prompt\":\"x\",\"temperature\":-1}", 400, "\"param\":\"temperature\"");
     expect(COMPLETIONS, "{\"model\":\"base\",\"prompt\":[]}", 400, "the prompt is empty");
     expect(COMPLETIONS, "{\"model\":\"base\",\"prompt\":[1536]}", 400, "vocabulary");
-    expect(COMPLETIONS, "{\"model\":\"base\",\"prompt\":\"x\",\"max_tokens\":9000,\"min_tokens\":8000}", 400, "\"param\":\"min_tokens\"");
+    expect(COMPLETIONS, "{\"model\":\"base\",\"prompt\":\"x\",\"max_tokens\":9000,\"min_tokens\":8000}", 400,
+           "\"param\":\"min_tokens\"");
     expect(COMPLETIONS, "{", 400, "not valid JSON");
     expect(COMPLETIONS, "", 400, "not valid JSON");
     expect("/v1/nothing", "", 404, "unknown_url");
@@ -195,7 +216,8 @@ static void test_models(void **state)
 {
     (void)state;
     buf a = get("/v1/models");
-    assert_true(status_of(&a) == 200 && has(&a, "\"id\":\"base\"") && has(&a, "\"id\":\"parrot\"") && !has(&a, "escape"));
+    assert_true(status_of(&a) == 200 && has(&a, "\"id\":\"base\"") && has(&a, "\"id\":\"parrot\"") &&
+                !has(&a, "escape"));
     buf_free(&a);
     add_adapter("brand new");
     a = get("/v1/models/brand%20new");
@@ -216,7 +238,10 @@ static void test_slow_reader_at_the_end(void **state)
     long before = metric("punica_clients_cut_off_total");
     buf all = {0};
     int fd = dial(4096);
-    post(fd, CHAT, "{\"model\":\"burst\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"logprobs\":true,\"max_tokens\":900}", "");
+    post(fd, CHAT,
+         "{\"model\":\"burst\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"logprobs\":true,"
+         "\"max_tokens\":900}",
+         "");
     wait_for_metric("punica_clients_cut_off_total", before + 1);
     read_all(fd, &all);
     assert_false(has(&all, "[DONE]"));
@@ -229,15 +254,17 @@ static void test_steady_reader(void **state)
 {
     (void)state;
     for (int stream = 0; stream < 2; stream++) {
-        char *body = xasprintf("{\"model\":\"burst\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":true,\"max_tokens\":180,\"stream\":%s}",
+        char *body = xasprintf("{\"model\":\"burst\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":"
+                               "true,\"max_tokens\":180,\"stream\":%s}",
                                stream ? "true" : "false");
         buf all = {0};
         int fd = dial(4096);
         post(fd, CHAT, body, "Connection: close\r\n");
         char piece[16384];
-        for (ssize_t n; (n = recv(fd, piece, sizeof piece, MSG_WAITALL)) > 0; nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL))
+        for (ssize_t n; (n = recv(fd, piece, sizeof piece, MSG_WAITALL)) > 0;
+             nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL))
             buf_add(&all, piece, (size_t)n);
-        assert_true(all.len > 10 * sizeof piece);               /* longer than client_timeout */
+        assert_true(all.len > 10 * sizeof piece); /* longer than client_timeout */
         const char *end = stream ? "data: [DONE]\n\n\r\n0\r\n\r\n" : "}";
         assert_string_equal(all.data + all.len - strlen(end), end);
         close(fd);
@@ -254,7 +281,9 @@ static void test_head(void **state)
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         buf two = {0}, all = {0}, alone = get(paths[i]);
         int fd = dial(0);
-        buf_printf(&two, "HEAD %s HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", paths[i]);
+        buf_printf(&two,
+                   "HEAD %s HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+                   paths[i]);
         say(fd, two.data, two.len);
         read_all(fd, &all);
         const char *length = strstr(alone.data, "Content-Length"), *head_end = strstr(all.data, "\r\n\r\n");
@@ -284,7 +313,9 @@ static void test_pipelining(void **state)
     buf two = {0}, all = {0};
     static const char body[] = "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3,\"stream\":true}";
     for (int i = 0; i < 2; i++)
-        buf_printf(&two, "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nx-request-id: no-%d\r\nContent-Length: %zu\r\n\r\n%s", i, strlen(body), body);
+        buf_printf(&two,
+                   "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nx-request-id: no-%d\r\nContent-Length: %zu\r\n\r\n%s",
+                   i, strlen(body), body);
     say(fd, two.data, two.len);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     post(fd, COMPLETIONS, body, "Connection: close\r\nx-request-id: bad id\r\n");
@@ -302,12 +333,20 @@ static void test_pipelining(void **state)
 static void test_garbage(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        "\r\n\r\n", "GET\r\n\r\n", "GET /health\r\n\r\n", "POST " COMPLETIONS " HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        "POST " COMPLETIONS " HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n{}", "GET / HTTP/9.9\r\n\r\n",
-        "POST " COMPLETIONS " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "GET http://[::1 HTTP/1.1\r\n\r\n", "GET * HTTP/1.1\r\n\r\n",
-        "POST " COMPLETIONS " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "BREW /pot HTTP/1.1\r\n\r\n",
-        "GET /v1/models/%00%ff%zz HTTP/1.1\r\nConnection: close\r\n\r\n", "GET /v1/models/%ff%fe HTTP/1.1\r\nConnection: close\r\n\r\n"};
+    static const char *const bad[] = {"\r\n\r\n",
+                                      "GET\r\n\r\n",
+                                      "GET /health\r\n\r\n",
+                                      "POST " COMPLETIONS " HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+                                      "POST " COMPLETIONS " HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n{}",
+                                      "GET / HTTP/9.9\r\n\r\n",
+                                      "POST " COMPLETIONS " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                                      "GET http://[::1 HTTP/1.1\r\n\r\n",
+                                      "GET * HTTP/1.1\r\n\r\n",
+                                      "POST " COMPLETIONS
+                                      " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+                                      "BREW /pot HTTP/1.1\r\n\r\n",
+                                      "GET /v1/models/%00%ff%zz HTTP/1.1\r\nConnection: close\r\n\r\n",
+                                      "GET /v1/models/%ff%fe HTTP/1.1\r\nConnection: close\r\n\r\n"};
     int half_closed[sizeof bad / sizeof bad[0]];
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int fd = dial(0);
@@ -331,7 +370,7 @@ static void test_garbage(void **state)
     close(fd);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         buf answer = {0};
-        read_all(half_closed[i], &answer);      /* in the end each is closed */
+        read_all(half_closed[i], &answer); /* in the end each is closed */
         buf_free(&answer);
     }
     buf health = get("/health");
@@ -343,8 +382,9 @@ static void test_garbage(void **state)
 static void test_bodies(void **state)
 {
     (void)state;
-    static const char chunked[] = "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                  "17\r\n{\"model\":\"parrot\",\"max_\r\n1d\r\ntokens\":3,\"prompt\":[22,23]}  \r\n0\r\n\r\n";
+    static const char chunked[] =
+        "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "17\r\n{\"model\":\"parrot\",\"max_\r\n1d\r\ntokens\":3,\"prompt\":[22,23]}  \r\n0\r\n\r\n";
     buf answer = {0};
     int fd = dial(0);
     for (size_t i = 0; i < strlen(chunked); i++)
@@ -355,7 +395,10 @@ static void test_bodies(void **state)
     buf_clear(&answer);
     fd = dial(0);
     char go_on[26] = "";
-    say(fd, "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 33\r\n\r\n", 103);
+    say(fd,
+        "POST " COMPLETIONS
+        " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 33\r\n\r\n",
+        103);
     assert_int_equal(recv(fd, go_on, sizeof go_on - 1, MSG_WAITALL), 25);
     assert_string_equal(go_on, "HTTP/1.1 100 Continue\r\n\r\n");
     say(fd, "{\"model\":\"base\",\"prompt\":[22,23]}", 33);
@@ -375,7 +418,7 @@ static void test_long_bodies(void **state)
     memcpy(body + 45000, request, strlen(request));
     expect(COMPLETIONS, body, 200, "\"completion_tokens\":3");
     buf two = {0};
-    int kept = dial(0);                         /* behind a short one, on the same connection */
+    int kept = dial(0); /* behind a short one, on the same connection */
     post(kept, COMPLETIONS, request, "");
     post(kept, COMPLETIONS, body, "Connection: close\r\n");
     read_all(kept, &two);
@@ -408,7 +451,10 @@ static void test_disconnect(void **state)
     for (int stream = 0; stream < 2; stream++) {
         int before = it.n_submits, cancelled = it.n_cancels;
         int fd = dial(0);
-        post(fd, COMPLETIONS, stream ? "{\"model\":\"mute\",\"prompt\":\"x\",\"stream\":true}" : "{\"model\":\"mute\",\"prompt\":\"x\",\"n\":3}", "");
+        post(fd, COMPLETIONS,
+             stream ? "{\"model\":\"mute\",\"prompt\":\"x\",\"stream\":true}"
+                    : "{\"model\":\"mute\",\"prompt\":\"x\",\"n\":3}",
+             "");
         wait_for(&it.n_submits, before + (stream ? 1 : 3));
         close(fd);
         wait_for(&it.n_cancels, cancelled + (stream ? 1 : 3));
@@ -449,7 +495,8 @@ static void test_slow_reader(void **state)
     long before = metric("punica_clients_cut_off_total");
     int fd = dial(4096);
     post(fd, COMPLETIONS, "{\"model\":\"flood\",\"prompt\":\"x\",\"stream\":true,\"max_tokens\":1000,\"n\":20}", "");
-    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3,\"stream\":true}", 200, "data: [DONE]");
+    expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3,\"stream\":true}", 200,
+           "data: [DONE]");
     wait_for_metric("punica_clients_cut_off_total", before + 1);
     wait_for_metric("punica_live_requests", 0);
     close(fd);
@@ -495,7 +542,7 @@ static void test_lost_link(void **state)
     buf_free(&whole);
 
     whole = ask(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23,24],\"max_tokens\":2}");
-    it.gap_done = 0;                            /* the end comes with the token after the gap */
+    it.gap_done = 0; /* the end comes with the token after the gap */
     gap = ask(COMPLETIONS, "{\"model\":\"gap\",\"prompt\":[22,23,24],\"max_tokens\":2}");
     assert_string_equal(strstr(gap.data, "\"choices\""), strstr(whole.data, "\"choices\""));
     buf_free(&gap);
@@ -522,12 +569,21 @@ static void test_submitted_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),      cmocka_unit_test(test_stream),     cmocka_unit_test(test_many_streams),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_many_streams),
         cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_large_bodies), cmocka_unit_test(test_models),   cmocka_unit_test(test_pipelining),
-        cmocka_unit_test(test_garbage),    cmocka_unit_test(test_bodies),     cmocka_unit_test(test_long_bodies),
-        cmocka_unit_test(test_disconnect), cmocka_unit_test(test_keep_alive),
-        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_slow_reader_at_the_end), cmocka_unit_test(test_steady_reader),
+        cmocka_unit_test(test_large_bodies),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_pipelining),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_long_bodies),
+        cmocka_unit_test(test_disconnect),
+        cmocka_unit_test(test_keep_alive),
+        cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_slow_reader_at_the_end),
+        cmocka_unit_test(test_steady_reader),
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_idle),
         cmocka_unit_test(test_lost_link),

@@ -73,7 +73,10 @@ static void logits_agree_with_transformers(void **state)
 }
 
 /* Scores of one sequence, by the place of the token. */
-typedef struct { sample_result *at; int n; } scores;
+typedef struct {
+    sample_result *at;
+    int n;
+} scores;
 
 static lora *load_golden(void *ctx, const char *name, err *e)
 {
@@ -91,8 +94,12 @@ static engine *score_all(golden_set *g, scores *of)
     engine *on = engine_new(g->m, &o, &e);
     assert_non_null(on);
     for (int i = 0; i < g->n; i++) {
-        engine_request r = {.id = (uint64_t)i, .adapter = g->at[i].adapter, .token = g->at[i].token, .n_tokens = g->at[i].n_tokens,
-                            .n_prompt = g->at[i].n_tokens, .how = sampling_default()};
+        engine_request r = {.id = (uint64_t)i,
+                            .adapter = g->at[i].adapter,
+                            .token = g->at[i].token,
+                            .n_tokens = g->at[i].n_tokens,
+                            .n_prompt = g->at[i].n_tokens,
+                            .how = sampling_default()};
         r.how.n_prompt_logprobs = 3;
         r.how.max_tokens = 0;
         of[i] = (scores){.at = XNEW_ARRAY(sample_result, (size_t)g->at[i].n_tokens), .n = 1};
@@ -175,6 +182,7 @@ static void scores_agree_with_transformers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(logits_agree_with_transformers), cmocka_unit_test(scores_agree_with_transformers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(logits_agree_with_transformers),
+                                       cmocka_unit_test(scores_agree_with_transformers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

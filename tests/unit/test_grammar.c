@@ -1,5 +1,5 @@
-/* test_grammar.c - what texts grammars take, construct by construct; what they refuse, by name; masks against trying every
- * token. That texts of schemas are valid is for others to say: tests/e2e/test_grammar.py. */
+/* test_grammar.c - what texts grammars take, construct by construct; what they refuse, by name; masks against trying
+ * every token. That texts of schemas are valid is for others to say: tests/e2e/test_grammar.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,16 +63,30 @@ static void test_regex(void **state)
     EXPECT(GRAMMAR_REGEX, "a|bc*", "ya", "yb", "ybccc", "nbca", "nab", "p");
     EXPECT(GRAMMAR_REGEX, "^(ab){2,3}$", "pab", "yabab", "yababab", "nabababa");
     EXPECT(GRAMMAR_REGEX, "(^a|b$)c?", "ya", "yac", "yb", "nbc");
-    EXPECT(GRAMMAR_REGEX, "[^\\d\\s]\\w+?\\.[\\-\\]x-z]", "pa_", "pab.", "yab.-", "yab.]", "yab.y", "nab.w", "n1", "n ");
-    EXPECT(GRAMMAR_REGEX, "ä[é-ü]€?\\u00e9\\u{1F600}", "p\xc3", "p\xc3\xa4\xc3", "p\xc3\xa4\xc3\xad", "y\xc3\xa4\xc3\xad\xc3\xa9\xf0\x9f\x98\x80", "n\xc3\xa4\xc3\xbd");
+    EXPECT(GRAMMAR_REGEX, "[^\\d\\s]\\w+?\\.[\\-\\]x-z]", "pa_", "pab.", "yab.-", "yab.]", "yab.y", "nab.w", "n1",
+           "n ");
+    EXPECT(GRAMMAR_REGEX, "ä[é-ü]€?\\u00e9\\u{1F600}", "p\xc3", "p\xc3\xa4\xc3", "p\xc3\xa4\xc3\xad",
+           "y\xc3\xa4\xc3\xad\xc3\xa9\xf0\x9f\x98\x80", "n\xc3\xa4\xc3\xbd");
     EXPECT(GRAMMAR_REGEX, "(?:x)(?<name>y)(?P<other>z)", "yxyz");
     EXPECT(GRAMMAR_REGEX, "a{,2}b{2}", "ya{,2}bb");
     EXPECT(GRAMMAR_REGEX, "", "y", "na");
     EXPECT(GRAMMAR_REGEX, "(a*)*b", "pa", "yaab", "yb");
-    static const char *const bad[][2] = {
-        {"(a", "not closed"}, {"a)", "not opened"}, {"*", "nothing to repeat"}, {"a{3,2}", "wrong way round"}, {"[z-a]", "wrong way round"},
-        {"(?=a)", "look-around"}, {"(?<!a)", "look-around"}, {"\\1", "back references"}, {"\\bx", "word borders"}, {"\\pL", "properties"},
-        {"[a", "ends too early"}, {"a{20000}", "more than 10000"}, {"\\q", "escape"}, {"a++", "possessive"}, {"\xff", "UTF-8"}, {"a^b", "nothing can match"}};
+    static const char *const bad[][2] = {{"(a", "not closed"},
+                                         {"a)", "not opened"},
+                                         {"*", "nothing to repeat"},
+                                         {"a{3,2}", "wrong way round"},
+                                         {"[z-a]", "wrong way round"},
+                                         {"(?=a)", "look-around"},
+                                         {"(?<!a)", "look-around"},
+                                         {"\\1", "back references"},
+                                         {"\\bx", "word borders"},
+                                         {"\\pL", "properties"},
+                                         {"[a", "ends too early"},
+                                         {"a{20000}", "more than 10000"},
+                                         {"\\q", "escape"},
+                                         {"a++", "possessive"},
+                                         {"\xff", "UTF-8"},
+                                         {"a^b", "nothing can match"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect_error(GRAMMAR_REGEX, bad[i][0], bad[i][1]);
 }
@@ -80,7 +94,8 @@ static void test_regex(void **state)
 static void test_choice(void **state)
 {
     (void)state;
-    EXPECT(GRAMMAR_CHOICE, "[\"red\", \"reddish\", \"gr\\u00fcn\"]", "yred", "predd", "yreddish", "ygr\xc3\xbcn", "ngreen", "nred ");
+    EXPECT(GRAMMAR_CHOICE, "[\"red\", \"reddish\", \"gr\\u00fcn\"]", "yred", "predd", "yreddish", "ygr\xc3\xbcn",
+           "ngreen", "nred ");
     expect_error(GRAMMAR_CHOICE, "[]", "1 to 10000");
     expect_error(GRAMMAR_CHOICE, "[1]", "strings");
     expect_error(GRAMMAR_CHOICE, "{", "JSON");
@@ -89,16 +104,27 @@ static void test_choice(void **state)
 static void test_gbnf(void **state)
 {
     (void)state;
-    EXPECT(GRAMMAR_GBNF, "# sums\nroot ::= term (\"+\" term)* # end\nterm ::= [0-9]+ |\n  \"(\" root \")\"\n", "y1", "y(1+22)+3", "p(1", "n)", "p((1)");
+    EXPECT(GRAMMAR_GBNF, "# sums\nroot ::= term (\"+\" term)* # end\nterm ::= [0-9]+ |\n  \"(\" root \")\"\n", "y1",
+           "y(1+22)+3", "p(1", "n)", "p((1)");
     EXPECT(GRAMMAR_GBNF, "root ::= ( \"a\"\n | [^\\x41-\\x5A\"\\n] ){2,} .?", "pa", "yaa", "nAA", "ya\xc3\xa9", "n\"");
-    EXPECT(GRAMMAR_GBNF, "root ::= x{2} y{,2} z{1,}\nx ::= \"x\"\ny ::= \"y\"\nz ::= \"\\u00e4\"", "pxx", "yxx\xc3\xa4", "yxxyy\xc3\xa4\xc3\xa4", "nxxyyy");
+    EXPECT(GRAMMAR_GBNF, "root ::= x{2} y{,2} z{1,}\nx ::= \"x\"\ny ::= \"y\"\nz ::= \"\\u00e4\"", "pxx", "yxx\xc3\xa4",
+           "yxxyy\xc3\xa4\xc3\xa4", "nxxyyy");
     EXPECT(GRAMMAR_GBNF, "root ::= a b\na ::= \"x\"*\nb ::= a \"y\" | \"z\"?", "y", "yxxx", "yxxy", "yxz", "nxyz");
-    EXPECT(GRAMMAR_GBNF, "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"-\"", "paaa-", "paaa-bc", "yaaa-bcb", "naaa-bcbb");      /* ambiguous */
-    static const char *const bad[][2] = {
-        {"root ::= root \"a\" | \"b\"", "root begins with itself"}, {"root ::= x\nx ::= y?  x | \"a\"\ny ::= \"b\"", "x begins with itself"},
-        {"a ::= \"b\"", "no rule \"root\""}, {"root ::= x", "no rule \"x\""}, {"root = x", "::="}, {"root ::= \"a", "too early"},
-        {"root ::= (\"a\"", "not closed"}, {"root ::= [b-a]", "wrong way"}, {"root ::= \"a\"\nroot ::= \"b\"", "two rules"},
-        {"root ::= \"a\" root", "nothing can match"}, {"root ::= \"\\q\"", "escape"}, {"root ::= \"a\"{x}", "number"}, {"root ::= \"a\" )", "end of the rule"}};
+    EXPECT(GRAMMAR_GBNF, "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"-\"", "paaa-", "paaa-bc", "yaaa-bcb",
+           "naaa-bcbb"); /* ambiguous */
+    static const char *const bad[][2] = {{"root ::= root \"a\" | \"b\"", "root begins with itself"},
+                                         {"root ::= x\nx ::= y?  x | \"a\"\ny ::= \"b\"", "x begins with itself"},
+                                         {"a ::= \"b\"", "no rule \"root\""},
+                                         {"root ::= x", "no rule \"x\""},
+                                         {"root = x", "::="},
+                                         {"root ::= \"a", "too early"},
+                                         {"root ::= (\"a\"", "not closed"},
+                                         {"root ::= [b-a]", "wrong way"},
+                                         {"root ::= \"a\"\nroot ::= \"b\"", "two rules"},
+                                         {"root ::= \"a\" root", "nothing can match"},
+                                         {"root ::= \"\\q\"", "escape"},
+                                         {"root ::= \"a\"{x}", "number"},
+                                         {"root ::= \"a\" )", "end of the rule"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect_error(GRAMMAR_GBNF, bad[i][0], bad[i][1]);
 }
@@ -106,9 +132,11 @@ static void test_gbnf(void **state)
 static void test_json(void **state)
 {
     (void)state;
-    EXPECT(GRAMMAR_JSON, "", "p", "y{}", "y{ }", "n[]", "n {", "p{\"a\":", "y{\"a\": [1, -2.5e+10, \"x\\u00e9\\\"\", {\"b\": null}, true, []]}",
-           "y{\n  \"a\": {\n    \"b\": false\n  }\n}", "n{\"a\":01}", "n{\"a\":1,}", "n{\"a\":\"\t\"}", "n{a", "p{\"\\ud83d\\ude00", "n{\"\\ud83dx", "n{\"\\ude00",
-           "n{\"a\" :1}", "n{}x", "n{\"a\":+1", "n{\"\xff", "n{\"\xc0\x80");
+    EXPECT(GRAMMAR_JSON, "", "p", "y{}", "y{ }", "n[]", "n {",
+           "p{\"a\":", "y{\"a\": [1, -2.5e+10, \"x\\u00e9\\\"\", {\"b\": null}, true, []]}",
+           "y{\n  \"a\": {\n    \"b\": false\n  }\n}", "n{\"a\":01}", "n{\"a\":1,}", "n{\"a\":\"\t\"}", "n{a",
+           "p{\"\\ud83d\\ude00", "n{\"\\ud83dx", "n{\"\\ude00", "n{\"a\" :1}", "n{}x", "n{\"a\":+1", "n{\"\xff",
+           "n{\"\xc0\x80");
 }
 
 static void test_schema_scalars(void **state)
@@ -117,24 +145,33 @@ static void test_schema_scalars(void **state)
 #define SCHEMA(text, ...) EXPECT(GRAMMAR_SCHEMA, text, __VA_ARGS__)
     SCHEMA("{\"type\":\"null\"}", "ynull", "ntrue");
     SCHEMA("{\"type\":[\"boolean\",\"null\"]}", "ynull", "ytrue", "yfalse", "n1");
-    SCHEMA("{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}", "y-12", "y-9", "y0", "y105", "y99", "n-13", "n106", "n-0", "n1.0", "n007", "p-");
+    SCHEMA("{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}", "y-12", "y-9", "y0", "y105", "y99", "n-13", "n106",
+           "n-0", "n1.0", "n007", "p-");
     SCHEMA("{\"type\":\"integer\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":10}", "y1", "y9", "n0", "n10", "n-1");
-    SCHEMA("{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":2.25}", "y-1.5", "y-1", "y0.125", "y2.2", "y2.249", "y2.24999", "n-1.51", "y2", "n3",
-           "n2.26");
+    SCHEMA("{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":2.25}", "y-1.5", "y-1", "y0.125", "y2.2",
+           "y2.249", "y2.24999", "n-1.51", "y2", "n3", "n2.26");
     SCHEMA("{\"minimum\":5,\"exclusiveMinimum\":true,\"type\":\"integer\"}", "p", "y6", "y10", "y50");
     SCHEMA("{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":10,\"maximum\":30}", "y14", "y21", "y28", "n15", "n7");
-    SCHEMA("{\"type\":\"number\",\"multipleOf\":0.25,\"minimum\":0,\"maximum\":1}", "y0", "y0.25", "y0.5", "y0.75", "y1", "n0.3", "p0.2");
-    SCHEMA("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "n\"a\"", "y\"ab\"", "y\"\xc3\xa9\\n\\u00e9\"", "n\"abcd", "y\"\\ud83d\\ude00x\"");
+    SCHEMA("{\"type\":\"number\",\"multipleOf\":0.25,\"minimum\":0,\"maximum\":1}", "y0", "y0.25", "y0.5", "y0.75",
+           "y1", "n0.3", "p0.2");
+    SCHEMA("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "n\"a\"", "y\"ab\"", "y\"\xc3\xa9\\n\\u00e9\"",
+           "n\"abcd", "y\"\\ud83d\\ude00x\"");
     SCHEMA("{\"type\":\"string\",\"pattern\":\"^[a\\\"\\n]+$\"}", "y\"a\\\"\\n\"", "n\"b", "n\"\n", "n\"\\u0061");
-    SCHEMA("{\"type\":\"string\",\"pattern\":\"b\",\"maxLength\":3}", "y\"b\"", "y\"abc\"", "y\"aab\"", "n\"aaa", "p\"a");
-    SCHEMA("{\"enum\":[1,\"a\\\"b\",null,[1,{\"k\":2}],0.5]}", "y1", "y\"a\\\"b\"", "ynull", "y[1,{\"k\":2}]", "y[ 1, { \"k\": 2 } ]", "y0.5", "n2");
+    SCHEMA("{\"type\":\"string\",\"pattern\":\"b\",\"maxLength\":3}", "y\"b\"", "y\"abc\"", "y\"aab\"", "n\"aaa",
+           "p\"a");
+    SCHEMA("{\"enum\":[1,\"a\\\"b\",null,[1,{\"k\":2}],0.5]}", "y1", "y\"a\\\"b\"", "ynull", "y[1,{\"k\":2}]",
+           "y[ 1, { \"k\": 2 } ]", "y0.5", "n2");
     SCHEMA("{\"const\":\"x\",\"type\":\"string\"}", "y\"x\"", "nx");
-    SCHEMA("{\"enum\":[1,2,\"a\",null],\"type\":[\"string\",\"integer\"],\"minimum\":2}", "n1", "y2", "y\"a\"", "nnull");
-    SCHEMA("{\"type\":\"string\",\"format\":\"date\"}", "y\"2024-02-29\"", "n\"2023-02-29", "n\"1900-02-29", "y\"2000-02-29\"", "n\"2023-13", "n\"0000-01-01", "y\"1999-12-31\"");
-    SCHEMA("{\"type\":\"string\",\"format\":\"date-time\"}", "y\"2024-01-31T23:59:59.5+01:00\"", "y\"2024-01-31T00:00:00Z\"", "n\"2024-01-31 ", "n\"2024-01-31T24");
+    SCHEMA("{\"enum\":[1,2,\"a\",null],\"type\":[\"string\",\"integer\"],\"minimum\":2}", "n1", "y2", "y\"a\"",
+           "nnull");
+    SCHEMA("{\"type\":\"string\",\"format\":\"date\"}", "y\"2024-02-29\"", "n\"2023-02-29", "n\"1900-02-29",
+           "y\"2000-02-29\"", "n\"2023-13", "n\"0000-01-01", "y\"1999-12-31\"");
+    SCHEMA("{\"type\":\"string\",\"format\":\"date-time\"}", "y\"2024-01-31T23:59:59.5+01:00\"",
+           "y\"2024-01-31T00:00:00Z\"", "n\"2024-01-31 ", "n\"2024-01-31T24");
     SCHEMA("{\"type\":\"string\",\"format\":\"uuid\"}", "y\"123e4567-e89b-12d3-a456-426614174000\"", "n\"123e4567e");
     SCHEMA("{\"type\":\"string\",\"format\":\"ipv4\"}", "y\"255.0.10.1\"", "n\"256", "n\"01");
-    SCHEMA("{\"type\":\"string\",\"format\":\"ipv6\"}", "y\"::1\"", "y\"2001:db8::8a2e:370:7334\"", "y\"1:2:3:4:5:6:7:8\"", "y\"::ffff:1.2.3.4\"", "n\"1::2::", "n\"12345");
+    SCHEMA("{\"type\":\"string\",\"format\":\"ipv6\"}", "y\"::1\"", "y\"2001:db8::8a2e:370:7334\"",
+           "y\"1:2:3:4:5:6:7:8\"", "y\"::ffff:1.2.3.4\"", "n\"1::2::", "n\"12345");
     SCHEMA("{\"type\":\"string\",\"format\":\"email\"}", "y\"a.b+c@x-y.org\"", "n\"@", "n\"a@b@", "p\"a@b");
     SCHEMA("{\"type\":\"string\",\"format\":\"uri\"}", "y\"https://example.org:80/a/b?c=d#e\"", "n\"/x");
     SCHEMA("{\"type\":\"string\",\"format\":\"no-such-thing\"}", "y\"anything\"");
@@ -143,21 +180,28 @@ static void test_schema_scalars(void **state)
 static void test_schema_objects(void **state)
 {
     (void)state;
-    SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"null\"},\"c\":{\"const\":1}},\"required\":[\"b\"]}", "n{}",
-           "y{\"b\":null}", "y{\"a\": 1, \"b\": null}", "y{\"a\":1,\"b\":null,\"c\":1}", "y{\"b\":null,\"c\":1}", "n{\"c", "n{\"a\":1}", "n{\"b\":null,\"a", "n{\"b\":null,\"x",
-           "n{,");
-    SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":true},\"additionalProperties\":{\"type\":\"integer\"}}", "y{}", "y{\"a\":[]}", "y{\"b\":1}", "y{\"a\":\"x\",\"ab\":1,\"\":2}",
-           "n{\"b\":\"", "n{\"b\":1,\"a\":", "n{\"\\u0061");
+    SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"null\"},\"c\":{"
+           "\"const\":1}},\"required\":[\"b\"]}",
+           "n{}", "y{\"b\":null}", "y{\"a\": 1, \"b\": null}", "y{\"a\":1,\"b\":null,\"c\":1}", "y{\"b\":null,\"c\":1}",
+           "n{\"c", "n{\"a\":1}", "n{\"b\":null,\"a", "n{\"b\":null,\"x", "n{,");
+    SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":true},\"additionalProperties\":{\"type\":\"integer\"}}", "y{}",
+           "y{\"a\":[]}", "y{\"b\":1}", "y{\"a\":\"x\",\"ab\":1,\"\":2}", "n{\"b\":\"",
+           "n{\"b\":1,\"a\":", "n{\"\\u0061");
     SCHEMA("{\"type\":\"object\",\"additionalProperties\":false}", "y{}", "n{\"");
     SCHEMA("{\"type\":\"object\"}", "y{}", "y{\"x\":{\"y\":[]}}");
     SCHEMA("{\"required\":[\"x\"],\"type\":\"object\"}", "n{}", "y{\"x\":1}");
-    SCHEMA("{\"patternProperties\":{\"^n\":{\"type\":\"null\"},\"t$\":{\"type\":[\"null\",\"boolean\"]}},\"additionalProperties\":false}", "y{}", "y{\"n\":null}", "y{\"t\":true}",
-           "n{\"nt\":true", "y{\"nt\":null}", "n{\"x\"");
+    SCHEMA("{\"patternProperties\":{\"^n\":{\"type\":\"null\"},\"t$\":{\"type\":[\"null\",\"boolean\"]}},"
+           "\"additionalProperties\":false}",
+           "y{}", "y{\"n\":null}", "y{\"t\":true}", "n{\"nt\":true", "y{\"nt\":null}", "n{\"x\"");
     SCHEMA("{\"propertyNames\":{\"maxLength\":2},\"type\":\"object\"}", "y{\"ab\":1}", "n{\"abc");
-    SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1},\"b\":{\"const\":2},\"c\":{\"const\":3}},\"minProperties\":2,\"additionalProperties\":false}", "n{}",
-           "n{\"a\":1}", "y{\"a\":1,\"b\":2}", "y{\"b\":2,\"c\":3}", "y{\"a\":1,\"c\":3}", "y{\"a\":1,\"b\":2,\"c\":3}", "n{\"c\":3}");
-    SCHEMA("{\"type\":\"object\",\"maxProperties\":2,\"additionalProperties\":{\"const\":1}}", "y{}", "y{\"a\":1}", "y{\"a\":1,\"b\":1}", "n{\"a\":1,\"b\":1,");
-    SCHEMA("{\"allOf\":[{\"properties\":{\"a\":{\"minimum\":3}},\"required\":[\"a\"]},{\"properties\":{\"a\":{\"type\":\"integer\",\"maximum\":4},\"b\":{\"const\":0}}}],\"type\":\"object\"}",
+    SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1},\"b\":{\"const\":2},\"c\":{\"const\":3}},"
+           "\"minProperties\":2,\"additionalProperties\":false}",
+           "n{}", "n{\"a\":1}", "y{\"a\":1,\"b\":2}", "y{\"b\":2,\"c\":3}", "y{\"a\":1,\"c\":3}",
+           "y{\"a\":1,\"b\":2,\"c\":3}", "n{\"c\":3}");
+    SCHEMA("{\"type\":\"object\",\"maxProperties\":2,\"additionalProperties\":{\"const\":1}}", "y{}", "y{\"a\":1}",
+           "y{\"a\":1,\"b\":1}", "n{\"a\":1,\"b\":1,");
+    SCHEMA("{\"allOf\":[{\"properties\":{\"a\":{\"minimum\":3}},\"required\":[\"a\"]},{\"properties\":{\"a\":{\"type\":"
+           "\"integer\",\"maximum\":4},\"b\":{\"const\":0}}}],\"type\":\"object\"}",
            "y{\"a\":3}", "y{\"a\":4,\"b\":0}", "n{\"a\":5", "n{}");
 }
 
@@ -167,8 +211,10 @@ static void test_schema_arrays(void **state)
     SCHEMA("{\"type\":\"array\",\"items\":{\"const\":1}}", "y[]", "y[1]", "y[1, 1,1 ]", "n[2", "n[,", "n[1,]");
     SCHEMA("{\"items\":{\"const\":1},\"minItems\":1,\"maxItems\":3}", "n[]", "y[1]", "y[1,1,1]", "n[1,1,1,", "p[");
     SCHEMA("{\"items\":{\"const\":1},\"minItems\":2}", "n[1]", "y[1,1]", "y[1,1,1,1]");
-    SCHEMA("{\"prefixItems\":[{\"const\":1},{\"const\":2}],\"type\":\"array\"}", "y[]", "y[1]", "y[1,2]", "n[1,2,", "n[2");
-    SCHEMA("{\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":3},\"minItems\":1}", "n[]", "y[1]", "y[1,3,3]", "n[1,1");
+    SCHEMA("{\"prefixItems\":[{\"const\":1},{\"const\":2}],\"type\":\"array\"}", "y[]", "y[1]", "y[1,2]", "n[1,2,",
+           "n[2");
+    SCHEMA("{\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":3},\"minItems\":1}", "n[]", "y[1]", "y[1,3,3]",
+           "n[1,1");
     SCHEMA("{\"items\":[{\"const\":1}],\"additionalItems\":false}", "y[]", "y[1]", "n[1,");
     SCHEMA("{\"maxItems\":0,\"type\":\"array\"}", "y[]", "n[1");
     SCHEMA("{\"uniqueItems\":true,\"maxItems\":1,\"items\":{\"const\":1}}", "y[1]");
@@ -178,29 +224,54 @@ static void test_schema_combinations(void **state)
 {
     (void)state;
     SCHEMA("{\"anyOf\":[{\"type\":\"integer\"},{\"const\":\"x\"}]}", "y12", "y\"x\"", "nnull");
-    SCHEMA("{\"oneOf\":[{\"type\":\"integer\",\"maximum\":10},{\"type\":\"number\",\"minimum\":5}]}", "y4", "y11", "y5.5", "p7", "p10");
-    SCHEMA("{\"oneOf\":[{\"properties\":{\"k\":{\"const\":\"a\"},\"v\":{\"const\":1}},\"required\":[\"k\",\"v\"]},{\"properties\":{\"k\":{\"const\":\"b\"}},\"required\":[\"k\"]}]}",
+    SCHEMA("{\"oneOf\":[{\"type\":\"integer\",\"maximum\":10},{\"type\":\"number\",\"minimum\":5}]}", "y4", "y11",
+           "y5.5", "p7", "p10");
+    SCHEMA("{\"oneOf\":[{\"properties\":{\"k\":{\"const\":\"a\"},\"v\":{\"const\":1}},\"required\":[\"k\",\"v\"]},{"
+           "\"properties\":{\"k\":{\"const\":\"b\"}},\"required\":[\"k\"]}]}",
            "y{\"k\":\"a\",\"v\":1}", "y{\"k\":\"b\"}", "n{\"k\":\"b\",");
     SCHEMA("{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"b\"]}}", "p\"a", "n\"a\"", "y\"ab\"", "y\"c\"", "y\"\"");
     SCHEMA("{\"not\":{\"type\":[\"object\",\"array\",\"string\"]}}", "y1", "ytrue", "ynull", "n{", "n\"");
-    SCHEMA("{\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"v\":{\"const\":1},\"n\":{\"anyOf\":[{\"$ref\":\"#/$defs/t\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"n\"]}},\"$ref\":\"#/$defs/t\"}",
-           "y{\"v\":1,\"n\":null}", "y{\"v\":1,\"n\":{\"v\":1,\"n\":null}}", "p{\"v\":1,\"n\":{\"v\":1,\"n\":null}", "n{\"n\"");
+    SCHEMA("{\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"v\":{\"const\":1},\"n\":{\"anyOf\":[{\"$ref\":\"#/"
+           "$defs/t\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"n\"]}},\"$ref\":\"#/$defs/t\"}",
+           "y{\"v\":1,\"n\":null}", "y{\"v\":1,\"n\":{\"v\":1,\"n\":null}}", "p{\"v\":1,\"n\":{\"v\":1,\"n\":null}",
+           "n{\"n\"");
     SCHEMA("{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", "y[]", "y[[],[[]]]", "n[1");
-    SCHEMA("{\"definitions\":{\"a/b\":{\"const\":1},\"c\":{\"$anchor\":\"here\",\"const\":2}},\"anyOf\":[{\"$ref\":\"#/definitions/a~1b\"},{\"$ref\":\"#here\"}]}", "y1", "y2", "n3");
-    SCHEMA("{\"$ref\":\"#/$defs/s\",\"maxLength\":1,\"$defs\":{\"s\":{\"type\":\"string\",\"minLength\":1}}}", "y\"a\"", "n\"ab", "n\"\"");
+    SCHEMA("{\"definitions\":{\"a/b\":{\"const\":1},\"c\":{\"$anchor\":\"here\",\"const\":2}},\"anyOf\":[{\"$ref\":\"#/"
+           "definitions/a~1b\"},{\"$ref\":\"#here\"}]}",
+           "y1", "y2", "n3");
+    SCHEMA("{\"$ref\":\"#/$defs/s\",\"maxLength\":1,\"$defs\":{\"s\":{\"type\":\"string\",\"minLength\":1}}}", "y\"a\"",
+           "n\"ab", "n\"\"");
     SCHEMA("{\"anyOf\":[{\"$ref\":\"#\"},{\"const\":1}]}", "y1", "n2");
     SCHEMA("true", "y1", "y{}");
     SCHEMA("{\"title\":\"T\",\"x-unknown\":{\"y\":1}}", "y[]");
     static const char *const bad[][2] = {
-        {"{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems"}, {"{\"type\":\"array\",\"contains\":{}}", "contains"},
-        {"{\"if\":{},\"then\":false}", "\"if\""}, {"{\"type\":\"object\",\"dependentRequired\":{\"a\":[\"b\"]}}", "dependentRequired"},
-        {"{\"type\":\"object\",\"unevaluatedProperties\":false}", "unevaluatedProperties"}, {"{\"$ref\":\"http://x/y\"}", "$ref"}, {"{\"$ref\":\"#/nope\"}", "$ref"},
-        {"{\"type\":\"thing\"}", "type"}, {"{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "look-around"}, {"{\"type\":\"string\",\"format\":\"regex\"}", "format"},
-        {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "nothing can match"}, {"false", "nothing can match"}, {"7", "a schema must be"}, {"{", "JSON"},
-        {"{\"type\":\"string\",\"maxLength\":-1}", "maxLength"}, {"{\"properties\":[]}", "properties"}, {"{\"anyOf\":[]}", "anyOf"}, {"{\"anyOf\":{}}", "anyOf"},
-        {"{\"oneOf\":[{\"type\":\"object\"},{\"type\":\"object\",\"minProperties\":1}]}", "oneOf"}, {"{\"type\":\"object\",\"not\":{\"type\":\"object\",\"required\":[\"a\"]}}", "not"},
-        {"{\"type\":\"object\",\"minProperties\":2}", "minProperties"}, {"{\"type\":\"integer\",\"multipleOf\":0}", "multipleOf"}, {"{\"type\":\"number\",\"multipleOf\":0.0000001}", "multipleOf"},
-        {"{\"type\":\"integer\",\"minimum\":\"a\"}", "minimum"}, {"{\"required\":[1],\"type\":\"object\"}", "required"}, {"{\"enum\":1}", "enum"}, {"{\"allOf\":1}", "allOf"}};
+        {"{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems"},
+        {"{\"type\":\"array\",\"contains\":{}}", "contains"},
+        {"{\"if\":{},\"then\":false}", "\"if\""},
+        {"{\"type\":\"object\",\"dependentRequired\":{\"a\":[\"b\"]}}", "dependentRequired"},
+        {"{\"type\":\"object\",\"unevaluatedProperties\":false}", "unevaluatedProperties"},
+        {"{\"$ref\":\"http://x/y\"}", "$ref"},
+        {"{\"$ref\":\"#/nope\"}", "$ref"},
+        {"{\"type\":\"thing\"}", "type"},
+        {"{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "look-around"},
+        {"{\"type\":\"string\",\"format\":\"regex\"}", "format"},
+        {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "nothing can match"},
+        {"false", "nothing can match"},
+        {"7", "a schema must be"},
+        {"{", "JSON"},
+        {"{\"type\":\"string\",\"maxLength\":-1}", "maxLength"},
+        {"{\"properties\":[]}", "properties"},
+        {"{\"anyOf\":[]}", "anyOf"},
+        {"{\"anyOf\":{}}", "anyOf"},
+        {"{\"oneOf\":[{\"type\":\"object\"},{\"type\":\"object\",\"minProperties\":1}]}", "oneOf"},
+        {"{\"type\":\"object\",\"not\":{\"type\":\"object\",\"required\":[\"a\"]}}", "not"},
+        {"{\"type\":\"object\",\"minProperties\":2}", "minProperties"},
+        {"{\"type\":\"integer\",\"multipleOf\":0}", "multipleOf"},
+        {"{\"type\":\"number\",\"multipleOf\":0.0000001}", "multipleOf"},
+        {"{\"type\":\"integer\",\"minimum\":\"a\"}", "minimum"},
+        {"{\"required\":[1],\"type\":\"object\"}", "required"},
+        {"{\"enum\":1}", "enum"},
+        {"{\"allOf\":1}", "allOf"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect_error(GRAMMAR_SCHEMA, bad[i][0], bad[i][1]);
 }
@@ -229,12 +300,14 @@ static void test_given_numbers(void **state)
 static void test_bounds(void **state)
 {
     (void)state;
-    static const char *const heavy[] = {"(a|b|ab)*{10000}", "((a{100}){100}){100}", "(.*a){40}.{400}", "(x+x+)+y", "(((((a?){50}){50}){50}){50}){50}", ".{9999}.{9999}"};
+    static const char *const heavy[] = {
+        "(a|b|ab)*{10000}", "((a{100}){100}){100}", "(.*a){40}.{400}", "(x+x+)+y", "(((((a?){50}){50}){50}){50}){50}",
+        ".{9999}.{9999}"};
     for (size_t i = 0; i < sizeof heavy / sizeof heavy[0]; i++) {
         err e;
         double start = cpu_now();
         grammar_free(grammar_compile(GRAMMAR_REGEX, heavy[i], strlen(heavy[i]), NULL, &e));
-        assert_true(cpu_now() - start < 20);            /* under sanitizers; a tenth of it without */
+        assert_true(cpu_now() - start < 20); /* under sanitizers; a tenth of it without */
     }
     buf deep = {0};
     buf_add_str(&deep, "((");
@@ -280,7 +353,9 @@ static const char *text_of(void *ctx, int id, size_t *n)
 /* Single bytes, then random strings of what grammars here are made of, some of them twice; a few have no text. */
 static token_trie *random_vocabulary(uint64_t seed)
 {
-    static const char *const parts[] = {"\"", ",", ":", "{", "}", "[", "]", " ", "\n", "a", "b", "name", "1", "0", ".", "-", "tru", "e", "null", "\\", "u00", "n", "\xc3", "\xa9", "\xf0\x9f", "\x98\x80", "x", "(", ")", "+"};
+    static const char *const parts[] = {"\"",  ",",    ":",    "{",    "}",        "[",        "]",   " ", "\n",   "a",
+                                        "b",   "name", "1",    "0",    ".",        "-",        "tru", "e", "null", "\\",
+                                        "u00", "n",    "\xc3", "\xa9", "\xf0\x9f", "\x98\x80", "x",   "(", ")",    "+"};
     uint64_t c = 0;
     for (int i = 0; i < VOCAB; i++) {
         token_text[i][0] = 0;
@@ -319,7 +394,8 @@ static void check_masks(grammar_kind kind, const char *source, const token_trie 
         for (int i = 0; i < VOCAB; i++) {
             bool may = copy[i / 32] >> i % 32 & 1, want = token_text[i][0] && follows(m, &so_far, token_text[i]);
             if (may != want)
-                fail_msg("%s\n  behind '%.*s' token '%s': mask says %d", source, (int)so_far.len, so_far.data, token_text[i], may);
+                fail_msg("%s\n  behind '%.*s' token '%s': mask says %d", source, (int)so_far.len, so_far.data,
+                         token_text[i], may);
             if (may)
                 allowed[n++] = i;
         }
@@ -339,10 +415,15 @@ static void check_masks(grammar_kind kind, const char *source, const token_trie 
 static void test_masks(void **state)
 {
     (void)state;
-    static const struct { grammar_kind kind; const char *text; } grammars[] = {
+    static const struct {
+        grammar_kind kind;
+        const char *text;
+    } grammars[] = {
         {GRAMMAR_JSON, ""},
-        {GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":6},\"b\":{\"type\":\"number\"},\"a\":{\"items\":{\"type\":\"string\"}}},\"required\":[\"name\"]}"},
-        {GRAMMAR_SCHEMA, "{\"type\":\"array\",\"items\":{\"anyOf\":[{\"type\":\"string\"},{\"$ref\":\"#\"},{\"const\":null}]}}"},
+        {GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":6},\"b\":{"
+                         "\"type\":\"number\"},\"a\":{\"items\":{\"type\":\"string\"}}},\"required\":[\"name\"]}"},
+        {GRAMMAR_SCHEMA,
+         "{\"type\":\"array\",\"items\":{\"anyOf\":[{\"type\":\"string\"},{\"$ref\":\"#\"},{\"const\":null}]}}"},
         {GRAMMAR_GBNF, "root ::= t (\"+\" t)*\nt ::= [0-9]+ | \"(\" root \")\" | \"x\" .*"},
         {GRAMMAR_GBNF, "root ::= \"(\" root \")\" | \"(\" root \"]\" | [ab]+"},
         {GRAMMAR_REGEX, "[a-bx]{0,30}(\xc3\xa9|\xf0\x9f\x98\x80)*"},
@@ -371,7 +452,7 @@ static void test_states(void **state)
     assert_false(guide_state_may_end(s));
     for (int i = 0; i < guide_mask_words(VOCAB); i++)
         assert_int_equal(guide_state_mask(s)[i], 0);
-    assert_false(guide_state_add(again, 0));            /* a token without text */
+    assert_false(guide_state_add(again, 0)); /* a token without text */
     guide_state_free(s);
     guide_state_free(again);
     token_trie_free(t);
@@ -382,7 +463,8 @@ static const char *word_of(void *ctx, int id, size_t *n)
     static char text[16];
     (void)ctx;
     *n = 0;
-    for (uint64_t x = id < 27 ? (uint64_t)id : rng_u64(5, (uint64_t)id), k = id < 27 ? 1 : 2 + x % 11; k > 0; k--, x /= 27)
+    for (uint64_t x = id < 27 ? (uint64_t)id : rng_u64(5, (uint64_t)id), k = id < 27 ? 1 : 2 + x % 11; k > 0;
+         k--, x /= 27)
         text[(*n)++] = "abcdefghijklmnopqrstuvwxyz "[x % 27];
     return text;
 }
@@ -415,10 +497,15 @@ static double slowest_mask(const char *gbnf, const token_trie *t, int n, bool *e
 static void test_ambiguity(void **state)
 {
     (void)state;
-    static const struct { const char *gbnf; bool ends; } grammars[] = {
+    static const struct {
+        const char *gbnf;
+        bool ends;
+    } grammars[] = {
         {"root ::= s\ns ::= [a-z ] s s | \"\"", true},
         {"root ::= s\ns ::= [a-z ] | [a-z ] s s [a-z ] | [a-z ] s s s", true},
-        {"root ::= s \"!\"\ns ::= \"a\" s s \".\"? | \"b\" s s | [b-z ] s s \".\"? | [a-m ] s s s | [ n-z] s s s | [a-z ]", true},
+        {"root ::= s \"!\"\ns ::= \"a\" s s \".\"? | \"b\" s s | [b-z ] s s \".\"? | [a-m ] s s s | [ n-z] s s s | "
+         "[a-z ]",
+         true},
         {"root ::= w (\" \" w)*\nw ::= [a-z]+ | [a-z]+ \" \" [a-z]+ | [a-z ]* \"s\" ", false},
         {"root ::= l*\nl ::= w | w \" \" | \"(\" l* \")\"\nw ::= [a-z]+", false},
     };
@@ -427,7 +514,7 @@ static void test_ambiguity(void **state)
         bool exhausted;
         double most = slowest_mask(grammars[i].gbnf, t, 300, &exhausted);
         assert_int_equal(exhausted, grammars[i].ends);
-        assert_true(most < 0.3);                        /* under sanitizers; a twentieth of it without */
+        assert_true(most < 0.3); /* under sanitizers; a twentieth of it without */
     }
     token_trie_free(t);
 }
@@ -435,10 +522,13 @@ static void test_ambiguity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex), cmocka_unit_test(test_choice), cmocka_unit_test(test_gbnf), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_schema_scalars), cmocka_unit_test(test_schema_objects), cmocka_unit_test(test_schema_arrays),
-        cmocka_unit_test(test_schema_combinations), cmocka_unit_test(test_bounds), cmocka_unit_test(test_masks), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_ambiguity), cmocka_unit_test(test_given_numbers),
+        cmocka_unit_test(test_regex),          cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_gbnf),           cmocka_unit_test(test_json),
+        cmocka_unit_test(test_schema_scalars), cmocka_unit_test(test_schema_objects),
+        cmocka_unit_test(test_schema_arrays),  cmocka_unit_test(test_schema_combinations),
+        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_states),         cmocka_unit_test(test_ambiguity),
+        cmocka_unit_test(test_given_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,14 @@
 #include "test.h"
 
 /* What becomes of bytes that come `step` at a time. */
-typedef struct { int status; const char *code; http_head head; buf body; size_t used; bool complete; } outcome;
+typedef struct {
+    int status;
+    const char *code;
+    http_head head;
+    buf body;
+    size_t used;
+    bool complete;
+} outcome;
 
 static void read_body(outcome *o, const char *bytes, size_t n, size_t step)
 {
@@ -70,7 +77,12 @@ static void outcome_free(outcome *o)
 #define POST "POST / HTTP/1.1\r\nHost: x\r\n"
 #define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
 
-static const struct { const char *bytes; size_t n; int status; const char *code; } refused[] = {
+static const struct {
+    const char *bytes;
+    size_t n;
+    int status;
+    const char *code;
+} refused[] = {
     /* lengths */
     {BYTES(POST "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello"), 400, "bad_framing"},
     {BYTES(POST "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"), 400, "bad_framing"},
@@ -191,7 +203,8 @@ static void test_refused(void **state)
         for (size_t step = 1; step < 100; step += 32) {
             outcome o = read_request(refused[i].bytes, refused[i].n, step);
             if (o.status != refused[i].status || strcmp(o.code, refused[i].code) != 0)
-                fail_msg("%s: %d %s, not %d %s", refused[i].bytes, o.status, o.code, refused[i].status, refused[i].code);
+                fail_msg("%s: %d %s, not %d %s", refused[i].bytes, o.status, o.code, refused[i].status,
+                         refused[i].code);
             outcome_free(&o);
         }
 }
@@ -199,7 +212,12 @@ static void test_refused(void **state)
 /* What is behind a request is the next one's: NEXT must be left. */
 #define NEXT "GET"
 
-static const struct { const char *bytes; size_t n; const char *path, *query, *body; bool keep_alive, expects; } taken[] = {
+static const struct {
+    const char *bytes;
+    size_t n;
+    const char *path, *query, *body;
+    bool keep_alive, expects;
+} taken[] = {
     {BYTES(GET "\r\n" NEXT), "/", "", "", true, false},
     {BYTES("\r\n" GET "\r\n" NEXT), "/", "", "", true, false},
     {BYTES("GET /a/b%20c?d=e?f HTTP/1.1\r\nhOST:\t x:80 \t\r\n\r\n" NEXT), "/a/b%20c", "d=e?f", "", true, false},
@@ -219,7 +237,8 @@ static const struct { const char *bytes; size_t n; const char *path, *query, *bo
     {BYTES(POST "Content-Length: 0\r\n\r\n" NEXT), "/", "", "", true, false},
     {BYTES(POST "Content-Length: 000005 \r\n\r\nhello" NEXT), "/", "", "hello", true, false},
     {BYTES(POST "Content-Length: 5\r\nExpect: 100-Continue\r\n\r\nhello" NEXT), "/", "", "hello", true, true},
-    {BYTES("POST / HTTP/1.0\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello" NEXT), "/", "", "hello", false, false},
+    {BYTES("POST / HTTP/1.0\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello" NEXT), "/", "", "hello", false,
+     false},
     {BYTES(GET "Expect: 100-continue\r\n\r\n" NEXT), "/", "", "", true, false},
     {BYTES(CHUNKED "0\r\n\r\n" NEXT), "/", "", "", true, false},
     {BYTES(POST "transfer-encoding: Chunked\r\n\r\n5\r\nhello\r\n000\r\n\r\n" NEXT), "/", "", "hello", true, false},
@@ -283,7 +302,7 @@ static void test_long(void **state)
     outcome huge = read_request(BYTES(POST "Content-Length: 99999999999999999999999\r\n\r\n"), 10);
     assert_true(huge.status == 200 && huge.head.length == UINT64_MAX);
     outcome_free(&huge);
-    buf endless = {0};                  /* more between chunks than there is in them */
+    buf endless = {0}; /* more between chunks than there is in them */
     buf_add_str(&endless, CHUNKED);
     for (int i = 0; i < 100; i++)
         buf_printf(&endless, "1;x=%0200d\r\nx\r\n", 0);
@@ -310,7 +329,7 @@ static void test_fields(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_taken), cmocka_unit_test(test_long),
-                                       cmocka_unit_test(test_fields)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_taken),
+                                       cmocka_unit_test(test_long), cmocka_unit_test(test_fields)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,8 @@
 static lora *make(int kb, int fill)
 {
     lora *l = lora_new(1);
-    l->site[SITE_O].part[0] = (lora_part){.rank = 1, .scale = 1, .a = {NULL, DTYPE_F16, 1, 256 * kb}, .b = {NULL, DTYPE_F16, 1, 256 * kb}};
+    l->site[SITE_O].part[0] =
+        (lora_part){.rank = 1, .scale = 1, .a = {NULL, DTYPE_F16, 1, 256 * kb}, .b = {NULL, DTYPE_F16, 1, 256 * kb}};
     lora_place(l);
     memset(l->data, fill, l->bytes);
     return l;
@@ -36,14 +37,14 @@ static void the_least_recently_used_go(void **state)
     check_image(image_cache_add(c, "b", make(16, 2)), 16, 2);
     check_image(image_cache_add(c, "c", make(8, 3)), 8, 3);
     check_image(image_cache_find(c, "a"), 16, 1);
-    check_image(image_cache_add(c, "d", make(12, 4)), 12, 4);      /* in b's place */
+    check_image(image_cache_add(c, "d", make(12, 4)), 12, 4); /* in b's place */
     assert_null(image_cache_find(c, "b"));
     check_image(image_cache_find(c, "c"), 8, 3);
     check_image(image_cache_find(c, "a"), 16, 1);
     check_image(image_cache_find(c, "d"), 12, 4);
-    check_image(image_cache_add(c, "e", make(4, 5)), 4, 5);        /* the gap behind d */
+    check_image(image_cache_add(c, "e", make(4, 5)), 4, 5); /* the gap behind d */
     assert_non_null(image_cache_find(c, "c"));
-    check_image(image_cache_add(c, "f", make(40, 6)), 40, 6);      /* all of it */
+    check_image(image_cache_add(c, "f", make(40, 6)), 40, 6); /* all of it */
     assert_null(image_cache_find(c, "a"));
     assert_null(image_cache_find(c, "e"));
     image_cache_free(c);

@@ -8,7 +8,8 @@
 #include "test.h"
 #include "text/jinja.h"
 
-static const char variables[] = "{\"n\": 7, \"s\": \"text\", \"l\": [3, 1, 2], \"d\": {\"a\": 1}, \"nul\": \"a\\u0000b\", \"messages\": []}";
+static const char variables[] =
+    "{\"n\": 7, \"s\": \"text\", \"l\": [3, 1, 2], \"d\": {\"a\": 1}, \"nul\": \"a\\u0000b\", \"messages\": []}";
 
 /* What the template writes, or "compile: ..." or "render: ..." with why not. Owned by the caller. */
 static char *result(const char *source, size_t n, const jinja_limits *limits)
@@ -63,8 +64,10 @@ static void test_compile_errors(void **state)
     expect("{% extends 'x' %}", "compile: line 1: {% extends %} is not served here: a chat template is one file");
     expect("{% import 'x' as y %}", "compile: line 1: {% import %} is not served here: a chat template is one file");
     expect("{% from 'x' import y %}", "compile: line 1: {% from %} is not served here: a chat template is one file");
-    expect("{% block x %}{% endblock %}", "compile: line 1: {% block %} is not served here: a chat template is one file");
-    expect("{% autoescape true %}{% endautoescape %}", "compile: line 1: autoescape other than false is not served here");
+    expect("{% block x %}{% endblock %}",
+           "compile: line 1: {% block %} is not served here: a chat template is one file");
+    expect("{% autoescape true %}{% endautoescape %}",
+           "compile: line 1: autoescape other than false is not served here");
     expect("{{ 99999999999999999999 }}", "compile: line 1: an integer of more than 64 bits");
     expect("{{ '\\ud800' }}", "compile: line 1: a string has an escape for what is no character");
     expect("{{ '\\N{BULLET}' }}", "compile: line 1: a string has \\N, which is not served here");
@@ -86,7 +89,8 @@ static void test_render_errors(void **state)
     expect("{% for x in n %}{% endfor %}", "render: line 1: {% for %}: 'int' cannot be iterated over");
     expect("{{ s is divisibleby 2 }}", "render: line 1: test 'divisibleby': the format leaves arguments over");
     expect("{% set d.a = 1 %}", "render: line 1: {% set %}: only a namespace's attributes can be set");
-    expect("{{ 9223372036854775807 + 1 }}", "render: line 1: operator +: the result is an integer of more than 64 bits");
+    expect("{{ 9223372036854775807 + 1 }}",
+           "render: line 1: operator +: the result is an integer of more than 64 bits");
     expect("{{ [1] | random }}", "render: line 1: filter 'random': this filter is not served here");
     expect("\n\n{{ raise_exception('no ' ~ n) }}", "render: no 7 (raised by the chat template in line 3)");
 }
@@ -111,16 +115,24 @@ static void test_bounds(void **state)
 {
     (void)state;
     static const jinja_limits few = {.steps = 20000, .memory = 1u << 20, .output = 10000};
-    expect_within("{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}", &few, "render: line 1: {% for %}: it takes too many steps");
-    expect_within("{% for a in range(3000) %}{{ 'abcdefgh' }}{% endfor %}", &few, "render: line 1: a constant: it writes more than 0 MB");
-    expect_within("{{ 'ab' * 1000000000000 }}", &few, "render: line 1: operator *: a string of 1000000000000 times 2 bytes is too long");
+    expect_within("{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}", &few,
+                  "render: line 1: {% for %}: it takes too many steps");
+    expect_within("{% for a in range(3000) %}{{ 'abcdefgh' }}{% endfor %}", &few,
+                  "render: line 1: a constant: it writes more than 0 MB");
+    expect_within("{{ 'ab' * 1000000000000 }}", &few,
+                  "render: line 1: operator *: a string of 1000000000000 times 2 bytes is too long");
     expect_within("{{ 'ab' * 500000 }}", &few, "render: line 1: operator *: it needs more than 1 MB of memory");
-    expect_within("{{ [1, 2] * 100000000000 }}", &few, "render: line 1: operator *: a list of 100000000000 times 2 items is too long");
-    expect_within("{{ '%999999999d' % 5 }}", &few, "render: line 1: operator %: a format's width and precision are at most 100000");
-    expect_within("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", &few, "render: line 1: {{ ... }}: nested too deeply");
-    expect_within("{% set ns = namespace(x=[]) %}{% for i in range(2000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}", &few,
-                  "render: line 1: attribute 'x': nested too deeply");
-    expect_within("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", &few, "render: line 1: variable 'ns': nested too deeply");
+    expect_within("{{ [1, 2] * 100000000000 }}", &few,
+                  "render: line 1: operator *: a list of 100000000000 times 2 items is too long");
+    expect_within("{{ '%999999999d' % 5 }}", &few,
+                  "render: line 1: operator %: a format's width and precision are at most 100000");
+    expect_within("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", &few,
+                  "render: line 1: {{ ... }}: nested too deeply");
+    expect_within(
+        "{% set ns = namespace(x=[]) %}{% for i in range(2000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}", &few,
+        "render: line 1: attribute 'x': nested too deeply");
+    expect_within("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", &few,
+                  "render: line 1: variable 'ns': nested too deeply");
     char deep[4000] = "{{ ";
     memset(deep + 3, '(', 3000);
     expect(deep, "compile: line 1: nested too deeply");
@@ -137,8 +149,10 @@ static void test_growing_text(void **state)
 {
     (void)state;
     static const jinja_limits limits = {.steps = 1000000, .memory = 4u << 20, .output = 1u << 20};
-    expect_within("{% set ns = namespace(x='') %}{% for i in range(5000) %}{% set ns.x = ns.x + 'twenty characters at l' + 'east' %}{% endfor %}"
-                  "{{ ns.x | length }}{% set a = ns.x + 'a' %}{% set b = ns.x + 'b' %}{{ a[-1] }}{{ b[-1] }}", &limits, "130000ab");
+    expect_within("{% set ns = namespace(x='') %}{% for i in range(5000) %}{% set ns.x = ns.x + 'twenty characters at "
+                  "l' + 'east' %}{% endfor %}"
+                  "{{ ns.x | length }}{% set a = ns.x + 'a' %}{% set b = ns.x + 'b' %}{{ a[-1] }}{{ b[-1] }}",
+                  &limits, "130000ab");
 }
 
 /* Looking for something many times in a long text is counted by what is looked at, not by what is left of it. */
@@ -146,13 +160,16 @@ static void test_steps_of_searches(void **state)
 {
     (void)state;
     static const jinja_limits limits = {.steps = 100000, .memory = 16u << 20, .output = 1u << 20};
-    expect_within("{% set s = 'a line of text, not long\n' * 4000 %}{{ s.replace('\n', '') | length }} {{ s.split('\n') | length }} "
-                  "{{ s.rsplit('\n') | length }} {{ s.count('line') }} {{ s.splitlines() | length }} {{ s.split() | length }}", &limits,
-                  "96000 4001 4001 4000 4000 24000");
-    expect_within("{% set s = 'ä' * 400000 %}{% for i in range(1000) %}{% if s is lower %}{% endif %}{% endfor %}", &limits,
-                  "render: line 1: test 'lower': it takes too many steps");
-    expect_within("{% set s = 'ä' * 400000 %}{% for i in range(1000) %}{% if s.find('x', 300000) %}{% endif %}{% endfor %}", &limits,
-                  "render: line 1: call of 'find': it takes too many steps");
+    expect_within(
+        "{% set s = 'a line of text, not long\n' * 4000 %}{{ s.replace('\n', '') | length }} {{ s.split('\n') | length "
+        "}} "
+        "{{ s.rsplit('\n') | length }} {{ s.count('line') }} {{ s.splitlines() | length }} {{ s.split() | length }}",
+        &limits, "96000 4001 4001 4000 4000 24000");
+    expect_within("{% set s = 'ä' * 400000 %}{% for i in range(1000) %}{% if s is lower %}{% endif %}{% endfor %}",
+                  &limits, "render: line 1: test 'lower': it takes too many steps");
+    expect_within(
+        "{% set s = 'ä' * 400000 %}{% for i in range(1000) %}{% if s.find('x', 300000) %}{% endif %}{% endfor %}",
+        &limits, "render: line 1: call of 'find': it takes too many steps");
     expect_within("{% set s = 'a' * 400000 %}{% set t = 'a' * 200000 + 'b' %}{{ s.rfind(t) }}", &limits,
                   "render: line 1: call of 'rfind': it takes too many steps");
 }
@@ -170,7 +187,8 @@ static void *render_often(void *unused)
     err e;
     for (int i = 0; i < N_TIMES; i++) {
         buf out = {0};
-        if (jinja_render(shared, &(jinja_input){.variables = v}, &jinja_default_limits, &out, NULL, &e) || strcmp(out.data, "23TEXT[1, 2, 3]a-x,b-y,7m1é2callerm") != 0)
+        if (jinja_render(shared, &(jinja_input){.variables = v}, &jinja_default_limits, &out, NULL, &e) ||
+            strcmp(out.data, "23TEXT[1, 2, 3]a-x,b-y,7m1é2callerm") != 0)
             fprintf(stderr, "%s\n", out.data), abort();
         buf_free(&out);
     }
@@ -184,7 +202,8 @@ static void test_threads(void **state)
     static const char source[] =
         "{{ 'é€' | length }}{{ '日本語'[1:] | length + 1 }}{{ s | upper }}{{ l | sort }}"
         "{% for k, v in {'a': 'x', 'b': 'y'}.items() %}{{ '%s-%s,' | format(k, v) }}{% endfor %}"
-        "{% macro m(a, b='é') %}{{ m.name }}{{ a }}{{ b }}{{ b | length + 1 }}{{ caller() if caller }}{{ m.name }}{% endmacro %}{{ n }}"
+        "{% macro m(a, b='é') %}{{ m.name }}{{ a }}{{ b }}{{ b | length + 1 }}{{ caller() if caller }}{{ m.name }}{% "
+        "endmacro %}{{ n }}"
         "{% call m(1) %}{{ 'caller' }}{% endcall %}";
     err e;
     jinja *p = jinja_compile(source, strlen(source), &e);
@@ -202,8 +221,12 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_compile_errors), cmocka_unit_test(test_render_errors),
-        cmocka_unit_test(test_bytes_that_end_strings), cmocka_unit_test(test_bounds), cmocka_unit_test(test_growing_text), cmocka_unit_test(test_steps_of_searches),
+        cmocka_unit_test(test_compile_errors),
+        cmocka_unit_test(test_render_errors),
+        cmocka_unit_test(test_bytes_that_end_strings),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_growing_text),
+        cmocka_unit_test(test_steps_of_searches),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,10 @@
 
 enum { N_JOBS = 64 };
 
-typedef struct { job base; int n_runs; } counted;       /* n_runs: handed over with the job */
+typedef struct {
+    job base;
+    int n_runs;
+} counted; /* n_runs: handed over with the job */
 
 static atomic_int n_begun, gate_open;
 

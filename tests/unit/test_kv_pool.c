@@ -31,7 +31,8 @@ static void random_use_keeps_the_ledger(void **state)
         if (rng_u64(4, i) % 5 == 0) {
             kv_pool_release(p, s);
         } else {
-            int len = s->n_pages * PAGE_LEN + (int)(rng_u64(5, i) % 40), before = s->n_pages, room = kv_pool_free_pages(p);
+            int len = s->n_pages * PAGE_LEN + (int)(rng_u64(5, i) % 40), before = s->n_pages,
+                room = kv_pool_free_pages(p);
             int want = kv_pool_pages_for(p, len);
             int fits = want - before <= room;
             assert_int_equal(kv_pool_reserve(p, s, len), fits ? 0 : -1);
@@ -59,7 +60,7 @@ static void what_is_shared_is_the_same(void **state)
     kv_pool *p = kv_pool_new(PAGES, 0, PAGE_LEN);
     kv_seq seq[SEQS] = {0};
     int text[SEQS], token[SEQS][128], n_found = 0, n_released = 0;
-    int content[PAGES][PAGE_LEN], before[PAGES];        /* what a device would hold: the tokens, and which page they follow */
+    int content[PAGES][PAGE_LEN], before[PAGES]; /* what a device would hold: the tokens, and which page they follow */
     for (uint64_t i = 0; i < 20000; i++) {
         int k = (int)(rng_u64(3, i) % SEQS), n = 1 + (int)(rng_u64(4, i) % 127);
         kv_key root = {{1 + rng_u64(5, i) % 2 * 2, 7}};
@@ -101,15 +102,20 @@ static void what_is_shared_is_the_same(void **state)
 /* A device and a host whose pages say which text they hold: the tokens of a page and of all before it, hashed. */
 enum { FEW_PAGES = 30, HOST_PAGES = 24, TEXT = 128 };
 
-typedef struct { kv_seq kv; kv_key root; int token[TEXT], n, n_shared; bool runs; } reader;
+typedef struct {
+    kv_seq kv;
+    kv_key root;
+    int token[TEXT], n, n_shared;
+    bool runs;
+} reader;
 
 typedef struct {
     uint64_t content[FEW_PAGES], host[HOST_PAGES];
-    kv_move move[N_LANES][1024];         /* begun, not ended */
+    kv_move move[N_LANES][1024]; /* begun, not ended */
     int n_moves[N_LANES];
-    uint64_t used[FEW_PAGES];           /* the last step in which somebody had the page */
+    uint64_t used[FEW_PAGES]; /* the last step in which somebody had the page */
     uint64_t n_steps, n_done;
-    int n_at_once;                      /* batches that do not wait for steps */
+    int n_at_once; /* batches that do not wait for steps */
 } machine;
 
 static uint64_t content_of(kv_key root, const int *token, int n_pages)
@@ -146,7 +152,8 @@ static void count_step(kv_pool *p, machine *m, const reader *readers)
     kv_pool_tell_steps(p, m->n_steps, m->n_done);
 }
 
-/* The copies happen when they end: whatever was done to their pages in between is what they copy, or what they write over. */
+/* The copies happen when they end: whatever was done to their pages in between is what they copy, or what they write
+ * over. */
 static void end_moves(kv_pool *p, machine *m, kv_lane lane, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -222,13 +229,14 @@ static void contents_survive_on_the_host(void **state)
             if (reader_of[k].kv.n_pages && !reader_of[k].runs && kv_pool_has_arrived(p, &reader_of[k].kv))
                 run_reader(p, &m, &reader_of[k]);
         count_step(p, &m, reader_of);
-        for (int lane = 0; lane < N_LANES && i / 100 % 3; lane++)       /* else none ends for a while */
+        for (int lane = 0; lane < N_LANES && i / 100 % 3; lane++) /* else none ends for a while */
             end_moves(p, &m, lane, (int)(rng_u64(12 + (uint64_t)lane, i) % (uint64_t)(m.n_moves[lane] + 1)));
         kv_pool_check(p);
     }
     kv_tier t = kv_pool_tier(p);
     assert_true(n_far > 1000 && n_spoilt > 50 && n_waits > 0 && m.n_at_once > 1000);
-    assert_true(t.n_used > 0 && t.moved[LANE_OUT] > 1000 && t.moved[LANE_IN] + (uint64_t)t.moving[LANE_IN] == (uint64_t)n_far);
+    assert_true(t.n_used > 0 && t.moved[LANE_OUT] > 1000 &&
+                t.moved[LANE_IN] + (uint64_t)t.moving[LANE_IN] == (uint64_t)n_far);
     for (int k = 0; k < SEQS; k++)
         kv_pool_release(p, &reader_of[k].kv);
     kv_pool_check(p);
@@ -238,7 +246,8 @@ static void contents_survive_on_the_host(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_use_keeps_the_ledger), cmocka_unit_test(what_is_shared_is_the_same),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_use_keeps_the_ledger),
+                                       cmocka_unit_test(what_is_shared_is_the_same),
                                        cmocka_unit_test(contents_survive_on_the_host)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,21 +25,21 @@
 
 /* One end, and what has happened to it. */
 typedef struct {
-    net_link *link;             /* while up */
+    net_link *link; /* while up */
     int n_up, n_down, n_messages;
     uint64_t last_id;
     size_t last_tokens;
     bool in_order;
     char why[256], name[64], model[64];
     net_link *free_on_message;
-    const char *refusal;        /* of everybody who comes up; NULL: none */
+    const char *refusal; /* of everybody who comes up; NULL: none */
 } witness;
 
 typedef struct {
     event_loop *loop;
-    const char *at;                                 /* where one listens */
-    link_options near_options, far_options;         /* of the listening and the connecting side */
-    credentials near_own, far_own;                  /* theirs; secrets are not */
+    const char *at;                         /* where one listens */
+    link_options near_options, far_options; /* of the listening and the connecting side */
+    credentials near_own, far_own;          /* theirs; secrets are not */
     witness near, far;
     link_listener *listener;
     net_link *link;
@@ -267,7 +267,7 @@ static void a_stale_socket_file_is_replaced(void **state)
     listen_at(p, at);
     err e;
     link_events events = events_of(&p->near);
-    assert_null(link_listen(&p->loop->base, at, &p->near_options, &events, &e));       /* this one is in use */
+    assert_null(link_listen(&p->loop->base, at, &p->near_options, &events, &e)); /* this one is in use */
 }
 
 static void roles_of_one_process_know_each_other(void **state)
@@ -318,7 +318,7 @@ static void it_connects_again_when_the_listener_is_back(void **state)
     p->listener = NULL;
     p->near.link = NULL;
     UNTIL(p->loop, p->far.n_down == 1);
-    PASS(p->loop, 0.3);         /* some tries in vain */
+    PASS(p->loop, 0.3); /* some tries in vain */
     listen_at(p, at);
     UNTIL(p->loop, p->near.n_up == 2 && p->far.n_up == 2);
 }
@@ -366,7 +366,7 @@ static void a_message_that_is_too_large_loses_the_link(void **state)
     pair *p = *state;
     p->near_options.max_message = 10000;
     bring_up(p);
-    send_request(p->far.link, 1, 5000);         /* ids of up to two bytes: about 10000 */
+    send_request(p->far.link, 1, 5000); /* ids of up to two bytes: about 10000 */
     send_request(p->far.link, 2, 50000);
     UNTIL(p->loop, p->near.n_down == 1 && p->far.n_down == 1);
     assert_int_equal(p->near.last_id, 1);
@@ -392,7 +392,7 @@ static void a_message_that_would_take_too_much_memory_loses_the_link(void **stat
         pack_bytes(&body, 1, "", 0);
     pack_bytes(&message, 4, body.data, body.len);
     link_send_packed(p->far.link, message.data, message.len);
-    UNTIL(p->loop, p->near.n_messages == 1);          /* this much is fine under the default limit */
+    UNTIL(p->loop, p->near.n_messages == 1); /* this much is fine under the default limit */
     p->near_options.max_message = message.len + 1000;
     link_listener_free(p->listener);
     p->near.link = NULL;
@@ -448,9 +448,13 @@ static void what_is_no_upgrade_is_answered_with_400(void **state)
 {
     pair *p = *state;
     listen_at(p, "127.0.0.1:0");
-    static const char *const bad[] = {
-        "GET / HTTP/1.1\r\n\r\n", "hello\r\n\r\n", "\r\n\r\n", REQUEST "\r\n", REQUEST "Sec-WebSocket-Version: 13\r\n\r\n",
-        REQUEST "Sec-WebSocket-Key: short\r\nSec-WebSocket-Version: 13\r\n\r\n", "POST /punica/link HTTP/1.1\r\n" KEY};
+    static const char *const bad[] = {"GET / HTTP/1.1\r\n\r\n",
+                                      "hello\r\n\r\n",
+                                      "\r\n\r\n",
+                                      REQUEST "\r\n",
+                                      REQUEST "Sec-WebSocket-Version: 13\r\n\r\n",
+                                      REQUEST "Sec-WebSocket-Key: short\r\nSec-WebSocket-Version: 13\r\n\r\n",
+                                      "POST /punica/link HTTP/1.1\r\n" KEY};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         buf answer = read_to_end(p, raw_socket(p, bad[i], strlen(bad[i])));
         assert_memory_equal(answer.data, "HTTP/1.1 400 ", 13);
@@ -493,15 +497,20 @@ static void strangers_that_break_the_rules_are_hung_up_on(void **state)
     listen_at(p, "127.0.0.1:0");
     char big[5000] = {0};
     const char no_nonce[] = {0x0a, 2, 8, WIRE_VERSION};
-    const struct { const char *what; uint8_t first; const void *payload; size_t n; const char *answer; } bad[] = {
-        {"text", 0x81, "hi", 2, "text"},
-        {"no message", 0x82, "\xff\xff", 2, "Hello"},
-        {"an empty message", 0x82, "", 0, "Hello"},
-        {"too large", 0x82, big, sizeof big, "\x88\x02\x03\xf1"},
-        {"reserved bits", 0xf2, "", 0, "\x88\x02\x03\xea"},
-        {"a message that is no Hello", 0x82, "\x1a\x00", 2, "Hello"},
-        {"a Hello of another version", 0x82, "\x0a\x02\x08\x07", 4, "version 7"},
-        {"a Hello without a nonce", 0x82, no_nonce, sizeof no_nonce, "Hello"}};
+    const struct {
+        const char *what;
+        uint8_t first;
+        const void *payload;
+        size_t n;
+        const char *answer;
+    } bad[] = {{"text", 0x81, "hi", 2, "text"},
+               {"no message", 0x82, "\xff\xff", 2, "Hello"},
+               {"an empty message", 0x82, "", 0, "Hello"},
+               {"too large", 0x82, big, sizeof big, "\x88\x02\x03\xf1"},
+               {"reserved bits", 0xf2, "", 0, "\x88\x02\x03\xea"},
+               {"a message that is no Hello", 0x82, "\x1a\x00", 2, "Hello"},
+               {"a Hello of another version", 0x82, "\x0a\x02\x08\x07", 4, "version 7"},
+               {"a Hello without a nonce", 0x82, no_nonce, sizeof no_nonce, "Hello"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         buf bytes = {0};
         buf_add_str(&bytes, REQUEST KEY);
@@ -570,7 +579,8 @@ static void a_listener_that_is_none_of_ours_is_left(void **state)
     snprintf(at, sizeof at, "127.0.0.1:%d", ntohs(a.sin_port));
     connect_to(p, at);
     static const char *const answers[] = {"HTTP/1.1 200 OK\r\n\r\n", "SSH-2.0-OpenSSH\r\n\r\n",
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: no\r\n\r\n"};
+                                          "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: "
+                                          "Upgrade\r\nSec-WebSocket-Accept: no\r\n\r\n"};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         int peer = -1;
         UNTIL(p->loop, (peer = accept(fd, NULL, NULL)) >= 0);
@@ -720,7 +730,7 @@ static void strangers_do_not_keep_a_member_out(void **state)
     connect_to(p, link_listener_address(p->listener));
     UNTIL(p->loop, p->near.n_up == 1 && p->far.n_up == 1);
     char c;
-    assert_int_equal(read(fd[0], &c, 1), 0);            /* the oldest has gone */
+    assert_int_equal(read(fd[0], &c, 1), 0); /* the oldest has gone */
     assert_int_equal(read(fd[N - 1], &c, 1), -1);
     for (int i = 0; i < N; i++)
         close(fd[i]);
@@ -770,7 +780,10 @@ static void a_flood_of_one_address_is_that_addresss_own(void **state)
 
 static void count_turn(void *ctx)
 {
-    struct { loop_timer *t; int n; } *turns = ctx;
+    struct {
+        loop_timer *t;
+        int n;
+    } *turns = ctx;
     turns->n++;
     loop_timer_set(turns->t, 0);
 }
@@ -780,7 +793,10 @@ static void many_that_come_at_once_come_in_by_turns(void **state)
     pair *p = *state;
     enum { N = 600 };
     int fd[N];
-    struct { loop_timer *t; int n; } turns = {0};
+    struct {
+        loop_timer *t;
+        int n;
+    } turns = {0};
     listen_at(p, "127.0.0.1:0");
     for (int i = 0; i < N; i++)
         fd[i] = raw_socket(p, "hello\r\n\r\n", 9);
@@ -815,7 +831,7 @@ static void a_member_comes_in_when_strangers_have_all_descriptors(void **state)
     connect_to(p, link_listener_address(p->listener));
     UNTIL(p->loop, p->near.n_up == 1 && p->far.n_up == 1);
     setrlimit(RLIMIT_NOFILE, &old);
-    assert_true(clock_now() - start < 0.9);     /* not after a rest */
+    assert_true(clock_now() - start < 0.9); /* not after a rest */
     for (int i = 0; i < N; i++)
         close(fd[i]);
 }
@@ -829,7 +845,7 @@ static void a_listener_without_file_descriptors_rests(void **state)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     int next = dup(0);
     close(next);
-    low = (struct rlimit){(rlim_t)next + 1, old.rlim_max};      /* enough for one end */
+    low = (struct rlimit){(rlim_t)next + 1, old.rlim_max}; /* enough for one end */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
     int turns = 0;
     for (double until = clock_now() + 0.5; clock_now() < until; turns++)
@@ -876,7 +892,7 @@ static void one_that_is_refused_never_was_up(void **state)
     listen_at(p, "127.0.0.1:0");
     connect_to(p, link_listener_address(p->listener));
     buf text = log_of(p, 1);
-    assert_true(p->near.n_up > 1);              /* it was asked again */
+    assert_true(p->near.n_up > 1); /* it was asked again */
     assert_int_equal(p->near.n_down + p->far.n_up + p->far.n_down, 0);
     assert_int_equal(count(&text, "refused runner far at 127.0.0.1:"), 1);
     assert_int_equal(count(&text, "refused by scheduler near at 127.0.0.1:"), 1);
@@ -899,7 +915,7 @@ static void every_refused_peer_is_named(void **state)
     assert_non_null(l);
     buf bytes = {0};
     buf_add_str(&bytes, REQUEST KEY);
-    add_frame(&bytes, 0x82, "\x0a\x06\x08\x07\x1a\x02me", 8);          /* a Hello of version 7, name "me" */
+    add_frame(&bytes, 0x82, "\x0a\x06\x08\x07\x1a\x02me", 8); /* a Hello of version 7, name "me" */
     int fd = raw_socket(p, bytes.data, bytes.len);
     buf text = log_of(p, 0.7);
     assert_int_equal(count(&text, "refused runner far at "), 1);
@@ -911,7 +927,8 @@ static void every_refused_peer_is_named(void **state)
     buf_free(&bytes);
 }
 
-/* Certificates for 127.0.0.1, each signed by itself, in files of this process. roles: subject alternative names, "" or e.g.
+/* Certificates for 127.0.0.1, each signed by itself, in files of this process. roles: subject alternative names, "" or
+ * e.g.
  * ",URI:punica:runner". */
 typedef struct { char cert[64], key[64]; } identity_files;
 
@@ -977,7 +994,7 @@ static void tls_links_carry_messages_and_distrust_others(void **state)
     PASS(p->loop, 0.3);
     assert_int_equal(p->near.n_up + p->far.n_up, 0);
 
-    link_free(p->link);                         /* and one without TLS gets nowhere */
+    link_free(p->link); /* and one without TLS gets nowhere */
     SSL_CTX_free(p->far_own.tls);
     p->far_own.tls = NULL;
     connect_to(p, link_listener_address(p->listener));
@@ -1017,7 +1034,7 @@ static void a_certificate_is_good_for_its_role_only(void **state)
     use_certificates(p, ",URI:punica:scheduler", ",URI:punica:runner,URI:punica:frontends,DNS:frontend");
     p->far_options.role = HELLO__ROLE__FRONTEND;
     expect_refusal(p);
-    link_free(p->link);                         /* as what it is it comes in */
+    link_free(p->link); /* as what it is it comes in */
     p->far_options.role = HELLO__ROLE__RUNNER;
     connect_to(p, link_listener_address(p->listener));
     UNTIL(p->loop, p->near.n_up == 1 && p->far.n_up == 1);
@@ -1084,7 +1101,10 @@ static void tls_files_are_checked(void **state)
     setenv("PUNICA_SECRET", "0123456789abcdeffedcba98765432100", 1);
     secret_hide_environment();
     assert_null(getenv("PUNICA_SECRET"));
-    assert_int_equal(credentials_load(&c, &(credential_files){.tls_cert = "/nowhere.crt", .tls_key = "/nowhere.key", .listens = true}, &e), -1);
+    assert_int_equal(
+        credentials_load(
+            &c, &(credential_files){.tls_cert = "/nowhere.crt", .tls_key = "/nowhere.key", .listens = true}, &e),
+        -1);
     assert_non_null(strstr(e.msg, "/nowhere.crt"));
     assert_int_equal(credentials_load(&c, &(credential_files){.tls_ca = "/nowhere.ca"}, &e), -1);
     assert_non_null(strstr(e.msg, "/nowhere.ca"));
@@ -1095,7 +1115,7 @@ static void tls_files_are_checked(void **state)
     assert_int_equal(credentials_load(&c, &(credential_files){0}, &e), 0);
     assert_non_null(c.secret[0]);
     assert_int_equal(credentials_load(&c, &(credential_files){.secret_file = "/nowhere"}, &e), -1);
-    assert_non_null(c.secret[0]);               /* as it was */
+    assert_non_null(c.secret[0]); /* as it was */
     credentials_deinit(&c);
 }
 

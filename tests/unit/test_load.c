@@ -12,13 +12,13 @@ enum { HIDDEN = 8, HEADS = 4, KV = 2, DIM = 6, FFN = 10, VOCAB = 12, LAYERS = 2 
 
 /* What to do differently from a good checkpoint. */
 typedef struct {
-    const char *leave_out, *wrong_shape, *wrong_dtype, *not_finite;     /* names of tensors, or NULL */
+    const char *leave_out, *wrong_shape, *wrong_dtype, *not_finite; /* names of tensors, or NULL */
     const char *extra;
-    const char *prefix;             /* NULL: "model." */
-    const char *config;             /* members that follow the usual ones */
+    const char *prefix; /* NULL: "model." */
+    const char *config; /* members that follow the usual ones */
     dtype type;
-    const char *scale_shape;        /* of projections, which are then F8; NULL: they are as all else */
-    const char *scale_name;         /* NULL: "weight_scale" */
+    const char *scale_shape; /* of projections, which are then F8; NULL: they are as all else */
+    const char *scale_name;  /* NULL: "weight_scale" */
 } variant;
 
 static const char *scale_name(const variant *v)
@@ -70,12 +70,20 @@ static void add(st_file *f, const variant *v, const char *name, int rows, int co
 
 static void add_layer(st_file *f, const variant *v, const char *prefix, int layer, bool qwen3)
 {
-    static const struct { const char *name; int rows, cols; } tensors[] = {
-        {"self_attn.q_proj", HEADS * DIM, HIDDEN}, {"self_attn.k_proj", KV * DIM, HIDDEN},
-        {"self_attn.v_proj", KV * DIM, HIDDEN},    {"self_attn.o_proj", HIDDEN, HEADS * DIM},
-        {"mlp.gate_proj", FFN, HIDDEN},            {"mlp.up_proj", FFN, HIDDEN},
-        {"mlp.down_proj", HIDDEN, FFN},            {"input_layernorm", 0, HIDDEN},
-        {"post_attention_layernorm", 0, HIDDEN},   {"self_attn.q_norm", 0, DIM},
+    static const struct {
+        const char *name;
+        int rows, cols;
+    } tensors[] = {
+        {"self_attn.q_proj", HEADS * DIM, HIDDEN},
+        {"self_attn.k_proj", KV * DIM, HIDDEN},
+        {"self_attn.v_proj", KV * DIM, HIDDEN},
+        {"self_attn.o_proj", HIDDEN, HEADS * DIM},
+        {"mlp.gate_proj", FFN, HIDDEN},
+        {"mlp.up_proj", FFN, HIDDEN},
+        {"mlp.down_proj", HIDDEN, FFN},
+        {"input_layernorm", 0, HIDDEN},
+        {"post_attention_layernorm", 0, HIDDEN},
+        {"self_attn.q_norm", 0, DIM},
         {"self_attn.k_norm", 0, DIM},
     };
     for (int i = 0; i < (qwen3 ? 11 : 9); i++) {
@@ -107,10 +115,11 @@ static char *make_model(const variant *v)
         add_layer(&f, v, prefix, i, qwen3);
     if (v->extra)
         st_add(&f, v->extra, v->type, 0, 4);
-    char *dir = make_dir(), *config = xasprintf(
-        "{'hidden_size': %d, 'num_attention_heads': %d, 'num_key_value_heads': %d, 'head_dim': %d, "
-        "'intermediate_size': %d, 'vocab_size': %d, 'num_hidden_layers': %d, %s}", HIDDEN, HEADS, KV, DIM, FFN,
-        VOCAB, LAYERS, v->config ? v->config : "'model_type': 'llama'");
+    char *dir = make_dir(),
+         *config =
+             xasprintf("{'hidden_size': %d, 'num_attention_heads': %d, 'num_key_value_heads': %d, 'head_dim': %d, "
+                       "'intermediate_size': %d, 'vocab_size': %d, 'num_hidden_layers': %d, %s}",
+                       HIDDEN, HEADS, KV, DIM, FFN, VOCAB, LAYERS, v->config ? v->config : "'model_type': 'llama'");
     buf file = st_finish(&f);
     put_file(dir, "model.safetensors", file.data, file.len);
     put_text(dir, "config.json", config);
@@ -123,11 +132,14 @@ static void binds_every_family_and_type(void **state)
 {
     (void)state;
     static const char *const configs[] = {
-        "'model_type': 'llama'", "'model_type': 'qwen3'",
+        "'model_type': 'llama'",
+        "'model_type': 'qwen3'",
         "'model_type': 'mistral', 'sliding_window': null, 'tie_word_embeddings': true",
     };
     for (int i = 0; i < 9; i++) {
-        variant v = {.config = configs[i / 3], .type = (dtype)(i % 3), .prefix = i == 4 ? "" : NULL,
+        variant v = {.config = configs[i / 3],
+                     .type = (dtype)(i % 3),
+                     .prefix = i == 4 ? "" : NULL,
                      .extra = "model.layers.0.self_attn.rotary_emb.inv_freq"};
         char *dir = make_model(&v);
         backend be = {.ops = &holding_ops, .owns_host_memory = true};
@@ -155,7 +167,9 @@ static void binds_every_family_and_type(void **state)
     }
 }
 
-#define FP8(strategy) "'model_type': 'llama', 'quantization_config': {'quant_method': 'compressed-tensors', 'format': 'float-quantized', "  \
+#define FP8(strategy)                                                                                 \
+    "'model_type': 'llama', 'quantization_config': {'quant_method': 'compressed-tensors', 'format': " \
+    "'float-quantized', "                                                                             \
     "'config_groups': {'g': {'weights': {'num_bits': 8, 'type': 'float', 'strategy': '" strategy "'}}}}"
 #define BLOCKS "'model_type': 'llama', 'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 128]}"
 
@@ -163,14 +177,19 @@ static void binds_every_family_and_type(void **state)
 static void binds_fp8(void **state)
 {
     (void)state;
-    static const struct { const char *config, *shape, *name; } kinds[] = {
-        {FP8("tensor"), "[1]", NULL}, {FP8("tensor"), "[]", NULL}, {FP8("channel"), "rows", NULL}, {BLOCKS, "[1, 1]", "weight_scale_inv"}};
+    static const struct {
+        const char *config, *shape, *name;
+    } kinds[] = {{FP8("tensor"), "[1]", NULL},
+                 {FP8("tensor"), "[]", NULL},
+                 {FP8("channel"), "rows", NULL},
+                 {BLOCKS, "[1, 1]", "weight_scale_inv"}};
     for (int i = 0; i < 4; i++) {
-        variant v = {.config = kinds[i].config, .type = DTYPE_BF16, .scale_shape = kinds[i].shape, .scale_name = kinds[i].name};
+        variant v = {
+            .config = kinds[i].config, .type = DTYPE_BF16, .scale_shape = kinds[i].shape, .scale_name = kinds[i].name};
         char *dir = make_model(&v);
         backend be = {.ops = &holding_ops, .owns_host_memory = true};
         err e = {{0}};
-        model *m = model_load(&be, dir, WEIGHTS_FP8, &e);       /* they are already: nothing changes */
+        model *m = model_load(&be, dir, WEIGHTS_FP8, &e); /* they are already: nothing changes */
         if (!m)
             fail_msg("kind %d: %s", i, e.msg);
         const proj *k = &m->rank[0].layer[1].site[SITE_QKV].part[1];
@@ -201,7 +220,7 @@ static void quantises(void **state)
         for (int s = 0; s < N_SITES; s++)
             for (int p = 0; p < is->rank[0].layer[1].site[s].n; p++) {
                 const proj *from = &was->rank[0].layer[1].site[s].part[p], *to = &is->rank[0].layer[1].site[s].part[p];
-                float *x = XNEW_ARRAY(float, (size_t)from->w.rows * (size_t)from->w.cols);
+                float *x = XNEW_ARRAY(float, (size_t)from->w.rows *(size_t)from->w.cols);
                 tensor_convert(x, DTYPE_F32, &from->w);
                 assert_true(to->w.type == DTYPE_F8 && to->w.rows == from->w.rows && to->scale.cols == from->w.rows);
                 for (int i = 0; i < from->w.rows * from->w.cols; i++) {
@@ -220,7 +239,10 @@ static void quantises(void **state)
 static void refuses_what_does_not_fit(void **state)
 {
     (void)state;
-    static const struct { variant v; const char *why[2]; } cases[] = {
+    static const struct {
+        variant v;
+        const char *why[2];
+    } cases[] = {
         {{.leave_out = "model.layers.1.mlp.up_proj.weight"}, {"model.layers.1.mlp.up_proj.weight", "missing"}},
         {{.leave_out = "lm_head.weight"}, {"lm_head.weight", "missing"}},
         {{.leave_out = "model.embed_tokens.weight"}, {"embed_tokens.weight", "missing"}},
@@ -238,13 +260,15 @@ static void refuses_what_does_not_fit(void **state)
         {{.config = FP8("channel"), .scale_shape = "[1]"}, {"q_proj.weight_scale", "must be [24, 1]"}},
         {{.config = FP8("channel"), .scale_shape = "[]"}, {"q_proj.weight_scale", "must be [24, 1]"}},
         {{.config = FP8("tensor"), .scale_shape = "rows"}, {"q_proj.weight_scale", "must be [1]"}},
-        {{.config = BLOCKS, .scale_shape = "rows", .scale_name = "weight_scale_inv"}, {"q_proj.weight_scale_inv", "must be [1, 1]"}},
+        {{.config = BLOCKS, .scale_shape = "rows", .scale_name = "weight_scale_inv"},
+         {"q_proj.weight_scale_inv", "must be [1, 1]"}},
         {{.config = BLOCKS, .scale_shape = "[1, 1]"}, {"q_proj.weight_scale_inv", "missing"}},
         {{.config = FP8("tensor"), .scale_shape = "[1]", .not_finite = "model.layers.1.mlp.down_proj.weight_scale"},
          {"layers.1.mlp.down_proj.weight_scale", "NaN or infinity"}},
         {{.config = FP8("tensor"), .scale_shape = "[1]", .not_finite = "model.layers.1.mlp.down_proj.weight"},
          {"layers.1.mlp.down_proj.weight", "NaN or infinity"}},
-        {{.config = FP8("tensor"), .scale_shape = "[1]", .extra = "model.layers.1.mlp.down_proj.zero_point"}, {"zero_point", "no place"}},
+        {{.config = FP8("tensor"), .scale_shape = "[1]", .extra = "model.layers.1.mlp.down_proj.zero_point"},
+         {"zero_point", "no place"}},
         {{.config = "'model_type': 'qwen2'"}, {"q_proj.bias", "missing"}},
         {{.config = "'model_type': 'llama', 'mlp_bias': true"}, {"gate_proj.bias", "missing"}},
     };
@@ -290,9 +314,12 @@ static void projections_have_names_and_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(binds_every_family_and_type), cmocka_unit_test(binds_fp8), cmocka_unit_test(quantises),
+        cmocka_unit_test(binds_every_family_and_type),
+        cmocka_unit_test(binds_fp8),
+        cmocka_unit_test(quantises),
         cmocka_unit_test(refuses_what_does_not_fit),
-        cmocka_unit_test(absent_directory), cmocka_unit_test(projections_have_names_and_shapes),
+        cmocka_unit_test(absent_directory),
+        cmocka_unit_test(projections_have_names_and_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,9 @@ static void a_line_has_time_level_and_message(void **state)
     log_warn("%s has %d", "it", 7);
     written(text);
     regex_t form;
-    assert_int_equal(regcomp(&form, "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z warn it has 7\n$", REG_EXTENDED | REG_NOSUB), 0);
+    assert_int_equal(
+        regcomp(&form, "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z warn it has 7\n$", REG_EXTENDED | REG_NOSUB),
+        0);
     assert_int_equal(regexec(&form, text, 0, NULL, 0), 0);
     regfree(&form);
 }

@@ -65,16 +65,22 @@ static void test_hermes(void **state)
     expect(TOOLS_HERMES, "Hello <tool> there", "Hello <tool> there");
     expect(TOOLS_HERMES, "", "");
     expect(TOOLS_HERMES, " \n two \n", " \n two \n");
-    expect(TOOLS_HERMES, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, \"}\"]}}\n</tool_call>", "|f({\"x\": [1, \"}\"]})");
-    expect(TOOLS_HERMES, "Well.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": null}}\n</tool_call>\n",
+    expect(TOOLS_HERMES, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, \"}\"]}}\n</tool_call>",
+           "|f({\"x\": [1, \"}\"]})");
+    expect(TOOLS_HERMES,
+           "Well.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>\n{\"name\": \"g\", "
+           "\"arguments\": {\"a\": null}}\n</tool_call>\n",
            "Well.|f({})|g({\"a\": null})");
-    expect(TOOLS_HERMES, "<tool_call>{\"name\": \"f\"}", "|f({})");             /* the end tag is often left out */
+    expect(TOOLS_HERMES, "<tool_call>{\"name\": \"f\"}", "|f({})"); /* the end tag is often left out */
     expect(TOOLS_HERMES, "<tool_call>{\"arguments\": {\"x\": 1}, \"name\": \"f\"}</tool_call>", "|f({\"x\": 1})");
-    expect(TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 1}\"}</tool_call>", "|f({\"x\": 1})");
-    expect(TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call><tool_call>\\\"}\"}}</tool_call> Done.",
+    expect(TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 1}\"}</tool_call>",
+           "|f({\"x\": 1})");
+    expect(TOOLS_HERMES,
+           "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call><tool_call>\\\"}\"}}</tool_call> Done.",
            "Done.|f({\"s\": \"</tool_call><tool_call>\\\"}\"})");
     expect(TOOLS_HERMES, "One <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call> two", "One two|f({})");
-    expect(TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1.0e2}}}</tool_call>", "}</tool_call>|f({\"x\": 1.0e2})");
+    expect(TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1.0e2}}}</tool_call>",
+           "}</tool_call>|f({\"x\": 1.0e2})");
 }
 
 static void test_no_hermes(void **state)
@@ -110,9 +116,12 @@ static void test_llama(void **state)
     (void)state;
     expect(TOOLS_LLAMA, "{\"name\": \"f\", \"parameters\": {\"x\": 1}}", "|f({\"x\": 1})");
     expect(TOOLS_LLAMA, "\n {\"type\": \"function\", \"name\": \"f\", \"parameters\": {\"x\": 1}}\n", "|f({\"x\": 1})");
-    expect(TOOLS_LLAMA, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"arguments\": {\"y\": true}}", "|f({})|g({\"y\": true})");
+    expect(TOOLS_LLAMA,
+           "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"arguments\": {\"y\": true}}",
+           "|f({})|g({\"y\": true})");
     expect(TOOLS_LLAMA, "I see. <|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "I see.|f({})");
-    expect(TOOLS_LLAMA, "{\"name\": \"f\", \"parameters\": {\"s\": \"; {<|python_tag|>\"}}", "|f({\"s\": \"; {<|python_tag|>\"})");
+    expect(TOOLS_LLAMA, "{\"name\": \"f\", \"parameters\": {\"s\": \"; {<|python_tag|>\"}}",
+           "|f({\"s\": \"; {<|python_tag|>\"})");
     expect(TOOLS_LLAMA, "{\"x\": 1}", "{\"x\": 1}");
     expect(TOOLS_LLAMA, "{\"name\": \"Ann\", \"age\": 3}\n", "{\"name\": \"Ann\", \"age\": 3}\n");
     expect(TOOLS_LLAMA, "Plain {\"name\": \"f\"}", "Plain {\"name\": \"f\"}");
@@ -124,8 +133,11 @@ static void test_pythonic(void **state)
 {
     (void)state;
     expect(TOOLS_PYTHONIC, "[f(x=1, y='it\\'s \"q\"\\n'), g_2(), h(a=[1, 2.5, {'k': None}], b=True, c=(1,))]",
-           "|f({\"x\": 1, \"y\": \"it's \\\"q\\\"\\u000a\"})|g_2({})|h({\"a\": [1, 2.5, {\"k\": null}], \"b\": true, \"c\": [1]})");
-    expect(TOOLS_PYTHONIC, "[f(x='\\u00e9\\x41 )]', y='a\\d')]", "|f({\"x\": \"\xc3\xa9" "A )]\", \"y\": \"a\\\\d\"})");
+           "|f({\"x\": 1, \"y\": \"it's \\\"q\\\"\\u000a\"})|g_2({})|h({\"a\": [1, 2.5, {\"k\": null}], \"b\": true, "
+           "\"c\": [1]})");
+    expect(TOOLS_PYTHONIC, "[f(x='\\u00e9\\x41 )]', y='a\\d')]",
+           "|f({\"x\": \"\xc3\xa9"
+           "A )]\", \"y\": \"a\\\\d\"})");
     expect(TOOLS_PYTHONIC, "[1, 2]", "[1, 2]");
     expect(TOOLS_PYTHONIC, "[f(x=1]", "[f(x=1]");
     expect(TOOLS_PYTHONIC, "[f(x=y)]", "[f(x=y)]");
@@ -135,7 +147,9 @@ static void test_pythonic(void **state)
 static void test_mistral(void **state)
 {
     (void)state;
-    expect(TOOLS_MISTRAL, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": 1}}, {\"name\": \"g\", \"arguments\": {}}]", "|f({\"x\": 1})|g({})");
+    expect(TOOLS_MISTRAL,
+           "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": 1}}, {\"name\": \"g\", \"arguments\": {}}]",
+           "|f({\"x\": 1})|g({})");
     expect(TOOLS_MISTRAL, "Hm [TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"s\": \"]\"}}]", "Hm|f({\"s\": \"]\"})");
     expect(TOOLS_MISTRAL, "[TOOL_CALLS]f[ARGS]{\"x\": 1}[TOOL_CALLS]g[CALL_ID]a1[ARGS]{}", "|f({\"x\": 1})|g({})");
     expect(TOOLS_MISTRAL, "[TOOL", "[TOOL");
@@ -148,14 +162,18 @@ static void test_demanded(void **state)
     expect(TOOLS_NAMED, "{\"x\": 1}", "|f({\"x\": 1})");
     expect(TOOLS_NAMED, " {\"x\": [{}]} ", "|f({\"x\": [{}]})");
     expect(TOOLS_REQUIRED, "[{\"name\": \"g\", \"parameters\": {\"x\": 1}}]", "|g({\"x\": 1})");
-    expect(TOOLS_REQUIRED, "[ {\"name\": \"g\", \"parameters\": {}} , {\"name\":\"h\",\"parameters\":{\"a\":[1]}} ]", "|g({})|h({\"a\":[1]})");
+    expect(TOOLS_REQUIRED, "[ {\"name\": \"g\", \"parameters\": {}} , {\"name\":\"h\",\"parameters\":{\"a\":[1]}} ]",
+           "|g({})|h({\"a\":[1]})");
 }
 
 static void test_one_call(void **state)
 {
     (void)state;
     const parts_rules r = {.tools = TOOLS_HERMES, .one_call = true};
-    expect_of(&r, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call><tool_call>{\"name\": \"g\", \"arguments\": {\"x\": 1}}</tool_call>", "|f({})");
+    expect_of(&r,
+              "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call><tool_call>{\"name\": \"g\", \"arguments\": "
+              "{\"x\": 1}}</tool_call>",
+              "|f({})");
 }
 
 static void test_reasoning(void **state)
@@ -178,8 +196,11 @@ static void test_reasoning(void **state)
 static void test_reasoning_and_calls(void **state)
 {
     (void)state;
-    const parts_rules hermes = {.thinks = THINKS, .tools = TOOLS_HERMES}, llama = {.thinks = THINKS_ALREADY, .tools = TOOLS_LLAMA};
-    expect_of(&hermes, "<think>Say <tool_call>{\"name\": \"no\"}</tool_call>?</think>\n\nLet me.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"t\": \"</think>\"}}\n</tool_call>",
+    const parts_rules hermes = {.thinks = THINKS, .tools = TOOLS_HERMES},
+                      llama = {.thinks = THINKS_ALREADY, .tools = TOOLS_LLAMA};
+    expect_of(&hermes,
+              "<think>Say <tool_call>{\"name\": \"no\"}</tool_call>?</think>\n\nLet me.\n<tool_call>\n{\"name\": "
+              "\"f\", \"arguments\": {\"t\": \"</think>\"}}\n</tool_call>",
               "[Say <tool_call>{\"name\": \"no\"}</tool_call>?]Let me.|f({\"t\": \"</think>\"})");
     expect_of(&llama, "hm</think>{\"name\": \"f\", \"parameters\": {}}", "[hm]|f({})");
 }
@@ -187,8 +208,10 @@ static void test_reasoning_and_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hermes), cmocka_unit_test(test_no_hermes), cmocka_unit_test(test_cut_off), cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_pythonic), cmocka_unit_test(test_mistral), cmocka_unit_test(test_demanded), cmocka_unit_test(test_one_call),
+        cmocka_unit_test(test_hermes),    cmocka_unit_test(test_no_hermes),
+        cmocka_unit_test(test_cut_off),   cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_pythonic),  cmocka_unit_test(test_mistral),
+        cmocka_unit_test(test_demanded),  cmocka_unit_test(test_one_call),
         cmocka_unit_test(test_reasoning), cmocka_unit_test(test_reasoning_and_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

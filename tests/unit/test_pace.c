@@ -3,7 +3,10 @@
 #include "test.h"
 
 /* Time goes on as the test says; GPU 0 and 1 are of one kind, 2 is of another. */
-typedef struct { pace *p; double now; } fixture;
+typedef struct {
+    pace *p;
+    double now;
+} fixture;
 
 static fixture begin(void)
 {
@@ -56,8 +59,8 @@ static void one_that_was_never_fast_is_known_by_others_of_its_kind(void **state)
     (void)state;
     fixture f = begin();
     steps(&f, 0, 1000, 8, 4000, 0.006);
-    assert_int_equal(steps(&f, 1, 16, 1, 16, 0.6), PACE_SLOW);          /* smaller steps */
-    assert_int_equal(steps(&f, 2, 16, 1, 16, 0.6), PACE_SAME);          /* another kind */
+    assert_int_equal(steps(&f, 1, 16, 1, 16, 0.6), PACE_SLOW); /* smaller steps */
+    assert_int_equal(steps(&f, 2, 16, 1, 16, 0.6), PACE_SAME); /* another kind */
     pace_free(f.p);
 }
 
@@ -66,9 +69,9 @@ static void a_long_prompt_is_no_fault(void **state)
     (void)state;
     fixture f = begin();
     steps(&f, 0, 1000, 32, 9000, 0.006);
-    assert_int_equal(steps(&f, 0, 40, 2048, 30000, 0.3), PACE_SAME);    /* none as large was ever faster */
-    assert_int_equal(steps(&f, 0, 40, 33, 1 << 20, 0.3), PACE_SAME);    /* nor one over as much context */
-    assert_int_equal(steps(&f, 0, 40, 16, 9000, 0.3), PACE_SLOW);       /* this one was */
+    assert_int_equal(steps(&f, 0, 40, 2048, 30000, 0.3), PACE_SAME); /* none as large was ever faster */
+    assert_int_equal(steps(&f, 0, 40, 33, 1 << 20, 0.3), PACE_SAME); /* nor one over as much context */
+    assert_int_equal(steps(&f, 0, 40, 16, 9000, 0.3), PACE_SLOW);    /* this one was */
     pace_free(f.p);
 }
 
@@ -77,9 +80,9 @@ static void what_was_before_a_long_pause_is_forgotten(void **state)
     (void)state;
     fixture f = begin();
     steps(&f, 0, 62 * 16, 32, 9000, 0.006);
-    assert_int_equal(steps(&f, 0, 3, 32, 9000, 0.6), PACE_SAME);        /* one stretch, and half of another */
+    assert_int_equal(steps(&f, 0, 3, 32, 9000, 0.6), PACE_SAME); /* one stretch, and half of another */
     f.now += 10;
-    pace_step(f.p, f.now, 0, 0, 0, 0, true);                            /* it has taken a request in */
+    pace_step(f.p, f.now, 0, 0, 0, 0, true); /* it has taken a request in */
     assert_int_equal(steps(&f, 0, 1, 32, 9000, 0.6), PACE_SAME);
     assert_int_equal(steps(&f, 0, 4, 32, 9000, 0.6), PACE_SLOW);
     pace_free(f.p);
@@ -94,7 +97,8 @@ static void a_hiccup_is_no_fault(void **state)
         assert_int_equal(steps(&f, 0, 1, 32, 9000, 1.5), PACE_SAME);
         assert_int_equal(steps(&f, 0, 40, 32, 9000, 0.006), PACE_SAME);
     }
-    assert_int_equal(steps(&f, 0, 1000, 32, 9000, 0.024), PACE_SAME);   /* four times as long, or so short that nobody notices */
+    assert_int_equal(steps(&f, 0, 1000, 32, 9000, 0.024),
+                     PACE_SAME); /* four times as long, or so short that nobody notices */
     pace_free(f.p);
 }
 
@@ -104,14 +108,14 @@ static void it_comes_back_when_it_has_been_well_for_a_while(void **state)
     fixture f = begin();
     steps(&f, 0, 1000, 32, 9000, 0.006);
     assert_int_equal(steps(&f, 0, 8, 32, 9000, 0.6), PACE_SLOW);
-    for (int i = 0; i < 5; i++) {                                       /* it stutters */
+    for (int i = 0; i < 5; i++) { /* it stutters */
         assert_int_equal(steps(&f, 0, 3 * 16, 1, 16, 0.006), PACE_SAME);
         assert_int_equal(steps(&f, 0, 2, 1, 16, 0.6), PACE_SAME);
     }
-    assert_int_equal(steps(&f, 0, 5 * 16, 1, 16, 0.006), PACE_WELL);      /* the first may hold the end of what was before */
+    assert_int_equal(steps(&f, 0, 5 * 16, 1, 16, 0.006), PACE_WELL); /* the first may hold the end of what was before */
     assert_false(pace_is_slow(f.p, 0));
     steps(&f, 0, 8, 32, 9000, 0.6);
-    pace_gpu_up(f.p, f.now, 0, "H200", false);                                 /* another process */
+    pace_gpu_up(f.p, f.now, 0, "H200", false); /* another process */
     assert_false(pace_is_slow(f.p, 0));
     pace_free(f.p);
 }
@@ -135,14 +139,14 @@ static void silence_in_a_step_is_slow_and_otherwise_is_not(void **state)
     steps(&f, 0, 1000, 32, 9000, 0.006);
     assert_int_equal(silence(&f, 0, 1.9), PACE_SAME);
     assert_int_equal(silence(&f, 0, 0.5), PACE_SLOW);
-    steps(&f, 1, 16, 32, 9000, 0.4);                                    /* whose steps may take 3.2 s then */
+    steps(&f, 1, 16, 32, 9000, 0.4); /* whose steps may take 3.2 s then */
     pace_step(f.p, f.now, 1, 32, 9000, 0.006, false);
-    assert_int_equal(silence(&f, 1, 100), PACE_SAME);                   /* it has nothing to do */
+    assert_int_equal(silence(&f, 1, 100), PACE_SAME); /* it has nothing to do */
     pace_step(f.p, f.now, 1, 0, 0, 0, true);
-    assert_int_equal(silence(&f, 1, 100), PACE_SAME);                   /* or something new, and nobody knows how large that is */
+    assert_int_equal(silence(&f, 1, 100), PACE_SAME); /* or something new, and nobody knows how large that is */
     pace_step(f.p, f.now, 1, 32, 9000, 0.006, true);
     f.now += 100;
-    assert_int_equal(pace_look(f.p, f.now, 1), PACE_SAME);              /* nobody has looked for long */
+    assert_int_equal(pace_look(f.p, f.now, 1), PACE_SAME); /* nobody has looked for long */
     pace_free(f.p);
 }
 

@@ -1,8 +1,9 @@
-/* test_prefix_cache.c - requests that begin alike share pages, and get the very tokens and logprobs that they get without
+/* test_prefix_cache.c - requests that begin alike share pages, and get the very tokens and logprobs that they get
+ * without
  *
- * Conversations on a tiny model with random weights: they begin with one of a few texts, go on with what was answered, have adapters
- * and salts of their own, and more of them run than the KvCache holds. Pages that it has no room for go to the host and come back, at
- * once or when it pleases the copies. */
+ * Conversations on a tiny model with random weights: they begin with one of a few texts, go on with what was answered,
+ * have adapters and salts of their own, and more of them run than the KvCache holds. Pages that it has no room for go
+ * to the host and come back, at once or when it pleases the copies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,9 @@ enum { VOCAB = 96, POSITIONS = 200, N_TALKS = 12, N_TURNS = 4, N_ADAPTERS = 3, P
 /* A conversation: what has been said, and what the model gave for it. */
 typedef struct {
     int token[POSITIONS], n_tokens, n_prompt;
-    float logprob[POSITIONS];   /* of each token of output, at its place */
+    float logprob[POSITIONS]; /* of each token of output, at its place */
     int n_turns, n_cached;
-    int at;                     /* which of the engines it is on */
+    int at; /* which of the engines it is on */
     bool running;
 } talk;
 
@@ -29,11 +30,17 @@ static model *m;
 
 /* Copies that are done when they end, which is when chance has it: what happened to their pages meanwhile shows. */
 enum { MAX_COPIES = 4096 };
-typedef struct { copy_piece piece[MAX_COPIES]; int n_left, n; } slow_batch;     /* n_left: not copied yet */
-typedef struct { slow_batch *batch[64]; int n; } slow_lane;
+typedef struct {
+    copy_piece piece[MAX_COPIES];
+    int n_left, n;
+} slow_batch; /* n_left: not copied yet */
+typedef struct {
+    slow_batch *batch[64];
+    int n;
+} slow_lane;
 static slow_lane slow[N_COPY_LANES];
 static uint64_t n_asked;
-static int stalls;                      /* not 0: what goes out does so at once, what comes in does when it was asked for so often */
+static int stalls; /* not 0: what goes out does so at once, what comes in does when it was asked for so often */
 
 static void slow_begin(backend *b, copy_lane lane, const copy_piece *piece, int n, bool behind_ops)
 {
@@ -94,8 +101,18 @@ static int set_up(void **state)
 {
     (void)state;
     err e;
-    model_config c = {.n_layers = 2, .hidden = 40, .n_heads = 4, .n_kv_heads = 2, .head_dim = 10, .ffn = 56, .vocab = VOCAB,
-                      .max_positions = POSITIONS, .rms_eps = 1e-5f, .rope_theta = 10000, .type = DTYPE_F16, .bos = -1};
+    model_config c = {.n_layers = 2,
+                      .hidden = 40,
+                      .n_heads = 4,
+                      .n_kv_heads = 2,
+                      .head_dim = 10,
+                      .ffn = 56,
+                      .vocab = VOCAB,
+                      .max_positions = POSITIONS,
+                      .rms_eps = 1e-5f,
+                      .rope_theta = 10000,
+                      .type = DTYPE_F16,
+                      .bos = -1};
     c.layer_slides = XNEW_ARRAY(bool, 2);
     snprintf(c.family, sizeof c.family, "llama");
     be = backend_cpu_new(1);
@@ -112,7 +129,11 @@ static int tear_down(void **state)
 }
 
 /* Where pages go, and how. */
-typedef struct { bool no_prefix_cache; int host_pages; bool timed, never_waits; } cache_way;
+typedef struct {
+    bool no_prefix_cache;
+    int host_pages;
+    bool timed, never_waits;
+} cache_way;
 static uint64_t reading;
 
 static engine *start_so(int max_batch, int n_pages, cache_way way)
@@ -124,7 +145,8 @@ static engine *start_so(int max_batch, int n_pages, cache_way way)
     o.n_pages = n_pages;
     o.page_len = PAGE_LEN;
     o.no_prefix_cache = way.no_prefix_cache;
-    o.host_bytes = (size_t)way.host_pages * PAGE_LEN * 2 * 2 * 2 * 10 * sizeof(float);  /* layers, keys and values, heads of 10 numbers */
+    o.host_bytes = (size_t)way.host_pages * PAGE_LEN * 2 * 2 * 2 * 10 *
+                   sizeof(float); /* layers, keys and values, heads of 10 numbers */
     o.now = way.timed ? restless : NULL;
     o.now_ctx = &reading;
     o.never_waits = way.never_waits;
@@ -156,9 +178,16 @@ static void ask(engine *const g[2], int i, talk *t)
     how.temperature = i % 2 ? 0.9f : 0;
     how.seed = (uint64_t)i;
     how.n_logprobs = 0;
-    snprintf(name, sizeof name, "%d", i % 4 == 1 && t->n_turns > 2 ? 1 + N_ADAPTERS : i % 4);       /* a new version comes meanwhile */
-    engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)(i + N_TALKS * t->n_turns), .adapter = i % 4 < N_ADAPTERS ? name : NULL,
-                        .cache_salt = i % 5 == 4 ? "apart" : NULL, .token = t->token, .n_tokens = t->n_tokens, .n_prompt = t->n_prompt, .how = how};
+    snprintf(name, sizeof name, "%d",
+             i % 4 == 1 && t->n_turns > 2 ? 1 + N_ADAPTERS : i % 4); /* a new version comes meanwhile */
+    engine_request r = {.id = (uint64_t)i,
+                        .arrival = (uint64_t)(i + N_TALKS * t->n_turns),
+                        .adapter = i % 4 < N_ADAPTERS ? name : NULL,
+                        .cache_salt = i % 5 == 4 ? "apart" : NULL,
+                        .token = t->token,
+                        .n_tokens = t->n_tokens,
+                        .n_prompt = t->n_prompt,
+                        .how = how};
     assert_int_equal(engine_add(g[t->at], &r, &e), 0);
     t->running = true;
 }
@@ -186,17 +215,14 @@ static void take(engine *const g[2], talk *all, const event *ev)
         t->running = false;
         next_turn(g, (int)ev->id, t);
         break;
-    case EVENT_EVICTED:
-        ask(g, (int)ev->id, t);
-        break;
+    case EVENT_EVICTED: ask(g, (int)ev->id, t); break;
     case EVENT_SCORE:
-    case EVENT_FAILED:
-        fail_msg("request %d failed: %s", (int)ev->id, ev->error.msg);
+    case EVENT_FAILED: fail_msg("request %d failed: %s", (int)ev->id, ev->error.msg);
     }
 }
 
-/* All conversations at once, each begun with one of three texts, on two engines or twice the same; now and then one is moved to the
- * other engine. */
+/* All conversations at once, each begun with one of three texts, on two engines or twice the same; now and then one is
+ * moved to the other engine. */
 static void run_talks_on(engine *const g[2], talk *all)
 {
     memset(all, 0, N_TALKS * sizeof *all);
@@ -251,7 +277,8 @@ static void answers_are_the_same_bit_for_bit(void **state)
                 assert_memory_equal(with[k].token, without[k].token, sizeof with[k].token);
                 assert_memory_equal(with[k].logprob, without[k].logprob, sizeof with[k].logprob);
             }
-            assert_true(at[i].n_pages < 100 || sum_cached(with) > 200);         /* below, all that could be shared is gone before it is */
+            assert_true(at[i].n_pages < 100 ||
+                        sum_cached(with) > 200); /* below, all that could be shared is gone before it is */
         }
         assert_true(engine_get_stats(g).rows < 2 * engine_get_stats(plain).rows);
         assert_int_equal(engine_get_stats(g).pages_free, at[i].n_pages);
@@ -260,21 +287,26 @@ static void answers_are_the_same_bit_for_bit(void **state)
     }
 }
 
-/* The same with pages that go to the host and come back; requests are evicted, moved, and get new versions of an adapter meanwhile. */
+/* The same with pages that go to the host and come back; requests are evicted, moved, and get new versions of an
+ * adapter meanwhile. */
 static void host_pages_hold_the_same_bit_for_bit(void **state)
 {
     (void)state;
     static talk without[N_TALKS], with[N_TALKS];
-    static const struct { int max_batch, n_pages, host_pages; bool is_slow, timed; } at[] = {
-        {4, 60, 400, false, false}, {4, 60, 400, true, false}, {7, 45, 20, true, false}, {1, 40, 300, true, false}, {12, 60, 100, true, true},
-        {4, 60, 400, false, true}, {3, 44, 3, true, false}, {12, 44, 600, true, false}};
+    static const struct {
+        int max_batch, n_pages, host_pages;
+        bool is_slow, timed;
+    } at[] = {{4, 60, 400, false, false}, {4, 60, 400, true, false}, {7, 45, 20, true, false},
+              {1, 40, 300, true, false},  {12, 60, 100, true, true}, {4, 60, 400, false, true},
+              {3, 44, 3, true, false},    {12, 44, 600, true, false}};
     backend_ops slow_ops = *be->ops;
     const backend_ops *usual = be->ops;
     slow_ops.copy_begin = slow_begin;
     slow_ops.copy_ended = slow_ended;
     slow_ops.copy_order = slow_order;
     uint64_t n_saved = 0, n_fetched = 0;
-    int n_cached = 0, n_near = 0;       /* with the host, and without; which of the threads loads an adapter first changes them a little */
+    int n_cached = 0,
+        n_near = 0; /* with the host, and without; which of the threads loads an adapter first changes them a little */
     engine *plain = start(12, 1000, true);
     run_talks(plain, without);
     engine_free(plain);
@@ -282,7 +314,8 @@ static void host_pages_hold_the_same_bit_for_bit(void **state)
         be->ops = at[i].is_slow ? &slow_ops : usual;
         engine *near = start(at[i].max_batch, at[i].n_pages, false);
         engine *other = start(at[i].max_batch, at[i].n_pages, false);
-        engine *g = start_so(at[i].max_batch, at[i].n_pages, (cache_way){.host_pages = at[i].host_pages, .timed = at[i].timed});
+        engine *g =
+            start_so(at[i].max_batch, at[i].n_pages, (cache_way){.host_pages = at[i].host_pages, .timed = at[i].timed});
         for (int round = 0; round < 3; round++) {
             static talk device_only[N_TALKS];
             run_talks(near, device_only);
@@ -305,7 +338,8 @@ static void host_pages_hold_the_same_bit_for_bit(void **state)
         engine_free(other);
         be->ops = usual;
     }
-    print_message("%d pages saved, %d fetched; %d tokens cached, %d without\n", (int)n_saved, (int)n_fetched, n_cached, n_near);
+    print_message("%d pages saved, %d fetched; %d tokens cached, %d without\n", (int)n_saved, (int)n_fetched, n_cached,
+                  n_near);
     assert_true(n_saved > 1000 && n_fetched > 1000 && n_cached > 2 * n_near);
 }
 
@@ -318,7 +352,13 @@ static int cached_of(engine *g, const char *name, const char *salt, int n_prompt
     sampling how = sampling_default();
     how.max_tokens = 1;
     err e;
-    engine_request r = {.id = 1, .adapter = name, .cache_salt = salt, .token = prompt, .n_tokens = n_prompt, .n_prompt = n_prompt, .how = how};
+    engine_request r = {.id = 1,
+                        .adapter = name,
+                        .cache_salt = salt,
+                        .token = prompt,
+                        .n_tokens = n_prompt,
+                        .n_prompt = n_prompt,
+                        .how = how};
     assert_int_equal(engine_add(g, &r, &e), 0);
     while (!engine_is_idle(g)) {
         const event *events;
@@ -370,7 +410,7 @@ static void what_comes_back_for_nobody_does_no_harm(void **state)
     stalls = 1000000;
     engine *g = start_so(1, 40, (cache_way){.host_pages = 200, .never_waits = true});
     first_of(g, LONG_TEXT, LONG);
-    for (uint64_t i = 0; i < 40; i++)           /* its pages are saved, and taken by others, a few at a time */
+    for (uint64_t i = 0; i < 40; i++) /* its pages are saved, and taken by others, a few at a time */
         first_of(g, i, 2 * PAGE_LEN + 1);
     say(&t, LONG_TEXT, LONG);
     engine_request r = {.id = 2, .token = t.token, .n_tokens = LONG, .n_prompt = LONG, .how = sampling_default()};
@@ -381,7 +421,7 @@ static void what_comes_back_for_nobody_does_no_harm(void **state)
     assert_int_equal(n, 0);
     assert_true(slow[COPY_IN].n == 1 && slow[COPY_IN].batch[0]->n > 30);
     engine_cancel(g, 2);
-    stalls = 2;                                 /* when the first chunk of the next is computed */
+    stalls = 2; /* when the first chunk of the next is computed */
     event got = first_of(g, NEXT_TEXT, LONG);
     assert_int_equal(stalls, 0);
     assert_int_equal(got.drawn.token, want.drawn.token);
@@ -395,15 +435,15 @@ static void only_the_same_is_shared(void **state)
     (void)state;
     engine *g = start(4, 100, false);
     assert_int_equal(cached_of(g, NULL, NULL, 41), 0);
-    assert_int_equal(cached_of(g, NULL, NULL, 41), 40);         /* all whole pages */
-    assert_int_equal(cached_of(g, NULL, NULL, 40), 36);         /* the last token is computed in any case */
+    assert_int_equal(cached_of(g, NULL, NULL, 41), 40); /* all whole pages */
+    assert_int_equal(cached_of(g, NULL, NULL, 40), 36); /* the last token is computed in any case */
     assert_int_equal(cached_of(g, NULL, "", 30), 28);
-    assert_int_equal(cached_of(g, NULL, "mine", 41), 0);        /* another salt */
-    assert_int_equal(cached_of(g, "1", NULL, 41), 0);           /* an adapter */
-    assert_int_equal(cached_of(g, "2", NULL, 41), 0);           /* another one */
+    assert_int_equal(cached_of(g, NULL, "mine", 41), 0); /* another salt */
+    assert_int_equal(cached_of(g, "1", NULL, 41), 0);    /* an adapter */
+    assert_int_equal(cached_of(g, "2", NULL, 41), 0);    /* another one */
     assert_int_equal(cached_of(g, "1", NULL, 60), 40);
     assert_int_equal(cached_of(g, "1", "2", 41), 0);
-    assert_int_equal(cached_of(g, "12", NULL, 41), 0);          /* name and salt do not run together */
+    assert_int_equal(cached_of(g, "12", NULL, 41), 0); /* name and salt do not run together */
     engine_free(g);
 }
 
@@ -412,10 +452,10 @@ static void the_least_recently_used_go_first(void **state)
 {
     (void)state;
     engine *g = start(1, 24, false);
-    assert_int_equal(cached_of(g, "1", NULL, 41), 0);           /* 10 whole pages of each */
+    assert_int_equal(cached_of(g, "1", NULL, 41), 0); /* 10 whole pages of each */
     assert_int_equal(cached_of(g, "2", NULL, 41), 0);
     assert_int_equal(cached_of(g, "1", NULL, 41), 40);
-    assert_int_equal(cached_of(g, NULL, NULL, 29), 0);          /* takes the four pages that are left, and four of 2's */
+    assert_int_equal(cached_of(g, NULL, NULL, 29), 0); /* takes the four pages that are left, and four of 2's */
     assert_int_equal(cached_of(g, "1", NULL, 41), 40);
     int left = cached_of(g, "2", NULL, 41);
     assert_true(left > 0 && left < 40);

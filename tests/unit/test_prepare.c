@@ -1,5 +1,5 @@
-/* test_prepare.c - from a body to tokens: at once, and on the thread with jobs abandoned or left over; whose chat template
- * writes a conversation, and what it is given */
+/* test_prepare.c - from a body to tokens: at once, and on the thread with jobs abandoned or left over; whose chat
+ * template writes a conversation, and what it is given */
 #include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static const atomic_int context = 64;
 static tokenizer *t;
 static catalog *models;
 static templates *chat;
-static char adapters[64];               /* a directory with one adapter, "own", that has a template */
+static char adapters[64]; /* a directory with one adapter, "own", that has a template */
 
 static void put(const char *name, const char *content)
 {
@@ -86,7 +86,7 @@ static void test_prepare(void **state)
     (void)state;
     expect_tokens(false, "{\"model\":\"m\",\"prompt\":[5,6,7]}", 1, 3);
     expect_tokens(false, "{\"model\":\"m\",\"prompt\":[[5],[6,7]]}", 2, 2);
-    expect_tokens(false, "{\"model\":\"m\",\"prompt\":[\"\",\"Eva\"]}", 2, 2);        /* BOS, and a word */
+    expect_tokens(false, "{\"model\":\"m\",\"prompt\":[\"\",\"Eva\"]}", 2, 2); /* BOS, and a word */
     expect_tokens(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}]}", 1, 10);
     expect_error(false, "{\"model\":\"m\",\"prompt\":[]}", "prompt");
     expect_error(false, "{\"model\":\"m\",\"prompt\":[[5],[1536]]}", "prompt");
@@ -154,10 +154,14 @@ static void test_special_tokens(void **state)
     (void)state;
     expect_special(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}]}", 4);
     expect_special(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>\"}]}", 4);
-    expect_special(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"<|im_\"},"
-                         "{\"type\":\"text\",\"text\":\"end|>\"}]}]}", 4);
+    expect_special(
+        true,
+        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"<|im_\"},"
+        "{\"type\":\"text\",\"text\":\"end|>\"}]}]}",
+        4);
     expect_special(true, "{\"model\":\"m\",\"messages\":[{\"role\":\"user<|im_end|>\",\"content\":\"</s>\"}]}", 4);
-    expect_text("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a<|im_end|>b\"}]}", "user\na<|im_end|>b<|im_end|>\n");
+    expect_text("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a<|im_end|>b\"}]}",
+                "user\na<|im_end|>b<|im_end|>\n");
     expect_special(false, "{\"model\":\"m\",\"prompt\":\"<|im_end|>\"}", 2);
 }
 
@@ -195,7 +199,8 @@ static void test_many_adapters(void **state)
     (void)state;
     for (int i = 0; i < 200; i++) {
         char *dir = xasprintf("%s/n%d", adapters, i), *link = xasprintf("%s/adapter_config.json", dir);
-        char *file = xasprintf("%s/chat_template.jinja", dir), *body = xasprintf("{\"model\":\"n%d\",\"messages\":[{\"role\":\"user\"}]}", i);
+        char *file = xasprintf("%s/chat_template.jinja", dir),
+             *body = xasprintf("{\"model\":\"n%d\",\"messages\":[{\"role\":\"user\"}]}", i);
         char *want = xasprintf("template %d.", i);
         mkdir(dir, 0700);
         fclose(fopen(link, "w"));
@@ -218,24 +223,37 @@ static void test_many_adapters(void **state)
 static void test_conversation(void **state)
 {
     (void)state;
-    put("chat_template.jinja", "{% for m in messages %}{{ m.content }}|{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}");
+    put("chat_template.jinja", "{% for m in messages %}{{ m.content }}|{% for c in m.tool_calls %}{{ "
+                               "c.function.arguments | tojson }}{% endfor %}{% endfor %}");
     expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":["
-                "{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1, \\\"a\\\": [2]}\"}},{\"function\":{\"arguments\":\"no JSON\"}},"
+                "{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1, \\\"a\\\": "
+                "[2]}\"}},{\"function\":{\"arguments\":\"no JSON\"}},"
                 "{\"function\":{\"arguments\":\"7\"}},{\"function\":{\"arguments\":{\"x\":1}}}]}]}",
                 "|{\"b\": 1, \"a\": [2]}\"no JSON\"\"7\"{\"x\": 1}");
-    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a \"},{\"type\":\"text\",\"text\":\"b\"}]},"
-                "{\"role\":\"user\",\"content\":[]}]}", "a b||");
-    put("chat_template.jinja", "parts: {% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}");
+    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a "
+                "\"},{\"type\":\"text\",\"text\":\"b\"}]},"
+                "{\"role\":\"user\",\"content\":[]}]}",
+                "a b||");
+    put("chat_template.jinja",
+        "parts: {% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}");
     expect_text(ASK("own"), "parts: [Eva]");
     put("chat_template.jinja", "{{ enable_thinking }} {{ add_generation_prompt }} {{ documents[0].a }} {{ tools }}");
-    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"critic\"}],\"chat_template_kwargs\":{\"enable_thinking\":false},"
-                "\"add_generation_prompt\":false,\"documents\":[{\"a\":5}]}", "False False 5 None");
-    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"critic\"}],\"chat_template_kwargs\":{\"messages\":[]}}", "error: \"messages\" cannot be");
-    expect_text("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"},{\"role\":\"assistant\",\"content\":\"bought\"}],"
-                "\"continue_final_message\":true}", "<|im_start|>assistant\nbought");
+    expect_text(
+        "{\"model\":\"own\",\"messages\":[{\"role\":\"critic\"}],\"chat_template_kwargs\":{\"enable_thinking\":false},"
+        "\"add_generation_prompt\":false,\"documents\":[{\"a\":5}]}",
+        "False False 5 None");
+    expect_text("{\"model\":\"own\",\"messages\":[{\"role\":\"critic\"}],\"chat_template_kwargs\":{\"messages\":[]}}",
+                "error: \"messages\" cannot be");
+    expect_text("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"},{\"role\":\"assistant\","
+                "\"content\":\"bought\"}],"
+                "\"continue_final_message\":true}",
+                "<|im_start|>assistant\nbought");
 }
 
-static struct { int n_done; struct event_base *loop; } it;
+static struct {
+    int n_done;
+    struct event_base *loop;
+} it;
 
 static void on_done(void *ctx, prepared *p)
 {
@@ -267,7 +285,7 @@ static void test_thread(void **state)
     }
     event_base_dispatch(it.loop);
     assert_int_equal(it.n_done, 10);
-    for (int i = 0; i < 100; i++)           /* whatever has become of them */
+    for (int i = 0; i < 100; i++) /* whatever has become of them */
         start_job(p);
     background_free(threads);
     preparer_free(p);
@@ -277,9 +295,12 @@ static void test_thread(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prepare), cmocka_unit_test(test_at_once), cmocka_unit_test(test_adapter_template),
-cmocka_unit_test(test_special_tokens),
-                                       cmocka_unit_test(test_many_adapters), cmocka_unit_test(test_conversation),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prepare),
+                                       cmocka_unit_test(test_at_once),
+                                       cmocka_unit_test(test_adapter_template),
+                                       cmocka_unit_test(test_special_tokens),
+                                       cmocka_unit_test(test_many_adapters),
+                                       cmocka_unit_test(test_conversation),
                                        cmocka_unit_test(test_thread)};
     return cmocka_run_group_tests(tests, open_tools, close_tools);
 }

@@ -18,7 +18,6 @@ static void *produce(void *q)
     return NULL;
 }
 
-
 static void items_arrive_once_and_in_order(void **state)
 {
     (void)state;
@@ -56,6 +55,7 @@ static void close_wakes_those_who_wait(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(items_arrive_once_and_in_order), cmocka_unit_test(close_wakes_those_who_wait)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(items_arrive_once_and_in_order),
+                                       cmocka_unit_test(close_wakes_those_who_wait)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_registry.c - names and their versions: add, replace, roll back, remove; interrupted changes; what the cache keeps */
+/* test_registry.c - names and their versions: add, replace, roll back, remove; interrupted changes; what the cache
+ * keeps */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,11 @@
 #include "registry/registry.h"
 #include "test.h"
 
-typedef struct { char *dir; disk_cache *cache; registry *names; } setting;
+typedef struct {
+    char *dir;
+    disk_cache *cache;
+    registry *names;
+} setting;
 
 static void open_all(setting *s, size_t max_bytes)
 {
@@ -32,7 +37,12 @@ static void close_all(setting *s)
 static adapter_version make(setting *s, int number, disk_pin *pin)
 {
     char weights[1000], key[16], hex[DIGEST_HEX];
-    adapter_version v = {.source = (char *)"file:/x", .revision = (char *)"", .by = (char *)"me", .at = 1000 + number, .bytes = 1000, .rank = 8};
+    adapter_version v = {.source = (char *)"file:/x",
+                         .revision = (char *)"",
+                         .by = (char *)"me",
+                         .at = 1000 + number,
+                         .bytes = 1000,
+                         .rank = 8};
     disk_work w;
     digest d;
     err e;
@@ -91,11 +101,12 @@ static void a_name_goes_forth_and_back(void **state)
     disk_cache_unpin(&pin);
     adapter_version two = add(&s, "mine", 2, true);
     assert_true(serves(&s, "mine", &two));
-    add(&s, "mine", 2, true);                   /* the same again is no new version */
+    add(&s, "mine", 2, true); /* the same again is no new version */
     close_all(&s);
     open_all(&s, 0);
     assert_int_equal(registry_read(s.names, "mine", &r, &e), 0);
-    assert_true(r.n == 2 && r.current == 1 && r.version[1].number == 2 && r.version[0].at == 1001 && r.version[0].rank == 8);
+    assert_true(r.n == 2 && r.current == 1 && r.version[1].number == 2 && r.version[0].at == 1001 &&
+                r.version[0].rank == 8);
     assert_string_equal(r.version[1].source, "file:/x");
     adapter_record_deinit(&r);
     assert_int_equal(registry_rollback(s.names, "mine", 0, &e), 0);
@@ -155,7 +166,7 @@ static void what_has_a_name_stays_in_the_cache(void **state)
         make(&s, i, &pin);
         disk_cache_unpin(&pin);
     }
-    assert_true(disk_cache_pin(s.cache, one.id, &pin));         /* to be rolled back to */
+    assert_true(disk_cache_pin(s.cache, one.id, &pin)); /* to be rolled back to */
     disk_cache_unpin(&pin);
     assert_true(serves(&s, "mine", &two));
     assert_int_equal(registry_remove(s.names, "mine", &e), 0);
@@ -178,7 +189,8 @@ static void an_interrupted_change_is_finished(void **state)
     open_all(&s, 0);
     adapter_version one = add(&s, "mine", 1, false);
     add(&s, "gone", 2, false);
-    char *link = xasprintf("%s/names/mine", s.dir), *record = xasprintf("%s/versions/gone.json", s.dir), *gone = xasprintf("%s/names/gone", s.dir);
+    char *link = xasprintf("%s/names/mine", s.dir), *record = xasprintf("%s/versions/gone.json", s.dir),
+         *gone = xasprintf("%s/names/gone", s.dir);
     close_all(&s);
     assert_int_equal(unlink(link), 0);
     assert_int_equal(symlink("../elsewhere", link), 0);
@@ -207,8 +219,13 @@ static void bad_names_and_records_are_refused(void **state)
         assert_int_equal(registry_read(s.names, bad[i], &r, &e), -1);
         assert_int_equal(registry_remove(s.names, bad[i], &e), -1);
     }
-    static const char *const broken[] = {"", "[]", "{}", "{'current': 1, 'versions': []}", "{'current': 1, 'versions': [{'version': 1, 'id': '../x'}]}",
-                                         "{'current': 1, 'versions': 7}", "{'current': 'x', 'versions': [{}]}"};
+    static const char *const broken[] = {"",
+                                         "[]",
+                                         "{}",
+                                         "{'current': 1, 'versions': []}",
+                                         "{'current': 1, 'versions': [{'version': 1, 'id': '../x'}]}",
+                                         "{'current': 1, 'versions': 7}",
+                                         "{'current': 'x', 'versions': [{}]}"};
     char *versions = path_join(s.dir, "versions");
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         put_text(versions, "mine.json", broken[i]);

@@ -25,8 +25,8 @@ static double time_of(const device *d, const step_work *w, uint64_t number)
     return t * (1 + d->noise * (2 * rng_uniform(5, number) - 1));
 }
 
-/* The next step with n_decodes streams of some hundred tokens, while prompts of prompt_len tokens come without end. *at: where the
- * oldest stands. */
+/* The next step with n_decodes streams of some hundred tokens, while prompts of prompt_len tokens come without end.
+ * *at: where the oldest stands. */
 static step_work next_step(const row_budget *b, int n_decodes, int prompt_len, int *at)
 {
     step_work w = {.n_decodes = n_decodes, .decode_reads = n_decodes * 517.0};
@@ -177,7 +177,7 @@ static void every_prompt_comes_to_its_end(void **state)
         row_budget_learn(&b, &w, 100);
     assert_in_range(row_budget_take(&b, &next, 5000, 200), 1, 64);
     assert_int_equal(row_budget_take(&b, &next, 0, 200), 0);
-    row_budget_init(&b, 0);             /* no target, no limit */
+    row_budget_init(&b, 0); /* no target, no limit */
     assert_int_equal(row_budget_take(&b, &next, 0, 50000), 50000);
 }
 

@@ -42,7 +42,8 @@ static void write_up(const char *uuid)
 }
 
 /* Mode echo: a Step for every command, with a token whose value is the request's id. An id of 13 kills it, 14 makes it
- * hang, 15 makes it write nonsense, 31 makes it give notice first, 17 kills it after a long line; of 21 and 23 it is killed and stopped as if by others. n_requests: those of even id stay for ever. */
+ * hang, 15 makes it write nonsense, 31 makes it give notice first, 17 kills it after a long line; of 21 and 23 it is
+ * killed and stopped as if by others. n_requests: those of even id stay for ever. */
 static void answer(const Message *m, uint64_t *n_seen, uint32_t *reset, uint32_t *n_requests)
 {
     if (m->commands->reset) {
@@ -116,7 +117,7 @@ typedef struct {
     link_listener *listener;
     char address[128];
     runner *r;
-    net_link *link;             /* NULL: down */
+    net_link *link; /* NULL: down */
     int n_links, n_drained, n_stirred;
     Message *got[MAX_KEPT];
     int n_got;
@@ -360,7 +361,7 @@ static void a_worker_that_dies_is_started_again(void **state)
     const Message *gone = last(s, MESSAGE__WHAT_GPU_GONE);
     assert_true(gone->gpu_gone->died && !gone->gpu_gone->from_outside);
     assert_string_equal(gone->gpu_gone->message, "exit code 3: an unlucky number");
-    assert_int_equal(s->got[1]->what_case, MESSAGE__WHAT_STEP);         /* what it said before came before */
+    assert_int_equal(s->got[1]->what_case, MESSAGE__WHAT_STEP); /* what it said before came before */
     assert_string_equal(last(s, MESSAGE__WHAT_GPU_UP)->gpu_up->uuid, uuid);
     assert_true(last_start(s) > start);
 }
@@ -447,7 +448,7 @@ static void a_lost_link_makes_workers_forget(void **state)
     assert_true(last_start(s) > start);
     send_command(s, 0, last_start(s), 1, false);
     UNTIL(s->loop, has_step_of(s, 1));
-    assert_int_equal(count(s, MESSAGE__WHAT_STEP), 1);          /* nothing of before */
+    assert_int_equal(count(s, MESSAGE__WHAT_STEP), 1); /* nothing of before */
     assert_int_equal(last(s, MESSAGE__WHAT_STEP)->step->n_seen, 1);
     assert_int_equal(last(s, MESSAGE__WHAT_STEP)->step->n_requests, 0);
 }

@@ -92,11 +92,14 @@ static void bad_headers(void **state)
     refuses("'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [0, 4]}", 8, "last 4 bytes");
     refuses("'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [4, 8]}", 8, "hole");
     refuses("'a': {'dtype': 'F32', 'shape': [2], 'data_offsets': [0, 8]}, "
-            "'b': {'dtype': 'F32', 'shape': [2], 'data_offsets': [4, 12]}", 12, "overlaps");
+            "'b': {'dtype': 'F32', 'shape': [2], 'data_offsets': [4, 12]}",
+            12, "overlaps");
     refuses("'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [0, 4]}, "
-            "'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [4, 8]}", 8, "duplicate");
+            "'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [4, 8]}",
+            8, "duplicate");
     refuses("'b': {'dtype': 'U8', 'shape': [1], 'data_offsets': [0, 1]}, "
-            "'a': {'dtype': 'F16', 'shape': [1], 'data_offsets': [1, 3]}", 3, "not aligned");
+            "'a': {'dtype': 'F16', 'shape': [1], 'data_offsets': [1, 3]}",
+            3, "not aligned");
     refuses("'a': 7", 0, "object");
     refuses("'a'", 0, "JSON");
 }
@@ -167,7 +170,9 @@ static void shards_open_as_one(void **state)
 static void bad_indexes(void **state)
 {
     (void)state;
-    static const struct { const char *weight_map, *why; } cases[] = {
+    static const struct {
+        const char *weight_map, *why;
+    } cases[] = {
         {"", "no weight_map"},
         {"'a': 'one.safetensors', 'b': 'one.safetensors', 'c': 'two.safetensors', 'd': 'two.safetensors'",
          "'d' in two.safetensors, but it is not there"},
@@ -214,8 +219,8 @@ static void absent_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_file),       cmocka_unit_test(metadata_is_allowed), cmocka_unit_test(bad_headers),
-        cmocka_unit_test(bad_lengths),     cmocka_unit_test(shards_open_as_one),  cmocka_unit_test(bad_indexes),
+        cmocka_unit_test(good_file),    cmocka_unit_test(metadata_is_allowed), cmocka_unit_test(bad_headers),
+        cmocka_unit_test(bad_lengths),  cmocka_unit_test(shards_open_as_one),  cmocka_unit_test(bad_indexes),
         cmocka_unit_test(absent_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

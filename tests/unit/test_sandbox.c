@@ -51,7 +51,13 @@ static int why(long result)
 }
 
 /* In a process of its own; a check that fails ends it with the line's number. */
-#define EXPECT(x) do { if (!(x)) { fprintf(stderr, "line %d: not so: %s (%s)\n", __LINE__, #x, strerror(errno)); _exit(1); } } while (0)
+#define EXPECT(x)                                                                         \
+    do {                                                                                  \
+        if (!(x)) {                                                                       \
+            fprintf(stderr, "line %d: not so: %s (%s)\n", __LINE__, #x, strerror(errno)); \
+            _exit(1);                                                                     \
+        }                                                                                 \
+    } while (0)
 
 static void in_a_process(void (*what)(void))
 {
@@ -184,7 +190,7 @@ static void frontend_does_its_work_only(void)
     EXPECT(open(other, O_WRONLY | O_CREAT, 0600) >= 0);
     EXPECT(why(execv("/bin/true", argv)) == EPERM);
     EXPECT(why(mount("a", "b", "c", 0, NULL)) == EPERM);
-    EXPECT(why(chown(file, 1, 1)) == EPERM);            /* also root */
+    EXPECT(why(chown(file, 1, 1)) == EPERM); /* also root */
 }
 
 static void roles_keep_what_they_need(void **state)
@@ -214,12 +220,8 @@ int main(void)
 {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        TEST(worker_files_are_read_only),
-        TEST(a_cache_may_be_written),
-        TEST(a_worker_reaches_nobody),
-        TEST(a_worker_can_still_die),
-        TEST(roles_keep_what_they_need),
-        TEST(a_runner_may_start_workers),
+        TEST(worker_files_are_read_only), TEST(a_cache_may_be_written),    TEST(a_worker_reaches_nobody),
+        TEST(a_worker_can_still_die),     TEST(roles_keep_what_they_need), TEST(a_runner_may_start_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

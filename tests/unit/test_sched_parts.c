@@ -27,7 +27,7 @@ static void ids_come_and_go(void **state)
     id_map *m = id_map_new();
     for (int i = 0; i < 100000; i++) {
         int k = draw(&counter, IDS);
-        uint64_t id = (uint64_t)k << (k % 3 * 20);      /* also ids that share their low bits */
+        uint64_t id = (uint64_t)k << (k % 3 * 20); /* also ids that share their low bits */
         assert_ptr_equal(id_map_get(m, id), there[k] ? &item[k] : NULL);
         if (there[k])
             id_map_remove(m, id);
@@ -54,7 +54,7 @@ static void slab_pieces_are_apart(void **state)
         int k = draw(&counter, PIECES);
         if (piece[k]) {
             for (int b = 0; b < SIZE; b++)
-                assert_int_equal(piece[k][b], k % 251 + 1);     /* nobody else wrote there */
+                assert_int_equal(piece[k][b], k % 251 + 1); /* nobody else wrote there */
             slab_give(s, piece[k]);
             piece[k] = NULL;
             continue;
@@ -78,7 +78,7 @@ static void slabs_grow_what_is_there(void **state)
     for (int i = 0; i < 40000; i++) {
         int k = draw(&counter, PIECES);
         for (size_t b = 0; b < used[k]; b++)
-            assert_int_equal(piece[k][b], k % 251 + 1);         /* nobody else wrote there */
+            assert_int_equal(piece[k][b], k % 251 + 1); /* nobody else wrote there */
         if (draw(&counter, 4) == 0) {
             slabs_give(s, piece[k], room[k]);
             piece[k] = NULL;
@@ -110,7 +110,7 @@ static void the_first_of_the_queue_came_first(void **state)
         if (in[k]) {
             wait_queue_remove(&q, &item[k]);
         } else {
-            item[k] = (wait_item){draw(&counter, 50), (uint64_t)k, 0};          /* many arrive at once */
+            item[k] = (wait_item){draw(&counter, 50), (uint64_t)k, 0}; /* many arrive at once */
             wait_queue_put(&q, &item[k]);
         }
         in[k] = !in[k];
@@ -148,7 +148,8 @@ static void the_fullest_gpu_with_room_is_found(void **state)
     for (int i = 0; i < 30000; i++) {
         gpu_node *n = &node[draw(&counter, NODES)];
         int64_t any = draw(&counter, 3) ? draw(&counter, 1000) : 0;
-        gpu_order_set(&o, n, draw(&counter, 4) ? n->n_running : draw(&counter, 8), (int64_t[N_ROOMS]){any, draw(&counter, 2) ? any : 0});
+        gpu_order_set(&o, n, draw(&counter, 4) ? n->n_running : draw(&counter, 8),
+                      (int64_t[N_ROOMS]){any, draw(&counter, 2) ? any : 0});
         int64_t want = 1 + draw(&counter, 1000);
         assert_ptr_equal(gpu_order_find(&o, ROOM_ANY, want), naive_find(node, ROOM_ANY, want));
         assert_ptr_equal(gpu_order_find(&o, ROOM_SUSPECT, want), naive_find(node, ROOM_SUSPECT, want));
@@ -161,8 +162,8 @@ static void the_fullest_gpu_with_room_is_found(void **state)
     }
 }
 
-/* Marks of other tenants, adapters, versions or tokens are others; the last GPU that was given one is found, however many
- * others came since that have room. */
+/* Marks of other tenants, adapters, versions or tokens are others; the last GPU that was given one is found, however
+ * many others came since that have room. */
 static void who_was_given_a_beginning_is_found(void **state)
 {
     (void)state;
@@ -191,7 +192,7 @@ static void who_was_given_a_beginning_is_found(void **state)
         prefixes_add(p, &m[i], &g);
     }
     for (int i = 0; i < 5; i++)
-        for (int k = 0; k < N / PREFIX_UNIT; k++)       /* of 6 units the first, second, fourth and last are kept */
+        for (int k = 0; k < N / PREFIX_UNIT; k++) /* of 6 units the first, second, fourth and last are kept */
             assert_int_equal(prefixes_find(p, m[i].mark[k], &life), k == 2 || k == 4 ? -1 : 8 + i);
     assert_int_equal(life, 3);
     g = (gpu){.number = 2, .life = 4};
@@ -200,7 +201,7 @@ static void who_was_given_a_beginning_is_found(void **state)
     assert_int_equal(prefixes_find(p, m[0].mark[1], &life), 2);
     assert_int_equal(life, 4);
     assert_int_equal(prefixes_find(p, m[0].mark[3], &life), 8);
-    for (uint64_t i = 1; i <= 100000; i++)              /* the last of them and no other */
+    for (uint64_t i = 1; i <= 100000; i++) /* the last of them and no other */
         prefixes_add(p, &(prefix_marks){{rng_mix(i)}, 1}, &g);
     assert_int_equal(prefixes_find(p, m[0].mark[1], &life), -1);
     assert_int_equal(prefixes_find(p, rng_mix(100000), &life), 2);

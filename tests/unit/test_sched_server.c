@@ -18,14 +18,18 @@ typedef struct {
     net_link *link;
     bool is_up;
     int n_up, n_down;
-    int n_gpus;                 /* as it was told */
+    int n_gpus; /* as it was told */
     char why[256];
     Message *got[MAX_KEPT];
     int n_got;
-    int n_probes;               /* that are none of these */
+    int n_probes; /* that are none of these */
 } peer;
 
-typedef struct { event_loop *loop; sched_server *server; peer front, run; } scene;
+typedef struct {
+    event_loop *loop;
+    sched_server *server;
+    peer front, run;
+} scene;
 
 static void on_up(void *ctx, net_link *l, const Hello *h)
 {
@@ -165,7 +169,7 @@ static void submit(scene *s, uint64_t id)
     uint32_t token[] = {1, 2, 3};
     Request r = REQUEST__INIT;
     r.id = id;
-    r.arrival = 1e9;            /* which nobody believes */
+    r.arrival = 1e9; /* which nobody believes */
     r.age = 60;
     r.adapter = "sql";
     r.n_tokens = r.n_prompt = 3;
@@ -233,7 +237,7 @@ static void a_request_reaches_the_gpu_as_it_was_submitted(void **state)
     assert_int_equal(r->max_tokens, 10);
     assert_int_equal(r->how.len, 5);
     assert_memory_equal(r->how.data, "howto", 5);
-    assert_true(fabs(r->arrival - (double)time(NULL)) < 5);          /* its turn: now */
+    assert_true(fabs(r->arrival - (double)time(NULL)) < 5); /* its turn: now */
     assert_int_equal(s->run.got[0]->commands->gpu, 0);
     assert_int_equal(s->run.got[0]->commands->start, 7);
 }
@@ -242,7 +246,7 @@ static void submit_tokens(scene *s, uint64_t id, size_t n)
 {
     uint32_t *token = XNEW_ARRAY(uint32_t, n);
     for (size_t i = 0; i < n; i++)
-        token[i] = UINT32_MAX / 2;              /* five bytes each */
+        token[i] = UINT32_MAX / 2; /* five bytes each */
     Request r = REQUEST__INIT;
     r.id = id;
     r.n_tokens = n;
@@ -317,7 +321,7 @@ static void what_cannot_be_costs_the_link(void **state)
     const Request *all[] = {added(s, 0), added(s, 1)};
     send_step(s, 2, all, 2);
     UNTIL(s->loop, s->front.n_got == 1);
-    send_step(s, 2, all, 1);                    /* the first token of 1 once more */
+    send_step(s, 2, all, 1); /* the first token of 1 once more */
     UNTIL(s->loop, s->run.n_down == 1 && s->run.is_up);
     send_gpu_up(s, 0, 2, 4);
     UNTIL(s->loop, s->run.n_got == 3);
@@ -336,7 +340,7 @@ static void what_one_event_causes_is_one_message_per_gpu(void **state)
     UNTIL(s->loop, s->run.n_got == 3);
     send_gpu_up(s, 1, 2, 4);
     GpuGone gone = GPU_GONE__INIT;
-    gone.died = true;           /* of none of these: it had not taken them in */
+    gone.died = true; /* of none of these: it had not taken them in */
     gone.message = "gone";
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_GPU_GONE;
@@ -391,7 +395,7 @@ static void a_new_link_of_the_same_process_replaces_the_old(void **state)
     net_link *l = connect_as(s, &again, &o);
     UNTIL(s->loop, again.is_up && s->front.n_down == 1);
     assert_non_null(strstr(s->front.why, "replaced"));
-    link_free(s->front.link);           /* it would come back and replace the other */
+    link_free(s->front.link); /* it would come back and replace the other */
     s->front.link = NULL;
     UNTIL(s->loop, s->run.n_got == 2);
     assert_int_equal(s->run.got[1]->commands->commands[0]->what_case, COMMAND__WHAT_CANCEL);
@@ -418,7 +422,8 @@ static void another_model_is_refused(void **state)
     assert_int_equal(s->front.n_down + s->run.n_down, 0);
 }
 
-/* A runner of another model that was there first does not keep the others out, and goes when it is known to be wrong. */
+/* A runner of another model that was there first does not keep the others out, and goes when it is known to be wrong.
+ */
 static void the_frontends_decide_the_model(void **state)
 {
     scene *s = *state;
@@ -455,7 +460,7 @@ static void a_lost_runner_is_lost_as_a_whole(void **state)
     forget(&s->run);
     s->run = (peer){.link = connect_as(s, &again, &o)};
     UNTIL(s->loop, again.is_up);
-    link_free(old);                     /* it would come back and replace the other */
+    link_free(old); /* it would come back and replace the other */
     send_gpu_up(s, 0, 1, 4);
     UNTIL(s->loop, again.n_got == 1);
     assert_int_equal(again.got[0]->commands->commands[0]->add->attempt, attempt + 1);
@@ -467,7 +472,7 @@ static void a_lost_runner_is_lost_as_a_whole(void **state)
 static void peers_that_send_what_they_should_not_are_dropped(void **state)
 {
     scene *s = *state;
-    send_gpu_up(s, 0, 1, 0);            /* a batch of none */
+    send_gpu_up(s, 0, 1, 0); /* a batch of none */
     UNTIL(s->loop, s->run.n_down == 1);
     UNTIL(s->loop, s->run.n_up == 2);
     send_gpu(s, 0, 1, 4, INT_MAX);
@@ -540,14 +545,14 @@ static void a_slow_gpu_is_left_and_probed_until_it_is_well(void **state)
     scene *s = *state;
     send_gpu_up(s, 0, 1, 4);
     send_gpu_up(s, 1, 2, 4);
-    UNTIL(s->loop, s->run.n_probes == 2);               /* each when it comes */
+    UNTIL(s->loop, s->run.n_probes == 2); /* each when it comes */
     send_pace(s, 0, 16, 5000);
     send_pace(s, 1, 16, 5000);
     send_pace(s, 1, 4, 600000);
     UNTIL(s->loop, sched_server_stats(s->server).n_slow == 1);
     submit(s, 1);
     UNTIL(s->loop, s->run.n_got == 1);
-    assert_int_equal(s->run.got[0]->commands->gpu, 0);  /* though GPU-b is preferred */
+    assert_int_equal(s->run.got[0]->commands->gpu, 0); /* though GPU-b is preferred */
     UNTIL(s->loop, s->run.n_probes == 4);
     send_pace(s, 1, 64, 5000);
     UNTIL(s->loop, sched_server_stats(s->server).n_slow == 0);
@@ -576,7 +581,7 @@ static void a_gpu_that_crashed_is_on_probation(void **state)
     send_gpu_up(s, 1, 2, 4);
     UNTIL(s->loop, s->run.n_probes == 3);
     assert_int_equal(sched_server_stats(s->server).n_slow, 0);
-    for (int i = 0; i < 2; i++) {                       /* the second time before it has shown anything */
+    for (int i = 0; i < 2; i++) { /* the second time before it has shown anything */
         send_gpu_gone(s, 1, i > 0);
         send_gpu_up(s, 1, 2, 4);
         UNTIL(s->loop, s->run.n_probes >= 4 + i && sched_server_stats(s->server).n_gpus == 2);
@@ -584,7 +589,7 @@ static void a_gpu_that_crashed_is_on_probation(void **state)
     }
     submit(s, 1);
     UNTIL(s->loop, s->run.n_got == 1);
-    assert_int_equal(s->run.got[0]->commands->gpu, 0);  /* though GPU-b is preferred */
+    assert_int_equal(s->run.got[0]->commands->gpu, 0); /* though GPU-b is preferred */
     send_pace(s, 1, 16, 5000);
     UNTIL(s->loop, sched_server_stats(s->server).n_slow == 0);
     send_gpu_gone(s, 1, true);

@@ -12,8 +12,19 @@
 enum { N_GPUS = 6 };
 
 /* What the random history knows of one GPU's worker: commands on their way, and whom it runs. */
-typedef struct { bool add; uint64_t id; uint32_t attempt; int n_output, max_tokens; } on_its_way;   /* with what is scored of the prompt */
-typedef struct { bool up; on_its_way sent[NAIVE_SENT]; int n_sent, n_seen; on_its_way runs[NAIVE_REQUESTS]; int n_runs; } worker;
+typedef struct {
+    bool add;
+    uint64_t id;
+    uint32_t attempt;
+    int n_output, max_tokens;
+} on_its_way; /* with what is scored of the prompt */
+typedef struct {
+    bool up;
+    on_its_way sent[NAIVE_SENT];
+    int n_sent, n_seen;
+    on_its_way runs[NAIVE_REQUESTS];
+    int n_runs;
+} worker;
 
 typedef struct {
     scheduler *real;
@@ -39,7 +50,8 @@ static void pass_on(void *ctx, const command *c)
         return;
     worker *w = &h->worker[c->gpu];
     assert_true(w->up && w->n_sent < NAIVE_SENT);
-    w->sent[w->n_sent++] = (on_its_way){c->kind == COMMAND_ADD, c->id, c->attempt, c->what ? c->what->n_scored + c->what->n_tokens - c->what->n_prompt : 0,
+    w->sent[w->n_sent++] = (on_its_way){c->kind == COMMAND_ADD, c->id, c->attempt,
+                                        c->what ? c->what->n_scored + c->what->n_tokens - c->what->n_prompt : 0,
                                         c->what ? c->what->n_to_score + c->what->max_tokens : 0};
 }
 
@@ -76,18 +88,23 @@ static void random_report(history *h, int gpu)
         for (int k = 0; k < n; k++)
             token[i][k] = draw(h, 100);
         bool wrong = draw(h, 100) == 0;
-        tokens[p.n_tokens++] = (report_tokens){.id = r->id, .attempt = r->attempt, .index = r->n_output + wrong, .n = n, .token = token[i]};
+        tokens[p.n_tokens++] = (report_tokens){
+            .id = r->id, .attempt = r->attempt, .index = r->n_output + wrong, .n = n, .token = token[i]};
         r->n_output += n;
     }
     for (int i = w->n_runs - 1; i >= 0; i--)
         if (w->runs[i].n_output == w->runs[i].max_tokens || draw(h, 8) == 0) {
-            static const outcome why[] = {OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_EVICTED, OUTCOME_EVICTED, OUTCOME_FAILED};
+            static const outcome why[] = {OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_EVICTED, OUTCOME_EVICTED,
+                                          OUTCOME_FAILED};
             ends[p.n_ends++] = (report_end){.id = w->runs[i].id, .attempt = w->runs[i].attempt, .why = why[draw(h, 5)]};
             w->runs[i] = w->runs[--w->n_runs];
         }
-    if (draw(h, 10) == 0)       /* a voice from the past */
-        tokens[p.n_tokens++] = (report_tokens){.id = 1 + (uint64_t)draw(h, (int)h->last_id + 1), .attempt = (uint32_t)draw(h, 5), .n = 1,
-                                               .token = token[0], .index = 0};
+    if (draw(h, 10) == 0) /* a voice from the past */
+        tokens[p.n_tokens++] = (report_tokens){.id = 1 + (uint64_t)draw(h, (int)h->last_id + 1),
+                                               .attempt = (uint32_t)draw(h, 5),
+                                               .n = 1,
+                                               .token = token[0],
+                                               .index = 0};
     token[0][0] = p.n_tokens ? token[0][0] : 3;
     p.n_seen = (uint64_t)w->n_seen;
     int n_pages = h->model->gpu[gpu].info.n_pages;
@@ -101,10 +118,17 @@ static void random_submit(history *h, int frontend)
     static const char *const tenant[] = {NULL, "a", "b", "c"};
     int token[NAIVE_TOKENS];
     bool known_id = draw(h, 30) == 0, begins_alike = draw(h, 2) == 0;
-    int n_prompt = draw(h, 40) ? 1 + draw(h, draw(h, 2) ? 16 : 36) : draw(h, 2) * 40, n_output = draw(h, 4) ? 0 : draw(h, 6);
-    submission w = {.id = known_id && h->last_id ? 1 + (uint64_t)draw(h, (int)h->last_id) : ++h->last_id, .arrival = h->now - draw(h, 4),
-                    .token = token, .n_tokens = n_prompt + n_output, .n_prompt = n_prompt, .max_tokens = draw(h, 50) ? 1 + draw(h, 20) : 0,
-                    .again = draw(h, 4) == 0, .tenant = tenant[draw(h, h->n_tenants)], .weight = 1 + (uint32_t)draw(h, 3),
+    int n_prompt = draw(h, 40) ? 1 + draw(h, draw(h, 2) ? 16 : 36) : draw(h, 2) * 40,
+        n_output = draw(h, 4) ? 0 : draw(h, 6);
+    submission w = {.id = known_id && h->last_id ? 1 + (uint64_t)draw(h, (int)h->last_id) : ++h->last_id,
+                    .arrival = h->now - draw(h, 4),
+                    .token = token,
+                    .n_tokens = n_prompt + n_output,
+                    .n_prompt = n_prompt,
+                    .max_tokens = draw(h, 50) ? 1 + draw(h, 20) : 0,
+                    .again = draw(h, 4) == 0,
+                    .tenant = tenant[draw(h, h->n_tenants)],
+                    .weight = 1 + (uint32_t)draw(h, 3),
                     .priority = draw(h, 8) ? 0 : draw(h, 3) - 1};
     for (int i = 0; i < w.n_tokens; i++)
         token[i] = begins_alike && i < 32 ? 0 : draw(h, 100);
@@ -121,7 +145,8 @@ static void random_submit(history *h, int frontend)
 static void random_gpu_up(history *h, int gpu)
 {
     static const char *const uuid[N_GPUS] = {"c", "a", "f", "b", "d", "e"};
-    gpu_info info = {uuid[gpu], 1 + draw(h, 5), 3 + draw(h, 12), 1 + draw(h, 4), 20 + draw(h, 30), .on_probation = draw(h, 6) == 0};
+    gpu_info info = {uuid[gpu],      1 + draw(h, 5),   3 + draw(h, 12),
+                     1 + draw(h, 4), 20 + draw(h, 30), .on_probation = draw(h, 6) == 0};
     h->worker[gpu] = (worker){.up = true};
     scheduler_gpu_up(h->real, h->now, gpu, &info);
     naive_gpu_up(h->model, h->now, gpu, &info);
@@ -140,7 +165,7 @@ static void random_gpu_event(history *h, int gpu)
         scheduler_gpus_drain(h->real, h->now, drained, n);
         naive_gpus_drain(h->model, h->now, drained, n);
     } else if (draw(h, 3) == 0) {
-        int lost[2] = {gpu, (gpu + 1) % N_GPUS};        /* whether the other is up or not */
+        int lost[2] = {gpu, (gpu + 1) % N_GPUS}; /* whether the other is up or not */
         h->worker[lost[0]].up = h->worker[lost[1]].up = false;
         scheduler_gpus_gone(h->real, h->now, lost, 2);
         naive_gpus_gone(h->model, h->now, lost, 2, LOSS_LINK);
@@ -193,8 +218,8 @@ static void compare(history *h, int event)
 {
     buf *real = &h->said, *model = &h->model->said;
     if (real->len != model->len || (real->len && memcmp(real->data, model->data, real->len) != 0))
-        fail_msg("seed %d, event %d: the scheduler said\n%sand the naive one\n%s", (int)h->seed, event, real->len ? real->data : "nothing\n",
-                 model->len ? model->data : "nothing\n");
+        fail_msg("seed %d, event %d: the scheduler said\n%sand the naive one\n%s", (int)h->seed, event,
+                 real->len ? real->data : "nothing\n", model->len ? model->data : "nothing\n");
     buf_clear(real);
     buf_clear(model);
     scheduler_check(h->real);
@@ -213,9 +238,16 @@ static scheduler_stats run_history(uint64_t seed, int n_events)
     h->now = 1000;
     h->model = XNEW(naive);
     h->n_tenants = 1 + draw(h, 4);
-    scheduler_options o = {.max_queue = 3 + draw(h, 30), .max_wait = draw(h, 2) * 6, .max_no_gpu = draw(h, 3), .max_aside = draw(h, 4) * 2, .consolidate_every = draw(h, 4) ? 0.5 : 0,
-                           .move_again_after = draw(h, 3) * 2, .light_share = 0.25 * (1 + draw(h, 4)), .prefill_rate = 100,
-                           .step_time = draw(h, 3) ? 0.1 : 0.01, .max_prefixes = draw(h, 8) ? NAIVE_PREFIXES : 0};
+    scheduler_options o = {.max_queue = 3 + draw(h, 30),
+                           .max_wait = draw(h, 2) * 6,
+                           .max_no_gpu = draw(h, 3),
+                           .max_aside = draw(h, 4) * 2,
+                           .consolidate_every = draw(h, 4) ? 0.5 : 0,
+                           .move_again_after = draw(h, 3) * 2,
+                           .light_share = 0.25 * (1 + draw(h, 4)),
+                           .prefill_rate = 100,
+                           .step_time = draw(h, 3) ? 0.1 : 0.01,
+                           .max_prefixes = draw(h, 8) ? NAIVE_PREFIXES : 0};
     h->model->opt = o;
     h->model->none_since = -1;
     h->real = scheduler_new(&o, pass_on, h);

@@ -14,8 +14,14 @@
 static void weak_ones_are_refused(void **state)
 {
     (void)state;
-    static const char *const weak[] = {"", "secret", "hunter2hunter2", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "1234567890123456",
-                                       "abcdefghijklmnopqrstuvwxyz", "0000000000000001", "abababababababababababab"};
+    static const char *const weak[] = {"",
+                                       "secret",
+                                       "hunter2hunter2",
+                                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                                       "1234567890123456",
+                                       "abcdefghijklmnopqrstuvwxyz",
+                                       "0000000000000001",
+                                       "abababababababababababab"};
     static const char *const strong[] = {GOOD, OTHER, "the secret of the tests", "q8Zr-1vTz_0pLw7x"};
     err e;
     for (size_t i = 0; i < sizeof weak / sizeof *weak; i++) {

@@ -22,7 +22,7 @@ static void one_tenant_is_a_plain_queue(void **state)
     shares_put(&s, t, &b);
     assert_ptr_equal(shares_first(&s), &b);
     shares_put(&s, t, &c);
-    assert_ptr_equal(shares_first(&s), &c);             /* its priority is lower, which is earlier */
+    assert_ptr_equal(shares_first(&s), &c); /* its priority is lower, which is earlier */
     shares_remove(&s, t, &c);
     shares_remove(&s, t, &b);
     assert_ptr_equal(shares_first(&s), &a);
@@ -38,11 +38,11 @@ static void whoever_had_least_for_its_weight_is_next(void **state)
     tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 3);
     shares_put(&s, x, &a);
     shares_put(&s, y, &b);
-    assert_ptr_equal(shares_first(&s), &a);             /* neither had anything: who came first */
+    assert_ptr_equal(shares_first(&s), &a); /* neither had anything: who came first */
     shares_charge(&s, x, 10);
     assert_ptr_equal(shares_first(&s), &b);
     shares_charge(&s, y, 29);
-    assert_ptr_equal(shares_first(&s), &b);             /* 29 of weight 3 are less than 10 of weight 1 */
+    assert_ptr_equal(shares_first(&s), &b); /* 29 of weight 3 are less than 10 of weight 1 */
     shares_charge(&s, y, 2);
     assert_ptr_equal(shares_first(&s), &a);
     shares_check(&s);
@@ -57,12 +57,12 @@ static void nobody_hoards_credit(void **state)
     tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 1), *z = shares_find(&s, "z", 1);
     shares_put(&s, x, &a);
     shares_charge(&s, x, 1000);
-    shares_put(&s, y, &b);                              /* has been away: no better than x */
+    shares_put(&s, y, &b); /* has been away: no better than x */
     assert_int_equal(y->counter, x->counter);
     shares_remove(&s, y, &b);
     shares_remove(&s, x, &a);
     shares_charge(&s, x, 5);
-    shares_put(&s, z, &c);                              /* nobody waits: as x, who left last, has now */
+    shares_put(&s, z, &c); /* nobody waits: as x, who left last, has now */
     assert_int_equal(z->counter, x->counter);
     shares_check(&s);
     shares_deinit(&s);
@@ -79,7 +79,7 @@ static void priorities_stay_within_a_tenant(void **state)
     shares_put(&s, y, &b);
     assert_ptr_equal(shares_first(&s), &a);
     shares_put(&s, x, &c);
-    assert_ptr_equal(shares_first(&s), &b);             /* x's first is now the one that came last */
+    assert_ptr_equal(shares_first(&s), &b); /* x's first is now the one that came last */
     shares_charge(&s, y, 1);
     assert_ptr_equal(shares_first(&s), &c);
     shares_check(&s);
@@ -95,7 +95,7 @@ static void counters_do_not_overflow(void **state)
     tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 1), *away = shares_find(&s, "away", 1);
     shares_put(&s, x, &a);
     shares_put(&s, y, &b);
-    for (int i = 0; i < 1 << 12; i++) {                 /* 2^65 of a counter */
+    for (int i = 0; i < 1 << 12; i++) { /* 2^65 of a counter */
         shares_charge(&s, x, ((uint64_t)1 << 33) + 1);
         assert_ptr_equal(shares_first(&s), &b);
         shares_charge(&s, y, ((uint64_t)1 << 33) + 1);
@@ -112,20 +112,35 @@ static void counters_do_not_overflow(void **state)
 
 enum { BATCH = 8, N_GPUS = 4, MOST_PROMPT = 60, MOST_OUTPUT = 40, PAGE = 16, MOST_TENANTS = 1000 };
 
-typedef struct { uint64_t id; uint32_t attempt; int n_output, n_total; } run;
-typedef struct { run run[BATCH]; int n; uint64_t n_seen; } device;
-typedef struct { char name[20]; uint32_t weight; int greed; int n_waiting; uint64_t served, first_id; double started; } client;
+typedef struct {
+    uint64_t id;
+    uint32_t attempt;
+    int n_output, n_total;
+} run;
+typedef struct {
+    run run[BATCH];
+    int n;
+    uint64_t n_seen;
+} device;
+typedef struct {
+    char name[20];
+    uint32_t weight;
+    int greed;
+    int n_waiting;
+    uint64_t served, first_id;
+    double started;
+} client;
 
 typedef struct {
     scheduler *s;
     device gpu[N_GPUS];
     client client[MOST_TENANTS];
     int n_clients;
-    int *owner;                 /* [last_id + 1] which client a request is of */
+    int *owner; /* [last_id + 1] which client a request is of */
     size_t owner_cap;
     uint64_t last_id, drawn, seed;
     double now;
-    int evict_every;            /* a GPU says so often that it had to put its newest back; 0: never */
+    int evict_every; /* a GPU says so often that it had to put its newest back; 0: never */
 } hall;
 
 static int draw(hall *h, int n)
@@ -142,7 +157,7 @@ static void obey(void *ctx, const command *c)
         g->n_seen++;
         g->run[g->n++] = (run){c->id, c->attempt, c->what->n_tokens - c->what->n_prompt, c->what->max_tokens};
         if (c->what->n_tokens > c->what->n_prompt || k->n_waiting == 0)
-            return;             /* put back and on again */
+            return; /* put back and on again */
         k->n_waiting--;
         k->served += SHARES_PROMPT * (uint64_t)c->what->n_prompt;
         if (c->id == k->first_id)
@@ -162,8 +177,15 @@ static void submit(hall *h, int client_number)
     k->n_waiting++;
     k->first_id = k->first_id ? k->first_id : id;
     int n = 1 + draw(h, MOST_PROMPT);
-    scheduler_submit(h->s, h->now, 0, &(submission){.id = id, .arrival = h->now, .token = prompt, .n_tokens = n, .n_prompt = n,
-                                                    .max_tokens = 1 + draw(h, MOST_OUTPUT), .tenant = k->name, .weight = k->weight});
+    scheduler_submit(h->s, h->now, 0,
+                     &(submission){.id = id,
+                                   .arrival = h->now,
+                                   .token = prompt,
+                                   .n_tokens = n,
+                                   .n_prompt = n,
+                                   .max_tokens = 1 + draw(h, MOST_OUTPUT),
+                                   .tenant = k->name,
+                                   .weight = k->weight});
 }
 
 static void step(hall *h, int number)
@@ -177,7 +199,8 @@ static void step(hall *h, int number)
     int n = 0;
     for (int i = 0; i < g->n; i++) {
         run *r = &g->run[i];
-        tokens[p.n_tokens++] = (report_tokens){.id = r->id, .attempt = r->attempt, .index = r->n_output++, .n = 1, .token = &token};
+        tokens[p.n_tokens++] =
+            (report_tokens){.id = r->id, .attempt = r->attempt, .index = r->n_output++, .n = 1, .token = &token};
         if (r->n_output == r->n_total)
             ends[p.n_ends++] = (report_end){.id = r->id, .attempt = r->attempt, .why = OUTCOME_LENGTH};
         else if (evicts && i == g->n - 1)
@@ -202,7 +225,8 @@ static void begin_with_gpus(hall *h, uint64_t seed, int n_clients, int n_gpus)
         snprintf(h->client[i].name, sizeof h->client[i].name, "tenant-%d", i);
     }
     for (int g = 0; g < n_gpus; g++)
-        scheduler_gpu_up(h->s, h->now, g, &(gpu_info){(const char *[]){"a", "b", "c", "d"}[g], BATCH, 1000, PAGE, 1000});
+        scheduler_gpu_up(h->s, h->now, g,
+                         &(gpu_info){(const char *[]){"a", "b", "c", "d"}[g], BATCH, 1000, PAGE, 1000});
 }
 
 static void end(hall *h)
@@ -219,7 +243,8 @@ static void fill_up(hall *h)
             submit(h, c);
 }
 
-/* So many steps of all GPUs. Before each everybody has as many waiting as its greed says; with BATCH, some wait all the time. */
+/* So many steps of all GPUs. Before each everybody has as many waiting as its greed says; with BATCH, some wait all the
+ * time. */
 static void run_steps(hall *h, int n_steps)
 {
     for (int i = 0; i < n_steps; i++) {
@@ -239,7 +264,8 @@ static double most_cost(void)
     return prompt > all ? prompt : all;
 }
 
-/* What each pair of tenants was given, one beyond the other by weight: least and most so far, for all times together. */
+/* What each pair of tenants was given, one beyond the other by weight: least and most so far, for all times together.
+ */
 typedef struct { double least, most; } lead;
 
 static double service_of(const client *k)
@@ -257,8 +283,8 @@ static void look_at_leads(const hall *h, lead *of)
         }
 }
 
-/* The paper's bound: of two tenants with something waiting all the time, neither gets more than 2 U beyond the other over any time, here
- * by weight. Returns what came nearest, as a part of the bound. */
+/* The paper's bound: of two tenants with something waiting all the time, neither gets more than 2 U beyond the other
+ * over any time, here by weight. Returns what came nearest, as a part of the bound. */
 static double check_bound(const hall *h, const lead *of)
 {
     double nearest = 0;
@@ -300,15 +326,17 @@ static void service_stays_within_the_papers_bound(void **state)
             least = fmin(least, service_of(&h.client[c]));
             most = fmax(most, service_of(&h.client[c]));
         }
-        print_message("%d tenants: %.0f to %.0f tokens by weight each; the largest lead of one is %.0f %% of the paper's bound\n", h.n_clients, least, most,
-                      100 * check_bound(&h, of));
+        print_message(
+            "%d tenants: %.0f to %.0f tokens by weight each; the largest lead of one is %.0f %% of the paper's bound\n",
+            h.n_clients, least, most, 100 * check_bound(&h, of));
         free(of);
         end(&h);
     }
 }
 
-/* Among greedy tenants those that ask for little wait for no longer than it takes the GPUs to give each of the others 2 U by weight (the paper's
- * bound for who is not backlogged), and what they do not use goes to the greedy ones: no place is empty. */
+/* Among greedy tenants those that ask for little wait for no longer than it takes the GPUs to give each of the others 2
+ * U by weight (the paper's bound for who is not backlogged), and what they do not use goes to the greedy ones: no place
+ * is empty. */
 static void the_modest_do_not_wait_for_the_greedy(void **state)
 {
     (void)state;
@@ -333,7 +361,8 @@ static void the_modest_do_not_wait_for_the_greedy(void **state)
         for (int g = 0; g < N_GPUS; g++)
             assert_int_equal(h.gpu[g].n, BATCH);
     }
-    double tokens_a_second = SHARES_OUTPUT * N_GPUS * BATCH / 0.01, bound = 2 * (h.n_clients - 1) * most_cost() / tokens_a_second;
+    double tokens_a_second = SHARES_OUTPUT * N_GPUS * BATCH / 0.01,
+           bound = 2 * (h.n_clients - 1) * most_cost() / tokens_a_second;
     print_message("the longest wait is %.0f of the GPUs' steps, and the bound %.0f\n", longest / 0.01, bound / 0.01);
     assert_true(longest <= bound && longest <= 2 * MOST_OUTPUT * 0.01);
     end(&h);
@@ -366,7 +395,7 @@ static void one_request_passes_ten_thousand_of_another(void **state)
     for (int i = 0; i < MOST_OUTPUT && h.client[1].started < 0; i++)
         run_steps(&h, 1);
     assert_true(h.client[1].started >= 0);
-    assert_true(waiting - h.client[0].n_waiting < BATCH);        /* within the step in which the first place fell free */
+    assert_true(waiting - h.client[0].n_waiting < BATCH); /* within the step in which the first place fell free */
     end(&h);
 }
 

@@ -24,15 +24,18 @@ static void only_public_addresses_are_permitted(void **state)
 {
     (void)state;
     static const char *const refused[] = {
-        "0.0.0.0", "0.255.255.255", "10.0.0.0", "10.255.255.255", "100.64.0.0", "100.127.255.255", "127.0.0.1", "127.255.255.255",
-        "169.254.0.0", "169.254.169.254", "172.16.0.0", "172.31.255.255", "192.168.0.1", "192.168.255.255", "198.18.0.0", "198.19.255.255",
-        "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255", "192.0.2.1", "203.0.113.9",
-        "::", "::1", "::ffff:10.0.0.1", "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::a00:1", "64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1",
-        "2002:7f00:1::1", "3fff::1", "fc00::1", "fdff::1", "fe80::1", "fec0::1", "ff02::1", "4000::1", "1fff::1"};
+        "0.0.0.0",         "0.255.255.255",    "10.0.0.0",       "10.255.255.255",  "100.64.0.0",   "100.127.255.255",
+        "127.0.0.1",       "127.255.255.255",  "169.254.0.0",    "169.254.169.254", "172.16.0.0",   "172.31.255.255",
+        "192.168.0.1",     "192.168.255.255",  "198.18.0.0",     "198.19.255.255",  "224.0.0.1",    "239.255.255.255",
+        "240.0.0.1",       "255.255.255.255",  "192.0.2.1",      "203.0.113.9",     "::",           "::1",
+        "::ffff:10.0.0.1", "::ffff:127.0.0.1", "::127.0.0.1",    "64:ff9b::a00:1",  "64:ff9b:1::1", "100::1",
+        "2001::1",         "2001:db8::1",      "2002:7f00:1::1", "3fff::1",         "fc00::1",      "fdff::1",
+        "fe80::1",         "fec0::1",          "ff02::1",        "4000::1",         "1fff::1"};
     static const char *const good[] = {
-        "1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0", "169.253.255.255",
-        "169.255.0.0", "172.15.255.255", "172.32.0.0", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255",
-        "2001:200::1", "2606:4700::1111", "::ffff:1.1.1.1", "2a00::1", "2003::1"};
+        "1.1.1.1",        "9.255.255.255",   "11.0.0.0",    "100.63.255.255",  "100.128.0.0", "126.255.255.255",
+        "128.0.0.0",      "169.253.255.255", "169.255.0.0", "172.15.255.255",  "172.32.0.0",  "192.167.255.255",
+        "192.169.0.0",    "198.17.255.255",  "198.20.0.0",  "223.255.255.255", "2001:200::1", "2606:4700::1111",
+        "::ffff:1.1.1.1", "2a00::1",         "2003::1"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (permits(NULL, 0, refused[i]))
             fail_msg("%s is permitted", refused[i]);
@@ -54,7 +57,15 @@ static void allowed_networks_are_permitted_and_no_more(void **state)
     assert_false(permits(n, 3, "10.1.127.255") || permits(n, 3, "10.2.128.0"));
     assert_true(permits(n, 3, "fd00:1:7fff::1") && permits(n, 3, "127.0.0.1"));
     assert_false(permits(n, 3, "fd00:1:8000::1") || permits(n, 3, "127.0.0.2") || permits(n, 3, "::1"));
-    static const char *const bad[] = {"", "x", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8x", "::/129", "10.0.0", "1.2.3.4/ 8",
+    static const char *const bad[] = {"",
+                                      "x",
+                                      "10.0.0.0/33",
+                                      "10.0.0.0/",
+                                      "10.0.0.0/-1",
+                                      "10.0.0.0/8x",
+                                      "::/129",
+                                      "10.0.0",
+                                      "1.2.3.4/ 8",
                                       "0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (network_parse(&n[0], bad[i], &e) == 0)
@@ -69,7 +80,12 @@ static void sources_are_understood(void **state)
     (void)state;
     source s;
     err e;
-    assert_int_equal(source_parse(&s, "https://me:pw@host/a/b.tar.gz?sign=1#sha256=BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD", &e), 0);
+    assert_int_equal(
+        source_parse(&s,
+                     "https://me:pw@host/a/"
+                     "b.tar.gz?sign=1#sha256=BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD",
+                     &e),
+        0);
     assert_true(s.kind == SOURCE_HTTP && s.is_archive);
     assert_string_equal(s.url, "https://me:pw@host/a/b.tar.gz?sign=1");
     assert_string_equal(s.shown, "https://host/a/b.tar.gz");
@@ -90,7 +106,8 @@ static void sources_are_understood(void **state)
 static void files_have_urls(void **state)
 {
     (void)state;
-    static const char listing[] = "{\"sha\": \"abc123\", \"siblings\": [{\"rfilename\": \"adapter_config.json\"}, {\"rfilename\": \"../x\"}]}";
+    static const char listing[] =
+        "{\"sha\": \"abc123\", \"siblings\": [{\"rfilename\": \"adapter_config.json\"}, {\"rfilename\": \"../x\"}]}";
     source s;
     places p;
     err e;
@@ -102,7 +119,8 @@ static void files_have_urls(void **state)
     source_deinit(&s);
     assert_int_equal(source_parse(&s, "s3://bucket/a b/+/", &e), 0);
     assert_int_equal(places_of_s3(&p, &s, NULL, "eu-west-1", &e), 0);
-    assert_string_equal(p.url[FILE_WEIGHTS], "https://bucket.s3.eu-west-1.amazonaws.com/a%20b/%2B/adapter_model.safetensors");
+    assert_string_equal(p.url[FILE_WEIGHTS],
+                        "https://bucket.s3.eu-west-1.amazonaws.com/a%20b/%2B/adapter_model.safetensors");
     places_deinit(&p);
     assert_int_equal(places_of_s3(&p, &s, "http://minio:9000", "eu-west-1", &e), 0);
     assert_string_equal(p.url[FILE_CONFIG], "http://minio:9000/bucket/a%20b/%2B/adapter_config.json");

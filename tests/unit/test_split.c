@@ -10,7 +10,7 @@
 static const int TP[] = {2, 3, 4};
 enum { N_TP = sizeof TP / sizeof TP[0] };
 
-static int n_split[N_TP];       /* families that could be split so */
+static int n_split[N_TP]; /* families that could be split so */
 
 static double log_of_sum(const float *x, int n)
 {
@@ -39,8 +39,13 @@ static double compare(const float *got, const float *want, int n)
     return worst;
 }
 
-/* Ranks on devices of their own, as on several GPUs: each is a CPU. All may read all memory, so sums are those of ranks on one. */
-typedef struct { comm base; comm *sum; int n; } many_cpus;
+/* Ranks on devices of their own, as on several GPUs: each is a CPU. All may read all memory, so sums are those of ranks
+ * on one. */
+typedef struct {
+    comm base;
+    comm *sum;
+    int n;
+} many_cpus;
 
 static void many_all_reduce(comm *c, tensor *y, const tensor *part)
 {
@@ -101,7 +106,7 @@ static bool can_split(const char *dir, int tp)
     assert_int_equal(model_config_read(&c, path, &e), 0);
     int status = split_check(&c, tp, &e);
     model_config_deinit(&c);
-    if (status) {               /* the same is said by those who load it */
+    if (status) { /* the same is said by those who load it */
         err loading;
         backend *be = backend_open("cpu", tp, DTYPE_F32, 1, &loading);
         assert_null(model_load(be, path, WEIGHTS_STORED, &loading));
@@ -120,7 +125,8 @@ static void check_family(const char *dir, const char *family)
         if (!can_split(dir, TP[k]))
             continue;
         n_split[k]++;
-        float *logits = logits_of(dir, TP[k], false, &rows, &vocab), *apart = logits_of(dir, TP[k], true, &rows, &vocab);
+        float *logits = logits_of(dir, TP[k], false, &rows, &vocab),
+              *apart = logits_of(dir, TP[k], true, &rows, &vocab);
         double worst = 0;
         for (int r = 0; r < rows; r++) {
             const float *got = logits + (size_t)r * (size_t)vocab, *want = whole + (size_t)r * (size_t)vocab;
@@ -169,8 +175,13 @@ static void check_engine(const char *dir, const char *family)
     int *n_made = XNEW_ARRAY(int, (size_t)g.n), n_adapted = 0;
     for (int i = 0; i < g.n; i++) {
         const golden_case *c = &g.at[i];
-        engine_request r = {.id = (uint64_t)i, .arrival = (uint64_t)i, .adapter = c->adapter, .token = c->token, .n_tokens = c->n_prompt,
-                            .n_prompt = c->n_prompt, .how = sampling_default()};
+        engine_request r = {.id = (uint64_t)i,
+                            .arrival = (uint64_t)i,
+                            .adapter = c->adapter,
+                            .token = c->token,
+                            .n_tokens = c->n_prompt,
+                            .n_prompt = c->n_prompt,
+                            .how = sampling_default()};
         r.how.max_tokens = c->n_tokens - c->n_prompt;
         r.how.ignore_eos = true;
         assert_int_equal(engine_add(eng, &r, &e), 0);
@@ -225,7 +236,13 @@ static void shares_cover_everything(void **state)
         {.n_heads = 64, .n_kv_heads = 8, .head_dim = 128, .hidden = 8192, .ffn = 28672, .vocab = 128256},
         {.n_heads = 8, .n_kv_heads = 2, .head_dim = 16, .hidden = 64, .ffn = 136, .vocab = 301},
         {.n_heads = 16, .n_kv_heads = 1, .head_dim = 64, .hidden = 72, .ffn = 1000, .vocab = 280},
-        {.n_heads = 16, .n_kv_heads = 4, .head_dim = 128, .hidden = 1024, .ffn = 2112, .vocab = 280, .quant = QUANT_BLOCK},
+        {.n_heads = 16,
+         .n_kv_heads = 4,
+         .head_dim = 128,
+         .hidden = 1024,
+         .ffn = 2112,
+         .vocab = 280,
+         .quant = QUANT_BLOCK},
     };
     err e;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -243,10 +260,11 @@ static void shares_cover_everything(void **state)
                 assert_int_equal(split_in(c, s, SITE_DOWN).n, ffn[r].n);
                 assert_int_equal(split_out(c, s, SITE_DOWN, 0).n, c->hidden);
                 assert_true(c->quant != QUANT_BLOCK || ffn[r].from % SCALE_BLOCK == 0);
-                heads h = split_heads(c, s);        /* a query head finds its key among the rank's own */
+                heads h = split_heads(c, s); /* a query head finds its key among the rank's own */
                 int per_key = c->n_heads / c->n_kv_heads, first = q[r].from / c->head_dim;
                 for (int head = 0; head < h.n_heads; head++)
-                    assert_int_equal((first + head) / per_key, k[r].from / c->head_dim + head / (h.n_heads / h.n_kv_heads));
+                    assert_int_equal((first + head) / per_key,
+                                     k[r].from / c->head_dim + head / (h.n_heads / h.n_kv_heads));
             }
             check_cover(c->n_heads * c->head_dim, q, n, 1);
             check_cover(c->n_kv_heads * c->head_dim, k, n, n > c->n_kv_heads ? n / c->n_kv_heads : 1);
@@ -266,7 +284,8 @@ static void refuses(model_config c, int n, const char *why)
 static void what_cannot_be_split_is_refused(void **state)
 {
     (void)state;
-    model_config c = {.n_heads = 12, .n_kv_heads = 4, .head_dim = 64, .hidden = 768, .ffn = 2048, .vocab = 32000}, odd = c;
+    model_config c = {.n_heads = 12, .n_kv_heads = 4, .head_dim = 64, .hidden = 768, .ffn = 2048, .vocab = 32000},
+                 odd = c;
     refuses(c, 5, "12 attention heads");
     refuses(c, 6, "4 key and value heads");
     refuses(c, 3, "4 key and value heads");

@@ -14,7 +14,7 @@
 #include "test.h"
 
 static char folder[] = "/tmp/punica-store-XXXXXX";
-static char *url;               /* of the store that the tests are about */
+static char *url; /* of the store that the tests are about */
 static bool is_postgres;
 static err e;
 
@@ -45,9 +45,10 @@ static char *described(store *s)
     assert_non_null(d);
     buf_printf(&out, "change %lld\n", (long long)d->change);
     for (size_t i = 0; i < d->n_tenants; i++)
-        buf_printf(&out, "tenant %s base %d weight %lld limits %lld %lld %lld %lld\n", d->tenant[i].name, d->tenant[i].base,
-                   (long long)d->tenant[i].weight, (long long)d->tenant[i].in_flight,
-                   (long long)d->tenant[i].waiting, (long long)d->tenant[i].requests_per_minute, (long long)d->tenant[i].tokens_per_minute);
+        buf_printf(&out, "tenant %s base %d weight %lld limits %lld %lld %lld %lld\n", d->tenant[i].name,
+                   d->tenant[i].base, (long long)d->tenant[i].weight, (long long)d->tenant[i].in_flight,
+                   (long long)d->tenant[i].waiting, (long long)d->tenant[i].requests_per_minute,
+                   (long long)d->tenant[i].tokens_per_minute);
     for (size_t i = 0; i < d->n_keys; i++)
         buf_printf(&out, "key %s %s expires %lld\n", d->key[i].tenant, d->key[i].name, (long long)d->key[i].expires);
     for (size_t i = 0; i < d->n_grants; i++)
@@ -64,7 +65,12 @@ static void expect(store *s, const char *wanted)
 }
 
 /* What an edit of the test makes of a name: n bytes more than there were, or nothing. */
-typedef struct { int64_t bytes; bool remove; store_adapter_now seen; char record[64]; } adapter_edit;
+typedef struct {
+    int64_t bytes;
+    bool remove;
+    store_adapter_now seen;
+    char record[64];
+} adapter_edit;
 
 static store_result edit_adapter(void *ctx, const store_adapter_now *now, store_adapter_next *next, err *why)
 {
@@ -77,8 +83,12 @@ static store_result edit_adapter(void *ctx, const store_adapter_now *now, store_
     }
     if (a->remove)
         return STORE_OK;
-    *next = (store_adapter_next){.record = xasprintf("{%lld}", (long long)a->bytes), .id = xstrdup("id"), .source = xstrdup("http://x"),
-                                 .detail = xstrdup("detail"), .trusted = true, .bytes = a->bytes};
+    *next = (store_adapter_next){.record = xasprintf("{%lld}", (long long)a->bytes),
+                                 .id = xstrdup("id"),
+                                 .source = xstrdup("http://x"),
+                                 .detail = xstrdup("detail"),
+                                 .trusted = true,
+                                 .bytes = a->bytes};
     return STORE_OK;
 }
 
@@ -115,14 +125,14 @@ static void test_adapters(void **state)
     assert_int_equal(put(s, "", "x", &(adapter_edit){.bytes = 1000}), STORE_OK);
     assert_int_equal(put(s, "owner", "x", &(adapter_edit){.bytes = 101}), STORE_TOO_LARGE);
     assert_int_equal(put(s, "owner", "x", &(adapter_edit){.bytes = 60}), STORE_OK);
-    adapter_edit again = {.bytes = 100};                        /* its own bytes are not in its way */
+    adapter_edit again = {.bytes = 100}; /* its own bytes are not in its way */
     assert_int_equal(put(s, "owner", "x", &again), STORE_OK);
     assert_string_equal(again.record, "{60}");
     assert_int_equal(put(s, "owner", "y", &(adapter_edit){.bytes = 1}), STORE_TOO_LARGE);
     assert_int_equal(put(s, "owner", "x", &(adapter_edit){.bytes = 50}), STORE_OK);
     assert_int_equal(put(s, "owner", "y", &(adapter_edit){.bytes = 50}), STORE_OK);
     store_read_change(s, &before, &e);
-    assert_int_equal(put(s, "owner", "z", &(adapter_edit){.bytes = 0}), STORE_TOO_LARGE);       /* the third */
+    assert_int_equal(put(s, "owner", "z", &(adapter_edit){.bytes = 0}), STORE_TOO_LARGE); /* the third */
     store_read_change(s, &after, &e);
     assert_int_equal(before, after);
     expect_records(s, NULL, "/x 1000;owner/x 50;owner/y 50;");
@@ -139,7 +149,8 @@ static void test_adapters(void **state)
     expect_records(s, NULL, "/x 1000;");
     assert_int_equal(put(s, "", "x", &(adapter_edit){.remove = true}), STORE_OK);
     store_close(s);
-    assert_true(store_grant_covers("a*", "ab") && !store_grant_covers("a*", "ab/c") && store_grant_covers("ab/*", "ab/c") && !store_grant_covers("*", "ab/c"));
+    assert_true(store_grant_covers("a*", "ab") && !store_grant_covers("a*", "ab/c") &&
+                store_grant_covers("ab/*", "ab/c") && !store_grant_covers("*", "ab/c"));
 }
 
 static void test_tenants(void **state)
@@ -153,7 +164,8 @@ static void test_tenants(void **state)
     expect(s, "change 2\ntenant acme base 1 weight 1 limits 0 0 60 0\ntenant zeta base 1 weight 1 limits 0 0 0 0\n");
     assert_int_equal(store_add_tenant(s, "test", &acme, &e), STORE_TAKEN);
     has("there is a tenant \"acme\" already");
-    acme = (store_tenant){.name = "acme", .weight = 3, .in_flight = 4, .waiting = 5, .tokens_per_minute = 1000000000000};
+    acme =
+        (store_tenant){.name = "acme", .weight = 3, .in_flight = 4, .waiting = 5, .tokens_per_minute = 1000000000000};
     assert_int_equal(store_change_tenant(s, "test", &acme, &e), STORE_OK);
     assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_OK);
     assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_ABSENT);
@@ -170,8 +182,8 @@ static void test_tenants(void **state)
 static void test_names(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", ".x", "-x", "a b", "a/b", "a'b", "ä",
-                                      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+    static const char *const bad[] = {
+        "", ".x", "-x", "a b", "a/b", "a'b", "ä", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
     store *s = open_store();
     char text[STORE_KEY_TEXT];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -193,7 +205,8 @@ static void test_names(void **state)
     assert_int_equal(store_add_tenant(s, "test", &t, &e), STORE_BAD);
     has("a limit is");
     store_close(s);
-    assert_true(store_grant_covers("a", "a") && !store_grant_covers("a", "ab") && store_grant_covers("a*", "ab") && store_grant_covers("*", "x"));
+    assert_true(store_grant_covers("a", "a") && !store_grant_covers("a", "ab") && store_grant_covers("a*", "ab") &&
+                store_grant_covers("*", "x"));
     assert_false(store_grant_covers("a/*", "a"));
 }
 
@@ -203,7 +216,8 @@ static void test_keys(void **state)
     store *s = open_store();
     char one[STORE_KEY_TEXT], two[STORE_KEY_TEXT];
     assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "one"}, one, &e), STORE_OK);
-    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "two", .expires = 99}, two, &e), STORE_OK);
+    assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "two", .expires = 99}, two, &e),
+                     STORE_OK);
     assert_true(strncmp(one, "pk-", 3) == 0 && strlen(one) == STORE_KEY_TEXT - 1 && strcmp(one, two) != 0);
     assert_int_equal(store_add_key(s, "test", &(store_key){.tenant = "acme", .name = "two"}, two, &e), STORE_TAKEN);
     has("it has a key \"two\" already");
@@ -235,7 +249,7 @@ static void test_grants(void **state)
     assert_int_equal(store_add_grant(s, "test", &(store_grant){"nobody", "x"}, &e), STORE_ABSENT);
     assert_int_equal(store_remove_grant(s, "test", &(store_grant){"acme", "x"}, &e), STORE_ABSENT);
     expect(s, "change 10\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\nkey acme one expires 77\n"
-           "grant acme acme/*\ngrant acme it's \"odd\" ä\n");
+              "grant acme acme/*\ngrant acme it's \"odd\" ä\n");
     assert_int_equal(store_remove_tenant(s, "test", "acme", &e), STORE_OK);
     expect(s, "change 11\n");
     store_close(s);
@@ -253,10 +267,12 @@ static void test_audit(void **state)
     store *s = open_store();
     buf lines = {0};
     assert_int_equal(store_read_audit(s, NULL, 4, add_line, &lines, &e), 0);
-    assert_string_equal(lines.data, "11 tenant remove acme ()\n10 grant add acme (acme/*)\n9 grant add acme (it's \"odd\" ä)\n8 key remove acme (two)\n");
+    assert_string_equal(lines.data, "11 tenant remove acme ()\n10 grant add acme (acme/*)\n9 grant add acme (it's "
+                                    "\"odd\" ä)\n8 key remove acme (two)\n");
     buf_clear(&lines);
     assert_int_equal(store_read_audit(s, "zeta", 100, add_line, &lines, &e), 0);
-    assert_string_equal(lines.data, "4 tenant remove zeta ()\n2 tenant add zeta (base yes, weight 1, in_flight 0, waiting 0, "
+    assert_string_equal(lines.data,
+                        "4 tenant remove zeta ()\n2 tenant add zeta (base yes, weight 1, in_flight 0, waiting 0, "
                         "requests_per_minute 0, tokens_per_minute 0, max_adapters 0, max_adapter_bytes 0)\n");
     buf_free(&lines);
     store_close(s);
@@ -264,8 +280,8 @@ static void test_audit(void **state)
 
 static void add_usage(void *ctx, const store_usage *u)
 {
-    buf_printf(ctx, "%s %s %.4s %lld: %lld %lld %lld %lld\n", u->tenant, u->adapter, u->digest, (long long)u->hour, (long long)u->requests,
-               (long long)u->prompt, (long long)u->cached, (long long)u->output);
+    buf_printf(ctx, "%s %s %.4s %lld: %lld %lld %lld %lld\n", u->tenant, u->adapter, u->digest, (long long)u->hour,
+               (long long)u->requests, (long long)u->prompt, (long long)u->cached, (long long)u->output);
 }
 
 static void expect_usage(store *s, const store_period *p, const char *wanted)
@@ -279,7 +295,8 @@ static void expect_usage(store *s, const store_period *p, const char *wanted)
 
 static void add_load(void *ctx, const store_load *l)
 {
-    buf_printf(ctx, "%s %lld %lld %lld %lld\n", l->tenant, (long long)l->requests, (long long)l->tokens, (long long)l->in_flight, (long long)l->waiting);
+    buf_printf(ctx, "%s %lld %lld %lld %lld\n", l->tenant, (long long)l->requests, (long long)l->tokens,
+               (long long)l->in_flight, (long long)l->waiting);
 }
 
 static void expect_load(store *s, const char *frontend, int64_t now, const char *wanted)
@@ -294,14 +311,17 @@ static void expect_load(store *s, const char *frontend, int64_t now, const char 
 static void test_usage(void **state)
 {
     (void)state;
-    const store_usage u[] = {{"a", "base", "", 7, 1, 10, 0, 5}, {"a", "sql", "d1g3", 7, 2, 4000000000, 3, 6}, {"b", "sql", "d1g3", 8, 1, 1, 0, 1}};
+    const store_usage u[] = {{"a", "base", "", 7, 1, 10, 0, 5},
+                             {"a", "sql", "d1g3", 7, 2, 4000000000, 3, 6},
+                             {"b", "sql", "d1g3", 8, 1, 1, 0, 1}};
     const store_load l[] = {{"a", 3, 4000000021, 2, 1}, {"b", 1, 2, 1, 0}};
     store_batch b = {.frontend = "f1", .number = 1, .now = 1000, .usage = u, .n_usage = 3, .load = l, .n_load = 2};
     store *s = open_store(), *other = open_store();
     assert_int_equal(store_flush(s, &b, &e), 0);
-    assert_int_equal(store_flush(s, &b, &e), 0);                /* sent again: nothing */
+    assert_int_equal(store_flush(s, &b, &e), 0); /* sent again: nothing */
     assert_int_equal(store_flush(other, &b, &e), 0);
-    expect_usage(s, &(store_period){.to = 100}, "a base  7: 1 10 0 5\na sql d1g3 7: 2 4000000000 3 6\nb sql d1g3 8: 1 1 0 1\n");
+    expect_usage(s, &(store_period){.to = 100},
+                 "a base  7: 1 10 0 5\na sql d1g3 7: 2 4000000000 3 6\nb sql d1g3 8: 1 1 0 1\n");
     expect_usage(s, &(store_period){.tenant = "b", .to = 100}, "b sql d1g3 8: 1 1 0 1\n");
     expect_usage(s, &(store_period){.from = 8, .to = 9}, "b sql d1g3 8: 1 1 0 1\n");
     expect_usage(s, &(store_period){.from = 9, .to = 100}, "");
@@ -310,17 +330,18 @@ static void test_usage(void **state)
     b.n_load = 1;
     assert_int_equal(store_flush(other, &b, &e), 0);
     b.number = 4;
-    assert_int_equal(store_flush(other, &b, &e), -1);           /* 3 is missing */
+    assert_int_equal(store_flush(other, &b, &e), -1); /* 3 is missing */
     has("batch 4");
     b.frontend = "f2";
     b.number = 1;
     b.now = 1005;
     assert_int_equal(store_flush(s, &b, &e), 0);
-    expect_usage(s, &(store_period){.tenant = "a", .to = 100}, "a base  7: 3 30 0 15\na sql d1g3 7: 2 4000000000 3 6\n");
+    expect_usage(s, &(store_period){.tenant = "a", .to = 100},
+                 "a base  7: 3 30 0 15\na sql d1g3 7: 2 4000000000 3 6\n");
     expect_load(s, "f1", 1010, "a 9 12000000063 2 1\nb 1 2 0 0\n");
     expect_load(s, "f2", 1010, "a 9 12000000063 2 1\nb 1 2 1 0\n");
     expect_load(s, "f3", 1010, "a 9 12000000063 4 2\nb 1 2 1 0\n");
-    expect_load(s, "f3", 1011, "a 9 12000000063 2 1\nb 1 2 0 0\n");        /* f1 has been silent for too long */
+    expect_load(s, "f3", 1011, "a 9 12000000063 2 1\nb 1 2 0 0\n"); /* f1 has been silent for too long */
     store_close(s);
     store_close(other);
 }
@@ -347,7 +368,8 @@ static void test_lost(void **state)
     store *s = open_store();
     int64_t change, again;
     assert_int_equal(store_read_change(s, &change, &e), 0);
-    char *stop = xasprintf("%s/postgres.sh stop %s/pg", TEST_DATA, folder), *start = xasprintf("%s/postgres.sh start %s/pg >/dev/null", TEST_DATA, folder);
+    char *stop = xasprintf("%s/postgres.sh stop %s/pg", TEST_DATA, folder),
+         *start = xasprintf("%s/postgres.sh start %s/pg >/dev/null", TEST_DATA, folder);
     assert_int_equal(system(stop), 0);
     assert_int_equal(store_read_change(s, &again, &e), -1);
     assert_int_equal(store_read_change(s, &again, &e), -1);
@@ -391,7 +413,9 @@ static void test_bad_places(void **state)
     has("PostgreSQL: connection to server at");
     char *text = xasprintf("%s/text", folder);
     FILE *f = fopen(text, "w");
-    fputs("this is no database, though it has some length to it, more than a header's 100 bytes if all of it is counted, I think", f);
+    fputs("this is no database, though it has some length to it, more than a header's 100 bytes if all of it is "
+          "counted, I think",
+          f);
     fclose(f);
     assert_null(store_open(text, &e));
     has("not a database");
@@ -401,8 +425,9 @@ static void test_bad_places(void **state)
 static int run_on_one(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tenants), cmocka_unit_test(test_names), cmocka_unit_test(test_keys), cmocka_unit_test(test_grants),
-        cmocka_unit_test(test_audit), cmocka_unit_test(test_usage), cmocka_unit_test(test_adapters), cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_tenants),   cmocka_unit_test(test_names),        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_grants),    cmocka_unit_test(test_audit),        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_adapters),  cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
         cmocka_unit_test(test_full_disk), cmocka_unit_test(test_bad_places)};
     return cmocka_run_group_tests_name(is_postgres ? "PostgreSQL" : "SQLite", tests, NULL, NULL);
 }
@@ -420,7 +445,7 @@ static char *start_postgres(void)
 int main(void)
 {
     CHECK(mkdtemp(folder));
-    CHECK(chmod(folder, 0755) == 0);        /* the server may run as another user */
+    CHECK(chmod(folder, 0755) == 0); /* the server may run as another user */
     url = xasprintf("%s/store.db", folder);
     int failed = run_on_one();
     free(url);

@@ -16,9 +16,8 @@
 #include "golden_tokenizer.h"
 #include "test.h"
 
-
 static const char *const names[] = {"llama2", "llama2_metaspace", "mistral", "llama3", "qwen2", "tekken",
-                                    "gpt2", "unknown", "words"};
+                                    "gpt2",   "unknown",          "words"};
 
 #define N_NAMES (sizeof names / sizeof names[0])
 
@@ -65,8 +64,8 @@ static void check_ids(const ids *got, const ids *want, const char *name, size_t 
         fail_msg("%s, string %zu: other ids than the library gives", name, line);
 }
 
-static void check_text(const tokenizer *t, const ids *x, bool skip, const char *want, size_t n,
-                       const char *name, size_t line)
+static void check_text(const tokenizer *t, const ids *x, bool skip, const char *want, size_t n, const char *name,
+                       size_t line)
 {
     buf got = {0};
     tokenizer_decode(t, x->items, x->n, skip, &got);
@@ -85,7 +84,11 @@ static void repair(const buf *bytes, buf *out)
     utf8_repair_end(&tail, out);
 }
 
-typedef struct { const tokenizer *t; const char *name; const json_t *head; } golden;
+typedef struct {
+    const tokenizer *t;
+    const char *name;
+    const json_t *head;
+} golden;
 
 static void check_string(const golden *g, const buf *bytes, const json_t *expected, size_t line)
 {
@@ -174,7 +177,9 @@ static char *document(const char *parts)
     return xasprintf("{\"version\":\"1.0\",%s}", parts);
 }
 
-#define MODEL "\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"a\":1,\"b\":2,\"ab\":3,\" \":4,\"▁\":5},\"merges\":[\"a b\"]}"
+#define MODEL                                                                                         \
+    "\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"a\":1,\"b\":2,\"ab\":3,\" " \
+    "\":4,\"▁\":5},\"merges\":[\"a b\"]}"
 
 static tokenizer *make(const char *parts, const char *config, err *e)
 {
@@ -205,21 +210,17 @@ static void test_refused(void **state)
         {"\"model\":{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}", "\"vocab\" must be an object"},
         {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}", "token \"a\" has no usable id"},
         {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}", "token \"a\" has no usable id"},
-        {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":4000000000},\"merges\":[]}",
-         "token \"a\" has no usable id"},
+        {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":4000000000},\"merges\":[]}", "token \"a\" has no usable id"},
         {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}", "have the same id 1"},
         {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}",
          "merge 0: \"b\" is not in the vocabulary"},
         {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}",
          "merge 0: \"aa\" is not in the vocabulary"},
-        {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}",
-         "merge 0: \"a\" is not two tokens"},
+        {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}", "merge 0: \"a\" is not two tokens"},
         {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a a a\"]}", "is not two tokens"},
-        {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}",
-         "it must be \"left right\""},
+        {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}", "it must be \"left right\""},
         {"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[7]}", "it must be \"left right\""},
-        {"\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[],\"dropout\":0.1}",
-         "dropout is not supported"},
+        {"\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[],\"dropout\":0.1}", "dropout is not supported"},
         {"\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}",
          "end_of_word_suffix"},
         {"\"normalizer\":{\"type\":\"Nmt\"}," MODEL, "normalizer Nmt: this type is not supported"},
@@ -228,32 +229,37 @@ static void test_refused(void **state)
         {"\"normalizer\":{\"type\":\"Sequence\"}," MODEL, "needs an array \"normalizers\""},
         {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"x\"}," MODEL,
          "the pattern is empty"},
-        {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"x\"}," MODEL,
-         "regex \"(\""},
-        {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":\"x\",\"content\":\"x\"}," MODEL,
-         "\"pattern\" must be"},
+        {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"x\"}," MODEL, "regex \"(\""},
+        {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":\"x\",\"content\":\"x\"}," MODEL, "\"pattern\" must be"},
         {"\"normalizer\":{\"type\":\"Prepend\"}," MODEL, "\"prepend\" must be a string"},
         {"\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}," MODEL,
          "pre_tokenizer BertPreTokenizer: this type is not"},
-        {"\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"},\"behavior\":\"Odd\",\"invert\":false}," MODEL, "behavior \"Odd\""},
+        {"\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"},\"behavior\":\"Odd\",\"invert\":false}"
+         "," MODEL,
+         "behavior \"Odd\""},
         {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}," MODEL, "must be one character"},
-        {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"often\"}," MODEL, "prepend_scheme \"often\""},
-        {"\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":1}," MODEL,
-         "\"use_regex\" must be true or false"},
+        {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"often\"}," MODEL,
+         "prepend_scheme \"often\""},
+        {"\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":1}," MODEL, "\"use_regex\" must be true or false"},
         {"\"decoder\":{\"type\":\"WordPiece\"}," MODEL, "decoder WordPiece: this type is not supported"},
-        {"\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}," MODEL, "it cannot follow Fuse"},
-        {"\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}," MODEL,
-         "\"start\" is -1"},
-        {"\"post_processor\":{\"type\":\"RobertaProcessing\"}," MODEL,
-         "post_processor RobertaProcessing: this type"},
-        {"\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"s\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{}}," MODEL, "no ids for \"s\""},
-        {"\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{}}," MODEL, "only SpecialToken and Sequence A"},
+        {"\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}," MODEL,
+         "it cannot follow Fuse"},
+        {"\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}," MODEL, "\"start\" is -1"},
+        {"\"post_processor\":{\"type\":\"RobertaProcessing\"}," MODEL, "post_processor RobertaProcessing: this type"},
+        {"\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"s\",\"type_id\":"
+         "0}}],\"pair\":[],\"special_tokens\":{}}," MODEL,
+         "no ids for \"s\""},
+        {"\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}],"
+         "\"pair\":[],\"special_tokens\":{}}," MODEL,
+         "only SpecialToken and Sequence A"},
         {"\"added_tokens\":[{\"id\":9,\"content\":\"x\"}]," MODEL,
          "\"x\" has id 9, but by its place in the vocabulary it is 6"},
         {"\"added_tokens\":[{\"content\":\"x\"}]," MODEL, "\"x\" has no id"},
         {"\"added_tokens\":[{\"id\":6,\"content\":\"\"}]," MODEL, "\"content\" has 0 bytes"},
         {"\"added_tokens\":{}," MODEL, "added_tokens: must be an array"},
-        {"\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":6,\"content\":\"X\"},{\"id\":7,\"content\":\"x\"}]," MODEL, "are the same when normalised"},
+        {"\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":6,\"content\":\"X\"},{\"id\":7,\"content\":"
+         "\"x\"}]," MODEL,
+         "are the same when normalised"},
         {"\"version\":1," MODEL, "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -267,10 +273,11 @@ static void test_regex_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "\\h", "\\R", "\\X", "\\K", "\\W", "\\b", "\\1", "\\pL", "\\p{", "\\p{L", "\\p{}", "\\p{Nonsense}",
-        "\\xff", "\\x{110000}", "\\x{d800}", "[[:alpha:]]", "[a[b]]", "[a&&b]",
-        "[]a]", "(?m:x)", "x(?i)y", "(?<n>x)", "(*ACCEPT)", "(?#x)", "x{,3}", "x{2}+", "x{2}?", "x{1,2}*",
-        "(", ")", "[", "a**", "\\", "\\C", "\\Q.\\E", "\\g{1}", "(?(1)a|b)", "(?R)", "",
+        "\\h",    "\\R",    "\\X",     "\\K",           "\\W",       "\\b",         "\\1",       "\\pL",
+        "\\p{",   "\\p{L",  "\\p{}",   "\\p{Nonsense}", "\\xff",     "\\x{110000}", "\\x{d800}", "[[:alpha:]]",
+        "[a[b]]", "[a&&b]", "[]a]",    "(?m:x)",        "x(?i)y",    "(?<n>x)",     "(*ACCEPT)", "(?#x)",
+        "x{,3}",  "x{2}+",  "x{2}?",   "x{1,2}*",       "(",         ")",           "[",         "a**",
+        "\\",     "\\C",    "\\Q.\\E", "\\g{1}",        "(?(1)a|b)", "(?R)",        "",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         err e = {{0}};
@@ -279,9 +286,9 @@ static void test_regex_refused(void **state)
             fail_msg("accepted: %s", bad[i]);
         assert_true(e.msg[0] != 0);
     }
-    static const char *const good[] = {"\\p{Han}+", "\\p{^L}", "\\P{L}", "[\\w']+", "\\u4e00", "\\x{4e00}",
-                                       "(?i)abc", "a{2,3}?", "x++", "(?<=a)b(?!c)", "[\\v\\b]", "a{b", "^$",
-                                       "[\\]\\[&]"};
+    static const char *const good[] = {"\\p{Han}+", "\\p{^L}", "\\P{L}",  "[\\w']+",  "\\u4e00",
+                                       "\\x{4e00}", "(?i)abc", "a{2,3}?", "x++",      "(?<=a)b(?!c)",
+                                       "[\\v\\b]",  "a{b",     "^$",      "[\\]\\[&]"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         err e = {{0}};
         pattern *p = pattern_new_regex(good[i], strlen(good[i]), &e);
@@ -296,8 +303,10 @@ static void test_regex_hang(void **state)
 {
     (void)state;
     err e = {{0}};
-    tokenizer *t = make("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?:a+)+(?:a+)+c|x\"},\"behavior\":\"Isolated\","
-                        "\"invert\":false}," MODEL, NULL, &e);
+    tokenizer *t = make(
+        "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?:a+)+(?:a+)+c|x\"},\"behavior\":\"Isolated\","
+        "\"invert\":false}," MODEL,
+        NULL, &e);
     assert_non_null(t);
     char text[2001];
     memset(text, 'a', sizeof text - 1);
@@ -326,8 +335,11 @@ static void check_encodes(const char *parts, const char *config, const char *tex
 }
 
 #define IDS(...) (const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int)
-#define BOS_TEMPLATE "\"added_tokens\":[{\"id\":6,\"content\":\"<s>\",\"special\":true,\"normalized\":false},{\"id\":7,\"content\":\"</s>\",\"special\":true,\"normalized\":false}]," \
-    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[]," \
+#define BOS_TEMPLATE                                                                                                   \
+    "\"added_tokens\":[{\"id\":6,\"content\":\"<s>\",\"special\":true,\"normalized\":false},{\"id\":7,\"content\":\"<" \
+    "/s>\",\"special\":true,\"normalized\":false}],"                                                                   \
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}" \
+    "},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"                                                      \
     "\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[6],\"tokens\":[\"<s>\"]}}},"
 
 /* Llama's tokenizer classes go by tokenizer_config.json, others by the template alone. */
@@ -336,12 +348,15 @@ static void test_config(void **state)
     (void)state;
     check_encodes(BOS_TEMPLATE MODEL, NULL, "ab", IDS(6, 3));
     check_encodes(BOS_TEMPLATE MODEL,
-                  "{\"tokenizer_class\":\"LlamaTokenizer\",\"bos_token\":\"<s>\",\"add_bos_token\":false}",
-                  "ab", IDS(3));
+                  "{\"tokenizer_class\":\"LlamaTokenizer\",\"bos_token\":\"<s>\",\"add_bos_token\":false}", "ab",
+                  IDS(3));
+    check_encodes(
+        BOS_TEMPLATE MODEL,
+        "{\"tokenizer_class\":\"LlamaTokenizerFast\",\"eos_token\":{\"content\":\"</s>\"},\"add_eos_token\":true}",
+        "ab", IDS(6, 3, 7));
     check_encodes(BOS_TEMPLATE MODEL,
-                  "{\"tokenizer_class\":\"LlamaTokenizerFast\",\"eos_token\":{\"content\":\"</s>\"},\"add_eos_token\":true}", "ab", IDS(6, 3, 7));
-    check_encodes(BOS_TEMPLATE MODEL,
-                  "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"bos_token\":\"<s>\",\"add_bos_token\":false}", "ab", IDS(6, 3));
+                  "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"bos_token\":\"<s>\",\"add_bos_token\":false}",
+                  "ab", IDS(6, 3));
     check_encodes(BOS_TEMPLATE MODEL, "{\"bos_token\":null,\"chat_template\":\"x\"}", "ab", IDS(6, 3));
     err e = {{0}};
     assert_null(make(MODEL, "[]", &e));
@@ -353,8 +368,11 @@ static void test_unknown_characters(void **state)
 {
     (void)state;
     check_encodes(MODEL, NULL, "axxb", IDS(1, 0, 0, 2));
-    check_encodes("\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\"]]}", NULL, "axbz", IDS(2));
-    check_encodes("\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"fuse_unk\":true,\"vocab\":{\"u\":0,\"a\":1},\"merges\":[]}", NULL, "xyaxy", IDS(0, 1, 0));
+    check_encodes("\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\"]]}", NULL,
+                  "axbz", IDS(2));
+    check_encodes(
+        "\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"fuse_unk\":true,\"vocab\":{\"u\":0,\"a\":1},\"merges\":[]}",
+        NULL, "xyaxy", IDS(0, 1, 0));
     err e = {{0}};
     ids out = {0};
     tokenizer *t = make("\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"vocab\":{\"a\":1},\"merges\":[]}", NULL, &e);
@@ -392,11 +410,11 @@ static void test_normalize_long_runs(void **state)
     buf text = {0}, out = {0}, again = {0};
     buf_add_char(&text, 'a');
     for (int i = 0; i < 200000; i++)
-        buf_add_str(&text, i % 2 ? "\xcc\xa3" : "\xcc\x81");       /* U+0323 below, U+0301 above */
+        buf_add_str(&text, i % 2 ? "\xcc\xa3" : "\xcc\x81"); /* U+0323 below, U+0301 above */
     double start = clock_now();
     unicode_normalize(FORM_NFC, text.data, text.len, &out);
     assert_true(clock_now() - start < 10);
-    assert_memory_equal(out.data, "\xe1\xba\xa1\xcc\xa3", 5);       /* a with dot below,
+    assert_memory_equal(out.data, "\xe1\xba\xa1\xcc\xa3", 5); /* a with dot below,
     then the other dots */
     unicode_normalize(FORM_NFC, out.data, out.len, &again);
     assert_int_equal(again.len, out.len);
@@ -433,7 +451,11 @@ static void test_no_quadratic_case(void **state)
     free(text);
 }
 
-typedef struct { const tokenizer *t; const json_t *strings; ids out; } job;
+typedef struct {
+    const tokenizer *t;
+    const json_t *strings;
+    ids out;
+} job;
 
 static void *encode_all(void *arg)
 {
@@ -492,7 +514,8 @@ static void check_limits(const tokenizer *t, const char *name, const buf *text)
     ids_free(&some);
 }
 
-/* The golden one without added tokens that take blanks around them with them: how much text these stand for has no bound. */
+/* The golden one without added tokens that take blanks around them with them: how much text these stand for has no
+ * bound. */
 static tokenizer *load_without_strips(const char *name)
 {
     err e;
@@ -500,7 +523,8 @@ static tokenizer *load_without_strips(const char *name)
     json_t *doc = json_read_file(path, 64 << 20, &e), *added;
     size_t i;
     assert_non_null(doc);
-    json_array_foreach(json_object_get(doc, "added_tokens"), i, added) {
+    json_array_foreach(json_object_get(doc, "added_tokens"), i, added)
+    {
         json_object_set_new(added, "lstrip", json_false());
         json_object_set_new(added, "rstrip", json_false());
     }
@@ -538,7 +562,7 @@ static void test_limits(void **state)
         }
         tokenizer_free(t);
     }
-    assert_int_equal(n_known, 6);       /* those that keep all text: all but gpt2, unknown and words */
+    assert_int_equal(n_known, 6); /* those that keep all text: all but gpt2, unknown and words */
     tokenizer *t = load_without_strips("llama3");
     buf_clear(&text);
     while (text.len < 8u << 20)
@@ -547,8 +571,11 @@ static void test_limits(void **state)
     err e;
     const atomic_bool stop = true;
     assert_true(tokenizer_longest(t) > 0);
-    assert_int_equal(tokenizer_encode_within(t, text.data, text.len, true, &(encode_limits){.max_ids = 100}, &out, &e), 1);
-    assert_int_equal(tokenizer_encode_within(t, text.data, text.len, true, &(encode_limits){.max_ids = SIZE_MAX / 2, .stop = &stop}, &out, &e), 1);
+    assert_int_equal(tokenizer_encode_within(t, text.data, text.len, true, &(encode_limits){.max_ids = 100}, &out, &e),
+                     1);
+    assert_int_equal(tokenizer_encode_within(t, text.data, text.len, true,
+                                             &(encode_limits){.max_ids = SIZE_MAX / 2, .stop = &stop}, &out, &e),
+                     1);
     ids_free(&out);
     tokenizer_free(t);
     buf_free(&text);

@@ -59,7 +59,7 @@ static void a_version_is_read_once_and_again_when_files_change(void **state)
     versions *v = versions_new(models);
     digest d, again, abc;
     assert_false(versions_know(v, "mine", &d));
-    assert_int_equal(read_version(v, "mine", 100, NULL, &d, &e), -1);             /* it has no weights yet */
+    assert_int_equal(read_version(v, "mine", 100, NULL, &d, &e), -1); /* it has no weights yet */
     write_file(adapter, "adapter_model.safetensors", "bc");
     assert_false(versions_know(v, "mine", &d));
     int n_pieces;
@@ -75,7 +75,7 @@ static void a_version_is_read_once_and_again_when_files_change(void **state)
     assert_memory_not_equal(&d, &again, sizeof d);
     assert_false(versions_know(v, "yours", &d));
     assert_int_equal(read_version(v, "yours", 100, NULL, &d, &e), -1);
-    char *weights = path_join(adapter, "adapter_model.safetensors");    /* nobody waits for a FIFO, nor reads a device */
+    char *weights = path_join(adapter, "adapter_model.safetensors"); /* nobody waits for a FIFO, nor reads a device */
     assert_int_equal(unlink(weights) | mkfifo(weights, 0600), 0);
     assert_int_equal(read_version(v, "mine", 100, NULL, &d, &e), -1);
     assert_non_null(strstr(e.msg, "not a regular file"));

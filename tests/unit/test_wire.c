@@ -58,7 +58,7 @@ static void pieces_make_the_same_message_as_the_whole(void **state)
     assert_true(n.n_seen == 1000 && n.reset == 4 && n.n_requests == 2);
     assert_true(pack_peek_step(pieces.data, pieces.len, &n));
     assert_true(n.n_seen == 1000 && n.reset == 4 && n.n_requests == 2);
-    for (size_t cut = 0; cut < whole.len; cut++) {              /* exact size: a read past the end is seen */
+    for (size_t cut = 0; cut < whole.len; cut++) { /* exact size: a read past the end is seen */
         char *part = xmalloc(cut + 1);
         memcpy(part, whole.data, cut);
         assert_false(pack_peek_step(part, cut, &n));
@@ -75,7 +75,8 @@ static void a_peek_at_something_else_says_so(void **state)
 {
     (void)state;
     step_numbers n;
-    static const char *const other[] = {"\x0a\x00", "\x32\x02\x08", "\x32\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x35\x01\x01\x01\x01", "\xff"};
+    static const char *const other[] = {"\x0a\x00", "\x32\x02\x08", "\x32\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+                                        "\x35\x01\x01\x01\x01", "\xff"};
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         assert_false(pack_peek_step(other[i], strlen(other[i]), &n));
 }
@@ -186,7 +187,7 @@ static void a_proof_is_good_for_one_side_secret_and_pair_of_hellos(void **state)
     hello[1].data[0]++;
     assert_false(proof_is_right("secret", SIDE_CONNECTING, hello, mac, sizeof mac));
     hello[1].data[0]--;
-    buf moved[2] = {0};                 /* a byte from one to the other: the same text in all */
+    buf moved[2] = {0}; /* a byte from one to the other: the same text in all */
     buf_add(&moved[0], hello[0].data, hello[0].len - 1);
     buf_add(&moved[1], &hello[0].data[hello[0].len - 1], 1);
     buf_add(&moved[1], hello[1].data, hello[1].len);
@@ -273,7 +274,7 @@ static void bad_sampling_is_an_error(void **state)
     s = good_sampling();
     s.n_biased = 1;
     s.biased = stop;
-    assert_int_equal(read_sampling(&s, 10, &got, &e), -1);      /* a token without its bias */
+    assert_int_equal(read_sampling(&s, 10, &got, &e), -1); /* a token without its bias */
     s = good_sampling();
     s.n_bad_ids = 2;
     s.bad_ids = stop;
@@ -336,7 +337,8 @@ int main(void)
         cmocka_unit_test(an_upgrade_is_agreed_on),
         cmocka_unit_test(a_proof_is_good_for_one_side_secret_and_pair_of_hellos),
         cmocka_unit_test(sampling_survives_the_wire),
-        cmocka_unit_test(bad_sampling_is_an_error), cmocka_unit_test(token_rules_survive_the_wire),
+        cmocka_unit_test(bad_sampling_is_an_error),
+        cmocka_unit_test(token_rules_survive_the_wire),
         cmocka_unit_test(token_rules_survive_the_wire),
         cmocka_unit_test(logprobs_survive_the_wire),
     };

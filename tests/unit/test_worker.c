@@ -19,9 +19,9 @@
 typedef struct {
     worker_options opt;
     char *model_dir, *adapters_dir;
-    int to, from;               /* our ends */
+    int to, from; /* our ends */
     pthread_t thread;
-    int status;                 /* of worker_run() */
+    int status; /* of worker_run() */
     err e;
     frame_reader in;
     unpacker *messages;
@@ -60,7 +60,7 @@ static void start(scene *s, int kv_pages)
 {
     int down[2], up[2];
     assert_int_equal(pipe(down) + pipe(up), 0);
-    assert_true(fcntl(up[1], F_SETPIPE_SZ, 4096) > 0);          /* it cannot run far ahead of the test */
+    assert_true(fcntl(up[1], F_SETPIPE_SZ, 4096) > 0); /* it cannot run far ahead of the test */
     s->opt.model_dir = s->model_dir;
     s->opt.adapters_dir = s->adapters_dir;
     s->opt.device = "cpu";
@@ -145,7 +145,13 @@ static void send_commands(scene *s, Command **commands, size_t n, uint32_t reset
     send_message(s, &m);
 }
 
-typedef struct { uint64_t id; uint32_t attempt; const char *adapter; int n_tokens, n_prompt, max_tokens; const uint32_t *token; } ask;
+typedef struct {
+    uint64_t id;
+    uint32_t attempt;
+    const char *adapter;
+    int n_tokens, n_prompt, max_tokens;
+    const uint32_t *token;
+} ask;
 
 static Request request_of(const ask *a, uint8_t how[64])
 {
@@ -223,8 +229,13 @@ static void tokens_are_the_reference_s_and_counted_from_the_output(void **state)
         n_expected[i] = ids_of(json_object_get(c, "tokens"), expected[i]);
         memcpy(token + n_prompt, expected[i], (size_t)had * sizeof *token);
         next[i] = had;
-        send_add(s, &(ask){.id = i, .attempt = 7, .adapter = json_string_value(json_object_get(c, "adapter")), .token = token,
-                           .n_tokens = n_prompt + had, .n_prompt = n_prompt, .max_tokens = n_expected[i]});
+        send_add(s, &(ask){.id = i,
+                           .attempt = 7,
+                           .adapter = json_string_value(json_object_get(c, "adapter")),
+                           .token = token,
+                           .n_tokens = n_prompt + had,
+                           .n_prompt = n_prompt,
+                           .max_tokens = n_expected[i]});
     }
     while (n_ended < n) {
         const Step *step = next_step(s);
@@ -262,7 +273,7 @@ static void a_cancel_frees_its_pages_in_the_next_step(void **state)
     int n_tokens = 0;
     while (n_tokens < 3)
         n_tokens += (int)next_step(s)->n_tokens;
-    send_cancel(s, 1, 2);               /* an attempt of before: not this one */
+    send_cancel(s, 1, 2); /* an attempt of before: not this one */
     const Step *step;
     while ((step = next_step(s))->n_seen < 2)
         continue;
@@ -282,9 +293,11 @@ static void pages_of_those_waiting_are_reckoned_off(void **state)
 {
     scene *s = *state;
     start(s, 4);
-    send_adds(s, (ask[]){{.id = 1, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 10},
-                         {.id = 2, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 1},
-                         {.id = 3, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 1}}, 3);
+    send_adds(s,
+              (ask[]){{.id = 1, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 10},
+                      {.id = 2, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 1},
+                      {.id = 3, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 1}},
+              3);
     int lowest = 4, n_ended = 0;
     while (n_ended < 3) {
         const Step *step = next_step(s);
@@ -301,7 +314,8 @@ static void a_reset_forgets_everything(void **state)
     scene *s = *state;
     start(s, 40);
     for (uint64_t id = 1; id <= 6; id++)
-        send_add(s, &(ask){.id = id, .attempt = 1, .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 400});
+        send_add(s,
+                 &(ask){.id = id, .attempt = 1, .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 400});
     while (next_step(s)->n_tokens == 0)
         continue;
     send_commands(s, NULL, 0, 9);
@@ -345,11 +359,12 @@ static void what_cannot_be_served_fails_alone(void **state)
     scene *s = *state;
     start(s, 0);
     uint32_t outside[] = {1u << 31};
-    const ask bad[] = {{.id = 1, .token = some_tokens, .n_tokens = 3, .n_prompt = 4, .max_tokens = 4},
-                       {.id = 2, .token = some_tokens, .n_tokens = 3, .n_prompt = 3, .max_tokens = 0},
-                       {.id = 3, .token = outside, .n_tokens = 1, .n_prompt = 1, .max_tokens = 4},
-                       {.id = 4, .token = some_tokens, .n_tokens = 3, .n_prompt = 3, .max_tokens = 4, .adapter = "none"},
-                       {.id = 5, .token = some_tokens, .n_tokens = 0, .n_prompt = 0, .max_tokens = 4}};
+    const ask bad[] = {
+        {.id = 1, .token = some_tokens, .n_tokens = 3, .n_prompt = 4, .max_tokens = 4},
+        {.id = 2, .token = some_tokens, .n_tokens = 3, .n_prompt = 3, .max_tokens = 0},
+        {.id = 3, .token = outside, .n_tokens = 1, .n_prompt = 1, .max_tokens = 4},
+        {.id = 4, .token = some_tokens, .n_tokens = 3, .n_prompt = 3, .max_tokens = 4, .adapter = "none"},
+        {.id = 5, .token = some_tokens, .n_tokens = 0, .n_prompt = 0, .max_tokens = 4}};
     enum { N_BAD = sizeof bad / sizeof *bad };
     for (int i = 0; i < N_BAD; i++)
         send_add(s, &bad[i]);
@@ -416,7 +431,10 @@ static void a_probe_gives_way_to_a_request(void **state)
     start(s, 40);
     for (int i = 0; i < 3; i++)
         send_probe(s);
-    send_add(s, &(ask){.id = UINT64_MAX - 1, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 5});
+    send_add(
+        s,
+        &(ask){
+            .id = UINT64_MAX - 1, .attempt = 1, .token = some_tokens, .n_tokens = 20, .n_prompt = 20, .max_tokens = 5});
     bool ended = false;
     int n_tokens = 0;
     while (!ended) {
@@ -459,7 +477,8 @@ static void a_model_that_is_not_there_is_an_error(void **state)
 {
     scene *s = *state;
     err e;
-    worker_options o = {.model_dir = "/nowhere", .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 1};
+    worker_options o = {
+        .model_dir = "/nowhere", .device = "cpu", .weights = "stored", .kv = "auto", .tp = 1, .max_batch = 1};
     assert_int_equal(worker_run(&o, &e), -1);
     assert_non_null(strstr(e.msg, "/nowhere"));
     o.model_dir = s->model_dir;
@@ -469,7 +488,12 @@ static void a_model_that_is_not_there_is_an_error(void **state)
 }
 
 /* An adapter that is there when it is looked for, n_looks times, and cannot be read. */
-typedef struct { int n_looks; bool ended; Outcome why; unpacker *messages; } vanishing;
+typedef struct {
+    int n_looks;
+    bool ended;
+    Outcome why;
+    unpacker *messages;
+} vanishing;
 
 static bool is_still_there(void *ctx, const char *id)
 {
@@ -517,14 +541,24 @@ static Outcome end_of_unreadable(const scene *s, int n_looks)
     engine *g = engine_new(m, &o, &e);
     vanishing v = {.n_looks = n_looks, .messages = s->messages};
     grammars *none = grammars_new((vocabulary_source){0}, jobs_threads_new(1));
-    worker *w = worker_new(g, &(worker_setup){.uuid = "u", .device = "d", .max_batch = 4, .max_tokens = 100, .grammars = none, .has_adapter = is_still_there,
-                                              .send = note_end, .now = no_time, .ctx = &v});
+    worker *w = worker_new(g, &(worker_setup){.uuid = "u",
+                                              .device = "d",
+                                              .max_batch = 4,
+                                              .max_tokens = 100,
+                                              .grammars = none,
+                                              .has_adapter = is_still_there,
+                                              .send = note_end,
+                                              .now = no_time,
+                                              .ctx = &v});
     Sampling how = SAMPLING__INIT;
     how.top_p = how.repetition_penalty = 1;
     how.adapter_id = (char *)"an id";
     how.adapter_source = (char *)"https://somewhere/adapter";
     uint8_t packed_how[128], unused[64];
-    Request r = request_of(&(ask){.id = 1, .attempt = 1, .adapter = "a", .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 2}, unused);
+    Request r = request_of(
+        &(ask){
+            .id = 1, .attempt = 1, .adapter = "a", .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 2},
+        unused);
     r.how = (ProtobufCBinaryData){sampling__pack(&how, packed_how), packed_how};
     Command add = COMMAND__INIT, *commands[] = {&add};
     add.what_case = COMMAND__WHAT_ADD;

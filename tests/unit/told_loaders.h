@@ -8,7 +8,11 @@
 #include "test.h"
 
 enum { MAX_TOLD = 64 };
-typedef struct { jobs base; job *todo[MAX_TOLD], *done[MAX_TOLD]; int n_todo, n_done; } told_loaders;
+typedef struct {
+    jobs base;
+    job *todo[MAX_TOLD], *done[MAX_TOLD];
+    int n_todo, n_done;
+} told_loaders;
 
 /* The oldest of a list, which has one. */
 static job *told_shift(job **list, int *n)

@@ -7,7 +7,10 @@
 #include "base/pool.h"
 
 /* Memory that ops work in. It grows when an op first needs more, and is kept. */
-typedef struct { float *data; size_t cap; } scratch;
+typedef struct {
+    float *data;
+    size_t cap;
+} scratch;
 
 /* One piece of an SGMV op: rows of one segment, and ranks or columns n of one part from n0. */
 typedef struct { int seg, part, row, n_rows, n0, n; } sgmv_item;
@@ -20,21 +23,21 @@ typedef struct {
     char name[64];
     const cpu_kernels *k;
     pool *pool;
-    scratch *per_thread;        /* [pool_size] */
-    scratch shared;             /* x rearranged for gemm */
-    sgmv_item *sgmv;            /* work list of the op at hand */
+    scratch *per_thread; /* [pool_size] */
+    scratch shared;      /* x rearranged for gemm */
+    sgmv_item *sgmv;     /* work list of the op at hand */
     attention_item *attention;
     size_t sgmv_cap, attention_cap;
     /* Cosines then sines, [2, rope_rows, rope_half], of rope_position and rope_freq. The same for
      * all layers of an invocation, so they are computed at the first. */
     scratch rope;
-    int *rope_position;         /* [rope_rows] */
-    float *rope_freq;           /* [rope_half] */
+    int *rope_position; /* [rope_rows] */
+    float *rope_freq;   /* [rope_half] */
     int rope_rows, rope_half;
-    sample_result *drawn[3];    /* of up to two samples not collected yet, and of the last one collected */
+    sample_result *drawn[3]; /* of up to two samples not collected yet, and of the last one collected */
     size_t drawn_cap[3];
     unsigned n_sampled, n_collected;
-    double copy_seconds[N_COPY_LANES];      /* of the last batch */
+    double copy_seconds[N_COPY_LANES]; /* of the last batch */
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(backend *be)

@@ -18,13 +18,14 @@
 #include "base/fp8.h"
 #include "base/mem.h"
 
-enum { QUERIES = 24 };          /* rows * group of an item, unless one row alone has more */
+enum { QUERIES = 24 }; /* rows * group of an item, unless one row alone has more */
 
-/* The block of keys (kind 0) or values (1) of a head in one page: page_len x head_dim numbers, and scales where they are F8. */
+/* The block of keys (kind 0) or values (1) of a head in one page: page_len x head_dim numbers, and scales where they
+ * are F8. */
 static char *kv_at(const kv_cache *kv, int page, int layer, int kind, int head)
 {
-    size_t block = (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * 2 + (size_t)kind) * (size_t)kv->n_kv_heads
-        + (size_t)head;
+    size_t block = (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * 2 + (size_t)kind) * (size_t)kv->n_kv_heads +
+                   (size_t)head;
     return (char *)kv->data + block * kv_block_bytes(kv);
 }
 
@@ -57,9 +58,9 @@ static const int *pages_of(const batch *b, int seq)
 static void prepare_rope(cpu_backend *cpu, const batch *b, const float *inv_freq, int half)
 {
     size_t rows = (size_t)b->n_rows, n_freq = (size_t)half;
-    if (cpu->rope_rows == b->n_rows && cpu->rope_half == half
-        && memcmp(cpu->rope_position, b->position, rows * sizeof(int)) == 0
-        && memcmp(cpu->rope_freq, inv_freq, n_freq * sizeof(float)) == 0)
+    if (cpu->rope_rows == b->n_rows && cpu->rope_half == half &&
+        memcmp(cpu->rope_position, b->position, rows * sizeof(int)) == 0 &&
+        memcmp(cpu->rope_freq, inv_freq, n_freq * sizeof(float)) == 0)
         return;
     cpu->rope_position = xrealloc(cpu->rope_position, rows * sizeof(int));
     cpu->rope_freq = xrealloc(cpu->rope_freq, n_freq * sizeof(float));
@@ -103,8 +104,7 @@ static void rope_item(void *arg, int row, int thread)
             kv_store(c->kv, kv_at(c->kv, page, c->layer, kind, i), position % c->kv->page_len, in);
 }
 
-void cpu_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv,
-                     int layer)
+void cpu_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv, int layer)
 {
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && qkv->rows == b->n_rows);
     CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim);
@@ -128,14 +128,14 @@ static span span_of_row(const attention_call *c, int row)
 /* One item at work. Positions count from s.from, the first that any of its rows sees. */
 typedef struct {
     const attention_call *c;
-    const int *page;            /* of the sequence */
+    const int *page; /* of the sequence */
     int head, n_queries;
     span s;
-    float *q, *out;             /* [n_queries, head_dim] */
-    float *score;               /* [n_queries, stride] */
+    float *q, *out; /* [n_queries, head_dim] */
+    float *score;   /* [n_queries, stride] */
     size_t stride;
-    const void *after;          /* the keys this thread is likely to read next */
-    float *values;              /* [page_len, head_dim] room for a page's values that are F8 */
+    const void *after; /* the keys this thread is likely to read next */
+    float *values;     /* [page_len, head_dim] room for a page's values that are F8 */
 } attention_work;
 
 /* The part of span s that lies in the page of s.from. */
@@ -166,10 +166,17 @@ static void score_all(const attention_work *a)
         span now = in_one_page(left, kv->page_len);
         left.from = now.to;
         dot_job j = {
-            .x = a->q, .x_stride = (size_t)d,
-            .w = kv_from(a, now.from, 0), .w_type = kv->type, .w_stride = (size_t)d,
-            .scale = 1.0f / sqrtf((float)d), .y = a->score + (now.from - a->s.from), .y_stride = a->stride,
-            .m = a->n_queries, .n = now.to - now.from, .k = d,
+            .x = a->q,
+            .x_stride = (size_t)d,
+            .w = kv_from(a, now.from, 0),
+            .w_type = kv->type,
+            .w_stride = (size_t)d,
+            .scale = 1.0f / sqrtf((float)d),
+            .y = a->score + (now.from - a->s.from),
+            .y_stride = a->stride,
+            .m = a->n_queries,
+            .n = now.to - now.from,
+            .k = d,
             .next = left.from < left.to ? kv_from(a, left.from, 0) : kv_from(a, a->s.from, 1),
         };
         if (kv->type == DTYPE_F8) {
@@ -205,10 +212,16 @@ static void add_values(const attention_work *a, int q0, int n, span left)
         span now = in_one_page(left, a->c->kv->page_len);
         left.from = now.to;
         sum_job j = {
-            .v = a->score + (size_t)q0 * a->stride + (now.from - a->s.from), .v_stride = a->stride,
-            .b = values_at(a, now), .b_type = DTYPE_F32, .b_stride = d,
-            .y = a->out + (size_t)q0 * d, .y_stride = d,
-            .m = n, .n = (int)d, .rank = now.to - now.from,
+            .v = a->score + (size_t)q0 * a->stride + (now.from - a->s.from),
+            .v_stride = a->stride,
+            .b = values_at(a, now),
+            .b_type = DTYPE_F32,
+            .b_stride = d,
+            .y = a->out + (size_t)q0 * d,
+            .y_stride = d,
+            .m = n,
+            .n = (int)d,
+            .rank = now.to - now.from,
             .next = left.from < left.to ? kv_from(a, left.from, 1) : a->after,
         };
         a->c->cpu->k->weighted_sum(&j);
@@ -252,7 +265,8 @@ static const void *first_keys(const attention_call *c, int item)
     const attention_item *it = &c->cpu->attention[item / c->h.n_kv_heads];
     int from = span_of_row(c, it->row).from;
     int page = pages_of(c->b, it->seq)[from / c->kv->page_len];
-    return kv_at(c->kv, page, c->layer, 0, item % c->h.n_kv_heads) + (size_t)(from % c->kv->page_len) * kv_row_bytes(c->kv);
+    return kv_at(c->kv, page, c->layer, 0, item % c->h.n_kv_heads) +
+           (size_t)(from % c->kv->page_len) * kv_row_bytes(c->kv);
 }
 
 static void attention_item_run(void *arg, int item, int thread)
@@ -264,8 +278,15 @@ static void attention_item_run(void *arg, int item, int thread)
     span s = {span_of_row(c, it->row).from, span_of_row(c, it->row + it->n_rows - 1).to};
     float *q = c->cpu->per_thread[thread].data;
     attention_work a = {
-        .c = c, .page = pages_of(c->b, it->seq), .head = head, .n_queries = n_queries, .s = s,
-        .q = q, .out = q + q_floats, .score = q + 2 * q_floats + n_queries, .stride = (size_t)(s.to - s.from),
+        .c = c,
+        .page = pages_of(c->b, it->seq),
+        .head = head,
+        .n_queries = n_queries,
+        .s = s,
+        .q = q,
+        .out = q + q_floats,
+        .score = q + 2 * q_floats + n_queries,
+        .stride = (size_t)(s.to - s.from),
         .values = q + 2 * q_floats + (size_t)n_queries * (1 + (size_t)(s.to - s.from)),
         .after = first_keys(c, item + pool_size(c->cpu->pool)),
     };
@@ -308,14 +329,21 @@ static size_t longest_sequence(const batch *b, int page_len)
     return (size_t)pages * (size_t)page_len;
 }
 
-void cpu_attention_op(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv,
-                      int layer, int window)
+void cpu_attention_op(backend *be, tensor *y, const tensor *qkv, heads h, const batch *b, const kv_cache *kv, int layer,
+                      int window)
 {
     CHECK(h.n_heads % h.n_kv_heads == 0 && y->cols == h.n_heads * h.head_dim && y->rows == b->n_rows);
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && kv->head_dim == h.head_dim);
     attention_call c = {
-        .cpu = cpu_of(be), .h = h, .qkv = qkv, .b = b, .kv = kv, .layer = layer, .window = window,
-        .group = h.n_heads / h.n_kv_heads, .y = y,
+        .cpu = cpu_of(be),
+        .h = h,
+        .qkv = qkv,
+        .b = b,
+        .kv = kv,
+        .layer = layer,
+        .window = window,
+        .group = h.n_heads / h.n_kv_heads,
+        .y = y,
     };
     for (int i = 0; i < b->n_prefills; i++)
         add_rows(&c, i, b->prefill_indptr[i], b->prefill_indptr[i + 1]);
@@ -325,6 +353,7 @@ void cpu_attention_op(backend *be, tensor *y, const tensor *qkv, heads h, const 
     }
     size_t queries = (size_t)(c.group > QUERIES ? c.group : QUERIES);
     size_t positions = longest_sequence(b, kv->page_len);
-    cpu_reserve_per_thread(c.cpu, queries * (2 * (size_t)h.head_dim + 1 + positions) + (size_t)kv->page_len * (size_t)h.head_dim);
+    cpu_reserve_per_thread(c.cpu, queries * (2 * (size_t)h.head_dim + 1 + positions) +
+                                      (size_t)kv->page_len * (size_t)h.head_dim);
     pool_run(c.cpu->pool, c.n_items * h.n_kv_heads, attention_item_run, &c);
 }

@@ -33,7 +33,7 @@ int batch_sequence_of(const batch *b, int row)
     int first_decode = b->prefill_indptr[b->n_prefills];
     if (row >= first_decode)
         return b->n_prefills + row - first_decode;
-    int low = 0, high = b->n_prefills;          /* the prefill with prefill_indptr[low] <= row < [high] */
+    int low = 0, high = b->n_prefills; /* the prefill with prefill_indptr[low] <= row < [high] */
     while (high - low > 1) {
         int mid = (low + high) / 2;
         if (b->prefill_indptr[mid] <= row)
@@ -51,8 +51,8 @@ struct row_call {
     tensor *y, *sum;
     const tensor *x, *w, *w2;
     const int *index;
-    int first;                      /* token of the table */
-    const sample_result *drawn;     /* of the last sample */
+    int first;                  /* token of the table */
+    const sample_result *drawn; /* of the last sample */
     float eps;
     heads h;
     void (*do_row)(const row_call *, int row);
@@ -87,7 +87,7 @@ static void embed_row(const row_call *c, int row)
     int token = c->index[row];
     if (token < 0)
         token = c->drawn[TOKEN_DRAWN(token)].token;
-    if (token < c->first || token >= c->first + c->x->rows) {       /* another rank's, or the draw failed */
+    if (token < c->first || token >= c->first + c->x->rows) { /* another rank's, or the draw failed */
         memset(float_row(c->y, row), 0, (size_t)c->y->cols * sizeof(float));
         return;
     }
@@ -326,7 +326,11 @@ static void cpu_bind_lora(backend *be, lora *l, void *memory)
     (void)memory;
 }
 
-typedef struct { const uint64_t *at; uint64_t *sum; size_t n; } reading;
+typedef struct {
+    const uint64_t *at;
+    uint64_t *sum;
+    size_t n;
+} reading;
 
 static void sum_item(void *arg, int item, int thread)
 {
@@ -438,10 +442,10 @@ static const cpu_kernels *choose_kernels(void)
 #ifdef PUNICA_X86
     const char *wish = getenv("PUNICA_CPU_ISA");
     int plain = wish && strcmp(wish, "plain") == 0, avx2 = wish && strcmp(wish, "avx2") == 0;
-    if (!plain && !avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
-        && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    if (!plain && !avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         return &cpu_kernels_avx512;
-    if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))      /* F16C came before AVX2 */
+    if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) /* F16C came before AVX2 */
         return &cpu_kernels_avx2;
 #endif
     return &cpu_kernels_plain;

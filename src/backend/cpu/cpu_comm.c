@@ -10,12 +10,18 @@
 
 typedef struct {
     comm base;
-    cpu_backend *cpu;           /* borrowed */
+    cpu_backend *cpu; /* borrowed */
     int n_ranks;
 } cpu_comm;
 
 /* An op of it at work. */
-typedef struct { const cpu_comm *c; tensor *y, *x; const tensor *part; const tensor *const *w; float eps; } call;
+typedef struct {
+    const cpu_comm *c;
+    tensor *y, *x;
+    const tensor *part;
+    const tensor *const *w;
+    float eps;
+} call;
 
 static float *row_of(const tensor *t, int row)
 {
@@ -87,7 +93,10 @@ static void cpu_comm_free(comm *c)
 }
 
 static const comm_ops ops = {
-    .all_reduce = cpu_all_reduce, .add_rms_norm = cpu_add_rms_norm, .all_gather = cpu_all_gather, .free = cpu_comm_free,
+    .all_reduce = cpu_all_reduce,
+    .add_rms_norm = cpu_add_rms_norm,
+    .all_gather = cpu_all_gather,
+    .free = cpu_comm_free,
 };
 
 comm *comm_cpu_new(backend *cpu, int n_ranks)

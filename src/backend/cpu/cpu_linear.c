@@ -11,9 +11,9 @@
 #include "base/mem.h"
 
 enum {
-    SGMV_RANKS = 16,            /* of A in one shrink item */
-    SGMV_COLS = 1024,           /* of B in one expand item */
-    SGMV_ROWS = 48,             /* of a long segment in one item */
+    SGMV_RANKS = 16,  /* of A in one shrink item */
+    SGMV_COLS = 1024, /* of B in one expand item */
+    SGMV_ROWS = 48,   /* of a long segment in one item */
 };
 
 static const char *weight_row(const tensor *t, int row)
@@ -34,7 +34,7 @@ static const char *proj_row(const proj *p, int row)
 typedef struct {
     cpu_backend *cpu;
     const tensor *x;
-    const float *packed;        /* x rearranged, or NULL to use dot() */
+    const float *packed; /* x rearranged, or NULL to use dot() */
     const linear *w;
     tensor *y;
 } linear_call;
@@ -56,11 +56,18 @@ static void linear_item(void *arg, int item, int thread)
     const proj *p = &c->w->part[part];
     int col = item * GEMM_COLS, left = p->w.rows - col, next = col + pool_size(cpu->pool) * GEMM_COLS;
     dot_job d = {
-        .x = c->packed ? c->packed : c->x->data, .x_stride = (size_t)c->x->cols,
-        .w = proj_row(p, col), .w_type = p->w.type, .w_stride = proj_stride(p),
-        .bias_type = p->bias.type, .scale = 1,
-        .y = (float *)c->y->data + y_col + col, .y_stride = (size_t)c->y->cols,
-        .m = c->x->rows, .n = left < GEMM_COLS ? left : GEMM_COLS, .k = c->x->cols,
+        .x = c->packed ? c->packed : c->x->data,
+        .x_stride = (size_t)c->x->cols,
+        .w = proj_row(p, col),
+        .w_type = p->w.type,
+        .w_stride = proj_stride(p),
+        .bias_type = p->bias.type,
+        .scale = 1,
+        .y = (float *)c->y->data + y_col + col,
+        .y_stride = (size_t)c->y->cols,
+        .m = c->x->rows,
+        .n = left < GEMM_COLS ? left : GEMM_COLS,
+        .k = c->x->cols,
         .next = next + GEMM_COLS <= p->w.rows ? proj_row(p, next) : NULL,
     };
     if (p->scale.data) {
@@ -108,9 +115,9 @@ typedef struct {
     cpu_backend *cpu;
     const segments *segs;
     int site, n_items;
-    const tensor *in;           /* x, or v */
-    tensor *out;                /* v, or y */
-    const linear *w;            /* of expand */
+    const tensor *in; /* x, or v */
+    tensor *out;      /* v, or y */
+    const linear *w;  /* of expand */
 } sgmv_call;
 
 static const lora_site *site_of(const sgmv_call *c, int seg)
@@ -128,8 +135,12 @@ static void add_items(sgmv_call *c, int seg, int part, int n, int n_step)
         for (int row = from; row < to; row += SGMV_ROWS) {
             cpu->sgmv = xgrow(cpu->sgmv, &cpu->sgmv_cap, (size_t)c->n_items + 1, sizeof *cpu->sgmv);
             cpu->sgmv[c->n_items++] = (sgmv_item){
-                .seg = seg, .part = part, .row = row, .n_rows = to - row < SGMV_ROWS ? to - row : SGMV_ROWS,
-                .n0 = n0, .n = n - n0 < n_step ? n - n0 : n_step,
+                .seg = seg,
+                .part = part,
+                .row = row,
+                .n_rows = to - row < SGMV_ROWS ? to - row : SGMV_ROWS,
+                .n0 = n0,
+                .n = n - n0 < n_step ? n - n0 : n_step,
             };
         }
 }
@@ -159,10 +170,17 @@ static void shrink_item(void *arg, int item, int thread)
     const lora_part *p = &s->part[it->part];
     size_t x_cols = (size_t)c->in->cols, v_cols = (size_t)c->out->cols;
     dot_job d = {
-        .x = (const float *)c->in->data + (size_t)it->row * x_cols, .x_stride = x_cols,
-        .w = weight_row(&p->a, it->n0), .w_type = p->a.type, .w_stride = x_cols, .scale = p->scale,
-        .y = (float *)c->out->data + (size_t)it->row * v_cols + rank_offset(s, it->part) + it->n0, .y_stride = v_cols,
-        .m = it->n_rows, .n = it->n, .k = c->in->cols,
+        .x = (const float *)c->in->data + (size_t)it->row * x_cols,
+        .x_stride = x_cols,
+        .w = weight_row(&p->a, it->n0),
+        .w_type = p->a.type,
+        .w_stride = x_cols,
+        .scale = p->scale,
+        .y = (float *)c->out->data + (size_t)it->row * v_cols + rank_offset(s, it->part) + it->n0,
+        .y_stride = v_cols,
+        .m = it->n_rows,
+        .n = it->n,
+        .k = c->in->cols,
         .next = after ? weight_row(&site_of(c, after->seg)->part[after->part].a, after->n0) : NULL,
     };
     c->cpu->k->dot(&d);
@@ -201,10 +219,16 @@ static void expand_item(void *arg, int item, int thread)
     for (int i = 0; i < it->part; i++)
         y_col += c->w->part[i].w.rows;
     sum_job j = {
-        .v = (const float *)c->in->data + (size_t)it->row * v_cols + rank_offset(s, it->part), .v_stride = v_cols,
-        .b = b_at(p, it->n0), .b_type = p->b.type, .b_stride = (size_t)p->b.cols,
-        .y = (float *)c->out->data + (size_t)it->row * y_cols + y_col, .y_stride = y_cols,
-        .m = it->n_rows, .n = it->n, .rank = p->rank,
+        .v = (const float *)c->in->data + (size_t)it->row * v_cols + rank_offset(s, it->part),
+        .v_stride = v_cols,
+        .b = b_at(p, it->n0),
+        .b_type = p->b.type,
+        .b_stride = (size_t)p->b.cols,
+        .y = (float *)c->out->data + (size_t)it->row * y_cols + y_col,
+        .y_stride = y_cols,
+        .m = it->n_rows,
+        .n = it->n,
+        .rank = p->rank,
         .next = after ? b_at(&site_of(c, after->seg)->part[after->part], after->n0) : NULL,
     };
     c->cpu->k->weighted_sum(&j);

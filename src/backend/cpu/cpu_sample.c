@@ -14,17 +14,20 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-enum { CHUNK = 1024 };          /* exponentials summed in float before they go to a double */
+enum { CHUNK = 1024 }; /* exponentials summed in float before they go to a double */
 
 /* A prefix of the tokens: all of weight above `cut`, and the first `n_ties` of weight `cut`. */
-typedef struct { float cut; int n_ties; } prefix;
+typedef struct {
+    float cut;
+    int n_ties;
+} prefix;
 
 typedef struct {
     const cpu_kernels *k;
-    const float *logits;        /* [vocab] -INFINITY: masked */
+    const float *logits; /* [vocab] -INFINITY: masked */
     int vocab;
     const sample_spec *spec;
-    float *z;                   /* [vocab] scratch: changed logits, then weights; behind it as much for masked ones */
+    float *z; /* [vocab] scratch: changed logits, then weights; behind it as much for masked ones */
 } sample_row;
 
 /* y = exp((x - max) * by); its sum. */
@@ -102,7 +105,7 @@ static prefix find_prefix(const float *w, int n, double max_count, double max_ma
 {
     enum { BITS = 10, BINS = 1 << BITS };
     double count[BINS], mass[BINS], count_above = 0, mass_above = 0;
-    uint32_t known = 0;                 /* upper bits of the cut, found so far */
+    uint32_t known = 0; /* upper bits of the cut, found so far */
     for (int shift = 2 * BITS; shift >= 0; shift -= BITS) {
         memset(count, 0, sizeof count);
         memset(mass, 0, sizeof mass);
@@ -123,7 +126,7 @@ static prefix find_prefix(const float *w, int n, double max_count, double max_ma
             count_above += count[bin];
             mass_above += mass[bin];
         }
-        if (bin < 0)                    /* the limits lie past the end: keep everything */
+        if (bin < 0) /* the limits lie past the end: keep everything */
             return (prefix){0, n};
         known = known << BITS | (uint32_t)lowest;
     }
@@ -175,7 +178,7 @@ static int draw(const sample_row *r, const float *z, float max)
 {
     const sample_spec *s = r->spec;
     int n = r->vocab;
-    float by = 1 / fmaxf(s->temperature, 1e-30f);           /* finite, so that 0 * by is 0 */
+    float by = 1 / fmaxf(s->temperature, 1e-30f); /* finite, so that 0 * by is 0 */
     double total = exp_sum(r->k, r->z, z, max, by, n);
     prefix p = {0, n};
     if (s->top_k > 0 && s->top_k < n) {
@@ -221,13 +224,21 @@ static void apply_mask(sample_row *r, float *allowed)
     r->logits = allowed;
 }
 
-typedef struct { cpu_backend *cpu; const tensor *logits; const sample_spec *spec; sample_result *out; } sample_call;
+typedef struct {
+    cpu_backend *cpu;
+    const tensor *logits;
+    const sample_spec *spec;
+    sample_result *out;
+} sample_call;
 
 static void sample_item(void *arg, int row, int thread)
 {
     const sample_call *c = arg;
     sample_row r = {
-        .k = c->cpu->k, .vocab = c->logits->cols, .spec = &c->spec[row], .z = c->cpu->per_thread[thread].data,
+        .k = c->cpu->k,
+        .vocab = c->logits->cols,
+        .spec = &c->spec[row],
+        .z = c->cpu->per_thread[thread].data,
         .logits = (const float *)c->logits->data + (size_t)row * (size_t)c->logits->cols,
     };
     sample_result *out = &c->out[row];
@@ -257,7 +268,7 @@ void cpu_sample(backend *be, const tensor *logits, const sample_spec *spec, int 
     cpu_backend *cpu = cpu_of(be);
     unsigned at = cpu->n_sampled++ % 3;
     CHECK(n <= logits->rows && cpu->n_sampled - cpu->n_collected <= 2);
-    cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n + 1, sizeof(sample_result));  /* of none too */
+    cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n + 1, sizeof(sample_result)); /* of none too */
     cpu_reserve_per_thread(cpu, 2 * (size_t)logits->cols);
     sample_call c = {cpu, logits, spec, cpu->drawn[at]};
     pool_run(cpu->pool, n, sample_item, &c);

@@ -18,14 +18,14 @@
 
 enum {
     TILE_COLS = 4,
-    TILE_ROWS = VLEN == 16 ? 6 : 3,     /* 24 accumulators of 32 registers, or 12 of 16 */
-    DOT_ROWS = VLEN == 16 ? 8 : 4,      /* dot() trades columns for rows, to read weights once: 3 by these */
-    AHEAD_COLS = 8,                     /* how far before its use dot() prefetches a weight */
-    DEPTH = 1024,                       /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
-    BLOCK_TILES = 16,                   /* row tiles whose lanes are kept at once: up to 192 KiB */
+    TILE_ROWS = VLEN == 16 ? 6 : 3, /* 24 accumulators of 32 registers, or 12 of 16 */
+    DOT_ROWS = VLEN == 16 ? 8 : 4,  /* dot() trades columns for rows, to read weights once: 3 by these */
+    AHEAD_COLS = 8,                 /* how far before its use dot() prefetches a weight */
+    DEPTH = 1024,                   /* x tile: 24 KiB of L1; weights: 128 KiB of L2 */
+    BLOCK_TILES = 16,               /* row tiles whose lanes are kept at once: up to 192 KiB */
 };
 
-typedef struct { vf v[DOT_ROWS * VLEN]; } group_lanes;      /* [mr, VLEN] vectors */
+typedef struct { vf v[DOT_ROWS * VLEN]; } group_lanes; /* [mr, VLEN] vectors */
 
 /* Rows are dealt evenly to the fewest tiles possible: no tile is left with one odd row. */
 static int tile_start(int m, int n_tiles, int tile)
@@ -49,11 +49,15 @@ INLINE const char *row_at(const void *base, size_t row, size_t stride, dtype t)
 }
 
 /* ahead: from a weight to the one to prefetch. scale: of each row's first piece, where weights are F8. */
-typedef struct { const char *row[TILE_COLS]; const float *scale[TILE_COLS]; uintptr_t ahead; } tile_weights;
+typedef struct {
+    const char *row[TILE_COLS];
+    const float *scale[TILE_COLS];
+    uintptr_t ahead;
+} tile_weights;
 
 /* What v_load_weight wants for a piece of the rows. */
-INLINE void piece_scales(const int cols, const dtype t, const dot_job *d, const float *const scale[TILE_COLS], int piece,
-                         vf out[TILE_COLS])
+INLINE void piece_scales(const int cols, const dtype t, const dot_job *d, const float *const scale[TILE_COLS],
+                         int piece, vf out[TILE_COLS])
 {
 #pragma GCC unroll 4
     for (int c = 0; c < cols; c++)
@@ -119,10 +123,10 @@ INLINE void dot_tile(const int mr, const dtype t, const dot_job *d, const float 
             lanes[i * VLEN + c] = acc[i][c];
 }
 
-#define DOT_TILE(mr, t)                                                                                     \
-    static void dot_tile_##mr##_##t(const dot_job *d, const float *x, const tile_weights *w, vf *lanes)     \
-    {                                                                                                       \
-        dot_tile(mr, DTYPE_##t, d, x, w, lanes);                                                            \
+#define DOT_TILE(mr, t)                                                                                 \
+    static void dot_tile_##mr##_##t(const dot_job *d, const float *x, const tile_weights *w, vf *lanes) \
+    {                                                                                                   \
+        dot_tile(mr, DTYPE_##t, d, x, w, lanes);                                                        \
     }
 #define DOT_TILES(mr) DOT_TILE(mr, F32) DOT_TILE(mr, F16) DOT_TILE(mr, BF16) DOT_TILE(mr, F8)
 #define DOT_ROW(mr) {dot_tile_##mr##_F32, dot_tile_##mr##_F16, dot_tile_##mr##_BF16, dot_tile_##mr##_F8}
@@ -148,18 +152,24 @@ static dot_tile_fn *const dot_tiles[DOT_ROWS][DTYPE_F8 + 1] = {
 };
 
 /* Where a gemm tile finds its weights: converted already, or still to be converted. */
-typedef enum { FROM_F32 = DTYPE_F32, FROM_F16 = DTYPE_F16, FROM_BF16 = DTYPE_BF16, FROM_F8 = DTYPE_F8, CONVERTED } weight_source;
+typedef enum {
+    FROM_F32 = DTYPE_F32,
+    FROM_F16 = DTYPE_F16,
+    FROM_BF16 = DTYPE_BF16,
+    FROM_F8 = DTYPE_F8,
+    CONVERTED
+} weight_source;
 
 /* What a gemm tile works on: elements [k0, k0 + n) of k. */
 typedef struct {
-    const float *x;                     /* [n / VLEN steps][mr][VLEN] */
-    float *w;                           /* [n / VLEN steps][TILE_COLS][VLEN], converted weights */
-    const dot_job *d;                   /* of the rows below */
-    const char *raw[TILE_COLS];         /* rows of weights to be converted, from k = 0 */
-    const float *scale[TILE_COLS];      /* as in tile_weights */
+    const float *x;                /* [n / VLEN steps][mr][VLEN] */
+    float *w;                      /* [n / VLEN steps][TILE_COLS][VLEN], converted weights */
+    const dot_job *d;              /* of the rows below */
+    const char *raw[TILE_COLS];    /* rows of weights to be converted, from k = 0 */
+    const float *scale[TILE_COLS]; /* as in tile_weights */
     vf *lanes;
     int k0, n;
-    const char *ahead;                  /* cache lines to prefetch meanwhile, at most one a step */
+    const char *ahead; /* cache lines to prefetch meanwhile, at most one a step */
     int n_ahead;
 } gemm_tile_job;
 
@@ -217,14 +227,15 @@ INLINE void gemm_tile(const int mr, const weight_source from, const gemm_tile_jo
 
 typedef void gemm_tile_fn(const gemm_tile_job *);
 
-#define GEMM_TILE(mr, from)                                             \
-    static void gemm_tile_##mr##_##from(const gemm_tile_job *t)         \
-    {                                                                   \
-        gemm_tile(mr, from, t);                                         \
+#define GEMM_TILE(mr, from)                                     \
+    static void gemm_tile_##mr##_##from(const gemm_tile_job *t) \
+    {                                                           \
+        gemm_tile(mr, from, t);                                 \
     }
-#define GEMM_TILES(mr) \
-    GEMM_TILE(mr, FROM_F32) GEMM_TILE(mr, FROM_F16) GEMM_TILE(mr, FROM_BF16) GEMM_TILE(mr, FROM_F8) GEMM_TILE(mr, CONVERTED)
-#define GEMM_ROW(mr) \
+#define GEMM_TILES(mr)      \
+    GEMM_TILE(mr, FROM_F32) \
+    GEMM_TILE(mr, FROM_F16) GEMM_TILE(mr, FROM_BF16) GEMM_TILE(mr, FROM_F8) GEMM_TILE(mr, CONVERTED)
+#define GEMM_ROW(mr)                                                                                             \
     {gemm_tile_##mr##_FROM_F32, gemm_tile_##mr##_FROM_F16, gemm_tile_##mr##_FROM_BF16, gemm_tile_##mr##_FROM_F8, \
      gemm_tile_##mr##_CONVERTED}
 
@@ -337,7 +348,10 @@ static int block_depth(int k)
 }
 
 /* The weights of the next item, prefetched at an even pace through all tiles of this one. */
-typedef struct { const char *at, *end; int per_tile; } prefetcher;
+typedef struct {
+    const char *at, *end;
+    int per_tile;
+} prefetcher;
 
 static prefetcher prefetch_next(const dot_job *d)
 {

@@ -93,25 +93,28 @@ static void weighted_sum(const sum_job *s)
     case DTYPE_F32: sum_typed(DTYPE_F32, s); break;
     case DTYPE_F16: sum_typed(DTYPE_F16, s); break;
     case DTYPE_BF16: sum_typed(DTYPE_BF16, s); break;
-    case DTYPE_F8: break;               /* adapters, keys and values are not */
+    case DTYPE_F8: break; /* adapters, keys and values are not */
     }
 }
 
 /* Run `body` for each vector: i its first element, LOAD and STORE limited to what exists. */
-#define FOR_VECTORS(n, body)                                    \
-    do {                                                        \
-        int i = 0;                                              \
-        for (; i + VLEN <= (n); i += VLEN) {                    \
-            const int left = VLEN;                              \
-            body                                                \
-        }                                                       \
-        if (i < (n)) {                                          \
-            const int left = (n) - i;                           \
-            body                                                \
-        }                                                       \
+#define FOR_VECTORS(n, body)                 \
+    do {                                     \
+        int i = 0;                           \
+        for (; i + VLEN <= (n); i += VLEN) { \
+            const int left = VLEN;           \
+            body                             \
+        }                                    \
+        if (i < (n)) {                       \
+            const int left = (n) - i;        \
+            body                             \
+        }                                    \
     } while (0)
 
-INLINE vf load_up_to(const float *p, int left) { return left == VLEN ? v_load(p) : v_load_n(p, left); }
+INLINE vf load_up_to(const float *p, int left)
+{
+    return left == VLEN ? v_load(p) : v_load_n(p, left);
+}
 
 INLINE vf load_as_up_to(dtype t, const void *base, int i, int left)
 {
@@ -149,8 +152,7 @@ static void rms_norm(float *y, const float *x, const void *w, dtype w_type, int 
 static void silu_mul(float *y, const float *gate, const float *up, int n)
 {
     const vf one = v_set1(1.0f);
-    FOR_VECTORS(n, vf g = load_up_to(gate + i, left);
-                vf silu = v_div(g, v_add(one, v_exp(v_sub(v_zero(), g))));
+    FOR_VECTORS(n, vf g = load_up_to(gate + i, left); vf silu = v_div(g, v_add(one, v_exp(v_sub(v_zero(), g))));
                 store_up_to(y + i, v_mul(silu, load_up_to(up + i, left)), left););
 }
 

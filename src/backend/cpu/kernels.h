@@ -15,34 +15,34 @@
 
 /* y[i, j] = scale * (x[i] . w[j]) + bias[j]. Strides count elements. */
 typedef struct {
-    const float *x;             /* [m, k] */
+    const float *x; /* [m, k] */
     size_t x_stride;
-    const void *w;              /* [n, k] */
+    const void *w; /* [n, k] */
     dtype w_type;
     size_t w_stride;
-    const float *w_scale;       /* of F8 weights: w[j, i] counts w_scale[i / w_scaled, j] times (see proj) */
+    const float *w_scale; /* of F8 weights: w[j, i] counts w_scale[i / w_scaled, j] times (see proj) */
     int w_scaled;
     size_t w_scale_stride;
-    const void *bias;           /* [n], or NULL */
+    const void *bias; /* [n], or NULL */
     dtype bias_type;
     float scale;
-    float *y;                   /* [m, n] */
+    float *y; /* [m, n] */
     size_t y_stride;
     int m, n, k;
-    const void *next;           /* weights this thread will want next, of the same stride, or NULL */
+    const void *next; /* weights this thread will want next, of the same stride, or NULL */
 } dot_job;
 
 /* y[i, j] += sum over r of v[i, r] b[r, j]. */
 typedef struct {
-    const float *v;             /* [m, rank] */
+    const float *v; /* [m, rank] */
     size_t v_stride;
-    const void *b;              /* [rank, n] */
+    const void *b; /* [rank, n] */
     dtype b_type;
     size_t b_stride;
-    float *y;                   /* [m, n] */
+    float *y; /* [m, n] */
     size_t y_stride;
     int m, n, rank;
-    const void *next;           /* as in dot_job */
+    const void *next; /* as in dot_job */
 } sum_job;
 
 /* Columns of w that a gemm call should be given; only the last ones may be fewer. */
@@ -61,12 +61,12 @@ typedef struct {
     int (*pack_tiles)(int m);
     size_t (*pack_floats)(int m, int k);
     size_t (*gemm_scratch_floats)(int m, int k);
-    int dot_rows;               /* up to this many rows dot is the faster one */
+    int dot_rows; /* up to this many rows dot is the faster one */
 
     void (*weighted_sum)(const sum_job *);
 
     void (*to_float)(float *y, const void *x, dtype type, int n);
-    void (*add)(float *y, const float *x, int n);                               /* y += x */
+    void (*add)(float *y, const float *x, int n); /* y += x */
     void (*rms_norm)(float *y, const float *x, const void *w, dtype w_type, int n, float eps);
     void (*silu_mul)(float *y, const float *gate, const float *up, int n);
     /* Rotate the pairs (x[i], x[half + i]) by the angles whose cosines and sines are given. */

@@ -33,17 +33,50 @@
 #define ISA_NAME "avx512"
 typedef __m512 vf;
 
-INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
-INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
-INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
-INLINE void v_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
-INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf v_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+INLINE vf v_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+INLINE vf v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+INLINE void v_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+INLINE vf v_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+INLINE vf v_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+INLINE vf v_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+INLINE vf v_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+INLINE vf v_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+INLINE vf v_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 
 /* x, or 0 where a < b. */
 INLINE vf v_unless_lt(vf a, vf b, vf x)
@@ -51,21 +84,45 @@ INLINE vf v_unless_lt(vf a, vf b, vf x)
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), x);
 }
 
-INLINE __mmask16 first_lanes(int n) { return (__mmask16)((1u << n) - 1); }
-INLINE vf v_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
-INLINE void v_store_n(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+INLINE __mmask16 first_lanes(int n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
+INLINE vf v_load_n(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+INLINE void v_store_n(float *p, vf v, int n)
+{
+    _mm512_mask_storeu_ps(p, first_lanes(n), v);
+}
 
-INLINE vf halves_f16(__m256i h) { return _mm512_cvtph_ps(h); }
+INLINE vf halves_f16(__m256i h)
+{
+    return _mm512_cvtph_ps(h);
+}
 
 INLINE vf halves_bf16(__m256i h)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-INLINE vf v_load_f16(const void *p) { return halves_f16(_mm256_loadu_si256(p)); }
-INLINE vf v_load_bf16(const void *p) { return halves_bf16(_mm256_loadu_si256(p)); }
-INLINE vf v_load_f16_n(const void *p, int n) { return halves_f16(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
-INLINE vf v_load_bf16_n(const void *p, int n) { return halves_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
+INLINE vf v_load_f16(const void *p)
+{
+    return halves_f16(_mm256_loadu_si256(p));
+}
+INLINE vf v_load_bf16(const void *p)
+{
+    return halves_bf16(_mm256_loadu_si256(p));
+}
+INLINE vf v_load_f16_n(const void *p, int n)
+{
+    return halves_f16(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+INLINE vf v_load_bf16_n(const void *p, int n)
+{
+    return halves_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
 
 /* Shifted into an F16's place, the 4-bit exponent is 8 too small: a 256th of the number, exactly. */
 INLINE vf shrunk_f8(__m128i b)
@@ -74,8 +131,14 @@ INLINE vf shrunk_f8(__m128i b)
     return halves_f16(_mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80)));
 }
 
-INLINE vf v_load_shrunk_f8(const void *p) { return shrunk_f8(_mm_loadu_si128(p)); }
-INLINE vf v_load_shrunk_f8_n(const void *p, int n) { return shrunk_f8(_mm_maskz_loadu_epi8(first_lanes(n), p)); }
+INLINE vf v_load_shrunk_f8(const void *p)
+{
+    return shrunk_f8(_mm_loadu_si128(p));
+}
+INLINE vf v_load_shrunk_f8_n(const void *p, int n)
+{
+    return shrunk_f8(_mm_maskz_loadu_epi8(first_lanes(n), p));
+}
 
 /* 2^n, where the low bits of t hold the integer n (see v_exp). */
 INLINE vf v_pow2(vf t)
@@ -126,28 +189,73 @@ INLINE vf v_sum_each(const vf a[VLEN])
 #define ISA_NAME "avx2"
 typedef __m256 vf;
 
-INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
-INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
-INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
-INLINE void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
-INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
-INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-INLINE vf v_unless_lt(vf a, vf b, vf x) { return _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ), x); }
+INLINE vf v_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+INLINE vf v_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+INLINE vf v_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+INLINE void v_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
+INLINE vf v_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+INLINE vf v_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+INLINE vf v_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+INLINE vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+INLINE vf v_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+INLINE vf v_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+INLINE vf v_unless_lt(vf a, vf b, vf x)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ), x);
+}
 
-INLINE vf halves_f16(__m128i h) { return _mm256_cvtph_ps(h); }
+INLINE vf halves_f16(__m128i h)
+{
+    return _mm256_cvtph_ps(h);
+}
 
 INLINE vf halves_bf16(__m128i h)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-INLINE vf v_load_f16(const void *p) { return halves_f16(_mm_loadu_si128(p)); }
-INLINE vf v_load_bf16(const void *p) { return halves_bf16(_mm_loadu_si128(p)); }
+INLINE vf v_load_f16(const void *p)
+{
+    return halves_f16(_mm_loadu_si128(p));
+}
+INLINE vf v_load_bf16(const void *p)
+{
+    return halves_bf16(_mm_loadu_si128(p));
+}
 
 INLINE vf v_load_shrunk_f8(const void *p)
 {
@@ -166,8 +274,14 @@ INLINE vf fold4(vf a, vf b)
     return v_add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
 
-INLINE vf fold2(vf a, vf b) { return v_add(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee)); }
-INLINE vf fold1(vf a, vf b) { return v_add(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)); }
+INLINE vf fold2(vf a, vf b)
+{
+    return v_add(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+}
+INLINE vf fold1(vf a, vf b)
+{
+    return v_add(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
 
 INLINE vf v_sum_each(const vf a[VLEN])
 {
@@ -184,19 +298,60 @@ INLINE vf v_sum_each(const vf a[VLEN])
 typedef float vf __attribute__((vector_size(16)));
 typedef uint32_t vu __attribute__((vector_size(16)));
 
-INLINE vf v_zero(void) { return (vf){0}; }
-INLINE vf v_set1(float x) { return (vf){x, x, x, x}; }
-INLINE vf v_load(const float *p) { vf v; memcpy(&v, p, sizeof v); return v; }
-INLINE void v_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
-INLINE vf v_add(vf a, vf b) { return a + b; }
-INLINE vf v_sub(vf a, vf b) { return a - b; }
-INLINE vf v_mul(vf a, vf b) { return a * b; }
-INLINE vf v_div(vf a, vf b) { return a / b; }
-INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
-INLINE vf v_select(vu mask, vf a, vf b) { return (vf)(((vu)a & mask) | ((vu)b & ~mask)); }
-INLINE vf v_max(vf a, vf b) { return v_select((vu)(a > b), a, b); }
-INLINE vf v_min(vf a, vf b) { return v_select((vu)(a < b), a, b); }
-INLINE vf v_unless_lt(vf a, vf b, vf x) { return (vf)((vu)x & ~(vu)(a < b)); }
+INLINE vf v_zero(void)
+{
+    return (vf){0};
+}
+INLINE vf v_set1(float x)
+{
+    return (vf){x, x, x, x};
+}
+INLINE vf v_load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE void v_store(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+INLINE vf v_add(vf a, vf b)
+{
+    return a + b;
+}
+INLINE vf v_sub(vf a, vf b)
+{
+    return a - b;
+}
+INLINE vf v_mul(vf a, vf b)
+{
+    return a * b;
+}
+INLINE vf v_div(vf a, vf b)
+{
+    return a / b;
+}
+INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+INLINE vf v_select(vu mask, vf a, vf b)
+{
+    return (vf)(((vu)a & mask) | ((vu)b & ~mask));
+}
+INLINE vf v_max(vf a, vf b)
+{
+    return v_select((vu)(a > b), a, b);
+}
+INLINE vf v_min(vf a, vf b)
+{
+    return v_select((vu)(a < b), a, b);
+}
+INLINE vf v_unless_lt(vf a, vf b, vf x)
+{
+    return (vf)((vu)x & ~(vu)(a < b));
+}
 
 INLINE vu load_halves(const void *p)
 {
@@ -216,7 +371,10 @@ INLINE vf v_load_f16(const void *p)
     return (vf)((vu)scaled | special | ((h & 0x8000) << 16));
 }
 
-INLINE vf v_load_bf16(const void *p) { return (vf)(load_halves(p) << 16); }
+INLINE vf v_load_bf16(const void *p)
+{
+    return (vf)(load_halves(p) << 16);
+}
 
 INLINE vf v_load_shrunk_f8(const void *p)
 {
@@ -226,7 +384,10 @@ INLINE vf v_load_shrunk_f8(const void *p)
     vf magnitude = (vf)((x & 0x7f) << 20) * v_set1(0x1p112f);
     return (vf)((vu)magnitude | (x & 0x80) << 24);
 }
-INLINE vf v_pow2(vf t) { return (vf)(((vu)t << 23) + 0x3f800000u); }
+INLINE vf v_pow2(vf t)
+{
+    return (vf)(((vu)t << 23) + 0x3f800000u);
+}
 
 INLINE vf fold2(vf a, vf b)
 {
@@ -238,7 +399,10 @@ INLINE vf fold1(vf a, vf b)
     return __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
 }
 
-INLINE vf v_sum_each(const vf a[VLEN]) { return fold1(fold2(a[0], a[1]), fold2(a[2], a[3])); }
+INLINE vf v_sum_each(const vf a[VLEN])
+{
+    return fold1(fold2(a[0], a[1]), fold2(a[2], a[3]));
+}
 
 #endif
 
@@ -334,7 +498,7 @@ INLINE vf v_exp(vf x)
     vf c = v_min(v_set1(88.0f), v_max(low, x));
     vf t = v_add(v_mul(c, v_set1(0x1.715476p0f)), shift);
     vf n = v_sub(t, shift);
-    vf r = v_fma(n, v_set1(-0x1.63p-1f), c);            /* ln 2 in two parts: n times the first is exact */
+    vf r = v_fma(n, v_set1(-0x1.63p-1f), c); /* ln 2 in two parts: n times the first is exact */
     r = v_fma(n, v_set1(0x1.bd0106p-13f), r);
     vf p = v_set1(0x1.6a23dp-10f);
     p = v_fma(p, r, v_set1(0x1.123a2p-7f));

@@ -5,26 +5,26 @@
 #include "backend/cuda/fp8.cuh"
 #include "backend/cuda/mma.cuh"
 
-enum { TILE = 16 };             /* positions that tensor cores take at a time; a page is whole TILEs */
+enum { TILE = 16 }; /* positions that tensor cores take at a time; a page is whole TILEs */
 
-/* One attention call; passed to kernels by value. Strides of the KvCache count bytes. Kernels are made for both kinds of it, F8
- * and of T. */
+/* One attention call; passed to kernels by value. Strides of the KvCache count bytes. Kernels are made for both kinds
+ * of it, F8 and of T. */
 template <typename T> struct attention_call {
     step s;
     heads h;
-    int group;                  /* query heads that share a key/value head */
-    int window;                 /* 0: none */
+    int group;  /* query heads that share a key/value head */
+    int window; /* 0: none */
     int page_len, n_rows, qkv_cols;
-    int page_tiles;             /* TILEs in a page, and what quotient_by_magic() divides by it with */
+    int page_tiles; /* TILEs in a page, and what quotient_by_magic() divides by it with */
     unsigned page_magic;
-    float scale;                /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
-    size_t page_stride;         /* from a page to the next */
-    size_t head_stride;         /* from a head's block to the next */
-    size_t values;              /* from a head's keys to its values */
-    const char *kv;             /* this layer's keys in page 0 */
-    size_t kv_bytes;            /* from there to the end of the KvCache */
-    const T *qkv;               /* [n_rows, qkv_cols] */
-    T *y;                       /* [rows, n_heads * head_dim] */
+    float scale;        /* log2(e) / sqrt(head_dim): softmax is computed with powers of 2 */
+    size_t page_stride; /* from a page to the next */
+    size_t head_stride; /* from a head's block to the next */
+    size_t values;      /* from a head's keys to its values */
+    const char *kv;     /* this layer's keys in page 0 */
+    size_t kv_bytes;    /* from there to the end of the KvCache */
+    const T *qkv;       /* [n_rows, qkv_cols] */
+    T *y;               /* [rows, n_heads * head_dim] */
 };
 
 static __device__ __forceinline__ float exp2_fast(float x)
@@ -46,8 +46,7 @@ template <bool F8, typename T> __device__ constexpr int kv_size()
 }
 
 /* The scale of F8 keys, which stands behind their block's numbers; `at`: the first of the block. */
-template <typename T>
-__device__ __forceinline__ const float *kv_scales(const attention_call<T> &a, const char *at)
+template <typename T> __device__ __forceinline__ const float *kv_scales(const attention_call<T> &a, const char *at)
 {
     return (const float *)(at + (a.page_len * a.h.head_dim + 3) / 4 * 4);
 }

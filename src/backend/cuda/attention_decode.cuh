@@ -58,10 +58,10 @@ static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int q
 
 /* Which block of which team this is. */
 typedef struct {
-    int size, rank;             /* blocks in the team; which of them */
-    int index;                  /* which team of the grid */
-    int block_warps, warps;     /* of a block, of the team */
-    int warp;                   /* in its block: known to be the same in all lanes */
+    int size, rank;         /* blocks in the team; which of them */
+    int index;              /* which team of the grid */
+    int block_warps, warps; /* of a block, of the team */
+    int warp;               /* in its block: known to be the same in all lanes */
 } decode_team;
 
 static __device__ __forceinline__ decode_team team_of_block(int size)
@@ -93,18 +93,18 @@ static __device__ __forceinline__ void team_wait(decode_team t)
 
 /* Where pieces of a sequence leave what they found. */
 typedef struct {
-    float *out;                 /* [items, n_heads, head_dim], not divided by the sum */
-    float2 *stat;               /* [items, n_heads] (maximum, sum) */
-    unsigned *arrived;          /* [items, slices] blocks; 0 between launches */
+    float *out;        /* [items, n_heads, head_dim], not divided by the sum */
+    float2 *stat;      /* [items, n_heads] (maximum, sum) */
+    unsigned *arrived; /* [items, slices] blocks; 0 between launches */
 } decode_parts;
 
 typedef struct {
-    int item, slice;            /* slice: of the n_kv_heads * ceil(group / QUERIES) */
+    int item, slice; /* slice: of the n_kv_heads * ceil(group / QUERIES) */
     int kv_head;
-    int head, n_heads;          /* query heads [head, head + n_heads) */
-    int from, to;               /* positions; from = to = 0 where the piece lies before the window */
-    int row, pages;             /* as in decode_item */
-    int first, count;           /* the items that make up the result: those the window reaches */
+    int head, n_heads; /* query heads [head, head + n_heads) */
+    int from, to;      /* positions; from = to = 0 where the piece lies before the window */
+    int row, pages;    /* as in decode_item */
+    int first, count;  /* the items that make up the result: those the window reaches */
 } decode_unit;
 
 static __host__ __device__ __forceinline__ int decode_slices(heads h, int group)
@@ -118,8 +118,7 @@ template <typename T> __device__ __forceinline__ int decode_item_of(const attent
 }
 
 /* Unit u of the grid, of this item. */
-template <typename T>
-__device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u, decode_item it)
+template <typename T> __device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u, decode_item it)
 {
     decode_unit w;
     int slices = decode_slices(a.h, a.group), per_kv_head = slices / a.h.n_kv_heads;
@@ -148,11 +147,12 @@ static __device__ __forceinline__ int first_tile(const decode_unit &w, decode_te
     return w.from / TILE + team.rank * team.block_warps + team.warp;
 }
 
-/* The next tile a warp copies. The units after this one, the next one's item, and the tile's page are looked up ahead. */
+/* The next tile a warp copies. The units after this one, the next one's item, and the tile's page are looked up ahead.
+ */
 typedef struct {
     int unit, after, later, n_units;
-    int tile, end;              /* tile holds positions from tile * TILE */
-    int to, fresh;              /* of the unit: end of its positions; the first tile that this invocation writes to */
+    int tile, end; /* tile holds positions from tile * TILE */
+    int to, fresh; /* of the unit: end of its positions; the first tile that this invocation writes to */
     int kv_head, page;
     const int *pages;
     decode_item next;
@@ -203,8 +203,9 @@ __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a
     return c;
 }
 
-/* F8 tiles stand in shared memory as rows of D bytes whose 16-byte chunks are permuted by the row's number: keys so that the
- * lanes of two rows that read four chunks each meet no bank twice, values so that the same chunk of eight rows does not. */
+/* F8 tiles stand in shared memory as rows of D bytes whose 16-byte chunks are permuted by the row's number: keys so
+ * that the lanes of two rows that read four chunks each meet no bank twice, values so that the same chunk of eight rows
+ * does not. */
 template <int D> __device__ __forceinline__ unsigned f8_key_offset(int row, int chunk)
 {
     return (unsigned)(row * D + ((D > 64 ? chunk ^ (row & 1) << 2 : chunk) << 4));
@@ -215,9 +216,11 @@ template <int D> __device__ __forceinline__ unsigned f8_value_offset(int row, in
     return (unsigned)(TILE * D + row * D + ((chunk ^ (D > 64 ? row & 7 : row >> 1 & 3)) << 4));
 }
 
-/* Copy a tile of F8 keys and values, which begins at `keys`, and their scales. Those of positions past the end are not used. */
+/* Copy a tile of F8 keys and values, which begins at `keys`, and their scales. Those of positions past the end are not
+ * used. */
 template <int D, typename T>
-__device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_call<T> &a, const char *keys, const float *scales, int n_valid)
+__device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_call<T> &a, const char *keys,
+                                             const float *scales, int n_valid)
 {
     constexpr int CHUNKS = D / 16, ROWS = 32 / CHUNKS;
     int lane = threadIdx.x % 32, chunk = lane % CHUNKS;
@@ -229,7 +232,8 @@ __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_cal
         copy_16(stage + f8_value_offset<D>(row, chunk), from + i * 512 + a.values, row < n_valid);
     }
     if (lane < 8)
-        copy_16(stage + 2 * TILE * D + lane * 16, (const char *)scales + lane % 4 * 16 + (lane < 4 ? 0 : a.values), true);
+        copy_16(stage + 2 * TILE * D + lane * 16, (const char *)scales + lane % 4 * 16 + (lane < 4 ? 0 : a.values),
+                true);
 }
 
 /* Start copying the cursor's tile, keys then values, and move on. Positions past the end become zeros: what
@@ -245,7 +249,7 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
         c->tile += team.warps;
         cursor_settle(c, a, team);
     } else if (c->unit < c->n_units) {
-        constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS;         /* what 32 lanes copy at once */
+        constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS; /* what 32 lanes copy at once */
         int lane = threadIdx.x % 32, row = lane / COLUMNS, valid = c->to - c->tile * TILE - row;
         const char *keys = tile_keys<D, false>(a, c->page, c->kv_head, c->tile) + lane * 16;
         const char *values = keys + a.values;
@@ -265,8 +269,8 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
 /* A warp's share of a unit. Lane 4 * g + t has queries 2t and 2t + 1; m and the scale of o are those of
  * all tiles so far, l only this lane's part of the sum. */
 template <int D> struct decode_state {
-    unsigned q[D / 16][2];      /* B operand: (numbers 16 k + 2t.. and + 8, query g); F8: see load_f8_queries */
-    float o[D / 16][4];         /* (numbers 16 i + g and + 8, queries 2t and 2t + 1); F8: numbers 16 i + 2g and + 1 */
+    unsigned q[D / 16][2]; /* B operand: (numbers 16 k + 2t.. and + 8, query g); F8: see load_f8_queries */
+    float o[D / 16][4];    /* (numbers 16 i + g and + 8, queries 2t and 2t + 1); F8: numbers 16 i + 2g and + 1 */
     float m[2], l[2];
 };
 
@@ -282,8 +286,9 @@ __device__ __forceinline__ void load_queries(decode_state<D> *st, const attentio
     }
 }
 
-/* In a product over numbers their order does not matter, if it is the same on both sides. F8 keys come as 16 adjacent bytes to
- * a lane, a word of which is widened to (bytes 0 and 1, bytes 2 and 3), or for BF16 (1 and 3, 0 and 2): the queries follow. */
+/* In a product over numbers their order does not matter, if it is the same on both sides. F8 keys come as 16 adjacent
+ * bytes to a lane, a word of which is widened to (bytes 0 and 1, bytes 2 and 3), or for BF16 (1 and 3, 0 and 2): the
+ * queries follow. */
 template <int D, typename T>
 __device__ __forceinline__ void load_f8_queries(decode_state<D> *st, const attention_call<T> &a, const decode_unit &w)
 {
@@ -347,9 +352,9 @@ template <int D, typename T>
 __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage, int position, const decode_unit &w,
                                             float scale)
 {
-    constexpr int AHEAD = D / 16 < 8 ? D / 16 : 8;      /* operands loaded before the first is used */
+    constexpr int AHEAD = D / 16 < 8 ? D / 16 : 8; /* operands loaded before the first is used */
     unsigned keys = stage + by_rows<D>(), values = stage + TILE * D * 2 + by_columns<D>();
-    float s[2][4] = {};         /* two sums, so that products need not wait for each other */
+    float s[2][4] = {}; /* two sums, so that products need not wait for each other */
     unsigned tile[AHEAD][4];
 #pragma unroll
     for (int k = 0; k < D / 16; k += AHEAD) {
@@ -379,9 +384,9 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
     }
 }
 
-/* The same for F8 tiles. Scores count the key's scale. Weights count 448 times the value's, which is its largest number, so that
- * they stay in the range of T; what comes of it is 448 times too large: see leave_state. A value's two neighbouring numbers
- * come out of load_matrices_t as one; pulled apart they are two rows of the product. */
+/* The same for F8 tiles. Scores count the key's scale. Weights count 448 times the value's, which is its largest
+ * number, so that they stay in the range of T; what comes of it is 448 times too large: see leave_state. A value's two
+ * neighbouring numbers come out of load_matrices_t as one; pulled apart they are two rows of the product. */
 static __device__ __forceinline__ uint4 load_shared_16(unsigned at)
 {
     uint4 x;
@@ -409,13 +414,15 @@ template <typename T> __device__ __forceinline__ void widen_apart(unsigned word,
 }
 
 template <int D, typename T>
-__device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned stage, int position, const decode_unit &w, float scale)
+__device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned stage, int position, const decode_unit &w,
+                                               float scale)
 {
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float s[2][4] = {};
 #pragma unroll
     for (int c = 0; c < D / 64; c++) {
-        uint4 rows[2] = {load_shared_16(stage + f8_key_offset<D>(g, 4 * c + t)), load_shared_16(stage + f8_key_offset<D>(g + 8, 4 * c + t))};
+        uint4 rows[2] = {load_shared_16(stage + f8_key_offset<D>(g, 4 * c + t)),
+                         load_shared_16(stage + f8_key_offset<D>(g + 8, 4 * c + t))};
         const unsigned *low = &rows[0].x, *high = &rows[1].x;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -454,8 +461,8 @@ __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned sta
 
 /* What the block's warps found, in shared memory, where its team sees it. */
 typedef struct {
-    float *top, *sum;           /* [block_warps, QUERIES] maxima and sums */
-    float *out;                 /* [block_warps, n_heads, merge_stride] */
+    float *top, *sum; /* [block_warps, QUERIES] maxima and sums */
+    float *out;       /* [block_warps, n_heads, merge_stride] */
     int *is_last;
 } decode_merge;
 
@@ -540,7 +547,7 @@ template <int D, bool ALONE, typename T>
 __device__ __forceinline__ void merge_team(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
                                            decode_merge mg, decode_team team)
 {
-    constexpr int N = D / 32;   /* numbers of a lane */
+    constexpr int N = D / 32; /* numbers of a lane */
     int lane = threadIdx.x % 32, state = lane % team.warps;
     for (int query = team.rank * team.block_warps + team.warp; query < w.n_heads; query += team.warps) {
         int at = state % team.block_warps * QUERIES + query, owner = state / team.block_warps;
@@ -577,7 +584,7 @@ __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const de
         unsigned *arrived = parts.arrived + (size_t)w.first * decode_slices(a.h, a.group) + w.slice;
         unsigned last = (unsigned)(w.count * team_size) - 1;
         __threadfence();
-        *is_last = atomicInc(arrived, last) == last;        /* the last one puts it back to 0 */
+        *is_last = atomicInc(arrived, last) == last; /* the last one puts it back to 0 */
         __threadfence();
     }
     __syncthreads();
@@ -629,7 +636,7 @@ __device__ __forceinline__ void finish_unit(const attention_call<T> &a, const de
  * units. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
-decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
+    decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
 {
     constexpr int STAGE = decode_stage(D, F8), RING = decode_ring(D, F8);
     extern __shared__ __align__(1024) char shared[];
@@ -669,12 +676,12 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
             copy_next_tile<D, F8>(stage, &c, a, team);
             stage = stage + STAGE < ring + RING ? stage + STAGE : ring;
         }
-        team_wait(team);                /* all have read what was left of the unit before */
+        team_wait(team); /* all have read what was left of the unit before */
         leave_state<D, F8>(&st, mg, team.warp, w.n_heads);
         team_arrive(team);
         decode_unit done = w;
         u = after;
-        if (u < c.n_units) {            /* its queries come while this one is finished */
+        if (u < c.n_units) { /* its queries come while this one is finished */
             after = a.s.next_unit[u];
             w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
             bring_queries<D, F8>(&st, a, w);
@@ -683,7 +690,7 @@ decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
         finish_unit<D>(a, done, parts, mg, team);
         team_arrive(team);
     }
-    team_wait(team);                    /* nobody leaves while others may read from it */
+    team_wait(team); /* nobody leaves while others may read from it */
 }
 
 #endif

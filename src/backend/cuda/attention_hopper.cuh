@@ -33,26 +33,31 @@ static __host__ __device__ constexpr int hopper_keys(int head_dim)
 
 static __host__ __device__ constexpr size_t hopper_shared_bytes(int head_dim)
 {
-    return (size_t)(Q_STAGES * 64 * hopper_groups(head_dim) + 2 * KV_STAGES * hopper_keys(head_dim)) * (size_t)head_dim * 2 + 256;
+    return (size_t)(Q_STAGES * 64 * hopper_groups(head_dim) + 2 * KV_STAGES * hopper_keys(head_dim)) *
+               (size_t)head_dim * 2 +
+           256;
 }
 
 /* What blocks take units from; zeros between launches. */
 typedef struct { int taken, finished; } unit_counter;
 
 /* section: heads whose units come before those of others. */
-typedef struct { unit_counter *units; int section; } hopper_plan;
+typedef struct {
+    unit_counter *units;
+    int section;
+} hopper_plan;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 typedef struct {
-    int row, n_rows, head;      /* n_rows 0: there are no more */
-    int first, end;             /* positions of the rows: [first, end) */
-    int pages;                  /* the page_indptr of the sequence */
+    int row, n_rows, head; /* n_rows 0: there are no more */
+    int first, end;        /* positions of the rows: [first, end) */
+    int pages;             /* the page_indptr of the sequence */
 } hopper_unit;
 
 template <int D> struct hopper_shared {
     static constexpr int N = hopper_keys(D), GROUPS = hopper_groups(D);
-    char q[Q_STAGES][64 * GROUPS * D * 2];      /* [D / 64][64 * GROUPS][64] */
+    char q[Q_STAGES][64 * GROUPS * D * 2]; /* [D / 64][64 * GROUPS][64] */
     char k[KV_STAGES][N * D * 2], v[KV_STAGES][N * D * 2];
     uint64_t q_full[Q_STAGES], q_free[Q_STAGES];
     uint64_t k_full[KV_STAGES], k_free[KV_STAGES], v_full[KV_STAGES], v_free[KV_STAGES];
@@ -62,14 +67,21 @@ template <int D> struct hopper_shared {
 /* A box of keys or values: 16 positions from this group of 8 on. */
 static __device__ __forceinline__ void copy_positions(void *to, const CUtensorMap *map, int group, uint64_t *barrier)
 {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, %3}], [%4];"
-                 :: "r"(shared_address(to)), "l"(map), "r"(0), "r"(group), "r"(shared_address(barrier)) : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, "
+                 "%3}], [%4];"
+                 :
+                 : "r"(shared_address(to)), "l"(map), "r"(0), "r"(group), "r"(shared_address(barrier))
+                 : "memory");
 }
 
-static __device__ __forceinline__ void copy_queries(void *to, const CUtensorMap *map, int row, int box, uint64_t *barrier)
+static __device__ __forceinline__ void copy_queries(void *to, const CUtensorMap *map, int row, int box,
+                                                    uint64_t *barrier)
 {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
-                 :: "r"(shared_address(to)), "l"(map), "r"(0), "r"(row), "r"(box), "r"(shared_address(barrier)) : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+            "r"(shared_address(to)),
+        "l"(map), "r"(0), "r"(row), "r"(box), "r"(shared_address(barrier))
+        : "memory");
 }
 
 /* Tiles of a unit: [from, to). */
@@ -82,7 +94,8 @@ template <int N> static __device__ __forceinline__ tile_range tiles_of(const hop
 
 /* The next unit for this block, the same in all lanes of the producer: section by section, item by item (those that
  * see most first), head by head. */
-template <typename T> static __device__ __forceinline__ hopper_unit take_unit(const attention_call<T> &a, const hopper_plan &plan)
+template <typename T>
+static __device__ __forceinline__ hopper_unit take_unit(const attention_call<T> &a, const hopper_plan &plan)
 {
     int n_items = a.s.n[COUNT_PREFILL_ITEMS], i = 0;
     if ((threadIdx.x & 31) == 0)
@@ -91,7 +104,8 @@ template <typename T> static __device__ __forceinline__ hopper_unit take_unit(co
     hopper_unit u = {};
     if (i >= n_items * a.h.n_heads)
         return u;
-    int section = i / (n_items * plan.section), within = i - section * n_items * plan.section, item = within / plan.section;
+    int section = i / (n_items * plan.section), within = i - section * n_items * plan.section,
+        item = within / plan.section;
     prefill_item it = a.s.prefill[item];
     u.row = it.row;
     u.n_rows = it.n_rows;
@@ -102,7 +116,7 @@ template <typename T> static __device__ __forceinline__ hopper_unit take_unit(co
     return u;
 }
 
-enum { OUTSIDE = -64 };         /* what is not in the cache is copied as zeros */
+enum { OUTSIDE = -64 }; /* what is not in the cache is copied as zeros */
 
 /* Where lane i's 16 positions of a tile have their keys, in groups of 8 positions from a.kv on. */
 template <int D, int N, typename T>
@@ -117,8 +131,8 @@ static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, c
 
 /* Bring a tile; at: where the lanes' positions lie. */
 template <int D, int N>
-static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CUtensorMap *map, int at, uint64_t *full, uint64_t *free,
-                                                 ring_place &place)
+static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CUtensorMap *map, int at, uint64_t *full,
+                                                 uint64_t *free, ring_place &place)
 {
     int lane = threadIdx.x & 31, slot = place.slot;
     barrier_wait(&free[slot], place.parity ^ 1);
@@ -135,7 +149,8 @@ static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CU
 
 /* Hand the unit, with its queries, to the consumers. */
 template <int D>
-static __device__ __forceinline__ void give_unit(hopper_shared<D> &m, const CUtensorMap *map, const hopper_unit &u, ring_place &place)
+static __device__ __forceinline__ void give_unit(hopper_shared<D> &m, const CUtensorMap *map, const hopper_unit &u,
+                                                 ring_place &place)
 {
     barrier_wait(&m.q_free[place.slot], place.parity ^ 1);
     if ((threadIdx.x & 31) == 0) {
@@ -152,8 +167,8 @@ static __device__ __forceinline__ void give_unit(hopper_shared<D> &m, const CUte
 /* The producer: one warp. Tiles come in the order in which consumers want them: the keys of the next one before the
  * values of this one. The next unit is looked up while both rings are full. */
 template <int D, typename T>
-static __device__ void produce(const attention_call<T> &a, const hopper_plan &plan, const CUtensorMap *q_map, const CUtensorMap *kv_map,
-                               hopper_shared<D> &m)
+static __device__ void produce(const attention_call<T> &a, const hopper_plan &plan, const CUtensorMap *q_map,
+                               const CUtensorMap *kv_map, hopper_shared<D> &m)
 {
     constexpr int N = hopper_keys(D);
     int to_values = (int)(a.values / (16 * D));
@@ -179,7 +194,7 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
     }
     give_unit(m, q_map, u, q);
     if ((threadIdx.x & 31) == 0 && atomicAdd(&plan.units->finished, 1) == (int)gridDim.x - 1)
-        *plan.units = {0, 0};           /* all blocks have found that there are no more */
+        *plan.units = {0, 0}; /* all blocks have found that there are no more */
 }
 
 /* Registers that a product was writing are read only after the wait for it. */
@@ -187,13 +202,13 @@ template <int N> static __device__ __forceinline__ void settle(float (&x)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        asm volatile("" : "+f"(x[i]) :: "memory");
+        asm volatile("" : "+f"(x[i])::"memory");
 }
 
 /* A warp's 16 rows, as in mma.cuh; lane 4 * g + t has rows g and g + 8. l is only this lane's part of the sum. */
 template <int D, int N> struct hopper_state {
-    float o[D / 2];             /* 4 numbers for each 8 columns */
-    unsigned p[N / 16][4];      /* weights, as A of N / 16 products */
+    float o[D / 2];        /* 4 numbers for each 8 columns */
+    unsigned p[N / 16][4]; /* weights, as A of N / 16 products */
     float m[2], l[2];
 };
 
@@ -225,7 +240,8 @@ static __device__ __forceinline__ void begin_values(hopper_state<D, N> &st, uint
 }
 
 /* Strike out what a row may not see: later positions, and those before its window. */
-template <int N> static __device__ __forceinline__ void strike_out(float (&s)[N / 2], int position, int row_position, int window)
+template <int N>
+static __device__ __forceinline__ void strike_out(float (&s)[N / 2], int position, int row_position, int window)
 {
     int t = threadIdx.x & 3;
 #pragma unroll
@@ -236,7 +252,8 @@ template <int N> static __device__ __forceinline__ void strike_out(float (&s)[N 
     }
 }
 
-/* Scores become weights; by: what sums so far shrink by. A row that has seen nothing yet keeps maximum -inf, and 0 stands in for it. */
+/* Scores become weights; by: what sums so far shrink by. A row that has seen nothing yet keeps maximum -inf, and 0
+ * stands in for it. */
 template <int D, int N>
 static __device__ __forceinline__ void soften(hopper_state<D, N> &st, float (&s)[N / 2], float (&by)[2], float scale)
 {
@@ -261,7 +278,8 @@ static __device__ __forceinline__ void soften(hopper_state<D, N> &st, float (&s)
     }
 }
 
-template <typename T, int D, int N> static __device__ __forceinline__ void pack_weights(hopper_state<D, N> &st, const float (&s)[N / 2])
+template <typename T, int D, int N>
+static __device__ __forceinline__ void pack_weights(hopper_state<D, N> &st, const float (&s)[N / 2])
 {
 #pragma unroll
     for (int i = 0; i < N / 4; i++)
@@ -279,13 +297,14 @@ template <int D, int N> static __device__ __forceinline__ void shrink_sums(hoppe
  * writes all the zeros that it needs. */
 template <int D> static __device__ void zero_values(char *v, int from, int to, int group)
 {
-    constexpr int ROW = D * 2 / 16;     /* 16-byte pieces */
+    constexpr int ROW = D * 2 / 16; /* 16-byte pieces */
     for (int i = threadIdx.x & 127; i < (to - from) * ROW; i += 128) {
         int row = from + i / ROW, piece = i % ROW;
-        *(uint4 *)(v + row / 8 * 8 * D * 2 + piece / 8 * 1024 + row % 8 * 128 + piece % 8 * 16) = make_uint4(0, 0, 0, 0);
+        *(uint4 *)(v + row / 8 * 8 * D * 2 + piece / 8 * 1024 + row % 8 * 128 + piece % 8 * 16) =
+            make_uint4(0, 0, 0, 0);
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("bar.sync %0, 128;" :: "r"(1 + group) : "memory");      /* the warpgroup */
+    asm volatile("bar.sync %0, 128;" : : "r"(1 + group) : "memory"); /* the warpgroup */
 }
 
 /* Of four lanes with four words each, lane i receives word i of all. */
@@ -304,7 +323,8 @@ static __device__ __forceinline__ void transpose_quad(unsigned (&x)[4])
 }
 
 template <int D, int N, typename T>
-static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, const attention_call<T> &a, const hopper_unit &u, int group)
+static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, const attention_call<T> &a,
+                                                  const hopper_unit &u, int group)
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, warp = threadIdx.x >> 5 & 3;
 #pragma unroll
@@ -384,7 +404,7 @@ template <int D, typename T> static __device__ void consume(const attention_call
             if ((tile + 1) * N > first + 1 || tile * N < seen_by_last)
                 strike_out<N>(s, tile * N, row_position, a.window);
             soften(st, s, by, a.scale);
-            settle(s);                  /* before the wait, not after it */
+            settle(s); /* before the wait, not after it */
             wgmma_wait<0>();
             settle(st.o);
             release(m.v_free, v, KV_STAGES);
@@ -404,12 +424,13 @@ template <int D, typename T> static __device__ void consume(const attention_call
 
 #endif
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of prefills, items of 64 rows for each consumer. Grid: any, best as many
- * blocks as fit at once, one to a multiprocessor. Block: the consumers' threads and 128 more, of which 32 are the producer;
- * consumers get most of their registers. Shared memory: hopper_shared_bytes(D). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of prefills, items of 64 rows for each consumer. Grid: any, best
+ * as many blocks as fit at once, one to a multiprocessor. Block: the consumers' threads and 128 more, of which 32 are
+ * the producer; consumers get most of their registers. Shared memory: hopper_shared_bytes(D). */
 template <typename T, int D>
 static __global__ void __launch_bounds__(hopper_groups(D) * 128 + 128, 1)
-hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap kv_map, attention_call<T> a, hopper_plan plan)
+    hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap kv_map,
+                  attention_call<T> a, hopper_plan plan)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int GROUPS = hopper_groups(D);
@@ -434,11 +455,11 @@ hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__
     wait_for_previous();
     let_next_start();
     if (warp >= 4 * GROUPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(GROUPS == 2 ? 40 : 32));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(GROUPS == 2 ? 40 : 32));
         if (warp == 4 * GROUPS)
             produce(a, plan, &q_map, &kv_map, m);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(GROUPS == 2 ? 232 : 160));
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(GROUPS == 2 ? 232 : 160));
         consume(a, m, warp / 4);
     }
 #endif

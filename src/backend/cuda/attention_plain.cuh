@@ -34,7 +34,8 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
     for (int p = first_seen(position, a.window); p <= position; p++) {
         const char *block = keys_at(a, pages, head / a.group, p);
         int in_page = p % a.page_len;
-        float by_key = F8 ? kv_scales(a, block)[in_page] : 1.0f, by_value = F8 ? kv_scales(a, block + a.values)[in_page] : 1.0f;
+        float by_key = F8 ? kv_scales(a, block)[in_page] : 1.0f,
+              by_value = F8 ? kv_scales(a, block + a.values)[in_page] : 1.0f;
         const char *keys = block + (size_t)in_page * n * kv_size<F8, T>(), *values = keys + a.values;
         float score = 0.0f;
 #pragma unroll
@@ -46,7 +47,8 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
         sum = sum * by + weight;
 #pragma unroll
         for (int i = 0; i < MOST; i++)
-            out[i] = out[i] * by + (lane + 32 * i < n ? weight * kv_number<F8, T>(values, by_value, lane + 32 * i) : 0.0f);
+            out[i] =
+                out[i] * by + (lane + 32 * i < n ? weight * kv_number<F8, T>(values, by_value, lane + 32 * i) : 0.0f);
     }
 #pragma unroll
     for (int i = 0; i < MOST; i++)

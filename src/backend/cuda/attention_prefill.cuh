@@ -25,7 +25,7 @@ static __host__ __device__ constexpr size_t prefill_shared_bytes(int head_dim)
 typedef struct {
     int row, n_rows;
     int head, kv_head;
-    int first, end;             /* positions of the rows: [first, end) */
+    int first, end; /* positions of the rows: [first, end) */
     const int *pages;
 } prefill_unit;
 
@@ -63,7 +63,10 @@ template <typename T> __device__ __forceinline__ void store_widened(unsigned at,
     unsigned out[4];
     for (int i = 0; i < 4; i++)
         out[i] = pack<T>(fp8_to_float(from[2 * i]) * scale, fp8_to_float(from[2 * i + 1]) * scale);
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(out[0]), "r"(out[1]), "r"(out[2]), "r"(out[3]) : "memory");
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(at), "r"(out[0]), "r"(out[1]), "r"(out[2]), "r"(out[3])
+                 : "memory");
 }
 
 /* The same of a KvCache in F8: numbers become T on the way. */
@@ -76,7 +79,8 @@ __device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> 
     for (int i = 0; i < N / TILE; i++) {
         int tile = min(position / TILE + i, last), page = w.pages[quotient_by_magic(tile, a.page_magic)];
         const char *keys = tile_keys<D, true>(a, page, w.kv_head, tile) + column * 8;
-        const float *scales = kv_scales(a, a.kv + page * a.page_stride + w.kv_head * a.head_stride) + tile_in_page(a, tile) * TILE;
+        const float *scales =
+            kv_scales(a, a.kv + page * a.page_stride + w.kv_head * a.head_stride) + tile_in_page(a, tile) * TILE;
         const float *value_scales = (const float *)((const char *)scales + a.values);
 #pragma unroll
         for (int row = threadIdx.x / COLUMNS; row < TILE; row += ROWS) {
@@ -84,15 +88,15 @@ __device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> 
             unsigned at = to + i * TILE * D * 2 + chunk_offset<D>(row, column);
             uint2 zeros = make_uint2(0, 0);
             store_widened<T>(at, valid ? *(const uint2 *)(keys + row * D) : zeros, valid ? scales[row] : 0.0f);
-            store_widened<T>(at + N * D * 2, valid ? *(const uint2 *)(keys + a.values + row * D) : zeros, valid ? value_scales[row] : 0.0f);
+            store_widened<T>(at + N * D * 2, valid ? *(const uint2 *)(keys + a.values + row * D) : zeros,
+                             valid ? value_scales[row] : 0.0f);
         }
     }
 }
 
 /* Keys, then values, of N positions; zeros past the last row's. */
 template <int D, int N, typename T>
-__device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w,
-                                          int position)
+__device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w, int position)
 {
     constexpr int COLUMNS = D / 8, ROWS = PREFILL_THREADS / COLUMNS;
     int column = threadIdx.x % COLUMNS, last = (w.end - 1) / TILE;
@@ -121,13 +125,12 @@ __device__ __forceinline__ void bring_keys(unsigned to, const attention_call<T> 
 
 /* A warp's 16 rows; lane 4 * g + t has rows g and g + 8. l is only this lane's part of the sum. */
 template <int D> struct prefill_state {
-    float o[D / 8][4];          /* (rows g and g + 8, numbers 8 i + 2t..+1) */
+    float o[D / 8][4]; /* (rows g and g + 8, numbers 8 i + 2t..+1) */
     float m[2], l[2];
 };
 
 /* s = Q K^T for the warp's rows: (rows g and g + 8, positions 8 i + 2t..+1 of the tile). */
-template <int D, int N, typename T>
-__device__ __forceinline__ void score(float s[N / 8][4], unsigned q, unsigned keys)
+template <int D, int N, typename T> __device__ __forceinline__ void score(float s[N / 8][4], unsigned q, unsigned keys)
 {
     q += threadIdx.x / 32 * 16 * D * 2 + by_rows<D>();
     keys += by_columns<D>();
@@ -236,8 +239,8 @@ __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &
     }
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one item and head; a warp 16 rows. Shared
- * memory: prefill_shared_bytes(D). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one item and head; a warp 16 rows.
+ * Shared memory: prefill_shared_bytes(D). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attention_call<T> a)
 {

@@ -40,7 +40,7 @@ static __device__ __forceinline__ uint32_t at_peer(const void *at, unsigned peer
 static __device__ __forceinline__ void store_to_peer(float *at, unsigned peer, float value)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("st.shared::cluster.f32 [%0], %1;" :: "r"(at_peer(at, peer)), "f"(value) : "memory");
+    asm volatile("st.shared::cluster.f32 [%0], %1;" : : "r"(at_peer(at, peer)), "f"(value) : "memory");
 #else
     *at = value;
 #endif
@@ -49,7 +49,7 @@ static __device__ __forceinline__ void store_to_peer(float *at, unsigned peer, f
 static __device__ __forceinline__ void store_to_peer(unsigned long long *at, unsigned peer, unsigned long long value)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("st.shared::cluster.u64 [%0], %1;" :: "r"(at_peer(at, peer)), "l"(value) : "memory");
+    asm volatile("st.shared::cluster.u64 [%0], %1;" : : "r"(at_peer(at, peer)), "l"(value) : "memory");
 #else
     *at = value;
 #endif
@@ -71,7 +71,9 @@ static __device__ __forceinline__ float2 load_from_peer(const float2 *at, unsign
 #if __CUDA_ARCH__ >= 900
     float2 value;
     asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
-                 : "=f"(value.x), "=f"(value.y) : "r"(at_peer(at, peer)) : "memory");
+                 : "=f"(value.x), "=f"(value.y)
+                 : "r"(at_peer(at, peer))
+                 : "memory");
     return value;
 #else
     return *at;

@@ -26,18 +26,19 @@ typedef struct {
     float scale[3];
 } lora_entry;
 
-/* Adjacent rows of one adapter: up to SGMV_TILE; in invocations with prompts up to PROMPT_TILE, and then tiles cover all rows. */
+/* Adjacent rows of one adapter: up to SGMV_TILE; in invocations with prompts up to PROMPT_TILE, and then tiles cover
+ * all rows. */
 #define SGMV_TILE 16
 #define PROMPT_TILE 64
 typedef struct {
-    const lora_entry *table;    /* [n_sites], NULL: rows of the base model */
+    const lora_entry *table; /* [n_sites], NULL: rows of the base model */
     int row, n_rows;
 } sgmv_tile;
 
 /* A piece of what a row attends to, taken head by head by teams of blocks: positions [from, to) of the len that the row
- * sees; it is piece `index` of `count`. Long rows come first; the pieces of one stand side by side, in order, all of one
- * length but for the last. Positions from `fresh` on are written by this very invocation. pages: the page_indptr of its
- * sequence. */
+ * sees; it is piece `index` of `count`. Long rows come first; the pieces of one stand side by side, in order, all of
+ * one length but for the last. Positions from `fresh` on are written by this very invocation. pages: the page_indptr of
+ * its sequence. */
 typedef struct { int row, len, fresh, pages, from, to, index, count; } decode_item;
 
 /* Up to cuda_prefill_rows() adjacent rows of one prefill; those that see most come first. */
@@ -49,77 +50,77 @@ enum { COUNT_ROWS, COUNT_OUT, COUNT_TILES, COUNT_DECODE_ITEMS, COUNT_PREFILL_ITE
 
 /* The batch in device memory. Passed to kernels by value: pointers stay the same from batch to batch. */
 typedef struct {
-    const int *n;               /* [N_COUNTS] */
-    const int *token;           /* [rows]; TOKEN_DRAWN(i): drawn[i] */
-    const int *position;        /* [rows] */
-    const int *kv_slot;         /* [rows] page * page_len + place in the page; -1: padding, nothing is stored */
-    const int *out_row;         /* [out] */
-    const lora_entry *const *row_lora;      /* [rows] the row's adapter's table, NULL: none */
-    const sgmv_tile *tile;      /* [COUNT_TILES] */
-    const int *page_indptr;     /* [sequences + 1] */
-    const int *page;            /* pages of each sequence in order */
-    const decode_item *decode;  /* [COUNT_DECODE_ITEMS] */
-    const int *first_unit;      /* [teams] of attention: what each begins with, see deal.h */
-    const int *next_unit;       /* [items * slices]: what its team does next */
-    const prefill_item *prefill;            /* [COUNT_PREFILL_ITEMS] */
-    int *drawn;                 /* [out] tokens of the last sample */
-    int *v_arrivals;            /* [n_sites] blocks of each site's shrink that are done; zeros when an invocation begins */
+    const int *n;                      /* [N_COUNTS] */
+    const int *token;                  /* [rows]; TOKEN_DRAWN(i): drawn[i] */
+    const int *position;               /* [rows] */
+    const int *kv_slot;                /* [rows] page * page_len + place in the page; -1: padding, nothing is stored */
+    const int *out_row;                /* [out] */
+    const lora_entry *const *row_lora; /* [rows] the row's adapter's table, NULL: none */
+    const sgmv_tile *tile;             /* [COUNT_TILES] */
+    const int *page_indptr;            /* [sequences + 1] */
+    const int *page;                   /* pages of each sequence in order */
+    const decode_item *decode;         /* [COUNT_DECODE_ITEMS] */
+    const int *first_unit;             /* [teams] of attention: what each begins with, see deal.h */
+    const int *next_unit;              /* [items * slices]: what its team does next */
+    const prefill_item *prefill;       /* [COUNT_PREFILL_ITEMS] */
+    int *drawn;                        /* [out] tokens of the last sample */
+    int *v_arrivals; /* [n_sites] blocks of each site's shrink that are done; zeros when an invocation begins */
 } step;
 
 /* The same on the host, for launchers: what of the batch decides grids and paths. In a padded decode
  * batch these are the padded sizes, equal for all batches that replay one recording. */
 typedef struct {
-    int n_rows, n_out;          /* padded */
-    bool decode_only;           /* every row is a decode, or taken as one; padded to a size that is recorded */
-    bool fused;                 /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
-                                 * leaves partial sums in v_parts; expand rides in the kernel that reads it */
-    bool any_lora;              /* false only when not fused and no row has an adapter */
-    bool prompt_tiles;          /* not decode_only, and rows have adapters: see sgmv_tile */
-    bool heavy;                 /* decode_only, not fused, and an adapter has over HEAVY_RANKS ranks at a site */
-    int max_tiles, max_decode_items, n_prefill_items;   /* upper bounds to size grids with */
-    long prefill_positions;     /* of all prefills, cached ones too */
+    int n_rows, n_out; /* padded */
+    bool decode_only;  /* every row is a decode, or taken as one; padded to a size that is recorded */
+    bool fused;        /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
+                        * leaves partial sums in v_parts; expand rides in the kernel that reads it */
+    bool any_lora;     /* false only when not fused and no row has an adapter */
+    bool prompt_tiles; /* not decode_only, and rows have adapters: see sgmv_tile */
+    bool heavy;        /* decode_only, not fused, and an adapter has over HEAVY_RANKS ranks at a site */
+    int max_tiles, max_decode_items, n_prefill_items; /* upper bounds to size grids with */
+    long prefill_positions;                           /* of all prefills, cached ones too */
     int page_len;
 } step_shape;
 
-typedef struct step_store step_store;   /* cuda_step.c */
-typedef struct sampler sampler;         /* cuda_sample.cu */
-typedef struct copier copier;           /* cuda_copy.c */
-typedef struct linear_plans linear_plans;        /* cuda_linear.cu */
+typedef struct step_store step_store;     /* cuda_step.c */
+typedef struct sampler sampler;           /* cuda_sample.cu */
+typedef struct copier copier;             /* cuda_copy.c */
+typedef struct linear_plans linear_plans; /* cuda_linear.cu */
 
 typedef struct {
     backend base;
     char name[128];
-    int device, n_sms, arch;            /* arch: 80, 90, ... */
-    bool overlaps_launches;             /* programmatic dependent launch: arch >= 90 */
-    cudaStream_t stream;                /* all ops, in order */
-    cudaStream_t uploads;               /* weights and adapters, beside the steps */
+    int device, n_sms, arch; /* arch: 80, 90, ... */
+    bool overlaps_launches;  /* programmatic dependent launch: arch >= 90 */
+    cudaStream_t stream;     /* all ops, in order */
+    cudaStream_t uploads;    /* weights and adapters, beside the steps */
     cudaMemPool_t memory;
-    pthread_mutex_t upload_lock;        /* guards staging: uploads come from two threads */
-    void *staging[2];                   /* pinned */
+    pthread_mutex_t upload_lock; /* guards staging: uploads come from two threads */
+    void *staging[2];            /* pinned */
     cudaEvent_t staged[2];
-    void **held;                        /* [n_held] weights, released with the backend */
+    void **held; /* [n_held] weights, released with the backend */
     int n_held;
     size_t held_cap;
     pthread_mutex_t failure_lock;
     bool failed;
-    err failure;                        /* the first one */
+    err failure; /* the first one */
 
-    extent limit;                       /* as reserved */
+    extent limit; /* as reserved */
     step step;
     step_shape shape;
     const batch *begun;
-    int max_recorded;                   /* rows: invocations of more are not recorded, as they contain what cannot be */
-    step_store *store;                  /* memory behind step, and recordings */
+    int max_recorded;  /* rows: invocations of more are not recorded, as they contain what cannot be */
+    step_store *store; /* memory behind step, and recordings */
 
-    void *unpacked;                     /* [FP8_SCRATCH] once there are F8 weights: what passes on their way to the device, and
-                                         * 16-bit copies of parts of them for cuBLASLt */
-    struct blas *blas;                  /* cuda_blas.c */
+    void *unpacked;    /* [FP8_SCRATCH] once there are F8 weights: what passes on their way to the device, and
+                        * 16-bit copies of parts of them for cuBLASLt */
+    struct blas *blas; /* cuda_blas.c */
     linear_plans *plans;
-    void *encode_map;                   /* the driver's cuTensorMapEncodeTiled; NULL but on Hopper */
+    void *encode_map; /* the driver's cuTensorMapEncodeTiled; NULL but on Hopper */
 
-    int v_expected;                     /* arrivals that the shrink queued last will make; 0: none are counted */
-    float *v_parts;                     /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
-    float *attention_parts;             /* decode pieces, see decode_parts, and a unit_counter; zeroed when claimed */
+    int v_expected;         /* arrivals that the shrink queued last will make; 0: none are counted */
+    float *v_parts;         /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
+    float *attention_parts; /* decode pieces, see decode_parts, and a unit_counter; zeroed when claimed */
     size_t attention_parts_bytes;
     sampler *sampler;
     copier *copier;
@@ -196,7 +197,8 @@ int cuda_decode_piece(const cuda_backend *cu, int seq_len);
 int cuda_decode_pieces(void);
 /* The most items of an invocation up to this extent. */
 int cuda_decode_items(const extent *);
-/* Units of an item, and how many teams share out all units in an invocation of cu->shape: no more than so many to an SM. */
+/* Units of an item, and how many teams share out all units in an invocation of cu->shape: no more than so many to an
+ * SM. */
 enum { DECODE_TEAMS_PER_SM = 4 };
 int cuda_decode_slices(heads);
 int cuda_decode_teams(const cuda_backend *cu);
@@ -226,37 +228,39 @@ typedef struct {
     void *y;
     dtype y_type;
     const void *x, *w;
-    dtype w_type;               /* the act type, or F8, which cuBLASLt is never given */
-    bool in_slabs;              /* an F8 w: see fp8.cuh */
-    const float *scale;         /* of an F8 w, n_scales for each row */
+    dtype w_type;       /* the act type, or F8, which cuBLASLt is never given */
+    bool in_slabs;      /* an F8 w: see fp8.cuh */
+    const float *scale; /* of an F8 w, n_scales for each row */
     int n_scales;
-    const float *bias;          /* or NULL */
+    const float *bias; /* or NULL */
     int m, n, k, ldy;
 } dense_product;
 bool cuda_blas_multiply(cuda_backend *, const dense_product *);
 int cuda_blas_open(cuda_backend *, err *e);
 void cuda_blas_close(cuda_backend *);
-/* cuda_fp8.cu: F8 matrices, fp8.cuh says how they lie. Pack rows of bytes on the device into slabs, in order with uploads;
- * make rows [row, row + n_rows) of a product's w a matrix of the act type, in order with the ops. */
+/* cuda_fp8.cu: F8 matrices, fp8.cuh says how they lie. Pack rows of bytes on the device into slabs, in order with
+ * uploads; make rows [row, row + n_rows) of a product's w a matrix of the act type, in order with the ops. */
 void cuda_fp8_pack(cuda_backend *, void *to, const void *from, int rows, int cols);
 void cuda_fp8_unpack(cuda_backend *, void *to, const dense_product *, int row, int n_rows);
 /* cuda_sgmv.cu: */
 void cuda_sgmv_shrink(backend *, tensor *v, const tensor *x, const batch *, int site);
 void cuda_sgmv_expand(backend *, tensor *y, const tensor *v, const batch *, int site, const linear *w);
 /* cuda_expand.cu: expand fused with what reads its result */
-void cuda_expand_rope_append(backend *, tensor *qkv, heads, const head_norms *, const float *inv_freq,
-                             const adapted *, const batch *, kv_cache *, int layer);
+void cuda_expand_rope_append(backend *, tensor *qkv, heads, const head_norms *, const float *inv_freq, const adapted *,
+                             const batch *, kv_cache *, int layer);
 void cuda_expand_add_rms_norm(backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
                               const adapted *, const batch *);
 void cuda_expand_silu_mul(backend *, tensor *gate_up, tensor *y, const adapted *, const batch *);
 void cuda_expand(backend *, tensor *y, const adapted *, const batch *);
 /* cuda_prompt.cu: the same where there are prompt_tiles; false, with nothing done, for shapes they do not take */
-bool cuda_prompt_rope_append(cuda_backend *, tensor *qkv, heads, const head_norms *, const float *inv_freq, const adapted *,
-                             kv_cache *, int layer);
-bool cuda_prompt_add_rms_norm(cuda_backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps, const adapted *);
+bool cuda_prompt_rope_append(cuda_backend *, tensor *qkv, heads, const head_norms *, const float *inv_freq,
+                             const adapted *, kv_cache *, int layer);
+bool cuda_prompt_add_rms_norm(cuda_backend *, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                              const adapted *);
 bool cuda_prompt_silu_mul(cuda_backend *, tensor *gate_up, tensor *y, const adapted *);
 /* cuda_attention.cu: */
-void cuda_attention(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer, int window);
+void cuda_attention(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer,
+                    int window);
 /* Bytes of attention_parts that invocations up to this extent need. */
 size_t cuda_attention_scratch(const extent *);
 /* cuda_sample.cu: */

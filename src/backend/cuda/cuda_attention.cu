@@ -50,7 +50,8 @@ int cuda_decode_items(const extent *x)
 static size_t lay_out_parts(decode_parts *parts, void *scratch, const extent *limit)
 {
     heads h = limit->h;
-    size_t items = (size_t)cuda_decode_items(limit), rows = items * (size_t)h.n_heads, slices = (size_t)cuda_decode_slices(h);
+    size_t items = (size_t)cuda_decode_items(limit), rows = items * (size_t)h.n_heads,
+           slices = (size_t)cuda_decode_slices(h);
     parts->out = (float *)scratch;
     parts->stat = (float2 *)(parts->out + rows * (size_t)((h.head_dim + 1) / 2 * 2));
     parts->arrived = (unsigned *)(parts->stat + rows);
@@ -105,7 +106,10 @@ template <typename... P> static void allow_shared(cuda_backend *cu, void (*kerne
 }
 
 /* A grid for decode_kernel, which works with any. */
-typedef struct { int warps, team, blocks; size_t shared; } decode_grid;
+typedef struct {
+    int warps, team, blocks;
+    size_t shared;
+} decode_grid;
 
 /* Many units: two blocks or more to an SM, each with its own, so that one computes while the other waits. Few:
  * one large block to an SM, in teams that share a unit. Teams want their blocks close together, so not all SMs
@@ -116,7 +120,8 @@ static decode_grid grid_for(const cuda_backend *cu)
     int group = h.n_heads / h.n_kv_heads, queries = group < QUERIES ? group : QUERIES, slices = decode_slices(h, group);
     int n_items = cu->shape.max_decode_items, n_units = (cu->shape.decode_only ? cu->shape.n_rows : n_items) * slices;
     size_t per_sm = cu->arch >= 90 ? 228 << 10 : 164 << 10, reserved = 1024;
-    decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms, decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, DECODE_MAX_WARPS, queries)};
+    decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms,
+                     decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, DECODE_MAX_WARPS, queries)};
     bool few = n_units <= cu->n_sms;
     if (!few || g.shared + reserved > per_sm) {
         g.warps = DECODE_MAX_WARPS / 2;
@@ -145,7 +150,8 @@ template <typename T, int D, bool F8> static void decode(cuda_backend *cu, const
     decode_parts parts;
     CHECK(lay_out_parts(&parts, cu->attention_parts, &cu->limit) <= cu->attention_parts_bytes);
     allow_shared(cu, decode_kernel<T, D, F8>, g.shared);
-    launch_clusters(cu, "attention", decode_kernel<T, D, F8>, g.blocks, g.warps * 32, g.shared, g.team, a, parts, g.team);
+    launch_clusters(cu, "attention", decode_kernel<T, D, F8>, g.blocks, g.warps * 32, g.shared, g.team, a, parts,
+                    g.team);
 }
 
 template <typename T, int D, bool F8> static void prefill(cuda_backend *cu, const attention_call<T> &a)
@@ -159,26 +165,29 @@ template <typename T, int D, bool F8> static void prefill(cuda_backend *cu, cons
 /* Queries as [qkv_cols / 64, rows, 64], in boxes of an item's rows and a head. */
 template <typename T> static CUtensorMap query_map(cuda_backend *cu, const attention_call<T> &a, int box_rows)
 {
-    boxed_array q = {3, act_map_type(cu),
+    boxed_array q = {3,
+                     act_map_type(cu),
                      {64, (cuuint64_t)a.n_rows, (cuuint64_t)a.qkv_cols / 64},
                      {(cuuint64_t)a.qkv_cols * 2, 128},
                      {64, (cuuint32_t)box_rows, (cuuint32_t)a.h.head_dim / 64}};
     return map_of(cu, "attention", a.qkv, q, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* The KvCache as [positions / 8, head_dim / 64, 8, 64], whatever pages, layers and heads they belong to, in boxes of TILE positions. */
+/* The KvCache as [positions / 8, head_dim / 64, 8, 64], whatever pages, layers and heads they belong to, in boxes of
+ * TILE positions. */
 template <typename T> static CUtensorMap position_map(cuda_backend *cu, const attention_call<T> &a)
 {
     cuuint64_t row = (cuuint64_t)a.h.head_dim * 2;
-    boxed_array kv = {4, act_map_type(cu),
+    boxed_array kv = {4,
+                      act_map_type(cu),
                       {64, 8, (cuuint64_t)a.h.head_dim / 64, a.kv_bytes / (8 * row)},
                       {row, 128, 8 * row},
                       {64, 8, (cuuint32_t)a.h.head_dim / 64, TILE / 8}};
     return map_of(cu, "attention", a.kv, kv, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* Query heads whose units come before those of others: all that share a key/value head, and as many such groups as divide
- * the heads and have keys and values that stay in L2 together. With several prompts this is a tenth faster. */
+/* Query heads whose units come before those of others: all that share a key/value head, and as many such groups as
+ * divide the heads and have keys and values that stay in L2 together. With several prompts this is a tenth faster. */
 static int section_of(const cuda_backend *cu, heads h)
 {
     size_t each = (size_t)cu->shape.prefill_positions * (size_t)h.head_dim * 4, in_l2 = (size_t)32 << 20;
@@ -193,10 +202,11 @@ template <typename T, int D> static void prefill_by_warpgroups(cuda_backend *cu,
 {
     constexpr int GROUPS = hopper_groups(D);
     int n_units = cu->shape.n_prefill_items * a.h.n_heads;
-    hopper_plan plan = {(unit_counter *)((char *)cu->attention_parts + cu->attention_parts_bytes) - 1, section_of(cu, a.h)};
+    hopper_plan plan = {(unit_counter *)((char *)cu->attention_parts + cu->attention_parts_bytes) - 1,
+                        section_of(cu, a.h)};
     allow_shared(cu, hopper_kernel<T, D>, hopper_shared_bytes(D));
-    launch(cu, "attention", hopper_kernel<T, D>, n_units < cu->n_sms ? n_units : cu->n_sms, GROUPS * 128 + 128, hopper_shared_bytes(D),
-           query_map(cu, a, 64 * GROUPS), position_map(cu, a), a, plan);
+    launch(cu, "attention", hopper_kernel<T, D>, n_units < cu->n_sms ? n_units : cu->n_sms, GROUPS * 128 + 128,
+           hopper_shared_bytes(D), query_map(cu, a, 64 * GROUPS), position_map(cu, a), a, plan);
 }
 
 template <typename T, int D, bool F8> static void prefill_any(cuda_backend *cu, const attention_call<T> &a)
@@ -258,6 +268,7 @@ void cuda_attention(backend *be, tensor *y, const tensor *qkv, heads h, const ba
     const heads *limit = &cuda_of(be)->limit.h;
     CHECK(h.n_heads == limit->n_heads && h.n_kv_heads == limit->n_kv_heads && h.head_dim == limit->head_dim);
     CHECK(h.n_heads % h.n_kv_heads == 0 && y->cols == h.n_heads * h.head_dim && kv->head_dim == h.head_dim);
-    CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && kv->type == (cuda_of(be)->limit.kv_fp8 ? DTYPE_F8 : be->act));
+    CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim &&
+          kv->type == (cuda_of(be)->limit.kv_fp8 ? DTYPE_F8 : be->act));
     BY_ACT(attend_any, cuda_of(be), y, qkv, h, kv, layer, window);
 }

@@ -1,11 +1,10 @@
 /* cuda_backend.c - the op table on an NVIDIA GPU: memory, uploads, failures
  *
  * Ops run on one stream, in order. Weights and adapters come in on a second stream from pinned staging
- * memory, so that loading an adapter does not hold up the steps that go on meanwhile; pages of the KvCache go to the host and
- * back on two more (cuda_copy.c). Device memory
- * comes from the driver's pool, which keeps what is released: once grown, alloc and release do not stop the
- * device. alloc waits for what is on its way on the second stream. Threads other than the one that opened the
- * device may alloc, release and upload. */
+ * memory, so that loading an adapter does not hold up the steps that go on meanwhile; pages of the KvCache go to the
+ * host and back on two more (cuda_copy.c). Device memory comes from the driver's pool, which keeps what is released:
+ * once grown, alloc and release do not stop the device. alloc waits for what is on its way on the second stream.
+ * Threads other than the one that opened the device may alloc, release and upload. */
 #include "backend/cuda/cuda.h"
 
 #include <limits.h>
@@ -18,8 +17,8 @@
 #define STAGING_BYTES ((size_t)16 << 20)
 #define MIB (1024.0 * 1024.0)
 #define MAX_HEAD_DIM 256
-#define MAX_VOCAB 262144                    /* what one block can sample from */
-#define MIN_SHARED ((size_t)164 << 10)      /* what attention's grids reckon with */
+#define MAX_VOCAB 262144               /* what one block can sample from */
+#define MIN_SHARED ((size_t)164 << 10) /* what attention's grids reckon with */
 
 bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what)
 {
@@ -68,10 +67,10 @@ void *cuda_alloc(backend *be, size_t bytes, err *e)
 {
     cuda_backend *cu = cuda_of(be);
     void *p = NULL;
-    cudaSetDevice(cu->device);          /* the loader's thread has not chosen one */
+    cudaSetDevice(cu->device); /* the loader's thread has not chosen one */
     cudaError_t status = cudaMallocFromPoolAsync(&p, bytes ? bytes : 1, cu->memory, cu->uploads);
     if (status == cudaErrorMemoryAllocation) {
-        cudaGetLastError();             /* running out is an answer, not a failure of the device */
+        cudaGetLastError(); /* running out is an answer, not a failure of the device */
         err_set(e, "GPU %d has not enough memory for another %.0f MiB; %.0f MiB are free", cu->device,
                 (double)bytes / MIB, (double)cuda_available(be) / MIB);
         return NULL;
@@ -251,7 +250,8 @@ static void put_scales(cuda_backend *cu, float *dst, const proj *p)
     bool in_slabs = lies_in_slabs(&p->w);
     for (int row = 0; row < rows; row++)
         for (int i = 0; i < pieces; i++)
-            moved[in_slabs ? (row / 8 * pieces + i) * 8 + row % 8 : i * rows + row] = from[(size_t)i * (size_t)rows + (size_t)row];
+            moved[in_slabs ? (row / 8 * pieces + i) * 8 + row % 8 : i * rows + row] =
+                from[(size_t)i * (size_t)rows + (size_t)row];
     cuda_upload(&cu->base, dst, moved, tensor_bytes(&p->scale));
     free(moved);
 }
@@ -439,13 +439,16 @@ static int open_device(cuda_backend *cu, err *e)
         return err_set(e, "no NVIDIA GPU found (is the driver installed? try nvidia-smi)");
     if (cu->device < 0 || cu->device >= n)
         return err_set(e, "there is no GPU %d; this machine has %d (cuda:0 to cuda:%d)", cu->device, n, n - 1);
-    if (cuda_keep(cu, cudaSetDevice(cu->device), "open") || cuda_keep(cu, cudaGetDeviceProperties(&p, cu->device), "open"))
+    if (cuda_keep(cu, cudaSetDevice(cu->device), "open") ||
+        cuda_keep(cu, cudaGetDeviceProperties(&p, cu->device), "open"))
         return cuda_report(cu, e);
     if (p.major < 8)
         return err_set(e, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major, p.minor);
     if (p.sharedMemPerMultiprocessor < MIN_SHARED)
-        return err_set(e, "GPU %d (%s) has %zu KiB of shared memory to a multiprocessor; %zu are needed (A100, H100 and their like)",
-                       cu->device, p.name, p.sharedMemPerMultiprocessor >> 10, MIN_SHARED >> 10);
+        return err_set(
+            e,
+            "GPU %d (%s) has %zu KiB of shared memory to a multiprocessor; %zu are needed (A100, H100 and their like)",
+            cu->device, p.name, p.sharedMemPerMultiprocessor >> 10, MIN_SHARED >> 10);
     cu->arch = 10 * p.major + p.minor;
     cu->n_sms = p.multiProcessorCount;
     cu->overlaps_launches = cu->arch >= 90;

@@ -16,7 +16,7 @@
 typedef struct {
     int m, n, k;
     dtype y_type;
-    bool known;                 /* false: it cannot */
+    bool known; /* false: it cannot */
     cublasLtMatmulAlgo_t algo;
 } plan;
 
@@ -33,7 +33,7 @@ struct blas {
     __typeof__(cublasLtMatmulPreferenceSetAttribute) *set_wish;
     cublasLtHandle_t handle;
     void *workspace;
-    plan *plans;                /* [n_plans] */
+    plan *plans; /* [n_plans] */
     int n_plans;
     size_t plans_cap;
 };
@@ -54,7 +54,10 @@ static void *open_library(void)
 
 static int find_functions(struct blas *b, err *e)
 {
-    const struct { void **to; const char *name; } functions[] = {
+    const struct {
+        void **to;
+        const char *name;
+    } functions[] = {
         {(void **)&b->create, "cublasLtCreate"},
         {(void **)&b->destroy, "cublasLtDestroy"},
         {(void **)&b->matmul, "cublasLtMatmul"},
@@ -66,7 +69,8 @@ static int find_functions(struct blas *b, err *e)
         {(void **)&b->set_wish, "cublasLtMatmulPreferenceSetAttribute"},
     };
     if (!(b->library = open_library()))
-        return err_set(e, "cuBLASLt 13 (libcublasLt.so.13) was not found; install CUDA 13's libraries or set LD_LIBRARY_PATH");
+        return err_set(
+            e, "cuBLASLt 13 (libcublasLt.so.13) was not found; install CUDA 13's libraries or set LD_LIBRARY_PATH");
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
         if (!(*functions[i].to = dlsym(b->library, functions[i].name)))
             return err_set(e, "libcublasLt.so.13 has no %s", functions[i].name);
@@ -177,8 +181,8 @@ static bool run(cuda_backend *cu, const dense_product *p, const plan *how)
     if (!how->known)
         return false;
     describe(cu, p, p->m, &c);
-    return b->matmul(b->handle, &c.op, &one, p->w, &c.w, p->x, &c.x, &beta, p->y, &c.y, p->y, &c.y, &how->algo, b->workspace,
-                     WORKSPACE, cu->stream) == CUBLAS_STATUS_SUCCESS;
+    return b->matmul(b->handle, &c.op, &one, p->w, &c.w, p->x, &c.x, &beta, p->y, &c.y, p->y, &c.y, &how->algo,
+                     b->workspace, WORKSPACE, cu->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 bool cuda_blas_multiply(cuda_backend *cu, const dense_product *p)

@@ -1,14 +1,14 @@
 /* cuda_comm.cu - sums over ranks that can read each other's memory: on one GPU, or on several by NVLink or PCIe
  *
- * For the few rows of a decode step one-shot is fastest: every rank reads every part, adds up for itself and goes on to the
- * norm in registers; nothing is sent twice. A block owns a row of one rank. The blocks that own the same row on all ranks
- * meet first: each tells the others that its rank has come so far, by a number in their memory that grows with every op,
- * and waits for theirs. That a block has begun means that all kernels before it have ended, so the parts are complete; and that
- * the parts of the op before this one have been read.
+ * For the few rows of a decode step one-shot is fastest: every rank reads every part, adds up for itself and goes on to
+ * the norm in registers; nothing is sent twice. A block owns a row of one rank. The blocks that own the same row on all
+ * ranks meet first: each tells the others that its rank has come so far, by a number in their memory that grows with
+ * every op, and waits for theirs. That a block has begun means that all kernels before it have ended, so the parts are
+ * complete; and that the parts of the op before this one have been read.
  *
- * The numbers live on from launch to launch, so a recorded step can be replayed. All ranks launch the same grids in the same
- * order, so their numbers agree. Where ranks share a GPU, one launch has the blocks of all, those that meet side by side:
- * blocks start in order, so whoever is waited for has started or is the next to. */
+ * The numbers live on from launch to launch, so a recorded step can be replayed. All ranks launch the same grids in the
+ * same order, so their numbers agree. Where ranks share a GPU, one launch has the blocks of all, those that meet side
+ * by side: blocks start in order, so whoever is waited for has started or is the next to. */
 #include "backend/cuda/kernel.cuh"
 
 extern "C" {
@@ -19,18 +19,18 @@ enum { MAX_THREADS = 1024 };
 
 /* The operands of one launch, by rank. */
 typedef struct {
-    int n_ranks, first;                 /* first: rank of blockIdx.x 0 */
+    int n_ranks, first; /* first: rank of blockIdx.x 0 */
     bool meets;
     int *flag[MAX_RANKS], *count[MAX_RANKS];
     const void *part[MAX_RANKS];
     void *x[MAX_RANKS], *y[MAX_RANKS];
     const float *w[MAX_RANKS];
-    int cols[MAX_RANKS];                /* of the parts */
+    int cols[MAX_RANKS]; /* of the parts */
 } operands;
 
 static __device__ __forceinline__ void tell(int *p, int x)
 {
-    asm volatile("st.release.sys.global.s32 [%0], %1;" :: "l"(p), "r"(x) : "memory");
+    asm volatile("st.release.sys.global.s32 [%0], %1;" : : "l"(p), "r"(x) : "memory");
 }
 
 static __device__ __forceinline__ int hear(const int *p)
@@ -47,7 +47,7 @@ static __device__ __forceinline__ void meet(const operands &o, int me)
     if (!o.meets)
         return;
     int time = o.count[me][row] + 1;
-    __syncthreads();                    /* all have read the count */
+    __syncthreads(); /* all have read the count */
     if (other < o.n_ranks) {
         __threadfence_system();
         tell(&o.flag[other][me * MEET_ROWS + row], time);
@@ -80,7 +80,8 @@ template <int N, typename T> static __device__ __forceinline__ void load_part(fl
 }
 
 /* sum += all ranks' parts at `at`, in the order of the ranks. */
-template <typename T, int N> static __device__ __forceinline__ void add_parts(float (&sum)[N], const operands &o, size_t at)
+template <typename T, int N>
+static __device__ __forceinline__ void add_parts(float (&sum)[N], const operands &o, size_t at)
 {
     for (int r = 0; r < o.n_ranks; r++) {
         float v[N];
@@ -199,7 +200,8 @@ void cuda_meet_reduce(cuda_backend *cu, const meeting *m, bool meets, int first,
     operands o = operands_of(m, meets, first, part);
     for (int r = first; r < first + n; r++)
         o.y[r] = y[r].data;
-    launch(cu, "all_reduce", reduce_rows, dim3((unsigned)n, (unsigned)y[first].rows), threads_for(y[first].cols, 1), 0, o, y[first].cols);
+    launch(cu, "all_reduce", reduce_rows, dim3((unsigned)n, (unsigned)y[first].rows), threads_for(y[first].cols, 1), 0,
+           o, y[first].cols);
 }
 
 template <typename T> static void run_add_norm(cuda_backend *cu, operands o, dim3 grid, int cols, float eps)
@@ -210,12 +212,13 @@ template <typename T> static void run_add_norm(cuda_backend *cu, operands o, dim
         launch(cu, "all_reduce_add_rms_norm", add_norm_rows<T, 1>, grid, threads_for(cols, 1), 0, o, cols, eps);
 }
 
-void cuda_meet_add_norm(cuda_backend *cu, const meeting *m, bool meets, int first, int n, tensor *y, tensor *x, const tensor *part,
-                        const tensor *const *w, float eps)
+void cuda_meet_add_norm(cuda_backend *cu, const meeting *m, bool meets, int first, int n, tensor *y, tensor *x,
+                        const tensor *part, const tensor *const *w, float eps)
 {
     operands o = operands_of(m, meets, first, part);
     for (int r = first; r < first + n; r++) {
-        CHECK(x[r].type == DTYPE_F32 && y[r].type == cu->base.act && part[r].type == cu->base.act && w[r]->type == DTYPE_F32);
+        CHECK(x[r].type == DTYPE_F32 && y[r].type == cu->base.act && part[r].type == cu->base.act &&
+              w[r]->type == DTYPE_F32);
         o.x[r] = x[r].data;
         o.y[r] = y[r].data;
         o.w[r] = (const float *)w[r]->data;
@@ -236,5 +239,6 @@ void cuda_meet_gather(cuda_backend *cu, const meeting *m, bool meets, int first,
 
 void cuda_put_columns(cuda_backend *cu, tensor *y, const tensor *part, int from)
 {
-    launch(cu, "all_gather", put_columns, y->rows, MAX_THREADS, 0, (float *)y->data, (const float *)part->data, y->cols, part->cols, from);
+    launch(cu, "all_gather", put_columns, y->rows, MAX_THREADS, 0, (float *)y->data, (const float *)part->data, y->cols,
+           part->cols, from);
 }

@@ -12,14 +12,14 @@ typedef struct { cudaEvent_t from, to; } copy_batch;
 
 typedef struct {
     cudaStream_t stream;
-    copy_batch *batch;          /* [n_made], of which the first n are under way, the oldest first; the others are used again */
+    copy_batch *batch; /* [n_made], of which the first n are under way, the oldest first; the others are used again */
     size_t cap;
     int n, n_made;
 } lane;
 
 struct copier {
     lane lane[N_COPY_LANES];
-    cudaEvent_t ops;            /* those that the last batch which had to wait was queued behind */
+    cudaEvent_t ops; /* those that the last batch which had to wait was queued behind */
 };
 
 int cuda_copy_open(cuda_backend *cu, err *e)
@@ -76,8 +76,10 @@ void cuda_copy_begin(backend *be, copy_lane way, const copy_piece *piece, int n,
     }
     cuda_keep(cu, cudaEventRecord(b->from, l->stream), "copy");
     for (int i = 0; i < n; i++)
-        cuda_keep(cu, cudaMemcpyAsync(piece[i].dst, piece[i].src, piece[i].bytes, way == COPY_OUT ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
-                                      l->stream), "copy");
+        cuda_keep(cu,
+                  cudaMemcpyAsync(piece[i].dst, piece[i].src, piece[i].bytes,
+                                  way == COPY_OUT ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, l->stream),
+                  "copy");
     cuda_keep(cu, cudaEventRecord(b->to, l->stream), "copy");
 }
 
@@ -93,7 +95,7 @@ bool cuda_copy_ended(backend *be, copy_lane way, bool wait, double *seconds)
     copy_batch b = l->batch[0];
     cudaError_t status = wait ? cudaEventSynchronize(b.to) : cudaEventQuery(b.to);
     if (status == cudaErrorNotReady) {
-        cudaGetLastError();             /* it is kept, and whoever asks next would take it for a failure */
+        cudaGetLastError(); /* it is kept, and whoever asks next would take it for a failure */
         return false;
     }
     if (!cuda_keep(cu, status, "copy"))

@@ -1,4 +1,5 @@
-/* cuda_devices.h - which NVIDIA GPUs this machine has (in builds without CUDA devices.c has what of it is needed). Plain C. */
+/* cuda_devices.h - which NVIDIA GPUs this machine has (in builds without CUDA devices.c has what of it is needed).
+ * Plain C. */
 #ifndef PUNICA_BACKEND_CUDA_CUDA_DEVICES_H
 #define PUNICA_BACKEND_CUDA_CUDA_DEVICES_H
 

@@ -22,7 +22,7 @@ enum {
     LANE_COLS = 8,
     WARP_COLS = 32 * LANE_COLS,
     BLOCK_ROWS = 4,
-    RANKS = 64,                 /* of v in shared memory at once */
+    RANKS = 64, /* of v in shared memory at once */
 };
 
 static int tiles_of(int cols)
@@ -32,17 +32,22 @@ static int tiles_of(int cols)
 
 /* Where the adapters of a site and v are found. */
 typedef struct {
-    const lora_entry *const *row_lora;      /* [rows] */
-    const float *v_parts;                   /* [n_splits, FUSED_ROWS, v_stride] */
+    const lora_entry *const *row_lora; /* [rows] */
+    const float *v_parts;              /* [n_splits, FUSED_ROWS, v_stride] */
     int site, n_splits, v_stride;
-    const int *arrivals;                    /* of the shrink's blocks */
-    int n_arrivals;                         /* when all have arrived; 0: v is there when their kernel has ended */
+    const int *arrivals; /* of the shrink's blocks */
+    int n_arrivals;      /* when all have arrived; 0: v is there when their kernel has ended */
 } expansion;
 
 static expansion expansion_of(const cuda_backend *cu, const adapted *a)
 {
-    return {cu->step.row_lora, cu->v_parts, a->site, sgmv_splits(a->w->part[0].w.cols), cu->limit.max_rank_sum,
-            cu->step.v_arrivals + a->site, cu->v_expected};
+    return {cu->step.row_lora,
+            cu->v_parts,
+            a->site,
+            sgmv_splits(a->w->part[0].w.cols),
+            cu->limit.max_rank_sum,
+            cu->step.v_arrivals + a->site,
+            cu->v_expected};
 }
 
 static __device__ __forceinline__ const lora_entry *entry_of(const expansion &e, int row)
@@ -78,8 +83,8 @@ static __device__ __forceinline__ void wait_for_v(const expansion &e, bool neede
 
 /* v[r] = the sum of a row's partial sums at first + r, for up to RANKS of n, by so many threads of which this is
  * number `thread`. */
-static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n,
-                                                  int thread, int n_threads)
+static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n, int thread,
+                                                  int n_threads)
 {
     const float *part = e.v_parts + (size_t)row * e.v_stride + first;
     for (int r = thread; r < min(n, (int)RANKS); r += n_threads) {
@@ -110,8 +115,8 @@ static __device__ __forceinline__ void load_latest(float (&x)[LANE_COLS], const 
 /* A lane's share of v B for one row and projection: AHEAD rows of B are always under way. */
 template <typename T, int AHEAD> struct product {
     int rank, out;
-    const T *b;                 /* [rank, out], at the lane's columns of the next row to load */
-    uint4 ahead[AHEAD];         /* 8 numbers each */
+    const T *b;         /* [rank, out], at the lane's columns of the next row to load */
+    uint4 ahead[AHEAD]; /* 8 numbers each */
 };
 
 /* Before the wait: find B and load its first rows. l: the row's adapter, NULL: none. Lanes past the last
@@ -161,8 +166,7 @@ static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], prod
 }
 
 /* y[row, col] += v B, element by element: for shapes the kernels below do not take. */
-template <typename T>
-static __global__ void expand_plain(T *y, int cols, int out0, int out1, expansion e)
+template <typename T> static __global__ void expand_plain(T *y, int cols, int out0, int out1, expansion e)
 {
     int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
     wait_for_previous();
@@ -204,7 +208,7 @@ static void expand_alone(backend *be, tensor *y, const adapted *a, const batch *
 
 typedef struct {
     heads h;
-    const float *q_norm, *k_norm;           /* [head_dim], or NULL */
+    const float *q_norm, *k_norm; /* [head_dim], or NULL */
     float eps;
     const float *inv_freq;
     kv_cache kv;
@@ -212,8 +216,7 @@ typedef struct {
 } rope_job;
 
 /* x / sqrt(mean(x^2) + eps) * w over each head: head_dim / 8 adjacent lanes. */
-static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const float *w, float eps, int head_dim,
-                                                 int at)
+static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const float *w, float eps, int head_dim, int at)
 {
     float squares = 0.0f, by[LANE_COLS];
     for (int j = 0; j < LANE_COLS; j++)
@@ -228,8 +231,8 @@ static __device__ __forceinline__ void norm_head(float (&x)[LANE_COLS], const fl
 
 /* Rotate the pairs (i, i + half): the other one of a pair is in the lane half / 8 away. `at`: the lane's
  * first column within its head. */
-static __device__ __forceinline__ void rotate(float (&x)[LANE_COLS], const float *cosine, const float *sine,
-                                              int half, int at)
+static __device__ __forceinline__ void rotate(float (&x)[LANE_COLS], const float *cosine, const float *sine, int half,
+                                              int at)
 {
     float c[LANE_COLS], s[LANE_COLS], sign = at < half ? -1.0f : 1.0f;
     load_n(c, cosine + at % half);
@@ -271,7 +274,7 @@ static __device__ __forceinline__ void store_fp8(const kv_cache &kv, int slot, i
  * cosines and sines. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
-expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
+    expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
 {
     __shared__ float shared_v[BLOCK_ROWS][RANKS];
     extern __shared__ __align__(16) float shared_angles[];
@@ -321,8 +324,7 @@ expand_rope(T *qkv, int n_rows, rope_job job, expansion e, step s)
         store_n(kv_at<T>(job.kv, slot, job.layer, part - 1, col / h.head_dim) + at, x);
 }
 
-template <typename T>
-static void run_rope(cuda_backend *cu, tensor *qkv, rope_job job, const adapted *a)
+template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, rope_job job, const adapted *a)
 {
     int tiles = tiles_of(job.h.n_heads * job.h.head_dim) + 2 * tiles_of(job.h.n_kv_heads * job.h.head_dim);
     dim3 grid((unsigned)tiles, (unsigned)((qkv->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
@@ -340,8 +342,7 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
     CHECK(kv->n_kv_heads == h.n_kv_heads && kv->head_dim == h.head_dim);
     CHECK(kv->type == be->act || kv->type == DTYPE_F8);
     if (cu->shape.fused && h.head_dim >= 16 && WARP_COLS % h.head_dim == 0) {
-        rope_job job = {h,        (const float *)q_w->data, (const float *)k_w->data, norms->eps,
-                        inv_freq, *kv,                      layer};
+        rope_job job = {h, (const float *)q_w->data, (const float *)k_w->data, norms->eps, inv_freq, *kv, layer};
         BY_ACT(run_rope, cu, qkv, job, a);
         return;
     }
@@ -370,7 +371,7 @@ static unsigned norm_cluster(const cuda_backend *cu, int cols)
  * their kernel has ended: then x is read too, and once the dense product has ended only delta is left to wait for. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
-expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
+    expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
 {
     __shared__ float sums[MAX_CLUSTER * NORM_WARPS], shared_v[RANKS];
     __shared__ uint64_t box;
@@ -400,7 +401,7 @@ expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float 
         __syncthreads();
         add_product(v, p, shared_v, from);
     }
-    cluster_wait();                     /* all boxes are open */
+    cluster_wait(); /* all boxes are open */
 
     wait_for_previous();
     if (inside)
@@ -428,8 +429,8 @@ static void run_add_norm(cuda_backend *cu, unsigned cluster, tensor *delta, tens
                          float eps, const adapted *a)
 {
     unsigned warps = ((unsigned)tiles_of(x->cols) + cluster - 1) / cluster;
-    launch_clusters(cu, "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows), 32 * warps, 0, cluster,
-                    y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
+    launch_clusters(cu, "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows), 32 * warps, 0,
+                    cluster, y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
 }
 
 void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
@@ -451,8 +452,7 @@ void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, 
 
 /* y += v B, and no more. A block owns BLOCK_ROWS rows of 256 columns of the one projection, a warp one row. */
 template <typename T>
-static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
-expand_rows(T *y, int n_rows, int cols, expansion e)
+static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7) expand_rows(T *y, int n_rows, int cols, expansion e)
 {
     __shared__ float shared_v[BLOCK_ROWS][RANKS];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
@@ -498,7 +498,7 @@ void cuda_expand(backend *be, tensor *y, const adapted *a, const batch *b)
  * Shared: twice RANKS floats of v for each row. */
 template <typename T, int AHEAD>
 static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
-expand_silu(T *y, const T *gate_up, int n_rows, int cols, expansion e)
+    expand_silu(T *y, const T *gate_up, int n_rows, int cols, expansion e)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * BLOCK_ROWS + warp;
     int col = blockIdx.x * WARP_COLS + lane * LANE_COLS;

@@ -20,7 +20,8 @@ template <typename T> static __global__ void pack(uint8_t *to, const uint8_t *fr
 template <typename T> static void run_pack(cuda_backend *cu, void *to, const void *from, int rows, int cols)
 {
     size_t n = (size_t)rows * (size_t)cols / 16;
-    pack<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, cu->uploads>>>((uint8_t *)to, (const uint8_t *)from, rows, cols);
+    pack<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, cu->uploads>>>((uint8_t *)to, (const uint8_t *)from,
+                                                                                  rows, cols);
     cuda_keep(cu, cudaGetLastError(), "FP8 weights");
 }
 
@@ -60,11 +61,12 @@ static __global__ void unpack(T *to, const unsigned *from, const float *scale, i
 }
 
 template <typename T>
-static void run_unpack(cuda_backend *cu, void *to, const void *from, const float *scale, int n_pieces, int rows, int cols)
+static void run_unpack(cuda_backend *cu, void *to, const void *from, const float *scale, int n_pieces, int rows,
+                       int cols)
 {
     size_t n = (size_t)rows * (size_t)cols / 16;
-    launch(cu, "FP8 weights", unpack<T>, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, (T *)to, (const unsigned *)from, scale,
-           n_pieces, rows, cols);
+    launch(cu, "FP8 weights", unpack<T>, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, (T *)to,
+           (const unsigned *)from, scale, n_pieces, rows, cols);
 }
 
 void cuda_fp8_unpack(cuda_backend *cu, void *to, const dense_product *p, int row, int n_rows)

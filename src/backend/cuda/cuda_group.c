@@ -1,8 +1,9 @@
 /* cuda_group.c - the communicators of ranks on GPUs
  *
- * Ranks on one GPU, and ranks on several that can read each other's memory, add up by the one-shot kernels of cuda_comm.cu, which
- * can be recorded. What is large goes through NCCL, and so does everything where GPUs cannot read each other; invocations are not
- * recorded then. NCCL is loaded when it is needed, so that neither building nor a single GPU needs it. */
+ * Ranks on one GPU, and ranks on several that can read each other's memory, add up by the one-shot kernels of
+ * cuda_comm.cu, which can be recorded. What is large goes through NCCL, and so does everything where GPUs cannot read
+ * each other; invocations are not recorded then. NCCL is loaded when it is needed, so that neither building nor a
+ * single GPU needs it. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,11 @@ void cuda_meeting_deinit(meeting *m, backend *const *device, int n_devices)
 
 /* Ranks on one GPU: one launch for all of them. */
 
-typedef struct { comm base; backend *gpu; meeting where; } one_gpu;
+typedef struct {
+    comm base;
+    backend *gpu;
+    meeting where;
+} one_gpu;
 
 static void one_all_reduce(comm *base, tensor *y, const tensor *part)
 {
@@ -60,7 +65,10 @@ static void one_free(comm *base)
 }
 
 static const comm_ops one_ops = {
-    .all_reduce = one_all_reduce, .add_rms_norm = one_add_rms_norm, .all_gather = one_all_gather, .free = one_free,
+    .all_reduce = one_all_reduce,
+    .add_rms_norm = one_add_rms_norm,
+    .all_gather = one_all_gather,
+    .free = one_free,
 };
 
 comm *comm_cuda_new(backend *gpu, int n_ranks, err *e)
@@ -91,13 +99,13 @@ typedef struct {
 
 typedef struct {
     comm base;
-    int n;                              /* ranks, and GPUs */
+    int n; /* ranks, and GPUs */
     backend *gpu[MAX_RANKS];
-    bool are_peers;                     /* each can read all others' memory */
-    meeting where;                      /* when they are */
+    bool are_peers; /* each can read all others' memory */
+    meeting where;  /* when they are */
     nccl lib;
     ncclComm_t rank[MAX_RANKS];
-    void *gathered[MAX_RANKS];          /* on each GPU: the parts of an all_gather, one behind the other */
+    void *gathered[MAX_RANKS]; /* on each GPU: the parts of an all_gather, one behind the other */
     size_t gathered_bytes;
 } many_gpus;
 
@@ -105,11 +113,15 @@ static int open_nccl(nccl *l, err *e)
 {
     l->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!l->library)
-        return err_set(e, "splitting a model over several GPUs needs NCCL (libnccl.so.2), which was not found; install it or set LD_LIBRARY_PATH");
-    struct { void **to; const char *name; } functions[] = {
-        {(void **)&l->init_all, "ncclCommInitAll"}, {(void **)&l->destroy, "ncclCommDestroy"},
-        {(void **)&l->group_start, "ncclGroupStart"}, {(void **)&l->group_end, "ncclGroupEnd"},
-        {(void **)&l->all_reduce, "ncclAllReduce"}, {(void **)&l->broadcast, "ncclBroadcast"},
+        return err_set(e, "splitting a model over several GPUs needs NCCL (libnccl.so.2), which was not found; install "
+                          "it or set LD_LIBRARY_PATH");
+    struct {
+        void **to;
+        const char *name;
+    } functions[] = {
+        {(void **)&l->init_all, "ncclCommInitAll"},        {(void **)&l->destroy, "ncclCommDestroy"},
+        {(void **)&l->group_start, "ncclGroupStart"},      {(void **)&l->group_end, "ncclGroupEnd"},
+        {(void **)&l->all_reduce, "ncclAllReduce"},        {(void **)&l->broadcast, "ncclBroadcast"},
         {(void **)&l->error_string, "ncclGetErrorString"},
     };
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
@@ -147,7 +159,9 @@ static void sum_by_nccl(many_gpus *c, const tensor *y, const tensor *part)
     size_t n = (size_t)part->rows * (size_t)part->cols;
     keep_nccl(c, c->lib.group_start(), "all-reduce");
     for (int r = 0; r < c->n; r++)
-        keep_nccl(c, c->lib.all_reduce(part[r].data, y[r].data, n, nccl_type(part->type), NCCL_SUM, c->rank[r], cuda_of(c->gpu[r])->stream),
+        keep_nccl(c,
+                  c->lib.all_reduce(part[r].data, y[r].data, n, nccl_type(part->type), NCCL_SUM, c->rank[r],
+                                    cuda_of(c->gpu[r])->stream),
                   "all-reduce");
     keep_nccl(c, c->lib.group_end(), "all-reduce");
 }
@@ -203,14 +217,18 @@ static void gather_by_nccl(many_gpus *c, tensor *y, const tensor *part)
     size_t at = 0;
     for (int root = 0; root < c->n; at += tensor_bytes(&part[root++]))
         for (int r = 0; r < c->n; r++)
-            keep_nccl(c, c->lib.broadcast(part[root].data, (char *)c->gathered[r] + at, (size_t)part[root].rows * (size_t)part[root].cols,
-                                          NCCL_FLOAT32, root, c->rank[r], cuda_of(c->gpu[r])->stream), "all-gather");
+            keep_nccl(c,
+                      c->lib.broadcast(part[root].data, (char *)c->gathered[r] + at,
+                                       (size_t)part[root].rows * (size_t)part[root].cols, NCCL_FLOAT32, root,
+                                       c->rank[r], cuda_of(c->gpu[r])->stream),
+                      "all-gather");
     keep_nccl(c, c->lib.group_end(), "all-gather");
     for (int r = 0; r < c->n; r++) {
         tensor from = part[0];
         int col = 0;
         from.data = c->gathered[r];
-        for (int root = 0; root < c->n; from.data = (char *)from.data + tensor_bytes(&part[root]), col += part[root++].cols) {
+        for (int root = 0; root < c->n;
+             from.data = (char *)from.data + tensor_bytes(&part[root]), col += part[root++].cols) {
             from.cols = part[root].cols;
             cuda_put_columns(cuda_of(c->gpu[r]), &y[r], &from, col);
         }
@@ -244,7 +262,10 @@ static void many_free(comm *base)
 }
 
 static const comm_ops many_ops = {
-    .all_reduce = many_all_reduce, .add_rms_norm = many_add_rms_norm, .all_gather = many_all_gather, .free = many_free,
+    .all_reduce = many_all_reduce,
+    .add_rms_norm = many_add_rms_norm,
+    .all_gather = many_all_gather,
+    .free = many_free,
 };
 
 /* Ranks do the same work in lockstep: the slowest or smallest GPU would decide for all. */
@@ -256,8 +277,8 @@ static int check_equal(const many_gpus *c, err *e)
         cudaGetDeviceProperties(&other, cuda_of(c->gpu[r])->device);
         if (strcmp(first.name, other.name) != 0 || first.totalGlobalMem != other.totalGlobalMem)
             return err_set(e, "a model is split over equal GPUs only: GPU %d is %s of %.0f GB, GPU %d is %s of %.0f GB",
-                           cuda_of(c->gpu[0])->device, first.name, (double)first.totalGlobalMem * 1e-9, cuda_of(c->gpu[r])->device,
-                           other.name, (double)other.totalGlobalMem * 1e-9);
+                           cuda_of(c->gpu[0])->device, first.name, (double)first.totalGlobalMem * 1e-9,
+                           cuda_of(c->gpu[r])->device, other.name, (double)other.totalGlobalMem * 1e-9);
     }
     return 0;
 }

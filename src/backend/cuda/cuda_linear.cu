@@ -6,8 +6,8 @@
  *   cuBLASLt more rows, or other chips (cuda_blas.c)
  *   plain    rows that are not whole 16-byte vectors: correct, and small models only
  *
- * FP8 weights: skinny takes up to FP8_SKINNY_ROWS rows, 64 at a time; for more, and on other chips, they are made 16-bit
- * numbers, as many rows of W at once as the scratch holds, for cuBLASLt; plain takes odd shapes.
+ * FP8 weights: skinny takes up to FP8_SKINNY_ROWS rows, 64 at a time; for more, and on other chips, they are made
+ * 16-bit numbers, as many rows of W at once as the scratch holds, for cuBLASLt; plain takes odd shapes.
  *
  * In fused invocations the shrink of the site's adapters rides in the skinny kernel; where that does not
  * fit it is a kernel of its own. Either way it leaves pieces of v in v_parts. */
@@ -30,9 +30,7 @@ enum {
     MAX_STAGES = 48,
 };
 
-struct linear_plans {
-    int max_clusters[MAX_SPLITS + 1];   /* by size of cluster: how many run at once */
-};
+struct linear_plans { int max_clusters[MAX_SPLITS + 1]; /* by size of cluster: how many run at once */ };
 
 static int divide_up(int a, int b)
 {
@@ -105,36 +103,40 @@ static size_t choose_ring(weights_kind kind, skinny_job *job)
 /* A matrix [rows, k], seen as [k / 64, rows, 64], that is copied in boxes of [boxes, box_rows, 64]. */
 static CUtensorMap box_map(cuda_backend *cu, const void *data, int rows, int k, int boxes, int box_rows)
 {
-    boxed_array a = {3, act_map_type(cu),
-                  {BOX, (cuuint64_t)rows, (cuuint64_t)k / BOX},
-                  {(cuuint64_t)k * 2, BOX_ROW},
-                  {BOX, (cuuint32_t)box_rows, (cuuint32_t)boxes}};
+    boxed_array a = {3,
+                     act_map_type(cu),
+                     {BOX, (cuuint64_t)rows, (cuuint64_t)k / BOX},
+                     {(cuuint64_t)k * 2, BOX_ROW},
+                     {BOX, (cuuint32_t)box_rows, (cuuint32_t)boxes}};
     return map_of(cu, "linear", data, a, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* An F8 matrix in slabs, [rows / 8, k / 64, 512 bytes], and its scales, [rows / 8, pieces, 8 floats], in boxes with the first
- * two dimensions changed about. */
+/* An F8 matrix in slabs, [rows / 8, k / 64, 512 bytes], and its scales, [rows / 8, pieces, 8 floats], in boxes with the
+ * first two dimensions changed about. */
 static CUtensorMap slab_map(cuda_backend *cu, const dense_product *p, int boxes, int box_rows)
 {
-    boxed_array a = {3, CU_TENSOR_MAP_DATA_TYPE_INT32,
-                  {SLAB_BOX / 4, (cuuint64_t)p->n / SLAB, (cuuint64_t)p->k / BOX},
-                  {(cuuint64_t)p->k * SLAB, SLAB_BOX},
-                  {SLAB_BOX / 4, (cuuint32_t)box_rows / SLAB, (cuuint32_t)boxes}};
+    boxed_array a = {3,
+                     CU_TENSOR_MAP_DATA_TYPE_INT32,
+                     {SLAB_BOX / 4, (cuuint64_t)p->n / SLAB, (cuuint64_t)p->k / BOX},
+                     {(cuuint64_t)p->k * SLAB, SLAB_BOX},
+                     {SLAB_BOX / 4, (cuuint32_t)box_rows / SLAB, (cuuint32_t)boxes}};
     return map_of(cu, "linear", p->w, a, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 static CUtensorMap scale_map_of(cuda_backend *cu, const dense_product *p, int box_rows)
 {
     cuuint64_t bytes = SLAB * sizeof(float), pieces = (cuuint64_t)p->n_scales;
-    boxed_array a = {3, CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-                  {SLAB, (cuuint64_t)p->n / SLAB, pieces},
-                  {pieces * bytes, bytes},
-                  {SLAB, (cuuint32_t)box_rows / SLAB, 1}};
+    boxed_array a = {3,
+                     CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                     {SLAB, (cuuint64_t)p->n / SLAB, pieces},
+                     {pieces * bytes, bytes},
+                     {SLAB, (cuuint32_t)box_rows / SLAB, 1}};
     return map_of(cu, "linear", p->scale, a, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 template <typename T, int M, weights_kind KIND>
-static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared, const shrink_job &shrink)
+static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared,
+                          const shrink_job &shrink)
 {
     CUtensorMap x_map = box_map(cu, p->x, p->m, p->k, job.boxes, M), scale_map = {};
     CUtensorMap w_map = KIND == AS_ACT ? box_map(cu, p->w, p->n, p->k, job.boxes, job.tile_rows)
@@ -144,13 +146,14 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
     int clusters = cu->plans->max_clusters[job.splits];
     unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
-    launch_clusters(cu, "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map, x_map, scale_map, job,
-                    shrink);
-    cu->v_expected = job.shrinks && !cu->failed ? (int)grid : 0;    /* who was not launched does not arrive */
+    launch_clusters(cu, "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map, x_map,
+                    scale_map, job, shrink);
+    cu->v_expected = job.shrinks && !cu->failed ? (int)grid : 0; /* who was not launched does not arrive */
 }
 
 template <typename T, int M>
-static void launch_skinny_kind(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared, const shrink_job &s)
+static void launch_skinny_kind(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared,
+                               const shrink_job &s)
 {
     switch (kind_of(p)) {
     case AS_ACT: launch_skinny<T, M, AS_ACT>(cu, p, job, shared, s); break;
@@ -160,7 +163,8 @@ static void launch_skinny_kind(cuda_backend *cu, const dense_product *p, const s
 }
 
 template <typename T>
-static void launch_skinny_rows(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared, const shrink_job &s)
+static void launch_skinny_rows(cuda_backend *cu, const dense_product *p, const skinny_job &job, size_t shared,
+                               const shrink_job &s)
 {
     switch (padded_rows(p->m)) {
     case 8: launch_skinny_kind<T, 8>(cu, p, job, shared, s); break;
@@ -206,8 +210,9 @@ template <typename T> static __device__ __forceinline__ float weight_at(const de
 {
     if (p.w_type != DTYPE_F8)
         return to_float(((const T *)p.w)[(size_t)row * p.k + col]);
-    size_t at = p.in_slabs ? (size_t)(row / SLAB) * SLAB * p.k + col / BOX * SLAB_BOX + byte_in_box<T>(row % SLAB, col % BOX)
-                           : (size_t)row * p.k + col;
+    size_t at = p.in_slabs
+                    ? (size_t)(row / SLAB) * SLAB * p.k + col / BOX * SLAB_BOX + byte_in_box<T>(row % SLAB, col % BOX)
+                    : (size_t)row * p.k + col;
     int piece = p.n_scales > 1 ? col / SCALE_BLOCK : 0;
     float scale = p.scale[p.in_slabs ? (row / SLAB * p.n_scales + piece) * SLAB + row % SLAB : piece * p.n + row];
     unsigned two = widen_pair(((const uint8_t *)p.w)[at]);
@@ -423,10 +428,11 @@ template <typename T, bool WIDE> static __global__ void shrink_parts(shrink_job 
 static void run_shrink_parts(cuda_backend *cu, const shrink_job &job, bool wide)
 {
     bool half = cu->base.act == DTYPE_F16;
-    void (*kernel)(shrink_job) = half ? wide ? shrink_parts<f16, true> : shrink_parts<f16, false>
-                                      : wide ? shrink_parts<bf16, true> : shrink_parts<bf16, false>;
-    launch(cu, "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces),
-           SHRINK_WARPS * 32, 0, job);
+    void (*kernel)(shrink_job) = half   ? wide ? shrink_parts<f16, true> : shrink_parts<f16, false>
+                                 : wide ? shrink_parts<bf16, true>
+                                        : shrink_parts<bf16, false>;
+    launch(cu, "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces), SHRINK_WARPS * 32, 0,
+           job);
 }
 
 static shrink_job shrink_of(const cuda_backend *cu, const tensor *x, int site)
@@ -467,7 +473,8 @@ void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *
 /* Ask for most of shared memory, and how many clusters of each size then run at once. */
 template <typename T, int M, weights_kind KIND> static void prepare_skinny(cuda_backend *cu)
 {
-    cuda_keep(cu, cudaFuncSetAttribute(skinny<T, M, KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, SKINNY_SHARED), "linear");
+    cuda_keep(cu, cudaFuncSetAttribute(skinny<T, M, KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, SKINNY_SHARED),
+              "linear");
     for (unsigned size = 1; size <= MAX_SPLITS; size *= 2) {
         cudaLaunchAttribute cluster = {};
         cluster.id = cudaLaunchAttributeClusterDimension;
@@ -503,8 +510,10 @@ template <typename T> static void prepare_type(cuda_backend *cu)
 static int init_skinny(cuda_backend *cu, err *e)
 {
     cudaDriverEntryPointQueryResult found;
-    if (cuda_keep(cu, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &cu->encode_map, 12000,
-                                                       cudaEnableDefault, &found), "linear"))
+    if (cuda_keep(cu,
+                  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &cu->encode_map, 12000, cudaEnableDefault,
+                                                   &found),
+                  "linear"))
         return cuda_report(cu, e);
     if (found != cudaDriverEntryPointSuccess)
         return err_set(e, "GPU %d: the driver is too old (no cuTensorMapEncodeTiled)", cu->device);

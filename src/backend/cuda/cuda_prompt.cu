@@ -1,10 +1,10 @@
 /* cuda_prompt.cu - SGMV expand fused with what reads its result, in steps with prompts
  *
- * What cuda_expand.cu does for few rows, for many: the expand by itself would read and write all of y once more, which takes
- * longer than its product. So the ops that read y anyway, tile by tile of rows, add v B on the way: a warp loads a strip of 16
- * rows by 64 columns, adds the adapter's product by tensor cores in registers (sgmv_prompt.cuh) and goes on. Rows of no
- * adapter add nothing. Shapes that these do not take have the expand as a kernel of its own: each function says whether it did
- * the op. */
+ * What cuda_expand.cu does for few rows, for many: the expand by itself would read and write all of y once more, which
+ * takes longer than its product. So the ops that read y anyway, tile by tile of rows, add v B on the way: a warp loads
+ * a strip of 16 rows by 64 columns, adds the adapter's product by tensor cores in registers (sgmv_prompt.cuh) and goes
+ * on. Rows of no adapter add nothing. Shapes that these do not take have the expand as a kernel of its own: each
+ * function says whether it did the op. */
 #include "backend/cuda/sgmv_prompt.cuh"
 
 /* Where a site's adapters and v are found. */
@@ -20,7 +20,8 @@ static prompt_expansion expansion_of(const cuda_backend *cu, const adapted *a)
 }
 
 template <typename T>
-static __device__ __forceinline__ expand_part<T> part_of(const prompt_expansion &e, const sgmv_tile &tile, int part, int row, int out)
+static __device__ __forceinline__ expand_part<T> part_of(const prompt_expansion &e, const sgmv_tile &tile, int part,
+                                                         int row, int out)
 {
     return strip_part<T>(tile, e.site, part, row, out, e.v, e.v_cols);
 }
@@ -30,8 +31,8 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* How many of n things each block takes one after the other, sharing what it has made for the first: as many as `most` while that
- * leaves two blocks for every place on the SMs. */
+/* How many of n things each block takes one after the other, sharing what it has made for the first: as many as `most`
+ * while that leaves two blocks for every place on the SMs. */
 static int shared_by_block(const cuda_backend *cu, int n, int most)
 {
     int each = most, enough = 2 * PROMPT_BLOCKS * cu->n_sms;
@@ -42,11 +43,11 @@ static int shared_by_block(const cuda_backend *cu, int n, int most)
 
 enum { SILU_STRIPS = 8 };
 
-/* y = silu(gate + v0 B0) * (up + v1 B1). Block (i, tile) owns the i-th so many strips of a tile's columns, a warp 16 of its rows.
- * Shared: v of both parts, 32 KB. */
+/* y = silu(gate + v0 B0) * (up + v1 B1). Block (i, tile) owns the i-th so many strips of a tile's columns, a warp 16 of
+ * its rows. Shared: v of both parts, 32 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
-prompt_silu(T *y, const T *gate_up, int cols, int strips, prompt_expansion e)
+    prompt_silu(T *y, const T *gate_up, int cols, int strips, prompt_expansion e)
 {
     __shared__ strip_kept kept[PROMPT_WARPS][2];
     sgmv_tile tile = e.tile[blockIdx.y];
@@ -81,8 +82,8 @@ prompt_silu(T *y, const T *gate_up, int cols, int strips, prompt_expansion e)
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
     int n = divide_up(y->cols, STRIP_COLS), strips = shared_by_block(cu, n, SILU_STRIPS);
-    launch(cu, "expand_silu_mul", prompt_silu<T>, dim3((unsigned)divide_up(n, strips), (unsigned)cu->shape.max_tiles), PROMPT_THREADS, 0,
-           y->data, gate_up->data, y->cols, strips, expansion_of(cu, a));
+    launch(cu, "expand_silu_mul", prompt_silu<T>, dim3((unsigned)divide_up(n, strips), (unsigned)cu->shape.max_tiles),
+           PROMPT_THREADS, 0, y->data, gate_up->data, y->cols, strips, expansion_of(cu, a));
 }
 
 bool cuda_prompt_silu_mul(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
@@ -95,18 +96,20 @@ bool cuda_prompt_silu_mul(cuda_backend *cu, tensor *gate_up, tensor *y, const ad
 
 enum { NORM_WARPS = 8, NORM_ACROSS = NORM_WARPS / TILE_STRIPS };
 
-/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a tile; two warps of each of its blocks have the same 16
- * rows, and the strips of these rows go round all such warps of the cluster: once to add up, and, when the rows' sums of squares are
- * known, once more, from L2, to norm. Shared: v and sums, 32.5 KB. */
+/* x += delta + v B, then y = x / sqrt(mean(x^2) + eps) * w. A cluster owns a tile; two warps of each of its blocks have
+ * the same 16 rows, and the strips of these rows go round all such warps of the cluster: once to add up, and, when the
+ * rows' sums of squares are known, once more, from L2, to norm. Shared: v and sums, 32.5 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
-prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, prompt_expansion e)
+    prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, prompt_expansion e)
 {
     __shared__ strip_kept kept[NORM_WARPS];
     __shared__ float sums[NORM_ACROSS][PROMPT_TILE];
     sgmv_tile tile = e.tile[blockIdx.y];
-    int across = warp_id() / TILE_STRIPS, row = warp_id() % TILE_STRIPS * STRIP_ROWS, n_rows = tile.n_rows - row, g = lane_id() >> 2;
-    int begin = ((int)blockIdx.x * NORM_ACROSS + across) * STRIP_COLS, stride = (int)gridDim.x * NORM_ACROSS * STRIP_COLS;
+    int across = warp_id() / TILE_STRIPS, row = warp_id() % TILE_STRIPS * STRIP_ROWS, n_rows = tile.n_rows - row,
+        g = lane_id() >> 2;
+    int begin = ((int)blockIdx.x * NORM_ACROSS + across) * STRIP_COLS,
+        stride = (int)gridDim.x * NORM_ACROSS * STRIP_COLS;
     expand_part<T> p = part_of<T>(e, tile, 0, row, cols);
     size_t first = (size_t)(tile.row + row) * cols;
     float squares[2] = {}, by[2];
@@ -145,9 +148,10 @@ prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps,
                 sum += load_from_peer(&sums[j][row + g + 8 * i], peer);
         by[i] = 1.0f / sqrtf(sum / cols + eps);
     }
-    cluster_arrive();           /* no block ends before its sums were read: waited for below */
+    cluster_arrive(); /* no block ends before its sums were read: waited for below */
     for (int col = begin; col < cols && n_rows > 0; col += stride) {
-        strip_raw<float> now = strip_load(x + first, cols, n_rows, col, cols), weight = strip_load(w, 0, n_rows, col, cols);
+        strip_raw<float> now = strip_load(x + first, cols, n_rows, col, cols),
+                         weight = strip_load(w, 0, n_rows, col, cols);
         float normed[4][8] = {}, factor[4][8] = {};
         strip_take(normed, now);
         strip_take(factor, weight);
@@ -162,16 +166,19 @@ prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps,
 }
 
 template <typename T>
-static void run_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps, const adapted *a)
+static void run_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                     const adapted *a)
 {
     unsigned cluster = cu->arch >= 90 ? PROMPT_CLUSTER : 1;
     while (cluster > 1 && divide_up(x->cols, NORM_ACROSS * STRIP_COLS) < (int)cluster)
         cluster /= 2;
-    launch_clusters(cu, "expand_add_rms_norm", prompt_norm<T>, dim3(cluster, (unsigned)cu->shape.max_tiles), 32 * NORM_WARPS, 0, cluster,
-                    y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
+    launch_clusters(cu, "expand_add_rms_norm", prompt_norm<T>, dim3(cluster, (unsigned)cu->shape.max_tiles),
+                    32 * NORM_WARPS, 0, cluster, y->data, x->data, delta->data, w->data, x->cols, eps,
+                    expansion_of(cu, a));
 }
 
-bool cuda_prompt_add_rms_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps, const adapted *a)
+bool cuda_prompt_add_rms_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
+                              const adapted *a)
 {
     if (x->cols % 8 != 0)
         return false;
@@ -188,7 +195,7 @@ enum {
 
 typedef struct {
     heads h;
-    const float *q_norm, *k_norm;           /* [ROPE_HEAD], or NULL */
+    const float *q_norm, *k_norm; /* [ROPE_HEAD], or NULL */
     float eps;
     const float *inv_freq;
     kv_cache kv;
@@ -258,8 +265,9 @@ static __device__ __forceinline__ void rotate_strips(float (&lo)[4][8], float (&
 
 /* The strips of a key (kind 0) or value (1) into the cache, each row into its slot. */
 template <typename T>
-static __device__ __forceinline__ void append_strips(const kv_cache &kv, int layer, int kind, int head, const int *slots, int n_rows,
-                                                     const float (&lo)[4][8], const float (&hi)[4][8])
+static __device__ __forceinline__ void append_strips(const kv_cache &kv, int layer, int kind, int head,
+                                                     const int *slots, int n_rows, const float (&lo)[4][8],
+                                                     const float (&hi)[4][8])
 {
     int g = lane_id() >> 2, t = lane_id() & 3;
 #pragma unroll
@@ -277,19 +285,22 @@ static __device__ __forceinline__ void append_strips(const kv_cache &kv, int lay
     }
 }
 
-/* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and values go into their
- * row's slot of the cache. Block (i, tile) owns `each` heads of q, k or v, q_blocks of them in q, a warp 16 of the tile's rows. Shared:
- * sizeof(rope_shared), 60 KB. */
+/* qkv += v B; norm of query and key heads where there is one; rotate them; queries stay in place, keys and values go
+ * into their row's slot of the cache. Block (i, tile) owns `each` heads of q, k or v, q_blocks of them in q, a warp 16
+ * of the tile's rows. Shared: sizeof(rope_shared), 60 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
-prompt_rope(T *qkv, int each, int q_blocks, int kv_blocks, prompt_rope_job job, prompt_expansion e)
+    prompt_rope(T *qkv, int each, int q_blocks, int kv_blocks, prompt_rope_job job, prompt_expansion e)
 {
     extern __shared__ __align__(1024) char shared[];
     rope_shared *sh = (rope_shared *)shared;
     const heads h = job.h;
     sgmv_tile tile = e.tile[blockIdx.y];
     int row = warp_id() * STRIP_ROWS, n_rows = tile.n_rows - row, block = (int)blockIdx.x;
-    int part = block < q_blocks ? 0 : block < q_blocks + kv_blocks ? 1 : 2, n_heads = part == 0 ? h.n_heads : h.n_kv_heads;
+    int part = block < q_blocks               ? 0
+               : block < q_blocks + kv_blocks ? 1
+                                              : 2,
+        n_heads = part == 0 ? h.n_heads : h.n_kv_heads;
     int head = (block - (part == 0 ? 0 : q_blocks + (part - 1) * kv_blocks)) * each, end = min(n_heads, head + each);
     int before = part == 0 ? 0 : h.n_heads + (part - 1) * h.n_kv_heads, out = n_heads * ROPE_HEAD;
     size_t stride = (size_t)(h.n_heads + 2 * h.n_kv_heads) * ROPE_HEAD;
@@ -331,18 +342,28 @@ template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, const 
     int each = shared_by_block(cu, job.h.n_heads + 2 * job.h.n_kv_heads, ROPE_MAX_HEADS);
     int q_blocks = divide_up(job.h.n_heads, each), kv_blocks = divide_up(job.h.n_kv_heads, each);
     cuda_use(cu);
-    cuda_keep(cu, cudaFuncSetAttribute(prompt_rope<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(rope_shared)), "expand_rope_append");
-    launch(cu, "expand_rope_append", prompt_rope<T>, dim3((unsigned)(q_blocks + 2 * kv_blocks), (unsigned)cu->shape.max_tiles),
-           PROMPT_THREADS, sizeof(rope_shared), qkv->data, each, q_blocks, kv_blocks, job, expansion_of(cu, a));
+    cuda_keep(cu,
+              cudaFuncSetAttribute(prompt_rope<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(rope_shared)),
+              "expand_rope_append");
+    launch(cu, "expand_rope_append", prompt_rope<T>,
+           dim3((unsigned)(q_blocks + 2 * kv_blocks), (unsigned)cu->shape.max_tiles), PROMPT_THREADS,
+           sizeof(rope_shared), qkv->data, each, q_blocks, kv_blocks, job, expansion_of(cu, a));
 }
 
-bool cuda_prompt_rope_append(cuda_backend *cu, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq, const adapted *a,
-                             kv_cache *kv, int layer)
+bool cuda_prompt_rope_append(cuda_backend *cu, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq,
+                             const adapted *a, kv_cache *kv, int layer)
 {
     if (h.head_dim != ROPE_HEAD || kv->type != cu->base.act)
         return false;
-    prompt_rope_job job = {h,   (const float *)norms->q_w.data, (const float *)norms->k_w.data, norms->eps, inv_freq, *kv, layer,
-                           cu->step.position, cu->step.kv_slot};
+    prompt_rope_job job = {h,
+                           (const float *)norms->q_w.data,
+                           (const float *)norms->k_w.data,
+                           norms->eps,
+                           inv_freq,
+                           *kv,
+                           layer,
+                           cu->step.position,
+                           cu->step.kv_slot};
     BY_ACT(run_rope, cu, qkv, job, a);
     return true;
 }

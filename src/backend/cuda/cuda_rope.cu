@@ -5,7 +5,7 @@
  * row, a lane vectors of V numbers of it. No shared memory. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(128)
-head_norm_kernel(T *qkv, int n_rows, int cols, heads h, const float *q_w, const float *k_w, float eps)
+    head_norm_kernel(T *qkv, int n_rows, int cols, heads h, const float *q_w, const float *k_w, float eps)
 {
     int n = h.n_heads + h.n_kv_heads, unit = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32;
     int row = unit / n, head = unit % n, lane = threadIdx.x % 32;
@@ -69,7 +69,7 @@ template <typename T> struct page_target {
  * (x, y) owns V pairs, from pair x * V on, of every (gridDim.y * blockDim.y)-th head. No shared memory. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(256)
-rope_append_kernel(T *qkv, int cols, heads h, const float *inv_freq, step s, page_target<T> to)
+    rope_append_kernel(T *qkv, int cols, heads h, const float *inv_freq, step s, page_target<T> to)
 {
     int row = blockIdx.x, half = h.head_dim / 2, pair = threadIdx.x * V, slot = s.kv_slot[row];
     float sine[V], cosine[V], position = (float)s.position[row];
@@ -107,7 +107,7 @@ rope_append_kernel(T *qkv, int cols, heads h, const float *inv_freq, step s, pag
 /* Keys and values of a row, rotated already, into an F8 cache. A warp owns one head of either. */
 template <typename T>
 static __global__ void __launch_bounds__(128)
-append_fp8_kernel(const T *qkv, int n_rows, int cols, heads h, step s, kv_cache kv, int layer)
+    append_fp8_kernel(const T *qkv, int n_rows, int cols, heads h, step s, kv_cache kv, int layer)
 {
     int unit = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     int row = unit / (2 * h.n_kv_heads), head = unit % (2 * h.n_kv_heads);
@@ -128,11 +128,12 @@ append_fp8_kernel(const T *qkv, int n_rows, int cols, heads h, step s, kv_cache 
         *to.scale = scale;
 }
 
-template <typename T> static void append_fp8(cuda_backend *cu, const tensor *qkv, heads h, const kv_cache *kv, int layer)
+template <typename T>
+static void append_fp8(cuda_backend *cu, const tensor *qkv, heads h, const kv_cache *kv, int layer)
 {
     int warps = qkv->rows * 2 * h.n_kv_heads;
-    launch(cu, "rope_append", append_fp8_kernel<T>, (warps + 3) / 4, 128, 0, (const T *)qkv->data, qkv->rows, qkv->cols, h, cu->step, *kv,
-           layer);
+    launch(cu, "rope_append", append_fp8_kernel<T>, (warps + 3) / 4, 128, 0, (const T *)qkv->data, qkv->rows, qkv->cols,
+           h, cu->step, *kv, layer);
 }
 
 template <typename T, int V>
@@ -145,13 +146,12 @@ static void rope_append(cuda_backend *cu, tensor *qkv, heads h, const float *inv
     int across = h.head_dim / 2 / V, down = across < 128 ? 128 / across : 1;
     int per_block = down * (qkv->rows > 4 * cu->n_sms ? 4 : 1);
     int shares = (h.n_heads + 2 * h.n_kv_heads + per_block - 1) / per_block;
-    launch(cu, "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, shares), dim3(across, down), 0,
-           (T *)qkv->data, qkv->cols, h, inv_freq, cu->step, to);
+    launch(cu, "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, shares), dim3(across, down), 0, (T *)qkv->data,
+           qkv->cols, h, inv_freq, cu->step, to);
 }
 
 template <typename T>
-static void rope_append_by_size(cuda_backend *cu, tensor *qkv, heads h, const float *inv_freq, kv_cache *kv,
-                                int layer)
+static void rope_append_by_size(cuda_backend *cu, tensor *qkv, heads h, const float *inv_freq, kv_cache *kv, int layer)
 {
     if (h.head_dim % 16 == 0)
         rope_append<T, 8>(cu, qkv, h, inv_freq, kv, layer);
@@ -161,8 +161,7 @@ static void rope_append_by_size(cuda_backend *cu, tensor *qkv, heads h, const fl
         append_fp8<T>(cu, qkv, h, kv, layer);
 }
 
-void cuda_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv,
-                      int layer)
+void cuda_rope_append(backend *be, tensor *qkv, heads h, const float *inv_freq, const batch *b, kv_cache *kv, int layer)
 {
     (void)b;
     CHECK(qkv->cols == (h.n_heads + 2 * h.n_kv_heads) * h.head_dim && h.head_dim % 2 == 0 && h.head_dim <= 256);

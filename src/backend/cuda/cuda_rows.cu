@@ -7,8 +7,8 @@
 enum { MAX_THREADS = 1024 };
 
 /* f<T, N>(cu, ...); wide: rows are whole vectors. */
-#define BY_ACT_AND_WIDTH(f, wide, cu, ...)                                                              \
-    ((cu)->base.act == DTYPE_F16 ? ((wide) ? f<f16, 8>(cu, __VA_ARGS__) : f<f16, 1>(cu, __VA_ARGS__))   \
+#define BY_ACT_AND_WIDTH(f, wide, cu, ...)                                                            \
+    ((cu)->base.act == DTYPE_F16 ? ((wide) ? f<f16, 8>(cu, __VA_ARGS__) : f<f16, 1>(cu, __VA_ARGS__)) \
                                  : ((wide) ? f<bf16, 8>(cu, __VA_ARGS__) : f<bf16, 1>(cu, __VA_ARGS__)))
 
 /* Threads for a row of so many numbers, N each: whole warps, at most `most`. */
@@ -39,8 +39,8 @@ static __global__ void embed_rows(float *y, const T *table, int first, int vocab
 
 template <typename T, int N> static void run_embed(cuda_backend *cu, tensor *y, const tensor *table, int first)
 {
-    launch(cu, "embed", embed_rows<T, N>, y->rows, threads_for(y->cols, N, 512), 0, y->data, table->data,
-           first, table->rows, y->cols, cu->step);
+    launch(cu, "embed", embed_rows<T, N>, y->rows, threads_for(y->cols, N, 512), 0, y->data, table->data, first,
+           table->rows, y->cols, cu->step);
 }
 
 void cuda_embed(backend *be, tensor *y, const tensor *table, int first, const batch *b)
@@ -67,8 +67,7 @@ template <typename T, int N> static __device__ float square_sum(float (&v)[N], f
     return squares;
 }
 
-template <typename T, int N>
-static __device__ void store_normed(T *y, const float (&v)[N], float by, const float *w)
+template <typename T, int N> static __device__ void store_normed(T *y, const float (&v)[N], float by, const float *w)
 {
     float out[N];
     load_n(out, w);
@@ -81,7 +80,7 @@ static __device__ void store_normed(T *y, const float (&v)[N], float by, const f
  * first N numbers stay in registers, what a longer row has beyond is read again. Shared: 128 bytes. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS)
-norm_rows(T *y, float *x, const T *delta, const float *w, int cols, float eps)
+    norm_rows(T *y, float *x, const T *delta, const float *w, int cols, float eps)
 {
     __shared__ float shared[32];
     int first = threadIdx.x * N, stride = blockDim.x * N;
@@ -105,8 +104,8 @@ norm_rows(T *y, float *x, const T *delta, const float *w, int cols, float eps)
 }
 
 template <typename T, int N>
-static void run_norm(cuda_backend *cu, const char *name, tensor *y, const tensor *x, const void *delta,
-                     const tensor *w, float eps)
+static void run_norm(cuda_backend *cu, const char *name, tensor *y, const tensor *x, const void *delta, const tensor *w,
+                     float eps)
 {
     launch(cu, name, norm_rows<T, N>, x->rows, threads_for(x->cols, N, MAX_THREADS), 0, y->data, x->data, delta,
            w->data, x->cols, eps);
@@ -180,9 +179,9 @@ void cuda_gather(backend *be, tensor *y, const tensor *x, const batch *b)
     cuda_backend *cu = cuda_of(be);
     int bytes = (int)dtype_size(y->type) * y->cols;
     if (bytes % 16 == 0)
-        launch(cu, "gather", gather_rows<uint4>, y->rows, threads_for(bytes, 16, 512), 0, y->data, x->data,
-               bytes / 16, cu->step);
+        launch(cu, "gather", gather_rows<uint4>, y->rows, threads_for(bytes, 16, 512), 0, y->data, x->data, bytes / 16,
+               cu->step);
     else
-        launch(cu, "gather", gather_rows<uint16_t>, y->rows, threads_for(bytes, 2, 512), 0, y->data, x->data,
-               bytes / 2, cu->step);
+        launch(cu, "gather", gather_rows<uint16_t>, y->rows, threads_for(bytes, 2, 512), 0, y->data, x->data, bytes / 2,
+               cu->step);
 }

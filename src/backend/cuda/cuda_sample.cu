@@ -25,38 +25,41 @@ typedef unsigned long long word;
 
 /* A sample_spec as the device reads it. seen, banned, biased, mask: places in the list of ints behind the specs. */
 typedef struct {
-    double u;                   /* the draw */
-    int draws;                  /* 0: greedy */
-    float by;                   /* 1 / temperature */
+    double u;  /* the draw */
+    int draws; /* 0: greedy */
+    float by;  /* 1 / temperature */
     int top_k;
     float top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    int n_seen, seen;           /* tokens, then as many counts */
+    int n_seen, seen; /* tokens, then as many counts */
     int n_banned, banned;
-    int n_bias, biased;         /* tokens, then as many floats */
-    int mask;                   /* -1: none */
+    int n_bias, biased; /* tokens, then as many floats */
+    int mask;           /* -1: none */
     int n_logprobs;
-    int given;                  /* the token that is scored in place of a draw; -1: none */
+    int given; /* the token that is scored in place of a draw; -1: none */
 } row_spec;
 
 typedef struct {
-    const float *logits;        /* [rows, vocab] */
-    int vocab, stretch;         /* ids of a warp */
-    const row_spec *spec;       /* [rows] */
+    const float *logits;  /* [rows, vocab] */
+    int vocab, stretch;   /* ids of a warp */
+    const row_spec *spec; /* [rows] */
     const int *list;
-    float *z;                   /* [rows, blocks * WARPS * stretch], NULL: shared memory */
-    sample_result *result;      /* [rows] pinned host memory */
-    int *drawn;                 /* [rows] */
+    float *z;              /* [rows, blocks * WARPS * stretch], NULL: shared memory */
+    sample_result *result; /* [rows] pinned host memory */
+    int *drawn;            /* [rows] */
 } sample_job;
 
 /* A prefix of the tokens, likelier first: all of weight above `cut`, and the first n_ties of weight `cut`. */
-typedef struct { float cut; int n_ties; } prefix;
+typedef struct {
+    float cut;
+    int n_ties;
+} prefix;
 
 template <int BLOCKS> struct team_words { word said[2][BLOCKS * WARPS]; };
 
 template <int BLOCKS> struct team_memory {
-    unsigned low[2][BINS], high[2][BINS];               /* a histogram, see find_prefix */
+    unsigned low[2][BINS], high[2][BINS]; /* a histogram, see find_prefix */
     double total[BINS];
-    word top[BLOCKS * WARPS][MAX_LOGPROBS];             /* used in block 0 */
+    word top[BLOCKS * WARPS][MAX_LOGPROBS]; /* used in block 0 */
 };
 
 /* One thread's view of its row. */
@@ -64,18 +67,18 @@ template <int BLOCKS> struct team_row {
     team_words<BLOCKS> *words;
     team_memory<BLOCKS> *shared;
     row_spec spec;
-    const float *logits;        /* [vocab] */
-    float *z;                   /* changed logits, then weights, of this block's ids */
-    int vocab, base, end;       /* this block's ids are base..end-1, */
-    int from, to;               /* this warp's from..to-1 */
-    int lane, warp;             /* warp counts through the team */
+    const float *logits;  /* [vocab] */
+    float *z;             /* changed logits, then weights, of this block's ids */
+    int vocab, base, end; /* this block's ids are base..end-1, */
+    int from, to;         /* this warp's from..to-1 */
+    int lane, warp;       /* warp counts through the team */
     int turn;
 };
 
 /* Orders like (value, then lower id); 0 is below all. */
 static __device__ __forceinline__ word key_of(float x, int id)
 {
-    unsigned u = __float_as_uint(x + 0.0f);             /* -0 equals 0 */
+    unsigned u = __float_as_uint(x + 0.0f); /* -0 equals 0 */
     u = u >> 31 ? ~u : u | 0x80000000u;
     return (word)u << 32 | (0xffffffffu - (unsigned)id);
 }
@@ -140,7 +143,7 @@ template <int BLOCKS> static __device__ double team_sum(team_row<BLOCKS> &r, dou
  * something is not. */
 static __device__ word max_key(const float *x, int from, int to, int lane, bool finite)
 {
-    float best = -INFINITY, zeros = 0.0f;               /* x * 0 is 0 for finite x and NaN else */
+    float best = -INFINITY, zeros = 0.0f; /* x * 0 is 0 for finite x and NaN else */
     int id = -1;
 #pragma unroll 8
     for (int i = from + lane; i < to; i += 32) {
@@ -287,8 +290,7 @@ static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *h
 }
 
 /* What the whole team has in one bin. */
-template <int BLOCKS>
-static __device__ double bin_total(const unsigned *low, const unsigned *high, int bin, int copies)
+template <int BLOCKS> static __device__ double bin_total(const unsigned *low, const unsigned *high, int bin, int copies)
 {
     word sum = 0;
     for (int i = 0; i < BLOCKS * copies; i++) {
@@ -338,7 +340,10 @@ static __device__ prefix shorter(prefix a, prefix b)
 }
 
 /* What of a prefix lies in this warp's ids. */
-typedef struct { double above; int n_ties; } share;
+typedef struct {
+    double above;
+    int n_ties;
+} share;
 
 /* The mass above the cut, and how many of the prefix's ties are this warp's. */
 template <int BLOCKS> static __device__ share share_of(team_row<BLOCKS> &r, prefix p)
@@ -382,8 +387,7 @@ template <int BLOCKS> static __device__ int walk(const team_row<BLOCKS> &r, pref
         double other = __shfl_up_sync(0xffffffffu, upto, i);
         upto += r.lane >= i ? other : 0;
     }
-    unsigned passing = __ballot_sync(0xffffffffu, sum > 0 && upto > left),
-             any = __ballot_sync(0xffffffffu, sum > 0);
+    unsigned passing = __ballot_sync(0xffffffffu, sum > 0 && upto > left), any = __ballot_sync(0xffffffffu, sum > 0);
     int who = passing ? __ffs((int)passing) - 1 : 31 - __clz((int)any);
     left -= upto - sum;
     for (int i = from; i < to; i++) {
@@ -448,7 +452,7 @@ template <int BLOCKS> static __device__ int choose(team_row<BLOCKS> &r, const in
  * first warp: each warp finds its own, the first one those of all. */
 template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, const float *x, int n)
 {
-    const word masked = key_of(-INFINITY, 0);           /* not below that of any masked token */
+    const word masked = key_of(-INFINITY, 0); /* not below that of any masked token */
     word last = ~0ull, mine = 0;
     for (int k = 0; k < n; k++) {
         word best = 0;
@@ -503,8 +507,7 @@ static __device__ void write_logprobs(const team_row<BLOCKS> &r, sample_result *
  * all rows just want their largest logit. Shared: 2 KiB for a team of 8; unless PLAIN, 26 KiB more and 4
  * bytes for each of the block's ids. */
 template <int BLOCKS, bool PLAIN>
-static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2)
-sample_rows(sample_job job)
+static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2) sample_rows(sample_job job)
 {
     __shared__ team_words<BLOCKS> words;
     extern __shared__ float slice[];
@@ -538,7 +541,7 @@ sample_rows(sample_job job)
         if (token >= 0 && r.spec.n_logprobs >= 0) {
             const float *x = r.logits + r.from;
             if (r.spec.mask >= 0 && given < 0) {
-                __syncthreads();                        /* others may still walk through z */
+                __syncthreads(); /* others may still walk through z */
                 mask_logits(r, job.list);
                 x = r.z + r.from - r.base;
                 key = team_max(r, max_key(x, r.from, r.to, r.lane, false));
@@ -566,9 +569,9 @@ static sample_kernel *kernel_for(int blocks, bool plain)
 
 /* What one sample() needs of host memory until it is collected. */
 typedef struct {
-    char *packed;               /* pinned: specs, then lists */
+    char *packed; /* pinned: specs, then lists */
     size_t packed_bytes;
-    sample_result *result;      /* [max_out] pinned, written by the device */
+    sample_result *result; /* [max_out] pinned, written by the device */
     cudaEvent_t done;
 } turn;
 
@@ -576,9 +579,9 @@ typedef struct {
 struct sampler {
     turn turns[TURNS];
     unsigned n_sampled, n_collected;
-    char *packed;               /* device memory: the same for all turns, which the stream orders */
+    char *packed; /* device memory: the same for all turns, which the stream orders */
     size_t packed_bytes;
-    float *z;                   /* device memory, or NULL: rows fit into shared memory */
+    float *z; /* device memory, or NULL: rows fit into shared memory */
     int max_rows, blocks, stretch;
 };
 
@@ -641,11 +644,10 @@ int cuda_sampler_reserve(cuda_backend *cu, const extent *x, err *e)
     s->stretch = ((x->vocab + warps - 1) / warps + 31) / 32 * 32;
     size_t slice = (size_t)WARPS * s->stretch * sizeof(float);
     size_t team = sizeof(team_words<TEAM>) + sizeof(team_memory<TEAM>);
-    CHECK(WARPS * s->stretch <= 1 << 18);               /* see fill_bins */
+    CHECK(WARPS * s->stretch <= 1 << 18); /* see fill_bins */
     if (cuda_keep(cu, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cu->device), "sampler"))
         return cuda_report(cu, e);
-    if (slice + team > (size_t)most &&
-        !(s->z = (float *)cuda_alloc(&cu->base, (size_t)x->max_out * blocks * slice, e)))
+    if (slice + team > (size_t)most && !(s->z = (float *)cuda_alloc(&cu->base, (size_t)x->max_out * blocks * slice, e)))
         return -1;
     if (!s->z && allow_shared(cu, (int)slice, e))
         return -1;
@@ -724,8 +726,8 @@ static size_t list_bytes(const sample_spec *spec, int n, int vocab)
 {
     size_t ints = 0;
     for (int i = 0; i < n; i++)
-        ints += 2 * (size_t)(has_penalty(&spec[i]) ? spec[i].n_seen : 0) + (size_t)spec[i].n_banned + 2 * (size_t)spec[i].n_bias +
-                (spec[i].mask ? (size_t)mask_words(vocab) : 0);
+        ints += 2 * (size_t)(has_penalty(&spec[i]) ? spec[i].n_seen : 0) + (size_t)spec[i].n_banned +
+                2 * (size_t)spec[i].n_bias + (spec[i].mask ? (size_t)mask_words(vocab) : 0);
     return ints * sizeof(int);
 }
 
@@ -741,14 +743,13 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
     if (reserve_packed(cu, t, bytes, &ignored) == 0) {
         bool plain = pack_all(t->packed, spec, n, logits->cols);
         if (!plain)
-            cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream),
-                      "sample");
-        sample_job job = {(const float *)logits->data, logits->cols, s->stretch, (const row_spec *)s->packed,
-                          (const int *)(s->packed + specs), s->z, t->result, cu->step.drawn};
+            cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream), "sample");
+        sample_job job = {(const float *)logits->data,      logits->cols, s->stretch, (const row_spec *)s->packed,
+                          (const int *)(s->packed + specs), s->z,         t->result,  cu->step.drawn};
         size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->stretch * sizeof(float);
         launch_clusters(cu, "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n), THREADS,
                         shared, (unsigned)s->blocks, job);
-    } else                                              /* nothing may be drawn from old results */
+    } else /* nothing may be drawn from old results */
         cuda_keep(cu, cudaErrorMemoryAllocation, "sample");
     cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");
 }

@@ -1,14 +1,14 @@
 /* cuda_sgmv.cu - the adapters' products as ops of their own: v = scale * x A^T, then y += v B
  *
  * For invocations with prompts and for large batches; decodes of up to FUSED_ROWS rows have both in the
- * kernels around them. sgmv_shrink.cuh and sgmv_expand.cuh hold the kernels for decodes, sgmv_prompt.cuh those for steps with
- * prompts, where rows are whole 16-byte vectors (lora_place aligns matrices to more than that); the plain ones here take any shape. */
+ * kernels around them. sgmv_shrink.cuh and sgmv_expand.cuh hold the kernels for decodes, sgmv_prompt.cuh those for
+ * steps with prompts, where rows are whole 16-byte vectors (lora_place aligns matrices to more than that); the plain
+ * ones here take any shape. */
 #include "backend/cuda/sgmv_prompt.cuh"
 #include "backend/cuda/sgmv_shrink.cuh"
 
 /* A block owns a tile, a warp one rank of one row at a time, a lane every 32nd input. */
-template <typename T>
-static __global__ void shrink_plain(step s, int site, const T *x, int in, float *v, int v_cols)
+template <typename T> static __global__ void shrink_plain(step s, int site, const T *x, int in, float *v, int v_cols)
 {
     wait_for_previous();
     if ((int)blockIdx.x >= s.n[COUNT_TILES])
@@ -70,14 +70,15 @@ static void run_prompt_shrink(cuda_backend *cu, float *v, int v_cols, const T *x
 {
     unsigned splits = prompt_splits(cu);
     cuda_use(cu);
-    cuda_keep(cu, cudaFuncSetAttribute(prompt_shrink<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, PROMPT_SHARED), "sgmv_shrink");
-    launch_clusters(cu, "sgmv_shrink", prompt_shrink<T>, dim3(splits, (unsigned)cu->shape.max_tiles), PROMPT_THREADS, PROMPT_SHARED,
-                    splits, cu->step.tile, site, x, in, v, v_cols);
+    cuda_keep(cu, cudaFuncSetAttribute(prompt_shrink<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, PROMPT_SHARED),
+              "sgmv_shrink");
+    launch_clusters(cu, "sgmv_shrink", prompt_shrink<T>, dim3(splits, (unsigned)cu->shape.max_tiles), PROMPT_THREADS,
+                    PROMPT_SHARED, splits, cu->step.tile, site, x, in, v, v_cols);
 }
 
-/* Where adapters' ranks may differ much, work comes in pieces so small that multiprocessors even out by taking another when
- * they are done: so many layers of a shrink's grid, which share a tile's ranks, and so many times the blocks of an expand
- * that fit at once. */
+/* Where adapters' ranks may differ much, work comes in pieces so small that multiprocessors even out by taking another
+ * when they are done: so many layers of a shrink's grid, which share a tile's ranks, and so many times the blocks of an
+ * expand that fit at once. */
 enum { HEAVY_LAYERS = 8, HEAVY_TURNS = 3 };
 
 /* Blocks for each tile, as a power of two: with few tiles many, so that all SMs have something to read. */
@@ -89,13 +90,11 @@ static int shrink_split(const cuda_backend *cu)
     return split;
 }
 
-template <typename T>
-static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
+template <typename T> static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
 {
     int max_tiles = cu->shape.max_tiles;
     if (in % 8 != 0) {
-        launch(cu, "sgmv_shrink", shrink_plain<T>, max_tiles, SHRINK_THREADS, 0, cu->step, site, x, in, v,
-               v_cols);
+        launch(cu, "sgmv_shrink", shrink_plain<T>, max_tiles, SHRINK_THREADS, 0, cu->step, site, x, in, v, v_cols);
         return;
     }
     if (cu->shape.prompt_tiles) {
@@ -105,7 +104,9 @@ static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int i
     int split = shrink_split(cu), cluster = split > 0 ? SHRINK_CLUSTER : 1, blocks = max_tiles << split;
     int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->shape.heavy ? HEAVY_LAYERS : cu->n_sms / blocks;
     dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
-              (unsigned)(layers < 1 ? 1 : layers < groups ? layers : groups));
+              (unsigned)(layers < 1        ? 1
+                         : layers < groups ? layers
+                                           : groups));
     launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)cluster, cu->step.tile,
                     cu->step.n, max_tiles, split, site, x, in, v, v_cols);
 }
@@ -120,8 +121,9 @@ static long divide_columns(expand_columns *c, int steps, const cuda_backend *cu)
     return blocks * cu->shape.max_tiles;
 }
 
-/* Of heavy batches: see above. Else steps such that the blocks are as many as fit on the SMs at once, or a little fewer; else few steps with few
- * tiles and four at most, as many short blocks are better than some that are left over. */
+/* Of heavy batches: see above. Else steps such that the blocks are as many as fit on the SMs at once, or a little
+ * fewer; else few steps with few tiles and four at most, as many short blocks are better than some that are left over.
+ */
 static void choose_steps(expand_columns *c, const cuda_backend *cu)
 {
     long fit = EXPAND_BLOCKS * cu->n_sms, least = cu->shape.heavy ? HEAVY_TURNS * fit : fit * 9 / 10;

@@ -7,9 +7,9 @@
  *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | items, units ... | pages
  *
  * A batch of decodes only is padded to one of a few sizes. Where adapters have kernels of their own, a size is of three
- * kinds: no adapters and none of those kernels, with adapters, and with large ones, for which their grids are finer. The
- * first of a kind runs op by op (so that everything lazy is set up), the second is recorded into a CUDA graph, all later ones
- * replay it. A short prompt beside them is taken as so many decodes, which see one position more each. */
+ * kinds: no adapters and none of those kernels, with adapters, and with large ones, for which their grids are finer.
+ * The first of a kind runs op by op (so that everything lazy is set up), the second is recorded into a CUDA graph, all
+ * later ones replay it. A short prompt beside them is taken as so many decodes, which see one position more each. */
 #include "backend/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ enum { UNIT_COST = 32 };
 typedef struct {
     size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, first_unit, next_unit;
     size_t prefill, v_arrivals;
-    size_t page;                /* last: only the used part is copied */
+    size_t page; /* last: only the used part is copied */
     size_t bytes;
     int max_decode_items, max_prefill_items;
 } layout;
@@ -36,21 +36,21 @@ typedef struct {
 typedef struct {
     const void *owner;
     int n_rows;
-    bool any_lora, heavy;       /* as of step_shape */
-    bool seen;                  /* one of this kind has run op by op */
-    cudaGraphExec_t graph;      /* NULL: not recorded yet */
+    bool any_lora, heavy;  /* as of step_shape */
+    bool seen;             /* one of this kind has run op by op */
+    cudaGraphExec_t graph; /* NULL: not recorded yet */
 } recording;
 
 struct step_store {
     layout at;
     char *device;
-    char *host[2];              /* pinned */
+    char *host[2]; /* pinned */
     cudaEvent_t copied[2];
     unsigned n_begun;
     recording *recordings;
     int n_recordings;
     size_t recordings_cap;
-    int capturing;              /* index of the recording under way, -1: none */
+    int capturing; /* index of the recording under way, -1: none */
 };
 
 static size_t claim(size_t *end, size_t n, size_t size)
@@ -88,13 +88,20 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
 static step step_in(char *base, const layout *l)
 {
     return (step){
-        .n = (int *)(base + l->n), .token = (int *)(base + l->token), .position = (int *)(base + l->position),
-        .kv_slot = (int *)(base + l->kv_slot), .out_row = (int *)(base + l->out_row),
-        .row_lora = (const lora_entry **)(base + l->row_lora), .tile = (sgmv_tile *)(base + l->tile),
-        .page_indptr = (int *)(base + l->page_indptr), .page = (int *)(base + l->page),
-        .decode = (decode_item *)(base + l->decode), .first_unit = (int *)(base + l->first_unit),
+        .n = (int *)(base + l->n),
+        .token = (int *)(base + l->token),
+        .position = (int *)(base + l->position),
+        .kv_slot = (int *)(base + l->kv_slot),
+        .out_row = (int *)(base + l->out_row),
+        .row_lora = (const lora_entry **)(base + l->row_lora),
+        .tile = (sgmv_tile *)(base + l->tile),
+        .page_indptr = (int *)(base + l->page_indptr),
+        .page = (int *)(base + l->page),
+        .decode = (decode_item *)(base + l->decode),
+        .first_unit = (int *)(base + l->first_unit),
         .next_unit = (int *)(base + l->next_unit),
-        .prefill = (prefill_item *)(base + l->prefill), .v_arrivals = (int *)(base + l->v_arrivals),
+        .prefill = (prefill_item *)(base + l->prefill),
+        .v_arrivals = (int *)(base + l->v_arrivals),
     };
 }
 
@@ -197,7 +204,8 @@ static int add_tiles(prefill_item *to, int seq, int row, int n_rows, int tile)
 static int by_last_position(const void *a, const void *b, void *position)
 {
     const prefill_item *x = a, *y = b;
-    int last_x = ((const int *)position)[x->row + x->n_rows - 1], last_y = ((const int *)position)[y->row + y->n_rows - 1];
+    int last_x = ((const int *)position)[x->row + x->n_rows - 1],
+        last_y = ((const int *)position)[y->row + y->n_rows - 1];
     return last_x != last_y ? last_y - last_x : x->row - y->row;
 }
 
@@ -216,7 +224,8 @@ static int add_pieces(const cuda_backend *cu, decode_item *to, decode_item it)
 
 static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step_shape *shape, int *counts)
 {
-    int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills], page_len = cu->limit.page_len;
+    int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills],
+        page_len = cu->limit.page_len;
     int n_decode = 0, n_prefill = 0, tile = cuda_prefill_rows(cu, &cu->limit);
     decode_item *decode = (decode_item *)h->decode;
     prefill_item *prefill = (prefill_item *)h->prefill;
@@ -231,8 +240,10 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
             shape->prefill_positions += b->position[row] + n_rows;
         }
         for (int r = row; !whole && r < row + n_rows; r++)
-            n_decode += add_pieces(cu, decode + n_decode, (decode_item){.row = r, .len = b->position[r] + 1,
-                                                                       .fresh = b->position[row], .pages = b->page_indptr[s]});
+            n_decode += add_pieces(
+                cu, decode + n_decode,
+                (decode_item){
+                    .row = r, .len = b->position[r] + 1, .fresh = b->position[row], .pages = b->page_indptr[s]});
     }
     qsort(decode, (size_t)n_decode, sizeof *decode, by_length);
     qsort_r(prefill, (size_t)n_prefill, sizeof *prefill, by_last_position, (void *)b->position);
@@ -306,15 +317,16 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
 {
     step h = step_in(host, &cu->store->at);
     int *counts = (int *)h.n;
-    step_shape shape = {.n_rows = b->n_rows, .n_out = b->n_out, .decode_only = runs_by_rows(b), .page_len = cu->limit.page_len};
+    step_shape shape = {
+        .n_rows = b->n_rows, .n_out = b->n_out, .decode_only = runs_by_rows(b), .page_len = cu->limit.page_len};
     memcpy((int *)h.token, b->token, (size_t)b->n_rows * sizeof(int));
     memcpy((int *)h.position, b->position, (size_t)b->n_rows * sizeof(int));
     memcpy((int *)h.out_row, b->out_row, (size_t)b->n_out * sizeof(int));
     fill_sequences(cu, b, &h, &shape, counts);
     shape.any_lora = has_lora(&b->segs);
     shape.prompt_tiles = shape.any_lora && !shape.decode_only;
-    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(&b->segs, cu->limit.max_rank_sum, shape.prompt_tiles ? PROMPT_TILE : SGMV_TILE,
-                                                       shape.prompt_tiles, &h);
+    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(
+        &b->segs, cu->limit.max_rank_sum, shape.prompt_tiles ? PROMPT_TILE : SGMV_TILE, shape.prompt_tiles, &h);
     counts[COUNT_ROWS] = b->n_rows;
     counts[COUNT_OUT] = b->n_out;
     if (shape.decode_only) {
@@ -347,7 +359,8 @@ static int find_recording(step_store *s, const void *owner, const step_shape *sh
 {
     for (int i = 0; i < s->n_recordings; i++) {
         const recording *r = &s->recordings[i];
-        if (r->owner == owner && r->n_rows == shape->n_rows && r->any_lora == shape->any_lora && r->heavy == shape->heavy)
+        if (r->owner == owner && r->n_rows == shape->n_rows && r->any_lora == shape->any_lora &&
+            r->heavy == shape->heavy)
             return i;
     }
     s->recordings = xgrow(s->recordings, &s->recordings_cap, (size_t)s->n_recordings + 1, sizeof *s->recordings);
@@ -355,8 +368,9 @@ static int find_recording(step_store *s, const void *owner, const step_shape *sh
     return s->n_recordings++;
 }
 
-/* Replay, record or just run. True when replayed. Recordings are relaxed: where ranks are on several GPUs, one thread begins
- * theirs one after the other, and waits for the next GPU's events while the first records, which no other mode allows. */
+/* Replay, record or just run. True when replayed. Recordings are relaxed: where ranks are on several GPUs, one thread
+ * begins theirs one after the other, and waits for the next GPU's events while the first records, which no other mode
+ * allows. */
 static bool start_decodes(cuda_backend *cu, const void *owner)
 {
     step_store *s = cu->store;

@@ -1,13 +1,14 @@
 /* fp8.cuh - how FP8 (E4M3) weights lie on the device, and how they become 16-bit numbers
  *
- * A matrix [n, k] whose n is a multiple of 8 and k of 64 lies in slabs of 8 rows, so that matrices under each other are one:
+ * A matrix [n, k] whose n is a multiple of 8 and k of 64 lies in slabs of 8 rows, so that matrices under each other are
+ * one:
  *
  *   [n / 8] slabs, [k / 64] boxes, 32 lanes, 16 bytes
  *
- * Lane 4 g + t holds row g of the slab; its word s (of 4) holds columns 16 s + 2t, 2t+1, 2t+8 and 2t+9 of the box. So a lane
- * reads with one access all that it feeds the tensor cores of a box (A in mma.cuh). The order within a word is the one in
- * which it is widened fastest: for F16 as said, for BF16 2t+8, 2t, 2t+9, 2t+1. Scales lie alike: [n / 8, pieces of a row, 8].
- * Any other matrix lies row by row, its scales as on the host. */
+ * Lane 4 g + t holds row g of the slab; its word s (of 4) holds columns 16 s + 2t, 2t+1, 2t+8 and 2t+9 of the box. So a
+ * lane reads with one access all that it feeds the tensor cores of a box (A in mma.cuh). The order within a word is the
+ * one in which it is widened fastest: for F16 as said, for BF16 2t+8, 2t, 2t+9, 2t+1. Scales lie alike: [n / 8, pieces
+ * of a row, 8]. Any other matrix lies row by row, its scales as on the host. */
 #ifndef PUNICA_BACKEND_CUDA_FP8_CUH
 #define PUNICA_BACKEND_CUDA_FP8_CUH
 
@@ -15,13 +16,13 @@
 
 #include "backend/cuda/kernel.cuh"
 
-enum { SLAB = 8, SLAB_BOX = 512 };      /* rows; bytes of a slab's box */
+enum { SLAB = 8, SLAB_BOX = 512 }; /* rows; bytes of a slab's box */
 
-/* BF16: the numbers in the upper bytes of a word's two halves. Shifted into place, their exponents are 120 too small, which
- * one multiplication mends for normal and subnormal numbers alike. */
+/* BF16: the numbers in the upper bytes of a word's two halves. Shifted into place, their exponents are 120 too small,
+ * which one multiplication mends for normal and subnormal numbers alike. */
 static __device__ __forceinline__ unsigned widen_upper(unsigned word)
 {
-    unsigned small = (word & 0x80008000u) | (word >> 4 & 0x07f007f0u), large = 0x7b807b80u;      /* 2^120, twice */
+    unsigned small = (word & 0x80008000u) | (word >> 4 & 0x07f007f0u), large = 0x7b807b80u; /* 2^120, twice */
     __nv_bfloat162 product = __hmul2(*(__nv_bfloat162 *)&small, *(__nv_bfloat162 *)&large);
     return *(unsigned *)&product;
 }
@@ -70,7 +71,10 @@ static __device__ __forceinline__ float fp8_scale(float most)
 }
 
 /* Where an F8 KvCache has keys (kind 0) or values (1) of a head: in its row's slot. */
-typedef struct { uint8_t *numbers; float *scale; } fp8_slot;
+typedef struct {
+    uint8_t *numbers;
+    float *scale;
+} fp8_slot;
 
 static __device__ __forceinline__ fp8_slot fp8_slot_at(const kv_cache &kv, int slot, int layer, int kind, int head)
 {

@@ -1,8 +1,8 @@
 /* hopper.cuh - instructions of sm_90a that the skinny product and attention of prompts are made of, one per function
  *
  * Tensor copies put boxes of a matrix into shared memory and count their bytes on a barrier there; the
- * warpgroup product (wgmma) reads its operands from there, or the first from registers. A box is some rows by 64 columns;
- * of 16-bit numbers (128 bytes) it is stored in the 128-byte swizzle and begins at a multiple of 1024. */
+ * warpgroup product (wgmma) reads its operands from there, or the first from registers. A box is some rows by 64
+ * columns; of 16-bit numbers (128 bytes) it is stored in the 128-byte swizzle and begins at a multiple of 1024. */
 #ifndef PUNICA_BACKEND_CUDA_HOPPER_CUH
 #define PUNICA_BACKEND_CUDA_HOPPER_CUH
 
@@ -16,7 +16,7 @@
 /* A barrier whose phases (counted from 0) end when so many have arrived and all expected bytes are there. */
 static __device__ __forceinline__ void barrier_set(uint64_t *barrier, int arrivals)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
 /* After barriers were set: the copy engine and peers will see them. */
@@ -27,7 +27,7 @@ static __device__ __forceinline__ void barriers_set()
 
 static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
 {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(shared_address(barrier)) : "memory");
 }
 
 /* Wait for the end of the phase of this parity. */
@@ -36,21 +36,27 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parit
     int done = 0;
     while (!done)
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+                     : "=r"(done)
+                     : "r"(shared_address(barrier)), "r"(parity)
+                     : "memory");
 }
 
 /* Arrive, and let the phase last until so many bytes more have been copied. */
 static __device__ __forceinline__ void expect_bytes(uint64_t *barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+                 :
+                 : "r"(shared_address(barrier)), "r"(bytes)
+                 : "memory");
 }
 
 /* Copy so many bytes (a multiple of 16, as are the addresses); they count on the barrier. */
 static __device__ __forceinline__ void copy_row(void *to, const void *from, int bytes, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+                 :
+                 : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
 }
 
 /* A place in a ring; its parity changes each time round. */
@@ -86,7 +92,9 @@ static __device__ __forceinline__ void copy_boxes(void *to, const CUtensorMap *m
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
                  " [%0], [%1, {%2, %3, %4}], [%5], %6;"
-                 :: "r"(shared_address(to)), "l"(map), "r"(0), "r"(row), "r"(box), "r"(shared_address(barrier)), "l"(policy)
+                 :
+                 : "r"(shared_address(to)), "l"(map), "r"(0), "r"(row), "r"(box), "r"(shared_address(barrier)),
+                   "l"(policy)
                  : "memory");
 }
 
@@ -96,8 +104,8 @@ static __device__ __forceinline__ void copy_boxes(void *to, const CUtensorMap *m
 static __device__ __forceinline__ uint64_t operand_at(const void *at, int leading_bytes, int stride_bytes)
 {
     unsigned address = shared_address(at);
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(leading_bytes >> 4) << 16 | (uint64_t)(stride_bytes >> 4) << 32 |
-           (uint64_t)1 << 62;
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(leading_bytes >> 4) << 16 |
+           (uint64_t)(stride_bytes >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 /* The same of a box, rows along k. */
@@ -115,74 +123,116 @@ static __device__ __forceinline__ uint64_t operand(const void *box)
 #define NAMES_4 "%0,%1,%2,%3"
 #define NAMES_16 NAMES_4 ",%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define NAMES_32 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define NAMES_56 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
+#define NAMES_56 \
+    NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
 #define NAMES_64 NAMES_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 
-#define WGMMA_8(type, d, a, b, add)                                                                             \
+#define WGMMA_8(type, d, a, b, add)                                                                                   \
     asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type " {" NAMES_4 "}, %4, %5, %6, 1, 1, 0, 0;" \
-                 : ACC4(d, 0) : "l"(a), "l"(b), "n"(add))
+                 : ACC4(d, 0)                                                                                         \
+                 : "l"(a), "l"(b), "n"(add))
 
-#define WGMMA_32(type, d, a, b, add)                                                                            \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" NAMES_16 "}, %16, %17, %18, 1, 1, 0, 0;" \
-                 : ACC16(d, 0) : "l"(a), "l"(b), "n"(add))
+#define WGMMA_32(type, d, a, b, add)                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" NAMES_16 \
+                 "}, %16, %17, %18, 1, 1, 0, 0;"                                           \
+                 : ACC16(d, 0)                                                             \
+                 : "l"(a), "l"(b), "n"(add))
 
-#define WGMMA_64(type, d, a, b, add)                                                                            \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" NAMES_32 "}, %32, %33, %34, 1, 1, 0, 0;" \
-                 : ACC32(d, 0) : "l"(a), "l"(b), "n"(add))
+#define WGMMA_64(type, d, a, b, add)                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" NAMES_32 \
+                 "}, %32, %33, %34, 1, 1, 0, 0;"                                           \
+                 : ACC32(d, 0)                                                             \
+                 : "l"(a), "l"(b), "n"(add))
 
-#define WGMMA_112(type, d, a, b, add)                                                                           \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n112k16.f32." type "." type " {" NAMES_56 "}, %56, %57, %58, 1, 1, 0, 0;" \
-                 : ACC32(d, 0), ACC16(d, 32), ACC8(d, 48) : "l"(a), "l"(b), "n"(add))
+#define WGMMA_112(type, d, a, b, add)                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n112k16.f32." type "." type " {" NAMES_56 \
+                 "}, %56, %57, %58, 1, 1, 0, 0;"                                            \
+                 : ACC32(d, 0), ACC16(d, 32), ACC8(d, 48)                                   \
+                 : "l"(a), "l"(b), "n"(add))
 
-#define WGMMA_128(type, d, a, b, add)                                                                           \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" NAMES_64 "}, %64, %65, %66, 1, 1, 0, 0;" \
-                 : ACC32(d, 0), ACC32(d, 32) : "l"(a), "l"(b), "n"(add))
+#define WGMMA_128(type, d, a, b, add)                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" NAMES_64 \
+                 "}, %64, %65, %66, 1, 1, 0, 0;"                                            \
+                 : ACC32(d, 0), ACC32(d, 32)                                                \
+                 : "l"(a), "l"(b), "n"(add))
 
-/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; = without ADD. N is 8, 32, 64, 112 or 128. Warp w, lane
- * 4 g + t holds of each 8 columns j: d[4 j ..] = (16 w + g, 8 j + 2 t), (.., + 1), (16 w + g + 8, ..), (.., + 1). */
-template <typename T, int N, bool ADD = true> static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
+/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; = without ADD. N is 8, 32, 64, 112 or 128. Warp w,
+ * lane 4 g + t holds of each 8 columns j: d[4 j ..] = (16 w + g, 8 j + 2 t), (.., + 1), (16 w + g + 8, ..), (.., + 1).
+ */
+template <typename T, int N, bool ADD = true>
+static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
 {
     constexpr bool half = __is_same(T, f16);
     if constexpr (N == 8)
-        if constexpr (half) WGMMA_8("f16", d, a, b, ADD); else WGMMA_8("bf16", d, a, b, ADD);
+        if constexpr (half)
+            WGMMA_8("f16", d, a, b, ADD);
+        else
+            WGMMA_8("bf16", d, a, b, ADD);
     else if constexpr (N == 32)
-        if constexpr (half) WGMMA_32("f16", d, a, b, ADD); else WGMMA_32("bf16", d, a, b, ADD);
+        if constexpr (half)
+            WGMMA_32("f16", d, a, b, ADD);
+        else
+            WGMMA_32("bf16", d, a, b, ADD);
     else if constexpr (N == 64)
-        if constexpr (half) WGMMA_64("f16", d, a, b, ADD); else WGMMA_64("bf16", d, a, b, ADD);
+        if constexpr (half)
+            WGMMA_64("f16", d, a, b, ADD);
+        else
+            WGMMA_64("bf16", d, a, b, ADD);
     else if constexpr (N == 112)
-        if constexpr (half) WGMMA_112("f16", d, a, b, ADD); else WGMMA_112("bf16", d, a, b, ADD);
+        if constexpr (half)
+            WGMMA_112("f16", d, a, b, ADD);
+        else
+            WGMMA_112("bf16", d, a, b, ADD);
+    else if constexpr (half)
+        WGMMA_128("f16", d, a, b, ADD);
     else
-        if constexpr (half) WGMMA_128("f16", d, a, b, ADD); else WGMMA_128("bf16", d, a, b, ADD);
+        WGMMA_128("bf16", d, a, b, ADD);
 }
 
 #define REGISTERS(a) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 
-#define WGMMA_A_8(type, d, a, b)                                                                                \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type " {" NAMES_4 "}, {%4,%5,%6,%7}, %8, 1, 1, 1, 0;" \
-                 : ACC4(d, 0) : REGISTERS(a), "l"(b))
+#define WGMMA_A_8(type, d, a, b)                                                         \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type " {" NAMES_4 \
+                 "}, {%4,%5,%6,%7}, %8, 1, 1, 1, 0;"                                     \
+                 : ACC4(d, 0)                                                            \
+                 : REGISTERS(a), "l"(b))
 
-#define WGMMA_A_32(type, d, a, b)                                                                               \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" NAMES_16 "}, {%16,%17,%18,%19}, %20, 1, 1, 1, 0;" \
-                 : ACC16(d, 0) : REGISTERS(a), "l"(b))
+#define WGMMA_A_32(type, d, a, b)                                                          \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" NAMES_16 \
+                 "}, {%16,%17,%18,%19}, %20, 1, 1, 1, 0;"                                  \
+                 : ACC16(d, 0)                                                             \
+                 : REGISTERS(a), "l"(b))
 
-#define WGMMA_A_64(type, d, a, b, transposed)                                                                   \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, %37;" \
-                 : ACC32(d, 0) : REGISTERS(a), "l"(b), "n"(transposed))
+#define WGMMA_A_64(type, d, a, b, transposed)                                              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" NAMES_32 \
+                 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, %37;"                                \
+                 : ACC32(d, 0)                                                             \
+                 : REGISTERS(a), "l"(b), "n"(transposed))
 
-#define WGMMA_A_128(type, d, a, b, transposed)                                                                  \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" NAMES_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, %69;" \
-                 : ACC32(d, 0), ACC32(d, 32) : REGISTERS(a), "l"(b), "n"(transposed))
+#define WGMMA_A_128(type, d, a, b, transposed)                                              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" NAMES_64 \
+                 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, %69;"                                 \
+                 : ACC32(d, 0), ACC32(d, 32)                                                \
+                 : REGISTERS(a), "l"(b), "n"(transposed))
 
 /* The same with A in registers, 16 rows to a warp, laid out as in mma.cuh. */
 template <typename T, int N> static __device__ __forceinline__ void wgmma_a(float *d, const unsigned *a, uint64_t b)
 {
     constexpr bool half = __is_same(T, f16);
     if constexpr (N == 8)
-        if constexpr (half) WGMMA_A_8("f16", d, a, b); else WGMMA_A_8("bf16", d, a, b);
+        if constexpr (half)
+            WGMMA_A_8("f16", d, a, b);
+        else
+            WGMMA_A_8("bf16", d, a, b);
     else if constexpr (N == 32)
-        if constexpr (half) WGMMA_A_32("f16", d, a, b); else WGMMA_A_32("bf16", d, a, b);
+        if constexpr (half)
+            WGMMA_A_32("f16", d, a, b);
+        else
+            WGMMA_A_32("bf16", d, a, b);
+    else if constexpr (half)
+        WGMMA_A_64("f16", d, a, b, 0);
     else
-        if constexpr (half) WGMMA_A_64("f16", d, a, b, 0); else WGMMA_A_64("bf16", d, a, b, 0);
+        WGMMA_A_64("bf16", d, a, b, 0);
 }
 
 /* The same with B across k; N is 64 or 128. */
@@ -190,9 +240,14 @@ template <typename T, int N> static __device__ __forceinline__ void wgmma_a_t(fl
 {
     constexpr bool half = __is_same(T, f16);
     if constexpr (N == 64)
-        if constexpr (half) WGMMA_A_64("f16", d, a, b, 1); else WGMMA_A_64("bf16", d, a, b, 1);
+        if constexpr (half)
+            WGMMA_A_64("f16", d, a, b, 1);
+        else
+            WGMMA_A_64("bf16", d, a, b, 1);
+    else if constexpr (half)
+        WGMMA_A_128("f16", d, a, b, 1);
     else
-        if constexpr (half) WGMMA_A_128("f16", d, a, b, 1); else WGMMA_A_128("bf16", d, a, b, 1);
+        WGMMA_A_128("bf16", d, a, b, 1);
 }
 
 static __device__ __forceinline__ void wgmma_fence()
@@ -208,14 +263,16 @@ static __device__ __forceinline__ void wgmma_commit()
 /* Wait until all but the N latest groups are done. */
 template <int N> static __device__ __forceinline__ void wgmma_wait()
 {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
 
 /* Send two floats to a peer (addresses as of at_peer); their 8 bytes count on its barrier. */
 static __device__ __forceinline__ void send_2(unsigned to, float a, float b, unsigned barrier)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
-                 :: "r"(to), "f"(a), "f"(b), "r"(barrier) : "memory");
+                 :
+                 : "r"(to), "f"(a), "f"(b), "r"(barrier)
+                 : "memory");
 }
 
 /* This warp's number, in a way that tells the compiler that it is one for all lanes: wgmma wants that. */

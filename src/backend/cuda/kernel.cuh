@@ -35,14 +35,32 @@ static __device__ __forceinline__ void let_next_start()
 #endif
 }
 
-static __device__ __forceinline__ float to_float(float x) { return x; }
-static __device__ __forceinline__ float to_float(f16 x) { return __half2float(x); }
-static __device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }
+static __device__ __forceinline__ float to_float(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ float to_float(f16 x)
+{
+    return __half2float(x);
+}
+static __device__ __forceinline__ float to_float(bf16 x)
+{
+    return __bfloat162float(x);
+}
 
 template <typename T> __device__ __forceinline__ T from_float(float x);
-template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
-template <> __device__ __forceinline__ f16 from_float<f16>(float x) { return __float2half_rn(x); }
-template <> __device__ __forceinline__ bf16 from_float<bf16>(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ __forceinline__ float from_float<float>(float x)
+{
+    return x;
+}
+template <> __device__ __forceinline__ f16 from_float<f16>(float x)
+{
+    return __float2half_rn(x);
+}
+template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
 
 /* N numbers that are loaded and stored in one access; N * sizeof(T) is at most 16 bytes. */
 template <typename T, int N> struct alignas(N * sizeof(T)) vec { T at[N]; };
@@ -133,7 +151,8 @@ static void launch_clusters(cuda_backend *cu, const char *name, void (*kernel)(P
 }
 
 template <typename... P, typename... A>
-static void launch(cuda_backend *cu, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+static void launch(cuda_backend *cu, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                   A... args)
 {
     launch_clusters(cu, name, kernel, grid, block, shared, 1, args...);
 }

@@ -11,21 +11,21 @@
 typedef struct {
     const sgmv_tile *tile;
     const int *n_tiles;
-    const void *x;              /* [rows, in] */
+    const void *x; /* [rows, in] */
     float *v_parts;
-    int *arrivals;              /* counts blocks whose part of v is stored */
+    int *arrivals; /* counts blocks whose part of v is stored */
     int site, in;
     int n_pieces, piece;
-    int v_stride;               /* floats from row to row of v_parts */
+    int v_stride; /* floats from row to row of v_parts */
 } shrink_job;
 
 /* An adapter's rows, and what it has for the site. */
 typedef struct {
     const void *a[3];
     float scale[3];
-    int end[3];                 /* ranks of parts up to this one */
+    int end[3]; /* ranks of parts up to this one */
     int row, n_rows;
-    int tasks_upto;             /* of this tile and those before */
+    int tasks_upto; /* of this tile and those before */
 } shrink_tile;
 
 static __device__ __forceinline__ shrink_tile tile_at(const shrink_job &job, int index)
@@ -56,7 +56,8 @@ template <typename T> static __device__ __forceinline__ const T *a_row(const shr
 }
 
 /* The sums of a 16 x 8 product, rows by ranks from `rank` on. */
-static __device__ __forceinline__ void store_v(const shrink_job &job, const shrink_tile &t, int piece, int rank, const float d[4])
+static __device__ __forceinline__ void store_v(const shrink_job &job, const shrink_tile &t, int piece, int rank,
+                                               const float d[4])
 {
     int lane = threadIdx.x & 31;
     float *v = job.v_parts + ((size_t)piece * FUSED_ROWS + t.row) * job.v_stride;
@@ -90,7 +91,8 @@ static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &ti
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, n_rows = tile.n_rows;
     int from = piece * job.piece, until = min(job.in, from + job.piece);
     bool there = rank + g < tile.end[2];
-    const T *x = (const T *)job.x + (size_t)(tile.row + g) * job.in, *a = a_row<T>(tile, there ? rank + g : rank, job.in);
+    const T *x = (const T *)job.x + (size_t)(tile.row + g) * job.in,
+            *a = a_row<T>(tile, there ? rank + g : rank, job.in);
     float d[4] = {};
 #pragma unroll 4
     for (int k = from + 8 * t; k < until + 8 * t; k += 32) {
@@ -111,15 +113,15 @@ static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &ti
  * to SHRINK_CHUNK inputs of 32 rows: x's 16 or 8, after those of A. */
 enum {
     SHRINK_CHUNK = 512,
-    SHRINK_ROW = 2 * SHRINK_CHUNK + 16,         /* bytes; 16 more, so that 8 rows meet no bank twice */
+    SHRINK_ROW = 2 * SHRINK_CHUNK + 16, /* bytes; 16 more, so that 8 rows meet no bank twice */
     SHRINK_STAGES = 2,
 };
 
 typedef struct alignas(16) {
     char rows[32][SHRINK_ROW];
-    int tile, rank, piece;      /* tile -1: the end */
-    int k, n_k;                 /* inputs */
-    bool last;                  /* of the task */
+    int tile, rank, piece; /* tile -1: the end */
+    int k, n_k;            /* inputs */
+    bool last;             /* of the task */
 } shrink_stage;
 
 typedef struct {
@@ -135,7 +137,7 @@ enum { SHRINK_SHARED = sizeof(shrink_ring) };
 static __device__ __forceinline__ void shrink_ring_set(shrink_ring *ring)
 {
     for (int i = 0; i < SHRINK_STAGES; i++) {
-        barrier_set(&ring->full[i], 32);        /* all lanes arrive: what each wrote or read is then done */
+        barrier_set(&ring->full[i], 32); /* all lanes arrive: what each wrote or read is then done */
         barrier_set(&ring->empty[i], 32);
     }
 }
@@ -170,14 +172,16 @@ static __device__ __forceinline__ int tile_of(const shrink_ring *ring, int task)
 {
     int lane = threadIdx.x & 31, tile = 0;
     for (;; tile += 32) {
-        unsigned past = __ballot_sync(0xffffffffu, tile + lane < FUSED_ROWS && ring->tile[tile + lane].tasks_upto > task);
+        unsigned past =
+            __ballot_sync(0xffffffffu, tile + lane < FUSED_ROWS && ring->tile[tile + lane].tasks_upto > task);
         if (past)
             return tile + __ffs((int)past) - 1;
     }
 }
 
 /* What a stage is to hold; its first row and inputs are those of a task. */
-static __device__ __forceinline__ void describe_stage(const shrink_job &job, shrink_ring *ring, int slot, int task, int nth)
+static __device__ __forceinline__ void describe_stage(const shrink_job &job, shrink_ring *ring, int slot, int task,
+                                                      int nth)
 {
     shrink_stage *s = &ring->stage[slot];
     int index = tile_of(ring, task);
@@ -215,8 +219,8 @@ static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring
     const shrink_tile &t = ring->tile[s->tile];
     int lane = threadIdx.x & 31;
     if (lane < t.n_rows && s->n_k > 0)
-        copy_row(s->rows[ranks_at_once(t) + lane], (const f16 *)job.x + (size_t)(t.row + lane) * job.in + s->k, 2 * s->n_k,
-                 &ring->full[slot]);
+        copy_row(s->rows[ranks_at_once(t) + lane], (const f16 *)job.x + (size_t)(t.row + lane) * job.in + s->k,
+                 2 * s->n_k, &ring->full[slot]);
 }
 
 /* x was not there when the first stages were filled: it is now. */
@@ -230,7 +234,8 @@ static __device__ __forceinline__ void copy_late_x(const shrink_job &job, shrink
 /* The copying warp. */
 static __device__ void shrink_copier(const shrink_job &job, shrink_ring *ring)
 {
-    int n_tasks = describe_tiles(job, ring), n_chunks = max(1, (job.piece + SHRINK_CHUNK - 1) / SHRINK_CHUNK), filled = 0;
+    int n_tasks = describe_tiles(job, ring), n_chunks = max(1, (job.piece + SHRINK_CHUNK - 1) / SHRINK_CHUNK),
+        filled = 0;
     ring_place at = {0, 0};
     for (int task = blockIdx.x; task < n_tasks; task += gridDim.x)
         for (int nth = 0, last = 0; !last && nth < n_chunks; nth++, filled++, step_on(at, SHRINK_STAGES)) {
@@ -278,8 +283,8 @@ static __device__ __forceinline__ void multiply_stage(float (&d)[2][3][4], const
 }
 
 /* Store a task's sums and begin anew. */
-static __device__ __forceinline__ void store_task(const shrink_job &job, const shrink_tile &t, const shrink_stage *stage,
-                                                  float (&d)[2][3][4])
+static __device__ __forceinline__ void store_task(const shrink_job &job, const shrink_tile &t,
+                                                  const shrink_stage *stage, float (&d)[2][3][4])
 {
     int step = ranks_at_once(t);
 #pragma unroll
@@ -312,7 +317,7 @@ template <typename T> static __device__ void shrink_multiplier(const shrink_job 
     }
     __syncwarp();
     if ((threadIdx.x & 31) == 0)
-        asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(job.arrivals) : "memory");
+        asm volatile("red.release.gpu.global.add.s32 [%0], 1;" : : "l"(job.arrivals) : "memory");
 }
 
 #endif

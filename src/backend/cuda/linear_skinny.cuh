@@ -16,9 +16,9 @@
  * them up in order of rank. Where W has more tiles than the chip has multiprocessors, a block takes several
  * in turn and the ring runs on across them.
  *
- * FP8 weights (fp8.cuh) come as bytes; a consumer's warp takes its 16 rows of a box into registers, widens them there and
- * feeds them to wgmma from there, while the tensor cores work for other warpgroups. Scales are applied to the sums: where a
- * row has one, at the end; where it has several, to the sums of each piece. */
+ * FP8 weights (fp8.cuh) come as bytes; a consumer's warp takes its 16 rows of a box into registers, widens them there
+ * and feeds them to wgmma from there, while the tensor cores work for other warpgroups. Scales are applied to the sums:
+ * where a row has one, at the end; where it has several, to the sums of each piece. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 
@@ -29,13 +29,13 @@
 enum weights_kind { AS_ACT, FP8_ROWS, FP8_PIECES };
 
 enum {
-    SKINNY_ROWS = 64,           /* of x, at most */
-    SKINNY_TILE = 256,          /* rows of W, at most */
+    SKINNY_ROWS = 64,  /* of x, at most */
+    SKINNY_TILE = 256, /* rows of W, at most */
     SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 3 * 32,
-    SKINNY_BOUND = 896,         /* threads, for the compiler: 72 registers leave room for blocks of other kernels */
-    BOX = 64,                   /* columns of a box */
-    BOX_ROW = 128,              /* bytes of its row, of the act type */
-    FP8_BOXES = SCALE_BLOCK / BOX,      /* of a stage of FP8 weights: what has one scale, where a row has several */
+    SKINNY_BOUND = 896,            /* threads, for the compiler: 72 registers leave room for blocks of other kernels */
+    BOX = 64,                      /* columns of a box */
+    BOX_ROW = 128,                 /* bytes of its row, of the act type */
+    FP8_BOXES = SCALE_BLOCK / BOX, /* of a stage of FP8 weights: what has one scale, where a row has several */
 };
 
 /* Bytes of a row of W's boxes. */
@@ -45,19 +45,19 @@ static __host__ __device__ __forceinline__ constexpr int w_row(weights_kind kind
 }
 
 typedef struct {
-    void *y;                    /* [m, ldy] */
-    const float *bias;          /* [n], or NULL */
-    const float *scale;         /* of FP8_ROWS: [n] */
+    void *y;            /* [m, ldy] */
+    const float *bias;  /* [n], or NULL */
+    const float *scale; /* of FP8_ROWS: [n] */
     int m, n, ldy;
-    bool f32;                   /* y is F32, not the act type */
-    bool paired, wide;          /* y may be written in 2, in 8 numbers at a time */
-    int tile_rows, n_tiles;     /* tile_rows: a multiple of 8 */
-    int n_boxes;                /* of W along k */
-    int splits;                 /* blocks of a cluster, each with a part of k; more than 1: one tile per cluster */
-    int boxes;                  /* of a stage, side by side */
-    int n_stages;               /* of the ring */
-    int n_early;                /* of them filled while the kernel before still runs */
-    bool shrinks;               /* the warps for it are there */
+    bool f32;               /* y is F32, not the act type */
+    bool paired, wide;      /* y may be written in 2, in 8 numbers at a time */
+    int tile_rows, n_tiles; /* tile_rows: a multiple of 8 */
+    int n_boxes;            /* of W along k */
+    int splits;             /* blocks of a cluster, each with a part of k; more than 1: one tile per cluster */
+    int boxes;              /* of a stage, side by side */
+    int n_stages;           /* of the ring */
+    int n_early;            /* of them filled while the kernel before still runs */
+    bool shrinks;           /* the warps for it are there */
 } skinny_job;
 
 /* Groups of 8 rows of a tile that one block of the cluster adds up, at most. */
@@ -84,13 +84,14 @@ typedef struct {
     int w_stage, x_stage, scale_stage, scale_bytes;
 } places;
 
-template <int M, weights_kind KIND> static __device__ __forceinline__ places places_in(const skinny_job &job, char *memory)
+template <int M, weights_kind KIND>
+static __device__ __forceinline__ places places_in(const skinny_job &job, char *memory)
 {
     places p;
     p.w_stage = job.boxes * job.tile_rows * w_row(KIND);
     p.x_stage = job.boxes * M * BOX_ROW;
     p.scale_bytes = KIND == FP8_PIECES ? job.tile_rows * (int)sizeof(float) : 0;
-    p.scale_stage = (p.scale_bytes + 127) / 128 * 128;          /* copies begin at multiples of that */
+    p.scale_stage = (p.scale_bytes + 127) / 128 * 128; /* copies begin at multiples of that */
     p.x = memory;
     p.w = p.x + job.n_stages * p.x_stage;
     p.scale = p.w + job.n_stages * p.w_stage;
@@ -118,7 +119,10 @@ template <weights_kind KIND> static __device__ __forceinline__ share share_of(co
 }
 
 /* A walk over this block's stages: tiles in turn, its boxes of k within each; and the place in the ring. */
-typedef struct { int tile, box; ring_place at; } cursor;
+typedef struct {
+    int tile, box;
+    ring_place at;
+} cursor;
 
 static __device__ __forceinline__ void advance(const skinny_job &job, const share &s, cursor &c)
 {
@@ -135,8 +139,8 @@ typedef struct { const CUtensorMap *w, *x, *scale; } box_maps;
 
 /* Announce the whole stage, W, its scales and x, and send for W and the scales. */
 template <weights_kind KIND>
-static __device__ __forceinline__ void load_w(const skinny_job &job, const places &p, const cursor &c, const box_maps &maps,
-                                              uint64_t policy)
+static __device__ __forceinline__ void load_w(const skinny_job &job, const places &p, const cursor &c,
+                                              const box_maps &maps, uint64_t policy)
 {
     uint64_t *full = &p.full[c.at.slot];
     int row = c.tile * job.tile_rows / (KIND == AS_ACT ? 1 : SLAB);
@@ -194,8 +198,8 @@ static __device__ __forceinline__ void multiply(float (&acc)[M / 2], uint64_t w,
 
 /* All stages of one tile. A stage may reach past this block's share of k: those boxes are left out. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const share &s, const places &p, ring_place &at,
-                                                     float (&acc)[M / 2], int row)
+static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const share &s, const places &p,
+                                                     ring_place &at, float (&acc)[M / 2], int row)
 {
     for (int box = s.from; box < s.to; box += job.boxes) {
         barrier_wait(&p.full[at.slot], at.parity);
@@ -243,11 +247,11 @@ static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const 
     wgmma_commit();
 }
 
-/* acc [64, M] += all stages of one tile. What the next product needs is read while the one before is under way; a stage is
- * given back once its last product is done. Boxes past the end of k are zeros. */
+/* acc [64, M] += all stages of one tile. What the next product needs is read while the one before is under way; a stage
+ * is given back once its last product is done. Boxes past the end of k are zeros. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const share &s, const places &p, ring_place &at,
-                                                         float (&acc)[M / 2], int row)
+static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const share &s, const places &p,
+                                                         ring_place &at, float (&acc)[M / 2], int row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31, before = -1;
     fragments a;
@@ -292,8 +296,8 @@ template <int M> static __device__ __forceinline__ void scale_rows(float (&acc)[
 
 /* The same with a scale for each row of each stage: sum gathers the scaled sums. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile_pieces(const skinny_job &job, const share &s, const places &p, ring_place &at,
-                                                            float (&sum)[M / 2], int row)
+static __device__ __forceinline__ void multiply_tile_pieces(const skinny_job &job, const share &s, const places &p,
+                                                            ring_place &at, float (&sum)[M / 2], int row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31;
     for (int box = s.from; box < s.to; box += FP8_BOXES) {
@@ -303,7 +307,7 @@ static __device__ __forceinline__ void multiply_tile_pieces(const skinny_job &jo
         float acc[M / 2] = {};
         fragments a;
         barrier_wait(&p.full[at.slot], at.parity);
-        row_scales scales = {scale[0], scale[8]};       /* before the words: they are here when those are */
+        row_scales scales = {scale[0], scale[8]}; /* before the words: they are here when those are */
         fp8_words words = read_words(w);
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x);
@@ -379,7 +383,8 @@ static __device__ __forceinline__ void expect_sums(const skinny_job &job, const 
 
 /* Send a warp's sums, two groups of 8 rows from `group` on, to the blocks that own them. */
 template <int M>
-static __device__ __forceinline__ void send_sums(const skinny_job &job, const places &p, const float (&acc)[M / 2], int group)
+static __device__ __forceinline__ void send_sums(const skinny_job &job, const places &p, const float (&acc)[M / 2],
+                                                 int group)
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, m = (job.m + 7) / 8 * 8, rank = blockIdx.x % job.splits;
 #pragma unroll
@@ -395,7 +400,8 @@ static __device__ __forceinline__ void send_sums(const skinny_job &job, const pl
     }
 }
 
-template <typename O> static __device__ __forceinline__ void store_8(const skinny_job &job, int row, int n, float (&v)[8])
+template <typename O>
+static __device__ __forceinline__ void store_8(const skinny_job &job, int row, int n, float (&v)[8])
 {
     O *y = (O *)job.y + (size_t)row * job.ldy + n;
     for (int i = 0; job.bias && i < 8 && n + i < job.n; i++)
@@ -410,7 +416,8 @@ template <typename O> static __device__ __forceinline__ void store_8(const skinn
 /* Add up what the blocks of the cluster sent, in order of rank; a thread owns 8 outputs of a row at a time. */
 template <typename T> static __device__ void store_sums(const skinny_job &job, const places &p, int n0, int n_threads)
 {
-    int m = (job.m + 7) / 8 * 8, each = groups_each(job), n_items = groups_owned(job) * m, rank = blockIdx.x % job.splits;
+    int m = (job.m + 7) / 8 * 8, each = groups_each(job), n_items = groups_owned(job) * m,
+        rank = blockIdx.x % job.splits;
     mailbox_wait(p.landed, 0);
     for (int i = threadIdx.x; i < n_items; i += n_threads) {
         int group = i / m, row = i % m, n = n0 + (group * job.splits + rank) * 8;
@@ -477,9 +484,10 @@ static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, c
  * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer,
  * 64 where adapters ride along. Shared: see places, at most SKINNY_SHARED. */
 template <typename T, int M, weights_kind KIND>
-static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROWS && M < 64) ? SKINNY_BOUND : SKINNY_THREADS, 1)
-skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map,
-       const __grid_constant__ CUtensorMap scale_map, skinny_job job, shrink_job shrink)
+static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROWS && M < 64) ? SKINNY_BOUND : SKINNY_THREADS,
+                                         1)
+    skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map,
+           const __grid_constant__ CUtensorMap scale_map, skinny_job job, shrink_job shrink)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char memory[];
@@ -490,7 +498,7 @@ skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtens
         set_all_barriers(job, p, n_consumers);
     __syncthreads();
     if (job.splits > 1)
-        cluster_announce();             /* consumers wait for it before they send */
+        cluster_announce(); /* consumers wait for it before they send */
     if (role < 0) {
         consume<T, M, KIND>(job, s, p, warp_index() / 4, n_consumers);
         return;

@@ -23,7 +23,9 @@ static __device__ __forceinline__ void mailbox_open(uint64_t *box)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;"
-                 :: "r"((uint32_t)__cvta_generic_to_shared(box)) : "memory");
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(box))
+                 : "memory");
 #endif
 }
 
@@ -32,7 +34,9 @@ static __device__ __forceinline__ void mailbox_expect(uint64_t *box, int n)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :: "r"((uint32_t)__cvta_generic_to_shared(box)), "r"(4 * n) : "memory");
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(box)), "r"(4 * n)
+                 : "memory");
 #endif
 }
 
@@ -43,8 +47,10 @@ static __device__ __forceinline__ void mailbox_send(float *at, uint64_t *box, un
     asm volatile("{ .reg .b32 to, box;"
                  " mapa.shared::cluster.u32 to, %0, %2; mapa.shared::cluster.u32 box, %1, %2;"
                  " st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %3, [box]; }"
-                 :: "r"((uint32_t)__cvta_generic_to_shared(at)), "r"((uint32_t)__cvta_generic_to_shared(box)),
-                    "r"(peer), "r"(__float_as_uint(value)) : "memory");
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"((uint32_t)__cvta_generic_to_shared(box)), "r"(peer),
+                   "r"(__float_as_uint(value))
+                 : "memory");
 #else
     *at = value;
 #endif
@@ -58,7 +64,9 @@ static __device__ __forceinline__ void mailbox_wait(uint64_t *box, int i)
     while (!done)
         asm volatile("{ .reg .pred p;"
                      " mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"((uint32_t)__cvta_generic_to_shared(box)), "r"(i & 1) : "memory");
+                     : "=r"(done)
+                     : "r"((uint32_t)__cvta_generic_to_shared(box)), "r"(i & 1)
+                     : "memory");
 #else
     __syncthreads();
 #endif

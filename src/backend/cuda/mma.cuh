@@ -36,13 +36,15 @@ static __device__ __forceinline__ unsigned shared_address(const void *p)
 static __device__ __forceinline__ void load_matrices(unsigned r[4], unsigned row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row));
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(row));
 }
 
 static __device__ __forceinline__ void load_matrices_t(unsigned r[4], unsigned row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row));
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(row));
 }
 
 static __device__ __forceinline__ void load_matrices(unsigned r[4], const void *row)
@@ -74,7 +76,9 @@ template <typename T> __device__ __forceinline__ unsigned pack(float lo, float h
 static __device__ __forceinline__ void copy_16(unsigned shared, const void *global, bool valid)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-                 :: "r"(shared), "l"(global), "r"(valid ? 16 : 0) : "memory");
+                 :
+                 : "r"(shared), "l"(global), "r"(valid ? 16 : 0)
+                 : "memory");
 }
 
 static __device__ __forceinline__ void copy_16(void *shared, const void *global, bool valid)
@@ -90,7 +94,7 @@ static __device__ __forceinline__ void copy_commit()
 
 template <int N> __device__ __forceinline__ void copy_wait()
 {
-    asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+    asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
 /* Matrices of 2-byte numbers stand in shared memory as rows of D numbers, at multiples of a row's length. The

@@ -14,13 +14,22 @@
 #include "backend/cuda/kernel.cuh"
 #include "backend/cuda/mma.cuh"
 
-enum { SGMV_GROUP = 16 };       /* ranks handled at once */
+enum { SGMV_GROUP = 16 }; /* ranks handled at once */
 
 static_assert(SGMV_TILE == 16, "a tile is the 16 rows, or twice the 8 columns, of a tensor core product");
 
-static __device__ __forceinline__ int lane_id() { return (int)threadIdx.x & 31; }
-static __device__ __forceinline__ int warp_id() { return (int)threadIdx.x >> 5; }
-static __device__ __forceinline__ int groups_of(int rank) { return (rank + SGMV_GROUP - 1) / SGMV_GROUP; }
+static __device__ __forceinline__ int lane_id()
+{
+    return (int)threadIdx.x & 31;
+}
+static __device__ __forceinline__ int warp_id()
+{
+    return (int)threadIdx.x >> 5;
+}
+static __device__ __forceinline__ int groups_of(int rank)
+{
+    return (rank + SGMV_GROUP - 1) / SGMV_GROUP;
+}
 
 /* Grids are sized for max_tiles tiles before it is known how many there are. If these are half as many or fewer, each
  * gets 2, 4 ... times its share of the grid: 2 to the power that is returned. */
@@ -56,7 +65,8 @@ static __device__ __forceinline__ uint4 load_weights(const void *from, bool ther
     uint4 w = {};
     if (there)
         asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(from));
+                     : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+                     : "l"(from));
     return w;
 }
 

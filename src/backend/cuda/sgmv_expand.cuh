@@ -7,10 +7,10 @@
 enum {
     EXPAND_WARPS = 4,
     EXPAND_THREADS = 32 * EXPAND_WARPS,
-    EXPAND_STEP = 64,           /* columns a warp multiplies at once */
+    EXPAND_STEP = 64, /* columns a warp multiplies at once */
     EXPAND_STRIDE = EXPAND_WARPS * EXPAND_STEP,
-    EXPAND_BLOCKS = 4,          /* on an SM */
-    EXPAND_AHEAD = 2,           /* pieces of B, 2 KB each, that a warp has in flight */
+    EXPAND_BLOCKS = 4, /* on an SM */
+    EXPAND_AHEAD = 2,  /* pieces of B, 2 KB each, that a warp has in flight */
 };
 
 /* The columns of y: part i has out[i] of them, from col[i], for `blocks` blocks of `steps` steps. */
@@ -18,9 +18,9 @@ typedef struct { int n, steps, cols, out[3], col[3], blocks[3]; } expand_columns
 
 /* One part of one tile. */
 template <typename T> struct expand_part {
-    const T *b;                 /* [rank, out] */
-    T *y;                       /* its first row and column */
-    const float *v;             /* its first row and rank */
+    const T *b;     /* [rank, out] */
+    T *y;           /* its first row and column */
+    const float *v; /* its first row and rank */
     int n_rows, rank, out, y_cols, v_cols;
 };
 
@@ -41,8 +41,14 @@ static __device__ __forceinline__ void expand_load_v(float (&to)[N][4], const ex
 
 /* The largest finite number: what a greater one has as its first term below, so that the sum stays finite. */
 template <typename T> __device__ __forceinline__ float largest();
-template <> __device__ __forceinline__ float largest<f16>() { return 65504.0f; }
-template <> __device__ __forceinline__ float largest<bf16>() { return 0x1.fep127f; }
+template <> __device__ __forceinline__ float largest<f16>()
+{
+    return 65504.0f;
+}
+template <> __device__ __forceinline__ float largest<bf16>()
+{
+    return 0x1.fep127f;
+}
 
 /* v as the left operand, each number as the sum of two of T. Up to 8 rows (N = 1) have the greater terms in rows
  * 0 to 7 and the lesser in rows 8 to 15 of one operand; more have an operand of each. */
@@ -66,7 +72,10 @@ static __device__ __forceinline__ void expand_split(unsigned (&a)[N][4], const f
 }
 
 /* Four rows of B, eight columns each, of one lane. */
-typedef union { uint4 row[4]; unsigned at[4][4]; } expand_piece;
+typedef union {
+    uint4 row[4];
+    unsigned at[4][4];
+} expand_piece;
 
 /* d[i] += v B for 64 columns, of which 8n + i is column n of product i: lane 4g + t has columns 8g to 8g + 7 of
  * its four ranks. */
@@ -174,8 +183,8 @@ static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int c
  * 2^spare blocks share these columns. A warp owns every fourth 64 columns of the block. */
 template <typename T>
 static __global__ void __launch_bounds__(EXPAND_THREADS, EXPAND_BLOCKS)
-expand_tiles(const sgmv_tile *tiles, const int *counts, int site, expand_columns c, T *y, const float *v,
-             int v_cols)
+    expand_tiles(const sgmv_tile *tiles, const int *counts, int site, expand_columns c, T *y, const float *v,
+                 int v_cols)
 {
     let_next_start();
     sgmv_tile tile = tiles[blockIdx.y];
@@ -192,8 +201,14 @@ expand_tiles(const sgmv_tile *tiles, const int *counts, int site, expand_columns
         b = (const T *)e->b[part];
         before = rank_offset(e, part);
     }
-    expand_part<T> p = {b, y + (size_t)tile.row * c.cols + pick(c.col, part),
-                        v + (size_t)tile.row * v_cols + before, tile.n_rows, rank, pick(c.out, part), c.cols, v_cols};
+    expand_part<T> p = {b,
+                        y + (size_t)tile.row * c.cols + pick(c.col, part),
+                        v + (size_t)tile.row * v_cols + before,
+                        tile.n_rows,
+                        rank,
+                        pick(c.out, part),
+                        c.cols,
+                        v_cols};
     int most = (c.steps + (1 << spare) - 1) >> spare;
     int col = ((block << spare) + (int)blockIdx.y - (at << spare)) * most * EXPAND_STRIDE + EXPAND_STEP * warp_id();
     int steps = min(most, (p.out - col + EXPAND_STRIDE - 1) / EXPAND_STRIDE);

@@ -1,8 +1,8 @@
 /* sgmv_prompt.cuh - SGMV where segments have many rows: the shrink, and strips of the expand
  *
- * In steps with prompts a tile is up to PROMPT_TILE rows of one adapter, or of none: tiles cover all rows, so that the ops
- * that the expand is fused with (cuda_prompt.cu) go by tiles too. What counts here is how often x, y and the weights are
- * read: x once, weights once for every tile, and y only by the op that would read it anyway. */
+ * In steps with prompts a tile is up to PROMPT_TILE rows of one adapter, or of none: tiles cover all rows, so that the
+ * ops that the expand is fused with (cuda_prompt.cu) go by tiles too. What counts here is how often x, y and the
+ * weights are read: x once, weights once for every tile, and y only by the op that would read it anyway. */
 #ifndef PUNICA_BACKEND_CUDA_SGMV_PROMPT_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_PROMPT_CUH
 
@@ -10,22 +10,26 @@
 #include "backend/cuda/sgmv_expand.cuh"
 
 enum {
-    PROMPT_WARPS = 4,           /* of the shrink: 16 rows each */
+    PROMPT_WARPS = 4, /* of the shrink: 16 rows each */
     PROMPT_THREADS = 32 * PROMPT_WARPS,
-    PROMPT_STEP = 64,           /* inputs of a stage */
-    PROMPT_RANKS = 64,          /* multiplied in one pass over x */
+    PROMPT_STEP = 64,  /* inputs of a stage */
+    PROMPT_RANKS = 64, /* multiplied in one pass over x */
     PROMPT_STAGES = 6,
     PROMPT_STAGE_BYTES = (PROMPT_TILE + PROMPT_RANKS) * PROMPT_STEP * 2,
     PROMPT_SHARED = PROMPT_STAGES * PROMPT_STAGE_BYTES,
-    SHRINK_BLOCKS = 2,          /* on an SM */
-    PROMPT_BLOCKS = 3,          /* of the ops that the expand is fused with */
+    SHRINK_BLOCKS = 2, /* on an SM */
+    PROMPT_BLOCKS = 3, /* of the ops that the expand is fused with */
 };
 
 static_assert(PROMPT_TILE == 16 * PROMPT_WARPS, "a warp has 16 rows of a tile");
 static_assert(PROMPT_SHARED >= PROMPT_TILE * PROMPT_RANKS * (int)sizeof(float), "partial sums lie where the ring was");
 
 /* The parts of a tile's adapter at a site; all ranks 0 where there is none. */
-typedef struct { const void *a[3]; float scale[3]; int rank[3], total; } prompt_parts;
+typedef struct {
+    const void *a[3];
+    float scale[3];
+    int rank[3], total;
+} prompt_parts;
 
 static __device__ __forceinline__ prompt_parts prompt_open(const sgmv_tile &tile, int site)
 {
@@ -50,8 +54,9 @@ static __device__ __forceinline__ int prompt_part_of(const prompt_parts &p, int 
     return part;
 }
 
-/* Rows i, i + 16, i + 32, i + 48 of a stage's x and A are copied by thread 8 i + c, chunk c of 16 bytes of each. NULL: zeros. */
-template <typename T> struct prompt_sources { const T *x[4], *a[4], *any; };      /* any: an address that can be read */
+/* Rows i, i + 16, i + 32, i + 48 of a stage's x and A are copied by thread 8 i + c, chunk c of 16 bytes of each. NULL:
+ * zeros. */
+template <typename T> struct prompt_sources { const T *x[4], *a[4], *any; }; /* any: an address that can be read */
 
 template <typename T>
 static __device__ __forceinline__ void prompt_copy(unsigned to, const T *const (&rows)[4], const T *any, int k, int k1)
@@ -60,7 +65,8 @@ static __device__ __forceinline__ void prompt_copy(unsigned to, const T *const (
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         bool there = rows[i] && k + 8 * c < k1;
-        copy_16(to + chunk_offset<PROMPT_STEP>((int)threadIdx.x / 8 + 16 * i, c), there ? rows[i] + k + 8 * c : any, there);
+        copy_16(to + chunk_offset<PROMPT_STEP>((int)threadIdx.x / 8 + 16 * i, c), there ? rows[i] + k + 8 * c : any,
+                there);
     }
 }
 
@@ -85,11 +91,11 @@ static __device__ __forceinline__ void prompt_multiply(float (&d)[PROMPT_RANKS /
     }
 }
 
-/* Inputs [k0, k1), of all rows and n_ranks ranks. The first stages of A are sent for before the kernel before has ended where
- * `early`: nobody writes weights. */
+/* Inputs [k0, k1), of all rows and n_ranks ranks. The first stages of A are sent for before the kernel before has ended
+ * where `early`: nobody writes weights. */
 template <typename T>
-static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4], const prompt_sources<T> &from, int k0, int k1,
-                                                  int n_ranks, unsigned ring, bool early)
+static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4], const prompt_sources<T> &from,
+                                                  int k0, int k1, int n_ranks, unsigned ring, bool early)
 {
     constexpr unsigned A = PROMPT_TILE * PROMPT_STEP * 2;
     int n = (k1 - k0 + PROMPT_STEP - 1) / PROMPT_STEP;
@@ -103,7 +109,7 @@ static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4
     }
     for (int i = 0; i < n; i++) {
         copy_wait<PROMPT_STAGES - 2>();
-        __syncthreads();        /* stage i is there for all, and all have done with the one before */
+        __syncthreads(); /* stage i is there for all, and all have done with the one before */
         unsigned next = ring + (i + PROMPT_STAGES - 1) % PROMPT_STAGES * PROMPT_STAGE_BYTES;
         int k = k0 + (i + PROMPT_STAGES - 1) * PROMPT_STEP;
         prompt_copy(next + A, from.a, from.any, k, k1);
@@ -112,12 +118,12 @@ static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4
         prompt_multiply<T>(d, ring + i % PROMPT_STAGES * PROMPT_STAGE_BYTES, n_ranks);
     }
     copy_wait<0>();
-    __syncthreads();            /* the ring is free */
+    __syncthreads(); /* the ring is free */
 }
 
 /* v of one row and rank. */
-static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const sgmv_tile &tile, const prompt_parts &p, int row, int rank,
-                                                    float sum)
+static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const sgmv_tile &tile, const prompt_parts &p,
+                                                    int row, int rank, float sum)
 {
     if (row >= tile.n_rows || rank >= p.total)
         return;
@@ -128,8 +134,8 @@ static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const 
 enum { PROMPT_CLUSTER = 8 };
 
 /* The sum over the blocks of the cluster, each of which adds up some of the rows. */
-static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RANKS / 8][4], float *partial, float *v, int v_cols,
-                                                     const sgmv_tile &tile, const prompt_parts &p, int from)
+static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RANKS / 8][4], float *partial, float *v,
+                                                     int v_cols, const sgmv_tile &tile, const prompt_parts &p, int from)
 {
     int g = lane_id() >> 2, t = lane_id() & 3, splits = (int)gridDim.x, n = PROMPT_TILE / splits * PROMPT_RANKS;
 #pragma unroll
@@ -146,14 +152,15 @@ static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RAN
         prompt_store(v, v_cols, tile, p, i / PROMPT_RANKS, from + i % PROMPT_RANKS, sum);
     }
     cluster_arrive();
-    cluster_wait();             /* before anybody's ring is filled again, or a block is gone */
+    cluster_wait(); /* before anybody's ring is filled again, or a block is gone */
 }
 
-/* v[row, r] = scale * sum over k of x[row, k] A[r, k]. The cluster blockIdx.y owns that tile, each of its gridDim.x blocks a piece of
- * the inputs, each warp 16 rows. x and A pass through a ring in shared memory: PROMPT_SHARED bytes. */
+/* v[row, r] = scale * sum over k of x[row, k] A[r, k]. The cluster blockIdx.y owns that tile, each of its gridDim.x
+ * blocks a piece of the inputs, each warp 16 rows. x and A pass through a ring in shared memory: PROMPT_SHARED bytes.
+ */
 template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS, SHRINK_BLOCKS)
-prompt_shrink(const sgmv_tile *tiles, int site, const T *x, int in, float *v, int v_cols)
+    prompt_shrink(const sgmv_tile *tiles, int site, const T *x, int in, float *v, int v_cols)
 {
     extern __shared__ __align__(1024) char shared[];
     sgmv_tile tile = tiles[blockIdx.y];
@@ -163,7 +170,8 @@ prompt_shrink(const sgmv_tile *tiles, int site, const T *x, int in, float *v, in
         leave_idle();
         return;
     }
-    int steps = (in + PROMPT_STEP - 1) / PROMPT_STEP, span = (steps + (int)gridDim.x - 1) / (int)gridDim.x * PROMPT_STEP;
+    int steps = (in + PROMPT_STEP - 1) / PROMPT_STEP,
+        span = (steps + (int)gridDim.x - 1) / (int)gridDim.x * PROMPT_STEP;
     int k0 = min(in, (int)blockIdx.x * span), k1 = min(in, k0 + span), first = (int)threadIdx.x / 8;
     prompt_sources<T> from = {};
     from.any = x;
@@ -188,28 +196,30 @@ prompt_shrink(const sgmv_tile *tiles, int site, const T *x, int in, float *v, in
         for (int i = 0; i < PROMPT_RANKS / 8; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                prompt_store(v, v_cols, tile, p, 16 * warp_id() + g + 8 * (j >> 1), rank + 8 * i + 2 * t + (j & 1), d[i][j]);
+                prompt_store(v, v_cols, tile, p, 16 * warp_id() + g + 8 * (j >> 1), rank + 8 * i + 2 * t + (j & 1),
+                             d[i][j]);
     }
 }
 
-/* A strip is 16 rows by 64 columns of y. In a block each warp has other rows of the tile and all have the same columns, so that B is
- * read by one and found in L1 by the others; v, as the operand that it is for the tensor cores, is made once and then used for all
- * strips of a warp. Lane 4g + t holds of rows g and g + 8 the columns 8t to 8t + 7 and 32 + 8t to 32 + 8t + 7, as 4 runs of 8:
- * x[2h + i] is row g + 8h, columns from 8t + 32i on. */
+/* A strip is 16 rows by 64 columns of y. In a block each warp has other rows of the tile and all have the same columns,
+ * so that B is read by one and found in L1 by the others; v, as the operand that it is for the tensor cores, is made
+ * once and then used for all strips of a warp. Lane 4g + t holds of rows g and g + 8 the columns 8t to 8t + 7 and 32 +
+ * 8t to 32 + 8t + 7, as 4 runs of 8: x[2h + i] is row g + 8h, columns from 8t + 32i on. */
 enum {
     STRIP_ROWS = 16,
     STRIP_COLS = 64,
     TILE_STRIPS = PROMPT_TILE / STRIP_ROWS,
-    STRIP_GROUPS = 4,           /* groups of ranks whose operand is kept; that of others is made for each strip */
+    STRIP_GROUPS = 4, /* groups of ranks whose operand is kept; that of others is made for each strip */
 };
 
-/* v of one group as the left operand, the greater and the lesser terms: registers 4 i to 4 i + 3 of lane l are kept[group][i][l]. */
+/* v of one group as the left operand, the greater and the lesser terms: registers 4 i to 4 i + 3 of lane l are
+ * kept[group][i][l]. */
 typedef uint4 strip_kept[STRIP_GROUPS][2][32];
 
 /* One part of a tile's adapter, for the rows from `row` on. Where there is none, or no rows, its rank is 0. */
 template <typename T>
-static __device__ __forceinline__ expand_part<T> strip_part(const sgmv_tile &tile, int site, int part, int row, int out, const float *v,
-                                                            int v_cols)
+static __device__ __forceinline__ expand_part<T> strip_part(const sgmv_tile &tile, int site, int part, int row, int out,
+                                                            const float *v, int v_cols)
 {
     expand_part<T> p = {};
     p.n_rows = tile.n_rows - row;
@@ -224,7 +234,8 @@ static __device__ __forceinline__ expand_part<T> strip_part(const sgmv_tile &til
     return p;
 }
 
-template <typename T> static __device__ __forceinline__ void strip_operand(unsigned (&a)[2][4], const expand_part<T> &p, int group)
+template <typename T>
+static __device__ __forceinline__ void strip_operand(unsigned (&a)[2][4], const expand_part<T> &p, int group)
 {
     float v[2][4];
     expand_load_v<2>(v, p, group);
@@ -244,7 +255,8 @@ template <typename T> static __device__ __forceinline__ void strip_keep(strip_ke
     __syncwarp();
 }
 
-/* B of one group for the strip of columns from col on: lane 4g + t has the columns that n = g stands for in expand_multiply(). */
+/* B of one group for the strip of columns from col on: lane 4g + t has the columns that n = g stands for in
+ * expand_multiply(). */
 template <typename T>
 static __device__ __forceinline__ expand_piece strip_fetch(const expand_part<T> &p, int col, int group)
 {
@@ -324,7 +336,8 @@ template <typename T> static __device__ __forceinline__ void strip_take(float (&
 }
 
 template <typename T>
-static __device__ __forceinline__ void strip_store(T *to, const float (&x)[4][8], size_t stride, int n_rows, int col, int cols)
+static __device__ __forceinline__ void strip_store(T *to, const float (&x)[4][8], size_t stride, int n_rows, int col,
+                                                   int cols)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -332,10 +345,11 @@ static __device__ __forceinline__ void strip_store(T *to, const float (&x)[4][8]
             store_n(to + strip_place(i, col, stride), x[i]);
 }
 
-/* y[row, c] += sum over r of v[row, r] B[r, c]. Block (i, tile) owns the i-th 64 columns of a tile, a warp 16 of its rows. */
+/* y[row, c] += sum over r of v[row, r] B[r, c]. Block (i, tile) owns the i-th 64 columns of a tile, a warp 16 of its
+ * rows. */
 template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS)
-prompt_expand(const sgmv_tile *tiles, int site, expand_columns c, T *y, const float *v, int v_cols)
+    prompt_expand(const sgmv_tile *tiles, int site, expand_columns c, T *y, const float *v, int v_cols)
 {
     __shared__ strip_kept kept[PROMPT_WARPS];
     sgmv_tile tile = tiles[blockIdx.y];

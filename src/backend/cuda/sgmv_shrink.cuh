@@ -8,9 +8,9 @@
 enum {
     SHRINK_WARPS = 8,
     SHRINK_THREADS = 32 * SHRINK_WARPS,
-    SHRINK_STEP = 32,           /* inputs a warp multiplies at once */
+    SHRINK_STEP = 32, /* inputs a warp multiplies at once */
     SHRINK_STRIDE = SHRINK_WARPS * SHRINK_STEP,
-    SHRINK_CLUSTER = 8,         /* blocks */
+    SHRINK_CLUSTER = 8, /* blocks */
 };
 
 /* What shrink needs of a tile's adapter. Its ranks are handled in groups of 16, numbered through all parts. */
@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     shrink_parts parts;
     uint64_t box;
-    float partial[2][SHRINK_WARPS][SGMV_TILE * SGMV_GROUP];     /* of two groups in turn */
+    float partial[2][SHRINK_WARPS][SGMV_TILE * SGMV_GROUP]; /* of two groups in turn */
     float gathered[SHRINK_CLUSTER][SGMV_TILE * SGMV_GROUP];
 } shrink_shared;
 
@@ -48,8 +48,7 @@ static __device__ __forceinline__ shrink_parts shrink_open(const lora_entry *e)
 }
 
 /* Group number `group`, parts in turn. */
-template <typename T>
-static __device__ __forceinline__ shrink_group group_at(const shrink_parts &p, int group, int in)
+template <typename T> static __device__ __forceinline__ shrink_group group_at(const shrink_parts &p, int group, int in)
 {
     shrink_group g = {};
     int v_col = 0;
@@ -160,7 +159,7 @@ static __device__ __forceinline__ bool shrink_gather(float &sum, int splits, con
     if (splits == 1)
         return true;
     if (turn.leader == 0 && turn.round == 0)
-        cluster_wait();         /* all boxes are open */
+        cluster_wait(); /* all boxes are open */
     if (threadIdx.x < NUMBERS)
         mailbox_send(&sh->gathered[me][threadIdx.x], &sh->box, blockIdx.x - (unsigned)(me - turn.leader), sum);
     if (me != turn.leader)
@@ -178,14 +177,14 @@ static __device__ __forceinline__ bool shrink_gather(float &sum, int splits, con
 /* The rows of a tile, and what is this block's: inputs [k0, k1), groups first, first + stride ... */
 template <typename T> struct shrink_rows {
     const T *x;
-    float *v;                   /* of the first row */
+    float *v; /* of the first row */
     int n_rows, in, v_cols, k0, k1, first, stride, n_groups;
 };
 
 /* This block's groups, S steps of each warp at a time while the next are on their way. */
 template <typename T, int N, int S>
-static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const shrink_parts &parts,
-                                                  int splits, shrink_shared *sh)
+static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const shrink_parts &parts, int splits,
+                                                  shrink_shared *sh)
 {
     constexpr int SPAN = S * SHRINK_STRIDE;
     int k_lane = SHRINK_STEP * warp_id() + 8 * (lane_id() & 3);
@@ -247,13 +246,13 @@ static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const
  * order. Shared memory: sizeof(shrink_shared), 24 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
-shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split, int site, const T *x, int in,
-             float *v, int v_cols)
+    shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split, int site, const T *x, int in,
+                 float *v, int v_cols)
 {
     __shared__ shrink_shared sh;
     let_next_start();
     int block = (int)(blockIdx.y * gridDim.x + blockIdx.x), guess = min(block >> split, max_tiles - 1);
-    sgmv_tile t = tiles[guess];         /* its tile if none are spare, read beside the count */
+    sgmv_tile t = tiles[guess]; /* its tile if none are spare, read beside the count */
     int n = counts[COUNT_TILES], power = split + spare_power(n, max_tiles);
     int most = 31 - __clz(gridDim.x), apart = max(power - most, 0);
     int splits = 1 << (power - apart), team = block >> (power - apart), tile = team >> apart;
@@ -270,8 +269,16 @@ shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split
         return;
     }
     int span = ((in / 8 + splits - 1) >> (power - apart)) * 8, k0 = ((int)blockIdx.x & (splits - 1)) * span;
-    shrink_rows<T> r = {x + (size_t)t.row * in, v + (size_t)t.row * v_cols, t.n_rows, in, v_cols,
-                        k0, min(in, k0 + span), first, (int)gridDim.z << apart, n_groups};
+    shrink_rows<T> r = {x + (size_t)t.row * in,
+                        v + (size_t)t.row * v_cols,
+                        t.n_rows,
+                        in,
+                        v_cols,
+                        k0,
+                        min(in, k0 + span),
+                        first,
+                        (int)gridDim.z << apart,
+                        n_groups};
     if (splits > 1) {
         if (threadIdx.x == 0)
             mailbox_open(&sh.box);

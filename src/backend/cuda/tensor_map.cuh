@@ -20,7 +20,8 @@ static inline CUtensorMapDataType act_map_type(const cuda_backend *cu)
 }
 
 /* The map for kernels' tensor copies; a failure is kept under this name. */
-static inline CUtensorMap map_of(cuda_backend *cu, const char *name, const void *data, const boxed_array &a, CUtensorMapSwizzle swizzle)
+static inline CUtensorMap map_of(cuda_backend *cu, const char *name, const void *data, const boxed_array &a,
+                                 CUtensorMapSwizzle swizzle)
 {
     CUtensorMap map;
     cuuint32_t steps[4] = {1, 1, 1, 1};
