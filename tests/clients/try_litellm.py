@@ -2,7 +2,6 @@
 import json
 
 import litellm
-
 from record import EVA, SENTENCE, URL, Record
 
 litellm.suppress_debug_info = True

@@ -2,7 +2,6 @@
 import json
 
 import openai
-
 from record import EVA, SENTENCE, URL, Record
 
 assert openai.__version__.startswith("2."), openai.__version__

@@ -6,7 +6,6 @@ import signal
 import subprocess
 
 import pytest
-
 from conftest import PROGRAM, ROOT
 
 EXPERIMENTS = [["bench", name] for name in ("textgen", "turns", "step", "layer", "op", "attention", "load", "comm")]

@@ -10,9 +10,8 @@ import threading
 import time
 
 import pytest
-from openai import OpenAI
-
 from cluster import wait_for
+from openai import OpenAI
 from serving import Server, raw
 
 

@@ -12,7 +12,6 @@ import threading
 import time
 
 import pytest
-
 import wire
 from cluster import DEMO, SECRET, Cluster, deadly_environment, wait_for
 from conftest import PROGRAM
@@ -459,7 +458,10 @@ def test_bad_options_are_one_line(punica, tmp_path, monkeypatch):
 def test_a_frontend_is_ready_when_there_is_a_gpu(cluster):
     cluster.scheduler()
     frontend = cluster.frontend()
-    ready = lambda: raw(frontend.http, "GET", "/ready")
+
+    def ready():
+        return raw(frontend.http, "GET", "/ready")
+
     wait_for(lambda: b"no GPU" in ready()[2], "there is a scheduler, and no GPU")
     assert ready()[0] == 503 and raw(frontend.http, "GET", "/health")[0] == 200
     runner = cluster.runner()

@@ -10,9 +10,8 @@ import socket
 import threading
 import time
 
-import pytest
-
 import cluster
+import pytest
 from cluster import wait_for
 from conftest import PROGRAM, ROOT, SANITIZED
 from serving import Server, raw

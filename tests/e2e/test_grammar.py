@@ -10,17 +10,16 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import Literal, Optional, Union
+from typing import Literal, Optional
 
 import jsonschema
 import openai
 import pytest
+from conftest import PROGRAM, ROOT
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis_jsonschema import from_schema
 from openai import OpenAI
 from pydantic import BaseModel, Field
-
-from conftest import PROGRAM, ROOT
 from serving import Server
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -135,9 +134,9 @@ class Pet(BaseModel):
 class Family(BaseModel):
     name: str = Field(max_length=15)
     mood: Mood
-    income: Optional[float] = None
-    members: list[Union[Child, Pet]] = Field(max_length=3)
-    oldest: Union[Child, Pet] = Field(discriminator="kind")
+    income: float | None = None
+    members: list[Child | Pet] = Field(max_length=3)
+    oldest: Child | Pet = Field(discriminator="kind")
 
 
 class Node(BaseModel):

@@ -7,11 +7,10 @@ import time
 
 import pytest
 import requests
-
 from cluster import Cluster, wait_for
 from conftest import ROOT
 from test_sources import tar_of
-from test_tenants import ADMIN, SENTENCE, Store, postgres  # noqa: F401: a fixture
+from test_tenants import ADMIN, SENTENCE, Store, postgres  # noqa: F401 (a fixture)
 
 DEMO = ROOT / "demo"
 LOCAL = ("--allow-network", "127.0.0.1")
@@ -73,7 +72,7 @@ class Asker:
 class Hosts:
     """A scheduler, frontends and runners, each with a cache of its own, and one store."""
 
-    def __init__(self, folder, url, n_frontends=2, n_runners=2, options=(), env={}):
+    def __init__(self, folder, url, n_frontends=2, n_runners=2, options=(), env=None):
         self.folder, self.store, self.cluster = folder, Store(url), Cluster(folder)
         self.key = folder / "admin"
         self.key.write_text(ADMIN)

@@ -4,7 +4,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from conftest import ROOT
 from serving import Server, raw
 

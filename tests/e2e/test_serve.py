@@ -13,10 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
-
 from cluster import wait_for
 from conftest import ROOT
+from openai import AsyncOpenAI, OpenAI
 from serving import Served, Server, metric, raw
 
 DEMO = ROOT / "demo"

@@ -9,7 +9,6 @@ import openapi_spec_validator
 import pytest
 from anthropic import Anthropic
 from openai import OpenAI
-
 from serving import Server, raw
 
 PARAMETERS = {"type": "object", "properties": {"place": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},

@@ -5,9 +5,8 @@ import shutil
 
 import openai
 import pytest
-from openai import OpenAI
-
 from conftest import ROOT
+from openai import OpenAI
 from serving import Server, raw
 
 DEMO = ROOT / "demo"

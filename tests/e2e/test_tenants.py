@@ -13,9 +13,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from cluster import Cluster, wait_for
-from conftest import PROGRAM, ROOT
+from conftest import ROOT
 from serving import Server, metric, raw
 from tenant_store import ADMIN, Store
 
@@ -267,7 +266,7 @@ def test_usage_to_the_token(server, store):
         for result in pool.map(one, range(30)):
             add(*result)
     before = server.metric("punica_completion_tokens_total")
-    for i in range(4):          # they leave in the middle: what had come by then is counted, once
+    for _ in range(4):          # they leave in the middle: what had come by then is counted, once
         with clients[0].stream("shout", max_tokens=900):
             pass
     wait_for(lambda: server.metric("punica_live_requests") == 0, "they have gone")

@@ -6,7 +6,6 @@ import jsonschema
 import openai
 import pytest
 from openai import OpenAI
-
 from serving import Server
 
 WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {

@@ -6,9 +6,8 @@ import signal
 
 import openai
 import pytest
-from openai import OpenAI
-
 from conftest import ROOT
+from openai import OpenAI
 from serving import Server
 
 ADAPTERS = ROOT / "demo" / "adapters"
