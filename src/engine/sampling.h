@@ -1,4 +1,4 @@
-/* sampling.h - how a request wants its tokens drawn, as a plain value */
+/* sampling.h - the sampling parameters of a request */
 #ifndef PUNICA_ENGINE_SAMPLING_H
 #define PUNICA_ENGINE_SAMPLING_H
 
@@ -21,11 +21,11 @@ typedef struct {
     int n_stop, stop[MAX_STOP_IDS]; /* further token ids that end the output */
     int n_logprobs;                 /* -1: none; 0: the chosen token's; n: and the n most likely */
     int n_prompt_logprobs;          /* the same for each token of the prompt but the first: these are scored */
-} sampling;
+} sampling_params;
 
-sampling sampling_default(void);
+sampling_params sampling_default(void);
 
 /* -1 when a value is out of range; e names it. */
-int sampling_check(const sampling *s, err *e);
+int sampling_check(const sampling_params *s, err *e);
 
 #endif

@@ -8,11 +8,11 @@
 #include "base/mem.h"
 #include "net/wire.pb-c.h"
 
-static int convert(sampling *out, const Sampling *s, uint32_t max_tokens, err *e)
+static int convert(sampling_params *out, const Sampling *s, uint32_t max_tokens, err *e)
 {
     if (s->n_stop_ids > MAX_STOP_IDS)
         return err_set(e, "at most %d stop token ids are accepted", MAX_STOP_IDS);
-    *out = (sampling){
+    *out = (sampling_params){
         .temperature = s->temperature,
         .top_k = s->top_k,
         .top_p = s->top_p,
@@ -93,7 +93,7 @@ int wire_sampling_read(wire_sampling *out, const void *bytes, size_t n, uint32_t
     Sampling *s = sampling__unpack(NULL, n, bytes);
     if (!s)
         return err_set(e, "the request's sampling cannot be read");
-    int status = convert(&out->how, s, max_tokens, e) || read_rules(out, s, e) ? -1 : 0;
+    int status = convert(&out->params, s, max_tokens, e) || read_rules(out, s, e) ? -1 : 0;
     sampling__free_unpacked(s, NULL);
     if (status)
         wire_sampling_deinit(out);

@@ -9,7 +9,7 @@
 
 /* What a request says of its tokens. */
 typedef struct {
-    sampling how;
+    sampling_params params;
     token_rules rules; /* its grammar is not compiled here: */
     grammar_kind kind;
     char *grammar; /* [n_grammar] its text */
