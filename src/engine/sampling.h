@@ -1,4 +1,8 @@
-/* sampling.h - the sampling parameters of a request */
+/* sampling.h - the sampling parameters of a request, as the engine keeps them
+ *
+ * They stand in three forms, one a layer: Sampling (net/wire.proto) from a client's JSON to the worker, where lists and
+ * a grammar's text travel with them; sampling_params here, numbers of a fixed size, with token_rules.h for the lists;
+ * sample_spec (backend/backend.h) for one draw, with what the sequence has come to. */
 #ifndef PUNICA_ENGINE_SAMPLING_H
 #define PUNICA_ENGINE_SAMPLING_H
 

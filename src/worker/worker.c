@@ -188,7 +188,7 @@ static int add_with(worker *w, const Request *r, const wire_sampling *asked, err
     engine_request q = {.id = r->id,
                         .arrival = arrival_of(r->arrival),
                         .adapter = *r->adapter ? w->key.data : NULL,
-                        .cache_salt = asked->cache_salt,
+                        .cache_salt = asked->wire->cache_salt,
                         .token = (const int *)r->tokens,
                         .n_tokens = (int)r->n_tokens,
                         .n_prompt = (int)r->n_prompt,
@@ -211,10 +211,10 @@ static double retry_after(add_status failed)
 static void send_want(worker *w, const Request *r, const wire_sampling *asked)
 {
     Want want = WANT__INIT;
-    want.id = asked->adapter_id;
+    want.id = asked->wire->adapter_id;
     want.adapter = r->adapter;
-    want.source = asked->adapter_source;
-    want.trusted = asked->trusted_source;
+    want.source = asked->wire->adapter_source;
+    want.trusted = asked->wire->trusted_source;
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_WANT;
     m.want = &want;
@@ -231,8 +231,8 @@ static bool has_files(const worker *w, const work *j)
 /* Whether the adapter's files are on this host; if not, the runner is asked for them. */
 static add_status find_files(worker *w, const Request *r, const wire_sampling *asked, work *j, err *e)
 {
-    if (*asked->adapter_source && !j->fetchable)
-        j->fetchable = xstrdup(asked->adapter_id);
+    if (*asked->wire->adapter_source && !j->fetchable)
+        j->fetchable = xstrdup(asked->wire->adapter_id);
     if (!j->fetchable || has_files(w, j)) {
         free(j->wanted);
         j->wanted = NULL;
@@ -250,7 +250,7 @@ static add_status find_files(worker *w, const Request *r, const wire_sampling *a
         return ADD_UNAVAILABLE;
     }
     free(j->wanted);
-    j->wanted = xstrdup(asked->adapter_id);
+    j->wanted = xstrdup(asked->wire->adapter_id);
     j->wanted_at = now;
     j->has_come = false;
     send_want(w, r, asked);
@@ -271,8 +271,10 @@ static add_status add_to_engine(worker *w, const Request *r, work *j, err *e)
     j->n_logprobs = asked.params.n_logprobs;
     j->n_prompt_logprobs = asked.params.n_prompt_logprobs;
     grammar_status found = check_scores(r, &asked.params, e) ? GRAMMAR_FAILED : GRAMMAR_READY;
-    if (found == GRAMMAR_READY && asked.kind != GRAMMAR_NONE)
-        found = grammars_find(w->is.grammars, asked.kind, asked.grammar, asked.n_grammar, &asked.rules.grammar, e);
+    const Sampling *s = asked.wire;
+    if (found == GRAMMAR_READY && s->grammar_kind != GRAMMAR_NONE)
+        found = grammars_find(w->is.grammars, (grammar_kind)s->grammar_kind, s->grammar.data, s->grammar.len,
+                              &asked.rules.grammar, e);
     add_status status = found == GRAMMAR_COMPILING ? ADD_LATER : ADD_FAILED;
     add_status files = found == GRAMMAR_FAILED ? ADD_FAILED : find_files(w, r, &asked, j, e);
     if (files != ADD_DONE)

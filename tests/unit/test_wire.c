@@ -307,7 +307,8 @@ static void token_rules_survive_the_wire(void **state)
     const token_rules *r = &got.rules;
     assert_true(r->n_bias == 2 && r->biased[1] == 8 && r->bias[1] == 2 && r->n_allowed == 3 && r->allowed[2] == 9);
     assert_true(r->n_bad == 2 && r->bad_indptr[1] == 2 && r->bad_indptr[2] == 3 && r->bad[2] == 9 && !r->grammar);
-    assert_true(got.kind == GRAMMAR_REGEX && got.n_grammar == 3 && memcmp(got.grammar, "a\0b", 3) == 0);
+    assert_true(got.wire->grammar_kind == GRAMMAR_REGEX && got.wire->grammar.len == 3 &&
+                memcmp(got.wire->grammar.data, "a\0b", 3) == 0);
     wire_sampling_deinit(&got);
     buf_free(&packed);
 }
