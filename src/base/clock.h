@@ -18,4 +18,12 @@ static inline double clock_reading(void *unused)
     return clock_now();
 }
 
+/* Seconds since 1970 by the wall clock, which may jump. */
+static inline double clock_wall(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 #endif
