@@ -1,4 +1,4 @@
-/* clock.h - monotonic time in seconds */
+/* clock.h - time in seconds: monotonic, and by the wall clock */
 #ifndef PUNICA_BASE_CLOCK_H
 #define PUNICA_BASE_CLOCK_H
 
