@@ -37,10 +37,10 @@ def record():
     return execute
 
 
-def run(task, model, **how):
+def run(task, model, **params):
     """The only sample of a task, which must have come to its end."""
     with tempfile.TemporaryDirectory() as logs:
-        [log] = evaluate(task, model=model, log_dir=logs, display="none", temperature=0, max_tokens=200, **how)
+        [log] = evaluate(task, model=model, log_dir=logs, display="none", temperature=0, max_tokens=200, **params)
         assert log.status == "success", log.error
         return log, log.samples[0]
 

@@ -40,8 +40,8 @@ def connect(server, files):
     return http.client.HTTPSConnection(host, int(port), timeout=60, context=ssl.create_default_context(cafile=str(files[0])))
 
 
-def completion(tokens=60, **how):
-    return json.dumps({"model": "demo", "prompt": "Once", "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **how})
+def completion(tokens=60, **params):
+    return json.dumps({"model": "demo", "prompt": "Once", "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **params})
 
 
 def test_answers_and_streams_by_tls(secure, files):

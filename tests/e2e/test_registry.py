@@ -49,17 +49,17 @@ class Asker:
     def models(self):
         return [m["id"] for m in self("GET", "/v1/models").json()["data"]]
 
-    def ask(self, model, **how):
-        return self("POST", "/v1/completions", json={"model": model, "prompt": SENTENCE, "temperature": 0, "max_tokens": 24, **how})
+    def ask(self, model, **params):
+        return self("POST", "/v1/completions", json={"model": model, "prompt": SENTENCE, "temperature": 0, "max_tokens": 24, **params})
 
-    def text(self, model, **how):
-        got = self.ask(model, **how)
+    def text(self, model, **params):
+        got = self.ask(model, **params)
         assert got.status_code == 200, got.text
         return got.json()["choices"][0]["text"]
 
-    def stream(self, model, **how):
+    def stream(self, model, **params):
         """Its texts as they come."""
-        body = {"model": model, "prompt": SENTENCE, "temperature": 0, "stream": True, **how}
+        body = {"model": model, "prompt": SENTENCE, "temperature": 0, "stream": True, **params}
         with requests.post(self.url + "/v1/completions", headers=self.headers, json=body, stream=True, timeout=120) as got:
             assert got.status_code == 200, got.text
             for line in got.iter_lines():

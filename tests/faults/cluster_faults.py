@@ -56,8 +56,8 @@ def undisturbed(requests):
         args += ["--adapter", f"{name}={DEMO / 'adapters' / name}"]
     lines = ""
     for request in requests:
-        how = {key: value for key, value in request.items() if key != "model"}
-        lines += json.dumps({**how, "adapter": None if request["model"] == "demo" else request["model"]}) + "\n"
+        params = {key: value for key, value in request.items() if key != "model"}
+        lines += json.dumps({**params, "adapter": None if request["model"] == "demo" else request["model"]}) + "\n"
     done = subprocess.run(args, input=lines, stdout=subprocess.PIPE, text=True, check=True)
     results = [json.loads(line) for line in done.stdout.splitlines()]
     return [(r["text"], [t["logprob"] for t in r.get("logprobs", [])]) for r in results]
