@@ -65,7 +65,7 @@ template <int D> struct hopper_shared {
 };
 
 /* A box of keys or values: 16 positions from this group of 8 on. */
-static __device__ __forceinline__ void copy_positions(void *to, const CUtensorMap *map, int group, uint64_t *barrier)
+static __device__ __forceinline__ void tensor_copy_kv(void *to, const CUtensorMap *map, int group, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, "
                  "%3}], [%4];"
@@ -74,8 +74,8 @@ static __device__ __forceinline__ void copy_positions(void *to, const CUtensorMa
                  : "memory");
 }
 
-static __device__ __forceinline__ void copy_queries(void *to, const CUtensorMap *map, int row, int box,
-                                                    uint64_t *barrier)
+static __device__ __forceinline__ void tensor_copy_queries(void *to, const CUtensorMap *map, int row, int box,
+                                                           uint64_t *barrier)
 {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
@@ -132,36 +132,36 @@ static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, c
 /* Bring a tile; at: where the lanes' positions lie. */
 template <int D, int N>
 static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CUtensorMap *map, int at, uint64_t *full,
-                                                 uint64_t *free, ring_place &place)
+                                                 uint64_t *free, pipeline_state &place)
 {
     int lane = threadIdx.x & 31, slot = place.slot;
-    barrier_wait(&free[slot], place.parity ^ 1);
+    mbarrier_wait(&free[slot], place.parity ^ 1);
     if (lane == 0)
-        expect_bytes(&full[slot], N * D * 2);
+        mbarrier_arrive_expect_tx(&full[slot], N * D * 2);
 #pragma unroll
     for (int i = 0; i < N / TILE; i++) {
         int group = __shfl_sync(0xffffffffu, at, i);
         if (lane == 0)
-            copy_positions(to[slot] + i * TILE * D * 2, map, group, &full[slot]);
+            tensor_copy_kv(to[slot] + i * TILE * D * 2, map, group, &full[slot]);
     }
-    step_on(place, KV_STAGES);
+    pipeline_advance(place, KV_STAGES);
 }
 
 /* Hand the unit, with its queries, to the consumers. */
 template <int D>
 static __device__ __forceinline__ void give_unit(hopper_shared<D> &m, const CUtensorMap *map, const hopper_unit &u,
-                                                 ring_place &place)
+                                                 pipeline_state &place)
 {
-    barrier_wait(&m.q_free[place.slot], place.parity ^ 1);
+    mbarrier_wait(&m.q_free[place.slot], place.parity ^ 1);
     if ((threadIdx.x & 31) == 0) {
         m.unit[place.slot] = u;
         if (u.n_rows > 0) {
-            expect_bytes(&m.q_full[place.slot], (int)sizeof m.q[0]);
-            copy_queries(m.q[place.slot], map, u.row, u.head * (D / 64), &m.q_full[place.slot]);
+            mbarrier_arrive_expect_tx(&m.q_full[place.slot], (int)sizeof m.q[0]);
+            tensor_copy_queries(m.q[place.slot], map, u.row, u.head * (D / 64), &m.q_full[place.slot]);
         } else
-            barrier_arrive(&m.q_full[place.slot]);
+            mbarrier_arrive(&m.q_full[place.slot]);
     }
-    step_on(place, Q_STAGES);
+    pipeline_advance(place, Q_STAGES);
 }
 
 /* The producer: one warp. Tiles come in the order in which consumers want them: the keys of the next one before the
@@ -172,7 +172,7 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
 {
     constexpr int N = hopper_keys(D);
     int to_values = (int)(a.values / (16 * D));
-    ring_place q = {0, 0}, k = {0, 0}, v = {0, 0};
+    pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
     hopper_unit u = take_unit(a, plan);
     while (u.n_rows > 0) {
         tile_range tiles = tiles_of<N>(u, a.window);
@@ -349,11 +349,11 @@ static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, 
 }
 
 /* A warp is done with a place in a ring. */
-static __device__ __forceinline__ void release(uint64_t *free, ring_place &place, int n_stages)
+static __device__ __forceinline__ void release(uint64_t *free, pipeline_state &place, int n_stages)
 {
     if ((threadIdx.x & 31) == 0)
-        barrier_arrive(&free[place.slot]);
-    step_on(place, n_stages);
+        mbarrier_arrive(&free[place.slot]);
+    pipeline_advance(place, n_stages);
 }
 
 /* A consumer warpgroup: rows 64 * group .. of each unit. */
@@ -361,11 +361,11 @@ template <int D, typename T> static __device__ void consume(const attention_call
 {
     constexpr int N = hopper_keys(D), GROUPS = hopper_groups(D);
     constexpr int EIGHT = 8 * D * 2, STAGE = N * D * 2 / 16, Q_STAGE = 64 * GROUPS * D * 2 / 16;
-    uint64_t q_at = operand_at(m.q[0] + group * 64 * 128, 16, 1024);
-    uint64_t k_at = operand_at(m.k[0], 16, EIGHT), v_at = operand_at(m.v[0], 1024, EIGHT);
-    ring_place q = {0, 0}, k = {0, 0}, v = {0, 0};
+    uint64_t q_at = matrix_descriptor(m.q[0] + group * 64 * 128, 16, 1024);
+    uint64_t k_at = matrix_descriptor(m.k[0], 16, EIGHT), v_at = matrix_descriptor(m.v[0], 1024, EIGHT);
+    pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
     for (;;) {
-        barrier_wait(&m.q_full[q.slot], q.parity);
+        mbarrier_wait(&m.q_full[q.slot], q.parity);
         hopper_unit u = m.unit[q.slot];
         if (u.n_rows == 0)
             break;
@@ -381,7 +381,7 @@ template <int D, typename T> static __device__ void consume(const attention_call
         st.m[0] = st.m[1] = -INFINITY;
         st.l[0] = st.l[1] = 0.0f;
 
-        barrier_wait(&m.k_full[k.slot], k.parity);
+        mbarrier_wait(&m.k_full[k.slot], k.parity);
         begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
         wgmma_wait<0>();
         settle(s);
@@ -390,13 +390,13 @@ template <int D, typename T> static __device__ void consume(const attention_call
         soften(st, s, by, a.scale);
         pack_weights<T>(st, s);
         if (u.end % TILE != 0) {
-            barrier_wait(&m.v_full[v.slot], v.parity);
+            mbarrier_wait(&m.v_full[v.slot], v.parity);
             zero_values<D>(m.v[v.slot], u.end - tile * N, (u.end + TILE - 1) / TILE * TILE - tile * N, group);
         }
         for (tile--; tile >= tiles.from; tile--) {
-            barrier_wait(&m.k_full[k.slot], k.parity);
+            mbarrier_wait(&m.k_full[k.slot], k.parity);
             begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
-            barrier_wait(&m.v_full[v.slot], v.parity);
+            mbarrier_wait(&m.v_full[v.slot], v.parity);
             begin_values<T>(st, v_at + v.slot * STAGE);
             wgmma_wait<1>();
             settle(s);
@@ -413,7 +413,7 @@ template <int D, typename T> static __device__ void consume(const attention_call
             pack_weights<T>(st, s);
         }
         release(m.q_free, q, Q_STAGES);
-        barrier_wait(&m.v_full[v.slot], v.parity);
+        mbarrier_wait(&m.v_full[v.slot], v.parity);
         begin_values<T>(st, v_at + v.slot * STAGE);
         wgmma_wait<0>();
         settle(st.o);
@@ -440,16 +440,16 @@ static __global__ void __launch_bounds__(hopper_groups(D) * 128 + 128, 1)
     int warp = warp_index();
     if (threadIdx.x == 0) {
         for (int i = 0; i < Q_STAGES; i++) {
-            barrier_set(&m.q_full[i], 1);
-            barrier_set(&m.q_free[i], 4 * GROUPS);
+            mbarrier_init(&m.q_full[i], 1);
+            mbarrier_init(&m.q_free[i], 4 * GROUPS);
         }
         for (int i = 0; i < KV_STAGES; i++) {
-            barrier_set(&m.k_full[i], 1);
-            barrier_set(&m.v_full[i], 1);
-            barrier_set(&m.k_free[i], 4 * GROUPS);
-            barrier_set(&m.v_free[i], 4 * GROUPS);
+            mbarrier_init(&m.k_full[i], 1);
+            mbarrier_init(&m.v_full[i], 1);
+            mbarrier_init(&m.k_free[i], 4 * GROUPS);
+            mbarrier_init(&m.v_free[i], 4 * GROUPS);
         }
-        barriers_set();
+        mbarrier_init_fence();
     }
     __syncthreads();
     wait_for_previous();

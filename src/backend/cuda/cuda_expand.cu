@@ -16,7 +16,7 @@
  * one 16-byte load. Rows of one adapter are adjacent, and the warps of a block own the same columns of
  * adjacent rows where they can: they find B in L1. */
 #include "backend/cuda/fp8.cuh"
-#include "backend/cuda/mailbox.cuh"
+#include "backend/cuda/st_async.cuh"
 
 enum {
     LANE_COLS = 8,
@@ -357,7 +357,7 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
 enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
 
 /* The smallest cluster whose blocks have at most NORM_WARPS warps; more than there may be: 0. Where there are clusters
- * it has 2 blocks at least, see mailbox.cuh. */
+ * it has 2 blocks at least, see st_async.cuh. */
 static unsigned norm_cluster(const cuda_backend *cu, int cols)
 {
     unsigned most = cu->arch >= 90 ? MAX_CLUSTER : 1, cluster = most > 1 ? 2 : 1;
@@ -374,7 +374,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
     expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
 {
     __shared__ float sums[MAX_CLUSTER * NORM_WARPS], shared_v[RANKS];
-    __shared__ uint64_t box;
+    __shared__ uint64_t barrier;
     int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
     int col = (blockIdx.x * blockDim.x + threadIdx.x) * LANE_COLS;
     bool inside = col < cols;
@@ -382,11 +382,11 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
 
     let_next_start();
     if (threadIdx.x == 0) {
-        mailbox_open(&box);
-        mailbox_expect(&box, (int)gridDim.x * n_warps);
+        st_async_init(&barrier);
+        st_async_expect(&barrier, (int)gridDim.x * n_warps);
     }
     __syncwarp();
-    cluster_announce();
+    cluster_arrive_relaxed();
     product<T, 8> p;
     start(p, entry_of(e, row), 0, col, cols);
     float by[LANE_COLS] = {}, v[LANE_COLS] = {}, squares = 0.0f;
@@ -410,10 +410,10 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
         squares += inside ? v[j] * v[j] : 0.0f;
     squares = warp_sum(squares);
     if (lane < gridDim.x)
-        mailbox_send(&sums[blockIdx.x * n_warps + warp], &box, lane, squares);
+        st_async(&sums[blockIdx.x * n_warps + warp], &barrier, lane, squares);
     if (inside)
         store_n(x + place, v);
-    mailbox_wait(&box, 0);
+    st_async_wait(&barrier, 0);
     float all = 0.0f;
     for (int i = lane; i < gridDim.x * n_warps; i += 32)
         all += sums[i];

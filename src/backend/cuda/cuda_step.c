@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/deal.h"
+#include "base/lpt.h"
 #include "base/mem.h"
 
 /* Prompts are short while their rows see no more positions than this together, each of them read for every row. */
@@ -350,7 +350,7 @@ static void deal_units(const cuda_backend *cu, char *host)
     int n = h.n[COUNT_DECODE_ITEMS], slices = cuda_decode_slices(cu->limit.h), *cost = XNEW_ARRAY(int, (size_t)n);
     for (int i = 0; i < n; i++)
         cost[i] = h.decode[i].to - h.decode[i].from + UNIT_COST;
-    deal(cost, slices, n * slices, cuda_decode_teams(cu), (int *)h.first_unit, (int *)h.next_unit);
+    lpt_schedule(cost, slices, n * slices, cuda_decode_teams(cu), (int *)h.first_unit, (int *)h.next_unit);
     free(cost);
 }
 

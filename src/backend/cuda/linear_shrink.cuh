@@ -137,8 +137,8 @@ enum { SHRINK_SHARED = sizeof(shrink_ring) };
 static __device__ __forceinline__ void shrink_ring_set(shrink_ring *ring)
 {
     for (int i = 0; i < SHRINK_STAGES; i++) {
-        barrier_set(&ring->full[i], 32); /* all lanes arrive: what each wrote or read is then done */
-        barrier_set(&ring->empty[i], 32);
+        mbarrier_init(&ring->full[i], 32); /* all lanes arrive: what each wrote or read is then done */
+        mbarrier_init(&ring->empty[i], 32);
     }
 }
 
@@ -196,9 +196,10 @@ static __device__ __forceinline__ void describe_stage(const shrink_job &job, shr
         s->k = k;
         s->n_k = max(0, min((int)SHRINK_CHUNK, until - k));
         s->last = k + SHRINK_CHUNK >= until;
-        expect_bytes(&ring->full[slot], (min(ranks_at_once(t), t.end[2] - s->rank) + t.n_rows) * 2 * s->n_k);
+        mbarrier_arrive_expect_tx(&ring->full[slot],
+                                  (min(ranks_at_once(t), t.end[2] - s->rank) + t.n_rows) * 2 * s->n_k);
     } else {
-        barrier_arrive(&ring->full[slot]);
+        mbarrier_arrive(&ring->full[slot]);
     }
     __syncwarp();
 }
@@ -210,7 +211,7 @@ static __device__ __forceinline__ void copy_a(const shrink_job &job, shrink_ring
     const shrink_tile &t = ring->tile[s->tile];
     int lane = threadIdx.x & 31;
     if (lane < min(ranks_at_once(t), t.end[2] - s->rank) && s->n_k > 0)
-        copy_row(s->rows[lane], a_row<f16>(t, s->rank + lane, job.in) + s->k, 2 * s->n_k, &ring->full[slot]);
+        bulk_copy(s->rows[lane], a_row<f16>(t, s->rank + lane, job.in) + s->k, 2 * s->n_k, &ring->full[slot]);
 }
 
 static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring *ring, int slot)
@@ -219,8 +220,8 @@ static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring
     const shrink_tile &t = ring->tile[s->tile];
     int lane = threadIdx.x & 31;
     if (lane < t.n_rows && s->n_k > 0)
-        copy_row(s->rows[ranks_at_once(t) + lane], (const f16 *)job.x + (size_t)(t.row + lane) * job.in + s->k,
-                 2 * s->n_k, &ring->full[slot]);
+        bulk_copy(s->rows[ranks_at_once(t) + lane], (const f16 *)job.x + (size_t)(t.row + lane) * job.in + s->k,
+                  2 * s->n_k, &ring->full[slot]);
 }
 
 /* x was not there when the first stages were filled: it is now. */
@@ -236,13 +237,13 @@ static __device__ void shrink_copier(const shrink_job &job, shrink_ring *ring)
 {
     int n_tasks = describe_tiles(job, ring), n_chunks = max(1, (job.piece + SHRINK_CHUNK - 1) / SHRINK_CHUNK),
         filled = 0;
-    ring_place at = {0, 0};
+    pipeline_state at = {0, 0};
     for (int task = blockIdx.x; task < n_tasks; task += gridDim.x)
-        for (int nth = 0, last = 0; !last && nth < n_chunks; nth++, filled++, step_on(at, SHRINK_STAGES)) {
+        for (int nth = 0, last = 0; !last && nth < n_chunks; nth++, filled++, pipeline_advance(at, SHRINK_STAGES)) {
             if (filled == SHRINK_STAGES)
                 copy_late_x(job, ring, filled);
             if (filled >= SHRINK_STAGES)
-                barrier_wait(&ring->empty[at.slot], at.parity ^ 1);
+                mbarrier_wait(&ring->empty[at.slot], at.parity ^ 1);
             describe_stage(job, ring, at.slot, task, nth);
             last = ring->stage[at.slot].last;
             copy_a(job, ring, at.slot);
@@ -252,10 +253,10 @@ static __device__ void shrink_copier(const shrink_job &job, shrink_ring *ring)
     if (filled <= SHRINK_STAGES)
         copy_late_x(job, ring, filled);
     if (filled >= SHRINK_STAGES)
-        barrier_wait(&ring->empty[at.slot], at.parity ^ 1);
+        mbarrier_wait(&ring->empty[at.slot], at.parity ^ 1);
     if ((threadIdx.x & 31) == 0)
         ring->stage[at.slot].tile = -1;
-    barrier_arrive(&ring->full[at.slot]);
+    mbarrier_arrive(&ring->full[at.slot]);
 }
 
 /* d[h][j] += rows of x by ranks 8 j ..; every other 16 inputs of a stage each. */
@@ -303,9 +304,9 @@ template <typename T> static __device__ void shrink_multiplier(const shrink_job 
 {
     float d[2][3][4] = {};
     wait_for_previous();
-    for (ring_place at = {0, 0};; step_on(at, SHRINK_STAGES)) {
+    for (pipeline_state at = {0, 0};; pipeline_advance(at, SHRINK_STAGES)) {
         const shrink_stage *stage = &ring->stage[at.slot];
-        barrier_wait(&ring->full[at.slot], at.parity);
+        mbarrier_wait(&ring->full[at.slot], at.parity);
         __syncwarp();
         if (stage->tile < 0)
             break;
@@ -313,7 +314,7 @@ template <typename T> static __device__ void shrink_multiplier(const shrink_job 
         multiply_stage<T>(d, stage, ranks_at_once(t));
         if (stage->last)
             store_task(job, t, stage, d);
-        barrier_arrive(&ring->empty[at.slot]);
+        mbarrier_arrive(&ring->empty[at.slot]);
     }
     __syncwarp();
     if ((threadIdx.x & 31) == 0)

@@ -121,7 +121,7 @@ template <weights_kind KIND> static __device__ __forceinline__ share share_of(co
 /* A walk over this block's stages: tiles in turn, its boxes of k within each; and the place in the ring. */
 typedef struct {
     int tile, box;
-    ring_place at;
+    pipeline_state at;
 } cursor;
 
 static __device__ __forceinline__ void advance(const skinny_job &job, const share &s, cursor &c)
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void advance(const skinny_job &job, const shar
         c.box = s.from;
         c.tile += s.tile_step;
     }
-    step_on(c.at, job.n_stages);
+    pipeline_advance(c.at, job.n_stages);
 }
 
 /* The maps of what is copied: x, W, and scales of FP8_PIECES. */
@@ -144,15 +144,15 @@ static __device__ __forceinline__ void load_w(const skinny_job &job, const place
 {
     uint64_t *full = &p.full[c.at.slot];
     int row = c.tile * job.tile_rows / (KIND == AS_ACT ? 1 : SLAB);
-    expect_bytes(full, p.w_stage + p.x_stage + p.scale_bytes);
-    copy_boxes(p.w + c.at.slot * p.w_stage, maps.w, row, c.box, full, policy);
+    mbarrier_arrive_expect_tx(full, p.w_stage + p.x_stage + p.scale_bytes);
+    tensor_copy(p.w + c.at.slot * p.w_stage, maps.w, row, c.box, full, policy);
     if constexpr (KIND == FP8_PIECES)
-        copy_boxes(p.scale + c.at.slot * p.scale_stage, maps.scale, row, c.box / FP8_BOXES, full, policy);
+        tensor_copy(p.scale + c.at.slot * p.scale_stage, maps.scale, row, c.box / FP8_BOXES, full, policy);
 }
 
 static __device__ __forceinline__ void load_x(const places &p, const cursor &c, const CUtensorMap *map, uint64_t policy)
 {
-    copy_boxes(p.x + c.at.slot * p.x_stage, map, 0, c.box, &p.full[c.at.slot], policy);
+    tensor_copy(p.x + c.at.slot * p.x_stage, map, 0, c.box, &p.full[c.at.slot], policy);
 }
 
 /* The producer: one thread. */
@@ -170,7 +170,7 @@ static __device__ void produce(const skinny_job &job, const share &s, const plac
         load_x(p, x, maps.x, keep);
     for (; w.tile < job.n_tiles; filled++, advance(job, s, w)) {
         if (filled >= job.n_stages)
-            barrier_wait(&p.done[w.at.slot], w.at.parity ^ 1);
+            mbarrier_wait(&p.done[w.at.slot], w.at.parity ^ 1);
         load_w<KIND>(job, p, w, maps, once);
         load_x(p, w, maps.x, keep);
     }
@@ -199,15 +199,15 @@ static __device__ __forceinline__ void multiply(float (&acc)[M / 2], uint64_t w,
 /* All stages of one tile. A stage may reach past this block's share of k: those boxes are left out. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const share &s, const places &p,
-                                                     ring_place &at, float (&acc)[M / 2], int row)
+                                                     pipeline_state &at, float (&acc)[M / 2], int row)
 {
     for (int box = s.from; box < s.to; box += job.boxes) {
-        barrier_wait(&p.full[at.slot], at.parity);
-        multiply<T, M>(acc, operand(p.w + at.slot * p.w_stage + row * BOX_ROW), operand(p.x + at.slot * p.x_stage),
-                       min(job.boxes, s.to - box), job.tile_rows);
+        mbarrier_wait(&p.full[at.slot], at.parity);
+        multiply<T, M>(acc, box_descriptor(p.w + at.slot * p.w_stage + row * BOX_ROW),
+                       box_descriptor(p.x + at.slot * p.x_stage), min(job.boxes, s.to - box), job.tile_rows);
         if ((threadIdx.x & 31) == 0)
-            barrier_arrive(&p.done[at.slot]);
-        step_on(at, job.n_stages);
+            mbarrier_arrive(&p.done[at.slot]);
+        pipeline_advance(at, job.n_stages);
     }
 }
 
@@ -251,14 +251,14 @@ static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const 
  * is given back once its last product is done. Boxes past the end of k are zeros. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const share &s, const places &p,
-                                                         ring_place &at, float (&acc)[M / 2], int row)
+                                                         pipeline_state &at, float (&acc)[M / 2], int row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31, before = -1;
     fragments a;
     for (int box = s.from; box < s.to; box += FP8_BOXES) {
         const char *w = p.w + at.slot * p.w_stage + row * BOX + lane * 16;
-        uint64_t x = operand(p.x + at.slot * p.x_stage);
-        barrier_wait(&p.full[at.slot], at.parity);
+        uint64_t x = box_descriptor(p.x + at.slot * p.x_stage);
+        mbarrier_wait(&p.full[at.slot], at.parity);
         fp8_words words = read_words(w);
         wgmma_wait<0>();
         widen<T>(a, words);
@@ -266,15 +266,15 @@ static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, 
         words = read_words(w + box_bytes);
         wgmma_wait<0>();
         if (lane == 0 && before >= 0)
-            barrier_arrive(&p.done[before]);
+            mbarrier_arrive(&p.done[before]);
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
         before = at.slot;
-        step_on(at, job.n_stages);
+        pipeline_advance(at, job.n_stages);
     }
     wgmma_wait<0>();
     if (lane == 0 && before >= 0)
-        barrier_arrive(&p.done[before]);
+        mbarrier_arrive(&p.done[before]);
 }
 
 /* The scales of this lane's rows: g and g + 8 of its warp's 16. */
@@ -297,16 +297,16 @@ template <int M> static __device__ __forceinline__ void scale_rows(float (&acc)[
 /* The same with a scale for each row of each stage: sum gathers the scaled sums. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile_pieces(const skinny_job &job, const share &s, const places &p,
-                                                            ring_place &at, float (&sum)[M / 2], int row)
+                                                            pipeline_state &at, float (&sum)[M / 2], int row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31;
     for (int box = s.from; box < s.to; box += FP8_BOXES) {
         const char *w = p.w + at.slot * p.w_stage + row * BOX + lane * 16;
         const float *scale = (const float *)(p.scale + at.slot * p.scale_stage) + row + lane / 4;
-        uint64_t x = operand(p.x + at.slot * p.x_stage);
+        uint64_t x = box_descriptor(p.x + at.slot * p.x_stage);
         float acc[M / 2] = {};
         fragments a;
-        barrier_wait(&p.full[at.slot], at.parity);
+        mbarrier_wait(&p.full[at.slot], at.parity);
         row_scales scales = {scale[0], scale[8]}; /* before the words: they are here when those are */
         fp8_words words = read_words(w);
         widen<T>(a, words);
@@ -317,11 +317,11 @@ static __device__ __forceinline__ void multiply_tile_pieces(const skinny_job &jo
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
         wgmma_wait<0>();
         if (lane == 0)
-            barrier_arrive(&p.done[at.slot]);
+            mbarrier_arrive(&p.done[at.slot]);
 #pragma unroll
         for (int i = 0; i < M / 2; i++)
             sum[i] += acc[i] * scales.at[i >> 1 & 1];
-        step_on(at, job.n_stages);
+        pipeline_advance(at, job.n_stages);
     }
 }
 
@@ -378,7 +378,8 @@ static __device__ __forceinline__ int groups_owned(const skinny_job &job)
 
 static __device__ __forceinline__ void expect_sums(const skinny_job &job, const places &p)
 {
-    expect_bytes(p.landed, job.splits * groups_owned(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float));
+    mbarrier_arrive_expect_tx(p.landed,
+                              job.splits * groups_owned(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float));
 }
 
 /* Send a warp's sums, two groups of 8 rows from `group` on, to the blocks that own them. */
@@ -396,7 +397,7 @@ static __device__ __forceinline__ void send_sums(const skinny_job &job, const pl
 #pragma unroll
         for (int j = 0; j < M / 8; j++)
             if (8 * j < m)
-                send_2(to + 32 * j, acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1], barrier);
+                st_async_2(to + 32 * j, acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1], barrier);
     }
 }
 
@@ -418,7 +419,7 @@ template <typename T> static __device__ void store_sums(const skinny_job &job, c
 {
     int m = (job.m + 7) / 8 * 8, each = groups_each(job), n_items = groups_owned(job) * m,
         rank = blockIdx.x % job.splits;
-    mailbox_wait(p.landed, 0);
+    st_async_wait(p.landed, 0);
     for (int i = threadIdx.x; i < n_items; i += n_threads) {
         int group = i / m, row = i % m, n = n0 + (group * job.splits + rank) * 8;
         float sum[8] = {};
@@ -439,7 +440,7 @@ template <typename T> static __device__ void store_sums(const skinny_job &job, c
 template <typename T, int M, weights_kind KIND>
 static __device__ void consume(const skinny_job &job, const share &s, const places &p, int group, int n_threads)
 {
-    ring_place at = {0, 0};
+    pipeline_state at = {0, 0};
     int row = 64 * group + (threadIdx.x >> 5 & 3) * 16;
     for (int tile = s.first_tile; tile < job.n_tiles; tile += s.tile_step) {
         int n0 = tile * job.tile_rows, n1 = min(job.n, n0 + job.tile_rows);
@@ -468,13 +469,13 @@ static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, c
 {
 #pragma unroll 1
     for (int i = 0; i < job.n_stages; i++) {
-        barrier_set(&p.full[i], 1);
-        barrier_set(&p.done[i], n_consumers / 32);
+        mbarrier_init(&p.full[i], 1);
+        mbarrier_init(&p.done[i], n_consumers / 32);
     }
-    barrier_set(p.landed, 1);
+    mbarrier_init(p.landed, 1);
     if (job.shrinks)
         shrink_ring_set(p.shrink);
-    barriers_set();
+    mbarrier_init_fence();
     expect_sums(job, p);
 }
 
@@ -498,7 +499,7 @@ static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROWS && 
         set_all_barriers(job, p, n_consumers);
     __syncthreads();
     if (job.splits > 1)
-        cluster_announce(); /* consumers wait for it before they send */
+        cluster_arrive_relaxed(); /* consumers wait for it before they send */
     if (role < 0) {
         consume<T, M, KIND>(job, s, p, warp_index() / 4, n_consumers);
         return;

@@ -2,7 +2,7 @@
 #ifndef PUNICA_BACKEND_CUDA_SGMV_SHRINK_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_SHRINK_CUH
 
-#include "backend/cuda/mailbox.cuh"
+#include "backend/cuda/st_async.cuh"
 #include "backend/cuda/sgmv.cuh"
 
 enum {
@@ -22,7 +22,7 @@ typedef struct {
 
 typedef struct {
     shrink_parts parts;
-    uint64_t box;
+    uint64_t barrier;
     float partial[2][SHRINK_WARPS][SGMV_TILE * SGMV_GROUP]; /* of two groups in turn */
     float gathered[SHRINK_CLUSTER][SGMV_TILE * SGMV_GROUP];
 } shrink_shared;
@@ -161,12 +161,12 @@ static __device__ __forceinline__ bool shrink_gather(float &sum, int splits, con
     if (turn.leader == 0 && turn.round == 0)
         cluster_wait(); /* all boxes are open */
     if (threadIdx.x < NUMBERS)
-        mailbox_send(&sh->gathered[me][threadIdx.x], &sh->box, blockIdx.x - (unsigned)(me - turn.leader), sum);
+        st_async(&sh->gathered[me][threadIdx.x], &sh->barrier, blockIdx.x - (unsigned)(me - turn.leader), sum);
     if (me != turn.leader)
         return false;
     if (threadIdx.x == 0)
-        mailbox_expect(&sh->box, splits * NUMBERS);
-    mailbox_wait(&sh->box, turn.round);
+        st_async_expect(&sh->barrier, splits * NUMBERS);
+    st_async_wait(&sh->barrier, turn.round);
     sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < SHRINK_CLUSTER; i++)
@@ -281,9 +281,9 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
                         n_groups};
     if (splits > 1) {
         if (threadIdx.x == 0)
-            mailbox_open(&sh.box);
+            st_async_init(&sh.barrier);
         __syncwarp();
-        cluster_announce();
+        cluster_arrive_relaxed();
     }
     if (t.n_rows > 8)
         shrink_run<T, 2, 1>(r, parts, splits, &sh);
