@@ -33,7 +33,7 @@ static int tiles_of(int cols)
 /* Where the adapters of a site and v are found. */
 typedef struct {
     const lora_entry *const *row_lora; /* [rows] */
-    const float *v_parts;              /* [n_splits, FUSED_ROWS, v_stride] */
+    const float *v_partials;           /* [n_splits, FUSED_ROWS, v_stride] */
     int site, n_splits, v_stride;
     const int *arrivals; /* of the shrink's blocks */
     int n_arrivals;      /* when all have arrived; 0: v is there when their kernel has ended */
@@ -42,7 +42,7 @@ typedef struct {
 static expansion expansion_of(const cuda_backend *cu, const adapted *a)
 {
     return {cu->step.row_lora,
-            cu->v_parts,
+            cu->v_partials,
             a->site,
             sgmv_splits(a->w->part[0].w.cols),
             cu->limit.max_rank_sum,
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void wait_for_v(const expansion &e, bool neede
 static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n, int thread,
                                                   int n_threads)
 {
-    const float *part = e.v_parts + (size_t)row * e.v_stride + first;
+    const float *part = e.v_partials + (size_t)row * e.v_stride + first;
     for (int r = thread; r < min(n, (int)RANKS); r += n_threads) {
         float sum = 0.0f;
 #pragma unroll
@@ -177,7 +177,7 @@ template <typename T> static __global__ void expand_plain(T *y, int cols, int ou
     int part = col < out0 ? 0 : col < out0 + out1 ? 1 : 2;
     int from = part == 0 ? 0 : part == 1 ? out0 : out0 + out1;
     int out = part == 0 ? out0 : part == 1 ? out1 : cols - from;
-    const float *v = e.v_parts + (size_t)row * e.v_stride + first_rank(l, part);
+    const float *v = e.v_partials + (size_t)row * e.v_stride + first_rank(l, part);
     const T *b = (const T *)l->b[part] + col - from;
     float sum = to_float(y[(size_t)row * cols + col]);
     for (int r = 0; r < l->rank[part]; r++) {

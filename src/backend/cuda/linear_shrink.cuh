@@ -1,6 +1,6 @@
 /* linear_shrink.cuh - SGMV shrink in pieces, to be summed by who reads v
  *
- *   v_parts[s][row, offset of part i + r] = scale_i * sum over k in piece s of x[row, k] A_i[r, k]
+ *   v_partials[s][row, offset of part i + r] = scale_i * sum over k in piece s of x[row, k] A_i[r, k]
  *
  * Ranks are numbered through the three parts, as they stand in v. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
@@ -12,11 +12,11 @@ typedef struct {
     const sgmv_tile *tile;
     const int *n_tiles;
     const void *x; /* [rows, in] */
-    float *v_parts;
+    float *v_partials;
     int *arrivals; /* counts blocks whose part of v is stored */
     int site, in;
     int n_pieces, piece;
-    int v_stride; /* floats from row to row of v_parts */
+    int v_stride; /* floats from row to row of v_partials */
 } shrink_job;
 
 /* An adapter's rows, and what it has for the site. */
@@ -60,7 +60,7 @@ static __device__ __forceinline__ void store_v(const shrink_job &job, const shri
                                                const float d[4])
 {
     int lane = threadIdx.x & 31;
-    float *v = job.v_parts + ((size_t)piece * FUSED_ROWS + t.row) * job.v_stride;
+    float *v = job.v_partials + ((size_t)piece * FUSED_ROWS + t.row) * job.v_stride;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int row = lane / 4 + 4 * (i & 2), r = rank + lane % 4 * 2 + (i & 1);
@@ -233,7 +233,7 @@ static __device__ __forceinline__ void copy_late_x(const shrink_job &job, shrink
 }
 
 /* The copying warp. */
-static __device__ void shrink_copier(const shrink_job &job, shrink_ring *ring)
+static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
 {
     int n_tasks = describe_tiles(job, ring), n_chunks = max(1, (job.piece + SHRINK_CHUNK - 1) / SHRINK_CHUNK),
         filled = 0;
@@ -300,7 +300,7 @@ static __device__ __forceinline__ void store_task(const shrink_job &job, const s
 }
 
 /* The multiplying warp. When all v of this block is stored, it arrives. */
-template <typename T> static __device__ void shrink_multiplier(const shrink_job &job, shrink_ring *ring)
+template <typename T> static __device__ void shrink_consumer(const shrink_job &job, shrink_ring *ring)
 {
     float d[2][3][4] = {};
     wait_for_previous();

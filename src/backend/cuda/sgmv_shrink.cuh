@@ -18,10 +18,10 @@ typedef struct {
     const void *a[3];
     float scale[3];
     int rank[3];
-} shrink_parts;
+} site_parts;
 
 typedef struct {
-    shrink_parts parts;
+    site_parts parts;
     uint64_t barrier;
     float partial[2][SHRINK_WARPS][SGMV_TILE * SGMV_GROUP]; /* of two groups in turn */
     float gathered[SHRINK_CLUSTER][SGMV_TILE * SGMV_GROUP];
@@ -35,9 +35,9 @@ typedef struct {
 } shrink_group;
 
 /* All at once, as it may have to come from memory. */
-static __device__ __forceinline__ shrink_parts shrink_open(const lora_entry *e)
+static __device__ __forceinline__ site_parts shrink_open(const lora_entry *e)
 {
-    shrink_parts p;
+    site_parts p;
 #pragma unroll
     for (int i = 0; i < 3; i++) {
         p.a[i] = e->a[i];
@@ -48,7 +48,7 @@ static __device__ __forceinline__ shrink_parts shrink_open(const lora_entry *e)
 }
 
 /* Group number `group`, parts in turn. */
-template <typename T> static __device__ __forceinline__ shrink_group group_at(const shrink_parts &p, int group, int in)
+template <typename T> static __device__ __forceinline__ shrink_group group_at(const site_parts &p, int group, int in)
 {
     shrink_group g = {};
     int v_col = 0;
@@ -183,7 +183,7 @@ template <typename T> struct shrink_rows {
 
 /* This block's groups, S steps of each warp at a time while the next are on their way. */
 template <typename T, int N, int S>
-static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const shrink_parts &parts, int splits,
+static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const site_parts &parts, int splits,
                                                   shrink_shared *sh)
 {
     constexpr int SPAN = S * SHRINK_STRIDE;
@@ -240,10 +240,10 @@ static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const
 }
 
 /* A cluster is one team of blocks or several. A team has a tile, each of its blocks a piece of the inputs and each
- * warp every eighth step of that. For max_tiles tiles a team has 2^split blocks. If there are fewer, teams grow, up
- * to a cluster; then several share a tile, each with some groups of its ranks, as the grid's layers (z) do where it
- * is sized for few tiles. Sums over warps go through shared memory, those over blocks into one of them, all in fixed
- * order. Shared memory: sizeof(shrink_shared), 24 KB. */
+ * warp every eighth step of that. For max_tiles tiles a team has 2^split blocks. If there are fewer, groups of blocks
+ * grow, up to a cluster; then several share a tile, each with some groups of its ranks, as the grid's layers (z) do
+ * where it is sized for few tiles. Sums over warps go through shared memory, those over blocks into one of them, all in
+ * fixed order. Shared memory: sizeof(shrink_shared), 24 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split, int site, const T *x, int in,
@@ -256,7 +256,7 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     int n = counts[COUNT_TILES], power = split + spare_power(n, max_tiles);
     int most = 31 - __clz(gridDim.x), apart = max(power - most, 0);
     int splits = 1 << (power - apart), team = block >> (power - apart), tile = team >> apart;
-    shrink_parts parts = {};
+    site_parts parts = {};
     if (tile < n) {
         if (tile != guess)
             t = tiles[tile];
