@@ -401,7 +401,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
         __syncthreads();
         add_product(v, p, shared_v, from);
     }
-    cluster_wait(); /* all boxes are open */
+    cluster_wait(); /* all mbarriers are initialised */
 
     wait_for_previous();
     if (inside)

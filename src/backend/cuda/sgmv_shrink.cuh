@@ -137,7 +137,7 @@ static __device__ __forceinline__ float shrink_reduce(float (&d)[N][4], float (*
     return sum;
 }
 
-/* Which block of the team adds up the group at hand, and how many it has added up before. */
+/* Which block of the split-K group adds up the ranks at hand, and how many it has added up before. */
 typedef struct { int leader, round, parity; } shrink_turn;
 
 static __device__ __forceinline__ void shrink_next(shrink_turn &t, int splits)
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void shrink_next(shrink_turn &t, int splits)
     }
 }
 
-/* The sum over the team's blocks, in the leader; true there. By the time a block leads again all others have
+/* The sum over the split-K group's blocks, in the leader; true there. By the time a block leads again all others have
  * led in between, with its help: so no number comes before the one in its place has been read. */
 template <int N>
 static __device__ __forceinline__ bool shrink_gather(float &sum, int splits, const shrink_turn &turn, shrink_shared *sh)
@@ -159,7 +159,7 @@ static __device__ __forceinline__ bool shrink_gather(float &sum, int splits, con
     if (splits == 1)
         return true;
     if (turn.leader == 0 && turn.round == 0)
-        cluster_wait(); /* all boxes are open */
+        cluster_wait(); /* all mbarriers are initialised */
     if (threadIdx.x < NUMBERS)
         st_async(&sh->gathered[me][threadIdx.x], &sh->barrier, blockIdx.x - (unsigned)(me - turn.leader), sum);
     if (me != turn.leader)
@@ -239,11 +239,11 @@ static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const
     }
 }
 
-/* A cluster is one team of blocks or several. A team has a tile, each of its blocks a piece of the inputs and each
- * warp every eighth step of that. For max_tiles tiles a team has 2^split blocks. If there are fewer, groups of blocks
- * grow, up to a cluster; then several share a tile, each with some groups of its ranks, as the grid's layers (z) do
- * where it is sized for few tiles. Sums over warps go through shared memory, those over blocks into one of them, all in
- * fixed order. Shared memory: sizeof(shrink_shared), 24 KB. */
+/* A cluster is one split-K group of blocks or several. Such a group has a tile, each of its blocks a piece of the
+ * inputs and each warp every eighth step of that. For max_tiles tiles a split-K group has 2^split blocks. If there are
+ * fewer, split-K groups grow, up to a cluster; then several share a tile, each with some groups of its ranks, as the
+ * grid's layers (z) do where it is sized for few tiles. Sums over warps go through shared memory, those over blocks
+ * into one of them, all in fixed order. Shared memory: sizeof(shrink_shared), 24 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split, int site, const T *x, int in,
@@ -255,7 +255,7 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     sgmv_tile t = tiles[guess]; /* its tile if none are spare, read beside the count */
     int n = counts[COUNT_TILES], power = split + spare_power(n, max_tiles);
     int most = 31 - __clz(gridDim.x), apart = max(power - most, 0);
-    int splits = 1 << (power - apart), team = block >> (power - apart), tile = team >> apart;
+    int splits = 1 << (power - apart), split_group = block >> (power - apart), tile = split_group >> apart;
     site_parts parts = {};
     if (tile < n) {
         if (tile != guess)
@@ -263,7 +263,7 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
         parts = shrink_open(t.table + site);
     }
     int n_groups = groups_of(parts.rank[0]) + groups_of(parts.rank[1]) + groups_of(parts.rank[2]);
-    int first = ((int)blockIdx.z << apart) + team - (tile << apart);
+    int first = ((int)blockIdx.z << apart) + split_group - (tile << apart);
     if (first >= n_groups) {
         leave_idle();
         return;
