@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/prometheus.h"
 #include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/listen_args.h"
@@ -182,10 +183,9 @@ static void write_metrics(void *ctx, buf *out)
 {
     const session *s = ctx;
     sched_server_write_metrics(s->sched, out);
-    buf_printf(out,
-               "# HELP punica_base_info The base model, and what its layers' weights are held as.\n"
-               "# TYPE punica_base_info gauge\npunica_base_info{family=\"%s\",weights=\"%s\"} 1\n",
-               s->model->config.family, s->weights);
+    prometheus_add_family(out, "base_info", "gauge", "The base model, and what its layers' weights are held as.");
+    const prometheus_label label[] = {{"family", s->model->config.family}, {"weights", s->weights}};
+    prometheus_add_sample(out, "base_info", label, 2, 1);
 }
 
 static int start_scheduler(session *s, arguments *a, err *e)

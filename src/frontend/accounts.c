@@ -12,6 +12,7 @@
 #include "base/jobs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/prometheus.h"
 
 #define TICK 0.25         /* seconds */
 #define SOON 0.005        /* seconds after which a round that an operator waits for is looked after */
@@ -331,16 +332,8 @@ void accounts_ask(accounts *a, account_task *t)
 
 void accounts_write_metrics(accounts *a, buf *out)
 {
-    buf_printf(out,
-               "# HELP punica_store_up Whether the store answers.\n# TYPE punica_store_up gauge\npunica_store_up %d\n",
-               !a->down);
-    buf_printf(out,
-               "# HELP punica_store_failures_total Times it did not.\n# TYPE punica_store_failures_total counter\n"
-               "punica_store_failures_total %" PRIu64 "\n",
-               a->n_failures);
-    buf_printf(out,
-               "# HELP punica_usage_unwritten_rows Rows of usage that are not in the store yet.\n# TYPE "
-               "punica_usage_unwritten_rows gauge\n"
-               "punica_usage_unwritten_rows %zu\n",
-               ledger_n_rows(a->used) + a->v.batch.n_usage);
+    prometheus_add(out, "store_up", "gauge", "Whether the store answers.", !a->down);
+    prometheus_add(out, "store_failures_total", "counter", "Times it did not.", a->n_failures);
+    prometheus_add(out, "usage_unwritten_rows", "gauge", "Rows of usage that are not in the store yet.",
+                   ledger_n_rows(a->used) + a->v.batch.n_usage);
 }

@@ -10,6 +10,7 @@
 #include "base/fair_places.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/prometheus.h"
 #include "frontend/adapter_names.h"
 #include "frontend/background.h"
 #include "frontend/metrics.h"
@@ -198,9 +199,5 @@ void fetches_write_metrics(const fetches *f, buf *out)
 {
     metrics_write_histogram(out, "adapter_fetch_seconds",
                             "Time to fetch a registered adapter from its source to this host's disk.", &f->times);
-    buf_printf(out,
-               "# HELP punica_adapter_fetch_failures_total Fetches that failed.\n# TYPE "
-               "punica_adapter_fetch_failures_total counter\n"
-               "punica_adapter_fetch_failures_total %" PRIu64 "\n",
-               f->n_failed);
+    prometheus_add(out, "adapter_fetch_failures_total", "counter", "Fetches that failed.", f->n_failed);
 }

@@ -1,10 +1,12 @@
 /* metrics.c - see metrics.h */
 #include "frontend/metrics.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/prometheus.h"
 
 enum { MAX_MODELS = 65536, MODEL_LABELS = 20 }; /* that are counted by name; and shown */
 
@@ -60,20 +62,9 @@ void histogram_add(histogram *h, double seconds)
     h->sum += seconds;
 }
 
-static void write_head(buf *out, const char *name, const char *type, const char *help)
-{
-    buf_printf(out, "# HELP punica_%s %s\n# TYPE punica_%s %s\n", name, help, name, type);
-}
-
-static void write_number(buf *out, const char *name, const char *type, const char *help, uint64_t value)
-{
-    write_head(out, name, type, help);
-    buf_printf(out, "punica_%s %llu\n", name, (unsigned long long)value);
-}
-
 void metrics_write_histogram(buf *out, const char *name, const char *help, const histogram *h)
 {
-    write_head(out, name, "histogram", help);
+    prometheus_add_family(out, name, "histogram", help);
     unsigned long long n = 0;
     for (int i = 0; i < HISTOGRAM_BUCKETS; i++)
         buf_printf(out, "punica_%s_bucket{le=\"%g\"} %llu\n", name, bounds[i], n += h->count[i]);
@@ -89,32 +80,20 @@ static int by_use(const void *pa, const void *pb)
     return x < y ? 1 : x > y ? -1 : strcmp(a->name, b->name);
 }
 
-/* A name as Prometheus wants it between quotes. */
-static void write_label(buf *out, const char *name)
-{
-    for (; *name; name++) {
-        if (*name == '"' || *name == '\\')
-            buf_add_char(out, '\\');
-        buf_add_char(out, (unsigned char)*name < ' ' ? '?' : *name);
-    }
-}
-
 static void write_models(buf *out, const char *name, const char *help, const metrics_model *top, size_t n,
                          size_t offset)
 {
     uint64_t rest = 0;
-    write_head(out, name, "counter", help);
+    prometheus_add_family(out, name, "counter", help);
     for (size_t i = 0; i < n; i++) {
         uint64_t value = *(const uint64_t *)((const char *)&top[i] + offset);
         if (i >= MODEL_LABELS || strcmp(top[i].name, "other") == 0) {
             rest += value;
             continue;
         }
-        buf_printf(out, "punica_%s{model=\"", name);
-        write_label(out, top[i].name);
-        buf_printf(out, "\"} %llu\n", (unsigned long long)value);
+        prometheus_add_sample(out, name, &(prometheus_label){"model", top[i].name}, 1, value);
     }
-    buf_printf(out, "punica_%s{model=\"other\"} %llu\n", name, (unsigned long long)rest);
+    prometheus_add_sample(out, name, &(prometheus_label){"model", "other"}, 1, rest);
 }
 
 void metrics_write_models(const metrics *m, buf *out)
@@ -135,25 +114,29 @@ void metrics_write_models(const metrics *m, buf *out)
 
 void metrics_write(const metrics *m, buf *out)
 {
-    write_head(out, "http_requests_total", "counter", "Answers by route, kind of model and HTTP status.");
-    for (size_t i = 0; i < m->n_answers; i++)
-        buf_printf(out, "punica_http_requests_total{route=\"%s\",kind=\"%s\",status=\"%d\"} %llu\n",
-                   m->answers[i].route, m->answers[i].kind, m->answers[i].status, (unsigned long long)m->answers[i].n);
-    write_number(out, "prompt_tokens_total", "counter", "Tokens of prompts taken in.", m->prompt_tokens);
-    write_number(out, "cached_tokens_total", "counter", "Tokens of prompts that were in the KvCache already.",
-                 m->cached_tokens);
-    write_number(out, "completion_tokens_total", "counter", "Tokens of output received.", m->completion_tokens);
-    write_number(out, "live_calls", "gauge", "Calls of clients that are being answered.", (uint64_t)m->live_calls);
-    write_number(out, "live_requests", "gauge", "Requests at the scheduler: one for each choice of a call.",
-                 (uint64_t)m->live_requests);
-    write_number(out, "http_connections", "gauge", "Connections of clients.", (uint64_t)m->connections);
-    write_number(out, "request_memory_bytes", "gauge", "Memory of large requests and answers, of --max-memory.",
-                 m->memory);
-    write_number(out, "client_disconnects_total", "counter", "Clients that left before their answer's end.",
-                 m->disconnects);
-    write_number(out, "clients_cut_off_total", "counter", "Clients cut off because they did not read.", m->cut_off);
-    write_number(out, "scheduler_reconnections_total", "counter", "Times a lost link to the scheduler came back.",
-                 m->reconnections);
+    prometheus_add_family(out, "http_requests_total", "counter", "Answers by route, kind of model and HTTP status.");
+    for (size_t i = 0; i < m->n_answers; i++) {
+        const metrics_answers *a = &m->answers[i];
+        char status[12];
+        snprintf(status, sizeof status, "%d", a->status);
+        const prometheus_label label[] = {{"route", a->route}, {"kind", a->kind}, {"status", status}};
+        prometheus_add_sample(out, "http_requests_total", label, 3, a->n);
+    }
+    prometheus_add(out, "prompt_tokens_total", "counter", "Tokens of prompts taken in.", m->prompt_tokens);
+    prometheus_add(out, "cached_tokens_total", "counter", "Tokens of prompts that were in the KvCache already.",
+                   m->cached_tokens);
+    prometheus_add(out, "completion_tokens_total", "counter", "Tokens of output received.", m->completion_tokens);
+    prometheus_add(out, "live_calls", "gauge", "Calls of clients that are being answered.", (uint64_t)m->live_calls);
+    prometheus_add(out, "live_requests", "gauge", "Requests at the scheduler: one for each choice of a call.",
+                   (uint64_t)m->live_requests);
+    prometheus_add(out, "http_connections", "gauge", "Connections of clients.", (uint64_t)m->connections);
+    prometheus_add(out, "request_memory_bytes", "gauge", "Memory of large requests and answers, of --max-memory.",
+                   m->memory);
+    prometheus_add(out, "client_disconnects_total", "counter", "Clients that left before their answer's end.",
+                   m->disconnects);
+    prometheus_add(out, "clients_cut_off_total", "counter", "Clients cut off because they did not read.", m->cut_off);
+    prometheus_add(out, "scheduler_reconnections_total", "counter", "Times a lost link to the scheduler came back.",
+                   m->reconnections);
     metrics_write_histogram(out, "time_to_first_token_seconds", "From a request's arrival to its first token.",
                             &m->first_token);
     metrics_write_histogram(out, "inter_token_seconds", "Between tokens of a request.", &m->next_token);

@@ -11,6 +11,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/prometheus.h"
 #include "frontend/rate.h"
 
 enum { MAX_LABELS = 20 }; /* tenants by name on the page of metrics */
@@ -420,15 +421,15 @@ static int by_use(const void *pa, const void *pb)
 static void write_metric(buf *out, const char *name, const char *help, tenant *const *t, size_t n, size_t offset,
                          uint64_t rest)
 {
-    buf_printf(out, "# HELP punica_tenant_%s_total %s\n# TYPE punica_tenant_%s_total counter\n", name, help, name);
+    prometheus_add_family(out, name, "counter", help);
     for (size_t i = 0; i < n; i++) {
         uint64_t value = *(const uint64_t *)((const char *)t[i] + offset);
         if (i < MAX_LABELS)
-            buf_printf(out, "punica_tenant_%s_total{tenant=\"%s\"} %" PRIu64 "\n", name, t[i]->name, value);
+            prometheus_add_sample(out, name, &(prometheus_label){"tenant", t[i]->name}, 1, value);
         else
             rest += value;
     }
-    buf_printf(out, "punica_tenant_%s_total{tenant=\"other\"} %" PRIu64 "\n", name, rest);
+    prometheus_add_sample(out, name, &(prometheus_label){"tenant", "other"}, 1, rest);
 }
 
 void tenants_write_metrics(tenants *all, buf *out)
@@ -437,12 +438,13 @@ void tenants_write_metrics(tenants *all, buf *out)
     memcpy(t, all->tenant, all->n * sizeof *t);
     if (all->n)
         qsort(t, all->n, sizeof *t, by_use);
-    write_metric(out, "requests", "Requests taken in.", t, all->n, offsetof(tenant, n_requests), all->n_requests_gone);
-    write_metric(out, "prompt_tokens", "Tokens of prompts computed.", t, all->n, offsetof(tenant, n_prompt),
-                 all->n_prompt_gone);
-    write_metric(out, "output_tokens", "Tokens of output received.", t, all->n, offsetof(tenant, n_output),
+    write_metric(out, "tenant_requests_total", "Requests taken in.", t, all->n, offsetof(tenant, n_requests),
+                 all->n_requests_gone);
+    write_metric(out, "tenant_prompt_tokens_total", "Tokens of prompts computed.", t, all->n,
+                 offsetof(tenant, n_prompt), all->n_prompt_gone);
+    write_metric(out, "tenant_output_tokens_total", "Tokens of output received.", t, all->n, offsetof(tenant, n_output),
                  all->n_output_gone);
-    write_metric(out, "refused", "Calls refused for a limit.", t, all->n, offsetof(tenant, n_refused),
+    write_metric(out, "tenant_refused_total", "Calls refused for a limit.", t, all->n, offsetof(tenant, n_refused),
                  all->n_refused_gone);
     free(t);
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/prometheus.h"
 #include "frontend/metrics.h"
 
 enum { TIER_DEVICE, TIER_HOST, TIER_DISK, N_TIERS }; /* as wire.proto has them */
@@ -168,10 +169,10 @@ void tiers_write_metrics(tiers *t, buf *out)
 {
     pthread_mutex_lock(&t->lock);
     forget_silent(t, clock_now());
-    buf_printf(out, "# HELP punica_adapters_in_memory Different adapters that some GPU, or its host, has in memory.\n"
-                    "# TYPE punica_adapters_in_memory gauge\n");
+    prometheus_add_family(out, "adapters_in_memory", "gauge",
+                          "Different adapters that some GPU, or its host, has in memory.");
     for (unsigned i = TIER_DEVICE; i <= TIER_HOST; i++)
-        buf_printf(out, "punica_adapters_in_memory{tier=\"%s\"} %zu\n", tier_name[i], count(t, i));
+        prometheus_add_sample(out, "adapters_in_memory", &(prometheus_label){"tier", tier_name[i]}, 1, count(t, i));
     metrics_write_histogram(out, "adapter_load_from_host_seconds",
                             "From when an adapter was wanted until a GPU had it, from its host's memory.",
                             &t->loads[TIER_HOST]);

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/prometheus.h"
 
 static int by_uuid(const void *a, const void *b)
 {
@@ -81,90 +82,60 @@ void signals_write_json(buf *out, const scheduler *s, int n_numbers, int n_front
     json_decref(all);
 }
 
-static void add_gauge(buf *out, const char *name, const char *help, double value)
+static uint64_t gpu_running(const gpu_state *g)
 {
-    buf_printf(out, "# HELP punica_%s %s\n# TYPE punica_%s gauge\npunica_%s %g\n", name, help, name, name, value);
+    return (uint64_t)g->n_running;
 }
 
-static void add_counter(buf *out, const char *name, const char *help, uint64_t value)
-{
-    buf_printf(out, "# HELP punica_%s_total %s\n# TYPE punica_%s_total counter\n", name, help, name);
-    buf_printf(out, "punica_%s_total %" PRIu64 "\n", name, value);
-}
-
-static int64_t gpu_running(const gpu_state *g)
-{
-    return g->n_running;
-}
-
-static int64_t gpu_slow(const gpu_state *g)
+static uint64_t gpu_slow(const gpu_state *g)
 {
     return g->slow;
 }
 
-static int64_t gpu_pages_free(const gpu_state *g)
+static uint64_t gpu_pages_free(const gpu_state *g)
 {
-    return g->pages_free;
+    return (uint64_t)g->pages_free;
 }
 
-static int64_t gpu_host_pages(const gpu_state *g)
+static uint64_t gpu_host_pages(const gpu_state *g)
 {
-    return g->host.n_pages;
+    return (uint64_t)g->host.n_pages;
 }
 
-static int64_t gpu_saved(const gpu_state *g)
+static uint64_t gpu_saved(const gpu_state *g)
 {
-    return (int64_t)g->host.saved;
+    return g->host.saved;
 }
 
-static int64_t gpu_fetched(const gpu_state *g)
+static uint64_t gpu_fetched(const gpu_state *g)
 {
-    return (int64_t)g->host.fetched;
+    return g->host.fetched;
 }
 
-static int64_t gpu_fetched_tokens(const gpu_state *g)
+static uint64_t gpu_fetched_tokens(const gpu_state *g)
 {
-    return (int64_t)g->host.fetched * g->page_len;
-}
-
-/* A label's value: what would end it is escaped. */
-static void add_label(buf *out, const char *value)
-{
-    for (; *value; value++) {
-        if (*value == '"' || *value == '\\')
-            buf_add_char(out, '\\');
-        if (*value == '\n')
-            buf_add_str(out, "\\n");
-        else
-            buf_add_char(out, *value);
-    }
+    return g->host.fetched * (uint64_t)g->page_len;
 }
 
 static void add_per_gpu(buf *out, const scheduler *s, int n_numbers, const char *type, const char *name,
-                        const char *help, int64_t (*value)(const gpu_state *))
+                        const char *help, uint64_t (*value)(const gpu_state *))
 {
     gpu_state g;
-    buf_printf(out, "# HELP punica_gpu_%s %s\n# TYPE punica_gpu_%s %s\n", name, help, name, type);
+    prometheus_add_family(out, name, type, help);
     for (int i = 0; i < n_numbers; i++)
-        if (scheduler_get_gpu(s, i, &g)) {
-            buf_printf(out, "punica_gpu_%s{uuid=\"", name);
-            add_label(out, g.uuid);
-            buf_printf(out, "\"} %" PRId64 "\n", value(&g));
-        }
+        if (scheduler_get_gpu(s, i, &g))
+            prometheus_add_sample(out, name, &(prometheus_label){"uuid", g.uuid}, 1, value(&g));
 }
 
 /* What each GPU is: its devices, how many ranks a model is split over, the form of its weights and KvCache. */
 static void add_gpu_info(buf *out, const scheduler *s, int n_numbers)
 {
     gpu_state g;
-    buf_add_str(out, "# HELP punica_gpu_info what a GPU is, in words\n# TYPE punica_gpu_info gauge\n");
+    prometheus_add_family(out, "gpu_info", "gauge", "what a GPU is, in words");
     for (int i = 0; i < n_numbers; i++)
         if (scheduler_get_gpu(s, i, &g)) {
-            buf_add_str(out, "punica_gpu_info{uuid=\"");
-            add_label(out, g.uuid);
-            buf_add_str(out, "\",device=\"");
-            add_label(out, g.device);
-            buf_add_str(out, "\"} 1\n");
+            const prometheus_label label[] = {{"uuid", g.uuid}, {"device", g.device}};
+            prometheus_add_sample(out, "gpu_info", label, 2, 1);
         }
 }
 
@@ -173,35 +144,38 @@ void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_fr
     scheduler_stats t = scheduler_get_stats(s);
     int n_spare;
     free(spare_gpus(s, n_numbers, &n_spare));
-    add_gauge(out, "frontends", "frontends connected", n_frontends);
+    prometheus_add(out, "frontends", "gauge", "frontends connected", (uint64_t)n_frontends);
     add_gpu_info(out, s, n_numbers);
-    add_gauge(out, "gpus", "GPUs ready to serve", t.n_gpus);
-    add_gauge(out, "gpus_idle", "GPUs without a request", t.n_idle);
-    add_gauge(out, "gpus_light", "GPUs with few requests", t.n_light);
-    add_gauge(out, "gpus_full", "GPUs at their batch limit", t.n_full);
-    add_gauge(out, "gpus_slow", "GPUs whose steps take much longer than they should", t.n_slow);
-    add_gauge(out, "requests_running", "requests on GPUs", t.n_running);
-    add_gauge(out, "requests_queued", "requests that wait for a GPU", t.n_queued);
-    add_gauge(out, "requests_suspect", "requests whose worker died and that have made no token since", t.n_suspects);
-    add_gauge(out, "scale_up_wanted", "1 when no lightly loaded GPU is left", t.wants_more);
-    add_gauge(out, "scale_down_possible", "idle GPUs that can go", n_spare);
-    add_counter(out, "requests_submitted", "requests that frontends have submitted, again or for the first time",
-                t.submitted);
-    add_counter(out, "requests_finished", "requests that ran to their end", t.finished);
-    add_counter(out, "requests_failed", "requests that ended with an error", t.failed);
-    add_counter(out, "requests_refused", "requests refused for a full queue or a long wait", t.refused);
-    add_counter(out, "requests_cancelled", "requests given up by their frontend", t.cancelled);
-    add_counter(out, "requests_evicted", "times a request left a GPU short of pages", t.evicted);
-    add_counter(out, "requests_moved", "times a request was moved to another GPU", t.moved);
-    add_counter(out, "requests_recovered", "times a request lost its GPU and went on", t.recovered);
-    add_counter(out, "stale_reports", "reports of attempts that were over", t.stale);
-    add_per_gpu(out, s, n_numbers, "gauge", "requests_running", "requests on this GPU", gpu_running);
-    add_per_gpu(out, s, n_numbers, "gauge", "slow", "1 when its steps take much longer than they should", gpu_slow);
-    add_per_gpu(out, s, n_numbers, "gauge", "pages_free", "free KvCache pages", gpu_pages_free);
-    add_per_gpu(out, s, n_numbers, "gauge", "host_pages", "pages of the prefix cache in host memory", gpu_host_pages);
-    add_per_gpu(out, s, n_numbers, "counter", "host_pages_saved_total", "pages copied to host memory", gpu_saved);
-    add_per_gpu(out, s, n_numbers, "counter", "host_pages_fetched_total", "pages that came back from host memory",
+    prometheus_add(out, "gpus", "gauge", "GPUs ready to serve", (uint64_t)t.n_gpus);
+    prometheus_add(out, "gpus_idle", "gauge", "GPUs without a request", (uint64_t)t.n_idle);
+    prometheus_add(out, "gpus_light", "gauge", "GPUs with few requests", (uint64_t)t.n_light);
+    prometheus_add(out, "gpus_full", "gauge", "GPUs at their batch limit", (uint64_t)t.n_full);
+    prometheus_add(out, "gpus_slow", "gauge", "GPUs whose steps take much longer than they should", (uint64_t)t.n_slow);
+    prometheus_add(out, "requests_running", "gauge", "requests on GPUs", (uint64_t)t.n_running);
+    prometheus_add(out, "requests_queued", "gauge", "requests that wait for a GPU", (uint64_t)t.n_queued);
+    prometheus_add(out, "requests_suspect", "gauge", "requests whose worker died and that have made no token since",
+                   (uint64_t)t.n_suspects);
+    prometheus_add(out, "scale_up_wanted", "gauge", "1 when no lightly loaded GPU is left", (uint64_t)t.wants_more);
+    prometheus_add(out, "scale_down_possible", "gauge", "idle GPUs that can go", (uint64_t)n_spare);
+    prometheus_add(out, "requests_submitted_total", "counter",
+                   "requests that frontends have submitted, again or for the first time", t.submitted);
+    prometheus_add(out, "requests_finished_total", "counter", "requests that ran to their end", t.finished);
+    prometheus_add(out, "requests_failed_total", "counter", "requests that ended with an error", t.failed);
+    prometheus_add(out, "requests_refused_total", "counter", "requests refused for a full queue or a long wait",
+                   t.refused);
+    prometheus_add(out, "requests_cancelled_total", "counter", "requests given up by their frontend", t.cancelled);
+    prometheus_add(out, "requests_evicted_total", "counter", "times a request left a GPU short of pages", t.evicted);
+    prometheus_add(out, "requests_moved_total", "counter", "times a request was moved to another GPU", t.moved);
+    prometheus_add(out, "requests_recovered_total", "counter", "times a request lost its GPU and went on", t.recovered);
+    prometheus_add(out, "stale_reports_total", "counter", "reports of attempts that were over", t.stale);
+    add_per_gpu(out, s, n_numbers, "gauge", "gpu_requests_running", "requests on this GPU", gpu_running);
+    add_per_gpu(out, s, n_numbers, "gauge", "gpu_slow", "1 when its steps take much longer than they should", gpu_slow);
+    add_per_gpu(out, s, n_numbers, "gauge", "gpu_pages_free", "free KvCache pages", gpu_pages_free);
+    add_per_gpu(out, s, n_numbers, "gauge", "gpu_host_pages", "pages of the prefix cache in host memory",
+                gpu_host_pages);
+    add_per_gpu(out, s, n_numbers, "counter", "gpu_host_pages_saved_total", "pages copied to host memory", gpu_saved);
+    add_per_gpu(out, s, n_numbers, "counter", "gpu_host_pages_fetched_total", "pages that came back from host memory",
                 gpu_fetched);
-    add_per_gpu(out, s, n_numbers, "counter", "host_cached_tokens_total",
+    add_per_gpu(out, s, n_numbers, "counter", "gpu_host_cached_tokens_total",
                 "tokens in pages that came back from host memory", gpu_fetched_tokens);
 }

@@ -1,0 +1,23 @@
+/* prometheus.h - Prometheus' text format for metrics
+ *
+ * A family is a name with a type and a help text; samples of it follow. Names are given without the prefix
+ * "punica_". */
+#ifndef PUNICA_BASE_PROMETHEUS_H
+#define PUNICA_BASE_PROMETHEUS_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+
+typedef struct { const char *name, *value; } prometheus_label;
+
+/* Begins a family. type: "counter", "gauge" or "histogram". */
+void prometheus_add_family(buf *out, const char *name, const char *type, const char *help);
+
+/* Adds a sample with n labels; their values may be any text. */
+void prometheus_add_sample(buf *out, const char *name, const prometheus_label *label, int n, uint64_t value);
+
+/* Adds a family of one sample without labels. */
+void prometheus_add(buf *out, const char *name, const char *type, const char *help, uint64_t value);
+
+#endif
