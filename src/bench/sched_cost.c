@@ -124,7 +124,7 @@ static void report_an_end(cost *c)
     int number = (int)draw(c, (size_t)c->n_gpus);
     load *g = &c->gpu[number];
     int at = (int)draw(c, (size_t)g->n);
-    report_end end = {.id = g->seat[at].id, .attempt = g->seat[at].attempt, .why = OUTCOME_STOP};
+    report_end end = {.id = g->seat[at].id, .attempt = g->seat[at].attempt, .why = END_STOP};
     memmove(&g->seat[at], &g->seat[at + 1], (size_t)(--g->n - at) * sizeof g->seat[0]); /* by arrival, as engines do */
     scheduler_report(c->s, (double)c->last_id, number,
                      &(gpu_report){.n_seen = g->n_seen, .pages_free = pages_free(c), .n_ends = 1, .ends = &end});

@@ -6,7 +6,7 @@
 #include "cli/options.h"
 #include "cli/source_args.h"
 #include "net/event_loop.h"
-#include "net/model_id.h"
+#include "model/model_id.h"
 #include "runner/runner.h"
 #include "runner/subprocess.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "model/adapter.h"
-#include "net/model_id.h"
+#include "model/model_id.h"
 #include "text/utf8.h"
 
 /* The last part of the path, without slashes at its end. */

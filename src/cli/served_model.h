@@ -11,7 +11,7 @@
 typedef struct {
     model_config config;
     char *name; /* what clients call it */
-    char *id;   /* net/model_id.h */
+    char *id;   /* model/model_id.h */
 } served_model;
 
 /* name: NULL for the directory's own. -1 with e set; m then needs no deinit. */

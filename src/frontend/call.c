@@ -362,18 +362,18 @@ static void error_of(api_error *e, EndReason why, const char *message, double re
         int status;
         const char *code, *message;
     } told[] = {
-        [END_REASON__BY_FAILURE] = {500, "generation_failed", "the request failed"},
+        [END_REASON__FAILED] = {500, "generation_failed", "the request failed"},
         [END_REASON__QUEUE_FULL] = {429, "queue_full", "too many requests are waiting; try again later"},
         [END_REASON__TOO_LATE] = {503, "too_late", "the request has waited for too long; try again later"},
         [END_REASON__TOO_LARGE] = {400, "context_length_exceeded", "the request does not fit into any GPU's KvCache"},
         [END_REASON__KILLS_WORKERS] = {500, "worker_died", "the request brought down its workers"},
     };
-    if (why == END_REASON__BY_FAILURE && retry_after > 0) {
+    if (why == END_REASON__FAILED && retry_after > 0) {
         api_error_set(e, 503, "model", "adapter_unavailable", "%s", message);
         e->retry_after = retry_after;
         return;
     }
-    size_t i = (size_t)why < sizeof told / sizeof told[0] ? (size_t)why : END_REASON__BY_FAILURE;
+    size_t i = (size_t)why < sizeof told / sizeof told[0] ? (size_t)why : END_REASON__FAILED;
     api_error_set(e, told[i].status, NULL, told[i].code, "%s", message && message[0] ? message : told[i].message);
     e->retry_after = retry_after;
 }
@@ -382,8 +382,8 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
 {
     choice *k = ctx;
     k->id = 0;
-    if (why == END_REASON__BY_STOP || why == END_REASON__BY_LENGTH) {
-        answer_finish(&k->a, why == END_REASON__BY_STOP ? ANSWER_STOP : ANSWER_LENGTH);
+    if (why == END_REASON__STOP || why == END_REASON__LENGTH) {
+        answer_finish(&k->a, why == END_REASON__STOP ? ANSWER_STOP : ANSWER_LENGTH);
         tell(k->owner, k);
         return;
     }

@@ -256,7 +256,7 @@ static void take_end(dispatch *d, const End *e)
 {
     live *l = find(d, e->id);
     if (l)
-        end(d, l, (EndReason)e->why, e->message, e->retry_after);
+        end(d, l, e->why, e->message, e->retry_after);
 }
 
 static void take_cluster(dispatch *d, const Cluster *c)

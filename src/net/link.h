@@ -20,7 +20,7 @@
 #include "net/loop.h"
 #include "net/wire.pb-c.h"
 
-#define WIRE_VERSION 3
+#define WIRE_VERSION 4
 
 typedef struct net_link net_link; /* link() is POSIX's */
 

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 
 void placement_touch(scheduler *s, gpu *g)
@@ -154,8 +155,13 @@ static uint64_t *counter_of(scheduler *s, end_reason why)
     case END_LENGTH: return &s->stats.finished;
     case END_QUEUE_FULL:
     case END_TOO_LATE: return &s->stats.refused;
-    default: return &s->stats.failed;
+    case END_FAILED:
+    case END_TOO_LARGE:
+    case END_KILLS_WORKERS: return &s->stats.failed;
+    case END_EVICTED: break; /* ends an attempt, no request */
     }
+    CHECK(!"the end of a request");
+    return NULL;
 }
 
 static void tell_end(scheduler *s, const command *c)

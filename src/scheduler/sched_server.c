@@ -14,18 +14,13 @@
 #include "net/pack.h"
 #include "scheduler/pace.h"
 #include "scheduler/signals.h"
+#include "scheduler/wire_end.h"
 
 static const double OLDEST = 1e6;         /* seconds; no request waits for longer */
 static const double LONGEST_RETRY = 3600; /* seconds; nobody is told to come again later than that */
 static const double PROBE_EVERY = 1;      /* seconds between probes of a slow GPU */
 static const double LONGEST_TICK = 0.25;  /* seconds between looks at the clock, also for the hook */
 enum { OUTBOX_FULL = 1 << 20, MAX_GPUS_OF_RUNNER = 1024, MAX_BATCH = 65536, MAX_PAGE_LEN = 65536 };
-
-_Static_assert((int)OUTCOME__FAILED == (int)OUTCOME_FAILED && (int)OUTCOME__EVICTED == (int)OUTCOME_EVICTED,
-               "outcomes as on the wire");
-_Static_assert((int)END_REASON__KILLS_WORKERS == (int)END_KILLS_WORKERS &&
-                   (int)END_REASON__TOO_LATE == (int)END_TOO_LATE,
-               "end reasons as on the wire");
 
 typedef struct peer peer;
 
@@ -222,7 +217,7 @@ static void put_end(sched_server *v, const command *c)
 {
     End out = END__INIT;
     out.id = c->id;
-    out.why = c->why;
+    out.why = wire_end_pack(c->why);
     out.message = (char *)(c->message ? c->message : "");
     out.retry_after = c->why == END_QUEUE_FULL || c->why == END_TOO_LATE ? 1 : c->retry_after;
     add_part(v, v->frontends.at[c->frontend], RESULTS_ENDS, &out.base);
@@ -522,11 +517,12 @@ static report_tokens tokens_of(const Tokens *t)
                            .cached = t->cached};
 }
 
-static report_end end_of(const End *e)
+/* False: workers report no such end. */
+static bool read_end(const End *e, report_end *out)
 {
     double later = e->retry_after > 0 && e->retry_after < LONGEST_RETRY ? e->retry_after : 0;
-    return (report_end){
-        .id = e->id, .attempt = e->attempt, .why = (outcome)e->why, .message = e->message, .retry_after = later};
+    *out = (report_end){.id = e->id, .attempt = e->attempt, .message = e->message, .retry_after = later};
+    return wire_end_read_report(e->why, &out->why);
 }
 
 static void log_pace(const sched_server *v, int gpu, bool slow)
@@ -560,11 +556,9 @@ static bool read_step(sched_server *v, const Step *step, gpu_report *r)
     v->ends = xgrow(v->ends, &v->ends_cap, step->n_ends + 1, sizeof *v->ends);
     for (size_t i = 0; i < step->n_tokens; i++)
         v->tokens[i] = tokens_of(step->tokens[i]);
-    for (size_t i = 0; i < step->n_ends; i++) {
-        if (step->ends[i]->why > OUTCOME__FAILED)
+    for (size_t i = 0; i < step->n_ends; i++)
+        if (!read_end(step->ends[i], &v->ends[i]))
             return false;
-        v->ends[i] = end_of(step->ends[i]);
-    }
     *r = (gpu_report){.n_seen = step->n_seen,
                       .pages_free = step->pages_free,
                       .host = {step->host_pages, step->pages_saved, step->pages_fetched},

@@ -416,15 +416,19 @@ static void take_end(scheduler *s, gpu *g, const report_end *e, int *near)
         return;
     placement_take_off(s, r, false);
     switch (e->why) {
-    case OUTCOME_STOP: placement_end(s, r, END_STOP, NULL); return;
-    case OUTCOME_LENGTH: placement_end(s, r, END_LENGTH, NULL); return;
-    case OUTCOME_EVICTED:
+    case END_STOP:
+    case END_LENGTH: placement_end(s, r, e->why, NULL); return;
+    case END_EVICTED:
         s->stats.evicted++;
         placement_enqueue(s, r);
         return;
-    case OUTCOME_FAILED: break;
+    case END_FAILED: placement_fail(s, r, e); return;
+    case END_QUEUE_FULL:
+    case END_TOO_LATE:
+    case END_TOO_LARGE:
+    case END_KILLS_WORKERS: break;
     }
-    placement_fail(s, r, e);
+    CHECK(!"an end that workers report");
 }
 
 /* Whoever is one too many goes back in line, the newest first. */

@@ -67,7 +67,20 @@ typedef struct {
     int priority;       /* among those of its tenant that wait for their first GPU: lower is earlier */
 } submission;
 
-typedef enum { OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_EVICTED, OUTCOME_FAILED } outcome;
+/* Why a request ended, or an attempt of it. Workers report the first four, of which END_EVICTED ends the attempt alone:
+ * the request is scheduled again. Frontends are told all but END_EVICTED, and make a finish reason or an HTTP status
+ * of it. wire_end.h has the same set on the wire. */
+typedef enum {
+    END_STOP,
+    END_LENGTH,
+    END_FAILED,
+    END_EVICTED,
+    END_QUEUE_FULL,
+    END_TOO_LATE,
+    END_TOO_LARGE,
+    END_KILLS_WORKERS
+} end_reason;
+enum { N_END_REASONS = END_KILLS_WORKERS + 1 };
 
 typedef struct {
     uint64_t id;
@@ -84,7 +97,7 @@ typedef struct {
 typedef struct {
     uint64_t id;
     uint32_t attempt;
-    outcome why;
+    end_reason why;
     const char *message;
     double retry_after;
 } report_end;
@@ -114,17 +127,6 @@ typedef struct {
     const char *device; /* what it is, in words; NULL: not said */
     bool on_probation;  /* its last worker crashed: as slow until scheduler_gpu_pace() says that it is not */
 } gpu_info;
-
-/* Why a request was ended by the scheduler or a worker; the frontend makes an HTTP status of it. */
-typedef enum {
-    END_STOP,
-    END_LENGTH,
-    END_FAILED,
-    END_QUEUE_FULL,
-    END_TOO_LATE,
-    END_TOO_LARGE,
-    END_KILLS_WORKERS
-} end_reason;
 
 typedef enum { COMMAND_ADD, COMMAND_CANCEL, COMMAND_TOKENS, COMMAND_END } command_kind;
 

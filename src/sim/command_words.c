@@ -23,8 +23,16 @@ void say_tokens(buf *b, uint64_t id, int frontend, int index, const int *token, 
     buf_add_str(b, "\n");
 }
 
-static const char *const end_names[] = {"stop",     "length",    "failed",       "queue full",
-                                        "too late", "too large", "kills workers"};
+static const char *const end_names[N_END_REASONS] = {
+    [END_STOP] = "stop",
+    [END_LENGTH] = "length",
+    [END_FAILED] = "failed",
+    [END_EVICTED] = "evicted",
+    [END_QUEUE_FULL] = "queue full",
+    [END_TOO_LATE] = "too late",
+    [END_TOO_LARGE] = "too large",
+    [END_KILLS_WORKERS] = "kills workers",
+};
 
 void say_end(buf *b, uint64_t id, int frontend, end_reason why)
 {

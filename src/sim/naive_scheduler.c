@@ -749,10 +749,10 @@ static void naive_report_end(naive *s, int gpu, const report_end *e)
     if (!r)
         return;
     r->gpu = -1;
-    if (e->why == OUTCOME_EVICTED)
+    if (e->why == END_EVICTED)
         naive_put_back(s, r);
     else
-        naive_end(s, r, e->why == OUTCOME_STOP ? END_STOP : e->why == OUTCOME_LENGTH ? END_LENGTH : END_FAILED);
+        naive_end(s, r, e->why);
 }
 
 void naive_report(naive *s, double now, int gpu, const gpu_report *p)

@@ -60,7 +60,7 @@ static void release_nothing(backend *be, void *p)
 static const backend_ops no_ops = {.release = release_nothing};
 static backend no_device = {.ops = &no_ops, .owns_host_memory = true};
 
-static void add_end(sim_gpu *g, const row *r, outcome why)
+static void add_end(sim_gpu *g, const row *r, end_reason why)
 {
     g->ends = xgrow(g->ends, &g->ends_cap, (size_t)g->report.n_ends + 1, sizeof *g->ends);
     g->ends[g->report.n_ends++] = (report_end){.id = r->item.id, .attempt = r->attempt, .why = why};
@@ -74,7 +74,7 @@ static void free_row(row *r)
 
 static void on_evicted(void *ctx, admission_item *it)
 {
-    add_end(ctx, (row *)it, OUTCOME_EVICTED);
+    add_end(ctx, (row *)it, END_EVICTED);
     free_row((row *)it);
 }
 
@@ -228,7 +228,7 @@ static void make_token(sim_gpu *g, row *r)
         (report_tokens){.id = r->item.id, .attempt = r->attempt, .index = r->item.n_tokens - r->n_prompt, .n = 1};
     if (++r->item.n_tokens < r->item.limit)
         return;
-    add_end(g, r, OUTCOME_LENGTH);
+    add_end(g, r, END_LENGTH);
     drop_row(g, r);
 }
 

@@ -177,7 +177,7 @@ void policy_report(policy *p, double now, int gpu, const gpu_report *r)
     for (int i = 0; i < r->n_tokens; i++)
         p->n_output[r->tokens[i].id]++;
     for (int i = 0; i < r->n_ends; i++)
-        if (r->ends[i].why == OUTCOME_EVICTED) {
+        if (r->ends[i].why == END_EVICTED) {
             p->n_evicted++;
             wait_in_lane(p, (int)r->ends[i].id);
         }

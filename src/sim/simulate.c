@@ -100,7 +100,7 @@ static void end_step(simulation *s, int g)
         if (r->tokens[i].index == 0)
             s->first_token[r->tokens[i].id] = s->now - s->request[r->tokens[i].id].arrival;
     for (int i = 0; i < r->n_ends; i++)
-        s->n_ended += r->ends[i].why != OUTCOME_EVICTED;
+        s->n_ended += r->ends[i].why != END_EVICTED;
     policy_report(s->p, s->now, g, r);
     start_step(s, g);
 }

@@ -354,7 +354,7 @@ void watch_report(watch *w, double now, int gpu, const gpu_report *p)
         watched *r = find(w, p->ends[i].id);
         if (r && r->there && r->gpu == gpu && r->attempt == p->ends[i].attempt) {
             r->gpu = -1;
-            r->failed = p->ends[i].why == OUTCOME_FAILED;
+            r->failed = p->ends[i].why == END_FAILED;
         }
     }
 }

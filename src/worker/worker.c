@@ -119,7 +119,17 @@ static void remove_job(worker *w, work *j)
     *j = w->jobs[--w->n_jobs];
 }
 
-static void report_end(worker *w, uint64_t id, uint32_t attempt, Outcome why)
+static EndReason end_reason_of(finish_reason why)
+{
+    switch (why) {
+    case FINISH_STOP: return END_REASON__STOP;
+    case FINISH_LENGTH: return END_REASON__LENGTH;
+    }
+    CHECK(!"a finish_reason");
+    return END_REASON__FAILED;
+}
+
+static void report_end(worker *w, uint64_t id, uint32_t attempt, EndReason why)
 {
     End end = END__INIT;
     end.id = id;
@@ -134,7 +144,7 @@ static void report_failure(worker *w, uint64_t id, uint32_t attempt, const err *
     End end = END__INIT;
     end.id = id;
     end.attempt = attempt;
-    end.why = OUTCOME__FAILED;
+    end.why = END_REASON__FAILED;
     end.message = (char *)why->msg;
     end.retry_after = retry_after;
     pack_field(&w->parts, STEP_ENDS, &end.base);
@@ -479,13 +489,11 @@ static int take_events(worker *w, const event *ev, int n)
             same++;
         report_tokens(w, j, ev, same);
         return same;
-    case EVENT_FINISHED:
-        report_end(w, j->id, j->attempt, ev->why == FINISH_STOP ? OUTCOME__STOP : OUTCOME__LENGTH);
-        break;
-    case EVENT_EVICTED: report_end(w, j->id, j->attempt, OUTCOME__EVICTED); break;
+    case EVENT_FINISHED: report_end(w, j->id, j->attempt, end_reason_of(ev->why)); break;
+    case EVENT_EVICTED: report_end(w, j->id, j->attempt, END_REASON__EVICTED); break;
     case EVENT_FAILED:
         if (lost_its_files(w, j))
-            report_end(w, j->id, j->attempt, OUTCOME__EVICTED);
+            report_end(w, j->id, j->attempt, END_REASON__EVICTED);
         else
             report_failure(w, j->id, j->attempt, &ev->error, 0);
         break;

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 
-VERSION = 3
+VERSION = 4
 FRONTEND = 0
 HELLO, SUBMIT, CANCEL, RESULTS, PROOF = 1, 2, 3, 4, 10
 

@@ -110,7 +110,7 @@ static void play(playing *p)
     End *end = &step.end[step.n_ends++];
     end__init(end);
     end->id = p->id;
-    end->why = END_REASON__BY_LENGTH;
+    end->why = END_REASON__LENGTH;
 }
 
 static void send_step(void)
@@ -176,7 +176,7 @@ static void burst(const Request *r)
     t.logprobs.len = logprob_list__get_packed_size(&all);
     t.logprobs.data = xmalloc(t.logprobs.len);
     logprob_list__pack(&all, t.logprobs.data);
-    end.why = END_REASON__BY_LENGTH;
+    end.why = END_REASON__LENGTH;
     send_results(&t, &end);
     free(t.tokens);
     free(t.logprobs.data);
@@ -185,7 +185,7 @@ static void burst(const Request *r)
 
 static void on_submit(const Request *r)
 {
-    static const char *const ends[] = {[END_REASON__BY_FAILURE] = "failed",
+    static const char *const ends[] = {[END_REASON__FAILED] = "failed",
                                        [END_REASON__QUEUE_FULL] = "full",
                                        [END_REASON__TOO_LATE] = "late",
                                        [END_REASON__TOO_LARGE] = "large",
@@ -193,7 +193,7 @@ static void on_submit(const Request *r)
     it.n_submits++;
     it.n_resubmits += r->n_tokens > r->n_prompt;
     it.n_again += r->again;
-    for (uint32_t why = END_REASON__BY_FAILURE; why <= END_REASON__KILLS_WORKERS; why++)
+    for (uint32_t why = END_REASON__FAILED; why <= END_REASON__KILLS_WORKERS; why++)
         if (strcmp(r->adapter, ends[why]) == 0) {
             End end = END__INIT;
             end.id = r->id;

@@ -9,6 +9,7 @@
 #include "scheduler/prefixes.h"
 #include "scheduler/signals.h"
 #include "scheduler/wait_queue.h"
+#include "scheduler/wire_end.h"
 #include "test.h"
 
 static int draw(uint64_t *counter, int below)
@@ -232,6 +233,30 @@ static void labels_are_escaped(void **state)
     scheduler_free(s);
 }
 
+/* Both sets have the same members; of these, workers report four, and whatever else one sends is refused. */
+static void every_end_has_its_counterpart_on_the_wire(void **state)
+{
+    (void)state;
+    int n_reported = 0;
+    assert_int_equal(end_reason__descriptor.n_values, N_END_REASONS);
+    for (unsigned i = 0; i < end_reason__descriptor.n_values; i++) {
+        EndReason wire = (EndReason)end_reason__descriptor.values[i].value;
+        int n_same = 0;
+        for (int r = 0; r < N_END_REASONS; r++)
+            n_same += wire_end_pack((end_reason)r) == wire;
+        assert_int_equal(n_same, 1);
+        end_reason r;
+        if (!wire_end_read_report(wire, &r))
+            continue;
+        assert_int_equal(wire_end_pack(r), wire);
+        assert_true(r == END_STOP || r == END_LENGTH || r == END_FAILED || r == END_EVICTED);
+        n_reported++;
+    }
+    assert_int_equal(n_reported, 4);
+    end_reason none;
+    assert_false(wire_end_read_report((EndReason)N_END_REASONS, &none) || wire_end_read_report((EndReason)-1, &none));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +267,7 @@ int main(void)
         cmocka_unit_test(the_fullest_gpu_with_room_is_found),
         cmocka_unit_test(who_was_given_a_beginning_is_found),
         cmocka_unit_test(labels_are_escaped),
+        cmocka_unit_test(every_end_has_its_counterpart_on_the_wire),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,7 +200,7 @@ static void send_step(scene *s, uint64_t n_seen, const Request *const *of, int n
     End end = END__INIT, *ends[] = {&end};
     end.id = of[n - 1]->id;
     end.attempt = of[n - 1]->attempt;
-    end.why = OUTCOME__LENGTH;
+    end.why = END_REASON__LENGTH;
     Step step = STEP__INIT;
     step.n_seen = n_seen;
     step.pages_free = 90;
@@ -307,7 +307,7 @@ static void a_step_becomes_one_message(void **state)
     }
     assert_int_equal(r->n_ends, 1);
     assert_int_equal(r->ends[0]->id, 3);
-    assert_int_equal(r->ends[0]->why, END_REASON__BY_LENGTH);
+    assert_int_equal(r->ends[0]->why, END_REASON__LENGTH);
 }
 
 /* Tokens that are not the next ones end no request: the link is given up, and who was there goes on when it is back. */

@@ -128,7 +128,7 @@ static void reports_token(fixture *f, int gpu, uint64_t n_seen, int pages_free, 
 }
 
 static void reports_end(fixture *f, int gpu, uint64_t n_seen, int pages_free, uint64_t id, uint32_t attempt,
-                        outcome why)
+                        end_reason why)
 {
     report_end e = {.id = id, .attempt = attempt, .why = why, .message = "because"};
     scheduler_report(f->s, f->now, gpu,
@@ -200,12 +200,12 @@ static void a_beginning_decides_between_equals(void **state)
     fixture *f = begin();
     gpu_is_up(f, 0, 16, 100);
     submit_common(f, 1, NULL);
-    reports_end(f, 0, 1, 100, 1, 1, OUTCOME_STOP);
+    reports_end(f, 0, 1, 100, 1, 1, END_STOP);
     buf_clear(&f->said);
     gpu_is_up(f, 1, 16, 100);
     submit_common(f, 2, NULL);
     expect(f, "add 2 to 0");
-    reports_end(f, 0, 2, 100, 2, 2, OUTCOME_STOP);
+    reports_end(f, 0, 2, 100, 2, 2, END_STOP);
     buf_clear(&f->said);
     gpu_is_up(f, 0, 16, 100); /* started anew, it has nothing any more */
     submit_common(f, 3, NULL);
@@ -281,9 +281,9 @@ static void the_first_in_the_queue_holds_up_those_behind(void **state)
     submit_long(f, 2, 23); /* 6 pages */
     submit(f, 3);          /* would fit */
     expect(f, "");
-    reports_end(f, 0, 1, 6, 1, 1, OUTCOME_STOP);
+    reports_end(f, 0, 1, 6, 1, 1, END_STOP);
     expect(f, "end 1 for 0: stop; add 2 to 0");
-    reports_end(f, 0, 2, 6, 2, 2, OUTCOME_STOP);
+    reports_end(f, 0, 2, 6, 2, 2, END_STOP);
     expect(f, "end 2 for 0: stop; add 3 to 0");
     finish(f);
 }
@@ -311,7 +311,7 @@ static void an_evicted_request_comes_back_before_later_ones(void **state)
     expect(f, "add 1 to 0; add 2 to 0");
     reports_token(f, 0, 2, 90, 2, 2, 0, 77);
     expect(f, "tokens of 2 for 0 from 0: 77");
-    reports_end(f, 0, 2, 100, 2, 2, OUTCOME_EVICTED);
+    reports_end(f, 0, 2, 100, 2, 2, END_EVICTED);
     assert_non_null(strstr(f->said.data, "add 2 to 0 as #3, 3 of 100: 0 1 2 77\n")); /* with its token, before 3 */
     assert_int_equal(scheduler_get_stats(f->s).evicted, 1);
     finish(f);
@@ -371,7 +371,7 @@ static void attempts_of_the_same_id_never_repeat(void **state)
     finish(f);
 }
 
-static void outcomes_reach_the_frontend_that_asked(void **state)
+static void ends_reach_the_frontend_that_asked(void **state)
 {
     (void)state;
     fixture *f = begin();
@@ -380,9 +380,9 @@ static void outcomes_reach_the_frontend_that_asked(void **state)
     submit_tokens(f, 0, 2, 2, 3, 3, 10);
     submit_tokens(f, 1, 3, 3, 3, 3, 10);
     expect(f, "add 1 to 0; add 2 to 0; add 3 to 0");
-    reports_end(f, 0, 3, 99, 1, 1, OUTCOME_STOP);
-    reports_end(f, 0, 3, 99, 2, 2, OUTCOME_LENGTH);
-    reports_end(f, 0, 3, 99, 3, 3, OUTCOME_FAILED);
+    reports_end(f, 0, 3, 99, 1, 1, END_STOP);
+    reports_end(f, 0, 3, 99, 2, 2, END_LENGTH);
+    reports_end(f, 0, 3, 99, 3, 3, END_FAILED);
     expect(f, "end 1 for 1: stop; end 2 for 0: length; end 3 for 1: failed");
     scheduler_stats t = scheduler_get_stats(f->s);
     assert_int_equal(t.finished, 2);
@@ -419,7 +419,7 @@ static void gpus_of_one_lost_link_go_at_once(void **state)
     scheduler_gpus_gone(f->s, 0, (int[]){2, 0, 7}, 3);
     expect(f, ""); /* not from 2 to 0 */
     scheduler_gpus_gone(f->s, 0, NULL, 0);
-    reports_end(f, 1, 1, 100, 2, 2, OUTCOME_STOP);
+    reports_end(f, 1, 1, 100, 2, 2, END_STOP);
     expect(f, "end 2 for 0: stop; add 1 to 1");
     finish(f);
 }
@@ -847,7 +847,7 @@ static void who_is_too_large_without_one_gpu_waits_for_it_and_stops_nobody(void 
     assert_int_equal(scheduler_get_stats(f->s).n_queued, 3);
     gpu_is_up(f, 1, 2, 30);
     expect(f, "add 1 to 1"); /* in their order; 1 is a suspect */
-    reports_end(f, 1, 1, 30, 1, 3, OUTCOME_STOP);
+    reports_end(f, 1, 1, 30, 1, 3, END_STOP);
     expect(f, "end 1 for 0: stop; add 3 to 1");
     scheduler_cancel(f->s, 0, 0, 4);
     scheduler_gpu_gone(f->s, 0, 1, LOSS_LINK);
@@ -894,7 +894,7 @@ static void who_comes_again_is_not_too_large_at_once(void **state)
     expect(f, "end 2 for 0: length"); /* has all it wanted */
     gpu_is_up(f, 1, 2, 20);
     expect(f, "add 1 to 1");
-    reports_end(f, 1, 1, 20, 1, 1, OUTCOME_STOP);
+    reports_end(f, 1, 1, 20, 1, 1, END_STOP);
     expect(f, "end 1 for 0: stop");
     finish(f);
 }
@@ -906,7 +906,7 @@ static void who_outgrows_the_gpus_seen_so_far_waits_for_a_larger_one(void **stat
     gpu_is_up(f, 0, 2, 10);
     submit_long(f, 1, 39);
     reports_token(f, 0, 1, 0, 1, 1, 0, 5);
-    reports_end(f, 0, 1, 10, 1, 1, OUTCOME_EVICTED);
+    reports_end(f, 0, 1, 10, 1, 1, END_EVICTED);
     expect(f, "add 1 to 0; tokens of 1 for 0 from 0: 5");
     gpu_is_up(f, 1, 2, 11);
     expect(f, "add 1 to 1");
@@ -944,7 +944,7 @@ static void a_full_queue_refuses_new_requests_only(void **state)
     expect(f, "add 1 to 0; end 3 for 0: queue full");
     submit_tokens(f, 0, 4, 4, 5, 3, 10); /* comes again with output */
     expect(f, "");
-    reports_end(f, 0, 1, 100, 1, 1, OUTCOME_EVICTED);
+    reports_end(f, 0, 1, 100, 1, 1, END_EVICTED);
     expect(f, "add 1 to 0");
     scheduler_gpu_gone(f->s, 0, 0, LOSS_LINK);
     expect(f, "");
@@ -1019,7 +1019,7 @@ static void drained_requests_move_as_others_have_room_oldest_first(void **state)
     expect(f, "cancel 1 on 1; add 1 to 0; cancel 2 on 1; add 2 to 0");
     reports_token(f, 1, 3, 98, 3, 3, 0, 5);
     expect(f, "tokens of 3 for 0 from 0: 5");
-    reports_end(f, 0, 2, 100, 2, 5, OUTCOME_STOP);
+    reports_end(f, 0, 2, 100, 2, 5, END_STOP);
     expect(f, "end 2 for 0: stop; cancel 3 on 1; add 3 to 0");
     gpu_state g;
     assert_true(scheduler_get_gpu(f->s, 1, &g));
@@ -1065,7 +1065,7 @@ static fixture *begin_spread(int ended)
         submit(f, id);
     expect(f, "add 1 to 1; add 2 to 1; add 3 to 1; add 4 to 1; add 5 to 0");
     for (int i = 1; i <= ended; i++)
-        reports_end(f, 1, 4, 96, (uint64_t)i, (uint32_t)i, OUTCOME_STOP);
+        reports_end(f, 1, 4, 96, (uint64_t)i, (uint32_t)i, END_STOP);
     buf_clear(&f->said);
     return f;
 }
@@ -1113,10 +1113,10 @@ static void a_request_is_not_moved_again_soon(void **state)
     for (uint64_t id = 6; id <= 10; id++)
         submit(f, id);
     expect(f, "add 6 to 1; add 7 to 2; add 8 to 2; add 9 to 2; add 10 to 2");
-    reports_end(f, 1, 4, 90, 3, 3, OUTCOME_STOP);
-    reports_end(f, 1, 4, 90, 4, 4, OUTCOME_STOP);
-    reports_end(f, 1, 4, 90, 6, 7, OUTCOME_STOP); /* leaves 5 alone on gpu-1 */
-    reports_end(f, 2, 4, 90, 7, 8, OUTCOME_STOP); /* room on gpu-2 */
+    reports_end(f, 1, 4, 90, 3, 3, END_STOP);
+    reports_end(f, 1, 4, 90, 4, 4, END_STOP);
+    reports_end(f, 1, 4, 90, 6, 7, END_STOP); /* leaves 5 alone on gpu-1 */
+    reports_end(f, 2, 4, 90, 7, 8, END_STOP); /* room on gpu-2 */
     buf_clear(&f->said);
     scheduler_tick(f->s, 55);
     expect(f, "");
@@ -1134,7 +1134,7 @@ static fixture *begin_with_long_prompt(int max_tokens)
     for (uint64_t id = 1; id <= 4; id++)
         submit(f, id);
     submit_tokens(f, 0, 5, 5, 101, 101, max_tokens);
-    reports_end(f, 1, 4, 900, 1, 1, OUTCOME_STOP);
+    reports_end(f, 1, 4, 900, 1, 1, END_STOP);
     buf_clear(&f->said);
     return f;
 }
@@ -1280,7 +1280,7 @@ int main(void)
         cmocka_unit_test(the_newest_leave_a_gpu_that_is_short_of_pages),
         cmocka_unit_test(stale_reports_are_ignored),
         cmocka_unit_test(attempts_of_the_same_id_never_repeat),
-        cmocka_unit_test(outcomes_reach_the_frontend_that_asked),
+        cmocka_unit_test(ends_reach_the_frontend_that_asked),
         cmocka_unit_test(requests_of_a_lost_gpu_go_to_others),
         cmocka_unit_test(gpus_of_one_lost_link_go_at_once),
         cmocka_unit_test(suspects_run_apart_until_they_make_a_token),

@@ -94,8 +94,7 @@ static void random_report(history *h, int gpu)
     }
     for (int i = w->n_runs - 1; i >= 0; i--)
         if (w->runs[i].n_output == w->runs[i].max_tokens || draw(h, 8) == 0) {
-            static const outcome why[] = {OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_EVICTED, OUTCOME_EVICTED,
-                                          OUTCOME_FAILED};
+            static const end_reason why[] = {END_STOP, END_LENGTH, END_EVICTED, END_EVICTED, END_FAILED};
             ends[p.n_ends++] = (report_end){.id = w->runs[i].id, .attempt = w->runs[i].attempt, .why = why[draw(h, 5)]};
             w->runs[i] = w->runs[--w->n_runs];
         }

@@ -202,9 +202,9 @@ static void step(hall *h, int number)
         tokens[p.n_tokens++] =
             (report_tokens){.id = r->id, .attempt = r->attempt, .index = r->n_output++, .n = 1, .token = &token};
         if (r->n_output == r->n_total)
-            ends[p.n_ends++] = (report_end){.id = r->id, .attempt = r->attempt, .why = OUTCOME_LENGTH};
+            ends[p.n_ends++] = (report_end){.id = r->id, .attempt = r->attempt, .why = END_LENGTH};
         else if (evicts && i == g->n - 1)
-            ends[p.n_ends++] = (report_end){.id = r->id, .attempt = r->attempt, .why = OUTCOME_EVICTED};
+            ends[p.n_ends++] = (report_end){.id = r->id, .attempt = r->attempt, .why = END_EVICTED};
         else
             g->run[n++] = *r;
     }

@@ -113,8 +113,8 @@ static void ends_and_evictions_are_reported(void **state)
         const gpu_report *r = sim_gpu_end(g);
         n_tokens += r->n_tokens;
         for (int k = 0; k < r->n_ends; k++) {
-            n_evicted += r->ends[k].id == 2 && r->ends[k].why == OUTCOME_EVICTED;
-            n_ended += r->ends[k].id == 1 && r->ends[k].why == OUTCOME_LENGTH;
+            n_evicted += r->ends[k].id == 2 && r->ends[k].why == END_EVICTED;
+            n_ended += r->ends[k].id == 1 && r->ends[k].why == END_LENGTH;
         }
     }
     assert_true(n_evicted == 1 && n_ended == 1);

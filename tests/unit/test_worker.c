@@ -246,7 +246,7 @@ static void tokens_are_the_reference_s_and_counted_from_the_output(void **state)
             assert_int_equal(t->tokens[0], expected[t->id][next[t->id]++]);
         }
         for (size_t k = 0; k < step->n_ends; k++, n_ended++)
-            assert_int_equal(step->ends[k]->why, OUTCOME__LENGTH);
+            assert_int_equal(step->ends[k]->why, END_REASON__LENGTH);
     }
     stop(s);
 }
@@ -303,7 +303,7 @@ static void pages_of_those_waiting_are_reckoned_off(void **state)
         const Step *step = next_step(s);
         lowest = step->pages_free < lowest ? step->pages_free : lowest;
         for (size_t i = 0; i < step->n_ends; i++, n_ended++)
-            assert_int_equal(step->ends[i]->why, OUTCOME__LENGTH);
+            assert_int_equal(step->ends[i]->why, END_REASON__LENGTH);
     }
     assert_int_equal(lowest, -2);
     stop(s);
@@ -373,7 +373,7 @@ static void what_cannot_be_served_fails_alone(void **state)
         const Step *step = next_step(s);
         for (size_t i = 0; i < step->n_ends; i++, n_ended++) {
             const End *e = step->ends[i];
-            assert_int_equal(e->why, e->id == 99 ? OUTCOME__LENGTH : OUTCOME__FAILED);
+            assert_int_equal(e->why, e->id == 99 ? END_REASON__LENGTH : END_REASON__FAILED);
             assert_true(e->id == 99 || *e->message);
         }
     }
@@ -491,7 +491,7 @@ static void a_model_that_is_not_there_is_an_error(void **state)
 typedef struct {
     int n_looks;
     bool ended;
-    Outcome why;
+    EndReason why;
     unpacker *messages;
 } vanishing;
 
@@ -528,7 +528,7 @@ static lora *read_nothing(void *ctx, const char *name, err *e)
 }
 
 /* How a request ends whose adapter has a source, and whose files are gone after so many looks. */
-static Outcome end_of_unreadable(const scene *s, int n_looks)
+static EndReason end_of_unreadable(const scene *s, int n_looks)
 {
     err e;
     backend *be = backend_open("cpu", 1, DTYPE_F16, 1, &e);
@@ -585,8 +585,8 @@ static Outcome end_of_unreadable(const scene *s, int n_looks)
 
 static void a_request_whose_adapter_vanished_from_the_disk_is_to_be_placed_again(void **state)
 {
-    assert_int_equal(end_of_unreadable(*state, 1), OUTCOME__EVICTED);
-    assert_int_equal(end_of_unreadable(*state, 2), OUTCOME__FAILED);
+    assert_int_equal(end_of_unreadable(*state, 1), END_REASON__EVICTED);
+    assert_int_equal(end_of_unreadable(*state, 2), END_REASON__FAILED);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

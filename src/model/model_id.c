@@ -1,5 +1,5 @@
 /* model_id.c - see model_id.h */
-#include "net/model_id.h"
+#include "model/model_id.h"
 
 #include <openssl/sha.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* model_id.h - what a base model is, in a word that frontends and runners compare */
-#ifndef PUNICA_NET_MODEL_ID_H
-#define PUNICA_NET_MODEL_ID_H
+#ifndef PUNICA_MODEL_MODEL_ID_H
+#define PUNICA_MODEL_MODEL_ID_H
 
 #include "base/err.h"
 
