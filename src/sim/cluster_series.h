@@ -1,7 +1,7 @@
-/* cluster_plot.h - what a cluster did over time, as CSV and as the paper's figure: request rate, tokens per second,
- * and the batch size of each GPU, one above the other over the same time */
-#ifndef PUNICA_SIM_CLUSTER_PLOT_H
-#define PUNICA_SIM_CLUSTER_PLOT_H
+/* cluster_series.h - what a cluster did over time: request rate, tokens per second and the batch size of each GPU, as
+ * CSV. tools/plots.py draws the paper's figure from it. */
+#ifndef PUNICA_SIM_CLUSTER_SERIES_H
+#define PUNICA_SIM_CLUSTER_SERIES_H
 
 #include "base/err.h"
 
@@ -16,6 +16,5 @@ cluster_series cluster_series_new(int n_gpus, int max_batch, double seconds); /*
 void cluster_series_free(cluster_series *s);
 
 int cluster_series_write_csv(const cluster_series *s, const char *path, err *e);
-int cluster_series_write_svg(const cluster_series *s, const char *path, const char *about, err *e);
 
 #endif
