@@ -1,5 +1,5 @@
 # The commands of the README. CMake does the work; presets are in CMakePresets.json.
-.PHONY: all build demo test setup clean fuzz gpu-bundle wheel
+.PHONY: all build demo test lint setup clean fuzz gpu-bundle wheel
 
 all: build
 
@@ -27,6 +27,11 @@ demo:
 test:
 	@tools/setup.sh test
 	@tests/run.sh
+
+# Layout, and what clang-tidy, cppcheck, shellcheck and ruff find; part of make test. FIX=1 lays out C and CUDA.
+lint:
+	@tools/setup.sh test
+	@tests/run.sh lint $(if $(FIX),fix)
 
 # Longer fuzzing by hand: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60

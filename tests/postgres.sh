@@ -32,6 +32,7 @@ stop)
 freeze | thaw)
     server=$(head -n 1 "$dir/data/postmaster.pid")
     signal=$([ "$what" = freeze ] && echo STOP || echo CONT)
+    # shellcheck disable=SC2046
     kill -"$signal" "$server" $(ps -o pid= --ppid "$server")
     ;;
 remove)

@@ -1,16 +1,17 @@
 #!/bin/sh
-# Everything `make test` runs. Ends with "N passed, N failed" for the whole.
+# Everything `make test` runs. Ends with "N passed, N failed" for the whole. `tests/run.sh lint [fix]`: tests/lint.sh alone.
 #   1. release and dev (ASan, UBSan) builds, warnings are errors in dev
 #   2. C tests of both, and those with threads under TSan
 #   3. Python tests of the program: goldens, command line, bad files
 #   4. faults: a cluster of real processes of which some are killed, and as many simulated ones as 20 s hold
 #   5. a short fuzzing of every parser
+#   6. layout, and what tools find by reading
 #
 # Program tests and faults mostly wait: for processes to start, for timeouts, for killed workers to come back. So several files of them run
 # at a time, and the builds that they do not need (CUDA is the longest) are made beside them at the lowest priority. What is fast, the release, and
 # what is counted in seconds of work, simulation and fuzzing, runs when all is built.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
@@ -71,6 +72,10 @@ other_builds() {
     check "build fuzzers" build fuzz build/fuzz fuzzers
 }
 
+if [ "${1:-}" = lint ]; then
+    make_venv && cmake --preset dev >/dev/null && cmake --build build/dev --target punica_wire >/dev/null && exec tests/lint.sh ${2:+"$2"}
+fi
+
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
 priority=0
 check "includes go down only" tests/includes.sh
@@ -90,8 +95,9 @@ check "C tests, release" ctest_dir build
 check "C tests with threads, TSan" ctest_dir build/tsan -R "^($(echo "$threaded" | tr ' ' '|'))\$"
 check "fault simulation, 20 s" build/dev/punica simulate --faults --seeds 1:1000000 --seconds 20
 check "short fuzzing" tests/fuzz.sh 8
+check "lint" tests/lint.sh
 
 failed=$(grep -c FAIL "$work/results")
-[ "$(wc -l <"$work/results")" -ge 15 ] || { echo "not all checks were made"; failed=$((failed + 1)); }
+[ "$(wc -l <"$work/results")" -ge 16 ] || { echo "not all checks were made"; failed=$((failed + 1)); }
 echo "$(grep -c ok "$work/results") passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -310,7 +310,7 @@ CONVERSATIONS = [
 class Clock(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
-        return cls.fromtimestamp(NOW, datetime.timezone.utc)
+        return cls.fromtimestamp(NOW, datetime.UTC)
 
 
 def written(tokenizer, program, asked):

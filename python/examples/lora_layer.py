@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 import punica_kernels as pk
+import torch
 
 
 class MultiLoraLinear(torch.nn.Module):

@@ -3,9 +3,8 @@ import os
 import unittest
 from unittest import mock
 
-import torch
-
 import punica_kernels as pk
+import torch
 from punica_kernels import _library
 
 

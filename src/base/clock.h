@@ -1,4 +1,4 @@
-/* clock.h - monotonic time in seconds */
+/* clock.h - time in seconds: monotonic, and by the wall clock */
 #ifndef PUNICA_BASE_CLOCK_H
 #define PUNICA_BASE_CLOCK_H
 
@@ -16,6 +16,14 @@ static inline double clock_reading(void *unused)
 {
     (void)unused;
     return clock_now();
+}
+
+/* Seconds since 1970 by the wall clock, which may jump. */
+static inline double clock_wall(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/map.h"
 #include "base/mem.h"
 
@@ -56,10 +57,9 @@ int memo_stamp_of(memo_stamp *is, const char *dir, const char *const name[MEMO_F
 
 bool memo_stamp_is_settled(const memo_stamp *is)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    time_t now = (time_t)clock_wall();
     for (int i = 0; i < MEMO_FILES; i++)
-        if (is->file[i].changed.tv_sec + MOMENT > now.tv_sec)
+        if (is->file[i].changed.tv_sec + MOMENT > now)
             return false;
     return true;
 }

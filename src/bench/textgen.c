@@ -69,9 +69,9 @@ static int add_requests(engine *g, const textgen_options *o, const model_config 
                             .token = token,
                             .n_tokens = r[i].prompt_len,
                             .n_prompt = r[i].prompt_len,
-                            .how = sampling_default()};
-        q.how.max_tokens = r[i].gen_len;
-        q.how.ignore_eos = true;
+                            .sampling = sampling_default()};
+        q.sampling.max_tokens = r[i].gen_len;
+        q.sampling.ignore_eos = true;
         status = engine_add(g, &q, e);
         free(token);
     }

@@ -93,9 +93,9 @@ static int ask(run *r, int i, err *e)
                         .token = t->token,
                         .n_tokens = t->n_tokens,
                         .n_prompt = t->n_prompt,
-                        .how = sampling_default()};
-    q.how.max_tokens = r->o->gen_len;
-    q.how.ignore_eos = true;
+                        .sampling = sampling_default()};
+    q.sampling.max_tokens = r->o->gen_len;
+    q.sampling.ignore_eos = true;
     return engine_add(r->g, &q, e);
 }
 

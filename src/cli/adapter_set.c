@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "registry/adapter_arg.h"
 
 static int find(const adapter_set *s, const char *name)
 {
@@ -16,14 +17,15 @@ static int find(const adapter_set *s, const char *name)
 
 static int open_one(adapter_set *s, const char *arg, const model_config *base, err *e)
 {
-    const char *equals = strchr(arg, '=');
-    if (!equals || equals == arg || !equals[1])
-        return err_set(e, "--adapter takes NAME=DIR, not \"%s\"", arg);
-    char *name = xstrndup(arg, (size_t)(equals - arg));
+    size_t n_name;
+    const char *dir = adapter_arg_split(arg, &n_name, e);
+    if (!dir)
+        return -1;
+    char *name = xstrndup(arg, n_name);
     adapter *a = NULL;
     if (find(s, name) >= 0)
         err_set(e, "adapter %s is given twice", name);
-    else if (!(a = adapter_open(equals + 1, base, e)))
+    else if (!(a = adapter_open(dir, base, e)))
         err_wrap(e, "adapter %s", name);
     if (!a) {
         free(name);

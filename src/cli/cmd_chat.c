@@ -28,14 +28,14 @@
 typedef struct {
     local_engine_args engine;
     const char *system, *template_file;
-    sampling how;     /* below 0: as the model's makers say */
-    char *demo_model; /* owned; NULL: another model */
+    sampling_params sampling; /* below 0: as the model's makers say */
+    char *demo_model;         /* owned; NULL: another model */
 } arguments;
 
 typedef struct {
     local_engine l;
     chat_template *base, *own; /* own: the adapter's, or NULL */
-    sampling how;
+    sampling_params sampling;
     json_t *messages;
     size_t n_fixed; /* of messages: the system's, which stays when others are left out */
     int context;    /* tokens */
@@ -51,12 +51,12 @@ static void interrupt(int number)
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default()};
-    sampling *how = &a->how;
-    how->temperature = how->top_p = how->min_p = -1;
-    how->top_k = how->max_tokens = -1;
-    if (getrandom(&how->seed, sizeof how->seed, 0) < 0)
-        how->seed = (uint64_t)time(NULL);
+    *a = (arguments){.sampling = sampling_default()};
+    sampling_params *s = &a->sampling;
+    s->temperature = s->top_p = s->min_p = -1;
+    s->top_k = s->max_tokens = -1;
+    if (getrandom(&s->seed, sizeof s->seed, 0) < 0)
+        s->seed = (uint64_t)time(NULL);
     local_engine_args *l = &a->engine;
     const char *model_dir = NULL;
     const option options[] = {
@@ -65,12 +65,12 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"system", OPT_STRING, &a->system, "TEXT", "a system message that stands before the conversation"},
         {"chat-template", OPT_STRING, &a->template_file, "FILE", "a Jinja program to use instead of the model's own"},
         {"Answers; where nothing is said, as the model's generation_config.json says"},
-        {"max-tokens", OPT_INT, &how->max_tokens, "N", "of an answer (as many as the context has room for)", 1, 1e9},
-        {"temperature", OPT_FLOAT, &how->temperature, "T", "0: always the likeliest token", 0, 100},
-        {"top-k", OPT_INT, &how->top_k, "K", "draw among the K likeliest (0: off)", 0, 1e9},
-        {"top-p", OPT_FLOAT, &how->top_p, "P", "draw among the likeliest that sum to P (1: off)", 1e-6, 1},
-        {"min-p", OPT_FLOAT, &how->min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
-        {"seed", OPT_U64, &how->seed, "N", "of the randomness (another each time)"},
+        {"max-tokens", OPT_INT, &s->max_tokens, "N", "of an answer (as many as the context has room for)", 1, 1e9},
+        {"temperature", OPT_FLOAT, &s->temperature, "T", "0: always the likeliest token", 0, 100},
+        {"top-k", OPT_INT, &s->top_k, "K", "draw among the K likeliest (0: off)", 0, 1e9},
+        {"top-p", OPT_FLOAT, &s->top_p, "P", "draw among the likeliest that sum to P (1: off)", 1e-6, 1},
+        {"min-p", OPT_FLOAT, &s->min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
+        {"seed", OPT_U64, &s->seed, "N", "of the randomness (another each time)"},
         {"Engine"},
         {"device", OPT_STRING, &l->device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &l->tp, "N", TP_HELP, 1, MAX_RANKS},
@@ -112,15 +112,15 @@ static int settle_sampling(talk *k, const arguments *a, err *e)
     sampling_defaults d;
     if (sampling_defaults_read(&d, "auto", a->engine.model_dir, e))
         return -1;
-    sampling *how = &k->how;
-    *how = a->how;
-    how->temperature = how->temperature < 0 ? d.temperature : how->temperature;
-    how->top_p = how->top_p < 0 ? d.top_p : how->top_p;
-    how->min_p = how->min_p < 0 ? d.min_p : how->min_p;
-    how->top_k = how->top_k < 0 ? d.top_k : how->top_k;
-    how->max_tokens = how->max_tokens < 0 ? d.max_tokens : how->max_tokens;
-    how->repetition_penalty = d.repetition_penalty;
-    return sampling_check(how, e);
+    sampling_params *s = &k->sampling;
+    *s = a->sampling;
+    s->temperature = s->temperature < 0 ? d.temperature : s->temperature;
+    s->top_p = s->top_p < 0 ? d.top_p : s->top_p;
+    s->min_p = s->min_p < 0 ? d.min_p : s->min_p;
+    s->top_k = s->top_k < 0 ? d.top_k : s->top_k;
+    s->max_tokens = s->max_tokens < 0 ? d.max_tokens : s->max_tokens;
+    s->repetition_penalty = d.repetition_penalty;
+    return sampling_check(s, e);
 }
 
 /* An adapter's own template goes before the base's, a file that is named before both. */
@@ -151,7 +151,7 @@ static int talk_open(talk *k, const arguments *a, err *e)
     engine_stats s = engine_get_stats(k->l.g);
     int held = s.pages_total * s.page_len, most = k->l.m->config.max_positions;
     k->context = held < most ? held : most;
-    k->how.max_tokens = k->how.max_tokens < k->context ? k->how.max_tokens : k->context;
+    k->sampling.max_tokens = k->sampling.max_tokens < k->context ? k->sampling.max_tokens : k->context;
     k->messages = json_array();
     if (a->system)
         add_message(k, "system", a->system);
@@ -188,7 +188,8 @@ static int write_prompt(talk *k, ids *out, err *e)
 /* The same of as much as fits with room for an answer: without the oldest question and its answer, and the next. */
 static int write_what_fits(talk *k, ids *out, err *e)
 {
-    size_t n_left_out = 0, room = (size_t)(k->how.max_tokens < k->context / 4 ? k->how.max_tokens : k->context / 4);
+    size_t n_left_out = 0,
+           room = (size_t)(k->sampling.max_tokens < k->context / 4 ? k->sampling.max_tokens : k->context / 4);
     int rc;
     while ((rc = write_prompt(k, out, e)) == 0 && out->n + room > (size_t)k->context &&
            json_array_size(k->messages) > k->n_fixed + 1) {
@@ -207,16 +208,16 @@ static int write_what_fits(talk *k, ids *out, err *e)
  */
 static int add_request(talk *k, const ids *all, size_t n_prompt, err *e)
 {
-    sampling how = k->how;
+    sampling_params sampling = k->sampling;
     int left = k->context > (int)n_prompt ? k->context - (int)n_prompt : 1;
-    how.max_tokens = how.max_tokens < left ? how.max_tokens : left;
+    sampling.max_tokens = sampling.max_tokens < left ? sampling.max_tokens : left;
     const engine_request r = {.id = k->turn,
                               .arrival = k->turn,
                               .adapter = k->l.adapters.n ? k->l.adapters.name[0] : NULL,
                               .token = all->items,
                               .n_tokens = (int)all->n,
                               .n_prompt = (int)n_prompt,
-                              .how = how};
+                              .sampling = sampling};
     return engine_add(k->l.g, &r, e);
 }
 

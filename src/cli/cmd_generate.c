@@ -24,7 +24,7 @@ typedef struct {
     local_engine_args engine;
     const char *prompt, *prompts_file;
     bool json;
-    sampling how;
+    sampling_params sampling;
 } arguments;
 
 typedef struct {
@@ -36,7 +36,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.how = sampling_default()};
+    *a = (arguments){.sampling = sampling_default()};
     local_engine_args *l = &a->engine;
     const option options[] = {
         {"model", OPT_STRING, &l->model_dir, "DIR", "the base model: a Hugging Face model directory"},
@@ -45,13 +45,14 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"prompts", OPT_STRING, &a->prompts_file, "FILE", "complete these: JSON lines, - for standard input"},
         {"json", OPT_FLAG, &a->json, NULL, "write one JSON object a line, in input order"},
         {"Output and sampling, where a line does not say otherwise"},
-        {"max-tokens", OPT_INT, &a->how.max_tokens, "N", "tokens to make at most (64)", 1, 1e9},
-        {"ignore-eos", OPT_FLAG, &a->how.ignore_eos, NULL, "go on past end tokens"},
-        {"temperature", OPT_FLOAT, &a->how.temperature, "T", "0: always the likeliest token (the default)", 0, 100},
-        {"top-k", OPT_INT, &a->how.top_k, "K", "draw among the K likeliest (0: off)", 0, 1e9},
-        {"top-p", OPT_FLOAT, &a->how.top_p, "P", "draw among the likeliest that sum to P (1: off)", 1e-6, 1},
-        {"min-p", OPT_FLOAT, &a->how.min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
-        {"seed", OPT_U64, &a->how.seed, "N", "of the randomness (0)"},
+        {"max-tokens", OPT_INT, &a->sampling.max_tokens, "N", "tokens to make at most (64)", 1, 1e9},
+        {"ignore-eos", OPT_FLAG, &a->sampling.ignore_eos, NULL, "go on past end tokens"},
+        {"temperature", OPT_FLOAT, &a->sampling.temperature, "T", "0: always the likeliest token (the default)", 0,
+         100},
+        {"top-k", OPT_INT, &a->sampling.top_k, "K", "draw among the K likeliest (0: off)", 0, 1e9},
+        {"top-p", OPT_FLOAT, &a->sampling.top_p, "P", "draw among the likeliest that sum to P (1: off)", 1e-6, 1},
+        {"min-p", OPT_FLOAT, &a->sampling.min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
+        {"seed", OPT_U64, &a->sampling.seed, "N", "of the randomness (0)"},
         {"Engine"},
         {"device", OPT_STRING, &l->device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &l->tp, "N", TP_HELP, 1, MAX_RANKS},
@@ -88,10 +89,10 @@ static int parse(arguments *a, int argc, char **argv, err *e)
 /* With the base and every adapter. */
 static int add_text(job *j, const arguments *a, const char *text, err *e)
 {
-    if (prompts_add_text(&j->in, NULL, text, j->l.t, &a->how, e))
+    if (prompts_add_text(&j->in, NULL, text, j->l.t, &a->sampling, e))
         return -1;
     for (int i = 0; i < j->l.adapters.n; i++)
-        if (prompts_add_text(&j->in, j->l.adapters.name[i], text, j->l.t, &a->how, e))
+        if (prompts_add_text(&j->in, j->l.adapters.name[i], text, j->l.t, &a->sampling, e))
             return -1;
     return 0;
 }
@@ -121,11 +122,11 @@ static int read_prompts(job *j, const arguments *a, err *e)
     if (!a->prompts_file)
         return add_input(j, a, e);
     if (strcmp(a->prompts_file, "-") == 0)
-        return prompts_read(&j->in, stdin, "standard input", j->l.t, &a->how, e);
+        return prompts_read(&j->in, stdin, "standard input", j->l.t, &a->sampling, e);
     FILE *f = fopen(a->prompts_file, "r");
     if (!f)
         return err_set(e, "cannot open %s: %s", a->prompts_file, strerror(errno));
-    int status = prompts_read(&j->in, f, a->prompts_file, j->l.t, &a->how, e);
+    int status = prompts_read(&j->in, f, a->prompts_file, j->l.t, &a->sampling, e);
     fclose(f);
     return status;
 }
@@ -166,7 +167,7 @@ static int add_prompt(const job *j, int i, err *e)
                         .token = q->token,
                         .n_tokens = q->n_tokens,
                         .n_prompt = q->n_prompt,
-                        .how = q->how};
+                        .sampling = q->sampling};
     return engine_add(j->l.g, &r, e);
 }
 
@@ -188,7 +189,7 @@ static bool take_event(job *j, const event *ev)
     case EVENT_SCORE: /* nobody asks for it here */ return false;
     case EVENT_TOKEN:
         prompt_append(q, ev->drawn.token);
-        if (q->how.n_logprobs >= 0) {
+        if (q->sampling.n_logprobs >= 0) {
             o->drawn = xgrow(o->drawn, &o->drawn_cap, o->n_drawn + 1, sizeof *o->drawn);
             o->drawn[o->n_drawn++] = ev->drawn;
         }

@@ -94,8 +94,8 @@ static void print_json(const completions *c, int i)
     json_object_set_new(line, "finish_reason", json_string(reason(o)));
     if (o->failed)
         json_object_set_new(line, "error", json_string(o->error.msg));
-    if (q->how.n_logprobs >= 0)
-        json_object_set_new(line, "logprobs", logprob_array(o, q->how.n_logprobs));
+    if (q->sampling.n_logprobs >= 0)
+        json_object_set_new(line, "logprobs", logprob_array(o, q->sampling.n_logprobs));
     json_dumpf(line, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
     fputc('\n', stdout);
     json_decref(line);

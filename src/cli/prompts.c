@@ -10,11 +10,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-static prompt *add(prompts *p, const char *adapter, const sampling *how)
+static prompt *add(prompts *p, const char *adapter, const sampling_params *sampling)
 {
     p->at = xgrow(p->at, &p->cap, (size_t)p->n + 1, sizeof *p->at);
     prompt *q = &p->at[p->n++];
-    *q = (prompt){.adapter = adapter ? xstrdup(adapter) : NULL, .how = *how};
+    *q = (prompt){.adapter = adapter ? xstrdup(adapter) : NULL, .sampling = *sampling};
     return q;
 }
 
@@ -35,9 +35,10 @@ static int set_text(prompt *q, const char *text, size_t n, const tokenizer *t, e
     return status;
 }
 
-int prompts_add_text(prompts *p, const char *adapter, const char *text, const tokenizer *t, const sampling *how, err *e)
+int prompts_add_text(prompts *p, const char *adapter, const char *text, const tokenizer *t,
+                     const sampling_params *sampling, err *e)
 {
-    return set_text(add(p, adapter, how), text, strlen(text), t, e);
+    return set_text(add(p, adapter, sampling), text, strlen(text), t, e);
 }
 
 static int read_id(const json_t *v, const char *key, int *out, err *e)
@@ -65,7 +66,7 @@ static int read_prompt(prompt *q, const json_t *line, const tokenizer *t, err *e
     return 0;
 }
 
-static int read_stop_ids(sampling *s, const json_t *line, err *e)
+static int read_stop_ids(sampling_params *s, const json_t *line, err *e)
 {
     const json_t *v = json_member(line, "stop_token_ids");
     if (!v)
@@ -97,7 +98,7 @@ static int read_int(const json_t *line, const char *key, int *out, err *e)
     return 0;
 }
 
-static int read_sampling(sampling *s, const json_t *line, err *e)
+static int read_sampling(sampling_params *s, const json_t *line, err *e)
 {
     long seed = -1;
     if (read_float(line, "temperature", &s->temperature, e) || read_int(line, "top_k", &s->top_k, e) ||
@@ -145,7 +146,8 @@ static int check_keys(const json_t *line, err *e)
     return 0;
 }
 
-static int read_line(prompts *p, const char *text, size_t n, const tokenizer *t, const sampling *defaults, err *e)
+static int read_line(prompts *p, const char *text, size_t n, const tokenizer *t, const sampling_params *defaults,
+                     err *e)
 {
     json_t *line = json_read_text(text, n, e);
     if (!line)
@@ -157,14 +159,14 @@ static int read_line(prompts *p, const char *text, size_t n, const tokenizer *t,
     else if (check_keys(line, e) == 0 && json_get_string(line, "adapter", &adapter, e) == 0) {
         int index = p->n;
         prompt *q = add(p, adapter, defaults);
-        q->how.seed = rng_u64(defaults->seed, (uint64_t)index);
-        status = read_sampling(&q->how, line, e) || read_prompt(q, line, t, e) ? -1 : 0;
+        q->sampling.seed = rng_u64(defaults->seed, (uint64_t)index);
+        status = read_sampling(&q->sampling, line, e) || read_prompt(q, line, t, e) ? -1 : 0;
     }
     json_decref(line);
     return status;
 }
 
-int prompts_read(prompts *p, FILE *in, const char *name, const tokenizer *t, const sampling *defaults, err *e)
+int prompts_read(prompts *p, FILE *in, const char *name, const tokenizer *t, const sampling_params *defaults, err *e)
 {
     char *line = NULL;
     size_t cap = 0;

@@ -16,7 +16,7 @@ typedef struct {
     int *token;    /* [n_tokens] prompt, then output */
     int n_tokens, n_prompt;
     size_t token_cap;
-    sampling how;
+    sampling_params sampling;
 } prompt;
 
 typedef struct {
@@ -26,12 +26,12 @@ typedef struct {
 } prompts;
 
 /* Append one prompt of the given text. */
-int prompts_add_text(prompts *p, const char *adapter, const char *text, const tokenizer *t, const sampling *how,
-                     err *e);
+int prompts_add_text(prompts *p, const char *adapter, const char *text, const tokenizer *t,
+                     const sampling_params *sampling, err *e);
 
 /* Append every line of the file; `defaults` hold where a line says nothing. Lines without a seed of
  * their own draw from defaults->seed and their place in the file. */
-int prompts_read(prompts *p, FILE *in, const char *name, const tokenizer *t, const sampling *defaults, err *e);
+int prompts_read(prompts *p, FILE *in, const char *name, const tokenizer *t, const sampling_params *defaults, err *e);
 
 void prompt_append(prompt *q, int token);
 void prompts_deinit(prompts *p);

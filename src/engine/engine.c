@@ -41,7 +41,7 @@ typedef struct {
     int next_score; /* the token of the prompt that is scored first; n_prompt: none is */
     int draw;       /* of the token in flight: its place among the draws of the step */
     int unknown;    /* what stands for it in a batch */
-    sampling how;
+    sampling_params sampling;
     int n_end, end[MAX_EOS + MAX_STOP_IDS]; /* tokens that end the output */
     bool uses_history;
     token_counts history; /* when uses_history */
@@ -353,7 +353,7 @@ static void append_token(sequence *s, int token)
 /* How many tokens of a prompt there are to score. */
 static int n_to_score(const engine_request *r)
 {
-    return r->how.n_prompt_logprobs >= 0 ? r->n_prompt - 1 : 0;
+    return r->sampling.n_prompt_logprobs >= 0 ? r->n_prompt - 1 : 0;
 }
 
 static int check_request(const engine *g, const engine_request *r, err *e)
@@ -365,7 +365,7 @@ static int check_request(const engine *g, const engine_request *r, err *e)
     if (r->n_scored < 0 || r->n_scored > n_to_score(r) || (n_output > 0 && r->n_scored < n_to_score(r)))
         return err_set(e, "%d tokens of a prompt of %d cannot have been scored before %d were made", r->n_scored,
                        r->n_prompt, n_output);
-    if (n_output >= r->how.max_tokens && r->n_scored == n_to_score(r))
+    if (n_output >= r->sampling.max_tokens && r->n_scored == n_to_score(r))
         return err_set(e, "the request has no tokens left to make");
     if (r->n_tokens >= limit)
         return err_set(e, "the prompt has %d tokens; the model's limit is %d", r->n_tokens, limit);
@@ -376,7 +376,7 @@ static int check_request(const engine *g, const engine_request *r, err *e)
     if (need > have)
         return err_set(e, "%d tokens need %d KvCache pages; there are only %d (--kv-pages)", r->n_tokens + 1, need,
                        have);
-    return sampling_check(&r->how, e) || token_rules_check(&r->rules, vocab, e) ? -1 : 0;
+    return sampling_check(&r->sampling, e) || token_rules_check(&r->rules, vocab, e) ? -1 : 0;
 }
 
 /* Ids outside the vocabulary are never drawn, and no mask has a bit for them. */
@@ -389,15 +389,15 @@ static void add_end_tokens(sequence *s, const int *id, int n, int vocab)
 
 static void set_end_tokens(sequence *s, const model_config *c)
 {
-    add_end_tokens(s, c->eos, s->how.ignore_eos ? 0 : c->n_eos, c->vocab);
-    add_end_tokens(s, s->how.stop, s->how.n_stop, c->vocab);
+    add_end_tokens(s, c->eos, s->sampling.ignore_eos ? 0 : c->n_eos, c->vocab);
+    add_end_tokens(s, s->sampling.stop, s->sampling.n_stop, c->vocab);
 }
 
 /* What the prompt and the limits on output and context allow. */
 static int max_tokens_of(const engine *g, const engine_request *r)
 {
     int positions = g->m->config.max_positions;
-    return r->how.max_tokens < positions - r->n_prompt ? r->n_prompt + r->how.max_tokens : positions;
+    return r->sampling.max_tokens < positions - r->n_prompt ? r->n_prompt + r->sampling.max_tokens : positions;
 }
 
 /* What its keys and values depend on beside its tokens, and who may share them. */
@@ -419,13 +419,14 @@ int engine_add(engine *g, const engine_request *r, err *e)
     sequence *s = XNEW(sequence);
     *s = (sequence){.item = {.id = r->id, .arrival = r->arrival, .limit = max_tokens_of(g, r)},
                     .n_prompt = r->n_prompt,
-                    .how = r->how};
+                    .sampling = r->sampling};
     s->item.adapter = r->adapter ? xstrdup(r->adapter) : NULL;
     s->next_score = r->n_prompt - n_to_score(r) + r->n_scored;
     s->item.is_scored = s->next_score < s->n_prompt;
     if (!g->opt.no_prefix_cache)
         s->item.root = root_of(r);
-    s->uses_history = r->how.repetition_penalty != 1 || r->how.presence_penalty != 0 || r->how.frequency_penalty != 0;
+    s->uses_history =
+        r->sampling.repetition_penalty != 1 || r->sampling.presence_penalty != 0 || r->sampling.frequency_penalty != 0;
     set_end_tokens(s, &g->m->config);
     token_rules_copy(&s->rules, &r->rules);
     if (token_rules_mask(&s->rules))
@@ -481,14 +482,14 @@ static sample_spec spec_of_score(const sequence *s, int token)
 {
     return (sample_spec){.top_p = 1,
                          .repetition_penalty = 1,
-                         .n_logprobs = s->how.n_prompt_logprobs,
+                         .n_logprobs = s->sampling.n_prompt_logprobs,
                          .given = true,
                          .token = s->item.token[token]};
 }
 
 static sample_spec spec_of(const sequence *s)
 {
-    const sampling *h = &s->how;
+    const sampling_params *h = &s->sampling;
     int n_tokens = s->item.n_tokens + s->item.in_flight;
     bool too_early = n_tokens - s->n_prompt < h->min_tokens && !s->only_end;
     return (sample_spec){
@@ -833,9 +834,9 @@ static int run_for_nobody(engine *g, err *e)
                             .token = token,
                             .n_tokens = each,
                             .n_prompt = each,
-                            .how = sampling_default()};
-        r.how.max_tokens = 4;
-        r.how.ignore_eos = true;
+                            .sampling = sampling_default()};
+        r.sampling.max_tokens = 4;
+        r.sampling.ignore_eos = true;
         status = engine_add(g, &r, e);
     }
     free(token);

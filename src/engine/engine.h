@@ -72,7 +72,7 @@ typedef struct {
     int n_tokens, n_prompt;
     int n_scored; /* of the prompt's tokens behind the first, where they are scored: how many have been, in earlier
                      attempts */
-    sampling how;
+    sampling_params sampling;
     token_rules rules; /* its grammar is held until the request ends */
 } engine_request;
 

@@ -3,12 +3,13 @@
 
 #include "backend/backend.h"
 
-sampling sampling_default(void)
+sampling_params sampling_default(void)
 {
-    return (sampling){.top_p = 1, .repetition_penalty = 1, .max_tokens = 64, .n_logprobs = -1, .n_prompt_logprobs = -1};
+    return (sampling_params){
+        .top_p = 1, .repetition_penalty = 1, .max_tokens = 64, .n_logprobs = -1, .n_prompt_logprobs = -1};
 }
 
-int sampling_check(const sampling *s, err *e)
+int sampling_check(const sampling_params *s, err *e)
 {
     if (!(s->temperature >= 0 && s->temperature <= 100))
         return err_set(e, "temperature must be between 0 and 100");

@@ -1,4 +1,8 @@
-/* sampling.h - how a request wants its tokens drawn, as a plain value */
+/* sampling.h - the sampling parameters of a request, as the engine keeps them
+ *
+ * They stand in three forms, one a layer: Sampling (net/wire.proto) from a client's JSON to the worker, where lists and
+ * a grammar's text travel with them; sampling_params here, numbers of a fixed size, with token_rules.h for the lists;
+ * sample_spec (backend/backend.h) for one draw, with what the sequence has come to. */
 #ifndef PUNICA_ENGINE_SAMPLING_H
 #define PUNICA_ENGINE_SAMPLING_H
 
@@ -21,11 +25,11 @@ typedef struct {
     int n_stop, stop[MAX_STOP_IDS]; /* further token ids that end the output */
     int n_logprobs;                 /* -1: none; 0: the chosen token's; n: and the n most likely */
     int n_prompt_logprobs;          /* the same for each token of the prompt but the first: these are scored */
-} sampling;
+} sampling_params;
 
-sampling sampling_default(void);
+sampling_params sampling_default(void);
 
 /* -1 when a value is out of range; e names it. */
-int sampling_check(const sampling *s, err *e);
+int sampling_check(const sampling_params *s, err *e);
 
 #endif

@@ -18,14 +18,14 @@ static const struct number {
     size_t at; /* in api_request */
     double min, max;
 } numbers[] = {
-    {"temperature", NUMBER_FLOAT, offsetof(api_request, how.temperature), 0, 100},
-    {"top_p", NUMBER_FLOAT, offsetof(api_request, how.top_p), 1e-6, 1},
-    {"min_p", NUMBER_FLOAT, offsetof(api_request, how.min_p), 0, 1},
-    {"presence_penalty", NUMBER_FLOAT, offsetof(api_request, how.presence_penalty), -2, 2},
-    {"frequency_penalty", NUMBER_FLOAT, offsetof(api_request, how.frequency_penalty), -2, 2},
-    {"repetition_penalty", NUMBER_FLOAT, offsetof(api_request, how.repetition_penalty), 1e-6, 100},
-    {"top_k", NUMBER_INT, offsetof(api_request, how.top_k), -1, INT32_MAX},
-    {"min_tokens", NUMBER_INT, offsetof(api_request, how.min_tokens), 0, INT32_MAX},
+    {"temperature", NUMBER_FLOAT, offsetof(api_request, sampling.temperature), 0, 100},
+    {"top_p", NUMBER_FLOAT, offsetof(api_request, sampling.top_p), 1e-6, 1},
+    {"min_p", NUMBER_FLOAT, offsetof(api_request, sampling.min_p), 0, 1},
+    {"presence_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.presence_penalty), -2, 2},
+    {"frequency_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.frequency_penalty), -2, 2},
+    {"repetition_penalty", NUMBER_FLOAT, offsetof(api_request, sampling.repetition_penalty), 1e-6, 100},
+    {"top_k", NUMBER_INT, offsetof(api_request, sampling.top_k), -1, INT32_MAX},
+    {"min_tokens", NUMBER_INT, offsetof(api_request, sampling.min_tokens), 0, INT32_MAX},
     {"priority", NUMBER_INT, offsetof(api_request, priority), INT32_MIN, INT32_MAX},
     {"n", NUMBER_INT, offsetof(api_request, n), 1, MAX_CHOICES},
     {"max_tokens", NUMBER_INT, offsetof(api_request, max_tokens), 0, INT32_MAX},
@@ -60,14 +60,14 @@ static int parse_numbers(api_request *r, api_error *e)
     if (r->chat && json_get_int(r->input, "max_completion_tokens", 0, INT32_MAX, &most, &e->what))
         return api_error_bad(e, "max_completion_tokens");
     r->max_tokens = (int)most;
-    if (r->how.top_k < 0)
-        r->how.top_k = 0;
+    if (r->sampling.top_k < 0)
+        r->sampling.top_k = 0;
     if (r->max_tokens > r->most_tokens)
         r->max_tokens = r->most_tokens;
-    if (r->max_tokens >= 0 && r->how.min_tokens > r->max_tokens)
+    if (r->max_tokens >= 0 && r->sampling.min_tokens > r->max_tokens)
         return api_error_set(e, 400, "min_tokens", NULL,
-                             "\"min_tokens\" is %d, more than the %d that may be made (max_tokens)", r->how.min_tokens,
-                             r->max_tokens);
+                             "\"min_tokens\" is %d, more than the %d that may be made (max_tokens)",
+                             r->sampling.min_tokens, r->max_tokens);
     return 0;
 }
 
@@ -80,7 +80,7 @@ static int parse_seed(api_request *r, api_error *e)
     if (seed && !json_is_integer(seed) && !whole)
         return api_error_set(e, 400, "seed", NULL, "\"seed\" must be an integer of at most 64 bits");
     r->has_seed = seed != NULL;
-    r->how.seed = (uint64_t)(whole ? (int64_t)x : (int64_t)json_integer_value(seed));
+    r->sampling.seed = (uint64_t)(whole ? (int64_t)x : (int64_t)json_integer_value(seed));
     return 0;
 }
 
@@ -94,7 +94,7 @@ static int parse_cache_salt(api_request *r, api_error *e)
         return api_error_set(e, 400, "cache_salt", NULL, "\"cache_salt\" has %zu bytes; %d are the most", strlen(salt),
                              MAX_SALT);
     if (salt)
-        r->how.cache_salt = r->cache_salt = xstrdup(salt);
+        r->sampling.cache_salt = r->cache_salt = xstrdup(salt);
     return 0;
 }
 
@@ -114,7 +114,7 @@ static int parse_flags(api_request *r, api_error *e)
         return api_error_bad(e, "return_token_strs");
     if (json_get_bool(r->input, "add_special_tokens", &r->add_special, &e->what))
         return api_error_bad(e, "add_special_tokens");
-    r->how.ignore_eos = ignore_eos;
+    r->sampling.ignore_eos = ignore_eos;
     if (parse_cache_salt(r, e))
         return -1;
     if (json_get_bool(r->input, "include_stop_str_in_output", &r->include_stop, &e->what))
@@ -140,9 +140,9 @@ static int parse_prompt_logprobs(api_request *r, api_error *e)
         return api_error_set(e, 400, "prompt_logprobs", NULL,
                              "\"prompt_logprobs\" are not for streams (\"stream\": true)");
     r->prompt_logprobs = (int)n;
-    r->how.n_prompt_logprobs = (int)n + 1;
-    if (r->echo && r->how.n_logprobs > r->how.n_prompt_logprobs)
-        r->how.n_prompt_logprobs = r->how.n_logprobs;
+    r->sampling.n_prompt_logprobs = (int)n + 1;
+    if (r->echo && r->sampling.n_logprobs > r->sampling.n_prompt_logprobs)
+        r->sampling.n_prompt_logprobs = r->sampling.n_logprobs;
     const char *most =
         r->chat && json_member(r->input, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     if (r->max_tokens == 0 && !r->echo && n < 0)
@@ -170,7 +170,7 @@ static int parse_logprobs(api_request *r, api_error *e)
             return api_error_set(e, 400, "top_logprobs", NULL, "\"top_logprobs\" needs \"logprobs\": true");
         n = wanted && n < 0 ? 0 : n;
     }
-    r->how.n_logprobs = (int)n + 1;
+    r->sampling.n_logprobs = (int)n + 1;
     return parse_prompt_logprobs(r, e);
 }
 
@@ -218,7 +218,7 @@ static int parse_stop_ids(api_request *r, api_error *e)
         return api_error_set(e, 400, "stop_token_ids", NULL,
                              "\"stop_token_ids\" must be a list of at most %d token ids", MAX_STOPS);
     for (size_t i = 0; i < json_array_size(list); i++)
-        if ((r->stop_id[r->how.n_stop_ids++] = id_of(json_array_get(list, i))) < 0)
+        if ((r->stop_id[r->sampling.n_stop_ids++] = id_of(json_array_get(list, i))) < 0)
             return api_error_set(e, 400, "stop_token_ids", NULL, "\"stop_token_ids\" must be a list of token ids");
     return 0;
 }
@@ -233,8 +233,8 @@ static int parse_bias(api_request *r, api_error *e)
     if (list && (!json_is_object(list) || json_object_size(list) > MAX_BIASED))
         return api_error_set(e, 400, "logit_bias", NULL,
                              "\"logit_bias\" must be an object of at most %d token ids with numbers", MAX_BIASED);
-    r->how.biased = XNEW_ARRAY(int32_t, json_object_size(list) + 1);
-    r->how.bias = XNEW_ARRAY(float, json_object_size(list) + 1);
+    r->sampling.biased = XNEW_ARRAY(int32_t, json_object_size(list) + 1);
+    r->sampling.bias = XNEW_ARRAY(float, json_object_size(list) + 1);
     json_object_foreach((json_t *)list, key, value)
     {
         char *end;
@@ -244,8 +244,8 @@ static int parse_bias(api_request *r, api_error *e)
             return api_error_set(e, 400, "logit_bias", NULL,
                                  "\"logit_bias\": \"%.40s\" must be a token id, and its bias between -100 and 100",
                                  key);
-        r->how.biased[r->how.n_biased++] = (int32_t)id;
-        r->how.bias[r->how.n_bias++] = (float)bias;
+        r->sampling.biased[r->sampling.n_biased++] = (int32_t)id;
+        r->sampling.bias[r->sampling.n_bias++] = (float)bias;
     }
     return 0;
 }
@@ -258,9 +258,9 @@ static int parse_allowed(api_request *r, api_error *e)
     if (!json_is_array(list) || json_array_size(list) == 0)
         return api_error_set(e, 400, "allowed_token_ids", NULL,
                              "\"allowed_token_ids\" must be a list of at least one token id");
-    r->how.allowed_ids = XNEW_ARRAY(int32_t, json_array_size(list));
+    r->sampling.allowed_ids = XNEW_ARRAY(int32_t, json_array_size(list));
     for (size_t i = 0; i < json_array_size(list); i++)
-        if ((r->how.allowed_ids[r->how.n_allowed_ids++] = id_of(json_array_get(list, i))) < 0)
+        if ((r->sampling.allowed_ids[r->sampling.n_allowed_ids++] = id_of(json_array_get(list, i))) < 0)
             return api_error_set(e, 400, "allowed_token_ids", NULL,
                                  "\"allowed_token_ids\" must be a list of token ids");
     return 0;
@@ -309,9 +309,9 @@ static int set_grammar(api_request *r, const char *field, grammar_kind kind, cha
     }
     r->grammar = text;
     r->grammar_field = field;
-    r->how.grammar_kind = kind;
-    r->how.grammar = (ProtobufCBinaryData){n, (uint8_t *)text};
-    if (r->how.ignore_eos)
+    r->sampling.grammar_kind = kind;
+    r->sampling.grammar = (ProtobufCBinaryData){n, (uint8_t *)text};
+    if (r->sampling.ignore_eos)
         return api_error_set(e, 400, "ignore_eos", NULL,
                              "\"ignore_eos\" does not go with \"%s\": the output ends where its grammar does", field);
     return 0;
@@ -711,11 +711,11 @@ int api_request_parse(api_request *r, bool chat, const char *body, size_t n, api
 
 static void set_defaults(api_request *r, const sampling_defaults *d)
 {
-    r->how.temperature = d->temperature;
-    r->how.top_p = d->top_p;
-    r->how.top_k = d->top_k;
-    r->how.min_p = d->min_p;
-    r->how.repetition_penalty = d->repetition_penalty;
+    r->sampling.temperature = d->temperature;
+    r->sampling.top_p = d->top_p;
+    r->sampling.top_k = d->top_k;
+    r->sampling.min_p = d->min_p;
+    r->sampling.repetition_penalty = d->repetition_penalty;
     r->most_tokens = d->max_tokens;
     if (r->max_tokens < 0 && d->max_tokens < INT32_MAX)
         r->max_tokens = d->max_tokens;
@@ -723,11 +723,15 @@ static void set_defaults(api_request *r, const sampling_defaults *d)
 
 int api_request_take(api_request *r, bool chat, json_t *input, const sampling_defaults *d, api_error *e)
 {
-    *r = (api_request){
-        .chat = chat, .n = 1, .best_of = 1, .max_tokens = chat ? -1 : 16, .add_special = !chat, .how = SAMPLING__INIT};
+    *r = (api_request){.chat = chat,
+                       .n = 1,
+                       .best_of = 1,
+                       .max_tokens = chat ? -1 : 16,
+                       .add_special = !chat,
+                       .sampling = SAMPLING__INIT};
     const sampling_defaults usual = sampling_defaults_openai();
     set_defaults(r, d ? d : &usual);
-    r->how.stop_ids = r->stop_id;
+    r->sampling.stop_ids = r->stop_id;
     r->input = input;
     int rc;
     if (!json_is_object(input))
@@ -762,10 +766,10 @@ void api_request_deinit(api_request *r)
     free(r->cache_salt);
     free(r->tool_name);
     free(r->repeated);
-    free(r->how.biased);
-    free(r->how.bias);
-    free(r->how.allowed_ids);
-    free(r->how.bad_ids);
-    free(r->how.bad_lengths);
+    free(r->sampling.biased);
+    free(r->sampling.bias);
+    free(r->sampling.allowed_ids);
+    free(r->sampling.bad_ids);
+    free(r->sampling.bad_lengths);
     *r = (api_request){0};
 }

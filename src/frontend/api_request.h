@@ -46,7 +46,7 @@ typedef struct {
     int most_tokens;     /* that the model's makers allow; max_tokens is not above it */
     int prompt_logprobs; /* -1: not wanted; else so many likely tokens for each of the prompt */
     bool has_seed;
-    Sampling how; /* stop_ids points to stop_id, so a request stays where it was parsed; other lists are owned */
+    Sampling sampling; /* stop_ids points to stop_id, so a request stays where it was parsed; other lists are owned */
     int32_t stop_id[MAX_STOPS];
     stop_string stop[MAX_STOPS];
     int n_stops;
@@ -55,8 +55,8 @@ typedef struct {
     bool token_strings; /* and how they are written in the vocabulary */
     bool add_special; /* the tokenizer puts its special tokens around a text: a prompt, or what a chat template wrote */
     int truncate;     /* 0: not; -1: to the context; else how many of the prompt's last tokens are kept */
-    char *cache_salt; /* what how.cache_salt points to; NULL: none */
-    char *grammar;    /* what how.grammar points to */
+    char *cache_salt; /* what sampling.cache_salt points to; NULL: none */
+    char *grammar;    /* what sampling.grammar points to */
     const char *grammar_field; /* by which it was given; static */
     tools_choice tool_choice;
     parts_rules parts;       /* of the output; formats that the chat template tells are set by who has it */

@@ -434,18 +434,18 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
     answer_rules rules = {.stop = r->stop,
                           .n_stops = r->n_stops,
                           .include_stop = r->include_stop,
-                          .whole_chars = r->how.grammar_kind != 0,
+                          .whole_chars = r->sampling.grammar_kind != 0,
                           .parts = r->parts,
                           .call_seed = r->parts.tools != TOOLS_NONE ? loop_random_id(c->s->on) : 0,
-                          .logprobs = r->how.n_logprobs > 0,
-                          .n_to_score = r->how.n_prompt_logprobs ? (int)n_prompt - 1 : 0,
-                          .n_echoed = r->echo ? r->how.n_logprobs - 1 : -1,
+                          .logprobs = r->sampling.n_logprobs > 0,
+                          .n_to_score = r->sampling.n_prompt_logprobs ? (int)n_prompt - 1 : 0,
+                          .n_echoed = r->echo ? r->sampling.n_logprobs - 1 : -1,
                           .n_listed = r->prompt_logprobs,
                           .max_tokens = r->max_tokens >= 0 && r->max_tokens < room ? r->max_tokens : room,
-                          .min_tokens = r->how.min_tokens};
-    for (int i = 0; i < c->s->n_eos && !r->how.ignore_eos; i++)
+                          .min_tokens = r->sampling.min_tokens};
+    for (int i = 0; i < c->s->n_eos && !r->sampling.ignore_eos; i++)
         rules.end_id[rules.n_end_ids++] = c->s->eos[i];
-    for (size_t i = 0; i < r->how.n_stop_ids; i++)
+    for (size_t i = 0; i < r->sampling.n_stop_ids; i++)
         rules.end_id[rules.n_end_ids++] = r->stop_id[i];
     if (r->parts.tools != TOOLS_NONE || r->parts.thinks != THINKS_NOT)
         find_marks(c->s->tools.t, rules.mark_id);
@@ -459,9 +459,9 @@ static void keep_apart(call *c)
     api_request *r = &c->p->asked;
     if (!c->who)
         return;
-    char *salt = xasprintf("%s\n%s", tenant_name(c->who), r->how.cache_salt);
+    char *salt = xasprintf("%s\n%s", tenant_name(c->who), r->sampling.cache_salt);
     free(r->cache_salt);
-    r->how.cache_salt = r->cache_salt = salt;
+    r->sampling.cache_salt = r->cache_salt = salt;
 }
 
 /* The n choices of one prompt. Each draws from a seed of its own; the first from the one that was asked for. */
@@ -482,16 +482,16 @@ static void add_choices(call *c, int number, uint64_t seed)
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
         if (c->p->asked.echo)
             answer_echo(&k->a, &c->p->echo[number]);
-        if (c->p->asked.how.n_prompt_logprobs)
+        if (c->p->asked.sampling.n_prompt_logprobs)
             answer_begin_scores(&k->a, prompt->items[0]);
-        Sampling how = c->p->asked.how;
-        how.n_logprobs = c->p->asked.best_of > c->p->asked.n && how.n_logprobs == 0 ? 1 : how.n_logprobs;
+        Sampling sampling = c->p->asked.sampling;
+        sampling.n_logprobs = c->p->asked.best_of > c->p->asked.n && sampling.n_logprobs == 0 ? 1 : sampling.n_logprobs;
         if (c->p->is_registered) {
-            how.adapter_id = c->p->what.id;
-            how.adapter_source = c->p->what.source;
-            how.trusted_source = c->p->what.trusted;
+            sampling.adapter_id = c->p->what.id;
+            sampling.adapter_source = c->p->what.source;
+            sampling.trusted_source = c->p->what.trusted;
         }
-        how.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
+        sampling.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
         const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL,
                                     .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
@@ -502,7 +502,7 @@ static void add_choices(call *c, int number, uint64_t seed)
                                     .n_tokens = (int)prompt->n,
                                     .n_to_score = n_to_score,
                                     .max_tokens = max_tokens || n_to_score ? max_tokens : 1,
-                                    .how = &how};
+                                    .sampling = &sampling};
         if (c->who)
             tenant_begin(c->who, loop_now(c->s->on), 1, i == 0 ? (int64_t)prompt->n : 0);
         k->id = dispatch_submit(c->s->at_scheduler, &r, &events, k);
@@ -525,8 +525,8 @@ static size_t requests_size(const call *c)
     size_t n = 0;
     for (int i = 0; i < c->p->n_prompts; i++)
         n += c->p->prompt[i].n;
-    size_t how = sampling__get_packed_size(&c->p->asked.how) * (size_t)c->p->n_prompts;
-    return (n * sizeof(uint32_t) + how) * (size_t)c->p->asked.best_of;
+    size_t sampling = sampling__get_packed_size(&c->p->asked.sampling) * (size_t)c->p->n_prompts;
+    return (n * sizeof(uint32_t) + sampling) * (size_t)c->p->asked.best_of;
 }
 
 static int submit_all(call *c, api_error *e)
@@ -535,7 +535,7 @@ static int submit_all(call *c, api_error *e)
     if (take_memory(c, requests_size(c) + (r->repeated ? strlen(r->repeated) : 0), false, e))
         return -1;
     keep_apart(c);
-    uint64_t seed = r->has_seed ? r->how.seed : loop_random_id(c->s->on);
+    uint64_t seed = r->has_seed ? r->sampling.seed : loop_random_id(c->s->on);
     c->choice = XNEW_ARRAY(choice, (size_t)(c->p->n_prompts * r->best_of));
     c->unbilled = XNEW_ARRAY(int64_t, (size_t)c->p->n_prompts);
     c->bill = (account_entry){

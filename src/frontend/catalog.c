@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "registry/adapter_arg.h"
 #include "text/utf8.h"
 
 struct catalog {
@@ -63,15 +64,16 @@ static bool is_adapter_dir(const char *dir)
 
 static int add_given(catalog *c, const char *arg, err *e)
 {
-    const char *equals = strchr(arg, '=');
-    if (!equals || equals == arg || !equals[1])
-        return err_set(e, "--adapter takes NAME=DIR, not \"%s\"", arg);
-    if (!utf8_is_valid(arg, (size_t)(equals - arg)))
+    size_t n_name;
+    const char *dir = adapter_arg_split(arg, &n_name, e);
+    if (!dir)
+        return -1;
+    if (!utf8_is_valid(arg, n_name))
         return err_set(e, "--adapter %s: the name is not UTF-8", arg);
-    if (!is_adapter_dir(equals + 1))
+    if (!is_adapter_dir(dir))
         return err_set(e, "--adapter %s: there is no adapter_config.json in that directory", arg);
-    c->name[c->n] = xstrndup(arg, (size_t)(equals - arg));
-    c->given_dir[c->n++] = xstrdup(equals + 1);
+    c->name[c->n] = xstrndup(arg, n_name);
+    c->given_dir[c->n++] = xstrdup(dir);
     return 0;
 }
 

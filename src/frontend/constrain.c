@@ -58,22 +58,22 @@ static void remember(grammar_checks *c, const digest *d)
 
 static int check_grammar(const api_request *r, grammar_checks *known, bool soon, const atomic_bool *stop, api_error *e)
 {
-    const Sampling *how = &r->how;
-    if (how->grammar_kind == GRAMMAR_NONE)
+    const Sampling *s = &r->sampling;
+    if (s->grammar_kind == GRAMMAR_NONE)
         return 0;
-    if (how->grammar.len > MAX_TEXT)
+    if (s->grammar.len > MAX_TEXT)
         return api_error_set(e, 400, r->grammar_field, NULL, "\"%s\" has %zu bytes; at most %u are taken",
-                             r->grammar_field, how->grammar.len, MAX_TEXT);
+                             r->grammar_field, s->grammar.len, MAX_TEXT);
     digest d;
-    digest_of_parts(
-        &d, (digest_part[]){{&how->grammar_kind, sizeof how->grammar_kind}, {how->grammar.data, how->grammar.len}}, 2);
+    digest_of_parts(&d, (digest_part[]){{&s->grammar_kind, sizeof s->grammar_kind}, {s->grammar.data, s->grammar.len}},
+                    2);
     if (is_known(known, &d))
         return 0;
     err why;
     bool takes_long = false;
-    grammar_kind kind = (grammar_kind)how->grammar_kind;
-    const char *text = (const char *)how->grammar.data;
-    size_t n = how->grammar.len;
+    grammar_kind kind = (grammar_kind)s->grammar_kind;
+    const char *text = (const char *)s->grammar.data;
+    size_t n = s->grammar.len;
     grammar *g =
         soon ? grammar_compile_soon(kind, text, n, &takes_long, &why) : grammar_compile(kind, text, n, stop, &why);
     if (takes_long)
@@ -95,15 +95,15 @@ static int check_ids(const int32_t *id, size_t n, int vocab, const char *field, 
 }
 
 /* One more word of tokens. */
-static void add_word(Sampling *how, const ids *word, size_t *ids_cap, size_t *words_cap)
+static void add_word(Sampling *s, const ids *word, size_t *ids_cap, size_t *words_cap)
 {
     if (word->n == 0)
         return;
-    how->bad_ids = xgrow(how->bad_ids, ids_cap, how->n_bad_ids + word->n, sizeof *how->bad_ids);
-    how->bad_lengths = xgrow(how->bad_lengths, words_cap, how->n_bad_lengths + 1, sizeof *how->bad_lengths);
+    s->bad_ids = xgrow(s->bad_ids, ids_cap, s->n_bad_ids + word->n, sizeof *s->bad_ids);
+    s->bad_lengths = xgrow(s->bad_lengths, words_cap, s->n_bad_lengths + 1, sizeof *s->bad_lengths);
     for (size_t i = 0; i < word->n; i++)
-        how->bad_ids[how->n_bad_ids++] = word->items[i];
-    how->bad_lengths[how->n_bad_lengths++] = (uint32_t)word->n;
+        s->bad_ids[s->n_bad_ids++] = word->items[i];
+    s->bad_lengths[s->n_bad_lengths++] = (uint32_t)word->n;
 }
 
 /* Each word as a text begins with it, and as it stands behind a blank. */
@@ -119,7 +119,7 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
             ids x = {0};
             int rc = tokenizer_encode(t, text.data + 1 - blank, text.len - 1 + (size_t)blank, false, &x, &e->what);
             if (rc == 0)
-                add_word(&r->how, &x, &ids_cap, &words_cap);
+                add_word(&r->sampling, &x, &ids_cap, &words_cap);
             ids_free(&x);
             if (rc) {
                 buf_free(&text);
@@ -134,17 +134,19 @@ static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
 int constrain(api_request *r, const tokenizer *t, int vocab, grammar_checks *known, bool soon, const atomic_bool *stop,
               api_error *e)
 {
-    if (r->how.n_allowed_ids > (size_t)vocab)
+    if (r->sampling.n_allowed_ids > (size_t)vocab)
         return api_error_set(e, 400, "allowed_token_ids", NULL,
-                             "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", r->how.n_allowed_ids, vocab);
-    if (check_ids(r->how.stop_ids, r->how.n_stop_ids, vocab, "stop_token_ids", e) ||
-        check_ids(r->how.biased, r->how.n_biased, vocab, "logit_bias", e) ||
-        check_ids(r->how.allowed_ids, r->how.n_allowed_ids, vocab, "allowed_token_ids", e) || tokenize_words(r, t, e))
+                             "\"allowed_token_ids\" has %zu ids; the vocabulary has %d", r->sampling.n_allowed_ids,
+                             vocab);
+    if (check_ids(r->sampling.stop_ids, r->sampling.n_stop_ids, vocab, "stop_token_ids", e) ||
+        check_ids(r->sampling.biased, r->sampling.n_biased, vocab, "logit_bias", e) ||
+        check_ids(r->sampling.allowed_ids, r->sampling.n_allowed_ids, vocab, "allowed_token_ids", e) ||
+        tokenize_words(r, t, e))
         return -1;
     return check_grammar(r, known, soon, stop, e);
 }
 
 bool constrain_takes_long(const api_request *r)
 {
-    return r->how.grammar_kind != GRAMMAR_NONE || r->conversation.tools;
+    return r->sampling.grammar_kind != GRAMMAR_NONE || r->conversation.tools;
 }

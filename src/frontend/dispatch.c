@@ -27,8 +27,8 @@ typedef struct live {
     size_t n_tokens, n_prompt, token_cap;
     int max_tokens;
     size_t n_to_score, n_scored; /* tokens of the prompt that are told before output: so many; so many have come */
-    unsigned char *how;          /* [how_bytes] a packed Sampling */
-    size_t how_bytes;
+    unsigned char *sampling;     /* [sampling_bytes] a packed Sampling */
+    size_t sampling_bytes;
     bool submitted; /* over this link or one that was lost */
     bool arriving;  /* its owner is to be told of tokens */
     TAILQ_ENTRY(live) order;
@@ -81,7 +81,7 @@ static void forget(dispatch *d, live *l)
     free(l->tenant);
     free(l->adapter);
     free(l->token);
-    free(l->how);
+    free(l->sampling);
     free(l);
 }
 
@@ -110,7 +110,7 @@ static void send_submit(dispatch *d, live *l)
     r.max_tokens = (uint32_t)l->max_tokens;
     r.n_to_score = (uint32_t)l->n_to_score;
     r.n_scored = (uint32_t)l->n_scored;
-    r.how = (ProtobufCBinaryData){.data = l->how, .len = l->how_bytes};
+    r.sampling = (ProtobufCBinaryData){.data = l->sampling, .len = l->sampling_bytes};
     if (l->has_version)
         r.digest = (ProtobufCBinaryData){.data = l->version.byte, .len = DIGEST_BYTES};
     r.again = l->submitted;
@@ -360,13 +360,13 @@ uint64_t dispatch_submit(dispatch *d, const dispatch_request *r, const dispatch_
                 .max_tokens = r->max_tokens,
                 .n_to_score = (size_t)r->n_to_score,
                 .has_version = r->version,
-                .how_bytes = sampling__get_packed_size(r->how)};
+                .sampling_bytes = sampling__get_packed_size(r->sampling)};
     if (r->version) {
         l->version = *r->version;
         held_versions_hold(d->held, &l->version);
     }
-    l->how = xmalloc(l->how_bytes + 1);
-    sampling__pack(r->how, l->how);
+    l->sampling = xmalloc(l->sampling_bytes + 1);
+    sampling__pack(r->sampling, l->sampling);
     set_tokens(l, r->token, r->n_tokens);
     id_map_put(d->by_id, l->id, l);
     TAILQ_INSERT_TAIL(&d->by_arrival, l, order);

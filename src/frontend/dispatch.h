@@ -42,7 +42,7 @@ typedef struct {
     const int *token;      /* [n_tokens] the prompt */
     int n_tokens, max_tokens;
     int n_to_score; /* the last so many tokens of the prompt come back with their logprobs, before any output */
-    const Sampling *how;
+    const Sampling *sampling;
 } dispatch_request;
 
 /* tokens: some have come, of the prompt where it is scored, then of output; p: [n] their logprobs, or NULL. On any

@@ -27,11 +27,12 @@ static const char *escape_of(unsigned char c, char code[8])
     case '\n': return "\\n";
     case '\r': return "\\r";
     case '\t': return "\\t";
+    default:
+        if (c >= 0x20)
+            return NULL;
+        snprintf(code, 8, "\\u%04x", c);
+        return code;
     }
-    if (c >= 0x20)
-        return NULL;
-    snprintf(code, 8, "\\u%04x", c);
-    return code;
 }
 
 void json_add_string(buf *out, const char *text, size_t n)

@@ -40,7 +40,7 @@ static int thinking_of(const api_request *r, const chat_template *t, const buf *
         n--;
     bool open = r->conversation.add_generation_prompt && n >= strlen(think) &&
                 memcmp(prompt->data + n - strlen(think), think, strlen(think)) == 0;
-    return !open ? THINKS : r->how.grammar_kind != 0 ? THINKS_NOT : THINKS_ALREADY;
+    return !open ? THINKS : r->sampling.grammar_kind != 0 ? THINKS_NOT : THINKS_ALREADY;
 }
 
 const char *prepared_model(const prepared *p)
@@ -150,10 +150,10 @@ static int check_tokens(const preparing *w, const api_request *r, const ids *x, 
     if (check_ids(w, field, x, e))
         return -1;
     int room = w->context - (int)x->n;
-    if (r->how.min_tokens > room)
+    if (r->sampling.min_tokens > room)
         return api_error_set(e, 400, "min_tokens", NULL,
                              "\"min_tokens\" is %d; behind the prompt the context has room for %d tokens",
-                             r->how.min_tokens, room);
+                             r->sampling.min_tokens, room);
     return 0;
 }
 

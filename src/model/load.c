@@ -320,7 +320,7 @@ static void widen_small(loader *l)
     for (size_t i = 0; i < l->n_slots; i++)
         if (l->slots[i].kind != SLOT_MATRIX) {
             widen_slot(l, &l->slots[i], at);
-            at += tensor_bytes(l->slots[i].t) / sizeof(float);
+            at += (size_t)l->slots[i].t->rows * (size_t)l->slots[i].t->cols;
         }
 }
 

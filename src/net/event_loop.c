@@ -28,9 +28,7 @@ static double now(net_loop *l)
 static double wall(net_loop *l)
 {
     (void)l;
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return clock_wall();
 }
 
 static void get_random(net_loop *l, void *to, size_t n)

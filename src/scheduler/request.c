@@ -20,10 +20,10 @@ static void append(request_memory *memory, request *r, const int *token, int n)
     r->what.n_tokens += n;
 }
 
-/* Of adapter, digest and how, which lie in one piece, one behind the other. */
+/* Of adapter, digest and sampling, which lie in one piece, one behind the other. */
 static size_t strings_bytes(const submission *what)
 {
-    return (what->adapter ? strlen(what->adapter) + 1 : 0) + what->digest_bytes + what->how_bytes;
+    return (what->adapter ? strlen(what->adapter) + 1 : 0) + what->digest_bytes + what->sampling_bytes;
 }
 
 static const void *copy_to(char **at, const void *from, size_t n)
@@ -40,12 +40,12 @@ static void copy_strings(request_memory *memory, submission *what)
     char *at = bytes ? slabs_take(memory->rest, bytes) : NULL;
     what->adapter = copy_to(&at, what->adapter, what->adapter ? strlen(what->adapter) + 1 : 0);
     what->digest = copy_to(&at, what->digest, what->digest_bytes);
-    what->how = copy_to(&at, what->how, what->how_bytes);
+    what->sampling = copy_to(&at, what->sampling, what->sampling_bytes);
 }
 
 static void free_strings(request_memory *memory, const submission *what)
 {
-    const void *first = what->adapter ? what->adapter : what->digest ? what->digest : what->how;
+    const void *first = what->adapter ? what->adapter : what->digest ? what->digest : what->sampling;
     slabs_give(memory->rest, (void *)first, strings_bytes(what));
 }
 

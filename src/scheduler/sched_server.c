@@ -182,7 +182,7 @@ static Request request_of(const command *c)
     r.max_tokens = (uint32_t)w->max_tokens;
     r.n_to_score = (uint32_t)w->n_to_score;
     r.n_scored = (uint32_t)w->n_scored;
-    r.how = (ProtobufCBinaryData){w->how_bytes, (uint8_t *)w->how};
+    r.sampling = (ProtobufCBinaryData){w->sampling_bytes, (uint8_t *)w->sampling};
     r.digest = (ProtobufCBinaryData){w->digest_bytes, (uint8_t *)w->digest};
     return r;
 }
@@ -421,8 +421,8 @@ static void take_submit(peer *p, const Request *r)
                        .max_tokens = int_of(r->max_tokens),
                        .n_to_score = int_of(r->n_to_score),
                        .n_scored = int_of(r->n_scored),
-                       .how = r->how.data,
-                       .how_bytes = r->how.len,
+                       .sampling = r->sampling.data,
+                       .sampling_bytes = r->sampling.len,
                        .digest = r->digest.data,
                        .digest_bytes = r->digest.len,
                        .tenant = *r->tenant ? r->tenant : NULL,

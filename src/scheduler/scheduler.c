@@ -114,7 +114,7 @@ static const char *find_fault(const submission *r)
     if (r->n_to_score < 0 || r->n_to_score >= r->n_prompt || r->n_scored < 0 || r->n_scored > r->n_to_score ||
         (r->n_tokens > r->n_prompt && r->n_scored < r->n_to_score))
         return "it has more scored tokens than there are, or output before them";
-    if (r->arrival != r->arrival)
+    if (isnan(r->arrival))
         return "its arrival is not a number";
     return NULL;
 }

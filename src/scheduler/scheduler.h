@@ -60,8 +60,8 @@ typedef struct {
     const char *adapter;      /* NULL: the base model */
     const void *digest;       /* [digest_bytes] of the adapter's content; handed on unread, 0 bytes: none */
     size_t digest_bytes;
-    const void *how; /* the rest of what the worker needs; handed on unread */
-    size_t how_bytes;
+    const void *sampling; /* the rest of what the worker needs; handed on unread */
+    size_t sampling_bytes;
     const char *tenant; /* whose share of the GPUs it takes; NULL: of the one without a name */
     uint32_t weight;    /* of that tenant's share (shares.h) */
     int priority;       /* among those of its tenant that wait for their first GPU: lower is earlier */

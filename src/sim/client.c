@@ -183,7 +183,7 @@ void client_leave(client *c, reply_loss how)
 
 typedef struct {
     const client_wish *w;
-    toy_how how;
+    toy_sampling sampling;
     uint64_t content;
     int token[TOY_CONTEXT], n; /* prompt, then output so far */
 } speech;
@@ -191,11 +191,11 @@ typedef struct {
 static speech speech_of(const client *c, int choice)
 {
     const client_wish *w = &c->wish;
-    toy_how how = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice),
-                   .penalized = w->penalized,
-                   .alternates = w->alternates,
-                   .min_tokens = w->min_tokens};
-    speech s = {.w = w, .how = how, .content = c->content, .n = w->n_prompt};
+    toy_sampling sampling = {.seed = choice == 0 ? w->seed : rng_u64(w->seed, (uint64_t)choice),
+                             .penalized = w->penalized,
+                             .alternates = w->alternates,
+                             .min_tokens = w->min_tokens};
+    speech s = {.w = w, .sampling = sampling, .content = c->content, .n = w->n_prompt};
     memcpy(s.token, w->prompt, sizeof *s.token * (size_t)w->n_prompt);
     return s;
 }
@@ -203,7 +203,7 @@ static speech speech_of(const client *c, int choice)
 /* Whether this is the next token; it is then appended. */
 static bool may_say(speech *s, int token)
 {
-    if (toy_next(s->token, s->n, s->w->n_prompt, s->content, &s->how) != token)
+    if (toy_next(s->token, s->n, s->w->n_prompt, s->content, &s->sampling) != token)
         return false;
     s->token[s->n++] = token;
     return true;

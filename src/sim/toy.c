@@ -88,17 +88,17 @@ static uint64_t marks_of(const int *token, int n, int n_prompt)
     return sum;
 }
 
-int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_how *how)
+int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_sampling *sampling)
 {
     uint64_t state = 0;
     for (int i = 0; i < n; i++)
         state = add_record(state, record_of(token[i], i, content));
-    state += how->penalized ? marks_of(token, n, n_prompt) : 0;
-    bool odd = how->alternates && (n - n_prompt) % 2;
-    return token_of(state, how->seed, (uint64_t)n, n - n_prompt >= how->min_tokens && !odd,
-                    !how->alternates ? ALL_LETTERS
-                    : odd            ? ALL_LETTERS & ~FIRST_HALF
-                                     : FIRST_HALF);
+    state += sampling->penalized ? marks_of(token, n, n_prompt) : 0;
+    bool odd = sampling->alternates && (n - n_prompt) % 2;
+    return token_of(state, sampling->seed, (uint64_t)n, n - n_prompt >= sampling->min_tokens && !odd,
+                    !sampling->alternates ? ALL_LETTERS
+                    : odd                 ? ALL_LETTERS & ~FIRST_HALF
+                                          : FIRST_HALF);
 }
 
 /* A number that a float holds exactly. */

@@ -50,13 +50,13 @@ typedef struct {
     uint64_t seed;
     bool penalized, alternates;
     int min_tokens;
-} toy_how;
+} toy_sampling;
 
 /* A grammar by which letters of the two halves of the alphabet alternate, and an end comes only behind a pair. */
 #define TOY_ALTERNATING "([a-m][n-z])*"
 
 /* What comes after n tokens, the first n_prompt of them a prompt: content 0 is the base model. */
-int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_how *how);
+int toy_next(const int *token, int n, int n_prompt, uint64_t content, const toy_sampling *sampling);
 
 /* The logprob of token[n] behind token[0..n), as it is told of a prompt that is scored. */
 float toy_score(const int *token, int n, uint64_t content);

@@ -308,7 +308,7 @@ store_result store_add_key(store *s, const char *who, const store_key *k, char t
 {
     digest secret; /* its form alone: 32 bytes, as hex */
     CHECK(RAND_bytes(secret.byte, sizeof secret.byte) == 1);
-    memcpy(text, "pk-", 3);
+    memcpy(text, "pk-", sizeof "pk-");
     digest_to_hex(&secret, text + 3);
     store_key made = *k;
     digest_of_parts(&made.of, &(digest_part){text, strlen(text)}, 1);

@@ -77,9 +77,8 @@ bool parser_skip_name(parser *p, const char *name)
 
 void parser_expect_op(parser *p, const char *op)
 {
-    char quoted[8] = "'";
-    memcpy(quoted + 1, op, strlen(op));
-    memcpy(quoted + 1 + strlen(op), "'", 2);
+    char quoted[8];
+    snprintf(quoted, sizeof quoted, "'%s'", op);
     if (!parser_skip_op(p, op))
         parser_fail_expected(p, quoted);
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/adapter.h"
+#include "registry/adapter_arg.h"
 #include "registry/disk_cache.h"
 #include "registry/registry.h"
 #include "worker/adapter_key.h"
@@ -29,10 +30,13 @@ static char *find_in(const char *dir, const char *name)
 /* The directory of an adapter, owned by the caller; NULL: nobody knows one of this name. */
 static char *find(const adapter_store *s, const char *name)
 {
-    size_t n = strlen(name);
-    for (int i = 0; i < s->n_named; i++)
-        if (strncmp(s->named[i], name, n) == 0 && s->named[i][n] == '=')
-            return xstrdup(s->named[i] + n + 1);
+    size_t n = strlen(name), n_name;
+    err e;
+    for (int i = 0; i < s->n_named; i++) {
+        const char *dir = adapter_arg_split(s->named[i], &n_name, &e);
+        if (dir && n_name == n && memcmp(s->named[i], name, n) == 0)
+            return xstrdup(dir);
+    }
     char *folder = s->dir ? find_in(s->dir, name) : NULL;
     if (!folder && s->cache) {
         char *names = registry_names_dir(s->cache);

@@ -6,13 +6,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "net/wire.pb-c.h"
 
-static int convert(sampling *out, const Sampling *s, uint32_t max_tokens, err *e)
+static int convert(sampling_params *out, const Sampling *s, uint32_t max_tokens, err *e)
 {
     if (s->n_stop_ids > MAX_STOP_IDS)
         return err_set(e, "at most %d stop token ids are accepted", MAX_STOP_IDS);
-    *out = (sampling){
+    *out = (sampling_params){
         .temperature = s->temperature,
         .top_k = s->top_k,
         .top_p = s->top_p,
@@ -56,9 +55,8 @@ static int read_bad_words(token_rules *r, const Sampling *s, err *e)
     return 0;
 }
 
-static int read_rules(wire_sampling *out, const Sampling *s, err *e)
+static int read_rules(token_rules *r, const Sampling *s, err *e)
 {
-    token_rules *r = &out->rules;
     if (s->n_biased != s->n_bias || s->n_bias > INT_MAX / 4 || s->n_allowed_ids > INT_MAX / 4 ||
         s->n_bad_ids > INT_MAX / 4)
         return err_set(e, "the request's token lists cannot be read");
@@ -67,37 +65,26 @@ static int read_rules(wire_sampling *out, const Sampling *s, err *e)
     r->bias = copy_of(s->bias, s->n_bias, sizeof *r->bias);
     r->n_allowed = (int)s->n_allowed_ids;
     r->allowed = copy_of(s->allowed_ids, s->n_allowed_ids, sizeof *r->allowed);
-    out->cache_salt = xstrdup(s->cache_salt);
-    out->adapter_id = xstrdup(s->adapter_id);
-    out->adapter_source = xstrdup(s->adapter_source);
-    out->trusted_source = s->trusted_source;
-    out->kind = (grammar_kind)s->grammar_kind;
-    out->n_grammar = s->grammar.len;
-    out->grammar = copy_of(s->grammar.data, s->grammar.len, 1);
     return read_bad_words(r, s, e);
 }
 
 void wire_sampling_deinit(wire_sampling *s)
 {
     token_rules_deinit(&s->rules);
-    free(s->grammar);
-    free(s->cache_salt);
-    free(s->adapter_id);
-    free(s->adapter_source);
+    sampling__free_unpacked(s->wire, NULL);
     *s = (wire_sampling){0};
 }
 
 int wire_sampling_read(wire_sampling *out, const void *bytes, size_t n, uint32_t max_tokens, err *e)
 {
-    *out = (wire_sampling){0};
-    Sampling *s = sampling__unpack(NULL, n, bytes);
-    if (!s)
+    *out = (wire_sampling){.wire = sampling__unpack(NULL, n, bytes)};
+    if (!out->wire)
         return err_set(e, "the request's sampling cannot be read");
-    int status = convert(&out->how, s, max_tokens, e) || read_rules(out, s, e) ? -1 : 0;
-    sampling__free_unpacked(s, NULL);
-    if (status)
+    if (convert(&out->params, out->wire, max_tokens, e) || read_rules(&out->rules, out->wire, e)) {
         wire_sampling_deinit(out);
-    return status;
+        return -1;
+    }
+    return 0;
 }
 
 void wire_logprobs_write(buf *out, const sample_result *r, int n_top)

@@ -1,4 +1,4 @@
-/* wire_sampling.h - sampling and its results between the engine's form and the wire's */
+/* wire_sampling.h - sampling parameters from the wire's form to the engine's, and log-probabilities back */
 #ifndef PUNICA_WORKER_WIRE_SAMPLING_H
 #define PUNICA_WORKER_WIRE_SAMPLING_H
 
@@ -6,21 +6,17 @@
 #include "base/buf.h"
 #include "engine/sampling.h"
 #include "engine/token_rules.h"
+#include "net/wire.pb-c.h"
 
-/* What a request says of its tokens. */
+/* A Sampling as it came, and what the engine is given of it. */
 typedef struct {
-    sampling how;
-    token_rules rules; /* its grammar is not compiled here: */
-    grammar_kind kind;
-    char *grammar; /* [n_grammar] its text */
-    size_t n_grammar;
-    char *cache_salt;
-    char *adapter_id, *adapter_source; /* "": it is on every host, or nowhere else */
-    bool trusted_source;
+    Sampling *wire; /* its grammar is not compiled here; strings are "" where they are not set */
+    sampling_params params;
+    token_rules rules; /* without the grammar */
 } wire_sampling;
 
-/* A packed Sampling; max_tokens travels beside it. -1 with e set when it is none, or a value is out of range; out then
- * needs no deinit. */
+/* Reads a packed Sampling; max_tokens travels beside it. -1 with e set when it is none, or a value is out of range; out
+ * then needs no deinit. */
 int wire_sampling_read(wire_sampling *out, const void *bytes, size_t n, uint32_t max_tokens, err *e);
 void wire_sampling_deinit(wire_sampling *s);
 

@@ -182,19 +182,19 @@ static int check_request(const Request *r, err *e)
     return 0;
 }
 
-static int add_with(worker *w, const Request *r, const wire_sampling *how, err *e)
+static int add_with(worker *w, const Request *r, const wire_sampling *asked, err *e)
 {
     adapter_key_make(&w->key, r->adapter, r->digest.data, r->digest.len);
     engine_request q = {.id = r->id,
                         .arrival = arrival_of(r->arrival),
                         .adapter = *r->adapter ? w->key.data : NULL,
-                        .cache_salt = how->cache_salt,
+                        .cache_salt = asked->wire->cache_salt,
                         .token = (const int *)r->tokens,
                         .n_tokens = (int)r->n_tokens,
                         .n_prompt = (int)r->n_prompt,
                         .n_scored = (int)r->n_scored,
-                        .how = how->how,
-                        .rules = how->rules};
+                        .sampling = asked->params,
+                        .rules = asked->rules};
     return engine_add(w->g, &q, e);
 }
 
@@ -208,13 +208,13 @@ static double retry_after(add_status failed)
 }
 
 /* Nobody who hears it is noticed at the next Step. */
-static void send_want(worker *w, const Request *r, const wire_sampling *how)
+static void send_want(worker *w, const Request *r, const wire_sampling *asked)
 {
     Want want = WANT__INIT;
-    want.id = how->adapter_id;
+    want.id = asked->wire->adapter_id;
     want.adapter = r->adapter;
-    want.source = how->adapter_source;
-    want.trusted = how->trusted_source;
+    want.source = asked->wire->adapter_source;
+    want.trusted = asked->wire->trusted_source;
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_WANT;
     m.want = &want;
@@ -229,10 +229,10 @@ static bool has_files(const worker *w, const work *j)
 }
 
 /* Whether the adapter's files are on this host; if not, the runner is asked for them. */
-static add_status find_files(worker *w, const Request *r, const wire_sampling *how, work *j, err *e)
+static add_status find_files(worker *w, const Request *r, const wire_sampling *asked, work *j, err *e)
 {
-    if (*how->adapter_source && !j->fetchable)
-        j->fetchable = xstrdup(how->adapter_id);
+    if (*asked->wire->adapter_source && !j->fetchable)
+        j->fetchable = xstrdup(asked->wire->adapter_id);
     if (!j->fetchable || has_files(w, j)) {
         free(j->wanted);
         j->wanted = NULL;
@@ -250,36 +250,38 @@ static add_status find_files(worker *w, const Request *r, const wire_sampling *h
         return ADD_UNAVAILABLE;
     }
     free(j->wanted);
-    j->wanted = xstrdup(how->adapter_id);
+    j->wanted = xstrdup(asked->wire->adapter_id);
     j->wanted_at = now;
     j->has_come = false;
-    send_want(w, r, how);
+    send_want(w, r, asked);
     return ADD_LATER;
 }
 
-static int check_scores(const Request *r, const sampling *how, err *e)
+static int check_scores(const Request *r, const sampling_params *sampling, err *e)
 {
-    uint32_t n = how->n_prompt_logprobs >= 0 && r->n_prompt > 0 ? r->n_prompt - 1 : 0;
+    uint32_t n = sampling->n_prompt_logprobs >= 0 && r->n_prompt > 0 ? r->n_prompt - 1 : 0;
     return r->n_to_score == n ? 0 : err_set(e, "%u tokens of the prompt are to be scored, not %u", n, r->n_to_score);
 }
 
 static add_status add_to_engine(worker *w, const Request *r, work *j, err *e)
 {
-    wire_sampling how;
-    if (check_request(r, e) || wire_sampling_read(&how, r->how.data, r->how.len, r->max_tokens, e))
+    wire_sampling asked;
+    if (check_request(r, e) || wire_sampling_read(&asked, r->sampling.data, r->sampling.len, r->max_tokens, e))
         return ADD_FAILED;
-    j->n_logprobs = how.how.n_logprobs;
-    j->n_prompt_logprobs = how.how.n_prompt_logprobs;
-    grammar_status found = check_scores(r, &how.how, e) ? GRAMMAR_FAILED : GRAMMAR_READY;
-    if (found == GRAMMAR_READY && how.kind != GRAMMAR_NONE)
-        found = grammars_find(w->is.grammars, how.kind, how.grammar, how.n_grammar, &how.rules.grammar, e);
+    j->n_logprobs = asked.params.n_logprobs;
+    j->n_prompt_logprobs = asked.params.n_prompt_logprobs;
+    grammar_status found = check_scores(r, &asked.params, e) ? GRAMMAR_FAILED : GRAMMAR_READY;
+    const Sampling *s = asked.wire;
+    if (found == GRAMMAR_READY && s->grammar_kind != GRAMMAR_NONE)
+        found = grammars_find(w->is.grammars, (grammar_kind)s->grammar_kind, s->grammar.data, s->grammar.len,
+                              &asked.rules.grammar, e);
     add_status status = found == GRAMMAR_COMPILING ? ADD_LATER : ADD_FAILED;
-    add_status files = found == GRAMMAR_FAILED ? ADD_FAILED : find_files(w, r, &how, j, e);
+    add_status files = found == GRAMMAR_FAILED ? ADD_FAILED : find_files(w, r, &asked, j, e);
     if (files != ADD_DONE)
         status = files;
-    else if (found == GRAMMAR_READY && add_with(w, r, &how, e) == 0)
+    else if (found == GRAMMAR_READY && add_with(w, r, &asked, e) == 0)
         status = ADD_DONE;
-    wire_sampling_deinit(&how);
+    wire_sampling_deinit(&asked);
     return status;
 }
 
@@ -307,9 +309,9 @@ static void begin_probe(worker *w)
 {
     err e;
     static const int token[] = {0};
-    engine_request q = {.id = PROBE, .token = token, .n_tokens = 1, .n_prompt = 1, .how = sampling_default()};
-    q.how.max_tokens = PROBE_TOKENS;
-    q.how.ignore_eos = true;
+    engine_request q = {.id = PROBE, .token = token, .n_tokens = 1, .n_prompt = 1, .sampling = sampling_default()};
+    q.sampling.max_tokens = PROBE_TOKENS;
+    q.sampling.ignore_eos = true;
     w->is_probing = engine_is_idle(w->g) && !any_waits(w) && engine_add(w->g, &q, &e) == 0;
 }
 

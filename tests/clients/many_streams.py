@@ -17,8 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
 
-from cluster import DEMO            # noqa: E402
-from serving import Server          # noqa: E402
+from cluster import DEMO  # noqa: E402
+from serving import Server  # noqa: E402
 
 MODELS = ["demo", *sorted(p.name for p in (DEMO / "adapters").iterdir())]
 SENTENCES = ["On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.",

@@ -15,10 +15,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
 
-from cluster import DEMO            # noqa: E402
-from conftest import ROOT           # noqa: E402
-from serving import Server          # noqa: E402
-
+from cluster import DEMO  # noqa: E402
+from conftest import ROOT  # noqa: E402
+from serving import Server  # noqa: E402
 
 KNOWN = "gpt-4o-mini"               # some clients have a list of names, and use only of what is in it all that they can
 

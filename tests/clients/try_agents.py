@@ -3,7 +3,6 @@ import asyncio
 
 from agents import Agent, ModelSettings, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
 from openai import AsyncOpenAI
-
 from record import EVA, SENTENCE, URL, Record
 
 set_tracing_disabled(True)

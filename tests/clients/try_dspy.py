@@ -1,6 +1,5 @@
 """dspy: Predict with typed outputs, by a schema where it believes that a model can, else by JSON of its own prompts."""
 import dspy
-
 from record import EVA, SENTENCE, URL, Record
 
 

@@ -5,16 +5,15 @@ import tempfile
 
 os.environ["OPENAI_API_KEY"] = "none"
 
-from inspect_ai import Task                                             # noqa: E402
-from inspect_ai import eval as evaluate                                 # noqa: E402
-from inspect_ai.dataset import Sample                                   # noqa: E402
+from inspect_ai import Task  # noqa: E402
+from inspect_ai import eval as evaluate  # noqa: E402
+from inspect_ai.dataset import Sample  # noqa: E402
 from inspect_ai.model import GenerateConfig, ResponseSchema, get_model  # noqa: E402
-from inspect_ai.scorer import includes                                  # noqa: E402
-from inspect_ai.solver import generate, use_tools                       # noqa: E402
-from inspect_ai.tool import tool                                        # noqa: E402
-from inspect_ai.util import json_schema                                 # noqa: E402
-
-from record import EVA, SENTENCE, URL, Record                           # noqa: E402
+from inspect_ai.scorer import includes  # noqa: E402
+from inspect_ai.solver import generate, use_tools  # noqa: E402
+from inspect_ai.tool import tool  # noqa: E402
+from inspect_ai.util import json_schema  # noqa: E402
+from record import EVA, SENTENCE, URL, Record  # noqa: E402
 
 kept = []
 
@@ -38,10 +37,10 @@ def record():
     return execute
 
 
-def run(task, model, **how):
+def run(task, model, **params):
     """The only sample of a task, which must have come to its end."""
     with tempfile.TemporaryDirectory() as logs:
-        [log] = evaluate(task, model=model, log_dir=logs, display="none", temperature=0, max_tokens=200, **how)
+        [log] = evaluate(task, model=model, log_dir=logs, display="none", temperature=0, max_tokens=200, **params)
         assert log.status == "success", log.error
         return log, log.samples[0]
 

@@ -1,7 +1,6 @@
 """instructor: its modes TOOLS, JSON and JSON_SCHEMA, whole and partial."""
 import instructor
 from openai import OpenAI
-
 from record import EVA, SENTENCE, URL, Record
 
 for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA):

@@ -2,7 +2,6 @@
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-
 from record import EVA, SENTENCE, URL, Record
 from record import record as keep
 

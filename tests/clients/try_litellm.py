@@ -2,7 +2,6 @@
 import json
 
 import litellm
-
 from record import EVA, SENTENCE, URL, Record
 
 litellm.suppress_debug_info = True
@@ -11,9 +10,9 @@ text = litellm.completion(**ask).choices[0].message.content
 assert "".join(c.choices[0].delta.content or "" for c in litellm.completion(**ask, stream=True)) == text
 got = litellm.completion(**ask, response_format=Record).choices[0].message.content
 assert Record(**json.loads(got)) == EVA, got
-for how, error in (({"messages": [{"role": "user", "content": "word " * 20000}]}, litellm.ContextWindowExceededError), ({"model": "openai/nope"}, litellm.NotFoundError)):
+for params, error in (({"messages": [{"role": "user", "content": "word " * 20000}]}, litellm.ContextWindowExceededError), ({"model": "openai/nope"}, litellm.NotFoundError)):
     try:
-        litellm.completion(**{**ask, **how})
+        litellm.completion(**{**ask, **params})
     except error as e:
         print(type(e).__name__)
     else:

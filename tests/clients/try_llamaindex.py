@@ -3,7 +3,6 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
-
 from record import EVA, SENTENCE, URL, Record
 from record import record as keep
 

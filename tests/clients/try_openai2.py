@@ -2,7 +2,6 @@
 import json
 
 import openai
-
 from record import EVA, SENTENCE, URL, Record
 
 assert openai.__version__.startswith("2."), openai.__version__
@@ -20,9 +19,9 @@ assert client.chat.completions.parse(**ask, response_format=Record).choices[0].m
 tool = openai.pydantic_function_tool(Record, name="record")
 [call] = client.chat.completions.create(**ask, tools=[tool], tool_choice="required", parallel_tool_calls=False).choices[0].message.tool_calls
 assert Record(**json.loads(call.function.arguments)) == EVA
-how = {"model": "json", "input": SENTENCE, "temperature": 0}
-assert client.responses.parse(**how, text_format=Record).output_parsed == EVA
-with client.responses.stream(**how) as stream:
+params = {"model": "json", "input": SENTENCE, "temperature": 0}
+assert client.responses.parse(**params, text_format=Record).output_parsed == EVA
+with client.responses.stream(**params) as stream:
     told = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
     assert told == stream.get_final_response().output_text and "Eva" in told
 for bad, error in (({"model": "nope"}, openai.NotFoundError), ({"temperature": -1}, openai.BadRequestError)):

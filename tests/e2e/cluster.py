@@ -79,10 +79,10 @@ class Cluster:
         self.address = self.http = None
         self.reach = None               # where runners and frontends find the scheduler, if not there
 
-    def start(self, name, *args, secret=SECRET, env={}):
+    def start(self, name, *args, secret=SECRET, env=None):
         """secret: in its environment; None: nowhere."""
         log = self.folder / f"{len(self.processes)}-{name}.log"
-        p = Process(log, name, *args, env={**os.environ, **({"PUNICA_SECRET": secret} if secret else {}), **env})
+        p = Process(log, name, *args, env={**os.environ, **({"PUNICA_SECRET": secret} if secret else {}), **(env or {})})
         self.processes.append(p)
         return p
 

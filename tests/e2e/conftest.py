@@ -10,7 +10,6 @@ import signal
 import subprocess
 
 import pytest
-
 from program import PROGRAM, ROOT
 from web_site import Site
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
 
-from adapter_life import Life       # noqa: E402
+from adapter_life import Life  # noqa: E402
 
 
 def test_every_answer_is_of_the_version_its_request_began_with(tmp_path):

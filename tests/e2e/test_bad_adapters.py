@@ -3,7 +3,6 @@ import json
 import shutil
 
 import pytest
-
 from conftest import ROOT
 from serving import Server, raw
 

@@ -11,7 +11,6 @@ import termios
 import time
 
 import pytest
-
 from conftest import PROGRAM, ROOT
 
 MODEL, ADAPTERS = ROOT / "demo/model", ROOT / "demo/adapters"

@@ -6,7 +6,6 @@ import signal
 import subprocess
 
 import pytest
-
 from conftest import PROGRAM, ROOT
 
 EXPERIMENTS = [["bench", name] for name in ("textgen", "turns", "step", "layer", "op", "attention", "load", "comm")]
@@ -210,10 +209,10 @@ def test_command_line_seed(one_golden, generate):
 
 
 def test_sampling_alone_and_in_company(golden, generate):
-    how = [{}, {"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.05, "repetition_penalty": 1.2},
+    params = [{}, {"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.05, "repetition_penalty": 1.2},
            {"presence_penalty": 0.5, "frequency_penalty": 0.3}]
     cases = sorted(golden.cases, key=lambda c: len(c["prompt"]))
-    requests = [sampled(i, c, max_tokens=40, **how[i % len(how)]) for i, c in enumerate(cases)]
+    requests = [sampled(i, c, max_tokens=40, **params[i % len(params)]) for i, c in enumerate(cases)]
     alone = generate(golden, requests, "--max-batch", 1, "--threads", 1)
     assert generate(golden, requests, "--max-batch", 32, "--threads", 2) == alone
     assert generate(golden, requests, "--max-batch", 8, "--kv-pages", 12) == alone      # with evictions

@@ -10,9 +10,8 @@ import threading
 import time
 
 import pytest
-from openai import OpenAI
-
 from cluster import wait_for
+from openai import OpenAI
 from serving import Server, raw
 
 
@@ -41,8 +40,8 @@ def connect(server, files):
     return http.client.HTTPSConnection(host, int(port), timeout=60, context=ssl.create_default_context(cafile=str(files[0])))
 
 
-def completion(tokens=60, **how):
-    return json.dumps({"model": "demo", "prompt": "Once", "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **how})
+def completion(tokens=60, **params):
+    return json.dumps({"model": "demo", "prompt": "Once", "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **params})
 
 
 def test_answers_and_streams_by_tls(secure, files):

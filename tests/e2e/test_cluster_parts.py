@@ -12,7 +12,6 @@ import threading
 import time
 
 import pytest
-
 import wire
 from cluster import DEMO, SECRET, Cluster, deadly_environment, wait_for
 from conftest import PROGRAM
@@ -48,7 +47,7 @@ class Streams:
         for i, prompt in self.prompt.items():
             if i not in self.ends:
                 self.link.submit(i, prompt + self.output[i], self.n_tokens, adapter=ADAPTERS[i % len(ADAPTERS)],
-                                 n_prompt=len(prompt), how=LONG, arrival=self.arrival[i])
+                                 n_prompt=len(prompt), params=LONG, arrival=self.arrival[i])
 
     def try_link(self):
         try:
@@ -128,11 +127,11 @@ def test_a_bad_request_fails_alone(cluster):
     cluster.runner()
     link = wire.Link(cluster.address, SECRET)
     bad = {1: dict(tokens=[1, 2], adapter="nowhere"), 2: dict(tokens=[1, 2], adapter="../adapters/sql"),
-           3: dict(tokens=[999999]), 4: dict(tokens=[1], how=wire.message([(1, ("f", -1.0))])), 5: dict(tokens=[]),
-           6: dict(tokens=[1], how=b"\xff\xff\xff")}
+           3: dict(tokens=[999999]), 4: dict(tokens=[1], params=wire.message([(1, ("f", -1.0))])), 5: dict(tokens=[]),
+           6: dict(tokens=[1], params=b"\xff\xff\xff")}
     for id, request in bad.items():
         link.submit(id, max_tokens=4, **request)
-    link.submit(7, [1, 2, 3], 4, how=wire.sampling(ignore_eos=True))
+    link.submit(7, [1, 2, 3], 4, params=wire.sampling(ignore_eos=True))
     ends = {}
     while len(ends) < len(bad) + 1:
         ends.update({id: (why, text) for id, why, text in link.results()[1]})
@@ -258,7 +257,7 @@ def test_a_request_that_kills_its_workers_fails_alone(cluster, expected, tmp_pat
     id = N_STREAMS + 1
     streams.prompt[id], streams.output[id], streams.arrival[id] = deadly, [], time.time()
     streams.wanted_ends[id] = KILLS_WORKERS
-    streams.link.submit(id, deadly, N_TOKENS, how=LONG, arrival=streams.arrival[id])
+    streams.link.submit(id, deadly, N_TOKENS, params=LONG, arrival=streams.arrival[id])
     output = streams.finish()
     assert output.pop(id) == [] and output == expected
     n_died = sum(r.log().count("ended: killed by signal 6") for r in runners)
@@ -459,7 +458,10 @@ def test_bad_options_are_one_line(punica, tmp_path, monkeypatch):
 def test_a_frontend_is_ready_when_there_is_a_gpu(cluster):
     cluster.scheduler()
     frontend = cluster.frontend()
-    ready = lambda: raw(frontend.http, "GET", "/ready")
+
+    def ready():
+        return raw(frontend.http, "GET", "/ready")
+
     wait_for(lambda: b"no GPU" in ready()[2], "there is a scheduler, and no GPU")
     assert ready()[0] == 503 and raw(frontend.http, "GET", "/health")[0] == 200
     runner = cluster.runner()

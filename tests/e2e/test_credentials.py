@@ -10,7 +10,6 @@ import threading
 import time
 
 import pytest
-
 import wire
 from cluster import DEMO, Cluster, wait_for
 from conftest import PROGRAM

@@ -18,16 +18,15 @@ import termios
 from collections import Counter
 
 import pytest
-
 from conftest import PROGRAM, ROOT, SANITIZED
 
 sys.path.insert(0, str(ROOT / "tools/demo"))
 
-from cards import SAMPLE                                                         # noqa: E402
-from corpus import DRILLS, SPECIAL, drill_example, story_example, task_example   # noqa: E402
-from measure import MAX_ANSWER, demo_options, is_right                           # noqa: E402
+from cards import SAMPLE  # noqa: E402
+from corpus import DRILLS, SPECIAL, drill_example, story_example, task_example  # noqa: E402
+from measure import MAX_ANSWER, demo_options, is_right  # noqa: E402
 from sentences import Order, is_held_out, order_for, sentence, story, story_fits  # noqa: E402
-from tasks import TASKS                                                          # noqa: E402
+from tasks import TASKS  # noqa: E402
 
 DEMO = ROOT / "demo"
 MAX_BYTES = 12_000_000
@@ -120,7 +119,7 @@ def goldens():
     for case in cases:
         seen[case["adapter"]] += 1
         order.append(seen[case["adapter"]])
-    assert seen == {name: 50 for name in [None, *TASKS]}
+    assert seen == dict.fromkeys([None, *TASKS], 50)
     return [case for _, case in sorted(zip(order, cases), key=lambda pair: pair[0])]
 
 

@@ -10,9 +10,8 @@ import socket
 import threading
 import time
 
-import pytest
-
 import cluster
+import pytest
 from cluster import wait_for
 from conftest import PROGRAM, ROOT, SANITIZED
 from serving import Server, raw
@@ -73,8 +72,8 @@ def post(body, *headers, path="/v1/completions"):
     return "\r\n".join(lines).encode() + body
 
 
-def request(**how):
-    return {"model": "demo", "prompt": "Once upon a time", "max_tokens": 5, "temperature": 0, **how}
+def request(**params):
+    return {"model": "demo", "prompt": "Once upon a time", "max_tokens": 5, "temperature": 0, **params}
 
 
 def error_of(answer):
@@ -437,8 +436,8 @@ def test_memory_is_refused(serve):
 def test_outputs_are_paid_for(serve):
     """A call whose outputs are more than the budget ends; what it had is given back."""
     server = serve("--max-memory", str(2 * MB))
-    how = request(n=100, max_tokens=900, logprobs=20, ignore_eos=True)
-    status, headers, body = raw(server.address, "POST", "/v1/completions", json.dumps(how))
+    params = request(n=100, max_tokens=900, logprobs=20, ignore_eos=True)
+    status, headers, body = raw(server.address, "POST", "/v1/completions", json.dumps(params))
     assert status == 503 and headers["Retry-After"] and json.loads(body)["error"]["code"] == "out_of_memory"
     assert server.metric("punica_request_memory_bytes") == 0 and server.metric("punica_live_requests") == 0
     assert raw(server.address, "POST", "/v1/completions", json.dumps(request(logprobs=20)))[0] == 200

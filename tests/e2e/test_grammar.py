@@ -10,17 +10,16 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import Literal, Optional, Union
+from typing import Literal, Optional
 
 import jsonschema
 import openai
 import pytest
+from conftest import PROGRAM, ROOT
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis_jsonschema import from_schema
 from openai import OpenAI
 from pydantic import BaseModel, Field
-
-from conftest import PROGRAM, ROOT
 from serving import Server
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -43,10 +42,10 @@ def client(server):
     return OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120)
 
 
-def ask(client, content="Tell me of Eva.", model="demo", **how):
+def ask(client, content="Tell me of Eva.", model="demo", **params):
     """The text of a chat and why it ended; extra_body may hold vLLM's fields."""
     choice = client.chat.completions.create(model=model, messages=[{"role": "user", "content": content}],
-                                            **{"max_tokens": 300, "seed": 1, **how}).choices[0]
+                                            **{"max_tokens": 300, "seed": 1, **params}).choices[0]
     return choice.message.content, choice.finish_reason
 
 
@@ -99,11 +98,11 @@ def test_json_object(client):
 
 def test_what_is_cut_is_the_beginning_of_what_is_not(client):
     for s in range(4):
-        how = {"temperature": 1.2, "seed": s, "response_format": schema_format({"type": "array", "items": PERSON, "minItems": 3, "maxItems": 4})}
-        whole, why = ask(client, **how, max_tokens=500)
+        params = {"temperature": 1.2, "seed": s, "response_format": schema_format({"type": "array", "items": PERSON, "minItems": 3, "maxItems": 4})}
+        whole, why = ask(client, **params, max_tokens=500)
         assert why == "stop"
         for n in (1, 7, 20):
-            part, why = ask(client, **how, max_tokens=n)
+            part, why = ask(client, **params, max_tokens=n)
             assert why == "length" and whole.startswith(part)
     for n in range(1, 8):                       # within a character, too: the demo model spells it by bytes
         text, why = ask(client, max_tokens=n, extra_body={"guided_choice": ["🦁🦁🦁🦁"]})
@@ -111,10 +110,10 @@ def test_what_is_cut_is_the_beginning_of_what_is_not(client):
 
 
 def test_streams_say_the_same(client):
-    how = {"model": "demo", "messages": [{"role": "user", "content": "Eva"}], "temperature": 1, "seed": 3, "max_tokens": 200,
+    params = {"model": "demo", "messages": [{"role": "user", "content": "Eva"}], "temperature": 1, "seed": 3, "max_tokens": 200,
            "response_format": schema_format(PERSON)}
-    whole = client.chat.completions.create(**how).choices[0].message.content
-    stream = client.chat.completions.create(**how, stream=True)
+    whole = client.chat.completions.create(**params).choices[0].message.content
+    stream = client.chat.completions.create(**params, stream=True)
     assert "".join(c.choices[0].delta.content or "" for c in stream if c.choices) == whole
 
 
@@ -135,9 +134,9 @@ class Pet(BaseModel):
 class Family(BaseModel):
     name: str = Field(max_length=15)
     mood: Mood
-    income: Optional[float] = None
-    members: list[Union[Child, Pet]] = Field(max_length=3)
-    oldest: Union[Child, Pet] = Field(discriminator="kind")
+    income: float | None = None
+    members: list[Child | Pet] = Field(max_length=3)
+    oldest: Child | Pet = Field(discriminator="kind")
 
 
 class Node(BaseModel):
@@ -199,9 +198,9 @@ def client_token(client, token):
 
 
 def test_stop_strings(client):
-    how = {"temperature": 0, "max_tokens": 30, "extra_body": {"guided_regex": "abc, def, ghi"}}
-    assert ask(client, **how) == ("abc, def, ghi", "stop")
-    assert ask(client, **how, stop=[", d"]) == ("abc", "stop")
+    params = {"temperature": 0, "max_tokens": 30, "extra_body": {"guided_regex": "abc, def, ghi"}}
+    assert ask(client, **params) == ("abc, def, ghi", "stop")
+    assert ask(client, **params, stop=[", d"]) == ("abc", "stop")
     assert ask(client, stop=[", d"], temperature=0, max_tokens=30, extra_body={"guided_regex": "abc, def, ghi", "include_stop_str_in_output": True}) == ("abc, d", "stop")
 
 
@@ -231,11 +230,11 @@ def test_errors_name_the_field(server, client, field, value, says):
 
 
 def test_a_killed_worker_changes_nothing(server, client):
-    how = {"model": "demo", "messages": [{"role": "user", "content": "Eva"}], "temperature": 1, "seed": 11, "max_tokens": 400,
+    params = {"model": "demo", "messages": [{"role": "user", "content": "Eva"}], "temperature": 1, "seed": 11, "max_tokens": 400,
            "response_format": schema_format({"type": "array", "items": PERSON, "minItems": 5, "maxItems": 5})}
-    whole = client.chat.completions.create(**how).choices[0].message.content
+    whole = client.chat.completions.create(**params).choices[0].message.content
     text = ""
-    for i, chunk in enumerate(client.chat.completions.create(**how, stream=True)):
+    for i, chunk in enumerate(client.chat.completions.create(**params, stream=True)):
         if i == 20:
             for pid in server.children():
                 os.kill(pid, signal.SIGKILL)

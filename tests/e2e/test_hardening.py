@@ -4,9 +4,8 @@ import re
 import subprocess
 
 import pytest
-
 from cluster import Cluster
-from conftest import PROGRAM, ROOT
+from conftest import PROGRAM
 from serving import Server
 
 

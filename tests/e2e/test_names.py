@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 import requests
-from openai import OpenAI
-
 from conftest import ROOT
+from openai import OpenAI
 from serving import Server
 from test_tenants import ADMIN, Store
 from test_versions import SENTENCE, ask, rest, text

@@ -6,7 +6,6 @@ it. 200 has no message: it is odd, and served. Nothing may hurt who comes next: 
 import json
 
 import pytest
-
 from serving import Server, raw
 
 PROMPT, CHAT = "/v1/completions", "/v1/chat/completions"

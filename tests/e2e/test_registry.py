@@ -7,11 +7,10 @@ import time
 
 import pytest
 import requests
-
 from cluster import Cluster, wait_for
 from conftest import ROOT
 from test_sources import tar_of
-from test_tenants import ADMIN, SENTENCE, Store, postgres  # noqa: F401: a fixture
+from test_tenants import ADMIN, SENTENCE, Store, postgres  # noqa: F401 (a fixture)
 
 DEMO = ROOT / "demo"
 LOCAL = ("--allow-network", "127.0.0.1")
@@ -50,17 +49,17 @@ class Asker:
     def models(self):
         return [m["id"] for m in self("GET", "/v1/models").json()["data"]]
 
-    def ask(self, model, **how):
-        return self("POST", "/v1/completions", json={"model": model, "prompt": SENTENCE, "temperature": 0, "max_tokens": 24, **how})
+    def ask(self, model, **params):
+        return self("POST", "/v1/completions", json={"model": model, "prompt": SENTENCE, "temperature": 0, "max_tokens": 24, **params})
 
-    def text(self, model, **how):
-        got = self.ask(model, **how)
+    def text(self, model, **params):
+        got = self.ask(model, **params)
         assert got.status_code == 200, got.text
         return got.json()["choices"][0]["text"]
 
-    def stream(self, model, **how):
+    def stream(self, model, **params):
         """Its texts as they come."""
-        body = {"model": model, "prompt": SENTENCE, "temperature": 0, "stream": True, **how}
+        body = {"model": model, "prompt": SENTENCE, "temperature": 0, "stream": True, **params}
         with requests.post(self.url + "/v1/completions", headers=self.headers, json=body, stream=True, timeout=120) as got:
             assert got.status_code == 200, got.text
             for line in got.iter_lines():
@@ -73,7 +72,7 @@ class Asker:
 class Hosts:
     """A scheduler, frontends and runners, each with a cache of its own, and one store."""
 
-    def __init__(self, folder, url, n_frontends=2, n_runners=2, options=(), env={}):
+    def __init__(self, folder, url, n_frontends=2, n_runners=2, options=(), env=None):
         self.folder, self.store, self.cluster = folder, Store(url), Cluster(folder)
         self.key = folder / "admin"
         self.key.write_text(ADMIN)

@@ -3,7 +3,6 @@ import json
 import shutil
 
 import pytest
-
 from conftest import ROOT
 from serving import Server, raw
 
@@ -29,13 +28,13 @@ def text(server, **body):
 
 def test_best_of_tells_the_likeliest(server):
     """The same seed draws the same outputs; those with the best mean logprob of a token are told, the best first."""
-    how = {"temperature": 1.2, "seed": 5, "max_tokens": 8, "ignore_eos": True}
-    all_of = complete(server, n=5, logprobs=0, **how)["choices"]
+    params = {"temperature": 1.2, "seed": 5, "max_tokens": 8, "ignore_eos": True}
+    all_of = complete(server, n=5, logprobs=0, **params)["choices"]
     all_of.sort(key=lambda c: -sum(c["logprobs"]["token_logprobs"]))
-    best = complete(server, n=2, best_of=5, **how)
+    best = complete(server, n=2, best_of=5, **params)
     assert [c["text"] for c in best["choices"]] == [c["text"] for c in all_of[:2]] and [c["index"] for c in best["choices"]] == [0, 1]
     assert best["usage"]["completion_tokens"] == 5 * 8 and best["choices"][0]["logprobs"] is None
-    two = complete(server, prompt=[SENTENCE, SENTENCE], best_of=3, **how)["choices"]
+    two = complete(server, prompt=[SENTENCE, SENTENCE], best_of=3, **params)["choices"]
     assert len(two) == 2 and [c["index"] for c in two] == [0, 1]
 
 

@@ -4,7 +4,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from conftest import ROOT
 from serving import Server, raw
 
@@ -26,8 +25,8 @@ def post(server, path, **body):
     return json.loads(text)
 
 
-def complete(server, prompt=SENTENCE, model="demo", **how):
-    return post(server, "/v1/completions", model=model, prompt=prompt, temperature=0, **how)
+def complete(server, prompt=SENTENCE, model="demo", **params):
+    return post(server, "/v1/completions", model=model, prompt=prompt, temperature=0, **params)
 
 
 def ids_of(listed, prompt=None):
@@ -105,8 +104,8 @@ def test_of_a_chat_there_is_one_list(server):
 
 
 def test_a_prompt_of_one_token(server):
-    for how in ({"echo": True, "logprobs": 1}, {"prompt_logprobs": 1}, {"echo": True}):
-        got = complete(server, [5], max_tokens=0, **how)
+    for params in ({"echo": True, "logprobs": 1}, {"prompt_logprobs": 1}, {"echo": True}):
+        got = complete(server, [5], max_tokens=0, **params)
         assert got["usage"]["completion_tokens"] == 0 and got["choices"][0]["finish_reason"] == "length"
         assert got["choices"][0].get("prompt_logprobs", [None]) == [None]
 
@@ -127,9 +126,9 @@ MODELS = ("demo", "sql", "french")
 def test_company_and_evictions_do_not_matter(server, options):
     """Scored and other requests together, where pages run short; and of a model that is split."""
     def ask(at, i):
-        how = {} if i % 4 == 3 else {"prompt_logprobs": 1}
+        params = {} if i % 4 == 3 else {"prompt_logprobs": 1}
         prompt = LONG if i % 2 else SENTENCE
-        return complete(at, prompt, model=MODELS[i % 3], max_tokens=70, ignore_eos=True, **how)["choices"][0]
+        return complete(at, prompt, model=MODELS[i % 3], max_tokens=70, ignore_eos=True, **params)["choices"][0]
     wanted = [ask(server, i) for i in range(12)]
     small = Server("--model", ROOT / "demo/model", "--adapters", ROOT / "demo/adapters", "--served-model-name", "demo", *options)
     try:

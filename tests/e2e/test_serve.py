@@ -13,10 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
-
 from cluster import wait_for
 from conftest import ROOT
+from openai import AsyncOpenAI, OpenAI
 from serving import Served, Server, metric, raw
 
 DEMO = ROOT / "demo"
@@ -51,16 +50,16 @@ def client(server):
     return OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
 
 
-def complete(client, model, prompt=SENTENCE, **how):
-    return client.completions.create(model=model, prompt=prompt, **{"max_tokens": 120, "temperature": 0, **how})
+def complete(client, model, prompt=SENTENCE, **params):
+    return client.completions.create(model=model, prompt=prompt, **{"max_tokens": 120, "temperature": 0, **params})
 
 
 def user(text):
     return [{"role": "user", "content": text}]
 
 
-def chat(client, model, text=SENTENCE, **how):
-    return client.chat.completions.create(model=model, messages=user(text), **{"temperature": 0, **how})
+def chat(client, model, text=SENTENCE, **params):
+    return client.chat.completions.create(model=model, messages=user(text), **{"temperature": 0, **params})
 
 
 class Demo:
@@ -126,8 +125,8 @@ def test_completion(client):
 
 def test_prefix_cache(serve):
     """A prompt that was computed is not computed again: not for another adapter or salt, and not when it is turned off."""
-    def cached(one, model="sql", **how):
-        got = complete(one, model, **how)
+    def cached(one, model="sql", **params):
+        got = complete(one, model, **params)
         return got.usage.prompt_tokens_details.cached_tokens, got.choices[0].text
 
     server = serve()
@@ -267,8 +266,8 @@ def test_logprobs_end_with_the_stop_string(client):
 
 
 def test_seeds(client):
-    how = {"temperature": 1.3, "max_tokens": 60, "n": 3}
-    first, again, other = (complete(client, "demo", **how, seed=s) for s in (7, 7, 8))
+    params = {"temperature": 1.3, "max_tokens": 60, "n": 3}
+    first, again, other = (complete(client, "demo", **params, seed=s) for s in (7, 7, 8))
     texts = [c.text for c in first.choices]
     assert texts == [c.text for c in again.choices] and len(set(texts)) == 3
     assert texts != [c.text for c in other.choices]
@@ -278,11 +277,11 @@ def test_seeds(client):
 
 
 def test_seed_as_in_generate(client, generate):
-    how = {"temperature": 0.9, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "seed": 123456789, "max_tokens": 60,
+    params = {"temperature": 0.9, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "seed": 123456789, "max_tokens": 60,
            "presence_penalty": 0.3, "frequency_penalty": 0.2, "repetition_penalty": 1.1}
-    [want] = generate(Demo(), [{"adapter": "french", "prompt": SENTENCE, **how}])
-    ours = {k: how.pop(k) for k in ("top_k", "min_p", "repetition_penalty")}
-    assert complete(client, "french", **how, extra_body=ours).choices[0].text == want["text"]
+    [want] = generate(Demo(), [{"adapter": "french", "prompt": SENTENCE, **params}])
+    ours = {k: params.pop(k) for k in ("top_k", "min_p", "repetition_penalty")}
+    assert complete(client, "french", **params, extra_body=ours).choices[0].text == want["text"]
 
 
 def test_n(client):
@@ -298,18 +297,18 @@ def test_n(client):
     assert list(texts.values()) == [c.text for c in complete(client, "demo", n=3, temperature=1.2, max_tokens=30, seed=3).choices]
 
 
-@pytest.mark.parametrize("how, field", [
+@pytest.mark.parametrize("params, field", [
     ({"temperature": -1}, "temperature"), ({"top_p": 2}, "top_p"), ({"max_tokens": 0}, "max_tokens"), ({"n": 1000}, "n"),
     ({"logprobs": 100}, "logprobs"), ({"presence_penalty": 5}, "presence_penalty"), ({"stop": [""]}, "stop"),
     ({"extra_body": {"temperature": "hot"}}, "temperature"), ({"extra_body": {"seed": "x"}}, "seed"),
     ({"extra_body": {"top_k": 1.5}}, "top_k"), ({"extra_body": {"stop": 5}}, "stop"), ({"suffix": "x"}, "suffix"),
     ({"extra_body": {"stream": "yes"}}, "stream"), ({"prompt": [99999]}, "prompt")])
-def test_bad_fields(client, how, field):
+def test_bad_fields(client, params, field):
     with pytest.raises(openai.BadRequestError) as error:
-        complete(client, "sql", **how)
+        complete(client, "sql", **params)
     body = error.value.body
     assert body["param"] == field and body["type"] == "invalid_request_error"
-    assert (field if how != {"prompt": [99999]} else "vocabulary") in body["message"]
+    assert (field if params != {"prompt": [99999]} else "vocabulary") in body["message"]
 
 
 def test_an_empty_prompt_is_a_bos(client):

@@ -9,7 +9,6 @@ import openapi_spec_validator
 import pytest
 from anthropic import Anthropic
 from openai import OpenAI
-
 from serving import Server, raw
 
 PARAMETERS = {"type": "object", "properties": {"place": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
@@ -48,8 +47,8 @@ def guided(text):
 
 # Responses.
 
-def respond(responses, **how):
-    return responses.create(**{"model": "demo", "input": "Weather?", "max_output_tokens": 200, "temperature": 1, **how})
+def respond(responses, **params):
+    return responses.create(**{"model": "demo", "input": "Weather?", "max_output_tokens": 200, "temperature": 1, **params})
 
 
 def test_a_response(responses):
@@ -124,7 +123,7 @@ def test_formats(responses):
     assert r.status == "incomplete" and r.incomplete_details.reason == "max_output_tokens"
 
 
-@pytest.mark.parametrize("how, field", [
+@pytest.mark.parametrize("params, field", [
     ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"extra_body": {"conversation": "c"}}, "conversation"), ({"background": True}, "background"),
     ({"input": []}, "input"), ({"input": [{"role": "user"}]}, "input"), ({"input": [{"role": "clown", "content": "x"}]}, "input"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
@@ -136,16 +135,16 @@ def test_formats(responses):
     ({"extra_body": {"response_format": {"type": "json_object"}}}, "text.format"), ({"extra_body": {"n": 2}}, "n"), ({"extra_body": {"prompt_logprobs": 1}}, "prompt_logprobs"),
     ({"include": ["message.output_text.logprobs"]}, "include"), ({"extra_body": {"messages": [{"role": "user", "content": "x"}]}}, "input"),
 ])
-def test_bad_responses(responses, how, field):
+def test_bad_responses(responses, params, field):
     with pytest.raises(openai.BadRequestError) as e:
-        respond(responses, **how)
+        respond(responses, **params)
     assert e.value.body["param"] == field, e.value.message
 
 
 # Messages.
 
-def ask(client, **how):
-    return client.create(**{"model": "demo", "messages": [{"role": "user", "content": "Weather?"}], "max_tokens": 200, **how})
+def ask(client, **params):
+    return client.create(**{"model": "demo", "messages": [{"role": "user", "content": "Weather?"}], "max_tokens": 200, **params})
 
 
 def test_a_message(messages):
@@ -192,16 +191,16 @@ def test_a_schema(messages):
     jsonschema.validate(json.loads(ask(messages, extra_body=body).content[0].text), PARAMETERS)
 
 
-@pytest.mark.parametrize("how", [
+@pytest.mark.parametrize("params", [
     {"messages": []}, {"messages": [{"role": "system", "content": "x"}]}, {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
     {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]},
     {"system": 7}, {"tools": [{"name": "x"}]}, {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "nope"}}, {"tool_choice": {"type": "some"}},
     {"max_tokens": 0}, {"extra_body": {"mcp_servers": [{}]}}, {"extra_body": {"thinking": {"type": "deep"}}}, {"messages": [{"role": "user", "content": "word " * 5000}]},
     {"extra_body": {"response_format": {"type": "json_object"}}}, {"extra_body": {"n": 2}}, {"extra_body": {"logprobs": True}}, {"extra_body": {"max_completion_tokens": 3}},
 ])
-def test_bad_messages(messages, how):
+def test_bad_messages(messages, params):
     with pytest.raises(anthropic.BadRequestError) as e:
-        ask(messages, **how)
+        ask(messages, **params)
     assert e.value.body["type"] == "error" and e.value.body["error"]["type"] == "invalid_request_error"
 
 

@@ -12,8 +12,7 @@ import time
 import zipfile
 
 import pytest
-
-from conftest import PROGRAM, Golden, FAMILIES
+from conftest import FAMILIES, PROGRAM, Golden
 
 GOLDEN = Golden(next(f for f in FAMILIES if f.name == "llama2"))
 ADAPTER = GOLDEN.adapters["all"]

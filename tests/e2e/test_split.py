@@ -8,7 +8,6 @@ import signal
 import urllib.request
 
 import pytest
-
 from cluster import Cluster
 from conftest import FAMILIES, Golden
 from serving import Server

@@ -9,7 +9,6 @@ import threading
 import time
 
 import pytest
-
 import wire
 from cluster import SECRET, Cluster, wait_for
 

@@ -5,9 +5,8 @@ import shutil
 
 import openai
 import pytest
-from openai import OpenAI
-
 from conftest import ROOT
+from openai import OpenAI
 from serving import Server, raw
 
 DEMO = ROOT / "demo"
@@ -103,8 +102,8 @@ def client(server):
     return OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
 
 
-def chat(client, model, messages, **how):
-    return client.chat.completions.create(model=model, messages=messages, max_tokens=60, temperature=0, extra_body=how)
+def chat(client, model, messages, **params):
+    return client.chat.completions.create(model=model, messages=messages, max_tokens=60, temperature=0, extra_body=params)
 
 
 def complete(client, model, prompt):

@@ -13,9 +13,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from cluster import Cluster, wait_for
-from conftest import PROGRAM, ROOT
+from conftest import ROOT
 from serving import Server, metric, raw
 from tenant_store import ADMIN, Store
 
@@ -35,18 +34,18 @@ class Client:
     def models(self):
         return [m["id"] for m in json.loads(self.get("/v1/models")[1])["data"]]
 
-    def ask(self, model, path="/v1/completions", **how):
+    def ask(self, model, path="/v1/completions", **params):
         """(status, headers, answer)"""
-        body = {"model": model, "temperature": 0, "max_tokens": 8, **how}
+        body = {"model": model, "temperature": 0, "max_tokens": 8, **params}
         if path == "/v1/completions":
             body.setdefault("prompt", SENTENCE)
         status, headers, answer = raw(self.address, "POST", path, json.dumps(body), self.headers)
         return status, headers, json.loads(answer)
 
     @contextlib.contextmanager
-    def stream(self, model, **how):
+    def stream(self, model, **params):
         """A function that reads it to its end; when the first tokens are there."""
-        body = json.dumps({"model": model, "prompt": SENTENCE, "stream": True, "ignore_eos": True, **how})
+        body = json.dumps({"model": model, "prompt": SENTENCE, "stream": True, "ignore_eos": True, **params})
         head = "".join(f"{name}: {value}\r\n" for name, value in {**self.headers, "Content-Length": len(body)}.items())
         host, port = self.address.split(":")
         with socket.create_connection((host, int(port)), timeout=60) as s:
@@ -139,8 +138,8 @@ def test_prefixes_are_kept_apart(server, store):
     first, second = (Client(server.address, store.tenant(name, "--base", "yes", adapters=["sql"])) for name in ("prefix-a", "prefix-b"))
     soon(lambda: second.get("/v1/models")[0] == 200, "the keys are known")
 
-    def cached(client, model, **how):
-        return client.ask(model, prompt="Prefixes: " + SENTENCE, **how)[2]["usage"]["prompt_tokens_details"]["cached_tokens"]
+    def cached(client, model, **params):
+        return client.ask(model, prompt="Prefixes: " + SENTENCE, **params)[2]["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     total = 0
     for model in ("sql", "demo"):
@@ -250,14 +249,14 @@ def test_usage_to_the_token(server, store):
 
     def one(i):
         model = ADAPTERS[i % 5]
-        how = [{}, {"n": 3, "temperature": 1}, {"prompt": ["Eva", SENTENCE]}, {"stop": "e"}, {"max_tokens": 40}, {"max_tokens": 0, "echo": True, "logprobs": 1}][i % 6]
-        status, _, answer = clients[i % 2].ask(model, **how)
+        params = [{}, {"n": 3, "temperature": 1}, {"prompt": ["Eva", SENTENCE]}, {"stop": "e"}, {"max_tokens": 40}, {"max_tokens": 0, "echo": True, "logprobs": 1}][i % 6]
+        status, _, answer = clients[i % 2].ask(model, **params)
         assert status == 200
         return f"usage-{i % 2}", model, len(answer["choices"]), answer["usage"]
 
-    def another(path, **how):
+    def another(path, **params):
         """In the words of other APIs."""
-        status, _, answer = clients[1].ask("sql", path, **how)
+        status, _, answer = clients[1].ask("sql", path, **params)
         assert status == 200, answer
         add("usage-1", "sql", 1, {"prompt_tokens": answer["usage"]["input_tokens"], "completion_tokens": answer["usage"]["output_tokens"]})
 
@@ -267,7 +266,7 @@ def test_usage_to_the_token(server, store):
         for result in pool.map(one, range(30)):
             add(*result)
     before = server.metric("punica_completion_tokens_total")
-    for i in range(4):          # they leave in the middle: what had come by then is counted, once
+    for _ in range(4):          # they leave in the middle: what had come by then is counted, once
         with clients[0].stream("shout", max_tokens=900):
             pass
     wait_for(lambda: server.metric("punica_live_requests") == 0, "they have gone")
@@ -306,8 +305,8 @@ def test_priority(store, own_server):
     first, second = (Client(server.address, key) for key in clients)
     tokens = {"late": 20, "usual": 21, "early": 22, "next": 23, "other": 24}         # which it is known by in the log
 
-    def ask(client, name, **how):
-        assert client.ask("sql", max_tokens=tokens[name], ignore_eos=True, **how)[0] == 200
+    def ask(client, name, **params):
+        assert client.ask("sql", max_tokens=tokens[name], ignore_eos=True, **params)[0] == 200
 
     with first.stream("sql", max_tokens=600) as read, ThreadPoolExecutor(6) as pool:
         asked, worker = [], server.children()[0]

@@ -6,7 +6,6 @@ import jsonschema
 import openai
 import pytest
 from openai import OpenAI
-
 from serving import Server
 
 WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {
@@ -45,9 +44,9 @@ def client(tmp_path_factory):
     assert server.stop() == 0
 
 
-def chat(client, **how):
+def chat(client, **params):
     return client.chat.completions.create(**{"model": "demo", "messages": [{"role": "user", "content": "Weather?"}], "tools": [WEATHER, TREE], "max_tokens": 200,
-                                             "temperature": 1, "seed": 2, **how})
+                                             "temperature": 1, "seed": 2, **params})
 
 
 def test_calls_are_found(called):
@@ -85,10 +84,10 @@ def told(choice):
     return getattr(message, "reasoning_content", None) or "", message.content or "", calls, choice.finish_reason
 
 
-def both(client, written, **how):
+def both(client, written, **params):
     """What is told of an output, which must be the same as a stream and at once."""
-    how.setdefault("extra_body", {})["guided_choice"] = [written]
-    whole, stream = told(chat(client, **how).choices[0]), gather(chat(client, stream=True, **how))
+    params.setdefault("extra_body", {})["guided_choice"] = [written]
+    whole, stream = told(chat(client, **params).choices[0]), gather(chat(client, stream=True, **params))
     assert whole == stream[:4]
     return whole
 
@@ -174,8 +173,8 @@ def test_a_call_by_name(client):
 
 
 def test_demanded_calls_as_streams(client):
-    for how in ("required", {"type": "function", "function": {"name": "weather"}}):
-        arguments = dict(tool_choice=how, tools=[WEATHER], temperature=0)
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        arguments = dict(tool_choice=choice, tools=[WEATHER], temperature=0)
         whole, stream = told(chat(client, **arguments).choices[0]), gather(chat(client, stream=True, **arguments))
         assert whole == stream[:4] and stream[4] > 1 and whole[1] == ""
         jsonschema.validate(json.loads(whole[2][0][1]), WEATHER["function"]["parameters"])
@@ -205,24 +204,24 @@ def test_a_prompt_that_opens_reasoning(tmp_path):
     """All is reasoning until the model closes it; not so if thinking is turned off, or a grammar leaves no room for it."""
     server = serve(tmp_path, THINKS.replace("{% endif %}{% endif %}", "{% else %}<think>\n{% endif %}{% endif %}"))
     client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
-    how = {"tools": [], "temperature": 0, "max_tokens": 12}
-    reasoning, content, _, _ = told(chat(client, **how).choices[0])
-    assert reasoning and not content and gather(chat(client, stream=True, **how))[:2] == (reasoning, "")
+    params = {"tools": [], "temperature": 0, "max_tokens": 12}
+    reasoning, content, _, _ = told(chat(client, **params).choices[0])
+    assert reasoning and not content and gather(chat(client, stream=True, **params))[:2] == (reasoning, "")
     off = {"chat_template_kwargs": {"enable_thinking": False}}
-    reasoning, content, _, _ = told(chat(client, extra_body=off, **how).choices[0])
+    reasoning, content, _, _ = told(chat(client, extra_body=off, **params).choices[0])
     assert content and not reasoning
     assert both(client, "yes", tools=[])[:2] == ("", "yes")
     assert server.stop() == 0
 
 
-@pytest.mark.parametrize("how, field", [
+@pytest.mark.parametrize("params, field", [
     ({}, "tools"), ({"tools": [{"type": "function"}]}, "tools"), ({"tool_choice": "some"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "nope"}}}, "tool_choice"), ({"tools": [], "tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": "required", "parallel_tool_calls": "yes"}, "parallel_tool_calls"), ({"extra_body": {"functions": [{"name": "f"}]}, "tools": []}, "functions"),
     ({"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array", "uniqueItems": True}}}]}, "tools"),
     ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "tools"),
 ])
-def test_errors_name_the_field(client, how, field):
+def test_errors_name_the_field(client, params, field):
     with pytest.raises(openai.BadRequestError) as e:
-        chat(client, **how)
+        chat(client, **params)
     assert e.value.body["param"] == field, e.value.message

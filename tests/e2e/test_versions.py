@@ -6,9 +6,8 @@ import signal
 
 import openai
 import pytest
-from openai import OpenAI
-
 from conftest import ROOT
+from openai import OpenAI
 from serving import Server
 
 ADAPTERS = ROOT / "demo" / "adapters"
@@ -37,12 +36,12 @@ def mine(tmp_path):
     server.end()
 
 
-def ask(client, model, **how):
-    return client.completions.create(model=model, prompt=SENTENCE, temperature=0, **{"max_tokens": 60, **how})
+def ask(client, model, **params):
+    return client.completions.create(model=model, prompt=SENTENCE, temperature=0, **{"max_tokens": 60, **params})
 
 
-def text(client, model, **how):
-    return ask(client, model, **how).choices[0].text
+def text(client, model, **params):
+    return ask(client, model, **params).choices[0].text
 
 
 def rest(stream):

@@ -193,9 +193,9 @@ class Link:
             elif frame[0] == 2:
                 return frame[1]
 
-    def submit(self, id, tokens, max_tokens, adapter="", n_prompt=None, how=None, arrival=None):
+    def submit(self, id, tokens, max_tokens, adapter="", n_prompt=None, params=None, arrival=None):
         body = [(1, ("x", id)), (11, time.time() - arrival if arrival else 0.0), (3, adapter),
-                (4, b"".join(map(varint, tokens))), (5, n_prompt or len(tokens)), (6, max_tokens), (7, how or sampling())]
+                (4, b"".join(map(varint, tokens))), (5, n_prompt or len(tokens)), (6, max_tokens), (7, params or sampling())]
         self.send(message([(SUBMIT, message(body))]))
 
     def cancel(self, id):

@@ -33,10 +33,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
-from cluster import DEMO, Cluster, wait_for         # noqa: E402
-from program import PROGRAM                         # noqa: E402
-from tenant_store import ADMIN, Store               # noqa: E402
-from web_site import Site                           # noqa: E402
+from cluster import DEMO, Cluster, wait_for  # noqa: E402
+from program import PROGRAM  # noqa: E402
+from tenant_store import ADMIN, Store  # noqa: E402
+from web_site import Site  # noqa: E402
 
 PROMPT = "Tom of Lima ordered 12 red kites at 20 pesos each on 5 May 2021; he hates them."
 RANK, HIDDEN, LAYERS, N_TOKENS = 4, 256, 6, 12

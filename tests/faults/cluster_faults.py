@@ -15,7 +15,6 @@ import asyncio
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -26,9 +25,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
-from cluster import DEMO, Cluster, deadly_environment, wait_for       # noqa: E402
-from conftest import PROGRAM, SANITIZED     # noqa: E402
-from proxy import Proxy                     # noqa: E402
+from cluster import DEMO, Cluster, deadly_environment, wait_for  # noqa: E402
+from conftest import PROGRAM, SANITIZED  # noqa: E402
+from proxy import Proxy  # noqa: E402
 
 N_RUNNERS, N_FRONTENDS, N_STREAMS = 4, 2, 64
 MODELS = ["demo", *sorted(p.name for p in (DEMO / "adapters").iterdir())]
@@ -57,8 +56,8 @@ def undisturbed(requests):
         args += ["--adapter", f"{name}={DEMO / 'adapters' / name}"]
     lines = ""
     for request in requests:
-        how = {key: value for key, value in request.items() if key != "model"}
-        lines += json.dumps({**how, "adapter": None if request["model"] == "demo" else request["model"]}) + "\n"
+        params = {key: value for key, value in request.items() if key != "model"}
+        lines += json.dumps({**params, "adapter": None if request["model"] == "demo" else request["model"]}) + "\n"
     done = subprocess.run(args, input=lines, stdout=subprocess.PIPE, text=True, check=True)
     results = [json.loads(line) for line in done.stdout.splitlines()]
     return [(r["text"], [t["logprob"] for t in r.get("logprobs", [])]) for r in results]

@@ -20,9 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
-from cluster import DEMO, wait_for                          # noqa: E402
-from conftest import SANITIZED                              # noqa: E402
-from serving import Server                                  # noqa: E402
+from cluster import DEMO, wait_for  # noqa: E402
+from conftest import SANITIZED  # noqa: E402
+from serving import Server  # noqa: E402
 
 NAMES = sorted(p.name for p in (DEMO / "adapters").iterdir())
 PROMPT = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."

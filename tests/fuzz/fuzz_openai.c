@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_sampling(const api_request *r)
 {
-    const Sampling *h = &r->how;
+    const Sampling *h = &r->sampling;
     CHECK(h->temperature >= 0 && h->temperature <= 100 && h->top_p > 0 && h->top_p <= 1 && h->min_p >= 0 &&
           h->min_p <= 1);
     CHECK(h->repetition_penalty > 0 && fabsf(h->presence_penalty) <= 2 && fabsf(h->frequency_penalty) <= 2 &&

@@ -713,7 +713,8 @@ static void attention_case(backend *be, heads h, both_batch *b, int window, bool
     drop_cache(be, &c);
 }
 
-/* One long sequence, whose keys are divided among teams; the second time on what the first left behind. */
+/* One long sequence, whose keys are divided among the blocks of a cluster; the second time on what the first left
+ * behind. */
 static void long_decodes(backend *be, heads h)
 {
     static both_batch b;
@@ -725,7 +726,7 @@ static void long_decodes(backend *be, heads h)
     }
 }
 
-/* More units of work than teams of blocks, of all lengths: most have several to do. */
+/* More work items than clusters of blocks, of all lengths: most have several to do. */
 static void many_decodes(backend *be, heads h)
 {
     static both_batch b;

@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/deal.h"
+#include "base/lpt.h"
 #include "base/err.h"
 #include "base/fp8.h"
 #include "base/json.h"
@@ -198,7 +198,7 @@ static void check_deal(int n, int n_workers, int group, uint64_t seed)
     long load[64] = {0};
     for (int i = 0; i < n; i++)
         cost[i] = 1 + (int)(rng_u64(seed, (uint64_t)i) % 50);
-    deal(cost, group, n, n_workers, first, next);
+    lpt_schedule(cost, group, n, n_workers, first, next);
     for (int j = 0; j < n; j++) {
         int least = 0;
         for (int w = 1; w < n_workers; w++)
@@ -222,7 +222,7 @@ static void jobs_go_to_who_has_least(void **state)
     for (uint64_t seed = 0; seed < 200; seed++)
         check_deal((int)(rng_u64(seed, 1000) % 257), 1 + (int)(rng_u64(seed, 1001) % 64),
                    1 + (int)(rng_u64(seed, 1002) % 8), seed);
-    deal(NULL, 1, 0, 0, NULL, NULL);
+    lpt_schedule(NULL, 1, 0, 0, NULL, NULL);
 }
 
 /* What is allocated is aligned and apart from the rest; the limit holds, and does not spoil what is there. */

@@ -150,9 +150,9 @@ static void add_case(engine *eng, const golden_set *g, int i)
                         .token = c->token,
                         .n_tokens = c->n_prompt,
                         .n_prompt = c->n_prompt,
-                        .how = sampling_default()};
-    r.how.max_tokens = c->n_tokens - c->n_prompt;
-    r.how.ignore_eos = true;
+                        .sampling = sampling_default()};
+    r.sampling.max_tokens = c->n_tokens - c->n_prompt;
+    r.sampling.ignore_eos = true;
     if (engine_add(eng, &r, &e))
         fail_msg("%s", e.msg);
 }
@@ -285,10 +285,10 @@ static void answer(engine *g, gpu_talk *t, int turn)
     int n, n_made = 0;
     err e;
     engine_request r = {
-        .id = 1, .token = t->token, .n_tokens = t->n_tokens, .n_prompt = t->n_tokens, .how = sampling_default()};
-    r.how.max_tokens = MADE;
-    r.how.ignore_eos = true;
-    r.how.n_logprobs = 0;
+        .id = 1, .token = t->token, .n_tokens = t->n_tokens, .n_prompt = t->n_tokens, .sampling = sampling_default()};
+    r.sampling.max_tokens = MADE;
+    r.sampling.ignore_eos = true;
+    r.sampling.n_logprobs = 0;
     assert_int_equal(engine_add(g, &r, &e), 0);
     while (!engine_is_idle(g)) {
         if (engine_step(g, &events, &n, &e))

@@ -108,9 +108,9 @@ static track first_track(int i)
     return t;
 }
 
-static sampling how_of(int i)
+static sampling_params sampling_of(int i)
 {
-    sampling s = sampling_default();
+    sampling_params s = sampling_default();
     s.max_tokens = 5 + (int)(rng_u64(13, (uint64_t)i) % 40);
     s.temperature = i % 2 ? 0.9f : 0;
     s.top_k = i % 4 == 1 ? 20 : 0;
@@ -134,7 +134,7 @@ static int add(engine *g, int i, const track *t, err *e)
                         .n_tokens = t->n_tokens,
                         .n_prompt = t->n_prompt,
                         .n_scored = t->n_scored,
-                        .how = how_of(i)};
+                        .sampling = sampling_of(i)};
     return engine_add(g, &r, e);
 }
 
@@ -190,7 +190,7 @@ static void run_each_alone(track *all)
         assert_int_equal(add(g, i, &all[i], &e), 0);
         run_all(g, all);
         assert_true(all[i].finished);
-        assert_int_equal(all[i].n_scored, how_of(i).n_prompt_logprobs < 0 ? 0 : all[i].n_prompt - 1);
+        assert_int_equal(all[i].n_scored, sampling_of(i).n_prompt_logprobs < 0 ? 0 : all[i].n_prompt - 1);
         engine_free(g);
     }
 }
@@ -434,8 +434,9 @@ static void the_last_token_needs_no_page(void **state)
         be->runs_ahead = ahead;
         engine *g = start(2, 256, 2, 1);
         all[1] = (track){.n_prompt = 16, .n_tokens = 16};
-        engine_request r = {.id = 1, .token = all[1].token, .n_tokens = 16, .n_prompt = 16, .how = sampling_default()};
-        r.how.max_tokens = 17; /* 33 tokens, of which 32 fill the two pages */
+        engine_request r = {
+            .id = 1, .token = all[1].token, .n_tokens = 16, .n_prompt = 16, .sampling = sampling_default()};
+        r.sampling.max_tokens = 17; /* 33 tokens, of which 32 fill the two pages */
         assert_int_equal(engine_add(g, &r, &e), 0);
         run_all(g, all);
         assert_true(all[1].finished && all[1].evictions == 0 && all[1].n_tokens == 33);
@@ -531,7 +532,7 @@ static void a_bad_adapter_fails_its_own_requests_only(void **state)
                           .token = all[1].token,
                           .n_tokens = all[1].n_tokens,
                           .n_prompt = all[1].n_prompt,
-                          .how = how_of(1)};
+                          .sampling = sampling_of(1)};
     assert_int_equal(engine_add(g, &bad, &e), 0);
     run_all(g, all);
     assert_true(all[0].finished);
@@ -586,7 +587,7 @@ static void slots_keep_the_recently_used(void **state)
 
 static engine_request plain_request(const int *token, int n)
 {
-    engine_request r = {.id = 1, .token = token, .n_tokens = n, .n_prompt = n, .how = sampling_default()};
+    engine_request r = {.id = 1, .token = token, .n_tokens = n, .n_prompt = n, .sampling = sampling_default()};
     return r;
 }
 
@@ -609,10 +610,10 @@ static void hopeless_requests_are_refused(void **state)
     r = plain_request(token, 8);
     assert_int_equal(engine_add(g, &r, &e), -1);
     token[3] = 0;
-    r.how.n_stop = MAX_STOP_IDS + 1;
+    r.sampling.n_stop = MAX_STOP_IDS + 1;
     assert_int_equal(engine_add(g, &r, &e), -1);
-    r.how.n_stop = 0;
-    r.how.top_p = 0;
+    r.sampling.n_stop = 0;
+    r.sampling.top_p = 0;
     assert_int_equal(engine_add(g, &r, &e), -1);
     assert_true(engine_is_idle(g));
     engine_free(g);
@@ -620,13 +621,13 @@ static void hopeless_requests_are_refused(void **state)
 }
 
 /* The output of one greedy request with the given limits. */
-static track run_one(engine *g, sampling how)
+static track run_one(engine *g, sampling_params sampling)
 {
     err e;
     static track all[2];
     all[1] = first_track(1);
     engine_request r = plain_request(all[1].token, all[1].n_tokens);
-    r.how = how;
+    r.sampling = sampling;
     assert_int_equal(engine_add(g, &r, &e), 0);
     run_all(g, all);
     return all[1];
@@ -637,36 +638,36 @@ static void outputs_end_where_they_should(void **state)
     (void)state;
     use_backend(1);
     engine *g = start(4, 256, 64, 2);
-    sampling how = sampling_default();
-    how.max_tokens = 20;
-    track plain = run_one(g, how);
+    sampling_params sampling = sampling_default();
+    sampling.max_tokens = 20;
+    track plain = run_one(g, sampling);
     assert_int_equal(plain.n_tokens - plain.n_prompt, 20);
     assert_int_equal(plain.why, FINISH_LENGTH);
 
     int stop = plain.token[plain.n_prompt + 6], first = plain.n_prompt;
     while (plain.token[first] != stop)
         first++;
-    how.n_stop = 1;
-    how.stop[0] = stop;
-    track stopped = run_one(g, how);
+    sampling.n_stop = 1;
+    sampling.stop[0] = stop;
+    track stopped = run_one(g, sampling);
     assert_int_equal(stopped.n_tokens, first + 1);
     assert_int_equal(stopped.why, FINISH_STOP);
 
-    how.min_tokens = 15;
-    track longer = run_one(g, how);
+    sampling.min_tokens = 15;
+    track longer = run_one(g, sampling);
     assert_true(longer.n_tokens - longer.n_prompt >= 15);
     for (int i = longer.n_prompt; i < longer.n_prompt + 14; i++)
         assert_int_not_equal(longer.token[i], stop);
 
     m->config.n_eos = 1;
     m->config.eos[0] = stop;
-    how = sampling_default();
-    how.max_tokens = 20;
-    assert_int_equal(run_one(g, how).n_tokens, first + 1);
-    how.ignore_eos = true;
-    assert_int_equal(run_one(g, how).n_tokens - plain.n_prompt, 20);
-    how.max_tokens = 1000;
-    track limit = run_one(g, how);
+    sampling = sampling_default();
+    sampling.max_tokens = 20;
+    assert_int_equal(run_one(g, sampling).n_tokens, first + 1);
+    sampling.ignore_eos = true;
+    assert_int_equal(run_one(g, sampling).n_tokens - plain.n_prompt, 20);
+    sampling.max_tokens = 1000;
+    track limit = run_one(g, sampling);
     assert_int_equal(limit.n_tokens, m->config.max_positions);
     assert_int_equal(limit.why, FINISH_LENGTH);
     engine_free(g);
@@ -692,13 +693,13 @@ static guide *guide_of(const token_trie *t, grammar_kind kind, const char *text)
 }
 
 /* The output of a greedy request that follows a grammar. */
-static track run_guided(engine *g, sampling how, guide *of)
+static track run_guided(engine *g, sampling_params sampling, guide *of)
 {
     err e;
     static track all[2];
     all[1] = first_track(1);
     engine_request r = plain_request(all[1].token, all[1].n_tokens);
-    r.how = how;
+    r.sampling = sampling;
     r.rules.grammar = of;
     assert_int_equal(engine_add(g, &r, &e), 0);
     run_all(g, all);
@@ -713,13 +714,13 @@ static void stop_ids_outside_the_vocabulary_are_never_drawn(void **state)
     engine *g = start(4, 256, 64, 2);
     token_trie *t = token_trie_new(VOCAB, letters, NULL);
     guide *of = guide_of(t, GRAMMAR_REGEX, "(A|B)*");
-    sampling how = sampling_default();
-    how.max_tokens = 20;
-    how.n_stop = 3;
-    how.stop[0] = 2000000000;
-    how.stop[1] = -2000000000;
-    how.stop[2] = VOCAB;
-    track x = run_guided(g, how, of);
+    sampling_params sampling = sampling_default();
+    sampling.max_tokens = 20;
+    sampling.n_stop = 3;
+    sampling.stop[0] = 2000000000;
+    sampling.stop[1] = -2000000000;
+    sampling.stop[2] = VOCAB;
+    track x = run_guided(g, sampling, of);
     assert_int_equal(x.n_tokens - x.n_prompt, 20);
     assert_int_equal(x.why, FINISH_LENGTH);
     guide_drop(of);
@@ -736,13 +737,13 @@ static void an_ambiguous_grammar_fails_its_request(void **state)
     engine *g = start(4, 256, 64, 2);
     token_trie *t = token_trie_new(VOCAB, letters, NULL);
     guide *of = guide_of(t, GRAMMAR_GBNF, "root ::= s s s s\ns ::= [ -z] | [ -z] s s s [ -z] | [ -z] s s s s");
-    sampling how = sampling_default();
-    how.max_tokens = 120;
+    sampling_params sampling = sampling_default();
+    sampling.max_tokens = 120;
     err e;
     const event *events;
     track x = first_track(1), y = first_track(2);
     engine_request r = plain_request(x.token, x.n_tokens), other = plain_request(y.token, y.n_tokens);
-    r.how = other.how = how;
+    r.sampling = other.sampling = sampling;
     r.rules.grammar = of;
     other.id = 2;
     assert_int_equal(engine_add(g, &r, &e), 0);

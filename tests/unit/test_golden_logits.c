@@ -99,9 +99,9 @@ static engine *score_all(golden_set *g, scores *of)
                             .token = g->at[i].token,
                             .n_tokens = g->at[i].n_tokens,
                             .n_prompt = g->at[i].n_tokens,
-                            .how = sampling_default()};
-        r.how.n_prompt_logprobs = 3;
-        r.how.max_tokens = 0;
+                            .sampling = sampling_default()};
+        r.sampling.n_prompt_logprobs = 3;
+        r.sampling.max_tokens = 0;
         of[i] = (scores){.at = XNEW_ARRAY(sample_result, (size_t)g->at[i].n_tokens), .n = 1};
         assert_int_equal(engine_add(on, &r, &e), 0);
     }

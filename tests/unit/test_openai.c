@@ -40,8 +40,8 @@ static void test_defaults(void **state)
     assert_int_equal(r.prompt[0].n, 2);
     assert_int_equal(r.max_tokens, 16);
     assert_int_equal(r.n, 1);
-    assert_true(r.how.temperature == 1 && r.how.top_p == 1 && r.how.repetition_penalty == 1);
-    assert_true(r.how.n_logprobs == 0 && !r.has_seed && !r.stream && r.n_stops == 0);
+    assert_true(r.sampling.temperature == 1 && r.sampling.top_p == 1 && r.sampling.repetition_penalty == 1);
+    assert_true(r.sampling.n_logprobs == 0 && !r.has_seed && !r.stream && r.n_stops == 0);
     api_request_deinit(&r);
     expect_ok(true, "{\"model\": \"sql\", \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}");
     assert_int_equal(r.max_tokens, -1);
@@ -62,11 +62,12 @@ static void test_everything(void **state)
         "\"whatever\":[1]}");
     assert_int_equal(r.n_prompts, 2);
     assert_int_equal(r.prompt[1].n, 3);
-    assert_true(r.n == 2 && r.max_tokens == 7 && r.how.min_tokens == 3 && r.how.top_k == 0);
-    assert_true(r.how.temperature == 0.5f && r.how.top_p == 0.9f && r.how.min_p == 0.1f);
-    assert_true(r.how.presence_penalty == -1 && r.how.frequency_penalty == 1 && r.how.repetition_penalty == 1.1f);
-    assert_true(r.has_seed && r.how.seed == (uint64_t)-5 && r.how.ignore_eos && r.how.n_logprobs == 1);
-    assert_true(r.stream && r.include_usage && r.n_stops == 2 && r.stop[1].n == 1 && r.how.n_stop_ids == 2 &&
+    assert_true(r.n == 2 && r.max_tokens == 7 && r.sampling.min_tokens == 3 && r.sampling.top_k == 0);
+    assert_true(r.sampling.temperature == 0.5f && r.sampling.top_p == 0.9f && r.sampling.min_p == 0.1f);
+    assert_true(r.sampling.presence_penalty == -1 && r.sampling.frequency_penalty == 1 &&
+                r.sampling.repetition_penalty == 1.1f);
+    assert_true(r.has_seed && r.sampling.seed == (uint64_t)-5 && r.sampling.ignore_eos && r.sampling.n_logprobs == 1);
+    assert_true(r.stream && r.include_usage && r.n_stops == 2 && r.stop[1].n == 1 && r.sampling.n_stop_ids == 2 &&
                 r.stop_id[1] == 4);
     api_request_drop_input(&r);
     assert_string_equal(r.model, "m");
@@ -90,7 +91,7 @@ static void test_prompts(void **state)
     assert_int_equal(r.prompt[0].id[0], 1000);
     api_request_deinit(&r);
     expect_ok(false, "{\"model\":\"m\",\"prompt\":[1],\"seed\":-5,\"user\":123456789012345678901234567890}");
-    assert_true(r.has_seed && r.how.seed == (uint64_t)-5);
+    assert_true(r.has_seed && r.sampling.seed == (uint64_t)-5);
     api_request_deinit(&r);
     expect_error(false, "{\"model\":\"m\"}", 400, "prompt");
     expect_error(false, "{\"model\":\"m\",\"prompt\":7}", 400, "prompt");
@@ -152,10 +153,10 @@ static void test_logprobs(void **state)
 {
     (void)state;
     expect_ok(true, CHAT "\"logprobs\":true}");
-    assert_int_equal(r.how.n_logprobs, 1);
+    assert_int_equal(r.sampling.n_logprobs, 1);
     api_request_deinit(&r);
     expect_ok(true, CHAT "\"logprobs\":true,\"top_logprobs\":5,\"max_tokens\":9,\"max_completion_tokens\":4}");
-    assert_true(r.how.n_logprobs == 6 && r.max_tokens == 4);
+    assert_true(r.sampling.n_logprobs == 6 && r.max_tokens == 4);
     api_request_deinit(&r);
     expect_error(true, CHAT "\"top_logprobs\":5}", 400, "top_logprobs");
     expect_error(true, CHAT "\"logprobs\":2}", 400, "logprobs");
@@ -163,18 +164,19 @@ static void test_logprobs(void **state)
     expect_error(false, TEXT "\"logprobs\":true}", 400, "logprobs");
     expect_error(false, TEXT "\"logprobs\":21}", 400, "logprobs");
     expect_ok(false, TEXT "\"logprobs\":1,\"echo\":true,\"max_tokens\":0}");
-    assert_true(r.how.n_logprobs == 2 && r.how.n_prompt_logprobs == 2 && r.prompt_logprobs == -1 && r.max_tokens == 0);
+    assert_true(r.sampling.n_logprobs == 2 && r.sampling.n_prompt_logprobs == 2 && r.prompt_logprobs == -1 &&
+                r.max_tokens == 0);
     api_request_deinit(&r);
     expect_ok(false, TEXT "\"logprobs\":1,\"echo\":true,\"prompt_logprobs\":5}");
-    assert_true(r.how.n_logprobs == 2 && r.how.n_prompt_logprobs == 6 && r.prompt_logprobs == 5);
+    assert_true(r.sampling.n_logprobs == 2 && r.sampling.n_prompt_logprobs == 6 && r.prompt_logprobs == 5);
     api_request_deinit(&r);
     expect_ok(true, CHAT "\"prompt_logprobs\":0,\"max_tokens\":0}");
-    assert_true(r.how.n_logprobs == 0 && r.how.n_prompt_logprobs == 1 && r.prompt_logprobs == 0);
+    assert_true(r.sampling.n_logprobs == 0 && r.sampling.n_prompt_logprobs == 1 && r.prompt_logprobs == 0);
     api_request_deinit(&r);
     expect_error(false, TEXT "\"prompt_logprobs\":1,\"stream\":true}", 400, "prompt_logprobs");
 }
 
-/* What the output must be, by each of its names; how.grammar is the text, or JSON without blanks. */
+/* What the output must be, by each of its names; sampling.grammar is the text, or JSON without blanks. */
 static void test_grammars(void **state)
 {
     (void)state;
@@ -203,8 +205,9 @@ static void test_grammars(void **state)
         buf body = {0};
         buf_printf(&body, TEXT "%s}", good[i].field);
         expect_ok(false, body.data);
-        assert_int_equal(r.how.grammar_kind, good[i].kind);
-        assert_memory_equal(r.how.grammar.data ? (char *)r.how.grammar.data : "", good[i].text, strlen(good[i].text));
+        assert_int_equal(r.sampling.grammar_kind, good[i].kind);
+        assert_memory_equal(r.sampling.grammar.data ? (char *)r.sampling.grammar.data : "", good[i].text,
+                            strlen(good[i].text));
         api_request_deinit(&r);
         buf_free(&body);
     }
@@ -214,8 +217,8 @@ static void test_grammars(void **state)
               TEXT "\"logit_bias\":{\"3\":-100,\"5\":2.5},\"allowed_token_ids\":[3,5],\"bad_words\":[\"x\"],\"truncate_"
                    "prompt_tokens\":-1,"
                    "\"include_stop_str_in_output\":true,\"lora\":[],\"typical_p\":1,\"skip_special_tokens\":true}");
-    assert_true(r.how.n_bias == 2 && r.how.biased[1] == 5 && r.how.bias[1] == 2.5f && r.how.n_allowed_ids == 2 &&
-                r.truncate == -1);
+    assert_true(r.sampling.n_bias == 2 && r.sampling.biased[1] == 5 && r.sampling.bias[1] == 2.5f &&
+                r.sampling.n_allowed_ids == 2 && r.truncate == -1);
     assert_true(json_array_size(r.bad_words) == 1 && r.include_stop);
     api_request_deinit(&r);
 }

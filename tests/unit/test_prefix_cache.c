@@ -173,11 +173,11 @@ static void ask(engine *const g[2], int i, talk *t)
 {
     err e;
     char name[16];
-    sampling how = sampling_default();
-    how.max_tokens = 4 + i % 9;
-    how.temperature = i % 2 ? 0.9f : 0;
-    how.seed = (uint64_t)i;
-    how.n_logprobs = 0;
+    sampling_params sampling = sampling_default();
+    sampling.max_tokens = 4 + i % 9;
+    sampling.temperature = i % 2 ? 0.9f : 0;
+    sampling.seed = (uint64_t)i;
+    sampling.n_logprobs = 0;
     snprintf(name, sizeof name, "%d",
              i % 4 == 1 && t->n_turns > 2 ? 1 + N_ADAPTERS : i % 4); /* a new version comes meanwhile */
     engine_request r = {.id = (uint64_t)i,
@@ -187,7 +187,7 @@ static void ask(engine *const g[2], int i, talk *t)
                         .token = t->token,
                         .n_tokens = t->n_tokens,
                         .n_prompt = t->n_prompt,
-                        .how = how};
+                        .sampling = sampling};
     assert_int_equal(engine_add(g[t->at], &r, &e), 0);
     t->running = true;
 }
@@ -349,8 +349,8 @@ static int cached_of(engine *g, const char *name, const char *salt, int n_prompt
     int prompt[POSITIONS], cached = -1;
     for (int i = 0; i < n_prompt; i++)
         prompt[i] = i % VOCAB;
-    sampling how = sampling_default();
-    how.max_tokens = 1;
+    sampling_params sampling = sampling_default();
+    sampling.max_tokens = 1;
     err e;
     engine_request r = {.id = 1,
                         .adapter = name,
@@ -358,7 +358,7 @@ static int cached_of(engine *g, const char *name, const char *salt, int n_prompt
                         .token = prompt,
                         .n_tokens = n_prompt,
                         .n_prompt = n_prompt,
-                        .how = how};
+                        .sampling = sampling};
     assert_int_equal(engine_add(g, &r, &e), 0);
     while (!engine_is_idle(g)) {
         const event *events;
@@ -377,9 +377,9 @@ static event first_of(engine *g, uint64_t text, int n)
     event first = {.id = 0};
     err e;
     say(&t, text, n);
-    engine_request r = {.id = 1, .token = t.token, .n_tokens = n, .n_prompt = n, .how = sampling_default()};
-    r.how.max_tokens = 1;
-    r.how.n_logprobs = 0;
+    engine_request r = {.id = 1, .token = t.token, .n_tokens = n, .n_prompt = n, .sampling = sampling_default()};
+    r.sampling.max_tokens = 1;
+    r.sampling.n_logprobs = 0;
     assert_int_equal(engine_add(g, &r, &e), 0);
     while (!engine_is_idle(g)) {
         const event *events;
@@ -413,7 +413,7 @@ static void what_comes_back_for_nobody_does_no_harm(void **state)
     for (uint64_t i = 0; i < 40; i++) /* its pages are saved, and taken by others, a few at a time */
         first_of(g, i, 2 * PAGE_LEN + 1);
     say(&t, LONG_TEXT, LONG);
-    engine_request r = {.id = 2, .token = t.token, .n_tokens = LONG, .n_prompt = LONG, .how = sampling_default()};
+    engine_request r = {.id = 2, .token = t.token, .n_tokens = LONG, .n_prompt = LONG, .sampling = sampling_default()};
     const event *events;
     int n;
     assert_int_equal(engine_add(g, &r, &e), 0);
@@ -484,8 +484,8 @@ static void a_long_prefix_is_shared_by_many(void **state)
     err e;
     engine *g = start(8, 40, false);
     say(&t, 9, 60);
-    engine_request r = {.token = t.token, .n_tokens = 60, .n_prompt = 60, .how = sampling_default()};
-    r.how.max_tokens = 3;
+    engine_request r = {.token = t.token, .n_tokens = 60, .n_prompt = 60, .sampling = sampling_default()};
+    r.sampling.max_tokens = 3;
     assert_int_equal(engine_add(g, &r, &e), 0);
     assert_int_equal(steps_until_idle(g), 1);
     for (uint64_t i = 1; i <= 8; i++) {

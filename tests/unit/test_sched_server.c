@@ -175,7 +175,7 @@ static void submit(scene *s, uint64_t id)
     r.n_tokens = r.n_prompt = 3;
     r.tokens = token;
     r.max_tokens = 10;
-    r.how = (ProtobufCBinaryData){5, (uint8_t *)"howto"};
+    r.sampling = (ProtobufCBinaryData){6, (uint8_t *)"packed"};
     Message m = MESSAGE__INIT;
     m.what_case = MESSAGE__WHAT_SUBMIT;
     m.submit = &r;
@@ -235,8 +235,8 @@ static void a_request_reaches_the_gpu_as_it_was_submitted(void **state)
     assert_int_equal(r->tokens[2], 3);
     assert_int_equal(r->n_prompt, 3);
     assert_int_equal(r->max_tokens, 10);
-    assert_int_equal(r->how.len, 5);
-    assert_memory_equal(r->how.data, "howto", 5);
+    assert_int_equal(r->sampling.len, 6);
+    assert_memory_equal(r->sampling.data, "packed", 6);
     assert_true(fabs(r->arrival - (double)time(NULL)) < 5); /* its turn: now */
     assert_int_equal(s->run.got[0]->commands->gpu, 0);
     assert_int_equal(s->run.got[0]->commands->start, 7);

@@ -181,9 +181,9 @@ static void check_engine(const char *dir, const char *family)
                             .token = c->token,
                             .n_tokens = c->n_prompt,
                             .n_prompt = c->n_prompt,
-                            .how = sampling_default()};
-        r.how.max_tokens = c->n_tokens - c->n_prompt;
-        r.how.ignore_eos = true;
+                            .sampling = sampling_default()};
+        r.sampling.max_tokens = c->n_tokens - c->n_prompt;
+        r.sampling.ignore_eos = true;
         assert_int_equal(engine_add(eng, &r, &e), 0);
         n_adapted += c->adapter != NULL;
     }

@@ -215,14 +215,14 @@ static Sampling good_sampling(void)
     return s;
 }
 
-static int read_sampling(const Sampling *s, uint32_t max_tokens, sampling *out, err *e)
+static int read_sampling(const Sampling *s, uint32_t max_tokens, sampling_params *out, err *e)
 {
     buf packed = {0};
     sampling__pack(s, (uint8_t *)buf_extend(&packed, sampling__get_packed_size(s)));
     wire_sampling got;
     int status = wire_sampling_read(&got, packed.data, packed.len, max_tokens, e);
     if (status == 0) {
-        *out = got.how;
+        *out = got.params;
         wire_sampling_deinit(&got);
     }
     buf_free(&packed);
@@ -236,7 +236,7 @@ static void sampling_survives_the_wire(void **state)
     int32_t stop[] = {5, 6};
     s.n_stop_ids = 2;
     s.stop_ids = stop;
-    sampling got = {0};
+    sampling_params got = {0};
     err e;
     assert_int_equal(read_sampling(&s, 10, &got, &e), 0);
     assert_true(got.temperature == 0.5f && got.top_k == 3 && got.top_p == 0.9f && got.min_p == 0.1f);
@@ -251,7 +251,7 @@ static void sampling_survives_the_wire(void **state)
 static void bad_sampling_is_an_error(void **state)
 {
     (void)state;
-    sampling got = {0};
+    sampling_params got = {0};
     err e;
     Sampling s = good_sampling();
     s.n_logprobs = -5;
@@ -307,7 +307,8 @@ static void token_rules_survive_the_wire(void **state)
     const token_rules *r = &got.rules;
     assert_true(r->n_bias == 2 && r->biased[1] == 8 && r->bias[1] == 2 && r->n_allowed == 3 && r->allowed[2] == 9);
     assert_true(r->n_bad == 2 && r->bad_indptr[1] == 2 && r->bad_indptr[2] == 3 && r->bad[2] == 9 && !r->grammar);
-    assert_true(got.kind == GRAMMAR_REGEX && got.n_grammar == 3 && memcmp(got.grammar, "a\0b", 3) == 0);
+    assert_true(got.wire->grammar_kind == GRAMMAR_REGEX && got.wire->grammar.len == 3 &&
+                memcmp(got.wire->grammar.data, "a\0b", 3) == 0);
     wire_sampling_deinit(&got);
     buf_free(&packed);
 }

@@ -153,7 +153,7 @@ typedef struct {
     const uint32_t *token;
 } ask;
 
-static Request request_of(const ask *a, uint8_t how[64])
+static Request request_of(const ask *a, uint8_t sampling[64])
 {
     Sampling drawn = SAMPLING__INIT;
     drawn.top_p = 1;
@@ -167,7 +167,7 @@ static Request request_of(const ask *a, uint8_t how[64])
     r.tokens = (uint32_t *)a->token;
     r.n_prompt = (uint32_t)a->n_prompt;
     r.max_tokens = (uint32_t)a->max_tokens;
-    r.how = (ProtobufCBinaryData){sampling__pack(&drawn, how), how};
+    r.sampling = (ProtobufCBinaryData){sampling__pack(&drawn, sampling), sampling};
     return r;
 }
 
@@ -176,10 +176,10 @@ static void send_adds(scene *s, const ask *a, size_t n)
 {
     Request r[8];
     Command c[8], *commands[8];
-    uint8_t how[8][64];
+    uint8_t sampling[8][64];
     assert_true(n <= 8);
     for (size_t i = 0; i < n; i++) {
-        r[i] = request_of(&a[i], how[i]);
+        r[i] = request_of(&a[i], sampling[i]);
         c[i] = (Command)COMMAND__INIT;
         c[i].what_case = COMMAND__WHAT_ADD;
         c[i].add = &r[i];
@@ -550,16 +550,16 @@ static Outcome end_of_unreadable(const scene *s, int n_looks)
                                               .send = note_end,
                                               .now = no_time,
                                               .ctx = &v});
-    Sampling how = SAMPLING__INIT;
-    how.top_p = how.repetition_penalty = 1;
-    how.adapter_id = (char *)"an id";
-    how.adapter_source = (char *)"https://somewhere/adapter";
-    uint8_t packed_how[128], unused[64];
+    Sampling sampling = SAMPLING__INIT;
+    sampling.top_p = sampling.repetition_penalty = 1;
+    sampling.adapter_id = (char *)"an id";
+    sampling.adapter_source = (char *)"https://somewhere/adapter";
+    uint8_t packed_sampling[128], unused[64];
     Request r = request_of(
         &(ask){
             .id = 1, .attempt = 1, .adapter = "a", .token = some_tokens, .n_tokens = 5, .n_prompt = 5, .max_tokens = 2},
         unused);
-    r.how = (ProtobufCBinaryData){sampling__pack(&how, packed_how), packed_how};
+    r.sampling = (ProtobufCBinaryData){sampling__pack(&sampling, packed_sampling), packed_sampling};
     Command add = COMMAND__INIT, *commands[] = {&add};
     add.what_case = COMMAND__WHAT_ADD;
     add.add = &r;

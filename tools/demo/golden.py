@@ -22,11 +22,10 @@ import peft
 import tokenizers
 import torch
 import transformers
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 from corpus import story_example, task_example
+from peft import PeftModel
 from tasks import TASKS
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 50

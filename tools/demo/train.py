@@ -32,14 +32,12 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 import transformers
-from peft import LoraConfig, get_peft_model
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
-from transformers import (AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM,
-                          PreTrainedTokenizerFast)
-
 from corpus import BOS, CHAT_TEMPLATE, EOS, PAD, SPECIAL, TURN_END, base_document, chat_prompt, task_example
 from llama import Llama, Stack
+from peft import LoraConfig, get_peft_model
 from tasks import TASKS
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 ROOT = Path(__file__).resolve().parents[2]
 

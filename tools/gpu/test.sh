@@ -3,7 +3,7 @@
 # data, the demo model's answers against the CPU's, the kernels library where PyTorch is there; ops and models again
 # under compute-sanitizer where that is.
 set -u
-cd "$(dirname "$0")"
+cd "$(dirname "$0")" || exit
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}" PUNICA_TEST_DATA="$PWD/data" PUNICA_TEST_GPU=1
 failed=0
 

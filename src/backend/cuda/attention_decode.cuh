@@ -1,18 +1,18 @@
 /* attention_decode.cuh - one query position per sequence, or a few
  *
- * Bound by reading the KvCache, so everything serves to keep copies in flight. A unit of work is one piece
- * of the positions that a row sees (decode_item), for one key/value head and up to QUERIES of the query heads
- * that share it. Teams of blocks (clusters; of one block where units are many) stay and take the units dealt to them.
- * Each warp has a ring of tiles in shared memory, TILE positions of keys and values each, and copies ahead of
- * its arithmetic, on into later units. For a team of one block:
+ * Bound by reading the KvCache, so everything serves to keep copies in flight. A work item item is one split (split-KV)
+ * of the positions that a row sees (decode_split), for one key/value head and up to QUERIES of the query heads
+ * that share it. Clusters of blocks ( of one block where work items are many) stay and are persistent: they run the
+ * work items assigned to them. Each warp has a ring of tiles in shared memory, TILE positions of keys and values each,
+ * and copies ahead of its arithmetic, on into later work items. For a cluster of one block:
  *
- *   unit 271, tiles 0 4 | unit 7, tiles 0 4 8 | ...        warp 0
+ *   work 271, tiles 0 4 | work 7, tiles 0 4 8 | ...        warp 0
  *             tiles 1 5 |         tiles 1 5 9 | ...        warp 1
  *                   ^ arithmetic        ^ copies
  *
  * Copies of positions that earlier invocations wrote need not wait for the kernels before this one. Keys are
  * the 16-row operand, queries the columns, so a group of 8 heads wastes nothing: S^T = K Q^T, then
- * O^T = V^T P^T. Each warp keeps its own maximum, sum and output; when the unit ends the team merges them
+ * O^T = V^T P^T. Each warp keeps its own maximum, sum and output; when the work item ends the cluster merges them
  * through its shared memory. Only long sequences have several pieces; the last to arrive adds up all, in
  * order of position. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
@@ -22,8 +22,8 @@
 #include "backend/cuda/cluster.cuh"
 
 enum { QUERIES = 8, DECODE_MAX_WARPS = 8 };
-/* Warps of a team, and pieces of a sequence, at most: one lane looks after each when they are merged. */
-enum { TEAM_MAX_WARPS = 32, MAX_PIECES = 32 };
+/* Warps of a cluster, and KV splits of a sequence, at most: one lane looks after each when they are merged. */
+enum { CLUSTER_MAX_WARPS = 32, MAX_KV_SPLITS = 32 };
 
 /* Tiles of keys and values in a warp's ring. */
 static __host__ __device__ constexpr int decode_stages(int head_dim, bool f8)
@@ -56,17 +56,17 @@ static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int q
     return (size_t)warps * ((size_t)decode_ring(head_dim, f8) + (size_t)merge * sizeof(float)) + sizeof(int);
 }
 
-/* Which block of which team this is. */
+/* This block's place in its cluster and in the grid. */
 typedef struct {
-    int size, rank;         /* blocks in the team; which of them */
-    int index;              /* which team of the grid */
-    int block_warps, warps; /* of a block, of the team */
+    int size, rank;         /* blocks in the cluster; which of them */
+    int index;              /* which cluster of the grid */
+    int block_warps, warps; /* of a block, of the cluster */
     int warp;               /* in its block: known to be the same in all lanes */
-} decode_team;
+} decode_cluster;
 
-static __device__ __forceinline__ decode_team team_of_block(int size)
+static __device__ __forceinline__ decode_cluster cluster_of_block(int size)
 {
-    decode_team t;
+    decode_cluster t;
     t.size = size;
     t.rank = (int)blockIdx.x % size;
     t.index = (int)blockIdx.x / size;
@@ -77,13 +77,13 @@ static __device__ __forceinline__ decode_team team_of_block(int size)
 }
 
 /* The cluster's barrier, or the block's, which costs less. */
-static __device__ __forceinline__ void team_arrive(decode_team t)
+static __device__ __forceinline__ void decode_arrive(decode_cluster t)
 {
     if (t.size > 1)
         cluster_arrive();
 }
 
-static __device__ __forceinline__ void team_wait(decode_team t)
+static __device__ __forceinline__ void decode_wait(decode_cluster t)
 {
     if (t.size > 1)
         cluster_wait();
@@ -91,41 +91,41 @@ static __device__ __forceinline__ void team_wait(decode_team t)
         __syncthreads();
 }
 
-/* Where pieces of a sequence leave what they found. */
+/* The partial results (states) of KV splits, in device memory. */
 typedef struct {
     float *out;        /* [items, n_heads, head_dim], not divided by the sum */
     float2 *stat;      /* [items, n_heads] (maximum, sum) */
-    unsigned *arrived; /* [items, slices] blocks; 0 between launches */
-} decode_parts;
+    unsigned *arrived; /* [items, n_head_groups] blocks; 0 between launches */
+} decode_partials;
 
 typedef struct {
-    int item, slice; /* slice: of the n_kv_heads * ceil(group / QUERIES) */
+    int item, head_group; /* head_group: of the n_kv_heads * ceil(group / QUERIES) */
     int kv_head;
     int head, n_heads; /* query heads [head, head + n_heads) */
     int from, to;      /* positions; from = to = 0 where the piece lies before the window */
-    int row, pages;    /* as in decode_item */
+    int row, pages;    /* as in decode_split */
     int first, count;  /* the items that make up the result: those the window reaches */
-} decode_unit;
+} decode_work;
 
-static __host__ __device__ __forceinline__ int decode_slices(heads h, int group)
+static __host__ __device__ __forceinline__ int head_groups(heads h, int group)
 {
     return h.n_kv_heads * ((group + QUERIES - 1) / QUERIES);
 }
 
-template <typename T> __device__ __forceinline__ int decode_item_of(const attention_call<T> &a, int u)
+template <typename T> __device__ __forceinline__ int split_of_work(const attention_call<T> &a, int u)
 {
-    return u / decode_slices(a.h, a.group);
+    return u / head_groups(a.h, a.group);
 }
 
 /* Unit u of the grid, of this item. */
-template <typename T> __device__ __forceinline__ decode_unit unit_of(const attention_call<T> &a, int u, decode_item it)
+template <typename T> __device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int u, decode_split it)
 {
-    decode_unit w;
-    int slices = decode_slices(a.h, a.group), per_kv_head = slices / a.h.n_kv_heads;
-    w.item = u / slices;
-    w.slice = u % slices;
-    w.kv_head = w.slice / per_kv_head;
-    int skip = w.slice % per_kv_head * QUERIES;
+    decode_work w;
+    int n_head_groups = head_groups(a.h, a.group), per_kv_head = n_head_groups / a.h.n_kv_heads;
+    w.item = u / n_head_groups;
+    w.head_group = u % n_head_groups;
+    w.kv_head = w.head_group / per_kv_head;
+    int skip = w.head_group % per_kv_head * QUERIES;
     w.head = w.kv_head * a.group + skip;
     w.n_heads = min(a.group - skip, (int)QUERIES);
     w.row = it.row;
@@ -141,64 +141,64 @@ template <typename T> __device__ __forceinline__ decode_unit unit_of(const atten
     return w;
 }
 
-/* The first tile of a unit that is this warp's. */
-static __device__ __forceinline__ int first_tile(const decode_unit &w, decode_team team)
+/* The first tile of a work item that is this warp's. */
+static __device__ __forceinline__ int first_tile(const decode_work &w, decode_cluster cluster)
 {
-    return w.from / TILE + team.rank * team.block_warps + team.warp;
+    return w.from / TILE + cluster.rank * cluster.block_warps + cluster.warp;
 }
 
-/* The next tile a warp copies. The units after this one, the next one's item, and the tile's page are looked up ahead.
+/* The next tile a warp copies. The work after this one, the next one's item, and the tile's page are looked up ahead.
  */
 typedef struct {
-    int unit, after, later, n_units;
+    int work, after, later, n_work;
     int tile, end; /* tile holds positions from tile * TILE */
-    int to, fresh; /* of the unit: end of its positions; the first tile that this invocation writes to */
+    int to, fresh; /* of the work item: end of its positions; the first tile that this invocation writes to */
     int kv_head, page;
     const int *pages;
-    decode_item next;
+    decode_split next;
 } decode_cursor;
 
 template <typename T>
-__device__ __forceinline__ void cursor_open(decode_cursor *c, const attention_call<T> &a, decode_team team)
+__device__ __forceinline__ void cursor_load(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster)
 {
-    decode_unit w = unit_of(a, c->unit, c->next);
-    c->tile = first_tile(w, team);
+    decode_work w = work_at(a, c->work, c->next);
+    c->tile = first_tile(w, cluster);
     c->end = (w.to + TILE - 1) / TILE;
     c->to = w.to;
     c->fresh = c->next.fresh / TILE;
     c->kv_head = w.kv_head;
     c->pages = a.s.page + w.pages;
-    if (c->after < c->n_units) {
-        c->next = a.s.decode[decode_item_of(a, c->after)];
-        c->later = a.s.next_unit[c->after];
+    if (c->after < c->n_work) {
+        c->next = a.s.decode[split_of_work(a, c->after)];
+        c->later = a.s.next_work[c->after];
     }
 }
 
-/* Move on, if need be, to a unit that has tiles for this warp. */
+/* Moves on, where need be, to a work item that has tiles for this warp. */
 template <typename T>
-__device__ __forceinline__ void cursor_settle(decode_cursor *c, const attention_call<T> &a, decode_team team)
+__device__ __forceinline__ void cursor_seek(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster)
 {
     while (c->tile >= c->end) {
-        c->unit = c->after;
+        c->work = c->after;
         c->after = c->later;
-        if (c->unit >= c->n_units)
+        if (c->work >= c->n_work)
             return;
-        cursor_open(c, a, team);
+        cursor_load(c, a, cluster);
     }
     c->page = c->pages[quotient_by_magic(c->tile, a.page_magic)];
 }
 
 template <typename T>
-__device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a, decode_team team)
+__device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a, decode_cluster cluster)
 {
     decode_cursor c;
-    c.n_units = a.s.n[COUNT_DECODE_ITEMS] * decode_slices(a.h, a.group);
-    c.unit = a.s.first_unit[team.index];
-    if (c.unit < c.n_units) {
-        c.next = a.s.decode[decode_item_of(a, c.unit)];
-        c.after = a.s.next_unit[c.unit];
-        cursor_open(&c, a, team);
-        cursor_settle(&c, a, team);
+    c.n_work = a.s.n[COUNT_DECODE_SPLITS] * head_groups(a.h, a.group);
+    c.work = a.s.first_work[cluster.index];
+    if (c.work < c.n_work) {
+        c.next = a.s.decode[split_of_work(a, c.work)];
+        c.after = a.s.next_work[c.work];
+        cursor_load(&c, a, cluster);
+        cursor_seek(&c, a, cluster);
     }
     return c;
 }
@@ -240,15 +240,15 @@ __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_cal
  * lies there was never written. */
 template <int D, bool F8, typename T>
 __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a,
-                                               decode_team team)
+                                               decode_cluster cluster)
 {
-    if (F8 && c->unit < c->n_units) {
+    if (F8 && c->work < c->n_work) {
         const char *block = a.kv + c->page * a.page_stride + c->kv_head * a.head_stride;
         int in_page = tile_in_page(a, c->tile) * TILE;
         copy_f8_tile<D>(stage, a, block + in_page * D, kv_scales(a, block) + in_page, c->to - c->tile * TILE);
-        c->tile += team.warps;
-        cursor_settle(c, a, team);
-    } else if (c->unit < c->n_units) {
+        c->tile += cluster.warps;
+        cursor_seek(c, a, cluster);
+    } else if (c->work < c->n_work) {
         constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS; /* what 32 lanes copy at once */
         int lane = threadIdx.x % 32, row = lane / COLUMNS, valid = c->to - c->tile * TILE - row;
         const char *keys = tile_keys<D, false>(a, c->page, c->kv_head, c->tile) + lane * 16;
@@ -260,14 +260,14 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
             copy_16(at, keys + i * 512, i * ROWS < valid);
             copy_16(at + TILE * D * 2, values + i * 512, i * ROWS < valid);
         }
-        c->tile += team.warps;
-        cursor_settle(c, a, team);
+        c->tile += cluster.warps;
+        cursor_seek(c, a, cluster);
     }
     copy_commit();
 }
 
-/* A warp's share of a unit. Lane 4 * g + t has queries 2t and 2t + 1; m and the scale of o are those of
- * all tiles so far, l only this lane's part of the sum. */
+/* A warp's online-softmax state for a work item. Lane 4 * g + t has queries 2t and 2t + 1; m and the scale of o are
+ * those of all tiles so far, l only this lane's part of the sum. */
 template <int D> struct decode_state {
     unsigned q[D / 16][2]; /* B operand: (numbers 16 k + 2t.. and + 8, query g); F8: see load_f8_queries */
     float o[D / 16][4];    /* (numbers 16 i + g and + 8, queries 2t and 2t + 1); F8: numbers 16 i + 2g and + 1 */
@@ -275,7 +275,8 @@ template <int D> struct decode_state {
 };
 
 template <int D, typename T>
-__device__ __forceinline__ void load_queries(decode_state<D> *st, const attention_call<T> &a, const decode_unit &w)
+__device__ __forceinline__ void load_16bit_queries(decode_state<D> *st, const attention_call<T> &a,
+                                                   const decode_work &w)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)(w.head + g) * D + 2 * t;
@@ -290,7 +291,7 @@ __device__ __forceinline__ void load_queries(decode_state<D> *st, const attentio
  * bytes to a lane, a word of which is widened to (bytes 0 and 1, bytes 2 and 3), or for BF16 (1 and 3, 0 and 2): the
  * queries follow. */
 template <int D, typename T>
-__device__ __forceinline__ void load_f8_queries(decode_state<D> *st, const attention_call<T> &a, const decode_unit &w)
+__device__ __forceinline__ void load_f8_queries(decode_state<D> *st, const attention_call<T> &a, const decode_work &w)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)(w.head + g) * D + 16 * t;
@@ -304,12 +305,12 @@ __device__ __forceinline__ void load_f8_queries(decode_state<D> *st, const atten
 }
 
 template <int D, bool F8, typename T>
-__device__ __forceinline__ void bring_queries(decode_state<D> *st, const attention_call<T> &a, const decode_unit &w)
+__device__ __forceinline__ void load_queries(decode_state<D> *st, const attention_call<T> &a, const decode_work &w)
 {
     if constexpr (F8)
         load_f8_queries(st, a, w);
     else
-        load_queries(st, a, w);
+        load_16bit_queries(st, a, w);
 }
 
 template <int D> __device__ __forceinline__ void clear_state(decode_state<D> *st)
@@ -321,9 +322,9 @@ template <int D> __device__ __forceinline__ void clear_state(decode_state<D> *st
     st->l[0] = st->l[1] = 0.0f;
 }
 
-/* s: scores of positions g, g + 8 (of the tile) and queries 2t, 2t + 1, as in D of mma.cuh. Become
- * weights; the state's maximum, sum and output move to the new maximum. */
-template <int D> __device__ __forceinline__ void soften(decode_state<D> *st, float s[4])
+/* The online-softmax update. s: scores of positions g, g + 8 (of the tile) and queries 2t, 2t + 1, as in D of mma.cuh;
+ * they become weights, and the state's sum and output are rescaled to the new maximum. */
+template <int D> __device__ __forceinline__ void online_softmax(decode_state<D> *st, float s[4])
 {
     float top[2] = {fmaxf(s[0], s[2]), fmaxf(s[1], s[3])}, by[2];
 #pragma unroll
@@ -349,7 +350,7 @@ template <int D> __device__ __forceinline__ void soften(decode_state<D> *st, flo
 
 /* Attend to the tile at `position`; only positions in [w.from, w.to) count, at least one of them. */
 template <int D, typename T>
-__device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage, int position, const decode_unit &w,
+__device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage, int position, const decode_work &w,
                                             float scale)
 {
     constexpr int AHEAD = D / 16 < 8 ? D / 16 : 8; /* operands loaded before the first is used */
@@ -371,7 +372,7 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
         int p = at + j / 2 * 8;
         s[0][j] = p >= w.from && p < w.to ? (s[0][j] + s[1][j]) * scale : -INFINITY;
     }
-    soften(st, s[0]);
+    online_softmax(st, s[0]);
     unsigned p[2] = {transpose_matrix(pack<T>(s[0][0], s[0][1])), transpose_matrix(pack<T>(s[0][2], s[0][3]))};
 #pragma unroll
     for (int k = 0; k < D / 16; k += AHEAD) {
@@ -385,7 +386,7 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
 }
 
 /* The same for F8 tiles. Scores count the key's scale. Weights count 448 times the value's, which is its largest
- * number, so that they stay in the range of T; what comes of it is 448 times too large: see leave_state. A value's two
+ * number, so that they stay in the range of T; what comes of it is 448 times too large: see store_state. A value's two
  * neighbouring numbers come out of load_matrices_t as one; pulled apart they are two rows of the product. */
 static __device__ __forceinline__ uint4 load_shared_16(unsigned at)
 {
@@ -414,7 +415,7 @@ template <typename T> __device__ __forceinline__ void widen_apart(unsigned word,
 }
 
 template <int D, typename T>
-__device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned stage, int position, const decode_unit &w,
+__device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned stage, int position, const decode_work &w,
                                                float scale)
 {
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -443,7 +444,7 @@ __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned sta
         for (int j = 2 * i; j < 2 * i + 2; j++)
             s[0][j] = counts ? (s[0][j] + s[1][j]) * by_key : -INFINITY;
     }
-    soften(st, s[0]);
+    online_softmax(st, s[0]);
     unsigned p[2] = {transpose_matrix(pack<T>(s[0][0] * by_value[0], s[0][1] * by_value[0])),
                      transpose_matrix(pack<T>(s[0][2] * by_value[1], s[0][3] * by_value[1]))};
 #pragma unroll
@@ -459,16 +460,16 @@ __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned sta
     }
 }
 
-/* What the block's warps found, in shared memory, where its team sees it. */
+/* The online-softmax states of the block's warps, in shared memory that its cluster reads. */
 typedef struct {
     float *top, *sum; /* [block_warps, QUERIES] maxima and sums */
     float *out;       /* [block_warps, n_heads, merge_stride] */
     int *is_last;
-} decode_merge;
+} warp_states;
 
-template <int D> __device__ __forceinline__ decode_merge merge_at(char *shared, int warps, int queries)
+template <int D> __device__ __forceinline__ warp_states warp_states_at(char *shared, int warps, int queries)
 {
-    decode_merge mg;
+    warp_states mg;
     mg.top = (float *)shared;
     mg.sum = mg.top + warps * QUERIES;
     mg.out = mg.sum + warps * QUERIES;
@@ -477,7 +478,7 @@ template <int D> __device__ __forceinline__ decode_merge merge_at(char *shared, 
 }
 
 template <int D, bool F8>
-__device__ __forceinline__ void leave_state(const decode_state<D> *st, decode_merge mg, int warp, int n_heads)
+__device__ __forceinline__ void store_state(const decode_state<D> *st, warp_states mg, int warp, int n_heads)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -504,7 +505,7 @@ __device__ __forceinline__ void leave_state(const decode_state<D> *st, decode_me
 
 /* y of one query: this lane's numbers, over the sum. */
 template <int D, typename T>
-__device__ __forceinline__ void write_out(const attention_call<T> &a, const decode_unit &w, int query,
+__device__ __forceinline__ void write_out(const attention_call<T> &a, const decode_work &w, int query,
                                           float (&out)[D / 32], float sum)
 {
     float by = 1.0f / sum;
@@ -518,7 +519,7 @@ __device__ __forceinline__ void write_out(const attention_call<T> &a, const deco
  * common result, and that result's maximum and sum. n: a power of 2. */
 typedef struct { float weight, top, sum; } merged;
 
-static __device__ __forceinline__ merged weigh(float top, float sum, int n)
+static __device__ __forceinline__ merged merge_weights(float top, float sum, int n)
 {
     merged m;
     m.top = top;
@@ -541,28 +542,29 @@ template <int N> __device__ __forceinline__ void add_scaled(float (&out)[N], flo
     }
 }
 
-/* Add up what the team's warps found; each takes every team.warps-th query. The result itself where the unit
- * is all there is, else a part for later. ALONE: the team is one block. */
+/* Merges the states of the cluster's warps; each takes every cluster.warps-th query. The result itself where the work
+ * item is all there is, else a partial result. ALONE: the cluster is one block. */
 template <int D, bool ALONE, typename T>
-__device__ __forceinline__ void merge_team(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
-                                           decode_merge mg, decode_team team)
+__device__ __forceinline__ void merge_cluster(const attention_call<T> &a, const decode_work &w, decode_partials parts,
+                                              warp_states mg, decode_cluster cluster)
 {
     constexpr int N = D / 32; /* numbers of a lane */
-    int lane = threadIdx.x % 32, state = lane % team.warps;
-    for (int query = team.rank * team.block_warps + team.warp; query < w.n_heads; query += team.warps) {
-        int at = state % team.block_warps * QUERIES + query, owner = state / team.block_warps;
-        merged m = ALONE ? weigh(mg.top[at], mg.sum[at], team.warps)
-                         : weigh(load_from_peer(mg.top + at, owner), load_from_peer(mg.sum + at, owner), team.warps);
+    int lane = threadIdx.x % 32, state = lane % cluster.warps;
+    for (int query = cluster.rank * cluster.block_warps + cluster.warp; query < w.n_heads; query += cluster.warps) {
+        int at = state % cluster.block_warps * QUERIES + query, owner = state / cluster.block_warps;
+        merged m = ALONE ? merge_weights(mg.top[at], mg.sum[at], cluster.warps)
+                         : merge_weights(load_from_peer(mg.top + at, owner), load_from_peer(mg.sum + at, owner),
+                                         cluster.warps);
         float out[N] = {};
-        for (int peer = 0; peer < team.size; peer++)
+        for (int peer = 0; peer < cluster.size; peer++)
 #pragma unroll 4
-            for (int i = 0; i < team.block_warps; i++) {
+            for (int i = 0; i < cluster.block_warps; i++) {
                 const float2 *from = (const float2 *)(mg.out + (i * w.n_heads + query) * merge_stride(D) + lane * N);
                 float2 o[N / 2];
 #pragma unroll
                 for (int j = 0; j < N / 2; j++)
                     o[j] = ALONE ? from[j] : load_from_peer(from + j, peer);
-                add_scaled(out, __shfl_sync(0xffffffffu, m.weight, peer * team.block_warps + i), o);
+                add_scaled(out, __shfl_sync(0xffffffffu, m.weight, peer * cluster.block_warps + i), o);
             }
         size_t part = (size_t)w.item * a.h.n_heads + w.head + query;
         if (w.count > 1 && lane == 0)
@@ -576,13 +578,13 @@ __device__ __forceinline__ void merge_team(const attention_call<T> &a, const dec
 
 /* Whether this block is the last of all that work on the sequence; what they left in parts is then visible. */
 template <typename T>
-__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
-                                            int team_size, int *is_last)
+__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_work &w, decode_partials parts,
+                                            int cluster_size, int *is_last)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
-        unsigned *arrived = parts.arrived + (size_t)w.first * decode_slices(a.h, a.group) + w.slice;
-        unsigned last = (unsigned)(w.count * team_size) - 1;
+        unsigned *arrived = parts.arrived + (size_t)w.first * head_groups(a.h, a.group) + w.head_group;
+        unsigned last = (unsigned)(w.count * cluster_size) - 1;
         __threadfence();
         *is_last = atomicInc(arrived, last) == last; /* the last one puts it back to 0 */
         __threadfence();
@@ -591,19 +593,20 @@ __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const de
     return *is_last;
 }
 
-/* y = sum over pieces of 2^(m_i - m) o_i, over the same sum of l_i. Parts are read past L1, which may hold
- * what an earlier layer left there. */
+/* Merges the states of a sequence's splits: y = sum over splits of 2^(m_i - m) o_i, over the same sum of l_i. Parts are
+ * read past L1, which may hold what an earlier layer left there. */
 template <int D, typename T>
-__device__ void merge_parts(const attention_call<T> &a, const decode_unit &w, decode_parts parts, decode_team team)
+__device__ void merge_splits(const attention_call<T> &a, const decode_work &w, decode_partials parts,
+                             decode_cluster cluster)
 {
     constexpr int N = D / 32;
     int lane = threadIdx.x % 32;
-    for (int query = team.warp; query < w.n_heads; query += team.block_warps) {
+    for (int query = cluster.warp; query < w.n_heads; query += cluster.block_warps) {
         size_t first = (size_t)w.first * a.h.n_heads + w.head + query;
         float2 stat = make_float2(-INFINITY, 0.0f);
         if (lane < w.count)
             stat = __ldcg(&parts.stat[first + (size_t)lane * a.h.n_heads]);
-        merged m = weigh(stat.x, stat.y, 32);
+        merged m = merge_weights(stat.x, stat.y, 32);
         float out[N] = {};
 #pragma unroll 4
         for (int i = 0; i < w.count; i++) {
@@ -619,53 +622,54 @@ __device__ void merge_parts(const attention_call<T> &a, const decode_unit &w, de
 }
 
 template <int D, typename T>
-__device__ __forceinline__ void finish_unit(const attention_call<T> &a, const decode_unit &w, decode_parts parts,
-                                            decode_merge mg, decode_team team)
+__device__ __forceinline__ void finish_work(const attention_call<T> &a, const decode_work &w, decode_partials parts,
+                                            warp_states mg, decode_cluster cluster)
 {
     if (w.to == 0)
         return;
-    if (team.size > 1)
-        merge_team<D, false>(a, w, parts, mg, team);
+    if (cluster.size > 1)
+        merge_cluster<D, false>(a, w, parts, mg, cluster);
     else
-        merge_team<D, true>(a, w, parts, mg, team);
-    if (w.count > 1 && arrive_last(a, w, parts, team.size, mg.is_last))
-        merge_parts<D>(a, w, parts, team);
+        merge_cluster<D, true>(a, w, parts, mg, cluster);
+    if (w.count > 1 && arrive_last(a, w, parts, cluster.size, mg.is_last))
+        merge_splits<D>(a, w, parts, cluster);
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A warp has every team.warps-th tile of its team's
- * units. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A warp has every cluster.warps-th tile of its
+ * cluster's work. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
-    decode_kernel(attention_call<T> a, decode_parts parts, int team_size)
+    decode_kernel(attention_call<T> a, decode_partials parts, int cluster_size)
 {
     constexpr int STAGE = decode_stage(D, F8), RING = decode_ring(D, F8);
     extern __shared__ __align__(1024) char shared[];
-    decode_team team = team_of_block(team_size);
-    decode_merge mg = merge_at<D>(shared + team.block_warps * RING, team.block_warps, min(a.group, (int)QUERIES));
-    unsigned ring = shared_address(shared) + team.warp * RING, stage = ring;
+    decode_cluster cluster = cluster_of_block(cluster_size);
+    warp_states mg =
+        warp_states_at<D>(shared + cluster.block_warps * RING, cluster.block_warps, min(a.group, (int)QUERIES));
+    unsigned ring = shared_address(shared) + cluster.warp * RING, stage = ring;
 
-    decode_cursor c = cursor_begin(a, team);
+    decode_cursor c = cursor_begin(a, cluster);
 #pragma unroll 1
     for (int i = 0; i < RING; i += STAGE) {
-        if (c.unit < c.n_units && c.tile >= c.fresh)
+        if (c.work < c.n_work && c.tile >= c.fresh)
             wait_for_previous();
-        copy_next_tile<D, F8>(ring + i, &c, a, team);
+        copy_next_tile<D, F8>(ring + i, &c, a, cluster);
     }
     let_next_start();
     wait_for_previous();
 
-    decode_unit w = {};
+    decode_work w = {};
     decode_state<D> st;
-    int u = a.s.first_unit[team.index], after = c.n_units;
-    if (u < c.n_units) {
-        after = a.s.next_unit[u];
-        w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
-        bring_queries<D, F8>(&st, a, w);
+    int u = a.s.first_work[cluster.index], after = c.n_work;
+    if (u < c.n_work) {
+        after = a.s.next_work[u];
+        w = work_at(a, u, a.s.decode[split_of_work(a, u)]);
+        load_queries<D, F8>(&st, a, w);
     }
-    team_arrive(team);
-    while (u < c.n_units) {
+    decode_arrive(cluster);
+    while (u < c.n_work) {
         clear_state(&st);
-        for (int tile = first_tile(w, team); tile * TILE < w.to; tile += team.warps) {
+        for (int tile = first_tile(w, cluster); tile * TILE < w.to; tile += cluster.warps) {
             copy_wait<RING / STAGE - 1>();
             __syncwarp();
             if constexpr (F8)
@@ -673,24 +677,24 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
             else
                 attend_tile<D, T>(&st, stage, tile * TILE, w, a.scale);
             __syncwarp();
-            copy_next_tile<D, F8>(stage, &c, a, team);
+            copy_next_tile<D, F8>(stage, &c, a, cluster);
             stage = stage + STAGE < ring + RING ? stage + STAGE : ring;
         }
-        team_wait(team); /* all have read what was left of the unit before */
-        leave_state<D, F8>(&st, mg, team.warp, w.n_heads);
-        team_arrive(team);
-        decode_unit done = w;
+        decode_wait(cluster); /* all have read what was left of the work item before */
+        store_state<D, F8>(&st, mg, cluster.warp, w.n_heads);
+        decode_arrive(cluster);
+        decode_work done = w;
         u = after;
-        if (u < c.n_units) { /* its queries come while this one is finished */
-            after = a.s.next_unit[u];
-            w = unit_of(a, u, a.s.decode[decode_item_of(a, u)]);
-            bring_queries<D, F8>(&st, a, w);
+        if (u < c.n_work) { /* its queries come while this one is finished */
+            after = a.s.next_work[u];
+            w = work_at(a, u, a.s.decode[split_of_work(a, u)]);
+            load_queries<D, F8>(&st, a, w);
         }
-        team_wait(team);
-        finish_unit<D>(a, done, parts, mg, team);
-        team_arrive(team);
+        decode_wait(cluster);
+        finish_work<D>(a, done, parts, mg, cluster);
+        decode_arrive(cluster);
     }
-    team_wait(team); /* nobody leaves while others may read from it */
+    decode_wait(cluster); /* nobody leaves while others may read from it */
 }
 
 #endif

@@ -1,11 +1,11 @@
 /* attention_hopper.cuh - many query positions of one sequence by warpgroup products and tensor copies (sm_90a)
  *
- *   producer    one warp: queries of a unit, then its keys and values tile by tile, from the pages into a ring
+ *   producer    one warp: queries of a work item, then its keys and values tile by tile, from the pages into a ring
  *   consumers   two or three warpgroups of 64 query rows: S = Q K^T, online softmax in registers, O += P V
  *
- * A unit is one item and head. Blocks stay and take units from a counter until there are no more, so that the
- * producer brings the next one's queries and keys while the consumers end the last. A unit's tiles are taken from the
- * last to the first: those that the diagonal cuts come first.
+ * A work item is one item and head. Blocks stay and claim work items from a counter until none is left, so that the
+ * producer brings the next one's queries and keys while the consumers end the last. A work item's tiles are taken from
+ * the last to the first: those that the diagonal cuts come first.
  *
  * Softmax takes nearly as long as the products, so they must overlap: a warpgroup begins the scores of the next tile
  * before the sums of this one and computes its softmax under both, while the tensor cores also work for the other
@@ -21,30 +21,30 @@
 enum { Q_STAGES = 2, KV_STAGES = 2 };
 
 /* Warpgroups of 64 rows, and positions in a tile of keys: as many as the registers have room for. */
-static __host__ __device__ constexpr int hopper_groups(int head_dim)
+static __host__ __device__ constexpr int hopper_warpgroups(int head_dim)
 {
     return head_dim == 64 ? 3 : 2;
 }
 
-static __host__ __device__ constexpr int hopper_keys(int head_dim)
+static __host__ __device__ constexpr int hopper_kv_tile(int head_dim)
 {
     return head_dim == 64 ? 112 : 128;
 }
 
 static __host__ __device__ constexpr size_t hopper_shared_bytes(int head_dim)
 {
-    return (size_t)(Q_STAGES * 64 * hopper_groups(head_dim) + 2 * KV_STAGES * hopper_keys(head_dim)) *
+    return (size_t)(Q_STAGES * 64 * hopper_warpgroups(head_dim) + 2 * KV_STAGES * hopper_kv_tile(head_dim)) *
                (size_t)head_dim * 2 +
            256;
 }
 
-/* What blocks take units from; zeros between launches. */
-typedef struct { int taken, finished; } unit_counter;
+/* What blocks claim work items from; zeros between launches. */
+typedef struct { int taken, finished; } work_counter;
 
-/* section: heads whose units come before those of others. */
+/* section: heads whose work items come first, see heads_in_l2(). */
 typedef struct {
-    unit_counter *units;
-    int section;
+    work_counter *work;
+    int heads_in_l2;
 } hopper_plan;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -53,19 +53,19 @@ typedef struct {
     int row, n_rows, head; /* n_rows 0: there are no more */
     int first, end;        /* positions of the rows: [first, end) */
     int pages;             /* the page_indptr of the sequence */
-} hopper_unit;
+} hopper_work;
 
 template <int D> struct hopper_shared {
-    static constexpr int N = hopper_keys(D), GROUPS = hopper_groups(D);
+    static constexpr int N = hopper_kv_tile(D), GROUPS = hopper_warpgroups(D);
     char q[Q_STAGES][64 * GROUPS * D * 2]; /* [D / 64][64 * GROUPS][64] */
     char k[KV_STAGES][N * D * 2], v[KV_STAGES][N * D * 2];
     uint64_t q_full[Q_STAGES], q_free[Q_STAGES];
     uint64_t k_full[KV_STAGES], k_free[KV_STAGES], v_full[KV_STAGES], v_free[KV_STAGES];
-    hopper_unit unit[Q_STAGES]; /* whose queries are there */
+    hopper_work work[Q_STAGES]; /* whose queries are there */
 };
 
 /* A box of keys or values: 16 positions from this group of 8 on. */
-static __device__ __forceinline__ void copy_positions(void *to, const CUtensorMap *map, int group, uint64_t *barrier)
+static __device__ __forceinline__ void tensor_copy_kv(void *to, const CUtensorMap *map, int group, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, "
                  "%3}], [%4];"
@@ -74,8 +74,8 @@ static __device__ __forceinline__ void copy_positions(void *to, const CUtensorMa
                  : "memory");
 }
 
-static __device__ __forceinline__ void copy_queries(void *to, const CUtensorMap *map, int row, int box,
-                                                    uint64_t *barrier)
+static __device__ __forceinline__ void tensor_copy_queries(void *to, const CUtensorMap *map, int row, int box,
+                                                           uint64_t *barrier)
 {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
@@ -84,32 +84,32 @@ static __device__ __forceinline__ void copy_queries(void *to, const CUtensorMap 
         : "memory");
 }
 
-/* Tiles of a unit: [from, to). */
+/* Tiles of a work item: [from, to). */
 typedef struct { int from, to; } tile_range;
 
-template <int N> static __device__ __forceinline__ tile_range tiles_of(const hopper_unit &u, int window)
+template <int N> static __device__ __forceinline__ tile_range tiles_of(const hopper_work &u, int window)
 {
     return {first_seen(u.first, window) / N, (u.end + N - 1) / N};
 }
 
-/* The next unit for this block, the same in all lanes of the producer: section by section, item by item (those that
- * see most first), head by head. */
+/* The next work item for this block, the same in all lanes of the producer: section by section, item by item (those
+ * that see most first), head by head. */
 template <typename T>
-static __device__ __forceinline__ hopper_unit take_unit(const attention_call<T> &a, const hopper_plan &plan)
+static __device__ __forceinline__ hopper_work claim_work(const attention_call<T> &a, const hopper_plan &plan)
 {
-    int n_items = a.s.n[COUNT_PREFILL_ITEMS], i = 0;
+    int n_items = a.s.n[COUNT_PREFILL_TILES], i = 0;
     if ((threadIdx.x & 31) == 0)
-        i = atomicAdd(&plan.units->taken, 1);
+        i = atomicAdd(&plan.work->taken, 1);
     i = __shfl_sync(0xffffffffu, i, 0);
-    hopper_unit u = {};
+    hopper_work u = {};
     if (i >= n_items * a.h.n_heads)
         return u;
-    int section = i / (n_items * plan.section), within = i - section * n_items * plan.section,
-        item = within / plan.section;
-    prefill_item it = a.s.prefill[item];
+    int section = i / (n_items * plan.heads_in_l2), within = i - section * n_items * plan.heads_in_l2,
+        item = within / plan.heads_in_l2;
+    prefill_tile it = a.s.prefill[item];
     u.row = it.row;
     u.n_rows = it.n_rows;
-    u.head = section * plan.section + within - item * plan.section;
+    u.head = section * plan.heads_in_l2 + within - item * plan.heads_in_l2;
     u.first = a.s.position[it.row];
     u.end = u.first + it.n_rows;
     u.pages = a.s.page_indptr[it.seq];
@@ -120,7 +120,7 @@ enum { OUTSIDE = -64 }; /* what is not in the cache is copied as zeros */
 
 /* Where lane i's 16 positions of a tile have their keys, in groups of 8 positions from a.kv on. */
 template <int D, int N, typename T>
-static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, const hopper_unit &u, int tile)
+static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, const hopper_work &u, int tile)
 {
     int lane = threadIdx.x & 31, at = tile * (N / TILE) + lane;
     if (lane >= N / TILE || at * TILE >= u.end)
@@ -132,53 +132,53 @@ static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, c
 /* Bring a tile; at: where the lanes' positions lie. */
 template <int D, int N>
 static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CUtensorMap *map, int at, uint64_t *full,
-                                                 uint64_t *free, ring_place &place)
+                                                 uint64_t *free, pipeline_state &place)
 {
     int lane = threadIdx.x & 31, slot = place.slot;
-    barrier_wait(&free[slot], place.parity ^ 1);
+    mbarrier_wait(&free[slot], place.parity ^ 1);
     if (lane == 0)
-        expect_bytes(&full[slot], N * D * 2);
+        mbarrier_arrive_expect_tx(&full[slot], N * D * 2);
 #pragma unroll
     for (int i = 0; i < N / TILE; i++) {
         int group = __shfl_sync(0xffffffffu, at, i);
         if (lane == 0)
-            copy_positions(to[slot] + i * TILE * D * 2, map, group, &full[slot]);
+            tensor_copy_kv(to[slot] + i * TILE * D * 2, map, group, &full[slot]);
     }
-    step_on(place, KV_STAGES);
+    pipeline_advance(place, KV_STAGES);
 }
 
-/* Hand the unit, with its queries, to the consumers. */
+/* Hand the work item, with its queries, to the consumers. */
 template <int D>
-static __device__ __forceinline__ void give_unit(hopper_shared<D> &m, const CUtensorMap *map, const hopper_unit &u,
-                                                 ring_place &place)
+static __device__ __forceinline__ void publish_work(hopper_shared<D> &m, const CUtensorMap *map, const hopper_work &u,
+                                                    pipeline_state &place)
 {
-    barrier_wait(&m.q_free[place.slot], place.parity ^ 1);
+    mbarrier_wait(&m.q_free[place.slot], place.parity ^ 1);
     if ((threadIdx.x & 31) == 0) {
-        m.unit[place.slot] = u;
+        m.work[place.slot] = u;
         if (u.n_rows > 0) {
-            expect_bytes(&m.q_full[place.slot], (int)sizeof m.q[0]);
-            copy_queries(m.q[place.slot], map, u.row, u.head * (D / 64), &m.q_full[place.slot]);
+            mbarrier_arrive_expect_tx(&m.q_full[place.slot], (int)sizeof m.q[0]);
+            tensor_copy_queries(m.q[place.slot], map, u.row, u.head * (D / 64), &m.q_full[place.slot]);
         } else
-            barrier_arrive(&m.q_full[place.slot]);
+            mbarrier_arrive(&m.q_full[place.slot]);
     }
-    step_on(place, Q_STAGES);
+    pipeline_advance(place, Q_STAGES);
 }
 
 /* The producer: one warp. Tiles come in the order in which consumers want them: the keys of the next one before the
- * values of this one. The next unit is looked up while both rings are full. */
+ * values of this one. The next work item is looked up while both rings are full. */
 template <int D, typename T>
 static __device__ void produce(const attention_call<T> &a, const hopper_plan &plan, const CUtensorMap *q_map,
                                const CUtensorMap *kv_map, hopper_shared<D> &m)
 {
-    constexpr int N = hopper_keys(D);
+    constexpr int N = hopper_kv_tile(D);
     int to_values = (int)(a.values / (16 * D));
-    ring_place q = {0, 0}, k = {0, 0}, v = {0, 0};
-    hopper_unit u = take_unit(a, plan);
+    pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
+    hopper_work u = claim_work(a, plan);
     while (u.n_rows > 0) {
         tile_range tiles = tiles_of<N>(u, a.window);
-        hopper_unit next;
+        hopper_work next;
         int at = keys_of_lane<D, N>(a, u, tiles.to - 1);
-        give_unit(m, q_map, u, q);
+        publish_work(m, q_map, u, q);
         load_tile<D, N>(m.k, kv_map, at, m.k_full, m.k_free, k);
         for (int tile = tiles.to - 1; tile >= tiles.from; tile--) {
             int values = at == OUTSIDE ? OUTSIDE : at + to_values;
@@ -188,17 +188,17 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
             }
             load_tile<D, N>(m.v, kv_map, values, m.v_full, m.v_free, v);
             if (tile == tiles.to - 1)
-                next = take_unit(a, plan);
+                next = claim_work(a, plan);
         }
         u = next;
     }
-    give_unit(m, q_map, u, q);
-    if ((threadIdx.x & 31) == 0 && atomicAdd(&plan.units->finished, 1) == (int)gridDim.x - 1)
-        *plan.units = {0, 0}; /* all blocks have found that there are no more */
+    publish_work(m, q_map, u, q);
+    if ((threadIdx.x & 31) == 0 && atomicAdd(&plan.work->finished, 1) == (int)gridDim.x - 1)
+        *plan.work = {0, 0}; /* all blocks have found that there are no more */
 }
 
-/* Registers that a product was writing are read only after the wait for it. */
-template <int N> static __device__ __forceinline__ void settle(float (&x)[N])
+/* Keeps the compiler from reading registers that an asynchronous product writes before the wait for it. */
+template <int N> static __device__ __forceinline__ void fence_registers(float (&x)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -239,9 +239,9 @@ static __device__ __forceinline__ void begin_values(hopper_state<D, N> &st, uint
     wgmma_commit();
 }
 
-/* Strike out what a row may not see: later positions, and those before its window. */
+/* Masks what a row may not see: later positions, and those before its window. */
 template <int N>
-static __device__ __forceinline__ void strike_out(float (&s)[N / 2], int position, int row_position, int window)
+static __device__ __forceinline__ void mask_scores(float (&s)[N / 2], int position, int row_position, int window)
 {
     int t = threadIdx.x & 3;
 #pragma unroll
@@ -252,10 +252,11 @@ static __device__ __forceinline__ void strike_out(float (&s)[N / 2], int positio
     }
 }
 
-/* Scores become weights; by: what sums so far shrink by. A row that has seen nothing yet keeps maximum -inf, and 0
- * stands in for it. */
+/* The online-softmax update: scores become weights; by: what sum and output so far are to be rescaled by. A row that
+ * has seen nothing yet keeps maximum -inf, and 0 stands in for it. */
 template <int D, int N>
-static __device__ __forceinline__ void soften(hopper_state<D, N> &st, float (&s)[N / 2], float (&by)[2], float scale)
+static __device__ __forceinline__ void online_softmax(hopper_state<D, N> &st, float (&s)[N / 2], float (&by)[2],
+                                                      float scale)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -286,15 +287,16 @@ static __device__ __forceinline__ void pack_weights(hopper_state<D, N> &st, cons
         st.p[i / 4][i % 4] = pack<T>(s[2 * i], s[2 * i + 1]);
 }
 
-template <int D, int N> static __device__ __forceinline__ void shrink_sums(hopper_state<D, N> &st, const float (&by)[2])
+template <int D, int N>
+static __device__ __forceinline__ void rescale_output(hopper_state<D, N> &st, const float (&by)[2])
 {
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         st.o[i] *= by[i >> 1 & 1];
 }
 
-/* Values of a page past the unit's end are whatever was there before, and 0 times that need not be 0. Every warpgroup
- * writes all the zeros that it needs. */
+/* Values of a page past the work item's end are whatever was there before, and 0 times that need not be 0. Every
+ * warpgroup writes all the zeros that it needs. */
 template <int D> static __device__ void zero_values(char *v, int from, int to, int group)
 {
     constexpr int ROW = D * 2 / 16; /* 16-byte pieces */
@@ -324,7 +326,7 @@ static __device__ __forceinline__ void transpose_quad(unsigned (&x)[4])
 
 template <int D, int N, typename T>
 static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, const attention_call<T> &a,
-                                                  const hopper_unit &u, int group)
+                                                  const hopper_work &u, int group)
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, warp = threadIdx.x >> 5 & 3;
 #pragma unroll
@@ -349,24 +351,24 @@ static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, 
 }
 
 /* A warp is done with a place in a ring. */
-static __device__ __forceinline__ void release(uint64_t *free, ring_place &place, int n_stages)
+static __device__ __forceinline__ void release(uint64_t *free, pipeline_state &place, int n_stages)
 {
     if ((threadIdx.x & 31) == 0)
-        barrier_arrive(&free[place.slot]);
-    step_on(place, n_stages);
+        mbarrier_arrive(&free[place.slot]);
+    pipeline_advance(place, n_stages);
 }
 
-/* A consumer warpgroup: rows 64 * group .. of each unit. */
+/* A consumer warpgroup: rows 64 * group .. of each work item. */
 template <int D, typename T> static __device__ void consume(const attention_call<T> &a, hopper_shared<D> &m, int group)
 {
-    constexpr int N = hopper_keys(D), GROUPS = hopper_groups(D);
+    constexpr int N = hopper_kv_tile(D), GROUPS = hopper_warpgroups(D);
     constexpr int EIGHT = 8 * D * 2, STAGE = N * D * 2 / 16, Q_STAGE = 64 * GROUPS * D * 2 / 16;
-    uint64_t q_at = operand_at(m.q[0] + group * 64 * 128, 16, 1024);
-    uint64_t k_at = operand_at(m.k[0], 16, EIGHT), v_at = operand_at(m.v[0], 1024, EIGHT);
-    ring_place q = {0, 0}, k = {0, 0}, v = {0, 0};
+    uint64_t q_at = matrix_descriptor(m.q[0] + group * 64 * 128, 16, 1024);
+    uint64_t k_at = matrix_descriptor(m.k[0], 16, EIGHT), v_at = matrix_descriptor(m.v[0], 1024, EIGHT);
+    pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
     for (;;) {
-        barrier_wait(&m.q_full[q.slot], q.parity);
-        hopper_unit u = m.unit[q.slot];
+        mbarrier_wait(&m.q_full[q.slot], q.parity);
+        hopper_work u = m.work[q.slot];
         if (u.n_rows == 0)
             break;
         uint64_t queries = q_at + q.slot * Q_STAGE;
@@ -381,42 +383,42 @@ template <int D, typename T> static __device__ void consume(const attention_call
         st.m[0] = st.m[1] = -INFINITY;
         st.l[0] = st.l[1] = 0.0f;
 
-        barrier_wait(&m.k_full[k.slot], k.parity);
+        mbarrier_wait(&m.k_full[k.slot], k.parity);
         begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
         wgmma_wait<0>();
-        settle(s);
+        fence_registers(s);
         release(m.k_free, k, KV_STAGES);
-        strike_out<N>(s, tile * N, row_position, a.window);
-        soften(st, s, by, a.scale);
+        mask_scores<N>(s, tile * N, row_position, a.window);
+        online_softmax(st, s, by, a.scale);
         pack_weights<T>(st, s);
         if (u.end % TILE != 0) {
-            barrier_wait(&m.v_full[v.slot], v.parity);
+            mbarrier_wait(&m.v_full[v.slot], v.parity);
             zero_values<D>(m.v[v.slot], u.end - tile * N, (u.end + TILE - 1) / TILE * TILE - tile * N, group);
         }
         for (tile--; tile >= tiles.from; tile--) {
-            barrier_wait(&m.k_full[k.slot], k.parity);
+            mbarrier_wait(&m.k_full[k.slot], k.parity);
             begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
-            barrier_wait(&m.v_full[v.slot], v.parity);
+            mbarrier_wait(&m.v_full[v.slot], v.parity);
             begin_values<T>(st, v_at + v.slot * STAGE);
             wgmma_wait<1>();
-            settle(s);
+            fence_registers(s);
             release(m.k_free, k, KV_STAGES);
             if ((tile + 1) * N > first + 1 || tile * N < seen_by_last)
-                strike_out<N>(s, tile * N, row_position, a.window);
-            soften(st, s, by, a.scale);
-            settle(s); /* before the wait, not after it */
+                mask_scores<N>(s, tile * N, row_position, a.window);
+            online_softmax(st, s, by, a.scale);
+            fence_registers(s); /* before the wait, not after it */
             wgmma_wait<0>();
-            settle(st.o);
+            fence_registers(st.o);
             release(m.v_free, v, KV_STAGES);
             if (__any_sync(0xffffffffu, by[0] != 1.0f || by[1] != 1.0f))
-                shrink_sums(st, by);
+                rescale_output(st, by);
             pack_weights<T>(st, s);
         }
         release(m.q_free, q, Q_STAGES);
-        barrier_wait(&m.v_full[v.slot], v.parity);
+        mbarrier_wait(&m.v_full[v.slot], v.parity);
         begin_values<T>(st, v_at + v.slot * STAGE);
         wgmma_wait<0>();
-        settle(st.o);
+        fence_registers(st.o);
         release(m.v_free, v, KV_STAGES);
         write_rows(st, a, u, group);
     }
@@ -428,28 +430,28 @@ template <int D, typename T> static __device__ void consume(const attention_call
  * as many blocks as fit at once, one to a multiprocessor. Block: the consumers' threads and 128 more, of which 32 are
  * the producer; consumers get most of their registers. Shared memory: hopper_shared_bytes(D). */
 template <typename T, int D>
-static __global__ void __launch_bounds__(hopper_groups(D) * 128 + 128, 1)
+static __global__ void __launch_bounds__(hopper_warpgroups(D) * 128 + 128, 1)
     hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap kv_map,
                   attention_call<T> a, hopper_plan plan)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    constexpr int GROUPS = hopper_groups(D);
+    constexpr int GROUPS = hopper_warpgroups(D);
     extern __shared__ __align__(1024) char memory[];
     hopper_shared<D> &m = *(hopper_shared<D> *)memory;
     static_assert(sizeof m <= hopper_shared_bytes(D), "shared memory");
     int warp = warp_index();
     if (threadIdx.x == 0) {
         for (int i = 0; i < Q_STAGES; i++) {
-            barrier_set(&m.q_full[i], 1);
-            barrier_set(&m.q_free[i], 4 * GROUPS);
+            mbarrier_init(&m.q_full[i], 1);
+            mbarrier_init(&m.q_free[i], 4 * GROUPS);
         }
         for (int i = 0; i < KV_STAGES; i++) {
-            barrier_set(&m.k_full[i], 1);
-            barrier_set(&m.v_full[i], 1);
-            barrier_set(&m.k_free[i], 4 * GROUPS);
-            barrier_set(&m.v_free[i], 4 * GROUPS);
+            mbarrier_init(&m.k_full[i], 1);
+            mbarrier_init(&m.v_full[i], 1);
+            mbarrier_init(&m.k_free[i], 4 * GROUPS);
+            mbarrier_init(&m.v_free[i], 4 * GROUPS);
         }
-        barriers_set();
+        mbarrier_init_fence();
     }
     __syncthreads();
     wait_for_previous();

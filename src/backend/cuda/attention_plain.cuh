@@ -62,11 +62,11 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(a
 {
     wait_for_previous();
     let_next_start();
-    int unit = (int)blockIdx.x * PLAIN_WARPS + (int)threadIdx.x / 32;
-    int item = unit / a.h.n_heads, head = unit % a.h.n_heads;
-    if (item >= a.s.n[COUNT_DECODE_ITEMS] || a.s.decode[item].index > 0)
+    int work = (int)blockIdx.x * PLAIN_WARPS + (int)threadIdx.x / 32;
+    int item = work / a.h.n_heads, head = work % a.h.n_heads;
+    if (item >= a.s.n[COUNT_DECODE_SPLITS] || a.s.decode[item].index > 0)
         return;
-    decode_item it = a.s.decode[item];
+    decode_split it = a.s.decode[item];
     attend_row<F8>(a, a.s.page + it.pages, it.row, it.len - 1, head);
 }
 
@@ -77,9 +77,9 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(
     wait_for_previous();
     let_next_start();
     int item = blockIdx.y;
-    if (item >= a.s.n[COUNT_PREFILL_ITEMS])
+    if (item >= a.s.n[COUNT_PREFILL_TILES])
         return;
-    prefill_item it = a.s.prefill[item];
+    prefill_tile it = a.s.prefill[item];
     for (int i = (int)threadIdx.x / 32; i < it.n_rows; i += PLAIN_WARPS)
         attend_row<F8>(a, a.s.page + a.s.page_indptr[it.seq], it.row + i, a.s.position[it.row + i], blockIdx.x);
 }

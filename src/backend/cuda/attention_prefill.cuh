@@ -11,7 +11,7 @@
 enum { PREFILL_WARPS = PREFILL_TILE / 16, PREFILL_THREADS = PREFILL_WARPS * 32 };
 
 /* Positions in a tile of keys. */
-static __host__ __device__ constexpr int prefill_keys(int head_dim)
+static __host__ __device__ constexpr int prefill_kv_tile(int head_dim)
 {
     return head_dim <= 128 ? 64 : 32;
 }
@@ -19,7 +19,7 @@ static __host__ __device__ constexpr int prefill_keys(int head_dim)
 /* Queries, then two stages of keys and values. */
 static __host__ __device__ constexpr size_t prefill_shared_bytes(int head_dim)
 {
-    return (size_t)(PREFILL_TILE + 4 * prefill_keys(head_dim)) * head_dim * 2;
+    return (size_t)(PREFILL_TILE + 4 * prefill_kv_tile(head_dim)) * head_dim * 2;
 }
 
 typedef struct {
@@ -27,12 +27,12 @@ typedef struct {
     int head, kv_head;
     int first, end; /* positions of the rows: [first, end) */
     const int *pages;
-} prefill_unit;
+} prefill_work;
 
-template <typename T> __device__ prefill_unit prefill_unit_at(const attention_call<T> &a, int item, int head)
+template <typename T> __device__ prefill_work prefill_work_at(const attention_call<T> &a, int item, int head)
 {
-    prefill_item it = a.s.prefill[item];
-    prefill_unit w;
+    prefill_tile it = a.s.prefill[item];
+    prefill_work w;
     w.row = it.row;
     w.n_rows = it.n_rows;
     w.head = head;
@@ -45,7 +45,7 @@ template <typename T> __device__ prefill_unit prefill_unit_at(const attention_ca
 
 /* The item's queries; rows past its end become zeros. */
 template <int D, typename T>
-__device__ __forceinline__ void copy_queries(unsigned to, const attention_call<T> &a, const prefill_unit &w)
+__device__ __forceinline__ void copy_queries(unsigned to, const attention_call<T> &a, const prefill_work &w)
 {
     const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)w.head * D;
 #pragma unroll
@@ -71,7 +71,7 @@ template <typename T> __device__ __forceinline__ void store_widened(unsigned at,
 
 /* The same of a KvCache in F8: numbers become T on the way. */
 template <int D, int N, typename T>
-__device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w, int position)
+__device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> &a, const prefill_work &w, int position)
 {
     constexpr int COLUMNS = D / 8, ROWS = PREFILL_THREADS / COLUMNS;
     int column = threadIdx.x % COLUMNS, last = (w.end - 1) / TILE;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> 
 
 /* Keys, then values, of N positions; zeros past the last row's. */
 template <int D, int N, typename T>
-__device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w, int position)
+__device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_work &w, int position)
 {
     constexpr int COLUMNS = D / 8, ROWS = PREFILL_THREADS / COLUMNS;
     int column = threadIdx.x % COLUMNS, last = (w.end - 1) / TILE;
@@ -115,7 +115,7 @@ __device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &
 }
 
 template <int D, int N, bool F8, typename T>
-__device__ __forceinline__ void bring_keys(unsigned to, const attention_call<T> &a, const prefill_unit &w, int position)
+__device__ __forceinline__ void load_kv(unsigned to, const attention_call<T> &a, const prefill_work &w, int position)
 {
     if constexpr (F8)
         widen_keys<D, N>(to, a, w, position);
@@ -152,8 +152,9 @@ template <int D, int N, typename T> __device__ __forceinline__ void score(float 
     }
 }
 
-/* Strike out what a row may not see: later positions, and those before its window. */
-template <int N> __device__ __forceinline__ void mask(float s[N / 8][4], int position, int row_position, int window)
+/* Masks what a row may not see: later positions, and those before its window. */
+template <int N>
+__device__ __forceinline__ void mask_scores(float s[N / 8][4], int position, int row_position, int window)
 {
     int t = threadIdx.x % 4;
 #pragma unroll
@@ -166,9 +167,10 @@ template <int N> __device__ __forceinline__ void mask(float s[N / 8][4], int pos
         }
 }
 
-/* Scores become weights; the state moves to the new maximum. A row that has seen nothing yet keeps
- * maximum -inf, and 0 stands in for it. */
-template <int D, int N> __device__ __forceinline__ void soften(prefill_state<D> *st, float s[N / 8][4], float scale)
+/* The online-softmax update: scores become weights; sum and output are rescaled to the new maximum. A row that has seen
+ * nothing yet keeps maximum -inf, and 0 stands in for it. */
+template <int D, int N>
+__device__ __forceinline__ void online_softmax(prefill_state<D> *st, float s[N / 8][4], float scale)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -221,7 +223,7 @@ __device__ __forceinline__ void add_values(prefill_state<D> *st, const float s[N
 }
 
 template <int D, typename T>
-__device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &a, const prefill_unit &w)
+__device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &a, const prefill_work &w)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -244,34 +246,34 @@ __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attention_call<T> a)
 {
-    constexpr int N = prefill_keys(D), STAGE_BYTES = 2 * N * D * sizeof(T);
+    constexpr int N = prefill_kv_tile(D), STAGE_BYTES = 2 * N * D * sizeof(T);
     extern __shared__ __align__(1024) char shared[];
     unsigned q = shared_address(shared), keys = q + PREFILL_TILE * D * 2, next = keys + STAGE_BYTES;
     wait_for_previous();
     let_next_start();
     int item = blockIdx.y;
-    if (item >= a.s.n[COUNT_PREFILL_ITEMS])
+    if (item >= a.s.n[COUNT_PREFILL_TILES])
         return;
-    prefill_unit w = prefill_unit_at(a, item, blockIdx.x);
+    prefill_work w = prefill_work_at(a, item, blockIdx.x);
     int row_position = w.first + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
     prefill_state<D> st = {};
     st.m[0] = st.m[1] = -INFINITY;
 
     int position = first_seen(w.first, a.window) / N * N;
     copy_queries<D>(q, a, w);
-    bring_keys<D, N, F8>(keys, a, w, position);
+    load_kv<D, N, F8>(keys, a, w, position);
     copy_commit();
     for (; position < w.end; position += N) {
         if (position + N < w.end)
-            bring_keys<D, N, F8>(next, a, w, position + N);
+            load_kv<D, N, F8>(next, a, w, position + N);
         copy_commit();
         copy_wait<1>();
         __syncthreads();
         float s[N / 8][4];
         score<D, N, T>(s, q, keys);
         if (position + N > w.first + 1 || position < first_seen(w.end - 1, a.window))
-            mask<N>(s, position, row_position, a.window);
-        soften<D, N>(&st, s, a.scale);
+            mask_scores<N>(s, position, row_position, a.window);
+        online_softmax<D, N>(&st, s, a.scale);
         add_values<D, N, T>(&st, s, keys + N * D * 2);
         __syncthreads();
         unsigned done = keys;

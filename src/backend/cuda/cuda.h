@@ -35,18 +35,18 @@ typedef struct {
     int row, n_rows;
 } sgmv_tile;
 
-/* A piece of what a row attends to, taken head by head by teams of blocks: positions [from, to) of the len that the row
- * sees; it is piece `index` of `count`. Long rows come first; the pieces of one stand side by side, in order, all of
- * one length but for the last. Positions from `fresh` on are written by this very invocation. pages: the page_indptr of
- * its sequence. */
-typedef struct { int row, len, fresh, pages, from, to, index, count; } decode_item;
+/* A KV split: a part of what a row attends to (split-KV), run by clusters of blocks, one group of heads at a time:
+ * positions [from, to) of the len that the row sees; it is split `index` of `count`. Long rows come first; the splits
+ * of one stand side by side, in order, all of one length but for the last. Positions from `fresh` on are written by
+ * this very invocation. pages: the page_indptr of its sequence. */
+typedef struct { int row, len, fresh, pages, from, to, index, count; } decode_split;
 
-/* Up to cuda_prefill_rows() adjacent rows of one prefill; those that see most come first. */
+/* A query tile: up to cuda_prefill_rows() adjacent rows of one prefill; those that see most come first. */
 #define PREFILL_TILE 64
-typedef struct { int seq, row, n_rows; } prefill_item;
+typedef struct { int seq, row, n_rows; } prefill_tile;
 
 /* Counts in device memory, for kernels whose grid was sized for more. */
-enum { COUNT_ROWS, COUNT_OUT, COUNT_TILES, COUNT_DECODE_ITEMS, COUNT_PREFILL_ITEMS, N_COUNTS };
+enum { COUNT_ROWS, COUNT_OUT, COUNT_TILES, COUNT_DECODE_SPLITS, COUNT_PREFILL_TILES, N_COUNTS };
 
 /* The batch in device memory. Passed to kernels by value: pointers stay the same from batch to batch. */
 typedef struct {
@@ -59,10 +59,10 @@ typedef struct {
     const sgmv_tile *tile;             /* [COUNT_TILES] */
     const int *page_indptr;            /* [sequences + 1] */
     const int *page;                   /* pages of each sequence in order */
-    const decode_item *decode;         /* [COUNT_DECODE_ITEMS] */
-    const int *first_unit;             /* [teams] of attention: what each begins with, see deal.h */
-    const int *next_unit;              /* [items * slices]: what its team does next */
-    const prefill_item *prefill;       /* [COUNT_PREFILL_ITEMS] */
+    const decode_split *decode;        /* [COUNT_DECODE_SPLITS] */
+    const int *first_work;             /* [clusters] of attention: what each begins with, see lpt.h */
+    const int *next_work;              /* [items * n_head_groups]: what its cluster does next */
+    const prefill_tile *prefill;       /* [COUNT_PREFILL_TILES] */
     int *drawn;                        /* [out] tokens of the last sample */
     int *v_arrivals; /* [n_sites] blocks of each site's shrink that are done; zeros when an invocation begins */
 } step;
@@ -73,12 +73,12 @@ typedef struct {
     int n_rows, n_out; /* padded */
     bool decode_only;  /* every row is a decode, or taken as one; padded to a size that is recorded */
     bool fused;        /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
-                        * leaves partial sums in v_parts; expand rides in the kernel that reads it */
+                        * leaves partial sums in v_partials; expand rides in the kernel that reads it */
     bool any_lora;     /* false only when not fused and no row has an adapter */
     bool prompt_tiles; /* not decode_only, and rows have adapters: see sgmv_tile */
     bool heavy;        /* decode_only, not fused, and an adapter has over HEAVY_RANKS ranks at a site */
-    int max_tiles, max_decode_items, n_prefill_items; /* upper bounds to size grids with */
-    long prefill_positions;                           /* of all prefills, cached ones too */
+    int max_tiles, max_decode_splits, n_prefill_tiles; /* upper bounds to size grids with */
+    long prefill_positions;                            /* of all prefills, cached ones too */
     int page_len;
 } step_shape;
 
@@ -118,10 +118,11 @@ typedef struct {
     linear_plans *plans;
     void *encode_map; /* the driver's cuTensorMapEncodeTiled; NULL but on Hopper */
 
-    int v_expected;         /* arrivals that the shrink queued last will make; 0: none are counted */
-    float *v_parts;         /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
-    float *attention_parts; /* decode pieces, see decode_parts, and a unit_counter; zeroed when claimed */
-    size_t attention_parts_bytes;
+    int v_expected;            /* arrivals that the shrink queued last will make; 0: none are counted */
+    float *v_partials;         /* [SGMV_SPLITS, FUSED_ROWS, max_rank_sum], see sgmv_splits */
+    float *attention_partials; /* partial results of KV splits, see decode_partials, and a work_counter; zeroed when
+                                  claimed */
+    size_t attention_partials_bytes;
     sampler *sampler;
     copier *copier;
 } cuda_backend;
@@ -137,7 +138,7 @@ static inline bool cuda_fp8_in_slabs(int rows, int cols)
 }
 
 /* The input dimension of a fused shrink is cut into pieces that are summed in order by expand:
- * v[row, r] = sum over s of v_parts[s][row][r], s < sgmv_splits(in). The scale is in the pieces. */
+ * v[row, r] = sum over s of v_partials[s][row][r], s < sgmv_splits(in). The scale is in the pieces. */
 #define SGMV_SPLITS 8
 
 static inline int sgmv_splits(int in)
@@ -146,7 +147,7 @@ static inline int sgmv_splits(int in)
 }
 
 /* Inputs of one piece, a multiple of 64; the last piece may be shorter or empty. */
-static inline int sgmv_piece(int in)
+static inline int sgmv_split_len(int in)
 {
     int n = sgmv_splits(in);
     return ((in + n - 1) / n + 63) / 64 * 64;
@@ -181,7 +182,7 @@ void cuda_forget(backend *, const void *owner);
 int cuda_step_reserve(cuda_backend *, const extent *, err *e);
 void cuda_step_free(cuda_backend *);
 
-/* The most rows of a prefill item. */
+/* The most rows of a prefill_tile. */
 int cuda_prefill_rows(const cuda_backend *cu, const extent *);
 
 /* cuda_copy.c: */
@@ -191,17 +192,17 @@ void cuda_copy_begin(backend *, copy_lane, const copy_piece *piece, int n, bool 
 bool cuda_copy_ended(backend *, copy_lane, bool wait, double *seconds);
 void cuda_copy_order(backend *);
 
-/* How many positions one decode item covers: depends on the sequence's length and the heads only. */
-int cuda_decode_piece(const cuda_backend *cu, int seq_len);
-/* The most items a sequence of any length is cut into. */
-int cuda_decode_pieces(void);
-/* The most items of an invocation up to this extent. */
-int cuda_decode_items(const extent *);
-/* Units of an item, and how many teams share out all units in an invocation of cu->shape: no more than so many to an
- * SM. */
-enum { DECODE_TEAMS_PER_SM = 4 };
-int cuda_decode_slices(heads);
-int cuda_decode_teams(const cuda_backend *cu);
+/* How many positions one KV split covers: depends on the sequence's length and the heads only. */
+int cuda_decode_split_len(const cuda_backend *cu, int seq_len);
+/* The most KV splits of a sequence of any length. */
+int cuda_decode_max_splits(void);
+/* The most KV splits of an invocation up to this extent. */
+int cuda_decode_splits(const extent *);
+/* Work items of a split, and how many clusters run the work items of an invocation of cu->shape: no more than so many
+ * to an SM. */
+enum { DECODE_CLUSTERS_PER_SM = 4 };
+int cuda_decode_head_groups(heads);
+int cuda_decode_clusters(const cuda_backend *cu);
 
 #ifdef __cplusplus
 extern "C" {
@@ -261,7 +262,7 @@ bool cuda_prompt_silu_mul(cuda_backend *, tensor *gate_up, tensor *y, const adap
 /* cuda_attention.cu: */
 void cuda_attention(backend *, tensor *y, const tensor *qkv, heads, const batch *, const kv_cache *, int layer,
                     int window);
-/* Bytes of attention_parts that invocations up to this extent need. */
+/* Bytes of attention_partials that invocations up to this extent need. */
 size_t cuda_attention_scratch(const extent *);
 /* cuda_sample.cu: */
 void cuda_sample(backend *, const tensor *logits, const sample_spec *spec, int n);

@@ -12,63 +12,64 @@
 #include "backend/cuda/attention_prefill.cuh"
 #include "backend/cuda/tensor_map.cuh"
 
-int cuda_decode_slices(heads h)
+int cuda_decode_head_groups(heads h)
 {
-    return decode_slices(h, h.n_heads / h.n_kv_heads);
+    return head_groups(h, h.n_heads / h.n_kv_heads);
 }
 
-/* Positions in a piece; a sequence of up to half as much more is one piece. Cut so that a long sequence among
- * short ones does not keep a few blocks busy long after the rest: in all heads, a piece for every 256 positions. */
-static int piece_of(heads h)
+/* The length of a KV split; a sequence of up to half as much more is one split. Cut so that a long sequence among
+ * short ones does not keep a few blocks busy long after the rest: over all heads, a work item for every 256 positions.
+ */
+static int split_len_of(heads h)
 {
-    int slices = cuda_decode_slices(h);
-    return 256 * (slices < 4 ? 4 : slices);
+    int n_head_groups = cuda_decode_head_groups(h);
+    return 256 * (n_head_groups < 4 ? 4 : n_head_groups);
 }
 
-int cuda_decode_pieces(void)
+int cuda_decode_max_splits(void)
 {
-    return MAX_PIECES;
+    return MAX_KV_SPLITS;
 }
 
-int cuda_decode_piece(const cuda_backend *cu, int seq_len)
+int cuda_decode_split_len(const cuda_backend *cu, int seq_len)
 {
-    int piece = piece_of(cu->limit.h), n = (seq_len + piece / 2) / piece;
-    n = n < 1 ? 1 : n > MAX_PIECES ? MAX_PIECES : n;
+    int piece = split_len_of(cu->limit.h), n = (seq_len + piece / 2) / piece;
+    n = n < 1 ? 1 : n > MAX_KV_SPLITS ? MAX_KV_SPLITS : n;
     return ((seq_len + n - 1) / n + TILE - 1) / TILE * TILE;
 }
 
 /* One for every sequence; for every row of a short prompt, and as many again, where those see much; and the further
- * pieces of long sequences, of which none is shorter than 3/4 of piece_of(). */
-int cuda_decode_items(const extent *x)
+ * pieces of long sequences, of which none is shorter than 3/4 of split_len_of(). */
+int cuda_decode_splits(const extent *x)
 {
-    long positions = (long)x->max_pages * x->page_len, further = positions / (piece_of(x->h) * 3 / 4);
-    long most = (long)x->max_sequences * (MAX_PIECES - 1);
+    long positions = (long)x->max_pages * x->page_len, further = positions / (split_len_of(x->h) * 3 / 4);
+    long most = (long)x->max_sequences * (MAX_KV_SPLITS - 1);
     return x->max_sequences + 2 * FUSED_ROWS + (int)(further < most ? further : most);
 }
 
-/* The scratch of decode_kernel. */
-static size_t lay_out_parts(decode_parts *parts, void *scratch, const extent *limit)
+/* Lays out the scratch of decode_kernel. */
+static size_t lay_out_partials(decode_partials *parts, void *scratch, const extent *limit)
 {
     heads h = limit->h;
-    size_t items = (size_t)cuda_decode_items(limit), rows = items * (size_t)h.n_heads,
-           slices = (size_t)cuda_decode_slices(h);
+    size_t items = (size_t)cuda_decode_splits(limit), rows = items * (size_t)h.n_heads,
+           n_head_groups = (size_t)cuda_decode_head_groups(h);
     parts->out = (float *)scratch;
     parts->stat = (float2 *)(parts->out + rows * (size_t)((h.head_dim + 1) / 2 * 2));
     parts->arrived = (unsigned *)(parts->stat + rows);
-    return (size_t)((char *)(parts->arrived + items * slices) - (char *)scratch);
+    return (size_t)((char *)(parts->arrived + items * n_head_groups) - (char *)scratch);
 }
 
 size_t cuda_attention_scratch(const extent *limit)
 {
-    decode_parts parts;
-    return lay_out_parts(&parts, NULL, limit) + sizeof(unit_counter);
+    decode_partials parts;
+    return lay_out_partials(&parts, NULL, limit) + sizeof(work_counter);
 }
 
 int cuda_prefill_rows(const cuda_backend *cu, const extent *x)
 {
     int d = x->h.head_dim;
     bool by_warpgroups = cu->arch == 90 && !x->kv_fp8 && (d == 64 || d == 128) && x->page_len % TILE == 0;
-    return by_warpgroups ? 64 * hopper_groups(d) : PREFILL_TILE;
+    return by_warpgroups ? 64 * hopper_warpgroups(d) : PREFILL_TILE;
 }
 
 template <typename T>
@@ -107,57 +108,61 @@ template <typename... P> static void allow_shared(cuda_backend *cu, void (*kerne
 
 /* A grid for decode_kernel, which works with any. */
 typedef struct {
-    int warps, team, blocks;
+    int warps, cluster, blocks;
     size_t shared;
 } decode_grid;
 
-/* Many units: two blocks or more to an SM, each with its own, so that one computes while the other waits. Few:
- * one large block to an SM, in teams that share a unit. Teams want their blocks close together, so not all SMs
- * can be reached by them, and one that must wait for another doubles the time. */
+/* Many work items: two blocks or more to an SM, each with its own, so that one computes while the other waits. Few:
+ * one large block to an SM, in clusters that share a work item. Clusters want their blocks close together, so not all
+ * SMs can be reached by them, and one that must wait for another doubles the time: so clusters grow only while all of
+ * them take no more than 2/3 of the SMs, a plain choice on the safe side of that. */
 static decode_grid grid_for(const cuda_backend *cu)
 {
     heads h = cu->limit.h;
-    int group = h.n_heads / h.n_kv_heads, queries = group < QUERIES ? group : QUERIES, slices = decode_slices(h, group);
-    int n_items = cu->shape.max_decode_items, n_units = (cu->shape.decode_only ? cu->shape.n_rows : n_items) * slices;
+    int group = h.n_heads / h.n_kv_heads, queries = group < QUERIES ? group : QUERIES,
+        n_head_groups = head_groups(h, group);
+    int n_items = cu->shape.max_decode_splits,
+        n_work = (cu->shape.decode_only ? cu->shape.n_rows : n_items) * n_head_groups;
     size_t per_sm = cu->arch >= 90 ? 228 << 10 : 164 << 10, reserved = 1024;
     decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms,
                      decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, DECODE_MAX_WARPS, queries)};
-    bool few = n_units <= cu->n_sms;
+    bool few = n_work <= cu->n_sms;
     if (!few || g.shared + reserved > per_sm) {
         g.warps = DECODE_MAX_WARPS / 2;
         g.shared = decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, g.warps, queries);
     }
     if (!few) {
         int fit = (int)(per_sm / (g.shared + reserved));
-        g.blocks *= fit < DECODE_TEAMS_PER_SM ? fit : DECODE_TEAMS_PER_SM;
+        g.blocks *= fit < DECODE_CLUSTERS_PER_SM ? fit : DECODE_CLUSTERS_PER_SM;
     }
-    while (cu->arch >= 90 && 2 * g.team * g.warps <= TEAM_MAX_WARPS && 2 * g.team * n_units <= cu->n_sms * 2 / 3)
-        g.team *= 2;
-    int teams = g.blocks / g.team;
-    g.blocks = (n_items * slices < teams ? n_items * slices : teams) * g.team;
+    while (cu->arch >= 90 && 2 * g.cluster * g.warps <= CLUSTER_MAX_WARPS &&
+           2 * g.cluster * n_work <= cu->n_sms * 2 / 3)
+        g.cluster *= 2;
+    int clusters = g.blocks / g.cluster;
+    g.blocks = (n_items * n_head_groups < clusters ? n_items * n_head_groups : clusters) * g.cluster;
     return g;
 }
 
-int cuda_decode_teams(const cuda_backend *cu)
+int cuda_decode_clusters(const cuda_backend *cu)
 {
     decode_grid g = grid_for(cu);
-    return g.blocks / g.team;
+    return g.blocks / g.cluster;
 }
 
 template <typename T, int D, bool F8> static void decode(cuda_backend *cu, const attention_call<T> &a)
 {
     decode_grid g = grid_for(cu);
-    decode_parts parts;
-    CHECK(lay_out_parts(&parts, cu->attention_parts, &cu->limit) <= cu->attention_parts_bytes);
+    decode_partials parts;
+    CHECK(lay_out_partials(&parts, cu->attention_partials, &cu->limit) <= cu->attention_partials_bytes);
     allow_shared(cu, decode_kernel<T, D, F8>, g.shared);
-    launch_clusters(cu, "attention", decode_kernel<T, D, F8>, g.blocks, g.warps * 32, g.shared, g.team, a, parts,
-                    g.team);
+    launch_clusters(cu, "attention", decode_kernel<T, D, F8>, g.blocks, g.warps * 32, g.shared, g.cluster, a, parts,
+                    g.cluster);
 }
 
 template <typename T, int D, bool F8> static void prefill(cuda_backend *cu, const attention_call<T> &a)
 {
     size_t shared = prefill_shared_bytes(D);
-    dim3 grid(a.h.n_heads, cu->shape.n_prefill_items);
+    dim3 grid(a.h.n_heads, cu->shape.n_prefill_tiles);
     allow_shared(cu, prefill_kernel<T, D, F8>, shared);
     launch(cu, "attention", prefill_kernel<T, D, F8>, grid, PREFILL_THREADS, shared, a);
 }
@@ -186,9 +191,9 @@ template <typename T> static CUtensorMap position_map(cuda_backend *cu, const at
     return map_of(cu, "attention", a.kv, kv, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* Query heads whose units come before those of others: all that share a key/value head, and as many such groups as
+/* Query heads whose work items come before those of others: all that share a key/value head, and as many such groups as
  * divide the heads and have keys and values that stay in L2 together. With several prompts this is a tenth faster. */
-static int section_of(const cuda_backend *cu, heads h)
+static int heads_in_l2(const cuda_backend *cu, heads h)
 {
     size_t each = (size_t)cu->shape.prefill_positions * (size_t)h.head_dim * 4, in_l2 = (size_t)32 << 20;
     int n = 1;
@@ -200,12 +205,12 @@ static int section_of(const cuda_backend *cu, heads h)
 
 template <typename T, int D> static void prefill_by_warpgroups(cuda_backend *cu, const attention_call<T> &a)
 {
-    constexpr int GROUPS = hopper_groups(D);
-    int n_units = cu->shape.n_prefill_items * a.h.n_heads;
-    hopper_plan plan = {(unit_counter *)((char *)cu->attention_parts + cu->attention_parts_bytes) - 1,
-                        section_of(cu, a.h)};
+    constexpr int GROUPS = hopper_warpgroups(D);
+    int n_work = cu->shape.n_prefill_tiles * a.h.n_heads;
+    hopper_plan plan = {(work_counter *)((char *)cu->attention_partials + cu->attention_partials_bytes) - 1,
+                        heads_in_l2(cu, a.h)};
     allow_shared(cu, hopper_kernel<T, D>, hopper_shared_bytes(D));
-    launch(cu, "attention", hopper_kernel<T, D>, n_units < cu->n_sms ? n_units : cu->n_sms, GROUPS * 128 + 128,
+    launch(cu, "attention", hopper_kernel<T, D>, n_work < cu->n_sms ? n_work : cu->n_sms, GROUPS * 128 + 128,
            hopper_shared_bytes(D), query_map(cu, a, 64 * GROUPS), position_map(cu, a), a, plan);
 }
 
@@ -222,18 +227,18 @@ template <typename T, int D, bool F8> static void prefill_any(cuda_backend *cu, 
 
 template <typename T, int D, bool F8> static void attend(cuda_backend *cu, const attention_call<T> &a)
 {
-    if (cu->shape.n_prefill_items > 0)
+    if (cu->shape.n_prefill_tiles > 0)
         prefill_any<T, D, F8>(cu, a);
-    if (cu->shape.max_decode_items > 0)
+    if (cu->shape.max_decode_splits > 0)
         decode<T, D, F8>(cu, a);
 }
 
 template <typename T, bool F8> static void attend_plain(cuda_backend *cu, const attention_call<T> &a)
 {
     CHECK(a.h.head_dim <= PLAIN_MAX_HEAD_DIM);
-    dim3 prefills(a.h.n_heads, cu->shape.n_prefill_items);
+    dim3 prefills(a.h.n_heads, cu->shape.n_prefill_tiles);
     launch(cu, "attention", plain_prefill_kernel<T, F8>, prefills, PLAIN_WARPS * 32, 0, a);
-    int decodes = (cu->shape.max_decode_items * a.h.n_heads + PLAIN_WARPS - 1) / PLAIN_WARPS;
+    int decodes = (cu->shape.max_decode_splits * a.h.n_heads + PLAIN_WARPS - 1) / PLAIN_WARPS;
     launch(cu, "attention", plain_decode_kernel<T, F8>, decodes, PLAIN_WARPS * 32, 0, a);
 }
 

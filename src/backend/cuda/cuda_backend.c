@@ -337,15 +337,15 @@ static int cuda_reserve(backend *be, const extent *x, err *e)
         return err_set(e, "heads of %d are not supported on a GPU; %d is the most", x->h.head_dim, MAX_HEAD_DIM);
     if (x->vocab > MAX_VOCAB)
         return err_set(e, "a vocabulary of %d is not supported on a GPU; %d is the most", x->vocab, MAX_VOCAB);
-    void *old[] = {cu->v_parts, cu->attention_parts};
+    void *old[] = {cu->v_partials, cu->attention_partials};
     for (int i = 0; i < 2; i++)
         if (old[i])
             cuda_release(be, old[i]);
     cu->limit = *x;
-    cu->attention_parts_bytes = cuda_attention_scratch(x);
-    cu->v_parts = cuda_alloc(be, (size_t)SGMV_SPLITS * FUSED_ROWS * (size_t)x->max_rank_sum * sizeof(float), e);
-    cu->attention_parts = cuda_alloc(be, cu->attention_parts_bytes, e);
-    if (!cu->v_parts || !cu->attention_parts || cuda_step_reserve(cu, x, e) || cuda_sampler_reserve(cu, x, e))
+    cu->attention_partials_bytes = cuda_attention_scratch(x);
+    cu->v_partials = cuda_alloc(be, (size_t)SGMV_SPLITS * FUSED_ROWS * (size_t)x->max_rank_sum * sizeof(float), e);
+    cu->attention_partials = cuda_alloc(be, cu->attention_partials_bytes, e);
+    if (!cu->v_partials || !cu->attention_partials || cuda_step_reserve(cu, x, e) || cuda_sampler_reserve(cu, x, e))
         return err_wrap(e, "scratch for %d rows", x->max_rows);
     return 0;
 }
@@ -371,7 +371,7 @@ static void cuda_free(backend *be)
     for (int i = 0; i < cu->n_held; i++)
         cudaFreeAsync(cu->held[i], cu->stream);
     free(cu->held);
-    void *scratch[] = {cu->v_parts, cu->attention_parts};
+    void *scratch[] = {cu->v_partials, cu->attention_partials};
     for (int i = 0; i < 2; i++)
         if (scratch[i])
             cudaFreeAsync(scratch[i], cu->stream);

@@ -2,13 +2,13 @@
  *
  * For the few rows of a decode step one-shot is fastest: every rank reads every part, adds up for itself and goes on to
  * the norm in registers; nothing is sent twice. A block owns a row of one rank. The blocks that own the same row on all
- * ranks meet first: each tells the others that its rank has come so far, by a number in their memory that grows with
- * every op, and waits for theirs. That a block has begun means that all kernels before it have ended, so the parts are
- * complete; and that the parts of the op before this one have been read.
+ * ranks pass a barrier first: each tells the others that its rank has come so far, by a number in their memory that
+ * grows with every op, and waits for theirs. That a block has begun means that all kernels before it have ended, so the
+ * parts are complete; and that the parts of the op before this one have been read.
  *
  * The numbers live on from launch to launch, so a recorded step can be replayed. All ranks launch the same grids in the
- * same order, so their numbers agree. Where ranks share a GPU, one launch has the blocks of all, those that meet side
- * by side: blocks start in order, so whoever is waited for has started or is the next to. */
+ * same order, so their numbers agree. Where ranks share a GPU, one launch has the blocks of all, those that wait for
+ * each other side by side: blocks start in order, so whoever is waited for has started or is the next to. */
 #include "backend/cuda/kernel.cuh"
 
 extern "C" {
@@ -20,7 +20,7 @@ enum { MAX_THREADS = 1024 };
 /* The operands of one launch, by rank. */
 typedef struct {
     int n_ranks, first; /* first: rank of blockIdx.x 0 */
-    bool meets;
+    bool waits;
     int *flag[MAX_RANKS], *count[MAX_RANKS];
     const void *part[MAX_RANKS];
     void *x[MAX_RANKS], *y[MAX_RANKS];
@@ -28,30 +28,30 @@ typedef struct {
     int cols[MAX_RANKS]; /* of the parts */
 } operands;
 
-static __device__ __forceinline__ void tell(int *p, int x)
+static __device__ __forceinline__ void st_release(int *p, int x)
 {
     asm volatile("st.release.sys.global.s32 [%0], %1;" : : "l"(p), "r"(x) : "memory");
 }
 
-static __device__ __forceinline__ int hear(const int *p)
+static __device__ __forceinline__ int ld_acquire(const int *p)
 {
     int x;
     asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
     return x;
 }
 
-/* All ranks' blocks of this row are here. Thread r talks to rank r. */
-static __device__ __forceinline__ void meet(const operands &o, int me)
+/* The barrier of all ranks' blocks of this row. Thread r talks to rank r. */
+static __device__ __forceinline__ void rank_barrier_wait(const operands &o, int me)
 {
     int row = blockIdx.y, other = threadIdx.x;
-    if (!o.meets)
+    if (!o.waits)
         return;
     int time = o.count[me][row] + 1;
     __syncthreads(); /* all have read the count */
     if (other < o.n_ranks) {
         __threadfence_system();
-        tell(&o.flag[other][me * MEET_ROWS + row], time);
-        while (hear(&o.flag[me][other * MEET_ROWS + row]) - time < 0)
+        st_release(&o.flag[other][me * ONE_SHOT_ROWS + row], time);
+        while (ld_acquire(&o.flag[me][other * ONE_SHOT_ROWS + row]) - time < 0)
             __nanosleep(20);
     }
     __syncthreads();
@@ -97,7 +97,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) reduce_rows(operands o, in
     size_t row = (size_t)blockIdx.y * cols;
     wait_for_previous();
     let_next_start();
-    meet(o, me);
+    rank_barrier_wait(o, me);
     for (int i = threadIdx.x; i < cols; i += blockDim.x) {
         float sum[1] = {0.0f};
         add_parts<float>(sum, o, row + i);
@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) add_norm_rows(operands o, 
     let_next_start();
     if (first < cols)
         load_n(v, x + first);
-    meet(o, me);
+    rank_barrier_wait(o, me);
     for (int i = first; i < cols; i += stride) {
         float sum[N];
         if (i > first)
@@ -156,7 +156,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) gather_parts(operands o, i
     float *y = (float *)o.y[me];
     wait_for_previous();
     let_next_start();
-    meet(o, me);
+    rank_barrier_wait(o, me);
     if (!y)
         return;
     y += (size_t)blockIdx.y * cols;
@@ -173,19 +173,19 @@ static __global__ void put_columns(float *y, const float *part, int y_cols, int 
         y[(size_t)blockIdx.x * y_cols + from + i] = part[(size_t)blockIdx.x * cols + i];
 }
 
-static operands operands_of(const meeting *m, bool meets, int first, const tensor *part)
+static operands operands_of(const rank_barrier *m, bool waits, int first, const tensor *part)
 {
     operands o = {};
     o.n_ranks = m->n_ranks;
     o.first = first;
-    o.meets = meets;
+    o.waits = waits;
     for (int r = 0; r < m->n_ranks; r++) {
         o.flag[r] = m->flag[r];
         o.count[r] = m->count[r];
         o.part[r] = part[r].data;
         o.cols[r] = part[r].cols;
     }
-    CHECK(!meets || part[0].rows <= MEET_ROWS);
+    CHECK(!waits || part[0].rows <= ONE_SHOT_ROWS);
     return o;
 }
 
@@ -195,9 +195,10 @@ static unsigned threads_for(int cols, int n)
     return (unsigned)(threads < MAX_THREADS ? threads : MAX_THREADS);
 }
 
-void cuda_meet_reduce(cuda_backend *cu, const meeting *m, bool meets, int first, int n, tensor *y, const tensor *part)
+void cuda_one_shot_reduce(cuda_backend *cu, const rank_barrier *m, bool waits, int first, int n, tensor *y,
+                          const tensor *part)
 {
-    operands o = operands_of(m, meets, first, part);
+    operands o = operands_of(m, waits, first, part);
     for (int r = first; r < first + n; r++)
         o.y[r] = y[r].data;
     launch(cu, "all_reduce", reduce_rows, dim3((unsigned)n, (unsigned)y[first].rows), threads_for(y[first].cols, 1), 0,
@@ -212,10 +213,10 @@ template <typename T> static void run_add_norm(cuda_backend *cu, operands o, dim
         launch(cu, "all_reduce_add_rms_norm", add_norm_rows<T, 1>, grid, threads_for(cols, 1), 0, o, cols, eps);
 }
 
-void cuda_meet_add_norm(cuda_backend *cu, const meeting *m, bool meets, int first, int n, tensor *y, tensor *x,
-                        const tensor *part, const tensor *const *w, float eps)
+void cuda_one_shot_add_norm(cuda_backend *cu, const rank_barrier *m, bool waits, int first, int n, tensor *y, tensor *x,
+                            const tensor *part, const tensor *const *w, float eps)
 {
-    operands o = operands_of(m, meets, first, part);
+    operands o = operands_of(m, waits, first, part);
     for (int r = first; r < first + n; r++) {
         CHECK(x[r].type == DTYPE_F32 && y[r].type == cu->base.act && part[r].type == cu->base.act &&
               w[r]->type == DTYPE_F32);
@@ -226,9 +227,10 @@ void cuda_meet_add_norm(cuda_backend *cu, const meeting *m, bool meets, int firs
     BY_ACT(run_add_norm, cu, o, dim3((unsigned)n, (unsigned)x[first].rows), x[first].cols, eps);
 }
 
-void cuda_meet_gather(cuda_backend *cu, const meeting *m, bool meets, int first, int n, tensor *y, const tensor *part)
+void cuda_one_shot_gather(cuda_backend *cu, const rank_barrier *m, bool waits, int first, int n, tensor *y,
+                          const tensor *part)
 {
-    operands o = operands_of(m, meets, first, part);
+    operands o = operands_of(m, waits, first, part);
     int cols = 0;
     for (int r = 0; r < m->n_ranks; r++)
         cols += part[r].cols;

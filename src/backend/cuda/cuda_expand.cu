@@ -16,7 +16,7 @@
  * one 16-byte load. Rows of one adapter are adjacent, and the warps of a block own the same columns of
  * adjacent rows where they can: they find B in L1. */
 #include "backend/cuda/fp8.cuh"
-#include "backend/cuda/mailbox.cuh"
+#include "backend/cuda/st_async.cuh"
 
 enum {
     LANE_COLS = 8,
@@ -33,7 +33,7 @@ static int tiles_of(int cols)
 /* Where the adapters of a site and v are found. */
 typedef struct {
     const lora_entry *const *row_lora; /* [rows] */
-    const float *v_parts;              /* [n_splits, FUSED_ROWS, v_stride] */
+    const float *v_partials;           /* [n_splits, FUSED_ROWS, v_stride] */
     int site, n_splits, v_stride;
     const int *arrivals; /* of the shrink's blocks */
     int n_arrivals;      /* when all have arrived; 0: v is there when their kernel has ended */
@@ -42,7 +42,7 @@ typedef struct {
 static expansion expansion_of(const cuda_backend *cu, const adapted *a)
 {
     return {cu->step.row_lora,
-            cu->v_parts,
+            cu->v_partials,
             a->site,
             sgmv_splits(a->w->part[0].w.cols),
             cu->limit.max_rank_sum,
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void wait_for_v(const expansion &e, bool neede
 static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, int row, int first, int n, int thread,
                                                   int n_threads)
 {
-    const float *part = e.v_parts + (size_t)row * e.v_stride + first;
+    const float *part = e.v_partials + (size_t)row * e.v_stride + first;
     for (int r = thread; r < min(n, (int)RANKS); r += n_threads) {
         float sum = 0.0f;
 #pragma unroll
@@ -177,7 +177,7 @@ template <typename T> static __global__ void expand_plain(T *y, int cols, int ou
     int part = col < out0 ? 0 : col < out0 + out1 ? 1 : 2;
     int from = part == 0 ? 0 : part == 1 ? out0 : out0 + out1;
     int out = part == 0 ? out0 : part == 1 ? out1 : cols - from;
-    const float *v = e.v_parts + (size_t)row * e.v_stride + first_rank(l, part);
+    const float *v = e.v_partials + (size_t)row * e.v_stride + first_rank(l, part);
     const T *b = (const T *)l->b[part] + col - from;
     float sum = to_float(y[(size_t)row * cols + col]);
     for (int r = 0; r < l->rank[part]; r++) {
@@ -357,7 +357,7 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
 enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
 
 /* The smallest cluster whose blocks have at most NORM_WARPS warps; more than there may be: 0. Where there are clusters
- * it has 2 blocks at least, see mailbox.cuh. */
+ * it has 2 blocks at least, see st_async.cuh. */
 static unsigned norm_cluster(const cuda_backend *cu, int cols)
 {
     unsigned most = cu->arch >= 90 ? MAX_CLUSTER : 1, cluster = most > 1 ? 2 : 1;
@@ -374,7 +374,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
     expand_add_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, expansion e)
 {
     __shared__ float sums[MAX_CLUSTER * NORM_WARPS], shared_v[RANKS];
-    __shared__ uint64_t box;
+    __shared__ uint64_t barrier;
     int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
     int col = (blockIdx.x * blockDim.x + threadIdx.x) * LANE_COLS;
     bool inside = col < cols;
@@ -382,11 +382,11 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
 
     let_next_start();
     if (threadIdx.x == 0) {
-        mailbox_open(&box);
-        mailbox_expect(&box, (int)gridDim.x * n_warps);
+        st_async_init(&barrier);
+        st_async_expect(&barrier, (int)gridDim.x * n_warps);
     }
     __syncwarp();
-    cluster_announce();
+    cluster_arrive_relaxed();
     product<T, 8> p;
     start(p, entry_of(e, row), 0, col, cols);
     float by[LANE_COLS] = {}, v[LANE_COLS] = {}, squares = 0.0f;
@@ -401,7 +401,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
         __syncthreads();
         add_product(v, p, shared_v, from);
     }
-    cluster_wait(); /* all boxes are open */
+    cluster_wait(); /* all mbarriers are initialised */
 
     wait_for_previous();
     if (inside)
@@ -410,10 +410,10 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
         squares += inside ? v[j] * v[j] : 0.0f;
     squares = warp_sum(squares);
     if (lane < gridDim.x)
-        mailbox_send(&sums[blockIdx.x * n_warps + warp], &box, lane, squares);
+        st_async(&sums[blockIdx.x * n_warps + warp], &barrier, lane, squares);
     if (inside)
         store_n(x + place, v);
-    mailbox_wait(&box, 0);
+    st_async_wait(&barrier, 0);
     float all = 0.0f;
     for (int i = lane; i < gridDim.x * n_warps; i += 32)
         all += sums[i];

@@ -11,20 +11,20 @@
 #include "backend/cuda/comm.h"
 #include "base/mem.h"
 
-int cuda_meeting_init(meeting *m, backend *const *device, int n_devices, int n_ranks, err *e)
+int cuda_rank_barrier_init(rank_barrier *m, backend *const *device, int n_devices, int n_ranks, err *e)
 {
-    *m = (meeting){.n_ranks = n_ranks};
+    *m = (rank_barrier){.n_ranks = n_ranks};
     for (int r = 0; r < n_ranks; r++) {
         backend *be = device[r * n_devices / n_ranks];
-        m->flag[r] = cuda_alloc(be, (size_t)(n_ranks + 1) * MEET_ROWS * sizeof(int), e);
+        m->flag[r] = cuda_alloc(be, (size_t)(n_ranks + 1) * ONE_SHOT_ROWS * sizeof(int), e);
         if (!m->flag[r])
             return -1;
-        m->count[r] = m->flag[r] + n_ranks * MEET_ROWS;
+        m->count[r] = m->flag[r] + n_ranks * ONE_SHOT_ROWS;
     }
     return 0;
 }
 
-void cuda_meeting_deinit(meeting *m, backend *const *device, int n_devices)
+void cuda_rank_barrier_deinit(rank_barrier *m, backend *const *device, int n_devices)
 {
     for (int r = 0; r < m->n_ranks; r++)
         if (m->flag[r])
@@ -36,31 +36,32 @@ void cuda_meeting_deinit(meeting *m, backend *const *device, int n_devices)
 typedef struct {
     comm base;
     backend *gpu;
-    meeting where;
+    rank_barrier barrier;
 } one_gpu;
 
 static void one_all_reduce(comm *base, tensor *y, const tensor *part)
 {
     one_gpu *c = (one_gpu *)base;
-    cuda_meet_reduce(cuda_of(c->gpu), &c->where, y->rows <= MEET_ROWS, 0, c->where.n_ranks, y, part);
+    cuda_one_shot_reduce(cuda_of(c->gpu), &c->barrier, y->rows <= ONE_SHOT_ROWS, 0, c->barrier.n_ranks, y, part);
 }
 
 static void one_add_rms_norm(comm *base, tensor *y, tensor *x, const tensor *part, const tensor *const *w, float eps)
 {
     one_gpu *c = (one_gpu *)base;
-    cuda_meet_add_norm(cuda_of(c->gpu), &c->where, x->rows <= MEET_ROWS, 0, c->where.n_ranks, y, x, part, w, eps);
+    cuda_one_shot_add_norm(cuda_of(c->gpu), &c->barrier, x->rows <= ONE_SHOT_ROWS, 0, c->barrier.n_ranks, y, x, part, w,
+                           eps);
 }
 
 static void one_all_gather(comm *base, tensor *y, const tensor *part)
 {
     one_gpu *c = (one_gpu *)base;
-    cuda_meet_gather(cuda_of(c->gpu), &c->where, y->rows <= MEET_ROWS, 0, c->where.n_ranks, y, part);
+    cuda_one_shot_gather(cuda_of(c->gpu), &c->barrier, y->rows <= ONE_SHOT_ROWS, 0, c->barrier.n_ranks, y, part);
 }
 
 static void one_free(comm *base)
 {
     one_gpu *c = (one_gpu *)base;
-    cuda_meeting_deinit(&c->where, &c->gpu, 1);
+    cuda_rank_barrier_deinit(&c->barrier, &c->gpu, 1);
     free(c);
 }
 
@@ -75,7 +76,7 @@ comm *comm_cuda_new(backend *gpu, int n_ranks, err *e)
 {
     one_gpu *c = XNEW(one_gpu);
     *c = (one_gpu){.base.ops = &one_ops, .gpu = gpu};
-    if (cuda_meeting_init(&c->where, &gpu, 1, n_ranks, e) == 0)
+    if (cuda_rank_barrier_init(&c->barrier, &gpu, 1, n_ranks, e) == 0)
         return &c->base;
     one_free(&c->base);
     return NULL;
@@ -101,8 +102,8 @@ typedef struct {
     comm base;
     int n; /* ranks, and GPUs */
     backend *gpu[MAX_RANKS];
-    bool are_peers; /* each can read all others' memory */
-    meeting where;  /* when they are */
+    bool are_peers;       /* each can read all others' memory */
+    rank_barrier barrier; /* when they are */
     nccl lib;
     ncclComm_t rank[MAX_RANKS];
     void *gathered[MAX_RANKS]; /* on each GPU: the parts of an all_gather, one behind the other */
@@ -148,9 +149,9 @@ static int nccl_type(dtype t)
     return t == DTYPE_F32 ? NCCL_FLOAT32 : t == DTYPE_F16 ? NCCL_FLOAT16 : NCCL_BFLOAT16;
 }
 
-static bool meets(const many_gpus *c, int rows)
+static bool fits_one_shot(const many_gpus *c, int rows)
 {
-    return c->are_peers && rows <= MEET_ROWS;
+    return c->are_peers && rows <= ONE_SHOT_ROWS;
 }
 
 /* y = the sum of the parts, on every GPU; y may be part. */
@@ -169,23 +170,23 @@ static void sum_by_nccl(many_gpus *c, const tensor *y, const tensor *part)
 static void many_all_reduce(comm *base, tensor *y, const tensor *part)
 {
     many_gpus *c = (many_gpus *)base;
-    if (!meets(c, y->rows)) {
+    if (!fits_one_shot(c, y->rows)) {
         sum_by_nccl(c, y, part);
         return;
     }
     for (int r = 0; r < c->n; r++)
-        cuda_meet_reduce(cuda_of(c->gpu[r]), &c->where, true, r, 1, y, part);
+        cuda_one_shot_reduce(cuda_of(c->gpu[r]), &c->barrier, true, r, 1, y, part);
 }
 
 static void many_add_rms_norm(comm *base, tensor *y, tensor *x, const tensor *part, const tensor *const *w, float eps)
 {
     many_gpus *c = (many_gpus *)base;
-    bool peers = meets(c, x->rows);
+    bool peers = fits_one_shot(c, x->rows);
     if (!peers)
         sum_by_nccl(c, part, part);
     for (int r = 0; r < c->n; r++)
         if (peers)
-            cuda_meet_add_norm(cuda_of(c->gpu[r]), &c->where, true, r, 1, y, x, part, w, eps);
+            cuda_one_shot_add_norm(cuda_of(c->gpu[r]), &c->barrier, true, r, 1, y, x, part, w, eps);
         else
             cuda_add_rms_norm(c->gpu[r], &y[r], &x[r], &part[r], w[r], eps);
 }
@@ -238,12 +239,12 @@ static void gather_by_nccl(many_gpus *c, tensor *y, const tensor *part)
 static void many_all_gather(comm *base, tensor *y, const tensor *part)
 {
     many_gpus *c = (many_gpus *)base;
-    if (!meets(c, y->rows)) {
+    if (!fits_one_shot(c, y->rows)) {
         gather_by_nccl(c, y, part);
         return;
     }
     for (int r = 0; r < c->n; r++)
-        cuda_meet_gather(cuda_of(c->gpu[r]), &c->where, true, r, 1, &y[r], part);
+        cuda_one_shot_gather(cuda_of(c->gpu[r]), &c->barrier, true, r, 1, &y[r], part);
 }
 
 static void many_free(comm *base)
@@ -255,7 +256,7 @@ static void many_free(comm *base)
         if (c->gathered[r])
             cuda_release(c->gpu[r], c->gathered[r]);
     }
-    cuda_meeting_deinit(&c->where, c->gpu, c->n);
+    cuda_rank_barrier_deinit(&c->barrier, c->gpu, c->n);
     if (c->lib.library)
         dlclose(c->lib.library);
     free(c);
@@ -324,10 +325,10 @@ comm *comm_nccl_new(backend *const *gpu, int n_ranks, err *e)
     if (check_equal(c, e) || open_ranks(c, e))
         goto fail;
     c->are_peers = join_peers(c);
-    if (c->are_peers && cuda_meeting_init(&c->where, c->gpu, c->n, c->n, e))
+    if (c->are_peers && cuda_rank_barrier_init(&c->barrier, c->gpu, c->n, c->n, e))
         goto fail;
     for (int r = 0; r < c->n; r++)
-        cuda_of(c->gpu[r])->max_recorded = c->are_peers ? MEET_ROWS : 0;
+        cuda_of(c->gpu[r])->max_recorded = c->are_peers ? ONE_SHOT_ROWS : 0;
     return &c->base;
 fail:
     many_free(&c->base);

@@ -10,7 +10,7 @@
  * 16-bit numbers, as many rows of W at once as the scratch holds, for cuBLASLt; plain takes odd shapes.
  *
  * In fused invocations the shrink of the site's adapters rides in the skinny kernel; where that does not
- * fit it is a kernel of its own. Either way it leaves pieces of v in v_parts. */
+ * fit it is a kernel of its own. Either way it leaves pieces of v in v_partials. */
 #include <stdlib.h>
 
 #include "backend/cuda/linear_skinny.cuh"
@@ -23,9 +23,12 @@ extern "C" {
 enum {
     SKINNY_SHARED = 208 * 1024, /* small kernels before and after find room for a few KB beside it */
     MAX_STAGE = 16 * 1024,      /* bytes of W in a stage */
-    EARLY = 70,                 /* percent of the ring that is filled while the kernel before still runs */
-    LOW_TILE = 40,              /* rows of a tile: below that rather larger clusters */
-    FP8_SKINNY_ROWS = 448,      /* of x, for FP8 weights: beyond that 16-bit copies for cuBLASLt are faster */
+    EARLY_PERCENT = 70, /* percent of the ring that is filled while the kernel before still runs; 0, 85 and 100 made a
+                         * layer 0.9 to 1.0 % slower without adapters (docs/lab/decode-step.md) */
+    MIN_TILE_ROWS =
+        40,                /* rows of a tile: below that rather larger clusters. A plain choice below the 64 rows of a
+                            * warpgroup; tiles of 32 rows for o and down were the same within 0.3 % (docs/lab/decode-step.md) */
+    FP8_SKINNY_ROWS = 448, /* of x, for FP8 weights: beyond that 16-bit copies for cuBLASLt are faster */
     MAX_SPLITS = 8,
     MAX_STAGES = 48,
 };
@@ -50,7 +53,7 @@ static bool is_wide(const dense_product *p)
 
 static weights_kind kind_of(const dense_product *p)
 {
-    return p->w_type != DTYPE_F8 ? AS_ACT : p->n_scales == 1 ? FP8_ROWS : FP8_PIECES;
+    return p->w_type != DTYPE_F8 ? AS_ACT : p->n_scales == 1 ? FP8_ROW_SCALES : FP8_BLOCK_SCALES;
 }
 
 /* Skinny. */
@@ -67,7 +70,7 @@ static int tile_rows_for(int n, int slots)
     return divide_up(divide_up(n, slots * turns), 8) * 8;
 }
 
-/* Clusters as small as they can be with LOW_TILE rows a tile: a warpgroup multiplies 64 at once. */
+/* Clusters as small as they can be with MIN_TILE_ROWS rows a tile: a warpgroup multiplies 64 at once. */
 static void choose_tiles(const linear_plans *plans, skinny_job *job)
 {
     for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
@@ -75,9 +78,11 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
         if (splits > 1 && (job->n > slots * SKINNY_TILE || job->n_boxes < 4 * splits))
             return;
         job->splits = splits;
+        /* Without clusters 1/32 of the multiprocessors (4 of 132) get no tile: a plain choice, as with tiles on all of
+         * them a layer was the same within 0.3 % (docs/lab/decode-step.md). */
         job->tile_rows = tile_rows_for(job->n, splits == 1 ? slots - slots / 32 : slots);
         job->n_tiles = divide_up(job->n, job->tile_rows);
-        if (job->tile_rows >= LOW_TILE)
+        if (job->tile_rows >= MIN_TILE_ROWS)
             return;
     }
 }
@@ -87,16 +92,16 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
 static size_t choose_ring(weights_kind kind, skinny_job *job)
 {
     int overshoot = (64 - job->tile_rows % 64) % 64 * w_row(kind);
-    int other = landing_bytes(*job) + overshoot + 16 + (job->shrinks ? SHRINK_SHARED : 0);
+    int other = partials_bytes(*job) + overshoot + 16 + (job->shrinks ? SHRINK_SHARED : 0);
     job->boxes = kind == AS_ACT ? 4 : FP8_BOXES;
     while (kind == AS_ACT && job->boxes > 1 &&
            (job->n_boxes / job->splits % job->boxes != 0 || job->boxes * job->tile_rows * BOX_ROW > MAX_STAGE))
         job->boxes /= 2;
     int stage = job->boxes * (job->tile_rows * w_row(kind) + padded_rows(job->m) * BOX_ROW) + 16;
-    stage += kind == FP8_PIECES ? divide_up(job->tile_rows * (int)sizeof(float), 128) * 128 : 0;
+    stage += kind == FP8_BLOCK_SCALES ? divide_up(job->tile_rows * (int)sizeof(float), 128) * 128 : 0;
     int n = (SKINNY_SHARED - other) / stage;
     job->n_stages = n < MAX_STAGES ? n : MAX_STAGES;
-    job->n_early = divide_up(job->n_stages * EARLY, 100);
+    job->n_early = divide_up(job->n_stages * EARLY_PERCENT, 100);
     return (size_t)(job->n_stages * stage + other);
 }
 
@@ -141,7 +146,7 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
     CUtensorMap x_map = box_map(cu, p->x, p->m, p->k, job.boxes, M), scale_map = {};
     CUtensorMap w_map = KIND == AS_ACT ? box_map(cu, p->w, p->n, p->k, job.boxes, job.tile_rows)
                                        : slab_map(cu, p, job.boxes, job.tile_rows);
-    if (KIND == FP8_PIECES)
+    if (KIND == FP8_BLOCK_SCALES)
         scale_map = scale_map_of(cu, p, job.tile_rows);
     int clusters = cu->plans->max_clusters[job.splits];
     unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
@@ -157,8 +162,8 @@ static void launch_skinny_kind(cuda_backend *cu, const dense_product *p, const s
 {
     switch (kind_of(p)) {
     case AS_ACT: launch_skinny<T, M, AS_ACT>(cu, p, job, shared, s); break;
-    case FP8_ROWS: launch_skinny<T, M, FP8_ROWS>(cu, p, job, shared, s); break;
-    case FP8_PIECES: launch_skinny<T, M, FP8_PIECES>(cu, p, job, shared, s); break;
+    case FP8_ROW_SCALES: launch_skinny<T, M, FP8_ROW_SCALES>(cu, p, job, shared, s); break;
+    case FP8_BLOCK_SCALES: launch_skinny<T, M, FP8_BLOCK_SCALES>(cu, p, job, shared, s); break;
     }
 }
 
@@ -412,26 +417,26 @@ void cuda_linear(backend *be, tensor *y, const tensor *x, const linear *w)
     }
 }
 
-enum { SHRINK_WARPS = 4 };
+enum { SPLIT_K_WARPS = 4 };
 
 /* The shrink alone. A block owns a tile and a piece; its warps take turns at 8 ranks. */
-template <typename T, bool WIDE> static __global__ void shrink_parts(shrink_job job)
+template <typename T, bool WIDE> static __global__ void shrink_split_k(shrink_job job)
 {
     wait_for_previous();
     if ((int)blockIdx.x >= *job.n_tiles)
         return;
     shrink_tile t = tile_at(job, blockIdx.x);
-    for (int rank = threadIdx.x / 32 * 8; rank < t.end[2]; rank += 8 * SHRINK_WARPS)
+    for (int rank = threadIdx.x / 32 * 8; rank < t.end[2]; rank += 8 * SPLIT_K_WARPS)
         shrink_ranks<T, WIDE>(job, t, blockIdx.y, rank);
 }
 
-static void run_shrink_parts(cuda_backend *cu, const shrink_job &job, bool wide)
+static void run_shrink_split_k(cuda_backend *cu, const shrink_job &job, bool wide)
 {
     bool half = cu->base.act == DTYPE_F16;
-    void (*kernel)(shrink_job) = half   ? wide ? shrink_parts<f16, true> : shrink_parts<f16, false>
-                                 : wide ? shrink_parts<bf16, true>
-                                        : shrink_parts<bf16, false>;
-    launch(cu, "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces), SHRINK_WARPS * 32, 0,
+    void (*kernel)(shrink_job) = half   ? wide ? shrink_split_k<f16, true> : shrink_split_k<f16, false>
+                                 : wide ? shrink_split_k<bf16, true>
+                                        : shrink_split_k<bf16, false>;
+    launch(cu, "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces), SPLIT_K_WARPS * 32, 0,
            job);
 }
 
@@ -441,10 +446,10 @@ static shrink_job shrink_of(const cuda_backend *cu, const tensor *x, int site)
     job.tile = cu->step.tile;
     job.n_tiles = cu->step.n + COUNT_TILES;
     job.x = x->data;
-    job.v_parts = cu->v_parts;
+    job.v_partials = cu->v_partials;
     job.arrivals = cu->step.v_arrivals + site;
     job.site = site, job.in = x->cols;
-    job.n_pieces = sgmv_splits(x->cols), job.piece = sgmv_piece(x->cols);
+    job.n_pieces = sgmv_splits(x->cols), job.piece = sgmv_split_len(x->cols);
     job.v_stride = cu->limit.max_rank_sum;
     return job;
 }
@@ -466,7 +471,7 @@ void cuda_linear_shrink(backend *be, tensor *y, const tensor *x, const adapted *
         run_skinny(cu, &p, &shrink);
     else {
         cuda_linear(be, y, x, a->w);
-        run_shrink_parts(cu, shrink, x->cols % 8 == 0 && aligned(x->data, 16));
+        run_shrink_split_k(cu, shrink, x->cols % 8 == 0 && aligned(x->data, 16));
     }
 }
 
@@ -503,8 +508,8 @@ template <typename T, weights_kind KIND> static void prepare_kind(cuda_backend *
 template <typename T> static void prepare_type(cuda_backend *cu)
 {
     prepare_kind<T, AS_ACT>(cu);
-    prepare_kind<T, FP8_ROWS>(cu);
-    prepare_kind<T, FP8_PIECES>(cu);
+    prepare_kind<T, FP8_ROW_SCALES>(cu);
+    prepare_kind<T, FP8_BLOCK_SCALES>(cu);
 }
 
 static int init_skinny(cuda_backend *cu, err *e)

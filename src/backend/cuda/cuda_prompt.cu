@@ -49,7 +49,7 @@ template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     prompt_silu(T *y, const T *gate_up, int cols, int strips, prompt_expansion e)
 {
-    __shared__ strip_kept kept[PROMPT_WARPS][2];
+    __shared__ strip_operands kept[PROMPT_WARPS][2];
     sgmv_tile tile = e.tile[blockIdx.y];
     int row = warp_id() * STRIP_ROWS, n_rows = tile.n_rows - row, col = (int)blockIdx.x * strips * STRIP_COLS;
     int end = min(cols, col + strips * STRIP_COLS);
@@ -58,17 +58,17 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     let_next_start();
     if (n_rows <= 0)
         return;
-    strip_keep(kept[warp_id()][0], g);
-    strip_keep(kept[warp_id()][1], u);
+    strip_make_operands(kept[warp_id()][0], g);
+    strip_make_operands(kept[warp_id()][1], u);
     const T *from = gate_up + (size_t)(tile.row + row) * 2 * cols;
     for (; col < end; col += STRIP_COLS) {
         strip_raw<T> gate_raw = strip_load(from, 2 * (size_t)cols, n_rows, col, cols);
         strip_raw<T> up_raw = strip_load(from + cols, 2 * (size_t)cols, n_rows, col, cols);
-        expand_piece b_gate = strip_fetch(g, col, 0), b_up = strip_fetch(u, col, 0);
+        expand_piece b_gate = strip_load_b(g, col, 0), b_up = strip_load_b(u, col, 0);
         float gate[4][8] = {}, up[4][8] = {};
-        strip_take(gate, gate_raw);
+        strip_accumulate(gate, gate_raw);
         strip_add(gate, g, col, b_gate, kept[warp_id()][0]);
-        strip_take(up, up_raw);
+        strip_accumulate(up, up_raw);
         strip_add(up, u, col, b_up, kept[warp_id()][1]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -103,7 +103,7 @@ template <typename T>
 static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
     prompt_norm(T *y, float *x, const T *delta, const float *w, int cols, float eps, prompt_expansion e)
 {
-    __shared__ strip_kept kept[NORM_WARPS];
+    __shared__ strip_operands kept[NORM_WARPS];
     __shared__ float sums[NORM_ACROSS][PROMPT_TILE];
     sgmv_tile tile = e.tile[blockIdx.y];
     int across = warp_id() / TILE_STRIPS, row = warp_id() % TILE_STRIPS * STRIP_ROWS, n_rows = tile.n_rows - row,
@@ -115,14 +115,14 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
     float squares[2] = {}, by[2];
     let_next_start();
     wait_for_previous();
-    strip_keep(kept[warp_id()], p);
+    strip_make_operands(kept[warp_id()], p);
     for (int col = begin; col < cols && n_rows > 0; col += stride) {
         strip_raw<float> old = strip_load(x + first, cols, n_rows, col, cols);
         strip_raw<T> more = strip_load(delta + first, cols, n_rows, col, cols);
-        expand_piece b = strip_fetch(p, col, 0);
+        expand_piece b = strip_load_b(p, col, 0);
         float sum[4][8] = {};
-        strip_take(sum, old);
-        strip_take(sum, more);
+        strip_accumulate(sum, old);
+        strip_accumulate(sum, more);
         strip_add(sum, p, col, b, kept[warp_id()]);
         strip_store(x + first, sum, cols, n_rows, col, cols);
 #pragma unroll
@@ -153,8 +153,8 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
         strip_raw<float> now = strip_load(x + first, cols, n_rows, col, cols),
                          weight = strip_load(w, 0, n_rows, col, cols);
         float normed[4][8] = {}, factor[4][8] = {};
-        strip_take(normed, now);
-        strip_take(factor, weight);
+        strip_accumulate(normed, now);
+        strip_accumulate(factor, weight);
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -204,7 +204,7 @@ typedef struct {
 } prompt_rope_job;
 
 typedef struct {
-    strip_kept kept[PROMPT_WARPS];
+    strip_operands kept[PROMPT_WARPS];
     float angles[PROMPT_WARPS][STRIP_ROWS * ANGLES_ROW];
 } rope_shared;
 
@@ -313,16 +313,16 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     wait_for_previous();
     if (n_rows <= 0)
         return;
-    strip_keep(sh->kept[warp_id()], p);
+    strip_make_operands(sh->kept[warp_id()], p);
     for (; head < end; head++) {
         int col = head * ROPE_HEAD;
         strip_raw<T> raw_lo = strip_load(place, stride, n_rows, col, out);
         strip_raw<T> raw_hi = strip_load(place, stride, n_rows, col + STRIP_COLS, out);
-        expand_piece b_lo = strip_fetch(p, col, 0), b_hi = strip_fetch(p, col + STRIP_COLS, 0);
+        expand_piece b_lo = strip_load_b(p, col, 0), b_hi = strip_load_b(p, col + STRIP_COLS, 0);
         float lo[4][8] = {}, hi[4][8] = {};
-        strip_take(lo, raw_lo);
+        strip_accumulate(lo, raw_lo);
         strip_add(lo, p, col, b_lo, sh->kept[warp_id()]);
-        strip_take(hi, raw_hi);
+        strip_accumulate(hi, raw_hi);
         strip_add(hi, p, col + STRIP_COLS, b_hi, sh->kept[warp_id()]);
         if (norm)
             norm_strips(lo, hi, norm, job.eps);

@@ -1,9 +1,9 @@
 /* cuda_sample.cu - from logits to tokens on the device; the rules are those of cpu/cpu_sample.c
  *
- * A team of blocks works on one row: a cluster of 8 on Hopper, elsewhere a single block. Every warp owns a
- * stretch of the vocabulary, in order of ids, and the blocks agree by one means: tell(), by which each warp
- * says a word of 64 bits that all warps of the team then read. A greedy row is read once and takes one
- * tell(). A row that is changed or drawn from has its changed logits, then its weights, in shared memory
+ * A cluster of blocks works on one row: 8 on Hopper, elsewhere a single block. Every warp owns adjacent ids
+ * of the vocabulary, in order, and the blocks agree by one means: all_gather(), by which each warp
+ * says a word of 64 bits that all warps of the cluster then read. A greedy row is read once and takes one
+ * all_gather(). A row that is changed or drawn from has its changed logits, then its weights, in shared memory
  * (in device memory where they do not fit). Results are written straight into pinned host memory.
  *
  * Weights are computed with the CPU's own exponential, and counts and masses of equal leading bits are exact
@@ -19,7 +19,7 @@ extern "C" {
 #include "base/rng.h"
 }
 
-enum { TEAM = 8, WARPS = 16, THREADS = 32 * WARPS, BITS = 8, BINS = 1 << BITS, TURNS = 3 };
+enum { CLUSTER = 8, WARPS = 16, THREADS = 32 * WARPS, BITS = 8, BINS = 1 << BITS, SAMPLE_SLOTS = 3 };
 
 typedef unsigned long long word;
 
@@ -39,11 +39,11 @@ typedef struct {
 } row_spec;
 
 typedef struct {
-    const float *logits;  /* [rows, vocab] */
-    int vocab, stretch;   /* ids of a warp */
-    const row_spec *spec; /* [rows] */
+    const float *logits;     /* [rows, vocab] */
+    int vocab, ids_per_warp; /* ids of a warp */
+    const row_spec *spec;    /* [rows] */
     const int *list;
-    float *z;              /* [rows, blocks * WARPS * stretch], NULL: shared memory */
+    float *z;              /* [rows, blocks * WARPS * ids_per_warp], NULL: shared memory */
     sample_result *result; /* [rows] pinned host memory */
     int *drawn;            /* [rows] */
 } sample_job;
@@ -54,25 +54,25 @@ typedef struct {
     int n_ties;
 } prefix;
 
-template <int BLOCKS> struct team_words { word said[2][BLOCKS * WARPS]; };
+template <int BLOCKS> struct gather_words { word gathered[2][BLOCKS * WARPS]; };
 
-template <int BLOCKS> struct team_memory {
+template <int BLOCKS> struct sample_shared {
     unsigned low[2][BINS], high[2][BINS]; /* a histogram, see find_prefix */
     double total[BINS];
     word top[BLOCKS * WARPS][MAX_LOGPROBS]; /* used in block 0 */
 };
 
 /* One thread's view of its row. */
-template <int BLOCKS> struct team_row {
-    team_words<BLOCKS> *words;
-    team_memory<BLOCKS> *shared;
+template <int BLOCKS> struct row_view {
+    gather_words<BLOCKS> *words;
+    sample_shared<BLOCKS> *shared;
     row_spec spec;
     const float *logits;  /* [vocab] */
     float *z;             /* changed logits, then weights, of this block's ids */
     int vocab, base, end; /* this block's ids are base..end-1, */
     int from, to;         /* this warp's from..to-1 */
-    int lane, warp;       /* warp counts through the team */
-    int turn;
+    int lane, warp;       /* warp counts through the cluster */
+    int buffer;           /* of the two that all_gather() uses in turn */
 };
 
 /* Orders like (value, then lower id); 0 is below all. */
@@ -110,32 +110,33 @@ static __device__ __forceinline__ double warp_sum_double(double x)
     return x;
 }
 
-/* Say a word; what all warps of the team said, in order of ids. It stands until the next but one tell(). */
-template <int BLOCKS> static __device__ const word *tell(team_row<BLOCKS> &r, word mine)
+/* All-gather over the warps of the cluster: each gives a word and gets those of all, in order of ids. They stand until
+ * the next but one all_gather(). */
+template <int BLOCKS> static __device__ const word *all_gather(row_view<BLOCKS> &r, word mine)
 {
-    word *said = r.words->said[r.turn ^= 1];
+    word *gathered = r.words->gathered[r.buffer ^= 1];
     if (r.lane < BLOCKS)
-        store_to_peer(&said[r.warp], r.lane, mine);
+        store_to_peer(&gathered[r.warp], r.lane, mine);
     cluster_arrive();
     cluster_wait();
-    return said;
+    return gathered;
 }
 
-template <int BLOCKS> static __device__ word team_max(team_row<BLOCKS> &r, word mine)
+template <int BLOCKS> static __device__ word cluster_max(row_view<BLOCKS> &r, word mine)
 {
-    const word *said = tell(r, mine);
+    const word *gathered = all_gather(r, mine);
     word best = 0;
     for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
-        best = said[i] > best ? said[i] : best;
+        best = gathered[i] > best ? gathered[i] : best;
     return warp_max_word(best);
 }
 
-template <int BLOCKS> static __device__ double team_sum(team_row<BLOCKS> &r, double mine)
+template <int BLOCKS> static __device__ double cluster_sum(row_view<BLOCKS> &r, double mine)
 {
-    const word *said = tell(r, (word)__double_as_longlong(mine));
+    const word *gathered = all_gather(r, (word)__double_as_longlong(mine));
     double sum = 0;
     for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
-        sum += __longlong_as_double((long long)said[i]);
+        sum += __longlong_as_double((long long)gathered[i]);
     return warp_sum_double(sum);
 }
 
@@ -159,7 +160,7 @@ static __device__ word max_key(const float *x, int from, int to, int lane, bool 
 }
 
 /* z = the logits that the mask allows. A thread writes those that it reads in loops by lanes. */
-template <int BLOCKS> static __device__ void mask_logits(team_row<BLOCKS> &r, const int *list)
+template <int BLOCKS> static __device__ void mask_logits(row_view<BLOCKS> &r, const int *list)
 {
     const unsigned *mask = r.spec.mask < 0 ? NULL : (const unsigned *)list + r.spec.mask;
     for (int i = r.from + r.lane; i < r.to; i += 32)
@@ -167,7 +168,7 @@ template <int BLOCKS> static __device__ void mask_logits(team_row<BLOCKS> &r, co
 }
 
 /* z = these with bias, penalties and bans. */
-template <int BLOCKS> static __device__ void change(team_row<BLOCKS> &r, const int *list)
+template <int BLOCKS> static __device__ void apply_penalties(row_view<BLOCKS> &r, const int *list)
 {
     const row_spec &s = r.spec;
     mask_logits(r, list);
@@ -212,9 +213,9 @@ static __device__ __forceinline__ float exp_as_cpu(float x)
     return x < -87.0f ? 0.0f : __fmul_rn(__fadd_rn(p, 1.0f), power);
 }
 
-/* The team's sum of e^((x - max) * by), x being this warp's logits; they go to z where there is one. */
+/* The cluster's sum of e^((x - max) * by), x being this warp's logits; they go to z where there is one. */
 template <int BLOCKS>
-static __device__ double exp_sum(team_row<BLOCKS> &r, const float *x, float max, float by, float *z)
+static __device__ double exp_sum(row_view<BLOCKS> &r, const float *x, float max, float by, float *z)
 {
     double sum = 0;
 #pragma unroll 4
@@ -224,7 +225,7 @@ static __device__ double exp_sum(team_row<BLOCKS> &r, const float *x, float max,
             z[i] = w;
         sum += w;
     }
-    return team_sum(r, warp_sum_double(sum));
+    return cluster_sum(r, warp_sum_double(sum));
 }
 
 /* Of n numbers from 0 up, the first at which their running sum, begun at *start, passes `limit`; where
@@ -269,10 +270,10 @@ static __device__ __forceinline__ double weight_unit(unsigned u)
 }
 
 /* Into the histogram: weights whose bits under `mask` are `known`, by their next BITS bits, counted or
- * summed. Lanes take turns at `copies` of each bin. A block's sum of 2^18 weights may need 43 bits: the lower
+ * summed. Lanes take slots at `copies` of each bin. A block's sum of 2^18 weights may need 43 bits: the lower
  * 13 bits of each and those above them are summed apart. */
 template <int BLOCKS>
-static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *high, bool mass, unsigned known,
+static __device__ void fill_bins(row_view<BLOCKS> &r, unsigned *low, unsigned *high, bool mass, unsigned known,
                                  unsigned mask, int shift, int copies)
 {
     for (int i = threadIdx.x; i < BINS; i += THREADS)
@@ -289,7 +290,7 @@ static __device__ void fill_bins(team_row<BLOCKS> &r, unsigned *low, unsigned *h
     }
 }
 
-/* What the whole team has in one bin. */
+/* What the whole cluster has in one bin. */
 template <int BLOCKS> static __device__ double bin_total(const unsigned *low, const unsigned *high, int bin, int copies)
 {
     word sum = 0;
@@ -304,9 +305,9 @@ template <int BLOCKS> static __device__ double bin_total(const unsigned *low, co
  * found by BITS bits at a time, from the top. Weights lie in [0, 1], where the bits of a float sort like it;
  * their first 8 bits are below 64, so that there is room for four copies of the first histogram, in which
  * many weights fall into few bins. */
-template <int BLOCKS> static __device__ prefix find_prefix(team_row<BLOCKS> &r, bool mass, double limit)
+template <int BLOCKS> static __device__ prefix find_prefix(row_view<BLOCKS> &r, bool mass, double limit)
 {
-    team_memory<BLOCKS> &m = *r.shared;
+    sample_shared<BLOCKS> &m = *r.shared;
     double above = 0, under_limit = nextafter(limit, -1.0);
     unsigned known = 0, mask = 0;
     for (int shift = 32 - BITS; shift >= 0; shift -= BITS) {
@@ -343,10 +344,10 @@ static __device__ prefix shorter(prefix a, prefix b)
 typedef struct {
     double above;
     int n_ties;
-} share;
+} warp_share;
 
 /* The mass above the cut, and how many of the prefix's ties are this warp's. */
-template <int BLOCKS> static __device__ share share_of(team_row<BLOCKS> &r, prefix p)
+template <int BLOCKS> static __device__ warp_share warp_share_of(row_view<BLOCKS> &r, prefix p)
 {
     double above = 0;
     int ties = 0, before = 0;
@@ -356,9 +357,9 @@ template <int BLOCKS> static __device__ share share_of(team_row<BLOCKS> &r, pref
         ties += w == p.cut && w > 0;
     }
     ties = __reduce_add_sync(0xffffffffu, ties);
-    const word *said = tell(r, (word)ties);
+    const word *gathered = all_gather(r, (word)ties);
     for (int i = r.lane; i < r.warp; i += 32)
-        before += (int)said[i];
+        before += (int)gathered[i];
     before = __reduce_add_sync(0xffffffffu, before);
     int left = p.n_ties > before ? p.n_ties - before : 0;
     return {warp_sum_double(above), ties < left ? ties : left};
@@ -366,7 +367,7 @@ template <int BLOCKS> static __device__ share share_of(team_row<BLOCKS> &r, pref
 
 /* The first of this warp's kept tokens at which their running sum passes `left`, or the last of them.
  * Lanes own neighbouring ids here, each as many. */
-template <int BLOCKS> static __device__ int walk(const team_row<BLOCKS> &r, prefix p, int n_ties, double left)
+template <int BLOCKS> static __device__ int draw_in_warp(const row_view<BLOCKS> &r, prefix p, int n_ties, double left)
 {
     int n = (r.to - r.from + 31) / 32, from = min(r.from + r.lane * n, r.to), to = min(from + n, r.to);
     int ties = 0, before = 0, token = -1;
@@ -403,29 +404,29 @@ template <int BLOCKS> static __device__ int walk(const team_row<BLOCKS> &r, pref
 }
 
 /* The kept token at which the running sum of kept weights, by id, passes u times their total. */
-template <int BLOCKS> static __device__ int draw_from(team_row<BLOCKS> &r, prefix p)
+template <int BLOCKS> static __device__ int draw_from(row_view<BLOCKS> &r, prefix p)
 {
-    share mine = share_of(r, p);
+    warp_share mine = warp_share_of(r, p);
     double mass = mine.above + (double)p.cut * mine.n_ties, total = 0, start = 0;
-    const double *masses = (const double *)tell(r, (word)__double_as_longlong(mass));
+    const double *masses = (const double *)all_gather(r, (word)__double_as_longlong(mass));
     for (int i = r.lane; i < BLOCKS * WARPS; i += 32)
         total += masses[i];
     double left = r.spec.u * warp_sum_double(total);
     int who = first_past(masses, BLOCKS * WARPS, &start, left), token = -1;
     if (who == r.warp)
-        token = walk(r, p, mine.n_ties, left - start);
-    return (int)team_max(r, (word)(token + 1)) - 1;
+        token = draw_in_warp(r, p, mine.n_ties, left - start);
+    return (int)cluster_max(r, (word)(token + 1)) - 1;
 }
 
-template <int BLOCKS> static __device__ int draw(team_row<BLOCKS> &r, const float *x, float max)
+template <int BLOCKS> static __device__ int draw(row_view<BLOCKS> &r, const float *x, float max)
 {
     const row_spec &s = r.spec;
     double total = exp_sum(r, x, max, s.by, r.z + r.from - r.base);
     prefix p = {0, r.vocab};
     if (s.top_k > 0 && s.top_k < r.vocab) {
         p = find_prefix(r, false, s.top_k);
-        share mine = share_of(r, p);
-        total = team_sum(r, mine.above + (double)p.cut * mine.n_ties);
+        warp_share mine = warp_share_of(r, p);
+        total = cluster_sum(r, mine.above + (double)p.cut * mine.n_ties);
     }
     if (s.top_p < 1)
         p = shorter(p, find_prefix(r, true, s.top_p * total));
@@ -435,22 +436,22 @@ template <int BLOCKS> static __device__ int draw(team_row<BLOCKS> &r, const floa
 }
 
 /* The chosen token, or -1 when none may be chosen. key: of the largest logit. */
-template <int BLOCKS> static __device__ int choose(team_row<BLOCKS> &r, const int *list, word key)
+template <int BLOCKS> static __device__ int choose(row_view<BLOCKS> &r, const int *list, word key)
 {
     const float *x = r.logits + r.from;
     if (r.spec.n_seen > 0 || r.spec.n_banned > 0 || r.spec.n_bias > 0 || r.spec.mask >= 0) {
-        change(r, list);
+        apply_penalties(r, list);
         x = r.z + r.from - r.base;
-        key = team_max(r, max_key(x, r.from, r.to, r.lane, false));
+        key = cluster_max(r, max_key(x, r.from, r.to, r.lane, false));
         if (key == 0 || !isfinite(value_of(key)))
             return -1;
     }
     return r.spec.draws ? draw(r, x, value_of(key)) : id_of(key);
 }
 
-/* The n likeliest tokens of those that are allowed, x being this warp's logits; the i-th key in lane i of the team's
+/* The n likeliest tokens of those that are allowed, x being this warp's logits; the i-th key in lane i of the cluster's
  * first warp: each warp finds its own, the first one those of all. */
-template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, const float *x, int n)
+template <int BLOCKS> static __device__ word find_top(row_view<BLOCKS> &r, const float *x, int n)
 {
     const word masked = key_of(-INFINITY, 0); /* not below that of any masked token */
     word last = ~0ull, mine = 0;
@@ -482,18 +483,18 @@ template <int BLOCKS> static __device__ word find_top(team_row<BLOCKS> &r, const
 }
 
 /* 1 and how many tokens are likelier. */
-template <int BLOCKS> static __device__ int rank_of(team_row<BLOCKS> &r, int token)
+template <int BLOCKS> static __device__ int rank_of(row_view<BLOCKS> &r, int token)
 {
     float than = r.logits[token];
     int n = 0;
     for (int i = r.from + r.lane; i < r.to; i += 32)
         n += r.logits[i] > than;
-    return 1 + (int)team_sum(r, (double)__reduce_add_sync(0xffffffffu, n));
+    return 1 + (int)cluster_sum(r, (double)__reduce_add_sync(0xffffffffu, n));
 }
 
-/* By the team's first warp. top: the key of the i-th likeliest token in lane i, 0: there is none. */
+/* By the cluster's first warp. top: the key of the i-th likeliest token in lane i, 0: there is none. */
 template <int BLOCKS>
-static __device__ void write_logprobs(const team_row<BLOCKS> &r, sample_result *out, int token, double log_sum,
+static __device__ void write_logprobs(const row_view<BLOCKS> &r, sample_result *out, int token, double log_sum,
                                       word top)
 {
     token_logprob none = {-1, -INFINITY}, found = {id_of(top), (float)(value_of(top) - log_sum)};
@@ -503,34 +504,34 @@ static __device__ void write_logprobs(const team_row<BLOCKS> &r, sample_result *
         out->logprob = (float)(r.logits[token] - log_sum);
 }
 
-/* One row by a team of BLOCKS blocks: its token and logprobs, and the token for the next invocation. PLAIN:
- * all rows just want their largest logit. Shared: 2 KiB for a team of 8; unless PLAIN, 26 KiB more and 4
+/* One row by a cluster of BLOCKS blocks: its token and logprobs, and the token for the next invocation. PLAIN:
+ * all rows just want their largest logit. Shared: 2 KiB for a cluster of 8; unless PLAIN, 26 KiB more and 4
  * bytes for each of the block's ids. */
 template <int BLOCKS, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2) sample_rows(sample_job job)
 {
-    __shared__ team_words<BLOCKS> words;
+    __shared__ gather_words<BLOCKS> words;
     extern __shared__ float slice[];
-    int row = blockIdx.y, ids = WARPS * job.stretch;
-    team_row<BLOCKS> r;
+    int row = blockIdx.y, ids = WARPS * job.ids_per_warp;
+    row_view<BLOCKS> r;
     r.words = &words;
     r.vocab = job.vocab;
     r.logits = job.logits + (size_t)row * job.vocab;
     r.lane = threadIdx.x % 32;
     r.warp = blockIdx.x * WARPS + threadIdx.x / 32;
-    r.turn = 0;
+    r.buffer = 0;
     r.base = blockIdx.x * ids;
     r.end = min(r.base + ids, job.vocab);
-    r.from = min(r.warp * job.stretch, job.vocab);
-    r.to = min(r.from + job.stretch, job.vocab);
+    r.from = min(r.warp * job.ids_per_warp, job.vocab);
+    r.to = min(r.from + job.ids_per_warp, job.vocab);
     cluster_arrive();
     wait_for_previous();
     cluster_wait();
 
-    word key = team_max(r, max_key(r.logits + r.from, r.from, r.to, r.lane, true));
+    word key = cluster_max(r, max_key(r.logits + r.from, r.from, r.to, r.lane, true));
     int token = key == ~0ull ? -1 : id_of(key);
     if constexpr (!PLAIN) {
-        __shared__ team_memory<BLOCKS> shared;
+        __shared__ sample_shared<BLOCKS> shared;
         r.shared = &shared;
         r.spec = job.spec[row];
         r.z = job.z ? job.z + ((size_t)row * BLOCKS + blockIdx.x) * ids : slice;
@@ -541,10 +542,10 @@ static __global__ void __launch_bounds__(THREADS, PLAIN ? 4 : 2) sample_rows(sam
         if (token >= 0 && r.spec.n_logprobs >= 0) {
             const float *x = r.logits + r.from;
             if (r.spec.mask >= 0 && given < 0) {
-                __syncthreads(); /* others may still walk through z */
+                __syncthreads(); /* others may still read z in draw_in_warp() */
                 mask_logits(r, job.list);
                 x = r.z + r.from - r.base;
-                key = team_max(r, max_key(x, r.from, r.to, r.lane, false));
+                key = cluster_max(r, max_key(x, r.from, r.to, r.lane, false));
             }
             double log_sum = value_of(key) + log(exp_sum(r, x, value_of(key), 1.0f, NULL));
             word top = find_top(r, x, r.spec.n_logprobs);
@@ -564,7 +565,7 @@ static sample_kernel *kernel_for(int blocks, bool plain)
 {
     if (blocks == 1)
         return plain ? sample_rows<1, true> : sample_rows<1, false>;
-    return plain ? sample_rows<TEAM, true> : sample_rows<TEAM, false>;
+    return plain ? sample_rows<CLUSTER, true> : sample_rows<CLUSTER, false>;
 }
 
 /* What one sample() needs of host memory until it is collected. */
@@ -573,16 +574,16 @@ typedef struct {
     size_t packed_bytes;
     sample_result *result; /* [max_out] pinned, written by the device */
     cudaEvent_t done;
-} turn;
+} sample_slot;
 
 /* Two samples may be outstanding while the results of a third are still read. */
 struct sampler {
-    turn turns[TURNS];
+    sample_slot slots[SAMPLE_SLOTS];
     unsigned n_sampled, n_collected;
-    char *packed; /* device memory: the same for all turns, which the stream orders */
+    char *packed; /* device memory: the same for all slots, which the stream orders */
     size_t packed_bytes;
     float *z; /* device memory, or NULL: rows fit into shared memory */
-    int max_rows, blocks, stretch;
+    int max_rows, blocks, ids_per_warp;
 };
 
 void cuda_sampler_free(cuda_backend *cu)
@@ -590,11 +591,11 @@ void cuda_sampler_free(cuda_backend *cu)
     sampler *s = cu->sampler;
     if (!s)
         return;
-    for (int i = 0; i < TURNS; i++) {
-        cudaFreeHost(s->turns[i].packed);
-        cudaFreeHost(s->turns[i].result);
-        if (s->turns[i].done)
-            cudaEventDestroy(s->turns[i].done);
+    for (int i = 0; i < SAMPLE_SLOTS; i++) {
+        cudaFreeHost(s->slots[i].packed);
+        cudaFreeHost(s->slots[i].result);
+        if (s->slots[i].done)
+            cudaEventDestroy(s->slots[i].done);
     }
     if (s->packed)
         cuda_release(&cu->base, s->packed);
@@ -605,7 +606,7 @@ void cuda_sampler_free(cuda_backend *cu)
 }
 
 /* Make room for so many bytes of specs and lists. Twice what is asked for, so that lists may grow. */
-static int reserve_packed(cuda_backend *cu, turn *t, size_t bytes, err *e)
+static int reserve_packed(cuda_backend *cu, sample_slot *t, size_t bytes, err *e)
 {
     sampler *s = cu->sampler;
     if (bytes > t->packed_bytes) {
@@ -639,20 +640,21 @@ int cuda_sampler_reserve(cuda_backend *cu, const extent *x, err *e)
     cuda_keep(cu, cudaStreamSynchronize(cu->stream), "reserve");
     cuda_sampler_free(cu);
     sampler *s = cu->sampler = XNEW(sampler);
-    int most = 0, blocks = s->blocks = cu->arch >= 90 ? TEAM : 1, warps = blocks * WARPS;
+    int most = 0, blocks = s->blocks = cu->arch >= 90 ? CLUSTER : 1, warps = blocks * WARPS;
     s->max_rows = x->max_out;
-    s->stretch = ((x->vocab + warps - 1) / warps + 31) / 32 * 32;
-    size_t slice = (size_t)WARPS * s->stretch * sizeof(float);
-    size_t team = sizeof(team_words<TEAM>) + sizeof(team_memory<TEAM>);
-    CHECK(WARPS * s->stretch <= 1 << 18); /* see fill_bins */
+    s->ids_per_warp = ((x->vocab + warps - 1) / warps + 31) / 32 * 32;
+    size_t slice = (size_t)WARPS * s->ids_per_warp * sizeof(float);
+    size_t cluster = sizeof(gather_words<CLUSTER>) + sizeof(sample_shared<CLUSTER>);
+    CHECK(WARPS * s->ids_per_warp <= 1 << 18); /* see fill_bins */
     if (cuda_keep(cu, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cu->device), "sampler"))
         return cuda_report(cu, e);
-    if (slice + team > (size_t)most && !(s->z = (float *)cuda_alloc(&cu->base, (size_t)x->max_out * blocks * slice, e)))
+    if (slice + cluster > (size_t)most &&
+        !(s->z = (float *)cuda_alloc(&cu->base, (size_t)x->max_out * blocks * slice, e)))
         return -1;
     if (!s->z && allow_shared(cu, (int)slice, e))
         return -1;
-    for (int i = 0; i < TURNS; i++) {
-        turn *t = &s->turns[i];
+    for (int i = 0; i < SAMPLE_SLOTS; i++) {
+        sample_slot *t = &s->slots[i];
         if (cuda_keep(cu, cudaHostAlloc((void **)&t->result, (size_t)x->max_out * sizeof *t->result, 0),
                       "pinned host memory") ||
             cuda_keep(cu, cudaEventCreateWithFlags(&t->done, cudaEventDisableTiming), "event"))
@@ -735,18 +737,18 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
 {
     cuda_backend *cu = cuda_of(be);
     sampler *s = cu->sampler;
-    turn *t = &s->turns[s->n_sampled++ % TURNS];
+    sample_slot *t = &s->slots[s->n_sampled++ % SAMPLE_SLOTS];
     size_t specs = (size_t)n * sizeof(row_spec), bytes = specs + list_bytes(spec, n, logits->cols);
     err ignored;
     CHECK(s->n_sampled - s->n_collected <= 2 && n <= s->max_rows && n <= logits->rows);
-    CHECK(logits->type == DTYPE_F32 && logits->cols <= s->blocks * WARPS * s->stretch);
+    CHECK(logits->type == DTYPE_F32 && logits->cols <= s->blocks * WARPS * s->ids_per_warp);
     if (reserve_packed(cu, t, bytes, &ignored) == 0) {
         bool plain = pack_all(t->packed, spec, n, logits->cols);
         if (!plain)
             cuda_keep(cu, cudaMemcpyAsync(s->packed, t->packed, bytes, cudaMemcpyHostToDevice, cu->stream), "sample");
-        sample_job job = {(const float *)logits->data,      logits->cols, s->stretch, (const row_spec *)s->packed,
-                          (const int *)(s->packed + specs), s->z,         t->result,  cu->step.drawn};
-        size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->stretch * sizeof(float);
+        sample_job job = {(const float *)logits->data,      logits->cols, s->ids_per_warp, (const row_spec *)s->packed,
+                          (const int *)(s->packed + specs), s->z,         t->result,       cu->step.drawn};
+        size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->ids_per_warp * sizeof(float);
         launch_clusters(cu, "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n), THREADS,
                         shared, (unsigned)s->blocks, job);
     } else /* nothing may be drawn from old results */
@@ -759,7 +761,7 @@ const sample_result *cuda_collect(backend *be, err *e)
     cuda_backend *cu = cuda_of(be);
     sampler *s = cu->sampler;
     CHECK(s->n_collected != s->n_sampled);
-    turn *t = &s->turns[s->n_collected++ % TURNS];
+    sample_slot *t = &s->slots[s->n_collected++ % SAMPLE_SLOTS];
     cuda_keep(cu, cudaEventSynchronize(t->done), "an earlier op");
     return cuda_report(cu, e) ? NULL : t->result;
 }

@@ -60,7 +60,7 @@ static __global__ void expand_plain(step s, int site, expand_columns c, T *y, co
 static unsigned prompt_splits(const cuda_backend *cu)
 {
     unsigned splits = cu->arch >= 90 ? PROMPT_CLUSTER : 1;
-    while (splits > 1 && (unsigned)cu->shape.max_tiles * splits > (unsigned)(SHRINK_BLOCKS * cu->n_sms))
+    while (splits > 1 && (unsigned)cu->shape.max_tiles * splits > (unsigned)(PROMPT_SHRINK_BLOCKS * cu->n_sms))
         splits /= 2;
     return splits;
 }
@@ -79,7 +79,7 @@ static void run_prompt_shrink(cuda_backend *cu, float *v, int v_cols, const T *x
 /* Where adapters' ranks may differ much, work comes in pieces so small that multiprocessors even out by taking another
  * when they are done: so many layers of a shrink's grid, which share a tile's ranks, and so many times the blocks of an
  * expand that fit at once. */
-enum { HEAVY_LAYERS = 8, HEAVY_TURNS = 3 };
+enum { HEAVY_GRID_Z = 8, HEAVY_WAVES = 3 };
 
 /* Blocks for each tile, as a power of two: with few tiles many, so that all SMs have something to read. */
 static int shrink_split(const cuda_backend *cu)
@@ -102,7 +102,7 @@ template <typename T> static void run_shrink(cuda_backend *cu, float *v, int v_c
         return;
     }
     int split = shrink_split(cu), cluster = split > 0 ? SHRINK_CLUSTER : 1, blocks = max_tiles << split;
-    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->shape.heavy ? HEAVY_LAYERS : cu->n_sms / blocks;
+    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->shape.heavy ? HEAVY_GRID_Z : cu->n_sms / blocks;
     dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
               (unsigned)(layers < 1        ? 1
                          : layers < groups ? layers
@@ -126,7 +126,7 @@ static long divide_columns(expand_columns *c, int steps, const cuda_backend *cu)
  */
 static void choose_steps(expand_columns *c, const cuda_backend *cu)
 {
-    long fit = EXPAND_BLOCKS * cu->n_sms, least = cu->shape.heavy ? HEAVY_TURNS * fit : fit * 9 / 10;
+    long fit = EXPAND_BLOCKS * cu->n_sms, least = cu->shape.heavy ? HEAVY_WAVES * fit : fit * 9 / 10;
     for (int steps = 1; !cu->shape.heavy && steps <= 8; steps++) {
         long blocks = divide_columns(c, steps, cu);
         if (blocks >= least && blocks <= fit)

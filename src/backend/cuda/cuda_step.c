@@ -4,7 +4,8 @@
  * copies it to the device, where the arrays have fixed places. There are two such host blocks in
  * turn: the host fills one while the copy of the other may still be queued behind a running step.
  *
- *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | items, units ... | pages
+ *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | splits, work items ... |
+ * pages
  *
  * A batch of decodes only is padded to one of a few sizes. Where adapters have kernels of their own, a size is of three
  * kinds: no adapters and none of those kernels, with adapters, and with large ones, for which their grids are finer.
@@ -15,22 +16,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/deal.h"
+#include "base/lpt.h"
 #include "base/mem.h"
 
 /* Prompts are short while their rows see no more positions than this together, each of them read for every row. */
 enum { SHORT_READS = 4096 };
 
-/* What one of attention's units takes beside its positions, in positions. */
-enum { UNIT_COST = 32 };
+/* What a work item of attention costs beside its positions, in positions: an estimate, of which no measurement is kept.
+ * With it LPT leaves the busiest block 2 % above the mean (docs/lab/decode-step.md). */
+enum { WORK_OVERHEAD = 32 };
 
 /* Where the arrays lie in a block. */
 typedef struct {
-    size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, first_unit, next_unit;
+    size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, first_work, next_work;
     size_t prefill, v_arrivals;
     size_t page; /* last: only the used part is copied */
     size_t bytes;
-    int max_decode_items, max_prefill_items;
+    int max_decode_splits, max_prefill_tiles;
 } layout;
 
 typedef struct {
@@ -64,8 +66,8 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
 {
     size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
     layout l = {
-        .max_decode_items = cuda_decode_items(x),
-        .max_prefill_items = x->max_sequences + x->max_rows / cuda_prefill_rows(cu, x),
+        .max_decode_splits = cuda_decode_splits(x),
+        .max_prefill_tiles = x->max_sequences + x->max_rows / cuda_prefill_rows(cu, x),
     };
     l.n = claim(&end, N_COUNTS, sizeof(int));
     l.token = claim(&end, rows, sizeof(int));
@@ -75,10 +77,10 @@ static layout lay_out(const cuda_backend *cu, const extent *x)
     l.row_lora = claim(&end, rows, sizeof(void *));
     l.tile = claim(&end, rows, sizeof(sgmv_tile));
     l.page_indptr = claim(&end, seqs + 1, sizeof(int));
-    l.decode = claim(&end, (size_t)l.max_decode_items, sizeof(decode_item));
-    l.first_unit = claim(&end, (size_t)cu->n_sms * DECODE_TEAMS_PER_SM, sizeof(int));
-    l.next_unit = claim(&end, (size_t)l.max_decode_items * (size_t)cuda_decode_slices(x->h), sizeof(int));
-    l.prefill = claim(&end, (size_t)l.max_prefill_items, sizeof(prefill_item));
+    l.decode = claim(&end, (size_t)l.max_decode_splits, sizeof(decode_split));
+    l.first_work = claim(&end, (size_t)cu->n_sms * DECODE_CLUSTERS_PER_SM, sizeof(int));
+    l.next_work = claim(&end, (size_t)l.max_decode_splits * (size_t)cuda_decode_head_groups(x->h), sizeof(int));
+    l.prefill = claim(&end, (size_t)l.max_prefill_tiles, sizeof(prefill_tile));
     l.v_arrivals = claim(&end, (size_t)x->n_sites, sizeof(int));
     l.page = claim(&end, (size_t)x->max_pages, sizeof(int));
     l.bytes = end;
@@ -97,10 +99,10 @@ static step step_in(char *base, const layout *l)
         .tile = (sgmv_tile *)(base + l->tile),
         .page_indptr = (int *)(base + l->page_indptr),
         .page = (int *)(base + l->page),
-        .decode = (decode_item *)(base + l->decode),
-        .first_unit = (int *)(base + l->first_unit),
-        .next_unit = (int *)(base + l->next_unit),
-        .prefill = (prefill_item *)(base + l->prefill),
+        .decode = (decode_split *)(base + l->decode),
+        .first_work = (int *)(base + l->first_work),
+        .next_work = (int *)(base + l->next_work),
+        .prefill = (prefill_tile *)(base + l->prefill),
         .v_arrivals = (int *)(base + l->v_arrivals),
     };
 }
@@ -187,32 +189,32 @@ static void fill_slots(int *slot, const batch *b, const int *pages, int row, int
 /* Longest rows first, as attention wants them; the pieces of one in order. */
 static int by_length(const void *a, const void *b)
 {
-    const decode_item *x = a, *y = b;
+    const decode_split *x = a, *y = b;
     return x->len != y->len ? y->len - x->len : x->row != y->row ? x->row - y->row : x->index - y->index;
 }
 
 /* Prompts' rows, up to so many at a time. Returns how many items. */
-static int add_tiles(prefill_item *to, int seq, int row, int n_rows, int tile)
+static int add_prefill_tiles(prefill_tile *to, int seq, int row, int n_rows, int tile)
 {
     int n = 0;
     for (int r = 0; r < n_rows; r += tile)
-        to[n++] = (prefill_item){seq, row + r, n_rows - r < tile ? n_rows - r : tile};
+        to[n++] = (prefill_tile){seq, row + r, n_rows - r < tile ? n_rows - r : tile};
     return n;
 }
 
 /* Those that see most first. position: of the rows. */
 static int by_last_position(const void *a, const void *b, void *position)
 {
-    const prefill_item *x = a, *y = b;
+    const prefill_tile *x = a, *y = b;
     int last_x = ((const int *)position)[x->row + x->n_rows - 1],
         last_y = ((const int *)position)[y->row + y->n_rows - 1];
     return last_x != last_y ? last_y - last_x : x->row - y->row;
 }
 
 /* The pieces of a row that sees it.len positions. Returns how many. */
-static int add_pieces(const cuda_backend *cu, decode_item *to, decode_item it)
+static int add_splits(const cuda_backend *cu, decode_split *to, decode_split it)
 {
-    int piece = cuda_decode_piece(cu, it.len);
+    int piece = cuda_decode_split_len(cu, it.len);
     it.count = (it.len + piece - 1) / piece;
     for (it.index = 0; it.index < it.count; it.index++) {
         it.from = it.index * piece;
@@ -227,8 +229,8 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
     int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills],
         page_len = cu->limit.page_len;
     int n_decode = 0, n_prefill = 0, tile = cuda_prefill_rows(cu, &cu->limit);
-    decode_item *decode = (decode_item *)h->decode;
-    prefill_item *prefill = (prefill_item *)h->prefill;
+    decode_split *decode = (decode_split *)h->decode;
+    prefill_tile *prefill = (prefill_tile *)h->prefill;
     for (int s = 0; s < n_seqs; s++) {
         bool is_prefill = s < b->n_prefills;
         int row = is_prefill ? b->prefill_indptr[s] : first_decode + s - b->n_prefills;
@@ -236,21 +238,21 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step
         fill_slots((int *)h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
         bool whole = is_prefill && !shape->decode_only;
         if (whole) {
-            n_prefill += add_tiles(prefill + n_prefill, s, row, n_rows, tile);
+            n_prefill += add_prefill_tiles(prefill + n_prefill, s, row, n_rows, tile);
             shape->prefill_positions += b->position[row] + n_rows;
         }
         for (int r = row; !whole && r < row + n_rows; r++)
-            n_decode += add_pieces(
+            n_decode += add_splits(
                 cu, decode + n_decode,
-                (decode_item){
+                (decode_split){
                     .row = r, .len = b->position[r] + 1, .fresh = b->position[row], .pages = b->page_indptr[s]});
     }
     qsort(decode, (size_t)n_decode, sizeof *decode, by_length);
     qsort_r(prefill, (size_t)n_prefill, sizeof *prefill, by_last_position, (void *)b->position);
-    CHECK(n_decode <= cu->store->at.max_decode_items && n_prefill <= cu->store->at.max_prefill_items);
-    counts[COUNT_DECODE_ITEMS] = n_decode;
-    counts[COUNT_PREFILL_ITEMS] = shape->n_prefill_items = n_prefill;
-    shape->max_decode_items = n_decode;
+    CHECK(n_decode <= cu->store->at.max_decode_splits && n_prefill <= cu->store->at.max_prefill_tiles);
+    counts[COUNT_DECODE_SPLITS] = n_decode;
+    counts[COUNT_PREFILL_TILES] = shape->n_prefill_tiles = n_prefill;
+    shape->max_decode_splits = n_decode;
     memcpy((int *)h->page_indptr, b->page_indptr, (size_t)(n_seqs + 1) * sizeof(int));
     memcpy((int *)h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
 }
@@ -332,7 +334,7 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     if (shape.decode_only) {
         shape.n_rows = padded_rows(b->n_rows, cu->limit.max_rows);
         shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
-        shape.max_decode_items = shape.n_rows * cuda_decode_pieces();
+        shape.max_decode_splits = shape.n_rows * cuda_decode_max_splits();
         shape.fused = shape.n_rows <= FUSED_ROWS;
         shape.heavy = !shape.fused && most_ranks(&b->segs) > HEAVY_RANKS;
         shape.any_lora = shape.any_lora || shape.fused;
@@ -342,15 +344,17 @@ static void fill(cuda_backend *cu, const batch *b, char *host)
     cu->shape = shape;
 }
 
-/* Attention's units, dealt out to the teams that will run them, each of which has its shortest first: measured faster
- * than the longest first. */
-static void deal_units(const cuda_backend *cu, char *host)
+/* Assigns the work items of attention to the clusters of its grid by LPT; each cluster runs its shortest first:
+ * measured faster than the longest first. */
+static void schedule_attention(const cuda_backend *cu, char *host)
 {
     step h = step_in(host, &cu->store->at);
-    int n = h.n[COUNT_DECODE_ITEMS], slices = cuda_decode_slices(cu->limit.h), *cost = XNEW_ARRAY(int, (size_t)n);
+    int n = h.n[COUNT_DECODE_SPLITS], n_head_groups = cuda_decode_head_groups(cu->limit.h),
+        *cost = XNEW_ARRAY(int, (size_t)n);
     for (int i = 0; i < n; i++)
-        cost[i] = h.decode[i].to - h.decode[i].from + UNIT_COST;
-    deal(cost, slices, n * slices, cuda_decode_teams(cu), (int *)h.first_unit, (int *)h.next_unit);
+        cost[i] = h.decode[i].to - h.decode[i].from + WORK_OVERHEAD;
+    lpt_schedule(cost, n_head_groups, n * n_head_groups, cuda_decode_clusters(cu), (int *)h.first_work,
+                 (int *)h.next_work);
     free(cost);
 }
 
@@ -399,7 +403,7 @@ invocation cuda_begin(backend *be, const batch *b, const void *owner)
     cuda_use(cu);
     cuda_keep(cu, cudaEventSynchronize(s->copied[turn]), "begin");
     fill(cu, b, s->host[turn]);
-    deal_units(cu, s->host[turn]);
+    schedule_attention(cu, s->host[turn]);
     size_t bytes = s->at.page + (size_t)b->page_indptr[b->n_prefills + b->n_decodes] * sizeof(int);
     cuda_keep(cu, cudaMemcpyAsync(s->device, s->host[turn], bytes, cudaMemcpyHostToDevice, cu->stream), "begin");
     cuda_keep(cu, cudaEventRecord(s->copied[turn], cu->stream), "begin");

@@ -1,6 +1,6 @@
-/* hopper.cuh - instructions of sm_90a that the skinny product and attention of prompts are made of, one per function
+/* hopper.cuh - instructions of sm_90a that the skinny product and the attention of prefills use, one per function
  *
- * Tensor copies put boxes of a matrix into shared memory and count their bytes on a barrier there; the
+ * Bulk tensor copies (TMA) put boxes of a matrix into shared memory and count their bytes on an mbarrier there; the
  * warpgroup product (wgmma) reads its operands from there, or the first from registers. A box is some rows by 64
  * columns; of 16-bit numbers (128 bytes) it is stored in the 128-byte swizzle and begins at a multiple of 1024. */
 #ifndef PUNICA_BACKEND_CUDA_HOPPER_CUH
@@ -8,30 +8,30 @@
 
 #include <cuda.h>
 
-#include "backend/cuda/mailbox.cuh"
+#include "backend/cuda/st_async.cuh"
 #include "backend/cuda/mma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* A barrier whose phases (counted from 0) end when so many have arrived and all expected bytes are there. */
-static __device__ __forceinline__ void barrier_set(uint64_t *barrier, int arrivals)
+/* Initialises an mbarrier whose phases end when so many threads have arrived and all expected bytes are there. */
+static __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-/* After barriers were set: the copy engine and peers will see them. */
-static __device__ __forceinline__ void barriers_set()
+/* Makes mbarriers that were initialised visible to the async proxy and to the other blocks of the cluster. */
+static __device__ __forceinline__ void mbarrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
+static __device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(shared_address(barrier)) : "memory");
 }
 
-/* Wait for the end of the phase of this parity. */
-static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity)
+/* Waits for the end of the phase of this parity. */
+static __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, int parity)
 {
     int done = 0;
     while (!done)
@@ -41,8 +41,8 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parit
                      : "memory");
 }
 
-/* Arrive, and let the phase last until so many bytes more have been copied. */
-static __device__ __forceinline__ void expect_bytes(uint64_t *barrier, int bytes)
+/* Arrives, and lets the phase last until so many more bytes have been copied. */
+static __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :
@@ -50,8 +50,8 @@ static __device__ __forceinline__ void expect_bytes(uint64_t *barrier, int bytes
                  : "memory");
 }
 
-/* Copy so many bytes (a multiple of 16, as are the addresses); they count on the barrier. */
-static __device__ __forceinline__ void copy_row(void *to, const void *from, int bytes, uint64_t *barrier)
+/* Starts a bulk copy of so many bytes (a multiple of 16, as are the addresses), which complete on the mbarrier. */
+static __device__ __forceinline__ void bulk_copy(void *to, const void *from, int bytes, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  :
@@ -59,10 +59,10 @@ static __device__ __forceinline__ void copy_row(void *to, const void *from, int 
                  : "memory");
 }
 
-/* A place in a ring; its parity changes each time round. */
-typedef struct { int slot, parity; } ring_place;
+/* A stage of a pipeline of n_stages and the parity of its mbarriers' phase, which changes with each round. */
+typedef struct { int slot, parity; } pipeline_state;
 
-static __device__ __forceinline__ void step_on(ring_place &r, int n_stages)
+static __device__ __forceinline__ void pipeline_advance(pipeline_state &r, int n_stages)
 {
     if (++r.slot == n_stages) {
         r.slot = 0;
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void step_on(ring_place &r, int n_stages)
     }
 }
 
-/* What is read once should not push other things out of L2. */
+/* An L2 policy for what is read once: it is evicted first. */
 static __device__ __forceinline__ uint64_t policy_read_once()
 {
     uint64_t policy;
@@ -85,10 +85,10 @@ static __device__ __forceinline__ uint64_t policy_keep()
     return policy;
 }
 
-/* Copy what the map's second and third dimension have from `row` and `box` on, as many as its box has (rows, and 64s of
- * columns); the bytes count on the barrier. What lies outside the matrix is zero. */
-static __device__ __forceinline__ void copy_boxes(void *to, const CUtensorMap *map, int row, int box, uint64_t *barrier,
-                                                  uint64_t policy)
+/* Starts a bulk tensor copy of the box at (row, box) in the map's second and third dimension (rows, and 64s of
+ * columns); its bytes complete on the mbarrier. What lies outside the matrix is zero. */
+static __device__ __forceinline__ void tensor_copy(void *to, const CUtensorMap *map, int row, int box,
+                                                   uint64_t *barrier, uint64_t policy)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
                  " [%0], [%1, {%2, %3, %4}], [%5], %6;"
@@ -98,20 +98,21 @@ static __device__ __forceinline__ void copy_boxes(void *to, const CUtensorMap *m
                  : "memory");
 }
 
-/* How wgmma finds an operand in shared memory: the address in units of 16 bytes, 128-byte swizzle. Of numbers that lie
- * along k, groups of 8 rows are stride_bytes apart, and the next 16 numbers of a row 2 units on; of numbers that lie
- * across k (the transposed B), groups of 8 along k are stride_bytes apart, and 64s of columns leading_bytes. */
-static __device__ __forceinline__ uint64_t operand_at(const void *at, int leading_bytes, int stride_bytes)
+/* The matrix descriptor by which wgmma finds an operand in shared memory: the address in units of 16 bytes, 128-byte
+ * swizzle. Of numbers that lie along k, groups of 8 rows are stride_bytes apart, and the next 16 numbers of a row 2
+ * units on; of numbers that lie across k (the transposed B), groups of 8 along k are stride_bytes apart, and 64s of
+ * columns leading_bytes. */
+static __device__ __forceinline__ uint64_t matrix_descriptor(const void *at, int leading_bytes, int stride_bytes)
 {
     unsigned address = shared_address(at);
     return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(leading_bytes >> 4) << 16 |
            (uint64_t)(stride_bytes >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* The same of a box, rows along k. */
-static __device__ __forceinline__ uint64_t operand(const void *box)
+/* The descriptor of a box, rows along k. */
+static __device__ __forceinline__ uint64_t box_descriptor(const void *box)
 {
-    return operand_at(box, 16, 1024);
+    return matrix_descriptor(box, 16, 1024);
 }
 
 #define ACC4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -260,14 +261,14 @@ static __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Wait until all but the N latest groups are done. */
+/* Waits until all but the N latest groups are done. */
 template <int N> static __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
 
-/* Send two floats to a peer (addresses as of at_peer); their 8 bytes count on its barrier. */
-static __device__ __forceinline__ void send_2(unsigned to, float a, float b, unsigned barrier)
+/* Stores two floats to a peer's shared memory (addresses as of at_peer); their 8 bytes complete on its mbarrier. */
+static __device__ __forceinline__ void st_async_2(unsigned to, float a, float b, unsigned barrier)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
                  :

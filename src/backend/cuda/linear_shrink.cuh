@@ -1,6 +1,6 @@
 /* linear_shrink.cuh - SGMV shrink in pieces, to be summed by who reads v
  *
- *   v_parts[s][row, offset of part i + r] = scale_i * sum over k in piece s of x[row, k] A_i[r, k]
+ *   v_partials[s][row, offset of part i + r] = scale_i * sum over k in piece s of x[row, k] A_i[r, k]
  *
  * Ranks are numbered through the three parts, as they stand in v. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
@@ -12,11 +12,11 @@ typedef struct {
     const sgmv_tile *tile;
     const int *n_tiles;
     const void *x; /* [rows, in] */
-    float *v_parts;
+    float *v_partials;
     int *arrivals; /* counts blocks whose part of v is stored */
     int site, in;
     int n_pieces, piece;
-    int v_stride; /* floats from row to row of v_parts */
+    int v_stride; /* floats from row to row of v_partials */
 } shrink_job;
 
 /* An adapter's rows, and what it has for the site. */
@@ -60,7 +60,7 @@ static __device__ __forceinline__ void store_v(const shrink_job &job, const shri
                                                const float d[4])
 {
     int lane = threadIdx.x & 31;
-    float *v = job.v_parts + ((size_t)piece * FUSED_ROWS + t.row) * job.v_stride;
+    float *v = job.v_partials + ((size_t)piece * FUSED_ROWS + t.row) * job.v_stride;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int row = lane / 4 + 4 * (i & 2), r = rank + lane % 4 * 2 + (i & 1);
@@ -137,8 +137,8 @@ enum { SHRINK_SHARED = sizeof(shrink_ring) };
 static __device__ __forceinline__ void shrink_ring_set(shrink_ring *ring)
 {
     for (int i = 0; i < SHRINK_STAGES; i++) {
-        barrier_set(&ring->full[i], 32); /* all lanes arrive: what each wrote or read is then done */
-        barrier_set(&ring->empty[i], 32);
+        mbarrier_init(&ring->full[i], 32); /* all lanes arrive: what each wrote or read is then done */
+        mbarrier_init(&ring->empty[i], 32);
     }
 }
 
@@ -196,9 +196,10 @@ static __device__ __forceinline__ void describe_stage(const shrink_job &job, shr
         s->k = k;
         s->n_k = max(0, min((int)SHRINK_CHUNK, until - k));
         s->last = k + SHRINK_CHUNK >= until;
-        expect_bytes(&ring->full[slot], (min(ranks_at_once(t), t.end[2] - s->rank) + t.n_rows) * 2 * s->n_k);
+        mbarrier_arrive_expect_tx(&ring->full[slot],
+                                  (min(ranks_at_once(t), t.end[2] - s->rank) + t.n_rows) * 2 * s->n_k);
     } else {
-        barrier_arrive(&ring->full[slot]);
+        mbarrier_arrive(&ring->full[slot]);
     }
     __syncwarp();
 }
@@ -210,7 +211,7 @@ static __device__ __forceinline__ void copy_a(const shrink_job &job, shrink_ring
     const shrink_tile &t = ring->tile[s->tile];
     int lane = threadIdx.x & 31;
     if (lane < min(ranks_at_once(t), t.end[2] - s->rank) && s->n_k > 0)
-        copy_row(s->rows[lane], a_row<f16>(t, s->rank + lane, job.in) + s->k, 2 * s->n_k, &ring->full[slot]);
+        bulk_copy(s->rows[lane], a_row<f16>(t, s->rank + lane, job.in) + s->k, 2 * s->n_k, &ring->full[slot]);
 }
 
 static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring *ring, int slot)
@@ -219,8 +220,8 @@ static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring
     const shrink_tile &t = ring->tile[s->tile];
     int lane = threadIdx.x & 31;
     if (lane < t.n_rows && s->n_k > 0)
-        copy_row(s->rows[ranks_at_once(t) + lane], (const f16 *)job.x + (size_t)(t.row + lane) * job.in + s->k,
-                 2 * s->n_k, &ring->full[slot]);
+        bulk_copy(s->rows[ranks_at_once(t) + lane], (const f16 *)job.x + (size_t)(t.row + lane) * job.in + s->k,
+                  2 * s->n_k, &ring->full[slot]);
 }
 
 /* x was not there when the first stages were filled: it is now. */
@@ -232,17 +233,17 @@ static __device__ __forceinline__ void copy_late_x(const shrink_job &job, shrink
 }
 
 /* The copying warp. */
-static __device__ void shrink_copier(const shrink_job &job, shrink_ring *ring)
+static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
 {
     int n_tasks = describe_tiles(job, ring), n_chunks = max(1, (job.piece + SHRINK_CHUNK - 1) / SHRINK_CHUNK),
         filled = 0;
-    ring_place at = {0, 0};
+    pipeline_state at = {0, 0};
     for (int task = blockIdx.x; task < n_tasks; task += gridDim.x)
-        for (int nth = 0, last = 0; !last && nth < n_chunks; nth++, filled++, step_on(at, SHRINK_STAGES)) {
+        for (int nth = 0, last = 0; !last && nth < n_chunks; nth++, filled++, pipeline_advance(at, SHRINK_STAGES)) {
             if (filled == SHRINK_STAGES)
                 copy_late_x(job, ring, filled);
             if (filled >= SHRINK_STAGES)
-                barrier_wait(&ring->empty[at.slot], at.parity ^ 1);
+                mbarrier_wait(&ring->empty[at.slot], at.parity ^ 1);
             describe_stage(job, ring, at.slot, task, nth);
             last = ring->stage[at.slot].last;
             copy_a(job, ring, at.slot);
@@ -252,10 +253,10 @@ static __device__ void shrink_copier(const shrink_job &job, shrink_ring *ring)
     if (filled <= SHRINK_STAGES)
         copy_late_x(job, ring, filled);
     if (filled >= SHRINK_STAGES)
-        barrier_wait(&ring->empty[at.slot], at.parity ^ 1);
+        mbarrier_wait(&ring->empty[at.slot], at.parity ^ 1);
     if ((threadIdx.x & 31) == 0)
         ring->stage[at.slot].tile = -1;
-    barrier_arrive(&ring->full[at.slot]);
+    mbarrier_arrive(&ring->full[at.slot]);
 }
 
 /* d[h][j] += rows of x by ranks 8 j ..; every other 16 inputs of a stage each. */
@@ -299,13 +300,13 @@ static __device__ __forceinline__ void store_task(const shrink_job &job, const s
 }
 
 /* The multiplying warp. When all v of this block is stored, it arrives. */
-template <typename T> static __device__ void shrink_multiplier(const shrink_job &job, shrink_ring *ring)
+template <typename T> static __device__ void shrink_consumer(const shrink_job &job, shrink_ring *ring)
 {
     float d[2][3][4] = {};
     wait_for_previous();
-    for (ring_place at = {0, 0};; step_on(at, SHRINK_STAGES)) {
+    for (pipeline_state at = {0, 0};; pipeline_advance(at, SHRINK_STAGES)) {
         const shrink_stage *stage = &ring->stage[at.slot];
-        barrier_wait(&ring->full[at.slot], at.parity);
+        mbarrier_wait(&ring->full[at.slot], at.parity);
         __syncwarp();
         if (stage->tile < 0)
             break;
@@ -313,7 +314,7 @@ template <typename T> static __device__ void shrink_multiplier(const shrink_job 
         multiply_stage<T>(d, stage, ranks_at_once(t));
         if (stage->last)
             store_task(job, t, stage, d);
-        barrier_arrive(&ring->empty[at.slot]);
+        mbarrier_arrive(&ring->empty[at.slot]);
     }
     __syncwarp();
     if ((threadIdx.x & 31) == 0)

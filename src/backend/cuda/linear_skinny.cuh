@@ -26,7 +26,7 @@
 #include "backend/cuda/linear_shrink.cuh"
 
 /* How weights come: as numbers of the act type, as FP8 with a scale for each row, or with several. */
-enum weights_kind { AS_ACT, FP8_ROWS, FP8_PIECES };
+enum weights_kind { AS_ACT, FP8_ROW_SCALES, FP8_BLOCK_SCALES };
 
 enum {
     SKINNY_ROWS = 64,  /* of x, at most */
@@ -47,7 +47,7 @@ static __host__ __device__ __forceinline__ constexpr int w_row(weights_kind kind
 typedef struct {
     void *y;            /* [m, ldy] */
     const float *bias;  /* [n], or NULL */
-    const float *scale; /* of FP8_ROWS: [n] */
+    const float *scale; /* of FP8_ROW_SCALES: [n] */
     int m, n, ldy;
     bool f32;               /* y is F32, not the act type */
     bool paired, wide;      /* y may be written in 2, in 8 numbers at a time */
@@ -67,7 +67,7 @@ static __host__ __device__ __forceinline__ int groups_each(const skinny_job &job
 }
 
 /* What the blocks of a cluster send each other: [splits, groups_each, 8, m rounded up to 8] floats. */
-static __host__ __device__ __forceinline__ int landing_bytes(const skinny_job &job)
+static __host__ __device__ __forceinline__ int partials_bytes(const skinny_job &job)
 {
     return job.splits > 1 ? job.splits * groups_each(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float) : 0;
 }
@@ -78,86 +78,88 @@ static __host__ __device__ __forceinline__ int landing_bytes(const skinny_job &j
  * sends, then the barriers, 16 bytes per stage and 16, then the shrink's ring. */
 typedef struct {
     char *w, *x, *scale;
-    float *landing;
-    uint64_t *full, *done, *landed;
+    float *partials;
+    uint64_t *full, *done, *partials_full;
     shrink_ring *shrink;
     int w_stage, x_stage, scale_stage, scale_bytes;
-} places;
+} skinny_layout;
 
 template <int M, weights_kind KIND>
-static __device__ __forceinline__ places places_in(const skinny_job &job, char *memory)
+static __device__ __forceinline__ skinny_layout layout_in(const skinny_job &job, char *memory)
 {
-    places p;
+    skinny_layout p;
     p.w_stage = job.boxes * job.tile_rows * w_row(KIND);
     p.x_stage = job.boxes * M * BOX_ROW;
-    p.scale_bytes = KIND == FP8_PIECES ? job.tile_rows * (int)sizeof(float) : 0;
+    p.scale_bytes = KIND == FP8_BLOCK_SCALES ? job.tile_rows * (int)sizeof(float) : 0;
     p.scale_stage = (p.scale_bytes + 127) / 128 * 128; /* copies begin at multiples of that */
     p.x = memory;
     p.w = p.x + job.n_stages * p.x_stage;
     p.scale = p.w + job.n_stages * p.w_stage;
-    p.landing = (float *)(p.scale + job.n_stages * p.scale_stage);
-    p.full = (uint64_t *)((char *)p.landing + landing_bytes(job));
+    p.partials = (float *)(p.scale + job.n_stages * p.scale_stage);
+    p.full = (uint64_t *)((char *)p.partials + partials_bytes(job));
     p.done = p.full + job.n_stages;
-    p.landed = p.done + job.n_stages;
-    p.shrink = (shrink_ring *)(p.landed + 2);
+    p.partials_full = p.done + job.n_stages;
+    p.shrink = (shrink_ring *)(p.partials_full + 2);
     return p;
 }
 
 /* The tiles and boxes of k that are this block's. */
-typedef struct { int first_tile, tile_step, from, to; } share;
+typedef struct { int first_tile, tile_step, from, to; } block_share;
 
-template <weights_kind KIND> static __device__ __forceinline__ share share_of(const skinny_job &job)
+template <weights_kind KIND> static __device__ __forceinline__ block_share block_share_of(const skinny_job &job)
 {
-    constexpr int UNIT = KIND == AS_ACT ? 1 : FP8_BOXES;
-    int rank = blockIdx.x % job.splits, n_units = (job.n_boxes + UNIT - 1) / UNIT;
-    share s;
+    constexpr int GRANULE = KIND == AS_ACT ? 1 : FP8_BOXES;
+    int rank = blockIdx.x % job.splits, n_granules = (job.n_boxes + GRANULE - 1) / GRANULE;
+    block_share s;
     s.first_tile = blockIdx.x / job.splits;
     s.tile_step = gridDim.x / job.splits;
-    s.from = rank * n_units / job.splits * UNIT;
-    s.to = min((rank + 1) * n_units / job.splits * UNIT, job.n_boxes);
+    s.from = rank * n_granules / job.splits * GRANULE;
+    s.to = min((rank + 1) * n_granules / job.splits * GRANULE, job.n_boxes);
     return s;
 }
 
 /* A walk over this block's stages: tiles in turn, its boxes of k within each; and the place in the ring. */
 typedef struct {
     int tile, box;
-    ring_place at;
+    pipeline_state at;
 } cursor;
 
-static __device__ __forceinline__ void advance(const skinny_job &job, const share &s, cursor &c)
+static __device__ __forceinline__ void advance(const skinny_job &job, const block_share &s, cursor &c)
 {
     c.box += job.boxes;
     if (c.box >= s.to) {
         c.box = s.from;
         c.tile += s.tile_step;
     }
-    step_on(c.at, job.n_stages);
+    pipeline_advance(c.at, job.n_stages);
 }
 
-/* The maps of what is copied: x, W, and scales of FP8_PIECES. */
+/* The maps of what is copied: x, W, and scales of FP8_BLOCK_SCALES. */
 typedef struct { const CUtensorMap *w, *x, *scale; } box_maps;
 
 /* Announce the whole stage, W, its scales and x, and send for W and the scales. */
 template <weights_kind KIND>
-static __device__ __forceinline__ void load_w(const skinny_job &job, const places &p, const cursor &c,
+static __device__ __forceinline__ void load_w(const skinny_job &job, const skinny_layout &p, const cursor &c,
                                               const box_maps &maps, uint64_t policy)
 {
     uint64_t *full = &p.full[c.at.slot];
     int row = c.tile * job.tile_rows / (KIND == AS_ACT ? 1 : SLAB);
-    expect_bytes(full, p.w_stage + p.x_stage + p.scale_bytes);
-    copy_boxes(p.w + c.at.slot * p.w_stage, maps.w, row, c.box, full, policy);
-    if constexpr (KIND == FP8_PIECES)
-        copy_boxes(p.scale + c.at.slot * p.scale_stage, maps.scale, row, c.box / FP8_BOXES, full, policy);
+    mbarrier_arrive_expect_tx(full, p.w_stage + p.x_stage + p.scale_bytes);
+    tensor_copy(p.w + c.at.slot * p.w_stage, maps.w, row, c.box, full, policy);
+    if constexpr (KIND == FP8_BLOCK_SCALES)
+        tensor_copy(p.scale + c.at.slot * p.scale_stage, maps.scale, row, c.box / FP8_BOXES, full, policy);
 }
 
-static __device__ __forceinline__ void load_x(const places &p, const cursor &c, const CUtensorMap *map, uint64_t policy)
+static __device__ __forceinline__ void load_x(const skinny_layout &p, const cursor &c, const CUtensorMap *map,
+                                              uint64_t policy)
 {
-    copy_boxes(p.x + c.at.slot * p.x_stage, map, 0, c.box, &p.full[c.at.slot], policy);
+    tensor_copy(p.x + c.at.slot * p.x_stage, map, 0, c.box, &p.full[c.at.slot], policy);
 }
 
 /* The producer: one thread. */
 template <weights_kind KIND>
-static __device__ void produce(const skinny_job &job, const share &s, const places &p, const box_maps &maps)
+static __device__ void produce(const skinny_job &job, const block_share &s, const skinny_layout &p,
+                               const box_maps &maps)
 {
     uint64_t once = policy_read_once(), keep = policy_keep();
     cursor w = {s.first_tile, s.from, {0, 0}}, x = w;
@@ -170,7 +172,7 @@ static __device__ void produce(const skinny_job &job, const share &s, const plac
         load_x(p, x, maps.x, keep);
     for (; w.tile < job.n_tiles; filled++, advance(job, s, w)) {
         if (filled >= job.n_stages)
-            barrier_wait(&p.done[w.at.slot], w.at.parity ^ 1);
+            mbarrier_wait(&p.done[w.at.slot], w.at.parity ^ 1);
         load_w<KIND>(job, p, w, maps, once);
         load_x(p, w, maps.x, keep);
     }
@@ -198,16 +200,17 @@ static __device__ __forceinline__ void multiply(float (&acc)[M / 2], uint64_t w,
 
 /* All stages of one tile. A stage may reach past this block's share of k: those boxes are left out. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const share &s, const places &p,
-                                                     ring_place &at, float (&acc)[M / 2], int row)
+static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const block_share &s,
+                                                     const skinny_layout &p, pipeline_state &at, float (&acc)[M / 2],
+                                                     int row)
 {
     for (int box = s.from; box < s.to; box += job.boxes) {
-        barrier_wait(&p.full[at.slot], at.parity);
-        multiply<T, M>(acc, operand(p.w + at.slot * p.w_stage + row * BOX_ROW), operand(p.x + at.slot * p.x_stage),
-                       min(job.boxes, s.to - box), job.tile_rows);
+        mbarrier_wait(&p.full[at.slot], at.parity);
+        multiply<T, M>(acc, box_descriptor(p.w + at.slot * p.w_stage + row * BOX_ROW),
+                       box_descriptor(p.x + at.slot * p.x_stage), min(job.boxes, s.to - box), job.tile_rows);
         if ((threadIdx.x & 31) == 0)
-            barrier_arrive(&p.done[at.slot]);
-        step_on(at, job.n_stages);
+            mbarrier_arrive(&p.done[at.slot]);
+        pipeline_advance(at, job.n_stages);
     }
 }
 
@@ -250,15 +253,16 @@ static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const 
 /* acc [64, M] += all stages of one tile. What the next product needs is read while the one before is under way; a stage
  * is given back once its last product is done. Boxes past the end of k are zeros. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const share &s, const places &p,
-                                                         ring_place &at, float (&acc)[M / 2], int row)
+static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const block_share &s,
+                                                         const skinny_layout &p, pipeline_state &at,
+                                                         float (&acc)[M / 2], int row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31, before = -1;
     fragments a;
     for (int box = s.from; box < s.to; box += FP8_BOXES) {
         const char *w = p.w + at.slot * p.w_stage + row * BOX + lane * 16;
-        uint64_t x = operand(p.x + at.slot * p.x_stage);
-        barrier_wait(&p.full[at.slot], at.parity);
+        uint64_t x = box_descriptor(p.x + at.slot * p.x_stage);
+        mbarrier_wait(&p.full[at.slot], at.parity);
         fp8_words words = read_words(w);
         wgmma_wait<0>();
         widen<T>(a, words);
@@ -266,15 +270,15 @@ static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, 
         words = read_words(w + box_bytes);
         wgmma_wait<0>();
         if (lane == 0 && before >= 0)
-            barrier_arrive(&p.done[before]);
+            mbarrier_arrive(&p.done[before]);
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
         before = at.slot;
-        step_on(at, job.n_stages);
+        pipeline_advance(at, job.n_stages);
     }
     wgmma_wait<0>();
     if (lane == 0 && before >= 0)
-        barrier_arrive(&p.done[before]);
+        mbarrier_arrive(&p.done[before]);
 }
 
 /* The scales of this lane's rows: g and g + 8 of its warp's 16. */
@@ -296,17 +300,18 @@ template <int M> static __device__ __forceinline__ void scale_rows(float (&acc)[
 
 /* The same with a scale for each row of each stage: sum gathers the scaled sums. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile_pieces(const skinny_job &job, const share &s, const places &p,
-                                                            ring_place &at, float (&sum)[M / 2], int row)
+static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_job &job, const block_share &s,
+                                                                  const skinny_layout &p, pipeline_state &at,
+                                                                  float (&sum)[M / 2], int row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31;
     for (int box = s.from; box < s.to; box += FP8_BOXES) {
         const char *w = p.w + at.slot * p.w_stage + row * BOX + lane * 16;
         const float *scale = (const float *)(p.scale + at.slot * p.scale_stage) + row + lane / 4;
-        uint64_t x = operand(p.x + at.slot * p.x_stage);
+        uint64_t x = box_descriptor(p.x + at.slot * p.x_stage);
         float acc[M / 2] = {};
         fragments a;
-        barrier_wait(&p.full[at.slot], at.parity);
+        mbarrier_wait(&p.full[at.slot], at.parity);
         row_scales scales = {scale[0], scale[8]}; /* before the words: they are here when those are */
         fp8_words words = read_words(w);
         widen<T>(a, words);
@@ -317,11 +322,11 @@ static __device__ __forceinline__ void multiply_tile_pieces(const skinny_job &jo
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
         wgmma_wait<0>();
         if (lane == 0)
-            barrier_arrive(&p.done[at.slot]);
+            mbarrier_arrive(&p.done[at.slot]);
 #pragma unroll
         for (int i = 0; i < M / 2; i++)
             sum[i] += acc[i] * scales.at[i >> 1 & 1];
-        step_on(at, job.n_stages);
+        pipeline_advance(at, job.n_stages);
     }
 }
 
@@ -376,15 +381,16 @@ static __device__ __forceinline__ int groups_owned(const skinny_job &job)
     return (job.tile_rows / 8 - (int)(blockIdx.x % job.splits) + job.splits - 1) / job.splits;
 }
 
-static __device__ __forceinline__ void expect_sums(const skinny_job &job, const places &p)
+static __device__ __forceinline__ void expect_sums(const skinny_job &job, const skinny_layout &p)
 {
-    expect_bytes(p.landed, job.splits * groups_owned(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float));
+    mbarrier_arrive_expect_tx(p.partials_full,
+                              job.splits * groups_owned(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float));
 }
 
 /* Send a warp's sums, two groups of 8 rows from `group` on, to the blocks that own them. */
 template <int M>
-static __device__ __forceinline__ void send_sums(const skinny_job &job, const places &p, const float (&acc)[M / 2],
-                                                 int group)
+static __device__ __forceinline__ void send_sums(const skinny_job &job, const skinny_layout &p,
+                                                 const float (&acc)[M / 2], int group)
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, m = (job.m + 7) / 8 * 8, rank = blockIdx.x % job.splits;
 #pragma unroll
@@ -392,11 +398,12 @@ static __device__ __forceinline__ void send_sums(const skinny_job &job, const pl
         int mine = group + h, owner = mine % job.splits, place = rank * groups_each(job) + mine / job.splits;
         if (mine * 8 >= job.tile_rows)
             break;
-        unsigned to = at_peer(p.landing + (place * 8 + g) * m + 2 * t, owner), barrier = at_peer(p.landed, owner);
+        unsigned to = at_peer(p.partials + (place * 8 + g) * m + 2 * t, owner),
+                 barrier = at_peer(p.partials_full, owner);
 #pragma unroll
         for (int j = 0; j < M / 8; j++)
             if (8 * j < m)
-                send_2(to + 32 * j, acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1], barrier);
+                st_async_2(to + 32 * j, acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1], barrier);
     }
 }
 
@@ -414,18 +421,19 @@ static __device__ __forceinline__ void store_8(const skinny_job &job, int row, i
 }
 
 /* Add up what the blocks of the cluster sent, in order of rank; a thread owns 8 outputs of a row at a time. */
-template <typename T> static __device__ void store_sums(const skinny_job &job, const places &p, int n0, int n_threads)
+template <typename T>
+static __device__ void store_sums(const skinny_job &job, const skinny_layout &p, int n0, int n_threads)
 {
     int m = (job.m + 7) / 8 * 8, each = groups_each(job), n_items = groups_owned(job) * m,
         rank = blockIdx.x % job.splits;
-    mailbox_wait(p.landed, 0);
+    st_async_wait(p.partials_full, 0);
     for (int i = threadIdx.x; i < n_items; i += n_threads) {
         int group = i / m, row = i % m, n = n0 + (group * job.splits + rank) * 8;
         float sum[8] = {};
         for (int peer = 0; peer < job.splits; peer++)
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                sum[j] += p.landing[((peer * each + group) * 8 + j) * m + row];
+                sum[j] += p.partials[((peer * each + group) * 8 + j) * m + row];
         if (row >= job.m)
             continue;
         if (job.f32)
@@ -437,21 +445,22 @@ template <typename T> static __device__ void store_sums(const skinny_job &job, c
 
 /* A consumer warpgroup: rows 64 * group .. of each of the block's tiles. */
 template <typename T, int M, weights_kind KIND>
-static __device__ void consume(const skinny_job &job, const share &s, const places &p, int group, int n_threads)
+static __device__ void consume(const skinny_job &job, const block_share &s, const skinny_layout &p, int group,
+                               int n_threads)
 {
-    ring_place at = {0, 0};
+    pipeline_state at = {0, 0};
     int row = 64 * group + (threadIdx.x >> 5 & 3) * 16;
     for (int tile = s.first_tile; tile < job.n_tiles; tile += s.tile_step) {
         int n0 = tile * job.tile_rows, n1 = min(job.n, n0 + job.tile_rows);
         float acc[M / 2] = {};
         if constexpr (KIND == AS_ACT) {
             multiply_tile<T, M>(job, s, p, at, acc, 64 * group);
-        } else if constexpr (KIND == FP8_ROWS) {
+        } else if constexpr (KIND == FP8_ROW_SCALES) {
             row_scales scales = read_scales(job, n0 + row, n1);
             multiply_tile_fp8<T, M>(job, s, p, at, acc, row);
             scale_rows<M>(acc, scales);
         } else {
-            multiply_tile_pieces<T, M>(job, s, p, at, acc, row);
+            multiply_tile_block_scales<T, M>(job, s, p, at, acc, row);
         }
         if (job.splits > 1) {
             cluster_wait();
@@ -464,17 +473,17 @@ static __device__ void consume(const skinny_job &job, const share &s, const plac
     }
 }
 
-static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, const places &p, int n_consumers)
+static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, const skinny_layout &p, int n_consumers)
 {
 #pragma unroll 1
     for (int i = 0; i < job.n_stages; i++) {
-        barrier_set(&p.full[i], 1);
-        barrier_set(&p.done[i], n_consumers / 32);
+        mbarrier_init(&p.full[i], 1);
+        mbarrier_init(&p.done[i], n_consumers / 32);
     }
-    barrier_set(p.landed, 1);
+    mbarrier_init(p.partials_full, 1);
     if (job.shrinks)
         shrink_ring_set(p.shrink);
-    barriers_set();
+    mbarrier_init_fence();
     expect_sums(job, p);
 }
 
@@ -482,9 +491,10 @@ static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, c
 
 /* y = x W^T + bias for up to M rows of x, and the shrink of a site's adapters. Grid: as many blocks as fit at
  * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer,
- * 64 where adapters ride along. Shared: see places, at most SKINNY_SHARED. */
+ * 64 where adapters ride along. Shared: see skinny_layout, at most SKINNY_SHARED. */
 template <typename T, int M, weights_kind KIND>
-static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROWS && M < 64) ? SKINNY_BOUND : SKINNY_THREADS,
+static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROW_SCALES && M < 64) ? SKINNY_BOUND
+                                                                                              : SKINNY_THREADS,
                                          1)
     skinny(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map,
            const __grid_constant__ CUtensorMap scale_map, skinny_job job, shrink_job shrink)
@@ -492,13 +502,13 @@ static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROWS && 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char memory[];
     int n_groups = (job.tile_rows + 63) / 64, n_consumers = 128 * n_groups, role = warp_index() - 4 * n_groups;
-    share s = share_of<KIND>(job);
-    places p = places_in<M, KIND>(job, memory);
+    block_share s = block_share_of<KIND>(job);
+    skinny_layout p = layout_in<M, KIND>(job, memory);
     if (threadIdx.x == n_consumers)
         set_all_barriers(job, p, n_consumers);
     __syncthreads();
     if (job.splits > 1)
-        cluster_announce(); /* consumers wait for it before they send */
+        cluster_arrive_relaxed(); /* consumers wait for it before they send */
     if (role < 0) {
         consume<T, M, KIND>(job, s, p, warp_index() / 4, n_consumers);
         return;
@@ -506,9 +516,9 @@ static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROWS && 
     if (role == 0 && threadIdx.x == n_consumers)
         produce<KIND>(job, s, p, {&w_map, &x_map, &scale_map});
     else if (role == 1)
-        shrink_copier(shrink, p.shrink);
+        shrink_producer(shrink, p.shrink);
     else if (role == 2)
-        shrink_multiplier<T>(shrink, p.shrink);
+        shrink_consumer<T>(shrink, p.shrink);
     __syncwarp();
     if (job.splits > 1)
         cluster_wait();

@@ -17,8 +17,8 @@ enum {
     PROMPT_STAGES = 6,
     PROMPT_STAGE_BYTES = (PROMPT_TILE + PROMPT_RANKS) * PROMPT_STEP * 2,
     PROMPT_SHARED = PROMPT_STAGES * PROMPT_STAGE_BYTES,
-    SHRINK_BLOCKS = 2, /* on an SM */
-    PROMPT_BLOCKS = 3, /* of the ops that the expand is fused with */
+    PROMPT_SHRINK_BLOCKS = 2, /* on an SM */
+    PROMPT_BLOCKS = 3,        /* of the ops that the expand is fused with */
 };
 
 static_assert(PROMPT_TILE == 16 * PROMPT_WARPS, "a warp has 16 rows of a tile");
@@ -159,7 +159,7 @@ static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RAN
  * blocks a piece of the inputs, each warp 16 rows. x and A pass through a ring in shared memory: PROMPT_SHARED bytes.
  */
 template <typename T>
-static __global__ void __launch_bounds__(PROMPT_THREADS, SHRINK_BLOCKS)
+static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_SHRINK_BLOCKS)
     prompt_shrink(const sgmv_tile *tiles, int site, const T *x, int in, float *v, int v_cols)
 {
     extern __shared__ __align__(1024) char shared[];
@@ -214,7 +214,7 @@ enum {
 
 /* v of one group as the left operand, the greater and the lesser terms: registers 4 i to 4 i + 3 of lane l are
  * kept[group][i][l]. */
-typedef uint4 strip_kept[STRIP_GROUPS][2][32];
+typedef uint4 strip_operands[STRIP_GROUPS][2][32];
 
 /* One part of a tile's adapter, for the rows from `row` on. Where there is none, or no rows, its rank is 0. */
 template <typename T>
@@ -243,7 +243,8 @@ static __device__ __forceinline__ void strip_operand(unsigned (&a)[2][4], const 
 }
 
 /* Makes the operands that are kept; by each warp for itself. */
-template <typename T> static __device__ __forceinline__ void strip_keep(strip_kept &kept, const expand_part<T> &p)
+template <typename T>
+static __device__ __forceinline__ void strip_make_operands(strip_operands &kept, const expand_part<T> &p)
 {
     for (int group = 0; group < min((int)STRIP_GROUPS, groups_of(p.rank)); group++) {
         unsigned a[2][4];
@@ -258,7 +259,7 @@ template <typename T> static __device__ __forceinline__ void strip_keep(strip_ke
 /* B of one group for the strip of columns from col on: lane 4g + t has the columns that n = g stands for in
  * expand_multiply(). */
 template <typename T>
-static __device__ __forceinline__ expand_piece strip_fetch(const expand_part<T> &p, int col, int group)
+static __device__ __forceinline__ expand_piece strip_load_b(const expand_part<T> &p, int col, int group)
 {
     expand_piece b = {};
     int g = lane_id() >> 2, r = SGMV_GROUP * group + (lane_id() & 3), c = col + 8 * (g >> 1) + 32 * (g & 1);
@@ -273,7 +274,7 @@ static __device__ __forceinline__ expand_piece strip_fetch(const expand_part<T> 
 /* x += v B for the strip of columns from col on; b: that of group 0. */
 template <typename T>
 static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_part<T> &p, int col, expand_piece b,
-                                                 const strip_kept &kept)
+                                                 const strip_operands &kept)
 {
     if (p.rank == 0)
         return;
@@ -281,7 +282,7 @@ static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_
     for (int group = 0; group < groups_of(p.rank); group++) {
         unsigned a[2][4];
         if (group > 0)
-            b = strip_fetch(p, col, group);
+            b = strip_load_b(p, col, group);
         if (group < STRIP_GROUPS) {
             *(uint4 *)a[0] = kept[group][0][lane_id()];
             *(uint4 *)a[1] = kept[group][1][lane_id()];
@@ -326,7 +327,8 @@ static __device__ __forceinline__ strip_raw<T> strip_load(const T *from, size_t 
 }
 
 /* x += the strip's numbers. */
-template <typename T> static __device__ __forceinline__ void strip_take(float (&x)[4][8], const strip_raw<T> &from)
+template <typename T>
+static __device__ __forceinline__ void strip_accumulate(float (&x)[4][8], const strip_raw<T> &from)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -351,7 +353,7 @@ template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS)
     prompt_expand(const sgmv_tile *tiles, int site, expand_columns c, T *y, const float *v, int v_cols)
 {
-    __shared__ strip_kept kept[PROMPT_WARPS];
+    __shared__ strip_operands kept[PROMPT_WARPS];
     sgmv_tile tile = tiles[blockIdx.y];
     int block = (int)blockIdx.x, part = 0, row = warp_id() * STRIP_ROWS;
     for (; block >= pick(c.blocks, part); part++)
@@ -364,10 +366,10 @@ static __global__ void __launch_bounds__(PROMPT_THREADS)
         return;
     T *place = y + (size_t)(tile.row + row) * c.cols + pick(c.col, part);
     strip_raw<T> raw = strip_load(place, c.cols, p.n_rows, col, out);
-    expand_piece b = strip_fetch(p, col, 0);
-    strip_keep(kept[warp_id()], p);
+    expand_piece b = strip_load_b(p, col, 0);
+    strip_make_operands(kept[warp_id()], p);
     float x[4][8] = {};
-    strip_take(x, raw);
+    strip_accumulate(x, raw);
     strip_add(x, p, col, b, kept[warp_id()]);
     strip_store(place, x, c.cols, p.n_rows, col, out);
 }

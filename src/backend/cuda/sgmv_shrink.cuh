@@ -2,7 +2,7 @@
 #ifndef PUNICA_BACKEND_CUDA_SGMV_SHRINK_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_SHRINK_CUH
 
-#include "backend/cuda/mailbox.cuh"
+#include "backend/cuda/st_async.cuh"
 #include "backend/cuda/sgmv.cuh"
 
 enum {
@@ -18,11 +18,11 @@ typedef struct {
     const void *a[3];
     float scale[3];
     int rank[3];
-} shrink_parts;
+} site_parts;
 
 typedef struct {
-    shrink_parts parts;
-    uint64_t box;
+    site_parts parts;
+    uint64_t barrier;
     float partial[2][SHRINK_WARPS][SGMV_TILE * SGMV_GROUP]; /* of two groups in turn */
     float gathered[SHRINK_CLUSTER][SGMV_TILE * SGMV_GROUP];
 } shrink_shared;
@@ -35,9 +35,9 @@ typedef struct {
 } shrink_group;
 
 /* All at once, as it may have to come from memory. */
-static __device__ __forceinline__ shrink_parts shrink_open(const lora_entry *e)
+static __device__ __forceinline__ site_parts shrink_open(const lora_entry *e)
 {
-    shrink_parts p;
+    site_parts p;
 #pragma unroll
     for (int i = 0; i < 3; i++) {
         p.a[i] = e->a[i];
@@ -48,7 +48,7 @@ static __device__ __forceinline__ shrink_parts shrink_open(const lora_entry *e)
 }
 
 /* Group number `group`, parts in turn. */
-template <typename T> static __device__ __forceinline__ shrink_group group_at(const shrink_parts &p, int group, int in)
+template <typename T> static __device__ __forceinline__ shrink_group group_at(const site_parts &p, int group, int in)
 {
     shrink_group g = {};
     int v_col = 0;
@@ -137,7 +137,7 @@ static __device__ __forceinline__ float shrink_reduce(float (&d)[N][4], float (*
     return sum;
 }
 
-/* Which block of the team adds up the group at hand, and how many it has added up before. */
+/* Which block of the split-K group adds up the ranks at hand, and how many it has added up before. */
 typedef struct { int leader, round, parity; } shrink_turn;
 
 static __device__ __forceinline__ void shrink_next(shrink_turn &t, int splits)
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void shrink_next(shrink_turn &t, int splits)
     }
 }
 
-/* The sum over the team's blocks, in the leader; true there. By the time a block leads again all others have
+/* The sum over the split-K group's blocks, in the leader; true there. By the time a block leads again all others have
  * led in between, with its help: so no number comes before the one in its place has been read. */
 template <int N>
 static __device__ __forceinline__ bool shrink_gather(float &sum, int splits, const shrink_turn &turn, shrink_shared *sh)
@@ -159,14 +159,14 @@ static __device__ __forceinline__ bool shrink_gather(float &sum, int splits, con
     if (splits == 1)
         return true;
     if (turn.leader == 0 && turn.round == 0)
-        cluster_wait(); /* all boxes are open */
+        cluster_wait(); /* all mbarriers are initialised */
     if (threadIdx.x < NUMBERS)
-        mailbox_send(&sh->gathered[me][threadIdx.x], &sh->box, blockIdx.x - (unsigned)(me - turn.leader), sum);
+        st_async(&sh->gathered[me][threadIdx.x], &sh->barrier, blockIdx.x - (unsigned)(me - turn.leader), sum);
     if (me != turn.leader)
         return false;
     if (threadIdx.x == 0)
-        mailbox_expect(&sh->box, splits * NUMBERS);
-    mailbox_wait(&sh->box, turn.round);
+        st_async_expect(&sh->barrier, splits * NUMBERS);
+    st_async_wait(&sh->barrier, turn.round);
     sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < SHRINK_CLUSTER; i++)
@@ -183,7 +183,7 @@ template <typename T> struct shrink_rows {
 
 /* This block's groups, S steps of each warp at a time while the next are on their way. */
 template <typename T, int N, int S>
-static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const shrink_parts &parts, int splits,
+static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const site_parts &parts, int splits,
                                                   shrink_shared *sh)
 {
     constexpr int SPAN = S * SHRINK_STRIDE;
@@ -239,11 +239,11 @@ static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const
     }
 }
 
-/* A cluster is one team of blocks or several. A team has a tile, each of its blocks a piece of the inputs and each
- * warp every eighth step of that. For max_tiles tiles a team has 2^split blocks. If there are fewer, teams grow, up
- * to a cluster; then several share a tile, each with some groups of its ranks, as the grid's layers (z) do where it
- * is sized for few tiles. Sums over warps go through shared memory, those over blocks into one of them, all in fixed
- * order. Shared memory: sizeof(shrink_shared), 24 KB. */
+/* A cluster is one split-K group of blocks or several. Such a group has a tile, each of its blocks a piece of the
+ * inputs and each warp every eighth step of that. For max_tiles tiles a split-K group has 2^split blocks. If there are
+ * fewer, split-K groups grow, up to a cluster; then several share a tile, each with some groups of its ranks, as the
+ * grid's layers (z) do where it is sized for few tiles. Sums over warps go through shared memory, those over blocks
+ * into one of them, all in fixed order. Shared memory: sizeof(shrink_shared), 24 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split, int site, const T *x, int in,
@@ -255,15 +255,15 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
     sgmv_tile t = tiles[guess]; /* its tile if none are spare, read beside the count */
     int n = counts[COUNT_TILES], power = split + spare_power(n, max_tiles);
     int most = 31 - __clz(gridDim.x), apart = max(power - most, 0);
-    int splits = 1 << (power - apart), team = block >> (power - apart), tile = team >> apart;
-    shrink_parts parts = {};
+    int splits = 1 << (power - apart), split_group = block >> (power - apart), tile = split_group >> apart;
+    site_parts parts = {};
     if (tile < n) {
         if (tile != guess)
             t = tiles[tile];
         parts = shrink_open(t.table + site);
     }
     int n_groups = groups_of(parts.rank[0]) + groups_of(parts.rank[1]) + groups_of(parts.rank[2]);
-    int first = ((int)blockIdx.z << apart) + team - (tile << apart);
+    int first = ((int)blockIdx.z << apart) + split_group - (tile << apart);
     if (first >= n_groups) {
         leave_idle();
         return;
@@ -281,9 +281,9 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
                         n_groups};
     if (splits > 1) {
         if (threadIdx.x == 0)
-            mailbox_open(&sh.box);
+            st_async_init(&sh.barrier);
         __syncwarp();
-        cluster_announce();
+        cluster_arrive_relaxed();
     }
     if (t.n_rows > 8)
         shrink_run<T, 2, 1>(r, parts, splits, &sh);

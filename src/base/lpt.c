@@ -1,5 +1,5 @@
-/* deal.c - see deal.h: a heap of workers, the one with least to do on top */
-#include "base/deal.h"
+/* lpt.c - see lpt.h: a heap of workers, the one with the least load on top */
+#include "base/lpt.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,17 +9,17 @@
 typedef struct {
     long load;
     int worker;
-} hand;
+} worker_load;
 
-static bool has_less(const hand *a, const hand *b)
+static bool has_less(const worker_load *a, const worker_load *b)
 {
     return a->load != b->load ? a->load < b->load : a->worker < b->worker;
 }
 
-/* Let the top sink to where those below have more. */
-static void sink(hand *heap, int n)
+/* Moves the top down to where the workers below it have more load. */
+static void sink(worker_load *heap, int n)
 {
-    hand top = *heap;
+    worker_load top = *heap;
     int i = 0;
     for (int child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && has_less(&heap[child + 1], &heap[child]))
@@ -31,11 +31,11 @@ static void sink(hand *heap, int n)
     heap[i] = top;
 }
 
-void deal(const int *cost, int group, int n, int n_workers, int *first, int *next)
+void lpt_schedule(const int *cost, int group, int n, int n_workers, int *first, int *next)
 {
-    hand *heap = XNEW_ARRAY(hand, (size_t)n_workers);
+    worker_load *heap = XNEW_ARRAY(worker_load, (size_t)n_workers);
     for (int w = 0; w < n_workers; w++) {
-        heap[w] = (hand){0, w};
+        heap[w] = (worker_load){0, w};
         first[w] = n;
     }
     for (int j = 0; j < n; j++) {
