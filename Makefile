@@ -9,9 +9,8 @@ setup:
 
 # The release program, without tests: build/punica. CUDA=OFF: without kernels for GPUs.
 build: setup
-	@cmake --preset release $(if $(CUDA),-DPUNICA_CUDA=$(CUDA)) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }
-	@rm -f build.log
-	@cmake --build build --target src/all
+	@tools/quiet.sh cmake --preset release $(if $(CUDA),-DPUNICA_CUDA=$(CUDA))
+	@tools/quiet.sh cmake --build build --target src/all
 
 # A server with one base model and 13 adapters, asked all at once. Kernels for GPUs are most of a build: where there is neither a GPU nor
 # a build with them, the demo does without.

@@ -35,6 +35,7 @@ show() {
         done; }
 }
 
+: >"$work/banner"                    # the server's own redirection may come after the first look
 "$program" serve --listen 127.0.0.1:0 >"$work/banner" 2>"$work/log" &
 server=$!
 until url=$(sed -n 's/^punica serves on //p' "$work/banner") && [ -n "$url" ]; do

@@ -55,7 +55,6 @@ int cmd_simulate(int argc, char **argv)
         {"seed", OPT_U64, &o.seed, "N", "of the arrivals (0)"},
         {"packed-only", OPT_FLAG, &o.only_packed, NULL, "without the policies to compare with"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write request rate, tokens per second and batch sizes over time there"},
-        {"svg", OPT_STRING, &o.svg, "FILE", "draw them there"},
         {"Instead of the experiment", OPT_FLAG, NULL},
         {"faults", OPT_FLAG, &faults, NULL,
          "the real roles over a simulated network: crashes, cut links, shortage; no client may notice"},

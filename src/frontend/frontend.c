@@ -50,7 +50,7 @@ struct frontend {
     void *drained_ctx;
 };
 
-/* Half of the cores are left to the workers; more than 8 threads were no faster (docs/results/cluster.md). */
+/* Half of the cores are left to the workers; more than 8 threads were no faster (docs/lab/token-delay.md). */
 static int default_threads(void)
 {
     int half = pool_cores() / 2;

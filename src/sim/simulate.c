@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "bench/median.h"
 #include "scheduler/wait_queue.h"
-#include "sim/cluster_plot.h"
+#include "sim/cluster_series.h"
 #include "sim/sim_policy.h"
 
 /* One policy's run. */
@@ -206,13 +206,6 @@ static outcome_summary simulate_policy(const simulate_options *o, const step_mod
     return result;
 }
 
-static int write_files(const simulate_options *o, const cluster_series *s, const char *about, err *e)
-{
-    if (o->csv && cluster_series_write_csv(s, o->csv, e))
-        return -1;
-    return o->svg ? cluster_series_write_svg(s, o->svg, about, e) : 0;
-}
-
 static int simulate_policies(const simulate_options *o, const step_model *m, double peak, err *e)
 {
     int n, n_adapters, status = 0;
@@ -239,8 +232,8 @@ static int simulate_policies(const simulate_options *o, const step_model *m, dou
             printf(" %12.1f %%", 100 * r.cached / known);
         printf("\n");
         fflush(stdout);
-        if (k == POLICY_PACKED)
-            status = write_files(o, &series, m->about, e);
+        if (k == POLICY_PACKED && o->csv)
+            status = cluster_series_write_csv(&series, o->csv, e);
         cluster_series_free(&series);
     }
     free(a);

@@ -18,9 +18,9 @@ typedef struct {
     float rate; /* requests a second at the peak; 0: nine tenths of what the GPUs can serve */
     int turns;  /* of each conversation; 0: requests by themselves, nothing is shared */
     uint64_t seed;
-    const char *steps;     /* file of measured step times; no default */
-    const char *csv, *svg; /* NULL: not written */
-    bool only_packed;      /* skip the policies to compare with */
+    const char *steps; /* file of measured step times; no default */
+    const char *csv;   /* NULL: not written */
+    bool only_packed;  /* skip the policies to compare with */
 } simulate_options;
 
 simulate_options simulate_options_default(void);

@@ -24,10 +24,10 @@ enum {
     SKINNY_SHARED = 208 * 1024, /* small kernels before and after find room for a few KB beside it */
     MAX_STAGE = 16 * 1024,      /* bytes of W in a stage */
     EARLY_PERCENT = 70, /* percent of the ring that is filled while the kernel before still runs; 0, 85 and 100 made a
-                         * layer 0.9 to 1.0 % slower without adapters (docs/results/gpu.md) */
+                         * layer 0.9 to 1.0 % slower without adapters (docs/lab/decode-step.md) */
     MIN_TILE_ROWS =
         40,                /* rows of a tile: below that rather larger clusters. A plain choice below the 64 rows of a
-                            * warpgroup; tiles of 32 rows for o and down were the same within 0.3 % (docs/results/gpu.md) */
+                            * warpgroup; tiles of 32 rows for o and down were the same within 0.3 % (docs/lab/decode-step.md) */
     FP8_SKINNY_ROWS = 448, /* of x, for FP8 weights: beyond that 16-bit copies for cuBLASLt are faster */
     MAX_SPLITS = 8,
     MAX_STAGES = 48,
@@ -79,7 +79,7 @@ static void choose_tiles(const linear_plans *plans, skinny_job *job)
             return;
         job->splits = splits;
         /* Without clusters 1/32 of the multiprocessors (4 of 132) get no tile: a plain choice, as with tiles on all of
-         * them a layer was the same within 0.3 % (docs/results/gpu.md). */
+         * them a layer was the same within 0.3 % (docs/lab/decode-step.md). */
         job->tile_rows = tile_rows_for(job->n, splits == 1 ? slots - slots / 32 : slots);
         job->n_tiles = divide_up(job->n, job->tile_rows);
         if (job->tile_rows >= MIN_TILE_ROWS)

@@ -23,7 +23,7 @@
 enum { SHORT_READS = 4096 };
 
 /* What a work item of attention costs beside its positions, in positions: an estimate, of which no measurement is kept.
- * With it LPT leaves the busiest block 2 % above the mean (docs/results/gpu.md). */
+ * With it LPT leaves the busiest block 2 % above the mean (docs/lab/decode-step.md). */
 enum { WORK_OVERHEAD = 32 };
 
 /* Where the arrays lie in a block. */
