@@ -1,10 +1,10 @@
 /* attention_decode.cuh - one query position per sequence, or a few
  *
- * Bound by reading the KvCache, so everything serves to keep copies in flight. A work item item is one split (split-KV)
+ * Bound by reading the KvCache, so everything serves to keep copies in flight. A work item is one split (split-KV)
  * of the positions that a row sees (decode_split), for one key/value head and up to QUERIES of the query heads
- * that share it. Clusters of blocks ( of one block where work items are many) stay and are persistent: they run the
- * work items assigned to them. Each warp has a ring of tiles in shared memory, TILE positions of keys and values each,
- * and copies ahead of its arithmetic, on into later work items. For a cluster of one block:
+ * that share it. Clusters of blocks (of one block where work items are many) are persistent: they run the
+ * work items that the plan assigns to them. Each warp has a ring of tiles in shared memory, TILE positions of keys and
+ * values each, and copies ahead of its arithmetic, on into later work items. For a cluster of one block:
  *
  *   work 271, tiles 0 4 | work 7, tiles 0 4 8 | ...        warp 0
  *             tiles 1 5 |         tiles 1 5 9 | ...        warp 1
@@ -13,7 +13,7 @@
  * Copies of positions that earlier invocations wrote need not wait for the kernels before this one. Keys are
  * the 16-row operand, queries the columns, so a group of 8 heads wastes nothing: S^T = K Q^T, then
  * O^T = V^T P^T. Each warp keeps its own maximum, sum and output; when the work item ends the cluster merges them
- * through its shared memory. Only long sequences have several pieces; the last to arrive adds up all, in
+ * through its shared memory. Only long sequences have several splits; the last to arrive merges all, in
  * order of position. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
@@ -117,7 +117,7 @@ template <typename T> __device__ __forceinline__ int split_of_work(const attenti
     return u / head_groups(a.h, a.group);
 }
 
-/* Unit u of the grid, of this item. */
+/* Work item u of the grid, which is of this split. */
 template <typename T> __device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int u, decode_split it)
 {
     decode_work w;
@@ -147,7 +147,8 @@ static __device__ __forceinline__ int first_tile(const decode_work &w, decode_cl
     return w.from / TILE + cluster.rank * cluster.block_warps + cluster.warp;
 }
 
-/* The next tile a warp copies. The work after this one, the next one's item, and the tile's page are looked up ahead.
+/* The next tile a warp copies. The work items after this one, the next one's split, and the tile's page are looked up
+ * ahead.
  */
 typedef struct {
     int work, after, later, n_work;
@@ -593,8 +594,8 @@ __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const de
     return *is_last;
 }
 
-/* Merges the states of a sequence's splits: y = sum over splits of 2^(m_i - m) o_i, over the same sum of l_i. Parts are
- * read past L1, which may hold what an earlier layer left there. */
+/* Merges the states of a sequence's splits: y = sum over splits of 2^(m_i - m) o_i, over the same sum of l_i. Partial
+ * results are read past L1, which may hold what an earlier layer left there. */
 template <int D, typename T>
 __device__ void merge_splits(const attention_call<T> &a, const decode_work &w, decode_partials parts,
                              decode_cluster cluster)

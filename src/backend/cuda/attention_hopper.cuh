@@ -3,9 +3,9 @@
  *   producer    one warp: queries of a work item, then its keys and values tile by tile, from the pages into a ring
  *   consumers   two or three warpgroups of 64 query rows: S = Q K^T, online softmax in registers, O += P V
  *
- * A work item is one item and head. Blocks stay and claim work items from a counter until none is left, so that the
- * producer brings the next one's queries and keys while the consumers end the last. A work item's tiles are taken from
- * the last to the first: those that the diagonal cuts come first.
+ * A work item is one prefill_tile and query head. Blocks stay and claim work items from a counter until none is left,
+ * so that the producer brings the next one's queries and keys while the consumers end the last. A work item's tiles are
+ * taken from the last to the first: those that the diagonal cuts come first.
  *
  * Softmax takes nearly as long as the products, so they must overlap: a warpgroup begins the scores of the next tile
  * before the sums of this one and computes its softmax under both, while the tensor cores also work for the other
@@ -92,7 +92,7 @@ template <int N> static __device__ __forceinline__ tile_range tiles_of(const hop
     return {first_seen(u.first, window) / N, (u.end + N - 1) / N};
 }
 
-/* The next work item for this block, the same in all lanes of the producer: section by section, item by item (those
+/* The next work item for this block, the same in all lanes of the producer: section by section, tile by tile (those
  * that see most first), head by head. */
 template <typename T>
 static __device__ __forceinline__ hopper_work claim_work(const attention_call<T> &a, const hopper_plan &plan)

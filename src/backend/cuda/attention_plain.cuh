@@ -56,7 +56,7 @@ __device__ void attend_row(const attention_call<T> &a, const int *pages, int row
             y[lane + 32 * i] = from_float<T>(out[i] / sum);
 }
 
-/* A warp owns one head of the sequence whose first piece its item is. No shared memory. */
+/* A warp owns one head of the sequence whose first split its work item is. No shared memory. */
 template <typename T, bool F8>
 static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(attention_call<T> a)
 {
@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_decode_kernel(a
     attend_row<F8>(a, a.s.page + it.pages, it.row, it.len - 1, head);
 }
 
-/* A block owns one item and head, a warp every PLAIN_WARPS-th row of it. No shared memory. */
+/* A block owns one prefill_tile and head, a warp every PLAIN_WARPS-th row of it. No shared memory. */
 template <typename T, bool F8>
 static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_prefill_kernel(attention_call<T> a)
 {

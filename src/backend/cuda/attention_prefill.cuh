@@ -43,7 +43,7 @@ template <typename T> __device__ prefill_work prefill_work_at(const attention_ca
     return w;
 }
 
-/* The item's queries; rows past its end become zeros. */
+/* Loads the queries of a work item; rows past its end become zeros. */
 template <int D, typename T>
 __device__ __forceinline__ void copy_queries(unsigned to, const attention_call<T> &a, const prefill_work &w)
 {
@@ -241,8 +241,8 @@ __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &
     }
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one item and head; a warp 16 rows.
- * Shared memory: prefill_shared_bytes(D). */
+/* y[row, head] = softmax(scale q K^T) V for the rows of prefills. A block owns one prefill_tile and head; a warp 16
+ * rows. Shared memory: prefill_shared_bytes(D). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(attention_call<T> a)
 {
