@@ -6,10 +6,12 @@
  *
  * Ctrl-C stops the answer, and what has come of it is part of the conversation; Ctrl-D ends. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,11 +44,40 @@ typedef struct {
     uint64_t turn;
 } talk;
 
+/* Ctrl-C: an answer looks at the first, a wait for input at the second. A read that a signal is to end would miss one
+ * that comes just before it, or in another thread. */
 static volatile sig_atomic_t interrupted;
+static int interruptions = -1;
 
 static void interrupt(int number)
 {
+    int kept = errno;
     interrupted = number;
+    (void)!write(interruptions, &(uint64_t){1}, sizeof(uint64_t));
+    errno = kept;
+}
+
+static void forget_interruptions(void)
+{
+    uint64_t n;
+    (void)!read(interruptions, &n, sizeof n);
+    interrupted = 0;
+}
+
+static void listen_for_interruptions(void)
+{
+    interruptions = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    CHECK(interruptions >= 0);
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt, .sa_flags = SA_RESTART}, NULL);
+}
+
+/* Whether there is input, or its end; false: Ctrl-C came first. */
+static bool wait_for_input(void)
+{
+    struct pollfd either[] = {{STDIN_FILENO, POLLIN, 0}, {interruptions, POLLIN, 0}};
+    while (poll(either, 2, -1) < 0)
+        CHECK(errno == EINTR);
+    return !either[1].revents;
 }
 
 static int parse(arguments *a, int argc, char **argv, err *e)
@@ -302,8 +333,8 @@ static int take_line(talk *k, const char *line, err *e)
 {
     buf said = {0};
     add_message(k, "user", line);
-    interrupted = 0;
     int rc = answer(k, &said, e);
+    forget_interruptions();
     buf_add_char(&said, '\0');
     if (rc == 0)
         add_message(k, "assistant", said.data);
@@ -321,16 +352,16 @@ static int converse(talk *k, err *e)
     char *line = NULL;
     size_t cap = 0;
     int rc = 0;
+    setvbuf(stdin, NULL, _IONBF, 0); /* what has come and was not taken is seen by poll */
     while (rc == 0) {
         if (on_terminal)
             fputs("> ", stderr);
-        ssize_t n = getline(&line, &cap, stdin);
-        if (n < 0 && errno == EINTR && ferror(stdin)) {
-            clearerr(stdin); /* Ctrl-C: what was typed is dropped */
+        if (!wait_for_input()) {
+            forget_interruptions(); /* and the terminal has dropped what was typed */
             fputs("\n(Ctrl-D ends)\n", stderr);
             continue;
         }
-        if (n < 0)
+        if (getline(&line, &cap, stdin) < 0)
             break;
         line[strcspn(line, "\r\n")] = '\0';
         if (*line)
@@ -349,8 +380,7 @@ int cmd_chat(int argc, char **argv)
     err e;
     int parsed = parse(&a, argc, argv, &e), code = parsed > 0 ? 0 : 2;
     if (parsed == 0 && talk_open(&k, &a, &e) == 0) {
-        sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt},
-                  NULL); /* without SA_RESTART: it ends a wait for input */
+        listen_for_interruptions();
         code = converse(&k, &e) ? 2 : 0;
     }
     if (code == 2)
