@@ -77,7 +77,7 @@ static bool wait_for_input(void)
     struct pollfd either[] = {{STDIN_FILENO, POLLIN, 0}, {interruptions, POLLIN, 0}};
     while (poll(either, 2, -1) < 0)
         CHECK(errno == EINTR);
-    return !either[1].revents;
+    return !interrupted; /* it may have come together with input, and then poll tells of the input only */
 }
 
 static int parse(arguments *a, int argc, char **argv, err *e)
