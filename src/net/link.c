@@ -1,13 +1,8 @@
-/* link.c - see link.h
- *
- * What is said on a connection is session.c's business; here is a link's life around its sessions:
- *
- *   connecting side    pausing ──▶ connecting ──▶ talking ──▶ lost ──▶ pausing ...
- *   listening side                 connecting ──▶ talking ──▶ lost ──▶ freed
+/* link.c - see link.h: a link's life
  *
  * Whatever goes wrong calls lose(), from anywhere, also from within callbacks: it only notes the reason. The rest is
  * done by finish() on the next turn of the loop. A peer that is sent away is told why; the connection stays open
- * behind the scenes (`parting`) until that has been read. */
+ * behind the scenes (`parting`) until that has been read. link_state.h has the drawing. */
 #include "net/link.h"
 
 #include <stdio.h>
@@ -15,76 +10,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/id_map.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "net/address.h"
 #include "net/identity.h"
+#include "net/link_state.h"
 #include "net/pack.h"
-#include "net/session.h"
 
-enum {
-    MAX_STRANGERS = 1024, /* connections that have not proved themselves yet: of all networks, */
-    MAX_OF_NETWORK = 256, /* and of one */
-    N_SAID = 64
-};
-static const double FIRST_PAUSE = 0.05, LONGEST_PAUSE = 2, STABLE_AFTER = 2, PARTING_SECONDS = 1, SAME_LINE_AGAIN = 60;
+static const double FIRST_PAUSE = 0.05, LONGEST_PAUSE = 2; /* seconds between two tries to connect */
+static const double STABLE_AFTER = 2;                      /* seconds a link is up for the pauses to begin anew */
+static const double PARTING_SECONDS = 1;                   /* for a peer that is refused to read why */
 static const double UNFINISHED = 6; /* times `silence` that a message may take: bytes that come need not make sense */
-
-typedef enum { LINK_PAUSING, LINK_CONNECTING, LINK_TALKING, LINK_LOST } link_state;
-
-/* What all links of a listener share, and a connecting link has for itself. */
-typedef struct {
-    net_loop *on;     /* borrowed: outlives it */
-    link_options opt; /* its strings are owned */
-    link_events events;
-    proof_side side;
-    struct {
-        char what[480];
-        double at;
-    } said[N_SAID]; /* refusals in the log, and when: not to repeat them all the time */
-} endpoint;
-
-/* Where links come from (address_network()). */
-typedef struct {
-    uint64_t id;
-    int n_links, n_strangers;
-} network;
-
-struct net_link {
-    endpoint *end;           /* owned by the connecting side, else the listener's */
-    link_listener *listener; /* NULL: the connecting side */
-    net_link *prev, *next;   /* of the listener's */
-    network *from;           /* borrowed: of the listener's */
-    uint64_t number;         /* that they came in */
-    link_state state;
-    bool was_up, freed; /* freed: by its owner from within a callback; finish() does it */
-    bool welcoming;     /* within `up` of an accepted link */
-    int depth;          /* callbacks we are within */
-    const char *how;    /* LINK_LOST: "lost %s: %s" and so on */
-    char why[256];
-    net_stream *way; /* NULL when pausing, or when there is none to be had */
-    session *talk;   /* as long as way */
-    net_stream *parting;
-    char where[128], peer[400]; /* the peer's address; the peer in words */
-    double last_heard, up_since;
-    loop_timer *timer, *finish;
-    buf out; /* a message being sent */
-    void *data;
-    /* connecting side only */
-    dialer *to;
-    double pause;
-    uint64_t n_pauses;
-};
-
-struct link_listener {
-    endpoint end;
-    acceptor *door;
-    net_link *links;
-    id_map *networks; /* of network *, owned */
-    uint64_t n_accepted;
-};
 
 /* How the log tells of an end: of whom, and why. */
 static const char LOST[] = "lost %s: %s", REFUSED[] = "refused %s: %s", REFUSED_BY[] = "refused by %s: %s",
@@ -103,16 +39,16 @@ static char *own_name(void)
     return name;
 }
 
-static void endpoint_init(endpoint *end, net_loop *on, const link_options *o, const link_events *e, proof_side side)
+void link_endpoint_init(link_endpoint *end, net_loop *on, const link_options *o, const link_events *e, proof_side side)
 {
     CHECK(o->own && o->ping_every > 0 && o->silence > 0);
-    *end = (endpoint){.on = on, .opt = *o, .events = *e, .side = side};
+    *end = (link_endpoint){.on = on, .opt = *o, .events = *e, .side = side};
     end->opt.name = o->name ? xasprintf("%.200s", o->name) : own_name();
     end->opt.instance = o->instance ? o->instance : loop_random_id(on);
     end->opt.model = o->model ? xstrdup(o->model) : NULL;
 }
 
-static void endpoint_deinit(endpoint *end)
+void link_endpoint_deinit(link_endpoint *end)
 {
     free((char *)end->opt.name);
     free((char *)end->opt.model);
@@ -201,8 +137,6 @@ static void on_lost(void *ctx, const char *why)
     miss(ctx, why);
 }
 
-static void destroy(net_link *l);
-
 static void free_parting(net_link *l)
 {
     stream_free(l->parting);
@@ -215,7 +149,7 @@ static void parting_is_over(void *ctx, const char *why)
     net_link *l = ctx;
     free_parting(l);
     if (l->listener)
-        destroy(l);
+        link_destroy(l);
 }
 
 /* Leave the connection open until the peer has read its last message and closed, or a moment has passed. A connecting
@@ -238,30 +172,12 @@ static void disconnect(net_link *l)
     l->way = NULL;
 }
 
-/* Whether this was logged not long ago, or too much else; if not it is remembered in place of the oldest. */
-static bool was_said(endpoint *end, const char *what)
-{
-    double now = loop_now(end->on);
-    int oldest = 0;
-    for (int i = 0; i < N_SAID; i++) {
-        if (strcmp(end->said[i].what, what) == 0 && now - end->said[i].at < SAME_LINE_AGAIN)
-            return true;
-        if (end->said[i].at < end->said[oldest].at)
-            oldest = i;
-    }
-    if (*end->said[oldest].what && now - end->said[oldest].at < SAME_LINE_AGAIN)
-        return true;
-    snprintf(end->said[oldest].what, sizeof end->said[oldest].what, "%s", what);
-    end->said[oldest].at = now;
-    return false;
-}
-
 /* The same refusal of the same peer again and again is told once a minute. */
 static void log_loss(net_link *l)
 {
-    char what[sizeof l->end->said[0].what];
+    char what[sizeof l->end->said.line[0].what];
     snprintf(what, sizeof what, "%.220s: %s", l->talk ? session_peer(l->talk) : "", l->why);
-    bool again = l->how != LOST && was_said(l->end, what);
+    bool again = l->how != LOST && said_lines_repeats(&l->end->said, what, loop_now(l->end->on));
     log_line(again ? LOG_DEBUG : LOG_WARN, l->how, l->peer, l->why);
 }
 
@@ -281,7 +197,7 @@ static void finish(void *ctx)
 {
     net_link *l = ctx;
     if (l->freed) {
-        destroy(l);
+        link_destroy(l);
         return;
     }
     log_loss(l);
@@ -294,7 +210,7 @@ static void finish(void *ctx)
     }
     disconnect(l);
     if (l->freed || (l->listener && !l->parting)) {
-        destroy(l);
+        link_destroy(l);
         return;
     }
     if (l->parting)
@@ -303,7 +219,7 @@ static void finish(void *ctx)
         return;
     bool was_stable = was_up && loop_now(l->end->on) - l->up_since > STABLE_AFTER;
     if (was_stable)
-        memset(l->end->said, 0, sizeof l->end->said);
+        said_lines_forget(&l->end->said);
     start_pausing(l, was_stable);
 }
 
@@ -350,14 +266,14 @@ static void on_timer(void *ctx)
     if (l->state == LINK_PAUSING)
         start_connecting(l);
     else if (l->state == LINK_LOST)
-        destroy(l); /* it has been parting for long enough */
+        link_destroy(l); /* it has been parting for long enough */
     else if (l->was_up)
         check_peer(l);
     else
         miss(l, "too slow");
 }
 
-static net_link *new_link(endpoint *end, link_listener *listener)
+net_link *link_new(link_endpoint *end, link_listener *listener)
 {
     net_link *l = XNEW(net_link);
     *l = (net_link){.end = end, .listener = listener, .state = LINK_PAUSING};
@@ -366,22 +282,7 @@ static net_link *new_link(endpoint *end, link_listener *listener)
     return l;
 }
 
-/* Take it out of its listener's list. */
-static void unlist(net_link *l)
-{
-    if (--l->from->n_links == 0) {
-        id_map_remove(l->listener->networks, l->from->id);
-        free(l->from);
-    }
-    if (l->prev)
-        l->prev->next = l->next;
-    else
-        l->listener->links = l->next;
-    if (l->next)
-        l->next->prev = l->prev;
-}
-
-static void destroy(net_link *l)
+void link_destroy(net_link *l)
 {
     disconnect(l);
     free_parting(l);
@@ -389,10 +290,10 @@ static void destroy(net_link *l)
     loop_timer_free(l->finish);
     buf_free(&l->out);
     if (l->listener) {
-        unlist(l);
+        link_listener_remove(l);
     } else {
         dialer_free(l->to);
-        endpoint_deinit(l->end);
+        link_endpoint_deinit(l->end);
         free(l->end);
     }
     free(l);
@@ -431,14 +332,35 @@ static void start_connecting(net_link *l)
         miss(l, e.msg);
 }
 
+void link_accept(net_link *l, net_stream *way, const char *from)
+{
+    snprintf(l->where, sizeof l->where, "%s", from);
+    way->events = events_of(l);
+    begin(l);
+    set_way(l, way);
+    if (way->is_open)
+        on_open(l);
+}
+
+void link_hang_up(net_link *l, const char *why)
+{
+    if (l->state != LINK_LOST) {
+        l->how = STRANGER;
+        snprintf(l->why, sizeof l->why, "%s", why);
+        name_peer(l);
+        log_loss(l);
+    }
+    link_destroy(l);
+}
+
 net_link *link_connect(net_loop *on, const char *to, const link_options *o, const link_events *e, err *error)
 {
     dialer *d = on->ops->dialer_new(on, to, o->own, error);
     if (!d)
         return NULL;
-    endpoint *end = XNEW(endpoint);
-    endpoint_init(end, on, o, e, SIDE_CONNECTING);
-    net_link *l = new_link(end, NULL);
+    link_endpoint *end = XNEW(link_endpoint);
+    link_endpoint_init(end, on, o, e, SIDE_CONNECTING);
+    net_link *l = link_new(end, NULL);
     l->to = d;
     snprintf(l->where, sizeof l->where, "%s", to);
     name_peer(l);
@@ -452,144 +374,12 @@ void link_free(net_link *l)
         return;
     CHECK(!l->listener);
     if (l->depth == 0) {
-        destroy(l);
+        link_destroy(l);
         return;
     }
     l->freed = true;
     lose(l, LOST, false, "freed");
     loop_timer_set(l->finish, 0);
-}
-
-static bool is_stranger(const net_link *l)
-{
-    return !l->was_up;
-}
-
-/* Whom to hang up on first: who has been refused already; else of the network with the most strangers, the one who has
- * had the most time. Whoever is in earnest needs only a moment, and nobody takes the places of another network. */
-static bool is_missed_less(const net_link *a, const net_link *b)
-{
-    if ((a->state == LINK_LOST) != (b->state == LINK_LOST))
-        return a->state == LINK_LOST;
-    if (a->from != b->from)
-        return a->from->n_strangers > b->from->n_strangers;
-    return a->number < b->number;
-}
-
-/* The stranger who is missed least, of one network or (NULL) of all; *n: how many there are. NULL: there is none. */
-static net_link *least_missed(link_listener *s, const network *of, int *n)
-{
-    net_link *least = NULL;
-    *n = 0;
-    for (net_link *l = s->links; l; l = l->next)
-        l->from->n_strangers = 0;
-    for (net_link *l = s->links; l; l = l->next)
-        l->from->n_strangers += is_stranger(l);
-    for (net_link *l = s->links; l; l = l->next) {
-        if (!is_stranger(l) || (of && l->from != of))
-            continue;
-        ++*n;
-        if (!least || is_missed_less(l, least))
-            least = l;
-    }
-    return least;
-}
-
-static void hang_up_on(net_link *l, const char *why)
-{
-    if (l->state != LINK_LOST) {
-        l->how = STRANGER;
-        snprintf(l->why, sizeof l->why, "%s", why);
-        name_peer(l);
-        log_loss(l);
-    }
-    destroy(l);
-}
-
-/* So that a network, and all together, have no more strangers than they may. */
-static void make_room(link_listener *s, const network *of)
-{
-    int n;
-    net_link *least = least_missed(s, of, &n);
-    if (n >= MAX_OF_NETWORK) {
-        hang_up_on(least, "many others of its network have not done so either");
-        return;
-    }
-    least = least_missed(s, NULL, &n);
-    if (n >= MAX_STRANGERS)
-        hang_up_on(least, "many others have not done so either");
-}
-
-static bool spare_one(void *ctx)
-{
-    int n;
-    net_link *least = least_missed(ctx, NULL, &n);
-    if (least)
-        hang_up_on(least, "there are no file descriptors left");
-    return least;
-}
-
-/* The network of an address; it is there as long as one of its links. */
-static network *join_network(link_listener *s, const char *from)
-{
-    uint64_t id = address_network(from);
-    network *n = id_map_get(s->networks, id);
-    if (!n) {
-        n = XNEW(network);
-        n->id = id;
-        id_map_put(s->networks, id, n);
-    }
-    n->n_links++;
-    return n;
-}
-
-static void on_accepted(void *ctx, net_stream *way, const char *from)
-{
-    link_listener *s = ctx;
-    net_link *l = new_link(&s->end, s);
-    l->from = join_network(s, from);
-    l->number = s->n_accepted++;
-    make_room(s, l->from);
-    l->next = s->links;
-    if (l->next)
-        l->next->prev = l;
-    s->links = l;
-    snprintf(l->where, sizeof l->where, "%s", from);
-    way->events = events_of(l);
-    begin(l);
-    set_way(l, way);
-    if (way->is_open)
-        on_open(l);
-}
-
-link_listener *link_listen(net_loop *on, const char *at, const link_options *o, const link_events *e, err *error)
-{
-    link_listener *s = XNEW(link_listener);
-    const acceptor_events events = {on_accepted, spare_one, s};
-    s->networks = id_map_new();
-    endpoint_init(&s->end, on, o, e, SIDE_LISTENING);
-    s->door = on->ops->acceptor_new(on, at, o->own, &events, error);
-    if (s->door)
-        return s;
-    link_listener_free(s);
-    return NULL;
-}
-
-const char *link_listener_address(const link_listener *s)
-{
-    return s->door->address;
-}
-
-void link_listener_free(link_listener *s)
-{
-    if (!s)
-        return;
-    while (s->links)
-        destroy(s->links);
-    acceptor_free(s->door);
-    id_map_free(s->networks);
-    endpoint_deinit(&s->end);
-    free(s);
 }
 
 void link_send(net_link *l, const Message *m)
