@@ -1,9 +1,9 @@
 /* engine.c - see engine.h
  *
- * admission.c decides who runs and with which rows; this file keeps what the rows are made of and what comes of
- * them. A sequence's `token` array holds prompt and output; the first n_done of them have their keys and values in
- * the cache. What is left is pending: one for a decode, more for a prompt. Each step makes room, runs the model over
- * the rows that were chosen, and appends what was drawn when it is collected.
+ * admission.c decides who runs and with which rows, sequence.c how the next token of each is drawn; this file makes
+ * steps of them. A sequence's `token` array holds prompt and output; the first n_done of them have their keys and
+ * values in the cache. What is left is pending: one for a decode, more for a prompt. Each step makes room, runs the
+ * model over the rows that were chosen, and appends what was drawn when it is collected.
  *
  * On a device that runs ahead, step n + 1 is queued before the tokens of step n are collected: the
  * device feeds them to itself (TOKEN_DRAWN), and the host prepares while it computes. A sequence then has
@@ -15,41 +15,19 @@
  * the step before it is collected between the model and the draw: the masks are computed while the model runs. */
 #include "engine/engine.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "backend/group.h"
-#include "base/digest.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "engine/admission.h"
 #include "engine/batch_builder.h"
+#include "engine/engine_sizes.h"
 #include "engine/host_tier.h"
-#include "engine/token_counts.h"
-#include "model/forward.h"
+#include "engine/sequence.h"
 
-enum { MASKERS = 8 };       /* threads for masks, at most */
-enum { MAX_SAVES = 256 };   /* pages on their way to the host at a time */
-enum { SCORED_ROWS = 128 }; /* of a step: logits of so many rows need memory, and time for which others wait */
-
-typedef struct {
-    admission_item item; /* first; item.adapter and item.token are owned */
-    size_t token_cap;
-    int n_prompt;
-    int next_score; /* the token of the prompt that is scored first; n_prompt: none is */
-    int draw;       /* of the token in flight: its place among the draws of the step */
-    int unknown;    /* what stands for it in a batch */
-    sampling_params sampling;
-    int n_end, end[MAX_EOS + MAX_STOP_IDS]; /* tokens that end the output */
-    bool uses_history;
-    token_counts history; /* when uses_history */
-    token_rules rules;
-    guide_state *state;   /* of the output in rules.grammar; NULL: none, or no token has been drawn yet */
-    uint32_t *mask;       /* [guide_mask_words()] for the next draw; NULL: rules need none */
-    bool only_end, stuck; /* by the mask: the grammar must end here; no token may come */
-} sequence;
+enum { MASKERS = 8 };     /* threads for masks, at most */
+enum { MAX_SAVES = 256 }; /* pages on their way to the host at a time */
 
 /* A row of logits. owner NULL: nobody wants it any more. scores: which token of the prompt; 0: one is drawn. */
 typedef struct {
@@ -59,7 +37,7 @@ typedef struct {
 
 /* A step whose draws are not collected yet. */
 typedef struct {
-    draw *at; /* [max_out()] */
+    draw *at; /* [engine_sizes_max_out()] */
     int n;
     step_work work;
     double queued; /* when the host began with it */
@@ -76,7 +54,7 @@ struct engine {
     forward *fwd;
     batch_builder *builder;
     batch_item *prefill, *decode; /* [max_batch] scratch of a step */
-    sample_spec *spec;            /* [max_out()] */
+    sample_spec *spec;            /* [engine_sizes_max_out()] */
     pool *maskers;                /* threads that compute masks; NULL: nobody has asked for one yet */
     flight flights[2];            /* oldest first */
     int n_flights;
@@ -91,128 +69,14 @@ engine_options engine_options_default(void)
     return (engine_options){.itl_target = 0.1, .page_len = 16, .memory_share = 0.9, .image_bytes = (size_t)2 << 30};
 }
 
-/* What serves a device well: on the CPU more requests at once make every one slower and all together no faster, and
- * long steps gain nothing over those of some hundred rows. */
-typedef struct { int batch, rows; } device_sizes;
-static const device_sizes CPU_SIZES = {32, 1024}, GPU_SIZES = {256, GPU_PROMPT_ROWS};
-enum { FEWEST_BATCH = 8, FEWEST_ROWS = 256 };
-enum { USUAL_LEN = 1024 }; /* tokens of a request, by which room in the KvCache is counted */
-
-static const double SPARE =
-    0.05; /* of a device, that must be left whoever has the rest: steps need some, and adapters */
-static const double SCRATCH = 0.02; /* of a device, for the activations of a step */
-
-static bool is_gpu(const engine *g)
-{
-    backend *be = group_device(g->m->be, 0);
-    return be->ops->memory(be) > 0;
-}
-
-/* Bytes that the KvCache may take on a device. On the CPU pages never used are never touched and so take no memory. */
-static double room_on(const engine *g, backend *be)
-{
-    double all = (double)be->ops->memory(be), left = (double)be->ops->available(be);
-    if (all == 0)
-        return left / 2;
-    double weights = (double)g->m->weight_bytes / group_devices(g->m->be);
-    return fmin(g->opt.memory_share * all - weights, left - SPARE * all);
-}
-
-/* The same on each device: what the one with least has. */
-static double room_for_pages(const engine *g)
-{
-    double room = INFINITY;
-    for (int d = 0; d < group_devices(g->m->be); d++)
-        room = fmin(room, room_on(g, group_device(g->m->be, d)));
-    return room;
-}
-
-static int pages_of(const engine *g, int n_tokens)
-{
-    return (n_tokens + g->opt.page_len - 1) / g->opt.page_len;
-}
-
-static int longest(const engine *g)
-{
-    return g->opt.max_len > 0 ? g->opt.max_len : g->m->config.max_positions;
-}
-
-static int within(double n, int least, int most)
-{
-    return n < least ? least : n < most ? (int)n : most;
-}
-
-/* Of the KvCache: as many as fit, but no more than a full batch of the longest requests has. */
-static int default_pages(const engine *g, double fit)
-{
-    return within(fmin(fit, (double)g->opt.max_batch * pages_of(g, longest(g))), 8, INT_MAX);
-}
-
-static int default_batch(const engine *g, double pages)
-{
-    int each = longest(g) < USUAL_LEN ? longest(g) : USUAL_LEN;
-    return within(pages / pages_of(g, each), FEWEST_BATCH, is_gpu(g) ? GPU_SIZES.batch : CPU_SIZES.batch);
-}
-
-static int default_rows(const engine *g)
-{
-    backend *be = group_device(g->m->be, 0);
-    if (!is_gpu(g))
-        return CPU_SIZES.rows;
-    return within(SCRATCH * (double)be->ops->memory(be) / (double)forward_row_bytes(g->m), FEWEST_ROWS, GPU_SIZES.rows);
-}
-
-/* What the caller has left open. */
-static void choose_sizes(engine *g)
-{
-    engine_options *o = &g->opt;
-    double fit = room_for_pages(g) / (double)kv_page_bytes(g->kv);
-    o->max_batch = o->max_batch ? o->max_batch : default_batch(g, o->n_pages ? o->n_pages : fit);
-    o->n_pages = o->n_pages ? o->n_pages : default_pages(g, fit);
-    o->prefill_rows = o->prefill_rows ? o->prefill_rows : default_rows(g);
-    o->n_adapter_slots = o->n_adapter_slots           ? o->n_adapter_slots
-                         : o->max_batch > USUAL_SLOTS ? o->max_batch
-                                                      : USUAL_SLOTS;
-}
-
-/* Pinned memory is the host's to nobody else, and pinning it takes time. */
-static size_t host_bytes(const engine *g)
-{
-    static const size_t most =
-        (size_t)4 << 30; /* pinned at a third of a second a GiB, each time a worker is started again */
-    if (g->opt.no_prefix_cache || (g->opt.host_bytes == KV_HOST_AUTO && !is_gpu(g)))
-        return 0;
-    size_t share = mem_available() / 8;
-    return g->opt.host_bytes != KV_HOST_AUTO ? g->opt.host_bytes : share < most ? share : most;
-}
-
-/* The KvCache did not fit: what takes how much, and what would fit. */
-static int explain_memory(const engine *g, err *e)
-{
-    double gb = 1e9, page = (double)kv_page_bytes(g->kv), left = (double)g->m->be->ops->available(g->m->be);
-    return err_wrap(
-        e,
-        "a KvCache of %d pages (%.2f GB) does not fit on %s: the weights take %.2f GB and %.2f GB are left, room for "
-        "%d pages beside nothing else; ask for fewer (--kv-pages), or a smaller batch (--max-batch)",
-        g->kv->n_pages, g->kv->n_pages * page / gb, g->m->be->name, (double)g->m->weight_bytes / gb, left / gb,
-        (int)(left * 0.95 / page));
-}
-
 static int make_kv_cache(engine *g, err *e)
 {
-    if (longest(g) > g->m->config.max_positions)
-        return err_set(e, "a request of %d tokens (--max-model-len) does not fit: the model allows %d", longest(g),
-                       g->m->config.max_positions);
+    if (engine_sizes_check(&g->opt, g->m, e))
+        return -1;
     g->kv[0].n_pages = g->opt.n_pages;
-    if (g->opt.max_len > 0 && pages_of(g, longest(g)) > g->kv->n_pages)
-        return err_set(e,
-                       "a request of %d tokens does not fit: the KvCache has room for %lld on %s; allow fewer "
-                       "(--max-model-len), more memory "
-                       "(--memory-share, --kv-pages), or 8 bits (--kv fp8)",
-                       longest(g), (long long)g->kv->n_pages * g->opt.page_len, g->m->be->name);
     if (forward_kv_alloc(g->m, g->kv, e))
-        return explain_memory(g, e);
-    g->tier = host_tier_new(g->m->be, g->kv, host_bytes(g));
+        return engine_sizes_explain(g->kv, g->m, e);
+    g->tier = host_tier_new(g->m->be, g->kv, engine_sizes_host_bytes(&g->opt, g->m));
     g->pool = kv_pool_new(g->kv->n_pages, host_tier_pages(g->tier), g->opt.page_len);
     return 0;
 }
@@ -230,33 +94,27 @@ static event *add_event(engine *g, event_kind kind, const sequence *s)
     return ev;
 }
 
-/* A sequence that admission has forgotten. */
-static void sequence_free(engine *g, sequence *s)
+/* Frees a sequence that admission has forgotten; what is drawn for it is nobody's. */
+static void forget(engine *g, sequence *s)
 {
     for (int f = 0; f < g->n_flights; f++)
         for (int i = 0; i < g->flights[f].n; i++)
             if (g->flights[f].at[i].owner == s)
                 g->flights[f].at[i].owner = NULL;
-    token_counts_deinit(&s->history);
-    guide_state_free(s->state);
-    token_rules_deinit(&s->rules);
-    free(s->mask);
-    free(s->item.adapter);
-    free(s->item.token);
-    free(s);
+    sequence_free(s);
 }
 
 /* Hand a running request back to the caller. */
 static void on_evicted(void *ctx, admission_item *it)
 {
     add_event(ctx, EVENT_EVICTED, (sequence *)it);
-    sequence_free(ctx, (sequence *)it);
+    forget(ctx, (sequence *)it);
 }
 
 static void on_failed(void *ctx, admission_item *it, const err *why)
 {
     add_event(ctx, EVENT_FAILED, (sequence *)it)->error = *why;
-    sequence_free(ctx, (sequence *)it);
+    forget(ctx, (sequence *)it);
 }
 
 static void start_admission(engine *g)
@@ -267,33 +125,13 @@ static void start_admission(engine *g)
     g->admission = admission_new(&limits, g->pool, g->slots, (admission_events){on_evicted, on_failed, g});
 }
 
-/* Rows of logits that a step may have. */
-static int max_out(const engine_options *o)
-{
-    return o->max_batch + SCORED_ROWS;
-}
-
-/* The largest step. Requests that share pages each bring their own list of them. */
-static forward_limits limits_of(const engine *g)
-{
-    const engine_options *o = &g->opt;
-    double pages = (double)o->max_batch * fmin(pages_of(g, longest(g)), o->n_pages);
-    return (forward_limits){o->prefill_rows + o->max_batch,
-                            o->max_batch,
-                            max_out(o),
-                            within(pages, 1, INT_MAX),
-                            o->page_len,
-                            3 * LORA_MAX_RANK,
-                            o->kv};
-}
-
 engine *engine_new(const model *m, const engine_options *o, err *e)
 {
     engine *g = XNEW(engine);
     *g = (engine){.m = m, .opt = *o};
     g->kv[0] = forward_kv(m, o->kv, 0, o->page_len);
-    choose_sizes(g);
-    size_t n = (size_t)g->opt.max_batch, n_out = (size_t)max_out(&g->opt);
+    engine_sizes_choose(&g->opt, m, g->kv);
+    size_t n = (size_t)g->opt.max_batch, n_out = (size_t)engine_sizes_max_out(&g->opt);
     g->prefill = XNEW_ARRAY(batch_item, n);
     g->decode = XNEW_ARRAY(batch_item, n);
     g->spec = XNEW_ARRAY(sample_spec, n_out);
@@ -301,7 +139,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
     g->flights[1].at = XNEW_ARRAY(draw, n_out);
     g->builder = batch_builder_new();
     if (make_kv_cache(g, e) == 0) {
-        forward_limits l = limits_of(g);
+        forward_limits l = engine_sizes_of_step(&g->opt, m);
         g->fwd = forward_new(m, &l, e);
     }
     if (!g->fwd) {
@@ -316,7 +154,7 @@ engine *engine_new(const model *m, const engine_options *o, err *e)
 static void retire(engine *g, sequence *s)
 {
     admission_remove(g->admission, &s->item);
-    sequence_free(g, s);
+    forget(g, s);
 }
 
 void engine_free(engine *g)
@@ -342,30 +180,17 @@ void engine_free(engine *g)
     free(g);
 }
 
-static void append_token(sequence *s, int token)
-{
-    s->item.token = xgrow(s->item.token, &s->token_cap, (size_t)s->item.n_tokens + 1, sizeof *s->item.token);
-    if (s->uses_history)
-        token_counts_add(&s->history, token, s->item.n_tokens >= s->n_prompt);
-    s->item.token[s->item.n_tokens++] = token;
-}
-
-/* How many tokens of a prompt there are to score. */
-static int n_to_score(const engine_request *r)
-{
-    return r->sampling.n_prompt_logprobs >= 0 ? r->n_prompt - 1 : 0;
-}
-
 static int check_request(const engine *g, const engine_request *r, err *e)
 {
     int n_output = r->n_tokens - r->n_prompt, vocab = g->m->config.vocab, limit = g->m->config.max_positions;
     CHECK(n_output >= 0);
     if (r->n_prompt < 1)
         return err_set(e, "the prompt is empty");
-    if (r->n_scored < 0 || r->n_scored > n_to_score(r) || (n_output > 0 && r->n_scored < n_to_score(r)))
+    if (r->n_scored < 0 || r->n_scored > sequence_n_to_score(r) ||
+        (n_output > 0 && r->n_scored < sequence_n_to_score(r)))
         return err_set(e, "%d tokens of a prompt of %d cannot have been scored before %d were made", r->n_scored,
                        r->n_prompt, n_output);
-    if (n_output >= r->sampling.max_tokens && r->n_scored == n_to_score(r))
+    if (n_output >= r->sampling.max_tokens && r->n_scored == sequence_n_to_score(r))
         return err_set(e, "the request has no tokens left to make");
     if (r->n_tokens >= limit)
         return err_set(e, "the prompt has %d tokens; the model's limit is %d", r->n_tokens, limit);
@@ -379,60 +204,13 @@ static int check_request(const engine *g, const engine_request *r, err *e)
     return sampling_check(&r->sampling, e) || token_rules_check(&r->rules, vocab, e) ? -1 : 0;
 }
 
-/* Ids outside the vocabulary are never drawn, and no mask has a bit for them. */
-static void add_end_tokens(sequence *s, const int *id, int n, int vocab)
-{
-    for (int i = 0; i < n; i++)
-        if (id[i] >= 0 && id[i] < vocab)
-            s->end[s->n_end++] = id[i];
-}
-
-static void set_end_tokens(sequence *s, const model_config *c)
-{
-    add_end_tokens(s, c->eos, s->sampling.ignore_eos ? 0 : c->n_eos, c->vocab);
-    add_end_tokens(s, s->sampling.stop, s->sampling.n_stop, c->vocab);
-}
-
-/* What the prompt and the limits on output and context allow. */
-static int max_tokens_of(const engine *g, const engine_request *r)
-{
-    int positions = g->m->config.max_positions;
-    return r->sampling.max_tokens < positions - r->n_prompt ? r->n_prompt + r->sampling.max_tokens : positions;
-}
-
-/* What its keys and values depend on beside its tokens, and who may share them. */
-static kv_key root_of(const engine_request *r)
-{
-    digest d;
-    kv_key key;
-    const char *adapter = r->adapter ? r->adapter : "", *salt = r->cache_salt ? r->cache_salt : "";
-    digest_of_parts(&d, (digest_part[]){{adapter, strlen(adapter) + 1}, {salt, strlen(salt)}}, 2);
-    memcpy(&key, &d, sizeof key);
-    key.part[0] |= 1;
-    return key;
-}
-
 int engine_add(engine *g, const engine_request *r, err *e)
 {
     if (check_request(g, r, e))
         return -1;
-    sequence *s = XNEW(sequence);
-    *s = (sequence){.item = {.id = r->id, .arrival = r->arrival, .limit = max_tokens_of(g, r)},
-                    .n_prompt = r->n_prompt,
-                    .sampling = r->sampling};
-    s->item.adapter = r->adapter ? xstrdup(r->adapter) : NULL;
-    s->next_score = r->n_prompt - n_to_score(r) + r->n_scored;
-    s->item.is_scored = s->next_score < s->n_prompt;
-    if (!g->opt.no_prefix_cache)
-        s->item.root = root_of(r);
-    s->uses_history =
-        r->sampling.repetition_penalty != 1 || r->sampling.presence_penalty != 0 || r->sampling.frequency_penalty != 0;
-    set_end_tokens(s, &g->m->config);
-    token_rules_copy(&s->rules, &r->rules);
-    if (token_rules_mask(&s->rules))
-        s->mask = XNEW_ARRAY(uint32_t, (size_t)guide_mask_words(g->m->config.vocab));
-    for (int i = 0; i < r->n_tokens; i++)
-        append_token(s, r->token[i]);
+    sequence *s = sequence_new(r, &g->m->config);
+    if (g->opt.no_prefix_cache)
+        s->item.root = (kv_key){0};
     admission_add(g->admission, &s->item);
     return 0;
 }
@@ -478,70 +256,8 @@ static const batch *build_batch(engine *g, const admission_step *step)
     return batch_build(g->builder, g->prefill, step->n_prefills, g->decode, step->n_decodes);
 }
 
-static sample_spec spec_of_score(const sequence *s, int token)
-{
-    return (sample_spec){.top_p = 1,
-                         .repetition_penalty = 1,
-                         .n_logprobs = s->sampling.n_prompt_logprobs,
-                         .given = true,
-                         .token = s->item.token[token]};
-}
-
-static sample_spec spec_of(const sequence *s)
-{
-    const sampling_params *h = &s->sampling;
-    int n_tokens = s->item.n_tokens + s->item.in_flight;
-    bool too_early = n_tokens - s->n_prompt < h->min_tokens && !s->only_end;
-    return (sample_spec){
-        .temperature = h->temperature,
-        .top_k = h->top_k,
-        .top_p = h->top_p,
-        .min_p = h->min_p,
-        .repetition_penalty = h->repetition_penalty,
-        .presence_penalty = h->presence_penalty,
-        .frequency_penalty = h->frequency_penalty,
-        .seed = h->seed,
-        .position = (uint64_t)n_tokens,
-        .n_seen = s->history.n,
-        .seen = s->history.token,
-        .seen_output = s->history.in_output,
-        .n_banned = too_early ? s->n_end : 0,
-        .banned = s->end,
-        .mask = s->mask,
-        .n_bias = s->rules.n_bias,
-        .biased = s->rules.biased,
-        .bias = s->rules.bias,
-        .n_logprobs = h->n_logprobs,
-    };
-}
-
-/* Whether the output ends with the token just appended. */
-static bool is_finished(const sequence *s, finish_reason *why)
-{
-    *why = FINISH_STOP;
-    for (int i = 0; i < s->n_end; i++)
-        if (s->item.token[s->item.n_tokens - 1] == s->end[i])
-            return true;
-    *why = FINISH_LENGTH;
-    return s->item.n_tokens >= s->item.limit;
-}
-
-/* Why nothing could be drawn. */
-static void explain_failure(const sequence *s, err *e)
-{
-    const char *with = s->item.adapter ? " with adapter " : "", *adapter = s->item.adapter ? s->item.adapter : "";
-    if (s->state && guide_state_is_exhausted(s->state))
-        err_set(e, "the grammar is too ambiguous: following it takes more time or memory than a request has");
-    else if (s->stuck)
-        err_set(
-            e,
-            "no token of the vocabulary can follow the output so far, as the request's grammar or token lists demand");
-    else
-        err_set(e, "the model produced numbers that are not finite%s%s", with, adapter);
-}
-
 /* The prompt's token has been scored; it is the last of all where no output is wanted. */
-static void take_score(engine *g, sequence *s, int token, const sample_result *r)
+static void on_score(engine *g, sequence *s, int token, const sample_result *r)
 {
     add_event(g, EVENT_SCORE, s)->drawn = *r;
     if (token + 1 < s->item.limit)
@@ -550,35 +266,31 @@ static void take_score(engine *g, sequence *s, int token, const sample_result *r
     retire(g, s);
 }
 
-static void take_token(engine *g, sequence *s, const sample_result *r)
+static void on_token(engine *g, sequence *s, const sample_result *r)
 {
-    append_token(s, r->token);
     event *ev = add_event(g, EVENT_TOKEN, s);
     ev->drawn = *r;
     ev->n_cached = s->item.n_cached;
     g->stats.tokens++;
     finish_reason why;
-    if (is_finished(s, &why)) {
-        add_event(g, EVENT_FINISHED, s)->why = why;
-        retire(g, s);
+    if (!sequence_add_drawn(s, r->token, &why))
         return;
-    }
-    if (s->state)
-        guide_state_add(s->state, r->token);
+    add_event(g, EVENT_FINISHED, s)->why = why;
+    retire(g, s);
 }
 
-static void take_draw(engine *g, const draw *d, const sample_result *r)
+static void on_draw(engine *g, const draw *d, const sample_result *r)
 {
     sequence *s = d->owner;
     s->item.in_flight -= d->scores == 0;
     if (r->token < 0) {
-        explain_failure(s, &add_event(g, EVENT_FAILED, s)->error);
+        sequence_explain_failure(s, &add_event(g, EVENT_FAILED, s)->error);
         admission_spoil(g->admission, &s->item);
         retire(g, s);
     } else if (d->scores) {
-        take_score(g, s, d->scores, r);
+        on_score(g, s, d->scores, r);
     } else {
-        take_token(g, s, r);
+        on_token(g, s, r);
     }
 }
 
@@ -659,7 +371,7 @@ static int collect_step(engine *g, err *e)
     learn_step(g, &f);
     for (int i = 0; i < f.n; i++)
         if (g->flights[0].at[i].owner)
-            take_draw(g, &g->flights[0].at[i], &drawn[i]);
+            on_draw(g, &g->flights[0].at[i], &drawn[i]);
     g->flights[0] = g->flights[1];
     g->flights[1] = f;
     g->n_flights--;
@@ -691,16 +403,6 @@ static bool needs_all_tokens(const flight *f)
     return false;
 }
 
-/* The first time, the output of earlier attempts is followed too. */
-static void follow_output(sequence *s)
-{
-    if (!s->rules.grammar || s->state)
-        return;
-    s->state = guide_state_new(s->rules.grammar);
-    for (int i = s->n_prompt; i < s->item.n_tokens; i++)
-        guide_state_add(s->state, s->item.token[i]);
-}
-
 typedef struct {
     const engine *g;
     const flight *f;
@@ -711,11 +413,8 @@ static void fill_mask(void *arg, int item, int thread)
     (void)thread;
     const mask_call *c = arg;
     sequence *s = drawer(&c->f->at[item]);
-    if (!s || !s->mask)
-        return;
-    follow_output(s);
-    s->stuck = !token_rules_fill(&s->rules, s->state, s->item.token, s->item.n_tokens, s->item.n_tokens - s->n_prompt,
-                                 s->end, s->n_end, c->g->m->config.vocab, s->mask, &s->only_end);
+    if (s)
+        sequence_fill_mask(s, c->g->m->config.vocab);
 }
 
 /* Masks of all rows of a step, while the model runs. */
@@ -741,8 +440,8 @@ static void queue_draws(engine *g, const tensor *logits)
     for (int i = 0; i < f->n; i++) {
         const draw *d = &f->at[i];
         g->spec[i] = !d->owner   ? (sample_spec){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1}
-                     : d->scores ? spec_of_score(d->owner, d->scores)
-                                 : spec_of(d->owner);
+                     : d->scores ? sequence_score_spec(d->owner, d->scores)
+                                 : sequence_draw_spec(d->owner);
     }
     forward_sample(g->fwd, logits, g->spec, f->n);
     for (int i = 0; i < f->n; i++)
@@ -822,9 +521,9 @@ bool engine_is_idle(const engine *g)
 /* A full step's worth of prompts, and a few tokens for each of them. */
 static int run_for_nobody(engine *g, err *e)
 {
-    int room = within((double)g->opt.n_pages * g->opt.page_len / 2, 1, g->opt.prefill_rows);
-    int each = within(longest(g) / 2, 1, USUAL_LEN < room ? USUAL_LEN : room),
-        n = within(room / each, 1, g->opt.max_batch), status = 0;
+    int room = engine_sizes_within((double)g->opt.n_pages * g->opt.page_len / 2, 1, g->opt.prefill_rows);
+    int each = engine_sizes_within(engine_sizes_longest(&g->opt, g->m) / 2, 1, USUAL_LEN < room ? USUAL_LEN : room),
+        n = engine_sizes_within(room / each, 1, g->opt.max_batch), status = 0;
     int *token = XNEW_ARRAY(int, (size_t)each);
     for (int i = 0; i < each; i++)
         token[i] = i % g->m->config.vocab;
@@ -851,7 +550,7 @@ static int run_for_nobody(engine *g, err *e)
 int engine_warm_up(engine *g, err *e)
 {
     CHECK(engine_is_idle(g));
-    if (!is_gpu(g))
+    if (!engine_sizes_is_gpu(g->m))
         return 0;
     bool shares_nothing = g->opt.no_prefix_cache;
     g->opt.no_prefix_cache = true;
