@@ -1,12 +1,17 @@
 /* fuzz_adapter.c - adapter_config.json, and after a NUL byte adapter_model.safetensors; without one,
  * the weights of a q_proj adapter of rank 2. Whatever is accepted must be loadable. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../unit/model_files.h"
+#include "backend/backend.h"
+#include "base/buf.h"
+#include "base/mem.h"
 #include "model/adapter.h"
 #include "model/peft.h"
+#include "support/holding_backend.h"
+#include "support/model_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,7 +33,7 @@ static buf default_weights(void)
 
 static void load(const adapter *a)
 {
-    backend be = {.ops = &holding_ops, .owns_host_memory = true};
+    backend be = {.ops = &holding_backend_ops, .owns_host_memory = true};
     lora *l = adapter_to_lora(a, &be);
     CHECK(l && l->bytes > 0 && l->max_rank_sum >= 1);
     lora_free(l, NULL);

@@ -17,7 +17,7 @@
 #include "base/fp8.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "test.h"
+#include "support/test.h"
 
 enum {
     SITES = 2,

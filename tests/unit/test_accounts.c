@@ -6,10 +6,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "frontend/accounts.h"
-#include "loop.h"
+#include "support/test.h"
+#include "support/waiting.h"
 
 static char folder[] = "/tmp/punica-accounts-XXXXXX";
 static char *url;
@@ -65,7 +67,7 @@ static void test_both_ways(void **state)
         accounts_count(a, &bill, i == 0, i == 0 ? 100 : 0, 0, i % 5);
         n += (i == 0 ? 100 : 0) + i % 5;
         if (i % 3 == 0)
-            loop_turn(loop);
+            waiting_turn(loop);
     }
     UNTIL(loop, written("both") == n);
     assert_int_equal(store_remove_key(s, "test", "both", "k", &e), STORE_OK);
@@ -100,7 +102,7 @@ static void test_full_disk(void **state)
     UNTIL(loop, is_down(a));
     for (int i = 0; i < 100; i++) {
         accounts_count(a, &bill, 0, 0, 0, 1);
-        loop_turn(loop);
+        waiting_turn(loop);
     }
     assert_ptr_equal(find(a, key), bill.who);
     setrlimit(RLIMIT_FSIZE, &was);

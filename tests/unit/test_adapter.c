@@ -1,10 +1,16 @@
 /* test_adapter.c - PEFT adapters: what PEFT's configuration means, what is refused, and that the
  * backend form holds the same numbers */
-#include "model/adapter.h"
+#include <stdlib.h>
+#include <string.h>
 
+#include "backend/backend.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "model/adapter.h"
 #include "model/model.h"
-#include "model_files.h"
-#include "test.h"
+#include "support/holding_backend.h"
+#include "support/model_files.h"
+#include "support/test.h"
 
 enum { HIDDEN = 8, HEADS = 4, KV = 2, DIM = 6, FFN = 10, LAYERS = 3 };
 
@@ -359,7 +365,7 @@ static void backend_form(void **state)
         adapter *a = open_adapter(members, &w, &file, &e);
         if (!a)
             fail_msg("%s", e.msg);
-        backend be = {.ops = &holding_ops, .owns_host_memory = true};
+        backend be = {.ops = &holding_backend_ops, .owns_host_memory = true};
         lora *l = adapter_to_lora(a, &be);
         assert_int_equal(l->n_sites, LAYERS * N_SITES);
         assert_int_equal(l->max_rank_sum, 2 + rank);
@@ -390,7 +396,7 @@ static void backend_form(void **state)
 static void random_adapters(void **state)
 {
     (void)state;
-    backend be = {.ops = &holding_ops, .owns_host_memory = true};
+    backend be = {.ops = &holding_backend_ops, .owns_host_memory = true};
     err e;
     lora *l = lora_random(&base, 1, 3, DTYPE_BF16, 1), *again = lora_upload(l, &be, &e);
     assert_true(again && l->bytes == again->bytes && l->data != again->data);

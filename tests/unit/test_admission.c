@@ -1,14 +1,15 @@
 /* test_admission.c - who runs, by the counts alone: no model, adapters without weights, loaders that do as they are
  * told */
-#include "engine/admission.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "base/rng.h"
+#include "engine/admission.h"
 #include "model/lora.h"
-#include "told_loaders.h"
+#include "support/test.h"
+#include "support/told_loaders.h"
 
 enum { PAGE_LEN = 16, MAX_ITEMS = 40 };
 
@@ -60,7 +61,7 @@ static void on_failed(void *ctx, admission_item *it, const err *why)
 
 static void start_with_host(admission_limits limits, int n_pages, int n_host, int n_slots)
 {
-    loaders = (told_loaders){.base.ops = &told_ops};
+    loaders = (told_loaders){.base.ops = &told_loaders_ops};
     pool = kv_pool_new(n_pages, n_host, PAGE_LEN);
     slots = adapter_slots_new(&no_device, n_slots, 0, (adapter_source){.load = load}, &loaders.base);
     a = admission_new(&limits, pool, slots, (admission_events){on_evicted, on_failed, NULL});
@@ -193,7 +194,7 @@ static void one_whose_adapter_loads_blocks_nobody(void **state)
     admission_admit(a, true); /* there is something to do: nobody waits */
     assert_string_equal(running(), "1 ");
     assert_int_equal(loaders.n_todo, 1);
-    told_run(&loaders, 1);
+    told_loaders_run(&loaders, 1);
     admission_admit(a, false);
     assert_string_equal(running(), "0 1 ");
     add(2, 2, "x", 10); /* it is there */
@@ -224,7 +225,7 @@ static void a_broken_adapter_fails_its_own(void **state)
     add(1, 1, "x", 10);
     add(2, 2, "broken", 10);
     admission_admit(a, false);
-    told_run(&loaders, 2);
+    told_loaders_run(&loaders, 2);
     admission_admit(a, true);
     assert_string_equal(running(), "1 ");
     assert_int_equal(n_failed, 2);
@@ -260,13 +261,13 @@ static void claims_ahead_of_time_are_taken_back(void **state)
     add(9, 9, "y", 10);
     admission_admit(a, false); /* the two of the base fill the batch */
     admission_admit(a, false);
-    told_run(&loaders, 2);
+    told_loaders_run(&loaders, 2);
     admission_admit(a, false);
     assert_true(item[8].slot && item[9].slot);
     add(5, 5, "z", 10);
     admission_admit(a, false);
     assert_true(item[5].slot && item[8].slot && !item[9].slot); /* the newest gave way */
-    told_run(&loaders, 1);
+    told_loaders_run(&loaders, 1);
     admission_remove(a, &item[1]);
     admission_remove(a, &item[2]);
     admission_admit(a, false);
@@ -275,7 +276,7 @@ static void claims_ahead_of_time_are_taken_back(void **state)
     assert_null(item[9].slot); /* those that run keep theirs */
     admission_remove(a, &item[5]);
     admission_admit(a, false);
-    told_run(&loaders, 1); /* y, in z's place */
+    told_loaders_run(&loaders, 1); /* y, in z's place */
     admission_admit(a, false);
     assert_string_equal(running(), "8 9 ");
     stop();
@@ -289,7 +290,7 @@ static void the_newest_are_evicted(void **state)
     add(1, 1, NULL, 16);
     add(2, 2, "x", 16);
     admission_admit(a, false);
-    told_run(&loaders, 1);
+    told_loaders_run(&loaders, 1);
     admission_admit(a, false);
     assert_string_equal(running(), "1 2 3 ");
     for (int i = 0; i < 17; i++) /* up to 33 tokens, with two pages for 32 each: six of eight */
@@ -533,7 +534,7 @@ static void cancel_in_every_state(void **state)
     add(4, 4, "x", 10);  /* waits; shares an adapter */
     add(5, 5, "q", 10);  /* waits; not near enough to the front to claim a slot */
     admission_admit(a, false);
-    told_run(&loaders, 2);
+    told_loaders_run(&loaders, 2);
     admission_admit(a, false);
     assert_string_equal(running(), "0 1 ");
     for (int i = 0; i < 3; i++)
@@ -551,13 +552,13 @@ static void cancel_in_every_state(void **state)
         assert_null(admission_find(a, (uint64_t)i));
         assert_true(!item[i].slot && !item[i].kv.page);
     }
-    told_run(&loaders, 1); /* z, which nobody wants any more */
+    told_loaders_run(&loaders, 1); /* z, which nobody wants any more */
     admission_admit(a, false);
     add(6, 6, "r", 10); /* no claim is left over: all three slots can be had */
     add(7, 7, "s", 10);
     add(8, 8, "t", 10);
     admission_admit(a, false);
-    told_run(&loaders, 3);
+    told_loaders_run(&loaders, 3);
     admission_admit(a, false);
     assert_string_equal(running(), "6 7 8 ");
     stop();
@@ -614,7 +615,7 @@ static void nothing_is_lost(void **state)
                 n_here++;
             }
             if (loaders.n_todo && rng_u64(seed, k + 1) % 4 == 0)
-                told_run(&loaders, 1);
+                told_loaders_run(&loaders, 1);
             n_evicted = n_failed = 0;
             admission_admit(a, rng_u64(seed, k + 2) % 2);
             step();

@@ -2,10 +2,11 @@
  * shown, and all pieces together are the text before it */
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/rng.h"
 #include "frontend/answer.h"
-#include "golden_tokenizer.h"
-#include "test.h"
+#include "support/golden_tokenizer.h"
+#include "support/test.h"
 #include "text/utf8.h"
 
 static stop_string stops[4];
@@ -151,7 +152,7 @@ static void test_every_stop(void **state)
     static const char text[] = "She bought 3 lamps 👩🛒 für Zoë; naïve, 日本語 and more.";
     static const char *const names[] = {"llama2", "llama3", "words"};
     for (size_t k = 0; k < 3; k++) {
-        tokenizer *t = load_golden(names[k]);
+        tokenizer *t = golden_tokenizer(names[k]);
         script s = script_of(t, text);
         buf got = {0};
         for (size_t at = 0; at < s.text.len; at++)
@@ -177,7 +178,7 @@ static void test_every_stop(void **state)
 static void test_ends(void **state)
 {
     (void)state;
-    tokenizer *t = load_golden("llama3");
+    tokenizer *t = golden_tokenizer("llama3");
     script s = script_of(t, "one two three four");
     buf got = {0};
     int used, last = s.tokens.items[s.tokens.n - 1];
@@ -219,7 +220,7 @@ static void test_ends(void **state)
 static void test_logprobs(void **state)
 {
     (void)state;
-    tokenizer *t = load_golden("llama3");
+    tokenizer *t = golden_tokenizer("llama3");
     script s = script_of(t, "one two three four");
     size_t at = (size_t)(strstr(s.text.data, "three") - s.text.data);
     stop_string stop = {.text = s.text.data + at, .n = 5};
@@ -258,7 +259,7 @@ static void test_bytes(void **state)
     (void)state;
     static const char *const names[] = {"llama2", "llama3", "qwen2"};
     for (size_t k = 0; k < 3; k++) {
-        tokenizer *t = load_golden(names[k]);
+        tokenizer *t = golden_tokenizer(names[k]);
         script s = script_of(t, "lamp \U0001f6d2\U0001fa81 \u65e5 end");
         answer_rules r = {.max_tokens = 1000, .logprobs = true};
         answer a;
@@ -288,7 +289,7 @@ static void test_bytes(void **state)
 static void test_echo(void **state)
 {
     (void)state;
-    tokenizer *t = load_golden("llama3");
+    tokenizer *t = golden_tokenizer("llama3");
     script s = script_of(t, "stop here stop");
     stop_string stop = {.text = "stop", .n = 4};
     answer_rules r = {.max_tokens = 1000, .stop = &stop, .n_stops = 1};

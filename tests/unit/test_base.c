@@ -15,7 +15,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "test.h"
+#include "support/test.h"
 
 static void err_keeps_messages_to_one_line(void **state)
 {

@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "engine/batch_builder.h"
-#include "test.h"
+#include "support/test.h"
 
 enum { MAX_ITEMS = 12, MAX_ROWS = 20 };
 

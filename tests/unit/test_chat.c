@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "test.h"
+#include "support/test.h"
 #include "text/chat.h"
 
 static json_t *goldens(void)

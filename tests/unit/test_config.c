@@ -1,10 +1,12 @@
 /* test_config.c - config.json of every family and both generations, and what is refused */
-#include "model/config.h"
-
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "model_files.h"
-#include "test.h"
+#include "base/mem.h"
+#include "model/config.h"
+#include "support/model_files.h"
+#include "support/test.h"
 
 #define SIZES "'hidden_size': 64, 'intermediate_size': 96, 'num_hidden_layers': 4, 'vocab_size': 320"
 #define LLAMA "'model_type': 'llama', 'num_attention_heads': 4, " SIZES

@@ -5,12 +5,21 @@
  * GPU's is the same. In the engine, all sequences of a family in one batch, every token it makes is one that
  * the CPU, given the same tokens before it, finds best within the tolerance. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "backend/backend.h"
 #include "backend/devices.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine.h"
-#include "golden.h"
 #include "model/split.h"
+#include "support/test.h"
+#include "support/golden.h"
+
+static kv_form form; /* what the KvCaches of this round hold */
 
 /* How far a logit may be off, in parts of the row's largest, and how far all of them in the mean. These models
  * have random weights, which carry rounding further than trained ones do. A number of an FP8 KvCache that is rounded
@@ -18,19 +27,19 @@
  * KvCache by itself changes these models' logits by 0.05 to 0.11 in the mean. */
 static double tolerance(dtype act)
 {
-    return act == DTYPE_F16 ? golden_kv == KV_FP8 ? 0.3 : 0.02 : golden_kv == KV_FP8 ? 0.6 : 0.15;
+    return act == DTYPE_F16 ? form == KV_FP8 ? 0.3 : 0.02 : form == KV_FP8 ? 0.6 : 0.15;
 }
 
 static double mean_tolerance(dtype act)
 {
-    return act == DTYPE_F16 ? golden_kv == KV_FP8 ? 0.045 : 0.004 : golden_kv == KV_FP8 ? 0.08 : 0.03;
+    return act == DTYPE_F16 ? form == KV_FP8 ? 0.045 : 0.004 : form == KV_FP8 ? 0.08 : 0.03;
 }
 
 /* Logits of every position by the CPU. */
 static float *reference(const char *dir)
 {
     backend *cpu = backend_cpu_new(0);
-    golden_set g = golden_open(cpu, dir);
+    golden_set g = golden_open(cpu, dir, form);
     float *logits = golden_run(&g);
     golden_close(&g);
     cpu->ops->free(cpu);
@@ -102,7 +111,7 @@ static void check_prompts(const char *dir, const char *family)
     backend *be = open_gpu(dir);
     if (!be)
         return;
-    golden_set g = golden_open(be, dir);
+    golden_set g = golden_open(be, dir, form);
     size_t vocab = (size_t)g.m->config.vocab;
     float *want = reference(dir), *got = golden_run(&g);
     double worst = 0, squares = 0, total = 0;
@@ -180,7 +189,7 @@ static void run_engine(engine *eng, const golden_set *g, int **made, int *n_made
 static float *reference_for(const char *dir, int **made)
 {
     backend *cpu = backend_cpu_new(0);
-    golden_set g = golden_open(cpu, dir);
+    golden_set g = golden_open(cpu, dir, form);
     for (int i = 0; i < g.n; i++)
         memcpy(g.at[i].token + g.at[i].n_prompt, made[i], (size_t)(g.at[i].n_tokens - g.at[i].n_prompt) * sizeof(int));
     float *logits = golden_run(&g);
@@ -215,10 +224,10 @@ static void check_engine(const char *dir, const char *family)
     backend *be = open_gpu(dir);
     if (!be)
         return;
-    golden_set g = golden_open(be, dir);
+    golden_set g = golden_open(be, dir, form);
     engine_options o = engine_options_default();
     o.n_pages = 512;
-    o.kv = golden_kv;
+    o.kv = form;
     o.adapters = (adapter_source){.load = load_by_name, .ctx = &g};
     engine *eng = engine_new(g.m, &o, &e);
     if (!eng)
@@ -252,11 +261,11 @@ static void each_split(void (*check)(const char *dir, const char *family))
         if (only && atoi(only) != i)
             continue;
         tp = i < 4 ? i + 1 : i - 3;
-        golden_kv = i < 4 ? KV_PLAIN : KV_FP8;
-        printf("over %d ranks%s:\n", tp, golden_kv == KV_FP8 ? ", KvCache in FP8" : "");
+        form = i < 4 ? KV_PLAIN : KV_FP8;
+        printf("over %d ranks%s:\n", tp, form == KV_FP8 ? ", KvCache in FP8" : "");
         golden_each_family(check);
     }
-    golden_kv = KV_PLAIN;
+    form = KV_PLAIN;
 }
 
 static void prompts_agree_with_the_cpu(void **state)

@@ -3,12 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "support/golden_tokenizer.h"
+#include "support/test.h"
 #include "text/detokenizer.h"
 #include "text/utf8.h"
-#include "golden_tokenizer.h"
-#include "test.h"
 
 static void check_equal(const buf *got, const buf *want, const char *what)
 {
@@ -54,7 +55,7 @@ static void test_random_ids(void **state)
     static const char *const names[] = {"llama2", "llama2_metaspace", "mistral", "llama3", "qwen2",
                                         "gpt2",   "unknown",          "words"};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
-        tokenizer *t = load_golden(names[k]);
+        tokenizer *t = golden_tokenizer(names[k]);
         uint64_t size = (uint64_t)tokenizer_vocab_size(t) + 20;
         for (uint64_t seed = 0; seed < 1500; seed++) {
             int id[24];
@@ -91,7 +92,7 @@ static void expect_end(detokenizer *d, const char *text)
 static void test_byte_level(void **state)
 {
     (void)state;
-    tokenizer *t = load_golden("llama3");
+    tokenizer *t = golden_tokenizer("llama3");
     int e2 = tokenizer_token_id(t, "â"), b82 = tokenizer_token_id(t, "Ĥ"), ac = tokenizer_token_id(t, "¬"),
         a = tokenizer_token_id(t, "a");
     assert_true(e2 >= 0 && b82 >= 0 && ac >= 0 && a >= 0);
@@ -116,7 +117,7 @@ static void test_byte_level(void **state)
 static void test_byte_fallback(void **state)
 {
     (void)state;
-    tokenizer *t = load_golden("llama2");
+    tokenizer *t = golden_tokenizer("llama2");
     int e2 = tokenizer_token_id(t, "<0xE2>"), b82 = tokenizer_token_id(t, "<0x82>"),
         ac = tokenizer_token_id(t, "<0xAC>");
     int a = tokenizer_token_id(t, "a"), blank = tokenizer_token_id(t, "▁"), bos = tokenizer_token_id(t, "<s>");

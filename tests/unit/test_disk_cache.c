@@ -12,10 +12,12 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
-#include "model_files.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "registry/adapter_files.h"
 #include "registry/disk_cache.h"
-#include "test.h"
+#include "support/model_files.h"
+#include "support/test.h"
 
 /* An adapter of about 1000 bytes, unlike all others. Its id into id. */
 static void make_adapter(const char *tree, int number, char id[ADAPTER_ID])

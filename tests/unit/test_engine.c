@@ -5,12 +5,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "model/adapter.h"
-#include "test.h"
-#include "told_loaders.h"
+#include "support/test.h"
+#include "support/told_loaders.h"
 
 enum { N_ADAPTERS = 5, N_REQUESTS = 24, MAX_LEN = 160, VOCAB = 96 };
 
@@ -313,7 +314,7 @@ static void the_caller_may_bring_loaders(void **state)
 {
     (void)state;
     static track all[4];
-    told_loaders loaders = {.base.ops = &told_ops};
+    told_loaders loaders = {.base.ops = &told_loaders_ops};
     err e;
     use_backend(1);
     engine_options o = engine_options_default();
@@ -331,11 +332,11 @@ static void the_caller_may_bring_loaders(void **state)
         step(g, all);
     assert_int_equal(engine_get_stats(g).steps, 0);
     assert_int_equal(loaders.n_todo, 4);
-    told_run(&loaders, 1);
+    told_loaders_run(&loaders, 1);
     while (!all[0].finished)
         step(g, all);
     assert_int_equal(engine_get_stats(g).n_waiting, 3);
-    told_run(&loaders, 1);
+    told_loaders_run(&loaders, 1);
     engine_free(g); /* with one load finished and two not begun */
     assert_int_equal(loaders.n_todo + loaders.n_done, 0);
     drop_backend();

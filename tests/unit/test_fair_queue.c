@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "test.h"
+#include "support/test.h"
 
 #define MB ((size_t)1 << 20)
 

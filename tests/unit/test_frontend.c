@@ -1,13 +1,21 @@
 /* test_frontend.c - the HTTP server against a stand-in for the scheduler (stand_in.h), over real sockets */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/buf.h"
+#include "base/mem.h"
 #include "base/rng.h"
-#include "stand_in.h"
+#include "support/test.h"
+#include "support/http_client.h"
+#include "support/stand_in.h"
 
 static void expect(const char *path, const char *body, int status, const char *text)
 {
-    buf answer = ask(path, body);
-    if (status_of(&answer) != status || !has(&answer, text))
+    buf answer = http_client_ask(path, body);
+    if (http_client_status(&answer) != status || !http_client_has(&answer, text))
         fail_msg("%s %s: wanted %d and %s, got %s", path, body, status, text, answer.data);
     buf_free(&answer);
 }
@@ -21,7 +29,7 @@ static void wait_for(atomic_int *counter, int value)
 
 static long metric(const char *name)
 {
-    buf page = get("/metrics"), line = {0};
+    buf page = http_client_get("/metrics"), line = {0};
     buf_printf(&line, "\n%s ", name);
     const char *at = strstr(page.data, line.data);
     assert_non_null(at);
@@ -35,7 +43,7 @@ static long metric(const char *name)
 static long n_completions_ended(void)
 {
     static const char line[] = "\npunica_http_requests_total{route=\"/v1/completions\"";
-    buf page = get("/metrics");
+    buf page = http_client_get("/metrics");
     long n = 0;
     for (const char *at = page.data; (at = strstr(at, line)); at++)
         n += atol(strchr(at, '}') + 1);
@@ -85,14 +93,16 @@ static void test_stream(void **state)
     (void)state;
     expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3,\"stream\":true}", 200,
            "data: [DONE]");
-    buf a = ask(CHAT, "{\"model\":\"parrot\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}],\"max_tokens\":12,"
-                      "\"stream\":true,\"n\":2,"
-                      "\"stream_options\":{\"include_usage\":true}}");
-    assert_int_equal(status_of(&a), 200);
-    assert_true(has(&a, "text/event-stream") && has(&a, "no-cache") && has(&a, "x-request-id: chatcmpl-") &&
-                has(&a, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}"));
-    assert_true(has(&a, "\"index\":1") && has(&a, "\"completion_tokens\":24") &&
-                has(&a, "\"finish_reason\":\"length\""));
+    buf a = http_client_ask(
+        CHAT, "{\"model\":\"parrot\",\"messages\":[{\"role\":\"user\",\"content\":\"Eva\"}],\"max_tokens\":12,"
+              "\"stream\":true,\"n\":2,"
+              "\"stream_options\":{\"include_usage\":true}}");
+    assert_int_equal(http_client_status(&a), 200);
+    assert_true(http_client_has(&a, "text/event-stream") && http_client_has(&a, "no-cache") &&
+                http_client_has(&a, "x-request-id: chatcmpl-") &&
+                http_client_has(&a, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}"));
+    assert_true(http_client_has(&a, "\"index\":1") && http_client_has(&a, "\"completion_tokens\":24") &&
+                http_client_has(&a, "\"finish_reason\":\"length\""));
     buf_free(&a);
 }
 
@@ -122,8 +132,8 @@ static char *nth_request(int i, bool stream)
 static int send_nth(int i, bool stream)
 {
     char *request = nth_request(i, stream);
-    int to = dial(i % 6 == 3 ? 4096 : 0);
-    post(to, COMPLETIONS, request, "Connection: close\r\n");
+    int to = http_client_dial(i % 6 == 3 ? 4096 : 0);
+    http_client_post(to, COMPLETIONS, request, "Connection: close\r\n");
     free(request);
     return to;
 }
@@ -139,21 +149,22 @@ static void test_many_streams(void **state)
         streamed[i] = send_nth(i, true);
         whole[i] = send_nth(i, false);
         leaving[i] = send_nth(i, true);
-        post(pair[i] = dial(0), COMPLETIONS,
-             "{\"model\":\"parrot\",\"prompt\":\"x\",\"n\":2,\"stream\":true,\"max_tokens\":50}",
-             "Connection: close\r\n");
+        http_client_post(pair[i] = http_client_dial(0), COMPLETIONS,
+                         "{\"model\":\"parrot\",\"prompt\":\"x\",\"n\":2,\"stream\":true,\"max_tokens\":50}",
+                         "Connection: close\r\n");
     }
     for (int i = 0; i < MANY; i++)
         close(leaving[i]);
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* until sockets are full */
-    read_many(fd, answer, 3 * MANY);
+    http_client_read_many(fd, answer, 3 * MANY);
     for (int i = 0; i < MANY; i++) {
         const buf *pieces = &answer[i], *all = &answer[MANY + i], *two = &answer[2 * MANY + i];
         buf wanted = text_of(all), got = text_of(pieces);
-        assert_int_equal(status_of(all), 200);
-        assert_true(wanted.len > 40 && has(pieces, "data: [DONE]"));
+        assert_int_equal(http_client_status(all), 200);
+        assert_true(wanted.len > 40 && http_client_has(pieces, "data: [DONE]"));
         assert_string_equal(got.data, wanted.data);
-        assert_true(has(two, "data: [DONE]") && has(two, "\"index\":0") && has(two, "\"index\":1"));
+        assert_true(http_client_has(two, "data: [DONE]") && http_client_has(two, "\"index\":0") &&
+                    http_client_has(two, "\"index\":1"));
         buf_free(&wanted);
         buf_free(&got);
     }
@@ -173,8 +184,8 @@ static void test_errors(void **state)
     expect(COMPLETIONS, "{\"model\":\"deadly\",\"prompt\":\"x\"}", 500, "worker");
     expect(COMPLETIONS, "{\"model\":\"nobody\",\"prompt\":\"x\"}", 404, "\"code\":\"model_not_found\"");
     expect(COMPLETIONS, "{\"model\":\"../escape\",\"prompt\":\"x\"}", 404, "model_not_found");
-    char *way_out =
-        xasprintf("{\"model\":\"..%s/parrot\",\"prompt\":\"x\"}", strrchr(it.dir, '/')); /* which is there */
+    char *way_out = xasprintf("{\"model\":\"..%s/parrot\",\"prompt\":\"x\"}",
+                              strrchr(stand_in_adapters_dir(), '/')); /* which is there */
     expect(COMPLETIONS, way_out, 404, "model_not_found");
     free(way_out);
     expect(COMPLETIONS, "{\"model\":\"\",\"prompt\":\"x\"}", 404, "model_not_found");
@@ -187,8 +198,8 @@ static void test_errors(void **state)
     expect(COMPLETIONS, "", 400, "not valid JSON");
     expect("/v1/nothing", "", 404, "unknown_url");
     expect("/v1/models", "", 405, "Allow: GET");
-    buf a = get(COMPLETIONS);
-    assert_int_equal(status_of(&a), 405);
+    buf a = http_client_get(COMPLETIONS);
+    assert_int_equal(http_client_status(&a), 405);
     buf_free(&a);
 
     buf long_prompt = {0};
@@ -215,19 +226,19 @@ static void test_large_bodies(void **state)
 static void test_models(void **state)
 {
     (void)state;
-    buf a = get("/v1/models");
-    assert_true(status_of(&a) == 200 && has(&a, "\"id\":\"base\"") && has(&a, "\"id\":\"parrot\"") &&
-                !has(&a, "escape"));
+    buf a = http_client_get("/v1/models");
+    assert_true(http_client_status(&a) == 200 && http_client_has(&a, "\"id\":\"base\"") &&
+                http_client_has(&a, "\"id\":\"parrot\"") && !http_client_has(&a, "escape"));
     buf_free(&a);
-    add_adapter("brand new");
-    a = get("/v1/models/brand%20new");
-    assert_true(status_of(&a) == 200 && has(&a, "\"parent\":\"base\""));
+    stand_in_add_adapter("brand new");
+    a = http_client_get("/v1/models/brand%20new");
+    assert_true(http_client_status(&a) == 200 && http_client_has(&a, "\"parent\":\"base\""));
     buf_free(&a);
-    a = get("/v1/models/none");
-    assert_int_equal(status_of(&a), 404);
+    a = http_client_get("/v1/models/none");
+    assert_int_equal(http_client_status(&a), 404);
     buf_free(&a);
-    a = get("/health");
-    assert_int_equal(status_of(&a), 200);
+    a = http_client_get("/health");
+    assert_int_equal(http_client_status(&a), 200);
     buf_free(&a);
 }
 
@@ -237,14 +248,15 @@ static void test_slow_reader_at_the_end(void **state)
     (void)state;
     long before = metric("punica_clients_cut_off_total");
     buf all = {0};
-    int fd = dial(4096);
-    post(fd, CHAT,
-         "{\"model\":\"burst\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"logprobs\":true,"
-         "\"max_tokens\":900}",
-         "");
+    int fd = http_client_dial(4096);
+    http_client_post(
+        fd, CHAT,
+        "{\"model\":\"burst\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"logprobs\":true,"
+        "\"max_tokens\":900}",
+        "");
     wait_for_metric("punica_clients_cut_off_total", before + 1);
-    read_all(fd, &all);
-    assert_false(has(&all, "[DONE]"));
+    http_client_read_all(fd, &all);
+    assert_false(http_client_has(&all, "[DONE]"));
     wait_for_metric("punica_live_calls", 0);
     buf_free(&all);
 }
@@ -258,8 +270,8 @@ static void test_steady_reader(void **state)
                                "true,\"max_tokens\":180,\"stream\":%s}",
                                stream ? "true" : "false");
         buf all = {0};
-        int fd = dial(4096);
-        post(fd, CHAT, body, "Connection: close\r\n");
+        int fd = http_client_dial(4096);
+        http_client_post(fd, CHAT, body, "Connection: close\r\n");
         char piece[16384];
         for (ssize_t n; (n = recv(fd, piece, sizeof piece, MSG_WAITALL)) > 0;
              nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL))
@@ -279,15 +291,15 @@ static void test_head(void **state)
     (void)state;
     static const char *const paths[] = {"/health", "/v1/models/parrot", "/v1/models/none", COMPLETIONS, "/nothing"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        buf two = {0}, all = {0}, alone = get(paths[i]);
-        int fd = dial(0);
+        buf two = {0}, all = {0}, alone = http_client_get(paths[i]);
+        int fd = http_client_dial(0);
         buf_printf(&two,
                    "HEAD %s HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
                    paths[i]);
-        say(fd, two.data, two.len);
-        read_all(fd, &all);
+        http_client_say(fd, two.data, two.len);
+        http_client_read_all(fd, &all);
         const char *length = strstr(alone.data, "Content-Length"), *head_end = strstr(all.data, "\r\n\r\n");
-        assert_true(length && head_end && status_of(&all) == status_of(&alone));
+        assert_true(length && head_end && http_client_status(&all) == http_client_status(&alone));
         char *line = xstrndup(length, strcspn(length, "\r"));
         const char *said = strstr(all.data, line);
         assert_true(said && said < head_end);
@@ -298,10 +310,10 @@ static void test_head(void **state)
         buf_free(&alone);
     }
     buf answer = {0};
-    int fd = dial(0);
-    say(fd, "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", 34);
-    read_all(fd, &answer);
-    assert_int_equal(status_of(&answer), 501);
+    int fd = http_client_dial(0);
+    http_client_say(fd, "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", 34);
+    http_client_read_all(fd, &answer);
+    assert_int_equal(http_client_status(&answer), 501);
     buf_free(&answer);
 }
 
@@ -309,18 +321,19 @@ static void test_head(void **state)
 static void test_pipelining(void **state)
 {
     (void)state;
-    int fd = dial(0);
+    int fd = http_client_dial(0);
     buf two = {0}, all = {0};
     static const char body[] = "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3,\"stream\":true}";
     for (int i = 0; i < 2; i++)
         buf_printf(&two,
                    "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nx-request-id: no-%d\r\nContent-Length: %zu\r\n\r\n%s",
                    i, strlen(body), body);
-    say(fd, two.data, two.len);
+    http_client_say(fd, two.data, two.len);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    post(fd, COMPLETIONS, body, "Connection: close\r\nx-request-id: bad id\r\n");
-    read_all(fd, &all);
-    assert_true(has(&all, "x-request-id: no-0") && has(&all, "x-request-id: no-1") && has(&all, "x-request-id: cmpl-"));
+    http_client_post(fd, COMPLETIONS, body, "Connection: close\r\nx-request-id: bad id\r\n");
+    http_client_read_all(fd, &all);
+    assert_true(http_client_has(&all, "x-request-id: no-0") && http_client_has(&all, "x-request-id: no-1") &&
+                http_client_has(&all, "x-request-id: cmpl-"));
     int done = 0;
     for (const char *p = all.data; (p = strstr(p, "[DONE]")); p++)
         done++;
@@ -349,8 +362,8 @@ static void test_garbage(void **state)
                                       "GET /v1/models/%ff%fe HTTP/1.1\r\nConnection: close\r\n\r\n"};
     int half_closed[sizeof bad / sizeof bad[0]];
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        int fd = dial(0);
-        say(fd, bad[i], strlen(bad[i]));
+        int fd = http_client_dial(0);
+        http_client_say(fd, bad[i], strlen(bad[i]));
         half_closed[i] = fd;
         shutdown(fd, SHUT_WR);
     }
@@ -359,22 +372,22 @@ static void test_garbage(void **state)
         for (size_t i = 0; i < sizeof bytes; i++)
             bytes[i] = (char)rng_u64(seed, i);
         static const char *const heads[] = {"", "POST " COMPLETIONS " HTTP/1.1\r\n", "GET "};
-        int fd = dial(0);
-        say(fd, heads[seed % 3], strlen(heads[seed % 3]));
-        say(fd, bytes, sizeof bytes);
+        int fd = http_client_dial(0);
+        http_client_say(fd, heads[seed % 3], strlen(heads[seed % 3]));
+        http_client_say(fd, bytes, sizeof bytes);
         close(fd);
     }
-    int fd = dial(0);
+    int fd = http_client_dial(0);
     for (int i = 0; i < 2000; i++)
-        say(fd, "x-header: a line that goes on and on and on and on and on and on\r\n", 67);
+        http_client_say(fd, "x-header: a line that goes on and on and on and on and on and on\r\n", 67);
     close(fd);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         buf answer = {0};
-        read_all(half_closed[i], &answer); /* in the end each is closed */
+        http_client_read_all(half_closed[i], &answer); /* in the end each is closed */
         buf_free(&answer);
     }
-    buf health = get("/health");
-    assert_int_equal(status_of(&health), 200);
+    buf health = http_client_get("/health");
+    assert_int_equal(http_client_status(&health), 200);
     buf_free(&health);
 }
 
@@ -386,24 +399,24 @@ static void test_bodies(void **state)
         "POST " COMPLETIONS " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
         "17\r\n{\"model\":\"parrot\",\"max_\r\n1d\r\ntokens\":3,\"prompt\":[22,23]}  \r\n0\r\n\r\n";
     buf answer = {0};
-    int fd = dial(0);
+    int fd = http_client_dial(0);
     for (size_t i = 0; i < strlen(chunked); i++)
-        say(fd, chunked + i, 1);
-    read_all(fd, &answer);
-    if (status_of(&answer) != 200)
+        http_client_say(fd, chunked + i, 1);
+    http_client_read_all(fd, &answer);
+    if (http_client_status(&answer) != 200)
         fail_msg("%s", answer.data);
     buf_clear(&answer);
-    fd = dial(0);
+    fd = http_client_dial(0);
     char go_on[26] = "";
-    say(fd,
-        "POST " COMPLETIONS
-        " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 33\r\n\r\n",
-        103);
+    http_client_say(fd,
+                    "POST " COMPLETIONS
+                    " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 33\r\n\r\n",
+                    103);
     assert_int_equal(recv(fd, go_on, sizeof go_on - 1, MSG_WAITALL), 25);
     assert_string_equal(go_on, "HTTP/1.1 100 Continue\r\n\r\n");
-    say(fd, "{\"model\":\"base\",\"prompt\":[22,23]}", 33);
-    read_all(fd, &answer);
-    assert_int_equal(status_of(&answer), 200);
+    http_client_say(fd, "{\"model\":\"base\",\"prompt\":[22,23]}", 33);
+    http_client_read_all(fd, &answer);
+    assert_int_equal(http_client_status(&answer), 200);
     buf_free(&answer);
 }
 
@@ -418,10 +431,10 @@ static void test_long_bodies(void **state)
     memcpy(body + 45000, request, strlen(request));
     expect(COMPLETIONS, body, 200, "\"completion_tokens\":3");
     buf two = {0};
-    int kept = dial(0); /* behind a short one, on the same connection */
-    post(kept, COMPLETIONS, request, "");
-    post(kept, COMPLETIONS, body, "Connection: close\r\n");
-    read_all(kept, &two);
+    int kept = http_client_dial(0); /* behind a short one, on the same connection */
+    http_client_post(kept, COMPLETIONS, request, "");
+    http_client_post(kept, COMPLETIONS, body, "Connection: close\r\n");
+    http_client_read_all(kept, &two);
     const char *second = strstr(two.data + 1, "HTTP/1.1 ");
     assert_true(second && strncmp(second, "HTTP/1.1 200", 12) == 0);
     buf_free(&two);
@@ -433,8 +446,8 @@ static void test_long_bodies(void **state)
     expect(COMPLETIONS, body, 400, "context_length_exceeded");
     long ended = n_completions_ended();
     for (int i = 0; i < 20; i++) {
-        int fd = dial(0);
-        post(fd, COMPLETIONS, body, "");
+        int fd = http_client_dial(0);
+        http_client_post(fd, COMPLETIONS, body, "");
         close(fd);
     }
     for (int i = 0; i < 2000 && n_completions_ended() < ended + 20; i++)
@@ -449,23 +462,24 @@ static void test_disconnect(void **state)
 {
     (void)state;
     for (int stream = 0; stream < 2; stream++) {
-        int before = it.n_submits, cancelled = it.n_cancels;
-        int fd = dial(0);
-        post(fd, COMPLETIONS,
-             stream ? "{\"model\":\"mute\",\"prompt\":\"x\",\"stream\":true}"
-                    : "{\"model\":\"mute\",\"prompt\":\"x\",\"n\":3}",
-             "");
-        wait_for(&it.n_submits, before + (stream ? 1 : 3));
+        int before = stand_in_seen.n_submits, cancelled = stand_in_seen.n_cancels;
+        int fd = http_client_dial(0);
+        http_client_post(fd, COMPLETIONS,
+                         stream ? "{\"model\":\"mute\",\"prompt\":\"x\",\"stream\":true}"
+                                : "{\"model\":\"mute\",\"prompt\":\"x\",\"n\":3}",
+                         "");
+        wait_for(&stand_in_seen.n_submits, before + (stream ? 1 : 3));
         close(fd);
-        wait_for(&it.n_cancels, cancelled + (stream ? 1 : 3));
+        wait_for(&stand_in_seen.n_cancels, cancelled + (stream ? 1 : 3));
     }
-    int cancelled = it.n_cancels;
-    int fd = dial(0);
+    int cancelled = stand_in_seen.n_cancels;
+    int fd = http_client_dial(0);
     char piece[100];
-    post(fd, COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"x\",\"stream\":true,\"max_tokens\":1000}", "");
+    http_client_post(fd, COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":\"x\",\"stream\":true,\"max_tokens\":1000}",
+                     "");
     assert_true(recv(fd, piece, sizeof piece, 0) > 0);
     close(fd);
-    wait_for(&it.n_cancels, cancelled + 1);
+    wait_for(&stand_in_seen.n_cancels, cancelled + 1);
     wait_for_metric("punica_live_calls", 0);
     wait_for_metric("punica_live_requests", 0);
 }
@@ -474,10 +488,10 @@ static void test_disconnect(void **state)
 static void test_keep_alive(void **state)
 {
     (void)state;
-    int fd = dial(0), cancelled = it.n_cancels;
+    int fd = http_client_dial(0), cancelled = stand_in_seen.n_cancels;
     char got[4096];
     size_t n = 0;
-    post(fd, COMPLETIONS, "{\"model\":\"mute\",\"prompt\":\"x\",\"stream\":true}", "");
+    http_client_post(fd, COMPLETIONS, "{\"model\":\"mute\",\"prompt\":\"x\",\"stream\":true}", "");
     while (!memmem(got, n, ": waiting\n\n", 11)) {
         ssize_t more = recv(fd, got + n, sizeof got - n, 0);
         assert_true(more > 0);
@@ -485,7 +499,7 @@ static void test_keep_alive(void **state)
     }
     assert_memory_equal(got, "HTTP/1.1 200", 12);
     close(fd);
-    wait_for(&it.n_cancels, cancelled + 1);
+    wait_for(&stand_in_seen.n_cancels, cancelled + 1);
 }
 
 /* One that asks for a flood and does not read is cut off; another, meanwhile, is served. */
@@ -493,8 +507,9 @@ static void test_slow_reader(void **state)
 {
     (void)state;
     long before = metric("punica_clients_cut_off_total");
-    int fd = dial(4096);
-    post(fd, COMPLETIONS, "{\"model\":\"flood\",\"prompt\":\"x\",\"stream\":true,\"max_tokens\":1000,\"n\":20}", "");
+    int fd = http_client_dial(4096);
+    http_client_post(fd, COMPLETIONS,
+                     "{\"model\":\"flood\",\"prompt\":\"x\",\"stream\":true,\"max_tokens\":1000,\"n\":20}", "");
     expect(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3,\"stream\":true}", 200,
            "data: [DONE]");
     wait_for_metric("punica_clients_cut_off_total", before + 1);
@@ -507,13 +522,13 @@ static void test_idle(void **state)
 {
     (void)state;
     buf all = {0};
-    int half = dial(0), idle = dial(0);
-    say(half, "POST /v1/compl", 14);
-    post(idle, COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3}", "");
-    read_all(half, &all);
+    int half = http_client_dial(0), idle = http_client_dial(0);
+    http_client_say(half, "POST /v1/compl", 14);
+    http_client_post(idle, COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23],\"max_tokens\":3}", "");
+    http_client_read_all(half, &all);
     buf_clear(&all);
-    read_all(idle, &all);
-    assert_int_equal(status_of(&all), 200);
+    http_client_read_all(idle, &all);
+    assert_int_equal(http_client_status(&all), 200);
     buf_free(&all);
 }
 
@@ -522,28 +537,28 @@ static void test_lost_link(void **state)
 {
     (void)state;
     static const char body[] = "{\"model\":\"parrot\",\"prompt\":[22,23,24,25,26,27,28],\"max_tokens\":400}";
-    buf whole = ask(COMPLETIONS, body), again = {0};
-    int played = it.n_played, ups = it.n_ups;
-    int fd = dial(0);
-    post(fd, COMPLETIONS, body, "Connection: close\r\n");
-    wait_for(&it.n_played, played + 50);
-    it.drop = 1;
-    wait_for(&it.n_ups, ups + 1);
-    read_all(fd, &again);
-    assert_int_equal(status_of(&again), 200);
+    buf whole = http_client_ask(COMPLETIONS, body), again = {0};
+    int played = stand_in_seen.n_played, ups = stand_in_seen.n_ups;
+    int fd = http_client_dial(0);
+    http_client_post(fd, COMPLETIONS, body, "Connection: close\r\n");
+    wait_for(&stand_in_seen.n_played, played + 50);
+    stand_in_seen.drop = 1;
+    wait_for(&stand_in_seen.n_ups, ups + 1);
+    http_client_read_all(fd, &again);
+    assert_int_equal(http_client_status(&again), 200);
     assert_string_equal(strstr(again.data, "\"choices\""), strstr(whole.data, "\"choices\""));
-    assert_true(it.n_resubmits > 0);
+    assert_true(stand_in_seen.n_resubmits > 0);
     buf_free(&again);
 
-    buf gap = ask(COMPLETIONS, "{\"model\":\"gap\",\"prompt\":[22,23,24,25,26,27,28],\"max_tokens\":400}");
+    buf gap = http_client_ask(COMPLETIONS, "{\"model\":\"gap\",\"prompt\":[22,23,24,25,26,27,28],\"max_tokens\":400}");
     assert_string_equal(strstr(gap.data, "\"choices\""), strstr(whole.data, "\"choices\""));
-    assert_true(it.gap_done);
+    assert_true(stand_in_seen.gap_done);
     buf_free(&gap);
     buf_free(&whole);
 
-    whole = ask(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23,24],\"max_tokens\":2}");
-    it.gap_done = 0; /* the end comes with the token after the gap */
-    gap = ask(COMPLETIONS, "{\"model\":\"gap\",\"prompt\":[22,23,24],\"max_tokens\":2}");
+    whole = http_client_ask(COMPLETIONS, "{\"model\":\"parrot\",\"prompt\":[22,23,24],\"max_tokens\":2}");
+    stand_in_seen.gap_done = 0; /* the end comes with the token after the gap */
+    gap = http_client_ask(COMPLETIONS, "{\"model\":\"gap\",\"prompt\":[22,23,24],\"max_tokens\":2}");
     assert_string_equal(strstr(gap.data, "\"choices\""), strstr(whole.data, "\"choices\""));
     buf_free(&gap);
     buf_free(&whole);
@@ -554,16 +569,16 @@ static void test_lost_link(void **state)
 static void test_submitted_again(void **state)
 {
     (void)state;
-    int submits = it.n_submits, again = it.n_again, cancels = it.n_cancels;
-    int fd = dial(0);
-    post(fd, COMPLETIONS, "{\"model\":\"mute\",\"prompt\":\"x\",\"n\":2}", "");
-    wait_for(&it.n_submits, submits + 2);
-    assert_int_equal(it.n_again, again);
-    it.drop = 1;
-    wait_for(&it.n_submits, submits + 4);
-    assert_int_equal(it.n_again, again + 2);
+    int submits = stand_in_seen.n_submits, again = stand_in_seen.n_again, cancels = stand_in_seen.n_cancels;
+    int fd = http_client_dial(0);
+    http_client_post(fd, COMPLETIONS, "{\"model\":\"mute\",\"prompt\":\"x\",\"n\":2}", "");
+    wait_for(&stand_in_seen.n_submits, submits + 2);
+    assert_int_equal(stand_in_seen.n_again, again);
+    stand_in_seen.drop = 1;
+    wait_for(&stand_in_seen.n_submits, submits + 4);
+    assert_int_equal(stand_in_seen.n_again, again + 2);
     close(fd);
-    wait_for(&it.n_cancels, cancels + 2);
+    wait_for(&stand_in_seen.n_cancels, cancels + 2);
 }
 
 int main(void)
@@ -589,5 +604,5 @@ int main(void)
         cmocka_unit_test(test_lost_link),
         cmocka_unit_test(test_submitted_again),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, stand_in_start, stand_in_stop);
 }

@@ -4,9 +4,16 @@
  * batch of prefills; the logits at the recorded positions must agree to 1e-4 of the largest. The same
  * sequences as prompts that the engine scores, in chunks: the logprobs of the tokens behind these positions. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "backend/backend.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "engine/engine.h"
-#include "golden.h"
+#include "support/test.h"
+#include "support/golden.h"
 
 static int base64_value(int c)
 {
@@ -45,7 +52,7 @@ static double compare(const float *got, const float *want, int n)
 static void check_family(const char *dir, const char *family)
 {
     backend *be = backend_cpu_new(2);
-    golden_set g = golden_open(be, dir);
+    golden_set g = golden_open(be, dir, KV_PLAIN);
     int vocab = g.m->config.vocab, n = 0;
     float *logits = golden_run(&g);
     double worst = 0;
@@ -147,7 +154,7 @@ static void check_score(const sample_result *got, const float *want, int vocab, 
 static void check_scores(const char *dir, const char *family)
 {
     backend *be = backend_cpu_new(2);
-    golden_set g = golden_open(be, dir);
+    golden_set g = golden_open(be, dir, KV_PLAIN);
     scores *of = XNEW_ARRAY(scores, (size_t)g.n);
     engine *on = score_all(&g, of);
     int vocab = g.m->config.vocab, n = 0;

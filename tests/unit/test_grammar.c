@@ -11,7 +11,7 @@
 #include "grammar/grammar.h"
 #include "grammar/guide.h"
 #include "grammar/machine.h"
-#include "test.h"
+#include "support/test.h"
 
 static grammar *compile(grammar_kind kind, const char *text)
 {

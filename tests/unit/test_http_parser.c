@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "net/http_parser.h"
-#include "test.h"
+#include "support/test.h"
 
 /* What becomes of bytes that come `step` at a time. */
 typedef struct {

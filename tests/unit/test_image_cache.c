@@ -5,7 +5,7 @@
 #include "engine/image_cache.h"
 #include "model/lora.h"
 #include "model/model.h"
-#include "test.h"
+#include "support/test.h"
 
 /* An adapter of one part with about `kb` kilobytes, all of value `fill`. */
 static lora *make(int kb, int fill)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "test.h"
+#include "support/test.h"
 #include "text/jinja.h"
 
 static const char variables[] =

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/jobs.h"
-#include "test.h"
+#include "support/test.h"
 
 enum { N_JOBS = 64 };
 

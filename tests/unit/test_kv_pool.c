@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 #include "engine/kv_pool.h"
-#include "test.h"
+#include "support/test.h"
 
 enum { PAGES = 64, PAGE_LEN = 16, SEQS = 12 };
 

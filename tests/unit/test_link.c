@@ -18,10 +18,10 @@
 #include "base/mem.h"
 #include "net/address.h"
 #include "net/link.h"
-#include "loop.h"
+#include "support/waiting.h"
 #include "net/pack.h"
 #include "net/tls.h"
-#include "test.h"
+#include "support/test.h"
 
 /* One end, and what has happened to it. */
 typedef struct {
@@ -432,7 +432,7 @@ static buf read_to_end(pair *p, int fd)
             break;
         if (n > 0)
             buf_add(&all, part, (size_t)n);
-        loop_turn(p->loop);
+        waiting_turn(p->loop);
         if (clock_now() > give_up)
             fail_msg("the listener did not hang up");
     }
@@ -725,7 +725,7 @@ static void strangers_do_not_keep_a_member_out(void **state)
     listen_at(p, "127.0.0.1:0");
     for (int i = 0; i < N; i++) {
         fd[i] = raw_socket(p, "GET ", 4);
-        loop_turn(p->loop);
+        waiting_turn(p->loop);
     }
     connect_to(p, link_listener_address(p->listener));
     UNTIL(p->loop, p->near.n_up == 1 && p->far.n_up == 1);
@@ -768,7 +768,7 @@ static void a_flood_of_one_address_is_that_addresss_own(void **state)
     int slow = raw_socket_of(p, 9, "GET ");
     for (int i = 0; i < N; i++) {
         flood[i] = raw_socket_of(p, 2, "GET ");
-        loop_turn(p->loop);
+        waiting_turn(p->loop);
     }
     UNTIL(p->loop, is_closed(flood[N - 300]));
     assert_false(is_closed(slow));
@@ -849,7 +849,7 @@ static void a_listener_without_file_descriptors_rests(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
     int turns = 0;
     for (double until = clock_now() + 0.5; clock_now() < until; turns++)
-        loop_turn(p->loop);
+        waiting_turn(p->loop);
     setrlimit(RLIMIT_NOFILE, &old);
     assert_true(turns < 200);
     assert_int_equal(p->near.n_up, 0);

@@ -1,12 +1,17 @@
 /* test_load.c - model_load: what is bound where, and which checkpoints are refused */
-#include "model/model.h"
-
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "backend/backend.h"
+#include "base/buf.h"
 #include "base/fp8.h"
-
-#include "model_files.h"
-#include "test.h"
+#include "base/mem.h"
+#include "model/model.h"
+#include "support/holding_backend.h"
+#include "support/model_files.h"
+#include "support/test.h"
 
 enum { HIDDEN = 8, HEADS = 4, KV = 2, DIM = 6, FFN = 10, VOCAB = 12, LAYERS = 2 };
 
@@ -142,7 +147,7 @@ static void binds_every_family_and_type(void **state)
                      .prefix = i == 4 ? "" : NULL,
                      .extra = "model.layers.0.self_attn.rotary_emb.inv_freq"};
         char *dir = make_model(&v);
-        backend be = {.ops = &holding_ops, .owns_host_memory = true};
+        backend be = {.ops = &holding_backend_ops, .owns_host_memory = true};
         err e = {{0}};
         model *m = model_load(&be, dir, WEIGHTS_STORED, &e);
         if (!m)
@@ -187,7 +192,7 @@ static void binds_fp8(void **state)
         variant v = {
             .config = kinds[i].config, .type = DTYPE_BF16, .scale_shape = kinds[i].shape, .scale_name = kinds[i].name};
         char *dir = make_model(&v);
-        backend be = {.ops = &holding_ops, .owns_host_memory = true};
+        backend be = {.ops = &holding_backend_ops, .owns_host_memory = true};
         err e = {{0}};
         model *m = model_load(&be, dir, WEIGHTS_FP8, &e); /* they are already: nothing changes */
         if (!m)
@@ -210,7 +215,7 @@ static void quantises(void **state)
     for (int type = 0; type < 3; type++) {
         variant v = {.type = (dtype)type};
         char *dir = make_model(&v);
-        backend be = {.ops = &holding_ops, .owns_host_memory = true};
+        backend be = {.ops = &holding_backend_ops, .owns_host_memory = true};
         err e = {{0}};
         model *was = model_load(&be, dir, WEIGHTS_STORED, &e), *is = model_load(&be, dir, WEIGHTS_FP8, &e);
         assert_non_null(was);
@@ -274,7 +279,7 @@ static void refuses_what_does_not_fit(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *dir = make_model(&cases[i].v);
-        backend be = {.ops = &holding_ops, .owns_host_memory = true};
+        backend be = {.ops = &holding_backend_ops, .owns_host_memory = true};
         err e = {{0}};
         assert_null(model_load(&be, dir, WEIGHTS_STORED, &e));
         if (!says(&e, cases[i].why[0]) || !says(&e, cases[i].why[1]))
@@ -286,7 +291,7 @@ static void refuses_what_does_not_fit(void **state)
 static void absent_directory(void **state)
 {
     (void)state;
-    backend be = {.ops = &holding_ops, .owns_host_memory = true};
+    backend be = {.ops = &holding_backend_ops, .owns_host_memory = true};
     err e = {{0}};
     assert_null(model_load(&be, "/nonexistent/model", WEIGHTS_STORED, &e));
     assert_true(says(&e, "not a directory"));

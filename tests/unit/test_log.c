@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "test.h"
+#include "support/test.h"
 
 static int kept_stderr, from;
 

@@ -5,7 +5,7 @@
 #include "frontend/api_reply.h"
 #include "frontend/api_request.h"
 #include "grammar/grammar.h"
-#include "test.h"
+#include "support/test.h"
 
 static api_request r;
 static api_error e;

@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "frontend/output_parts.h"
-#include "test.h"
+#include "support/test.h"
 
 /* "[reasoning]content|name(arguments)|name(arguments)" */
 static char *written(const output_parts *p)

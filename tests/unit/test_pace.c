@@ -1,6 +1,6 @@
 /* test_pace.c - who is slow, who is not, and who is no more */
 #include "scheduler/pace.h"
-#include "test.h"
+#include "support/test.h"
 
 /* Time goes on as the test says; GPU 0 and 1 are of one kind, 2 is of another. */
 typedef struct {

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "model/adapter.h"
-#include "test.h"
+#include "support/test.h"
 
 enum { VOCAB = 96, POSITIONS = 200, N_TALKS = 12, N_TURNS = 4, N_ADAPTERS = 3, PAGE_LEN = 4 };
 

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "frontend/prepare.h"
-#include "test.h"
+#include "support/test.h"
 
 #define DEMO TEST_DATA "/../demo/model"
 

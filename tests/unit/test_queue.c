@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/queue.h"
-#include "test.h"
+#include "support/test.h"
 
 enum { N_ITEMS = 20000 };
 

@@ -8,9 +8,11 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
-#include "model_files.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "registry/registry.h"
-#include "test.h"
+#include "support/model_files.h"
+#include "support/test.h"
 
 typedef struct {
     char *dir;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "test.h"
+#include "support/test.h"
 
 static const double TARGET = 0.05;
 

@@ -6,14 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "loop.h"
 #include "net/frames.h"
 #include "net/pack.h"
 #include "runner/runner.h"
 #include "runner/subprocess.h"
-#include "test.h"
+#include "support/test.h"
+#include "support/waiting.h"
 
 static void write_message(const Message *m)
 {

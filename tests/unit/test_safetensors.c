@@ -1,9 +1,13 @@
 /* test_safetensors.c - what is read from good files, and that every kind of bad one is refused */
-#include "model/safetensors.h"
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/buf.h"
 #include "base/map.h"
-#include "model_files.h"
-#include "test.h"
+#include "base/mem.h"
+#include "model/safetensors.h"
+#include "support/model_files.h"
+#include "support/test.h"
 
 static safetensors *open_bytes(const buf *b, err *e)
 {

@@ -18,7 +18,7 @@
 
 #include "base/log.h"
 #include "base/sandbox.h"
-#include "test.h"
+#include "support/test.h"
 
 static char folder[64], file[80], other[80];
 

@@ -10,7 +10,7 @@
 #include "scheduler/signals.h"
 #include "scheduler/wait_queue.h"
 #include "scheduler/wire_end.h"
-#include "test.h"
+#include "support/test.h"
 
 static int draw(uint64_t *counter, int below)
 {

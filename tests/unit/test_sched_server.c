@@ -1,15 +1,18 @@
 /* test_sched_server.c - what crosses the wire between a scheduler and its peers, each played by a plain link */
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "loop.h"
 #include "scheduler/sched_server.h"
-#include "test.h"
+#include "support/test.h"
+#include "support/waiting.h"
 
 enum { MAX_KEPT = 64 };
 

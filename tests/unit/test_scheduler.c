@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "sim/command_words.h"
-#include "test.h"
+#include "support/test.h"
 
 /* One scheduler, frontends 0 and 1, time that the test sets. */
 typedef struct {

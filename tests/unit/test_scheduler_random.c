@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "sim/command_words.h"
 #include "sim/naive_scheduler.h"
-#include "test.h"
+#include "support/test.h"
 
 enum { N_GPUS = 6 };
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "net/secret.h"
-#include "test.h"
+#include "support/test.h"
 
 #define GOOD "4f6b0c2a9d1e8573b6a0c4d2e8f19375"
 #define OTHER "another one that nobody will guess"

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/shares.h"
-#include "test.h"
+#include "support/test.h"
 
 static void one_tenant_is_a_plain_queue(void **state)
 {

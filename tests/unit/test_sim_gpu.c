@@ -1,7 +1,7 @@
 /* test_sim_gpu.c - the simulated GPU: when steps end, and what it reports. Who runs is tested in test_admission.c. */
 #include "sim/sim_gpu.h"
 
-#include "test.h"
+#include "support/test.h"
 
 enum { N_PAGES = 100, PAGE_LEN = 16 };
 

@@ -1,13 +1,14 @@
 /* test_source.c - what a source's text means, which URLs its files have, which addresses may be connected to */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "model_files.h"
 #include "registry/networks.h"
 #include "registry/places.h"
 #include "registry/source.h"
-#include "test.h"
+#include "support/model_files.h"
+#include "support/test.h"
 
 static bool permits(const network *allowed, int n, const char *address)
 {

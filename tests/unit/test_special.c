@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "test.h"
+#include "support/test.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 

@@ -1,11 +1,18 @@
 /* test_split.c - models split over ranks compute what whole ones do, and what cannot be split is refused */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "backend/backend.h"
 #include "backend/devices.h"
 #include "backend/group.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "engine/engine.h"
-#include "golden.h"
 #include "model/split.h"
+#include "support/test.h"
+#include "support/golden.h"
 
 static const int TP[] = {2, 3, 4};
 enum { N_TP = sizeof TP / sizeof TP[0] };
@@ -89,7 +96,7 @@ static float *logits_of(const char *dir, int tp, bool apart, int *rows, int *voc
 {
     err e;
     backend *be = apart ? open_apart(tp) : backend_open("cpu", tp, DTYPE_F32, 2, &e);
-    golden_set g = golden_open(be, dir);
+    golden_set g = golden_open(be, dir, KV_PLAIN);
     float *logits = golden_run(&g);
     *rows = g.n_rows;
     *vocab = g.m->config.vocab;
@@ -165,7 +172,7 @@ static void check_engine(const char *dir, const char *family)
     err e;
     if (strcmp(family, "qwen3") != 0)
         return;
-    golden_set g = golden_open(open_apart(2), dir);
+    golden_set g = golden_open(open_apart(2), dir, KV_PLAIN);
     engine_options o = engine_options_default();
     o.n_pages = 512;
     o.n_adapter_slots = 2;

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "store/sql.h"
 #include "store/store_json.h"
-#include "test.h"
+#include "support/test.h"
 
 static char folder[] = "/tmp/punica-store-XXXXXX";
 static char *url; /* of the store that the tests are about */

@@ -7,7 +7,7 @@
 #include "frontend/ledger.h"
 #include "frontend/rate.h"
 #include "frontend/tenants.h"
-#include "test.h"
+#include "support/test.h"
 
 static bool near(double a, double b)
 {

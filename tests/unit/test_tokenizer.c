@@ -5,16 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "support/golden_tokenizer.h"
+#include "support/test.h"
 #include "text/pattern.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
-#include "golden_tokenizer.h"
-#include "test.h"
 
 static const char *const names[] = {"llama2", "llama2_metaspace", "mistral", "llama3", "qwen2", "tekken",
                                     "gpt2",   "unknown",          "words"};
@@ -136,7 +137,7 @@ static void test_golden(void **state)
     for (size_t k = 0; k < N_NAMES; k++) {
         char *path = xasprintf(GOLDEN "%s/expected.jsonl", names[k]);
         json_t *lines = read_lines(path);
-        tokenizer *t = load_golden(names[k]);
+        tokenizer *t = golden_tokenizer(names[k]);
         golden g = {t, names[k], json_array_get(lines, 0)};
         buf bytes = {0};
         for (size_t i = 0; i < n; i++) {
@@ -156,7 +157,7 @@ static void test_golden(void **state)
 static void test_tokens(void **state)
 {
     (void)state;
-    tokenizer *t = load_golden("llama3");
+    tokenizer *t = golden_tokenizer("llama3");
     int eot = tokenizer_token_id(t, "<|eot_id|>"), size = tokenizer_vocab_size(t);
     assert_true(eot > 0 && eot < size);
     assert_true(tokenizer_is_special(t, eot));
@@ -434,7 +435,7 @@ static void test_no_quadratic_case(void **state)
     char *text = xmalloc(size);
     static const char *const kinds[] = {"llama2", "llama3", "qwen2"};
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        tokenizer *t = load_golden(kinds[k]);
+        tokenizer *t = golden_tokenizer(kinds[k]);
         for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
             for (size_t i = 0; i < size; i++)
                 text[i] = units[u][i % strlen(units[u])];
@@ -475,7 +476,7 @@ static void test_threads(void **state)
 {
     (void)state;
     json_t *strings = read_lines(GOLDEN "strings.jsonl");
-    tokenizer *t = load_golden("llama2");
+    tokenizer *t = golden_tokenizer("llama2");
     pthread_t thread[4];
     job jobs[4] = {{t, strings}, {t, strings}, {t, strings}, {t, strings}};
     for (int i = 0; i < 4; i++)
@@ -545,7 +546,7 @@ static void test_limits(void **state)
     buf text = {0}, repeated = {0};
     int n_known = 0;
     for (size_t i = 0; i < N_NAMES; i++) {
-        tokenizer *t = load_golden(names[i]);
+        tokenizer *t = golden_tokenizer(names[i]);
         assert_int_equal(tokenizer_longest(t), 0);
         tokenizer_free(t);
         t = load_without_strips(names[i]);

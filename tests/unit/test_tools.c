@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "frontend/tools.h"
-#include "test.h"
+#include "support/test.h"
 
 #define F                                                                                                             \
     "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"n\":{" \

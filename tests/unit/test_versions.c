@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "frontend/versions.h"
-#include "test.h"
+#include "support/test.h"
 #include "worker/adapter_key.h"
 
 static void write_file(const char *dir, const char *name, const char *text)

@@ -9,7 +9,7 @@
 #include "net/pack.h"
 #include "net/proof.h"
 #include "net/upgrade.h"
-#include "test.h"
+#include "support/test.h"
 #include "worker/wire_sampling.h"
 
 static Tokens tokens_of(uint64_t id, uint32_t *token)

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "net/frames.h"
 #include "net/pack.h"
-#include "test.h"
+#include "support/test.h"
 #include "worker/worker.h"
 #include "worker/worker_process.h"
 

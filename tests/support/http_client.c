@@ -1,22 +1,26 @@
-/* http_client.h - an HTTP client of blocking sockets that says exactly what a test wants said */
-#ifndef PUNICA_TESTS_HTTP_CLIENT_H
-#define PUNICA_TESTS_HTTP_CLIENT_H
+/* http_client.c - see http_client.h */
+#include "support/http_client.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
-#include "test.h"
+#include "support/test.h"
 
-static char server_address[64]; /* "HOST:PORT" on this host */
+static char server_address[64];
 
-static int dial(int receive_buffer)
+void http_client_set_server(const char *address)
+{
+    snprintf(server_address, sizeof server_address, "%s", address);
+}
+
+int http_client_dial(int receive_buffer)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
@@ -30,7 +34,7 @@ static int dial(int receive_buffer)
     return fd;
 }
 
-static void say(int fd, const char *text, size_t n)
+void http_client_say(int fd, const char *text, size_t n)
 {
     while (n > 0) {
         ssize_t k = send(fd, text, n, MSG_NOSIGNAL);
@@ -41,17 +45,16 @@ static void say(int fd, const char *text, size_t n)
     }
 }
 
-static void post(int fd, const char *path, const char *body, const char *headers)
+void http_client_post(int fd, const char *path, const char *body, const char *headers)
 {
     buf request = {0};
     buf_printf(&request, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n%s", path, headers, strlen(body),
                body);
-    say(fd, request.data, request.len);
+    http_client_say(fd, request.data, request.len);
     buf_free(&request);
 }
 
-/* Everything until the server closes. */
-static void read_all(int fd, buf *out)
+void http_client_read_all(int fd, buf *out)
 {
     char piece[4096];
     buf_add(out, "", 0);
@@ -60,8 +63,7 @@ static void read_all(int fd, buf *out)
     close(fd);
 }
 
-/* The same of many at once: none of them is kept waiting. */
-static void read_many(const int *fd, buf *out, int n)
+void http_client_read_many(const int *fd, buf *out, int n)
 {
     struct pollfd *p = XNEW_ARRAY(struct pollfd, (size_t)n);
     for (int i = 0; i < n; i++) {
@@ -85,35 +87,32 @@ static void read_many(const int *fd, buf *out, int n)
     free(p);
 }
 
-/* The answer to one request on a connection of its own. */
-static buf ask(const char *path, const char *body)
+buf http_client_ask(const char *path, const char *body)
 {
     buf answer = {0};
-    int fd = dial(0);
-    post(fd, path, body, "Connection: close\r\n");
-    read_all(fd, &answer);
+    int fd = http_client_dial(0);
+    http_client_post(fd, path, body, "Connection: close\r\n");
+    http_client_read_all(fd, &answer);
     return answer;
 }
 
-static int status_of(const buf *answer)
+buf http_client_get(const char *path)
+{
+    buf answer = {0}, request = {0};
+    int fd = http_client_dial(0);
+    buf_printf(&request, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
+    http_client_say(fd, request.data, request.len);
+    buf_free(&request);
+    http_client_read_all(fd, &answer);
+    return answer;
+}
+
+int http_client_status(const buf *answer)
 {
     return answer->len > 12 ? atoi(answer->data + 9) : -1;
 }
 
-static bool has(const buf *answer, const char *text)
+bool http_client_has(const buf *answer, const char *text)
 {
     return strstr(answer->data, text) != NULL;
 }
-
-static buf get(const char *path)
-{
-    buf answer = {0}, request = {0};
-    int fd = dial(0);
-    buf_printf(&request, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
-    say(fd, request.data, request.len);
-    buf_free(&request);
-    read_all(fd, &answer);
-    return answer;
-}
-
-#endif

@@ -1,57 +1,23 @@
-/* golden.h - the sequences of one family under golden/models, on any backend
- *
- * TEST_DATA is where the tests' data lay when they were built; PUNICA_TEST_DATA, if set, is where they
- * lie now. */
-#ifndef PUNICA_TESTS_GOLDEN_H
-#define PUNICA_TESTS_GOLDEN_H
+/* golden.c - see golden.h */
+#include "support/golden.h"
 
 #include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "backend/group.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "engine/batch_builder.h"
 #include "model/adapter.h"
-#include "model/forward.h"
-#include "test.h"
+#include "support/test.h"
 
-/* token: prompt, then the greedy tokens of the reference. row: of its first token in golden_run's logits,
- * which are in the order of the cases. */
-typedef struct {
-    int *token, n_tokens, n_prompt, row;
-    const char *adapter;
-    lora *lora;
-    kv_seq kv;
-    const json_t *doc;
-} golden_case;
-
-/* What the sets' KvCaches hold. */
-static kv_form golden_kv;
-
-typedef struct {
-    char *dir;
-    backend *be;
-    model *m;
-    json_t *doc;
-    int n, n_rows;          /* cases, and tokens of them all */
-    golden_case *at;        /* [n] */
-    kv_cache kv[MAX_RANKS]; /* of each device */
-    kv_pool *pool;
-} golden_set;
-
-static inline int golden_push_ids(int *out, const json_t *array)
+static int golden_push_ids(int *out, const json_t *array)
 {
     for (size_t i = 0; i < json_array_size(array); i++)
         out[i] = (int)json_integer_value(json_array_get(array, i));
     return (int)json_array_size(array);
 }
 
-/* In host memory. */
-static inline lora *golden_adapter(const golden_set *g, const char *name)
+lora *golden_adapter(const golden_set *g, const char *name)
 {
     err e;
     char *path = xasprintf("%s/adapters/%s", g->dir, name);
@@ -64,7 +30,7 @@ static inline lora *golden_adapter(const golden_set *g, const char *name)
     return host;
 }
 
-static inline golden_case golden_read_case(const golden_set *g, const json_t *doc)
+static golden_case golden_read_case(const golden_set *g, const json_t *doc)
 {
     const json_t *prompt = json_object_get(doc, "prompt"), *tokens = json_object_get(doc, "tokens");
     golden_case c = {.doc = doc, .token = XNEW_ARRAY(int, json_array_size(prompt) + json_array_size(tokens))};
@@ -82,19 +48,19 @@ static inline golden_case golden_read_case(const golden_set *g, const json_t *do
     return c;
 }
 
-static inline void golden_make_kv(golden_set *g)
+static void golden_make_kv(golden_set *g)
 {
     err e;
-    g->kv[0] = forward_kv(g->m, golden_kv, 1024, 16);
+    g->kv[0] = forward_kv(g->m, g->form, 1024, 16);
     if (forward_kv_alloc(g->m, g->kv, &e))
         fail_msg("%s", e.msg);
     g->pool = kv_pool_new(g->kv->n_pages, 0, g->kv->page_len);
 }
 
-static inline golden_set golden_open(backend *be, const char *dir)
+golden_set golden_open(backend *be, const char *dir, kv_form form)
 {
     err e;
-    golden_set g = {.dir = xstrdup(dir), .be = be};
+    golden_set g = {.dir = xstrdup(dir), .be = be, .form = form};
     char *model_dir = path_join(dir, "model"), *golden_path = path_join(dir, "golden.json");
     g.m = model_load(be, model_dir, WEIGHTS_STORED, &e);
     g.doc = g.m ? json_read_file(golden_path, (size_t)64 << 20, &e) : NULL;
@@ -115,7 +81,7 @@ static inline golden_set golden_open(backend *be, const char *dir)
     return g;
 }
 
-static inline void golden_close(golden_set *g)
+void golden_close(golden_set *g)
 {
     for (int i = 0; i < g->n; i++) {
         kv_pool_release(g->pool, &g->at[i].kv);
@@ -130,9 +96,7 @@ static inline void golden_close(golden_set *g)
     free(g->dir);
 }
 
-/* All sequences, of the base and of every adapter, as one batch of prefills. The logits of every
- * position, [n_rows, vocab], to be freed; a case's begin at its row. */
-static inline float *golden_run(golden_set *g)
+float *golden_run(golden_set *g)
 {
     err e;
     batch_item *items = XNEW_ARRAY(batch_item, (size_t)g->n + 1);
@@ -152,10 +116,10 @@ static inline float *golden_run(golden_set *g)
     }
     b.n_out = g->n_rows;
     b.out_row = out_row;
-    forward *f = forward_new(g->m,
-                             &(forward_limits){g->n_rows, g->n_rows, g->n_rows, g->kv->n_pages, g->kv->page_len,
-                                               3 * LORA_MAX_RANK, golden_kv},
-                             &e);
+    forward *f = forward_new(
+        g->m,
+        &(forward_limits){g->n_rows, g->n_rows, g->n_rows, g->kv->n_pages, g->kv->page_len, 3 * LORA_MAX_RANK, g->form},
+        &e);
     if (!f)
         fail_msg("%s", e.msg);
     size_t bytes = (size_t)g->n_rows * (size_t)g->m->config.vocab * sizeof(float);
@@ -170,8 +134,7 @@ static inline float *golden_run(golden_set *g)
     return logits;
 }
 
-/* Call check on the directory of every family. */
-static inline void golden_each_family(void (*check)(const char *dir, const char *family))
+void golden_each_family(void (*check)(const char *dir, const char *family))
 {
     const char *data = getenv("PUNICA_TEST_DATA");
     char *models = path_join(data ? data : TEST_DATA, "golden/models");
@@ -190,5 +153,3 @@ static inline void golden_each_family(void (*check)(const char *dir, const char 
     free(models);
     assert_true(n >= 5);
 }
-
-#endif

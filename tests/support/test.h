@@ -1,6 +1,6 @@
 /* test.h - cmocka with the headers it wants, for every C test */
-#ifndef PUNICA_TESTS_TEST_H
-#define PUNICA_TESTS_TEST_H
+#ifndef PUNICA_TESTS_SUPPORT_TEST_H
+#define PUNICA_TESTS_SUPPORT_TEST_H
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,14 +1,7 @@
-/* stand_in.h - a frontend and a stand-in for its scheduler on one event loop in a thread, for tests to be clients of
- *
- * The stand-in answers by the adapter's name: "parrot" repeats the prompt's tokens, one or two a message, "flood" does
- * so as fast as it can, "burst" does it in one message that ends it, with logprobs, "mute" says nothing, "full",
- * "late", "large", "failed" and "deadly" end at once for that reason, and "gap" leaves out a token once. `it` counts
- * what it is asked. The frontend has three more threads to write, and small buffers. */
-#ifndef PUNICA_TESTS_STAND_IN_H
-#define PUNICA_TESTS_STAND_IN_H
+/* stand_in.c - see stand_in.h */
+#include "support/stand_in.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +12,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "frontend/frontend.h"
-#include "http_client.h"
-#include "test.h"
+#include "support/http_client.h"
+#include "support/test.h"
 
 /* Client and server have their sockets in one process here: a number that one has closed is the other's next, and TSan
  * does not see that libevent is done with it by then. */
@@ -42,6 +35,8 @@ typedef struct playing {
     struct playing *after;
 } playing;
 
+stand_in_counts stand_in_seen;
+
 static struct {
     event_loop *loop;
     link_listener *listener;
@@ -52,8 +47,6 @@ static struct {
     int quit[2];
     pthread_t thread;
     char dir[64];
-    atomic_int n_submits, n_cancels, n_resubmits, n_again, drop, n_ups, n_played;
-    atomic_int gap_done;
 } it;
 
 static void send_message(Results *r)
@@ -103,7 +96,7 @@ static void play(playing *p)
     t->tokens = &p->token[p->next % p->n_prompt];
     t->n_tokens = 1;
     p->next++;
-    it.n_played++;
+    stand_in_seen.n_played++;
     if (p->next < p->max)
         return;
     step.end = xgrow(step.end, &step.ends_cap, step.n_ends + 1, sizeof *step.end);
@@ -141,7 +134,7 @@ static void on_turn(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     (void)what;
     (void)ctx;
-    if (atomic_exchange(&it.drop, 0) && it.link)
+    if (atomic_exchange(&stand_in_seen.drop, 0) && it.link)
         link_drop(it.link, "the test wants it");
     for (int i = 0; i < 200 && it.list && it.link; i++) {
         for (playing *p = it.list; p; p = p->after)
@@ -190,9 +183,9 @@ static void on_submit(const Request *r)
                                        [END_REASON__TOO_LATE] = "late",
                                        [END_REASON__TOO_LARGE] = "large",
                                        [END_REASON__KILLS_WORKERS] = "deadly"};
-    it.n_submits++;
-    it.n_resubmits += r->n_tokens > r->n_prompt;
-    it.n_again += r->again;
+    stand_in_seen.n_submits++;
+    stand_in_seen.n_resubmits += r->n_tokens > r->n_prompt;
+    stand_in_seen.n_again += r->again;
     for (uint32_t why = END_REASON__FAILED; why <= END_REASON__KILLS_WORKERS; why++)
         if (strcmp(r->adapter, ends[why]) == 0) {
             End end = END__INIT;
@@ -217,8 +210,8 @@ static void on_submit(const Request *r)
                    .after = it.list};
     p->token = XNEW_ARRAY(uint32_t, p->n);
     memcpy(p->token, r->tokens, p->n * sizeof *p->token);
-    if (strcmp(r->adapter, "gap") == 0 && !it.gap_done && p->next == 0) {
-        it.gap_done = 1;
+    if (strcmp(r->adapter, "gap") == 0 && !stand_in_seen.gap_done && p->next == 0) {
+        stand_in_seen.gap_done = 1;
         p->next = 1;
     }
     it.list = p;
@@ -232,7 +225,7 @@ static void on_message(void *ctx, net_link *l, const Message *m)
         on_submit(m->submit);
     } else {
         assert(m->what_case == MESSAGE__WHAT_CANCEL);
-        it.n_cancels++;
+        stand_in_seen.n_cancels++;
         forget(m->cancel->id);
     }
 }
@@ -242,7 +235,7 @@ static void on_up(void *ctx, net_link *l, const Hello *hello)
     (void)ctx;
     (void)hello;
     it.link = l;
-    it.n_ups++;
+    stand_in_seen.n_ups++;
 }
 
 static void on_down(void *ctx, net_link *l, const char *why)
@@ -269,7 +262,7 @@ static void *run_loop(void *ctx)
     return ctx;
 }
 
-static void add_adapter(const char *name)
+void stand_in_add_adapter(const char *name)
 {
     char *dir = path_join(it.dir, name), *config = path_join(dir, "adapter_config.json");
     assert_int_equal(mkdir(dir, 0700), 0);
@@ -278,15 +271,20 @@ static void add_adapter(const char *name)
     free(dir);
 }
 
+const char *stand_in_adapters_dir(void)
+{
+    return it.dir;
+}
+
 static void make_adapters(void)
 {
     strcpy(it.dir, "/tmp/test_frontend_XXXXXX");
     assert_non_null(mkdtemp(it.dir));
     for (size_t i = 0; i < sizeof adapters / sizeof adapters[0]; i++)
-        add_adapter(adapters[i]);
+        stand_in_add_adapter(adapters[i]);
 }
 
-static int start(void **state)
+int stand_in_start(void **state)
 {
     (void)state;
     err e;
@@ -322,7 +320,7 @@ static int start(void **state)
     it.f = frontend_new(it.loop, &o, &e);
     if (!it.f)
         fail_msg("%s", e.msg);
-    strcpy(server_address, frontend_address(it.f));
+    http_client_set_server(frontend_address(it.f));
     assert_int_equal(pipe(it.quit), 0);
     event_base_once(it.loop->events, it.quit[0], EV_READ, on_quit, NULL, NULL);
     it.turn = event_new(it.loop->events, -1, EV_PERSIST, on_turn, NULL);
@@ -330,7 +328,7 @@ static int start(void **state)
     return pthread_create(&it.thread, NULL, run_loop, NULL);
 }
 
-static int stop(void **state)
+int stand_in_stop(void **state)
 {
     (void)state;
     assert_int_equal(write(it.quit[1], "", 1), 1);
@@ -350,5 +348,3 @@ static int stop(void **state)
     close(it.quit[1]);
     return rc;
 }
-
-#endif
