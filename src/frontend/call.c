@@ -17,10 +17,11 @@
 typedef struct call call;
 
 typedef struct {
-    call *owner;         /* borrowed: a choice is part of its call */
-    uint64_t id;         /* at the scheduler; 0: not there */
-    int index, prompt;   /* number of the prompt it belongs to */
-    bool in_hand, waits; /* its tenant has it among those in flight; and without a token */
+    call *owner;       /* borrowed: a choice is part of its call */
+    uint64_t id;       /* at the scheduler; 0: not there */
+    int index, prompt; /* number of the prompt it belongs to */
+    bool in_hand;      /* its tenant has it among those in flight */
+    bool waits;        /* it has no token yet */
     answer_rules rules;
     answer a;
     bool told;        /* of a stream: something of it */
@@ -59,17 +60,18 @@ struct call {
     size_t taken;        /* from it */
 };
 
-/* What a tenant is billed for: the tokens of output that came here before the request was over, and with the first of
- * them the prompt, once for all its choices. A request that ends without one costs nothing, whoever ended it. */
+/* What a call costs: the tokens of output that came here before the request was over, and with the first of them the
+ * prompt, once for all its choices, of which whatever that choice found in the cache. A request that ends without one
+ * costs nothing, whoever ended it. */
 static void bill(call *c, choice *k, int n_tokens)
 {
-    if (!c->who)
-        return;
-    int64_t prompt = c->unbilled[k->prompt];
+    int64_t prompt = c->unbilled[k->prompt], cached = prompt ? k->n_cached : 0;
     c->unbilled[k->prompt] = 0;
-    if (c->s->accounts)
-        accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
-    if (k->waits)
+    c->cached_tokens += cached;
+    c->s->counts->cached_tokens += (uint64_t)cached;
+    if (c->who && c->s->accounts)
+        accounts_count(c->s->accounts, &c->bill, k->waits, prompt, cached, n_tokens);
+    if (c->who && k->waits)
         tenant_first_token(c->who);
     k->waits = false;
 }
@@ -333,15 +335,10 @@ static int pay_for_output(choice *k, api_error *e)
     return 0;
 }
 
-/* A prompt is computed for the first of its choices, so what others find is not counted. */
 static void on_cached(void *ctx, uint32_t n)
 {
     choice *k = ctx;
     k->n_cached = n;
-    if (k->index % k->owner->p->asked.n != 0)
-        return;
-    k->owner->cached_tokens += n;
-    k->owner->s->counts->cached_tokens += n;
 }
 
 static void on_settle(void *ctx)
@@ -477,7 +474,7 @@ static void add_choices(call *c, int number, uint64_t seed)
                       .index = c->n_choices++,
                       .prompt = number,
                       .in_hand = c->who,
-                      .waits = c->who,
+                      .waits = true,
                       .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
         if (c->p->asked.echo)

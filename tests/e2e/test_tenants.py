@@ -278,6 +278,20 @@ def test_usage_to_the_token(server, store):
     assert {**store.usage("usage-0"), **store.usage("usage-1")} == wanted
 
 
+def test_cached_tokens_are_those_that_clients_are_told(server, store):
+    """However many outputs are made of a prompt, what the cache had of it counts once."""
+    client = Client(server.address, store.tenant("cached", adapters=["sql"]))
+    soon(lambda: client.get("/v1/models")[0] == 200, "the key is known")
+    told = 0
+    for params in ({}, {}, {"n": 3}, {"best_of": 3}, {"n": 2, "best_of": 4, "prompt": [SENTENCE, SENTENCE + " Yes."]}):
+        status, _, answer = client.ask("sql", temperature=1, **params)
+        usage = answer["usage"]
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        assert status == 200 and cached <= usage["prompt_tokens"] and (cached > 0 or told == 0), (params, usage)
+        told += cached
+    soon(lambda: [json.loads(line)["cached_tokens"] for line in store("usage", "cached", "--json").splitlines()] == [told], f"{told} are in the store")
+
+
 def test_fair_share(store, own_server):
     """One tenant's forty do not stand before another's one: it is among the first that begin when places fall free."""
     own = Store(store.url + "-share")
