@@ -424,7 +424,7 @@ static void write_metric(buf *out, const char *name, const char *help, tenant *c
     prometheus_add_family(out, name, "counter", help);
     for (size_t i = 0; i < n; i++) {
         uint64_t value = *(const uint64_t *)((const char *)t[i] + offset);
-        if (i < MAX_LABELS)
+        if (i < MAX_LABELS && strcmp(t[i]->name, "other") != 0)
             prometheus_add_sample(out, name, &(prometheus_label){"tenant", t[i]->name}, 1, value);
         else
             rest += value;

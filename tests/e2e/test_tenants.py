@@ -375,10 +375,14 @@ def test_metrics(server, store):
     """Operators see tenants on the page of metrics; others do not."""
     assert b"tenant" not in Client(server.address).get("/metrics")[1]
     assert b"tenant" not in Client(server.address, "another key").get("/metrics")[1]
+    other = Client(server.address, store.tenant("other", adapters=["sql"]))          # which is also what the rest is called
+    soon(lambda: other.ask("sql", max_tokens=800, ignore_eos=True)[0] == 200, "it is among those that have used most")
     page = Client(server.address, ADMIN).get("/metrics")[1].decode()
     assert 'punica_tenant_output_tokens_total{tenant="removed"}' not in page
     labels = [line for line in page.splitlines() if line.startswith("punica_tenant_output_tokens_total{")]
     assert 2 <= len(labels) <= 21 and 'tenant="other"' in labels[-1]
+    samples = [line.rsplit(" ", 1)[0] for line in page.splitlines() if not line.startswith("#")]
+    assert len(set(samples)) == len(samples)            # a page with one of them twice is refused as a whole
     assert 'punica_model_calls_total{model="sql"}' in page and "sql" not in Client(server.address).get("/metrics")[1].decode()
 
 
