@@ -418,6 +418,9 @@ def test_admin_api(server, store):
     assert usage(json.loads(client.get("/v1/usage")[1])) == wanted
     assert usage(json.loads(client.get("/v1/usage?tenant=usage-0&from=0")[1])) == wanted                # its own, whatever it asks for
     assert usage(json.loads(client.get(f"/v1/usage?from={int(time.time()) + 7200}")[1])) == []
+    now = int(time.time())
+    assert usage(json.loads(client.get(f"/v1/usage?from={now - 3600}&to={now + 1}")[1])) == wanted             # of the hour that is on, too
+    assert client.get("/v1/usage?from=x")[0] == 400
     status, changed = admin("PATCH", "tenants/web", {"base": True, "in_flight": 5})
     assert status == 200 and changed["base"] and changed["in_flight"] == 5 and changed["weight"] == 2 and changed["adapters"] == ["sql"]
     assert [k["name"] for k in changed["keys"]] == ["first"] and "key" not in changed["keys"][0]
@@ -444,14 +447,19 @@ def test_admin_is_for_operators(server, store):
 
 def test_admin_api_says_what_is_wrong(server):
     admin = Admin(server.address)
+    assert admin("POST", "tenants", {"name": "said"})[0] == 201 and admin("POST", "tenants/said/keys", {"name": "k", "expires": 99})[0] == 201
     for method, path, body, status, why in (
             ("POST", "tenants", {"name": "a b"}, 400, "letters"), ("POST", "tenants", {"name": "x", "tokens": 5}, 400, '"tokens"'), ("POST", "tenants", [], 400, "object"),
             ("POST", "tenants", {"name": "x", "weight": "much"}, 400, "weight"), ("POST", "tenants", {"name": "x", "in_flight": -1}, 400, "in_flight"), ("POST", "tenants", None, 400, "object"),
             ("POST", "tenants/nobody/keys", {"name": "k"}, 404, "nobody"), ("PATCH", "tenants/nobody", {}, 404, "nobody"), ("DELETE", "tenants/nobody", None, 404, "nobody"),
             ("PUT", "tenants/nobody/adapters/x", None, 404, "nobody"), ("PUT", "tenants/nobody/adapters/*x", None, 400, "*x"), ("GET", "nothing", None, 404, "nothing"),
-            ("PUT", "tenants", None, 405, "method"), ("GET", "a/b/c/d/e/f", None, 404, "nothing"), ("GET", "tenants/%ff", None, 404, "nothing"), ("GET", "", None, 404, "")):
+            ("PATCH", "tenants/said", {"name": "other"}, 400, '"name"'), ("PATCH", "tenants/said/keys/k", {}, 400, '"expires"'), ("PATCH", "tenants/said/keys/k", {"expire": 5}, 400, '"expire"'),
+            ("GET", "usage?from=yesterday", None, 400, "yesterday"), ("GET", "usage?to=-1", None, 400, "-1"), ("GET", "usage?form=5", None, 400, '"form"'),
+            ("GET", "usage?tenant=%ff", None, 400, "UTF-8"), ("GET", "audit?last=0", None, 400, '"last"'), ("GET", "audit?last=99999999999999999999", None, 400, '"last"'),
+            ("GET", "audit?tenant=%00", None, 400, "UTF-8"), ("PUT", "tenants", None, 405, "method"), ("GET", "a/b/c/d/e/f", None, 404, "nothing"), ("GET", "tenants/%ff", None, 404, "nothing"), ("GET", "", None, 404, "")):
         got = admin(method, path, body)
         assert got[0] == status and why in got[1]["error"]["message"], (method, path, got)
+    assert admin("GET", "tenants/said")[1]["keys"][0]["expires"] == 99          # as it was
     assert admin("POST", "tenants", {"name": "twice"})[0] == 201 and admin("POST", "tenants", {"name": "twice"})[0] == 409
 
 
