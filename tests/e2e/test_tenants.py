@@ -600,9 +600,11 @@ def test_commands(punica, tmp_path):
     key = store("key", "add", "acme", "main", "--expires", "30d").strip()
     assert key.startswith("pk-") and key not in store("show", "acme") and key.encode() not in (tmp_path / "store.db").read_bytes()
     assert "2" in store("key", "list", "acme")
+    store("key", "add", "acme", "long", "--expires", 31536000)         # a year, in seconds
+    store("key", "revoke", "acme", "long")
     lines = [json.loads(line) for line in store("audit", "--json").splitlines()]
-    assert [line["action"] for line in lines] == ["key add", "tenant change", "tenant add"] and lines[0]["who"].startswith("cli:")
-    for bad, why in ((["add", "acme"], "already"), (["add", "a b"], "letters"), (["add", "x", "--base", "maybe"], "--base"),
+    assert [line["action"] for line in lines] == ["key remove", "key add", "key add", "tenant change", "tenant add"] and lines[0]["who"].startswith("cli:")
+    for bad, why in ((["add", "acme"], "already"), (["add", "a b"], "letters"), (["add", "x", "--base", "maybe"], "--base"), (["limit", "acme", "--requests-per-minute", "0.5"], "whole number"),
                      (["key", "add", "acme", "k", "--expires", "soon"], '"soon"'), (["usage", "--from", "yesterday"], '"yesterday"'),
                      (["grant", "nobody", "x"], "no tenant"), (["show", "nobody"], "no tenant"), (["ungrant", "acme", "x"], "granted")):
         assert why in punica.refuses("tenant", *bad, "--store", store.url)
