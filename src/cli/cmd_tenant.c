@@ -132,17 +132,14 @@ static int add(store *s, const arguments *a, err *e)
     return settle(a, &t, e) ? -1 : ended(store_add_tenant(s, a->who, &t, e));
 }
 
+static int settle_given(void *ctx, store_tenant *t, err *e)
+{
+    return settle(ctx, t, e);
+}
+
 static int limit(store *s, const arguments *a, err *e)
 {
-    store_directory *d = store_read_directory(s, e);
-    const store_tenant *t = d ? store_find_tenant(d, a->word[0]) : NULL;
-    int rc = !d ? -1 : t ? 0 : err_set(e, "there is no tenant \"%s\"", a->word[0]);
-    if (rc == 0) {
-        store_tenant now = *t;
-        rc = settle(a, &now, e) ? -1 : ended(store_change_tenant(s, a->who, &now, e));
-    }
-    store_directory_free(d);
-    return rc;
+    return ended(store_change_tenant(s, a->who, a->word[0], settle_given, (void *)a, e));
 }
 
 static int remove_one(store *s, const arguments *a, err *e)

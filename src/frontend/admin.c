@@ -55,8 +55,9 @@ static bool went(admin_call *c, store_result r, const err *e)
                 [STORE_TOO_MANY] = {403, "too_many_adapters"},
                 [STORE_TOO_LARGE] = {413, "adapters_too_large"},
                 [STORE_FAILED] = {503, "store_failed"}};
+    bool hide = r == STORE_FAILED && c->usage_of; /* where the store is, is not for tenants */
     if (r != STORE_OK)
-        fail(c, told[r].status, told[r].code, e->msg);
+        fail(c, told[r].status, told[r].code, hide ? "the store does not answer; try again later" : e->msg);
     return r == STORE_OK;
 }
 
@@ -184,22 +185,16 @@ static void show_tenant(admin_call *c, store *s)
     answer_tenant(c, s, c->part[1], 200);
 }
 
-static store_result change(admin_call *c, store *s, const store_tenant *t, err *e)
+static int change_settings(void *ctx, store_tenant *t, err *e)
 {
-    store_tenant now = *t;
-    return read_settings(c->body, false, &now, e) ? STORE_BAD : store_change_tenant(s, c->who, &now, e);
+    return read_settings(((const admin_call *)ctx)->body, false, t, e);
 }
 
 static void change_tenant(admin_call *c, store *s)
 {
     err e;
-    store_directory *d = store_read_directory(s, &e);
-    const store_tenant *t = d ? store_find_tenant(d, c->part[1]) : NULL;
-    if (d && !t)
-        err_set(&e, "there is no tenant \"%s\"", c->part[1]);
-    if (went(c, t ? change(c, s, t, &e) : d ? STORE_ABSENT : STORE_FAILED, &e))
+    if (went(c, store_change_tenant(s, c->who, c->part[1], change_settings, c, &e), &e))
         answer_tenant(c, s, c->part[1], 200);
-    store_directory_free(d);
 }
 
 static void remove_tenant(admin_call *c, store *s)
