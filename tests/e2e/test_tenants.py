@@ -461,7 +461,7 @@ def test_admin_api_says_what_is_wrong(server):
     admin = Admin(server.address)
     assert admin("POST", "tenants", {"name": "said"})[0] == 201 and admin("POST", "tenants/said/keys", {"name": "k", "expires": 99})[0] == 201
     for method, path, body, status, why in (
-            ("POST", "tenants", {"name": "a b"}, 400, "letters"), ("POST", "tenants", {"name": "x", "tokens": 5}, 400, '"tokens"'), ("POST", "tenants", [], 400, "object"),
+            ("POST", "tenants", {"name": "a b"}, 400, "letters"), ("POST", "tenants", {"name": "a\0b"}, 400, "NUL"), ("POST", "tenants", {"name": "x", "tokens": 5}, 400, '"tokens"'), ("POST", "tenants", [], 400, "object"),
             ("POST", "tenants", {"name": "x", "weight": "much"}, 400, "weight"), ("POST", "tenants", {"name": "x", "in_flight": -1}, 400, "in_flight"), ("POST", "tenants", None, 400, "object"),
             ("POST", "tenants/nobody/keys", {"name": "k"}, 404, "nobody"), ("PATCH", "tenants/nobody", {}, 404, "nobody"), ("DELETE", "tenants/nobody", None, 404, "nobody"),
             ("PUT", "tenants/nobody/adapters/x", None, 404, "nobody"), ("PUT", "tenants/nobody/adapters/*x", None, 400, "*x"), ("GET", "nothing", None, 404, "nothing"),
@@ -548,6 +548,11 @@ def test_postgres_goes_away(postgres, tmp_path):
         fronts = [cluster.frontend("--store", postgres.url) for _ in range(2)]
         cluster.wait_gpus(1)
         clients = [Client(f.http, key) for f in fronts]
+        postgres("stop")
+        status, told = clients[0].get("/v1/usage")
+        assert status == 503 and b"does not answer" in told and b"/tmp" not in told             # where it is, is not for tenants
+        postgres("start")
+        wait_for(lambda: clients[0].get("/v1/usage")[0] == 200, "it is back")
         for _ in range(6):
             assert Client(fronts[0].http, limited).ask("sql", max_tokens=1)[0] == 200
         soon(lambda: Client(fronts[1].http, limited).ask("sql", max_tokens=1)[0] == 429, "the other frontend knows of it")
