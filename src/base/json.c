@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -140,6 +141,8 @@ int json_get_string(const json_t *obj, const char *key, const char **out, err *e
         return 0;
     if (!json_is_string(v))
         return err_set(e, "\"%s\" must be a string", key);
+    if (strlen(json_string_value(v)) != json_string_length(v))
+        return err_set(e, "\"%s\" has a NUL character", key);
     *out = json_string_value(v);
     return 0;
 }

@@ -27,7 +27,8 @@ int json_get_int(const json_t *obj, const char *key, long min, long max, long *o
 int json_get_double(const json_t *obj, const char *key, double *out, err *e);
 /* Within [min, max]; absent keeps *out. */
 int json_get_double_in(const json_t *obj, const char *key, double min, double max, double *out, err *e);
-int json_get_string(const json_t *obj, const char *key, const char **out, err *e); /* borrowed: while obj lives */
+/* Borrowed: while obj lives. One with a NUL character, which would be cut off there, is an error. */
+int json_get_string(const json_t *obj, const char *key, const char **out, err *e);
 
 /* A member that is present and not null, else NULL. Borrowed. */
 json_t *json_member(const json_t *obj, const char *key);

@@ -1,6 +1,7 @@
 /* cmd_tenant.c - `punica tenant`: tenants, their keys, limits and usage, straight in the store
  *
  * Works beside running frontends, which know of a change within a second, and without any. */
+#include <math.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ static int parse_expiry(const char *text, int64_t *at, err *e)
     *at = strcmp(text, "never") == 0 ? 0 : time(NULL);
     if (strcmp(text, "never") == 0 || strcmp(text, "now") == 0)
         return 0;
-    if (end == text || !unit || (*end && end[1]) || !(x >= 0 && x < 1e6))
+    if (end == text || !unit || (*end && end[1]) || !(x >= 0 && x < 1e9))
         return err_set(
             e, "a time is a number of seconds, or of m, h or d, as \"30d\", or \"now\" or \"never\"; not \"%s\"", text);
     *at += (int64_t)(x * (double)seconds[unit - units]);
@@ -91,6 +92,17 @@ static int parse_base(const char *text, bool *base, err *e)
     return !text || *base || strcmp(text, "no") == 0 ? 0 : err_set(e, "--base is yes or no, not \"%s\"", text);
 }
 
+/* A limit that was given, which may be written as 1e9. A part of one would be none, which is no limit at all. */
+static int settle_limit(const char *name, double given, int64_t *limit, err *e)
+{
+    if (given == AS_IT_IS)
+        return 0;
+    if (given != floor(given))
+        return err_set(e, "--%s is a whole number, not %g", name, given);
+    *limit = (int64_t)given;
+    return 0;
+}
+
 /* What was given over what there is. */
 static int settle(const arguments *a, store_tenant *t, err *e)
 {
@@ -99,11 +111,12 @@ static int settle(const arguments *a, store_tenant *t, err *e)
     t->in_flight = a->in_flight == AS_IT_IS ? t->in_flight : a->in_flight;
     t->waiting = a->waiting == AS_IT_IS ? t->waiting : a->waiting;
     t->weight = a->weight == AS_IT_IS ? t->weight : a->weight;
-    t->requests_per_minute = a->requests == AS_IT_IS ? t->requests_per_minute : (int64_t)a->requests;
-    t->tokens_per_minute = a->tokens == AS_IT_IS ? t->tokens_per_minute : (int64_t)a->tokens;
-    t->max_adapters = a->adapters == AS_IT_IS ? t->max_adapters : (int64_t)a->adapters;
-    t->max_adapter_bytes = a->adapter_bytes == AS_IT_IS ? t->max_adapter_bytes : (int64_t)a->adapter_bytes;
-    return 0;
+    return settle_limit("requests-per-minute", a->requests, &t->requests_per_minute, e) ||
+                   settle_limit("tokens-per-minute", a->tokens, &t->tokens_per_minute, e) ||
+                   settle_limit("max-adapters", a->adapters, &t->max_adapters, e) ||
+                   settle_limit("max-adapter-bytes", a->adapter_bytes, &t->max_adapter_bytes, e)
+               ? -1
+               : 0;
 }
 
 static int ended(store_result r)
@@ -119,17 +132,14 @@ static int add(store *s, const arguments *a, err *e)
     return settle(a, &t, e) ? -1 : ended(store_add_tenant(s, a->who, &t, e));
 }
 
+static int settle_given(void *ctx, store_tenant *t, err *e)
+{
+    return settle(ctx, t, e);
+}
+
 static int limit(store *s, const arguments *a, err *e)
 {
-    store_directory *d = store_read_directory(s, e);
-    const store_tenant *t = d ? store_find_tenant(d, a->word[0]) : NULL;
-    int rc = !d ? -1 : t ? 0 : err_set(e, "there is no tenant \"%s\"", a->word[0]);
-    if (rc == 0) {
-        store_tenant now = *t;
-        rc = settle(a, &now, e) ? -1 : ended(store_change_tenant(s, a->who, &now, e));
-    }
-    store_directory_free(d);
-    return rc;
+    return ended(store_change_tenant(s, a->who, a->word[0], settle_given, (void *)a, e));
 }
 
 static int remove_one(store *s, const arguments *a, err *e)

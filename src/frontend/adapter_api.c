@@ -79,7 +79,8 @@ static int refuse_by(adapter_wish *w, store_result r, const char *param, const e
                 [STORE_TOO_MANY] = {403, "too_many_adapters"},
                 [STORE_TOO_LARGE] = {413, "adapters_too_large"},
                 [STORE_FAILED] = {503, "store_failed"}};
-    return refuse(w, told[r].status, param, told[r].code, e->msg);
+    bool hide = r == STORE_FAILED && w->owner; /* where the store is, is not for tenants */
+    return refuse(w, told[r].status, param, told[r].code, hide ? "the store does not answer; try again later" : e->msg);
 }
 
 static void end_load(adapter_wish *w)
@@ -423,7 +424,10 @@ static void read_put(adapter_wish *w, const json_t *o)
 {
     long number = 0;
     err e;
-    if (json_member(o, "version")) {
+    if (json_member(o, "version") && json_member(o, "source")) {
+        refuse(w, 400, "version", NULL,
+               "it is either \"source\", for the next version, or \"version\", for an earlier one");
+    } else if (json_member(o, "version")) {
         if (json_get_int(o, "version", 1, 1000000000, &number, &e))
             refuse(w, 400, "version", NULL, e.msg);
         else

@@ -4,6 +4,7 @@
  */
 #include "frontend/admin.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,13 @@
 #include "frontend/json_text.h"
 #include "store/store_json.h"
 
-enum { MAX_PARTS = 4 };
+enum { MAX_PARTS = 4, MAX_AUDIT = 10000 /* lines */ };
+#define MAX_TIME (INT64_C(1) << 40) /* seconds since the epoch */
 
 struct admin_call {
     account_task t; /* first */
-    char *method, *query;
+    char *method;
+    json_t *query;             /* an object of strings, by the names of parameters */
     char *part[MAX_PARTS + 1]; /* [n_parts] of the path behind ADMIN_PATH, decoded; owned */
     int n_parts;
     char *usage_of; /* NULL: an operator asks */
@@ -52,39 +55,13 @@ static bool went(admin_call *c, store_result r, const err *e)
                 [STORE_TOO_MANY] = {403, "too_many_adapters"},
                 [STORE_TOO_LARGE] = {413, "adapters_too_large"},
                 [STORE_FAILED] = {503, "store_failed"}};
+    bool hide = r == STORE_FAILED && c->usage_of; /* where the store is, is not for tenants */
     if (r != STORE_OK)
-        fail(c, told[r].status, told[r].code, e->msg);
+        fail(c, told[r].status, told[r].code, hide ? "the store does not answer; try again later" : e->msg);
     return r == STORE_OK;
 }
 
 /* What is asked. */
-
-/* The value of a parameter of the query, decoded and owned by the caller; NULL: it is not there. */
-static char *parameter(const admin_call *c, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *at = c->query; *at; at += strcspn(at, "&"), at += *at == '&') {
-        if (strncmp(at, name, n) != 0 || at[n] != '=')
-            continue;
-        char *raw = xstrndup(at + n + 1, strcspn(at + n + 1, "&"));
-        buf value = {0};
-        buf_add_str(&value, "");
-        http_decode_path(raw, &value);
-        free(raw);
-        return buf_take(&value);
-    }
-    return NULL;
-}
-
-static int64_t number_of(const admin_call *c, const char *name, int64_t otherwise)
-{
-    char *text = parameter(c, name), *end;
-    int64_t x = text ? strtoll(text, &end, 10) : otherwise;
-    if (text && (end == text || *end))
-        x = otherwise;
-    free(text);
-    return x;
-}
 
 /* Only these members may be there: one that is misspelt must not pass for nothing. */
 static int check_members(const json_t *body, const char *const *known, err *e)
@@ -104,18 +81,35 @@ static int check_members(const json_t *body, const char *const *known, err *e)
     return 0;
 }
 
-static int read_settings(const json_t *body, store_tenant *t, err *e)
+/* A parameter of the query that is a number, into *x, if it is there. */
+static int read_number(const admin_call *c, const char *name, int64_t min, int64_t max, int64_t *x, err *e)
 {
-    static const char *const known[] = {"name",
-                                        "base",
-                                        "weight",
-                                        "in_flight",
-                                        "waiting",
-                                        "requests_per_minute",
-                                        "tokens_per_minute",
-                                        "max_adapters",
-                                        "max_adapter_bytes",
-                                        NULL};
+    const char *text = json_string_value(json_object_get(c->query, name));
+    char *end;
+    if (!text)
+        return 0;
+    errno = 0;
+    *x = strtoll(text, &end, 10);
+    if (end == text || *end || errno || *x < min || *x > max)
+        return err_set(e, "\"%s\" is a number from %lld to %lld, not \"%.64s\"", name, (long long)min, (long long)max,
+                       text);
+    return 0;
+}
+
+/* with_name: of a new one; the name of one that is there stays. */
+static int read_settings(const json_t *body, bool with_name, store_tenant *t, err *e)
+{
+    static const char *const all[] = {"name",
+                                      "base",
+                                      "weight",
+                                      "in_flight",
+                                      "waiting",
+                                      "requests_per_minute",
+                                      "tokens_per_minute",
+                                      "max_adapters",
+                                      "max_adapter_bytes",
+                                      NULL};
+    const char *const *known = with_name ? all : all + 1;
     const struct {
         const char *name;
         int64_t *to;
@@ -181,7 +175,7 @@ static void add_tenant(admin_call *c, store *s)
 {
     err e;
     store_tenant t = {.name = "", .weight = 1};
-    bool good = read_settings(c->body, &t, &e) == 0 && json_get_string(c->body, "name", &t.name, &e) == 0;
+    bool good = read_settings(c->body, true, &t, &e) == 0 && json_get_string(c->body, "name", &t.name, &e) == 0;
     if (went(c, good ? store_add_tenant(s, c->who, &t, &e) : STORE_BAD, &e))
         answer_tenant(c, s, t.name, 201);
 }
@@ -191,22 +185,16 @@ static void show_tenant(admin_call *c, store *s)
     answer_tenant(c, s, c->part[1], 200);
 }
 
-static store_result change(admin_call *c, store *s, const store_tenant *t, err *e)
+static int change_settings(void *ctx, store_tenant *t, err *e)
 {
-    store_tenant now = *t;
-    return read_settings(c->body, &now, e) ? STORE_BAD : store_change_tenant(s, c->who, &now, e);
+    return read_settings(((const admin_call *)ctx)->body, false, t, e);
 }
 
 static void change_tenant(admin_call *c, store *s)
 {
     err e;
-    store_directory *d = store_read_directory(s, &e);
-    const store_tenant *t = d ? store_find_tenant(d, c->part[1]) : NULL;
-    if (d && !t)
-        err_set(&e, "there is no tenant \"%s\"", c->part[1]);
-    if (went(c, t ? change(c, s, t, &e) : d ? STORE_ABSENT : STORE_FAILED, &e))
+    if (went(c, store_change_tenant(s, c->who, c->part[1], change_settings, c, &e), &e))
         answer_tenant(c, s, c->part[1], 200);
-    store_directory_free(d);
 }
 
 static void remove_tenant(admin_call *c, store *s)
@@ -219,7 +207,7 @@ static void remove_tenant(admin_call *c, store *s)
 static int read_expiry(const json_t *body, bool with_name, long *expires, err *e)
 {
     static const char *const known[] = {"expires", "name", NULL}, *const only[] = {"expires", NULL};
-    return check_members(body, with_name ? known : only, e) || json_get_int(body, "expires", 0, 1L << 40, expires, e)
+    return check_members(body, with_name ? known : only, e) || json_get_int(body, "expires", 0, MAX_TIME, expires, e)
                ? -1
                : 0;
 }
@@ -244,6 +232,10 @@ static void change_key(admin_call *c, store *s)
     err e;
     long expires = 0;
     bool good = read_expiry(c->body, false, &expires, &e) == 0;
+    if (good && !json_object_get(c->body, "expires")) {
+        err_set(&e, "\"expires\" is needed: seconds since the epoch, or null for never");
+        good = false;
+    }
     if (went(c, good ? store_expire_key(s, c->who, c->part[1], c->part[3], expires, &e) : STORE_BAD, &e))
         answer_done(c);
 }
@@ -276,19 +268,33 @@ static void take_usage(void *ctx, const store_usage *u)
     json_array_append_new(ctx, store_usage_json(u));
 }
 
+/* Usage is by the hour: all hours that the time from "from" to "to" has a part in. */
+static int read_period(const admin_call *c, store_period *p, err *e)
+{
+    static const char *const known[] = {"tenant", "from", "to", NULL};
+    int64_t from = 0, to = MAX_TIME;
+    if (check_members(c->query, known, e) || read_number(c, "from", 0, MAX_TIME, &from, e) ||
+        read_number(c, "to", 0, MAX_TIME, &to, e))
+        return -1;
+    *p = (store_period){.tenant = c->usage_of ? c->usage_of : json_string_value(json_object_get(c->query, "tenant")),
+                        .from = from / 3600,
+                        .to = (to + 3599) / 3600};
+    return 0;
+}
+
 static void show_usage(admin_call *c, store *s)
 {
     err e;
-    char *whose = c->usage_of ? xstrdup(c->usage_of) : parameter(c, "tenant");
-    const store_period p = {
-        .tenant = whose, .from = number_of(c, "from", 0) / 3600, .to = number_of(c, "to", INT64_MAX - 3600) / 3600};
+    store_period p;
     json_t *rows = json_array();
-    if (went(c, store_read_usage(s, &p, take_usage, rows, &e) ? STORE_FAILED : STORE_OK, &e)) {
+    store_result r = read_period(c, &p, &e)                          ? STORE_BAD
+                     : store_read_usage(s, &p, take_usage, rows, &e) ? STORE_FAILED
+                                                                     : STORE_OK;
+    if (went(c, r, &e)) {
         c->answer = json_pack("{s:O}", "usage", rows);
         c->status = 200;
     }
     json_decref(rows);
-    free(whose);
 }
 
 static void take_audit(void *ctx, const store_audit *a)
@@ -298,24 +304,19 @@ static void take_audit(void *ctx, const store_audit *a)
 
 static void show_audit(admin_call *c, store *s)
 {
+    static const char *const known[] = {"tenant", "last", NULL};
     err e;
-    char *whose = parameter(c, "tenant");
-    int64_t last = number_of(c, "last", 50);
+    int64_t last = 50;
+    const char *whose = json_string_value(json_object_get(c->query, "tenant"));
     json_t *rows = json_array();
-    if (went(c,
-             store_read_audit(s, whose,
-                              last < 1       ? 1
-                              : last > 10000 ? 10000
-                                             : (int)last,
-                              take_audit, rows, &e)
-                 ? STORE_FAILED
-                 : STORE_OK,
-             &e)) {
+    store_result r = check_members(c->query, known, &e) || read_number(c, "last", 1, MAX_AUDIT, &last, &e) ? STORE_BAD
+                     : store_read_audit(s, whose, (int)last, take_audit, rows, &e) ? STORE_FAILED
+                                                                                   : STORE_OK;
+    if (went(c, r, &e)) {
         c->answer = json_pack("{s:O}", "audit", rows);
         c->status = 200;
     }
     json_decref(rows);
-    free(whose);
 }
 
 /* "*" is any part. */
@@ -376,7 +377,7 @@ static void call_free(admin_call *c)
     for (int i = 0; i < c->n_parts; i++)
         free(c->part[i]);
     free(c->method);
-    free(c->query);
+    json_decref(c->query);
     free(c->usage_of);
     json_decref(c->body);
     json_decref(c->answer);
@@ -427,6 +428,33 @@ static void read_path(admin_call *c, const char *path)
     }
 }
 
+/* The next piece of a query, up to the end it has, decoded. NULL: it cannot be. */
+static json_t *read_piece(const char *at, size_t n)
+{
+    char *raw = xstrndup(at, n);
+    buf text = {0};
+    buf_add_str(&text, "");
+    json_t *s = http_decode_path(raw, &text) == 0 ? json_string(text.data) : NULL;
+    free(raw);
+    buf_free(&text);
+    return s;
+}
+
+static void read_query(admin_call *c, const char *query)
+{
+    c->query = json_object();
+    for (const char *at = query; *at; at += strcspn(at, "&"), at += *at == '&') {
+        size_t n = strcspn(at, "&"), k = strcspn(at, "=&");
+        json_t *name = read_piece(at, k), *value = read_piece(at + k + (k < n), n - k - (k < n));
+        if (!name || !value)
+            fail(c, 400, "invalid_value", "the query is not UTF-8");
+        else
+            json_object_set(c->query, json_string_value(name), value);
+        json_decref(name);
+        json_decref(value);
+    }
+}
+
 static void read_body(admin_call *c, const buf *body)
 {
     err e;
@@ -442,13 +470,13 @@ admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ct
 {
     admin_call *c = XNEW(admin_call);
     *c = (admin_call){.t = {.run = run, .done = done, .drop = drop},
-                      .query = xstrdup(r->head->query ? r->head->query : ""),
                       .tell = tell,
                       .ctx = ctx,
                       .method = xstrdup(strcmp(r->head->method, "HEAD") == 0 ? "GET" : r->head->method),
                       .usage_of = r->usage_of ? xstrdup(r->usage_of) : NULL};
     snprintf(c->who, sizeof c->who, "admin:%s", r->client);
     read_path(c, r->usage_of ? "usage" : r->head->path + strlen(ADMIN_PATH));
+    read_query(c, r->head->query ? r->head->query : "");
     read_body(c, r->body);
     accounts_ask(a, &c->t);
     return c;

@@ -1,12 +1,15 @@
 /* admin.h - the admin API: what `punica tenant` does, over HTTP, for operators; and a tenant's own usage
  *
- *   GET, POST            /admin/v1/tenants                      all; a new one {"name": ..., "tokens_per_minute": ...}
- *   GET, PATCH, DELETE   /admin/v1/tenants/TENANT
- *   POST                 /admin/v1/tenants/TENANT/keys          {"name": ..., "expires": seconds since the epoch}; its
- * answer has the key PATCH, DELETE        /admin/v1/tenants/TENANT/keys/KEY      {"expires": ...} PUT, DELETE
- * /admin/v1/tenants/TENANT/adapters/NAME GET                  /admin/v1/usage?tenant=&from=&to=      times: seconds
- * since the epoch GET                  /admin/v1/audit?tenant=&last= GET                  /v1/usage?from=&to= of who
- * asks
+ *   GET, POST           /admin/v1/tenants                       all; a new one {"name": ..., "tokens_per_minute": ...}
+ *   GET, PATCH, DELETE  /admin/v1/tenants/TENANT
+ *   POST                /admin/v1/tenants/TENANT/keys           {"name": ..., "expires": TIME}; the answer has the key
+ *   PATCH, DELETE       /admin/v1/tenants/TENANT/keys/KEY       {"expires": TIME}; null: never
+ *   PUT, DELETE         /admin/v1/tenants/TENANT/adapters/NAME
+ *   GET                 /admin/v1/usage?tenant=&from=&to=
+ *   GET                 /admin/v1/audit?tenant=&last=
+ *   GET                 /v1/usage?from=&to=                     of who asks
+ *
+ * Times are seconds since the epoch. Usage is of all hours that a part of the time asked for lies in.
  *
  * Whoever calls has looked at the key already. The store is asked on its thread (accounts.h). */
 #ifndef PUNICA_FRONTEND_ADMIN_H

@@ -7,6 +7,7 @@
 #include "frontend/call_state.h"
 
 #define MAX_PREPARED_AT_ONCE (16 << 10) /* bytes of a body: some 2 ms */
+#define MAX_WEIGHED (2 << 10)           /* bytes of one that is read although its tenant has to wait */
 
 static int find_model(call *c, api_error *e)
 {
@@ -68,6 +69,17 @@ static void on_version(void *ctx, prepared *p)
                          .include_usage = p->asked.include_usage,
                          .repeated = p->asked.repeated};
     call_keep_alive(c);
+}
+
+/* Whether the tenant may begin a call, before its body costs anything. A short one is read first: its choices and its
+ * prompt tell how long it has to wait. */
+static int check_tenant(call *c, size_t n, api_error *e)
+{
+    if (!c->who)
+        return 0;
+    if (tenant_check_calls(c->who, c->s->max_calls, e))
+        return -1;
+    return n > MAX_WEIGHED || c->shape->counts ? tenant_check(c->who, loop_now(c->s->on), 1, 0, e) : 0;
 }
 
 static void read_body(call *c, charged_buf *body);
@@ -162,9 +174,8 @@ static void read_body(call *c, charged_buf *body)
     prepared *p = NULL;
     if (check_call(c->s, &e)) {
         call_fail(c, &e);
-    } else if (c->who && (tenant_check_calls(c->who, c->s->max_calls, &e) ||
-                          tenant_check(c->who, loop_now(c->s->on), 1, 0, &e))) {
-        tell_limits(c); /* before a body costs anything */
+    } else if (check_tenant(c, n, &e)) {
+        tell_limits(c);
         call_fail(c, &e);
     } else if (n <= MAX_PREPARED_AT_ONCE &&
                (p = c->s->preparer ? prepare_at_once(&c->s->tools, seen, c->shape, text, n)

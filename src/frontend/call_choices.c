@@ -9,17 +9,18 @@
 
 #define OUTPUT_PIECE (64u << 10) /* bytes of an output that are paid for at once */
 
-/* What a tenant is billed for: the tokens of output that came here before the request was over, and with the first of
- * them the prompt, once for all its choices. A request that ends without one costs nothing, whoever ended it. */
+/* What a call costs: the tokens of output that came here before the request was over, and with the first of them the
+ * prompt, once for all its choices, of which whatever that choice found in the cache. A request that ends without one
+ * costs nothing, whoever ended it. */
 static void bill(call *c, choice *k, int n_tokens)
 {
-    if (!c->who)
-        return;
-    int64_t prompt = c->unbilled[k->prompt];
+    int64_t prompt = c->unbilled[k->prompt], cached = prompt ? k->n_cached : 0;
     c->unbilled[k->prompt] = 0;
-    if (c->s->accounts)
-        accounts_count(c->s->accounts, &c->bill, k->waits, prompt, prompt ? k->n_cached : 0, n_tokens);
-    if (k->waits)
+    c->cached_tokens += cached;
+    c->s->counts->cached_tokens += (uint64_t)cached;
+    if (c->who && c->s->accounts)
+        accounts_count(c->s->accounts, &c->bill, k->waits, prompt, cached, n_tokens);
+    if (c->who && k->waits)
         tenant_first_token(c->who);
     k->waits = false;
 }
@@ -117,15 +118,10 @@ static int pay_for_output(choice *k, api_error *e)
     return 0;
 }
 
-/* A prompt is computed for the first of its choices, so what others find is not counted. */
 static void on_cached(void *ctx, uint32_t n)
 {
     choice *k = ctx;
     k->n_cached = n;
-    if (k->index % k->owner->p->asked.n != 0)
-        return;
-    k->owner->cached_tokens += n;
-    k->owner->s->counts->cached_tokens += n;
 }
 
 static void on_settle(void *ctx)
@@ -259,7 +255,7 @@ static void add_choices(call *c, int number, uint64_t seed)
                       .index = c->n_choices++,
                       .prompt = number,
                       .in_hand = c->who,
-                      .waits = c->who,
+                      .waits = true,
                       .rules = rules_of(c, prompt->n)};
         answer_init(&k->a, &k->rules, c->s->tools.t, c->s->plain_id, prompt->items, prompt->n);
         if (c->p->asked.echo)

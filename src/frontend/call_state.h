@@ -13,10 +13,11 @@
 typedef struct call call;
 
 typedef struct {
-    call *owner;         /* borrowed: a choice is part of its call */
-    uint64_t id;         /* at the scheduler; 0: not there */
-    int index, prompt;   /* number of the prompt it belongs to */
-    bool in_hand, waits; /* its tenant has it among those in flight; and without a token */
+    call *owner;       /* borrowed: a choice is part of its call */
+    uint64_t id;       /* at the scheduler; 0: not there */
+    int index, prompt; /* number of the prompt it belongs to */
+    bool in_hand;      /* its tenant has it among those in flight */
+    bool waits;        /* it has no token yet */
     answer_rules rules;
     answer a;
     bool told;        /* of a stream: something of it */

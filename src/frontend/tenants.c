@@ -28,7 +28,7 @@ struct tenant {
     rate requests, tokens;
     int64_t spent_requests, spent_tokens; /* the store was not told of yet */
     int64_t all_requests, all_tokens;     /* what it said of all frontends; all_requests -1: nothing yet */
-    int told_in_flight, told_waiting;
+    int told_in_flight, told_waiting;     /* told_in_flight -1: not known */
     uint64_t n_requests, n_prompt, n_output, n_refused; /* for the metrics */
 };
 
@@ -119,10 +119,12 @@ static void update(tenants *all, tenant *t, const store_directory *d, const stor
     t->view = model_view_new(t->name, all->base, s->base, d->grant + first, n);
 }
 
+/* One that comes later may have been here before, and the store been told of requests that it had then: it is told that
+ * there are none. */
 static tenant *new_tenant(tenants *all, const char *name)
 {
     tenant *t = XNEW(tenant);
-    *t = (tenant){.in = all, .name = xstrdup(name), .all_requests = -1};
+    *t = (tenant){.in = all, .name = xstrdup(name), .all_requests = -1, .told_in_flight = all->tenant ? -1 : 0};
     return t;
 }
 
@@ -232,11 +234,24 @@ model_view *tenant_view(const tenant *t)
 
 /* Limits. */
 
+/* As OpenAI writes times: "1s", "6m0s", "12ms". Never less than it is. */
+static void write_time(char *text, size_t n, double seconds)
+{
+    if (seconds <= 0.999)
+        snprintf(text, n, "%.0fms", ceil(seconds * 1000 - 1e-6));
+    else if (seconds <= 59.9)
+        snprintf(text, n, "%.3gs", ceil(seconds * 10 - 1e-6) / 10);
+    else
+        snprintf(text, n, "%.0fm%.0fs", floor(ceil(seconds - 1e-6) / 60), fmod(ceil(seconds - 1e-6), 60));
+}
+
 static int too_many(tenant *t, api_error *e, double wait, const char *what, int64_t limit)
 {
+    char when[32];
     t->n_refused++;
-    api_error_set(e, 429, NULL, "rate_limit_exceeded", "Rate limit reached: %" PRId64 " %s. Please try again in %.3gs",
-                  limit, what, wait < 0.001 ? 0.001 : wait);
+    write_time(when, sizeof when, wait);
+    api_error_set(e, 429, NULL, "rate_limit_exceeded", "Rate limit reached: %" PRId64 " %s. Please try again in %s",
+                  limit, what, when);
     e->retry_after = ceil(wait < 1 ? 1 : wait);
     return -1;
 }
@@ -310,17 +325,6 @@ void tenant_end(tenant *t, bool waited)
 {
     t->in_flight--;
     t->waiting -= waited;
-}
-
-/* As OpenAI writes times: "1s", "6m0s", "12ms". */
-static void write_time(char *text, size_t n, double seconds)
-{
-    if (seconds < 0.9995)
-        snprintf(text, n, "%.0fms", seconds * 1000);
-    else if (seconds < 60)
-        snprintf(text, n, "%.3gs", seconds);
-    else
-        snprintf(text, n, "%.0fm%.0fs", floor(seconds / 60), fmod(seconds, 60));
 }
 
 typedef struct {
@@ -424,7 +428,7 @@ static void write_metric(buf *out, const char *name, const char *help, tenant *c
     prometheus_add_family(out, name, "counter", help);
     for (size_t i = 0; i < n; i++) {
         uint64_t value = *(const uint64_t *)((const char *)t[i] + offset);
-        if (i < MAX_LABELS)
+        if (i < MAX_LABELS && strcmp(t[i]->name, "other") != 0)
             prometheus_add_sample(out, name, &(prometheus_label){"tenant", t[i]->name}, 1, value);
         else
             rest += value;

@@ -21,15 +21,16 @@ typedef struct {
     PGconn *db;
 } postgres;
 
-/* libpq's messages have several lines. */
+/* libpq's messages have several lines, and tabs; they become one. */
 static int fail(const char *message, err *e)
 {
-    err_set(e, "store: PostgreSQL: %s", message);
-    size_t n = strlen(e->msg);
-    while (n > 0 && e->msg[n - 1] == '\n')
-        e->msg[--n] = '\0';
-    for (char *c = e->msg; (c = strchr(c, '\n')); c++)
+    char *text = xstrdup(message), *end = text + strlen(text);
+    while (end > text && end[-1] == '\n')
+        *--end = '\0';
+    for (char *c = text; (c = strpbrk(c, "\n\t")); c++)
         *c = ' ';
+    err_set(e, "store: PostgreSQL: %s", text);
+    free(text);
     return -1;
 }
 

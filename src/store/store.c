@@ -124,21 +124,27 @@ static void take_change(void *ctx, const char *const *c)
     *(int64_t *)ctx = number(c[0]);
 }
 
+store_tenant tenant_of_row(const char *const *c)
+{
+    return (store_tenant){.name = c[0],
+                          .base = number(c[1]),
+                          .weight = number(c[2]),
+                          .in_flight = number(c[3]),
+                          .waiting = number(c[4]),
+                          .requests_per_minute = number(c[5]),
+                          .tokens_per_minute = number(c[6]),
+                          .created = number(c[7]),
+                          .max_adapters = number(c[8]),
+                          .max_adapter_bytes = number(c[9])};
+}
+
 static void take_tenant(void *ctx, const char *const *c)
 {
     reading *r = ctx;
     store_directory *d = r->d;
     d->tenant = xgrow(d->tenant, &r->tenant_cap, d->n_tenants + 1, sizeof *d->tenant);
-    d->tenant[d->n_tenants++] = (store_tenant){.name = keep(d, c[0]),
-                                               .base = number(c[1]),
-                                               .weight = number(c[2]),
-                                               .in_flight = number(c[3]),
-                                               .waiting = number(c[4]),
-                                               .requests_per_minute = number(c[5]),
-                                               .tokens_per_minute = number(c[6]),
-                                               .created = number(c[7]),
-                                               .max_adapters = number(c[8]),
-                                               .max_adapter_bytes = number(c[9])};
+    d->tenant[d->n_tenants] = tenant_of_row(c);
+    d->tenant[d->n_tenants++].name = keep(d, c[0]);
 }
 
 static void take_key(void *ctx, const char *const *c)
@@ -180,18 +186,14 @@ static const char read_change[] = "SELECT value FROM counter WHERE name = 'chang
 static store_result read_all(sql *db, void *ctx, err *e)
 {
     reading *r = ctx;
-    bool good =
-        sql_run(db, read_change, NULL, 0, take_change, &r->d->change, e) >= 0 &&
-        sql_run(db,
-                "SELECT name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, "
-                "max_adapters, max_adapter_bytes FROM tenant ORDER BY name",
-                NULL, 0, take_tenant, r, e) >= 0 &&
-        sql_run(db, "SELECT tenant, name, digest, created, expires FROM api_key ORDER BY tenant, name", NULL, 0,
-                take_key, r, e) >= 0 &&
-        sql_run(db, "SELECT tenant, adapter FROM adapter_grant ORDER BY tenant, adapter", NULL, 0, take_grant, r, e) >=
-            0 &&
-        sql_run(db, "SELECT owner, name, id, source, trusted, bytes FROM adapter ORDER BY owner, name", NULL, 0,
-                take_adapter, r, e) >= 0;
+    bool good = sql_run(db, read_change, NULL, 0, take_change, &r->d->change, e) >= 0 &&
+                sql_run(db, "SELECT " TENANT_COLUMNS " FROM tenant ORDER BY name", NULL, 0, take_tenant, r, e) >= 0 &&
+                sql_run(db, "SELECT tenant, name, digest, created, expires FROM api_key ORDER BY tenant, name", NULL, 0,
+                        take_key, r, e) >= 0 &&
+                sql_run(db, "SELECT tenant, adapter FROM adapter_grant ORDER BY tenant, adapter", NULL, 0, take_grant,
+                        r, e) >= 0 &&
+                sql_run(db, "SELECT owner, name, id, source, trusted, bytes FROM adapter ORDER BY owner, name", NULL, 0,
+                        take_adapter, r, e) >= 0;
     return good ? STORE_OK : STORE_FAILED;
 }
 

@@ -86,8 +86,13 @@ void store_directory_free(store_directory *d);
 /* Changes, each with a line in the audit log. who: did it, for that line. */
 
 store_result store_add_tenant(store *s, const char *who, const store_tenant *t, err *e);
-store_result store_change_tenant(store *s, const char *who, const store_tenant *t, err *e); /* all but its name */
-store_result store_remove_tenant(store *s, const char *who, const char *name, err *e);      /* its usage stays */
+
+/* Changes what a tenant is now, as one step: nothing that another changes at the same time is lost. edit gets it as it
+ * is and may change all but its name: 0, or -1 with e, and nothing is changed. */
+typedef int store_tenant_edit(void *ctx, store_tenant *t, err *e);
+store_result store_change_tenant(store *s, const char *who, const char *name, store_tenant_edit *edit, void *ctx,
+                                 err *e);
+store_result store_remove_tenant(store *s, const char *who, const char *name, err *e); /* its usage stays */
 
 /* A new key "pk-..." of k's tenant and name, into text. */
 enum { STORE_KEY_TEXT = 3 + 2 * 32 + 1 };

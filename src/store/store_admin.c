@@ -111,22 +111,6 @@ static store_result add_tenant(sql *db, const change *c, err *e)
         &p, STORE_FAILED, "%s", "", e);
 }
 
-static store_result change_tenant(sql *db, const change *c, err *e)
-{
-    const store_tenant *t = c->settings;
-    params p = {0};
-    params_text(&p, t->name);
-    const int64_t number[] = {
-        t->base,         t->weight,           t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute,
-        t->max_adapters, t->max_adapter_bytes};
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
-        params_number(&p, number[i]);
-    return run_one(db,
-                   "UPDATE tenant SET base = $2, weight = $3, in_flight = $4, waiting = $5, requests_per_minute = $6, "
-                   "tokens_per_minute = $7, max_adapters = $8, max_adapter_bytes = $9 WHERE name = $1",
-                   &p, STORE_ABSENT, "there is no tenant \"%s\"", t->name, e);
-}
-
 static store_result remove_tenant(sql *db, const change *c, err *e)
 {
     params p = {0};
@@ -194,9 +178,9 @@ static const struct {
     const char *action;
     store_result (*make)(sql *db, const change *c, err *e);
 } kinds[] = {
-    {"tenant add", add_tenant}, {"tenant change", change_tenant}, {"tenant remove", remove_tenant},
-    {"key add", add_key},       {"key expire", expire_key},       {"key remove", remove_key},
-    {"grant add", add_grant},   {"grant remove", remove_grant},
+    {"tenant add", add_tenant},     {"tenant remove", remove_tenant}, {"key add", add_key},
+    {"key expire", expire_key},     {"key remove", remove_key},       {"grant add", add_grant},
+    {"grant remove", remove_grant},
 };
 
 static store_result make_change(sql *db, void *ctx, err *e)
@@ -279,23 +263,76 @@ static void describe(buf *out, const store_tenant *t)
 
 /* The interface. */
 
-static store_result set_tenant(store *s, const char *who, const char *action, const store_tenant *t, err *e)
+store_result store_add_tenant(store *s, const char *who, const store_tenant *t, err *e)
 {
     if (check_tenant(t, e))
         return STORE_BAD;
-    change c = {.who = who, .action = action, .tenant = t->name, .settings = t};
+    change c = {.who = who, .action = "tenant add", .tenant = t->name, .settings = t};
     describe(&c.detail, t);
     return make(s, &c, e);
 }
 
-store_result store_add_tenant(store *s, const char *who, const store_tenant *t, err *e)
+/* A change of what is there. */
+typedef struct {
+    const char *who, *name;
+    store_tenant_edit *edit;
+    void *ctx;
+} tenant_change;
+
+typedef struct {
+    store_tenant is; /* without its name */
+    bool there;
+} tenant_now;
+
+static void take_now(void *ctx, const char *const *c)
 {
-    return set_tenant(s, who, "tenant add", t, e);
+    tenant_now *now = ctx;
+    *now = (tenant_now){.is = tenant_of_row(c), .there = true};
+    now->is.name = NULL;
 }
 
-store_result store_change_tenant(store *s, const char *who, const store_tenant *t, err *e)
+static store_result write_tenant(sql *db, const store_tenant *t, err *e)
 {
-    return set_tenant(s, who, "tenant change", t, e);
+    params p = {0};
+    params_text(&p, t->name);
+    const int64_t number[] = {
+        t->base,         t->weight,           t->in_flight, t->waiting, t->requests_per_minute, t->tokens_per_minute,
+        t->max_adapters, t->max_adapter_bytes};
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        params_number(&p, number[i]);
+    return run_one(db,
+                   "UPDATE tenant SET base = $2, weight = $3, in_flight = $4, waiting = $5, requests_per_minute = $6, "
+                   "tokens_per_minute = $7, max_adapters = $8, max_adapter_bytes = $9 WHERE name = $1",
+                   &p, STORE_ABSENT, "there is no tenant \"%s\"", t->name, e);
+}
+
+static store_result change_tenant(sql *db, void *ctx, err *e)
+{
+    const tenant_change *c = ctx;
+    tenant_now now = {0};
+    int64_t number;
+    params p = {0};
+    params_text(&p, c->name);
+    if (begin_change(db, &number, e) ||
+        sql_run(db, "SELECT " TENANT_COLUMNS " FROM tenant WHERE name = $1", p.at, p.n, take_now, &now, e) < 0)
+        return STORE_FAILED;
+    if (!now.there)
+        return refuse(STORE_ABSENT, e, "there is no tenant \"%s\"", c->name);
+    now.is.name = c->name;
+    if (c->edit(c->ctx, &now.is, e) || check_tenant(&now.is, e))
+        return STORE_BAD;
+    buf detail = {0};
+    describe(&detail, &now.is);
+    store_result r = write_tenant(db, &now.is, e);
+    r = r ? r : end_change(db, number, c->who, "tenant change", c->name, detail.data, e);
+    buf_free(&detail);
+    return r;
+}
+
+store_result store_change_tenant(store *s, const char *who, const char *name, store_tenant_edit *edit, void *ctx,
+                                 err *e)
+{
+    return transaction(s, change_tenant, &(tenant_change){who, name, edit, ctx}, e);
 }
 
 store_result store_remove_tenant(store *s, const char *who, const char *name, err *e)

@@ -32,6 +32,12 @@ int read_rows(store *s, const char *statement, const params *p, sql_each *each, 
 /* In a transaction. p may be NULL. */
 long run(sql *db, const char *statement, const params *p, err *e);
 
+/* A row of a tenant; the name is borrowed from it. */
+#define TENANT_COLUMNS                                                                                        \
+    "name, base, weight, in_flight, waiting, requests_per_minute, tokens_per_minute, created, max_adapters, " \
+    "max_adapter_bytes"
+store_tenant tenant_of_row(const char *const *column);
+
 /* A change begins with its number, and ends with its line in the audit log. */
 int begin_change(sql *db, int64_t *number, err *e);
 store_result end_change(sql *db, int64_t number, const char *who, const char *action, const char *tenant,

@@ -253,7 +253,7 @@ def test_tenants_have_adapters_of_their_own(hosts, site):
         assert bob("PUT", f"/v1/adapters/{name}", json={"version": 1}).status_code in (400, 404), name
     assert bob.unload("ann/mine").status_code in (400, 404)
     assert bob.load("ann/mine", f"{s.url}/french", inplace=True).status_code == 400
-    for name in ("../mine", "a/b", ".hidden", "", "demo", "x\n", "x" * 300):
+    for name in ("../mine", "a/b", ".hidden", "", "demo", "x\n", "x" * 300, "mine\0", "x\0y"):
         assert ann.load(name, f"{s.url}/sql").status_code == 400, name
     assert ann.text("mine") == sql and ann.show("mine").json()["current"] == 1
 
@@ -271,6 +271,7 @@ def test_tenants_have_adapters_of_their_own(hosts, site):
 
     # Replace, roll back, unload: of its own.
     soon(lambda: bob_two.text("mine") == sql, "the new version at the other frontend")
+    assert bob_two("PUT", "/v1/adapters/mine", json={"version": 1, "source": f"{s.url}/sql"}).status_code == 400          # one or the other
     assert bob_two("PUT", "/v1/adapters/mine", json={"version": 1}).status_code == 200 and bob_two.text("mine") == french
     assert bob_two("DELETE", "/v1/adapters/mine").json() == {"name": "mine", "removed": True}
     assert bob_two.ask("mine").status_code == 404 and ann.text("mine") == sql

@@ -212,15 +212,27 @@ def test_requests_per_minute(server, store):
 def test_tokens_per_minute(server, store):
     client = Client(server.address, store.tenant("tpm", "--tokens-per-minute", 100, adapters=["sql"]))
     soon(lambda: client.get("/v1/models")[0] == 200, "the key is known")
-    status, headers, answer = client.ask("sql", ignore_eos=True, max_tokens=20)
+    began = time.monotonic()
+    status, headers, answer = client.ask("sql", ignore_eos=True, max_tokens=50)
     assert status == 200 and headers["x-ratelimit-limit-tokens"] == "100" and headers["x-ratelimit-remaining-tokens"] == "56"
-    assert answer["usage"]["total_tokens"] == 64
-    status, headers, answer = client.ask("sql")          # a prompt of 44 tokens, and 36 are left
+    assert answer["usage"]["total_tokens"] == 94
+    status, headers, answer = client.ask("sql")          # a prompt of 44 tokens, and 6 are left, or what has come by since
     assert status == 429 and "100 tokens per minute" in answer["error"]["message"]
-    assert int(headers["x-ratelimit-remaining-tokens"]) in (36, 37, 38, 39) and 1 <= int(headers["Retry-After"]) <= 5
+    assert 6 <= int(headers["x-ratelimit-remaining-tokens"]) <= 6 + (time.monotonic() - began) * 100 / 60 and 1 <= int(headers["Retry-After"]) <= 23
     assert client.ask("sql", prompt="Eva", max_tokens=100, ignore_eos=True)[0] == 200
     status, headers, _ = client.ask("sql", prompt="Eva", max_tokens=1)              # output counts, also beyond what was left
     assert status == 429 and headers["x-ratelimit-remaining-tokens"] == "0" and int(headers["Retry-After"]) > 20
+
+
+def test_retry_after_is_for_all_that_is_asked(server, store):
+    """Whoever waits so long comes in, also with several outputs, and when nothing at all is left."""
+    client = Client(server.address, store.tenant("waits", "--requests-per-minute", 12, adapters=["sql"]))
+    soon(lambda: client.get("/v1/models")[0] == 200, "the key is known")
+    began = time.monotonic()
+    assert client.ask("sql", max_tokens=1, n=12)[0] == 200
+    status, headers, _ = client.ask("sql", max_tokens=1, n=2)           # one comes in five seconds
+    assert status == 429 and 10 - (time.monotonic() - began) <= int(headers["Retry-After"]) <= 10
+    assert client.ask("sql", prompt="x " * 2000)[0] == 429
 
 
 def test_at_once(server, store):
@@ -276,6 +288,20 @@ def test_usage_to_the_token(server, store):
     soon(lambda: {**store.usage("usage-0"), **store.usage("usage-1")} == wanted, f"usage is {wanted}")
     time.sleep(0.6)
     assert {**store.usage("usage-0"), **store.usage("usage-1")} == wanted
+
+
+def test_cached_tokens_are_those_that_clients_are_told(server, store):
+    """However many outputs are made of a prompt, what the cache had of it counts once."""
+    client = Client(server.address, store.tenant("cached", adapters=["sql"]))
+    soon(lambda: client.get("/v1/models")[0] == 200, "the key is known")
+    told = 0
+    for params in ({}, {}, {"n": 3}, {"best_of": 3}, {"n": 2, "best_of": 4, "prompt": [SENTENCE, SENTENCE + " Yes."]}):
+        status, _, answer = client.ask("sql", temperature=1, **params)
+        usage = answer["usage"]
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        assert status == 200 and cached <= usage["prompt_tokens"] and (cached > 0 or told == 0), (params, usage)
+        told += cached
+    soon(lambda: [json.loads(line)["cached_tokens"] for line in store("usage", "cached", "--json").splitlines()] == [told], f"{told} are in the store")
 
 
 def test_fair_share(store, own_server):
@@ -361,10 +387,14 @@ def test_metrics(server, store):
     """Operators see tenants on the page of metrics; others do not."""
     assert b"tenant" not in Client(server.address).get("/metrics")[1]
     assert b"tenant" not in Client(server.address, "another key").get("/metrics")[1]
+    other = Client(server.address, store.tenant("other", adapters=["sql"]))          # which is also what the rest is called
+    soon(lambda: other.ask("sql", max_tokens=800, ignore_eos=True)[0] == 200, "it is among those that have used most")
     page = Client(server.address, ADMIN).get("/metrics")[1].decode()
     assert 'punica_tenant_output_tokens_total{tenant="removed"}' not in page
     labels = [line for line in page.splitlines() if line.startswith("punica_tenant_output_tokens_total{")]
     assert 2 <= len(labels) <= 21 and 'tenant="other"' in labels[-1]
+    samples = [line.rsplit(" ", 1)[0] for line in page.splitlines() if not line.startswith("#")]
+    assert len(set(samples)) == len(samples)            # a page with one of them twice is refused as a whole
     assert 'punica_model_calls_total{model="sql"}' in page and "sql" not in Client(server.address).get("/metrics")[1].decode()
 
 
@@ -400,6 +430,9 @@ def test_admin_api(server, store):
     assert usage(json.loads(client.get("/v1/usage")[1])) == wanted
     assert usage(json.loads(client.get("/v1/usage?tenant=usage-0&from=0")[1])) == wanted                # its own, whatever it asks for
     assert usage(json.loads(client.get(f"/v1/usage?from={int(time.time()) + 7200}")[1])) == []
+    now = int(time.time())
+    assert usage(json.loads(client.get(f"/v1/usage?from={now - 3600}&to={now + 1}")[1])) == wanted             # of the hour that is on, too
+    assert client.get("/v1/usage?from=x")[0] == 400
     status, changed = admin("PATCH", "tenants/web", {"base": True, "in_flight": 5})
     assert status == 200 and changed["base"] and changed["in_flight"] == 5 and changed["weight"] == 2 and changed["adapters"] == ["sql"]
     assert [k["name"] for k in changed["keys"]] == ["first"] and "key" not in changed["keys"][0]
@@ -426,14 +459,19 @@ def test_admin_is_for_operators(server, store):
 
 def test_admin_api_says_what_is_wrong(server):
     admin = Admin(server.address)
+    assert admin("POST", "tenants", {"name": "said"})[0] == 201 and admin("POST", "tenants/said/keys", {"name": "k", "expires": 99})[0] == 201
     for method, path, body, status, why in (
-            ("POST", "tenants", {"name": "a b"}, 400, "letters"), ("POST", "tenants", {"name": "x", "tokens": 5}, 400, '"tokens"'), ("POST", "tenants", [], 400, "object"),
+            ("POST", "tenants", {"name": "a b"}, 400, "letters"), ("POST", "tenants", {"name": "a\0b"}, 400, "NUL"), ("POST", "tenants", {"name": "x", "tokens": 5}, 400, '"tokens"'), ("POST", "tenants", [], 400, "object"),
             ("POST", "tenants", {"name": "x", "weight": "much"}, 400, "weight"), ("POST", "tenants", {"name": "x", "in_flight": -1}, 400, "in_flight"), ("POST", "tenants", None, 400, "object"),
             ("POST", "tenants/nobody/keys", {"name": "k"}, 404, "nobody"), ("PATCH", "tenants/nobody", {}, 404, "nobody"), ("DELETE", "tenants/nobody", None, 404, "nobody"),
             ("PUT", "tenants/nobody/adapters/x", None, 404, "nobody"), ("PUT", "tenants/nobody/adapters/*x", None, 400, "*x"), ("GET", "nothing", None, 404, "nothing"),
-            ("PUT", "tenants", None, 405, "method"), ("GET", "a/b/c/d/e/f", None, 404, "nothing"), ("GET", "tenants/%ff", None, 404, "nothing"), ("GET", "", None, 404, "")):
+            ("PATCH", "tenants/said", {"name": "other"}, 400, '"name"'), ("PATCH", "tenants/said/keys/k", {}, 400, '"expires"'), ("PATCH", "tenants/said/keys/k", {"expire": 5}, 400, '"expire"'),
+            ("GET", "usage?from=yesterday", None, 400, "yesterday"), ("GET", "usage?to=-1", None, 400, "-1"), ("GET", "usage?form=5", None, 400, '"form"'),
+            ("GET", "usage?tenant=%ff", None, 400, "UTF-8"), ("GET", "audit?last=0", None, 400, '"last"'), ("GET", "audit?last=99999999999999999999", None, 400, '"last"'),
+            ("GET", "audit?tenant=%00", None, 400, "UTF-8"), ("PUT", "tenants", None, 405, "method"), ("GET", "a/b/c/d/e/f", None, 404, "nothing"), ("GET", "tenants/%ff", None, 404, "nothing"), ("GET", "", None, 404, "")):
         got = admin(method, path, body)
         assert got[0] == status and why in got[1]["error"]["message"], (method, path, got)
+    assert admin("GET", "tenants/said")[1]["keys"][0]["expires"] == 99          # as it was
     assert admin("POST", "tenants", {"name": "twice"})[0] == 201 and admin("POST", "tenants", {"name": "twice"})[0] == 409
 
 
@@ -510,6 +548,11 @@ def test_postgres_goes_away(postgres, tmp_path):
         fronts = [cluster.frontend("--store", postgres.url) for _ in range(2)]
         cluster.wait_gpus(1)
         clients = [Client(f.http, key) for f in fronts]
+        postgres("stop")
+        status, told = clients[0].get("/v1/usage")
+        assert status == 503 and b"does not answer" in told and b"/tmp" not in told             # where it is, is not for tenants
+        postgres("start")
+        wait_for(lambda: clients[0].get("/v1/usage")[0] == 200, "it is back")
         for _ in range(6):
             assert Client(fronts[0].http, limited).ask("sql", max_tokens=1)[0] == 200
         soon(lambda: Client(fronts[1].http, limited).ask("sql", max_tokens=1)[0] == 429, "the other frontend knows of it")
@@ -574,9 +617,11 @@ def test_commands(punica, tmp_path):
     key = store("key", "add", "acme", "main", "--expires", "30d").strip()
     assert key.startswith("pk-") and key not in store("show", "acme") and key.encode() not in (tmp_path / "store.db").read_bytes()
     assert "2" in store("key", "list", "acme")
+    store("key", "add", "acme", "long", "--expires", 31536000)         # a year, in seconds
+    store("key", "revoke", "acme", "long")
     lines = [json.loads(line) for line in store("audit", "--json").splitlines()]
-    assert [line["action"] for line in lines] == ["key add", "tenant change", "tenant add"] and lines[0]["who"].startswith("cli:")
-    for bad, why in ((["add", "acme"], "already"), (["add", "a b"], "letters"), (["add", "x", "--base", "maybe"], "--base"),
+    assert [line["action"] for line in lines] == ["key remove", "key add", "key add", "tenant change", "tenant add"] and lines[0]["who"].startswith("cli:")
+    for bad, why in ((["add", "acme"], "already"), (["add", "a b"], "letters"), (["add", "x", "--base", "maybe"], "--base"), (["limit", "acme", "--requests-per-minute", "0.5"], "whole number"),
                      (["key", "add", "acme", "k", "--expires", "soon"], '"soon"'), (["usage", "--from", "yesterday"], '"yesterday"'),
                      (["grant", "nobody", "x"], "no tenant"), (["show", "nobody"], "no tenant"), (["ungrant", "acme", "x"], "granted")):
         assert why in punica.refuses("tenant", *bad, "--store", store.url)

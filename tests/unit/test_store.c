@@ -1,4 +1,5 @@
 /* test_store.c - the store, the same tests on SQLite and on PostgreSQL (tests/postgres.sh) */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,63 @@ static void test_adapters(void **state)
                 store_grant_covers("ab/*", "ab/c") && !store_grant_covers("*", "ab/c"));
 }
 
+/* Becomes what ctx is, but for its name. */
+static int become(void *ctx, store_tenant *t, err *why)
+{
+    (void)why;
+    const char *name = t->name;
+    *t = *(const store_tenant *)ctx;
+    t->name = name;
+    return 0;
+}
+
+static int refuse_change(void *ctx, store_tenant *t, err *why)
+{
+    (void)ctx;
+    t->weight = 7;
+    return err_set(why, "not like this");
+}
+
+/* One of those that change one thing each at the same time. */
+static int count_up(void *ctx, store_tenant *t, err *why)
+{
+    (void)why;
+    if (ctx)
+        t->in_flight++;
+    else
+        t->waiting++;
+    return 0;
+}
+
+static void *change_often(void *ctx)
+{
+    err why;
+    store *s = store_open(url, &why);
+    CHECK(s);
+    for (int i = 0; i < 50; i++)
+        CHECK(store_change_tenant(s, "test", "both", count_up, ctx, &why) == STORE_OK);
+    store_close(s);
+    return NULL;
+}
+
+static void test_changes_at_the_same_time(void **state)
+{
+    (void)state;
+    store *s = open_store();
+    store_tenant both = {.name = "both", .weight = 1};
+    pthread_t other;
+    assert_int_equal(store_add_tenant(s, "test", &both, &e), STORE_OK);
+    assert_int_equal(pthread_create(&other, NULL, change_often, s), 0);
+    change_often(NULL);
+    pthread_join(other, NULL);
+    store_directory *d = store_read_directory(s, &e);
+    const store_tenant *t = store_find_tenant(d, "both");
+    assert_true(t && t->in_flight == 50 && t->waiting == 50);
+    store_directory_free(d);
+    assert_int_equal(store_remove_tenant(s, "test", "both", &e), STORE_OK);
+    store_close(s);
+}
+
 static void test_tenants(void **state)
 {
     (void)state;
@@ -166,11 +224,15 @@ static void test_tenants(void **state)
     has("there is a tenant \"acme\" already");
     acme =
         (store_tenant){.name = "acme", .weight = 3, .in_flight = 4, .waiting = 5, .tokens_per_minute = 1000000000000};
-    assert_int_equal(store_change_tenant(s, "test", &acme, &e), STORE_OK);
+    assert_int_equal(store_change_tenant(s, "test", "acme", become, &acme, &e), STORE_OK);
     assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_OK);
     assert_int_equal(store_remove_tenant(other, "test", "zeta", &e), STORE_ABSENT);
     has("there is no tenant \"zeta\"");
-    assert_int_equal(store_change_tenant(s, "test", &zeta, &e), STORE_ABSENT);
+    assert_int_equal(store_change_tenant(s, "test", "zeta", become, &zeta, &e), STORE_ABSENT);
+    assert_int_equal(store_change_tenant(s, "test", "acme", refuse_change, NULL, &e), STORE_BAD);
+    has("not like this");
+    zeta.weight = 0;
+    assert_int_equal(store_change_tenant(s, "test", "acme", become, &zeta, &e), STORE_BAD);
     expect(other, "change 4\ntenant acme base 0 weight 3 limits 4 5 0 1000000000000\n");
     int64_t change;
     assert_int_equal(store_read_change(s, &change, &e), 0);
@@ -411,6 +473,7 @@ static void test_bad_places(void **state)
     has("/nowhere/at/all.db: unable to open");
     assert_null(store_open("postgres://x@127.0.0.1:1/none", &e));
     has("PostgreSQL: connection to server at");
+    assert_null(strstr(e.msg, "??")); /* which stood for ends of lines */
     char *text = xasprintf("%s/text", folder);
     FILE *f = fopen(text, "w");
     fputs("this is no database, though it has some length to it, more than a header's 100 bytes if all of it is "
@@ -425,10 +488,12 @@ static void test_bad_places(void **state)
 static int run_on_one(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tenants),   cmocka_unit_test(test_names),        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_grants),    cmocka_unit_test(test_audit),        cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_adapters),  cmocka_unit_test(test_later_schema), cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_bad_places)};
+        cmocka_unit_test(test_tenants),    cmocka_unit_test(test_names),
+        cmocka_unit_test(test_keys),       cmocka_unit_test(test_grants),
+        cmocka_unit_test(test_audit),      cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_adapters),   cmocka_unit_test(test_later_schema),
+        cmocka_unit_test(test_lost),       cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_bad_places), cmocka_unit_test(test_changes_at_the_same_time)};
     return cmocka_run_group_tests_name(is_postgres ? "PostgreSQL" : "SQLite", tests, NULL, NULL);
 }
 

@@ -220,6 +220,29 @@ static void test_others(void **state)
     tenants_free(all);
 }
 
+/* A tenant that is removed while it has requests, and added again, begins anew: also for other frontends. */
+static void test_added_again(void **state)
+{
+    (void)state;
+    const store_tenant acme = {.name = "acme", .weight = 1, .in_flight = 1};
+    tenants *all = all_of(&acme);
+    size_t n;
+    tenant *t = tenant_keep(tenants_find(all, "k", 1));
+    tenant_begin(t, 0, 1, 10);
+    free(tenants_tell(all, &n));
+    assert_int_equal(n, 1);
+    tenants_apply(all, &(store_directory){0});
+    tenants_apply(all, &(store_directory){.tenant = (store_tenant *)&acme, .n_tenants = 1});
+    store_load *told = tenants_tell(all, &n);
+    assert_true(n == 1 && told[0].in_flight == 0 && told[0].waiting == 0 && told[0].requests == 0);
+    free(told);
+    free(tenants_tell(all, &n));
+    assert_int_equal(n, 0);
+    tenant_end(t, true);
+    tenant_release(t);
+    tenants_free(all);
+}
+
 static void add_header(void *ctx, const char *name, const char *value)
 {
     buf_printf(ctx, "%s=%s ", name, value);
@@ -240,7 +263,11 @@ static void test_headers(void **state)
     buf_clear(&out);
     tenant_use(t, 0, 0, 9000);
     tenant_headers(t, 0, add_header, &out);
-    assert_non_null(strstr(out.data, "x-ratelimit-remaining-tokens=0 x-ratelimit-reset-tokens=1m30s"));
+    assert_non_null(strstr(out.data, "x-ratelimit-remaining-tokens=0 x-ratelimit-reset-tokens=1m31s"));
+    buf_clear(&out);
+    tenant_use(t, 0, 0, 2968);
+    tenant_headers(t, 0, add_header, &out);
+    assert_non_null(strstr(out.data, "x-ratelimit-reset-tokens=2m0s")); /* 119.98 s: not 1m60s */
     buf_clear(&out);
     tenant_headers(tenants_find(all, "z", 1), 0, add_header, &out);
     assert_int_equal(out.len, 0);
@@ -285,9 +312,9 @@ static void test_metrics(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rate),    cmocka_unit_test(test_view),
-                                       cmocka_unit_test(test_ledger),  cmocka_unit_test(test_find),
-                                       cmocka_unit_test(test_limits),  cmocka_unit_test(test_others),
-                                       cmocka_unit_test(test_headers), cmocka_unit_test(test_metrics)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rate),        cmocka_unit_test(test_view),    cmocka_unit_test(test_ledger),
+        cmocka_unit_test(test_find),        cmocka_unit_test(test_limits),  cmocka_unit_test(test_others),
+        cmocka_unit_test(test_added_again), cmocka_unit_test(test_headers), cmocka_unit_test(test_metrics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
