@@ -193,7 +193,7 @@ template <typename T> static void run_plain(cuda_backend *cu, tensor *y, const a
 {
     const linear *w = a->w;
     dim3 grid((unsigned)((y->cols + 255) / 256), (unsigned)y->rows);
-    launch(cu, "expand", expand_plain<T>, grid, 256, 0, y->data, y->cols, w->part[0].w.rows,
+    launch(context_of(cu), "expand", expand_plain<T>, grid, 256, 0, y->data, y->cols, w->part[0].w.rows,
            w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
 }
 
@@ -329,8 +329,8 @@ template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, rope_j
     int tiles = tiles_of(job.h.n_heads * job.h.head_dim) + 2 * tiles_of(job.h.n_kv_heads * job.h.head_dim);
     dim3 grid((unsigned)tiles, (unsigned)((qkv->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
     size_t shared = BLOCK_ROWS * (size_t)job.h.head_dim * sizeof(float);
-    launch(cu, "expand_rope_append", expand_rope<T>, grid, 32 * BLOCK_ROWS, shared, qkv->data, qkv->rows, job,
-           expansion_of(cu, a), cu->step);
+    launch(context_of(cu), "expand_rope_append", expand_rope<T>, grid, 32 * BLOCK_ROWS, shared, qkv->data, qkv->rows,
+           job, expansion_of(cu, a), cu->step);
 }
 
 void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq,
@@ -429,8 +429,8 @@ static void run_add_norm(cuda_backend *cu, unsigned cluster, tensor *delta, tens
                          float eps, const adapted *a)
 {
     unsigned warps = ((unsigned)tiles_of(x->cols) + cluster - 1) / cluster;
-    launch_clusters(cu, "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows), 32 * warps, 0,
-                    cluster, y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
+    launch_clusters(context_of(cu), "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows),
+                    32 * warps, 0, cluster, y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
 }
 
 void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
@@ -482,7 +482,8 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7) expand_rows(T *y, i
 template <typename T> static void run_rows(cuda_backend *cu, tensor *y, const adapted *a)
 {
     dim3 grid((unsigned)tiles_of(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
-    launch(cu, "expand", expand_rows<T>, grid, 32 * BLOCK_ROWS, 0, y->data, y->rows, y->cols, expansion_of(cu, a));
+    launch(context_of(cu), "expand", expand_rows<T>, grid, 32 * BLOCK_ROWS, 0, y->data, y->rows, y->cols,
+           expansion_of(cu, a));
 }
 
 void cuda_expand(backend *be, tensor *y, const adapted *a, const batch *b)
@@ -540,8 +541,8 @@ template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, te
 {
     dim3 grid((unsigned)tiles_of(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
     /* With more rows the blocks find room beside the dense product only if they have fewer registers. */
-    launch(cu, "expand_silu_mul", y->rows <= 32 ? expand_silu<T, 8> : expand_silu<T, 4>, grid, 32 * BLOCK_ROWS, 0,
-           y->data, gate_up->data, y->rows, y->cols, expansion_of(cu, a));
+    launch(context_of(cu), "expand_silu_mul", y->rows <= 32 ? expand_silu<T, 8> : expand_silu<T, 4>, grid,
+           32 * BLOCK_ROWS, 0, y->data, gate_up->data, y->rows, y->cols, expansion_of(cu, a));
 }
 
 void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted *a, const batch *b)

@@ -65,7 +65,7 @@ static void run_unpack(cuda_backend *cu, void *to, const void *from, const float
                        int cols)
 {
     size_t n = (size_t)rows * (size_t)cols / 16;
-    launch(cu, "FP8 weights", unpack<T>, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, (T *)to,
+    launch(context_of(cu), "FP8 weights", unpack<T>, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, (T *)to,
            (const unsigned *)from, scale, n_pieces, rows, cols);
 }
 

@@ -151,9 +151,9 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
     int clusters = cu->plans->max_clusters[job.splits];
     unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
-    launch_clusters(cu, "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map, x_map,
-                    scale_map, job, shrink);
-    cu->v_expected = job.shrinks && !cu->failed ? (int)grid : 0; /* who was not launched does not arrive */
+    launch_clusters(context_of(cu), "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map,
+                    x_map, scale_map, job, shrink);
+    cu->v_expected = job.shrinks && !cu->failure.happened ? (int)grid : 0; /* who was not launched does not arrive */
 }
 
 template <typename T, int M>
@@ -253,9 +253,9 @@ template <typename T> static void run_plain(cuda_backend *cu, const dense_produc
 {
     dim3 grid((unsigned)divide_up(p->n, PLAIN_WARPS), (unsigned)divide_up(p->m, PLAIN_ROWS));
     if (p->y_type == DTYPE_F32)
-        launch(cu, "linear", plain<T, float>, grid, PLAIN_WARPS * 32, 0, *p);
+        launch(context_of(cu), "linear", plain<T, float>, grid, PLAIN_WARPS * 32, 0, *p);
     else
-        launch(cu, "linear", plain<T, T>, grid, PLAIN_WARPS * 32, 0, *p);
+        launch(context_of(cu), "linear", plain<T, T>, grid, PLAIN_WARPS * 32, 0, *p);
 }
 
 /* cuBLASLt. */
@@ -273,7 +273,7 @@ template <typename O> static __global__ void fill_bias(O *y, const float *bias, 
 template <typename O> static void run_fill_bias(cuda_backend *cu, const dense_product *p)
 {
     dim3 grid((unsigned)divide_up(p->n, 256), (unsigned)(p->m < 64 ? p->m : 64));
-    launch(cu, "linear bias", fill_bias<O>, grid, 256, 0, (O *)p->y, p->bias, p->m, p->n, p->ldy);
+    launch(context_of(cu), "linear bias", fill_bias<O>, grid, 256, 0, (O *)p->y, p->bias, p->m, p->n, p->ldy);
 }
 
 /* False when cuBLASLt has nothing for it. The bias is put into y first and added to there. */
@@ -436,8 +436,8 @@ static void run_shrink_split_k(cuda_backend *cu, const shrink_job &job, bool wid
     void (*kernel)(shrink_job) = half   ? wide ? shrink_split_k<f16, true> : shrink_split_k<f16, false>
                                  : wide ? shrink_split_k<bf16, true>
                                         : shrink_split_k<bf16, false>;
-    launch(cu, "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces), SPLIT_K_WARPS * 32, 0,
-           job);
+    launch(context_of(cu), "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces),
+           SPLIT_K_WARPS * 32, 0, job);
 }
 
 static shrink_job shrink_of(const cuda_backend *cu, const tensor *x, int site)

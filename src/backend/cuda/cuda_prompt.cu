@@ -82,8 +82,9 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
     int n = divide_up(y->cols, STRIP_COLS), strips = shared_by_block(cu, n, SILU_STRIPS);
-    launch(cu, "expand_silu_mul", prompt_silu<T>, dim3((unsigned)divide_up(n, strips), (unsigned)cu->shape.max_tiles),
-           PROMPT_THREADS, 0, y->data, gate_up->data, y->cols, strips, expansion_of(cu, a));
+    launch(context_of(cu), "expand_silu_mul", prompt_silu<T>,
+           dim3((unsigned)divide_up(n, strips), (unsigned)cu->shape.max_tiles), PROMPT_THREADS, 0, y->data,
+           gate_up->data, y->cols, strips, expansion_of(cu, a));
 }
 
 bool cuda_prompt_silu_mul(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
@@ -172,7 +173,7 @@ static void run_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, cons
     unsigned cluster = cu->arch >= 90 ? PROMPT_CLUSTER : 1;
     while (cluster > 1 && divide_up(x->cols, NORM_ACROSS * STRIP_COLS) < (int)cluster)
         cluster /= 2;
-    launch_clusters(cu, "expand_add_rms_norm", prompt_norm<T>, dim3(cluster, (unsigned)cu->shape.max_tiles),
+    launch_clusters(context_of(cu), "expand_add_rms_norm", prompt_norm<T>, dim3(cluster, (unsigned)cu->shape.max_tiles),
                     32 * NORM_WARPS, 0, cluster, y->data, x->data, delta->data, w->data, x->cols, eps,
                     expansion_of(cu, a));
 }
@@ -345,7 +346,7 @@ template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, const 
     cuda_keep(cu,
               cudaFuncSetAttribute(prompt_rope<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(rope_shared)),
               "expand_rope_append");
-    launch(cu, "expand_rope_append", prompt_rope<T>,
+    launch(context_of(cu), "expand_rope_append", prompt_rope<T>,
            dim3((unsigned)(q_blocks + 2 * kv_blocks), (unsigned)cu->shape.max_tiles), PROMPT_THREADS,
            sizeof(rope_shared), qkv->data, each, q_blocks, kv_blocks, job, expansion_of(cu, a));
 }

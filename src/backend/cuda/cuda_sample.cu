@@ -749,8 +749,8 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
         sample_job job = {(const float *)logits->data,      logits->cols, s->ids_per_warp, (const row_spec *)s->packed,
                           (const int *)(s->packed + specs), s->z,         t->result,       cu->step.drawn};
         size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->ids_per_warp * sizeof(float);
-        launch_clusters(cu, "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n), THREADS,
-                        shared, (unsigned)s->blocks, job);
+        launch_clusters(context_of(cu), "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n),
+                        THREADS, shared, (unsigned)s->blocks, job);
     } else /* nothing may be drawn from old results */
         cuda_keep(cu, cudaErrorMemoryAllocation, "sample");
     cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");

@@ -122,21 +122,21 @@ static __device__ __forceinline__ float block_sum(float x, float *shared)
     return warp_sum(lane < n_warps ? shared[lane] : 0.0f);
 }
 
-/* Queue a kernel on the backend's stream, in clusters of so many blocks along x (more than 1: Hopper
- * only); a failure is kept under this name. */
+/* Queue a kernel on a stream, in clusters of so many blocks along x (more than 1: Hopper only); a failure is kept
+ * under this name. */
 template <typename... P, typename... A>
-static void launch_clusters(cuda_backend *cu, const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+static void launch_clusters(const launch_context &on, const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
                             size_t shared, unsigned cluster, A... args)
 {
     cudaLaunchAttribute attr[2];
     cudaLaunchConfig_t c = {};
-    cuda_use(cu);
+    cudaSetDevice(on.device); /* one thread may drive several */
     c.gridDim = grid;
     c.blockDim = block;
     c.dynamicSmemBytes = shared;
-    c.stream = cu->stream;
+    c.stream = on.stream;
     c.attrs = attr;
-    if (cu->overlaps_launches) {
+    if (on.overlaps_launches) {
         attr[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attr[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }
@@ -147,14 +147,14 @@ static void launch_clusters(cuda_backend *cu, const char *name, void (*kernel)(P
         c.numAttrs++;
     }
     if (grid.x > 0 && grid.y > 0 && grid.z > 0)
-        cuda_keep(cu, cudaLaunchKernelEx(&c, kernel, P(args)...), name);
+        device_failure_keep(on.failure, on.device, cudaLaunchKernelEx(&c, kernel, P(args)...), name);
 }
 
 template <typename... P, typename... A>
-static void launch(cuda_backend *cu, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                   A... args)
+static void launch(const launch_context &on, const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+                   size_t shared, A... args)
 {
-    launch_clusters(cu, name, kernel, grid, block, shared, 1, args...);
+    launch_clusters(on, name, kernel, grid, block, shared, 1, args...);
 }
 
 /* f<T>(cu, ...), T being the act type. */

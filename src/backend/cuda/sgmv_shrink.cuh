@@ -246,14 +246,14 @@ static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const
  * into one of them, all in fixed order. Shared memory: sizeof(shrink_shared), 24 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
-    shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split, int site, const T *x, int in,
+    shrink_tiles(const sgmv_tile *tiles, const int *n_tiles, int max_tiles, int split, int site, const T *x, int in,
                  float *v, int v_cols)
 {
     __shared__ shrink_shared sh;
     let_next_start();
     int block = (int)(blockIdx.y * gridDim.x + blockIdx.x), guess = min(block >> split, max_tiles - 1);
     sgmv_tile t = tiles[guess]; /* its tile if none are spare, read beside the count */
-    int n = counts[COUNT_TILES], power = split + spare_power(n, max_tiles);
+    int n = *n_tiles, power = split + spare_power(n, max_tiles);
     int most = 31 - __clz(gridDim.x), apart = max(power - most, 0);
     int splits = 1 << (power - apart), split_group = block >> (power - apart), tile = split_group >> apart;
     site_parts parts = {};
