@@ -278,13 +278,9 @@ static forward_limits limits_of(const engine *g)
 {
     const engine_options *o = &g->opt;
     double pages = (double)o->max_batch * fmin(pages_of(g, longest(g)), o->n_pages);
-    return (forward_limits){o->prefill_rows + o->max_batch,
-                            o->max_batch,
-                            max_out(o),
-                            within(pages, 1, INT_MAX),
-                            o->page_len,
-                            3 * LORA_MAX_RANK,
-                            o->kv};
+    return (forward_limits){
+        o->prefill_rows + o->max_batch, o->max_batch, max_out(o), within(pages, 1, INT_MAX), o->page_len,
+        MAX_PARTS * LORA_MAX_RANK,      o->kv};
 }
 
 engine *engine_new(const model *m, const engine_options *o, err *e)

@@ -10,6 +10,8 @@
 #include "backend/cuda/sgmv.h"
 #include "base/mem.h"
 
+_Static_assert(PUNICA_MAX_PARTS == MAX_PARTS, "a segment of a plan is a site");
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* What kernels read of a plan, in one block: the number of tiles, then these, then a table of one entry for each
@@ -58,8 +60,8 @@ static int check_shape(const punica_sgmv_shape *s)
 {
     if (s->type != PUNICA_F16 && s->type != PUNICA_BF16)
         return err_set(&last, "type %d is neither PUNICA_F16 nor PUNICA_BF16", (int)s->type);
-    if (s->n_parts < 1 || s->n_parts > 3)
-        return err_set(&last, "%d parts; 1 to 3 are possible", s->n_parts);
+    if (s->n_parts < 1 || s->n_parts > PUNICA_MAX_PARTS)
+        return err_set(&last, "%d parts; 1 to %d are possible", s->n_parts, PUNICA_MAX_PARTS);
     if (s->in < 1 || s->max_rows < 1 || s->max_segments < 1)
         return err_set(&last, "in %d, max_rows %d, max_segments %d: all must be positive", s->in, s->max_rows,
                        s->max_segments);

@@ -194,7 +194,7 @@ static size_t place_after(const linear *w, int part, size_t at)
 
 static int adopt_weights(cuda_backend *cu, linear *w, err *e)
 {
-    size_t place[3], bytes = 0;
+    size_t place[MAX_PARTS], bytes = 0;
     for (int i = 0; i < w->n; i++) {
         tensor held = w->part[i].w;
         held.type = backend_weight_type(&cu->base, held.type);
@@ -294,14 +294,14 @@ static size_t cuda_lora_table_bytes(backend *be, int n_sites)
 static void cuda_bind_lora(backend *be, lora *l, void *memory)
 {
     lora_entry *table = XNEW_ARRAY(lora_entry, (size_t)l->n_sites);
-    for (int i = 0; i < l->n_sites * 3; i++) {
-        const lora_part *p = &l->site[i / 3].part[i % 3];
-        lora_entry *t = &table[i / 3];
+    for (int i = 0; i < l->n_sites * MAX_PARTS; i++) {
+        int site = i / MAX_PARTS, part = i % MAX_PARTS;
+        const lora_part *p = &l->site[site].part[part];
         CHECK(p->rank == 0 || (p->a.type == be->act && p->b.type == be->act));
-        t->rank[i % 3] = p->rank;
-        t->scale[i % 3] = p->scale;
-        t->a[i % 3] = p->a.data;
-        t->b[i % 3] = p->b.data;
+        table[site].rank[part] = p->rank;
+        table[site].scale[part] = p->scale;
+        table[site].a[part] = p->a.data;
+        table[site].b[part] = p->b.data;
     }
     cuda_upload(be, memory, table, (size_t)l->n_sites * sizeof *table);
     free(table);

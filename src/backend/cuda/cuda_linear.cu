@@ -35,11 +35,6 @@ enum {
 
 struct linear_plans { int max_clusters[MAX_SPLITS + 1]; /* by size of cluster: how many run at once */ };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 static bool aligned(const void *p, size_t bytes)
 {
     return (uintptr_t)p % bytes == 0;
@@ -426,7 +421,7 @@ template <typename T, bool WIDE> static __global__ void shrink_split_k(shrink_jo
     if ((int)blockIdx.x >= *job.n_tiles)
         return;
     shrink_tile t = tile_at(job, blockIdx.x);
-    for (int rank = threadIdx.x / 32 * 8; rank < t.end[2]; rank += 8 * SPLIT_K_WARPS)
+    for (int rank = threadIdx.x / 32 * 8; rank < rank_sum(t); rank += 8 * SPLIT_K_WARPS)
         shrink_ranks<T, WIDE>(job, t, blockIdx.y, rank);
 }
 

@@ -4,19 +4,10 @@
  * a time: 8 where rows are whole 16-byte vectors, else 1. */
 #include "backend/cuda/kernel.cuh"
 
-enum { MAX_THREADS = 1024 };
-
 /* f<T, N>(cu, ...); wide: rows are whole vectors. */
 #define BY_ACT_AND_WIDTH(f, wide, cu, ...)                                                            \
     ((cu)->base.act == DTYPE_F16 ? ((wide) ? f<f16, 8>(cu, __VA_ARGS__) : f<f16, 1>(cu, __VA_ARGS__)) \
                                  : ((wide) ? f<bf16, 8>(cu, __VA_ARGS__) : f<bf16, 1>(cu, __VA_ARGS__)))
-
-/* Threads for a row of so many numbers, N each: whole warps, at most `most`. */
-static unsigned threads_for(int cols, int n, int most)
-{
-    int threads = ((cols + n - 1) / n + 31) / 32 * 32;
-    return (unsigned)(threads < most ? threads : most);
-}
 
 /* y[row] = table[token - first], zeros for a token that is not in it. A block owns a row. */
 template <typename T, int N>

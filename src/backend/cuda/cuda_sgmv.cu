@@ -19,7 +19,7 @@ static __global__ void shrink_plain(const sgmv_tile *tiles, const int *n_tiles, 
     if (!tile.table)
         return;
     const lora_entry *e = tile.table + site;
-    for (int part = 0; part < 3; part++)
+    for (int part = 0; part < MAX_PARTS; part++)
         for (int i = warp_id(); i < e->rank[part] * tile.n_rows; i += SHRINK_WARPS) {
             int r = i / tile.n_rows, row = tile.row + i % tile.n_rows;
             const T *a = (const T *)e->a[part] + (size_t)r * in, *from = x + (size_t)row * in;
@@ -73,11 +73,7 @@ static void run_prompt_shrink(const launch_context &on, const sgmv_tiles &t, flo
                               int site)
 {
     unsigned splits = prompt_splits(on, t);
-    cudaSetDevice(on.device);
-    device_failure_keep(
-        on.failure, on.device,
-        cudaFuncSetAttribute(prompt_shrink<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, PROMPT_SHARED),
-        "sgmv_shrink");
+    allow_shared(on, "sgmv_shrink", prompt_shrink<T>, PROMPT_SHARED);
     launch_clusters(on, "sgmv_shrink", prompt_shrink<T>, dim3(splits, (unsigned)t.max_tiles), PROMPT_THREADS,
                     PROMPT_SHARED, splits, t.tile, site, x, in, v, v_cols);
 }
@@ -201,7 +197,7 @@ void sgmv_launch_expand(const launch_context *on, const sgmv_tiles *t, tensor *y
 
 /* The ops. */
 
-static sgmv_tiles tiles_of(const cuda_backend *cu)
+static sgmv_tiles sgmv_tiles_of(const cuda_backend *cu)
 {
     return {cu->step.tile, cu->step.n + COUNT_TILES, cu->shape.max_tiles, cu->shape.prompt_tiles, cu->shape.heavy};
 }
@@ -211,7 +207,7 @@ void cuda_sgmv_shrink(backend *be, tensor *v, const tensor *x, const batch *b, i
     (void)b;
     CHECK(x->type == be->act);
     launch_context on = context_of(cuda_of(be));
-    sgmv_tiles tiles = tiles_of(cuda_of(be));
+    sgmv_tiles tiles = sgmv_tiles_of(cuda_of(be));
     sgmv_launch_shrink(&on, &tiles, v, x, site);
 }
 
@@ -220,8 +216,8 @@ void cuda_sgmv_expand(backend *be, tensor *y, const tensor *v, const batch *b, i
     (void)b;
     CHECK(y->type == be->act);
     launch_context on = context_of(cuda_of(be));
-    sgmv_tiles tiles = tiles_of(cuda_of(be));
-    int out[3];
+    sgmv_tiles tiles = sgmv_tiles_of(cuda_of(be));
+    int out[MAX_PARTS];
     for (int i = 0; i < w->n; i++)
         out[i] = w->part[i].w.rows;
     sgmv_launch_expand(&on, &tiles, y, v, site, w->n, out);

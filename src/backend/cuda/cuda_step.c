@@ -174,7 +174,7 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
 }
 
 /* Rows up to 8 by powers of two, to 64 by eights, to 256 by thirty-twos, then by 128. */
-static int padded_rows(int n, int limit)
+static int padded_batch(int n, int limit)
 {
     int to = 1;
     while (to < n && to < 8)
@@ -332,7 +332,7 @@ static void fill(cuda_backend *cu, const batch *b, const step_block *h)
     h->n[COUNT_ROWS] = b->n_rows;
     h->n[COUNT_OUT] = b->n_out;
     if (shape.decode_only) {
-        shape.n_rows = padded_rows(b->n_rows, cu->limit.max_rows);
+        shape.n_rows = padded_batch(b->n_rows, cu->limit.max_rows);
         shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
         shape.max_decode_splits = shape.n_rows * cuda_decode_max_splits();
         shape.fused = shape.n_rows <= FUSED_ROWS;

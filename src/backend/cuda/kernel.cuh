@@ -91,6 +91,12 @@ template <int N, typename T> static __device__ __forceinline__ void store_n(T *t
     }
 }
 
+/* Which block of the KvCache (batch.h) has the keys (kind 0) or values (1) of a head for this slot's page. */
+static __device__ __forceinline__ size_t kv_block(const kv_cache &kv, int slot, int layer, int kind, int head)
+{
+    return (((size_t)(slot / kv.page_len) * kv.n_layers + layer) * 2 + kind) * kv.n_kv_heads + head;
+}
+
 static __device__ __forceinline__ float silu(float x)
 {
     return __fdividef(x, 1.0f + __expf(-x));
@@ -120,6 +126,29 @@ static __device__ __forceinline__ float block_sum(float x, float *shared)
         shared[warp] = x;
     __syncthreads();
     return warp_sum(lane < n_warps ? shared[lane] : 0.0f);
+}
+
+enum { MAX_THREADS = 1024 }; /* of a block */
+
+static inline int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Threads for a row of so many numbers, n each: whole warps, at most `most`. */
+static inline unsigned threads_for(int cols, int n, int most)
+{
+    int threads = divide_up(divide_up(cols, n), 32) * 32;
+    return (unsigned)(threads < most ? threads : most);
+}
+
+/* Let a kernel have so many bytes of dynamic shared memory: more than the 48 KiB of any. */
+template <typename... P>
+static void allow_shared(const launch_context &on, const char *name, void (*kernel)(P...), size_t bytes)
+{
+    cudaSetDevice(on.device);
+    device_failure_keep(on.failure, on.device,
+                        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), name);
 }
 
 /* Queue a kernel on a stream, in clusters of so many blocks along x (more than 1: Hopper only); a failure is kept

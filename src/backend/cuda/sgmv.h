@@ -10,9 +10,9 @@
 /* A lora_site as kernels read it; lora.table is [n_sites] of these in device memory. a and b are of the
  * backend's act type: a [rank, in], b [rank, out]. rank 0: the part is not adapted. */
 typedef struct {
-    const void *a[3], *b[3];
-    int rank[3];
-    float scale[3];
+    const void *a[MAX_PARTS], *b[MAX_PARTS];
+    int rank[MAX_PARTS];
+    float scale[MAX_PARTS];
 } lora_entry;
 
 /* Adjacent rows of one adapter: up to SGMV_TILE; in invocations with prompts up to PROMPT_TILE, and then tiles cover

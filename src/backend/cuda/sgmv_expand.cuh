@@ -14,7 +14,7 @@ enum {
 };
 
 /* The columns of y: part i has out[i] of them, from col[i], for `blocks` blocks of `steps` steps. */
-typedef struct { int n, steps, cols, out[3], col[3], blocks[3]; } expand_columns;
+typedef struct { int n, steps, cols, out[MAX_PARTS], col[MAX_PARTS], blocks[MAX_PARTS]; } expand_columns;
 
 /* One part of one tile. */
 template <typename T> struct expand_part {

@@ -15,9 +15,9 @@ enum {
 
 /* What shrink needs of a tile's adapter. Its ranks are handled in groups of 16, numbered through all parts. */
 typedef struct {
-    const void *a[3];
-    float scale[3];
-    int rank[3];
+    const void *a[MAX_PARTS];
+    float scale[MAX_PARTS];
+    int rank[MAX_PARTS];
 } site_parts;
 
 typedef struct {
@@ -39,7 +39,7 @@ static __device__ __forceinline__ site_parts shrink_open(const lora_entry *e)
 {
     site_parts p;
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < MAX_PARTS; i++) {
         p.a[i] = e->a[i];
         p.rank[i] = e->rank[i];
         p.scale[i] = e->scale[i];
@@ -53,7 +53,7 @@ template <typename T> static __device__ __forceinline__ shrink_group group_at(co
     shrink_group g = {};
     int v_col = 0;
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < MAX_PARTS; i++) {
         int from = SGMV_GROUP * group;
         if (group >= 0 && from < p.rank[i])
             g = shrink_group{(const T *)p.a[i] + (size_t)from * in, min((int)SGMV_GROUP, p.rank[i] - from),
