@@ -60,8 +60,8 @@ typedef struct {
     bool fused;        /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
                         * leaves partial sums in v_partials; expand rides in the kernel that reads it */
     bool any_lora;     /* false only when not fused and no row has an adapter */
-    bool prompt_tiles; /* not decode_only, and rows have adapters: see sgmv_tile */
-    bool heavy;        /* decode_only, not fused, and an adapter has over HEAVY_RANKS ranks at a site */
+    bool prompt_tiles; /* not decode_only, many rows, and some have adapters: see sgmv_tile */
+    bool heavy;        /* neither fused nor prompt_tiles, and an adapter has over HEAVY_RANKS ranks at a site */
     int max_tiles, max_decode_splits, n_prefill_tiles; /* upper bounds to size grids with */
     long prefill_positions;                            /* of all prefills, cached ones too */
     int page_len;

@@ -55,7 +55,7 @@ static weights_kind kind_of(const dense_product *p)
 
 static int padded_rows(int m)
 {
-    return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : 64;
+    return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : m <= 48 ? 48 : 64;
 }
 
 /* The tile's height that gives each of `slots` clusters the same number of tiles, as few as can be. */
@@ -170,6 +170,7 @@ static void launch_skinny_rows(cuda_backend *cu, const dense_product *p, const s
     case 8: launch_skinny_kind<T, 8>(cu, p, job, shared, s); break;
     case 16: launch_skinny_kind<T, 16>(cu, p, job, shared, s); break;
     case 32: launch_skinny_kind<T, 32>(cu, p, job, shared, s); break;
+    case 48: launch_skinny_kind<T, 48>(cu, p, job, shared, s); break;
     default: launch_skinny_kind<T, 64>(cu, p, job, shared, s); break;
     }
 }
@@ -497,6 +498,7 @@ template <typename T, weights_kind KIND> static void prepare_kind(cuda_backend *
     prepare_skinny<T, 8, KIND>(cu);
     prepare_skinny<T, 16, KIND>(cu);
     prepare_skinny<T, 32, KIND>(cu);
+    prepare_skinny<T, 48, KIND>(cu);
     prepare_skinny<T, 64, KIND>(cu);
 }
 

@@ -21,6 +21,11 @@
 /* Prompts are short while their rows see no more positions than this together, each of them read for every row. */
 enum { SHORT_READS = 4096 };
 
+/* Rows up to which adapters of a step with prompts are cheaper by tiles of SGMV_TILE rows, the expand a kernel of its
+ * own. Steps of 7B and 8B with one adapter: 102 rows 6.5 instead of 7.4 ms, 338 rows 10.1 instead of 10.9, 505 rows the
+ * same, 705 rows 18.4 instead of 17.9 (docs/lab/prompts.md). */
+enum { PROMPT_TILES_FROM = 512 };
+
 /* What a work item of attention costs beside its positions, in positions: an estimate, of which no measurement is kept.
  * With it LPT leaves the busiest block 2 % above the mean (docs/lab/decode-step.md). */
 enum { WORK_OVERHEAD = 32 };
@@ -326,7 +331,7 @@ static void fill(cuda_backend *cu, const batch *b, const step_block *h)
     memcpy(h->out_row, b->out_row, (size_t)b->n_out * sizeof(int));
     fill_sequences(cu, b, h, &shape);
     shape.any_lora = has_lora(&b->segs);
-    shape.prompt_tiles = shape.any_lora && !shape.decode_only;
+    shape.prompt_tiles = shape.any_lora && !shape.decode_only && b->n_rows > PROMPT_TILES_FROM;
     h->n[COUNT_TILES] = shape.max_tiles = fill_tiles(
         &b->segs, cu->limit.max_rank_sum, shape.prompt_tiles ? PROMPT_TILE : SGMV_TILE, shape.prompt_tiles, h);
     h->n[COUNT_ROWS] = b->n_rows;
@@ -336,11 +341,11 @@ static void fill(cuda_backend *cu, const batch *b, const step_block *h)
         shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
         shape.max_decode_splits = shape.n_rows * cuda_decode_max_splits();
         shape.fused = shape.n_rows <= FUSED_ROWS;
-        shape.heavy = !shape.fused && most_ranks(&b->segs) > HEAVY_RANKS;
         shape.any_lora = shape.any_lora || shape.fused;
         shape.max_tiles = shape.any_lora ? shape.n_rows : 0;
         fill_padding(h, b, &shape);
     }
+    shape.heavy = !shape.fused && !shape.prompt_tiles && most_ranks(&b->segs) > HEAVY_RANKS;
     cu->shape = shape;
 }
 

@@ -183,7 +183,7 @@ template <typename T, int M>
 static __device__ __forceinline__ void multiply_stage(float (&acc)[M / 2], uint64_t w, uint64_t x, int n_boxes,
                                                       int tile_rows)
 {
-    constexpr int N = M < 32 ? 8 : M < 64 ? 32 : 64;
+    constexpr int N = M < 32 ? 8 : M;
 #pragma unroll 1
     for (int box = 0; box < n_boxes; box++) {
         wgmma_fence();
@@ -241,7 +241,7 @@ template <typename T> static __device__ __forceinline__ void widen(fragments &a,
 template <typename T, int M>
 static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const fragments &a, uint64_t x)
 {
-    constexpr int N = M < 32 ? 8 : M < 64 ? 32 : 64;
+    constexpr int N = M < 32 ? 8 : M;
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < BOX / 16; k++)
