@@ -20,7 +20,7 @@
 #include "backend/tensor.h"
 #include "base/err.h"
 
-/* n (1 to 3) projections of one input; their outputs stand side by side in one row. */
+/* n (1 to MAX_PARTS) projections of one input; their outputs stand side by side in one row. */
 typedef struct {
     tensor w;     /* [out, in] */
     int stride;   /* elements from one row of w to the next, where w is some columns of a wider matrix that
@@ -32,7 +32,7 @@ typedef struct {
 } proj;
 typedef struct linear {
     int n;
-    proj part[3];
+    proj part[MAX_PARTS];
 } linear;
 
 static inline int proj_scaled(const proj *p)
@@ -141,7 +141,7 @@ typedef struct {
     void (*add_rms_norm)(backend *, tensor *y, tensor *x, const tensor *delta, const tensor *w, float eps);
     /* y = x W^T + bias, the parts side by side: y [rows, sum of outs]. */
     void (*linear)(backend *, tensor *y, const tensor *x, const struct linear *w);
-    /* SGMV shrink: for each segment's adapter at `site`, v[row] = (scale * x A^T) of parts 0, 1, 2
+    /* SGMV shrink: for each segment's adapter at `site`, v[row] = (scale * x A^T) of all parts
      * back to back, each of its own rank. Rows without adapter, or whose adapter leaves this
      * site alone, are not touched. v [rows, at least the largest sum of ranks]. */
     void (*sgmv_shrink)(backend *, tensor *v, const tensor *x, const batch *, int site);

@@ -50,15 +50,17 @@ typedef struct {
     tensor b; /* [rank, out], lora_B transposed, so that a row is contiguous */
 } lora_part;
 
-/* The additions to one `linear` (see backend.h): part i goes to its projection i. */
-typedef struct { lora_part part[3]; } lora_site;
+#define MAX_PARTS 3 /* projections of one `linear` (see backend.h) at most: q, k and v */
+
+/* The additions to one linear: part i goes to its projection i. */
+typedef struct { lora_part part[MAX_PARTS]; } lora_site;
 
 /* An adapter in backend memory. site: [n_sites], index as the model numbers its linears: those of one rank after those
  * of the other, where several are on the device. */
 typedef struct lora {
     int n_sites;
     lora_site *site;
-    int max_rank_sum;  /* over sites: the largest sum of the three ranks */
+    int max_rank_sum;  /* over sites: the largest sum of the ranks of all parts */
     size_t bytes;      /* of backend memory held */
     void *data;        /* the one backend allocation all parts point into */
     void *table;       /* the backend's own index of the sites; behind the parts in data */

@@ -131,7 +131,7 @@ forward_limits engine_sizes_of_step(const engine_options *o, const model *m)
                             engine_sizes_max_out(o),
                             engine_sizes_within(pages, 1, INT_MAX),
                             o->page_len,
-                            3 * LORA_MAX_RANK,
+                            MAX_PARTS * LORA_MAX_RANK,
                             o->kv};
 }
 

@@ -1,53 +1,49 @@
 /* punica_kernels.c - see punica_kernels.h
  *
- * The kernels are those of the engine (backend/cuda/cuda_sgmv.cu). They read what they need of a
- * backend: a plan holds just that part of one, and puts in its step what the engine would. */
+ * The kernels and their launchers are those of the engine (backend/cuda/sgmv.h). A plan holds the tiles and tables that
+ * they read, in device memory. */
 #include "kernels/punica_kernels.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/sgmv.h"
 #include "base/mem.h"
+
+_Static_assert(PUNICA_MAX_PARTS == MAX_PARTS, "a segment of a plan is a site");
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What kernels read of a plan, in one block: counts, then tiles, then a table of one entry for each segment. */
+/* What kernels read of a plan, in one block: the number of tiles, then these, then a table of one entry for each
+ * segment. */
 typedef struct { size_t tiles, tables, bytes; } layout;
 
 struct punica_sgmv_plan {
-    cuda_backend cu; /* of which only what launches need is set */
+    int device, arch, n_sms;
+    device_failure failure; /* of the call at hand */
+    dtype type;
     punica_sgmv_shape shape;
     layout at;
-    char *device;       /* [at.bytes] */
-    char *host;         /* [at.bytes] pinned */
-    cudaEvent_t copied; /* host to device */
+    char *device_block; /* [at.bytes] */
+    char *host_block;   /* [at.bytes] pinned */
+    cudaEvent_t copied; /* host_block to device_block */
     float *v;           /* [max_rows, v_cols] for lora_add */
-    linear w;           /* outs only */
     int n_tiles;        /* as set last */
 };
 
 static _Thread_local err last;
 
-/* The launchers' way to report. */
-bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what)
+static bool keep(punica_sgmv_plan *p, cudaError_t status, const char *what)
 {
-    if (status == cudaSuccess)
-        return false;
-    if (!cu->failed)
-        err_set(&cu->failure, "GPU %d: %s: %s", cu->device, what, cudaGetErrorString(status));
-    cu->failed = true;
-    return true;
+    return device_failure_keep(&p->failure, p->device, status, what);
 }
 
 /* 0, or -1 with the failure of this call. */
-static int result(cuda_backend *cu)
+static int result(punica_sgmv_plan *p)
 {
-    if (!cu->failed)
-        return 0;
-    last = cu->failure;
-    cu->failed = false;
-    return -1;
+    int failed = device_failure_report(&p->failure, &last);
+    p->failure.happened = false;
+    return failed;
 }
 
 EXPORT const char *punica_kernels_error(void)
@@ -64,8 +60,8 @@ static int check_shape(const punica_sgmv_shape *s)
 {
     if (s->type != PUNICA_F16 && s->type != PUNICA_BF16)
         return err_set(&last, "type %d is neither PUNICA_F16 nor PUNICA_BF16", (int)s->type);
-    if (s->n_parts < 1 || s->n_parts > 3)
-        return err_set(&last, "%d parts; 1 to 3 are possible", s->n_parts);
+    if (s->n_parts < 1 || s->n_parts > PUNICA_MAX_PARTS)
+        return err_set(&last, "%d parts; 1 to %d are possible", s->n_parts, PUNICA_MAX_PARTS);
     if (s->in < 1 || s->max_rows < 1 || s->max_segments < 1)
         return err_set(&last, "in %d, max_rows %d, max_segments %d: all must be positive", s->in, s->max_rows,
                        s->max_segments);
@@ -77,22 +73,22 @@ static int check_shape(const punica_sgmv_shape *s)
     return 0;
 }
 
-static int open_device(cuda_backend *cu)
+static int open_device(punica_sgmv_plan *p)
 {
-    struct cudaDeviceProp p;
-    if (cuda_keep(cu, cudaGetDevice(&cu->device), "find") ||
-        cuda_keep(cu, cudaGetDeviceProperties(&p, cu->device), "describe"))
-        return result(cu);
-    cu->arch = 10 * p.major + p.minor;
-    cu->n_sms = p.multiProcessorCount;
-    if (p.major < 8)
-        return err_set(&last, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", cu->device, p.name, p.major, p.minor);
+    struct cudaDeviceProp is;
+    if (keep(p, cudaGetDevice(&p->device), "find") || keep(p, cudaGetDeviceProperties(&is, p->device), "describe"))
+        return result(p);
+    p->arch = 10 * is.major + is.minor;
+    p->n_sms = is.multiProcessorCount;
+    if (is.major < 8)
+        return err_set(&last, "GPU %d (%s) is sm_%d%d; sm_80 or newer is needed", p->device, is.name, is.major,
+                       is.minor);
     return 0;
 }
 
 static layout lay_out(const punica_sgmv_shape *s)
 {
-    layout l = {.tiles = (N_COUNTS * sizeof(int) + 15) / 16 * 16};
+    layout l = {.tiles = 16};
     l.tables = l.tiles + (size_t)s->max_rows * sizeof(sgmv_tile);
     l.bytes = l.tables + (size_t)s->max_segments * sizeof(lora_entry);
     return l;
@@ -100,17 +96,14 @@ static layout lay_out(const punica_sgmv_shape *s)
 
 static int claim(punica_sgmv_plan *p)
 {
-    cuda_backend *cu = &p->cu;
     size_t v_bytes = (size_t)p->shape.max_rows * (size_t)punica_sgmv_v_cols(p) * sizeof(float);
-    if (cuda_keep(cu, cudaMalloc((void **)&p->device, p->at.bytes), "memory of a plan") ||
-        cuda_keep(cu, cudaMalloc((void **)&p->v, v_bytes), "memory of a plan") ||
-        cuda_keep(cu, cudaHostAlloc((void **)&p->host, p->at.bytes, 0), "pinned memory of a plan") ||
-        cuda_keep(cu, cudaEventCreateWithFlags(&p->copied, cudaEventDisableTiming), "event of a plan") ||
-        cuda_keep(cu, cudaMemset(p->device, 0, p->at.bytes), "memory of a plan") ||
-        cuda_keep(cu, cudaStreamSynchronize(cudaStreamLegacy), "memory of a plan"))
-        return result(cu);
-    cu->step.n = (const int *)p->device;
-    cu->step.tile = (const sgmv_tile *)(p->device + p->at.tiles);
+    if (keep(p, cudaMalloc((void **)&p->device_block, p->at.bytes), "memory of a plan") ||
+        keep(p, cudaMalloc((void **)&p->v, v_bytes), "memory of a plan") ||
+        keep(p, cudaHostAlloc((void **)&p->host_block, p->at.bytes, 0), "pinned memory of a plan") ||
+        keep(p, cudaEventCreateWithFlags(&p->copied, cudaEventDisableTiming), "event of a plan") ||
+        keep(p, cudaMemset(p->device_block, 0, p->at.bytes), "memory of a plan") ||
+        keep(p, cudaStreamSynchronize(cudaStreamLegacy), "memory of a plan"))
+        return result(p);
     return 0;
 }
 
@@ -122,12 +115,9 @@ EXPORT int punica_sgmv_plan_new(punica_sgmv_plan **plan, const punica_sgmv_shape
     punica_sgmv_plan *p = XNEW(punica_sgmv_plan);
     p->shape = *shape;
     p->at = lay_out(shape);
-    p->cu.base.act = shape->type == PUNICA_F16 ? DTYPE_F16 : DTYPE_BF16;
-    p->cu.shape = (step_shape){.n_rows = shape->max_rows, .any_lora = true};
-    p->w.n = shape->n_parts;
-    for (int i = 0; i < shape->n_parts; i++)
-        p->w.part[i].w = (tensor){.rows = shape->out[i], .cols = shape->in};
-    if (open_device(&p->cu) || claim(p)) {
+    p->type = shape->type == PUNICA_F16 ? DTYPE_F16 : DTYPE_BF16;
+    device_failure_init(&p->failure);
+    if (open_device(p) || claim(p)) {
         punica_sgmv_plan_free(p);
         return -1;
     }
@@ -141,9 +131,10 @@ EXPORT void punica_sgmv_plan_free(punica_sgmv_plan *p)
         return;
     if (p->copied)
         cudaEventDestroy(p->copied);
-    cudaFreeHost(p->host);
+    cudaFreeHost(p->host_block);
     cudaFree(p->v);
-    cudaFree(p->device);
+    cudaFree(p->device_block);
+    device_failure_deinit(&p->failure);
     free(p);
 }
 
@@ -189,11 +180,11 @@ EXPORT int punica_sgmv_plan_set(punica_sgmv_plan *p, int n_segments, const int *
 {
     if (check_segments(&p->shape, n_segments, indptr, adapter))
         return -1;
-    if (cuda_keep(&p->cu, cudaEventSynchronize(p->copied), "an earlier setting of the plan"))
-        return result(&p->cu);
-    sgmv_tile *tile = (sgmv_tile *)(p->host + p->at.tiles);
-    lora_entry *table = (lora_entry *)(p->host + p->at.tables);
-    const lora_entry *there = (const lora_entry *)(p->device + p->at.tables);
+    if (keep(p, cudaEventSynchronize(p->copied), "an earlier setting of the plan"))
+        return result(p);
+    sgmv_tile *tile = (sgmv_tile *)(p->host_block + p->at.tiles);
+    lora_entry *table = (lora_entry *)(p->host_block + p->at.tables);
+    const lora_entry *there = (const lora_entry *)(p->device_block + p->at.tables);
     int n_tiles = 0, n_parts = p->shape.n_parts;
     for (int i = 0; i < n_segments; i++) {
         table[i] = entry_of(adapter + i * n_parts, n_parts);
@@ -202,24 +193,29 @@ EXPORT int punica_sgmv_plan_set(punica_sgmv_plan *p, int n_segments, const int *
             tile[n_tiles++] = (sgmv_tile){there + i, row, left < SGMV_TILE ? left : SGMV_TILE};
         }
     }
-    ((int *)p->host)[COUNT_TILES] = p->n_tiles = n_tiles;
+    *(int *)p->host_block = p->n_tiles = n_tiles;
     size_t used = p->at.tables + (size_t)n_segments * sizeof(lora_entry);
-    if (!cuda_keep(&p->cu, cudaMemcpyAsync(p->device, p->host, used, cudaMemcpyHostToDevice, stream), "set a plan"))
-        cuda_keep(&p->cu, cudaEventRecord(p->copied, stream), "set a plan");
-    return result(&p->cu);
+    if (!keep(p, cudaMemcpyAsync(p->device_block, p->host_block, used, cudaMemcpyHostToDevice, stream), "set a plan"))
+        keep(p, cudaEventRecord(p->copied, stream), "set a plan");
+    return result(p);
 }
 
-/* What launches go by. A graph being captured is made for the largest batch. */
-static void enter(punica_sgmv_plan *p, punica_stream stream, bool overlaps)
+/* The tiles as set. A graph being captured is made for the largest batch. */
+static sgmv_tiles tiles_of(punica_sgmv_plan *p, punica_stream stream)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cuda_keep(&p->cu, cudaStreamIsCapturing(stream, &status), "look at the stream");
-    p->cu.shape.max_tiles = status == cudaStreamCaptureStatusNone ? p->n_tiles : p->shape.max_rows;
-    p->cu.stream = stream;
-    p->cu.overlaps_launches = overlaps && p->cu.arch >= 90;
+    keep(p, cudaStreamIsCapturing(stream, &status), "look at the stream");
+    return (sgmv_tiles){.tile = (const sgmv_tile *)(p->device_block + p->at.tiles),
+                        .n_tiles = (const int *)p->device_block,
+                        .max_tiles = status == cudaStreamCaptureStatusNone ? p->n_tiles : p->shape.max_rows};
 }
 
-/* After the plan's own shrink, which writes no weights, they may be read while it runs. */
+/* overlaps: with the kernel before, which must be one that keeps kernel.cuh's rules and writes no weights. */
+static launch_context context_of(punica_sgmv_plan *p, punica_stream stream, bool overlaps)
+{
+    return (launch_context){stream, p->device, p->n_sms, p->arch, overlaps && p->arch >= 90, &p->failure};
+}
+
 static int queue_expand(punica_sgmv_plan *p, void *y, const float *v, punica_stream stream, bool after_shrink)
 {
     const punica_sgmv_shape *s = &p->shape;
@@ -227,10 +223,11 @@ static int queue_expand(punica_sgmv_plan *p, void *y, const float *v, punica_str
     for (int i = 0; i < s->n_parts; i++)
         cols += s->out[i];
     tensor from = {(float *)v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)};
-    tensor to = {y, p->cu.base.act, s->max_rows, cols};
-    enter(p, stream, after_shrink);
-    cuda_sgmv_expand(&p->cu.base, &to, &from, NULL, 0, &p->w);
-    return result(&p->cu);
+    tensor to = {y, p->type, s->max_rows, cols};
+    launch_context on = context_of(p, stream, after_shrink);
+    sgmv_tiles tiles = tiles_of(p, stream);
+    sgmv_launch_expand(&on, &tiles, &to, &from, 0, s->n_parts, s->out);
+    return result(p);
 }
 
 EXPORT int punica_sgmv_shrink(punica_sgmv_plan *p, float *v, const void *x, punica_stream stream)
@@ -238,11 +235,12 @@ EXPORT int punica_sgmv_shrink(punica_sgmv_plan *p, float *v, const void *x, puni
     const punica_sgmv_shape *s = &p->shape;
     if (!aligned(x))
         return err_set(&last, "x is not aligned to 16 bytes");
-    tensor from = {(void *)x, p->cu.base.act, s->max_rows, s->in};
+    tensor from = {(void *)x, p->type, s->max_rows, s->in};
     tensor to = {v, DTYPE_F32, s->max_rows, punica_sgmv_v_cols(p)};
-    enter(p, stream, false);
-    cuda_sgmv_shrink(&p->cu.base, &to, &from, NULL, 0);
-    return result(&p->cu);
+    launch_context on = context_of(p, stream, false);
+    sgmv_tiles tiles = tiles_of(p, stream);
+    sgmv_launch_shrink(&on, &tiles, &to, &from, 0);
+    return result(p);
 }
 
 EXPORT int punica_sgmv_expand(punica_sgmv_plan *p, void *y, const float *v, punica_stream stream)

@@ -8,7 +8,7 @@
  *   v [rows, v_cols] float: scale * (x A^T), between the two halves
  *   y [rows, out]
  *
- * Up to three projections of the same x (q, k, v; gate, up) are done in one go: the columns of y, and
+ * Up to PUNICA_MAX_PARTS projections of the same x (q, k, v; gate, up) are done in one go: the columns of y, and
  * the ranks in v, then stand side by side. Ranks may differ from adapter to adapter.
  *
  * A plan holds which rows use which adapter, in device memory. It is made once for the largest batch and set
@@ -33,11 +33,13 @@ typedef struct CUstream_st *punica_stream;
 
 typedef struct punica_sgmv_plan punica_sgmv_plan;
 
+#define PUNICA_MAX_PARTS 3 /* projections of one x */
+
 typedef struct {
     punica_dtype type;
     int in;
-    int n_parts; /* projections, 1 to 3 */
-    int out[3];
+    int n_parts; /* projections, 1 to PUNICA_MAX_PARTS */
+    int out[PUNICA_MAX_PARTS];
     int max_rows, max_segments;
     int max_rank; /* of one part */
 } punica_sgmv_shape;

@@ -42,7 +42,7 @@ struct adapter {
     bool headers_only;   /* the weights have not been read */
     const digest *known; /* its digest, borrowed while it is opened; NULL: it must be computed */
     int n_layers;
-    pair (*site)[3]; /* [n_layers * N_SITES] as the model numbers them */
+    pair (*site)[MAX_PARTS]; /* [n_layers * N_SITES] as the model numbers them */
 };
 
 static char *module_name(int layer, int site, int part)
@@ -237,10 +237,10 @@ static void describe_all(adapter *a)
 {
     for (int layer = 0; layer < a->n_layers; layer++) {
         int before = a->info.n_projections;
-        for (int i = 0; i < N_SITES * 3; i++) {
-            const pair *p = &a->site[layer * N_SITES + i / 3][i % 3];
+        for (int i = 0; i < N_SITES * MAX_PARTS; i++) {
+            const pair *p = &a->site[layer * N_SITES + i / MAX_PARTS][i % MAX_PARTS];
             if (p->rank)
-                describe_pair(&a->info, p, i / 3, i % 3);
+                describe_pair(&a->info, p, i / MAX_PARTS, i % MAX_PARTS);
         }
         a->info.n_layers += a->info.n_projections > before;
     }
@@ -302,10 +302,10 @@ adapter *adapter_open_memory(const char *name, const char *config, size_t n_conf
 static size_t largest_file(const model_config *base)
 {
     size_t n = 0;
-    for (int i = 0; i < N_SITES * 3; i++) {
+    for (int i = 0; i < N_SITES * MAX_PARTS; i++) {
         int in = 0, out = 0;
-        if (i % 3 < model_site_parts(i / 3))
-            model_proj_shape(base, i / 3, i % 3, &in, &out);
+        if (i % MAX_PARTS < model_site_parts(i / MAX_PARTS))
+            model_proj_shape(base, i / MAX_PARTS, i % MAX_PARTS, &in, &out);
         n += (size_t)in + (size_t)out;
     }
     return MAX_HEADER + n * (size_t)base->n_layers * LORA_MAX_RANK * sizeof(float);
@@ -425,12 +425,12 @@ size_t adapter_rank_bytes(const adapter *a, int n_ranks)
     size_t most = 0;
     for (int r = 0; r < n_ranks; r++) {
         size_t bytes = 0;
-        for (int i = 0; i < a->n_layers * N_SITES * 3; i++) {
-            const pair *p = &a->site[i / 3][i % 3];
+        for (int i = 0; i < a->n_layers * N_SITES * MAX_PARTS; i++) {
+            const pair *p = &a->site[i / MAX_PARTS][i % MAX_PARTS];
             if (!p->rank)
                 continue;
-            lora_part part = lora_part_of(&a->base, (split){r, n_ranks}, i / 3 % N_SITES, i % 3, p->rank, p->a->t.type,
-                                          p->b->t.type);
+            lora_part part = lora_part_of(&a->base, (split){r, n_ranks}, i / MAX_PARTS % N_SITES, i % MAX_PARTS,
+                                          p->rank, p->a->t.type, p->b->t.type);
             bytes += tensor_bytes(&part.a) + tensor_bytes(&part.b);
         }
         most = bytes > most ? bytes : most;
@@ -539,14 +539,14 @@ static void put_transposed(const tensor *to, const tensor *from, int first, void
 /* One rank's parts of l, of which site[0] is the first. */
 static void fill_rank(const adapter *a, lora_site *site, split s, void *room)
 {
-    for (int i = 0; i < a->n_layers * N_SITES * 3; i++) {
-        const pair *from = &a->site[i / 3][i % 3];
-        const lora_part *to = &site[i / 3].part[i % 3];
-        int at = i / 3 % N_SITES;
+    for (int i = 0; i < a->n_layers * N_SITES * MAX_PARTS; i++) {
+        const pair *from = &a->site[i / MAX_PARTS][i % MAX_PARTS];
+        const lora_part *to = &site[i / MAX_PARTS].part[i % MAX_PARTS];
+        int at = i / MAX_PARTS % N_SITES;
         if (!to->rank)
             continue;
         put_columns(&to->a, &from->a->t, split_in(&a->base, s, at).from, room);
-        put_transposed(&to->b, &from->b->t, split_out(&a->base, s, at, i % 3).from, room);
+        put_transposed(&to->b, &from->b->t, split_out(&a->base, s, at, i % MAX_PARTS).from, room);
     }
 }
 
@@ -555,13 +555,13 @@ lora *adapter_to_lora(const adapter *a, const backend *be)
     int n_ranks = group_ranks(be), n_sites = a->n_layers * N_SITES;
     lora *l = lora_new(a->n_layers * n_ranks);
     size_t largest = 0; /* tensor, as stored */
-    for (int i = 0; i < l->n_sites * 3; i++) {
-        int site = i / 3 % n_sites;
-        const pair *p = &a->site[site][i % 3];
+    for (int i = 0; i < l->n_sites * MAX_PARTS; i++) {
+        int site = i / MAX_PARTS % n_sites;
+        const pair *p = &a->site[site][i % MAX_PARTS];
         if (!p->rank)
             continue;
-        lora_part *to = &l->site[i / 3].part[i % 3];
-        *to = lora_part_of(&a->base, (split){i / 3 / n_sites, n_ranks}, site % N_SITES, i % 3, p->rank,
+        lora_part *to = &l->site[i / MAX_PARTS].part[i % MAX_PARTS];
+        *to = lora_part_of(&a->base, (split){i / MAX_PARTS / n_sites, n_ranks}, site % N_SITES, i % MAX_PARTS, p->rank,
                            backend_weight_type(be, p->a->t.type), backend_weight_type(be, p->b->t.type));
         to->scale = (float)p->scale;
         size_t bytes =

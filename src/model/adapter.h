@@ -12,6 +12,7 @@
 #include "base/digest_memo.h"
 #include "model/config.h"
 #include "model/lora.h"
+#include "model/model.h"
 
 typedef struct adapter adapter;
 
@@ -20,9 +21,9 @@ typedef struct {
     int rank_min, rank_max;
     double scale_min, scale_max; /* lora_alpha / rank, or / sqrt(rank) with rsLoRA */
     bool rslora;
-    int n_projections, n_layers; /* adapted projections in all, layers that have any */
-    bool has[4][3];              /* [site][part] adapted in some layer */
-    size_t n_params, bytes;      /* true ranks, stored dtype */
+    int n_projections, n_layers;  /* adapted projections in all, layers that have any */
+    bool has[N_SITES][MAX_PARTS]; /* [site][part] adapted in some layer */
+    size_t n_params, bytes;       /* true ranks, stored dtype */
     dtype type;
     bool mixed_types;        /* some tensors are of other types than `type` */
     char digest[DIGEST_HEX]; /* sha256 of configuration and then weights, hex */

@@ -64,7 +64,7 @@ size_t forward_row_bytes(const model *m)
     heads h = split_heads(c, (split){0, n_ranks});
     size_t hidden = (size_t)c->hidden, q = (size_t)(h.n_heads * h.head_dim), kv = (size_t)(h.n_kv_heads * h.head_dim);
     size_t ffn = (size_t)split_in(c, (split){0, n_ranks}, SITE_DOWN).n, n_act = 3 * hidden + 2 * q + 2 * kv + 3 * ffn;
-    size_t n_float = hidden + 3 * LORA_MAX_RANK + (n_ranks > 1 ? hidden : 0);
+    size_t n_float = hidden + MAX_PARTS * LORA_MAX_RANK + (n_ranks > 1 ? hidden : 0);
     return (n_act * dtype_size(m->be->act) + n_float * sizeof(float)) * (size_t)group_ranks_per_device(m->be);
 }
 

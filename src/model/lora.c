@@ -46,7 +46,7 @@ static void point_into(lora *l, char *at)
 {
     l->data = at;
     for (int i = 0; i < l->n_sites; i++)
-        for (lora_part *p = l->site[i].part; p < l->site[i].part + 3; p++)
+        for (lora_part *p = l->site[i].part; p < l->site[i].part + MAX_PARTS; p++)
             if (p->rank) {
                 p->a.data = at;
                 p->b.data = at + padded(&p->a);
@@ -58,8 +58,8 @@ static void point_into(lora *l, char *at)
 static size_t block_bytes(const lora_site *site, int n_sites)
 {
     size_t bytes = 0;
-    for (int i = 0; i < n_sites * 3; i++) {
-        const lora_part *p = &site[i / 3].part[i % 3];
+    for (int i = 0; i < n_sites * MAX_PARTS; i++) {
+        const lora_part *p = &site[i / MAX_PARTS].part[i % MAX_PARTS];
         bytes += p->rank ? padded(&p->a) + padded(&p->b) : 0;
     }
     return bytes;
@@ -68,18 +68,19 @@ static size_t block_bytes(const lora_site *site, int n_sites)
 void lora_place(lora *l)
 {
     for (int i = 0; i < l->n_sites; i++) {
-        const lora_part *p = l->site[i].part;
-        int rank_sum = p[0].rank + p[1].rank + p[2].rank;
+        int rank_sum = 0;
+        for (int part = 0; part < MAX_PARTS; part++)
+            rank_sum += l->site[i].part[part].rank;
         l->max_rank_sum = rank_sum > l->max_rank_sum ? rank_sum : l->max_rank_sum;
     }
     l->bytes = block_bytes(l->site, l->n_sites);
     void *data = mem_alloc_block(l->bytes);
     CHECK(data);
     point_into(l, data);
-    for (int i = 0; i < l->n_sites * 3; i++)
-        if (l->site[i / 3].part[i % 3].rank) {
-            pad(&l->site[i / 3].part[i % 3].a);
-            pad(&l->site[i / 3].part[i % 3].b);
+    for (int i = 0; i < l->n_sites * MAX_PARTS; i++)
+        if (l->site[i / MAX_PARTS].part[i % MAX_PARTS].rank) {
+            pad(&l->site[i / MAX_PARTS].part[i % MAX_PARTS].a);
+            pad(&l->site[i / MAX_PARTS].part[i % MAX_PARTS].b);
         }
 }
 
@@ -138,8 +139,8 @@ lora *lora_random(const model_config *base, int n_ranks, int rank, dtype type, u
             l->site[i].part[part] = lora_part_of(base, (split){i / (base->n_layers * N_SITES), n_ranks}, i % N_SITES,
                                                  part, rank, type, type);
     lora_place(l);
-    for (int i = 0; i < l->n_sites * 3; i++) {
-        const lora_part *p = &l->site[i / 3].part[i % 3];
+    for (int i = 0; i < l->n_sites * MAX_PARTS; i++) {
+        const lora_part *p = &l->site[i / MAX_PARTS].part[i % MAX_PARTS];
         if (!p->rank)
             continue;
         random_fill(p->a.data, (tensor_bytes(&p->a) + 7) / 8, type, exponent_for(p->a.cols),

@@ -183,7 +183,7 @@ static void *slice_linear(linear *out, const linear *w, const stretch *rows, str
 /* A bias is added once: where outputs are summed over the ranks, by the first. */
 void *split_site(linear *out, const linear *w, const model_config *c, split s, int site, bool borrow)
 {
-    stretch rows[3];
+    stretch rows[MAX_PARTS];
     for (int i = 0; i < w->n; i++)
         rows[i] = split_out(c, s, site, i);
     void *memory = slice_linear(out, w, rows, split_in(c, s, site), borrow);

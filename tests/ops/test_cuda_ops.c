@@ -23,7 +23,7 @@ enum {
     SITES = 2,
     SITE = 1,
     PADDING = 40,
-    MAX_ROWS = 256,
+    MAX_ROWS = 640,
     MAX_SEQS = 256,
     MAX_PAGES = 260,
     PAGE_LEN = 16,
@@ -558,7 +558,7 @@ static void sgmv_on(backend *be)
             w.part[i].w = (tensor){.rows = shapes[s].out[i], .cols = shapes[s].in, .type = be->act};
         reserve(be, (heads){1, 1, 16}, 300);
         for (int i = 0; i < (quick ? 2 : 4); i++) {
-            int prefill = i == 0 ? 2 : i == 1 ? 90 : 20 + below(120);
+            int prefill = i == 0 ? 2 : i == 1 ? 540 : 20 + below(120);
             make_mixed(&b, prefill, below(60), 25, 300);
             random_segments(&b, l);
             both x = randoms(be, be->act, b.cpu.n_rows, shapes[s].in, 1),
@@ -1015,6 +1015,8 @@ static void chains_on(backend *be)
                     chain_check(&c, i, 0, sizes[k]);
             chain_check(&c, i, 2 + below(100), below(60));
             chain_check(&c, i, 100 + below(60), below(60));
+            if (shapes[s].hidden * shapes[s].ffn <= 2560 * 1000)
+                chain_check(&c, i, 500 + below(60), below(60)); /* adapters by large tiles, or just not */
         }
         chain_deinit(&c);
     }

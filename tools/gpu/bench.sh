@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [op] [attention] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [turns] [textgen]
+#   ./bench.sh FOLDER [engines] [op] [attention] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [turns] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- op attention baselines layer step grid fp8 kv tp mask load turns textgen
+[ $# -gt 0 ] || set -- engines op attention baselines layer step grid fp8 kv tp mask load turns textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -23,6 +23,17 @@ run() {
 
 for what; do
     case $what in
+    engines) # what is compared with other engines: decodes, steps by batch, prompts; all with default options
+        for shape in llama2-7b llama3-8b llama2-13b; do
+            run engines-$shape bin/punica bench textgen --device cuda --shape $shape --requests 64 --batch 32 --prompt-len 32 --gen-len 512 \
+                --workload none,identical,uniform,distinct --csv "$to/engines-$shape.csv"
+            run engines-prompts-$shape bin/punica bench textgen --device cuda --shape $shape --requests 64 --batch 64 --prompt-len 1024 \
+                --gen-len 32 --workload none,uniform --csv "$to/engines-prompts-$shape.csv"
+            run engines-step-$shape bin/punica bench step --device cuda --shape $shape --batch 1,8,32,64,128,256 --context 512 \
+                --workload none,identical,distinct --csv "$to/engines-step-$shape.csv"
+        done
+        run engines-many bin/punica bench textgen --device cuda --shape llama3-8b --requests 256 --batch 256 --prompt-len 512 --gen-len 256 \
+            --workload none,uniform --csv "$to/engines-many.csv" ;;
     op) run op bin/punica bench op --device cuda --rank 8,16,32,64,128 --dims 4096x4096,8192x8192 --csv "$to/op.csv" ;;
     attention)
         for shape in llama2-7b llama3-8b qwen2.5-7b; do

@@ -192,7 +192,7 @@ void cpu_sgmv_shrink(backend *be, tensor *v, const tensor *x, const batch *b, in
     sgmv_call c = {.cpu = cpu_of(be), .segs = segs, .site = site, .in = x, .out = v};
     for (int seg = 0; seg < segs->n; seg++) {
         const lora_site *s = site_of(&c, seg);
-        for (int part = 0; s && part < 3; part++) {
+        for (int part = 0; s && part < MAX_PARTS; part++) {
             if (s->part[part].rank == 0)
                 continue;
             CHECK(s->part[part].a.cols == x->cols && rank_offset(s, part) + s->part[part].rank <= v->cols);

@@ -441,7 +441,7 @@ __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned sta
         int p = position + g + 8 * i;
         bool counts = p >= w.from && p < w.to;
         float by_key = load_shared_float(scales + 32 * i) * scale;
-        by_value[i] = counts ? load_shared_float(scales + TILE * 4 + 32 * i) * 448.0f : 0.0f;
+        by_value[i] = counts ? load_shared_float(scales + TILE * 4 + 32 * i) * FP8_MAX : 0.0f;
         for (int j = 2 * i; j < 2 * i + 2; j++)
             s[0][j] = counts ? (s[0][j] + s[1][j]) * by_key : -INFINITY;
     }
@@ -491,7 +491,7 @@ __device__ __forceinline__ void store_state(const decode_state<D> *st, warp_stat
         if (query >= n_heads)
             continue;
         float *out = mg.out + (warp * n_heads + query) * merge_stride(D) + (F8 ? 2 * g : g);
-        float by = F8 ? 1.0f / 448.0f : 1.0f;
+        float by = F8 ? 1.0f / FP8_MAX : 1.0f;
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
             out[16 * i] = st->o[i][j] * by;

@@ -87,7 +87,7 @@ static __device__ __forceinline__ void tensor_copy_queries(void *to, const CUten
 /* Tiles of a work item: [from, to). */
 typedef struct { int from, to; } tile_range;
 
-template <int N> static __device__ __forceinline__ tile_range tiles_of(const hopper_work &u, int window)
+template <int N> static __device__ __forceinline__ tile_range tile_range_of(const hopper_work &u, int window)
 {
     return {first_seen(u.first, window) / N, (u.end + N - 1) / N};
 }
@@ -175,7 +175,7 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
     pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
     hopper_work u = claim_work(a, plan);
     while (u.n_rows > 0) {
-        tile_range tiles = tiles_of<N>(u, a.window);
+        tile_range tiles = tile_range_of<N>(u, a.window);
         hopper_work next;
         int at = keys_of_lane<D, N>(a, u, tiles.to - 1);
         publish_work(m, q_map, u, q);
@@ -372,7 +372,7 @@ template <int D, typename T> static __device__ void consume(const attention_call
         if (u.n_rows == 0)
             break;
         uint64_t queries = q_at + q.slot * Q_STAGE;
-        tile_range tiles = tiles_of<N>(u, a.window);
+        tile_range tiles = tile_range_of<N>(u, a.window);
         int tile = tiles.to - 1, first = u.first + 64 * group, seen_by_last = first_seen(first + 63, a.window);
         int row_position = first + ((int)threadIdx.x >> 5 & 3) * 16 + ((int)threadIdx.x & 31) / 4;
         hopper_state<D, N> st;

@@ -17,23 +17,8 @@
 #include <stdint.h>
 
 #include "backend/backend.h"
-
-/* A lora_site as kernels read it; lora.table is [n_sites] of these in device memory. a and b are of the
- * backend's act type: a [rank, in], b [rank, out]. rank 0: the part is not adapted. */
-typedef struct {
-    const void *a[3], *b[3];
-    int rank[3];
-    float scale[3];
-} lora_entry;
-
-/* Adjacent rows of one adapter: up to SGMV_TILE; in invocations with prompts up to PROMPT_TILE, and then tiles cover
- * all rows. */
-#define SGMV_TILE 16
-#define PROMPT_TILE 64
-typedef struct {
-    const lora_entry *table; /* [n_sites], NULL: rows of the base model */
-    int row, n_rows;
-} sgmv_tile;
+#include "backend/cuda/launch.h"
+#include "backend/cuda/sgmv.h"
 
 /* A KV split: a part of what a row attends to (split-KV), run by clusters of blocks, one group of heads at a time:
  * positions [from, to) of the len that the row sees; it is split `index` of `count`. Long rows come first; the splits
@@ -75,8 +60,8 @@ typedef struct {
     bool fused;        /* decode_only of at most FUSED_ROWS rows: shrink rides in the dense kernel and
                         * leaves partial sums in v_partials; expand rides in the kernel that reads it */
     bool any_lora;     /* false only when not fused and no row has an adapter */
-    bool prompt_tiles; /* not decode_only, and rows have adapters: see sgmv_tile */
-    bool heavy;        /* decode_only, not fused, and an adapter has over HEAVY_RANKS ranks at a site */
+    bool prompt_tiles; /* not decode_only, many rows, and some have adapters: see sgmv_tile */
+    bool heavy;        /* neither fused nor prompt_tiles, and an adapter has over HEAVY_RANKS ranks at a site */
     int max_tiles, max_decode_splits, n_prefill_tiles; /* upper bounds to size grids with */
     long prefill_positions;                            /* of all prefills, cached ones too */
     int page_len;
@@ -91,7 +76,6 @@ typedef struct {
     backend base;
     char name[128];
     int device, n_sms, arch; /* arch: 80, 90, ... */
-    bool overlaps_launches;  /* programmatic dependent launch: arch >= 90 */
     cudaStream_t stream;     /* all ops, in order */
     cudaStream_t uploads;    /* weights and adapters, beside the steps */
     cudaMemPool_t memory;
@@ -101,9 +85,7 @@ typedef struct {
     void **held; /* [n_held] weights, released with the backend */
     int n_held;
     size_t held_cap;
-    pthread_mutex_t failure_lock;
-    bool failed;
-    err failure; /* the first one */
+    device_failure failure;
 
     extent limit; /* as reserved */
     step step;
@@ -159,10 +141,23 @@ static inline cuda_backend *cuda_of(backend *be)
 }
 
 /* Keep the first failure; what: "rms_norm". True when status is one. */
-bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what);
+static inline bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what)
+{
+    return device_failure_keep(&cu->failure, cu->device, status, what);
+}
 
 /* The failure kept, if any. */
-int cuda_report(cuda_backend *cu, err *e);
+static inline int cuda_report(cuda_backend *cu, err *e)
+{
+    return device_failure_report(&cu->failure, e);
+}
+
+/* For launches among the ops, which overlap where the device can. */
+static inline launch_context context_of(cuda_backend *cu)
+{
+    launch_context on = {cu->stream, cu->device, cu->n_sms, cu->arch, cu->arch >= 90, &cu->failure};
+    return on;
+}
 
 /* Before what the runtime does on the thread's current device: one thread may drive several. */
 static inline void cuda_use(const cuda_backend *cu)

@@ -99,13 +99,6 @@ static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qk
     return a;
 }
 
-/* Allow a kernel more dynamic shared memory than the 48 KiB that are always there. */
-template <typename... P> static void allow_shared(cuda_backend *cu, void (*kernel)(P...), size_t bytes)
-{
-    cuda_use(cu);
-    cuda_keep(cu, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attention");
-}
-
 /* A grid for decode_kernel, which works with any. */
 typedef struct {
     int warps, cluster, blocks;
@@ -154,17 +147,17 @@ template <typename T, int D, bool F8> static void decode(cuda_backend *cu, const
     decode_grid g = grid_for(cu);
     decode_partials parts;
     CHECK(lay_out_partials(&parts, cu->attention_partials, &cu->limit) <= cu->attention_partials_bytes);
-    allow_shared(cu, decode_kernel<T, D, F8>, g.shared);
-    launch_clusters(cu, "attention", decode_kernel<T, D, F8>, g.blocks, g.warps * 32, g.shared, g.cluster, a, parts,
-                    g.cluster);
+    allow_shared(context_of(cu), "attention", decode_kernel<T, D, F8>, g.shared);
+    launch_clusters(context_of(cu), "attention", decode_kernel<T, D, F8>, g.blocks, g.warps * 32, g.shared, g.cluster,
+                    a, parts, g.cluster);
 }
 
 template <typename T, int D, bool F8> static void prefill(cuda_backend *cu, const attention_call<T> &a)
 {
     size_t shared = prefill_shared_bytes(D);
     dim3 grid(a.h.n_heads, cu->shape.n_prefill_tiles);
-    allow_shared(cu, prefill_kernel<T, D, F8>, shared);
-    launch(cu, "attention", prefill_kernel<T, D, F8>, grid, PREFILL_THREADS, shared, a);
+    allow_shared(context_of(cu), "attention", prefill_kernel<T, D, F8>, shared);
+    launch(context_of(cu), "attention", prefill_kernel<T, D, F8>, grid, PREFILL_THREADS, shared, a);
 }
 
 /* Queries as [qkv_cols / 64, rows, 64], in boxes of an item's rows and a head. */
@@ -209,9 +202,9 @@ template <typename T, int D> static void prefill_by_warpgroups(cuda_backend *cu,
     int n_work = cu->shape.n_prefill_tiles * a.h.n_heads;
     hopper_plan plan = {(work_counter *)((char *)cu->attention_partials + cu->attention_partials_bytes) - 1,
                         heads_in_l2(cu, a.h)};
-    allow_shared(cu, hopper_kernel<T, D>, hopper_shared_bytes(D));
-    launch(cu, "attention", hopper_kernel<T, D>, n_work < cu->n_sms ? n_work : cu->n_sms, GROUPS * 128 + 128,
-           hopper_shared_bytes(D), query_map(cu, a, 64 * GROUPS), position_map(cu, a), a, plan);
+    allow_shared(context_of(cu), "attention", hopper_kernel<T, D>, hopper_shared_bytes(D));
+    launch(context_of(cu), "attention", hopper_kernel<T, D>, n_work < cu->n_sms ? n_work : cu->n_sms,
+           GROUPS * 128 + 128, hopper_shared_bytes(D), query_map(cu, a, 64 * GROUPS), position_map(cu, a), a, plan);
 }
 
 template <typename T, int D, bool F8> static void prefill_any(cuda_backend *cu, const attention_call<T> &a)
@@ -237,9 +230,9 @@ template <typename T, bool F8> static void attend_plain(cuda_backend *cu, const 
 {
     CHECK(a.h.head_dim <= PLAIN_MAX_HEAD_DIM);
     dim3 prefills(a.h.n_heads, cu->shape.n_prefill_tiles);
-    launch(cu, "attention", plain_prefill_kernel<T, F8>, prefills, PLAIN_WARPS * 32, 0, a);
+    launch(context_of(cu), "attention", plain_prefill_kernel<T, F8>, prefills, PLAIN_WARPS * 32, 0, a);
     int decodes = (cu->shape.max_decode_splits * a.h.n_heads + PLAIN_WARPS - 1) / PLAIN_WARPS;
-    launch(cu, "attention", plain_decode_kernel<T, F8>, decodes, PLAIN_WARPS * 32, 0, a);
+    launch(context_of(cu), "attention", plain_decode_kernel<T, F8>, decodes, PLAIN_WARPS * 32, 0, a);
 }
 
 template <typename T, bool F8> static void attend_by_size(cuda_backend *cu, const attention_call<T> &a)

@@ -20,28 +20,6 @@
 #define MAX_VOCAB 262144               /* what one block can sample from */
 #define MIN_SHARED ((size_t)164 << 10) /* what attention's grids reckon with */
 
-bool cuda_keep(cuda_backend *cu, cudaError_t status, const char *what)
-{
-    if (status == cudaSuccess)
-        return false;
-    pthread_mutex_lock(&cu->failure_lock);
-    if (!cu->failed)
-        err_set(&cu->failure, "GPU %d: %s: %s", cu->device, what, cudaGetErrorString(status));
-    cu->failed = true;
-    pthread_mutex_unlock(&cu->failure_lock);
-    return true;
-}
-
-int cuda_report(cuda_backend *cu, err *e)
-{
-    pthread_mutex_lock(&cu->failure_lock);
-    bool failed = cu->failed;
-    if (failed)
-        *e = cu->failure;
-    pthread_mutex_unlock(&cu->failure_lock);
-    return failed ? -1 : 0;
-}
-
 /* Free memory, with what the pool holds and does not use. */
 static size_t cuda_available(backend *be)
 {
@@ -216,7 +194,7 @@ static size_t place_after(const linear *w, int part, size_t at)
 
 static int adopt_weights(cuda_backend *cu, linear *w, err *e)
 {
-    size_t place[3], bytes = 0;
+    size_t place[MAX_PARTS], bytes = 0;
     for (int i = 0; i < w->n; i++) {
         tensor held = w->part[i].w;
         held.type = backend_weight_type(&cu->base, held.type);
@@ -316,14 +294,14 @@ static size_t cuda_lora_table_bytes(backend *be, int n_sites)
 static void cuda_bind_lora(backend *be, lora *l, void *memory)
 {
     lora_entry *table = XNEW_ARRAY(lora_entry, (size_t)l->n_sites);
-    for (int i = 0; i < l->n_sites * 3; i++) {
-        const lora_part *p = &l->site[i / 3].part[i % 3];
-        lora_entry *t = &table[i / 3];
+    for (int i = 0; i < l->n_sites * MAX_PARTS; i++) {
+        int site = i / MAX_PARTS, part = i % MAX_PARTS;
+        const lora_part *p = &l->site[site].part[part];
         CHECK(p->rank == 0 || (p->a.type == be->act && p->b.type == be->act));
-        t->rank[i % 3] = p->rank;
-        t->scale[i % 3] = p->scale;
-        t->a[i % 3] = p->a.data;
-        t->b[i % 3] = p->b.data;
+        table[site].rank[part] = p->rank;
+        table[site].scale[part] = p->scale;
+        table[site].a[part] = p->a.data;
+        table[site].b[part] = p->b.data;
     }
     cuda_upload(be, memory, table, (size_t)l->n_sites * sizeof *table);
     free(table);
@@ -352,7 +330,7 @@ static int cuda_reserve(backend *be, const extent *x, err *e)
 
 static void destroy_locks(cuda_backend *cu)
 {
-    pthread_mutex_destroy(&cu->failure_lock);
+    device_failure_deinit(&cu->failure);
     pthread_mutex_destroy(&cu->upload_lock);
 }
 
@@ -451,7 +429,6 @@ static int open_device(cuda_backend *cu, err *e)
             cu->device, p.name, p.sharedMemPerMultiprocessor >> 10, MIN_SHARED >> 10);
     cu->arch = 10 * p.major + p.minor;
     cu->n_sms = p.multiProcessorCount;
-    cu->overlaps_launches = cu->arch >= 90;
     snprintf(cu->name, sizeof cu->name, "cuda:%d (%.60s, %s)", cu->device, p.name, dtype_name(cu->base.act));
     return 0;
 }
@@ -478,7 +455,7 @@ backend *backend_cuda_new(int device, dtype act, err *e)
     cu->base = (backend){.ops = &cuda_ops, .name = cu->name, .act = act, .runs_ahead = true};
     cu->device = device;
     cu->max_recorded = INT_MAX;
-    pthread_mutex_init(&cu->failure_lock, NULL);
+    device_failure_init(&cu->failure);
     pthread_mutex_init(&cu->upload_lock, NULL);
     if (open_device(cu, e)) {
         destroy_locks(cu);

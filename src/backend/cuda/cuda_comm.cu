@@ -15,8 +15,6 @@ extern "C" {
 #include "backend/cuda/comm.h"
 }
 
-enum { MAX_THREADS = 1024 };
-
 /* The operands of one launch, by rank. */
 typedef struct {
     int n_ranks, first; /* first: rank of blockIdx.x 0 */
@@ -189,28 +187,24 @@ static operands operands_of(const rank_barrier *m, bool waits, int first, const 
     return o;
 }
 
-static unsigned threads_for(int cols, int n)
-{
-    int threads = ((cols + n - 1) / n + 31) / 32 * 32;
-    return (unsigned)(threads < MAX_THREADS ? threads : MAX_THREADS);
-}
-
 void cuda_one_shot_reduce(cuda_backend *cu, const rank_barrier *m, bool waits, int first, int n, tensor *y,
                           const tensor *part)
 {
     operands o = operands_of(m, waits, first, part);
     for (int r = first; r < first + n; r++)
         o.y[r] = y[r].data;
-    launch(cu, "all_reduce", reduce_rows, dim3((unsigned)n, (unsigned)y[first].rows), threads_for(y[first].cols, 1), 0,
-           o, y[first].cols);
+    launch(context_of(cu), "all_reduce", reduce_rows, dim3((unsigned)n, (unsigned)y[first].rows),
+           threads_for(y[first].cols, 1, MAX_THREADS), 0, o, y[first].cols);
 }
 
 template <typename T> static void run_add_norm(cuda_backend *cu, operands o, dim3 grid, int cols, float eps)
 {
     if (cols % 8 == 0)
-        launch(cu, "all_reduce_add_rms_norm", add_norm_rows<T, 8>, grid, threads_for(cols, 8), 0, o, cols, eps);
+        launch(context_of(cu), "all_reduce_add_rms_norm", add_norm_rows<T, 8>, grid, threads_for(cols, 8, MAX_THREADS),
+               0, o, cols, eps);
     else
-        launch(cu, "all_reduce_add_rms_norm", add_norm_rows<T, 1>, grid, threads_for(cols, 1), 0, o, cols, eps);
+        launch(context_of(cu), "all_reduce_add_rms_norm", add_norm_rows<T, 1>, grid, threads_for(cols, 1, MAX_THREADS),
+               0, o, cols, eps);
 }
 
 void cuda_one_shot_add_norm(cuda_backend *cu, const rank_barrier *m, bool waits, int first, int n, tensor *y, tensor *x,
@@ -236,11 +230,12 @@ void cuda_one_shot_gather(cuda_backend *cu, const rank_barrier *m, bool waits, i
         cols += part[r].cols;
     CHECK(y->cols == cols && y->rows == part[0].rows);
     o.y[first] = y->data;
-    launch(cu, "all_gather", gather_parts, dim3((unsigned)n, (unsigned)y->rows), MAX_THREADS, 0, o, y->cols);
+    launch(context_of(cu), "all_gather", gather_parts, dim3((unsigned)n, (unsigned)y->rows), MAX_THREADS, 0, o,
+           y->cols);
 }
 
 void cuda_put_columns(cuda_backend *cu, tensor *y, const tensor *part, int from)
 {
-    launch(cu, "all_gather", put_columns, y->rows, MAX_THREADS, 0, (float *)y->data, (const float *)part->data, y->cols,
-           part->cols, from);
+    launch(context_of(cu), "all_gather", put_columns, y->rows, MAX_THREADS, 0, (float *)y->data,
+           (const float *)part->data, y->cols, part->cols, from);
 }

@@ -25,7 +25,7 @@ enum {
     RANKS = 64, /* of v in shared memory at once */
 };
 
-static int tiles_of(int cols)
+static int warps_across(int cols)
 {
     return (cols + WARP_COLS - 1) / WARP_COLS;
 }
@@ -56,6 +56,9 @@ static __device__ __forceinline__ const lora_entry *entry_of(const expansion &e,
     return table ? &table[e.site] : NULL;
 }
 
+/* Where a part's ranks begin in v. (As rank_offset() of sgmv.cuh has it the compiler makes other code of these
+ * kernels.)
+ */
 static __device__ __forceinline__ int first_rank(const lora_entry *l, int part)
 {
     return part == 0 ? 0 : part == 1 ? l->rank[0] : l->rank[0] + l->rank[1];
@@ -113,7 +116,7 @@ static __device__ __forceinline__ void load_latest(float (&x)[LANE_COLS], const 
 }
 
 /* A lane's share of v B for one row and projection: AHEAD rows of B are always under way. */
-template <typename T, int AHEAD> struct product {
+template <typename T, int AHEAD> struct lane_product {
     int rank, out;
     const T *b;         /* [rank, out], at the lane's columns of the next row to load */
     uint4 ahead[AHEAD]; /* 8 numbers each */
@@ -122,7 +125,7 @@ template <typename T, int AHEAD> struct product {
 /* Before the wait: find B and load its first rows. l: the row's adapter, NULL: none. Lanes past the last
  * column load the first ones instead. */
 template <typename T, int AHEAD>
-static __device__ __forceinline__ void start(product<T, AHEAD> &p, const lora_entry *l, int part, int col, int out)
+static __device__ __forceinline__ void start(lane_product<T, AHEAD> &p, const lora_entry *l, int part, int col, int out)
 {
     p.rank = l ? l->rank[part] : 0;
     p.out = out;
@@ -137,7 +140,7 @@ static __device__ __forceinline__ void start(product<T, AHEAD> &p, const lora_en
  * the one AHEAD of it is sent for. (The barrier keeps the compiler from sending for all first, which would take
  * twice the registers.) */
 template <typename T, int AHEAD>
-static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v,
+static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_product<T, AHEAD> &p, const float *v,
                                                  int from)
 {
 #pragma unroll
@@ -157,7 +160,7 @@ static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], produc
 
 /* The same over all of the up to RANKS ranks from `from` on. */
 template <typename T, int AHEAD>
-static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], product<T, AHEAD> &p, const float *v,
+static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], lane_product<T, AHEAD> &p, const float *v,
                                                    int from)
 {
 #pragma unroll 1
@@ -166,7 +169,7 @@ static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], prod
 }
 
 /* y[row, col] += v B, element by element: for shapes the kernels below do not take. */
-template <typename T> static __global__ void expand_plain(T *y, int cols, int out0, int out1, expansion e)
+template <typename T> static __global__ void expand_partials_plain(T *y, int cols, int out0, int out1, expansion e)
 {
     int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
     wait_for_previous();
@@ -193,7 +196,7 @@ template <typename T> static void run_plain(cuda_backend *cu, tensor *y, const a
 {
     const linear *w = a->w;
     dim3 grid((unsigned)((y->cols + 255) / 256), (unsigned)y->rows);
-    launch(cu, "expand", expand_plain<T>, grid, 256, 0, y->data, y->cols, w->part[0].w.rows,
+    launch(context_of(cu), "expand", expand_partials_plain<T>, grid, 256, 0, y->data, y->cols, w->part[0].w.rows,
            w->n > 1 ? w->part[1].w.rows : 0, expansion_of(cu, a));
 }
 
@@ -246,7 +249,7 @@ static __device__ __forceinline__ void rotate(float (&x)[LANE_COLS], const float
 /* The address of a key (kind 0) or value (1) of a head in the cache. */
 template <typename T> static __device__ T *kv_at(const kv_cache &kv, int slot, int layer, int kind, int head)
 {
-    size_t block = (((size_t)(slot / kv.page_len) * kv.n_layers + layer) * 2 + kind) * kv.n_kv_heads + head;
+    size_t block = kv_block(kv, slot, layer, kind, head);
     return (T *)kv.data + (block * kv.page_len + slot % kv.page_len) * kv.head_dim;
 }
 
@@ -291,7 +294,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
 
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
-    product<T, 8> p;
+    lane_product<T, 8> p;
     start(p, l, part, col, out);
     int first = l ? first_rank(l, part) : 0;
     int position = live ? s.position[row] : 0, slot = live ? s.kv_slot[row] : -1;
@@ -326,11 +329,11 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
 
 template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, rope_job job, const adapted *a)
 {
-    int tiles = tiles_of(job.h.n_heads * job.h.head_dim) + 2 * tiles_of(job.h.n_kv_heads * job.h.head_dim);
+    int tiles = warps_across(job.h.n_heads * job.h.head_dim) + 2 * warps_across(job.h.n_kv_heads * job.h.head_dim);
     dim3 grid((unsigned)tiles, (unsigned)((qkv->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
     size_t shared = BLOCK_ROWS * (size_t)job.h.head_dim * sizeof(float);
-    launch(cu, "expand_rope_append", expand_rope<T>, grid, 32 * BLOCK_ROWS, shared, qkv->data, qkv->rows, job,
-           expansion_of(cu, a), cu->step);
+    launch(context_of(cu), "expand_rope_append", expand_rope<T>, grid, 32 * BLOCK_ROWS, shared, qkv->data, qkv->rows,
+           job, expansion_of(cu, a), cu->step);
 }
 
 void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq,
@@ -361,7 +364,7 @@ enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
 static unsigned norm_cluster(const cuda_backend *cu, int cols)
 {
     unsigned most = cu->arch >= 90 ? MAX_CLUSTER : 1, cluster = most > 1 ? 2 : 1;
-    while (cluster <= most && tiles_of(cols) > (int)cluster * NORM_WARPS)
+    while (cluster <= most && warps_across(cols) > (int)cluster * NORM_WARPS)
         cluster *= 2;
     return cluster <= most ? cluster : 0;
 }
@@ -387,7 +390,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
     }
     __syncwarp();
     cluster_arrive_relaxed();
-    product<T, 8> p;
+    lane_product<T, 8> p;
     start(p, entry_of(e, row), 0, col, cols);
     float by[LANE_COLS] = {}, v[LANE_COLS] = {}, squares = 0.0f;
     if (inside)
@@ -428,9 +431,9 @@ template <typename T>
 static void run_add_norm(cuda_backend *cu, unsigned cluster, tensor *delta, tensor *y, tensor *x, const tensor *w,
                          float eps, const adapted *a)
 {
-    unsigned warps = ((unsigned)tiles_of(x->cols) + cluster - 1) / cluster;
-    launch_clusters(cu, "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows), 32 * warps, 0,
-                    cluster, y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
+    unsigned warps = ((unsigned)warps_across(x->cols) + cluster - 1) / cluster;
+    launch_clusters(context_of(cu), "expand_add_rms_norm", expand_add_norm<T>, dim3(cluster, (unsigned)x->rows),
+                    32 * warps, 0, cluster, y->data, x->data, delta->data, w->data, x->cols, eps, expansion_of(cu, a));
 }
 
 void cuda_expand_add_rms_norm(backend *be, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
@@ -460,7 +463,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7) expand_rows(T *y, i
     bool live = row < n_rows;
 
     let_next_start();
-    product<T, 8> p;
+    lane_product<T, 8> p;
     start(p, live ? entry_of(e, row) : NULL, 0, col, cols);
     wait_for_v(e, p.rank > 0);
     float x[LANE_COLS] = {};
@@ -481,8 +484,9 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7) expand_rows(T *y, i
 
 template <typename T> static void run_rows(cuda_backend *cu, tensor *y, const adapted *a)
 {
-    dim3 grid((unsigned)tiles_of(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
-    launch(cu, "expand", expand_rows<T>, grid, 32 * BLOCK_ROWS, 0, y->data, y->rows, y->cols, expansion_of(cu, a));
+    dim3 grid((unsigned)warps_across(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
+    launch(context_of(cu), "expand", expand_rows<T>, grid, 32 * BLOCK_ROWS, 0, y->data, y->rows, y->cols,
+           expansion_of(cu, a));
 }
 
 void cuda_expand(backend *be, tensor *y, const adapted *a, const batch *b)
@@ -508,7 +512,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
 
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
-    product<T, AHEAD> g, u;
+    lane_product<T, AHEAD> g, u;
     start(g, l, 0, col, cols);
     start(u, l, 1, col, cols);
     wait_for_v(e, g.rank + u.rank > 0);
@@ -538,10 +542,10 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
 
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
-    dim3 grid((unsigned)tiles_of(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
+    dim3 grid((unsigned)warps_across(y->cols), (unsigned)((y->rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
     /* With more rows the blocks find room beside the dense product only if they have fewer registers. */
-    launch(cu, "expand_silu_mul", y->rows <= 32 ? expand_silu<T, 8> : expand_silu<T, 4>, grid, 32 * BLOCK_ROWS, 0,
-           y->data, gate_up->data, y->rows, y->cols, expansion_of(cu, a));
+    launch(context_of(cu), "expand_silu_mul", y->rows <= 32 ? expand_silu<T, 8> : expand_silu<T, 4>, grid,
+           32 * BLOCK_ROWS, 0, y->data, gate_up->data, y->rows, y->cols, expansion_of(cu, a));
 }
 
 void cuda_expand_silu_mul(backend *be, tensor *gate_up, tensor *y, const adapted *a, const batch *b)

@@ -4,7 +4,7 @@
 enum { THREADS = 256 };
 
 /* Rows of bytes into slabs. A thread owns 16 columns of a row. */
-template <typename T> static __global__ void pack(uint8_t *to, const uint8_t *from, int rows, int cols)
+template <typename T> static __global__ void pack_slabs(uint8_t *to, const uint8_t *from, int rows, int cols)
 {
     int n_boxes = cols / 64;
     size_t item = (size_t)blockIdx.x * THREADS + threadIdx.x, n = (size_t)rows * cols / 16;
@@ -20,8 +20,8 @@ template <typename T> static __global__ void pack(uint8_t *to, const uint8_t *fr
 template <typename T> static void run_pack(cuda_backend *cu, void *to, const void *from, int rows, int cols)
 {
     size_t n = (size_t)rows * (size_t)cols / 16;
-    pack<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, cu->uploads>>>((uint8_t *)to, (const uint8_t *)from,
-                                                                                  rows, cols);
+    pack_slabs<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, cu->uploads>>>(
+        (uint8_t *)to, (const uint8_t *)from, rows, cols);
     cuda_keep(cu, cudaGetLastError(), "FP8 weights");
 }
 
@@ -32,7 +32,7 @@ void cuda_fp8_pack(cuda_backend *cu, void *to, const void *from, int rows, int c
 
 /* Slabs into rows of 16-bit numbers. A thread owns 16 columns of a row. */
 template <typename T>
-static __global__ void unpack(T *to, const unsigned *from, const float *scale, int n_pieces, int rows, int cols)
+static __global__ void unpack_slabs(T *to, const unsigned *from, const float *scale, int n_pieces, int rows, int cols)
 {
     wait_for_previous();
     let_next_start();
@@ -65,7 +65,7 @@ static void run_unpack(cuda_backend *cu, void *to, const void *from, const float
                        int cols)
 {
     size_t n = (size_t)rows * (size_t)cols / 16;
-    launch(cu, "FP8 weights", unpack<T>, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, (T *)to,
+    launch(context_of(cu), "FP8 weights", unpack_slabs<T>, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, (T *)to,
            (const unsigned *)from, scale, n_pieces, rows, cols);
 }
 

@@ -134,14 +134,11 @@ static int open_nccl(nccl *l, err *e)
 /* A failure of NCCL is one of the first device. */
 static void keep_nccl(many_gpus *c, int status, const char *what)
 {
-    cuda_backend *cu = cuda_of(c->gpu[0]);
+    err e;
     if (status == NCCL_SUCCESS)
         return;
-    pthread_mutex_lock(&cu->failure_lock);
-    if (!cu->failed)
-        err_set(&cu->failure, "NCCL: %s: %s", what, c->lib.error_string(status));
-    cu->failed = true;
-    pthread_mutex_unlock(&cu->failure_lock);
+    err_set(&e, "NCCL: %s: %s", what, c->lib.error_string(status));
+    device_failure_set(&cuda_of(c->gpu[0])->failure, &e);
 }
 
 static int nccl_type(dtype t)

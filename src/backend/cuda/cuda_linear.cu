@@ -35,11 +35,6 @@ enum {
 
 struct linear_plans { int max_clusters[MAX_SPLITS + 1]; /* by size of cluster: how many run at once */ };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 static bool aligned(const void *p, size_t bytes)
 {
     return (uintptr_t)p % bytes == 0;
@@ -60,7 +55,7 @@ static weights_kind kind_of(const dense_product *p)
 
 static int padded_rows(int m)
 {
-    return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : 64;
+    return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : m <= 48 ? 48 : 64;
 }
 
 /* The tile's height that gives each of `slots` clusters the same number of tiles, as few as can be. */
@@ -151,9 +146,9 @@ static void launch_skinny(cuda_backend *cu, const dense_product *p, const skinny
     int clusters = cu->plans->max_clusters[job.splits];
     unsigned grid = (unsigned)((job.n_tiles < clusters ? job.n_tiles : clusters) * job.splits);
     unsigned block = (unsigned)(divide_up(job.tile_rows, 64) * 128 + (job.shrinks ? 96 : 32));
-    launch_clusters(cu, "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map, x_map,
-                    scale_map, job, shrink);
-    cu->v_expected = job.shrinks && !cu->failed ? (int)grid : 0; /* who was not launched does not arrive */
+    launch_clusters(context_of(cu), "linear", skinny<T, M, KIND>, grid, block, shared, (unsigned)job.splits, w_map,
+                    x_map, scale_map, job, shrink);
+    cu->v_expected = job.shrinks && !cu->failure.happened ? (int)grid : 0; /* who was not launched does not arrive */
 }
 
 template <typename T, int M>
@@ -175,6 +170,7 @@ static void launch_skinny_rows(cuda_backend *cu, const dense_product *p, const s
     case 8: launch_skinny_kind<T, 8>(cu, p, job, shared, s); break;
     case 16: launch_skinny_kind<T, 16>(cu, p, job, shared, s); break;
     case 32: launch_skinny_kind<T, 32>(cu, p, job, shared, s); break;
+    case 48: launch_skinny_kind<T, 48>(cu, p, job, shared, s); break;
     default: launch_skinny_kind<T, 64>(cu, p, job, shared, s); break;
     }
 }
@@ -253,9 +249,9 @@ template <typename T> static void run_plain(cuda_backend *cu, const dense_produc
 {
     dim3 grid((unsigned)divide_up(p->n, PLAIN_WARPS), (unsigned)divide_up(p->m, PLAIN_ROWS));
     if (p->y_type == DTYPE_F32)
-        launch(cu, "linear", plain<T, float>, grid, PLAIN_WARPS * 32, 0, *p);
+        launch(context_of(cu), "linear", plain<T, float>, grid, PLAIN_WARPS * 32, 0, *p);
     else
-        launch(cu, "linear", plain<T, T>, grid, PLAIN_WARPS * 32, 0, *p);
+        launch(context_of(cu), "linear", plain<T, T>, grid, PLAIN_WARPS * 32, 0, *p);
 }
 
 /* cuBLASLt. */
@@ -273,7 +269,7 @@ template <typename O> static __global__ void fill_bias(O *y, const float *bias, 
 template <typename O> static void run_fill_bias(cuda_backend *cu, const dense_product *p)
 {
     dim3 grid((unsigned)divide_up(p->n, 256), (unsigned)(p->m < 64 ? p->m : 64));
-    launch(cu, "linear bias", fill_bias<O>, grid, 256, 0, (O *)p->y, p->bias, p->m, p->n, p->ldy);
+    launch(context_of(cu), "linear bias", fill_bias<O>, grid, 256, 0, (O *)p->y, p->bias, p->m, p->n, p->ldy);
 }
 
 /* False when cuBLASLt has nothing for it. The bias is put into y first and added to there. */
@@ -426,7 +422,7 @@ template <typename T, bool WIDE> static __global__ void shrink_split_k(shrink_jo
     if ((int)blockIdx.x >= *job.n_tiles)
         return;
     shrink_tile t = tile_at(job, blockIdx.x);
-    for (int rank = threadIdx.x / 32 * 8; rank < t.end[2]; rank += 8 * SPLIT_K_WARPS)
+    for (int rank = threadIdx.x / 32 * 8; rank < rank_sum(t); rank += 8 * SPLIT_K_WARPS)
         shrink_ranks<T, WIDE>(job, t, blockIdx.y, rank);
 }
 
@@ -436,8 +432,8 @@ static void run_shrink_split_k(cuda_backend *cu, const shrink_job &job, bool wid
     void (*kernel)(shrink_job) = half   ? wide ? shrink_split_k<f16, true> : shrink_split_k<f16, false>
                                  : wide ? shrink_split_k<bf16, true>
                                         : shrink_split_k<bf16, false>;
-    launch(cu, "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces), SPLIT_K_WARPS * 32, 0,
-           job);
+    launch(context_of(cu), "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces),
+           SPLIT_K_WARPS * 32, 0, job);
 }
 
 static shrink_job shrink_of(const cuda_backend *cu, const tensor *x, int site)
@@ -502,6 +498,7 @@ template <typename T, weights_kind KIND> static void prepare_kind(cuda_backend *
     prepare_skinny<T, 8, KIND>(cu);
     prepare_skinny<T, 16, KIND>(cu);
     prepare_skinny<T, 32, KIND>(cu);
+    prepare_skinny<T, 48, KIND>(cu);
     prepare_skinny<T, 64, KIND>(cu);
 }
 

@@ -37,7 +37,7 @@ double cuda_read_bandwidth(backend *be)
     for (int i = 0; i < 6; i++) {
         float ms = 1e9f;
         cudaEventRecord(start, cu->stream);
-        launch(cu, "bandwidth", sum_all, dim3(8 * cu->n_sms), dim3(512), 0, (const uint4 *)x, bytes / 16,
+        launch(context_of(cu), "bandwidth", sum_all, dim3(8 * cu->n_sms), dim3(512), 0, (const uint4 *)x, bytes / 16,
                (unsigned *)((char *)x + bytes));
         cudaEventRecord(end, cu->stream);
         cuda_keep(cu, cudaEventSynchronize(end), "bandwidth");

@@ -14,21 +14,16 @@ typedef struct {
     const float *v;
 } prompt_expansion;
 
-static prompt_expansion expansion_of(const cuda_backend *cu, const adapted *a)
+static prompt_expansion prompt_expansion_of(const cuda_backend *cu, const adapted *a)
 {
     return {cu->step.tile, a->site, a->v->cols, (const float *)a->v->data};
 }
 
 template <typename T>
-static __device__ __forceinline__ expand_part<T> part_of(const prompt_expansion &e, const sgmv_tile &tile, int part,
-                                                         int row, int out)
+static __device__ __forceinline__ expand_part<T> prompt_part(const prompt_expansion &e, const sgmv_tile &tile, int part,
+                                                             int row, int out)
 {
     return strip_part<T>(tile, e.site, part, row, out, e.v, e.v_cols);
-}
-
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
 }
 
 /* How many of n things each block takes one after the other, sharing what it has made for the first: as many as `most`
@@ -53,7 +48,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     sgmv_tile tile = e.tile[blockIdx.y];
     int row = warp_id() * STRIP_ROWS, n_rows = tile.n_rows - row, col = (int)blockIdx.x * strips * STRIP_COLS;
     int end = min(cols, col + strips * STRIP_COLS);
-    expand_part<T> g = part_of<T>(e, tile, 0, row, cols), u = part_of<T>(e, tile, 1, row, cols);
+    expand_part<T> g = prompt_part<T>(e, tile, 0, row, cols), u = prompt_part<T>(e, tile, 1, row, cols);
     wait_for_previous();
     let_next_start();
     if (n_rows <= 0)
@@ -82,8 +77,9 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
     int n = divide_up(y->cols, STRIP_COLS), strips = shared_by_block(cu, n, SILU_STRIPS);
-    launch(cu, "expand_silu_mul", prompt_silu<T>, dim3((unsigned)divide_up(n, strips), (unsigned)cu->shape.max_tiles),
-           PROMPT_THREADS, 0, y->data, gate_up->data, y->cols, strips, expansion_of(cu, a));
+    launch(context_of(cu), "expand_silu_mul", prompt_silu<T>,
+           dim3((unsigned)divide_up(n, strips), (unsigned)cu->shape.max_tiles), PROMPT_THREADS, 0, y->data,
+           gate_up->data, y->cols, strips, prompt_expansion_of(cu, a));
 }
 
 bool cuda_prompt_silu_mul(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
@@ -110,7 +106,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
         g = lane_id() >> 2;
     int begin = ((int)blockIdx.x * NORM_ACROSS + across) * STRIP_COLS,
         stride = (int)gridDim.x * NORM_ACROSS * STRIP_COLS;
-    expand_part<T> p = part_of<T>(e, tile, 0, row, cols);
+    expand_part<T> p = prompt_part<T>(e, tile, 0, row, cols);
     size_t first = (size_t)(tile.row + row) * cols;
     float squares[2] = {}, by[2];
     let_next_start();
@@ -172,9 +168,9 @@ static void run_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, cons
     unsigned cluster = cu->arch >= 90 ? PROMPT_CLUSTER : 1;
     while (cluster > 1 && divide_up(x->cols, NORM_ACROSS * STRIP_COLS) < (int)cluster)
         cluster /= 2;
-    launch_clusters(cu, "expand_add_rms_norm", prompt_norm<T>, dim3(cluster, (unsigned)cu->shape.max_tiles),
+    launch_clusters(context_of(cu), "expand_add_rms_norm", prompt_norm<T>, dim3(cluster, (unsigned)cu->shape.max_tiles),
                     32 * NORM_WARPS, 0, cluster, y->data, x->data, delta->data, w->data, x->cols, eps,
-                    expansion_of(cu, a));
+                    prompt_expansion_of(cu, a));
 }
 
 bool cuda_prompt_add_rms_norm(cuda_backend *cu, tensor *delta, tensor *y, tensor *x, const tensor *w, float eps,
@@ -275,8 +271,8 @@ static __device__ __forceinline__ void append_strips(const kv_cache &kv, int lay
         int slot = g + 8 * h < n_rows ? slots[g + 8 * h] : -1;
         if (slot < 0)
             continue;
-        size_t block = (((size_t)(slot / kv.page_len) * kv.n_layers + layer) * 2 + kind) * kv.n_kv_heads + head;
-        T *to = (T *)kv.data + (block * kv.page_len + slot % kv.page_len) * ROPE_HEAD + 8 * t;
+        T *to = (T *)kv.data + (kv_block(kv, slot, layer, kind, head) * kv.page_len + slot % kv.page_len) * ROPE_HEAD +
+                8 * t;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             store_n(to + 32 * i, lo[2 * h + i]);
@@ -305,7 +301,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     int before = part == 0 ? 0 : h.n_heads + (part - 1) * h.n_kv_heads, out = n_heads * ROPE_HEAD;
     size_t stride = (size_t)(h.n_heads + 2 * h.n_kv_heads) * ROPE_HEAD;
     const float *norm = part == 0 ? job.q_norm : part == 1 ? job.k_norm : NULL;
-    expand_part<T> p = part_of<T>(e, tile, part, row, out);
+    expand_part<T> p = prompt_part<T>(e, tile, part, row, out);
     T *place = qkv + (size_t)(tile.row + row) * stride + (size_t)before * ROPE_HEAD;
     let_next_start();
     if (part < 2)
@@ -341,13 +337,10 @@ template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, const 
 {
     int each = shared_by_block(cu, job.h.n_heads + 2 * job.h.n_kv_heads, ROPE_MAX_HEADS);
     int q_blocks = divide_up(job.h.n_heads, each), kv_blocks = divide_up(job.h.n_kv_heads, each);
-    cuda_use(cu);
-    cuda_keep(cu,
-              cudaFuncSetAttribute(prompt_rope<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(rope_shared)),
-              "expand_rope_append");
-    launch(cu, "expand_rope_append", prompt_rope<T>,
+    allow_shared(context_of(cu), "expand_rope_append", prompt_rope<T>, sizeof(rope_shared));
+    launch(context_of(cu), "expand_rope_append", prompt_rope<T>,
            dim3((unsigned)(q_blocks + 2 * kv_blocks), (unsigned)cu->shape.max_tiles), PROMPT_THREADS,
-           sizeof(rope_shared), qkv->data, each, q_blocks, kv_blocks, job, expansion_of(cu, a));
+           sizeof(rope_shared), qkv->data, each, q_blocks, kv_blocks, job, prompt_expansion_of(cu, a));
 }
 
 bool cuda_prompt_rope_append(cuda_backend *cu, tensor *qkv, heads h, const head_norms *norms, const float *inv_freq,

@@ -36,8 +36,8 @@ template <typename T, int V>
 static void norm_heads(cuda_backend *cu, tensor *qkv, heads h, const float *q_w, const float *k_w, float eps)
 {
     int warps = qkv->rows * (h.n_heads + h.n_kv_heads);
-    launch(cu, "head_norm", head_norm_kernel<T, V>, (warps + 3) / 4, 128, 0, (T *)qkv->data, qkv->rows, qkv->cols, h,
-           q_w, k_w, eps);
+    launch(context_of(cu), "head_norm", head_norm_kernel<T, V>, (warps + 3) / 4, 128, 0, (T *)qkv->data, qkv->rows,
+           qkv->cols, h, q_w, k_w, eps);
 }
 
 template <typename T>
@@ -132,8 +132,8 @@ template <typename T>
 static void append_fp8(cuda_backend *cu, const tensor *qkv, heads h, const kv_cache *kv, int layer)
 {
     int warps = qkv->rows * 2 * h.n_kv_heads;
-    launch(cu, "rope_append", append_fp8_kernel<T>, (warps + 3) / 4, 128, 0, (const T *)qkv->data, qkv->rows, qkv->cols,
-           h, cu->step, *kv, layer);
+    launch(context_of(cu), "rope_append", append_fp8_kernel<T>, (warps + 3) / 4, 128, 0, (const T *)qkv->data,
+           qkv->rows, qkv->cols, h, cu->step, *kv, layer);
 }
 
 template <typename T, int V>
@@ -146,8 +146,8 @@ static void rope_append(cuda_backend *cu, tensor *qkv, heads h, const float *inv
     int across = h.head_dim / 2 / V, down = across < 128 ? 128 / across : 1;
     int per_block = down * (qkv->rows > 4 * cu->n_sms ? 4 : 1);
     int shares = (h.n_heads + 2 * h.n_kv_heads + per_block - 1) / per_block;
-    launch(cu, "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, shares), dim3(across, down), 0, (T *)qkv->data,
-           qkv->cols, h, inv_freq, cu->step, to);
+    launch(context_of(cu), "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, shares), dim3(across, down), 0,
+           (T *)qkv->data, qkv->cols, h, inv_freq, cu->step, to);
 }
 
 template <typename T>

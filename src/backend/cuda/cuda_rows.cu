@@ -4,19 +4,10 @@
  * a time: 8 where rows are whole 16-byte vectors, else 1. */
 #include "backend/cuda/kernel.cuh"
 
-enum { MAX_THREADS = 1024 };
-
 /* f<T, N>(cu, ...); wide: rows are whole vectors. */
 #define BY_ACT_AND_WIDTH(f, wide, cu, ...)                                                            \
     ((cu)->base.act == DTYPE_F16 ? ((wide) ? f<f16, 8>(cu, __VA_ARGS__) : f<f16, 1>(cu, __VA_ARGS__)) \
                                  : ((wide) ? f<bf16, 8>(cu, __VA_ARGS__) : f<bf16, 1>(cu, __VA_ARGS__)))
-
-/* Threads for a row of so many numbers, N each: whole warps, at most `most`. */
-static unsigned threads_for(int cols, int n, int most)
-{
-    int threads = ((cols + n - 1) / n + 31) / 32 * 32;
-    return (unsigned)(threads < most ? threads : most);
-}
 
 /* y[row] = table[token - first], zeros for a token that is not in it. A block owns a row. */
 template <typename T, int N>
@@ -39,8 +30,8 @@ static __global__ void embed_rows(float *y, const T *table, int first, int vocab
 
 template <typename T, int N> static void run_embed(cuda_backend *cu, tensor *y, const tensor *table, int first)
 {
-    launch(cu, "embed", embed_rows<T, N>, y->rows, threads_for(y->cols, N, 512), 0, y->data, table->data, first,
-           table->rows, y->cols, cu->step);
+    launch(context_of(cu), "embed", embed_rows<T, N>, y->rows, threads_for(y->cols, N, 512), 0, y->data, table->data,
+           first, table->rows, y->cols, cu->step);
 }
 
 void cuda_embed(backend *be, tensor *y, const tensor *table, int first, const batch *b)
@@ -107,8 +98,8 @@ template <typename T, int N>
 static void run_norm(cuda_backend *cu, const char *name, tensor *y, const tensor *x, const void *delta, const tensor *w,
                      float eps)
 {
-    launch(cu, name, norm_rows<T, N>, x->rows, threads_for(x->cols, N, MAX_THREADS), 0, y->data, x->data, delta,
-           w->data, x->cols, eps);
+    launch(context_of(cu), name, norm_rows<T, N>, x->rows, threads_for(x->cols, N, MAX_THREADS), 0, y->data, x->data,
+           delta, w->data, x->cols, eps);
 }
 
 void cuda_rms_norm(backend *be, tensor *y, const tensor *x, const tensor *w, float eps)
@@ -151,7 +142,7 @@ template <typename T, int N> static void run_silu_mul(cuda_backend *cu, tensor *
     for (int row = 0; row < y->rows; row += 65535) {
         unsigned rows = (unsigned)(y->rows - row < 65535 ? y->rows - row : 65535);
         dim3 grid((unsigned)((y->cols + piece - 1) / piece), rows);
-        launch(cu, "silu_mul", silu_mul_rows<T, N>, grid, threads, 0, (T *)y->data + (size_t)row * y->cols,
+        launch(context_of(cu), "silu_mul", silu_mul_rows<T, N>, grid, threads, 0, (T *)y->data + (size_t)row * y->cols,
                (const T *)x->data + (size_t)row * x->cols, y->cols);
     }
 }
@@ -179,9 +170,9 @@ void cuda_gather(backend *be, tensor *y, const tensor *x, const batch *b)
     cuda_backend *cu = cuda_of(be);
     int bytes = (int)dtype_size(y->type) * y->cols;
     if (bytes % 16 == 0)
-        launch(cu, "gather", gather_rows<uint4>, y->rows, threads_for(bytes, 16, 512), 0, y->data, x->data, bytes / 16,
-               cu->step);
+        launch(context_of(cu), "gather", gather_rows<uint4>, y->rows, threads_for(bytes, 16, 512), 0, y->data, x->data,
+               bytes / 16, cu->step);
     else
-        launch(cu, "gather", gather_rows<uint16_t>, y->rows, threads_for(bytes, 2, 512), 0, y->data, x->data, bytes / 2,
-               cu->step);
+        launch(context_of(cu), "gather", gather_rows<uint16_t>, y->rows, threads_for(bytes, 2, 512), 0, y->data,
+               x->data, bytes / 2, cu->step);
 }

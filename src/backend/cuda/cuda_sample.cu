@@ -628,13 +628,6 @@ static int reserve_packed(cuda_backend *cu, sample_slot *t, size_t bytes, err *e
     return 0;
 }
 
-static int allow_shared(cuda_backend *cu, int bytes, err *e)
-{
-    sample_kernel *kernel = kernel_for(cu->sampler->blocks, false);
-    cuda_keep(cu, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "sampler");
-    return cuda_report(cu, e);
-}
-
 int cuda_sampler_reserve(cuda_backend *cu, const extent *x, err *e)
 {
     cuda_keep(cu, cudaStreamSynchronize(cu->stream), "reserve");
@@ -651,7 +644,9 @@ int cuda_sampler_reserve(cuda_backend *cu, const extent *x, err *e)
     if (slice + cluster > (size_t)most &&
         !(s->z = (float *)cuda_alloc(&cu->base, (size_t)x->max_out * blocks * slice, e)))
         return -1;
-    if (!s->z && allow_shared(cu, (int)slice, e))
+    if (!s->z)
+        allow_shared(context_of(cu), "sampler", kernel_for(blocks, false), slice);
+    if (cuda_report(cu, e))
         return -1;
     for (int i = 0; i < SAMPLE_SLOTS; i++) {
         sample_slot *t = &s->slots[i];
@@ -676,7 +671,7 @@ static int mask_words(int vocab)
 }
 
 /* The spec for the device, its lists copied to list + *at. */
-static row_spec pack(const sample_spec *s, int vocab, int *list, int *at)
+static row_spec pack_spec(const sample_spec *s, int vocab, int *list, int *at)
 {
     row_spec r = {};
     r.u = rng_uniform(s->seed, s->position);
@@ -717,7 +712,7 @@ static bool pack_all(char *packed, const sample_spec *spec, int n, int vocab)
     bool plain = true;
     int at = 0;
     for (int i = 0; i < n; i++) {
-        r[i] = pack(&spec[i], vocab, (int *)(r + n), &at);
+        r[i] = pack_spec(&spec[i], vocab, (int *)(r + n), &at);
         plain = plain && !r[i].draws && r[i].n_seen == 0 && r[i].n_banned == 0 && r[i].n_bias == 0 && r[i].mask < 0 &&
                 r[i].n_logprobs < 0;
     }
@@ -749,8 +744,8 @@ void cuda_sample(backend *be, const tensor *logits, const sample_spec *spec, int
         sample_job job = {(const float *)logits->data,      logits->cols, s->ids_per_warp, (const row_spec *)s->packed,
                           (const int *)(s->packed + specs), s->z,         t->result,       cu->step.drawn};
         size_t shared = plain || s->z ? 0 : (size_t)WARPS * s->ids_per_warp * sizeof(float);
-        launch_clusters(cu, "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n), THREADS,
-                        shared, (unsigned)s->blocks, job);
+        launch_clusters(context_of(cu), "sample", kernel_for(s->blocks, plain), dim3((unsigned)s->blocks, (unsigned)n),
+                        THREADS, shared, (unsigned)s->blocks, job);
     } else /* nothing may be drawn from old results */
         cuda_keep(cu, cudaErrorMemoryAllocation, "sample");
     cuda_keep(cu, cudaEventRecord(t->done, cu->stream), "sample");

@@ -1,23 +1,25 @@
 /* cuda_sgmv.cu - the adapters' products as ops of their own: v = scale * x A^T, then y += v B
  *
- * For invocations with prompts and for large batches; decodes of up to FUSED_ROWS rows have both in the
- * kernels around them. sgmv_shrink.cuh and sgmv_expand.cuh hold the kernels for decodes, sgmv_prompt.cuh those for
- * steps with prompts, where rows are whole 16-byte vectors (lora_place aligns matrices to more than that); the plain
- * ones here take any shape. */
+ * The launchers (sgmv.h) serve the ops below and libpunica_kernels.so. In the engine they are for invocations with
+ * prompts and for large batches; decodes of up to FUSED_ROWS rows have both in the kernels around them. sgmv_shrink.cuh
+ * and sgmv_expand.cuh hold the kernels for decodes, sgmv_prompt.cuh those for steps with prompts, where rows are whole
+ * 16-byte vectors (lora_place aligns matrices to more than that); the plain ones here take any shape. */
 #include "backend/cuda/sgmv_prompt.cuh"
 #include "backend/cuda/sgmv_shrink.cuh"
 
 /* A block owns a tile, a warp one rank of one row at a time, a lane every 32nd input. */
-template <typename T> static __global__ void shrink_plain(step s, int site, const T *x, int in, float *v, int v_cols)
+template <typename T>
+static __global__ void shrink_plain(const sgmv_tile *tiles, const int *n_tiles, int site, const T *x, int in, float *v,
+                                    int v_cols)
 {
     wait_for_previous();
-    if ((int)blockIdx.x >= s.n[COUNT_TILES])
+    if ((int)blockIdx.x >= *n_tiles)
         return;
-    sgmv_tile tile = s.tile[blockIdx.x];
+    sgmv_tile tile = tiles[blockIdx.x];
     if (!tile.table)
         return;
     const lora_entry *e = tile.table + site;
-    for (int part = 0; part < 3; part++)
+    for (int part = 0; part < MAX_PARTS; part++)
         for (int i = warp_id(); i < e->rank[part] * tile.n_rows; i += SHRINK_WARPS) {
             int r = i / tile.n_rows, row = tile.row + i % tile.n_rows;
             const T *a = (const T *)e->a[part] + (size_t)r * in, *from = x + (size_t)row * in;
@@ -32,15 +34,16 @@ template <typename T> static __global__ void shrink_plain(step s, int site, cons
 
 /* Block (i, j) owns columns from i * EXPAND_THREADS of tile j, a thread one of them. */
 template <typename T>
-static __global__ void expand_plain(step s, int site, expand_columns c, T *y, const float *v, int v_cols)
+static __global__ void expand_plain(const sgmv_tile *tiles, const int *n_tiles, int site, expand_columns c, T *y,
+                                    const float *v, int v_cols)
 {
     wait_for_previous();
     int col = (int)(blockIdx.x * EXPAND_THREADS + threadIdx.x), part = c.n - 1;
-    if ((int)blockIdx.y >= s.n[COUNT_TILES] || col >= c.cols)
+    if ((int)blockIdx.y >= *n_tiles || col >= c.cols)
         return;
     while (col < pick(c.col, part))
         part--;
-    sgmv_tile tile = s.tile[blockIdx.y];
+    sgmv_tile tile = tiles[blockIdx.y];
     if (!tile.table)
         return;
     const lora_entry *e = tile.table + site;
@@ -57,23 +60,22 @@ static __global__ void expand_plain(step s, int site, expand_columns c, T *y, co
 }
 
 /* Blocks for each tile of a prompt: as many as the SMs take at once, up to a cluster's. */
-static unsigned prompt_splits(const cuda_backend *cu)
+static unsigned prompt_splits(const launch_context &on, const sgmv_tiles &t)
 {
-    unsigned splits = cu->arch >= 90 ? PROMPT_CLUSTER : 1;
-    while (splits > 1 && (unsigned)cu->shape.max_tiles * splits > (unsigned)(PROMPT_SHRINK_BLOCKS * cu->n_sms))
+    unsigned splits = on.arch >= 90 ? PROMPT_CLUSTER : 1;
+    while (splits > 1 && (unsigned)t.max_tiles * splits > (unsigned)(PROMPT_SHRINK_BLOCKS * on.n_sms))
         splits /= 2;
     return splits;
 }
 
 template <typename T>
-static void run_prompt_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
+static void run_prompt_shrink(const launch_context &on, const sgmv_tiles &t, float *v, int v_cols, const T *x, int in,
+                              int site)
 {
-    unsigned splits = prompt_splits(cu);
-    cuda_use(cu);
-    cuda_keep(cu, cudaFuncSetAttribute(prompt_shrink<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, PROMPT_SHARED),
-              "sgmv_shrink");
-    launch_clusters(cu, "sgmv_shrink", prompt_shrink<T>, dim3(splits, (unsigned)cu->shape.max_tiles), PROMPT_THREADS,
-                    PROMPT_SHARED, splits, cu->step.tile, site, x, in, v, v_cols);
+    unsigned splits = prompt_splits(on, t);
+    allow_shared(on, "sgmv_shrink", prompt_shrink<T>, PROMPT_SHARED);
+    launch_clusters(on, "sgmv_shrink", prompt_shrink<T>, dim3(splits, (unsigned)t.max_tiles), PROMPT_THREADS,
+                    PROMPT_SHARED, splits, t.tile, site, x, in, v, v_cols);
 }
 
 /* Where adapters' ranks may differ much, work comes in pieces so small that multiprocessors even out by taking another
@@ -82,114 +84,141 @@ static void run_prompt_shrink(cuda_backend *cu, float *v, int v_cols, const T *x
 enum { HEAVY_GRID_Z = 8, HEAVY_WAVES = 3 };
 
 /* Blocks for each tile, as a power of two: with few tiles many, so that all SMs have something to read. */
-static int shrink_split(const cuda_backend *cu)
+static int shrink_split(const launch_context &on, int max_tiles)
 {
-    int split = cu->arch >= 90 ? 3 : 0;
-    while (split > 0 && cu->shape.max_tiles << split > 2 * cu->n_sms)
+    int split = on.arch >= 90 ? 3 : 0;
+    while (split > 0 && max_tiles << split > 2 * on.n_sms)
         split--;
     return split;
 }
 
-template <typename T> static void run_shrink(cuda_backend *cu, float *v, int v_cols, const T *x, int in, int site)
+template <typename T>
+static void run_shrink(const launch_context &on, const sgmv_tiles &t, float *v, int v_cols, const T *x, int in,
+                       int site)
 {
-    int max_tiles = cu->shape.max_tiles;
     if (in % 8 != 0) {
-        launch(cu, "sgmv_shrink", shrink_plain<T>, max_tiles, SHRINK_THREADS, 0, cu->step, site, x, in, v, v_cols);
+        launch(on, "sgmv_shrink", shrink_plain<T>, t.max_tiles, SHRINK_THREADS, 0, t.tile, t.n_tiles, site, x, in, v,
+               v_cols);
         return;
     }
-    if (cu->shape.prompt_tiles) {
-        run_prompt_shrink(cu, v, v_cols, x, in, site);
+    if (t.prompt_tiles) {
+        run_prompt_shrink(on, t, v, v_cols, x, in, site);
         return;
     }
-    int split = shrink_split(cu), cluster = split > 0 ? SHRINK_CLUSTER : 1, blocks = max_tiles << split;
-    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = cu->shape.heavy ? HEAVY_GRID_Z : cu->n_sms / blocks;
+    int split = shrink_split(on, t.max_tiles), cluster = split > 0 ? SHRINK_CLUSTER : 1, blocks = t.max_tiles << split;
+    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = t.heavy ? HEAVY_GRID_Z : on.n_sms / blocks;
     dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
               (unsigned)(layers < 1        ? 1
                          : layers < groups ? layers
                                            : groups));
-    launch_clusters(cu, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)cluster, cu->step.tile,
-                    cu->step.n, max_tiles, split, site, x, in, v, v_cols);
+    launch_clusters(on, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)cluster, t.tile, t.n_tiles,
+                    t.max_tiles, split, site, x, in, v, v_cols);
 }
 
-/* Blocks for all tiles with so many steps for each warp. */
-static long divide_columns(expand_columns *c, int steps, const cuda_backend *cu)
+/* Divides the columns among blocks, so many steps for each warp. Returns the blocks of all tiles. */
+static long divide_columns(expand_columns *c, int steps, int max_tiles)
 {
     long blocks = 0;
     c->steps = steps;
     for (int i = 0; i < c->n; i++)
         blocks += c->blocks[i] = (c->out[i] + steps * EXPAND_STRIDE - 1) / (steps * EXPAND_STRIDE);
-    return blocks * cu->shape.max_tiles;
+    return blocks * max_tiles;
 }
 
 /* Of heavy batches: see above. Else steps such that the blocks are as many as fit on the SMs at once, or a little
  * fewer; else few steps with few tiles and four at most, as many short blocks are better than some that are left over.
  */
-static void choose_steps(expand_columns *c, const cuda_backend *cu)
+static void choose_steps(expand_columns *c, const launch_context &on, const sgmv_tiles &t)
 {
-    long fit = EXPAND_BLOCKS * cu->n_sms, least = cu->shape.heavy ? HEAVY_WAVES * fit : fit * 9 / 10;
-    for (int steps = 1; !cu->shape.heavy && steps <= 8; steps++) {
-        long blocks = divide_columns(c, steps, cu);
+    long fit = EXPAND_BLOCKS * on.n_sms, least = t.heavy ? HEAVY_WAVES * fit : fit * 9 / 10;
+    for (int steps = 1; !t.heavy && steps <= 8; steps++) {
+        long blocks = divide_columns(c, steps, t.max_tiles);
         if (blocks >= least && blocks <= fit)
             return;
     }
     for (int steps = 4; steps > 0; steps /= 2)
-        if (divide_columns(c, steps, cu) >= least)
+        if (divide_columns(c, steps, t.max_tiles) >= least)
             return;
 }
 
 template <typename T>
-static void run_expand(cuda_backend *cu, T *y, const float *v, int v_cols, expand_columns *c, bool wide, int site)
+static void run_expand(const launch_context &on, const sgmv_tiles &t, T *y, const float *v, int v_cols,
+                       expand_columns *c, bool wide, int site)
 {
-    unsigned max_tiles = (unsigned)cu->shape.max_tiles;
+    unsigned max_tiles = (unsigned)t.max_tiles;
     if (!wide) {
         dim3 grid((unsigned)(c->cols + EXPAND_THREADS - 1) / EXPAND_THREADS, max_tiles);
-        launch(cu, "sgmv_expand", expand_plain<T>, grid, EXPAND_THREADS, 0, cu->step, site, *c, y, v, v_cols);
+        launch(on, "sgmv_expand", expand_plain<T>, grid, EXPAND_THREADS, 0, t.tile, t.n_tiles, site, *c, y, v, v_cols);
         return;
     }
-    if (cu->shape.prompt_tiles) {
+    if (t.prompt_tiles) {
         for (int i = 0; i < c->n; i++)
             c->blocks[i] = (c->out[i] + STRIP_COLS - 1) / STRIP_COLS;
         dim3 grid((unsigned)(c->blocks[0] + c->blocks[1] + c->blocks[2]), max_tiles);
-        launch(cu, "sgmv_expand", prompt_expand<T>, grid, PROMPT_THREADS, 0, cu->step.tile, site, *c, y, v, v_cols);
+        launch(on, "sgmv_expand", prompt_expand<T>, grid, PROMPT_THREADS, 0, t.tile, site, *c, y, v, v_cols);
         return;
     }
-    choose_steps(c, cu);
+    choose_steps(c, on, t);
     dim3 grid((unsigned)(c->blocks[0] + c->blocks[1] + c->blocks[2]), max_tiles);
-    launch(cu, "sgmv_expand", expand_tiles<T>, grid, EXPAND_THREADS, 0, cu->step.tile, cu->step.n, site, *c, y, v,
-           v_cols);
+    launch(on, "sgmv_expand", expand_tiles<T>, grid, EXPAND_THREADS, 0, t.tile, t.n_tiles, site, *c, y, v, v_cols);
+}
+
+void sgmv_launch_shrink(const launch_context *on, const sgmv_tiles *t, tensor *v, const tensor *x, int site)
+{
+    CHECK(v->type == DTYPE_F32 && v->rows == x->rows);
+    if (t->max_tiles == 0)
+        return;
+    if (x->type == DTYPE_F16)
+        run_shrink(*on, *t, (float *)v->data, v->cols, (const f16 *)x->data, x->cols, site);
+    else
+        run_shrink(*on, *t, (float *)v->data, v->cols, (const bf16 *)x->data, x->cols, site);
+}
+
+void sgmv_launch_expand(const launch_context *on, const sgmv_tiles *t, tensor *y, const tensor *v, int site,
+                        int n_parts, const int *out)
+{
+    CHECK(v->type == DTYPE_F32 && v->rows == y->rows);
+    expand_columns c = {.n = n_parts};
+    bool wide = true;
+    for (int i = 0; i < n_parts; i++) {
+        c.out[i] = out[i];
+        c.col[i] = c.cols;
+        c.cols += out[i];
+        wide = wide && out[i] % 8 == 0;
+    }
+    CHECK(c.cols == y->cols);
+    if (t->max_tiles == 0)
+        return;
+    if (y->type == DTYPE_F16)
+        run_expand(*on, *t, (f16 *)y->data, (const float *)v->data, v->cols, &c, wide, site);
+    else
+        run_expand(*on, *t, (bf16 *)y->data, (const float *)v->data, v->cols, &c, wide, site);
+}
+
+/* The ops. */
+
+static sgmv_tiles sgmv_tiles_of(const cuda_backend *cu)
+{
+    return {cu->step.tile, cu->step.n + COUNT_TILES, cu->shape.max_tiles, cu->shape.prompt_tiles, cu->shape.heavy};
 }
 
 void cuda_sgmv_shrink(backend *be, tensor *v, const tensor *x, const batch *b, int site)
 {
     (void)b;
-    CHECK(v->type == DTYPE_F32 && x->type == be->act && v->rows == x->rows);
-    cuda_backend *cu = cuda_of(be);
-    if (cu->shape.max_tiles == 0)
-        return;
-    if (be->act == DTYPE_F16)
-        run_shrink(cu, (float *)v->data, v->cols, (const f16 *)x->data, x->cols, site);
-    else
-        run_shrink(cu, (float *)v->data, v->cols, (const bf16 *)x->data, x->cols, site);
+    CHECK(x->type == be->act);
+    launch_context on = context_of(cuda_of(be));
+    sgmv_tiles tiles = sgmv_tiles_of(cuda_of(be));
+    sgmv_launch_shrink(&on, &tiles, v, x, site);
 }
 
 void cuda_sgmv_expand(backend *be, tensor *y, const tensor *v, const batch *b, int site, const linear *w)
 {
     (void)b;
-    CHECK(v->type == DTYPE_F32 && y->type == be->act && v->rows == y->rows);
-    cuda_backend *cu = cuda_of(be);
-    expand_columns c = {.n = w->n};
-    bool wide = true;
-    for (int i = 0; i < w->n; i++) {
-        c.out[i] = w->part[i].w.rows;
-        c.col[i] = c.cols;
-        c.cols += c.out[i];
-        wide = wide && c.out[i] % 8 == 0;
-    }
-    CHECK(c.cols == y->cols);
-    if (cu->shape.max_tiles == 0)
-        return;
-    if (be->act == DTYPE_F16)
-        run_expand(cu, (f16 *)y->data, (const float *)v->data, v->cols, &c, wide, site);
-    else
-        run_expand(cu, (bf16 *)y->data, (const float *)v->data, v->cols, &c, wide, site);
+    CHECK(y->type == be->act);
+    launch_context on = context_of(cuda_of(be));
+    sgmv_tiles tiles = sgmv_tiles_of(cuda_of(be));
+    int out[MAX_PARTS];
+    for (int i = 0; i < w->n; i++)
+        out[i] = w->part[i].w.rows;
+    sgmv_launch_expand(&on, &tiles, y, v, site, w->n, out);
 }

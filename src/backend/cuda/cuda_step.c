@@ -4,8 +4,7 @@
  * copies it to the device, where the arrays have fixed places. There are two such host blocks in
  * turn: the host fills one while the copy of the other may still be queued behind a running step.
  *
- *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences ... | splits, work items ... |
- * pages
+ *   block:  counts | token | position | kv_slot | out_row | row_lora | tiles | sequences | splits, work items | pages
  *
  * A batch of decodes only is padded to one of a few sizes. Where adapters have kernels of their own, a size is of three
  * kinds: no adapters and none of those kernels, with adapters, and with large ones, for which their grids are finer.
@@ -22,18 +21,28 @@
 /* Prompts are short while their rows see no more positions than this together, each of them read for every row. */
 enum { SHORT_READS = 4096 };
 
+/* Rows up to which adapters of a step with prompts are cheaper by tiles of SGMV_TILE rows, the expand a kernel of its
+ * own. Steps of 7B and 8B with one adapter: 102 rows 6.5 instead of 7.4 ms, 338 rows 10.1 instead of 10.9, 505 rows the
+ * same, 705 rows 18.4 instead of 17.9 (docs/lab/prompts.md). */
+enum { PROMPT_TILES_FROM = 512 };
+
 /* What a work item of attention costs beside its positions, in positions: an estimate, of which no measurement is kept.
  * With it LPT leaves the busiest block 2 % above the mean (docs/lab/decode-step.md). */
 enum { WORK_OVERHEAD = 32 };
 
-/* Where the arrays lie in a block. */
+/* A block with its arrays writable: what the host fills where kernels read a `step`. All blocks have one layout. */
 typedef struct {
-    size_t n, token, position, kv_slot, out_row, row_lora, tile, page_indptr, decode, first_work, next_work;
-    size_t prefill, v_arrivals;
-    size_t page; /* last: only the used part is copied */
-    size_t bytes;
-    int max_decode_splits, max_prefill_tiles;
-} layout;
+    int *n, *token, *position, *kv_slot, *out_row;
+    const lora_entry **row_lora;
+    sgmv_tile *tile;
+    int *page_indptr;
+    decode_split *decode;
+    int *first_work, *next_work;
+    prefill_tile *prefill;
+    int *v_arrivals;
+    int *page; /* last: only the used part is copied */
+    char *begin, *end;
+} step_block;
 
 typedef struct {
     const void *owner;
@@ -44,10 +53,9 @@ typedef struct {
 } recording;
 
 struct step_store {
-    layout at;
-    char *device;
-    char *host[2]; /* pinned */
+    step_block device, host[2]; /* host: pinned memory */
     cudaEvent_t copied[2];
+    int max_decode_splits, max_prefill_tiles; /* room in a block */
     unsigned n_begun;
     recording *recordings;
     int n_recordings;
@@ -55,55 +63,56 @@ struct step_store {
     int capturing; /* index of the recording under way, -1: none */
 };
 
-static size_t claim(size_t *end, size_t n, size_t size)
+/* The next array, of n elements: aligned to 16 bytes. */
+static void *claim(uintptr_t *end, size_t n, size_t size)
 {
-    size_t at = (*end + 15) / 16 * 16;
+    uintptr_t at = (*end + 15) / 16 * 16;
     *end = at + n * size;
-    return at;
+    return (void *)at;
 }
 
-static layout lay_out(const cuda_backend *cu, const extent *x)
+/* The arrays of a block that begins at `begin`, an address aligned to 16 bytes; NULL: only to know where it ends. */
+static step_block lay_out(char *begin, const cuda_backend *cu, const extent *x)
 {
-    size_t rows = (size_t)x->max_rows, seqs = (size_t)x->max_sequences, end = 0;
-    layout l = {
-        .max_decode_splits = cuda_decode_splits(x),
-        .max_prefill_tiles = x->max_sequences + x->max_rows / cuda_prefill_rows(cu, x),
-    };
-    l.n = claim(&end, N_COUNTS, sizeof(int));
-    l.token = claim(&end, rows, sizeof(int));
-    l.position = claim(&end, rows, sizeof(int));
-    l.kv_slot = claim(&end, rows, sizeof(int));
-    l.out_row = claim(&end, (size_t)x->max_out, sizeof(int));
-    l.row_lora = claim(&end, rows, sizeof(void *));
-    l.tile = claim(&end, rows, sizeof(sgmv_tile));
-    l.page_indptr = claim(&end, seqs + 1, sizeof(int));
-    l.decode = claim(&end, (size_t)l.max_decode_splits, sizeof(decode_split));
-    l.first_work = claim(&end, (size_t)cu->n_sms * DECODE_CLUSTERS_PER_SM, sizeof(int));
-    l.next_work = claim(&end, (size_t)l.max_decode_splits * (size_t)cuda_decode_head_groups(x->h), sizeof(int));
-    l.prefill = claim(&end, (size_t)l.max_prefill_tiles, sizeof(prefill_tile));
-    l.v_arrivals = claim(&end, (size_t)x->n_sites, sizeof(int));
-    l.page = claim(&end, (size_t)x->max_pages, sizeof(int));
-    l.bytes = end;
-    return l;
+    size_t rows = (size_t)x->max_rows, splits = (size_t)cu->store->max_decode_splits;
+    uintptr_t end = (uintptr_t)begin;
+    step_block b = {.begin = begin};
+    b.n = claim(&end, N_COUNTS, sizeof(int));
+    b.token = claim(&end, rows, sizeof(int));
+    b.position = claim(&end, rows, sizeof(int));
+    b.kv_slot = claim(&end, rows, sizeof(int));
+    b.out_row = claim(&end, (size_t)x->max_out, sizeof(int));
+    b.row_lora = claim(&end, rows, sizeof(void *));
+    b.tile = claim(&end, rows, sizeof(sgmv_tile));
+    b.page_indptr = claim(&end, (size_t)x->max_sequences + 1, sizeof(int));
+    b.decode = claim(&end, splits, sizeof(decode_split));
+    b.first_work = claim(&end, (size_t)cu->n_sms * DECODE_CLUSTERS_PER_SM, sizeof(int));
+    b.next_work = claim(&end, splits * (size_t)cuda_decode_head_groups(x->h), sizeof(int));
+    b.prefill = claim(&end, (size_t)cu->store->max_prefill_tiles, sizeof(prefill_tile));
+    b.v_arrivals = claim(&end, (size_t)x->n_sites, sizeof(int));
+    b.page = claim(&end, (size_t)x->max_pages, sizeof(int));
+    b.end = (char *)end;
+    return b;
 }
 
-static step step_in(char *base, const layout *l)
+static step step_of(const step_block *b, int *drawn)
 {
     return (step){
-        .n = (int *)(base + l->n),
-        .token = (int *)(base + l->token),
-        .position = (int *)(base + l->position),
-        .kv_slot = (int *)(base + l->kv_slot),
-        .out_row = (int *)(base + l->out_row),
-        .row_lora = (const lora_entry **)(base + l->row_lora),
-        .tile = (sgmv_tile *)(base + l->tile),
-        .page_indptr = (int *)(base + l->page_indptr),
-        .page = (int *)(base + l->page),
-        .decode = (decode_split *)(base + l->decode),
-        .first_work = (int *)(base + l->first_work),
-        .next_work = (int *)(base + l->next_work),
-        .prefill = (prefill_tile *)(base + l->prefill),
-        .v_arrivals = (int *)(base + l->v_arrivals),
+        .n = b->n,
+        .token = b->token,
+        .position = b->position,
+        .kv_slot = b->kv_slot,
+        .out_row = b->out_row,
+        .row_lora = (const lora_entry *const *)b->row_lora,
+        .tile = b->tile,
+        .page_indptr = b->page_indptr,
+        .page = b->page,
+        .decode = b->decode,
+        .first_work = b->first_work,
+        .next_work = b->next_work,
+        .prefill = b->prefill,
+        .drawn = drawn,
+        .v_arrivals = b->v_arrivals,
     };
 }
 
@@ -130,12 +139,12 @@ void cuda_step_free(cuda_backend *cu)
     while (s->n_recordings > 0)
         drop_recording(s, s->n_recordings - 1);
     for (int i = 0; i < 2; i++) {
-        cudaFreeHost(s->host[i]);
+        cudaFreeHost(s->host[i].begin);
         if (s->copied[i])
             cudaEventDestroy(s->copied[i]);
     }
-    if (s->device)
-        cuda_release(&cu->base, s->device);
+    if (s->device.begin)
+        cuda_release(&cu->base, s->device.begin);
     if (cu->step.drawn)
         cuda_release(&cu->base, cu->step.drawn);
     cu->step.drawn = NULL;
@@ -149,25 +158,28 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
     cuda_keep(cu, cudaStreamSynchronize(cu->stream), "reserve");
     cuda_step_free(cu);
     step_store *s = cu->store = XNEW(step_store);
-    s->at = lay_out(cu, x);
     s->capturing = -1;
+    s->max_decode_splits = cuda_decode_splits(x);
+    s->max_prefill_tiles = x->max_sequences + x->max_rows / cuda_prefill_rows(cu, x);
+    size_t bytes = (size_t)(uintptr_t)lay_out(NULL, cu, x).end;
     int *drawn = cu->step.drawn = cuda_alloc(&cu->base, (size_t)x->max_out * sizeof(int), e);
-    s->device = cuda_alloc(&cu->base, s->at.bytes, e);
-    if (!drawn || !s->device)
+    char *device = s->device.begin = cuda_alloc(&cu->base, bytes, e);
+    if (!drawn || !device)
         return -1;
-    for (int i = 0; i < 2; i++)
-        if (cuda_keep(cu, cudaHostAlloc((void **)&s->host[i], s->at.bytes, 0), "pinned host memory") ||
+    for (int i = 0; i < 2; i++) {
+        if (cuda_keep(cu, cudaHostAlloc((void **)&s->host[i].begin, bytes, 0), "pinned host memory") ||
             cuda_keep(cu, cudaEventCreateWithFlags(&s->copied[i], cudaEventDisableTiming), "event"))
             return cuda_report(cu, e);
-    for (int i = 0; i < 2; i++)
-        memset(s->host[i] + s->at.v_arrivals, 0, (size_t)x->n_sites * sizeof(int));
-    cu->step = step_in(s->device, &s->at);
-    cu->step.drawn = drawn;
+        s->host[i] = lay_out(s->host[i].begin, cu, x);
+        memset(s->host[i].v_arrivals, 0, (size_t)x->n_sites * sizeof(int));
+    }
+    s->device = lay_out(device, cu, x);
+    cu->step = step_of(&s->device, drawn);
     return 0;
 }
 
 /* Rows up to 8 by powers of two, to 64 by eights, to 256 by thirty-twos, then by 128. */
-static int padded_rows(int n, int limit)
+static int padded_batch(int n, int limit)
 {
     int to = 1;
     while (to < n && to < 8)
@@ -224,53 +236,48 @@ static int add_splits(const cuda_backend *cu, decode_split *to, decode_split it)
     return it.count;
 }
 
-static void fill_sequences(const cuda_backend *cu, const batch *b, step *h, step_shape *shape, int *counts)
+static void fill_sequences(const cuda_backend *cu, const batch *b, const step_block *h, step_shape *shape)
 {
     int n_seqs = b->n_prefills + b->n_decodes, first_decode = b->prefill_indptr[b->n_prefills],
         page_len = cu->limit.page_len;
     int n_decode = 0, n_prefill = 0, tile = cuda_prefill_rows(cu, &cu->limit);
-    decode_split *decode = (decode_split *)h->decode;
-    prefill_tile *prefill = (prefill_tile *)h->prefill;
     for (int s = 0; s < n_seqs; s++) {
         bool is_prefill = s < b->n_prefills;
         int row = is_prefill ? b->prefill_indptr[s] : first_decode + s - b->n_prefills;
         int n_rows = is_prefill ? b->prefill_indptr[s + 1] - row : 1;
-        fill_slots((int *)h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
+        fill_slots(h->kv_slot, b, b->page + b->page_indptr[s], row, n_rows, page_len);
         bool whole = is_prefill && !shape->decode_only;
         if (whole) {
-            n_prefill += add_prefill_tiles(prefill + n_prefill, s, row, n_rows, tile);
+            n_prefill += add_prefill_tiles(h->prefill + n_prefill, s, row, n_rows, tile);
             shape->prefill_positions += b->position[row] + n_rows;
         }
         for (int r = row; !whole && r < row + n_rows; r++)
             n_decode += add_splits(
-                cu, decode + n_decode,
+                cu, h->decode + n_decode,
                 (decode_split){
                     .row = r, .len = b->position[r] + 1, .fresh = b->position[row], .pages = b->page_indptr[s]});
     }
-    qsort(decode, (size_t)n_decode, sizeof *decode, by_length);
-    qsort_r(prefill, (size_t)n_prefill, sizeof *prefill, by_last_position, (void *)b->position);
-    CHECK(n_decode <= cu->store->at.max_decode_splits && n_prefill <= cu->store->at.max_prefill_tiles);
-    counts[COUNT_DECODE_SPLITS] = n_decode;
-    counts[COUNT_PREFILL_TILES] = shape->n_prefill_tiles = n_prefill;
-    shape->max_decode_splits = n_decode;
-    memcpy((int *)h->page_indptr, b->page_indptr, (size_t)(n_seqs + 1) * sizeof(int));
-    memcpy((int *)h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
+    qsort(h->decode, (size_t)n_decode, sizeof *h->decode, by_length);
+    qsort_r(h->prefill, (size_t)n_prefill, sizeof *h->prefill, by_last_position, h->position);
+    CHECK(n_decode <= cu->store->max_decode_splits && n_prefill <= cu->store->max_prefill_tiles);
+    h->n[COUNT_DECODE_SPLITS] = shape->max_decode_splits = n_decode;
+    h->n[COUNT_PREFILL_TILES] = shape->n_prefill_tiles = n_prefill;
+    memcpy(h->page_indptr, b->page_indptr, (size_t)(n_seqs + 1) * sizeof(int));
+    memcpy(h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
 }
 
 /* Tiles of so many rows at most; of all rows, or of those with adapters. */
-static int fill_tiles(const segments *segs, int max_rank_sum, int tile_rows, bool all, step *h)
+static int fill_tiles(const segments *segs, int max_rank_sum, int tile_rows, bool all, const step_block *h)
 {
-    const lora_entry **row_lora = (const lora_entry **)h->row_lora;
-    sgmv_tile *tile = (sgmv_tile *)h->tile;
     int n = 0;
     for (int i = 0; i < segs->n; i++) {
         const lora_entry *table = segs->lora[i] ? segs->lora[i]->table : NULL;
         CHECK(!table || segs->lora[i]->max_rank_sum <= max_rank_sum);
         for (int r = segs->indptr[i]; r < segs->indptr[i + 1]; r++)
-            row_lora[r] = table;
+            h->row_lora[r] = table;
         for (int r = segs->indptr[i]; (table || all) && r < segs->indptr[i + 1]; r += tile_rows) {
             int left = segs->indptr[i + 1] - r;
-            tile[n++] = (sgmv_tile){table, r, left < tile_rows ? left : tile_rows};
+            h->tile[n++] = (sgmv_tile){table, r, left < tile_rows ? left : tile_rows};
         }
     }
     return n;
@@ -284,15 +291,15 @@ static bool has_lora(const segments *segs)
     return false;
 }
 
-static void fill_padding(step *h, const batch *b, const step_shape *shape)
+static void fill_padding(const step_block *h, const batch *b, const step_shape *shape)
 {
     for (int r = b->n_rows; r < shape->n_rows; r++) {
-        ((int *)h->token)[r] = ((int *)h->position)[r] = 0;
-        ((int *)h->kv_slot)[r] = -1;
-        ((const lora_entry **)h->row_lora)[r] = NULL;
+        h->token[r] = h->position[r] = 0;
+        h->kv_slot[r] = -1;
+        h->row_lora[r] = NULL;
     }
     for (int i = b->n_out; i < shape->n_out; i++)
-        ((int *)h->out_row)[i] = i;
+        h->out_row[i] = i;
 }
 
 /* Whether all rows are decodes or few enough rows of short prompts. */
@@ -315,46 +322,42 @@ static int most_ranks(const segments *segs)
 }
 
 /* The batch into a host block; what decides grids into cu->shape. */
-static void fill(cuda_backend *cu, const batch *b, char *host)
+static void fill(cuda_backend *cu, const batch *b, const step_block *h)
 {
-    step h = step_in(host, &cu->store->at);
-    int *counts = (int *)h.n;
     step_shape shape = {
         .n_rows = b->n_rows, .n_out = b->n_out, .decode_only = runs_by_rows(b), .page_len = cu->limit.page_len};
-    memcpy((int *)h.token, b->token, (size_t)b->n_rows * sizeof(int));
-    memcpy((int *)h.position, b->position, (size_t)b->n_rows * sizeof(int));
-    memcpy((int *)h.out_row, b->out_row, (size_t)b->n_out * sizeof(int));
-    fill_sequences(cu, b, &h, &shape, counts);
+    memcpy(h->token, b->token, (size_t)b->n_rows * sizeof(int));
+    memcpy(h->position, b->position, (size_t)b->n_rows * sizeof(int));
+    memcpy(h->out_row, b->out_row, (size_t)b->n_out * sizeof(int));
+    fill_sequences(cu, b, h, &shape);
     shape.any_lora = has_lora(&b->segs);
-    shape.prompt_tiles = shape.any_lora && !shape.decode_only;
-    counts[COUNT_TILES] = shape.max_tiles = fill_tiles(
-        &b->segs, cu->limit.max_rank_sum, shape.prompt_tiles ? PROMPT_TILE : SGMV_TILE, shape.prompt_tiles, &h);
-    counts[COUNT_ROWS] = b->n_rows;
-    counts[COUNT_OUT] = b->n_out;
+    shape.prompt_tiles = shape.any_lora && !shape.decode_only && b->n_rows > PROMPT_TILES_FROM;
+    h->n[COUNT_TILES] = shape.max_tiles = fill_tiles(
+        &b->segs, cu->limit.max_rank_sum, shape.prompt_tiles ? PROMPT_TILE : SGMV_TILE, shape.prompt_tiles, h);
+    h->n[COUNT_ROWS] = b->n_rows;
+    h->n[COUNT_OUT] = b->n_out;
     if (shape.decode_only) {
-        shape.n_rows = padded_rows(b->n_rows, cu->limit.max_rows);
+        shape.n_rows = padded_batch(b->n_rows, cu->limit.max_rows);
         shape.n_out = shape.n_rows < cu->limit.max_out ? shape.n_rows : cu->limit.max_out;
         shape.max_decode_splits = shape.n_rows * cuda_decode_max_splits();
         shape.fused = shape.n_rows <= FUSED_ROWS;
-        shape.heavy = !shape.fused && most_ranks(&b->segs) > HEAVY_RANKS;
         shape.any_lora = shape.any_lora || shape.fused;
         shape.max_tiles = shape.any_lora ? shape.n_rows : 0;
-        fill_padding(&h, b, &shape);
+        fill_padding(h, b, &shape);
     }
+    shape.heavy = !shape.fused && !shape.prompt_tiles && most_ranks(&b->segs) > HEAVY_RANKS;
     cu->shape = shape;
 }
 
 /* Assigns the work items of attention to the clusters of its grid by LPT; each cluster runs its shortest first:
  * measured faster than the longest first. */
-static void schedule_attention(const cuda_backend *cu, char *host)
+static void schedule_attention(const cuda_backend *cu, const step_block *h)
 {
-    step h = step_in(host, &cu->store->at);
-    int n = h.n[COUNT_DECODE_SPLITS], n_head_groups = cuda_decode_head_groups(cu->limit.h),
+    int n = h->n[COUNT_DECODE_SPLITS], n_head_groups = cuda_decode_head_groups(cu->limit.h),
         *cost = XNEW_ARRAY(int, (size_t)n);
     for (int i = 0; i < n; i++)
-        cost[i] = h.decode[i].to - h.decode[i].from + WORK_OVERHEAD;
-    lpt_schedule(cost, n_head_groups, n * n_head_groups, cuda_decode_clusters(cu), (int *)h.first_work,
-                 (int *)h.next_work);
+        cost[i] = h->decode[i].to - h->decode[i].from + WORK_OVERHEAD;
+    lpt_schedule(cost, n_head_groups, n * n_head_groups, cuda_decode_clusters(cu), h->first_work, h->next_work);
     free(cost);
 }
 
@@ -396,16 +399,17 @@ invocation cuda_begin(backend *be, const batch *b, const void *owner)
     cuda_backend *cu = cuda_of(be);
     step_store *s = cu->store;
     unsigned turn = s->n_begun++ % 2;
+    const step_block *h = &s->host[turn];
     CHECK(b->n_rows <= cu->limit.max_rows && b->n_out <= cu->limit.max_out);
     CHECK(b->n_prefills + b->n_decodes <= cu->limit.max_sequences);
     CHECK(b->page_indptr[b->n_prefills + b->n_decodes] <= cu->limit.max_pages);
     cu->begun = b;
     cuda_use(cu);
     cuda_keep(cu, cudaEventSynchronize(s->copied[turn]), "begin");
-    fill(cu, b, s->host[turn]);
-    schedule_attention(cu, s->host[turn]);
-    size_t bytes = s->at.page + (size_t)b->page_indptr[b->n_prefills + b->n_decodes] * sizeof(int);
-    cuda_keep(cu, cudaMemcpyAsync(s->device, s->host[turn], bytes, cudaMemcpyHostToDevice, cu->stream), "begin");
+    fill(cu, b, h);
+    schedule_attention(cu, h);
+    size_t bytes = (size_t)((char *)(h->page + b->page_indptr[b->n_prefills + b->n_decodes]) - h->begin);
+    cuda_keep(cu, cudaMemcpyAsync(s->device.begin, h->begin, bytes, cudaMemcpyHostToDevice, cu->stream), "begin");
     cuda_keep(cu, cudaEventRecord(s->copied[turn], cu->stream), "begin");
     bool replayed = cu->shape.decode_only && start_decodes(cu, owner);
     return (invocation){.n_rows = cu->shape.n_rows, .n_out = cu->shape.n_out, .replayed = replayed};

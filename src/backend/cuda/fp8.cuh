@@ -18,6 +18,8 @@
 
 enum { SLAB = 8, SLAB_BOX = 512 }; /* rows; bytes of a slab's box */
 
+#define FP8_MAX 448.0f /* the largest number of E4M3 */
+
 /* BF16: the numbers in the upper bytes of a word's two halves. Shifted into place, their exponents are 120 too small,
  * which one multiplication mends for normal and subnormal numbers alike. */
 static __device__ __forceinline__ unsigned widen_upper(unsigned word)
@@ -64,10 +66,10 @@ static __device__ __forceinline__ uint2 fp8_of_floats(const float (&x)[8], float
     return out;
 }
 
-/* The scale of a vector whose largest magnitude this is: it becomes 448. */
+/* The scale of a vector whose largest magnitude this is, which becomes FP8_MAX. */
 static __device__ __forceinline__ float fp8_scale(float most)
 {
-    return most > 0x1p-100f ? most / 448.0f : 1.0f;
+    return most > 0x1p-100f ? most / FP8_MAX : 1.0f;
 }
 
 /* Where an F8 KvCache has keys (kind 0) or values (1) of a head: in its row's slot. */
@@ -78,7 +80,7 @@ typedef struct {
 
 static __device__ __forceinline__ fp8_slot fp8_slot_at(const kv_cache &kv, int slot, int layer, int kind, int head)
 {
-    size_t block = (((size_t)(slot / kv.page_len) * kv.n_layers + layer) * 2 + kind) * kv.n_kv_heads + head;
+    size_t block = kv_block(kv, slot, layer, kind, head);
     int numbers = (kv.page_len * kv.head_dim + 3) / 4 * 4, place = slot % kv.page_len;
     uint8_t *at = (uint8_t *)kv.data + block * (size_t)(numbers + 4 * kv.page_len);
     return {at + place * kv.head_dim, (float *)(at + numbers) + place};

@@ -123,7 +123,8 @@ static __device__ __forceinline__ uint64_t box_descriptor(const void *box)
 /* Operands 0 to n - 1 of an instruction. */
 #define NAMES_4 "%0,%1,%2,%3"
 #define NAMES_16 NAMES_4 ",%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define NAMES_32 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_24 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define NAMES_32 NAMES_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define NAMES_56 \
     NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
 #define NAMES_64 NAMES_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
@@ -137,6 +138,12 @@ static __device__ __forceinline__ uint64_t box_descriptor(const void *box)
     asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" NAMES_16 \
                  "}, %16, %17, %18, 1, 1, 0, 0;"                                           \
                  : ACC16(d, 0)                                                             \
+                 : "l"(a), "l"(b), "n"(add))
+
+#define WGMMA_48(type, d, a, b, add)                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32." type "." type " {" NAMES_24 \
+                 "}, %24, %25, %26, 1, 1, 0, 0;"                                           \
+                 : ACC16(d, 0), ACC8(d, 16)                                                \
                  : "l"(a), "l"(b), "n"(add))
 
 #define WGMMA_64(type, d, a, b, add)                                                       \
@@ -157,8 +164,9 @@ static __device__ __forceinline__ uint64_t box_descriptor(const void *box)
                  : ACC32(d, 0), ACC32(d, 32)                                                \
                  : "l"(a), "l"(b), "n"(add))
 
-/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; = without ADD. N is 8, 32, 64, 112 or 128. Warp w,
- * lane 4 g + t holds of each 8 columns j: d[4 j ..] = (16 w + g, 8 j + 2 t), (.., + 1), (16 w + g + 8, ..), (.., + 1).
+/* d [64, N] += A [64, 16] B [16, N], asynchronously, by a warpgroup; = without ADD. N is 8, 32, 48, 64, 112 or 128.
+ * Warp w, lane 4 g + t holds of each 8 columns j: d[4 j ..] = (16 w + g, 8 j + 2 t), (.., + 1), (16 w + g + 8, ..),
+ * (.., + 1).
  */
 template <typename T, int N, bool ADD = true>
 static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
@@ -174,6 +182,11 @@ static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
             WGMMA_32("f16", d, a, b, ADD);
         else
             WGMMA_32("bf16", d, a, b, ADD);
+    else if constexpr (N == 48)
+        if constexpr (half)
+            WGMMA_48("f16", d, a, b, ADD);
+        else
+            WGMMA_48("bf16", d, a, b, ADD);
     else if constexpr (N == 64)
         if constexpr (half)
             WGMMA_64("f16", d, a, b, ADD);
@@ -204,6 +217,12 @@ static __device__ __forceinline__ void wgmma(float *d, uint64_t a, uint64_t b)
                  : ACC16(d, 0)                                                             \
                  : REGISTERS(a), "l"(b))
 
+#define WGMMA_A_48(type, d, a, b)                                                          \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32." type "." type " {" NAMES_24 \
+                 "}, {%24,%25,%26,%27}, %28, 1, 1, 1, 0;"                                  \
+                 : ACC16(d, 0), ACC8(d, 16)                                                \
+                 : REGISTERS(a), "l"(b))
+
 #define WGMMA_A_64(type, d, a, b, transposed)                                              \
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" NAMES_32 \
                  "}, {%32,%33,%34,%35}, %36, 1, 1, 1, %37;"                                \
@@ -230,6 +249,11 @@ template <typename T, int N> static __device__ __forceinline__ void wgmma_a(floa
             WGMMA_A_32("f16", d, a, b);
         else
             WGMMA_A_32("bf16", d, a, b);
+    else if constexpr (N == 48)
+        if constexpr (half)
+            WGMMA_A_48("f16", d, a, b);
+        else
+            WGMMA_A_48("bf16", d, a, b);
     else if constexpr (half)
         WGMMA_A_64("f16", d, a, b, 0);
     else

@@ -91,6 +91,12 @@ template <int N, typename T> static __device__ __forceinline__ void store_n(T *t
     }
 }
 
+/* Which block of the KvCache (batch.h) has the keys (kind 0) or values (1) of a head for this slot's page. */
+static __device__ __forceinline__ size_t kv_block(const kv_cache &kv, int slot, int layer, int kind, int head)
+{
+    return (((size_t)(slot / kv.page_len) * kv.n_layers + layer) * 2 + kind) * kv.n_kv_heads + head;
+}
+
 static __device__ __forceinline__ float silu(float x)
 {
     return __fdividef(x, 1.0f + __expf(-x));
@@ -122,21 +128,44 @@ static __device__ __forceinline__ float block_sum(float x, float *shared)
     return warp_sum(lane < n_warps ? shared[lane] : 0.0f);
 }
 
-/* Queue a kernel on the backend's stream, in clusters of so many blocks along x (more than 1: Hopper
- * only); a failure is kept under this name. */
+enum { MAX_THREADS = 1024 }; /* of a block */
+
+static inline int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Threads for a row of so many numbers, n each: whole warps, at most `most`. */
+static inline unsigned threads_for(int cols, int n, int most)
+{
+    int threads = divide_up(divide_up(cols, n), 32) * 32;
+    return (unsigned)(threads < most ? threads : most);
+}
+
+/* Let a kernel have so many bytes of dynamic shared memory: more than the 48 KiB of any. */
+template <typename... P>
+static void allow_shared(const launch_context &on, const char *name, void (*kernel)(P...), size_t bytes)
+{
+    cudaSetDevice(on.device);
+    device_failure_keep(on.failure, on.device,
+                        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), name);
+}
+
+/* Queue a kernel on a stream, in clusters of so many blocks along x (more than 1: Hopper only); a failure is kept
+ * under this name. */
 template <typename... P, typename... A>
-static void launch_clusters(cuda_backend *cu, const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+static void launch_clusters(const launch_context &on, const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
                             size_t shared, unsigned cluster, A... args)
 {
     cudaLaunchAttribute attr[2];
     cudaLaunchConfig_t c = {};
-    cuda_use(cu);
+    cudaSetDevice(on.device); /* one thread may drive several */
     c.gridDim = grid;
     c.blockDim = block;
     c.dynamicSmemBytes = shared;
-    c.stream = cu->stream;
+    c.stream = on.stream;
     c.attrs = attr;
-    if (cu->overlaps_launches) {
+    if (on.overlaps_launches) {
         attr[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attr[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }
@@ -147,14 +176,14 @@ static void launch_clusters(cuda_backend *cu, const char *name, void (*kernel)(P
         c.numAttrs++;
     }
     if (grid.x > 0 && grid.y > 0 && grid.z > 0)
-        cuda_keep(cu, cudaLaunchKernelEx(&c, kernel, P(args)...), name);
+        device_failure_keep(on.failure, on.device, cudaLaunchKernelEx(&c, kernel, P(args)...), name);
 }
 
 template <typename... P, typename... A>
-static void launch(cuda_backend *cu, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                   A... args)
+static void launch(const launch_context &on, const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+                   size_t shared, A... args)
 {
-    launch_clusters(cu, name, kernel, grid, block, shared, 1, args...);
+    launch_clusters(on, name, kernel, grid, block, shared, 1, args...);
 }
 
 /* f<T>(cu, ...), T being the act type. */

@@ -2,7 +2,7 @@
  *
  *   v_partials[s][row, offset of part i + r] = scale_i * sum over k in piece s of x[row, k] A_i[r, k]
  *
- * Ranks are numbered through the three parts, as they stand in v. */
+ * Ranks are numbered through all parts, as they stand in v. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
 
@@ -21,9 +21,9 @@ typedef struct {
 
 /* An adapter's rows, and what it has for the site. */
 typedef struct {
-    const void *a[3];
-    float scale[3];
-    int end[3]; /* ranks of parts up to this one */
+    const void *a[MAX_PARTS];
+    float scale[MAX_PARTS];
+    int end[MAX_PARTS]; /* ranks of parts up to this one */
     int row, n_rows;
     int tasks_upto; /* of this tile and those before */
 } shrink_tile;
@@ -33,7 +33,7 @@ static __device__ __forceinline__ shrink_tile tile_at(const shrink_job &job, int
     const sgmv_tile from = job.tile[index];
     const lora_entry *entry = from.table + job.site;
     shrink_tile t;
-    for (int i = 0, end = 0; i < 3; i++) {
+    for (int i = 0, end = 0; i < MAX_PARTS; i++) {
         t.a[i] = entry->a[i];
         t.scale[i] = entry->scale[i];
         t.end[i] = end += entry->rank[i];
@@ -41,6 +41,12 @@ static __device__ __forceinline__ shrink_tile tile_at(const shrink_job &job, int
     t.row = from.row;
     t.n_rows = from.n_rows;
     return t;
+}
+
+/* Ranks of all parts. */
+static __device__ __forceinline__ int rank_sum(const shrink_tile &t)
+{
+    return t.end[MAX_PARTS - 1];
 }
 
 static __device__ __forceinline__ int part_of(const shrink_tile &t, int rank)
@@ -64,7 +70,7 @@ static __device__ __forceinline__ void store_v(const shrink_job &job, const shri
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int row = lane / 4 + 4 * (i & 2), r = rank + lane % 4 * 2 + (i & 1);
-        if (row < t.n_rows && r < t.end[2])
+        if (row < t.n_rows && r < rank_sum(t))
             v[(size_t)row * job.v_stride + r] = d[i] * t.scale[part_of(t, r)];
     }
 }
@@ -90,7 +96,7 @@ static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &ti
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, n_rows = tile.n_rows;
     int from = piece * job.piece, until = min(job.in, from + job.piece);
-    bool there = rank + g < tile.end[2];
+    bool there = rank + g < rank_sum(tile);
     const T *x = (const T *)job.x + (size_t)(tile.row + g) * job.in,
             *a = a_row<T>(tile, there ? rank + g : rank, job.in);
     float d[4] = {};
@@ -153,7 +159,7 @@ static __device__ __forceinline__ int describe_tiles(const shrink_job &job, shri
     int n_tiles = min(*job.n_tiles, (int)FUSED_ROWS), lane = threadIdx.x & 31, upto = 0;
     for (int first = 0; first < n_tiles; first += 32) {
         shrink_tile t = tile_at(job, min(first + lane, n_tiles - 1));
-        int step = ranks_at_once(t), n = first + lane < n_tiles ? (t.end[2] + step - 1) / step * job.n_pieces : 0;
+        int step = ranks_at_once(t), n = first + lane < n_tiles ? (rank_sum(t) + step - 1) / step * job.n_pieces : 0;
         for (int i = 1; i < 32; i *= 2) {
             int below = __shfl_up_sync(0xffffffffu, n, i);
             n += lane >= i ? below : 0;
@@ -197,7 +203,7 @@ static __device__ __forceinline__ void describe_stage(const shrink_job &job, shr
         s->n_k = max(0, min((int)SHRINK_CHUNK, until - k));
         s->last = k + SHRINK_CHUNK >= until;
         mbarrier_arrive_expect_tx(&ring->full[slot],
-                                  (min(ranks_at_once(t), t.end[2] - s->rank) + t.n_rows) * 2 * s->n_k);
+                                  (min(ranks_at_once(t), rank_sum(t) - s->rank) + t.n_rows) * 2 * s->n_k);
     } else {
         mbarrier_arrive(&ring->full[slot]);
     }
@@ -210,7 +216,7 @@ static __device__ __forceinline__ void copy_a(const shrink_job &job, shrink_ring
     shrink_stage *s = &ring->stage[slot];
     const shrink_tile &t = ring->tile[s->tile];
     int lane = threadIdx.x & 31;
-    if (lane < min(ranks_at_once(t), t.end[2] - s->rank) && s->n_k > 0)
+    if (lane < min(ranks_at_once(t), rank_sum(t) - s->rank) && s->n_k > 0)
         bulk_copy(s->rows[lane], a_row<f16>(t, s->rank + lane, job.in) + s->k, 2 * s->n_k, &ring->full[slot]);
 }
 
@@ -261,7 +267,7 @@ static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
 
 /* d[h][j] += rows of x by ranks 8 j ..; every other 16 inputs of a stage each. */
 template <typename T>
-static __device__ __forceinline__ void multiply_stage(float (&d)[2][3][4], const shrink_stage *stage, int step)
+static __device__ __forceinline__ void multiply_shrink_stage(float (&d)[2][3][4], const shrink_stage *stage, int step)
 {
     int n_k = stage->n_k, i = (threadIdx.x & 31) >> 3, j = threadIdx.x & 7;
     const char *x = stage->rows[step + (step == 16 ? (i & 1) * 8 : 0) + j] + (i >> 1) * 16;
@@ -311,7 +317,7 @@ template <typename T> static __device__ void shrink_consumer(const shrink_job &j
         if (stage->tile < 0)
             break;
         const shrink_tile &t = ring->tile[stage->tile];
-        multiply_stage<T>(d, stage, ranks_at_once(t));
+        multiply_shrink_stage<T>(d, stage, ranks_at_once(t));
         if (stage->last)
             store_task(job, t, stage, d);
         mbarrier_arrive(&ring->empty[at.slot]);

@@ -180,9 +180,10 @@ static __device__ void produce(const skinny_job &job, const block_share &s, cons
 
 /* acc [64, M] += 64 rows of W times x, over one stage. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply(float (&acc)[M / 2], uint64_t w, uint64_t x, int n_boxes, int tile_rows)
+static __device__ __forceinline__ void multiply_stage(float (&acc)[M / 2], uint64_t w, uint64_t x, int n_boxes,
+                                                      int tile_rows)
 {
-    constexpr int N = M < 32 ? 8 : M < 64 ? 32 : 64;
+    constexpr int N = M < 32 ? 8 : M;
 #pragma unroll 1
     for (int box = 0; box < n_boxes; box++) {
         wgmma_fence();
@@ -206,8 +207,8 @@ static __device__ __forceinline__ void multiply_tile(const skinny_job &job, cons
 {
     for (int box = s.from; box < s.to; box += job.boxes) {
         mbarrier_wait(&p.full[at.slot], at.parity);
-        multiply<T, M>(acc, box_descriptor(p.w + at.slot * p.w_stage + row * BOX_ROW),
-                       box_descriptor(p.x + at.slot * p.x_stage), min(job.boxes, s.to - box), job.tile_rows);
+        multiply_stage<T, M>(acc, box_descriptor(p.w + at.slot * p.w_stage + row * BOX_ROW),
+                             box_descriptor(p.x + at.slot * p.x_stage), min(job.boxes, s.to - box), job.tile_rows);
         if ((threadIdx.x & 31) == 0)
             mbarrier_arrive(&p.done[at.slot]);
         pipeline_advance(at, job.n_stages);
@@ -240,7 +241,7 @@ template <typename T> static __device__ __forceinline__ void widen(fragments &a,
 template <typename T, int M>
 static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const fragments &a, uint64_t x)
 {
-    constexpr int N = M < 32 ? 8 : M < 64 ? 32 : 64;
+    constexpr int N = M < 32 ? 8 : M;
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < BOX / 16; k++)

@@ -47,8 +47,8 @@ static __device__ __forceinline__ void leave_idle()
         wait_for_previous();
 }
 
-/* One of three without an address: arrays in registers cannot be indexed. */
-template <typename V> static __device__ __forceinline__ V pick(const V (&x)[3], int i)
+/* x[i] without an address: arrays in registers cannot be indexed. */
+template <typename V> static __device__ __forceinline__ V pick(const V (&x)[MAX_PARTS], int i)
 {
     return i == 0 ? x[0] : i == 1 ? x[1] : x[2];
 }

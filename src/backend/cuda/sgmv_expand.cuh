@@ -14,7 +14,7 @@ enum {
 };
 
 /* The columns of y: part i has out[i] of them, from col[i], for `blocks` blocks of `steps` steps. */
-typedef struct { int n, steps, cols, out[3], col[3], blocks[3]; } expand_columns;
+typedef struct { int n, steps, cols, out[MAX_PARTS], col[MAX_PARTS], blocks[MAX_PARTS]; } expand_columns;
 
 /* One part of one tile. */
 template <typename T> struct expand_part {
@@ -183,12 +183,12 @@ static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int c
  * 2^spare blocks share these columns. A warp owns every fourth 64 columns of the block. */
 template <typename T>
 static __global__ void __launch_bounds__(EXPAND_THREADS, EXPAND_BLOCKS)
-    expand_tiles(const sgmv_tile *tiles, const int *counts, int site, expand_columns c, T *y, const float *v,
+    expand_tiles(const sgmv_tile *tiles, const int *n_tiles, int site, expand_columns c, T *y, const float *v,
                  int v_cols)
 {
     let_next_start();
     sgmv_tile tile = tiles[blockIdx.y];
-    int block = (int)blockIdx.x, part = 0, rank = 0, before = 0, n = counts[COUNT_TILES];
+    int block = (int)blockIdx.x, part = 0, rank = 0, before = 0, n = *n_tiles;
     for (; block >= pick(c.blocks, part); part++)
         block -= pick(c.blocks, part);
     int spare = spare_power(n, (int)gridDim.y), at = (int)blockIdx.y >> spare;

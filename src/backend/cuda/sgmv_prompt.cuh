@@ -26,9 +26,9 @@ static_assert(PROMPT_SHARED >= PROMPT_TILE * PROMPT_RANKS * (int)sizeof(float), 
 
 /* The parts of a tile's adapter at a site; all ranks 0 where there is none. */
 typedef struct {
-    const void *a[3];
-    float scale[3];
-    int rank[3], total;
+    const void *a[MAX_PARTS];
+    float scale[MAX_PARTS];
+    int rank[MAX_PARTS], total;
 } prompt_parts;
 
 static __device__ __forceinline__ prompt_parts prompt_open(const sgmv_tile &tile, int site)
@@ -38,7 +38,7 @@ static __device__ __forceinline__ prompt_parts prompt_open(const sgmv_tile &tile
         return p;
     const lora_entry *e = tile.table + site;
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < MAX_PARTS; i++) {
         p.a[i] = e->a[i];
         p.scale[i] = e->scale[i];
         p.total += p.rank[i] = e->rank[i];

@@ -15,9 +15,9 @@ enum {
 
 /* What shrink needs of a tile's adapter. Its ranks are handled in groups of 16, numbered through all parts. */
 typedef struct {
-    const void *a[3];
-    float scale[3];
-    int rank[3];
+    const void *a[MAX_PARTS];
+    float scale[MAX_PARTS];
+    int rank[MAX_PARTS];
 } site_parts;
 
 typedef struct {
@@ -39,7 +39,7 @@ static __device__ __forceinline__ site_parts shrink_open(const lora_entry *e)
 {
     site_parts p;
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < MAX_PARTS; i++) {
         p.a[i] = e->a[i];
         p.rank[i] = e->rank[i];
         p.scale[i] = e->scale[i];
@@ -53,7 +53,7 @@ template <typename T> static __device__ __forceinline__ shrink_group group_at(co
     shrink_group g = {};
     int v_col = 0;
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < MAX_PARTS; i++) {
         int from = SGMV_GROUP * group;
         if (group >= 0 && from < p.rank[i])
             g = shrink_group{(const T *)p.a[i] + (size_t)from * in, min((int)SGMV_GROUP, p.rank[i] - from),
@@ -246,14 +246,14 @@ static __device__ __forceinline__ void shrink_run(const shrink_rows<T> &r, const
  * into one of them, all in fixed order. Shared memory: sizeof(shrink_shared), 24 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
-    shrink_tiles(const sgmv_tile *tiles, const int *counts, int max_tiles, int split, int site, const T *x, int in,
+    shrink_tiles(const sgmv_tile *tiles, const int *n_tiles, int max_tiles, int split, int site, const T *x, int in,
                  float *v, int v_cols)
 {
     __shared__ shrink_shared sh;
     let_next_start();
     int block = (int)(blockIdx.y * gridDim.x + blockIdx.x), guess = min(block >> split, max_tiles - 1);
     sgmv_tile t = tiles[guess]; /* its tile if none are spare, read beside the count */
-    int n = counts[COUNT_TILES], power = split + spare_power(n, max_tiles);
+    int n = *n_tiles, power = split + spare_power(n, max_tiles);
     int most = 31 - __clz(gridDim.x), apart = max(power - most, 0);
     int splits = 1 << (power - apart), split_group = block >> (power - apart), tile = split_group >> apart;
     site_parts parts = {};
