@@ -107,7 +107,7 @@ decode_bench *decode_new(backend *be, const decode_options *o, dtype type, err *
                             o->max_batch + 1,
                             d->kv->n_pages,
                             PAGE_LEN,
-                            3 * LORA_MAX_RANK,
+                            MAX_PARTS * LORA_MAX_RANK,
                             o->kv}; /* as the engine */
         if ((d->fwd = forward_new(d->m, &l, e)))
             return d;
