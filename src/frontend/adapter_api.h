@@ -1,9 +1,10 @@
 /* adapter_api.h - adapters by HTTP, while all goes on: what `punica adapter` does
  *
- *   POST          /v1/load_lora_adapter       {"lora_name": ..., "lora_path": a source, "load_inplace": false}, as vLLM
- * has it POST          /v1/unload_lora_adapter     {"lora_name": ...} GET           /v1/adapters                all
- * names, and what they are GET, DELETE   /v1/adapters/NAME PUT           /v1/adapters/NAME           {"source": ...}:
- * the next version; {"version": N}: back to an earlier one
+ *   POST         /v1/load_lora_adapter    {"lora_name": ..., "lora_path": SOURCE, "load_inplace": false}, as in vLLM
+ *   POST         /v1/unload_lora_adapter  {"lora_name": ...}
+ *   GET          /v1/adapters             all names, and what they are
+ *   GET, DELETE  /v1/adapters/NAME
+ *   PUT          /v1/adapters/NAME        {"source": ...}: the next version; {"version": N}: back to an earlier one
  *
  * On the registry of the store, where there is one, else on that of the host's disk cache. A tenant has names of its
  * own and knows of no others; operators call these TENANT/NAME. Whoever calls has looked at the key already. Fetching

@@ -1,7 +1,7 @@
 /* shape_messages.c - Anthropic's Messages (/v1/messages, /v1/messages/count_tokens)
  *
- *   system, messages of blocks ─▶ messages        tools, tool_choice, stop_sequences, output_format, thinking ─▶ a
- * chat's
+ *   system, messages of blocks                                           ─▶ messages of a chat
+ *   tools, tool_choice, stop_sequences, output_format, thinking          ─▶ a chat's
  *
  * One message may become several of a chat: results of tools stand for themselves there. An answer is a list of blocks
  * (reply_items.h): thinking, text, tool_use. A last message of the assistant is continued. */

@@ -1,8 +1,8 @@
 /* grammar.h - what an output may be: a text of one of five kinds, compiled into rules over bytes
  *
  *   JSON Schema ─┐
- *   regex, GBNF ─┼─▶ expressions (expr.h) ─▶ one automaton for each rule (dfa.h) ─▶ grammar ─▶ guide.h: masks over
- * tokens choice      ─┘
+ *   regex, GBNF ─┼─▶ expressions (expr.h) ─▶ an automaton for each rule (dfa.h) ─▶ grammar ─▶ guide.h: masks over tokens
+ *   choice      ─┘
  *
  * A grammar is a recursive transition network: automata over bytes that call each other. It is immutable; any number of
  * threads may read it. */

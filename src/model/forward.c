@@ -1,9 +1,9 @@
 /* forward.c - the Llama family's forward pass, one op per line
  *
  *   x ── norm ── q|k|v ── (head norm) ── rope, append ── attention ── o ──┐
- *   ├──────────────────────────────────────────────────────────────────── + ── norm ── gate|up ── silu·mul ── down ──┐
- *   │                                                                     ├──────────────────────────────────────── +
- * ── next layer
+ *   ├──────────────────────────────────────────────────────────────────── + ── x'
+ *   x' ── norm ── gate|up ── silu·mul ── down ──┐
+ *   ├────────────────────────────────────────── + ── next layer
  *
  * Every projection is linear_shrink, the dense product of all rows beside the first half of each row's
  * own adapter, and an expand_ op, which adds the second half and does what comes next. Families differ

@@ -6,8 +6,8 @@
  *   time     a head, and a body at 64 KB a second, must be there `timeout` seconds after the request's first byte; a
  *            connection that is not used, or an answer of which nothing is read, lasts as long
  *   memory   a body of more than 16 KB, and what waits to be sent, is taken from a budget
- *   number   when there are max_connections, a new one takes the place of whoever has kept us waiting longest; if all
- * are being answered, it is one of a few in reserve, on which the owner answers operators only
+ *   number   when there are max_connections, a new one takes the place of whoever has kept us waiting longest; if
+ *            all are being answered, it is one of a few in reserve, on which the owner answers operators only
  *
  * A client that closes its half of the connection still gets its answer. It looks like one that has gone, until
  * something is sent to it: so, after a moment, it is sent "100 Continue", which clients skip, and whoever has gone

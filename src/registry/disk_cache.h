@@ -1,8 +1,9 @@
 /* disk_cache.h - adapters on this host's disk, by what they are
  *
- *   DIR/<id>/                  an adapter's files (adapter_files.h); whole from the moment it is there, and never
- * changed DIR/.downloads/<key>/      what is being fetched, or was and broke off DIR/.trash/                what is
- * being removed DIR/.lock                  held (flock) by whoever adds or removes
+ *   DIR/<id>/              an adapter's files (adapter_files.h); whole from the moment it is there, and never changed
+ *   DIR/.downloads/<key>/  what is being fetched, or was and broke off
+ *   DIR/.trash/            what is being removed
+ *   DIR/.lock              held (flock) by whoever adds or removes
  *
  * Any number of processes of one host share a folder, on a file system that has flock(). All that must survive is done
  * by rename, and what is in use is locked by its users' own descriptors, so a process may die anywhere: its locks are

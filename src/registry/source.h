@@ -1,9 +1,9 @@
 /* source.h - where an adapter comes from: the text of a request, and what it means
  *
- *   file:PATH, or an absolute PATH         a directory or an archive on this host
- *   http://... or https://...              an archive, or a folder with adapter_config.json and
- * adapter_model.safetensors in it s3://BUCKET/KEY                        the same in any store that speaks S3
- *   hf://OWNER/NAME[@REVISION]             a repository of Hugging Face's hub
+ *   file:PATH, or an absolute PATH   a directory or an archive on this host
+ *   http://... or https://...        an archive, or a folder that has an adapter's config and weights under PEFT's names
+ *   s3://BUCKET/KEY                  the same in any store that speaks S3
+ *   hf://OWNER/NAME[@REVISION]       a repository of Hugging Face's hub
  *
  * PATH and KEY are taken as they are, without percent-encoding. Each may end with #sha256=HEX: what `punica adapter
  * check` shows as its digest must be this. */
