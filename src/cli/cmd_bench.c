@@ -10,6 +10,7 @@
 #include "bench/load.h"
 #include "bench/mask.h"
 #include "bench/op.h"
+#include "bench/prompts.h"
 #include "bench/step.h"
 #include "bench/textgen.h"
 #include "bench/turns.h"
@@ -247,6 +248,45 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     return 0;
 }
 
+static int prompts(int argc, char **argv)
+{
+    prompts_options o = prompts_options_default();
+    const char *type = "f16", *weights = "stored", *kv = "auto", *lens = NULL, *adapters = NULL;
+    const option options[] = {
+        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen"},
+        {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
+        {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
+        {"threads", OPT_INT, &o.threads, "N", "CPU threads (all cores)", 1, 1024},
+        {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
+        {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
+        {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
+        {"streams", OPT_INT, &o.streams, "N", "requests that decode meanwhile (32)", 0, 4096},
+        {"context", OPT_INT, &o.context, "N", "tokens that each of them begins with (512)", 1, 131072},
+        {"prompts", OPT_INT, &o.prompts, "N", "that come in at once (4)", 1, 4096},
+        {"len", OPT_STRING, &lens, "LIST", "tokens of each, one length after the other (1024,8192,32768)"},
+        {"adapters", OPT_STRING, &adapters, "LIST", "that streams and prompts share out; 0: the base model (0,1,8)"},
+        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, LORA_MAX_RANK},
+        {"itl-target", OPT_DOUBLE, &o.itl_target, "MS", ITL_TARGET_HELP, 1, 1e5},
+        {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
+        {NULL}};
+    const command_line c = {.usage = "punica bench prompts --shape NAME [options]",
+                            .about = "Prompts that come in while requests decode: tokens per second, when their first "
+                                     "tokens come, and the time between\ntokens of those that decode.",
+                            .options = options};
+    err e;
+    int parsed = options_parse(&c, argc, argv, &e);
+    if (parsed > 0)
+        return 0;
+    if (parsed == 0 && !o.shape)
+        parsed = err_set(&e, "--shape NAME is needed");
+    if (parsed || choose_dtype(&o.type, type, &e) || weights_form_find(weights, &o.form, &e) ||
+        kv_form_find(kv, &o.kv, &e) || choose_sizes(o.len, &o.n_lens, MAX_PROMPT_SIZES, "len", lens, 1, 131072, &e) ||
+        choose_sizes(o.adapters, &o.n_adapters, MAX_PROMPT_SIZES, "adapters", adapters, 0, 256, &e) ||
+        prompts_run(&o, &e))
+        return command_fail(e.msg);
+    return 0;
+}
+
 static int load(int argc, char **argv)
 {
     load_options o = load_options_default();
@@ -356,6 +396,8 @@ int cmd_bench(int argc, char **argv)
         return textgen(argc - 1, argv + 1);
     if (strcmp(what, "turns") == 0)
         return turns(argc - 1, argv + 1);
+    if (strcmp(what, "prompts") == 0)
+        return prompts(argc - 1, argv + 1);
     if (strcmp(what, "load") == 0)
         return load(argc - 1, argv + 1);
     if (strcmp(what, "comm") == 0)
@@ -372,6 +414,7 @@ int cmd_bench(int argc, char **argv)
         puts("usage: punica bench EXPERIMENT [options]\n\n"
              "  textgen    text generation on one device, five workloads\n"
              "  turns      conversations on one device, with and without the prefix cache and its host tier\n"
+             "  prompts    prompts that come in while requests decode, and what those notice\n"
              "  step       a whole decode step, over the time its bytes or operations need\n"
              "  layer      one transformer layer of it\n"
              "  op         the LoRA operator by itself, SGMV shrink and expand\n"

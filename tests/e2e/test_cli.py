@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from conftest import PROGRAM, ROOT
 
-EXPERIMENTS = [["bench", name] for name in ("textgen", "turns", "step", "layer", "op", "attention", "load", "comm")]
+EXPERIMENTS = [["bench", name] for name in ("textgen", "turns", "prompts", "step", "layer", "op", "attention", "load", "comm")]
 COMMANDS = [["tenant"], ["tenant", "key", "add"], ["generate"], ["tokenize"], ["template"], ["adapter"], ["adapter", "check"], ["bench"], ["serve"], ["frontend"], *EXPERIMENTS]
 
 
@@ -68,7 +68,8 @@ def test_forms_of_weights(punica, one_golden, tmp_path):
     (["bench", "op"], ["--rank", ""]), (["bench", "load"], ["--dtype", "int8"]), (["bench", "comm"], ["--tp", "1"]), (["bench", "comm"], ["--batch", "x"]),
     (["bench", "attention"], ["--prompt", "0"]), (["bench", "attention"], ["--context", "-1"]), (["bench", "attention"], ["--shape", "none"]),
     (["bench", "textgen"], ["--workload", "some"]), (["bench", "turns"], ["--shape", "small", "--cache", "disk"]),
-    (["bench", "turns"], ["--shape", "small", "--cache", ","]), (["bench", "turns"], ["--kv-host-bytes", "-1"])], ids=str)
+    (["bench", "turns"], ["--shape", "small", "--cache", ","]), (["bench", "turns"], ["--kv-host-bytes", "-1"]),
+    (["bench", "prompts"], []), (["bench", "prompts"], ["--shape", "small", "--len", "0"]), (["bench", "prompts"], ["--shape", "small", "--adapters", "x"])], ids=str)
 def test_bad_experiments(punica, experiment, bad):
     done = punica(*experiment, *bad)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and not done.stdout, (done.stderr, done.stdout)
@@ -80,6 +81,8 @@ def test_experiments_run(punica, tmp_path):
     for what, args, n in [("step", [*step, "--prompt", "0,5"], 8), ("step", [*step, "--rank", "3,17"], 4), ("layer", step, 4), ("step", [*step, "--tp", "2", "--kv", "fp8", "--masked"], 4),
                           ("attention", ["--shape", "small", "--prompt", "3,20", "--context", "0,17", "--prompts", "2"], 4),
                           ("comm", ["--tp", "3", "--hidden", "72", "--vocab", "1001", "--batch", "1,5"], 2),
+                          ("prompts", ["--shape", "small", "--streams", "2", "--context", "9", "--prompts", "2", "--len", "5,40", "--adapters", "0,2", "--rank", "3"], 4),
+                          ("prompts", ["--shape", "small", "--streams", "0", "--prompts", "3", "--len", "20", "--adapters", "1"], 1),
                           ("op", ["--dims", "64x96,100x36", "--rank", "4", "--batch", "1,3", "--workload", "distinct"], 4)]:
         csv = tmp_path / f"{what}.csv"
         done = punica("bench", what, *args, "--csv", csv)

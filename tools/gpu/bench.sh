@@ -2,12 +2,12 @@
 # Runs the GPU experiments of a bundle (see bundle.sh) and leaves their tables and CSVs in FOLDER. All of it
 # takes over an hour; name some to run only those.
 #
-#   ./bench.sh FOLDER [engines] [op] [attention] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [turns] [textgen]
+#   ./bench.sh FOLDER [engines] [op] [attention] [prompts] [baselines] [layer] [step] [grid] [fp8] [kv] [tp] [mask] [load] [turns] [textgen]
 set -eu
 cd "$(dirname "$0")"
 to=$1
 shift
-[ $# -gt 0 ] || set -- engines op attention baselines layer step grid fp8 kv tp mask load turns textgen
+[ $# -gt 0 ] || set -- engines op attention prompts baselines layer step grid fp8 kv tp mask load turns textgen
 mkdir -p "$to"
 export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
 { cat COMMIT; bin/punica --version; nvidia-smi -L; } >"$to/machine.txt"
@@ -40,6 +40,12 @@ for what; do
             run attention-$shape bin/punica bench attention --device cuda --dtype bf16 --shape $shape --csv "$to/attention-$shape.csv"
             run attention-chunk-$shape bin/punica bench attention --device cuda --dtype bf16 --shape $shape --prompt 2048 --context 30720 \
                 --csv "$to/attention-chunk-$shape.csv"
+        done ;;
+    prompts) # alone, and beside requests that decode
+        for shape in llama2-7b llama3-8b; do
+            run prompts-alone-$shape bin/punica bench prompts --device cuda --shape $shape --streams 0 --prompts 16 --len 333,999,2048,4096 \
+                --adapters 0,1,8 --csv "$to/prompts-alone-$shape.csv"
+            run prompts-$shape bin/punica bench prompts --device cuda --shape $shape --csv "$to/prompts-$shape.csv"
         done ;;
     baselines)
         run op-baselines python3 op_baselines.py --csv "$to/baselines.csv"
