@@ -109,8 +109,8 @@ typedef struct {
     copier *copier;
 } cuda_backend;
 
-#define FUSED_ROWS 64
-#define HEAVY_RANKS 96
+#define FUSED_ROWS 64  /* what linear_skinny.cuh multiplies at once */
+#define HEAVY_RANKS 96 /* see HEAVY_GRID_Z in cuda_sgmv.cu */
 #define FP8_SCRATCH ((size_t)128 << 20)
 
 /* Whether an F8 matrix lies in slabs (fp8.cuh). */

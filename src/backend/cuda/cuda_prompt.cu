@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     for (; col < end; col += STRIP_COLS) {
         strip_raw<T> gate_raw = strip_load(from, 2 * (size_t)cols, n_rows, col, cols);
         strip_raw<T> up_raw = strip_load(from + cols, 2 * (size_t)cols, n_rows, col, cols);
-        expand_piece b_gate = strip_load_b(g, col, 0), b_up = strip_load_b(u, col, 0);
+        b_fragment b_gate = strip_load_b(g, col, 0), b_up = strip_load_b(u, col, 0);
         float gate[4][8] = {}, up[4][8] = {};
         strip_accumulate(gate, gate_raw);
         strip_add(gate, g, col, b_gate, kept[warp_id()][0]);
@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
     for (int col = begin; col < cols && n_rows > 0; col += stride) {
         strip_raw<float> old = strip_load(x + first, cols, n_rows, col, cols);
         strip_raw<T> more = strip_load(delta + first, cols, n_rows, col, cols);
-        expand_piece b = strip_load_b(p, col, 0);
+        b_fragment b = strip_load_b(p, col, 0);
         float sum[4][8] = {};
         strip_accumulate(sum, old);
         strip_accumulate(sum, more);
@@ -314,7 +314,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
         int col = head * ROPE_HEAD;
         strip_raw<T> raw_lo = strip_load(place, stride, n_rows, col, out);
         strip_raw<T> raw_hi = strip_load(place, stride, n_rows, col + STRIP_COLS, out);
-        expand_piece b_lo = strip_load_b(p, col, 0), b_hi = strip_load_b(p, col + STRIP_COLS, 0);
+        b_fragment b_lo = strip_load_b(p, col, 0), b_hi = strip_load_b(p, col + STRIP_COLS, 0);
         float lo[4][8] = {}, hi[4][8] = {};
         strip_accumulate(lo, raw_lo);
         strip_add(lo, p, col, b_lo, sh->kept[warp_id()]);

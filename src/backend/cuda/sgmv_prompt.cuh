@@ -246,7 +246,7 @@ static __device__ __forceinline__ void strip_operand(unsigned (&a)[2][4], const 
 template <typename T>
 static __device__ __forceinline__ void strip_make_operands(strip_operands &kept, const expand_part<T> &p)
 {
-    for (int group = 0; group < min((int)STRIP_GROUPS, groups_of(p.rank)); group++) {
+    for (int group = 0; group < min((int)STRIP_GROUPS, rank_groups(p.rank)); group++) {
         unsigned a[2][4];
         strip_operand(a, p, group);
 #pragma unroll
@@ -259,10 +259,10 @@ static __device__ __forceinline__ void strip_make_operands(strip_operands &kept,
 /* B of one group for the strip of columns from col on: lane 4g + t has the columns that n = g stands for in
  * expand_multiply(). */
 template <typename T>
-static __device__ __forceinline__ expand_piece strip_load_b(const expand_part<T> &p, int col, int group)
+static __device__ __forceinline__ b_fragment strip_load_b(const expand_part<T> &p, int col, int group)
 {
-    expand_piece b = {};
-    int g = lane_id() >> 2, r = SGMV_GROUP * group + (lane_id() & 3), c = col + 8 * (g >> 1) + 32 * (g & 1);
+    b_fragment b = {};
+    int g = lane_id() >> 2, r = RANK_GROUP * group + (lane_id() & 3), c = col + 8 * (g >> 1) + 32 * (g & 1);
     const T *from = p.b + (size_t)r * p.out + c;
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -273,13 +273,13 @@ static __device__ __forceinline__ expand_piece strip_load_b(const expand_part<T>
 
 /* x += v B for the strip of columns from col on; b: that of group 0. */
 template <typename T>
-static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_part<T> &p, int col, expand_piece b,
+static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_part<T> &p, int col, b_fragment b,
                                                  const strip_operands &kept)
 {
     if (p.rank == 0)
         return;
     float d[8][4] = {};
-    for (int group = 0; group < groups_of(p.rank); group++) {
+    for (int group = 0; group < rank_groups(p.rank); group++) {
         unsigned a[2][4];
         if (group > 0)
             b = strip_load_b(p, col, group);
@@ -366,7 +366,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS)
         return;
     T *place = y + (size_t)(tile.row + row) * c.cols + pick(c.col, part);
     strip_raw<T> raw = strip_load(place, c.cols, p.n_rows, col, out);
-    expand_piece b = strip_load_b(p, col, 0);
+    b_fragment b = strip_load_b(p, col, 0);
     strip_make_operands(kept[warp_id()], p);
     float x[4][8] = {};
     strip_accumulate(x, raw);
