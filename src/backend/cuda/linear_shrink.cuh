@@ -140,7 +140,7 @@ enum { SHRINK_SHARED = sizeof(shrink_ring) };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-static __device__ __forceinline__ void shrink_ring_set(shrink_ring *ring)
+static __device__ __forceinline__ void shrink_ring_init(shrink_ring *ring)
 {
     for (int i = 0; i < SHRINK_STAGES; i++) {
         mbarrier_init(&ring->full[i], 32); /* all lanes arrive: what each wrote or read is then done */
