@@ -44,7 +44,7 @@ gpu-bundle:
 	@tools/setup.sh test
 	@tools/gpu/bundle.sh
 
-# The kernels for PyTorch: a wheel in build/, with the library inside. Needs nvcc, and Python's pip, setuptools and wheel.
+# The kernels for PyTorch: a wheel in build/, with the library inside. Needs nvcc and Python's pip.
 wheel: build
 	@tools/wheel.sh
 

@@ -6,5 +6,8 @@ cd "$(dirname "$0")/.."
 rm -rf build/wheel
 cp -r python build/wheel
 cp build/libpunica_kernels.so build/wheel/punica_kernels/
-python3 -m pip wheel -q --no-deps --no-build-isolation -w build ./build/wheel
+# With setuptools and wheel at hand nothing is downloaded; else pip brings them for this build.
+isolation=
+python3 -c 'import setuptools, wheel' 2>/dev/null && isolation=--no-build-isolation
+python3 -m pip wheel -q --no-deps $isolation -w build ./build/wheel
 ls build/punica_kernels-*.whl

@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import punica_kernels as pk
@@ -24,13 +25,11 @@ class MultiLoraLinear(torch.nn.Module):
         self.adapters[name] = pk.Lora(lora_a, lora_b.t().contiguous(), alpha / lora_a.shape[0])
 
     def use(self, names: Sequence[str | None]) -> None:
-        """Which adapter each row of the next batch has; None: the base alone. Once a batch, not once a layer call."""
+        """Which adapter each row of the next batch has; None: the base alone. Adjacent rows of one adapter are a segment."""
         indptr, used = [0], []
-        for row, name in enumerate(names):
-            if row == 0 or name != names[row - 1]:
-                used.append(None if name is None else self.adapters[name])
-                indptr.append(row)
-            indptr[-1] = row + 1
+        for name, rows in itertools.groupby(names):
+            indptr.append(indptr[-1] + len(list(rows)))
+            used.append(None if name is None else self.adapters[name])
         self.plan.set(indptr, used)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -45,7 +44,7 @@ def main() -> None:
         layer.add_adapter(name, torch.randn(rank, 4096).half().cuda() / 64, torch.randn(4096, rank).half().cuda() / 8, alpha=2 * rank)
     rows = ["sql", "sql", None, "french", "legal", "legal"]
     x = torch.randn(len(rows), 4096).half().cuda()
-    layer.use(rows)
+    layer.use(rows)     # once for each batch
     y = layer(x)
     for i, name in enumerate(rows):
         want = layer.base(x[i])

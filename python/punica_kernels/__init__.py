@@ -24,7 +24,7 @@ from typing import NamedTuple, Optional, Union
 
 import torch
 
-from ._library import KernelError, LoraEntry, Shape, check, library
+from ._library import MAX_PARTS, KernelError, LoraEntry, Shape, check, library
 
 __all__ = ["KernelError", "Lora", "Plan", "lora_add", "sgmv_expand", "sgmv_shrink"]
 
@@ -51,14 +51,14 @@ class Plan:
         if dtype not in _TYPES:
             raise TypeError(f"{dtype} is neither torch.float16 nor torch.bfloat16")
         outs = [out_features] if isinstance(out_features, int) else list(out_features)
-        if not 1 <= len(outs) <= 3:
-            raise ValueError(f"{len(outs)} projections; 1 to 3 are possible")
+        if not 1 <= len(outs) <= MAX_PARTS:
+            raise ValueError(f"{len(outs)} projections; 1 to {MAX_PARTS} are possible")
         self._plan: Optional[ctypes.c_void_p] = None
         self.dtype, self.in_features, self.outs, self.max_rows = dtype, in_features, outs, max_rows
         self.device = torch.device("cuda" if device is None else device)
         if self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
-        shape = Shape(_TYPES[dtype], in_features, len(outs), (ctypes.c_int * 3)(*outs), max_rows, max_segments or max_rows, max_rank)
+        shape = Shape(_TYPES[dtype], in_features, len(outs), (ctypes.c_int * MAX_PARTS)(*outs), max_rows, max_segments or max_rows, max_rank)
         made = ctypes.c_void_p()
         with torch.cuda.device(self.device):
             check(library().punica_sgmv_plan_new(ctypes.byref(made), ctypes.byref(shape)))

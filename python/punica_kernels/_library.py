@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 NAME = "libpunica_kernels.so"
+MAX_PARTS = 3   # PUNICA_MAX_PARTS
 
 
 class KernelError(RuntimeError):
@@ -15,7 +16,7 @@ class KernelError(RuntimeError):
 
 class Shape(ctypes.Structure):
     """punica_sgmv_shape"""
-    _fields_ = [("type", ctypes.c_int), ("in_", ctypes.c_int), ("n_parts", ctypes.c_int), ("out", ctypes.c_int * 3),
+    _fields_ = [("type", ctypes.c_int), ("in_", ctypes.c_int), ("n_parts", ctypes.c_int), ("out", ctypes.c_int * MAX_PARTS),
                 ("max_rows", ctypes.c_int), ("max_segments", ctypes.c_int), ("max_rank", ctypes.c_int)]
 
 

@@ -45,7 +45,7 @@ template <bool F8, typename T> __device__ constexpr int kv_size()
     return F8 ? 1 : (int)sizeof(T);
 }
 
-/* The scale of F8 keys, which stands behind their block's numbers; `at`: the first of the block. */
+/* The scales of F8 keys, which stand behind their block's numbers. `at`: the begin of the block. */
 template <typename T> __device__ __forceinline__ const float *kv_scales(const attention_call<T> &a, const char *at)
 {
     return (const float *)(at + (a.page_len * a.h.head_dim + 3) / 4 * 4);
@@ -58,13 +58,13 @@ __device__ __forceinline__ const char *keys_at(const attention_call<T> &a, const
     return a.kv + pages[position / a.page_len] * a.page_stride + kv_head * a.head_stride;
 }
 
-/* n / d by a multiplication: exact while n < 2^32 / d. magic: 2^32 / d rounded up, 0 for d = 1. */
+/* n / d by multiplication with a magic number, 2^32 / d rounded up (0 for d = 1): exact while n < 2^32 / d. */
 static __device__ __forceinline__ int quotient_by_magic(int n, unsigned magic)
 {
     return magic ? (int)__umulhi((unsigned)n, magic) : n;
 }
 
-/* Which of its page's a TILE is. */
+/* The place of a TILE among those of its page. */
 template <typename T> __device__ __forceinline__ int tile_in_page(const attention_call<T> &a, int tile)
 {
     return tile - quotient_by_magic(tile, a.page_magic) * a.page_tiles;

@@ -21,39 +21,43 @@
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/cluster.cuh"
 
-enum { QUERIES = 8, DECODE_MAX_WARPS = 8 };
-/* Warps of a cluster, and KV splits of a sequence, at most: one lane looks after each when they are merged. */
+enum {
+    QUERIES = 8, /* query heads of a work item: the columns of mma.m16n8k16 */
+    DECODE_MAX_WARPS = 8,
+};
+/* Warps of a cluster, and KV splits of a sequence, at most: when states are merged, each has a lane of a warp. */
 enum { CLUSTER_MAX_WARPS = 32, MAX_KV_SPLITS = 32 };
 
-/* Tiles of keys and values in a warp's ring. */
+/* Stages of a warp's ring, a tile of keys and values each. */
 static __host__ __device__ constexpr int decode_stages(int head_dim, bool f8)
 {
     return head_dim <= 64 ? (f8 ? 6 : 4) : head_dim <= 128 ? (f8 ? 4 : 3) : (f8 ? 3 : 2);
 }
 
 /* Bytes of a stage: keys, values, and the scales of F8 ones, TILE of keys and TILE of values. */
-static __host__ __device__ constexpr int decode_stage(int head_dim, bool f8)
+static __host__ __device__ constexpr int decode_stage_bytes(int head_dim, bool f8)
 {
     return 2 * TILE * (f8 ? head_dim + 4 : 2 * head_dim);
 }
 
 /* Bytes of the ring. */
-static __host__ __device__ constexpr int decode_ring(int head_dim, bool f8)
+static __host__ __device__ constexpr int decode_ring_bytes(int head_dim, bool f8)
 {
-    return decode_stages(head_dim, f8) * decode_stage(head_dim, f8);
+    return decode_stages(head_dim, f8) * decode_stage_bytes(head_dim, f8);
 }
 
-/* Floats between the outputs of two queries when warps are merged: off by 4 banks. */
+/* Floats from the output of a query to the next one's when warps are merged: 4 more than it has, so that the lanes of
+ * different queries meet different banks. */
 static __host__ __device__ constexpr int merge_stride(int head_dim)
 {
     return head_dim + 4;
 }
 
-/* The rings; then maximum, sum and output of each warp and query; then a flag. */
+/* Shared memory of a block: the rings; then maximum, sum and output of each warp and query; then a flag. */
 static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int queries)
 {
     int merge = queries * merge_stride(head_dim) + 2 * QUERIES;
-    return (size_t)warps * ((size_t)decode_ring(head_dim, f8) + (size_t)merge * sizeof(float)) + sizeof(int);
+    return (size_t)warps * ((size_t)decode_ring_bytes(head_dim, f8) + (size_t)merge * sizeof(float)) + sizeof(int);
 }
 
 /* This block's place in its cluster and in the grid. */
@@ -61,7 +65,7 @@ typedef struct {
     int size, rank;         /* blocks in the cluster; which of them */
     int index;              /* which cluster of the grid */
     int block_warps, warps; /* of a block, of the cluster */
-    int warp;               /* in its block: known to be the same in all lanes */
+    int warp;               /* this one, in its block; by a shuffle, so that the compiler knows it to be uniform */
 } decode_cluster;
 
 static __device__ __forceinline__ decode_cluster cluster_of_block(int size)
@@ -76,7 +80,7 @@ static __device__ __forceinline__ decode_cluster cluster_of_block(int size)
     return t;
 }
 
-/* The cluster's barrier, or the block's, which costs less. */
+/* The cluster's barrier in two halves; for a cluster of one block __syncthreads(), which costs less. */
 static __device__ __forceinline__ void decode_arrive(decode_cluster t)
 {
     if (t.size > 1)
@@ -93,51 +97,55 @@ static __device__ __forceinline__ void decode_wait(decode_cluster t)
 
 /* The partial results (states) of KV splits, in device memory. */
 typedef struct {
-    float *out;        /* [items, n_heads, head_dim], not divided by the sum */
-    float2 *stat;      /* [items, n_heads] (maximum, sum) */
-    unsigned *arrived; /* [items, n_head_groups] blocks; 0 between launches */
+    float *out;   /* [splits, n_heads, head_dim], not divided by the sum */
+    float2 *stat; /* [splits, n_heads] (maximum, sum) */
+    unsigned
+        *arrived; /* [splits, n_head_groups] blocks that are done, for the first split of a row; 0 between launches */
 } decode_partials;
 
+/* A work item: one split of a row, and one group of query heads. */
 typedef struct {
-    int item, head_group; /* head_group: of the n_kv_heads * ceil(group / QUERIES) */
+    int split, head_group; /* head_group: of the n_kv_heads * ceil(group / QUERIES) */
     int kv_head;
     int head, n_heads; /* query heads [head, head + n_heads) */
-    int from, to;      /* positions; from = to = 0 where the piece lies before the window */
+    int from, to;      /* positions; from = to = 0 where the split lies before the window */
     int row, pages;    /* as in decode_split */
-    int first, count;  /* the items that make up the result: those the window reaches */
+    int first, count;  /* the splits that make up the row's result: those the window reaches */
 } decode_work;
 
+/* Work items of a split. */
 static __host__ __device__ __forceinline__ int head_groups(heads h, int group)
 {
     return h.n_kv_heads * ((group + QUERIES - 1) / QUERIES);
 }
 
-template <typename T> __device__ __forceinline__ int split_of_work(const attention_call<T> &a, int u)
+template <typename T> __device__ __forceinline__ int split_of_work(const attention_call<T> &a, int work)
 {
-    return u / head_groups(a.h, a.group);
+    return work / head_groups(a.h, a.group);
 }
 
-/* Work item u of the grid, which is of this split. */
-template <typename T> __device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int u, decode_split it)
+/* Describes work item number `work`, which is of this split. */
+template <typename T>
+__device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int work, decode_split split)
 {
     decode_work w;
     int n_head_groups = head_groups(a.h, a.group), per_kv_head = n_head_groups / a.h.n_kv_heads;
-    w.item = u / n_head_groups;
-    w.head_group = u % n_head_groups;
+    w.split = work / n_head_groups;
+    w.head_group = work % n_head_groups;
     w.kv_head = w.head_group / per_kv_head;
     int skip = w.head_group % per_kv_head * QUERIES;
     w.head = w.kv_head * a.group + skip;
     w.n_heads = min(a.group - skip, (int)QUERIES);
-    w.row = it.row;
-    w.pages = it.pages;
-    int seen = first_seen(it.len - 1, a.window), unseen = 0;
-    if (seen > 0)
-        unseen = seen / (it.index > 0 ? it.from / it.index : it.to);
-    bool is_seen = seen < it.to;
-    w.from = is_seen ? max(it.from, seen) : 0;
-    w.to = is_seen ? it.to : 0;
-    w.first = w.item - it.index + unseen;
-    w.count = it.count - unseen;
+    w.row = split.row;
+    w.pages = split.pages;
+    int seen = first_seen(split.len - 1, a.window), unseen = 0; /* unseen: splits that lie before the window */
+    if (seen > 0) /* over the length of a split, which all have but the last */
+        unseen = seen / (split.index > 0 ? split.from / split.index : split.to);
+    bool is_seen = seen < split.to;
+    w.from = is_seen ? max(split.from, seen) : 0;
+    w.to = is_seen ? split.to : 0;
+    w.first = w.split - split.index + unseen;
+    w.count = split.count - unseen;
     return w;
 }
 
@@ -147,18 +155,19 @@ static __device__ __forceinline__ int first_tile(const decode_work &w, decode_cl
     return w.from / TILE + cluster.rank * cluster.block_warps + cluster.warp;
 }
 
-/* The next tile a warp copies. The work items after this one, the next one's split, and the tile's page are looked up
- * ahead.
- */
+/* The next tile a warp copies, somewhere in its cluster's list of work items (step.next_work). To hide the latency of
+ * these loads the cursor looks up ahead of their use the split of the next work item, the number of the one after that,
+ * and the page of the tile. */
 typedef struct {
-    int work, after, later, n_work;
-    int tile, end; /* tile holds positions from tile * TILE */
+    int work, after, later, n_work; /* work item numbers: the tile's, the next, the next but one; how many there are */
+    int tile, end;                  /* tile holds positions from tile * TILE on; end: of the work item's tiles */
     int to, fresh; /* of the work item: end of its positions; the first tile that this invocation writes to */
     int kv_head, page;
-    const int *pages;
-    decode_split next;
+    const int *pages;  /* of the sequence */
+    decode_split next; /* of `after` */
 } decode_cursor;
 
+/* Begins the work item c->work, whose split c->next is; loads what the next one will need. */
 template <typename T>
 __device__ __forceinline__ void cursor_load(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster)
 {
@@ -204,9 +213,9 @@ __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a
     return c;
 }
 
-/* F8 tiles stand in shared memory as rows of D bytes whose 16-byte chunks are permuted by the row's number: keys so
- * that the lanes of two rows that read four chunks each meet no bank twice, values so that the same chunk of eight rows
- * does not. */
+/* Swizzles of F8 tiles in shared memory: rows of D bytes whose 16-byte chunks are permuted by the row's number. Keys
+ * are read by two rows of lanes, four chunks each, at a time; values, by ldmatrix, one chunk of eight rows: neither
+ * meets a bank twice. */
 template <int D> __device__ __forceinline__ unsigned f8_key_offset(int row, int chunk)
 {
     return (unsigned)(row * D + ((D > 64 ? chunk ^ (row & 1) << 2 : chunk) << 4));
@@ -217,8 +226,8 @@ template <int D> __device__ __forceinline__ unsigned f8_value_offset(int row, in
     return (unsigned)(TILE * D + row * D + ((chunk ^ (D > 64 ? row & 7 : row >> 1 & 3)) << 4));
 }
 
-/* Copy a tile of F8 keys and values, which begins at `keys`, and their scales. Those of positions past the end are not
- * used. */
+/* Starts copying a tile of F8 keys and values, which begins at `keys`, and their scales. Scales of positions past the
+ * end are copied too, and not used. */
 template <int D, typename T>
 __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_call<T> &a, const char *keys,
                                              const float *scales, int n_valid)
@@ -237,8 +246,8 @@ __device__ __forceinline__ void copy_f8_tile(unsigned stage, const attention_cal
                 true);
 }
 
-/* Start copying the cursor's tile, keys then values, and move on. Positions past the end become zeros: what
- * lies there was never written. */
+/* Starts copying the cursor's tile, keys then values, and moves the cursor on. Positions past the end become zeros:
+ * what lies there was never written. Always commits a group, if an empty one, so that copy_wait() can count. */
 template <int D, bool F8, typename T>
 __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c, const attention_call<T> &a,
                                                decode_cluster cluster)
@@ -270,9 +279,9 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
 /* A warp's online-softmax state for a work item. Lane 4 * g + t has queries 2t and 2t + 1; m and the scale of o are
  * those of all tiles so far, l only this lane's part of the sum. */
 template <int D> struct decode_state {
-    unsigned q[D / 16][2]; /* B operand: (numbers 16 k + 2t.. and + 8, query g); F8: see load_f8_queries */
-    float o[D / 16][4];    /* (numbers 16 i + g and + 8, queries 2t and 2t + 1); F8: numbers 16 i + 2g and + 1 */
-    float m[2], l[2];
+    unsigned q[D / 16][2]; /* B operand: (columns 16 k + 2t.. and + 8 of the head, query g); F8: see load_f8_queries */
+    float o[D / 16][4];    /* (columns 16 i + g and + 8, queries 2t and 2t + 1); F8: columns 16 i + 2g and + 1 */
+    float m[2], l[2];      /* maximum and sum, as FlashAttention has them */
 };
 
 template <int D, typename T>
@@ -288,9 +297,9 @@ __device__ __forceinline__ void load_16bit_queries(decode_state<D> *st, const at
     }
 }
 
-/* In a product over numbers their order does not matter, if it is the same on both sides. F8 keys come as 16 adjacent
- * bytes to a lane, a word of which is widened to (bytes 0 and 1, bytes 2 and 3), or for BF16 (1 and 3, 0 and 2): the
- * queries follow. */
+/* Loads queries in the order of F8 keys. A product sums over the head's columns in any order, if it is the same for
+ * both operands. F8 keys come as 16 adjacent bytes to a lane, a word of which is widened to (bytes 0 and 1, bytes 2 and
+ * 3), or for BF16 (1 and 3, 0 and 2): the queries follow. */
 template <int D, typename T>
 __device__ __forceinline__ void load_f8_queries(decode_state<D> *st, const attention_call<T> &a, const decode_work &w)
 {
@@ -349,7 +358,8 @@ template <int D> __device__ __forceinline__ void online_softmax(decode_state<D> 
             st->o[i][j] *= by[j & 1];
 }
 
-/* Attend to the tile at `position`; only positions in [w.from, w.to) count, at least one of them. */
+/* Attends to the tile at `position`: S^T = K Q^T, online softmax, O^T += V^T P^T. Only positions in [w.from, w.to)
+ * count, at least one of them. */
 template <int D, typename T>
 __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage, int position, const decode_work &w,
                                             float scale)
@@ -386,9 +396,6 @@ __device__ __forceinline__ void attend_tile(decode_state<D> *st, unsigned stage,
     }
 }
 
-/* The same for F8 tiles. Scores count the key's scale. Weights count 448 times the value's, which is its largest
- * number, so that they stay in the range of T; what comes of it is 448 times too large: see store_state. A value's two
- * neighbouring numbers come out of load_matrices_t as one; pulled apart they are two rows of the product. */
 static __device__ __forceinline__ uint4 load_shared_16(unsigned at)
 {
     uint4 x;
@@ -415,6 +422,10 @@ template <typename T> __device__ __forceinline__ void widen_apart(unsigned word,
     }
 }
 
+/* The same for F8 tiles. A key's scale multiplies its score. A value's scale multiplies its weight, times FP8_MAX: that
+ * is the value's largest magnitude, so that weights stay in the range of T where the scale alone might underflow. The
+ * output is FP8_MAX times too large then, which store_state() mends. ldmatrix moves 16 bits at a time, so two adjacent
+ * columns of a value come out as one; pulled apart they are two rows of the product. */
 template <int D, typename T>
 __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned stage, int position, const decode_work &w,
                                                float scale)
@@ -470,16 +481,17 @@ typedef struct {
 
 template <int D> __device__ __forceinline__ warp_states warp_states_at(char *shared, int warps, int queries)
 {
-    warp_states mg;
-    mg.top = (float *)shared;
-    mg.sum = mg.top + warps * QUERIES;
-    mg.out = mg.sum + warps * QUERIES;
-    mg.is_last = (int *)(mg.out + warps * queries * merge_stride(D));
-    return mg;
+    warp_states states;
+    states.top = (float *)shared;
+    states.sum = states.top + warps * QUERIES;
+    states.out = states.sum + warps * QUERIES;
+    states.is_last = (int *)(states.out + warps * queries * merge_stride(D));
+    return states;
 }
 
+/* Puts a warp's state into shared memory, the sum over its lanes. */
 template <int D, bool F8>
-__device__ __forceinline__ void store_state(const decode_state<D> *st, warp_states mg, int warp, int n_heads)
+__device__ __forceinline__ void store_state(const decode_state<D> *st, warp_states states, int warp, int n_heads)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -490,7 +502,7 @@ __device__ __forceinline__ void store_state(const decode_state<D> *st, warp_stat
             sum += __shfl_xor_sync(0xffffffffu, sum, i);
         if (query >= n_heads)
             continue;
-        float *out = mg.out + (warp * n_heads + query) * merge_stride(D) + (F8 ? 2 * g : g);
+        float *out = states.out + (warp * n_heads + query) * merge_stride(D) + (F8 ? 2 * g : g);
         float by = F8 ? 1.0f / FP8_MAX : 1.0f;
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
@@ -498,13 +510,13 @@ __device__ __forceinline__ void store_state(const decode_state<D> *st, warp_stat
             out[16 * i + (F8 ? 1 : 8)] = st->o[i][j + 2] * by;
         }
         if (g == 0) {
-            mg.top[warp * QUERIES + query] = st->m[j];
-            mg.sum[warp * QUERIES + query] = sum;
+            states.top[warp * QUERIES + query] = st->m[j];
+            states.sum[warp * QUERIES + query] = sum;
         }
     }
 }
 
-/* y of one query: this lane's numbers, over the sum. */
+/* Writes y of one query: this lane's columns of the output, over the sum. */
 template <int D, typename T>
 __device__ __forceinline__ void write_out(const attention_call<T> &a, const decode_work &w, int query,
                                           float (&out)[D / 32], float sum)
@@ -516,8 +528,8 @@ __device__ __forceinline__ void write_out(const attention_call<T> &a, const deco
     store_n(a.y + ((size_t)w.row * a.h.n_heads + w.head + query) * D + threadIdx.x % 32 * (D / 32), out);
 }
 
-/* Of the states of a query, one in each of n lanes (and again in the next n): what it counts for in their
- * common result, and that result's maximum and sum. n: a power of 2. */
+/* How n states of a query are merged, of which each lane has one (lanes from n on repeat them): by what this lane's is
+ * to be multiplied, 2^(m_i - m), and the maximum and sum of the merged state. n: a power of 2. */
 typedef struct { float weight, top, sum; } merged;
 
 static __device__ __forceinline__ merged merge_weights(float top, float sum, int n)
@@ -533,7 +545,7 @@ static __device__ __forceinline__ merged merge_weights(float top, float sum, int
     return m;
 }
 
-/* out += by * this lane's numbers of a state. */
+/* out += by * this lane's columns of a state. */
 template <int N> __device__ __forceinline__ void add_scaled(float (&out)[N], float by, const float2 (&o)[N / 2])
 {
 #pragma unroll
@@ -543,48 +555,50 @@ template <int N> __device__ __forceinline__ void add_scaled(float (&out)[N], flo
     }
 }
 
-/* Merges the states of the cluster's warps; each takes every cluster.warps-th query. The result itself where the work
- * item is all there is, else a partial result. ALONE: the cluster is one block. */
+/* Merges the states of the cluster's warps; each takes every cluster.warps-th query. Writes y where the row has one
+ * split, else a partial result. ALONE: the cluster is one block. */
 template <int D, bool ALONE, typename T>
-__device__ __forceinline__ void merge_cluster(const attention_call<T> &a, const decode_work &w, decode_partials parts,
-                                              warp_states mg, decode_cluster cluster)
+__device__ __forceinline__ void merge_cluster(const attention_call<T> &a, const decode_work &w,
+                                              decode_partials partials, warp_states states, decode_cluster cluster)
 {
-    constexpr int N = D / 32; /* numbers of a lane */
+    constexpr int N = D / 32; /* columns of a lane */
     int lane = threadIdx.x % 32, state = lane % cluster.warps;
     for (int query = cluster.rank * cluster.block_warps + cluster.warp; query < w.n_heads; query += cluster.warps) {
         int at = state % cluster.block_warps * QUERIES + query, owner = state / cluster.block_warps;
-        merged m = ALONE ? merge_weights(mg.top[at], mg.sum[at], cluster.warps)
-                         : merge_weights(load_from_peer(mg.top + at, owner), load_from_peer(mg.sum + at, owner),
+        merged m = ALONE ? merge_weights(states.top[at], states.sum[at], cluster.warps)
+                         : merge_weights(load_from_peer(states.top + at, owner), load_from_peer(states.sum + at, owner),
                                          cluster.warps);
         float out[N] = {};
         for (int peer = 0; peer < cluster.size; peer++)
 #pragma unroll 4
             for (int i = 0; i < cluster.block_warps; i++) {
-                const float2 *from = (const float2 *)(mg.out + (i * w.n_heads + query) * merge_stride(D) + lane * N);
+                const float2 *from =
+                    (const float2 *)(states.out + (i * w.n_heads + query) * merge_stride(D) + lane * N);
                 float2 o[N / 2];
 #pragma unroll
                 for (int j = 0; j < N / 2; j++)
                     o[j] = ALONE ? from[j] : load_from_peer(from + j, peer);
                 add_scaled(out, __shfl_sync(0xffffffffu, m.weight, peer * cluster.block_warps + i), o);
             }
-        size_t part = (size_t)w.item * a.h.n_heads + w.head + query;
+        size_t part = (size_t)w.split * a.h.n_heads + w.head + query;
         if (w.count > 1 && lane == 0)
-            parts.stat[part] = make_float2(m.top, m.sum);
+            partials.stat[part] = make_float2(m.top, m.sum);
         if (w.count > 1)
-            store_n(parts.out + part * D + lane * N, out);
+            store_n(partials.out + part * D + lane * N, out);
         else
             write_out<D>(a, w, query, out, m.sum);
     }
 }
 
-/* Whether this block is the last of all that work on the sequence; what they left in parts is then visible. */
+/* Counts this block as done with the row and head group; true for the last one, which then sees the partial results of
+ * all (the threadFenceReduction pattern of CUDA's samples). */
 template <typename T>
-__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_work &w, decode_partials parts,
+__device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const decode_work &w, decode_partials partials,
                                             int cluster_size, int *is_last)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
-        unsigned *arrived = parts.arrived + (size_t)w.first * head_groups(a.h, a.group) + w.head_group;
+        unsigned *arrived = partials.arrived + (size_t)w.first * head_groups(a.h, a.group) + w.head_group;
         unsigned last = (unsigned)(w.count * cluster_size) - 1;
         __threadfence();
         *is_last = atomicInc(arrived, last) == last; /* the last one puts it back to 0 */
@@ -594,10 +608,10 @@ __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const de
     return *is_last;
 }
 
-/* Merges the states of a sequence's splits: y = sum over splits of 2^(m_i - m) o_i, over the same sum of l_i. Partial
- * results are read past L1, which may hold what an earlier layer left there. */
+/* Merges the partial results of a row's splits: y = sum over splits of 2^(m_i - m) o_i, over the same sum of l_i. They
+ * are read past L1, which may hold what an earlier layer left there. */
 template <int D, typename T>
-__device__ void merge_splits(const attention_call<T> &a, const decode_work &w, decode_partials parts,
+__device__ void merge_splits(const attention_call<T> &a, const decode_work &w, decode_partials partials,
                              decode_cluster cluster)
 {
     constexpr int N = D / 32;
@@ -606,12 +620,12 @@ __device__ void merge_splits(const attention_call<T> &a, const decode_work &w, d
         size_t first = (size_t)w.first * a.h.n_heads + w.head + query;
         float2 stat = make_float2(-INFINITY, 0.0f);
         if (lane < w.count)
-            stat = __ldcg(&parts.stat[first + (size_t)lane * a.h.n_heads]);
+            stat = __ldcg(&partials.stat[first + (size_t)lane * a.h.n_heads]);
         merged m = merge_weights(stat.x, stat.y, 32);
         float out[N] = {};
 #pragma unroll 4
         for (int i = 0; i < w.count; i++) {
-            const float2 *from = (const float2 *)(parts.out + (first + (size_t)i * a.h.n_heads) * D + lane * N);
+            const float2 *from = (const float2 *)(partials.out + (first + (size_t)i * a.h.n_heads) * D + lane * N);
             float2 o[N / 2];
 #pragma unroll
             for (int j = 0; j < N / 2; j++)
@@ -622,30 +636,33 @@ __device__ void merge_splits(const attention_call<T> &a, const decode_work &w, d
     }
 }
 
+/* Ends a work item whose states are all in shared memory: merges them, and where it was the last of its row, the
+ * splits.
+ */
 template <int D, typename T>
-__device__ __forceinline__ void finish_work(const attention_call<T> &a, const decode_work &w, decode_partials parts,
-                                            warp_states mg, decode_cluster cluster)
+__device__ __forceinline__ void finish_work(const attention_call<T> &a, const decode_work &w, decode_partials partials,
+                                            warp_states states, decode_cluster cluster)
 {
     if (w.to == 0)
         return;
     if (cluster.size > 1)
-        merge_cluster<D, false>(a, w, parts, mg, cluster);
+        merge_cluster<D, false>(a, w, partials, states, cluster);
     else
-        merge_cluster<D, true>(a, w, parts, mg, cluster);
-    if (w.count > 1 && arrive_last(a, w, parts, cluster.size, mg.is_last))
-        merge_splits<D>(a, w, parts, cluster);
+        merge_cluster<D, true>(a, w, partials, states, cluster);
+    if (w.count > 1 && arrive_last(a, w, partials, cluster.size, states.is_last))
+        merge_splits<D>(a, w, partials, cluster);
 }
 
 /* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A warp has every cluster.warps-th tile of its
  * cluster's work. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
-    decode_kernel(attention_call<T> a, decode_partials parts, int cluster_size)
+    decode_kernel(attention_call<T> a, decode_partials partials, int cluster_size)
 {
-    constexpr int STAGE = decode_stage(D, F8), RING = decode_ring(D, F8);
+    constexpr int STAGE = decode_stage_bytes(D, F8), RING = decode_ring_bytes(D, F8);
     extern __shared__ __align__(1024) char shared[];
     decode_cluster cluster = cluster_of_block(cluster_size);
-    warp_states mg =
+    warp_states states =
         warp_states_at<D>(shared + cluster.block_warps * RING, cluster.block_warps, min(a.group, (int)QUERIES));
     unsigned ring = shared_address(shared) + cluster.warp * RING, stage = ring;
 
@@ -657,18 +674,18 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
         copy_next_tile<D, F8>(ring + i, &c, a, cluster);
     }
     let_next_start();
-    wait_for_previous();
+    wait_for_previous(); /* queries are the kernel before's */
 
     decode_work w = {};
     decode_state<D> st;
-    int u = a.s.first_work[cluster.index], after = c.n_work;
-    if (u < c.n_work) {
-        after = a.s.next_work[u];
-        w = work_at(a, u, a.s.decode[split_of_work(a, u)]);
+    int work = a.s.first_work[cluster.index], after = c.n_work;
+    if (work < c.n_work) {
+        after = a.s.next_work[work];
+        w = work_at(a, work, a.s.decode[split_of_work(a, work)]);
         load_queries<D, F8>(&st, a, w);
     }
     decode_arrive(cluster);
-    while (u < c.n_work) {
+    while (work < c.n_work) {
         clear_state(&st);
         for (int tile = first_tile(w, cluster); tile * TILE < w.to; tile += cluster.warps) {
             copy_wait<RING / STAGE - 1>();
@@ -682,17 +699,17 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
             stage = stage + STAGE < ring + RING ? stage + STAGE : ring;
         }
         decode_wait(cluster); /* all have read what was left of the work item before */
-        store_state<D, F8>(&st, mg, cluster.warp, w.n_heads);
+        store_state<D, F8>(&st, states, cluster.warp, w.n_heads);
         decode_arrive(cluster);
         decode_work done = w;
-        u = after;
-        if (u < c.n_work) { /* its queries come while this one is finished */
-            after = a.s.next_work[u];
-            w = work_at(a, u, a.s.decode[split_of_work(a, u)]);
+        work = after;
+        if (work < c.n_work) { /* its queries come while this one is finished */
+            after = a.s.next_work[work];
+            w = work_at(a, work, a.s.decode[split_of_work(a, work)]);
             load_queries<D, F8>(&st, a, w);
         }
         decode_wait(cluster);
-        finish_work<D>(a, done, parts, mg, cluster);
+        finish_work<D>(a, done, partials, states, cluster);
         decode_arrive(cluster);
     }
     decode_wait(cluster); /* nobody leaves while others may read from it */

@@ -3,13 +3,14 @@
  *   producer    one warp: queries of a work item, then its keys and values tile by tile, from the pages into a ring
  *   consumers   two or three warpgroups of 64 query rows: S = Q K^T, online softmax in registers, O += P V
  *
- * A work item is one prefill_tile and query head. Blocks stay and claim work items from a counter until none is left,
- * so that the producer brings the next one's queries and keys while the consumers end the last. A work item's tiles are
- * taken from the last to the first: those that the diagonal cuts come first.
+ * As FlashAttention-3 does it: persistent, warp-specialised. A work item is one prefill_tile and query head. Blocks
+ * claim work items from a counter until none is left, so that the producer loads the next one's queries and keys while
+ * the consumers finish the last. A work item's tiles are taken from the last to the first: those on the diagonal, which
+ * need the causal mask, come first.
  *
- * Softmax takes nearly as long as the products, so they must overlap: a warpgroup begins the scores of the next tile
- * before the sums of this one and computes its softmax under both, while the tensor cores also work for the other
- * warpgroups. These need no turns among themselves: with them it was no faster.
+ * Softmax takes nearly as long as the products, so they must overlap: a warpgroup starts Q K^T of the next tile before
+ * P V of this one and computes the softmax under both (FlashAttention-3's intra-warpgroup pipelining), while the tensor
+ * cores also work for the other warpgroups. Turns among these (its ping-pong scheduling) were no faster.
  *
  * In shared memory a tile lies as [N / 8][D / 64][8 positions][64 numbers], 128-byte swizzle. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_HOPPER_CUH
@@ -20,7 +21,7 @@
 
 enum { Q_STAGES = 2, KV_STAGES = 2 };
 
-/* Warpgroups of 64 rows, and positions in a tile of keys: as many as the registers have room for. */
+/* Consumer warpgroups, of 64 rows each, and positions in a tile of keys: as many as the registers have room for. */
 static __host__ __device__ constexpr int hopper_warpgroups(int head_dim)
 {
     return head_dim == 64 ? 3 : 2;
@@ -41,7 +42,7 @@ static __host__ __device__ constexpr size_t hopper_shared_bytes(int head_dim)
 /* What blocks claim work items from; zeros between launches. */
 typedef struct { int taken, finished; } work_counter;
 
-/* section: heads whose work items come first, see heads_in_l2(). */
+/* heads_in_l2: query heads whose work items come together, a section: see heads_in_l2(). */
 typedef struct {
     work_counter *work;
     int heads_in_l2;
@@ -59,12 +60,12 @@ template <int D> struct hopper_shared {
     static constexpr int N = hopper_kv_tile(D), GROUPS = hopper_warpgroups(D);
     char q[Q_STAGES][64 * GROUPS * D * 2]; /* [D / 64][64 * GROUPS][64] */
     char k[KV_STAGES][N * D * 2], v[KV_STAGES][N * D * 2];
-    uint64_t q_full[Q_STAGES], q_free[Q_STAGES];
-    uint64_t k_full[KV_STAGES], k_free[KV_STAGES], v_full[KV_STAGES], v_free[KV_STAGES];
+    uint64_t q_full[Q_STAGES], q_empty[Q_STAGES];
+    uint64_t k_full[KV_STAGES], k_empty[KV_STAGES], v_full[KV_STAGES], v_empty[KV_STAGES];
     hopper_work work[Q_STAGES]; /* whose queries are there */
 };
 
-/* A box of keys or values: 16 positions from this group of 8 on. */
+/* Starts the copy of a box of keys or values: 16 positions from this group of 8 on. */
 static __device__ __forceinline__ void tensor_copy_kv(void *to, const CUtensorMap *map, int group, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, "
@@ -87,9 +88,9 @@ static __device__ __forceinline__ void tensor_copy_queries(void *to, const CUten
 /* Tiles of a work item: [from, to). */
 typedef struct { int from, to; } tile_range;
 
-template <int N> static __device__ __forceinline__ tile_range tile_range_of(const hopper_work &u, int window)
+template <int N> static __device__ __forceinline__ tile_range tile_range_of(const hopper_work &w, int window)
 {
-    return {first_seen(u.first, window) / N, (u.end + N - 1) / N};
+    return {first_seen(w.first, window) / N, (w.end + N - 1) / N};
 }
 
 /* The next work item for this block, the same in all lanes of the producer: section by section, tile by tile (those
@@ -101,41 +102,41 @@ static __device__ __forceinline__ hopper_work claim_work(const attention_call<T>
     if ((threadIdx.x & 31) == 0)
         i = atomicAdd(&plan.work->taken, 1);
     i = __shfl_sync(0xffffffffu, i, 0);
-    hopper_work u = {};
+    hopper_work w = {};
     if (i >= n_items * a.h.n_heads)
-        return u;
+        return w;
     int section = i / (n_items * plan.heads_in_l2), within = i - section * n_items * plan.heads_in_l2,
         item = within / plan.heads_in_l2;
     prefill_tile it = a.s.prefill[item];
-    u.row = it.row;
-    u.n_rows = it.n_rows;
-    u.head = section * plan.heads_in_l2 + within - item * plan.heads_in_l2;
-    u.first = a.s.position[it.row];
-    u.end = u.first + it.n_rows;
-    u.pages = a.s.page_indptr[it.seq];
-    return u;
+    w.row = it.row;
+    w.n_rows = it.n_rows;
+    w.head = section * plan.heads_in_l2 + within - item * plan.heads_in_l2;
+    w.first = a.s.position[it.row];
+    w.end = w.first + it.n_rows;
+    w.pages = a.s.page_indptr[it.seq];
+    return w;
 }
 
-enum { OUTSIDE = -64 }; /* what is not in the cache is copied as zeros */
+enum { OUTSIDE = -64 }; /* a group of positions before the cache: TMA copies zeros for it */
 
-/* Where lane i's 16 positions of a tile have their keys, in groups of 8 positions from a.kv on. */
+/* Where lane i finds the keys of the i-th 16 positions of a tile, as a number of groups of 8 positions from a.kv on. */
 template <int D, int N, typename T>
-static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, const hopper_work &u, int tile)
+static __device__ __forceinline__ int keys_of_lane(const attention_call<T> &a, const hopper_work &w, int tile)
 {
     int lane = threadIdx.x & 31, at = tile * (N / TILE) + lane;
-    if (lane >= N / TILE || at * TILE >= u.end)
+    if (lane >= N / TILE || at * TILE >= w.end)
         return OUTSIDE;
-    int page = a.s.page[u.pages + quotient_by_magic(at, a.page_magic)], page_groups = (int)(a.page_stride / (16 * D));
-    return page * page_groups + u.head / a.group * (a.page_len / 8) + tile_in_page(a, at) * (TILE / 8);
+    int page = a.s.page[w.pages + quotient_by_magic(at, a.page_magic)], page_groups = (int)(a.page_stride / (16 * D));
+    return page * page_groups + w.head / a.group * (a.page_len / 8) + tile_in_page(a, at) * (TILE / 8);
 }
 
-/* Bring a tile; at: where the lanes' positions lie. */
+/* Starts the copies of a tile when its stage is empty; at: where the lanes' positions lie. */
 template <int D, int N>
 static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CUtensorMap *map, int at, uint64_t *full,
-                                                 uint64_t *free, pipeline_state &place)
+                                                 uint64_t *empty, pipeline_state &place)
 {
     int lane = threadIdx.x & 31, slot = place.slot;
-    mbarrier_wait(&free[slot], place.parity ^ 1);
+    mbarrier_wait(&empty[slot], place.parity ^ 1);
     if (lane == 0)
         mbarrier_arrive_expect_tx(&full[slot], N * D * 2);
 #pragma unroll
@@ -147,25 +148,25 @@ static __device__ __forceinline__ void load_tile(char (*to)[N * D * 2], const CU
     pipeline_advance(place, KV_STAGES);
 }
 
-/* Hand the work item, with its queries, to the consumers. */
+/* Hands the work item to the consumers and starts the copy of its queries. n_rows 0: there are no more. */
 template <int D>
-static __device__ __forceinline__ void publish_work(hopper_shared<D> &m, const CUtensorMap *map, const hopper_work &u,
+static __device__ __forceinline__ void publish_work(hopper_shared<D> &m, const CUtensorMap *map, const hopper_work &w,
                                                     pipeline_state &place)
 {
-    mbarrier_wait(&m.q_free[place.slot], place.parity ^ 1);
+    mbarrier_wait(&m.q_empty[place.slot], place.parity ^ 1);
     if ((threadIdx.x & 31) == 0) {
-        m.work[place.slot] = u;
-        if (u.n_rows > 0) {
+        m.work[place.slot] = w;
+        if (w.n_rows > 0) {
             mbarrier_arrive_expect_tx(&m.q_full[place.slot], (int)sizeof m.q[0]);
-            tensor_copy_queries(m.q[place.slot], map, u.row, u.head * (D / 64), &m.q_full[place.slot]);
+            tensor_copy_queries(m.q[place.slot], map, w.row, w.head * (D / 64), &m.q_full[place.slot]);
         } else
             mbarrier_arrive(&m.q_full[place.slot]);
     }
     pipeline_advance(place, Q_STAGES);
 }
 
-/* The producer: one warp. Tiles come in the order in which consumers want them: the keys of the next one before the
- * values of this one. The next work item is looked up while both rings are full. */
+/* The producer: one warp. Tiles are loaded in the order in which consumers use them: the keys of the next one before
+ * the values of this one. The next work item is looked up while both rings are full. */
 template <int D, typename T>
 static __device__ void produce(const attention_call<T> &a, const hopper_plan &plan, const CUtensorMap *q_map,
                                const CUtensorMap *kv_map, hopper_shared<D> &m)
@@ -173,26 +174,26 @@ static __device__ void produce(const attention_call<T> &a, const hopper_plan &pl
     constexpr int N = hopper_kv_tile(D);
     int to_values = (int)(a.values / (16 * D));
     pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
-    hopper_work u = claim_work(a, plan);
-    while (u.n_rows > 0) {
-        tile_range tiles = tile_range_of<N>(u, a.window);
+    hopper_work w = claim_work(a, plan);
+    while (w.n_rows > 0) {
+        tile_range tiles = tile_range_of<N>(w, a.window);
         hopper_work next;
-        int at = keys_of_lane<D, N>(a, u, tiles.to - 1);
-        publish_work(m, q_map, u, q);
-        load_tile<D, N>(m.k, kv_map, at, m.k_full, m.k_free, k);
+        int at = keys_of_lane<D, N>(a, w, tiles.to - 1);
+        publish_work(m, q_map, w, q);
+        load_tile<D, N>(m.k, kv_map, at, m.k_full, m.k_empty, k);
         for (int tile = tiles.to - 1; tile >= tiles.from; tile--) {
             int values = at == OUTSIDE ? OUTSIDE : at + to_values;
             if (tile > tiles.from) {
-                at = keys_of_lane<D, N>(a, u, tile - 1);
-                load_tile<D, N>(m.k, kv_map, at, m.k_full, m.k_free, k);
+                at = keys_of_lane<D, N>(a, w, tile - 1);
+                load_tile<D, N>(m.k, kv_map, at, m.k_full, m.k_empty, k);
             }
-            load_tile<D, N>(m.v, kv_map, values, m.v_full, m.v_free, v);
+            load_tile<D, N>(m.v, kv_map, values, m.v_full, m.v_empty, v);
             if (tile == tiles.to - 1)
                 next = claim_work(a, plan);
         }
-        u = next;
+        w = next;
     }
-    publish_work(m, q_map, u, q);
+    publish_work(m, q_map, w, q);
     if ((threadIdx.x & 31) == 0 && atomicAdd(&plan.work->finished, 1) == (int)gridDim.x - 1)
         *plan.work = {0, 0}; /* all blocks have found that there are no more */
 }
@@ -212,7 +213,7 @@ template <int D, int N> struct hopper_state {
     float m[2], l[2];
 };
 
-/* Begin s [64, N] = Q K^T. */
+/* Starts s [64, N] = Q K^T. */
 template <typename T, int D, int N, int GROUPS>
 static __device__ __forceinline__ void begin_scores(float (&s)[N / 2], uint64_t q, uint64_t k)
 {
@@ -228,7 +229,7 @@ static __device__ __forceinline__ void begin_scores(float (&s)[N / 2], uint64_t 
     wgmma_commit();
 }
 
-/* Begin o [64, D] += P V. */
+/* Starts o [64, D] += P V. */
 template <typename T, int D, int N>
 static __device__ __forceinline__ void begin_values(hopper_state<D, N> &st, uint64_t v)
 {
@@ -295,8 +296,8 @@ static __device__ __forceinline__ void rescale_output(hopper_state<D, N> &st, co
         st.o[i] *= by[i >> 1 & 1];
 }
 
-/* Values of a page past the work item's end are whatever was there before, and 0 times that need not be 0. Every
- * warpgroup writes all the zeros that it needs. */
+/* Zeroes the values of positions past the work item's end. They are whatever the page held before, and their weight, 0,
+ * times Inf or NaN is not 0. Every warpgroup does it for itself and needs no barrier with the others. */
 template <int D> static __device__ void zero_values(char *v, int from, int to, int group)
 {
     constexpr int ROW = D * 2 / 16; /* 16-byte pieces */
@@ -309,7 +310,7 @@ template <int D> static __device__ void zero_values(char *v, int from, int to, i
     asm volatile("bar.sync %0, 128;" : : "r"(1 + group) : "memory"); /* the warpgroup */
 }
 
-/* Of four lanes with four words each, lane i receives word i of all. */
+/* Transposes a 4 x 4 matrix of words over four lanes: lane i receives word i of all. */
 static __device__ __forceinline__ void transpose_quad(unsigned (&x)[4])
 {
     int t = threadIdx.x & 3;
@@ -324,9 +325,10 @@ static __device__ __forceinline__ void transpose_quad(unsigned (&x)[4])
             }
 }
 
+/* Writes y of a warp's rows, the output over the sum. */
 template <int D, int N, typename T>
 static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, const attention_call<T> &a,
-                                                  const hopper_work &u, int group)
+                                                  const hopper_work &w, int group)
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, warp = threadIdx.x >> 5 & 3;
 #pragma unroll
@@ -336,7 +338,7 @@ static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, 
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         float by = 1.0f / sum;
-        T *y = a.y + ((size_t)(u.row + row) * a.h.n_heads + u.head) * D + 8 * t;
+        T *y = a.y + ((size_t)(w.row + row) * a.h.n_heads + w.head) * D + 8 * t;
 #pragma unroll
         for (int i = 0; i < D / 8; i += 4) {
             unsigned x[4];
@@ -344,17 +346,17 @@ static __device__ __forceinline__ void write_rows(const hopper_state<D, N> &st, 
             for (int j = 0; j < 4; j++)
                 x[j] = pack<T>(st.o[4 * (i + j) + 2 * r] * by, st.o[4 * (i + j) + 2 * r + 1] * by);
             transpose_quad(x);
-            if (row < u.n_rows)
+            if (row < w.n_rows)
                 *(uint4 *)(y + 8 * i) = make_uint4(x[0], x[1], x[2], x[3]);
         }
     }
 }
 
-/* A warp is done with a place in a ring. */
-static __device__ __forceinline__ void release(uint64_t *free, pipeline_state &place, int n_stages)
+/* Releases a stage: this warp is done with it. */
+static __device__ __forceinline__ void release(uint64_t *empty, pipeline_state &place, int n_stages)
 {
     if ((threadIdx.x & 31) == 0)
-        mbarrier_arrive(&free[place.slot]);
+        mbarrier_arrive(&empty[place.slot]);
     pipeline_advance(place, n_stages);
 }
 
@@ -368,12 +370,12 @@ template <int D, typename T> static __device__ void consume(const attention_call
     pipeline_state q = {0, 0}, k = {0, 0}, v = {0, 0};
     for (;;) {
         mbarrier_wait(&m.q_full[q.slot], q.parity);
-        hopper_work u = m.work[q.slot];
-        if (u.n_rows == 0)
+        hopper_work w = m.work[q.slot];
+        if (w.n_rows == 0)
             break;
         uint64_t queries = q_at + q.slot * Q_STAGE;
-        tile_range tiles = tile_range_of<N>(u, a.window);
-        int tile = tiles.to - 1, first = u.first + 64 * group, seen_by_last = first_seen(first + 63, a.window);
+        tile_range tiles = tile_range_of<N>(w, a.window);
+        int tile = tiles.to - 1, first = w.first + 64 * group, seen_by_last = first_seen(first + 63, a.window);
         int row_position = first + ((int)threadIdx.x >> 5 & 3) * 16 + ((int)threadIdx.x & 31) / 4;
         hopper_state<D, N> st;
         float s[N / 2], by[2];
@@ -387,13 +389,13 @@ template <int D, typename T> static __device__ void consume(const attention_call
         begin_scores<T, D, N, GROUPS>(s, queries, k_at + k.slot * STAGE);
         wgmma_wait<0>();
         fence_registers(s);
-        release(m.k_free, k, KV_STAGES);
+        release(m.k_empty, k, KV_STAGES);
         mask_scores<N>(s, tile * N, row_position, a.window);
         online_softmax(st, s, by, a.scale);
         pack_weights<T>(st, s);
-        if (u.end % TILE != 0) {
+        if (w.end % TILE != 0) {
             mbarrier_wait(&m.v_full[v.slot], v.parity);
-            zero_values<D>(m.v[v.slot], u.end - tile * N, (u.end + TILE - 1) / TILE * TILE - tile * N, group);
+            zero_values<D>(m.v[v.slot], w.end - tile * N, (w.end + TILE - 1) / TILE * TILE - tile * N, group);
         }
         for (tile--; tile >= tiles.from; tile--) {
             mbarrier_wait(&m.k_full[k.slot], k.parity);
@@ -402,25 +404,25 @@ template <int D, typename T> static __device__ void consume(const attention_call
             begin_values<T>(st, v_at + v.slot * STAGE);
             wgmma_wait<1>();
             fence_registers(s);
-            release(m.k_free, k, KV_STAGES);
+            release(m.k_empty, k, KV_STAGES);
             if ((tile + 1) * N > first + 1 || tile * N < seen_by_last)
                 mask_scores<N>(s, tile * N, row_position, a.window);
             online_softmax(st, s, by, a.scale);
-            fence_registers(s); /* before the wait, not after it */
+            fence_registers(s); /* softmax must stay before the wait, not sink below it */
             wgmma_wait<0>();
             fence_registers(st.o);
-            release(m.v_free, v, KV_STAGES);
+            release(m.v_empty, v, KV_STAGES);
             if (__any_sync(0xffffffffu, by[0] != 1.0f || by[1] != 1.0f))
                 rescale_output(st, by);
             pack_weights<T>(st, s);
         }
-        release(m.q_free, q, Q_STAGES);
+        release(m.q_empty, q, Q_STAGES);
         mbarrier_wait(&m.v_full[v.slot], v.parity);
         begin_values<T>(st, v_at + v.slot * STAGE);
         wgmma_wait<0>();
         fence_registers(st.o);
-        release(m.v_free, v, KV_STAGES);
-        write_rows(st, a, u, group);
+        release(m.v_empty, v, KV_STAGES);
+        write_rows(st, a, w, group);
     }
 }
 
@@ -443,13 +445,13 @@ static __global__ void __launch_bounds__(hopper_warpgroups(D) * 128 + 128, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < Q_STAGES; i++) {
             mbarrier_init(&m.q_full[i], 1);
-            mbarrier_init(&m.q_free[i], 4 * GROUPS);
+            mbarrier_init(&m.q_empty[i], 4 * GROUPS);
         }
         for (int i = 0; i < KV_STAGES; i++) {
             mbarrier_init(&m.k_full[i], 1);
             mbarrier_init(&m.v_full[i], 1);
-            mbarrier_init(&m.k_free[i], 4 * GROUPS);
-            mbarrier_init(&m.v_free[i], 4 * GROUPS);
+            mbarrier_init(&m.k_empty[i], 4 * GROUPS);
+            mbarrier_init(&m.v_empty[i], 4 * GROUPS);
         }
         mbarrier_init_fence();
     }

@@ -1,6 +1,6 @@
 /* attention_prefill.cuh - many query positions of one sequence: causal, over cached pages and the rows' own
  *
- * Keys and values pass through shared memory in tiles of N positions, the next on its way while one is at work;
+ * FlashAttention-2's scheme. Keys and values pass through shared memory in tiles of N positions, double-buffered;
  * each warp keeps 16 query rows with their running maximum, sum and output in registers. S = Q K^T, then
  * O += P V. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_PREFILL_CUH
@@ -16,7 +16,7 @@ static __host__ __device__ constexpr int prefill_kv_tile(int head_dim)
     return head_dim <= 128 ? 64 : 32;
 }
 
-/* Queries, then two stages of keys and values. */
+/* Shared memory of a block: queries, then two stages of keys and values. */
 static __host__ __device__ constexpr size_t prefill_shared_bytes(int head_dim)
 {
     return (size_t)(PREFILL_TILE + 4 * prefill_kv_tile(head_dim)) * head_dim * 2;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void copy_queries(unsigned to, const attention_call<T
     }
 }
 
-/* Eight F8 numbers as T, at `at` in shared memory. */
+/* Stores eight F8 numbers, widened to T and scaled, at `at` in shared memory. */
 template <typename T> __device__ __forceinline__ void store_widened(unsigned at, uint2 bits, float scale)
 {
     const uint8_t *from = (const uint8_t *)&bits;
@@ -69,7 +69,7 @@ template <typename T> __device__ __forceinline__ void store_widened(unsigned at,
                  : "memory");
 }
 
-/* The same of a KvCache in F8: numbers become T on the way. */
+/* Loads keys, then values, of N positions of a KvCache in F8, widened to T and scaled; zeros past the last row's. */
 template <int D, int N, typename T>
 __device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> &a, const prefill_work &w, int position)
 {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void widen_keys(unsigned to, const attention_call<T> 
     }
 }
 
-/* Keys, then values, of N positions; zeros past the last row's. */
+/* Starts copying keys, then values, of N positions; zeros past the last row's. */
 template <int D, int N, typename T>
 __device__ __forceinline__ void copy_keys(unsigned to, const attention_call<T> &a, const prefill_work &w, int position)
 {
@@ -222,6 +222,7 @@ __device__ __forceinline__ void add_values(prefill_state<D> *st, const float s[N
     }
 }
 
+/* Writes y of a warp's rows, the output over the sum. */
 template <int D, typename T>
 __device__ void write_rows(const prefill_state<D> *st, const attention_call<T> &a, const prefill_work &w)
 {

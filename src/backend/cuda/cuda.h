@@ -109,8 +109,8 @@ typedef struct {
     copier *copier;
 } cuda_backend;
 
-#define FUSED_ROWS 64
-#define HEAVY_RANKS 96
+#define FUSED_ROWS 64  /* what linear_skinny.cuh multiplies at once */
+#define HEAVY_RANKS 96 /* see HEAVY_GRID_Z in cuda_sgmv.cu */
 #define FP8_SCRATCH ((size_t)128 << 20)
 
 /* Whether an F8 matrix lies in slabs (fp8.cuh). */
@@ -119,8 +119,9 @@ static inline bool cuda_fp8_in_slabs(int rows, int cols)
     return rows % 8 == 0 && cols % 64 == 0;
 }
 
-/* The input dimension of a fused shrink is cut into pieces that are summed in order by expand:
- * v[row, r] = sum over s of v_partials[s][row][r], s < sgmv_splits(in). The scale is in the pieces. */
+/* A fused shrink splits the input dimension (split-K), and the expand adds the partial sums up, in order:
+ * v[row, r] = sum over s of v_partials[s][row][r], s < sgmv_splits(in). The scale is in them already. A split has 256
+ * inputs at least. */
 #define SGMV_SPLITS 8
 
 static inline int sgmv_splits(int in)
@@ -128,7 +129,7 @@ static inline int sgmv_splits(int in)
     return in >= SGMV_SPLITS * 256 ? SGMV_SPLITS : in <= 256 ? 1 : in / 256;
 }
 
-/* Inputs of one piece, a multiple of 64; the last piece may be shorter or empty. */
+/* Inputs of one split, a multiple of 64; the last one may be shorter or empty. */
 static inline int sgmv_split_len(int in)
 {
     int n = sgmv_splits(in);

@@ -17,8 +17,9 @@ int cuda_decode_head_groups(heads h)
     return head_groups(h, h.n_heads / h.n_kv_heads);
 }
 
-/* The length of a KV split; a sequence of up to half as much more is one split. Cut so that a long sequence among
- * short ones does not keep a few blocks busy long after the rest: over all heads, a work item for every 256 positions.
+/* The length of a KV split, to which lengths are rounded; a sequence of up to half as much more is one split. Cut so
+ * that a long sequence among short ones does not keep a few blocks busy long after the rest: over all heads, a work
+ * item for every 256 positions.
  */
 static int split_len_of(heads h)
 {
@@ -33,13 +34,14 @@ int cuda_decode_max_splits(void)
 
 int cuda_decode_split_len(const cuda_backend *cu, int seq_len)
 {
-    int piece = split_len_of(cu->limit.h), n = (seq_len + piece / 2) / piece;
+    int split_len = split_len_of(cu->limit.h), n = (seq_len + split_len / 2) / split_len;
     n = n < 1 ? 1 : n > MAX_KV_SPLITS ? MAX_KV_SPLITS : n;
     return ((seq_len + n - 1) / n + TILE - 1) / TILE * TILE;
 }
 
-/* One for every sequence; for every row of a short prompt, and as many again, where those see much; and the further
- * pieces of long sequences, of which none is shorter than 3/4 of split_len_of(). */
+/* A split for every sequence; for every row of a short prompt, and as many again, where those see much; and the further
+ * splits of long sequences: with n = round(len / split_len) of them (cuda_decode_split_len) none has under 3/4 of
+ * split_len_of(), as 1.5 split lengths are cut in two. */
 int cuda_decode_splits(const extent *x)
 {
     long positions = (long)x->max_pages * x->page_len, further = positions / (split_len_of(x->h) * 3 / 4);

@@ -19,12 +19,13 @@
 #include "backend/cuda/st_async.cuh"
 
 enum {
-    LANE_COLS = 8,
+    LANE_COLS = 8, /* 16 bytes */
     WARP_COLS = 32 * LANE_COLS,
     BLOCK_ROWS = 4,
     RANKS = 64, /* of v in shared memory at once */
 };
 
+/* Warps for a row of so many columns. */
 static int warps_across(int cols)
 {
     return (cols + WARP_COLS - 1) / WARP_COLS;
@@ -71,7 +72,7 @@ static __device__ __forceinline__ int load_acquire(const int *p)
     return x;
 }
 
-/* Wait for v, if anyone in the block needs it. The shrink's blocks arrive long before the dense product they
+/* Waits for v, if any thread of the block needs it. The shrink's blocks arrive long before the dense product they
  * ride in has ended, so that v B can be done in its shadow. All threads take part. */
 static __device__ __forceinline__ void wait_for_v(const expansion &e, bool needed)
 {
@@ -99,7 +100,7 @@ static __device__ __forceinline__ void sum_splits(float *v, const expansion &e, 
     }
 }
 
-/* sum += the numbers at `from`. */
+/* sum += the columns at `from`. */
 template <typename T> static __device__ __forceinline__ void add_n(float (&sum)[LANE_COLS], const T *from)
 {
     float v[LANE_COLS];
@@ -108,24 +109,25 @@ template <typename T> static __device__ __forceinline__ void add_n(float (&sum)[
         sum[j] += v[j];
 }
 
-/* x = the numbers at `from`, which an earlier kernel of the invocation wrote: past L1, which may hold older ones. */
+/* Loads what an earlier kernel of the invocation wrote: past L1, which may hold older values. */
 static __device__ __forceinline__ void load_latest(float (&x)[LANE_COLS], const float *from)
 {
     *(float4 *)&x[0] = __ldcg((const float4 *)from);
     *(float4 *)&x[4] = __ldcg((const float4 *)from + 1);
 }
 
-/* A lane's share of v B for one row and projection: AHEAD rows of B are always under way. */
+/* A lane's columns of v B for one row and projection: AHEAD rows of B are always in flight. */
 template <typename T, int AHEAD> struct lane_product {
     int rank, out;
     const T *b;         /* [rank, out], at the lane's columns of the next row to load */
     uint4 ahead[AHEAD]; /* 8 numbers each */
 };
 
-/* Before the wait: find B and load its first rows. l: the row's adapter, NULL: none. Lanes past the last
+/* Finds B and prefetches its first rows, before wait_for_v(). l: the row's adapter, NULL: none. Lanes past the last
  * column load the first ones instead. */
 template <typename T, int AHEAD>
-static __device__ __forceinline__ void start(lane_product<T, AHEAD> &p, const lora_entry *l, int part, int col, int out)
+static __device__ __forceinline__ void start_product(lane_product<T, AHEAD> &p, const lora_entry *l, int part, int col,
+                                                     int out)
 {
     p.rank = l ? l->rank[part] : 0;
     p.out = out;
@@ -137,8 +139,8 @@ static __device__ __forceinline__ void start(lane_product<T, AHEAD> &p, const lo
 }
 
 /* sum += v B at the lane's columns, over the AHEAD ranks from `from` on, v being theirs; as each row of B is used
- * the one AHEAD of it is sent for. (The barrier keeps the compiler from sending for all first, which would take
- * twice the registers.) */
+ * the one AHEAD of it is prefetched. (__syncwarp() keeps the compiler from loading all first, which would take twice
+ * the registers.) */
 template <typename T, int AHEAD>
 static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_product<T, AHEAD> &p, const float *v,
                                                  int from)
@@ -158,7 +160,7 @@ static __device__ __forceinline__ void add_ranks(float (&sum)[LANE_COLS], lane_p
     }
 }
 
-/* The same over all of the up to RANKS ranks from `from` on. */
+/* sum += v B over all of the up to RANKS ranks from `from` on. */
 template <typename T, int AHEAD>
 static __device__ __forceinline__ void add_product(float (&sum)[LANE_COLS], lane_product<T, AHEAD> &p, const float *v,
                                                    int from)
@@ -295,7 +297,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7)
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
     lane_product<T, 8> p;
-    start(p, l, part, col, out);
+    start_product(p, l, part, col, out);
     int first = l ? first_rank(l, part) : 0;
     int position = live ? s.position[row] : 0, slot = live ? s.kv_slot[row] : -1;
     for (int i = lane; part < 2 && i < half; i += 32)
@@ -359,8 +361,8 @@ void cuda_expand_rope_append(backend *be, tensor *qkv, heads h, const head_norms
 
 enum { MAX_CLUSTER = 8, NORM_WARPS = 8 };
 
-/* The smallest cluster whose blocks have at most NORM_WARPS warps; more than there may be: 0. Where there are clusters
- * it has 2 blocks at least, see st_async.cuh. */
+/* The smallest cluster whose blocks have at most NORM_WARPS warps for a row of so many columns; 0 where it would be too
+ * large. Where there are clusters it has 2 blocks at least, see st_async.cuh. */
 static unsigned norm_cluster(const cuda_backend *cu, int cols)
 {
     unsigned most = cu->arch >= 90 ? MAX_CLUSTER : 1, cluster = most > 1 ? 2 : 1;
@@ -391,7 +393,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 3)
     __syncwarp();
     cluster_arrive_relaxed();
     lane_product<T, 8> p;
-    start(p, entry_of(e, row), 0, col, cols);
+    start_product(p, entry_of(e, row), 0, col, cols);
     float by[LANE_COLS] = {}, v[LANE_COLS] = {}, squares = 0.0f;
     if (inside)
         load_n(by, w + col);
@@ -464,7 +466,7 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, 7) expand_rows(T *y, i
 
     let_next_start();
     lane_product<T, 8> p;
-    start(p, live ? entry_of(e, row) : NULL, 0, col, cols);
+    start_product(p, live ? entry_of(e, row) : NULL, 0, col, cols);
     wait_for_v(e, p.rank > 0);
     float x[LANE_COLS] = {};
     for (int from = 0; from < p.rank; from += RANKS) {
@@ -513,8 +515,8 @@ static __global__ void __launch_bounds__(32 * BLOCK_ROWS, AHEAD > 4 ? 4 : 7)
     let_next_start();
     const lora_entry *l = live ? entry_of(e, row) : NULL;
     lane_product<T, AHEAD> g, u;
-    start(g, l, 0, col, cols);
-    start(u, l, 1, col, cols);
+    start_product(g, l, 0, col, cols);
+    start_product(u, l, 1, col, cols);
     wait_for_v(e, g.rank + u.rank > 0);
     float gate[LANE_COLS] = {}, up[LANE_COLS] = {};
     for (int from = 0; from < max(g.rank, u.rank); from += RANKS) {

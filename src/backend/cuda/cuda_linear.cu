@@ -10,7 +10,7 @@
  * 16-bit numbers, as many rows of W at once as the scratch holds, for cuBLASLt; plain takes odd shapes.
  *
  * In fused invocations the shrink of the site's adapters rides in the skinny kernel; where that does not
- * fit it is a kernel of its own. Either way it leaves pieces of v in v_partials. */
+ * fit it is a kernel of its own. Either way it leaves partial sums of v in v_partials. */
 #include <stdlib.h>
 
 #include "backend/cuda/linear_skinny.cuh"
@@ -28,7 +28,7 @@ enum {
     MIN_TILE_ROWS =
         40,                /* rows of a tile: below that rather larger clusters. A plain choice below the 64 rows of a
                             * warpgroup; tiles of 32 rows for o and down were the same within 0.3 % (docs/lab/decode-step.md) */
-    FP8_SKINNY_ROWS = 448, /* of x, for FP8 weights: beyond that 16-bit copies for cuBLASLt are faster */
+    FP8_SKINNY_ROWS = 448, /* of x: of more, 16-bit copies of FP8 weights for cuBLASLt are faster (docs/lab/fp8.md) */
     MAX_SPLITS = 8,
     MAX_STAGES = 48,
 };
@@ -415,7 +415,7 @@ void cuda_linear(backend *be, tensor *y, const tensor *x, const linear *w)
 
 enum { SPLIT_K_WARPS = 4 };
 
-/* The shrink alone. A block owns a tile and a piece; its warps take turns at 8 ranks. */
+/* The shrink alone. A block owns a tile and a split; its warps take turns at 8 ranks. */
 template <typename T, bool WIDE> static __global__ void shrink_split_k(shrink_job job)
 {
     wait_for_previous();
@@ -432,7 +432,7 @@ static void run_shrink_split_k(cuda_backend *cu, const shrink_job &job, bool wid
     void (*kernel)(shrink_job) = half   ? wide ? shrink_split_k<f16, true> : shrink_split_k<f16, false>
                                  : wide ? shrink_split_k<bf16, true>
                                         : shrink_split_k<bf16, false>;
-    launch(context_of(cu), "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_pieces),
+    launch(context_of(cu), "shrink", kernel, dim3((unsigned)cu->shape.max_tiles, (unsigned)job.n_splits),
            SPLIT_K_WARPS * 32, 0, job);
 }
 
@@ -445,7 +445,7 @@ static shrink_job shrink_of(const cuda_backend *cu, const tensor *x, int site)
     job.v_partials = cu->v_partials;
     job.arrivals = cu->step.v_arrivals + site;
     job.site = site, job.in = x->cols;
-    job.n_pieces = sgmv_splits(x->cols), job.piece = sgmv_split_len(x->cols);
+    job.n_splits = sgmv_splits(x->cols), job.split_len = sgmv_split_len(x->cols);
     job.v_stride = cu->limit.max_rank_sum;
     return job;
 }

@@ -26,20 +26,20 @@ static __device__ __forceinline__ expand_part<T> prompt_part(const prompt_expans
     return strip_part<T>(tile, e.site, part, row, out, e.v, e.v_cols);
 }
 
-/* How many of n things each block takes one after the other, sharing what it has made for the first: as many as `most`
- * while that leaves two blocks for every place on the SMs. */
-static int shared_by_block(const cuda_backend *cu, int n, int most)
+/* How many of n strips or heads a block takes in turn, so that v's operands are made once for all of them: up to
+ * `most`, halved until there are two waves of blocks. */
+static int per_block(const cuda_backend *cu, int n, int most)
 {
-    int each = most, enough = 2 * PROMPT_BLOCKS * cu->n_sms;
-    while (each > 1 && divide_up(n, each) * cu->shape.max_tiles < enough)
+    int each = most, two_waves = 2 * PROMPT_BLOCKS * cu->n_sms;
+    while (each > 1 && divide_up(n, each) * cu->shape.max_tiles < two_waves)
         each /= 2;
     return each;
 }
 
-enum { SILU_STRIPS = 8 };
+enum { SILU_STRIPS = 8 }; /* of a block, at most */
 
-/* y = silu(gate + v0 B0) * (up + v1 B1). Block (i, tile) owns the i-th so many strips of a tile's columns, a warp 16 of
- * its rows. Shared: v of both parts, 32 KB. */
+/* y = silu(gate + v0 B0) * (up + v1 B1). Block (i, tile) owns `strips` adjacent strips of a tile, a warp 16 of its
+ * rows. Shared memory: v of both parts, 32 KB. */
 template <typename T>
 static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     prompt_silu(T *y, const T *gate_up, int cols, int strips, prompt_expansion e)
@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
     for (; col < end; col += STRIP_COLS) {
         strip_raw<T> gate_raw = strip_load(from, 2 * (size_t)cols, n_rows, col, cols);
         strip_raw<T> up_raw = strip_load(from + cols, 2 * (size_t)cols, n_rows, col, cols);
-        expand_piece b_gate = strip_load_b(g, col, 0), b_up = strip_load_b(u, col, 0);
+        b_fragment b_gate = strip_load_b(g, col, 0), b_up = strip_load_b(u, col, 0);
         float gate[4][8] = {}, up[4][8] = {};
         strip_accumulate(gate, gate_raw);
         strip_add(gate, g, col, b_gate, kept[warp_id()][0]);
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
 
 template <typename T> static void run_silu(cuda_backend *cu, tensor *gate_up, tensor *y, const adapted *a)
 {
-    int n = divide_up(y->cols, STRIP_COLS), strips = shared_by_block(cu, n, SILU_STRIPS);
+    int n = divide_up(y->cols, STRIP_COLS), strips = per_block(cu, n, SILU_STRIPS);
     launch(context_of(cu), "expand_silu_mul", prompt_silu<T>,
            dim3((unsigned)divide_up(n, strips), (unsigned)cu->shape.max_tiles), PROMPT_THREADS, 0, y->data,
            gate_up->data, y->cols, strips, prompt_expansion_of(cu, a));
@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(32 * NORM_WARPS, 2)
     for (int col = begin; col < cols && n_rows > 0; col += stride) {
         strip_raw<float> old = strip_load(x + first, cols, n_rows, col, cols);
         strip_raw<T> more = strip_load(delta + first, cols, n_rows, col, cols);
-        expand_piece b = strip_load_b(p, col, 0);
+        b_fragment b = strip_load_b(p, col, 0);
         float sum[4][8] = {};
         strip_accumulate(sum, old);
         strip_accumulate(sum, more);
@@ -204,7 +204,7 @@ typedef struct {
     float angles[PROMPT_WARPS][STRIP_ROWS * ANGLES_ROW];
 } rope_shared;
 
-/* Cosine and sine of each of a strip's angles, in runs of 8 as strips are; by a warp for its own rows. */
+/* Computes cosine and sine of each of a strip's angles, in runs of 8 as strips are; a warp for its own rows. */
 static __device__ __forceinline__ void make_angles(float *angles, const prompt_rope_job &job, int row, int n_rows)
 {
     for (int i = lane_id(); i < min(n_rows, (int)STRIP_ROWS) * STRIP_COLS; i += 32) {
@@ -215,7 +215,7 @@ static __device__ __forceinline__ void make_angles(float *angles, const prompt_r
     __syncwarp();
 }
 
-/* lo, hi: the strips of a head, normed over each row's head. */
+/* Norms a head, whose columns are the strips lo and hi, row by row. */
 static __device__ __forceinline__ void norm_strips(float (&lo)[4][8], float (&hi)[4][8], const float *w, float eps)
 {
     int t = lane_id() & 3;
@@ -241,7 +241,7 @@ static __device__ __forceinline__ void norm_strips(float (&lo)[4][8], float (&hi
     }
 }
 
-/* The pairs (lo, hi), turned by their angles. */
+/* Rotates the pairs (lo, hi) by their angles. */
 static __device__ __forceinline__ void rotate_strips(float (&lo)[4][8], float (&hi)[4][8], const float *angles)
 {
     angles += (lane_id() >> 2) * ANGLES_ROW + (lane_id() & 3) * ANGLES_RUN;
@@ -259,7 +259,7 @@ static __device__ __forceinline__ void rotate_strips(float (&lo)[4][8], float (&
         }
 }
 
-/* The strips of a key (kind 0) or value (1) into the cache, each row into its slot. */
+/* Stores the strips of a key (kind 0) or value (1) to the cache, each row to its slot. */
 template <typename T>
 static __device__ __forceinline__ void append_strips(const kv_cache &kv, int layer, int kind, int head,
                                                      const int *slots, int n_rows, const float (&lo)[4][8],
@@ -314,7 +314,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
         int col = head * ROPE_HEAD;
         strip_raw<T> raw_lo = strip_load(place, stride, n_rows, col, out);
         strip_raw<T> raw_hi = strip_load(place, stride, n_rows, col + STRIP_COLS, out);
-        expand_piece b_lo = strip_load_b(p, col, 0), b_hi = strip_load_b(p, col + STRIP_COLS, 0);
+        b_fragment b_lo = strip_load_b(p, col, 0), b_hi = strip_load_b(p, col + STRIP_COLS, 0);
         float lo[4][8] = {}, hi[4][8] = {};
         strip_accumulate(lo, raw_lo);
         strip_add(lo, p, col, b_lo, sh->kept[warp_id()]);
@@ -335,7 +335,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, PROMPT_BLOCKS)
 
 template <typename T> static void run_rope(cuda_backend *cu, tensor *qkv, const prompt_rope_job &job, const adapted *a)
 {
-    int each = shared_by_block(cu, job.h.n_heads + 2 * job.h.n_kv_heads, ROPE_MAX_HEADS);
+    int each = per_block(cu, job.h.n_heads + 2 * job.h.n_kv_heads, ROPE_MAX_HEADS);
     int q_blocks = divide_up(job.h.n_heads, each), kv_blocks = divide_up(job.h.n_kv_heads, each);
     allow_shared(context_of(cu), "expand_rope_append", prompt_rope<T>, sizeof(rope_shared));
     launch(context_of(cu), "expand_rope_append", prompt_rope<T>,

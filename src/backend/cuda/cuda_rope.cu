@@ -7,8 +7,8 @@ template <typename T, int V>
 static __global__ void __launch_bounds__(128)
     head_norm_kernel(T *qkv, int n_rows, int cols, heads h, const float *q_w, const float *k_w, float eps)
 {
-    int n = h.n_heads + h.n_kv_heads, unit = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    int row = unit / n, head = unit % n, lane = threadIdx.x % 32;
+    int n = h.n_heads + h.n_kv_heads, warp = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    int row = warp / n, head = warp % n, lane = threadIdx.x % 32;
     wait_for_previous();
     let_next_start();
     if (row >= n_rows)
@@ -65,7 +65,7 @@ template <typename T> struct page_target {
 };
 
 /* (x[i], x[i + n/2]) is turned by position * inv_freq[i] in query and key heads, in place; keys and values
- * are also written to the row's place in its page, unless it has none. Grid: rows x shares of the heads. Thread
+ * are also written to the row's place in its page, unless it has none. Grid: rows x slices of the heads. Thread
  * (x, y) owns V pairs, from pair x * V on, of every (gridDim.y * blockDim.y)-th head. No shared memory. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(256)
@@ -109,8 +109,8 @@ template <typename T>
 static __global__ void __launch_bounds__(128)
     append_fp8_kernel(const T *qkv, int n_rows, int cols, heads h, step s, kv_cache kv, int layer)
 {
-    int unit = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    int row = unit / (2 * h.n_kv_heads), head = unit % (2 * h.n_kv_heads);
+    int warp = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    int row = warp / (2 * h.n_kv_heads), head = warp % (2 * h.n_kv_heads);
     wait_for_previous();
     let_next_start();
     int slot = row < n_rows ? s.kv_slot[row] : -1;
@@ -145,8 +145,8 @@ static void rope_append(cuda_backend *cu, tensor *qkv, heads h, const float *inv
     /* Few rows: a head per thread, to be done soon. Many: four, which share the angles. */
     int across = h.head_dim / 2 / V, down = across < 128 ? 128 / across : 1;
     int per_block = down * (qkv->rows > 4 * cu->n_sms ? 4 : 1);
-    int shares = (h.n_heads + 2 * h.n_kv_heads + per_block - 1) / per_block;
-    launch(context_of(cu), "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, shares), dim3(across, down), 0,
+    int slices = (h.n_heads + 2 * h.n_kv_heads + per_block - 1) / per_block;
+    launch(context_of(cu), "rope_append", rope_append_kernel<T, V>, dim3(qkv->rows, slices), dim3(across, down), 0,
            (T *)qkv->data, qkv->cols, h, inv_freq, cu->step, to);
 }
 

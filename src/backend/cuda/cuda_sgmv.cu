@@ -78,18 +78,19 @@ static void run_prompt_shrink(const launch_context &on, const sgmv_tiles &t, flo
                     PROMPT_SHARED, splits, t.tile, site, x, in, v, v_cols);
 }
 
-/* Where adapters' ranks may differ much, work comes in pieces so small that multiprocessors even out by taking another
- * when they are done: so many layers of a shrink's grid, which share a tile's ranks, and so many times the blocks of an
- * expand that fit at once. */
+/* Where adapters' ranks may differ much, grids are finer, so that SMs which are done take another block: layers of a
+ * shrink's grid, which share a tile's rank groups; and waves of blocks of an expand. Half the layers, or a third of the
+ * blocks, made a step with ranks from 3 to 128 2 to 3 % slower (docs/lab/decode-grid.md). */
 enum { HEAVY_GRID_Z = 8, HEAVY_WAVES = 3 };
 
-/* Blocks for each tile, as a power of two: with few tiles many, so that all SMs have something to read. */
-static int shrink_split(const launch_context &on, int max_tiles)
+/* log2 of the blocks for each tile: up to a cluster's while they are no more than two to an SM, a plain choice of which
+ * no measurement is kept. With few tiles split-K thus gives all SMs something to read. */
+static int shrink_log2_split(const launch_context &on, int max_tiles)
 {
-    int split = on.arch >= 90 ? 3 : 0;
-    while (split > 0 && max_tiles << split > 2 * on.n_sms)
-        split--;
-    return split;
+    int log2 = on.arch >= 90 ? 3 : 0; /* SHRINK_CLUSTER, where there are clusters */
+    while (log2 > 0 && max_tiles << log2 > 2 * on.n_sms)
+        log2--;
+    return log2;
 }
 
 template <typename T>
@@ -105,14 +106,15 @@ static void run_shrink(const launch_context &on, const sgmv_tiles &t, float *v, 
         run_prompt_shrink(on, t, v, v_cols, x, in, site);
         return;
     }
-    int split = shrink_split(on, t.max_tiles), cluster = split > 0 ? SHRINK_CLUSTER : 1, blocks = t.max_tiles << split;
-    int groups = (v_cols + SGMV_GROUP - 1) / SGMV_GROUP, layers = t.heavy ? HEAVY_GRID_Z : on.n_sms / blocks;
+    int log2_split = shrink_log2_split(on, t.max_tiles), cluster = log2_split > 0 ? SHRINK_CLUSTER : 1,
+        blocks = t.max_tiles << log2_split;
+    int groups = (v_cols + RANK_GROUP - 1) / RANK_GROUP, layers = t.heavy ? HEAVY_GRID_Z : on.n_sms / blocks;
     dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
               (unsigned)(layers < 1        ? 1
                          : layers < groups ? layers
                                            : groups));
     launch_clusters(on, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)cluster, t.tile, t.n_tiles,
-                    t.max_tiles, split, site, x, in, v, v_cols);
+                    t.max_tiles, log2_split, site, x, in, v, v_cols);
 }
 
 /* Divides the columns among blocks, so many steps for each warp. Returns the blocks of all tiles. */
@@ -125,15 +127,15 @@ static long divide_columns(expand_columns *c, int steps, int max_tiles)
     return blocks * max_tiles;
 }
 
-/* Of heavy batches: see above. Else steps such that the blocks are as many as fit on the SMs at once, or a little
- * fewer; else few steps with few tiles and four at most, as many short blocks are better than some that are left over.
- */
+/* How many steps a warp has. Where there is such a number, one that makes a single wave of at least 9/10 of the blocks
+ * that fit on the SMs at once. Else the most, of 4, 2 and 1, that makes no fewer blocks: many short blocks leave less
+ * of a last wave idle than few long ones. Heavy batches: HEAVY_WAVES waves. */
 static void choose_steps(expand_columns *c, const launch_context &on, const sgmv_tiles &t)
 {
-    long fit = EXPAND_BLOCKS * on.n_sms, least = t.heavy ? HEAVY_WAVES * fit : fit * 9 / 10;
+    long one_wave = EXPAND_BLOCKS * on.n_sms, least = t.heavy ? HEAVY_WAVES * one_wave : one_wave * 9 / 10;
     for (int steps = 1; !t.heavy && steps <= 8; steps++) {
         long blocks = divide_columns(c, steps, t.max_tiles);
-        if (blocks >= least && blocks <= fit)
+        if (blocks >= least && blocks <= one_wave)
             return;
     }
     for (int steps = 4; steps > 0; steps /= 2)

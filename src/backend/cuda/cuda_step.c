@@ -178,7 +178,7 @@ int cuda_step_reserve(cuda_backend *cu, const extent *x, err *e)
     return 0;
 }
 
-/* Rows up to 8 by powers of two, to 64 by eights, to 256 by thirty-twos, then by 128. */
+/* The size that a batch of n rows is padded to: powers of two up to 8, eights to 64, thirty-twos to 256, then 128s. */
 static int padded_batch(int n, int limit)
 {
     int to = 1;
@@ -191,21 +191,21 @@ static int padded_batch(int n, int limit)
     return to < limit ? to : limit;
 }
 
-/* Rows of one sequence: their places in its pages. */
+/* Fills in the places that rows of one sequence have in its pages. */
 static void fill_slots(int *slot, const batch *b, const int *pages, int row, int n_rows, int page_len)
 {
     for (int r = row; r < row + n_rows; r++)
         slot[r] = pages[b->position[r] / page_len] * page_len + b->position[r] % page_len;
 }
 
-/* Longest rows first, as attention wants them; the pieces of one in order. */
+/* Orders splits: longest rows first, for LPT; the splits of a row in order. */
 static int by_length(const void *a, const void *b)
 {
     const decode_split *x = a, *y = b;
     return x->len != y->len ? y->len - x->len : x->row != y->row ? x->row - y->row : x->index - y->index;
 }
 
-/* Prompts' rows, up to so many at a time. Returns how many items. */
+/* Cuts a prefill's rows into query tiles of up to `tile` rows. Returns how many. */
 static int add_prefill_tiles(prefill_tile *to, int seq, int row, int n_rows, int tile)
 {
     int n = 0;
@@ -214,7 +214,7 @@ static int add_prefill_tiles(prefill_tile *to, int seq, int row, int n_rows, int
     return n;
 }
 
-/* Those that see most first. position: of the rows. */
+/* Orders query tiles: those that see most positions first. position: of the rows. */
 static int by_last_position(const void *a, const void *b, void *position)
 {
     const prefill_tile *x = a, *y = b;
@@ -223,14 +223,14 @@ static int by_last_position(const void *a, const void *b, void *position)
     return last_x != last_y ? last_y - last_x : x->row - y->row;
 }
 
-/* The pieces of a row that sees it.len positions. Returns how many. */
+/* Cuts what a row sees, it.len positions, into KV splits. Returns how many. */
 static int add_splits(const cuda_backend *cu, decode_split *to, decode_split it)
 {
-    int piece = cuda_decode_split_len(cu, it.len);
-    it.count = (it.len + piece - 1) / piece;
+    int split_len = cuda_decode_split_len(cu, it.len);
+    it.count = (it.len + split_len - 1) / split_len;
     for (it.index = 0; it.index < it.count; it.index++) {
-        it.from = it.index * piece;
-        it.to = it.from + piece < it.len ? it.from + piece : it.len;
+        it.from = it.index * split_len;
+        it.to = it.from + split_len < it.len ? it.from + split_len : it.len;
         to[it.index] = it;
     }
     return it.count;
@@ -266,7 +266,8 @@ static void fill_sequences(const cuda_backend *cu, const batch *b, const step_bl
     memcpy(h->page, b->page, (size_t)b->page_indptr[n_seqs] * sizeof(int));
 }
 
-/* Tiles of so many rows at most; of all rows, or of those with adapters. */
+/* Cuts segments into SGMV tiles of so many rows at most, all or those with adapters; each row's adapter, too. Returns
+ * how many tiles. */
 static int fill_tiles(const segments *segs, int max_rank_sum, int tile_rows, bool all, const step_block *h)
 {
     int n = 0;
@@ -321,7 +322,7 @@ static int most_ranks(const segments *segs)
     return most;
 }
 
-/* The batch into a host block; what decides grids into cu->shape. */
+/* Puts the batch into a host block, and what decides grids into cu->shape. */
 static void fill(cuda_backend *cu, const batch *b, const step_block *h)
 {
     step_shape shape = {
@@ -375,9 +376,9 @@ static int find_recording(step_store *s, const void *owner, const step_shape *sh
     return s->n_recordings++;
 }
 
-/* Replay, record or just run. True when replayed. Recordings are relaxed: where ranks are on several GPUs, one thread
- * begins theirs one after the other, and waits for the next GPU's events while the first records, which no other mode
- * allows. */
+/* Replays a recording, begins one, or neither, when the size is new. True when replayed. Recordings are relaxed: where
+ * ranks are on several GPUs, one thread begins theirs one after the other, and waits for the next GPU's events while
+ * the first records, which no other mode allows. */
 static bool start_decodes(cuda_backend *cu, const void *owner)
 {
     step_store *s = cu->store;

@@ -65,7 +65,7 @@ template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
 /* N numbers that are loaded and stored in one access; N * sizeof(T) is at most 16 bytes. */
 template <typename T, int N> struct alignas(N * sizeof(T)) vec { T at[N]; };
 
-/* N numbers as floats, from and to an address aligned to them or to 16 bytes, whichever is less. */
+/* Load and store N numbers as floats; the address is aligned to all of them or to 16 bytes, whichever is less. */
 template <int N, typename T> static __device__ __forceinline__ void load_n(float (&to)[N], const T *from)
 {
     constexpr int W = N * sizeof(T) <= 16 ? N : 16 / (int)sizeof(T);
@@ -186,7 +186,7 @@ static void launch(const launch_context &on, const char *name, void (*kernel)(P.
     launch_clusters(on, name, kernel, grid, block, shared, 1, args...);
 }
 
-/* f<T>(cu, ...), T being the act type. */
+/* Calls f<T>(cu, ...), T being the act type. */
 #define BY_ACT(f, cu, ...) ((cu)->base.act == DTYPE_F16 ? f<f16>(cu, __VA_ARGS__) : f<bf16>(cu, __VA_ARGS__))
 
 #endif

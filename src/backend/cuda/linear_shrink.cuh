@@ -1,6 +1,6 @@
-/* linear_shrink.cuh - SGMV shrink in pieces, to be summed by who reads v
+/* linear_shrink.cuh - SGMV shrink with split-K, beside a dense product or alone; whoever reads v adds up the splits
  *
- *   v_partials[s][row, offset of part i + r] = scale_i * sum over k in piece s of x[row, k] A_i[r, k]
+ *   v_partials[s][row, offset of part i + r] = scale_i * sum over k in split s of x[row, k] A_i[r, k]
  *
  * Ranks are numbered through all parts, as they stand in v. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SHRINK_CUH
@@ -13,10 +13,10 @@ typedef struct {
     const int *n_tiles;
     const void *x; /* [rows, in] */
     float *v_partials;
-    int *arrivals; /* counts blocks whose part of v is stored */
+    int *arrivals; /* counts blocks whose sums are all stored */
     int site, in;
-    int n_pieces, piece;
-    int v_stride; /* floats from row to row of v_partials */
+    int n_splits, split_len; /* of k: sgmv_splits(in), sgmv_split_len(in) */
+    int v_stride;            /* floats from row to row of v_partials */
 } shrink_job;
 
 /* An adapter's rows, and what it has for the site. */
@@ -25,7 +25,7 @@ typedef struct {
     float scale[MAX_PARTS];
     int end[MAX_PARTS]; /* ranks of parts up to this one */
     int row, n_rows;
-    int tasks_upto; /* of this tile and those before */
+    int work_end; /* work items of this tile and those before */
 } shrink_tile;
 
 static __device__ __forceinline__ shrink_tile tile_at(const shrink_job &job, int index)
@@ -61,12 +61,12 @@ template <typename T> static __device__ __forceinline__ const T *a_row(const shr
     return (const T *)t.a[part] + (size_t)(rank - (part > 0 ? t.end[part - 1] : 0)) * in;
 }
 
-/* The sums of a 16 x 8 product, rows by ranks from `rank` on. */
-static __device__ __forceinline__ void store_v(const shrink_job &job, const shrink_tile &t, int piece, int rank,
+/* Stores the sums of a 16 x 8 product, rows by ranks from `rank` on, scaled. */
+static __device__ __forceinline__ void store_v(const shrink_job &job, const shrink_tile &t, int split, int rank,
                                                const float d[4])
 {
     int lane = threadIdx.x & 31;
-    float *v = job.v_partials + ((size_t)piece * FUSED_ROWS + t.row) * job.v_stride;
+    float *v = job.v_partials + ((size_t)split * FUSED_ROWS + t.row) * job.v_stride;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int row = lane / 4 + 4 * (i & 2), r = rank + lane % 4 * 2 + (i & 1);
@@ -75,7 +75,7 @@ static __device__ __forceinline__ void store_v(const shrink_job &job, const shri
     }
 }
 
-/* 8 numbers of a row from k on, zeros from `until` on. WIDE: rows are whole 16-byte vectors. */
+/* Loads 8 numbers of a row from k on, zeros from `until` on. WIDE: rows are whole 16-byte vectors. */
 template <typename T, bool WIDE> static __device__ __forceinline__ uint4 load_8(const T *row, int k, int until)
 {
     if constexpr (WIDE) {
@@ -88,14 +88,14 @@ template <typename T, bool WIDE> static __device__ __forceinline__ uint4 load_8(
     }
 }
 
-/* One warp: 8 ranks of a tile over one piece, straight from global memory. The order of inputs within 32 does
- * not matter to the sum, so lane 4 g + t feeds the 8 neighbours from 8 t on that it loads at once, of A and
- * x alike. */
+/* The shrink alone, of one warp: 8 ranks of a tile over one split, straight from global memory. The order of inputs
+ * within 32 does not matter to the sum, so lane 4 g + t feeds the 8 neighbours from 8 t on that it loads at once, of A
+ * and x alike. */
 template <typename T, bool WIDE>
-static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &tile, int piece, int rank)
+static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &tile, int split, int rank)
 {
     int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, n_rows = tile.n_rows;
-    int from = piece * job.piece, until = min(job.in, from + job.piece);
+    int from = split * job.split_len, until = min(job.in, from + job.split_len);
     bool there = rank + g < rank_sum(tile);
     const T *x = (const T *)job.x + (size_t)(tile.row + g) * job.in,
             *a = a_row<T>(tile, there ? rank + g : rank, job.in);
@@ -109,40 +109,42 @@ static __device__ void shrink_ranks(const shrink_job &job, const shrink_tile &ti
         mma<T>(d, x0, w0);
         mma<T>(d, x1, w1);
     }
-    store_v(job, tile, piece, rank, d);
+    store_v(job, tile, split, rank, d);
 }
 
-/* The same beside a dense product. What a multiprocessor asks for then waits behind all that the product has
- * asked for, several us: nothing is read in the course of it but by copies ahead. One warp puts the tiles'
- * descriptions into shared memory and then copies into a ring, one multiplies. A task is (tile, up to 16 or 24
- * ranks, piece), numbered in this order with pieces innermost; a block takes every gridDim.x-th. A stage is up
- * to SHRINK_CHUNK inputs of 32 rows: x's 16 or 8, after those of A. */
+/* The shrink beside a dense product. A load of an SM then waits behind all that the product has asked for, several us:
+ * so nothing is read but by bulk copies ahead of their use. A producer warp puts the tiles' descriptions into shared
+ * memory and then copies into a ring; a consumer warp multiplies. A work item is (tile, up to 16 or 24 ranks, split),
+ * numbered in this order with splits innermost; a block takes every gridDim.x-th. A stage is up to RING_CHUNK inputs of
+ * RING_ROWS rows: those of A, then x's 16, or 8 where the tile has no more and A has 24. */
 enum {
-    SHRINK_CHUNK = 512,
-    SHRINK_ROW = 2 * SHRINK_CHUNK + 16, /* bytes; 16 more, so that 8 rows meet no bank twice */
-    SHRINK_STAGES = 2,
+    RING_ROWS = 32,
+    RING_CHUNK = 512,
+    RING_ROW_BYTES = 2 * RING_CHUNK + 16, /* 16 more, so that 8 rows meet no bank twice */
+    RING_STAGES = 2,
+    RING_MAX_RANKS = 24,
 };
 
 typedef struct alignas(16) {
-    char rows[32][SHRINK_ROW];
-    int tile, rank, piece; /* tile -1: the end */
+    char rows[RING_ROWS][RING_ROW_BYTES];
+    int tile, rank, split; /* tile -1: the end */
     int k, n_k;            /* inputs */
-    bool last;             /* of the task */
+    bool last;             /* of the work item */
 } shrink_stage;
 
 typedef struct {
-    shrink_stage stage[SHRINK_STAGES];
+    shrink_stage stage[RING_STAGES];
     shrink_tile tile[FUSED_ROWS];
-    uint64_t full[SHRINK_STAGES], empty[SHRINK_STAGES];
+    uint64_t full[RING_STAGES], empty[RING_STAGES];
 } shrink_ring;
 
 enum { SHRINK_SHARED = sizeof(shrink_ring) };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-static __device__ __forceinline__ void shrink_ring_set(shrink_ring *ring)
+static __device__ __forceinline__ void shrink_ring_init(shrink_ring *ring)
 {
-    for (int i = 0; i < SHRINK_STAGES; i++) {
+    for (int i = 0; i < RING_STAGES; i++) {
         mbarrier_init(&ring->full[i], 32); /* all lanes arrive: what each wrote or read is then done */
         mbarrier_init(&ring->empty[i], 32);
     }
@@ -150,21 +152,21 @@ static __device__ __forceinline__ void shrink_ring_set(shrink_ring *ring)
 
 static __device__ __forceinline__ int ranks_at_once(const shrink_tile &t)
 {
-    return t.n_rows > 8 ? 16 : 24;
+    return t.n_rows > 8 ? 16 : RING_MAX_RANKS;
 }
 
-/* Put the tiles into shared memory, one per lane; the number of all tasks. */
+/* Puts the tiles into shared memory, one per lane. Returns the number of all work items. */
 static __device__ __forceinline__ int describe_tiles(const shrink_job &job, shrink_ring *ring)
 {
     int n_tiles = min(*job.n_tiles, (int)FUSED_ROWS), lane = threadIdx.x & 31, upto = 0;
     for (int first = 0; first < n_tiles; first += 32) {
         shrink_tile t = tile_at(job, min(first + lane, n_tiles - 1));
-        int step = ranks_at_once(t), n = first + lane < n_tiles ? (rank_sum(t) + step - 1) / step * job.n_pieces : 0;
+        int step = ranks_at_once(t), n = first + lane < n_tiles ? (rank_sum(t) + step - 1) / step * job.n_splits : 0;
         for (int i = 1; i < 32; i *= 2) {
             int below = __shfl_up_sync(0xffffffffu, n, i);
             n += lane >= i ? below : 0;
         }
-        t.tasks_upto = upto + n;
+        t.work_end = upto + n;
         if (first + lane < n_tiles)
             ring->tile[first + lane] = t;
         upto = __shfl_sync(0xffffffffu, upto + n, 31);
@@ -173,35 +175,34 @@ static __device__ __forceinline__ int describe_tiles(const shrink_job &job, shri
     return upto;
 }
 
-/* The tile a task belongs to: the first with more tasks up to it. */
-static __device__ __forceinline__ int tile_of(const shrink_ring *ring, int task)
+/* The tile a work item belongs to: the first whose work_end is past it. */
+static __device__ __forceinline__ int tile_of(const shrink_ring *ring, int work)
 {
     int lane = threadIdx.x & 31, tile = 0;
     for (;; tile += 32) {
-        unsigned past =
-            __ballot_sync(0xffffffffu, tile + lane < FUSED_ROWS && ring->tile[tile + lane].tasks_upto > task);
+        unsigned past = __ballot_sync(0xffffffffu, tile + lane < FUSED_ROWS && ring->tile[tile + lane].work_end > work);
         if (past)
             return tile + __ffs((int)past) - 1;
     }
 }
 
-/* What a stage is to hold; its first row and inputs are those of a task. */
-static __device__ __forceinline__ void describe_stage(const shrink_job &job, shrink_ring *ring, int slot, int task,
+/* Describes what a stage will hold, the nth RING_CHUNK inputs of a work item, and arms its full barrier. */
+static __device__ __forceinline__ void describe_stage(const shrink_job &job, shrink_ring *ring, int slot, int work,
                                                       int nth)
 {
     shrink_stage *s = &ring->stage[slot];
-    int index = tile_of(ring, task);
+    int index = tile_of(ring, work);
     const shrink_tile &t = ring->tile[index];
-    int before = index > 0 ? ring->tile[index - 1].tasks_upto : 0, piece = task % job.n_pieces;
-    int from = piece * job.piece, until = min(job.in, from + job.piece), k = from + nth * SHRINK_CHUNK;
+    int before = index > 0 ? ring->tile[index - 1].work_end : 0, split = work % job.n_splits;
+    int from = split * job.split_len, until = min(job.in, from + job.split_len), k = from + nth * RING_CHUNK;
     __syncwarp();
     if ((threadIdx.x & 31) == 0) {
         s->tile = index;
-        s->rank = (task - before) / job.n_pieces * ranks_at_once(t);
-        s->piece = piece;
+        s->rank = (work - before) / job.n_splits * ranks_at_once(t);
+        s->split = split;
         s->k = k;
-        s->n_k = max(0, min((int)SHRINK_CHUNK, until - k));
-        s->last = k + SHRINK_CHUNK >= until;
+        s->n_k = max(0, min((int)RING_CHUNK, until - k));
+        s->last = k + RING_CHUNK >= until;
         mbarrier_arrive_expect_tx(&ring->full[slot],
                                   (min(ranks_at_once(t), rank_sum(t) - s->rank) + t.n_rows) * 2 * s->n_k);
     } else {
@@ -210,7 +211,7 @@ static __device__ __forceinline__ void describe_stage(const shrink_job &job, shr
     __syncwarp();
 }
 
-/* Rows of A, and rows of x, of a stage: one per lane. */
+/* Start the copies of a stage's rows of A, and of its rows of x: one per lane. */
 static __device__ __forceinline__ void copy_a(const shrink_job &job, shrink_ring *ring, int slot)
 {
     shrink_stage *s = &ring->stage[slot];
@@ -230,7 +231,7 @@ static __device__ __forceinline__ void copy_x(const shrink_job &job, shrink_ring
                   2 * s->n_k, &ring->full[slot]);
 }
 
-/* x was not there when the first stages were filled: it is now. */
+/* Starts the copies of x for the stages that were filled before the kernel that makes x had ended. */
 static __device__ __forceinline__ void copy_late_x(const shrink_job &job, shrink_ring *ring, int n_filled)
 {
     wait_for_previous();
@@ -238,36 +239,37 @@ static __device__ __forceinline__ void copy_late_x(const shrink_job &job, shrink
         copy_x(job, ring, i);
 }
 
-/* The copying warp. */
+/* The producer warp. Ends with a stage that says so. */
 static __device__ void shrink_producer(const shrink_job &job, shrink_ring *ring)
 {
-    int n_tasks = describe_tiles(job, ring), n_chunks = max(1, (job.piece + SHRINK_CHUNK - 1) / SHRINK_CHUNK),
+    int n_work = describe_tiles(job, ring), n_chunks = max(1, (job.split_len + RING_CHUNK - 1) / RING_CHUNK),
         filled = 0;
     pipeline_state at = {0, 0};
-    for (int task = blockIdx.x; task < n_tasks; task += gridDim.x)
-        for (int nth = 0, last = 0; !last && nth < n_chunks; nth++, filled++, pipeline_advance(at, SHRINK_STAGES)) {
-            if (filled == SHRINK_STAGES)
+    for (int work = blockIdx.x; work < n_work; work += gridDim.x)
+        for (int nth = 0, last = 0; !last && nth < n_chunks; nth++, filled++, pipeline_advance(at, RING_STAGES)) {
+            if (filled == RING_STAGES)
                 copy_late_x(job, ring, filled);
-            if (filled >= SHRINK_STAGES)
+            if (filled >= RING_STAGES)
                 mbarrier_wait(&ring->empty[at.slot], at.parity ^ 1);
-            describe_stage(job, ring, at.slot, task, nth);
+            describe_stage(job, ring, at.slot, work, nth);
             last = ring->stage[at.slot].last;
             copy_a(job, ring, at.slot);
-            if (filled >= SHRINK_STAGES)
+            if (filled >= RING_STAGES)
                 copy_x(job, ring, at.slot);
         }
-    if (filled <= SHRINK_STAGES)
+    if (filled <= RING_STAGES)
         copy_late_x(job, ring, filled);
-    if (filled >= SHRINK_STAGES)
+    if (filled >= RING_STAGES)
         mbarrier_wait(&ring->empty[at.slot], at.parity ^ 1);
     if ((threadIdx.x & 31) == 0)
         ring->stage[at.slot].tile = -1;
     mbarrier_arrive(&ring->full[at.slot]);
 }
 
-/* d[h][j] += rows of x by ranks 8 j ..; every other 16 inputs of a stage each. */
+/* d[h][j] += rows of x by ranks 8 j ..; h: even and odd 16s of inputs, whose products need not wait for each other. */
 template <typename T>
-static __device__ __forceinline__ void multiply_shrink_stage(float (&d)[2][3][4], const shrink_stage *stage, int step)
+static __device__ __forceinline__ void multiply_shrink_stage(float (&d)[2][RING_MAX_RANKS / 8][4],
+                                                             const shrink_stage *stage, int step)
 {
     int n_k = stage->n_k, i = (threadIdx.x & 31) >> 3, j = threadIdx.x & 7;
     const char *x = stage->rows[step + (step == 16 ? (i & 1) * 8 : 0) + j] + (i >> 1) * 16;
@@ -289,28 +291,28 @@ static __device__ __forceinline__ void multiply_shrink_stage(float (&d)[2][3][4]
     }
 }
 
-/* Store a task's sums and begin anew. */
-static __device__ __forceinline__ void store_task(const shrink_job &job, const shrink_tile &t,
-                                                  const shrink_stage *stage, float (&d)[2][3][4])
+/* Stores a work item's sums and clears them. */
+static __device__ __forceinline__ void store_work(const shrink_job &job, const shrink_tile &t,
+                                                  const shrink_stage *stage, float (&d)[2][RING_MAX_RANKS / 8][4])
 {
     int step = ranks_at_once(t);
 #pragma unroll
-    for (int j = 0; j < 3; j++) {
+    for (int j = 0; j < RING_MAX_RANKS / 8; j++) {
         for (int i = 0; i < 4; i++)
             d[0][j][i] += d[1][j][i];
         if (8 * j < step)
-            store_v(job, t, stage->piece, stage->rank + 8 * j, d[0][j]);
+            store_v(job, t, stage->split, stage->rank + 8 * j, d[0][j]);
         for (int i = 0; i < 4; i++)
             d[0][j][i] = d[1][j][i] = 0.0f;
     }
 }
 
-/* The multiplying warp. When all v of this block is stored, it arrives. */
+/* The consumer warp. When all sums of this block are stored, it counts the block as arrived. */
 template <typename T> static __device__ void shrink_consumer(const shrink_job &job, shrink_ring *ring)
 {
-    float d[2][3][4] = {};
+    float d[2][RING_MAX_RANKS / 8][4] = {};
     wait_for_previous();
-    for (pipeline_state at = {0, 0};; pipeline_advance(at, SHRINK_STAGES)) {
+    for (pipeline_state at = {0, 0};; pipeline_advance(at, RING_STAGES)) {
         const shrink_stage *stage = &ring->stage[at.slot];
         mbarrier_wait(&ring->full[at.slot], at.parity);
         __syncwarp();
@@ -319,7 +321,7 @@ template <typename T> static __device__ void shrink_consumer(const shrink_job &j
         const shrink_tile &t = ring->tile[stage->tile];
         multiply_shrink_stage<T>(d, stage, ranks_at_once(t));
         if (stage->last)
-            store_task(job, t, stage, d);
+            store_work(job, t, stage, d);
         mbarrier_arrive(&ring->empty[at.slot]);
     }
     __syncwarp();

@@ -1,24 +1,25 @@
 /* linear_skinny.cuh - y = x W^T + bias for few rows of x: a stream of weights at memory bandwidth (sm_90a)
  *
- *   W [n, k]                               a block: tile_rows rows of W times its share of k
- *   +--------- k ---------+                  producer   one thread: boxes of W and x into the ring
+ *   W [n, k]                               a block: tile_rows rows of W times its range of k
+ *   +--------- k ---------+                  producer   one thread: TMA copies of boxes of W and x into the ring
  *   | tile 0: b0 | b1     |                  consumers  a warpgroup per 64 rows: wgmma, W's rows as the
  *   | tile 1: b2 | b3     |                             64-row operand, rows of x as columns (8 .. 64)
  *   | ...                 |                  two warps  for the shrink, where adapters ride along
- *   +---------------------+
+ *   +---------------------+                             (linear_shrink.cuh)
  *
- * The ring fills most of shared memory: at full bandwidth memory takes over 2 us to answer, so each
- * multiprocessor must have more than 100 KB on their way. Weights do not depend on the kernel before: most
- * of the ring (n_early stages) is filled with them before wait_for_previous(); x, and the rest, follow after it.
+ * A persistent, warp-specialised kernel, as CUTLASS calls it. The ring, a pipeline of stages with full and empty
+ * mbarriers, fills most of shared memory: at full bandwidth memory takes over 2 us to answer, so each SM must have more
+ * than 100 KB on their way. Weights do not depend on the kernel before: most of the ring (n_early stages) is filled
+ * with them before wait_for_previous(); x, and the rest, follow after it.
  *
- * Where a tile per multiprocessor would be low, the blocks of a cluster share a taller one and each takes a
- * part of k. They send their sums to each other's shared memory, every 8 rows to one of them, which adds
- * them up in order of rank. Where W has more tiles than the chip has multiprocessors, a block takes several
- * in turn and the ring runs on across them.
+ * Where a tile per SM would be low, the blocks of a cluster share a taller one and each takes a range of k (split-K).
+ * They send their partial sums to each other's shared memory by st.async, every 8 rows to one of them, which adds them
+ * up in order of rank. Where W has more tiles than the chip has SMs, a block takes several in turn and the ring runs on
+ * across them.
  *
- * FP8 weights (fp8.cuh) come as bytes; a consumer's warp takes its 16 rows of a box into registers, widens them there
+ * FP8 weights (fp8.cuh) come as bytes; a consumer's warp loads its 16 rows of a box into registers, widens them there
  * and feeds them to wgmma from there, while the tensor cores work for other warpgroups. Scales are applied to the sums:
- * where a row has one, at the end; where it has several, to the sums of each piece. */
+ * where a row has one, at the end; where it has one for each SCALE_BLOCK columns, to the sums over these. */
 #ifndef PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 #define PUNICA_BACKEND_CUDA_LINEAR_SKINNY_CUH
 
@@ -29,10 +30,12 @@
 enum weights_kind { AS_ACT, FP8_ROW_SCALES, FP8_BLOCK_SCALES };
 
 enum {
-    SKINNY_ROWS = 64,  /* of x, at most */
-    SKINNY_TILE = 256, /* rows of W, at most */
-    SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 3 * 32,
-    SKINNY_BOUND = 896,            /* threads, for the compiler: 72 registers leave room for blocks of other kernels */
+    SKINNY_ROWS = 64,                                 /* of x, at most */
+    SKINNY_TILE = 256,                                /* rows of W, at most */
+    SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 3 * 32, /* consumers; the producer's warp and the shrink's two */
+    /* Threads that the compiler is told of where its registers suffice, so that it takes no more than 72 of them
+     * (65536 / 896, in eights) and blocks of other kernels find room beside a block. */
+    SKINNY_BOUND = 896,
     BOX = 64,                      /* columns of a box */
     BOX_ROW = 128,                 /* bytes of its row, of the act type */
     FP8_BOXES = SCALE_BLOCK / BOX, /* of a stage of FP8 weights: what has one scale, where a row has several */
@@ -50,11 +53,11 @@ typedef struct {
     const float *scale; /* of FP8_ROW_SCALES: [n] */
     int m, n, ldy;
     bool f32;               /* y is F32, not the act type */
-    bool paired, wide;      /* y may be written in 2, in 8 numbers at a time */
+    bool paired, wide;      /* y may be written by vectors of 2, of 8 */
     int tile_rows, n_tiles; /* tile_rows: a multiple of 8 */
-    int n_boxes;            /* of W along k */
-    int splits;             /* blocks of a cluster, each with a part of k; more than 1: one tile per cluster */
-    int boxes;              /* of a stage, side by side */
+    int n_boxes;            /* of W along k: k / BOX */
+    int splits;             /* split-K: blocks of a cluster, each with a range of k; over 1: one tile per cluster */
+    int boxes;              /* of a stage, adjacent along k */
     int n_stages;           /* of the ring */
     int n_early;            /* of them filled while the kernel before still runs */
     bool shrinks;           /* the warps for it are there */
@@ -74,12 +77,12 @@ static __host__ __device__ __forceinline__ int partials_bytes(const skinny_job &
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Where things lie in shared memory: x's boxes of all stages, then W's, then scales of pieces, then what the cluster
- * sends, then the barriers, 16 bytes per stage and 16, then the shrink's ring. */
+/* Where things lie in shared memory: x's boxes of all stages, then W's, then their scales (FP8_BLOCK_SCALES), then the
+ * partial sums of the cluster, then the mbarriers (16 bytes per stage, and 16), then the shrink's ring. */
 typedef struct {
     char *w, *x, *scale;
     float *partials;
-    uint64_t *full, *done, *partials_full;
+    uint64_t *full, *empty, *partials_full;
     shrink_ring *shrink;
     int w_stage, x_stage, scale_stage, scale_bytes;
 } skinny_layout;
@@ -97,20 +100,21 @@ static __device__ __forceinline__ skinny_layout layout_in(const skinny_job &job,
     p.scale = p.w + job.n_stages * p.w_stage;
     p.partials = (float *)(p.scale + job.n_stages * p.scale_stage);
     p.full = (uint64_t *)((char *)p.partials + partials_bytes(job));
-    p.done = p.full + job.n_stages;
-    p.partials_full = p.done + job.n_stages;
+    p.empty = p.full + job.n_stages;
+    p.partials_full = p.empty + job.n_stages;
     p.shrink = (shrink_ring *)(p.partials_full + 2);
     return p;
 }
 
-/* The tiles and boxes of k that are this block's. */
-typedef struct { int first_tile, tile_step, from, to; } block_share;
+/* The tiles that are this block's, every tile_step-th, and its boxes along k: [from, to). */
+typedef struct { int first_tile, tile_step, from, to; } block_range;
 
-template <weights_kind KIND> static __device__ __forceinline__ block_share block_share_of(const skinny_job &job)
+template <weights_kind KIND> static __device__ __forceinline__ block_range block_range_of(const skinny_job &job)
 {
-    constexpr int GRANULE = KIND == AS_ACT ? 1 : FP8_BOXES;
+    constexpr int GRANULE =
+        KIND == AS_ACT ? 1 : FP8_BOXES; /* boxes that k is split by: those of a scale stay together */
     int rank = blockIdx.x % job.splits, n_granules = (job.n_boxes + GRANULE - 1) / GRANULE;
-    block_share s;
+    block_range s;
     s.first_tile = blockIdx.x / job.splits;
     s.tile_step = gridDim.x / job.splits;
     s.from = rank * n_granules / job.splits * GRANULE;
@@ -124,7 +128,7 @@ typedef struct {
     pipeline_state at;
 } cursor;
 
-static __device__ __forceinline__ void advance(const skinny_job &job, const block_share &s, cursor &c)
+static __device__ __forceinline__ void advance(const skinny_job &job, const block_range &s, cursor &c)
 {
     c.box += job.boxes;
     if (c.box >= s.to) {
@@ -137,7 +141,7 @@ static __device__ __forceinline__ void advance(const skinny_job &job, const bloc
 /* The maps of what is copied: x, W, and scales of FP8_BLOCK_SCALES. */
 typedef struct { const CUtensorMap *w, *x, *scale; } box_maps;
 
-/* Announce the whole stage, W, its scales and x, and send for W and the scales. */
+/* Arms the full barrier for the whole stage (W, its scales and x) and starts the copies of W and the scales. */
 template <weights_kind KIND>
 static __device__ __forceinline__ void load_w(const skinny_job &job, const skinny_layout &p, const cursor &c,
                                               const box_maps &maps, uint64_t policy)
@@ -158,7 +162,7 @@ static __device__ __forceinline__ void load_x(const skinny_layout &p, const curs
 
 /* The producer: one thread. */
 template <weights_kind KIND>
-static __device__ void produce(const skinny_job &job, const block_share &s, const skinny_layout &p,
+static __device__ void produce(const skinny_job &job, const block_range &s, const skinny_layout &p,
                                const box_maps &maps)
 {
     uint64_t once = policy_read_once(), keep = policy_keep();
@@ -172,18 +176,25 @@ static __device__ void produce(const skinny_job &job, const block_share &s, cons
         load_x(p, x, maps.x, keep);
     for (; w.tile < job.n_tiles; filled++, advance(job, s, w)) {
         if (filled >= job.n_stages)
-            mbarrier_wait(&p.done[w.at.slot], w.at.parity ^ 1);
+            mbarrier_wait(&p.empty[w.at.slot], w.at.parity ^ 1);
         load_w<KIND>(job, p, w, maps, once);
         load_x(p, w, maps.x, keep);
     }
 }
 
-/* acc [64, M] += 64 rows of W times x, over one stage. */
+/* Columns of one wgmma for up to M rows of x: hopper.cuh has 8, 32, 48 and 64; 16 rows are two products of 8. */
+template <int M> static __device__ constexpr int wgmma_columns()
+{
+    return M < 32 ? 8 : M;
+}
+
+/* acc [64, M] += 64 rows of W times x, over one stage. w, x: descriptors of the first boxes, whose addresses count 16
+ * bytes: 2 are the next 16 columns. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_stage(float (&acc)[M / 2], uint64_t w, uint64_t x, int n_boxes,
                                                       int tile_rows)
 {
-    constexpr int N = M < 32 ? 8 : M;
+    constexpr int N = wgmma_columns<M>();
 #pragma unroll 1
     for (int box = 0; box < n_boxes; box++) {
         wgmma_fence();
@@ -199,9 +210,9 @@ static __device__ __forceinline__ void multiply_stage(float (&acc)[M / 2], uint6
     wgmma_wait<0>();
 }
 
-/* All stages of one tile. A stage may reach past this block's share of k: those boxes are left out. */
+/* acc [64, M] += all stages of one tile. A stage may reach past this block's range of k: those boxes are left out. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const block_share &s,
+static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const block_range &s,
                                                      const skinny_layout &p, pipeline_state &at, float (&acc)[M / 2],
                                                      int row)
 {
@@ -210,12 +221,12 @@ static __device__ __forceinline__ void multiply_tile(const skinny_job &job, cons
         multiply_stage<T, M>(acc, box_descriptor(p.w + at.slot * p.w_stage + row * BOX_ROW),
                              box_descriptor(p.x + at.slot * p.x_stage), min(job.boxes, s.to - box), job.tile_rows);
         if ((threadIdx.x & 31) == 0)
-            mbarrier_arrive(&p.done[at.slot]);
+            mbarrier_arrive(&p.empty[at.slot]);
         pipeline_advance(at, job.n_stages);
     }
 }
 
-/* This lane's share of a warp's 16 rows of a box: rows g and g + 8. */
+/* What a lane has of a warp's 16 rows of an FP8 box: 16 columns of rows g and g + 8. */
 typedef struct { uint4 at[2]; } fp8_words;
 
 static __device__ __forceinline__ fp8_words read_words(const char *box)
@@ -223,7 +234,7 @@ static __device__ __forceinline__ fp8_words read_words(const char *box)
     return {*(const uint4 *)box, *(const uint4 *)(box + SLAB_BOX)};
 }
 
-/* As A of four steps along k. */
+/* The same widened: the A operands of four wgmmas along k. */
 typedef struct { unsigned at[BOX / 16][4]; } fragments;
 
 template <typename T> static __device__ __forceinline__ void widen(fragments &a, const fp8_words &words)
@@ -237,11 +248,11 @@ template <typename T> static __device__ __forceinline__ void widen(fragments &a,
     }
 }
 
-/* Begin acc [64, M] += 64 rows of W, in registers, times a box of x. */
+/* Starts acc [64, M] += 64 rows of W, in registers, times a box of x. */
 template <typename T, int M>
 static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const fragments &a, uint64_t x)
 {
-    constexpr int N = M < 32 ? 8 : M;
+    constexpr int N = wgmma_columns<M>();
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < BOX / 16; k++)
@@ -251,10 +262,10 @@ static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const 
     wgmma_commit();
 }
 
-/* acc [64, M] += all stages of one tile. What the next product needs is read while the one before is under way; a stage
- * is given back once its last product is done. Boxes past the end of k are zeros. */
+/* acc [64, M] += all stages of one tile of FP8 weights. The next product's weights are read while the one before is
+ * under way; a stage is released once its last product is done. Boxes past the end of k are zeros. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const block_share &s,
+static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const block_range &s,
                                                          const skinny_layout &p, pipeline_state &at,
                                                          float (&acc)[M / 2], int row)
 {
@@ -271,7 +282,7 @@ static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, 
         words = read_words(w + box_bytes);
         wgmma_wait<0>();
         if (lane == 0 && before >= 0)
-            mbarrier_arrive(&p.done[before]);
+            mbarrier_arrive(&p.empty[before]);
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
         before = at.slot;
@@ -279,13 +290,13 @@ static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, 
     }
     wgmma_wait<0>();
     if (lane == 0 && before >= 0)
-        mbarrier_arrive(&p.done[before]);
+        mbarrier_arrive(&p.empty[before]);
 }
 
 /* The scales of this lane's rows: g and g + 8 of its warp's 16. */
 typedef struct { float at[2]; } row_scales;
 
-/* Read while weights are on their way; 0 from n1 on. */
+/* Loads the scales of this lane's rows from n0 on, while weights are on their way; 0 from n1 on. */
 static __device__ __forceinline__ row_scales read_scales(const skinny_job &job, int n0, int n1)
 {
     int n = n0 + ((threadIdx.x & 31) >> 2);
@@ -299,9 +310,10 @@ template <int M> static __device__ __forceinline__ void scale_rows(float (&acc)[
         acc[i] *= scales.at[i >> 1 & 1];
 }
 
-/* The same with a scale for each row of each stage: sum gathers the scaled sums. */
+/* sum [64, M] += all stages of one tile of FP8 weights, where a stage has a scale for each row: its sums are scaled
+ * before they are added. */
 template <typename T, int M>
-static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_job &job, const block_share &s,
+static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_job &job, const block_range &s,
                                                                   const skinny_layout &p, pipeline_state &at,
                                                                   float (&sum)[M / 2], int row)
 {
@@ -313,7 +325,7 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
         float acc[M / 2] = {};
         fragments a;
         mbarrier_wait(&p.full[at.slot], at.parity);
-        row_scales scales = {scale[0], scale[8]}; /* before the words: they are here when those are */
+        row_scales scales = {scale[0], scale[8]}; /* loaded before the words, so that they arrive before these do */
         fp8_words words = read_words(w);
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x);
@@ -323,7 +335,7 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
         begin_product<T, M>(acc, a, x + M * BOX_ROW / 16);
         wgmma_wait<0>();
         if (lane == 0)
-            mbarrier_arrive(&p.done[at.slot]);
+            mbarrier_arrive(&p.empty[at.slot]);
 #pragma unroll
         for (int i = 0; i < M / 2; i++)
             sum[i] += acc[i] * scales.at[i >> 1 & 1];
@@ -331,7 +343,7 @@ static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_j
     }
 }
 
-/* y of 16 rows of W (from n0, up to n1) straight from a warp's accumulators, for F32. */
+/* Stores y, F32, of 16 rows of W (from n0, up to n1) straight from a warp's accumulators. */
 template <int M>
 static __device__ __forceinline__ void store_f32(const skinny_job &job, const float (&acc)[M / 2], int n0, int n1)
 {
@@ -349,7 +361,7 @@ static __device__ __forceinline__ void store_f32(const skinny_job &job, const fl
     }
 }
 
-/* The same for the act type: 8 x 8 transposes bring neighbours in y together. */
+/* The same for the act type: accumulators are transposed 8 x 8 (movmatrix), so that a lane has neighbours in y. */
 template <typename T, int M>
 static __device__ __forceinline__ void store_act(const skinny_job &job, const float (&acc)[M / 2], int n0, int n1)
 {
@@ -382,13 +394,14 @@ static __device__ __forceinline__ int groups_owned(const skinny_job &job)
     return (job.tile_rows / 8 - (int)(blockIdx.x % job.splits) + job.splits - 1) / job.splits;
 }
 
+/* Arms the barrier of the partial sums that the cluster will send this block. */
 static __device__ __forceinline__ void expect_sums(const skinny_job &job, const skinny_layout &p)
 {
     mbarrier_arrive_expect_tx(p.partials_full,
                               job.splits * groups_owned(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float));
 }
 
-/* Send a warp's sums, two groups of 8 rows from `group` on, to the blocks that own them. */
+/* Sends a warp's sums, two groups of 8 rows from `group` on, to the blocks that own these. */
 template <int M>
 static __device__ __forceinline__ void send_sums(const skinny_job &job, const skinny_layout &p,
                                                  const float (&acc)[M / 2], int group)
@@ -408,6 +421,7 @@ static __device__ __forceinline__ void send_sums(const skinny_job &job, const sk
     }
 }
 
+/* Stores 8 outputs of a row of y from n on, with their bias. */
 template <typename O>
 static __device__ __forceinline__ void store_8(const skinny_job &job, int row, int n, float (&v)[8])
 {
@@ -421,7 +435,8 @@ static __device__ __forceinline__ void store_8(const skinny_job &job, int row, i
             y[i] = from_float<O>(v[i]);
 }
 
-/* Add up what the blocks of the cluster sent, in order of rank; a thread owns 8 outputs of a row at a time. */
+/* Adds up what the blocks of the cluster sent, in order of rank, and stores it; a thread owns 8 outputs of a row at a
+ * time. */
 template <typename T>
 static __device__ void store_sums(const skinny_job &job, const skinny_layout &p, int n0, int n_threads)
 {
@@ -446,7 +461,7 @@ static __device__ void store_sums(const skinny_job &job, const skinny_layout &p,
 
 /* A consumer warpgroup: rows 64 * group .. of each of the block's tiles. */
 template <typename T, int M, weights_kind KIND>
-static __device__ void consume(const skinny_job &job, const block_share &s, const skinny_layout &p, int group,
+static __device__ void consume(const skinny_job &job, const block_range &s, const skinny_layout &p, int group,
                                int n_threads)
 {
     pipeline_state at = {0, 0};
@@ -474,16 +489,16 @@ static __device__ void consume(const skinny_job &job, const block_share &s, cons
     }
 }
 
-static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, const skinny_layout &p, int n_consumers)
+static __device__ __forceinline__ void init_barriers(const skinny_job &job, const skinny_layout &p, int n_consumers)
 {
 #pragma unroll 1
     for (int i = 0; i < job.n_stages; i++) {
         mbarrier_init(&p.full[i], 1);
-        mbarrier_init(&p.done[i], n_consumers / 32);
+        mbarrier_init(&p.empty[i], n_consumers / 32);
     }
     mbarrier_init(p.partials_full, 1);
     if (job.shrinks)
-        shrink_ring_set(p.shrink);
+        shrink_ring_init(p.shrink);
     mbarrier_init_fence();
     expect_sums(job, p);
 }
@@ -492,7 +507,8 @@ static __device__ __forceinline__ void set_all_barriers(const skinny_job &job, c
 
 /* y = x W^T + bias for up to M rows of x, and the shrink of a site's adapters. Grid: as many blocks as fit at
  * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer,
- * 64 where adapters ride along. Shared: see skinny_layout, at most SKINNY_SHARED. */
+ * 64 where adapters ride along. Shared memory: see skinny_layout, at most SKINNY_SHARED. The kinds of FP8 that need
+ * more than 72 registers are bound by the threads there are. */
 template <typename T, int M, weights_kind KIND>
 static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROW_SCALES && M < 64) ? SKINNY_BOUND
                                                                                               : SKINNY_THREADS,
@@ -502,11 +518,12 @@ static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROW_SCAL
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) char memory[];
-    int n_groups = (job.tile_rows + 63) / 64, n_consumers = 128 * n_groups, role = warp_index() - 4 * n_groups;
-    block_share s = block_share_of<KIND>(job);
+    int n_groups = (job.tile_rows + 63) / 64, n_consumers = 128 * n_groups;
+    int role = warp_index() - 4 * n_groups; /* below 0: consumer; 0: producer; 1, 2: the shrink's producer, consumer */
+    block_range s = block_range_of<KIND>(job);
     skinny_layout p = layout_in<M, KIND>(job, memory);
     if (threadIdx.x == n_consumers)
-        set_all_barriers(job, p, n_consumers);
+        init_barriers(job, p, n_consumers);
     __syncthreads();
     if (job.splits > 1)
         cluster_arrive_relaxed(); /* consumers wait for it before they send */

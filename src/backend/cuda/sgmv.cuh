@@ -1,20 +1,21 @@
 /* sgmv.cuh - what the SGMV kernels share
  *
- * Weights go from memory straight into the registers that feed the tensor cores: which input or column of a
- * matrix stands for which index of a product is free as long as both operands agree, so that every lane reads
- * 16 bytes of a row at a time and nothing is rearranged in shared memory. Tensor cores are used for single rows
- * too: weights are the large operand, and what is wasted on absent rows is arithmetic that would idle.
+ * Weights go from global memory straight into the registers of mma fragments. A product sums over k in any order, so
+ * which k an index of a fragment stands for is free as long as both operands agree: it is chosen such that every lane
+ * reads 16 contiguous bytes of a row, and nothing is shuffled through shared memory. Tensor cores are used for single
+ * rows too: weights are the large operand, and what is wasted on absent rows is arithmetic that would idle.
  *
- * The first weights are read before wait_for_previous(): nobody writes them. The kernels are short, so what
- * comes after it is kept short too: few instructions, no indices to be worked out, no barrier that can be
- * done without. */
+ * The first weights are read before wait_for_previous(): nobody writes them. The kernels take a few microseconds, so
+ * what comes after it is kept short: few instructions, no indices to be worked out, no barrier that can be done
+ * without.
+ */
 #ifndef PUNICA_BACKEND_CUDA_SGMV_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_CUH
 
 #include "backend/cuda/kernel.cuh"
 #include "backend/cuda/mma.cuh"
 
-enum { SGMV_GROUP = 16 }; /* ranks handled at once */
+enum { RANK_GROUP = 16 }; /* ranks multiplied at once: m of mma.m16n8k16 in the shrink, k in the expand */
 
 static_assert(SGMV_TILE == 16, "a tile is the 16 rows, or twice the 8 columns, of a tensor core product");
 
@@ -26,21 +27,21 @@ static __device__ __forceinline__ int warp_id()
 {
     return (int)threadIdx.x >> 5;
 }
-static __device__ __forceinline__ int groups_of(int rank)
+static __device__ __forceinline__ int rank_groups(int rank)
 {
-    return (rank + SGMV_GROUP - 1) / SGMV_GROUP;
+    return (rank + RANK_GROUP - 1) / RANK_GROUP;
 }
 
-/* Grids are sized for max_tiles tiles before it is known how many there are. If these are half as many or fewer, each
- * gets 2, 4 ... times its share of the grid: 2 to the power that is returned. */
-static __device__ __forceinline__ int spare_power(int n, int max_tiles)
+/* Grids are sized for max_tiles tiles, since a recorded launch does not know how many there will be. Where there are
+ * only n, each has max_tiles / n times as many blocks, rounded down to a power of two: its log2 is returned. */
+static __device__ __forceinline__ int log2_spare(int n, int max_tiles)
 {
-    int power = __clz(n) - __clz(max_tiles);
-    return power > 0 && n << power > max_tiles ? power - 1 : power;
+    int log2 = __clz(n) - __clz(max_tiles);
+    return log2 > 0 && n << log2 > max_tiles ? log2 - 1 : log2;
 }
 
-/* For blocks and warps without work, which then return. They leave their registers to the next kernel at once: for
- * grids to end in order it is enough that one block of each waits for the grid before. */
+/* Called by blocks and warps that have no work, before they return. Only block 0 waits for the kernel before, which is
+ * enough for kernels to end in order (kernel.cuh); the others leave their registers to the next one at once. */
 static __device__ __forceinline__ void leave_idle()
 {
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0)
@@ -59,7 +60,8 @@ static __device__ __forceinline__ int rank_offset(const lora_entry *e, int part)
     return (part > 0 ? e->rank[0] : 0) + (part > 1 ? e->rank[1] : 0);
 }
 
-/* 16 bytes that are read once; zeros where there are none. Volatile: stays before wait_for_previous(). */
+/* Loads 16 bytes that are read only once, past L1; zeros where there are none. Volatile, so that the compiler does not
+ * move it behind wait_for_previous(). */
 static __device__ __forceinline__ uint4 load_weights(const void *from, bool there)
 {
     uint4 w = {};

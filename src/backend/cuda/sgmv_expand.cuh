@@ -1,4 +1,7 @@
-/* sgmv_expand.cuh - y[row, c] += sum over r of v[row, r] B[r, c] */
+/* sgmv_expand.cuh - y[row, c] += sum over r of v[row, r] B[r, c], for decodes: tiles of up to 16 rows
+ *
+ * Bound by reading B. v is the left operand of mma, its rows those of the product; B the right one, columns of B those
+ * of the product. v is float32 and must not lose its lower bits, so it goes in as the sum of two 16-bit terms. */
 #ifndef PUNICA_BACKEND_CUDA_SGMV_EXPAND_CUH
 #define PUNICA_BACKEND_CUDA_SGMV_EXPAND_CUH
 
@@ -7,10 +10,10 @@
 enum {
     EXPAND_WARPS = 4,
     EXPAND_THREADS = 32 * EXPAND_WARPS,
-    EXPAND_STEP = 64, /* columns a warp multiplies at once */
-    EXPAND_STRIDE = EXPAND_WARPS * EXPAND_STEP,
-    EXPAND_BLOCKS = 4, /* on an SM */
-    EXPAND_AHEAD = 2,  /* pieces of B, 2 KB each, that a warp has in flight */
+    EXPAND_STEP = 64, /* columns a warp multiplies at once: 8 of each of the 8 lanes that share a rank, 16 bytes */
+    EXPAND_STRIDE = EXPAND_WARPS * EXPAND_STEP, /* columns from one step of a warp to its next */
+    EXPAND_BLOCKS = 4,                          /* on an SM */
+    EXPAND_AHEAD = 2,                           /* fragments of B, 2 KB each, that a warp has in flight */
 };
 
 /* The columns of y: part i has out[i] of them, from col[i], for `blocks` blocks of `steps` steps. */
@@ -24,12 +27,12 @@ template <typename T> struct expand_part {
     int n_rows, rank, out, y_cols, v_cols;
 };
 
-/* v of a group: lane 4g + t has its ranks t, t + 4, t + 8, t + 12 of rows g and, where N is 2, g + 8; zeros where
- * there are none. */
+/* Loads v of a rank group: lane 4g + t has its ranks t, t + 4, t + 8, t + 12 of rows g and, where N is 2, g + 8; zeros
+ * where there are none. */
 template <int N, typename T>
 static __device__ __forceinline__ void expand_load_v(float (&to)[N][4], const expand_part<T> &p, int group)
 {
-    int g = lane_id() >> 2, r = SGMV_GROUP * group + (lane_id() & 3);
+    int g = lane_id() >> 2, r = RANK_GROUP * group + (lane_id() & 3);
 #pragma unroll
     for (int i = 0; i < N; i++)
 #pragma unroll
@@ -39,7 +42,7 @@ static __device__ __forceinline__ void expand_load_v(float (&to)[N][4], const ex
         }
 }
 
-/* The largest finite number: what a greater one has as its first term below, so that the sum stays finite. */
+/* The largest finite number of T, to which the first term below is clamped, so that the sum stays finite. */
 template <typename T> __device__ __forceinline__ float largest();
 template <> __device__ __forceinline__ float largest<f16>()
 {
@@ -50,38 +53,38 @@ template <> __device__ __forceinline__ float largest<bf16>()
     return 0x1.fep127f;
 }
 
-/* v as the left operand, each number as the sum of two of T. Up to 8 rows (N = 1) have the greater terms in rows
- * 0 to 7 and the lesser in rows 8 to 15 of one operand; more have an operand of each. */
+/* Splits v into the left operand of mma: each number is the sum of its value rounded to T and the rest, also of T, so
+ * that nearly all of its bits count. Up to 8 rows (N = 1) have the rounded terms in rows 0 to 7 and the rests in rows 8
+ * to 15 of one operand; more rows have an operand of each. */
 template <typename T, int N>
 static __device__ __forceinline__ void expand_split(unsigned (&a)[N][4], const float (&v)[N][4])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        float most[4], rest[4];
+        float clamped[4], rest[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            most[j] = fminf(fmaxf(v[i][j], -largest<T>()), largest<T>());
-            rest[j] = v[i][j] - to_float(from_float<T>(most[j]));
+            clamped[j] = fminf(fmaxf(v[i][j], -largest<T>()), largest<T>());
+            rest[j] = v[i][j] - to_float(from_float<T>(clamped[j]));
         }
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            a[0][2 * j + i] = pack<T>(most[2 * j], most[2 * j + 1]);
+            a[0][2 * j + i] = pack<T>(clamped[2 * j], clamped[2 * j + 1]);
             a[N - 1][2 * j + (N == 1 ? 1 : i)] = pack<T>(rest[2 * j], rest[2 * j + 1]);
         }
     }
 }
 
-/* Four rows of B, eight columns each, of one lane. */
+/* A fragment of B, RANK_GROUP ranks by 64 columns: of a lane four ranks, eight columns each. */
 typedef union {
     uint4 row[4];
     unsigned at[4][4];
-} expand_piece;
+} b_fragment;
 
 /* d[i] += v B for 64 columns, of which 8n + i is column n of product i: lane 4g + t has columns 8g to 8g + 7 of
  * its four ranks. */
 template <typename T, int N>
-static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const unsigned (&a)[N][4],
-                                                       const expand_piece &b)
+static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const unsigned (&a)[N][4], const b_fragment &b)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -94,7 +97,8 @@ static __device__ __forceinline__ void expand_multiply(float (&d)[8][4], const u
     }
 }
 
-/* y of one step from column col: lane 4g + t has columns 16t to 16t + 15 of rows g and, where N is 2, g + 8. */
+/* Loads y of one step, from column col on: lane 4g + t has columns 16t to 16t + 15 of rows g and, where N is 2, g + 8.
+ */
 template <int N, typename T>
 static __device__ __forceinline__ void expand_load_y(uint4 (&y)[2 * N], const expand_part<T> &p, int col)
 {
@@ -124,32 +128,33 @@ static __device__ __forceinline__ void expand_store(const expand_part<T> &p, int
     memset(d, 0, sizeof d);
 }
 
-/* Columns from col, `steps` steps of them, with all ranks: pieces of B go by step, and by group of ranks within
- * it. What comes next of v is read while a piece is multiplied, what comes next of y after its step. */
+/* A warp's columns from col on, `steps` steps of them: for each step all rank groups, one fragment of B after the
+ * other. EXPAND_AHEAD fragments are prefetched; the next rank group of v is loaded while one is multiplied, the next
+ * step's y when one is stored. */
 template <int N, typename T>
 static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int col, int steps)
 {
-    int t = lane_id() & 3, c = col + 8 * (lane_id() >> 2), n_groups = groups_of(p.rank);
+    int t = lane_id() & 3, c = col + 8 * (lane_id() >> 2), n_groups = rank_groups(p.rank);
     int ranks_left = p.rank - t, cols_left = p.out - c, reads_left = steps * n_groups;
     const T *b = p.b + (size_t)t * p.out + c;
-    expand_piece piece[EXPAND_AHEAD];
-    auto read = [&](expand_piece &to) {
+    b_fragment fragment[EXPAND_AHEAD];
+    auto prefetch = [&](b_fragment &to) {
         if (--reads_left < 0)
             return;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             to.row[i] = load_weights(b + (size_t)(4 * i) * p.out, cols_left > 0 && 4 * i < ranks_left);
-        ranks_left -= SGMV_GROUP;
-        b += (size_t)SGMV_GROUP * p.out;
+        ranks_left -= RANK_GROUP;
+        b += (size_t)RANK_GROUP * p.out;
         if (ranks_left + t > 0)
             return;
-        b += EXPAND_STRIDE - (size_t)SGMV_GROUP * n_groups * p.out;
+        b += EXPAND_STRIDE - (size_t)RANK_GROUP * n_groups * p.out;
         ranks_left = p.rank - t;
         cols_left -= EXPAND_STRIDE;
     };
 #pragma unroll
     for (int i = 0; i < EXPAND_AHEAD; i++)
-        read(piece[i]);
+        prefetch(fragment[i]);
     wait_for_previous();
 
     uint4 y[2 * N];
@@ -164,8 +169,8 @@ static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int c
             bool last = group + 1 == n_groups;
             if (n_groups > 1)
                 expand_load_v<N>(v, p, last ? 0 : group + 1);
-            expand_multiply<T, N>(d, a, piece[i]);
-            read(piece[i]);
+            expand_multiply<T, N>(d, a, fragment[i]);
+            prefetch(fragment[i]);
             group = last ? 0 : group + 1;
             if (last) {
                 expand_store<N>(p, col, y, d);
@@ -179,8 +184,8 @@ static __device__ __forceinline__ void expand_run(const expand_part<T> &p, int c
         }
 }
 
-/* Block (i, tile) of a grid for gridDim.y tiles: block i of the columns of all parts. If there are fewer tiles,
- * 2^spare blocks share these columns. A warp owns every fourth 64 columns of the block. */
+/* Block (i, tile) of a grid for gridDim.y tiles owns block i of the columns of all parts. Where there are fewer tiles,
+ * 2^spare blocks share these columns. A warp owns every fourth step (64 columns) of the block. No shared memory. */
 template <typename T>
 static __global__ void __launch_bounds__(EXPAND_THREADS, EXPAND_BLOCKS)
     expand_tiles(const sgmv_tile *tiles, const int *n_tiles, int site, expand_columns c, T *y, const float *v,
@@ -191,7 +196,7 @@ static __global__ void __launch_bounds__(EXPAND_THREADS, EXPAND_BLOCKS)
     int block = (int)blockIdx.x, part = 0, rank = 0, before = 0, n = *n_tiles;
     for (; block >= pick(c.blocks, part); part++)
         block -= pick(c.blocks, part);
-    int spare = spare_power(n, (int)gridDim.y), at = (int)blockIdx.y >> spare;
+    int spare = log2_spare(n, (int)gridDim.y), at = (int)blockIdx.y >> spare;
     const T *b = NULL;
     if (at < n) {
         if (spare > 0)
@@ -209,9 +214,10 @@ static __global__ void __launch_bounds__(EXPAND_THREADS, EXPAND_BLOCKS)
                         pick(c.out, part),
                         c.cols,
                         v_cols};
-    int most = (c.steps + (1 << spare) - 1) >> spare;
-    int col = ((block << spare) + (int)blockIdx.y - (at << spare)) * most * EXPAND_STRIDE + EXPAND_STEP * warp_id();
-    int steps = min(most, (p.out - col + EXPAND_STRIDE - 1) / EXPAND_STRIDE);
+    int block_steps = (c.steps + (1 << spare) - 1) >> spare;
+    int col =
+        ((block << spare) + (int)blockIdx.y - (at << spare)) * block_steps * EXPAND_STRIDE + EXPAND_STEP * warp_id();
+    int steps = min(block_steps, (p.out - col + EXPAND_STRIDE - 1) / EXPAND_STRIDE);
     if (rank == 0 || steps <= 0)
         leave_idle();
     else if (tile.n_rows > 8)

@@ -24,7 +24,7 @@ enum {
 static_assert(PROMPT_TILE == 16 * PROMPT_WARPS, "a warp has 16 rows of a tile");
 static_assert(PROMPT_SHARED >= PROMPT_TILE * PROMPT_RANKS * (int)sizeof(float), "partial sums lie where the ring was");
 
-/* The parts of a tile's adapter at a site; all ranks 0 where there is none. */
+/* The parts of a tile's adapter at a site; all ranks 0 where there is none. total: of ranks. */
 typedef struct {
     const void *a[MAX_PARTS];
     float scale[MAX_PARTS];
@@ -46,7 +46,7 @@ static __device__ __forceinline__ prompt_parts prompt_open(const sgmv_tile &tile
     return p;
 }
 
-/* The part that has rank r of all parts' ranks, which becomes one of that part's own. */
+/* The part that has rank r, counted through all parts; r becomes its number within that part. */
 static __device__ __forceinline__ int prompt_part_of(const prompt_parts &p, int &r)
 {
     int part = r < p.rank[0] ? 0 : r < p.rank[0] + p.rank[1] ? 1 : 2;
@@ -54,8 +54,8 @@ static __device__ __forceinline__ int prompt_part_of(const prompt_parts &p, int 
     return part;
 }
 
-/* Rows i, i + 16, i + 32, i + 48 of a stage's x and A are copied by thread 8 i + c, chunk c of 16 bytes of each. NULL:
- * zeros. */
+/* The rows of x and A that a thread copies from: thread 8 i + c copies chunk c (16 bytes) of rows i, i + 16, i + 32 and
+ * i + 48 of a stage's. NULL: zeros. */
 template <typename T> struct prompt_sources { const T *x[4], *a[4], *any; }; /* any: an address that can be read */
 
 template <typename T>
@@ -91,8 +91,8 @@ static __device__ __forceinline__ void prompt_multiply(float (&d)[PROMPT_RANKS /
     }
 }
 
-/* Inputs [k0, k1), of all rows and n_ranks ranks. The first stages of A are sent for before the kernel before has ended
- * where `early`: nobody writes weights. */
+/* d += x A^T over inputs [k0, k1), of all rows and n_ranks ranks. Where `early`, the first stages of A are prefetched
+ * before the kernel before has ended: nobody writes weights. */
 template <typename T>
 static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4], const prompt_sources<T> &from,
                                                   int k0, int k1, int n_ranks, unsigned ring, bool early)
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void prompt_sum(float (&d)[PROMPT_RANKS / 8][4
     __syncthreads(); /* the ring is free */
 }
 
-/* v of one row and rank. */
+/* Stores v of one row and rank. */
 static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const sgmv_tile &tile, const prompt_parts &p,
                                                     int row, int rank, float sum)
 {
@@ -133,7 +133,7 @@ static __device__ __forceinline__ void prompt_store(float *v, int v_cols, const 
 
 enum { PROMPT_CLUSTER = 8 };
 
-/* The sum over the blocks of the cluster, each of which adds up some of the rows. */
+/* Adds up d over the blocks of the cluster, each of which does so for some of the rows, and stores v. */
 static __device__ __forceinline__ void prompt_gather(const float (&d)[PROMPT_RANKS / 8][4], float *partial, float *v,
                                                      int v_cols, const sgmv_tile &tile, const prompt_parts &p, int from)
 {
@@ -209,11 +209,11 @@ enum {
     STRIP_ROWS = 16,
     STRIP_COLS = 64,
     TILE_STRIPS = PROMPT_TILE / STRIP_ROWS,
-    STRIP_GROUPS = 4, /* groups of ranks whose operand is kept; that of others is made for each strip */
+    STRIP_GROUPS = 4, /* rank groups whose operand is kept (rank 64); that of others is made for each strip */
 };
 
-/* v of one group as the left operand, the greater and the lesser terms: registers 4 i to 4 i + 3 of lane l are
- * kept[group][i][l]. */
+/* v of a rank group as the left operand, its rounded terms and the rests (expand_split): registers 4 i to 4 i + 3 of
+ * lane l are kept[group][i][l]. */
 typedef uint4 strip_operands[STRIP_GROUPS][2][32];
 
 /* One part of a tile's adapter, for the rows from `row` on. Where there is none, or no rows, its rank is 0. */
@@ -242,11 +242,11 @@ static __device__ __forceinline__ void strip_operand(unsigned (&a)[2][4], const 
     expand_split<T, 2>(a, v);
 }
 
-/* Makes the operands that are kept; by each warp for itself. */
+/* Makes the operands that are kept, each warp its own. */
 template <typename T>
 static __device__ __forceinline__ void strip_make_operands(strip_operands &kept, const expand_part<T> &p)
 {
-    for (int group = 0; group < min((int)STRIP_GROUPS, groups_of(p.rank)); group++) {
+    for (int group = 0; group < min((int)STRIP_GROUPS, rank_groups(p.rank)); group++) {
         unsigned a[2][4];
         strip_operand(a, p, group);
 #pragma unroll
@@ -256,13 +256,13 @@ static __device__ __forceinline__ void strip_make_operands(strip_operands &kept,
     __syncwarp();
 }
 
-/* B of one group for the strip of columns from col on: lane 4g + t has the columns that n = g stands for in
+/* Loads B of a rank group for the strip of columns from col on: lane 4g + t has the columns that n = g stands for in
  * expand_multiply(). */
 template <typename T>
-static __device__ __forceinline__ expand_piece strip_load_b(const expand_part<T> &p, int col, int group)
+static __device__ __forceinline__ b_fragment strip_load_b(const expand_part<T> &p, int col, int group)
 {
-    expand_piece b = {};
-    int g = lane_id() >> 2, r = SGMV_GROUP * group + (lane_id() & 3), c = col + 8 * (g >> 1) + 32 * (g & 1);
+    b_fragment b = {};
+    int g = lane_id() >> 2, r = RANK_GROUP * group + (lane_id() & 3), c = col + 8 * (g >> 1) + 32 * (g & 1);
     const T *from = p.b + (size_t)r * p.out + c;
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -273,13 +273,13 @@ static __device__ __forceinline__ expand_piece strip_load_b(const expand_part<T>
 
 /* x += v B for the strip of columns from col on; b: that of group 0. */
 template <typename T>
-static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_part<T> &p, int col, expand_piece b,
+static __device__ __forceinline__ void strip_add(float (&x)[4][8], const expand_part<T> &p, int col, b_fragment b,
                                                  const strip_operands &kept)
 {
     if (p.rank == 0)
         return;
     float d[8][4] = {};
-    for (int group = 0; group < groups_of(p.rank); group++) {
+    for (int group = 0; group < rank_groups(p.rank); group++) {
         unsigned a[2][4];
         if (group > 0)
             b = strip_load_b(p, col, group);
@@ -309,7 +309,7 @@ static __device__ __forceinline__ size_t strip_place(int i, int col, size_t stri
     return ((lane_id() >> 2) + 8 * (i >> 1)) * stride + (size_t)(col + 8 * (lane_id() & 3) + 32 * (i & 1));
 }
 
-/* A strip of a matrix as it lies in memory; zeros outside it. */
+/* A strip of a matrix as it lies in memory, not converted yet so that its loads can be in flight; zeros outside it. */
 template <typename T> struct strip_raw { vec<T, 16 / sizeof(T)> at[4][8 * sizeof(T) / 16]; };
 
 template <typename T>
@@ -366,7 +366,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS)
         return;
     T *place = y + (size_t)(tile.row + row) * c.cols + pick(c.col, part);
     strip_raw<T> raw = strip_load(place, c.cols, p.n_rows, col, out);
-    expand_piece b = strip_load_b(p, col, 0);
+    b_fragment b = strip_load_b(p, col, 0);
     strip_make_operands(kept[warp_id()], p);
     float x[4][8] = {};
     strip_accumulate(x, raw);
