@@ -12,6 +12,7 @@ import time
 import zipfile
 
 import pytest
+from cluster import wait_for
 from conftest import FAMILIES, PROGRAM, Golden
 
 GOLDEN = Golden(next(f for f in FAMILIES if f.name == "llama2"))
@@ -192,16 +193,13 @@ def test_killed_in_the_middle_and_continued_by_the_next(fetch, site):
     def half(handler, data):
         handler.whole_or_range(data, send=HALF)
         handler.wfile.flush()
-        halted.wait(20)
+        halted.wait(120)
     s = site(FOLDER, {path: half})
     process = subprocess.Popen([PROGRAM, *fetch.args(f"{s.url}/mine", *LOCAL)])
     part = fetch.cache / ".downloads" / hashlib.sha256(f"{s.url}/mine".encode()).hexdigest() / "1.part"
     try:
-        for _ in range(500):
-            if part.exists() and part.stat().st_size == HALF:
-                break
-            time.sleep(0.02)
-        assert part.stat().st_size == HALF and fetch.kept() == []
+        wait_for(lambda: part.exists() and part.stat().st_size == HALF, "half of it is there")
+        assert fetch.kept() == []
     finally:
         process.kill()
         process.wait()
@@ -290,6 +288,9 @@ def test_a_server_that_is_slow(fetch, site):
     s = site(FOLDER, {f"/mine/{CONFIG}": trickle})
     began = time.monotonic()
     assert "the time allowed for it was over" in fetch.refuses(f"{s.url}/mine", *LOCAL, "--fetch-seconds", 0.5)
+    s.how[f"/mine/{CONFIG}"] = lambda h, _: time.sleep(3)            # not even a head comes
+    assert "the time allowed for it was over" in fetch.refuses(f"{s.url}/mine", *LOCAL, "--fetch-seconds", 0.5)
+    s.how[f"/mine/{CONFIG}"] = trickle
     assert time.monotonic() - began < 20
     s.etags = False
     assert "too slow" in fetch.refuses(f"{s.url}/mine", *LOCAL, "--stall-seconds", 1)
