@@ -407,6 +407,25 @@ def test_s3(fetch, s3, monkeypatch):
     assert "is not a public address" in fetch.punica.refuses(*fetch.args("s3://bucket/mine.zip"))
 
 
+def test_s3_by_the_files_of_its_tools(fetch, s3, monkeypatch, tmp_path):
+    """Credentials and settings of a profile, where the environment has none."""
+    url, key, secret = s3
+    for name in ("ENDPOINT_URL", "ENDPOINT_URL_S3", "REGION", "DEFAULT_REGION", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    (tmp_path / ".aws").mkdir()
+    credentials, config = tmp_path / ".aws/credentials", tmp_path / ".aws/config"
+    credentials.write_text(f"# ours\n[default]\naws_access_key_id = {key}\naws_secret_access_key = wrong\n\n[team]\naws_access_key_id={key}\r\n aws_secret_access_key = no\n"
+                           f"aws_secret_access_key={secret}\n[other]\naws_secret_access_key = x\n")
+    config.write_text(f"[default]\nregion = eu-west-2\nendpoint_url = {url}\n[profile team]\nregion = eu-west-2\nendpoint_url = {url}\ns3 =\n  endpoint_url = http://127.0.0.2:9\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "answered 403" in fetch.refuses("s3://bucket/mine.zip", *LOCAL)
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    fetch("s3://bucket/mine.zip", *LOCAL)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)                # the environment goes before
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert "answered 403" in fetch.punica.refuses(*fetch.args("s3://bucket/mine.zip", *LOCAL))
+
+
 def test_s3_signs_the_session_and_continues(fetch, site, monkeypatch):
     """Against a server of ours: temporary credentials are named and signed, also when the rest is asked for; a redirect is not
     followed with them."""
