@@ -47,13 +47,6 @@ static void shelf_close(shelf *s)
     disk_cache_close(s->cache);
 }
 
-/* Who is at the keyboard, for records and the audit log. */
-static const char *user(void)
-{
-    const char *name = getenv("USER");
-    return name && *name ? name : "punica adapter";
-}
-
 /* To standard output, on a line; o is taken. */
 static void print_json(json_t *o)
 {
@@ -87,8 +80,9 @@ typedef struct {
 
 static int register_name(const fetch_args *f, const adapter_names *names, const source *s, const fetched *got, err *e)
 {
-    adapter_version v = adapter_names_version(s, f->source, got, user(), true);
-    store_result r = adapter_names_add(names, user(), f->name, &v, f->replace, e);
+    char who[STORE_USER];
+    adapter_version v = adapter_names_version(s, f->source, got, store_args_name_user(who), true);
+    store_result r = adapter_names_add(names, who, f->name, &v, f->replace, e);
     free(v.url);
     return r == STORE_OK ? 0 : -1;
 }
@@ -304,19 +298,20 @@ static int do_show(const adapter_names *names, const char *const *word, bool jso
 
 static int do_rollback(const adapter_names *names, const char *const *word, bool json, err *e)
 {
-    char *end = NULL;
+    char *end = NULL, who[STORE_USER];
     long number = word[1] ? strtol(word[1], &end, 10) : 0;
     if (word[1] && (*end || number < 1 || number > 1000000000))
         return err_set(e, "\"%s\" is not the number of a version", word[1]);
-    return adapter_names_rollback(names, user(), word[0], (int)number, e) == STORE_OK
+    return adapter_names_rollback(names, store_args_name_user(who), word[0], (int)number, e) == STORE_OK
                ? print_record(names, word[0], json, e)
                : -1;
 }
 
 static int do_remove(const adapter_names *names, const char *const *word, bool json, err *e)
 {
+    char who[STORE_USER];
     (void)json;
-    return adapter_names_remove(names, user(), word[0], e) == STORE_OK ? 0 : -1;
+    return adapter_names_remove(names, store_args_name_user(who), word[0], e) == STORE_OK ? 0 : -1;
 }
 
 int adapter_list(int argc, char **argv)

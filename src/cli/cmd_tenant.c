@@ -2,12 +2,10 @@
  *
  * Works beside running frontends, which know of a change within a second, and without any. */
 #include <math.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -26,7 +24,7 @@ typedef struct {
     int in_flight, waiting, weight, last;
     double requests, tokens, adapters, adapter_bytes;
     bool json, by_hour;
-    char who[80];
+    char who[STORE_USER];
 } arguments;
 
 #define STORE_OPTION(a) {"store", OPT_STRING, &(a)->store, "URL", STORE_HELP}
@@ -47,13 +45,6 @@ typedef struct {
          0,                                                                                                             \
          1e12},                                                                                                         \
         {"weight", OPT_INT, &(a)->weight, "N", "its share where the cluster is full, against others' (1)", 1, 1000}
-
-/* Who is at the keyboard, for the audit log. */
-static void name_user(char *who, size_t n)
-{
-    const struct passwd *user = getpwuid(getuid());
-    snprintf(who, n, "cli:%s", user ? user->pw_name : "?");
-}
 
 /* "90", "15m", "12h" or "30d" from now; "now"; "never" is 0. */
 static int parse_expiry(const char *text, int64_t *at, err *e)
@@ -311,7 +302,7 @@ static void print_audit(void *ctx, const store_audit *l)
         return;
     }
     print_time(l->at);
-    printf("  %-16s %-14s %-20s %s\n", l->who, l->action, l->tenant, l->detail);
+    printf("  %-16s %-16s %-20s %s\n", l->who, l->action, l->tenant, l->detail);
 }
 
 static int audit(store *s, const arguments *a, err *e)
@@ -399,7 +390,7 @@ static int run_command(const struct command *c, int argc, char **argv)
         return status > 0 ? 0 : command_fail(e.msg);
     if (!a.store)
         return command_fail("which store? give --store FILE or --store postgres://..., or set " STORE_ENVIRONMENT);
-    name_user(a.who, sizeof a.who);
+    store_args_name_user(a.who);
     store *s = store_open(a.store, &e);
     int rc = s ? c->run(s, &a, &e) : -1;
     store_close(s);

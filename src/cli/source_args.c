@@ -9,6 +9,8 @@
 void source_args_init(source_args *a)
 {
     *a = (source_args){.fetch = fetch_options_default()};
+    aws_profile_read(&a->profile);
+    aws_profile_complete(&a->profile, &a->fetch);
 }
 
 int source_args_check(source_args *a, err *e)
@@ -41,6 +43,7 @@ void source_args_deinit(source_args *a)
 {
     free((void *)a->fetch.allowed);
     free(a->networks.items);
+    aws_profile_deinit(&a->profile);
 }
 
 typedef struct {

@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 #include "frontend/frontend.h"
+#include "registry/aws_profile.h"
 #include "registry/disk_cache.h"
 #include "registry/fetch.h"
 
@@ -12,13 +13,14 @@ typedef struct {
     size_t cache_bytes;
     option_list networks;
     fetch_options fetch; /* .allowed is owned */
+    aws_profile profile; /* that it borrows from */
     bool updates;        /* of a server: adapters may be changed by HTTP */
 } source_args;
 
-#define SOURCE_HELP                                                                                                   \
-    "SOURCE is file:PATH (a directory or an archive), http(s)://... (an archive .tar, .tar.gz, .zip, or a folder),\n" \
-    "s3://BUCKET/KEY (endpoint, region and credentials from the usual AWS_ variables), or "                           \
-    "hf://OWNER/NAME[@REVISION]\n"                                                                                    \
+#define SOURCE_HELP                                                                                                    \
+    "SOURCE is file:PATH (a directory or an archive), http(s)://... (an archive .tar, .tar.gz, .zip, or a folder),\n"  \
+    "s3://BUCKET/KEY (endpoint, region and credentials from the usual AWS_ variables, or of AWS_PROFILE in ~/.aws),\n" \
+    "or hf://OWNER/NAME[@REVISION] "                                                                                   \
     "(HF_ENDPOINT, HF_TOKEN). #sha256=HEX behind it: its digest must be this."
 
 /* Rows of a table of options; a: a source_args * that source_args_init() has filled. */

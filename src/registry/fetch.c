@@ -40,14 +40,13 @@ static const char *from_environment(const char *name, const char *other)
 
 fetch_options fetch_options_default(void)
 {
-    const char *region = from_environment("AWS_REGION", "AWS_DEFAULT_REGION"),
-               *hub = from_environment("HF_ENDPOINT", NULL);
+    const char *hub = from_environment("HF_ENDPOINT", NULL);
     return (fetch_options){
         .max_bytes = (size_t)4 << 30,
         .seconds = 3600,
         .stall_seconds = 30,
         .s3_endpoint = from_environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-        .s3_region = region ? region : "us-east-1",
+        .s3_region = from_environment("AWS_REGION", "AWS_DEFAULT_REGION"),
         .s3_key = from_environment("AWS_ACCESS_KEY_ID", NULL),
         .s3_secret = from_environment("AWS_SECRET_ACCESS_KEY", NULL),
         .s3_session = from_environment("AWS_SESSION_TOKEN", NULL),
@@ -63,6 +62,11 @@ fetch_options fetch_options_of_strangers(const fetch_options *o)
     return theirs;
 }
 
+static const char *region_of(const fetch_options *o)
+{
+    return o->s3_region ? o->s3_region : "us-east-1";
+}
+
 static unpack_limits limits_of(const fetching *f)
 {
     return (unpack_limits){.max_bytes = f->o->max_bytes, .deadline = f->deadline, .stop = f->o->stop};
@@ -73,7 +77,7 @@ static transfer_result get(const fetching *f, const char *url, const char *name,
 {
     const fetch_options *o = f->o;
     transfer_signing signing = {
-        .key = o->s3_key, .secret = o->s3_secret, .session = o->s3_session, .region = o->s3_region};
+        .key = o->s3_key, .secret = o->s3_secret, .session = o->s3_session, .region = region_of(o)};
     transfer_rules rules = {.allowed = o->allowed,
                             .n_allowed = o->n_allowed,
                             .deadline = f->deadline,
@@ -107,7 +111,7 @@ static int find_places(fetching *f, places *p, err *e)
     *p = (places){0};
     switch (f->s->kind) {
     case SOURCE_HTTP: return places_of_http(p, f->s, e);
-    case SOURCE_S3: return places_of_s3(p, f->s, f->o->s3_endpoint, f->o->s3_region, e);
+    case SOURCE_S3: return places_of_s3(p, f->s, f->o->s3_endpoint, region_of(f->o), e);
     case SOURCE_HUB: return list_hub(f, p, e);
     case SOURCE_FILE: break;
     }

@@ -22,7 +22,7 @@ typedef struct {
     size_t max_bytes;              /* of one adapter, packed or not */
     double seconds, stall_seconds; /* for all of it, and without progress */
     const char *s3_endpoint;       /* NULL: AWS */
-    const char *s3_region, *s3_key, *s3_secret, *s3_session; /* key NULL: unsigned */
+    const char *s3_region, *s3_key, *s3_secret, *s3_session; /* region NULL: AWS's first; key NULL: unsigned */
     const char *hub_endpoint, *hub_token;                    /* token: or NULL */
     const atomic_bool *stop;                                 /* or NULL: set by another thread, the fetch ends soon */
 } fetch_options;

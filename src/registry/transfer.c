@@ -359,6 +359,11 @@ static bool is_passing(const transfer *t, CURLcode code)
     return code == CURLE_OK && t->status == 206; /* it ended before its total */
 }
 
+static int tell_over(const transfer *t, err *e)
+{
+    return err_set(e, "%s: the time allowed for it was over after %zu bytes", t->shown, t->at);
+}
+
 static int describe(const transfer *t, CURLcode code, const char *problem, err *e)
 {
     if (t->refused[0])
@@ -377,7 +382,9 @@ static int describe(const transfer *t, CURLcode code, const char *problem, err *
                        t->at);
     if (code == CURLE_OK)
         return err_set(e, "%s: the server answered %ld", t->shown, t->status);
-    if (code == CURLE_OPERATION_TIMEDOUT && clock_now() < t->rules->deadline && t->status)
+    if (code == CURLE_OPERATION_TIMEDOUT && clock_now() >= t->rules->deadline)
+        return tell_over(t, e);
+    if (code == CURLE_OPERATION_TIMEDOUT && t->status)
         return err_set(e, "%s: the server is too slow: less than %d bytes a second for %.0f s, after %zu bytes",
                        t->shown, SLOW_BYTES, t->rules->stall_s, t->at);
     return err_set(e, "%s: %s", t->shown, problem[0] ? problem : curl_easy_strerror(code));
@@ -402,8 +409,10 @@ static transfer_result run(transfer *t, err *e)
     for (int fruitless = 0;;) {
         double left = t->rules->deadline - clock_now();
         if (left <= 0 || is_stopped(t)) {
-            err_set(e, "%s: %s after %zu bytes", t->shown, left <= 0 ? "the time allowed for it was over" : "stopped",
-                    t->at);
+            if (left <= 0)
+                tell_over(t, e);
+            else
+                err_set(e, "%s: stopped after %zu bytes", t->shown, t->at);
             return TRANSFER_FAILED;
         }
         CURLcode code = try_once(t, left, problem);

@@ -403,7 +403,8 @@ def test_where_an_adapter_is(hosts, site):
         assert 'punica_adapters_in_memory{tier="device"} 1' in page and "punica_adapter_load_from_disk_seconds_count 1" in page
 
 
-def test_commands_on_a_store(punica, hosts, site, tmp_path):
+def test_commands_on_a_store(punica, hosts, site, tmp_path, monkeypatch):
+    monkeypatch.setenv("USER", "somebody-else")
     here = hosts(n_frontends=1, n_runners=1)
     ann = here.askers(here.store.tenant("ann", adapters=["mine", "sql"]))[0]
     s = site(folders("sql", "french"))
@@ -427,3 +428,6 @@ def test_commands_on_a_store(punica, hosts, site, tmp_path):
     soon(lambda: "own" in ann.models(), "a tenant's own, made by an operator")
     adapter("remove", "mine")
     soon(lambda: ann.ask("mine").status_code == 404, "it is gone")
+    lines = [json.loads(line) for line in here.store("audit", "--json").splitlines()]
+    done = [line for line in lines if line["action"].startswith("adapter")]
+    assert done and {line["who"] for line in done} == {line["who"] for line in lines} and done[0]["who"].startswith("cli:")        # whatever it calls itself

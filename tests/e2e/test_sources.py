@@ -12,6 +12,7 @@ import time
 import zipfile
 
 import pytest
+from cluster import wait_for
 from conftest import FAMILIES, PROGRAM, Golden
 
 GOLDEN = Golden(next(f for f in FAMILIES if f.name == "llama2"))
@@ -192,16 +193,13 @@ def test_killed_in_the_middle_and_continued_by_the_next(fetch, site):
     def half(handler, data):
         handler.whole_or_range(data, send=HALF)
         handler.wfile.flush()
-        halted.wait(20)
+        halted.wait(120)
     s = site(FOLDER, {path: half})
     process = subprocess.Popen([PROGRAM, *fetch.args(f"{s.url}/mine", *LOCAL)])
     part = fetch.cache / ".downloads" / hashlib.sha256(f"{s.url}/mine".encode()).hexdigest() / "1.part"
     try:
-        for _ in range(500):
-            if part.exists() and part.stat().st_size == HALF:
-                break
-            time.sleep(0.02)
-        assert part.stat().st_size == HALF and fetch.kept() == []
+        wait_for(lambda: part.exists() and part.stat().st_size == HALF, "half of it is there")
+        assert fetch.kept() == []
     finally:
         process.kill()
         process.wait()
@@ -290,6 +288,9 @@ def test_a_server_that_is_slow(fetch, site):
     s = site(FOLDER, {f"/mine/{CONFIG}": trickle})
     began = time.monotonic()
     assert "the time allowed for it was over" in fetch.refuses(f"{s.url}/mine", *LOCAL, "--fetch-seconds", 0.5)
+    s.how[f"/mine/{CONFIG}"] = lambda h, _: time.sleep(3)            # not even a head comes
+    assert "the time allowed for it was over" in fetch.refuses(f"{s.url}/mine", *LOCAL, "--fetch-seconds", 0.5)
+    s.how[f"/mine/{CONFIG}"] = trickle
     assert time.monotonic() - began < 20
     s.etags = False
     assert "too slow" in fetch.refuses(f"{s.url}/mine", *LOCAL, "--stall-seconds", 1)
@@ -404,6 +405,25 @@ def test_s3(fetch, s3, monkeypatch):
     assert "answered 404" in fetch.punica.refuses(*fetch.args("s3://bucket/none.zip", *LOCAL))
     assert "answered 404" in fetch.punica.refuses(*fetch.args("s3://other/mine.zip", *LOCAL))
     assert "is not a public address" in fetch.punica.refuses(*fetch.args("s3://bucket/mine.zip"))
+
+
+def test_s3_by_the_files_of_its_tools(fetch, s3, monkeypatch, tmp_path):
+    """Credentials and settings of a profile, where the environment has none."""
+    url, key, secret = s3
+    for name in ("ENDPOINT_URL", "ENDPOINT_URL_S3", "REGION", "DEFAULT_REGION", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    (tmp_path / ".aws").mkdir()
+    credentials, config = tmp_path / ".aws/credentials", tmp_path / ".aws/config"
+    credentials.write_text(f"# ours\n[default]\naws_access_key_id = {key}\naws_secret_access_key = wrong\n\n[team]\naws_access_key_id={key}\r\n aws_secret_access_key = no\n"
+                           f"aws_secret_access_key={secret}\n[other]\naws_secret_access_key = x\n")
+    config.write_text(f"[default]\nregion = eu-west-2\nendpoint_url = {url}\n[profile team]\nregion = eu-west-2\nendpoint_url = {url}\ns3 =\n  endpoint_url = http://127.0.0.2:9\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "answered 403" in fetch.refuses("s3://bucket/mine.zip", *LOCAL)
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    fetch("s3://bucket/mine.zip", *LOCAL)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)                # the environment goes before
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert "answered 403" in fetch.punica.refuses(*fetch.args("s3://bucket/mine.zip", *LOCAL))
 
 
 def test_s3_signs_the_session_and_continues(fetch, site, monkeypatch):

@@ -187,7 +187,7 @@ static void start_runner(scene *s, const char *mode, int n_workers, double hang_
     o.worker_args = args;
     o.n_worker_args = 2;
     o.hang_seconds = hang_seconds;
-    o.drain_seconds = 2;
+    o.drain_seconds = 5;
     o.stir = on_stir;
     o.stir_ctx = s;
     err e;
@@ -481,7 +481,7 @@ static void draining_ends_when_nothing_is_left(void **state)
     assert_int_equal(s->n_drained, 0);
     send_command(s, 0, last_start(s), 2, true);
     UNTIL(s->loop, s->n_drained == 1);
-    assert_true(clock_now() - start < 1.5);
+    assert_true(clock_now() - start < 4);
 }
 
 static void draining_does_not_wait_for_ever(void **state)
@@ -504,7 +504,7 @@ static void draining_without_requests_is_done_at_once(void **state)
     runner_drain(s->r, drained, s);
     assert_int_equal(s->n_drained, 0);
     UNTIL(s->loop, s->n_drained == 1);
-    assert_true(clock_now() - start < 1.5);
+    assert_true(clock_now() - start < 4);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
