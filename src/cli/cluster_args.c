@@ -14,8 +14,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "engine/engine.h"
 #include "base/sandbox.h"
+#include "cli/local_engine.h"
+#include "engine/engine.h"
 #include "model/model.h"
 #include "model/split.h"
 #include "net/address.h"
@@ -77,7 +78,7 @@ static int share_of_cores(int n)
 /* The GPUs of a device's name must make up whole workers. */
 static int check_device(const worker_args *a, const char *device, err *e)
 {
-    int n, tp = a->tp > 1 ? a->tp : 1, first = backend_device_range(device, &n, e);
+    int n, tp = a->tp, first = backend_device_range(device, &n, e);
     if (first < -1)
         return -1;
     if (n > 1 && n % tp != 0)
@@ -93,14 +94,22 @@ static int check_model(const worker_args *a, err *e)
         return 0;
     if (model_config_read(&c, a->model_dir, e))
         return -1;
-    int status = split_check(&c, a->tp > 1 ? a->tp : 1, e);
+    int status = split_check(&c, a->tp, e);
     model_config_deinit(&c);
     return status;
 }
 
 worker_args worker_args_default(void)
 {
-    return (worker_args){.host_bytes = KV_HOST_AUTO};
+    const engine_options o = engine_options_default();
+    return (worker_args){.weights = "stored",
+                         .kv = "auto",
+                         .tp = 1,
+                         .n_workers = 1,
+                         .itl_target = default_itl_target(),
+                         .adapter_host_bytes = o.image_bytes,
+                         .host_bytes = KV_HOST_AUTO,
+                         .memory_share = o.memory_share};
 }
 
 int worker_args_check(const worker_args *a, err *e)
@@ -110,7 +119,7 @@ int worker_args_check(const worker_args *a, err *e)
         if (check_device(a, a->devices.items[i], e))
             return -1;
     kv_form kv;
-    if ((a->weights && weights_form_find(a->weights, &form, e)) || (a->kv && kv_form_find(a->kv, &kv, e)))
+    if (weights_form_find(a->weights, &form, e) || kv_form_find(a->kv, &kv, e))
         return -1;
     return check_model(a, e);
 }
@@ -136,10 +145,10 @@ static void add_workers(strings *to, const char *device, int tp)
 void worker_args_apply(const worker_args *a, runner_options *o)
 {
     strings devices = {0}, args = {0};
-    int copies = a->n_workers > 0 ? a->n_workers : 1, n_cpu = 0;
+    int copies = a->n_workers, n_cpu = 0;
     for (int i = 0; i < (a->devices.n ? a->devices.n : 1); i++)
         for (int k = 0; k < copies; k++)
-            add_workers(&devices, a->devices.n ? a->devices.items[i] : "cpu", a->tp > 1 ? a->tp : 1);
+            add_workers(&devices, a->devices.n ? a->devices.items[i] : "cpu", a->tp);
     for (size_t i = 0; i < devices.n; i++)
         n_cpu += strcmp(devices.at[i], "cpu") == 0;
     add_number(&args, "--tp", a->tp);
@@ -155,8 +164,7 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     add_number(&args, "--itl-target", a->itl_target);
     add_number(&args, "--kv-pages", a->kv_pages);
     add_number(&args, "--max-model-len", a->max_len);
-    if (a->memory_share > 0 || copies > 1)
-        add_share(&args, (a->memory_share > 0 ? a->memory_share : engine_options_default().memory_share) / copies);
+    add_share(&args, a->memory_share / copies);
     add_number(&args, "--adapter-slots", a->adapter_slots);
     add_number(&args, "--adapter-host-bytes", (long long)a->adapter_host_bytes);
     if (a->host_bytes != KV_HOST_AUTO) {
@@ -237,7 +245,7 @@ static void end_loop(void *loop)
     event_base_loopbreak(loop);
 }
 
-static void take_end(evutil_socket_t number, short what, void *ctx)
+static void on_signal(evutil_socket_t number, short what, void *ctx)
 {
     (void)number;
     (void)what;
@@ -266,11 +274,11 @@ static void reload(const cluster_role *r)
         log_info("secret and certificates have been read again");
 }
 
-static void take_hangup(evutil_socket_t number, short what, void *ctx)
+static void on_hangup(evutil_socket_t number, short what, void *ctx)
 {
     signals *s = ctx;
     if (s->has_terminal && !isatty(STDERR_FILENO))
-        take_end(number, what, ctx);
+        on_signal(number, what, ctx);
     else
         reload(s->role);
 }
@@ -280,15 +288,15 @@ void cluster_run(struct event_base *loop, const cluster_role *role)
     static const int number[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
     enum { N = sizeof number / sizeof *number };
     signals s = {.loop = loop, .role = role, .has_terminal = isatty(STDERR_FILENO)};
-    struct event *taken[N];
+    struct event *signal_event[N];
     log_catch_crashes();
     for (int i = 0; i < N; i++) {
         signal(number[i], SIG_IGN); /* what libevent goes back to in the end: one more must not spoil the exit code */
-        taken[i] = evsignal_new(loop, number[i], number[i] == SIGHUP ? take_hangup : take_end, &s);
-        CHECK(taken[i]);
-        event_add(taken[i], NULL);
+        signal_event[i] = evsignal_new(loop, number[i], number[i] == SIGHUP ? on_hangup : on_signal, &s);
+        CHECK(signal_event[i]);
+        event_add(signal_event[i], NULL);
     }
     event_base_dispatch(loop);
     for (int i = 0; i < N; i++)
-        event_free(taken[i]);
+        event_free(signal_event[i]);
 }

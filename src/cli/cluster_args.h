@@ -9,19 +9,6 @@
 #include "net/link.h"
 #include "runner/runner.h"
 
-#define SECRET_HELP "the cluster's shared secret, one line, or two while it is changed (or environment PUNICA_SECRET)"
-#define SIGHUP_HELP "SIGHUP reads secret and certificates again and opens the log file anew."
-#define LOG_LEVEL_HELP "error, warn, info or debug (info)"
-
-#define LOG_FILE_HELP "where to log instead of standard error; SIGHUP opens it anew"
-
-/* Of a role that connects; f: a credential_files *. */
-#define TLS_OPTIONS(f)                                                                                      \
-    {"tls-ca", OPT_STRING, &(f)->tls_ca, "FILE", "whom to trust, PEM: the link to the scheduler uses TLS"}, \
-        {"tls-cert", OPT_STRING, &(f)->tls_cert, "FILE",                                                    \
-         "our own certificate for this role, PEM: no secret is needed"},                                    \
-        {"tls-key", OPT_STRING, &(f)->tls_key, "FILE", "its private key, PEM"}
-
 /* Whether links may come in, or lead, there: what other processes can reach. */
 int cluster_check_address(const char *text, err *e);
 
@@ -31,37 +18,21 @@ int cluster_log(const char *file, const char *level, err *e);
 /* What a runner's workers are told. */
 typedef struct {
     const char *model_dir, *adapters_dir, *cache;
-    const char *weights, *kv; /* NULL: as they are stored, and as the device likes */
-    option_list adapters;     /* NAME=DIR */
-    option_list devices;      /* none: cpu */
-    int tp;                   /* ranks that each worker's model is split over; 0: 1 */
-    int n_workers;            /* per device; 0: 1 */
-    int max_batch, threads, kv_pages, adapter_slots, max_len, itl_target; /* 0: as the engine likes */
-    size_t adapter_host_bytes;                                            /* the same */
+    const char *weights, *kv;
+    option_list adapters;                                     /* NAME=DIR */
+    option_list devices;                                      /* none: cpu */
+    int tp;                                                   /* ranks that each worker's model is split over */
+    int n_workers;                                            /* per device */
+    int max_batch, threads, kv_pages, adapter_slots, max_len; /* 0: as the engine likes */
+    int itl_target;                                           /* milliseconds */
+    size_t adapter_host_bytes;
     bool no_prefix_cache;
     size_t host_bytes;   /* of each worker; as in engine_options */
-    double memory_share; /* of a device, for all its workers together; the same */
+    double memory_share; /* of a device, for all its workers together */
 } worker_args;
 
+/* All as the engine has it where nothing is said. */
 worker_args worker_args_default(void);
-
-/* Their rows of a table of options; w: a worker_args *. */
-#define WORKER_OPTIONS(w)                                                                                            \
-    {"device", OPT_LIST, &(w)->devices, "NAME",                                                                      \
-     "cpu, cuda, cuda:N or cuda:N-M; repeat for more, a worker each (cpu)"},                                         \
-        {"tp", OPT_INT, &(w)->tp, "N", "split the model over N GPUs, which are then one worker (1)", 1, MAX_RANKS},  \
-        {"workers", OPT_INT, &(w)->n_workers, "N", "workers on each device (1)", 1, 256},                            \
-        {"weights", OPT_STRING, &(w)->weights, "FORM", WEIGHTS_HELP}, {"kv", OPT_STRING, &(w)->kv, "FORM", KV_HELP}, \
-        {"max-batch", OPT_INT, &(w)->max_batch, "N", MAX_BATCH_HELP, 1, 4096},                                       \
-        {"itl-target", OPT_INT, &(w)->itl_target, "MS", ITL_TARGET_HELP, 1, 60000},                                  \
-        {"threads", OPT_INT, &(w)->threads, "N", "CPU threads of each (the cores, shared out)", 1, 1024},            \
-        {"max-model-len", OPT_INT, &(w)->max_len, "N", MAX_LEN_HELP, 1, 1e9},                                        \
-        {"memory-share", OPT_DOUBLE, &(w)->memory_share, "SHARE", MEMORY_SHARE_HELP, 0.01, 0.99},                    \
-        {"kv-pages", OPT_INT, &(w)->kv_pages, "N", KV_PAGES_HELP, 1, 1e8},                                           \
-        {"no-prefix-cache", OPT_FLAG, &(w)->no_prefix_cache, NULL, NO_PREFIX_CACHE_HELP},                            \
-        {"kv-host-bytes", OPT_SIZE, &(w)->host_bytes, "N", KV_HOST_HELP, 0, 1e15},                                   \
-        {"adapter-slots", OPT_INT, &(w)->adapter_slots, "N", ADAPTER_SLOTS_HELP, 1, 65536},                          \
-        {"adapter-host-bytes", OPT_SIZE, &(w)->adapter_host_bytes, "N", ADAPTER_HOST_BYTES_HELP, 4096, 1e12}
 
 /* What workers would refuse, each by itself and again and again. */
 int worker_args_check(const worker_args *a, err *e);

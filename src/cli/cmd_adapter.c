@@ -171,7 +171,7 @@ static int cmd_check(int argc, char **argv)
     int tp = 1;
     const option options[] = {
         {"model", OPT_STRING, &model_dir, "DIR", "the base model; only its config.json is read", 0, 0},
-        {"tp", OPT_INT, &tp, "N", "ranks that the base is to be split over (1)", 1, MAX_RANKS},
+        {"tp", OPT_INT, &tp, "N", "ranks that the base is to be split over (%)", 1, MAX_RANKS},
         {"json", OPT_FLAG, &json, NULL, "one JSON object instead of text", 0, 0},
         {0},
     };

@@ -16,6 +16,7 @@
 #include "bench/turns.h"
 #include "backend/group.h"
 #include "cli/commands.h"
+#include "cli/local_engine.h"
 #include "cli/options.h"
 
 /* "all", or names separated by commas. */
@@ -52,29 +53,30 @@ static int choose_dtype(dtype *type, const char *name, err *e)
 static int textgen(int argc, char **argv)
 {
     textgen_options o = textgen_options_default();
+    o.itl_target = default_itl_target();
     const char *workloads = "all", *type = "f16", *weights = "stored", *kv = "auto";
     bool paper = false;
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME",
          "small, tinyllama-1.1b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, qwen2.5-7b"},
         {"model", OPT_STRING, &o.model_dir, "DIR", "a model directory instead of random weights"},
-        {"dtype", OPT_STRING, &type, "TYPE", "of random weights and adapters: f16, bf16, f32 (f16)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of random weights and adapters: f16, bf16, f32 (%)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
         {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
-        {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (all)"},
-        {"requests", OPT_INT, &o.requests, "N", "(64)", 1, 1e6},
-        {"batch", OPT_INT, &o.batch, "N", "requests running together (32)", 1, 4096},
-        {"prompt-len", OPT_INT, &o.prompt_len, "N", "tokens of each prompt (32)", 1, 1e6},
-        {"gen-len", OPT_INT, &o.gen_len, "N", "tokens made for each (64)", 1, 1e6},
+        {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (%)"},
+        {"requests", OPT_INT, &o.requests, "N", "(%)", 1, 1e6},
+        {"batch", OPT_INT, &o.batch, "N", "requests running together (%)", 1, 4096},
+        {"prompt-len", OPT_INT, &o.prompt_len, "N", "tokens of each prompt (%)", 1, 1e6},
+        {"gen-len", OPT_INT, &o.gen_len, "N", "tokens made for each (%)", 1, 1e6},
         {"paper-lengths", OPT_FLAG, &paper, NULL, "the paper's length distribution instead"},
         {"prefill-rows", OPT_INT, &o.prefill_rows, "N",
          "rows of prompts per invocation at most (what the device likes)", 1, 65536},
         {"itl-target", OPT_INT, &o.itl_target, "MS", ITL_TARGET_HELP, 1, 60000},
-        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
+        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (%)", 1, 512},
         {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
         {"threads", OPT_INT, &o.threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"seed", OPT_U64, &o.seed, "N", "of weights, prompts and order (0)"},
+        {"seed", OPT_U64, &o.seed, "N", "of weights, prompts and order (%)"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
     const command_line c = {.usage = "punica bench textgen (--shape NAME | --model DIR) [options]",
@@ -102,27 +104,27 @@ static int turns(int argc, char **argv)
     const option options[] = {
         {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen"},
         {"model", OPT_STRING, &o.model_dir, "DIR", "a model directory instead of random weights"},
-        {"dtype", OPT_STRING, &type, "TYPE", "of random weights and adapters: f16, bf16, f32 (f16)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of random weights and adapters: f16, bf16, f32 (%)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
         {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
-        {"conversations", OPT_INT, &o.conversations, "N", "(64)", 1, 1e6},
-        {"turns", OPT_INT, &o.turns, "N", "of each (4)", 1, 1e4},
-        {"at-once", OPT_INT, &o.at_once, "N", "requests running together (16)", 1, 4096},
+        {"conversations", OPT_INT, &o.conversations, "N", "(%)", 1, 1e6},
+        {"turns", OPT_INT, &o.turns, "N", "of each (%)", 1, 1e4},
+        {"at-once", OPT_INT, &o.at_once, "N", "requests running together (%)", 1, 4096},
         {"adapters", OPT_INT, &o.adapters, "N",
-         "that conversations share out, each with a system prompt of its own; 0: the base model (4)", 0, 256},
-        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
-        {"system-len", OPT_INT, &o.system_len, "N", "tokens of a system prompt (512)", 0, 1e6},
-        {"user-len", OPT_INT, &o.user_len, "N", "tokens that are said in a turn (64)", 1, 1e6},
-        {"gen-len", OPT_INT, &o.gen_len, "N", "tokens of each answer (32)", 1, 1e6},
+         "that conversations share out, each with a system prompt of its own; 0: the base model (%)", 0, 256},
+        {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (%)", 1, 512},
+        {"system-len", OPT_INT, &o.system_len, "N", "tokens of a system prompt (%)", 0, 1e6},
+        {"user-len", OPT_INT, &o.user_len, "N", "tokens that are said in a turn (%)", 1, 1e6},
+        {"gen-len", OPT_INT, &o.gen_len, "N", "tokens of each answer (%)", 1, 1e6},
         {"cache", OPT_STRING, &modes, "LIST",
-         "off, device, host or all: no prefix cache, one on the device, one with host memory (all)"},
-        {"rounds", OPT_INT, &o.rounds, "N", "how often each is run, by turns (1)", 1, 100},
+         "off, device, host or all: no prefix cache, one on the device, one with host memory (%)"},
+        {"rounds", OPT_INT, &o.rounds, "N", "how often each is run, by turns (%)", 1, 100},
         {"kv-pages", OPT_INT, &o.kv_pages, "N", KV_PAGES_HELP, 1, 1e8},
         {"kv-host-bytes", OPT_SIZE, &o.host_bytes, "N", KV_HOST_HELP, 0, 1e15},
         {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
         {"threads", OPT_INT, &o.threads, "N", "CPU threads (all cores)", 1, 1024},
-        {"seed", OPT_U64, &o.seed, "N", "of weights and prompts (0)"},
+        {"seed", OPT_U64, &o.seed, "N", "of weights and prompts (%)"},
         {NULL}};
     const command_line c = {.usage = "punica bench turns (--shape NAME | --model DIR) [options]",
                             .about = "Conversations of several turns, with and without the prefix cache: time to first "
@@ -184,12 +186,12 @@ static int op(int argc, char **argv)
     op_options o = op_options_default();
     const char *workloads = "all", *type = "f16", *dims = NULL, *ranks = NULL, *batches = NULL;
     const option options[] = {
-        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
-        {"dtype", OPT_STRING, &type, "TYPE", "of activations (on a GPU) and adapters: f16, bf16, f32 (f16)"},
+        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (%)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of activations (on a GPU) and adapters: f16, bf16, f32 (%)"},
         {"dims", OPT_STRING, &dims, "LIST", "input x output dimensions (4096x4096)"},
         {"rank", OPT_STRING, &ranks, "LIST", "(16)"},
         {"batch", OPT_STRING, &batches, "LIST", "rows (1,2,4,8,16,32,64)"},
-        {"workload", OPT_STRING, &workloads, "LIST", "identical, uniform, skewed, distinct or all (all)"},
+        {"workload", OPT_STRING, &workloads, "LIST", "identical, uniform, skewed, distinct or all (%)"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
     const command_line c = {.usage = "punica bench op [options]",
@@ -214,17 +216,17 @@ static int step_or_layer(int argc, char **argv, bool per_layer)
     const char *workloads = "all", *type = "f16", *batches = NULL, *contexts = NULL, *prompts = NULL, *ranks = NULL;
     const char *weights = "stored", *kv = "auto";
     const option options[] = {
-        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
+        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (%)"},
         {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
-        {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (%)"},
         {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
         {"kv", OPT_STRING, &kv, "FORM", KV_HELP},
         {"rank", OPT_STRING, &ranks, "LIST", "of the adapters, which take them in turn, on all seven projections (16)"},
         {"batch", OPT_STRING, &batches, "LIST", per_layer ? "sequences (1,2,4,8,16,32)" : "sequences (1,8,32,64,128)"},
         {"context", OPT_STRING, &contexts, "LIST", "cached positions of each (512,2048)"},
         {"prompt", OPT_STRING, &prompts, "LIST", "tokens of a prompt that is taken in by the same step (0)"},
-        {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (all)"},
+        {"workload", OPT_STRING, &workloads, "LIST", "none, identical, uniform, skewed, distinct or all (%)"},
         {"masked", OPT_FLAG, &o.masked, NULL, "draw by masks, as of outputs that follow a grammar"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
@@ -291,14 +293,14 @@ static int load(int argc, char **argv)
 {
     load_options o = load_options_default();
     const char *type = "f16", *weights = "stored";
-    const option options[] = {{"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
+    const option options[] = {{"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (%)"},
                               {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
                               {"tp", OPT_INT, &o.tp, "N", TP_HELP, 1, MAX_RANKS},
-                              {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (f16)"},
+                              {"dtype", OPT_STRING, &type, "TYPE", "of weights and adapters: f16, bf16, f32 (%)"},
                               {"weights", OPT_STRING, &weights, "FORM", WEIGHTS_HELP},
-                              {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (16)", 1, 512},
-                              {"batch", OPT_INT, &o.batch, "N", "sequences that decode meanwhile (31)", 1, 4096},
-                              {"context", OPT_INT, &o.context, "N", "cached positions of each (512)", 1, 131072},
+                              {"rank", OPT_INT, &o.rank, "N", "of the adapters, on all seven projections (%)", 1, 512},
+                              {"batch", OPT_INT, &o.batch, "N", "sequences that decode meanwhile (%)", 1, 4096},
+                              {"context", OPT_INT, &o.context, "N", "cached positions of each (%)", 1, 131072},
                               {NULL}};
     const command_line c = {.usage = "punica bench load [options]",
                             .about = "What loading an adapter costs those who decode meanwhile, and how long it takes.",
@@ -318,10 +320,10 @@ static int comm_ops_alone(int argc, char **argv)
     const char *type = "f16", *batches = NULL;
     const option options[] = {
         {"device", OPT_STRING, &o.device, "NAME", DEVICE_HELP},
-        {"tp", OPT_INT, &o.tp, "N", "ranks: a GPU each (cuda:0-3), or all on one device (2)", 2, MAX_RANKS},
-        {"dtype", OPT_STRING, &type, "TYPE", "of activations, on a GPU: f16, bf16 (f16)"},
-        {"hidden", OPT_INT, &o.hidden, "N", "numbers of a row (8192)", 8, 65536},
-        {"vocab", OPT_INT, &o.vocab, "N", "(32000)", 128, 1e6},
+        {"tp", OPT_INT, &o.tp, "N", "ranks: a GPU each (cuda:0-3), or all on one device (%)", 2, MAX_RANKS},
+        {"dtype", OPT_STRING, &type, "TYPE", "of activations, on a GPU: f16, bf16 (%)"},
+        {"hidden", OPT_INT, &o.hidden, "N", "numbers of a row (%)", 8, 65536},
+        {"vocab", OPT_INT, &o.vocab, "N", "(%)", 128, 1e6},
         {"batch", OPT_STRING, &batches, "LIST", "rows (1,8,16,32,64,128,256)"},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
@@ -344,12 +346,12 @@ static int attention_alone(int argc, char **argv)
     attention_options o = attention_options_default();
     const char *type = "f16", *lengths = NULL, *contexts = NULL;
     const option options[] = {
-        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (llama2-7b)"},
-        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (cpu)"},
-        {"dtype", OPT_STRING, &type, "TYPE", "of activations and KvCache, on a GPU: f16, bf16 (f16)"},
+        {"shape", OPT_STRING, &o.shape, "NAME", "as for textgen (%)"},
+        {"device", OPT_STRING, &o.device, "NAME", "cpu, cuda or cuda:N (%)"},
+        {"dtype", OPT_STRING, &type, "TYPE", "of activations and KvCache, on a GPU: f16, bf16 (%)"},
         {"prompt", OPT_STRING, &lengths, "LIST", "tokens of a prompt (512,1024,2048,4096,8192,16384,32768)"},
         {"context", OPT_STRING, &contexts, "LIST", "positions that are cached before them (0)"},
-        {"prompts", OPT_INT, &o.prompts, "N", "such prompts in one step (1)", 1, 1024},
+        {"prompts", OPT_INT, &o.prompts, "N", "such prompts in one step (%)", 1, 1024},
         {"csv", OPT_STRING, &o.csv, "FILE", "write the results there too"},
         {NULL}};
     const command_line c = {
@@ -371,10 +373,10 @@ static int attention_alone(int argc, char **argv)
 static int mask(int argc, char **argv)
 {
     mask_options o = mask_options_default();
-    const option options[] = {{"vocab", OPT_INT, &o.vocab, "N", "tokens of a made-up vocabulary (128256)", 300, 1e6},
-                              {"batch", OPT_INT, &o.batch, "N", "outputs that follow a grammar together (32)", 1, 4096},
-                              {"threads", OPT_INT, &o.threads, "N", "that compute masks (8)", 1, 64},
-                              {"steps", OPT_INT, &o.steps, "N", "(200)", 1, 1e6},
+    const option options[] = {{"vocab", OPT_INT, &o.vocab, "N", "tokens of a made-up vocabulary (%)", 300, 1e6},
+                              {"batch", OPT_INT, &o.batch, "N", "outputs that follow a grammar together (%)", 1, 4096},
+                              {"threads", OPT_INT, &o.threads, "N", "that compute masks (%)", 1, 64},
+                              {"steps", OPT_INT, &o.steps, "N", "(%)", 1, 1e6},
                               {NULL}};
     const command_line c = {.usage = "punica bench mask [options]",
                             .about =

@@ -82,7 +82,7 @@ static bool wait_for_input(void)
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.sampling = sampling_default()};
+    *a = (arguments){.sampling = sampling_default(), .engine = local_engine_args_default()};
     sampling_params *s = &a->sampling;
     s->temperature = s->top_p = s->min_p = -1;
     s->top_k = s->max_tokens = -1;

@@ -36,7 +36,7 @@ typedef struct {
 
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.sampling = sampling_default()};
+    *a = (arguments){.sampling = sampling_default(), .engine = local_engine_args_default()};
     local_engine_args *l = &a->engine;
     const option options[] = {
         {"model", OPT_STRING, &l->model_dir, "DIR", "the base model: a Hugging Face model directory"},
@@ -45,14 +45,13 @@ static int parse(arguments *a, int argc, char **argv, err *e)
         {"prompts", OPT_STRING, &a->prompts_file, "FILE", "complete these: JSON lines, - for standard input"},
         {"json", OPT_FLAG, &a->json, NULL, "write one JSON object a line, in input order"},
         {"Output and sampling, where a line does not say otherwise"},
-        {"max-tokens", OPT_INT, &a->sampling.max_tokens, "N", "tokens to make at most (64)", 1, 1e9},
+        {"max-tokens", OPT_INT, &a->sampling.max_tokens, "N", "tokens to make at most (%)", 1, 1e9},
         {"ignore-eos", OPT_FLAG, &a->sampling.ignore_eos, NULL, "go on past end tokens"},
-        {"temperature", OPT_FLOAT, &a->sampling.temperature, "T", "0: always the likeliest token (the default)", 0,
-         100},
-        {"top-k", OPT_INT, &a->sampling.top_k, "K", "draw among the K likeliest (0: off)", 0, 1e9},
-        {"top-p", OPT_FLOAT, &a->sampling.top_p, "P", "draw among the likeliest that sum to P (1: off)", 1e-6, 1},
-        {"min-p", OPT_FLOAT, &a->sampling.min_p, "P", "drop tokens under P times the likeliest (0: off)", 0, 1},
-        {"seed", OPT_U64, &a->sampling.seed, "N", "of the randomness (0)"},
+        {"temperature", OPT_FLOAT, &a->sampling.temperature, "T", "0: always the likeliest token (%)", 0, 100},
+        {"top-k", OPT_INT, &a->sampling.top_k, "K", "draw among the K likeliest; 0: off (%)", 0, 1e9},
+        {"top-p", OPT_FLOAT, &a->sampling.top_p, "P", "draw among the likeliest that sum to P; 1: off (%)", 1e-6, 1},
+        {"min-p", OPT_FLOAT, &a->sampling.min_p, "P", "drop tokens under P times the likeliest; 0: off (%)", 0, 1},
+        {"seed", OPT_U64, &a->sampling.seed, "N", "of the randomness (%)"},
         {"Engine"},
         {"device", OPT_STRING, &l->device, "NAME", DEVICE_HELP},
         {"tp", OPT_INT, &l->tp, "N", TP_HELP, 1, MAX_RANKS},

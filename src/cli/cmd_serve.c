@@ -8,71 +8,37 @@
 
 #include "base/mem.h"
 #include "base/prometheus.h"
-#include "cli/cluster_args.h"
 #include "cli/commands.h"
-#include "cli/listen_args.h"
-#include "cli/options.h"
 #include "cli/served_model.h"
-#include "cli/source_args.h"
+#include "cli/server_args.h"
 #include "cli/tree.h"
 #include "frontend/catalog.h"
 #include "model/model.h"
-#include "runner/runner.h"
 #include "runner/subprocess.h"
-#include "scheduler/sched_server.h"
 
 typedef struct {
-    frontend_options front;
-    sched_server_options sched;
-    worker_args workers;
-    const char *name, *log_level, *log_file;
-    listen_args at;
-    source_args sources;
+    server_args server;
     char *demo_model, *demo_adapters; /* owned; NULL: not the demo */
 } arguments;
 
+static int choose_demo(arguments *a, err *e)
+{
+    worker_args *w = &a->server.workers;
+    if (w->adapters_dir || w->cache || w->adapters.n)
+        return err_set(e, "--model DIR is needed: the base model of these adapters");
+    w->model_dir = a->demo_model = tree_find("demo/model");
+    w->adapters_dir = a->demo_adapters = tree_find("demo/adapters");
+    if (!a->demo_model || !a->demo_adapters)
+        return err_set(e, "the demo model is not there; give --model DIR");
+    if (!a->server.model_name)
+        a->server.model_name = "demo";
+    return 0;
+}
+
 static int parse(arguments *a, int argc, char **argv, err *e)
 {
-    *a = (arguments){.at.port = -1,
-                     .front = frontend_options_default(),
-                     .sched = sched_server_options_default(),
-                     .workers = worker_args_default()};
-    source_args_init(&a->sources);
-    frontend_options *f = &a->front;
-    worker_args *w = &a->workers;
+    worker_args *w = &a->server.workers;
     const char *model_dir = NULL;
-    const option options[] = {
-        {"listen", OPT_STRING, &f->listen, "HOST:PORT", "where clients come in (127.0.0.1:8000)"},
-        LISTEN_OPTIONS(&a->at),
-        {"model", OPT_STRING, &w->model_dir, "DIR", "the base model: a Hugging Face model directory (the demo)"},
-        {"name", OPT_STRING, &a->name, "NAME", "what clients call the base model (its directory's name)"},
-        {"served-model-name", OPT_STRING, &a->name, "NAME", "the same"},
-        {"generation-config", OPT_STRING, &f->generation_config, "FROM", GENERATION_CONFIG_HELP},
-        {"chat-template", OPT_STRING, &f->chat_template, "FILE",
-         "a Jinja program for conversations, instead of the model's own"},
-        {"adapters", OPT_STRING, &w->adapters_dir, "DIR", "a directory of adapters, each in a folder of its name"},
-        {"cache", OPT_STRING, &w->cache, "DIR", CACHE_HELP},
-        {"adapter", OPT_LIST, &w->adapters, "NAME=DIR", "a PEFT LoRA adapter; repeat for more"},
-        {"log-level", OPT_STRING, &a->log_level, "LEVEL", LOG_LEVEL_HELP},
-        {"log-file", OPT_STRING, &a->log_file, "FILE", LOG_FILE_HELP},
-        UPDATE_OPTIONS(&a->sources),
-        {"Workers"},
-        WORKER_OPTIONS(w),
-        {"Limits"},
-        {"max-queue", OPT_INT, &a->sched.policy.max_queue, "N", "requests that may wait; more are refused (10000)", 0,
-         1e9},
-        {"max-wait", OPT_DOUBLE, &a->sched.policy.max_wait, "SECONDS",
-         "a request may wait for its first GPU (0: for ever)", 0, 1e9},
-        {"max-body", OPT_SIZE, &f->max_body, "BYTES", "of a request (8388608)", 1024, 1e9},
-        {"max-memory", OPT_SIZE, &f->max_memory, "BYTES",
-         "of all large requests and answers together; more are refused (268435456)", 1 << 20, 1e12},
-        {"max-connections", OPT_INT, &f->max_connections, "N", "of clients (8192, or as many as the system allows)", 1,
-         1 << 20},
-        {"max-unsent", OPT_SIZE, &f->max_unsent, "BYTES", "kept for a client that does not read (262144)", 1024, 1e9},
-        {"client-timeout", OPT_DOUBLE, &f->client_timeout, "SECONDS", "a client may keep us waiting (30)", 0.1, 1e6},
-        {"drain-seconds", OPT_DOUBLE, &f->drain_seconds, "SECONDS", "SIGTERM waits so long for streams to end (60)", 0,
-         1e6},
-        {NULL}};
     const command_line c = {
         .usage = "punica serve [DIR [--adapters DIR] [--adapter NAME=DIR]...] [--device NAME]... [options]",
         .about =
@@ -80,32 +46,18 @@ static int parse(arguments *a, int argc, char **argv, err *e)
             "base;\n"
             "requests for different ones share each step. Without a model: the demo with its adapters, on the CPU.\n"
             "Ctrl-C takes no new requests and waits for those in hand, once more ends at once.",
-        .options = options,
         .n_positional = 1,
         .n_optional = 1,
         .positional = &model_dir};
-    int status = options_parse(&c, argc, argv, e);
+    int status = server_args_parse(&a->server, SERVER_ALL, c, argc, argv, e);
     if (status)
         return status;
     if (model_dir && w->model_dir)
         return err_set(e, "the model is given twice: %s, and --model %s", model_dir, w->model_dir);
     w->model_dir = model_dir ? model_dir : w->model_dir;
-    if (worker_args_check(w, e) || listen_args_apply(&a->at, f, e))
+    if (!w->model_dir && choose_demo(a, e))
         return -1;
-    return cluster_log(a->log_file, a->log_level, e);
-}
-
-static int choose_demo(arguments *a, err *e)
-{
-    if (a->workers.adapters_dir || a->workers.cache || a->workers.adapters.n)
-        return err_set(e, "--model DIR is needed: the base model of these adapters");
-    a->workers.model_dir = a->demo_model = tree_find("demo/model");
-    a->workers.adapters_dir = a->demo_adapters = tree_find("demo/adapters");
-    if (!a->demo_model || !a->demo_adapters)
-        return err_set(e, "the demo model is not there; give --model DIR");
-    if (!a->name)
-        a->name = "demo";
-    return 0;
+    return server_args_check(&a->server, SERVER_ALL, e);
 }
 
 typedef struct {
@@ -188,7 +140,7 @@ static void write_metrics(void *ctx, buf *out)
     prometheus_add_sample(out, "base_info", label, 2, 1);
 }
 
-static int start_scheduler(session *s, arguments *a, err *e)
+static int start_scheduler(session *s, server_args *a, err *e)
 {
     a->sched.listen = LOOP_SELF;
     a->sched.link.own = &s->own;
@@ -197,19 +149,15 @@ static int start_scheduler(session *s, arguments *a, err *e)
     return s->sched ? 0 : -1;
 }
 
-static int start_frontend(session *s, arguments *a, err *e)
+static int start_frontend(session *s, server_args *a, err *e)
 {
     frontend_options *f = &a->front;
     served_model_apply(s->model, a->workers.model_dir, f);
     f->scheduler = sched_server_address(s->sched);
     f->link.own = &s->own;
     f->link.within = true;
-    f->adapters_dir = a->workers.adapters_dir;
-    f->cache = a->workers.cache;
     if (source_args_apply(&a->sources, f->cache, &s->model->config, f, e))
         return -1;
-    f->adapter = a->workers.adapters.items;
-    f->n_adapters = a->workers.adapters.n;
     f->more_metrics = write_metrics;
     f->metrics_ctx = s;
     s->front = frontend_new(s->loop, f, e);
@@ -221,9 +169,9 @@ static void stir(void *ctx)
     frontend_rouse(((session *)ctx)->front);
 }
 
-static int start_runner(session *s, const arguments *a, err *e)
+static int start_runner(session *s, const server_args *a, err *e)
 {
-    runner_options r = runner_options_default();
+    runner_options r = a->runner;
     r.scheduler = sched_server_address(s->sched);
     r.link.own = &s->own;
     r.link.within = true;
@@ -240,7 +188,7 @@ static int start_runner(session *s, const arguments *a, err *e)
     return s->run ? 0 : -1;
 }
 
-static int start(session *s, arguments *a, err *e)
+static int start(session *s, server_args *a, err *e)
 {
     unsigned long long half[] = {loop_random_id(&s->loop->base), loop_random_id(&s->loop->base)};
     s->own.secret[0] = xasprintf("%016llx%016llx", half[0], half[1]);
@@ -281,28 +229,25 @@ static int reload(void *ctx, err *e)
     return frontend_reload(((session *)ctx)->front, e);
 }
 
-static int serve(arguments *a, err *e)
+static int serve(server_args *a, bool is_demo, err *e)
 {
     served_model m;
-    if (!a->workers.model_dir && choose_demo(a, e))
-        return -1;
-    if (served_model_read(&m, a->workers.model_dir, a->name, e))
+    if (served_model_read(&m, a->workers.model_dir, a->model_name, e))
         return -1;
     cluster_raise_file_limit();
     worker_args_settle(&a->workers);
     weights_form form = WEIGHTS_STORED;
-    if (a->workers.weights)
-        weights_form_find(a->workers.weights, &form, e); /* known: it was checked */
+    weights_form_find(a->workers.weights, &form, e); /* known: it was checked */
     session s = {.drain_seconds = a->front.drain_seconds,
                  .loop = event_loop_new(),
                  .model = &m,
-                 .is_demo = a->demo_model,
+                 .is_demo = is_demo,
                  .needs_key = a->front.store || a->front.n_keys,
                  .weights = weights_name(form, m.config.quant, m.config.type)};
     int status = start(&s, a, e);
     if (status == 0)
         cluster_run(s.loop->events,
-                    &(cluster_role){.drain = drain, .reload = reload, .ctx = &s, .log_file = a->log_file});
+                    &(cluster_role){.drain = drain, .reload = reload, .ctx = &s, .log_file = a->role.log_file});
     if (s.failure)
         status = err_set(e, "no worker could start: %s", s.failure);
     if (s.ready)
@@ -320,16 +265,14 @@ static int serve(arguments *a, err *e)
 
 int cmd_serve(int argc, char **argv)
 {
-    arguments a;
+    arguments a = {0};
     err e;
+    server_args_init(&a.server);
     int status = parse(&a, argc, argv, &e);
     if (status == 0)
-        status = serve(&a, &e);
+        status = serve(&a.server, a.demo_model, &e);
     free(a.demo_model);
     free(a.demo_adapters);
-    free(a.workers.adapters.items);
-    free(a.workers.devices.items);
-    listen_args_release(&a.at);
-    source_args_deinit(&a.sources);
+    server_args_deinit(&a.server);
     return status < 0 ? command_fail(e.msg) : 0;
 }

@@ -346,7 +346,7 @@ static int fill_options(const struct command *c, arguments *a, option *to)
                              {"by-hour", OPT_FLAG, &a->by_hour, NULL, "each hour by itself"},
                              {"from", OPT_STRING, &a->from, "TIME", "2026-03-01 or 2026-03-01T12, UTC (the beginning)"},
                              {"to", OPT_STRING, &a->to, "TIME", "likewise, without that hour (now)"}},
-                 last[] = {JSON_OPTION(a), {"last", OPT_INT, &a->last, "N", "how many (50)", 1, 1e6}};
+                 last[] = {JSON_OPTION(a), {"last", OPT_INT, &a->last, "N", "how many (%)", 1, 1e6}};
     const struct {
         const option *at;
         int n;

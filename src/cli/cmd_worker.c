@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sandbox.h"
+#include "cli/cluster_args.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "engine/engine.h"
@@ -17,11 +18,15 @@
 
 static int parse(worker_options *w, option_list *adapters, int argc, char **argv, err *e)
 {
+    const worker_args d = worker_args_default();
     *w = (worker_options){.device = "cpu",
-                          .weights = "stored",
-                          .kv = "auto",
-                          .tp = 1,
-                          .host_bytes = KV_HOST_AUTO,
+                          .weights = d.weights,
+                          .kv = d.kv,
+                          .tp = d.tp,
+                          .itl_target = d.itl_target,
+                          .adapter_host_bytes = d.adapter_host_bytes,
+                          .host_bytes = d.host_bytes,
+                          .memory_share = d.memory_share,
                           .in = WORKER_IN_FD,
                           .out = WORKER_OUT_FD};
     const option options[] = {

@@ -1,17 +1,34 @@
 /* local_engine.c - see local_engine.h */
 #include "cli/local_engine.h"
 
+#include <math.h>
+
 #include "backend/devices.h"
 #include "base/clock.h"
+
+int default_itl_target(void)
+{
+    return (int)lround(engine_options_default().itl_target * 1e3);
+}
+
+local_engine_args local_engine_args_default(void)
+{
+    return (local_engine_args){.device = "cpu",
+                               .weights = "stored",
+                               .kv = "auto",
+                               .tp = 1,
+                               .itl_target = default_itl_target(),
+                               .memory_share = engine_options_default().memory_share};
+}
 
 int local_engine_open(local_engine *l, const local_engine_args *a, err *e)
 {
     dtype type;
     weights_form form;
-    if (weights_form_find(a->weights ? a->weights : "stored", &form, e) ||
-        kv_form_find(a->kv ? a->kv : "auto", &l->kv, e) || model_weights_type(a->model_dir, &type, e))
+    if (weights_form_find(a->weights, &form, e) || kv_form_find(a->kv, &l->kv, e) ||
+        model_weights_type(a->model_dir, &type, e))
         return -1;
-    if (!(l->be = backend_open(a->device ? a->device : "cpu", a->tp ? a->tp : 1, type, a->threads, e)))
+    if (!(l->be = backend_open(a->device, a->tp, type, a->threads, e)))
         return -1;
     if (!(l->m = model_load(l->be, a->model_dir, form, e)) || !(l->t = tokenizer_load(a->model_dir, e)))
         return -1;
@@ -23,10 +40,10 @@ int local_engine_start(local_engine *l, const local_engine_args *a, err *e)
     engine_options o = engine_options_default();
     o.max_batch = a->max_batch;
     o.n_pages = a->kv_pages;
-    o.memory_share = a->memory_share > 0 ? a->memory_share : o.memory_share;
+    o.memory_share = a->memory_share;
     o.kv = l->kv;
     o.no_prefix_cache = a->no_prefix_cache;
-    o.itl_target = a->itl_target > 0 ? a->itl_target / 1e3 : o.itl_target;
+    o.itl_target = a->itl_target / 1e3;
     o.now = clock_reading;
     o.adapters = adapter_set_source(&l->adapters);
     l->g = engine_new(l->m, &o, e);

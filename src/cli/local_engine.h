@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
-/* What a command line says; 0 and NULL where it says nothing. Strings borrowed from argv. */
+/* What a command line says. Numbers are 0 where the engine is to choose. Strings borrowed from argv. */
 typedef struct {
     const char *model_dir, *device, *weights, *kv;
     option_list adapters; /* items owned: free() */
@@ -18,6 +18,10 @@ typedef struct {
     bool no_prefix_cache;
     double memory_share;
 } local_engine_args;
+
+/* As it is where a command line says nothing: the engine's own defaults, on the CPU. */
+local_engine_args local_engine_args_default(void);
+int default_itl_target(void); /* of --itl-target: milliseconds */
 
 typedef struct {
     backend *be;

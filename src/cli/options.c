@@ -8,21 +8,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 
-static void print_help(const command_line *c)
+static void add_value(buf *to, const option *o)
 {
-    printf("usage: %s\n\n%s\n\n", c->usage, c->about);
-    for (const option *o = c->options; o->name; o++) {
-        if (!o->out) {
-            printf("\n%s:\n", o->name);
-            continue;
-        }
-        char left[64];
-        snprintf(left, sizeof left, "--%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-        printf("  %-26s %s\n", left, o->help);
+    switch (o->kind) {
+    case OPT_INT: buf_printf(to, "%d", *(const int *)o->out); return;
+    case OPT_SIZE: buf_printf(to, "%zu", *(const size_t *)o->out); return;
+    case OPT_U64: buf_printf(to, "%llu", (unsigned long long)*(const uint64_t *)o->out); return;
+    case OPT_FLOAT: buf_printf(to, "%g", (double)*(const float *)o->out); return;
+    case OPT_DOUBLE: buf_printf(to, "%g", *(const double *)o->out); return;
+    case OPT_STRING:
+        CHECK(*(const char *const *)o->out);
+        buf_add_str(to, *(const char *const *)o->out);
+        return;
+    case OPT_FLAG:
+    case OPT_LIST: CHECK(false); /* they have no value to print */
     }
-    printf("  %-26s %s\n", "--help", "show this and exit");
+}
+
+static void add_row(buf *to, const option *o)
+{
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+    buf_printf(to, "  %-26s ", left);
+    for (const char *c = o->help; *c; c++) {
+        if (*c == '%')
+            add_value(to, o);
+        else
+            buf_add_char(to, *c);
+    }
+    buf_add_char(to, '\n');
+}
+
+static void write_help(buf *to, const command_line *c)
+{
+    const option help = {"help", OPT_FLAG, .help = "show this and exit"};
+    buf_printf(to, "usage: %s\n\n%s\n\n", c->usage, c->about);
+    for (const option *o = c->options; o->name; o++) {
+        if (o->out)
+            add_row(to, o);
+        else
+            buf_printf(to, "\n%s:\n", o->name);
+    }
+    add_row(to, &help);
 }
 
 static const option *find(const command_line *c, const char *name, size_t n)
@@ -97,13 +127,14 @@ static int parse_one(const command_line *c, int argc, char **argv, int *i, err *
     return set(o, equals ? equals + 1 : argv[++*i], e);
 }
 
-int options_parse(const command_line *c, int argc, char **argv, err *e)
+/* help: written before any option is read, as it tells the defaults. */
+static int parse_all(const command_line *c, int argc, char **argv, const buf *help, err *e)
 {
     int n_words = 0;
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
-            print_help(c);
+            fputs(help->data, stdout);
             return 1;
         }
         if (a[0] == '-' && a[1] == '-' && a[2]) {
@@ -120,6 +151,15 @@ int options_parse(const command_line *c, int argc, char **argv, err *e)
     if (n_words < c->n_positional - c->n_optional)
         return err_set(e, "too few arguments; usage: %s", c->usage);
     return 0;
+}
+
+int options_parse(const command_line *c, int argc, char **argv, err *e)
+{
+    buf help = {0};
+    write_help(&help, c);
+    int status = parse_all(c, argc, argv, &help, e);
+    buf_free(&help);
+    return status;
 }
 
 int command_fail(const char *message)

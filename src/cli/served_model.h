@@ -5,9 +5,6 @@
 #include "frontend/frontend.h"
 #include "model/config.h"
 
-#define GENERATION_CONFIG_HELP \
-    "sampling defaults: auto (the model's generation_config.json), none (OpenAI's), or a DIR with such a file (auto)"
-
 typedef struct {
     model_config config;
     char *name; /* what clients call it */

@@ -27,36 +27,27 @@ typedef struct {
 #define SOURCE_OPTIONS(a) \
     {"cache", OPT_STRING, &(a)->cache, "DIR", "the host's disk cache of adapters"}, FETCH_OPTIONS(a)
 
-/* Of a runner; the cache itself is its own option. */
-#define RUNNER_SOURCE_OPTIONS(a)                                          \
-    {"Adapters of the registry"},                                         \
-        {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR",     \
-         "file: sources of operators may lie in this folder (none may)"}, \
-        FETCH_OPTIONS(a)
-
-/* Of a server; the cache itself is its own option. */
-#define UPDATE_OPTIONS(a)                                                                                            \
-    {"Adapters of the registry"},                                                                                    \
-        {"adapter-updates", OPT_FLAG, &(a)->updates, NULL,                                                           \
-         "adapters may be added, replaced, rolled back and removed: by operators, and by tenants their own; by all " \
-         "where there are no tenants"},                                                                              \
-        {"adapter-files", OPT_STRING, &(a)->fetch.files_under, "DIR",                                                \
-         "then file: sources may lie in this folder (none may)"},                                                    \
-        FETCH_OPTIONS(a)
-
-#define FETCH_OPTIONS(a)                                                                                           \
-    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)"},         \
-        {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (4294967296)"}, \
-        {"fetch-seconds", OPT_DOUBLE, &(a)->fetch.seconds, "S", "for fetching one (3600)", 0.1, 1e6},              \
-        {"stall-seconds",                                                                                          \
-         OPT_DOUBLE,                                                                                               \
-         &(a)->fetch.stall_seconds,                                                                                \
-         "S",                                                                                                      \
-         "with less than 1 KB/s, then a try is given up (30)",                                                     \
-         1,                                                                                                        \
-         1e5},                                                                                                     \
-        {"allow-network", OPT_LIST, &(a)->networks, "NET",                                                         \
-         "may be fetched from though it is not public, as 10.0.0.0/8; repeat for more"}
+/* The same without the cache, and each by itself. */
+#define FETCH_OPTIONS(a)                                                                                  \
+    CACHE_BYTES_OPTION(a), MAX_ADAPTER_BYTES_OPTION(a), FETCH_SECONDS_OPTION(a), STALL_SECONDS_OPTION(a), \
+        ALLOW_NETWORK_OPTION(a)
+#define CACHE_BYTES_OPTION(a) \
+    {"cache-bytes", OPT_SIZE, &(a)->cache_bytes, "N", "its limit: what was used longest ago goes (none)"}
+#define MAX_ADAPTER_BYTES_OPTION(a) \
+    {"max-adapter-bytes", OPT_SIZE, &(a)->fetch.max_bytes, "N", "of one adapter, packed or not (%)"}
+#define FETCH_SECONDS_OPTION(a) \
+    {"fetch-seconds", OPT_DOUBLE, &(a)->fetch.seconds, "S", "for fetching one (%)", 0.1, 1e6}
+#define STALL_SECONDS_OPTION(a)                           \
+    {"stall-seconds",                                     \
+     OPT_DOUBLE,                                          \
+     &(a)->fetch.stall_seconds,                           \
+     "S",                                                 \
+     "with less than 1 KB/s, then a try is given up (%)", \
+     1,                                                   \
+     1e5}
+#define ALLOW_NETWORK_OPTION(a)                        \
+    {"allow-network", OPT_LIST, &(a)->networks, "NET", \
+     "may be fetched from though it is not public, as 10.0.0.0/8; repeat for more"}
 
 void source_args_init(source_args *a);
 int source_args_check(source_args *a, err *e); /* once parsed; the cache must be given */

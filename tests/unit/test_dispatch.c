@@ -623,6 +623,21 @@ static void patience_ends(void **state)
     assert_true(dispatch_is_patient(s->d)); /* the clock does not run while the scheduler is there */
 }
 
+static void patience_does_not_run_out_while_the_scheduler_is_there(void **state)
+{
+    scene *s = *state;
+    dispatch_free(s->d);
+    s->d = new_dispatch(s, 0.3);
+    come_back(s);
+    PASS(s->loop, 0.5);
+    assert_true(dispatch_is_patient(s->d));
+    link_listener_free(s->listener);
+    s->listener = NULL;
+    UNTIL(s->loop, !dispatch_is_up(s->d));
+    assert_true(dispatch_is_patient(s->d));
+    UNTIL(s->loop, !dispatch_is_patient(s->d));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -645,6 +660,7 @@ int main(void)
         TEST(residents_are_handed_on),
         TEST(what_no_scheduler_sends_loses_the_link),
         TEST(patience_ends),
+        TEST(patience_does_not_run_out_while_the_scheduler_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
