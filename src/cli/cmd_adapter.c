@@ -74,8 +74,8 @@ static void add_runs(buf *out, const report *r, int site, int part)
 
 static void print_projections(const report *r)
 {
-    for (int i = 0; i < N_SITES * 3; i++) {
-        int site = i / 3, part = i % 3;
+    for (int i = 0; i < N_SITES * MAX_PARTS; i++) {
+        int site = i / MAX_PARTS, part = i % MAX_PARTS;
         const char *block, *name;
         if (part >= model_site_parts(site))
             continue;
@@ -114,14 +114,14 @@ static void print_text(const report *r)
 static json_t *ranks_json(const report *r)
 {
     json_t *all = json_object();
-    for (int i = 0; i < N_SITES * 3; i++) {
+    for (int i = 0; i < N_SITES * MAX_PARTS; i++) {
         const char *block, *name;
-        if (i % 3 >= model_site_parts(i / 3))
+        if (i % MAX_PARTS >= model_site_parts(i / MAX_PARTS))
             continue;
-        model_proj_name(i / 3, i % 3, &block, &name);
+        model_proj_name(i / MAX_PARTS, i % MAX_PARTS, &block, &name);
         json_t *ranks = json_array();
         for (int layer = 0; layer < r->base->n_layers; layer++)
-            json_array_append_new(ranks, json_integer(adapter_rank(r->a, layer, i / 3, i % 3)));
+            json_array_append_new(ranks, json_integer(adapter_rank(r->a, layer, i / MAX_PARTS, i % MAX_PARTS)));
         json_object_set_new(all, name, ranks);
     }
     return all;
