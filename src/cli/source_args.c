@@ -15,10 +15,10 @@ int source_args_check(source_args *a, err *e)
 {
     if (!a->cache)
         return err_set(e, "where to? give --cache DIR");
-    network *allowed = XNEW_ARRAY(network, (size_t)a->networks.n + 1);
+    ip_network *allowed = XNEW_ARRAY(ip_network, (size_t)a->networks.n + 1);
     a->fetch.allowed = allowed;
     for (; a->fetch.n_allowed < a->networks.n; a->fetch.n_allowed++)
-        if (network_parse(&allowed[a->fetch.n_allowed], a->networks.items[a->fetch.n_allowed], e))
+        if (ip_network_parse(&allowed[a->fetch.n_allowed], a->networks.items[a->fetch.n_allowed], e))
             return err_wrap(e, "--allow-network");
     return 0;
 }

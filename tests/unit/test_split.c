@@ -222,7 +222,7 @@ static void engines_over_devices_make_the_same_tokens(void **state)
 }
 
 /* Every element has one rank, or so many as share a key and value head. */
-static void check_cover(int n, const stretch *s, int n_ranks, int times)
+static void check_cover(int n, const split_stretch *s, int n_ranks, int times)
 {
     int *seen = XNEW_ARRAY(int, (size_t)n);
     for (int r = 0; r < n_ranks; r++)
@@ -255,7 +255,7 @@ static void shares_cover_everything(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int n = 1; n <= 8; n *= 2) {
             const model_config *c = &shapes[i];
-            stretch q[8], k[8], ffn[8], vocab[8];
+            split_stretch q[8], k[8], ffn[8], vocab[8];
             assert_int_equal(split_check(c, n, &e), 0);
             for (int r = 0; r < n; r++) {
                 split s = {r, n};
