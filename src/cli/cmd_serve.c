@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/prometheus.h"
+#include "cli/arg_list.h"
 #include "cli/commands.h"
 #include "cli/served_model.h"
 #include "cli/server_args.h"
@@ -184,7 +185,7 @@ static int start_runner(serving *s, const server_args *a, err *e)
     r.fetcher_args = list;
     s->run = runner_new(&s->loop->base, &r, e);
     worker_args_release(&r);
-    source_args_list_free(list, r.n_fetcher_args);
+    arg_list_free(list, r.n_fetcher_args);
     return s->run ? 0 : -1;
 }
 

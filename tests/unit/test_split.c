@@ -181,18 +181,9 @@ static void check_engine(const char *dir, const char *family)
     assert_non_null(eng);
     int *n_made = XNEW_ARRAY(int, (size_t)g.n), n_adapted = 0;
     for (int i = 0; i < g.n; i++) {
-        const golden_case *c = &g.at[i];
-        engine_request r = {.id = (uint64_t)i,
-                            .arrival = (uint64_t)i,
-                            .adapter = c->adapter,
-                            .token = c->token,
-                            .n_tokens = c->n_prompt,
-                            .n_prompt = c->n_prompt,
-                            .sampling = sampling_default()};
-        r.sampling.max_tokens = c->n_tokens - c->n_prompt;
-        r.sampling.ignore_eos = true;
+        engine_request r = golden_request(&g, i);
         assert_int_equal(engine_add(eng, &r, &e), 0);
-        n_adapted += c->adapter != NULL;
+        n_adapted += r.adapter != NULL;
     }
     while (!engine_is_idle(eng)) {
         const event *events;
