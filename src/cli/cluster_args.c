@@ -187,7 +187,7 @@ static void make_cuda_device(int number)
     child_forget(&c);
 }
 
-void worker_args_settle(const worker_args *a)
+void worker_args_sandbox(const worker_args *a)
 {
     for (int i = 0; i < a->devices.n; i++) {
         err e;

@@ -42,7 +42,7 @@ static int run(server_args *a, err *e)
         const char **list =
             source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &a->runner.n_fetcher_args);
         a->runner.fetcher_args = list;
-        worker_args_settle(&a->workers);
+        worker_args_sandbox(&a->workers);
         loop = event_loop_new();
         a->runner.processes = subprocess_starter(loop->events);
         r = runner_new(&loop->base, &a->runner, e);

@@ -236,7 +236,7 @@ static int serve(server_args *a, bool is_demo, err *e)
     if (served_model_read(&m, a->workers.model_dir, a->model_name, e))
         return -1;
     cluster_raise_file_limit();
-    worker_args_settle(&a->workers);
+    worker_args_sandbox(&a->workers);
     weights_form form = WEIGHTS_STORED;
     weights_form_find(a->workers.weights, &form, e); /* known: it was checked */
     serving s = {.drain_seconds = a->front.drain_seconds,

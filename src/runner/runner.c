@@ -141,7 +141,7 @@ static void tell_fetched(void *ctx, const char *id, const char *error)
             send_down(&r->slots[i], &m);
 }
 
-static bool take_up(worker_slot *w, const void *bytes, size_t n)
+static bool receive_up(worker_slot *w, const void *bytes, size_t n)
 {
     Message *m = message__unpack(NULL, n, bytes);
     if (m && m->what_case == MESSAGE__WHAT_WANT && w->up) {
@@ -161,7 +161,7 @@ static bool take_up(worker_slot *w, const void *bytes, size_t n)
     return true;
 }
 
-static void take_step(worker_slot *w, const step_numbers *s, const void *bytes, size_t n)
+static void receive_step(worker_slot *w, const step_numbers *s, const void *bytes, size_t n)
 {
     if (!w->announced || s->reset != w->reset)
         return;
@@ -180,7 +180,7 @@ static void keep_vigil(void *ctx)
         loop_timer_set(r->vigil, 0);
 }
 
-static void take_notice(runner *r)
+static void receive_notice(runner *r)
 {
     if (r->opt.stir)
         r->opt.stir(r->opt.stir_ctx);
@@ -194,12 +194,12 @@ static bool worker_message(void *ctx, const void *bytes, size_t n)
     step_numbers s;
     w->last_heard = loop_now(w->r->on);
     if (n == 0) {
-        take_notice(w->r);
+        receive_notice(w->r);
         return true;
     }
     if (!pack_peek_step(bytes, n, &s))
-        return take_up(w, bytes, n);
-    take_step(w, &s, bytes, n);
+        return receive_up(w, bytes, n);
+    receive_step(w, &s, bytes, n);
     return true;
 }
 

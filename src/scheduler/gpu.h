@@ -72,7 +72,7 @@ int gpu_pages_for(const gpu *g, const request *r);
 void gpu_rooms(const gpu *g, int64_t rooms[N_ROOMS]);
 
 /* Set its place in the order from everything else. */
-void gpu_settle(gpu *g, gpu_order *o);
+void gpu_update_order(gpu *g, gpu_order *o);
 
 /* The caller sends the command right after. A request leaves without one (told false) where the GPU has already
  * forgotten it. */
