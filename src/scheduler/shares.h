@@ -1,4 +1,4 @@
-/* shares.h - who is next of those that wait for their first GPU: tenants share by weight (internal to the scheduler)
+/* shares.h - weighted fair queueing of newcomers: which tenant's request is next (internal to the scheduler)
  *
  * Virtual token counters, after Sheng et al., "Fairness in Serving Large Language Models" (OSDI '24). Each tenant has a
  * counter of the service it was given: SHARES_PROMPT for each token of a prompt that is taken on, SHARES_OUTPUT for
@@ -48,11 +48,12 @@ void shares_deinit(shares *s);
  * beyond SHARES_MOST_WEIGHT for that. Borrowed until shares_deinit(). */
 shares_tenant *shares_find(shares *s, const char *name, uint32_t weight);
 
+/* A request joins, or leaves, its tenant's line; the first request of the tenant that is next. */
 void shares_put(shares *s, shares_tenant *t, wait_item *i);
 void shares_remove(shares *s, shares_tenant *t, wait_item *i); /* must be there */
 wait_item *shares_first(const shares *s);                      /* NULL: nobody waits */
 
-/* It was given a service of this cost. */
+/* Charges a tenant for service of this cost. */
 void shares_charge(shares *s, shares_tenant *t, uint64_t cost);
 
 void shares_check(const shares *s); /* abort unless it agrees with itself */
