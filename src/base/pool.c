@@ -28,7 +28,7 @@
 typedef struct {
     pool *pool;
     int index;
-} worker;
+} pool_thread;
 
 struct pool {
     _Atomic uint64_t ticket; /* job number << 32 | next item */
@@ -42,8 +42,8 @@ struct pool {
     pthread_mutex_t lock;       /* with woken: where workers sleep */
     pthread_cond_t woken;
     int n_threads;
-    pthread_t *thread; /* [n_threads - 1] */
-    worker *worker;    /* [n_threads - 1] */
+    pthread_t *thread;   /* [n_threads - 1] */
+    pool_thread *worker; /* [n_threads - 1] */
 };
 
 static inline void pause_briefly(void)
@@ -115,7 +115,7 @@ static void wait_for_job(pool *p, uint32_t seen)
 
 static void *worker_main(void *arg)
 {
-    worker *w = arg;
+    pool_thread *w = arg;
     pool *p = w->pool;
     uint32_t seen = 0;
     while (!p->stop) {
@@ -150,11 +150,11 @@ pool *pool_new(int n_threads)
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->woken, NULL);
     p->thread = XNEW_ARRAY(pthread_t, (size_t)p->n_threads);
-    p->worker = XNEW_ARRAY(worker, (size_t)p->n_threads);
+    p->worker = XNEW_ARRAY(pool_thread, (size_t)p->n_threads);
     int wanted = p->n_threads;
     p->n_threads = 1;
     for (int i = 1; i < wanted; i++) { /* a thread that cannot be had is done without */
-        p->worker[i - 1] = (worker){p, i};
+        p->worker[i - 1] = (pool_thread){p, i};
         if (pthread_create(&p->thread[i - 1], NULL, worker_main, &p->worker[i - 1]) != 0)
             break;
         p->n_threads++;

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/sandbox.h"
+#include "cli/arg_list.h"
 #include "cli/local_engine.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -40,32 +41,17 @@ int cluster_log(const char *file, const char *name, err *e)
     return 0;
 }
 
-/* A list of options being built; strings are owned. */
-typedef struct {
-    const char **at;
-    size_t n, cap;
-} strings;
-
-static void add_string(strings *s, char *text)
+/* What is not given is left to the worker. */
+static void add_number(arg_list *l, const char *name, long long value)
 {
-    s->at = xgrow(s->at, &s->cap, s->n + 1, sizeof *s->at);
-    s->at[s->n++] = text;
+    if (value > 0)
+        arg_list_add_option(l, name, "%lld", value);
 }
 
-static void add_option(strings *s, const char *name, const char *value)
+static void add_text(arg_list *l, const char *name, const char *value)
 {
-    if (!value)
-        return;
-    add_string(s, xstrdup(name));
-    add_string(s, xstrdup(value));
-}
-
-static void add_number(strings *s, const char *name, long long value)
-{
-    if (value <= 0)
-        return;
-    add_string(s, xstrdup(name));
-    add_string(s, xasprintf("%lld", value));
+    if (value)
+        arg_list_add_option(l, name, "%s", value);
 }
 
 /* Threads of each of n workers on the CPU: not more together than there are cores. */
@@ -124,27 +110,23 @@ int worker_args_check(const worker_args *a, err *e)
     return check_model(a, e);
 }
 
-static void add_share(strings *to, double share)
-{
-    add_string(to, xstrdup("--memory-share"));
-    add_string(to, xasprintf("%.4f", share));
-}
-
 /* A worker for every tp of a range of GPUs, or for any other device. */
-static void add_workers(strings *to, const char *device, int tp)
+static void add_workers(arg_list *to, const char *device, int tp)
 {
     err unused;
     int n, first = backend_device_range(device, &n, &unused);
     if (n == 1)
-        add_string(to, xstrdup(device));
-    for (int i = 0; n > 1 && i + tp <= n; i += tp)
-        add_string(to,
-                   tp == 1 ? xasprintf("cuda:%d", first + i) : xasprintf("cuda:%d-%d", first + i, first + i + tp - 1));
+        arg_list_add(to, device);
+    for (int i = 0; n > 1 && i + tp <= n; i += tp) {
+        char range[64];
+        snprintf(range, sizeof range, tp == 1 ? "cuda:%d" : "cuda:%d-%d", first + i, first + i + tp - 1);
+        arg_list_add(to, range);
+    }
 }
 
 void worker_args_apply(const worker_args *a, runner_options *o)
 {
-    strings devices = {0}, args = {0};
+    arg_list devices = {0}, args = {0};
     int copies = a->n_workers, n_cpu = 0;
     for (int i = 0; i < (a->devices.n ? a->devices.n : 1); i++)
         for (int k = 0; k < copies; k++)
@@ -152,44 +134,35 @@ void worker_args_apply(const worker_args *a, runner_options *o)
     for (size_t i = 0; i < devices.n; i++)
         n_cpu += strcmp(devices.at[i], "cpu") == 0;
     add_number(&args, "--tp", a->tp);
-    add_option(&args, "--model", a->model_dir);
-    add_option(&args, "--adapters", a->adapters_dir);
-    add_option(&args, "--cache", a->cache);
+    add_text(&args, "--model", a->model_dir);
+    add_text(&args, "--adapters", a->adapters_dir);
+    add_text(&args, "--cache", a->cache);
     for (int i = 0; i < a->adapters.n; i++)
-        add_option(&args, "--adapter", a->adapters.items[i]);
-    add_option(&args, "--weights", a->weights);
-    add_option(&args, "--kv", a->kv);
+        add_text(&args, "--adapter", a->adapters.items[i]);
+    add_text(&args, "--weights", a->weights);
+    add_text(&args, "--kv", a->kv);
     add_number(&args, "--max-batch", a->max_batch);
     add_number(&args, "--threads", a->threads ? a->threads : n_cpu > 1 ? share_of_cores(n_cpu) : 0);
     add_number(&args, "--itl-target", a->itl_target);
     add_number(&args, "--kv-pages", a->kv_pages);
     add_number(&args, "--max-model-len", a->max_len);
-    add_share(&args, a->memory_share / copies);
+    arg_list_add_option(&args, "--memory-share", "%.4f", a->memory_share / copies);
     add_number(&args, "--adapter-slots", a->adapter_slots);
     add_number(&args, "--adapter-host-bytes", (long long)a->adapter_host_bytes);
-    if (a->host_bytes != KV_HOST_AUTO) {
-        add_string(&args, xstrdup("--kv-host-bytes"));
-        add_string(&args, xasprintf("%zu", a->host_bytes));
-    }
+    if (a->host_bytes != KV_HOST_AUTO)
+        arg_list_add_option(&args, "--kv-host-bytes", "%zu", a->host_bytes);
     if (a->no_prefix_cache)
-        add_string(&args, xstrdup("--no-prefix-cache"));
+        arg_list_add(&args, "--no-prefix-cache");
     o->device = devices.at;
     o->n_workers = (int)devices.n;
     o->worker_args = args.at;
     o->n_worker_args = (int)args.n;
 }
 
-static void free_all(const char *const *at, int n)
-{
-    for (int i = 0; i < n; i++)
-        free((char *)at[i]);
-    free((void *)at);
-}
-
 void worker_args_release(runner_options *o)
 {
-    free_all(o->device, o->n_workers);
-    free_all(o->worker_args, o->n_worker_args);
+    arg_list_free(o->device, o->n_workers);
+    arg_list_free(o->worker_args, o->n_worker_args);
     o->device = o->worker_args = NULL;
     o->n_workers = o->n_worker_args = 0;
 }
@@ -214,7 +187,7 @@ static void make_cuda_device(int number)
     child_forget(&c);
 }
 
-void worker_args_settle(const worker_args *a)
+void worker_args_sandbox(const worker_args *a)
 {
     for (int i = 0; i < a->devices.n; i++) {
         err e;

@@ -45,7 +45,7 @@ void worker_args_release(runner_options *o);
 /* Give up what a role with workers does not need (base/sandbox.h), having made CUDA's devices if they are not there:
  * workers, which would have that done by a program with root's rights, cannot do it afterwards. Before there are
  * threads. */
-void worker_args_settle(const worker_args *a);
+void worker_args_sandbox(const worker_args *a);
 
 /* As many connections as the system lets this process have: the limit it starts with is often a low one. */
 void cluster_raise_file_limit(void);

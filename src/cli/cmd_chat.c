@@ -269,7 +269,7 @@ static void show(detokenizer *d, const ids *all, size_t *shown, size_t end, buf 
 }
 
 /* What an event means. 1: the answer is complete; -1: there will be no more of it. */
-static int take_event(talk *k, const event *ev, ids *all, size_t n_prompt, finish_reason *why, err *e)
+static int on_event(talk *k, const event *ev, ids *all, size_t n_prompt, finish_reason *why, err *e)
 {
     switch (ev->kind) {
     case EVENT_SCORE: /* nobody asks for it here */ return 0;
@@ -294,7 +294,7 @@ static int run_answer(talk *k, ids *all, size_t n_prompt, detokenizer *d, buf *s
         if (engine_step(k->l.g, &events, &n, e))
             return -2;
         for (int i = 0; i < n && rc == 0; i++)
-            rc = take_event(k, &events[i], all, n_prompt, &why, e);
+            rc = on_event(k, &events[i], all, n_prompt, &why, e);
         if (rc == 0 && all->n > n_prompt)
             show(d, all, &shown, all->n - 1, said);
     }

@@ -180,7 +180,7 @@ static void show_progress(const job *j, int n_done, uint64_t tokens, double seco
 }
 
 /* What an event means for its prompt. True when the prompt is done. */
-static bool take_event(job *j, const event *ev)
+static bool on_event(job *j, const event *ev)
 {
     prompt *q = &j->in.at[ev->id];
     outcome *o = &j->out.out[ev->id];
@@ -228,7 +228,7 @@ static int run(job *j, err *e)
         if (engine_step(g, &events, &n, e))
             return -1;
         for (int i = 0; i < n; i++)
-            n_done += take_event(j, &events[i]);
+            n_done += on_event(j, &events[i]);
         double now = clock_now();
         if (progress && now - shown > 0.1) {
             show_progress(j, n_done, engine_get_stats(g).tokens, now - start);

@@ -1,6 +1,7 @@
 /* cmd_runner.c - `punica runner`: the devices of one host, for a cluster */
 #include <stdlib.h>
 
+#include "cli/arg_list.h"
 #include "cli/commands.h"
 #include "cli/server_args.h"
 #include "model/model_id.h"
@@ -41,12 +42,12 @@ static int run(server_args *a, err *e)
         const char **list =
             source_args_list(&a->sources, a->workers.cache, a->workers.model_dir, &a->runner.n_fetcher_args);
         a->runner.fetcher_args = list;
-        worker_args_settle(&a->workers);
+        worker_args_sandbox(&a->workers);
         loop = event_loop_new();
         a->runner.processes = subprocess_starter(loop->events);
         r = runner_new(&loop->base, &a->runner, e);
         worker_args_release(&a->runner);
-        source_args_list_free(list, a->runner.n_fetcher_args);
+        arg_list_free(list, a->runner.n_fetcher_args);
     }
     free(model);
     a->role.drain = drain;

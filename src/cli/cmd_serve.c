@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/prometheus.h"
+#include "cli/arg_list.h"
 #include "cli/commands.h"
 #include "cli/served_model.h"
 #include "cli/server_args.h"
@@ -74,10 +75,10 @@ typedef struct {
     bool is_demo, needs_key;
     const served_model *model; /* borrowed */
     const char *weights;       /* what the base's layers are held as, "FP8" */
-} session;
+} serving;
 
 /* For a model that was never seen before any words will do. */
-static void print_try(const session *s, const char *name)
+static void print_try(const serving *s, const char *name)
 {
     const char *prompt = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them.";
     printf("\nTry:\n  curl -s %s://%s/v1/completions -H 'Content-Type: application/json' %s\\\n"
@@ -94,7 +95,7 @@ static void print_names(const char *title, char **names, int n)
     puts(n ? "" : "none");
 }
 
-static void print_ready(const session *s)
+static void print_ready(const serving *s)
 {
     int n, all;
     char **names = frontend_adapters(s->front, &n, &all);
@@ -121,7 +122,7 @@ static void look(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     (void)what;
-    session *s = ctx;
+    serving *s = ctx;
     s->failure = runner_failure(s->run);
     if (s->failure)
         event_base_loopbreak(s->loop->events);
@@ -133,14 +134,14 @@ static void look(evutil_socket_t fd, short what, void *ctx)
 
 static void write_metrics(void *ctx, buf *out)
 {
-    const session *s = ctx;
+    const serving *s = ctx;
     sched_server_write_metrics(s->sched, out);
     prometheus_add_family(out, "base_info", "gauge", "The base model, and what its layers' weights are held as.");
     const prometheus_label label[] = {{"family", s->model->config.family}, {"weights", s->weights}};
     prometheus_add_sample(out, "base_info", label, 2, 1);
 }
 
-static int start_scheduler(session *s, server_args *a, err *e)
+static int start_scheduler(serving *s, server_args *a, err *e)
 {
     a->sched.listen = LOOP_SELF;
     a->sched.link.own = &s->own;
@@ -149,7 +150,7 @@ static int start_scheduler(session *s, server_args *a, err *e)
     return s->sched ? 0 : -1;
 }
 
-static int start_frontend(session *s, server_args *a, err *e)
+static int start_frontend(serving *s, server_args *a, err *e)
 {
     frontend_options *f = &a->front;
     served_model_apply(s->model, a->workers.model_dir, f);
@@ -166,10 +167,10 @@ static int start_frontend(session *s, server_args *a, err *e)
 
 static void stir(void *ctx)
 {
-    frontend_rouse(((session *)ctx)->front);
+    frontend_rouse(((serving *)ctx)->front);
 }
 
-static int start_runner(session *s, const server_args *a, err *e)
+static int start_runner(serving *s, const server_args *a, err *e)
 {
     runner_options r = a->runner;
     r.scheduler = sched_server_address(s->sched);
@@ -184,11 +185,11 @@ static int start_runner(session *s, const server_args *a, err *e)
     r.fetcher_args = list;
     s->run = runner_new(&s->loop->base, &r, e);
     worker_args_release(&r);
-    source_args_list_free(list, r.n_fetcher_args);
+    arg_list_free(list, r.n_fetcher_args);
     return s->run ? 0 : -1;
 }
 
-static int start(session *s, server_args *a, err *e)
+static int start(serving *s, server_args *a, err *e)
 {
     unsigned long long half[] = {loop_random_id(&s->loop->base), loop_random_id(&s->loop->base)};
     s->own.secret[0] = xasprintf("%016llx%016llx", half[0], half[1]);
@@ -203,7 +204,7 @@ static void tell_progress(evutil_socket_t fd, short what, void *ctx)
 {
     (void)fd;
     (void)what;
-    session *s = ctx;
+    serving *s = ctx;
     int left = frontend_n_open(s->front);
     if (left != s->n_left && left > 0)
         fprintf(stderr, "punica: %d request%s left\n", left, left == 1 ? "" : "s");
@@ -213,7 +214,7 @@ static void tell_progress(evutil_socket_t fd, short what, void *ctx)
 /* Whoever pressed Ctrl-C is told why it takes a while. */
 static void drain(void *ctx, void (*done)(void *), void *done_ctx)
 {
-    session *s = ctx;
+    serving *s = ctx;
     s->n_left = frontend_n_open(s->front);
     if (s->n_left > 0) {
         fprintf(stderr, "punica: waiting for %d request%s to end, up to %g s; once more (Ctrl-C) ends at once\n",
@@ -226,7 +227,7 @@ static void drain(void *ctx, void (*done)(void *), void *done_ctx)
 
 static int reload(void *ctx, err *e)
 {
-    return frontend_reload(((session *)ctx)->front, e);
+    return frontend_reload(((serving *)ctx)->front, e);
 }
 
 static int serve(server_args *a, bool is_demo, err *e)
@@ -235,10 +236,10 @@ static int serve(server_args *a, bool is_demo, err *e)
     if (served_model_read(&m, a->workers.model_dir, a->model_name, e))
         return -1;
     cluster_raise_file_limit();
-    worker_args_settle(&a->workers);
+    worker_args_sandbox(&a->workers);
     weights_form form = WEIGHTS_STORED;
     weights_form_find(a->workers.weights, &form, e); /* known: it was checked */
-    session s = {.drain_seconds = a->front.drain_seconds,
+    serving s = {.drain_seconds = a->front.drain_seconds,
                  .loop = event_loop_new(),
                  .model = &m,
                  .is_demo = is_demo,

@@ -1,10 +1,10 @@
 /* source_args.c - see source_args.h */
 #include "cli/source_args.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "cli/arg_list.h"
 
 void source_args_init(source_args *a)
 {
@@ -17,10 +17,10 @@ int source_args_check(source_args *a, err *e)
 {
     if (!a->cache)
         return err_set(e, "where to? give --cache DIR");
-    network *allowed = XNEW_ARRAY(network, (size_t)a->networks.n + 1);
+    ip_network *allowed = XNEW_ARRAY(ip_network, (size_t)a->networks.n + 1);
     a->fetch.allowed = allowed;
     for (; a->fetch.n_allowed < a->networks.n; a->fetch.n_allowed++)
-        if (network_parse(&allowed[a->fetch.n_allowed], a->networks.items[a->fetch.n_allowed], e))
+        if (ip_network_parse(&allowed[a->fetch.n_allowed], a->networks.items[a->fetch.n_allowed], e))
             return err_wrap(e, "--allow-network");
     return 0;
 }
@@ -46,49 +46,28 @@ void source_args_deinit(source_args *a)
     aws_profile_deinit(&a->profile);
 }
 
-typedef struct {
-    const char **at;
-    size_t n, cap;
-} strings;
-
-static void add(strings *s, const char *name, const char *value)
+static void add_number(arg_list *l, const char *name, double value)
 {
-    s->at = xgrow(s->at, &s->cap, s->n + 2, sizeof *s->at);
-    s->at[s->n++] = xstrdup(name);
-    s->at[s->n++] = xstrdup(value);
-}
-
-static void add_number(strings *s, const char *name, double value)
-{
-    char text[40];
-    snprintf(text, sizeof text, "%.17g", value);
-    add(s, name, text);
+    arg_list_add_option(l, name, "%.17g", value);
 }
 
 const char **source_args_list(const source_args *a, const char *cache, const char *model_dir, int *n)
 {
-    strings s = {0};
+    arg_list s = {0};
     *n = 0;
     if (!cache)
         return NULL;
-    add(&s, "--cache", cache);
-    add(&s, "--model", model_dir);
+    arg_list_add_option(&s, "--cache", "%s", cache);
+    arg_list_add_option(&s, "--model", "%s", model_dir);
     if (a->fetch.files_under)
-        add(&s, "--adapter-files", a->fetch.files_under);
+        arg_list_add_option(&s, "--adapter-files", "%s", a->fetch.files_under);
     if (a->cache_bytes)
         add_number(&s, "--cache-bytes", (double)a->cache_bytes);
     add_number(&s, "--max-adapter-bytes", (double)a->fetch.max_bytes);
     add_number(&s, "--fetch-seconds", a->fetch.seconds);
     add_number(&s, "--stall-seconds", a->fetch.stall_seconds);
     for (int i = 0; i < a->networks.n; i++)
-        add(&s, "--allow-network", a->networks.items[i]);
+        arg_list_add_option(&s, "--allow-network", "%s", a->networks.items[i]);
     *n = (int)s.n;
     return s.at;
-}
-
-void source_args_list_free(const char **list, int n)
-{
-    for (int i = 0; i < n; i++)
-        free((char *)list[i]);
-    free(list);
 }

@@ -56,9 +56,7 @@ int source_args_check(source_args *a, err *e); /* once parsed; the cache must be
 int source_args_apply(source_args *a, const char *cache, const model_config *base, frontend_options *f, err *e);
 void source_args_deinit(source_args *a);
 
-/* The same as options of `punica fetcher`, for a runner with this cache and model. Owned by the caller, as are the
- * strings. */
+/* The same as options of `punica fetcher`, for a runner with this cache and model. Free with arg_list_free(). */
 const char **source_args_list(const source_args *a, const char *cache, const char *model_dir, int *n);
-void source_args_list_free(const char **list, int n);
 
 #endif

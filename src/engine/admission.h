@@ -74,14 +74,14 @@ typedef struct admission admission;
 admission *admission_new(const admission_limits *l, kv_pool *pool, adapter_slots *slots, admission_events events);
 void admission_free(admission *a);
 
-/* Have an item wait for its turn; it stays where it is in memory until it leaves. With all others gone there must be
+/* Adds an item to those that wait; it stays where it is in memory until it leaves. With all others gone there must be
  * pages for its tokens and one more. */
 void admission_add(admission *a, admission_item *it);
 
 /* Take an item out, waiting or active: its pages and its claim are given back at once. */
 void admission_remove(admission *a, admission_item *it);
 
-/* What an item has computed may be wrong: nobody else shares it from now on. */
+/* Keeps others from sharing pages that an item has computed, as their content may be wrong. */
 void admission_spoil(admission *a, admission_item *it);
 
 admission_item *admission_find(const admission *a, uint64_t id); /* NULL: unknown */
@@ -99,17 +99,17 @@ void admission_make_room(admission *a);
  * Those whose last token is in flight have none. Valid until the next choice. */
 admission_step admission_choose_rows(admission *a);
 
-/* A step has taken so long: what later ones take is guessed from this. */
+/* Notes how long a step took; from this it is estimated what later ones will take (row_budget.h). */
 void admission_learn(admission *a, const step_work *w, double seconds);
 
 /* Forgets what steps have taken, and what was counted. */
 void admission_forget(admission *a);
 
-/* A page on its way from the host to the device takes so long: prefixes come back where that is faster than computing
- * them. */
+/* Notes how long a page takes from host to device: prefixes are fetched where that is faster than computing them. */
 void admission_learn_fetch(admission *a, double seconds);
 
-/* Its next n_rows pending tokens are computed, or will be before anything that is asked of the device from now on. */
+/* Counts the next n_rows pending tokens of an item as computed: they are, or will be before anything that is asked of
+ * the device from now on. */
 void admission_advance(admission *a, admission_item *it, int n_rows);
 
 admission_stats admission_get_stats(const admission *a);

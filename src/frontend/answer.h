@@ -75,17 +75,18 @@ void answer_init(answer *a, const answer_rules *r, const tokenizer *t, int plain
                  size_t n_prompt);
 void answer_deinit(answer *a);
 
-/* Before any token: the prompt's text, which is to be shown first. */
+/* Sets the text of the prompt, which is to be shown before the output. Before any token. */
 void answer_echo(answer *a, const buf *prompt);
 
-/* Before any token: the prompt is to be scored; its first token, of which nothing can be said. */
+/* Begins to score the prompt; first: its first token, which has no score as nothing stands before it. Before any token.
+ */
 void answer_begin_scores(answer *a, int first);
 
-/* The next token, of the prompt where that is scored, then of output; p: its logprobs, NULL if none came. Not once it
- * has ended. */
+/* Adds the next token, of the prompt where that is scored, then of output; p: its logprobs, NULL if none came. Must not
+ * be called once the output has ended. */
 void answer_add(answer *a, int token, const Logprobs *p);
 
-/* Whoever made the tokens says that there are no more. */
+/* Ends the output from outside: its worker says that there are no more tokens. */
 void answer_finish(answer *a, answer_state why);
 
 /* The mean of its tokens' logprobs. */

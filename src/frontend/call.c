@@ -1,4 +1,10 @@
-/* call.c - see call.h */
+/* call.c - see call.h: the way of a call from its body to the scheduler
+ *
+ *   call_start ─ read_body ─▶ on_prepared ─▶ on_version ─▶ call_submit()
+ *                    ▲             │
+ *                    └ on_fetched ◀┘ the adapter's files are not on this host: fetched, then prepared again
+ *
+ * Each arrow may be a wait for a thread beside the loop. Whatever refuses the call ends it with call_fail(). */
 #include "frontend/call.h"
 
 #include <stdio.h>
@@ -9,6 +15,7 @@
 #define MAX_PREPARED_AT_ONCE (16 << 10) /* bytes of a body: some 2 ms */
 #define MAX_WEIGHED (2 << 10)           /* bytes of one that is read although its tenant has to wait */
 
+/* Finds out what the call names: the base model, an adapter, or nothing, which is an error. */
 static int find_model(call *c, api_error *e)
 {
     bool is_unnamed = c->p->asked.only_prompt && !*c->p->asked.model;
@@ -18,7 +25,7 @@ static int find_model(call *c, api_error *e)
     return c->kind == CATALOG_NOTHING ? api_error_no_model(e, c->p->asked.model) : 0;
 }
 
-/* what: why the adapter that is asked for cannot be served. */
+/* Sets the error of an adapter that cannot be served; what: why. */
 static int refuse_adapter(const call *c, const err *what, api_error *e)
 {
     return api_error_set(e, 400, "model", "invalid_adapter", "the adapter \"%s\" cannot be served: %s",
@@ -48,7 +55,7 @@ static void tell_limits(call *c)
         tenant_headers(c->who, loop_now(c->s->on), add_header, c->to);
 }
 
-/* All is known that has to be. */
+/* Submits the call to the scheduler: the request is checked and tokenized, and the adapter's version is known. */
 static void on_version(void *ctx, prepared *p)
 {
     call *c = ctx;
@@ -84,7 +91,7 @@ static int check_tenant(call *c, size_t n, api_error *e)
 
 static void read_body(call *c, charged_buf *body);
 
-/* The adapter's files are on this host now, or cannot be. */
+/* Goes on with a call whose adapter has been fetched to this host; why: it could not be. */
 static void on_fetched(void *ctx, const err *why)
 {
     call *c = ctx;
@@ -101,7 +108,7 @@ static void on_fetched(void *ctx, const err *why)
     read_body(c, &body);
 }
 
-/* Prepare it again when the adapter's files are here. */
+/* Has the adapter's files fetched to this host. The body is kept and prepared again when they are here. */
 static void wait_for_files(call *c, prepared *p)
 {
     enum { TRIES = 3 }; /* of a cache that is too small for what is wanted of it */
@@ -121,6 +128,8 @@ static void wait_for_files(call *c, prepared *p)
     prepared_free(p);
 }
 
+/* Goes on with a call that is checked and tokenized: what is its model, and which version of it? Where that is not
+ * known yet it is found out beside the loop (on_version()). */
 static void on_prepared(void *ctx, prepared *p)
 {
     call *c = ctx;
@@ -155,7 +164,7 @@ static void on_prepared(void *ctx, prepared *p)
     c->preparing = preparer_find_version(c->s->preparer, p, on_version, c);
 }
 
-/* Whether calls are taken at all. */
+/* Whether this frontend serves calls now; if not, e says why. */
 static int check_call(const service *s, api_error *e)
 {
     if (s->draining)

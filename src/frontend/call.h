@@ -38,9 +38,8 @@ typedef struct {
     bool draining;     /* no new calls */
 } service;
 
-/* Answer a body of who (NULL: where there are no tenants); it and `to` are the call's from now on. route: for counts
- * and log. request_id: of the x-request-id header;
- * "": none. */
+/* Starts a call: answers a body of tenant who (NULL: where there are no tenants); body and `to` are the call's from now
+ * on. route: the path, for metrics and log. request_id: of the x-request-id header; "": none. */
 void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route,
                 const char *request_id);
 

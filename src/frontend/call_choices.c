@@ -1,5 +1,7 @@
-/* call_choices.c - a call's requests at the scheduler: submitted, billed, and what of their output the client is sent
- */
+/* call_choices.c - a call's choices: requests at the scheduler, from submit to end
+ *
+ * dispatch.h calls back when tokens of a choice have come: on_tokens() makes text of them and, in the usual case, sends
+ * it at once; on_settle() does what only the loop's thread may do, such as billing and the end of the call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +11,8 @@
 
 #define OUTPUT_PIECE (64u << 10) /* bytes of an output that are paid for at once */
 
-/* What a call costs: the tokens of output that came here before the request was over, and with the first of them the
- * prompt, once for all its choices, of which whatever that choice found in the cache. A request that ends without one
+/* Bills a choice for n more tokens of output, and the first of a prompt's choices that has any for the prompt, of which it
+ * says how much was cached. Tokens count that came here before the request was over; a request that ends without a token
  * costs nothing, whoever ended it. */
 static void bill(call *c, choice *k, int n_tokens)
 {
@@ -69,7 +71,8 @@ static void send_news(call *c, choice *k)
     reply_add(c->to, &c->text);
 }
 
-/* After anything has happened to a choice. The call may be gone afterwards. */
+/* Sends a stream what is new of a choice, and ends the choice, with the last of them the call, when its output is
+ * complete. To be called after anything has happened to the choice. The call may be gone afterwards. */
 static void tell(call *c, choice *k)
 {
     if (c->p->asked.stream && answer_has_news(&k->a)) {
@@ -88,7 +91,8 @@ static void tell(call *c, choice *k)
         call_finish(c);
 }
 
-/* On any thread. Most tokens are in the middle of a stream of one choice; they leave from here. */
+/* Makes text of tokens that have come. On any thread, so it touches nothing but its own call, and sends only where the
+ * call has one choice: most tokens are in the middle of such a stream, and leave from here. */
 static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
 {
     choice *k = ctx;
@@ -99,7 +103,7 @@ static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
         send_news(c, k);
 }
 
-/* For its prompts, or, when it runs, for more of its outputs. */
+/* Takes n bytes from the budget of memory, for a call's prompts or, when it runs, for more of its output. */
 static int take_memory(call *c, size_t n, bool runs, api_error *e)
 {
     if (!(runs ? budget_take_more : budget_take)(c->memory, n))
@@ -108,7 +112,8 @@ static int take_memory(call *c, size_t n, bool runs, api_error *e)
     return 0;
 }
 
-/* What an output holds beyond the first pieces, which belong to what every call is given, is taken from the budget. */
+/* Takes from the budget what an output has grown to, in pieces. Its first OUTPUT_PIECE is not paid for: so much every
+ * call may have. */
 static int pay_for_output(choice *k, api_error *e)
 {
     size_t held = answer_size(&k->a) / OUTPUT_PIECE * OUTPUT_PIECE, more = held > k->taken ? held - k->taken : 0;
@@ -118,12 +123,14 @@ static int pay_for_output(choice *k, api_error *e)
     return 0;
 }
 
+/* Keeps how much of its prompt a choice found in the prefix cache, for the bill. */
 static void on_cached(void *ctx, uint32_t n)
 {
     choice *k = ctx;
     k->n_cached = n;
 }
 
+/* Behind on_tokens(), on the loop's thread. */
 static void on_settle(void *ctx)
 {
     choice *k = ctx;
@@ -135,7 +142,7 @@ static void on_settle(void *ctx)
         tell(k->owner, k);
 }
 
-/* What a client is told of a request that did not come to its end. */
+/* The error that a client is sent for a request that ended before its output was complete. */
 static void error_of(api_error *e, EndReason why, const char *message, double retry_after)
 {
     static const struct {
@@ -174,8 +181,8 @@ static void on_end(void *ctx, EndReason why, const char *message, double retry_a
 
 static const dispatch_events events = {.tokens = on_tokens, .settle = on_settle, .cached = on_cached, .end = on_end};
 
-/* A stream that waits, for its first token or in the middle, shows that it lives: whoever is in between, or the client
- * itself, may give up a connection on which nothing comes. It is a comment, which clients skip. */
+/* Sends a keep-alive to a stream that has had no token for a while: proxies, or the client itself, may give up a
+ * connection on which nothing comes. It is an SSE comment, which clients skip. */
 static void on_quiet(void *ctx)
 {
     call *c = ctx;
@@ -193,7 +200,7 @@ static void on_quiet(void *ctx)
     reply_settle(c->to);
 }
 
-/* Those that text would not show. */
+/* Finds the special tokens that mark parts of an output (output_marks()): text alone would not show them. 0: none. */
 static void find_marks(const tokenizer *t, int id[MAX_MARKS])
 {
     int n;
@@ -205,6 +212,7 @@ static void find_marks(const tokenizer *t, int id[MAX_MARKS])
     }
 }
 
+/* What ends the output of a choice, and what is made of it. */
 static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
@@ -230,8 +238,8 @@ static answer_rules rules_of(const call *c, size_t n_prompt)
     return rules;
 }
 
-/* Tenants share no pages of the KvCache, whatever they ask: how soon an answer comes would tell one what another has
- * asked. */
+/* Puts the tenant's name into the cache salt, so that tenants share no pages of the KvCache, whatever they ask: how
+ * soon an answer comes would tell one tenant what another has asked (a timing side channel). */
 static void keep_apart(call *c)
 {
     api_request *r = &c->p->asked;
@@ -242,7 +250,23 @@ static void keep_apart(call *c)
     r->sampling.cache_salt = r->cache_salt = salt;
 }
 
-/* The n choices of one prompt. Each draws from a seed of its own; the first from the one that was asked for. */
+/* Sampling parameters of choice i of a prompt. Each draws from a seed of its own, the first from the one that was asked
+ * for. To choose the best of several, logprobs are needed. */
+static Sampling sampling_of(const call *c, int i, uint64_t seed)
+{
+    const api_request *r = &c->p->asked;
+    Sampling s = r->sampling;
+    s.n_logprobs = r->best_of > r->n && s.n_logprobs == 0 ? 1 : s.n_logprobs;
+    if (c->p->is_registered) {
+        s.adapter_id = c->p->what.id;
+        s.adapter_source = c->p->what.source;
+        s.trusted_source = c->p->what.trusted;
+    }
+    s.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
+    return s;
+}
+
+/* Adds the choices of one prompt, best_of of them, and submits each as a request. */
 static void add_choices(call *c, int number, uint64_t seed)
 {
     const ids *prompt = &c->p->prompt[number];
@@ -262,14 +286,7 @@ static void add_choices(call *c, int number, uint64_t seed)
             answer_echo(&k->a, &c->p->echo[number]);
         if (c->p->asked.sampling.n_prompt_logprobs)
             answer_begin_scores(&k->a, prompt->items[0]);
-        Sampling sampling = c->p->asked.sampling;
-        sampling.n_logprobs = c->p->asked.best_of > c->p->asked.n && sampling.n_logprobs == 0 ? 1 : sampling.n_logprobs;
-        if (c->p->is_registered) {
-            sampling.adapter_id = c->p->what.id;
-            sampling.adapter_source = c->p->what.source;
-            sampling.trusted_source = c->p->what.trusted;
-        }
-        sampling.seed = i == 0 ? seed : rng_u64(seed, (uint64_t)i);
+        const Sampling sampling = sampling_of(c, i, seed);
         int n_to_score = k->rules.n_to_score, max_tokens = k->rules.max_tokens;
         const dispatch_request r = {.tenant = c->who ? tenant_name(c->who) : NULL,
                                     .weight = c->who ? (uint32_t)tenant_weight(c->who) : 0,
@@ -288,7 +305,7 @@ static void add_choices(call *c, int number, uint64_t seed)
     }
 }
 
-/* What the scheduler is told of all choices, and is kept to be told again. */
+/* Bytes that dispatch keeps of all choices, to submit them again: prompts and sampling parameters. */
 static size_t requests_size(const call *c)
 {
     size_t n = 0;

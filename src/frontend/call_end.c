@@ -41,6 +41,7 @@ api_usage call_usage(const call *c)
     return u;
 }
 
+/* Counts the call in the metrics and writes its line of the access log. */
 static void count(call *c, int status)
 {
     static const char *const kinds[] = {
@@ -81,7 +82,7 @@ void call_on_client_gone(void *ctx, reply_loss why)
     call_free(c);
 }
 
-/* The last bytes of a stream, and its end. */
+/* Sends the last bytes of a stream and ends it; counts the call by whether the client has read all. */
 static void end_stream(call *c, int status, const buf *last)
 {
     reply_add(c->to, last);
@@ -110,7 +111,7 @@ void call_fail(call *c, const api_error *e)
     call_free(c);
 }
 
-/* The likeliest by the token first; among equals, whichever was made first. */
+/* Orders choices by their mean logprob per token, the likeliest first; among equals, by index. */
 static int by_likelihood(const void *a, const void *b)
 {
     const choice *x = *(const choice *const *)a, *y = *(const choice *const *)b;
@@ -118,7 +119,7 @@ static int by_likelihood(const void *a, const void *b)
     return p != q ? (p < q ? 1 : -1) : x->index - y->index;
 }
 
-/* Of each prompt's outputs, those that are told, numbered. Returns how many there are of all prompts. */
+/* Chooses the n best of each prompt's best_of outputs, numbered anew: all[], of all prompts. Returns how many. */
 static int choose_best(call *c, api_choice *all)
 {
     const api_request *r = &c->p->asked;

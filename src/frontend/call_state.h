@@ -56,19 +56,20 @@ struct call {
     size_t taken;        /* from it */
 };
 
-/* call_choices.c: Submits all choices of a call that is prepared. -1 with e set: there is no room for them. */
+/* Of call_choices.c. Submits all choices of a call that is prepared. -1 with e set: there is no room for them. */
 int call_submit(call *c, api_error *e);
 
-/* Streams that wait show from now on that they live. */
+/* Sends keep-alives from now on whenever the stream has had no token for a while. */
 void call_keep_alive(call *c);
 
 /* Counts and bills the tokens of a choice that have come since the last time. */
 void call_count_tokens(call *c, choice *k);
 
-/* Takes a choice back from the scheduler, and from its tenant's those in flight. */
+/* Ends a choice: cancelled at the scheduler if it is still there, and no longer counted among its tenant's in flight.
+ */
 void call_close_choice(call *c, choice *k);
 
-/* call_end.c: each of these ends the call and frees it, but call_usage(). */
+/* Of call_end.c. Each of these ends the call and frees it, but call_usage(). */
 void call_fail(call *c, const api_error *e);
 void call_finish(call *c);             /* all choices are complete */
 void call_send_prompt_tokens(call *c); /* the prompt's tokens are all that was asked for */

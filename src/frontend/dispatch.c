@@ -166,7 +166,7 @@ static void on_patience_over(void *ctx)
         end(d, l, END_REASON__TOO_LATE, "the scheduler cannot be reached", 0);
 }
 
-/* The tokens of a chunk that are new: from `skip` on. -1 when some before it are missing. */
+/* How many tokens of a chunk have come before, and are to be skipped; -1 when some before the chunk are missing. */
 static long overlap(const live *l, const Tokens *t)
 {
     size_t have = l->n_scored + l->n_tokens - l->n_prompt;
@@ -188,7 +188,8 @@ static void tell_owner(void *arrivals, int i, int thread)
     logprob_list__free_unpacked(list, NULL);
 }
 
-/* What one owner does when it settles may end other requests. */
+/* Tells all owners of the tokens that have come, on several threads if there are many, then lets each settle on this
+ * one. What an owner does when it settles may end other requests: so each is looked up again. */
 static void tell_owners(dispatch *d)
 {
     size_t n = d->n_arrived;
@@ -207,7 +208,8 @@ static void tell_owners(dispatch *d)
     }
 }
 
-/* New tokens: those of the prompt are there already. */
+/* Keeps new tokens, to submit the request again with them. Those that score the prompt are only counted: the prompt is
+ * there already. */
 static void keep(live *l, const uint32_t *token, size_t n)
 {
     size_t left = l->n_to_score - l->n_scored, scored = n < left ? n : left;
@@ -218,8 +220,8 @@ static void keep(live *l, const uint32_t *token, size_t n)
     l->n_tokens += n;
 }
 
-/* False when tokens before these are missing. */
-static bool take_tokens(dispatch *d, const Tokens *t)
+/* Keeps the tokens of a chunk that are new, to be told to their owner. False when tokens before them are missing. */
+static bool receive_tokens(dispatch *d, const Tokens *t)
 {
     live *l = find(d, t->id);
     if (l && l->arriving) { /* twice in one message: its owner is told of the first before the second */
@@ -242,24 +244,24 @@ static bool take_tokens(dispatch *d, const Tokens *t)
     return true;
 }
 
-/* All tokens of a message. */
-static bool take_all(dispatch *d, const Results *r)
+/* Receives the tokens of a message and tells their owners. False when some are missing. */
+static bool receive_all(dispatch *d, const Results *r)
 {
     bool whole = true;
     for (size_t i = 0; i < r->n_tokens && whole; i++)
-        whole = take_tokens(d, r->tokens[i]);
+        whole = receive_tokens(d, r->tokens[i]);
     tell_owners(d);
     return whole;
 }
 
-static void take_end(dispatch *d, const End *e)
+static void receive_end(dispatch *d, const End *e)
 {
     live *l = find(d, e->id);
     if (l)
         end(d, l, e->why, e->message, e->retry_after);
 }
 
-static void take_cluster(dispatch *d, const Cluster *c)
+static void receive_cluster(dispatch *d, const Cluster *c)
 {
     d->n_gpus = c->n_gpus;
     if (d->context && c->max_tokens > 0)
@@ -270,7 +272,7 @@ static void on_message(void *ctx, net_link *link, const Message *m)
 {
     dispatch *d = ctx;
     if (m->what_case == MESSAGE__WHAT_CLUSTER) {
-        take_cluster(d, m->cluster);
+        receive_cluster(d, m->cluster);
         return;
     }
     if (m->what_case == MESSAGE__WHAT_RESIDENTS) {
@@ -282,12 +284,12 @@ static void on_message(void *ctx, net_link *link, const Message *m)
         link_drop(link, "it sent what a frontend does not understand");
         return;
     }
-    if (!take_all(d, m->results)) {
+    if (!receive_all(d, m->results)) {
         link_drop(link, "tokens are missing");
         return; /* the ends in here may be of tokens we have not got */
     }
     for (size_t i = 0; i < m->results->n_ends; i++)
-        take_end(d, m->results->ends[i]);
+        receive_end(d, m->results->ends[i]);
 }
 
 /* The owner's side. */

@@ -51,17 +51,18 @@ typedef struct {
 /* What everybody but the client calls the model that is asked for. */
 const char *prepared_model(const prepared *p);
 
-/* Never NULL. seen: a model that is not in it fails as one that is not there, before anything is done with it. stop,
- * unless NULL: it fails soon after that has become true. */
+/* Prepares a body: checks it and makes tokens of it. Never NULL; what is wrong is in the result. seen: a model that is
+ * not in it fails as one that is not there, before anything is done with it. stop, unless NULL: it fails soon after
+ * that has become true. */
 prepared *prepare(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
                   size_t n, const atomic_bool *stop);
 
-/* The same where others wait. NULL: it takes long, because of its grammar. */
+/* The same on a thread that others wait for. NULL: it would take long, because of its grammar. */
 prepared *prepare_soon(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
                        size_t n, const atomic_bool *stop);
 
-/* The same for a short body, where streams wait meanwhile. NULL: it may take long, and belongs on a thread. One whose
- * adapter is missing has no body in it: the caller has it still. */
+/* The same for a short body, on the loop's thread, where streams wait meanwhile. NULL: it may take long, and belongs on
+ * a thread. One whose adapter is missing has no body in it: the caller has it still. */
 prepared *prepare_at_once(const prepare_tools *tools, const model_view *seen, const api_shape *shape, const char *body,
                           size_t n);
 void prepared_drop_prompts(prepared *p); /* they are not needed any more */

@@ -21,7 +21,8 @@ typedef struct tenant tenant;
 tenants *tenants_new(const char *base); /* what clients call the base model */
 void tenants_free(tenants *all);        /* nobody may be kept */
 
-/* This is how things are now: keys and tenants that are not in it are gone, whoever still has calls. */
+/* Replaces all tenants and keys by those of the store's directory: who is not in it is gone, even one that has calls.
+ */
 void tenants_apply(tenants *all, const store_directory *d);
 int tenants_count(const tenants *all);
 
@@ -44,7 +45,7 @@ int tenant_check_calls(tenant *t, int most, api_error *e);
  * seconds after which it may, or 400 where it never may. Nothing is counted. now: the loop's clock. */
 int tenant_check(tenant *t, double now, int n, int64_t prompt, api_error *e);
 
-/* It begins, and goes on: so much is counted. */
+/* Counts a call that begins, and what it uses as it goes on. */
 void tenant_begin(tenant *t, double now, int n, int64_t prompt);
 void tenant_use(tenant *t, double now, int64_t prompt,
                 int64_t output);         /* for the metrics; output: for the limits too */

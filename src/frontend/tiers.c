@@ -26,11 +26,11 @@ typedef struct {
     double heard;
     resident *has; /* [n] by digest */
     size_t n;
-} gpu;
+} tier_gpu;
 
 struct tiers {
     pthread_mutex_t lock; /* guards all below */
-    gpu *gpus;            /* [n] */
+    tier_gpu *gpus;       /* [n] */
     size_t n, cap;
     histogram loads[N_TIERS]; /* by where they came from; of the host and the disk */
 };
@@ -42,7 +42,7 @@ tiers *tiers_new(void)
     return t;
 }
 
-static void free_gpu(gpu *g)
+static void free_gpu(tier_gpu *g)
 {
     free(g->uuid);
     free(g->has);
@@ -64,7 +64,7 @@ static int by_digest(const void *a, const void *b)
     return memcmp(&((const resident *)a)->of, &((const resident *)b)->of, sizeof(digest));
 }
 
-static const resident *find(const gpu *g, const digest *d)
+static const resident *find(const tier_gpu *g, const digest *d)
 {
     resident wanted = {.of = *d};
     return g->n ? bsearch(&wanted, g->has, g->n, sizeof *g->has, by_digest) : NULL;
@@ -80,18 +80,18 @@ static void forget_silent(tiers *t, double now)
         }
 }
 
-static gpu *find_gpu(tiers *t, const char *uuid)
+static tier_gpu *find_gpu(tiers *t, const char *uuid)
 {
     for (size_t i = 0; i < t->n; i++)
         if (strcmp(t->gpus[i].uuid, uuid) == 0)
             return &t->gpus[i];
     t->gpus = xgrow(t->gpus, &t->cap, t->n + 1, sizeof *t->gpus);
-    t->gpus[t->n] = (gpu){.uuid = xstrdup(uuid)};
+    t->gpus[t->n] = (tier_gpu){.uuid = xstrdup(uuid)};
     return &t->gpus[t->n++];
 }
 
 /* Whether it was not on the device when last heard of. */
-static bool is_new(const gpu *before, const resident *r)
+static bool is_new(const tier_gpu *before, const resident *r)
 {
     const resident *old = find(before, &r->of);
     return r->tier == TIER_DEVICE && (!old || old->tier != TIER_DEVICE || old->seconds != r->seconds);
@@ -113,7 +113,7 @@ void tiers_hear(tiers *t, const Residents *r)
     pthread_mutex_lock(&t->lock);
     double now = clock_now();
     forget_silent(t, now);
-    gpu *g = find_gpu(t, r->gpu);
+    tier_gpu *g = find_gpu(t, r->gpu);
     for (size_t i = 0; i < n; i++)
         if (is_new(g, &has[i]))
             histogram_add(&t->loads[has[i].from], has[i].seconds);

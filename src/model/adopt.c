@@ -113,7 +113,7 @@ static int adopt_layers(model *m, const model_rank *whole, err *e)
 }
 
 /* Of the elements of a projection that a rank holds: scales are of rows, and of blocks of columns. */
-static double proj_bytes(const model *m, const proj *p, stretch rows, stretch cols, bool to_fp8)
+static double proj_bytes(const model *m, const proj *p, split_stretch rows, split_stretch cols, bool to_fp8)
 {
     bool quantises = to_fp8 && p->w.type != DTYPE_F8;
     dtype held = quantises ? DTYPE_F8 : backend_weight_type(m->be, p->w.type);
@@ -140,7 +140,7 @@ static double layer_bytes(const model *m, const model_layer *l, split s)
 static double rank_bytes(const model *m, const model_rank *whole, split s)
 {
     const model_config *c = &m->config;
-    stretch vocab = split_vocab(c, s), hidden = {0, c->hidden};
+    split_stretch vocab = split_vocab(c, s), hidden = {0, c->hidden};
     proj embed = {.w = whole->embed};
     double bytes = (double)tensor_bytes(&whole->final_norm) + proj_bytes(m, &embed, vocab, hidden, false);
     if (!c->tie_embeddings)
@@ -179,7 +179,7 @@ static int adopt_ends(model *m, int rank, const model_rank *whole, err *e)
 {
     backend *be = group_device_of(m->be, rank);
     model_rank *to = &m->rank[rank];
-    stretch vocab = split_vocab(&m->config, split_of(m, rank));
+    split_stretch vocab = split_vocab(&m->config, split_of(m, rank));
     size_t row = (size_t)whole->embed.cols * dtype_size(whole->embed.type);
     to->embed =
         (tensor){(char *)whole->embed.data + (size_t)vocab.from * row, whole->embed.type, vocab.n, whole->embed.cols};

@@ -48,7 +48,7 @@ typedef struct {
     const unsigned char *data;
     size_t size;
     const char *path;
-} source;
+} file_bytes;
 
 static const struct {
     const char *name;
@@ -68,12 +68,12 @@ static unsigned dtype_bits(const char *name)
     return 0;
 }
 
-static int bad_tensor(const source *src, const char *name, err *e, const char *what)
+static int bad_tensor(const file_bytes *src, const char *name, err *e, const char *what)
 {
     return err_set(e, "%s: tensor \"%.120s\" %s", src->path, name, what);
 }
 
-static int read_dtype(safetensors_entry *t, const json_t *info, const source *src, err *e)
+static int read_dtype(safetensors_entry *t, const json_t *info, const file_bytes *src, err *e)
 {
     t->dtype_text = json_string_value(json_object_get(info, "dtype"));
     if (!t->dtype_text)
@@ -84,7 +84,7 @@ static int read_dtype(safetensors_entry *t, const json_t *info, const source *sr
 }
 
 /* Dimensions, and the number of bytes they make up. */
-static int read_shape(safetensors_entry *t, const json_t *info, uint64_t *bytes, const source *src, err *e)
+static int read_shape(safetensors_entry *t, const json_t *info, uint64_t *bytes, const file_bytes *src, err *e)
 {
     const json_t *shape = json_object_get(info, "shape");
     if (!json_is_array(shape))
@@ -107,7 +107,7 @@ static int read_shape(safetensors_entry *t, const json_t *info, uint64_t *bytes,
     return 0;
 }
 
-static int read_extent(extent *x, const json_t *info, uint64_t bytes, uint64_t data_size, const source *src, err *e)
+static int read_extent(extent *x, const json_t *info, uint64_t bytes, uint64_t data_size, const file_bytes *src, err *e)
 {
     const json_t *offsets = json_object_get(info, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
@@ -129,7 +129,7 @@ static int read_extent(extent *x, const json_t *info, uint64_t bytes, uint64_t d
 }
 
 /* Fill in t->t and t->usable. -1 when a type we could use lies where it cannot be read. */
-static int bind_data(safetensors_entry *t, const unsigned char *data, const source *src, err *e)
+static int bind_data(safetensors_entry *t, const unsigned char *data, const file_bytes *src, err *e)
 {
     dtype type = DTYPE_F32;
     while (type <= DTYPE_F8 && strcmp(t->dtype_text, dtype_name(type)) != 0)
@@ -146,7 +146,8 @@ static int bind_data(safetensors_entry *t, const unsigned char *data, const sour
     return 0;
 }
 
-static int read_tensor(safetensors_entry *t, extent *x, const json_t *info, size_t data_at, const source *src, err *e)
+static int read_tensor(safetensors_entry *t, extent *x, const json_t *info, size_t data_at, const file_bytes *src,
+                       err *e)
 {
     uint64_t bytes = 0;
     if (!json_is_object(info))
@@ -167,7 +168,7 @@ static int compare_extents(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-static int check_cover(extent *x, size_t n, uint64_t data_size, const source *src, err *e)
+static int check_cover(extent *x, size_t n, uint64_t data_size, const file_bytes *src, err *e)
 {
     uint64_t at = 0;
     if (n)
@@ -184,7 +185,7 @@ static int check_cover(extent *x, size_t n, uint64_t data_size, const source *sr
     return 0;
 }
 
-static int check_metadata(const json_t *metadata, const source *src, err *e)
+static int check_metadata(const json_t *metadata, const file_bytes *src, err *e)
 {
     const char *key;
     json_t *value;
@@ -196,7 +197,7 @@ static int check_metadata(const json_t *metadata, const source *src, err *e)
 }
 
 /* Append all tensors of a header whose data begins at data_at. */
-static int read_tensors(safetensors *s, const json_t *header, size_t data_at, const source *src, err *e)
+static int read_tensors(safetensors *s, const json_t *header, size_t data_at, const file_bytes *src, err *e)
 {
     size_t n = 0, room = json_object_size(header);
     extent *x = XNEW_ARRAY(extent, room);
@@ -223,7 +224,7 @@ static int read_tensors(safetensors *s, const json_t *header, size_t data_at, co
 }
 
 /* The header of one file as JSON, or NULL; *data_at is where its tensors begin. */
-static json_t *read_header(const source *src, size_t *data_at, err *e)
+static json_t *read_header(const file_bytes *src, size_t *data_at, err *e)
 {
     uint64_t length;
     if (src->size < sizeof length) {
@@ -250,7 +251,7 @@ static json_t *read_header(const source *src, size_t *data_at, err *e)
 }
 
 /* Append a shard and its entries; on failure what was appended is still closed with s. */
-static int add_shard(safetensors *s, const source *src, file_map mapping, err *e)
+static int add_shard(safetensors *s, const file_bytes *src, file_map mapping, err *e)
 {
     s->shards = xgrow(s->shards, &s->cap_shards, s->n_shards + 1, sizeof *s->shards);
     shard *h = &s->shards[s->n_shards++];
@@ -259,7 +260,7 @@ static int add_shard(safetensors *s, const source *src, file_map mapping, err *e
     h->header = read_header(src, &data_at, e);
     if (!h->header)
         return -1;
-    source kept = {.data = src->data, .size = src->size, .path = h->path};
+    file_bytes kept = {.data = src->data, .size = src->size, .path = h->path};
     return read_tensors(s, h->header, data_at, &kept, e);
 }
 
@@ -268,7 +269,7 @@ static int add_file(safetensors *s, const char *path, err *e)
     file_map mapping;
     if (file_map_open(&mapping, path, e))
         return -1;
-    return add_shard(s, &(source){mapping.data, mapping.size, path}, mapping, e);
+    return add_shard(s, &(file_bytes){mapping.data, mapping.size, path}, mapping, e);
 }
 
 /* The entries are complete: make them findable. Closes s and returns NULL when status says so. */
@@ -293,7 +294,7 @@ safetensors *safetensors_open(const char *path, err *e)
 safetensors *safetensors_open_memory(const void *data, size_t size, const char *name, err *e)
 {
     safetensors *s = XNEW(safetensors);
-    return finish(s, add_shard(s, &(source){data, size, name}, (file_map){0}, e));
+    return finish(s, add_shard(s, &(file_bytes){data, size, name}, (file_map){0}, e));
 }
 
 /* A shard is a plain name of a file beside the index: it may not lead anywhere else. */

@@ -13,11 +13,11 @@ static int divide_up(int a, int b)
 }
 
 /* Units of so many elements, dealt out as evenly as they can be; the last may be short. */
-static stretch deal_out(int n, int unit, split s)
+static split_stretch deal_out(int n, int unit, split s)
 {
     int units = divide_up(n, unit), from = (int)((int64_t)units * s.rank / s.n) * unit;
     int to = (int)((int64_t)units * (s.rank + 1) / s.n) * unit;
-    return (stretch){from, (to < n ? to : n) - from};
+    return (split_stretch){from, (to < n ? to : n) - from};
 }
 
 /* A scale of blocks covers SCALE_BLOCK inputs of down; 64 is what a GPU's kernels read at once. */
@@ -61,27 +61,27 @@ heads split_heads(const model_config *c, split s)
     return (heads){c->n_heads / s.n, kv > 0 ? kv : 1, c->head_dim};
 }
 
-stretch split_vocab(const model_config *c, split s)
+split_stretch split_vocab(const model_config *c, split s)
 {
     return deal_out(c->vocab, VOCAB_UNIT, s);
 }
 
-static stretch ffn_of(const model_config *c, split s)
+static split_stretch ffn_of(const model_config *c, split s)
 {
     return deal_out(c->ffn, ffn_unit(c, s.n), s);
 }
 
 /* Query heads as a stretch of columns; keys and values the same. */
-static stretch queries_of(const model_config *c, split s)
+static split_stretch queries_of(const model_config *c, split s)
 {
     int n = split_heads(c, s).n_heads * c->head_dim;
-    return (stretch){s.rank * n, n};
+    return (split_stretch){s.rank * n, n};
 }
 
-static stretch keys_of(const model_config *c, split s)
+static split_stretch keys_of(const model_config *c, split s)
 {
     int first = (int)((int64_t)s.rank * c->n_kv_heads / s.n);
-    return (stretch){first * c->head_dim, split_heads(c, s).n_kv_heads * c->head_dim};
+    return (split_stretch){first * c->head_dim, split_heads(c, s).n_kv_heads * c->head_dim};
 }
 
 bool split_sums(int site)
@@ -89,16 +89,16 @@ bool split_sums(int site)
     return site == SITE_O || site == SITE_DOWN;
 }
 
-stretch split_out(const model_config *c, split s, int site, int part)
+split_stretch split_out(const model_config *c, split s, int site, int part)
 {
     if (split_sums(site))
-        return (stretch){0, c->hidden};
+        return (split_stretch){0, c->hidden};
     return site == SITE_GATE_UP ? ffn_of(c, s) : part == 0 ? queries_of(c, s) : keys_of(c, s);
 }
 
-stretch split_in(const model_config *c, split s, int site)
+split_stretch split_in(const model_config *c, split s, int site)
 {
-    return site == SITE_O ? queries_of(c, s) : site == SITE_DOWN ? ffn_of(c, s) : (stretch){0, c->hidden};
+    return site == SITE_O ? queries_of(c, s) : site == SITE_DOWN ? ffn_of(c, s) : (split_stretch){0, c->hidden};
 }
 
 static size_t aligned(size_t bytes)
@@ -112,7 +112,7 @@ static bool has_blocks(const proj *p)
     return p->scale.rows > 1;
 }
 
-static size_t copied_bytes(const proj *p, stretch rows, stretch cols, bool borrow)
+static size_t copied_bytes(const proj *p, split_stretch rows, split_stretch cols, bool borrow)
 {
     size_t bytes = cols.n < p->w.cols && !borrow ? aligned((size_t)rows.n * (size_t)cols.n * dtype_size(p->w.type)) : 0;
     return bytes +
@@ -126,7 +126,7 @@ static void pack_rows(char *to, const char *from, int rows, size_t bytes, size_t
         memcpy(to, from, bytes);
 }
 
-static void slice_matrix(proj *out, const proj *p, stretch rows, stretch cols, bool borrow, char **room)
+static void slice_matrix(proj *out, const proj *p, split_stretch rows, split_stretch cols, bool borrow, char **room)
 {
     size_t size = dtype_size(p->w.type), stride = (size_t)p->w.cols * size;
     char *at = (char *)p->w.data + (size_t)rows.from * stride + (size_t)cols.from * size;
@@ -142,7 +142,7 @@ static void slice_matrix(proj *out, const proj *p, stretch rows, stretch cols, b
     *room += aligned(tensor_bytes(&out->w));
 }
 
-static void slice_scale(proj *out, const proj *p, stretch rows, stretch cols, char **room)
+static void slice_scale(proj *out, const proj *p, split_stretch rows, split_stretch cols, char **room)
 {
     const float *from = (const float *)p->scale.data + rows.from;
     size_t stride = (size_t)p->scale.cols;
@@ -156,7 +156,7 @@ static void slice_scale(proj *out, const proj *p, stretch rows, stretch cols, ch
     *room += aligned(tensor_bytes(&out->scale));
 }
 
-static void slice_proj(proj *out, const proj *p, stretch rows, stretch cols, bool borrow, char **room)
+static void slice_proj(proj *out, const proj *p, split_stretch rows, split_stretch cols, bool borrow, char **room)
 {
     *out = (proj){0};
     slice_matrix(out, p, rows, cols, borrow, room);
@@ -167,7 +167,7 @@ static void slice_proj(proj *out, const proj *p, stretch rows, stretch cols, boo
 }
 
 /* rows: [w->n]. */
-static void *slice_linear(linear *out, const linear *w, const stretch *rows, stretch cols, bool borrow)
+static void *slice_linear(linear *out, const linear *w, const split_stretch *rows, split_stretch cols, bool borrow)
 {
     size_t bytes = 0;
     for (int i = 0; i < w->n; i++)
@@ -183,7 +183,7 @@ static void *slice_linear(linear *out, const linear *w, const stretch *rows, str
 /* A bias is added once: where outputs are summed over the ranks, by the first. */
 void *split_site(linear *out, const linear *w, const model_config *c, split s, int site, bool borrow)
 {
-    stretch rows[MAX_PARTS];
+    split_stretch rows[MAX_PARTS];
     for (int i = 0; i < w->n; i++)
         rows[i] = split_out(c, s, site, i);
     void *memory = slice_linear(out, w, rows, split_in(c, s, site), borrow);
@@ -194,6 +194,6 @@ void *split_site(linear *out, const linear *w, const model_config *c, split s, i
 
 void *split_output(linear *out, const linear *w, const model_config *c, split s, bool borrow)
 {
-    stretch rows = split_vocab(c, s);
-    return slice_linear(out, w, &rows, (stretch){0, c->hidden}, borrow);
+    split_stretch rows = split_vocab(c, s);
+    return slice_linear(out, w, &rows, (split_stretch){0, c->hidden}, borrow);
 }

@@ -19,17 +19,17 @@
 typedef struct { int rank, n; } split;
 
 /* Elements [from, from + n) of a dimension. */
-typedef struct { int from, n; } stretch;
+typedef struct { int from, n; } split_stretch;
 
 /* Why a model cannot be split into so many ranks, if it cannot. */
 int split_check(const model_config *c, int n_ranks, err *e);
 
 heads split_heads(const model_config *c, split s);
-stretch split_vocab(const model_config *c, split s);
+split_stretch split_vocab(const model_config *c, split s);
 
 /* The rows (outputs) and columns (inputs) of a projection's matrix that a rank holds. */
-stretch split_out(const model_config *c, split s, int site, int part);
-stretch split_in(const model_config *c, split s, int site);
+split_stretch split_out(const model_config *c, split s, int site, int part);
+split_stretch split_in(const model_config *c, split s, int site);
 
 /* Whether a site's outputs are parts of a sum over the ranks. */
 bool split_sums(int site);

@@ -61,7 +61,8 @@ static void name_peer(net_link *l)
     snprintf(l->peer, sizeof l->peer, "%s%s%s", who, *who ? " at " : "", l->where);
 }
 
-/* The link is of no more use. told: the peer is being told so, and has to be given the time to read it. */
+/* Loses the link: notes why, stops everything, and has finish() do the rest. told: the peer is being told why, and has
+ * to be given the time to read it. */
 static void lose(net_link *l, const char *how, bool told, const char *why)
 {
     if (l->state == LINK_LOST || l->state == LINK_PAUSING)
@@ -80,7 +81,7 @@ static void lose(net_link *l, const char *how, bool told, const char *why)
     loop_timer_set(l->finish, 0);
 }
 
-/* The peer, or the way to it, is gone. */
+/* Loses the link because the peer, or the connection to it, is gone. */
 static void miss(net_link *l, const char *why)
 {
     lose(l, l->listener ? STRANGER : UNREACHABLE, false, why);
@@ -124,7 +125,7 @@ static void on_bytes(void *ctx)
     l->depth--;
 }
 
-/* TCP, and TLS where used, are there. */
+/* The connection is made, TLS included: the session begins. */
 static void on_open(void *ctx)
 {
     net_link *l = ctx;
@@ -162,7 +163,7 @@ static void start_parting(net_link *l)
         loop_timer_set(l->timer, PARTING_SECONDS);
 }
 
-/* Back to how it was before the connection. */
+/* Frees session and stream: the link is as before it connected. */
 static void disconnect(net_link *l)
 {
     session_free(l->talk);
@@ -172,7 +173,7 @@ static void disconnect(net_link *l)
     l->way = NULL;
 }
 
-/* The same refusal of the same peer again and again is told once a minute. */
+/* Logs why the link was lost; the same refusal of the same peer once a minute only. */
 static void log_loss(net_link *l)
 {
     char what[sizeof l->end->said.line[0].what];
@@ -181,7 +182,7 @@ static void log_loss(net_link *l)
     log_line(again ? LOG_DEBUG : LOG_WARN, l->how, l->peer, l->why);
 }
 
-/* A little while until the next try: longer each time until a link has been stable, and not the same for all. */
+/* Waits until the next try: exponential backoff with jitter, which begins anew once a link has been stable. */
 static void start_pausing(net_link *l, bool was_stable)
 {
     if (was_stable || l->pause == 0)
@@ -192,7 +193,7 @@ static void start_pausing(net_link *l, bool was_stable)
     l->pause = l->pause * 2 < LONGEST_PAUSE ? l->pause * 2 : LONGEST_PAUSE;
 }
 
-/* Second half of lose(), outside of all callbacks. */
+/* The second half of lose(), from the loop, so outside of all callbacks: tells the owner, frees, and tries again. */
 static void finish(void *ctx)
 {
     net_link *l = ctx;
@@ -223,7 +224,7 @@ static void finish(void *ctx)
     start_pausing(l, was_stable);
 }
 
-/* Whatever is to be sent: a burst may be large, but the peer has to be taking it. */
+/* Whether the peer reads what it is sent. A burst may be large, but some of it has to leave within `silence`. */
 static bool is_reading(const net_link *l)
 {
     return stream_unsent(l->way) <= l->end->opt.max_unsent ||
@@ -299,7 +300,7 @@ void link_destroy(net_link *l)
     free(l);
 }
 
-/* The connection is being made: everything from here to `up` must be done within `silence` seconds. */
+/* Begins to connect: everything from here to `up` must be done within `silence` seconds. */
 static void begin(net_link *l)
 {
     l->state = LINK_CONNECTING;

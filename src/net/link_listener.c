@@ -44,8 +44,9 @@ static bool is_stranger(const net_link *l)
     return !l->was_up;
 }
 
-/* Whom to hang up on first: who has been refused already; else of the network with the most strangers, the one who has
- * had the most time. Whoever is in earnest needs only a moment, and nobody takes the places of another network. */
+/* Whether stranger a is hung up on before b: one that has been refused already before one that has not; then one of the
+ * network with more strangers, so that no network can take the places of another; then the one that came first, since
+ * whoever can prove itself needs only a moment. */
 static bool is_missed_less(const net_link *a, const net_link *b)
 {
     if ((a->state == LINK_LOST) != (b->state == LINK_LOST))
@@ -74,7 +75,7 @@ static net_link *least_missed(link_listener *s, const link_network *of, int *n)
     return least;
 }
 
-/* So that a network, and all together, have no more strangers than they may. */
+/* Hangs up on a stranger if its network, or all together, have as many as they may. */
 static void make_room(link_listener *s, const link_network *of)
 {
     int n;
@@ -88,6 +89,7 @@ static void make_room(link_listener *s, const link_network *of)
         link_hang_up(least, "many others have not done so either");
 }
 
+/* Hangs up on a stranger when there are no file descriptors for a new connection; false: there is none. */
 static bool spare_one(void *ctx)
 {
     int n;

@@ -242,7 +242,7 @@ static void choose_secret(session *s)
     }
 }
 
-static void take_hello(session *s, const uint8_t *bytes, size_t n)
+static void receive_hello(session *s, const uint8_t *bytes, size_t n)
 {
     s->greeting = message__unpack(NULL, n, bytes);
     if (!s->greeting || s->greeting->what_case != MESSAGE__WHAT_HELLO) {
@@ -289,7 +289,7 @@ static void start_sealing(session *s)
 
 /* The connecting side proves itself first: nobody gets a proof out of a listener without having given one, nor before
  * the listener's owner has had a look at it. */
-static void take_proof(session *s, const uint8_t *bytes, size_t n)
+static void receive_proof(session *s, const uint8_t *bytes, size_t n)
 {
     Message *m = message__unpack(NULL, n, bytes);
     bool right = m && m->what_case == MESSAGE__WHAT_PROOF && believe(s, m->proof->mac.data, m->proof->mac.len);
@@ -325,7 +325,7 @@ static bool is_sealed(session *s, const uint8_t *bytes, size_t n)
     return CRYPTO_memcmp(mac, bytes, SEAL_BYTES) == 0;
 }
 
-static void take_message(session *s, const uint8_t *bytes, size_t n)
+static void receive_message(session *s, const uint8_t *bytes, size_t n)
 {
     size_t head = s->way->is_private ? 0 : SEAL_BYTES;
     if (head && !is_sealed(s, bytes, n)) {
@@ -340,7 +340,7 @@ static void take_message(session *s, const uint8_t *bytes, size_t n)
 }
 
 /* The peer says goodbye, with a code and perhaps a reason; wslay gives none where we broke its rules. */
-static void take_close(session *s, const struct wslay_event_on_msg_recv_arg *m)
+static void receive_close(session *s, const struct wslay_event_on_msg_recv_arg *m)
 {
     char why[CLOSE_REASON_MAX + 8];
     const char *of_code = m->status_code == WSLAY_CODE_MESSAGE_TOO_BIG  ? "it found a message too large"
@@ -354,11 +354,11 @@ static void take_close(session *s, const struct wslay_event_on_msg_recv_arg *m)
 static void take(session *s, const uint8_t *bytes, size_t n)
 {
     if (s->stage == STAGE_GREETING)
-        take_hello(s, bytes, n);
+        receive_hello(s, bytes, n);
     else if (s->stage == STAGE_PROVING)
-        take_proof(s, bytes, n);
+        receive_proof(s, bytes, n);
     else
-        take_message(s, bytes, n);
+        receive_message(s, bytes, n);
 }
 
 static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_msg_recv_arg *m, void *ctx)
@@ -369,7 +369,7 @@ static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_m
     if (s->stage == STAGE_OVER || m->opcode == WSLAY_PING || m->opcode == WSLAY_PONG)
         return;
     if (m->opcode == WSLAY_CONNECTION_CLOSE)
-        take_close(s, m);
+        receive_close(s, m);
     else if (m->opcode != WSLAY_BINARY_FRAME)
         end(s, OVER_BY_US, "it sent text where messages were expected");
     else
@@ -387,7 +387,7 @@ static ssize_t give_bytes(wslay_event_context_ptr ws, uint8_t *to, size_t n, int
     return -1;
 }
 
-static ssize_t take_bytes(wslay_event_context_ptr ws, const uint8_t *from, size_t n, int flags, void *ctx)
+static ssize_t receive_bytes(wslay_event_context_ptr ws, const uint8_t *from, size_t n, int flags, void *ctx)
 {
     (void)ws;
     (void)flags;
@@ -411,7 +411,7 @@ static int make_mask(wslay_event_context_ptr ws, uint8_t *to, size_t n, void *ct
 static void start_frames(session *s)
 {
     static const struct wslay_event_callbacks callbacks = {.recv_callback = give_bytes,
-                                                           .send_callback = take_bytes,
+                                                           .send_callback = receive_bytes,
                                                            .genmask_callback = make_mask,
                                                            .on_msg_recv_callback = on_message};
     int status = s->side == SIDE_LISTENING ? wslay_event_context_server_init(&s->ws, &callbacks, s)
@@ -441,7 +441,7 @@ void session_begin(session *s, const char *host)
     stream_write(s->way, s->out.data, s->out.len);
 }
 
-static int take_head(session *s, const char *head, size_t n, err *e)
+static int receive_head(session *s, const char *head, size_t n, err *e)
 {
     if (s->side == SIDE_CONNECTING)
         return upgrade_check_response(head, n, s->key, e);
@@ -461,7 +461,7 @@ static void read_head(session *s)
     int length = upgrade_head_length(data, n, &e);
     if (length == 0)
         return;
-    if (length < 0 || take_head(s, data, (size_t)length, &e)) {
+    if (length < 0 || receive_head(s, data, (size_t)length, &e)) {
         end(s, OVER_BY_US, e.msg);
         return;
     }

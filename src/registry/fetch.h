@@ -16,7 +16,7 @@
 
 /* What may be fetched, from where, as whom. Strings: borrowed. */
 typedef struct {
-    const network *allowed; /* [n_allowed] networks beside the public one */
+    const ip_network *allowed; /* [n_allowed] networks beside the public one */
     int n_allowed;
     const char *files_under;       /* file: sources must lie in this folder, links followed; NULL: there are none */
     size_t max_bytes;              /* of one adapter, packed or not */

@@ -30,7 +30,7 @@ static int parse_address(const char *text, unsigned char out[16], int *width)
     return inet_pton(AF_INET, text, out + 12) == 1 ? 0 : -1;
 }
 
-int network_parse(network *n, const char *text, err *e)
+int ip_network_parse(ip_network *n, const char *text, err *e)
 {
     char host[INET6_ADDRSTRLEN + 1];
     const char *slash = strchr(text, '/');
@@ -47,7 +47,7 @@ int network_parse(network *n, const char *text, err *e)
     return 0;
 }
 
-static bool is_in(const network *n, const unsigned char address[16])
+static bool is_in(const ip_network *n, const unsigned char address[16])
 {
     int whole = n->bits / 8, rest = n->bits % 8;
     if (memcmp(n->address, address, (size_t)whole) != 0)
@@ -58,9 +58,9 @@ static bool is_in(const network *n, const unsigned char address[16])
 static bool is_in_any(const char *const *list, int n, const unsigned char address[16])
 {
     for (int i = 0; i < n; i++) {
-        network one;
+        ip_network one;
         err e;
-        CHECK(network_parse(&one, list[i], &e) == 0);
+        CHECK(ip_network_parse(&one, list[i], &e) == 0);
         if (is_in(&one, address))
             return true;
     }
@@ -74,7 +74,7 @@ static bool is_public(const unsigned char address[16])
     return address[0] >> 5 == 1 && !is_in_any(special_v6, sizeof special_v6 / sizeof special_v6[0], address);
 }
 
-bool networks_permit(const network *allowed, int n, const struct sockaddr *a)
+bool networks_permit(const ip_network *allowed, int n, const struct sockaddr *a)
 {
     unsigned char address[16];
     if (a->sa_family == AF_INET6) {

@@ -16,12 +16,12 @@
 typedef struct {
     unsigned char address[16];
     int bits;
-} network;
+} ip_network;
 
 /* "10.0.0.0/8", "fd00::/8", or one address. */
-int network_parse(network *n, const char *text, err *e);
+int ip_network_parse(ip_network *n, const char *text, err *e);
 
 /* Whether a connection may be made: the address is public, or in one of the n allowed networks. */
-bool networks_permit(const network *allowed, int n, const struct sockaddr *a);
+bool networks_permit(const ip_network *allowed, int n, const struct sockaddr *a);
 
 #endif

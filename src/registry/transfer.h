@@ -19,7 +19,7 @@ typedef struct { const char *key, *secret, *session, *region; } transfer_signing
 
 /* All borrowed, during a call. */
 typedef struct {
-    const network *allowed; /* [n_allowed] networks beside the public one */
+    const ip_network *allowed; /* [n_allowed] networks beside the public one */
     int n_allowed;
     double deadline;                 /* of clock_now(); all must be done by then */
     double stall_s;                  /* so long less than 1 KB/s, and a try is given up */

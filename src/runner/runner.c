@@ -1,8 +1,8 @@
 /* runner.c - see runner.h
  *
- * Each worker has a place. What it says reaches the scheduler only while it is announced there: from GpuUp, which
- * begins with a reset of the worker, until it dies or the link is lost. Steps of before the last reset are told by
- * their number and dropped. */
+ * Each worker has a slot, in which it is started again when it dies. What it says reaches the scheduler only while it
+ * is announced there: from GpuUp, which begins with a reset of the worker, until it dies or the link is lost. Steps of
+ * before the last reset are told by their number and dropped. */
 #include "runner/runner.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ typedef struct {
     uint64_t n_sent, n_seen; /* commands since then: sent down, and reported as taken in */
     uint32_t n_requests;     /* it last reported */
     loop_timer *start;
-} place;
+} worker_slot;
 
 struct runner {
     net_loop *on;       /* borrowed */
@@ -44,8 +44,8 @@ struct runner {
     net_link *link;
     fetcher *fetcher;
     bool link_up;
-    place *places;    /* [opt.n_workers] */
-    loop_timer *look; /* are they all alive? */
+    worker_slot *slots; /* [opt.n_workers] */
+    loop_timer *look;   /* are they all alive? */
     double looked_at;
     loop_timer *vigil; /* keeps the loop awake */
     double vigil_until;
@@ -63,7 +63,7 @@ runner_options runner_options_default(void)
     return (runner_options){.link = link_options_default(), .start_seconds = 600, .drain_seconds = 60};
 }
 
-static bool is_empty(const place *w)
+static bool is_empty(const worker_slot *w)
 {
     return !w->announced || (w->n_requests == 0 && w->n_seen == w->n_sent);
 }
@@ -74,12 +74,12 @@ static void check_drained(runner *r)
     if (!r->draining)
         return;
     for (int i = 0; i < r->opt.n_workers; i++)
-        if (!is_empty(&r->places[i]))
+        if (!is_empty(&r->slots[i]))
             return;
     loop_timer_set(r->drained, 0);
 }
 
-static void send_down(place *w, const Message *m)
+static void send_down(worker_slot *w, const Message *m)
 {
     buf_clear(&w->r->out);
     pack_message(&w->r->out, m);
@@ -87,7 +87,7 @@ static void send_down(place *w, const Message *m)
 }
 
 /* Make the worker forget everything; what it said before is then stale. */
-static void reset(place *w)
+static void reset(worker_slot *w)
 {
     Commands c = COMMANDS__INIT;
     c.reset = ++w->reset;
@@ -99,14 +99,14 @@ static void reset(place *w)
 }
 
 /* What the scheduler is to call its GPU; owned by the caller. */
-static char *uuid_of(const place *w)
+static char *uuid_of(const worker_slot *w)
 {
     const char *own = w->up->gpu_up->uuid;
     return !*own ? xstrdup(w->name) : w->shares_device ? xasprintf("%s-%d", own, w->number) : xstrdup(own);
 }
 
 /* Tell the scheduler of a worker that is ready. */
-static void announce(place *w)
+static void announce(worker_slot *w)
 {
     if (!w->r->link_up || !w->up || w->r->draining)
         return;
@@ -137,11 +137,11 @@ static void tell_fetched(void *ctx, const char *id, const char *error)
     m.what_case = MESSAGE__WHAT_COMMANDS;
     m.commands = &c;
     for (int i = 0; i < r->opt.n_workers; i++)
-        if (r->places[i].p && r->places[i].up)
-            send_down(&r->places[i], &m);
+        if (r->slots[i].p && r->slots[i].up)
+            send_down(&r->slots[i], &m);
 }
 
-static bool take_up(place *w, const void *bytes, size_t n)
+static bool receive_up(worker_slot *w, const void *bytes, size_t n)
 {
     Message *m = message__unpack(NULL, n, bytes);
     if (m && m->what_case == MESSAGE__WHAT_WANT && w->up) {
@@ -161,7 +161,7 @@ static bool take_up(place *w, const void *bytes, size_t n)
     return true;
 }
 
-static void take_step(place *w, const step_numbers *s, const void *bytes, size_t n)
+static void receive_step(worker_slot *w, const step_numbers *s, const void *bytes, size_t n)
 {
     if (!w->announced || s->reset != w->reset)
         return;
@@ -180,7 +180,7 @@ static void keep_vigil(void *ctx)
         loop_timer_set(r->vigil, 0);
 }
 
-static void take_notice(runner *r)
+static void receive_notice(runner *r)
 {
     if (r->opt.stir)
         r->opt.stir(r->opt.stir_ctx);
@@ -190,20 +190,20 @@ static void take_notice(runner *r)
 
 static bool worker_message(void *ctx, const void *bytes, size_t n)
 {
-    place *w = ctx;
+    worker_slot *w = ctx;
     step_numbers s;
     w->last_heard = loop_now(w->r->on);
     if (n == 0) {
-        take_notice(w->r);
+        receive_notice(w->r);
         return true;
     }
     if (!pack_peek_step(bytes, n, &s))
-        return take_up(w, bytes, n);
-    take_step(w, &s, bytes, n);
+        return receive_up(w, bytes, n);
+    receive_step(w, &s, bytes, n);
     return true;
 }
 
-static void tell_gone(place *w, const char *why, bool from_outside)
+static void tell_gone(worker_slot *w, const char *why, bool from_outside)
 {
     GpuGone gone = GPU_GONE__INIT;
     gone.gpu = (uint32_t)w->number;
@@ -217,7 +217,7 @@ static void tell_gone(place *w, const char *why, bool from_outside)
 }
 
 /* Start it again: soon if it had worked for a while, else later each time. */
-static void start_later(place *w)
+static void start_later(worker_slot *w)
 {
     bool was_stable = w->up && loop_now(w->r->on) - w->ready_at > STABLE_AFTER;
     double longest = w->up ? LONGEST_READY : LONGEST_PAUSE;
@@ -227,7 +227,7 @@ static void start_later(place *w)
 
 static void worker_ended(void *ctx, const char *why, bool from_outside)
 {
-    place *w = ctx;
+    worker_slot *w = ctx;
     char *text = w->r->last_end;
     snprintf(text, sizeof w->r->last_end, "%s%s", w->hung ? "hung; " : "", why);
     w->has_ended = true;
@@ -246,7 +246,7 @@ static void worker_ended(void *ctx, const char *why, bool from_outside)
 }
 
 /* "punica worker --device D --gpu N" and what all have in common. */
-static char **worker_argv(const place *w, char number[12])
+static char **worker_argv(const worker_slot *w, char number[12])
 {
     const runner_options *o = &w->r->opt;
     char **argv = XNEW_ARRAY(char *, (size_t)o->n_worker_args + 7);
@@ -262,7 +262,7 @@ static char **worker_argv(const place *w, char number[12])
 
 static void start_worker(void *ctx)
 {
-    place *w = ctx;
+    worker_slot *w = ctx;
     char number[12], **argv = worker_argv(w, number);
     process_events events = {worker_message, worker_ended, w};
     err e;
@@ -276,13 +276,13 @@ static void start_worker(void *ctx)
     }
 }
 
-static double hang_limit(const place *w)
+static double hang_limit(const worker_slot *w)
 {
     const runner_options *o = &w->r->opt;
     return o->hang_seconds > 0 ? o->hang_seconds : strcmp(o->device[w->number], "cpu") == 0 ? 60 : 10;
 }
 
-static void check_alive(place *w, double now)
+static void check_alive(worker_slot *w, double now)
 {
     double limit = w->up ? hang_limit(w) : w->r->opt.start_seconds;
     bool was_overdue = w->overdue;
@@ -302,7 +302,7 @@ static void look(void *ctx)
     double now = loop_now(r->on);
     bool in_time = now - r->looked_at < 1.2 * LOOK_EVERY;
     for (int i = 0; in_time && i < r->opt.n_workers; i++)
-        check_alive(&r->places[i], now);
+        check_alive(&r->slots[i], now);
     r->looked_at = now;
     loop_timer_set(r->look, LOOK_EVERY);
 }
@@ -314,7 +314,7 @@ static void link_is_up(void *ctx, net_link *l, const Hello *hello)
     runner *r = ctx;
     r->link_up = true;
     for (int i = 0; i < r->opt.n_workers; i++)
-        announce(&r->places[i]);
+        announce(&r->slots[i]);
 }
 
 static void link_is_down(void *ctx, net_link *l, const char *why)
@@ -324,7 +324,7 @@ static void link_is_down(void *ctx, net_link *l, const char *why)
     runner *r = ctx;
     r->link_up = false;
     for (int i = 0; i < r->opt.n_workers; i++) {
-        place *w = &r->places[i];
+        worker_slot *w = &r->slots[i];
         w->announced = false;
         if (w->up)
             reset(w);
@@ -340,7 +340,7 @@ static void link_message(void *ctx, net_link *l, const Message *m)
         link_drop(l, "it sent what a runner does not understand");
         return;
     }
-    place *w = &r->places[m->commands->gpu];
+    worker_slot *w = &r->slots[m->commands->gpu];
     if (!w->announced || m->commands->start != w->reset)
         return; /* the worker they are for has died; the scheduler is about to hear of it */
     w->n_sent += m->commands->n_commands;
@@ -362,11 +362,11 @@ static void free_strings(const char *const *strings, int n)
     free((void *)strings);
 }
 
-static void init_place(runner *r, int i, uint64_t instance)
+static void init_slot(runner *r, int i, uint64_t instance)
 {
-    place *w = &r->places[i];
+    worker_slot *w = &r->slots[i];
     char *host = identity_host();
-    *w = (place){.r = r, .number = i, .start = loop_timer_new(r->on, start_worker, w)};
+    *w = (worker_slot){.r = r, .number = i, .start = loop_timer_new(r->on, start_worker, w)};
     w->name = xasprintf("%s-%s-%d-%08x", host, r->opt.device[i], i, (unsigned)instance);
     free(host);
     for (int k = 0; k < r->opt.n_workers; k++)
@@ -412,9 +412,9 @@ runner *runner_new(net_loop *on, const runner_options *o, err *e)
     r->vigil = loop_timer_new(on, keep_vigil, r);
     r->drained = loop_timer_new(on, drain_is_over, r);
     loop_timer_set(r->look, LOOK_EVERY);
-    r->places = XNEW_ARRAY(place, (size_t)o->n_workers);
+    r->slots = XNEW_ARRAY(worker_slot, (size_t)o->n_workers);
     for (int i = 0; i < o->n_workers; i++)
-        init_place(r, i, instance);
+        init_slot(r, i, instance);
     return r;
 }
 
@@ -424,7 +424,7 @@ void runner_free(runner *r)
         return;
     link_free(r->link); /* first: the scheduler need not wait for the workers to be gone */
     for (int i = 0; i < r->opt.n_workers; i++) {
-        place *w = &r->places[i];
+        worker_slot *w = &r->slots[i];
         process_free(w->p);
         message__free_unpacked(w->up, NULL);
         loop_timer_free(w->start);
@@ -437,7 +437,7 @@ void runner_free(runner *r)
     free_strings(r->opt.worker_args, r->opt.n_worker_args);
     fetcher_free(r->fetcher);
     free_strings(r->opt.fetcher_args, r->opt.n_fetcher_args);
-    free(r->places);
+    free(r->slots);
     buf_free(&r->out);
     free(r);
 }
@@ -460,14 +460,14 @@ int runner_n_ready(const runner *r)
 {
     int n = 0;
     for (int i = 0; i < r->opt.n_workers; i++)
-        n += r->places[i].up != NULL;
+        n += r->slots[i].up != NULL;
     return n;
 }
 
 const char *runner_failure(const runner *r)
 {
     for (int i = 0; i < r->opt.n_workers; i++)
-        if (!r->places[i].has_ended)
+        if (!r->slots[i].has_ended)
             return NULL;
     return r->was_ready ? NULL : r->last_end;
 }

@@ -6,8 +6,9 @@
 #include "base/mem.h"
 #include "scheduler/placement.h"
 
-/* Whether emptying a GPU is worth it: what the others must read again, in seconds, against how long it would go on
- * for its last request; and none of its requests has only just come from elsewhere, or is about to end. */
+/* Whether moving all requests off a GPU is worth it: the prefill that other GPUs must do again, in seconds, takes no
+ * longer than this GPU would go on running for its last request; and none of its requests was moved a moment ago, or
+ * has all its tokens. */
 static bool is_worth_emptying(const scheduler *s, const gpu *g, double now)
 {
     double tokens = 0;
@@ -23,23 +24,23 @@ static bool is_worth_emptying(const scheduler *s, const gpu *g, double now)
     return tokens / s->opt.prefill_rate <= longest * s->opt.step_time;
 }
 
-/* Speak for a place on g, or give it back (sign -1), without sending anything. */
+/* Reserves a place for a request on g, or gives it back (sign -1), in the books alone: nothing is sent. */
 static void promise(scheduler *s, gpu *g, const request *r, int sign)
 {
     g->n_promised += sign;
     g->n_promised_suspects += sign * r->suspect;
     g->pages_promised += sign * gpu_pages_for(g, r);
-    gpu_settle(g, &s->order);
+    gpu_update_order(g, &s->order);
 }
 
-/* Where each of g's requests would go, all to GPUs that stand above it; false when some have no place there. Returns
- * with nothing changed. to: [n_running] */
+/* Plans where each of g's requests would go, to[n_running]: all to GPUs with larger working sets. False when some have
+ * no room there. Nothing is changed in either case. */
 static bool plan(scheduler *s, gpu *g, gpu **to)
 {
     const gpu_node here = g->order;
     int n = 0;
     g->closed = true;
-    gpu_settle(g, &s->order);
+    gpu_update_order(g, &s->order);
     for (; n < g->n_running; n++) {
         const request *r = g->running[n].r;
         to[n] = placement_find_room(s, request_room(r), r);
@@ -51,7 +52,7 @@ static bool plan(scheduler *s, gpu *g, gpu **to)
     while (n-- > 0)
         promise(s, to[n], g->running[n].r, -1);
     g->closed = false;
-    gpu_settle(g, &s->order);
+    gpu_update_order(g, &s->order);
     return fits;
 }
 
@@ -66,7 +67,7 @@ static void empty(scheduler *s, gpu *g, double now)
             placement_put_on(s, now, r, to[i]);
             s->stats.moved++;
         }
-    placement_settle(s);
+    placement_update_order(s);
     free(to);
 }
 

@@ -4,8 +4,9 @@
 
 #include "scheduler/state.h"
 
-/* The lightest first, each only if all its requests have a place on GPUs that stand above it, none of them was moved
- * a short while ago, and moving costs less than it frees. Requests go up only, so nothing goes back and forth. */
+/* Moves requests off lightly loaded GPUs, the lightest first; off each only if all its requests have room on GPUs with
+ * larger working sets, none of them was moved a short while ago, and moving costs less than it frees. Requests only go
+ * to larger working sets, so nothing goes back and forth. */
 void consolidate(scheduler *s, double now);
 
 #endif

@@ -98,7 +98,7 @@ void gpu_rooms(const gpu *g, int64_t rooms[N_ROOMS])
     rooms[ROOM_ALONE] = g->n_running + g->n_promised ? 0 : all;
 }
 
-void gpu_settle(gpu *g, gpu_order *o)
+void gpu_update_order(gpu *g, gpu_order *o)
 {
     int64_t rooms[N_ROOMS];
     gpu_rooms(g, rooms);

@@ -48,7 +48,7 @@ typedef struct gpu {
 gpu *gpu_new(slabs *memory, int number, uint32_t life, const gpu_info *info);
 void gpu_free(gpu *g);
 
-/* It takes requests; from one that does not, those it has leave. */
+/* Whether a GPU takes requests; from one that does not, those it has are to leave. */
 static inline bool gpu_is_open(const gpu *g)
 {
     return !g->draining && !g->shunned;
@@ -58,8 +58,8 @@ static inline bool gpu_is_open(const gpu *g)
  * in our order is read off in one pass. */
 request *gpu_find(const gpu *g, uint64_t id, uint32_t attempt, int *near);
 
-/* Its requests are spread over memory. To be called before those of a report in our order are touched in turn, with 0,
- * 1, 2 and so on: fetches those that come soon. */
+/* Prefetches requests that will be touched soon, as they are spread over memory: to be called with 0, 1, 2 and so on
+ * before the requests of a report are touched in our order. */
 void gpu_prefetch(const gpu *g, int at);
 
 /* Tokens of prompt and output that it could ever hold of one request. */
@@ -68,30 +68,31 @@ int64_t gpu_capacity(const gpu *g);
 /* Pages that a request takes when it is added, counting the token it will make first. */
 int gpu_pages_for(const gpu *g, const request *r);
 
-/* What room it has for whom. */
+/* Computes the room it has, for each kind of request (room_kind). */
 void gpu_rooms(const gpu *g, int64_t rooms[N_ROOMS]);
 
 /* Set its place in the order from everything else. */
-void gpu_settle(gpu *g, gpu_order *o);
+void gpu_update_order(gpu *g, gpu_order *o);
 
-/* The caller sends the command right after. A request leaves without one (told false) where the GPU has already
- * forgotten it. */
+/* Puts a request on the GPU, or takes it off. The caller sends the command right after. A request is taken off without
+ * a command (told false) where the GPU has already forgotten it. */
 void gpu_add(gpu *g, request *r);
 void gpu_remove(gpu *g, request *r, bool told);
 
-/* A suspect that runs here has made a token. */
+/* A suspect that runs here has made a token: it is none any more. */
 void gpu_clear(gpu *g, request *r);
 
-/* Whoever runs here has made a token. */
+/* Any request that runs here has made a token. */
 static inline void gpu_trust(gpu *g, request *r)
 {
     if (r->suspect)
         gpu_clear(g, r);
 }
 
+/* Notes what a report says: how many commands the GPU has taken in, and how many pages are free after these. */
 void gpu_saw(gpu *g, uint64_t n_seen, int pages_free);
 
-/* Pages left over when all commands on their way are taken in. */
+/* Pages that will be free when all commands on their way are taken in; below 0: too few. */
 int64_t gpu_balance(const gpu *g);
 
 bool gpu_is_light(const gpu *g, double light_share); /* and open, not idle or reserved */

@@ -5,9 +5,10 @@
 
 #include "scheduler/state.h"
 
+/* Remembers a request that was ended for killing workers. */
 void killers_add(scheduler *s, double now, const submission *what);
 
-/* Whether one of the same prompt and adapter was added not long ago. */
+/* Whether a request of the same prompt and adapter was added in the last ten minutes. */
 bool killers_know(const scheduler *s, double now, const submission *what);
 
 #endif

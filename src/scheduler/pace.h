@@ -24,12 +24,12 @@ void pace_free(pace *p);
 void pace_gpu_up(pace *p, double now, int gpu, const char *kind, bool on_probation);
 void pace_gpu_gone(pace *p, int gpu);
 
-/* It has reported a step; rows 0: none, or something else than a step. seconds below 0: how long the device took is not
- * known. goes_on: it has more to do. */
+/* Judges a step that a GPU has reported: has it become slow, or well again? rows 0: none, or something else than a
+ * step. seconds below 0: how long the device took is not known. goes_on: it has more to do. */
 pace_news pace_step(pace *p, double now, int gpu, int64_t rows, int64_t context, double seconds, bool goes_on);
 
-/* Has it been silent for too long? To be asked a few times a second: if nobody has asked for longer than that, nobody
- * has listened either, and the silence says nothing. */
+/* Judges a GPU's silence: has it been in a step for too long? To be called a few times a second: if it was not called
+ * for longer than that, this process did not run, and the silence says nothing. */
 pace_news pace_look(pace *p, double now, int gpu);
 
 bool pace_is_slow(const pace *p, int gpu);

@@ -1,4 +1,8 @@
-/* placement.c - see placement.h */
+/* placement.c - see placement.h
+ *
+ * From top to bottom: the order of GPUs, which is brought up to date lazily; lines, which requests join and leave;
+ * requests put on GPUs and taken off; ends; GPUs that are reserved, closed and opened; and at the end the scheduling
+ * itself, placement_fill(). */
 #include "scheduler/placement.h"
 
 #include <stdarg.h>
@@ -12,15 +16,15 @@ void placement_touch(scheduler *s, gpu *g)
     if (g->touched)
         return;
     g->touched = true;
-    __builtin_prefetch(&g->order, 1); /* for placement_settle() */
+    __builtin_prefetch(&g->order, 1); /* placement_update_order() is about to write it */
     s->touched = xgrow(s->touched, &s->touched_cap, s->n_touched + 1, sizeof *s->touched);
     s->touched[s->n_touched++] = g;
 }
 
-void placement_settle(scheduler *s)
+void placement_update_order(scheduler *s)
 {
     while (s->n_touched > 0)
-        gpu_settle(s->touched[--s->n_touched], &s->order);
+        gpu_update_order(s->touched[--s->n_touched], &s->order);
 }
 
 static void tell_gpu(scheduler *s, command_kind kind, const gpu *g, const request *r)
@@ -43,6 +47,7 @@ void placement_set_late(scheduler *s, request *r, bool may_be)
     r->may_be_late = may_be;
 }
 
+/* Puts a request at its place in a line; it is in none. */
 static void join(scheduler *s, request *r, wait_queue *line)
 {
     if (line == &r->tenant->line)
@@ -52,6 +57,7 @@ static void join(scheduler *s, request *r, wait_queue *line)
     r->line = line;
 }
 
+/* Takes a request out of the line it is in, or from those aside, if it is in any. */
 static void leave_line(scheduler *s, request *r)
 {
     if (r->line == &r->tenant->line)
@@ -66,6 +72,7 @@ static void leave_line(scheduler *s, request *r)
     r->aside = false;
 }
 
+/* Moves a request from its line to those that no open GPU could hold: there it holds up nobody. */
 static void step_aside(scheduler *s, double now, request *r)
 {
     leave_line(s, r);
@@ -75,7 +82,8 @@ static void step_aside(scheduler *s, double now, request *r)
     r->aside_since = now;
 }
 
-/* The line for a request where it is. */
+/* The line that a request belongs in: on a GPU it can only be about to leave; else newcomers, those that must be alone,
+ * suspects and all others have a line each. */
 static wait_queue *line_of(scheduler *s, const request *r)
 {
     if (r->on)
@@ -90,8 +98,8 @@ int placement_n_waiting(const scheduler *s)
     return (int)(s->newcomers.n_requests + s->queue.n + s->suspects.n + s->confined.n) + s->n_aside;
 }
 
-/* It is given to a GPU for the first time: its turn. Turns are at least a microsecond apart, which is what workers tell
- * apart. */
+/* Gives a newcomer its turn, the time by which it is ordered from now on, and charges its tenant for the prompt. No two
+ * turns are equal: they are at least a microsecond apart, the resolution in which workers are told. */
 static void take_on(scheduler *s, double now, request *r)
 {
     s->last_turn = now > s->last_turn + 1e-6 ? now : s->last_turn + 1e-6;
@@ -101,7 +109,7 @@ static void take_on(scheduler *s, double now, request *r)
     shares_charge(&s->newcomers, r->tenant, (uint64_t)r->what.n_prompt * SHARES_PROMPT);
 }
 
-/* marks: of r. */
+/* Gives a request to a GPU as a new attempt, with the command; marks: the request's own. */
 static void put_on(scheduler *s, double now, request *r, gpu *g, const prefix_marks *marks)
 {
     leave_line(s, r);
@@ -148,6 +156,7 @@ void placement_drop(scheduler *s, request *r)
     request_free(&s->memory, r);
 }
 
+/* Which of the statistics counts an end. */
 static uint64_t *counter_of(scheduler *s, end_reason why)
 {
     switch (why) {
@@ -243,7 +252,7 @@ void placement_call_back(scheduler *s)
     }
 }
 
-/* The GPU with the fewest requests that could hold this one. */
+/* The open GPU with the smallest working set that could hold this request if it were empty, or NULL. */
 static gpu *fewest_running(const scheduler *s, const request *r)
 {
     gpu *best = NULL;
@@ -256,6 +265,7 @@ static gpu *fewest_running(const scheduler *s, const request *r)
     return best;
 }
 
+/* Reserves a GPU for a confined request: nobody else is given to it, and those that run there are to leave. */
 static void reserve(scheduler *s, const request *r)
 {
     gpu *g = s->reserved = fewest_running(s, r);
@@ -263,7 +273,7 @@ static void reserve(scheduler *s, const request *r)
         return;
     g->reserved = true;
     for (int i = 0; i < g->n_running; i++) {
-        g->running[i].r->was_confined = false; /* it has been there among others since */
+        g->running[i].r->was_confined = false; /* it has shared the GPU with others since */
         if (!g->running[i].r->confined)
             join(s, g->running[i].r, &s->leaving);
     }
@@ -305,10 +315,11 @@ void placement_release(scheduler *s, gpu *g)
     placement_enqueue(s, r);
 }
 
-/* Those who must be alone, oldest first. */
+/* Places confined requests, each on an empty GPU of its own, in order of their turns. When one has to wait for an empty
+ * GPU, a GPU is reserved for it, and those behind it wait, too. */
 static void serve_confined(scheduler *s, double now)
 {
-    for (request *r; placement_settle(s), (r = request_of(wait_queue_first(&s->confined)));) {
+    for (request *r; placement_update_order(s), (r = request_of(wait_queue_first(&s->confined)));) {
         gpu *g = placement_find_room(s, ROOM_ALONE, r);
         if (g) {
             placement_put_on(s, now, r, g);
@@ -324,7 +335,9 @@ static void serve_confined(scheduler *s, double now)
         placement_unreserve(s);
 }
 
-/* Whoever has the first turn of the lines that are not stuck, else the next newcomer. */
+/* The next request to be placed: of the queue, the suspects and those leaving a GPU, the one with the earliest turn; if
+ * there is none, the next newcomer by its tenant's share. suspects, leaving: whether that line is looked at; false when
+ * its first request was found to have no room yet. */
 static request *first_in_line(scheduler *s, bool suspects, bool leaving)
 {
     wait_item *first = wait_queue_first(&s->queue);
@@ -336,16 +349,17 @@ static request *first_in_line(scheduler *s, bool suspects, bool leaving)
     return request_of(first ? first : shares_first(&s->newcomers));
 }
 
-/* Whether a request may go to g instead of the fullest that has room: as long as it is not lightly loaded, nobody wants
- * it to run empty. */
+/* Whether a request may go to g instead of the fullest GPU that has room. It may unless g is lightly loaded: such GPUs
+ * are left to run empty, so that they can be given back. */
 static bool is_as_good(const scheduler *s, const gpu *g, const gpu *fullest)
 {
     int n = g->order.n_running;
     return n == fullest->order.n_running || (n > 0 && n >= s->opt.light_share * g->info.max_batch);
 }
 
-/* The GPU for a request: of those as good as the fullest that has room, the one that was last given its longest known
- * beginning. NULL: none has room; else marks are its own. */
+/* The GPU for a request: the one that was last given a request with the longest prefix in common, since its cache may
+ * have that prefix, if it is as good as the fullest GPU that has room; else that one. NULL: none has room. Sets *marks
+ * to the request's own unless NULL is returned. */
 static gpu *choose(const scheduler *s, const request *r, prefix_marks *marks)
 {
     gpu *fullest = placement_find_room(s, request_room(r), r);
@@ -362,22 +376,24 @@ static gpu *choose(const scheduler *s, const request *r, prefix_marks *marks)
     return fullest;
 }
 
-/* Everybody else. */
+/* Places all other requests, in the order of first_in_line(), until the first has to wait (head-of-line blocking: who
+ * comes later must not overtake it for ever). Only three do not hold up those behind them: a request that runs where it
+ * is and is to leave; a suspect for which there would be room if it were none; one that no open GPU could hold. */
 static void serve_lines(scheduler *s, double now)
 {
     bool suspects = true, leaving = true;
-    for (request *r; placement_settle(s), (r = first_in_line(s, suspects, leaving));) {
+    for (request *r; placement_update_order(s), (r = first_in_line(s, suspects, leaving));) {
         prefix_marks marks;
         gpu *g = choose(s, r, &marks);
         if (r->on && request_is_spent(r)) {
-            placement_end(s, r, END_LENGTH, NULL); /* it is about to end where it is */
+            placement_end(s, r, END_LENGTH, NULL); /* it has all its tokens: only its end has not been reported */
         } else if (g) {
             if (r->on) {
                 s->stats.moved++;
                 placement_take_off(s, r, true);
             }
             put_on(s, now, r, g, &marks);
-            suspects = true; /* what one waits for may be more than before */
+            suspects = true; /* the first suspect may be another one now, with room */
         } else if (placement_is_hopeless(s, r)) {
             placement_end_too_large(s, r);
         } else if (placement_is_too_large(s, r)) {
@@ -392,7 +408,7 @@ static void serve_lines(scheduler *s, double now)
     }
 }
 
-/* Whether the first of those who must be alone can be, now. */
+/* Whether there is an empty GPU for the first confined request. */
 static bool can_be_alone(const scheduler *s)
 {
     const request *r = request_of(wait_queue_first(&s->confined));
@@ -404,5 +420,5 @@ void placement_fill(scheduler *s, double now)
     do {
         serve_confined(s, now);
         serve_lines(s, now);
-    } while (can_be_alone(s)); /* the last to leave a reserved GPU has left */
+    } while (can_be_alone(s)); /* serve_lines() has moved the last request off the reserved GPU */
 }

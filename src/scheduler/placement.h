@@ -1,4 +1,6 @@
-/* placement.h - requests in line, on GPUs, and how they come from one to the other (internal to the scheduler)
+/* placement.h - which request is given to which GPU next (internal to the scheduler)
+ *
+ * Requests wait in lines: priority queues, of which placement_fill() serves the first request of all.
  *
  *             ┌───────────── evicted, recovered, too many ──────────────┐
  *             ▼                                                         │
@@ -6,80 +8,85 @@
  *             suspects ──────────────┤                                ▲ │
  *   submit ─▶ newcomers ─────────────┘     leaving (draining, slow) ─┘ └─ consolidation: from light to busier
  *
- * Three lines of those who have been on a GPU, in one order, by turn: the queue; suspects, which need a GPU without
- * another suspect; and those leaving a GPU that drains or is slow, which go on running until there is room elsewhere.
- * placement_fill() serves whoever is first of all three, and when none of them waits, newcomers by their tenants'
- * shares (shares.h). Whoever begins as one before it did may go to that one's GPU instead of the fullest (prefixes.h).
- * The first of the queue or of the newcomers who does not fit stops everybody behind; one that leaves, or waits only
- * for other suspects to prove harmless, stops its own line; one that no open GPU could hold, however empty, steps aside
- * and stops nobody.
+ * Three lines hold requests that have been on a GPU, all ordered by turn (when each was first given to one): the queue;
+ * suspects, which need a GPU without another suspect (request.h); and those leaving a GPU that drains or is slow, which
+ * go on running there until there is room elsewhere. placement_fill() places the request with the earliest turn of all
+ * three, and when none of them waits, newcomers, by their tenants' shares (shares.h). A request goes to the fullest GPU
+ * with room, or to one that was given the same prefix before (prefixes.h).
  *
- * Before them come those who are confined (request.h): every GPU that is empty is theirs. While some wait and none is
- * empty, one GPU is reserved for them: nobody else is given to it, and who runs there leaves as others have room. */
+ * When the first of the queue or of the newcomers has no room, everybody behind it waits (head-of-line blocking). One
+ * that is to leave its GPU, or a suspect that waits only for other suspects to prove harmless, blocks its own line
+ * alone. One that no open GPU could hold, however empty, steps aside and blocks nobody.
+ *
+ * Before all of them come confined requests (request.h), which run alone: every GPU that is empty is theirs. While some
+ * wait and none is empty, one GPU is reserved for them: nobody else is given to it, and what runs there leaves as
+ * others have room. */
 #ifndef PUNICA_SCHEDULER_PLACEMENT_H
 #define PUNICA_SCHEDULER_PLACEMENT_H
 
 #include "scheduler/state.h"
 
-/* Serve the lines until who is first has to wait. Every event ends with it. */
+/* Places requests until the first in line has to wait. Every event of the scheduler ends with it. */
 void placement_fill(scheduler *s, double now);
 
-/* A request that is on no GPU waits. One that had all its tokens, and only the end of it was
- * lost, is ended. */
+/* Puts a request that is on no GPU into its line. One that has all its tokens already, so that only the report of its
+ * end was lost, is ended instead. */
 void placement_enqueue(scheduler *s, request *r);
 
-void placement_set_late(scheduler *s, request *r,
-                        bool may_be); /* whether it waits for its first GPU, and not for ever */
+/* Adds a request to those that are ended when they have waited too long for their first GPU, or takes it from there. */
+void placement_set_late(scheduler *s, request *r, bool may_be);
 
-/* The GPU for a request: the fullest that has room, or NULL. */
+/* The fullest GPU that has room of this kind for a request, or NULL. */
 gpu *placement_find_room(const scheduler *s, room_kind kind, const request *r);
 
-/* There are open GPUs, but none that could hold it, however empty. */
+/* Whether GPUs are open, but none of them could hold the request, however empty. */
 bool placement_is_too_large(const scheduler *s, const request *r);
 
-/* It is too large, new, and no GPU so far could have held it. */
+/* Whether a request is to be refused for its size: it is too large, new, and no GPU seen so far could have held it. */
 bool placement_is_hopeless(const scheduler *s, const request *r);
 void placement_end_too_large(scheduler *s, request *r);
 
-/* Other GPUs are open than before: who stepped aside and is not too large any more is back in line. */
+/* Puts requests that stepped aside, and fit into an open GPU now, back in line. To be called when other GPUs are open
+ * than before. */
 void placement_call_back(scheduler *s);
 
-/* A GPU is of no use any more to those who must be alone. */
+/* Ends the reservation of the reserved GPU: it is everybody's again. There must be one. */
 void placement_unreserve(scheduler *s);
 
-/* A GPU is not open any more, and its requests leave as others have room; or it is open again, and they stay. To be
- * called before it is marked so, and after. */
+/* Close: the requests of a GPU are to leave it as others have room. Open: they stay. To be called while the GPU is
+ * still marked as open, and when it is marked so again. */
 void placement_close(scheduler *s, gpu *g);
 void placement_open(scheduler *s, gpu *g);
 
-/* The GPU's one request has shown that it can be among others: it goes back in line if others have to be alone. */
+/* Takes a request that was confined off the GPU that it has for itself, once it has made a token, if other confined
+ * requests wait for an empty GPU. */
 void placement_release(scheduler *s, gpu *g);
 
-/* How many are on no GPU. */
+/* How many requests are on no GPU. */
 int placement_n_waiting(const scheduler *s);
 
-/* As a new attempt; with its command. */
+/* Gives a request to a GPU as a new attempt, with the command. */
 void placement_put_on(scheduler *s, double now, request *r, gpu *g);
 
-/* Off its GPU, and in no line. tell: the GPU does not know yet, and gets the command. */
+/* Takes a request off its GPU; it is in no line then. tell: the GPU is sent a cancel, as it does not know yet. */
 void placement_take_off(scheduler *s, request *r, bool tell);
 
-/* A GPU's working set, room or suspects have changed; bring the order of GPUs up to date before anybody looks for room.
- */
+/* Touch notes that a GPU's working set, room or suspects have changed; update_order() brings the order of all GPUs that
+ * were touched up to date, and must come before anybody looks for room. */
 void placement_touch(scheduler *s, gpu *g);
-void placement_settle(scheduler *s);
+void placement_update_order(scheduler *s);
 
-/* Forget a request wherever it is; its GPU is told. */
+/* Forgets a request wherever it is; its GPU is told, its frontend is not. */
 void placement_drop(scheduler *s, request *r);
 
-/* Tell the frontend, too. fmt NULL: no message. */
+/* The same, and tells the frontend why it ended. fmt NULL: no message. */
 void placement_end(scheduler *s, request *r, end_reason why, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The worker failed a request, which is on no GPU any more. */
+/* Ends a request that its worker failed, and that is on no GPU any more, with the worker's message. */
 void placement_fail(scheduler *s, request *r, const report_end *e);
 
-/* Tell a frontend of the end of what is no request here. */
+/* Tells a frontend that a request has ended which is not, or never was, kept here. */
 void placement_tell_end(scheduler *s, int frontend, uint64_t id, end_reason why, const char *message);
 
 #endif

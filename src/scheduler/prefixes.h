@@ -4,9 +4,9 @@
  * has been before. Which pages they still have the scheduler is not told; it remembers what it gave to whom. Of every
  * request that is placed it keeps marks, hashes of the first 1, 2, 4, 8, ... units of its tokens and of all its whole
  * units, beside adapter, its content and tenant, as tenants share no pages. So the next turn of a conversation is found
- * by the last one's tokens, and whoever has a beginning in common with others by a power of two of it. Marks are hints:
- * a wrong one costs time and nothing else. There is room for so many; each has a few places, and the last given there
- * make the others be forgotten. */
+ * by the last one's tokens, and a request that has a prefix in common with others by a power of two of that prefix.
+ * Marks are hints: a wrong one costs time and nothing else. They are kept in a set-associative table of fixed size, in
+ * which newer marks replace older ones. */
 #ifndef PUNICA_SCHEDULER_PREFIXES_H
 #define PUNICA_SCHEDULER_PREFIXES_H
 
@@ -25,9 +25,10 @@ typedef struct {
 prefixes *prefixes_new(size_t most); /* marks; 0: nothing is remembered */
 void prefixes_free(prefixes *p);
 
+/* Computes the marks of a request. */
 void prefixes_mark(const prefixes *p, const request *r, prefix_marks *out);
 
-/* g is given the request of these marks. */
+/* Remembers that g is given the request of these marks. */
 void prefixes_add(prefixes *p, const prefix_marks *m, const gpu *g);
 
 /* The GPU that was last given a request of this mark: its number, and *life of it; -1: none is known. */

@@ -49,7 +49,7 @@ static void free_strings(request_memory *memory, const submission *what)
     slabs_give(memory->rest, (void *)first, strings_bytes(what));
 }
 
-request *request_new(request_memory *memory, const submission *what, tenant *t, int frontend, double now)
+request *request_new(request_memory *memory, const submission *what, shares_tenant *t, int frontend, double now)
 {
     request *r = slab_take(memory->requests);
     bool taken_on = what->again || what->n_tokens > what->n_prompt || what->n_scored > 0;

@@ -36,7 +36,7 @@ enum { CACHE_LINE = 64 };
  * which others' coming and going changes, in another. */
 typedef struct request {
     /* Every token. */
-    tenant *tenant; /* borrowed */
+    shares_tenant *tenant; /* borrowed */
     int frontend;
     uint32_t attempt; /* while on a GPU */
     uint32_t token_cap;
@@ -82,7 +82,7 @@ typedef struct {
     slabs *rest;
 } request_memory;
 
-request *request_new(request_memory *memory, const submission *what, tenant *t, int frontend, double now);
+request *request_new(request_memory *memory, const submission *what, shares_tenant *t, int frontend, double now);
 void request_free(request_memory *memory, request *r);
 
 static inline int request_n_output(const request *r)

@@ -51,7 +51,7 @@ void sched_gpus_lose_all(sched_peer *p)
     free(gone);
 }
 
-/* The tokens of a probe are no request of anybody's, and the probe is no command that is counted. */
+/* Probes a GPU: its worker makes a few tokens that belong to no request. A probe is not counted among its commands. */
 static void probe(sched_server *v, runner_gpu *g)
 {
     Commands c = COMMANDS__INIT;

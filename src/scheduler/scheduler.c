@@ -297,7 +297,7 @@ static void remove_gpu(scheduler *s, double now, int number, gpu_loss how)
     if (s->reserved == g)
         placement_unreserve(s);
     abandon(s, now, g, how);
-    placement_settle(s);
+    placement_update_order(s);
     gpu_order_remove(&s->order, &g->order);
     gpu_free(g);
     s->gpus[number] = NULL;
@@ -394,7 +394,7 @@ static request *find_attempt(scheduler *s, const gpu *g, uint64_t id, uint32_t a
 }
 
 /* False: they are not the next of their request. */
-static bool take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
+static bool receive_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
 {
     request *r = find_attempt(s, g, t->id, t->attempt, near);
     if (!r || t->n <= 0)
@@ -409,7 +409,7 @@ static bool take_tokens(scheduler *s, gpu *g, const report_tokens *t, int *near)
     return true;
 }
 
-static void take_end(scheduler *s, gpu *g, const report_end *e, int *near)
+static void receive_end(scheduler *s, gpu *g, const report_end *e, int *near)
 {
     request *r = find_attempt(s, g, e->id, e->attempt, near);
     if (!r)
@@ -465,11 +465,11 @@ bool scheduler_report(scheduler *s, double now, int number, const gpu_report *r)
     int near = 0;
     for (int i = 0; i < r->n_tokens; i++) {
         gpu_prefetch(g, i);
-        if (!take_tokens(s, g, &r->tokens[i], &near))
+        if (!receive_tokens(s, g, &r->tokens[i], &near))
             return give_up(s, now, number);
     }
     for (int i = 0; i < r->n_ends; i++)
-        take_end(s, g, &r->ends[i], &near);
+        receive_end(s, g, &r->ends[i], &near);
     shed(s, g);
     placement_release(s, g);
     placement_fill(s, now);

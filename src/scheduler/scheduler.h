@@ -189,17 +189,18 @@ void scheduler_gpus_gone(scheduler *s, double now, const int *gpu, int n);
  * another. */
 void scheduler_gpus_drain(scheduler *s, double now, const int *gpu, int n);
 
-/* It takes much longer than it should, or no more (pace.h). As long as another is open that is not slow, it is given
- * nothing new, and those it has move away as others have room. */
+/* A GPU has become slow, or is no longer (pace.h). As long as another is open that is not slow, it is given nothing
+ * new, and the requests it has move away as others have room. */
 void scheduler_gpu_pace(scheduler *s, double now, int gpu, bool slow);
 
-/* An id that is there already is an error of the frontend: ended with END_FAILED. */
+/* Submit takes on a request; one whose id is there already is an error of the frontend, and is ended with END_FAILED.
+ * Cancel forgets a request of this frontend; unknown ids are ignored. */
 void scheduler_submit(scheduler *s, double now, int frontend, const submission *r);
 void scheduler_cancel(scheduler *s, double now, int frontend, uint64_t id);
 
-/* What a GPU has done. False: that cannot be, its tokens are not the next of their request or it has seen other
- * commands than it was sent; then it is as good as lost, as by scheduler_gpus_gone(), and the caller should drop its
- * link. */
+/* Handles a GPU's report of what it has done. False when that cannot be, since its tokens are not the next of their
+ * request or it has seen other commands than it was sent; the GPU is then lost, as by scheduler_gpus_gone(), and the
+ * caller should drop its link. */
 bool scheduler_report(scheduler *s, double now, int gpu, const gpu_report *r);
 
 /* Let time pass: late requests, consolidation. Returns seconds until it wants to be called again. */

@@ -22,9 +22,9 @@ void shares_deinit(shares *s)
     *s = (shares){0};
 }
 
-static tenant *add_tenant(shares *s, const char *name)
+static shares_tenant *add_tenant(shares *s, const char *name)
 {
-    tenant *t = XNEW(tenant);
+    shares_tenant *t = XNEW(shares_tenant);
     t->number = s->n;
     s->all = xgrow(s->all, &s->cap, s->n + 1, sizeof *s->all);
     s->all[s->n] = t;
@@ -37,13 +37,13 @@ static uint64_t unit_of(uint32_t weight)
     return SCALE / (weight == 0 ? 1 : weight < SHARES_MOST_WEIGHT ? weight : SHARES_MOST_WEIGHT);
 }
 
-tenant *shares_find(shares *s, const char *name, uint32_t weight)
+shares_tenant *shares_find(shares *s, const char *name, uint32_t weight)
 {
     int64_t at;
     name = name ? name : "";
     if (!s->by_name)
         s->by_name = map_new(0);
-    tenant *t = map_get(s->by_name, name, strlen(name), &at) ? s->all[at] : add_tenant(s, name);
+    shares_tenant *t = map_get(s->by_name, name, strlen(name), &at) ? s->all[at] : add_tenant(s, name);
     t->unit = unit_of(weight);
     return t;
 }
@@ -63,7 +63,7 @@ static void set(shares *s, size_t at, share_slot slot)
 }
 
 /* Put t at `at` or further down, moving earlier ones up. */
-static void sink(shares *s, size_t at, tenant *t)
+static void sink(shares *s, size_t at, shares_tenant *t)
 {
     const share_slot own = {t->counter, t};
     for (size_t child; (child = 2 * at + 1) < s->n_waiting; at = child) {
@@ -77,7 +77,7 @@ static void sink(shares *s, size_t at, tenant *t)
 }
 
 /* Put t at `at`, or where it belongs from there. */
-static void settle(shares *s, size_t at, tenant *t)
+static void settle(shares *s, size_t at, shares_tenant *t)
 {
     const share_slot own = {t->counter, t};
     for (; at > 0 && before(&own, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
@@ -98,7 +98,7 @@ static uint64_t floor_of(const shares *s)
     return s->n_waiting ? s->heap[0].counter : s->last ? s->last->counter : 0;
 }
 
-void shares_put(shares *s, tenant *t, wait_item *i)
+void shares_put(shares *s, shares_tenant *t, wait_item *i)
 {
     bool comes_back = t->line.n == 0;
     wait_queue_put(&t->line, i);
@@ -114,7 +114,7 @@ void shares_put(shares *s, tenant *t, wait_item *i)
     settle(s, s->n_waiting++, t);
 }
 
-void shares_remove(shares *s, tenant *t, wait_item *i)
+void shares_remove(shares *s, shares_tenant *t, wait_item *i)
 {
     wait_queue_remove(&t->line, i);
     s->n_requests--;
@@ -122,7 +122,7 @@ void shares_remove(shares *s, tenant *t, wait_item *i)
     if (t->line.n > 0) {
         settle(s, t->at, t);
     } else {
-        tenant *moved = s->heap[--s->n_waiting].of;
+        shares_tenant *moved = s->heap[--s->n_waiting].of;
         if (moved != t)
             settle(s, t->at, moved);
     }
@@ -145,7 +145,7 @@ static void lower_all(shares *s)
         s->heap[i].counter -= by;
 }
 
-void shares_charge(shares *s, tenant *t, uint64_t cost)
+void shares_charge(shares *s, shares_tenant *t, uint64_t cost)
 {
     t->counter += cost * t->unit;
     if (t->line.n > 0 && t->at == 0)
@@ -158,7 +158,7 @@ void shares_check(const shares *s)
 {
     size_t n_requests = 0, n_waiting = 0;
     for (size_t i = 0; i < s->n; i++) {
-        const tenant *t = s->all[i];
+        const shares_tenant *t = s->all[i];
         wait_queue_check(&t->line);
         n_requests += t->line.n;
         n_waiting += t->line.n > 0;

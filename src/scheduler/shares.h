@@ -1,4 +1,4 @@
-/* shares.h - who is next of those that wait for their first GPU: tenants share by weight (internal to the scheduler)
+/* shares.h - weighted fair queueing of newcomers: which tenant's request is next (internal to the scheduler)
  *
  * Virtual token counters, after Sheng et al., "Fairness in Serving Large Language Models" (OSDI '24). Each tenant has a
  * counter of the service it was given: SHARES_PROMPT for each token of a prompt that is taken on, SHARES_OUTPUT for
@@ -22,38 +22,39 @@ typedef struct {
     uint64_t counter;
     wait_queue line; /* of its requests that wait for their first GPU */
     size_t at;       /* its place in the heap, while somebody is in that line */
-} tenant;
+} shares_tenant;
 
 /* A tenant with somebody in line, and its counter beside it, or what that was when the slot was last looked at:
  * counters only grow, so that a slot needs to be looked at only when it is the first. */
 typedef struct {
     uint64_t counter;
-    tenant *of;
+    shares_tenant *of;
 } share_slot;
 
 /* Tenants are kept for good: whoever comes again must not begin anew. Zero-initialise. */
 typedef struct {
     map *by_name;
-    tenant **all; /* [n] owned */
+    shares_tenant **all; /* [n] owned */
     size_t n, cap;
     share_slot *heap; /* [n_waiting] by counter, then by who came first of those that are first in line */
     size_t n_waiting, heap_cap;
-    size_t n_requests; /* in all lines */
-    tenant *last;      /* borrowed: whose request left its line last; NULL: nobody's has */
+    size_t n_requests;   /* in all lines */
+    shares_tenant *last; /* borrowed: whose request left its line last; NULL: nobody's has */
 } shares;
 
 void shares_deinit(shares *s);
 
 /* The tenant of this name (NULL: the one without a name), of this weight from now on: 0 is taken for 1, and what is
  * beyond SHARES_MOST_WEIGHT for that. Borrowed until shares_deinit(). */
-tenant *shares_find(shares *s, const char *name, uint32_t weight);
+shares_tenant *shares_find(shares *s, const char *name, uint32_t weight);
 
-void shares_put(shares *s, tenant *t, wait_item *i);
-void shares_remove(shares *s, tenant *t, wait_item *i); /* must be there */
-wait_item *shares_first(const shares *s);               /* NULL: nobody waits */
+/* A request joins, or leaves, its tenant's line; the first request of the tenant that is next. */
+void shares_put(shares *s, shares_tenant *t, wait_item *i);
+void shares_remove(shares *s, shares_tenant *t, wait_item *i); /* must be there */
+wait_item *shares_first(const shares *s);                      /* NULL: nobody waits */
 
-/* It was given a service of this cost. */
-void shares_charge(shares *s, tenant *t, uint64_t cost);
+/* Charges a tenant for service of this cost. */
+void shares_charge(shares *s, shares_tenant *t, uint64_t cost);
 
 void shares_check(const shares *s); /* abort unless it agrees with itself */
 

@@ -5,14 +5,14 @@
 #include "base/buf.h"
 #include "scheduler/scheduler.h"
 
-/* What the cluster's size should be: append "up", "down UUID..." (idle GPUs that can go; one that could take the next
- * request stays), or nothing. n_numbers: GPUs have numbers below that. */
+/* Appends how the cluster's size should change: "up", "down UUID..." (idle GPUs that can go; one that could take the
+ * next request stays), or nothing. n_numbers: GPUs have numbers below that. */
 void signals_write_wish(buf *out, const scheduler *s, int n_numbers);
 
-/* A JSON object: the wish, the queue, every GPU. */
+/* Appends a JSON object: that wish, the queue, every GPU. */
 void signals_write_json(buf *out, const scheduler *s, int n_numbers, int n_frontends);
 
-/* Prometheus text. */
+/* Appends the same as metrics of Prometheus. */
 void signals_write_metrics(buf *out, const scheduler *s, int n_numbers, int n_frontends);
 
 #endif

@@ -17,10 +17,10 @@ static double when_expected(double expected, double seconds, double all)
 }
 
 /* When conversations begin. */
-static arrival *make_firsts(const arrivals_options *o, double peak, int *n)
+static sim_arrival *make_firsts(const arrivals_options *o, double peak, int *n)
 {
     double all = o->seconds * peak / 2, expected = 0;
-    arrival *a = NULL;
+    sim_arrival *a = NULL;
     size_t cap = 0;
     *n = 0;
     for (uint64_t i = 0;; i++) {
@@ -28,18 +28,18 @@ static arrival *make_firsts(const arrivals_options *o, double peak, int *n)
         if (expected > all)
             break;
         a = xgrow(a, &cap, (size_t)*n + 1, sizeof *a);
-        a[*n] = (arrival){.arrival = when_expected(expected, o->seconds, all), .conversation = *n};
+        a[*n] = (sim_arrival){.arrival = when_expected(expected, o->seconds, all), .conversation = *n};
         (*n)++;
     }
     return a;
 }
 
 /* The turn after `last`: who asks has read the answer, at TALK seconds a token, and thought for a while. */
-static arrival next_turn(const arrivals_options *o, const arrival *last, uint64_t turn)
+static sim_arrival next_turn(const arrivals_options *o, const sim_arrival *last, uint64_t turn)
 {
     static const double TALK = 0.02, THOUGHT = 30;
     uint64_t key = (uint64_t)last->conversation * (uint64_t)o->turns + turn;
-    arrival a = *last;
+    sim_arrival a = *last;
     bench_request drawn;
     workload_make(WORKLOAD_NONE, 1, 0, 0, (o->max_len - SYSTEM_PROMPT) / o->turns, rng_u64(o->seed ^ 0x7475726e, key),
                   &drawn);
@@ -53,20 +53,20 @@ static arrival next_turn(const arrivals_options *o, const arrival *last, uint64_
 
 static int by_time(const void *a, const void *b)
 {
-    const arrival *x = a, *y = b;
+    const sim_arrival *x = a, *y = b;
     if (x->arrival != y->arrival)
         return x->arrival < y->arrival ? -1 : 1;
     return x->conversation - y->conversation;
 }
 
 /* All turns of these conversations. */
-static arrival *make_turns(const arrivals_options *o, const arrival *first, int *n)
+static sim_arrival *make_turns(const arrivals_options *o, const sim_arrival *first, int *n)
 {
     int n_firsts = *n;
-    arrival *all = XNEW_ARRAY(arrival, (size_t)n_firsts * (size_t)o->turns + 1);
+    sim_arrival *all = XNEW_ARRAY(sim_arrival, (size_t)n_firsts * (size_t)o->turns + 1);
     *n = 0;
     for (int i = 0; i < n_firsts; i++) {
-        arrival last = first[i];
+        sim_arrival last = first[i];
         for (int turn = 0; turn < o->turns; turn++)
             all[(*n)++] = last = next_turn(o, &last, (uint64_t)turn);
     }
@@ -74,9 +74,9 @@ static arrival *make_turns(const arrivals_options *o, const arrival *first, int 
     return all;
 }
 
-arrival *arrivals_make(const arrivals_options *o, int *n, int *n_adapters)
+sim_arrival *arrivals_make(const arrivals_options *o, int *n, int *n_adapters)
 {
-    arrival *a = make_firsts(o, o->turns ? o->peak / o->turns : o->peak, n);
+    sim_arrival *a = make_firsts(o, o->turns ? o->peak / o->turns : o->peak, n);
     bench_request *what = XNEW_ARRAY(bench_request, (size_t)*n + 1);
     *n_adapters = *n ? workload_make(WORKLOAD_SKEWED, *n, 0, 0, o->max_len, o->seed, what) : 0;
     for (int i = 0; i < *n; i++)
@@ -84,12 +84,12 @@ arrival *arrivals_make(const arrivals_options *o, int *n, int *n_adapters)
     free(what);
     if (!o->turns)
         return a;
-    arrival *turns = make_turns(o, a, n);
+    sim_arrival *turns = make_turns(o, a, n);
     free(a);
     return turns;
 }
 
-int arrival_token(const arrival *a, int i)
+int sim_arrival_token(const sim_arrival *a, int i)
 {
     bool common = a->n_known > 0 && i < SYSTEM_PROMPT;
     return (int)(rng_u64(common ? (uint64_t)a->what.adapter : ~(uint64_t)a->conversation, (uint64_t)i) & 0xffff);

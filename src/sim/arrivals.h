@@ -14,7 +14,7 @@ typedef struct {
     bench_request what;
     int conversation;
     int n_known; /* tokens of the prompt that were said before: in the last turn, or to the same adapter */
-} arrival;
+} sim_arrival;
 
 typedef struct {
     double seconds, peak; /* the rate rises evenly from 0 to peak requests a second at half time and falls to 0 again */
@@ -26,9 +26,9 @@ typedef struct {
 enum { SYSTEM_PROMPT = 256 }; /* tokens that all conversations of an adapter begin with */
 
 /* [*n] by time; free(). */
-arrival *arrivals_make(const arrivals_options *o, int *n, int *n_adapters);
+sim_arrival *arrivals_make(const arrivals_options *o, int *n, int *n_adapters);
 
 /* Token i of a request, of its prompt or its output. */
-int arrival_token(const arrival *a, int i);
+int sim_arrival_token(const sim_arrival *a, int i);
 
 #endif

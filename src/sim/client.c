@@ -24,7 +24,7 @@ static void end_with(client *c, client_state s)
               c->status, *c->error ? ", " : "", c->error, c->text[0].len ? c->text[0].data : "");
 }
 
-static void take_error(client *c, const json_t *error)
+static void receive_error(client *c, const json_t *error)
 {
     const char *code = json_string_value(json_object_get(error, "code"));
     snprintf(c->error, sizeof c->error, "%s", code ? code : "without a code");
@@ -45,7 +45,7 @@ static bool scores_are_right(const client *c, const json_t *list)
 }
 
 /* One choice of an object or event: text to append, and perhaps the reason of its end. */
-static void take_choice(client *c, const json_t *choice)
+static void receive_choice(client *c, const json_t *choice)
 {
     json_int_t i = json_integer_value(json_object_get(choice, "index"));
     const char *text = json_string_value(json_object_get(choice, "text")),
@@ -60,16 +60,16 @@ static void take_choice(client *c, const json_t *choice)
         snprintf(c->reason[i], sizeof c->reason[i], "%s", why);
 }
 
-static void take_object(client *c, const char *text, size_t n)
+static void receive_object(client *c, const char *text, size_t n)
 {
     json_t *o = json_loadb(text, n, 0, NULL);
     const json_t *error = json_object_get(o, "error"), *choices = json_object_get(o, "choices");
     if (!o || (!error && !choices))
         world_violate(c->in, "client %d got what is no answer: %.*s", c->number, (int)n, text);
     if (error)
-        take_error(c, error);
+        receive_error(c, error);
     for (size_t i = 0; i < json_array_size(choices); i++)
-        take_choice(c, json_array_get(choices, i));
+        receive_choice(c, json_array_get(choices, i));
     json_decref(o);
 }
 
@@ -83,7 +83,7 @@ static void send_whole(reply *r, int status, const char *type, const buf *body, 
     (void)type, (void)close;
     client *c = (client *)r;
     c->status = status;
-    take_object(c, body->data, body->len);
+    receive_object(c, body->data, body->len);
     end_with(c, CLIENT_ANSWERED);
 }
 
@@ -94,7 +94,7 @@ static void begin(reply *r, const char *type)
 }
 
 /* "data: OBJECT\n\n" or "data: [DONE]\n\n". */
-static void take_event(client *c, const char *text, size_t n)
+static void receive_event(client *c, const char *text, size_t n)
 {
     if (n > 0 && text[0] == ':')
         return; /* a comment */
@@ -103,7 +103,7 @@ static void take_event(client *c, const char *text, size_t n)
     else if (n == 12 && strncmp(text + 6, "[DONE]", 6) == 0)
         c->done = true;
     else
-        take_object(c, text + 6, n - 6);
+        receive_object(c, text + 6, n - 6);
 }
 
 static void add(reply *r, const buf *bytes)
@@ -113,7 +113,7 @@ static void add(reply *r, const buf *bytes)
     size_t from = 0;
     for (const char *end; (end = memmem(c->bytes.data + from, c->bytes.len - from, "\n\n", 2));) {
         size_t n = (size_t)(end - c->bytes.data) - from;
-        take_event(c, c->bytes.data + from, n);
+        receive_event(c, c->bytes.data + from, n);
         from += n + 2;
     }
     buf_drop(&c->bytes, from);

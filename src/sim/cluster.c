@@ -44,7 +44,7 @@ static double some_seconds(cluster *c, double low, double high)
 }
 
 /* A new process in the member's place; its clock is somewhat wrong. */
-static void begin_member(member *m, const char *kind)
+static void begin_member(sim_member *m, const char *kind)
 {
     char name[32];
     snprintf(name, sizeof name, m->number < 0 ? "%s" : "%s %d", kind, m->number);
@@ -53,12 +53,12 @@ static void begin_member(member *m, const char *kind)
     world_say(&m->in->w, "%s starts", name);
 }
 
-static void end_member(member *m, bool silent)
+static void end_member(sim_member *m, bool silent)
 {
     world_say(&m->in->w, "%s %s", m->p.name, silent ? "is gone without a word" : "ends");
     m->p.dead = true;
     m->is_up = false;
-    network_mourn(m->in->w.net, &m->p, silent);
+    sim_network_mourn(m->in->w.net, &m->p, silent);
 }
 
 /* The scheduler, and who looks on. */
@@ -481,7 +481,7 @@ void cluster_set_file(cluster *c, int machine, int adapter, file_state s)
 
 /* All of them. */
 
-static void restart_later(member *m)
+static void restart_later(sim_member *m)
 {
     world_plan(&m->in->w, &m->restart, some_seconds(m->in, 0.2, 4));
 }
@@ -510,7 +510,7 @@ void cluster_crash_machine(cluster *c, int i, bool silent)
     restart_later(&c->run[i].m);
 }
 
-void cluster_doom(member *m, int n_acts)
+void cluster_doom(sim_member *m, int n_acts)
 {
     if (m->is_up)
         m->p.n_acts_left = n_acts;
@@ -535,9 +535,9 @@ void cluster_have_stranger(cluster *c, stranger_kind kind, double seconds)
     stranger_knock(&c->at_the_door, &c->w, SCHEDULER, &c->link, kind, seconds);
 }
 
-static void init_member(cluster *c, member *m, int number, void (*start)(void *ctx))
+static void init_member(cluster *c, sim_member *m, int number, void (*start)(void *ctx))
 {
-    *m = (member){.in = c, .number = number, .restart = {.run = start, .ctx = m}};
+    *m = (sim_member){.in = c, .number = number, .restart = {.run = start, .ctx = m}};
     start(m);
 }
 

@@ -28,10 +28,10 @@ typedef struct {
     sim_process p;
     bool is_up;
     sim_task restart;
-} member;
+} sim_member;
 
 typedef struct {
-    member m; /* first, as in the others */
+    sim_member m; /* first, as in the others */
     sched_server *server;
     scheduler_tap tap;
     watch *watch;
@@ -47,7 +47,7 @@ typedef struct {
 } spans;
 
 typedef struct {
-    member m;
+    sim_member m;
     dispatch *at_scheduler;
     catalog *models;
     versions *versions;
@@ -60,7 +60,7 @@ typedef struct {
 } front_member;
 
 typedef struct {
-    member m;
+    sim_member m;
     sim_machine machine;
     int n_workers;
     runner *r;
@@ -112,7 +112,7 @@ void cluster_crash_front(cluster *c, int i, bool silent);
 void cluster_crash_machine(cluster *c, int i, bool silent);
 
 /* Crash after so many more acts, between any two of which something can be; 0: do not. */
-void cluster_doom(member *m, int n_acts);
+void cluster_doom(sim_member *m, int n_acts);
 void cluster_end_doomed(cluster *c); /* after every task */
 
 /* Somebody who does not belong here tries to get in for so many seconds. */

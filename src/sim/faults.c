@@ -88,7 +88,7 @@ void fault_print(const fault *f, char *text, size_t n)
 static sim_process *some_peer(cluster *c, uint64_t which)
 {
     int i = (int)(which % (uint64_t)(c->n_fronts + c->n_machines));
-    member *m = i < c->n_fronts ? &c->front[i].m : &c->run[i - c->n_fronts].m;
+    sim_member *m = i < c->n_fronts ? &c->front[i].m : &c->run[i - c->n_fronts].m;
     return m->is_up ? &m->p : NULL;
 }
 
@@ -99,9 +99,9 @@ static void fault_in_link(const fault *f, cluster *c)
         return;
     world_say(&c->w, "of %s", p->name);
     if (f->kind == FAULT_ISOLATION)
-        network_isolate(c->w.net, p, 0.5 + 7 * f->much);
+        sim_network_isolate(c->w.net, p, 0.5 + 7 * f->much);
     else
-        network_cut_newest(c->w.net, p, (network_cut)(f->kind - FAULT_LINK_RESET));
+        sim_network_cut_newest(c->w.net, p, (network_cut)(f->kind - FAULT_LINK_RESET));
 }
 
 static void fault_in_worker(const fault *f, cluster *c)
@@ -126,7 +126,7 @@ static void fault_in_worker(const fault *f, cluster *c)
 }
 
 /* Half of the crashes come after a few more acts: between any two things that a process does at the same time. */
-static bool dooms(const fault *f, member *m)
+static bool dooms(const fault *f, sim_member *m)
 {
     if (f->much < 0.5)
         return false;

@@ -35,7 +35,7 @@ typedef struct {
 } end;
 
 struct connection {
-    network *in;
+    sim_network *in;
     end end[2];
     sim_task opening; /* the dialed end's way to the acceptor and back */
     int stage;        /* of opening */
@@ -65,7 +65,7 @@ typedef struct isolation {
     double until;
 } isolation;
 
-struct network {
+struct sim_network {
     world *w; /* borrowed */
     network_weather weather;
     connection *all; /* newest first */
@@ -73,24 +73,24 @@ struct network {
     isolation isolated[16];
 };
 
-network *network_new(world *w)
+sim_network *sim_network_new(world *w)
 {
-    network *n = XNEW(network);
+    sim_network *n = XNEW(sim_network);
     n->w = w;
     return n;
 }
 
-void network_set_weather(network *n, const network_weather *weather)
+void sim_network_set_weather(sim_network *n, const network_weather *weather)
 {
     n->weather = *weather;
 }
 
-void network_stop_noise(network *n)
+void sim_network_stop_noise(sim_network *n)
 {
     n->weather.noise = 0;
 }
 
-static bool is_isolated(const network *n, const sim_process *p)
+static bool is_isolated(const sim_network *n, const sim_process *p)
 {
     for (size_t i = 0; i < sizeof n->isolated / sizeof *n->isolated; i++)
         if (n->isolated[i].p == p && n->isolated[i].until > n->w->now)
@@ -98,7 +98,7 @@ static bool is_isolated(const network *n, const sim_process *p)
     return false;
 }
 
-static double some_delay(network *n)
+static double some_delay(sim_network *n)
 {
     double late = -log(1 - world_uniform(n->w, CHANCE_NETWORK, 0, 1)) * n->weather.delay;
     return world_chance(n->w, CHANCE_NETWORK, n->weather.spikes) ? late + world_uniform(n->w, CHANCE_NETWORK, 0.05, 1)
@@ -124,7 +124,7 @@ static void connection_free(connection *c)
     free(c);
 }
 
-void network_free(network *n)
+void sim_network_free(sim_network *n)
 {
     while (n->all)
         connection_free(n->all);
@@ -148,7 +148,7 @@ static void free_if_over(connection *c)
 
 static void plan_delivery(end *e)
 {
-    network *n = e->of->in;
+    sim_network *n = e->of->in;
     double stall = e->of->stalled_until - n->w->now,
            slow = e->of->slow_until > n->w->now && e->of->slow_side != e->side ? SLOW_EVERY : 0;
     world_plan(n->w, &e->delivery, fmax(fmax(some_delay(n), slow), stall));
@@ -325,7 +325,7 @@ static void init_end(connection *c, int side, sim_process *at)
     e->loss = (sim_task){.of = at, .run = on_loss, .ctx = e};
 }
 
-static sim_acceptor *find_acceptor(const network *n, const char *name)
+static sim_acceptor *find_acceptor(const sim_network *n, const char *name)
 {
     for (sim_acceptor *a = n->acceptors; a; a = a->next)
         if (strcmp(a->at->name, name) == 0 && !a->at->dead)
@@ -335,7 +335,7 @@ static sim_acceptor *find_acceptor(const network *n, const char *name)
 
 static void reach_acceptor(connection *c)
 {
-    network *n = c->in;
+    sim_network *n = c->in;
     sim_acceptor *a = find_acceptor(n, c->to);
     if (is_isolated(n, c->end[0].at) || (a && is_isolated(n, a->at)))
         return; /* nobody ever answers */
@@ -378,7 +378,7 @@ static net_stream *dial(dialer *base, const stream_events *events, err *error)
 {
     (void)error;
     sim_dialer *d = (sim_dialer *)base;
-    network *n = d->at->in->net;
+    sim_network *n = d->at->in->net;
     connection *c = XNEW(connection);
     *c = (connection){.in = n, .next = n->all, .choppy = world_chance(n->w, CHANCE_NETWORK, n->weather.choppy)};
     memcpy(c->to, d->to, sizeof c->to);
@@ -398,7 +398,7 @@ static void free_dialer(dialer *d)
     free(d);
 }
 
-dialer *network_dialer_new(net_loop *l, const char *address, const credentials *own, err *e)
+dialer *sim_network_dialer_new(net_loop *l, const char *address, const credentials *own, err *e)
 {
     static const dialer_ops ops = {.dial = dial, .free = free_dialer};
     (void)own;
@@ -419,8 +419,8 @@ static void free_acceptor(acceptor *base)
     free(a);
 }
 
-acceptor *network_acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events,
-                               err *e)
+acceptor *sim_network_acceptor_new(net_loop *l, const char *address, const credentials *own,
+                                   const acceptor_events *events, err *e)
 {
     (void)own;
     (void)e;
@@ -461,7 +461,7 @@ static void cut(connection *c, network_cut how)
     }
 }
 
-bool network_cut_newest(network *n, const sim_process *dialed, network_cut how)
+bool sim_network_cut_newest(sim_network *n, const sim_process *dialed, network_cut how)
 {
     for (connection *c = n->all; c; c = c->next)
         if (c->end[0].at == dialed && c->end[1].at) {
@@ -471,7 +471,7 @@ bool network_cut_newest(network *n, const sim_process *dialed, network_cut how)
     return false;
 }
 
-void network_isolate(network *n, const sim_process *p, double seconds)
+void sim_network_isolate(sim_network *n, const sim_process *p, double seconds)
 {
     isolation *oldest = &n->isolated[0];
     for (size_t i = 1; i < sizeof n->isolated / sizeof *n->isolated; i++)
@@ -483,7 +483,7 @@ void network_isolate(network *n, const sim_process *p, double seconds)
             cut(c, CUT_SILENT);
 }
 
-void network_mourn(network *n, const sim_process *p, bool silent)
+void sim_network_mourn(sim_network *n, const sim_process *p, bool silent)
 {
     for (connection *c = n->all; c; c = c->next)
         for (int i = 0; i < 2; i++) {

@@ -8,7 +8,7 @@
 
 #include "sim/world.h"
 
-typedef struct network network;
+typedef struct sim_network sim_network;
 
 /* How it is when nothing is wrong. */
 typedef struct {
@@ -29,23 +29,23 @@ typedef enum {
     N_CUTS
 } network_cut;
 
-network *network_new(world *w);
-void network_free(network *n);
-void network_set_weather(network *n, const network_weather *weather);
-void network_stop_noise(network *n);
+sim_network *sim_network_new(world *w);
+void sim_network_free(sim_network *n);
+void sim_network_set_weather(sim_network *n, const network_weather *weather);
+void sim_network_stop_noise(sim_network *n);
 
 /* What a process's loop makes (net/loop.h). Addresses are names of processes. */
-dialer *network_dialer_new(net_loop *l, const char *address, const credentials *own, err *e);
-acceptor *network_acceptor_new(net_loop *l, const char *address, const credentials *own, const acceptor_events *events,
-                               err *e);
+dialer *sim_network_dialer_new(net_loop *l, const char *address, const credentials *own, err *e);
+acceptor *sim_network_acceptor_new(net_loop *l, const char *address, const credentials *own,
+                                   const acceptor_events *events, err *e);
 
 /* Do this to the newest connection of the process that dialed. False when it has none. */
-bool network_cut_newest(network *n, const sim_process *dialed, network_cut how);
+bool sim_network_cut_newest(sim_network *n, const sim_process *dialed, network_cut how);
 
 /* Nobody reaches the process for so many seconds, nor it anybody. */
-void network_isolate(network *n, const sim_process *p, double seconds);
+void sim_network_isolate(sim_network *n, const sim_process *p, double seconds);
 
 /* The process has just died, and its streams are about to be freed. silent: as if its host had lost power. */
-void network_mourn(network *n, const sim_process *p, bool silent);
+void sim_network_mourn(sim_network *n, const sim_process *p, bool silent);
 
 #endif

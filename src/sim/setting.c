@@ -100,7 +100,7 @@ void setting_draw_cluster(setting *s)
     world *w = &k->w;
     const chance c = CHANCE_CLUSTER;
     network_weather weather = draw_weather(s);
-    network_set_weather(w->net, &weather);
+    sim_network_set_weather(w->net, &weather);
     s->choppy = weather.choppy > 0;
     for (int a = 0; a < N_ADAPTERS; a++)
         for (int i = 0; i < MOST_FRONTENDS; i++)

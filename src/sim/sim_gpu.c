@@ -134,11 +134,11 @@ void sim_gpu_cancel(sim_gpu *g, int id, uint32_t attempt)
 }
 
 /* All tokens it may come to have. */
-static int *write_tokens(const arrival *says, int n)
+static int *write_tokens(const sim_arrival *says, int n)
 {
     int *token = XNEW_ARRAY(int, (size_t)n);
     for (int i = 0; i < n; i++)
-        token[i] = arrival_token(says, i);
+        token[i] = sim_arrival_token(says, i);
     return token;
 }
 

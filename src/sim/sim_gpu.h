@@ -15,7 +15,8 @@ typedef struct {
     uint32_t attempt;
     int n_tokens, n_output; /* so far, with those of earlier attempts; n_tokens with the prompt */
     int n_total;            /* of output, when it ends */
-    const arrival *says; /* borrowed while it is there: its tokens, for the prefix cache; NULL: they are only counted */
+    const sim_arrival
+        *says; /* borrowed while it is there: its tokens, for the prefix cache; NULL: they are only counted */
 } sim_request;
 
 typedef struct sim_gpu sim_gpu;

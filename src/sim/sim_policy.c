@@ -150,10 +150,10 @@ static bool serve_one(policy *p)
 
 void policy_arrive(policy *p, double now, int request)
 {
-    const arrival *a = &p->setup.request[request];
+    const sim_arrival *a = &p->setup.request[request];
     if (p->s) {
         for (int i = 0; i < a->what.prompt_len; i++)
-            p->prompt[i] = arrival_token(a, i);
+            p->prompt[i] = sim_arrival_token(a, i);
         scheduler_submit(p->s, now, 0,
                          &(submission){.id = (uint64_t)request,
                                        .arrival = a->arrival,

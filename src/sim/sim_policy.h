@@ -21,8 +21,8 @@ typedef struct policy policy;
 
 typedef struct {
     int n_gpus, n_requests, n_adapters;
-    sim_gpu **gpu;          /* [n_gpus] borrowed */
-    const arrival *request; /* [n_requests] borrowed */
+    sim_gpu **gpu;              /* [n_gpus] borrowed */
+    const sim_arrival *request; /* [n_requests] borrowed */
     int max_batch, n_pages, page_len, max_tokens;
     bool has_cache; /* GPUs have a prefix cache */
     scheduler_options scheduling;

@@ -18,10 +18,10 @@ typedef struct {
     policy *p;
     sim_gpu **gpu; /* [gpus] */
     sim_wakeups wakeups;
-    wait_item *step_end;    /* [gpus] */
-    wait_queue events;      /* steps that run, by when they end */
-    double *since;          /* [gpus] when the step that runs began */
-    const arrival *request; /* [n_requests] */
+    wait_item *step_end;        /* [gpus] */
+    wait_queue events;          /* steps that run, by when they end */
+    double *since;              /* [gpus] when the step that runs began */
+    const sim_arrival *request; /* [n_requests] */
     int n_requests, n_arrived, n_ended;
     double *first_token; /* [n_requests] seconds from arrival, or 0 */
     cluster_series series;
@@ -163,7 +163,7 @@ static outcome_summary summarise(simulation *s)
 }
 
 static outcome_summary simulate_policy(const simulate_options *o, const step_model *m, policy_kind kind,
-                                       const arrival *a, int n, int n_adapters, cluster_series *series)
+                                       const sim_arrival *a, int n, int n_adapters, cluster_series *series)
 {
     simulation s = {.request = a, .n_requests = n};
     size_t gpus = (size_t)o->gpus;
@@ -211,7 +211,7 @@ static int simulate_policies(const simulate_options *o, const step_model *m, dou
     int n, n_adapters, status = 0;
     arrivals_options of = {
         .seconds = o->hours * 3600.0, .peak = peak, .max_len = o->max_len, .turns = o->turns, .seed = o->seed};
-    arrival *a = arrivals_make(&of, &n, &n_adapters);
+    sim_arrival *a = arrivals_make(&of, &n, &n_adapters);
     printf("%d GPUs, batch limit %d, %d pages of %d tokens; %.3g h, peak %.3g requests/s: %d requests of %d adapters\n",
            o->gpus, o->batch, o->pages, o->page_len, o->hours, peak, n, n_adapters);
     printf("steps: %s\n\n%-10s %10s %10s %9s %12s %15s %12s %8s %8s%s\n", m->about, "policy", "mean batch", "GPU-hours",

@@ -133,7 +133,7 @@ static void make_story(story *s, const fault_mask *without)
  * gone; clocks as they are. */
 static void heal(story *s)
 {
-    network_stop_noise(s->c.w.net);
+    sim_network_stop_noise(s->c.w.net);
     cluster_doom(&s->c.sched.m, 0);
     for (int i = 0; i < s->c.n_machines; i++) {
         sim_machine *m = &s->c.run[i].machine;

@@ -23,12 +23,12 @@ typedef struct {
 void world_init(world *w, uint64_t seed, bool trace)
 {
     *w = (world){.seed = seed, .now = BEGIN, .trace = trace};
-    w->net = network_new(w);
+    w->net = sim_network_new(w);
 }
 
 void world_deinit(world *w)
 {
-    network_free(w->net);
+    sim_network_free(w->net);
     CHECK(w->due.n == 0);
     wait_queue_deinit(&w->due);
     buf_free(&w->violation);
@@ -186,8 +186,8 @@ void sim_process_init(sim_process *p, world *w, const char *name, double skew)
                                  .timer_set = timer_set,
                                  .timer_stop = timer_stop,
                                  .timer_free = timer_free,
-                                 .dialer_new = network_dialer_new,
-                                 .acceptor_new = network_acceptor_new};
+                                 .dialer_new = sim_network_dialer_new,
+                                 .acceptor_new = sim_network_acceptor_new};
     *p = (sim_process){.base.ops = &ops, .in = w, .skew = skew};
     snprintf(p->name, sizeof p->name, "%s", name);
 }

@@ -57,10 +57,10 @@ struct world {
     wait_queue due;
     uint64_t n_planned, n_run;
     bool trace;
-    const char *speaker; /* whose code runs; borrowed; NULL: the story itself */
-    sim_process *doomed; /* borrowed: it has done its last act, and whoever runs the world is to end it */
-    buf violation;       /* the first */
-    struct network *net; /* network.h */
+    const char *speaker;     /* whose code runs; borrowed; NULL: the story itself */
+    sim_process *doomed;     /* borrowed: it has done its last act, and whoever runs the world is to end it */
+    buf violation;           /* the first */
+    struct sim_network *net; /* network.h */
 };
 
 void world_init(world *w, uint64_t seed, bool trace);

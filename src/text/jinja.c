@@ -23,8 +23,8 @@ jinja *jinja_compile(const char *source, size_t n, err *e)
         return NULL;
     }
     jinja *p = XNEW(jinja);
-    run *r = XNEW(run); /* on the heap: not changed by longjmp */
-    *r = (run){.mem = {.limit = MAX_PROGRAM}, .e = e, .steps = COMPILE_STEPS, .line = 1};
+    jinja_run *r = XNEW(jinja_run); /* on the heap: not changed by longjmp */
+    *r = (jinja_run){.mem = {.limit = MAX_PROGRAM}, .e = e, .steps = COMPILE_STEPS, .line = 1};
     if (setjmp(r->left)) {
         arena_free(&r->mem);
         free(r);
@@ -49,13 +49,13 @@ void jinja_free(jinja *p)
 
 int jinja_render(const jinja *p, const jinja_input *in, const jinja_limits *limits, buf *out, text_spans *own, err *e)
 {
-    run *r = XNEW(run);
-    *r = (run){.mem = {.limit = limits->memory},
-               .e = e,
-               .steps = limits->steps,
-               .line = 1,
-               .max_output = limits->output,
-               .now = in->now};
+    jinja_run *r = XNEW(jinja_run);
+    *r = (jinja_run){.mem = {.limit = limits->memory},
+                     .e = e,
+                     .steps = limits->steps,
+                     .line = 1,
+                     .max_output = limits->output,
+                     .now = in->now};
     int rc = -1;
     if (setjmp(r->left) == 0) {
         text made = {.r = r};

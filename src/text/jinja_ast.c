@@ -10,7 +10,7 @@ static const char *const ops[] = {
 };
 
 /* What a call calls, as far as it has a name. */
-static const str *name_called(const node *n)
+static const str *name_called(const jinja_node *n)
 {
     return n->a && (n->a->kind == EXPR_NAME || n->a->kind == EXPR_ATTRIBUTE) ? n->a->name : NULL;
 }
@@ -23,7 +23,7 @@ static void describe_named(const char *what, const str *name, char *out, size_t 
         snprintf(out, size, "%s", what);
 }
 
-void node_describe(const node *n, char *out, size_t size)
+void jinja_node_describe(const jinja_node *n, char *out, size_t size)
 {
     static const char *const words[] = {
         [EXPR_CONST] = "a constant",

@@ -5,9 +5,9 @@
 #include "text/jinja.h"
 #include "text/jinja_value.h"
 
-typedef struct node node;
+typedef struct jinja_node jinja_node;
 typedef struct {
-    node **at;
+    jinja_node **at;
     int n;
 } node_list;
 
@@ -68,19 +68,19 @@ typedef enum {
 } op_kind;
 
 /* A filter, or a test; both get what stands before the bar or the "is". */
-typedef value filter_body(run *r, value in, const arguments *a);
-typedef bool test_body(run *r, value in, const arguments *a);
+typedef value filter_body(jinja_run *r, value in, const jinja_arguments *a);
+typedef bool test_body(jinja_run *r, value in, const jinja_arguments *a);
 
 typedef struct {
     const str *name;
-    node *value;
+    jinja_node *value;
 } named_node;
 
 typedef struct {
     node_list at;
     named_node *named; /* [n_named] */
     int n_named;
-    node *star, *star_star; /* *args, **kwargs; or NULL */
+    jinja_node *star, *star_star; /* *args, **kwargs; or NULL */
 } call_args;
 
 /* The names that a scope sets and no one outside of it knows: unset when it is entered, whatever the variables of the
@@ -95,7 +95,7 @@ typedef struct {
     int *param;      /* [n_params] symbols */
     const str **param_name;
     int n_params;
-    node **preset; /* [n_presets] of the last parameters */
+    jinja_node **preset; /* [n_presets] of the last parameters */
     int n_presets;
     bool uses_caller, uses_kwargs, uses_varargs;
     int caller, kwargs, varargs; /* symbols of these names */
@@ -103,13 +103,13 @@ typedef struct {
     symbol_list unset;
 } macro_code;
 
-struct node {
+struct jinja_node {
     node_kind kind;
     int line;
     value constant;
     int symbol; /* index of a name in the program's table */
     const str *name;
-    node *a, *b, *c, *target;
+    jinja_node *a, *b, *c, *target;
     node_list list, body, other;
     op_kind *op; /* [list.n], or one */
     call_args *args;
@@ -130,6 +130,6 @@ struct jinja {
 };
 
 /* What to call a node in an error, e.g. "filter 'tojson'"; "" for NULL. */
-void node_describe(const node *n, char *out, size_t size);
+void jinja_node_describe(const jinja_node *n, char *out, size_t size);
 
 #endif

@@ -170,11 +170,11 @@ static void add_folded(text *t, uint32_t cp)
         text_add_char(t, (uint32_t)folded[i]);
 }
 
-const str *str_in_case(run *r, const str *s, str_case to)
+const str *str_in_case(jinja_run *r, const str *s, str_case to)
 {
     text out = {.r = r};
     bool in_word = false;
-    run_spend(r, s->n / 8);
+    jinja_run_spend(r, s->n / 8);
     for (const char *p = s->s; p < s->s + s->n;) {
         const char *at = p;
         uint32_t cp = utf8_next(&p);
@@ -198,10 +198,10 @@ const str *str_in_case(run *r, const str *s, str_case to)
     return s->markup ? str_mark(r, v.s) : v.s;
 }
 
-bool str_is_title(run *r, const str *s)
+bool str_is_title(jinja_run *r, const str *s)
 {
     bool any = false, in_word = false;
-    run_spend(r, s->n / 8);
+    jinja_run_spend(r, s->n / 8);
     for (const char *p = s->s; p < s->s + s->n;) {
         uint32_t cp = utf8_next(&p);
         bool is_lower = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LL;
@@ -213,10 +213,10 @@ bool str_is_title(run *r, const str *s)
     return any;
 }
 
-bool str_has_case(run *r, const str *s, bool upper)
+bool str_has_case(jinja_run *r, const str *s, bool upper)
 {
     bool any = false;
-    run_spend(r, s->n / 8);
+    jinja_run_spend(r, s->n / 8);
     for (const char *p = s->s; p < s->s + s->n;) {
         uint32_t cp = utf8_next(&p);
         if (!is_cased(cp))

@@ -4,11 +4,11 @@
 
 #include "text/jinja_value.h"
 
-dict *dict_new(run *r, size_t cap)
+dict *dict_new(jinja_run *r, size_t cap)
 {
-    dict *d = RUN_NEW(r, dict);
+    dict *d = JINJA_NEW(r, dict);
     *d = (dict){.cap = cap};
-    d->at = run_alloc_array(r, cap, sizeof *d->at);
+    d->at = jinja_run_alloc_array(r, cap, sizeof *d->at);
     return d;
 }
 
@@ -26,11 +26,11 @@ static uint64_t hash_bytes(const void *bytes, size_t n)
 }
 
 /* Equal values have equal hashes: 1, 1.0 and true are one key. */
-static uint64_t hash(run *r, value v)
+static uint64_t hash(jinja_run *r, value v)
 {
     uint64_t h = 0;
     switch (v.kind) {
-    case VALUE_STRING: run_spend(r, v.s->n / 64); return hash_bytes(v.s->s, v.s->n);
+    case VALUE_STRING: jinja_run_spend(r, v.s->n / 64); return hash_bytes(v.s->s, v.s->n);
     case VALUE_FLOAT:
         if (v.f == floor(v.f) && fabs(v.f) < 0x1p63)
             return hash(r, value_int((int64_t)v.f));
@@ -38,23 +38,23 @@ static uint64_t hash(run *r, value v)
     case VALUE_BOOL:
     case VALUE_INT: h = (uint64_t)value_whole(v); return hash_bytes(&h, sizeof h);
     case VALUE_TUPLE:
-        run_enter(r);
+        jinja_run_enter(r);
         for (size_t i = 0; i < v.list->n; i++)
             h = h * 31 + hash(r, v.list->at[i]);
-        run_leave(r);
+        jinja_run_leave(r);
         return h;
     case VALUE_LIST:
     case VALUE_DICT:
     case VALUE_KEYS:
     case VALUE_ITEMS:
-    case VALUE_NAMESPACE: run_fail(r, "unhashable type: '%s'", value_type(v));
+    case VALUE_NAMESPACE: jinja_run_fail(r, "unhashable type: '%s'", value_type(v));
     case VALUE_UNDEFINED:
     case VALUE_NONE: return hash_bytes(&v.kind, sizeof v.kind);
     default: return hash_bytes(&v.list, sizeof(void *)); /* what is known by its address */
     }
 }
 
-static void index_entry(run *r, dict *d, size_t i)
+static void index_entry(jinja_run *r, dict *d, size_t i)
 {
     size_t at = hash(r, d->at[i].key) % d->index_size;
     while (d->index[at] >= 0)
@@ -63,17 +63,17 @@ static void index_entry(run *r, dict *d, size_t i)
 }
 
 /* A dict of many entries is indexed when it is first asked. */
-static void make_index(run *r, dict *d)
+static void make_index(jinja_run *r, dict *d)
 {
     d->index_size = 3 * d->n + 1;
-    d->index = RUN_NEW_ARRAY(r, int32_t, d->index_size);
+    d->index = JINJA_NEW_ARRAY(r, int32_t, d->index_size);
     memset(d->index, 0xff, d->index_size * sizeof *d->index);
     for (size_t i = 0; i < d->n; i++)
         index_entry(r, d, i);
 }
 
 /* Where the key is; n: it is not there. */
-static size_t find(run *r, dict *d, value key)
+static size_t find(jinja_run *r, dict *d, value key)
 {
     enum { FEW = 8 };
     if (d->n <= FEW) {
@@ -92,11 +92,11 @@ static size_t find(run *r, dict *d, value key)
     return d->n;
 }
 
-void dict_add(run *r, dict *d, value key, value v)
+void dict_add(jinja_run *r, dict *d, value key, value v)
 {
     if (d->n == d->cap) {
         size_t cap = d->cap ? 2 * d->cap : 8;
-        void *more = run_alloc_array(r, cap, sizeof *d->at);
+        void *more = jinja_run_alloc_array(r, cap, sizeof *d->at);
         if (d->n)
             memcpy(more, d->at, d->n * sizeof *d->at);
         d->at = more;
@@ -110,7 +110,7 @@ void dict_add(run *r, dict *d, value key, value v)
         index_entry(r, d, d->n - 1);
 }
 
-void dict_put(run *r, dict *d, value key, value v)
+void dict_put(jinja_run *r, dict *d, value key, value v)
 {
     hash(r, key);
     size_t i = find(r, d, key);
@@ -120,7 +120,7 @@ void dict_put(run *r, dict *d, value key, value v)
         dict_add(r, d, key, v);
 }
 
-bool dict_get(run *r, const dict *d, value key, value *out)
+bool dict_get(jinja_run *r, const dict *d, value key, value *out)
 {
     size_t i = find(r, (dict *)d, key); /* which may make the index */
     if (i == d->n)
@@ -129,16 +129,16 @@ bool dict_get(run *r, const dict *d, value key, value *out)
     return true;
 }
 
-bool dict_get_name(run *r, const dict *d, const char *key, value *out)
+bool dict_get_name(jinja_run *r, const dict *d, const char *key, value *out)
 {
     const str name = {.s = key, .n = strlen(key), .n_chars = UNCOUNTED};
     return dict_get(r, d, value_str(&name), out);
 }
 
-value dict_view(run *r, const dict *d, value_kind kind)
+value dict_view(jinja_run *r, const dict *d, value_kind kind)
 {
-    value *at = RUN_NEW_ARRAY(r, value, d->n);
-    run_spend(r, d->n);
+    value *at = JINJA_NEW_ARRAY(r, value, d->n);
+    jinja_run_spend(r, d->n);
     for (size_t i = 0; i < d->n; i++)
         at[i] = kind == VALUE_VALUES  ? d->at[i].value
                 : kind == VALUE_ITEMS ? value_pair(r, d->at[i].key, d->at[i].value)

@@ -11,7 +11,7 @@
 
 /* Scopes. */
 
-void scope_set(run *r, scope *s, int symbol, value v)
+void scope_set(jinja_run *r, scope *s, int symbol, value v)
 {
     for (int i = 0; i < s->n; i++)
         if (s->at[i].symbol == symbol) {
@@ -20,7 +20,7 @@ void scope_set(run *r, scope *s, int symbol, value v)
         }
     if (s->n == s->cap) {
         int cap = s->cap ? 2 * s->cap : 4;
-        binding *more = RUN_NEW_ARRAY(r, binding, (size_t)cap);
+        binding *more = JINJA_NEW_ARRAY(r, binding, (size_t)cap);
         if (s->n)
             memcpy(more, s->at, (size_t)s->n * sizeof *more);
         s->at = more;
@@ -29,23 +29,23 @@ void scope_set(run *r, scope *s, int symbol, value v)
     s->at[s->n++] = (binding){symbol, v};
 }
 
-void scope_restart(run *r, scope *s, const symbol_list *unset)
+void scope_restart(jinja_run *r, scope *s, const symbol_list *unset)
 {
     s->n = 0;
     for (int i = 0; i < unset->n; i++)
         scope_set(r, s, unset->at[i], value_missing());
 }
 
-scope *scope_enter(run *r, scope *around, const symbol_list *unset)
+scope *scope_enter(jinja_run *r, scope *around, const symbol_list *unset)
 {
-    scope *s = RUN_NEW(r, scope);
+    scope *s = JINJA_NEW(r, scope);
     *s = (scope){.around = around};
     scope_restart(r, s, unset);
     r->render->scope = s;
     return s;
 }
 
-static value look_up(run *r, int symbol)
+static value look_up(jinja_run *r, int symbol)
 {
     for (const scope *s = r->render->scope; s; s = s->around)
         for (int i = 0; i < s->n; i++)
@@ -56,21 +56,21 @@ static value look_up(run *r, int symbol)
 
 /* Expressions. */
 
-static value eval_name(run *r, const node *n)
+static value eval_name(jinja_run *r, const jinja_node *n)
 {
     value v = look_up(r, n->symbol);
     return v.kind == VALUE_MISSING ? value_undefined_of(r, value_missing(), value_str(n->name)) : v;
 }
 
-static value eval_list(run *r, const node *n, value_kind kind)
+static value eval_list(jinja_run *r, const jinja_node *n, value_kind kind)
 {
-    value *at = RUN_NEW_ARRAY(r, value, (size_t)n->list.n);
+    value *at = JINJA_NEW_ARRAY(r, value, (size_t)n->list.n);
     for (int i = 0; i < n->list.n; i++)
         at[i] = eval_node(r, n->list.at[i]);
     return value_list(r, kind, at, (size_t)n->list.n);
 }
 
-static value eval_dict(run *r, const node *n)
+static value eval_dict(jinja_run *r, const jinja_node *n)
 {
     dict *d = dict_new(r, (size_t)n->list.n / 2);
     for (int i = 0; i < n->list.n; i += 2) {
@@ -81,7 +81,7 @@ static value eval_dict(run *r, const node *n)
     return value_dict(d);
 }
 
-static value eval_cond(run *r, const node *n)
+static value eval_cond(jinja_run *r, const jinja_node *n)
 {
     if (value_is_true(r, eval_node(r, n->a)))
         return eval_node(r, n->b);
@@ -90,13 +90,13 @@ static value eval_cond(run *r, const node *n)
     return value_undefined(r, "an inline if without else was false");
 }
 
-static value eval_logic(run *r, const node *n)
+static value eval_logic(jinja_run *r, const jinja_node *n)
 {
     value a = eval_node(r, n->a);
     return value_is_true(r, a) == (n->kind == EXPR_OR) ? a : eval_node(r, n->b);
 }
 
-static value eval_compare(run *r, const node *n)
+static value eval_compare(jinja_run *r, const jinja_node *n)
 {
     value left = eval_node(r, n->a);
     for (int i = 0; i < n->list.n; i++) {
@@ -109,7 +109,7 @@ static value eval_compare(run *r, const node *n)
     return value_bool(true);
 }
 
-static value eval_concat(run *r, const node *n)
+static value eval_concat(jinja_run *r, const jinja_node *n)
 {
     const str *all = str_of(r, "");
     for (int i = 0; i < n->list.n; i++)
@@ -117,24 +117,24 @@ static value eval_concat(run *r, const node *n)
     return value_str(all);
 }
 
-static value eval_slice(run *r, const node *n)
+static value eval_slice(jinja_run *r, const jinja_node *n)
 {
     value of = eval_node(r, n->a);
-    const node *s = n->b;
+    const jinja_node *s = n->b;
     value start = s->a ? eval_node(r, s->a) : value_missing(), stop = s->b ? eval_node(r, s->b) : value_missing();
     value step = s->c ? eval_node(r, s->c) : value_missing();
     eval_at(r, n);
     return op_slice(r, of, start, stop, step);
 }
 
-static value eval_binary(run *r, const node *n)
+static value eval_binary(jinja_run *r, const jinja_node *n)
 {
     value a = eval_node(r, n->a), b = eval_node(r, n->b);
     eval_at(r, n);
     return op_binary(r, n->op[0], a, b);
 }
 
-static value eval_item(run *r, const node *n)
+static value eval_item(jinja_run *r, const jinja_node *n)
 {
     if (n->b->kind == EXPR_SLICE)
         return eval_slice(r, n);
@@ -143,7 +143,7 @@ static value eval_item(run *r, const node *n)
     return op_item(r, of, key);
 }
 
-static value eval_unary(run *r, const node *n)
+static value eval_unary(jinja_run *r, const jinja_node *n)
 {
     value v = eval_node(r, n->a);
     eval_at(r, n);
@@ -152,36 +152,36 @@ static value eval_unary(run *r, const node *n)
                                       : value_bool(!value_is_true(r, v));
 }
 
-static value eval_call_node(run *r, const node *n, keyword extra)
+static value eval_call_node(jinja_run *r, const jinja_node *n, keyword extra)
 {
     value callee = eval_node(r, n->a);
-    arguments a = eval_args(r, n->args, extra);
+    jinja_arguments a = eval_args(r, n->args, extra);
     eval_at(r, n);
     return eval_call(r, callee, &a);
 }
 
 /* A filter, on what stands before it or on the text of a block. */
-static value eval_filter(run *r, const node *n, value block)
+static value eval_filter(jinja_run *r, const jinja_node *n, value block)
 {
     value in = !n->a ? block : n->a->kind == EXPR_FILTER ? eval_filter(r, n->a, block) : eval_node(r, n->a);
-    arguments a = eval_args(r, n->args, (keyword){0});
+    jinja_arguments a = eval_args(r, n->args, (keyword){0});
     eval_at(r, n);
     if (!n->filter)
-        run_fail(r, "there is no filter '%.*s'", (int)n->name->n, n->name->s);
+        jinja_run_fail(r, "there is no filter '%.*s'", (int)n->name->n, n->name->s);
     return n->filter(r, in, &a);
 }
 
-static value eval_test(run *r, const node *n)
+static value eval_test(jinja_run *r, const jinja_node *n)
 {
     value in = eval_node(r, n->a);
-    arguments a = eval_args(r, n->args, (keyword){0});
+    jinja_arguments a = eval_args(r, n->args, (keyword){0});
     eval_at(r, n);
     if (!n->test)
-        run_fail(r, "there is no test '%.*s'", (int)n->name->n, n->name->s);
+        jinja_run_fail(r, "there is no test '%.*s'", (int)n->name->n, n->name->s);
     return value_bool(n->test(r, in, &a));
 }
 
-static value eval_inside(run *r, const node *n)
+static value eval_inside(jinja_run *r, const jinja_node *n)
 {
     switch (n->kind) {
     case EXPR_CONST: return n->constant;
@@ -210,32 +210,32 @@ static value eval_inside(run *r, const node *n)
     return op_attribute(r, of, n->name);
 }
 
-value eval_node(run *r, const node *n)
+value eval_node(jinja_run *r, const jinja_node *n)
 {
-    run_enter(r);
-    run_spend(r, 1);
+    jinja_run_enter(r);
+    jinja_run_spend(r, 1);
     eval_at(r, n);
     value v = eval_inside(r, n);
-    run_leave(r);
+    jinja_run_leave(r);
     return v;
 }
 
 /* Statements. */
 
-static void unpack(run *r, const node *target, value v)
+static void unpack(jinja_run *r, const jinja_node *target, value v)
 {
     if (!value_is_iterable(v))
-        run_fail(r, "'%s' cannot be taken apart into names", value_type(v));
-    const list *l = value_to_list(r, v);
+        jinja_run_fail(r, "'%s' cannot be taken apart into names", value_type(v));
+    const jinja_list *l = value_to_list(r, v);
     if (l->n > (size_t)target->list.n)
-        run_fail(r, "there are more values than the %d names", target->list.n);
+        jinja_run_fail(r, "there are more values than the %d names", target->list.n);
     if (l->n < (size_t)target->list.n)
-        run_fail(r, "there are %zu values for %d names", l->n, target->list.n);
+        jinja_run_fail(r, "there are %zu values for %d names", l->n, target->list.n);
     for (int i = 0; i < target->list.n; i++)
         eval_assign(r, target->list.at[i], l->at[i]);
 }
 
-void eval_assign(run *r, const node *target, value v)
+void eval_assign(jinja_run *r, const jinja_node *target, value v)
 {
     eval_at(r, target);
     if (target->kind == EXPR_TUPLE) {
@@ -245,12 +245,12 @@ void eval_assign(run *r, const node *target, value v)
     } else {
         value of = look_up(r, target->symbol);
         if (of.kind != VALUE_NAMESPACE)
-            run_fail(r, "only a namespace's attributes can be set");
+            jinja_run_fail(r, "only a namespace's attributes can be set");
         namespace_set(r, of, target->name, v);
     }
 }
 
-text *eval_collect(run *r, text *t)
+text *eval_collect(jinja_run *r, text *t)
 {
     text *before = r->render->out;
     *t = (text){.r = r};
@@ -258,19 +258,19 @@ text *eval_collect(run *r, text *t)
     return before;
 }
 
-void eval_collect_end(run *r, text *before)
+void eval_collect_end(jinja_run *r, text *before)
 {
     r->render->out = before;
 }
 
-static void check_output(run *r)
+static void check_output(jinja_run *r)
 {
     if (r->render->out->n > r->max_output)
-        run_fail(r, "it writes more than %zu MB", r->max_output >> 20);
+        jinja_run_fail(r, "it writes more than %zu MB", r->max_output >> 20);
 }
 
 /* {% set %}...{% endset %} and {% filter %}: the text of the body, through the filters. The scope ends behind these. */
-static flow exec_collected(run *r, const node *n)
+static flow exec_collected(jinja_run *r, const jinja_node *n)
 {
     text collected;
     scope *around = r->render->scope;
@@ -289,7 +289,7 @@ static flow exec_collected(run *r, const node *n)
     return f;
 }
 
-static flow exec_with(run *r, const node *n)
+static flow exec_with(jinja_run *r, const jinja_node *n)
 {
     scope *around = r->render->scope, *s = scope_enter(r, around, &n->unset);
     for (int i = 0; i < n->list.n; i += 2) {
@@ -303,7 +303,7 @@ static flow exec_with(run *r, const node *n)
     return f;
 }
 
-static flow exec_scope(run *r, const node *n)
+static flow exec_scope(jinja_run *r, const jinja_node *n)
 {
     scope *around = r->render->scope;
     scope_enter(r, around, &n->unset);
@@ -312,26 +312,26 @@ static flow exec_scope(run *r, const node *n)
     return f;
 }
 
-static void exec_call_block(run *r, const node *n)
+static void exec_call_block(jinja_run *r, const jinja_node *n)
 {
-    value caller = macro_new(r, n->macro);
+    value caller = jinja_macro_new(r, n->macro);
     value v = eval_call_node(r, n->a, (keyword){str_of(r, "caller"), caller});
     value_write(r->render->out, v);
 }
 
-static flow exec(run *r, const node *n)
+static flow exec(jinja_run *r, const jinja_node *n)
 {
-    run_spend(r, 1);
+    jinja_run_spend(r, 1);
     eval_at(r, n);
     switch (n->kind) {
     case STMT_TEXT: text_add_str(r->render->out, n->constant.s); break;
     case STMT_PRINT: value_write(r->render->out, eval_node(r, n->a)); break;
     case STMT_IF: return eval_body(r, value_is_true(r, eval_node(r, n->a)) ? &n->body : &n->other);
-    case STMT_FOR: return loop_run(r, n);
+    case STMT_FOR: return jinja_loop_run(r, n);
     case STMT_SET: eval_assign(r, n->target, eval_node(r, n->a)); break;
     case STMT_SET_BLOCK:
     case STMT_FILTER_BLOCK: return exec_collected(r, n);
-    case STMT_MACRO: scope_set(r, r->render->scope, n->symbol, macro_new(r, n->macro)); break;
+    case STMT_MACRO: scope_set(r, r->render->scope, n->symbol, jinja_macro_new(r, n->macro)); break;
     case STMT_CALL_BLOCK: exec_call_block(r, n); break;
     case STMT_WITH: return exec_with(r, n);
     case STMT_SCOPE: return exec_scope(r, n);
@@ -342,18 +342,18 @@ static flow exec(run *r, const node *n)
     return FLOW_ON;
 }
 
-flow eval_body(run *r, const node_list *body)
+flow eval_body(jinja_run *r, const node_list *body)
 {
     flow f = FLOW_ON;
-    run_enter(r);
+    jinja_run_enter(r);
     for (int i = 0; i < body->n && f == FLOW_ON; i++)
         f = exec(r, body->at[i]);
-    run_leave(r);
+    jinja_run_leave(r);
     return f;
 }
 
 /* A text that is the template's own. */
-static value own_from_json(run *r, const json_t *v)
+static value own_from_json(jinja_run *r, const json_t *v)
 {
     value made = value_from_json(r, v);
     if (made.kind == VALUE_STRING)
@@ -361,9 +361,9 @@ static value own_from_json(run *r, const json_t *v)
     return made;
 }
 
-void eval_program(run *r, const jinja *p, const json_t *variables, const json_t *own, text *out)
+void eval_program(jinja_run *r, const jinja *p, const json_t *variables, const json_t *own, text *out)
 {
-    render x = {.p = p, .variable = RUN_NEW_ARRAY(r, value, (size_t)p->n_symbols), .out = out};
+    render x = {.p = p, .variable = JINJA_NEW_ARRAY(r, value, (size_t)p->n_symbols), .out = out};
     r->render = &x;
     for (int i = 0; i < p->n_symbols; i++) {
         const json_t *v = json_object_getn(variables, p->symbol[i]->s, p->symbol[i]->n);

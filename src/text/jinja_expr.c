@@ -8,48 +8,48 @@
 
 /* Expressions, from the loosest to the tightest. */
 
-static node *make_const(parser *p, int line, value v)
+static jinja_node *make_const(parser *p, int line, value v)
 {
-    node *n = node_new(p, EXPR_CONST, line);
+    jinja_node *n = jinja_node_new(p, EXPR_CONST, line);
     n->constant = v;
     if (v.kind == VALUE_STRING)
         str_chars(v.s); /* counted now: the program is read by several threads */
     return n;
 }
 
-static node *make_name(parser *p, const token *t)
+static jinja_node *make_name(parser *p, const token *t)
 {
-    node *n = node_new(p, EXPR_NAME, t->line);
+    jinja_node *n = jinja_node_new(p, EXPR_NAME, t->line);
     n->name = parser_name(p, t);
     n->symbol = parser_symbol(p, n->name);
     return n;
 }
 
-static node *parse_or(parser *p);
-static node *parse_unary(parser *p, bool with_filters);
-static node *parse_primary(parser *p);
-static node *parse_postfix(parser *p, node *n);
+static jinja_node *parse_or(parser *p);
+static jinja_node *parse_unary(parser *p, bool with_filters);
+static jinja_node *parse_primary(parser *p);
+static jinja_node *parse_postfix(parser *p, jinja_node *n);
 
-node *parse_expression(parser *p)
+jinja_node *parse_expression(parser *p)
 {
     int line = p->t->line;
-    run_enter(p->r);
-    node *n = parse_or(p);
+    jinja_run_enter(p->r);
+    jinja_node *n = parse_or(p);
     while (parser_skip_name(p, "if")) {
-        node *cond = node_new2(p, EXPR_COND, line, parse_or(p), n);
+        jinja_node *cond = node_new2(p, EXPR_COND, line, parse_or(p), n);
         if (parser_skip_name(p, "else"))
             cond->c = parse_expression(p);
         n = cond;
     }
-    run_leave(p->r);
+    jinja_run_leave(p->r);
     return n;
 }
 
-static node *parse_not(parser *p);
+static jinja_node *parse_not(parser *p);
 
-static node *parse_and(parser *p)
+static jinja_node *parse_and(parser *p)
 {
-    node *n = parse_not(p);
+    jinja_node *n = parse_not(p);
     while (parser_at_name(p, "and")) {
         int line = parser_next(p)->line;
         n = node_new2(p, EXPR_AND, line, n, parse_not(p));
@@ -57,9 +57,9 @@ static node *parse_and(parser *p)
     return n;
 }
 
-static node *parse_or(parser *p)
+static jinja_node *parse_or(parser *p)
 {
-    node *n = parse_and(p);
+    jinja_node *n = parse_and(p);
     while (parser_at_name(p, "or")) {
         int line = parser_next(p)->line;
         n = node_new2(p, EXPR_OR, line, n, parse_and(p));
@@ -95,71 +95,71 @@ static int take_comparison(parser *p)
     return take_op(p, ops, 6);
 }
 
-static node *parse_binary(parser *p, int level);
+static jinja_node *parse_binary(parser *p, int level);
 
-static node *parse_compare(parser *p)
+static jinja_node *parse_compare(parser *p)
 {
     enum { MAX_CHAIN = 32 };
     op_kind ops[MAX_CHAIN];
     int line = p->t->line;
-    node *first = parse_binary(p, 0);
-    node *n = NULL;
+    jinja_node *first = parse_binary(p, 0);
+    jinja_node *n = NULL;
     for (int op; (op = take_comparison(p)) >= 0;) {
         if (!n)
             n = node_new2(p, EXPR_COMPARE, line, first, NULL);
         if (n->list.n == MAX_CHAIN)
-            run_fail(p->r, "too many comparisons in one");
+            jinja_run_fail(p->r, "too many comparisons in one");
         ops[n->list.n] = (op_kind)op;
-        node_list_add(p, &n->list, parse_binary(p, 0));
+        jinja_node_list_add(p, &n->list, parse_binary(p, 0));
     }
     if (!n)
         return first;
-    n->op = RUN_NEW_ARRAY(p->r, op_kind, (size_t)n->list.n);
+    n->op = JINJA_NEW_ARRAY(p->r, op_kind, (size_t)n->list.n);
     memcpy(n->op, ops, (size_t)n->list.n * sizeof *ops);
     return n;
 }
 
-static node *parse_not(parser *p)
+static jinja_node *parse_not(parser *p)
 {
     if (!parser_at_name(p, "not"))
         return parse_compare(p);
-    run_enter(p->r);
+    jinja_run_enter(p->r);
     int line = parser_next(p)->line;
-    node *n = node_new2(p, EXPR_NOT, line, parse_not(p), NULL);
-    run_leave(p->r);
+    jinja_node *n = node_new2(p, EXPR_NOT, line, parse_not(p), NULL);
+    jinja_run_leave(p->r);
     return n;
 }
 
-static node *parse_concat(parser *p)
+static jinja_node *parse_concat(parser *p)
 {
     int line = p->t->line;
-    node *first = parse_binary(p, 1), *n = NULL;
+    jinja_node *first = parse_binary(p, 1), *n = NULL;
     while (parser_skip_op(p, "~")) {
         if (!n) {
-            n = node_new(p, EXPR_CONCAT, line);
-            node_list_add(p, &n->list, first);
+            n = jinja_node_new(p, EXPR_CONCAT, line);
+            jinja_node_list_add(p, &n->list, first);
         }
-        node_list_add(p, &n->list, parse_binary(p, 1));
+        jinja_node_list_add(p, &n->list, parse_binary(p, 1));
     }
     return n ? n : first;
 }
 
 /* Level 0: + and -, of concatenations; 1: * / // %; 2: ** (from left to right, as in Jinja). */
-static node *parse_operand(parser *p, int level)
+static jinja_node *parse_operand(parser *p, int level)
 {
     return level == 0 ? parse_concat(p) : level == 1 ? parse_binary(p, 2) : parse_unary(p, true);
 }
 
-static node *parse_binary(parser *p, int level)
+static jinja_node *parse_binary(parser *p, int level)
 {
     static const op_name ops[3][4] = {{{"+", OP_ADD}, {"-", OP_SUB}},
                                       {{"*", OP_MUL}, {"/", OP_DIV}, {"//", OP_FLOORDIV}, {"%", OP_MOD}},
                                       {{"**", OP_POW}}};
     static const int n_ops[] = {2, 4, 1};
-    node *left = parse_operand(p, level);
+    jinja_node *left = parse_operand(p, level);
     for (int op, line = p->t->line; (op = take_op(p, ops[level], n_ops[level])) >= 0; line = p->t->line) {
         left = node_new2(p, EXPR_BINARY, line, left, NULL);
-        left->op = RUN_NEW(p->r, op_kind);
+        left->op = JINJA_NEW(p->r, op_kind);
         *left->op = (op_kind)op;
         left->b = parse_operand(p, level);
     }
@@ -171,7 +171,7 @@ static node *parse_binary(parser *p, int level)
 static void add_named(parser *p, call_args *a, named_node n)
 {
     if ((a->n_named & (a->n_named - 1)) == 0) {
-        named_node *more = RUN_NEW_ARRAY(p->r, named_node, a->n_named ? 2 * (size_t)a->n_named : 1);
+        named_node *more = JINJA_NEW_ARRAY(p->r, named_node, a->n_named ? 2 * (size_t)a->n_named : 1);
         if (a->n_named)
             memcpy(more, a->named, (size_t)a->n_named * sizeof *more);
         a->named = more;
@@ -184,7 +184,7 @@ static void parse_argument(parser *p, call_args *a)
     bool is_named = p->t->kind == TOKEN_NAME && token_is(p->t + 1, TOKEN_OPERATOR, "=");
     bool too_late = is_named ? a->star_star != NULL : a->star_star || (!parser_at_op(p, "**") && a->star);
     if (too_late || (!is_named && !parser_at_op(p, "*") && !parser_at_op(p, "**") && a->n_named))
-        run_fail(p->r, "arguments in an order that cannot be");
+        jinja_run_fail(p->r, "arguments in an order that cannot be");
     if (parser_skip_op(p, "*")) {
         a->star = parse_expression(p);
     } else if (parser_skip_op(p, "**")) {
@@ -194,16 +194,16 @@ static void parse_argument(parser *p, call_args *a)
         parser_next(p);
         for (int i = 0; i < a->n_named; i++)
             if (str_equal(a->named[i].name, name))
-                run_fail(p->r, "keyword argument '%.*s' is given twice", (int)name->n, name->s);
+                jinja_run_fail(p->r, "keyword argument '%.*s' is given twice", (int)name->n, name->s);
         add_named(p, a, (named_node){name, parse_expression(p)});
     } else {
-        node_list_add(p, &a->at, parse_expression(p));
+        jinja_node_list_add(p, &a->at, parse_expression(p));
     }
 }
 
 static call_args *parse_arguments(parser *p)
 {
-    call_args *a = RUN_NEW(p->r, call_args);
+    call_args *a = JINJA_NEW(p->r, call_args);
     *a = (call_args){0};
     parser_expect_op(p, "(");
     for (bool first = true; !parser_at_op(p, ")"); first = false) {
@@ -218,9 +218,9 @@ static call_args *parse_arguments(parser *p)
     return a;
 }
 
-static node *parse_call(parser *p, node *callee)
+static jinja_node *parse_call(parser *p, jinja_node *callee)
 {
-    node *n = node_new2(p, EXPR_CALL, p->t->line, callee, NULL);
+    jinja_node *n = node_new2(p, EXPR_CALL, p->t->line, callee, NULL);
     n->args = parse_arguments(p);
     return n;
 }
@@ -243,15 +243,15 @@ static const str *parse_dotted(parser *p)
 
 static call_args *no_arguments(parser *p)
 {
-    call_args *a = RUN_NEW(p->r, call_args);
+    call_args *a = JINJA_NEW(p->r, call_args);
     *a = (call_args){0};
     return a;
 }
 
 /* The filter whose name comes next, on `in`. */
-node *parse_filter(parser *p, node *in)
+jinja_node *parse_filter(parser *p, jinja_node *in)
 {
-    node *n = node_new2(p, EXPR_FILTER, p->t->line, in, NULL);
+    jinja_node *n = node_new2(p, EXPR_FILTER, p->t->line, in, NULL);
     n->name = parse_dotted(p);
     n->filter = filter_find(n->name);
     n->args = parser_at_op(p, "(") ? parse_arguments(p) : no_arguments(p);
@@ -269,11 +269,11 @@ static bool begins_test_argument(const parser *p)
     }
 }
 
-static node *parse_test(parser *p, node *in)
+static jinja_node *parse_test(parser *p, jinja_node *in)
 {
     int line = parser_next(p)->line;
     bool negated = parser_skip_name(p, "not");
-    node *n = node_new2(p, EXPR_TEST, line, in, NULL);
+    jinja_node *n = node_new2(p, EXPR_TEST, line, in, NULL);
     n->name = parse_dotted(p);
     n->test = test_find(n->name);
     if (parser_at_op(p, "(")) {
@@ -281,14 +281,14 @@ static node *parse_test(parser *p, node *in)
     } else {
         n->args = no_arguments(p);
         if (parser_at_name(p, "is"))
-            run_fail(p->r, "a test of a test needs parentheses");
+            jinja_run_fail(p->r, "a test of a test needs parentheses");
         if (begins_test_argument(p))
-            node_list_add(p, &n->args->at, parse_postfix(p, parse_primary(p)));
+            jinja_node_list_add(p, &n->args->at, parse_postfix(p, parse_primary(p)));
     }
     return negated ? node_new2(p, EXPR_NOT, line, n, NULL) : n;
 }
 
-static node *parse_filters(parser *p, node *n)
+static jinja_node *parse_filters(parser *p, jinja_node *n)
 {
     for (;;) {
         if (parser_skip_op(p, "|"))
@@ -308,13 +308,13 @@ static bool at_subscript_end(const parser *p)
 }
 
 /* An index, or start:stop:step. */
-static node *parse_subscript(parser *p)
+static jinja_node *parse_subscript(parser *p)
 {
     int line = p->t->line;
-    node *start = parser_at_op(p, ":") ? NULL : parse_expression(p);
+    jinja_node *start = parser_at_op(p, ":") ? NULL : parse_expression(p);
     if (!parser_skip_op(p, ":"))
         return start;
-    node *n = node_new2(p, EXPR_SLICE, line, start, NULL);
+    jinja_node *n = node_new2(p, EXPR_SLICE, line, start, NULL);
     if (!at_subscript_end(p))
         n->b = parse_expression(p);
     if (parser_skip_op(p, ":") && !at_subscript_end(p))
@@ -322,37 +322,37 @@ static node *parse_subscript(parser *p)
     return n;
 }
 
-static node *parse_item(parser *p, node *of, int line)
+static jinja_node *parse_item(parser *p, jinja_node *of, int line)
 {
     node_list keys = {0};
     while (!parser_at_op(p, "]")) {
         if (keys.n)
             parser_expect_op(p, ",");
-        node_list_add(p, &keys, parse_subscript(p));
+        jinja_node_list_add(p, &keys, parse_subscript(p));
     }
     parser_next(p);
-    node *key = keys.n == 1 ? keys.at[0] : node_new(p, EXPR_TUPLE, line);
+    jinja_node *key = keys.n == 1 ? keys.at[0] : jinja_node_new(p, EXPR_TUPLE, line);
     if (keys.n != 1)
         key->list = keys;
     for (int i = 0; keys.n > 1 && i < keys.n; i++)
         if (keys.at[i]->kind == EXPR_SLICE)
-            run_fail(p->r, "a slice among several indexes");
+            jinja_run_fail(p->r, "a slice among several indexes");
     return node_new2(p, EXPR_ITEM, line, of, key);
 }
 
-static node *parse_attribute(parser *p, node *of, int line)
+static jinja_node *parse_attribute(parser *p, jinja_node *of, int line)
 {
     const token *t = parser_next(p);
     if (t->kind == TOKEN_INT)
         return node_new2(p, EXPR_ITEM, line, of, make_const(p, line, t->constant));
     if (t->kind != TOKEN_NAME)
-        run_fail(p->r, "expected name or number behind the dot");
-    node *n = node_new2(p, EXPR_ATTRIBUTE, line, of, NULL);
+        jinja_run_fail(p->r, "expected name or number behind the dot");
+    jinja_node *n = node_new2(p, EXPR_ATTRIBUTE, line, of, NULL);
     n->name = parser_name(p, t);
     return n;
 }
 
-static node *parse_postfix(parser *p, node *n)
+static jinja_node *parse_postfix(parser *p, jinja_node *n)
 {
     for (;;) {
         int line = p->t->line;
@@ -367,11 +367,11 @@ static node *parse_postfix(parser *p, node *n)
     }
 }
 
-static node *parse_unary(parser *p, bool with_filters)
+static jinja_node *parse_unary(parser *p, bool with_filters)
 {
     int line = p->t->line;
-    node *n;
-    run_enter(p->r);
+    jinja_node *n;
+    jinja_run_enter(p->r);
     if (parser_skip_op(p, "-"))
         n = node_new2(p, EXPR_NEGATIVE, line, parse_unary(p, false), NULL);
     else if (parser_skip_op(p, "+"))
@@ -381,13 +381,13 @@ static node *parse_unary(parser *p, bool with_filters)
     n = parse_postfix(p, n);
     if (with_filters)
         n = parse_filters(p, n);
-    run_leave(p->r);
+    jinja_run_leave(p->r);
     return n;
 }
 
 /* Literals. */
 
-node *parse_word(parser *p)
+jinja_node *parse_word(parser *p)
 {
     static const struct {
         const char *name;
@@ -402,12 +402,12 @@ node *parse_word(parser *p)
         if (token_is(t, TOKEN_NAME, words[i].name))
             return make_const(p, t->line, (value){.kind = words[i].kind, .b = words[i].b});
     if (t->s[0] >= '0' && t->s[0] <= '9')
-        run_fail(p->r, "a name cannot begin with a digit");
+        jinja_run_fail(p->r, "a name cannot begin with a digit");
     return make_name(p, t);
 }
 
 /* Strings side by side are one. */
-static node *parse_string(parser *p)
+static jinja_node *parse_string(parser *p)
 {
     const token *t = parser_next(p);
     const str *s = t->constant.s;
@@ -416,36 +416,36 @@ static node *parse_string(parser *p)
     return make_const(p, t->line, value_str(str_copy(p->r, s->s, s->n)));
 }
 
-static node *parse_list(parser *p)
+static jinja_node *parse_list(parser *p)
 {
-    node *n = node_new(p, EXPR_LIST, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, EXPR_LIST, parser_next(p)->line);
     while (!parser_at_op(p, "]")) {
         if (n->list.n)
             parser_expect_op(p, ",");
         if (!parser_at_op(p, "]"))
-            node_list_add(p, &n->list, parse_expression(p));
+            jinja_node_list_add(p, &n->list, parse_expression(p));
     }
     parser_next(p);
     return n;
 }
 
-static node *parse_dict(parser *p)
+static jinja_node *parse_dict(parser *p)
 {
-    node *n = node_new(p, EXPR_DICT, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, EXPR_DICT, parser_next(p)->line);
     while (!parser_at_op(p, "}")) {
         if (n->list.n)
             parser_expect_op(p, ",");
         if (parser_at_op(p, "}"))
             break;
-        node_list_add(p, &n->list, parse_expression(p));
+        jinja_node_list_add(p, &n->list, parse_expression(p));
         parser_expect_op(p, ":");
-        node_list_add(p, &n->list, parse_expression(p));
+        jinja_node_list_add(p, &n->list, parse_expression(p));
     }
     parser_next(p);
     return n;
 }
 
-static node *parse_primary(parser *p)
+static jinja_node *parse_primary(parser *p)
 {
     switch (p->t->kind) {
     case TOKEN_NAME: return parse_word(p);
@@ -463,7 +463,7 @@ static node *parse_primary(parser *p)
         return parse_dict(p);
     if (!parser_skip_op(p, "("))
         parser_fail_expected(p, "an expression");
-    node *n = parse_tuple(p, true, true);
+    jinja_node *n = parse_tuple(p, true, true);
     parser_expect_op(p, ")");
     return n;
 }
@@ -475,12 +475,12 @@ static bool at_tuple_end(const parser *p)
 }
 
 /* An expression, or several with commas. */
-node *parse_tuple(parser *p, bool with_cond, bool in_parentheses)
+jinja_node *parse_tuple(parser *p, bool with_cond, bool in_parentheses)
 {
-    node *n = node_new(p, EXPR_TUPLE, p->t->line);
+    jinja_node *n = jinja_node_new(p, EXPR_TUPLE, p->t->line);
     bool is_tuple = false;
     while (!at_tuple_end(p) || (n->list.n == 0 && parser_at_name(p, "recursive"))) {
-        node_list_add(p, &n->list, with_cond ? parse_expression(p) : parse_or(p));
+        jinja_node_list_add(p, &n->list, with_cond ? parse_expression(p) : parse_or(p));
         if (!parser_skip_op(p, ","))
             break;
         is_tuple = true;

@@ -20,27 +20,27 @@
 
 /* Text. */
 
-static value filter_string(run *r, value in, const arguments *a)
+static value filter_string(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "string", a);
+    jinja_args_none(r, "string", a);
     return value_str(value_to_str(r, in));
 }
 
-static value filter_upper(run *r, value in, const arguments *a)
+static value filter_upper(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "upper", a);
+    jinja_args_none(r, "upper", a);
     return value_str(str_in_case(r, value_to_str(r, in), CASE_UPPER));
 }
 
-static value filter_lower(run *r, value in, const arguments *a)
+static value filter_lower(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "lower", a);
+    jinja_args_none(r, "lower", a);
     return value_str(str_in_case(r, value_to_str(r, in), CASE_LOWER));
 }
 
-static value filter_capitalize(run *r, value in, const arguments *a)
+static value filter_capitalize(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "capitalize", a);
+    jinja_args_none(r, "capitalize", a);
     return value_str(str_in_case(r, value_to_str(r, in), CASE_CAPITALIZED));
 }
 
@@ -51,13 +51,13 @@ static bool begins_word(uint32_t before)
 }
 
 /* Jinja's own: a word begins behind a blank, a hyphen or an opening bracket. */
-static value filter_title(run *r, value in, const arguments *a)
+static value filter_title(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "title", a);
+    jinja_args_none(r, "title", a);
     const str *s = value_to_str(r, in);
     text out = {.r = r};
     uint32_t before = ' ';
-    run_spend(r, s->n);
+    jinja_run_spend(r, s->n);
     for (const char *p = s->s; p < s->s + s->n;) {
         const char *at = p;
         uint32_t cp = utf8_next(&p);
@@ -68,44 +68,44 @@ static value filter_title(run *r, value in, const arguments *a)
     return text_value(&out);
 }
 
-static value filter_trim(run *r, value in, const arguments *a)
+static value filter_trim(jinja_run *r, value in, const jinja_arguments *a)
 {
     value chars;
-    args_bind(r, "trim", a, 0, "chars", &chars);
+    jinja_args_bind(r, "trim", a, 0, "chars", &chars);
     bool given = chars.kind != VALUE_MISSING && chars.kind != VALUE_NONE;
     if (given && chars.kind != VALUE_STRING)
-        run_fail(r, "what to trim must be a string");
+        jinja_run_fail(r, "what to trim must be a string");
     return value_str(str_strip(r, value_to_str(r, in), given ? chars.s : NULL, SIDE_BOTH));
 }
 
-static value filter_replace(run *r, value in, const arguments *a)
+static value filter_replace(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[3];
-    args_bind(r, "replace", a, 2, "old new count", v);
+    jinja_args_bind(r, "replace", a, 2, "old new count", v);
     bool has_count = v[2].kind != VALUE_MISSING && v[2].kind != VALUE_NONE;
     if (has_count && !value_is_whole(v[2]))
-        run_fail(r, "expected an integer, not '%s'", value_type(v[2]));
+        jinja_run_fail(r, "expected an integer, not '%s'", value_type(v[2]));
     return value_str(str_replace(r, str_plain(r, value_to_str(r, in)), value_to_str(r, v[0]), value_to_str(r, v[1]),
                                  has_count ? value_whole(v[2]) : -1));
 }
 
-static const str *indention(run *r, value width)
+static const str *indention(jinja_run *r, value width)
 {
     if (width.kind == VALUE_STRING)
         return width.s;
     if (width.kind != VALUE_MISSING && !value_is_whole(width))
-        run_fail(r, "the width must be a number or a string, not %s", value_type(width));
+        jinja_run_fail(r, "the width must be a number or a string, not %s", value_type(width));
     return str_repeat(r, str_of(r, " "), width.kind == VALUE_MISSING ? 4 : value_whole(width));
 }
 
-static value filter_indent(run *r, value in, const arguments *a)
+static value filter_indent(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[3];
-    args_bind(r, "indent", a, 0, "width first blank", v);
+    jinja_args_bind(r, "indent", a, 0, "width first blank", v);
     const str *by = indention(r, v[0]);
     if (in.kind != VALUE_STRING)
-        run_fail(r, "can only indent str, not %s", value_type(in));
-    const list *lines = str_lines(r, str_concat(r, str_plain(r, in.s), str_of(r, "\n")), false).list;
+        jinja_run_fail(r, "can only indent str, not %s", value_type(in));
+    const jinja_list *lines = str_lines(r, str_concat(r, str_plain(r, in.s), str_of(r, "\n")), false).list;
     text out = {.r = r};
     for (size_t i = 0; i < lines->n; i++) {
         text_add_cstr(&out, i ? "\n" : "");
@@ -117,27 +117,27 @@ static value filter_indent(run *r, value in, const arguments *a)
     return text_value(&out);
 }
 
-static int64_t whole_or(run *r, const char *what, value v, int64_t preset)
+static int64_t whole_or(jinja_run *r, const char *what, value v, int64_t preset)
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
         return preset;
     if (!value_is_whole(v))
-        run_fail(r, "%s must be an integer, not %s", what, value_type(v));
+        jinja_run_fail(r, "%s must be an integer, not %s", what, value_type(v));
     return value_whole(v);
 }
 
-static value filter_truncate(run *r, value in, const arguments *a)
+static value filter_truncate(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[4];
-    args_bind(r, "truncate", a, 0, "length killwords end leeway", v);
+    jinja_args_bind(r, "truncate", a, 0, "length killwords end leeway", v);
     int64_t length = whole_or(r, "length", v[0], 255), leeway = whole_or(r, "leeway", v[3], 5);
     const str *end = v[2].kind == VALUE_MISSING ? str_of(r, "...") : value_to_str(r, v[2]);
     if (length < (int64_t)str_chars(end) || leeway < 0)
-        run_fail(r, "the length must be at least that of the end, the leeway at least 0");
+        jinja_run_fail(r, "the length must be at least that of the end, the leeway at least 0");
     if (value_length(r, in) <= length + leeway)
         return in;
     if (in.kind != VALUE_STRING)
-        run_fail(r, "can only truncate str, not %s", value_type(in));
+        jinja_run_fail(r, "can only truncate str, not %s", value_type(in));
     const str *kept = str_slice(r, in.s, 0, (size_t)(length - (int64_t)str_chars(end)));
     size_t blank = str_find_last(r, kept, str_of(r, " "), 0, kept->n);
     if (!value_is_true(r, v[1]) && blank != STR_NOT_FOUND)
@@ -145,10 +145,10 @@ static value filter_truncate(run *r, value in, const arguments *a)
     return value_str(str_concat(r, kept, end));
 }
 
-static value filter_center(run *r, value in, const arguments *a)
+static value filter_center(jinja_run *r, value in, const jinja_arguments *a)
 {
     value width;
-    args_bind(r, "center", a, 0, "width", &width);
+    jinja_args_bind(r, "center", a, 0, "width", &width);
     const str *s = value_to_str(r, in), *blank = str_of(r, " ");
     int64_t wanted = whole_or(r, "width", width, 80), more = wanted - (int64_t)str_chars(s);
     if (more <= 0)
@@ -165,13 +165,13 @@ static bool is_word(uint32_t cp)
            (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
 }
 
-static value filter_wordcount(run *r, value in, const arguments *a)
+static value filter_wordcount(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "wordcount", a);
+    jinja_args_none(r, "wordcount", a);
     const str *s = value_to_str(r, in);
     int64_t n = 0;
     bool inside = false;
-    run_spend(r, s->n / 16);
+    jinja_run_spend(r, s->n / 16);
     for (const char *p = s->s; p < s->s + s->n;) {
         bool word = is_word(utf8_next(&p));
         n += word && !inside;
@@ -180,10 +180,10 @@ static value filter_wordcount(run *r, value in, const arguments *a)
     return value_int(n);
 }
 
-static value filter_format(run *r, value in, const arguments *a)
+static value filter_format(jinja_run *r, value in, const jinja_arguments *a)
 {
     if (a->n && a->n_keywords)
-        run_fail(r, "format takes either positions or names");
+        jinja_run_fail(r, "format takes either positions or names");
     value with = value_list(r, VALUE_TUPLE, a->at, (size_t)a->n);
     if (a->n_keywords) {
         dict *d = dict_new(r, (size_t)a->n_keywords);
@@ -194,21 +194,21 @@ static value filter_format(run *r, value in, const arguments *a)
     return format_percent(r, value_to_str(r, in), with);
 }
 
-static value filter_safe(run *r, value in, const arguments *a)
+static value filter_safe(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "safe", a);
+    jinja_args_none(r, "safe", a);
     return value_str(str_mark(r, value_to_str(r, in)));
 }
 
-static value filter_escape(run *r, value in, const arguments *a)
+static value filter_escape(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "escape", a);
+    jinja_args_none(r, "escape", a);
     return value_str(str_escape(r, value_to_str(r, in)));
 }
 
-static value filter_forceescape(run *r, value in, const arguments *a)
+static value filter_forceescape(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "forceescape", a);
+    jinja_args_none(r, "forceescape", a);
     return value_str(str_escape(r, str_plain(r, value_to_str(r, in))));
 }
 
@@ -226,19 +226,19 @@ static void add_quoted(text *out, const str *s, bool in_query)
     }
 }
 
-static value filter_urlencode(run *r, value in, const arguments *a)
+static value filter_urlencode(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "urlencode", a);
+    jinja_args_none(r, "urlencode", a);
     text out = {.r = r};
     if (in.kind == VALUE_STRING || !value_is_iterable(in)) {
         add_quoted(&out, value_to_str(r, in), false);
         return text_value(&out);
     }
-    const list *pairs = in.kind == VALUE_DICT ? dict_view(r, in.dict, VALUE_ITEMS).list : value_to_list(r, in);
+    const jinja_list *pairs = in.kind == VALUE_DICT ? dict_view(r, in.dict, VALUE_ITEMS).list : value_to_list(r, in);
     for (size_t i = 0; i < pairs->n; i++) {
-        const list *pair = value_to_list(r, pairs->at[i]);
+        const jinja_list *pair = value_to_list(r, pairs->at[i]);
         if (pair->n != 2)
-            run_fail(r, "urlencode needs pairs");
+            jinja_run_fail(r, "urlencode needs pairs");
         text_add_cstr(&out, i ? "&" : "");
         add_quoted(&out, value_to_str(r, pair->at[0]), true);
         text_add_cstr(&out, "=");
@@ -250,10 +250,10 @@ static value filter_urlencode(run *r, value in, const arguments *a)
 /* Numbers. */
 
 /* The text without white space around it and single underscores in it, NUL-terminated; NULL: it can be no number. */
-static const char *number_text(run *r, const str *s)
+static const char *number_text(jinja_run *r, const str *s)
 {
     const str *bare = str_strip(r, s, NULL, SIDE_BOTH);
-    char *out = run_alloc(r, bare->n + 1);
+    char *out = jinja_run_alloc(r, bare->n + 1);
     size_t n = 0;
     if (bare->n == 0 || bare->n > 4096)
         return NULL;
@@ -269,7 +269,7 @@ static const char *number_text(run *r, const str *s)
     return out;
 }
 
-static bool parse_float(run *r, const str *s, double *out)
+static bool parse_float(jinja_run *r, const str *s, double *out)
 {
     const char *bare = number_text(r, s);
     char *end;
@@ -279,7 +279,7 @@ static bool parse_float(run *r, const str *s, double *out)
     return *end == '\0';
 }
 
-static bool parse_int(run *r, const str *s, int base, int64_t *out)
+static bool parse_int(jinja_run *r, const str *s, int base, int64_t *out)
 {
     const char *bare = number_text(r, s);
     char *end;
@@ -299,28 +299,28 @@ static bool parse_int(run *r, const str *s, int base, int64_t *out)
     if (end == start || *end)
         return false;
     if (errno || magnitude > (uint64_t)INT64_MAX)
-        run_fail(r, "an integer of more than 64 bits");
+        jinja_run_fail(r, "an integer of more than 64 bits");
     *out = bare[0] == '-' ? -(int64_t)magnitude : (int64_t)magnitude;
     return true;
 }
 
 /* int() of a float, toward zero; -1 where it has none. */
-static int truncate_float(run *r, double x, int64_t *out)
+static int truncate_float(jinja_run *r, double x, int64_t *out)
 {
     if (isnan(x) || isinf(x))
         return -1;
     if (fabs(x) >= 0x1p63)
-        run_fail(r, "an integer of more than 64 bits");
+        jinja_run_fail(r, "an integer of more than 64 bits");
     *out = (int64_t)x;
     return 0;
 }
 
-static value filter_int(run *r, value in, const arguments *a)
+static value filter_int(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2];
     int64_t i;
     double x;
-    args_bind(r, "int", a, 0, "default base", v);
+    jinja_args_bind(r, "int", a, 0, "default base", v);
     value preset = v[0].kind == VALUE_MISSING ? value_int(0) : v[0];
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
@@ -328,7 +328,7 @@ static value filter_int(run *r, value in, const arguments *a)
         return value_int(value_whole(in));
     if (in.kind == VALUE_FLOAT) {
         if (isinf(in.f))
-            run_fail(r, "infinity is no integer");
+            jinja_run_fail(r, "infinity is no integer");
         return truncate_float(r, in.f, &i) == 0 ? value_int(i) : preset;
     }
     if (in.kind != VALUE_STRING)
@@ -338,11 +338,11 @@ static value filter_int(run *r, value in, const arguments *a)
     return parse_float(r, in.s, &x) && truncate_float(r, x, &i) == 0 ? value_int(i) : preset;
 }
 
-static value filter_float(run *r, value in, const arguments *a)
+static value filter_float(jinja_run *r, value in, const jinja_arguments *a)
 {
     value preset;
     double x;
-    args_bind(r, "float", a, 0, "default", &preset);
+    jinja_args_bind(r, "float", a, 0, "default", &preset);
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
     if (value_is_number(in))
@@ -352,18 +352,18 @@ static value filter_float(run *r, value in, const arguments *a)
     return preset.kind == VALUE_MISSING ? value_float(0) : preset;
 }
 
-static value filter_abs(run *r, value in, const arguments *a)
+static value filter_abs(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "abs", a);
+    jinja_args_none(r, "abs", a);
     if (!value_is_number(in))
-        run_fail(r, "'%s' has no absolute value", value_type(in));
+        jinja_run_fail(r, "'%s' has no absolute value", value_type(in));
     if (in.kind == VALUE_FLOAT)
         return value_float(fabs(in.f));
     return value_whole(in) < 0 ? op_negative(r, in) : value_int(value_whole(in));
 }
 
 /* Round half to even in decimal, as the correctly rounded text of the number has it. */
-static double round_decimal(run *r, double x, int64_t digits)
+static double round_decimal(jinja_run *r, double x, int64_t digits)
 {
     if (isnan(x) || isinf(x) || digits > 300)
         return x;
@@ -377,16 +377,16 @@ static double round_decimal(run *r, double x, int64_t digits)
     return strtod(t.data, NULL);
 }
 
-static value filter_round(run *r, value in, const arguments *a)
+static value filter_round(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2];
-    args_bind(r, "round", a, 0, "precision method", v);
+    jinja_args_bind(r, "round", a, 0, "precision method", v);
     int64_t digits = whole_or(r, "precision", v[0], 0);
     const str *method = v[1].kind == VALUE_MISSING ? str_of(r, "common") : value_to_str(r, v[1]);
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
     if (!value_is_number(in))
-        run_fail(r, "'%s' cannot be rounded", value_type(in));
+        jinja_run_fail(r, "'%s' cannot be rounded", value_type(in));
     if (str_is(method, "common")) {
         if (value_is_whole(in) && digits >= 0)
             return value_int(value_whole(in));
@@ -395,40 +395,40 @@ static value filter_round(run *r, value in, const arguments *a)
     }
     bool up = str_is(method, "ceil");
     if (!up && !str_is(method, "floor"))
-        run_fail(r, "the method must be common, ceil or floor");
+        jinja_run_fail(r, "the method must be common, ceil or floor");
     double unit = pow(10, (double)digits), x = value_number(in) * unit;
     return value_float((up ? ceil(x) : floor(x)) / unit);
 }
 
 /* The rest. */
 
-static value filter_default(run *r, value in, const arguments *a)
+static value filter_default(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2];
-    args_bind(r, "default", a, 0, "default_value boolean", v);
+    jinja_args_bind(r, "default", a, 0, "default_value boolean", v);
     bool missing = in.kind == VALUE_UNDEFINED || (value_is_true(r, v[1]) && !value_is_true(r, in));
     return !missing ? in : v[0].kind == VALUE_MISSING ? value_str(str_of(r, "")) : v[0];
 }
 
-static value filter_length(run *r, value in, const arguments *a)
+static value filter_length(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "length", a);
+    jinja_args_none(r, "length", a);
     return value_int(value_length(r, in));
 }
 
-static value filter_attr(run *r, value in, const arguments *a)
+static value filter_attr(jinja_run *r, value in, const jinja_arguments *a)
 {
     value name;
-    args_bind(r, "attr", a, 1, "name", &name);
+    jinja_args_bind(r, "attr", a, 1, "name", &name);
     value found = op_own_attribute(r, in, value_to_str(r, name));
     return found.kind == VALUE_MISSING ? value_undefined_of(r, in, name) : found;
 }
 
-static value filter_not_served(run *r, value in, const arguments *a)
+static value filter_not_served(jinja_run *r, value in, const jinja_arguments *a)
 {
     (void)in;
     (void)a;
-    run_fail(r, "this filter is not served here");
+    jinja_run_fail(r, "this filter is not served here");
 }
 
 filter_body *filter_find(const str *name)

@@ -41,10 +41,10 @@ static void add_padded(text *out, const spec *s, const char *prefix, const str *
     add_fill(out, s->fill, more > 0 ? more - left : 0);
 }
 
-static void check_bounds(run *r, const spec *s)
+static void check_bounds(jinja_run *r, const spec *s)
 {
     if (s->width > MAX_WIDTH || s->precision > MAX_WIDTH)
-        run_fail(r, "a format's width and precision are at most %d", MAX_WIDTH);
+        jinja_run_fail(r, "a format's width and precision are at most %d", MAX_WIDTH);
 }
 
 static void add_text(text *out, const spec *s, const str *what, uint32_t preset)
@@ -72,7 +72,7 @@ static void digits_in_base(uint64_t x, unsigned base, bool upper, char out[72])
 }
 
 /* The digits before the point in groups. */
-static const str *grouped(run *r, const char *digits, char group, int size)
+static const str *grouped(jinja_run *r, const char *digits, char group, int size)
 {
     text t = {.r = r};
     int n = (int)strspn(digits, "0123456789abcdefABCDEF");
@@ -154,7 +154,7 @@ static bool is_float_type(char type)
 /* "%s" % x. */
 
 typedef struct {
-    run *r;
+    jinja_run *r;
     const str *format;
     size_t at;
     value with;
@@ -165,7 +165,7 @@ typedef struct {
 static char peek(const percent *p)
 {
     if (p->at >= p->format->n)
-        run_fail(p->r, "the format ends too early");
+        jinja_run_fail(p->r, "the format ends too early");
     return p->format->s[p->at];
 }
 
@@ -174,7 +174,7 @@ static value next_argument(percent *p)
     bool is_tuple = p->with.kind == VALUE_TUPLE;
     size_t n = is_tuple ? p->with.list->n : 1;
     if ((size_t)p->n_used >= n)
-        run_fail(p->r, "the format wants more arguments");
+        jinja_run_fail(p->r, "the format wants more arguments");
     p->n_used++;
     return is_tuple ? p->with.list->at[p->n_used - 1] : p->with;
 }
@@ -186,11 +186,11 @@ static value read_name(percent *p)
     for (int open = 1; open > 0; p->at++)
         open += peek(p) == '(' ? 1 : peek(p) == ')' ? -1 : 0;
     if (p->with.kind != VALUE_DICT)
-        run_fail(p->r, "the format names arguments, which a dict must hold");
+        jinja_run_fail(p->r, "the format names arguments, which a dict must hold");
     value found;
     p->by_name = true;
     if (!dict_get(p->r, p->with.dict, value_text(p->r, p->format->s + start, p->at - 1 - start), &found))
-        run_fail(p->r, "the format names a key that the mapping does not have");
+        jinja_run_fail(p->r, "the format names a key that the mapping does not have");
     return found;
 }
 
@@ -201,7 +201,7 @@ static int64_t read_count(percent *p)
         p->at++;
         value v = next_argument(p);
         if (!value_is_whole(v))
-            run_fail(p->r, "* takes its width from an integer");
+            jinja_run_fail(p->r, "* takes its width from an integer");
         return value_whole(v) > MAX_WIDTH ? MAX_WIDTH + 1 : value_whole(v);
     }
     for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
@@ -247,7 +247,7 @@ static void add_percent_number(percent *p, text *out, spec s, value v)
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(p->r, v);
     if (!value_is_number(v) || (v.kind == VALUE_FLOAT && strchr("xXo", s.type)))
-        run_fail(p->r, "%%%c writes numbers, not '%s'", s.type, value_type(v));
+        jinja_run_fail(p->r, "%%%c writes numbers, not '%s'", s.type, value_type(v));
     if (s.fill == '0')
         s.align = s.align == '<' ? '<' : '=';
     if (s.align == '<')
@@ -255,7 +255,7 @@ static void add_percent_number(percent *p, text *out, spec s, value v)
     if (wants_float)
         add_float(out, &s, value_number(v));
     else if (v.kind == VALUE_FLOAT && !(fabs(v.f) < 0x1p63))
-        run_fail(p->r, "the number does not fit into 64 bits");
+        jinja_run_fail(p->r, "the number does not fit into 64 bits");
     else
         add_whole(out, &s, v.kind == VALUE_FLOAT ? (int64_t)v.f : value_whole(v));
 }
@@ -267,7 +267,7 @@ static void add_percent_char(percent *p, text *out, const spec *s, value v)
     bool is_code =
         value_is_whole(v) && value_whole(v) >= 0 && value_whole(v) < 0x110000 && value_whole(v) >> 11 != 0x1b;
     if (!is_char && !is_code)
-        run_fail(p->r, "%%c writes one character");
+        jinja_run_fail(p->r, "%%c writes one character");
     if (is_char)
         text_add_str(&one, v.s);
     else
@@ -285,7 +285,7 @@ static void add_conversion(percent *p, text *out)
         return;
     }
     if (!strchr("sradiuxXofFeEgGc", s.type) || !s.type)
-        run_fail(p->r, "the format has an unknown '%c'", s.type >= ' ' && s.type < 0x7f ? s.type : '?');
+        jinja_run_fail(p->r, "the format has an unknown '%c'", s.type >= ' ' && s.type < 0x7f ? s.type : '?');
     if (!named)
         v = next_argument(p);
     if (s.type == 'c') {
@@ -302,7 +302,7 @@ static void add_conversion(percent *p, text *out)
     }
 }
 
-value format_percent(run *r, const str *format, value with)
+value format_percent(jinja_run *r, const str *format, value with)
 {
     percent p = {.r = r, .format = format, .with = with};
     text out = {.r = r};
@@ -319,7 +319,7 @@ value format_percent(run *r, const str *format, value with)
     bool may_be_unused = with.kind == VALUE_DICT || with.kind == VALUE_LIST || with.kind == VALUE_UNDEFINED;
     bool all_used = with.kind == VALUE_TUPLE ? (size_t)p.n_used == with.list->n : p.n_used || may_be_unused;
     if (!all_used && !p.by_name)
-        run_fail(r, "the format leaves arguments over");
+        jinja_run_fail(r, "the format leaves arguments over");
     value v = text_value(&out);
     return format->markup ? value_str(str_mark(r, v.s)) : v;
 }
@@ -327,8 +327,8 @@ value format_percent(run *r, const str *format, value with)
 /* "{}".format(x). */
 
 typedef struct {
-    run *r;
-    const arguments *a;
+    jinja_run *r;
+    const jinja_arguments *a;
     int n_auto; /* {} seen; -1: fields are numbered */
     bool markup;
 } braces;
@@ -347,21 +347,21 @@ static value field_argument(braces *b, const char *s, size_t n)
     int64_t i = number_of(s, n);
     if (n == 0) {
         if (b->n_auto < 0)
-            run_fail(b->r, "the format has {} behind {0}");
+            jinja_run_fail(b->r, "the format has {} behind {0}");
         i = b->n_auto++;
     } else if (i >= 0) {
         if (b->n_auto > 0)
-            run_fail(b->r, "the format has {0} behind {}");
+            jinja_run_fail(b->r, "the format has {0} behind {}");
         b->n_auto = -1;
     }
     if (i >= 0 && i < b->a->n)
         return b->a->at[i];
     if (i >= 0)
-        run_fail(b->r, "the format wants argument %lld, which is not given", (long long)i);
+        jinja_run_fail(b->r, "the format wants argument %lld, which is not given", (long long)i);
     for (int k = 0; k < b->a->n_keywords; k++)
         if (b->a->keyword[k].name->n == n && memcmp(b->a->keyword[k].name->s, s, n) == 0)
             return b->a->keyword[k].value;
-    run_fail(b->r, "the format names an argument that is not given: '%.*s'", (int)n, s);
+    jinja_run_fail(b->r, "the format names an argument that is not given: '%.*s'", (int)n, s);
 }
 
 /* name.attribute[element]... */
@@ -377,7 +377,7 @@ static value field_value(braces *b, const char *s, size_t n)
         while (end < n && (dot ? s[end] != '.' && s[end] != '[' : s[end] != ']'))
             end++;
         if (end == at || (!dot && end == n))
-            run_fail(b->r, "a field of the format is not well formed");
+            jinja_run_fail(b->r, "a field of the format is not well formed");
         const str *name = str_new(b->r, s + at, end - at);
         int64_t i = number_of(s + at, end - at);
         v = dot ? op_attribute(b->r, v, name) : op_item(b->r, v, i >= 0 ? value_int(i) : value_str(name));
@@ -386,7 +386,7 @@ static value field_value(braces *b, const char *s, size_t n)
     return v;
 }
 
-static spec read_brace_spec(run *r, const str *source)
+static spec read_brace_spec(jinja_run *r, const str *source)
 {
     spec s = {.fill = ' ', .precision = -1};
     const char *p = source->s, *end = source->s + source->n;
@@ -426,14 +426,14 @@ static spec read_brace_spec(run *r, const str *source)
     if (p < end)
         s.type = *p++;
     if (p < end)
-        run_fail(r, "the format has an unknown way to write a value");
+        jinja_run_fail(r, "the format has an unknown way to write a value");
     check_bounds(r, &s);
     return s;
 }
 
 static void add_field(braces *b, text *out, value v, const str *how)
 {
-    run *r = b->r;
+    jinja_run *r = b->r;
     if (how->n == 0 || v.kind == VALUE_UNDEFINED) {
         const str *s = value_to_str(r, v);
         text_add_str(out, b->markup ? str_escape(r, s) : s);
@@ -444,18 +444,18 @@ static void add_field(braces *b, text *out, value v, const str *how)
         if (s.align == '=' && s.fill == '0')
             s.align = '<'; /* "{:05}" of a string fills on its right */
         if ((s.type && s.type != 's') || s.sign || s.group || s.align == '=')
-            run_fail(r, "this way to write a value is none for a str");
+            jinja_run_fail(r, "this way to write a value is none for a str");
         add_text(out, &s, b->markup ? str_escape(r, v.s) : v.s, '<');
     } else if (v.kind == VALUE_FLOAT || (value_is_whole(v) && is_float_type(s.type))) {
         if (s.type && !is_float_type(s.type))
-            run_fail(r, "'%c' is no way to write a float", s.type);
+            jinja_run_fail(r, "'%c' is no way to write a float", s.type);
         add_float(out, &s, value_number(v));
     } else if (value_is_whole(v)) {
         if ((s.type && !strchr("bdoxX", s.type)) || s.precision >= 0)
-            run_fail(r, "this way to write a value is none for an int");
+            jinja_run_fail(r, "this way to write a value is none for an int");
         add_whole(out, &s, value_whole(v));
     } else {
-        run_fail(r, "'%s' can be written in one way only", value_type(v));
+        jinja_run_fail(r, "'%s' can be written in one way only", value_type(v));
     }
 }
 
@@ -472,13 +472,13 @@ static void write_field(braces *b, text *out, const char *s, size_t n, int depth
     if (at < n && s[at] == '!') {
         char how = at + 1 < n ? s[at + 1] : 0;
         if (how != 'r' && how != 's' && how != 'a')
-            run_fail(b->r, "behind ! stands r, s or a");
+            jinja_run_fail(b->r, "behind ! stands r, s or a");
         text t = {.r = b->r};
         how == 's' ? value_write(&t, v) : value_write_repr(&t, v);
         v = text_value(&t);
         at += 2;
         if (at < n && s[at] != ':')
-            run_fail(b->r, "behind !r stands a colon, or nothing");
+            jinja_run_fail(b->r, "behind !r stands a colon, or nothing");
     }
     text how = {.r = b->r};
     if (at < n)
@@ -490,7 +490,7 @@ static void write_braces(braces *b, text *out, const str *format, int depth)
 {
     const char *s = format->s;
     if (depth > 1)
-        run_fail(b->r, "fields of the format are nested too deeply");
+        jinja_run_fail(b->r, "fields of the format are nested too deeply");
     for (size_t at = 0; at < format->n;) {
         char c = s[at];
         if (c != '{' && c != '}') {
@@ -506,13 +506,13 @@ static void write_braces(braces *b, text *out, const str *format, int depth)
         for (int open = c == '{'; open > 0 && end < format->n; end++)
             open += s[end] == '{' ? 1 : s[end] == '}' ? -1 : 0;
         if (c == '}' || s[end - 1] != '}' || end < at + 2)
-            run_fail(b->r, "a '%c' of the format stands alone", c);
+            jinja_run_fail(b->r, "a '%c' of the format stands alone", c);
         write_field(b, out, s + at + 1, end - at - 2, depth);
         at = end;
     }
 }
 
-value format_braces(run *r, const str *format, const arguments *a)
+value format_braces(jinja_run *r, const str *format, const jinja_arguments *a)
 {
     braces b = {.r = r, .a = a, .markup = format->markup};
     text out = {.r = r};

@@ -9,48 +9,48 @@
 
 #define MAX_RANGE 100000 /* as in Jinja's sandbox */
 
-static int64_t whole_argument(run *r, value v)
+static int64_t whole_argument(jinja_run *r, value v)
 {
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
     if (!value_is_whole(v))
-        run_fail(r, "expected an integer, not '%s'", value_type(v));
+        jinja_run_fail(r, "expected an integer, not '%s'", value_type(v));
     return value_whole(v);
 }
 
-static value call_range(run *r, function *f, const arguments *a)
+static value call_range(jinja_run *r, function *f, const jinja_arguments *a)
 {
     (void)f;
     if (a->n_keywords || a->n < 1 || a->n > 3)
-        run_fail(r, "range takes 1 to 3 arguments");
-    range *x = RUN_NEW(r, range);
-    *x = (range){0, whole_argument(r, a->at[a->n > 1]), 1};
+        jinja_run_fail(r, "range takes 1 to 3 arguments");
+    jinja_range *x = JINJA_NEW(r, jinja_range);
+    *x = (jinja_range){0, whole_argument(r, a->at[a->n > 1]), 1};
     if (a->n > 1)
         x->start = whole_argument(r, a->at[0]);
     if (a->n > 2)
         x->step = whole_argument(r, a->at[2]);
     if (x->step == 0)
-        run_fail(r, "the step of a range cannot be 0");
-    if (range_length(x) > MAX_RANGE)
-        run_fail(r, "a range has at most %d items", MAX_RANGE);
+        jinja_run_fail(r, "the step of a range cannot be 0");
+    if (jinja_range_length(x) > MAX_RANGE)
+        jinja_run_fail(r, "a range has at most %d items", MAX_RANGE);
     return (value){.kind = VALUE_RANGE, .range = x};
 }
 
 /* dict(mapping or pairs, name=value, ...) */
-static dict *make_dict(run *r, const char *what, const arguments *a)
+static dict *make_dict(jinja_run *r, const char *what, const jinja_arguments *a)
 {
     dict *d = dict_new(r, (size_t)a->n_keywords);
     if (a->n > 1)
-        run_fail(r, "%s takes at most 1 argument beside names, %d were given", what, a->n);
+        jinja_run_fail(r, "%s takes at most 1 argument beside names, %d were given", what, a->n);
     if (a->n == 1 && a->at[0].kind == VALUE_DICT) {
         for (size_t i = 0; i < a->at[0].dict->n; i++)
             dict_put(r, d, a->at[0].dict->at[i].key, a->at[0].dict->at[i].value);
     } else if (a->n == 1) {
         value pair;
         for (iter *it = value_iter(r, a->at[0]); iter_next(r, it, &pair);) {
-            const list *l = value_to_list(r, pair);
+            const jinja_list *l = value_to_list(r, pair);
             if (l->n != 2)
-                run_fail(r, "%s: an element has %zu parts, not 2", what, l->n);
+                jinja_run_fail(r, "%s: an element has %zu parts, not 2", what, l->n);
             dict_put(r, d, l->at[0], l->at[1]);
         }
     }
@@ -59,19 +59,20 @@ static dict *make_dict(run *r, const char *what, const arguments *a)
     return d;
 }
 
-static value call_dict(run *r, function *f, const arguments *a)
+static value call_dict(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return value_dict(make_dict(r, f->name, a));
 }
 
 /* Transformers lets no template keep a name with an underscore before it. */
-static void check_name(run *r, value name)
+static void check_name(jinja_run *r, value name)
 {
     if (name.kind == VALUE_STRING && name.s->n && name.s->s[0] == '_')
-        run_fail(r, "a namespace takes no names with an underscore before them: '%.*s'", (int)name.s->n, name.s->s);
+        jinja_run_fail(r, "a namespace takes no names with an underscore before them: '%.*s'", (int)name.s->n,
+                       name.s->s);
 }
 
-static value call_namespace(run *r, function *f, const arguments *a)
+static value call_namespace(jinja_run *r, function *f, const jinja_arguments *a)
 {
     dict *d = make_dict(r, f->name, a);
     for (size_t i = 0; i < d->n; i++)
@@ -79,46 +80,46 @@ static value call_namespace(run *r, function *f, const arguments *a)
     return (value){.kind = VALUE_NAMESPACE, .dict = d};
 }
 
-void namespace_set(run *r, value of, const str *name, value v)
+void namespace_set(jinja_run *r, value of, const str *name, value v)
 {
     check_name(r, value_str(name));
     dict_put(r, of.dict, value_str(name), v);
 }
 
-static value call_cycler(run *r, function *f, const arguments *a)
+static value call_cycler(jinja_run *r, function *f, const jinja_arguments *a)
 {
     (void)f;
     if (a->n == 0 || a->n_keywords)
-        run_fail(r, "a cycler needs at least one item");
-    cycler *c = RUN_NEW(r, cycler);
+        jinja_run_fail(r, "a cycler needs at least one item");
+    cycler *c = JINJA_NEW(r, cycler);
     *c = (cycler){.items = {.at = a->at, .n = (size_t)a->n}};
     return (value){.kind = VALUE_CYCLER, .cycler = c};
 }
 
 /* The first call gives nothing, all others the separator. */
-static value call_joined(run *r, function *f, const arguments *a)
+static value call_joined(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    args_none(r, "joiner", a);
+    jinja_args_none(r, "joiner", a);
     return f->n_calls++ ? f->self : value_str(str_of(r, ""));
 }
 
-static value call_joiner(run *r, function *f, const arguments *a)
+static value call_joiner(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value sep;
     (void)f;
-    args_bind(r, "joiner", a, 0, "sep", &sep);
+    jinja_args_bind(r, "joiner", a, 0, "sep", &sep);
     return value_function(r, "joiner", call_joined, sep.kind == VALUE_MISSING ? value_str(str_of(r, ", ")) : sep);
 }
 
-static value call_raise(run *r, function *f, const arguments *a)
+static value call_raise(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value message;
-    args_bind(r, f->name, a, 1, "message", &message);
-    run_raise(r, value_to_str(r, message));
+    jinja_args_bind(r, f->name, a, 1, "message", &message);
+    jinja_run_raise(r, value_to_str(r, message));
 }
 
 /* The format with %f, which C does not have, as microseconds. */
-static char *c_format(run *r, const str *format)
+static char *c_format(jinja_run *r, const str *format)
 {
     text t = {.r = r};
     for (size_t i = 0; i < format->n; i++) {
@@ -133,31 +134,31 @@ static char *c_format(run *r, const str *format)
     return t.data;
 }
 
-static value call_strftime_now(run *r, function *f, const arguments *a)
+static value call_strftime_now(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value format;
     struct tm tm;
-    args_bind(r, f->name, a, 1, "format", &format);
+    jinja_args_bind(r, f->name, a, 1, "format", &format);
     if (format.kind != VALUE_STRING)
-        run_fail(r, "the format must be a string, not '%s'", value_type(format));
+        jinja_run_fail(r, "the format must be a string, not '%s'", value_type(format));
     if (format.s->n > 256 || memchr(format.s->s, '\0', format.s->n))
-        run_fail(r, "the format is too long, or has a NUL");
+        jinja_run_fail(r, "the format is too long, or has a NUL");
     const char *c = c_format(r, format.s);
     size_t size = 16384, n;
-    char *out = run_alloc(r, size);
+    char *out = jinja_run_alloc(r, size);
     if (!localtime_r(&r->now, &tm))
-        run_fail(r, "the clock shows a time that has no date");
+        jinja_run_fail(r, "the clock shows a time that has no date");
     n = strftime(out, size, c, &tm);
     return value_text(r, out, n);
 }
 
-static value call_lipsum(run *r, function *f, const arguments *a)
+static value call_lipsum(jinja_run *r, function *f, const jinja_arguments *a)
 {
     (void)a;
-    run_fail(r, "%s is not served here", f->name);
+    jinja_run_fail(r, "%s is not served here", f->name);
 }
 
-value global_find(run *r, const str *name)
+value global_find(jinja_run *r, const str *name)
 {
     static const struct {
         const char *name;

@@ -4,9 +4,9 @@
 
 #include "text/jinja_value.h"
 
-value global_find(run *r, const str *name); /* MISSING: there is none of this name */
+value global_find(jinja_run *r, const str *name); /* MISSING: there is none of this name */
 
 /* {% set of.name = v %} */
-void namespace_set(run *r, value of, const str *name, value v);
+void namespace_set(jinja_run *r, value of, const str *name, value v);
 
 #endif

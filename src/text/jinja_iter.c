@@ -4,7 +4,7 @@
 #include "text/jinja_value.h"
 #include "text/utf8.h"
 
-static bool next_of_list(run *r, iter *it, value *out)
+static bool next_of_list(jinja_run *r, iter *it, value *out)
 {
     (void)r;
     if (it->at == it->over.list->n)
@@ -13,7 +13,7 @@ static bool next_of_list(run *r, iter *it, value *out)
     return true;
 }
 
-static bool next_char(run *r, iter *it, value *out)
+static bool next_char(jinja_run *r, iter *it, value *out)
 {
     const char *p = it->over.s->s + it->at, *start = p;
     if (it->at == it->over.s->n)
@@ -24,16 +24,16 @@ static bool next_char(run *r, iter *it, value *out)
     return true;
 }
 
-static bool next_of_range(run *r, iter *it, value *out)
+static bool next_of_range(jinja_run *r, iter *it, value *out)
 {
     (void)r;
-    if (it->at == (size_t)range_length(it->over.range))
+    if (it->at == (size_t)jinja_range_length(it->over.range))
         return false;
     *out = value_int(it->over.range->start + (int64_t)it->at++ * it->over.range->step);
     return true;
 }
 
-static bool next_of_nothing(run *r, iter *it, value *out)
+static bool next_of_nothing(jinja_run *r, iter *it, value *out)
 {
     (void)r;
     (void)it;
@@ -46,13 +46,13 @@ bool value_is_iterable(value v)
     return v.kind == VALUE_ITERATOR || (value_has_length(v) && v.kind != VALUE_LOOP);
 }
 
-iter *value_iter(run *r, value v)
+iter *value_iter(jinja_run *r, value v)
 {
     if (v.kind == VALUE_ITERATOR)
         return v.iter;
     if (!value_is_iterable(v))
-        run_fail(r, "'%s' cannot be iterated over", value_type(v));
-    iter *it = RUN_NEW(r, iter);
+        jinja_run_fail(r, "'%s' cannot be iterated over", value_type(v));
+    iter *it = JINJA_NEW(r, iter);
     *it = (iter){.next = next_of_list, .over = v, .type = "iterator"};
     if (v.kind == VALUE_DICT)
         it->over = dict_view(r, v.dict, VALUE_LIST);
@@ -65,20 +65,20 @@ iter *value_iter(run *r, value v)
     return it;
 }
 
-value value_iterate_list(run *r, const char *type, value items)
+value value_iterate_list(jinja_run *r, const char *type, value items)
 {
-    iter *it = RUN_NEW(r, iter);
+    iter *it = JINJA_NEW(r, iter);
     *it = (iter){.next = next_of_list, .over = items, .type = type};
     return (value){.kind = VALUE_ITERATOR, .iter = it};
 }
 
-bool iter_next(run *r, iter *it, value *out)
+bool iter_next(jinja_run *r, iter *it, value *out)
 {
-    run_spend(r, 1);
+    jinja_run_spend(r, 1);
     return it->next(r, it, out);
 }
 
-const list *value_to_list(run *r, value v)
+const jinja_list *value_to_list(jinja_run *r, value v)
 {
     if (value_is_sequence(v) || v.kind == VALUE_KEYS || v.kind == VALUE_VALUES || v.kind == VALUE_ITEMS)
         return v.list;
@@ -87,7 +87,7 @@ const list *value_to_list(run *r, value v)
     for (iter *it = value_iter(r, v); iter_next(r, it, &item);) {
         if (n == cap) {
             cap = cap ? 2 * cap : 8;
-            value *more = RUN_NEW_ARRAY(r, value, cap);
+            value *more = JINJA_NEW_ARRAY(r, value, cap);
             if (n)
                 memcpy(more, at, n * sizeof *more);
             at = more;

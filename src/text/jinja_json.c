@@ -68,7 +68,7 @@ static void break_line(dump *d)
 
 static void write_value(dump *d, value v);
 
-static void write_array(dump *d, const list *l)
+static void write_array(dump *d, const jinja_list *l)
 {
     text_add_cstr(&d->out, "[");
     d->depth++;
@@ -92,7 +92,7 @@ static void write_key(dump *d, value key)
         return;
     }
     if (!value_is_number(key) && key.kind != VALUE_NONE)
-        run_fail(d->out.r, "keys must be str, int, float, bool or None, not %s", value_type(key));
+        jinja_run_fail(d->out.r, "keys must be str, int, float, bool or None, not %s", value_type(key));
     text_add_cstr(&d->out, "\"");
     write_value(d, key);
     text_add_cstr(&d->out, "\"");
@@ -122,9 +122,9 @@ static void write_object(dump *d, const dict *o)
 
 static void write_value(dump *d, value v)
 {
-    run *r = d->out.r;
-    run_enter(r);
-    run_spend(r, 1);
+    jinja_run *r = d->out.r;
+    jinja_run_enter(r);
+    jinja_run_spend(r, 1);
     switch (v.kind) {
     case VALUE_NONE: text_add_cstr(&d->out, "null"); break;
     case VALUE_BOOL: text_add_cstr(&d->out, v.b ? "true" : "false"); break;
@@ -134,38 +134,38 @@ static void write_value(dump *d, value v)
     case VALUE_LIST:
     case VALUE_TUPLE: write_array(d, v.list); break;
     case VALUE_DICT: write_object(d, v.dict); break;
-    default: run_fail(r, "'%s' cannot be written as JSON", value_type(v));
+    default: jinja_run_fail(r, "'%s' cannot be written as JSON", value_type(v));
     }
-    run_leave(r);
+    jinja_run_leave(r);
 }
 
-static const str *indent_of(run *r, value v)
+static const str *indent_of(jinja_run *r, value v)
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
         return NULL;
     if (v.kind == VALUE_STRING)
         return v.s;
     if (!value_is_whole(v))
-        run_fail(r, "indent must be an integer or a string, not %s", value_type(v));
+        jinja_run_fail(r, "indent must be an integer or a string, not %s", value_type(v));
     return str_repeat(r, str_of(r, " "), value_whole(v));
 }
 
 static void set_separators(dump *d, value v)
 {
-    run *r = d->out.r;
+    jinja_run *r = d->out.r;
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
         return;
-    const list *l = value_to_list(r, v);
+    const jinja_list *l = value_to_list(r, v);
     if (l->n != 2 || l->at[0].kind != VALUE_STRING || l->at[1].kind != VALUE_STRING)
-        run_fail(r, "separators must be two strings");
+        jinja_run_fail(r, "separators must be two strings");
     d->comma = l->at[0].s;
     d->colon = l->at[1].s;
 }
 
-value filter_tojson(run *r, value in, const arguments *a)
+value filter_tojson(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[4];
-    args_bind(r, "tojson", a, 0, "ensure_ascii indent separators sort_keys", v);
+    jinja_args_bind(r, "tojson", a, 0, "ensure_ascii indent separators sort_keys", v);
     dump d = {.out = {.r = r},
               .ascii = value_is_true(r, v[0]),
               .sorted = value_is_true(r, v[3]),
@@ -179,10 +179,10 @@ value filter_tojson(run *r, value in, const arguments *a)
 
 /* From JSON. */
 
-static value array_from_json(run *r, const json_t *v)
+static value array_from_json(jinja_run *r, const json_t *v)
 {
     size_t n = json_array_size(v);
-    value *at = RUN_NEW_ARRAY(r, value, n);
+    value *at = JINJA_NEW_ARRAY(r, value, n);
     for (size_t i = 0; i < n; i++)
         at[i] = value_from_json(r, json_array_get(v, i));
     return value_list(r, VALUE_LIST, at, n);
@@ -201,7 +201,7 @@ static bool is_known_role(const str *s)
 }
 
 /* The value of a key; such a role counts as the template's own. */
-static value member_from_json(run *r, const char *key, const json_t *v)
+static value member_from_json(jinja_run *r, const char *key, const json_t *v)
 {
     value made = value_from_json(r, v);
     if (made.kind == VALUE_STRING && strcmp(key, "role") == 0 && is_known_role(made.s))
@@ -209,7 +209,7 @@ static value member_from_json(run *r, const char *key, const json_t *v)
     return made;
 }
 
-static value object_from_json(run *r, const json_t *v)
+static value object_from_json(jinja_run *r, const json_t *v)
 {
     dict *d = dict_new(r, json_object_size(v));
     for (void *i = json_object_iter((json_t *)v); i; i = json_object_iter_next((json_t *)v, i)) {
@@ -220,11 +220,11 @@ static value object_from_json(run *r, const json_t *v)
     return value_dict(d);
 }
 
-value value_from_json(run *r, const json_t *v)
+value value_from_json(jinja_run *r, const json_t *v)
 {
     value made;
-    run_enter(r);
-    run_spend(r, 1);
+    jinja_run_enter(r);
+    jinja_run_spend(r, 1);
     switch (json_typeof(v)) {
     case JSON_OBJECT: made = object_from_json(r, v); break;
     case JSON_ARRAY: made = array_from_json(r, v); break;
@@ -235,6 +235,6 @@ value value_from_json(run *r, const json_t *v)
     case JSON_FALSE: made = value_bool(json_is_true(v)); break;
     default: made = value_none();
     }
-    run_leave(r);
+    jinja_run_leave(r);
     return made;
 }

@@ -5,6 +5,6 @@
 
 #include "text/jinja_value.h"
 
-value filter_tojson(run *r, value in, const arguments *a);
+value filter_tojson(jinja_run *r, value in, const jinja_arguments *a);
 
 #endif

@@ -13,7 +13,7 @@
 #include "text/utf8.h"
 
 typedef struct {
-    run *r;
+    jinja_run *r;
     const char *s; /* [n] the source, newlines as \n */
     size_t n, at;
     int line;
@@ -28,7 +28,7 @@ static token *add_token(lexer *x, token_kind kind)
 {
     if (x->n_tokens == x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
-        token *more = RUN_NEW_ARRAY(x->r, token, cap);
+        token *more = JINJA_NEW_ARRAY(x->r, token, cap);
         if (x->n_tokens)
             memcpy(more, x->token, x->n_tokens * sizeof *more);
         x->token = more;
@@ -42,7 +42,7 @@ static token *add_token(lexer *x, token_kind kind)
 _Noreturn static void fail_at(lexer *x, const char *what)
 {
     x->r->line = x->line;
-    run_fail(x->r, "%s", what);
+    jinja_run_fail(x->r, "%s", what);
 }
 
 /* Move to `to`, counting lines. */
@@ -81,7 +81,7 @@ static size_t find(const lexer *x, size_t at, const char *what)
 /* Newlines of any kind become \n; one at the very end goes. */
 static void normalize(lexer *x, const char *source, size_t n)
 {
-    char *s = run_alloc(x->r, n + 1);
+    char *s = jinja_run_alloc(x->r, n + 1);
     for (size_t i = 0; i < n; i++) {
         bool crlf = source[i] == '\r' && i + 1 < n && source[i + 1] == '\n';
         if (!crlf)
@@ -233,7 +233,7 @@ static size_t skip_exponent(const lexer *x, size_t at)
 /* The number's text without underscores, NUL-terminated. */
 static const char *digits_of(lexer *x, size_t from, size_t to)
 {
-    char *s = run_alloc(x->r, to - from + 1), *out = s;
+    char *s = jinja_run_alloc(x->r, to - from + 1), *out = s;
     for (; from < to; from++)
         if (x->s[from] != '_')
             *out++ = x->s[from];
@@ -443,7 +443,7 @@ static void read_next(lexer *x)
     read_tag(x, kind == '%');
 }
 
-token *jinja_lex(run *r, const char *source, size_t n)
+token *jinja_lex(jinja_run *r, const char *source, size_t n)
 {
     lexer x = {.r = r, .line = 1, .starts_line = true};
     normalize(&x, source, n);

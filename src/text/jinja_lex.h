@@ -27,6 +27,6 @@ typedef struct {
 } token;
 
 /* All tokens, the last of which is TOKEN_END, in r's arena; so is what they borrow. */
-token *jinja_lex(run *r, const char *source, size_t n);
+token *jinja_lex(jinja_run *r, const char *source, size_t n);
 
 #endif

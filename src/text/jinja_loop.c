@@ -6,8 +6,8 @@
 #include "text/jinja_render.h"
 #include "text/jinja_str.h"
 
-struct loop {
-    const node *code;
+struct jinja_loop {
+    const jinja_node *code;
     scope *around; /* where the for stands */
     value over;
     iter *items;
@@ -20,7 +20,7 @@ struct loop {
 };
 
 /* Whether the loop's condition holds for an item. */
-static bool is_wanted(run *r, loop *l, value item)
+static bool is_wanted(jinja_run *r, jinja_loop *l, value item)
 {
     static const symbol_list none = {0};
     scope *inner = r->render->scope;
@@ -31,7 +31,7 @@ static bool is_wanted(run *r, loop *l, value item)
     return is;
 }
 
-static bool take(run *r, loop *l, value *out)
+static bool take(jinja_run *r, jinja_loop *l, value *out)
 {
     while (iter_next(r, l->items, out))
         if (!l->code->b || l->all_taken || is_wanted(r, l, *out))
@@ -39,14 +39,14 @@ static bool take(run *r, loop *l, value *out)
     return false;
 }
 
-static bool look_ahead(run *r, loop *l)
+static bool look_ahead(jinja_run *r, jinja_loop *l)
 {
     if (l->ahead.kind == VALUE_MISSING && !take(r, l, &l->ahead))
         l->ahead = value_missing();
     return l->ahead.kind != VALUE_MISSING;
 }
 
-static bool next_item(run *r, loop *l, value *out)
+static bool next_item(jinja_run *r, jinja_loop *l, value *out)
 {
     if (l->ahead.kind != VALUE_MISSING)
         *out = l->ahead;
@@ -60,13 +60,13 @@ static bool next_item(run *r, loop *l, value *out)
 }
 
 /* All that are left are taken now. */
-static int64_t count_rest(run *r, loop *l)
+static int64_t count_rest(jinja_run *r, jinja_loop *l)
 {
     size_t n = 0, cap = 8;
-    value *at = RUN_NEW_ARRAY(r, value, cap), item;
+    value *at = JINJA_NEW_ARRAY(r, value, cap), item;
     while (take(r, l, &item)) {
         if (n == cap) {
-            value *more = RUN_NEW_ARRAY(r, value, 2 * cap);
+            value *more = JINJA_NEW_ARRAY(r, value, 2 * cap);
             for (size_t i = 0; i < n; i++)
                 more[i] = at[i];
             at = more;
@@ -79,23 +79,23 @@ static int64_t count_rest(run *r, loop *l)
     return (int64_t)n + l->index0 + 1 + (l->ahead.kind != VALUE_MISSING);
 }
 
-int64_t loop_length(run *r, loop *l)
+int64_t jinja_loop_length(jinja_run *r, jinja_loop *l)
 {
     if (l->length < 0)
         l->length = !l->code->b && value_has_length(l->over) ? value_length(r, l->over) : count_rest(r, l);
     return l->length;
 }
 
-static value call_cycle(run *r, function *f, const arguments *a)
+static value call_cycle(jinja_run *r, function *f, const jinja_arguments *a)
 {
     if (a->n == 0 || a->n_keywords)
-        run_fail(r, "loop.cycle needs at least one item");
+        jinja_run_fail(r, "loop.cycle needs at least one item");
     return a->at[f->self.loop->index0 % a->n];
 }
 
-static value call_changed(run *r, function *f, const arguments *a)
+static value call_changed(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    loop *l = f->self.loop;
+    jinja_loop *l = f->self.loop;
     value now = value_list(r, VALUE_TUPLE, a->at, (size_t)a->n);
     if (l->changed.kind != VALUE_MISSING && value_equal(r, l->changed, now))
         return value_bool(false);
@@ -103,7 +103,7 @@ static value call_changed(run *r, function *f, const arguments *a)
     return value_bool(true);
 }
 
-value loop_attribute(run *r, loop *l, const str *name)
+value jinja_loop_attribute(jinja_run *r, jinja_loop *l, const str *name)
 {
     value self = {.kind = VALUE_LOOP, .loop = l};
     if (str_is(name, "index0"))
@@ -115,11 +115,11 @@ value loop_attribute(run *r, loop *l, const str *name)
     if (str_is(name, "last"))
         return value_bool(!look_ahead(r, l));
     if (str_is(name, "length"))
-        return value_int(loop_length(r, l));
+        return value_int(jinja_loop_length(r, l));
     if (str_is(name, "revindex0"))
-        return value_int(loop_length(r, l) - l->index0 - 1);
+        return value_int(jinja_loop_length(r, l) - l->index0 - 1);
     if (str_is(name, "revindex"))
-        return value_int(loop_length(r, l) - l->index0);
+        return value_int(jinja_loop_length(r, l) - l->index0);
     if (str_is(name, "depth0"))
         return value_int(l->depth0);
     if (str_is(name, "depth"))
@@ -136,16 +136,16 @@ value loop_attribute(run *r, loop *l, const str *name)
 }
 
 /* The body for each item, then the else branch, if no item came to the end of the body. */
-static flow run_loop(run *r, const node *code, scope *around, value over, int64_t depth0)
+static flow run_loop(jinja_run *r, const jinja_node *code, scope *around, value over, int64_t depth0)
 {
-    loop *l = RUN_NEW(r, loop);
-    *l = (loop){.code = code,
-                .around = around,
-                .over = over,
-                .items = value_iter(r, over),
-                .index0 = -1,
-                .length = -1,
-                .depth0 = depth0};
+    jinja_loop *l = JINJA_NEW(r, jinja_loop);
+    *l = (jinja_loop){.code = code,
+                      .around = around,
+                      .over = over,
+                      .items = value_iter(r, over),
+                      .index0 = -1,
+                      .length = -1,
+                      .depth0 = depth0};
     scope *s = scope_enter(r, around, &code->unset);
     bool completed = false;
     flow f = FLOW_ON;
@@ -167,25 +167,25 @@ static flow run_loop(run *r, const node *code, scope *around, value over, int64_
     return f;
 }
 
-flow loop_run(run *r, const node *code)
+flow jinja_loop_run(jinja_run *r, const jinja_node *code)
 {
     value over = eval_node(r, code->a);
     eval_at(r, code);
     return run_loop(r, code, r->render->scope, over, 0);
 }
 
-value loop_recurse(run *r, loop *l, const arguments *a)
+value jinja_loop_recurse(jinja_run *r, jinja_loop *l, const jinja_arguments *a)
 {
     text collected;
     value over;
     if (!l->code->recursive)
-        run_fail(r, "only a loop marked \"recursive\" can be called");
-    args_bind(r, "loop", a, 1, "iterable", &over);
+        jinja_run_fail(r, "only a loop marked \"recursive\" can be called");
+    jinja_args_bind(r, "loop", a, 1, "iterable", &over);
     scope *here = r->render->scope;
     text *before = eval_collect(r, &collected);
-    run_enter(r);
+    jinja_run_enter(r);
     run_loop(r, l->code, l->around, over, l->depth0 + 1);
-    run_leave(r);
+    jinja_run_leave(r);
     eval_collect_end(r, before);
     r->render->scope = here;
     return text_value(&collected);

@@ -7,45 +7,45 @@
 
 /* Arguments. */
 
-static const list *eval_star(run *r, const node *star)
+static const jinja_list *eval_star(jinja_run *r, const jinja_node *star)
 {
-    static const list nothing = {0};
+    static const jinja_list nothing = {0};
     return star ? value_to_list(r, eval_node(r, star)) : &nothing;
 }
 
-static const dict *eval_star_star(run *r, const node *star_star)
+static const dict *eval_star_star(jinja_run *r, const jinja_node *star_star)
 {
     static const dict nothing = {0};
     if (!star_star)
         return &nothing;
     value v = eval_node(r, star_star);
     if (v.kind != VALUE_DICT)
-        run_fail(r, "** takes a dict, not '%s'", value_type(v));
+        jinja_run_fail(r, "** takes a dict, not '%s'", value_type(v));
     for (size_t i = 0; i < v.dict->n; i++)
         if (v.dict->at[i].key.kind != VALUE_STRING)
-            run_fail(r, "the names behind ** must be strings");
+            jinja_run_fail(r, "the names behind ** must be strings");
     return v.dict;
 }
 
-arguments eval_args(run *r, const call_args *a, keyword extra)
+jinja_arguments eval_args(jinja_run *r, const call_args *a, keyword extra)
 {
-    value *at = RUN_NEW_ARRAY(r, value, (size_t)a->at.n);
+    value *at = JINJA_NEW_ARRAY(r, value, (size_t)a->at.n);
     for (int i = 0; i < a->at.n; i++)
         at[i] = eval_node(r, a->at.at[i]);
-    const list *star = eval_star(r, a->star);
+    const jinja_list *star = eval_star(r, a->star);
     if (star->n > 0) {
-        value *all = RUN_NEW_ARRAY(r, value, (size_t)a->at.n + star->n);
+        value *all = JINJA_NEW_ARRAY(r, value, (size_t)a->at.n + star->n);
         memcpy(all, at, (size_t)a->at.n * sizeof *at);
         memcpy(all + a->at.n, star->at, star->n * sizeof *at);
         at = all;
     }
-    keyword *named = RUN_NEW_ARRAY(r, keyword, (size_t)a->n_named + 1);
+    keyword *named = JINJA_NEW_ARRAY(r, keyword, (size_t)a->n_named + 1);
     for (int i = 0; i < a->n_named; i++)
         named[i] = (keyword){a->named[i].name, eval_node(r, a->named[i].value)};
     const dict *more = eval_star_star(r, a->star_star);
     int n = a->n_named;
     if (more->n > 0) {
-        keyword *all = RUN_NEW_ARRAY(r, keyword, (size_t)a->n_named + more->n + 1);
+        keyword *all = JINJA_NEW_ARRAY(r, keyword, (size_t)a->n_named + more->n + 1);
         memcpy(all, named, (size_t)a->n_named * sizeof *all);
         for (size_t i = 0; i < more->n; i++)
             all[n++] = (keyword){more->at[i].key.s, more->at[i].value};
@@ -53,7 +53,7 @@ arguments eval_args(run *r, const call_args *a, keyword extra)
     }
     if (extra.name)
         named[n++] = extra;
-    return (arguments){.at = at, .n = a->at.n + (int)star->n, .keyword = named, .n_keywords = n};
+    return (jinja_arguments){.at = at, .n = a->at.n + (int)star->n, .keyword = named, .n_keywords = n};
 }
 
 /* Which of the names (with blanks between) this is; -1. */
@@ -77,51 +77,53 @@ static int count_names(const char *names)
     return n;
 }
 
-void args_bind(run *r, const char *what, const arguments *a, int n_needed, const char *names, value *out)
+void jinja_args_bind(jinja_run *r, const char *what, const jinja_arguments *a, int n_needed, const char *names,
+                     value *out)
 {
     int n = count_names(names);
     if (a->n > n)
-        run_fail(r, "%s takes at most %d arguments, %d were given", what, n, a->n);
+        jinja_run_fail(r, "%s takes at most %d arguments, %d were given", what, n, a->n);
     for (int i = 0; i < n; i++)
         out[i] = i < a->n ? a->at[i] : value_missing();
     for (int i = 0; i < a->n_keywords; i++) {
         const str *name = a->keyword[i].name;
         int at = name_number(names, name);
         if (at < 0)
-            run_fail(r, "%s has no argument '%.*s'", what, (int)name->n, name->s);
+            jinja_run_fail(r, "%s has no argument '%.*s'", what, (int)name->n, name->s);
         if (out[at].kind != VALUE_MISSING)
-            run_fail(r, "%s got two values for argument '%.*s'", what, (int)name->n, name->s);
+            jinja_run_fail(r, "%s got two values for argument '%.*s'", what, (int)name->n, name->s);
         out[at] = a->keyword[i].value;
     }
     for (int i = 0; i < n_needed; i++)
         if (out[i].kind == VALUE_MISSING)
-            run_fail(r, "%s needs %d argument%s", what, n_needed, n_needed == 1 ? "" : "s");
+            jinja_run_fail(r, "%s needs %d argument%s", what, n_needed, n_needed == 1 ? "" : "s");
 }
 
-void args_bind_positional(run *r, const char *what, const arguments *a, int n_needed, const char *names, value *out)
+void jinja_args_bind_positional(jinja_run *r, const char *what, const jinja_arguments *a, int n_needed,
+                                const char *names, value *out)
 {
     if (a->n_keywords)
-        run_fail(r, "%s takes no keyword arguments", what);
-    args_bind(r, what, a, n_needed, names, out);
+        jinja_run_fail(r, "%s takes no keyword arguments", what);
+    jinja_args_bind(r, what, a, n_needed, names, out);
 }
 
-void args_none(run *r, const char *what, const arguments *a)
+void jinja_args_none(jinja_run *r, const char *what, const jinja_arguments *a)
 {
     if (a->n || a->n_keywords)
-        run_fail(r, "%s takes no arguments", what);
+        jinja_run_fail(r, "%s takes no arguments", what);
 }
 
 /* Macros. */
 
-value macro_new(run *r, const macro_code *code)
+value jinja_macro_new(jinja_run *r, const macro_code *code)
 {
-    macro *m = RUN_NEW(r, macro);
-    *m = (macro){code, r->render->scope};
+    jinja_macro *m = JINJA_NEW(r, jinja_macro);
+    *m = (jinja_macro){code, r->render->scope};
     return (value){.kind = VALUE_MACRO, .macro = m};
 }
 
 /* The keyword of this name, which is taken off the list; MISSING. */
-static value take_keyword(const arguments *a, bool *taken, const str *name)
+static value take_keyword(const jinja_arguments *a, bool *taken, const str *name)
 {
     for (int i = 0; i < a->n_keywords; i++)
         if (!taken[i] && str_equal(a->keyword[i].name, name)) {
@@ -131,7 +133,7 @@ static value take_keyword(const arguments *a, bool *taken, const str *name)
     return value_missing();
 }
 
-static void bind_parameters(run *r, const macro_code *m, scope *s, const arguments *a, bool *taken)
+static void bind_parameters(jinja_run *r, const macro_code *m, scope *s, const jinja_arguments *a, bool *taken)
 {
     for (int i = 0; i < m->n_params; i++)
         scope_set(r, s, m->param[i], i < a->n ? a->at[i] : take_keyword(a, taken, m->param_name[i]));
@@ -158,7 +160,7 @@ static bool has_parameter(const macro_code *m, int symbol)
 }
 
 /* caller, kwargs and varargs, where the body mentions them; what is left over and not mentioned is an error. */
-static void bind_rest(run *r, const macro_code *m, scope *s, const arguments *a, bool *taken)
+static void bind_rest(jinja_run *r, const macro_code *m, scope *s, const jinja_arguments *a, bool *taken)
 {
     if (m->uses_caller && !has_parameter(m, m->caller)) {
         value caller = take_keyword(a, taken, str_of(r, "caller"));
@@ -172,32 +174,33 @@ static void bind_rest(run *r, const macro_code *m, scope *s, const arguments *a,
     if (m->uses_kwargs)
         scope_set(r, s, m->kwargs, value_dict(kwargs));
     else if (kwargs->n)
-        run_fail(r, "the macro takes no keyword argument '%.*s'", (int)kwargs->at[0].key.s->n, kwargs->at[0].key.s->s);
+        jinja_run_fail(r, "the macro takes no keyword argument '%.*s'", (int)kwargs->at[0].key.s->n,
+                       kwargs->at[0].key.s->s);
     int left = a->n > m->n_params ? a->n - m->n_params : 0;
     if (m->uses_varargs)
         scope_set(r, s, m->varargs, value_list(r, VALUE_TUPLE, a->at + a->n - left, (size_t)left));
     else if (left)
-        run_fail(r, "the macro takes not more than %d argument(s)", m->n_params);
+        jinja_run_fail(r, "the macro takes not more than %d argument(s)", m->n_params);
 }
 
-value macro_call(run *r, const macro *m, const arguments *a)
+value jinja_macro_call(jinja_run *r, const jinja_macro *m, const jinja_arguments *a)
 {
     text collected;
     scope *here = r->render->scope, *s = scope_enter(r, m->around, &m->code->unset);
-    bool *taken = RUN_NEW_ARRAY(r, bool, (size_t)a->n_keywords);
+    bool *taken = JINJA_NEW_ARRAY(r, bool, (size_t)a->n_keywords);
     memset(taken, 0, (size_t)a->n_keywords);
-    run_enter(r);
+    jinja_run_enter(r);
     bind_parameters(r, m->code, s, a, taken);
     bind_rest(r, m->code, s, a, taken);
     text *before = eval_collect(r, &collected);
     eval_body(r, &m->code->body);
     eval_collect_end(r, before);
-    run_leave(r);
+    jinja_run_leave(r);
     r->render->scope = here;
     return text_value(&collected);
 }
 
-value macro_attribute(run *r, const macro *m, const str *name)
+value jinja_macro_attribute(jinja_run *r, const jinja_macro *m, const str *name)
 {
     const macro_code *code = m->code;
     if (str_is(name, "name"))
@@ -210,7 +213,7 @@ value macro_attribute(run *r, const macro *m, const str *name)
         return value_bool(code->uses_caller);
     if (!str_is(name, "arguments"))
         return value_missing();
-    value *names = RUN_NEW_ARRAY(r, value, (size_t)code->n_params);
+    value *names = JINJA_NEW_ARRAY(r, value, (size_t)code->n_params);
     for (int i = 0; i < code->n_params; i++)
         names[i] = value_str(code->param_name[i]);
     return value_list(r, VALUE_TUPLE, names, (size_t)code->n_params);
@@ -223,22 +226,22 @@ bool value_is_callable(value v)
     return v.kind == VALUE_FUNCTION || v.kind == VALUE_MACRO || v.kind == VALUE_LOOP || v.kind == VALUE_UNDEFINED;
 }
 
-value eval_call(run *r, value callee, const arguments *a)
+value eval_call(jinja_run *r, value callee, const jinja_arguments *a)
 {
     switch (callee.kind) {
     case VALUE_FUNCTION: return callee.function->call(r, callee.function, a);
-    case VALUE_MACRO: return macro_call(r, callee.macro, a);
-    case VALUE_LOOP: return loop_recurse(r, callee.loop, a);
+    case VALUE_MACRO: return jinja_macro_call(r, callee.macro, a);
+    case VALUE_LOOP: return jinja_loop_recurse(r, callee.loop, a);
     case VALUE_UNDEFINED: value_fail_undefined(r, callee);
-    default: run_fail(r, "'%s' cannot be called", value_type(callee));
+    default: jinja_run_fail(r, "'%s' cannot be called", value_type(callee));
     }
 }
 
 void object_write(text *t, value v)
 {
     if (v.kind == VALUE_LOOP) {
-        value index = loop_attribute(t->r, v.loop, str_of(t->r, "index"));
-        text_printf(t, "<LoopContext %lld/%lld>", (long long)index.i, (long long)loop_length(t->r, v.loop));
+        value index = jinja_loop_attribute(t->r, v.loop, str_of(t->r, "index"));
+        text_printf(t, "<LoopContext %lld/%lld>", (long long)index.i, (long long)jinja_loop_length(t->r, v.loop));
     } else if (v.kind == VALUE_MACRO && !v.macro->code->name) {
         text_add_cstr(t, "<Macro anonymous>");
     } else if (v.kind == VALUE_MACRO) {

@@ -12,126 +12,126 @@
 
 /* Arguments of methods. */
 
-static const str *text_argument(run *r, const char *method, value v)
+static const str *text_argument(jinja_run *r, const char *method, value v)
 {
     if (v.kind != VALUE_STRING)
-        run_fail(r, "%s takes a string, not '%s'", method, value_type(v));
+        jinja_run_fail(r, "%s takes a string, not '%s'", method, value_type(v));
     return v.s;
 }
 
 /* A string, or NULL where none or nothing is given. */
-static const str *optional_text(run *r, const char *method, value v)
+static const str *optional_text(jinja_run *r, const char *method, value v)
 {
     return v.kind == VALUE_MISSING || v.kind == VALUE_NONE ? NULL : text_argument(r, method, v);
 }
 
-static int64_t whole_or(run *r, const char *method, value v, int64_t preset)
+static int64_t whole_or(jinja_run *r, const char *method, value v, int64_t preset)
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
         return preset;
     if (!value_is_whole(v))
-        run_fail(r, "%s: expected an integer, not '%s'", method, value_type(v));
+        jinja_run_fail(r, "%s: expected an integer, not '%s'", method, value_type(v));
     return value_whole(v);
 }
 
 /* The result of a method of Markup is Markup. */
-static value like(run *r, const function *f, value v)
+static value like(jinja_run *r, const function *f, value v)
 {
     return f->self.s->markup ? value_str(str_mark(r, v.s)) : v;
 }
 
 /* Strings. */
 
-static value strip(run *r, function *f, const arguments *a, side where)
+static value strip(jinja_run *r, function *f, const jinja_arguments *a, side where)
 {
     value chars;
-    args_bind_positional(r, f->name, a, 0, "chars", &chars);
+    jinja_args_bind_positional(r, f->name, a, 0, "chars", &chars);
     return value_str(str_strip(r, f->self.s, optional_text(r, f->name, chars), where));
 }
 
-static value str_m_strip(run *r, function *f, const arguments *a)
+static value str_m_strip(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return strip(r, f, a, SIDE_BOTH);
 }
-static value str_m_lstrip(run *r, function *f, const arguments *a)
+static value str_m_lstrip(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return strip(r, f, a, SIDE_LEFT);
 }
-static value str_m_rstrip(run *r, function *f, const arguments *a)
+static value str_m_rstrip(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return strip(r, f, a, SIDE_RIGHT);
 }
 
-static value in_case(run *r, function *f, const arguments *a, str_case to)
+static value in_case(jinja_run *r, function *f, const jinja_arguments *a, str_case to)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     return value_str(str_in_case(r, f->self.s, to));
 }
 
-static value str_m_upper(run *r, function *f, const arguments *a)
+static value str_m_upper(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return in_case(r, f, a, CASE_UPPER);
 }
-static value str_m_lower(run *r, function *f, const arguments *a)
+static value str_m_lower(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return in_case(r, f, a, CASE_LOWER);
 }
-static value str_m_title(run *r, function *f, const arguments *a)
+static value str_m_title(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return in_case(r, f, a, CASE_TITLE);
 }
-static value str_m_capitalize(run *r, function *f, const arguments *a)
+static value str_m_capitalize(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return in_case(r, f, a, CASE_CAPITALIZED);
 }
-static value str_m_swapcase(run *r, function *f, const arguments *a)
+static value str_m_swapcase(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return in_case(r, f, a, CASE_SWAPPED);
 }
-static value str_m_casefold(run *r, function *f, const arguments *a)
+static value str_m_casefold(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return in_case(r, f, a, CASE_FOLDED);
 }
 
-static value split(run *r, function *f, const arguments *a, bool from_right)
+static value split(jinja_run *r, function *f, const jinja_arguments *a, bool from_right)
 {
     value v[2];
-    args_bind(r, f->name, a, 0, "sep maxsplit", v);
+    jinja_args_bind(r, f->name, a, 0, "sep maxsplit", v);
     return str_split(r, f->self.s, optional_text(r, f->name, v[0]), whole_or(r, f->name, v[1], -1), from_right);
 }
 
-static value str_m_split(run *r, function *f, const arguments *a)
+static value str_m_split(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return split(r, f, a, false);
 }
-static value str_m_rsplit(run *r, function *f, const arguments *a)
+static value str_m_rsplit(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return split(r, f, a, true);
 }
 
-static value str_m_splitlines(run *r, function *f, const arguments *a)
+static value str_m_splitlines(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value keep;
-    args_bind(r, f->name, a, 0, "keepends", &keep);
+    jinja_args_bind(r, f->name, a, 0, "keepends", &keep);
     return str_lines(r, f->self.s, value_is_true(r, keep));
 }
 
 /* A start or end in code points, negative ones from the end, as an offset in bytes. */
-static size_t offset_of(run *r, function *f, value v, int64_t preset)
+static size_t offset_of(jinja_run *r, function *f, value v, int64_t preset)
 {
     int64_t n = (int64_t)str_chars(f->self.s), i = whole_or(r, f->name, v, preset);
     if (n != (int64_t)f->self.s->n)
-        run_spend(r, f->self.s->n / 64);
+        jinja_run_spend(r, f->self.s->n / 64);
     if (i < 0)
         i = i + n < 0 ? 0 : i + n;
     return i > n ? f->self.s->n + 1 : str_offset(f->self.s, (size_t)i);
 }
 
 /* Whether the text between the two begins (ends) with one of the choices. */
-static value starts_or_ends(run *r, function *f, const arguments *a, bool starts)
+static value starts_or_ends(jinja_run *r, function *f, const jinja_arguments *a, bool starts)
 {
     value v[3];
-    args_bind_positional(r, f->name, a, 1, "prefix start end", v);
+    jinja_args_bind_positional(r, f->name, a, 1, "prefix start end", v);
     size_t from = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX);
     if (to > f->self.s->n)
         to = f->self.s->n;
@@ -143,56 +143,56 @@ static value starts_or_ends(run *r, function *f, const arguments *a, bool starts
     for (size_t i = 0; i < n; i++) {
         value one = is_tuple ? v[0].list->at[i] : v[0];
         if (one.kind != VALUE_STRING)
-            run_fail(r, "%s takes a string or a tuple of strings, not '%s'", f->name, value_type(one));
-        run_spend(r, one.s->n / 256);
+            jinja_run_fail(r, "%s takes a string or a tuple of strings, not '%s'", f->name, value_type(one));
+        jinja_run_spend(r, one.s->n / 256);
         if (starts ? str_starts(&between, one.s->s, one.s->n) : str_ends(&between, one.s->s, one.s->n))
             return value_bool(true);
     }
     return value_bool(false);
 }
 
-static value str_m_startswith(run *r, function *f, const arguments *a)
+static value str_m_startswith(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return starts_or_ends(r, f, a, true);
 }
-static value str_m_endswith(run *r, function *f, const arguments *a)
+static value str_m_endswith(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return starts_or_ends(r, f, a, false);
 }
 
-static value find(run *r, function *f, const arguments *a, bool last, bool must)
+static value find(jinja_run *r, function *f, const jinja_arguments *a, bool last, bool must)
 {
     value v[3];
-    args_bind_positional(r, f->name, a, 1, "sub start end", v);
+    jinja_args_bind_positional(r, f->name, a, 1, "sub start end", v);
     const str *what = text_argument(r, f->name, v[0]);
     size_t from = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX);
     size_t at = (last ? str_find_last : str_find)(r, f->self.s, what, from, to);
     if (at == STR_NOT_FOUND && must)
-        run_fail(r, "the text is not there");
+        jinja_run_fail(r, "the text is not there");
     return value_int(at == STR_NOT_FOUND ? -1 : (int64_t)str_chars_before(f->self.s, at));
 }
 
-static value str_m_find(run *r, function *f, const arguments *a)
+static value str_m_find(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return find(r, f, a, false, false);
 }
-static value str_m_rfind(run *r, function *f, const arguments *a)
+static value str_m_rfind(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return find(r, f, a, true, false);
 }
-static value str_m_index(run *r, function *f, const arguments *a)
+static value str_m_index(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return find(r, f, a, false, true);
 }
-static value str_m_rindex(run *r, function *f, const arguments *a)
+static value str_m_rindex(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return find(r, f, a, true, true);
 }
 
-static value str_m_count(run *r, function *f, const arguments *a)
+static value str_m_count(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value v[3];
-    args_bind_positional(r, f->name, a, 1, "sub start end", v);
+    jinja_args_bind_positional(r, f->name, a, 1, "sub start end", v);
     const str *what = text_argument(r, f->name, v[0]);
     size_t at = offset_of(r, f, v[1], 0), to = offset_of(r, f, v[2], INT64_MAX), n = 0;
     if (what->n == 0)
@@ -202,23 +202,23 @@ static value str_m_count(run *r, function *f, const arguments *a)
     return value_int((int64_t)n);
 }
 
-static value str_m_replace(run *r, function *f, const arguments *a)
+static value str_m_replace(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value v[3];
-    args_bind_positional(r, f->name, a, 2, "old new count", v);
+    jinja_args_bind_positional(r, f->name, a, 2, "old new count", v);
     const str *what = text_argument(r, f->name, v[0]), *by = text_argument(r, f->name, v[1]);
     return value_str(str_replace(r, f->self.s, what, by, whole_or(r, f->name, v[2], -1)));
 }
 
-static value str_m_join(run *r, function *f, const arguments *a)
+static value str_m_join(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value over, item;
     text out = {.r = r};
     bool first = true;
-    args_bind_positional(r, f->name, a, 1, "iterable", &over);
+    jinja_args_bind_positional(r, f->name, a, 1, "iterable", &over);
     for (iter *it = value_iter(r, over); iter_next(r, it, &item); first = false) {
         if (item.kind != VALUE_STRING && !f->self.s->markup)
-            run_fail(r, "only strings can be joined, not '%s'", value_type(item));
+            jinja_run_fail(r, "only strings can be joined, not '%s'", value_type(item));
         if (!first)
             text_add_str(&out, f->self.s);
         text_add_str(&out, f->self.s->markup ? str_escape(r, value_to_str(r, item)) : item.s);
@@ -226,39 +226,39 @@ static value str_m_join(run *r, function *f, const arguments *a)
     return like(r, f, text_value(&out));
 }
 
-static value str_m_format(run *r, function *f, const arguments *a)
+static value str_m_format(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return format_braces(r, f->self.s, a);
 }
 
-static value without(run *r, function *f, const arguments *a, bool prefix)
+static value without(jinja_run *r, function *f, const jinja_arguments *a, bool prefix)
 {
     value v;
-    args_bind_positional(r, f->name, a, 1, "affix", &v);
+    jinja_args_bind_positional(r, f->name, a, 1, "affix", &v);
     const str *s = f->self.s, *affix = text_argument(r, f->name, v);
     if (prefix ? !str_starts(s, affix->s, affix->n) : !str_ends(s, affix->s, affix->n))
         return f->self;
     return value_str(str_like(r, s, prefix ? s->s + affix->n : s->s, s->n - affix->n));
 }
 
-static value str_m_removeprefix(run *r, function *f, const arguments *a)
+static value str_m_removeprefix(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return without(r, f, a, true);
 }
-static value str_m_removesuffix(run *r, function *f, const arguments *a)
+static value str_m_removesuffix(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return without(r, f, a, false);
 }
 
-static value partition(run *r, function *f, const arguments *a, bool last)
+static value partition(jinja_run *r, function *f, const jinja_arguments *a, bool last)
 {
     value sep;
-    args_bind_positional(r, f->name, a, 1, "sep", &sep);
+    jinja_args_bind_positional(r, f->name, a, 1, "sep", &sep);
     const str *s = f->self.s, *by = text_argument(r, f->name, sep);
     if (by->n == 0)
-        run_fail(r, "the separator is empty");
+        jinja_run_fail(r, "the separator is empty");
     size_t at = (last ? str_find_last : str_find)(r, s, by, 0, s->n);
-    value *parts = RUN_NEW_ARRAY(r, value, 3), empty = value_str(str_like(r, s, "", 0));
+    value *parts = JINJA_NEW_ARRAY(r, value, 3), empty = value_str(str_like(r, s, "", 0));
     bool found = at != STR_NOT_FOUND;
     parts[0] = found ? value_str(str_like(r, s, s->s, at)) : last ? empty : f->self;
     parts[1] = found ? value_str(str_like(r, s, by->s, by->n)) : empty;
@@ -266,54 +266,54 @@ static value partition(run *r, function *f, const arguments *a, bool last)
     return value_list(r, VALUE_TUPLE, parts, 3);
 }
 
-static value str_m_partition(run *r, function *f, const arguments *a)
+static value str_m_partition(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return partition(r, f, a, false);
 }
-static value str_m_rpartition(run *r, function *f, const arguments *a)
+static value str_m_rpartition(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return partition(r, f, a, true);
 }
 
 /* left and right: how many of the fill characters on each side. */
-static value padded(run *r, const str *s, const str *fill, int64_t left, int64_t right)
+static value padded(jinja_run *r, const str *s, const str *fill, int64_t left, int64_t right)
 {
     const str *x = str_concat(r, str_repeat(r, fill, left), str_plain(r, s));
     x = str_concat(r, x, str_repeat(r, fill, right));
     return value_str(s->markup ? str_mark(r, x) : x);
 }
 
-static value pad(run *r, function *f, const arguments *a, int sides)
+static value pad(jinja_run *r, function *f, const jinja_arguments *a, int sides)
 {
     value v[2];
-    args_bind_positional(r, f->name, a, 1, "width fillchar", v);
+    jinja_args_bind_positional(r, f->name, a, 1, "width fillchar", v);
     const str *fill = v[1].kind == VALUE_MISSING ? str_of(r, " ") : text_argument(r, f->name, v[1]);
     int64_t width = whole_or(r, f->name, v[0], 0), n = (int64_t)str_chars(f->self.s), more = width - n;
     if (str_chars(fill) != 1)
-        run_fail(r, "what to fill with must be one character");
+        jinja_run_fail(r, "what to fill with must be one character");
     if (more <= 0)
         return f->self;
     int64_t left = sides == SIDE_LEFT ? more : sides == SIDE_RIGHT ? 0 : more / 2 + (more & width & 1);
     return padded(r, f->self.s, fill, left, more - left);
 }
 
-static value str_m_center(run *r, function *f, const arguments *a)
+static value str_m_center(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return pad(r, f, a, SIDE_BOTH);
 }
-static value str_m_ljust(run *r, function *f, const arguments *a)
+static value str_m_ljust(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return pad(r, f, a, SIDE_RIGHT);
 }
-static value str_m_rjust(run *r, function *f, const arguments *a)
+static value str_m_rjust(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return pad(r, f, a, SIDE_LEFT);
 }
 
-static value str_m_zfill(run *r, function *f, const arguments *a)
+static value str_m_zfill(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value width;
-    args_bind_positional(r, f->name, a, 1, "width", &width);
+    jinja_args_bind_positional(r, f->name, a, 1, "width", &width);
     const str *s = f->self.s;
     int64_t more = whole_or(r, f->name, width, 0) - (int64_t)str_chars(s);
     size_t sign = s->n && (s->s[0] == '-' || s->s[0] == '+');
@@ -324,11 +324,11 @@ static value str_m_zfill(run *r, function *f, const arguments *a)
     return value_str(str_concat(r, x, str_new(r, s->s + sign, s->n - sign)));
 }
 
-static value str_m_expandtabs(run *r, function *f, const arguments *a)
+static value str_m_expandtabs(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value size;
     text out = {.r = r};
-    args_bind(r, f->name, a, 0, "tabsize", &size);
+    jinja_args_bind(r, f->name, a, 0, "tabsize", &size);
     int64_t width = whole_or(r, f->name, size, 8), column = 0;
     for (const char *p = f->self.s->s; p < f->self.s->s + f->self.s->n;) {
         uint32_t cp = utf8_next(&p);
@@ -382,140 +382,140 @@ static bool is_ascii(uint32_t cp)
 }
 
 /* Whether all characters are so, and there is one; of isascii also if there is none. */
-static value all_are(run *r, function *f, const arguments *a, bool (*is)(uint32_t))
+static value all_are(jinja_run *r, function *f, const jinja_arguments *a, bool (*is)(uint32_t))
 {
-    args_none(r, f->name, a);
-    run_spend(r, f->self.s->n / 16);
+    jinja_args_none(r, f->name, a);
+    jinja_run_spend(r, f->self.s->n / 16);
     for (const char *p = f->self.s->s; p < f->self.s->s + f->self.s->n;)
         if (!is(utf8_next(&p)))
             return value_bool(false);
     return value_bool(f->self.s->n > 0 || is == is_ascii);
 }
 
-static value str_m_isalpha(run *r, function *f, const arguments *a)
+static value str_m_isalpha(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return all_are(r, f, a, is_alpha);
 }
-static value str_m_isdigit(run *r, function *f, const arguments *a)
+static value str_m_isdigit(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return all_are(r, f, a, is_digit);
 }
-static value str_m_isdecimal(run *r, function *f, const arguments *a)
+static value str_m_isdecimal(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return all_are(r, f, a, is_decimal);
 }
-static value str_m_isnumeric(run *r, function *f, const arguments *a)
+static value str_m_isnumeric(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return all_are(r, f, a, is_numeric);
 }
-static value str_m_isalnum(run *r, function *f, const arguments *a)
+static value str_m_isalnum(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return all_are(r, f, a, is_alnum);
 }
-static value str_m_isspace(run *r, function *f, const arguments *a)
+static value str_m_isspace(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return all_are(r, f, a, unicode_is_blank);
 }
-static value str_m_isascii(run *r, function *f, const arguments *a)
+static value str_m_isascii(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return all_are(r, f, a, is_ascii);
 }
 
-static value str_m_isupper(run *r, function *f, const arguments *a)
+static value str_m_isupper(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     return value_bool(str_has_case(r, f->self.s, true));
 }
 
-static value str_m_islower(run *r, function *f, const arguments *a)
+static value str_m_islower(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     return value_bool(str_has_case(r, f->self.s, false));
 }
 
-static value str_m_istitle(run *r, function *f, const arguments *a)
+static value str_m_istitle(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     return value_bool(str_is_title(r, f->self.s));
 }
 
 /* Dicts, lists, numbers, cyclers. */
 
-static value dict_m_get(run *r, function *f, const arguments *a)
+static value dict_m_get(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value v[2], found;
-    args_bind_positional(r, f->name, a, 1, "key default", v);
+    jinja_args_bind_positional(r, f->name, a, 1, "key default", v);
     if (dict_get(r, f->self.dict, v[0], &found))
         return found;
     return v[1].kind == VALUE_MISSING ? value_none() : v[1];
 }
 
-static value view(run *r, function *f, const arguments *a, value_kind kind)
+static value view(jinja_run *r, function *f, const jinja_arguments *a, value_kind kind)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     return dict_view(r, f->self.dict, kind);
 }
 
-static value dict_m_keys(run *r, function *f, const arguments *a)
+static value dict_m_keys(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return view(r, f, a, VALUE_KEYS);
 }
-static value dict_m_values(run *r, function *f, const arguments *a)
+static value dict_m_values(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return view(r, f, a, VALUE_VALUES);
 }
-static value dict_m_items(run *r, function *f, const arguments *a)
+static value dict_m_items(jinja_run *r, function *f, const jinja_arguments *a)
 {
     return view(r, f, a, VALUE_ITEMS);
 }
 
-static value m_copy(run *r, function *f, const arguments *a)
+static value m_copy(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     return f->self; /* nothing can tell it from a copy */
 }
 
-static value list_m_index(run *r, function *f, const arguments *a)
+static value list_m_index(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value v[3];
-    args_bind_positional(r, f->name, a, 1, "value start stop", v);
+    jinja_args_bind_positional(r, f->name, a, 1, "value start stop", v);
     int64_t n = (int64_t)f->self.list->n, from = whole_or(r, f->name, v[1], 0), to = whole_or(r, f->name, v[2], n);
     from = from < 0 ? from + n : from;
     to = to < 0 ? to + n : to;
     for (int64_t i = from < 0 ? 0 : from; i < to && i < n; i++)
         if (value_equal(r, f->self.list->at[i], v[0]))
             return value_int(i);
-    run_fail(r, "the value is not in the %s", value_type(f->self));
+    jinja_run_fail(r, "the value is not in the %s", value_type(f->self));
 }
 
-static value list_m_count(run *r, function *f, const arguments *a)
+static value list_m_count(jinja_run *r, function *f, const jinja_arguments *a)
 {
     value what;
     int64_t n = 0;
-    args_bind_positional(r, f->name, a, 1, "value", &what);
+    jinja_args_bind_positional(r, f->name, a, 1, "value", &what);
     for (size_t i = 0; i < f->self.list->n; i++)
         n += value_equal(r, f->self.list->at[i], what);
     return value_int(n);
 }
 
-static value float_m_is_integer(run *r, function *f, const arguments *a)
+static value float_m_is_integer(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     return value_bool(f->self.f == floor(f->self.f) && !isinf(f->self.f));
 }
 
-static value cycler_m_next(run *r, function *f, const arguments *a)
+static value cycler_m_next(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     cycler *c = f->self.cycler;
     value v = c->items.at[c->at];
     c->at = (c->at + 1) % c->items.n;
     return v;
 }
 
-static value cycler_m_reset(run *r, function *f, const arguments *a)
+static value cycler_m_reset(jinja_run *r, function *f, const jinja_arguments *a)
 {
-    args_none(r, f->name, a);
+    jinja_args_none(r, f->name, a);
     f->self.cycler->at = 0;
     return value_none();
 }
@@ -615,7 +615,7 @@ static const method *methods_of(value v)
     }
 }
 
-value method_find(run *r, value of, const str *name)
+value method_find(jinja_run *r, value of, const str *name)
 {
     if (of.kind == VALUE_CYCLER && str_is(name, "current"))
         return of.cycler->items.at[of.cycler->at];

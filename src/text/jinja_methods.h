@@ -6,6 +6,6 @@
 
 /* A function bound to `of`. MISSING: there is no such method. One that would change `of` is an undefined value, which
  * says so when it is called: the sandbox is immutable. */
-value method_find(run *r, value of, const str *name);
+value method_find(jinja_run *r, value of, const str *name);
 
 #endif

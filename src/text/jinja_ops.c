@@ -9,14 +9,14 @@
 #include "text/jinja_methods.h"
 #include "text/jinja_str.h"
 
-_Noreturn static void fail_types(run *r, const char *op, value a, value b)
+_Noreturn static void fail_types(jinja_run *r, const char *op, value a, value b)
 {
-    run_fail(r, "'%s' and '%s' have no %s", value_type(a), value_type(b), op);
+    jinja_run_fail(r, "'%s' and '%s' have no %s", value_type(a), value_type(b), op);
 }
 
-_Noreturn static void fail_overflow(run *r)
+_Noreturn static void fail_overflow(jinja_run *r)
 {
-    run_fail(r, "the result is an integer of more than 64 bits");
+    jinja_run_fail(r, "the result is an integer of more than 64 bits");
 }
 
 /* Numbers. */
@@ -35,7 +35,7 @@ static double floor_mod(double a, double b)
     return (m < 0) != (b < 0) ? m + b : m;
 }
 
-static value whole_power(run *r, int64_t base, int64_t exponent)
+static value whole_power(jinja_run *r, int64_t base, int64_t exponent)
 {
     int64_t x = 1;
     for (; exponent > 0; exponent >>= 1) {
@@ -47,7 +47,7 @@ static value whole_power(run *r, int64_t base, int64_t exponent)
     return value_int(x);
 }
 
-static value whole(run *r, op_kind op, int64_t a, int64_t b)
+static value whole(jinja_run *r, op_kind op, int64_t a, int64_t b)
 {
     int64_t x = 0;
     bool over = false;
@@ -68,7 +68,7 @@ static value whole(run *r, op_kind op, int64_t a, int64_t b)
     return value_int(x);
 }
 
-static value real(run *r, op_kind op, double a, double b)
+static value real(jinja_run *r, op_kind op, double a, double b)
 {
     double x = 0;
     switch (op) {
@@ -81,17 +81,17 @@ static value real(run *r, op_kind op, double a, double b)
     default: x = pow(a, b);
     }
     if (isinf(x) && !isinf(a) && !isinf(b))
-        run_fail(r, "the result is too large");
+        jinja_run_fail(r, "the result is too large");
     if (isnan(x) && !isnan(a) && !isnan(b))
-        run_fail(r, "complex numbers are not served here");
+        jinja_run_fail(r, "complex numbers are not served here");
     return value_float(x);
 }
 
-static value numbers(run *r, op_kind op, value a, value b)
+static value numbers(jinja_run *r, op_kind op, value a, value b)
 {
     bool divides = op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD;
     if ((divides && value_number(b) == 0) || (op == OP_POW && value_number(a) == 0 && value_number(b) < 0))
-        run_fail(r, "division by zero");
+        jinja_run_fail(r, "division by zero");
     if (value_is_whole(a) && value_is_whole(b))
         return whole(r, op, value_whole(a), value_whole(b));
     return real(r, op, value_number(a), value_number(b));
@@ -99,11 +99,11 @@ static value numbers(run *r, op_kind op, value a, value b)
 
 /* Sequences. */
 
-static value join_lists(run *r, value a, value b)
+static value join_lists(jinja_run *r, value a, value b)
 {
     size_t n = a.list->n + b.list->n;
-    value *at = RUN_NEW_ARRAY(r, value, n);
-    run_spend(r, n);
+    value *at = JINJA_NEW_ARRAY(r, value, n);
+    jinja_run_spend(r, n);
     if (a.list->n)
         memcpy(at, a.list->at, a.list->n * sizeof *at);
     if (b.list->n)
@@ -111,17 +111,17 @@ static value join_lists(run *r, value a, value b)
     return value_list(r, a.kind, at, n);
 }
 
-static value repeat(run *r, value what, int64_t n)
+static value repeat(jinja_run *r, value what, int64_t n)
 {
     if (what.kind == VALUE_STRING)
         return value_str(str_repeat(r, what.s, n));
     if (n <= 0 || what.list->n == 0)
         return value_list(r, what.kind, NULL, 0);
     if ((uint64_t)n > r->mem.limit / what.list->n)
-        run_fail(r, "a list of %lld times %zu items is too long", (long long)n, what.list->n);
+        jinja_run_fail(r, "a list of %lld times %zu items is too long", (long long)n, what.list->n);
     size_t all = (size_t)n * what.list->n;
-    value *at = RUN_NEW_ARRAY(r, value, all);
-    run_spend(r, all);
+    value *at = JINJA_NEW_ARRAY(r, value, all);
+    jinja_run_spend(r, all);
     for (size_t i = 0; i < all; i++)
         at[i] = what.list->at[i % what.list->n];
     return value_list(r, what.kind, at, all);
@@ -132,7 +132,7 @@ static bool can_repeat(value v)
     return v.kind == VALUE_STRING || value_is_sequence(v);
 }
 
-value op_binary(run *r, op_kind op, value a, value b)
+value op_binary(jinja_run *r, op_kind op, value a, value b)
 {
     static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
     if (op == OP_MOD && a.kind == VALUE_STRING)
@@ -152,11 +152,11 @@ value op_binary(run *r, op_kind op, value a, value b)
     if (op == OP_MUL && value_is_whole(a) && can_repeat(b))
         return repeat(r, b, value_whole(a));
     if (op == OP_ADD && (a.kind == VALUE_STRING || value_is_sequence(a)))
-        run_fail(r, "'%s' cannot be added to '%s'", value_type(b), value_type(a));
+        jinja_run_fail(r, "'%s' cannot be added to '%s'", value_type(b), value_type(a));
     fail_types(r, names[op], a, b);
 }
 
-bool op_compare(run *r, op_kind op, value a, value b)
+bool op_compare(jinja_run *r, op_kind op, value a, value b)
 {
     switch (op) {
     case OP_EQ: return value_equal(r, a, b);
@@ -170,29 +170,29 @@ bool op_compare(run *r, op_kind op, value a, value b)
     }
 }
 
-value op_negative(run *r, value v)
+value op_negative(jinja_run *r, value v)
 {
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
     if (v.kind == VALUE_FLOAT)
         return value_float(-v.f);
     if (!value_is_whole(v))
-        run_fail(r, "'%s' has no negative", value_type(v));
+        jinja_run_fail(r, "'%s' has no negative", value_type(v));
     return whole(r, OP_SUB, 0, value_whole(v));
 }
 
-value op_positive(run *r, value v)
+value op_positive(jinja_run *r, value v)
 {
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
     if (!value_is_number(v))
-        run_fail(r, "'%s' has no +", value_type(v));
+        jinja_run_fail(r, "'%s' has no +", value_type(v));
     return v.kind == VALUE_FLOAT ? v : value_int(value_whole(v));
 }
 
 /* Attributes and elements. */
 
-value op_own_attribute(run *r, value of, const str *name)
+value op_own_attribute(jinja_run *r, value of, const str *name)
 {
     value found = value_missing();
     if (of.kind == VALUE_UNDEFINED)
@@ -202,9 +202,9 @@ value op_own_attribute(run *r, value of, const str *name)
         return found;
     }
     if (of.kind == VALUE_LOOP)
-        return loop_attribute(r, of.loop, name);
+        return jinja_loop_attribute(r, of.loop, name);
     if (of.kind == VALUE_MACRO)
-        return macro_attribute(r, of.macro, name);
+        return jinja_macro_attribute(r, of.macro, name);
     if (of.kind == VALUE_TUPLE && of.list->is_group && (str_is(name, "grouper") || str_is(name, "list")))
         return of.list->at[str_is(name, "list")];
     if (value_is_number(of) && str_is(name, "real"))
@@ -213,7 +213,7 @@ value op_own_attribute(run *r, value of, const str *name)
 }
 
 /* The element; MISSING: there is none, or it cannot have any. */
-static value own_item(run *r, value of, value key)
+static value own_item(jinja_run *r, value of, value key)
 {
     value found = value_missing();
     if (of.kind == VALUE_DICT) {
@@ -237,7 +237,7 @@ static value own_item(run *r, value of, value key)
     return of.list->at[i];
 }
 
-value op_attribute(run *r, value of, const str *name)
+value op_attribute(jinja_run *r, value of, const str *name)
 {
     value found = op_own_attribute(r, of, name);
     if (found.kind == VALUE_MISSING)
@@ -245,7 +245,7 @@ value op_attribute(run *r, value of, const str *name)
     return found.kind == VALUE_MISSING ? value_undefined_of(r, of, value_str(name)) : found;
 }
 
-value op_item(run *r, value of, value key)
+value op_item(jinja_run *r, value of, value key)
 {
     if (of.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, of);
@@ -256,21 +256,21 @@ value op_item(run *r, value of, value key)
 }
 
 /* A bound of a slice as an index between low and high; preset where it is left out. */
-static int64_t bound(run *r, value v, int64_t n, int64_t low, int64_t high, int64_t preset)
+static int64_t bound(jinja_run *r, value v, int64_t n, int64_t low, int64_t high, int64_t preset)
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
         return preset;
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, v);
     if (!value_is_whole(v))
-        run_fail(r, "the bounds of a slice must be integers, not '%s'", value_type(v));
+        jinja_run_fail(r, "the bounds of a slice must be integers, not '%s'", value_type(v));
     int64_t i = value_whole(v);
     if (i < 0)
         i += n;
     return i < low ? low : i > high ? high : i;
 }
 
-static value slice_str(run *r, const str *s, int64_t start, int64_t step, int64_t count)
+static value slice_str(jinja_run *r, const str *s, int64_t start, int64_t step, int64_t count)
 {
     if (step == 1)
         return value_str(str_slice(r, s, (size_t)start, (size_t)(start + count)));
@@ -281,9 +281,9 @@ static value slice_str(run *r, const str *s, int64_t start, int64_t step, int64_
     return s->markup ? value_str(str_mark(r, v.s)) : v;
 }
 
-static value slice_range(run *r, const range *x, int64_t from, int64_t to, int64_t by)
+static value slice_range(jinja_run *r, const jinja_range *x, int64_t from, int64_t to, int64_t by)
 {
-    range *made = RUN_NEW(r, range);
+    jinja_range *made = JINJA_NEW(r, jinja_range);
     if (__builtin_mul_overflow(x->step, by, &made->step))
         fail_overflow(r);
     made->start = x->start + from * x->step; /* a range is short, and so are its bounds */
@@ -291,26 +291,26 @@ static value slice_range(run *r, const range *x, int64_t from, int64_t to, int64
     return (value){.kind = VALUE_RANGE, .range = made};
 }
 
-value op_slice(run *r, value of, value start, value stop, value step)
+value op_slice(jinja_run *r, value of, value start, value stop, value step)
 {
     if (of.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, of);
     if (of.kind != VALUE_STRING && !value_is_sequence(of) && of.kind != VALUE_RANGE)
-        run_fail(r, "'%s' cannot be sliced", value_type(of));
+        jinja_run_fail(r, "'%s' cannot be sliced", value_type(of));
     int64_t by =
         step.kind == VALUE_MISSING || step.kind == VALUE_NONE ? 1 : bound(r, step, 0, INT64_MIN + 1, INT64_MAX, 1);
     if (by == 0)
-        run_fail(r, "the step of a slice cannot be 0");
+        jinja_run_fail(r, "the step of a slice cannot be 0");
     int64_t n = value_length(r, of);
     int64_t from = by > 0 ? bound(r, start, n, 0, n, 0) : bound(r, start, n, -1, n - 1, n - 1);
     int64_t to = by > 0 ? bound(r, stop, n, 0, n, n) : bound(r, stop, n, -1, n - 1, -1);
-    int64_t count = range_length(&(range){from, to, by});
+    int64_t count = jinja_range_length(&(jinja_range){from, to, by});
     if (of.kind == VALUE_STRING)
         return slice_str(r, of.s, from, by, count);
     if (of.kind == VALUE_RANGE)
         return slice_range(r, of.range, from, to, by);
-    value *at = RUN_NEW_ARRAY(r, value, (size_t)count);
-    run_spend(r, (size_t)count);
+    value *at = JINJA_NEW_ARRAY(r, value, (size_t)count);
+    jinja_run_spend(r, (size_t)count);
     for (int64_t i = 0; i < count; i++)
         at[i] = own_item(r, of, value_int(from + i * by));
     return value_list(r, of.kind == VALUE_TUPLE ? VALUE_TUPLE : VALUE_LIST, at, (size_t)count);

@@ -4,20 +4,20 @@
 
 #include "text/jinja_ast.h"
 
-value op_binary(run *r, op_kind op, value a, value b); /* + - * / // % ** */
-bool op_compare(run *r, op_kind op, value a, value b); /* == != < <= > >= in, not in */
-value op_negative(run *r, value v);
-value op_positive(run *r, value v);
+value op_binary(jinja_run *r, op_kind op, value a, value b); /* + - * / // % ** */
+bool op_compare(jinja_run *r, op_kind op, value a, value b); /* == != < <= > >= in, not in */
+value op_negative(jinja_run *r, value v);
+value op_positive(jinja_run *r, value v);
 
 /* of.name and of[key] of the sandbox: the first prefers attributes, the second elements. What is not there is
  * undefined; to ask an undefined value fails. */
-value op_attribute(run *r, value of, const str *name);
-value op_item(run *r, value of, value key);
+value op_attribute(jinja_run *r, value of, const str *name);
+value op_item(jinja_run *r, value of, value key);
 
 /* of[start:stop:step]; MISSING or none where nothing stands. */
-value op_slice(run *r, value of, value start, value stop, value step);
+value op_slice(jinja_run *r, value of, value start, value stop, value step);
 
 /* Only an attribute, never an element; MISSING: there is none. */
-value op_own_attribute(run *r, value of, const str *name);
+value op_own_attribute(jinja_run *r, value of, const str *name);
 
 #endif

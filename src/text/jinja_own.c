@@ -5,7 +5,7 @@
 
 const own_list own_all;
 
-static void push(run *r, own_list *l, size_t from, size_t to)
+static void push(jinja_run *r, own_list *l, size_t from, size_t to)
 {
     if (l->n && l->at[l->n - 1].to == from) {
         l->at[l->n - 1].to = to; /* who has only the bytes before it looks no further */
@@ -13,7 +13,7 @@ static void push(run *r, own_list *l, size_t from, size_t to)
     }
     if (l->n == l->cap) {
         size_t cap = l->cap ? 2 * l->cap : 4;
-        text_span *more = RUN_NEW_ARRAY(r, text_span, cap);
+        text_span *more = JINJA_NEW_ARRAY(r, text_span, cap);
         if (l->n)
             memcpy(more, l->at, l->n * sizeof *more);
         l->at = more;
@@ -22,7 +22,7 @@ static void push(run *r, own_list *l, size_t from, size_t to)
     l->at[l->n++] = (text_span){from, to};
 }
 
-void own_add(run *r, own_list *to, size_t len, const str *s, size_t at, size_t n)
+void own_add(jinja_run *r, own_list *to, size_t len, const str *s, size_t at, size_t n)
 {
     if (!s->own || n == 0)
         return;
@@ -32,10 +32,10 @@ void own_add(run *r, own_list *to, size_t len, const str *s, size_t at, size_t n
     }
     size_t start = s->own_at + at, end = start + n, n_spans = s->own->n;
     size_t i = text_spans_find(&(text_spans){.at = s->own->at, .n = n_spans}, start);
-    run_spend(r, 1);
+    jinja_run_spend(r, 1);
     for (; i < n_spans && s->own->at[i].from < end; i++) {
         const text_span x = s->own->at[i]; /* a copy: `to` may be the same list, which grows */
-        run_spend(r, i % 16 == 0);
+        jinja_run_spend(r, i % 16 == 0);
         push(r, to, len + (x.from > start ? x.from : start) - start, len + (x.to < end ? x.to : end) - start);
     }
 }
@@ -47,17 +47,17 @@ void own_part(str *x, const str *s, size_t at)
 }
 
 /* A list of a's bytes to which others can be added. */
-static own_list *list_for(run *r, const str *a)
+static own_list *list_for(jinja_run *r, const str *a)
 {
     if (a->own && a->own != &own_all && a->own_at + a->n == a->own->len)
         return (own_list *)a->own; /* nobody has added to it: it grows in place */
-    own_list *l = RUN_NEW(r, own_list);
+    own_list *l = JINJA_NEW(r, own_list);
     *l = (own_list){.len = a->n};
     own_add(r, l, 0, a, 0, a->n);
     return l;
 }
 
-void own_concat(run *r, str *x, const str *a, const str *b)
+void own_concat(jinja_run *r, str *x, const str *a, const str *b)
 {
     x->own = NULL;
     x->own_at = 0;

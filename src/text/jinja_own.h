@@ -14,12 +14,12 @@
 extern const own_list own_all; /* of a string that is the template's own as a whole */
 
 /* What str_concat(a, b) has: sets own and own_at of x. */
-void own_concat(run *r, str *x, const str *a, const str *b);
+void own_concat(jinja_run *r, str *x, const str *a, const str *b);
 
 /* What the n bytes of s from `at` on have. */
 void own_part(str *x, const str *s, size_t at);
 
 /* They are added to a text that has `len` bytes. */
-void own_add(run *r, own_list *to, size_t len, const str *s, size_t at, size_t n);
+void own_add(jinja_run *r, own_list *to, size_t len, const str *s, size_t at, size_t n);
 
 #endif

@@ -7,31 +7,31 @@
 
 /* Targets of assignments. */
 
-static node *parse_target_name(parser *p)
+static jinja_node *parse_target_name(parser *p)
 {
     const token *t = p->t;
-    node *n = parse_word(p);
+    jinja_node *n = parse_word(p);
     if (n->kind != EXPR_NAME)
-        run_fail(p->r, "can't assign to a constant");
+        jinja_run_fail(p->r, "can't assign to a constant");
     if (p->loops && token_is(t, TOKEN_NAME, "loop"))
-        run_fail(p->r, "\"loop\" cannot be set inside of a loop");
+        jinja_run_fail(p->r, "\"loop\" cannot be set inside of a loop");
     return n;
 }
 
-static node *parse_target(parser *p, bool with_namespace);
+static jinja_node *parse_target(parser *p, bool with_namespace);
 
-static node *parse_one_target(parser *p, bool with_namespace)
+static jinja_node *parse_one_target(parser *p, bool with_namespace)
 {
     if (parser_skip_op(p, "(")) {
-        run_enter(p->r);
-        node *n = parse_target(p, with_namespace);
-        run_leave(p->r);
+        jinja_run_enter(p->r);
+        jinja_node *n = parse_target(p, with_namespace);
+        jinja_run_leave(p->r);
         parser_expect_op(p, ")");
         return n;
     }
     if (p->t->kind != TOKEN_NAME)
         parser_fail_expected(p, "a name to assign to");
-    node *n = parse_target_name(p);
+    jinja_node *n = parse_target_name(p);
     if (!with_namespace || !parser_skip_op(p, "."))
         return n;
     n->kind = TARGET_ATTRIBUTE;
@@ -40,15 +40,15 @@ static node *parse_one_target(parser *p, bool with_namespace)
 }
 
 /* A name, ns.name, or several with commas. */
-static node *parse_target(parser *p, bool with_namespace)
+static jinja_node *parse_target(parser *p, bool with_namespace)
 {
-    node *first = parse_one_target(p, with_namespace);
+    jinja_node *first = parse_one_target(p, with_namespace);
     if (!parser_at_op(p, ","))
         return first;
-    node *n = node_new(p, EXPR_TUPLE, first->line);
-    node_list_add(p, &n->list, first);
+    jinja_node *n = jinja_node_new(p, EXPR_TUPLE, first->line);
+    jinja_node_list_add(p, &n->list, first);
     while (parser_skip_op(p, ",") && !parser_at_op(p, "=") && !parser_at_op(p, ")") && !parser_at_name(p, "in"))
-        node_list_add(p, &n->list, parse_one_target(p, with_namespace));
+        jinja_node_list_add(p, &n->list, parse_one_target(p, with_namespace));
     return n;
 }
 
@@ -84,7 +84,7 @@ static node_list parse_body(parser *p, const char *tags)
     node_list body = parse_until(p, tags);
     if (p->t->kind == TOKEN_END) {
         p->r->line = line;
-        run_fail(p->r, "the template ends inside of a block; looking for: %s", tags);
+        jinja_run_fail(p->r, "the template ends inside of a block; looking for: %s", tags);
     }
     return body;
 }
@@ -97,15 +97,15 @@ static node_list parse_whole_body(parser *p, const char *tag)
     return body;
 }
 
-static node *parse_if(parser *p)
+static jinja_node *parse_if(parser *p)
 {
-    node *n = node_new(p, STMT_IF, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, STMT_IF, parser_next(p)->line);
     n->a = parse_tuple(p, false, false);
     n->body = parse_body(p, "elif else endif");
     if (parser_at_name(p, "elif")) {
-        run_enter(p->r);
-        node_list_add(p, &n->other, parse_if(p));
-        run_leave(p->r);
+        jinja_run_enter(p->r);
+        jinja_node_list_add(p, &n->other, parse_if(p));
+        jinja_run_leave(p->r);
         return n;
     }
     if (token_is(parser_next(p), TOKEN_NAME, "else"))
@@ -113,9 +113,9 @@ static node *parse_if(parser *p)
     return n;
 }
 
-static node *parse_for(parser *p)
+static jinja_node *parse_for(parser *p)
 {
-    node *n = node_new(p, STMT_FOR, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, STMT_FOR, parser_next(p)->line);
     p->loops++;
     n->target = parse_target(p, false);
     if (!parser_skip_name(p, "in"))
@@ -132,9 +132,9 @@ static node *parse_for(parser *p)
     return n;
 }
 
-static node *parse_set(parser *p)
+static jinja_node *parse_set(parser *p)
 {
-    node *n = node_new(p, STMT_SET, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, STMT_SET, parser_next(p)->line);
     n->target = parse_target(p, true);
     if (parser_skip_op(p, "=")) {
         n->a = parse_tuple(p, true, false);
@@ -149,7 +149,7 @@ static node *parse_set(parser *p)
 
 static macro_code *new_macro(parser *p, const str *name)
 {
-    macro_code *m = RUN_NEW(p->r, macro_code);
+    macro_code *m = JINJA_NEW(p->r, macro_code);
     *m = (macro_code){.name = name,
                       .caller = parser_symbol_named(p, "caller"),
                       .kwargs = parser_symbol_named(p, "kwargs"),
@@ -160,22 +160,22 @@ static macro_code *new_macro(parser *p, const str *name)
 static void parse_parameters(parser *p, macro_code *m)
 {
     enum { MAX_PARAMS = 64 };
-    m->param = RUN_NEW_ARRAY(p->r, int, MAX_PARAMS);
-    m->param_name = RUN_NEW_ARRAY(p->r, const str *, MAX_PARAMS);
-    m->preset = RUN_NEW_ARRAY(p->r, node *, MAX_PARAMS);
+    m->param = JINJA_NEW_ARRAY(p->r, int, MAX_PARAMS);
+    m->param_name = JINJA_NEW_ARRAY(p->r, const str *, MAX_PARAMS);
+    m->preset = JINJA_NEW_ARRAY(p->r, jinja_node *, MAX_PARAMS);
     parser_expect_op(p, "(");
     while (!parser_at_op(p, ")")) {
         if (m->n_params)
             parser_expect_op(p, ",");
         if (m->n_params == MAX_PARAMS)
-            run_fail(p->r, "more than %d parameters", MAX_PARAMS);
+            jinja_run_fail(p->r, "more than %d parameters", MAX_PARAMS);
         m->param_name[m->n_params] = parser_name(p, parser_expect(p, TOKEN_NAME, "a parameter's name"));
         m->param[m->n_params] = parser_symbol(p, m->param_name[m->n_params]);
         m->n_params++;
         if (parser_skip_op(p, "="))
             m->preset[m->n_presets++] = parse_expression(p);
         else if (m->n_presets)
-            run_fail(p->r, "a parameter without a default behind one that has one");
+            jinja_run_fail(p->r, "a parameter without a default behind one that has one");
     }
     parser_next(p);
 }
@@ -189,9 +189,9 @@ static void parse_macro_body(parser *p, macro_code *m, const char *tag)
     p->loops = loops;
 }
 
-static node *parse_macro(parser *p)
+static jinja_node *parse_macro(parser *p)
 {
-    node *n = node_new(p, STMT_MACRO, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, STMT_MACRO, parser_next(p)->line);
     const str *name = parser_name(p, parser_expect(p, TOKEN_NAME, "a macro's name"));
     n->symbol = parser_symbol(p, name);
     n->macro = new_macro(p, name);
@@ -200,22 +200,22 @@ static node *parse_macro(parser *p)
     return n;
 }
 
-static node *parse_call_block(parser *p)
+static jinja_node *parse_call_block(parser *p)
 {
-    node *n = node_new(p, STMT_CALL_BLOCK, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, STMT_CALL_BLOCK, parser_next(p)->line);
     n->macro = new_macro(p, NULL);
     if (parser_at_op(p, "("))
         parse_parameters(p, n->macro);
     n->a = parse_expression(p);
     if (n->a->kind != EXPR_CALL)
-        run_fail(p->r, "{%% call %%} needs a call");
+        jinja_run_fail(p->r, "{%% call %%} needs a call");
     parse_macro_body(p, n->macro, "endcall");
     return n;
 }
 
-static node *parse_filter_block(parser *p)
+static jinja_node *parse_filter_block(parser *p)
 {
-    node *n = node_new(p, STMT_FILTER_BLOCK, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, STMT_FILTER_BLOCK, parser_next(p)->line);
     n->a = parse_filter(p, NULL);
     while (parser_skip_op(p, "|"))
         n->a = parse_filter(p, n->a);
@@ -223,23 +223,23 @@ static node *parse_filter_block(parser *p)
     return n;
 }
 
-static node *parse_with(parser *p)
+static jinja_node *parse_with(parser *p)
 {
-    node *n = node_new(p, STMT_WITH, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, STMT_WITH, parser_next(p)->line);
     while (p->t->kind != TOKEN_BLOCK_END) {
         if (n->list.n)
             parser_expect_op(p, ",");
-        node_list_add(p, &n->list, parse_target(p, false));
+        jinja_node_list_add(p, &n->list, parse_target(p, false));
         parser_expect_op(p, "=");
-        node_list_add(p, &n->list, parse_expression(p));
+        jinja_node_list_add(p, &n->list, parse_expression(p));
     }
     n->body = parse_whole_body(p, "endwith");
     return n;
 }
 
-static node *parse_scope(parser *p, const char *end)
+static jinja_node *parse_scope(parser *p, const char *end)
 {
-    node *n = node_new(p, STMT_SCOPE, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, STMT_SCOPE, parser_next(p)->line);
     int loops = p->loops;
     p->loops = 0;
     n->body = parse_whole_body(p, end);
@@ -247,38 +247,38 @@ static node *parse_scope(parser *p, const char *end)
     return n;
 }
 
-static node *parse_autoescape(parser *p)
+static jinja_node *parse_autoescape(parser *p)
 {
-    node *n = node_new(p, STMT_SCOPE, parser_next(p)->line);
-    node *on = parse_expression(p);
+    jinja_node *n = jinja_node_new(p, STMT_SCOPE, parser_next(p)->line);
+    jinja_node *on = parse_expression(p);
     if (on->kind != EXPR_CONST || on->constant.kind != VALUE_BOOL || on->constant.b)
-        run_fail(p->r, "autoescape other than false is not served here");
+        jinja_run_fail(p->r, "autoescape other than false is not served here");
     n->body = parse_whole_body(p, "endautoescape");
     return n;
 }
 
-static node *parse_print(parser *p)
+static jinja_node *parse_print(parser *p)
 {
-    node *n = node_new(p, STMT_PRINT, parser_next(p)->line);
-    node *all = node_new(p, EXPR_CONCAT, n->line);
+    jinja_node *n = jinja_node_new(p, STMT_PRINT, parser_next(p)->line);
+    jinja_node *all = jinja_node_new(p, EXPR_CONCAT, n->line);
     while (p->t->kind != TOKEN_BLOCK_END) {
         if (all->list.n)
             parser_expect_op(p, ",");
-        node_list_add(p, &all->list, parse_expression(p));
+        jinja_node_list_add(p, &all->list, parse_expression(p));
     }
     n->a = all;
     return n;
 }
 
-static node *parse_loop_control(parser *p, node_kind kind)
+static jinja_node *parse_loop_control(parser *p, node_kind kind)
 {
-    node *n = node_new(p, kind, parser_next(p)->line);
+    jinja_node *n = jinja_node_new(p, kind, parser_next(p)->line);
     if (!p->loops)
-        run_fail(p->r, "'%s' outside of a loop", kind == STMT_BREAK ? "break" : "continue");
+        jinja_run_fail(p->r, "'%s' outside of a loop", kind == STMT_BREAK ? "break" : "continue");
     return n;
 }
 
-static node *parse_statement(parser *p)
+static jinja_node *parse_statement(parser *p)
 {
     if (p->t->kind != TOKEN_NAME)
         parser_fail_expected(p, "a tag's name");
@@ -308,37 +308,37 @@ static node *parse_statement(parser *p)
         return parse_loop_control(p, STMT_CONTINUE);
     p->r->line = p->t->line;
     if (is_one_of(p->t, "include import from extends block"))
-        run_fail(p->r, "{%% %.*s %%} is not served here: a chat template is one file", (int)p->t->n, p->t->s);
-    run_fail(p->r, "there is no tag '%.*s'", p->t->n < 40 ? (int)p->t->n : 40, p->t->s);
+        jinja_run_fail(p->r, "{%% %.*s %%} is not served here: a chat template is one file", (int)p->t->n, p->t->s);
+    jinja_run_fail(p->r, "there is no tag '%.*s'", p->t->n < 40 ? (int)p->t->n : 40, p->t->s);
 }
 
 static node_list parse_until(parser *p, const char *tags)
 {
     node_list body = {0};
-    run_enter(p->r);
+    jinja_run_enter(p->r);
     while (p->t->kind != TOKEN_END) {
         const token *t = parser_next(p);
         if (t->kind == TOKEN_DATA) {
-            node *n = node_new(p, STMT_TEXT, t->line);
+            jinja_node *n = jinja_node_new(p, STMT_TEXT, t->line);
             n->constant = t->constant;
-            node_list_add(p, &body, n);
+            jinja_node_list_add(p, &body, n);
         } else if (t->kind == TOKEN_PRINT_BEGIN) {
-            node *n = node_new(p, STMT_PRINT, t->line);
+            jinja_node *n = jinja_node_new(p, STMT_PRINT, t->line);
             n->a = parse_tuple(p, true, false);
-            node_list_add(p, &body, n);
+            jinja_node_list_add(p, &body, n);
             parser_expect(p, TOKEN_PRINT_END, "'}}'");
         } else {
             if (tags && is_one_of(p->t, tags))
                 break;
-            node_list_add(p, &body, parse_statement(p));
+            jinja_node_list_add(p, &body, parse_statement(p));
             end_block_tag(p);
         }
     }
-    run_leave(p->r);
+    jinja_run_leave(p->r);
     return body;
 }
 
-void jinja_parse(run *r, const token *tokens, jinja *p)
+void jinja_parse(jinja_run *r, const token *tokens, jinja *p)
 {
     parser x = {.r = r, .p = p, .t = tokens, .symbols = dict_new(r, 64)};
     p->body = parse_until(&x, NULL);

@@ -6,6 +6,6 @@
 #include "text/jinja_lex.h"
 
 /* Fills in body and symbols of p. Everything lies in r's arena. */
-void jinja_parse(run *r, const token *tokens, jinja *p);
+void jinja_parse(jinja_run *r, const token *tokens, jinja *p);
 
 #endif

@@ -32,7 +32,7 @@ _Noreturn void parser_fail_expected(parser *p, const char *what)
 {
     char got[64];
     p->r->line = p->t->line;
-    run_fail(p->r, "expected %s, got %s", what, describe(p->t, got));
+    jinja_run_fail(p->r, "expected %s, got %s", what, describe(p->t, got));
 }
 
 const token *parser_next(parser *p)
@@ -92,26 +92,26 @@ const token *parser_expect(parser *p, token_kind kind, const char *what)
 
 /* Nodes. */
 
-node *node_new(parser *p, node_kind kind, int line)
+jinja_node *jinja_node_new(parser *p, node_kind kind, int line)
 {
-    node *n = RUN_NEW(p->r, node);
-    *n = (node){.kind = kind, .line = line};
+    jinja_node *n = JINJA_NEW(p->r, jinja_node);
+    *n = (jinja_node){.kind = kind, .line = line};
     return n;
 }
 
-node *node_new2(parser *p, node_kind kind, int line, node *a, node *b)
+jinja_node *node_new2(parser *p, node_kind kind, int line, jinja_node *a, jinja_node *b)
 {
-    node *n = node_new(p, kind, line);
+    jinja_node *n = jinja_node_new(p, kind, line);
     n->a = a;
     n->b = b;
     return n;
 }
 
 /* A list that grows; its array has room for a power of two. */
-void node_list_add(parser *p, node_list *l, node *n)
+void jinja_node_list_add(parser *p, node_list *l, jinja_node *n)
 {
     if ((l->n & (l->n - 1)) == 0) {
-        node **more = RUN_NEW_ARRAY(p->r, node *, l->n ? 2 * (size_t)l->n : 1);
+        jinja_node **more = JINJA_NEW_ARRAY(p->r, jinja_node *, l->n ? 2 * (size_t)l->n : 1);
         if (l->n)
             memcpy(more, l->at, (size_t)l->n * sizeof *more);
         l->at = more;
@@ -127,7 +127,7 @@ int parser_symbol(parser *p, const str *name)
     int symbol = p->p->n_symbols;
     if ((size_t)symbol == p->cap_symbols) {
         size_t cap = p->cap_symbols ? 2 * p->cap_symbols : 64;
-        const str **more = RUN_NEW_ARRAY(p->r, const str *, cap);
+        const str **more = JINJA_NEW_ARRAY(p->r, const str *, cap);
         if (symbol)
             memcpy(more, p->p->symbol, (size_t)symbol * sizeof *more);
         p->p->symbol = more;

@@ -8,7 +8,7 @@
 #include "text/jinja_lex.h"
 
 typedef struct {
-    run *r;
+    jinja_run *r;
     jinja *p;
     const token *t; /* the current one */
     dict *symbols;  /* names to numbers */
@@ -30,18 +30,18 @@ const token *parser_expect(parser *p, token_kind kind, const char *what);
 
 /* Nodes. */
 
-node *node_new(parser *p, node_kind kind, int line);
-node *node_new2(parser *p, node_kind kind, int line, node *a, node *b);
-void node_list_add(parser *p, node_list *l, node *n);
+jinja_node *jinja_node_new(parser *p, node_kind kind, int line);
+jinja_node *node_new2(parser *p, node_kind kind, int line, jinja_node *a, jinja_node *b);
+void jinja_node_list_add(parser *p, node_list *l, jinja_node *n);
 int parser_symbol(parser *p, const str *name); /* the name's number, which is a new one if need be */
 int parser_symbol_named(parser *p, const char *name);
 const str *parser_name(parser *p, const token *t);
 
 /* Expressions. */
 
-node *parse_expression(parser *p);
-node *parse_tuple(parser *p, bool with_cond, bool in_parentheses); /* an expression, or several with commas */
-node *parse_filter(parser *p, node *in);                           /* the filter whose name comes next, on `in` */
-node *parse_word(parser *p);                                       /* a name, or true, false, none */
+jinja_node *parse_expression(parser *p);
+jinja_node *parse_tuple(parser *p, bool with_cond, bool in_parentheses); /* an expression, or several with commas */
+jinja_node *parse_filter(parser *p, jinja_node *in);                     /* the filter whose name comes next, on `in` */
+jinja_node *parse_word(parser *p);                                       /* a name, or true, false, none */
 
 #endif

@@ -26,38 +26,38 @@ typedef struct render {
 
 typedef enum { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
 
-struct macro {
+struct jinja_macro {
     const macro_code *code;
     scope *around;
 };
 
-void scope_set(run *r, scope *s, int symbol, value v);
-scope *scope_enter(run *r, scope *around, const symbol_list *unset); /* a new one; it is the innermost then */
-void scope_restart(run *r, scope *s, const symbol_list *unset);      /* empty again */
+void scope_set(jinja_run *r, scope *s, int symbol, value v);
+scope *scope_enter(jinja_run *r, scope *around, const symbol_list *unset); /* a new one; it is the innermost then */
+void scope_restart(jinja_run *r, scope *s, const symbol_list *unset);      /* empty again */
 
 /* Errors are told of this node from here on. */
-static inline void eval_at(run *r, const node *n)
+static inline void eval_at(jinja_run *r, const jinja_node *n)
 {
     r->at = n;
     r->line = n->line;
 }
 
-value eval_node(run *r, const node *n);
-flow eval_body(run *r, const node_list *body);
-void eval_assign(run *r, const node *target, value v); /* in the innermost scope */
+value eval_node(jinja_run *r, const jinja_node *n);
+flow eval_body(jinja_run *r, const node_list *body);
+void eval_assign(jinja_run *r, const jinja_node *target, value v); /* in the innermost scope */
 
 /* Output from here on is collected in t; gives where it went before, for eval_collect_end(). */
-text *eval_collect(run *r, text *t);
-void eval_collect_end(run *r, text *before);
+text *eval_collect(jinja_run *r, text *t);
+void eval_collect_end(jinja_run *r, text *before);
 
 /* Evaluates the arguments of a call, with one keyword more if extra has a name. */
-arguments eval_args(run *r, const call_args *a, keyword extra);
+jinja_arguments eval_args(jinja_run *r, const call_args *a, keyword extra);
 
-value macro_new(run *r, const macro_code *code);
-value macro_call(run *r, const macro *m, const arguments *a);
+value jinja_macro_new(jinja_run *r, const macro_code *code);
+value jinja_macro_call(jinja_run *r, const jinja_macro *m, const jinja_arguments *a);
 
 /* {% for %}: all of it, and the rest of a recursive one. */
-flow loop_run(run *r, const node *code);
-value loop_recurse(run *r, loop *l, const arguments *a);
+flow jinja_loop_run(jinja_run *r, const jinja_node *code);
+value jinja_loop_recurse(jinja_run *r, jinja_loop *l, const jinja_arguments *a);
 
 #endif

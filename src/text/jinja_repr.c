@@ -18,7 +18,7 @@ static void reserve(text *t, size_t more)
     size_t cap = t->cap ? 2 * t->cap : 64;
     while (cap - t->n < more && cap < t->r->mem.limit)
         cap *= 2;
-    char *data = run_alloc(t->r, cap > more ? cap : more);
+    char *data = jinja_run_alloc(t->r, cap > more ? cap : more);
     if (t->n)
         memcpy(data, t->data, t->n);
     t->data = data;
@@ -30,9 +30,9 @@ void text_add(text *t, const char *s, size_t n)
     if (n == 0)
         return;
     if (n > t->r->mem.limit)
-        run_fail(t->r, "it needs more than %zu MB of memory", t->r->mem.limit >> 20);
+        jinja_run_fail(t->r, "it needs more than %zu MB of memory", t->r->mem.limit >> 20);
     reserve(t, n);
-    run_spend(t->r, n / 64);
+    jinja_run_spend(t->r, n / 64);
     memcpy(t->data + t->n, s, n);
     t->n += n;
 }
@@ -77,7 +77,7 @@ value text_value(const text *t)
     if (t->own.n == 0)
         return v;
     str *s = (str *)v.s;
-    own_list *own = RUN_NEW(t->r, own_list);
+    own_list *own = JINJA_NEW(t->r, own_list);
     *own = t->own;
     own->cap = own->n; /* what is added to it must not be written into the text's own list */
     own->len = t->n;
@@ -164,7 +164,7 @@ static void write_str_repr(text *t, const str *s)
     text_add_cstr(t, s->markup ? ")" : "");
 }
 
-static void write_list(text *t, const list *l, const char *open, const char *close)
+static void write_list(text *t, const jinja_list *l, const char *open, const char *close)
 {
     text_add_cstr(t, open);
     for (size_t i = 0; i < l->n; i++) {
@@ -186,7 +186,7 @@ static void write_dict(text *t, const dict *d)
     text_add_cstr(t, "}");
 }
 
-static void write_range(text *t, const range *x)
+static void write_range(text *t, const jinja_range *x)
 {
     text_printf(t, "range(%lld, %lld", (long long)x->start, (long long)x->stop);
     if (x->step != 1)
@@ -205,8 +205,8 @@ static void write_number(text *t, value v)
 
 void value_write_repr(text *t, value v)
 {
-    run_enter(t->r);
-    run_spend(t->r, 1);
+    jinja_run_enter(t->r);
+    jinja_run_spend(t->r, 1);
     switch (v.kind) {
     case VALUE_STRING: write_str_repr(t, v.s); break;
     case VALUE_NONE: text_add_cstr(t, "None"); break;
@@ -232,7 +232,7 @@ void value_write_repr(text *t, value v)
     case VALUE_MISSING: text_add_cstr(t, "Undefined"); break;
     default: object_write(t, v);
     }
-    run_leave(t->r);
+    jinja_run_leave(t->r);
 }
 
 void value_write(text *t, value v)
@@ -243,7 +243,7 @@ void value_write(text *t, value v)
         value_write_repr(t, v);
 }
 
-const str *value_to_str(run *r, value v)
+const str *value_to_str(jinja_run *r, value v)
 {
     if (v.kind == VALUE_STRING)
         return v.s;

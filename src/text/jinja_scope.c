@@ -5,7 +5,7 @@
 
 typedef struct level level;
 struct level {
-    run *r;
+    jinja_run *r;
     const jinja *p;
     const level *around;
     bool *mentions; /* [n_symbols] read or set here */
@@ -26,7 +26,7 @@ static void add_unset(level *l, int symbol)
 {
     symbol_list *u = l->unset;
     if ((u->n & (u->n - 1)) == 0) {
-        int *more = RUN_NEW_ARRAY(l->r, int, u->n ? 2 * (size_t)u->n : 1);
+        int *more = JINJA_NEW_ARRAY(l->r, int, u->n ? 2 * (size_t)u->n : 1);
         if (u->n)
             memcpy(more, u->at, (size_t)u->n * sizeof *more);
         u->at = more;
@@ -41,7 +41,7 @@ static void mention(level *l, int symbol, bool sets)
     l->mentions[symbol] = true;
 }
 
-static void visit(level *l, const node *n);
+static void visit(level *l, const jinja_node *n);
 
 static void visit_all(level *l, const node_list *nodes)
 {
@@ -49,7 +49,7 @@ static void visit_all(level *l, const node_list *nodes)
         visit(l, nodes->at[i]);
 }
 
-static void visit_target(level *l, const node *n)
+static void visit_target(level *l, const jinja_node *n)
 {
     if (n->kind == EXPR_TUPLE)
         for (int i = 0; i < n->list.n; i++)
@@ -59,7 +59,7 @@ static void visit_target(level *l, const node *n)
 }
 
 /* What a scope binds itself: a loop's targets, parameters. */
-static void declare(level *l, const node *target)
+static void declare(level *l, const jinja_node *target)
 {
     if (target->kind == EXPR_TUPLE)
         for (int i = 0; i < target->list.n; i++)
@@ -71,7 +71,7 @@ static void declare(level *l, const node *target)
 static level inside(const level *around, symbol_list *unset)
 {
     level l = {.r = around->r, .p = around->p, .around = around, .unset = unset, .macro = around->macro};
-    l.mentions = RUN_NEW_ARRAY(l.r, bool, (size_t)l.p->n_symbols);
+    l.mentions = JINJA_NEW_ARRAY(l.r, bool, (size_t)l.p->n_symbols);
     memset(l.mentions, 0, (size_t)l.p->n_symbols);
     return l;
 }
@@ -87,16 +87,17 @@ static void visit_args(level *l, const call_args *a)
         visit(l, a->star_star);
 }
 
-static void check_exists(level *l, const node *n)
+static void check_exists(level *l, const jinja_node *n)
 {
     bool exists = n->kind == EXPR_FILTER ? n->filter != NULL : n->test != NULL;
     if (exists || l->soft)
         return;
     l->r->line = n->line;
-    run_fail(l->r, "there is no %s '%.*s'", n->kind == EXPR_FILTER ? "filter" : "test", (int)n->name->n, n->name->s);
+    jinja_run_fail(l->r, "there is no %s '%.*s'", n->kind == EXPR_FILTER ? "filter" : "test", (int)n->name->n,
+                   n->name->s);
 }
 
-static void visit_soft(level *l, const node *a, const node *b, const node *c)
+static void visit_soft(level *l, const jinja_node *a, const jinja_node *b, const jinja_node *c)
 {
     bool soft = l->soft;
     l->soft = true;
@@ -107,7 +108,7 @@ static void visit_soft(level *l, const node *a, const node *b, const node *c)
     l->soft = soft;
 }
 
-static void visit_name(level *l, const node *n)
+static void visit_name(level *l, const jinja_node *n)
 {
     macro_code *m = l->macro;
     mention(l, n->symbol, false);
@@ -119,9 +120,9 @@ static void visit_name(level *l, const node *n)
 }
 
 /* An expression, or what of a statement belongs to the scope around it. */
-static void visit(level *l, const node *n)
+static void visit(level *l, const jinja_node *n)
 {
-    run_enter(l->r);
+    jinja_run_enter(l->r);
     switch (n->kind) {
     case EXPR_NAME: visit_name(l, n); break;
     case EXPR_COND: visit_soft(l, n->a, n->b, n->c); break;
@@ -154,7 +155,7 @@ static void visit(level *l, const node *n)
         break;
     default:
         for (int i = 0; i < 3; i++) {
-            const node *child[] = {n->a, n->b, n->c};
+            const jinja_node *child[] = {n->a, n->b, n->c};
             if (child[i])
                 visit(l, child[i]);
         }
@@ -162,7 +163,7 @@ static void visit(level *l, const node *n)
         if (n->args)
             visit_args(l, n->args);
     }
-    run_leave(l->r);
+    jinja_run_leave(l->r);
 }
 
 static void enter_all(level *l, const node_list *nodes);
@@ -173,7 +174,7 @@ static void settle(level *l, const node_list *body)
     enter_all(l, body);
 }
 
-static void enter_for(level *around, node *n)
+static void enter_for(level *around, jinja_node *n)
 {
     symbol_list none = {0};
     level l = inside(around, &none);
@@ -210,7 +211,7 @@ static void enter_macro(level *around, macro_code *m)
     }
 }
 
-static void enter_block(level *around, node *n)
+static void enter_block(level *around, jinja_node *n)
 {
     level l = inside(around, &n->unset);
     for (int i = 0; n->kind == STMT_WITH && i < n->list.n; i += 2)
@@ -223,9 +224,9 @@ static void enter_block(level *around, node *n)
 /* The scopes in these statements, once all of what is around them is known. */
 static void enter_all(level *l, const node_list *nodes)
 {
-    run_enter(l->r);
+    jinja_run_enter(l->r);
     for (int i = 0; i < nodes->n; i++) {
-        node *n = nodes->at[i];
+        jinja_node *n = nodes->at[i];
         switch (n->kind) {
         case STMT_IF:
             enter_all(l, &n->body);
@@ -241,12 +242,12 @@ static void enter_all(level *l, const node_list *nodes)
         default: break;
         }
     }
-    run_leave(l->r);
+    jinja_run_leave(l->r);
 }
 
-void jinja_scope(run *r, jinja *p)
+void jinja_scope(jinja_run *r, jinja *p)
 {
-    level l = {.r = r, .p = p, .unset = &p->unset, .mentions = RUN_NEW_ARRAY(r, bool, (size_t)p->n_symbols)};
+    level l = {.r = r, .p = p, .unset = &p->unset, .mentions = JINJA_NEW_ARRAY(r, bool, (size_t)p->n_symbols)};
     memset(l.mentions, 0, (size_t)p->n_symbols);
     settle(&l, &p->body);
 }

@@ -11,6 +11,6 @@
 
 /* Fills in the unset lists of the program's scopes and which macros use caller, kwargs and varargs. Fails for filters
  * and tests that do not exist, unless an if stands before them: then it is for the run to find out. */
-void jinja_scope(run *r, jinja *p);
+void jinja_scope(jinja_run *r, jinja *p);
 
 #endif

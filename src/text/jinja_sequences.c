@@ -23,7 +23,7 @@ static bool is_number(const char *s, size_t n)
 }
 
 /* One step of a path: an element, by number if it is one. */
-static value follow(run *r, value item, const char *s, size_t n)
+static value follow(jinja_run *r, value item, const char *s, size_t n)
 {
     int64_t i = 0;
     if (!is_number(s, n))
@@ -34,7 +34,7 @@ static value follow(run *r, value item, const char *s, size_t n)
 }
 
 /* item.a.b for "a.b". preset, unless it is MISSING or none, stands for what is undefined on the way. */
-static value follow_path(run *r, value item, value path, value preset)
+static value follow_path(jinja_run *r, value item, value path, value preset)
 {
     bool has_preset = preset.kind != VALUE_MISSING && preset.kind != VALUE_NONE;
     if (path.kind == VALUE_MISSING || path.kind == VALUE_NONE)
@@ -54,12 +54,12 @@ static value follow_path(run *r, value item, value path, value preset)
 
 /* Keys and order. */
 
-static value fold_case(run *r, value v)
+static value fold_case(jinja_run *r, value v)
 {
     return v.kind == VALUE_STRING ? value_str(str_in_case(r, v.s, CASE_LOWER)) : v;
 }
 
-static value key_of(run *r, const sort_key *k, value item)
+static value key_of(jinja_run *r, const sort_key *k, value item)
 {
     if (!k)
         return item;
@@ -68,13 +68,14 @@ static value key_of(run *r, const sort_key *k, value item)
 }
 
 /* Of the sort filter: "a,b" is a list of keys, which is compared in order; one key is a list too. */
-static value keys_of(run *r, const sort_key *k, value item)
+static value keys_of(jinja_run *r, const sort_key *k, value item)
 {
     if (!k || !k->several)
         return key_of(r, k, item);
-    const list *paths = k->attribute.kind == VALUE_STRING ? str_split(r, k->attribute.s, str_of(r, ","), -1, false).list
-                                                          : &(list){.at = &k->attribute, .n = 1};
-    value *keys = RUN_NEW_ARRAY(r, value, paths->n);
+    const jinja_list *paths = k->attribute.kind == VALUE_STRING
+                                  ? str_split(r, k->attribute.s, str_of(r, ","), -1, false).list
+                                  : &(jinja_list){.at = &k->attribute, .n = 1};
+    value *keys = JINJA_NEW_ARRAY(r, value, paths->n);
     for (size_t i = 0; i < paths->n; i++)
         keys[i] = key_of(r, &(sort_key){.attribute = paths->at[i], .ignores_case = k->ignores_case}, item);
     return value_list(r, VALUE_LIST, keys, paths->n);
@@ -82,8 +83,8 @@ static value keys_of(run *r, const sort_key *k, value item)
 
 typedef struct { value key, item; } keyed;
 
-/* Merge sort: stable, and comparisons may leave by run_fail(). */
-static void sort(run *r, keyed *at, keyed *spare, size_t n)
+/* Merge sort: stable, and comparisons may leave by jinja_run_fail(). */
+static void sort(jinja_run *r, keyed *at, keyed *spare, size_t n)
 {
     if (n < 2)
         return;
@@ -97,90 +98,90 @@ static void sort(run *r, keyed *at, keyed *spare, size_t n)
     }
 }
 
-static keyed *sort_by_key(run *r, const list *items, const sort_key *key)
+static keyed *sort_by_key(jinja_run *r, const jinja_list *items, const sort_key *key)
 {
-    keyed *all = RUN_NEW_ARRAY(r, keyed, items->n + 1), *spare = RUN_NEW_ARRAY(r, keyed, items->n + 1);
+    keyed *all = JINJA_NEW_ARRAY(r, keyed, items->n + 1), *spare = JINJA_NEW_ARRAY(r, keyed, items->n + 1);
     for (size_t i = 0; i < items->n; i++)
         all[i] = (keyed){keys_of(r, key, items->at[i]), items->at[i]};
     sort(r, all, spare, items->n);
     return all;
 }
 
-value sorted_list(run *r, const list *items, const sort_key *key)
+value sorted_list(jinja_run *r, const jinja_list *items, const sort_key *key)
 {
     keyed *all = sort_by_key(r, items, key);
-    value *at = RUN_NEW_ARRAY(r, value, items->n);
+    value *at = JINJA_NEW_ARRAY(r, value, items->n);
     for (size_t i = 0; i < items->n; i++)
         at[i] = all[i].item;
     return value_list(r, VALUE_LIST, at, items->n);
 }
 
-static const list *reversed(run *r, const list *l)
+static const jinja_list *reversed(jinja_run *r, const jinja_list *l)
 {
-    value *at = RUN_NEW_ARRAY(r, value, l->n);
-    run_spend(r, l->n);
+    value *at = JINJA_NEW_ARRAY(r, value, l->n);
+    jinja_run_spend(r, l->n);
     for (size_t i = 0; i < l->n; i++)
         at[i] = l->at[l->n - 1 - i];
     return value_list(r, VALUE_LIST, at, l->n).list;
 }
 
 /* Backwards, but equal items keep their order: sorted(reverse=True). */
-static value sorted_backwards(run *r, const list *items, const sort_key *key)
+static value sorted_backwards(jinja_run *r, const jinja_list *items, const sort_key *key)
 {
     value forward = sorted_list(r, reversed(r, items), key);
     return (value){.kind = VALUE_LIST, .list = reversed(r, forward.list)};
 }
 
-static value filter_sort(run *r, value in, const arguments *a)
+static value filter_sort(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[3];
-    args_bind(r, "sort", a, 0, "reverse case_sensitive attribute", v);
+    jinja_args_bind(r, "sort", a, 0, "reverse case_sensitive attribute", v);
     const sort_key key = {.attribute = v[2], .ignores_case = !value_is_true(r, v[1]), .several = true};
-    const list *items = value_to_list(r, in);
+    const jinja_list *items = value_to_list(r, in);
     return value_is_true(r, v[0]) ? sorted_backwards(r, items, &key) : sorted_list(r, items, &key);
 }
 
-static value filter_dictsort(run *r, value in, const arguments *a)
+static value filter_dictsort(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[3];
-    args_bind(r, "dictsort", a, 0, "case_sensitive by reverse", v);
+    jinja_args_bind(r, "dictsort", a, 0, "case_sensitive by reverse", v);
     bool by_value = v[1].kind == VALUE_STRING && str_is(v[1].s, "value");
     if (v[1].kind != VALUE_MISSING && !by_value && !(v[1].kind == VALUE_STRING && str_is(v[1].s, "key")))
-        run_fail(r, "dictsort sorts by \"key\" or by \"value\"");
+        jinja_run_fail(r, "dictsort sorts by \"key\" or by \"value\"");
     if (in.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, in);
     if (in.kind != VALUE_DICT)
-        run_fail(r, "only a dict can be sorted by dictsort, not '%s'", value_type(in));
+        jinja_run_fail(r, "only a dict can be sorted by dictsort, not '%s'", value_type(in));
     const sort_key key = {.attribute = value_int(by_value), .ignores_case = !value_is_true(r, v[0])};
-    const list *items = dict_view(r, in.dict, VALUE_ITEMS).list;
+    const jinja_list *items = dict_view(r, in.dict, VALUE_ITEMS).list;
     return value_is_true(r, v[2]) ? sorted_backwards(r, items, &key) : sorted_list(r, items, &key);
 }
 
-static value filter_groupby(run *r, value in, const arguments *a)
+static value filter_groupby(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[3];
-    args_bind(r, "groupby", a, 1, "attribute default case_sensitive", v);
+    jinja_args_bind(r, "groupby", a, 1, "attribute default case_sensitive", v);
     const sort_key key = {.attribute = v[0], .preset = v[1], .ignores_case = !value_is_true(r, v[2])};
-    const list *items = value_to_list(r, in);
+    const jinja_list *items = value_to_list(r, in);
     keyed *all = sort_by_key(r, items, &key);
-    value *groups = RUN_NEW_ARRAY(r, value, items->n);
+    value *groups = JINJA_NEW_ARRAY(r, value, items->n);
     size_t n = 0;
     for (size_t i = 0, end; i < items->n; i = end) {
         for (end = i + 1; end < items->n && value_equal(r, all[i].key, all[end].key);)
             end++;
-        value *members = RUN_NEW_ARRAY(r, value, end - i);
+        value *members = JINJA_NEW_ARRAY(r, value, end - i);
         for (size_t k = i; k < end; k++)
             members[k - i] = all[k].item;
         groups[n] = value_pair(r, follow_path(r, all[i].item, v[0], v[1]), value_list(r, VALUE_LIST, members, end - i));
-        ((list *)groups[n++].list)->is_group = true;
+        ((jinja_list *)groups[n++].list)->is_group = true;
     }
     return value_list(r, VALUE_LIST, groups, n);
 }
 
-static value best(run *r, value in, const arguments *a, const char *name, int sign)
+static value best(jinja_run *r, value in, const jinja_arguments *a, const char *name, int sign)
 {
     value v[2], item, found = value_missing(), found_key = value_missing();
-    args_bind(r, name, a, 0, "case_sensitive attribute", v);
+    jinja_args_bind(r, name, a, 0, "case_sensitive attribute", v);
     const sort_key key = {.attribute = v[1], .ignores_case = !value_is_true(r, v[0])};
     for (iter *it = value_iter(r, in); iter_next(r, it, &item);) {
         value k = key_of(r, &key, item);
@@ -192,11 +193,11 @@ static value best(run *r, value in, const arguments *a, const char *name, int si
     return found.kind == VALUE_MISSING ? value_undefined(r, "min or max of nothing") : found;
 }
 
-static value filter_min(run *r, value in, const arguments *a)
+static value filter_min(jinja_run *r, value in, const jinja_arguments *a)
 {
     return best(r, in, a, "min", -1);
 }
-static value filter_max(run *r, value in, const arguments *a)
+static value filter_max(jinja_run *r, value in, const jinja_arguments *a)
 {
     return best(r, in, a, "max", 1);
 }
@@ -205,7 +206,7 @@ static value filter_max(run *r, value in, const arguments *a)
 
 typedef struct {
     value over;              /* not yet iterated; MISSING: it is */
-    arguments a;             /* of map or select, the rest of them */
+    jinja_arguments a;       /* of map or select, the rest of them */
     value attribute, preset; /* MISSING: none */
     const str *name;         /* of the filter or test; NULL: none */
     bool wanted;             /* select: true, reject: false */
@@ -214,7 +215,7 @@ typedef struct {
 } generator;
 
 /* The next item of what is behind it. An empty or false value has none, whatever it is. */
-static bool next_inner(run *r, iter *it, value *out)
+static bool next_inner(jinja_run *r, iter *it, value *out)
 {
     generator *g = it->state;
     if (g->over.kind != VALUE_MISSING) {
@@ -225,29 +226,29 @@ static bool next_inner(run *r, iter *it, value *out)
     return it->inner && iter_next(r, it->inner, out);
 }
 
-static value make_generator(run *r, bool (*next)(run *, iter *, value *), const generator *g)
+static value make_generator(jinja_run *r, bool (*next)(jinja_run *, iter *, value *), const generator *g)
 {
-    generator *own = RUN_NEW(r, generator);
+    generator *own = JINJA_NEW(r, generator);
     *own = *g;
     return value_iterator(r, "generator", next, NULL, own);
 }
 
-static arguments without_first(const arguments *a, int n)
+static jinja_arguments without_first(const jinja_arguments *a, int n)
 {
-    arguments rest = *a;
+    jinja_arguments rest = *a;
     rest.at += n;
     rest.n -= n;
     return rest;
 }
 
-static const str *name_argument(run *r, const char *what, value v)
+static const str *name_argument(jinja_run *r, const char *what, value v)
 {
     if (v.kind != VALUE_STRING)
-        run_fail(r, "%s: the name must be a string, not %s", what, value_type(v));
+        jinja_run_fail(r, "%s: the name must be a string, not %s", what, value_type(v));
     return v.s;
 }
 
-static bool next_mapped(run *r, iter *it, value *out)
+static bool next_mapped(jinja_run *r, iter *it, value *out)
 {
     const generator *g = it->state;
     value item;
@@ -259,12 +260,12 @@ static bool next_mapped(run *r, iter *it, value *out)
     }
     filter_body *f = filter_find(g->name);
     if (!f)
-        run_fail(r, "there is no filter '%.*s'", (int)g->name->n, g->name->s);
+        jinja_run_fail(r, "there is no filter '%.*s'", (int)g->name->n, g->name->s);
     *out = f(r, item, &g->a);
     return true;
 }
 
-static value filter_map(run *r, value in, const arguments *a)
+static value filter_map(jinja_run *r, value in, const jinja_arguments *a)
 {
     generator g = {.over = in, .a = *a};
     if (a->n > 0) {
@@ -272,20 +273,20 @@ static value filter_map(run *r, value in, const arguments *a)
         g.a = without_first(a, 1);
     } else {
         value v[2];
-        args_bind(r, "map", a, 1, "attribute default", v);
+        jinja_args_bind(r, "map", a, 1, "attribute default", v);
         g.attribute = v[0];
         g.preset = v[1];
     }
     return make_generator(r, next_mapped, &g);
 }
 
-static bool next_selected(run *r, iter *it, value *out)
+static bool next_selected(jinja_run *r, iter *it, value *out)
 {
     const generator *g = it->state;
     test_body *test = g->name ? test_find(g->name) : NULL;
     while (next_inner(r, it, out)) {
         if (g->name && !test)
-            run_fail(r, "there is no test '%.*s'", (int)g->name->n, g->name->s);
+            jinja_run_fail(r, "there is no test '%.*s'", (int)g->name->n, g->name->s);
         value v = follow_path(r, *out, g->attribute, value_missing());
         if ((test ? test(r, v, &g->a) : value_is_true(r, v)) == g->wanted)
             return true;
@@ -293,11 +294,11 @@ static bool next_selected(run *r, iter *it, value *out)
     return false;
 }
 
-static value select_items(run *r, value in, const arguments *a, bool by_attribute, bool wanted)
+static value select_items(jinja_run *r, value in, const jinja_arguments *a, bool by_attribute, bool wanted)
 {
     generator g = {.over = in, .wanted = wanted};
     if (by_attribute && a->n == 0)
-        run_fail(r, "the attribute's name is missing");
+        jinja_run_fail(r, "the attribute's name is missing");
     if (by_attribute)
         g.attribute = a->at[0];
     int first = by_attribute;
@@ -307,24 +308,24 @@ static value select_items(run *r, value in, const arguments *a, bool by_attribut
     return make_generator(r, next_selected, &g);
 }
 
-static value filter_select(run *r, value in, const arguments *a)
+static value filter_select(jinja_run *r, value in, const jinja_arguments *a)
 {
     return select_items(r, in, a, false, true);
 }
-static value filter_reject(run *r, value in, const arguments *a)
+static value filter_reject(jinja_run *r, value in, const jinja_arguments *a)
 {
     return select_items(r, in, a, false, false);
 }
-static value filter_selectattr(run *r, value in, const arguments *a)
+static value filter_selectattr(jinja_run *r, value in, const jinja_arguments *a)
 {
     return select_items(r, in, a, true, true);
 }
-static value filter_rejectattr(run *r, value in, const arguments *a)
+static value filter_rejectattr(jinja_run *r, value in, const jinja_arguments *a)
 {
     return select_items(r, in, a, true, false);
 }
 
-static bool next_unique(run *r, iter *it, value *out)
+static bool next_unique(jinja_run *r, iter *it, value *out)
 {
     const generator *g = it->state;
     value unused;
@@ -339,29 +340,29 @@ static bool next_unique(run *r, iter *it, value *out)
     return false;
 }
 
-static value filter_unique(run *r, value in, const arguments *a)
+static value filter_unique(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2];
-    args_bind(r, "unique", a, 0, "case_sensitive attribute", v);
+    jinja_args_bind(r, "unique", a, 0, "case_sensitive attribute", v);
     generator g = {.over = in, .attribute = v[1], .ignores_case = !value_is_true(r, v[0]), .seen = dict_new(r, 8)};
     if (!value_is_iterable(in))
-        run_fail(r, "'%s' cannot be iterated over", value_type(in));
+        jinja_run_fail(r, "'%s' cannot be iterated over", value_type(in));
     return make_generator(r, next_unique, &g);
 }
 
 /* Cut into parts. */
 
-static int64_t count_argument(run *r, const char *what, value v)
+static int64_t count_argument(jinja_run *r, const char *what, value v)
 {
     if (!value_is_whole(v) || value_whole(v) < 1)
-        run_fail(r, "%s needs a number above 0", what);
+        jinja_run_fail(r, "%s needs a number above 0", what);
     return value_whole(v);
 }
 
 /* items[from:to], and fill behind them so that there are n. */
-static value cut(run *r, const list *l, size_t from, size_t to, size_t n, value fill)
+static value cut(jinja_run *r, const jinja_list *l, size_t from, size_t to, size_t n, value fill)
 {
-    value *at = RUN_NEW_ARRAY(r, value, n > to - from ? n : to - from);
+    value *at = JINJA_NEW_ARRAY(r, value, n > to - from ? n : to - from);
     size_t k = 0;
     for (size_t i = from; i < to; i++)
         at[k++] = l->at[i];
@@ -370,25 +371,25 @@ static value cut(run *r, const list *l, size_t from, size_t to, size_t n, value 
     return value_list(r, VALUE_LIST, at, k);
 }
 
-static value filter_batch(run *r, value in, const arguments *a)
+static value filter_batch(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2];
-    args_bind(r, "batch", a, 1, "linecount fill_with", v);
+    jinja_args_bind(r, "batch", a, 1, "linecount fill_with", v);
     size_t n = (size_t)count_argument(r, "batch", v[0]), count = 0;
-    const list *l = value_to_list(r, in);
-    value *parts = RUN_NEW_ARRAY(r, value, l->n);
+    const jinja_list *l = value_to_list(r, in);
+    value *parts = JINJA_NEW_ARRAY(r, value, l->n);
     for (size_t at = 0; at < l->n; at += n)
         parts[count++] = cut(r, l, at, at + n < l->n ? at + n : l->n, n, v[1]);
     return value_iterate_list(r, "generator", value_list(r, VALUE_LIST, parts, count));
 }
 
-static value filter_slice(run *r, value in, const arguments *a)
+static value filter_slice(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2];
-    args_bind(r, "slice", a, 1, "slices fill_with", v);
+    jinja_args_bind(r, "slice", a, 1, "slices fill_with", v);
     size_t n = (size_t)count_argument(r, "slice", v[0]), at = 0;
-    const list *l = value_to_list(r, in);
-    value *parts = RUN_NEW_ARRAY(r, value, n);
+    const jinja_list *l = value_to_list(r, in);
+    value *parts = JINJA_NEW_ARRAY(r, value, n);
     for (size_t i = 0; i < n; i++) {
         bool longer = i < l->n % n;
         size_t size = l->n / n + longer;
@@ -400,16 +401,16 @@ static value filter_slice(run *r, value in, const arguments *a)
 
 /* Whole sequences. */
 
-static value filter_list(run *r, value in, const arguments *a)
+static value filter_list(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "list", a);
+    jinja_args_none(r, "list", a);
     return (value){.kind = VALUE_LIST, .list = value_to_list(r, in)};
 }
 
-static value filter_first(run *r, value in, const arguments *a)
+static value filter_first(jinja_run *r, value in, const jinja_arguments *a)
 {
     value item;
-    args_none(r, "first", a);
+    jinja_args_none(r, "first", a);
     return iter_next(r, value_iter(r, in), &item) ? item : value_undefined(r, "the first of nothing");
 }
 
@@ -418,41 +419,41 @@ static bool is_reversible(value v)
     return value_is_iterable(v) && v.kind != VALUE_ITERATOR;
 }
 
-static value filter_last(run *r, value in, const arguments *a)
+static value filter_last(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "last", a);
+    jinja_args_none(r, "last", a);
     if (!is_reversible(in))
-        run_fail(r, "'%s' has no last item", value_type(in));
-    const list *l = value_to_list(r, in);
+        jinja_run_fail(r, "'%s' has no last item", value_type(in));
+    const jinja_list *l = value_to_list(r, in);
     return l->n ? l->at[l->n - 1] : value_undefined(r, "the last of nothing");
 }
 
-static value filter_reverse(run *r, value in, const arguments *a)
+static value filter_reverse(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "reverse", a);
+    jinja_args_none(r, "reverse", a);
     if (in.kind == VALUE_STRING)
         return op_slice(r, in, value_missing(), value_missing(), value_int(-1));
     if (!value_is_iterable(in))
-        run_fail(r, "only what can be iterated over can be reversed");
+        jinja_run_fail(r, "only what can be iterated over can be reversed");
     value back = {.kind = VALUE_LIST, .list = reversed(r, value_to_list(r, in))};
     return is_reversible(in) ? value_iterate_list(r, "list_reverseiterator", back) : back;
 }
 
-static value filter_items(run *r, value in, const arguments *a)
+static value filter_items(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "items", a);
+    jinja_args_none(r, "items", a);
     if (in.kind != VALUE_DICT && in.kind != VALUE_UNDEFINED)
-        run_fail(r, "only a dict has items");
+        jinja_run_fail(r, "only a dict has items");
     value items = in.kind == VALUE_DICT ? dict_view(r, in.dict, VALUE_ITEMS) : value_list(r, VALUE_LIST, NULL, 0);
     return value_iterate_list(r, "generator", items);
 }
 
-static value filter_join(run *r, value in, const arguments *a)
+static value filter_join(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2], item;
     text out = {.r = r};
     bool first = true;
-    args_bind(r, "join", a, 0, "d attribute", v);
+    jinja_args_bind(r, "join", a, 0, "d attribute", v);
     for (iter *it = value_iter(r, in); iter_next(r, it, &item); first = false) {
         if (!first && v[0].kind != VALUE_MISSING)
             value_write(&out, v[0]);
@@ -461,13 +462,13 @@ static value filter_join(run *r, value in, const arguments *a)
     return text_value(&out);
 }
 
-static value filter_sum(run *r, value in, const arguments *a)
+static value filter_sum(jinja_run *r, value in, const jinja_arguments *a)
 {
     value v[2], item;
-    args_bind(r, "sum", a, 0, "attribute start", v);
+    jinja_args_bind(r, "sum", a, 0, "attribute start", v);
     value sum = v[1].kind == VALUE_MISSING ? value_int(0) : v[1];
     if (sum.kind == VALUE_STRING)
-        run_fail(r, "sum cannot begin with a string");
+        jinja_run_fail(r, "sum cannot begin with a string");
     for (iter *it = value_iter(r, in); iter_next(r, it, &item);)
         sum = op_binary(r, OP_ADD, sum, follow_path(r, item, v[0], value_missing()));
     return sum;

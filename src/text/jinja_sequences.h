@@ -12,7 +12,7 @@ typedef struct {
 } sort_key;
 
 /* A list of them in order; stable. key NULL: as they are. */
-value sorted_list(run *r, const list *items, const sort_key *key);
+value sorted_list(jinja_run *r, const jinja_list *items, const sort_key *key);
 
 /* The filters of this file by name; NULL: none. */
 filter_body *sequence_filter_find(const str *name);

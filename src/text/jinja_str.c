@@ -13,27 +13,27 @@ struct str_room { size_t used, cap; };
 
 enum { MIN_ROOM = 256 }; /* bytes of a string that gets any */
 
-static str *make(run *r, const char *s, size_t n)
+static str *make(jinja_run *r, const char *s, size_t n)
 {
-    str *x = RUN_NEW(r, str);
+    str *x = JINJA_NEW(r, str);
     *x = (str){.s = s, .n = n, .n_chars = UNCOUNTED, .own = r->render ? NULL : &own_all}; /* of the program, or not */
     return x;
 }
 
-const str *str_new(run *r, const char *s, size_t n)
+const str *str_new(jinja_run *r, const char *s, size_t n)
 {
     return make(r, s, n);
 }
 
-const str *str_copy(run *r, const char *s, size_t n)
+const str *str_copy(jinja_run *r, const char *s, size_t n)
 {
-    char *copy = run_alloc(r, n);
+    char *copy = jinja_run_alloc(r, n);
     if (n)
         memcpy(copy, s, n);
     return make(r, copy, n);
 }
 
-const str *str_like(run *r, const str *from, const char *s, size_t n)
+const str *str_like(jinja_run *r, const str *from, const char *s, size_t n)
 {
     str *x = make(r, s, n);
     x->markup = from->markup;
@@ -44,7 +44,7 @@ const str *str_like(run *r, const str *from, const char *s, size_t n)
     return x;
 }
 
-const str *str_of(run *r, const char *s)
+const str *str_of(jinja_run *r, const char *s)
 {
     return make(r, s, strlen(s));
 }
@@ -82,11 +82,11 @@ size_t str_chars_before(const str *s, size_t offset)
     return str_chars(s) == s->n ? offset : count_chars(s->s, offset);
 }
 
-const str *str_slice(run *r, const str *s, size_t from, size_t to)
+const str *str_slice(jinja_run *r, const str *s, size_t from, size_t to)
 {
     size_t start = str_offset(s, from), end = to > from ? str_offset(s, to) : start;
     if (s->n_chars != s->n)
-        run_spend(r, end / 64);
+        jinja_run_spend(r, end / 64);
     return str_like(r, s, s->s + start, end - start);
 }
 
@@ -110,7 +110,7 @@ bool str_ends(const str *s, const char *with, size_t n)
     return s->n >= n && (n == 0 || memcmp(s->s + s->n - n, with, n) == 0);
 }
 
-size_t str_find(run *r, const str *s, const str *what, size_t from, size_t to)
+size_t str_find(jinja_run *r, const str *s, const str *what, size_t from, size_t to)
 {
     if (to > s->n)
         to = s->n;
@@ -120,11 +120,11 @@ size_t str_find(run *r, const str *s, const str *what, size_t from, size_t to)
         return from;
     const char *p = memmem(s->s + from, to - from, what->s, what->n);
     size_t found = p ? (size_t)(p - s->s) : STR_NOT_FOUND;
-    run_spend(r, ((p ? found : to) - from) / 64);
+    jinja_run_spend(r, ((p ? found : to) - from) / 64);
     return found;
 }
 
-size_t str_find_last(run *r, const str *s, const str *what, size_t from, size_t to)
+size_t str_find_last(jinja_run *r, const str *s, const str *what, size_t from, size_t to)
 {
     if (to > s->n)
         to = s->n;
@@ -135,32 +135,32 @@ size_t str_find_last(run *r, const str *s, const str *what, size_t from, size_t 
     for (size_t at = to - what->n + 1; at-- > from;) {
         if (s->s[at] != what->s[0])
             continue;
-        run_spend(r, what->n / 64);
+        jinja_run_spend(r, what->n / 64);
         if (memcmp(s->s + at, what->s, what->n) == 0) {
-            run_spend(r, (to - at) / 16);
+            jinja_run_spend(r, (to - at) / 16);
             return at;
         }
     }
-    run_spend(r, (to - from) / 16);
+    jinja_run_spend(r, (to - from) / 16);
     return STR_NOT_FOUND;
 }
 
 /* A copy of a with room behind it for as much again and b. */
-static str *with_room(run *r, const str *a, size_t more)
+static str *with_room(jinja_run *r, const str *a, size_t more)
 {
-    struct str_room *room = RUN_NEW(r, struct str_room);
+    struct str_room *room = JINJA_NEW(r, struct str_room);
     *room = (struct str_room){.used = a->n, .cap = 2 * (a->n + more)};
-    char *data = run_alloc(r, room->cap);
+    char *data = jinja_run_alloc(r, room->cap);
     memcpy(data, a->s, a->n);
     str *x = make(r, data, a->n);
     x->room = room;
     return x;
 }
 
-static const str *append(run *r, const str *a, const str *b)
+static const str *append(jinja_run *r, const str *a, const str *b)
 {
     if (a->n + b->n < MIN_ROOM) {
-        char *data = run_alloc(r, a->n + b->n);
+        char *data = jinja_run_alloc(r, a->n + b->n);
         memcpy(data, a->s, a->n);
         memcpy(data + a->n, b->s, b->n);
         str *x = make(r, data, a->n + b->n);
@@ -170,7 +170,7 @@ static const str *append(run *r, const str *a, const str *b)
     const str *whose = a;
     if (!a->room || a->room->used != a->n || a->room->cap - a->n < b->n)
         a = with_room(r, a, b->n);
-    run_spend(r, b->n / 64);
+    jinja_run_spend(r, b->n / 64);
     memcpy((char *)a->s + a->n, b->s, b->n);
     a->room->used += b->n;
     str *x = make(r, a->s, a->n + b->n);
@@ -179,7 +179,7 @@ static const str *append(run *r, const str *a, const str *b)
     return x;
 }
 
-const str *str_concat(run *r, const str *a, const str *b)
+const str *str_concat(jinja_run *r, const str *a, const str *b)
 {
     bool markup = a->markup || b->markup;
     if (markup) {
@@ -190,13 +190,13 @@ const str *str_concat(run *r, const str *a, const str *b)
     return markup ? str_mark(r, x) : x;
 }
 
-const str *str_repeat(run *r, const str *s, int64_t n)
+const str *str_repeat(jinja_run *r, const str *s, int64_t n)
 {
     if (n <= 0 || s->n == 0)
         return str_like(r, s, "", 0);
     if ((uint64_t)n > r->mem.limit / s->n)
-        run_fail(r, "a string of %lld times %zu bytes is too long", (long long)n, s->n);
-    char *data = run_alloc(r, (size_t)n * s->n);
+        jinja_run_fail(r, "a string of %lld times %zu bytes is too long", (long long)n, s->n);
+    char *data = jinja_run_alloc(r, (size_t)n * s->n);
     for (int64_t i = 0; i < n; i++)
         memcpy(data + (size_t)i * s->n, s->s, s->n);
     return str_like(r, s, data, (size_t)n * s->n);
@@ -214,7 +214,7 @@ static const char *entity_of(char c)
     }
 }
 
-const str *str_escape(run *r, const str *s)
+const str *str_escape(jinja_run *r, const str *s)
 {
     if (s->markup)
         return s;
@@ -229,22 +229,22 @@ const str *str_escape(run *r, const str *s)
     return str_mark(r, text_value(&out).s);
 }
 
-static const str *with_mark(run *r, const str *s, bool markup)
+static const str *with_mark(jinja_run *r, const str *s, bool markup)
 {
     if (s->markup == markup)
         return s;
-    str *x = RUN_NEW(r, str);
+    str *x = JINJA_NEW(r, str);
     *x = *s;
     x->markup = markup;
     return x;
 }
 
-const str *str_plain(run *r, const str *s)
+const str *str_plain(jinja_run *r, const str *s)
 {
     return with_mark(r, s, false);
 }
 
-const str *str_mark(run *r, const str *s)
+const str *str_mark(jinja_run *r, const str *s)
 {
     return with_mark(r, s, true);
 }
@@ -264,7 +264,7 @@ static bool is_one_of(uint32_t cp, const str *chars)
     return false;
 }
 
-const str *str_strip(run *r, const str *s, const str *chars, side where)
+const str *str_strip(jinja_run *r, const str *s, const str *chars, side where)
 {
     const char *start = s->s, *end = s->s + s->n;
     while ((where & SIDE_LEFT) && start < end) {
@@ -279,13 +279,13 @@ const str *str_strip(run *r, const str *s, const str *chars, side where)
             break;
         end = last;
     }
-    run_spend(r, (s->n - (size_t)(end - start)) * (chars ? chars->n + 1 : 1) / 16);
+    jinja_run_spend(r, (s->n - (size_t)(end - start)) * (chars ? chars->n + 1 : 1) / 16);
     return start == s->s && end == s->s + s->n ? s : str_like(r, s, start, (size_t)(end - start));
 }
 
 /* Replace, split. */
 
-const str *str_replace(run *r, const str *s, const str *what, const str *by, int64_t count)
+const str *str_replace(jinja_run *r, const str *s, const str *what, const str *by, int64_t count)
 {
     text out = {.r = r};
     size_t at = 0;
@@ -295,7 +295,7 @@ const str *str_replace(run *r, const str *s, const str *what, const str *by, int
         size_t found = str_find(r, s, what, at, s->n);
         if (found == STR_NOT_FOUND)
             break;
-        run_spend(r, 1);
+        jinja_run_spend(r, 1);
         if (what->n > 0) {
             text_add_part(&out, s, at, found - at);
             text_add_str(&out, by);
@@ -322,17 +322,17 @@ typedef struct {
     size_t n, cap;
 } parts;
 
-static void add_part(run *r, parts *p, const str *s, size_t from, size_t to)
+static void add_part(jinja_run *r, parts *p, const str *s, size_t from, size_t to)
 {
     if (p->n == p->cap) {
         size_t cap = p->cap ? 2 * p->cap : 8;
-        value *more = RUN_NEW_ARRAY(r, value, cap);
+        value *more = JINJA_NEW_ARRAY(r, value, cap);
         if (p->n)
             memcpy(more, p->at, p->n * sizeof *more);
         p->at = more;
         p->cap = cap;
     }
-    run_spend(r, 1);
+    jinja_run_spend(r, 1);
     p->at[p->n++] = value_str(str_like(r, s, s->s + from, to - from));
 }
 
@@ -366,7 +366,7 @@ static size_t skip_back(const str *s, size_t end, bool space)
     return 0;
 }
 
-static void split_words(run *r, const str *s, int64_t count, parts *out)
+static void split_words(jinja_run *r, const str *s, int64_t count, parts *out)
 {
     for (size_t at = skip(s, 0, true); at < s->n; count -= count > 0) {
         size_t end = count == 0 ? s->n : skip(s, at, false);
@@ -375,7 +375,7 @@ static void split_words(run *r, const str *s, int64_t count, parts *out)
     }
 }
 
-static void split_words_back(run *r, const str *s, int64_t count, parts *out)
+static void split_words_back(jinja_run *r, const str *s, int64_t count, parts *out)
 {
     for (size_t end = skip_back(s, s->n, true); end > 0; count -= count > 0) {
         size_t start = count == 0 ? 0 : skip_back(s, end, false);
@@ -385,12 +385,12 @@ static void split_words_back(run *r, const str *s, int64_t count, parts *out)
     reverse(out);
 }
 
-value str_split(run *r, const str *s, const str *by, int64_t count, bool from_right)
+value str_split(jinja_run *r, const str *s, const str *by, int64_t count, bool from_right)
 {
     parts out = {0};
-    run_spend(r, s->n / 16);
+    jinja_run_spend(r, s->n / 16);
     if (by && by->n == 0)
-        run_fail(r, "the separator is empty");
+        jinja_run_fail(r, "the separator is empty");
     if (!by && from_right)
         split_words_back(r, s, count, &out);
     else if (!by)
@@ -414,11 +414,11 @@ value str_split(run *r, const str *s, const str *by, int64_t count, bool from_ri
     return value_list(r, VALUE_LIST, out.at, out.n);
 }
 
-value str_lines(run *r, const str *s, bool keep_ends)
+value str_lines(jinja_run *r, const str *s, bool keep_ends)
 {
     parts out = {0};
     size_t start = 0;
-    run_spend(r, s->n / 16);
+    jinja_run_spend(r, s->n / 16);
     for (const char *p = s->s; p < s->s + s->n;) {
         size_t at = (size_t)(p - s->s);
         uint32_t cp = utf8_next(&p);

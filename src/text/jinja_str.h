@@ -6,15 +6,15 @@
 
 #define STR_NOT_FOUND SIZE_MAX
 
-const str *str_new(run *r, const char *s, size_t n); /* borrows s */
-const str *str_copy(run *r, const char *s, size_t n);
-const str *str_like(run *r, const str *from, const char *s, size_t n); /* borrows s; Markup where from is */
-const str *str_of(run *r, const char *s);                              /* of a C string that lasts */
+const str *str_new(jinja_run *r, const char *s, size_t n); /* borrows s */
+const str *str_copy(jinja_run *r, const char *s, size_t n);
+const str *str_like(jinja_run *r, const str *from, const char *s, size_t n); /* borrows s; Markup where from is */
+const str *str_of(jinja_run *r, const char *s);                              /* of a C string that lasts */
 
 size_t str_chars(const str *s);                /* how many code points */
 size_t str_offset(const str *s, size_t chars); /* bytes before code point number `chars`; n past the end */
-const str *str_slice(run *r, const str *s, size_t from, size_t to); /* in code points */
-size_t str_chars_before(const str *s, size_t offset);               /* the other way */
+const str *str_slice(jinja_run *r, const str *s, size_t from, size_t to); /* in code points */
+size_t str_chars_before(const str *s, size_t offset);                     /* the other way */
 
 bool str_equal(const str *a, const str *b);
 bool str_is(const str *a, const char *b);
@@ -22,28 +22,28 @@ bool str_starts(const str *s, const char *with, size_t n);
 bool str_ends(const str *s, const char *with, size_t n);
 
 /* Where `what` first (last) begins at or behind `from` bytes, and ends before `to`; STR_NOT_FOUND. */
-size_t str_find(run *r, const str *s, const str *what, size_t from, size_t to);
-size_t str_find_last(run *r, const str *s, const str *what, size_t from, size_t to);
+size_t str_find(jinja_run *r, const str *s, const str *what, size_t from, size_t to);
+size_t str_find_last(jinja_run *r, const str *s, const str *what, size_t from, size_t to);
 
 /* a + b. What is added to again and again keeps room behind it, so that this costs what is added, not the whole. */
-const str *str_concat(run *r, const str *a, const str *b);
-const str *str_repeat(run *r, const str *s, int64_t n);
-const str *str_escape(run *r, const str *s); /* Markup(...) with & < > ' " as entities; Markup is itself */
-const str *str_plain(run *r, const str *s);  /* without the mark */
-const str *str_mark(run *r, const str *s);   /* Markup(s), nothing escaped */
+const str *str_concat(jinja_run *r, const str *a, const str *b);
+const str *str_repeat(jinja_run *r, const str *s, int64_t n);
+const str *str_escape(jinja_run *r, const str *s); /* Markup(...) with & < > ' " as entities; Markup is itself */
+const str *str_plain(jinja_run *r, const str *s);  /* without the mark */
+const str *str_mark(jinja_run *r, const str *s);   /* Markup(s), nothing escaped */
 
 bool char_is_line_end(uint32_t cp); /* of str.splitlines() */
 
 typedef enum { SIDE_LEFT = 1, SIDE_RIGHT = 2, SIDE_BOTH = 3 } side;
-const str *str_strip(run *r, const str *s, const str *chars, side where); /* chars NULL: white space */
+const str *str_strip(jinja_run *r, const str *s, const str *chars, side where); /* chars NULL: white space */
 
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZED, CASE_SWAPPED, CASE_FOLDED } str_case;
-const str *str_in_case(run *r, const str *s, str_case to);
-bool str_has_case(run *r, const str *s, bool upper); /* isupper(), islower() */
-bool str_is_title(run *r, const str *s);             /* istitle() */
+const str *str_in_case(jinja_run *r, const str *s, str_case to);
+bool str_has_case(jinja_run *r, const str *s, bool upper); /* isupper(), islower() */
+bool str_is_title(jinja_run *r, const str *s);             /* istitle() */
 
-const str *str_replace(run *r, const str *s, const str *what, const str *by, int64_t count); /* count < 0: all */
-value str_split(run *r, const str *s, const str *by, int64_t count, bool from_right);        /* by NULL: white space */
-value str_lines(run *r, const str *s, bool keep_ends);
+const str *str_replace(jinja_run *r, const str *s, const str *what, const str *by, int64_t count); /* count < 0: all */
+value str_split(jinja_run *r, const str *s, const str *by, int64_t count, bool from_right); /* by NULL: white space */
+value str_lines(jinja_run *r, const str *s, bool keep_ends);
 
 #endif

@@ -8,190 +8,190 @@
 
 /* Of what kind. */
 
-static bool test_defined(run *r, value in, const arguments *a)
+static bool test_defined(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "defined", a);
+    jinja_args_none(r, "defined", a);
     return in.kind != VALUE_UNDEFINED;
 }
 
-static bool test_undefined(run *r, value in, const arguments *a)
+static bool test_undefined(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "undefined", a);
+    jinja_args_none(r, "undefined", a);
     return in.kind == VALUE_UNDEFINED;
 }
 
-static bool test_none(run *r, value in, const arguments *a)
+static bool test_none(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "none", a);
+    jinja_args_none(r, "none", a);
     return in.kind == VALUE_NONE;
 }
 
-static bool test_boolean(run *r, value in, const arguments *a)
+static bool test_boolean(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "boolean", a);
+    jinja_args_none(r, "boolean", a);
     return in.kind == VALUE_BOOL;
 }
 
-static bool test_true(run *r, value in, const arguments *a)
+static bool test_true(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "true", a);
+    jinja_args_none(r, "true", a);
     return in.kind == VALUE_BOOL && in.b;
 }
 
-static bool test_false(run *r, value in, const arguments *a)
+static bool test_false(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "false", a);
+    jinja_args_none(r, "false", a);
     return in.kind == VALUE_BOOL && !in.b;
 }
 
-static bool test_integer(run *r, value in, const arguments *a)
+static bool test_integer(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "integer", a);
+    jinja_args_none(r, "integer", a);
     return in.kind == VALUE_INT;
 }
 
-static bool test_float(run *r, value in, const arguments *a)
+static bool test_float(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "float", a);
+    jinja_args_none(r, "float", a);
     return in.kind == VALUE_FLOAT;
 }
 
-static bool test_number(run *r, value in, const arguments *a)
+static bool test_number(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "number", a);
+    jinja_args_none(r, "number", a);
     return value_is_number(in);
 }
 
-static bool test_string(run *r, value in, const arguments *a)
+static bool test_string(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "string", a);
+    jinja_args_none(r, "string", a);
     return in.kind == VALUE_STRING;
 }
 
-static bool test_mapping(run *r, value in, const arguments *a)
+static bool test_mapping(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "mapping", a);
+    jinja_args_none(r, "mapping", a);
     return in.kind == VALUE_DICT;
 }
 
-static bool test_iterable(run *r, value in, const arguments *a)
+static bool test_iterable(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "iterable", a);
+    jinja_args_none(r, "iterable", a);
     return value_is_iterable(in);
 }
 
 /* What has a length and elements; undefined has neither, as far as this asks. */
-static bool test_sequence(run *r, value in, const arguments *a)
+static bool test_sequence(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "sequence", a);
+    jinja_args_none(r, "sequence", a);
     return in.kind == VALUE_STRING || value_is_sequence(in) || in.kind == VALUE_DICT || in.kind == VALUE_RANGE ||
            in.kind == VALUE_UNDEFINED;
 }
 
-static bool test_callable(run *r, value in, const arguments *a)
+static bool test_callable(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "callable", a);
+    jinja_args_none(r, "callable", a);
     return value_is_callable(in);
 }
 
-static bool test_escaped(run *r, value in, const arguments *a)
+static bool test_escaped(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "escaped", a);
+    jinja_args_none(r, "escaped", a);
     return in.kind == VALUE_STRING && in.s->markup;
 }
 
-static bool test_lower(run *r, value in, const arguments *a)
+static bool test_lower(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "lower", a);
+    jinja_args_none(r, "lower", a);
     return str_has_case(r, value_to_str(r, in), false);
 }
 
-static bool test_upper(run *r, value in, const arguments *a)
+static bool test_upper(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "upper", a);
+    jinja_args_none(r, "upper", a);
     return str_has_case(r, value_to_str(r, in), true);
 }
 
 /* Of what value. */
 
-static value modulo(run *r, value in, value by)
+static value modulo(jinja_run *r, value in, value by)
 {
     if (in.kind == VALUE_STRING)
-        run_fail(r, "the format leaves arguments over");
+        jinja_run_fail(r, "the format leaves arguments over");
     return op_binary(r, OP_MOD, in, by);
 }
 
-static bool test_odd(run *r, value in, const arguments *a)
+static bool test_odd(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "odd", a);
+    jinja_args_none(r, "odd", a);
     return value_equal(r, modulo(r, in, value_int(2)), value_int(1));
 }
 
-static bool test_even(run *r, value in, const arguments *a)
+static bool test_even(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "even", a);
+    jinja_args_none(r, "even", a);
     return value_equal(r, modulo(r, in, value_int(2)), value_int(0));
 }
 
-static bool test_divisibleby(run *r, value in, const arguments *a)
+static bool test_divisibleby(jinja_run *r, value in, const jinja_arguments *a)
 {
     value by;
-    args_bind(r, "divisibleby", a, 1, "num", &by);
+    jinja_args_bind(r, "divisibleby", a, 1, "num", &by);
     return value_equal(r, modulo(r, in, by), value_int(0));
 }
 
-static bool compare(run *r, op_kind op, value in, const arguments *a)
+static bool compare(jinja_run *r, op_kind op, value in, const jinja_arguments *a)
 {
     value other;
-    args_bind(r, "the test", a, 1, "other", &other);
+    jinja_args_bind(r, "the test", a, 1, "other", &other);
     return op_compare(r, op, in, other);
 }
 
-static bool test_eq(run *r, value in, const arguments *a)
+static bool test_eq(jinja_run *r, value in, const jinja_arguments *a)
 {
     return compare(r, OP_EQ, in, a);
 }
-static bool test_ne(run *r, value in, const arguments *a)
+static bool test_ne(jinja_run *r, value in, const jinja_arguments *a)
 {
     return compare(r, OP_NE, in, a);
 }
-static bool test_lt(run *r, value in, const arguments *a)
+static bool test_lt(jinja_run *r, value in, const jinja_arguments *a)
 {
     return compare(r, OP_LT, in, a);
 }
-static bool test_le(run *r, value in, const arguments *a)
+static bool test_le(jinja_run *r, value in, const jinja_arguments *a)
 {
     return compare(r, OP_LE, in, a);
 }
-static bool test_gt(run *r, value in, const arguments *a)
+static bool test_gt(jinja_run *r, value in, const jinja_arguments *a)
 {
     return compare(r, OP_GT, in, a);
 }
-static bool test_ge(run *r, value in, const arguments *a)
+static bool test_ge(jinja_run *r, value in, const jinja_arguments *a)
 {
     return compare(r, OP_GE, in, a);
 }
-static bool test_in(run *r, value in, const arguments *a)
+static bool test_in(jinja_run *r, value in, const jinja_arguments *a)
 {
     return compare(r, OP_IN, in, a);
 }
 
-static bool test_sameas(run *r, value in, const arguments *a)
+static bool test_sameas(jinja_run *r, value in, const jinja_arguments *a)
 {
     value other;
-    args_bind(r, "sameas", a, 1, "other", &other);
+    jinja_args_bind(r, "sameas", a, 1, "other", &other);
     return value_is_same(in, other);
 }
 
-static bool test_filter(run *r, value in, const arguments *a)
+static bool test_filter(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "filter", a);
+    jinja_args_none(r, "filter", a);
     return in.kind == VALUE_STRING && filter_find(in.s);
 }
 
-static bool test_test(run *r, value in, const arguments *a)
+static bool test_test(jinja_run *r, value in, const jinja_arguments *a)
 {
-    args_none(r, "test", a);
+    jinja_args_none(r, "test", a);
     return in.kind == VALUE_STRING && test_find(in.s);
 }
 

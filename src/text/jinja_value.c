@@ -7,65 +7,66 @@
 #include "text/jinja_eval.h"
 #include "text/jinja_str.h"
 
-value value_text(run *r, const char *s, size_t n)
+value value_text(jinja_run *r, const char *s, size_t n)
 {
     return value_str(str_new(r, s, n));
 }
 
-value value_list(run *r, value_kind kind, const value *at, size_t n)
+value value_list(jinja_run *r, value_kind kind, const value *at, size_t n)
 {
-    list *l = RUN_NEW(r, list);
-    *l = (list){.at = at, .n = n};
+    jinja_list *l = JINJA_NEW(r, jinja_list);
+    *l = (jinja_list){.at = at, .n = n};
     return (value){.kind = kind, .list = l};
 }
 
-value value_pair(run *r, value a, value b)
+value value_pair(jinja_run *r, value a, value b)
 {
-    value *at = RUN_NEW_ARRAY(r, value, 2);
+    value *at = JINJA_NEW_ARRAY(r, value, 2);
     at[0] = a;
     at[1] = b;
     return value_list(r, VALUE_TUPLE, at, 2);
 }
 
-value value_function(run *r, const char *name, function_body *call, value self)
+value value_function(jinja_run *r, const char *name, function_body *call, value self)
 {
-    function *f = RUN_NEW(r, function);
+    function *f = JINJA_NEW(r, function);
     *f = (function){.name = name, .call = call, .self = self};
     return (value){.kind = VALUE_FUNCTION, .function = f};
 }
 
-value value_iterator(run *r, const char *type, bool (*next)(run *, iter *, value *), iter *inner, void *state)
+value value_iterator(jinja_run *r, const char *type, bool (*next)(jinja_run *, iter *, value *), iter *inner,
+                     void *state)
 {
-    iter *it = RUN_NEW(r, iter);
+    iter *it = JINJA_NEW(r, iter);
     *it = (iter){.next = next, .type = type, .inner = inner, .state = state};
     return (value){.kind = VALUE_ITERATOR, .iter = it};
 }
 
-value value_undefined(run *r, const char *hint)
+value value_undefined(jinja_run *r, const char *hint)
 {
-    undefined *u = RUN_NEW(r, undefined);
+    undefined *u = JINJA_NEW(r, undefined);
     *u = (undefined){.hint = hint};
     return (value){.kind = VALUE_UNDEFINED, .undefined = u};
 }
 
-value value_undefined_of(run *r, value of, value name)
+value value_undefined_of(jinja_run *r, value of, value name)
 {
-    undefined *u = RUN_NEW(r, undefined);
+    undefined *u = JINJA_NEW(r, undefined);
     *u = (undefined){.of = of, .name = name};
     return (value){.kind = VALUE_UNDEFINED, .undefined = u};
 }
 
-_Noreturn void value_fail_undefined(run *r, value v)
+_Noreturn void value_fail_undefined(jinja_run *r, value v)
 {
     const undefined *u = v.undefined;
     if (!u || u->hint)
-        run_fail(r, "%s", u ? u->hint : "the value is undefined");
+        jinja_run_fail(r, "%s", u ? u->hint : "the value is undefined");
     text name = {.r = r};
     value_write_repr(&name, u->name);
     if (u->of.kind == VALUE_MISSING)
-        run_fail(r, "%.*s is undefined", (int)name.n, name.data);
-    run_fail(r, "'%s' has no %s %.*s", value_type(u->of), u->name.kind == VALUE_STRING ? "attribute" : "element",
-             (int)name.n, name.data);
+        jinja_run_fail(r, "%.*s is undefined", (int)name.n, name.data);
+    jinja_run_fail(r, "'%s' has no %s %.*s", value_type(u->of), u->name.kind == VALUE_STRING ? "attribute" : "element",
+                   (int)name.n, name.data);
 }
 
 const char *value_type(value v)
@@ -113,7 +114,7 @@ bool value_has_length(value v)
     }
 }
 
-int64_t range_length(const range *x)
+int64_t jinja_range_length(const jinja_range *x)
 {
     if (x->step > 0 ? x->start >= x->stop : x->start <= x->stop)
         return 0;
@@ -123,13 +124,13 @@ int64_t range_length(const range *x)
     return n > INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
-int64_t value_length(run *r, value v)
+int64_t value_length(jinja_run *r, value v)
 {
     switch (v.kind) {
     case VALUE_UNDEFINED: return 0;
     case VALUE_STRING:
         if (v.s->n_chars == UNCOUNTED)
-            run_spend(r, v.s->n / 64);
+            jinja_run_spend(r, v.s->n / 64);
         return (int64_t)str_chars(v.s);
     case VALUE_LIST:
     case VALUE_TUPLE:
@@ -137,13 +138,13 @@ int64_t value_length(run *r, value v)
     case VALUE_VALUES:
     case VALUE_ITEMS: return (int64_t)v.list->n;
     case VALUE_DICT: return (int64_t)v.dict->n;
-    case VALUE_RANGE: return range_length(v.range);
-    case VALUE_LOOP: return loop_length(r, v.loop);
-    default: run_fail(r, "'%s' has no length", value_type(v));
+    case VALUE_RANGE: return jinja_range_length(v.range);
+    case VALUE_LOOP: return jinja_loop_length(r, v.loop);
+    default: jinja_run_fail(r, "'%s' has no length", value_type(v));
     }
 }
 
-bool value_is_true(run *r, value v)
+bool value_is_true(jinja_run *r, value v)
 {
     switch (v.kind) {
     case VALUE_MISSING:
@@ -157,7 +158,7 @@ bool value_is_true(run *r, value v)
     }
 }
 
-static bool lists_equal(run *r, const list *a, const list *b)
+static bool lists_equal(jinja_run *r, const jinja_list *a, const jinja_list *b)
 {
     bool same = a->n == b->n;
     for (size_t i = 0; same && i < a->n; i++)
@@ -165,7 +166,7 @@ static bool lists_equal(run *r, const list *a, const list *b)
     return same;
 }
 
-static bool dicts_equal(run *r, const dict *a, const dict *b)
+static bool dicts_equal(jinja_run *r, const dict *a, const dict *b)
 {
     bool same = a->n == b->n;
     for (size_t i = 0; same && i < a->n; i++) {
@@ -175,10 +176,10 @@ static bool dicts_equal(run *r, const dict *a, const dict *b)
     return same;
 }
 
-static bool ranges_equal(const range *a, const range *b)
+static bool ranges_equal(const jinja_range *a, const jinja_range *b)
 {
-    int64_t n = range_length(a);
-    return n == range_length(b) && (n == 0 || (a->start == b->start && (n == 1 || a->step == b->step)));
+    int64_t n = jinja_range_length(a);
+    return n == jinja_range_length(b) && (n == 0 || (a->start == b->start && (n == 1 || a->step == b->step)));
 }
 
 static bool numbers_equal(value a, value b)
@@ -190,20 +191,20 @@ static bool numbers_equal(value a, value b)
     return x == y;
 }
 
-bool value_equal(run *r, value a, value b)
+bool value_equal(jinja_run *r, value a, value b)
 {
-    run_spend(r, 1);
+    jinja_run_spend(r, 1);
     if (value_is_number(a) && value_is_number(b))
         return numbers_equal(a, b);
     if (a.kind != b.kind)
         return false;
     bool same;
-    run_enter(r);
+    jinja_run_enter(r);
     switch (a.kind) {
     case VALUE_UNDEFINED:
     case VALUE_NONE: same = true; break;
     case VALUE_STRING:
-        run_spend(r, a.s->n / 256);
+        jinja_run_spend(r, a.s->n / 256);
         same = str_equal(a.s, b.s);
         break;
     case VALUE_LIST:
@@ -214,7 +215,7 @@ bool value_equal(run *r, value a, value b)
     case VALUE_RANGE: same = ranges_equal(a.range, b.range); break;
     default: same = value_is_same(a, b);
     }
-    run_leave(r);
+    jinja_run_leave(r);
     return same;
 }
 
@@ -232,7 +233,7 @@ bool value_is_same(value a, value b)
     }
 }
 
-static int compare_lists(run *r, const list *a, const list *b, const char *op)
+static int compare_lists(jinja_run *r, const jinja_list *a, const jinja_list *b, const char *op)
 {
     for (size_t i = 0; i < a->n && i < b->n; i++)
         if (!value_equal(r, a->at[i], b->at[i]))
@@ -247,9 +248,9 @@ static int compare_strings(const str *a, const str *b)
     return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 
-int value_compare(run *r, value a, value b, const char *op)
+int value_compare(jinja_run *r, value a, value b, const char *op)
 {
-    run_spend(r, 1);
+    jinja_run_spend(r, 1);
     if (a.kind == VALUE_UNDEFINED)
         value_fail_undefined(r, a);
     if (b.kind == VALUE_UNDEFINED)
@@ -260,18 +261,18 @@ int value_compare(run *r, value a, value b, const char *op)
         return x < y ? -1 : x > y;
     }
     if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
-        run_spend(r, a.s->n / 256);
+        jinja_run_spend(r, a.s->n / 256);
         return compare_strings(a.s, b.s);
     }
     if (a.kind != b.kind || !value_is_sequence(a))
-        run_fail(r, "'%s' and '%s' cannot be compared by %s", value_type(a), value_type(b), op);
-    run_enter(r);
+        jinja_run_fail(r, "'%s' and '%s' cannot be compared by %s", value_type(a), value_type(b), op);
+    jinja_run_enter(r);
     int c = compare_lists(r, a.list, b.list, op);
-    run_leave(r);
+    jinja_run_leave(r);
     return c;
 }
 
-static bool range_contains(const range *x, value what)
+static bool range_contains(const jinja_range *x, value what)
 {
     if (!value_is_number(what) || (what.kind == VALUE_FLOAT && what.f != floor(what.f)))
         return false;
@@ -281,20 +282,20 @@ static bool range_contains(const range *x, value what)
     return ((int64_t)f - x->start) % x->step == 0;
 }
 
-bool value_contains(run *r, value in, value what)
+bool value_contains(jinja_run *r, value in, value what)
 {
     value item;
     switch (in.kind) {
     case VALUE_STRING:
         if (what.kind != VALUE_STRING)
-            run_fail(r, "only a string can be in a string, not '%s'", value_type(what));
+            jinja_run_fail(r, "only a string can be in a string, not '%s'", value_type(what));
         return str_find(r, in.s, what.s, 0, in.s->n) != STR_NOT_FOUND;
     case VALUE_DICT: return dict_get(r, in.dict, what, &item);
     case VALUE_RANGE: return range_contains(in.range, what);
     default: break;
     }
     if (!value_is_iterable(in))
-        run_fail(r, "nothing can be in '%s'", value_type(in));
+        jinja_run_fail(r, "nothing can be in '%s'", value_type(in));
     for (iter *it = value_iter(r, in); iter_next(r, it, &item);)
         if (value_equal(r, item, what))
             return true;

@@ -3,8 +3,8 @@
  * Values are Python's, and immutable as in Jinja's immutable sandbox; only namespaces, loops, iterators, cyclers and
  * joiners change. All lie in the run's arena or in the program, or borrow from the JSON of the variables.
  *
- * Whatever fails calls run_fail(), which does not return: it leaves by longjmp to jinja_compile() or jinja_render(),
- * which free the arena. So nothing here owns memory, files or locks outside of the arena. */
+ * Whatever fails calls jinja_run_fail(), which does not return: it leaves by longjmp to jinja_compile() or
+ * jinja_render(), which free the arena. So nothing here owns memory, files or locks outside of the arena. */
 #ifndef PUNICA_TEXT_JINJA_VALUE_H
 #define PUNICA_TEXT_JINJA_VALUE_H
 
@@ -19,7 +19,7 @@
 #include "base/json.h"
 #include "text/spans.h"
 
-typedef struct run run;
+typedef struct jinja_run jinja_run;
 
 typedef enum {
     VALUE_MISSING, /* an argument that was not given, a name that was not set: no template sees it */
@@ -63,15 +63,15 @@ typedef struct {
     bool markup;           /* Markup: what is added to it gets escaped */
 } str;
 
-typedef struct list list;
+typedef struct jinja_list jinja_list;
 typedef struct dict dict;
 typedef struct iter iter;
-typedef struct loop loop;
-typedef struct macro macro;
+typedef struct jinja_loop jinja_loop;
+typedef struct jinja_macro jinja_macro;
 typedef struct function function;
 typedef struct cycler cycler;
 typedef struct undefined undefined;
-typedef struct { int64_t start, stop, step; } range;
+typedef struct { int64_t start, stop, step; } jinja_range;
 
 typedef struct {
     value_kind kind;
@@ -80,19 +80,19 @@ typedef struct {
         int64_t i;
         double f;
         const str *s;
-        const list *list; /* LIST, TUPLE, KEYS, VALUES, ITEMS */
-        dict *dict;       /* DICT, NAMESPACE */
-        const range *range;
+        const jinja_list *list; /* LIST, TUPLE, KEYS, VALUES, ITEMS */
+        dict *dict;             /* DICT, NAMESPACE */
+        const jinja_range *range;
         iter *iter;
-        loop *loop;
-        const macro *macro;
+        jinja_loop *loop;
+        const jinja_macro *macro;
         function *function;
         cycler *cycler;
         const undefined *undefined; /* may be NULL */
     };
 } value;
 
-struct list {
+struct jinja_list {
     const value *at;
     size_t n;
     bool is_group;
@@ -114,7 +114,7 @@ struct dict {
 
 /* What a for loop or a filter walks over. next: false at the end. */
 struct iter {
-    bool (*next)(run *r, iter *it, value *out);
+    bool (*next)(jinja_run *r, iter *it, value *out);
     value over; /* what is walked over; for iterators that wrap one: its list, or anything */
     size_t at;
     const char *type;   /* Python's name of it */
@@ -132,9 +132,9 @@ typedef struct {
     int n;
     const keyword *keyword;
     int n_keywords;
-} arguments;
+} jinja_arguments;
 
-typedef value function_body(run *r, function *f, const arguments *a);
+typedef value function_body(jinja_run *r, function *f, const jinja_arguments *a);
 struct function {
     const char *name;
     function_body *call;
@@ -143,7 +143,7 @@ struct function {
 };
 
 struct cycler {
-    list items;
+    jinja_list items;
     size_t at;
 };
 
@@ -151,31 +151,31 @@ struct cycler {
 
 #define MAX_DEPTH 1000 /* of nested evaluation: a frame each on the C stack */
 
-struct run {
+struct jinja_run {
     arena mem;
-    jmp_buf left; /* where run_fail() goes */
+    jmp_buf left; /* where jinja_run_fail() goes */
     err *e;
     long steps; /* left */
     int depth;
-    int line;              /* of the node being evaluated */
-    const struct node *at; /* that node; NULL while compiling */
+    int line;                    /* of the node being evaluated */
+    const struct jinja_node *at; /* that node; NULL while compiling */
     size_t max_output;
     time_t now;
     struct render *render; /* jinja_eval.c; NULL while compiling */
 };
 
 /* Ends the run: "line 12: WHAT: message". */
-_Noreturn void run_fail(run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-_Noreturn void run_raise(run *r, const str *message); /* raise_exception: the message is the template's */
+_Noreturn void jinja_run_fail(jinja_run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void jinja_run_raise(jinja_run *r, const str *message); /* raise_exception: the message is the template's */
 
-void *run_alloc(run *r, size_t n); /* never NULL */
-void *run_alloc_array(run *r, size_t n, size_t size);
-void run_spend(run *r, size_t steps); /* fails when there are none left */
-void run_enter(run *r);               /* one level deeper; fails at MAX_DEPTH */
-void run_leave(run *r);
+void *jinja_run_alloc(jinja_run *r, size_t n); /* never NULL */
+void *jinja_run_alloc_array(jinja_run *r, size_t n, size_t size);
+void jinja_run_spend(jinja_run *r, size_t steps); /* fails when there are none left */
+void jinja_run_enter(jinja_run *r);               /* one level deeper; fails at MAX_DEPTH */
+void jinja_run_leave(jinja_run *r);
 
-#define RUN_NEW(r, type) ((type *)run_alloc((r), sizeof(type)))
-#define RUN_NEW_ARRAY(r, type, n) ((type *)run_alloc_array((r), (n), sizeof(type)))
+#define JINJA_NEW(r, type) ((type *)jinja_run_alloc((r), sizeof(type)))
+#define JINJA_NEW_ARRAY(r, type, n) ((type *)jinja_run_alloc_array((r), (n), sizeof(type)))
 
 /* Making values. */
 
@@ -204,26 +204,27 @@ static inline value value_str(const str *s)
     return (value){.kind = VALUE_STRING, .s = s};
 }
 
-value value_text(run *r, const char *s, size_t n);                    /* borrows s */
-value value_list(run *r, value_kind kind, const value *at, size_t n); /* borrows at */
-value value_pair(run *r, value a, value b);                           /* a tuple */
-value value_function(run *r, const char *name, function_body *call, value self);
-value value_iterator(run *r, const char *type, bool (*next)(run *, iter *, value *), iter *inner, void *state);
-value value_iterate_list(run *r, const char *type, value list); /* an iterator over it */
+value value_text(jinja_run *r, const char *s, size_t n);                    /* borrows s */
+value value_list(jinja_run *r, value_kind kind, const value *at, size_t n); /* borrows at */
+value value_pair(jinja_run *r, value a, value b);                           /* a tuple */
+value value_function(jinja_run *r, const char *name, function_body *call, value self);
+value value_iterator(jinja_run *r, const char *type, bool (*next)(jinja_run *, iter *, value *), iter *inner,
+                     void *state);
+value value_iterate_list(jinja_run *r, const char *type, value list); /* an iterator over it */
 
-value value_undefined(run *r, const char *hint);
-value value_undefined_of(run *r, value of, value name);
+value value_undefined(jinja_run *r, const char *hint);
+value value_undefined_of(jinja_run *r, value of, value name);
 
 /* Asking them. */
 
 const char *value_type(value v); /* Python's name: "str" */
-bool value_is_true(run *r, value v);
-bool value_equal(run *r, value a, value b);
-int value_compare(run *r, value a, value b,
+bool value_is_true(jinja_run *r, value v);
+bool value_equal(jinja_run *r, value a, value b);
+int value_compare(jinja_run *r, value a, value b,
                   const char *op);    /* < 0, 0, > 0; fails where Python does. op: for the message */
 bool value_is_same(value a, value b); /* Python's `is` */
-bool value_contains(run *r, value in, value what);
-int64_t value_length(run *r, value v); /* len(); fails for what has none */
+bool value_contains(jinja_run *r, value in, value what);
+int64_t value_length(jinja_run *r, value v); /* len(); fails for what has none */
 bool value_has_length(value v);
 
 static inline bool value_is(value v, value_kind kind)
@@ -252,12 +253,12 @@ static inline double value_number(value v)
 }
 
 /* Fails: the undefined was used. */
-_Noreturn void value_fail_undefined(run *r, value v);
+_Noreturn void value_fail_undefined(jinja_run *r, value v);
 
 /* Text of values. */
 
 typedef struct {
-    run *r;
+    jinja_run *r;
     char *data;
     size_t n, cap;
     own_list own;
@@ -271,28 +272,28 @@ void text_add_char(text *t, uint32_t cp);
 void text_printf(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 value text_value(const text *t);
 
-void value_write(text *t, value v);       /* str() */
-void value_write_repr(text *t, value v);  /* repr() */
-const str *value_to_str(run *r, value v); /* str(); a string is itself, Markup too */
+void value_write(text *t, value v);             /* str() */
+void value_write_repr(text *t, value v);        /* repr() */
+const str *value_to_str(jinja_run *r, value v); /* str(); a string is itself, Markup too */
 
 /* Dicts and iteration. */
 
-dict *dict_new(run *r, size_t cap);
-void dict_put(run *r, dict *d, value key, value v); /* fails for a key that cannot be one */
-void dict_add(run *r, dict *d, value key, value v); /* a key that is known to be new */
-bool dict_get(run *r, const dict *d, value key, value *out);
-bool dict_get_name(run *r, const dict *d, const char *key, value *out);
+dict *dict_new(jinja_run *r, size_t cap);
+void dict_put(jinja_run *r, dict *d, value key, value v); /* fails for a key that cannot be one */
+void dict_add(jinja_run *r, dict *d, value key, value v); /* a key that is known to be new */
+bool dict_get(jinja_run *r, const dict *d, value key, value *out);
+bool dict_get_name(jinja_run *r, const dict *d, const char *key, value *out);
 value value_dict(const dict *d);
-value dict_view(run *r, const dict *d, value_kind kind); /* KEYS, VALUES, ITEMS, or LIST: of its keys */
+value dict_view(jinja_run *r, const dict *d, value_kind kind); /* KEYS, VALUES, ITEMS, or LIST: of its keys */
 
-iter *value_iter(run *r, value v); /* fails for what cannot be iterated */
+iter *value_iter(jinja_run *r, value v); /* fails for what cannot be iterated */
 bool value_is_iterable(value v);
-bool iter_next(run *r, iter *it, value *out);
-const list *value_to_list(run *r, value v); /* all that is left of it */
+bool iter_next(jinja_run *r, iter *it, value *out);
+const jinja_list *value_to_list(jinja_run *r, value v); /* all that is left of it */
 
-int64_t range_length(const range *x);
+int64_t jinja_range_length(const jinja_range *x);
 
-value value_from_json(run *r, const json_t *v); /* borrows its strings */
+value value_from_json(jinja_run *r, const json_t *v); /* borrows its strings */
 
 /* Numbers. */
 

@@ -295,7 +295,7 @@ static add_status add_to_engine(worker *w, const Request *r, work *j, err *e)
     return status;
 }
 
-static void take_cancel(worker *w, uint64_t id)
+static void receive_cancel(worker *w, uint64_t id)
 {
     work *j = find_job(w, id);
     if (!j)
@@ -333,11 +333,11 @@ static void end_probe(worker *w)
     w->is_busy = w->is_busy && !engine_is_idle(w->g);
 }
 
-static void take_add(worker *w, const Request *r)
+static void receive_add(worker *w, const Request *r)
 {
     err e;
     end_probe(w);
-    take_cancel(w, r->id); /* an older attempt whose end has crossed this on the way */
+    receive_cancel(w, r->id); /* an older attempt whose end has crossed this on the way */
     work j = {.id = r->id, .attempt = r->attempt, .n_told = (int)(r->n_scored + r->n_tokens - r->n_prompt)};
     add_status status = add_to_engine(w, r, &j, &e);
     if (status < 0) {
@@ -396,20 +396,20 @@ static void add_waiting(worker *w)
     }
 }
 
-static void take_command(worker *w, const Command *c)
+static void receive_command(worker *w, const Command *c)
 {
     w->n_seen++;
     if (c->what_case == COMMAND__WHAT_ADD) {
-        take_add(w, c->add);
+        receive_add(w, c->add);
     } else if (c->what_case == COMMAND__WHAT_CANCEL) {
         work *j = find_job(w, c->cancel->id);
         if (j && j->attempt == c->cancel->attempt)
-            take_cancel(w, c->cancel->id);
+            receive_cancel(w, c->cancel->id);
     }
 }
 
 /* The runner has what was wanted, or cannot get it. */
-static void take_fetched(worker *w, const Fetched *f)
+static void receive_fetched(worker *w, const Fetched *f)
 {
     for (size_t i = 0; i < w->n_jobs; i++) {
         work *j = &w->jobs[i];
@@ -427,11 +427,11 @@ static void take_fetched(worker *w, const Fetched *f)
 }
 
 /* Forget everything. */
-static void take_reset(worker *w, uint32_t number)
+static void receive_reset(worker *w, uint32_t number)
 {
     end_probe(w);
     while (w->n_jobs > 0)
-        take_cancel(w, w->jobs[w->n_jobs - 1].id);
+        receive_cancel(w, w->jobs[w->n_jobs - 1].id);
     buf_clear(&w->parts);
     w->n_seen = 0;
     w->n_told = UINT64_MAX; /* the next Step is news */
@@ -444,11 +444,11 @@ int worker_take(worker *w, const void *bytes, size_t n, err *e)
     if (!m || m->what_case != MESSAGE__WHAT_COMMANDS)
         return err_set(e, "the runner sent what is no command");
     if (m->commands->reset)
-        take_reset(w, m->commands->reset);
+        receive_reset(w, m->commands->reset);
     for (size_t i = 0; i < m->commands->n_commands; i++)
-        take_command(w, m->commands->commands[i]);
+        receive_command(w, m->commands->commands[i]);
     for (size_t i = 0; i < m->commands->n_fetched; i++)
-        take_fetched(w, m->commands->fetched[i]);
+        receive_fetched(w, m->commands->fetched[i]);
     if (m->commands->probe && !w->is_probing)
         begin_probe(w);
     return 0;
@@ -473,7 +473,7 @@ static bool lost_its_files(const worker *w, const work *j)
 }
 
 /* The first of n events, and those behind it that are told with it. Returns how many. */
-static int take_events(worker *w, const event *ev, int n)
+static int on_events(worker *w, const event *ev, int n)
 {
     int same = 1;
     if (ev->id == PROBE) {
@@ -530,7 +530,7 @@ static int run_step(worker *w, err *e)
     if (engine_step(w->g, &events, &n, e))
         return -1;
     for (int i = 0; i < n;)
-        i += take_events(w, &events[i], n - i);
+        i += on_events(w, &events[i], n - i);
     engine_stats after = engine_get_stats(w->g);
     w->is_loading = n == 0 && after.rows == before.rows; /* adapters, or pages of a prefix: nothing was computed */
     measure(w, &before, &after);

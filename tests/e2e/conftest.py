@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 from program import PROGRAM, ROOT
+from serving import Server
 from web_site import Site
 
 FAMILIES = sorted(p.parent for p in ROOT.glob("tests/golden/models/*/golden.json"))
@@ -111,3 +112,25 @@ def site():
     yield make
     for s in made:
         s.end()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The demo, which has nothing left to do when the module's tests have ended."""
+    server = Server()
+    yield server
+    assert server.metric("punica_live_requests") == 0
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def serve():
+    """Start further servers; none outlives its test."""
+    started = []
+
+    def start(*args):
+        started.append(Server(*args))
+        return started[-1]
+    yield start
+    for one in started:
+        one.end()

@@ -21,27 +21,6 @@ MB = 1 << 20
 memory_counts = pytest.mark.skipif(SANITIZED, reason="a sanitizer's memory is not the program's")
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.metric("punica_live_requests") == 0
-    assert server.stop() == 0
-
-
-@pytest.fixture
-def serve():
-    """Start further servers; none outlives its test."""
-    started = []
-
-    def start(*args):
-        started.append(Server(*args))
-        return started[-1]
-    yield start
-    for one in started:
-        one.end()
-
-
 def dial(server):
     host, port = server.address.split(":")
     return socket.create_connection((host, int(port)), 60)

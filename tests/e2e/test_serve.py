@@ -16,33 +16,12 @@ import pytest
 from cluster import wait_for
 from conftest import ROOT
 from openai import AsyncOpenAI, OpenAI
-from serving import Served, Server, metric, raw
+from serving import Served, metric, raw
 
 DEMO = ROOT / "demo"
 ADAPTERS = sorted(p.name for p in (DEMO / "adapters").iterdir())
 SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
 SQL = " INSERT INTO orders (name, day, item, quantity) VALUES ('Eva', '2021-03-05', 'lamp', 3);"
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.metric("punica_live_requests") == 0
-    assert server.stop() == 0
-
-
-@pytest.fixture
-def serve():
-    """Start further servers; none outlives its test."""
-    started = []
-
-    def start(*args):
-        started.append(Server(*args))
-        return started[-1]
-    yield start
-    for one in started:
-        one.end()
 
 
 @pytest.fixture(scope="module")

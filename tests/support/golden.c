@@ -134,6 +134,21 @@ float *golden_run(golden_set *g)
     return logits;
 }
 
+engine_request golden_request(const golden_set *g, int i)
+{
+    const golden_case *c = &g->at[i];
+    engine_request r = {.id = (uint64_t)i,
+                        .arrival = (uint64_t)i,
+                        .adapter = c->adapter,
+                        .token = c->token,
+                        .n_tokens = c->n_prompt,
+                        .n_prompt = c->n_prompt,
+                        .sampling = sampling_default()};
+    r.sampling.max_tokens = c->n_tokens - c->n_prompt;
+    r.sampling.ignore_eos = true;
+    return r;
+}
+
 void golden_each_family(void (*check)(const char *dir, const char *family))
 {
     const char *data = getenv("PUNICA_TEST_DATA");

@@ -7,6 +7,7 @@
 
 #include "backend/group.h"
 #include "base/json.h"
+#include "engine/engine.h"
 #include "engine/kv_pool.h"
 #include "model/forward.h"
 #include "model/lora.h"
@@ -44,6 +45,9 @@ void golden_close(golden_set *g);
 /* All sequences, of the base and of every adapter, as one batch of prefills. The logits of every
  * position, [n_rows, vocab], to be freed; a case's begin at its row. */
 float *golden_run(golden_set *g);
+
+/* Case i as a request: its prompt, and as many tokens, whatever they are, as the reference has. */
+engine_request golden_request(const golden_set *g, int i);
 
 /* Call check on the directory of every family. */
 void golden_each_family(void (*check)(const char *dir, const char *family));

@@ -152,16 +152,7 @@ static lora *load_by_name(void *ctx, const char *name, err *e)
 static void add_case(engine *eng, const golden_set *g, int i)
 {
     err e;
-    const golden_case *c = &g->at[i];
-    engine_request r = {.id = (uint64_t)i,
-                        .arrival = (uint64_t)i,
-                        .adapter = c->adapter,
-                        .token = c->token,
-                        .n_tokens = c->n_prompt,
-                        .n_prompt = c->n_prompt,
-                        .sampling = sampling_default()};
-    r.sampling.max_tokens = c->n_tokens - c->n_prompt;
-    r.sampling.ignore_eos = true;
+    engine_request r = golden_request(g, i);
     if (engine_add(eng, &r, &e))
         fail_msg("%s", e.msg);
 }

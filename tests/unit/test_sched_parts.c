@@ -172,7 +172,7 @@ static void who_was_given_a_beginning_is_found(void **state)
     int token[N + 1];
     for (int i = 0; i <= N; i++)
         token[i] = i;
-    tenant one = {.number = 0}, other = {.number = 1};
+    shares_tenant one = {.number = 0}, other = {.number = 1};
     request r = {.tenant = &one, .what = {.token = token, .n_tokens = N}}, of[5] = {r, r, r, r, r};
     of[1].tenant = &other;
     of[2].what.adapter = "sql";

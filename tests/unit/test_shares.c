@@ -15,7 +15,7 @@ static void one_tenant_is_a_plain_queue(void **state)
     (void)state;
     shares s = {0};
     wait_item a = {3, 1, 0, 0}, b = {2, 2, 0, 0}, c = {9, 3, 0, -1};
-    tenant *t = shares_find(&s, NULL, 0);
+    shares_tenant *t = shares_find(&s, NULL, 0);
     assert_ptr_equal(shares_find(&s, "", 1), t);
     assert_null(shares_first(&s));
     shares_put(&s, t, &a);
@@ -35,7 +35,7 @@ static void whoever_had_least_for_its_weight_is_next(void **state)
     (void)state;
     shares s = {0};
     wait_item a = {1, 1, 0, 0}, b = {2, 2, 0, 0};
-    tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 3);
+    shares_tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 3);
     shares_put(&s, x, &a);
     shares_put(&s, y, &b);
     assert_ptr_equal(shares_first(&s), &a); /* neither had anything: who came first */
@@ -54,7 +54,7 @@ static void nobody_hoards_credit(void **state)
     (void)state;
     shares s = {0};
     wait_item a = {1, 1, 0, 0}, b = {2, 2, 0, 0}, c = {3, 3, 0, 0};
-    tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 1), *z = shares_find(&s, "z", 1);
+    shares_tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 1), *z = shares_find(&s, "z", 1);
     shares_put(&s, x, &a);
     shares_charge(&s, x, 1000);
     shares_put(&s, y, &b); /* has been away: no better than x */
@@ -74,7 +74,7 @@ static void priorities_stay_within_a_tenant(void **state)
     (void)state;
     shares s = {0};
     wait_item a = {1, 1, 0, 0}, b = {2, 2, 0, -100}, c = {3, 3, 0, -200};
-    tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 1);
+    shares_tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 1);
     shares_put(&s, x, &a);
     shares_put(&s, y, &b);
     assert_ptr_equal(shares_first(&s), &a);
@@ -92,7 +92,7 @@ static void counters_do_not_overflow(void **state)
     (void)state;
     shares s = {0};
     wait_item a = {1, 1, 0, 0}, b = {2, 2, 0, 0}, c = {3, 3, 0, 0};
-    tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 1), *away = shares_find(&s, "away", 1);
+    shares_tenant *x = shares_find(&s, "x", 1), *y = shares_find(&s, "y", 1), *away = shares_find(&s, "away", 1);
     shares_put(&s, x, &a);
     shares_put(&s, y, &b);
     for (int i = 0; i < 1 << 12; i++) { /* 2^65 of a counter */

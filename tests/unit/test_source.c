@@ -10,7 +10,7 @@
 #include "support/model_files.h"
 #include "support/test.h"
 
-static bool permits(const network *allowed, int n, const char *address)
+static bool permits(const ip_network *allowed, int n, const char *address)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
@@ -49,11 +49,11 @@ static void only_public_addresses_are_permitted(void **state)
 static void allowed_networks_are_permitted_and_no_more(void **state)
 {
     (void)state;
-    network n[3];
+    ip_network n[3];
     err e;
-    assert_int_equal(network_parse(&n[0], "10.1.128.0/17", &e), 0);
-    assert_int_equal(network_parse(&n[1], "fd00:1::/33", &e), 0);
-    assert_int_equal(network_parse(&n[2], "127.0.0.1", &e), 0);
+    assert_int_equal(ip_network_parse(&n[0], "10.1.128.0/17", &e), 0);
+    assert_int_equal(ip_network_parse(&n[1], "fd00:1::/33", &e), 0);
+    assert_int_equal(ip_network_parse(&n[2], "127.0.0.1", &e), 0);
     assert_true(permits(n, 3, "10.1.128.0") && permits(n, 3, "10.1.255.255") && permits(n, 3, "::ffff:10.1.200.1"));
     assert_false(permits(n, 3, "10.1.127.255") || permits(n, 3, "10.2.128.0"));
     assert_true(permits(n, 3, "fd00:1:7fff::1") && permits(n, 3, "127.0.0.1"));
@@ -69,10 +69,10 @@ static void allowed_networks_are_permitted_and_no_more(void **state)
                                       "1.2.3.4/ 8",
                                       "0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        if (network_parse(&n[0], bad[i], &e) == 0)
+        if (ip_network_parse(&n[0], bad[i], &e) == 0)
             fail_msg("\"%s\" is a network", bad[i]);
-    assert_int_equal(network_parse(&n[0], "0.0.0.0/0", &e), 0);
-    assert_int_equal(network_parse(&n[1], "::/0", &e), 0);
+    assert_int_equal(ip_network_parse(&n[0], "0.0.0.0/0", &e), 0);
+    assert_int_equal(ip_network_parse(&n[1], "::/0", &e), 0);
     assert_true(permits(n, 1, "10.0.0.1") && !permits(n, 1, "fe80::1") && permits(n, 2, "fe80::1"));
 }
 

@@ -181,18 +181,9 @@ static void check_engine(const char *dir, const char *family)
     assert_non_null(eng);
     int *n_made = XNEW_ARRAY(int, (size_t)g.n), n_adapted = 0;
     for (int i = 0; i < g.n; i++) {
-        const golden_case *c = &g.at[i];
-        engine_request r = {.id = (uint64_t)i,
-                            .arrival = (uint64_t)i,
-                            .adapter = c->adapter,
-                            .token = c->token,
-                            .n_tokens = c->n_prompt,
-                            .n_prompt = c->n_prompt,
-                            .sampling = sampling_default()};
-        r.sampling.max_tokens = c->n_tokens - c->n_prompt;
-        r.sampling.ignore_eos = true;
+        engine_request r = golden_request(&g, i);
         assert_int_equal(engine_add(eng, &r, &e), 0);
-        n_adapted += c->adapter != NULL;
+        n_adapted += r.adapter != NULL;
     }
     while (!engine_is_idle(eng)) {
         const event *events;
@@ -222,7 +213,7 @@ static void engines_over_devices_make_the_same_tokens(void **state)
 }
 
 /* Every element has one rank, or so many as share a key and value head. */
-static void check_cover(int n, const stretch *s, int n_ranks, int times)
+static void check_cover(int n, const split_stretch *s, int n_ranks, int times)
 {
     int *seen = XNEW_ARRAY(int, (size_t)n);
     for (int r = 0; r < n_ranks; r++)
@@ -255,7 +246,7 @@ static void shares_cover_everything(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int n = 1; n <= 8; n *= 2) {
             const model_config *c = &shapes[i];
-            stretch q[8], k[8], ffn[8], vocab[8];
+            split_stretch q[8], k[8], ffn[8], vocab[8];
             assert_int_equal(split_check(c, n, &e), 0);
             for (int r = 0; r < n; r++) {
                 split s = {r, n};
