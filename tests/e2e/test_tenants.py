@@ -618,6 +618,7 @@ def test_commands(punica, tmp_path):
     shown = json.loads(store("show", "acme", "--json"))
     assert shown["weight"] == 3 and shown["base"] and shown["tokens_per_minute"] == 1000 and shown["keys"] == []
     key = store("key", "add", "acme", "main", "--expires", "30d").strip()
+    assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o600
     assert key.startswith("pk-") and key not in store("show", "acme") and key.encode() not in (tmp_path / "store.db").read_bytes()
     assert "2" in store("key", "list", "acme")
     store("key", "add", "acme", "long", "--expires", 31536000)         # a year, in seconds
