@@ -613,6 +613,7 @@ static void send_count(call *c)
     else
         c->shape->write(&body, &c->head, NULL, 0, &u);
     count(c, 200);
+    tell_limits(c);
     reply_send(c->to, 200, "application/json", &body, c->s->draining);
     buf_free(&body);
     call_free(c);
@@ -668,6 +669,7 @@ static void on_prepared(void *ctx, prepared *p)
         return;
     }
     if (p->failed || find_model(c, &e)) {
+        tell_limits(c);
         fail(c, p->failed ? &p->error : &e);
         return;
     }

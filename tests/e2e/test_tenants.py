@@ -200,6 +200,8 @@ def test_requests_per_minute(server, store):
     status, headers, _ = client.ask("sql", max_tokens=1)
     assert status == 200 and headers["x-ratelimit-limit-requests"] == "4" and headers["x-ratelimit-remaining-requests"] == "3"
     assert headers["x-ratelimit-reset-requests"] == "15s" and "x-ratelimit-limit-tokens" not in headers
+    for path, model, params in (("/v1/completions", "nobody", {}), ("/v1/completions", "sql", {"n": "many"}), ("/tokenize", "sql", {"prompt": "x"})):
+        assert client.ask(model, path, **params)[1]["x-ratelimit-limit-requests"] == "4"            # in every answer to a call
     assert client.ask("sql", max_tokens=1, n=2)[0] == 200
     assert client.ask("sql", max_tokens=1, prompt=["a", "b"])[0] == 429            # of two, one is left
     assert client.ask("sql", max_tokens=1)[0] == 200
