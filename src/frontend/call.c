@@ -141,10 +141,12 @@ static void on_prepared(void *ctx, prepared *p)
         return;
     }
     if (p->failed || find_model(c, &e)) {
+        tell_limits(c);
         call_fail(c, p->failed ? &p->error : &e);
         return;
     }
     if (c->shape->counts) {
+        tell_limits(c);
         call_send_prompt_tokens(c);
         return;
     }

@@ -1,11 +1,13 @@
 /* sql_sqlite.c - SQLite: the store in one file
  *
  * In WAL mode several processes of one host share it, and readers do not wait. What is committed is on the disk. */
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "store/sql.h"
@@ -80,6 +82,9 @@ sql *sql_open_sqlite(const char *file, err *e)
         err_set(e, "a store needs a name: FILE, or postgres://...");
         return NULL;
     }
+    int new_one = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* sources in it may have passwords */
+    if (new_one >= 0)
+        close(new_one);
     sqlite *s = XNEW(sqlite);
     *s = (sqlite){.base = {.ops = &ops, .begin = "BEGIN IMMEDIATE"}, .file = xstrdup(file)};
     int rc = sqlite3_open_v2(file, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);

@@ -200,6 +200,8 @@ def test_requests_per_minute(server, store):
     status, headers, _ = client.ask("sql", max_tokens=1)
     assert status == 200 and headers["x-ratelimit-limit-requests"] == "4" and headers["x-ratelimit-remaining-requests"] == "3"
     assert headers["x-ratelimit-reset-requests"] == "15s" and "x-ratelimit-limit-tokens" not in headers
+    for path, model, params in (("/v1/completions", "nobody", {}), ("/v1/completions", "sql", {"n": "many"}), ("/tokenize", "sql", {"prompt": "x"})):
+        assert client.ask(model, path, **params)[1]["x-ratelimit-limit-requests"] == "4"            # in every answer to a call
     assert client.ask("sql", max_tokens=1, n=2)[0] == 200
     assert client.ask("sql", max_tokens=1, prompt=["a", "b"])[0] == 429            # of two, one is left
     assert client.ask("sql", max_tokens=1)[0] == 200
@@ -618,6 +620,7 @@ def test_commands(punica, tmp_path):
     shown = json.loads(store("show", "acme", "--json"))
     assert shown["weight"] == 3 and shown["base"] and shown["tokens_per_minute"] == 1000 and shown["keys"] == []
     key = store("key", "add", "acme", "main", "--expires", "30d").strip()
+    assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o600
     assert key.startswith("pk-") and key not in store("show", "acme") and key.encode() not in (tmp_path / "store.db").read_bytes()
     assert "2" in store("key", "list", "acme")
     store("key", "add", "acme", "long", "--expires", 31536000)         # a year, in seconds
