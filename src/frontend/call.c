@@ -13,7 +13,7 @@
 #include "frontend/call_state.h"
 
 #define MAX_PREPARED_AT_ONCE (16 << 10) /* bytes of a body: some 2 ms */
-#define MAX_WEIGHED (2 << 10)           /* bytes of one that is read although its tenant has to wait */
+#define MAX_WEIGHED (2 << 10)           /* bytes of one that is parsed even if its tenant is over a limit */
 
 /* Finds out what the call names: the base model, an adapter, or nothing, which is an error. */
 static int find_model(call *c, api_error *e)
@@ -37,7 +37,7 @@ static void add_header(void *ctx, const char *name, const char *value)
     reply_add_header(ctx, name, value);
 }
 
-/* Whether the tenant's limits have room for all choices. */
+/* Refuses a call for which the tenant's limits have no room, all choices counted: 0, or -1 with e set. */
 static int check_limits(call *c, api_error *e)
 {
     double now = loop_now(c->s->on);
@@ -78,8 +78,8 @@ static void on_version(void *ctx, prepared *p)
     call_keep_alive(c);
 }
 
-/* Whether the tenant may begin a call, before its body costs anything. A short one is read first: its choices and its
- * prompt tell how long it has to wait. */
+/* Refuses a call of a tenant that is over its limits before the body costs anything: 0, or -1 with e set. A short body is
+ * parsed first and refused by check_limits(): its choices and its prompt say how long the client has to wait. */
 static int check_tenant(call *c, size_t n, api_error *e)
 {
     if (!c->who)
@@ -111,7 +111,7 @@ static void on_fetched(void *ctx, const err *why)
 /* Has the adapter's files fetched to this host. The body is kept and prepared again when they are here. */
 static void wait_for_files(call *c, prepared *p)
 {
-    enum { TRIES = 3 }; /* of a cache that is too small for what is wanted of it */
+    enum { TRIES = 3 }; /* the adapter may have left a small cache again before it was used */
     api_error e;
     c->p = NULL;
     c->body = p->body;

@@ -24,8 +24,8 @@ typedef struct {
     dispatch *at_scheduler;
     catalog *models;
     prepare_tools tools;
-    preparer *preparer;
-    fetches *fetches; /* NULL: there is no disk cache */
+    preparer *preparer; /* NULL: everything is prepared on the loop's thread, as in the simulation */
+    fetches *fetches;   /* NULL: there is no disk cache */
     metrics *counts;
     accounts *accounts;    /* NULL: there are no tenants, or nobody counts what they use */
     access_log *log;       /* NULL: none */

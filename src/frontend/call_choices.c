@@ -91,8 +91,9 @@ static void tell(call *c, choice *k)
         call_finish(c);
 }
 
-/* Makes text of tokens that have come. On any thread, so it touches nothing but its own call, and sends only where the
- * call has one choice: most tokens are in the middle of such a stream, and leave from here. */
+/* Makes text of tokens that have come. On any thread, while the loop's thread waits for all of a step's (dispatch.c): so
+ * it touches nothing but its own call, of which no other choice is at work if it is to send. Most tokens are in the middle
+ * of a stream with one choice, and are sent from here. */
 static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
 {
     choice *k = ctx;
@@ -112,8 +113,7 @@ static int take_memory(call *c, size_t n, bool runs, api_error *e)
     return 0;
 }
 
-/* Takes from the budget what an output has grown to, in pieces. Its first OUTPUT_PIECE is not paid for: so much every
- * call may have. */
+/* Takes from the budget what an output has grown to, in whole pieces: less than OUTPUT_PIECE every call may have. */
 static int pay_for_output(choice *k, api_error *e)
 {
     size_t held = answer_size(&k->a) / OUTPUT_PIECE * OUTPUT_PIECE, more = held > k->taken ? held - k->taken : 0;
@@ -156,7 +156,7 @@ static void error_of(api_error *e, EndReason why, const char *message, double re
         [END_REASON__KILLS_WORKERS] = {500, "worker_died", "the request brought down its workers"},
     };
     if (why == END_REASON__FAILED && retry_after > 0) {
-        api_error_set(e, 503, "model", "adapter_unavailable", "%s", message);
+        api_error_set(e, 503, "model", "adapter_unavailable", "%s", message); /* the scheduler says so (wire.proto) */
         e->retry_after = retry_after;
         return;
     }
@@ -189,8 +189,9 @@ static void on_quiet(void *ctx)
     double now = loop_now(c->s->on), last = c->start;
     for (int i = 0; i < c->n_choices; i++)
         last = c->choice[i].last > last ? c->choice[i].last : last;
-    loop_timer_set(c->quiet, c->s->keep_alive);
-    if (now - last < c->s->keep_alive)
+    double left = last + c->s->keep_alive - now; /* until it has been silent for so long */
+    loop_timer_set(c->quiet, left > 0 ? left : c->s->keep_alive);
+    if (left > 0)
         return;
     if (!c->begun)
         begin_stream(c);
@@ -296,7 +297,8 @@ static void add_choices(call *c, int number, uint64_t seed)
                                     .token = prompt->items,
                                     .n_tokens = (int)prompt->n,
                                     .n_to_score = n_to_score,
-                                    .max_tokens = max_tokens || n_to_score ? max_tokens : 1,
+                                    .max_tokens =
+                                        max_tokens || n_to_score ? max_tokens : 1, /* a step is made for something */
                                     .sampling = &sampling};
         if (c->who)
             tenant_begin(c->who, loop_now(c->s->on), 1, i == 0 ? (int64_t)prompt->n : 0);

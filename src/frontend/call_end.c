@@ -1,4 +1,5 @@
 /* call_end.c - the end of a call, of whatever kind: the last bytes, the counts, the line in the log */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -101,7 +102,7 @@ void call_fail(call *c, const api_error *e)
     } else {
         count(c, e->status);
         char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d", e->retry_after < 1 ? 1 : (int)e->retry_after);
+        snprintf(seconds, sizeof seconds, "%.0f", fmin(fmax(ceil(e->retry_after), 1), 86400));
         if (e->retry_after > 0 || e->status == 429 || e->status == 503)
             reply_add_header(c->to, "Retry-After", seconds);
         c->shape->write_error(e, &text);
