@@ -78,8 +78,8 @@ static void on_version(void *ctx, prepared *p)
     call_keep_alive(c);
 }
 
-/* Refuses a call of a tenant that is over its limits before the body costs anything: 0, or -1 with e set. A short body is
- * parsed first and refused by check_limits(): its choices and its prompt say how long the client has to wait. */
+/* Refuses a call of a tenant that is over its limits before the body costs anything: 0, or -1 with e set. A short body
+ * is parsed first and refused by check_limits(): its choices and its prompt say how long the client has to wait. */
 static int check_tenant(call *c, size_t n, api_error *e)
 {
     if (!c->who)

@@ -11,9 +11,9 @@
 
 #define OUTPUT_PIECE (64u << 10) /* bytes of an output that are paid for at once */
 
-/* Bills a choice for n more tokens of output, and the first of a prompt's choices that has any for the prompt, of which it
- * says how much was cached. Tokens count that came here before the request was over; a request that ends without a token
- * costs nothing, whoever ended it. */
+/* Bills a choice for n more tokens of output, and the first of a prompt's choices that has any for the prompt, of which
+ * it says how much was cached. Tokens count that came here before the request was over; a request that ends without a
+ * token costs nothing, whoever ended it. */
 static void bill(call *c, choice *k, int n_tokens)
 {
     int64_t prompt = c->unbilled[k->prompt], cached = prompt ? k->n_cached : 0;
@@ -91,9 +91,9 @@ static void tell(call *c, choice *k)
         call_finish(c);
 }
 
-/* Makes text of tokens that have come. On any thread, while the loop's thread waits for all of a step's (dispatch.c): so
- * it touches nothing but its own call, of which no other choice is at work if it is to send. Most tokens are in the middle
- * of a stream with one choice, and are sent from here. */
+/* Makes text of tokens that have come. On any thread, while the loop's thread waits for all of a step's (dispatch.c):
+ * so it touches nothing but its own call, of which no other choice is at work if it is to send. Most tokens are in the
+ * middle of a stream with one choice, and are sent from here. */
 static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
 {
     choice *k = ctx;

@@ -176,7 +176,7 @@ static void test_many_streams(void **state)
 static void test_errors(void **state)
 {
     (void)state;
-    expect(COMPLETIONS, "{\"model\":\"full\",\"prompt\":\"x\"}", 429, "Retry-After: 3");
+    expect(COMPLETIONS, "{\"model\":\"full\",\"prompt\":\"x\"}", 429, "Retry-After: 4"); /* seconds, rounded up */
     expect(COMPLETIONS, "{\"model\":\"full\",\"prompt\":\"x\",\"stream\":true}", 429, "\"code\":\"queue_full\"");
     expect(COMPLETIONS, "{\"model\":\"late\",\"prompt\":\"x\"}", 503, "\"type\":\"server_error\"");
     expect(COMPLETIONS, "{\"model\":\"large\",\"prompt\":\"x\"}", 400, "it does not fit");
