@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import tempfile
+import time
 import urllib.request
 from pathlib import Path
 
@@ -51,6 +52,22 @@ class Server(Served):
 
     def metric(self, name):
         return metric(self.url, name)
+
+
+def hold_stream(server, begin):
+    """(stream, its first piece, worker): a stream, the only request there is, whose worker is stopped in the middle of it. Where a fast worker has
+    ended it before a busy machine lets the test stop it, another one is begun."""
+    while True:
+        stream = begin()
+        first, worker = next(stream), server.children()[0]
+        os.kill(worker, signal.SIGSTOP)
+        live = server.metric("punica_live_requests")
+        time.sleep(0.2)                 # what the worker had said by then
+        if live and server.metric("punica_live_requests"):
+            return stream, first, worker
+        os.kill(worker, signal.SIGCONT)
+        for _ in stream:
+            pass
 
 
 def metric(url, name):

@@ -365,12 +365,14 @@ def test_a_second_sigterm_exits_at_once(cluster):
 
 def test_several_workers_on_one_runner(cluster, expected):
     cluster.scheduler()
-    cluster.runner("--workers", 2, "--max-batch", 3)
+    workers = cluster.runner("--workers", 2, "--max-batch", 3).children
     cluster.wait_gpus(2)
+    for worker in workers():
+        os.kill(worker, signal.SIGSTOP)         # streams might end before anybody looks
     streams = Streams(cluster)
-    streams.until(60)
-    now = cluster.signals()
-    assert [g["running"] for g in now["gpus"]] == [3, 3] and now["scale_up"]
+    wait_for(lambda: [g["running"] for g in cluster.signals()["gpus"]] == [3, 3] and cluster.signals()["scale_up"], "each has its part")
+    for worker in workers():
+        os.kill(worker, signal.SIGCONT)
     assert streams.finish() == expected
 
 

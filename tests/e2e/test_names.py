@@ -11,7 +11,7 @@ import pytest
 import requests
 from conftest import ROOT
 from openai import OpenAI
-from serving import Server
+from serving import Server, hold_stream
 from test_tenants import ADMIN, Store
 from test_versions import SENTENCE, ask, rest, text
 from web_site import Site
@@ -94,11 +94,10 @@ def test_a_stream_finds_its_weights_when_its_name_was_replaced_and_its_worker_di
     server, client, names = served
     names.add("mine", "sql")
     long = text(client, "sql", **LONG)
-    stream = ask(client, "mine", stream=True, **LONG)
-    begun = next(stream).choices[0].text
+    stream, first, worker = hold_stream(server, lambda: ask(client, "mine", stream=True, **LONG))
     names.add("mine", "french", "--replace")
-    os.kill(server.children()[0], signal.SIGKILL)
-    assert begun + rest(stream) == long
+    os.kill(worker, signal.SIGKILL)
+    assert first.choices[0].text + rest(stream) == long
 
 
 def test_what_a_stream_began_with_stays_on_disk_until_it_has_ended(served):
@@ -106,15 +105,13 @@ def test_what_a_stream_began_with_stays_on_disk_until_it_has_ended(served):
     server, client, names = served
     first = names.add("mine", "sql")
     long = text(client, "sql", **LONG)
-    stream = ask(client, "mine", stream=True, **LONG)
-    begun, worker = next(stream).choices[0].text, server.children()[0]
-    os.kill(worker, signal.SIGSTOP)             # on a busy machine the stream might end before what follows
+    stream, begun, worker = hold_stream(server, lambda: ask(client, "mine", stream=True, **LONG))
     names("remove", "mine")
     room = sum(f.stat().st_size for f in (DEMO / "adapters/french").iterdir()) + 1000
     other = ("fetch", DEMO / "adapters/french", "--model", DEMO / "model", "--cache-bytes", room)
     assert "is full" in names.refuses(*other)
     os.kill(worker, signal.SIGKILL)
-    assert begun + rest(stream) == long
+    assert begun.choices[0].text + rest(stream) == long
     names(*other)
     assert not (names.cache / first["id"]).exists()
 

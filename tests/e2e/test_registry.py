@@ -9,6 +9,7 @@ import pytest
 import requests
 from cluster import Cluster, wait_for
 from conftest import ROOT
+from serving import metric
 from test_sources import tar_of
 from test_tenants import ADMIN, SENTENCE, Store, postgres  # noqa: F401 (a fixture)
 
@@ -162,11 +163,16 @@ def test_a_stream_goes_on_with_its_version_on_a_host_that_never_had_it(hosts, si
     long = {"max_tokens": 500, "ignore_eos": True}
     expected = ann.text("sql", **long)
     id = operator.load("mine", f"{s.url}/sql").json()["versions"][0]["id"]
-    stream = ann.stream("mine", **long)
-    begun = next(stream)
-    [serves] = [r for r in here.runners if here.has(r.cache.name, id)]
-    [other] = [r for r in here.runners if r is not serves]
-    serves.kill(signal.SIGSTOP)                 # on a busy machine the stream might end before what follows
+    while True:                                 # on a busy machine a stream may end before it can be stopped
+        stream = ann.stream("mine", **long)
+        begun = next(stream)
+        [serves] = [r for r in here.runners if here.has(r.cache.name, id)]
+        [other] = [r for r in here.runners if r is not serves]
+        serves.kill(signal.SIGSTOP)
+        time.sleep(0.2)                         # what it had said by then
+        if metric(ann.url, "punica_live_requests"):
+            break
+        serves.kill(signal.SIGCONT)
     assert operator.load("mine", f"{s.url}/french", inplace=True).status_code == 200
     assert operator.unload("mine").status_code == 200
     serves.kill(signal.SIGKILL)

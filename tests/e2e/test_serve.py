@@ -515,6 +515,8 @@ def test_out_of_file_descriptors(serve):
 
 def test_queue_is_bounded(serve):
     server = serve("--max-queue", 1, "--max-batch", 1)
+    worker = server.children()[0]
+    os.kill(worker, signal.SIGSTOP)             # nobody ends before all have come
     first = open_call(server.address, long_request(stream=True))
     wait_for(lambda: server.metric("punica_requests_running") == 1, "one runs")
     second = open_call(server.address, long_request(stream=True))
@@ -526,6 +528,7 @@ def test_queue_is_bounded(serve):
     second.close()
     wait_for(lambda: server.metric("punica_requests_queued") == 0, "none waits")
     first.close()
+    os.kill(worker, signal.SIGCONT)
     wait_for(lambda: is_empty(server), "nothing runs")
     assert complete(client, "sql").choices[0].text == SQL
     assert server.stop() == 0
@@ -533,12 +536,15 @@ def test_queue_is_bounded(serve):
 
 def test_time_in_queue_is_bounded(serve):
     server = serve("--max-wait", 0.05, "--max-batch", 1)
+    worker = server.children()[0]
+    os.kill(worker, signal.SIGSTOP)             # the first might end before the second comes
     first = open_call(server.address, long_request())
     wait_for(lambda: server.metric("punica_requests_running") == 1, "one runs")
     client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     with pytest.raises(openai.InternalServerError) as error:
         complete(client, "sql")
     assert error.value.status_code == 503
+    os.kill(worker, signal.SIGCONT)
     first.close()
     assert server.stop() == 0
 

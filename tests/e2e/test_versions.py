@@ -8,7 +8,7 @@ import openai
 import pytest
 from conftest import ROOT
 from openai import OpenAI
-from serving import Server
+from serving import Server, hold_stream
 
 ADAPTERS = ROOT / "demo" / "adapters"
 SENTENCE = "On March 5, 2021, Eva from Rome bought 3 green lamps for 45 euros each and loves them."
@@ -85,11 +85,10 @@ def test_weights_changed_in_place_are_a_new_version(mine):
 def test_a_stream_whose_weights_are_gone_ends_and_says_so(mine):
     """Its worker dies after the replacement: nobody has the weights it was begun with any more."""
     server, client, folder = mine
-    stream = ask(client, "mine", stream=True, **LONG)
-    begun = next(stream).choices[0].text
+    stream, first, worker = hold_stream(server, lambda: ask(client, "mine", stream=True, **LONG))
     put(folder, ADAPTERS / "french")
-    os.kill(server.children()[0], signal.SIGKILL)
-    got = begun
+    os.kill(worker, signal.SIGKILL)
+    got = first.choices[0].text
     with pytest.raises(openai.APIError, match="was replaced since the request began"):
         for chunk in stream:
             got += chunk.choices[0].text
