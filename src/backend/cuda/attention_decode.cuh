@@ -1,7 +1,7 @@
-/* attention_decode.cuh - one query position per sequence, or a few
+/* attention_decode.cuh - decode attention, split-KV: a row is one query position; a sequence may have several rows
  *
  * Bound by reading the KvCache, so everything serves to keep copies in flight. A work item is one split (split-KV)
- * of the positions that a row sees (decode_split), for one key/value head and up to QUERIES of the query heads
+ * of the positions that a row sees (decode_split), for one key/value head and up to HEADS_PER_ITEM of the query heads
  * that share it. Clusters of blocks (of one block where work items are many) are persistent: they run the
  * work items that the plan assigns to them. Each warp has a ring of tiles in shared memory, TILE positions of keys and
  * values each, and copies ahead of its arithmetic, on into later work items. For a cluster of one block:
@@ -11,10 +11,11 @@
  *                   ^ arithmetic        ^ copies
  *
  * Copies of positions that earlier invocations wrote need not wait for the kernels before this one. Keys are
- * the 16-row operand, queries the columns, so a group of 8 heads wastes nothing: S^T = K Q^T, then
- * O^T = V^T P^T. Each warp keeps its own maximum, sum and output; when the work item ends the cluster merges them
- * through its shared memory. Only long sequences have several splits; the last to arrive merges all, in
- * order of position. */
+ * the 16-row operand, query heads the columns, so a group of 8 heads wastes nothing: S^T = K Q^T, then
+ * O^T = V^T P^T. Each warp keeps an online-softmax state of its own: the maximum m, the sum l and the output o, not
+ * divided by l. When the work item ends the cluster merges the states of its warps through its shared memory. Only long
+ * sequences have several splits, whose states are the partial results; the last block to arrive merges them, in order
+ * of position. */
 #ifndef PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 #define PUNICA_BACKEND_CUDA_ATTENTION_DECODE_CUH
 
@@ -22,13 +23,15 @@
 #include "backend/cuda/cluster.cuh"
 
 enum {
-    QUERIES = 8, /* query heads of a work item: the columns of mma.m16n8k16 */
+    HEADS_PER_ITEM = 8, /* query heads of a work item at most: the columns of mma.m16n8k16 */
     DECODE_MAX_WARPS = 8,
 };
 /* Warps of a cluster, and KV splits of a sequence, at most: when states are merged, each has a lane of a warp. */
 enum { CLUSTER_MAX_WARPS = 32, MAX_KV_SPLITS = 32 };
 
-/* Stages of a warp's ring, a tile of keys and values each. */
+/* Stages of a warp's ring, a tile of keys and values each. The numbers are plain choices, but for the 3 of 16-bit heads
+ * of 128: these are the most with which DECODE_MAX_WARPS warps fit an SM of Hopper. Where so many warps do not fit, as
+ * with heads of 256, grid_for() in cuda_attention.cu launches half of them. */
 static __host__ __device__ constexpr int decode_stages(int head_dim, bool f8)
 {
     return head_dim <= 64 ? (f8 ? 6 : 4) : head_dim <= 128 ? (f8 ? 4 : 3) : (f8 ? 3 : 2);
@@ -46,17 +49,18 @@ static __host__ __device__ constexpr int decode_ring_bytes(int head_dim, bool f8
     return decode_stages(head_dim, f8) * decode_stage_bytes(head_dim, f8);
 }
 
-/* Floats from the output of a query to the next one's when warps are merged: 4 more than it has, so that the lanes of
- * different queries meet different banks. */
+/* Floats from the output of one head to the next head's when warps are merged. The 4 in excess of head_dim keep
+ * store_state() free of bank conflicts: the lanes of a quad store to every other head, 8 banks apart, and the quads to
+ * the banks in between; for F8 the compiler makes each pair of adjacent columns one 8-byte store. */
 static __host__ __device__ constexpr int merge_stride(int head_dim)
 {
     return head_dim + 4;
 }
 
-/* Shared memory of a block: the rings; then maximum, sum and output of each warp and query; then a flag. */
-static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int queries)
+/* Shared memory of a block: the rings; then the state of each warp for each of up to max_heads heads; then a flag. */
+static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int max_heads)
 {
-    int merge = queries * merge_stride(head_dim) + 2 * QUERIES;
+    int merge = max_heads * merge_stride(head_dim) + 2 * HEADS_PER_ITEM;
     return (size_t)warps * ((size_t)decode_ring_bytes(head_dim, f8) + (size_t)merge * sizeof(float)) + sizeof(int);
 }
 
@@ -64,7 +68,7 @@ static inline size_t decode_shared_bytes(int head_dim, bool f8, int warps, int q
 typedef struct {
     int size, rank;         /* blocks in the cluster; which of them */
     int index;              /* which cluster of the grid */
-    int block_warps, warps; /* of a block, of the cluster */
+    int block_warps, warps; /* of a block, of the cluster; the latter a power of 2 up to CLUSTER_MAX_WARPS */
     int warp;               /* this one, in its block; by a shuffle, so that the compiler knows it to be uniform */
 } decode_cluster;
 
@@ -95,33 +99,32 @@ static __device__ __forceinline__ void decode_wait(decode_cluster t)
         __syncthreads();
 }
 
-/* The partial results (states) of KV splits, in device memory. */
+/* The partial results of KV splits, which are their states, in device memory. */
 typedef struct {
-    float *out;   /* [splits, n_heads, head_dim], not divided by the sum */
-    float2 *stat; /* [splits, n_heads] (maximum, sum) */
-    unsigned
-        *arrived; /* [splits, n_head_groups] blocks that are done, for the first split of a row; 0 between launches */
+    float *o;          /* [splits, n_heads, head_dim] */
+    float2 *ml;        /* [splits, n_heads] (m, l) */
+    unsigned *arrived; /* [splits, n_head_groups] blocks done with a row, at its first split; 0 between launches */
 } decode_partials;
 
 /* A work item: one split of a row, and one group of query heads. */
 typedef struct {
-    int split, head_group; /* head_group: of the n_kv_heads * ceil(group / QUERIES) */
+    int split, head_group; /* head_group: one of n_head_groups() */
     int kv_head;
-    int head, n_heads; /* query heads [head, head + n_heads) */
-    int from, to;      /* positions; from = to = 0 where the split lies before the window */
-    int row, pages;    /* as in decode_split */
-    int first, count;  /* the splits that make up the row's result: those the window reaches */
+    int first_head, n_heads;   /* query heads [first_head, first_head + n_heads); heads below are numbered from there */
+    int from, to;              /* positions; from = to = 0 where the split lies before the window */
+    int row, pages;            /* as in decode_split */
+    int first_split, n_splits; /* the splits that make up the row's result: those the window reaches */
 } decode_work;
 
-/* Work items of a split. */
-static __host__ __device__ __forceinline__ int head_groups(heads h, int group)
+/* Head groups, hence work items, per split; `group` query heads share a key/value head. */
+static __host__ __device__ __forceinline__ int n_head_groups(heads h, int group)
 {
-    return h.n_kv_heads * ((group + QUERIES - 1) / QUERIES);
+    return h.n_kv_heads * ((group + HEADS_PER_ITEM - 1) / HEADS_PER_ITEM);
 }
 
 template <typename T> __device__ __forceinline__ int split_of_work(const attention_call<T> &a, int work)
 {
-    return work / head_groups(a.h, a.group);
+    return work / n_head_groups(a.h, a.group);
 }
 
 /* Describes work item number `work`, which is of this split. */
@@ -129,23 +132,26 @@ template <typename T>
 __device__ __forceinline__ decode_work work_at(const attention_call<T> &a, int work, decode_split split)
 {
     decode_work w;
-    int n_head_groups = head_groups(a.h, a.group), per_kv_head = n_head_groups / a.h.n_kv_heads;
-    w.split = work / n_head_groups;
-    w.head_group = work % n_head_groups;
+    int n_groups = n_head_groups(a.h, a.group), per_kv_head = n_groups / a.h.n_kv_heads;
+    w.split = work / n_groups;
+    w.head_group = work % n_groups;
     w.kv_head = w.head_group / per_kv_head;
-    int skip = w.head_group % per_kv_head * QUERIES;
-    w.head = w.kv_head * a.group + skip;
-    w.n_heads = min(a.group - skip, (int)QUERIES);
+    int skip = w.head_group % per_kv_head * HEADS_PER_ITEM;
+    w.first_head = w.kv_head * a.group + skip;
+    w.n_heads = min(a.group - skip, (int)HEADS_PER_ITEM);
     w.row = split.row;
     w.pages = split.pages;
-    int seen = first_seen(split.len - 1, a.window), unseen = 0; /* unseen: splits that lie before the window */
-    if (seen > 0) /* over the length of a split, which all have but the last */
-        unseen = seen / (split.index > 0 ? split.from / split.index : split.to);
-    bool is_seen = seen < split.to;
-    w.from = is_seen ? max(split.from, seen) : 0;
+    int window_begin = first_seen(split.len - 1, a.window), n_unseen = 0; /* n_unseen: splits before the window */
+    if (window_begin > 0) {
+        /* All splits of a row but the last have one length: split 0 ends there, and split i begins at i times that. */
+        int split_len = split.index > 0 ? split.from / split.index : split.to;
+        n_unseen = window_begin / split_len;
+    }
+    bool is_seen = window_begin < split.to;
+    w.from = is_seen ? max(split.from, window_begin) : 0;
     w.to = is_seen ? split.to : 0;
-    w.first = w.split - split.index + unseen;
-    w.count = split.count - unseen;
+    w.first_split = w.split - split.index + n_unseen;
+    w.n_splits = split.count - n_unseen;
     return w;
 }
 
@@ -157,30 +163,32 @@ static __device__ __forceinline__ int first_tile(const decode_work &w, decode_cl
 
 /* The next tile a warp copies, somewhere in its cluster's list of work items (step.next_work). To hide the latency of
  * these loads the cursor looks up ahead of their use the split of the next work item, the number of the one after that,
- * and the page of the tile. */
+ * and the page of the tile. A work item number of n_work or more ends the list. */
 typedef struct {
-    int work, after, later, n_work; /* work item numbers: the tile's, the next, the next but one; how many there are */
-    int tile, end;                  /* tile holds positions from tile * TILE on; end: of the work item's tiles */
-    int to, fresh; /* of the work item: end of its positions; the first tile that this invocation writes to */
-    int kv_head, page;
-    const int *pages;  /* of the sequence */
-    decode_split next; /* of `after` */
+    int work, next_work, next_next_work; /* the tile's work item, the next one, the next but one */
+    int n_work;
+    int tile, end_tile;      /* tile holds positions from tile * TILE on; end_tile ends the work item's tiles */
+    int to, fresh_tile;      /* of the work item: end of its positions; the first tile that this invocation writes to */
+    int kv_head, page;       /* of the tile */
+    const int *pages;        /* of the sequence */
+    decode_split next_split; /* of next_work */
 } decode_cursor;
 
-/* Begins the work item c->work, whose split c->next is; loads what the next one will need. */
+/* Begins the work item c->work, which is of this split; loads what the next one will need. */
 template <typename T>
-__device__ __forceinline__ void cursor_load(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster)
+__device__ __forceinline__ void cursor_load(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster,
+                                            decode_split split)
 {
-    decode_work w = work_at(a, c->work, c->next);
+    decode_work w = work_at(a, c->work, split);
     c->tile = first_tile(w, cluster);
-    c->end = (w.to + TILE - 1) / TILE;
+    c->end_tile = (w.to + TILE - 1) / TILE;
     c->to = w.to;
-    c->fresh = c->next.fresh / TILE;
+    c->fresh_tile = split.fresh / TILE;
     c->kv_head = w.kv_head;
     c->pages = a.s.page + w.pages;
-    if (c->after < c->n_work) {
-        c->next = a.s.decode[split_of_work(a, c->after)];
-        c->later = a.s.next_work[c->after];
+    if (c->next_work < c->n_work) {
+        c->next_split = a.s.decode[split_of_work(a, c->next_work)];
+        c->next_next_work = a.s.next_work[c->next_work];
     }
 }
 
@@ -188,12 +196,12 @@ __device__ __forceinline__ void cursor_load(decode_cursor *c, const attention_ca
 template <typename T>
 __device__ __forceinline__ void cursor_seek(decode_cursor *c, const attention_call<T> &a, decode_cluster cluster)
 {
-    while (c->tile >= c->end) {
-        c->work = c->after;
-        c->after = c->later;
+    while (c->tile >= c->end_tile) {
+        c->work = c->next_work;
+        c->next_work = c->next_next_work;
         if (c->work >= c->n_work)
             return;
-        cursor_load(c, a, cluster);
+        cursor_load(c, a, cluster, c->next_split);
     }
     c->page = c->pages[quotient_by_magic(c->tile, a.page_magic)];
 }
@@ -202,12 +210,12 @@ template <typename T>
 __device__ __forceinline__ decode_cursor cursor_begin(const attention_call<T> &a, decode_cluster cluster)
 {
     decode_cursor c;
-    c.n_work = a.s.n[COUNT_DECODE_SPLITS] * head_groups(a.h, a.group);
+    c.n_work = a.s.n[COUNT_DECODE_SPLITS] * n_head_groups(a.h, a.group);
     c.work = a.s.first_work[cluster.index];
     if (c.work < c.n_work) {
-        c.next = a.s.decode[split_of_work(a, c.work)];
-        c.after = a.s.next_work[c.work];
-        cursor_load(&c, a, cluster);
+        c.next_split = a.s.decode[split_of_work(a, c.work)]; /* that of c.work, until cursor_load() has begun it */
+        c.next_work = a.s.next_work[c.work];
+        cursor_load(&c, a, cluster, c.next_split);
         cursor_seek(&c, a, cluster);
     }
     return c;
@@ -259,13 +267,15 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
         c->tile += cluster.warps;
         cursor_seek(c, a, cluster);
     } else if (c->work < c->n_work) {
-        constexpr int COLUMNS = D / 8, ROWS = 32 / COLUMNS; /* what 32 lanes copy at once */
-        int lane = threadIdx.x % 32, row = lane / COLUMNS, valid = c->to - c->tile * TILE - row;
+        constexpr int CHUNKS = D / 8, ROWS = 32 / CHUNKS; /* 16-byte chunks of a row; rows that a warp copies at once */
+        int lane = threadIdx.x % 32, row = lane / CHUNKS, valid = c->to - c->tile * TILE - row;
         const char *keys = tile_keys<D, false>(a, c->page, c->kv_head, c->tile) + lane * 16;
         const char *values = keys + a.values;
-        unsigned to = stage + chunk_offset<D>(row, lane % COLUMNS);
+        unsigned to = stage + chunk_offset<D>(row, lane % CHUNKS);
 #pragma unroll
         for (int i = 0; i < TILE / ROWS; i++) {
+            /* The offset is chunk_offset<D>(row + i * ROWS, ...): row and i * ROWS have no bit in common, so the
+             * swizzle of their sum is the exclusive-or of their swizzles. */
             unsigned at = (to ^ (i * ROWS % 8 << 4)) + i * 512;
             copy_16(at, keys + i * 512, i * ROWS < valid);
             copy_16(at + TILE * D * 2, values + i * 512, i * ROWS < valid);
@@ -276,12 +286,12 @@ __device__ __forceinline__ void copy_next_tile(unsigned stage, decode_cursor *c,
     copy_commit();
 }
 
-/* A warp's online-softmax state for a work item. Lane 4 * g + t has queries 2t and 2t + 1; m and the scale of o are
- * those of all tiles so far, l only this lane's part of the sum. */
+/* A warp's online-softmax state for a work item. Lane 4 * g + t has heads 2t and 2t + 1. o and l are relative to m, the
+ * maximum over all tiles so far; l is only this lane's part of the sum. */
 template <int D> struct decode_state {
-    unsigned q[D / 16][2]; /* B operand: (columns 16 k + 2t.. and + 8 of the head, query g); F8: see load_f8_queries */
-    float o[D / 16][4];    /* (columns 16 i + g and + 8, queries 2t and 2t + 1); F8: columns 16 i + 2g and + 1 */
-    float m[2], l[2];      /* maximum and sum, as FlashAttention has them */
+    unsigned q[D / 16][2]; /* B operand: (columns 16 k + 2t.. and + 8 of head g); F8: see load_f8_queries */
+    float o[D / 16][4];    /* (columns 16 i + g and + 8, heads 2t and 2t + 1); F8: columns 16 i + 2g and + 1 */
+    float m[2], l[2];      /* as FlashAttention names them */
 };
 
 template <int D, typename T>
@@ -289,7 +299,7 @@ __device__ __forceinline__ void load_16bit_queries(decode_state<D> *st, const at
                                                    const decode_work &w)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)(w.head + g) * D + 2 * t;
+    const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)(w.first_head + g) * D + 2 * t;
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
         st->q[k][0] = g < w.n_heads ? *(const unsigned *)(q + 16 * k) : 0;
@@ -304,7 +314,7 @@ template <int D, typename T>
 __device__ __forceinline__ void load_f8_queries(decode_state<D> *st, const attention_call<T> &a, const decode_work &w)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)(w.head + g) * D + 16 * t;
+    const T *q = a.qkv + (size_t)w.row * a.qkv_cols + (size_t)(w.first_head + g) * D + 16 * t;
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
         uint2 four = g < w.n_heads ? *(const uint2 *)(q + k / 4 * 64 + k % 4 * 4) : make_uint2(0, 0);
@@ -332,30 +342,30 @@ template <int D> __device__ __forceinline__ void clear_state(decode_state<D> *st
     st->l[0] = st->l[1] = 0.0f;
 }
 
-/* The online-softmax update. s: scores of positions g, g + 8 (of the tile) and queries 2t, 2t + 1, as in D of mma.cuh;
- * they become weights, and the state's sum and output are rescaled to the new maximum. */
+/* The online-softmax update. s: scores of positions g, g + 8 (of the tile) and heads 2t, 2t + 1, as in D of mma.cuh;
+ * they become weights, and the state's l and o are rescaled to the new m. */
 template <int D> __device__ __forceinline__ void online_softmax(decode_state<D> *st, float s[4])
 {
-    float top[2] = {fmaxf(s[0], s[2]), fmaxf(s[1], s[3])}, by[2];
+    float m[2] = {fmaxf(s[0], s[2]), fmaxf(s[1], s[3])}, rescale[2];
 #pragma unroll
     for (int i = 4; i < 32; i <<= 1) {
-        top[0] = fmaxf(top[0], __shfl_xor_sync(0xffffffffu, top[0], i));
-        top[1] = fmaxf(top[1], __shfl_xor_sync(0xffffffffu, top[1], i));
+        m[0] = fmaxf(m[0], __shfl_xor_sync(0xffffffffu, m[0], i));
+        m[1] = fmaxf(m[1], __shfl_xor_sync(0xffffffffu, m[1], i));
     }
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        top[j] = fmaxf(top[j], st->m[j]);
-        by[j] = exp2_fast(st->m[j] - top[j]);
-        st->m[j] = top[j];
-        s[j] = exp2_fast(s[j] - top[j]);
-        s[j + 2] = exp2_fast(s[j + 2] - top[j]);
-        st->l[j] = st->l[j] * by[j] + (s[j] + s[j + 2]);
+        m[j] = fmaxf(m[j], st->m[j]);
+        rescale[j] = exp2_fast(st->m[j] - m[j]);
+        st->m[j] = m[j];
+        s[j] = exp2_fast(s[j] - m[j]);
+        s[j + 2] = exp2_fast(s[j + 2] - m[j]);
+        st->l[j] = st->l[j] * rescale[j] + (s[j] + s[j + 2]);
     }
 #pragma unroll
     for (int i = 0; i < D / 16; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            st->o[i][j] *= by[j & 1];
+            st->o[i][j] *= rescale[j & 1];
 }
 
 /* Attends to the tile at `position`: S^T = K Q^T, online softmax, O^T += V^T P^T. Only positions in [w.from, w.to)
@@ -422,10 +432,10 @@ template <typename T> __device__ __forceinline__ void widen_apart(unsigned word,
     }
 }
 
-/* The same for F8 tiles. A key's scale multiplies its score. A value's scale multiplies its weight, times FP8_MAX: that
- * is the value's largest magnitude, so that weights stay in the range of T where the scale alone might underflow. The
- * output is FP8_MAX times too large then, which store_state() mends. ldmatrix moves 16 bits at a time, so two adjacent
- * columns of a value come out as one; pulled apart they are two rows of the product. */
+/* The same for F8 tiles. A key's scale multiplies its score. A value's weight is multiplied by the value's scale and by
+ * FP8_MAX: scale times FP8_MAX is the value's largest magnitude, so that weights stay in the range of T, where with the
+ * scale alone they might underflow. o is FP8_MAX times too large then, which store_state() mends. ldmatrix moves 16
+ * bits at a time, so two adjacent columns of a value come out as one; pulled apart they are two rows of the product. */
 template <int D, typename T>
 __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned stage, int position, const decode_work &w,
                                                float scale)
@@ -474,119 +484,119 @@ __device__ __forceinline__ void attend_f8_tile(decode_state<D> *st, unsigned sta
 
 /* The online-softmax states of the block's warps, in shared memory that its cluster reads. */
 typedef struct {
-    float *top, *sum; /* [block_warps, QUERIES] maxima and sums */
-    float *out;       /* [block_warps, n_heads, merge_stride] */
+    float *m, *l; /* [block_warps, HEADS_PER_ITEM] */
+    float *o;     /* [block_warps, n_heads, merge_stride] */
     int *is_last;
 } warp_states;
 
-template <int D> __device__ __forceinline__ warp_states warp_states_at(char *shared, int warps, int queries)
+template <int D> __device__ __forceinline__ warp_states warp_states_at(char *shared, int warps, int max_heads)
 {
     warp_states states;
-    states.top = (float *)shared;
-    states.sum = states.top + warps * QUERIES;
-    states.out = states.sum + warps * QUERIES;
-    states.is_last = (int *)(states.out + warps * queries * merge_stride(D));
+    states.m = (float *)shared;
+    states.l = states.m + warps * HEADS_PER_ITEM;
+    states.o = states.l + warps * HEADS_PER_ITEM;
+    states.is_last = (int *)(states.o + warps * max_heads * merge_stride(D));
     return states;
 }
 
-/* Puts a warp's state into shared memory, the sum over its lanes. */
+/* Puts a warp's state into shared memory, with l added up over its lanes. */
 template <int D, bool F8>
 __device__ __forceinline__ void store_state(const decode_state<D> *st, warp_states states, int warp, int n_heads)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        int query = 2 * t + j;
-        float sum = st->l[j];
+        int head = 2 * t + j;
+        float l = st->l[j];
         for (int i = 4; i < 32; i <<= 1)
-            sum += __shfl_xor_sync(0xffffffffu, sum, i);
-        if (query >= n_heads)
+            l += __shfl_xor_sync(0xffffffffu, l, i);
+        if (head >= n_heads)
             continue;
-        float *out = states.out + (warp * n_heads + query) * merge_stride(D) + (F8 ? 2 * g : g);
+        float *o = states.o + (warp * n_heads + head) * merge_stride(D) + (F8 ? 2 * g : g);
         float by = F8 ? 1.0f / FP8_MAX : 1.0f;
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
-            out[16 * i] = st->o[i][j] * by;
-            out[16 * i + (F8 ? 1 : 8)] = st->o[i][j + 2] * by;
+            o[16 * i] = st->o[i][j] * by;
+            o[16 * i + (F8 ? 1 : 8)] = st->o[i][j + 2] * by;
         }
         if (g == 0) {
-            states.top[warp * QUERIES + query] = st->m[j];
-            states.sum[warp * QUERIES + query] = sum;
+            states.m[warp * HEADS_PER_ITEM + head] = st->m[j];
+            states.l[warp * HEADS_PER_ITEM + head] = l;
         }
     }
 }
 
-/* Writes y of one query: this lane's columns of the output, over the sum. */
+/* Writes y of one head: this lane's columns of o, divided by l. */
 template <int D, typename T>
-__device__ __forceinline__ void write_out(const attention_call<T> &a, const decode_work &w, int query,
-                                          float (&out)[D / 32], float sum)
+__device__ __forceinline__ void write_out(const attention_call<T> &a, const decode_work &w, int head,
+                                          float (&o)[D / 32], float l)
 {
-    float by = 1.0f / sum;
+    float by = 1.0f / l;
 #pragma unroll
     for (int i = 0; i < D / 32; i++)
-        out[i] *= by;
-    store_n(a.y + ((size_t)w.row * a.h.n_heads + w.head + query) * D + threadIdx.x % 32 * (D / 32), out);
+        o[i] *= by;
+    store_n(a.y + ((size_t)w.row * a.h.n_heads + w.first_head + head) * D + threadIdx.x % 32 * (D / 32), o);
 }
 
-/* How n states of a query are merged, of which each lane has one (lanes from n on repeat them): by what this lane's is
- * to be multiplied, 2^(m_i - m), and the maximum and sum of the merged state. n: a power of 2. */
-typedef struct { float weight, top, sum; } merged;
+/* How n states of a head are merged. Each lane has one of them, m_i and l_i (lanes from n on repeat those of the first
+ * n): its weight is 2^(m_i - m), where m is the maximum of all m_i; l is the sum of all weight_i * l_i. n: a power of 2
+ * up to 32. */
+typedef struct { float weight, m, l; } merged;
 
-static __device__ __forceinline__ merged merge_weights(float top, float sum, int n)
+static __device__ __forceinline__ merged merge_weights(float m_i, float l_i, int n)
 {
-    merged m;
-    m.top = top;
+    merged all;
+    all.m = m_i;
     for (int i = n / 2; i > 0; i /= 2)
-        m.top = fmaxf(m.top, __shfl_xor_sync(0xffffffffu, m.top, i));
-    m.weight = exp2_fast(top - m.top);
-    m.sum = sum * m.weight;
+        all.m = fmaxf(all.m, __shfl_xor_sync(0xffffffffu, all.m, i));
+    all.weight = exp2_fast(m_i - all.m);
+    all.l = l_i * all.weight;
     for (int i = n / 2; i > 0; i /= 2)
-        m.sum += __shfl_xor_sync(0xffffffffu, m.sum, i);
-    return m;
+        all.l += __shfl_xor_sync(0xffffffffu, all.l, i);
+    return all;
 }
 
-/* out += by * this lane's columns of a state. */
-template <int N> __device__ __forceinline__ void add_scaled(float (&out)[N], float by, const float2 (&o)[N / 2])
+/* o += weight * o_i, this lane's columns of them. */
+template <int N> __device__ __forceinline__ void add_scaled(float (&o)[N], float weight, const float2 (&o_i)[N / 2])
 {
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
-        out[2 * i] += by * o[i].x;
-        out[2 * i + 1] += by * o[i].y;
+        o[2 * i] += weight * o_i[i].x;
+        o[2 * i + 1] += weight * o_i[i].y;
     }
 }
 
-/* Merges the states of the cluster's warps; each takes every cluster.warps-th query. Writes y where the row has one
- * split, else a partial result. ALONE: the cluster is one block. */
+/* Merges the states of the cluster's warps; each warp merges those of every cluster.warps-th head. Writes y where the
+ * row has one split, else a partial result. ALONE: the cluster is one block. */
 template <int D, bool ALONE, typename T>
 __device__ __forceinline__ void merge_cluster(const attention_call<T> &a, const decode_work &w,
                                               decode_partials partials, warp_states states, decode_cluster cluster)
 {
     constexpr int N = D / 32; /* columns of a lane */
     int lane = threadIdx.x % 32, state = lane % cluster.warps;
-    for (int query = cluster.rank * cluster.block_warps + cluster.warp; query < w.n_heads; query += cluster.warps) {
-        int at = state % cluster.block_warps * QUERIES + query, owner = state / cluster.block_warps;
-        merged m = ALONE ? merge_weights(states.top[at], states.sum[at], cluster.warps)
-                         : merge_weights(load_from_peer(states.top + at, owner), load_from_peer(states.sum + at, owner),
-                                         cluster.warps);
-        float out[N] = {};
+    for (int head = cluster.rank * cluster.block_warps + cluster.warp; head < w.n_heads; head += cluster.warps) {
+        int at = state % cluster.block_warps * HEADS_PER_ITEM + head, owner = state / cluster.block_warps;
+        merged all = ALONE ? merge_weights(states.m[at], states.l[at], cluster.warps)
+                           : merge_weights(load_from_peer(states.m + at, owner), load_from_peer(states.l + at, owner),
+                                           cluster.warps);
+        float o[N] = {};
         for (int peer = 0; peer < cluster.size; peer++)
 #pragma unroll 4
             for (int i = 0; i < cluster.block_warps; i++) {
-                const float2 *from =
-                    (const float2 *)(states.out + (i * w.n_heads + query) * merge_stride(D) + lane * N);
-                float2 o[N / 2];
+                const float2 *from = (const float2 *)(states.o + (i * w.n_heads + head) * merge_stride(D) + lane * N);
+                float2 o_i[N / 2];
 #pragma unroll
                 for (int j = 0; j < N / 2; j++)
-                    o[j] = ALONE ? from[j] : load_from_peer(from + j, peer);
-                add_scaled(out, __shfl_sync(0xffffffffu, m.weight, peer * cluster.block_warps + i), o);
+                    o_i[j] = ALONE ? from[j] : load_from_peer(from + j, peer);
+                add_scaled(o, __shfl_sync(0xffffffffu, all.weight, peer * cluster.block_warps + i), o_i);
             }
-        size_t part = (size_t)w.split * a.h.n_heads + w.head + query;
-        if (w.count > 1 && lane == 0)
-            partials.stat[part] = make_float2(m.top, m.sum);
-        if (w.count > 1)
-            store_n(partials.out + part * D + lane * N, out);
+        size_t partial = (size_t)w.split * a.h.n_heads + w.first_head + head;
+        if (w.n_splits > 1 && lane == 0)
+            partials.ml[partial] = make_float2(all.m, all.l);
+        if (w.n_splits > 1)
+            store_n(partials.o + partial * D + lane * N, o);
         else
-            write_out<D>(a, w, query, out, m.sum);
+            write_out<D>(a, w, head, o, all.l);
     }
 }
 
@@ -598,47 +608,46 @@ __device__ __forceinline__ bool arrive_last(const attention_call<T> &a, const de
 {
     __syncthreads();
     if (threadIdx.x == 0) {
-        unsigned *arrived = partials.arrived + (size_t)w.first * head_groups(a.h, a.group) + w.head_group;
-        unsigned last = (unsigned)(w.count * cluster_size) - 1;
+        unsigned *arrived = partials.arrived + (size_t)w.first_split * n_head_groups(a.h, a.group) + w.head_group;
+        unsigned last = (unsigned)(w.n_splits * cluster_size) - 1;
         __threadfence();
-        *is_last = atomicInc(arrived, last) == last; /* the last one puts it back to 0 */
+        *is_last = atomicInc(arrived, last) == last; /* the last block puts it back to 0 */
         __threadfence();
     }
     __syncthreads();
     return *is_last;
 }
 
-/* Merges the partial results of a row's splits: y = sum over splits of 2^(m_i - m) o_i, over the same sum of l_i. They
- * are read past L1, which may hold what an earlier layer left there. */
+/* Merges the partial results of a row's splits: y is the sum over splits of 2^(m_i - m) o_i, divided by the same sum of
+ * l_i. They are read past L1, which may hold what an earlier layer left there. */
 template <int D, typename T>
 __device__ void merge_splits(const attention_call<T> &a, const decode_work &w, decode_partials partials,
                              decode_cluster cluster)
 {
     constexpr int N = D / 32;
     int lane = threadIdx.x % 32;
-    for (int query = cluster.warp; query < w.n_heads; query += cluster.block_warps) {
-        size_t first = (size_t)w.first * a.h.n_heads + w.head + query;
-        float2 stat = make_float2(-INFINITY, 0.0f);
-        if (lane < w.count)
-            stat = __ldcg(&partials.stat[first + (size_t)lane * a.h.n_heads]);
-        merged m = merge_weights(stat.x, stat.y, 32);
-        float out[N] = {};
+    for (int head = cluster.warp; head < w.n_heads; head += cluster.block_warps) {
+        size_t first = (size_t)w.first_split * a.h.n_heads + w.first_head + head;
+        float2 ml = make_float2(-INFINITY, 0.0f);
+        if (lane < w.n_splits)
+            ml = __ldcg(&partials.ml[first + (size_t)lane * a.h.n_heads]);
+        merged all = merge_weights(ml.x, ml.y, 32);
+        float o[N] = {};
 #pragma unroll 4
-        for (int i = 0; i < w.count; i++) {
-            const float2 *from = (const float2 *)(partials.out + (first + (size_t)i * a.h.n_heads) * D + lane * N);
-            float2 o[N / 2];
+        for (int i = 0; i < w.n_splits; i++) {
+            const float2 *from = (const float2 *)(partials.o + (first + (size_t)i * a.h.n_heads) * D + lane * N);
+            float2 o_i[N / 2];
 #pragma unroll
             for (int j = 0; j < N / 2; j++)
-                o[j] = __ldcg(from + j);
-            add_scaled(out, __shfl_sync(0xffffffffu, m.weight, i), o);
+                o_i[j] = __ldcg(from + j);
+            add_scaled(o, __shfl_sync(0xffffffffu, all.weight, i), o_i);
         }
-        write_out<D>(a, w, query, out, m.sum);
+        write_out<D>(a, w, head, o, all.l);
     }
 }
 
-/* Ends a work item whose states are all in shared memory: merges them, and where it was the last of its row, the
- * splits.
- */
+/* Ends a work item whose states are all in shared memory: merges them. The block that is the last one of its row and
+ * head group then merges the splits. */
 template <int D, typename T>
 __device__ __forceinline__ void finish_work(const attention_call<T> &a, const decode_work &w, decode_partials partials,
                                             warp_states states, decode_cluster cluster)
@@ -649,12 +658,14 @@ __device__ __forceinline__ void finish_work(const attention_call<T> &a, const de
         merge_cluster<D, false>(a, w, partials, states, cluster);
     else
         merge_cluster<D, true>(a, w, partials, states, cluster);
-    if (w.count > 1 && arrive_last(a, w, partials, cluster.size, states.is_last))
+    if (w.n_splits > 1 && arrive_last(a, w, partials, cluster.size, states.is_last))
         merge_splits<D>(a, w, partials, cluster);
 }
 
-/* y[row, head] = softmax(scale q K^T) V for the rows of decodes. A warp has every cluster.warps-th tile of its
- * cluster's work. Shared memory: decode_shared_bytes(D, warps of the block, min(group, QUERIES)). */
+/* y[row, head] = softmax(q K^T / sqrt(head_dim)) V for the rows of decode splits; a.scale includes log2(e), as
+ * powers are of 2. A warp has every cluster.warps-th tile of its cluster's work. Grid: the clusters that the plan was
+ * made for, of cluster_size blocks each; the warps of a cluster (decode_cluster) are a power of 2. Shared memory:
+ * decode_shared_bytes(D, F8, warps of the block, min(group, HEADS_PER_ITEM)). */
 template <typename T, int D, bool F8>
 static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
     decode_kernel(attention_call<T> a, decode_partials partials, int cluster_size)
@@ -663,24 +674,24 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
     extern __shared__ __align__(1024) char shared[];
     decode_cluster cluster = cluster_of_block(cluster_size);
     warp_states states =
-        warp_states_at<D>(shared + cluster.block_warps * RING, cluster.block_warps, min(a.group, (int)QUERIES));
+        warp_states_at<D>(shared + cluster.block_warps * RING, cluster.block_warps, min(a.group, (int)HEADS_PER_ITEM));
     unsigned ring = shared_address(shared) + cluster.warp * RING, stage = ring;
 
     decode_cursor c = cursor_begin(a, cluster);
 #pragma unroll 1
     for (int i = 0; i < RING; i += STAGE) {
-        if (c.work < c.n_work && c.tile >= c.fresh)
+        if (c.work < c.n_work && c.tile >= c.fresh_tile)
             wait_for_previous();
         copy_next_tile<D, F8>(ring + i, &c, a, cluster);
     }
     let_next_start();
-    wait_for_previous(); /* queries are the kernel before's */
+    wait_for_previous(); /* the kernel before writes the queries */
 
     decode_work w = {};
     decode_state<D> st;
-    int work = a.s.first_work[cluster.index], after = c.n_work;
+    int work = a.s.first_work[cluster.index], next_work = c.n_work;
     if (work < c.n_work) {
-        after = a.s.next_work[work];
+        next_work = a.s.next_work[work];
         w = work_at(a, work, a.s.decode[split_of_work(a, work)]);
         load_queries<D, F8>(&st, a, w);
     }
@@ -698,13 +709,13 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
             copy_next_tile<D, F8>(stage, &c, a, cluster);
             stage = stage + STAGE < ring + RING ? stage + STAGE : ring;
         }
-        decode_wait(cluster); /* all have read what was left of the work item before */
+        decode_wait(cluster); /* the cluster has finished reading the previous work item's states */
         store_state<D, F8>(&st, states, cluster.warp, w.n_heads);
         decode_arrive(cluster);
         decode_work done = w;
-        work = after;
-        if (work < c.n_work) { /* its queries come while this one is finished */
-            after = a.s.next_work[work];
+        work = next_work;
+        if (work < c.n_work) { /* load the next work item's queries while `done` is finished */
+            next_work = a.s.next_work[work];
             w = work_at(a, work, a.s.decode[split_of_work(a, work)]);
             load_queries<D, F8>(&st, a, w);
         }
@@ -712,7 +723,7 @@ static __global__ void __launch_bounds__(DECODE_MAX_WARPS * 32)
         finish_work<D>(a, done, partials, states, cluster);
         decode_arrive(cluster);
     }
-    decode_wait(cluster); /* nobody leaves while others may read from it */
+    decode_wait(cluster); /* no block exits while others of the cluster may read its shared memory */
 }
 
 #endif

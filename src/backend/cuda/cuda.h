@@ -194,8 +194,8 @@ int cuda_decode_split_len(const cuda_backend *cu, int seq_len);
 int cuda_decode_max_splits(void);
 /* The most KV splits of an invocation up to this extent. */
 int cuda_decode_splits(const extent *);
-/* Work items of a split, and how many clusters run the work items of an invocation of cu->shape: no more than so many
- * to an SM. */
+/* Head groups, hence work items, per split; and how many clusters run the work items of an invocation of cu->shape: no
+ * more than so many to an SM. */
 enum { DECODE_CLUSTERS_PER_SM = 4 };
 int cuda_decode_head_groups(heads);
 int cuda_decode_clusters(const cuda_backend *cu);

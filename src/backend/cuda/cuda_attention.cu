@@ -14,7 +14,7 @@
 
 int cuda_decode_head_groups(heads h)
 {
-    return head_groups(h, h.n_heads / h.n_kv_heads);
+    return n_head_groups(h, h.n_heads / h.n_kv_heads);
 }
 
 /* The length of a KV split, to which lengths are rounded; a sequence of up to half as much more is one split. Cut so
@@ -23,8 +23,8 @@ int cuda_decode_head_groups(heads h)
  */
 static int split_len_of(heads h)
 {
-    int n_head_groups = cuda_decode_head_groups(h);
-    return 256 * (n_head_groups < 4 ? 4 : n_head_groups);
+    int n_groups = cuda_decode_head_groups(h);
+    return 256 * (n_groups < 4 ? 4 : n_groups);
 }
 
 int cuda_decode_max_splits(void)
@@ -54,11 +54,11 @@ static size_t lay_out_partials(decode_partials *parts, void *scratch, const exte
 {
     heads h = limit->h;
     size_t items = (size_t)cuda_decode_splits(limit), rows = items * (size_t)h.n_heads,
-           n_head_groups = (size_t)cuda_decode_head_groups(h);
-    parts->out = (float *)scratch;
-    parts->stat = (float2 *)(parts->out + rows * (size_t)((h.head_dim + 1) / 2 * 2));
-    parts->arrived = (unsigned *)(parts->stat + rows);
-    return (size_t)((char *)(parts->arrived + items * n_head_groups) - (char *)scratch);
+           n_groups = (size_t)cuda_decode_head_groups(h);
+    parts->o = (float *)scratch;
+    parts->ml = (float2 *)(parts->o + rows * (size_t)((h.head_dim + 1) / 2 * 2));
+    parts->arrived = (unsigned *)(parts->ml + rows);
+    return (size_t)((char *)(parts->arrived + items * n_groups) - (char *)scratch);
 }
 
 size_t cuda_attention_scratch(const extent *limit)
@@ -101,7 +101,7 @@ static attention_call<T> make_call(cuda_backend *cu, tensor *y, const tensor *qk
     return a;
 }
 
-/* A grid for decode_kernel, which works with any. */
+/* A grid for decode_kernel, which works with any that keeps its contract. */
 typedef struct {
     int warps, cluster, blocks;
     size_t shared;
@@ -114,17 +114,16 @@ typedef struct {
 static decode_grid grid_for(const cuda_backend *cu)
 {
     heads h = cu->limit.h;
-    int group = h.n_heads / h.n_kv_heads, queries = group < QUERIES ? group : QUERIES,
-        n_head_groups = head_groups(h, group);
-    int n_items = cu->shape.max_decode_splits,
-        n_work = (cu->shape.decode_only ? cu->shape.n_rows : n_items) * n_head_groups;
+    int group = h.n_heads / h.n_kv_heads, max_heads = group < HEADS_PER_ITEM ? group : HEADS_PER_ITEM,
+        n_groups = n_head_groups(h, group);
+    int n_items = cu->shape.max_decode_splits, n_work = (cu->shape.decode_only ? cu->shape.n_rows : n_items) * n_groups;
     size_t per_sm = cu->arch >= 90 ? 228 << 10 : 164 << 10, reserved = 1024;
     decode_grid g = {DECODE_MAX_WARPS, 1, cu->n_sms,
-                     decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, DECODE_MAX_WARPS, queries)};
+                     decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, DECODE_MAX_WARPS, max_heads)};
     bool few = n_work <= cu->n_sms;
     if (!few || g.shared + reserved > per_sm) {
         g.warps = DECODE_MAX_WARPS / 2;
-        g.shared = decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, g.warps, queries);
+        g.shared = decode_shared_bytes(h.head_dim, cu->limit.kv_fp8, g.warps, max_heads);
     }
     if (!few) {
         int fit = (int)(per_sm / (g.shared + reserved));
@@ -134,7 +133,7 @@ static decode_grid grid_for(const cuda_backend *cu)
            2 * g.cluster * n_work <= cu->n_sms * 2 / 3)
         g.cluster *= 2;
     int clusters = g.blocks / g.cluster;
-    g.blocks = (n_items * n_head_groups < clusters ? n_items * n_head_groups : clusters) * g.cluster;
+    g.blocks = (n_items * n_groups < clusters ? n_items * n_groups : clusters) * g.cluster;
     return g;
 }
 

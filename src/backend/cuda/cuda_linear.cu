@@ -175,7 +175,7 @@ static void launch_skinny_rows(cuda_backend *cu, const dense_product *p, const s
     }
 }
 
-/* shrink: NULL where no adapters ride along. */
+/* shrink: NULL where the launch has no fused LoRA shrink. */
 static void run_skinny(cuda_backend *cu, const dense_product *p, const shrink_job *shrink)
 {
     skinny_job job = {};

@@ -78,14 +78,15 @@ static void run_prompt_shrink(const launch_context &on, const sgmv_tiles &t, flo
                     PROMPT_SHARED, splits, t.tile, site, x, in, v, v_cols);
 }
 
-/* Where adapters' ranks may differ much, grids are finer, so that SMs which are done take another block: layers of a
- * shrink's grid, which share a tile's rank groups; and waves of blocks of an expand. Half the layers, or a third of the
+/* Where adapters' ranks may differ much, grids are finer, so that SMs which are done take another block: z-slices of a
+ * shrink's grid, which share a tile's rank groups; and waves of blocks of an expand. Half the slices, or a third of the
  * blocks, made a step with ranks from 3 to 128 2 to 3 % slower (docs/lab/decode-grid.md). */
 enum { HEAVY_GRID_Z = 8, HEAVY_WAVES = 3 };
 
-/* log2 of the blocks for each tile: up to a cluster's while they are no more than two to an SM, a plain choice of which
- * no measurement is kept. With few tiles split-K thus gives all SMs something to read. */
-static int shrink_log2_split(const launch_context &on, int max_tiles)
+/* log2 of the blocks per tile in a z-slice where there are max_tiles tiles: up to a cluster's while they are no more
+ * than two to an SM, a plain choice of which no measurement is kept. With few tiles split-K thus gives all SMs
+ * something to read. */
+static int shrink_log2_min_blocks(const launch_context &on, int max_tiles)
 {
     int log2 = on.arch >= 90 ? 3 : 0; /* SHRINK_CLUSTER, where there are clusters */
     while (log2 > 0 && max_tiles << log2 > 2 * on.n_sms)
@@ -106,15 +107,15 @@ static void run_shrink(const launch_context &on, const sgmv_tiles &t, float *v, 
         run_prompt_shrink(on, t, v, v_cols, x, in, site);
         return;
     }
-    int log2_split = shrink_log2_split(on, t.max_tiles), cluster = log2_split > 0 ? SHRINK_CLUSTER : 1,
-        blocks = t.max_tiles << log2_split;
-    int groups = (v_cols + RANK_GROUP - 1) / RANK_GROUP, layers = t.heavy ? HEAVY_GRID_Z : on.n_sms / blocks;
+    int log2_min_blocks = shrink_log2_min_blocks(on, t.max_tiles), cluster = log2_min_blocks > 0 ? SHRINK_CLUSTER : 1,
+        blocks = t.max_tiles << log2_min_blocks;
+    int n_rank_groups = (v_cols + RANK_GROUP - 1) / RANK_GROUP, slices = t.heavy ? HEAVY_GRID_Z : on.n_sms / blocks;
     dim3 grid((unsigned)cluster, (unsigned)((blocks + cluster - 1) / cluster),
-              (unsigned)(layers < 1        ? 1
-                         : layers < groups ? layers
-                                           : groups));
+              (unsigned)(slices < 1               ? 1
+                         : slices < n_rank_groups ? slices
+                                                  : n_rank_groups));
     launch_clusters(on, "sgmv_shrink", shrink_tiles<T>, grid, SHRINK_THREADS, 0, (unsigned)cluster, t.tile, t.n_tiles,
-                    t.max_tiles, log2_split, site, x, in, v, v_cols);
+                    t.max_tiles, log2_min_blocks, site, x, in, v, v_cols);
 }
 
 /* Divides the columns among blocks, so many steps for each warp. Returns the blocks of all tiles. */

@@ -4,18 +4,19 @@
  *   +--------- k ---------+                  producer   one thread: TMA copies of boxes of W and x into the ring
  *   | tile 0: b0 | b1     |                  consumers  a warpgroup per 64 rows: wgmma, W's rows as the
  *   | tile 1: b2 | b3     |                             64-row operand, rows of x as columns (8 .. 64)
- *   | ...                 |                  two warps  for the shrink, where adapters ride along
+ *   | ...                 |                  two warps  for the fused LoRA shrink, in launches that have one
  *   +---------------------+                             (linear_shrink.cuh)
  *
  * A persistent, warp-specialised kernel, as CUTLASS calls it. The ring, a pipeline of stages with full and empty
- * mbarriers, fills most of shared memory: at full bandwidth memory takes over 2 us to answer, so each SM must have more
- * than 100 KB on their way. Weights do not depend on the kernel before: most of the ring (n_early stages) is filled
- * with them before wait_for_previous(); x, and the rest, follow after it.
+ * mbarriers, fills most of shared memory. At 4.4 TB/s, with 2.4 us from a load to its stored sums, each of 132 SMs must
+ * have 80 KB in flight (4.4 TB/s * 2.4 us / 132), and rings of 96 KB made a layer 2 % slower (docs/lab/decode-step.md).
+ * Weights do not depend on the kernel before: most of the ring (n_early stages) is filled with them before
+ * wait_for_previous(); x, and the rest, follow after it.
  *
- * Where a tile per SM would be low, the blocks of a cluster share a taller one and each takes a range of k (split-K).
- * They send their partial sums to each other's shared memory by st.async, every 8 rows to one of them, which adds them
- * up in order of rank. Where W has more tiles than the chip has SMs, a block takes several in turn and the ring runs on
- * across them.
+ * Where a tile per SM would have few rows, the blocks of a cluster share a taller one and each takes a range of k
+ * (split-K). They send their partial sums to each other's shared memory by st.async, every 8 rows to one of them, which
+ * adds them up in order of rank. Where W has more tiles than the chip has SMs, a block takes several in turn and the
+ * ring runs on across them.
  *
  * FP8 weights (fp8.cuh) come as bytes; a consumer's warp loads its 16 rows of a box into registers, widens them there
  * and feeds them to wgmma from there, while the tensor cores work for other warpgroups. Scales are applied to the sums:
@@ -26,20 +27,22 @@
 #include "backend/cuda/fp8.cuh"
 #include "backend/cuda/linear_shrink.cuh"
 
-/* How weights come: as numbers of the act type, as FP8 with a scale for each row, or with several. */
+/* The type of the weights: the act type (the activations' dtype), FP8 with one scale per row, or FP8 with one scale per
+ * SCALE_BLOCK columns of a row. */
 enum weights_kind { AS_ACT, FP8_ROW_SCALES, FP8_BLOCK_SCALES };
 
 enum {
     SKINNY_ROWS = 64,                                 /* of x, at most */
     SKINNY_TILE = 256,                                /* rows of W, at most */
     SKINNY_THREADS = SKINNY_TILE / 64 * 128 + 3 * 32, /* consumers; the producer's warp and the shrink's two */
-    /* Threads that the compiler is told of where its registers suffice, so that it takes no more than 72 of them
-     * (65536 / 896, in eights) and blocks of other kernels find room beside a block. */
+    /* A pretended block size for __launch_bounds__: it caps registers at 72 (65536 / 896, rounded down to a multiple of
+     * 8), so that blocks of other kernels fit beside a block. */
     SKINNY_BOUND = 896,
     BOX = 64,                      /* columns of a box */
     BOX_ROW = 128,                 /* bytes of its row, of the act type */
-    FP8_BOXES = SCALE_BLOCK / BOX, /* of a stage of FP8 weights: what has one scale, where a row has several */
+    FP8_BOXES = SCALE_BLOCK / BOX, /* of a stage of FP8 weights: those of one scale, where a row has several */
 };
+static_assert(FP8_BOXES == 2, "the FP8 consumers multiply a stage as two boxes");
 
 /* Bytes of a row of W's boxes. */
 static __host__ __device__ __forceinline__ constexpr int w_row(weights_kind kind)
@@ -57,10 +60,10 @@ typedef struct {
     int tile_rows, n_tiles; /* tile_rows: a multiple of 8 */
     int n_boxes;            /* of W along k: k / BOX */
     int splits;             /* split-K: blocks of a cluster, each with a range of k; over 1: one tile per cluster */
-    int boxes;              /* of a stage, adjacent along k */
+    int boxes;              /* of a stage, adjacent along k; for FP8 always FP8_BOXES */
     int n_stages;           /* of the ring */
-    int n_early;            /* of them filled while the kernel before still runs */
-    bool shrinks;           /* the warps for it are there */
+    int n_early;            /* stages that are filled while the kernel before still runs: at most n_stages */
+    bool shrinks;           /* the launch has the shrink's two warps */
 } skinny_job;
 
 /* Groups of 8 rows of a tile that one block of the cluster adds up, at most. */
@@ -69,16 +72,26 @@ static __host__ __device__ __forceinline__ int groups_each(const skinny_job &job
     return (job.tile_rows / 8 + job.splits - 1) / job.splits;
 }
 
-/* What the blocks of a cluster send each other: [splits, groups_each, 8, m rounded up to 8] floats. */
+/* job.m rounded up to a multiple of 8: the rows of x for which partial sums are sent. M, the rows of x in a stage, is
+ * padded_rows(job.m) in cuda_linear.cu, which may be more. */
+static __host__ __device__ __forceinline__ int m_padded(const skinny_job &job)
+{
+    return (job.m + 7) / 8 * 8;
+}
+
+/* Bytes of what the blocks of a cluster send each other: [splits, groups_each, 8, m_padded] floats. */
 static __host__ __device__ __forceinline__ int partials_bytes(const skinny_job &job)
 {
-    return job.splits > 1 ? job.splits * groups_each(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float) : 0;
+    return job.splits > 1 ? job.splits * groups_each(job) * 8 * m_padded(job) * (int)sizeof(float) : 0;
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* Where things lie in shared memory: x's boxes of all stages, then W's, then their scales (FP8_BLOCK_SCALES), then the
- * partial sums of the cluster, then the mbarriers (16 bytes per stage, and 16), then the shrink's ring. */
+ * partial sums of the cluster, then the mbarriers (16 bytes per stage, and 16), then the shrink's ring.
+ *
+ * A warpgroup multiplies 64 rows even where tile_rows leaves it fewer. The surplus rows are read from whatever follows
+ * their box, and their sums are not used; choose_ring() in cuda_linear.cu makes shared memory long enough for that. */
 typedef struct {
     char *w, *x, *scale;
     float *partials;
@@ -94,7 +107,7 @@ static __device__ __forceinline__ skinny_layout layout_in(const skinny_job &job,
     p.w_stage = job.boxes * job.tile_rows * w_row(KIND);
     p.x_stage = job.boxes * M * BOX_ROW;
     p.scale_bytes = KIND == FP8_BLOCK_SCALES ? job.tile_rows * (int)sizeof(float) : 0;
-    p.scale_stage = (p.scale_bytes + 127) / 128 * 128; /* copies begin at multiples of that */
+    p.scale_stage = (p.scale_bytes + 127) / 128 * 128; /* bulk copies begin at multiples of 128 */
     p.x = memory;
     p.w = p.x + job.n_stages * p.x_stage;
     p.scale = p.w + job.n_stages * p.w_stage;
@@ -102,17 +115,17 @@ static __device__ __forceinline__ skinny_layout layout_in(const skinny_job &job,
     p.full = (uint64_t *)((char *)p.partials + partials_bytes(job));
     p.empty = p.full + job.n_stages;
     p.partials_full = p.empty + job.n_stages;
-    p.shrink = (shrink_ring *)(p.partials_full + 2);
+    p.shrink = (shrink_ring *)(p.partials_full + 2); /* one mbarrier, and padding to 16 bytes */
     return p;
 }
 
-/* The tiles that are this block's, every tile_step-th, and its boxes along k: [from, to). */
+/* The tiles that are this block's, every tile_step-th, and its boxes along k: [from, to). The range is never empty:
+ * choose_tiles() in cuda_linear.cu splits k only where each split has 4 boxes or more. */
 typedef struct { int first_tile, tile_step, from, to; } block_range;
 
 template <weights_kind KIND> static __device__ __forceinline__ block_range block_range_of(const skinny_job &job)
 {
-    constexpr int GRANULE =
-        KIND == AS_ACT ? 1 : FP8_BOXES; /* boxes that k is split by: those of a scale stay together */
+    constexpr int GRANULE = KIND == AS_ACT ? 1 : FP8_BOXES; /* boxes that k is split by: FP8 in whole stages */
     int rank = blockIdx.x % job.splits, n_granules = (job.n_boxes + GRANULE - 1) / GRANULE;
     block_range s;
     s.first_tile = blockIdx.x / job.splits;
@@ -160,7 +173,7 @@ static __device__ __forceinline__ void load_x(const skinny_layout &p, const curs
     tensor_copy(p.x + c.at.slot * p.x_stage, map, 0, c.box, &p.full[c.at.slot], policy);
 }
 
-/* The producer: one thread. */
+/* The producer, one thread, fills the ring's stages in turn, the first n_early (<= n_stages) at first with W only. */
 template <weights_kind KIND>
 static __device__ void produce(const skinny_job &job, const block_range &s, const skinny_layout &p,
                                const box_maps &maps)
@@ -182,7 +195,8 @@ static __device__ void produce(const skinny_job &job, const block_range &s, cons
     }
 }
 
-/* Columns of one wgmma for up to M rows of x: hopper.cuh has 8, 32, 48 and 64; 16 rows are two products of 8. */
+/* Columns of one wgmma for up to M rows of x. M is 8, 16, 32, 48 or 64 (padded_rows() in cuda_linear.cu). hopper.cuh
+ * has wgmma of 8, 32, 48 and 64 columns; 16 rows are two products of 8, a plain choice that saves a shape. */
 template <int M> static __device__ constexpr int wgmma_columns()
 {
     return M < 32 ? 8 : M;
@@ -210,15 +224,16 @@ static __device__ __forceinline__ void multiply_stage(float (&acc)[M / 2], uint6
     wgmma_wait<0>();
 }
 
-/* acc [64, M] += all stages of one tile. A stage may reach past this block's range of k: those boxes are left out. */
+/* acc [64, M] += all stages of one tile. A stage may reach past this block's range of k: those boxes are left out.
+ * wg_row: the warpgroup's first row of the tile. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile(const skinny_job &job, const block_range &s,
                                                      const skinny_layout &p, pipeline_state &at, float (&acc)[M / 2],
-                                                     int row)
+                                                     int wg_row)
 {
     for (int box = s.from; box < s.to; box += job.boxes) {
         mbarrier_wait(&p.full[at.slot], at.parity);
-        multiply_stage<T, M>(acc, box_descriptor(p.w + at.slot * p.w_stage + row * BOX_ROW),
+        multiply_stage<T, M>(acc, box_descriptor(p.w + at.slot * p.w_stage + wg_row * BOX_ROW),
                              box_descriptor(p.x + at.slot * p.x_stage), min(job.boxes, s.to - box), job.tile_rows);
         if ((threadIdx.x & 31) == 0)
             mbarrier_arrive(&p.empty[at.slot]);
@@ -263,16 +278,18 @@ static __device__ __forceinline__ void begin_product(float (&acc)[M / 2], const 
 }
 
 /* acc [64, M] += all stages of one tile of FP8 weights. The next product's weights are read while the one before is
- * under way; a stage is released once its last product is done. Boxes past the end of k are zeros. */
+ * under way. The first wait of a stage is for the last product of the stage before, which might be released then; it
+ * is released one product later, a plain choice. Boxes past the end of k are zeros. warp_row: the warp's first row of
+ * the tile. */
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile_fp8(const skinny_job &job, const block_range &s,
                                                          const skinny_layout &p, pipeline_state &at,
-                                                         float (&acc)[M / 2], int row)
+                                                         float (&acc)[M / 2], int warp_row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31, before = -1;
     fragments a;
     for (int box = s.from; box < s.to; box += FP8_BOXES) {
-        const char *w = p.w + at.slot * p.w_stage + row * BOX + lane * 16;
+        const char *w = p.w + at.slot * p.w_stage + warp_row * BOX + lane * 16;
         uint64_t x = box_descriptor(p.x + at.slot * p.x_stage);
         mbarrier_wait(&p.full[at.slot], at.parity);
         fp8_words words = read_words(w);
@@ -315,17 +332,20 @@ template <int M> static __device__ __forceinline__ void scale_rows(float (&acc)[
 template <typename T, int M>
 static __device__ __forceinline__ void multiply_tile_block_scales(const skinny_job &job, const block_range &s,
                                                                   const skinny_layout &p, pipeline_state &at,
-                                                                  float (&sum)[M / 2], int row)
+                                                                  float (&sum)[M / 2], int warp_row)
 {
     int box_bytes = job.tile_rows * BOX, lane = threadIdx.x & 31;
     for (int box = s.from; box < s.to; box += FP8_BOXES) {
-        const char *w = p.w + at.slot * p.w_stage + row * BOX + lane * 16;
-        const float *scale = (const float *)(p.scale + at.slot * p.scale_stage) + row + lane / 4;
+        const char *w = p.w + at.slot * p.w_stage + warp_row * BOX + lane * 16;
+        const float *scale = (const float *)(p.scale + at.slot * p.scale_stage) + warp_row + lane / 4;
         uint64_t x = box_descriptor(p.x + at.slot * p.x_stage);
         float acc[M / 2] = {};
         fragments a;
         mbarrier_wait(&p.full[at.slot], at.parity);
-        row_scales scales = {scale[0], scale[8]}; /* loaded before the words, so that they arrive before these do */
+        /* Read before the words: a warp's loads from shared memory complete in order, so once the words are here, which
+         * the products wait for, so are the scales. Read later, they could still be under way when the stage is
+         * released and overwritten (docs/lab/fp8.md). */
+        row_scales scales = {scale[0], scale[8]};
         fp8_words words = read_words(w);
         widen<T>(a, words);
         begin_product<T, M>(acc, a, x);
@@ -394,11 +414,11 @@ static __device__ __forceinline__ int groups_owned(const skinny_job &job)
     return (job.tile_rows / 8 - (int)(blockIdx.x % job.splits) + job.splits - 1) / job.splits;
 }
 
-/* Arms the barrier of the partial sums that the cluster will send this block. */
+/* Arms the barrier of the partial sums that the cluster will send this block. Without split-K it is armed too, and
+ * nobody waits for it. */
 static __device__ __forceinline__ void expect_sums(const skinny_job &job, const skinny_layout &p)
 {
-    mbarrier_arrive_expect_tx(p.partials_full,
-                              job.splits * groups_owned(job) * 8 * ((job.m + 7) / 8 * 8) * (int)sizeof(float));
+    mbarrier_arrive_expect_tx(p.partials_full, job.splits * groups_owned(job) * 8 * m_padded(job) * (int)sizeof(float));
 }
 
 /* Sends a warp's sums, two groups of 8 rows from `group` on, to the blocks that own these. */
@@ -406,17 +426,17 @@ template <int M>
 static __device__ __forceinline__ void send_sums(const skinny_job &job, const skinny_layout &p,
                                                  const float (&acc)[M / 2], int group)
 {
-    int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, m = (job.m + 7) / 8 * 8, rank = blockIdx.x % job.splits;
+    int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, ld = m_padded(job), rank = blockIdx.x % job.splits;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int mine = group + h, owner = mine % job.splits, place = rank * groups_each(job) + mine / job.splits;
         if (mine * 8 >= job.tile_rows)
             break;
-        unsigned to = at_peer(p.partials + (place * 8 + g) * m + 2 * t, owner),
+        unsigned to = at_peer(p.partials + (place * 8 + g) * ld + 2 * t, owner),
                  barrier = at_peer(p.partials_full, owner);
 #pragma unroll
         for (int j = 0; j < M / 8; j++)
-            if (8 * j < m)
+            if (8 * j < ld)
                 st_async_2(to + 32 * j, acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1], barrier);
     }
 }
@@ -440,16 +460,15 @@ static __device__ __forceinline__ void store_8(const skinny_job &job, int row, i
 template <typename T>
 static __device__ void store_sums(const skinny_job &job, const skinny_layout &p, int n0, int n_threads)
 {
-    int m = (job.m + 7) / 8 * 8, each = groups_each(job), n_items = groups_owned(job) * m,
-        rank = blockIdx.x % job.splits;
+    int ld = m_padded(job), each = groups_each(job), n_items = groups_owned(job) * ld, rank = blockIdx.x % job.splits;
     st_async_wait(p.partials_full, 0);
     for (int i = threadIdx.x; i < n_items; i += n_threads) {
-        int group = i / m, row = i % m, n = n0 + (group * job.splits + rank) * 8;
+        int group = i / ld, row = i % ld, n = n0 + (group * job.splits + rank) * 8;
         float sum[8] = {};
         for (int peer = 0; peer < job.splits; peer++)
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                sum[j] += p.partials[((peer * each + group) * 8 + j) * m + row];
+                sum[j] += p.partials[((peer * each + group) * 8 + j) * ld + row];
         if (row >= job.m)
             continue;
         if (job.f32)
@@ -465,27 +484,27 @@ static __device__ void consume(const skinny_job &job, const block_range &s, cons
                                int n_threads)
 {
     pipeline_state at = {0, 0};
-    int row = 64 * group + (threadIdx.x >> 5 & 3) * 16;
+    int wg_row = 64 * group, warp_row = wg_row + (threadIdx.x >> 5 & 3) * 16;
     for (int tile = s.first_tile; tile < job.n_tiles; tile += s.tile_step) {
         int n0 = tile * job.tile_rows, n1 = min(job.n, n0 + job.tile_rows);
         float acc[M / 2] = {};
         if constexpr (KIND == AS_ACT) {
-            multiply_tile<T, M>(job, s, p, at, acc, 64 * group);
+            multiply_tile<T, M>(job, s, p, at, acc, wg_row);
         } else if constexpr (KIND == FP8_ROW_SCALES) {
-            row_scales scales = read_scales(job, n0 + row, n1);
-            multiply_tile_fp8<T, M>(job, s, p, at, acc, row);
+            row_scales scales = read_scales(job, n0 + warp_row, n1);
+            multiply_tile_fp8<T, M>(job, s, p, at, acc, warp_row);
             scale_rows<M>(acc, scales);
         } else {
-            multiply_tile_block_scales<T, M>(job, s, p, at, acc, row);
+            multiply_tile_block_scales<T, M>(job, s, p, at, acc, warp_row);
         }
         if (job.splits > 1) {
             cluster_wait();
-            send_sums<M>(job, p, acc, row / 8);
+            send_sums<M>(job, p, acc, warp_row / 8);
             store_sums<T>(job, p, n0, n_threads);
         } else if (job.f32)
-            store_f32<M>(job, acc, n0 + row, n1);
+            store_f32<M>(job, acc, n0 + warp_row, n1);
         else
-            store_act<T, M>(job, acc, n0 + row, n1);
+            store_act<T, M>(job, acc, n0 + warp_row, n1);
     }
 }
 
@@ -506,9 +525,9 @@ static __device__ __forceinline__ void init_barriers(const skinny_job &job, cons
 #endif
 
 /* y = x W^T + bias for up to M rows of x, and the shrink of a site's adapters. Grid: as many blocks as fit at
- * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer,
- * 64 where adapters ride along. Shared memory: see skinny_layout, at most SKINNY_SHARED. The kinds of FP8 that need
- * more than 72 registers are bound by the threads there are. */
+ * once, or a cluster per tile. Block: 128 threads for each 64 rows of a tile, 32 of which one is the producer, and 64
+ * more for the fused LoRA shrink. Shared memory: see skinny_layout, at most SKINNY_SHARED (cuda_linear.cu). Instances
+ * for FP8 that need more than 72 registers have the true SKINNY_THREADS as their launch bound. */
 template <typename T, int M, weights_kind KIND>
 static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROW_SCALES && M < 64) ? SKINNY_BOUND
                                                                                               : SKINNY_THREADS,
@@ -525,8 +544,10 @@ static __global__ void __launch_bounds__(KIND == AS_ACT || (KIND == FP8_ROW_SCAL
     if (threadIdx.x == n_consumers)
         init_barriers(job, p, n_consumers);
     __syncthreads();
+    /* Each thread of the cluster arrives here once and waits once (a cluster has one tile): consumers before they send
+     * sums to blocks, whose mbarriers must be initialised by then; the other warps at their end. */
     if (job.splits > 1)
-        cluster_arrive_relaxed(); /* consumers wait for it before they send */
+        cluster_arrive_relaxed();
     if (role < 0) {
         consume<T, M, KIND>(job, s, p, warp_index() / 4, n_consumers);
         return;

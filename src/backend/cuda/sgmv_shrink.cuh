@@ -1,6 +1,8 @@
 /* sgmv_shrink.cuh - v[row, r] = scale * sum over k of x[row, k] A[r, k], for decodes: tiles of up to 16 rows
  *
- * Bound by reading A, a few rows of k (= in) inputs each, so k is split (split-K) far enough to keep every SM reading:
+ * A site is a linear layer; its parts are the projections fused in it (q, k and v, or gate and up), each with an A of
+ * its own. x and A are 16-bit, their rows are aligned to 16 bytes, and `in` is a multiple of 8. The kernel is bound by
+ * reading A, a few rows of k (= in) inputs each, so k is split (split-K) far enough to keep every SM reading:
  *
  *   tile ── split-K group: 1 to 8 blocks of a cluster, adjacent pieces of k ── 8 warps, every 8th step of 32 inputs
  *
@@ -18,10 +20,11 @@ enum {
     SHRINK_THREADS = 32 * SHRINK_WARPS,
     SHRINK_STEP = 32, /* inputs a warp multiplies at once: 8 of each of the 4 lanes that share a row, 16 bytes */
     SHRINK_STRIDE = SHRINK_WARPS * SHRINK_STEP, /* inputs from one step of a warp to its next */
-    SHRINK_CLUSTER = 8,                         /* blocks; no more are portable */
+    SHRINK_CLUSTER = 8,                         /* the largest portable cluster size */
 };
 
-/* What the shrink needs of a tile's adapter at a site. Rank groups are numbered through all parts. */
+/* The matrices A of a tile's adapter at a site. A part has rank_groups(rank) rank groups, of which the last may be
+ * short; they are numbered from the first part's first to the last part's last. */
 typedef struct {
     const void *a[MAX_PARTS];
     float scale[MAX_PARTS];
@@ -42,7 +45,7 @@ typedef struct {
     float scale;
 } shrink_group;
 
-/* Loads the entry of a site, all fields at once, so that cache misses overlap. */
+/* Loads all fields of a site's entry at once, so that cache misses overlap. */
 static __device__ __forceinline__ site_parts load_site_parts(const lora_entry *e)
 {
     site_parts p;
@@ -55,7 +58,17 @@ static __device__ __forceinline__ site_parts load_site_parts(const lora_entry *e
     return p;
 }
 
-/* Rank group number `group` of the site; no ranks where there is none. */
+/* The number of rank groups of the site. */
+static __device__ __forceinline__ int site_rank_groups(const site_parts &p)
+{
+    int n = 0;
+#pragma unroll
+    for (int i = 0; i < MAX_PARTS; i++)
+        n += rank_groups(p.rank[i]);
+    return n;
+}
+
+/* Rank group number `group` of the site; it has no ranks where the number is out of range. */
 template <typename T> static __device__ __forceinline__ shrink_group group_at(const site_parts &p, int group, int in)
 {
     shrink_group g = {};
@@ -125,7 +138,8 @@ static __device__ __forceinline__ void shrink_multiply(float (&d)[N][4], const s
     }
 }
 
-/* Adds up d over the block's warps; thread 16 * row + rank gets that sum. Clears d. */
+/* Adds up d over the block's warps; thread 16 * row + rank gets that sum. Clears d. The stores have a 4-way bank
+ * conflict (among the lanes of a quad), which is accepted: d is stored only once for each rank group. */
 template <int N>
 static __device__ __forceinline__ float reduce_warps(float (&d)[N][4], float (*partial)[SGMV_TILE * RANK_GROUP])
 {
@@ -146,25 +160,26 @@ static __device__ __forceinline__ float reduce_warps(float (&d)[N][4], float (*p
     return sum;
 }
 
-/* Who adds up the rank group at hand: the blocks of a split-K group in turn. */
+/* The reduction of one rank group over a split-K group, whose blocks own the rank groups' reductions in turn. */
 typedef struct {
-    int owner;  /* the block that does */
-    int round;  /* how many it has added up before: the phase of its mbarrier */
-    int buffer; /* of shrink_shared.partial */
+    int owner;  /* the block that adds up this rank group, by its index in the split-K group */
+    int round;  /* how often the owner has been owner before, which is the phase of its mbarrier to wait for */
+    int buffer; /* the half of shrink_shared.partial to use */
 } shrink_reduction;
 
-static __device__ __forceinline__ void next_reduction(shrink_reduction &t, int splits)
+static __device__ __forceinline__ void next_reduction(shrink_reduction &reduction, int splits)
 {
-    t.buffer ^= 1;
-    if (++t.owner == splits) {
-        t.owner = 0;
-        t.round++;
+    reduction.buffer ^= 1;
+    if (++reduction.owner == splits) {
+        reduction.owner = 0;
+        reduction.round++;
     }
 }
 
-/* Adds up `sum` over the blocks of the split-K group; true in the owner, which has the result. One buffer (`gathered`)
- * is enough: before a block is the owner again each of the others has been, and had to wait for this block's sums,
- * which it sent after it had read its buffer. So no peer's next store comes before that. */
+/* Adds up `sum` over the blocks of the split-K group; true in the owner, which has the result. `gathered` needs no
+ * second buffer: a peer stores into an owner's `gathered` again only after the peer has been owner itself. For that it
+ * waited for the first owner's sums, which were sent after `gathered` was read (reduce_warps() synchronises the block
+ * in between). */
 template <int N>
 static __device__ __forceinline__ bool reduce_blocks(float &sum, int splits, const shrink_reduction &reduction,
                                                      shrink_shared *sh)
@@ -174,7 +189,7 @@ static __device__ __forceinline__ bool reduce_blocks(float &sum, int splits, con
     if (splits == 1)
         return true;
     if (reduction.owner == 0 && reduction.round == 0)
-        cluster_wait(); /* all mbarriers are initialised */
+        cluster_wait(); /* Now the mbarriers of all blocks are initialised. */
     if (threadIdx.x < NUMBERS)
         st_async(&sh->gathered[me][threadIdx.x], &sh->barrier, blockIdx.x - (unsigned)(me - reduction.owner), sum);
     if (me != reduction.owner)
@@ -189,55 +204,57 @@ static __device__ __forceinline__ bool reduce_blocks(float &sum, int splits, con
     return true;
 }
 
-/* A tile, and what of it is this block's: inputs [k0, k1), rank groups first, first + stride ... of n_groups. */
+/* A tile and this block's share of it. */
 template <typename T> struct shrink_work {
-    const T *x;
-    float *v; /* of the first row */
-    int n_rows, in, v_cols, k0, k1, first, stride, n_groups;
+    const T *x; /* [n_rows, in] */
+    float *v;   /* [n_rows, v_cols] */
+    int n_rows, in, v_cols;
+    int k0, k1;                                   /* the block's inputs are [k0, k1) */
+    int first_group, group_stride, n_rank_groups; /* its rank groups: every group_stride-th from first_group on */
 };
 
-/* This block's part of a tile: for each of its rank groups, along k, S steps of each warp at a time. Two sets of
- * fragments (even, odd) in turn: while one is multiplied the other is on its way, across rank groups too. `next...` is
- * how far fragments have been asked for, the same names without it how far they have been multiplied. */
+/* Computes this block's share of a tile, rank group by rank group, each along k by spans: S steps of each warp.
+ * Fragments are double-buffered (even, odd): while one set is multiplied the other is being loaded, across rank groups
+ * too. next, next_index and next_k tell which span is loaded next; group, index and k, which one is multiplied. */
 template <typename T, int N, int S>
-static __device__ __forceinline__ void shrink_run(const shrink_work<T> &r, const site_parts &parts, int splits,
+static __device__ __forceinline__ void shrink_run(const shrink_work<T> &work, const site_parts &parts, int splits,
                                                   shrink_shared *sh)
 {
     constexpr int SPAN = S * SHRINK_STRIDE;
     int k_lane = SHRINK_STEP * warp_id() + 8 * (lane_id() & 3);
     int row = (int)threadIdx.x / RANK_GROUP, rank = (int)threadIdx.x % RANK_GROUP;
-    int index = r.first, next_index = index, k = r.k0, next_k = k;
-    shrink_group group = group_at<T>(parts, index, r.in), next = group;
+    int index = work.first_group, next_index = index, k = work.k0, next_k = k;
+    shrink_group group = group_at<T>(parts, index, work.in), next = group;
     shrink_reduction reduction = {};
     shrink_fragments<N, S> even, odd;
     float d[N][4] = {};
     auto prefetch = [&](shrink_fragments<N, S> &to, bool with_x) {
-        if (next_index >= r.n_groups)
+        if (next_index >= work.n_rank_groups)
             return;
-        shrink_load_a(to, (const T *)next.a, r.in, next.n_ranks, next_k + k_lane, r.k1);
+        shrink_load_a(to, (const T *)next.a, work.in, next.n_ranks, next_k + k_lane, work.k1);
         if (with_x)
-            shrink_load_x(to, r.x, r.in, r.n_rows, next_k + k_lane, r.k1);
+            shrink_load_x(to, work.x, work.in, work.n_rows, next_k + k_lane, work.k1);
         next_k += SPAN;
-        if (next_k < r.k1)
+        if (next_k < work.k1)
             return;
-        next_k = r.k0;
-        next_index += r.stride;
-        next = group_at<T>(sh->parts, next_index, r.in);
+        next_k = work.k0;
+        next_index += work.group_stride;
+        next = group_at<T>(sh->parts, next_index, work.in);
     };
     auto multiply = [&](shrink_fragments<N, S> &fragments) {
         shrink_multiply<T>(d, fragments);
         prefetch(fragments, true);
         k += SPAN;
-        if (k < r.k1)
+        if (k < work.k1)
             return;
         float sum = reduce_warps(d, sh->partial[reduction.buffer]);
-        if (reduce_blocks<N>(sum, splits, reduction, sh) && row < r.n_rows && rank < group.n_ranks)
-            r.v[(size_t)row * r.v_cols + group.v_col + rank] = group.scale * sum;
-        k = r.k0;
-        index += r.stride;
-        if (index >= r.n_groups)
+        if (reduce_blocks<N>(sum, splits, reduction, sh) && row < work.n_rows && rank < group.n_ranks)
+            work.v[(size_t)row * work.v_cols + group.v_col + rank] = group.scale * sum;
+        k = work.k0;
+        index += work.group_stride;
+        if (index >= work.n_rank_groups)
             return;
-        group = group_at<T>(sh->parts, index, r.in);
+        group = group_at<T>(sh->parts, index, work.in);
         next_reduction(reduction, splits);
     };
 
@@ -247,56 +264,65 @@ static __device__ __forceinline__ void shrink_run(const shrink_work<T> &r, const
     prefetch(even, false);
     prefetch(odd, false);
     wait_for_previous();
-    shrink_load_x(even, r.x, r.in, r.n_rows, r.k0 + k_lane, r.k1);
-    shrink_load_x(odd, r.x, r.in, r.n_rows, (r.k0 + SPAN < r.k1 ? r.k0 + SPAN : r.k0) + k_lane, r.k1);
-    while (index < r.n_groups) {
+    shrink_load_x(even, work.x, work.in, work.n_rows, work.k0 + k_lane, work.k1);
+    /* As in prefetch(odd): where k is a single span, the second span is the next rank group's, from k0 on again. */
+    shrink_load_x(odd, work.x, work.in, work.n_rows, (work.k0 + SPAN < work.k1 ? work.k0 + SPAN : work.k0) + k_lane,
+                  work.k1);
+    while (index < work.n_rank_groups) {
         multiply(even);
-        if (index < r.n_groups)
+        if (index < work.n_rank_groups)
             multiply(odd);
     }
 }
 
-/* A layer of the grid (one blockIdx.z) has 2^log2_split blocks for each of max_tiles tiles, in clusters along x. A
- * cluster is one split-K group or several side by side. Where there are fewer tiles than max_tiles each has more
- * blocks: first its split-K group grows, up to a cluster; then it has several of them, which share its rank groups. The
- * layers share them likewise. A block owns a piece of k, a warp every eighth step of it. Shared memory:
- * sizeof(shrink_shared), 24 KB. */
+/* Grid: (cluster size, clusters, z-slices); the cluster size is 1 or SHRINK_CLUSTER. Each z-slice has
+ * 2^log2_min_blocks blocks for each of max_tiles tiles. A cluster is one split-K group or several side by side. Where
+ * there are fewer tiles than max_tiles each has more blocks: first its split-K group grows, up to a cluster; then it
+ * has several of them, which share its rank groups. The z-slices share them likewise. A block owns a piece of k, a warp
+ * every eighth step of it. Shared memory: sizeof(shrink_shared), 24 KB. Three blocks to an SM, hence at most 80
+ * registers, are a plain choice.
+ *
+ * Tiles are metadata of the batch and the entries of sites belong to the weights, so both may be read before
+ * wait_for_previous() (kernel.cuh). */
 template <typename T>
 static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
-    shrink_tiles(const sgmv_tile *tiles, const int *n_tiles, int max_tiles, int log2_split, int site, const T *x,
+    shrink_tiles(const sgmv_tile *tiles, const int *n_tiles, int max_tiles, int log2_min_blocks, int site, const T *x,
                  int in, float *v, int v_cols)
 {
     __shared__ shrink_shared sh;
     let_next_start();
-    int block = (int)(blockIdx.y * gridDim.x + blockIdx.x), guess = min(block >> log2_split, max_tiles - 1);
-    sgmv_tile t = tiles[guess]; /* this block's tile if there are max_tiles: loaded while their number is */
-    int n = *n_tiles, log2_blocks = log2_split + log2_spare(n, max_tiles);                      /* of a tile */
-    int log2_cluster = 31 - __clz(gridDim.x), log2_groups = max(log2_blocks - log2_cluster, 0); /* of a tile */
-    int log2_splits = log2_blocks - log2_groups, splits = 1 << log2_splits;
-    int split_group = block >> log2_splits, tile = split_group >> log2_groups;
+    int block = (int)(blockIdx.y * gridDim.x + blockIdx.x), guess = min(block >> log2_min_blocks, max_tiles - 1);
+    sgmv_tile t = tiles[guess]; /* speculative: right when *n_tiles == max_tiles; overlaps the load of *n_tiles */
+    int n = *n_tiles, log2_blocks = log2_min_blocks + log2_spare(n, max_tiles); /* log2 of the blocks per tile */
+    int log2_cluster = 31 - __clz(gridDim.x);
+    int log2_split_groups = max(log2_blocks - log2_cluster, 0); /* log2 of the split-K groups per tile */
+    int log2_splits = log2_blocks - log2_split_groups, splits = 1 << log2_splits;
+    int split_group = block >> log2_splits, tile = split_group >> log2_split_groups;
     site_parts parts = {};
     if (tile < n) {
         if (tile != guess)
             t = tiles[tile];
         parts = load_site_parts(t.table + site);
     }
-    int n_groups = rank_groups(parts.rank[0]) + rank_groups(parts.rank[1]) + rank_groups(parts.rank[2]);
-    int first = ((int)blockIdx.z << log2_groups) + split_group - (tile << log2_groups);
-    if (first >= n_groups) {
+    int n_rank_groups = site_rank_groups(parts);
+    int first_group = ((int)blockIdx.z << log2_split_groups) + split_group - (tile << log2_split_groups);
+    /* All blocks of a split-K group leave here or none, as first_group is the same for all. Other blocks of the cluster
+     * do not wait for those that left: cluster_wait() waits for the arrival of threads that have not exited. */
+    if (first_group >= n_rank_groups) {
         leave_idle();
         return;
     }
-    int span = ((in / 8 + splits - 1) >> log2_splits) * 8, k0 = ((int)blockIdx.x & (splits - 1)) * span;
-    shrink_work<T> r = {x + (size_t)t.row * in,
-                        v + (size_t)t.row * v_cols,
-                        t.n_rows,
-                        in,
-                        v_cols,
-                        k0,
-                        min(in, k0 + span),
-                        first,
-                        (int)gridDim.z << log2_groups,
-                        n_groups};
+    int split_len = ((in / 8 + splits - 1) >> log2_splits) * 8, k0 = ((int)blockIdx.x & (splits - 1)) * split_len;
+    shrink_work<T> work = {x + (size_t)t.row * in,
+                           v + (size_t)t.row * v_cols,
+                           t.n_rows,
+                           in,
+                           v_cols,
+                           k0,
+                           min(in, k0 + split_len),
+                           first_group,
+                           (int)gridDim.z << log2_split_groups,
+                           n_rank_groups};
     if (splits > 1) {
         if (threadIdx.x == 0)
             st_async_init(&sh.barrier);
@@ -304,9 +330,9 @@ static __global__ void __launch_bounds__(SHRINK_THREADS, 3)
         cluster_arrive_relaxed();
     }
     if (t.n_rows > 8) /* few rows leave registers for two steps at a time */
-        shrink_run<T, 2, 1>(r, parts, splits, &sh);
+        shrink_run<T, 2, 1>(work, parts, splits, &sh);
     else
-        shrink_run<T, 1, 2>(r, parts, splits, &sh);
+        shrink_run<T, 1, 2>(work, parts, splits, &sh);
 }
 
 #endif
