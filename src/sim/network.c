@@ -67,7 +67,7 @@ typedef struct isolation {
 
 struct sim_network {
     world *w; /* borrowed */
-    network_weather weather;
+    sim_network_weather weather;
     connection *all; /* newest first */
     sim_acceptor *acceptors;
     isolation isolated[16];
@@ -80,7 +80,7 @@ sim_network *sim_network_new(world *w)
     return n;
 }
 
-void sim_network_set_weather(sim_network *n, const network_weather *weather)
+void sim_network_set_weather(sim_network *n, const sim_network_weather *weather)
 {
     n->weather = *weather;
 }

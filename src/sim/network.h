@@ -17,7 +17,7 @@ typedef struct {
     double choppy; /* share of connections whose bytes come in small pieces */
     size_t buffer; /* bytes on their way at most; what is beyond has not been sent */
     double noise;  /* share of deliveries in which a bit is wrong */
-} network_weather;
+} sim_network_weather;
 
 typedef enum {
     CUT_RESET,  /* both sides learn of it soon; of what was under way a part arrives */
@@ -31,7 +31,7 @@ typedef enum {
 
 sim_network *sim_network_new(world *w);
 void sim_network_free(sim_network *n);
-void sim_network_set_weather(sim_network *n, const network_weather *weather);
+void sim_network_set_weather(sim_network *n, const sim_network_weather *weather);
 void sim_network_stop_noise(sim_network *n);
 
 /* What a process's loop makes (net/loop.h). Addresses are names of processes. */

@@ -70,10 +70,10 @@ static void make_machines(setting *s)
     s->c->run[0].machine.n_pages += s->uneven ? 60 : 0;
 }
 
-static network_weather draw_weather(setting *s)
+static sim_network_weather draw_weather(setting *s)
 {
     const chance c = CHANCE_CLUSTER;
-    network_weather w;
+    sim_network_weather w;
     w.delay = often(s, c, 0.5) ? 0.001 : 0.02;
     w.spikes = often(s, c, 0.5) ? 0.01 : 0;
     w.choppy = often(s, c, 0.3) ? 0.5 : 0;
@@ -99,7 +99,7 @@ void setting_draw_cluster(setting *s)
     cluster *k = s->c;
     world *w = &k->w;
     const chance c = CHANCE_CLUSTER;
-    network_weather weather = draw_weather(s);
+    sim_network_weather weather = draw_weather(s);
     sim_network_set_weather(w->net, &weather);
     s->choppy = weather.choppy > 0;
     for (int a = 0; a < N_ADAPTERS; a++)

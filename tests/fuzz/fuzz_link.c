@@ -95,7 +95,7 @@ static void play_member(scene *s, Hello__Role role, const uint8_t *data, size_t 
 static void play_stranger(scene *s, const uint8_t *data, size_t size)
 {
     err e;
-    dialer *d = network_dialer_new(&s->peer.base, s->scheduler.name, NULL, &e);
+    dialer *d = sim_network_dialer_new(&s->peer.base, s->scheduler.name, NULL, &e);
     net_stream *stream = dialer_dial(d, &(stream_events){0}, &e);
     pass(s, 0.01);
     stream_write(stream, data, size);
@@ -111,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     log_set_level(LOG_ERROR);
     scene s = {.pause = data[0] / 3 % 4 == 3 ? 2 : 0.01};
     world_init(&s.w, data[0], false);
-    network_set_weather(s.w.net, &(network_weather){.delay = 1e-5, .choppy = 0.2, .buffer = 1 << 16});
+    sim_network_set_weather(s.w.net, &(sim_network_weather){.delay = 1e-5, .choppy = 0.2, .buffer = 1 << 16});
     sim_process_init(&s.scheduler, &s.w, "scheduler", 0);
     sim_process_init(&s.peer, &s.w, "fuzz", 0);
     sched_server_options o = sched_server_options_default();
