@@ -326,6 +326,8 @@ static void serve_confined(scheduler *s, double now)
         } else if (placement_is_too_large(s, r)) {
             step_aside(s, now, r);
         } else {
+            if (s->reserved && gpu_capacity(s->reserved) <= r->what.n_tokens)
+                placement_unreserve(s); /* it was for one that came to stand behind r */
             if (!s->reserved)
                 reserve(s, r);
             return;

@@ -410,12 +410,16 @@ static naive_request *naive_first_confined(naive *s)
     return first;
 }
 
+/* Whether an empty GPU could hold a request. */
+static bool naive_fits_empty(const naive_gpu *g, const naive_request *r)
+{
+    return naive_pages(g, r->n_tokens) <= g->info.n_pages && r->n_tokens + 1 <= g->info.max_tokens;
+}
+
 static void naive_reserve(naive *s, const naive_request *r)
 {
     for (int g = 0; g < NAIVE_GPUS; g++) {
-        const naive_gpu *i = &s->gpu[g];
-        bool fits =
-            naive_open(s, g) && naive_pages(i, r->n_tokens) <= i->info.n_pages && r->n_tokens + 1 <= i->info.max_tokens;
+        bool fits = naive_open(s, g) && naive_fits_empty(&s->gpu[g], r);
         if (fits && (!s->reserved || naive_above(s, s->reserved - 1, g)))
             s->reserved = g + 1;
     }
@@ -433,6 +437,8 @@ static void naive_serve_confined(naive *s, double now)
         } else if (naive_too_large(s, r)) {
             naive_step_aside(s, now, r);
         } else {
+            if (s->reserved && !naive_fits_empty(&s->gpu[s->reserved - 1], r))
+                s->reserved = 0;
             if (!s->reserved)
                 naive_reserve(s, r);
             return;

@@ -598,6 +598,40 @@ static void a_gpu_is_emptied_for_who_must_be_alone(void **state)
     finish(f);
 }
 
+static void a_reserved_gpu_is_large_enough_for_the_first(void **state)
+{
+    (void)state;
+    fixture *f = begin();
+    gpu_is_up(f, 2, 4, 100);
+    submit_long(f, 1, 100);
+    dies(f, 2, 1);
+    gpu_is_up(f, 2, 4, 100);
+    dies(f, 2, 1);
+    gpu_is_up(f, 2, 4, 100); /* 1 is confined, and alone there */
+    gpu_is_up(f, 1, 4, 10);
+    submit(f, 2);
+    dies(f, 1, 1);
+    gpu_is_up(f, 1, 4, 10);
+    dies(f, 1, 1);
+    gpu_is_up(f, 1, 4, 10); /* and so is 2, which is small */
+    gpu_is_up(f, 0, 4, 10);
+    submit(f, 3);
+    gpu_is_up(f, 3, 2, 100);
+    submit_long(f, 4, 100);
+    submit_long(f, 5, 100);
+    expect(f, "add 1 to 2; add 1 to 2; add 1 to 2; add 2 to 1; add 2 to 1; add 2 to 1; add 3 to 0; add 4 to 3; "
+              "add 5 to 3");
+    scheduler_gpu_gone(f->s, f->now, 1, LOSS_LINK); /* GPU 0, a small one, is reserved for 2 */
+    scheduler_gpu_gone(f->s, f->now, 2, LOSS_LINK); /* 1 stands before 2 and needs a large one: GPU 3 is reserved */
+    submit_long(f, 6, 100);
+    expect(f, "");
+    reports_end(f, 3, 2, 74, 4, 8, END_STOP);
+    expect(f, "end 4 for 0: stop"); /* and nobody is given the place that falls free there */
+    reports_end(f, 3, 2, 100, 5, 9, END_STOP);
+    expect(f, "end 5 for 0: stop; add 1 to 3");
+    finish(f);
+}
+
 static void who_has_shown_its_innocence_makes_place_for_the_next(void **state)
 {
     (void)state;
@@ -1290,6 +1324,7 @@ int main(void)
         cmocka_unit_test(who_goes_on_killing_is_confined_for_good),
         cmocka_unit_test(workers_killed_from_outside_are_no_evidence),
         cmocka_unit_test(a_gpu_is_emptied_for_who_must_be_alone),
+        cmocka_unit_test(a_reserved_gpu_is_large_enough_for_the_first),
         cmocka_unit_test(who_has_shown_its_innocence_makes_place_for_the_next),
         cmocka_unit_test(who_had_not_been_taken_in_is_not_to_blame),
         cmocka_unit_test(a_lost_link_makes_no_suspects_of_those_taken_in_and_clears_none),
