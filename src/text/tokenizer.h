@@ -3,6 +3,8 @@
  *   text ─ repair UTF-8 ─ added tokens ─ normalizer ─ pre-tokenizer ─ BPE ─ template ─▶ ids
  *   ids ─ token strings ─ decoder ─▶ text
  *
+ * The reference, here and in the stages' files, is Hugging Face's `tokenizers` library.
+ *
  * A tokenizer is immutable: any number of threads may encode and decode with it at once. */
 #ifndef PUNICA_TEXT_TOKENIZER_H
 #define PUNICA_TEXT_TOKENIZER_H
