@@ -70,8 +70,8 @@ static int set_sought(added_token *t, const normalizer *z, matcher *m, err *e)
     return rc;
 }
 
-/* The reference goes by a token's place, not by the id written beside it: the id its string has,
- * else the next free one. Where the two differ, one of them is wrong and we do not guess. */
+/* The reference ignores the id written beside a token: it takes the one its string already has, else
+ * the next free one. Where the two differ, one of them is wrong, and we do not guess which. */
 static int check_id(added_tokens *a, const added_token *t, long id, const vocab *v, err *e)
 {
     const added_token *same = added_tokens_find(a, t->content, t->n);
@@ -231,7 +231,7 @@ const added_token *added_tokens_find(const added_tokens *a, const char *content,
     return map_get(a->by_content, content, n, &at) ? &a->token[at] : NULL;
 }
 
-/* The first in [lo, hi) whose byte at this depth is b or more; all are longer than depth. */
+/* Returns the first in [lo, hi) whose byte at this depth is >= b; all strings there are longer than depth. */
 static size_t lower_bound(const token_index *x, size_t lo, size_t hi, size_t depth, int b)
 {
     while (lo < hi) {
@@ -244,7 +244,8 @@ static size_t lower_bound(const token_index *x, size_t lo, size_t hi, size_t dep
     return lo;
 }
 
-/* Whether the token may be where it was found. What the normaliser has put before it may be of anybody's text. */
+/* Returns whether the token may stand at `at`: a special one only inside s->own, but for a prefix that normalising put
+ * before its content. */
 static bool may_stand(const added_scan *s, const added_token *t, size_t at)
 {
     if (!s->own || !t->special)
@@ -254,7 +255,7 @@ static bool may_stand(const added_scan *s, const added_token *t, size_t at)
     return text_spans_cover(s->own, has_prefix ? end - t->n : at, end);
 }
 
-/* The longest string that the text at `from` starts with and that may stand there, or NULL. */
+/* Returns the longest token that the text has at `from` and that may stand there, or NULL. */
 static const added_token *longest_at(const added_scan *s, const token_index *x, size_t from)
 {
     const unsigned char *text = (const unsigned char *)s->text + from;
@@ -297,7 +298,7 @@ static bool stands_alone(const added_scan *s, size_t start, size_t end)
            (end == s->n || !is_word_char(s, s->text + end));
 }
 
-/* Take the white space on the sides where the token wants it, but none already given out. */
+/* Extends the found token over the white space on the sides where it takes it, but not into spans handed out. */
 static void widen(added_scan *s)
 {
     while (s->found->lstrip && s->found_start > s->done) {
@@ -314,8 +315,8 @@ static void widen(added_scan *s)
     }
 }
 
-/* The next token from s->from on. The search goes on behind a token even where it was not taken
- * for want of standing alone, and at the end of its string even where it took white space. */
+/* Finds the next token from s->from on. A single_word token that does not stand alone is skipped as
+ * a whole. The next search begins at the end of the token's string, before white space it took. */
 static bool find_token(added_scan *s)
 {
     const token_index *x = s->normalized ? &s->a->normalized : &s->a->plain;

@@ -2,10 +2,10 @@
  *
  * Speed comes from doing less. A pre-token is cut wherever two neighbouring characters can never
  * be joined: no merge has a left part ending in the one and a right part starting with the other.
- * So also a model that takes a whole document as one pre-token works on pieces about the size of
- * words. A piece that is itself a token, and known to encode to itself, is done; that a token does
- * so is found out the first time and noted in a byte per token. Small pieces are merged in an
- * array; long ones (a megabyte of one letter) with a heap, in n log n. */
+ * So even a model that takes a whole document as one pre-token works on pieces about the size of
+ * words. A piece that is a token and known to encode to just that token is done; the answer is
+ * memoised in a byte per token. Small pieces are merged in an array; long ones (a megabyte of one
+ * letter) with a heap, in O(n log n). */
 #include "text/bpe.h"
 
 #include <stdatomic.h>
@@ -136,14 +136,14 @@ static int add_merge(bpe *b, const json_t *spec, uint32_t rank, buf *joined, err
     buf_add(joined, m.right, m.n_right);
     if (find_token(b, joined->data, joined->len, &id, e))
         return -1;
-    /* The same pair again: the later rank counts. */
+    /* Of a pair that is listed twice the later rank counts. */
     *find_merge(b, (uint32_t)left, (uint32_t)right) =
         (merge){.left = (uint32_t)left, .right = (uint32_t)right, .rank = rank, .id = (uint32_t)id};
     note_joinable(b, &m);
     return 0;
 }
 
-/* A first line "#version..." in a list of strings is a left-over of merges.txt and no merge. */
+/* Returns whether this is the line "#version..." of merges.txt, which some lists of merges still have. */
 static bool is_version_line(const json_t *spec)
 {
     return json_is_string(spec) && strncmp(json_string_value(spec), "#version", 8) == 0;
@@ -299,7 +299,7 @@ void bpe_scratch_free(bpe_scratch *s)
     free(s);
 }
 
-/* Look up the merge of symbol i with its right neighbour. */
+/* Looks up the merge of x with its right neighbour. */
 static void rank_pair(const bpe *b, symbol *x, const symbol *right)
 {
     const merge *m = find_merge(b, (uint32_t)x->id, (uint32_t)right->id);
@@ -307,7 +307,7 @@ static void rank_pair(const bpe *b, symbol *x, const symbol *right)
     x->merged = m->id;
 }
 
-/* Merge n symbols in place, closing the gap after each merge; how many are left. */
+/* Merges n symbols in place, closing the gap after each merge. Returns how many are left. */
 static size_t merge_small(const bpe *b, symbol *x, size_t n)
 {
     for (size_t i = 0; i + 1 < n; i++)
@@ -385,8 +385,8 @@ static void start_heap(const bpe *b, bpe_scratch *s, symbol *x, size_t n)
             sift_down(s->heap, s->n_heap, i);
 }
 
-/* The same with a heap over a linked list. A heap entry is out of date when the symbol's rank is
- * no longer the entry's: a rank names one pair. */
+/* The same with a heap over a linked list. A heap entry is stale when its symbol no longer has the
+ * entry's rank; a rank belongs to one pair only. */
 static size_t merge_large(const bpe *b, bpe_scratch *s, symbol *x, size_t n)
 {
     start_heap(b, s, x, n);
@@ -418,8 +418,8 @@ static size_t merge_large(const bpe *b, bpe_scratch *s, symbol *x, size_t n)
     return kept;
 }
 
-/* A stretch of a pre-token, whose symbols lie in the scratch. Plain: they are the characters of
- * its text, one by one. */
+/* A stretch of a pre-token; its symbols lie in the scratch. plain: they are the characters of its
+ * text, one by one. */
 typedef struct {
     const char *text;
     bool plain;
@@ -432,14 +432,14 @@ static void add_symbol(bpe_scratch *s, int id)
     s->symbols[s->n++].id = id;
 }
 
-/* The token that is this text and encodes to itself, as far as known; *id is the token, or -1. */
+/* Returns whether the text is a token known to encode to itself alone. *id: the token of this text, or -1. */
 static bool is_self(const bpe *b, const char *text, size_t n, int *id)
 {
     *id = vocab_find(&b->v, text, n);
     return *id >= 0 && atomic_load_explicit(&b->self[*id], memory_order_relaxed) == SELF_YES;
 }
 
-/* Merge the symbols collected since the piece began, up to `end` of the text, and append them. */
+/* Merges the collected symbols of the piece, whose text ends at `end`, and appends their ids. */
 static void finish_piece(const bpe *b, bpe_scratch *s, const piece *p, const char *end, ids *out)
 {
     symbol *x = s->symbols;
@@ -463,7 +463,8 @@ static void finish_piece(const bpe *b, bpe_scratch *s, const piece *p, const cha
         ids_add(out, x[i].id);
 }
 
-/* Symbols for a character that is no token: its bytes, if all have tokens. */
+/* Adds the byte tokens of a character that is no token. False, with nothing added, if there is no byte fallback or one
+ * of the bytes has no token. */
 static bool add_bytes(const bpe *b, bpe_scratch *s, const char *text, size_t n)
 {
     if (!b->byte_fallback)
@@ -476,8 +477,8 @@ static bool add_bytes(const bpe *b, bpe_scratch *s, const char *text, size_t n)
     return true;
 }
 
-/* As the reference has it, an unknown symbol is added only when a known one follows or the text
- * ends, so that several can be fused; without unk_token unknown characters vanish. */
+/* Notes an unknown character. As in the reference its symbol is added only when a known one follows or the
+ * text ends, so that several can be fused; without unk_token it is dropped. */
 static int add_unknown(const bpe *b, bpe_scratch *s, bool *pending, err *e)
 {
     if (!b->unk_token)

@@ -17,22 +17,22 @@
 typedef struct bpe bpe;
 typedef struct bpe_scratch bpe_scratch; /* what one thread needs while encoding */
 
-/* From tokenizer.json's "model". NULL with e set. */
+/* Reads tokenizer.json's "model". NULL with e set on failure; free with bpe_free(). */
 bpe *bpe_new(const json_t *model, err *e);
 void bpe_free(bpe *b);
 const vocab *bpe_vocab(const bpe *b);
 
-int bpe_unknown(const bpe *b); /* the id of what is unknown; -1: there is none */
+int bpe_unknown(const bpe *b); /* the id of unk_token; -1: there is none */
 
-/* Whether every character becomes tokens of its own, so that no id stands for more bytes than its string has (or four,
- * of a character that is not known). bytes_only: of texts in the alphabet of byte_level.h. */
+/* Returns whether no character is dropped or fused with others: then no id stands for more bytes than its string has,
+ * or than four (one unknown character). bytes_only: only texts in the alphabet of byte_level.h matter. */
 bool bpe_keeps_all(const bpe *b, bool bytes_only);
 
 bpe_scratch *bpe_scratch_new(void);
 void bpe_scratch_free(bpe_scratch *s);
 
-/* Append the ids of one pre-token (valid UTF-8). Safe for many threads at once, each with its own
- * scratch. Fails only on an unknown character when unk_token itself is no token. */
+/* Appends the ids of one pre-token (valid UTF-8). Safe for many threads at once, each with its own
+ * scratch. -1 with e set only on an unknown character when unk_token itself is no token. */
 int bpe_encode(const bpe *b, bpe_scratch *s, const char *text, size_t n, ids *out, err *e);
 
 #endif

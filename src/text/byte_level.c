@@ -12,7 +12,7 @@ static bool is_own(unsigned b)
     return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad);
 }
 
-/* The code point of a byte that is not its own: how many such bytes stand before it. */
+/* The code point of a byte that does not map to itself: U+0100 plus the number of such bytes below it. */
 static uint32_t shifted(unsigned b)
 {
     if (b <= 0x20)

@@ -17,8 +17,8 @@ typedef struct {
     char *name;   /* "default", "tool_use", ... */
     char *source; /* [n_source] */
     size_t n_source;
-    jinja *code;   /* NULL: it is bad, */
-    char *problem; /* for this reason */
+    jinja *code;   /* NULL: it did not compile */
+    char *problem; /* why not, or NULL */
 } program;
 
 static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -139,7 +139,8 @@ static json_t *read_config(const char *dir, const char *name, err *e)
     return config;
 }
 
-/* Older tokenizers have their tokens in a file of its own, which counts unless the configuration tells all. */
+/* Older tokenizers have their tokens in special_tokens_map.json, which takes precedence unless the configuration has
+ * "added_tokens_decoder". */
 static int read_tokens(chat_template *c, const char *dir, const json_t *config, err *e)
 {
     bool tells_all = json_object_get(config, "added_tokens_decoder");
@@ -153,7 +154,7 @@ static int read_tokens(chat_template *c, const char *dir, const json_t *config, 
     return rc;
 }
 
-/* What a directory has; programs from files or else from the configuration. */
+/* Reads a directory's tokens and programs, the latter from files or else from the configuration. */
 static int read_dir(chat_template *c, const char *dir, bool with_programs, err *e)
 {
     json_t *config = read_config(dir, "tokenizer_config.json", e);
@@ -170,7 +171,7 @@ static int read_dir(chat_template *c, const char *dir, bool with_programs, err *
 
 #define WORDS "some words of a user"
 
-/* Whether a message with these words shows them, and as text: not as the list that they were in. */
+/* Returns whether the prompt of these messages has WORDS, and as text: not as the printed list of parts. */
 static bool shows(const chat_template *c, const char *messages)
 {
     err e;
@@ -329,9 +330,9 @@ static int check_input(const chat_input *in, err *e)
 static const char *const reasoning[] = {"reasoning_content", "thinking", "reasoning"};
 enum { N_REASONING = 3 };
 
-/* The message as templates get it, owned by the caller. A member that is null is left out: clients send "content": null
- * beside calls of functions, which many templates would write as "None", and they know what to do without. Its
- * reasoning goes by several names: templates find it under the two that are read. */
+/* Returns the message as templates get it, owned by the caller. Members that are null are left out: clients send
+ * "content": null beside tool calls, which many templates would write as "None", while they can do without the member.
+ * Reasoning goes by several names; templates find it under the two that they read. */
 static json_t *message_for_template(json_t *message)
 {
     const json_t *found = NULL;
@@ -355,7 +356,7 @@ static json_t *copy_messages(const json_t *messages)
     return all;
 }
 
-/* What marks the end of the text to be continued. With a blank: a template that trims takes it away, which tells. */
+/* Marks the end of the text to be continued. A blank follows it: a template that trims drops the blank. */
 #define OPEN_END "PUNICA_OPEN_END"
 
 static json_t *with_open_end(const json_t *s)
@@ -368,7 +369,7 @@ static json_t *with_open_end(const json_t *s)
     return marked;
 }
 
-/* The last text part, marked; the text as it was in *was. */
+/* Marks the end of the last text part and puts its text, as it was, into was. */
 static int mark_parts(json_t *parts, buf *was, err *e)
 {
     for (size_t i = json_array_size(parts); i-- > 0;) {
@@ -389,8 +390,8 @@ static bool source_has(const program *p, const char *field)
     return memmem(p->source, p->n_source, field, strlen(field)) != NULL;
 }
 
-/* Mark the end of the last message's field, and of its other names if it is the reasoning; at least one of them the
- * template must know. */
+/* Marks the end of the last message's field, if it is the reasoning under all its names, and puts the text, as it was,
+ * into was. The template must know the field by one of these names. */
 static int mark_end(const program *p, json_t *messages, const char *field, buf *was, err *e)
 {
     size_t last = json_array_size(messages) - 1;
@@ -423,7 +424,7 @@ static int mark_end(const program *p, json_t *messages, const char *field, buf *
     return 0;
 }
 
-/* Without white space at the ends named, as Python's strip(). */
+/* Finds the bounds of s without white space at its end and, with left, its start, as Python's strip() has it. */
 static void bounds_of(const char *s, size_t n, bool left, size_t *from, size_t *to)
 {
     *from = 0;
@@ -450,7 +451,7 @@ static const char *find_last(const char *s, size_t n, const char *what)
     return found;
 }
 
-/* Cut the text off where the last message's own text ends. */
+/* Cuts the text off where the last message's own text ends. */
 static int cut_open_end(buf *text, const buf *was, err *e)
 {
     size_t from, to;
@@ -459,14 +460,15 @@ static int cut_open_end(buf *text, const buf *was, err *e)
     if (!end || (to > from && !memmem(text->data, text->len, was->data + from, to - from)))
         return err_set(e, "the last message cannot be continued: the chat template does not write it as it is");
     size_t n = (size_t)(end - text->data);
-    if (text->data[n + strlen(OPEN_END)] != ' ') /* it trims: then the text ends at its last word */
+    if (text->data[n + strlen(OPEN_END)] != ' ') /* the template trims: the text ends with its last word */
         bounds_of(text->data, n, false, &from, &n);
     text->len = n;
     text->data[n] = '\0';
     return 0;
 }
 
-/* The tokens that a template gets by name are its own; a client's of the same name count more, and are not. */
+/* Returns the tokens that a template gets by name: they are its own. A client's variables of these names take
+ * precedence, and are not. */
 static json_t *own_of(const chat_template *c)
 {
     json_t *all = json_object();

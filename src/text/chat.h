@@ -1,7 +1,7 @@
 /* chat.h - a conversation as the text a model was trained to see
  *
- * Models say how in Jinja programs (chat_template); jinja.h runs them. What is around that is here: which program, with
- * which variables, and a last message that is to be continued; all as Transformers' apply_chat_template does it.
+ * Models come with Jinja programs (chat_template) that write it; jinja.h runs them. Here is the rest: which program,
+ * with which variables, and a last message that is to be continued; all as Transformers' apply_chat_template does it.
  *
  * Immutable: many threads may write with one template. */
 #ifndef PUNICA_TEXT_CHAT_H
@@ -18,32 +18,32 @@
 
 typedef struct chat_template chat_template;
 
-/* The programs of a directory: chat_template.jinja and additional_chat_templates/NAME.jinja; if there are none of
- * these, what "chat_template" in tokenizer_config.json says, one or several by name. file, unless NULL, is the one
- * program used instead. Tokens are those of the directory in any case.
+/* Loads the programs of a directory: chat_template.jinja and additional_chat_templates/NAME.jinja; if there are none of
+ * these, "chat_template" in tokenizer_config.json, one or several by name. file, unless NULL, is the one program used
+ * instead. Tokens are those of the directory in any case.
  *
  * A directory without a program, or with a bad one, still gives a chat_template: writing with it fails and says why.
- * NULL with e set when a file is there and cannot be read, and when `file` is bad. */
+ * NULL with e set when a file exists but cannot be read, and when `file` is bad. Free with chat_template_free(). */
 chat_template *chat_template_load(const char *dir, const char *file, err *e);
 
-/* The same from a text (NULL: none) and the tokens it calls bos_token and eos_token. */
+/* Makes one of a program's text (NULL: none), with these tokens as bos_token and eos_token. Never NULL. */
 chat_template *chat_template_new(const char *program, const char *bos, const char *eos);
 
-/* Programs of one directory with the tokens of another, which they do not have: those of an adapter. NULL: dir has no
- * program, or (with e set, which is empty else) it is bad. */
+/* Loads the programs of an adapter's directory; tokens that it does not have are base's. NULL with e empty: dir has no
+ * program. NULL with e set: a file exists but cannot be read. */
 chat_template *chat_template_load_over(const char *dir, const chat_template *base, err *e);
 
 void chat_template_free(chat_template *c);
 
-/* Why nothing can be written with it; NULL: it can. */
+/* Returns why a conversation (without tools) cannot be written with it; NULL: it can. Borrowed: while c lives. */
 const char *chat_template_problem(const chat_template *c);
 
-/* Whether a message's content may be a list of parts ({"type": "text", "text": ...}), and whether it must be one. Found
- * out by trying, when the template is loaded. */
+/* Returns whether a message's content may be a list of parts ({"type": "text", "text": ...}); whether it must be one.
+ * Found out by trying, when the template is loaded. */
 bool chat_template_takes_parts(const chat_template *c);
 bool chat_template_wants_parts(const chat_template *c);
 
-/* Whether a program of its has this text in its source. */
+/* Returns whether one of its programs has this text in its source. */
 bool chat_template_mentions(const chat_template *c, const char *text);
 
 /* What the program is given. All JSON is borrowed. */
@@ -52,13 +52,13 @@ typedef struct {
     const json_t *tools, *documents; /* lists of objects; NULL or null: none */
     const json_t *more;              /* an object with other variables; or NULL */
     bool add_generation_prompt;
-    const char *continues; /* the field of the last message that is left open ("content"); NULL: none */
+    const char *continues; /* the field of the last message that the output continues ("content"); NULL: none */
 } chat_input;
 
-/* Append the conversation to out, and to own, unless NULL, which parts of out are the template's own: special tokens
+/* Appends the conversation to out, and to own, unless NULL, which parts of out are the template's own: special tokens
  * stand only there (encode_limits of tokenizer.h); what the conversation says is text, whatever it looks like. now: for
- * templates that tell today's date. -1, with out and own as before and e set, when the template refuses it, or fails.
- */
+ * templates that tell today's date. 0, or -1 with e set and out and own as before: the input is bad, or the template
+ * refuses it or fails. */
 int chat_template_write(const chat_template *c, const chat_input *in, time_t now, buf *out, text_spans *own, err *e);
 
 #endif

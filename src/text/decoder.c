@@ -17,16 +17,16 @@ typedef struct {
     pattern *pattern; /* Replace: owned */
     char *text;       /* what Replace puts in, the mark of Metaspace, what Strip cuts: owned */
     size_t n;
-    bool prepended;     /* Metaspace: the first token began with a mark that was put there */
+    bool prepended;     /* Metaspace: encoding put a mark before the first token */
     size_t start, stop; /* Strip: how many characters at most */
 } step;
 
 struct decoder {
     step steps[MAX_STEPS];
     int n_steps;
-    bool fused;  /* a Fuse or ByteLevel has come: from there on it is one text */
-    bool spaces; /* no decoder at all: tokens with spaces between */
-    size_t growth;
+    bool fused;    /* there is a Fuse or ByteLevel; the steps behind it see one text, not tokens */
+    bool spaces;   /* tokenizer.json has no decoder: tokens are joined with spaces */
+    size_t growth; /* how many times longer all Replace steps together may make a token */
 };
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
@@ -155,7 +155,7 @@ static bool starts_with(span x, const step *s)
     return x.n >= s->n && memcmp(x.text, s->text, s->n) == 0;
 }
 
-/* Should a pattern fail on a token, the token stays as it is. */
+/* Replaces all matches. A token on which the pattern fails stays as it is. */
 static span replace(const step *s, span x, buf *out)
 {
     pattern_scan scan;
@@ -176,7 +176,7 @@ static span replace(const step *s, span x, buf *out)
     return rc < 0 ? x : (span){out->data, out->len};
 }
 
-/* Marks become spaces; in the first token they are dropped if encoding put them there. */
+/* Turns marks into spaces; in the first token they are dropped if encoding puts one there. */
 static span metaspace(const step *s, bool first, span x, buf *out)
 {
     buf_clear(out);
@@ -202,8 +202,8 @@ static span strip_token(const step *s, span x)
     return x;
 }
 
-/* The same for a text that comes in stretches: cut[] characters are gone from its start, and
- * held[] may have to go from its end. */
+/* Strips a text that comes in stretches: cut[] characters are gone from its start, and held[] may
+ * have to go from its end. */
 static span strip_stretch(const step *s, decoder_state *st, int i, span x, buf *out)
 {
     while (!st->started[i] && x.n > 0) {
@@ -221,7 +221,7 @@ static span strip_stretch(const step *s, decoder_state *st, int i, span x, buf *
         body.n -= s->n;
         trailing++;
     }
-    /* What was held comes out unless it can still be among the last. */
+    /* Held characters that can no longer be among the last `stop` come out. */
     size_t keep = body.n > 0 ? 0 : st->held[i] + trailing > s->stop ? s->stop - trailing : st->held[i];
     buf_clear(out);
     for (; st->held[i] > keep; st->held[i]--)
@@ -253,7 +253,7 @@ static int byte_of_token(span x)
 
 static void feed_token(const decoder *d, decoder_state *s, int i, span x, buf *out);
 
-/* The run of byte tokens is over: it is text if it is valid as a whole, else every byte is U+FFFD. */
+/* Ends a run of byte tokens: it is text if it is valid UTF-8 as a whole, else each byte is U+FFFD. */
 static void end_run(const decoder *d, decoder_state *s, int i, buf *out)
 {
     buf run = s->run;
@@ -283,7 +283,7 @@ static void feed_byte_level(const decoder *d, decoder_state *s, int i, span x, b
     buf_free(&repaired);
 }
 
-/* Send a token through the steps from i on. */
+/* Sends a token through the steps from i on. */
 static void feed_token(const decoder *d, decoder_state *s, int i, span x, buf *out)
 {
     for (; i < d->n_steps; i++) {

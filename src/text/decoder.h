@@ -1,10 +1,10 @@
 /* decoder.h - token strings back to text, one token at a time
  *
  * The steps of tokenizer.json's "decoder". The reference hands a list of strings from step to
- * step; here each token runs through all steps as it comes, and a step keeps back only what a
+ * step; here each token runs through all steps as it comes, and a step holds back only what a
  * later token could still change: the first bytes of a character, a run of <0xNN> tokens (one
  * wrong byte spoils the whole run), blanks that may turn out to be the last. A decoder is
- * immutable; what is kept back lies in the decoder_state, one per text. */
+ * immutable; what is held back lies in the decoder_state, one per text. */
 #ifndef PUNICA_TEXT_DECODER_H
 #define PUNICA_TEXT_DECODER_H
 
@@ -19,25 +19,25 @@
 
 typedef struct decoder decoder;
 
-/* Zero-initialise; decoder_state_deinit when done. */
+/* Zero-initialise; free with decoder_state_deinit(). */
 typedef struct {
     bool any;                /* a token has come */
     bool started[MAX_STEPS]; /* the step has seen a token */
-    size_t cut[MAX_STEPS];   /* Strip of the whole text: characters cut off its start */
-    size_t held[MAX_STEPS];  /* and those held back at its end */
+    size_t cut[MAX_STEPS];   /* by a Strip of the whole text: characters cut off its start */
+    size_t held[MAX_STEPS];  /* and characters held back at its end */
     buf run;                 /* bytes of the <0xNN> tokens since the last other token */
     utf8_tail tail;          /* an incomplete character of byte-level tokens */
     buf scratch[MAX_STEPS];
 } decoder_state;
 
-/* NULL with e set. */
+/* Reads tokenizer.json's "decoder" (spec may be NULL). NULL with e set on failure; free with decoder_free(). */
 decoder *decoder_new(const json_t *spec, err *e);
 void decoder_free(decoder *d);
 
-/* Append to out what is certain once this token has come. Always whole characters. */
+/* Appends to out what is certain once this token has come. Always whole characters. */
 void decoder_feed(const decoder *d, decoder_state *s, const char *token, size_t n, buf *out);
 
-/* No more tokens: append the rest. */
+/* Ends the text: appends what was held back. */
 void decoder_finish(const decoder *d, decoder_state *s, buf *out);
 
 void decoder_state_deinit(decoder_state *s);

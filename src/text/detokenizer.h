@@ -1,9 +1,9 @@
 /* detokenizer.h - the text of a token stream, as the tokens come
  *
- * Feed ids one at a time and get the bytes that are now certain: whole characters only, and such
- * that all pieces together, with the one from finish, are what tokenizer_decode gives for all ids.
- * What is held back meanwhile: up to three bytes of an incomplete character, or a run of
- * byte-fallback tokens until another token ends it. One thread per detokenizer. */
+ * Feed ids one at a time and get the bytes that are now certain: whole characters only. All pieces
+ * together, with the one from finish, are what tokenizer_decode() gives for all ids. Held back
+ * meanwhile: up to three bytes of an incomplete character, or a run of byte-fallback tokens until
+ * another token ends it. One thread per detokenizer. */
 #ifndef PUNICA_TEXT_DETOKENIZER_H
 #define PUNICA_TEXT_DETOKENIZER_H
 
@@ -16,8 +16,8 @@ typedef struct {
 } detokenizer;
 
 /* prefix: the n ids that another detokenizer of this stream has already been fed (before a request
- * moved to another machine, say); NULL and 0 at the start of a stream. This one goes on exactly
- * where that one stood: what it gave out is not given again, what it held back is. */
+ * moved to another machine, say); NULL and 0 at the start of a stream. This one continues where
+ * that one stood: it gives out what that one held back, but nothing that one gave out. */
 void detokenizer_init(detokenizer *d, const tokenizer *t, bool skip_special, const int *prefix, size_t n);
 void detokenizer_deinit(detokenizer *d);
 

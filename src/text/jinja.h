@@ -5,8 +5,7 @@
  * Values behave as Python's do, strings are sequences of code points. Left out, with an error that says so: include,
  * import, extends, blocks, autoescape, integers beyond 64 bits, and the filters that no prompt needs (jinja_filters.c).
  *
- *   source ─ jinja_lex ─▶ tokens ─ jinja_parse, jinja_expr ─▶ tree ─ jinja_scope ─▶ its names settled ─ jinja_eval ─▶
- * text
+ *   source ─ jinja_lex ─▶ tokens ─ jinja_parse, jinja_expr ─▶ tree ─ jinja_scope ─▶ names resolved ─ jinja_eval ─▶ text
  *
  *   jinja_eval, jinja_loop, jinja_macro                    statements and expressions; for, macro, call
  *   jinja_ops, jinja_methods, jinja_globals                operators and attributes, methods, functions
@@ -16,7 +15,7 @@
  *   jinja_own                                              whose text it is: the template's own, or the conversation's
  *
  * A program is immutable: several threads may render from one. A render has an arena of its own, and bounds on steps,
- * depth, memory and output, so that a template can take neither the process nor the loop's thread with it. */
+ * depth, memory and output, so that a template can neither crash the process nor block the event loop's thread. */
 #ifndef PUNICA_TEXT_JINJA_H
 #define PUNICA_TEXT_JINJA_H
 
@@ -29,29 +28,29 @@
 
 typedef struct jinja jinja;
 
-/* The program of these bytes. NULL with e set, which names line and construct. */
+/* Compiles a program. NULL with e set on failure, which names line and construct; free with jinja_free(). */
 jinja *jinja_compile(const char *source, size_t n, err *e);
 void jinja_free(jinja *p);
 
 /* What a render may use. */
 typedef struct {
-    long steps;    /* nodes of the tree evaluated, and items or bytes looked at inside of one */
+    long steps;    /* nodes of the tree evaluated, and within a node the items or bytes looked at */
     size_t memory; /* bytes */
     size_t output; /* bytes */
 } jinja_limits;
 
 extern const jinja_limits jinja_default_limits;
 
-/* What a program is given: variables, a JSON object; texts that are the template's own (jinja_own.h), another one or
- * NULL, which counts where the first has no such name; the time, for strftime_now. */
+/* What a program is given. variables: a JSON object. own: another one, or NULL, of texts that are the template's own
+ * (jinja_own.h); a name is looked up there if variables does not have it. now: for strftime_now. */
 typedef struct {
     const json_t *variables, *own;
     time_t now;
 } jinja_input;
 
-/* Append what the program writes to out, and to own, unless NULL, which parts of that are the template's own, counted
- * from where out ended. -1 with e set, and out and own as before: e names line and construct; for raise_exception it
- * has the template's own message. */
+/* Appends what the program writes to out, and to own, unless NULL, which parts of that are the template's own, as
+ * offsets from the former end of out. 0, or -1 with e set and out and own as before: e names line and construct; for
+ * raise_exception it has the template's message. */
 int jinja_render(const jinja *p, const jinja_input *in, const jinja_limits *limits, buf *out, text_spans *own, err *e);
 
 #endif

@@ -9,7 +9,7 @@ static const char *const ops[] = {
     [OP_LE] = "<=", [OP_GT] = ">",   [OP_GE] = ">=", [OP_IN] = "in", [OP_NOT_IN] = "not in",
 };
 
-/* What a call calls, as far as it has a name. */
+/* The name of what a call calls, or NULL. */
 static const str *name_called(const jinja_node *n)
 {
     return n->a && (n->a->kind == EXPR_NAME || n->a->kind == EXPR_ATTRIBUTE) ? n->a->name : NULL;

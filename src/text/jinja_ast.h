@@ -11,7 +11,7 @@ typedef struct {
     int n;
 } node_list;
 
-/* What each kind has in which field of a node. */
+/* The kinds of nodes, and which fields of a node each of them uses. */
 typedef enum {
     EXPR_CONST, /* constant */
     EXPR_NAME,  /* symbol */
@@ -24,19 +24,19 @@ typedef enum {
     EXPR_NOT,
     EXPR_NEGATIVE,
     EXPR_POSITIVE,     /* a */
-    EXPR_COMPARE,      /* a, list: the other operands, op: what stands before each */
+    EXPR_COMPARE,      /* a, list: the other operands, op: the operator before each */
     EXPR_BINARY,       /* a, op[0], b */
     EXPR_CONCAT,       /* list */
     EXPR_ATTRIBUTE,    /* a, name */
     EXPR_ITEM,         /* a[b] */
-    EXPR_SLICE,        /* only as b of an item: a:b:c, NULL where nothing stands */
+    EXPR_SLICE,        /* only as b of an item: a:b:c, NULL where one is left out */
     EXPR_CALL,         /* a, args */
     EXPR_FILTER,       /* a (NULL: the text of a block), name, filter, args */
     EXPR_TEST,         /* a, name, test, args */
     TARGET_ATTRIBUTE,  /* symbol, name: of a namespace */
     STMT_TEXT,         /* constant */
     STMT_PRINT,        /* a */
-    STMT_IF,           /* a, body, other: an elif is an if in there */
+    STMT_IF,           /* a, body, other: an elif is an if inside of it */
     STMT_FOR,          /* target, a, b (its condition, or NULL), body, other, recursive */
     STMT_SET,          /* target, a */
     STMT_SET_BLOCK,    /* target, a (filters, or NULL), body */
@@ -67,7 +67,7 @@ typedef enum {
     OP_NOT_IN,
 } op_kind;
 
-/* A filter, or a test; both get what stands before the bar or the "is". */
+/* A filter or a test; in: the value before the bar or the "is". */
 typedef value filter_body(jinja_run *r, value in, const jinja_arguments *a);
 typedef bool test_body(jinja_run *r, value in, const jinja_arguments *a);
 
@@ -83,8 +83,8 @@ typedef struct {
     jinja_node *star, *star_star; /* *args, **kwargs; or NULL */
 } call_args;
 
-/* The names that a scope sets and no one outside of it knows: unset when it is entered, whatever the variables of the
- * render are called. */
+/* Names that belong to a scope alone (jinja_scope.h): unset when it is entered, even if a variable of the render has
+ * the name. */
 typedef struct {
     int *at;
     int n;
@@ -117,7 +117,7 @@ struct jinja_node {
     test_body *test;
     macro_code *macro;
     bool recursive;
-    int loop;                       /* symbol "loop", of a for */
+    int loop;                       /* of a for: the symbol "loop" */
     symbol_list unset, other_unset; /* of body and other, where these are scopes */
 };
 
@@ -129,7 +129,7 @@ struct jinja {
     symbol_list unset;
 };
 
-/* What to call a node in an error, e.g. "filter 'tojson'"; "" for NULL. */
+/* Writes how errors call a node, e.g. "filter 'tojson'"; "" for NULL. */
 void jinja_node_describe(const jinja_node *n, char *out, size_t size);
 
 #endif

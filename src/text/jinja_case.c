@@ -6,8 +6,8 @@
 #include "text/jinja_str.h"
 #include "text/utf8.h"
 
-/* Characters whose upper case is several, but for Greek letters with iota below (U+1F80 to U+1FAF), whose is theirs
- * without it and an iota. */
+/* Characters whose upper case is several characters. For U+1F80 to U+1FAF, Greek letters with an iota subscript, see
+ * upper_of(): the capital without it, and a capital iota. */
 static const struct {
     uint32_t cp, upper[3];
 } long_upper[] = {
@@ -105,7 +105,7 @@ static void add_title(text *t, uint32_t cp)
         return;
     }
     text_add_char(t, upper[0]);
-    for (int i = 1; i < n; i++) /* an iota goes below the letter */
+    for (int i = 1; i < n; i++) /* an iota becomes a subscript */
         text_add_char(t, upper[i] == 0x399 ? 0x345 : (uint32_t)utf8proc_tolower((utf8proc_int32_t)upper[i]));
 }
 
@@ -117,7 +117,7 @@ static bool is_cased(uint32_t cp)
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
-/* Marks and the like, which a word's case looks through. */
+/* Marks and the like, which are skipped when a sigma's neighbours are looked at. */
 static bool is_case_ignorable(uint32_t cp)
 {
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
@@ -126,7 +126,7 @@ static bool is_case_ignorable(uint32_t cp)
            c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
 }
 
-/* A sigma is the final one if a letter comes before it and none behind. */
+/* A sigma is final if a cased letter comes before it and none follows. */
 static bool is_final_sigma(const str *s, const char *at, const char *next)
 {
     bool before = false;

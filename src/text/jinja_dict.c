@@ -50,7 +50,7 @@ static uint64_t hash(jinja_run *r, value v)
     case VALUE_NAMESPACE: jinja_run_fail(r, "unhashable type: '%s'", value_type(v));
     case VALUE_UNDEFINED:
     case VALUE_NONE: return hash_bytes(&v.kind, sizeof v.kind);
-    default: return hash_bytes(&v.list, sizeof(void *)); /* what is known by its address */
+    default: return hash_bytes(&v.list, sizeof(void *)); /* compared by address */
     }
 }
 
@@ -62,7 +62,7 @@ static void index_entry(jinja_run *r, dict *d, size_t i)
     d->index[at] = (int32_t)i;
 }
 
-/* A dict of many entries is indexed when it is first asked. */
+/* Indexes a dict of many entries, when a key is first looked for. */
 static void make_index(jinja_run *r, dict *d)
 {
     d->index_size = 3 * d->n + 1;
@@ -72,7 +72,7 @@ static void make_index(jinja_run *r, dict *d)
         index_entry(r, d, i);
 }
 
-/* Where the key is; n: it is not there. */
+/* Returns the position of the key; n: it is not there. */
 static size_t find(jinja_run *r, dict *d, value key)
 {
     enum { FEW = 8 };

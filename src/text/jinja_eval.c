@@ -160,7 +160,7 @@ static value eval_call_node(jinja_run *r, const jinja_node *n, keyword extra)
     return eval_call(r, callee, &a);
 }
 
-/* A filter, on what stands before it or on the text of a block. */
+/* Applies a filter to the value before it, or to the text of a block. */
 static value eval_filter(jinja_run *r, const jinja_node *n, value block)
 {
     value in = !n->a ? block : n->a->kind == EXPR_FILTER ? eval_filter(r, n->a, block) : eval_node(r, n->a);
@@ -269,7 +269,7 @@ static void check_output(jinja_run *r)
         jinja_run_fail(r, "it writes more than %zu MB", r->max_output >> 20);
 }
 
-/* {% set %}...{% endset %} and {% filter %}: the text of the body, through the filters. The scope ends behind these. */
+/* {% set %}...{% endset %} and {% filter %}: sends the body's text through the filters, still in the body's scope. */
 static flow exec_collected(jinja_run *r, const jinja_node *n)
 {
     text collected;
@@ -352,7 +352,7 @@ flow eval_body(jinja_run *r, const node_list *body)
     return f;
 }
 
-/* A text that is the template's own. */
+/* Converts a value; a string becomes the template's own. */
 static value own_from_json(jinja_run *r, const json_t *v)
 {
     value made = value_from_json(r, v);

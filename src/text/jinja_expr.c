@@ -72,7 +72,7 @@ typedef struct {
     op_kind op;
 } op_name;
 
-/* The operator of the table that stands here, and goes; -1. */
+/* Skips an operator of the table and returns it; -1: none of them is here. */
 static int take_op(parser *p, const op_name *ops, int n)
 {
     for (int i = 0; i < n; i++)
@@ -144,7 +144,8 @@ static jinja_node *parse_concat(parser *p)
     return n ? n : first;
 }
 
-/* Level 0: + and -, of concatenations; 1: * / // %; 2: ** (from left to right, as in Jinja). */
+/* Parses an operand of a level. 0: + and -, whose operands are concatenations; 1: * / // %; 2: ** (from left to right,
+ * as in Jinja). */
 static jinja_node *parse_operand(parser *p, int level)
 {
     return level == 0 ? parse_concat(p) : level == 1 ? parse_binary(p, 2) : parse_unary(p, true);
@@ -406,7 +407,7 @@ jinja_node *parse_word(parser *p)
     return make_name(p, t);
 }
 
-/* Strings side by side are one. */
+/* Adjacent strings are one. */
 static jinja_node *parse_string(parser *p)
 {
     const token *t = parser_next(p);

@@ -1,6 +1,6 @@
 /* jinja_filters.c - see jinja_filters.h
  *
- * Here the filters of single values; those of sequences are in jinja_sequences.c, tojson in jinja_json.c. */
+ * This file has the filters of single values; those of sequences are in jinja_sequences.c, tojson in jinja_json.c. */
 #include "text/jinja_filters.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ static bool begins_word(uint32_t before)
            before == '<';
 }
 
-/* Jinja's own: a word begins behind a blank, a hyphen or an opening bracket. */
+/* Not Python's title(): a word begins behind a blank, a hyphen or an opening bracket. */
 static value filter_title(jinja_run *r, value in, const jinja_arguments *a)
 {
     jinja_args_none(r, "title", a);
@@ -249,7 +249,7 @@ static value filter_urlencode(jinja_run *r, value in, const jinja_arguments *a)
 
 /* Numbers. */
 
-/* The text without white space around it and single underscores in it, NUL-terminated; NULL: it can be no number. */
+/* Returns the text without white space around it and single underscores in it, NUL-terminated; NULL: no number. */
 static const char *number_text(jinja_run *r, const str *s)
 {
     const str *bare = str_strip(r, s, NULL, SIDE_BOTH);
@@ -304,7 +304,7 @@ static bool parse_int(jinja_run *r, const str *s, int base, int64_t *out)
     return true;
 }
 
-/* int() of a float, toward zero; -1 where it has none. */
+/* Truncates toward zero, like int(). -1 for NaN and infinity. */
 static int truncate_float(jinja_run *r, double x, int64_t *out)
 {
     if (isnan(x) || isinf(x))
@@ -362,7 +362,7 @@ static value filter_abs(jinja_run *r, value in, const jinja_arguments *a)
     return value_whole(in) < 0 ? op_negative(r, in) : value_int(value_whole(in));
 }
 
-/* Round half to even in decimal, as the correctly rounded text of the number has it. */
+/* Rounds half to even in decimal, by way of the number's correctly rounded text. */
 static double round_decimal(jinja_run *r, double x, int64_t digits)
 {
     if (isnan(x) || isinf(x) || digits > 300)

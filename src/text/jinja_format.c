@@ -12,7 +12,7 @@
 
 enum { MAX_WIDTH = 100000, MAX_PRECISION = 100 };
 
-/* How one value is to be written; both languages are read into this. */
+/* How one value is to be written; both format languages are parsed into this. */
 typedef struct {
     uint32_t fill, align;     /* align: '<' '>' '^' '='; 0: as the value's kind has it */
     char sign;                /* '+', ' '; 0: only minus */
@@ -28,7 +28,8 @@ static void add_fill(text *out, uint32_t fill, int64_t n)
         text_add_char(out, fill);
 }
 
-/* prefix (a sign, 0x) and body, filled to the width; with '=' the filling comes between the two. */
+/* Writes prefix (a sign, 0x) and body, filled to the width; with '=' the fill goes between the two. preset: the
+ * alignment if the spec has none. */
 static void add_padded(text *out, const spec *s, const char *prefix, const str *body, uint32_t preset)
 {
     int64_t more = s->width - (int64_t)strlen(prefix) - (int64_t)str_chars(body);
@@ -71,7 +72,7 @@ static void digits_in_base(uint64_t x, unsigned base, bool upper, char out[72])
     out[n] = '\0';
 }
 
-/* The digits before the point in groups. */
+/* Returns the digits with a separator between groups of `size` before the point. */
 static const str *grouped(jinja_run *r, const char *digits, char group, int size)
 {
     text t = {.r = r};
@@ -114,7 +115,7 @@ void format_fixed(text *out, double x, int digits)
     text_add_cstr(out, s);
 }
 
-/* Without a type: as str() has it, or with a precision as %g, but never without a point. */
+/* Writes a number without a type: as str() does, or with a precision as %g, but never without a point. */
 static void write_general(double x, int precision, char *out, size_t size)
 {
     if (precision < 0) {
@@ -158,7 +159,7 @@ typedef struct {
     const str *format;
     size_t at;
     value with;
-    int n_used; /* of a tuple; of anything else, 1 when it was used */
+    int n_used; /* arguments of a tuple; of anything else, 1 when it was used */
     bool by_name;
 } percent;
 
@@ -341,7 +342,7 @@ static int64_t number_of(const char *s, size_t n)
     return x;
 }
 
-/* The argument that the first part of a field names. */
+/* Returns the argument that the first part of a field names. */
 static value field_argument(braces *b, const char *s, size_t n)
 {
     int64_t i = number_of(s, n);

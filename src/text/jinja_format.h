@@ -4,12 +4,12 @@
 
 #include "text/jinja_value.h"
 
-/* with: a tuple of arguments, a dict for %(name)s, or the one argument. */
+/* Returns format % with. with: a tuple of arguments, a dict for %(name)s, or the one argument. */
 value format_percent(jinja_run *r, const str *format, value with);
 
 value format_braces(jinja_run *r, const str *format, const jinja_arguments *a);
 
-/* x with so many digits behind the point, correctly rounded; "nan" and "inf" as Python writes them. */
+/* Writes x, which is finite, with so many digits (at most 100) behind the point, correctly rounded. */
 void format_fixed(text *out, double x, int digits);
 
 #endif

@@ -64,7 +64,7 @@ static value call_dict(jinja_run *r, function *f, const jinja_arguments *a)
     return value_dict(make_dict(r, f->name, a));
 }
 
-/* Transformers lets no template keep a name with an underscore before it. */
+/* Fails for names that begin with an underscore: Transformers allows no template to set them. */
 static void check_name(jinja_run *r, value name)
 {
     if (name.kind == VALUE_STRING && name.s->n && name.s->s[0] == '_')
@@ -96,7 +96,7 @@ static value call_cycler(jinja_run *r, function *f, const jinja_arguments *a)
     return (value){.kind = VALUE_CYCLER, .cycler = c};
 }
 
-/* The first call gives nothing, all others the separator. */
+/* The first call returns "", all others the separator. */
 static value call_joined(jinja_run *r, function *f, const jinja_arguments *a)
 {
     jinja_args_none(r, "joiner", a);
@@ -118,7 +118,7 @@ static value call_raise(jinja_run *r, function *f, const jinja_arguments *a)
     jinja_run_raise(r, value_to_str(r, message));
 }
 
-/* The format with %f, which C does not have, as microseconds. */
+/* Returns the format for C's strftime(), which has no %f: the microseconds become 000000. */
 static char *c_format(jinja_run *r, const str *format)
 {
     text t = {.r = r};

@@ -1,4 +1,4 @@
-/* jinja_iter.c - walking over values, as jinja_value.h promises */
+/* jinja_iter.c - the iterators of jinja_value.h */
 #include <string.h>
 
 #include "text/jinja_value.h"

@@ -84,7 +84,7 @@ static void write_array(dump *d, const jinja_list *l)
     text_add_cstr(&d->out, "]");
 }
 
-/* Keys that are no strings are written as ones. */
+/* Keys that are not strings are written as strings. */
 static void write_key(dump *d, value key)
 {
     if (key.kind == VALUE_STRING) {
@@ -188,8 +188,8 @@ static value array_from_json(jinja_run *r, const json_t *v)
     return value_list(r, VALUE_LIST, at, n);
 }
 
-/* Who speaks, in the words that templates know: they make tokens of them ("<|" + role + "|>"). None of these ends a
- * turn. */
+/* Returns whether this is a role that templates know, of which some make tokens ("<|" + role + "|>"). None of these
+ * tokens ends a turn. */
 static bool is_known_role(const str *s)
 {
     static const char *const known[] = {"system", "developer", "user",        "assistant",   "tool",     "function",
@@ -200,7 +200,7 @@ static bool is_known_role(const str *s)
     return false;
 }
 
-/* The value of a key; such a role counts as the template's own. */
+/* Converts a key's value; a known role counts as the template's own. */
 static value member_from_json(jinja_run *r, const char *key, const json_t *v)
 {
     value made = value_from_json(r, v);

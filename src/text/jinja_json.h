@@ -1,5 +1,5 @@
-/* jinja_json.h - values from JSON (value_from_json() of jinja_value.h), and Transformers' tojson: Python's json.dumps,
- * which leaves other than ASCII as it is */
+/* jinja_json.h - values from JSON (value_from_json() of jinja_value.h), and Transformers' tojson: Python's json.dumps
+ * with ensure_ascii=False */
 #ifndef PUNICA_TEXT_JINJA_JSON_H
 #define PUNICA_TEXT_JINJA_JSON_H
 

@@ -1,7 +1,7 @@
 /* jinja_lex.c - see jinja_lex.h
  *
- * With trim_blocks the first newline behind a block or comment goes; with lstrip_blocks the blanks before one go when
- * nothing else stands before it in its line. "-" takes all white space on its side, "+" keeps what would go. */
+ * trim_blocks drops the first newline behind a block or comment; lstrip_blocks drops the blanks before one, if nothing
+ * else stands before it in its line. "-" drops all white space on its side, "+" keeps what would be dropped. */
 #include "text/jinja_lex.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ typedef struct {
     const char *s; /* [n] the source, newlines as \n */
     size_t n, at;
     int line;
-    bool starts_line; /* what was read last ended with a newline, or nothing was */
+    bool starts_line; /* what was read last ended with a newline, or nothing was read yet */
     char open[256];   /* brackets that are open */
     int n_open;
     token *token;
@@ -45,7 +45,7 @@ _Noreturn static void fail_at(lexer *x, const char *what)
     jinja_run_fail(x->r, "%s", what);
 }
 
-/* Move to `to`, counting lines. */
+/* Moves to `to`, counting lines. */
 static void advance(lexer *x, size_t to)
 {
     if (to == x->at)
@@ -78,7 +78,7 @@ static size_t find(const lexer *x, size_t at, const char *what)
     return p ? (size_t)(p - x->s) : x->n;
 }
 
-/* Newlines of any kind become \n; one at the very end goes. */
+/* Turns newlines of any kind into \n and drops one at the very end. */
 static void normalize(lexer *x, const char *source, size_t n)
 {
     char *s = jinja_run_alloc(x->r, n + 1);
@@ -93,7 +93,8 @@ static void normalize(lexer *x, const char *source, size_t n)
     x->s = s;
 }
 
-/* What is left of the text from..to before a tag with this sign. */
+/* Returns where the text from..to ends when the white space before a tag with this sign is dropped. strips_line:
+ * lstrip_blocks applies to the tag. */
 static size_t trimmed_end(const lexer *x, size_t from, size_t to, char sign, bool strips_line)
 {
     if (sign == '-') {
@@ -127,7 +128,8 @@ static char sign_at(const lexer *x, size_t at)
     return at < x->n && (x->s[at] == '-' || x->s[at] == '+') ? x->s[at] : 0;
 }
 
-/* Behind "%}" or "#}" at `at`, which may have a sign before it; 0: no end is there. */
+/* Returns the offset behind the close ("%}", "#}" or "}}") at `at`, which may have a sign before it, and behind the
+ * white space it drops. 0: no close is there. trims: trim_blocks applies. */
 static size_t end_of_tag(const lexer *x, size_t at, const char *close, bool trims)
 {
     char sign = sign_at(x, at);
@@ -143,7 +145,7 @@ static size_t end_of_tag(const lexer *x, size_t at, const char *close, bool trim
 static void skip_comment(lexer *x, size_t at)
 {
     size_t end = find(x, at, "#}");
-    if (end == x->n && at == x->n) { /* Jinja misses the end only of what has begun */
+    if (end == x->n && at == x->n) { /* a "{#" that ends the source is no error in Jinja */
         advance(x, at);
         return;
     }
@@ -154,7 +156,7 @@ static void skip_comment(lexer *x, size_t at)
     advance(x, end_of_tag(x, end, "#}", true));
 }
 
-/* Behind the name of a block tag at `at` ("{%"), if it is this one; 0. */
+/* Returns the offset behind the name of the block tag at `at`, if it is this name, else 0. */
 static size_t after_name(const lexer *x, size_t at, const char *name)
 {
     size_t here = at + 2;
@@ -164,7 +166,7 @@ static size_t after_name(const lexer *x, size_t at, const char *name)
     return looking_at(x, here, name) ? skip_space(x, here + strlen(name)) : 0;
 }
 
-/* {% raw %} at x->at: its text as it stands. False: there is no raw tag. */
+/* Reads {% raw %} at x->at, its text verbatim. False: there is no raw tag. */
 static bool read_raw(lexer *x)
 {
     size_t end = after_name(x, x->at, "raw");
@@ -206,7 +208,7 @@ static bool is_digit(char c, int base)
     return digit < base;
 }
 
-/* Behind digits with single underscores between them. */
+/* Returns the offset behind digits, which may have single underscores between them. */
 static size_t skip_digits(const lexer *x, size_t at, int base)
 {
     while (at < x->n) {
@@ -297,7 +299,7 @@ static uint32_t read_hex(lexer *x, size_t *at, int n)
     return cp;
 }
 
-/* One escape, *at behind its backslash. */
+/* Adds one escape; *at is behind its backslash. */
 static void add_escape(lexer *x, text *out, size_t *at)
 {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
@@ -385,7 +387,7 @@ static void read_operator(lexer *x)
     advance(x, x->at + n);
 }
 
-/* The tokens of {{ ... }} or {% ... %}, and its end. */
+/* Reads the tokens of {{ ... }} or {% ... %}, and its end. */
 static void read_tag(lexer *x, bool is_block)
 {
     while (x->at < x->n) {
@@ -419,7 +421,7 @@ static size_t find_tag(const lexer *x, size_t at)
     return x->n;
 }
 
-/* Text up to the next tag, and the tag. */
+/* Reads the text up to the next tag, and the tag. */
 static void read_next(lexer *x)
 {
     size_t tag = find_tag(x, x->at);

@@ -1,4 +1,4 @@
-/* jinja_lex.h - the text of a template as tokens; white space control is settled here */
+/* jinja_lex.h - the text of a template as tokens, with white space control already applied */
 #ifndef PUNICA_TEXT_JINJA_LEX_H
 #define PUNICA_TEXT_JINJA_LEX_H
 
@@ -26,7 +26,7 @@ typedef struct {
     size_t n;
 } token;
 
-/* All tokens, the last of which is TOKEN_END, in r's arena; so is what they borrow. */
+/* Returns all tokens, the last of which is TOKEN_END. They and what they borrow lie in r's arena. */
 token *jinja_lex(jinja_run *r, const char *source, size_t n);
 
 #endif

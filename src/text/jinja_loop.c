@@ -1,7 +1,7 @@
 /* jinja_loop.c - {% for %} and its `loop`
  *
- * Items are taken one by one, and the loop's condition is asked when an item is taken: what the body sets in a
- * namespace counts for the next one. Only loop.last, loop.nextitem and loop.length look ahead. */
+ * Items are taken one by one, and the loop's condition is evaluated when an item is taken: what the body sets in a
+ * namespace counts for the next item. Only loop.last, loop.nextitem and what needs loop.length look ahead. */
 #include "text/jinja_eval.h"
 #include "text/jinja_render.h"
 #include "text/jinja_str.h"
@@ -11,7 +11,7 @@ struct jinja_loop {
     scope *around; /* where the for stands */
     value over;
     iter *items;
-    bool all_taken;         /* items is a list of those that are left: their condition has been asked */
+    bool all_taken;         /* items has the rest as a list, whose condition has been evaluated */
     value ahead;            /* the item that was looked at before its turn; MISSING: none */
     value before, current;  /* MISSING: none yet */
     int64_t index0, length; /* length -1: not known yet */
@@ -19,7 +19,7 @@ struct jinja_loop {
     value changed; /* what loop.changed() was last given; MISSING: it was not called */
 };
 
-/* Whether the loop's condition holds for an item. */
+/* Returns whether the loop's condition holds for an item. */
 static bool is_wanted(jinja_run *r, jinja_loop *l, value item)
 {
     static const symbol_list none = {0};
@@ -59,7 +59,7 @@ static bool next_item(jinja_run *r, jinja_loop *l, value *out)
     return true;
 }
 
-/* All that are left are taken now. */
+/* Takes all items that are left now, into a list. Returns the loop's length. */
 static int64_t count_rest(jinja_run *r, jinja_loop *l)
 {
     size_t n = 0, cap = 8;
@@ -135,7 +135,7 @@ value jinja_loop_attribute(jinja_run *r, jinja_loop *l, const str *name)
     return value_missing();
 }
 
-/* The body for each item, then the else branch, if no item came to the end of the body. */
+/* Runs the body for each item, then the else branch, if no item came to the end of the body. */
 static flow run_loop(jinja_run *r, const jinja_node *code, scope *around, value over, int64_t depth0)
 {
     jinja_loop *l = JINJA_NEW(r, jinja_loop);

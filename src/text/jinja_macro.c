@@ -56,7 +56,7 @@ jinja_arguments eval_args(jinja_run *r, const call_args *a, keyword extra)
     return (jinja_arguments){.at = at, .n = a->at.n + (int)star->n, .keyword = named, .n_keywords = n};
 }
 
-/* Which of the names (with blanks between) this is; -1. */
+/* Returns the position of name in names (separated by spaces), or -1. */
 static int name_number(const char *names, const str *name)
 {
     int i = 0;
@@ -122,7 +122,7 @@ value jinja_macro_new(jinja_run *r, const macro_code *code)
     return (value){.kind = VALUE_MACRO, .macro = m};
 }
 
-/* The keyword of this name, which is taken off the list; MISSING. */
+/* Returns the value of this keyword and marks it as taken; MISSING: there is none. */
 static value take_keyword(const jinja_arguments *a, bool *taken, const str *name)
 {
     for (int i = 0; i < a->n_keywords; i++)
@@ -159,7 +159,7 @@ static bool has_parameter(const macro_code *m, int symbol)
     return false;
 }
 
-/* caller, kwargs and varargs, where the body mentions them; what is left over and not mentioned is an error. */
+/* Binds caller, kwargs and varargs where the body mentions them; other arguments left over are an error. */
 static void bind_rest(jinja_run *r, const macro_code *m, scope *s, const jinja_arguments *a, bool *taken)
 {
     if (m->uses_caller && !has_parameter(m, m->caller)) {

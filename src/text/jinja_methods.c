@@ -19,7 +19,7 @@ static const str *text_argument(jinja_run *r, const char *method, value v)
     return v.s;
 }
 
-/* A string, or NULL where none or nothing is given. */
+/* Returns a string, or NULL for None or an argument that is not given. */
 static const str *optional_text(jinja_run *r, const char *method, value v)
 {
     return v.kind == VALUE_MISSING || v.kind == VALUE_NONE ? NULL : text_argument(r, method, v);
@@ -34,7 +34,7 @@ static int64_t whole_or(jinja_run *r, const char *method, value v, int64_t prese
     return value_whole(v);
 }
 
-/* The result of a method of Markup is Markup. */
+/* Returns v, as Markup if the method is one of Markup. */
 static value like(jinja_run *r, const function *f, value v)
 {
     return f->self.s->markup ? value_str(str_mark(r, v.s)) : v;
@@ -116,7 +116,7 @@ static value str_m_splitlines(jinja_run *r, function *f, const jinja_arguments *
     return str_lines(r, f->self.s, value_is_true(r, keep));
 }
 
-/* A start or end in code points, negative ones from the end, as an offset in bytes. */
+/* Converts a start or end in code points (negative: from the end) to an offset in bytes; past the end, length + 1. */
 static size_t offset_of(jinja_run *r, function *f, value v, int64_t preset)
 {
     int64_t n = (int64_t)str_chars(f->self.s), i = whole_or(r, f->name, v, preset);
@@ -127,7 +127,7 @@ static size_t offset_of(jinja_run *r, function *f, value v, int64_t preset)
     return i > n ? f->self.s->n + 1 : str_offset(f->self.s, (size_t)i);
 }
 
-/* Whether the text between the two begins (ends) with one of the choices. */
+/* Returns whether self[start:end] begins (ends) with a string, or with one of a tuple. */
 static value starts_or_ends(jinja_run *r, function *f, const jinja_arguments *a, bool starts)
 {
     value v[3];
@@ -381,7 +381,7 @@ static bool is_ascii(uint32_t cp)
     return cp < 0x80;
 }
 
-/* Whether all characters are so, and there is one; of isascii also if there is none. */
+/* Returns whether there are characters and `is` holds for all of them. isascii() holds for an empty string too. */
 static value all_are(jinja_run *r, function *f, const jinja_arguments *a, bool (*is)(uint32_t))
 {
     jinja_args_none(r, f->name, a);

@@ -4,8 +4,8 @@
 
 #include "text/jinja_value.h"
 
-/* A function bound to `of`. MISSING: there is no such method. One that would change `of` is an undefined value, which
- * says so when it is called: the sandbox is immutable. */
+/* Returns the method as a function bound to `of` (or the value of cycler.current); MISSING: there is none. A method
+ * that would change `of` is an undefined value, which says so when it is called: the sandbox is immutable. */
 value method_find(jinja_run *r, value of, const str *name);
 
 #endif

@@ -212,7 +212,7 @@ value op_own_attribute(jinja_run *r, value of, const str *name)
     return method_find(r, of, name);
 }
 
-/* The element; MISSING: there is none, or it cannot have any. */
+/* Returns the element; MISSING: there is none, or `of` cannot have any. */
 static value own_item(jinja_run *r, value of, value key)
 {
     value found = value_missing();
@@ -255,7 +255,7 @@ value op_item(jinja_run *r, value of, value key)
     return found.kind == VALUE_MISSING ? value_undefined_of(r, of, key) : found;
 }
 
-/* A bound of a slice as an index between low and high; preset where it is left out. */
+/* Returns a bound of a slice as an index between low and high; preset if it is left out. */
 static int64_t bound(jinja_run *r, value v, int64_t n, int64_t low, int64_t high, int64_t preset)
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)

@@ -9,15 +9,15 @@ bool op_compare(jinja_run *r, op_kind op, value a, value b); /* == != < <= > >= 
 value op_negative(jinja_run *r, value v);
 value op_positive(jinja_run *r, value v);
 
-/* of.name and of[key] of the sandbox: the first prefers attributes, the second elements. What is not there is
- * undefined; to ask an undefined value fails. */
+/* Returns of.name and of[key] as Jinja's sandbox does: the first prefers attributes, the second elements. What is not
+ * there is undefined; asking an undefined value fails. */
 value op_attribute(jinja_run *r, value of, const str *name);
 value op_item(jinja_run *r, value of, value key);
 
-/* of[start:stop:step]; MISSING or none where nothing stands. */
+/* Returns of[start:stop:step]; MISSING or none where a bound is left out. */
 value op_slice(jinja_run *r, value of, value start, value stop, value step);
 
-/* Only an attribute, never an element; MISSING: there is none. */
+/* Returns an attribute, never an element; MISSING: there is none. */
 value op_own_attribute(jinja_run *r, value of, const str *name);
 
 #endif

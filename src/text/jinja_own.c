@@ -8,7 +8,7 @@ const own_list own_all;
 static void push(jinja_run *r, own_list *l, size_t from, size_t to)
 {
     if (l->n && l->at[l->n - 1].to == from) {
-        l->at[l->n - 1].to = to; /* who has only the bytes before it looks no further */
+        l->at[l->n - 1].to = to; /* strings that share the list end before `from` and look no further */
         return;
     }
     if (l->n == l->cap) {
@@ -46,11 +46,11 @@ void own_part(str *x, const str *s, size_t at)
     x->own_at = s->own == &own_all || !s->own ? 0 : s->own_at + at;
 }
 
-/* A list of a's bytes to which others can be added. */
+/* Returns a list of what is own in a, to which more can be added. */
 static own_list *list_for(jinja_run *r, const str *a)
 {
     if (a->own && a->own != &own_all && a->own_at + a->n == a->own->len)
-        return (own_list *)a->own; /* nobody has added to it: it grows in place */
+        return (own_list *)a->own; /* nothing was added behind a: it grows in place */
     own_list *l = JINJA_NEW(r, own_list);
     *l = (own_list){.len = a->n};
     own_add(r, l, 0, a, 0, a->n);

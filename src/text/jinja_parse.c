@@ -54,7 +54,7 @@ static jinja_node *parse_target(parser *p, bool with_namespace)
 
 /* Statements. */
 
-/* Up to one of the tags (a list with blanks between), which is the current token then; NULL: to the end. */
+/* Parses up to one of the tags (separated by spaces), which is the current token then; NULL: to the end. */
 static node_list parse_until(parser *p, const char *tags);
 
 static bool is_one_of(const token *t, const char *tags)
@@ -75,7 +75,7 @@ static void end_block_tag(parser *p)
     parser_next(p);
 }
 
-/* The body of a tag whose own end is next. */
+/* Parses the end of an opening tag, and its body up to one of the tags, which is the current token then. */
 static node_list parse_body(parser *p, const char *tags)
 {
     parser_skip_op(p, ":");
@@ -89,7 +89,7 @@ static node_list parse_body(parser *p, const char *tags)
     return body;
 }
 
-/* The same, and the one tag that ends it. */
+/* The same up to one tag, which is skipped. */
 static node_list parse_whole_body(parser *p, const char *tag)
 {
     node_list body = parse_body(p, tag);
@@ -180,7 +180,7 @@ static void parse_parameters(parser *p, macro_code *m)
     parser_next(p);
 }
 
-/* Its body: what is around it is another function. */
+/* Parses a macro's body. break and continue in it cannot end a loop around the macro. */
 static void parse_macro_body(parser *p, macro_code *m, const char *tag)
 {
     int loops = p->loops;

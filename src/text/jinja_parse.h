@@ -1,4 +1,4 @@
-/* jinja_parse.h - tokens to a tree; jinja_scope.h then settles what its names mean */
+/* jinja_parse.h - tokens to a tree; jinja_scope.h then resolves its names */
 #ifndef PUNICA_TEXT_JINJA_PARSE_H
 #define PUNICA_TEXT_JINJA_PARSE_H
 

@@ -107,7 +107,7 @@ jinja_node *node_new2(parser *p, node_kind kind, int line, jinja_node *a, jinja_
     return n;
 }
 
-/* A list that grows; its array has room for a power of two. */
+/* Appends to a list, whose array has room for a power of two. */
 void jinja_node_list_add(parser *p, node_list *l, jinja_node *n)
 {
     if ((l->n & (l->n - 1)) == 0) {

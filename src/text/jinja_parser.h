@@ -1,4 +1,4 @@
-/* jinja_parser.h - what the two halves of the parser share: the tokens in hand, and making nodes
+/* jinja_parser.h - what the two halves of the parser share: the current token, and making nodes
  *
  * jinja_parse.c reads statements, jinja_expr.c expressions. */
 #ifndef PUNICA_TEXT_JINJA_PARSER_H
@@ -19,11 +19,11 @@ typedef struct {
 /* Tokens. */
 
 _Noreturn void parser_fail_expected(parser *p, const char *what); /* "expected WHAT, got ..." */
-const token *parser_next(parser *p); /* the current token, which goes; the last one stays */
+const token *parser_next(parser *p); /* returns the current token and moves on, but not past the last */
 bool token_is(const token *t, token_kind kind, const char *s);
 bool parser_at_op(const parser *p, const char *op);
 bool parser_at_name(const parser *p, const char *name);
-bool parser_skip_op(parser *p, const char *op); /* it goes, if it is there */
+bool parser_skip_op(parser *p, const char *op); /* moves on if it is the current token; whether it was */
 bool parser_skip_name(parser *p, const char *name);
 void parser_expect_op(parser *p, const char *op);
 const token *parser_expect(parser *p, token_kind kind, const char *what);
@@ -33,7 +33,7 @@ const token *parser_expect(parser *p, token_kind kind, const char *what);
 jinja_node *jinja_node_new(parser *p, node_kind kind, int line);
 jinja_node *node_new2(parser *p, node_kind kind, int line, jinja_node *a, jinja_node *b);
 void jinja_node_list_add(parser *p, node_list *l, jinja_node *n);
-int parser_symbol(parser *p, const str *name); /* the name's number, which is a new one if need be */
+int parser_symbol(parser *p, const str *name); /* the name's number; a new name gets one */
 int parser_symbol_named(parser *p, const char *name);
 const str *parser_name(parser *p, const token *t);
 

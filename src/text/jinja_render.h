@@ -9,7 +9,7 @@ typedef struct {
     value value;
 } binding;
 
-/* Names set in one place: the program, a macro's call, a loop's body. */
+/* Names set in one scope: the program, a macro's call, a loop's body, ... */
 typedef struct scope scope;
 struct scope {
     scope *around;
@@ -19,7 +19,7 @@ struct scope {
 
 typedef struct render {
     const jinja *p;
-    value *variable; /* [n_symbols] the render's own and the global functions; MISSING: none */
+    value *variable; /* [n_symbols] the render's variables and the global functions; MISSING: none */
     scope *scope;    /* the innermost */
     text *out;       /* where output goes: the prompt, or what a macro or block is collecting */
 } render;
@@ -32,10 +32,10 @@ struct jinja_macro {
 };
 
 void scope_set(jinja_run *r, scope *s, int symbol, value v);
-scope *scope_enter(jinja_run *r, scope *around, const symbol_list *unset); /* a new one; it is the innermost then */
-void scope_restart(jinja_run *r, scope *s, const symbol_list *unset);      /* empty again */
+scope *scope_enter(jinja_run *r, scope *around, const symbol_list *unset); /* makes a new innermost one */
+void scope_restart(jinja_run *r, scope *s, const symbol_list *unset);      /* empties it */
 
-/* Errors are told of this node from here on. */
+/* Makes errors from here on name this node and its line. */
 static inline void eval_at(jinja_run *r, const jinja_node *n)
 {
     r->at = n;
@@ -46,17 +46,17 @@ value eval_node(jinja_run *r, const jinja_node *n);
 flow eval_body(jinja_run *r, const node_list *body);
 void eval_assign(jinja_run *r, const jinja_node *target, value v); /* in the innermost scope */
 
-/* Output from here on is collected in t; gives where it went before, for eval_collect_end(). */
+/* Redirects output to t, which it makes empty. Returns where output went before, for eval_collect_end(). */
 text *eval_collect(jinja_run *r, text *t);
 void eval_collect_end(jinja_run *r, text *before);
 
-/* Evaluates the arguments of a call, with one keyword more if extra has a name. */
+/* Evaluates the arguments of a call and adds the keyword extra, if it has a name. */
 jinja_arguments eval_args(jinja_run *r, const call_args *a, keyword extra);
 
 value jinja_macro_new(jinja_run *r, const macro_code *code);
 value jinja_macro_call(jinja_run *r, const jinja_macro *m, const jinja_arguments *a);
 
-/* {% for %}: all of it, and the rest of a recursive one. */
+/* Runs a {% for %}; runs loop(...) inside of a recursive one and returns its output. */
 flow jinja_loop_run(jinja_run *r, const jinja_node *code);
 value jinja_loop_recurse(jinja_run *r, jinja_loop *l, const jinja_arguments *a);
 

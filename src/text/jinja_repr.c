@@ -79,18 +79,19 @@ value text_value(const text *t)
     str *s = (str *)v.s;
     own_list *own = JINJA_NEW(t->r, own_list);
     *own = t->own;
-    own->cap = own->n; /* what is added to it must not be written into the text's own list */
+    own->cap = own->n; /* no room: what is added to the string must not be written into the text's array */
     own->len = t->n;
     s->own = own->n == 1 && own->at[0].from == 0 && own->at[0].to == t->n ? &own_all : own;
     return v;
 }
 
-/* The digits of the shortest decimal that reads back as x, without the point. Gives the exponent of the first. */
+/* Writes the digits of the shortest decimal that reads back as x, without the point. Returns the exponent of the
+ * first. */
 static int shortest_digits(double x, char digits[20])
 {
     char s[32];
     for (int precision = x < DBL_MIN ? 0 : 14; precision <= 16;
-         precision++) { /* 15 digits always read back as written */
+         precision++) { /* any 15 digits survive the round trip */
         snprintf(s, sizeof s, "%.*e", precision, x);
         if (strtod(s, NULL) == x)
             break;

@@ -1,4 +1,4 @@
-/* jinja_run.c - the run of jinja_value.h: memory, bounds and how a failure is told */
+/* jinja_run.c - the run of jinja_value.h: memory, limits and error messages */
 #include <stdarg.h>
 #include <stdio.h>
 

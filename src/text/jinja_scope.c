@@ -58,7 +58,7 @@ static void visit_target(level *l, const jinja_node *n)
         mention(l, n->symbol, n->kind == EXPR_NAME);
 }
 
-/* What a scope binds itself: a loop's targets, parameters. */
+/* Marks as mentioned what a scope binds itself: the targets of a for or a with. */
 static void declare(level *l, const jinja_node *target)
 {
     if (target->kind == EXPR_TUPLE)
@@ -119,7 +119,7 @@ static void visit_name(level *l, const jinja_node *n)
     m->uses_varargs |= n->symbol == m->varargs;
 }
 
-/* An expression, or what of a statement belongs to the scope around it. */
+/* Visits an expression, or those parts of a statement that belong to the scope around it. */
 static void visit(level *l, const jinja_node *n)
 {
     jinja_run_enter(l->r);
@@ -221,7 +221,7 @@ static void enter_block(level *around, jinja_node *n)
         visit(&l, n->a);
 }
 
-/* The scopes in these statements, once all of what is around them is known. */
+/* Settles the scopes in these statements; all mentions in the scopes around them must be known. */
 static void enter_all(level *l, const node_list *nodes)
 {
     jinja_run_enter(l->r);

@@ -1,16 +1,16 @@
-/* jinja_scope.h - what names mean, settled once at compile time
+/* jinja_scope.h - name resolution, done once at compile time
  *
- * A for loop, a macro and a few others have a scope of their own: what is set inside is gone behind it. A name is
- * looked up from the innermost scope outwards, then among the variables of the render. Jinja decides per scope, before
- * anything runs, which names are its own: one that is set there, that was not read before in it, and that no scope
- * around it mentions, is unset when the scope is entered, even if a variable of the render has that name. */
+ * A for loop, a macro and a few others have a scope of their own: what is set inside is gone after it. A name is
+ * looked up from the innermost scope outwards, then among the render's variables. Jinja decides per scope, before
+ * anything runs, which names belong to it alone: those set there outside of any if that were not read before in it and
+ * that no scope around it mentions. They are unset when it is entered, even if the render has a variable so named. */
 #ifndef PUNICA_TEXT_JINJA_SCOPE_H
 #define PUNICA_TEXT_JINJA_SCOPE_H
 
 #include "text/jinja_ast.h"
 
 /* Fills in the unset lists of the program's scopes and which macros use caller, kwargs and varargs. Fails for filters
- * and tests that do not exist, unless an if stands before them: then it is for the run to find out. */
+ * and tests that do not exist; inside of an if they fail only when they are reached. */
 void jinja_scope(jinja_run *r, jinja *p);
 
 #endif

@@ -1,7 +1,7 @@
 /* jinja_sequences.c - see jinja_sequences.h
  *
  * map, select and the like are generators, as in Jinja: nothing is computed, and nothing fails, before an item is asked
- * for, and each item comes once. */
+ * for, and they can be walked over once. */
 #include "text/jinja_sequences.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static bool is_number(const char *s, size_t n)
     return n > 0 && n < 18;
 }
 
-/* One step of a path: an element, by number if it is one. */
+/* Takes one step of a path: an element, by index if the step is a number. */
 static value follow(jinja_run *r, value item, const char *s, size_t n)
 {
     int64_t i = 0;
@@ -33,7 +33,7 @@ static value follow(jinja_run *r, value item, const char *s, size_t n)
     return op_item(r, item, value_int(i));
 }
 
-/* item.a.b for "a.b". preset, unless it is MISSING or none, stands for what is undefined on the way. */
+/* Returns item.a.b for "a.b". preset, unless it is MISSING or none, replaces what is undefined on the way. */
 static value follow_path(jinja_run *r, value item, value path, value preset)
 {
     bool has_preset = preset.kind != VALUE_MISSING && preset.kind != VALUE_NONE;
@@ -67,7 +67,7 @@ static value key_of(jinja_run *r, const sort_key *k, value item)
     return k->ignores_case ? fold_case(r, key) : key;
 }
 
-/* Of the sort filter: "a,b" is a list of keys, which is compared in order; one key is a list too. */
+/* Returns what to compare an item by. For the sort filter that is a list, of the key of each path in "a,b". */
 static value keys_of(jinja_run *r, const sort_key *k, value item)
 {
     if (!k || !k->several)
@@ -205,8 +205,8 @@ static value filter_max(jinja_run *r, value in, const jinja_arguments *a)
 /* Generators. */
 
 typedef struct {
-    value over;              /* not yet iterated; MISSING: it is */
-    jinja_arguments a;       /* of map or select, the rest of them */
+    value over;              /* what to iterate; MISSING: that has begun */
+    jinja_arguments a;       /* of map or select: for the filter or test itself */
     value attribute, preset; /* MISSING: none */
     const str *name;         /* of the filter or test; NULL: none */
     bool wanted;             /* select: true, reject: false */
@@ -214,7 +214,7 @@ typedef struct {
     bool ignores_case;
 } generator;
 
-/* The next item of what is behind it. An empty or false value has none, whatever it is. */
+/* Gets the next item of the generator's input. A value that is false has none, even one that cannot be iterated. */
 static bool next_inner(jinja_run *r, iter *it, value *out)
 {
     generator *g = it->state;
@@ -359,7 +359,7 @@ static int64_t count_argument(jinja_run *r, const char *what, value v)
     return value_whole(v);
 }
 
-/* items[from:to], and fill behind them so that there are n. */
+/* Returns l[from:to], filled up to n items with fill, unless it is MISSING or none. */
 static value cut(jinja_run *r, const jinja_list *l, size_t from, size_t to, size_t n, value fill)
 {
     value *at = JINJA_NEW_ARRAY(r, value, n > to - from ? n : to - from);

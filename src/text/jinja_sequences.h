@@ -11,10 +11,10 @@ typedef struct {
     value preset; /* for an attribute that is undefined; MISSING or none: it stays so */
 } sort_key;
 
-/* A list of them in order; stable. key NULL: as they are. */
+/* Returns a sorted list of the items; the sort is stable. key NULL: the items themselves are compared. */
 value sorted_list(jinja_run *r, const jinja_list *items, const sort_key *key);
 
-/* The filters of this file by name; NULL: none. */
+/* Returns the filter of this name if it is one of jinja_sequences.c, else NULL. */
 filter_body *sequence_filter_find(const str *name);
 
 #endif

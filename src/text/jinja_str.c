@@ -7,16 +7,17 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* Bytes that were reserved behind a long string. All strings that were made by adding to it share them; the one that
- * ends at `used` may grow in place. */
+/* Bytes reserved behind a long string, shared by all strings that were made by appending to it. The one that ends at
+ * `used` may grow in place. */
 struct str_room { size_t used, cap; };
 
-enum { MIN_ROOM = 256 }; /* bytes of a string that gets any */
+enum { MIN_ROOM = 256 }; /* bytes; shorter strings get no room */
 
+/* Makes a string that borrows s. While compiling it is text of the program, so all of it is own. */
 static str *make(jinja_run *r, const char *s, size_t n)
 {
     str *x = JINJA_NEW(r, str);
-    *x = (str){.s = s, .n = n, .n_chars = UNCOUNTED, .own = r->render ? NULL : &own_all}; /* of the program, or not */
+    *x = (str){.s = s, .n = n, .n_chars = UNCOUNTED, .own = r->render ? NULL : &own_all};
     return x;
 }
 
@@ -57,7 +58,7 @@ static size_t count_chars(const char *s, size_t n)
     return chars;
 }
 
-/* A string of the program has been counted when it was compiled, so this writes only to what one run owns. */
+/* Strings of the program were counted when it was compiled, so this writes only to strings of one run. */
 size_t str_chars(const str *s)
 {
     if (s->n_chars == UNCOUNTED)
@@ -145,7 +146,7 @@ size_t str_find_last(jinja_run *r, const str *s, const str *what, size_t from, s
     return STR_NOT_FOUND;
 }
 
-/* A copy of a with room behind it for as much again and b. */
+/* Returns a copy of a in a buffer of twice the size of a and `more` bytes. */
 static str *with_room(jinja_run *r, const str *a, size_t more)
 {
     struct str_room *room = JINJA_NEW(r, struct str_room);
@@ -302,7 +303,7 @@ const str *str_replace(jinja_run *r, const str *s, const str *what, const str *b
             at = found + what->n;
             continue;
         }
-        text_add_str(&out, by); /* nothing stands before every character, and at the end */
+        text_add_str(&out, by); /* the empty string is found before every character, and at the end */
         if (at == s->n)
             break;
         const char *next = s->s + at;

@@ -8,28 +8,28 @@
 
 const str *str_new(jinja_run *r, const char *s, size_t n); /* borrows s */
 const str *str_copy(jinja_run *r, const char *s, size_t n);
-const str *str_like(jinja_run *r, const str *from, const char *s, size_t n); /* borrows s; Markup where from is */
-const str *str_of(jinja_run *r, const char *s);                              /* of a C string that lasts */
+const str *str_like(jinja_run *r, const str *from, const char *s, size_t n); /* borrows s; own, Markup as from */
+const str *str_of(jinja_run *r, const char *s);                              /* borrows s, a C string */
 
 size_t str_chars(const str *s);                /* how many code points */
 size_t str_offset(const str *s, size_t chars); /* bytes before code point number `chars`; n past the end */
 const str *str_slice(jinja_run *r, const str *s, size_t from, size_t to); /* in code points */
-size_t str_chars_before(const str *s, size_t offset);                     /* the other way */
+size_t str_chars_before(const str *s, size_t offset);                     /* code points before byte `offset` */
 
 bool str_equal(const str *a, const str *b);
 bool str_is(const str *a, const char *b);
 bool str_starts(const str *s, const char *with, size_t n);
 bool str_ends(const str *s, const char *with, size_t n);
 
-/* Where `what` first (last) begins at or behind `from` bytes, and ends before `to`; STR_NOT_FOUND. */
+/* Returns where `what` first (last) stands within bytes [from, to) of s, or STR_NOT_FOUND. */
 size_t str_find(jinja_run *r, const str *s, const str *what, size_t from, size_t to);
 size_t str_find_last(jinja_run *r, const str *s, const str *what, size_t from, size_t to);
 
-/* a + b. What is added to again and again keeps room behind it, so that this costs what is added, not the whole. */
+/* Returns a + b. Long strings keep room behind them, so that appending repeatedly is amortised O(length of b). */
 const str *str_concat(jinja_run *r, const str *a, const str *b);
 const str *str_repeat(jinja_run *r, const str *s, int64_t n);
 const str *str_escape(jinja_run *r, const str *s); /* Markup(...) with & < > ' " as entities; Markup is itself */
-const str *str_plain(jinja_run *r, const str *s);  /* without the mark */
+const str *str_plain(jinja_run *r, const str *s);  /* not Markup */
 const str *str_mark(jinja_run *r, const str *s);   /* Markup(s), nothing escaped */
 
 bool char_is_line_end(uint32_t cp); /* of str.splitlines() */

@@ -6,7 +6,7 @@
 #include "text/jinja_ops.h"
 #include "text/jinja_str.h"
 
-/* Of what kind. */
+/* Tests of a value's kind. */
 
 static bool test_defined(jinja_run *r, value in, const jinja_arguments *a)
 {
@@ -80,7 +80,7 @@ static bool test_iterable(jinja_run *r, value in, const jinja_arguments *a)
     return value_is_iterable(in);
 }
 
-/* What has a length and elements; undefined has neither, as far as this asks. */
+/* True for what has a length and elements. Jinja's test takes an undefined value for one. */
 static bool test_sequence(jinja_run *r, value in, const jinja_arguments *a)
 {
     jinja_args_none(r, "sequence", a);
@@ -112,7 +112,7 @@ static bool test_upper(jinja_run *r, value in, const jinja_arguments *a)
     return str_has_case(r, value_to_str(r, in), true);
 }
 
-/* Of what value. */
+/* Tests of the value itself. */
 
 static value modulo(jinja_run *r, value in, value by)
 {

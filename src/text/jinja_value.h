@@ -59,7 +59,7 @@ typedef struct {
     size_t n_chars;        /* code points, or UNCOUNTED */
     struct str_room *room; /* see str_concat(); NULL: none */
     const own_list *own;   /* NULL: nothing of it is the template's own */
-    size_t own_at;         /* where it begins in what `own` is about */
+    size_t own_at;         /* offset of this string in the text that `own` describes */
     bool markup;           /* Markup: what is added to it gets escaped */
 } str;
 
@@ -98,7 +98,7 @@ struct jinja_list {
     bool is_group;
 }; /* is_group: groupby's tuple, with names for its two */
 
-/* Why something is undefined; said when it is used. */
+/* Why something is undefined; the error when it is used. */
 struct undefined {
     const char *hint; /* the whole message; NULL: made of the others */
     value of, name;   /* of: whose attribute or element; MISSING: it is a variable */
@@ -112,13 +112,13 @@ struct dict {
     size_t index_size;
 };
 
-/* What a for loop or a filter walks over. next: false at the end. */
+/* An iterator, for for loops and filters. next: gets the next item; false at the end. */
 struct iter {
     bool (*next)(jinja_run *r, iter *it, value *out);
-    value over; /* what is walked over; for iterators that wrap one: its list, or anything */
+    value over; /* what is walked over; unused with a state of its own */
     size_t at;
     const char *type;   /* Python's name of it */
-    struct iter *inner; /* of one that takes its items from another */
+    struct iter *inner; /* where a generator takes its items from */
     void *state;
 };
 
@@ -166,11 +166,11 @@ struct jinja_run {
 
 /* Ends the run: "line 12: WHAT: message". */
 _Noreturn void jinja_run_fail(jinja_run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-_Noreturn void jinja_run_raise(jinja_run *r, const str *message); /* raise_exception: the message is the template's */
+_Noreturn void jinja_run_raise(jinja_run *r, const str *message); /* for raise_exception, with the template's message */
 
 void *jinja_run_alloc(jinja_run *r, size_t n); /* never NULL */
 void *jinja_run_alloc_array(jinja_run *r, size_t n, size_t size);
-void jinja_run_spend(jinja_run *r, size_t steps); /* fails when there are none left */
+void jinja_run_spend(jinja_run *r, size_t steps); /* fails when fewer are left */
 void jinja_run_enter(jinja_run *r);               /* one level deeper; fails at MAX_DEPTH */
 void jinja_run_leave(jinja_run *r);
 
@@ -215,7 +215,7 @@ value value_iterate_list(jinja_run *r, const char *type, value list); /* an iter
 value value_undefined(jinja_run *r, const char *hint);
 value value_undefined_of(jinja_run *r, value of, value name);
 
-/* Asking them. */
+/* Questions about values. */
 
 const char *value_type(value v); /* Python's name: "str" */
 bool value_is_true(jinja_run *r, value v);
@@ -252,7 +252,7 @@ static inline double value_number(value v)
     return v.kind == VALUE_FLOAT ? v.f : (double)value_whole(v);
 }
 
-/* Fails: the undefined was used. */
+/* Fails with the reason why v is undefined. */
 _Noreturn void value_fail_undefined(jinja_run *r, value v);
 
 /* Text of values. */
@@ -264,7 +264,7 @@ typedef struct {
     own_list own;
 } text; /* a growing string in the arena */
 
-void text_add(text *t, const char *s, size_t n); /* bytes that are nobody's own */
+void text_add(text *t, const char *s, size_t n); /* bytes that are not the template's own */
 void text_add_str(text *t, const str *s);
 void text_add_part(text *t, const str *s, size_t at, size_t n); /* n bytes of s */
 void text_add_cstr(text *t, const char *s);
@@ -279,7 +279,7 @@ const str *value_to_str(jinja_run *r, value v); /* str(); a string is itself, Ma
 /* Dicts and iteration. */
 
 dict *dict_new(jinja_run *r, size_t cap);
-void dict_put(jinja_run *r, dict *d, value key, value v); /* fails for a key that cannot be one */
+void dict_put(jinja_run *r, dict *d, value key, value v); /* fails for an unhashable key */
 void dict_add(jinja_run *r, dict *d, value key, value v); /* a key that is known to be new */
 bool dict_get(jinja_run *r, const dict *d, value key, value *out);
 bool dict_get_name(jinja_run *r, const dict *d, const char *key, value *out);
@@ -297,6 +297,6 @@ value value_from_json(jinja_run *r, const json_t *v); /* borrows its strings */
 
 /* Numbers. */
 
-size_t float_repr(double x, char out[32]); /* as repr() */
+size_t float_repr(double x, char out[32]); /* writes repr(x), NUL-terminated; its length */
 
 #endif

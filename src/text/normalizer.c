@@ -30,7 +30,7 @@ struct normalizer {
 /* One text on its way through the steps. */
 typedef struct {
     matcher *m;
-    size_t limit; /* bytes it may grow to: a file must not turn a word into gigabytes */
+    size_t limit; /* bytes the text may grow to: no tokenizer.json may turn a word into gigabytes */
     bool head_lost;
     err *e;
 } pass;
@@ -111,8 +111,9 @@ void normalizer_free(normalizer *z)
     free(z);
 }
 
-/* NFC makes a syllable of three bytes of three letters of three; the compatibility forms, besides, one byte of a letter
- * of four. Lower case of the Kelvin sign is a k. */
+/* Returns how many bytes this step can turn into one at most; 0: no bound. NFC composes three Hangul letters of three
+ * bytes each to a syllable of three bytes; the compatibility forms also turn a letter of four bytes into one of one.
+ * Lower case turns the Kelvin sign, of three bytes, into a k. */
 static size_t step_shrink(const step *s)
 {
     switch (s->kind) {

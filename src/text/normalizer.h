@@ -14,17 +14,17 @@
 
 typedef struct normalizer normalizer;
 
-/* NULL with e set. */
+/* Reads tokenizer.json's "normalizer" (spec may be NULL). NULL with e set on failure; free with normalizer_free(). */
 normalizer *normalizer_new(const json_t *spec, err *e);
 void normalizer_free(normalizer *z);
 
 bool normalizer_is_empty(const normalizer *z); /* no steps: text stays as it is */
 
-/* How many bytes of text can become one byte at most; 0: any number, some are dropped. */
+/* Returns how many bytes of text can become one byte at most; 0 if there is no bound (text may be dropped). */
 size_t normalizer_most_shrink(const normalizer *z);
 
-/* out: replaced by the normalised text. *head_lost is set when the first characters of the text
- * have gone, so that what comes out no longer begins where the text did. */
+/* Replaces out with the normalised text. *head_lost: whether the first characters of the text were
+ * dropped, so that out does not begin where the text does. 0, or -1 with e set. */
 int normalizer_apply(const normalizer *z, matcher *m, const char *text, size_t n, buf *out, bool *head_lost, err *e);
 
 #endif

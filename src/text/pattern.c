@@ -45,7 +45,7 @@ typedef struct {
     err *e;
 } translation;
 
-/* Refuse the expression; what names the construct at t->at. */
+/* Refuses the expression; `what` names the construct at t->at. */
 static int refuse(const translation *t, const char *what)
 {
     return err_set(t->e, "%s at character %td is not supported", what, t->at - t->start);
@@ -68,8 +68,8 @@ static bool is_binary_property(const char *name, size_t n)
     return false;
 }
 
-/* \p{...}: categories (of one or two letters) read the same; scripts must be asked for as such,
- * since PCRE2 would also take characters merely used with the script. */
+/* \p{...}: categories (of one or two letters) are the same. Scripts get "sc:", since PCRE2 would
+ * take a bare name for Script_Extensions, which has more characters. */
 static int translate_property(translation *t)
 {
     const char *name = t->at + 3, *close = memchr(t->at, '}', (size_t)(t->end - t->at));
@@ -88,7 +88,7 @@ static int translate_property(translation *t)
     return 0;
 }
 
-/* \x{...} and \uHHHH; two-digit forms only where a byte is a character. */
+/* \x{...}, \uHHHH, and \xHH below 80, where a byte is a character. */
 static int translate_hex(translation *t)
 {
     const char *p = t->at + 2;
@@ -117,7 +117,7 @@ static int translate_escape(translation *t)
         return translate_property(t);
     if (c == 'x' || c == 'u')
         return translate_hex(t);
-    /* Letters of one meaning in both engines; anchors make no sense in a class. */
+    /* Letters that mean the same in both engines; anchors make no sense in a class. */
     const char *same = t->in_class ? "sSdDnrtfae" : "sSdDnrtfaeAzZ";
     if (c == 'v') /* PCRE2: any vertical space */
         buf_add_str(&t->out, "\\x{0b}");
@@ -134,7 +134,8 @@ static int translate_escape(translation *t)
     return 0;
 }
 
-/* Groups: the plain ones, lookaround, and (?i: . Options in the middle reach differently far. */
+/* Groups: the plain ones, lookaround, and (?i: . Of bare options only a leading (?i) is taken: further on, their scope
+ * differs between the engines. */
 static int translate_group(translation *t)
 {
     static const char *const known[] = {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:", "(?-i:"};
@@ -153,7 +154,7 @@ static int translate_group(translation *t)
     return 0;
 }
 
-/* {n,m}: PCRE2 has no {,m}; a + behind it is possessive only there, a ? behind {n} lazy. */
+/* {n,m}. Only PCRE2 reads a + behind it as possessive and a ? behind {n} as lazy, and it has no {,m}. */
 static int translate_interval(translation *t)
 {
     const char *p = t->at + 1;
@@ -223,7 +224,7 @@ static pcre2_code *compile(const buf *expression, err *e)
     PCRE2_SIZE at;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    /* Multi-line: ^ and $ are about lines in Oniguruma, always. */
+    /* Multi-line: in Oniguruma ^ and $ always match at the ends of lines. */
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
     pcre2_code *c = pcre2_compile((PCRE2_SPTR)expression->data, expression->len, options, &code, &at, context);
     pcre2_compile_context_free(context);
@@ -247,7 +248,7 @@ pattern *pattern_new_regex(const char *text, size_t n, err *e)
     if (translate(&expression, text, n, e) == 0 && (code = compile(&expression, e))) {
         p = XNEW(pattern);
         p->code = code;
-        p->jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0; /* if not, it is slower */
+        p->jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0; /* without JIT it is slower */
     } else {
         err_wrap(e, "regex \"%.*s%s\"", n > 80 ? 80 : (int)n, text, n > 80 ? "..." : "");
     }
@@ -305,7 +306,7 @@ matcher *matcher_new(size_t text_len)
     CHECK(m->data && m->context);
     pcre2_set_match_limit(m->context, MATCH_LIMIT);
     pcre2_set_heap_limit(m->context, HEAP_LIMIT_KB);
-    m->deadline = clock_now() + 3 + 20e-6 * (double)text_len; /* ordinary text needs 0.1e-6 a byte */
+    m->deadline = clock_now() + 3 + 20e-6 * (double)text_len; /* seconds; ordinary text needs 0.1e-6 a byte */
     return m;
 }
 
@@ -329,8 +330,8 @@ void pattern_scan_end(pattern_scan *s)
     buf_free(&s->shadow);
 }
 
-/* Where the literal is next, or NULL. Mostly it is one character, which often comes again at once:
- * memmem would take longer to get ready than to search. */
+/* Returns the next occurrence of the literal, or NULL. Mostly it is one character, and near:
+ * memmem() would take longer to set up than to search. */
 static const char *find_literal(const pattern *p, const char *at, const char *end)
 {
     if (p->n > SHORT_LITERAL)
@@ -354,7 +355,7 @@ static int next_literal(pattern_scan *s, size_t *start, size_t *end)
     return 1;
 }
 
-/* PCRE2's result for the search from `from`: > 0, or an error code. */
+/* Searches from `from` on. Returns what PCRE2 does: > 0, or an error code. */
 static int search(pattern_scan *s, size_t from)
 {
     PCRE2_SPTR seen = (PCRE2_SPTR)s->seen;

@@ -17,11 +17,11 @@
 typedef struct pattern pattern;
 typedef struct matcher matcher;
 
-/* The inside of a class of word characters as the reference's other regex engine, used for its own
- * expressions, defines them. */
+/* Word characters, to stand inside a class, as defined by the other regex engine, which the
+ * reference uses for its own expressions. */
 #define WORD_CHARS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
 
-/* NULL with e set. Empty patterns are refused. */
+/* Make a pattern; free with pattern_free(). NULL with e set on failure; an empty pattern is one. */
 pattern *pattern_new_literal(const char *text, size_t n, err *e);
 pattern *pattern_new_regex(const char *text, size_t n, err *e);
 pattern *pattern_from_json(const json_t *spec, err *e); /* {"String": ...} or {"Regex": ...} */
@@ -29,13 +29,13 @@ void pattern_free(pattern *p);
 bool pattern_is_literal(const pattern *p);       /* its scans need no matcher */
 size_t pattern_literal_length(const pattern *p); /* bytes; 0: it is a regular expression */
 
-/* text_len: of the text to encode. It sets the time all searches with this matcher may take
- * together, so that no pattern, however written, can hang a thread. */
+/* Make the matcher for encoding a text of text_len bytes. The length sets the time that all its
+ * searches may take together, so that no pattern can hang a thread. Never NULL. */
 matcher *matcher_new(size_t text_len);
 void matcher_free(matcher *m);
 
-/* All matches in valid UTF-8 text, from left to right. An empty match directly behind another
- * match does not count. */
+/* A walk over all matches in valid UTF-8 text, from left to right. An empty match directly behind
+ * another match does not count. */
 typedef struct {
     const pattern *p;
     matcher *m;
@@ -48,7 +48,7 @@ typedef struct {
 void pattern_scan_begin(pattern_scan *s, const pattern *p, matcher *m, const char *text, size_t n);
 void pattern_scan_end(pattern_scan *s);
 
-/* 1: the next match is [*start, *end). 0: there is none. -1: it would take too long. */
+/* Find the next match. 1: it is [*start, *end). 0: there is none. -1 with e set: it takes too long, or PCRE2 fails. */
 int pattern_scan_next(pattern_scan *s, size_t *start, size_t *end, err *e);
 
 #endif

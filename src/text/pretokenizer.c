@@ -35,7 +35,7 @@ struct pretokenizer {
     int n_steps;
 };
 
-/* The rewritten text of each step on the way down. */
+/* What each step has rewritten of the piece on its way down. */
 struct pretokenizer_scratch { buf text[MAX_PRIMITIVES]; };
 
 /* GPT-2's expression, which ByteLevel splits by. */
@@ -60,7 +60,7 @@ static void add_text_step(pretokenizer *p, step_kind kind, prefix_mode prefix, c
     s->n = n;
 }
 
-/* Takes over the pattern; NULL is passed on as failure. */
+/* Takes ownership of the pattern. -1 if it is NULL: then making it failed. */
 static int add_split(pretokenizer *p, pattern *pat, split_mode mode, bool invert)
 {
     if (!pat)
@@ -107,7 +107,7 @@ static int read_split(pretokenizer *p, const json_t *spec, err *e)
 
 static int read_byte_level(pretokenizer *p, const json_t *spec, err *e)
 {
-    bool prefix = true, regex = true, trim; /* trim_offsets is about offsets, which we do not give */
+    bool prefix = true, regex = true, trim; /* trim_offsets is about offsets, which we do not compute */
     if (component_keys(spec, "type add_prefix_space trim_offsets use_regex", e) ||
         json_get_bool(spec, "add_prefix_space", &prefix, e) || json_get_bool(spec, "use_regex", &regex, e) ||
         json_get_bool(spec, "trim_offsets", &trim, e))
@@ -280,7 +280,7 @@ static int emit_waiting(splitter *s)
     return waiting ? emit(s, s->start, s->end) : 0;
 }
 
-/* Whether the span that waits and the one behind it are one piece. */
+/* Returns whether the waiting span and the next one are one piece. */
 static bool joins(const splitter *s, bool is_match)
 {
     switch (s->mode) {
@@ -338,7 +338,7 @@ static bool starts_with(const piece *x, const step *s)
     return x->n >= s->n && memcmp(x->text, s->text, s->n) == 0;
 }
 
-/* Put the text with this step's prefix into its scratch. */
+/* Puts the step's prefix before the piece, in out, unless it is there already or belongs only to the text's start. */
 static void add_prefix(const step *s, piece *x, buf *out)
 {
     if (starts_with(x, s) || (s->prefix == PREFIX_FIRST && !x->at_start))
@@ -364,7 +364,7 @@ static void replace_spaces(const step *s, piece *x, buf *out)
     x->n = out->len;
 }
 
-/* Send a piece through the steps from i on. */
+/* Sends a piece through the steps from i on. */
 static int run_from(const run *r, int i, piece x)
 {
     for (; i < r->p->n_steps; i++) {

@@ -11,14 +11,15 @@ typedef struct {
     size_t n, cap;
 } text_spans; /* in order; none touches the next */
 
-/* Append one that begins where the last ends or behind it; nothing is added for an empty one. */
+/* Appends [from, to), which must not begin before the end of the last one; joins the two if they touch. An empty one
+ * is not added. */
 void text_spans_add(text_spans *s, size_t from, size_t to);
 void text_spans_free(text_spans *s);
 
-/* The number of the first one that ends behind `at`; n: there is none. */
+/* Returns the index of the first one that ends behind `at`; n if there is none. */
 size_t text_spans_find(const text_spans *s, size_t at);
 
-/* Whether one of them has all of [from, to). */
+/* Returns whether one of them covers all of [from, to). */
 bool text_spans_cover(const text_spans *s, size_t from, size_t to);
 
 #endif

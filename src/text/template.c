@@ -79,7 +79,7 @@ static int read_template(template *t, const json_t *spec, err *e)
 static int add_step(void *self, const char *type, const json_t *spec, err *e)
 {
     reading *r = self;
-    if (strcmp(type, "ByteLevel") == 0) /* it only moves offsets, which we do not give */
+    if (strcmp(type, "ByteLevel") == 0) /* it only moves offsets, which we do not compute */
         return component_keys(spec, "type add_prefix_space trim_offsets use_regex", e);
     if (strcmp(type, "TemplateProcessing") != 0)
         return err_set(e, "this type is not supported");

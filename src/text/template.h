@@ -1,6 +1,6 @@
 /* template.h - the special tokens put around a text: tokenizer.json's "post_processor"
  *
- * Of a template only the form for a single text is used. Plain value. */
+ * Only the template for a single text is used, not the one for pairs. Plain value. */
 #ifndef PUNICA_TEXT_TEMPLATE_H
 #define PUNICA_TEXT_TEMPLATE_H
 
@@ -12,12 +12,12 @@
 
 typedef struct { ids items; } template; /* token ids and TEMPLATE_TEXT; owned */
 
-/* On failure too the template may be (and need not be) deinitialised. */
+/* Read "post_processor" (spec may be NULL). 0, or -1 with e set: t may then be deinitialised, but need not be. */
 int template_init(template *t, const json_t *spec, err *e);
 void template_deinit(template *t);
 
-/* Make the template begin (end) with this id, or not, as Llama's tokenizer classes do when
- * tokenizer_config.json says add_bos_token (add_eos_token). */
+/* Make the template begin (end) with this id, or not begin (end) with it, as Llama's tokenizer
+ * classes do when tokenizer_config.json has add_bos_token (add_eos_token). */
 void template_set_first(template *t, int id, bool present);
 void template_set_last(template *t, int id, bool present);
 

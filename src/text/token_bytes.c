@@ -12,7 +12,7 @@ static bool has_replacement(const char *text, size_t n)
     return n > 0 && memmem(text, n, "\xef\xbf\xbd", 3) != NULL;
 }
 
-/* A token that decodes to U+FFFD, and is not itself spelt so, is no whole character. */
+/* A token that decodes to U+FFFD, and is not spelt so in the vocabulary, is no whole character. */
 bool token_is_part_of_char(const tokenizer *t, int id)
 {
     size_t n;

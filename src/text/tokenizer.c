@@ -30,8 +30,8 @@ struct tokenizer {
     size_t longest; /* see tokenizer_longest() */
 };
 
-/* truncation and padding prepare batches for training; Transformers switches both off unless a
- * call asks for them, and a server must not cut prompts. */
+/* truncation and padding are ignored: they prepare batches for training, Transformers switches both
+ * off unless a call asks for them, and a server must not cut prompts. */
 static int load_parts(tokenizer *t, const json_t *doc, err *e)
 {
     const char *version = "1.0";
@@ -55,7 +55,7 @@ static int load_parts(tokenizer *t, const json_t *doc, err *e)
     return template_init(&t->around, json_object_get(doc, "post_processor"), e);
 }
 
-/* A token in tokenizer_config.json is a string or an object with "content". -1: none. */
+/* Returns the id of a token that tokenizer_config.json has as a string or as an object with "content"; -1: none. */
 static int config_token(const tokenizer *t, const json_t *config, const char *key)
 {
     const json_t *v = json_object_get(config, key);
@@ -64,8 +64,8 @@ static int config_token(const tokenizer *t, const json_t *config, const char *ke
     return json_is_string(v) ? tokenizer_token_id(t, json_string_value(v)) : -1;
 }
 
-/* Llama's tokenizer classes rebuild the template from these settings when they load; others take
- * tokenizer.json as it is. */
+/* Llama's tokenizer classes rebuild the template from add_bos_token and add_eos_token when they
+ * load; others take tokenizer.json as it is. */
 static int apply_config(tokenizer *t, const json_t *config, err *e)
 {
     const char *class = "";
@@ -97,7 +97,7 @@ static size_t find_longest(const tokenizer *t)
     return (longest > 4 ? longest : 4) * shrink;
 }
 
-/* doc and config are consumed. */
+/* Takes ownership of doc and config. */
 static tokenizer *make(json_t *doc, json_t *config, err *e)
 {
     tokenizer *t = XNEW(tokenizer);
@@ -164,12 +164,12 @@ typedef struct {
     ids *out;
     const encode_limits *limits; /* NULL: none */
     const text_spans *own;       /* where special tokens may stand; NULL: anywhere */
-    bool guards_normalized;      /* that also of those that are looked for in the normalised text */
-    size_t max_n;                /* of out */
+    bool guards_normalized;      /* own also holds for special tokens that are looked for in the normalised text */
+    size_t max_n;                /* out->n may not pass this */
     bool stopped;
 } encoding;
 
-/* Whether to go on. */
+/* Returns 0 to go on, or -1, with stopped set, when a limit was passed or *stop is true. */
 static int check_limits(encoding *c)
 {
     const encode_limits *l = c->limits;
@@ -183,7 +183,8 @@ static int add_one(encoding *c, int id)
     return check_limits(c);
 }
 
-/* Whether the model has made a special token of letters: some vocabularies have merges for that. */
+/* Returns whether the ids since `from` have a special token that the model made of plain text: some vocabularies have
+ * merges for that. */
 static bool has_special(const encoding *c, size_t from)
 {
     for (size_t i = from; i < c->out->n; i++)
@@ -216,7 +217,7 @@ static int encode_piece(void *self, const char *text, size_t n, err *e)
     return check_limits(c);
 }
 
-/* A character that neither text nor vocabulary has: one of Unicode's noncharacters. NULL: the text has them all. */
+/* Picks a noncharacter (U+FDD0 to U+FDEF) that the text does not have and writes it to mark. NULL: it has them all. */
 static const char *find_mark(const char *text, size_t n, char mark[4])
 {
     for (int i = 0; i < 32; i++) {
@@ -227,7 +228,7 @@ static const char *find_mark(const char *text, size_t n, char mark[4])
     return NULL;
 }
 
-/* The text, which begins at `start` of all, with a mark wherever it stops or begins to be of `own`. */
+/* Appends the text, which begins at `start` of the whole, with a mark wherever a span of `own` begins or ends in it. */
 static void add_marked(buf *out, const char *text, size_t n, size_t start, const text_spans *own, const char *mark)
 {
     size_t at = start, end = start + n;
@@ -243,7 +244,8 @@ static void add_marked(buf *out, const char *text, size_t n, size_t start, const
     buf_add(out, text + (at - start), end - at);
 }
 
-/* What of the normalised text is of `own`, as the marks say, if they have changed nothing else; else nothing. */
+/* Adds to out the spans of the normalised text that are own, as the marks in `marked` say; none if the marks changed
+ * how the rest was normalised. is_own: whether the text begins with one. */
 static void read_marked(const buf *marked, const char *mark, bool is_own, const buf *normalized, text_spans *out)
 {
     buf plain = {0};
@@ -259,7 +261,8 @@ static void read_marked(const buf *marked, const char *mark, bool is_own, const 
     buf_free(&plain);
 }
 
-/* Which parts of c->normalized are of c->own, which is about the text before. */
+/* Finds which parts of c->normalized are own, c->own being about the text before: by normalising it again with marks.
+ * out stays empty where this cannot be told. */
 static int find_own_normalized(encoding *c, const char *text, size_t n, size_t start, text_spans *out, err *e)
 {
     char mark[4];
@@ -276,7 +279,7 @@ static int find_own_normalized(encoding *c, const char *text, size_t n, size_t s
     return rc;
 }
 
-/* The parts of `all` that lie in the n bytes from start on, counted from there. */
+/* Adds to out what `all` covers of the n bytes from start on, counted from there. */
 static void copy_spans(const text_spans *all, size_t start, size_t n, text_spans *out)
 {
     for (size_t i = text_spans_find(all, start); i < all->n && all->at[i].from < start + n; i++) {
@@ -286,8 +289,8 @@ static void copy_spans(const text_spans *all, size_t start, size_t n, text_spans
     }
 }
 
-/* Text between added tokens: normalise it, find the added tokens that are normalised too, and
- * give the rest to the model. */
+/* Encodes text between added tokens, which begins at `start` of the whole: normalises it, finds the
+ * added tokens that are `normalized`, and gives the rest to the model. */
 static int encode_between(encoding *c, const char *text, size_t n, size_t start, err *e)
 {
     bool head_lost = false, at_start = start == 0;
@@ -354,13 +357,13 @@ int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool
                             ids *out, err *e)
 {
     if (l && t->longest && n / t->longest > l->max_ids)
-        return 1; /* without a look at it */
+        return 1; /* too long by its bytes alone */
     if (n > MAX_TEXT)
         return err_set(e, "the text has %zu bytes; at most %zu can be encoded", n, MAX_TEXT);
     buf repaired = {0};
     const text_spans none = {0}, *own = l ? l->own : NULL;
     if (!utf8_is_valid(text, n)) {
-        own = own ? &none : NULL; /* its places are others now */
+        own = own ? &none : NULL; /* the repair has moved its bytes */
         utf8_tail tail = {0};
         utf8_repair(&tail, text, n, &repaired);
         utf8_repair_end(&tail, &repaired);

@@ -3,6 +3,8 @@
  *   text ─ repair UTF-8 ─ added tokens ─ normalizer ─ pre-tokenizer ─ BPE ─ template ─▶ ids
  *   ids ─ token strings ─ decoder ─▶ text
  *
+ * The reference, here and in the stages' files, is Hugging Face's `tokenizers` library.
+ *
  * A tokenizer is immutable: any number of threads may encode and decode with it at once. */
 #ifndef PUNICA_TEXT_TOKENIZER_H
 #define PUNICA_TEXT_TOKENIZER_H
@@ -19,7 +21,7 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Read dir/tokenizer.json and, if there, dir/tokenizer_config.json. Anything in tokenizer.json
+/* Reads dir/tokenizer.json and, if there, dir/tokenizer_config.json. Anything in tokenizer.json
  * that is not supported is an error that names it. NULL with e set; free with tokenizer_free(). */
 tokenizer *tokenizer_load(const char *dir, err *e);
 
@@ -28,17 +30,17 @@ tokenizer *tokenizer_from_json(const char *json, size_t n, const char *config, s
 
 void tokenizer_free(tokenizer *t);
 
-/* Append the ids of the text. Bytes that are not UTF-8 count as U+FFFD, as in Python's
+/* Appends the ids of the text. Bytes that are not UTF-8 count as U+FFFD, as in Python's
  * bytes.decode("utf-8", errors="replace"). add_special: with the tokens the template puts around
- * a text (BOS). On failure out is as before. */
+ * a text (BOS). 0, or -1 with e set and out as before. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, ids *out, err *e);
 
-/* The same for texts of any length: no more is done than the limits say. 1: it is more than max_ids ids, or stop has
- * become true; out is then as before.
+/* Encodes within limits, for texts of any length. Returns 1, with out as before, when the text has more than max_ids
+ * ids or *stop has become true.
  *
- * own: the parts of the text where special tokens may stand. What looks like one anywhere else, or only in part lies in
- * them, is text: its characters are encoded as any others, and none of its ids is that of a special token. A text
- * without such a thing has the same ids as without own. */
+ * own: the parts of the text where special tokens may stand. What looks like a special token but does not lie in one of
+ * them as a whole is text: its characters are encoded as any others, to ids that are not special. A text without such
+ * lookalikes has the same ids as without own. */
 typedef struct {
     size_t max_ids;
     const atomic_bool *stop; /* NULL: never */
@@ -47,25 +49,25 @@ typedef struct {
 int tokenizer_encode_within(const tokenizer *t, const char *text, size_t n, bool add_special, const encode_limits *l,
                             ids *out, err *e);
 
-/* Bytes of text that one id can stand for at most, so that a text has at least so many ids as its bytes divided by
- * this; 0: any number, the tokenizer may drop text. */
+/* Returns how many bytes of text one id can stand for at most: a text of n bytes has at least n / longest ids. 0 if
+ * there is no bound, since the tokenizer may drop text. */
 size_t tokenizer_longest(const tokenizer *t);
 
-/* Append the text of the ids, always valid UTF-8. Ids without a token (a model's vocabulary may be
+/* Appends the text of the ids, always valid UTF-8. Ids without a token (a model's vocabulary may be
  * padded past the tokenizer's) give nothing. skip_special: special tokens give nothing either. */
 void tokenizer_decode(const tokenizer *t, const int *id, size_t n, bool skip_special, buf *out);
 
-/* One more than the largest id. */
+/* Returns the largest id + 1. */
 int tokenizer_vocab_size(const tokenizer *t);
 
-/* The id of a token, e.g. "<|eot_id|>", or -1. */
+/* Returns the id of a token, e.g. "<|eot_id|>", or -1. */
 int tokenizer_token_id(const tokenizer *t, const char *token);
 
-/* Whether the id is that of an added token marked special. */
+/* Returns whether the id is that of an added token marked special. */
 bool tokenizer_is_special(const tokenizer *t, int id);
 
-/* The string the decoder gets for an id, as the vocabulary writes it; NULL if it has no token.
- * Borrowed: while the tokenizer lives. */
+/* Returns the string that the decoder gets for an id, as the vocabulary spells it; NULL if no token
+ * has the id. Borrowed: while the tokenizer lives. */
 const char *tokenizer_token_text(const tokenizer *t, int id, size_t *n);
 
 const decoder *tokenizer_decoder(const tokenizer *t);

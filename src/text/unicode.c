@@ -11,7 +11,7 @@
 typedef struct { uint32_t lo, hi; } range;
 
 /* Characters whose combining class or decomposition came with Unicode 10 or later. The reference
- * normalises by Unicode 9: to it they are characters that nothing happens to. */
+ * normalises by Unicode 9 and leaves them as they are. */
 static const range after_unicode_9[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1ace},   {0x1df6, 0x1dfa},
@@ -28,7 +28,7 @@ static const range after_unicode_9[] = {
 /* General categories, and CJK ideographs apart because patterns name their script. */
 enum { LU, LL, LM, LO, HAN, MN, MC, ND, NO, PD, PO, SM, SO, CF, N_CATEGORIES };
 
-/* An old character of each category, in three bytes (where one is needed) and in four. */
+/* An older character of each category, of three bytes in UTF-8 (where one is needed) and of four. */
 static const struct {
     uint32_t in_3, in_4;
 } stand_in[N_CATEGORIES] = {
@@ -38,8 +38,8 @@ static const struct {
     [SO] = {0x2400, 0x10137}, [CF] = {0x200b, 0x110bd},
 };
 
-/* What Unicode 15.0, 15.1 and 16.0 assigned (U+1171E: moved from Mn to Mc); and U+180E, which PCRE2
- * alone takes for a space. */
+/* What Unicode 15.0, 15.1 and 16.0 assigned (U+1171E: moved from Mn to Mc); and U+180E, which only
+ * PCRE2 takes for a space. */
 static const struct {
     uint32_t lo, hi;
     int category;
@@ -81,7 +81,7 @@ static const struct {
 #define N_AFTER_9 (sizeof after_unicode_9 / sizeof after_unicode_9[0])
 #define N_AFTER_14 (sizeof after_unicode_14 / sizeof after_unicode_14[0])
 #define MAX_DECOMPOSED 32 /* code points one character can become; U+FDFA makes 18 */
-#define SHORT_RUN 16      /* marks in a row up to which insertion sort is the faster one */
+#define SHORT_RUN 16      /* marks in a row up to which insertion sort is faster */
 
 bool unicode_is_space(uint32_t cp)
 {
@@ -127,7 +127,7 @@ static int combining_class(utf8proc_int32_t cp)
     return cp < 0x300 ? 0 : utf8proc_get_property(cp)->combining_class;
 }
 
-/* Stable sort by combining class; counting sort, because a hostile text is one long run. */
+/* Stable sort by combining class; counting sort, since a hostile text may be one long run. */
 static void order_long_run(utf8proc_int32_t *cp, size_t n)
 {
     size_t start[257] = {0};
@@ -180,7 +180,7 @@ static void decompose(code_points *s, uint32_t cp, utf8proc_option_t options)
     s->n += (size_t)n;
 }
 
-/* Finish the collected characters: order, compose, write. */
+/* Orders, composes and writes the collected characters. */
 static void flush(code_points *s, utf8proc_option_t options, buf *out)
 {
     if (s->n == 0)
@@ -195,8 +195,8 @@ static void flush(code_points *s, utf8proc_option_t options, buf *out)
     s->n = 0;
 }
 
-/* No form changes ASCII, and an ASCII character never joins the one before it. So everything but
- * the last character of an ASCII run is copied, and the work is done on what lies between. */
+/* No form changes ASCII, and an ASCII character never composes with the one before it. So all of an
+ * ASCII run but its last character is copied; only that one and what lies between runs is worked on. */
 void unicode_normalize(unicode_form form, const char *text, size_t n, buf *out)
 {
     utf8proc_option_t options = UTF8PROC_STABLE;
@@ -240,7 +240,7 @@ void unicode_lowercase(const char *text, size_t n, buf *out)
     }
 }
 
-/* What the regex is shown instead of cp, of as many bytes; 0: cp itself. */
+/* Returns the character of as many bytes that the regex sees instead of cp; 0: cp itself. */
 static uint32_t regex_stand_in(uint32_t cp)
 {
     size_t lo = 0, hi = N_AFTER_14;

@@ -15,7 +15,7 @@
 typedef enum { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD } unicode_form;
 
 bool unicode_is_space(uint32_t cp); /* the White_Space property */
-bool unicode_is_blank(uint32_t cp); /* Python's str.isspace(): that, and U+001C to U+001F */
+bool unicode_is_blank(uint32_t cp); /* Python's str.isspace(): White_Space, and U+001C to U+001F */
 bool unicode_is_mark(uint32_t cp);  /* a combining mark, general category M */
 
 /* Append the text in this normalisation form. Linear in n, also for long runs of marks. */
@@ -24,9 +24,9 @@ void unicode_normalize(unicode_form form, const char *text, size_t n, buf *out);
 /* Append the text in lower case, character by character (no final sigma). */
 void unicode_lowercase(const char *text, size_t n, buf *out);
 
-/* The regex engine knows Unicode 14, the reference knows 16. This gives text of the same length
- * in which characters assigned since then are replaced by older ones of the same category, for
- * the regex to look at. It is the text itself when there are none, else it lies in scratch. */
+/* Return text of the same length for the regex engine to search, which knows Unicode 14 where the
+ * reference knows 16: characters assigned since are replaced by older ones of the same category.
+ * The text itself when it has none of these, else in scratch. */
 const char *unicode_for_regex(const char *text, size_t n, buf *scratch);
 
 #endif

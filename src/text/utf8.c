@@ -5,7 +5,7 @@
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-/* How long the character is that this byte starts; 0 if it starts none. */
+/* The length of the character that this byte starts; 0 if it starts none. */
 static size_t length_from_lead(unsigned char lead)
 {
     if (lead < 0x80)
@@ -17,7 +17,7 @@ static size_t length_from_lead(unsigned char lead)
     return lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
 }
 
-/* Whether b may stand at place i (1 to 3) behind this lead: no overlong forms, no surrogates,
+/* Whether b may be byte i (1 to 3) behind this lead: no overlong forms, no surrogates,
  * nothing above U+10FFFF. */
 static bool continues(unsigned char lead, size_t i, unsigned char b)
 {
@@ -66,7 +66,7 @@ bool utf8_is_one_char(const char *text, size_t n)
     return n > 0 && length_from_lead((unsigned char)*text) == n;
 }
 
-/* One byte that is not part of a run known to be valid. */
+/* Takes in one byte that is not part of a run known to be valid. */
 static void repair_byte(utf8_tail *tail, unsigned char b, buf *out)
 {
     if (tail->n > 0 && !continues(tail->bytes[0], tail->n, b))

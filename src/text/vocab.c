@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-#define MAX_GAP 1000000 /* how far ids may run past the number of tokens */
+#define MAX_GAP 1000000 /* ids lie below twice the number of tokens plus this */
 #define MAX_TEXT ((size_t)1 << 30)
 
 static uint32_t hash_bytes(const char *s, size_t n)
@@ -49,7 +49,7 @@ int vocab_find(const vocab *v, const char *s, size_t n)
     return id == UINT32_MAX ? -1 : (int)id;
 }
 
-/* Check all ids and find the largest. */
+/* Checks all ids and sets n_ids. */
 static int measure(vocab *v, json_t *tokens, err *e)
 {
     size_t limit = json_object_size(tokens) * 2 + MAX_GAP;

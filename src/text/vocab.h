@@ -24,11 +24,11 @@ typedef struct {
     size_t mask;
 } vocab;
 
-/* From {"token": id, ...}. On failure v needs no deinit. */
+/* Fill v from {"token": id, ...}. 0, or -1 with e set: v needs no deinit then. */
 int vocab_init(vocab *v, const json_t *tokens, err *e);
 void vocab_deinit(vocab *v);
 
-/* The id of this string, or -1. */
+/* Return the id of this string, or -1. */
 int vocab_find(const vocab *v, const char *s, size_t n);
 
 static inline bool vocab_has(const vocab *v, int id)
@@ -36,7 +36,7 @@ static inline bool vocab_has(const vocab *v, int id)
     return id >= 0 && (size_t)id < v->n_ids && v->entry[id].len != UINT32_MAX;
 }
 
-/* The string of an id that vocab_has. */
+/* Return the string of id, for which vocab_has() must be true. Borrowed: while v lives. */
 static inline const char *vocab_text(const vocab *v, int id, size_t *n)
 {
     *n = v->entry[id].len;
