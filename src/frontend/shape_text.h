@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "frontend/api_error.h"
 
-/* Return whether v is this string. */
+/* Return whether v is this text. */
 bool json_says(const json_t *v, const char *text);
 
 /* Rename a member; where it is missing or null, neither name is there afterwards. */
