@@ -20,7 +20,7 @@ typedef struct {
     double first, total;    /* seconds; negative: none */
 } access_line;
 
-/* A token bucket of lines. Zero-initialise. */
+/* A token bucket that bounds lines per second. Zero-initialise. */
 typedef struct {
     double left, at;
     uint64_t n_left_out;

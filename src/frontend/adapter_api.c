@@ -357,7 +357,7 @@ static void store_done(account_task *t)
     background_start(w->api->threads, &w->task);
 }
 
-/* Called by accounts_free() alone; the api is gone by then. */
+/* Called by accounts_free() only; the api is gone by then. */
 static void store_drop(account_task *t)
 {
     free_wish(wish_of(t));

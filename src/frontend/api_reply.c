@@ -26,7 +26,7 @@ static void add_likely(json_t *to, const api_token *t)
     json_object_setn_new_nocheck(to, t->text, t->n, json_real((double)t->logprob));
 }
 
-/* The likeliest tokens in the place of one, n_top at most, and always that one itself. */
+/* Return the likeliest tokens in the place of one, n_top at most, and always that one itself. */
 static json_t *likely_of(const api_logprob *p, int n_top)
 {
     json_t *likely = json_object();
@@ -72,7 +72,7 @@ static void list_token(json_t *to, const api_token *t, int rank)
                                   string_of(t->text, t->n)));
 }
 
-/* A prompt's logprobs as vLLM lists them: by id, the prompt's own token first. */
+/* List a prompt's logprobs as vLLM does: by id, the prompt's own token first. */
 static json_t *prompt_logprobs(const api_prompt_logprobs *p)
 {
     json_t *list = json_array();

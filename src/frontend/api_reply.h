@@ -89,7 +89,7 @@ typedef struct {
     const char *closing;
 } api_stream;
 
-/* Prepare the events. null_usage: each says "usage": null, which clients expect that asked for usage at the end. */
+/* Make them. null_usage: each event says "usage": null, which clients expect that asked for usage at the end. */
 void api_stream_init(api_stream *s, const api_head *h, bool null_usage);
 void api_stream_deinit(api_stream *s);
 

@@ -203,7 +203,7 @@ static int parse_stops(api_request *r, api_error *e)
     return 0;
 }
 
-/* Returns a token id, or -1 if v is none. Whether the vocabulary has it is checked later (constrain.c). */
+/* Returns a token id, or -1 if v is none. Whether the vocabulary has it is checked later (prepare.c, constrain.c). */
 static int id_of(const json_t *v)
 {
     double x = json_number_value(v); /* ids are reals in a document with a number too large for an integer */

@@ -17,7 +17,7 @@
 #include "net/wire.pb-c.h"
 #include "text/chat.h"
 
-#define MAX_CHOICES 128   /* of one call: prompts times n */
+#define MAX_CHOICES 128   /* of one call: prompts times best_of */
 #define MAX_STOPS 16      /* stop strings, and stop token ids */
 #define MAX_STOP_LEN 1024 /* bytes */
 #define MAX_TOP 20        /* alternatives to a token */

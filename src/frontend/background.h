@@ -28,6 +28,7 @@ typedef struct background background;
 background *background_new(struct event_base *loop, int n_threads); /* at least two are made */
 void background_free(background *b); /* waits for tasks that run; drops all that are not done */
 
+/* Queues a task, which is the threads' until done or drop is called. */
 void background_start(background *b, task *t);
 
 /* Drops a task that nobody waits for any more. The caller must not use it from now on. */

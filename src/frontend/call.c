@@ -166,7 +166,7 @@ static void on_prepared(void *ctx, prepared *p)
     c->preparing = preparer_find_version(c->s->preparer, p, on_version, c);
 }
 
-/* Whether this frontend serves calls now; if not, e says why. */
+/* Checks whether this frontend serves calls now: 0, or -1 with e set. */
 static int check_call(const service *s, api_error *e)
 {
     if (s->draining)

@@ -12,7 +12,7 @@
 #define OUTPUT_PIECE (64u << 10) /* bytes of an output that are paid for at once */
 
 /* Bills a choice for n_tokens more of output. The first of a prompt's choices that is billed is also billed for the
- * prompt, with what of it was cached. Only tokens that came here before the request was over count: one that ends
+ * prompt, with what of it was cached. Only tokens that came here before the request was over count: a request that ends
  * without a token costs nothing, whoever ended it. */
 static void bill(call *c, choice *k, int n_tokens)
 {
@@ -142,7 +142,7 @@ static void on_settle(void *ctx)
         tell(k->owner, k);
 }
 
-/* The error that a client is sent for a request that ended before its output was complete. */
+/* Makes the error that a client is sent for a request that ended before its output was complete. */
 static void error_of(api_error *e, EndReason why, const char *message, double retry_after)
 {
     static const struct {

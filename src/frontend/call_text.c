@@ -365,7 +365,7 @@ static bool read_call(python *p, call_text *out)
     return check;
 }
 
-/* A failure at the end of the text leaves open what follows; before it, this is no call. */
+/* A failure at the end of the text means that more may come; one before it, that this is no call. */
 call_state call_read_python(const char *text, size_t n, call_text *out)
 {
     python p = {.at = text, .end = text + n, .ok = true};

@@ -20,8 +20,8 @@ typedef struct {
 
 void call_text_free(call_text *c);
 
-/* Reads {"name": ..., "arguments" or "parameters": {...}}, ignoring other members. An object with a name and nothing
- * else is a call without arguments. out: all zero; freed by the caller. */
+/* Reads {"name": ..., "arguments" or "parameters": {...}}, ignoring other members. An object with a name alone ("type"
+ * and "id" aside) is a call without arguments. out: all zero; freed by the caller. */
 call_state call_read_object(const char *text, size_t n, call_text *out);
 
 /* Reads a JSON value: arguments that stand alone. out->begun once there is anything. */

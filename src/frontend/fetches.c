@@ -47,7 +47,7 @@ struct fetches {
     TAILQ_HEAD(, fetching) all; /* in the order they were asked for */
     int n_running;
     uint64_t n_failed;
-    histogram times; /* of those that came */
+    histogram times; /* of those that succeeded */
 };
 
 static void free_fetching(fetching *g)
@@ -120,7 +120,7 @@ static void done(task *t)
     start_next(f);
 }
 
-/* Called at the end alone: nobody abandons a fetch before. */
+/* Called at the end only: nobody abandons a fetch before. */
 static void drop(task *t)
 {
     fetching *g = (fetching *)t;

@@ -54,7 +54,7 @@ void metrics_write_histogram(buf *out, const char *name, const char *help, const
 /* Counts a call of a model that exists, when it is over. */
 void metrics_count_model(metrics *m, const char *name, int64_t prompt, int64_t output);
 
-/* Appends the models that were used most by name; all others are "other". */
+/* Appends metrics by model: those used most by their names, all others as "other". */
 void metrics_write_models(const metrics *m, buf *out);
 
 void metrics_write(const metrics *m, buf *out);

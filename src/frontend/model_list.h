@@ -1,6 +1,6 @@
-/* model_list.h - the list of all models that can be served as JSON, made on a thread
+/* model_list.h - the list of all models that can be served, as JSON, made on a thread
  *
- * It takes a search of the directories of adapters, which is slow when there are thousands. Whoever asks during a
+ * Making it is a search of the directories of adapters, which is slow when there are thousands. Whoever asks during a
  * search waits for the next one: the answer is never older than the question, and one search at a time serves all. */
 #ifndef PUNICA_FRONTEND_MODEL_LIST_H
 #define PUNICA_FRONTEND_MODEL_LIST_H

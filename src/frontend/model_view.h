@@ -15,7 +15,7 @@ typedef struct model_view model_view;
  * of its own, TENANT/NAME. grant: [n] of the tenant. base: what clients call the base model; may: the tenant sees it
  * too. All is copied. */
 model_view *model_view_new(const char *owner, const char *base, bool may, const store_grant *grant, size_t n);
-/* Returns whether a new view of the same tenant would be the same. */
+/* Returns whether a new view of the same tenant would be the same as v. */
 bool model_view_is(const model_view *v, bool may, const store_grant *grant, size_t n);
 
 model_view *model_view_keep(model_view *v); /* v; NULL stays NULL */

@@ -31,7 +31,7 @@ typedef struct {
     size_t at; /* how much of the text is told or dropped */
     enum { IN_BEGINNING, IN_REASONING, BEHIND_REASONING, IN_CONTENT, IN_CALL } in;
     size_t doubtful;  /* in a call: where content goes on if it is none: at the blanks before it */
-    bool goes_on;     /* in a call: it is complete, but for its end tag or a list's next element */
+    bool goes_on;     /* in a call: one is complete; its end tag, or the list's next element or end, is to come */
     bool any_content; /* there was more than blanks: a call without a mark cannot begin any more */
     bool open;        /* the last call is not complete */
 } output_parts;

@@ -28,8 +28,8 @@ typedef struct {
     bool soon; /* others wait for it: what takes long is left for later */
 } preparing;
 
-/* Returns whether the output may begin with reasoning: the template knows of it, and the prompt may end within it. A
- * grammar is one of the whole output, so there is none then where the prompt has opened it. */
+/* Returns whether the output may begin with reasoning: the template mentions it, and the prompt may have opened it. A
+ * grammar is one of the whole output: if the prompt has opened reasoning, none follows then. */
 static int thinking_of(const api_request *r, const chat_template *t, const buf *prompt)
 {
     static const char think[] = "<think>";
@@ -72,7 +72,7 @@ static int chat_text(const prepare_tools *w, prepared *p, buf *out, text_spans *
     return rc;
 }
 
-/* Tokenizes a text, up to twice the context: the error can then say how long a prompt is that is somewhat too long.
+/* Tokenizes a text, up to twice the context, so that the error says how long a prompt is that is somewhat too long.
  * own: where special tokens may stand in a conversation; NULL: it is a prompt, which may have them anywhere. */
 static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, bool add_special,
                   const char *field, ids *out, api_error *e)

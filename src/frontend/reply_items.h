@@ -21,7 +21,7 @@ typedef struct {
     bool open;
 } reply_items;
 
-/* Called for item number i. NULL in place of this: nobody wants to know. */
+/* Callbacks for item number i. A NULL pointer to them: none are wanted. */
 typedef struct {
     void (*begin)(void *ctx, int i);
     void (*more)(void *ctx, int i, const char *text, size_t n);

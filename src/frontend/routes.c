@@ -467,8 +467,8 @@ static bool is_adapter_path(const char *path)
     return to && to->start == change_adapter;
 }
 
-/* Returns whether the request's key opens its path. Pages outside of /v1/ need none: they show nothing of tenants, and
- * cost little. OPTIONS needs none: browsers send it before they show a key. */
+/* Returns whether the request's key opens its path. What is neither a call nor below /v1/ or /admin/ needs none: it
+ * shows nothing of tenants, and costs little. OPTIONS needs none: browsers send it before they show a key. */
 static bool may_ask(const routes *r, const http_head *h)
 {
     const struct route *to = find_route(h->path);

@@ -55,8 +55,8 @@ void tenant_end(tenant *t, bool waited); /* of one of the n; waited: without a t
 /* Calls add for each of the headers x-ratelimit-... */
 void tenant_headers(tenant *t, double now, void (*add)(void *ctx, const char *name, const char *value), void *ctx);
 
-/* Returns what the store is to be told: the load of each tenant with limits that differs from what it was told last,
- * sorted; names borrowed: until the next tenants_apply(). Owned by the caller: free(). */
+/* Returns what the store is to be told: the load of each tenant with limits, if it has changed since last time; sorted,
+ * names borrowed: until the next tenants_apply(). Owned by the caller: free(). */
 store_load *tenants_tell(tenants *all, size_t *n);
 bool tenants_have_limits(const tenants *all); /* any of them has */
 bool tenants_are_busy(const tenants *all);    /* some with limits have requests in hand */
@@ -65,7 +65,7 @@ bool tenants_are_busy(const tenants *all);    /* some with limits have requests 
  * frontend has told since last time. */
 void tenants_hear(tenants *all, double now, const store_load *l, int64_t own_requests, int64_t own_tokens);
 
-/* Appends metrics of the tenants that have used most by name; all others are "other". */
+/* Appends metrics by tenant: those that have used most by their names, all others as "other". */
 void tenants_write_metrics(tenants *all, buf *out);
 
 #endif

@@ -16,6 +16,7 @@ typedef struct tiers tiers;
 tiers *tiers_new(void);
 void tiers_free(tiers *t); /* t may be NULL */
 
+/* Takes in what a GPU has in memory, in place of what it had before. */
 void tiers_hear(tiers *t, const Residents *r);
 
 /* Adds to o "tier", the nearest one that the adapter of this id is at, and "memory", the GPUs that have it. on_disk: of
