@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 
-static const double RATE = 1000, BURST = 2000; /* lines a second; at once after a quiet time */
+static const double RATE = 1000, BURST = 2000; /* lines a second; lines in one burst */
 
 static void add_count(buf *out, const char *what, int64_t n)
 {
@@ -25,14 +25,14 @@ static void add_seconds(buf *out, const char *what, double seconds)
         buf_printf(out, " %s %.3f", what, seconds);
 }
 
-/* A name as one word. */
+/* Appends a name as one word of at most 200 bytes. */
 static void add_name(buf *out, const char *name)
 {
     for (int i = 0; i < 200 && name[i]; i++)
         buf_add_char(out, (unsigned char)name[i] <= ' ' || name[i] == 127 ? '_' : name[i]);
 }
 
-/* Whether a line may be written now. */
+/* Returns whether a line may be written now; if not, it is counted as left out. */
 static int may_write(access_log *l, double now)
 {
     l->left += (now - l->at) * RATE;

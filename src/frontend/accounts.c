@@ -1,7 +1,7 @@
 /* accounts.c - see accounts.h
  *
- * Every TICK the loop looks whether the thread is back from its last round, takes what it brought, and sends it on the
- * next. */
+ * Every TICK the loop looks whether the thread is back from its last visit to the store, takes over what it brought,
+ * and sends it on the next. */
 #include "frontend/accounts.h"
 
 #include <inttypes.h>
@@ -15,25 +15,25 @@
 #include "base/prometheus.h"
 
 #define TICK 0.25         /* seconds */
-#define SOON 0.005        /* seconds after which a round that an operator waits for is looked after */
+#define SOON 0.005        /* seconds until the loop looks again where an operator waits for the visit */
 #define AFTER_FAILURE 1.0 /* seconds before a store that failed is tried again */
-#define HEARTBEAT 3.0     /* seconds after which others are told that what they were told still holds */
+#define HEARTBEAT 3.0     /* seconds after which an unchanged load is told again, for others not to forget it */
 #define MAX_TASKS 16      /* of a visit */
-#define MAX_ROWS 65536    /* of usage that is not written */
+#define MAX_ROWS 65536    /* of unwritten usage, told apart by adapter */
 
 typedef struct {
     store_load *at;
     size_t n, cap;
 } loads;
 
-/* One visit to the store. While it is under way all of it is the thread's, but for told, which nobody changes. */
+/* One visit to the store. While it is under way only the thread changes it. */
 typedef struct {
     job j; /* first */
     store *s;
     const char *frontend;  /* borrowed */
-    bool flush, listen;    /* whether there is a batch; whether others' loads matter */
-    store_batch batch;     /* what is to be written, until it is: kept over rounds that fail. Owned */
-    int64_t change;        /* of the directory that is known; -1: none */
+    bool flush, listen;    /* there is a batch to write; others' loads are wanted */
+    store_batch batch;     /* what is to be written; kept over visits that fail. Owned */
+    int64_t change;        /* of the last directory that was read */
     store_directory *news; /* a later one, or NULL */
     loads heard;           /* names are owned */
     account_task *tasks;   /* in order */
@@ -54,7 +54,7 @@ struct accounts {
     bool out;  /* the visit is under way */
     bool down; /* the last one failed */
     double last_flush, failed_at;
-    account_task *tasks, **last_task; /* that wait for the next one */
+    account_task *tasks, **last_task; /* that wait for the next visit */
     uint64_t n_failures;
 };
 
@@ -100,7 +100,7 @@ static void free_batch(store_batch *b)
     b->n_usage = b->n_load = 0;
 }
 
-/* What there is to tell becomes the next batch, unless one is waiting to be written. */
+/* Makes the next batch of what there is to tell, unless one still waits to be written. */
 static void fill_batch(accounts *a)
 {
     visit *v = &a->v;
@@ -124,7 +124,7 @@ static void fill_batch(accounts *a)
     a->last_flush = now;
 }
 
-/* Some of those that wait: usage is written in between, however many ask. */
+/* Takes at most MAX_TASKS of the waiting tasks along, so that usage is written in between, however many there are. */
 static void take_tasks(accounts *a)
 {
     account_task **end = &a->tasks;
@@ -194,7 +194,8 @@ static void note(accounts *a)
     a->failed_at = v->failed ? loop_now(a->on) : 0;
 }
 
-/* The thread is back. A batch that may not have been written stays as it is. */
+/* Takes over the results of the visit. After a failure the batch stays as it is: it may or may not have been
+ * written. */
 static void take_back(accounts *a)
 {
     visit *v = &a->v;
@@ -264,7 +265,7 @@ static void tell_lost(const store_batch *b)
     }
 }
 
-/* Twice: there may be a batch that was not written, and what has been used since. */
+/* Writes what is left, twice: a batch that was not written yet, and what has been used since. */
 static void write_rest(accounts *a)
 {
     for (int i = 0; i < 2; i++) {

@@ -1,11 +1,11 @@
-/* accounts.h - a frontend and its store: tenants come from there, usage goes there
+/* accounts.h - a frontend and its store: tenants are read from it, usage is written to it
  *
- * The store's calls block, so one thread does them, four times a second: it writes what has been used since the last
- * time, all in one transaction, and reads what has changed. Nothing that serves requests waits for it: while a store
- * does not answer, those who are known go on with the limits they had, and what they use is kept here (ledger.h) until
- * it can be written. A batch whose commit was not confirmed is written again, and applied once (store.h).
+ * The store's calls block, so one thread makes them, four times a second: it writes what has been used since the last
+ * time, all in one transaction, and reads what has changed. Nothing that serves requests waits for it: while the store
+ * does not answer, known tenants keep the limits they had, and what they use is kept here (ledger.h) until it can be
+ * written. A batch whose commit was not confirmed is written again, and applied once (store.h).
  *
- * One loop, one thread, but for that of the store. */
+ * One loop, one thread, apart from the store's. */
 #ifndef PUNICA_FRONTEND_ACCOUNTS_H
 #define PUNICA_FRONTEND_ACCOUNTS_H
 
@@ -15,21 +15,22 @@
 
 typedef struct accounts accounts;
 
-/* Who is told what the store has, at once and whenever it has changed; may be NULL. */
+/* Called with the store's directory: once by accounts_new(), then whenever it has changed. tell may be NULL. */
 typedef struct {
     void (*tell)(void *ctx, const store_directory *d);
     void *ctx;
 } accounts_news;
 
-/* Waits for the store once. NULL with e set when it cannot be opened. base: what clients call the base model. */
+/* Opens the store and reads its directory; blocks meanwhile. NULL with e set on failure. base: what clients call the
+ * base model. */
 accounts *accounts_new(net_loop *on, const char *url, const char *base, accounts_news news, err *e);
 
-/* Waits for the store: what was used is written. What cannot be is told in the log. No tenant may be kept. */
+/* Writes the usage that is left; blocks meanwhile. What cannot be written is logged. No tenant may be kept any more. */
 void accounts_free(accounts *a);
 
 tenants *accounts_tenants(accounts *a); /* borrowed */
 
-/* Whose bill a call is on, for what. */
+/* Who is billed for a call, and for which model. */
 typedef struct {
     tenant *who;
     const char *model;     /* adapter or base; borrowed */
@@ -37,12 +38,13 @@ typedef struct {
     ledger_place place;
 } account_entry;
 
-/* Tokens that were computed for it, or were in the cache (cached: of the prompt). requests: choices of which these are
- * the first. */
+/* Counts usage, for the bill and the tenant's limits. cached: how many of the prompt's tokens were in the prefix cache.
+ * requests: how many choices have got their first token with this. */
 void accounts_count(accounts *a, account_entry *of, int64_t requests, int64_t prompt, int64_t cached, int64_t output);
 
-/* What an operator asks of the store: run is called on the store's thread, then done on the loop, which owns it again,
- * and knows by then what run has changed. drop: instead of both, at the end. */
+/* Work on the store that an operator asked for. run is called on the store's thread; then done on the loop, which owns
+ * the task again, and has read what run changed. drop is called in place of done by accounts_free(), whether run was
+ * called or not. */
 typedef struct account_task account_task;
 struct account_task {
     void (*run)(account_task *t, store *s);
@@ -52,6 +54,6 @@ struct account_task {
 };
 void accounts_ask(accounts *a, account_task *t);
 
-void accounts_write_metrics(accounts *a, buf *out); /* of the store; no tenants in it */
+void accounts_write_metrics(accounts *a, buf *out); /* of the store; they name no tenant */
 
 #endif

@@ -1,7 +1,7 @@
 /* adapter_api.c - see adapter_api.h
  *
- * A wish is read on the loop. Where the registry is the disk's, a thread does all of it; where it is the store's, the
- * store's thread says whether it may be, a thread fetches, and the store's thread writes it down. */
+ * A wish, one request, is read on the loop. With the disk's registry one thread does all of it; with the store's, the
+ * store's thread checks it, a thread fetches the files, and the store's thread records the name. */
 #include "frontend/adapter_api.h"
 
 #include <stddef.h>
@@ -20,7 +20,7 @@
 #include "frontend/background.h"
 #include "net/http_server.h"
 
-/* For all that tenants load at once, for operators, and for what is short. */
+/* For all that tenants may load at once, for operators, and one for what is short. */
 enum { THREADS = FAIR_PLACES_MOST + FAIR_PLACES + 1 };
 
 struct adapter_api {
@@ -28,19 +28,19 @@ struct adapter_api {
     const catalog *models;
     registry *names; /* NULL: the registry is the store's */
     background *threads;
-    adapter_wish *loads; /* of tenants, that are under way */
+    adapter_wish *loads; /* of tenants, under way */
 };
 
 typedef enum { WISH_LIST, WISH_SHOW, WISH_ADD, WISH_ROLLBACK, WISH_REMOVE, WISH_BAD } wish_kind;
-typedef enum { STAGE_BEFORE, STAGE_FETCH, STAGE_NAMES } wish_stage; /* may it be; its files; the name itself */
+typedef enum { STAGE_BEFORE, STAGE_FETCH, STAGE_NAMES } wish_stage; /* check it; fetch its files; record the name */
 
-/* Made on the loop, carried out on a thread or the store's. */
+/* One request: made on the loop, carried out on a thread or the store's. */
 struct adapter_wish {
     task task; /* first */
     account_task at_store;
     adapter_api *api;
     wish_kind kind;
-    wish_stage stage; /* of one for the store */
+    wish_stage stage; /* where the registry is the store's */
     bool is_out;      /* at the store */
     char *owner;      /* the tenant that asks; NULL: an operator */
     char *name;       /* whole: OWNER/NAME of a tenant's */
@@ -60,14 +60,14 @@ struct adapter_wish {
     adapter_wish *next_load; /* of api->loads */
 };
 
-/* Always -1. */
+/* Makes the answer an error. Always returns -1. */
 static int refuse(adapter_wish *w, int status, const char *param, const char *code, const char *why)
 {
     w->status = status;
     return api_error_set(&w->why, status, param, code, "%s", why);
 }
 
-/* Of what the registry said. */
+/* Makes the answer an error by what the registry said. Always returns -1. */
 static int refuse_by(adapter_wish *w, store_result r, const char *param, const err *e)
 {
     static const struct {
@@ -79,7 +79,7 @@ static int refuse_by(adapter_wish *w, store_result r, const char *param, const e
                 [STORE_TOO_MANY] = {403, "too_many_adapters"},
                 [STORE_TOO_LARGE] = {413, "adapters_too_large"},
                 [STORE_FAILED] = {503, "store_failed"}};
-    bool hide = r == STORE_FAILED && w->owner; /* where the store is, is not for tenants */
+    bool hide = r == STORE_FAILED && w->owner; /* tenants are not told where the store is */
     return refuse(w, told[r].status, param, told[r].code, hide ? "the store does not answer; try again later" : e->msg);
 }
 
@@ -92,7 +92,7 @@ static void end_load(adapter_wish *w)
         }
 }
 
-/* On the loop. The api may be gone: only what is the wish's is freed, but for loads, of which none is left then. */
+/* Frees a wish, on the loop. The api may be gone, and with it the list of loads: nothing of it is touched. */
 static void free_wish(adapter_wish *w)
 {
     if (w->pin.dir)
@@ -133,14 +133,14 @@ static void write_json(adapter_wish *w, json_t *o)
     w->status = 200;
 }
 
-/* What whoever asks calls it. */
+/* Returns the name as whoever asks knows it: a tenant's own without its owner. */
 static const char *shown_name(const adapter_wish *w, const char *full)
 {
     char owner[ADAPTER_OWNER];
     return w->owner ? adapter_name_split(full, owner) : full;
 }
 
-/* What a name is, with where its version is at present. */
+/* Describes a name, with where its version is at present. */
 static json_t *describe(const adapter_wish *w, const char *full, const adapter_record *r)
 {
     const adapter_api_options *opt = &w->api->o;
@@ -193,7 +193,7 @@ static void run_list(adapter_wish *w, const adapter_names *n)
     refuse_by(w, STORE_FAILED, NULL, &e);
 }
 
-/* A name that others have, who are not of the registry. */
+/* Refuses a name of a model that is not of the registry. */
 static int check_foreign(adapter_wish *w, const adapter_names *n)
 {
     const catalog *models = w->api->models;
@@ -211,7 +211,7 @@ static int check_foreign(adapter_wish *w, const adapter_names *n)
     return 0;
 }
 
-/* Whether the name may be added, before anything is fetched. */
+/* Checks whether the name may be added, before anything is fetched: 0, or -1 with the wish refused. */
 static int check_add(adapter_wish *w, const adapter_names *n)
 {
     err e;
@@ -223,7 +223,7 @@ static int check_add(adapter_wish *w, const adapter_names *n)
     return r == STORE_OK ? 0 : refuse_by(w, r, "lora_name", &e);
 }
 
-/* Its files are on this host's disk, pinned. */
+/* Fetches the files to this host's disk and pins them: 0, or -1 with the wish refused. */
 static int fetch_files(adapter_wish *w)
 {
     const adapter_api *a = w->api;
@@ -283,7 +283,7 @@ static void run_remove(adapter_wish *w, const adapter_names *n)
     write_json(w, json_pack("{s:s, s:b}", "name", shown_name(w, w->name), "removed", 1));
 }
 
-/* All but adding. */
+/* Does what a wish of any kind but WISH_ADD asks for. */
 static void run_on_names(adapter_wish *w, const adapter_names *n)
 {
     switch (w->kind) {
@@ -357,13 +357,13 @@ static void store_done(account_task *t)
     background_start(w->api->threads, &w->task);
 }
 
-/* The api is gone by then. */
+/* Called by accounts_free() only; the api is gone by then. */
 static void store_drop(account_task *t)
 {
     free_wish(wish_of(t));
 }
 
-/* A member that is a string and must be there, copied. */
+/* Copies a member that must be a string and not empty: 0, or -1 with the wish refused. */
 static int need(adapter_wish *w, const json_t *o, const char *key, char **out)
 {
     const char *text = NULL;
@@ -378,7 +378,7 @@ static int need(adapter_wish *w, const json_t *o, const char *key, char **out)
     return 0;
 }
 
-/* A tenant's names are all its own, whether it says so or not. */
+/* Sets the whole name. A tenant's names are its own, with OWNER/ before them or not. */
 static void set_name(adapter_wish *w, const char *name)
 {
     size_t n = w->owner ? strlen(w->owner) : 0;
@@ -396,7 +396,7 @@ static int need_name(adapter_wish *w, const json_t *o)
     return 0;
 }
 
-/* A hub's OWNER/NAME alone is a source, too: vLLM's clients say it so. */
+/* Completes a source that is a hub's OWNER/NAME alone, as vLLM's clients have it. */
 static void complete_source(adapter_wish *w)
 {
     const char *slash = strchr(w->source, '/');
@@ -454,7 +454,7 @@ static void read_body(adapter_wish *w, const char *path, const buf *body)
     json_decref(o);
 }
 
-/* Of /v1/adapters, which takes GET only, and /v1/adapters/NAME: what the method means. */
+/* Reads what a method asks for at /v1/adapters (GET only) or /v1/adapters/NAME. */
 static void read_method(adapter_wish *w, const http_head *h, const buf *body)
 {
     buf name = {0};
@@ -513,7 +513,7 @@ adapter_wish *adapter_api_ask(adapter_api *a, const http_head *head, const buf *
     else
         read_method(w, head, body);
     if (w->kind == WISH_ADD) {
-        w->task.turn.size = FAIR_SHORT + 1; /* questions pass it */
+        w->task.turn.size = FAIR_SHORT + 1; /* short wishes overtake it */
         if (check_load(w))
             w->kind = WISH_BAD;
     }

@@ -1,4 +1,4 @@
-/* adapter_api.h - adapters by HTTP, while all goes on: what `punica adapter` does
+/* adapter_api.h - what `punica adapter` does, over HTTP and while requests are served
  *
  *   POST         /v1/load_lora_adapter    {"lora_name": ..., "lora_path": SOURCE, "load_inplace": false}, as in vLLM
  *   POST         /v1/unload_lora_adapter  {"lora_name": ...}
@@ -6,9 +6,9 @@
  *   GET, DELETE  /v1/adapters/NAME
  *   PUT          /v1/adapters/NAME        {"source": ...}: the next version; {"version": N}: back to an earlier one
  *
- * On the registry of the store, where there is one, else on that of the host's disk cache. A tenant has names of its
- * own and knows of no others; operators call these TENANT/NAME. Whoever calls has looked at the key already. Fetching
- * takes its time on threads of its own, what the store is asked goes by accounts.h. */
+ * Uses the store's registry where there is one, else that of the host's disk cache. A tenant has names of its own and
+ * sees no others; operators call these TENANT/NAME. The caller has checked the key already. Fetching runs on threads of
+ * this module; the store is asked through accounts.h. */
 #ifndef PUNICA_FRONTEND_ADAPTER_API_H
 #define PUNICA_FRONTEND_ADAPTER_API_H
 
@@ -39,21 +39,23 @@ typedef struct {
 typedef struct adapter_api adapter_api;
 typedef struct adapter_wish adapter_wish;
 
-/* models: no name of theirs is taken, but those of the registry. NULL with e set. */
+/* Opens the registry. models: a name that they have from elsewhere cannot be added. NULL with e set when the disk's
+ * registry cannot be opened. */
 adapter_api *adapter_api_new(struct event_base *loop, const adapter_api_options *o, const catalog *models, err *e);
-void adapter_api_free(adapter_api *a); /* all wishes are told or forgotten; a may be NULL */
+void adapter_api_free(adapter_api *a); /* every wish must be answered or forgotten; a may be NULL */
 
 /* Who asks. */
 typedef struct {
     const char *tenant;  /* NULL: an operator, or anybody where there are no tenants */
-    const char *address; /* for the record */
+    const char *address; /* recorded with what is changed */
 } adapter_asker;
 
-/* All is borrowed during the call. tell is called once, from the loop and not from within. */
+/* Starts what a request asks for. Arguments are borrowed during the call. tell is called once, later from the loop; the
+ * wish is freed behind it. */
 adapter_wish *adapter_api_ask(adapter_api *a, const http_head *head, const buf *body, const adapter_asker *who,
                               void (*tell)(void *ctx, int status, const buf *json), void *ctx);
 
-/* tell will not be called; a fetch ends, and the next one for the same source continues it. */
+/* Drops a wish: tell will not be called. A fetch under way stops, and the next one for the same source continues it. */
 void adapter_api_forget(adapter_api *a, adapter_wish *w);
 
 #endif

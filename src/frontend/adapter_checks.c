@@ -26,7 +26,7 @@ struct adapter_checks {
     const catalog *models; /* borrowed */
     adapter_checker by;
     pthread_mutex_t lock; /* guards all below */
-    map *by_name;         /* of places in known */
+    map *by_name;         /* from name to index in known */
     finding *known;       /* [n] */
     size_t n, cap;
 };
@@ -92,7 +92,8 @@ static void remember(adapter_checks *c, const char *adapter, const stamp *is, co
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Files that change while they are read are looked at again the next time: their stamp is then another. */
+/* Checks the files, and remembers the result with the stamp they had before. Files that change meanwhile have another
+ * stamp, and are read again. */
 static check_state read_headers(adapter_checks *c, const char *adapter, const char *dir, const stamp *is, err *e)
 {
     bool bad = c->by.check(c->by.ctx, dir, e) != 0;
@@ -109,7 +110,7 @@ static check_state ask(adapter_checks *c, const char *adapter, bool reads, err *
     bool was_checked = c && catalog_is_registered(c->models, adapter); /* before it was registered */
     char *dir = c && c->by.check && !was_checked ? catalog_dir(c->models, adapter) : NULL;
     if (!dir)
-        return CHECK_GOOD; /* whoever serves it knows */
+        return CHECK_GOOD; /* whoever loads it will find out */
     stamp is = stamp_of(dir);
     check_state found = recall(c, adapter, &is, e);
     if (found == CHECK_UNKNOWN && reads)

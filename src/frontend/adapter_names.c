@@ -30,7 +30,7 @@ int adapter_names_check(const adapter_names *n, const char *full, err *e)
     return adapter_name_check(n->store ? adapter_name_split(full, owner) : full, e);
 }
 
-/* A document of the store as a record. */
+/* Reads a record from the document that the store has of it. */
 static int read_record(const char *text, adapter_record *out, err *e)
 {
     json_t *o = json_read_text(text, strlen(text), e);
@@ -44,7 +44,7 @@ typedef struct {
     const char *full;
     const adapter_version *add; /* NULL: none is added */
     bool replace, remove;
-    bool asks, may; /* nothing is to be changed; it could have been */
+    bool asks, may; /* only whether it could be done is asked; it could */
     bool trusted;
     int64_t room;
     int number; /* of a rollback */
@@ -62,7 +62,7 @@ static store_result taken(const char *full, err *e)
     return STORE_TAKEN;
 }
 
-/* What its owner may have: older versions of the name make room first. */
+/* Fits the record into its owner's limit on bytes, by dropping older versions of the name. */
 static store_result fit(const store_adapter_now *now, adapter_record *r, err *e)
 {
     while (adapter_record_bytes(r) > now->room && adapter_record_forget(r))
@@ -185,7 +185,7 @@ store_result adapter_names_remove(const adapter_names *n, const char *who, const
 }
 
 typedef struct {
-    adapter_record *out; /* of one; NULL: all are told */
+    adapter_record *out; /* where one is read; NULL: each is called for all */
     void (*each)(void *ctx, const char *full, const adapter_record *r);
     void *ctx;
     bool found, bad;
@@ -248,7 +248,7 @@ int adapter_names_list(const adapter_names *n, const char *owner,
     return store_read_records(n->store, owner, NULL, take_record, &r, e) || r.bad ? -1 : 0;
 }
 
-/* Of a repository the very commit, whatever becomes of its branch. */
+/* The url of a hub's repository names the very commit, whatever becomes of its branch. */
 adapter_version adapter_names_version(const source *s, const char *text, const fetched *got, const char *by,
                                       bool trusted)
 {

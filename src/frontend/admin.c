@@ -1,7 +1,7 @@
 /* admin.c - see admin.h
  *
- * A call is read on the loop as far as its form goes; run() is on the store's thread, and touches nothing but the call.
- */
+ * The form of a call is checked on the loop; run() is called on the store's thread, and touches nothing but the
+ * call. */
 #include "frontend/admin.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ static void fail(admin_call *c, int status, const char *code, const char *why)
     api_error_set(&c->error, status, NULL, code, "%s", why);
 }
 
-/* Of a call of the store. True: it went well. */
+/* Returns whether a call of the store went well; if not, makes the answer an error. */
 static bool went(admin_call *c, store_result r, const err *e)
 {
     static const struct {
@@ -55,7 +55,7 @@ static bool went(admin_call *c, store_result r, const err *e)
                 [STORE_TOO_MANY] = {403, "too_many_adapters"},
                 [STORE_TOO_LARGE] = {413, "adapters_too_large"},
                 [STORE_FAILED] = {503, "store_failed"}};
-    bool hide = r == STORE_FAILED && c->usage_of; /* where the store is, is not for tenants */
+    bool hide = r == STORE_FAILED && c->usage_of; /* tenants are not told where the store is */
     if (r != STORE_OK)
         fail(c, told[r].status, told[r].code, hide ? "the store does not answer; try again later" : e->msg);
     return r == STORE_OK;
@@ -63,7 +63,7 @@ static bool went(admin_call *c, store_result r, const err *e)
 
 /* What is asked. */
 
-/* Only these members may be there: one that is misspelt must not pass for nothing. */
+/* Refuses members other than these: one that is misspelt must not be ignored. */
 static int check_members(const json_t *body, const char *const *known, err *e)
 {
     const char *key;
@@ -81,7 +81,7 @@ static int check_members(const json_t *body, const char *const *known, err *e)
     return 0;
 }
 
-/* A parameter of the query that is a number, into *x, if it is there. */
+/* Reads a number from the query into *x, which stays as it is where there is none. */
 static int read_number(const admin_call *c, const char *name, int64_t min, int64_t max, int64_t *x, err *e)
 {
     const char *text = json_string_value(json_object_get(c->query, name));
@@ -96,7 +96,7 @@ static int read_number(const admin_call *c, const char *name, int64_t min, int64
     return 0;
 }
 
-/* with_name: of a new one; the name of one that is there stays. */
+/* Reads a tenant's settings. with_name: "name" may be among them, as it is for a new tenant; later it is fixed. */
 static int read_settings(const json_t *body, bool with_name, store_tenant *t, err *e)
 {
     static const char *const all[] = {"name",
@@ -131,7 +131,7 @@ static int read_settings(const json_t *body, bool with_name, store_tenant *t, er
     return 0;
 }
 
-/* On the store's thread: one function for each. */
+/* On the store's thread: a function for each operation. */
 
 static void answer_tenant(admin_call *c, store *s, const char *name, int status)
 {
@@ -247,7 +247,7 @@ static void remove_key(admin_call *c, store *s)
         answer_done(c);
 }
 
-/* Once more is the same: it is PUT. */
+/* A grant that is there already is no error: PUT is idempotent. */
 static void add_grant(admin_call *c, store *s)
 {
     err e;
@@ -268,7 +268,7 @@ static void take_usage(void *ctx, const store_usage *u)
     json_array_append_new(ctx, store_usage_json(u));
 }
 
-/* Usage is by the hour: all hours that the time from "from" to "to" has a part in. */
+/* Reads the time from "from" to "to" as all hours that overlap it. */
 static int read_period(const admin_call *c, store_period *p, err *e)
 {
     static const char *const known[] = {"tenant", "from", "to", NULL};
@@ -319,7 +319,7 @@ static void show_audit(admin_call *c, store *s)
     json_decref(rows);
 }
 
-/* "*" is any part. */
+/* "*" matches any part of a path. */
 static const struct operation {
     const char *method, *part[MAX_PARTS];
     void (*run)(admin_call *c, store *s);
@@ -428,7 +428,7 @@ static void read_path(admin_call *c, const char *path)
     }
 }
 
-/* The next piece of a query, up to the end it has, decoded. NULL: it cannot be. */
+/* Decodes a name or a value of a query, n bytes long. NULL: it is not valid. */
 static json_t *read_piece(const char *at, size_t n)
 {
     char *raw = xstrndup(at, n);

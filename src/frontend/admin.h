@@ -7,11 +7,11 @@
  *   PUT, DELETE         /admin/v1/tenants/TENANT/adapters/NAME
  *   GET                 /admin/v1/usage?tenant=&from=&to=
  *   GET                 /admin/v1/audit?tenant=&last=
- *   GET                 /v1/usage?from=&to=                     of who asks
+ *   GET                 /v1/usage?from=&to=                     of the tenant that asks
  *
- * Times are seconds since the epoch. Usage is of all hours that a part of the time asked for lies in.
+ * Times are seconds since the epoch. Usage is that of every hour that overlaps the time asked for.
  *
- * Whoever calls has looked at the key already. The store is asked on its thread (accounts.h). */
+ * The caller has checked the key already. The store is asked on its thread (accounts.h). */
 #ifndef PUNICA_FRONTEND_ADMIN_H
 #define PUNICA_FRONTEND_ADMIN_H
 
@@ -26,10 +26,10 @@ typedef struct {
     const http_head *head;
     const buf *body;
     const char *client;   /* its address, for the audit log */
-    const char *usage_of; /* a tenant that asks for its usage, whatever the path; NULL: an operator */
+    const char *usage_of; /* the tenant, where one asks for its own usage, whatever the path; NULL: an operator */
 } admin_request;          /* all borrowed, during admin_ask() */
 
-/* tell is called once, from the loop and not from within. */
+/* Starts what a request asks for. tell is called once, later from the loop; the call is freed behind it. */
 admin_call *admin_ask(accounts *a, const admin_request *r, void (*tell)(void *ctx, int status, const buf *json),
                       void *ctx);
 void admin_forget(admin_call *c); /* tell will not be called; what was asked for is done all the same */

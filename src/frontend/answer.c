@@ -9,8 +9,8 @@
 #include "base/rng.h"
 #include "text/token_bytes.h"
 
-/* Tokens of the prompt that say how the output's text begins. What a detokenizer holds back depends on the last
- * character, of bytes in a row at most. */
+/* Tokens of the prompt's end that decide how the output's text begins: a detokenizer holds back one incomplete
+ * character, or a run of byte-fallback tokens. */
 #define PROMPT_TAIL 256
 
 void answer_init(answer *a, const answer_rules *r, const tokenizer *t, int plain_id, const int *prompt, size_t n_prompt)
@@ -59,7 +59,7 @@ void answer_deinit(answer *a)
     detokenizer_deinit(&a->d);
 }
 
-/* A token that is part of a character: its bytes, and these written out as OpenAI does. */
+/* Describes a token that is part of a character: by its bytes, which are also its text, written as OpenAI does. */
 static api_token part_of_char(const answer *a, int id, float logprob)
 {
     buf text = {0}, bytes = {0};
@@ -72,7 +72,7 @@ static api_token part_of_char(const answer *a, int id, float logprob)
         .id = id, .text = buf_take(&text), .n = n, .bytes = buf_take(&bytes), .n_bytes = n_bytes, .logprob = logprob};
 }
 
-/* A token by itself, as it reads in the middle of a text. */
+/* Describes a token by itself, as it reads in the middle of a text. */
 static api_token token_of(const answer *a, int id, float logprob)
 {
     if (token_is_part_of_char(a->t, id))
@@ -114,7 +114,7 @@ static void add_logprob(answer *a, int token, const Logprobs *p)
     to->chars = count_chars(a);
 }
 
-/* A token of the prompt. Where its text begins is counted in the text of the tokens before it. */
+/* Adds a token of the prompt. Where its text begins is counted in the text of the tokens before it. */
 static void add_prompt_logprob(answer *a, int token, const Logprobs *p)
 {
     a->prompt = xgrow(a->prompt, &a->prompt_cap, (size_t)a->n_prompt + 1, sizeof *a->prompt);
@@ -135,7 +135,7 @@ void answer_begin_scores(answer *a, int first)
     a->prompt[0].unknown = true;
 }
 
-/* Whether there is a stop string in what may not be taken yet; if so the answer ends before it. */
+/* Ends the answer at the first stop string in what may not be taken yet. Returns whether there is one. */
 static bool ends_here(answer *a)
 {
     const answer_rules *r = a->rules;
@@ -156,7 +156,7 @@ static bool has_parts(const answer_rules *r)
     return r->parts.tools != TOOLS_NONE || r->parts.thinks != THINKS_NOT;
 }
 
-/* After text has come. */
+/* Finds the parts of an output, after text has come. */
 static void find_parts(answer *a)
 {
     if (!has_parts(a->rules))
@@ -166,7 +166,7 @@ static void find_parts(answer *a)
         a->reasoning_tokens = a->n_tokens;
 }
 
-/* Of what the end brought, replacements for characters that never came. */
+/* Drops the replacements of characters that never came, which the end of the text brought behind `from`. */
 static void drop_parts(answer *a, size_t from)
 {
     static const char replacement[] = "\xef\xbf\xbd";
@@ -213,8 +213,7 @@ static void add_score(answer *a, int token, const Logprobs *p)
         answer_finish(a, ANSWER_LENGTH);
 }
 
-/* Whether it is a token that is hidden in text and says where a part begins or ends: then it is shown to who finds
- * them. */
+/* Adds a special token that says where a part begins or ends, though text would hide it. False: it is none. */
 static bool add_mark(answer *a, int token)
 {
     int n;
@@ -235,7 +234,7 @@ void answer_add(answer *a, int token, const Logprobs *p)
         add_score(a, token, p);
         return;
     }
-    if (r->max_tokens == 0) { /* nothing was to be made, but whoever makes tokens makes at least one */
+    if (r->max_tokens == 0) { /* no output is wanted, but a worker makes at least one token */
         answer_finish(a, ANSWER_LENGTH);
         return;
     }
@@ -243,7 +242,7 @@ void answer_add(answer *a, int token, const Logprobs *p)
     a->sum_logprobs += p ? (double)p->logprob : 0;
     if (is_end(r, token)) {
         if (r->logprobs && r->n_echoed >= 0)
-            add_logprob(a, token, p); /* whoever scores prompts counts from the end */
+            add_logprob(a, token, p); /* clients that score prompts count from the end */
         answer_finish(a, ANSWER_STOP);
         return;
     }
@@ -262,7 +261,7 @@ void answer_add(answer *a, int token, const Logprobs *p)
         find_parts(a);
 }
 
-/* The content so far. */
+/* Returns the length of the content so far, and its text. */
 static size_t content_of(const answer *a, const char **text)
 {
     bool parts = has_parts(a->rules);
@@ -299,7 +298,7 @@ size_t answer_size(const answer *a)
            (size_t)a->n_prompt * (sizeof *a->prompt + (prompt_top + 1) * PER_TOKEN);
 }
 
-/* Tokens whose text is still held back are not told yet. */
+/* Returns how many logprobs may be told: not those of tokens whose text is still held back. */
 static int n_logprobs_certain(const answer *a)
 {
     int n = a->n_logprobs;
@@ -316,7 +315,7 @@ static const char *finish_of(const answer *a)
     return calls ? "tool_calls" : names[a->state];
 }
 
-/* Ids are made as models expect to see them again: nine letters or digits with Mistral. */
+/* Makes the id of a call as chat templates expect to see it again: nine letters or digits with Mistral. */
 static void name_call(api_call *c, const answer_rules *r, int number)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -329,7 +328,8 @@ static void name_call(api_call *c, const answer_rules *r, int number)
     c->id[n] = 0;
 }
 
-/* What there is of calls behind those of which `named` have been named, the last with so much of its arguments. */
+/* Lists what is new of calls when the first `named` have been told, the last of them with so much of its arguments.
+ * Returns how many calls are in a->call. */
 static int list_calls(answer *a, int named, size_t arguments)
 {
     const output_parts *p = &a->parts;

@@ -16,13 +16,13 @@ typedef struct {
 int api_error_set(api_error *e, int status, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* 400, for the reason that is in e->what already. Always returns -1. */
+/* Makes e a 400 whose reason is in e->what already. Always returns -1. */
 int api_error_bad(api_error *e, const char *param);
 
-/* 404: a name that is not there, or that who asks may not use; nobody can tell which. Always returns -1. */
+/* Makes e a 404, the same whether the name does not exist or the client may not use it. Always returns -1. */
 int api_error_no_model(api_error *e, const char *name);
 
-/* Append {"error": {...}}. */
+/* Appends {"error": {...}}. */
 void api_error_write(const api_error *e, buf *out);
 
 #endif

@@ -1,6 +1,7 @@
-/* api_keys.h - who may ask: clients that show one of a few keys
+/* api_keys.h - access for clients that show one of a few keys
  *
- * Only digests are kept, and all are compared whatever the first is, so that neither memory nor time tells a key. */
+ * Only digests of keys are kept, and a key is compared with all of them, in constant time: neither memory nor timing
+ * reveals a key. */
 #ifndef PUNICA_FRONTEND_API_KEYS_H
 #define PUNICA_FRONTEND_API_KEYS_H
 
@@ -15,10 +16,11 @@ typedef struct {
 void api_keys_init(api_keys *k, const char *const *key, int n);
 void api_keys_deinit(api_keys *k);
 
-/* What the request shows as its key; NULL: nothing. */
+/* Returns the key that the request shows, as "Authorization: Bearer KEY" or "x-api-key: KEY"; NULL: none. Borrowed from
+ * h. */
 const char *api_key_shown(const http_head *h);
 
-/* Whether the request shows one, as "Authorization: Bearer KEY" or "x-api-key: KEY". */
+/* Returns whether the request shows one of the keys, or needs none. */
 bool api_keys_open(const api_keys *k, const http_head *h);
 
 #endif

@@ -26,7 +26,7 @@ static void add_likely(json_t *to, const api_token *t)
     json_object_setn_new_nocheck(to, t->text, t->n, json_real((double)t->logprob));
 }
 
-/* The likely ones of a token, n_top at most; itself is among them even if others are likelier. */
+/* Return the likeliest tokens in the place of one, n_top at most, and always that one itself. */
 static json_t *likely_of(const api_logprob *p, int n_top)
 {
     json_t *likely = json_object();
@@ -72,7 +72,7 @@ static void list_token(json_t *to, const api_token *t, int rank)
                                   string_of(t->text, t->n)));
 }
 
-/* As vLLM tells them: by id, the prompt's own token first. */
+/* List a prompt's logprobs as vLLM does: by id, the prompt's own token first. */
 static json_t *prompt_logprobs(const api_prompt_logprobs *p)
 {
     json_t *list = json_array();
@@ -146,7 +146,7 @@ static json_t *tool_call_of(const api_call *k)
                      string_of(k->name, strlen(k->name)), "arguments", arguments);
 }
 
-/* numbered: as a chunk tells it. */
+/* numbered: with an "index", as in chunks. */
 static json_t *tool_calls_of(const api_choice *c, bool numbered)
 {
     json_t *list = json_array();
@@ -226,7 +226,7 @@ void api_write_role(buf *out, const api_stream *s, int index)
     end_choice(out, s, NULL);
 }
 
-/* What a chat's chunk tells, each under its name. */
+/* Append the "delta" of a chat's chunk. */
 static void add_delta(buf *out, const api_choice *c)
 {
     const char *comma = "";

@@ -71,7 +71,8 @@ static int parse_numbers(api_request *r, api_error *e)
     return 0;
 }
 
-/* Any integer of 64 bits is a seed. All are reals in a document with a number too large for an integer. */
+/* Any integer of 64 bits is a seed. It may be a real: all numbers are, in a document with one too large for an
+ * integer. */
 static int parse_seed(api_request *r, api_error *e)
 {
     const json_t *seed = json_member(r->input, "seed");
@@ -84,7 +85,7 @@ static int parse_seed(api_request *r, api_error *e)
     return 0;
 }
 
-/* vLLM's: pages of the KvCache are shared only with requests of the same. */
+/* vLLM's "cache_salt": pages of the KvCache are shared only with requests that have the same. */
 static int parse_cache_salt(api_request *r, api_error *e)
 {
     const char *salt = NULL;
@@ -130,7 +131,7 @@ static int parse_flags(api_request *r, api_error *e)
     return 0;
 }
 
-/* The prompt is scored for vLLM's "prompt_logprobs", or for "logprobs" of an echo; the more of both is asked for. */
+/* The prompt is scored for vLLM's "prompt_logprobs", or for "logprobs" of an echo: n_prompt_logprobs is the larger. */
 static int parse_prompt_logprobs(api_request *r, api_error *e)
 {
     long n = -1;
@@ -202,7 +203,7 @@ static int parse_stops(api_request *r, api_error *e)
     return 0;
 }
 
-/* A token id as a number, or -1. Whether the model has it is for the caller to say. */
+/* Returns a token id, or -1 if v is none. Whether the vocabulary has it is checked later (prepare.c, constrain.c). */
 static int id_of(const json_t *v)
 {
     double x = json_number_value(v); /* ids are reals in a document with a number too large for an integer */
@@ -335,7 +336,7 @@ static int set_grammar_text(api_request *r, const char *field, grammar_kind kind
     return set_grammar(r, field, kind, text, n, e);
 }
 
-/* A schema may also be given as the text of one. */
+/* Sets a schema that is given as JSON, or as its text. */
 static int set_schema(api_request *r, const char *field, const json_t *v, api_error *e)
 {
     if (json_is_string(v))
@@ -363,7 +364,7 @@ static int parse_response_format(api_request *r, api_error *e)
     return set_schema(r, field, schema, e);
 }
 
-/* One of the ways of vLLM; the same in "structured_outputs" and as guided_... */
+/* Parses one of vLLM's constraints: a member of "structured_outputs", or a guided_... of the body itself. */
 static int parse_guided(api_request *r, const json_t *in, const char *key, const char *field, api_error *e)
 {
     const json_t *v = json_member(in, key);
@@ -427,9 +428,9 @@ static int parse_grammar(api_request *r, api_error *e)
     return schema ? set_schema(r, "json_schema", schema, e) : 0;
 }
 
-/* Known, not served: refused unless it asks for nothing. */
+/* Fields that are known and not served: refused unless they ask for nothing. */
 
-/* What asks for nothing: something empty, false, a number, none above 0; null in every case. */
+/* Which value asks for nothing: something empty, false, true, 0, 1, or any number up to 0; and null in every case. */
 typedef enum { IDLE_EMPTY, IDLE_FALSE, IDLE_TRUE, IDLE_ZERO, IDLE_ONE, IDLE_BELOW } idle;
 
 static bool is_idle(const json_t *v, idle kind)
@@ -511,7 +512,7 @@ static int refuse_unserved(const api_request *r, api_error *e)
     return 0;
 }
 
-/* Which are the likeliest is known at the end: nothing can be streamed before. */
+/* Outputs that are chosen from more cannot be streamed: which are the likeliest is known at the end. */
 static int parse_best_of(api_request *r, api_error *e)
 {
     long best_of = r->n;
@@ -584,7 +585,7 @@ static int parse_prompts(api_request *r, api_error *e)
     return 0;
 }
 
-/* Messages: what they say is for the chat template to judge, but for this: there is a role, and content is a text, a
+/* Messages: the chat template judges what they say. Only this is checked: there is a role, and content is a text, a
  * list of text parts, or nothing. */
 
 static int check_parts(const json_t *content, size_t number, api_error *e)
@@ -627,7 +628,7 @@ static int check_message(const json_t *v, size_t number, api_error *e)
     return check_parts(content, number, e) || check_calls(json_member(v, "tool_calls"), number, e) ? -1 : 0;
 }
 
-/* What else the chat template is told, with vLLM's names. */
+/* Parses what else the chat template is told, by vLLM's names. */
 static int parse_template_arguments(api_request *r, api_error *e)
 {
     chat_input *c = &r->conversation;
@@ -653,7 +654,7 @@ static int parse_template_arguments(api_request *r, api_error *e)
     return 0;
 }
 
-/* A call that is demanded is a grammar like any other. */
+/* Makes a grammar of a call that is demanded. */
 static int demand_call(api_request *r, const char *name, api_error *e)
 {
     bool many = true;

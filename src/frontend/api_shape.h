@@ -1,4 +1,4 @@
-/* api_shape.h - the shapes of the API in which clients may ask, all of which are the same to everybody else
+/* api_shape.h - the shapes of the API that clients may use; the rest of the frontend knows only one
  *
  * A shape translates its requests into those of completions or chats, the one form that is checked and served, and
  * writes answers, events of streams and errors as its clients know them. */
@@ -13,22 +13,22 @@
 typedef struct api_shape {
     const char *id_prefix; /* what ids of calls begin with */
     bool chat;
-    bool counts; /* only how many tokens the prompt has is asked */
+    bool counts; /* no output: only the prompt's tokens are counted, or shown */
 
-    /* Make body the chat that means the same. repeated: what the answer repeats of it, the caller's (may stay NULL). -1
-     * with e set. NULL: it is one already. */
+    /* Makes body the completion or chat that means the same. *repeated: what the answer repeats of it, owned by the
+     * caller (may stay NULL). -1 with e set. NULL: it is one already. */
     int (*translate)(json_t *body, char **repeated, api_error *e);
 
-    /* A whole answer; of a shape that counts, c is not looked at. */
+    /* Writes a whole answer. c is not used by a shape that counts. */
     void (*write)(buf *out, const api_head *h, const api_choice *c, int n, const api_usage *u);
-    /* Of a shape that asks for the prompt itself, of any length, or none: what there is in place of write. Whether it
-     * is a prompt or a conversation the body tells; without a model the base is meant. */
+    /* In place of write, for shapes that answer with the prompt itself (/tokenize): it may be empty or longer than the
+     * context. The body tells whether it is a prompt or a conversation; the model "" is the base. */
     void (*write_prompt)(buf *out, const tokenizer *t, const ids *prompt, int context, bool strings);
     void (*write_error)(const api_error *e, buf *out);
 
-    /* A stream: what it keeps, from the first event on (h stays valid; u has the prompt's tokens); what is new of a
-     * choice; its end, when all choices have told how they finished; or its failure in the middle. NULL where there are
-     * no streams. */
+    /* A stream. stream_new makes its state before the first event (h stays valid; u has the prompt's tokens),
+     * stream_add appends what is new of a choice, stream_end the end when all choices have finished, stream_fail a
+     * failure in the middle. NULL where there are no streams. */
     void *(*stream_new)(const api_head *h, const api_usage *u);
     void (*stream_add)(void *s, buf *out, const api_choice *news);
     void (*stream_end)(void *s, buf *out, const api_usage *u);

@@ -1,7 +1,8 @@
 /* background.h - work that would hold up the loop, done on threads beside it
  *
- * Tasks wait in a fair queue (fair_queue.h) by their size; one thread is for short ones alone. A task that nobody waits
- * for any more is dropped: out of the queue at once, or, while it runs, as soon as it looks at `abandoned`. */
+ * Tasks wait in a fair queue (fair_queue.h) by their size; one thread is for short ones alone. A task that is abandoned
+ * is dropped: at once if it is queued, else when it returns, which it should do soon after `abandoned` has become
+ * true. */
 #ifndef PUNICA_FRONTEND_BACKGROUND_H
 #define PUNICA_FRONTEND_BACKGROUND_H
 
@@ -10,8 +11,9 @@
 
 #include "base/fair_queue.h"
 
-/* Embedded in what is worked on. run: on a thread; it touches what the loop's thread leaves alone meanwhile. done: on
- * the loop, which owns the task again. drop: instead of done, on the loop, when it was abandoned. */
+/* Embedded in what is worked on. run is called on a thread, and touches only what the loop's thread leaves alone
+ * meanwhile. Then done is called on the loop, which owns the task again; or drop, on the loop, if the task was
+ * abandoned or background_free() came first. */
 typedef struct task task;
 struct task {
     fair_item turn; /* first; the owner sets its size */
@@ -23,12 +25,13 @@ struct task {
 
 typedef struct background background;
 
-background *background_new(struct event_base *loop, int n_threads); /* two at least */
-void background_free(background *b); /* waits for tasks in hand; all that are not done are dropped */
+background *background_new(struct event_base *loop, int n_threads); /* at least two are made */
+void background_free(background *b); /* waits for tasks that run; drops all that are not done */
 
+/* Queues a task, which is the threads' until done or drop is called. */
 void background_start(background *b, task *t);
 
-/* Nobody waits for it any more; it is not to be used by the caller from now on. */
+/* Drops a task that nobody waits for any more. The caller must not use it from now on. */
 void background_abandon(background *b, task *t);
 
 #endif

@@ -111,7 +111,7 @@ static void on_fetched(void *ctx, const err *why)
 /* Has the adapter's files fetched to this host. The body is kept and prepared again when they are here. */
 static void wait_for_files(call *c, prepared *p)
 {
-    enum { TRIES = 3 }; /* the adapter may have left a small cache again before it was used */
+    enum { TRIES = 3 }; /* a small cache may have evicted the adapter again before it was used */
     api_error e;
     c->p = NULL;
     c->body = p->body;
@@ -128,8 +128,8 @@ static void wait_for_files(call *c, prepared *p)
     prepared_free(p);
 }
 
-/* Goes on with a call that is checked and tokenized: what is its model, and which version of it? Where that is not
- * known yet it is found out beside the loop (on_version()). */
+/* Goes on with a call that is checked and tokenized: finds its model and the version of it. A version that is not known
+ * yet is found out beside the loop (on_version()). */
 static void on_prepared(void *ctx, prepared *p)
 {
     call *c = ctx;
@@ -166,7 +166,7 @@ static void on_prepared(void *ctx, prepared *p)
     c->preparing = preparer_find_version(c->s->preparer, p, on_version, c);
 }
 
-/* Whether this frontend serves calls now; if not, e says why. */
+/* Checks whether this frontend serves calls now: 0, or -1 with e set. */
 static int check_call(const service *s, api_error *e)
 {
     if (s->draining)

@@ -3,7 +3,7 @@
  *   body ─ prepare ─ dispatch ══ tokens ══▶ answer ─ api_shape ─▶ reply
  *
  * A call has one choice for each prompt and each n; each choice is a request at the scheduler. A call lives from
- * call_start() until it is answered or its client is gone; nobody else holds on to it. */
+ * call_start() until it is answered or its client is gone; it frees itself. */
 #ifndef PUNICA_FRONTEND_CALL_H
 #define PUNICA_FRONTEND_CALL_H
 
@@ -33,13 +33,13 @@ typedef struct {
     const int *eos;        /* [n_eos] */
     int n_eos;
     int plain_id;      /* answer.h */
-    int max_calls;     /* at once, as there are connections; 0: no limit */
+    int max_calls;     /* at once: as many as connections; 0: no limit */
     double keep_alive; /* seconds without a token after which a stream's client is sent a comment; 0: never */
     bool draining;     /* no new calls */
 } service;
 
-/* Starts a call: answers a body of tenant who (NULL: where there are no tenants); body and `to` are the call's from now
- * on. route: the path, for metrics and log. request_id: of the x-request-id header; "": none. */
+/* Starts a call: answers a body. body and `to` are taken. who: the tenant that asks; NULL: there are none. route: the
+ * path, static, for metrics and log. request_id: of the x-request-id header; "": none. */
 void call_start(service *s, tenant *who, reply *to, charged_buf *body, const api_shape *shape, const char *route,
                 const char *request_id);
 

@@ -11,9 +11,9 @@
 
 #define OUTPUT_PIECE (64u << 10) /* bytes of an output that are paid for at once */
 
-/* Bills a choice for n more tokens of output, and the first of a prompt's choices that has any for the prompt, of which
- * it says how much was cached. Tokens count that came here before the request was over; a request that ends without a
- * token costs nothing, whoever ended it. */
+/* Bills a choice for n_tokens more of output. The first of a prompt's choices that is billed is also billed for the
+ * prompt, with what of it was cached. Only tokens that came here before the request was over count: a request that ends
+ * without a token costs nothing, whoever ended it. */
 static void bill(call *c, choice *k, int n_tokens)
 {
     int64_t prompt = c->unbilled[k->prompt], cached = prompt ? k->n_cached : 0;
@@ -71,8 +71,8 @@ static void send_news(call *c, choice *k)
     reply_add(c->to, &c->text);
 }
 
-/* Sends a stream what is new of a choice, and ends the choice, with the last of them the call, when its output is
- * complete. To be called after anything has happened to the choice. The call may be gone afterwards. */
+/* Sends a stream what is new of a choice; ends the choice when its output is complete, and the call with its last
+ * choice. To be called after anything has happened to the choice. The call may be gone afterwards. */
 static void tell(call *c, choice *k)
 {
     if (c->p->asked.stream && answer_has_news(&k->a)) {
@@ -92,8 +92,8 @@ static void tell(call *c, choice *k)
 }
 
 /* Makes text of tokens that have come. On any thread, while the loop's thread waits for all of a step's (dispatch.c):
- * so it touches nothing but its own call, of which no other choice is at work if it is to send. Most tokens are in the
- * middle of a stream with one choice, and are sent from here. */
+ * so it touches nothing but its own call, and sends only if the call has no other choice. Most tokens are in the middle
+ * of a stream with one choice, and are sent from here. */
 static void on_tokens(void *ctx, const int *token, int n, Logprobs *const *p)
 {
     choice *k = ctx;
@@ -113,7 +113,7 @@ static int take_memory(call *c, size_t n, bool runs, api_error *e)
     return 0;
 }
 
-/* Takes from the budget what an output has grown to, in whole pieces: less than OUTPUT_PIECE every call may have. */
+/* Takes from the budget what an output has grown to, in whole pieces of OUTPUT_PIECE: less than one is free. */
 static int pay_for_output(choice *k, api_error *e)
 {
     size_t held = answer_size(&k->a) / OUTPUT_PIECE * OUTPUT_PIECE, more = held > k->taken ? held - k->taken : 0;
@@ -130,7 +130,7 @@ static void on_cached(void *ctx, uint32_t n)
     k->n_cached = n;
 }
 
-/* Behind on_tokens(), on the loop's thread. */
+/* Follows on_tokens() on the loop's thread: counts the tokens, pays for their memory and tells the client. */
 static void on_settle(void *ctx)
 {
     choice *k = ctx;
@@ -142,7 +142,7 @@ static void on_settle(void *ctx)
         tell(k->owner, k);
 }
 
-/* The error that a client is sent for a request that ended before its output was complete. */
+/* Makes the error that a client is sent for a request that ended before its output was complete. */
 static void error_of(api_error *e, EndReason why, const char *message, double retry_after)
 {
     static const struct {
@@ -213,7 +213,7 @@ static void find_marks(const tokenizer *t, int id[MAX_MARKS])
     }
 }
 
-/* What ends the output of a choice, and what is made of it. */
+/* Returns what ends the output of a choice, and what is made of it. */
 static answer_rules rules_of(const call *c, size_t n_prompt)
 {
     const api_request *r = &c->p->asked;
@@ -251,8 +251,8 @@ static void keep_apart(call *c)
     r->sampling.cache_salt = r->cache_salt = salt;
 }
 
-/* Sampling parameters of choice i of a prompt. Each draws from a seed of its own, the first from the one that was asked
- * for. To choose the best of several, logprobs are needed. */
+/* Returns the sampling parameters of choice i of a prompt. Each draws from a seed of its own, the first from the one
+ * that was asked for. To choose the best of several, logprobs are needed. */
 static Sampling sampling_of(const call *c, int i, uint64_t seed)
 {
     const api_request *r = &c->p->asked;
@@ -297,8 +297,7 @@ static void add_choices(call *c, int number, uint64_t seed)
                                     .token = prompt->items,
                                     .n_tokens = (int)prompt->n,
                                     .n_to_score = n_to_score,
-                                    .max_tokens =
-                                        max_tokens || n_to_score ? max_tokens : 1, /* a step is made for something */
+                                    .max_tokens = max_tokens || n_to_score ? max_tokens : 1, /* one is made at least */
                                     .sampling = &sampling};
         if (c->who)
             tenant_begin(c->who, loop_now(c->s->on), 1, i == 0 ? (int64_t)prompt->n : 0);
@@ -307,7 +306,7 @@ static void add_choices(call *c, int number, uint64_t seed)
     }
 }
 
-/* Bytes that dispatch keeps of all choices, to submit them again: prompts and sampling parameters. */
+/* Returns how many bytes dispatch keeps of all choices, to submit them again: prompts and sampling parameters. */
 static size_t requests_size(const call *c)
 {
     size_t n = 0;

@@ -10,7 +10,7 @@
 static void call_free(call *c)
 {
     for (int i = 0; i < c->n_choices; i++) {
-        call_count_tokens(c, &c->choice[i]); /* some may have come with what ended another */
+        call_count_tokens(c, &c->choice[i]); /* tokens may have come with what ended another choice */
         call_close_choice(c, &c->choice[i]);
         answer_deinit(&c->choice[i].a);
     }

@@ -16,7 +16,7 @@ void call_text_free(call_text *c)
     *c = (call_text){0};
 }
 
-/* JSON. Only where values end is looked at: strings and brackets. */
+/* JSON, scanned only for where values end: by strings and brackets. */
 
 typedef struct { const char *at, *end; } scan;
 
@@ -65,7 +65,7 @@ static call_state scan_brackets(scan *s)
     return CALL_MORE;
 }
 
-/* A number or a word: what follows shows its end. */
+/* Scans a number or a word: only what follows shows its end. */
 static call_state scan_word(scan *s)
 {
     const char *from = s->at;
@@ -82,7 +82,7 @@ static call_state scan_value(scan *s)
     return *s->at == '"' ? scan_string(s) : *s->at == '{' || *s->at == '[' ? scan_brackets(s) : scan_word(s);
 }
 
-/* Append what a JSON string says. False: it is none. */
+/* Appends the value of a JSON string. False: it is none. */
 static bool add_string(buf *out, const char *from, const char *to)
 {
     json_t *v = to > from ? json_loadb(from, (size_t)(to - from), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
@@ -97,7 +97,7 @@ static bool add_string(buf *out, const char *from, const char *to)
 typedef struct {
     bool named, other;     /* other: members that calls do not have */
     const char *from, *to; /* the arguments; NULL: none yet */
-    bool whole;            /* all of them */
+    bool whole;            /* they are complete */
 } members;
 
 static call_state scan_member(scan *s, members *m, call_text *out)
@@ -121,7 +121,7 @@ static call_state scan_member(scan *s, members *m, call_text *out)
             if (state == CALL_DONE && !m->named && !(m->named = add_string(&out->name, from, s->at)))
                 state = CALL_BAD;
         } else if (!m->from && (strcmp(name, "arguments") == 0 || strcmp(name, "parameters") == 0)) {
-            m->from = from; /* the first: it may have been told */
+            m->from = from; /* only the first counts: it may have been told */
             m->to = s->at;
             m->whole = state == CALL_DONE;
         } else {
@@ -145,7 +145,7 @@ static call_state scan_members(scan *s, members *m, call_text *out)
     return state;
 }
 
-/* Arguments are an object, or a string that says one, which is told when all of it is there. */
+/* Adds the arguments: an object, as far as it has come, or what a complete string says. False: there is neither. */
 static bool add_arguments(const members *m, call_text *out)
 {
     if (m->from < m->to && *m->from == '{')
@@ -161,7 +161,7 @@ call_state call_read_object(const char *text, size_t n, call_text *out)
     out->end = (size_t)(s.at - text);
     out->begun = m.named && m.from && add_arguments(&m, out);
     if (state == CALL_BAD && out->begun && m.whole)
-        return CALL_DONE; /* what stands behind its arguments does not unmake a call */
+        return CALL_DONE; /* a call stays one, whatever stands behind its arguments */
     if (state != CALL_DONE || out->begun)
         return state;
     bool bare = m.named && !m.from && !m.other;
@@ -230,7 +230,7 @@ static void add_escaped(buf *out, char c)
         buf_add_char(out, c);
 }
 
-/* A character by its number, of n hexadecimal digits. A half of a pair stands for nothing. */
+/* Reads a character's number, of n hexadecimal digits. Half of a surrogate pair becomes U+FFFD. */
 static void read_code(python *p, int n)
 {
     uint32_t code = 0;
@@ -279,7 +279,7 @@ static void read_string(python *p)
 
 static void read_python(python *p);
 
-/* Items up to `close`; pairs: with names and colons. */
+/* Reads items up to `close`; pairs: those of a dictionary. */
 static void read_items(python *p, char close, bool pairs)
 {
     buf_add_char(&p->out, pairs ? '{' : '[');
@@ -365,7 +365,7 @@ static bool read_call(python *p, call_text *out)
     return check;
 }
 
-/* What failed with text left was bad. */
+/* A failure at the end of the text means that more may come; one before it, that this is no call. */
 call_state call_read_python(const char *text, size_t n, call_text *out)
 {
     python p = {.at = text, .end = text + n, .ok = true};

@@ -1,7 +1,7 @@
 /* call_text.h - one call of a function as models write it: a JSON object, or Python
  *
- * The text may end in the middle: it is read again when more has come. Arguments are what the model wrote, letter by
- * letter where it wrote JSON; whether that is valid is for who made the call to see, as with OpenAI. Pure functions. */
+ * The text may end in the middle: it is read again when more has come. JSON arguments are copied letter by letter,
+ * valid or not: checking them is for the client, as with OpenAI. Pure functions. */
 #ifndef PUNICA_FRONTEND_CALL_TEXT_H
 #define PUNICA_FRONTEND_CALL_TEXT_H
 
@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 
-typedef enum { CALL_MORE, CALL_DONE, CALL_BAD } call_state; /* BAD: it is no call, whatever comes */
+typedef enum { CALL_MORE, CALL_DONE, CALL_BAD } call_state; /* MORE: incomplete; BAD: no call, whatever comes */
 
 typedef struct {
     buf name, arguments; /* arguments: as much of them as is there */
@@ -20,14 +20,14 @@ typedef struct {
 
 void call_text_free(call_text *c);
 
-/* {"name": ..., "arguments" or "parameters": {...}}, with other members ignored. An object with a name and nothing else
- * is a call without arguments. */
+/* Reads {"name": ..., "arguments" or "parameters": {...}}, ignoring other members. An object with a name alone ("type"
+ * and "id" aside) is a call without arguments. out: all zero; freed by the caller. */
 call_state call_read_object(const char *text, size_t n, call_text *out);
 
-/* A JSON value: arguments that stand alone. out->begun once there is anything. */
+/* Reads a JSON value: arguments that stand alone. out->begun once there is anything. */
 call_state call_read_arguments(const char *text, size_t n, call_text *out);
 
-/* name(key=value, ...); it is begun when it is complete. */
+/* Reads name(key=value, ...). out->begun only when it is complete. */
 call_state call_read_python(const char *text, size_t n, call_text *out);
 
 #endif

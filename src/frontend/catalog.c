@@ -22,7 +22,7 @@ struct catalog {
     char *cache;          /* NULL: there is none */
     registered *all;      /* [n_all] without dir */
     size_t n_all;
-    map *by_name; /* of places in all */
+    map *by_name; /* from name to index in all */
 };
 
 void registered_deinit(registered *r)
@@ -129,7 +129,7 @@ const char *catalog_base(const catalog *c)
     return c->base;
 }
 
-/* The adapter's folder in a directory, links followed; NULL: there is none. */
+/* Returns the adapter's folder in a directory, links followed; NULL: there is none. */
 static char *folder_in(const char *dir, const char *name)
 {
     char *path = path_child(dir, name), *folder = path ? path_resolve(path) : NULL;
@@ -164,7 +164,7 @@ static bool is_given(const catalog *c, const char *name)
     return is_in_dir(c, name);
 }
 
-/* What is not of our making is left out: nobody can be served with it. */
+/* Entries whose id is not valid are left out: nobody can be served with them. */
 void catalog_register(catalog *c, const char *cache, const store_adapter *a, size_t n)
 {
     registered *all = XNEW_ARRAY(registered, n + 1);
@@ -195,10 +195,10 @@ void catalog_register(catalog *c, const char *cache, const store_adapter *a, siz
     pthread_mutex_unlock(&c->lock);
 }
 
-/* A copy of what is registered under the whole name; false: nothing. */
+/* Copies what is registered under the whole name, unless out is NULL. False: nothing is. */
 static bool copy_registered(const catalog *c, const char *full, registered *out)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&c->lock; /* who only asks takes it too */
+    pthread_mutex_t *lock = (pthread_mutex_t *)&c->lock; /* whoever only asks takes it too */
     int64_t at;
     pthread_mutex_lock(lock);
     bool found = c->by_name && map_get(c->by_name, full, strlen(full), &at);
@@ -217,7 +217,7 @@ bool catalog_is_registered(const catalog *c, const char *name)
     return copy_registered(c, name, NULL) && !is_given(c, name);
 }
 
-/* What is given on this host comes before the operators' registered ones: the host's own operator put it there. */
+/* Adapters given on this host come before the operators' registered ones: the host's own operator put them there. */
 bool catalog_lookup(const catalog *c, const char *owner, const char *name, registered *out)
 {
     char *own = owner ? xasprintf("%s/%s", owner, name) : NULL;

@@ -10,7 +10,7 @@
 #include "grammar/grammar.h"
 
 enum { KNOWN = 512 };
-#define MAX_TEXT (256u << 10) /* it travels with every choice */
+#define MAX_TEXT (256u << 10) /* bytes; sent with every choice */
 
 struct grammar_checks {
     pthread_mutex_t lock;
@@ -94,7 +94,7 @@ static int check_ids(const int32_t *id, size_t n, int vocab, const char *field, 
     return 0;
 }
 
-/* One more word of tokens. */
+/* Adds a bad word as tokens. */
 static void add_word(Sampling *s, const ids *word, size_t *ids_cap, size_t *words_cap)
 {
     if (word->n == 0)
@@ -106,7 +106,7 @@ static void add_word(Sampling *s, const ids *word, size_t *ids_cap, size_t *word
     s->bad_lengths[s->n_bad_lengths++] = (uint32_t)word->n;
 }
 
-/* Each word as a text begins with it, and as it stands behind a blank. */
+/* Tokenizes each bad word twice: as it stands at the beginning of a text, and behind a blank. */
 static int tokenize_words(api_request *r, const tokenizer *t, api_error *e)
 {
     size_t ids_cap = 0, words_cap = 0;

@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 
-/* The texts of the parts one behind the other. */
+/* Returns the texts of the parts, concatenated. */
 static json_t *joined(const json_t *parts)
 {
     buf all = {0};
@@ -26,8 +26,8 @@ static json_t *content_for(const chat_template *c, json_t *content)
     return json_incref(content);
 }
 
-/* The call with its arguments as what their text says; as it is where this is no JSON object, or one with numbers that
- * would not be exact. */
+/* Returns the call with its arguments parsed; unchanged where they are no JSON object, or have a number out of
+ * range. */
 static json_t *with_arguments(json_t *call)
 {
     json_t *function = json_object_get(call, "function");

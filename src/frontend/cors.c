@@ -29,7 +29,7 @@ static bool is_known(const cors *c, const char *origin)
     return false;
 }
 
-/* Clients send headers of their own; what they are called is no secret, and none of them opens anything. */
+/* Allows every header that the page asks for: clients send headers of their own, and none of them opens anything. */
 static void add_preflight(const http_head *h, http_exchange *x)
 {
     const char *headers = http_field_of(h, "Access-Control-Request-Headers");

@@ -1,7 +1,7 @@
-/* cors.h - which web pages may ask by their visitors' browsers
+/* cors.h - which web pages may use the API from their visitors' browsers (CORS)
  *
- * A browser lets a page of another origin see an answer only where the answer says so, and asks before it sends a key.
- */
+ * A browser shows a page of another origin an answer only if the answer allows it, and asks (preflight) before it sends
+ * a key. */
 #ifndef PUNICA_FRONTEND_CORS_H
 #define PUNICA_FRONTEND_CORS_H
 
@@ -15,8 +15,8 @@ typedef struct {
 void cors_init(cors *c, const char *const *origin, int n);
 void cors_deinit(cors *c);
 
-/* Add to an answer what its client's page, if it is a known one, needs to see it; and what an OPTIONS asks for. Once an
- * answer. */
+/* Adds to an answer the headers without which a known page may not see it, and those that answer a preflight. To be
+ * called once for each answer. */
 void cors_add(const cors *c, http_exchange *x);
 
 #endif

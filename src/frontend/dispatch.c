@@ -26,23 +26,23 @@ typedef struct live {
     uint32_t *token; /* [n_tokens] prompt, then output */
     size_t n_tokens, n_prompt, token_cap;
     int max_tokens;
-    size_t n_to_score, n_scored; /* tokens of the prompt that are told before output: so many; so many have come */
+    size_t n_to_score, n_scored; /* tokens of the prompt that come with scores before output; how many have come */
     unsigned char *sampling;     /* [sampling_bytes] a packed Sampling */
     size_t sampling_bytes;
     bool submitted; /* over this link or one that was lost */
-    bool arriving;  /* its owner is to be told of tokens */
+    bool arriving;  /* its owner is still to be told of tokens (arrived) */
     TAILQ_ENTRY(live) order;
 } live;
 
 typedef TAILQ_HEAD(live_list, live) live_list;
 
-/* Tokens that have come and their owner does not know of. */
+/* Tokens that have come, of which their owner does not know yet. */
 typedef struct {
     uint64_t id;
     const dispatch_events *events;
     void *ctx;
     const Tokens *t; /* of the message that is being read */
-    size_t skip;     /* the first of them it had already */
+    size_t skip;     /* how many of them had come before */
 } arrival;
 
 struct dispatch {
@@ -166,7 +166,8 @@ static void on_patience_over(void *ctx)
         end(d, l, END_REASON__TOO_LATE, "the scheduler cannot be reached", 0);
 }
 
-/* How many tokens of a chunk have come before, and are to be skipped; -1 when some before the chunk are missing. */
+/* Returns how many tokens of a chunk have come before, and are to be skipped; -1 when some before the chunk are
+ * missing. */
 static long overlap(const live *l, const Tokens *t)
 {
     size_t have = l->n_scored + l->n_tokens - l->n_prompt;
@@ -286,7 +287,7 @@ static void on_message(void *ctx, net_link *link, const Message *m)
     }
     if (!receive_all(d, m->results)) {
         link_drop(link, "tokens are missing");
-        return; /* the ends in here may be of tokens we have not got */
+        return; /* its ends may be those of outputs whose tokens are missing */
     }
     for (size_t i = 0; i < m->results->n_ends; i++)
         receive_end(d, m->results->ends[i]);

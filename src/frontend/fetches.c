@@ -18,13 +18,13 @@
 struct fetch_wait {
     void (*done)(void *ctx, const err *why);
     void *ctx;
-    struct fetch_list *of; /* that it is in */
+    struct fetch_list *of; /* the list that it is in */
     TAILQ_ENTRY(fetch_wait) entry;
 };
 
 typedef TAILQ_HEAD(fetch_list, fetch_wait) fetch_list;
 
-/* One adapter on its way. While it runs, what is below the line is its thread's. */
+/* One adapter on its way. While it runs, the fields below the line are its thread's. */
 typedef struct fetching {
     task t; /* first */
     fetches *of;
@@ -44,10 +44,10 @@ typedef struct fetching {
 struct fetches {
     fetches_options o;
     background *threads;
-    TAILQ_HEAD(, fetching) all; /* by the time they were asked for */
+    TAILQ_HEAD(, fetching) all; /* in the order they were asked for */
     int n_running;
     uint64_t n_failed;
-    histogram times; /* of those that came */
+    histogram times; /* of those that succeeded */
 };
 
 static void free_fetching(fetching *g)
@@ -120,7 +120,7 @@ static void done(task *t)
     start_next(f);
 }
 
-/* Only at the end: nobody abandons one before. */
+/* Called at the end only: nobody abandons a fetch before. */
 static void drop(task *t)
 {
     fetching *g = (fetching *)t;

@@ -75,7 +75,8 @@ frontend_options frontend_options_default(void)
                               .threads = default_threads()};
 }
 
-/* Connections for clients: of the files that the system lets us have, some are kept for links, workers and adapters. */
+/* Returns how many connections clients may have: of the files that the system allows, some are kept for links, workers
+ * and adapters. */
 static int room_for_clients(int wanted)
 {
     struct rlimit files;
@@ -86,8 +87,8 @@ static int room_for_clients(int wanted)
     return files.rlim_cur > (rlim_t)(2 * kept) ? (int)files.rlim_cur - kept : (int)files.rlim_cur / 2;
 }
 
-/* What clients send and are sent comes and goes in large pieces. The allocator would learn from that to keep them: a
- * fixed threshold gives them back to the system as they are freed. */
+/* Has malloc return large buffers to the system as they are freed. Without fixed thresholds it raises them as it sees
+ * such buffers come and go, and keeps the memory. */
 static void return_large_pieces(void)
 {
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
@@ -156,7 +157,7 @@ static int read_defaults(frontend *f, const frontend_options *o, err *e)
     return 0;
 }
 
-/* Its names are served, unless the registry is the store's. */
+/* Opens the disk cache. Its names are served, unless the registry is the store's. */
 static int open_cache(frontend *f, const frontend_options *o, err *e)
 {
     if (!o->cache)
@@ -175,7 +176,7 @@ static int open_cache(frontend *f, const frontend_options *o, err *e)
     return 0;
 }
 
-/* What the store says of adapters, now and whenever that has changed. */
+/* Takes over what the store says of adapters, now and whenever that has changed. */
 static void take_registry(void *ctx, const store_directory *d)
 {
     frontend *f = ctx;

@@ -15,7 +15,7 @@ typedef struct {
 
 struct held_versions {
     disk_cache *cache;
-    map *by_digest; /* of places in all */
+    map *by_digest; /* from digest to index in all */
     held *all;      /* [n] every version that ever was held */
     size_t n, cap;
 };

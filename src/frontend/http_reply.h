@@ -5,7 +5,7 @@
 #include "frontend/reply.h"
 #include "net/http_server.h"
 
-/* A reply to x, which is the reply's from now on. */
+/* Returns a reply that answers x, and takes x. It frees itself (reply.h). */
 reply *http_reply_new(http_exchange *x);
 
 #endif

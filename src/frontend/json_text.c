@@ -18,7 +18,7 @@ json_t *json_text(const char *text)
     return value;
 }
 
-/* What stands for a character that may not stand for itself; NULL: it may. */
+/* Returns what a JSON string has in place of a character; NULL: the character itself. */
 static const char *escape_of(unsigned char c, char code[8])
 {
     switch (c) {

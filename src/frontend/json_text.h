@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 
-/* A string value; bytes that are not UTF-8 (a message cut in the middle of a character) become U+FFFD. */
+/* Return a string value; bytes that are not UTF-8 (a message cut in the middle of a character) become U+FFFD. */
 json_t *json_text(const char *text);
 
 /* Append the text, valid UTF-8, as a JSON string. */

@@ -66,7 +66,7 @@ static size_t find_row(ledger *l, const ledger_key *k)
     return (size_t)row;
 }
 
-/* Where there is no room for another row, that of the tenant and hour, without the adapter. */
+/* Returns the row of a key; once there are max_rows, that of its tenant and hour alone. */
 static size_t row_of(ledger *l, const ledger_key *k)
 {
     const ledger_key rest = {.tenant = k->tenant, .adapter = "", .hour = k->hour};

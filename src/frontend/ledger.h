@@ -1,7 +1,7 @@
 /* ledger.h - tokens by tenant, version of adapter and hour, until they are in the store
  *
- * Of a bounded size: once there are too many different rows, what comes is added up by tenant and hour alone, so that
- * no token is lost while a store is down for days. One thread. */
+ * Bounded: once there are max_rows different rows, what comes is added up by tenant and hour alone, so that no token is
+ * lost while a store is down for days. One thread. */
 #ifndef PUNICA_FRONTEND_LEDGER_H
 #define PUNICA_FRONTEND_LEDGER_H
 
@@ -16,7 +16,7 @@ typedef struct {
     int64_t hour;
 } ledger_key; /* version NULL: the base */
 
-/* Remembers where the row of a key is, for who adds to the same again and again. Zero-initialise. */
+/* Remembers the row of a key, for whoever adds to it again and again. Zero-initialise. */
 typedef struct {
     uint64_t generation;
     size_t row;
@@ -25,13 +25,13 @@ typedef struct {
 ledger *ledger_new(size_t max_rows);
 void ledger_free(ledger *l);
 
-/* k is that of the calls before with the same place, but for its hour. */
+/* Adds usage to the row of k. `at` is used with one k only, of which the hour may change. */
 void ledger_add(ledger *l, ledger_place *at, const ledger_key *k, int64_t requests, int64_t prompt, int64_t cached,
                 int64_t output);
 
 size_t ledger_n_rows(const ledger *l);
 
-/* All rows, sorted as a store wants them; the ledger is empty afterwards. Owned by the caller: ledger_rows_free(). */
+/* Returns all rows, sorted as a store wants them, and empties the ledger. The caller frees them: ledger_rows_free(). */
 store_usage *ledger_take(ledger *l, size_t *n);
 void ledger_rows_free(store_usage *rows, size_t n);
 

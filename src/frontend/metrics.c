@@ -8,9 +8,9 @@
 #include "base/mem.h"
 #include "base/prometheus.h"
 
-enum { MAX_MODELS = 65536, MODEL_LABELS = 20 }; /* that are counted by name; and shown */
+enum { MAX_MODELS = 65536, MODEL_LABELS = 20 }; /* models counted by name; of these shown by name */
 
-/* From a fast GPU's step to a long wait in the queue. */
+/* Seconds, from a fast GPU's step to a long wait in the queue. */
 static const double bounds[HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15,
                                                  0.3,   0.6,    1.2,   2.5,  5,    10,   30,   60};
 

@@ -13,16 +13,16 @@
 typedef struct {
     uint64_t count[HISTOGRAM_BUCKETS + 1];
     double sum;
-} histogram; /* the last: above all bounds */
+} histogram; /* count: by bucket; the last: above all bounds */
 
-/* Answers by route, by what was asked ("base", "adapter", "none") and HTTP status. */
+/* Answers by route, by kind of model ("base", "adapter", "none") and HTTP status. */
 typedef struct {
     const char *route, *kind;
     int status;
     uint64_t n;
 } metrics_answers;
 
-/* What was asked of one model. */
+/* Use of one model. */
 typedef struct {
     char *name;
     uint64_t calls, prompt, output;
@@ -46,15 +46,15 @@ typedef struct {
 
 void metrics_deinit(metrics *m);
 
-/* route and kind: static strings. */
+/* Counts an answer. route and kind: static strings. */
 void metrics_count_answer(metrics *m, const char *route, const char *kind, int status);
 void histogram_add(histogram *h, double seconds);
 void metrics_write_histogram(buf *out, const char *name, const char *help, const histogram *h);
 
-/* A call of a model that is there is over. */
+/* Counts a call of a model that exists, when it is over. */
 void metrics_count_model(metrics *m, const char *name, int64_t prompt, int64_t output);
 
-/* Of the models that were used most; all others are "other". */
+/* Appends metrics by model: those used most by their names, all others as "other". */
 void metrics_write_models(const metrics *m, buf *out);
 
 void metrics_write(const metrics *m, buf *out);

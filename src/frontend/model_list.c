@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "frontend/api_reply.h"
 
-#define SIZE (1u << 20) /* what it counts as among bodies that are prepared */
+#define SIZE (1u << 20) /* its size in the fair queue, among bodies that are prepared */
 
 struct model_asker {
     void (*tell)(void *ctx, const buf *json);
@@ -28,10 +28,10 @@ struct model_list {
     int64_t created;
     const atomic_int *context;
     bool running;
-    buf json;     /* of everything. While it runs, its thread's, as are */
+    buf json;     /* of everything. The thread's while it runs, as are */
     char **names; /* [n_names] the adapters' */
     int n_names;
-    asker_list now, next; /* who is told when it is done, and when it has been done once more */
+    asker_list now, next; /* who is told after this search; after the next */
 };
 
 static void run(task *t)
@@ -43,7 +43,7 @@ static void run(task *t)
                      atomic_load(l->context));
 }
 
-/* What a tenant calls it: its own without its name before it. */
+/* Returns a name as the view's tenant knows it: its own without TENANT/. */
 static char *name_for(const model_view *seen, char *name)
 {
     const char *owner = model_view_owner(seen);
@@ -56,7 +56,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* What somebody sees that does not see all; of two of the same name, its own is the one that is meant. */
+/* Writes the list for a view. A name is listed once: where a tenant's own adapter has the name of another, its own is
+ * meant. */
 static void write_seen(const model_list *l, const model_view *seen, buf *out)
 {
     char **names = XNEW_ARRAY(char *, (size_t)l->n_names + 1);

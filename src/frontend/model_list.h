@@ -1,8 +1,7 @@
-/* model_list.h - the list of all models that can be served as JSON, made on a thread
+/* model_list.h - the list of all models that can be served, as JSON, made on a thread
  *
- * The directory of adapters is looked through for it, which takes a while when there are thousands. Whoever asks while
- * it is looked through waits for the next time: the answer is never older than the question, and one look at a time
- * serves all. */
+ * Making it is a search of the directories of adapters, which is slow when there are thousands. Whoever asks during a
+ * search waits for the next one: the answer is never older than the question, and one search at a time serves all. */
 #ifndef PUNICA_FRONTEND_MODEL_LIST_H
 #define PUNICA_FRONTEND_MODEL_LIST_H
 
@@ -19,12 +18,13 @@ typedef struct model_asker model_asker;
 /* All borrowed. created: seconds since the epoch. */
 model_list *model_list_new(background *threads, const catalog *models, adapter_checks *checks, int64_t created,
                            const atomic_int *context);
-void model_list_free(model_list *l); /* nobody may be asking, and the threads are freed before */
+void model_list_free(model_list *l); /* nobody may be asking; the threads must be freed before */
 
-/* Look through it for nobody: what cannot be served is then in the log. */
+/* Makes the list for nobody, so that adapters that cannot be served are logged. */
 void model_list_look(model_list *l);
 
-/* Of those in seen, which is kept meanwhile. tell is called once, from the loop. */
+/* Asks for the list of the models in seen, which is kept meanwhile; NULL: of all. tell is called once, later from the
+ * loop; then the asker is freed. */
 model_asker *model_list_ask(model_list *l, model_view *seen, void (*tell)(void *ctx, const buf *json), void *ctx);
 void model_list_forget(model_list *l, model_asker *a); /* tell will not be called */
 

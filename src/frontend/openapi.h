@@ -1,6 +1,6 @@
 /* openapi.h - the description of the API that GET /openapi.json gives
  *
- * Which paths there are is routes.c's to say; here is what can be said of them, by path. */
+ * routes.c says which paths there are; here is what can be said of them, by path. */
 #ifndef PUNICA_FRONTEND_OPENAPI_H
 #define PUNICA_FRONTEND_OPENAPI_H
 
@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 
-/* A description without paths, the caller's. keyed: clients must show a key. */
+/* Return a description without paths, owned by the caller. keyed: clients must show a key. */
 json_t *openapi_new(const char *version, bool keyed);
 
 /* Add a path. One that ends with / has a parameter behind that. */

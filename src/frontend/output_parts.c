@@ -2,7 +2,7 @@
  *
  *   BEGINNING ─▶ REASONING ─▶ BEHIND_REASONING ─▶ CONTENT ◀─▶ CALL
  *
- * Each step function reads on from p->at, and says whether another step may get further without more text. */
+ * Each step function reads on from p->at, and returns whether another step may get further without more text. */
 #include "frontend/output_parts.h"
 
 #include <ctype.h>
@@ -59,7 +59,7 @@ static bool begins(const input *in, size_t at, const char *with)
     return in->n - at >= strlen(with) && memcmp(in->text + at, with, strlen(with)) == 0;
 }
 
-/* What there is of the text from `at` on may go on to be this. */
+/* Returns whether the text ends at `at` with the beginning of this, which more text may complete. */
 static bool may_begin(const input *in, size_t at, const char *with)
 {
     return !in->whole && in->n - at < strlen(with) && memcmp(in->text + at, with, in->n - at) == 0;
@@ -71,7 +71,7 @@ static size_t find(const input *in, size_t at, const char *what)
     return where ? (size_t)(where - in->text) : SIZE_MAX;
 }
 
-/* Up to where the text cannot be the beginning of the mark. */
+/* Returns up to where the text cannot be the beginning of the mark. */
 static size_t before_mark(const input *in, size_t from, const char *mark)
 {
     size_t len = strlen(mark), at = in->n - from >= len ? in->n - len + 1 : from;
@@ -80,7 +80,7 @@ static size_t before_mark(const input *in, size_t from, const char *mark)
     return at;
 }
 
-/* Tell text up to `end`; blanks at its end wait for what comes behind them. */
+/* Tells text up to `end`; blanks at its end wait for what comes behind them. */
 static void tell(output_parts *p, buf *part, const input *in, size_t end)
 {
     while (end > p->at && isspace((unsigned char)in->text[end - 1]))
@@ -108,7 +108,7 @@ static bool read_reasoning(output_parts *p, const input *in)
     if (p->reasoning.len == 0)
         p->at = skip_blanks(in, p->at);
     if (p->reasoning.len == 0 && begins(in, p->at, THINK)) {
-        p->at += strlen(THINK); /* once more, though the prompt has it */
+        p->at += strlen(THINK); /* the model writes it again, though the prompt has it */
         return true;
     }
     if (p->reasoning.len == 0 && may_begin(in, p->at, THINK))
@@ -137,13 +137,13 @@ static const char *mark_of(tools_format f)
     return f == TOOLS_HERMES ? HERMES : f == TOOLS_MISTRAL ? MISTRAL : f == TOOLS_LLAMA ? LLAMA : NULL;
 }
 
-/* With what a call begins that has no mark; it stands at the beginning of all content. */
+/* Returns the character with which a call without a mark begins; it stands at the beginning of all content. 0: none. */
 static char bare_of(tools_format f)
 {
     return f == TOOLS_LLAMA ? '{' : f == TOOLS_PYTHONIC || f == TOOLS_REQUIRED ? '[' : 0;
 }
 
-/* The end of the output: blanks count unless a call was all that went before them. */
+/* Tells the rest of the output. Blanks at its end are dropped if there were calls. */
 static void tell_rest(output_parts *p, const input *in)
 {
     if (p->n_calls == 0)
@@ -194,7 +194,7 @@ static bool read_content(output_parts *p, const input *in)
 
 /* Calls. */
 
-/* What has come of a call: a new one, or more of the open one. */
+/* Tells what has come of a call: a new one, or more of the open one. */
 static void tell_call(output_parts *p, const parts_rules *r, const call_text *c, bool complete)
 {
     if (c->begun && !p->open && !(r->one_call && p->n_calls)) {
@@ -218,8 +218,8 @@ static unit incomplete(const input *in)
     return in->whole ? UNIT_CUT : UNIT_MORE;
 }
 
-/* It is no call: its mark, or its first character, is content, and so may be what follows. Behind calls, what was cut
- * off is nothing. */
+/* Gives up a call that is none: its mark, or its first character, is content, and so may be what follows. One that was
+ * cut off behind other calls is dropped. */
 static bool give_up(output_parts *p, const input *in, unit why)
 {
     const char *mark = mark_of(in->r->tools);
@@ -234,7 +234,7 @@ static bool give_up(output_parts *p, const input *in, unit why)
     return true;
 }
 
-/* The text of a call has been read from `from` on. If it is done, p->at stands behind it. */
+/* Takes over a call whose text has been read from `from` on. If it is done, p->at stands behind it. */
 static unit take_call(output_parts *p, const input *in, size_t from, call_state state, call_text *c)
 {
     bool cut = state == CALL_MORE && in->whole && (c->begun || p->open), done = state == CALL_DONE || cut;
@@ -268,7 +268,7 @@ static unit read_named(output_parts *p, const input *in, const char *name, size_
     return take_call(p, in, from, state, &c);
 }
 
-/* An element of a list, or its end. */
+/* Reads an element of a list, or its end. */
 static unit read_element(output_parts *p, const input *in, unit (*read)(output_parts *, const input *, size_t))
 {
     size_t at = skip_blanks(in, p->at);
@@ -312,7 +312,7 @@ static unit read_hermes(output_parts *p, const input *in)
     return UNIT_DONE;
 }
 
-/* A list behind the mark, or a name and arguments. */
+/* Reads a list behind the mark, or a name and arguments. */
 static unit read_mistral(output_parts *p, const input *in)
 {
     if (p->goes_on)
@@ -328,7 +328,7 @@ static unit read_mistral(output_parts *p, const input *in)
     return read_named(p, in, in->text + from, (id < args ? id : args) - from, args + strlen(MISTRAL_ARGS));
 }
 
-/* {...}; {...} with or without a mark before them. */
+/* Reads one of {...}; {...}, with or without a mark before them. */
 static unit read_llama(output_parts *p, const input *in)
 {
     if (!p->goes_on) {

@@ -2,9 +2,9 @@
  *
  *   <think> reasoning </think> content <tool_call> a call </tool_call> ...
  *
- * Text comes piece by piece, and what has been told of it stays: the parts are the same however the text was cut. Each
- * part only grows. A call's arguments are told as they come; a call that is cut off is told as far as it went. What
- * looks like a call and is none is content, letter by letter. Blanks around reasoning and calls belong to nobody. */
+ * Text comes piece by piece; the parts only grow, and are the same however the text was cut. A call's arguments are
+ * told as they come; a call that is cut off is told as far as it went. What looks like a call and is none is content,
+ * letter by letter. Blanks around reasoning and calls are dropped. */
 #ifndef PUNICA_FRONTEND_OUTPUT_PARTS_H
 #define PUNICA_FRONTEND_OUTPUT_PARTS_H
 
@@ -28,20 +28,20 @@ typedef struct {
     tool_call *call; /* [n_calls] */
     int n_calls;
     size_t calls_cap;
-    size_t at; /* how much of the text is told, or belongs to nobody */
+    size_t at; /* how much of the text is told or dropped */
     enum { IN_BEGINNING, IN_REASONING, BEHIND_REASONING, IN_CONTENT, IN_CALL } in;
-    size_t doubtful;  /* in a call: where content goes on if this is none: at blanks before it */
-    bool goes_on;     /* in a call: one is complete, what belongs to it is to come: an end tag, a list's next element */
-    bool any_content; /* something but blanks stands before: calls without a mark cannot begin any more */
+    size_t doubtful;  /* in a call: where content goes on if it is none: at the blanks before it */
+    bool goes_on;     /* in a call: one is complete; its end tag, or the list's next element or end, is to come */
+    bool any_content; /* there was more than blanks: a call without a mark cannot begin any more */
     bool open;        /* the last call is not complete */
 } output_parts;
 
 void output_parts_free(output_parts *p);
 
-/* Look at the text so far, of which no byte has changed. whole: there will be no more. */
+/* Reads on in the text so far, of which nothing may have changed since the last call. whole: there will be no more. */
 void output_parts_read(output_parts *p, const parts_rules *r, const char *text, size_t n, bool whole);
 
-/* Tokens that may be hidden in text, special ones, and say where parts begin and end: [*n], static. */
+/* Returns the marks that say where parts begin and end, [*n], static. As special tokens they are hidden in text. */
 const char *const *output_marks(int *n);
 
 #endif

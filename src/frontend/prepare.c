@@ -12,7 +12,7 @@
 
 #define MAX_JSON ((size_t)64 << 20)  /* bytes of memory that a body may take when it is read */
 #define TRIM_AFTER ((size_t)1 << 20) /* bytes of a body after which memory goes back to the system */
-#define LONG_SIZE ((size_t)2 << 20)  /* what a body counts as that takes long, beside its own size */
+#define LONG_SIZE ((size_t)2 << 20)  /* added, in the fair queue, to the size of a body that takes long */
 #define VERSION_PIECE \
     ((size_t)4 << 20) /* bytes of an adapter's files that are read before it is somebody else's turn */
 
@@ -20,7 +20,7 @@
     "This model's maximum context length is %d tokens, for prompt and output together. However, " /* by which clients \
                                                                                                      know it */
 
-/* What prepares one body. */
+/* What one body is prepared with. */
 typedef struct {
     const prepare_tools *tools;
     const atomic_bool *stop; /* NULL: never */
@@ -28,8 +28,8 @@ typedef struct {
     bool soon; /* others wait for it: what takes long is left for later */
 } preparing;
 
-/* Whether the output may begin with reasoning: the template knows of it, and the prompt may end within it. A grammar is
- * one of the whole output, so that there is none before it. */
+/* Returns whether the output may begin with reasoning: the template mentions it, and the prompt may have opened it. A
+ * grammar is one of the whole output: if the prompt has opened reasoning, none follows then. */
 static int thinking_of(const api_request *r, const chat_template *t, const buf *prompt)
 {
     static const char think[] = "<think>";
@@ -48,7 +48,7 @@ const char *prepared_model(const prepared *p)
     return p->is_registered ? p->what.name : p->asked.model;
 }
 
-/* The conversation as the model's template writes it, and what of that is the template's own. */
+/* Writes the conversation by the model's template. own: which parts of the text are the template's own. */
 static int chat_text(const prepare_tools *w, prepared *p, buf *out, text_spans *own, err *e)
 {
     api_request *r = &p->asked;
@@ -72,8 +72,8 @@ static int chat_text(const prepare_tools *w, prepared *p, buf *out, text_spans *
     return rc;
 }
 
-/* A prompt somewhat too long is counted, for the client to know; of one that is far too long no more is worked on. own:
- * of a conversation, where special tokens may stand; NULL: of a prompt, which may have them anywhere. */
+/* Tokenizes a text, up to twice the context, so that the error says how long a prompt is that is somewhat too long.
+ * own: where special tokens may stand in a conversation; NULL: it is a prompt, which may have them anywhere. */
 static int encode(const preparing *w, const char *text, size_t n, const text_spans *own, bool add_special,
                   const char *field, ids *out, api_error *e)
 {
@@ -107,7 +107,7 @@ static int prompt_tokens(const preparing *w, const api_request *r, const api_pro
     return p->text ? encode(w, p->text, p->n, NULL, r->add_special, "prompt", out, e) : 0;
 }
 
-/* What was given, or what the given tokens stand for. */
+/* Appends a prompt's text, as it was given or decoded from the tokens that were. */
 static void prompt_text(const prepare_tools *w, const api_prompt *p, const ids *x, buf *out)
 {
     if (p->text)
@@ -116,7 +116,7 @@ static void prompt_text(const prepare_tools *w, const api_prompt *p, const ids *
         tokenizer_decode(w->t, x->items, x->n, true, out);
 }
 
-/* As vLLM does it, the beginning goes. */
+/* Truncates a prompt at its beginning, as vLLM does. */
 static void drop_beginning(const preparing *w, const api_request *r, ids *x)
 {
     size_t keep = r->truncate < 0 ? (size_t)w->context - 1 : (size_t)r->truncate;
@@ -135,7 +135,7 @@ static int check_ids(const preparing *w, const char *field, const ids *x, api_er
     return 0;
 }
 
-/* Prompts the engine would refuse are refused here, with the field's name. */
+/* Refuses prompts that the engine would refuse, naming the field. */
 static int check_tokens(const preparing *w, const api_request *r, const ids *x, api_error *e)
 {
     const char *field = r->chat ? "messages" : "prompt";
@@ -210,8 +210,8 @@ static int read_body(prepared *p, const preparing *w, const api_shape *shape, co
     return rc;
 }
 
-/* Before templates or tokens are looked at: nothing of a model may show in how others are refused. What a registered
- * name is, is settled here for the whole request. */
+/* Finds the model. Called before templates or tokens are looked at: an error must not reveal anything of a model that
+ * the client may not use. The version of a registered name is settled here for the whole request. */
 static int check_model(const prepare_tools *tools, prepared *p, const model_view *seen, api_error *e)
 {
     const api_request *r = &p->asked;
@@ -232,7 +232,7 @@ static prepared *begin(const preparing *w, const model_view *seen, const api_sha
     return p;
 }
 
-/* NULL: it would take long. */
+/* Prepares the rest: constraints and tokens. NULL: it would take long. */
 static prepared *go_on(const preparing *w, prepared *p)
 {
     const prepare_tools *tools = w->tools;
@@ -245,8 +245,7 @@ static prepared *go_on(const preparing *w, prepared *p)
         return NULL;
     }
     p->failed = status || encode_all(w, p, &p->error);
-    p->is_missing =
-        p->is_registered && !file_is_dir(p->what.dir); /* it was removed while its template was looked for */
+    p->is_missing = p->is_registered && !file_is_dir(p->what.dir); /* it may have been removed meanwhile */
     api_request_drop_input(&p->asked);
     return p;
 }
@@ -303,7 +302,7 @@ void prepared_free(prepared *p)
     free(p);
 }
 
-/* On the threads. Between start and done a job's body and result are its thread's; done and ctx are the loop's all
+/* On the threads. Between start and done a job's body and result belong to its thread; done and ctx to the loop all
  * along. */
 
 struct prepare_job {
@@ -352,8 +351,9 @@ static void run_drop(task *t)
     job_free(j);
 }
 
-/* At first only if it does not take long; then once more, in the line of those that do.
- * A document is many small pieces of memory, which the allocator would keep for this thread's next one. */
+/* Prepares the body unless that takes long; then run_done() queues the job again, with a larger size. A parsed document
+ * is many small allocations, which malloc would keep for this thread's next one: after a large body they are
+ * trimmed. */
 static void run_prepare(task *t)
 {
     prepare_job *j = (prepare_job *)t;
@@ -373,7 +373,8 @@ static void run_prepare(task *t)
         malloc_trim(0);
 }
 
-/* Whoever loads the adapter will say what is wrong with files that cannot be read. */
+/* Reads a piece of an adapter's files. An error is ignored: whoever loads the adapter will say what is wrong with
+ * it. */
 static void run_find_version(task *t)
 {
     prepare_job *j = (prepare_job *)t;

@@ -23,8 +23,9 @@ typedef struct {
     bool (*end)(reply *);
 } reply_ops;
 
-/* client: its address, for the log; "": not known. gone: the client is lost; the reply is freed, and not to be used
- * from within the call. It is not called once the reply has been sent or ended. Its owner sets gone and ctx. */
+/* client: its address, for the log; "": not known. gone: called when the client is lost; the reply is freed, and must
+ * not be used from within the call. It is not called once the reply has been sent or ended. The owner sets gone and
+ * ctx. */
 struct reply {
     const reply_ops *ops;
     const char *client; /* borrowed: while the reply lives */
@@ -32,22 +33,22 @@ struct reply {
     void *ctx;
 };
 
-/* Before anything is sent. */
+/* Adds a header, before anything is sent. */
 static inline void reply_add_header(reply *r, const char *name, const char *value)
 {
     r->ops->add_header(r, name, value);
 }
 
-/* The whole answer; the reply is freed. close: and the connection is not used again. */
+/* Sends the whole answer and frees the reply. close: the connection is not used again. */
 static inline void reply_send(reply *r, int status, const char *type, const buf *body, bool close)
 {
     r->ops->send(r, status, type, body, close);
 }
 
-/* A stream: begin, add any number of times, end, which frees the reply. Add sends at once, and may be called on any
- * thread while the loop's waits for it; settle, behind it on the loop's thread, sees to what the kernel did not take.
- * It calls gone, later, when the client has too much unread. End is false when it had by then: it is cut off, its
- * stream unfinished. */
+/* A stream: begin, add any number of times, end, which frees the reply. add sends at once, and may be called on any
+ * thread while the loop's waits for it; settle, to be called behind it on the loop's thread, sees to what the kernel
+ * did not take, and has gone called, later, when the client has too much unread. end returns false if it had by then:
+ * it is cut off, its stream unfinished. */
 static inline void reply_begin(reply *r, const char *type)
 {
     r->ops->begin(r, type);

@@ -1,6 +1,6 @@
-/* reply_items.h - an output as a list of items, one behind the other: reasoning, texts, calls
+/* reply_items.h - an output as a list of items: reasoning, texts, calls
  *
- * Responses and Messages tell outputs so. One item is open at a time; what belongs to another closes it. */
+ * Responses and Messages have this form. One item is open at a time, and is closed when the next begins. */
 #ifndef PUNICA_FRONTEND_REPLY_ITEMS_H
 #define PUNICA_FRONTEND_REPLY_ITEMS_H
 
@@ -21,17 +21,17 @@ typedef struct {
     bool open;
 } reply_items;
 
-/* What happens to item number i. NULL: nobody wants to know. */
+/* Callbacks for item number i. A NULL pointer to them: none are wanted. */
 typedef struct {
     void (*begin)(void *ctx, int i);
     void (*more)(void *ctx, int i, const char *text, size_t n);
     void (*end)(void *ctx, int i);
 } item_events;
 
-/* Take in news of a choice. */
+/* Adds what is new of a choice. */
 void reply_items_add(reply_items *r, const api_choice *news, const item_events *events, void *ctx);
 
-/* The output has ended. */
+/* Closes the last item: the output has ended. */
 void reply_items_close(reply_items *r, const item_events *events, void *ctx);
 void reply_items_free(reply_items *r);
 

@@ -14,9 +14,9 @@
 
 #define JSON_TYPE "application/json"
 #define MAX_REQUEST_ID 128
-#define MAX_OTHER_BODY (16u << 10) /* bytes of a body that nobody asked for */
+#define MAX_OTHER_BODY (16u << 10) /* bytes of a body, except for routes that take POST alone */
 
-/* The client's own x-request-id, if it can stand in a header and in a log; else "". */
+/* Returns the client's own x-request-id, if it can stand in a header and in a log; else "". */
 static const char *request_id(const http_exchange *x)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
@@ -24,14 +24,14 @@ static const char *request_id(const http_exchange *x)
     return id && strlen(id) <= MAX_REQUEST_ID && strspn(id, allowed) == strlen(id) ? id : "";
 }
 
-/* Who asks, by the key it shows; NULL: nobody that is known, or there are no tenants. */
+/* Returns the tenant whose key is shown; NULL: none that is known, or there are no tenants. */
 static tenant *asker(const routes *r, const http_head *h)
 {
     const char *key = r->calls.accounts ? api_key_shown(h) : NULL;
     return key ? tenants_find(accounts_tenants(r->calls.accounts), key, loop_wall(r->calls.on)) : NULL;
 }
 
-/* What it sees; NULL: everything. */
+/* Returns what the asker sees; NULL: everything. */
 static model_view *view_of(const routes *r, const http_exchange *x)
 {
     const tenant *t = asker(r, http_exchange_head(x));
@@ -43,7 +43,7 @@ static bool is_admin(const routes *r, const http_head *h)
     return r->admin.n && api_keys_open(&r->admin, h);
 }
 
-/* An answer of anything but a call. route: for the counts; static. */
+/* Sends the answer to anything but a call, counts it and logs it. route: static. */
 static void send_body(routes *r, http_exchange *x, const char *route, int status, const char *type, const buf *body)
 {
     const http_head *h = http_exchange_head(x);
@@ -78,7 +78,7 @@ static void send_error(routes *r, http_exchange *x, const char *route, const api
     buf_free(&body);
 }
 
-/* It answers: whoever restarts what does not, need not. */
+/* Liveness: as long as this is answered, there is no need to restart the server. */
 static int get_health(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)r;
@@ -99,7 +99,7 @@ static int get_version(routes *r, http_exchange *x, const char *rest, buf *body,
     return 200;
 }
 
-/* Requests would be served: whoever spreads them over frontends may send some here. */
+/* Readiness: 200 if requests would be served, so that a load balancer may send some here. */
 static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)x;
@@ -114,7 +114,7 @@ static int get_ready(routes *r, http_exchange *x, const char *rest, buf *body, c
     return why ? 503 : 200;
 }
 
-/* Of tenants, and where there are tenants of models, only operators hear, by their key. */
+/* Metrics by tenant are for operators only; so are those by model, where there are tenants. */
 static int get_metrics(routes *r, http_exchange *x, const char *rest, buf *body, const char **type)
 {
     (void)rest;
@@ -173,7 +173,7 @@ static int get_model(routes *r, http_exchange *x, const char *rest, buf *body, c
     return status;
 }
 
-/* The list comes later. */
+/* The list of models, which is answered later. */
 
 typedef struct {
     routes *r;
@@ -189,7 +189,7 @@ static void tell_list(void *ctx, const buf *json)
     routes *r = w->r;
     budget *memory = shared_budget_part(r->calls.memory, NULL);
     if (budget_take(memory, json->len)) {
-        budget_give(memory, json->len); /* what is not sent at once is charged */
+        budget_give(memory, json->len); /* the server charges what it cannot send at once */
         send_body(r, w->x, list_route, 200, JSON_TYPE, json);
     } else {
         api_error e;
@@ -218,7 +218,7 @@ static void ask_for_list(routes *r, http_exchange *x)
 
 struct route;
 
-/* What operators ask of the store, and tenants of their usage, comes later too. */
+/* What operators ask of the store, and tenants of their usage: answered later, too. */
 
 typedef struct {
     routes *r;
@@ -279,7 +279,7 @@ static void ask_usage(routes *r, http_exchange *x)
         refuse(r, x, NULL); /* where there are no tenants there is no usage */
 }
 
-/* So do changes of adapters. */
+/* Changes of adapters: answered later, too. */
 
 typedef struct {
     routes *r;
@@ -327,13 +327,13 @@ static void change_adapter(routes *r, http_exchange *x)
 
 static int get_openapi(routes *r, http_exchange *x, const char *rest, buf *body, const char **type);
 
-/* What answers. A path that ends with / stands for all that begin with it; method NULL: any. */
+/* The routes. A path that ends with / stands for all that begin with it; method NULL: any. */
 static const struct route {
     const char *path, *method;
     int (*get)(routes *r, http_exchange *x, const char *rest, buf *body, const char **type); /* returns the status */
     void (*start)(routes *r, http_exchange *x); /* get NULL: it answers later; NULL: a call */
     const api_shape *shape;                     /* of calls; else NULL */
-    bool for_operators;                         /* answered whatever else is going on */
+    bool for_operators;                         /* answered on the last connections, too, which are reserved */
 } table[] = {
     {"/v1/completions", "POST", NULL, NULL, &shape_completions, false},
     {"/v1/chat/completions", "POST", NULL, NULL, &shape_chat, false},
@@ -357,7 +357,7 @@ static const struct route {
     {"/openapi.json", "GET", get_openapi, NULL, NULL, false},
 };
 
-/* Whether clients are told of it: not of what operators do, nor of what is not there. */
+/* Returns whether /openapi.json shows a route: not one for operators, nor one that this server does not have. */
 static bool is_shown(const routes *r, const struct route *to)
 {
     if (to->start == ask_usage)
@@ -391,7 +391,7 @@ static const struct route *find_route(const char *path)
     return NULL;
 }
 
-/* As the route's clients know errors. */
+/* Writes an error as the route's clients know errors. */
 static void write_error(const char *route, const api_error *e, buf *out)
 {
     const struct route *to = find_route(route);
@@ -408,7 +408,7 @@ static bool is_one_of(const char *word, const char *const *words)
     return *words != NULL;
 }
 
-/* What can be got can be asked for its head. */
+/* Returns whether a route takes a method. GET implies HEAD. */
 static bool takes(const struct route *to, const char *method)
 {
     return !to->method || strcmp(method, to->method) == 0 ||
@@ -467,7 +467,8 @@ static bool is_adapter_path(const char *path)
     return to && to->start == change_adapter;
 }
 
-/* Operators' pages show nothing of tenants, and cost little; OPTIONS is what browsers ask before they show a key. */
+/* Returns whether the request's key opens its path. What is neither a call nor below /v1/ or /admin/ needs none: it
+ * shows nothing of tenants, and costs little. OPTIONS needs none: browsers send it before they show a key. */
 static bool may_ask(const routes *r, const http_head *h)
 {
     const struct route *to = find_route(h->path);
@@ -485,7 +486,7 @@ static bool may_ask(const routes *r, const http_head *h)
 static const http_fault no_key = {401, "invalid_api_key",
                                   "Incorrect API key provided. Show one as \"Authorization: Bearer KEY\""};
 
-/* The key has expired since the head came. */
+/* Refuses a key that has expired since the head came. */
 static void refuse_key(routes *r, http_exchange *x, const struct route *to)
 {
     api_error e;

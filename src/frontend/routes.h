@@ -9,7 +9,7 @@
 #include "frontend/http_reply.h"
 #include "frontend/model_list.h"
 
-/* What routes other than calls need. */
+/* What the routes need. */
 typedef struct {
     service calls;
     model_list *list;
@@ -25,7 +25,7 @@ typedef struct {
     void *metrics_ctx;
 } routes;
 
-/* What a server does with requests; r outlives it. */
+/* Returns what a server calls for its requests. r must outlive the server. */
 http_events routes_events(routes *r);
 
 #endif

@@ -17,11 +17,11 @@ typedef struct {
 
 sampling_defaults sampling_defaults_openai(void);
 
-/* from: "auto", the model's own file if it has one; "none" or "vllm", OpenAI's; else a directory with the file. -1 with
- * e set when the file cannot be read, or has a value that no request may have. */
+/* Reads the defaults. from: "auto", the model's own file if it has one; "none" or "vllm", OpenAI's; else a directory
+ * with the file. -1 with e set when the file cannot be read, or has a value that no request may have. */
 int sampling_defaults_read(sampling_defaults *d, const char *from, const char *model_dir, err *e);
 
-/* Append what is not as OpenAI has it, "temperature 0.6, top_k 20", for a log. */
+/* Appends what differs from OpenAI's defaults, "temperature 0.6, top_k 20", for a log. */
 void sampling_defaults_write(const sampling_defaults *d, buf *out);
 
 #endif

@@ -3,8 +3,8 @@
  *   system, messages of blocks                                           ─▶ messages of a chat
  *   tools, tool_choice, stop_sequences, output_format, thinking          ─▶ a chat's
  *
- * One message may become several of a chat: results of tools stand for themselves there. An answer is a list of blocks
- * (reply_items.h): thinking, text, tool_use. A last message of the assistant is continued. */
+ * One message may become several of a chat, where results of tools are messages of their own. An answer is a list of
+ * blocks (reply_items.h): thinking, text, tool_use. A last message of the assistant is continued. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static int bad_content(size_t number, const char *what, api_error *e)
     return api_error_set(e, 400, "messages", NULL, "messages.%zu.content: %s", number, what);
 }
 
-/* The text blocks of a list, or a string, as a chat has them. NULL: there is something else. */
+/* Returns a string, or a list of text blocks, as a chat's content. NULL: it is neither. */
 static json_t *texts_of(const json_t *v)
 {
     if (json_is_string(v))
@@ -76,7 +76,8 @@ static int add_use(json_t *messages, const json_t *block, size_t number, api_err
     return 0;
 }
 
-/* Texts that follow each other are one message; those of an assistant also with the reasoning before them. */
+/* Adds a text block: to the last message if that has the same role, unless new_message. So an assistant's text joins
+ * the reasoning before it. */
 static void add_text(json_t *messages, const char *role, json_t *text, bool new_message)
 {
     size_t n = json_array_size(messages);
@@ -216,7 +217,7 @@ static int translate_format(json_t *body, api_error *e)
     return 0;
 }
 
-/* Templates that know of thinking call it so. */
+/* Passes "thinking" on as "enable_thinking", the name by which templates know it. */
 static int translate_thinking(json_t *body, api_error *e)
 {
     const json_t *thinking = json_member(body, "thinking"), *type = json_member(thinking, "type");
@@ -304,7 +305,7 @@ static const char *reason_of(const message *m)
                                               : "end_turn";
 }
 
-/* whole: with what it says; else as it is announced. */
+/* whole: with its content; else as its start announces it. */
 static json_t *block_json(const reply_item *x, bool whole)
 {
     json_t *text = json_stringn_nocheck(whole ? x->text.data : "", whole ? x->text.len : 0);

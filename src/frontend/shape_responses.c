@@ -1,4 +1,4 @@
-/* shape_responses.c - OpenAI's Responses (/v1/responses), without a memory: what went before is sent again
+/* shape_responses.c - OpenAI's Responses (/v1/responses), stateless: clients send the whole conversation each time
  *
  *   instructions, input items ─▶ messages        text.format ─▶ response_format        tools, tool_choice ─▶ a chat's
  *
@@ -45,7 +45,7 @@ static int check_stateless(const json_t *body, api_error *e)
     return 0;
 }
 
-/* Content as a chat has it: a string, or a list of texts. NULL with e set. */
+/* Returns content as a chat has it: a string, or a list of texts. NULL with e set. */
 static json_t *content_of(const json_t *v, size_t number, api_error *e)
 {
     if (json_is_string(v))
@@ -120,7 +120,7 @@ static int add_output_item(json_t *messages, const json_t *item, size_t number, 
     return 0;
 }
 
-/* What a model has thought goes with the turn that it begins. */
+/* Adds reasoning, which begins an assistant's turn. */
 static void add_reasoning_item(json_t *messages, const json_t *item)
 {
     buf all = {0};
@@ -224,7 +224,7 @@ static int translate_format(json_t *body, api_error *e)
     return 0;
 }
 
-/* Templates that know of an effort call it as chats do. */
+/* Passes the effort of "reasoning" on by the name that chats have for it. */
 static int translate_reasoning(json_t *body, api_error *e)
 {
     json_t *reasoning = json_member(body, "reasoning"), *effort = json_member(reasoning, "effort");
@@ -235,7 +235,7 @@ static int translate_reasoning(json_t *body, api_error *e)
     return 0;
 }
 
-/* What a response repeats of its request, as members of an object. */
+/* Returns what a response repeats of its request, as members of an object. Owned by the caller. */
 static char *repeated_of(const json_t *body)
 {
     static const struct {
@@ -279,7 +279,7 @@ static int translate(json_t *body, char **repeated, api_error *e)
     return 0;
 }
 
-/* Fields by the names that clients gave them. */
+/* Writes an error with the field's name in this shape, where chats have another. */
 static void write_error(const api_error *e, buf *out)
 {
     static const char *const names[][2] = {{"messages", "input"},
@@ -303,7 +303,7 @@ typedef struct {
     buf *out;           /* where events go */
 } response;
 
-/* Ids of items are those of their response, with a number. */
+/* Makes an item's id: that of the response with another prefix, and a number. */
 static void item_id(const response *r, int i, char id[48])
 {
     static const char *const prefix[] = {[ITEM_REASONING] = "rs", [ITEM_TEXT] = "msg", [ITEM_CALL] = "fc"};
@@ -350,7 +350,7 @@ static json_t *usage_json(const api_usage *u)
                      (json_int_t)(u->prompt + u->completion));
 }
 
-/* Append the response as it stands. u: of one that is over; e: of one that failed. */
+/* Appends the response as it stands. u: NULL until it is complete; e: NULL unless it failed. */
 static void write_response(const response *r, buf *out, const api_usage *u, const api_error *e)
 {
     bool cut = u && r->finish && strcmp(r->finish, "length") == 0;
@@ -381,7 +381,7 @@ static void write_whole(buf *out, const api_head *h, const api_choice *c, int n,
 
 /* Events. */
 
-/* With what all events of an item have. */
+/* Appends an event of item i, adding to data, which is taken, what all of them have. */
 static void tell(response *r, const char *type, int i, json_t *data)
 {
     char id[48];

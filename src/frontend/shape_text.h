@@ -8,20 +8,20 @@
 #include "base/json.h"
 #include "frontend/api_error.h"
 
-/* Whether v is the string. */
+/* Return whether v is this text. */
 bool json_says(const json_t *v, const char *text);
 
-/* Move a member to another name; where it is not there, or null, neither is. */
+/* Rename a member; where it is missing or null, neither name is there afterwards. */
 void json_rename(json_t *object, const char *from, const char *to);
 
-/* -1 with e set where the body has a field of chats that this shape has not, and that asks for something: it must
- * neither be ignored nor reach the chat. Those that ask for nothing are removed. fields: ends with NULL. */
+/* Refuse fields of chats that this shape does not have, as they must neither be ignored nor reach the chat: -1 with e
+ * set where one asks for something. Those that ask for nothing are removed. fields: ends with NULL. */
 int refuse_fields_of_chats(json_t *body, const char *const *fields, api_error *e);
 
-/* A message, appended to the list; content is taken. Borrowed. */
+/* Append a message to the list and return it, borrowed; content is taken. */
 json_t *add_message(json_t *messages, const char *role, json_t *content);
 
-/* The last message if it is the assistant's, else a new one of it, without content. Borrowed. */
+/* Return the last message if it is the assistant's, else append one with empty content. Borrowed. */
 json_t *assistant_turn(json_t *messages);
 
 /* Add a call to an assistant's message; arguments are taken. */

@@ -8,7 +8,7 @@
 #include "frontend/json_text.h"
 #include "text/utf8.h"
 
-/* Without a name, the base is meant. */
+/* Names the base, by "", where no model is named. */
 static void name_base(json_t *body)
 {
     if (!json_member(body, "model"))
@@ -42,7 +42,7 @@ static int translate_tokens(json_t *body, char **repeated, api_error *e)
     return 0;
 }
 
-/* As the vocabulary has them; a token that is no text by itself is told as such characters do. */
+/* Returns the tokens as the vocabulary writes them; "" for one that is no valid UTF-8 there. */
 static json_t *strings_of(const tokenizer *t, const ids *x)
 {
     json_t *list = json_array();

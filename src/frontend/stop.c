@@ -17,7 +17,7 @@ bool stop_find(const stop_string *s, int n_stops, const char *text, size_t from,
     return found;
 }
 
-/* Whether text[start..n) is how some stop string begins. */
+/* Returns whether text[start..n) is the beginning of some stop string, but not all of it. */
 static bool may_begin(const stop_string *s, int n_stops, const char *text, size_t start, size_t n)
 {
     for (int i = 0; i < n_stops; i++)

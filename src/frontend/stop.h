@@ -13,10 +13,10 @@ typedef struct {
     size_t n;
 } stop_string; /* text: [n], n >= 1 */
 
-/* Whether one of the stop strings is in text[from..n), and where the first one begins and ends. */
+/* Returns whether one of the stop strings is in text[from..n), and where the first one begins and ends. */
 bool stop_find(const stop_string *s, int n_stops, const char *text, size_t from, size_t n, size_t *at, size_t *end);
 
-/* How far text[from..n), in which there is no stop string, may be shown: up to where one may have begun. */
+/* Returns how far text[from..n), in which there is no stop string, may be shown: up to where one may have begun. */
 size_t stop_safe(const stop_string *s, int n_stops, const char *text, size_t from, size_t n);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { MAX_KEPT = 64 }; /* adapters' templates; the one that was asked for longest ago gives way */
+enum { MAX_KEPT = 64 }; /* adapters' templates, an LRU cache */
 
 static const char *const files[] = {"chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json",
                                     "additional_chat_templates/default.jinja",
@@ -66,7 +66,7 @@ static void entry_free(entry *x)
     *x = (entry){0};
 }
 
-/* Make the place free. What somebody has taken is put aside until it is given back. */
+/* Frees the place. What somebody has taken is put aside until it is given back. */
 static void clear(templates *t, entry *x)
 {
     if (x->n_takers == 0) {
@@ -121,7 +121,7 @@ static entry *place_for(templates *t, const char *name)
     return oldest;
 }
 
-/* The adapter's entry, loaded anew if its files have changed. */
+/* Returns the adapter's entry, loaded anew if its files have changed. */
 static entry *find(templates *t, const char *name, const char *dir, const fingerprint *now)
 {
     entry *x = place_for(t, name);
@@ -140,7 +140,8 @@ static entry *find(templates *t, const char *name, const char *dir, const finger
     return x;
 }
 
-/* Where the model's own template may be, and the stamps of its files; NULL: there are none. Owned by the caller. */
+/* Returns the folder where the model's own template may be, and the stamps of its files; NULL: there are none. Owned by
+ * the caller. */
 static char *own_folder(const templates *t, const char *model, const char *known, fingerprint *now)
 {
     char *dir = t->only_base ? NULL : known ? xstrdup(known) : catalog_dir(t->models, model);
@@ -161,7 +162,7 @@ bool templates_may_be_own(const templates *t, const char *model, const char *kno
     return dir != NULL;
 }
 
-/* The lock is held while one is loaded; who has none does not wait for that. */
+/* The lock is held while a template is loaded; a model without one of its own does not wait for that. */
 const chat_template *templates_take(templates *t, const char *model, const char *known, err *e)
 {
     fingerprint now;

@@ -26,7 +26,7 @@ struct tenant {
     int in_flight, waiting; /* here */
     int64_t in_flight_elsewhere, waiting_elsewhere;
     rate requests, tokens;
-    int64_t spent_requests, spent_tokens; /* the store was not told of yet */
+    int64_t spent_requests, spent_tokens; /* of which the store was not told yet */
     int64_t all_requests, all_tokens;     /* what it said of all frontends; all_requests -1: nothing yet */
     int told_in_flight, told_waiting;     /* told_in_flight -1: not known */
     uint64_t n_requests, n_prompt, n_output, n_refused; /* for the metrics */
@@ -43,7 +43,7 @@ struct tenants {
     tenant **tenant; /* [n] sorted by name, none of them gone */
     size_t n;
     key *key;                 /* [n_keys] */
-    map *by_mark;             /* indices of key, by what mark_of() says of its digest */
+    map *by_mark;             /* indices into key, by mark_of() of its digest */
     unsigned char secret[32]; /* of this process */
     int n_calls, n_callers;   /* of all; tenants with any */
     uint64_t n_requests_gone, n_prompt_gone, n_output_gone, n_refused_gone; /* of those that are gone */
@@ -94,7 +94,7 @@ static tenant *find_name(const tenants *all, const char *name)
     return found ? *found : NULL;
 }
 
-/* Where each tenant's grants begin in a directory; they lie side by side. Owned by the caller. */
+/* Returns where each tenant's grants begin in a directory; they lie side by side. Owned by the caller. */
 static map *first_grants(const store_directory *d)
 {
     map *first = map_new(64);
@@ -119,8 +119,8 @@ static void update(tenants *all, tenant *t, const store_directory *d, const stor
     t->view = model_view_new(t->name, all->base, s->base, d->grant + first, n);
 }
 
-/* One that comes later may have been here before, and the store been told of requests that it had then: it is told that
- * there are none. */
+/* Makes a tenant. One that is not of the first directory may have been here before, with requests that the store still
+ * counts: with told_in_flight -1 it is told that there are none. */
 static tenant *new_tenant(tenants *all, const char *name)
 {
     tenant *t = XNEW(tenant);
@@ -138,8 +138,8 @@ static void lose(tenants *all, tenant *t)
         tenant_free(t);
 }
 
-/* What keys are looked up by. Nobody outside can tell it, so that how long looking takes tells nothing of the digests
- * that are there. */
+/* Returns what a key is looked up by: a keyed hash of its digest. Nobody outside can compute it, so the time of a
+ * lookup reveals nothing of the digests that are there. */
 static digest mark_of(const tenants *all, const digest *d)
 {
     digest mark;
@@ -234,7 +234,7 @@ model_view *tenant_view(const tenant *t)
 
 /* Limits. */
 
-/* As OpenAI writes times: "1s", "6m0s", "12ms". Never less than it is. */
+/* Writes a time as OpenAI does: "1s", "6m0s", "12ms"; rounded up. */
 static void write_time(char *text, size_t n, double seconds)
 {
     if (seconds <= 0.999)

@@ -32,7 +32,7 @@ struct tiers {
     pthread_mutex_t lock; /* guards all below */
     tier_gpu *gpus;       /* [n] */
     size_t n, cap;
-    histogram loads[N_TIERS]; /* by where they came from; of the host and the disk */
+    histogram loads[N_TIERS]; /* by where they came from: the host or the disk */
 };
 
 tiers *tiers_new(void)
@@ -70,7 +70,7 @@ static const resident *find(const tier_gpu *g, const digest *d)
     return g->n ? bsearch(&wanted, g->has, g->n, sizeof *g->has, by_digest) : NULL;
 }
 
-/* Of the lock's holder. */
+/* Forgets GPUs that have been silent. The caller holds the lock. */
 static void forget_silent(tiers *t, double now)
 {
     for (size_t i = 0; i < t->n; i++)
@@ -90,7 +90,7 @@ static tier_gpu *find_gpu(tiers *t, const char *uuid)
     return &t->gpus[t->n++];
 }
 
-/* Whether it was not on the device when last heard of. */
+/* Returns whether it was loaded onto the device since the GPU was last heard of. */
 static bool is_new(const tier_gpu *before, const resident *r)
 {
     const resident *old = find(before, &r->of);
@@ -152,7 +152,7 @@ void tiers_describe(tiers *t, const char *id, bool on_disk, json_t *o)
     json_object_set_new(o, "memory", memory);
 }
 
-/* Different adapters that some GPU has at this tier. */
+/* Returns how many different adapters some GPU has at this tier. */
 static size_t count(const tiers *t, unsigned tier)
 {
     map *seen = map_new(64);

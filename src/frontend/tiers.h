@@ -1,8 +1,8 @@
 /* tiers.h - where each adapter is at present: with its source only, on this host's disk, or in the memory of which GPUs
  * and their hosts
  *
- * Workers list what is in memory every few seconds (wire.proto, Residents); who has not been heard of for half a minute
- * is forgotten. The loop's thread hears, any thread may ask. */
+ * Workers list what is in memory every few seconds (wire.proto, Residents); a GPU that has been silent for half a
+ * minute is forgotten. The loop's thread hears, any thread may ask. */
 #ifndef PUNICA_FRONTEND_TIERS_H
 #define PUNICA_FRONTEND_TIERS_H
 
@@ -16,13 +16,14 @@ typedef struct tiers tiers;
 tiers *tiers_new(void);
 void tiers_free(tiers *t); /* t may be NULL */
 
+/* Takes in what a GPU has in memory, in place of what it had before. */
 void tiers_hear(tiers *t, const Residents *r);
 
-/* Add "tier", the nearest one that the adapter of this id is at, and "memory", the GPUs that have it. on_disk: of this
- * host. */
+/* Adds to o "tier", the nearest one that the adapter of this id is at, and "memory", the GPUs that have it. on_disk: of
+ * this host. */
 void tiers_describe(tiers *t, const char *id, bool on_disk, json_t *o);
 
-/* How many adapters are in memory, and how long they took to get there. */
+/* Appends how many adapters are in memory, and how long they took to get there. */
 void tiers_write_metrics(tiers *t, buf *out);
 
 #endif

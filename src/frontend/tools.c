@@ -87,7 +87,8 @@ int tools_parse(const json_t *input, tools_choice *choice, const char **name, ap
     return 0;
 }
 
-/* References in a function's schema are from its root: what they lead to is moved to the root of ours. */
+/* Moves the definitions of a function's schema to the root of ours: references in it count from its root. -1 with e set
+ * when two functions differ in one. */
 static int lift_definitions(json_t *root, json_t *parameters, api_error *e)
 {
     static const char *const names[] = {"$defs", "definitions"};

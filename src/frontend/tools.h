@@ -1,6 +1,6 @@
 /* tools.h - functions that a model may call: what a request says of them, and how calls are written
  *
- * Models write calls in their own ways, which their chat templates tell:
+ * Models write calls in their own ways, which their chat templates show:
  *
  *   Hermes, Qwen      <tool_call>{"name": ..., "arguments": {...}}</tool_call>, several behind each other
  *   Llama 3 JSON      {"name": ..., "parameters": {...}} and nothing else; several with ; between
@@ -9,8 +9,8 @@
  *                     several behind each other
  *
  * Where a call is demanded (tool_choice "required", or a function's name) the output follows a grammar, and is a list
- * of
- * {"name": ..., "parameters": {...}}, or the arguments alone. output_parts.h finds calls in outputs. Pure functions. */
+ * of {"name": ..., "parameters": {...}}, or the arguments alone. output_parts.h finds calls in outputs. Pure
+ * functions. */
 #ifndef PUNICA_FRONTEND_TOOLS_H
 #define PUNICA_FRONTEND_TOOLS_H
 
@@ -32,17 +32,18 @@ typedef enum {
     TOOLS_NAMED
 } tools_format;
 
-/* What a chat template's model writes; TOOLS_NONE: nothing that is known. */
+/* Returns how a chat template's model writes calls; TOOLS_NONE: in no way that is known. */
 tools_format tools_format_of(const chat_template *c);
 
 /* What "tools" and "tool_choice" ask for. */
 typedef enum { CHOICE_NONE, CHOICE_AUTO, CHOICE_REQUIRED, CHOICE_NAMED } tools_choice;
 
-/* -1 with e naming the field. *name: of a function that is demanded; borrowed from input. */
+/* Reads "tools" and "tool_choice": 0, or -1 with e naming the field. *name: the function that is demanded, borrowed
+ * from input; else NULL. */
 int tools_parse(const json_t *input, tools_choice *choice, const char **name, api_error *e);
 
-/* The JSON Schema of an output that calls one of the tools, or the one of this name (NULL: any; several if many). The
- * caller's. NULL with e set. */
+/* Returns the JSON Schema of an output, owned by the caller; NULL with e set. name: the arguments of this function;
+ * NULL: a list of one call of any of the tools, or, if many, of several. */
 json_t *tools_schema(const json_t *tools, const char *name, bool many, api_error *e);
 
 #endif

@@ -79,7 +79,7 @@ void version_reading_free(version_reading *r)
     free(r);
 }
 
-/* Files that changed while they were read are read again, later: nothing is remembered of them. */
+/* Remembers the digest, unless the files changed while they were read. */
 static void remember_if_same(const version_reading *r, const digest *d)
 {
     memo_stamp after;
