@@ -107,7 +107,7 @@ typedef struct {
 /* logprobs are log softmax of the logits as the model gave them (before bias, penalties and temperature), over the
  * tokens that the mask allows. */
 typedef struct {
-    int token; /* -1: the logits were not finite */
+    int token; /* -1: the logits were not finite, or no token may be drawn */
     float logprob;
     int rank;                        /* of a given token: 1 + how many are likelier; else 0 */
     token_logprob top[MAX_LOGPROBS]; /* token -1 behind the last, where fewer are allowed */
