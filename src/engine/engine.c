@@ -5,11 +5,10 @@
  * values in the cache. The others are pending: one for a decode, more for a prompt. Each step makes room, runs the
  * model over the rows that were chosen, and appends what was drawn when it is collected.
  *
- * On a device that runs ahead, step n + 1 is queued before the tokens of step n are collected: the
- * device feeds them to itself (TOKEN_DRAWN), and the host prepares while it computes. A sequence then has
- * a token `in_flight`, whose value is not known here yet. One that turns out to have ended has one row
- * too many in the next step; its draw is dropped. Its pages and adapter can be given away at once, since
- * the device works in order.
+ * On a device that runs ahead, step n + 1 is queued before the tokens of step n are collected: the device feeds them to
+ * itself (TOKEN_DRAWN), and the host prepares while it computes. A sequence then has a token `in_flight`, whose value
+ * is not known here yet. A sequence that turns out to have ended has one row too many in the next step; its draw is
+ * dropped. Its pages and adapter can be given away at once, since the device works in order.
  *
  * Penalties and grammars must know every token before the next is drawn. So if a step has a row of such a request, the
  * step before it is collected once the model is queued, before the draw is: masks are computed while the model runs. */

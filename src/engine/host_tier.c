@@ -99,7 +99,7 @@ static bool end_batch(host_tier *t, kv_lane lane, bool wait)
     return all;
 }
 
-/* Take the oldest batch out, which is done. Returns how many moves it had. */
+/* Removes the oldest batch, which is done. Returns how many moves it had. */
 static int drop_batch(host_tier *t, kv_lane lane)
 {
     batches *b = &t->lane[lane];

@@ -23,7 +23,7 @@ typedef struct {
 void token_rules_copy(token_rules *to, const token_rules *from); /* holds the grammar */
 void token_rules_deinit(token_rules *r);                         /* drops it */
 
-/* -1 when an id is not below vocab; e names the list. */
+/* -1 when an id is not below vocab or a bad word is empty; e names the list. */
 int token_rules_check(const token_rules *r, int vocab, err *e);
 
 /* Whether draws need a mask, which depends on the tokens so far. */
