@@ -65,8 +65,8 @@ static bool piece_is_finite(const piece *p)
     }
 }
 
-/* Pieces are taken in order, so once one is found bad all before it have been taken too and finish:
- * nobody needs to take another. */
+/* Takes and scans pieces until one is bad. They are taken in order, so all before a bad one have been taken already and
+ * are finished: no other need be taken. */
 static void *scan_pieces(void *arg)
 {
     scan *s = arg;

@@ -33,7 +33,7 @@ typedef struct {
     backend *be;        /* borrowed: must outlive the model. Of a group: the first */
     model_rank *rank;   /* [group_ranks(be)] */
     safetensors *files; /* the mapped weights, or NULL for a random model */
-    float *vectors;     /* norms and biases converted from files, or NULL */
+    float *vectors;     /* norms, biases and FP8 scales converted from files, or NULL */
     void *random;       /* a random model's weights, or NULL */
     bool to_fp8;        /* quantise the layers' matrices that are not F8 yet when they are adopted */
     void **made;        /* [n_made] memory of quantised or packed weights that the backend borrows */

@@ -1,4 +1,4 @@
-/* quantise.h - 16-bit weights as FP8, while a model is loaded */
+/* quantise.h - weights to FP8, while a model is loaded */
 #ifndef PUNICA_MODEL_QUANTISE_H
 #define PUNICA_MODEL_QUANTISE_H
 

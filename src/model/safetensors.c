@@ -360,8 +360,8 @@ static int add_listed_shards(safetensors *s, const char *dir, const json_t *weig
     return status;
 }
 
-/* Every tensor found is listed under its own file (check_listed), so the index lists more than there
- * is exactly when the counts differ. */
+/* Every tensor found is listed (check_listed), so the index lists tensors that are missing exactly when the counts
+ * differ. */
 static int check_all_found(const safetensors *s, const json_t *weight_map, err *e)
 {
     if (json_object_size(weight_map) == s->n_entries)
