@@ -51,7 +51,7 @@ struct row_call {
     tensor *y, *sum;
     const tensor *x, *w, *w2;
     const int *index;
-    int first;                  /* token of the table */
+    int first;                  /* the table's first token */
     const sample_result *drawn; /* of the last sample */
     float eps;
     heads h;
@@ -445,7 +445,7 @@ static const cpu_kernels *choose_kernels(void)
     if (!plain && !avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         return &cpu_kernels_avx512;
-    if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) /* F16C came before AVX2 */
+    if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) /* AVX2 implies F16C */
         return &cpu_kernels_avx2;
 #endif
     return &cpu_kernels_plain;

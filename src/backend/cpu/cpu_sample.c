@@ -267,7 +267,7 @@ void cpu_sample(backend *be, const tensor *logits, const sample_spec *spec, int 
     cpu_backend *cpu = cpu_of(be);
     unsigned at = cpu->n_sampled++ % 3;
     CHECK(n <= logits->rows && cpu->n_sampled - cpu->n_collected <= 2);
-    cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n + 1, sizeof(sample_result)); /* of none too */
+    cpu->drawn[at] = xgrow(cpu->drawn[at], &cpu->drawn_cap[at], (size_t)n + 1, sizeof(sample_result)); /* never NULL */
     cpu_reserve_per_thread(cpu, 2 * (size_t)logits->cols);
     sample_call c = {cpu, logits, spec, cpu->drawn[at]};
     pool_run(cpu->pool, n, sample_item, &c);

@@ -55,7 +55,7 @@ typedef struct {
     uintptr_t ahead;
 } tile_weights;
 
-/* What v_load_weight wants for a piece of the rows. */
+/* The scales that v_load_weight takes, for one piece of each row. */
 INLINE void piece_scales(const int cols, const dtype t, const dot_job *d, const float *const scale[TILE_COLS],
                          int piece, vf out[TILE_COLS])
 {
